@@ -1,0 +1,15 @@
+# Embeds models/**.json and hardware/**.json in the room `data`, so that one binary answers anywhere.
+file(GLOB_RECURSE PLIMSOLL_DATA_FILES CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}
+     ${CMAKE_CURRENT_SOURCE_DIR}/models/*.json ${CMAKE_CURRENT_SOURCE_DIR}/hardware/*.json)
+list(SORT PLIMSOLL_DATA_FILES)
+set(embedded ${CMAKE_CURRENT_BINARY_DIR}/shipped_files.cpp)
+set(inputs ${PLIMSOLL_DATA_FILES})
+list(TRANSFORM inputs PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/shipped_files.list "${PLIMSOLL_DATA_FILES}")
+add_custom_command(
+  OUTPUT ${embedded}
+  COMMAND ${CMAKE_COMMAND} -DSOURCE=${CMAKE_CURRENT_SOURCE_DIR} -DLIST=${CMAKE_CURRENT_BINARY_DIR}/shipped_files.list -DOUTPUT=${embedded}
+          -P ${CMAKE_CURRENT_SOURCE_DIR}/cmake/EmbedFiles.cmake
+  DEPENDS ${inputs} ${CMAKE_CURRENT_SOURCE_DIR}/cmake/EmbedFiles.cmake
+  COMMENT "Embedding models/ and hardware/")
+target_sources(plimsoll_data PRIVATE ${embedded})

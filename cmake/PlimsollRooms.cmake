@@ -1,0 +1,18 @@
+# plimsoll_room(NAME): the static library plimsoll_NAME of all src/NAME/*.cpp. Each room links the room declared before it,
+# so an include that goes against the order of the rooms does not link.
+set(PLIMSOLL_ROOMS "" CACHE INTERNAL "")
+function(plimsoll_room name)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/${name}/*.cpp)
+  if(NOT sources)
+    return()
+  endif()
+  add_library(plimsoll_${name} STATIC ${sources})
+  set_target_properties(plimsoll_${name} PROPERTIES LINKER_LANGUAGE CXX)
+  target_include_directories(plimsoll_${name} PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/include PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src)
+  target_link_libraries(plimsoll_${name} PUBLIC fmt::fmt PRIVATE plimsoll_compiler nlohmann_json::nlohmann_json Boost::headers)
+  if(PLIMSOLL_ROOMS)
+    list(GET PLIMSOLL_ROOMS -1 above)
+    target_link_libraries(plimsoll_${name} PUBLIC plimsoll_${above})
+  endif()
+  set(PLIMSOLL_ROOMS ${PLIMSOLL_ROOMS} ${name} CACHE INTERNAL "")
+endfunction()

@@ -1,0 +1,75 @@
+/// Playing a StepProgram through a faithful model of PyTorch's caching allocator.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plimsoll/program.hpp"
+#include "plimsoll/units.hpp"
+
+namespace plimsoll {
+
+/// PYTORCH_CUDA_ALLOC_CONF, as far as it changes memory.
+struct AllocatorSettings {
+  bool expandable_segments = false;
+  std::optional<Bytes> max_split_size;
+  int roundup_power2_divisions = 0;          ///< 0: off
+  double garbage_collection_threshold = 0;   ///< 0: off
+};
+
+/// What is alive at one instant, by category.
+struct MemoryByCategory {
+  std::array<Bytes, kCategories> bytes{};
+  Bytes& operator[](Category category) { return bytes[static_cast<std::size_t>(category)]; }
+  Bytes operator[](Category category) const { return bytes[static_cast<std::size_t>(category)]; }
+};
+
+/// One tensor alive at the peak.
+struct LiveTensor {
+  Category category;
+  Bytes bytes;
+  std::string label;
+};
+
+/// The allocation that failed, when the device's capacity was reached.
+struct OutOfMemory {
+  Bytes requested;
+  Bytes reserved;     ///< segments held at that moment, after freeing what could be freed
+  Bytes allocated;
+  Phase phase;
+  int step;           ///< 0 = the first
+  std::string label;
+};
+
+/// What the allocator did over the steps played.
+struct MemoryTrace {
+  Bytes peak_allocated;           ///< maximum over steady steps (2, 3, …), blocks rounded as the allocator rounds them
+  Bytes peak_reserved;            ///< maximum over all steps
+  Bytes first_step_allocated;     ///< peak of step 1
+  Bytes persistent;               ///< allocated after the last step
+  Bytes init_peak_allocated;
+  Bytes backward_peak;            ///< running maximum of allocated at the end of backward, steady step
+  Bytes forward_peak;             ///< likewise at the end of forward (with the loss)
+  Phase peak_phase = Phase::init;
+  std::string peak_label;         ///< operator that reached the peak
+  MemoryByCategory at_peak;       ///< what was alive at the peak
+  int alloc_retries = 0;
+  std::optional<OutOfMemory> out_of_memory;
+};
+
+struct PlayMemoryOptions {
+  AllocatorSettings allocator;
+  Bytes capacity{INT64_MAX};      ///< segments that the driver can give in all
+  int steps = 4;
+};
+
+/// Plays `init`, `first_step` and then `step` until `options.steps` steps are done.
+MemoryTrace play_memory(const StepProgram& program, const PlayMemoryOptions& options);
+
+/// The tensors alive at the peak of allocated bytes, largest first (a second playing: explain asks, estimate does not).
+std::vector<LiveTensor> alive_at_peak(const StepProgram& program, const PlayMemoryOptions& options);
+
+}  // namespace plimsoll

@@ -1,0 +1,177 @@
+/// The description of a network: what a config.json says, resolved, as blocks of operators with their parameters.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plimsoll/dtype.hpp"
+#include "plimsoll/units.hpp"
+
+namespace plimsoll {
+
+/// How tensor parallelism cuts a parameter of shape [rows, columns].
+enum class Cut : std::uint8_t {
+  replicated,   ///< whole on every tensor-parallel rank: norms, biases of row-parallel linears, routers
+  rows,         ///< dim 0 over the ranks: column-parallel linear and its bias
+  columns,      ///< dim 1 over the ranks: row-parallel linear
+  vocabulary,   ///< dim 0, after padding the vocabulary
+};
+
+/// One parameter tensor, in the framework's layout (a linear's weight is [out, in]), in registration order.
+struct ParameterTensor {
+  std::string name;                  ///< within the block: "self_attn.q_proj.weight"
+  std::vector<std::int64_t> shape;
+  Cut cut = Cut::replicated;
+  bool expert = false;               ///< dim 0 is the expert (or one tensor of one expert): expert parallelism cuts it
+  bool trainable = true;
+  std::string tied_to;               ///< full name of the tensor that holds the storage; counted once, there
+
+  std::int64_t elements() const;
+};
+
+/// A tensor that is no parameter but lives on the device (rotary frequencies, running statistics, causal masks).
+struct BufferTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  DType type = DType::fp32;
+  bool persistent = false;           ///< part of the state dict
+};
+
+enum class OperatorKind : std::uint8_t {
+  embedding, position_embedding, linear, layer_norm, rms_norm, rope, attention, activation, multiply, add, scale, dropout, router, experts,
+  convolution, batch_norm, pool, patch_embedding, reshape, softmax, cross_entropy, modulation,
+};
+std::string_view name_of(OperatorKind kind);
+
+/// One operator: a vertex of the layer graph. Dimensions that its kind does not have are 0.
+struct Operator {
+  OperatorKind kind;
+  std::string name;                           ///< within the block: "self_attn.q_proj"
+  std::vector<ParameterTensor> parameters;
+  std::vector<BufferTensor> buffers;
+  std::int64_t in_features = 0, out_features = 0;           ///< linear, norms (out), embedding (rows, width)
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0, v_head_dim = 0;   ///< attention, rope
+  std::optional<std::int64_t> window;                       ///< attention: sliding window
+  bool causal = false;
+  std::int64_t experts = 0, top_k = 0;                      ///< experts, router
+  std::int64_t kernel = 0, stride = 1, padding = 0, groups = 1;   ///< convolution, pool (square)
+  std::string function;                                     ///< activation: "silu", "gelu_new", "relu2" …
+  double flops_per_token = 0;                               ///< forward, without the attention product (it depends on the length)
+  std::vector<std::int64_t> output_per_token;               ///< shape of the output behind [batch, sequence]
+};
+
+/// Tensor flowing from operator `from` to operator `to` of the same block (indices; -1: the block's input).
+struct Edge {
+  int from, to;
+};
+
+// ---- what a lowering needs to know of a block beyond its operators -------------------------------------------------
+
+enum class Positions : std::uint8_t { none, learned, rope, alibi, relative_bias, sinusoidal };
+enum class NormPlacement : std::uint8_t {
+  pre,            ///< x + f(norm(x))
+  post,           ///< norm(x + f(x)): bert
+  sandwich,       ///< x + norm(f(norm(x))): gemma2, glm4
+  post_branch,    ///< x + norm(f(x)): olmo2, exaone4
+  parallel,       ///< x + attn(norm(x)) + mlp(norm(x)), one norm: falcon-7b, phi, gptj, cohere
+  parallel_two,   ///< the same with a norm each: gpt_neox, falcon-40b
+};
+
+struct NormSpec {
+  enum class Kind : std::uint8_t { none, rms_norm, layer_norm } kind = Kind::rms_norm;
+  bool weight = true, bias = false;
+  bool unit_offset = false;          ///< gemma: multiplies by 1 + weight, in fp32
+  std::int64_t width = 0;
+};
+
+/// Multi-head latent attention (DeepSeek).
+struct MlaSpec {
+  std::int64_t q_lora_rank = 0;      ///< 0: queries are projected directly
+  std::int64_t kv_lora_rank = 0, qk_nope_head_dim = 0, qk_rope_head_dim = 0, v_head_dim = 0;
+};
+
+struct AttentionSpec {
+  std::int64_t hidden = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  bool causal = true, cross = false;
+  bool fused_qkv = false;            ///< one projection gives q, k and v (gpt2 c_attn, phi3 qkv_proj, neox query_key_value)
+  bool qkv_bias = false, output_bias = false;
+  enum class QkNorm : std::uint8_t { none, per_head, full_width } qk_norm = QkNorm::none;   ///< qwen3, gemma3 | olmo2, olmoe
+  Positions positions = Positions::none;
+  std::int64_t rotary_dim = 0;       ///< ≤ head_dim
+  std::optional<std::int64_t> sliding_window;
+  double softcap = 0;                ///< gemma2: tanh on the scores
+  bool sinks = false;                ///< gpt_oss
+  double dropout = 0;
+  std::optional<MlaSpec> mla;
+};
+
+struct MlpSpec {
+  std::int64_t hidden = 0, intermediate = 0;
+  bool gated = false;
+  bool fused_gate_up = false;        ///< phi3, glm4: one projection for gate and up
+  bool bias = false;
+  std::string activation;            ///< as in the config: "silu", "gelu_new", "gelu_pytorch_tanh", "relu" …
+};
+
+struct MoeSpec {
+  std::int64_t hidden = 0, experts = 0, top_k = 0, expert_intermediate = 0;
+  std::int64_t shared_intermediate = 0;   ///< 0: no shared expert
+  bool shared_gate = false;               ///< qwen2_moe
+  bool gated = true;
+  std::string activation;
+};
+
+/// Operators that repeat as one unit: an embedding, a run of equal decoder layers, a head.
+struct Block {
+  enum class Role : std::uint8_t { embedding, decoder, encoder, final_norm, pooler, head, other } role = Role::other;
+  std::string name;                  ///< as the framework names it: "model.layers", "model.embed_tokens", "lm_head"
+  std::int64_t first = 0;            ///< index of its first repeat within the stack of that name
+  std::int64_t repeat = 1;
+  std::vector<Operator> operators;
+  std::vector<Edge> edges;
+  NormPlacement placement = NormPlacement::pre;
+  NormSpec norm;
+  std::optional<AttentionSpec> attention, cross_attention;
+  std::optional<MlpSpec> mlp;
+  std::optional<MoeSpec> moe;
+  double hidden_dropout = 0;         ///< on the branches' outputs
+
+  std::int64_t parameters() const;   ///< of one repeat, without tied tensors
+};
+
+/// A network, resolved from its config: dimensions, blocks, parameter tensors in registration order.
+struct Model {
+  std::string name;
+  std::string model_type;            ///< Hugging Face's: "llama", "qwen3_moe", … or "graph"
+  std::string architecture;          ///< the class: "LlamaForCausalLM"
+  enum class Task : std::uint8_t { causal_lm, masked_lm, seq2seq, classification, backbone, image_classification, diffusion } task = Task::causal_lm;
+  std::int64_t hidden_size = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, intermediate_size = 0, vocab_size = 0;
+  std::int64_t max_positions = 0;
+  std::int64_t image_size = 0, patch_size = 0, channels = 0, labels = 0;   ///< vision and classification
+  std::int64_t decoder_layers = 0;                                        ///< seq2seq
+  bool tied_embeddings = false;
+  double logit_softcap = 0;
+  double embedding_dropout = 0;
+  bool activations_modelled = true;  ///< false: parameters are exact, but memory and time of a step are refused by name
+  std::vector<Block> blocks;         ///< in registration order
+  std::vector<std::string> unread_keys;   ///< keys of the config that nothing read
+  std::vector<std::string> assumed;       ///< defaults taken, in words
+
+  std::int64_t parameters() const;          ///< trainable and frozen, tied tensors once
+  std::int64_t active_parameters() const;   ///< routed experts counted top_k of experts
+};
+
+/// Reads a model by shipped name ("llama-3.1-8b"), by the path of a config.json, of a folder that holds one, or of a graph file.
+/// Throws Error: unknown name (nearest one given), unreadable file, unknown architecture, missing or absurd key.
+Model load_model(const std::string& name_or_path);
+
+/// Reads a model from the text of a config.json. `where` names the text in errors. `architecture` overrides the config's class.
+Model parse_model(const std::string& json, const std::string& where, const std::string& name, const std::string& architecture = {});
+
+/// Names of the shipped models, sorted.
+std::vector<std::string> shipped_models();
+
+}  // namespace plimsoll

@@ -1,0 +1,113 @@
+/// One training step of one rank, as a program: an ordered list of instructions on streams.
+///
+/// Memory and time are two readings of the same program. The allocator (memory.hpp) plays the allocations and frees; the
+/// player (play.hpp) gives every kernel, collective and copy a duration. Totals are never stored: each is a reading.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plimsoll/dtype.hpp"
+#include "plimsoll/units.hpp"
+
+namespace plimsoll {
+
+/// What a tensor is for; the categories of a memory report.
+enum class Category : std::uint8_t {
+  parameter,
+  gradient,
+  optimizer_state,
+  activation,             ///< saved by the forward pass for the backward pass
+  temporary,              ///< dies within the operator or the pass that made it
+  communication_buffer,   ///< gathered parameters, reduce buckets, receive buffers
+  workspace,              ///< BLAS and attention scratch that the framework's allocator gives
+  input,                  ///< token ids, labels, images
+};
+inline constexpr int kCategories = 8;
+std::string_view name_of(Category category);
+
+/// Streams of a rank. Memory freed in one stream's pool is never reused by another stream.
+using StreamId = std::uint8_t;
+inline constexpr StreamId kComputeStream = 0;
+
+using TensorId = std::uint32_t;
+
+enum class InstructionKind : std::uint8_t {
+  alloc,        ///< tensor `id` of `bytes` comes to life in the pool of `stream`
+  free,         ///< tensor `id` dies
+  kernel,       ///< work[index of kernels]
+  collective,   ///< work[index of collectives]
+  copy,         ///< work[index of copies]
+  wait,         ///< `stream` waits for everything issued so far on stream `id`
+  record_stream,///< tensor `id` is also used on `stream`: its free is delayed until that stream gets there
+  empty_cache,  ///< the framework gives its cached segments back (torch.cuda.empty_cache)
+  phase,        ///< `id` = Phase: where in the step we are
+};
+
+/// Phases of a step, for attribution of the peak.
+enum class Phase : std::uint8_t { init, forward, loss, backward, optimizer, end };
+std::string_view name_of(Phase phase);
+
+struct Instruction {
+  InstructionKind kind;
+  StreamId stream = kComputeStream;
+  Category category = Category::temporary;  ///< of alloc
+  std::uint32_t id = 0;                     ///< tensor, index of the work, stream or phase: see InstructionKind
+  std::int64_t bytes = 0;                   ///< of alloc: requested bytes, before the allocator's rounding
+  std::uint32_t label = 0;                  ///< index in StepProgram::labels: who did this ("layers.7.mlp.down_proj")
+};
+
+enum class KernelKind : std::uint8_t {
+  gemm,           ///< m × n × k, batch times
+  attention,      ///< fused attention forward
+  attention_backward,
+  elementwise,    ///< bound by bytes
+  reduction,      ///< norms, softmax, losses: bound by bytes
+  gather,         ///< embedding, index, sort
+  multi_tensor,   ///< foreach / fused optimizer kernels
+  convolution,
+};
+std::string_view name_of(KernelKind kind);
+
+struct Kernel {
+  KernelKind kind;
+  DType type = DType::bf16;
+  std::int64_t m = 0, n = 0, k = 0, batch = 1;  ///< of gemm
+  double flops = 0;
+  std::int64_t bytes_read = 0, bytes_written = 0;
+};
+
+enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send, receive };
+std::string_view name_of(CollectiveKind kind);
+
+/// The process groups of a rank.
+enum class Group : std::uint8_t { world, data_shard, data_replicate, tensor, pipeline, context, expert, expert_data };
+std::string_view name_of(Group group);
+
+struct Collective {
+  CollectiveKind kind;
+  Group group;
+  std::int64_t bytes = 0;  ///< of the full buffer: all-gather output, reduce-scatter input, all-reduce buffer
+  DType type = DType::bf16;
+};
+
+struct Copy {
+  enum class Direction : std::uint8_t { host_to_device, device_to_host, device_to_device } direction;
+  std::int64_t bytes = 0;
+};
+
+/// The program of one rank. `init` runs once; `first_step` where it differs from the steady state (lazily created
+/// optimizer states); `step` is every later step. Tensors allocated in one part may be freed in another.
+struct StepProgram {
+  std::vector<Instruction> init, first_step, step;
+  std::vector<Kernel> kernels;
+  std::vector<Collective> collectives;
+  std::vector<Copy> copies;
+  std::vector<std::string> labels{""};
+  std::vector<std::string> streams{"compute"};
+  Bytes host_pinned;        ///< pinned host memory requested (offload)
+  Bytes host_pageable;      ///< other host memory of the plan
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,32 @@
+#include "plimsoll/program.hpp"
+
+namespace plimsoll {
+
+std::string_view name_of(Category category) {
+  constexpr std::string_view kNames[kCategories] = {"parameters", "gradients", "optimizer_states", "activations",
+                                                    "temporaries", "communication_buffers", "workspaces", "inputs"};
+  return kNames[static_cast<int>(category)];
+}
+
+std::string_view name_of(Phase phase) {
+  constexpr std::string_view kNames[] = {"init", "forward", "loss", "backward", "optimizer", "end"};
+  return kNames[static_cast<int>(phase)];
+}
+
+std::string_view name_of(KernelKind kind) {
+  constexpr std::string_view kNames[] = {"gemm",   "attention",    "attention_backward", "elementwise", "reduction",
+                                         "gather", "multi_tensor", "convolution"};
+  return kNames[static_cast<int>(kind)];
+}
+
+std::string_view name_of(CollectiveKind kind) {
+  constexpr std::string_view kNames[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send", "receive"};
+  return kNames[static_cast<int>(kind)];
+}
+
+std::string_view name_of(Group group) {
+  constexpr std::string_view kNames[] = {"world", "data_shard", "data_replicate", "tensor", "pipeline", "context", "expert", "expert_data"};
+  return kNames[static_cast<int>(group)];
+}
+
+}  // namespace plimsoll

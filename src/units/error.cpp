@@ -1,0 +1,70 @@
+#include "plimsoll/error.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace plimsoll {
+namespace {
+
+std::string one_line(const std::string& message, const std::string& where, const std::string& hint) {
+  std::string line = where.empty() ? message : where + ": " + message;
+  return hint.empty() ? line : line + " (" + hint + ")";
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+Error::Error(ErrorCode code, std::string message, std::string where, std::string hint)
+    : std::runtime_error(one_line(message, where, hint)),
+      code_(code),
+      message_(std::move(message)),
+      where_(std::move(where)),
+      hint_(std::move(hint)) {}
+
+Error Error::at(std::string_view outer) const { return Error(code_, message_, std::string(outer) + where_, hint_); }
+
+void fail(std::string message, std::string where, std::string hint) {
+  throw Error(ErrorCode::bad_input, std::move(message), std::move(where), std::move(hint));
+}
+
+void refuse(std::string message, std::string where, std::string hint) {
+  throw Error(ErrorCode::refused, std::move(message), std::move(where), std::move(hint));
+}
+
+std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
+  constexpr std::size_t kLongestName = 100;  // longer input is no typo of ours, and comparing it would be slow
+  if (name.size() > kLongestName) return {};
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(1, name.size() / 3) + 1;
+  for (const auto& candidate : candidates) {
+    const std::size_t distance = edit_distance(name, candidate);
+    if (distance < best_distance) best = candidate, best_distance = distance;
+  }
+  return best;
+}
+
+std::string suggest(std::string_view name, const std::vector<std::string>& candidates) {
+  const std::string near = nearest_name(name, candidates);
+  if (!near.empty()) return "did you mean '" + near + "'?";
+  std::string list = "one of: ";
+  constexpr std::size_t kMost = 40;
+  for (std::size_t i = 0; i < std::min(kMost, candidates.size()); ++i) list += (i ? ", " : "") + candidates[i];
+  return candidates.size() > kMost ? list + ", …" : list;
+}
+
+}  // namespace plimsoll
