@@ -7,18 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "plimsoll/allocator_settings.hpp"
 #include "plimsoll/program.hpp"
 #include "plimsoll/units.hpp"
 
 namespace plimsoll {
-
-/// PYTORCH_CUDA_ALLOC_CONF, as far as it changes memory.
-struct AllocatorSettings {
-  bool expandable_segments = false;
-  std::optional<Bytes> max_split_size;
-  int roundup_power2_divisions = 0;          ///< 0: off
-  double garbage_collection_threshold = 0;   ///< 0: off
-};
 
 /// What is alive at one instant, by category.
 struct MemoryByCategory {

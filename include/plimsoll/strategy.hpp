@@ -1,0 +1,350 @@
+/// What the user chose: degrees, sharding, batch, precision, recompute, optimizer, offload, adapters, kernels.
+///
+/// A `Strategy` is first what was said: 0, an empty optional, an empty text or `automatic` mean "not said". `resolve()`
+/// (plimsoll/framework.hpp) fills all of them from the framework's defaults, the cluster and the model, or names every
+/// contradiction; behind it no field that says "resolved" below is left open. The JSON names are those of docs/rows.md, object `training`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "plimsoll/allocator_settings.hpp"
+#include "plimsoll/dtype.hpp"
+#include "plimsoll/units.hpp"
+
+namespace plimsoll {
+
+/// How the ranks of a data-parallel group share the work and the model states.
+enum class DataParallel : std::uint8_t {
+  automatic,
+  none,  ///< one rank, or ranks that do not synchronise
+  ddp,   ///< everything replicated, gradients all-reduced (torch DDP, Megatron DDP, nanotron: the framework says)
+  zero0,
+  zero1,
+  zero2,
+  zero3,  ///< DeepSpeed's stages; zero1 also nanotron's
+  fsdp,
+  hsdp,  ///< the framework's FSDP, full or hybrid: resolved to one of the three below
+  fsdp1,
+  fsdp2,  ///< torch FullyShardedDataParallel, torch fully_shard
+  megatron_fsdp,
+  megatron_distopt,  ///< Megatron's distributed optimizer
+};
+std::string_view name_of(DataParallel kind);
+
+/// What the weights, gradients and the optimizer hold, and in which type the step computes (modelling: bytes per parameter).
+enum class Precision : std::uint8_t {
+  automatic,
+  bf16,
+  fp16,  ///< 16-bit training as the framework does it: resolved to one of those below
+  fp32,
+  amp_bf16,
+  amp_fp16,  ///< torch.autocast over the weights of param_dtype (fp32 unless said)
+  pure_bf16,
+  pure_fp16,  ///< weights, gradients and states in 16 bits
+  mixed_bf16,
+  mixed_fp16,  ///< 16-bit weights with an fp32 master in the optimizer: Megatron, DeepSpeed, nanotron
+  fsdp_mixed_bf16,
+  fsdp_mixed_fp16,  ///< fp32 shards, gathered and computed in 16 bits: FSDP's MixedPrecision
+  msamp_o1,
+  msamp_o2,
+  msamp_o3,  ///< MS-AMP
+};
+std::string_view name_of(Precision precision);
+
+/// Matrix multiplications in less than 16 bits, on top of a 16-bit precision.
+enum class LowPrecision : std::uint8_t { none, fp8, mxfp8, nvfp4 };
+std::string_view name_of(LowPrecision type);
+
+/// `fp8_recipe`.
+enum class Fp8Scaling : std::uint8_t { automatic, delayed, tensorwise, rowwise, blockwise };
+
+enum class OptimizerKind : std::uint8_t {
+  automatic,
+  adam,
+  adamw,
+  sgd,
+  sgdm,
+  adafactor,
+  lion,
+  muon,
+  adagrad,
+  rmsprop,
+  sophia,
+  shampoo,
+  lora_fa,
+  adam_8bit,
+  adamw_8bit,
+  paged_adamw_8bit,
+  lion_8bit,
+};
+std::string_view name_of(OptimizerKind optimizer);
+
+enum class OptimizerImpl : std::uint8_t {
+  automatic,
+  foreach,
+  fused,
+  for_loop,
+  library,  ///< the optimizer's own library decides (bitsandbytes, transformers' Adafactor)
+  cpu,      ///< on the host (DeepSpeedCPUAdam)
+};
+std::string_view name_of(OptimizerImpl implementation);
+
+enum class AttentionKernel : std::uint8_t {
+  automatic,
+  eager,    ///< the model's own expression: scores, softmax and product are tensors of their own
+  unfused,  ///< Megatron's DotProductAttention
+  sdpa,     ///< torch's choice: flash for 16 bits, memory-efficient for fp32 and masks
+  flash,
+  flash_varlen,
+  memory_efficient,
+  cudnn,
+  te,  ///< Transformer Engine's (cuDNN or flash)
+};
+std::string_view name_of(AttentionKernel kernel);
+
+enum class LossKernel : std::uint8_t {
+  automatic,
+  cross_entropy,         ///< logits upcast to fp32, F.cross_entropy
+  chunked,               ///< torchtitan, torchtune: head and loss over pieces of the sequence (loss_chunks)
+  vocab_parallel,        ///< Megatron's cross entropy over the tensor-parallel vocabulary
+  fused_vocab_parallel,  ///< Megatron's `cross_entropy_loss_fusion`, implementation native
+  te,                    ///< the same, implementation te
+  compiled,              ///< cross entropy under torch.compile
+  liger,
+  liger_fused_linear,
+};
+std::string_view name_of(LossKernel loss);
+
+/// Which forward passes are run again in the backward pass.
+struct Recompute {
+  enum class Kind : std::uint8_t {
+    automatic,
+    none,
+    full,       ///< every layer, or as method and layers say
+    selective,  ///< `modules` of each layer (Megatron); none named: core_attn
+    operators,  ///< torchtitan's per-operator selection
+    alternate,  ///< every `every`-th layer fully
+  };
+  enum class Method : std::uint8_t { none, uniform, block };  ///< Megatron's recompute_method
+  Kind kind = Kind::automatic;
+  std::vector<std::string> modules;  ///< core_attn, layernorm, moe_act, mla_up_proj, mlp, moe, shared_experts
+  Method method = Method::none;
+  int layers = 0;                 ///< uniform: layers per chunk; block: how many layers of a stage; 0: not said
+  int every = 0;                  ///< of alternate
+  std::optional<bool> reentrant;  ///< torch.utils.checkpoint's use_reentrant; resolved
+};
+
+struct DdpOptions {
+  std::optional<double> bucket_cap_mb;          ///< MiB; resolved (25)
+  std::optional<bool> gradient_as_bucket_view;  ///< resolved (false)
+  std::optional<bool> static_graph;             ///< resolved (false)
+};
+
+/// FSDP 1 and 2.
+struct FsdpOptions {
+  std::vector<std::string> units;  ///< wrap list: module classes ("LlamaDecoderLayer") or paths ("layers.*", "norm+lm_head" is one unit)
+  std::optional<bool> root_unit;   ///< the root module is a unit of its own; resolved (true)
+  enum class Reshard : std::uint8_t { automatic, always, never, number } reshard = Reshard::automatic;  ///< reshard_after_forward
+  int reshard_to = 0;  ///< of Reshard::number: ranks that keep one copy after forward
+  enum class Sharding : std::uint8_t {
+    automatic,
+    full_shard,
+    shard_grad_op,
+    no_shard,
+    hybrid_shard,
+    hybrid_shard_zero2
+  } sharding = Sharding::automatic;       ///< FSDP1
+  std::optional<bool> mixed_precision;    ///< false: units are gathered in the weights' own type; resolved
+  std::optional<bool> limit_all_gathers;  ///< FSDP1; resolved (true)
+  std::optional<bool> use_orig_params;    ///< FSDP1; resolved
+  std::optional<bool> forward_prefetch;   ///< resolved (false)
+};
+
+/// DeepSpeed's JSON, as far as it changes memory or time. Sizes are in elements, as in DeepSpeed.
+struct DeepSpeedOptions {
+  std::int64_t reduce_bucket_size = 500'000'000;
+  std::int64_t allgather_bucket_size = 500'000'000;
+  std::optional<bool> overlap_comm;  ///< resolved: true for stage 3 only
+  bool contiguous_gradients = true;
+  bool reduce_scatter = true;
+  std::int64_t sub_group_size = 1'000'000'000;
+  std::int64_t stage3_prefetch_bucket_size = 50'000'000;
+  std::int64_t stage3_param_persistence_threshold = 100'000;
+  std::int64_t stage3_model_persistence_threshold = INT64_MAX;
+  std::int64_t stage3_max_live_parameters = 1'000'000'000;
+  std::int64_t stage3_max_reuse_distance = 1'000'000'000;
+  int zero_hpz_partition_size = 1;
+  int mics_shard_size = -1;
+  bool zero_quantized_weights = false, zero_quantized_gradients = false;
+  std::optional<DType> grad_accum_dtype;  ///< data_types.grad_accum_dtype
+  bool fp16_master_weights_and_grads = false, bf16_master_weights_and_grads = false, bf16_optimizer_states = false;
+  std::optional<bool> zero_init;  ///< the model is built sharded; resolved (true for stage 3)
+  std::int64_t offload_param_buffer_count = 5, offload_param_buffer_size = 100'000'000;  ///< NVMe
+  bool offload_to_nvme = false;
+};
+
+/// Megatron-LM and Megatron-core.
+struct MegatronOptions {
+  std::optional<bool> overlap_grad_reduce, overlap_param_gather;  ///< resolved (false)
+  std::int64_t ddp_bucket_size = 0;                               ///< elements; 0: max(40e6, 1e6 · dp)
+  bool pad_buckets_for_high_nccl_busbw = false;
+  std::optional<bool> gradient_accumulation_fusion, masked_softmax_fusion, rope_fusion;  ///< resolved
+  std::string layer_spec;                                                                ///< "local" or "te"; resolved
+  bool precision_aware_optimizer = false;
+  std::string cp_comm_type;  ///< "p2p", "a2a", "allgather"; empty: the framework's
+  int make_vocab_size_divisible_by = 128;
+};
+
+/// How routed tokens spread, and what carries them.
+struct MoeOptions {
+  std::string dispatcher;                 ///< "alltoall", "allgather", "deepep", "local"; resolved
+  std::optional<double> capacity_factor;  ///< empty: no token is dropped
+  bool pad_to_capacity = false;
+  bool forced_balance = false;  ///< the router gives every expert the same number of tokens
+  double imbalance = 1;         ///< tokens of the fullest expert rank over the mean
+  std::string load_balancing;   ///< "aux_loss", "none" …; empty: the framework's
+  double aux_loss_coeff = 0;
+  std::optional<bool> a2a_overlap;  ///< resolved (false)
+};
+
+/// What leaves the device between its uses.
+struct Offload {
+  bool params = false, grads = false, optimizer = false, activations = false;
+  int activation_layers = 0;  ///< `offload_layers`; 0: all
+  bool any() const { return params || grads || optimizer || activations; }
+};
+
+/// Low-rank adapters over frozen weights.
+struct Lora {
+  int r = 0;  ///< must be given
+  double alpha = 0;
+  double dropout = 0;
+  std::vector<std::string> targets;          ///< names of linears, as in PEFT's target_modules
+  std::vector<std::string> modules_to_save;  ///< trained whole
+  std::optional<DType> adapter_dtype;        ///< resolved (the type of the weights)
+  bool dora = false;
+};
+
+/// How frozen base weights are stored (`base_weights`).
+enum class BaseWeights : std::uint8_t { as_trained, nf4, nf4_double_quant, int8 };
+
+/// TorchTitan only.
+struct TitanOptions {
+  std::string spmd_backend;                  ///< "spmd_types" (0.3 default) or "partial_dtensor"
+  std::optional<bool> fused_qkv;             ///< resolved (true from 0.3)
+  std::optional<bool> rope_positions_given;  ///< rotary rows are gathered by position ids; resolved
+  std::string rope_cache;                    ///< "complex64, one per layer" or "fp32 cos and sin, one per layer"
+};
+
+struct Strategy {
+  // ---- who runs it -------------------------------------------------------------------------------------------------
+  std::string framework;                 ///< name of the framework catalogue ("torchtitan"); resolved ("torch")
+  std::string framework_version, torch;  ///< "0.3.0", "2.15.0+cu132"; empty: the newest that is modelled
+  enum class Task : std::uint8_t { automatic, lm, cls, seq2seq, image, diffusion } task = Task::automatic;  ///< resolved from the model
+  bool fine_tune_other = false;  ///< a peft method that is not modelled (IA3, prompt tuning …): `peft_method` names it
+  std::string peft_method;
+
+  // ---- ranks (0: not said; resolved) ---------------------------------------------------------------------------------
+  int gpus = 0;                        ///< world size; from the cluster
+  int tp = 0, pp = 0, cp = 0;          ///< tensor, pipeline, context parallel (1)
+  int vp = 0;                          ///< model chunks per pipeline rank (1)
+  int ep = 0, etp = 0;                 ///< expert parallel (1), tensor parallel of the experts (tp)
+  int dp = 0;                          ///< data parallel: gpus / (tp · pp · cp)
+  int dp_shard = 0, dp_replicate = 0;  ///< ranks that share one copy of the states (without cp) and copies: dp = shard · replicate
+  bool sequence_parallel = false;      ///< Megatron's: norms and dropout on 1/tp of the sequence
+  std::string pp_schedule;             ///< name of the schedule catalogue ("1f1b"); resolved when pp > 1
+  std::vector<int> pp_layers;          ///< layers of each stage in order (pp · vp of them); empty: as the framework splits them
+  std::vector<std::pair<int, int>> stage_layers;  ///< first and last layer of each chunk of the rank that is asked about; empty: not said
+  std::optional<bool> stage_has_embedding, stage_has_head;  ///< of that rank
+  std::optional<int> rank;                                  ///< the data-parallel rank asked about; empty: the worst
+  std::optional<int> pp_rank;                               ///< the pipeline rank asked about; empty: the worst
+
+  // ---- batch (0: not said; resolved) ---------------------------------------------------------------------------------
+  std::int64_t micro_batch = 0;   ///< sequences (images) per rank and micro-batch
+  std::int64_t global_batch = 0;  ///< sequences per optimizer step
+  std::int64_t grad_accum = 0;    ///< micro-batches per optimizer step: of a pipeline too
+  std::int64_t seq_len = 0;       ///< tokens of a sequence (seq2seq: of the source; image and diffusion: patches)
+  std::int64_t tgt_len = 0;       ///< seq2seq: tokens of the target
+  std::int64_t text_tokens = 0;   ///< diffusion: tokens of the prompt
+  bool packed = false;            ///< sequences packed without padding
+  double average_tokens = 0;      ///< mean tokens that are no padding; 0: seq_len
+  bool no_sync = false;           ///< gradients are reduced in the last micro-batch only (ddp.no_sync, fsdp.no_sync)
+
+  // ---- data parallel -------------------------------------------------------------------------------------------------
+  DataParallel data_parallel = DataParallel::automatic;  ///< resolved
+  DdpOptions ddp;
+  FsdpOptions fsdp;
+  DeepSpeedOptions deepspeed;
+  MegatronOptions megatron;
+  MoeOptions moe;
+  TitanOptions titan;
+
+  // ---- precision -----------------------------------------------------------------------------------------------------
+  Precision precision = Precision::automatic;  ///< resolved
+  LowPrecision low_precision = LowPrecision::none;
+  Fp8Scaling fp8_scaling = Fp8Scaling::automatic;
+  bool fp8_params = false;  ///< primary weights in fp8
+  bool fp8_activations = false, fp8_attention = false;
+  bool fp8_all_gather = false;         ///< float8 all-gather of FSDP2
+  int bf16_tail_layers = 0;            ///< last layers kept in bf16
+  std::optional<DType> param_dtype;    ///< weights as stored; resolved
+  std::optional<DType> compute_dtype;  ///< gathered or cast weights and activations; resolved
+  std::optional<DType> grad_dtype;     ///< gradients that reach the optimizer (Megatron: main_grad); resolved
+  std::optional<DType> reduce_dtype;   ///< gradients while they are reduced; resolved
+  std::optional<DType> state_dtype;    ///< moments of the optimizer; resolved
+  std::optional<bool>
+      master_weights;  ///< an fp32 copy of the weights in the optimizer (`master_dtype`, where the stored weights are 16-bit); resolved
+
+  // ---- optimizer -----------------------------------------------------------------------------------------------------
+  OptimizerKind optimizer = OptimizerKind::automatic;       ///< resolved (adamw)
+  OptimizerImpl optimizer_impl = OptimizerImpl::automatic;  ///< resolved
+  bool optimizer_in_backward = false;
+  std::optional<bool> clip_grad_norm;  ///< resolved
+
+  // ---- activations and kernels -----------------------------------------------------------------------------------------
+  Recompute recompute;                                     ///< kind resolved (none)
+  AttentionKernel attention = AttentionKernel::automatic;  ///< resolved
+  LossKernel loss = LossKernel::automatic;                 ///< resolved
+  int loss_chunks = 0;                                     ///< resolved when chunked
+  std::optional<bool> loss_parallel;                       ///< torchtitan: logits stay cut over tp; resolved
+  enum class Compile : std::uint8_t { automatic, no, blocks, jit_fusers } compile = Compile::automatic;  ///< resolved (no)
+  std::string cuda_graph;            ///< which graphs are captured; empty: none
+  std::optional<bool> async_tp;      ///< tensor-parallel collectives overlap with their matrix products
+  std::optional<bool> comm_overlap;  ///< false: no collective overlaps with compute
+  int autograd_threads = 0;          ///< threads that run backward (each has its own BLAS workspace); resolved (1)
+  Offload offload;
+  std::optional<Lora> lora;
+  BaseWeights base_weights = BaseWeights::as_trained;
+  AllocatorSettings allocator;
+
+  // ---- what resolve() and the readers say about it ---------------------------------------------------------------------
+  std::vector<std::string> assumed;      ///< every default taken, in words
+  std::vector<std::string> unread_keys;  ///< keys that nothing read
+};
+
+/// Reads a strategy from the text of a JSON object with the keys of docs/rows.md. `where` names the text in errors.
+/// Throws Error: no JSON, wrong type, unknown value, or a key that is nearly a known one.
+Strategy parse_strategy(const std::string& json, const std::string& where);
+
+/// Reads a strategy from a JSON file. Throws Error also when it cannot be read.
+Strategy load_strategy(const std::string& path);
+
+/// Sets one key from text: `set_option(s, "tp", "8")`; dashes count as underscores, a dotted key goes into an object
+/// ("fsdp.reduce_dtype"), lists are separated by commas. Throws Error with the nearest key or the valid values.
+void set_option(Strategy& strategy, const std::string& key, const std::string& value);
+
+/// One key that a strategy understands.
+struct StrategyOption {
+  std::string key;     ///< "fsdp.units"
+  std::string values;  ///< "none, full, selective, …" or a unit
+  std::string help;
+};
+/// All of them, in the order of the struct.
+const std::vector<StrategyOption>& strategy_options();
+
+}  // namespace plimsoll
