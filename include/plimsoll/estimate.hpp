@@ -1,0 +1,121 @@
+/// From a model, a cluster and a strategy to a verdict: does it fit, how fast does it go, why.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plimsoll/memory.hpp"
+#include "plimsoll/model.hpp"
+#include "plimsoll/units.hpp"
+
+namespace plimsoll {
+
+struct Cluster;
+struct Strategy;
+
+/// A prediction with what is known of its uncertainty. Without a known band all three are equal.
+struct Band {
+  double low = 0, expected = 0, high = 0;
+
+  static Band exactly(double value) { return {value, value, value}; }
+  bool known() const { return low != high; }
+};
+
+/// How a part of the answer was reached.
+enum class Basis : std::uint8_t {
+  played,        ///< read off the allocator's trace of the rank's step
+  closed_form,   ///< a formula of modelling.md, without the allocator
+  profile,       ///< a constant of the framework or device, with its own provenance
+};
+std::string_view name_of(Basis basis);
+
+/// One bar of the memory report. All parts of a rank add up to its expected device bytes.
+struct MemoryPart {
+  std::string name;    ///< "parameters", "activations", "allocator_cache", "communicators", …
+  Bytes bytes;
+  Basis basis = Basis::closed_form;
+};
+
+/// Peak memory of one rank in steady state (step 2 and later).
+struct RankMemory {
+  Bytes allocated;                  ///< torch.cuda.max_memory_allocated
+  Bytes reserved;                   ///< torch.cuda.max_memory_reserved
+  Band device;                      ///< what nvidia-smi or rocm-smi shows, bytes
+  Bytes capacity;                   ///< usable bytes of the device
+  std::vector<MemoryPart> parts;    ///< largest first
+  Basis basis = Basis::closed_form; ///< of allocated and reserved
+  Bytes backward_peak;              ///< running maximum of allocated at the end of backward
+  Bytes first_step_allocated;       ///< peak of step 1, before optimizer states exist
+  Bytes persistent;                 ///< alive between steps
+  Phase peak_phase = Phase::backward;
+  std::string peak_label;           ///< operator at the peak, where it was played
+  bool out_of_memory = false;       ///< the allocator gave up before the steps were done
+  std::string out_of_memory_at;     ///< "forward, step 1, layers.7.mlp.down_proj"
+
+  Bytes margin() const { return Bytes(capacity.count - static_cast<std::int64_t>(device.expected)); }
+};
+
+/// Ranks that hold the same program: one pipeline stage.
+struct RankReport {
+  std::int64_t stage = 0;       ///< pipeline stage
+  std::int64_t count = 1;       ///< ranks alike
+  std::int64_t parameters = 0;  ///< after tensor, pipeline and expert parallelism, before data-parallel sharding
+  RankMemory memory;
+};
+
+struct TimePart {
+  std::string name;             ///< "compute", "exposed_communication", "bubble", "optimizer", …
+  Seconds seconds;
+};
+
+struct TimeReport {
+  Band step_seconds;
+  double tokens_per_second_per_gpu = 0;
+  std::vector<TimePart> breakdown;      ///< adds up to the expected step
+};
+
+struct FlopsConvention {
+  std::string name;                     ///< as in formats.md: "megatron", "torchtitan", "palm", …
+  double model_flops_per_token = 0;     ///< forward and backward, no recomputation
+  double mfu = 0;                       ///< of the device's dense peak for the compute type
+};
+
+struct FlopsReport {
+  std::vector<FlopsConvention> conventions;
+  double hardware_flops_per_token = 0;  ///< what the kernels do, with recomputation and causal masks
+  double hfu = 0;
+  double peak_flops_per_second = 0;     ///< the denominator
+};
+
+/// Where a number comes from.
+struct Sourced {
+  std::string quantity;   ///< "memory.allocated_bytes", "accelerator.peak_bf16"
+  std::string kind;       ///< measured, calibrated, derived, datasheet or assumed
+  std::string source;
+};
+
+enum class Verdict : std::uint8_t { fits, tight, does_not_fit };
+std::string_view name_of(Verdict verdict);
+
+struct Report {
+  Verdict verdict = Verdict::fits;
+  std::string model_name, cluster_name;
+  std::string strategy;                 ///< one line: "fsdp full x 8, micro-batch 2, 8192 tokens, bf16"
+  std::int64_t parameters = 0, active_parameters = 0, gpus = 0;
+  std::vector<RankReport> ranks;        ///< one per distinct program, in order of stage
+  std::size_t worst = 0;                ///< index in `ranks` of the least margin
+  TimeReport time;
+  FlopsReport flops;
+  std::vector<Sourced> provenance;
+  std::vector<std::string> assumptions, unread_keys, notes;
+
+  const RankReport& worst_rank() const { return ranks[worst]; }
+};
+
+/// Predicts one training step. A pure function of its arguments: no clock, device, environment or global state.
+/// Throws Error where the three contradict each other (with what would resolve it) or where a mechanism is not modelled (refused by name).
+/// "Does not fit" is a result.
+Report estimate(const Model& model, const Cluster& cluster, const Strategy& strategy);
+
+}  // namespace plimsoll
