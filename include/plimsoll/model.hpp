@@ -56,6 +56,7 @@ struct Operator {
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0, v_head_dim = 0;   ///< attention, rope
   std::optional<std::int64_t> window;                       ///< attention: sliding window
   bool causal = false;
+  bool side = false;                          ///< linear: runs over the side input's tokens; attention: its keys and values come from there
   std::int64_t experts = 0, top_k = 0;                      ///< experts, router
   std::int64_t kernel = 0, stride = 1, padding = 0, groups = 1;   ///< convolution, pool (square)
   std::string function;                                     ///< activation: "silu", "gelu_new", "relu2" …
@@ -63,7 +64,11 @@ struct Operator {
   std::vector<std::int64_t> output_per_token;               ///< shape of the output behind [batch, sequence]
 };
 
-/// Tensor flowing from operator `from` to operator `to` of the same block (indices; -1: the block's input).
+constexpr int kBlockInput = -1;   ///< an edge from the block's input
+constexpr int kSideInput = -2;    ///< an edge from the block's side input: the encoder's output for cross attention, a diffusion block's conditioning
+
+/// Tensor flowing from operator `from` to operator `to` of the same block (indices, or kBlockInput, kSideInput). The block's output is that of
+/// its last operator.
 struct Edge {
   int from, to;
 };
@@ -130,6 +135,9 @@ struct Block {
   std::string name;                  ///< as the framework names it: "model.layers", "model.embed_tokens", "lm_head"
   std::int64_t first = 0;            ///< index of its first repeat within the stack of that name
   std::int64_t repeat = 1;
+  std::int64_t tokens = 0;           ///< positions per sample where the architecture fixes them: an image's patches, 1 for a pooler; 0: the batch's
+  std::optional<int> input;          ///< index of the block whose output it reads; without: the block before it
+  std::optional<int> side_input;     ///< index of the block whose output feeds kSideInput
   std::vector<Operator> operators;
   std::vector<Edge> edges;
   NormPlacement placement = NormPlacement::pre;
