@@ -60,6 +60,8 @@ using Seconds = detail::Quantity<struct SecondsTag>;
 using Flops = detail::Quantity<struct FlopsTag>;
 using BytesPerSecond = detail::Quantity<struct BytesPerSecondTag>;
 using FlopsPerSecond = detail::Quantity<struct FlopsPerSecondTag>;
+using Hertz = detail::Quantity<struct HertzTag>;
+using Watts = detail::Quantity<struct WattsTag>;
 
 constexpr Seconds operator/(Bytes bytes, BytesPerSecond rate) { return Seconds(static_cast<double>(bytes.count) / rate.value); }
 constexpr Seconds operator/(Flops flops, FlopsPerSecond rate) { return Seconds(flops.value / rate.value); }
@@ -81,6 +83,10 @@ BytesPerSecond parse_bytes_per_second(std::string_view text);
 FlopsPerSecond parse_flops_per_second(std::string_view text);
 /// Reads "2.1 us", "3 ms", "1.5 s". Throws Error when the text is no duration.
 Seconds parse_seconds(std::string_view text);
+/// Reads "2100 MHz", "1.83 GHz". Throws Error when the text is no frequency.
+Hertz parse_hertz(std::string_view text);
+/// Reads "750 W", "1.4 kW". Throws Error when the text is no power.
+Watts parse_watts(std::string_view text);
 
 /// "82.38 GiB", "512.0 MiB", "4,096 B": binary units, named.
 std::string to_string(Bytes bytes);
@@ -90,6 +96,10 @@ std::string to_string(Seconds seconds);
 std::string to_string(BytesPerSecond rate);
 /// "1307.4 TFLOP/s".
 std::string to_string(FlopsPerSecond rate);
+/// "2100 MHz".
+std::string to_string(Hertz frequency);
+/// "750 W".
+std::string to_string(Watts power);
 /// "8,030,261,248": an integer with thousands separators.
 std::string with_thousands(std::int64_t n);
 

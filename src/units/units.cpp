@@ -32,6 +32,8 @@ constexpr std::array<UnitScale, 10> kByteUnits{{{"B", 1},
 constexpr std::array<UnitScale, 6> kByteRateUnits{
     {{"B/s", 1}, {"MB/s", 1e6}, {"GB/s", 1e9}, {"TB/s", 1e12}, {"Gbit/s", 1e9 / 8}, {"Tbit/s", 1e12 / 8}}};
 constexpr std::array<UnitScale, 4> kFlopRateUnits{{{"FLOP/s", 1}, {"GFLOP/s", 1e9}, {"TFLOP/s", 1e12}, {"PFLOP/s", 1e15}}};
+constexpr std::array<UnitScale, 3> kFrequencyUnits{{{"Hz", 1}, {"MHz", 1e6}, {"GHz", 1e9}}};
+constexpr std::array<UnitScale, 2> kPowerUnits{{{"W", 1}, {"kW", 1e3}}};
 constexpr std::array<UnitScale, 5> kTimeUnits{{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}, {"min", 60}}};
 
 /// "number unit" → number · scale of the unit; the unit is required, the number finite and not negative.
@@ -65,6 +67,10 @@ FlopsPerSecond parse_flops_per_second(std::string_view text) { return FlopsPerSe
 
 Seconds parse_seconds(std::string_view text) { return Seconds(parse_quantity(text, kTimeUnits, "duration")); }
 
+Hertz parse_hertz(std::string_view text) { return Hertz(parse_quantity(text, kFrequencyUnits, "frequency")); }
+
+Watts parse_watts(std::string_view text) { return Watts(parse_quantity(text, kPowerUnits, "power")); }
+
 std::string to_string(Bytes bytes) {
   const double magnitude = std::abs(static_cast<double>(bytes.count));
   if (magnitude >= 0x1p30) return fmt::format("{:.2f} GiB", static_cast<double>(bytes.count) / 0x1p30);
@@ -84,6 +90,10 @@ std::string to_string(BytesPerSecond rate) {
 }
 
 std::string to_string(FlopsPerSecond rate) { return fmt::format("{:.1f} TFLOP/s", rate.value / 1e12); }
+
+std::string to_string(Hertz frequency) { return fmt::format("{:.0f} MHz", frequency.value / 1e6); }
+
+std::string to_string(Watts power) { return fmt::format("{:.0f} W", power.value); }
 
 std::string with_thousands(std::int64_t n) {
   std::string digits = std::to_string(n);

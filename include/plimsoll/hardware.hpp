@@ -1,0 +1,236 @@
+/// Accelerators, nodes and clusters, as data with sources. One file per device (hardware/accelerators/*.json) and one per cluster
+/// (hardware/clusters/*.json); docs/hardware.md describes both. Every number says where it comes from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "plimsoll/dtype.hpp"
+#include "plimsoll/units.hpp"
+
+namespace plimsoll {
+
+/// How much a number may be trusted, best first.
+enum class Provenance : std::uint8_t {
+  measured,    ///< read from a device or a published benchmark
+  calibrated,  ///< fitted to measurements
+  derived,     ///< computed from other numbers of the file
+  datasheet,   ///< the vendor's specification
+  assumed,     ///< nobody published it: a working value
+};
+std::string_view name_of(Provenance provenance);
+
+/// A value, how far it may be trusted, and who says so (a key of the file's `sources`).
+template <class T>
+struct Sourced {
+  T value{};
+  Provenance provenance = Provenance::assumed;
+  std::string source;
+};
+
+/// Arithmetic that a device has a peak rate for; dense, with fp32 accumulation.
+enum class MathType : std::uint8_t { fp64, fp32, tf32, fp16, bf16, fp8, fp6, fp4, int8 };
+std::string_view name_of(MathType type);
+/// The arithmetic of a matrix product on operands of that type (fp32 → fp32: tf32 is a choice of the framework).
+MathType math_of(DType type);
+
+struct Tile {
+  std::int64_t m, n;
+};
+
+/// One measured matrix product C[m,n] = A[m,k]·B[k,n].
+struct GemmPoint {
+  std::int64_t m, n, k;
+  FlopsPerSecond rate;
+};
+
+/// Matrix products measured with one library.
+struct GemmCurve {
+  MathType type;
+  Provenance provenance = Provenance::measured;
+  std::string software, source;
+  std::vector<GemmPoint> points;
+};
+
+/// The dense peak of one arithmetic, and the fraction of it that large products sustain inside a training step
+/// (clocks fall under load: modelled as a fraction of peak, so that clock and library count once).
+struct ComputeRate {
+  MathType type;
+  Sourced<FlopsPerSecond> peak;
+  Sourced<double> sustained;
+};
+
+/// Constants of the GEMM time model (cost.hpp: gemm_time).
+struct GemmConstants {
+  std::vector<Tile> tiles;         ///< output tiles the library chooses from
+  Sourced<double> quantisation;    ///< 1: whole waves; 0: perfectly balanced (stream-K)
+  Sourced<Seconds> start;          ///< per kernel
+  Sourced<Seconds> epilogue;       ///< per wave
+};
+
+/// Fractions of the *sustained* rate that fused attention reaches, head dimension 128, long sequences.
+struct AttentionConstants {
+  Sourced<double> forward, backward;
+};
+
+/// Memory outside PyTorch's allocator and fixed buffers, per rank.
+struct DeviceOverheads {
+  Sourced<Bytes> context;               ///< runtime context and loaded kernels
+  Sourced<Bytes> blas_workspace;        ///< per BLAS handle and stream
+  Sourced<Bytes> first_communicator, further_communicator;
+};
+
+struct Accelerator {
+  std::string name;                    ///< "mi300x": the file's name
+  std::string title;                   ///< "AMD Instinct MI300X"
+  std::string vendor;                  ///< "AMD" | "NVIDIA"
+  std::string family, target;          ///< "CDNA3", "gfx942"
+  int launch_year = 0;
+  std::string node;                    ///< the cluster file that describes its usual node
+  std::string note;
+
+  Sourced<Bytes> memory_nominal;       ///< what the name says
+  Sourced<Bytes> memory_usable;        ///< what the driver reports as total to a process
+  std::string memory_type;
+  Sourced<BytesPerSecond> memory_bandwidth;
+  Sourced<double> memory_efficiency;   ///< share of it that streaming kernels reach
+  Sourced<Bytes> last_level_cache;
+
+  int compute_units = 0;               ///< SMs or CUs
+  int dies = 1;                        ///< XCDs: tiles are dealt round-robin over them
+  Sourced<Hertz> clock;                ///< boost clock of the peaks
+  Sourced<Watts> power;
+  std::vector<ComputeRate> rates;
+  GemmConstants gemm;
+  AttentionConstants attention;
+  DeviceOverheads overheads;
+
+  std::vector<GemmCurve> gemm_curves;  ///< published measurements, kept as they are
+  struct Source {
+    std::string key, text;
+  };
+  std::vector<Source> sources;
+
+  /// The rate of that arithmetic; refuses by name when the device has none or nobody published it.
+  const ComputeRate& rate(MathType type) const;
+  FlopsPerSecond peak(MathType type) const { return rate(type).peak.value; }
+  FlopsPerSecond sustained(MathType type) const { return rate(type).peak.value * rate(type).sustained.value; }
+  bool is_amd() const { return vendor == "AMD"; }
+};
+
+/// A kind of link: per direction.
+struct Link {
+  Sourced<BytesPerSecond> bandwidth;   ///< the sheet's
+  Sourced<BytesPerSecond> achieved;    ///< what transfers reach
+  Sourced<Seconds> latency;            ///< one hop
+};
+
+/// How the GPUs of a node reach each other.
+enum class NodeFabric : std::uint8_t {
+  mesh,        ///< one link (xGMI) between every two GPUs
+  nvswitch,    ///< every GPU hangs on non-blocking switches
+  pcie_tree,   ///< PCIe switches under CPU sockets
+  links,       ///< an explicit list of GPU pairs (MI250X)
+};
+std::string_view name_of(NodeFabric fabric);
+
+/// Direct links between two GPUs of a node.
+struct GpuPair {
+  int first, second;
+  int links;
+};
+
+/// One size of a measured collective curve.
+struct CollectivePoint {
+  Bytes bytes;     ///< full buffer
+  Seconds time;
+};
+
+/// An all-reduce measured over one group shape.
+struct CollectiveCurve {
+  int gpus, nodes;
+  std::string source, note;
+  std::vector<CollectivePoint> points;   ///< by rising size
+};
+
+/// Latencies of one protocol of the NCCL cost model (microseconds in the library's tables; seconds here).
+struct ProtocolLatency {
+  Seconds base_ring, base_tree, intra_ring, intra_tree, network_ring, network_tree;
+};
+
+/// What the collective library does on this node (NCCL's or RCCL's tuning tables).
+struct CollectiveLibrary {
+  std::string name;                              ///< "nccl" | "rccl"
+  int channels = 0;
+  Sourced<BytesPerSecond> ring;                  ///< bus bandwidth of the node's ring graph, all GPUs
+  Sourced<BytesPerSecond> ll_max[3];             ///< ceiling of the LL protocol on one, two, more nodes
+  Sourced<BytesPerSecond> ll128_per_channel;     ///< 0: the protocol is not used
+  Sourced<BytesPerSecond> tree_per_channel[3];   ///< ceiling of trees on one, two, more nodes
+  ProtocolLatency ll, ll128, simple;
+  Seconds network_overhead;
+  Sourced<BytesPerSecond> nvls;                  ///< bus bandwidth of in-switch all-reduce; 0: none
+  Sourced<Seconds> launch;                       ///< GPU-side floor of any collective
+  std::vector<CollectiveCurve> all_reduce;
+};
+
+struct Node {
+  int gpus = 1;
+  NodeFabric fabric = NodeFabric::mesh;
+  Link gpu_link;                        ///< mesh, links: one link; nvswitch: GPU to its switches; pcie_tree: unused
+  std::vector<GpuPair> pairs;           ///< fabric links only
+  int gpus_per_pcie_switch = 0;         ///< 0: each GPU on its own root port
+  int sockets = 1;
+  Link host_link;                       ///< GPU to the CPU or PCIe switch
+  Link uplink;                          ///< PCIe switch to the CPU
+  Link socket_link;                     ///< between CPU sockets
+  int nics = 0;                         ///< 0: the node has no fast network
+  Link nic;
+  Sourced<BytesPerSecond> host_memory_bandwidth;
+  CollectiveLibrary collectives;
+};
+
+/// The network between nodes: leaf switches of `nodes_per_leaf` nodes under a spine.
+struct Fabric {
+  std::int64_t nodes_per_leaf = 0;      ///< 0: all nodes under one non-blocking level
+  double oversubscription = 1;          ///< capacity down / capacity up of a leaf
+  bool rails = true;                    ///< NIC i of every node on leaf i: traffic between equal ranks stays on its rail
+};
+
+struct Cluster {
+  std::string name, title;
+  Accelerator accelerator;
+  Node node;
+  Fabric fabric;
+  std::int64_t nodes = 1;
+  int gpus_per_node = 1;                ///< GPUs used of each node
+  std::vector<Accelerator::Source> sources;
+
+  std::int64_t gpus() const { return nodes * gpus_per_node; }
+};
+
+/// The device of that name or alias ("mi300x", "H100-SXM5-80GB"). Throws Error: unknown (nearest name), or refused by name.
+Accelerator load_accelerator(const std::string& name_or_path);
+
+/// "8xmi300x", "16x8xh100-sxm" (nodes × GPUs per node × device), "mi300x", a shipped cluster's name, or a JSON file's path.
+/// Throws Error: unknown device (nearest name), GPU count that fills no whole nodes, absurd counts.
+Cluster parse_cluster(const std::string& text);
+
+/// `gpus` devices on their usual nodes: a part of one node, or whole nodes. `where` names the caller's key in errors.
+Cluster cluster_of(const std::string& accelerator, std::int64_t gpus, int gpus_per_node = 0, const std::string& where = {});
+
+/// Names of the shipped devices and clusters, sorted.
+std::vector<std::string> shipped_accelerators();
+std::vector<std::string> shipped_clusters();
+
+/// Other names of a device that measured runs and people use, as (alias, name).
+std::vector<std::pair<std::string, std::string>> accelerator_aliases();
+
+/// A table of all devices and clusters, one line each.
+std::string hardware_list();
+/// A readable sheet of one device or cluster, every number with its provenance and source.
+std::string hardware_sheet(const std::string& name);
+
+}  // namespace plimsoll
