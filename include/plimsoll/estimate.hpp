@@ -13,6 +13,7 @@ namespace plimsoll {
 
 struct Cluster;
 struct Strategy;
+enum class Provenance : std::uint8_t;
 
 /// A prediction with what is known of its uncertainty. Without a known band all three are equal.
 struct Band {
@@ -89,10 +90,10 @@ struct FlopsReport {
 };
 
 /// Where a number comes from.
-struct Sourced {
+struct Origin {
   std::string quantity;   ///< "memory.allocated_bytes", "accelerator.peak_bf16"
-  std::string kind;       ///< measured, calibrated, derived, datasheet or assumed
-  std::string source;
+  Provenance kind;
+  std::string source;     ///< in words
 };
 
 enum class Verdict : std::uint8_t { fits, tight, does_not_fit };
@@ -107,7 +108,7 @@ struct Report {
   std::size_t worst = 0;                ///< index in `ranks` of the least margin
   TimeReport time;
   FlopsReport flops;
-  std::vector<Sourced> provenance;
+  std::vector<Origin> provenance;
   std::vector<std::string> assumptions, unread_keys, notes;
 
   const RankReport& worst_rank() const { return ranks[worst]; }
