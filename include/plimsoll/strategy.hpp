@@ -267,13 +267,15 @@ struct Strategy {
   // ---- batch (0: not said; resolved) ---------------------------------------------------------------------------------
   std::int64_t micro_batch = 0;   ///< sequences (images) per rank and micro-batch
   std::int64_t global_batch = 0;  ///< sequences per optimizer step
-  std::int64_t grad_accum = 0;    ///< micro-batches per optimizer step: of a pipeline too
-  std::int64_t seq_len = 0;       ///< tokens of a sequence (seq2seq: of the source; image and diffusion: patches)
-  std::int64_t tgt_len = 0;       ///< seq2seq: tokens of the target
-  std::int64_t text_tokens = 0;   ///< diffusion: tokens of the prompt
-  bool packed = false;            ///< sequences packed without padding
-  double average_tokens = 0;      ///< mean tokens that are no padding; 0: seq_len
-  bool no_sync = false;           ///< gradients are reduced in the last micro-batch only (ddp.no_sync, fsdp.no_sync)
+  std::int64_t grad_accum = 0;    ///< backward passes (pipeline: runs of the schedule) whose gradients add up to one step
+  std::int64_t micro_batches =
+      0;  ///< micro-batches per optimizer step of one replica: grad_accum, or with a pipeline grad_accum · those of one run
+  std::int64_t seq_len = 0;      ///< tokens of a sequence (seq2seq: of the source; image and diffusion: patches)
+  std::int64_t tgt_len = 0;      ///< seq2seq: tokens of the target
+  std::int64_t text_tokens = 0;  ///< diffusion: tokens of the prompt
+  bool packed = false;           ///< sequences packed without padding
+  double average_tokens = 0;     ///< mean tokens that are no padding; 0: seq_len
+  bool no_sync = false;          ///< gradients are reduced in the last micro-batch only (ddp.no_sync, fsdp.no_sync)
 
   // ---- data parallel -------------------------------------------------------------------------------------------------
   DataParallel data_parallel = DataParallel::automatic;  ///< resolved
