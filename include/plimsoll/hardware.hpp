@@ -65,10 +65,10 @@ struct ComputeRate {
 
 /// Constants of the GEMM time model (cost.hpp: gemm_time).
 struct GemmConstants {
-  std::vector<Tile> tiles;         ///< output tiles the library chooses from
-  Sourced<double> quantisation;    ///< 1: whole waves; 0: perfectly balanced (stream-K)
-  Sourced<Seconds> start;          ///< per kernel
-  Sourced<Seconds> epilogue;       ///< per wave
+  std::vector<Tile> tiles;       ///< output tiles the library chooses from
+  Sourced<double> quantisation;  ///< 1: whole waves; 0: perfectly balanced (stream-K)
+  Sourced<Seconds> start;        ///< per kernel
+  Sourced<Seconds> epilogue;     ///< per wave
 };
 
 /// Fractions of the *sustained* rate that fused attention reaches, head dimension 128, long sequences.
@@ -78,30 +78,30 @@ struct AttentionConstants {
 
 /// Memory outside PyTorch's allocator and fixed buffers, per rank.
 struct DeviceOverheads {
-  Sourced<Bytes> context;               ///< runtime context and loaded kernels
-  Sourced<Bytes> blas_workspace;        ///< per BLAS handle and stream
+  Sourced<Bytes> context;         ///< runtime context and loaded kernels
+  Sourced<Bytes> blas_workspace;  ///< per BLAS handle and stream
   Sourced<Bytes> first_communicator, further_communicator;
 };
 
 struct Accelerator {
-  std::string name;                    ///< "mi300x": the file's name
-  std::string title;                   ///< "AMD Instinct MI300X"
-  std::string vendor;                  ///< "AMD" | "NVIDIA"
-  std::string family, target;          ///< "CDNA3", "gfx942"
+  std::string name;            ///< "mi300x": the file's name
+  std::string title;           ///< "AMD Instinct MI300X"
+  std::string vendor;          ///< "AMD" | "NVIDIA"
+  std::string family, target;  ///< "CDNA3", "gfx942"
   int launch_year = 0;
-  std::string node;                    ///< the cluster file that describes its usual node
+  std::string node;  ///< the cluster file that describes its usual node
   std::string note;
 
-  Sourced<Bytes> memory_nominal;       ///< what the name says
-  Sourced<Bytes> memory_usable;        ///< what the driver reports as total to a process
+  Sourced<Bytes> memory_nominal;  ///< what the name says
+  Sourced<Bytes> memory_usable;   ///< what the driver reports as total to a process
   std::string memory_type;
   Sourced<BytesPerSecond> memory_bandwidth;
-  Sourced<double> memory_efficiency;   ///< share of it that streaming kernels reach
+  Sourced<double> memory_efficiency;  ///< share of it that streaming kernels reach
   Sourced<Bytes> last_level_cache;
 
-  int compute_units = 0;               ///< SMs or CUs
-  int dies = 1;                        ///< XCDs: tiles are dealt round-robin over them
-  Sourced<Hertz> clock;                ///< boost clock of the peaks
+  int compute_units = 0;  ///< SMs or CUs
+  int dies = 1;           ///< XCDs: tiles are dealt round-robin over them
+  Sourced<Hertz> clock;   ///< boost clock of the peaks
   Sourced<Watts> power;
   std::vector<ComputeRate> rates;
   GemmConstants gemm;
@@ -123,17 +123,17 @@ struct Accelerator {
 
 /// A kind of link: per direction.
 struct Link {
-  Sourced<BytesPerSecond> bandwidth;   ///< the sheet's
-  Sourced<BytesPerSecond> achieved;    ///< what transfers reach
-  Sourced<Seconds> latency;            ///< one hop
+  Sourced<BytesPerSecond> bandwidth;  ///< the sheet's
+  Sourced<BytesPerSecond> achieved;   ///< what transfers reach
+  Sourced<Seconds> latency;           ///< one hop
 };
 
 /// How the GPUs of a node reach each other.
 enum class NodeFabric : std::uint8_t {
-  mesh,        ///< one link (xGMI) between every two GPUs
-  nvswitch,    ///< every GPU hangs on non-blocking switches
-  pcie_tree,   ///< PCIe switches under CPU sockets
-  links,       ///< an explicit list of GPU pairs (MI250X)
+  mesh,       ///< one link (xGMI) between every two GPUs
+  nvswitch,   ///< every GPU hangs on non-blocking switches
+  pcie_tree,  ///< PCIe switches under CPU sockets
+  links,      ///< an explicit list of GPU pairs (MI250X)
 };
 std::string_view name_of(NodeFabric fabric);
 
@@ -145,7 +145,7 @@ struct GpuPair {
 
 /// One size of a measured collective curve.
 struct CollectivePoint {
-  Bytes bytes;     ///< full buffer
+  Bytes bytes;  ///< full buffer
   Seconds time;
 };
 
@@ -153,7 +153,7 @@ struct CollectivePoint {
 struct CollectiveCurve {
   int gpus, nodes;
   std::string source, note;
-  std::vector<CollectivePoint> points;   ///< by rising size
+  std::vector<CollectivePoint> points;  ///< by rising size
 };
 
 /// Latencies of one protocol of the NCCL cost model (microseconds in the library's tables; seconds here).
@@ -163,30 +163,30 @@ struct ProtocolLatency {
 
 /// What the collective library does on this node (NCCL's or RCCL's tuning tables).
 struct CollectiveLibrary {
-  std::string name;                              ///< "nccl" | "rccl"
+  std::string name;  ///< "nccl" | "rccl"
   int channels = 0;
-  Sourced<BytesPerSecond> ring;                  ///< bus bandwidth of the node's ring graph, all GPUs
-  Sourced<BytesPerSecond> ll_max[3];             ///< ceiling of the LL protocol on one, two, more nodes
-  Sourced<BytesPerSecond> ll128_per_channel;     ///< 0: the protocol is not used
-  Sourced<BytesPerSecond> tree_per_channel[3];   ///< ceiling of trees on one, two, more nodes
+  Sourced<BytesPerSecond> ring;                 ///< bus bandwidth of the node's ring graph, all GPUs
+  Sourced<BytesPerSecond> ll_max[3];            ///< ceiling of the LL protocol on one, two, more nodes
+  Sourced<BytesPerSecond> ll128_per_channel;    ///< 0: the protocol is not used
+  Sourced<BytesPerSecond> tree_per_channel[3];  ///< ceiling of trees on one, two, more nodes
   ProtocolLatency ll, ll128, simple;
   Seconds network_overhead;
-  Sourced<BytesPerSecond> nvls;                  ///< bus bandwidth of in-switch all-reduce; 0: none
-  Sourced<Seconds> launch;                       ///< GPU-side floor of any collective
+  Sourced<BytesPerSecond> nvls;  ///< bus bandwidth of in-switch all-reduce; 0: none
+  Sourced<Seconds> launch;       ///< GPU-side floor of any collective
   std::vector<CollectiveCurve> all_reduce;
 };
 
 struct Node {
   int gpus = 1;
   NodeFabric fabric = NodeFabric::mesh;
-  Link gpu_link;                        ///< mesh, links: one link; nvswitch: GPU to its switches; pcie_tree: unused
-  std::vector<GpuPair> pairs;           ///< fabric links only
-  int gpus_per_pcie_switch = 0;         ///< 0: each GPU on its own root port
+  Link gpu_link;                 ///< mesh, links: one link; nvswitch: GPU to its switches; pcie_tree: unused
+  std::vector<GpuPair> pairs;    ///< fabric links only
+  int gpus_per_pcie_switch = 0;  ///< 0: each GPU on its own root port
   int sockets = 1;
-  Link host_link;                       ///< GPU to the CPU or PCIe switch
-  Link uplink;                          ///< PCIe switch to the CPU
-  Link socket_link;                     ///< between CPU sockets
-  int nics = 0;                         ///< 0: the node has no fast network
+  Link host_link;    ///< GPU to the CPU or PCIe switch
+  Link uplink;       ///< PCIe switch to the CPU
+  Link socket_link;  ///< between CPU sockets
+  int nics = 0;      ///< 0: the node has no fast network
   Link nic;
   Sourced<BytesPerSecond> host_memory_bandwidth;
   CollectiveLibrary collectives;
@@ -194,9 +194,9 @@ struct Node {
 
 /// The network between nodes: leaf switches of `nodes_per_leaf` nodes under a spine.
 struct Fabric {
-  std::int64_t nodes_per_leaf = 0;      ///< 0: all nodes under one non-blocking level
-  double oversubscription = 1;          ///< capacity down / capacity up of a leaf
-  bool rails = true;                    ///< NIC i of every node on leaf i: traffic between equal ranks stays on its rail
+  std::int64_t nodes_per_leaf = 0;  ///< 0: all nodes under one non-blocking level
+  double oversubscription = 1;      ///< capacity down / capacity up of a leaf
+  bool rails = true;                ///< NIC i of every node on leaf i: traffic between equal ranks stays on its rail
 };
 
 struct Cluster {
@@ -205,7 +205,7 @@ struct Cluster {
   Node node;
   Fabric fabric;
   std::int64_t nodes = 1;
-  int gpus_per_node = 1;                ///< GPUs used of each node
+  int gpus_per_node = 1;  ///< GPUs used of each node
   std::vector<Accelerator::Source> sources;
 
   std::int64_t gpus() const { return nodes * gpus_per_node; }

@@ -1,0 +1,90 @@
+/// Time of kernels, collectives and copies. All closed forms; constants come from the hardware files, with their provenance.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plimsoll/hardware.hpp"
+#include "plimsoll/program.hpp"
+#include "plimsoll/topology.hpp"
+#include "plimsoll/units.hpp"
+
+namespace plimsoll {
+
+// ---- kernels -------------------------------------------------------------------------------------------------------
+
+/// How a matrix product falls into output tiles and waves of compute units.
+struct TileCount {
+  std::int64_t tiles;
+  std::int64_t waves;
+  double wave_fill;  ///< tiles / (waves · slots)
+  double tile_fill;  ///< useful share of the tiles' area
+};
+/// `dies` > 1: tiles are dealt round-robin over the dies, each with units/dies slots.
+TileCount count_tiles(std::int64_t m, std::int64_t n, Tile tile, std::int64_t units, std::int64_t dies = 1);
+
+/// The clock that a kernel runs at: inside a saturated step the power limit sets it; a short isolated kernel boosts.
+enum class Clock : std::uint8_t { sustained, peak };
+
+/// Time of C[m,n] = A[m,k]·B[k,n], `batch` times; element sizes follow from `type`. The best tile and split of k is taken.
+Seconds gemm_time(const Accelerator& device, MathType type, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch = 1,
+                  Clock clock = Clock::sustained);
+
+/// Fused attention of that many FLOPs (causal ones counted as the kernel does them).
+Seconds attention_time(const Accelerator& device, MathType type, Flops flops, bool backward, std::int64_t head_dim = 128);
+
+/// A kernel bound by memory: start + bytes / (bandwidth · η · bytes/(bytes + half-performance size)).
+Seconds memory_bound_time(const Accelerator& device, Bytes bytes);
+
+/// Time of one kernel of a step program inside a saturated step.
+Seconds price(const Kernel& kernel, const Accelerator& device);
+
+// ---- collectives: closed forms -------------------------------------------------------------------------------------
+// D: bytes of the full buffer (of all-to-all: what each rank holds). B: bandwidth per rank and direction. α: latency per step.
+
+/// 2(n−1)α + 2(n−1)/n · D/B
+Seconds ring_all_reduce(Bytes buffer, std::int64_t n, BytesPerSecond bandwidth, Seconds latency = {});
+/// (n−1)α + (n−1)/n · D/B; also reduce-scatter and all-to-all by pairs.
+Seconds ring_all_gather(Bytes buffer, std::int64_t n, BytesPerSecond bandwidth, Seconds latency = {});
+/// Double binary tree: 2·⌈log2 n⌉·α + 2D/B
+Seconds tree_all_reduce(Bytes buffer, std::int64_t n, BytesPerSecond bandwidth, Seconds latency = {});
+/// Recursive halving and doubling (n a power of two): 2·log2(n)·α + 2(n−1)/n · D/B
+Seconds halving_doubling_all_reduce(Bytes buffer, std::int64_t n, BytesPerSecond bandwidth, Seconds latency = {});
+/// Full mesh, all n−1 links at once: 2α + 2(D/n)/B_link
+Seconds direct_all_reduce(Bytes buffer, std::int64_t n, BytesPerSecond link, Seconds latency = {});
+/// α + (D/n)/B_link; also reduce-scatter and all-to-all on a mesh.
+Seconds direct_all_gather(Bytes buffer, std::int64_t n, BytesPerSecond link, Seconds latency = {});
+/// (n−1)α + D/B
+Seconds ring_broadcast(Bytes buffer, std::int64_t n, BytesPerSecond bandwidth, Seconds latency = {});
+/// Reduce-scatter in the node, all-reduce of 1/q over the k nodes, all-gather in the node, one after the other.
+Seconds hierarchical_all_reduce(Bytes buffer, std::int64_t per_node, std::int64_t nodes, BytesPerSecond intra, BytesPerSecond inter);
+
+// ---- collectives: what the library does ----------------------------------------------------------------------------
+
+/// One (algorithm, protocol) of NCCL's cost model: time = latency + D / bandwidth.
+struct ProtocolCost {
+  std::string algorithm;  ///< "ring" | "tree" | "nvls"
+  std::string protocol;   ///< "LL" | "LL128" | "Simple"
+  Seconds latency;
+  BytesPerSecond bandwidth;  ///< algorithm bandwidth, D / time
+  Seconds time(Bytes buffer) const { return latency + buffer / bandwidth; }
+};
+/// NCCL's cost model (tuning.cc) of every (algorithm, protocol) that the node's constants cover.
+std::vector<ProtocolCost> protocol_costs(CollectiveKind kind, const GroupShape& group, const CollectiveLibrary& library);
+/// The cheapest of them at that size (trees corrected by size as the library does).
+ProtocolCost best_protocol(CollectiveKind kind, Bytes buffer, const GroupShape& group, const CollectiveLibrary& library);
+
+/// Bytes that each rank sends (and receives): the collective's volume.
+double bytes_sent(CollectiveKind kind, Bytes buffer, std::int64_t n);
+
+/// Time of one collective over a group.
+Seconds price(const Collective& collective, const GroupShape& group, const Cluster& cluster);
+
+/// Time of one copy between host and device.
+Seconds price(const Copy& copy, const Cluster& cluster);
+
+/// Time of an Adam step on the CPU: bytes of host memory traffic over the host's bandwidth shared by `ranks_per_node`.
+Seconds host_optimizer_time(Bytes traffic, const Cluster& cluster, int ranks_per_node);
+
+}  // namespace plimsoll
