@@ -56,7 +56,8 @@ struct Operator {
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0, v_head_dim = 0;   ///< attention, rope
   std::optional<std::int64_t> window;                       ///< attention: sliding window
   bool causal = false;
-  bool side = false;                          ///< linear: runs over the side input's tokens; attention: its keys and values come from there
+  bool side = false;                          ///< linear: runs over the other stream's positions; attention: its keys and values come from there
+  bool joint = false;                         ///< attention: queries and keys are both streams' positions together (FLUX)
   std::int64_t experts = 0, top_k = 0;                      ///< experts, router
   std::int64_t kernel = 0, stride = 1, padding = 0, groups = 1;   ///< convolution, pool (square)
   std::string function;                                     ///< activation: "silu", "gelu_new", "relu2" …
@@ -65,9 +66,9 @@ struct Operator {
 };
 
 constexpr int kBlockInput = -1;   ///< an edge from the block's input
-constexpr int kSideInput = -2;    ///< an edge from the block's side input: the encoder's output for cross attention, a diffusion block's conditioning
+constexpr int kSideInput = -2;    ///< an edge from the block's first side input (the encoder's output for cross attention); -3: from the second …
 
-/// Tensor flowing from operator `from` to operator `to` of the same block (indices, or kBlockInput, kSideInput). The block's output is that of
+/// Tensor flowing from operator `from` to operator `to` of the same block (indices, or kBlockInput, kSideInput …). The block's output is that of
 /// its last operator.
 struct Edge {
   int from, to;
@@ -137,9 +138,12 @@ struct Block {
   std::int64_t repeat = 1;
   std::int64_t tokens = 0;           ///< positions per sample where the architecture fixes them: an image's patches, 1 for a pooler; 0: the batch's
   std::optional<int> input;          ///< index of the block whose output it reads; without: the block before it
-  std::optional<int> side_input;     ///< index of the block whose output feeds kSideInput
-  std::vector<Operator> operators;
+  std::vector<int> side_inputs;      ///< indices of the blocks whose outputs feed kSideInput, kSideInput − 1 …
+  /// Whose positions the block works on: the batch's sequence; the second stream's (a decoder's, a diffusion model's text); both together.
+  enum class Stream : std::uint8_t { main, second, joint } stream = Stream::main;
+  std::vector<Operator> operators;   ///< in order of execution
   std::vector<Edge> edges;
+  std::vector<int> registration;     ///< operators in the order in which the module registers their parameters; empty: as they are executed
   NormPlacement placement = NormPlacement::pre;
   NormSpec norm;
   std::optional<AttentionSpec> attention, cross_attention;
@@ -148,6 +152,7 @@ struct Block {
   double hidden_dropout = 0;         ///< on the branches' outputs
 
   std::int64_t parameters() const;   ///< of one repeat, without tied tensors
+  std::vector<const ParameterTensor*> parameter_list() const;   ///< of one repeat, in registration order
 };
 
 /// A network, resolved from its config: dimensions, blocks, parameter tensors in registration order.
@@ -164,12 +169,14 @@ struct Model {
   double logit_softcap = 0;
   double embedding_dropout = 0;
   bool activations_modelled = true;  ///< false: parameters are exact, but memory and time of a step are refused by name
-  std::vector<Block> blocks;         ///< in registration order
+  std::vector<Block> blocks;         ///< in order of execution
+  std::vector<int> registration;     ///< blocks in registration order; empty: as they are executed
   std::vector<std::string> unread_keys;   ///< keys of the config that nothing read
   std::vector<std::string> assumed;       ///< defaults taken, in words
 
   std::int64_t parameters() const;          ///< trainable and frozen, tied tensors once
   std::int64_t active_parameters() const;   ///< routed experts counted top_k of experts
+  std::vector<const Block*> registered_blocks() const;   ///< in registration order: the order of DDP's buckets and of state dicts
 };
 
 /// Reads a model by shipped name ("llama-3.1-8b"), by the path of a config.json, of a folder that holds one, or of a graph file.
