@@ -1,4 +1,4 @@
-/// What PYTORCH_CUDA_ALLOC_CONF says, as far as it changes memory.
+/// What PYTORCH_CUDA_ALLOC_CONF says and the memory fraction that the program sets, as far as they change memory.
 #pragma once
 
 #include <optional>
@@ -9,9 +9,11 @@ namespace plimsoll {
 
 struct AllocatorSettings {
   bool expandable_segments = false;
-  std::optional<Bytes> max_split_size;      ///< max_split_size_mb; blocks of at least this are neither split nor used for less
-  int roundup_power2_divisions = 0;         ///< 0: off
-  double garbage_collection_threshold = 0;  ///< share of capacity; 0: off
+  std::optional<Bytes> max_split_size;                ///< max_split_size_mb (PyTorch takes more than 20 MiB)
+  Bytes max_non_split_rounding = 20_MiB;              ///< slack with which an oversize block may serve an oversize request
+  int roundup_power2_divisions = 0;                   ///< 0 and 1: off; else a power of two
+  double garbage_collection_threshold = 0;            ///< 0: off. Acts only where a memory fraction is set, as in PyTorch.
+  std::optional<double> per_process_memory_fraction;  ///< torch.cuda.set_per_process_memory_fraction, of the capacity
 };
 
 }  // namespace plimsoll

@@ -13,6 +13,18 @@
 
 namespace plimsoll {
 
+/// Where the driver puts new segments: among equal free blocks, best fit takes the one with the lowest address.
+enum class AddressOrder : std::uint8_t {
+  ascending,    ///< cudaMalloc and hipMalloc
+  descending,   ///< a runtime that maps host addresses (Linux mmap), as the one without a GPU that the tests' traces were recorded on
+};
+
+/// When a block that was freed while another stream still used it (record_stream) can be given out again.
+enum class DelayedFree : std::uint8_t {
+  next_allocation,  ///< its event is over at the next allocation: the host waits for the device, or the device is quick
+  next_wait,        ///< when some stream next waits for the stream that used it; at the latest at the end of the step
+};
+
 /// What is alive at one instant, by category.
 struct MemoryByCategory {
   std::array<Bytes, kCategories> bytes{};
@@ -39,7 +51,8 @@ struct OutOfMemory {
 
 /// What the allocator did over the steps played.
 struct MemoryTrace {
-  Bytes peak_allocated;           ///< maximum over steady steps (2, 3, …), blocks rounded as the allocator rounds them
+  Bytes peak_allocated;           ///< maximum over steady steps (2, 3, …), blocks rounded as the allocator rounds them;
+                                  ///< of step 1 where no steady step was played
   Bytes peak_reserved;            ///< maximum over all steps
   Bytes first_step_allocated;     ///< peak of step 1
   Bytes persistent;               ///< allocated after the last step
@@ -49,7 +62,7 @@ struct MemoryTrace {
   Phase peak_phase = Phase::init;
   std::string peak_label;         ///< operator that reached the peak
   MemoryByCategory at_peak;       ///< what was alive at the peak
-  int alloc_retries = 0;
+  int alloc_retries = 0;          ///< times that cached segments had to be given back to serve an allocation
   std::optional<OutOfMemory> out_of_memory;
 };
 
@@ -57,9 +70,14 @@ struct PlayMemoryOptions {
   AllocatorSettings allocator;
   Bytes capacity{INT64_MAX};      ///< segments that the driver can give in all
   int steps = 4;
+  AddressOrder addresses = AddressOrder::ascending;
+  DelayedFree delayed_free = DelayedFree::next_allocation;
+  bool skip_recurring_steps = true;   ///< once the allocator's state recurs, later steps are known without playing them
 };
 
-/// Plays `init`, `first_step` and then `step` until `options.steps` steps are done.
+/// Plays `init`, `first_step` (`step` where the program has none) and then `step` until `options.steps` steps are done, or until an
+/// allocation fails. Throws Error(internal) when the program frees what is not alive or allocates what is; Error(bad_input) for
+/// settings that PyTorch refuses.
 MemoryTrace play_memory(const StepProgram& program, const PlayMemoryOptions& options);
 
 /// The tensors alive at the peak of allocated bytes, largest first (a second playing: explain asks, estimate does not).

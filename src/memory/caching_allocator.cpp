@@ -1,0 +1,480 @@
+#include "memory/caching_allocator.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::memory {
+namespace {
+
+// An unbounded device: more than any plan needs, and small enough for the arithmetic of addresses.
+constexpr std::int64_t kUnbounded = std::int64_t{1} << 55;
+
+void check(const AllocatorSettings& settings) {
+  if (settings.max_split_size && settings.max_split_size->count <= kLargeSegment)
+    fail("max_split_size_mb must be more than 20", "allocator");
+  const int divisions = settings.roundup_power2_divisions;
+  if (divisions < 0 || (divisions & (divisions - 1)) != 0) fail("roundup_power2_divisions must be a power of two", "allocator");
+  const double threshold = settings.garbage_collection_threshold;
+  if (!(threshold >= 0 && threshold < 1)) fail("garbage_collection_threshold must be in [0, 1)", "allocator");
+  const double fraction = settings.per_process_memory_fraction.value_or(1);
+  if (!(fraction >= 0 && fraction <= 1)) fail("per_process_memory_fraction must be in [0, 1]", "allocator");
+}
+
+// The next of `divisions` (a power of two) equal steps between two powers of two.
+std::int64_t next_power2_division(std::int64_t size, int divisions) {
+  const std::int64_t floor = std::int64_t{1} << (63 - __builtin_clzll(static_cast<std::uint64_t>(size)));
+  if (floor == size) return size;
+  return round_up(size, floor / divisions);
+}
+
+}  // namespace
+
+std::int64_t rounded_size(std::int64_t bytes, int roundup_power2_divisions) {
+  if (bytes < kMinBlock) return kMinBlock;
+  if (roundup_power2_divisions > 1 && bytes > kMinBlock * roundup_power2_divisions)
+    return next_power2_division(bytes, roundup_power2_divisions);
+  return round_up(bytes, kMinBlock);
+}
+
+std::int64_t segment_size(std::int64_t rounded) {
+  if (rounded <= kSmallSize) return kSmallSegment;
+  if (rounded < kMinLargeRequest) return kLargeSegment;
+  return round_up(rounded, kLargeRounding);
+}
+
+CachingAllocator::CachingAllocator(const Options& options)
+    : settings_(options.settings),
+      capacity_(std::min(options.capacity, kUnbounded)),
+      max_split_(options.settings.max_split_size ? options.settings.max_split_size->count : std::numeric_limits<std::int64_t>::max()),
+      delayed_free_(options.delayed_free),
+      addresses_(options.addresses) {
+  check(settings_);
+  if (settings_.per_process_memory_fraction)
+    fraction_limit_ = static_cast<std::int64_t>(*settings_.per_process_memory_fraction * static_cast<double>(capacity_));
+  pool_index_.fill(0);
+  blocks_.reserve(1024);
+}
+
+// ---- blocks and pools ----------------------------------------------------------------------------------------------
+
+BlockId CachingAllocator::new_block(std::uint64_t address, std::int64_t size, std::uint32_t pool, std::int32_t expandable) {
+  Block block;
+  block.address = address;
+  block.size = size;
+  block.pool = pool;
+  block.expandable = expandable;
+  if (unused_blocks_.empty()) {
+    blocks_.push_back(block);
+    return static_cast<BlockId>(blocks_.size() - 1);
+  }
+  const BlockId id = unused_blocks_.back();
+  unused_blocks_.pop_back();
+  blocks_[id] = block;
+  return id;
+}
+
+std::uint32_t CachingAllocator::pool_of(StreamId stream, bool small) {
+  std::uint32_t& index = pool_index_[stream * 2u + (small ? 1 : 0)];
+  if (index == 0) {
+    pools_.push_back({stream, small, {}, {}});
+    index = static_cast<std::uint32_t>(pools_.size());
+  }
+  return index - 1;
+}
+
+void CachingAllocator::insert_free(BlockId id) {
+  Block& block = blocks_[id];
+  Pool& pool = pools_[block.pool];
+  block.age_base = searches_[pool.small];
+  pool.free.insert({block.size, block.address, id});
+}
+
+void CachingAllocator::erase_free(BlockId id) { pools_[blocks_[id].pool].free.erase(blocks_[id].size, blocks_[id].address); }
+
+void CachingAllocator::insert_unmapped(BlockId id) {
+  auto& list = pools_[blocks_[id].pool].unmapped;
+  list.insert(std::find_if(list.begin(), list.end(), [&](BlockId other) { return blocks_[other].address > blocks_[id].address; }), id);
+}
+
+void CachingAllocator::erase_unmapped(BlockId id) {
+  auto& list = pools_[blocks_[id].pool].unmapped;
+  list.erase(std::find(list.begin(), list.end(), id));
+}
+
+void CachingAllocator::splice_before(BlockId id, BlockId next) {
+  Block& block = blocks_[id];
+  block.previous = blocks_[next].previous;
+  block.next = next;
+  if (block.previous != kNoBlock) blocks_[block.previous].next = id;
+  blocks_[next].previous = id;
+}
+
+void CachingAllocator::splice_after(BlockId id, BlockId previous) {
+  Block& block = blocks_[id];
+  block.next = blocks_[previous].next;
+  block.previous = previous;
+  if (block.next != kNoBlock) blocks_[block.next].previous = id;
+  blocks_[previous].next = id;
+}
+
+/// Joins the neighbour `from` (which may be kNoBlock, in use, or of the other mapping) to `into`, which is in no list.
+void CachingAllocator::merge(BlockId into, BlockId from) {
+  if (from == kNoBlock || !blocks_[from].available() || blocks_[into].mapped != blocks_[from].mapped) return;
+  if (blocks_[from].mapped)
+    erase_free(from);
+  else
+    erase_unmapped(from);
+  Block& target = blocks_[into];
+  const Block& source = blocks_[from];
+  if (target.previous == from) {
+    target.address = source.address;
+    target.previous = source.previous;
+    if (target.previous != kNoBlock) blocks_[target.previous].next = into;
+  } else {
+    target.next = source.next;
+    if (target.next != kNoBlock) blocks_[target.next].previous = into;
+  }
+  target.size += source.size;
+  delete_block(from);
+}
+
+// ---- allocation ----------------------------------------------------------------------------------------------------
+
+BlockId CachingAllocator::allocate(std::int64_t bytes, StreamId stream) {
+  if (any_pending_ && delayed_free_ == DelayedFree::next_allocation) complete_all();
+  if (bytes > capacity_) {
+    release_all();
+    ++retries_;
+    return kNoBlock;
+  }
+  const std::int64_t size = rounded_size(bytes, settings_.roundup_power2_divisions);
+  const std::uint32_t pool = pool_of(stream, size <= kSmallSize);
+  BlockId found = take_free_block(pool, size);
+  if (found == kNoBlock) {
+    if (collects_garbage()) collect_garbage();
+    found = take_new_block(pool, size);
+  }
+  if (found == kNoBlock && release_oversize(pool, size)) found = take_new_block(pool, size);
+  if (found == kNoBlock) {
+    release_all();
+    ++retries_;
+    found = take_new_block(pool, size);
+  }
+  return found == kNoBlock ? kNoBlock : hand_out(found, size);
+}
+
+bool CachingAllocator::should_split(const Block& block, std::int64_t size) const {
+  const std::int64_t rest = block.size - size;
+  if (pools_[block.pool].small || settings_.expandable_segments) return rest >= kMinBlock;
+  return size < max_split_ && rest > kSmallSize;
+}
+
+/// Gives out the block `id`, which is in no list; the rest goes back to the pool where it is worth splitting off.
+BlockId CachingAllocator::hand_out(BlockId id, std::int64_t size) {
+  if (should_split(blocks_[id], size)) {
+    const Block whole = blocks_[id];
+    const BlockId rest = new_block(whole.address + static_cast<std::uint64_t>(size), whole.size - size, whole.pool, whole.expandable);
+    blocks_[id].size = size;
+    splice_after(rest, id);
+    insert_free(rest);
+  }
+  blocks_[id].allocated = true;
+  allocated_ += blocks_[id].size;
+  return id;
+}
+
+BlockId CachingAllocator::take_free_block(std::uint32_t pool_id, std::int64_t size) {
+  Pool& pool = pools_[pool_id];
+  if (collects_garbage()) ++searches_[pool.small];
+  const FreeList::Cursor cursor = pool.free.lower_bound(size);
+  if (pool.free.at_end(cursor)) return kNoBlock;
+  const BlockId id = settings_.expandable_segments ? best_expandable(pool, cursor) : pool.free.at(cursor).block;
+  const std::int64_t found = blocks_[id].size;
+  // Oversize blocks serve oversize requests only, and only those that nearly fill them.
+  if (size < max_split_ && found >= max_split_) return kNoBlock;
+  if (size >= max_split_ && found >= size + settings_.max_non_split_rounding.count) return kNoBlock;
+  erase_free(id);
+  return id;
+}
+
+/// From the first block that fits: a block that can still grow counts with the address range behind it, so a smaller one is preferred.
+BlockId CachingAllocator::best_expandable(const Pool& pool, FreeList::Cursor cursor) const {
+  const auto room = [&](BlockId id) {
+    const Block& block = blocks_[id];
+    const bool grows = block.next != kNoBlock && !blocks_[block.next].mapped;
+    return block.size + (grows ? blocks_[block.next].size : 0);
+  };
+  BlockId best = pool.free.at(cursor).block;
+  for (cursor = pool.free.next(cursor); !pool.free.at_end(cursor); cursor = pool.free.next(cursor)) {
+    const BlockId candidate = pool.free.at(cursor).block;
+    if (room(candidate) >= room(best)) break;
+    best = candidate;
+  }
+  return best;
+}
+
+BlockId CachingAllocator::take_new_block(std::uint32_t pool, std::int64_t size) {
+  const std::int64_t bytes = segment_size(size);
+  if (fraction_limit_ >= 0 && reserved_ + bytes > fraction_limit_) return kNoBlock;
+  if (settings_.expandable_segments) return take_expandable_block(pool, size);
+  if (bytes > capacity_ - reserved_) return kNoBlock;
+  reserved_ += bytes;
+  return new_block(addresses_.reserve(bytes), bytes, pool, -1);
+}
+
+// ---- expandable segments -------------------------------------------------------------------------------------------
+
+bool CachingAllocator::has_room(BlockId first, std::int64_t size) const {
+  std::int64_t room = 0;
+  for (BlockId id = first; room < size && id != kNoBlock && blocks_[id].available(); id = blocks_[id].next) room += blocks_[id].size;
+  return room >= size;
+}
+
+/// The lowest run of free and unmapped blocks with room for `size`; a new segment when there is none.
+BlockId CachingAllocator::find_expandable_room(std::uint32_t pool_id, std::int64_t size) {
+  for (BlockId id : pools_[pool_id].unmapped) {
+    const BlockId previous = blocks_[id].previous;
+    const BlockId first = previous != kNoBlock && blocks_[previous].available() ? previous : id;
+    if (has_room(first, size)) return first;
+  }
+  const std::int64_t page = pools_[pool_id].small ? kSmallSegment : kLargeSegment;
+  // 9/8 of the device, so that pages unmapped early can come back at the end.
+  const std::int64_t space = round_up(capacity_ + capacity_ / 8, page);
+  const std::uint64_t address = addresses_.reserve(space);
+  expandables_.push_back({address, space, page});
+  const BlockId id = new_block(address, space, pool_id, static_cast<std::int32_t>(expandables_.size() - 1));
+  blocks_[id].mapped = false;
+  insert_unmapped(id);
+  return id;
+}
+
+/// Gives pages to the first `size` bytes of an unmapped block and makes them free memory.
+bool CachingAllocator::map(BlockId id, std::int64_t size) {
+  const std::int64_t page = expandables_[static_cast<std::size_t>(blocks_[id].expandable)].page;
+  const std::int64_t mapped = round_up(size, page);
+  if (mapped > capacity_ - reserved_) return false;
+  erase_unmapped(id);
+  const Block whole = blocks_[id];
+  blocks_[id].mapped = true;
+  if (mapped < whole.size) {
+    const BlockId rest = new_block(whole.address + static_cast<std::uint64_t>(mapped), whole.size - mapped, whole.pool, whole.expandable);
+    blocks_[rest].mapped = false;
+    blocks_[id].size = mapped;
+    splice_after(rest, id);
+    insert_unmapped(rest);
+  }
+  merge(id, blocks_[id].previous);
+  merge(id, blocks_[id].next);
+  insert_free(id);
+  reserved_ += mapped;
+  return true;
+}
+
+BlockId CachingAllocator::take_expandable_block(std::uint32_t pool, std::int64_t size) {
+  BlockId id = find_expandable_room(pool, size);
+  if (!blocks_[id].mapped && !map(id, std::min(blocks_[id].size, size))) return kNoBlock;
+  while (blocks_[id].size < size) {
+    const BlockId next = blocks_[id].next;
+    if (!map(next, std::min(size - blocks_[id].size, blocks_[next].size))) return kNoBlock;
+    id = next;
+  }
+  erase_free(id);
+  return id;
+}
+
+/// Takes the whole pages out of a free block.
+void CachingAllocator::unmap(BlockId id) {
+  const Block block = blocks_[id];
+  const ExpandableSegment& segment = expandables_[static_cast<std::size_t>(block.expandable)];
+  const auto offset = static_cast<std::int64_t>(block.address - segment.address);
+  const std::int64_t begin = round_up(offset, segment.page), end = (offset + block.size) / segment.page * segment.page;
+  if (begin >= end) return;
+  erase_free(id);
+  if (begin > offset) {
+    const BlockId before = new_block(block.address, begin - offset, block.pool, block.expandable);
+    splice_before(before, id);
+    insert_free(before);
+  }
+  if (end < offset + block.size) {
+    const std::uint64_t address = segment.address + static_cast<std::uint64_t>(end);
+    const BlockId after = new_block(address, offset + block.size - end, block.pool, block.expandable);
+    splice_after(after, id);
+    insert_free(after);
+  }
+  blocks_[id].address = segment.address + static_cast<std::uint64_t>(begin);
+  blocks_[id].size = end - begin;
+  blocks_[id].mapped = false;
+  merge(id, blocks_[id].previous);
+  merge(id, blocks_[id].next);
+  insert_unmapped(id);
+  reserved_ -= end - begin;
+}
+
+// ---- free ----------------------------------------------------------------------------------------------------------
+
+void CachingAllocator::free(BlockId id) {
+  Block& block = blocks_[id];
+  block.allocated = false;
+  allocated_ -= block.size;
+  if (block.uses == 0) return return_to_pool(id);
+  for (std::size_t stream = 0; stream < pending_.size(); ++stream)
+    if (block.uses >> stream & 1) pending_[stream].push_back(id);
+  any_pending_ = true;
+}
+
+void CachingAllocator::return_to_pool(BlockId id) {
+  merge(id, blocks_[id].previous);
+  merge(id, blocks_[id].next);
+  insert_free(id);
+}
+
+void CachingAllocator::record_stream(BlockId block, StreamId stream) {
+  if (stream >= pending_.size()) throw Error(ErrorCode::internal, "record_stream: more than 64 streams");
+  if (stream != pools_[blocks_[block].pool].stream) blocks_[block].uses |= std::uint64_t{1} << stream;
+}
+
+void CachingAllocator::complete(StreamId stream) {
+  if (!any_pending_ || stream >= pending_.size()) return;
+  for (BlockId id : pending_[stream]) {
+    blocks_[id].uses &= ~(std::uint64_t{1} << stream);
+    if (blocks_[id].uses == 0) return_to_pool(id);
+  }
+  pending_[stream].clear();
+}
+
+void CachingAllocator::complete_all() {
+  if (!any_pending_) return;
+  for (std::size_t stream = 0; stream < pending_.size(); ++stream) complete(static_cast<StreamId>(stream));
+  any_pending_ = false;
+}
+
+// ---- giving memory back to the driver ------------------------------------------------------------------------------
+
+void CachingAllocator::release_segment(BlockId id) {
+  erase_free(id);
+  addresses_.release(blocks_[id].address, blocks_[id].size);
+  reserved_ -= blocks_[id].size;
+  delete_block(id);
+}
+
+/// Above the threshold: gives back whole free segments of at least average age, the average taken anew until enough is reclaimed.
+void CachingAllocator::collect_garbage() {
+  const double threshold = settings_.garbage_collection_threshold * static_cast<double>(fraction_limit_);
+  const auto limit = static_cast<std::int64_t>(threshold);
+  if (reserved_ <= limit) return;
+  const std::int64_t target = reserved_ - limit;
+  const auto age = [&](BlockId id) { return searches_[0] - blocks_[id].age_base; };
+  std::vector<BlockId> candidates;
+  std::int64_t total_age = 0, reclaimed = 0;
+  for (const Pool& pool : pools_) {
+    if (pool.small) continue;
+    for (auto cursor = pool.free.begin(); !pool.free.at_end(cursor); cursor = pool.free.next(cursor)) {
+      const BlockId id = pool.free.at(cursor).block;
+      if (blocks_[id].is_split() || blocks_[id].expandable >= 0) continue;
+      candidates.push_back(id);
+      total_age += age(id);
+    }
+  }
+  for (bool freed = true; freed && reclaimed < target && !candidates.empty();) {
+    const double average = static_cast<double>(total_age) / static_cast<double>(candidates.size());
+    std::vector<BlockId> younger;
+    for (BlockId id : candidates) {
+      if (static_cast<double>(age(id)) < average) {
+        younger.push_back(id);
+        continue;
+      }
+      reclaimed += blocks_[id].size;
+      total_age -= age(id);
+      release_segment(id);
+    }
+    freed = younger.size() < candidates.size();
+    candidates.swap(younger);
+  }
+}
+
+/// With max_split_size: gives back the smallest oversize block that covers the request, or as many of the largest as it takes.
+bool CachingAllocator::release_oversize(std::uint32_t pool_id, std::int64_t size) {
+  if (max_split_ == std::numeric_limits<std::int64_t>::max() || settings_.expandable_segments) return false;
+  FreeList& free = pools_[pool_id].free;
+  const std::int64_t wanted = std::max(size, max_split_);
+  const FreeList::Cursor cursor = free.lower_bound(wanted);
+  if (!free.at_end(cursor)) {
+    release_segment(free.at(cursor).block);
+    return true;
+  }
+  std::int64_t released = 0;
+  while (released < wanted && !free.empty() && free.back().size >= max_split_) {
+    released += free.back().size;
+    release_segment(free.back().block);
+  }
+  return released >= wanted;
+}
+
+void CachingAllocator::release_all() {
+  complete_all();
+  for (const bool small : {false, true})
+    for (std::uint32_t pool = 0; pool < pools_.size(); ++pool)
+      if (pools_[pool].small == small) release_pool(pool);
+}
+
+void CachingAllocator::release_pool(std::uint32_t pool_id) {
+  std::vector<BlockId> whole, expandable;
+  const FreeList& free = pools_[pool_id].free;
+  for (auto cursor = free.begin(); !free.at_end(cursor); cursor = free.next(cursor)) {
+    const BlockId id = free.at(cursor).block;
+    if (blocks_[id].expandable >= 0)
+      expandable.push_back(id);
+    else if (!blocks_[id].is_split())
+      whole.push_back(id);
+  }
+  for (BlockId id : whole) release_segment(id);
+  for (BlockId id : expandable) {
+    unmap(id);
+    if (blocks_[id].is_split()) continue;
+    erase_unmapped(id);
+    addresses_.release(blocks_[id].address, blocks_[id].size);
+    delete_block(id);
+  }
+}
+
+void CachingAllocator::empty_cache() { release_all(); }
+
+// ---- what others see -----------------------------------------------------------------------------------------------
+
+std::vector<CachingAllocator::Segment> CachingAllocator::segments() const {
+  std::vector<char> unused(blocks_.size(), 0);
+  for (BlockId id : unused_blocks_) unused[id] = 1;
+  std::vector<Segment> found;
+  for (BlockId head = 0; head < blocks_.size(); ++head) {
+    const Block& first = blocks_[head];
+    const bool starts = first.previous == kNoBlock || !blocks_[first.previous].mapped;
+    if (unused[head] || !first.mapped || !starts) continue;
+    const Pool& pool = pools_[first.pool];
+    Segment segment{first.address, 0, pool.stream, pool.small, first.expandable >= 0, {}};
+    for (BlockId id = head; id != kNoBlock && blocks_[id].mapped; id = blocks_[id].next) {
+      segment.size += blocks_[id].size;
+      segment.blocks.push_back(id);
+    }
+    found.push_back(std::move(segment));
+  }
+  std::sort(found.begin(), found.end(), [](const Segment& a, const Segment& b) { return a.address < b.address; });
+  return found;
+}
+
+std::vector<std::uint64_t> CachingAllocator::state() const {
+  std::vector<std::uint64_t> state;
+  for (const Segment& segment : segments()) {
+    state.push_back(segment.address);
+    state.push_back(segment.stream * 4u + (segment.small ? 2u : 0u) + (segment.expandable ? 1u : 0u));
+    state.push_back(segment.blocks.size());
+    for (BlockId id : segment.blocks) {
+      state.push_back(static_cast<std::uint64_t>(blocks_[id].size));
+      state.push_back(blocks_[id].uses << 1 | (blocks_[id].allocated ? 1u : 0u));
+    }
+  }
+  return state;
+}
+
+}  // namespace plimsoll::memory

@@ -1,0 +1,143 @@
+// A model of PyTorch's caching allocator for CUDA and HIP (c10/cuda/CUDACachingAllocator.cpp, 2.6 to 2.15): the same decisions, block by
+// block, on addresses instead of memory. Graph-private pools and memory shared between processes are not modelled.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "memory/address_space.hpp"
+#include "memory/free_list.hpp"
+#include "plimsoll/memory.hpp"
+
+namespace plimsoll::memory {
+
+inline constexpr BlockId kNoBlock = UINT32_MAX;
+
+// The allocator's constants (c10/core/AllocatorConfig.h).
+inline constexpr std::int64_t kMinBlock = 512;
+inline constexpr std::int64_t kSmallSize = 1 << 20;  // largest request of the small pool
+inline constexpr std::int64_t kSmallSegment = 2 << 20;
+inline constexpr std::int64_t kLargeSegment = 20 << 20;
+inline constexpr std::int64_t kMinLargeRequest = 10 << 20;  // from here on a request gets a segment of its own
+inline constexpr std::int64_t kLargeRounding = 2 << 20;
+
+/// Bytes of the block that a request gets, before the rest of a block that is not split.
+std::int64_t rounded_size(std::int64_t bytes, int roundup_power2_divisions);
+/// Bytes of the segment that is asked of the driver for a block of that size.
+std::int64_t segment_size(std::int64_t rounded);
+
+class CachingAllocator {
+ public:
+  struct Options {
+    AllocatorSettings settings;
+    std::int64_t capacity = INT64_MAX;
+    AddressOrder addresses = AddressOrder::ascending;
+    DelayedFree delayed_free = DelayedFree::next_allocation;
+  };
+  /// A contiguous range got from the driver, as torch.cuda.memory_snapshot() reports it.
+  struct Segment {
+    std::uint64_t address;
+    std::int64_t size;
+    StreamId stream;
+    bool small, expandable;
+    std::vector<BlockId> blocks;  // in order of address
+  };
+
+  /// Throws Error(bad_input) for settings that PyTorch refuses.
+  explicit CachingAllocator(const Options& options);
+
+  /// A block of at least `bytes` (> 0) in the pool of `stream`, or kNoBlock when the device is full.
+  BlockId allocate(std::int64_t bytes, StreamId stream);
+  void free(BlockId block);
+  /// The block is also used on `stream`: once freed it comes back only when that stream is known to be done.
+  void record_stream(BlockId block, StreamId stream);
+  /// `stream` has been waited for: blocks freed while it used them come back (DelayedFree::next_wait).
+  void complete(StreamId stream);
+  /// The host has waited for the device: all delayed blocks come back.
+  void complete_all();
+  /// torch.cuda.empty_cache(): waits for the device and gives unused segments back to the driver.
+  void empty_cache();
+
+  std::int64_t allocated() const { return allocated_; }  // torch.cuda.memory_allocated
+  std::int64_t reserved() const { return reserved_; }    // torch.cuda.memory_reserved
+  int retries() const { return retries_; }               // num_alloc_retries
+  std::int64_t size(BlockId block) const { return blocks_[block].size; }
+  std::uint64_t address(BlockId block) const { return blocks_[block].address; }
+  bool in_use(BlockId block) const { return blocks_[block].allocated; }
+
+  /// All segments in order of address.
+  std::vector<Segment> segments() const;
+  /// Everything that future decisions depend on, apart from the ages that garbage collection keeps.
+  std::vector<std::uint64_t> state() const;
+
+ private:
+  struct Block {
+    std::uint64_t address = 0;
+    std::int64_t size = 0;
+    std::uint64_t uses = 0;     // other streams that use it, one bit each; of a freed block: those not known to be done
+    std::int64_t age_base = 0;  // searches of its pool when it became free (garbage collection)
+    BlockId previous = kNoBlock, next = kNoBlock;
+    std::uint32_t pool = 0;
+    std::int32_t expandable = -1;  // index of its expandable segment
+    bool allocated = false, mapped = true;
+    bool available() const { return !allocated && uses == 0; }
+    bool is_split() const { return previous != kNoBlock || next != kNoBlock; }
+  };
+  struct Pool {
+    StreamId stream;
+    bool small;
+    FreeList free;
+    std::vector<BlockId> unmapped;  // address ranges of expandable segments without memory, by address
+  };
+  struct ExpandableSegment {
+    std::uint64_t address = 0;
+    std::int64_t size = 0, page = 0;
+  };
+
+  BlockId new_block(std::uint64_t address, std::int64_t size, std::uint32_t pool, std::int32_t expandable);
+  void delete_block(BlockId id) { unused_blocks_.push_back(id); }
+  std::uint32_t pool_of(StreamId stream, bool small);
+  void insert_free(BlockId id);
+  void erase_free(BlockId id);
+  void splice_before(BlockId id, BlockId next);
+  void splice_after(BlockId id, BlockId previous);
+  void merge(BlockId into, BlockId from);
+
+  bool collects_garbage() const { return fraction_limit_ >= 0 && settings_.garbage_collection_threshold > 0; }
+  BlockId take_free_block(std::uint32_t pool, std::int64_t size);
+  BlockId best_expandable(const Pool& pool, FreeList::Cursor cursor) const;
+  BlockId take_new_block(std::uint32_t pool, std::int64_t size);
+  BlockId take_expandable_block(std::uint32_t pool, std::int64_t size);
+  BlockId find_expandable_room(std::uint32_t pool, std::int64_t size);
+  bool has_room(BlockId first, std::int64_t size) const;
+  bool map(BlockId id, std::int64_t size);
+  void unmap(BlockId id);
+  BlockId hand_out(BlockId id, std::int64_t size);
+  bool should_split(const Block& block, std::int64_t size) const;
+
+  void return_to_pool(BlockId id);
+  void collect_garbage();
+  bool release_oversize(std::uint32_t pool, std::int64_t size);
+  void release_all();
+  void release_pool(std::uint32_t pool);
+  void release_segment(BlockId id);
+  void erase_unmapped(BlockId id);
+  void insert_unmapped(BlockId id);
+
+  AllocatorSettings settings_;
+  std::int64_t capacity_, max_split_, fraction_limit_ = -1;
+  DelayedFree delayed_free_;
+  AddressSpace addresses_;
+  std::vector<Block> blocks_;
+  std::vector<BlockId> unused_blocks_;
+  std::vector<Pool> pools_;
+  std::array<std::uint32_t, 512> pool_index_;  // stream × small → index in pools_ + 1
+  std::vector<ExpandableSegment> expandables_;
+  std::array<std::vector<BlockId>, 64> pending_;  // per stream: blocks freed while it used them, in order
+  bool any_pending_ = false;
+  std::int64_t searches_[2] = {0, 0};  // of the large and the small pools: the clock of garbage collection
+  std::int64_t allocated_ = 0, reserved_ = 0;
+  int retries_ = 0;
+};
+
+}  // namespace plimsoll::memory

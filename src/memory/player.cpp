@@ -1,0 +1,207 @@
+#include "memory/player.hpp"
+
+#include <algorithm>
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::memory {
+namespace {
+
+[[noreturn]] void defect(const char* what, const StepProgram& program, const Instruction& instruction) {
+  const auto& labels = program.labels;
+  throw Error(ErrorCode::internal, what, instruction.label < labels.size() ? labels[instruction.label] : std::string());
+}
+
+CachingAllocator::Options allocator_options(const PlayMemoryOptions& options) {
+  return {options.allocator, options.capacity.count, options.addresses, options.delayed_free};
+}
+
+}  // namespace
+
+Player::Player(const StepProgram& program, const PlayMemoryOptions& options)
+    : program_(program), options_(options), allocator_(allocator_options(options)) {}
+
+const std::vector<Instruction>& Player::part(int step) const {
+  if (step < 0) return program_.init;
+  return step == 0 && !program_.first_step.empty() ? program_.first_step : program_.step;
+}
+
+Player::Tensor& Player::tensor(std::uint32_t id) {
+  if (id >= tensors_.size()) tensors_.resize(std::max<std::size_t>(id + std::size_t{1}, tensors_.size() * 2));
+  return tensors_[id];
+}
+
+bool Player::allocate(const Instruction& instruction) {
+  Tensor& tensor = this->tensor(instruction.id);
+  if (tensor.alive) defect("a tensor that is alive is allocated", program_, instruction);
+  if (instruction.bytes < 0) defect("an allocation of negative size", program_, instruction);
+  tensor = {kNoBlock, true, instruction.category, instruction.label};
+  if (instruction.bytes == 0) return true;
+  tensor.block = allocator_.allocate(instruction.bytes, instruction.stream);
+  if (tensor.block == kNoBlock) {
+    fail_allocation(instruction);
+    return false;
+  }
+  live_[instruction.category] += Bytes(allocator_.size(tensor.block));
+  if (allocator_.allocated() > part_peak_) reach_peak(instruction);
+  if (allocator_.reserved() > trace_.peak_reserved.count) trace_.peak_reserved = Bytes(allocator_.reserved());
+  return true;
+}
+
+void Player::free(const Instruction& instruction) {
+  Tensor& tensor = this->tensor(instruction.id);
+  if (!tensor.alive) defect("a tensor that is not alive is freed", program_, instruction);
+  tensor.alive = false;
+  if (tensor.block == kNoBlock) return;
+  live_[tensor.category] -= Bytes(allocator_.size(tensor.block));
+  allocator_.free(tensor.block);
+}
+
+void Player::reach_peak(const Instruction& instruction) {
+  part_peak_ = allocator_.allocated();
+  part_peak_phase_ = phase_;
+  part_peak_label_ = instruction.label;
+  part_peak_instant_ = {step_, position_};
+  part_peak_live_ = live_;
+}
+
+void Player::fail_allocation(const Instruction& instruction) {
+  trace_.out_of_memory = OutOfMemory{Bytes(instruction.bytes), Bytes(allocator_.reserved()),         Bytes(allocator_.allocated()), phase_,
+                                     std::max(step_, 0),       program_.labels.at(instruction.label)};
+}
+
+/// Leaving a phase fixes its running maximum: the forward pass of the first micro-batch, the backward pass of the last.
+void Player::enter_phase(Phase phase) {
+  const bool was_forward = phase_ == Phase::forward || phase_ == Phase::loss;
+  if (was_forward && phase != Phase::forward && phase != Phase::loss && forward_peak_ == 0) forward_peak_ = part_peak_;
+  if (phase_ == Phase::backward && phase != Phase::backward) backward_peak_ = part_peak_;
+  phase_ = phase;
+}
+
+void Player::wait(const Instruction& instruction) {
+  if (options_.delayed_free == DelayedFree::next_wait) allocator_.complete(static_cast<StreamId>(instruction.id));
+}
+
+/// Plays the first `count` instructions of a part; false when an allocation failed.
+bool Player::play_part(int step, std::size_t count) {
+  const auto& instructions = part(step);
+  step_ = step;
+  for (position_ = 0; position_ < count; ++position_) {
+    const Instruction& instruction = instructions[position_];
+    switch (instruction.kind) {
+      case InstructionKind::alloc:
+        if (!allocate(instruction)) return false;
+        break;
+      case InstructionKind::free:
+        free(instruction);
+        break;
+      case InstructionKind::phase:
+        enter_phase(static_cast<Phase>(instruction.id));
+        break;
+      case InstructionKind::wait:
+        wait(instruction);
+        break;
+      case InstructionKind::record_stream:
+        if (!tensor(instruction.id).alive) defect("record_stream of a tensor that is not alive", program_, instruction);
+        if (tensor(instruction.id).block != kNoBlock) allocator_.record_stream(tensor(instruction.id).block, instruction.stream);
+        break;
+      case InstructionKind::empty_cache:
+        allocator_.empty_cache();
+        break;
+      case InstructionKind::kernel:
+      case InstructionKind::collective:
+      case InstructionKind::copy:
+        break;
+    }
+  }
+  return true;
+}
+
+void Player::start_step() {
+  forward_peak_ = backward_peak_ = 0;
+  phase_ = Phase::forward;
+  part_peak_ = allocator_.allocated();
+  part_peak_phase_ = phase_;
+  part_peak_live_ = live_;
+  part_peak_label_ = 0;
+  part_peak_instant_ = {step_ + 1, 0};
+}
+
+/// Takes the part's peaks into the trace: of step 1 apart, of the steady steps the largest.
+void Player::end_step(int step) {
+  enter_phase(Phase::end);
+  allocator_.complete_all();
+  if (step == 0) trace_.first_step_allocated = Bytes(part_peak_);
+  const bool first_steady = step == 1;
+  if (step > 0 && !first_steady && part_peak_ <= trace_.peak_allocated.count) return;
+  trace_.peak_allocated = Bytes(part_peak_);
+  trace_.peak_phase = part_peak_phase_;
+  trace_.peak_label = program_.labels.at(part_peak_label_);
+  trace_.at_peak = part_peak_live_;
+  trace_.forward_peak = Bytes(forward_peak_);
+  trace_.backward_peak = Bytes(backward_peak_);
+  peak_instant_ = part_peak_instant_;
+}
+
+/// Whether the allocator and the tensors that live across steps are exactly as after the step before.
+bool Player::recurs(std::vector<std::uint64_t>& last) const {
+  std::vector<std::uint64_t> now = allocator_.state();
+  for (std::size_t id = 0; id < tensors_.size(); ++id) {
+    const Tensor& tensor = tensors_[id];
+    if (!tensor.alive) continue;
+    now.push_back(id);
+    now.push_back(tensor.block == kNoBlock ? 0 : allocator_.address(tensor.block));
+  }
+  const bool same = now == last;
+  last = std::move(now);
+  return same;
+}
+
+MemoryTrace Player::play() {
+  trace_ = {};
+  const bool initialised = play_part(-1, program_.init.size());
+  trace_.init_peak_allocated = Bytes(part_peak_);
+  if (initialised) trace_.peak_reserved = Bytes(allocator_.reserved());
+  if (!initialised) end_step(0);
+  const bool may_skip = options_.skip_recurring_steps && options_.allocator.garbage_collection_threshold == 0;
+  std::vector<std::uint64_t> last;
+  for (int step = 0; initialised && step < options_.steps; ++step) {
+    start_step();
+    const int retries = allocator_.retries();
+    const bool done = play_part(step, part(step).size());
+    end_step(step);
+    if (!done) break;
+    if (may_skip && recurs(last) && step > 0) {
+      trace_.alloc_retries = (options_.steps - 1 - step) * (allocator_.retries() - retries);
+      break;
+    }
+  }
+  trace_.alloc_retries += allocator_.retries();
+  trace_.persistent = Bytes(allocator_.allocated());
+  return trace_;
+}
+
+std::vector<LiveTensor> Player::alive_at(Instant instant) {
+  for (int step = -1; step < instant.step; ++step) play_part(step, part(step).size());
+  play_part(instant.step, std::min(instant.instruction + 1, part(instant.step).size()));
+  std::vector<LiveTensor> alive;
+  for (const Tensor& tensor : tensors_)
+    if (tensor.alive && tensor.block != kNoBlock)
+      alive.push_back({tensor.category, Bytes(allocator_.size(tensor.block)), program_.labels.at(tensor.label)});
+  std::stable_sort(alive.begin(), alive.end(), [](const LiveTensor& a, const LiveTensor& b) { return a.bytes > b.bytes; });
+  return alive;
+}
+
+}  // namespace plimsoll::memory
+
+namespace plimsoll {
+
+MemoryTrace play_memory(const StepProgram& program, const PlayMemoryOptions& options) { return memory::Player(program, options).play(); }
+
+std::vector<LiveTensor> alive_at_peak(const StepProgram& program, const PlayMemoryOptions& options) {
+  memory::Player first(program, options);
+  first.play();
+  return memory::Player(program, options).alive_at(first.peak());
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,68 @@
+// Plays the instructions of a StepProgram through the caching allocator and keeps the account by phase and category.
+#pragma once
+
+#include <vector>
+
+#include "memory/caching_allocator.hpp"
+#include "plimsoll/memory.hpp"
+
+namespace plimsoll::memory {
+
+/// A point of a playing: step -1 is `init`; `instruction` counts within the part played.
+struct Instant {
+  int step = -1;
+  std::size_t instruction = 0;
+};
+
+class Player {
+ public:
+  Player(const StepProgram& program, const PlayMemoryOptions& options);
+
+  /// Plays all steps, or until an allocation fails.
+  MemoryTrace play();
+  /// Where peak_allocated was reached; only after play().
+  Instant peak() const { return peak_instant_; }
+  /// Plays up to and with that instant and lists the tensors alive there, largest first.
+  std::vector<LiveTensor> alive_at(Instant instant);
+
+ private:
+  struct Tensor {
+    BlockId block = kNoBlock;
+    bool alive = false;
+    Category category = Category::temporary;
+    std::uint32_t label = 0;
+  };
+
+  const std::vector<Instruction>& part(int step) const;
+  bool play_part(int step, std::size_t count);
+  bool allocate(const Instruction& instruction);
+  void free(const Instruction& instruction);
+  void enter_phase(Phase phase);
+  void wait(const Instruction& instruction);
+  void start_step();
+  void end_step(int step);
+  void reach_peak(const Instruction& instruction);
+  void fail_allocation(const Instruction& instruction);
+  Tensor& tensor(std::uint32_t id);
+  bool recurs(std::vector<std::uint64_t>& last) const;
+
+  const StepProgram& program_;
+  PlayMemoryOptions options_;
+  CachingAllocator allocator_;
+  std::vector<Tensor> tensors_;
+  MemoryTrace trace_;
+  Phase phase_ = Phase::init;
+  int step_ = -1;
+  std::size_t position_ = 0;
+
+  // Of the part being played.
+  std::int64_t part_peak_ = 0;  // running maximum of allocated bytes
+  Phase part_peak_phase_ = Phase::init;
+  Instant part_peak_instant_;
+  std::uint32_t part_peak_label_ = 0;
+  std::int64_t forward_peak_ = 0, backward_peak_ = 0;
+  MemoryByCategory live_, part_peak_live_;
+  Instant peak_instant_;
+};
+
+}  // namespace plimsoll::memory

@@ -1,0 +1,100 @@
+#include <gtest/gtest.h>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/memory.hpp"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+/// Writes programs by hand.
+struct Script {
+  std::vector<Instruction>& part;
+  Script& phase(Phase phase) {
+    part.push_back({InstructionKind::phase, kComputeStream, {}, static_cast<std::uint32_t>(phase), 0, 0});
+    return *this;
+  }
+  Script& alloc(std::uint32_t id, std::int64_t bytes, Category category, std::uint32_t label = 0, StreamId stream = kComputeStream) {
+    part.push_back({InstructionKind::alloc, stream, category, id, bytes, label});
+    return *this;
+  }
+  Script& free(std::uint32_t id) {
+    part.push_back({InstructionKind::free, kComputeStream, {}, id, 0, 0});
+    return *this;
+  }
+};
+
+/// A parameter of 40 MiB, an activation of 30, a gradient of 40 with a temporary of 20 beside it; states of 80 MiB made in step 1.
+StepProgram small_program() {
+  StepProgram program;
+  program.labels = {"", "weight", "mlp", "mlp.grad", "adam"};
+  Script{program.init}.alloc(0, 40 * kMiB, Category::parameter, 1);
+  const auto step = [](std::vector<Instruction>& part) {
+    Script(Script{part}
+               .phase(Phase::forward)
+               .alloc(1, 30 * kMiB, Category::activation, 2)
+               .phase(Phase::backward)
+               .alloc(2, 40 * kMiB, Category::gradient, 3)
+               .alloc(3, 20 * kMiB, Category::temporary, 3)
+               .free(3)
+               .free(1)
+               .phase(Phase::optimizer));
+  };
+  step(program.first_step);
+  Script{program.first_step}.alloc(4, 80 * kMiB, Category::optimizer_state, 4).free(2);
+  step(program.step);
+  Script{program.step}.free(2);
+  return program;
+}
+
+// Step 1: 40 + 30 + 40 + 20 = 130 in backward, then 40 + 40 + 80 = 160 in the optimizer. Later: 40 + 80 + 30 + 40 + 20 = 210 in backward.
+TEST(PlayMemory, TellsFirstAndSteadyPeaksWithPhaseAndCategories) {
+  const MemoryTrace trace = play_memory(small_program(), {});
+  EXPECT_EQ(trace.init_peak_allocated, 40_MiB);
+  EXPECT_EQ(trace.first_step_allocated, 160_MiB);
+  EXPECT_EQ(trace.peak_allocated, 210_MiB);
+  EXPECT_EQ(trace.forward_peak, 150_MiB);
+  EXPECT_EQ(trace.backward_peak, 210_MiB);
+  EXPECT_EQ(trace.persistent, 120_MiB);
+  EXPECT_EQ(trace.peak_phase, Phase::backward);
+  EXPECT_EQ(trace.peak_label, "mlp.grad");
+  EXPECT_EQ(trace.at_peak[Category::parameter], 40_MiB);
+  EXPECT_EQ(trace.at_peak[Category::optimizer_state], 80_MiB);
+  EXPECT_EQ(trace.at_peak[Category::activation], 30_MiB);
+  EXPECT_EQ(trace.at_peak[Category::temporary], 20_MiB);
+  EXPECT_FALSE(trace.out_of_memory);
+}
+
+TEST(PlayMemory, ListsWhatIsAliveAtThePeak) {
+  const auto alive = alive_at_peak(small_program(), {});
+  ASSERT_EQ(alive.size(), 5u);
+  EXPECT_EQ(alive[0].label, "adam");
+  EXPECT_EQ(alive[0].bytes, 80_MiB);
+  EXPECT_EQ(alive[4].bytes, 20_MiB);
+}
+
+// The states of step 1 (80 MiB) fit beside 160 MiB of other segments only up to 239 MiB.
+TEST(PlayMemory, NamesTheAllocationThatFailed) {
+  PlayMemoryOptions options;
+  options.capacity = 150_MiB;
+  const MemoryTrace trace = play_memory(small_program(), options);
+  ASSERT_TRUE(trace.out_of_memory);
+  EXPECT_EQ(trace.out_of_memory->label, "adam");
+  EXPECT_EQ(trace.out_of_memory->requested, 80_MiB);
+  EXPECT_EQ(trace.out_of_memory->phase, Phase::optimizer);
+  EXPECT_EQ(trace.out_of_memory->step, 0);
+  EXPECT_EQ(trace.out_of_memory->allocated, 80_MiB);
+}
+
+TEST(PlayMemory, RefusesProgramsThatMisuseTensors) {
+  StepProgram program;
+  Script{program.init}.free(3);
+  EXPECT_THROW(play_memory(program, {}), Error);
+  program.init.clear();
+  Script{program.init}.alloc(3, 5, Category::input).alloc(3, 5, Category::input);
+  EXPECT_THROW(play_memory(program, {}), Error);
+}
+
+}  // namespace
+}  // namespace plimsoll
