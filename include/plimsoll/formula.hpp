@@ -1,6 +1,7 @@
 /// The textbook formulas of distributed training, and the well-known calculators that are built on them.
 ///
 /// They are kept apart from `estimate` on purpose: a formula counts what its paper counts, a framework does something else.
+/// Ring collectives are in cost.hpp, pipeline bubbles in play.hpp.
 #pragma once
 
 #include <array>
@@ -27,18 +28,6 @@ struct StateBytes {
 /// 2 also the gradients, 3 also the parameters.
 std::array<double, 4> zero_model_states(double parameters, std::int64_t gpus, const StateBytes& bytes);
 
-// ---- ring collectives: Patarasuk and Yuan 2009 -----------------------------------------------------------------------
-
-/// 2(N−1)/N · D/B + 2(N−1)·α: an all-reduce of `bytes` over `ranks`, each with `bandwidth` per direction.
-Seconds ring_all_reduce(double bytes, std::int64_t ranks, BytesPerSecond bandwidth, Seconds step_latency = Seconds(0));
-/// (N−1)/N · D/B + (N−1)·α: an all-gather or reduce-scatter; `bytes` is the full buffer.
-Seconds ring_all_gather(double bytes, std::int64_t ranks, BytesPerSecond bandwidth, Seconds step_latency = Seconds(0));
-
-// ---- pipeline: Huang et al. 2019, Narayanan et al. 2021, Qi et al. 2024 ----------------------------------------------
-
-/// Share of a pipelined step in which a rank idles: (P−1)/(M+P−1) for GPipe and 1F1B, (P−1)/(vM+P−1) with v chunks per rank.
-double bubble_fraction(std::int64_t stages, std::int64_t micro_batches, std::int64_t chunks = 1);
-
 // ---- calculators that people compare with ------------------------------------------------------------------------------
 
 /// One line of `accelerate estimate-memory`: what it says a model needs at each point of a step.
@@ -47,7 +36,6 @@ struct AccelerateRow {
   std::int64_t model = 0, gradients = 0, backward = 0, step = 0;   ///< bytes
 };
 struct AccelerateView {
-  std::string architecture;              ///< the headless class that the tool loads ("BertModel")
   std::int64_t parameters = 0;
   std::int64_t buffer_bytes = 0;         ///< position ids, rotary caches
   std::string derivation;                ///< in words: how the bytes come about

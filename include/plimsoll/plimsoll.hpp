@@ -1,0 +1,13 @@
+/// plimsoll in one include: load_model, parse_cluster, Strategy, estimate, to_text, to_json.
+#pragma once
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/estimate.hpp"
+#include "plimsoll/formula.hpp"
+#include "plimsoll/framework.hpp"
+#include "plimsoll/hardware.hpp"
+#include "plimsoll/layer_graph.hpp"
+#include "plimsoll/model.hpp"
+#include "plimsoll/report.hpp"
+#include "plimsoll/strategy.hpp"
+#include "plimsoll/units.hpp"

@@ -1,0 +1,35 @@
+/// Writers: what a person reads in ten seconds, and the versioned JSON that programs read.
+#pragma once
+
+#include <string>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/estimate.hpp"
+#include "plimsoll/formula.hpp"
+#include "plimsoll/model.hpp"
+
+namespace plimsoll {
+
+/// The verdict line, memory by category against capacity, time, FLOPs, assumptions.
+std::string to_text(const Report& report);
+
+/// One object "plimsoll/estimate/1" (docs/estimate-json.md). Bytes that are no UTF-8 become U+FFFD.
+std::string to_json(const Report& report);
+
+/// {"schema":"plimsoll/error/1","error":{"code","message","where","hint"}}
+std::string to_json(const Error& error);
+
+/// The shipped models, one line each: name, type, parameters, active parameters.
+std::string model_list();
+/// {"schema":"plimsoll/models/1","models":[…]}
+std::string model_list_json();
+
+/// One model as a table of layers: operators with parameters, forward FLOPs per token and output shape.
+std::string model_sheet(const Model& model);
+/// {"schema":"plimsoll/model/1",…}
+std::string model_sheet_json(const Model& model);
+
+std::string to_text(const AccelerateView& view);
+std::string to_text(const DeepSpeedView& view);
+
+}  // namespace plimsoll

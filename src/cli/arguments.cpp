@@ -1,0 +1,47 @@
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+#include "command.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::cli {
+
+const std::string& Arguments::operator[](const std::string& name) const {
+  static const std::string kNone;
+  const auto found = values_.find(name);
+  return found == values_.end() ? kNone : found->second.back();
+}
+
+const std::vector<std::string>& Arguments::all(const std::string& name) const {
+  static const std::vector<std::string> kNone;
+  const auto found = values_.find(name);
+  return found == values_.end() ? kNone : found->second;
+}
+
+double Arguments::number(const std::string& name, double least, double most) const {
+  const std::string& text = (*this)[name];
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value >= least && value <= most))
+    fail("'" + text + "' is no number from " + std::to_string(least) + " to " + std::to_string(most), name);
+  return value;
+}
+
+double Arguments::number_or(const std::string& name, double otherwise, double least, double most) const {
+  return has(name) ? number(name, least, most) : otherwise;
+}
+
+std::int64_t Arguments::integer_or(const std::string& name, std::int64_t otherwise, std::int64_t least, std::int64_t most) const {
+  if (!has(name)) return otherwise;
+  const double value = number(name, static_cast<double>(least), static_cast<double>(most));
+  if (value != std::floor(value)) fail("'" + (*this)[name] + "' is no whole number", name);
+  return static_cast<std::int64_t>(value);
+}
+
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace plimsoll::cli

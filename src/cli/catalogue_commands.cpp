@@ -1,0 +1,50 @@
+// models, graph, hardware: what there is to estimate.
+#include "command.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/plimsoll.hpp"
+
+namespace plimsoll::cli {
+namespace {
+
+int run_models(const Arguments& arguments) {
+  const bool json = arguments.has("--json");
+  if (!arguments.has("NAME")) return print(json ? model_list_json() : model_list()), kFits;
+  const Model model = load_model(arguments["NAME"]);
+  return print(json ? model_sheet_json(model) : model_sheet(model)), kFits;
+}
+
+int run_graph(const Arguments& arguments) {
+  const std::string format = arguments.has("--format") ? arguments["--format"] : "dot";
+  if (format != "dot" && format != "json") fail("there is no format '" + format + "'", "--format", suggest(format, {"dot", "json"}));
+  const LayerGraph graph(load_model(arguments["MODEL"]));
+  return print(format == "dot" ? graph.to_dot() : graph.to_json()), kFits;
+}
+
+int run_hardware(const Arguments& arguments) {
+  return print(arguments.has("NAME") ? hardware_sheet(arguments["NAME"]) : hardware_list()), kFits;
+}
+
+}  // namespace
+
+Command models_command() {
+  return {"models", "the shipped models, or the layers of one", "  plimsoll models\n  plimsoll models llama-3.1-8b",
+          {{Option::positional, "NAME", "a shipped model, a config.json, or a graph file", false, {}},
+           {Option::flag, "--json", "print JSON", false, {}}},
+          run_models, {}};
+}
+
+Command graph_command() {
+  return {"graph", "the layer graph of a model", "  plimsoll graph gpt2 --format dot | dot -Tsvg > gpt2.svg",
+          {{Option::positional, "MODEL", "a shipped model, a config.json, or a graph file", true, {}},
+           {Option::value, "--format", "dot or json", false, {}}},
+          run_graph, {}};
+}
+
+Command hardware_command() {
+  return {"hardware", "the shipped accelerators and clusters, or one with the source of every number",
+          "  plimsoll hardware\n  plimsoll hardware mi300x",
+          {{Option::positional, "NAME", "an accelerator, a cluster, or a file", false, {}}},
+          run_hardware, {}};
+}
+
+}  // namespace plimsoll::cli

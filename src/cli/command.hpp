@@ -1,0 +1,57 @@
+// The table of commands: what each takes and does. parser.cpp turns it into a command line; no command knows the parser.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace plimsoll::cli {
+
+enum ExitCode : int { kFits = 0, kDoesNotFit = 1, kBadInput = 2, kInternal = 70 };
+
+/// What one command line gave.
+class Arguments {
+ public:
+  void add(const std::string& name, std::string value) { values_[name].push_back(std::move(value)); }
+  bool has(const std::string& name) const { return values_.count(name) != 0; }
+  /// The value of an option; empty when it was not given.
+  const std::string& operator[](const std::string& name) const;
+  const std::vector<std::string>& all(const std::string& name) const;
+  /// The value as a number. Throws Error when it is none or outside [least, most].
+  double number(const std::string& name, double least, double most) const;
+  double number_or(const std::string& name, double otherwise, double least, double most) const;
+  std::int64_t integer_or(const std::string& name, std::int64_t otherwise, std::int64_t least, std::int64_t most) const;
+
+ private:
+  std::map<std::string, std::vector<std::string>> values_;
+};
+
+struct Option {
+  enum Kind { value, flag, positional, positional_list } kind = value;
+  std::string name;   ///< "--micro-batch", or "MODEL" for a positional
+  std::string help;
+  bool required = false;
+  std::string group;  ///< heading in --help; empty: "Options"
+};
+
+struct Command {
+  std::string name, help, examples;
+  std::vector<Option> options;
+  int (*run)(const Arguments&);
+  std::vector<Command> children;   ///< of `formula`
+};
+
+Command estimate_command();
+Command models_command();
+Command graph_command();
+Command hardware_command();
+Command formula_command();
+Command validate_command();
+
+/// Parses the command line and runs the command. Throws Error on a wrong one, with the nearest valid name.
+int run(const std::vector<Command>& commands, int argc, const char* const* argv);
+
+/// Writes to stdout; a closed pipe is no error.
+void print(const std::string& text);
+
+}  // namespace plimsoll::cli

@@ -1,0 +1,118 @@
+// The only file that knows CLI11.
+#include <CLI/CLI.hpp>
+
+#include "command.hpp"
+#include "plimsoll/error.hpp"
+#include "version.hpp"
+
+namespace plimsoll::cli {
+namespace {
+
+/// Everything that a command's options are parsed into, in the order of the options.
+struct Bound {
+  const Command* command;
+  std::vector<std::vector<std::string>> values;
+  std::vector<CLI::Option*> options;
+};
+
+void add_option(CLI::App& app, const Option& option, Bound& bound, std::size_t index) {
+  CLI::Option* added = nullptr;
+  if (option.kind == Option::flag) {
+    added = app.add_flag(option.name, option.help);
+  } else {
+    added = app.add_option(option.name, bound.values[index], option.help);
+    if (option.kind != Option::positional_list) added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    added->type_name(option.kind == Option::value ? "TEXT" : "");
+  }
+  if (option.required) added->required();
+  if (!option.group.empty()) added->group(option.group);
+  bound.options[index] = added;
+}
+
+void add_command(CLI::App& parent, const Command& command, std::vector<std::unique_ptr<Bound>>& all) {
+  CLI::App* app = parent.add_subcommand(command.name, command.help);
+  if (!command.examples.empty()) app->footer("Examples:\n" + command.examples);
+  app->allow_extras();
+  for (const Command& child : command.children) add_command(*app, child, all);
+  if (!command.run) return;
+  auto bound = std::make_unique<Bound>(Bound{&command, {}, {}});
+  bound->values.resize(command.options.size());
+  bound->options.resize(command.options.size());
+  for (std::size_t i = 0; i < command.options.size(); ++i) add_option(*app, command.options[i], *bound, i);
+  all.push_back(std::move(bound));
+}
+
+Arguments arguments_of(const Bound& bound) {
+  Arguments arguments;
+  for (std::size_t i = 0; i < bound.options.size(); ++i) {
+    const Option& option = bound.command->options[i];
+    if (option.kind == Option::flag && bound.options[i]->count() > 0) arguments.add(option.name, "true");
+    for (const std::string& value : bound.values[i]) arguments.add(option.name, value);
+  }
+  return arguments;
+}
+
+std::vector<std::string> names_of(const std::vector<Command>& commands) {
+  std::vector<std::string> names;
+  for (const Command& command : commands) names.push_back(command.name);
+  return names;
+}
+
+/// What CLI11 calls extras: name the first one, and what was perhaps meant.
+void refuse_extras(const CLI::App& app, const Command& command) {
+  const auto extras = app.remaining();
+  if (extras.empty()) return;
+  const std::string name = extras.front().substr(0, extras.front().find('='));
+  if (name.rfind('-', 0) != 0) fail("'" + name + "' is one argument too many", "plimsoll " + command.name);
+  std::vector<std::string> flags{"--help"};
+  for (const Option& option : command.options)
+    if (option.name.rfind('-', 0) == 0) flags.push_back(option.name);
+  const std::string near = nearest_name(name, flags);
+  fail("there is no option '" + name + "'", "plimsoll " + command.name,
+       near.empty() ? "plimsoll " + command.name + " --help lists them" : "did you mean '" + near + "'?");
+}
+
+/// The command that the line names, at the deepest level. Throws Error when a name is unknown or missing.
+const Command& find_command(const std::vector<Command>& commands, int argc, const char* const* argv, int at, const std::string& path) {
+  if (at >= argc) fail("a command is missing", path, suggest("", names_of(commands)));
+  for (const Command& command : commands)
+    if (command.name == argv[at])
+      return command.children.empty() ? command : find_command(command.children, argc, argv, at + 1, path + " " + command.name);
+  fail("there is no command '" + std::string(argv[at]) + "'", path, suggest(argv[at], names_of(commands)));
+}
+
+bool asks_for_help(int argc, const char* const* argv) {
+  return std::any_of(argv + 1, argv + argc, [](const char* word) { return std::string_view(word) == "--help" || std::string_view(word) == "-h"; });
+}
+
+}  // namespace
+
+int run(const std::vector<Command>& commands, int argc, const char* const* argv) {
+  CLI::App app("Before a training run leaves port: does it fit, how fast does it go, and why.", "plimsoll");
+  app.set_version_flag("--version", std::string("plimsoll ") + kVersion);
+  app.footer("plimsoll COMMAND --help has examples. Exit codes: 0 fits, 1 does not fit, 2 bad input, 70 internal.");
+  std::vector<std::unique_ptr<Bound>> all;
+  for (const Command& command : commands) add_command(app, command, all);
+
+  const bool top_level = argc > 1 && argv[1][0] == '-';
+  const Command* chosen = top_level || asks_for_help(argc, argv) ? nullptr : &find_command(commands, argc, argv, 1, "plimsoll");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& wanted) {   // --help, --version
+    return app.exit(wanted);
+  } catch (const CLI::ExtrasError&) {
+    fail("there is no option '" + std::string(argv[1]) + "'", "plimsoll", "plimsoll --help lists the commands");
+  } catch (const CLI::ParseError& wrong) {
+    fail(wrong.what(), chosen ? "plimsoll " + chosen->name : "plimsoll", "--help has examples");
+  }
+  for (const auto& bound : all) {
+    if (bound->command != chosen) continue;
+    const CLI::App* used = &app;
+    while (!used->get_subcommands().empty()) used = used->get_subcommands().front();
+    refuse_extras(*used, *chosen);
+    return chosen->run(arguments_of(*bound));
+  }
+  fail("a command is missing", "plimsoll", suggest("", names_of(commands)));
+}
+
+}  // namespace plimsoll::cli

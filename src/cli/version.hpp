@@ -1,0 +1,5 @@
+#pragma once
+
+namespace plimsoll::cli {
+inline constexpr const char* kVersion = PLIMSOLL_VERSION;
+}

@@ -1,0 +1,92 @@
+// "plimsoll/estimate/1", documented in docs/estimate-json.md.
+#include <nlohmann/json.hpp>
+
+#include "plimsoll/hardware.hpp"
+#include "plimsoll/report.hpp"
+#include "report/json_text.hpp"
+
+namespace plimsoll {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// A number, or {low, expected, high} where a band is known. `as` gives the JSON number its type.
+template <class Number>
+Json quantity(const Band& band, Number (*as)(double)) {
+  if (!band.known()) return as(band.expected);
+  return {{"low", as(band.low)}, {"expected", as(band.expected)}, {"high", as(band.high)}};
+}
+
+std::int64_t whole(double value) { return static_cast<std::int64_t>(value); }
+double real(double value) { return value; }
+
+Json memory_object(const RankMemory& memory) {
+  Json categories = Json::object();
+  for (const MemoryPart& part : memory.parts) categories[part.name] = part.bytes.count;
+  return {{"allocated_bytes", memory.allocated.count},
+          {"reserved_bytes", memory.reserved.count},
+          {"device_bytes", quantity(memory.device, whole)},
+          {"capacity_bytes", memory.capacity.count},
+          {"categories", std::move(categories)}};
+}
+
+Json ranks_array(const Report& report) {
+  Json ranks = Json::array();
+  for (const RankReport& rank : report.ranks)
+    ranks.push_back({{"stage", rank.stage}, {"count", rank.count}, {"memory", memory_object(rank.memory)}});
+  return ranks;
+}
+
+Json time_object(const TimeReport& time) {
+  Json breakdown = Json::object();
+  for (const TimePart& part : time.breakdown) breakdown[part.name] = part.seconds.value;
+  return {{"step_seconds", quantity(time.step_seconds, real)},
+          {"tokens_per_second_per_gpu", time.tokens_per_second_per_gpu},
+          {"breakdown", std::move(breakdown)}};
+}
+
+Json flops_object(const FlopsReport& flops) {
+  Json per_token = Json::object(), mfu = Json::object();
+  for (const FlopsConvention& convention : flops.conventions) {
+    per_token[convention.name] = convention.model_flops_per_token;
+    mfu[convention.name] = convention.mfu;
+  }
+  return {{"model_flops_per_token", std::move(per_token)}, {"mfu", std::move(mfu)}, {"hfu", flops.hfu}};
+}
+
+Json provenance_array(const std::vector<Origin>& origins) {
+  Json all = Json::array();
+  for (const Origin& origin : origins) all.push_back({{"quantity", origin.quantity}, {"kind", name_of(origin.kind)}, {"source", origin.source}});
+  return all;
+}
+
+}  // namespace
+
+std::string to_json(const Report& report) {
+  const Json object = {
+      {"schema", "plimsoll/estimate/1"},
+      {"verdict", name_of(report.verdict)},
+      {"model", {{"name", report.model_name}, {"parameters", report.parameters}, {"active_parameters", report.active_parameters}}},
+      {"ranks", ranks_array(report)},
+      {"memory", memory_object(report.worst_rank().memory)},
+      {"time", time_object(report.time)},
+      {"flops", flops_object(report.flops)},
+      {"provenance", provenance_array(report.provenance)},
+      {"assumptions", report.assumptions},
+      {"unread_keys", report.unread_keys},
+      {"notes", report.notes},
+  };
+  return json_text(object);
+}
+
+std::string to_json(const Error& error) {
+  constexpr const char* kCodes[] = {"bad_input", "refused", "internal"};
+  return json_text({{"schema", "plimsoll/error/1"},
+                    {"error",
+                     {{"code", kCodes[static_cast<int>(error.code())]},
+                      {"message", error.message()},
+                      {"where", error.where()},
+                      {"hint", error.hint()}}}});
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,82 @@
+#include "report/layout.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+namespace plimsoll {
+namespace {
+
+constexpr std::size_t kLineWidth = 110;
+
+/// Columns that UTF-8 text takes on a terminal: continuation bytes take none.
+std::size_t display_width(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+}  // namespace
+
+std::string bar(double share, int width) {
+  constexpr const char* kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  if (!(share > 0)) return {};
+  std::string text;
+  const int eighths = static_cast<int>(std::lround(std::min(share, 1.0) * width * 8));
+  for (int i = 0; i < eighths / 8; ++i) text += "█";
+  text += kEighths[eighths % 8];
+  return share > 1 ? text + ">" : text;
+}
+
+std::string spoken(std::string_view name) {
+  std::string text(name);
+  std::replace(text.begin(), text.end(), '_', ' ');
+  return text;
+}
+
+std::string printable(std::string_view text) {
+  std::string clean;
+  for (const char c : text) clean += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '?' : c;
+  return clean;
+}
+
+std::string wrapped(const std::string& lead, const std::string& text) {
+  const std::string indent(display_width(lead), ' ');
+  std::string out, line = lead, word;
+  std::istringstream words(text);
+  std::size_t width = display_width(lead);
+  bool first = true;
+  while (words >> word) {
+    const std::size_t needed = display_width(word) + (first ? 0 : 1);
+    if (!first && width + needed > kLineWidth) {
+      out += line + "\n";
+      line = indent + word;
+      width = indent.size() + display_width(word);
+      continue;
+    }
+    line += (first ? "" : " ") + word;
+    width += needed;
+    first = false;
+  }
+  return out + line + "\n";
+}
+
+std::string columns(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (i >= widths.size()) widths.push_back(0);
+      widths[i] = std::max(widths[i], display_width(row[i]));
+    }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const std::string pad(widths[i] - display_width(row[i]), ' ');
+      line += i == 0 ? row[i] + pad : "  " + pad + row[i];
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+}  // namespace plimsoll

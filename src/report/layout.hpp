@@ -1,0 +1,25 @@
+// Plain text layout shared by the text reports.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace plimsoll {
+
+/// A bar of `width` cells, `share` of them filled to the eighth of a cell. Shares beyond 1 fill it and end in ">".
+std::string bar(double share, int width);
+
+/// "optimizer_states" as "optimizer states".
+std::string spoken(std::string_view name);
+
+/// The text without control characters, so that a name from a file cannot rewrite the terminal.
+std::string printable(std::string_view text);
+
+/// `lead` and the text, broken at spaces to 110 columns; further lines are indented as far as the lead is long. Ends in a newline.
+std::string wrapped(const std::string& lead, const std::string& text);
+
+/// Rows of equal length as columns: the first flushed left, the others right, two spaces between.
+std::string columns(const std::vector<std::vector<std::string>>& rows);
+
+}  // namespace plimsoll
