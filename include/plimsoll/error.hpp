@@ -39,6 +39,8 @@ class Error : public std::runtime_error {
 
 /// The candidate nearest to `name` by edit distance, or empty when none is near enough to be meant.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
+/// The same, at most `most_edits` letters away.
+std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates, std::size_t most_edits);
 /// "did you mean 'X'?" or, when nothing is near, "one of: a, b, c".
 std::string suggest(std::string_view name, const std::vector<std::string>& candidates);
 

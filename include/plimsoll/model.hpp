@@ -12,7 +12,8 @@
 
 namespace plimsoll {
 
-/// How tensor parallelism cuts a parameter of shape [rows, columns].
+/// How tensor parallelism cuts a parameter of shape [rows, columns]; of an expert tensor [experts, rows, columns] likewise, behind its first
+/// dimension.
 enum class Cut : std::uint8_t {
   replicated,   ///< whole on every tensor-parallel rank: norms, biases of row-parallel linears, routers
   rows,         ///< dim 0 over the ranks: column-parallel linear and its bias
@@ -126,16 +127,20 @@ struct MoeSpec {
   std::int64_t hidden = 0, experts = 0, top_k = 0, expert_intermediate = 0;
   std::int64_t shared_intermediate = 0;   ///< 0: no shared expert
   bool shared_gate = false;               ///< qwen2_moe
+  bool router_bias = false, expert_bias = false;   ///< gpt_oss
+  bool correction_bias = false;           ///< deepseek_v3, glm4_moe: a buffer of one value per expert
+  bool transposed = false;                ///< gpt_oss: expert tensors are [experts, in, out]
   bool gated = true;
   std::string activation;
 };
 
 /// Operators that repeat as one unit: an embedding, a run of equal decoder layers, a head.
 struct Block {
-  enum class Role : std::uint8_t { embedding, decoder, encoder, final_norm, pooler, head, other } role = Role::other;
+  enum class Role : std::uint8_t { embedding, rotary, decoder, encoder, final_norm, pooler, head, other } role = Role::other;
   std::string name;                  ///< as the framework names it: "model.layers", "model.embed_tokens", "lm_head"
   std::int64_t first = 0;            ///< index of its first repeat within the stack of that name
   std::int64_t repeat = 1;
+  bool numbered = false;             ///< its parameters are called name.index.parameter: a stack of layers
   std::int64_t tokens = 0;           ///< positions per sample where the architecture fixes them: an image's patches, 1 for a pooler; 0: the batch's
   std::optional<int> input;          ///< index of the block whose output it reads; without: the block before it
   std::vector<int> side_inputs;      ///< indices of the blocks whose outputs feed kSideInput, kSideInput − 1 …
@@ -178,6 +183,9 @@ struct Model {
   std::int64_t active_parameters() const;   ///< routed experts counted top_k of experts
   std::vector<const Block*> registered_blocks() const;   ///< in registration order: the order of DDP's buckets and of state dicts
 };
+
+/// "model.layers.3.self_attn.q_proj.weight": the name of a block's parameter in repeat `index` (counted from 0 within the block).
+std::string full_name(const Block& block, std::int64_t index, const ParameterTensor& parameter);
 
 /// Reads a model by shipped name ("llama-3.1-8b"), by the path of a config.json, of a folder that holds one, or of a graph file.
 /// Throws Error: unknown name (nearest one given), unreadable file, unknown architecture, missing or absurd key.

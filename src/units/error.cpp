@@ -47,10 +47,14 @@ void refuse(std::string message, std::string where, std::string hint) {
 }
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
+  return nearest_name(name, candidates, std::max<std::size_t>(1, name.size() / 3));
+}
+
+std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates, std::size_t most_edits) {
   constexpr std::size_t kLongestName = 100;  // longer input is no typo of ours, and comparing it would be slow
   if (name.size() > kLongestName) return {};
   std::string best;
-  std::size_t best_distance = std::max<std::size_t>(1, name.size() / 3) + 1;
+  std::size_t best_distance = most_edits + 1;
   for (const auto& candidate : candidates) {
     const std::size_t distance = edit_distance(name, candidate);
     if (distance < best_distance) best = candidate, best_distance = distance;

@@ -1,0 +1,393 @@
+#include "model/families/decoder.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::model {
+namespace {
+
+std::string member(const std::string& module, const std::string& child) { return module + "." + child; }
+
+/// The norm of queries or keys: over each head ("per_head"), or over all heads at once.
+int add_qk_norm(BlockBuilder& builder, const std::string& name, int from, const LayerPlan& plan, std::int64_t heads) {
+  const AttentionSpec& spec = plan.attention;
+  if (spec.qk_norm == AttentionSpec::QkNorm::none) return from;
+  NormSpec norm_spec = plan.norm;
+  norm_spec.width = spec.qk_norm == AttentionSpec::QkNorm::per_head ? spec.head_dim : heads * spec.head_dim;
+  Operator op = norm(name, norm_spec);
+  op.output_per_token = {heads, spec.head_dim};
+  // A norm over the width of all heads is cut with them; one that the heads share is whole on every rank.
+  if (spec.qk_norm == AttentionSpec::QkNorm::full_width)
+    for (auto& tensor : op.parameters) tensor.cut = Cut::rows;
+  return builder.add(std::move(op), {from});
+}
+
+struct Projections {
+  int q, k, v;
+};
+
+Projections add_projections(BlockBuilder& builder, int from, const LayerPlan& plan) {
+  const AttentionSpec& spec = plan.attention;
+  const LayerNames& names = plan.names;
+  const std::int64_t q_width = spec.heads * spec.head_dim, kv_width = spec.kv_heads * spec.head_dim;
+  const auto project = [&](const std::string& name, std::int64_t width) {
+    return builder.linear(
+        member(names.attention, name), from,
+        {.in = spec.hidden, .out = width, .bias = spec.qkv_bias, .parallel = Parallel::column, .transposed = plan.transposed_linears});
+  };
+  if (spec.fused_qkv) {
+    const int qkv = project(names.qkv, q_width + 2 * kv_width);
+    return {qkv, qkv, qkv};
+  }
+  const int q = project(names.q, q_width);
+  const int k = project(names.k, kv_width);
+  const int v = project(names.v, kv_width);
+  return {q, k, v};
+}
+
+int add_core_attention(BlockBuilder& builder, const Projections& from, const AttentionSpec& spec, const std::string& name) {
+  std::vector<int> sources = {from.q};
+  if (from.k != from.q) sources.push_back(from.k);
+  if (from.v != from.k && from.v != from.q) sources.push_back(from.v);
+  return builder.add(attention(name, spec), sources);
+}
+
+/// Rotates queries and keys: one operator that gives both, which the values bypass.
+Projections add_rotation(BlockBuilder& builder, Projections from, const LayerPlan& plan) {
+  const AttentionSpec& spec = plan.attention;
+  if (spec.positions != Positions::rope) return from;
+  Operator op = rope(member(plan.names.attention, "rotary"), spec.heads, spec.kv_heads, spec.rotary_dim);
+  op.output_per_token = {spec.heads + spec.kv_heads, spec.head_dim};
+  const auto sources = from.q == from.k ? std::vector{from.q} : std::vector{from.q, from.k};
+  const int rotated = builder.add(std::move(op), sources);
+  if (plan.rotary_block) builder.read_side_input(rotated);
+  return {rotated, rotated, from.v};
+}
+
+/// Multi-head latent attention: queries and keys-values through low-rank projections with a norm each.
+Projections add_latent_projections(BlockBuilder& builder, int from, const LayerPlan& plan) {
+  const AttentionSpec& spec = plan.attention;
+  const MlaSpec& mla = *spec.mla;
+  const std::string& module = plan.names.attention;
+  const std::int64_t qk_dim = mla.qk_nope_head_dim + mla.qk_rope_head_dim;
+  NormSpec low_rank = plan.norm;
+  int q = from;
+  if (mla.q_lora_rank > 0) {
+    q = builder.linear(member(module, "q_a_proj"), from, {.in = spec.hidden, .out = mla.q_lora_rank, .bias = spec.qkv_bias});
+    low_rank.width = mla.q_lora_rank;
+    q = builder.norm(member(module, "q_a_layernorm"), q, low_rank);
+    q = builder.linear(member(module, "q_b_proj"), q, {.in = mla.q_lora_rank, .out = spec.heads * qk_dim, .parallel = Parallel::column});
+  } else {
+    q = builder.linear(member(module, "q_proj"), from, {.in = spec.hidden, .out = spec.heads * qk_dim, .parallel = Parallel::column});
+  }
+  const int compressed = builder.linear(member(module, "kv_a_proj_with_mqa"), from,
+                                        {.in = spec.hidden, .out = mla.kv_lora_rank + mla.qk_rope_head_dim, .bias = spec.qkv_bias});
+  low_rank.width = mla.kv_lora_rank;
+  const int normed = builder.norm(member(module, "kv_a_layernorm"), compressed, low_rank);
+  const int kv =
+      builder.linear(member(module, "kv_b_proj"), normed,
+                     {.in = mla.kv_lora_rank, .out = spec.heads * (mla.qk_nope_head_dim + mla.v_head_dim), .parallel = Parallel::column});
+  // The rotated part of the keys leaves the compression before its norm and is shared by all heads.
+  const int rotated = builder.add(rope(member(module, "rotary"), spec.heads, 1, mla.qk_rope_head_dim), {q, compressed});
+  if (plan.rotary_block) builder.read_side_input(rotated);
+  return {rotated, kv, kv};
+}
+
+NormSpec of_width(NormSpec spec, std::int64_t width) {
+  spec.width = width;
+  return spec;
+}
+
+int add_feed_forward(BlockBuilder& builder, int from, const LayerPlan& plan) {
+  if (!plan.moe) return add_mlp(builder, from, plan);
+  const int routed = add_moe(builder, from, plan);
+  if (!plan.mlp) return routed;
+  return builder.sum(member(plan.names.moe, "combined"), routed, add_mlp(builder, from, plan), plan.attention.hidden);
+}
+
+/// The layer's dataflow by placement; each lambda adds what its name says.
+class LayerAssembly {
+ public:
+  LayerAssembly(BlockBuilder& builder, const LayerPlan& plan)
+      : builder_(builder), plan_(plan), width_(plan.attention.hidden), norm_(of_width(plan.norm, plan.attention.hidden)) {}
+
+  void assemble() {
+    const LayerNames& names = plan_.names;
+    switch (plan_.placement) {
+      case NormPlacement::pre: {
+        const int x = join("residual_attention", kBlockInput, attend(norm(names.attention_norm, kBlockInput)));
+        join("residual_mlp", x, feed(norm(names.mlp_norm, x)));
+        return;
+      }
+      case NormPlacement::post: {
+        const int x = norm(names.attention_norm, join("residual_attention", kBlockInput, attend(kBlockInput)));
+        norm(names.mlp_norm, join("residual_mlp", x, feed(x)));
+        return;
+      }
+      case NormPlacement::sandwich: {
+        const int attended = norm(names.attention_out_norm, attend(norm(names.attention_norm, kBlockInput)));
+        const int x = join("residual_attention", kBlockInput, attended);
+        join("residual_mlp", x, norm(names.mlp_out_norm, feed(norm(names.mlp_norm, x))));
+        return;
+      }
+      case NormPlacement::post_branch: {
+        const int x = join("residual_attention", kBlockInput, norm(names.attention_out_norm, attend(kBlockInput)));
+        join("residual_mlp", x, norm(names.mlp_out_norm, feed(x)));
+        return;
+      }
+      case NormPlacement::parallel: {
+        const int normed = norm(names.attention_norm, kBlockInput);
+        join_both(attend(normed), feed(normed));
+        return;
+      }
+      case NormPlacement::parallel_two: {
+        const int attended = attend(norm(names.attention_norm, kBlockInput));
+        join_both(attended, feed(norm(names.mlp_norm, kBlockInput)));
+        return;
+      }
+    }
+  }
+
+ private:
+  int norm(const std::string& name, int from) { return builder_.norm(name, from, norm_); }
+  int attend(int from) { return branch(plan_.names.attention, add_attention(builder_, from, plan_)); }
+  int feed(int from) { return branch(plan_.moe ? plan_.names.moe : plan_.names.mlp, add_feed_forward(builder_, from, plan_)); }
+  int branch(const std::string& module, int from) {
+    if (plan_.scaled_branches) from = builder_.scale(member(module, "residual_multiplier"), from, width_);
+    return builder_.dropout(member(module, "residual_dropout"), from, plan_.hidden_dropout, width_);
+  }
+  int join(const std::string& name, int stream, int out) { return builder_.sum(name, stream, out, width_); }
+  void join_both(int attended, int fed) { join("residual", kBlockInput, builder_.sum("branches", attended, fed, width_)); }
+
+  BlockBuilder& builder_;
+  const LayerPlan& plan_;
+  std::int64_t width_;
+  NormSpec norm_;
+};
+
+void append_linear_head(Model& model, const std::string& name, const LinearSpec& spec, const std::string& tied_to) {
+  BlockBuilder head(Block::Role::head, name);
+  const int logits = head.linear("", kBlockInput, spec);
+  if (!tied_to.empty()) head.block().operators[static_cast<std::size_t>(logits)].parameters.front().tied_to = tied_to;
+  model.blocks.push_back(head.build());
+}
+
+void strip_base_prefix(Model& model) {
+  const auto strip = [](std::string& name) {
+    const std::size_t dot = name.find('.');
+    if (dot != std::string::npos) name = name.substr(dot + 1);
+  };
+  for (auto& block : model.blocks) strip(block.name);
+}
+
+}  // namespace
+
+int add_attention(BlockBuilder& builder, int from, const LayerPlan& plan) {
+  const AttentionSpec& spec = plan.attention;
+  const std::string& module = plan.names.attention;
+  Projections parts;
+  if (spec.mla) {
+    parts = add_latent_projections(builder, from, plan);
+  } else {
+    parts = add_projections(builder, from, plan);
+    if (spec.qk_norm != AttentionSpec::QkNorm::none) {
+      parts.q = add_qk_norm(builder, member(module, plan.names.q_norm), parts.q, plan, spec.heads);
+      parts.k = add_qk_norm(builder, member(module, plan.names.k_norm), parts.k, plan, spec.kv_heads);
+    }
+    parts = add_rotation(builder, parts, plan);
+  }
+  const int context = add_core_attention(builder, parts, spec, module);
+  const std::int64_t context_width = spec.heads * (spec.mla ? spec.mla->v_head_dim : spec.head_dim);
+  return builder.linear(member(module, plan.names.output), context,
+                        {.in = context_width,
+                         .out = spec.hidden,
+                         .bias = spec.output_bias,
+                         .parallel = Parallel::row,
+                         .transposed = plan.transposed_linears});
+}
+
+int add_mlp(BlockBuilder& builder, int from, const LayerPlan& plan) {
+  const MlpSpec& spec = *plan.mlp;
+  const LayerNames& names = plan.names;
+  const LinearSpec up{
+      .in = spec.hidden, .out = spec.intermediate, .bias = spec.bias, .parallel = Parallel::column, .transposed = plan.transposed_linears};
+  LinearSpec fused = up;
+  fused.out = 2 * spec.intermediate;
+  int inner;
+  if (!spec.gated) {
+    inner = builder.linear(member(names.mlp, names.up), from, up);
+    inner = builder.activation(member(names.mlp, names.activation), inner, spec.activation, spec.intermediate);
+  } else {
+    const int gate = spec.fused_gate_up ? builder.linear(member(names.mlp, names.gate_up), from, fused)
+                                        : builder.linear(member(names.mlp, names.gate), from, up);
+    const int activated = builder.activation(member(names.mlp, names.activation), gate, spec.activation, spec.intermediate);
+    const int value = spec.fused_gate_up ? gate : builder.linear(member(names.mlp, names.up), from, up);
+    inner = builder.multiply(member(names.mlp, "gated"), activated, value, spec.intermediate);
+  }
+  return builder.linear(
+      member(names.mlp, names.down), inner,
+      {.in = spec.intermediate, .out = spec.hidden, .bias = spec.bias, .parallel = Parallel::row, .transposed = plan.transposed_linears});
+}
+
+int add_moe(BlockBuilder& builder, int from, const LayerPlan& plan) {
+  const MoeSpec& spec = *plan.moe;
+  const LayerNames& names = plan.names;
+  Operator gate = router(member(names.moe, names.router), spec.hidden, spec.experts, spec.top_k, spec.router_bias);
+  if (spec.correction_bias) gate.buffers.push_back({gate.name + ".e_score_correction_bias", {spec.experts}, DType::fp32, true});
+  const int routed = builder.add(std::move(gate), {from});
+  const int mixed = builder.add(experts(member(names.moe, names.experts), {.hidden = spec.hidden,
+                                                                           .intermediate = spec.expert_intermediate,
+                                                                           .experts = spec.experts,
+                                                                           .top_k = spec.top_k,
+                                                                           .gated = spec.gated,
+                                                                           .bias = spec.expert_bias,
+                                                                           .transposed = spec.transposed,
+                                                                           .activation = spec.activation}),
+                                {from, routed});
+  if (spec.shared_intermediate == 0) return mixed;
+
+  LayerPlan shared;
+  shared.names = plan.names;
+  shared.names.mlp = member(names.moe, names.shared);
+  shared.mlp = MlpSpec{.hidden = spec.hidden, .intermediate = spec.shared_intermediate, .gated = spec.gated, .activation = spec.activation};
+  int common = add_mlp(builder, from, shared);
+  if (spec.shared_gate) {
+    const int opening = builder.linear(member(names.moe, names.shared_gate), from, {.in = spec.hidden, .out = 1});
+    const int open = builder.activation(member(names.moe, names.shared_gate + "_sigmoid"), opening, "sigmoid", 1);
+    common = builder.multiply(member(names.moe, names.shared + "_gated"), open, common, spec.hidden);
+  }
+  return builder.sum(member(names.moe, "combined"), mixed, common, spec.hidden);
+}
+
+Block decoder_layer(const LayerPlan& plan) {
+  BlockBuilder builder(Block::Role::decoder, plan.stack, plan.repeat, plan.first);
+  LayerAssembly(builder, plan).assemble();
+  Block& block = builder.block();
+  block.placement = plan.placement;
+  block.norm = of_width(plan.norm, plan.attention.hidden);
+  block.attention = plan.attention;
+  block.mlp = plan.mlp;
+  block.moe = plan.moe;
+  block.hidden_dropout = plan.hidden_dropout;
+  if (plan.rotary_block) block.side_inputs = {*plan.rotary_block};
+  return builder.build(plan.registration);
+}
+
+void append_layer_run(Model& model, LayerPlan plan, std::int64_t first, std::int64_t repeat) {
+  plan.first = first;
+  plan.repeat = repeat;
+  const int before = static_cast<int>(model.blocks.size()) - 1;
+  for (int i = before; i >= 0 && !plan.rotary_block; --i)
+    if (model.blocks[static_cast<std::size_t>(i)].role == Block::Role::rotary) plan.rotary_block = i;
+  Block block = decoder_layer(plan);
+  // The first run follows the rotary module, whose tables go to the layers aside: its input is the embedding's output.
+  if (before > 0 && model.blocks[static_cast<std::size_t>(before)].role == Block::Role::rotary) block.input = before - 1;
+  model.blocks.push_back(std::move(block));
+}
+
+void append_layers(Model& model, const LayerPlan& plan) { append_layer_run(model, plan, 0, model.layers); }
+
+double rotary_share(const Config& config, double fallback) {
+  double share = config.number_or("partial_rotary_factor", fallback, 0.0, 1.0);
+  for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters"}) {
+    const auto value = config.find(key);
+    if (!value) continue;
+    value->mark_read();
+    if (!value->is_object()) continue;
+    const auto nested = value->find("partial_rotary_factor");
+    if (nested && !nested->is_null()) share = nested->number(0.0, 1.0);
+  }
+  return share;
+}
+
+Model decoder_model(const Config& config) {
+  Model model;
+  model.name = config.name();
+  model.model_type = config.model_type();
+  model.architecture = config.architecture();
+  model.layers = config.layers();
+  model.hidden_size = config.dimension("hidden_size");
+  model.heads = config.dimension("num_attention_heads");
+  model.kv_heads = config.optional_dimension("num_key_value_heads").value_or(model.heads);
+  if (const auto given = config.optional_dimension("head_dim")) {
+    model.head_dim = *given;
+  } else {
+    config.require_divisible("hidden_size", model.hidden_size, "num_attention_heads", model.heads);
+    model.head_dim = model.hidden_size / model.heads;
+  }
+  if (model.heads % model.kv_heads != 0)
+    config.fail_at("num_attention_heads",
+                   fmt::format("{} query heads cannot share {} key-value heads evenly", model.heads, model.kv_heads));
+  model.vocab_size = config.dimension("vocab_size");
+  model.max_positions = config.optional_dimension("max_position_embeddings").value_or(0);
+  model.tied_embeddings = config.flag_or("tie_word_embeddings", false);
+  return model;
+}
+
+AttentionSpec rotary_attention(const Model& model) {
+  AttentionSpec spec;
+  spec.hidden = model.hidden_size;
+  spec.heads = model.heads;
+  spec.kv_heads = model.kv_heads;
+  spec.head_dim = model.head_dim;
+  spec.positions = Positions::rope;
+  spec.rotary_dim = model.head_dim;
+  return spec;
+}
+
+void append_token_embedding(Model& model, const EmbeddingPlan& plan) {
+  BlockBuilder block(Block::Role::embedding, plan.name);
+  const int looked_up = block.add(embedding("", model.vocab_size, model.hidden_size), {kBlockInput});
+  const int scaled = plan.scaled ? block.scale("scale", looked_up, model.hidden_size) : looked_up;
+  block.dropout("dropout", scaled, model.embedding_dropout, model.hidden_size);
+  model.blocks.push_back(block.build());
+}
+
+void append_rotary(Model& model, std::int64_t rotary_dim, const std::string& name, bool with_original) {
+  Block block;
+  block.role = Block::Role::rotary;
+  block.name = name;
+  Operator op = rope("", 0, 0, rotary_dim);
+  op.buffers.push_back({"inv_freq", {rotary_dim / 2}, DType::fp32, false});
+  if (with_original) op.buffers.push_back({"original_inv_freq", {rotary_dim / 2}, DType::fp32, false});
+  block.operators.push_back(std::move(op));
+  model.blocks.push_back(std::move(block));
+}
+
+void append_final_norm(Model& model, const NormSpec& norm, const std::string& name) {
+  BlockBuilder block(Block::Role::final_norm, name);
+  block.norm("", kBlockInput, of_width(norm, model.hidden_size));
+  block.block().norm = of_width(norm, model.hidden_size);
+  model.blocks.push_back(block.build());
+}
+
+void append_head(Model& model, const Config& config, const HeadPlan& plan) {
+  const LinearSpec logits{.in = model.hidden_size, .out = model.vocab_size, .bias = plan.bias, .parallel = Parallel::column};
+  if (config.architecture_ends_with("ForCausalLM") || config.architecture_ends_with("LMHeadModel")) {
+    model.task = Model::Task::causal_lm;
+    append_linear_head(model, plan.name, logits, model.tied_embeddings ? plan.tied_to : std::string());
+    auto& tensors = model.blocks.back().operators.front().parameters;
+    tensors.front().cut = Cut::vocabulary;
+    if (plan.bias) tensors.back().cut = Cut::vocabulary;
+    if (plan.scaled) model.blocks.back().operators.push_back(scale("scale", model.vocab_size));
+    if (plan.scaled) model.blocks.back().edges.push_back({0, 1});
+  } else if (config.architecture_ends_with("ForSequenceClassification")) {
+    model.task = Model::Task::classification;
+    model.labels = config.labels();
+    model.tied_embeddings = false;
+    append_linear_head(model, "score", {.in = model.hidden_size, .out = model.labels}, "");
+  } else if (config.architecture_ends_with("Model")) {
+    model.task = Model::Task::backbone;
+    model.tied_embeddings = false;
+    strip_base_prefix(model);
+  } else {
+    refuse(fmt::format("the head of {} is not modelled", config.architecture()), config.name(),
+           "ForCausalLM, ForSequenceClassification and the base model are");
+  }
+}
+
+}  // namespace plimsoll::model

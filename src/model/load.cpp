@@ -1,0 +1,119 @@
+// From a name, a path or a text to a Model.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "data/shipped_files.hpp"
+#include "model/config.hpp"
+#include "model/registry.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/model.hpp"
+#include "units/json_reader.hpp"
+
+namespace plimsoll {
+namespace {
+
+using model::Config;
+using model::Family;
+
+constexpr std::string_view kModelsFolder = "models/";
+constexpr std::string_view kConfigName = "/config.json";
+
+std::vector<std::string> known_types() {
+  std::vector<std::string> names;
+  for (const auto& family : model::families()) names.emplace_back(family.model_type);
+  return names;
+}
+
+/// The class named by the config: `architectures`, of which there is one. Empty when it names none.
+std::string stated_architecture(const JsonValue& root) {
+  const auto list = root.find("architectures");
+  if (!list || list->is_null()) return {};
+  if (!list->is_array() || list->size() != 1) list->expected("an array of one class name");
+  return list->at(0).text();
+}
+
+[[noreturn]] void refuse_type(const std::string& model_type, const std::string& where) {
+  for (const auto& refused : model::refused_types())
+    if (refused.model_type == model_type)
+      refuse(fmt::format("model_type \"{}\" is not modelled: it needs {}", model_type, refused.missing), where);
+  refuse(fmt::format("model_type \"{}\" is unknown", model_type.substr(0, 60)), where,
+         suggest(model_type, known_types()) + "; any network can be given as a graph file");
+}
+
+const Family& family_of(const JsonValue& root, const std::string& architecture) {
+  for (const char* key : {"model_type", "_class_name"}) {
+    const auto given = root.find(key);
+    if (!given || given->is_null()) continue;
+    if (const Family* family = model::find_family(given->text())) return *family;
+    refuse_type(given->text(), given->where());
+  }
+  if (const Family* family = model::find_family_of_class(architecture)) return *family;
+  if (!architecture.empty()) refuse(fmt::format("the architecture \"{}\" is unknown", architecture.substr(0, 60)), root.where());
+  const std::string near = nearest_name("model_type", root.keys());
+  fail("the config has neither \"model_type\" nor \"architectures\"", root.where(),
+       near.empty() ? "" : fmt::format("is \"{}\" meant to be model_type?", near));
+}
+
+/// Facts that the builders leave to the reader of the config: what was assumed, what was not read, sizes that no number holds.
+void finish(Model& built, const Config& config, const std::string& stated, const Family& family) {
+  if (stated.empty()) built.assumed.push_back(fmt::format("the class {} (the config names no architecture)", family.default_class));
+  built.unread_keys = config.unread_keys();
+  (void)built.parameters();  // throws when the sizes leave 63 bits
+}
+
+}  // namespace
+
+Model parse_model(const std::string& json, const std::string& where, const std::string& name, const std::string& architecture) {
+  const JsonDocument document = JsonDocument::parse(json, where);
+  const JsonValue root = document.root();
+  if (!root.is_object()) root.expected("an object: the config of a model");
+  const std::string in_config = stated_architecture(root);
+  const std::string stated = architecture.empty() ? in_config : architecture;
+  const Family& family = family_of(root, stated);
+  const auto type = root.find("model_type");
+  const Config config(root, type && type->is_text() ? type->text() : std::string(family.model_type), name,
+                      stated.empty() ? std::string(family.default_class) : stated);
+  try {
+    Model built = family.build(config);
+    finish(built, config, stated, family);
+    return built;
+  } catch (const Error& error) {
+    if (!error.where().empty()) throw;
+    throw error.at(where);
+  }
+}
+
+std::vector<std::string> shipped_models() {
+  std::vector<std::string> names;
+  for (const auto* file : data::shipped_files_under(kModelsFolder)) {
+    const std::string_view rest = file->path.substr(kModelsFolder.size());
+    const std::size_t slash = rest.find('/');
+    if (slash != std::string_view::npos) names.emplace_back(rest.substr(0, slash));
+  }
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+Model load_model(const std::string& name_or_path) {
+  const std::string shipped_path = fmt::format("{}{}{}", kModelsFolder, name_or_path, kConfigName);
+  if (const auto* file = data::find_shipped_file(shipped_path)) return parse_model(std::string(file->text), shipped_path, name_or_path);
+
+  std::error_code status;
+  std::filesystem::path path = name_or_path;
+  if (std::filesystem::is_directory(path, status)) path /= "config.json";
+  const bool looks_like_path = name_or_path.find('/') != std::string::npos || path.extension() == ".json";
+  if (!looks_like_path && !std::filesystem::exists(path, status)) {
+    const auto names = shipped_models();
+    const std::string near = nearest_name(name_or_path, names);
+    fail(fmt::format("no model is called \"{}\"", name_or_path.substr(0, 100)), "",
+         near.empty() ? "`plimsoll models` lists them; a config.json is given by its path" : "did you mean '" + near + "'?");
+  }
+  const std::string text = read_text_file(path.string(), JsonLimits{}.text_bytes);
+  const std::string folder =
+      path.has_parent_path() ? std::filesystem::absolute(path).parent_path().filename().string() : path.stem().string();
+  return parse_model(text, path.string(), path.filename() == "config.json" ? folder : path.stem().string());
+}
+
+}  // namespace plimsoll

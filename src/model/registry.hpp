@@ -1,0 +1,34 @@
+// The one table of known architectures.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/config.hpp"
+#include "plimsoll/model.hpp"
+
+namespace plimsoll::model {
+
+struct Family {
+  std::string_view model_type;     ///< "llama"; for diffusers' configs the `_class_name`
+  std::string_view class_prefix;   ///< "Llama": architectures are this and a head ("ForCausalLM")
+  std::string_view default_class;  ///< built when the config names no architecture
+  Model (*build)(const Config&);
+};
+
+/// A model type that is known and cannot be modelled yet, and why.
+struct RefusedType {
+  std::string_view model_type;
+  std::string_view missing;
+};
+
+const std::vector<Family>& families();
+const std::vector<RefusedType>& refused_types();
+
+/// The family of a model type, or nullptr.
+const Family* find_family(std::string_view model_type);
+/// The family whose class prefix is the longest that starts `architecture`, or nullptr.
+const Family* find_family_of_class(std::string_view architecture);
+
+}  // namespace plimsoll::model
