@@ -62,6 +62,7 @@ std::string_view name_of(LowPrecision type);
 
 /// `fp8_recipe`.
 enum class Fp8Scaling : std::uint8_t { automatic, delayed, tensorwise, rowwise, blockwise };
+std::string_view name_of(Fp8Scaling scaling);
 
 enum class OptimizerKind : std::uint8_t {
   automatic,
@@ -180,10 +181,12 @@ struct DeepSpeedOptions {
   std::int64_t stage3_max_reuse_distance = 1'000'000'000;
   int zero_hpz_partition_size = 1;
   int mics_shard_size = -1;
+  bool round_robin_gradients = false;
   bool zero_quantized_weights = false, zero_quantized_gradients = false;
   std::optional<DType> grad_accum_dtype;  ///< data_types.grad_accum_dtype
   bool fp16_master_weights_and_grads = false, bf16_master_weights_and_grads = false, bf16_optimizer_states = false;
   std::optional<bool> zero_init;  ///< the model is built sharded; resolved (true for stage 3)
+  std::string wrapper;  ///< class of the optimizer wrapper ("BF16_Optimizer"); resolved as DeepSpeed chooses it
   std::int64_t offload_param_buffer_count = 5, offload_param_buffer_size = 100'000'000;  ///< NVMe
   bool offload_to_nvme = false;
 };
@@ -246,8 +249,7 @@ struct Strategy {
   std::string framework;                 ///< name of the framework catalogue ("torchtitan"); resolved ("torch")
   std::string framework_version, torch;  ///< "0.3.0", "2.15.0+cu132"; empty: the newest that is modelled
   enum class Task : std::uint8_t { automatic, lm, cls, seq2seq, image, diffusion } task = Task::automatic;  ///< resolved from the model
-  bool fine_tune_other = false;  ///< a peft method that is not modelled (IA3, prompt tuning …): `peft_method` names it
-  std::string peft_method;
+  std::string peft_method;      ///< a way of fine-tuning other than LoRA ("ia3", "prompt_tuning"); refused by name
 
   // ---- ranks (0: not said; resolved) ---------------------------------------------------------------------------------
   int gpus = 0;                        ///< world size; from the cluster
@@ -256,6 +258,7 @@ struct Strategy {
   int ep = 0, etp = 0;                 ///< expert parallel (1), tensor parallel of the experts (tp)
   int dp = 0;                          ///< data parallel: gpus / (tp · pp · cp)
   int dp_shard = 0, dp_replicate = 0;  ///< ranks that share one copy of the states (without cp) and copies: dp = shard · replicate
+  int fsdp_degree = 0;               ///< ranks over which FSDP shards: dp_shard · cp; resolved
   bool sequence_parallel = false;      ///< Megatron's: norms and dropout on 1/tp of the sequence
   std::string pp_schedule;             ///< name of the schedule catalogue ("1f1b"); resolved when pp > 1
   std::vector<int> pp_layers;          ///< layers of each stage in order (pp · vp of them); empty: as the framework splits them

@@ -1,0 +1,180 @@
+#include "strategy/names.hpp"
+
+namespace plimsoll {
+namespace strategy {
+
+const Names<DataParallel>& data_parallel_names() {
+  static const Names<DataParallel> names = {
+      {"none", DataParallel::none},
+      {"ddp", DataParallel::ddp},
+      {"zero0", DataParallel::zero0},
+      {"zero1", DataParallel::zero1},
+      {"zero2", DataParallel::zero2},
+      {"zero3", DataParallel::zero3},
+      {"fsdp", DataParallel::fsdp},
+      {"hsdp", DataParallel::hsdp},
+      {"fsdp1", DataParallel::fsdp1},
+      {"fsdp2", DataParallel::fsdp2},
+      {"megatron-fsdp", DataParallel::megatron_fsdp},
+      {"megatron-distopt", DataParallel::megatron_distopt},
+  };
+  return names;
+}
+
+const Names<Precision>& precision_names() {
+  static const Names<Precision> names = {
+      {"bf16", Precision::bf16},
+      {"fp16", Precision::fp16},
+      {"fp32", Precision::fp32},
+      {"amp-bf16", Precision::amp_bf16},
+      {"amp-bf16 over bf16 parameters", Precision::amp_bf16},
+      {"bf16-mixed", Precision::amp_bf16},
+      {"amp-fp16", Precision::amp_fp16},
+      {"16-mixed", Precision::amp_fp16},
+      {"pure-bf16", Precision::pure_bf16},
+      {"pure-fp16", Precision::pure_fp16},
+      {"mixed-bf16", Precision::mixed_bf16},
+      {"mixed-fp16", Precision::mixed_fp16},
+      {"fsdp-mixed-bf16", Precision::fsdp_mixed_bf16},
+      {"fsdp-mixed-fp16", Precision::fsdp_mixed_fp16},
+      {"msamp-o1", Precision::msamp_o1},
+      {"msamp-o2", Precision::msamp_o2},
+      {"msamp-o3", Precision::msamp_o3},
+  };
+  return names;
+}
+
+const Names<LowPrecision>& low_precision_names() {
+  static const Names<LowPrecision> names = {
+      {"none", LowPrecision::none},
+      {"fp8", LowPrecision::fp8},
+      {"mxfp8", LowPrecision::mxfp8},
+      {"nvfp4", LowPrecision::nvfp4},
+  };
+  return names;
+}
+
+const Names<Fp8Scaling>& fp8_scaling_names() {
+  static const Names<Fp8Scaling> names = {
+      {"delayed", Fp8Scaling::delayed},
+      {"tensorwise", Fp8Scaling::tensorwise},
+      {"rowwise", Fp8Scaling::rowwise},
+      {"blockwise", Fp8Scaling::blockwise},
+  };
+  return names;
+}
+
+const Names<OptimizerKind>& optimizer_names() {
+  static const Names<OptimizerKind> names = {
+      {"adamw", OptimizerKind::adamw},
+      {"decoupled_adamw", OptimizerKind::adamw},
+      {"adamw_torch", OptimizerKind::adamw},
+      {"adam", OptimizerKind::adam},
+      {"sgd", OptimizerKind::sgd},
+      {"sgdm", OptimizerKind::sgdm},
+      {"adafactor", OptimizerKind::adafactor},
+      {"lion", OptimizerKind::lion},
+      {"muon", OptimizerKind::muon},
+      {"adagrad", OptimizerKind::adagrad},
+      {"rmsprop", OptimizerKind::rmsprop},
+      {"sophia", OptimizerKind::sophia},
+      {"shampoo", OptimizerKind::shampoo},
+      {"lora-fa", OptimizerKind::lora_fa},
+      {"adam-8bit", OptimizerKind::adam_8bit},
+      {"adamw-8bit", OptimizerKind::adamw_8bit},
+      {"adam8bit", OptimizerKind::adamw_8bit},
+      {"paged-adamw-8bit", OptimizerKind::paged_adamw_8bit},
+      {"lion-8bit", OptimizerKind::lion_8bit},
+  };
+  return names;
+}
+
+const Names<OptimizerImpl>& optimizer_impl_names() {
+  static const Names<OptimizerImpl> names = {
+      {"foreach", OptimizerImpl::foreach}, {"fused", OptimizerImpl::fused}, {"for-loop", OptimizerImpl::for_loop},
+      {"library", OptimizerImpl::library}, {"cpu", OptimizerImpl::cpu},
+  };
+  return names;
+}
+
+const Names<AttentionKernel>& attention_names() {
+  static const Names<AttentionKernel> names = {
+      {"eager", AttentionKernel::eager},
+      {"unfused", AttentionKernel::unfused},
+      {"sdpa", AttentionKernel::sdpa},
+      {"flash", AttentionKernel::flash},
+      {"flash (torch varlen_attn)", AttentionKernel::flash_varlen},
+      {"flash-varlen", AttentionKernel::flash_varlen},
+      {"memory-efficient", AttentionKernel::memory_efficient},
+      {"cudnn", AttentionKernel::cudnn},
+      {"te", AttentionKernel::te},
+  };
+  return names;
+}
+
+const Names<LossKernel>& loss_names() {
+  static const Names<LossKernel> names = {
+      {"ce", LossKernel::cross_entropy},
+      {"chunked-ce", LossKernel::chunked},
+      {"vocab-parallel cross entropy", LossKernel::vocab_parallel},
+      {"native fused vocab-parallel cross entropy", LossKernel::fused_vocab_parallel},
+      {"native", LossKernel::fused_vocab_parallel},
+      {"te", LossKernel::te},
+      {"compiled", LossKernel::compiled},
+      {"liger", LossKernel::liger},
+      {"liger-fused-linear", LossKernel::liger_fused_linear},
+  };
+  return names;
+}
+
+const Names<Recompute::Kind>& recompute_names() {
+  using Kind = Recompute::Kind;
+  static const Names<Kind> names = {
+      {"none", Kind::none},
+      {"full", Kind::full},
+      {"selective", Kind::selective},
+      {"selective-ac-op", Kind::operators},
+      {"selective-layer", Kind::alternate},
+  };
+  return names;
+}
+
+const Names<Strategy::Task>& task_names() {
+  using Task = Strategy::Task;
+  static const Names<Task> names = {
+      {"lm", Task::lm},   {"sft", Task::lm},          {"full", Task::lm},     {"lora", Task::lm},        {"qlora", Task::lm},
+      {"cls", Task::cls}, {"seq2seq", Task::seq2seq}, {"image", Task::image}, {"flux", Task::diffusion}, {"diffusion", Task::diffusion},
+  };
+  return names;
+}
+
+const Names<BaseWeights>& base_weights_names() {
+  static const Names<BaseWeights> names = {
+      {"as-trained", BaseWeights::as_trained},
+      {"nf4", BaseWeights::nf4},
+      {"nf4-double-quant", BaseWeights::nf4_double_quant},
+      {"int8", BaseWeights::int8},
+  };
+  return names;
+}
+
+const Names<DType>& dtype_names() {
+  static const Names<DType> names = {
+      {"fp32", DType::fp32}, {"float32", DType::fp32},  {"fp16", DType::fp16}, {"float16", DType::fp16},
+      {"bf16", DType::bf16}, {"bfloat16", DType::bf16}, {"fp8", DType::fp8},
+  };
+  return names;
+}
+
+}  // namespace strategy
+
+std::string_view name_of(DataParallel kind) { return strategy::name_in(strategy::data_parallel_names(), kind); }
+std::string_view name_of(Precision precision) { return strategy::name_in(strategy::precision_names(), precision); }
+std::string_view name_of(LowPrecision type) { return strategy::name_in(strategy::low_precision_names(), type); }
+std::string_view name_of(Fp8Scaling scaling) { return strategy::name_in(strategy::fp8_scaling_names(), scaling); }
+std::string_view name_of(OptimizerKind optimizer) { return strategy::name_in(strategy::optimizer_names(), optimizer); }
+std::string_view name_of(OptimizerImpl implementation) { return strategy::name_in(strategy::optimizer_impl_names(), implementation); }
+std::string_view name_of(AttentionKernel kernel) { return strategy::name_in(strategy::attention_names(), kernel); }
+std::string_view name_of(LossKernel loss) { return strategy::name_in(strategy::loss_names(), loss); }
+
+}  // namespace plimsoll

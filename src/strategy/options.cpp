@@ -1,0 +1,526 @@
+// Every key that a strategy understands: the keys of the measured rows' `training` object, DeepSpeed's own JSON below `deepspeed`,
+// and a few short forms for the command line.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "plimsoll/error.hpp"
+#include "strategy/setting.hpp"
+
+namespace plimsoll::strategy {
+namespace {
+
+const Names<Recompute::Method>& method_names() {
+  using Method = Recompute::Method;
+  static const Names<Method> names = {{"none", Method::none}, {"uniform", Method::uniform}, {"block", Method::block}};
+  return names;
+}
+
+const Names<FsdpOptions::Sharding>& sharding_names() {
+  using Sharding = FsdpOptions::Sharding;
+  static const Names<Sharding> names = {
+      {"FULL_SHARD", Sharding::full_shard},     {"SHARD_GRAD_OP", Sharding::shard_grad_op},           {"NO_SHARD", Sharding::no_shard},
+      {"HYBRID_SHARD", Sharding::hybrid_shard}, {"HYBRID_SHARD_ZERO2", Sharding::hybrid_shard_zero2},
+  };
+  return names;
+}
+
+// ---- values that need more than a table ------------------------------------------------------------------------------
+
+/// "fp8", "mxfp8", "nvfp4" are products over 16-bit training; all other names are ways to hold the weights.
+void set_precision(Setting& x) {
+  for (const auto& entry : low_precision_names())
+    if (entry.value != LowPrecision::none && x.value.text() == entry.name) {
+      x.s.low_precision = entry.value;
+      return x.set(x.s.precision, Precision::automatic, Precision::bf16);
+    }
+  if (x.value.text() == "amp-bf16 over bf16 parameters") x.s.param_dtype = DType::bf16;
+  x.choice(x.s.precision, precision_names());
+}
+
+/// `autocast`: bf16 or fp16 says amp, where `precision` does not say it already.
+void set_autocast(Setting& x) {
+  const DType type = x.named(dtype_names());
+  const bool amp = x.s.precision == Precision::amp_bf16 || x.s.precision == Precision::amp_fp16;
+  if (!amp) x.set(x.s.precision, Precision::automatic, type == DType::fp16 ? Precision::amp_fp16 : Precision::amp_bf16);
+}
+
+void set_fp8_recipe(Setting& x) {
+  const std::string& text = x.value.text();
+  for (const auto& entry : fp8_scaling_names())
+    if (text.find(entry.name) != std::string::npos) {
+      x.s.fp8_all_gather = text.find("fp8 all-gather") != std::string::npos;
+      return x.set(x.s.fp8_scaling, Fp8Scaling::automatic, entry.value);
+    }
+  x.value.expected("one of " + list_of(fp8_scaling_names()));
+}
+
+/// none | full | selective | selective:a,b | selective-ac-op | selective-layer | every-4-layers | full-block-21-of-80-layers
+void set_recompute(Setting& x) {
+  const std::string& text = x.value.text();
+  Recompute& recompute = x.s.recompute;
+  int n = 0, layers = 0;
+  char rest = 0;
+  if (std::sscanf(text.c_str(), "full-block-%9d-of-%9d-layer%c", &n, &layers, &rest) == 3 && n >= 0 && n <= layers) {
+    recompute.kind = Recompute::Kind::full;
+    recompute.method = Recompute::Method::block;
+    recompute.layers = n;
+  } else if (std::sscanf(text.c_str(), "every-%9d-layer%c", &n, &rest) == 2 && n >= 1) {
+    recompute.kind = Recompute::Kind::alternate;
+    recompute.every = n;
+  } else if (text.rfind("selective:", 0) == 0) {
+    recompute.kind = Recompute::Kind::selective;
+    recompute.modules.clear();
+    for (std::size_t at = 10, comma = 0; comma != std::string::npos; at = comma + 1) {
+      comma = text.find(',', at);
+      recompute.modules.push_back(text.substr(at, comma == std::string::npos ? comma : comma - at));
+    }
+  } else {
+    recompute.kind = x.named(recompute_names());
+    if (recompute.kind == Recompute::Kind::alternate) recompute.every = 2;  // torchtitan's selective_ac_option "2"
+  }
+}
+
+/// false, true, a norm: whether gradients are clipped; the norm itself changes nothing.
+void set_clip(Setting& x) { x.s.clip_grad_norm = x.value.is_boolean() ? x.value.boolean() : x.value.number(0, 1e30) > 0; }
+
+/// true, false, "blocks", or the remarks of the measured rows.
+void set_compile(Setting& x) {
+  using Compile = Strategy::Compile;
+  if (x.value.is_boolean()) {
+    x.s.compile = x.value.boolean() ? Compile::blocks : Compile::no;
+  } else if (x.value.text().rfind("the jit_fuser functions only", 0) == 0 || x.value.text() == "jit-fusers") {
+    x.s.compile = Compile::jit_fusers;
+  } else if (x.value.text().rfind("every block", 0) == 0 || x.value.text() == "blocks") {
+    x.s.compile = Compile::blocks;
+  } else {
+    x.value.expected("true, false, \"blocks\" or \"jit-fusers\"");
+  }
+}
+
+void set_cuda_graph(Setting& x) {
+  if (x.value.is_boolean())
+    x.s.cuda_graph = x.value.boolean() ? "true" : "";
+  else
+    x.s.cuda_graph = x.value.text();
+}
+
+/// "none", "activations", "params+grads+optimizer" …
+void set_offload(Setting& x) {
+  Offload offload = x.s.offload;
+  offload.params = offload.grads = offload.optimizer = offload.activations = false;
+  const std::string& text = x.value.text();
+  for (std::size_t at = 0, plus = 0; plus != std::string::npos; at = plus + 1) {
+    plus = text.find('+', at);
+    const std::string part = text.substr(at, plus == std::string::npos ? plus : plus - at);
+    if (part == "params")
+      offload.params = true;
+    else if (part == "grads")
+      offload.grads = true;
+    else if (part == "optimizer")
+      offload.optimizer = true;
+    else if (part == "activations")
+      offload.activations = true;
+    else if (text != "none")
+      x.value.expected("none, or params, grads, optimizer, activations joined by +");
+  }
+  x.s.offload = offload;
+}
+
+Lora& lora(Setting& x) {
+  if (!x.s.lora) x.s.lora.emplace();
+  return *x.s.lora;
+}
+
+void set_task(Setting& x) {
+  const std::string& task = x.value.text();
+  for (const char* method : {"ia3", "ln_tuning", "prompt_tuning", "prefix_tuning", "p_tuning"})
+    if (task == method) {
+      x.s.peft_method = task;
+      return;
+    }
+  if (task == "lora" || task == "qlora") lora(x);
+  if (task == "qlora" && x.s.base_weights == BaseWeights::as_trained) x.s.base_weights = BaseWeights::nf4;
+  x.choice(x.s.task, task_names());
+}
+
+void set_base_weights(Setting& x) { x.s.base_weights = x.named(base_weights_names()); }
+
+/// default | always | never | true | false | a number of ranks
+void set_reshard(Setting& x) {
+  using Reshard = FsdpOptions::Reshard;
+  if (x.value.is_boolean()) {
+    x.s.fsdp.reshard = x.value.boolean() ? Reshard::always : Reshard::never;
+  } else if (x.value.is_integer()) {
+    x.s.fsdp.reshard = Reshard::number;
+    x.s.fsdp.reshard_to = static_cast<int>(x.whole(1, 1 << 20));
+  } else {
+    static const Names<Reshard> names = {{"default", Reshard::automatic}, {"always", Reshard::always}, {"never", Reshard::never}};
+    x.s.fsdp.reshard = x.named(names);
+  }
+}
+
+/// The command line's --fsdp full|grad-op|hybrid|none.
+void set_fsdp(Setting& x) {
+  using Sharding = FsdpOptions::Sharding;
+  static const Names<Sharding> names = {{"full", Sharding::full_shard},
+                                        {"grad-op", Sharding::shard_grad_op},
+                                        {"hybrid", Sharding::hybrid_shard},
+                                        {"none", Sharding::no_shard}};
+  const Sharding sharding = x.named(names);
+  x.set(x.s.data_parallel, DataParallel::automatic, sharding == Sharding::hybrid_shard ? DataParallel::hsdp : DataParallel::fsdp);
+  x.s.fsdp.sharding = sharding;
+}
+
+void set_sharding(Setting& x) { x.choice(x.s.fsdp.sharding, sharding_names()); }
+
+void set_zero_stage(Setting& x) {
+  constexpr DataParallel stages[] = {DataParallel::zero0, DataParallel::zero1, DataParallel::zero2, DataParallel::zero3};
+  x.set(x.s.data_parallel, DataParallel::automatic, stages[x.whole(0, 3)]);
+}
+
+/// "fused", or "fused, bf16 states".
+void set_optimizer_impl(Setting& x) {
+  if (x.value.text() == "fused, bf16 states") {
+    x.s.state_dtype = DType::bf16;
+    x.set(x.s.optimizer_impl, OptimizerImpl::automatic, OptimizerImpl::fused);
+  } else {
+    x.choice(x.s.optimizer_impl, optimizer_impl_names());
+  }
+}
+
+/// An optimizer's name in any spelling of DeepSpeed's JSON.
+void set_deepspeed_optimizer(Setting& x) {
+  static const Names<OptimizerKind> names = {{"AdamW", OptimizerKind::adamw}, {"Adam", OptimizerKind::adam},
+                                             {"SGD", OptimizerKind::sgd},     {"Adagrad", OptimizerKind::adagrad},
+                                             {"Lion", OptimizerKind::lion},   {"Muon", OptimizerKind::muon}};
+  x.choice(x.s.optimizer, names);
+}
+
+/// Composer's FSDP mixed precision: PURE reduces in the compute type, DEFAULT and FULL in fp32.
+void set_composer_precision(Setting& x) {
+  static const Names<DType> names = {{"PURE", DType::bf16}, {"DEFAULT", DType::fp32}, {"FULL", DType::fp32}};
+  const DType reduce = x.named(names);
+  if (!x.s.reduce_dtype) x.s.reduce_dtype = reduce;
+}
+
+void set_cross_entropy_fusion(Setting& x) {
+  static const Names<LossKernel> names = {{"te", LossKernel::te}, {"native", LossKernel::fused_vocab_parallel}};
+  x.set(x.s.loss, LossKernel::automatic, x.named(names));
+}
+
+/// `master_dtype`: fp32 or none.
+void set_master(Setting& x) {
+  const std::string& text = x.value.text();
+  if (text != "none" && text != "fp32") x.value.expected("fp32 or none");
+  x.s.master_weights = text == "fp32";
+}
+
+void set_dispatcher(Setting& x) {
+  static const Names<const char*> names = {{"alltoall", "alltoall"}, {"all-to-all", "alltoall"}, {"allgather", "allgather"},
+                                           {"flex", "deepep"},       {"deepep", "deepep"},       {"local", "local"}};
+  x.set(x.s.moe.dispatcher, std::string(), std::string(x.named(names)));
+}
+
+void set_stage_layers(Setting& x) {
+  x.s.stage_layers.clear();
+  for (const JsonValue& chunk : x.value.elements()) {
+    const auto first = static_cast<int>(chunk.at(0).integer(0, 1 << 20)), last = static_cast<int>(chunk.at(1).integer(0, 1 << 20));
+    x.s.stage_layers.emplace_back(first, last);
+  }
+}
+
+void set_pp_layers(Setting& x) {
+  x.s.pp_layers.clear();
+  for (const JsonValue& stage : x.value.elements()) x.s.pp_layers.push_back(static_cast<int>(stage.integer(0, 1 << 20)));
+}
+
+void set_rank(Setting& x, std::optional<int>& rank) { rank = static_cast<int>(x.whole(0, 1 << 24)); }
+
+/// DeepSpeed's {"device": "none" | "cpu" | "nvme"}.
+void set_offload_device(Setting& x, bool& what) {
+  static const Names<int> names = {{"none", 0}, {"cpu", 1}, {"nvme", 2}};
+  const int device = x.named(names);
+  what = device != 0;
+  if (device == 2) x.s.deepspeed.offload_to_nvme = true;
+}
+
+/// A size of DeepSpeed's JSON: "auto" is what DeepSpeed takes by itself.
+void set_elements(Setting& x, std::int64_t& field) {
+  if (x.value.is_text() && x.value.text() == "auto") return;
+  x.size(field);
+}
+
+void set_max_split(Setting& x) { x.s.allocator.max_split_size = Bytes(x.whole(1, 1 << 24) << 20); }
+
+// ---- the table ---------------------------------------------------------------------------------------------------------
+
+const std::vector<Entry>& framework_entries() {
+  static const std::vector<Entry> table = {
+      {"framework", "name", "who runs the step: transformers, torchtitan, megatron-core, deepspeed …",
+       [](Setting& x) { x.name(x.s.framework); }},
+      {"framework_version", "text", "its version", [](Setting& x) { x.name(x.s.framework_version); }, true},
+      {"torch", "text", "PyTorch's version", [](Setting& x) { x.name(x.s.torch); }, true},
+      {"transformers", "text", "transformers' version", nullptr, true},
+      {"task", "lm, cls, seq2seq, image, diffusion, lora, qlora, sft", "what is trained", set_task},
+      {"gpus", "ranks", "world size", [](Setting& x) { x.count(x.s.gpus); }},
+      {"tp", "ranks", "tensor parallel", [](Setting& x) { x.count(x.s.tp); }},
+      {"pp", "ranks", "pipeline parallel", [](Setting& x) { x.count(x.s.pp); }},
+      {"vp", "chunks", "model chunks per pipeline rank", [](Setting& x) { x.count(x.s.vp); }},
+      {"cp", "ranks", "context parallel", [](Setting& x) { x.count(x.s.cp); }},
+      {"ep", "ranks", "expert parallel", [](Setting& x) { x.count(x.s.ep); }},
+      {"etp", "ranks", "tensor parallel of the experts", [](Setting& x) { x.count(x.s.etp); }},
+      {"dp", "ranks", "data parallel", [](Setting& x) { x.count(x.s.dp); }},
+      {"dp_shard", "ranks", "data-parallel ranks that share one copy of the states", [](Setting& x) { x.count(x.s.dp_shard); }},
+      {"dp_replicate", "copies", "copies of the sharded states", [](Setting& x) { x.count(x.s.dp_replicate); }},
+      {"fsdp_degree", "ranks", "ranks over which FSDP shards: dp_shard · cp", [](Setting& x) { x.count(x.s.fsdp_degree); }},
+      {"sequence_parallel", "true, false", "norms and dropout on 1/tp of the sequence", [](Setting& x) { x.flag(x.s.sequence_parallel); }},
+      {"pp_schedule", "name", "pipeline schedule", [](Setting& x) { x.name(x.s.pp_schedule); }},
+      {"schedule", "name", "short for pp_schedule", [](Setting& x) { x.name(x.s.pp_schedule); }},
+      {"pp_layers", "list", "layers of each stage", set_pp_layers},
+      {"stage_layers", "[[first, last], …]", "layers of the rank that is asked about", set_stage_layers},
+      {"stages_per_rank", "chunks", "number of those", nullptr},
+      {"has_embedding", "true, false", "that rank holds the embedding", [](Setting& x) { x.flag(x.s.stage_has_embedding); }},
+      {"has_head", "true, false", "that rank holds the head", [](Setting& x) { x.flag(x.s.stage_has_head); }},
+      {"rank", "rank", "the data-parallel rank that is asked about", [](Setting& x) { set_rank(x, x.s.rank); }},
+      {"pp_rank", "rank", "the pipeline rank that is asked about", [](Setting& x) { set_rank(x, x.s.pp_rank); }},
+      {"micro_batch", "sequences", "per rank and micro-batch", [](Setting& x) { x.count(x.s.micro_batch); }},
+      {"global_batch", "sequences", "per optimizer step", [](Setting& x) { x.count(x.s.global_batch); }},
+      {"local_batch", "sequences", "per rank and schedule run (torchtitan)", nullptr},
+      {"grad_accum", "passes", "backward passes per optimizer step", [](Setting& x) { x.count(x.s.grad_accum); }},
+      {"micro_batches_per_step", "micro-batches", "per optimizer step of one replica", [](Setting& x) { x.count(x.s.micro_batches); }},
+      {"seq_len", "tokens", "of a sequence", [](Setting& x) { x.count(x.s.seq_len); }},
+      {"seq", "tokens", "short for seq_len", [](Setting& x) { x.count(x.s.seq_len); }},
+      {"tgt_len", "tokens", "of the target (seq2seq)", [](Setting& x) { x.count(x.s.tgt_len); }},
+      {"text_tokens", "tokens", "of the prompt (diffusion)", [](Setting& x) { x.count(x.s.text_tokens); }},
+      {"packed", "true, false", "sequences packed without padding", [](Setting& x) { x.flag(x.s.packed); }},
+      {"average_tokens_per_sample", "tokens", "that are no padding", [](Setting& x) { x.s.average_tokens = x.value.number(0, 1e12); }},
+  };
+  return table;
+}
+
+const std::vector<Entry>& data_parallel_entries() {
+  static const std::vector<Entry> table = {
+      {"data_parallel", "none, ddp, zero0 … zero3, fsdp, hsdp, fsdp1, fsdp2, megatron-fsdp, megatron-distopt", "who shares the states",
+       [](Setting& x) { x.choice(x.s.data_parallel, data_parallel_names()); }},
+      {"zero_stage", "0 … 3", "DeepSpeed ZeRO", set_zero_stage},
+      {"zero", "0 … 3", "short for zero_stage", set_zero_stage},
+      {"fsdp", "full, grad-op, hybrid, none", "FSDP's sharding", set_fsdp},
+      {"fsdp.units", "list", "module classes or paths that are wrapped", [](Setting& x) { x.list(x.s.fsdp.units); }},
+      {"wrap", "list", "the same", [](Setting& x) { x.list(x.s.fsdp.units); }},
+      {"fsdp.root_unit", "true, false", "the root is a unit of its own", [](Setting& x) { x.flag(x.s.fsdp.root_unit); }},
+      {"fsdp.reshard_after_forward", "default, always, never, true, false, ranks", "FSDP2", set_reshard},
+      {"reshard_after_forward", "default, always, never, true, false, ranks", "the same", set_reshard},
+      {"fsdp.strategy", "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2", "FSDP1", set_sharding},
+      {"fsdp.mixed_precision", "true, false", "units are gathered in the compute type",
+       [](Setting& x) { x.flag(x.s.fsdp.mixed_precision); }},
+      {"fsdp.reduce_dtype", "fp32, bf16, fp16", "gradients while they are reduced", [](Setting& x) { x.type(x.s.reduce_dtype); }},
+      {"fsdp.no_sync", "true, false", "gradients reduced in the last micro-batch only", [](Setting& x) { x.flag(x.s.no_sync); }},
+      {"fsdp.shard", "ranks", "dp_shard", [](Setting& x) { x.count(x.s.dp_shard); }},
+      {"fsdp.replicate", "copies", "dp_replicate", [](Setting& x) { x.count(x.s.dp_replicate); }},
+      {"fsdp.limit_all_gathers", "true, false", "FSDP1", [](Setting& x) { x.flag(x.s.fsdp.limit_all_gathers); }},
+      {"limit_all_gathers", "true, false", "the same", [](Setting& x) { x.flag(x.s.fsdp.limit_all_gathers); }},
+      {"fsdp.use_orig_params", "true, false", "FSDP1", [](Setting& x) { x.flag(x.s.fsdp.use_orig_params); }},
+      {"fsdp.forward_prefetch", "true, false", "", [](Setting& x) { x.flag(x.s.fsdp.forward_prefetch); }},
+      {"ddp.bucket_cap_mb", "MiB", "", [](Setting& x) { x.s.ddp.bucket_cap_mb = x.value.number(1e-6, 1e9); }},
+      {"ddp.gradient_as_bucket_view", "true, false", "", [](Setting& x) { x.flag(x.s.ddp.gradient_as_bucket_view); }},
+      {"ddp.static_graph", "true, false", "", [](Setting& x) { x.flag(x.s.ddp.static_graph); }},
+      {"ddp.no_sync", "true, false", "gradients reduced in the last micro-batch only", [](Setting& x) { x.flag(x.s.no_sync); }},
+      {"overlap_grad_reduce", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.overlap_grad_reduce); }},
+      {"overlap_param_gather", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.overlap_param_gather); }},
+      {"ddp_bucket_size", "elements", "Megatron", [](Setting& x) { x.count(x.s.megatron.ddp_bucket_size); }},
+      {"pad_buckets_for_high_nccl_busbw", "true, false", "Megatron",
+       [](Setting& x) { x.flag(x.s.megatron.pad_buckets_for_high_nccl_busbw); }},
+      {"gradient_accumulation_fusion", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.gradient_accumulation_fusion); }},
+      {"masked_softmax_fusion", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.masked_softmax_fusion); }},
+      {"rope_fusion", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.rope_fusion); }},
+      {"layer_spec", "local, te", "Megatron-core", [](Setting& x) { x.name(x.s.megatron.layer_spec); }},
+      {"precision_aware_optimizer", "true, false", "Megatron-core", [](Setting& x) { x.flag(x.s.megatron.precision_aware_optimizer); }},
+      {"make_vocab_size_divisible_by", "rows", "Megatron",
+       [](Setting& x) { x.s.megatron.make_vocab_size_divisible_by = static_cast<int>(x.whole(1, 1 << 20)); }},
+      {"cp_comm_type", "p2p, a2a, allgather", "Megatron", [](Setting& x) { x.name(x.s.megatron.cp_comm_type); }},
+      {"cp_comm", "text", "how context parallelism exchanges keys and values", nullptr},
+      {"offload", "none, params, grads, optimizer, activations, joined by +", "what leaves the device", set_offload},
+      {"offload_layers", "layers", "whose activations leave", [](Setting& x) { x.count(x.s.offload.activation_layers); }},
+  };
+  return table;
+}
+
+const std::vector<Entry>& deepspeed_entries() {
+  static const std::vector<Entry> table = {
+      {"zero_init", "true, false", "the model is built sharded", [](Setting& x) { x.flag(x.s.deepspeed.zero_init); }},
+      {"zero_wrapper", "class", "DeepSpeed's optimizer wrapper", [](Setting& x) { x.name(x.s.deepspeed.wrapper); }},
+      {"optimizer_class", "class", "", nullptr},
+      {"deepspeed.train_batch_size", "sequences", "global_batch", [](Setting& x) { x.count(x.s.global_batch); }},
+      {"deepspeed.train_micro_batch_size_per_gpu", "sequences", "micro_batch", [](Setting& x) { x.count(x.s.micro_batch); }},
+      {"deepspeed.gradient_accumulation_steps", "passes", "grad_accum", [](Setting& x) { x.count(x.s.grad_accum); }},
+      {"deepspeed.gradient_clipping", "norm", "", set_clip},
+      {"deepspeed.bf16.enabled", "true, false", "",
+       [](Setting& x) {
+         if (x.value.boolean() && x.s.precision == Precision::automatic) x.s.precision = Precision::bf16;
+       }},
+      {"deepspeed.fp16.enabled", "true, false", "",
+       [](Setting& x) {
+         if (x.value.boolean() && x.s.precision == Precision::automatic) x.s.precision = Precision::fp16;
+       }},
+      {"deepspeed.bf16.bf16_master_weights_and_grads", "true, false", "",
+       [](Setting& x) { x.flag(x.s.deepspeed.bf16_master_weights_and_grads); }},
+      {"deepspeed.bf16.bf16_optimizer_states", "true, false", "", [](Setting& x) { x.flag(x.s.deepspeed.bf16_optimizer_states); }},
+      {"deepspeed.fp16.fp16_master_weights_and_grads", "true, false", "",
+       [](Setting& x) { x.flag(x.s.deepspeed.fp16_master_weights_and_grads); }},
+      {"deepspeed.bf16.*", "", "", nullptr},
+      {"deepspeed.fp16.*", "", "", nullptr},
+      {"deepspeed.data_types.grad_accum_dtype", "fp32, bf16, fp16", "", [](Setting& x) { x.type(x.s.deepspeed.grad_accum_dtype); }},
+      {"deepspeed.optimizer.type", "AdamW, Adam, …", "", set_deepspeed_optimizer},
+      {"deepspeed.optimizer.params.*", "", "", nullptr},
+      {"deepspeed.scheduler.*", "", "", nullptr},
+      {"deepspeed.zero_force_ds_cpu_optimizer", "true, false", "", nullptr},
+      {"deepspeed.zero_allow_untested_optimizer", "true, false", "", nullptr},
+      {"deepspeed.zero_optimization.stage", "0 … 3", "", set_zero_stage},
+      {"deepspeed.zero_optimization.contiguous_gradients", "true, false", "",
+       [](Setting& x) { x.flag(x.s.deepspeed.contiguous_gradients); }},
+      {"deepspeed.zero_optimization.overlap_comm", "true, false", "", [](Setting& x) { x.flag(x.s.deepspeed.overlap_comm); }},
+      {"deepspeed.zero_optimization.reduce_scatter", "true, false", "", [](Setting& x) { x.flag(x.s.deepspeed.reduce_scatter); }},
+      {"deepspeed.zero_optimization.reduce_bucket_size", "elements", "",
+       [](Setting& x) { set_elements(x, x.s.deepspeed.reduce_bucket_size); }},
+      {"deepspeed.zero_optimization.allgather_bucket_size", "elements", "",
+       [](Setting& x) { set_elements(x, x.s.deepspeed.allgather_bucket_size); }},
+      {"deepspeed.zero_optimization.allgather_partitions", "true, false", "", nullptr},
+      {"deepspeed.zero_optimization.sub_group_size", "elements", "", [](Setting& x) { set_elements(x, x.s.deepspeed.sub_group_size); }},
+      {"deepspeed.zero_optimization.stage3_prefetch_bucket_size", "elements", "",
+       [](Setting& x) { set_elements(x, x.s.deepspeed.stage3_prefetch_bucket_size); }},
+      {"deepspeed.zero_optimization.stage3_param_persistence_threshold", "elements", "",
+       [](Setting& x) { set_elements(x, x.s.deepspeed.stage3_param_persistence_threshold); }},
+      {"deepspeed.zero_optimization.stage3_model_persistence_threshold", "elements", "",
+       [](Setting& x) { set_elements(x, x.s.deepspeed.stage3_model_persistence_threshold); }},
+      {"deepspeed.zero_optimization.stage3_max_live_parameters", "elements", "",
+       [](Setting& x) { set_elements(x, x.s.deepspeed.stage3_max_live_parameters); }},
+      {"deepspeed.zero_optimization.stage3_max_reuse_distance", "elements", "",
+       [](Setting& x) { set_elements(x, x.s.deepspeed.stage3_max_reuse_distance); }},
+      {"deepspeed.zero_optimization.stage3_gather_16bit_weights_on_model_save", "true, false", "", nullptr},
+      {"deepspeed.zero_optimization.zero_hpz_partition_size", "ranks", "",
+       [](Setting& x) { x.s.deepspeed.zero_hpz_partition_size = static_cast<int>(x.whole(1, 1 << 20)); }},
+      {"deepspeed.zero_optimization.mics_shard_size", "ranks", "",
+       [](Setting& x) { x.s.deepspeed.mics_shard_size = static_cast<int>(x.whole(-1, 1 << 20)); }},
+      {"deepspeed.zero_optimization.zero_quantized_weights", "true, false", "",
+       [](Setting& x) { x.flag(x.s.deepspeed.zero_quantized_weights); }},
+      {"deepspeed.zero_optimization.zero_quantized_gradients", "true, false", "",
+       [](Setting& x) { x.flag(x.s.deepspeed.zero_quantized_gradients); }},
+      {"deepspeed.zero_optimization.round_robin_gradients", "true, false", "",
+       [](Setting& x) { x.flag(x.s.deepspeed.round_robin_gradients); }},
+      {"deepspeed.zero_optimization.offload_optimizer.device", "none, cpu, nvme", "",
+       [](Setting& x) { set_offload_device(x, x.s.offload.optimizer); }},
+      {"deepspeed.zero_optimization.offload_optimizer.*", "", "", nullptr},
+      {"deepspeed.zero_optimization.offload_param.device", "none, cpu, nvme", "",
+       [](Setting& x) { set_offload_device(x, x.s.offload.params); }},
+      {"deepspeed.zero_optimization.offload_param.buffer_count", "buffers", "NVMe",
+       [](Setting& x) { set_elements(x, x.s.deepspeed.offload_param_buffer_count); }},
+      {"deepspeed.zero_optimization.offload_param.buffer_size", "elements", "NVMe",
+       [](Setting& x) { set_elements(x, x.s.deepspeed.offload_param_buffer_size); }},
+      {"deepspeed.zero_optimization.offload_param.*", "", "", nullptr},
+      {"deepspeed.wall_clock_breakdown", "true, false", "", nullptr},
+      {"deepspeed.steps_per_print", "steps", "", nullptr},
+      {"deepspeed.flops_profiler.*", "", "", nullptr},
+      {"deepspeed.comms_logger.*", "", "", nullptr},
+      {"deepspeed.aio.*", "", "", nullptr},
+      {"deepspeed.autotuning.*", "", "", nullptr},
+  };
+  return table;
+}
+
+const std::vector<Entry>& precision_entries() {
+  static const std::vector<Entry> table = {
+      {"precision", "bf16, fp16, fp32, amp-bf16, pure-bf16, mixed-bf16, fsdp-mixed-bf16, fp8, mxfp8, nvfp4, msamp-o1 …",
+       "what weights, gradients and states are held in", set_precision},
+      {"autocast", "bf16, fp16", "torch.autocast", set_autocast},
+      {"fp8_recipe", "delayed, tensorwise, rowwise, blockwise", "scaling", set_fp8_recipe},
+      {"fp8_params", "true, false", "primary weights in fp8", [](Setting& x) { x.flag(x.s.fp8_params); }},
+      {"fp8_activations", "true, false", "", [](Setting& x) { x.flag(x.s.fp8_activations); }},
+      {"fp8_attention", "true, false", "", [](Setting& x) { x.flag(x.s.fp8_attention); }},
+      {"bf16_tail_layers", "layers", "last layers kept in bf16", [](Setting& x) { x.count(x.s.bf16_tail_layers); }},
+      {"param_dtype", "fp32, bf16, fp16", "weights as stored", [](Setting& x) { x.type(x.s.param_dtype); }},
+      {"grad_dtype", "fp32, bf16, fp16", "gradients that reach the optimizer", [](Setting& x) { x.type(x.s.grad_dtype); }},
+      {"reduce_dtype", "fp32, bf16, fp16", "gradients while they are reduced", [](Setting& x) { x.type(x.s.reduce_dtype); }},
+      {"state_dtype", "fp32, bf16", "the optimizer's moments", [](Setting& x) { x.type(x.s.state_dtype); }},
+      {"master_dtype", "fp32, none", "copy of the weights in the optimizer", set_master},
+      {"composer_mixed_precision", "PURE, DEFAULT, FULL", "llm-foundry", set_composer_precision},
+      {"optimizer", "adamw, adam, sgd, sgdm, adafactor, lion, muon, adamw-8bit …", "",
+       [](Setting& x) { x.choice(x.s.optimizer, optimizer_names()); }},
+      {"optimizer_impl", "foreach, fused, for-loop, library, cpu", "", set_optimizer_impl},
+      {"optimizer_in_bwd", "true, false", "each gradient is applied and freed in backward",
+       [](Setting& x) { x.flag(x.s.optimizer_in_backward); }},
+      {"clip_grad_norm", "true, false, norm", "gradients are clipped", set_clip},
+      {"lora.r", "rank", "low-rank adapters", [](Setting& x) { x.count(lora(x).r); }},
+      {"lora.alpha", "", "", [](Setting& x) { lora(x).alpha = x.value.number(0, 1e9); }},
+      {"lora.dropout", "0 … 1", "", [](Setting& x) { lora(x).dropout = x.value.number(0, 1); }},
+      {"lora.target_modules", "list", "linears that get an adapter", [](Setting& x) { x.list(lora(x).targets); }},
+      {"lora.modules_to_save", "list", "modules trained whole", [](Setting& x) { x.list(lora(x).modules_to_save); }},
+      {"lora.adapter_dtype", "fp32, bf16, fp16", "", [](Setting& x) { x.type(lora(x).adapter_dtype); }},
+      {"lora.use_dora", "true, false", "", [](Setting& x) { x.flag(lora(x).dora); }},
+      {"lora.note", "text", "", nullptr},
+      {"lora.peft", "text", "", nullptr, true},
+      {"trainable_params", "parameters", "", nullptr},
+      {"base_weights", "as-trained, nf4, nf4-double-quant, int8", "how frozen weights are stored", set_base_weights},
+  };
+  return table;
+}
+
+const std::vector<Entry>& kernel_entries() {
+  static const std::vector<Entry> table = {
+      {"recompute", "none, full, selective, selective:modules, selective-ac-op, selective-layer, every-N-layers", "", set_recompute},
+      {"recompute_modules", "core_attn, layernorm, moe_act, mla_up_proj, mlp, moe, shared_experts", "of selective",
+       [](Setting& x) { x.list(x.s.recompute.modules); }},
+      {"recompute_method", "uniform, block", "Megatron", [](Setting& x) { x.s.recompute.method = x.named(method_names()); }},
+      {"recompute_num_layers", "layers", "of the method", [](Setting& x) { x.s.recompute.layers = static_cast<int>(x.whole(0, 1 << 20)); }},
+      {"recompute_reentrant", "true, false", "torch.utils.checkpoint's use_reentrant", [](Setting& x) { x.flag(x.s.recompute.reentrant); }},
+      {"attention", "eager, unfused, sdpa, flash, flash-varlen, memory-efficient, cudnn, te", "",
+       [](Setting& x) { x.choice(x.s.attention, attention_names()); }},
+      {"loss", "ce, chunked-ce, vocab-parallel cross entropy, native, te, liger, liger-fused-linear", "",
+       [](Setting& x) { x.choice(x.s.loss, loss_names()); }},
+      {"loss_chunks", "chunks", "of chunked-ce", [](Setting& x) { x.count(x.s.loss_chunks); }},
+      {"loss_parallel", "true, false", "torchtitan: logits stay cut over tp", [](Setting& x) { x.flag(x.s.loss_parallel); }},
+      {"cross_entropy_fusion", "native, te", "Megatron", set_cross_entropy_fusion},
+      {"compile", "true, false, blocks, jit-fusers", "torch.compile", set_compile},
+      {"cuda_graph", "false or which", "", set_cuda_graph},
+      {"async_tp", "true, false", "tensor-parallel collectives overlap", [](Setting& x) { x.flag(x.s.async_tp); }},
+      {"tp_async", "true, false", "the same", [](Setting& x) { x.flag(x.s.async_tp); }},
+      {"comm_overlap", "true, false", "", [](Setting& x) { x.flag(x.s.comm_overlap); }},
+      {"autograd_threads", "threads", "", [](Setting& x) { x.count(x.s.autograd_threads); }},
+      {"spmd_backend", "spmd_types, partial_dtensor", "torchtitan", [](Setting& x) { x.name(x.s.titan.spmd_backend); }},
+      {"fused_qkv", "true, false", "torchtitan", [](Setting& x) { x.flag(x.s.titan.fused_qkv); }},
+      {"rope_positions_given", "true, false", "torchtitan", [](Setting& x) { x.flag(x.s.titan.rope_positions_given); }},
+      {"rope_cache", "text", "torchtitan", [](Setting& x) { x.name(x.s.titan.rope_cache); }},
+      {"moe_dispatcher", "alltoall, allgather, deepep, local", "", set_dispatcher},
+      {"moe.moe_token_dispatcher_type", "alltoall, allgather, flex", "", set_dispatcher},
+      {"moe_forced_balance", "true, false", "", [](Setting& x) { x.flag(x.s.moe.forced_balance); }},
+      {"moe_imbalance", "factor", "fullest expert rank over the mean", [](Setting& x) { x.s.moe.imbalance = x.value.number(1, 1e6); }},
+      {"moe_a2a_overlap", "true, false", "", [](Setting& x) { x.flag(x.s.moe.a2a_overlap); }},
+      {"moe.moe_expert_capacity_factor", "factor", "", [](Setting& x) { x.s.moe.capacity_factor = x.value.number(0, 1e6); }},
+      {"moe.moe_pad_expert_input_to_capacity", "true, false", "", [](Setting& x) { x.flag(x.s.moe.pad_to_capacity); }},
+      {"moe.moe_router_load_balancing_type", "text", "", [](Setting& x) { x.name(x.s.moe.load_balancing); }},
+      {"moe.moe_aux_loss_coeff", "", "", [](Setting& x) { x.s.moe.aux_loss_coeff = x.value.number(0, 1e6); }},
+      {"moe.moe_router_topk", "experts", "", nullptr},
+      {"allocator.expandable_segments", "true, false", "PYTORCH_CUDA_ALLOC_CONF",
+       [](Setting& x) { x.flag(x.s.allocator.expandable_segments); }},
+      {"allocator.max_split_size_mb", "MiB", "", set_max_split},
+      {"allocator.roundup_power2_divisions", "", "",
+       [](Setting& x) { x.s.allocator.roundup_power2_divisions = static_cast<int>(x.whole(0, 64)); }},
+      {"allocator.garbage_collection_threshold", "0 … 1", "",
+       [](Setting& x) { x.s.allocator.garbage_collection_threshold = x.value.number(0, 1); }},
+  };
+  return table;
+}
+
+}  // namespace
+
+const std::vector<Entry>& entries() {
+  static const std::vector<Entry> all = [] {
+    std::vector<Entry> joined;
+    for (const auto* part : {&framework_entries(), &data_parallel_entries(), &deepspeed_entries(), &precision_entries(), &kernel_entries()})
+      joined.insert(joined.end(), part->begin(), part->end());
+    return joined;
+  }();
+  return all;
+}
+
+}  // namespace plimsoll::strategy

@@ -1,0 +1,166 @@
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
+
+#include "plimsoll/error.hpp"
+#include "strategy/setting.hpp"
+
+namespace plimsoll {
+namespace strategy {
+
+std::int64_t Setting::whole(std::int64_t least, std::int64_t most) const {
+  if (value.is_integer()) return value.integer(least, most);
+  // DeepSpeed files write sizes as 5e8.
+  const double number = value.number(static_cast<double>(least), static_cast<double>(most));
+  if (number != std::floor(number) || number >= 9.2e18) value.expected("a whole number");
+  return static_cast<std::int64_t>(number);
+}
+
+std::vector<std::string> Setting::words() const {
+  std::vector<std::string> list;
+  if (value.is_array()) {
+    for (const JsonValue& element : value.elements()) list.push_back(element.text());
+    return list;
+  }
+  const std::string& text = value.text();
+  for (std::size_t at = 0, comma = 0; comma != std::string::npos; at = comma + 1) {
+    comma = text.find(',', at);
+    list.push_back(text.substr(at, comma == std::string::npos ? comma : comma - at));
+  }
+  return list;
+}
+
+bool Setting::same_name(const std::string& text, const char* name) {
+  auto plain = [](char c) { return c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c))); };
+  const std::string_view other(name);
+  return text.size() == other.size() &&
+         std::equal(text.begin(), text.end(), other.begin(), [&](char a, char b) { return plain(a) == plain(b); });
+}
+
+void Setting::disagree() const { fail("disagrees with another key that says the same thing", value.where(), "give it once"); }
+
+namespace {
+
+bool stands_for(const Entry& entry, const std::string& key) {
+  const std::string_view pattern(entry.key);
+  if (pattern.size() > 2 && pattern.substr(pattern.size() - 2) == ".*")
+    return key.compare(0, pattern.size() - 1, pattern, 0, pattern.size() - 1) == 0;
+  return pattern == key;
+}
+
+const Entry* find_entry(const std::string& key) {
+  for (const Entry& entry : entries())
+    if (stands_for(entry, key)) return &entry;
+  return nullptr;
+}
+
+bool has_entries_below(const std::string& key) {
+  const std::string prefix = key + ".";
+  return std::any_of(entries().begin(), entries().end(),
+                     [&](const Entry& entry) { return std::string_view(entry.key).substr(0, prefix.size()) == prefix; });
+}
+
+/// The keys that may stand beside `prefix`…: "units", "root_unit" for "fsdp.".
+std::vector<std::string> siblings(const std::string& prefix) {
+  std::vector<std::string> names;
+  for (const Entry& entry : entries()) {
+    const std::string key = entry.key;
+    if (key.compare(0, prefix.size(), prefix) != 0) continue;
+    const std::string name = key.substr(prefix.size(), key.find('.', prefix.size()) - prefix.size());
+    if (name != "*" && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
+void read_below(Strategy& s, const JsonValue& object, const std::string& prefix, bool replace) {
+  for (const std::string& name : object.keys()) {
+    const std::string key = prefix + name;
+    const JsonValue value = object[name];
+    const bool branch = value.is_object() && has_entries_below(key);
+    const Entry* entry = branch ? nullptr : find_entry(key);
+    if (branch) {
+      read_below(s, value, key + ".", replace);
+    } else if (entry != nullptr && (entry->set == nullptr || value.is_null())) {
+      value.mark_read();
+    } else if (entry != nullptr) {
+      Setting setting(s, value, replace);
+      entry->set(setting);
+    } else {
+      const std::string near = nearest_name(name, siblings(prefix));
+      if (!near.empty()) fail("unknown key '" + name + "'", value.where(), "did you mean '" + near + "'?");
+      s.unread_keys.push_back(key);
+    }
+  }
+}
+
+/// Text of the command line as JSON: numbers, true, false and lists as they are, everything else as a string.
+std::string as_json(const std::string& text, bool quote) {
+  const bool word = text == "true" || text == "false" || (!text.empty() && (text.front() == '[' || text.front() == '{'));
+  char* end = nullptr;
+  const bool starts_as_number = !text.empty() && (std::isdigit(static_cast<unsigned char>(text.front())) != 0 || text.front() == '-');
+  const bool number = starts_as_number && (std::strtod(text.c_str(), &end), end == text.c_str() + text.size());
+  if (!quote && (word || number)) return text;
+  std::string json = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') json += '\\';
+    json += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+  }
+  return json + "\"";
+}
+
+}  // namespace
+
+void read_object(Strategy& s, const JsonValue& training, bool replace) {
+  if (!training.is_object()) training.expected("an object");
+  read_below(s, training, "", replace);
+}
+
+}  // namespace strategy
+
+Strategy parse_strategy(const std::string& json, const std::string& where) {
+  const JsonDocument document = JsonDocument::parse(json, where);
+  Strategy s;
+  strategy::read_object(s, document.root(), false);
+  return s;
+}
+
+Strategy load_strategy(const std::string& path) {
+  const JsonDocument document = JsonDocument::read_file(path);
+  Strategy s;
+  strategy::read_object(s, document.root(), false);
+  return s;
+}
+
+void set_option(Strategy& s, const std::string& key, const std::string& value) {
+  std::string name = key;
+  std::replace(name.begin(), name.end(), '-', '_');
+  if (name == "deepspeed") {  // a DeepSpeed file, as its own launcher takes it
+    const JsonDocument file = JsonDocument::read_file(value);
+    strategy::read_below(s, file.root(), "deepspeed.", true);
+    return;
+  }
+  const strategy::Entry* entry = strategy::find_entry(name);
+  if (entry == nullptr) {
+    std::vector<std::string> known;
+    for (const auto& each : strategy::entries()) known.emplace_back(each.key);
+    fail("unknown option '" + key + "'", {}, suggest(name, known));
+  }
+  if (entry->set == nullptr) return;
+  const JsonDocument document = JsonDocument::parse(strategy::as_json(value, entry->text), "--" + key);
+  const JsonValue root = document.root();
+  strategy::Setting setting(s, root, true);
+  entry->set(setting);
+}
+
+const std::vector<StrategyOption>& strategy_options() {
+  static const std::vector<StrategyOption> options = [] {
+    std::vector<StrategyOption> list;
+    for (const auto& entry : strategy::entries())
+      if (entry.set != nullptr) list.push_back({entry.key, entry.values, entry.help});
+    return list;
+  }();
+  return options;
+}
+
+}  // namespace plimsoll

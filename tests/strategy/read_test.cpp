@@ -1,0 +1,120 @@
+// Reading what the user chose, from JSON (the keys of the measured rows) and from the command line.
+#include <gtest/gtest.h>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/strategy.hpp"
+
+namespace plimsoll {
+namespace {
+
+std::string error_of(const std::string& json) {
+  try {
+    parse_strategy(json, "s.json");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ReadStrategy, ReadsEveryKindOfValue) {
+  const Strategy s = parse_strategy(R"({"framework": "torchtitan", "tp": 8, "precision": "fp8", "fp8_recipe": "rowwise (torchao), eager",
+      "attention": "flash (torch SDPA) ", "recompute": "selective-ac-op", "clip_grad_norm": 1.0, "master_dtype": "fp32",
+      "optimizer_impl": "fused, bf16 states", "wrap": ["tok_embeddings", "layers.*"], "stage_layers": [[0, 3], [17, 20]], "compile": true,
+      "autocast": null, "allocator": {"expandable_segments": true}, "lora": {
+  "r" : 16, "alpha" : 32, "target_modules" : ["q_proj"]}})",
+                                    "s.json");
+EXPECT_EQ(s.framework, "torchtitan");
+EXPECT_EQ(s.tp, 8);
+EXPECT_EQ(s.pp, 0) << "not said";
+EXPECT_EQ(s.precision, Precision::bf16) << "fp8 is a product over 16-bit training";
+EXPECT_EQ(s.low_precision, LowPrecision::fp8);
+EXPECT_EQ(s.fp8_scaling, Fp8Scaling::rowwise);
+EXPECT_EQ(s.attention, AttentionKernel::flash);
+EXPECT_EQ(s.recompute.kind, Recompute::Kind::operators);
+EXPECT_EQ(s.clip_grad_norm, true);
+EXPECT_EQ(s.master_weights, true);
+EXPECT_EQ(s.optimizer_impl, OptimizerImpl::fused);
+EXPECT_EQ(s.state_dtype, DType::bf16);
+EXPECT_EQ(s.fsdp.units, (std::vector<std::string>{"tok_embeddings", "layers.*"}));
+EXPECT_EQ(s.stage_layers, (std::vector<std::pair<int, int>>{{0, 3}, {17, 20}}));
+EXPECT_EQ(s.compile, Strategy::Compile::blocks);
+EXPECT_TRUE(s.allocator.expandable_segments);
+ASSERT_TRUE(s.lora);
+EXPECT_EQ(s.lora->r, 16);
+EXPECT_TRUE(s.unread_keys.empty());
+}
+
+TEST(ReadStrategy, ReadsTheFormsOfRecompute) {
+  auto read = [](const std::string& text) { return parse_strategy("{\"recompute\": \"" + text + "\"}", "s").recompute; };
+  const Recompute block = read("full-block-21-of-80-layers");
+  EXPECT_EQ(block.kind, Recompute::Kind::full);
+  EXPECT_EQ(block.method, Recompute::Method::block);
+  EXPECT_EQ(block.layers, 21);
+  const Recompute modules = read("selective:layernorm,moe_act");
+  EXPECT_EQ(modules.kind, Recompute::Kind::selective);
+  EXPECT_EQ(modules.modules, (std::vector<std::string>{"layernorm", "moe_act"}));
+  EXPECT_EQ(read("selective-layer").every, 2) << "torchtitan's selective_ac_option 2";
+  EXPECT_EQ(read("every-4-layers").every, 4);
+  EXPECT_NE(error_of(R"({"recompute": "sometimes"})").find("s.json#/recompute"), std::string::npos);
+}
+
+TEST(ReadStrategy, ReadsDeepSpeedsOwnJson) {
+  const Strategy s = parse_strategy(R"({"deepspeed": {"bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 2, "zero_optimization":
+      {"stage": 3, "reduce_bucket_size": 5e7, "stage3_prefetch_bucket_size": "auto", "offload_optimizer": {"device": "cpu", "pin_memory": true}},
+      "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}}})",
+                                    "s");
+  EXPECT_EQ(s.data_parallel, DataParallel::zero3);
+  EXPECT_EQ(s.precision, Precision::bf16);
+  EXPECT_EQ(s.micro_batch, 2);
+  EXPECT_EQ(s.deepspeed.reduce_bucket_size, 50'000'000);
+  EXPECT_EQ(s.deepspeed.stage3_prefetch_bucket_size, 50'000'000) << "DeepSpeed's own value behind auto";
+  EXPECT_TRUE(s.offload.optimizer);
+  EXPECT_FALSE(s.offload.params);
+  EXPECT_EQ(s.optimizer, OptimizerKind::adamw);
+  EXPECT_TRUE(s.unread_keys.empty());
+}
+
+TEST(ReadStrategy, NamesUnknownKeysAndRefusesNearMisses) {
+  EXPECT_EQ(parse_strategy(R"({"tp": 2, "moon_phase": "full"})", "s").unread_keys, (std::vector<std::string>{"moon_phase"}));
+  EXPECT_NE(error_of(R"({"micro_bach": 2})").find("did you mean 'micro_batch'"), std::string::npos);
+  EXPECT_NE(error_of(R"({"fsdp": {"unit": []}})").find("did you mean 'units'"), std::string::npos);
+}
+
+TEST(ReadStrategy, RefusesWrongValuesWithTheirPlace) {
+  for (const char* json : {R"({"tp": 0})", R"({"tp": -1})", R"({"tp": 1.5})", R"({"tp": "8"})", R"({"tp": 1e40})", R"({"tp": true})",
+                           R"({"micro_batch": 9e18})"})
+    EXPECT_NE(error_of(json).find("s.json#/"), std::string::npos) << json << ": " << error_of(json);
+  EXPECT_NE(error_of(R"({"attention": "quick"})").find("flash"), std::string::npos) << "the valid values are listed";
+  EXPECT_NE(error_of("[1]").find("object"), std::string::npos);
+}
+
+TEST(ReadStrategy, KeysOfOneTextMustAgree) {
+  EXPECT_NE(error_of(R"({"micro_batch": 2, "deepspeed": {"train_micro_batch_size_per_gpu": 4}})").find("disagrees"), std::string::npos);
+  EXPECT_NE(error_of(R"({"precision": "pure-bf16", "autocast": "bf16"})").find("disagrees"), std::string::npos);
+  EXPECT_EQ(error_of(R"({"precision": "amp-bf16", "autocast": "bf16"})"), "no error");
+}
+
+TEST(SetOption, TakesTheCommandLinesForms) {
+  Strategy s;
+  set_option(s, "micro-batch", "2");
+  set_option(s, "micro-batch", "4");
+  EXPECT_EQ(s.micro_batch, 4) << "the later one wins";
+  set_option(s, "zero", "2");
+  EXPECT_EQ(s.data_parallel, DataParallel::zero2);
+  set_option(s, "fsdp", "hybrid");
+  EXPECT_EQ(s.data_parallel, DataParallel::hsdp);
+  set_option(s, "fsdp.units", "LlamaDecoderLayer,Embedding");
+  EXPECT_EQ(s.fsdp.units.size(), 2u);
+  set_option(s, "torch", "2.15");
+  EXPECT_EQ(s.torch, "2.15");
+  EXPECT_THROW(set_option(s, "tq", "2"), Error);
+  EXPECT_THROW(set_option(s, "tp", "two"), Error);
+}
+
+TEST(SetOption, EveryOptionIsListedWithHelp) {
+  for (const auto& option : strategy_options()) EXPECT_FALSE(option.key.empty());
+  EXPECT_GT(strategy_options().size(), 100u);
+}
+
+}  // namespace
+}  // namespace plimsoll
