@@ -55,6 +55,13 @@ struct GemmCurve {
   std::vector<GemmPoint> points;
 };
 
+/// Other published measurements, kept as they are: values with their units, for the sheet.
+struct Measurement {
+  std::string what, note, source;
+  Provenance provenance = Provenance::measured;
+  std::vector<std::pair<std::string, std::string>> values;
+};
+
 /// The dense peak of one arithmetic, and the fraction of it that large products sustain inside a training step
 /// (clocks fall under load: modelled as a fraction of peak, so that clock and library count once).
 struct ComputeRate {
@@ -108,6 +115,7 @@ struct Accelerator {
   AttentionConstants attention;
   DeviceOverheads overheads;
 
+  std::vector<Measurement> measurements;
   std::vector<GemmCurve> gemm_curves;  ///< published measurements, kept as they are
   struct Source {
     std::string key, text;
@@ -171,13 +179,15 @@ struct CollectiveLibrary {
   Sourced<BytesPerSecond> tree_per_channel[3];  ///< ceiling of trees on one, two, more nodes
   ProtocolLatency ll, ll128, simple;
   Seconds network_overhead;
-  Sourced<BytesPerSecond> nvls;  ///< bus bandwidth of in-switch all-reduce; 0: none
-  Sourced<Seconds> launch;       ///< GPU-side floor of any collective
+  Sourced<BytesPerSecond> nvls;        ///< bus bandwidth of in-switch all-reduce; 0: none
+  Sourced<BytesPerSecond> all_to_all;  ///< measured bus bandwidth of all-to-all on one node; 0: unknown
+  Sourced<Seconds> launch;             ///< GPU-side floor of any collective
   std::vector<CollectiveCurve> all_reduce;
 };
 
 struct Node {
-  int gpus = 1;
+  int gpus = 1;           ///< of one fast domain: a server, or an NVL72 rack
+  int gpus_per_host = 0;  ///< of one operating system; fewer than `gpus` in a rack-wide domain
   NodeFabric fabric = NodeFabric::mesh;
   Link gpu_link;                 ///< mesh, links: one link; nvswitch: GPU to its switches; pcie_tree: unused
   std::vector<GpuPair> pairs;    ///< fabric links only

@@ -1,0 +1,39 @@
+// Latency tables of the collective libraries' own cost models, in microseconds.
+// NCCL: src/graph/tuning.cc (baseLat, hwLat). RCCL: the gfx942 model of its tuning_models.h: 0.8 / 2.1 us per xGMI hop.
+#include "hardware/read_values.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::hardware {
+namespace {
+
+struct Microseconds {
+  double base_ring, base_tree, intra_ring, intra_tree, network_ring, network_tree;
+};
+
+ProtocolLatency in_seconds(const Microseconds& table) {
+  const auto us = [](double value) { return Seconds(value * 1e-6); };
+  return {us(table.base_ring),  us(table.base_tree),    us(table.intra_ring),
+          us(table.intra_tree), us(table.network_ring), us(table.network_tree)};
+}
+
+struct LatencyTable {
+  Microseconds ll, ll128, simple;
+};
+
+constexpr LatencyTable kNcclNvlink{{6.6, 6.8, 0.6, 0.6, 2.7, 5.0}, {14, 14, 1.9, 1.25, 4.0, 8.5}, {8.4, 8.4, 3.4, 4.0, 14, 14}};
+constexpr LatencyTable kNcclPcie{{6.6, 6.8, 1.0, 1.0, 2.7, 5.0}, {14, 14, 2.5, 1.9, 4.0, 8.5}, {8.4, 8.4, 5.7, 4.0, 14, 14}};
+constexpr LatencyTable kRccl{{6.6, 6.8, 0.8, 0.8, 9.5, 9.5}, {0, 0, 0, 0, 0, 0}, {8.4, 8.4, 2.1, 2.1, 14, 14}};
+
+}  // namespace
+
+void fill_latencies(CollectiveLibrary& library, NodeFabric fabric, const std::string& where) {
+  if (library.name != "nccl" && library.name != "rccl")
+    fail("'" + library.name + "' is no collective library", where, suggest(library.name, {"nccl", "rccl"}));
+  const LatencyTable& table = library.name == "rccl" ? kRccl : fabric == NodeFabric::pcie_tree ? kNcclPcie : kNcclNvlink;
+  library.ll = in_seconds(table.ll);
+  library.ll128 = in_seconds(table.ll128);
+  library.simple = in_seconds(table.simple);
+  library.network_overhead = Seconds(1e-6);
+}
+
+}  // namespace plimsoll::hardware

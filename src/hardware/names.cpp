@@ -1,0 +1,51 @@
+#include <algorithm>
+#include <array>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/hardware.hpp"
+
+namespace plimsoll {
+
+std::string_view name_of(Provenance provenance) {
+  constexpr std::array<std::string_view, 5> kNames{"measured", "calibrated", "derived", "datasheet", "assumed"};
+  return kNames[static_cast<std::size_t>(provenance)];
+}
+
+std::string_view name_of(MathType type) {
+  constexpr std::array<std::string_view, 9> kNames{"fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp6", "fp4", "int8"};
+  return kNames[static_cast<std::size_t>(type)];
+}
+
+std::string_view name_of(NodeFabric fabric) {
+  constexpr std::array<std::string_view, 4> kNames{"mesh", "nvswitch", "pcie_tree", "links"};
+  return kNames[static_cast<std::size_t>(fabric)];
+}
+
+MathType math_of(DType type) {
+  switch (type) {
+    case DType::fp64:
+    case DType::complex64:
+      return MathType::fp64;
+    case DType::fp16:
+      return MathType::fp16;
+    case DType::bf16:
+      return MathType::bf16;
+    case DType::fp8:
+      return MathType::fp8;
+    case DType::int8:
+    case DType::uint8:
+      return MathType::int8;
+    default:
+      return MathType::fp32;
+  }
+}
+
+const ComputeRate& Accelerator::rate(MathType type) const {
+  const auto found = std::find_if(rates.begin(), rates.end(), [&](const ComputeRate& candidate) { return candidate.type == type; });
+  if (found != rates.end()) return *found;
+  std::string known;
+  for (const auto& candidate : rates) known += (known.empty() ? "" : ", ") + std::string(name_of(candidate.type));
+  refuse(title + " has no " + std::string(name_of(type)) + " arithmetic", name, "it has " + known);
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <optional>
+
+#include "data/shipped_files.hpp"
+#include "hardware/read_values.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::int64_t kMostGpus = std::int64_t{1} << 20;
+constexpr std::string_view kAccelerators = "hardware/accelerators/";
+constexpr std::string_view kClusters = "hardware/clusters/";
+
+std::string lower(std::string_view text) {
+  std::string lowered(text);
+  for (char& c : lowered) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lowered;
+}
+
+bool ends_with(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+bool is_path(std::string_view text) { return ends_with(text, ".json") || text.find('/') != std::string_view::npos; }
+
+std::vector<std::string> shipped_under(std::string_view folder) {
+  std::vector<std::string> names;
+  for (const auto* file : data::shipped_files_under(folder)) {
+    const auto name = file->path.substr(folder.size());
+    names.emplace_back(name.substr(0, name.size() - std::string_view(".json").size()));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// aliases.json: other names of devices, and names that mean no device plimsoll knows.
+struct Aliases {
+  std::vector<std::pair<std::string, std::string>> names, refused;
+};
+
+std::vector<std::pair<std::string, std::string>> texts(const JsonValue& object) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const auto& key : object.keys()) pairs.emplace_back(key, object[key].text());
+  return pairs;
+}
+
+Aliases read_aliases() {
+  const JsonDocument document = hardware::shipped_document("hardware/aliases.json");
+  return {texts(document.root()["aliases"]), texts(document.root()["refused"])};
+}
+
+std::optional<std::string> look_up(const std::vector<std::pair<std::string, std::string>>& pairs, const std::string& name) {
+  const std::string wanted = lower(name);
+  for (const auto& [key, value] : pairs)
+    if (lower(key) == wanted) return value;
+  return std::nullopt;
+}
+
+/// The shipped name that a name or alias means. Throws Error.
+std::string canonical_device(const std::string& name) {
+  std::vector<std::string> known = shipped_accelerators();
+  if (std::find(known.begin(), known.end(), lower(name)) != known.end()) return lower(name);
+  const Aliases aliases = read_aliases();
+  if (const auto reason = look_up(aliases.refused, name)) refuse("accelerator '" + name + "': " + *reason);
+  if (const auto found = look_up(aliases.names, name)) return *found;
+  for (const auto& [alias, target] : aliases.names) known.push_back(alias);
+  const std::string near = nearest_name(name.substr(0, 64), known);
+  fail("unknown accelerator '" + name.substr(0, 64) + "'", {},
+       near.empty() ? suggest("", shipped_accelerators()) : "did you mean '" + near + "'?");
+}
+
+Cluster shipped_cluster(const std::string& name) {
+  const JsonDocument document = hardware::shipped_document(std::string(kClusters) + name + ".json");
+  return hardware::read_cluster(document.root());
+}
+
+/// A leading positive number followed by 'x', taken off `text`; 0 when the text does not start so.
+std::int64_t take_count(std::string_view& text) {
+  std::size_t digits = 0;
+  while (digits < text.size() && std::isdigit(static_cast<unsigned char>(text[digits]))) ++digits;
+  if (digits == 0 || digits >= text.size() || (text[digits] != 'x' && text[digits] != 'X')) return 0;
+  std::int64_t count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + digits, count);
+  if (error != std::errc() || end != text.data() + digits || count < 1 || count > kMostGpus)
+    fail("'" + std::string(text.substr(0, std::min<std::size_t>(digits, 24))) + "' is no sensible number of nodes or GPUs", {},
+         "1 to " + with_thousands(kMostGpus));
+  text.remove_prefix(digits + 1);
+  return count;
+}
+
+/// Of a rack-wide domain, the largest part (in whole hosts) that divides the GPUs evenly.
+int domain_share(std::int64_t gpus, const Node& node) {
+  for (int part = node.gpus; part >= node.gpus_per_host; part -= node.gpus_per_host)
+    if (gpus % part == 0) return part;
+  return node.gpus_per_host;
+}
+
+}  // namespace
+
+std::vector<std::string> shipped_accelerators() { return shipped_under(kAccelerators); }
+std::vector<std::string> shipped_clusters() { return shipped_under(kClusters); }
+std::vector<std::pair<std::string, std::string>> accelerator_aliases() { return read_aliases().names; }
+
+Accelerator load_accelerator(const std::string& name_or_path) {
+  if (is_path(name_or_path)) return hardware::read_accelerator(JsonDocument::read_file(name_or_path).root());
+  const JsonDocument document = hardware::shipped_document(std::string(kAccelerators) + canonical_device(name_or_path) + ".json");
+  return hardware::read_accelerator(document.root());
+}
+
+Cluster cluster_of(const std::string& accelerator, std::int64_t gpus, int gpus_per_node, const std::string& where) {
+  if (gpus < 1 || gpus > kMostGpus) fail(with_thousands(gpus) + " GPUs are no sensible number", where, "1 to " + with_thousands(kMostGpus));
+  Accelerator device = load_accelerator(accelerator);
+  Cluster cluster = shipped_cluster(device.node);
+  cluster.accelerator = std::move(device);
+  const int most = cluster.node.gpus;
+  const bool rack = cluster.node.gpus_per_host < most;
+  if (gpus_per_node > most)
+    fail(with_thousands(gpus_per_node) + " GPUs per node, but a node of " + cluster.accelerator.name + " has " + std::to_string(most),
+         where);
+  int per_node = gpus_per_node > 0 ? gpus_per_node : static_cast<int>(std::min<std::int64_t>(gpus, most));
+  if (rack && gpus > cluster.node.gpus_per_host) per_node = gpus <= most ? static_cast<int>(gpus) : domain_share(gpus, cluster.node);
+  per_node = static_cast<int>(std::min<std::int64_t>(per_node, gpus));
+  if (gpus % per_node != 0)
+    fail(with_thousands(gpus) + " GPUs fill no whole nodes of " + std::to_string(per_node), where,
+         "write nodes x GPUs per node x device, such as 2x4x" + cluster.accelerator.name);
+  cluster.gpus_per_node = per_node;
+  cluster.nodes = gpus / per_node;
+  cluster.name = with_thousands(gpus) + " x " + cluster.accelerator.name;
+  return cluster;
+}
+
+Cluster parse_cluster(const std::string& text) {
+  if (text.empty()) fail("no cluster is given", {}, "8xmi300x, 16x8xh100-sxm, a cluster's name or a JSON file");
+  if (is_path(text)) return hardware::read_cluster(JsonDocument::read_file(text).root());
+  const auto clusters = shipped_clusters();
+  if (std::find(clusters.begin(), clusters.end(), lower(text)) != clusters.end()) return shipped_cluster(lower(text));
+  std::string_view rest = text;
+  const std::int64_t first = take_count(rest);
+  const std::int64_t second = first > 0 ? take_count(rest) : 0;
+  const std::string device(rest);
+  if (second == 0) return cluster_of(device, std::max<std::int64_t>(first, 1), 0, text);
+  if (second > kMostGpus / first) fail(text + " is no sensible number of GPUs", {}, "1 to " + with_thousands(kMostGpus));
+  return cluster_of(device, first * second, static_cast<int>(second), text);
+}
+
+}  // namespace plimsoll

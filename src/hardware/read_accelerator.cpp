@@ -1,0 +1,110 @@
+#include <cstdlib>
+
+#include "hardware/read_values.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::hardware {
+namespace {
+
+constexpr std::int64_t kMostDimension = std::int64_t{1} << 40;
+
+Tile read_tile(const JsonValue& value) {
+  const std::string& text = value.text();
+  char* end = nullptr;
+  const long m = std::strtol(text.c_str(), &end, 10);
+  const long n = *end == 'x' ? std::strtol(end + 1, &end, 10) : 0;
+  if (*end != '\0' || m < 1 || n < 1 || m > 4096 || n > 4096) value.expected("a tile such as \"256x128\"");
+  return {m, n};
+}
+
+void read_memory(const JsonValue& memory, Accelerator& device) {
+  device.memory_type = memory["type"].text();
+  device.memory_nominal = read_sourced(memory["nominal"], bytes_value);
+  device.memory_usable = read_sourced(memory["usable"], bytes_value);
+  device.memory_bandwidth = read_sourced(memory["bandwidth"], bandwidth_value);
+  device.memory_efficiency = read_sourced(memory["efficiency"], share_value);
+  device.last_level_cache = read_sourced(memory["last_level_cache"], bytes_value);
+}
+
+void read_compute(const JsonValue& compute, Accelerator& device) {
+  device.compute_units = static_cast<int>(compute["units"].integer(1, 65536));
+  device.dies = static_cast<int>(compute["dies"].integer(1, device.compute_units));
+  device.clock = read_sourced(compute["clock"], hertz_value);
+  const JsonValue rates = compute["rates"];
+  for (const auto& key : rates.keys()) {
+    const JsonValue rate = rates[key];
+    device.rates.push_back({math_type(rate, key), read_sourced(rate["peak"], flops_value), read_sourced(rate["sustained"], share_value)});
+  }
+}
+
+void read_kernels(const JsonValue& root, Accelerator& device) {
+  const JsonValue gemm = root["gemm"];
+  for (const auto& tile : gemm["tiles"].elements()) device.gemm.tiles.push_back(read_tile(tile));
+  if (device.gemm.tiles.empty()) gemm["tiles"].expected("at least one tile");
+  gemm["tiles_source"].text();
+  device.gemm.quantisation = read_sourced(gemm["quantisation"], share_value);
+  device.gemm.start = read_sourced(gemm["start"], seconds_value);
+  device.gemm.epilogue = read_sourced(gemm["epilogue"], seconds_value);
+  const JsonValue attention = root["attention"];
+  device.attention.forward = read_sourced(attention["forward"], share_value);
+  device.attention.backward = read_sourced(attention["backward"], share_value);
+}
+
+void read_overheads(const JsonValue& object, DeviceOverheads& overheads) {
+  overheads.context = read_sourced(object["context"], bytes_value);
+  overheads.blas_workspace = read_sourced(object["blas_workspace"], bytes_value);
+  overheads.first_communicator = read_sourced(object["first_communicator"], bytes_value);
+  overheads.further_communicator = read_sourced(object["further_communicator"], bytes_value);
+}
+
+GemmCurve read_gemm_curve(const JsonValue& object) {
+  GemmCurve curve;
+  curve.type = math_type(object["type"], object["type"].text());
+  curve.provenance = read_provenance(object["provenance"]);
+  curve.software = object["software"].text();
+  curve.source = object["source"].text();
+  optional_text(object, "note");
+  optional_text(object, "kind");
+  object["points_unit"].mark_read();
+  for (const auto& point : object["points"].elements())
+    curve.points.push_back({point.at(0).integer(1, kMostDimension), point.at(1).integer(1, kMostDimension),
+                            point.at(2).integer(1, kMostDimension), FlopsPerSecond(point.at(3).number(1e-6, 1e9) * 1e12)});
+  return curve;
+}
+
+Measurement read_measurement(const JsonValue& object) {
+  Measurement measurement{
+      object["what"].text(), optional_text(object, "note"), object["source"].text(), read_provenance(object["provenance"]), {}};
+  optional_text(object, "kind");
+  if (const auto gpus = object.find("gpus")) gpus->integer(1, 1 << 20);
+  const JsonValue values = object["values"];
+  for (const auto& key : values.keys()) measurement.values.emplace_back(key, values[key].text());
+  return measurement;
+}
+
+}  // namespace
+
+Accelerator read_accelerator(const JsonValue& root) {
+  Accelerator device;
+  device.name = root["name"].text();
+  device.title = root["title"].text();
+  device.vendor = root["vendor"].text();
+  device.family = root["family"].text();
+  device.target = root["target"].text();
+  device.launch_year = static_cast<int>(root["launch_year"].integer(1990, 2100));
+  device.node = root["node"].text();
+  device.note = optional_text(root, "note");
+  optional_text(root, "form_factor");
+  read_memory(root["memory"], device);
+  read_compute(root["compute"], device);
+  read_kernels(root, device);
+  read_overheads(root["overheads"], device.overheads);
+  device.power = read_sourced(root["power"], watts_value);
+  for (const auto& curve : root["gemm_curves"].elements()) device.gemm_curves.push_back(read_gemm_curve(curve));
+  for (const auto& object : root["measurements"].elements()) device.measurements.push_back(read_measurement(object));
+  device.sources = read_sources(root);
+  check_complete(root);
+  return device;
+}
+
+}  // namespace plimsoll::hardware
