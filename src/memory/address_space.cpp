@@ -4,7 +4,7 @@
 
 namespace plimsoll::memory {
 
-std::uint64_t AddressSpace::take_gap(std::map<std::uint64_t, std::uint64_t>::iterator gap, std::uint64_t size) {
+std::uint64_t AddressSpace::take_gap(Gaps::iterator gap, std::uint64_t size) {
   const auto [start, length] = *gap;
   gaps_.erase(gap);
   const std::uint64_t rest = length - size;
@@ -29,6 +29,17 @@ std::uint64_t AddressSpace::reserve(std::int64_t bytes) {
   return low_ -= size;
 }
 
+/// A gap at the far end is no gap: what comes next starts there, whatever its size.
+void AddressSpace::retract(Gaps::iterator gap) {
+  if (order_ == AddressOrder::ascending && gap->first + gap->second == high_)
+    high_ = gap->first;
+  else if (order_ == AddressOrder::descending && gap->first == low_)
+    low_ += gap->second;
+  else
+    return;
+  gaps_.erase(gap);
+}
+
 void AddressSpace::release(std::uint64_t address, std::int64_t bytes) {
   auto gap = gaps_.emplace(address, static_cast<std::uint64_t>(bytes)).first;
   if (gap != gaps_.begin()) {
@@ -44,6 +55,7 @@ void AddressSpace::release(std::uint64_t address, std::int64_t bytes) {
     gap->second += right->second;
     gaps_.erase(right);
   }
+  retract(gap);
 }
 
 }  // namespace plimsoll::memory

@@ -17,11 +17,14 @@ class AddressSpace {
   void release(std::uint64_t address, std::int64_t size);
 
  private:
-  std::uint64_t take_gap(std::map<std::uint64_t, std::uint64_t>::iterator gap, std::uint64_t size);
+  using Gaps = std::map<std::uint64_t, std::uint64_t>;  // start → size, neighbours merged
+
+  std::uint64_t take_gap(Gaps::iterator gap, std::uint64_t size);
+  void retract(Gaps::iterator gap);
 
   AddressOrder order_;
   std::uint64_t low_ = std::uint64_t{1} << 62, high_ = std::uint64_t{1} << 62;  // the range in use so far
-  std::map<std::uint64_t, std::uint64_t> gaps_;                                 // start → size, neighbours merged
+  Gaps gaps_;
 };
 
 }  // namespace plimsoll::memory
