@@ -11,3 +11,10 @@
 #include "plimsoll/report.hpp"
 #include "plimsoll/strategy.hpp"
 #include "plimsoll/units.hpp"
+
+namespace plimsoll {
+
+/// "0.1.0"
+const char* version();
+
+}  // namespace plimsoll

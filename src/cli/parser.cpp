@@ -3,7 +3,7 @@
 
 #include "command.hpp"
 #include "plimsoll/error.hpp"
-#include "version.hpp"
+#include "plimsoll/plimsoll.hpp"
 
 namespace plimsoll::cli {
 namespace {
@@ -89,7 +89,7 @@ bool asks_for_help(int argc, const char* const* argv) {
 
 int run(const std::vector<Command>& commands, int argc, const char* const* argv) {
   CLI::App app("Before a training run leaves port: does it fit, how fast does it go, and why.", "plimsoll");
-  app.set_version_flag("--version", std::string("plimsoll ") + kVersion);
+  app.set_version_flag("--version", std::string("plimsoll ") + version());
   app.footer("plimsoll COMMAND --help has examples. Exit codes: 0 fits, 1 does not fit, 2 bad input, 70 internal.");
   std::vector<std::unique_ptr<Bound>> all;
   for (const Command& command : commands) add_command(app, command, all);

@@ -1,5 +1,0 @@
-#pragma once
-
-namespace plimsoll::cli {
-inline constexpr const char* kVersion = PLIMSOLL_VERSION;
-}
