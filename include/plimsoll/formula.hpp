@@ -41,7 +41,9 @@ struct AccelerateView {
   std::string derivation;                ///< in words: how the bytes come about
   std::vector<AccelerateRow> rows;       ///< float32, float16
 };
-/// Hugging Face's memory table, as its `estimate_training_usage` computes it from the fp32 size S of the model without a head:
+/// The model as that tool loads it: the class without a head ("BertModel" of "BertForMaskedLM").
+Model load_base_model(const std::string& name_or_path);
+/// Hugging Face's memory table, as its `estimate_training_usage` computes it from the fp32 size S of a base model:
 /// float32 S / S / 2S / 4S, float16 (mixed precision) S / 1.5 S / 2S / 2S.
 AccelerateView accelerate_view(const Model& model);
 /// Bytes as that tool prints them: binary units under decimal names, two decimals ("413.18 MB" is 413.18 MiB).

@@ -90,7 +90,8 @@ enum class NormPlacement : std::uint8_t {
 struct NormSpec {
   enum class Kind : std::uint8_t { none, rms_norm, layer_norm } kind = Kind::rms_norm;
   bool weight = true, bias = false;
-  bool unit_offset = false;          ///< gemma: multiplies by 1 + weight, in fp32
+  bool unit_offset = false;          ///< gemma, nemotron: multiplies by 1 + weight, in fp32
+  bool decomposed = false;           ///< cohere: LayerNorm written out in element-wise operators, in fp32
   std::int64_t width = 0;
 };
 
@@ -105,12 +106,13 @@ struct AttentionSpec {
   bool causal = true, cross = false;
   bool fused_qkv = false;            ///< one projection gives q, k and v (gpt2 c_attn, phi3 qkv_proj, neox query_key_value)
   bool qkv_bias = false, output_bias = false;
-  enum class QkNorm : std::uint8_t { none, per_head, full_width } qk_norm = QkNorm::none;   ///< qwen3, gemma3 | olmo2, olmoe
+  enum class QkNorm : std::uint8_t { none, per_head, full_width, each_head } qk_norm = QkNorm::none;   ///< qwen3 | olmo2 | cohere, stablelm: a weight per head
   Positions positions = Positions::none;
   std::int64_t rotary_dim = 0;       ///< ≤ head_dim
   std::optional<std::int64_t> sliding_window;
   double softcap = 0;                ///< gemma2: tanh on the scores
   bool sinks = false;                ///< gpt_oss
+  double clip = 0;                   ///< olmo: projections clamped to ± this
   double dropout = 0;
   std::optional<MlaSpec> mla;
 };
@@ -189,7 +191,8 @@ std::string full_name(const Block& block, std::int64_t index, const ParameterTen
 
 /// Reads a model by shipped name ("llama-3.1-8b"), by the path of a config.json, of a folder that holds one, or of a graph file.
 /// Throws Error: unknown name (nearest one given), unreadable file, unknown architecture, missing or absurd key.
-Model load_model(const std::string& name_or_path);
+/// `architecture` overrides the config's class ("LlamaModel": without a head).
+Model load_model(const std::string& name_or_path, const std::string& architecture = {});
 
 /// Reads a model from the text of a config.json. `where` names the text in errors. `architecture` overrides the config's class.
 Model parse_model(const std::string& json, const std::string& where, const std::string& name, const std::string& architecture = {});

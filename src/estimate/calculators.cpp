@@ -30,11 +30,11 @@ std::int64_t index_buffer_bytes(const Model& model) {
   return bytes;
 }
 
-std::int64_t without_head(const Model& model) {
-  std::int64_t parameters = 0;
-  for (const Block& block : model.blocks)
-    if (block.role != Block::Role::head) parameters += block.repeat * block.parameters();
-  return parameters;
+/// "BertForMaskedLM" and "GPT2LMHeadModel" are heads on "BertModel" and "GPT2Model".
+std::string base_class(const std::string& architecture) {
+  for (const char* head : {"For", "LMHeadModel"})
+    if (const auto at = architecture.rfind(head); at != std::string::npos && at > 0) return architecture.substr(0, at) + "Model";
+  return architecture;
 }
 
 /// The most parameters that one module holds itself, without its children.
@@ -51,12 +51,16 @@ std::int64_t largest_layer(const Model& model) {
 
 }  // namespace
 
+Model load_base_model(const std::string& name_or_path) {
+  return load_model(name_or_path, base_class(load_model(name_or_path).architecture));
+}
+
 AccelerateView accelerate_view(const Model& model) {
   AccelerateView view;
   const std::int64_t rotary = rotary_cache_bytes(model), indices = index_buffer_bytes(model);
-  view.parameters = without_head(model);
+  view.parameters = model.parameters();
   view.buffer_bytes = rotary + indices;
-  view.derivation = fmt::format("{} parameters without the head x 4 B", with_thousands(view.parameters));
+  view.derivation = fmt::format("{} parameters of {} x 4 B", with_thousands(view.parameters), model.architecture);
   if (indices > 0) view.derivation += fmt::format(" + {} B of int64 index buffers", with_thousands(indices));
   if (rotary > 0) view.derivation += fmt::format(" + {} B of per-layer fp32 rotary caches (transformers before 4.38)", with_thousands(rotary));
   const std::int64_t size = 4 * view.parameters + view.buffer_bytes;

@@ -96,9 +96,10 @@ std::vector<std::string> shipped_models() {
   return names;
 }
 
-Model load_model(const std::string& name_or_path) {
+Model load_model(const std::string& name_or_path, const std::string& architecture) {
   const std::string shipped_path = fmt::format("{}{}{}", kModelsFolder, name_or_path, kConfigName);
-  if (const auto* file = data::find_shipped_file(shipped_path)) return parse_model(std::string(file->text), shipped_path, name_or_path);
+  if (const auto* file = data::find_shipped_file(shipped_path))
+    return parse_model(std::string(file->text), shipped_path, name_or_path, architecture);
 
   std::error_code status;
   std::filesystem::path path = name_or_path;
@@ -113,7 +114,7 @@ Model load_model(const std::string& name_or_path) {
   const std::string text = read_text_file(path.string(), JsonLimits{}.text_bytes);
   const std::string folder =
       path.has_parent_path() ? std::filesystem::absolute(path).parent_path().filename().string() : path.stem().string();
-  return parse_model(text, path.string(), path.filename() == "config.json" ? folder : path.stem().string());
+  return parse_model(text, path.string(), path.filename() == "config.json" ? folder : path.stem().string(), architecture);
 }
 
 }  // namespace plimsoll

@@ -1,0 +1,147 @@
+// formula: the textbook, beside what frameworks and libraries really do.
+#include <fmt/core.h>
+
+#include <array>
+#include <cmath>
+
+#include "command.hpp"
+#include "plimsoll/cost.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/flops.hpp"
+#include "plimsoll/play.hpp"
+#include "plimsoll/plimsoll.hpp"
+
+namespace plimsoll::cli {
+namespace {
+
+constexpr std::int64_t kMostRanks = 1'000'000;
+
+/// "7e9", "7B", "350M" parameters.
+double parse_count(const std::string& text, const char* where) {
+  std::size_t used = 0;
+  double value = 0;
+  try {
+    value = std::stod(text, &used);
+  } catch (const std::exception&) {
+    used = 0;
+  }
+  const std::string suffix = text.substr(used);
+  const double factor = suffix.empty() ? 1 : suffix == "K" ? 1e3 : suffix == "M" ? 1e6 : suffix == "B" ? 1e9 : suffix == "T" ? 1e12 : 0;
+  if (used == 0 || factor == 0 || !(value > 0 && value * factor <= 1e16)) fail("'" + text + "' is no count", where, "for example 7e9 or 7B");
+  return value * factor;
+}
+
+std::string gb(double bytes) {
+  return bytes >= 100e9 ? fmt::format("{:.0f} GB", bytes / 1e9) : fmt::format("{:.3g} GB", bytes / 1e9);
+}
+
+int run_zero(const Arguments& arguments) {
+  const double parameters = parse_count(arguments["--params"], "--params");
+  const std::int64_t gpus = arguments.integer_or("--gpus", 1, 1, kMostRanks);
+  const std::string precision = arguments.has("--precision") ? arguments["--precision"] : "fp32";
+  if (precision != "fp32" && precision != "mixed") fail("there is no count for '" + precision + "'", "--precision", suggest(precision, {"fp32", "mixed"}));
+  const StateBytes bytes = precision == "fp32" ? StateBytes::single_precision() : StateBytes::mixed_precision();
+  const auto states = zero_model_states(parameters, gpus, bytes);
+  print(fmt::format("model states per GPU, {:.4g} parameters on {} GPUs, {} B parameters + {} B gradients + {} B optimizer\n\n", parameters, gpus,
+                    bytes.parameter, bytes.gradient, bytes.optimizer));
+  print(fmt::format("  no ZeRO   {:>10}\n  ZeRO-1    {:>10}\n  ZeRO-2    {:>10}\n  ZeRO-3    {:>10}\n", gb(states[0]), gb(states[1]), gb(states[2]),
+                    gb(states[3])));
+  print("\nThe ZeRO paper's count (Rajbhandari 2020, figure 1; GB = 1e9 B). No framework allocates exactly this: buckets, flat copies,\n"
+        "gathered units and the allocator come on top. `plimsoll estimate MODEL --on CLUSTER --zero 2` says what one does.\n");
+  return kFits;
+}
+
+std::string ring_line(const char* name, Seconds textbook, const std::string& real) {
+  return fmt::format("  {:<15}{:>12}{}\n", name, to_string(textbook), real.empty() ? "" : "   " + real);
+}
+
+/// The library's own choice for that size on that cluster.
+std::string library_time(CollectiveKind kind, Bytes bytes, const Cluster& cluster, const GroupShape& group) {
+  const Seconds time = price(Collective{kind, Group::world, bytes.count, DType::bf16}, group, cluster);
+  return fmt::format("on {}: {}", cluster.name, to_string(time));
+}
+
+int run_ring(const Arguments& arguments) {
+  const Bytes bytes = parse_bytes(arguments["--bytes"]);
+  const bool real = arguments.has("--on");
+  const Cluster cluster = real ? parse_cluster(arguments["--on"]) : Cluster{};
+  const GroupShape group = real ? Topology(cluster).group({0, cluster.gpus(), 1}) : GroupShape{};
+  if (!real && !(arguments.has("--ranks") && arguments.has("--bandwidth")))
+    fail("--ranks and --bandwidth are missing, or --on", "plimsoll formula ring", "for example --ranks 8 --bandwidth '450 GB/s'");
+  const std::int64_t ranks = arguments.integer_or("--ranks", real ? cluster.gpus() : 1, 1, kMostRanks);
+  const BytesPerSecond bandwidth = arguments.has("--bandwidth") ? parse_bytes_per_second(arguments["--bandwidth"]) : group.ring;
+  const Seconds latency = arguments.has("--latency") ? parse_seconds(arguments["--latency"]) : Seconds(0);
+  print(fmt::format("ring over {} ranks, D = {}, B = {} per direction\n\n", ranks, to_string(bytes), to_string(bandwidth)));
+  const auto beside = [&](CollectiveKind kind) { return real ? library_time(kind, bytes, cluster, group) : std::string(); };
+  print(ring_line("all-reduce", ring_all_reduce(bytes, ranks, bandwidth, latency), beside(CollectiveKind::all_reduce)));
+  print(ring_line("all-gather", ring_all_gather(bytes, ranks, bandwidth, latency), beside(CollectiveKind::all_gather)));
+  print(ring_line("reduce-scatter", ring_all_gather(bytes, ranks, bandwidth, latency), beside(CollectiveKind::reduce_scatter)));
+  print("\nall-reduce 2(N-1)/N * D/B, the others (N-1)/N * D/B; D is the full buffer (Patarasuk and Yuan 2009).\n");
+  return kFits;
+}
+
+/// One schedule played with equal stages, forward 1 and backward 2; empty where its framework refuses the numbers.
+std::string played_line(const ScheduleInfo& info, int stages, int micro_batches, int chunks) {
+  const int own_chunks = info.default_chunks > 1 ? (chunks > 1 ? chunks : info.default_chunks) : 1;
+  if (const std::string refusal = schedule_refusal(info.name, stages, micro_batches, own_chunks); !refusal.empty())
+    return fmt::format("  {:<18}{}\n", info.name, refusal);
+  const Schedule schedule = make_schedule(info.name, stages, micro_batches, own_chunks);
+  const double per_chunk = static_cast<double>(stages) / schedule.model_stages();
+  PipelineTimes times;
+  times.stages = {{Seconds(per_chunk), Seconds(2 * per_chunk), Seconds(per_chunk), Seconds(per_chunk)}};
+  const PipelineTimeline timeline = play_pipeline(schedule, times);
+  return fmt::format("  {:<18}{:>6.1f} %{:>12.2f}{:>10}\n", info.name, 100 * timeline.bubble_fraction, timeline.makespan.value,
+                     peak_in_flight(schedule, 0));
+}
+
+int run_bubble(const Arguments& arguments) {
+  constexpr int kMostStages = 256, kMostMicroBatches = 4096;   // more slots than a person waits for
+  const int stages = static_cast<int>(arguments.integer_or("--stages", 1, 1, kMostStages));
+  const int micro_batches = static_cast<int>(arguments.integer_or("--micro-batches", 1, 1, kMostMicroBatches));
+  const int chunks = static_cast<int>(arguments.integer_or("--chunks", 1, 1, 64));
+  print(fmt::format("pipeline bubble, P = {} stages, M = {} micro-batches\n\n", stages, micro_batches));
+  print(fmt::format("  (P-1)/(M+P-1) = {:.6g}\n", bubble_fraction(stages, micro_batches)));
+  if (chunks > 1) print(fmt::format("  (P-1)/(vM+P-1) = {:.6g} with v = {} chunks per rank\n", bubble_fraction(stages, micro_batches, chunks), chunks));
+  print("\nThe schedules played (equal stages, forward 1, backward 2, no transfers; in flight on rank 0, in chunks):\n\n");
+  print(fmt::format("  {:<18}{:>8}{:>12}{:>10}\n", "schedule", "bubble", "makespan", "in flight"));
+  for (const ScheduleInfo& info : schedules()) print(played_line(info, stages, micro_batches, chunks));
+  return kFits;
+}
+
+int run_flops(const Arguments& arguments) {
+  const Model model = load_model(arguments["MODEL"]);
+  flops::Setting setting;
+  setting.sequence = arguments.integer_or("--seq", 0, 1, std::int64_t{1} << 32);
+  print(fmt::format("model FLOPs per token of {} at {} tokens, forward and backward\n\n", model.name, setting.sequence));
+  for (const flops::Convention& convention : flops::conventions()) {
+    if (!flops::conventions_apply(model) && convention.name != "6n" && convention.name != "exact") continue;
+    print(fmt::format("  {:<20}{:>14.6e}   {}\n", convention.name, convention.per_token(model, setting), convention.source));
+  }
+  return kFits;
+}
+
+Option required(const char* name, const char* help) { return {Option::value, name, help, true, {}}; }
+Option optional(const char* name, const char* help) { return {Option::value, name, help, false, {}}; }
+
+}  // namespace
+
+Command formula_command() {
+  Command zero{"zero", "model states of ZeRO stages 0 to 3", "  plimsoll formula zero --params 7e9 --gpus 4", {}, run_zero, {}};
+  zero.options = {required("--params", "parameters: 7e9 or 7B"), required("--gpus", "data-parallel GPUs"),
+                  optional("--precision", "fp32 (4+4+8 bytes per parameter, default) or mixed (2+2+12)")};
+  Command ring{"ring", "time of ring collectives",
+               "  plimsoll formula ring --bytes '1 GB' --ranks 8 --bandwidth '450 GB/s'\n  plimsoll formula ring --bytes '1 GB' --on 8xmi300x",
+               {}, run_ring, {}};
+  ring.options = {required("--bytes", "the full buffer: '1 GB'"), optional("--ranks", "ranks in the ring"),
+                  optional("--bandwidth", "per rank and direction: '450 GB/s'"), optional("--latency", "per step: '3 us'"),
+                  optional("--on", "cluster: its bandwidth, and what its collective library takes")};
+  Command bubble{"bubble", "idle share of a pipeline", "  plimsoll formula bubble --stages 4 --micro-batches 8", {}, run_bubble, {}};
+  bubble.options = {required("--stages", "pipeline stages P"), required("--micro-batches", "micro-batches M of a step"),
+                    optional("--chunks", "model chunks v per rank")};
+  Command conventions{"flops", "model FLOPs per token under every convention", "  plimsoll formula flops llama-3-8b --seq 8192", {}, run_flops, {}};
+  conventions.options = {{Option::positional, "MODEL", "a shipped model, a config.json, or a graph file", true, {}},
+                         required("--seq", "tokens of a sequence")};
+  return {"formula", "textbook formulas, beside the real thing", {}, {}, nullptr, {zero, ring, bubble, conventions}};
+}
+
+}  // namespace plimsoll::cli

@@ -1,0 +1,91 @@
+// The writers over a report made by hand: what goes in comes out, in the right place.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "plimsoll/hardware.hpp"
+#include "plimsoll/report.hpp"
+
+namespace plimsoll {
+namespace {
+
+Report small_report() {
+  Report report;
+  report.verdict = Verdict::tight;
+  report.model_name = "toy";
+  report.cluster_name = "8xtest";
+  report.strategy = "fsdp2 x 8";
+  report.parameters = 8'030'261'248;
+  report.active_parameters = 8'030'261'248;
+  RankReport rank;
+  rank.count = 8;
+  rank.memory.allocated = Bytes(60LL << 30);
+  rank.memory.reserved = Bytes(70LL << 30);
+  rank.memory.device = {71.0 * (1LL << 30), 72.0 * (1LL << 30), 73.0 * (1LL << 30)};
+  rank.memory.capacity = Bytes(80LL << 30);
+  rank.memory.parts = {{"activations", Bytes(60LL << 30), Basis::played}, {"allocator_cache", Bytes(10LL << 30), Basis::played},
+                       {"context", Bytes(2LL << 30), Basis::profile}};
+  report.ranks = {rank};
+  report.time.step_seconds = Band::exactly(2.5);
+  report.time.tokens_per_second_per_gpu = 6553.6;
+  report.time.breakdown = {{"compute", Seconds(2.0)}, {"optimizer", Seconds(0.5)}};
+  report.flops.conventions = {{"megatron", 5.147e10, 0.3}, {"torchtitan", 5.79e10, 0.35}, {"palm", 6.1e10, 0.37}};
+  report.flops.hfu = 0.4;
+  report.provenance = {{"memory.device_bytes", Provenance::assumed, "context"}};
+  report.assumptions = {"seq from the model"};
+  report.unread_keys = {"foo"};
+  return report;
+}
+
+TEST(EstimateJson, HasExactlyTheDocumentedKeys) {
+  const auto json = nlohmann::json::parse(to_json(small_report()));
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : json.items()) keys.push_back(key);
+  const std::vector<std::string> wanted{"assumptions", "flops", "memory", "model", "notes", "provenance", "ranks", "schema", "time", "unread_keys", "verdict"};
+  EXPECT_EQ(keys, wanted);   // nlohmann's plain object sorts its keys
+  EXPECT_EQ(json["schema"], "plimsoll/estimate/1");
+  EXPECT_EQ(json["verdict"], "tight");
+  EXPECT_EQ(json["ranks"][0]["count"], 8);
+}
+
+TEST(EstimateJson, ABandIsAnObjectAndACertainNumberIsANumber) {
+  const auto json = nlohmann::json::parse(to_json(small_report()));
+  EXPECT_EQ(json["memory"]["device_bytes"]["high"], 73LL << 30);
+  EXPECT_EQ(json["time"]["step_seconds"], 2.5);
+}
+
+TEST(EstimateJson, CategoriesAddUpToTheDevice) {
+  const auto json = nlohmann::json::parse(to_json(small_report()));
+  std::int64_t sum = 0;
+  for (const auto& [name, bytes] : json["memory"]["categories"].items()) sum += bytes.get<std::int64_t>();
+  EXPECT_EQ(sum, json["memory"]["device_bytes"]["expected"]);
+}
+
+TEST(EstimateJson, OddBytesInANameAreReplacedNotThrown) {
+  Report report = small_report();
+  report.model_name = "a\xff\xfe";
+  EXPECT_NE(to_json(report).find("a\xEF\xBF\xBD"), std::string::npos);
+}
+
+TEST(EstimateText, TheVerdictComesFirst) {
+  const std::string text = to_text(small_report());
+  const std::string first = text.substr(0, text.find('\n'));
+  EXPECT_EQ(first, "tight: toy on 8xtest, 72.0 of 80.0 GiB per GPU, 8.0 GiB left; largest part: activations, 60.0 GiB");
+}
+
+TEST(EstimateText, WhatDoesNotFitSaysByHowMuch) {
+  Report report = small_report();
+  report.verdict = Verdict::does_not_fit;
+  report.ranks[0].memory.device = Band::exactly(90.0 * (1LL << 30));
+  EXPECT_NE(to_text(report).find("10.0 GiB too much"), std::string::npos);
+}
+
+TEST(ErrorJson, CarriesPlaceAndHint) {
+  const auto json = nlohmann::json::parse(to_json(Error(ErrorCode::bad_input, "wrong", "file#/key", "try this")));
+  EXPECT_EQ(json["error"]["code"], "bad_input");
+  EXPECT_EQ(json["error"]["where"], "file#/key");
+  EXPECT_EQ(json["error"]["hint"], "try this");
+}
+
+}  // namespace
+}  // namespace plimsoll
