@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,7 +59,9 @@ struct FrameworkProfile {
   LossKernel loss = LossKernel::cross_entropy;
   bool clip_grad_norm = true;
   bool recompute_reentrant = false;
-  std::string layer_spec;  ///< Megatron only
+  DType fsdp_reduce = DType::bf16;     ///< FSDP's gradients while they are reduced
+  std::optional<DType> adapter_dtype;  ///< LoRA's weights; empty: the type of the weights
+  std::string layer_spec;              ///< Megatron only
 
   // What it can do; anything else is refused with this list.
   std::vector<DataParallel> kinds;
@@ -68,7 +71,8 @@ struct FrameworkProfile {
   std::vector<LowPrecision> low_precisions;
   std::vector<std::string> schedules;  ///< pipeline schedules; empty: no pipeline
   bool tensor = false, context = false, expert = false, sequence_parallel = false;
-  bool adapters = false;  ///< LoRA
+  bool even_stages = false;  ///< refuses layers that pp · vp does not divide (unless pp_layers says how)
+  bool adapters = false;     ///< LoRA
   bool offload_activations = false;
 
   // Kernels of the layers.
@@ -85,8 +89,11 @@ const FrameworkProfile& find_framework(const std::string& name);
 
 /// Who runs the data parallelism of a resolved strategy.
 Engine engine_of(const Strategy& resolved);
-/// Whose module code runs the layers of a resolved strategy (the layer spec and the torch version matter).
-ModelCode model_code_of(const Strategy& resolved);
+/// The catalogue's entry of a resolved strategy's framework, as its version, layer spec and PyTorch have it.
+FrameworkProfile profile_of(const Strategy& resolved);
+
+/// PyTorch's release as a number to compare: "2.15.0+cu132" → 215, "2.6" → 206. Of a resolved strategy.
+int torch_release(const Strategy& resolved);
 
 /// Fills everything that was not said, in the order: what follows from the other settings, the framework's default, the field's usual
 /// value; every value taken is told in `assumed`. Throws one Error that names all contradictions together, each with what would resolve it,

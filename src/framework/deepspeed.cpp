@@ -1,0 +1,86 @@
+// DeepSpeed ZeRO over Hugging Face's modules, and Megatron-DeepSpeed over Megatron's.
+#include "framework/catalogue.hpp"
+
+namespace plimsoll::framework {
+namespace {
+
+/// The wrapper that DeepSpeedEngine._configure_optimizer chooses (runtime/engine.py).
+std::string wrapper_of(const Strategy& s) {
+  const bool fused = s.optimizer_impl == OptimizerImpl::fused;  // deepspeed.ops.adam.FusedAdam
+  const bool fp32_accumulation = s.deepspeed.grad_accum_dtype == DType::fp32;
+  if (s.data_parallel == DataParallel::zero3) return "DeepSpeedZeroOptimizer_Stage3";
+  if (s.data_parallel == DataParallel::zero2) return "DeepSpeedZeroOptimizer";
+  const bool bf16 = s.precision == Precision::mixed_bf16;
+  if (bf16 && fp32_accumulation) return "BF16_Optimizer";
+  if (s.data_parallel == DataParallel::zero1) return "DeepSpeedZeroOptimizer";
+  return fused ? "FP16_Optimizer" : "FP16_UnfusedOptimizer";
+}
+
+void complete(Strategy& s, const Model&) {
+  auto& ds = s.deepspeed;
+  const bool stage3 = s.data_parallel == DataParallel::zero3;
+  if (!ds.overlap_comm) ds.overlap_comm = stage3;
+  if (!ds.zero_init) {
+    ds.zero_init = stage3;
+    if (stage3) s.assumed.push_back("zero_init: the model is built inside deepspeed.zero.Init");
+  }
+  if (ds.wrapper.empty()) ds.wrapper = wrapper_of(s);
+}
+
+void check(const Strategy& s, const Model&, Complaints& complaints) {
+  const auto& ds = s.deepspeed;
+  const bool stage3 = s.data_parallel == DataParallel::zero3, stage0 = s.data_parallel == DataParallel::zero0;
+  if (s.offload.params && !stage3)
+    complaints.add("DeepSpeed offloads parameters with ZeRO-3 only", "set zero 3 or leave offload.params out");
+  if (s.offload.optimizer && stage0)
+    complaints.add("DeepSpeed offloads optimizer states with ZeRO-1, 2 or 3", "set zero 2 or leave the offload out");
+  if (ds.zero_hpz_partition_size > 1 && !stage3) complaints.add("zero_hpz_partition_size is part of ZeRO-3", "set zero 3 or leave it out");
+  if (ds.zero_hpz_partition_size > 1 && s.dp % ds.zero_hpz_partition_size != 0)
+    complaints.add("zero_hpz_partition_size " + std::to_string(ds.zero_hpz_partition_size) + " does not divide dp " + std::to_string(s.dp),
+                   "choose one that does (GPUs of a node)");
+}
+
+}  // namespace
+
+Entry deepspeed() {
+  FrameworkProfile p;
+  p.name = "deepspeed";
+  p.title = "DeepSpeed ZeRO over transformers";
+  p.source = "DeepSpeed 0.19.8 (0.16.9 where it differs)";
+  p.code = ModelCode::transformers;
+  p.bf16 = Precision::mixed_bf16;
+  p.fp16 = Precision::mixed_fp16;
+  p.data_parallel = DataParallel::zero0;
+  p.optimizer_impl = OptimizerImpl::fused;
+  p.kinds = {DataParallel::zero0, DataParallel::zero1, DataParallel::zero2, DataParallel::zero3};
+  p.attentions = {AttentionKernel::sdpa, AttentionKernel::eager, AttentionKernel::flash, AttentionKernel::memory_efficient};
+  p.losses = {LossKernel::cross_entropy, LossKernel::liger, LossKernel::liger_fused_linear};
+  p.recomputes = {Recompute::Kind::none, Recompute::Kind::full};
+  p.low_precisions = {LowPrecision::none};
+  p.adapters = true;
+  return {p, nullptr, complete, check};
+}
+
+Entry megatron_deepspeed() {
+  FrameworkProfile p;
+  p.name = "megatron-deepspeed";
+  p.title = "Megatron-DeepSpeed";
+  p.source = "Megatron-DeepSpeed's GPT pretraining, DeepSpeed 0.8 and later";
+  p.code = ModelCode::megatron_legacy;
+  p.bf16 = Precision::mixed_bf16;
+  p.fp16 = Precision::mixed_fp16;
+  p.data_parallel = DataParallel::zero1;
+  p.optimizer_impl = OptimizerImpl::fused;
+  p.attention = AttentionKernel::unfused;
+  p.loss = LossKernel::vocab_parallel;
+  p.kinds = {DataParallel::ddp, DataParallel::zero0, DataParallel::zero1, DataParallel::zero2, DataParallel::zero3};
+  p.attentions = {AttentionKernel::unfused, AttentionKernel::flash};
+  p.losses = {LossKernel::vocab_parallel};
+  p.recomputes = {Recompute::Kind::none, Recompute::Kind::full};
+  p.low_precisions = {LowPrecision::none};
+  p.schedules = {"1f1b"};
+  p.tensor = p.sequence_parallel = true;
+  return {p, nullptr, complete, check};
+}
+
+}  // namespace plimsoll::framework

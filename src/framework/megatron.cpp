@@ -1,0 +1,112 @@
+// Megatron-core and the launchers over it: Megatron-LM, Megatron-Bridge, NeMo, Primus.
+#include "framework/catalogue.hpp"
+
+namespace plimsoll::framework {
+namespace {
+
+void adjust(FrameworkProfile& p, const Strategy& s) {
+  const bool local = s.megatron.layer_spec == "local";
+  p.code = local ? ModelCode::megatron_local : ModelCode::megatron_te;
+  p.fused_rms_norm = !local;
+  p.fused_gated_mlp = true;  // bias_swiglu_fusion
+  p.fused_qkv = true;
+}
+
+void complete(Strategy& s, const Model&) {
+  auto& megatron = s.megatron;
+  const bool local = megatron.layer_spec == "local";
+  if (!megatron.overlap_grad_reduce) megatron.overlap_grad_reduce = false;
+  if (!megatron.overlap_param_gather) megatron.overlap_param_gather = false;
+  if (!megatron.gradient_accumulation_fusion) megatron.gradient_accumulation_fusion = !local;
+  if (!megatron.masked_softmax_fusion) megatron.masked_softmax_fusion = !local;
+  if (!megatron.rope_fusion) megatron.rope_fusion = !local;
+  if (megatron.cp_comm_type.empty()) megatron.cp_comm_type = "p2p";
+  if (s.moe.dispatcher.empty()) s.moe.dispatcher = "alltoall";
+  if (s.recompute.kind == Recompute::Kind::selective && s.recompute.modules.empty()) s.recompute.modules = {"core_attn"};
+  if (s.recompute.kind == Recompute::Kind::full && s.recompute.method == Recompute::Method::none) {
+    s.recompute.method = Recompute::Method::uniform;
+    s.recompute.layers = 1;
+    s.assumed.push_back("recompute_method: uniform, one layer per chunk");
+  }
+}
+
+/// The launchers turn overlap of both collectives on; Megatron-core itself does not.
+void complete_overlapped(Strategy& s, const Model& model) {
+  if (!s.megatron.overlap_grad_reduce) s.megatron.overlap_grad_reduce = s.comm_overlap.value_or(true);
+  if (!s.megatron.overlap_param_gather)
+    s.megatron.overlap_param_gather = s.comm_overlap.value_or(true) && s.data_parallel == DataParallel::megatron_distopt;
+  complete(s, model);
+}
+
+void check(const Strategy& s, const Model&, Complaints& complaints) {
+  if (*s.megatron.overlap_param_gather && s.data_parallel != DataParallel::megatron_distopt &&
+      s.data_parallel != DataParallel::megatron_fsdp)
+    complaints.add("overlap_param_gather needs the distributed optimizer", "set data_parallel megatron-distopt or leave it out");
+  if (*s.megatron.overlap_param_gather && !*s.megatron.overlap_grad_reduce)
+    complaints.add("overlap_param_gather needs overlap_grad_reduce", "set both or leave it out");
+  if (s.seq_len % (2 * s.cp) != 0 && s.cp > 1)
+    complaints.add("Megatron gives each context-parallel rank two pieces of the sequence, and 2 · cp = " + std::to_string(2 * s.cp) +
+                       " does not divide seq_len " + std::to_string(s.seq_len),
+                   "choose a cp or a seq_len that fits");
+}
+
+FrameworkProfile profile() {
+  FrameworkProfile p;
+  p.name = "megatron-core";
+  p.title = "Megatron-core";
+  p.aliases = {"mcore", "megatron"};
+  p.source = "megatron-core 0.16.1";
+  p.code = ModelCode::megatron_te;
+  p.layer_spec = "te";
+  p.bf16 = Precision::mixed_bf16;
+  p.fp16 = Precision::mixed_fp16;
+  p.data_parallel = DataParallel::ddp;
+  p.fsdp = DataParallel::megatron_fsdp;
+  p.fsdp_reduce = DType::fp32;
+  p.optimizer_impl = OptimizerImpl::fused;
+  p.attention = AttentionKernel::te;
+  p.loss = LossKernel::vocab_parallel;
+  p.kinds = {DataParallel::none, DataParallel::ddp, DataParallel::megatron_distopt, DataParallel::megatron_fsdp};
+  p.attentions = {AttentionKernel::te, AttentionKernel::flash, AttentionKernel::unfused, AttentionKernel::sdpa};
+  p.losses = {LossKernel::vocab_parallel, LossKernel::fused_vocab_parallel, LossKernel::te};
+  p.recomputes = {Recompute::Kind::none, Recompute::Kind::full, Recompute::Kind::selective};
+  p.low_precisions = {LowPrecision::none, LowPrecision::fp8, LowPrecision::mxfp8, LowPrecision::nvfp4};
+  p.schedules = {"1f1b", "interleaved-1f1b"};
+  p.tensor = p.context = p.expert = p.sequence_parallel = p.adapters = p.offload_activations = true;
+  p.even_stages = true;
+  p.fused_rms_norm = p.fused_gated_mlp = p.fused_qkv = true;
+  return p;
+}
+
+FrameworkProfile launcher(const char* name, const char* title, const char* source) {
+  FrameworkProfile p = profile();
+  p.name = name;
+  p.title = title;
+  p.aliases = {};
+  p.source = source;
+  p.data_parallel = DataParallel::megatron_distopt;
+  p.even_stages = false;  // they count the embedding and the head as layers, or take explicit stages
+  return p;
+}
+
+}  // namespace
+
+Entry megatron_core() { return {profile(), adjust, complete, check}; }
+
+Entry megatron_lm() {
+  FrameworkProfile p = launcher("megatron-lm", "Megatron-LM's pretrain_gpt.py", "Megatron-LM, megatron/training/arguments.py");
+  p.data_parallel = DataParallel::ddp;
+  return {p, adjust, complete, check};
+}
+
+Entry megatron_bridge() {
+  return {launcher("megatron-bridge", "Megatron-Bridge", "Megatron-Bridge recipes"), adjust, complete_overlapped, check};
+}
+
+Entry nemo() { return {launcher("nemo", "NeMo", "NeMo 2 and MLPerf recipes"), adjust, complete_overlapped, check}; }
+
+Entry primus() {
+  return {launcher("primus", "Primus (Megatron backend)", "Primus megatron-parameters.md"), adjust, complete_overlapped, check};
+}
+
+}  // namespace plimsoll::framework

@@ -1,0 +1,29 @@
+// nanotron: 3D parallelism with an fp32 gradient accumulator and ZeRO-1.
+#include "framework/catalogue.hpp"
+
+namespace plimsoll::framework {
+
+Entry nanotron() {
+  FrameworkProfile p;
+  p.name = "nanotron";
+  p.title = "nanotron";
+  p.source = "nanotron's Llama trainer and configs, 2024-12";
+  p.code = ModelCode::nanotron;
+  p.bf16 = Precision::mixed_bf16;
+  p.fp16 = Precision::mixed_fp16;
+  p.data_parallel = DataParallel::ddp;
+  p.optimizer_impl = OptimizerImpl::fused;
+  p.attention = AttentionKernel::flash;
+  p.loss = LossKernel::vocab_parallel;
+  p.kinds = {DataParallel::none, DataParallel::ddp, DataParallel::zero1};
+  p.attentions = {AttentionKernel::flash};
+  p.losses = {LossKernel::vocab_parallel};
+  p.recomputes = {Recompute::Kind::none, Recompute::Kind::full};
+  p.low_precisions = {LowPrecision::none};
+  p.schedules = {"1f1b", "gpipe"};
+  p.tensor = p.sequence_parallel = true;
+  p.fused_rms_norm = p.fused_qkv = true;
+  return {p, nullptr, nullptr, nullptr};
+}
+
+}  // namespace plimsoll::framework

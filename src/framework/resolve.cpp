@@ -1,0 +1,164 @@
+#include <algorithm>
+#include <cctype>
+
+#include "framework/resolver.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/schedule.hpp"
+
+namespace plimsoll {
+namespace framework {
+namespace {
+
+bool any_fsdp(DataParallel kind) {
+  return kind == DataParallel::fsdp || kind == DataParallel::hsdp || kind == DataParallel::fsdp1 || kind == DataParallel::fsdp2;
+}
+
+/// The framework that people run such a strategy with.
+std::string usual_framework(const Strategy& s, const Model& model) {
+  switch (s.data_parallel) {
+    case DataParallel::zero0:
+    case DataParallel::zero1:
+    case DataParallel::zero2:
+    case DataParallel::zero3:
+      return "deepspeed";
+    case DataParallel::megatron_distopt:
+    case DataParallel::megatron_fsdp:
+      return "megatron-core";
+    default:
+      break;
+  }
+  const bool many_ways = std::max({s.tp, s.pp, s.vp, s.cp, s.ep}) > 1;
+  if (many_ways) return any_fsdp(s.data_parallel) ? "torchtitan" : "megatron-core";
+  return model.task == Model::Task::diffusion ? "diffusers" : "transformers";
+}
+
+/// First "<word> <major>.<minor>" of a text, as major · 100 + minor; 0: none.
+int release_after(const std::string& text, const std::string& word) {
+  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
+    int major = 0, minor = 0;
+    if (std::sscanf(text.c_str() + at + word.size(), " %3d.%3d", &major, &minor) == 2 && major < 20) return major * 100 + minor;
+  }
+  return 0;
+}
+
+/// PyTorch's release cycle: the stable release of a date's nightly ("2024-12" → 2.6).
+int release_of_date(const std::string& text) {
+  int year = 0, month = 0;
+  for (std::size_t at = text.find("20"); at != std::string::npos; at = text.find("20", at + 1))
+    if (std::sscanf(text.c_str() + at, "%4d-%2d", &year, &month) == 2 && month >= 1 && month <= 12) break;
+  if (month < 1 || month > 12 || year < 2023) return 0;
+  // 2.6 was branched at the end of 2024; a release follows every three months.
+  const int quarters = (year - 2024) * 4 + (month - 1) / 3;
+  return std::clamp(206 + quarters - 3, 200, 215);
+}
+
+constexpr int kNewestTorch = 215;
+
+void resolve_torch(Resolver& r) {
+  if (!r.s.torch.empty()) return;
+  int release = release_after(r.s.framework_version, "torch");
+  if (release == 0) release = release_of_date(r.s.framework_version);
+  if (release == 0) release = kNewestTorch;
+  r.s.torch = std::to_string(release / 100) + "." + std::to_string(release % 100);
+  r.assume("torch: " + r.s.torch);
+}
+
+}  // namespace
+
+void resolve_framework(Resolver& r) {
+  Strategy& s = r.s;
+  if (s.framework.empty()) {
+    s.framework = usual_framework(s, r.model);
+    r.assume("framework: " + s.framework);
+  }
+  if (s.framework == "primus" && any_fsdp(s.data_parallel)) {
+    s.framework = "torchtitan";
+    r.assume("framework: torchtitan (Primus runs FSDP through it)");
+  }
+  const FrameworkProfile& profile = r.profile();
+  s.framework = profile.name;
+  if (!profile.refused.empty()) refuse(profile.title + " is not modelled: " + profile.refused);
+  if (!s.peft_method.empty()) refuse("fine-tuning by " + s.peft_method + " is not modelled", {}, "LoRA is");
+  if (s.megatron.layer_spec.empty()) s.megatron.layer_spec = profile.layer_spec;
+  resolve_torch(r);
+}
+
+void resolve_kernels(Resolver& r) {
+  Strategy& s = r.s;
+  const FrameworkProfile& profile = r.profile();
+  if (s.attention == AttentionKernel::automatic) {
+    s.attention = s.megatron.layer_spec == "local" ? AttentionKernel::unfused : profile.attention;
+    r.assume("attention: " + std::string(name_of(s.attention)));
+  }
+  if (s.loss == LossKernel::automatic) {
+    const bool titan_0_3 = s.framework == "torchtitan" && (s.framework_version.empty() || s.framework_version.rfind("0.", 0) == 0);
+    s.loss = titan_0_3 || s.loss_chunks > 0 ? LossKernel::chunked : profile.loss;
+    const bool compiled_loss = s.framework == "torchtitan" && !titan_0_3 && s.compile == Strategy::Compile::blocks;
+    if (compiled_loss) s.loss = LossKernel::compiled;
+    r.assume("loss: " + std::string(name_of(s.loss)));
+  }
+  if (s.loss == LossKernel::chunked && s.loss_chunks == 0) {
+    s.loss_chunks = 8;
+    r.assume("loss_chunks: 8");
+  }
+  if (s.recompute.kind == Recompute::Kind::automatic) {
+    s.recompute.kind = s.framework == "torchtitan" ? Recompute::Kind::operators : Recompute::Kind::none;
+    r.assume(std::string("recompute: ") + (s.framework == "torchtitan" ? "selective-ac-op" : "none"));
+  }
+  if (!s.recompute.reentrant) s.recompute.reentrant = profile.recompute_reentrant;
+  if (s.compile == Strategy::Compile::automatic)
+    s.compile = profile.layer_spec.empty() ? Strategy::Compile::no : Strategy::Compile::jit_fusers;
+  if (s.autograd_threads == 0) s.autograd_threads = 1;
+  if (!s.loss_parallel) s.loss_parallel = false;
+  if (!s.moe.a2a_overlap) s.moe.a2a_overlap = false;
+  if (!s.comm_overlap) s.comm_overlap = true;
+  if (!s.async_tp) s.async_tp = false;
+  if (s.task == Strategy::Task::automatic) {
+    using Task = Strategy::Task;
+    switch (r.model.task) {
+      case Model::Task::classification:
+        s.task = Task::cls;
+        break;
+      case Model::Task::seq2seq:
+        s.task = Task::seq2seq;
+        break;
+      case Model::Task::image_classification:
+        s.task = Task::image;
+        break;
+      case Model::Task::diffusion:
+        s.task = Task::diffusion;
+        break;
+      default:
+        s.task = Task::lm;
+    }
+  }
+}
+
+}  // namespace framework
+
+int torch_release(const Strategy& resolved) {
+  int major = 0, minor = 0;
+  if (std::sscanf(resolved.torch.c_str(), "%3d.%3d", &major, &minor) != 2) return framework::kNewestTorch;
+  return major * 100 + minor;
+}
+
+Strategy resolve(const Strategy& said, const Model& model, const Cluster& cluster) {
+  using namespace framework;
+  Resolver r{said, model, cluster.gpus(), cluster.gpus_per_node, {}};
+  resolve_framework(r);
+  resolve_ranks(r);
+  resolve_data_parallel(r);
+  resolve_batch(r);
+  resolve_precision(r);
+  resolve_optimizer(r);
+  resolve_kernels(r);
+  const Entry& entry = entry_of(r.s.framework);
+  if (entry.complete != nullptr) entry.complete(r.s, model);
+  check_shapes(r);
+  check_abilities(r);
+  if (entry.check != nullptr) entry.check(r.s, model, r.complaints);
+  r.complaints.raise();
+  return r.s;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,124 @@
+#include "framework/resolver.hpp"
+
+namespace plimsoll::framework {
+namespace {
+
+bool fp16_family(Precision precision) {
+  return precision == Precision::fp16 || precision == Precision::amp_fp16 || precision == Precision::pure_fp16 ||
+         precision == Precision::mixed_fp16 || precision == Precision::fsdp_mixed_fp16 || precision == Precision::msamp_o1 ||
+         precision == Precision::msamp_o2 || precision == Precision::msamp_o3;
+}
+
+/// What plain "bf16" or "fp16" means here: weights without a master are pure; FSDP shards of fp32 are cast when gathered.
+Precision concrete(const Resolver& r) {
+  const Strategy& s = r.s;
+  const bool half = s.precision == Precision::fp16;
+  const bool sharded = s.data_parallel == DataParallel::fsdp1 || s.data_parallel == DataParallel::fsdp2;
+  if (s.master_weights == false || (sharded && s.fsdp.mixed_precision == false)) return half ? Precision::pure_fp16 : Precision::pure_bf16;
+  const Precision usual = half ? r.profile().fp16 : r.profile().bf16;
+  if (sharded && (usual == Precision::amp_bf16 || usual == Precision::amp_fp16))
+    return half ? Precision::fsdp_mixed_fp16 : Precision::fsdp_mixed_bf16;
+  if (!sharded && (usual == Precision::fsdp_mixed_bf16 || usual == Precision::fsdp_mixed_fp16))
+    return half ? Precision::amp_fp16 : Precision::amp_bf16;
+  return usual;
+}
+
+struct Types {
+  DType param, compute, grad, reduce, state;
+};
+
+/// Types of a recipe before what the strategy says about single ones.
+Types usual_types(const Resolver& r) {
+  const Strategy& s = r.s;
+  const DType half = fp16_family(s.precision) ? DType::fp16 : DType::bf16;
+  switch (s.precision) {
+    case Precision::fp32:
+      return {DType::fp32, DType::fp32, DType::fp32, DType::fp32, DType::fp32};
+    case Precision::amp_bf16:
+    case Precision::amp_fp16: {
+      const DType param = s.param_dtype.value_or(DType::fp32);
+      return {param, half, param, param, param};
+    }
+    case Precision::mixed_bf16:
+    case Precision::mixed_fp16: {
+      // DeepSpeed reduces and keeps gradients in the weights' type unless told; Megatron and nanotron accumulate in fp32.
+      const bool deepspeed = engine_of(s) == Engine::deepspeed;
+      const DType grad = s.grad_dtype.value_or(deepspeed ? s.deepspeed.grad_accum_dtype.value_or(half) : DType::fp32);
+      return {half, half, grad, deepspeed ? half : grad, DType::fp32};
+    }
+    case Precision::fsdp_mixed_bf16:
+    case Precision::fsdp_mixed_fp16: {
+      const DType param = s.param_dtype.value_or(DType::fp32);
+      return {param, half, param, r.profile().fsdp_reduce, param};
+    }
+    case Precision::msamp_o1:
+      return {DType::fp16, DType::fp16, DType::fp8, DType::fp8, DType::fp32};
+    case Precision::msamp_o2:
+      return {DType::fp16, DType::fp16, DType::fp8, DType::fp8, DType::fp16};
+    case Precision::msamp_o3:
+      return {DType::fp8, DType::fp16, DType::fp8, DType::fp8, DType::fp16};
+    default:
+      return {half, half, half, half, half};
+  }
+}
+
+void default_type(std::optional<DType>& field, DType usual) {
+  if (!field) field = usual;
+}
+
+}  // namespace
+
+void resolve_precision(Resolver& r) {
+  Strategy& s = r.s;
+  if (s.precision == Precision::automatic) {
+    s.precision = Precision::bf16;
+    r.assume("precision: bf16");
+  }
+  if (s.precision == Precision::bf16 || s.precision == Precision::fp16) {
+    const std::string said(name_of(s.precision));
+    s.precision = concrete(r);
+    r.assume("precision: " + said + " as " + std::string(name_of(s.precision)));
+  }
+  const Types types = usual_types(r);
+  const bool pure = s.precision == Precision::pure_bf16 || s.precision == Precision::pure_fp16;
+  default_type(s.param_dtype, types.param);
+  default_type(s.compute_dtype, types.compute);
+  default_type(s.grad_dtype, types.grad);
+  default_type(s.reduce_dtype, pure ? *s.param_dtype : types.reduce);
+  default_type(s.state_dtype, types.state);
+  s.master_weights = s.precision == Precision::mixed_bf16 || s.precision == Precision::mixed_fp16 || s.precision == Precision::msamp_o3;
+  if (!s.fsdp.mixed_precision)
+    s.fsdp.mixed_precision = s.precision == Precision::fsdp_mixed_bf16 || s.precision == Precision::fsdp_mixed_fp16;
+  if (s.low_precision != LowPrecision::none && s.fp8_scaling == Fp8Scaling::automatic)
+    s.fp8_scaling = s.low_precision == LowPrecision::fp8 ? Fp8Scaling::delayed : Fp8Scaling::blockwise;
+  if (s.lora && !s.lora->adapter_dtype && r.profile().adapter_dtype) s.lora->adapter_dtype = r.profile().adapter_dtype;
+}
+
+void resolve_optimizer(Resolver& r) {
+  Strategy& s = r.s;
+  if (s.optimizer == OptimizerKind::automatic) {
+    s.optimizer = OptimizerKind::adamw;
+    r.assume("optimizer: adamw");
+  }
+  if (s.optimizer_impl == OptimizerImpl::automatic) {
+    switch (s.optimizer) {
+      case OptimizerKind::adam:
+      case OptimizerKind::adamw:
+        s.optimizer_impl = s.offload.optimizer ? OptimizerImpl::cpu : r.profile().optimizer_impl;
+        break;
+      case OptimizerKind::sgd:
+      case OptimizerKind::sgdm:
+        s.optimizer_impl = OptimizerImpl::foreach;
+        break;
+      default:
+        s.optimizer_impl = OptimizerImpl::library;
+    }
+    r.assume("optimizer_impl: " + std::string(name_of(s.optimizer_impl)));
+  }
+  if (!s.clip_grad_norm) {
+    s.clip_grad_norm = r.profile().clip_grad_norm;
+    r.assume(std::string("clip_grad_norm: ") + (*s.clip_grad_norm ? "true" : "false"));
+  }
+}
+
+}  // namespace plimsoll::framework

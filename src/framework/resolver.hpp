@@ -1,0 +1,44 @@
+// The steps of resolve(), each in one file: what was said, what follows, what the framework takes.
+#pragma once
+
+#include <string>
+
+#include "framework/catalogue.hpp"
+#include "plimsoll/hardware.hpp"
+
+namespace plimsoll::framework {
+
+struct Resolver {
+  Strategy s;
+  const Model& model;
+  std::int64_t gpus;  ///< of the cluster
+  int gpus_per_node;
+  Complaints complaints;
+
+  void assume(const std::string& what) { s.assumed.push_back(what); }
+  const FrameworkProfile& profile() const { return entry_of(s.framework).profile; }
+};
+
+void resolve_framework(Resolver& r);
+/// Degrees from the number of GPUs, and the data-parallel kind.
+void resolve_ranks(Resolver& r);
+void resolve_data_parallel(Resolver& r);
+void resolve_batch(Resolver& r);
+void resolve_precision(Resolver& r);
+void resolve_optimizer(Resolver& r);
+void resolve_kernels(Resolver& r);
+
+/// What no framework can do with this model on these ranks.
+void check_shapes(Resolver& r);
+/// What this framework cannot do, by its profile's lists.
+void check_abilities(Resolver& r);
+
+/// "a, b or c" of printable choices.
+template <class List>
+std::string either(const List& list) {
+  std::string text;
+  for (const auto& each : list) text += (text.empty() ? "" : ", ") + std::string(name_of(each));
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace plimsoll::framework

@@ -1,0 +1,68 @@
+// TorchTitan: FSDP2 with tensor, context, expert and pipeline parallelism over plain PyTorch modules.
+#include "framework/catalogue.hpp"
+
+namespace plimsoll::framework {
+namespace {
+
+bool from_0_3(const Strategy& s) { return s.framework_version.empty() || s.framework_version.rfind("0.", 0) == 0; }
+
+void adjust(FrameworkProfile& p, const Strategy& s) {
+  p.fused_rms_norm = torch_release(s) >= 208;  // nn.RMSNorm decomposed before torch 2.8
+  p.fused_qkv = s.titan.fused_qkv.value_or(from_0_3(s));
+}
+
+void complete(Strategy& s, const Model&) {
+  auto& titan = s.titan;
+  const bool recent = from_0_3(s);
+  if (titan.spmd_backend.empty()) titan.spmd_backend = recent ? "spmd_types" : "partial_dtensor";
+  if (!titan.fused_qkv) titan.fused_qkv = recent;
+  if (!titan.rope_positions_given) titan.rope_positions_given = recent;
+  if (!s.loss_parallel) s.loss_parallel = s.tp > 1;
+  if (s.fsdp.units.empty() && s.data_parallel == DataParallel::fsdp2) {
+    // One unit per embedding, block and head since 2025; before, the root held embedding, norm and head.
+    s.fsdp.units = recent ? std::vector<std::string>{"tok_embeddings", "layers.*", "norm+lm_head"} : std::vector<std::string>{"layers.*"};
+    s.assumed.push_back(recent ? "fsdp.units: tok_embeddings, layers.*, norm+lm_head"
+                               : "fsdp.units: layers.* under a root of embedding, norm and head");
+  }
+}
+
+void check(const Strategy& s, const Model&, Complaints& complaints) {
+  // torch.distributed.pipelining refuses fewer micro-batches than stages.
+  const bool single_stage = s.pp_schedule == "1f1b" || s.pp_schedule == "gpipe";
+  const std::int64_t per_run = s.grad_accum > 0 ? s.micro_batches / s.grad_accum : s.micro_batches;
+  if (s.pp > 1 && single_stage && per_run < s.pp)
+    complaints.add(
+        "torchtitan runs " + std::to_string(s.pp) + " pipeline stages with at least as many micro-batches, not " + std::to_string(per_run),
+        "raise global_batch or lower micro_batch");
+  if (s.ep > 1 && (s.dp_shard * s.cp * s.tp) % s.ep != 0)
+    complaints.add("ep " + std::to_string(s.ep) + " does not divide dp_shard · cp · tp = " + std::to_string(s.dp_shard * s.cp * s.tp),
+                   "choose an ep that does");
+}
+
+}  // namespace
+
+Entry torchtitan() {
+  FrameworkProfile p;
+  p.name = "torchtitan";
+  p.title = "TorchTitan";
+  p.aliases = {"titan"};
+  p.source = "torchtitan 0.3.0 on torch 2.15; 2024-12 on torch 2.6";
+  p.code = ModelCode::torchtitan;
+  p.bf16 = Precision::fsdp_mixed_bf16;
+  p.data_parallel = DataParallel::fsdp2;
+  p.fsdp_reduce = DType::fp32;
+  p.optimizer_impl = OptimizerImpl::fused;
+  p.attention = AttentionKernel::flash;
+  p.loss = LossKernel::cross_entropy;
+  p.kinds = {DataParallel::none, DataParallel::ddp, DataParallel::fsdp2};
+  p.attentions = {AttentionKernel::flash, AttentionKernel::sdpa, AttentionKernel::flash_varlen, AttentionKernel::cudnn};
+  p.losses = {LossKernel::cross_entropy, LossKernel::chunked, LossKernel::compiled};
+  p.recomputes = {Recompute::Kind::none, Recompute::Kind::full, Recompute::Kind::operators, Recompute::Kind::alternate};
+  p.low_precisions = {LowPrecision::none, LowPrecision::fp8, LowPrecision::mxfp8, LowPrecision::nvfp4};
+  p.schedules = {"1f1b", "gpipe", "interleaved-1f1b", "interleaved-zero-bubble", "zb-v", "dualpipe-v", "looped-bfs"};
+  p.tensor = p.context = p.expert = p.sequence_parallel = true;
+  p.fused_rms_norm = p.fused_qkv = true;
+  return {p, adjust, complete, check};
+}
+
+}  // namespace plimsoll::framework

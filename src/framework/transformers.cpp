@@ -1,0 +1,48 @@
+// Hugging Face's modules, run eagerly by a plain PyTorch loop, Trainer, Accelerate or PEFT.
+#include "framework/catalogue.hpp"
+
+namespace plimsoll::framework {
+namespace {
+
+void complete(Strategy& s, const Model&) {
+  // PEFT keeps adapters of 16-bit models in fp32 (autocast_adapter_dtype).
+  if (s.lora && !s.lora->adapter_dtype) {
+    s.lora->adapter_dtype = DType::fp32;
+    s.assumed.push_back("lora.adapter_dtype: fp32 (PEFT's autocast_adapter_dtype)");
+  }
+}
+
+FrameworkProfile profile() {
+  FrameworkProfile p;
+  p.name = "transformers";
+  p.title = "Hugging Face transformers on PyTorch (Trainer, Accelerate, PEFT or a plain loop)";
+  p.aliases = {"torch", "pytorch", "hf-transformers", "hf-accelerate", "hf-peft", "accelerate", "trainer"};
+  p.source = "transformers 5.23, accelerate 1.15, torch 2.15";
+  p.code = ModelCode::transformers;
+  p.kinds = {DataParallel::none, DataParallel::ddp, DataParallel::fsdp1, DataParallel::fsdp2};
+  p.attentions = {AttentionKernel::sdpa, AttentionKernel::eager, AttentionKernel::flash, AttentionKernel::memory_efficient,
+                  AttentionKernel::cudnn};
+  p.losses = {LossKernel::cross_entropy, LossKernel::compiled, LossKernel::liger, LossKernel::liger_fused_linear};
+  p.recomputes = {Recompute::Kind::none, Recompute::Kind::full, Recompute::Kind::alternate};
+  p.low_precisions = {LowPrecision::none};
+  p.adapters = true;
+  return p;
+}
+
+}  // namespace
+
+Entry transformers() { return {profile(), nullptr, complete, nullptr}; }
+
+/// The diffusion transformers of diffusers, run the same way; the loss is a mean squared error.
+Entry diffusers() {
+  FrameworkProfile p = profile();
+  p.name = "diffusers";
+  p.title = "Hugging Face diffusers on PyTorch";
+  p.aliases = {};
+  p.source = "diffusers 0.42, torch 2.15";
+  p.code = ModelCode::diffusers;
+  p.losses = {LossKernel::cross_entropy};
+  return {p, nullptr, complete, nullptr};
+}
+
+}  // namespace plimsoll::framework

@@ -1,0 +1,180 @@
+// From what was said to what runs: completion, and contradictions named together.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
+
+namespace plimsoll {
+namespace {
+
+/// A dense decoder with Llama-3.1-8B's dimensions; resolve() reads only these.
+Model llama_8b() {
+  Model model;
+  model.layers = 32;
+  model.heads = 32;
+  model.kv_heads = 8;
+  model.hidden_size = 4096;
+  model.max_positions = 131072;
+  return model;
+}
+
+Cluster gpus(std::int64_t nodes, int per_node) {
+  Cluster cluster;
+  cluster.nodes = nodes;
+  cluster.gpus_per_node = per_node;
+  return cluster;
+}
+
+Strategy resolved(const std::string& json, std::int64_t nodes = 1, int per_node = 8) {
+  return resolve(parse_strategy(json, "s"), llama_8b(), gpus(nodes, per_node));
+}
+
+std::string error_of(const std::string& json, std::int64_t nodes = 1, int per_node = 8) {
+  try {
+    resolved(json, nodes, per_node);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(Resolve, GpusAndGlobalBatchDecideWhatFollows) {
+  // 64 GPUs / (tp 4 · pp 2) = 8 data-parallel ranks; 256 / (2 · 8) = 16 micro-batches.
+  const Strategy s =
+      resolved(R"({"framework": "megatron-core", "tp": 4, "pp": 2, "global_batch": 256, "micro_batch": 2, "seq_len": 8192})", 8, 8);
+  EXPECT_EQ(s.dp, 8);
+  EXPECT_EQ(s.gpus, 64);
+  EXPECT_EQ(s.micro_batches, 16);
+  EXPECT_EQ(s.grad_accum, 1) << "one run of the schedule per step";
+  EXPECT_EQ(s.pp_schedule, "1f1b");
+  EXPECT_EQ(s.global_batch, 256);
+}
+
+TEST(Resolve, MicroBatchesOfTorchtitansPipeline) {
+  // local batch 8 in micro-batches of 1, one run per step, 4 replicas: 32 sequences.
+  const Strategy s = resolved(R"({"framework": "torchtitan", "data_parallel": "fsdp", "pp": 4, "dp": 4, "micro_batch": 1, "local_batch": 8,
+      "grad_accum": 1, "micro_batches_per_step": 8, "global_batch": 32, "seq_len": 4096, "precision": "bf16"})",
+                              2, 8);
+  EXPECT_EQ(s.micro_batches, 8);
+  EXPECT_EQ(s.grad_accum, 1);
+}
+
+TEST(Resolve, SixteenBitsMeanWhatTheFrameworkDoes) {
+  // Bytes per parameter of modelling §2.1 follow from these types: Trainer's autocast keeps fp32 weights, Megatron 16-bit ones with a
+  // master.
+  const Strategy hf = resolved(R"({"framework": "transformers", "precision": "bf16", "data_parallel": "ddp"})");
+  EXPECT_EQ(hf.precision, Precision::amp_bf16);
+  EXPECT_EQ(hf.param_dtype, DType::fp32);
+  EXPECT_EQ(hf.compute_dtype, DType::bf16);
+  const Strategy megatron = resolved(R"({"framework": "megatron-core", "precision": "bf16"})");
+  EXPECT_EQ(megatron.precision, Precision::mixed_bf16);
+  EXPECT_EQ(megatron.param_dtype, DType::bf16);
+  EXPECT_EQ(megatron.grad_dtype, DType::fp32) << "main_grad";
+  EXPECT_EQ(megatron.master_weights, true);
+  const Strategy titan = resolved(R"({"framework": "torchtitan", "precision": "bf16"})");
+  EXPECT_EQ(titan.precision, Precision::fsdp_mixed_bf16);
+  EXPECT_EQ(titan.param_dtype, DType::fp32);
+  EXPECT_EQ(titan.reduce_dtype, DType::fp32);
+  const Strategy deepspeed = resolved(R"({"framework": "deepspeed", "precision": "bf16", "zero_stage": 2})");
+  EXPECT_EQ(deepspeed.grad_dtype, DType::bf16);
+  EXPECT_EQ(deepspeed.state_dtype, DType::fp32);
+  const Strategy tune = resolved(R"({"framework": "torchtune", "precision": "bf16", "master_dtype": "none"})", 1, 1);
+  EXPECT_EQ(tune.precision, Precision::pure_bf16);
+  EXPECT_EQ(tune.master_weights, false);
+}
+
+TEST(Resolve, FsdpIsTheFrameworksOwn) {
+  EXPECT_EQ(resolved(R"({"data_parallel": "fsdp"})").data_parallel, DataParallel::fsdp2);
+  EXPECT_EQ(resolved(R"({"data_parallel": "fsdp", "framework": "llm-foundry"})").data_parallel, DataParallel::fsdp1);
+  EXPECT_EQ(resolved(R"({"data_parallel": "fsdp", "framework": "megatron-bridge"})").data_parallel, DataParallel::megatron_fsdp);
+  EXPECT_EQ(resolved(R"({"fsdp": "none"})").data_parallel, DataParallel::fsdp1) << "fully_shard has no NO_SHARD";
+  const Strategy hybrid = resolved(R"({"fsdp": "hybrid"})", 4, 8);
+  EXPECT_EQ(hybrid.dp_shard, 8) << "the GPUs of a node";
+  EXPECT_EQ(hybrid.dp_replicate, 4);
+  EXPECT_EQ(resolved(R"({"fsdp": "grad-op"})").fsdp.reshard, FsdpOptions::Reshard::never);
+}
+
+TEST(Resolve, TheUsualFrameworkIsTakenAndTold) {
+  const Strategy s = resolved(R"({"zero": 3})");
+  EXPECT_EQ(s.framework, "deepspeed");
+  EXPECT_EQ(s.deepspeed.overlap_comm, true) << "stage 3 overlaps by default";
+  EXPECT_EQ(s.deepspeed.wrapper, "DeepSpeedZeroOptimizer_Stage3");
+  EXPECT_NE(std::find(s.assumed.begin(), s.assumed.end(), "framework: deepspeed"), s.assumed.end());
+  EXPECT_EQ(resolved(R"({"tp": 8})").framework, "megatron-core");
+  EXPECT_EQ(resolved(R"({"tp": 2, "data_parallel": "fsdp"})").framework, "torchtitan");
+}
+
+TEST(Resolve, AllContradictionsAreNamedTogether) {
+  const std::string error = error_of(R"({"framework": "megatron-core", "tp": 3, "pp": 5, "global_batch": 10, "micro_batch": 4})");
+  EXPECT_TRUE(contains(error, "8 GPUs are no multiple of tp · pp · cp = 3 · 5 · 1 = 15")) << error;
+  EXPECT_TRUE(contains(error, "tp 3 does not divide the 32 attention heads")) << error;
+  EXPECT_TRUE(contains(error, "tp of 1, 2, 4, 8, 16, 32 does")) << error;
+  EXPECT_TRUE(contains(error, "pp · vp = 5 does not divide the 32 layers")) << error;
+  EXPECT_TRUE(contains(error, "global_batch 10 is no multiple of micro_batch · dp = 4 · 1 = 4")) << error;
+}
+
+TEST(Resolve, RefusesWhatTheFrameworkRefuses) {
+  EXPECT_TRUE(contains(error_of(R"({"framework": "transformers", "tp": 2})"), "transformers has no tensor parallelism"));
+  EXPECT_TRUE(contains(error_of(R"({"framework": "torchtitan", "zero": 2})"), "torchtitan has no data_parallel zero2"));
+  EXPECT_TRUE(
+      contains(error_of(R"({"framework": "megatron-core", "sequence_parallel": true})"), "sequence_parallel without tensor parallelism"));
+  EXPECT_TRUE(contains(error_of(R"({"framework": "megatron-core", "tp": 2, "pp": 4, "vp": 2, "global_batch": 6, "micro_batch": 1})"),
+                       "pp_schedule"))
+      << "interleaved 1F1B wants micro-batches in multiples of pp";
+  EXPECT_TRUE(contains(error_of(R"({"framework": "deepspeed", "zero": 2, "offload": "params"})"), "ZeRO-3 only"));
+  EXPECT_TRUE(contains(error_of(R"({"framework": "jax-maxtext"})"), "not modelled"));
+  EXPECT_TRUE(contains(error_of(R"({"task": "prompt_tuning"})"), "prompt_tuning is not modelled"));
+  EXPECT_TRUE(contains(error_of(R"({"ep": 4})"), "without experts"));
+  EXPECT_TRUE(contains(error_of(R"({"dp": 3})"), "takes 3 GPUs and there are 8"));
+  EXPECT_TRUE(contains(error_of(R"({"framework": "torchtian"})"), "did you mean 'torchtitan'"));
+}
+
+TEST(Resolve, TorchsReleaseComesFromTheVersionsText) {
+  auto release = [](const std::string& version) {
+    return torch_release(resolved(R"({"framework": "torchtitan", "framework_version": ")" + version + "\"}"));
+  };
+  EXPECT_EQ(release("torchtitan 9dec370 (2024-12-26), torch 1963fc8 (2024-12-23), torchao eab345c"), 206) << "2.6 was branched then";
+  EXPECT_EQ(release("0.3.0"), 215);
+  EXPECT_EQ(torch_release(resolved(R"({"framework": "llm-foundry", "framework_version": "torch 2.1.0+cu121, llm-foundry 2023-10"})")), 201);
+  EXPECT_EQ(torch_release(resolved(R"({"torch": "2.15.0+cu132"})")), 215);
+}
+
+TEST(Catalogue, EveryProfileIsWhole) {
+  for (const auto& p : frameworks()) {
+    EXPECT_FALSE(p.title.empty());
+    EXPECT_EQ(&find_framework(p.name), &find_framework(p.name));
+    for (const auto& alias : p.aliases) EXPECT_EQ(find_framework(alias).name, p.name);
+    if (!p.refused.empty()) continue;
+    EXPECT_FALSE(p.source.empty()) << p.name;
+    EXPECT_NE(std::find(p.attentions.begin(), p.attentions.end(), p.attention), p.attentions.end())
+        << p.name << ": its default must be possible";
+    EXPECT_NE(std::find(p.losses.begin(), p.losses.end(), p.loss), p.losses.end()) << p.name;
+    EXPECT_NE(std::find(p.kinds.begin(), p.kinds.end(), p.data_parallel), p.kinds.end()) << p.name;
+  }
+}
+
+TEST(Catalogue, EveryFrameworkResolvesItsOwnDefaults) {
+  // Property: a strategy that says nothing but the framework resolves, and no resolved field is left open.
+  for (const auto& p : frameworks()) {
+    if (!p.refused.empty()) continue;
+    const Strategy s = resolved(R"({"framework": ")" + p.name + "\"}");
+    EXPECT_NE(s.data_parallel, DataParallel::automatic) << p.name;
+    EXPECT_NE(s.precision, Precision::automatic) << p.name;
+    EXPECT_NE(s.precision, Precision::bf16) << p.name;
+    EXPECT_NE(s.attention, AttentionKernel::automatic) << p.name;
+    EXPECT_NE(s.loss, LossKernel::automatic) << p.name;
+    EXPECT_NE(s.optimizer_impl, OptimizerImpl::automatic) << p.name;
+    EXPECT_NE(s.recompute.kind, Recompute::Kind::automatic) << p.name;
+    EXPECT_TRUE(s.param_dtype && s.compute_dtype && s.grad_dtype && s.reduce_dtype && s.state_dtype && s.master_weights) << p.name;
+    EXPECT_GT(s.micro_batch * s.seq_len * s.global_batch * s.micro_batches * s.grad_accum, 0) << p.name;
+    EXPECT_EQ(s.tp * s.pp * s.cp * s.dp, 8) << p.name;
+    EXPECT_FALSE(summary(s).empty());
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll
