@@ -3,8 +3,8 @@
 namespace plimsoll {
 
 std::string_view name_of(Category category) {
-  constexpr std::string_view kNames[kCategories] = {"parameters", "gradients", "optimizer_states", "activations",
-                                                    "temporaries", "communication_buffers", "workspaces", "inputs"};
+  constexpr std::string_view kNames[kCategories] = {
+      "parameters", "gradients", "optimizer_states", "activations", "temporaries", "communication_buffers", "workspaces", "inputs"};
   return kNames[static_cast<int>(category)];
 }
 
@@ -14,8 +14,8 @@ std::string_view name_of(Phase phase) {
 }
 
 std::string_view name_of(KernelKind kind) {
-  constexpr std::string_view kNames[] = {"gemm",   "attention",    "attention_backward", "elementwise", "reduction",
-                                         "gather", "multi_tensor", "convolution"};
+  constexpr std::string_view kNames[] = {"gemm",      "attention", "attention_backward", "elementwise",
+                                         "reduction", "gather",    "multi_tensor",       "convolution"};
   return kNames[static_cast<int>(kind)];
 }
 

@@ -1,0 +1,24 @@
+/// torch.autocast: casts of inputs and the cache of cast weights (aten/src/ATen/autocast_mode.cpp, cached_cast).
+#include "program/ops.hpp"
+
+namespace plimsoll::program {
+
+Tensor autocast_low(const Tensor& x) {
+  Autocast& autocast = x.tape().autocast;
+  const bool castable = x.dtype() == DType::fp32 || x.dtype() == DType::bf16 || x.dtype() == DType::fp16;
+  if (!autocast.enabled || !castable || x.dtype() == autocast.type) return x;
+  const bool cached = x.dtype() == DType::fp32 && x.requires_grad() && x.is_leaf() && !x.is_view();
+  if (!cached) return to(x, autocast.type);
+  const auto at = autocast.cache.find(x.impl());
+  if (at != autocast.cache.end()) return at->second.second;
+  const Tensor cast = to(x, autocast.type);
+  autocast.cache.emplace(x.impl(), std::make_pair(x, cast));
+  return cast;
+}
+
+Tensor autocast_fp32(const Tensor& x) {
+  const bool low = x.dtype() == DType::bf16 || x.dtype() == DType::fp16;
+  return x.tape().autocast.enabled && low ? to(x, DType::fp32) : x;
+}
+
+}  // namespace plimsoll::program

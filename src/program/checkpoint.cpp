@@ -1,0 +1,161 @@
+#include "program/checkpoint.hpp"
+
+#include <memory>
+
+#include "plimsoll/error.hpp"
+#include "program/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// Thrown when the last tensor that the region saved exists again (_StopRecomputationError).
+struct StopRecomputation {};
+
+/// _CheckpointFrame: one call of checkpoint().
+struct Frame {
+  Tape& tape;
+  Region region;
+  std::vector<Tensor> arguments;
+  bool autocast;  ///< of the forward
+  DType autocast_type;
+  std::uint32_t module_label;
+  std::size_t holders = 0;   ///< tensors that the region saved
+  std::vector<bool> wanted;  ///< whether holder i is still referenced
+  std::vector<Tensor> recomputed;
+  bool is_recomputed = false;
+};
+
+/// Stands in a node for a tensor saved within the region.
+class Holder final : public SavedTensorHooks::Packed {
+ public:
+  Holder(std::shared_ptr<Frame> frame, std::size_t index) : frame_(std::move(frame)), index_(index) {}
+  ~Holder() override {
+    frame_->wanted[index_] = false;
+    if (index_ < frame_->recomputed.size()) frame_->recomputed[index_].reset();
+  }
+  Frame& frame() const { return *frame_; }
+  std::size_t index() const { return index_; }
+
+ private:
+  std::shared_ptr<Frame> frame_;
+  std::size_t index_;
+};
+
+/// While the region runs again: the i-th saved tensor belongs to the i-th holder.
+class RecomputationHooks final : public SavedTensorHooks {
+ public:
+  explicit RecomputationHooks(Frame& frame) : frame_(frame) {}
+  std::unique_ptr<Packed> pack(const Tensor& tensor) override;
+  Tensor unpack(Packed& packed) override;
+
+ private:
+  struct Kept final : Packed {
+    Tensor tensor;
+  };
+  Frame& frame_;
+};
+
+std::unique_ptr<SavedTensorHooks::Packed> RecomputationHooks::pack(const Tensor& tensor) {
+  auto kept = std::make_unique<Kept>();
+  kept->tensor = tensor.requires_grad() ? tensor.detach() : tensor;
+  const std::size_t index = frame_.recomputed.size();
+  if (index >= frame_.holders) throw Error(ErrorCode::internal, "recomputation saves more tensors than the forward pass");
+  frame_.recomputed.push_back(frame_.wanted[index] ? kept->tensor : Tensor());
+  if (frame_.recomputed.size() == frame_.holders) throw StopRecomputation{};
+  return kept;
+}
+
+Tensor RecomputationHooks::unpack(Packed& packed) { return static_cast<Kept&>(packed).tensor; }
+
+void recompute(Frame& frame) {
+  frame.is_recomputed = true;
+  frame.recomputed.reserve(frame.holders);
+  Tape& tape = frame.tape;
+  const LabelScope label(tape, frame.module_label);
+  try {
+    const SavedTensorHooksScope hooks(tape, std::make_shared<RecomputationHooks>(frame));
+    const GradMode grad(tape, true);
+    const AutocastScope autocast(tape, frame.autocast, frame.autocast_type);
+    frame.region(frame.arguments);
+  } catch (const StopRecomputation&) {
+  }
+}
+
+class CheckpointHooks final : public SavedTensorHooks {
+ public:
+  explicit CheckpointHooks(std::shared_ptr<Frame> frame) : frame_(std::move(frame)) {}
+
+  std::unique_ptr<Packed> pack(const Tensor&) override {
+    frame_->wanted.push_back(true);
+    return std::make_unique<Holder>(frame_, frame_->holders++);
+  }
+
+  Tensor unpack(Packed& packed) override {
+    const Holder& holder = static_cast<Holder&>(packed);
+    Frame& frame = holder.frame();
+    if (!frame.is_recomputed) recompute(frame);
+    return std::move(frame.recomputed[holder.index()]);
+  }
+
+ private:
+  std::shared_ptr<Frame> frame_;
+};
+
+/// _NoopSaveInputs: the region's arguments are saved tensors of a node of their own, before the region's hooks apply.
+void save_arguments(const std::vector<Tensor>& arguments) {
+  for (const Tensor& argument : arguments) {
+    if (argument && argument.impl()->storage->resident) Tape::categorize(argument, Category::activation);
+  }
+}
+
+}  // namespace
+
+Tensor checkpoint(Tape& tape, const Region& region, const std::vector<Tensor>& arguments) {
+  auto frame = std::make_shared<Frame>(Frame{.tape = tape,
+                                             .region = region,
+                                             .arguments = {},
+                                             .autocast = tape.autocast.enabled,
+                                             .autocast_type = tape.autocast.type,
+                                             .module_label = tape.module_label,
+                                             .wanted = {},
+                                             .recomputed = {}});
+  if (tape.grad_enabled) {
+    frame->arguments = arguments;
+    save_arguments(arguments);
+  }
+  const SavedTensorHooksScope hooks(tape, std::make_shared<CheckpointHooks>(frame));
+  return region(arguments);
+}
+
+Tensor checkpoint_reentrant(Tape& tape, const Region& region, const std::vector<Tensor>& arguments) {
+  std::vector<const Tensor*> inputs;
+  for (const Tensor& argument : arguments) inputs.push_back(&argument);
+  Op op("CheckpointFunction", inputs);
+  for (const Tensor& argument : arguments) op.save(argument);
+  Tensor output;
+  {
+    const GradMode no_grad(tape, false);
+    output = region(arguments);
+  }
+  return op.done(output, [region, count = arguments.size(), enabled = tape.autocast.enabled, type = tape.autocast.type](BackwardCall& b) {
+    std::vector<Tensor> detached;
+    for (std::size_t i = 0; i < count; ++i) {
+      const Tensor saved = b.saved(i);
+      detached.push_back(saved ? saved.detach() : Tensor());
+      if (saved) detached.back().set_requires_grad(saved.requires_grad());
+    }
+    Tensor again;
+    {
+      const GradMode grad(b.tape, true);
+      const AutocastScope autocast(b.tape, enabled, type);
+      again = region(detached);
+    }
+    b.tape.backward(again, b.grad());
+    for (std::size_t i = 0; i < count; ++i) {
+      if (b.needs(i)) b.give(i, detached[i].grad());
+    }
+  });
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,198 @@
+/// The autograd engine, after torch/csrc/autograd/engine.cpp and functions/accumulate_grad.h (PyTorch 2.15).
+#include <algorithm>
+#include <limits>
+
+#include "program/ops.hpp"
+#include "program/tape.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+constexpr std::uint64_t kAccumulateFirst = std::numeric_limits<std::uint64_t>::max();
+
+/// AccumulateGrad: steals a gradient that nobody else holds, clones another, adds to one that is there.
+class AccumulateGrad final : public Node {
+ public:
+  explicit AccumulateGrad(const Tensor& variable) : variable_(variable) {
+    tape = &variable.tape();
+    name = "AccumulateGrad";
+    sequence = kAccumulateFirst;
+    label = tape->module_label;
+    outputs.push_back({variable.sizes(), variable.dtype()});
+    is_accumulator = true;
+  }
+  ~AccumulateGrad() override { variable_.impl()->accumulator = nullptr; }
+
+  void apply(BackwardCall& call) override {
+    // The engine hands over its only reference: pre-hooks see and may replace the gradient.
+    Tensor incoming = call.grad();
+    if (!incoming) return;
+    for (const TensorHook& hook : variable_.impl()->leaf_hooks) hook(incoming);
+    accumulate(std::move(incoming));
+    for (const LeafHook& hook : variable_.impl()->post_accumulate) hook(variable_);
+  }
+
+ private:
+  void accumulate(Tensor incoming) {
+    Tensor& grad = variable_.grad();
+    if (grad) {
+      add_in_place(grad, incoming);
+      return;
+    }
+    constexpr std::uint32_t kOurs = 2;  // `incoming` and the engine's input buffer
+    const bool layout_obeyed = incoming.strides() == variable_.strides() || (incoming.is_contiguous() && variable_.is_contiguous());
+    if (incoming.impl()->references <= kOurs && layout_obeyed) {
+      grad = incoming.detach();
+    } else {
+      grad = clone(incoming.detach());
+    }
+    Tape::categorize(grad, Category::gradient);
+  }
+
+  Tensor variable_;
+};
+
+/// Order of torch's ready queue: the higher sequence number first.
+bool runs_later(const NodeRef& a, const NodeRef& b) { return a->sequence < b->sequence; }
+
+}  // namespace
+
+struct Tape::GraphTask {
+  std::vector<NodeRef> ready;  ///< a heap
+  std::vector<std::function<void()>> callbacks;
+};
+
+Edge Tape::gradient_edge(const Tensor& tensor) {
+  TensorImpl& impl = *tensor.impl();
+  if (impl.grad_fn) return {impl.grad_fn, impl.output};
+  if (impl.accumulator == nullptr) {
+    NodeRef accumulator(new AccumulateGrad(tensor));
+    impl.accumulator = accumulator.get();
+    return {std::move(accumulator), 0};
+  }
+  return {NodeRef(impl.accumulator), 0};
+}
+
+void Tape::queue_callback(std::function<void()> callback) { tasks_.back()->callbacks.push_back(std::move(callback)); }
+
+void Tape::count_dependencies(const std::vector<Edge>& roots) {
+  const std::uint32_t visit = ++visit_;
+  std::vector<Node*> pending;
+  const auto reach = [&](Node* node) {
+    if (node->visited == visit) return;
+    node->visited = visit;
+    node->dependencies = 0;
+    node->buffer.clear();
+    pending.push_back(node);
+  };
+  for (const Edge& root : roots) reach(root.function.get());
+  while (!pending.empty()) {
+    Node* node = pending.back();
+    pending.pop_back();
+    for (const Edge& edge : node->edges) {
+      if (!edge.function) continue;
+      reach(edge.function.get());
+      ++edge.function->dependencies;
+    }
+  }
+}
+
+void Tape::backward(const Tensor& root, Tensor gradient) {
+  std::vector<Tensor> gradients;
+  gradients.push_back(std::move(gradient));
+  backward(std::vector<Tensor>{root}, std::move(gradients));
+}
+
+void Tape::backward(const std::vector<Tensor>& roots, std::vector<Tensor> gradients) {
+  std::vector<Edge> edges;
+  for (std::size_t i = 0; i < roots.size(); ++i) {
+    if (!gradients[i]) {  // _make_grads: ones_like(out)
+      operator_name = "backward";
+      gradients[i] = empty(roots[i].sizes(), roots[i].dtype());
+      kernel({.kind = KernelKind::elementwise, .type = roots[i].dtype(), .bytes_written = roots[i].bytes()});
+    }
+    edges.push_back(gradient_edge(roots[i]));
+  }
+  count_dependencies(edges);
+  const GradMode no_grad(*this, false);
+  GraphTask task;
+  tasks_.push_back(&task);
+  for (std::size_t i = 0; i < edges.size(); ++i) accumulate_into(edges[i].function->buffer, edges[i].input, gradients[i]);
+  for (const Edge& edge : edges) {
+    if (edge.function->dependencies == 0) {
+      task.ready.push_back(edge.function);
+      std::push_heap(task.ready.begin(), task.ready.end(), runs_later);
+    }
+  }
+  run(task);
+  for (std::size_t i = 0; i < task.callbacks.size(); ++i) task.callbacks[i]();
+  tasks_.pop_back();
+}
+
+void Tape::run(GraphTask& task) {
+  while (!task.ready.empty()) {
+    std::pop_heap(task.ready.begin(), task.ready.end(), runs_later);
+    const NodeRef node = std::move(task.ready.back());
+    task.ready.pop_back();
+    evaluate(task, node);
+  }
+}
+
+/// Engine::evaluate_function: the gradients go to the next nodes after the saved tensors were released.
+void Tape::evaluate(GraphTask& task, const NodeRef& node) {
+  Gradients outputs(node->edges.size());
+  call(*node, std::move(node->buffer), outputs);
+  node->buffer.clear();
+  node->release_saved();
+  for (std::size_t i = 0; i < node->edges.size(); ++i) {
+    const Edge& edge = node->edges[i];
+    if (!edge.function) continue;
+    accumulate_into(edge.function->buffer, edge.input, std::move(outputs[i]));
+    if (--edge.function->dependencies == 0) {
+      task.ready.push_back(edge.function);
+      std::push_heap(task.ready.begin(), task.ready.end(), runs_later);
+    }
+  }
+}
+
+/// call_function: hooks, the backward itself, and the casts of validate_outputs; the incoming gradients die on return.
+void Tape::call(Node& node, Gradients inputs, Gradients& outputs) {
+  const LabelScope label(*this, node.label);
+  const char* const operator_before = std::exchange(operator_name, node.name);
+  inputs.resize(node.outputs.size());
+  for (auto& [output, hook] : node.tensor_hooks) {
+    if (inputs[output]) hook(inputs[output]);
+  }
+  for (auto& hook : node.pre_hooks) hook(inputs);
+  BackwardCall backward_call(*this, node, inputs, outputs);
+  node.apply(backward_call);
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const Edge& edge = node.edges[i];
+    if (!outputs[i] || !edge.function) continue;
+    const TensorMeta& wanted = edge.function->outputs[edge.input];
+    if (outputs[i].sizes() != wanted.sizes) outputs[i] = sum_to(outputs[i], wanted.sizes);
+    if (outputs[i].dtype() != wanted.type) outputs[i] = to(outputs[i], wanted.type);
+  }
+  for (auto& hook : node.post_hooks) hook(outputs);
+  operator_name = operator_before;
+}
+
+/// InputBuffer::accumulate: in place when the buffer holds the last reference to the tensor and to its storage.
+void Tape::accumulate_into(Gradients& buffer, std::size_t position, Tensor gradient) {
+  if (!gradient) return;
+  if (buffer.size() <= position) buffer.resize(position + 1);
+  Tensor& slot = buffer[position];
+  if (!slot) {
+    slot = std::move(gradient);
+    return;
+  }
+  const bool sole = slot.impl()->references == 1 && slot.impl()->storage->references == 1;
+  if (sole) {
+    add_in_place(slot, gradient);
+  } else {
+    slot = add(slot, gradient);
+  }
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,176 @@
+#include "program/module.hpp"
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+Dims dims_of(const std::vector<std::int64_t>& shape, const std::string& name) {
+  if (shape.size() > Dims::kMost) refuse("tensors of more than " + std::to_string(Dims::kMost) + " dimensions are not modelled", name);
+  Dims sizes;
+  for (std::int64_t size : shape) sizes.push_back(size);
+  return sizes;
+}
+
+/// Splits "a.b.weight" into the module of "a.b" (made where missing) and "weight".
+std::pair<Module*, std::string> owner(Module& root, const std::string& full) {
+  Module* module = &root;
+  std::size_t start = 0;
+  for (std::size_t dot = full.find('.'); dot != std::string::npos; dot = full.find('.', start)) {
+    module = &module->child(std::string_view(full).substr(start, dot - start), true);
+    start = dot + 1;
+  }
+  return {module, full.substr(start)};
+}
+
+void collect(Module& module, std::vector<std::shared_ptr<Parameter>>& into, std::unordered_set<Parameter*>& seen) {
+  for (const auto& parameter : module.parameters) {
+    if (seen.insert(parameter.get()).second) into.push_back(parameter);
+  }
+  for (const auto& child : module.children) collect(*child, into, seen);
+}
+
+void collect(Module& module, std::vector<Module*>& into) {
+  into.push_back(&module);
+  for (const auto& child : module.children) collect(*child, into);
+}
+
+/// Module._apply.
+void materialize_one(Module& module, Tape& tape, std::vector<Tensor>& duplicates) {
+  for (const auto& child : module.children) materialize_one(*child, tape, duplicates);
+  const LabelScope scope(tape, module.label);
+  for (const auto& parameter : module.parameters) {
+    if (parameter->tensor) {
+      duplicates.push_back(tape.empty(parameter->sizes, parameter->type, Category::parameter));
+    } else {
+      parameter->tensor = tape.parameter(parameter->sizes, parameter->type, parameter->trainable);
+    }
+  }
+  for (ModuleBuffer& buffer : module.buffers) buffer.tensor = tape.empty(buffer.sizes, buffer.type, Category::parameter);
+}
+
+}  // namespace
+
+std::string_view Module::name() const {
+  const std::size_t dot = path.rfind('.');
+  return dot == std::string::npos ? std::string_view(path) : std::string_view(path).substr(dot + 1);
+}
+
+Module* Module::find_child(std::string_view wanted) {
+  for (const auto& candidate : children) {
+    if (candidate->name() == wanted) return candidate.get();
+  }
+  return nullptr;
+}
+
+Module& Module::child(std::string_view wanted, bool make) {
+  if (Module* found = find_child(wanted)) return *found;
+  if (!make) throw Error(ErrorCode::internal, "module '" + path + "' has no child '" + std::string(wanted) + "'");
+  auto made = std::make_unique<Module>();
+  made->path = path.empty() ? std::string(wanted) : path + "." + std::string(wanted);
+  children.push_back(std::move(made));
+  return *children.back();
+}
+
+Module* Module::find(std::string_view relative) {
+  Module* module = this;
+  while (module && !relative.empty()) {
+    const std::size_t dot = relative.find('.');
+    module = module->find_child(relative.substr(0, dot));
+    relative = dot == std::string_view::npos ? std::string_view() : relative.substr(dot + 1);
+  }
+  return module;
+}
+
+Parameter* Module::find_parameter(std::string_view wanted) {
+  for (const auto& parameter : parameters) {
+    if (parameter->name == wanted) return parameter.get();
+  }
+  return nullptr;
+}
+
+const Tensor& Module::tensor(std::string_view wanted) {
+  static const Tensor kNone;
+  const Parameter* parameter = find_parameter(wanted);
+  return parameter ? parameter->tensor : kNone;
+}
+
+Tensor& Module::buffer(std::string_view wanted) {
+  for (ModuleBuffer& candidate : buffers) {
+    if (candidate.name == wanted) return candidate.tensor;
+  }
+  throw Error(ErrorCode::internal, "module '" + path + "' has no buffer '" + std::string(wanted) + "'");
+}
+
+std::vector<std::shared_ptr<Parameter>> Module::all_parameters() {
+  std::vector<std::shared_ptr<Parameter>> all;
+  std::unordered_set<Parameter*> seen;
+  collect(*this, all, seen);
+  return all;
+}
+
+std::vector<Module*> Module::all_modules() {
+  std::vector<Module*> all;
+  collect(*this, all);
+  return all;
+}
+
+std::unique_ptr<Module> build_modules(const Model& model, DType type, Tape& tape) {
+  auto root = std::make_unique<Module>();
+  std::unordered_map<std::string, std::shared_ptr<Parameter>> by_name;
+  for (const Block* block : model.registered_blocks()) {
+    for (std::int64_t index = 0; index < block->repeat; ++index) {
+      for (const ParameterTensor* tensor : block->parameter_list()) {
+        const std::string full = full_name(*block, index, *tensor);
+        auto [module, name] = owner(*root, full);
+        const auto tied = by_name.find(tensor->tied_to);
+        if (!tensor->tied_to.empty() && tied != by_name.end()) {
+          module->parameters.push_back(tied->second);
+          continue;
+        }
+        auto parameter = std::make_shared<Parameter>(Parameter{.name = name,
+                                                               .sizes = dims_of(tensor->shape, full),
+                                                               .type = type,
+                                                               .trainable = tensor->trainable,
+                                                               .expert = tensor->expert,
+                                                               .cut = tensor->cut,
+                                                               .tensor = {}});
+        by_name.emplace(full, parameter);
+        module->parameters.push_back(std::move(parameter));
+      }
+      for (const Operator& op : block->operators) {
+        for (const BufferTensor& buffer : op.buffers) {
+          const std::string full = full_name(*block, index, ParameterTensor{.name = buffer.name, .shape = {}, .tied_to = {}});
+          auto [module, name] = owner(*root, full);
+          module->buffers.push_back({.name = name, .sizes = dims_of(buffer.shape, full), .type = buffer.type, .tensor = {}});
+        }
+      }
+    }
+  }
+  for (Module* module : root->all_modules()) module->label = tape.intern(module->path);
+  return root;
+}
+
+void materialize(Module& root, Tape& tape) {
+  std::vector<Tensor> duplicates;
+  materialize_one(root, tape, duplicates);
+}
+
+ModuleCall::ModuleCall(Module& module, Tape& tape, std::vector<Tensor*> arguments) : module_(module), label_(tape, module.label) {
+  for (const Module::Hook& hook : module.pre_forward) hook(module, arguments);
+}
+
+Tensor ModuleCall::done(Tensor output) {
+  if (!module_.post_forward.empty()) done(std::vector<Tensor*>{&output});
+  return output;
+}
+
+void ModuleCall::done(std::vector<Tensor*> outputs) {
+  for (const Module::Hook& hook : module_.post_forward) hook(module_, outputs);
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,89 @@
+/// Modules: the tree of parameters that a framework wraps, and the calls that its hooks see (torch.nn.Module).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plimsoll/model.hpp"
+#include "program/tape.hpp"
+
+namespace plimsoll::program {
+
+/// A module's parameter: a slot whose tensor a wrapper may swap (gathered, cast) while modules read `tensor`.
+struct Parameter {
+  std::string name;  ///< within its module: "weight"
+  Dims sizes;
+  DType type = DType::fp32;
+  bool trainable = true;
+  bool expert = false;  ///< belongs to one expert-parallel rank
+  Cut cut = Cut::replicated;
+  Tensor tensor;  ///< what forward uses; undefined until the parameters are put on the device
+};
+
+struct ModuleBuffer {
+  std::string name;
+  Dims sizes;
+  DType type = DType::fp32;
+  Tensor tensor;
+};
+
+class Module {
+ public:
+  using Hook = std::function<void(Module& module, std::vector<Tensor*>& tensors)>;
+
+  std::string path;  ///< "model.layers.3.self_attn"; the root's is empty
+  std::string type;  ///< class name where the lowering knows it ("LlamaDecoderLayer"): what wrap lists name
+  std::vector<std::shared_ptr<Parameter>> parameters;  ///< its own; a tied parameter is the same object in two modules
+  std::vector<ModuleBuffer> buffers;
+  std::vector<std::unique_ptr<Module>> children;  ///< in registration order
+  std::vector<Hook> pre_forward;   ///< before forward, with its tensor arguments, which may be replaced (register_forward_pre_hook)
+  std::vector<Hook> post_forward;  ///< after forward, with its outputs (register_forward_hook)
+  std::uint32_t label = 0;
+
+  std::string_view name() const;  ///< last component of the path
+  /// The child of that name; made when `make`, else a missing one is an internal error.
+  Module& child(std::string_view name, bool make = false);
+  Module* find_child(std::string_view name);
+  /// The module of that path below this one, or null.
+  Module* find(std::string_view relative_path);
+  Parameter* find_parameter(std::string_view name);
+  /// Its parameter's current tensor; undefined when it has no such parameter (no bias).
+  const Tensor& tensor(std::string_view name);
+  Tensor& buffer(std::string_view name);
+
+  /// All parameters in registration order (a module's own before its children's, torch's named_parameters), tied ones once.
+  std::vector<std::shared_ptr<Parameter>> all_parameters();
+  /// This module and those below it, in the order of torch's modules().
+  std::vector<Module*> all_modules();
+};
+
+/// The tree of a model's parameters and buffers, not yet on the device, in `type` (parameters; buffers have their own types).
+std::unique_ptr<Module> build_modules(const Model& model, DType type, Tape& tape);
+
+/// module.to_empty(device): storages in the order of Module._apply (children, own parameters, own buffers), then tie_weights():
+/// a tied parameter is made twice and its second storage dies.
+void materialize(Module& root, Tape& tape);
+
+/// One call of a module: its pre-hooks run at construction on the arguments, its hooks in done() on the outputs.
+///
+///     Tensor Mlp::operator()(const Tensor& input) {
+///       Tensor x = input;
+///       ModuleCall call(module, tape, {&x});
+///       …
+///       return call.done(y);
+///     }
+class ModuleCall {
+ public:
+  ModuleCall(Module& module, Tape& tape, std::vector<Tensor*> arguments);
+  Tensor done(Tensor output);
+  void done(std::vector<Tensor*> outputs);
+
+ private:
+  Module& module_;
+  LabelScope label_;
+};
+
+}  // namespace plimsoll::program

@@ -1,0 +1,108 @@
+/// The operators of eager PyTorch, one function each: what it allocates and launches, what it saves, its backward.
+/// Sources: tools/autograd/derivatives.yaml and aten/src/ATen/native/cuda of PyTorch 2.15.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "program/op.hpp"
+#include "program/tape.hpp"
+
+namespace plimsoll::program {
+
+// ---- shape (ops_shape.cpp) ---------------------------------------------------------------------------------------------
+/// x.view(sizes); one size may be -1. The layout must allow it.
+Tensor view(const Tensor& x, Dims sizes);
+/// x.reshape(sizes): a view where the layout allows, else a copy.
+Tensor reshape(const Tensor& x, Dims sizes);
+/// at::_unsafe_view: shares the storage, but is no view to autograd.
+Tensor unsafe_view(const Tensor& x, Dims sizes);
+Tensor transpose(const Tensor& x, int first, int second);
+Tensor permute(const Tensor& x, const Dims& order);
+Tensor unsqueeze(const Tensor& x, int dimension);
+Tensor squeeze(const Tensor& x, int dimension);
+Tensor expand(const Tensor& x, Dims sizes);  ///< -1 keeps a size
+Tensor slice(const Tensor& x, int dimension, std::int64_t start, std::int64_t end);
+Tensor select(const Tensor& x, int dimension);
+Tensor alias(const Tensor& x);
+std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dimension);
+std::vector<Tensor> chunk(const Tensor& x, int chunks, int dimension);
+Tensor cat(const std::vector<Tensor>& tensors, int dimension);
+Tensor clone(const Tensor& x);
+Tensor contiguous(const Tensor& x);
+/// Constant padding of the last dimension (F.pad).
+Tensor pad_last(const Tensor& x, std::int64_t left, std::int64_t right);
+
+// ---- elementwise (ops_elementwise.cpp) ---------------------------------------------------------------------------------
+/// x.to(type): x itself when it has that type.
+Tensor to(const Tensor& x, DType type);
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor subtract(const Tensor& a, const Tensor& b);
+Tensor multiply(const Tensor& a, const Tensor& b);
+Tensor divide(const Tensor& a, const Tensor& b);
+Tensor add_scalar(const Tensor& x);
+Tensor multiply_scalar(const Tensor& x);
+Tensor divide_scalar(const Tensor& x);
+Tensor negate(const Tensor& x);
+Tensor power(const Tensor& x);  ///< any exponent
+Tensor rsqrt(const Tensor& x);
+Tensor cosine(const Tensor& x);  ///< for rotary tables; they take no gradient
+Tensor sine(const Tensor& x);
+Tensor tanh(const Tensor& x);
+Tensor sigmoid(const Tensor& x);
+Tensor relu(const Tensor& x);
+Tensor silu(const Tensor& x);
+Tensor gelu(const Tensor& x);  ///< F.gelu, either approximation
+/// F.dropout in training: native_dropout with its mask; x itself when p is 0 and `training` does not matter.
+Tensor dropout(const Tensor& x, double p);
+/// x.masked_fill(mask, value).
+Tensor masked_fill(const Tensor& x, const Tensor& mask);
+/// target += other.
+void add_in_place(const Tensor& target, const Tensor& other);
+
+// ---- reductions and normalizations (ops_reduction.cpp) ------------------------------------------------------------------
+Tensor sum(const Tensor& x, const std::vector<int>& dimensions, bool keep);
+Tensor sum_to(const Tensor& x, const Dims& sizes);
+Tensor mean(const Tensor& x, int dimension, bool keep);
+/// F.softmax(x, dim=-1[, dtype]); `type` differs from x's when the kernel converts on its way.
+Tensor softmax(const Tensor& x, DType type);
+Tensor log_softmax(const Tensor& x, DType type);
+/// F.layer_norm; weight and bias may be undefined.
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias);
+/// F.rms_norm (aten::_fused_rms_norm).
+Tensor rms_norm(const Tensor& x, const Tensor& weight);
+
+// ---- products (ops_matmul.cpp) ------------------------------------------------------------------------------------------
+/// F.linear(x, weight[, bias]) with autocast.
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+/// torch.addmm(bias, x, weight), weight [in, out]: GPT-2's Conv1D.
+Tensor addmm(const Tensor& bias, const Tensor& x, const Tensor& weight);
+Tensor mm(const Tensor& a, const Tensor& b);
+Tensor bmm(const Tensor& a, const Tensor& b);
+/// torch.matmul of tensors of equal rank ≥ 3, batched.
+Tensor matmul(const Tensor& a, const Tensor& b);
+
+// ---- attention (ops_attention.cpp) --------------------------------------------------------------------------------------
+struct AttentionArguments {
+  bool causal = false;
+  double dropout = 0;
+  bool enable_gqa = false;
+};
+/// F.scaled_dot_product_attention on [batch, heads, length, head_dim], choosing the kernel as PyTorch does (cuDNN off).
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
+                                    const AttentionArguments& arguments);
+
+// ---- tables and losses (ops_index.cpp, ops_loss.cpp) --------------------------------------------------------------------
+Tensor embedding(const Tensor& weight, const Tensor& indices);
+/// torch.arange(length): one kernel.
+Tensor arange(Tape& tape, std::int64_t length, DType type = DType::int64);
+/// F.cross_entropy(logits [n, classes], target [n]), mean reduction: a scalar.
+Tensor cross_entropy(const Tensor& logits, const Tensor& target);
+
+// ---- autocast (autocast.cpp) --------------------------------------------------------------------------------------------
+/// x as an operator of autocast's lower-precision list sees it.
+Tensor autocast_low(const Tensor& x);
+/// x as an operator of autocast's fp32 list sees it.
+Tensor autocast_fp32(const Tensor& x);
+
+}  // namespace plimsoll::program

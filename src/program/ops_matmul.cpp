@@ -1,0 +1,157 @@
+#include "program/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// One cuBLAS product out[m × n] = a[m × k] · b[k × n], `batch` times, with its workspace. In cuBLAS's column-major terms, as the
+/// library's logs name them, m and n change places: m is the width of a row-major result.
+void gemm(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, std::int64_t batch = 1) {
+  tape.scratch(tape.gemm_workspace);
+  const std::int64_t size = size_of(type);
+  tape.kernel(
+      {.kind = KernelKind::gemm,
+       .type = type,
+       .m = columns,
+       .n = rows,
+       .k = inner,
+       .batch = batch,
+       .flops = 2.0 * static_cast<double>(rows) * static_cast<double>(columns) * static_cast<double>(inner) * static_cast<double>(batch),
+       .bytes_read = batch * (rows + columns) * inner * size,
+       .bytes_written = batch * rows * columns * size});
+}
+
+/// A new [rows × columns] product.
+Tensor product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+  Tensor y = tape.empty({rows, columns}, type);
+  gemm(tape, type, rows, columns, inner);
+  return y;
+}
+
+/// The gradient of a matrix that was used transposed or reshaped: a view to the engine, which therefore never adds into it.
+Tensor as_view(Tape& tape, const Tensor& x, const Dims& sizes) { return tape.view(x, sizes, contiguous_strides(sizes)); }
+
+/// F.linear without bias on any rank: matmul folds the leading dimensions, multiplies by weight.t(), and unfolds with _unsafe_view.
+/// MmBackward gives the weight's gradient first.
+Tensor linear_without_bias(const Tensor& x, const Tensor& weight) {
+  const std::int64_t in = weight.size(1), out = weight.size(0), rows = x.elements() / in;
+  Op op("linear", {&x, &weight});
+  op.save_if(op.needs(0), weight);
+  op.save_if(op.needs(1), x);
+  Dims sizes = x.sizes();
+  sizes[-1] = out;
+  Tensor y = op.output(sizes, x.dtype());
+  gemm(op.tape(), x.dtype(), rows, out, in);
+  return op.done(y, [in, out, rows, wide = x.sizes(), folded = x.rank() != 2](BackwardCall& b) {
+    const Tensor g = contiguous(b.grad());
+    if (b.needs(1)) b.give(1, as_view(b.tape, product(b.tape, g.dtype(), out, in, rows), {out, in}));
+    if (b.needs(0)) {
+      const Tensor gradient = product(b.tape, g.dtype(), rows, in, out);
+      b.give(0, folded ? as_view(b.tape, gradient, wide) : gradient);
+    }
+  });
+}
+
+/// F.linear with bias on contiguous input: addmm of the flattened input; AddmmBackward gives the input's gradient first.
+Tensor linear_with_bias(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const std::int64_t in = weight.size(1), out = weight.size(0), rows = x.elements() / in;
+  Op op("linear", {&bias, &x, &weight});
+  op.save_if(op.needs(2), x);
+  op.save_if(op.needs(1), weight);
+  Dims sizes = x.sizes();
+  sizes[-1] = out;
+  Tensor y = op.output(sizes, x.dtype());
+  gemm(op.tape(), x.dtype(), rows, out, in);
+  return op.done(y, [in, out, rows, wide = x.sizes(), folded = x.rank() != 2](BackwardCall& b) {
+    const Tensor g = contiguous(b.grad());
+    if (b.needs(1)) {
+      const Tensor gradient = product(b.tape, g.dtype(), rows, in, out);
+      b.give(1, folded ? as_view(b.tape, gradient, wide) : gradient);
+    }
+    if (b.needs(2)) b.give(2, as_view(b.tape, product(b.tape, g.dtype(), out, in, rows), {out, in}));
+    if (b.needs(0)) b.give(0, as_view(b.tape, g, {rows, out}));
+  });
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in) {
+  const Tensor x = autocast_low(x_in);
+  const Tensor weight = autocast_low(weight_in);
+  if (!bias_in) return linear_without_bias(contiguous(x), weight);
+  const Tensor bias = autocast_low(bias_in);
+  return linear_with_bias(contiguous(x), weight, bias);
+}
+
+Tensor addmm(const Tensor& bias_in, const Tensor& x_in, const Tensor& weight_in) {
+  const Tensor bias = autocast_low(bias_in), x = autocast_low(x_in), weight = autocast_low(weight_in);
+  const std::int64_t rows = x.size(0), in = weight.size(0), out = weight.size(1);
+  Op op("addmm", {&bias, &x, &weight});
+  op.save_if(op.needs(2), x);
+  op.save_if(op.needs(1), weight);
+  Tensor y = op.output({rows, out}, x.dtype());
+  gemm(op.tape(), x.dtype(), rows, out, in);
+  return op.done(y, [in, out, rows](BackwardCall& b) {
+    const Tensor g = contiguous(b.grad());
+    if (b.needs(1)) b.give(1, product(b.tape, g.dtype(), rows, in, out));
+    if (b.needs(2)) b.give(2, product(b.tape, g.dtype(), in, out, rows));
+    if (b.needs(0)) b.give(0, g);
+  });
+}
+
+Tensor mm(const Tensor& a_in, const Tensor& b_in) {
+  const Tensor a = autocast_low(a_in), b = autocast_low(b_in);
+  const std::int64_t rows = a.size(0), inner = a.size(1), columns = b.size(1);
+  Op op("mm", {&a, &b});
+  op.save_if(op.needs(0), b);
+  op.save_if(op.needs(1), a);
+  Tensor y = product(op.tape(), a.dtype(), rows, columns, inner);
+  return op.done(y, [rows, inner, columns](BackwardCall& call) {
+    if (call.needs(1)) call.give(1, product(call.tape, call.grad().dtype(), inner, columns, rows));
+    if (call.needs(0)) call.give(0, product(call.tape, call.grad().dtype(), rows, inner, columns));
+  });
+}
+
+Tensor bmm(const Tensor& a, const Tensor& b) {
+  const std::int64_t batch = a.size(0), rows = a.size(1), inner = a.size(2), columns = b.size(2);
+  Op op("bmm", {&a, &b});
+  op.save_if(op.needs(0), b);
+  op.save_if(op.needs(1), a);
+  Tensor y = op.output({batch, rows, columns}, a.dtype());
+  gemm(op.tape(), a.dtype(), rows, columns, inner, batch);
+  return op.done(y, [batch, rows, inner, columns](BackwardCall& call) {
+    const DType type = call.grad().dtype();
+    if (call.needs(1)) {
+      Tensor gradient = call.tape.empty({batch, inner, columns}, type);
+      gemm(call.tape, type, inner, columns, rows, batch);
+      call.give(1, std::move(gradient));
+    }
+    if (call.needs(0)) {
+      Tensor gradient = call.tape.empty({batch, rows, inner}, type);
+      gemm(call.tape, type, rows, inner, columns, batch);
+      call.give(0, std::move(gradient));
+    }
+  });
+}
+
+Tensor matmul(const Tensor& a_in, const Tensor& b_in) {
+  const Tensor a = autocast_low(a_in), b = autocast_low(b_in);
+  const int rank = a.rank();
+  std::int64_t batch = 1;
+  Dims sizes;
+  for (int i = 0; i < rank - 2; ++i) {
+    batch *= a.size(i);
+    sizes.push_back(a.size(i));
+  }
+  sizes.push_back(a.size(-2));
+  sizes.push_back(b.size(-1));
+  Tensor flat;
+  {
+    const Tensor left = reshape(a, {batch, a.size(-2), a.size(-1)});
+    const Tensor right = reshape(b, {batch, b.size(-2), b.size(-1)});
+    flat = bmm(left, right);
+  }
+  return unsafe_view(flat, sizes);
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,332 @@
+#include "program/tape.hpp"
+
+#include <cassert>
+
+namespace plimsoll::program {
+
+// ---- Dims ---------------------------------------------------------------------------------------------------------------
+
+Dims::Dims(std::initializer_list<std::int64_t> sizes) {
+  for (std::int64_t size : sizes) push_back(size);
+}
+
+std::int64_t Dims::product() const {
+  std::int64_t product = 1;
+  for (int i = 0; i < rank_; ++i) product *= (*this)[i];
+  return product;
+}
+
+bool operator==(const Dims& a, const Dims& b) {
+  if (a.rank_ != b.rank_) return false;
+  for (int i = 0; i < a.rank_; ++i) {
+    if (a[i] != b[i]) return false;
+  }
+  return true;
+}
+
+Dims contiguous_strides(const Dims& sizes) {
+  Dims strides = sizes;
+  std::int64_t stride = 1;
+  for (int i = sizes.rank() - 1; i >= 0; --i) {
+    strides[i] = stride;
+    stride *= sizes[i] > 0 ? sizes[i] : 1;
+  }
+  return strides;
+}
+
+// ---- Storage, TensorImpl, Tensor ----------------------------------------------------------------------------------------
+
+void Storage::release() {
+  if (resident) tape->emit_free(*this);
+  delete this;
+}
+
+void TensorImpl::release() { delete this; }
+
+const Dims& Tensor::sizes() const { return impl_->sizes; }
+const Dims& Tensor::strides() const { return impl_->strides; }
+DType Tensor::dtype() const { return impl_->dtype; }
+std::int64_t Tensor::bytes() const { return elements() * size_of(dtype()); }
+Tape& Tensor::tape() const { return *impl_->tape; }
+bool Tensor::requires_grad() const { return impl_->requires_grad; }
+bool Tensor::is_leaf() const { return !impl_->grad_fn; }
+bool Tensor::is_view() const { return static_cast<bool>(impl_->base); }
+Tensor& Tensor::grad() const { return impl_->grad; }
+void Tensor::set_requires_grad(bool yes) const { impl_->requires_grad = yes; }
+
+bool Tensor::is_contiguous() const {
+  std::int64_t expected = 1;
+  for (int i = rank() - 1; i >= 0; --i) {
+    if (size(i) == 1) continue;
+    if (strides()[i] != expected) return false;
+    expected *= size(i);
+  }
+  return true;
+}
+
+Tensor Tensor::detach() const {
+  auto* impl = new TensorImpl;
+  impl->tape = impl_->tape;
+  impl->storage = impl_->storage;
+  impl->sizes = impl_->sizes;
+  impl->strides = impl_->strides;
+  impl->dtype = impl_->dtype;
+  return Tensor(Ref<TensorImpl>(impl));
+}
+
+void Tensor::register_hook(std::function<void(Tensor&)> hook) const {
+  if (is_leaf()) {
+    impl_->leaf_hooks.push_back(std::move(hook));
+  } else {
+    impl_->grad_fn->tensor_hooks.emplace_back(impl_->output, std::move(hook));
+  }
+}
+
+void Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const {
+  impl_->post_accumulate.push_back(std::move(hook));
+}
+
+// ---- saved tensors ------------------------------------------------------------------------------------------------------
+
+SavedTensor::SavedTensor(const Tensor& tensor, bool is_output) {
+  if (!tensor) return;
+  Tape& tape = tensor.tape();
+  // An output is kept without its grad_fn, which would be a cycle.
+  const Tensor kept = is_output && tensor.requires_grad() && !tensor.is_leaf() ? tensor.detach() : tensor;
+  if (tape.saved_tensor_hooks.empty()) {
+    if (!tape.in_backward() && tensor.impl()->storage->resident) Tape::categorize(tensor, Category::activation);
+    tensor_ = kept;
+    return;
+  }
+  hooks_ = tape.saved_tensor_hooks.back();
+  packed_ = hooks_->pack(kept);
+}
+
+Tensor SavedTensor::unpack() const { return packed_ ? hooks_->unpack(*packed_) : tensor_; }
+
+void SavedTensor::reset() {
+  tensor_.reset();
+  packed_.reset();
+  hooks_.reset();
+}
+
+Tensor BackwardCall::saved(std::size_t index) const { return node.saved[index].unpack(); }
+bool BackwardCall::needs(std::size_t input) const { return node.should_compute(input); }
+
+// ---- Node ---------------------------------------------------------------------------------------------------------------
+
+/// Deletes without recursion: a graph is as deep as the network.
+void Node::release() {
+  tape->dying_.push_back(this);
+  if (tape->burying_) return;
+  tape->burying_ = true;
+  while (!tape->dying_.empty()) {
+    Node* node = tape->dying_.back();
+    tape->dying_.pop_back();
+    delete node;
+  }
+  tape->burying_ = false;
+}
+
+void Node::release_saved() {
+  for (SavedTensor& tensor : saved) tensor.reset();
+}
+
+// ---- Tape: recording ----------------------------------------------------------------------------------------------------
+
+Tape::Tape() { record_into(Part::init); }
+
+Tape::~Tape() {
+  autocast.cache.clear();
+  saved_tensor_hooks.clear();
+}
+
+void Tape::record_into(Part part) {
+  part_ = part;
+  recording_ = part == Part::init ? &program_.init : part == Part::first_step ? &program_.first_step : &program_.step;
+}
+
+StepProgram Tape::take() {
+  recording_ = nullptr;
+  return std::move(program_);
+}
+
+std::uint32_t Tape::intern(const std::string& label) {
+  const auto [at, inserted] = labels_.try_emplace(label, static_cast<std::uint32_t>(program_.labels.size()));
+  if (inserted) program_.labels.push_back(label);
+  return at->second;
+}
+
+std::uint32_t Tape::label() {
+  if (labelled_module_ == module_label && labelled_operator_ == operator_name) return label_;
+  const std::uint64_t key = (reinterpret_cast<std::uintptr_t>(operator_name) << 20) ^ module_label;
+  const auto [at, inserted] = operator_labels_.try_emplace(key, 0U);
+  if (inserted) {
+    const std::string& module = program_.labels[module_label];
+    at->second = intern(module.empty() ? operator_name : *operator_name ? module + ": " + operator_name : module);
+  }
+  labelled_module_ = module_label;
+  labelled_operator_ = operator_name;
+  return label_ = at->second;
+}
+
+void Tape::phase(Phase phase) { emit({.kind = InstructionKind::phase, .stream = stream, .id = static_cast<std::uint32_t>(phase)}); }
+
+void Tape::kernel(const Kernel& kernel) {
+  if (!recording_) return;
+  program_.kernels.push_back(kernel);
+  emit(
+      {.kind = InstructionKind::kernel, .stream = stream, .id = static_cast<std::uint32_t>(program_.kernels.size() - 1), .label = label()});
+}
+
+void Tape::collective(const Collective& collective, StreamId on) {
+  if (!recording_) return;
+  program_.collectives.push_back(collective);
+  emit({.kind = InstructionKind::collective,
+        .stream = on,
+        .id = static_cast<std::uint32_t>(program_.collectives.size() - 1),
+        .label = label()});
+}
+
+void Tape::copy(const Copy& copy, StreamId on) {
+  if (!recording_) return;
+  program_.copies.push_back(copy);
+  emit({.kind = InstructionKind::copy, .stream = on, .id = static_cast<std::uint32_t>(program_.copies.size() - 1), .label = label()});
+}
+
+void Tape::wait(StreamId waiting, StreamId awaited) { emit({.kind = InstructionKind::wait, .stream = waiting, .id = awaited}); }
+
+void Tape::record_stream(const Tensor& tensor, StreamId on) {
+  emit({.kind = InstructionKind::record_stream, .stream = on, .id = tensor.impl()->storage->id});
+}
+
+void Tape::empty_cache() { emit({.kind = InstructionKind::empty_cache, .stream = stream}); }
+
+StreamId Tape::add_stream(const std::string& name) {
+  program_.streams.push_back(name);
+  return static_cast<StreamId>(program_.streams.size() - 1);
+}
+
+// ---- Tape: tensors ------------------------------------------------------------------------------------------------------
+
+void Tape::emit_alloc(Storage& storage, Category category) {
+  if (!recording_) return;
+  storage.id = next_id_++;
+  storage.part = recording_;
+  storage.at = recording_->size();
+  storage.resident = true;
+  emit({.kind = InstructionKind::alloc,
+        .stream = storage.stream,
+        .category = category,
+        .id = storage.id,
+        .bytes = storage.bytes,
+        .label = label()});
+}
+
+void Tape::emit_free(Storage& storage) {
+  storage.resident = false;
+  emit({.kind = InstructionKind::free, .stream = storage.stream, .id = storage.id});
+}
+
+StorageRef Tape::new_storage(std::int64_t bytes, Category category) {
+  auto* storage = new Storage;
+  storage->tape = this;
+  storage->bytes = bytes;
+  storage->stream = stream;
+  if (bytes > 0) emit_alloc(*storage, category);
+  return StorageRef(storage);
+}
+
+Tensor Tape::empty(const Dims& sizes, DType dtype, Category category) {
+  auto* impl = new TensorImpl;
+  impl->tape = this;
+  impl->sizes = sizes;
+  impl->strides = contiguous_strides(sizes);
+  impl->dtype = dtype;
+  impl->storage = new_storage(sizes.product() * size_of(dtype), category);
+  return Tensor(Ref<TensorImpl>(impl));
+}
+
+Tensor Tape::parameter(const Dims& sizes, DType dtype, bool requires_grad, Category category) {
+  Tensor tensor = empty(sizes, dtype, category);
+  tensor.set_requires_grad(requires_grad);
+  return tensor;
+}
+
+Tensor Tape::view(const Tensor& of, const Dims& sizes, const Dims& strides) {
+  auto* impl = new TensorImpl;
+  impl->tape = this;
+  impl->sizes = sizes;
+  impl->strides = strides;
+  impl->dtype = of.dtype();
+  impl->storage = of.impl()->storage;
+  impl->base = of.impl()->base ? of.impl()->base : Ref<TensorImpl>(of.impl());
+  return Tensor(Ref<TensorImpl>(impl));
+}
+
+void Tape::free_storage(const Tensor& tensor) {
+  Storage& storage = *tensor.impl()->storage;
+  if (storage.resident) emit_free(storage);
+}
+
+void Tape::allocate_storage(const Tensor& tensor, Category category) {
+  Storage& storage = *tensor.impl()->storage;
+  if (!storage.resident && storage.bytes > 0) emit_alloc(storage, category);
+}
+
+void Tape::scratch(std::int64_t bytes) {
+  if (bytes <= 0 || !recording_) return;
+  const TensorId id = next_id_++;
+  emit({.kind = InstructionKind::alloc, .stream = stream, .category = Category::workspace, .id = id, .bytes = bytes, .label = label()});
+  emit({.kind = InstructionKind::free, .stream = stream, .id = id});
+}
+
+void Tape::categorize(const Tensor& tensor, Category category) {
+  const Storage& storage = *tensor.impl()->storage;
+  if (!storage.resident || storage.part == nullptr) return;
+  Category& old = (*storage.part)[storage.at].category;
+  if (old == Category::temporary || (old == Category::activation && category == Category::gradient)) old = category;
+}
+
+// ---- Tape: the graph ----------------------------------------------------------------------------------------------------
+
+bool Tape::records(const std::vector<const Tensor*>& inputs) const {
+  if (!grad_enabled) return false;
+  for (const Tensor* input : inputs) {
+    if (input->defined() && input->requires_grad()) return true;
+  }
+  return false;
+}
+
+void Tape::attach(Node& node, const char* name, const std::vector<const Tensor*>& inputs) {
+  node.tape = this;
+  node.name = name;
+  node.sequence = next_sequence();
+  node.label = module_label;
+  node.edges.reserve(inputs.size());
+  for (const Tensor* input : inputs) node.edges.push_back(input->defined() && input->requires_grad() ? gradient_edge(*input) : Edge{});
+}
+
+void Tape::set_history(Tensor& output, const NodeRef& node) {
+  if (!node) return;
+  TensorImpl& impl = *output.impl();
+  impl.grad_fn = node;
+  impl.requires_grad = true;
+  impl.output = static_cast<std::uint16_t>(node->outputs.size());
+  node->outputs.push_back({impl.sizes, impl.dtype});
+}
+
+AutocastScope::AutocastScope(Tape& tape, bool enabled, DType type)
+    : tape_(tape), enabled_before_(tape.autocast.enabled), type_before_(tape.autocast.type) {
+  tape.autocast.enabled = enabled;
+  tape.autocast.type = type;
+  ++tape.autocast.nesting;
+}
+
+AutocastScope::~AutocastScope() {
+  tape_.autocast.enabled = enabled_before_;
+  tape_.autocast.type = type_before_;
+  if (--tape_.autocast.nesting == 0) tape_.autocast.cache.clear();
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,446 @@
+/// The eager tape: a symbolic PyTorch.
+///
+/// Running a module on a Tape records exactly what eager PyTorch would allocate, free and launch, in order, into a StepProgram.
+/// No data is stored: a tensor is a shape on a reference-counted storage. C++ scopes mirror the lifetimes of Python variables, the
+/// autograd engine mirrors torch/csrc/autograd/engine.cpp, so a storage dies where it dies in PyTorch.
+///
+/// Everything hangs on one Tape and one thread; tensors must not outlive their tape.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "plimsoll/dtype.hpp"
+#include "plimsoll/program.hpp"
+
+namespace plimsoll::program {
+
+class Tape;
+class Node;
+class TensorImpl;
+
+/// A few dimensions, inline.
+class Dims {
+ public:
+  static constexpr int kMost = 6;
+  Dims() = default;
+  Dims(std::initializer_list<std::int64_t> sizes);
+
+  int rank() const { return rank_; }
+  std::int64_t operator[](int i) const { return sizes_[static_cast<std::size_t>(i < 0 ? i + rank_ : i)]; }
+  std::int64_t& operator[](int i) { return sizes_[static_cast<std::size_t>(i < 0 ? i + rank_ : i)]; }
+  void push_back(std::int64_t size) { sizes_[static_cast<std::size_t>(rank_++)] = size; }
+  std::int64_t product() const;
+  friend bool operator==(const Dims& a, const Dims& b);
+  friend bool operator!=(const Dims& a, const Dims& b) { return !(a == b); }
+
+ private:
+  std::array<std::int64_t, kMost> sizes_{};
+  int rank_ = 0;
+};
+
+/// Strides of a row-major tensor of these sizes.
+Dims contiguous_strides(const Dims& sizes);
+
+/// An intrusive reference: the pointee counts, and `release` destroys it when the count reaches zero.
+template <class T>
+class Ref {
+ public:
+  Ref() = default;
+  explicit Ref(T* object) : object_(object) {
+    if (object_) ++object_->references;
+  }
+  Ref(const Ref& other) : Ref(other.object_) {}
+  Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Ref& operator=(const Ref& other) { return *this = Ref(other); }
+  Ref& operator=(Ref&& other) noexcept {
+    if (this != &other) drop(std::exchange(object_, std::exchange(other.object_, nullptr)));
+    return *this;
+  }
+  ~Ref() { drop(object_); }
+
+  T* get() const { return object_; }
+  T* operator->() const { return object_; }
+  T& operator*() const { return *object_; }
+  explicit operator bool() const { return object_ != nullptr; }
+  void reset() { drop(std::exchange(object_, nullptr)); }
+  friend bool operator==(const Ref& a, const Ref& b) { return a.object_ == b.object_; }
+
+ private:
+  static void drop(T* object) {
+    if (object && --object->references == 0) object->release();
+  }
+  T* object_ = nullptr;
+};
+
+/// Device memory of one or more tensors: an alloc Instruction when it is made, a free when its last reference dies.
+struct Storage {
+  Tape* tape = nullptr;
+  TensorId id = 0;
+  std::int64_t bytes = 0;  ///< 0 while resized away (FSDP frees a parameter's memory and keeps its tensor)
+  std::uint32_t references = 0;
+  StreamId stream = kComputeStream;
+  bool resident = false;                     ///< an alloc without its free is on the program
+  std::vector<Instruction>* part = nullptr;  ///< where its alloc stands, so that its category can still be told
+  std::size_t at = 0;
+
+  void release();
+};
+
+using NodeRef = Ref<Node>;
+using StorageRef = Ref<Storage>;
+
+/// A tensor: a reference to a TensorImpl, as a Python variable or an at::Tensor is. Undefined when default-constructed.
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(Ref<TensorImpl> impl) : impl_(std::move(impl)) {}
+
+  bool defined() const { return static_cast<bool>(impl_); }
+  explicit operator bool() const { return defined(); }
+  TensorImpl* impl() const { return impl_.get(); }
+  void reset() { impl_.reset(); }
+
+  const Dims& sizes() const;
+  const Dims& strides() const;
+  std::int64_t size(int dimension) const { return sizes()[dimension]; }
+  int rank() const { return sizes().rank(); }
+  std::int64_t elements() const { return sizes().product(); }
+  DType dtype() const;
+  std::int64_t bytes() const;  ///< of its elements; its storage may be larger
+  Tape& tape() const;
+  bool requires_grad() const;
+  bool is_leaf() const;
+  bool is_contiguous() const;
+  bool is_view() const;
+
+  /// A tensor that shares the storage and takes no part in autograd.
+  Tensor detach() const;
+  /// The gradient of a leaf; undefined when there is none.
+  Tensor& grad() const;
+  void set_requires_grad(bool yes) const;
+  /// Called with the gradient when it arrives (torch.Tensor.register_hook); may replace it.
+  void register_hook(std::function<void(Tensor&)> hook) const;
+  /// Called after a leaf's gradient was accumulated (register_post_accumulate_grad_hook).
+  void register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const;
+
+ private:
+  Ref<TensorImpl> impl_;
+};
+
+using TensorHook = std::function<void(Tensor&)>;
+using LeafHook = std::function<void(const Tensor&)>;
+
+class TensorImpl {
+ public:
+  std::uint32_t references = 0;
+  Tape* tape = nullptr;
+  StorageRef storage;
+  Dims sizes, strides;
+  DType dtype = DType::fp32;
+  bool requires_grad = false;
+  std::uint16_t output = 0;  ///< which output of grad_fn
+  NodeRef grad_fn;
+  Ref<TensorImpl> base;         ///< of a view: PyTorch keeps the base alive, which forbids accumulating in place
+  Node* accumulator = nullptr;  ///< of a leaf: not owned, the graph owns it
+  Tensor grad;
+  std::vector<LeafHook> post_accumulate;
+  std::vector<TensorHook> leaf_hooks;  ///< a leaf's tensor hooks: run before accumulation
+
+  void release();
+};
+
+/// Hooks on tensors that autograd saves (torch.autograd.graph.saved_tensors_hooks).
+class SavedTensorHooks {
+ public:
+  /// What stands in a node for a packed tensor.
+  class Packed {
+   public:
+    virtual ~Packed() = default;
+  };
+  virtual ~SavedTensorHooks() = default;
+  virtual std::unique_ptr<Packed> pack(const Tensor& tensor) = 0;
+  virtual Tensor unpack(Packed& packed) = 0;
+};
+
+class SavedTensor {
+ public:
+  SavedTensor() = default;
+  SavedTensor(const Tensor& tensor, bool is_output);
+  Tensor unpack() const;
+  void reset();
+
+ private:
+  Tensor tensor_;
+  std::shared_ptr<SavedTensorHooks> hooks_;
+  std::unique_ptr<SavedTensorHooks::Packed> packed_;
+};
+
+struct Edge {
+  NodeRef function;
+  std::uint16_t input = 0;
+};
+
+using Gradients = std::vector<Tensor>;
+
+/// What a gradient must look like: the engine reduces and casts to it (validate_outputs).
+struct TensorMeta {
+  Dims sizes;
+  DType type;
+};
+
+/// What a node's backward sees.
+class BackwardCall {
+ public:
+  BackwardCall(Tape& tape_, Node& node_, Gradients& inputs, Gradients& outputs) : tape(tape_), node(node_), in_(inputs), out_(outputs) {}
+  Tape& tape;
+  Node& node;
+  /// Gradient of forward output `output`; undefined when none arrived.
+  const Tensor& grad(std::size_t output = 0) const { return in_[output]; }
+  Tensor saved(std::size_t index) const;
+  /// Whether forward input `input` needs a gradient.
+  bool needs(std::size_t input) const;
+  void give(std::size_t input, Tensor gradient) { out_[input] = std::move(gradient); }
+
+ private:
+  Gradients& in_;
+  Gradients& out_;
+};
+
+/// A vertex of the autograd graph.
+class Node {
+ public:
+  virtual ~Node() = default;
+  virtual void apply(BackwardCall& call) = 0;
+
+  bool should_compute(std::size_t input) const { return static_cast<bool>(edges[input].function); }
+  void release();
+  void release_saved();
+
+  std::uint32_t references = 0;
+  Tape* tape = nullptr;
+  std::uint64_t sequence = 0;  ///< later forward operators run earlier backward; gradients of leaves accumulate first
+  std::uint32_t label = 0;
+  const char* name = "";
+  std::vector<Edge> edges;          ///< one per forward input
+  std::vector<SavedTensor> saved;   ///< in the order in which PyTorch releases them
+  std::vector<TensorMeta> outputs;  ///< of the forward outputs: arriving gradients are reduced and cast to these
+  std::vector<std::pair<std::uint16_t, TensorHook>> tensor_hooks;         ///< on the gradient of forward output `first`
+  std::vector<std::function<void(const Gradients& outputs)>> post_hooks;  ///< after apply: Node::add_post_hook
+  std::vector<std::function<void(Gradients& inputs)>> pre_hooks;          ///< before apply
+  bool is_accumulator = false;
+
+  // The engine's state for the graph task that runs this node.
+  std::int32_t dependencies = 0;
+  std::uint32_t visited = 0;
+  Gradients buffer;
+};
+
+/// A node whose backward is a callable `void(BackwardCall&)`.
+template <class Function>
+class FunctionNode final : public Node {
+ public:
+  explicit FunctionNode(Function function) : function_(std::move(function)) {}
+  void apply(BackwardCall& call) override { function_(call); }
+
+ private:
+  Function function_;
+};
+
+/// torch.autocast: operators of its lists cast their inputs; a leaf that requires grad is cast once per region.
+struct Autocast {
+  bool enabled = false;
+  DType type = DType::bf16;
+  int nesting = 0;
+  std::unordered_map<TensorImpl*, std::pair<Tensor, Tensor>> cache;  ///< leaf → (leaf, its cast)
+};
+
+/// The recorder of one rank's program and the state of its eager framework.
+class Tape {
+ public:
+  Tape();
+  ~Tape();
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+
+  // ---- recording ----
+  enum class Part { init, first_step, step };
+  void record_into(Part part);
+  Part part() const { return part_; }
+  StepProgram& program() { return program_; }
+  /// The finished program; the tape records nothing after it (tensors that die later leave no trace).
+  StepProgram take();
+  void phase(Phase phase);
+  void kernel(const Kernel& kernel);
+  void collective(const Collective& collective, StreamId stream);
+  void copy(const Copy& copy, StreamId stream);
+  /// `waiting` waits for everything issued so far on `awaited`.
+  void wait(StreamId waiting, StreamId awaited);
+  void record_stream(const Tensor& tensor, StreamId stream);
+  void empty_cache();
+  StreamId add_stream(const std::string& name);
+
+  // ---- tensors ----
+  /// A new tensor on a new storage, on the current stream.
+  Tensor empty(const Dims& sizes, DType dtype, Category category = Category::temporary);
+  /// A leaf that requires grad or not: a parameter.
+  Tensor parameter(const Dims& sizes, DType dtype, bool requires_grad, Category category = Category::parameter);
+  /// Another view of `of`'s storage.
+  Tensor view(const Tensor& of, const Dims& sizes, const Dims& strides);
+  /// Frees a storage's memory and keeps its tensors (storage.resize_(0)), or gives it memory again.
+  void free_storage(const Tensor& tensor);
+  void allocate_storage(const Tensor& tensor, Category category);
+  /// Scratch taken and given back at once (BLAS workspaces).
+  void scratch(std::int64_t bytes);
+  /// Tells what the tensor turned out to be for.
+  static void categorize(const Tensor& tensor, Category category);
+
+  // ---- autograd ----
+  bool grad_enabled = true;
+  std::uint64_t next_sequence() { return sequence_++; }
+  /// A graph node of a custom autograd function or an operator: edges to `inputs`; null when no gradient is recorded.
+  template <class Function>
+  NodeRef make_node(const char* name, const std::vector<const Tensor*>& inputs, Function&& function) {
+    if (!records(inputs)) return {};
+    NodeRef node(new FunctionNode<std::decay_t<Function>>(std::forward<Function>(function)));
+    attach(*node, name, inputs);
+    return node;
+  }
+  bool records(const std::vector<const Tensor*>& inputs) const;
+  void attach(Node& node, const char* name, const std::vector<const Tensor*>& inputs);
+  /// Makes `output` the next output of `node` (nothing when node is null).
+  static void set_history(Tensor& output, const NodeRef& node);
+  /// Edge to the producer of a tensor that requires grad (its grad_fn, or its gradient accumulator).
+  Edge gradient_edge(const Tensor& tensor);
+  /// loss.backward(): runs the graph from `root` with `gradient` (ones when undefined).
+  void backward(const Tensor& root, Tensor gradient = {});
+  void backward(const std::vector<Tensor>& roots, std::vector<Tensor> gradients);
+  /// Runs at the end of the running backward (Variable._execution_engine.queue_callback).
+  void queue_callback(std::function<void()> callback);
+  bool in_backward() const { return !tasks_.empty(); }
+
+  std::vector<std::shared_ptr<SavedTensorHooks>> saved_tensor_hooks;  ///< innermost last
+  Autocast autocast;
+
+  // ---- attribution ----
+  std::uint32_t module_label = 0;  ///< index into program().labels: the module that runs
+  const char* operator_name = "";  ///< a literal: the operator that runs; instructions are labelled "module: operator"
+  std::uint32_t intern(const std::string& label);
+  StreamId stream = kComputeStream;  ///< the current stream
+
+  // ---- settings of the device ----
+  std::int64_t gemm_workspace = 33554432;  ///< cuBLAS workspace of each GEMM; 32 MiB on sm90 (CUDABlas.cpp, chooseHopper…)
+  int multiprocessors = 132;
+  int threads_per_multiprocessor = 2048;
+
+ private:
+  friend struct Storage;
+  friend class TensorImpl;
+  friend class Node;
+  struct GraphTask;
+
+  std::uint32_t label();
+  StorageRef new_storage(std::int64_t bytes, Category category);
+  void emit_alloc(Storage& storage, Category category);
+  void emit_free(Storage& storage);
+  void emit(const Instruction& instruction) {
+    if (recording_) recording_->push_back(instruction);
+  }
+  void run(GraphTask& task);
+  void evaluate(GraphTask& task, const NodeRef& node);
+  void call(Node& node, Gradients inputs, Gradients& outputs);
+  void accumulate_into(Gradients& buffer, std::size_t position, Tensor gradient);
+  void count_dependencies(const std::vector<Edge>& roots);
+
+  StepProgram program_;
+  std::vector<Instruction>* recording_ = nullptr;
+  Part part_ = Part::init;
+  TensorId next_id_ = 0;
+  std::uint64_t sequence_ = 0;
+  std::uint32_t visit_ = 0;
+  std::unordered_map<std::string, std::uint32_t> labels_;
+  std::unordered_map<std::uint64_t, std::uint32_t> operator_labels_;  ///< (module label, operator name) → label
+  std::uint32_t labelled_module_ = 0, label_ = 0;
+  const char* labelled_operator_ = "";
+  std::vector<GraphTask*> tasks_;
+  std::vector<Node*> dying_;
+  bool burying_ = false;
+};
+
+// ---- scopes, as Python's with statements ------------------------------------------------------------------------------
+
+/// torch.no_grad() or torch.enable_grad() for the scope.
+class GradMode {
+ public:
+  GradMode(Tape& tape, bool enabled) : tape_(tape), before_(std::exchange(tape.grad_enabled, enabled)) {}
+  ~GradMode() { tape_.grad_enabled = before_; }
+  GradMode(const GradMode&) = delete;
+  GradMode& operator=(const GradMode&) = delete;
+
+ private:
+  Tape& tape_;
+  bool before_;
+};
+
+/// torch.autocast(enabled, dtype) for the scope; the cache of casts is cleared when the outermost ends.
+class AutocastScope {
+ public:
+  AutocastScope(Tape& tape, bool enabled, DType type);
+  ~AutocastScope();
+  AutocastScope(const AutocastScope&) = delete;
+  AutocastScope& operator=(const AutocastScope&) = delete;
+
+ private:
+  Tape& tape_;
+  bool enabled_before_;
+  DType type_before_;
+};
+
+/// Saved-tensor hooks for the scope.
+class SavedTensorHooksScope {
+ public:
+  SavedTensorHooksScope(Tape& tape, std::shared_ptr<SavedTensorHooks> hooks) : tape_(tape) {
+    tape_.saved_tensor_hooks.push_back(std::move(hooks));
+  }
+  ~SavedTensorHooksScope() { tape_.saved_tensor_hooks.pop_back(); }
+  SavedTensorHooksScope(const SavedTensorHooksScope&) = delete;
+  SavedTensorHooksScope& operator=(const SavedTensorHooksScope&) = delete;
+
+ private:
+  Tape& tape_;
+};
+
+/// torch.cuda.stream(stream) for the scope: allocations and kernels go there.
+class StreamScope {
+ public:
+  StreamScope(Tape& tape, StreamId stream) : tape_(tape), before_(std::exchange(tape.stream, stream)) {}
+  ~StreamScope() { tape_.stream = before_; }
+  StreamScope(const StreamScope&) = delete;
+  StreamScope& operator=(const StreamScope&) = delete;
+
+ private:
+  Tape& tape_;
+  StreamId before_;
+};
+
+/// The module that what is recorded in the scope is attributed to.
+class LabelScope {
+ public:
+  LabelScope(Tape& tape, std::uint32_t label) : tape_(tape), before_(std::exchange(tape.module_label, label)) {}
+  ~LabelScope() { tape_.module_label = before_; }
+  LabelScope(const LabelScope&) = delete;
+  LabelScope& operator=(const LabelScope&) = delete;
+
+ private:
+  Tape& tape_;
+  std::uint32_t before_;
+};
+
+}  // namespace plimsoll::program
