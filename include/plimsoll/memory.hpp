@@ -13,12 +13,6 @@
 
 namespace plimsoll {
 
-/// Where the driver puts new segments: among equal free blocks, best fit takes the one with the lowest address.
-enum class AddressOrder : std::uint8_t {
-  ascending,    ///< cudaMalloc and hipMalloc
-  descending,   ///< a runtime that maps host addresses (Linux mmap), as the one without a GPU that the tests' traces were recorded on
-};
-
 /// When a block that was freed while another stream still used it (record_stream) can be given out again.
 enum class DelayedFree : std::uint8_t {
   next_allocation,  ///< its event is over at the next allocation: the host waits for the device, or the device is quick
@@ -70,7 +64,6 @@ struct PlayMemoryOptions {
   AllocatorSettings allocator;
   Bytes capacity{INT64_MAX};      ///< segments that the driver can give in all
   int steps = 4;
-  AddressOrder addresses = AddressOrder::ascending;
   DelayedFree delayed_free = DelayedFree::next_allocation;
   bool skip_recurring_steps = true;   ///< once the allocator's state recurs, later steps are known without playing them
 };

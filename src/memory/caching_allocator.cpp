@@ -9,7 +9,8 @@ namespace plimsoll::memory {
 namespace {
 
 // An unbounded device: more than any plan needs, and small enough for the arithmetic of addresses.
-constexpr std::int64_t kUnbounded = std::int64_t{1} << 55;
+constexpr std::int64_t kUnbounded = std::int64_t{1} << 52;
+constexpr std::uint64_t kFirstAddress = std::uint64_t{1} << 32;
 
 void check(const AllocatorSettings& settings) {
   if (settings.max_split_size && settings.max_split_size->count <= kLargeSegment)
@@ -49,7 +50,7 @@ CachingAllocator::CachingAllocator(const Options& options)
       capacity_(std::min(options.capacity, kUnbounded)),
       max_split_(options.settings.max_split_size ? options.settings.max_split_size->count : std::numeric_limits<std::int64_t>::max()),
       delayed_free_(options.delayed_free),
-      addresses_(options.addresses) {
+      next_address_(kFirstAddress) {
   check(settings_);
   if (settings_.per_process_memory_fraction)
     fraction_limit_ = static_cast<std::int64_t>(*settings_.per_process_memory_fraction * static_cast<double>(capacity_));
@@ -58,6 +59,11 @@ CachingAllocator::CachingAllocator(const Options& options)
 }
 
 // ---- blocks and pools ----------------------------------------------------------------------------------------------
+
+std::uint64_t CachingAllocator::new_addresses(std::int64_t size) {
+  next_address_ += static_cast<std::uint64_t>(size);
+  return next_address_ - static_cast<std::uint64_t>(size);
+}
 
 BlockId CachingAllocator::new_block(std::uint64_t address, std::int64_t size, std::uint32_t pool, std::int32_t expandable) {
   Block block;
@@ -221,7 +227,7 @@ BlockId CachingAllocator::take_new_block(std::uint32_t pool, std::int64_t size) 
   if (settings_.expandable_segments) return take_expandable_block(pool, size);
   if (bytes > capacity_ - reserved_) return kNoBlock;
   reserved_ += bytes;
-  return new_block(addresses_.reserve(bytes), bytes, pool, -1);
+  return new_block(new_addresses(bytes), bytes, pool, -1);
 }
 
 // ---- expandable segments -------------------------------------------------------------------------------------------
@@ -242,7 +248,7 @@ BlockId CachingAllocator::find_expandable_room(std::uint32_t pool_id, std::int64
   const std::int64_t page = pools_[pool_id].small ? kSmallSegment : kLargeSegment;
   // 9/8 of the device, so that pages unmapped early can come back at the end.
   const std::int64_t space = round_up(capacity_ + capacity_ / 8, page);
-  const std::uint64_t address = addresses_.reserve(space);
+  const std::uint64_t address = new_addresses(space);
   expandables_.push_back({address, space, page});
   const BlockId id = new_block(address, space, pool_id, static_cast<std::int32_t>(expandables_.size() - 1));
   blocks_[id].mapped = false;
@@ -354,7 +360,6 @@ void CachingAllocator::complete_all() {
 
 void CachingAllocator::release_segment(BlockId id) {
   erase_free(id);
-  addresses_.release(blocks_[id].address, blocks_[id].size);
   reserved_ -= blocks_[id].size;
   delete_block(id);
 }
@@ -434,7 +439,6 @@ void CachingAllocator::release_pool(std::uint32_t pool_id) {
     unmap(id);
     if (blocks_[id].is_split()) continue;
     erase_unmapped(id);
-    addresses_.release(blocks_[id].address, blocks_[id].size);
     delete_block(id);
   }
 }
@@ -463,15 +467,16 @@ std::vector<CachingAllocator::Segment> CachingAllocator::segments() const {
   return found;
 }
 
-std::vector<std::uint64_t> CachingAllocator::state() const {
+std::vector<std::uint64_t> CachingAllocator::state(const std::vector<std::uint64_t>& tags) const {
   std::vector<std::uint64_t> state;
-  for (const Segment& segment : segments()) {
-    state.push_back(segment.address);
+  for (const Segment& segment : segments()) {  // their order counts, their addresses do not
     state.push_back(segment.stream * 4u + (segment.small ? 2u : 0u) + (segment.expandable ? 1u : 0u));
     state.push_back(segment.blocks.size());
     for (BlockId id : segment.blocks) {
-      state.push_back(static_cast<std::uint64_t>(blocks_[id].size));
-      state.push_back(blocks_[id].uses << 1 | (blocks_[id].allocated ? 1u : 0u));
+      const Block& block = blocks_[id];
+      state.push_back(static_cast<std::uint64_t>(block.size) << 1 | (block.allocated ? 1u : 0u));
+      state.push_back(block.uses);
+      state.push_back(block.allocated && id < tags.size() ? tags[id] : 0);
     }
   }
   return state;

@@ -1,11 +1,12 @@
 // A model of PyTorch's caching allocator for CUDA and HIP (c10/cuda/CUDACachingAllocator.cpp, 2.6 to 2.15): the same decisions, block by
-// block, on addresses instead of memory. Graph-private pools and memory shared between processes are not modelled.
+// block, on addresses instead of memory. Among equal free blocks PyTorch takes the one of the oldest segment, then of the lowest address
+// (before 2.12: of the lowest address, which is the same as long as the driver's addresses grow). Here a segment's addresses are never
+// used again, so the order of addresses says both. Graph-private pools and memory shared between processes are not modelled.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "memory/address_space.hpp"
 #include "memory/free_list.hpp"
 #include "plimsoll/memory.hpp"
 
@@ -31,7 +32,6 @@ class CachingAllocator {
   struct Options {
     AllocatorSettings settings;
     std::int64_t capacity = INT64_MAX;
-    AddressOrder addresses = AddressOrder::ascending;
     DelayedFree delayed_free = DelayedFree::next_allocation;
   };
   /// A contiguous range got from the driver, as torch.cuda.memory_snapshot() reports it.
@@ -67,8 +67,9 @@ class CachingAllocator {
 
   /// All segments in order of address.
   std::vector<Segment> segments() const;
-  /// Everything that future decisions depend on, apart from the ages that garbage collection keeps.
-  std::vector<std::uint64_t> state() const;
+  /// Everything that later decisions depend on, apart from the ages that garbage collection keeps. `tags` (by block) says what is in
+  /// the blocks in use; blocks beyond its end have none.
+  std::vector<std::uint64_t> state(const std::vector<std::uint64_t>& tags) const;
 
  private:
   struct Block {
@@ -94,6 +95,7 @@ class CachingAllocator {
     std::int64_t size = 0, page = 0;
   };
 
+  std::uint64_t new_addresses(std::int64_t size);
   BlockId new_block(std::uint64_t address, std::int64_t size, std::uint32_t pool, std::int32_t expandable);
   void delete_block(BlockId id) { unused_blocks_.push_back(id); }
   std::uint32_t pool_of(StreamId stream, bool small);
@@ -127,7 +129,7 @@ class CachingAllocator {
   AllocatorSettings settings_;
   std::int64_t capacity_, max_split_, fraction_limit_ = -1;
   DelayedFree delayed_free_;
-  AddressSpace addresses_;
+  std::uint64_t next_address_;
   std::vector<Block> blocks_;
   std::vector<BlockId> unused_blocks_;
   std::vector<Pool> pools_;

@@ -13,7 +13,7 @@ namespace {
 }
 
 CachingAllocator::Options allocator_options(const PlayMemoryOptions& options) {
-  return {options.allocator, options.capacity.count, options.addresses, options.delayed_free};
+  return {options.allocator, options.capacity.count, options.delayed_free};
 }
 
 }  // namespace
@@ -145,13 +145,19 @@ void Player::end_step(int step) {
 
 /// Whether the allocator and the tensors that live across steps are exactly as after the step before.
 bool Player::recurs(std::vector<std::uint64_t>& last) const {
-  std::vector<std::uint64_t> now = allocator_.state();
+  std::vector<std::uint64_t> tags, empty;
   for (std::size_t id = 0; id < tensors_.size(); ++id) {
     const Tensor& tensor = tensors_[id];
     if (!tensor.alive) continue;
-    now.push_back(id);
-    now.push_back(tensor.block == kNoBlock ? 0 : allocator_.address(tensor.block));
+    if (tensor.block == kNoBlock) {
+      empty.push_back(id);
+      continue;
+    }
+    if (tensor.block >= tags.size()) tags.resize(tensor.block + std::size_t{1});
+    tags[tensor.block] = id + 1;
   }
+  std::vector<std::uint64_t> now = allocator_.state(tags);
+  now.insert(now.end(), empty.begin(), empty.end());
   const bool same = now == last;
   last = std::move(now);
   return same;

@@ -77,11 +77,8 @@ class Reference {
   }
   void add_segment(std::int64_t size, StreamId stream) {
     const std::int64_t bytes = segment_size(size);
-    std::uint64_t address = std::uint64_t{1} << 62;  // the lowest gap
-    for (const auto& [start, segment] : segments_) {
-      if (start - address >= static_cast<std::uint64_t>(bytes)) break;
-      address = start + static_cast<std::uint64_t>(segment.size);
-    }
+    const std::uint64_t address = next_address_;  // ascending: the oldest segment has the lowest
+    next_address_ += static_cast<std::uint64_t>(bytes);
     segments_[address] = {bytes, stream, size <= kSmallSize, {{address, bytes, false}}};
   }
   std::uint64_t cut(Block& block, std::int64_t size) {
@@ -107,6 +104,7 @@ class Reference {
   }
 
   std::int64_t capacity_;
+  std::uint64_t next_address_ = std::uint64_t{1} << 32;
   std::map<std::uint64_t, Segment> segments_;
 };
 
@@ -145,7 +143,7 @@ class AllocatorProperties : public testing::TestWithParam<unsigned> {};
 TEST_P(AllocatorProperties, DecidesAsTheReferenceDoes) {
   std::mt19937 random(GetParam());
   const std::int64_t capacity = (200 + random() % 2000) * kMiB;
-  CachingAllocator allocator({{}, capacity, AddressOrder::ascending, DelayedFree::next_allocation});
+  CachingAllocator allocator({{}, capacity, DelayedFree::next_allocation});
   Reference reference(capacity);
   std::vector<BlockId> live;
   for (int i = 0; i < 600; ++i) {
@@ -185,9 +183,8 @@ AllocatorSettings random_settings(std::mt19937& random) {
 TEST_P(AllocatorProperties, StaysSoundUnderEverySetting) {
   std::mt19937 random(GetParam() + 1000);
   const auto delayed = random() % 2 ? DelayedFree::next_wait : DelayedFree::next_allocation;
-  const auto order = random() % 2 ? AddressOrder::ascending : AddressOrder::descending;
   const std::int64_t capacity = (200 + random() % 2000) * kMiB;
-  CachingAllocator allocator({random_settings(random), capacity, order, delayed});
+  CachingAllocator allocator({random_settings(random), capacity, delayed});
   std::vector<BlockId> live;
   for (int i = 0; i < 400; ++i) {
     if (!live.empty() && random() % 80 < live.size()) {

@@ -87,6 +87,24 @@ TEST(PlayMemory, NamesTheAllocationThatFailed) {
   EXPECT_EQ(trace.out_of_memory->allocated, 80_MiB);
 }
 
+// Once a step ends as the step before it ended, all later steps repeat it: skipping them changes nothing, whatever the capacity.
+TEST(PlayMemory, SkippedStepsAreTheOnesPlayed) {
+  for (const std::int64_t capacity : {std::int64_t{100000}, std::int64_t{260}, std::int64_t{240}, std::int64_t{215}}) {
+    PlayMemoryOptions options;
+    options.capacity = Bytes(capacity * kMiB);
+    options.steps = 9;
+    const MemoryTrace skipped = play_memory(small_program(), options);
+    options.skip_recurring_steps = false;
+    const MemoryTrace played = play_memory(small_program(), options);
+    EXPECT_EQ(skipped.peak_allocated, played.peak_allocated);
+    EXPECT_EQ(skipped.peak_reserved, played.peak_reserved);
+    EXPECT_EQ(skipped.persistent, played.persistent);
+    EXPECT_EQ(skipped.backward_peak, played.backward_peak);
+    EXPECT_EQ(skipped.alloc_retries, played.alloc_retries);
+    EXPECT_EQ(skipped.out_of_memory.has_value(), played.out_of_memory.has_value());
+  }
+}
+
 TEST(PlayMemory, RefusesProgramsThatMisuseTensors) {
   StepProgram program;
   Script{program.init}.free(3);
