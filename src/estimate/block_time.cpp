@@ -66,7 +66,7 @@ std::int64_t whole(double value) { return std::max<std::int64_t>(1, static_cast<
 BlockPricer::BlockPricer(const Strategy& resolved, const Accelerator& device)
     : strategy_(resolved),
       device_(device),
-      framework_(find_framework(resolved.framework)),
+      framework_(profile_of(resolved)),
       products_(resolved.low_precision == LowPrecision::none ? math_of(resolved.compute_dtype.value_or(DType::bf16)) : MathType::fp8),
       math_(math_of(resolved.compute_dtype.value_or(DType::bf16))),
       element_(static_cast<double>(size_of(resolved.compute_dtype.value_or(DType::bf16)))),

@@ -36,7 +36,7 @@ class BlockPricer {
 
   const Strategy& strategy_;
   const Accelerator& device_;
-  const FrameworkProfile& framework_;
+  FrameworkProfile framework_;
   MathType products_;        ///< of matrix products: fp8 where the strategy says so
   MathType math_;            ///< of everything else
   double element_;           ///< bytes of an activation element

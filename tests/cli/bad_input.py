@@ -1,0 +1,175 @@
+"""Bad input of every kind: one clear line that names the place, exit 2, within a second and 256 MB."""
+import json
+import os
+import tempfile
+
+from driver import SANITIZED, SOURCE, Checks, run
+
+LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 4, "intermediate_size": 512, "vocab_size": 1000, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
+         "tie_word_embeddings": False}
+GOOD = ["--micro-batch", "1", "--seq", "128"]
+DEEP = "[" * 100_000
+
+
+def altered(**keys):
+    return json.dumps({**LLAMA, **keys})
+
+
+# name of the file, its text (bytes: written as they are; int: a file of that many zero bytes), and what the line must say
+CONFIGS = [
+    ("truncated.json", altered()[:60], ["truncated.json"]),
+    ("empty.json", "", ["empty.json"]),
+    ("text.json", "hello", ["text.json"]),
+    ("array.json", "[1, 2]", ["object"]),
+    ("number.json", "42", ["object"]),
+    ("type.json", altered(hidden_size="256"), ["/hidden_size", "integer"]),
+    ("object.json", altered(hidden_size={"a": 1}), ["/hidden_size"]),
+    ("fraction.json", altered(hidden_size=256.5), ["/hidden_size"]),
+    ("nan.json", altered(rms_norm_eps=float("nan")), ["nan.json"]),
+    ("infinity.json", altered(rms_norm_eps=float("inf")), ["infinity.json"]),
+    ("negative.json", altered(hidden_size=-256), ["/hidden_size"]),
+    ("zero.json", altered(num_attention_heads=0), ["/num_attention_heads"]),
+    ("layers.json", altered(num_hidden_layers=10**12), ["/num_hidden_layers"]),
+    ("huge.json", altered(hidden_size=10**30), ["hidden_size"]),
+    ("overflow.json", altered(vocab_size=2**62), ["/vocab_size"]),
+    ("deep.json", DEEP, ["deep.json"]),
+    ("deep_key.json", '{"a":' * 50_000, ["deep_key.json"]),
+    ("large.json", 200 * 2**20, ["large.json"]),
+    ("typo.json", json.dumps({("hiden_size" if key == "hidden_size" else key): value for key, value in LLAMA.items()}), ["hidden_size", "hiden_size"]),
+    ("unknown.json", altered(model_type="lama"), ["lama", "llama"]),
+    ("no_type.json", json.dumps({"hidden_size": 8}), ["no_type.json"]),
+    ("heads.json", altered(num_key_value_heads=3), ["num_key_value_heads"]),
+    ("utf8.json", b'{"model_type":"\xff\xfe"}', ["utf8.json"]),
+    ("binary.json", bytes(range(256)) * 8, ["binary.json"]),
+    ("utf16.json", altered().encode("utf-16"), ["utf16.json"]),
+    ("duplicate.json", '{"model_type":"llama","model_type":"gpt2"}', ["model_type"]),
+    ("null.json", altered(num_hidden_layers=None), ["num_hidden_layers"]),
+]
+
+GRAPHS = [
+    ("graph_cut.json", '{"schema":"plimsoll/graph/1","oper', ["graph_cut.json"]),
+    ("graph_empty.json", '{"schema":"plimsoll/graph/1"}', ["graph_empty.json"]),
+]
+
+STRATEGIES = [
+    ("strategy_cut.json", '{"tp": ', ["strategy_cut.json"]),
+    ("strategy_typo.json", '{"micro_bach": 2}', ["micro_bach", "micro_batch"]),
+    ("strategy_type.json", '{"tp": "many"}', ["tp"]),
+    ("strategy_nan.json", '{"moe": NaN}', ["strategy_nan.json"]),
+    ("strategy_negative.json", '{"tp": -2}', ["tp"]),
+    ("strategy_array.json", "[]", ["strategy_array.json"]),
+    ("strategy_deep.json", DEEP, ["strategy_deep.json"]),
+    ("strategy_large.json", 200 * 2**20, ["strategy_large.json"]),
+    ("strategy_absurd.json", '{"micro_batch": 1000000000000000000000}', ["micro_batch"]),
+]
+
+CLUSTERS = [
+    ("cluster_cut.json", '{"accelerator": "mi300x", ', ["cluster_cut.json"]),
+    ("cluster_type.json", '{"accelerator": 3}', ["cluster_type.json"]),
+    ("cluster_empty.json", "{}", ["cluster_empty.json"]),
+    ("cluster_deep.json", DEEP, ["cluster_deep.json"]),
+    ("cluster_large.json", 200 * 2**20, ["cluster_large.json"]),
+]
+
+ROWS = [
+    ("rows_cut.json", '{"rows": [', ["rows_cut.json"]),
+    ("rows_type.json", '{"rows": 3}', ["rows_type.json"]),
+    ("rows_number.json", "3", ["rows_number.json"]),
+    ("rows_deep.json", DEEP, ["rows_deep.json"]),
+    ("rows_large.json", 200 * 2**20, ["rows_large.json"]),
+]
+
+# command line, and what the line must say
+LINES = [
+    (["estimate", "no/such/config.json", "--on", "8xmi300x"], ["no/such/config.json"]),
+    (["estimate", ".", "--on", "8xmi300x"], ["config.json"]),
+    (["estimate", "llama-3.1-8", "--on", "8xmi300x"], ["llama-3.1-8b"]),
+    (["estimate", "llama-3.1-8b"], ["--on"]),
+    (["estimate"], ["MODEL"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300"], ["mi300x"]),
+    (["estimate", "llama-3.1-8b", "--on", "8x"], ["8x"]),
+    (["estimate", "llama-3.1-8b", "--on", "0xmi300x"], ["0xmi300x"]),
+    (["estimate", "llama-3.1-8b", "--on", "-8xmi300x"], ["mi300x"]),
+    (["estimate", "llama-3.1-8b", "--on", "99999999999999999999xmi300x"], ["mi300x"]),
+    (["estimate", "llama-3.1-8b", "--on", "12xmi300x"], ["12xmi300x"]),
+    (["estimate", "llama-3.1-8b", "--on", "no/cluster.json", *GOOD], ["no/cluster.json"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", "--mico-batch", "2"], ["--micro-batch"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", "--micro-batch"], ["--micro-batch"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", "--micro-batch", "two"], ["two"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", "--micro-batch", "nan"], ["nan"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", "--micro-batch", "-1"], ["-1"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", *GOOD, "--zero", "4"], ["--zero", "0, 1, 2, 3"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", *GOOD, "--fsdp", "ful"], ["full"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", *GOOD, "--zero", "3", "--fsdp", "full"], ["--zero", "--fsdp"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", *GOOD, "--tp", "3"], ["3"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", *GOOD, "--tp", "16"], ["16"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", *GOOD, "--pp", "7"], ["7"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", *GOOD, "--dp", "3"], ["3"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", *GOOD, "--global-batch", "7"], ["7"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", *GOOD, "--precision", "bf61"], ["bf16"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", *GOOD, "--optimizer", "adanw"], ["adamw"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", *GOOD, "--framework", "torchtian"], ["torchtitan"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", *GOOD, "--strategy", "no.json"], ["no.json"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", "extra"], ["extra"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", "--view", "accelerat"], ["accelerate"]),
+    (["estmate", "llama-3.1-8b"], ["estimate"]),
+    (["--jsn"], ["--jsn"]),
+    ([], ["command"]),
+    (["formula"], ["zero"]),
+    (["formula", "zer"], ["zero"]),
+    (["formula", "zero", "--params", "7e9"], ["--gpus"]),
+    (["formula", "zero", "--params", "-7e9", "--gpus", "4"], ["-7e9"]),
+    (["formula", "zero", "--params", "7e9", "--gpus", "0"], ["--gpus"]),
+    (["formula", "ring", "--bytes", "1 furlong", "--ranks", "2", "--bandwidth", "1 GB/s"], ["furlong"]),
+    (["formula", "bubble", "--stages", "1e9", "--micro-batches", "1e9"], ["--stages"]),
+    (["models", "gtp2"], ["gpt2"]),
+    (["graph", "gpt2", "--format", "dto"], ["dot"]),
+    (["hardware", "mi300"], ["mi300x"]),
+    (["validate"], ["ROWS"]),
+    (["validate", "no/rows.json"], ["no/rows.json"]),
+]
+
+
+def write(folder, name, text):
+    path = os.path.join(folder, name)
+    with open(path, "wb") as file:
+        if isinstance(text, int):
+            file.truncate(text)
+        else:
+            file.write(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def expect_one_clear_line(checks, folder, arguments, says):
+    result = run(*arguments, folder=folder)
+    told = " ".join(arguments)[:100]
+    lines = result.err.splitlines()
+    checks.check(result.code == 2, f"{told}: exit {result.code}, expected 2: {result.err[:300]!r}")
+    checks.check(len(lines) == 1 and lines[0].startswith("plimsoll: "), f"{told}: expected one line on stderr: {result.err[:300]!r}")
+    checks.check(len(result.err) < 1500, f"{told}: a line of {len(result.err)} characters")
+    for word in says:
+        checks.check(word in result.err, f"{told}: the line does not say {word!r}: {result.err[:300]!r}")
+    checks.check(result.out == "", f"{told}: printed {result.out[:80]!r} all the same")
+    if not SANITIZED:
+        checks.check(result.seconds < 1, f"{told}: took {result.seconds:.2f} s")
+        checks.check(result.megabytes < 256, f"{told}: took {result.megabytes:.0f} MB")
+
+
+def main():
+    checks = Checks()
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text, says in CONFIGS + GRAPHS:
+            expect_one_clear_line(checks, folder, ["estimate", write(folder, name, text), "--on", "8xmi300x", *GOOD], says)
+        for name, text, says in STRATEGIES:
+            expect_one_clear_line(checks, folder, ["estimate", "gpt2", "--on", "8xmi300x", "--strategy", write(folder, name, text)], says)
+        for name, text, says in CLUSTERS:
+            expect_one_clear_line(checks, folder, ["estimate", "gpt2", "--on", write(folder, name, text), *GOOD], says)
+        for name, text, says in ROWS:
+            expect_one_clear_line(checks, folder, ["validate", write(folder, name, text)], says)
+        for arguments, says in LINES:
+            expect_one_clear_line(checks, folder, arguments, says)
+    checks.finish()
+
+
+main()

@@ -1,0 +1,47 @@
+"""Runs the program and measures what a run costs. Used by the tests beside it."""
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+PROGRAM = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else "plimsoll"
+SOURCE = os.environ.get("PLIMSOLL_SOURCE", os.path.join(os.path.dirname(__file__), "..", ".."))
+SANITIZED = os.environ.get("PLIMSOLL_SANITIZED") == "1"
+
+
+class Result:
+    def __init__(self, code, out, err, seconds, megabytes):
+        self.code, self.out, self.err, self.seconds, self.megabytes = code, out, err, seconds, megabytes
+
+
+def run(*arguments, folder=None, limit=60):
+    """One run of the program. Peak memory is that of the process alone."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        start = time.monotonic()
+        process = subprocess.Popen([PROGRAM, *arguments], stdout=out, stderr=err, cwd=folder, stdin=subprocess.DEVNULL,
+                                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit)))
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)   # reaped already
+        seconds = time.monotonic() - start
+        out.seek(0), err.seek(0)
+        return Result(process.returncode, out.read().decode("utf-8", "surrogateescape"), err.read().decode("utf-8", "surrogateescape"), seconds,
+                      usage.ru_maxrss / 1024)
+
+
+class Checks:
+    """Counts what was checked, prints what failed."""
+
+    def __init__(self):
+        self.done, self.failed = 0, 0
+
+    def check(self, good, what):
+        self.done += 1
+        if not good:
+            self.failed += 1
+            print("FAILED: " + what)
+
+    def finish(self):
+        print(f"{self.done - self.failed} of {self.done} checks passed")
+        sys.exit(1 if self.failed or not self.done else 0)
