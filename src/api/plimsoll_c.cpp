@@ -1,10 +1,9 @@
-#include "plimsoll/plimsoll.h"
-
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "plimsoll/plimsoll.h"
 #include "plimsoll/plimsoll.hpp"
 #include "units/json_reader.hpp"
 
@@ -39,7 +38,8 @@ Strategy strategy_of(const Json& request) {
 }
 
 std::string answer_estimate(const Json& request) {
-  return to_json(estimate(model_of(request), parse_cluster(text_of(request, "on", "a cluster such as \"8xmi300x\"")), strategy_of(request)));
+  return to_json(
+      estimate(model_of(request), parse_cluster(text_of(request, "on", "a cluster such as \"8xmi300x\"")), strategy_of(request)));
 }
 
 std::string answer_models(const Json& request) {
@@ -59,7 +59,7 @@ constexpr Entry kEntries[] = {
 
 std::string answer(const char* request_json) {
   if (!request_json) fail("the request is a null pointer", "request");
-  JsonDocument::parse(request_json, "request");   // refuses what is too large, too deep or no JSON, with line and column
+  JsonDocument::parse(request_json, "request");  // refuses what is too large, too deep or no JSON, with line and column
   const Json request = Json::parse(request_json);
   if (!request.is_object()) fail("must be a JSON object", "request");
   const std::string command = text_of(request, "command", "the name of a command");
@@ -90,7 +90,7 @@ extern "C" char* plimsoll_call(const char* request_json) {
     char* copy = static_cast<char*>(std::malloc(text.size() + 1));
     if (copy) std::memcpy(copy, text.c_str(), text.size() + 1);
     return copy;
-  } catch (...) {   // memory is exhausted: nothing may leave a C function
+  } catch (...) {  // memory is exhausted: nothing may leave a C function
     return nullptr;
   }
 }

@@ -27,24 +27,32 @@ int run_hardware(const Arguments& arguments) {
 }  // namespace
 
 Command models_command() {
-  return {"models", "the shipped models, or the layers of one", "  plimsoll models\n  plimsoll models llama-3.1-8b",
+  return {"models",
+          "the shipped models, or the layers of one",
+          "  plimsoll models\n  plimsoll models llama-3.1-8b",
           {{Option::positional, "NAME", "a shipped model, a config.json, or a graph file", false, {}},
            {Option::flag, "--json", "print JSON", false, {}}},
-          run_models, {}};
+          run_models,
+          {}};
 }
 
 Command graph_command() {
-  return {"graph", "the layer graph of a model", "  plimsoll graph gpt2 --format dot | dot -Tsvg > gpt2.svg",
+  return {"graph",
+          "the layer graph of a model",
+          "  plimsoll graph gpt2 --format dot | dot -Tsvg > gpt2.svg",
           {{Option::positional, "MODEL", "a shipped model, a config.json, or a graph file", true, {}},
            {Option::value, "--format", "dot or json", false, {}}},
-          run_graph, {}};
+          run_graph,
+          {}};
 }
 
 Command hardware_command() {
-  return {"hardware", "the shipped accelerators and clusters, or one with the source of every number",
+  return {"hardware",
+          "the shipped accelerators and clusters, or one with the source of every number",
           "  plimsoll hardware\n  plimsoll hardware mi300x",
           {{Option::positional, "NAME", "an accelerator, a cluster, or a file", false, {}}},
-          run_hardware, {}};
+          run_hardware,
+          {}};
 }
 
 }  // namespace plimsoll::cli

@@ -28,7 +28,7 @@ class Arguments {
 
 struct Option {
   enum Kind { value, flag, positional, positional_list } kind = value;
-  std::string name;   ///< "--micro-batch", or "MODEL" for a positional
+  std::string name;  ///< "--micro-batch", or "MODEL" for a positional
   std::string help;
   bool required = false;
   std::string group;  ///< heading in --help; empty: "Options"
@@ -38,7 +38,7 @@ struct Command {
   std::string name, help, examples;
   std::vector<Option> options;
   int (*run)(const Arguments&);
-  std::vector<Command> children;   ///< of `formula`
+  std::vector<Command> children;  ///< of `formula`
 };
 
 Command estimate_command();

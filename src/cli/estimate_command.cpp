@@ -36,7 +36,8 @@ void apply_sharding(const Arguments& arguments, Strategy& strategy) {
   if (!arguments.has("--fsdp")) return;
   const std::string& kind = arguments["--fsdp"];
   const std::vector<std::string> kinds{"full", "grad-op", "hybrid", "none"};
-  if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) fail("'" + kind + "' is no way of sharding", "--fsdp", suggest(kind, kinds));
+  if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
+    fail("'" + kind + "' is no way of sharding", "--fsdp", suggest(kind, kinds));
   set_option(strategy, "data_parallel", kind == "none" ? "ddp" : kind == "hybrid" ? "hsdp" : "fsdp");
   if (kind == "grad-op") strategy.fsdp.sharding = FsdpOptions::Sharding::shard_grad_op;
 }
@@ -74,7 +75,8 @@ int run_estimate(const Arguments& arguments) {
 }  // namespace
 
 Command estimate_command() {
-  Command command{"estimate", "memory, time and a verdict for one training step",
+  Command command{"estimate",
+                  "memory, time and a verdict for one training step",
                   "  plimsoll estimate llama-3.1-8b --on 8xmi300x --fsdp full --micro-batch 2 --seq 8192\n"
                   "  plimsoll estimate ./config.json --on 16x8xh100-sxm --tp 8 --pp 4 --global-batch 512 --seq 4096 --json\n"
                   "  plimsoll estimate llama-3-8b --on 1xh100-sxm --view accelerate",
@@ -92,7 +94,8 @@ Command estimate_command() {
   };
   for (const Alias& alias : kAliases) command.options.push_back({Option::value, alias.flag, alias.help, false, "Strategy"});
   for (const StrategyOption& option : strategy_options())
-    command.options.push_back({Option::value, flag_of(option), option.help + (option.values.empty() ? "" : ": " + option.values), false, "Strategy"});
+    command.options.push_back(
+        {Option::value, flag_of(option), option.help + (option.values.empty() ? "" : ": " + option.values), false, "Strategy"});
   return command;
 }
 

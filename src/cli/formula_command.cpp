@@ -27,27 +27,28 @@ double parse_count(const std::string& text, const char* where) {
   }
   const std::string suffix = text.substr(used);
   const double factor = suffix.empty() ? 1 : suffix == "K" ? 1e3 : suffix == "M" ? 1e6 : suffix == "B" ? 1e9 : suffix == "T" ? 1e12 : 0;
-  if (used == 0 || factor == 0 || !(value > 0 && value * factor <= 1e16)) fail("'" + text + "' is no count", where, "for example 7e9 or 7B");
+  if (used == 0 || factor == 0 || !(value > 0 && value * factor <= 1e16))
+    fail("'" + text + "' is no count", where, "for example 7e9 or 7B");
   return value * factor;
 }
 
-std::string gb(double bytes) {
-  return bytes >= 100e9 ? fmt::format("{:.0f} GB", bytes / 1e9) : fmt::format("{:.3g} GB", bytes / 1e9);
-}
+std::string gb(double bytes) { return bytes >= 100e9 ? fmt::format("{:.0f} GB", bytes / 1e9) : fmt::format("{:.3g} GB", bytes / 1e9); }
 
 int run_zero(const Arguments& arguments) {
   const double parameters = parse_count(arguments["--params"], "--params");
   const std::int64_t gpus = arguments.integer_or("--gpus", 1, 1, kMostRanks);
   const std::string precision = arguments.has("--precision") ? arguments["--precision"] : "fp32";
-  if (precision != "fp32" && precision != "mixed") fail("there is no count for '" + precision + "'", "--precision", suggest(precision, {"fp32", "mixed"}));
+  if (precision != "fp32" && precision != "mixed")
+    fail("there is no count for '" + precision + "'", "--precision", suggest(precision, {"fp32", "mixed"}));
   const StateBytes bytes = precision == "fp32" ? StateBytes::single_precision() : StateBytes::mixed_precision();
   const auto states = zero_model_states(parameters, gpus, bytes);
-  print(fmt::format("model states per GPU, {:.4g} parameters on {} GPUs, {} B parameters + {} B gradients + {} B optimizer\n\n", parameters, gpus,
-                    bytes.parameter, bytes.gradient, bytes.optimizer));
-  print(fmt::format("  no ZeRO   {:>10}\n  ZeRO-1    {:>10}\n  ZeRO-2    {:>10}\n  ZeRO-3    {:>10}\n", gb(states[0]), gb(states[1]), gb(states[2]),
-                    gb(states[3])));
-  print("\nThe ZeRO paper's count (Rajbhandari 2020, figure 1; GB = 1e9 B). No framework allocates exactly this: buckets, flat copies,\n"
-        "gathered units and the allocator come on top. `plimsoll estimate MODEL --on CLUSTER --zero 2` says what one does.\n");
+  print(fmt::format("model states per GPU, {:.4g} parameters on {} GPUs, {} B parameters + {} B gradients + {} B optimizer\n\n", parameters,
+                    gpus, bytes.parameter, bytes.gradient, bytes.optimizer));
+  print(fmt::format("  no ZeRO   {:>10}\n  ZeRO-1    {:>10}\n  ZeRO-2    {:>10}\n  ZeRO-3    {:>10}\n", gb(states[0]), gb(states[1]),
+                    gb(states[2]), gb(states[3])));
+  print(
+      "\nThe ZeRO paper's count (Rajbhandari 2020, figure 1; GB = 1e9 B). No framework allocates exactly this: buckets, flat copies,\n"
+      "gathered units and the allocator come on top. `plimsoll estimate MODEL --on CLUSTER --zero 2` says what one does.\n");
   return kFits;
 }
 
@@ -95,13 +96,14 @@ std::string played_line(const ScheduleInfo& info, int stages, int micro_batches,
 }
 
 int run_bubble(const Arguments& arguments) {
-  constexpr int kMostStages = 256, kMostMicroBatches = 4096;   // more slots than a person waits for
+  constexpr int kMostStages = 256, kMostMicroBatches = 4096;  // more slots than a person waits for
   const int stages = static_cast<int>(arguments.integer_or("--stages", 1, 1, kMostStages));
   const int micro_batches = static_cast<int>(arguments.integer_or("--micro-batches", 1, 1, kMostMicroBatches));
   const int chunks = static_cast<int>(arguments.integer_or("--chunks", 1, 1, 64));
   print(fmt::format("pipeline bubble, P = {} stages, M = {} micro-batches\n\n", stages, micro_batches));
   print(fmt::format("  (P-1)/(M+P-1) = {:.6g}\n", bubble_fraction(stages, micro_batches)));
-  if (chunks > 1) print(fmt::format("  (P-1)/(vM+P-1) = {:.6g} with v = {} chunks per rank\n", bubble_fraction(stages, micro_batches, chunks), chunks));
+  if (chunks > 1)
+    print(fmt::format("  (P-1)/(vM+P-1) = {:.6g} with v = {} chunks per rank\n", bubble_fraction(stages, micro_batches, chunks), chunks));
   print("\nThe schedules played (equal stages, forward 1, backward 2, no transfers; in flight on rank 0, in chunks):\n\n");
   print(fmt::format("  {:<18}{:>8}{:>12}{:>10}\n", "schedule", "bubble", "makespan", "in flight"));
   for (const ScheduleInfo& info : schedules()) print(played_line(info, stages, micro_batches, chunks));
@@ -129,16 +131,21 @@ Command formula_command() {
   Command zero{"zero", "model states of ZeRO stages 0 to 3", "  plimsoll formula zero --params 7e9 --gpus 4", {}, run_zero, {}};
   zero.options = {required("--params", "parameters: 7e9 or 7B"), required("--gpus", "data-parallel GPUs"),
                   optional("--precision", "fp32 (4+4+8 bytes per parameter, default) or mixed (2+2+12)")};
-  Command ring{"ring", "time of ring collectives",
-               "  plimsoll formula ring --bytes '1 GB' --ranks 8 --bandwidth '450 GB/s'\n  plimsoll formula ring --bytes '1 GB' --on 8xmi300x",
-               {}, run_ring, {}};
+  Command ring{
+      "ring",
+      "time of ring collectives",
+      "  plimsoll formula ring --bytes '1 GB' --ranks 8 --bandwidth '450 GB/s'\n  plimsoll formula ring --bytes '1 GB' --on 8xmi300x",
+      {},
+      run_ring,
+      {}};
   ring.options = {required("--bytes", "the full buffer: '1 GB'"), optional("--ranks", "ranks in the ring"),
                   optional("--bandwidth", "per rank and direction: '450 GB/s'"), optional("--latency", "per step: '3 us'"),
                   optional("--on", "cluster: its bandwidth, and what its collective library takes")};
   Command bubble{"bubble", "idle share of a pipeline", "  plimsoll formula bubble --stages 4 --micro-batches 8", {}, run_bubble, {}};
   bubble.options = {required("--stages", "pipeline stages P"), required("--micro-batches", "micro-batches M of a step"),
                     optional("--chunks", "model chunks v per rank")};
-  Command conventions{"flops", "model FLOPs per token under every convention", "  plimsoll formula flops llama-3-8b --seq 8192", {}, run_flops, {}};
+  Command conventions{
+      "flops", "model FLOPs per token under every convention", "  plimsoll formula flops llama-3-8b --seq 8192", {}, run_flops, {}};
   conventions.options = {{Option::positional, "MODEL", "a shipped model, a config.json, or a graph file", true, {}},
                          required("--seq", "tokens of a sequence")};
   return {"formula", "textbook formulas, beside the real thing", {}, {}, nullptr, {zero, ring, bubble, conventions}};

@@ -82,7 +82,8 @@ const Command& find_command(const std::vector<Command>& commands, int argc, cons
 }
 
 bool asks_for_help(int argc, const char* const* argv) {
-  return std::any_of(argv + 1, argv + argc, [](const char* word) { return std::string_view(word) == "--help" || std::string_view(word) == "-h"; });
+  return std::any_of(argv + 1, argv + argc,
+                     [](const char* word) { return std::string_view(word) == "--help" || std::string_view(word) == "-h"; });
 }
 
 }  // namespace
@@ -98,7 +99,7 @@ int run(const std::vector<Command>& commands, int argc, const char* const* argv)
   const Command* chosen = top_level || asks_for_help(argc, argv) ? nullptr : &find_command(commands, argc, argv, 1, "plimsoll");
   try {
     app.parse(argc, argv);
-  } catch (const CLI::Success& wanted) {   // --help, --version
+  } catch (const CLI::Success& wanted) {  // --help, --version
     return app.exit(wanted);
   } catch (const CLI::ExtrasError&) {
     fail("there is no option '" + std::string(argv[1]) + "'", "plimsoll", "plimsoll --help lists the commands");

@@ -12,9 +12,9 @@ namespace plimsoll::estimation {
 /// Compute time of one repeat for one micro-batch.
 struct BlockTime {
   Seconds forward, backward;
-  Seconds recompute;         ///< what the backward pass runs again
-  Seconds attention;         ///< of the forward: what context parallelism can hide its ring behind
-  Seconds weight_gradient;   ///< of the backward: what tensor parallelism can hide its collectives behind
+  Seconds recompute;        ///< what the backward pass runs again
+  Seconds attention;        ///< of the forward: what context parallelism can hide its ring behind
+  Seconds weight_gradient;  ///< of the backward: what tensor parallelism can hide its collectives behind
 };
 
 /// Prices blocks for one resolved strategy on one device.
@@ -37,10 +37,10 @@ class BlockPricer {
   const Strategy& strategy_;
   const Accelerator& device_;
   FrameworkProfile framework_;
-  MathType products_;        ///< of matrix products: fp8 where the strategy says so
-  MathType math_;            ///< of everything else
-  double element_;           ///< bytes of an activation element
-  bool fused_;               ///< pointwise chains are one kernel
+  MathType products_;  ///< of matrix products: fp8 where the strategy says so
+  MathType math_;      ///< of everything else
+  double element_;     ///< bytes of an activation element
+  bool fused_;         ///< pointwise chains are one kernel
 };
 
 }  // namespace plimsoll::estimation

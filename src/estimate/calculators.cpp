@@ -62,7 +62,8 @@ AccelerateView accelerate_view(const Model& model) {
   view.buffer_bytes = rotary + indices;
   view.derivation = fmt::format("{} parameters of {} x 4 B", with_thousands(view.parameters), model.architecture);
   if (indices > 0) view.derivation += fmt::format(" + {} B of int64 index buffers", with_thousands(indices));
-  if (rotary > 0) view.derivation += fmt::format(" + {} B of per-layer fp32 rotary caches (transformers before 4.38)", with_thousands(rotary));
+  if (rotary > 0)
+    view.derivation += fmt::format(" + {} B of per-layer fp32 rotary caches (transformers before 4.38)", with_thousands(rotary));
   const std::int64_t size = 4 * view.parameters + view.buffer_bytes;
   view.rows = {{"float32", size, size, 2 * size, 4 * size}, {"float16", size, size + size / 2, 2 * size, 2 * size}};
   return view;
@@ -78,19 +79,19 @@ std::string accelerate_bytes(double bytes) {
 
 DeepSpeedView deepspeed_view(const Model& model, std::int64_t gpus_per_node, std::int64_t nodes) {
   DeepSpeedView view{model.parameters(), largest_layer(model), gpus_per_node, nodes, {}};
-  constexpr double kHostFactor = 1.5;   // the tool's additional_buffer_factor
+  constexpr double kHostFactor = 1.5;  // the tool's additional_buffer_factor
   const double total = static_cast<double>(view.parameters), per_node = static_cast<double>(gpus_per_node);
   const double gpus = per_node * static_cast<double>(nodes), layer = 4 * static_cast<double>(view.largest_layer);
   for (const auto& [offload_param, offload_optimizer] : {std::pair{true, true}, {false, true}, {false, false}})
     for (const bool zero_init : {true, false}) {
       const double host_bytes = offload_param ? 18 : 16;
-      const double unsharded = total * 4 * per_node;   // every process builds the whole model in fp32
+      const double unsharded = total * 4 * per_node;  // every process builds the whole model in fp32
       double cpu = zero_init ? layer * per_node : unsharded;
       if (offload_optimizer) cpu = std::max(total * host_bytes / static_cast<double>(nodes), zero_init ? 0 : unsharded);
       const double device_bytes = offload_param ? 0 : offload_optimizer ? 2 : 18;
       const double gpu = layer + device_bytes * total / gpus;
-      view.rows.push_back({offload_param, offload_optimizer, zero_init, static_cast<std::int64_t>(cpu * kHostFactor),
-                           static_cast<std::int64_t>(gpu)});
+      view.rows.push_back(
+          {offload_param, offload_optimizer, zero_init, static_cast<std::int64_t>(cpu * kHostFactor), static_cast<std::int64_t>(gpu)});
     }
   return view;
 }

@@ -15,11 +15,13 @@ std::array<RankGroup, kGroups> rank_groups(const Strategy& resolved) {
   const std::int64_t shard = at_least_one(resolved.dp_shard), replicas = at_least_one(resolved.dp_replicate);
   const std::int64_t per_stage = tp * cp * shard * replicas;
   std::array<RankGroup, kGroups> groups;
-  const auto set = [&](Group group, std::int64_t size, std::int64_t stride) { groups[static_cast<std::size_t>(group)] = {0, size, stride}; };
+  const auto set = [&](Group group, std::int64_t size, std::int64_t stride) {
+    groups[static_cast<std::size_t>(group)] = {0, size, stride};
+  };
   set(Group::world, per_stage * pp, 1);
   set(Group::tensor, tp, 1);
   set(Group::context, cp, tp);
-  set(Group::data_shard, shard * cp, tp);   // context-parallel ranks hold the same parameters and share their shards
+  set(Group::data_shard, shard * cp, tp);  // context-parallel ranks hold the same parameters and share their shards
   set(Group::data_replicate, replicas, tp * cp * shard);
   set(Group::pipeline, pp, per_stage);
   set(Group::expert, ep, etp);

@@ -69,9 +69,8 @@ std::int64_t Stage::parameters(const Block& block, const Strategy& resolved) {
 }
 
 std::int64_t Stage::parameters(const Strategy& resolved) const {
-  return std::accumulate(parts.begin(), parts.end(), std::int64_t{0}, [&](std::int64_t sum, const Part& part) {
-    return sum + part.layers * parameters(*part.block, resolved);
-  });
+  return std::accumulate(parts.begin(), parts.end(), std::int64_t{0},
+                         [&](std::int64_t sum, const Part& part) { return sum + part.layers * parameters(*part.block, resolved); });
 }
 
 std::vector<Stage> stages_of(const Model& model, const Strategy& resolved) {

@@ -17,7 +17,7 @@ struct Part {
 
 /// One model stage: chunk · pp + rank of a looped pipeline.
 struct Stage {
-  std::vector<Part> parts;       ///< in order of execution
+  std::vector<Part> parts;  ///< in order of execution
   bool first = false, last = false;
 
   /// Parameters on one rank of the stage, cut over tensor- and expert-parallel ranks, in elements.

@@ -33,9 +33,9 @@ bool overlaps_reduction(const Strategy& s) {
 
 /// One micro-batch through one stage.
 struct StageWork {
-  Seconds forward, backward;                      ///< with exposed tensor, context and expert communication
-  Seconds compute, recompute;                     ///< of both passes
-  Seconds tensor, context, expert;                ///< exposed, of both passes
+  Seconds forward, backward;        ///< with exposed tensor, context and expert communication
+  Seconds compute, recompute;       ///< of both passes
+  Seconds tensor, context, expert;  ///< exposed, of both passes
   std::vector<FsdpUnit> forward_units, backward_units;
 };
 
@@ -71,11 +71,14 @@ class StepTimer {
     if (shards_optimizer(strategy_) && !shards_parameters(strategy_)) {
       reduction = collective(CollectiveKind::reduce_scatter, Group::data_shard, reduce_bytes, type);
       const DType weights = strategy_.param_dtype.value_or(DType::bf16);
-      gathering = collective(CollectiveKind::all_gather, Group::data_shard, static_cast<std::int64_t>(gradients) * size_of(weights), weights);
+      gathering =
+          collective(CollectiveKind::all_gather, Group::data_shard, static_cast<std::int64_t>(gradients) * size_of(weights), weights);
     } else if (!shards_parameters(strategy_) && shard.size > 1) {
       reduction = collective(CollectiveKind::all_reduce, Group::data_shard, reduce_bytes, type);
     }
-    if (replicas.size > 1) reduction += collective(CollectiveKind::all_reduce, Group::data_replicate, reduce_bytes / std::max<std::int64_t>(1, shards_optimizer(strategy_) ? shard.size : 1), type);
+    if (replicas.size > 1)
+      reduction += collective(CollectiveKind::all_reduce, Group::data_replicate,
+                              reduce_bytes / std::max<std::int64_t>(1, shards_optimizer(strategy_) ? shard.size : 1), type);
     const bool gather_hidden = strategy_.megatron.overlap_param_gather.value_or(false);
     return (overlaps_reduction(strategy_) ? last_bucket(reduction, work) : reduction) + (gather_hidden ? Seconds(0) : gathering);
   }
@@ -84,12 +87,13 @@ class StepTimer {
     const GroupShape& pipeline = shape_of(groups_, Group::pipeline);
     if (pipeline.size <= 1) return Seconds(0);
     const double cut = strategy_.sequence_parallel ? strategy_.tp : 1;
-    return price(Collective{CollectiveKind::send, Group::pipeline, static_cast<std::int64_t>(hidden_bytes_ / cut), compute_type()}, pipeline, cluster_);
+    return price(Collective{CollectiveKind::send, Group::pipeline, static_cast<std::int64_t>(hidden_bytes_ / cut), compute_type()},
+                 pipeline, cluster_);
   }
 
   void set_hidden(std::int64_t hidden) {
-    hidden_bytes_ = static_cast<double>(strategy_.micro_batch) * static_cast<double>(lengths_.sequence) / static_cast<double>(strategy_.cp) *
-                    static_cast<double>(hidden) * element_;
+    hidden_bytes_ = static_cast<double>(strategy_.micro_batch) * static_cast<double>(lengths_.sequence) /
+                    static_cast<double>(strategy_.cp) * static_cast<double>(hidden) * element_;
   }
 
  private:
@@ -198,7 +202,8 @@ void add_optimizer(const Stage& stage, const Cluster& cluster, const Strategy& s
   const double elements = static_cast<double>(stage.parameters(strategy)) / shards;
   if (!strategy.offload.optimizer) {
     const Accelerator& device = cluster.accelerator;
-    time.optimizer = Seconds(elements * optimizer_traffic(strategy) / (device.memory_bandwidth.value.value * device.memory_efficiency.value));
+    time.optimizer =
+        Seconds(elements * optimizer_traffic(strategy) / (device.memory_bandwidth.value.value * device.memory_efficiency.value));
     return;
   }
   const auto link = [&](Copy::Direction direction) { return price(Copy{direction, static_cast<std::int64_t>(2 * elements)}, cluster); };
@@ -268,7 +273,7 @@ StepTime step_time(const Model& model, const std::vector<Stage>& stages, const C
     const Seconds transfer = timer.transfer();
     time.bubble = play(works, resolved, Seconds(0)).makespan - work;
     time.pipeline_transfers = play(works, resolved, transfer).makespan - work - time.bubble;
-    if (shards_parameters(resolved)) time.data_parallel = timer.exposed_fsdp(works[busiest]);   // gathered once, reduced once a step
+    if (shards_parameters(resolved)) time.data_parallel = timer.exposed_fsdp(works[busiest]);  // gathered once, reduced once a step
   } else {
     add_work(works[busiest], micro_batches, time);
     if (shards_parameters(resolved)) time.data_parallel = micro_batches * timer.exposed_fsdp(works[busiest]);

@@ -14,7 +14,7 @@ namespace plimsoll::estimation {
 /// The parts of a step on the rank that ends last; they add up to it.
 struct StepTime {
   Seconds compute, recompute;
-  Seconds tensor_parallel, context_parallel, expert_parallel, pipeline_transfers, data_parallel;   ///< exposed communication
+  Seconds tensor_parallel, context_parallel, expert_parallel, pipeline_transfers, data_parallel;  ///< exposed communication
   Seconds bubble;
   Seconds optimizer, host_optimizer;
 

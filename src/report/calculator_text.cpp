@@ -16,7 +16,8 @@ std::string to_text(const AccelerateView& view) {
   }
   return "What `accelerate estimate-memory` says of training with Adam (its MB is MiB, its GB is GiB):\n\n" + columns(rows) +
          "\nfloat32 size = " + view.derivation +
-         "\nIt counts model states only: no activations, loss, allocator, communicators or sharding. `plimsoll estimate` without --view does.\n";
+         "\nIt counts model states only: no activations, loss, allocator, communicators or sharding. `plimsoll estimate` without --view "
+         "does.\n";
 }
 
 std::string to_text(const DeepSpeedView& view) {
@@ -29,9 +30,11 @@ std::string to_text(const DeepSpeedView& view) {
   return fmt::format("What DeepSpeed's ZeRO-3 estimator says for {} node{} of {} GPUs (its GB is GiB):\n\n", view.nodes,
                      view.nodes == 1 ? "" : "s", view.gpus_per_node) +
          columns(rows) +
-         fmt::format("\n{} parameters, largest layer {} parameters.\n"
-                     "It counts model states only; buckets, live parameters and activations come on top. `plimsoll estimate` without --view does.\n",
-                     with_thousands(view.parameters), with_thousands(view.largest_layer));
+         fmt::format(
+             "\n{} parameters, largest layer {} parameters.\n"
+             "It counts model states only; buckets, live parameters and activations come on top. `plimsoll estimate` without --view "
+             "does.\n",
+             with_thousands(view.parameters), with_thousands(view.largest_layer));
 }
 
 }  // namespace plimsoll

@@ -56,7 +56,8 @@ Json flops_object(const FlopsReport& flops) {
 
 Json provenance_array(const std::vector<Origin>& origins) {
   Json all = Json::array();
-  for (const Origin& origin : origins) all.push_back({{"quantity", origin.quantity}, {"kind", name_of(origin.kind)}, {"source", origin.source}});
+  for (const Origin& origin : origins)
+    all.push_back({{"quantity", origin.quantity}, {"kind", name_of(origin.kind)}, {"source", origin.source}});
   return all;
 }
 

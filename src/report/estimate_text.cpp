@@ -36,19 +36,19 @@ std::string verdict_line(const Report& report) {
 std::string memory_section(const RankReport& rank) {
   const RankMemory& memory = rank.memory;
   const double share = memory.device.expected / static_cast<double>(memory.capacity.count);
-  std::string text = fmt::format("memory of {} GPU{}, peak of a steady step ({})\n", rank.count, rank.count == 1 ? "" : "s", name_of(memory.basis));
+  std::string text =
+      fmt::format("memory of {} GPU{}, peak of a steady step ({})\n", rank.count, rank.count == 1 ? "" : "s", name_of(memory.basis));
   text += fmt::format("  {:<{}}{:>9.1f} GiB  {} {:.0f} % of {:.1f} GiB\n", "device", kLabelWidth, gib(memory.device.expected),
                       bar(share, kBarWidth), 100 * share, memory.capacity.gib());
   for (const MemoryPart& part : memory.parts) {
-    if (part.bytes.count < (1 << 20)) continue;   // nothing that a person would look for
+    if (part.bytes.count < (1 << 20)) continue;  // nothing that a person would look for
     const double part_share = static_cast<double>(part.bytes.count) / static_cast<double>(memory.capacity.count);
     text += fmt::format("  {:<{}}{:>9.1f} GiB  {}\n", "  " + spoken(part.name), kLabelWidth, part.bytes.gib(), bar(part_share, kBarWidth));
   }
   text += fmt::format("  allocated {:.1f} -> reserved {:.1f} -> device {:.1f} GiB{}\n", memory.allocated.gib(), memory.reserved.gib(),
                       gib(memory.device.expected),
                       spread(memory.device, fmt::format("{:.1f}", gib(memory.device.low)), fmt::format("{:.1f}", gib(memory.device.high))));
-  if (!memory.peak_label.empty())
-    text += fmt::format("  peak in {}, at {}\n", name_of(memory.peak_phase), memory.peak_label);
+  if (!memory.peak_label.empty()) text += fmt::format("  peak in {}, at {}\n", name_of(memory.peak_phase), memory.peak_label);
   if (memory.out_of_memory) text += fmt::format("  out of memory in {}\n", memory.out_of_memory_at);
   return text;
 }
@@ -57,34 +57,36 @@ std::string stages_section(const Report& report) {
   if (report.ranks.size() < 2) return {};
   std::string text = "pipeline stages\n";
   for (const RankReport& rank : report.ranks)
-    text += fmt::format("  stage {:<4} {:>6} GPUs {:>18} parameters {:>9.1f} GiB\n", rank.stage, rank.count, with_thousands(rank.parameters),
-                        gib(rank.memory.device.expected));
+    text += fmt::format("  stage {:<4} {:>6} GPUs {:>18} parameters {:>9.1f} GiB\n", rank.stage, rank.count,
+                        with_thousands(rank.parameters), gib(rank.memory.device.expected));
   return text;
 }
 
 std::string time_section(const Report& report) {
   const Band& step = report.time.step_seconds;
-  std::string text = fmt::format("time of a step\n  {:<{}}{:>13}{}, {} tokens/s per GPU\n", "step", kLabelWidth, to_string(Seconds(step.expected)),
-                                 spread(step, to_string(Seconds(step.low)), to_string(Seconds(step.high))),
-                                 with_thousands(std::llround(report.time.tokens_per_second_per_gpu)));
+  std::string text =
+      fmt::format("time of a step\n  {:<{}}{:>13}{}, {} tokens/s per GPU\n", "step", kLabelWidth, to_string(Seconds(step.expected)),
+                  spread(step, to_string(Seconds(step.low)), to_string(Seconds(step.high))),
+                  with_thousands(std::llround(report.time.tokens_per_second_per_gpu)));
   for (const TimePart& part : report.time.breakdown) {
     const double share = step.expected > 0 ? part.seconds.value / step.expected : 0;
     if (share < 0.0005) continue;
-    text += fmt::format("  {:<{}}{:>13}  {} {:.0f} %\n", "  " + spoken(part.name), kLabelWidth, to_string(part.seconds), bar(share, kBarWidth),
-                        100 * share);
+    text += fmt::format("  {:<{}}{:>13}  {} {:.0f} %\n", "  " + spoken(part.name), kLabelWidth, to_string(part.seconds),
+                        bar(share, kBarWidth), 100 * share);
   }
   return text;
 }
 
 /// The two conventions that people quote side by side; JSON has all of them.
 std::string flops_section(const Report& report) {
-  std::string text = fmt::format("model FLOPs of a token, share of the {:.1f} TFLOP/s peak (MFU)\n", report.flops.peak_flops_per_second / 1e12);
+  std::string text =
+      fmt::format("model FLOPs of a token, share of the {:.1f} TFLOP/s peak (MFU)\n", report.flops.peak_flops_per_second / 1e12);
   for (const FlopsConvention& convention : report.flops.conventions)
     if (convention.name == "megatron" || convention.name == "torchtitan")
-      text += fmt::format("  {:<{}}{:>13}  {:.1f} %\n", convention.name, kLabelWidth, fmt::format("{:.3e}", convention.model_flops_per_token),
-                          100 * convention.mfu);
-  text += fmt::format("  {:<{}}{:>13}  {:.1f} % (HFU)\n", "hardware", kLabelWidth, fmt::format("{:.3e}", report.flops.hardware_flops_per_token),
-                      100 * report.flops.hfu);
+      text += fmt::format("  {:<{}}{:>13}  {:.1f} %\n", convention.name, kLabelWidth,
+                          fmt::format("{:.3e}", convention.model_flops_per_token), 100 * convention.mfu);
+  text += fmt::format("  {:<{}}{:>13}  {:.1f} % (HFU)\n", "hardware", kLabelWidth,
+                      fmt::format("{:.3e}", report.flops.hardware_flops_per_token), 100 * report.flops.hfu);
   return text;
 }
 

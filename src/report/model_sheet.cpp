@@ -71,7 +71,8 @@ std::string model_list_json() {
 
 std::string model_sheet(const Model& model) {
   std::string text = fmt::format("{} ({}): {} parameters", model.name, model.architecture, with_thousands(model.parameters()));
-  if (model.active_parameters() != model.parameters()) text += fmt::format(", {} active per token", with_thousands(model.active_parameters()));
+  if (model.active_parameters() != model.parameters())
+    text += fmt::format(", {} active per token", with_thousands(model.active_parameters()));
   text = printable(text) + (model.tied_embeddings ? ", head tied to the embedding\n\n" : "\n\n");
   std::vector<std::vector<std::string>> rows{{"layer", "kind", "parameters", "forward FLOPs/token", "output"}};
   for (const Block& block : model.blocks) {

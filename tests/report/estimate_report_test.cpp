@@ -23,7 +23,8 @@ Report small_report() {
   rank.memory.reserved = Bytes(70LL << 30);
   rank.memory.device = {71.0 * (1LL << 30), 72.0 * (1LL << 30), 73.0 * (1LL << 30)};
   rank.memory.capacity = Bytes(80LL << 30);
-  rank.memory.parts = {{"activations", Bytes(60LL << 30), Basis::played}, {"allocator_cache", Bytes(10LL << 30), Basis::played},
+  rank.memory.parts = {{"activations", Bytes(60LL << 30), Basis::played},
+                       {"allocator_cache", Bytes(10LL << 30), Basis::played},
                        {"context", Bytes(2LL << 30), Basis::profile}};
   report.ranks = {rank};
   report.time.step_seconds = Band::exactly(2.5);
@@ -41,8 +42,9 @@ TEST(EstimateJson, HasExactlyTheDocumentedKeys) {
   const auto json = nlohmann::json::parse(to_json(small_report()));
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.push_back(key);
-  const std::vector<std::string> wanted{"assumptions", "flops", "memory", "model", "notes", "provenance", "ranks", "schema", "time", "unread_keys", "verdict"};
-  EXPECT_EQ(keys, wanted);   // nlohmann's plain object sorts its keys
+  const std::vector<std::string> wanted{"assumptions", "flops",  "memory", "model",       "notes",  "provenance",
+                                        "ranks",       "schema", "time",   "unread_keys", "verdict"};
+  EXPECT_EQ(keys, wanted);  // nlohmann's plain object sorts its keys
   EXPECT_EQ(json["schema"], "plimsoll/estimate/1");
   EXPECT_EQ(json["verdict"], "tight");
   EXPECT_EQ(json["ranks"][0]["count"], 8);

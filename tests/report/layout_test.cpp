@@ -1,6 +1,7 @@
 #include "report/layout.hpp"
 
 #include <gtest/gtest.h>
+
 #include <limits>
 
 namespace plimsoll {
@@ -8,7 +9,7 @@ namespace {
 
 TEST(Layout, ABarIsFilledToTheEighthOfACell) {
   EXPECT_EQ(bar(0.5, 4), "██");
-  EXPECT_EQ(bar(1.0 / 32, 4), "▏");   // an eighth of one of four cells
+  EXPECT_EQ(bar(1.0 / 32, 4), "▏");  // an eighth of one of four cells
   EXPECT_EQ(bar(0, 4), "");
   EXPECT_EQ(bar(1.7, 4), "████>");
 }

@@ -1,0 +1,163 @@
+// The project on one screen: what was chosen is resolved, each distinct rank is lowered or summed, memory and time are read, a verdict
+// falls.
+#include "plimsoll/estimate.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "estimate/rank_groups.hpp"
+#include "estimate/rank_memory.hpp"
+#include "estimate/stages.hpp"
+#include "estimate/step_time.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/flops.hpp"
+#include "plimsoll/framework.hpp"
+#include "plimsoll/hardware.hpp"
+#include "plimsoll/strategy.hpp"
+#include "plimsoll/topology.hpp"
+
+namespace plimsoll {
+namespace {
+
+using namespace estimation;
+
+flops::Lengths lengths_of(const Strategy& strategy) {
+  return {strategy.seq_len, strategy.tgt_len > 0 ? strategy.tgt_len : strategy.text_tokens};
+}
+
+/// The rank with the least margin; ranks that ran out of memory come first.
+std::size_t worst_of(const std::vector<RankReport>& ranks) {
+  const auto worse = [](const RankReport& a, const RankReport& b) {
+    if (a.memory.out_of_memory != b.memory.out_of_memory) return a.memory.out_of_memory;
+    return a.memory.margin() < b.memory.margin();
+  };
+  return static_cast<std::size_t>(std::min_element(ranks.begin(), ranks.end(), worse) - ranks.begin());
+}
+
+/// Tight: less is left than 2 % of capacity + 0.5 GiB, which fragmentation and uneven batches take on a bad day.
+Verdict verdict_of(const RankMemory& memory) {
+  if (memory.out_of_memory || memory.margin() < Bytes(0)) return Verdict::does_not_fit;
+  const Bytes reserve = Bytes(memory.capacity.count / 50) + Bytes(512LL << 20);
+  return memory.margin() < reserve ? Verdict::tight : Verdict::fits;
+}
+
+TimeReport time_of(const StepTime& step, const Strategy& strategy) {
+  TimeReport time;
+  time.step_seconds = Band::exactly(step.total().value);
+  for (const TimePart& part : step.parts())
+    if (part.seconds.value > 0) time.breakdown.push_back(part);
+  const double tokens = static_cast<double>(strategy.global_batch) * static_cast<double>(strategy.seq_len);
+  time.tokens_per_second_per_gpu = tokens / time.step_seconds.expected / strategy.gpus;
+  return time;
+}
+
+flops::Execution execution_of(const Strategy& strategy) {
+  flops::Execution execution;
+  execution.flash = strategy.attention != AttentionKernel::eager && strategy.attention != AttentionKernel::unfused;
+  if (!execution.flash) execution.mask = flops::Mask::full;  // scores above the diagonal are computed and masked
+  switch (strategy.recompute.kind) {
+    case Recompute::Kind::full:
+      execution.recompute = flops::Execution::Recompute::full;
+      break;
+    case Recompute::Kind::selective:
+      execution.recompute = flops::Execution::Recompute::selective_core;
+      break;
+    case Recompute::Kind::operators:
+      execution.recompute = flops::Execution::Recompute::torchtitan_selective;
+      break;
+    default:
+      break;
+  }
+  return execution;
+}
+
+FlopsReport flops_of(const Model& model, const Cluster& cluster, const Strategy& strategy, double tokens_per_second) {
+  FlopsReport report;
+  report.peak_flops_per_second = cluster.accelerator.peak(math_of(strategy.compute_dtype.value_or(DType::bf16))).value;
+  flops::Setting setting;
+  setting.sequence = strategy.seq_len;
+  for (const flops::Convention& convention : flops::conventions()) {
+    if (!flops::conventions_apply(model) && convention.name != "6n" && convention.name != "exact") continue;
+    const double per_token = convention.per_token(model, setting);
+    report.conventions.push_back(
+        {std::string(convention.name), per_token, flops::mfu(tokens_per_second, per_token, report.peak_flops_per_second)});
+  }
+  report.hardware_flops_per_token =
+      flops::hardware(model, lengths_of(strategy), execution_of(strategy)) / static_cast<double>(strategy.seq_len);
+  report.hfu = flops::mfu(tokens_per_second, report.hardware_flops_per_token, report.peak_flops_per_second);
+  return report;
+}
+
+/// Ranks of one pipeline stage hold the same program.
+std::vector<RankReport> ranks_of(const Model& model, const std::vector<Stage>& stages, const Cluster& cluster, const Strategy& strategy) {
+  std::vector<RankReport> ranks;
+  for (int stage = 0; stage < strategy.pp; ++stage) {
+    RankReport rank;
+    rank.stage = stage;
+    rank.count = strategy.gpus / strategy.pp;
+    for (std::size_t chunk = static_cast<std::size_t>(stage); chunk < stages.size(); chunk += static_cast<std::size_t>(strategy.pp))
+      rank.parameters += stages[chunk].parameters(strategy);
+    rank.memory = rank_memory(model, stages, stage, cluster, strategy);
+    ranks.push_back(std::move(rank));
+  }
+  return ranks;
+}
+
+std::vector<Origin> provenance_of(const Report& report, const Cluster& cluster, const Strategy& strategy) {
+  const Accelerator& device = cluster.accelerator;
+  const ComputeRate& rate = device.rate(math_of(strategy.compute_dtype.value_or(DType::bf16)));
+  const RankMemory& memory = report.worst_rank().memory;
+  std::vector<Origin> origins{
+      {"model.parameters", Provenance::derived, "shapes of the model's tensors"},
+      {"memory.allocated_bytes", Provenance::derived, memory.basis == Basis::played ? "played through the allocator" : "closed form"},
+      {"memory.reserved_bytes", Provenance::derived, memory.basis == Basis::played ? "played through the allocator" : "closed form"},
+      {"memory.capacity_bytes", device.memory_usable.provenance, device.memory_usable.source},
+      {"memory.categories.context", device.overheads.context.provenance, device.overheads.context.source},
+      {"memory.categories.communicators", device.overheads.first_communicator.provenance, device.overheads.first_communicator.source},
+      {"time.step_seconds", Provenance::derived, "closed form: roofline, collectives over the topology, pipeline schedule"},
+      {fmt::format("accelerator.peak.{}", name_of(rate.type)), rate.peak.provenance, rate.peak.source},
+      {fmt::format("accelerator.sustained.{}", name_of(rate.type)), rate.sustained.provenance, rate.sustained.source},
+      {"accelerator.memory_bandwidth", device.memory_bandwidth.provenance, device.memory_bandwidth.source},
+  };
+  for (const MemoryPart& part : memory.parts)
+    origins.push_back({"memory.categories." + part.name, part.basis == Basis::profile ? Provenance::assumed : Provenance::derived,
+                       std::string(name_of(part.basis))});
+  return origins;
+}
+
+void refuse_what_is_not_modelled(const Model& model) {
+  if (!model.activations_modelled)
+    refuse(fmt::format("the parameters of {} ({}) are exact, but a training step of it is not modelled", model.name, model.architecture),
+           {}, "`plimsoll models NAME` shows its layers");
+}
+
+}  // namespace
+
+Report estimate(const Model& model, const Cluster& cluster, const Strategy& said) {
+  refuse_what_is_not_modelled(model);
+  const Strategy strategy = resolve(said, model, cluster);
+  const std::vector<Stage> stages = stages_of(model, strategy);
+  const auto groups = group_shapes(strategy, Topology(cluster));
+
+  Report report;
+  report.model_name = model.name;
+  report.cluster_name = cluster.name;
+  report.strategy = summary(strategy);
+  report.parameters = model.parameters();
+  report.active_parameters = model.active_parameters();
+  report.gpus = strategy.gpus;
+  report.ranks = ranks_of(model, stages, cluster, strategy);
+  report.worst = worst_of(report.ranks);
+  report.verdict = verdict_of(report.worst_rank().memory);
+  report.time = time_of(step_time(model, stages, cluster, strategy, groups, lengths_of(strategy)), strategy);
+  report.flops = flops_of(model, cluster, strategy, report.time.tokens_per_second_per_gpu);
+  report.provenance = provenance_of(report, cluster, strategy);
+  report.assumptions = strategy.assumed;
+  report.assumptions.insert(report.assumptions.end(), model.assumed.begin(), model.assumed.end());
+  report.unread_keys = model.unread_keys;
+  report.unread_keys.insert(report.unread_keys.end(), strategy.unread_keys.begin(), strategy.unread_keys.end());
+  return report;
+}
+
+}  // namespace plimsoll
