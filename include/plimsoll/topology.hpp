@@ -46,8 +46,8 @@ class Topology {
 
   /// Throws Error when a rank lies outside the cluster or the group is empty.
   GroupShape group(const RankGroup& group, Siblings siblings = Siblings::all) const;
-  /// The same for any set of ranks, in ring order.
-  GroupShape group_bandwidth(const std::vector<std::int64_t>& ranks, Siblings siblings = Siblings::all) const;
+  /// The same for any set of ranks, in ring order, that communicates alone.
+  GroupShape group_bandwidth(const std::vector<std::int64_t>& ranks) const;
 
   /// Widest route between two ranks, and its latency (0 hops: the same rank).
   Link route(std::int64_t from, std::int64_t to) const;
