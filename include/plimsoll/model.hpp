@@ -123,6 +123,7 @@ struct MlpSpec {
   bool fused_gate_up = false;        ///< phi3, glm4: one projection for gate and up
   bool bias = false;
   std::string activation;            ///< as in the config: "silu", "gelu_new", "gelu_pytorch_tanh", "relu" …
+  double dropout = 0;                ///< on the inner activations: t5, bart
 };
 
 struct MoeSpec {

@@ -6,23 +6,35 @@
 #include <utility>
 
 #include "plimsoll/error.hpp"
+#include "plimsoll/units.hpp"
 
 namespace plimsoll::model {
 namespace {
 
-std::string member(const std::string& module, const std::string& child) { return module + "." + child; }
+std::string member(const std::string& module, const std::string& child) { return module.empty() ? child : module + "." + child; }
 
-/// The norm of queries or keys: over each head ("per_head"), or over all heads at once.
+/// The norm of queries or keys: over each head with one weight ("per_head") or a weight per head, or over all heads at once.
 int add_qk_norm(BlockBuilder& builder, const std::string& name, int from, const LayerPlan& plan, std::int64_t heads) {
+  using QkNorm = AttentionSpec::QkNorm;
   const AttentionSpec& spec = plan.attention;
-  if (spec.qk_norm == AttentionSpec::QkNorm::none) return from;
-  NormSpec norm_spec = plan.norm;
-  norm_spec.width = spec.qk_norm == AttentionSpec::QkNorm::per_head ? spec.head_dim : heads * spec.head_dim;
+  NormSpec norm_spec = plan.qk_norm.value_or(plan.norm);
+  norm_spec.width = spec.qk_norm == QkNorm::full_width ? heads * spec.head_dim : spec.head_dim;
   Operator op = norm(name, norm_spec);
   op.output_per_token = {heads, spec.head_dim};
-  // A norm over the width of all heads is cut with them; one that the heads share is whole on every rank.
-  if (spec.qk_norm == AttentionSpec::QkNorm::full_width)
+  // Weights of single heads are cut with the heads; one weight that all heads share is whole on every rank.
+  if (spec.qk_norm != QkNorm::per_head)
     for (auto& tensor : op.parameters) tensor.cut = Cut::rows;
+  if (spec.qk_norm == QkNorm::each_head && !plan.qk_norm_modules)
+    for (auto& tensor : op.parameters) tensor.shape = {heads, spec.head_dim};
+  if (spec.qk_norm == QkNorm::each_head && plan.qk_norm_modules) {
+    const std::vector<ParameterTensor> one = std::exchange(op.parameters, {});
+    for (std::int64_t head = 0; head < heads; ++head)
+      for (auto tensor : one) {
+        tensor.name = fmt::format("{}.norms.{}{}", name, head, tensor.name.substr(name.size()));
+        tensor.cut = Cut::replicated;
+        op.parameters.push_back(std::move(tensor));
+      }
+  }
   return builder.add(std::move(op), {from});
 }
 
@@ -49,11 +61,13 @@ Projections add_projections(BlockBuilder& builder, int from, const LayerPlan& pl
   return {q, k, v};
 }
 
-int add_core_attention(BlockBuilder& builder, const Projections& from, const AttentionSpec& spec, const std::string& name) {
+int add_core_attention(BlockBuilder& builder, const Projections& from, const LayerPlan& plan) {
   std::vector<int> sources = {from.q};
   if (from.k != from.q) sources.push_back(from.k);
   if (from.v != from.k && from.v != from.q) sources.push_back(from.v);
-  return builder.add(attention(name, spec), sources);
+  Operator op = attention(plan.names.attention, plan.attention);
+  op.buffers = plan.attention_buffers;
+  return builder.add(std::move(op), sources);
 }
 
 /// Rotates queries and keys: one operator that gives both, which the values bypass.
@@ -154,11 +168,13 @@ class LayerAssembly {
 
  private:
   int norm(const std::string& name, int from) { return builder_.norm(name, from, norm_); }
-  int attend(int from) { return branch(plan_.names.attention, add_attention(builder_, from, plan_)); }
-  int feed(int from) { return branch(plan_.moe ? plan_.names.moe : plan_.names.mlp, add_feed_forward(builder_, from, plan_)); }
-  int branch(const std::string& module, int from) {
+  int attend(int from) { return branch(plan_.names.attention, add_attention(builder_, from, plan_), plan_.dropout_behind_attention); }
+  int feed(int from) {
+    return branch(plan_.moe ? plan_.names.moe : plan_.names.mlp, add_feed_forward(builder_, from, plan_), plan_.dropout_behind_mlp);
+  }
+  int branch(const std::string& module, int from, bool dropped_out) {
     if (plan_.scaled_branches) from = builder_.scale(member(module, "residual_multiplier"), from, width_);
-    return builder_.dropout(member(module, "residual_dropout"), from, plan_.hidden_dropout, width_);
+    return dropped_out ? builder_.dropout(member(module, "residual_dropout"), from, plan_.hidden_dropout, width_) : from;
   }
   int join(const std::string& name, int stream, int out) { return builder_.sum(name, stream, out, width_); }
   void join_both(int attended, int fed) { join("residual", kBlockInput, builder_.sum("branches", attended, fed, width_)); }
@@ -169,17 +185,31 @@ class LayerAssembly {
   NormSpec norm_;
 };
 
-void append_linear_head(Model& model, const std::string& name, const LinearSpec& spec, const std::string& tied_to) {
+void append_linear_head(Model& model, const std::string& name, const LinearSpec& spec) {
   BlockBuilder head(Block::Role::head, name);
-  const int logits = head.linear("", kBlockInput, spec);
-  if (!tied_to.empty()) head.block().operators[static_cast<std::size_t>(logits)].parameters.front().tied_to = tied_to;
+  head.linear("", kBlockInput, spec);
   model.blocks.push_back(head.build());
+}
+
+/// Full name of the token embedding's weight: what a tied head shares.
+std::string token_embedding_name(const Model& model) {
+  const Block& embedding = model.blocks.front();
+  return full_name(embedding, 0, embedding.operators.front().parameters.front());
+}
+
+/// Query heads share key-value heads in equal groups. A class builds (and counts) without, but cannot run.
+void check_groups(Model& model, const Config& config) {
+  if (model.heads % model.kv_heads == 0) return;
+  const std::string problem = fmt::format("{} query heads cannot share {} key-value heads evenly", model.heads, model.kv_heads);
+  if (config.given("num_key_value_heads")) config.fail_at("num_key_value_heads", problem);
+  model.activations_modelled = false;
+  model.assumed.push_back(problem + ": the class's default of key-value heads counts parameters, but such a model does not run");
 }
 
 void strip_base_prefix(Model& model) {
   const auto strip = [](std::string& name) {
     const std::size_t dot = name.find('.');
-    if (dot != std::string::npos) name = name.substr(dot + 1);
+    name = dot == std::string::npos ? std::string() : name.substr(dot + 1);
   };
   for (auto& block : model.blocks) strip(block.name);
 }
@@ -200,7 +230,7 @@ int add_attention(BlockBuilder& builder, int from, const LayerPlan& plan) {
     }
     parts = add_rotation(builder, parts, plan);
   }
-  const int context = add_core_attention(builder, parts, spec, module);
+  const int context = add_core_attention(builder, parts, plan);
   const std::int64_t context_width = spec.heads * (spec.mla ? spec.mla->v_head_dim : spec.head_dim);
   return builder.linear(member(module, plan.names.output), context,
                         {.in = context_width,
@@ -319,41 +349,109 @@ Model decoder_model(const Config& config) {
     config.require_divisible("hidden_size", model.hidden_size, "num_attention_heads", model.heads);
     model.head_dim = model.hidden_size / model.heads;
   }
-  if (model.heads % model.kv_heads != 0)
-    config.fail_at("num_attention_heads",
-                   fmt::format("{} query heads cannot share {} key-value heads evenly", model.heads, model.kv_heads));
+  check_groups(model, config);
   model.vocab_size = config.dimension("vocab_size");
   model.max_positions = config.optional_dimension("max_position_embeddings").value_or(0);
   model.tied_embeddings = config.flag_or("tie_word_embeddings", false);
   return model;
 }
 
-AttentionSpec rotary_attention(const Model& model) {
+AttentionSpec plain_attention(const Model& model, Positions positions) {
   AttentionSpec spec;
   spec.hidden = model.hidden_size;
   spec.heads = model.heads;
   spec.kv_heads = model.kv_heads;
   spec.head_dim = model.head_dim;
-  spec.positions = Positions::rope;
-  spec.rotary_dim = model.head_dim;
+  spec.positions = positions;
   return spec;
 }
 
+AttentionSpec rotary_attention(const Config& config, const Model& model, double default_share) {
+  AttentionSpec spec = plain_attention(model, Positions::rope);
+  spec.rotary_dim = static_cast<std::int64_t>(static_cast<double>(model.head_dim) * rotary_share(config, default_share));
+  spec.dropout = config.rate_or("attention_dropout", 0.0);
+  return spec;
+}
+
+LayerPlan llama_layer(const Config& config, Model& model, double default_share) {
+  model.intermediate_size = config.dimension("intermediate_size");
+  LayerPlan layer;
+  layer.attention = rotary_attention(config, model, default_share);
+  layer.mlp = MlpSpec{.hidden = model.hidden_size,
+                      .intermediate = model.intermediate_size,
+                      .gated = true,
+                      .activation = config.text_or("hidden_act", "silu")};
+  return layer;
+}
+
+void set_attention_bias(AttentionSpec& attention, bool bias) { attention.qkv_bias = attention.output_bias = bias; }
+
+NormSpec layer_norm(bool bias) {
+  NormSpec spec;
+  spec.kind = NormSpec::Kind::layer_norm;
+  spec.bias = bias;
+  return spec;
+}
+
+MlpSpec plain_mlp(const Model& model, const std::string& activation, bool bias) {
+  return {.hidden = model.hidden_size, .intermediate = model.intermediate_size, .bias = bias, .activation = activation};
+}
+
+std::vector<bool> sliding_layers(const Config& config, std::int64_t layers, const std::function<bool(std::int64_t)>& by_default) {
+  std::vector<bool> slides;
+  const auto types = config.find("layer_types");
+  if (types && static_cast<std::int64_t>(types->size()) < layers) types->expected(fmt::format("an array of {} layer types", layers));
+  for (std::int64_t i = 0; i < layers; ++i) {
+    if (!types) {
+      slides.push_back(by_default(i));
+      continue;
+    }
+    const JsonValue type = types->at(static_cast<std::size_t>(i));
+    const std::string& name = type.text();
+    if (name != "sliding_attention" && name != "full_attention") type.expected("\"full_attention\" or \"sliding_attention\"");
+    slides.push_back(name == "sliding_attention");
+  }
+  return slides;
+}
+
+std::vector<bool> listed_layers(const Config& config, std::string_view key, std::int64_t layers) {
+  std::vector<bool> listed(static_cast<std::size_t>(layers), false);
+  const auto list = config.find(key);
+  if (!list) return listed;
+  for (const auto& element : list->elements()) listed[static_cast<std::size_t>(element.integer(0, layers - 1))] = true;
+  return listed;
+}
+
 void append_token_embedding(Model& model, const EmbeddingPlan& plan) {
-  BlockBuilder block(Block::Role::embedding, plan.name);
-  const int looked_up = block.add(embedding("", model.vocab_size, model.hidden_size), {kBlockInput});
-  const int scaled = plan.scaled ? block.scale("scale", looked_up, model.hidden_size) : looked_up;
-  block.dropout("dropout", scaled, model.embedding_dropout, model.hidden_size);
+  const bool alone = plan.position.empty() && plan.norm.empty();
+  BlockBuilder block(Block::Role::embedding, alone ? member(plan.module, plan.token) : plan.module);
+  const std::int64_t width = model.hidden_size;
+  Operator lookup = embedding(alone ? "" : plan.token, model.vocab_size, width);
+  if (plan.scale_buffer) lookup.buffers.push_back({"embed_scale", {}, DType::fp32, false});
+  int stream = block.add(std::move(lookup), {kBlockInput});
+  if (plan.scaled) stream = block.scale("scale", stream, width);
+  if (!plan.position.empty()) {
+    const int positions = block.add(position_embedding(plan.position, plan.position_rows, width), {kBlockInput});
+    stream = block.sum("positioned", stream, positions, width);
+  }
+  if (!plan.norm.empty()) {
+    NormSpec spec = layer_norm();
+    spec.width = width;
+    stream = block.norm(plan.norm, stream, spec);
+  }
+  block.dropout("dropout", stream, model.embedding_dropout, width);
   model.blocks.push_back(block.build());
 }
 
-void append_rotary(Model& model, std::int64_t rotary_dim, const std::string& name, bool with_original) {
+void append_rotary(Model& model, std::int64_t rotary_dim, const std::string& name, const std::vector<std::string>& buffer_prefixes) {
   Block block;
   block.role = Block::Role::rotary;
   block.name = name;
   Operator op = rope("", 0, 0, rotary_dim);
-  op.buffers.push_back({"inv_freq", {rotary_dim / 2}, DType::fp32, false});
-  if (with_original) op.buffers.push_back({"original_inv_freq", {rotary_dim / 2}, DType::fp32, false});
+  const std::int64_t frequencies = ceil_div(rotary_dim, 2);
+  for (const auto& prefix : buffer_prefixes)
+    for (const char* buffer : {"inv_freq", "original_inv_freq"}) op.buffers.push_back({prefix + buffer, {frequencies}, DType::fp32, false});
+  op.output_per_token = {2, rotary_dim};  // cosines and sines
   block.operators.push_back(std::move(op));
   model.blocks.push_back(std::move(block));
 }
@@ -366,28 +464,40 @@ void append_final_norm(Model& model, const NormSpec& norm, const std::string& na
 }
 
 void append_head(Model& model, const Config& config, const HeadPlan& plan) {
-  const LinearSpec logits{.in = model.hidden_size, .out = model.vocab_size, .bias = plan.bias, .parallel = Parallel::column};
+  const std::int64_t width = plan.width > 0 ? plan.width : model.hidden_size;
   if (config.architecture_ends_with("ForCausalLM") || config.architecture_ends_with("LMHeadModel")) {
     model.task = Model::Task::causal_lm;
-    append_linear_head(model, plan.name, logits, model.tied_embeddings ? plan.tied_to : std::string());
-    auto& tensors = model.blocks.back().operators.front().parameters;
-    tensors.front().cut = Cut::vocabulary;
-    if (plan.bias) tensors.back().cut = Cut::vocabulary;
-    if (plan.scaled) model.blocks.back().operators.push_back(scale("scale", model.vocab_size));
-    if (plan.scaled) model.blocks.back().edges.push_back({0, 1});
-  } else if (config.architecture_ends_with("ForSequenceClassification")) {
+    append_linear_head(model, plan.name, {.in = width, .out = model.vocab_size, .bias = plan.bias, .parallel = Parallel::column});
+    Block& head = model.blocks.back();
+    for (auto& tensor : head.operators.front().parameters) tensor.cut = Cut::vocabulary;
+    if (model.tied_embeddings) head.operators.front().parameters.front().tied_to = token_embedding_name(model);
+    if (plan.scaled) {
+      head.operators.push_back(scale("scale", model.vocab_size));
+      head.edges.push_back({0, 1});
+    }
+    return;
+  }
+  model.tied_embeddings = false;
+  if (config.architecture_ends_with("ForSequenceClassification")) {
     model.task = Model::Task::classification;
     model.labels = config.labels();
-    model.tied_embeddings = false;
-    append_linear_head(model, "score", {.in = model.hidden_size, .out = model.labels}, "");
+    append_linear_head(model, "score", {.in = width, .out = model.labels});
   } else if (config.architecture_ends_with("Model")) {
     model.task = Model::Task::backbone;
-    model.tied_embeddings = false;
     strip_base_prefix(model);
   } else {
-    refuse(fmt::format("the head of {} is not modelled", config.architecture()), config.name(),
+    refuse(fmt::format("the head of {} is not modelled", config.architecture()), "",
            "ForCausalLM, ForSequenceClassification and the base model are");
   }
+}
+
+Model rotary_decoder(Model model, const Config& config, const LayerPlan& layer) {
+  append_token_embedding(model);
+  append_rotary(model, layer.attention.rotary_dim);
+  append_layers(model, layer);
+  append_final_norm(model, layer.norm);
+  append_head(model, config);
+  return model;
 }
 
 }  // namespace plimsoll::model

@@ -2,6 +2,7 @@
 // A family file states its specs, names and registration order; the operators are put together here, once.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,12 +30,16 @@ struct LayerPlan {
   NormPlacement placement = NormPlacement::pre;
   NormSpec norm;
   AttentionSpec attention;
+  std::optional<NormSpec> qk_norm;              ///< of queries and keys, where it is not `norm`
+  bool qk_norm_modules = false;                 ///< stablelm: each_head as a list of norms
+  std::vector<BufferTensor> attention_buffers;  ///< gpt_neo's causal mask, gptj's sines
   std::optional<MlpSpec> mlp;
   std::optional<MoeSpec> moe;
-  std::optional<int> rotary_block;  ///< index of the block whose cosines and sines the layers read
-  double hidden_dropout = 0;
-  bool scaled_branches = false;     ///< granite: branches times residual_multiplier
-  bool transposed_linears = false;  ///< gpt2: Conv1D
+  std::optional<int> rotary_block;                                  ///< index of the block whose cosines and sines the layers read
+  double hidden_dropout = 0;                                        ///< behind the branches
+  bool dropout_behind_attention = true, dropout_behind_mlp = true;  ///< distilbert has none behind attention, albert none behind the MLP
+  bool scaled_branches = false;                                     ///< granite: branches times residual_multiplier
+  bool transposed_linears = false;                                  ///< gpt2: Conv1D
   LayerNames names;
   std::vector<std::string> registration = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"};
 };
@@ -53,27 +58,50 @@ Model decoder_model(const Config& config);
 /// The share of each head that is rotated: "partial_rotary_factor", also within "rope_parameters"; what else these say changes no size.
 double rotary_share(const Config& config, double fallback = 1.0);
 
-/// The attention that the model's dimensions imply: causal, rotary on the whole head.
-AttentionSpec rotary_attention(const Model& model);
+/// The attention that the model's dimensions imply: causal, rotary on the share of each head that the config says.
+AttentionSpec rotary_attention(const Config& config, const Model& model, double default_share = 1.0);
+/// A causal attention without rotation: learned positions, ALiBi, or none.
+AttentionSpec plain_attention(const Model& model, Positions positions);
+/// Llama's layer: rotary_attention and a gated MLP of intermediate_size, no biases.
+LayerPlan llama_layer(const Config& config, Model& model, double default_share = 1.0);
+/// Sets queries', keys', values' and the output's biases alike.
+void set_attention_bias(AttentionSpec& attention, bool bias);
+
+NormSpec layer_norm(bool bias = true);
+/// MLP of two linears, "up" and "down".
+MlpSpec plain_mlp(const Model& model, const std::string& activation, bool bias);
+
+/// For every layer whether its attention slides: the config's "layer_types", else `by_default(layer)`.
+std::vector<bool> sliding_layers(const Config& config, std::int64_t layers, const std::function<bool(std::int64_t)>& by_default);
+/// The members of a list of layer numbers ("mlp_only_layers") as a flag per layer.
+std::vector<bool> listed_layers(const Config& config, std::string_view key, std::int64_t layers);
 
 /// Appends the blocks around the stack, which the caller appends between the two.
 struct EmbeddingPlan {
-  std::string name = "model.embed_tokens";
-  bool scaled = false;  ///< gemma, granite: times a constant
+  std::string module = "model", token = "embed_tokens";
+  std::string position = {};  ///< name of a learned position table of `position_rows`, or empty
+  std::int64_t position_rows = 0;
+  std::string norm = {};      ///< bloom: name of a LayerNorm behind the lookup, or empty
+  bool scaled = false;        ///< gemma, granite: times a constant
+  bool scale_buffer = false;  ///< gemma: the constant is a buffer
 };
 void append_token_embedding(Model& model, const EmbeddingPlan& plan = {});
-/// The rotary module and its two buffers of rotary_dim / 2 inverse frequencies (as it is and as it was); it has no parameters.
-void append_rotary(Model& model, std::int64_t rotary_dim, const std::string& name = "model.rotary_emb", bool with_original = true);
+/// The rotary module: per layer type two buffers of rotary_dim / 2 inverse frequencies (as it is and as it was); it has no parameters.
+void append_rotary(Model& model, std::int64_t rotary_dim, const std::string& name = "model.rotary_emb",
+                   const std::vector<std::string>& buffer_prefixes = {""});
 void append_final_norm(Model& model, const NormSpec& norm, const std::string& name = "model.norm");
 /// The head that the architecture asks for: tied or own lm_head, the score of a sequence classifier, or none (base model).
 /// Throws Error for a head that plimsoll does not know.
 struct HeadPlan {
   std::string name = "lm_head";
   bool bias = false;
-  bool scaled = false;  ///< cohere, granite: logits times or over a constant
-  std::string tied_to = "model.embed_tokens.weight";
+  bool scaled = false;     ///< cohere, granite: logits times or over a constant
+  std::int64_t width = 0;  ///< of its input; 0: hidden_size
 };
 void append_head(Model& model, const Config& config, const HeadPlan& plan = {});
+
+/// The common whole: embedding, rotary module, equal layers, final norm, head, all under "model".
+Model rotary_decoder(Model model, const Config& config, const LayerPlan& layer);
 
 /// Appends `repeat` equal layers, the first of them number `first` of the stack, joined to the rotary module where there is one.
 void append_layer_run(Model& model, LayerPlan plan, std::int64_t first, std::int64_t repeat);

@@ -8,5 +8,63 @@ namespace plimsoll::model {
 
 // Text decoders.
 Model build_llama(const Config& config);
+Model build_mistral(const Config& config);
+Model build_ernie4_5(const Config& config);
+Model build_seed_oss(const Config& config);
+Model build_arcee(const Config& config);
+Model build_smollm3(const Config& config);
+Model build_qwen2(const Config& config);
+Model build_qwen3(const Config& config);
+Model build_qwen2_moe(const Config& config);
+Model build_qwen3_moe(const Config& config);
+Model build_mixtral(const Config& config);
+Model build_phimoe(const Config& config);
+Model build_gemma(const Config& config);
+Model build_gemma2(const Config& config);
+Model build_gemma3_text(const Config& config);
+Model build_phi(const Config& config);
+Model build_phi3(const Config& config);
+Model build_gpt2(const Config& config);
+Model build_gpt_bigcode(const Config& config);
+Model build_gpt_neo(const Config& config);
+Model build_gptj(const Config& config);
+Model build_codegen(const Config& config);
+Model build_gpt_neox(const Config& config);
+Model build_opt(const Config& config);
+Model build_bloom(const Config& config);
+Model build_falcon(const Config& config);
+Model build_mpt(const Config& config);
+Model build_stablelm(const Config& config);
+Model build_starcoder2(const Config& config);
+Model build_nemotron(const Config& config);
+Model build_olmo(const Config& config);
+Model build_olmo2(const Config& config);
+Model build_olmoe(const Config& config);
+Model build_exaone4(const Config& config);
+Model build_granite(const Config& config);
+Model build_granitemoe(const Config& config);
+Model build_cohere(const Config& config);
+Model build_cohere2(const Config& config);
+Model build_deepseek_v2(const Config& config);
+Model build_deepseek_v3(const Config& config);
+Model build_gpt_oss(const Config& config);
+Model build_glm(const Config& config);
+Model build_glm4(const Config& config);
+Model build_glm4_moe(const Config& config);
+
+// Encoders.
+Model build_bert(const Config& config);
+Model build_roberta(const Config& config);
+Model build_electra(const Config& config);
+Model build_distilbert(const Config& config);
+Model build_albert(const Config& config);
+
+// Sequence to sequence.
+Model build_t5(const Config& config);
+Model build_bart(const Config& config);
+
+// Vision.
+Model build_vit(const Config& config);
+Model build_dinov2(const Config& config);
 
 }  // namespace plimsoll::model

@@ -1,4 +1,4 @@
-// llama, mistral: pre-norm, rotary, grouped queries, gated MLP.
+// Llama and the families that change little of it: biases, a window, layers without rotation.
 #include "model/families/decoder.hpp"
 #include "model/families/families.hpp"
 
@@ -6,23 +6,72 @@ namespace plimsoll::model {
 
 Model build_llama(const Config& config) {
   Model model = decoder_model(config);
-  model.intermediate_size = config.dimension("intermediate_size");
-  (void)rotary_share(config);
-  const bool attention_bias = config.flag_or("attention_bias", false);
+  LayerPlan layer = llama_layer(config, model);
+  set_attention_bias(layer.attention, config.flag_or("attention_bias", false));
+  layer.mlp->bias = config.flag_or("mlp_bias", false);
+  return rotary_decoder(std::move(model), config, layer);
+}
 
-  LayerPlan layer;
-  layer.attention = rotary_attention(model);
-  layer.attention.qkv_bias = layer.attention.output_bias = attention_bias;
-  layer.attention.dropout = config.rate_or("attention_dropout", 0.0);
-  layer.mlp = MlpSpec{.hidden = model.hidden_size,
-                      .intermediate = model.intermediate_size,
-                      .gated = true,
-                      .bias = config.flag_or("mlp_bias", false),
-                      .activation = config.text_or("hidden_act", "silu")};
+Model build_mistral(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = llama_layer(config, model);
+  layer.attention.sliding_window = config.optional_dimension("sliding_window");
+  return rotary_decoder(std::move(model), config, layer);
+}
+
+Model build_ernie4_5(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = llama_layer(config, model);
+  set_attention_bias(layer.attention, config.flag("use_bias"));
+  layer.mlp->bias = config.flag("use_bias");
+  return rotary_decoder(std::move(model), config, layer);
+}
+
+Model build_seed_oss(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = llama_layer(config, model);
+  layer.attention.qkv_bias = config.flag("attention_bias");
+  layer.attention.output_bias = config.flag("attention_out_bias");
+  layer.mlp->bias = config.flag("mlp_bias");
+  layer.hidden_dropout = config.rate_or("residual_dropout", 0.0);
+  return rotary_decoder(std::move(model), config, layer);
+}
+
+// Arcee: llama's attention, an MLP of two linears with a squared ReLU.
+Model build_arcee(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = llama_layer(config, model);
+  set_attention_bias(layer.attention, config.flag_or("attention_bias", false));
+  layer.mlp->gated = false;
+  layer.mlp->bias = config.flag_or("mlp_bias", false);
+  return rotary_decoder(std::move(model), config, layer);
+}
+
+// SmolLM3: some layers have no rotation, every no_rope_layer_interval-th unless listed.
+Model build_smollm3(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = llama_layer(config, model);
+  set_attention_bias(layer.attention, config.flag("attention_bias"));
+  layer.mlp->bias = config.flag("mlp_bias");
+
+  const std::int64_t interval = config.dimension("no_rope_layer_interval");
+  const auto listed = config.find("no_rope_layers");  // 1: the layer rotates, 0: it does not
+  const auto rotates = [&](std::int64_t i) {
+    return listed ? listed->at(static_cast<std::size_t>(i)).integer(0, 1) == 1 : (i + 1) % interval != 0;
+  };
+  const auto window = config.flag("use_sliding_window") ? config.optional_dimension("sliding_window") : std::nullopt;
+  const auto slides = sliding_layers(config, model.layers, [&](std::int64_t i) { return window && !rotates(i); });
 
   append_token_embedding(model);
-  append_rotary(model, model.head_dim);
-  append_layers(model, layer);
+  append_rotary(model, layer.attention.rotary_dim);
+  append_layers(
+      model, [&](std::int64_t i) { return std::pair(rotates(i), static_cast<bool>(slides[static_cast<std::size_t>(i)])); },
+      [&](std::pair<bool, bool> kind) {
+        LayerPlan plan = layer;
+        if (!kind.first) plan.attention.positions = Positions::none;
+        if (kind.second) plan.attention.sliding_window = window;
+        return plan;
+      });
   append_final_norm(model, layer.norm);
   append_head(model, config);
   return model;

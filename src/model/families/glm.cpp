@@ -1,0 +1,67 @@
+// GLM-4 (half of each head rotates, gate and up in one projection; sandwich norms from 0414 on) and GLM-4.5's experts.
+#include "model/families/decoder.hpp"
+#include "model/families/families.hpp"
+
+namespace plimsoll::model {
+
+Model build_glm(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = llama_layer(config, model, 0.5);
+  layer.attention.qkv_bias = config.flag("attention_bias");
+  layer.mlp->fused_gate_up = true;
+  return rotary_decoder(std::move(model), config, layer);
+}
+
+Model build_glm4(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = llama_layer(config, model, 0.5);
+  layer.placement = NormPlacement::sandwich;
+  layer.attention.qkv_bias = config.flag("attention_bias");
+  layer.mlp->fused_gate_up = true;
+  layer.names.attention_out_norm = "post_self_attn_layernorm";
+  layer.names.mlp_norm = "post_attention_layernorm";
+  layer.names.mlp_out_norm = "post_mlp_layernorm";
+  layer.registration = {"self_attn",         "mlp", "input_layernorm", "post_attention_layernorm", "post_self_attn_layernorm",
+                        "post_mlp_layernorm"};
+  return rotary_decoder(std::move(model), config, layer);
+}
+
+Model build_glm4_moe(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = llama_layer(config, model, 0.5);
+  layer.attention.qkv_bias = config.flag("attention_bias");
+  if (config.flag("use_qk_norm")) layer.attention.qk_norm = AttentionSpec::QkNorm::per_head;
+  layer.names.shared = "shared_experts";
+  layer.registration = {"self_attn.q_proj",   "self_attn.k_proj",
+                        "self_attn.v_proj",   "self_attn.o_proj",
+                        "self_attn.q_norm",   "self_attn.k_norm",
+                        "mlp.experts",        "mlp.gate",
+                        "mlp.shared_experts", "mlp",
+                        "input_layernorm",    "post_attention_layernorm"};
+  MoeSpec moe;
+  moe.hidden = model.hidden_size;
+  moe.experts = config.dimension("n_routed_experts");
+  moe.top_k = config.dimension("num_experts_per_tok", moe.experts);
+  moe.expert_intermediate = config.dimension("moe_intermediate_size");
+  moe.shared_intermediate = product({config.integer_or("n_shared_experts", 0, 0, kLargestDimension), moe.expert_intermediate});
+  moe.correction_bias = true;
+  moe.activation = layer.mlp->activation;
+  for (const char* key : {"n_group", "topk_group", "norm_topk_prob", "routed_scaling_factor", "num_nextn_predict_layers"})
+    (void)config.find(key);
+  const std::int64_t dense_layers = config.integer("first_k_dense_replace", 0, kLargestDimension);
+
+  append_token_embedding(model);
+  append_rotary(model, layer.attention.rotary_dim);
+  append_layers(
+      model, [&](std::int64_t i) { return i >= dense_layers; },
+      [&](bool routed) {
+        LayerPlan plan = layer;
+        if (routed) plan.moe = moe, plan.mlp.reset();
+        return plan;
+      });
+  append_final_norm(model, layer.norm);
+  append_head(model, config);
+  return model;
+}
+
+}  // namespace plimsoll::model

@@ -1,0 +1,51 @@
+// Granite and its mixture of experts: llama with constants on embeddings, branches and logits.
+#include "model/families/decoder.hpp"
+#include "model/families/families.hpp"
+
+namespace plimsoll::model {
+namespace {
+
+LayerPlan granite_layer(const Config& config, Model& model) {
+  for (const char* key : {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"}) (void)config.find(key);
+  LayerPlan layer = llama_layer(config, model);
+  layer.scaled_branches = true;
+  set_attention_bias(layer.attention, config.flag("attention_bias"));
+  return layer;
+}
+
+Model assemble(Model model, const Config& config, const LayerPlan& layer) {
+  append_token_embedding(model, {.scaled = true});
+  append_rotary(model, layer.attention.rotary_dim);
+  append_layers(model, layer);
+  append_final_norm(model, layer.norm);
+  append_head(model, config, {.scaled = true});
+  return model;
+}
+
+}  // namespace
+
+Model build_granite(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = granite_layer(config, model);
+  layer.mlp->bias = config.flag("mlp_bias");
+  return assemble(std::move(model), config, layer);
+}
+
+Model build_granitemoe(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = granite_layer(config, model);
+  MoeSpec moe;
+  moe.hidden = model.hidden_size;
+  moe.experts = config.dimension("num_local_experts");
+  moe.top_k = config.dimension("num_experts_per_tok", moe.experts);
+  moe.expert_intermediate = model.intermediate_size;
+  moe.activation = layer.mlp->activation;
+  layer.moe = moe;
+  layer.mlp.reset();
+  layer.names.moe = "block_sparse_moe";
+  layer.names.router = "router";
+  layer.registration = {"self_attn", "input_layernorm", "post_attention_layernorm", "block_sparse_moe"};
+  return assemble(std::move(model), config, layer);
+}
+
+}  // namespace plimsoll::model
