@@ -1,0 +1,101 @@
+#include "estimate/rank_memory.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "estimate/closed_form_memory.hpp"
+#include "estimate/rank_groups.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
+#include "plimsoll/memory.hpp"
+#include "program/lower.hpp"
+
+namespace plimsoll::estimation {
+namespace {
+
+/// The rank's program, where its framework and engine have a lowering.
+std::optional<StepProgram> lowered(const Model& model, const Strategy& s) {
+  if (s.tp > 1 || s.pp > 1 || s.cp > 1 || s.ep > 1) return {};
+  if (profile_of(s).code != ModelCode::transformers) return {};
+  if (engine_of(s) == Engine::plain) return program::lower_hf_eager(model, s);
+  if (engine_of(s) == Engine::fsdp2) return program::lower_hf_fsdp2(model, s);
+  return {};
+}
+
+/// Bytes outside PyTorch's allocator.
+struct Outside {
+  Bytes context, communicators;
+  Bytes total() const { return context + communicators; }
+};
+
+Outside outside_of(const Cluster& cluster, const Strategy& resolved) {
+  const DeviceOverheads& device = cluster.accelerator.overheads;
+  const auto groups = rank_groups(resolved);
+  std::int64_t used = std::count_if(groups.begin() + 1, groups.end(), [](const RankGroup& group) { return group.size > 1; });
+  if (resolved.ep <= 1) used -= groups[static_cast<std::size_t>(Group::expert_data)].size > 1;   // the same ranks as the data-parallel group
+  Outside outside{device.context.value, {}};
+  if (used > 0) outside.communicators = device.first_communicator.value + device.further_communicator.value * (used - 1);
+  return outside;
+}
+
+MemoryTrace played(const StepProgram& program, const Strategy& resolved, Bytes room, bool& out_of_memory, std::string& at) {
+  PlayMemoryOptions options;
+  options.allocator = resolved.allocator;
+  options.capacity = room;
+  MemoryTrace trace = play_memory(program, options);
+  if (!trace.out_of_memory) return trace;
+  out_of_memory = true;
+  at = fmt::format("{} of step {}, {}", name_of(trace.out_of_memory->phase), trace.out_of_memory->step + 1, trace.out_of_memory->label);
+  options.capacity = Bytes(INT64_MAX);   // how much it would have taken
+  return play_memory(program, options);
+}
+
+/// Free blocks that the allocator holds where no trace says how many: a tenth of what comes and goes.
+Bytes assumed_cache(const MemoryTrace& trace) { return Bytes((trace.peak_allocated - trace.persistent).count / 10); }
+
+std::vector<MemoryPart> parts_of(const MemoryTrace& trace, const Outside& outside, Basis basis) {
+  std::vector<MemoryPart> parts;
+  Bytes named;
+  for (int i = 0; i < kCategories; ++i) {
+    const auto category = static_cast<Category>(i);
+    if (trace.at_peak[category] == Bytes(0)) continue;
+    parts.push_back({std::string(name_of(category)), trace.at_peak[category], basis});
+    named += trace.at_peak[category];
+  }
+  if (named < trace.peak_allocated) parts.push_back({"block_rounding", trace.peak_allocated - named, basis});
+  parts.push_back({"allocator_cache", trace.peak_reserved - trace.peak_allocated, basis == Basis::played ? basis : Basis::profile});
+  parts.push_back({"context", outside.context, Basis::profile});
+  if (outside.communicators > Bytes(0)) parts.push_back({"communicators", outside.communicators, Basis::profile});
+  std::stable_sort(parts.begin(), parts.end(), [](const MemoryPart& a, const MemoryPart& b) { return a.bytes > b.bytes; });
+  return parts;
+}
+
+}  // namespace
+
+RankMemory rank_memory(const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster, const Strategy& resolved) {
+  RankMemory memory;
+  memory.capacity = cluster.accelerator.memory_usable.value;
+  const Outside outside = outside_of(cluster, resolved);
+  MemoryTrace trace;
+  if (const auto program = lowered(model, resolved)) {
+    memory.basis = Basis::played;
+    trace = played(*program, resolved, memory.capacity - outside.total(), memory.out_of_memory, memory.out_of_memory_at);
+  } else {
+    trace = closed_form_memory(model, stages, stage, cluster, resolved);
+    trace.peak_reserved = trace.peak_allocated + assumed_cache(trace);
+  }
+  memory.allocated = trace.peak_allocated;
+  memory.reserved = trace.peak_reserved;
+  memory.device = Band::exactly(static_cast<double>((trace.peak_reserved + outside.total()).count));
+  memory.parts = parts_of(trace, outside, memory.basis);
+  memory.backward_peak = trace.backward_peak;
+  memory.first_step_allocated = trace.first_step_allocated;
+  memory.persistent = trace.persistent;
+  memory.peak_phase = trace.peak_phase;
+  memory.peak_label = trace.peak_label;
+  return memory;
+}
+
+}  // namespace plimsoll::estimation
