@@ -13,7 +13,7 @@ struct AllocatorSettings {
   Bytes max_non_split_rounding = 20_MiB;              ///< slack with which an oversize block may serve an oversize request
   int roundup_power2_divisions = 0;                   ///< 0 and 1: off; else a power of two
   double garbage_collection_threshold = 0;            ///< 0: off. Acts only where a memory fraction is set, as in PyTorch.
-  std::optional<double> per_process_memory_fraction;  ///< torch.cuda.set_per_process_memory_fraction, of the capacity
+  std::optional<double> per_process_memory_fraction;  ///< torch.cuda.set_per_process_memory_fraction, of the device's total
 };
 
 }  // namespace plimsoll

@@ -63,6 +63,7 @@ struct MemoryTrace {
 struct PlayMemoryOptions {
   AllocatorSettings allocator;
   Bytes capacity{INT64_MAX};      ///< segments that the driver can give in all
+  std::optional<Bytes> total;     ///< memory that the device reports in all (memory fraction, address space); empty: `capacity`
   int steps = 4;
   DelayedFree delayed_free = DelayedFree::next_allocation;
   bool skip_recurring_steps = true;   ///< once the allocator's state recurs, later steps are known without playing them

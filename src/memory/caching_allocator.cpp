@@ -48,12 +48,13 @@ std::int64_t segment_size(std::int64_t rounded) {
 CachingAllocator::CachingAllocator(const Options& options)
     : settings_(options.settings),
       capacity_(std::min(options.capacity, kUnbounded)),
+      total_(std::min(options.total, kUnbounded)),
       max_split_(options.settings.max_split_size ? options.settings.max_split_size->count : std::numeric_limits<std::int64_t>::max()),
       delayed_free_(options.delayed_free),
       next_address_(kFirstAddress) {
   check(settings_);
   if (settings_.per_process_memory_fraction)
-    fraction_limit_ = static_cast<std::int64_t>(*settings_.per_process_memory_fraction * static_cast<double>(capacity_));
+    fraction_limit_ = static_cast<std::int64_t>(*settings_.per_process_memory_fraction * static_cast<double>(total_));
   pool_index_.fill(0);
   blocks_.reserve(1024);
 }
@@ -247,7 +248,7 @@ BlockId CachingAllocator::find_expandable_room(std::uint32_t pool_id, std::int64
   }
   const std::int64_t page = pools_[pool_id].small ? kSmallSegment : kLargeSegment;
   // 9/8 of the device, so that pages unmapped early can come back at the end.
-  const std::int64_t space = round_up(capacity_ + capacity_ / 8, page);
+  const std::int64_t space = round_up(std::max(capacity_, total_ + total_ / 8), page);
   const std::uint64_t address = new_addresses(space);
   expandables_.push_back({address, space, page});
   const BlockId id = new_block(address, space, pool_id, static_cast<std::int32_t>(expandables_.size() - 1));

@@ -31,7 +31,8 @@ class CachingAllocator {
  public:
   struct Options {
     AllocatorSettings settings;
-    std::int64_t capacity = INT64_MAX;
+    std::int64_t capacity = INT64_MAX;  // of segments that the driver can give
+    std::int64_t total = INT64_MAX;     // memory that the device reports
     DelayedFree delayed_free = DelayedFree::next_allocation;
   };
   /// A contiguous range got from the driver, as torch.cuda.memory_snapshot() reports it.
@@ -127,7 +128,7 @@ class CachingAllocator {
   void insert_unmapped(BlockId id);
 
   AllocatorSettings settings_;
-  std::int64_t capacity_, max_split_, fraction_limit_ = -1;
+  std::int64_t capacity_, total_, max_split_, fraction_limit_ = -1;
   DelayedFree delayed_free_;
   std::uint64_t next_address_;
   std::vector<Block> blocks_;

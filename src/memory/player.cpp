@@ -13,7 +13,7 @@ namespace {
 }
 
 CachingAllocator::Options allocator_options(const PlayMemoryOptions& options) {
-  return {options.allocator, options.capacity.count, options.delayed_free};
+  return {options.allocator, options.capacity.count, options.total.value_or(options.capacity).count, options.delayed_free};
 }
 
 }  // namespace

@@ -143,7 +143,7 @@ class AllocatorProperties : public testing::TestWithParam<unsigned> {};
 TEST_P(AllocatorProperties, DecidesAsTheReferenceDoes) {
   std::mt19937 random(GetParam());
   const std::int64_t capacity = (200 + random() % 2000) * kMiB;
-  CachingAllocator allocator({{}, capacity, DelayedFree::next_allocation});
+  CachingAllocator allocator({{}, capacity, capacity, DelayedFree::next_allocation});
   Reference reference(capacity);
   std::vector<BlockId> live;
   for (int i = 0; i < 600; ++i) {
@@ -184,7 +184,7 @@ TEST_P(AllocatorProperties, StaysSoundUnderEverySetting) {
   std::mt19937 random(GetParam() + 1000);
   const auto delayed = random() % 2 ? DelayedFree::next_wait : DelayedFree::next_allocation;
   const std::int64_t capacity = (200 + random() % 2000) * kMiB;
-  CachingAllocator allocator({random_settings(random), capacity, delayed});
+  CachingAllocator allocator({random_settings(random), capacity, capacity, delayed});
   std::vector<BlockId> live;
   for (int i = 0; i < 400; ++i) {
     if (!live.empty() && random() % 80 < live.size()) {

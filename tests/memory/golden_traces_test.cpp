@@ -22,6 +22,8 @@ void read_setting(GoldenTrace& trace, const std::string& key, std::istringstream
   value >> text;
   if (key == "capacity")
     trace.options.capacity = std::stoll(text);
+  else if (key == "total")
+    trace.options.total = std::stoll(text);
   else if (key == "expandable_segments")
     settings.expandable_segments = text == "True";
   else if (key == "max_split_size_mb")
