@@ -98,9 +98,11 @@ TEST(FlopsConventions, MegatronMlaMoeAndMtp) {
   Block dense;
   dense.role = Block::Role::decoder;
   dense.repeat = 3;
-  dense.attention = AttentionSpec{.hidden = 7168, .heads = 128, .kv_heads = 128, .head_dim = 192};
+  dense.attention.emplace();
+  dense.attention->hidden = 7168, dense.attention->heads = dense.attention->kv_heads = 128, dense.attention->head_dim = 192;
   dense.attention->mla = MlaSpec{1536, 512, 128, 64, 128};
-  dense.mlp = MlpSpec{.hidden = 7168, .intermediate = 18432, .gated = true};
+  dense.mlp.emplace();
+  dense.mlp->hidden = 7168, dense.mlp->intermediate = 18432, dense.mlp->gated = true;
   Block sparse = dense;
   sparse.repeat = 58;
   sparse.mlp.reset();

@@ -80,8 +80,8 @@ TEST(LayerGraph, CriticalPathRunsThroughRepeatsAndEntersFromTheSideOnce) {
   const LayerGraph graph(diamond());
   const auto path = graph.critical_path({1, 1, 5, 2, 1, 10, 3});
   EXPECT_DOUBLE_EQ(path.cost, 38);
-  EXPECT_EQ(names(graph, path.vertices), (std::vector<std::string>{"embed.table", "layers.0-2.a", "layers.0-2.left", "layers.0-2.join",
-                                                                   "decoder.self", "decoder.cross"}));
+  EXPECT_EQ(names(graph, path.vertices), (std::vector<std::string>{"embed.table", "decoder.self", "layers.0-2.a", "layers.0-2.left",
+                                                                   "layers.0-2.join", "decoder.cross"}));
   EXPECT_THROW(graph.critical_path({1, 2}), Error);
   EXPECT_THROW(graph.critical_path({1, 1, 5, 2, 1, -10, 3}), Error);
 }
