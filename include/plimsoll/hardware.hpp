@@ -181,7 +181,9 @@ struct CollectiveLibrary {
   Seconds network_overhead;
   Sourced<BytesPerSecond> nvls;        ///< bus bandwidth of in-switch all-reduce; 0: none
   Sourced<BytesPerSecond> all_to_all;  ///< measured bus bandwidth of all-to-all on one node; 0: unknown
-  Sourced<Seconds> launch;             ///< GPU-side floor of any collective
+  Sourced<Seconds> launch;             ///< floor of any collective, and of the low-latency protocol
+  Sourced<Seconds> pipeline;           ///< start of the pipelined protocol (all-reduce); 0: the library's own tables hold
+  Sourced<double> ll_share;            ///< share of the bandwidth that the low-latency protocol reaches
   std::vector<CollectiveCurve> all_reduce;
 };
 

@@ -22,7 +22,7 @@ void read_memory(const JsonValue& memory, Accelerator& device) {
   device.memory_nominal = read_sourced(memory["nominal"], bytes_value);
   device.memory_usable = read_sourced(memory["usable"], bytes_value);
   device.memory_bandwidth = read_sourced(memory["bandwidth"], bandwidth_value);
-  device.memory_efficiency = read_sourced(memory["efficiency"], share_value);
+  device.memory_efficiency = read_sourced(memory["efficiency"], positive_share_value);
   device.last_level_cache = read_sourced(memory["last_level_cache"], bytes_value);
 }
 
@@ -33,7 +33,8 @@ void read_compute(const JsonValue& compute, Accelerator& device) {
   const JsonValue rates = compute["rates"];
   for (const auto& key : rates.keys()) {
     const JsonValue rate = rates[key];
-    device.rates.push_back({math_type(rate, key), read_sourced(rate["peak"], flops_value), read_sourced(rate["sustained"], share_value)});
+    device.rates.push_back(
+        {math_type(rate, key), read_sourced(rate["peak"], flops_value), read_sourced(rate["sustained"], positive_share_value)});
   }
 }
 
@@ -46,8 +47,8 @@ void read_kernels(const JsonValue& root, Accelerator& device) {
   device.gemm.start = read_sourced(gemm["start"], seconds_value);
   device.gemm.epilogue = read_sourced(gemm["epilogue"], seconds_value);
   const JsonValue attention = root["attention"];
-  device.attention.forward = read_sourced(attention["forward"], share_value);
-  device.attention.backward = read_sourced(attention["backward"], share_value);
+  device.attention.forward = read_sourced(attention["forward"], positive_share_value);
+  device.attention.backward = read_sourced(attention["backward"], positive_share_value);
 }
 
 void read_overheads(const JsonValue& object, DeviceOverheads& overheads) {

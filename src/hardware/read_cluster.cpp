@@ -62,6 +62,8 @@ CollectiveLibrary read_library(const JsonValue& object, NodeFabric fabric) {
   library.nvls = read_optional(object, "nvls", bandwidth_value);
   library.all_to_all = read_optional(object, "all_to_all", bandwidth_value);
   library.launch = read_optional(object, "launch", seconds_value);
+  library.pipeline = read_optional(object, "pipeline", seconds_value);
+  if (library.pipeline.value.value > 0) library.ll_share = read_sourced(object["ll_share"], positive_share_value);
   if (const auto curves = object.find("all_reduce"))
     for (const auto& curve : curves->elements()) library.all_reduce.push_back(read_curve(curve));
   fill_latencies(library, fabric, object["library"].where());

@@ -53,6 +53,7 @@ Seconds seconds_value(const JsonValue& value) { return positive(value, parse_sec
 Hertz hertz_value(const JsonValue& value) { return positive(value, parse_hertz); }
 Watts watts_value(const JsonValue& value) { return positive(value, parse_watts); }
 double share_value(const JsonValue& value) { return value.number(0, 1); }
+double positive_share_value(const JsonValue& value) { return value.number(1e-3, 1); }
 
 std::string optional_text(const JsonValue& object, std::string_view key) {
   const auto found = object.find(key);

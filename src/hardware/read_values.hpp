@@ -20,8 +20,10 @@ FlopsPerSecond flops_value(const JsonValue& value);
 Seconds seconds_value(const JsonValue& value);
 Hertz hertz_value(const JsonValue& value);
 Watts watts_value(const JsonValue& value);
-/// A share: 0 < x ≤ 1 (0 is allowed for wave quantisation).
+/// 0 ≤ x ≤ 1.
 double share_value(const JsonValue& value);
+/// 0.001 ≤ x ≤ 1: an efficiency, by which a rate is multiplied.
+double positive_share_value(const JsonValue& value);
 
 /// A sourced number; `read` reads its "value".
 template <class T>

@@ -119,7 +119,7 @@ class Routes {
   void build(int gpus) {
     for (int gpu = 0; gpu < gpus; ++gpu) {
       std::vector<VertexId> predecessors(boost::num_vertices(graph_));
-      boost::dijkstra_shortest_paths(graph, static_cast<VertexId>(gpu),
+      boost::dijkstra_shortest_paths(graph_, static_cast<VertexId>(gpu),
                                      boost::predecessor_map(predecessors.data()).weight_map(boost::get(&Edge::latency, graph_)));
       from_.push_back(std::move(predecessors));
     }

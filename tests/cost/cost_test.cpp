@@ -1,0 +1,336 @@
+#include "plimsoll/cost.hpp"
+
+#include <gtest/gtest.h>
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll {
+namespace {
+
+constexpr double kMicro = 1e-6;
+BytesPerSecond gb(double rate) { return BytesPerSecond(rate * 1e9); }
+
+// ---- kernels -------------------------------------------------------------------------------------------------------
+
+// tiles = ⌈M/tm⌉·⌈N/tn⌉, waves = ⌈tiles/units⌉, fill = tiles/(waves·units); H100: 132 SMs, tile 128×256.
+TEST(Gemm, TilesAndWaves) {
+  const Tile tile{128, 256};
+  const auto check = [&](std::int64_t m, std::int64_t n, std::int64_t tiles, std::int64_t waves, double fill) {
+    const TileCount count = count_tiles(m, n, tile, 132);
+    EXPECT_EQ(count.tiles, tiles);
+    EXPECT_EQ(count.waves, waves);
+    EXPECT_NEAR(count.wave_fill, fill, 5e-7);
+  };
+  check(8192, 4096, 1024, 8, 0.969697);
+  check(8192, 1024, 256, 2, 0.969697);
+  check(2048, 1024, 64, 1, 0.484848);
+  check(8192, 14336, 3584, 28, 0.969697);
+  check(8192, 128256, 32064, 243, 0.999626);
+  const TileCount mi300x = count_tiles(8192, 4096, {256, 256}, 304);
+  EXPECT_EQ(mi300x.tiles, 512);
+  EXPECT_EQ(mi300x.waves, 2);
+  EXPECT_NEAR(mi300x.wave_fill, 0.842105, 5e-7);
+  const TileCount a100 = count_tiles(4096, 4096, {128, 128}, 108);
+  EXPECT_EQ(a100.waves, 10);
+  EXPECT_NEAR(a100.wave_fill, 0.948148, 5e-7);
+  EXPECT_EQ(count_tiles(1000, 4096, tile, 132).tiles, 128);
+  EXPECT_NEAR(count_tiles(1000, 4096, tile, 132).tile_fill, 1000.0 / 1024, 1e-12);
+  // Grouped GEMM: 130 tokens of an expert fill two tiles of 128 rows by half.
+  EXPECT_NEAR(count_tiles(130, 256, tile, 132).tile_fill, 130.0 / 256, 1e-12);
+}
+
+// MI300X deals tiles to 8 dies of 38 CUs: 305 tiles are 39 on one die, so two waves where 304 units would need two as well; 304 tiles: one.
+TEST(Gemm, TilesAreDealtOverTheDies) {
+  EXPECT_EQ(count_tiles(304 * 256, 256, {256, 256}, 304, 8).waves, 1);
+  EXPECT_EQ(count_tiles(305 * 256, 256, {256, 256}, 304, 8).waves, 2);
+}
+
+/// H100 at 1.755 GHz with a perfect main loop: 4096 FLOP per clock and SM, whole waves, nothing else.
+Accelerator ideal_h100() {
+  Accelerator device = load_accelerator("h100-sxm");
+  for (auto& rate : device.rates) {
+    rate.peak.value = FlopsPerSecond(132 * 4096 * 1.755e9);
+    rate.sustained.value = 1;
+  }
+  device.gemm.tiles = {{128, 256}};
+  device.gemm.quantisation.value = 1;
+  device.gemm.start.value = device.gemm.epilogue.value = Seconds();
+  return device;
+}
+
+// A tile of k = 4096 takes 2·128·256·4096/4096 = 65,536 clocks = 37.342450 µs; 8 waves 298.739601 µs: 920.125 TFLOP/s for 8192×4096×4096.
+TEST(Gemm, WholeWavesByHand) {
+  const Accelerator device = ideal_h100();
+  EXPECT_NEAR(gemm_time(device, MathType::bf16, 128, 256, 4096).value / kMicro, 37.342450, 1e-5);
+  const double time = gemm_time(device, MathType::bf16, 8192, 4096, 4096).value;
+  EXPECT_NEAR(time / kMicro, 298.739601, 1e-5);
+  EXPECT_NEAR(2.0 * 8192 * 4096 * 4096 / time / 1e12, 920.125, 1e-3);
+}
+
+// peak = units · FLOP/clock/unit · clock; the files carry the sheets' rounding.
+TEST(Gemm, PeaksFollowFromTheClock) {
+  const auto peak = [](const char* name, double per_clock) {
+    const Accelerator device = load_accelerator(name);
+    const double derived = device.compute_units * per_clock * device.clock.value.value;
+    EXPECT_NEAR(device.peak(MathType::bf16).value / derived, 1, 1e-3) << name;
+    return derived / 1e12;
+  };
+  EXPECT_NEAR(peak("h100-sxm", 4096), 989.42976, 1e-5);
+  EXPECT_NEAR(peak("a100-80gb-sxm", 2048), 311.86944, 1e-5);
+  EXPECT_NEAR(peak("mi300x", 2048), 1307.4432, 1e-4);
+  EXPECT_NEAR(peak("mi355x", 4096), 2516.5824, 1e-4);
+}
+
+// Published matrix products (each curve's source is in the device's file): the model's mean error over every point of at least 2048³
+// work, per device. The bounds are what the model reaches today, rounded up: they may only fall.
+TEST(Gemm, AgreesWithPublishedCurves) {
+  const std::vector<std::pair<const char*, double>> devices{{"mi300x", 0.15}, {"mi325x", 0.15},        {"mi355x", 0.25},
+                                                            {"mi350x", 0.25}, {"a100-80gb-sxm", 0.15}, {"h100-sxm", 0.2},
+                                                            {"h200", 0.2},    {"b200", 0.2},           {"gb200", 0.3}};
+  for (const auto& [name, bound] : devices) {
+    const Accelerator device = load_accelerator(name);
+    double sum = 0;
+    int count = 0;
+    for (const auto& curve : device.gemm_curves)
+      for (const auto& point : curve.points) {
+        const double flops = 2.0 * static_cast<double>(point.m) * static_cast<double>(point.n) * static_cast<double>(point.k);
+        if (curve.provenance != Provenance::measured || flops < 2.0 * 2048 * 2048 * 2048) continue;
+        const double rate = flops / gemm_time(device, curve.type, point.m, point.n, point.k).value;
+        sum += std::abs(rate / point.rate.value - 1);
+        ++count;
+      }
+    ASSERT_GT(count, 0) << name;
+    EXPECT_LT(sum / count, bound) << name << " over " << count << " points";
+    RecordProperty(name, std::to_string(sum / count));
+  }
+}
+
+TEST(Gemm, GrowsWithTheWorkAndNeverBeatsThePeak) {
+  for (const auto& name : shipped_accelerators()) {
+    const Accelerator device = load_accelerator(name);
+    for (const auto& rate : device.rates) {
+      double last = 0;
+      for (std::int64_t size = 64; size <= 16384; size *= 2) {
+        const double time = gemm_time(device, rate.type, size, size, size).value;
+        EXPECT_GE(time, last) << name;
+        EXPECT_LE(2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size) / time, rate.peak.value.value)
+            << name;
+        last = time;
+      }
+    }
+  }
+}
+
+// Traffic over bandwidth: fused RMSNorm forward of 8192 × 4096 bf16, 4 B per element, at 3.0 TB/s; fused AdamW 28 B and foreach 80 B of
+// 8,030,261,248 / 8 parameters; eager cross-entropy 40 B over 8192 × 128,256 logits.
+TEST(Streaming, TrafficOverBandwidth) {
+  const BytesPerSecond bandwidth = gb(3000);
+  EXPECT_NEAR((Bytes(std::int64_t{8192} * 4096 * 4) / bandwidth).value / kMicro, 44.739, 1e-3);
+  EXPECT_NEAR((Bytes(8030261248 / 8 * 28) / bandwidth).value * 1e3, 9.3686, 1e-4);
+  EXPECT_NEAR((Bytes(8030261248 / 8 * 80) / bandwidth).value * 1e3, 26.7675, 1e-4);
+  EXPECT_NEAR((Bytes(std::int64_t{8192} * 128256 * 40) / bandwidth).value * 1e3, 14.009, 1e-3);
+}
+
+// η(bytes) = η_max · bytes / (bytes + B½) with B½ = bandwidth · 3 µs: a kernel of exactly B½ bytes runs at half the bandwidth.
+TEST(Streaming, HalfPerformanceSize) {
+  const Accelerator device = load_accelerator("h100-sxm");
+  const double bandwidth = device.memory_bandwidth.value.value, efficiency = device.memory_efficiency.value;
+  const Bytes half(static_cast<std::int64_t>(bandwidth * 3e-6));
+  EXPECT_NEAR(static_cast<double>(half.count) / memory_bound_time(device, half).value, bandwidth * efficiency / 2, bandwidth * 1e-6);
+  const Bytes large(std::int64_t{1} << 34);
+  EXPECT_NEAR(static_cast<double>(large.count) / memory_bound_time(device, large).value, bandwidth * efficiency, bandwidth * 3e-3);
+}
+
+// Causal attention forward, b 1, s 8192, 32 heads of 128: 4·s²·a·d/2 FLOPs at 600 TFLOP/s.
+TEST(Attention, FlopsOverRate) {
+  Accelerator device = ideal_h100();
+  for (auto& rate : device.rates) rate.peak.value = FlopsPerSecond(600e12);
+  device.attention.forward.value = 1;
+  const double flops = 4.0 * 8192 * 8192 * 32 * 128 / 2;
+  EXPECT_NEAR(attention_time(device, MathType::bf16, Flops(flops), false).value / kMicro, 916.26, 1e-2);
+}
+
+TEST(Price, ArithmeticThatADeviceLacksIsRefusedByName) {
+  Kernel kernel{KernelKind::gemm, DType::bf16, 64, 64, 64, 1, 0, 0, 0};
+  try {
+    price(kernel, load_accelerator("v100-sxm2"));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::refused);
+    EXPECT_NE(error.message().find("bf16"), std::string::npos);
+  }
+}
+
+// ---- collectives ---------------------------------------------------------------------------------------------------
+
+// 2·7/8·1e9/450e9 and half of it; 14 steps of 3 µs and 5.833 µs.
+TEST(Collectives, Ring) {
+  EXPECT_NEAR(ring_all_reduce(Bytes(1000000000), 8, gb(450)).value * 1e3, 3.888889, 1e-6);
+  EXPECT_NEAR(ring_all_gather(Bytes(1000000000), 8, gb(450)).value * 1e3, 1.944444, 1e-6);
+  EXPECT_NEAR(ring_all_reduce(Bytes(1000000), 8, gb(300), Seconds(3e-6)).value / kMicro, 47.833, 1e-3);
+}
+
+// Full mesh of 8, 48 GB/s per link: (D/8)/48e9 for all-gather, twice that for all-reduce; 7 times slower over a single link's ring.
+TEST(Collectives, Mesh) {
+  const Bytes buffer(1000000000);
+  EXPECT_NEAR(direct_all_gather(buffer, 8, gb(48)).value * 1e3, 2.604167, 1e-6);
+  EXPECT_NEAR(direct_all_reduce(buffer, 8, gb(48)).value * 1e3, 5.208333, 1e-6);
+  EXPECT_NEAR(1.75 * 1e9 / direct_all_reduce(buffer, 8, gb(48)).value / 1e9, 336, 1e-6);
+  EXPECT_NEAR(ring_all_reduce(buffer, 8, gb(48)).value * 1e3, 36.458333, 1e-6);
+  EXPECT_NEAR(1.5 * 1e9 / direct_all_reduce(buffer, 4, gb(48)).value / 1e9, 144, 1e-6);
+}
+
+// 4 nodes × 8: reduce-scatter and all-gather at 450 GB/s, an eighth over 50 GB/s; one flat multi-ring at 8 · 50.
+TEST(Collectives, Hierarchical) {
+  EXPECT_NEAR(hierarchical_all_reduce(Bytes(1000000000), 8, 4, gb(450), gb(50)).value * 1e3, 7.638889, 1e-6);
+  EXPECT_NEAR(ring_all_reduce(Bytes(1000000000), 32, gb(400)).value * 1e3, 4.843750, 1e-6);
+}
+
+// Double binary tree, 64 ranks: 2·6·10 µs + 2·1 MB/50 GB/s.
+TEST(Collectives, Tree) { EXPECT_NEAR(tree_all_reduce(Bytes(1000000), 64, gb(50), Seconds(10e-6)).value / kMicro, 160, 1e-6); }
+
+GroupShape shape_of(std::int64_t nodes, std::int64_t per_node, double ring) {
+  GroupShape shape;
+  shape.size = nodes * per_node;
+  shape.nodes = nodes;
+  shape.per_node = per_node;
+  shape.ring = shape.intra_ring = gb(ring);
+  return shape;
+}
+
+/// The H100 node's constants without in-switch reduction, and without measured curves.
+CollectiveLibrary nccl() {
+  CollectiveLibrary library = parse_cluster("hgx-h100").node.collectives;
+  library.nvls = {};
+  library.all_reduce.clear();
+  return library;
+}
+
+const ProtocolCost& cost_of(const std::vector<ProtocolCost>& costs, const std::string& algorithm, const std::string& protocol) {
+  for (const auto& cost : costs)
+    if (cost.algorithm == algorithm && cost.protocol == protocol) return cost;
+  throw std::logic_error("no such protocol");
+}
+
+// NCCL tuning.cc, 8 H100 on one node, B = 360 GB/s, 24 channels. LL: 6.6 + 14·0.6 and 141·8/14; LL128: 14 + 14·1.9 and 0.92·360·8/14;
+// Simple: 8.4 + 14·3.4 and 360·8/14.
+TEST(Nccl, ProtocolsOfOneNode) {
+  const auto costs = protocol_costs(CollectiveKind::all_reduce, shape_of(1, 8, 370), nccl());
+  const auto check = [&](const char* protocol, double latency, double bandwidth) {
+    EXPECT_NEAR(cost_of(costs, "ring", protocol).latency.value / kMicro, latency, 1e-6) << protocol;
+    EXPECT_NEAR(cost_of(costs, "ring", protocol).bandwidth.value / 1e9, bandwidth, 1e-3) << protocol;
+  };
+  check("LL", 15.0, 80.571);
+  check("LL128", 40.6, 189.257);
+  check("Simple", 56.0, 205.714);
+}
+
+TEST(Nccl, TheCheapestProtocolBySize) {
+  const GroupShape group = shape_of(1, 8, 370);
+  const CollectiveLibrary library = nccl();
+  const auto check = [&](std::int64_t bytes, double microseconds, const char* protocol) {
+    const ProtocolCost best = best_protocol(CollectiveKind::all_reduce, Bytes(bytes), group, library);
+    EXPECT_NEAR(best.time(Bytes(bytes)).value / kMicro, microseconds, 6e-3) << bytes;
+    EXPECT_EQ(best.protocol, protocol) << bytes;
+  };
+  check(10000, 15.12, "LL");
+  check(100000, 16.24, "LL");
+  check(1000000, 27.41, "LL");
+  check(10000000, 93.44, "LL128");
+  check(100000000, 542.11, "Simple");
+  check(1000000000, 4917.11, "Simple");
+}
+
+// 4 nodes × 8: 62 steps of which 6 over the network; trees 2·(7·intra + 2·network).
+TEST(Nccl, LatenciesOfFourNodes) {
+  const auto costs = protocol_costs(CollectiveKind::all_reduce, shape_of(4, 8, 370), nccl());
+  const auto latency = [&](const char* algorithm, const char* protocol) {
+    return cost_of(costs, algorithm, protocol).latency.value / kMicro;
+  };
+  EXPECT_NEAR(latency("ring", "LL"), 78.8, 1e-6);
+  EXPECT_NEAR(latency("ring", "LL128"), 144.4, 1e-6);
+  EXPECT_NEAR(latency("ring", "Simple"), 282.8, 1e-6);
+  EXPECT_NEAR(latency("tree", "LL"), 35.2, 1e-6);
+  EXPECT_NEAR(latency("tree", "LL128"), 65.5, 1e-6);
+  EXPECT_NEAR(latency("tree", "Simple"), 120.4, 1e-6);
+}
+
+// Tensor-parallel all-reduce of 8192 × 8192 bf16 over 8 at 360 GB/s bus bandwidth; expert dispatch of 8192 tokens × 2 experts × 4096
+// over 8.
+TEST(Volumes, OfParallelDimensions) {
+  const Bytes tensor(std::int64_t{8192} * 8192 * 2);
+  EXPECT_EQ(tensor.count, 134217728);
+  EXPECT_NEAR(ring_all_reduce(tensor, 8, gb(360)).value / kMicro, 652.447, 1e-3);
+  const Bytes dispatch(std::int64_t{8192} * 2 * 4096 * 2);
+  EXPECT_EQ(bytes_sent(CollectiveKind::all_to_all, dispatch, 8), 117440512);
+  EXPECT_NEAR(bytes_sent(CollectiveKind::all_to_all, dispatch, 8) / 360e9 / kMicro, 326.224, 1e-3);
+  EXPECT_EQ(2 * std::int64_t{131072} / 8 * 8 * 128 * 2, 67108864);  // ring attention: K and V of one block
+}
+
+// Llama-3-8B over 8 ranks: DDP all-reduces 2 B per parameter; FSDP gathers twice and scatters once in bf16; with fp32 reduction twice that.
+TEST(Volumes, OfDataParallelism) {
+  const std::int64_t parameters = 8030261248;
+  const double gather = bytes_sent(CollectiveKind::all_gather, Bytes(2 * parameters), 8);
+  EXPECT_EQ(bytes_sent(CollectiveKind::all_reduce, Bytes(2 * parameters), 8), 28105914368);
+  EXPECT_EQ(2 * gather + bytes_sent(CollectiveKind::reduce_scatter, Bytes(2 * parameters), 8), 42158871552);
+  EXPECT_EQ(2 * gather + bytes_sent(CollectiveKind::reduce_scatter, Bytes(4 * parameters), 8), 56211828736);
+}
+
+// The all-reduce over exactly the measured group is the measured curve (ROCm blog: 1 GiB in 5,970.6 µs on 8 MI300X), and the two protocols
+// that stand for groups without a curve stay within a fifth of it from 1 MiB up.
+TEST(Price, MeasuredCurveAndTheModelBesideIt) {
+  Cluster cluster = parse_cluster("8xmi300x");
+  const GroupShape group = Topology(cluster).group({0, 8, 1});
+  const auto time = [&](std::int64_t bytes) {
+    return price({CollectiveKind::all_reduce, Group::world, bytes, DType::bf16}, group, cluster).value;
+  };
+  EXPECT_NEAR(time(1073741824) / kMicro, 5970.6, 1e-6);
+  const CollectiveCurve curve = cluster.node.collectives.all_reduce.at(0);
+  cluster.node.collectives.all_reduce.clear();
+  for (const auto& point : curve.points)
+    if (point.bytes >= 1_MiB) EXPECT_NEAR(time(point.bytes.count) / point.time.value, 1, 0.2) << point.bytes.count;
+}
+
+TEST(Price, OneRankDoesNotCommunicate) {
+  const Cluster cluster = parse_cluster("8xmi300x");
+  const GroupShape alone = Topology(cluster).group({0, 1, 1});
+  for (auto kind : {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::all_to_all, CollectiveKind::send})
+    EXPECT_EQ(price({kind, Group::world, 1 << 20, DType::bf16}, alone, cluster).value, 0);
+}
+
+// Every shipped cluster prices every collective over a node and over two, in finite time that grows with the size.
+TEST(Price, EveryClusterPricesEveryCollective) {
+  for (const auto& name : shipped_clusters()) {
+    const Cluster one = parse_cluster(name);
+    for (std::int64_t nodes : {1, 2}) {
+      if (nodes > 1 && one.node.nics == 0) continue;
+      Cluster cluster = one;
+      cluster.nodes = nodes;
+      const GroupShape group = Topology(cluster).group({0, cluster.gpus(), 1});
+      for (auto kind : {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_to_all,
+                        CollectiveKind::broadcast, CollectiveKind::send, CollectiveKind::receive}) {
+        double last = 0;
+        for (std::int64_t bytes = 1 << 20; bytes <= (std::int64_t{1} << 32); bytes *= 8) {
+          const double time = price({kind, Group::world, bytes, DType::bf16}, group, cluster).value;
+          EXPECT_GT(time, last) << name << " " << nodes << " " << name_of(kind) << " " << bytes;
+          EXPECT_LT(time, 100) << name;
+          last = time;
+        }
+      }
+    }
+  }
+}
+
+// ZeRO-Offload of Llama-3-8B on one GPU: 2 B of gradients over 25 GB/s; 28 B per parameter through 100 GB/s of host memory.
+TEST(Offload, TransfersAndHostOptimizer) {
+  const std::int64_t parameters = 8030261248;
+  EXPECT_NEAR((Bytes(2 * parameters) / gb(25)).value, 0.642, 5e-4);
+  Cluster cluster = parse_cluster("8xmi300x");
+  cluster.node.host_memory_bandwidth.value = gb(100);
+  EXPECT_NEAR(host_optimizer_time(Bytes(28 * parameters), cluster, 1).value, 2.248, 5e-4);
+  const double copy = price(Copy{Copy::Direction::device_to_host, 2 * parameters}, cluster).value;
+  EXPECT_NEAR(copy, 2.0 * static_cast<double>(parameters) / cluster.node.host_link.achieved.value.value, 1e-3);
+}
+
+}  // namespace
+}  // namespace plimsoll
