@@ -66,7 +66,9 @@ TEST(Layout, Fsdp2PadsEveryTensor) {
 // [50257, 768] over 8: 6,283 rows each (4,825,344 elements), the last rank owns 50,257 - 7 · 6,283 = 6,276 of them.
 TEST(Layout, Fsdp2LastRankOwnsLess) {
   EXPECT_EQ(framework::fsdp2_padded_rows(50257, 8), 6283);
-  EXPECT_EQ(framework::fsdp2_shard_elements({"wte", {50257, 768}, Cut::vocabulary, false, true, {}}, 8), 4825344);
+  ParameterTensor embedding;
+  embedding.shape = {50257, 768};
+  EXPECT_EQ(framework::fsdp2_shard_elements(embedding, 8), 4825344);
   EXPECT_EQ(framework::fsdp2_owned_rows(50257, 8, 7), 6276);
   EXPECT_EQ(framework::fsdp2_owned_rows(3, 8, 5), 0);
 }
