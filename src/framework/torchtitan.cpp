@@ -59,7 +59,7 @@ Entry torchtitan() {
   p.losses = {LossKernel::cross_entropy, LossKernel::chunked, LossKernel::compiled};
   p.recomputes = {Recompute::Kind::none, Recompute::Kind::full, Recompute::Kind::operators, Recompute::Kind::alternate};
   p.low_precisions = {LowPrecision::none, LowPrecision::fp8, LowPrecision::mxfp8, LowPrecision::nvfp4};
-  p.schedules = {"1f1b", "gpipe", "interleaved-1f1b", "interleaved-zero-bubble", "zb-v", "dualpipe-v", "looped-bfs"};
+  p.schedules = {"1f1b", "gpipe", "interleaved-1f1b", "interleaved-zero-bubble", "zbv", "dualpipev"};
   p.tensor = p.context = p.expert = p.sequence_parallel = true;
   p.fused_rms_norm = p.fused_qkv = true;
   return {p, adjust, complete, check};

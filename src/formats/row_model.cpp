@@ -1,0 +1,261 @@
+// The network of a measured row.
+//
+// `config` (Hugging Face's keys, with its class or model type) wins over single fields, and fields win over the name. A row that gives
+// fields is built as the published architecture that has exactly these parts; Megatron's mixture of experts is taken from
+// `megatron_config`.
+#include <algorithm>
+#include <cctype>
+
+#include "formats/row_reader.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::formats {
+namespace {
+
+const std::vector<std::string>& field_names() {
+  static const std::vector<std::string> names = {
+      "name",
+      "model_type",
+      "class",
+      "library",
+      "config",
+      "megatron_config",
+      "hidden_size",
+      "num_layers",
+      "mlp",
+      "norm",
+      "positions",
+      "linear_bias",
+      "qkv_bias",
+      "tie_embeddings",
+      "vocab_size",
+      "head_dim",
+      "qk_norm",
+      "moe",
+      "mla",
+      "attention_type",
+      "attention_kind",
+      "hybrid",
+      "mtp_layers",
+      "params",
+      "sliding_window",
+      "sliding_window_every",
+      "attention_dropout",
+      "hidden_dropout",
+      "num_attention_heads",
+      "num_key_value_heads",
+      "intermediate_size",
+  };
+  return names;
+}
+
+/// The fields of a row's model, with what its config and Megatron's config say instead.
+class Fields {
+ public:
+  explicit Fields(const JsonValue& model) : model_(model) {
+    if (model.has("config")) config_ = model["config"];
+    if (model.has("megatron_config")) megatron_ = model["megatron_config"];
+  }
+
+  /// A dimension by its field name, or by its name in the config.
+  std::int64_t dimension(const char* field, const char* config_key) const {
+    if (config_ && config_->has(config_key)) return (*config_)[config_key].integer(1, kMost);
+    if (!model_.has(field)) fail(std::string("the model's ") + field + " is absent", model_.where());
+    return model_[field].integer(1, kMost);
+  }
+  std::int64_t dimension_or(const char* field, const char* config_key, std::int64_t fallback) const {
+    const bool given = model_.has(field) || (config_ && config_->has(config_key));
+    return given ? dimension(field, config_key) : fallback;
+  }
+  bool flag(const char* field, bool fallback) const { return model_.has(field) ? model_[field].boolean() : fallback; }
+  double rate(const char* field, double fallback) const { return model_.has(field) ? model_[field].number(0, 1) : fallback; }
+  std::string text(const char* field) const {
+    if (!model_.has(field)) fail(std::string("the model's ") + field + " is absent", model_.where());
+    return model_[field].text();
+  }
+  bool has(const char* field) const { return model_.has(field); }
+  JsonValue operator[](const char* field) const { return model_[field]; }
+  const std::optional<JsonValue>& megatron() const { return megatron_; }
+  std::string where() const { return model_.where(); }
+
+ private:
+  static constexpr std::int64_t kMost = std::int64_t{1} << 40;
+
+  const JsonValue& model_;
+  std::optional<JsonValue> config_, megatron_;
+};
+
+struct Moe {
+  std::int64_t experts = 0, top_k = 0, width = 0, shared = 0, first_dense = 0, every = 1;
+};
+
+Moe read_moe(const Fields& fields) {
+  Moe moe;
+  if (fields.megatron() && fields.megatron()->has("num_moe_experts")) {
+    const JsonValue& megatron = *fields.megatron();
+    moe.experts = megatron["num_moe_experts"].integer(1, 1 << 20);
+    moe.top_k = megatron["moe_router_topk"].integer(1, moe.experts);
+    moe.width = megatron[megatron.has("moe_ffn_hidden_size") ? "moe_ffn_hidden_size" : "ffn_hidden_size"].integer(1, 1 << 30);
+    return moe;
+  }
+  if (!fields.has("moe")) return moe;
+  const JsonValue json = fields["moe"];
+  moe.experts = json["experts"].integer(1, 1 << 20);
+  moe.top_k = json["top_k"].integer(1, moe.experts);
+  moe.width = json["expert_intermediate_size"].integer(1, 1 << 30);
+  moe.shared = json.has("shared") ? json["shared"].integer(0, 1 << 20) : 0;
+  moe.first_dense = json.has("first_dense_layers") ? json["first_dense_layers"].integer(0, 1 << 20) : 0;
+  moe.every = json.has("moe_layer_every") ? json["moe_layer_every"].integer(1, 1 << 20) : 1;
+  return moe;
+}
+
+/// Dimensions that every decoder's config has.
+ObjectText common_config(const Fields& fields, const char* model_type, const Strategy& strategy) {
+  const std::int64_t hidden = fields.dimension("hidden_size", "hidden_size"),
+                     heads = fields.dimension("num_attention_heads", "num_attention_heads");
+  ObjectText config;
+  config.add("model_type", model_type);
+  config.add("hidden_size", hidden).add("num_hidden_layers", fields.dimension("num_layers", "num_hidden_layers"));
+  config.add("num_attention_heads", heads);
+  config.add("vocab_size", fields.dimension("vocab_size", "vocab_size"));
+  const std::int64_t positions = std::max<std::int64_t>(strategy.seq_len, 1);
+  config.add("max_position_embeddings", fields.dimension_or("max_positions", "max_position_embeddings", positions));
+  config.add("tie_word_embeddings", fields.flag("tie_embeddings", false));
+  return config;
+}
+
+void add_grouped_heads(ObjectText& config, const Fields& fields) {
+  const std::int64_t hidden = fields.dimension("hidden_size", "hidden_size"),
+                     heads = fields.dimension("num_attention_heads", "num_attention_heads");
+  config.add("num_key_value_heads", fields.dimension_or("num_key_value_heads", "num_key_value_heads", heads));
+  config.add("head_dim", fields.dimension_or("head_dim", "head_dim", hidden / heads));
+}
+
+void add_mla(ObjectText& config, const Fields& fields) {
+  if (!fields.has("mla"))
+    fail("the model's mla is absent", fields.where(), "q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim");
+  const JsonValue mla = fields["mla"];
+  for (const char* key : {"q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"})
+    config.add(key, mla[key].integer(1, 1 << 24));
+}
+
+/// Mixtures of experts, as the published architecture with these parts.
+std::string moe_config(const Fields& fields, const Moe& moe, const Strategy& strategy) {
+  const bool mla = fields.has("attention_type") && fields.text("attention_type") == "mla";
+  const std::int64_t intermediate = fields.dimension("intermediate_size", "intermediate_size");
+  if (moe.every != 1) refuse("a mixture of experts in every " + std::to_string(moe.every) + "th layer is not modelled", fields.where());
+  if (moe.shared > 0 && !mla) refuse("shared experts without multi-head latent attention are not modelled", fields.where());
+  const bool windows = fields.has("sliding_window");
+  const char* type = mla ? "deepseek_v3" : windows ? "gpt_oss" : fields.flag("qk_norm", false) ? "qwen3_moe" : "mixtral";
+  ObjectText config = common_config(fields, type, strategy);
+  if (!mla) add_grouped_heads(config, fields);
+  if (mla) {
+    config.add("num_key_value_heads", fields.dimension("num_attention_heads", "num_attention_heads"));
+    add_mla(config, fields);
+    config.add("n_routed_experts", moe.experts).add("num_experts_per_tok", moe.top_k).add("moe_intermediate_size", moe.width);
+    config.add("n_shared_experts", moe.shared).add("first_k_dense_replace", moe.first_dense).add("intermediate_size", intermediate);
+  } else if (windows) {
+    config.add("num_local_experts", moe.experts).add("num_experts_per_tok", moe.top_k).add("intermediate_size", moe.width);
+    config.add("sliding_window", fields["sliding_window"].integer(1, 1 << 30));
+  } else if (fields.flag("qk_norm", false)) {
+    config.add("num_experts", moe.experts).add("num_experts_per_tok", moe.top_k).add("moe_intermediate_size", moe.width);
+    config.add("intermediate_size", intermediate).add("decoder_sparse_step", std::int64_t{1});
+  } else {
+    config.add("num_local_experts", moe.experts).add("num_experts_per_tok", moe.top_k).add("intermediate_size", moe.width);
+    if (fields.text("mlp") == "geglu") config.add("hidden_act", "gelu");
+  }
+  return config.text();
+}
+
+/// Megatron's defaults are dropouts of 0.1; recipes of the launchers over it switch them off.
+double usual_dropout(const Strategy& strategy) {
+  const std::string& framework = strategy.framework;
+  return framework == "megatron-lm" || framework == "megatron-deepspeed" ? 0.1 : 0.0;
+}
+
+/// LayerNorm, GELU, biases: gpt2 with learned positions, bloom or mpt with ALiBi.
+std::string gpt_config(const Fields& fields, const Strategy& strategy) {
+  const std::string positions = fields.text("positions");
+  const bool bias = fields.flag("linear_bias", true), alibi = positions == "alibi";
+  if (positions != "learned" && !alibi) refuse("a GELU decoder with positions \"" + positions + "\" is not modelled", fields.where());
+  if (!alibi && !bias) refuse("a GELU decoder with learned positions and without biases is not modelled", fields.where());
+  const std::int64_t hidden = fields.dimension("hidden_size", "hidden_size"),
+                     inner = fields.dimension("intermediate_size", "intermediate_size");
+  if (fields.dimension_or("num_key_value_heads", "num_key_value_heads", 0) !=
+      fields.dimension("num_attention_heads", "num_attention_heads"))
+    refuse("a GELU decoder with grouped queries is not modelled", fields.where());
+  if (alibi && inner != 4 * hidden) refuse("an ALiBi decoder whose MLP is not 4 · hidden_size is not modelled", fields.where());
+  ObjectText config = common_config(fields, !alibi ? "gpt2" : bias ? "bloom" : "mpt", strategy);
+  if (alibi) return config.text();
+  const double attention = fields.rate("attention_dropout", usual_dropout(strategy)),
+               resid = fields.rate("hidden_dropout", usual_dropout(strategy));
+  config.add("n_inner", inner).add("activation_function", "gelu");
+  config.add("attn_pdrop", attention).add("resid_pdrop", resid).add("embd_pdrop", resid);
+  return config.text();
+}
+
+std::string dense_config(const Fields& fields, const Strategy& strategy) {
+  const std::string mlp = fields.text("mlp"), norm = fields.text("norm"), positions = fields.text("positions");
+  const bool bias = fields.flag("linear_bias", false), qk_norm = fields.flag("qk_norm", false);
+  if (mlp == "gelu" && norm == "layernorm") return gpt_config(fields, strategy);
+  const bool nemotron = mlp == "relu2" && norm == "layernorm1p";
+  const bool llama = (mlp == "swiglu" || mlp == "geglu") && norm == "rmsnorm";
+  if ((!nemotron && !llama) || positions != "rope" || bias)
+    refuse("no modelled architecture has mlp " + mlp + ", norm " + norm + ", positions " + positions +
+               (bias ? " and biases" : " and no biases"),
+           fields.where());
+  ObjectText config = common_config(fields, nemotron ? "nemotron" : qk_norm ? "qwen3" : "llama", strategy);
+  add_grouped_heads(config, fields);
+  config.add("intermediate_size", fields.dimension("intermediate_size", "intermediate_size"));
+  if (mlp == "geglu") config.add("hidden_act", "gelu_pytorch_tanh");
+  if (fields.flag("qkv_bias", false))
+    refuse("a llama with biases on queries, keys and values only is not modelled by fields", fields.where(), "give model.config");
+  return config.text();
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+/// A whole config, with the class and model type that stand beside it.
+std::string whole_config(const JsonValue& model) {
+  const JsonValue config = model["config"];
+  if (!config.is_object()) config.expected("an object");
+  ObjectText text;
+  for (const auto& key : config.keys()) text.raw(key, json_text(config[key]));
+  if (!config.has("model_type") && model.has("model_type")) text.raw("model_type", json_text(model["model_type"]));
+  if (!config.has("_class_name") && model.has("library") && model.has("class")) text.raw("_class_name", json_text(model["class"]));
+  return text.text();
+}
+
+void refuse_unknown_parts(const JsonValue& model) {
+  if (model.has("hybrid")) refuse("hybrid networks (" + model["hybrid"].text() + ") are not modelled", model.where());
+  if (model.has("mtp_layers") && model["mtp_layers"].integer(0, 1 << 20) > 0)
+    refuse("multi-token-prediction layers are not modelled", model.where());
+}
+
+}  // namespace
+
+std::shared_ptr<const Model> read_row_model(const JsonValue& row, const Strategy& strategy, RowCaches& caches) {
+  const JsonValue model = row["model"];
+  if (!model.is_object()) model.expected("an object");
+  std::vector<std::string> unread;
+  check_keys(model, field_names(), unread, "model.");
+  const std::string name = model.has("name") ? model["name"].text() : std::string();
+  const std::string architecture = model.has("class") ? model["class"].text() : std::string();
+  const bool whole = model.has("config") && (!architecture.empty() || model.has("model_type") || model["config"].has("model_type"));
+  if (whole) return caches.model(whole_config(model), model.where() + "/config", name, architecture);
+  refuse_unknown_parts(model);
+  if (model.has("hidden_size") || model.has("config")) {
+    const Fields fields(model);
+    const Moe moe = read_moe(fields);
+    return caches.model(moe.experts > 0 ? moe_config(fields, moe, strategy) : dense_config(fields, strategy), model.where(), name, {});
+  }
+  const auto shipped = shipped_models();
+  if (std::find(shipped.begin(), shipped.end(), lower(name)) == shipped.end())
+    fail("the model's hidden_size is absent, and no shipped model is called '" + name.substr(0, 60) + "'", model.where());
+  return std::make_shared<const Model>(load_model(lower(name)));
+}
+
+}  // namespace plimsoll::formats

@@ -1,0 +1,113 @@
+#include "plimsoll/rows.hpp"
+
+#include <algorithm>
+
+#include "formats/row_reader.hpp"
+#include "plimsoll/error.hpp"
+#include "strategy/setting.hpp"
+
+namespace plimsoll {
+namespace formats {
+
+std::shared_ptr<const Model> RowCaches::model(const std::string& config, const std::string& where, const std::string& name,
+                                              const std::string& architecture) {
+  auto& entry = models_[architecture + name + config];
+  if (!entry) entry = std::make_shared<const Model>(parse_model(config, where, name, architecture));
+  return entry;
+}
+
+const Cluster& RowCaches::cluster(const std::string& gpu, std::int64_t gpus, int gpus_per_node, const std::string& where) {
+  const std::string key = gpu + "/" + std::to_string(gpus) + "/" + std::to_string(gpus_per_node);
+  const auto found = clusters_.find(key);
+  if (found != clusters_.end()) return found->second;
+  return clusters_.emplace(key, cluster_of(gpu, gpus, gpus_per_node, where)).first->second;
+}
+
+void check_keys(const JsonValue& object, const std::vector<std::string>& known, std::vector<std::string>& unread,
+                const std::string& prefix) {
+  for (const auto& key : object.keys()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const std::string near = nearest_name(key, known);
+    if (!near.empty()) fail("unknown key '" + key + "'", object[key].where(), "did you mean '" + near + "'?");
+    unread.push_back(prefix + key);
+  }
+}
+
+namespace {
+
+std::vector<std::string> texts(const JsonValue& list) {
+  std::vector<std::string> all;
+  for (const JsonValue& element : list.elements()) all.push_back(element.text());
+  return all;
+}
+
+/// What no default may stand for: the lengths, the batch, the degrees and the precision of a measured run.
+void require_keys(const JsonValue& training, std::int64_t gpus, const Model& model) {
+  auto need = [&](bool given, const char* key) {
+    if (!given) fail(std::string("training.") + key + " is absent", training.where());
+  };
+  auto has = [&](const char* key) { return training.has(key) && !training[key].is_null(); };
+  need(has("seq_len") || model.patch_size > 0, "seq_len");
+  need(has("micro_batch") || (has("global_batch") && (has("grad_accum") || has("micro_batches_per_step"))), "micro_batch");
+  need(has("precision"), "precision");
+  need(gpus == 1 || has("tp"), "tp");
+  need(gpus == 1 || has("pp"), "pp");
+  need(gpus == 1 || has("dp") || has("dp_shard"), "dp");
+}
+
+/// Megatron's router options may stand with the model.
+void take_router_options(const JsonValue& model, Strategy& strategy) {
+  if (!model.has("moe")) return;
+  const JsonValue moe = model["moe"];
+  if (moe.has("capacity_factor") && !strategy.moe.capacity_factor) strategy.moe.capacity_factor = moe["capacity_factor"].number(0, 1e6);
+  if (moe.has("pad_to_capacity")) strategy.moe.pad_to_capacity = moe["pad_to_capacity"].boolean();
+}
+
+void read_row(const JsonValue& json, RowCaches& caches, MeasuredRow& row) {
+  check_keys(json, {"id", "source", "assumed", "model", "hardware", "training", "measured", "extra", "group"}, row.unread_keys, "");
+  if (json.has("source") && json["source"].has("title")) row.title = json["source"]["title"].text();
+  if (json.has("assumed")) row.assumed = texts(json["assumed"]);
+  row.measured = read_measurements(json, row.unread_keys);
+  if (json.has("training")) {
+    strategy::read_object(row.strategy, json["training"], false);
+    for (const auto& key : row.strategy.unread_keys) row.unread_keys.push_back("training." + key);
+    take_router_options(json["model"], row.strategy);
+  }
+  row.model = read_row_model(json, row.strategy, caches);
+  for (const auto& key : row.model->unread_keys) row.unread_keys.push_back("model.config." + key);
+  if (!json.has("training")) return;
+  row.cluster = read_row_cluster(json["hardware"], caches, row.unread_keys);
+  require_keys(json["training"], row.cluster->gpus(), *row.model);
+}
+
+MeasuredRow read_one(const JsonValue& json, RowCaches& caches, std::size_t index) {
+  MeasuredRow row;
+  row.id = "row " + std::to_string(index);
+  try {
+    if (!json.is_object()) json.expected("an object");
+    row.id = json["id"].text();
+    read_row(json, caches, row);
+  } catch (const Error& error) {
+    row.refused = error.what();
+  }
+  return row;
+}
+
+std::vector<MeasuredRow> read_all(const JsonValue& root) {
+  if (!root.is_array()) root.expected("an array of rows");
+  RowCaches caches;
+  std::vector<MeasuredRow> rows;
+  for (const JsonValue& element : root.elements()) rows.push_back(read_one(element, caches, rows.size()));
+  return rows;
+}
+
+}  // namespace
+}  // namespace formats
+
+std::vector<MeasuredRow> parse_rows(const std::string& json, const std::string& where) {
+  return formats::read_all(JsonDocument::parse(json, where).root());
+}
+
+std::vector<MeasuredRow> load_rows(const std::string& path) { return formats::read_all(JsonDocument::read_file(path).root()); }
+
+}  // namespace plimsoll

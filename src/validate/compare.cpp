@@ -1,0 +1,125 @@
+#include "validate/compare.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::validation {
+namespace {
+
+constexpr Bytes kUnbounded{std::int64_t{1} << 46};
+
+bool is_memory(const std::string& quantity) {
+  return quantity == quantity::allocated || quantity == quantity::reserved || quantity == quantity::device ||
+         quantity == quantity::backward_peak;
+}
+
+/// The report of the rank that the row is about; nothing: the worst of all, quantity by quantity.
+const RankReport* asked_rank(const Report& report, const Strategy& strategy) {
+  if (!strategy.pp_rank) return nullptr;
+  const RankReport* found = nullptr;
+  for (const RankReport& rank : report.ranks)
+    if (rank.stage <= *strategy.pp_rank) found = &rank;
+  return found;
+}
+
+template <class Read>
+double of_rank(const Report& report, const Strategy& strategy, Read read) {
+  if (const RankReport* rank = asked_rank(report, strategy)) return read(*rank);
+  double most = 0;
+  for (const RankReport& rank : report.ranks) most = std::max(most, read(rank));
+  return most;
+}
+
+std::int64_t total_parameters(const MeasuredRow& row) {
+  return row.model->parameters() + (row.strategy.lora ? adapter_parameters(*row.model, *row.strategy.lora) : 0);
+}
+
+/// The prediction of one quantity, or nothing for what is not predicted.
+std::optional<double> predicted(const std::string& what, const Report& report, const Strategy& strategy) {
+  auto count = [](Bytes bytes) { return static_cast<double>(bytes.count); };
+  if (what == quantity::step_seconds) return report.time.step_seconds.expected;
+  if (what == quantity::tokens_per_second) return report.time.tokens_per_second_per_gpu;
+  if (what == quantity::fits) return report.verdict == Verdict::does_not_fit ? 0.0 : 1.0;
+  if (what == quantity::rank_parameters)
+    return of_rank(report, strategy, [](const RankReport& rank) { return static_cast<double>(rank.parameters); });
+  if (what == quantity::allocated) return of_rank(report, strategy, [&](const RankReport& rank) { return count(rank.memory.allocated); });
+  if (what == quantity::reserved) return of_rank(report, strategy, [&](const RankReport& rank) { return count(rank.memory.reserved); });
+  if (what == quantity::backward_peak)
+    return of_rank(report, strategy, [&](const RankReport& rank) { return count(rank.memory.backward_peak); });
+  if (what == quantity::device) return of_rank(report, strategy, [](const RankReport& rank) { return rank.memory.device.expected; });
+  return std::nullopt;
+}
+
+double error_of(const Observed& seen, double value) {
+  if (seen.quantity == quantity::fits || seen.value == 0) return value - seen.value;
+  return value / seen.value - 1;
+}
+
+void add(RowResult& result, const std::string& source, const MeasuredRow& row, const Observed& seen, double value) {
+  result.comparisons.push_back({source, row.id, seen.quantity, value, seen.value, error_of(seen, value), seen.lower_bound});
+}
+
+bool ran_out(const Report& report) {
+  return std::any_of(report.ranks.begin(), report.ranks.end(), [](const RankReport& rank) { return rank.memory.out_of_memory; });
+}
+
+/// Compares everything that needs a step. A peak that was measured is predicted without the limit that cut the prediction short.
+void compare_step(RowResult& result, const std::string& source, const MeasuredRow& row, const Predictor& predictor) {
+  const Report report = predictor(*row.model, *row.cluster, row.strategy);
+  std::optional<Report> unbounded;
+  const bool memory_measured =
+      std::any_of(row.measured.begin(), row.measured.end(), [](const Observed& seen) { return is_memory(seen.quantity); });
+  if (memory_measured && ran_out(report)) {
+    Cluster cluster = *row.cluster;
+    cluster.accelerator.memory_usable.value = kUnbounded;
+    unbounded = predictor(*row.model, cluster, row.strategy);
+  }
+  for (const Observed& seen : row.measured) {
+    if (seen.quantity == quantity::parameters) continue;
+    const Report& from = unbounded && is_memory(seen.quantity) ? *unbounded : report;
+    if (const auto value = predicted(seen.quantity, from, row.strategy)) add(result, source, row, seen, *value);
+  }
+}
+
+std::string quantities_of(const MeasuredRow& row) {
+  std::string list;
+  for (const Observed& seen : row.measured) list += (list.empty() ? "" : ", ") + seen.quantity;
+  return list.empty() ? "nothing that plimsoll predicts" : list;
+}
+
+}  // namespace
+
+std::int64_t adapter_parameters(const Model& model, const Lora& lora) {
+  auto adapted = [&](const std::string& name) {
+    return std::any_of(lora.targets.begin(), lora.targets.end(), [&](const std::string& target) {
+      const bool tail = name.size() > target.size() && name.compare(name.size() - target.size() - 1, std::string::npos, "." + target) == 0;
+      return target == "all-linear" || name == target || tail;
+    });
+  };
+  std::int64_t total = 0;
+  for (const Block& block : model.blocks) {
+    if (block.role == Block::Role::head) continue;
+    for (const Operator& op : block.operators)
+      if (op.kind == OperatorKind::linear && adapted(op.name)) total += block.repeat * lora.r * (op.in_features + op.out_features);
+  }
+  return total;
+}
+
+RowResult compare_row(const std::string& source, const MeasuredRow& row, const Predictor& predictor) {
+  RowResult result;
+  if (!row.refused.empty()) return {{}, row.refused};
+  for (const Observed& seen : row.measured)
+    if (seen.quantity == quantity::parameters) add(result, source, row, seen, static_cast<double>(total_parameters(row)));
+  try {
+    if (row.cluster) compare_step(result, source, row, predictor);
+    if (result.comparisons.empty()) result.refused = "not predicted: " + quantities_of(row);
+  } catch (const std::exception& error) {
+    result.refused = error.what();
+  }
+  return result;
+}
+
+}  // namespace plimsoll::validation

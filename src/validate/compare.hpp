@@ -1,0 +1,28 @@
+// One row against its prediction.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plimsoll/validate.hpp"
+
+namespace plimsoll::validation {
+
+/// The comparisons of one row, and why it is refused (empty: it is not).
+struct RowResult {
+  std::vector<Comparison> comparisons;
+  std::string refused;
+};
+
+RowResult compare_row(const std::string& source, const MeasuredRow& row, const Predictor& predictor);
+
+/// Parameters of the adapters that the strategy puts on the model's linears: r · (in + out) each.
+std::int64_t adapter_parameters(const Model& model, const Lora& lora);
+
+/// Median and 90th percentile of the errors, per source and quantity; verdicts; shares.
+void summarise(Validation& validation);
+
+/// The q-quantile of sorted values, linear between neighbours.
+double quantile(const std::vector<double>& sorted, double q);
+
+}  // namespace plimsoll::validation

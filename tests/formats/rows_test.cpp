@@ -1,0 +1,130 @@
+// Measured rows: read whole, refused one by one.
+#include "plimsoll/rows.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll {
+namespace {
+
+const char* const kModel =
+    R"("model": {"name": "Llama-3.1-8B", "hidden_size": 4096, "num_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "intermediate_size": 14336, "vocab_size": 128256, "mlp": "swiglu", "norm": "rmsnorm", "tie_embeddings": false, "positions": "rope",
+        "linear_bias": false})";
+const char* const kHardware = R"("hardware": {"gpu": "H100-SXM5-80GB", "gpus": 8, "gpus_per_node": 8})";
+const char* const kTraining =
+    R"("training": {"framework": "torchtitan", "seq_len": 8192, "micro_batch": 2, "global_batch": 16, "precision": "bf16", "data_parallel": "fsdp",
+        "tp": 1, "pp": 1, "dp": 8})";
+
+std::string row(const std::string& model, const std::string& hardware, const std::string& training, const std::string& measured) {
+  return R"({"id": "a", "source": {"title": "t"}, )" + model + ", " + hardware + ", " + training + ", \"measured\": " + measured + "}";
+}
+
+MeasuredRow read(const std::string& json) {
+  const auto rows = parse_rows("[" + json + "]", "rows.json");
+  EXPECT_EQ(rows.size(), 1u);
+  return rows.front();
+}
+
+double value_of(const MeasuredRow& r, const std::string& quantity) {
+  for (const auto& each : r.measured)
+    if (each.quantity == quantity) return each.value;
+  return -1;
+}
+
+std::string without(std::string text, const std::string& part) {
+  const auto at = text.find(part);
+  EXPECT_NE(at, std::string::npos) << part;
+  return text.erase(at, part.size());
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(Rows, AModelByFieldsIsTheArchitectureWithTheseParts) {
+  const MeasuredRow r = read(row(kModel, kHardware, kTraining, R"({"step_time_s": 2.5, "peak_mem_gib": 80, "peak_mem_kind": "reserved"})"));
+  ASSERT_EQ(r.refused, "");
+  // Llama-3.1-8B: published total.
+  EXPECT_EQ(r.model->parameters(), 8030261248);
+  EXPECT_EQ(r.cluster->gpus(), 8);
+  EXPECT_EQ(r.strategy.micro_batch, 2);
+  EXPECT_DOUBLE_EQ(value_of(r, quantity::step_seconds), 2.5);
+  EXPECT_DOUBLE_EQ(value_of(r, quantity::reserved), 80.0 * 1073741824);
+}
+
+TEST(Rows, TokensPerSecondBecomeAStepWhereTheBatchIsStated) {
+  // 16 sequences of 8192 tokens at 4096 tokens/s on each of 8 GPUs: 16 · 8192 / (4096 · 8) = 4 s.
+  const MeasuredRow r = read(row(kModel, kHardware, kTraining, R"({"tokens_per_s_per_gpu": 4096})"));
+  EXPECT_DOUBLE_EQ(value_of(r, quantity::step_seconds), 4.0);
+  const MeasuredRow open = read(row(kModel, kHardware, without(kTraining, R"("global_batch": 16, )"), R"({"tokens_per_s_per_gpu": 4096})"));
+  EXPECT_DOUBLE_EQ(value_of(open, quantity::tokens_per_second), 4096);
+}
+
+TEST(Rows, EveryMeasuredQuantityIsRead) {
+  const MeasuredRow r = read(row(kModel, kHardware, kTraining,
+                                 R"({"peak_allocated_bytes": 5, "peak_reserved_bytes": 6, "reserved_is_lower_bound": true, "oom": false,
+      "cumulative_peak_bytes": {"backward": 7, "step": 8}, "rank_parameters": 9, "parameters": 10, "launches": 11, "gemm_flops": 12})"));
+  EXPECT_EQ(value_of(r, quantity::allocated), 5);
+  EXPECT_EQ(value_of(r, quantity::reserved), 6);
+  EXPECT_EQ(value_of(r, quantity::backward_peak), 7);
+  EXPECT_EQ(value_of(r, quantity::rank_parameters), 9);
+  EXPECT_EQ(value_of(r, quantity::parameters), 10);
+  EXPECT_EQ(value_of(r, quantity::launches), 11);
+  EXPECT_EQ(value_of(r, quantity::gemm_flops), 12);
+  EXPECT_EQ(value_of(r, quantity::fits), 1);
+  for (const auto& each : r.measured) EXPECT_EQ(each.lower_bound, each.quantity == quantity::reserved);
+  const MeasuredRow device = read(row(kModel, kHardware, kTraining, R"({"peak_mem_gib": 2, "peak_mem_kind": "device", "oom": true})"));
+  EXPECT_EQ(value_of(device, quantity::device), 2.0 * 1073741824);
+  EXPECT_EQ(value_of(device, quantity::fits), 0);
+}
+
+TEST(Rows, AbsentKeysThatNoDefaultMayFillAreNamed) {
+  const std::string measured = R"({"step_time_s": 1})";
+  for (const char* part : {R"("seq_len": 8192, )", R"("micro_batch": 2, )", R"("precision": "bf16", )", R"("tp": 1, )", R"("pp": 1, )"}) {
+    const std::string key = std::string(part).substr(1, std::string(part).find('"', 1) - 1);
+    EXPECT_TRUE(contains(read(row(kModel, kHardware, without(kTraining, part), measured)).refused, key + " is absent")) << part;
+  }
+  const MeasuredRow r = read(row(without(kModel, R"("intermediate_size": 14336, )"), kHardware, kTraining, measured));
+  EXPECT_TRUE(contains(r.refused, "intermediate_size is absent")) << r.refused;
+  EXPECT_TRUE(contains(read(row(R"("model": {"name": "T0_3B"})", kHardware, kTraining, measured)).refused, "hidden_size is absent"));
+}
+
+TEST(Rows, OneBadRowNeverStopsTheOthers) {
+  const std::string good = row(kModel, kHardware, kTraining, R"({"step_time_s": 1})");
+  const std::string worse = row(kModel, R"("hardware": {"gpu": "Abacus-9000", "gpus": 8})", kTraining, R"({"step_time_s": 1})");
+  const auto rows = parse_rows("[" + good + ", 7, {}, " + worse + ", " + good + "]", "rows.json");
+  ASSERT_EQ(rows.size(), 5u);
+  EXPECT_EQ(rows[0].refused, "");
+  EXPECT_NE(rows[1].refused, "");
+  EXPECT_NE(rows[2].refused, "");
+  EXPECT_TRUE(contains(rows[3].refused, "Abacus-9000")) << rows[3].refused;
+  EXPECT_EQ(rows[4].refused, "");
+  EXPECT_THROW(parse_rows("{}", "rows.json"), Error);
+  EXPECT_THROW(parse_rows("[", "rows.json"), Error);
+}
+
+TEST(Rows, UnknownKeysAreReportedAndNearMissesRefused) {
+  const MeasuredRow r = read(row(kModel, kHardware, kTraining, R"({"step_time_s": 1, "weather": "fine"})"));
+  EXPECT_EQ(r.refused, "");
+  EXPECT_NE(std::find(r.unread_keys.begin(), r.unread_keys.end(), "measured.weather"), r.unread_keys.end());
+  EXPECT_TRUE(contains(read(row(kModel, kHardware, kTraining, R"({"step_tme_s": 1})")).refused, "did you mean 'step_time_s'"));
+}
+
+TEST(Rows, MemoryAndContextOfTheRowStandForTheCards) {
+  const MeasuredRow r =
+      read(row(kModel, R"("hardware": {"gpu": "H100-SXM5-80GB", "gpus": 8, "memory_bytes": 42285268992, "context_bytes": 524288000})",
+               kTraining, R"({"oom": true})"));
+  EXPECT_EQ(r.cluster->accelerator.memory_usable.value, Bytes(42285268992));
+  EXPECT_EQ(r.cluster->accelerator.overheads.context.value, Bytes(524288000));
+  EXPECT_EQ(r.cluster->accelerator.overheads.first_communicator.value, Bytes(0));
+}
+
+TEST(Rows, HybridsAreRefusedByName) {
+  const std::string hybrid = without(kModel, "\"linear_bias\": false}") + R"("linear_bias": false, "hybrid": "mamba2+attention"})";
+  EXPECT_TRUE(contains(read(row(hybrid, kHardware, kTraining, R"({"step_time_s": 1})")).refused, "mamba2+attention"));
+}
+
+}  // namespace
+}  // namespace plimsoll
