@@ -71,8 +71,9 @@ struct FrameworkProfile {
   std::vector<LowPrecision> low_precisions;
   std::vector<std::string> schedules;  ///< pipeline schedules; empty: no pipeline
   bool tensor = false, context = false, expert = false, sequence_parallel = false;
-  bool even_stages = false;  ///< refuses layers that pp · vp does not divide (unless pp_layers says how)
-  bool adapters = false;     ///< LoRA
+  int other_stage_modules = 0;  ///< modules besides the layers that may fill a stage of their own (embedding, head …)
+  bool even_stages = false;     ///< refuses layers that pp · vp does not divide (unless pp_layers says how)
+  bool adapters = false;        ///< LoRA
   bool offload_activations = false;
 
   // Kernels of the layers.

@@ -5,6 +5,7 @@
 // `megatron_config`.
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 
 #include "formats/row_reader.hpp"
 #include "plimsoll/error.hpp"
@@ -131,7 +132,21 @@ void add_grouped_heads(ObjectText& config, const Fields& fields) {
   config.add("head_dim", fields.dimension_or("head_dim", "head_dim", hidden / heads));
 }
 
+bool latent_attention(const Fields& fields) {
+  if (fields.has("attention_type")) return fields.text("attention_type") == "mla";
+  return fields.has("attention_kind") && fields.text("attention_kind").rfind("mla", 0) == 0;
+}
+
+/// Multi-head latent attention from `mla`, or from the text "mla q_lora 1536 kv_lora 512, qk 128+64, v 128".
 void add_mla(ObjectText& config, const Fields& fields) {
+  long long q = 0, kv = 0, nope = 0, rope = 0, v = 0;
+  if (!fields.has("mla") && fields.has("attention_kind") &&
+      std::sscanf(fields.text("attention_kind").c_str(), "mla q_lora %9lld kv_lora %9lld, qk %9lld+%9lld, v %9lld", &q, &kv, &nope, &rope,
+                  &v) == 5) {
+    config.add("q_lora_rank", std::int64_t{q}).add("kv_lora_rank", std::int64_t{kv}).add("qk_nope_head_dim", std::int64_t{nope});
+    config.add("qk_rope_head_dim", std::int64_t{rope}).add("v_head_dim", std::int64_t{v});
+    return;
+  }
   if (!fields.has("mla"))
     fail("the model's mla is absent", fields.where(), "q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim");
   const JsonValue mla = fields["mla"];
@@ -141,7 +156,7 @@ void add_mla(ObjectText& config, const Fields& fields) {
 
 /// Mixtures of experts, as the published architecture with these parts.
 std::string moe_config(const Fields& fields, const Moe& moe, const Strategy& strategy) {
-  const bool mla = fields.has("attention_type") && fields.text("attention_type") == "mla";
+  const bool mla = latent_attention(fields);
   const std::int64_t intermediate = fields.dimension("intermediate_size", "intermediate_size");
   if (moe.every != 1) refuse("a mixture of experts in every " + std::to_string(moe.every) + "th layer is not modelled", fields.where());
   if (moe.shared > 0 && !mla) refuse("shared experts without multi-head latent attention are not modelled", fields.where());

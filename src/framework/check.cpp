@@ -49,7 +49,7 @@ void check_tensor(Resolver& r) {
 void check_pipeline(Resolver& r) {
   const Strategy& s = r.s;
   const std::int64_t layers = r.model.layers, stages = std::int64_t{s.pp} * s.vp;
-  if (layers > 0 && layers < stages)
+  if (layers > 0 && layers + r.profile().other_stage_modules < stages)
     r.complaints.add("pp · vp = " + number(stages) + " stages for " + number(layers) + " layers", "lower pp or vp");
   if (!s.pp_layers.empty()) {
     const std::int64_t sum = std::accumulate(s.pp_layers.begin(), s.pp_layers.end(), std::int64_t{0});

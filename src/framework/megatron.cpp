@@ -86,6 +86,7 @@ FrameworkProfile launcher(const char* name, const char* title, const char* sourc
   p.source = source;
   p.data_parallel = DataParallel::megatron_distopt;
   p.even_stages = false;  // they count the embedding and the head as layers, or take explicit stages
+  p.other_stage_modules = 2;
   return p;
 }
 

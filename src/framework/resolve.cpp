@@ -90,6 +90,11 @@ void resolve_kernels(Resolver& r) {
     s.attention = s.megatron.layer_spec == "local" ? AttentionKernel::unfused : profile.attention;
     r.assume("attention: " + std::string(name_of(s.attention)));
   }
+  // The same thing under two names: Megatron calls the model's own expression unfused.
+  const bool names_eager =
+      std::find(profile.attentions.begin(), profile.attentions.end(), AttentionKernel::eager) != profile.attentions.end();
+  if (s.attention == AttentionKernel::unfused && names_eager) s.attention = AttentionKernel::eager;
+  if (s.attention == AttentionKernel::eager && !names_eager) s.attention = AttentionKernel::unfused;
   if (s.loss == LossKernel::automatic) {
     const bool titan_0_3 = s.framework == "torchtitan" && (s.framework_version.empty() || s.framework_version.rfind("0.", 0) == 0);
     s.loss = titan_0_3 || s.loss_chunks > 0 ? LossKernel::chunked : profile.loss;

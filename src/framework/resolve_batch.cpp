@@ -35,12 +35,14 @@ void resolve_counts(Resolver& r) {
   s.micro_batches = m;
 }
 
-/// Without a pipeline every micro-batch is a backward pass; with one, the schedule runs once unless both counts were given.
+/// Without a pipeline every micro-batch is a backward pass. With one, the schedule runs once per step over all micro-batches; only
+/// torchtitan runs it `grad_accum` times.
 void resolve_accumulation(Resolver& r, bool both_given) {
   Strategy& s = r.s;
+  const bool several_runs = both_given && s.framework == "torchtitan" && s.micro_batches % s.grad_accum == 0;
   if (s.pp == 1)
     s.grad_accum = s.micro_batches;
-  else if (!both_given || s.grad_accum == 0 || s.micro_batches % s.grad_accum != 0)
+  else if (!several_runs)
     s.grad_accum = 1;
 }
 

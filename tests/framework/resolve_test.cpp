@@ -61,6 +61,18 @@ TEST(Resolve, MicroBatchesOfTorchtitansPipeline) {
                               2, 8);
   EXPECT_EQ(s.micro_batches, 8);
   EXPECT_EQ(s.grad_accum, 1);
+  // Megatron counts the same micro-batches under both names and runs its schedule once.
+  const Strategy megatron =
+      resolved(R"({"framework": "megatron-core", "tp": 1, "pp": 4, "vp": 2, "dp": 2, "micro_batch": 1, "grad_accum": 8,
+      "micro_batches_per_step": 8, "global_batch": 16})");
+  EXPECT_EQ(megatron.micro_batches, 8);
+  EXPECT_EQ(megatron.grad_accum, 1);
+  EXPECT_EQ(megatron.pp_schedule, "interleaved-1f1b");
+}
+
+TEST(Resolve, UnfusedAndEagerAttentionAreOneThing) {
+  EXPECT_EQ(resolved(R"({"framework": "transformers", "attention": "unfused"})").attention, AttentionKernel::eager);
+  EXPECT_EQ(resolved(R"({"framework": "megatron-core", "attention": "eager"})").attention, AttentionKernel::unfused);
 }
 
 TEST(Resolve, SixteenBitsMeanWhatTheFrameworkDoes) {
