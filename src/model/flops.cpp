@@ -38,6 +38,7 @@ double attention_of(const Operator& op, const Block& block, std::int64_t own, co
 
 double products_of(const Operator& op, const Block& block, const Lengths& lengths) {
   if (op.flops_per_token == 0) return 0;
+  if (op.kind == OperatorKind::modulation) return op.flops_per_token;   // on the conditioning vector, once per sample
   return op.flops_per_token * as_double(op.side ? side_positions(block, lengths) : positions(block, lengths));
 }
 

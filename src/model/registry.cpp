@@ -70,6 +70,9 @@ const std::vector<Family>& families() {
       {"vit", "ViT", "ViTForImageClassification", build_vit},
       {"deit", "DeiT", "DeiTForImageClassification", build_vit},
       {"dinov2", "Dinov2", "Dinov2ForImageClassification", build_dinov2},
+      {"resnet", "ResNet", "ResNetForImageClassification", build_resnet},
+      {"DiTTransformer2DModel", "DiTTransformer2DModel", "DiTTransformer2DModel", build_dit},
+      {"FluxTransformer2DModel", "FluxTransformer2DModel", "FluxTransformer2DModel", build_flux},
   };
   return table;
 }

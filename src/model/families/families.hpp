@@ -66,5 +66,10 @@ Model build_bart(const Config& config);
 // Vision.
 Model build_vit(const Config& config);
 Model build_dinov2(const Config& config);
+Model build_resnet(const Config& config);
+
+// Diffusion.
+Model build_dit(const Config& config);
+Model build_flux(const Config& config);
 
 }  // namespace plimsoll::model
