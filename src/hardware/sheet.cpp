@@ -1,0 +1,133 @@
+// `plimsoll hardware`: the list of devices and clusters, and a readable sheet of one, every number with where it comes from.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/hardware.hpp"
+
+namespace plimsoll {
+namespace {
+
+std::string shown(double share) { return fmt::format("{:.3g}", share); }
+template <class T>
+std::string shown(const T& quantity) {
+  return to_string(quantity);
+}
+
+template <class T>
+std::string row(const std::string& label, const Sourced<T>& sourced) {
+  return fmt::format("  {:<28}{:>18}  {:<10} {}\n", label, shown(sourced.value), name_of(sourced.provenance), sourced.source);
+}
+
+std::string link_rows(const std::string& label, const Link& link) {
+  return row(label, link.bandwidth) + row("  achieved", link.achieved) + row("  latency", link.latency);
+}
+
+std::string source_rows(const std::vector<Accelerator::Source>& sources) {
+  std::string text = "\nSources\n";
+  for (const auto& source : sources) text += fmt::format("  {:<18}{}\n", source.key, source.text);
+  return text;
+}
+
+std::string compute_rows(const Accelerator& device) {
+  std::string text = fmt::format("\nCompute: {} {}{}\n", device.compute_units, device.is_amd() ? "CUs" : "SMs",
+                                 device.dies > 1 ? fmt::format(" on {} dies", device.dies) : "");
+  text += row("clock", device.clock) + row("board power", device.power);
+  for (const auto& rate : device.rates)
+    text += row(std::string(name_of(rate.type)) + " dense peak", rate.peak) + row("  sustained share", rate.sustained);
+  text += row("attention forward share", device.attention.forward) + row("attention backward share", device.attention.backward);
+  text += row("kernel start", device.gemm.start) + row("tile epilogue", device.gemm.epilogue) +
+          row("wave quantisation", device.gemm.quantisation);
+  return text;
+}
+
+std::string measurement_rows(const Accelerator& device) {
+  std::string text = "\nPublished measurements\n";
+  for (const auto& curve : device.gemm_curves) {
+    const auto best =
+        std::max_element(curve.points.begin(), curve.points.end(), [](const GemmPoint& a, const GemmPoint& b) { return a.rate < b.rate; });
+    if (best == curve.points.end()) continue;
+    text += fmt::format("  {} GEMM, {} points, best {} at {} x {} x {} ({}) [{}]\n", name_of(curve.type), curve.points.size(),
+                        to_string(best->rate), best->m, best->n, best->k, curve.software, curve.source);
+  }
+  for (const auto& measurement : device.measurements) {
+    text += fmt::format("  {}:", measurement.what);
+    for (const auto& [key, value] : measurement.values) text += fmt::format(" {} {};", key, value);
+    text += fmt::format(" {}[{}]\n", measurement.note.empty() ? "" : measurement.note + " ", measurement.source);
+  }
+  return text;
+}
+
+std::string device_sheet(const Accelerator& device) {
+  std::string text = fmt::format("{} ({}, {}, {}), {}\n", device.title, device.name, device.family, device.target, device.launch_year);
+  if (!device.note.empty()) text += "  " + device.note + "\n";
+  text += fmt::format("\nMemory: {}\n", device.memory_type);
+  text += row("capacity, nominal", device.memory_nominal) + row("capacity, usable", device.memory_usable);
+  text += row("bandwidth", device.memory_bandwidth) + row("  streaming share", device.memory_efficiency);
+  text += row("last-level cache", device.last_level_cache);
+  text += row("runtime context", device.overheads.context) + row("BLAS workspace", device.overheads.blas_workspace);
+  text += row("first communicator", device.overheads.first_communicator) + row("each further one", device.overheads.further_communicator);
+  text += compute_rows(device);
+  text += fmt::format("\nUsual node: {} (plimsoll hardware {})\n", device.node, device.node);
+  return text + measurement_rows(device) + source_rows(device.sources);
+}
+
+std::string cluster_sheet(const Cluster& cluster) {
+  const Node& node = cluster.node;
+  std::string text = fmt::format("{}: {}\n  {} of {} x {}\n", cluster.name, cluster.title, with_thousands(cluster.nodes),
+                                 cluster.gpus_per_node, cluster.accelerator.title);
+  text += fmt::format("\nNode: {} GPUs, {}\n", node.gpus, name_of(node.fabric));
+  if (node.gpu_link.bandwidth.value.value > 0) text += link_rows("GPU link, per direction", node.gpu_link);
+  text += link_rows("host link", node.host_link);
+  if (node.gpus_per_pcie_switch > 0) text += link_rows("PCIe switch uplink", node.uplink);
+  if (node.sockets > 1) text += link_rows("link between sockets", node.socket_link);
+  if (node.nics > 0) text += link_rows(fmt::format("{} NICs, each", node.nics), node.nic);
+  text += row("host memory bandwidth", node.host_memory_bandwidth);
+  text += fmt::format("\nCollectives: {}, {} channels\n", node.collectives.name, node.collectives.channels);
+  text += row("ring bus bandwidth", node.collectives.ring);
+  if (node.collectives.nvls.value.value > 0) text += row("in-switch all-reduce", node.collectives.nvls);
+  if (node.collectives.all_to_all.value.value > 0) text += row("all-to-all", node.collectives.all_to_all);
+  for (const auto& curve : node.collectives.all_reduce)
+    text += fmt::format("  all-reduce measured over {} GPUs on {} node(s), {} sizes [{}]\n", curve.gpus, curve.nodes, curve.points.size(),
+                        curve.source);
+  if (cluster.fabric.nodes_per_leaf > 0)
+    text += fmt::format("\nFabric: leaves of {} nodes, oversubscribed {} : 1\n", cluster.fabric.nodes_per_leaf,
+                        cluster.fabric.oversubscription);
+  return text + source_rows(cluster.sources);
+}
+
+std::string peak_of(const Accelerator& device) {
+  for (const auto& rate : device.rates)
+    if (rate.type == MathType::bf16) return to_string(rate.peak.value);
+  return "no bf16";
+}
+
+}  // namespace
+
+std::string hardware_list() {
+  std::string text = fmt::format("{:<26}{:>12}{:>13}{:>19}  {}\n", "device", "usable", "bandwidth", "bf16 dense peak", "name");
+  for (const auto& name : shipped_accelerators()) {
+    const Accelerator device = load_accelerator(name);
+    text += fmt::format("{:<26}{:>12}{:>13}{:>19}  {}\n", name, to_string(device.memory_usable.value),
+                        to_string(device.memory_bandwidth.value), peak_of(device), device.title);
+  }
+  text += fmt::format("\n{:<26}{:>6}  {}\n", "cluster", "GPUs", "name");
+  for (const auto& name : shipped_clusters()) {
+    const Cluster cluster = parse_cluster(name);
+    text += fmt::format("{:<26}{:>6}  {}\n", name, with_thousands(cluster.gpus()), cluster.title);
+  }
+  return text;
+}
+
+std::string hardware_sheet(const std::string& name) {
+  std::string lowered = name;
+  for (char& c : lowered) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const auto clusters = shipped_clusters();
+  const bool counted = !name.empty() && std::isdigit(static_cast<unsigned char>(name.front()));
+  if (counted || std::find(clusters.begin(), clusters.end(), lowered) != clusters.end()) return cluster_sheet(parse_cluster(name));
+  return device_sheet(load_accelerator(name));
+}
+
+}  // namespace plimsoll
