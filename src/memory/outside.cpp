@@ -1,0 +1,81 @@
+#include "memory/outside.hpp"
+
+#include <algorithm>
+
+#include "hardware/read_values.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::memory {
+namespace {
+
+struct Range {
+  std::int64_t low, high;
+};
+
+struct VendorOverheads {
+  Bytes context_low, context_high, connection;
+  Range channels{}, connections{}, peer_channels{};
+};
+
+Range read_range(const JsonValue& object) {
+  constexpr std::int64_t kMost = 1024;
+  hardware::read_provenance(object["provenance"]);
+  const std::int64_t low = object["low"].integer(0, kMost);
+  return {low, object["high"].integer(low, kMost)};
+}
+
+Bytes read_bytes(const JsonValue& object) { return hardware::read_sourced(object, hardware::bytes_value).value; }
+
+VendorOverheads read_overheads(const std::string& vendor) {
+  const JsonDocument document = hardware::shipped_document("hardware/overheads.json");
+  const JsonValue root = document.root();
+  const auto found = root["vendors"].find(vendor);
+  if (!found) refuse("memory outside the allocator is not known for devices of \"" + vendor + "\"");
+  VendorOverheads overheads;
+  overheads.context_low = read_bytes((*found)["context"]["low"]);
+  overheads.context_high = read_bytes((*found)["context"]["high"]);
+  const JsonValue connection = (*found)["connection"];
+  overheads.connection = read_bytes(connection["ll"]) + read_bytes(connection["ll128"]) + read_bytes(connection["simple"]);
+  overheads.channels = read_range((*found)["channels"]);
+  overheads.connections = read_range(root["connections_per_channel"]);
+  overheads.peer_channels = read_range(root["peer_channels"]);
+  return overheads;
+}
+
+/// The bounds, widened where the device's own value lies outside them.
+BytesBand around(Bytes expected, Bytes low, Bytes high) { return {std::min(low, expected), expected, std::max(high, expected)}; }
+
+BytesBand communicator(const VendorOverheads& overheads, const ProcessGroup& group, Bytes expected) {
+  const std::int64_t low = overheads.channels.low * overheads.connections.low + group.peers * overheads.peer_channels.low;
+  const std::int64_t high = overheads.channels.high * overheads.connections.high + group.peers * overheads.peer_channels.high;
+  return around(expected, low * overheads.connection, high * overheads.connection);
+}
+
+}  // namespace
+
+BytesBand OutsideAllocator::total() const {
+  BytesBand sum = context;
+  for (const BytesBand& band : communicators) sum = sum + band;
+  return sum;
+}
+
+Bytes connection_buffers(const std::string& vendor) { return read_overheads(vendor).connection; }
+
+OutsideAllocator outside_allocator(const Accelerator& device, const std::vector<ProcessGroup>& groups) {
+  const VendorOverheads overheads = read_overheads(device.vendor);
+  const Sourced<Bytes>& context = device.overheads.context;
+  OutsideAllocator outside;
+  outside.context = context.provenance == Provenance::measured ? BytesBand{context.value, context.value, context.value}
+                                                               : around(context.value, overheads.context_low, overheads.context_high);
+  bool first = true;
+  for (const ProcessGroup& group : groups) {
+    outside.communicators.emplace_back();
+    const Bytes expected = first ? device.overheads.first_communicator.value : device.overheads.further_communicator.value;
+    if (group.ranks < 2 || expected == Bytes(0)) continue;  // 0: the device is known to keep none
+    outside.communicators.back() = communicator(overheads, group, expected);
+    first = false;
+  }
+  return outside;
+}
+
+}  // namespace plimsoll::memory
