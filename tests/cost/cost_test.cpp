@@ -61,7 +61,7 @@ Accelerator ideal_h100() {
 // A tile of k = 4096 takes 2·128·256·4096/4096 = 65,536 clocks = 37.342450 µs; 8 waves 298.739601 µs: 920.125 TFLOP/s for 8192×4096×4096.
 TEST(Gemm, WholeWavesByHand) {
   const Accelerator device = ideal_h100();
-  EXPECT_NEAR(gemm_time(device, MathType::bf16, 128, 256, 4096).value / kMicro, 37.342450, 1e-5);
+  EXPECT_NEAR(gemm_time(device, MathType::bf16, 132 * 128, 256, 4096).value / kMicro, 37.342450, 1e-5);  // one wave
   const double time = gemm_time(device, MathType::bf16, 8192, 4096, 4096).value;
   EXPECT_NEAR(time / kMicro, 298.739601, 1e-5);
   EXPECT_NEAR(2.0 * 8192 * 4096 * 4096 / time / 1e12, 920.125, 1e-3);
@@ -81,12 +81,13 @@ TEST(Gemm, PeaksFollowFromTheClock) {
   EXPECT_NEAR(peak("mi355x", 4096), 2516.5824, 1e-4);
 }
 
-// Published matrix products (each curve's source is in the device's file): the model's mean error over every point of at least 2048³
-// work, per device. The bounds are what the model reaches today, rounded up: they may only fall.
+// Published matrix products (each curve's source is in the device's file): the model's mean error over every measured point of at least
+// 4096³ multiply-adds, per device; smaller ones time the launch in those benchmarks. The bounds are what the model reaches today, rounded
+// up: they may only fall.
 TEST(Gemm, AgreesWithPublishedCurves) {
-  const std::vector<std::pair<const char*, double>> devices{{"mi300x", 0.15}, {"mi325x", 0.15},        {"mi355x", 0.25},
-                                                            {"mi350x", 0.25}, {"a100-80gb-sxm", 0.15}, {"h100-sxm", 0.2},
-                                                            {"h200", 0.2},    {"b200", 0.2},           {"gb200", 0.3}};
+  const std::vector<std::pair<const char*, double>> devices{
+      {"h100-sxm", 0.06}, {"a100-80gb-sxm", 0.06}, {"a100-80gb-pcie", 0.03}, {"h200", 0.07},   {"mi350x", 0.1},
+      {"mi300x", 0.12},   {"b200", 0.12},          {"mi325x", 0.12},         {"mi355x", 0.15}, {"gb200", 0.16}};
   for (const auto& [name, bound] : devices) {
     const Accelerator device = load_accelerator(name);
     double sum = 0;
@@ -94,7 +95,7 @@ TEST(Gemm, AgreesWithPublishedCurves) {
     for (const auto& curve : device.gemm_curves)
       for (const auto& point : curve.points) {
         const double flops = 2.0 * static_cast<double>(point.m) * static_cast<double>(point.n) * static_cast<double>(point.k);
-        if (curve.provenance != Provenance::measured || flops < 2.0 * 2048 * 2048 * 2048) continue;
+        if (curve.provenance != Provenance::measured || flops < 2.0 * 4096 * 4096 * 4096) continue;
         const double rate = flops / gemm_time(device, curve.type, point.m, point.n, point.k).value;
         sum += std::abs(rate / point.rate.value - 1);
         ++count;
@@ -287,8 +288,10 @@ TEST(Price, MeasuredCurveAndTheModelBesideIt) {
   EXPECT_NEAR(time(1073741824) / kMicro, 5970.6, 1e-6);
   const CollectiveCurve curve = cluster.node.collectives.all_reduce.at(0);
   cluster.node.collectives.all_reduce.clear();
-  for (const auto& point : curve.points)
-    if (point.bytes >= 1_MiB) EXPECT_NEAR(time(point.bytes.count) / point.time.value, 1, 0.2) << point.bytes.count;
+  for (const auto& point : curve.points) {
+    if (point.bytes < 1_MiB) continue;
+    EXPECT_NEAR(time(point.bytes.count) / point.time.value, 1, 0.2) << point.bytes.count;
+  }
 }
 
 TEST(Price, OneRankDoesNotCommunicate) {

@@ -1,0 +1,143 @@
+#include "plimsoll/hardware.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll {
+namespace {
+
+std::string message_of(const std::string& cluster) {
+  try {
+    parse_cluster(cluster);
+  } catch (const Error& error) {
+    return error.message() + " | " + error.hint();
+  }
+  return {};
+}
+
+TEST(Hardware, TextsOfClusters) {
+  const auto check = [](const char* text, const char* device, std::int64_t nodes, int per_node) {
+    const Cluster cluster = parse_cluster(text);
+    EXPECT_EQ(cluster.accelerator.name, device) << text;
+    EXPECT_EQ(cluster.nodes, nodes) << text;
+    EXPECT_EQ(cluster.gpus_per_node, per_node) << text;
+  };
+  check("8xmi300x", "mi300x", 1, 8);
+  check("4xh100-sxm", "h100-sxm", 1, 4);
+  check("16x8xh100-sxm", "h100-sxm", 16, 8);
+  check("64xH100-SXM5-80GB", "h100-sxm", 8, 8);
+  check("2048x8xh100-sxm", "h100-sxm", 2048, 8);
+  check("mi300x", "mi300x", 1, 1);
+  check("hgx-b200", "b200", 1, 8);
+  check("hgx-h100-oversubscribed", "h100-sxm", 64, 8);
+  check("72xgb200", "gb200", 1, 72);
+  check("32x4xgb200", "gb200", 2, 64);  // whole trays of 4, as large a part of an NVLink domain as divides 128
+}
+
+TEST(Hardware, WhatIsUnknownOrAbsurdIsRefused) {
+  EXPECT_NE(message_of("8xmi300xx").find("mi300x"), std::string::npos);
+  EXPECT_NE(message_of("12xmi300x").find("no whole nodes"), std::string::npos);
+  EXPECT_NE(message_of("1000000000000xmi300x").find("no sensible number"), std::string::npos);
+  EXPECT_NE(message_of("1000000x1000000xmi300x").find("no sensible number"), std::string::npos);
+  EXPECT_NE(message_of("0xmi300x").find("no sensible number"), std::string::npos);
+  EXPECT_NE(message_of("16x16xmi300x").find("a node of mi300x has 8"), std::string::npos);
+  for (const char* name : {"RTX-A6000-48GB", "24GB consumer GPU", "unspecified"}) {
+    try {
+      load_accelerator(name);
+      ADD_FAILURE() << name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::refused) << name;
+    }
+  }
+  for (const char* text : {"", "x", "8x", "8xx8", "no-such-file.json", "-8xmi300x", "8xmi300x/../x"})
+    EXPECT_THROW(parse_cluster(text), Error) << text;
+}
+
+TEST(Hardware, EveryAliasLeadsToAShippedDevice) {
+  const auto devices = shipped_accelerators();
+  EXPECT_GE(devices.size(), 28u);
+  for (const auto& [alias, name] : accelerator_aliases()) EXPECT_EQ(load_accelerator(alias).name, name) << alias;
+  EXPECT_EQ(load_accelerator("MI250X-GCD-64GB").name, "mi250x");
+  EXPECT_EQ(load_accelerator("a100").name, "a100-80gb-sxm");
+  EXPECT_EQ(load_accelerator("H100-SXM5-96GB-HBM2e-500W").memory_usable.value.count, 101994987520);
+}
+
+// Every device: usable memory below the nominal (what the name counts in GiB or GB), sensible shares, rates sorted by width, a usual node.
+TEST(Hardware, EveryDeviceIsConsistent) {
+  for (const auto& name : shipped_accelerators()) {
+    const Accelerator device = load_accelerator(name);
+    EXPECT_EQ(device.name, name);
+    EXPECT_LE(device.memory_usable.value.count, device.memory_nominal.value.count * 108 / 100) << name;
+    EXPECT_GT(device.memory_usable.value.count, device.memory_nominal.value.count * 85 / 100) << name;
+    for (const auto& rate : device.rates) {
+      EXPECT_GT(rate.sustained.value, 0.1) << name;
+      EXPECT_LE(rate.sustained.value, 1) << name;
+    }
+    EXPECT_EQ(device.compute_units % device.dies, 0) << name;
+    EXPECT_NO_THROW(parse_cluster(device.node)) << name;
+    EXPECT_EQ(cluster_of(name, 1).accelerator.name, name);
+  }
+}
+
+// One GCD of an MI250X is one device: half of the module's 383 TFLOP/s, 3,276.8 GB/s and 128 GiB.
+TEST(Hardware, OneDieOfAnMi250x) {
+  const Accelerator device = load_accelerator("mi250x");
+  EXPECT_DOUBLE_EQ(device.peak(MathType::bf16).value, 191.5e12);
+  EXPECT_DOUBLE_EQ(device.memory_bandwidth.value.value, 1638.4e9);
+  EXPECT_EQ(device.memory_nominal.value, 64_GiB);
+}
+
+class DamagedFile : public testing::Test {
+ protected:
+  /// The shipped file with one text replaced, read again by path.
+  std::string error_after(const std::string& from, const std::string& to) {
+    std::ifstream in(std::string(PLIMSOLL_SOURCE_DIR) + "/hardware/accelerators/mi300x.json");
+    std::string text((std::istreambuf_iterator<char>(in)), {});
+    const auto at = text.find(from);
+    if (at == std::string::npos) return "the text to damage is not in the file";
+    text.replace(at, from.size(), to);
+    const auto path = std::filesystem::temp_directory_path() / "plimsoll-damaged-device.json";
+    std::ofstream(path) << text;
+    std::string found;
+    try {
+      load_accelerator(path.string());
+    } catch (const Error& error) {
+      found = error.where() + " " + error.message() + " " + error.hint();
+    }
+    std::filesystem::remove(path);
+    return found;
+  }
+};
+
+TEST_F(DamagedFile, NamesThePlace) {
+  EXPECT_EQ(error_after("MI300X", "MI300Y"), "");
+  EXPECT_NE(error_after("5300 GB/s", "5300 GB").find("/memory/bandwidth/value"), std::string::npos);
+  EXPECT_NE(error_after("5300 GB/s", "0 GB/s").find("/memory/bandwidth/value"), std::string::npos);
+  EXPECT_NE(error_after("5300 GB/s", "-1 GB/s").find("/memory/bandwidth/value"), std::string::npos);
+  EXPECT_NE(error_after("\"efficiency\"", "\"eficiency\"").find("efficiency"), std::string::npos);
+  EXPECT_NE(error_after("\"datasheet\"", "\"datashet\"").find("did you mean 'datasheet'"), std::string::npos);
+  EXPECT_NE(error_after("\"source\": \"rocm-specs\"", "\"source\": \"nobody\"").find("not explained"), std::string::npos);
+  EXPECT_NE(error_after("\"units\": 304", "\"units\": 30000000000").find("/compute/units"), std::string::npos);
+  EXPECT_NE(error_after("\"units\": 304", "\"units\": 304, \"unitz\": 1").find("unitz"), std::string::npos);
+  EXPECT_NE(error_after("{", "[").find("mi"), std::string::npos);
+}
+
+TEST(Hardware, ListAndSheets) {
+  const std::string list = hardware_list();
+  for (const auto& name : shipped_accelerators()) EXPECT_NE(list.find(name), std::string::npos);
+  for (const auto& name : shipped_clusters()) {
+    EXPECT_NE(list.find(name), std::string::npos);
+    EXPECT_NE(hardware_sheet(name).find("Sources"), std::string::npos);
+  }
+  const std::string sheet = hardware_sheet("mi300x");
+  EXPECT_NE(sheet.find("1307.4 TFLOP/s"), std::string::npos);
+  EXPECT_NE(sheet.find("datasheet"), std::string::npos);
+  EXPECT_THROW(hardware_sheet("mi3000"), Error);
+}
+
+}  // namespace
+}  // namespace plimsoll
