@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plimsoll/model.hpp"
@@ -23,6 +24,7 @@ class LayerGraph {
     std::int64_t parameters;          ///< of one repeat, tied tensors counted 0
     double flops;                     ///< forward matrix FLOPs of one repeat per position, without the attention product
     std::vector<std::int64_t> shape;  ///< of its output behind [batch, positions]
+    std::string_view saves;           ///< saved_for_backward
   };
   /// A tensor: what `from` computes and `to` reads. `from` is -1 for the model's input (token ids, pixels).
   struct Tensor {
@@ -85,6 +87,9 @@ class LayerGraph {
   std::vector<Tensor> tensors_;
   std::vector<int> order_;
 };
+
+/// What autograd keeps of an operator for its backward, in words: "input", "output", "mask"; "nothing" for a sum.
+std::string_view saved_for_backward(const Operator& op);
 
 /// Forward FLOPs of one repeat of every vertex, per sample of `sequence` tokens: a cost for critical_path. The graph must be the model's.
 std::vector<double> forward_flops_per_vertex(const LayerGraph& graph, const Model& model, std::int64_t sequence);

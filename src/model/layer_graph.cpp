@@ -91,8 +91,8 @@ void LayerGraph::add_block(const Model& model, int block) {
   for (const int side : source.side_inputs) stage.inputs.push_back(output_of(side));
   for (int i = 0; i < stage.vertices; ++i) {
     const Operator& op = source.operators[index(i)];
-    vertices_.push_back(
-        {block, i, full_name(source, op), op.kind, source.repeat, own_parameters(op), op.flops_per_token, op.output_per_token});
+    vertices_.push_back({block, i, full_name(source, op), op.kind, source.repeat, own_parameters(op), op.flops_per_token,
+                         op.output_per_token, saved_for_backward(op)});
   }
   stages_.push_back(std::move(stage));
 }
@@ -178,6 +178,49 @@ LayerGraph::Path LayerGraph::critical_path(const std::vector<double>& cost) cons
   for (const int vertex : order_)
     if (on_path[index(vertex)]) path.vertices.push_back(vertex);
   return path;
+}
+
+// The formulas of torch's derivatives.yaml.
+std::string_view saved_for_backward(const Operator& op) {
+  switch (op.kind) {
+    case OperatorKind::embedding:
+    case OperatorKind::position_embedding:
+      return "indices";
+    case OperatorKind::layer_norm:
+    case OperatorKind::rms_norm:
+    case OperatorKind::batch_norm:
+      return "input, statistics";
+    case OperatorKind::attention:
+      return "queries, keys, values, output, row statistics";
+    case OperatorKind::activation:
+      return op.function == "relu" || op.function == "tanh" || op.function == "sigmoid" ? "output" : "input";
+    case OperatorKind::multiply:
+      return "inputs";
+    case OperatorKind::dropout:
+      return "mask";
+    case OperatorKind::pool:
+      return op.function == "max" ? "input, indices" : "shape";
+    case OperatorKind::softmax:
+      return "output";
+    case OperatorKind::cross_entropy:
+      return "log-probabilities, labels";
+    case OperatorKind::rope:
+      return "cosines, sines";
+    case OperatorKind::router:
+      return "input, probabilities, choices";
+    case OperatorKind::experts:
+      return "input, inner activations, choices";
+    case OperatorKind::add:
+    case OperatorKind::scale:
+    case OperatorKind::reshape:
+      return op.parameters.empty() ? "nothing" : "input";
+    case OperatorKind::linear:
+    case OperatorKind::convolution:
+    case OperatorKind::patch_embedding:
+    case OperatorKind::modulation:
+      return "input";
+  }
+  return "nothing";
 }
 
 std::vector<double> forward_flops_per_vertex(const LayerGraph& graph, const Model& model, std::int64_t sequence) {

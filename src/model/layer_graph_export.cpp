@@ -56,7 +56,8 @@ std::string LayerGraph::to_json() const {
                            {"kind", name_of(vertex.kind)},
                            {"parameters", vertex.parameters},
                            {"flops_per_position", vertex.flops},
-                           {"output", vertex.shape}});
+                           {"output", vertex.shape},
+                           {"saved_for_backward", vertex.saves}});
     }
     blocks.push_back({{"name", stage.name}, {"repeat", stage.repeat}, {"positions", stage.tokens}, {"operators", std::move(operators)}});
   }

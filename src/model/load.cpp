@@ -6,6 +6,7 @@
 
 #include "data/shipped_files.hpp"
 #include "model/config.hpp"
+#include "model/graph_file.hpp"
 #include "model/registry.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/model.hpp"
@@ -18,7 +19,7 @@ using model::Config;
 using model::Family;
 
 constexpr std::string_view kModelsFolder = "models/";
-constexpr std::string_view kConfigName = "/config.json";
+constexpr std::string_view kConfigName = "/config.json", kGraphName = "/graph.json";
 
 std::vector<std::string> known_types() {
   std::vector<std::string> names;
@@ -46,8 +47,12 @@ const Family& family_of(const JsonValue& root, const std::string& architecture) 
   for (const char* key : {"model_type", "_class_name"}) {
     const auto given = root.find(key);
     if (!given || given->is_null()) continue;
-    if (const Family* family = model::find_family(given->text())) return *family;
-    refuse_type(given->text(), given->where());
+    const Family* family = model::find_family(given->text());
+    if (family == nullptr) refuse_type(given->text(), given->where());
+    if (!architecture.empty() && !model::is_class_of(architecture, *family))
+      refuse(fmt::format("the architecture \"{}\" is no class of model_type \"{}\"", architecture.substr(0, 60), given->text()),
+             root.where(), fmt::format("its classes start with {}", family->class_prefix));
+    return *family;
   }
   if (const Family* family = model::find_family_of_class(architecture)) return *family;
   if (!architecture.empty()) refuse(fmt::format("the architecture \"{}\" is unknown", architecture.substr(0, 60)), root.where());
@@ -69,6 +74,7 @@ Model parse_model(const std::string& json, const std::string& where, const std::
   const JsonDocument document = JsonDocument::parse(json, where);
   const JsonValue root = document.root();
   if (!root.is_object()) root.expected("an object: the config of a model");
+  if (root.has(model::kGraphKey)) return model::read_graph(root, name);
   const std::string in_config = stated_architecture(root);
   const std::string stated = architecture.empty() ? in_config : architecture;
   const Family& family = family_of(root, stated);
@@ -97,13 +103,18 @@ std::vector<std::string> shipped_models() {
 }
 
 Model load_model(const std::string& name_or_path, const std::string& architecture) {
-  const std::string shipped_path = fmt::format("{}{}{}", kModelsFolder, name_or_path, kConfigName);
-  if (const auto* file = data::find_shipped_file(shipped_path))
-    return parse_model(std::string(file->text), shipped_path, name_or_path, architecture);
+  for (const std::string_view file_name : {kConfigName, kGraphName}) {
+    const std::string shipped_path = fmt::format("{}{}{}", kModelsFolder, name_or_path, file_name);
+    if (const auto* file = data::find_shipped_file(shipped_path))
+      return parse_model(std::string(file->text), shipped_path, name_or_path, architecture);
+  }
 
   std::error_code status;
   std::filesystem::path path = name_or_path;
-  if (std::filesystem::is_directory(path, status)) path /= "config.json";
+  if (std::filesystem::is_directory(path, status)) {
+    const bool graph = !std::filesystem::exists(path / "config.json", status) && std::filesystem::exists(path / "graph.json", status);
+    path /= graph ? "graph.json" : "config.json";
+  }
   const bool looks_like_path = name_or_path.find('/') != std::string::npos || path.extension() == ".json";
   if (!looks_like_path && !std::filesystem::exists(path, status)) {
     const auto names = shipped_models();
@@ -114,7 +125,8 @@ Model load_model(const std::string& name_or_path, const std::string& architectur
   const std::string text = read_text_file(path.string(), JsonLimits{}.text_bytes);
   const std::string folder =
       path.has_parent_path() ? std::filesystem::absolute(path).parent_path().filename().string() : path.stem().string();
-  return parse_model(text, path.string(), path.filename() == "config.json" ? folder : path.stem().string(), architecture);
+  return parse_model(text, path.string(),
+                     path.filename() == "config.json" || path.filename() == "graph.json" ? folder : path.stem().string(), architecture);
 }
 
 }  // namespace plimsoll
