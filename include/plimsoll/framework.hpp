@@ -40,6 +40,15 @@ enum class Engine : std::uint8_t {
 };
 std::string_view name_of(Engine engine);
 
+/// How a framework deals the layers to the stages of a pipeline.
+enum class StageSplit : std::uint8_t {
+  even,          ///< the number of stages must divide the layers
+  leading,       ///< the first stages take one layer more: DeepSpeed
+  counted_ends,  ///< the embedding and the head count as a layer each: Megatron's launchers, torchtitan 0.3
+  middle,        ///< stages between the first and the last take one layer more: torchtitan of 2024
+  by_cost,       ///< by the products of layers and head: nanotron
+};
+
 /// A framework of the catalogue.
 struct FrameworkProfile {
   std::string name;                  ///< "torchtitan"
@@ -71,9 +80,9 @@ struct FrameworkProfile {
   std::vector<LowPrecision> low_precisions;
   std::vector<std::string> schedules;  ///< pipeline schedules; empty: no pipeline
   bool tensor = false, context = false, expert = false, sequence_parallel = false;
-  int other_stage_modules = 0;  ///< modules besides the layers that may fill a stage of their own (embedding, head …)
-  bool even_stages = false;     ///< refuses layers that pp · vp does not divide (unless pp_layers says how)
-  bool adapters = false;        ///< LoRA
+  int other_stage_modules = 0;           ///< modules besides the layers that may fill a stage of their own (embedding, head …)
+  StageSplit stages = StageSplit::even;  ///< how layers are dealt to pipeline stages where pp_layers does not say
+  bool adapters = false;                 ///< LoRA
   bool offload_activations = false;
 
   // Kernels of the layers.

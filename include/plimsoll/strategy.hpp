@@ -186,7 +186,7 @@ struct DeepSpeedOptions {
   std::optional<DType> grad_accum_dtype;  ///< data_types.grad_accum_dtype
   bool fp16_master_weights_and_grads = false, bf16_master_weights_and_grads = false, bf16_optimizer_states = false;
   std::optional<bool> zero_init;  ///< the model is built sharded; resolved (true for stage 3)
-  std::string wrapper;  ///< class of the optimizer wrapper ("BF16_Optimizer"); resolved as DeepSpeed chooses it
+  std::string wrapper;            ///< class of the optimizer wrapper ("BF16_Optimizer"); resolved as DeepSpeed chooses it
   std::int64_t offload_param_buffer_count = 5, offload_param_buffer_size = 100'000'000;  ///< NVMe
   bool offload_to_nvme = false;
 };
@@ -249,7 +249,7 @@ struct Strategy {
   std::string framework;                 ///< name of the framework catalogue ("torchtitan"); resolved ("torch")
   std::string framework_version, torch;  ///< "0.3.0", "2.15.0+cu132"; empty: the newest that is modelled
   enum class Task : std::uint8_t { automatic, lm, cls, seq2seq, image, diffusion } task = Task::automatic;  ///< resolved from the model
-  std::string peft_method;      ///< a way of fine-tuning other than LoRA ("ia3", "prompt_tuning"); refused by name
+  std::string peft_method;  ///< a way of fine-tuning other than LoRA ("ia3", "prompt_tuning"); refused by name
 
   // ---- ranks (0: not said; resolved) ---------------------------------------------------------------------------------
   int gpus = 0;                        ///< world size; from the cluster
@@ -258,10 +258,10 @@ struct Strategy {
   int ep = 0, etp = 0;                 ///< expert parallel (1), tensor parallel of the experts (tp)
   int dp = 0;                          ///< data parallel: gpus / (tp · pp · cp)
   int dp_shard = 0, dp_replicate = 0;  ///< ranks that share one copy of the states (without cp) and copies: dp = shard · replicate
-  int fsdp_degree = 0;               ///< ranks over which FSDP shards: dp_shard · cp; resolved
+  int fsdp_degree = 0;                 ///< ranks over which FSDP shards: dp_shard · cp; resolved
   bool sequence_parallel = false;      ///< Megatron's: norms and dropout on 1/tp of the sequence
   std::string pp_schedule;             ///< name of the schedule catalogue ("1f1b"); resolved when pp > 1
-  std::vector<int> pp_layers;          ///< layers of each stage in order (pp · vp of them); empty: as the framework splits them
+  std::vector<int> pp_layers;          ///< layers of each of the pp · vp stages in order; resolved (empty without a pipeline)
   std::vector<std::pair<int, int>> stage_layers;  ///< first and last layer of each chunk of the rank that is asked about; empty: not said
   std::optional<bool> stage_has_embedding, stage_has_head;  ///< of that rank
   std::optional<int> rank;                                  ///< the data-parallel rank asked about; empty: the worst
@@ -279,6 +279,8 @@ struct Strategy {
   bool packed = false;           ///< sequences packed without padding
   double average_tokens = 0;     ///< mean tokens that are no padding; 0: seq_len
   bool no_sync = false;          ///< gradients are reduced in the last micro-batch only (ddp.no_sync, fsdp.no_sync)
+  /// Micro-batches of one run of the pipeline schedule; resolved.
+  std::int64_t micro_batches_per_run() const { return grad_accum > 0 ? micro_batches / grad_accum : micro_batches; }
 
   // ---- data parallel -------------------------------------------------------------------------------------------------
   DataParallel data_parallel = DataParallel::automatic;  ///< resolved

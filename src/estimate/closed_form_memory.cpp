@@ -135,7 +135,7 @@ struct Activations {
 
 double in_flight(const Strategy& s, int stage) {
   if (s.pp <= 1) return 1;
-  const Schedule schedule = make_schedule(s.pp_schedule, s.pp, static_cast<int>(s.grad_accum), s.vp);
+  const Schedule schedule = make_schedule(s.pp_schedule, s.pp, static_cast<int>(s.micro_batches_per_run()), s.vp);
   return static_cast<double>(peak_in_flight(schedule, stage)) / std::max(1, s.vp);
 }
 

@@ -220,7 +220,7 @@ std::size_t slowest(const std::vector<StageWork>& works) {
 }
 
 PipelineTimeline play(const std::vector<StageWork>& works, const Strategy& strategy, Seconds transfer) {
-  const Schedule schedule = make_schedule(strategy.pp_schedule, strategy.pp, static_cast<int>(strategy.grad_accum), strategy.vp);
+  const Schedule schedule = make_schedule(strategy.pp_schedule, strategy.pp, static_cast<int>(strategy.micro_batches_per_run()), strategy.vp);
   PipelineTimes times;
   for (const StageWork& work : works) times.stages.push_back({work.forward, work.backward, {}, {}});
   times.point_to_point = transfer;
@@ -263,7 +263,7 @@ StepTime step_time(const Model& model, const std::vector<Stage>& stages, const C
   std::vector<StageWork> works;
   for (const Stage& stage : stages) works.push_back(timer.stage(stage));
   const std::size_t busiest = slowest(works);
-  const double micro_batches = static_cast<double>(resolved.grad_accum);
+  const double micro_batches = static_cast<double>(resolved.micro_batches);
   StepTime time;
   if (resolved.pp > 1) {
     // Chunk c of rank r is stage c·p + r: the rank's work is that of all its chunks.

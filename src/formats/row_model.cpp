@@ -110,6 +110,29 @@ Moe read_moe(const Fields& fields) {
   return moe;
 }
 
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+/// The shipped model of a row's name ("Llama-3.1-8B"), also without a size behind it ("DeepSeek-V2-236B"); empty: none.
+std::string shipped_name(const std::string& name) {
+  const auto shipped = shipped_models();
+  for (const std::string& candidate : {lower(name), lower(name.substr(0, name.rfind('-')))})
+    if (std::find(shipped.begin(), shipped.end(), candidate) != shipped.end()) return candidate;
+  return {};
+}
+
+/// `vocab_size`; a row that does not say it takes it from the shipped model of its name and of the same width and depth.
+std::int64_t vocabulary(const Fields& fields) {
+  const std::string known = fields.has("vocab_size") || !fields.has("name") ? std::string() : shipped_name(fields.text("name"));
+  if (known.empty()) return fields.dimension("vocab_size", "vocab_size");
+  const Model model = load_model(known);
+  const bool same = model.hidden_size == fields.dimension("hidden_size", "hidden_size") &&
+                    model.layers == fields.dimension("num_layers", "num_hidden_layers");
+  return same ? model.vocab_size : fields.dimension("vocab_size", "vocab_size");
+}
+
 /// Dimensions that every decoder's config has.
 ObjectText common_config(const Fields& fields, const char* model_type, const Strategy& strategy) {
   const std::int64_t hidden = fields.dimension("hidden_size", "hidden_size"),
@@ -118,7 +141,7 @@ ObjectText common_config(const Fields& fields, const char* model_type, const Str
   config.add("model_type", model_type);
   config.add("hidden_size", hidden).add("num_hidden_layers", fields.dimension("num_layers", "num_hidden_layers"));
   config.add("num_attention_heads", heads);
-  config.add("vocab_size", fields.dimension("vocab_size", "vocab_size"));
+  config.add("vocab_size", vocabulary(fields));
   const std::int64_t positions = std::max<std::int64_t>(strategy.seq_len, 1);
   config.add("max_position_embeddings", fields.dimension_or("max_positions", "max_position_embeddings", positions));
   config.add("tie_word_embeddings", fields.flag("tie_embeddings", false));
@@ -228,11 +251,6 @@ std::string dense_config(const Fields& fields, const Strategy& strategy) {
   return config.text();
 }
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 /// A whole config, with the class and model type that stand beside it.
 std::string whole_config(const JsonValue& model) {
   const JsonValue config = model["config"];
@@ -267,10 +285,9 @@ std::shared_ptr<const Model> read_row_model(const JsonValue& row, const Strategy
     const Moe moe = read_moe(fields);
     return caches.model(moe.experts > 0 ? moe_config(fields, moe, strategy) : dense_config(fields, strategy), model.where(), name, {});
   }
-  const auto shipped = shipped_models();
-  if (std::find(shipped.begin(), shipped.end(), lower(name)) == shipped.end())
-    fail("the model's hidden_size is absent, and no shipped model is called '" + name.substr(0, 60) + "'", model.where());
-  return std::make_shared<const Model>(load_model(lower(name)));
+  const std::string known = shipped_name(name);
+  if (known.empty()) fail("the model's hidden_size is absent, and no shipped model is called '" + name.substr(0, 60) + "'", model.where());
+  return std::make_shared<const Model>(load_model(known));
 }
 
 }  // namespace plimsoll::formats

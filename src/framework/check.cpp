@@ -57,7 +57,7 @@ void check_pipeline(Resolver& r) {
       r.complaints.add(
           "pp_layers lists " + number(static_cast<std::int64_t>(s.pp_layers.size())) + " stages with " + number(sum) + " layers",
           "list " + number(stages) + " stages with " + number(layers) + " layers in all");
-  } else if (s.pp > 1 && layers > 0 && layers % stages != 0 && r.profile().even_stages) {
+  } else if (s.pp > 1 && layers >= stages && layers % stages != 0 && r.profile().stages == StageSplit::even) {
     r.complaints.add("pp · vp = " + number(stages) + " does not divide the " + number(layers) + " layers",
                      "give pp_layers, or a pp that divides them");
   }

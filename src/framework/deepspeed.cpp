@@ -79,6 +79,7 @@ Entry megatron_deepspeed() {
   p.recomputes = {Recompute::Kind::none, Recompute::Kind::full};
   p.low_precisions = {LowPrecision::none};
   p.schedules = {"1f1b"};
+  p.stages = StageSplit::leading;
   p.tensor = p.sequence_parallel = true;
   return {p, nullptr, complete, check};
 }

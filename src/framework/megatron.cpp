@@ -73,7 +73,6 @@ FrameworkProfile profile() {
   p.low_precisions = {LowPrecision::none, LowPrecision::fp8, LowPrecision::mxfp8, LowPrecision::nvfp4};
   p.schedules = {"1f1b", "interleaved-1f1b"};
   p.tensor = p.context = p.expert = p.sequence_parallel = p.adapters = p.offload_activations = true;
-  p.even_stages = true;
   p.fused_rms_norm = p.fused_gated_mlp = p.fused_qkv = true;
   return p;
 }
@@ -85,7 +84,7 @@ FrameworkProfile launcher(const char* name, const char* title, const char* sourc
   p.aliases = {};
   p.source = source;
   p.data_parallel = DataParallel::megatron_distopt;
-  p.even_stages = false;  // they count the embedding and the head as layers, or take explicit stages
+  p.stages = StageSplit::counted_ends;
   p.other_stage_modules = 2;
   return p;
 }

@@ -21,6 +21,7 @@ Entry nanotron() {
   p.recomputes = {Recompute::Kind::none, Recompute::Kind::full};
   p.low_precisions = {LowPrecision::none};
   p.schedules = {"1f1b", "gpipe"};
+  p.stages = StageSplit::by_cost;
   p.other_stage_modules = 5;  // embedding, final norm, head, cast and loss are pipeline blocks
   p.tensor = p.sequence_parallel = true;
   p.fused_rms_norm = p.fused_qkv = true;

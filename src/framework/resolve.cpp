@@ -153,6 +153,7 @@ Strategy resolve(const Strategy& said, const Model& model, const Cluster& cluste
   resolve_framework(r);
   resolve_ranks(r);
   resolve_data_parallel(r);
+  resolve_stages(r);
   resolve_batch(r);
   resolve_precision(r);
   resolve_optimizer(r);

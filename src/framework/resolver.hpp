@@ -23,6 +23,8 @@ void resolve_framework(Resolver& r);
 /// Degrees from the number of GPUs, and the data-parallel kind.
 void resolve_ranks(Resolver& r);
 void resolve_data_parallel(Resolver& r);
+/// Layers of every stage, as the framework deals them.
+void resolve_stages(Resolver& r);
 void resolve_batch(Resolver& r);
 void resolve_precision(Resolver& r);
 void resolve_optimizer(Resolver& r);

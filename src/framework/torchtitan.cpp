@@ -9,6 +9,7 @@ bool from_0_3(const Strategy& s) { return s.framework_version.empty() || s.frame
 void adjust(FrameworkProfile& p, const Strategy& s) {
   p.fused_rms_norm = torch_release(s) >= 208;  // nn.RMSNorm decomposed before torch 2.8
   p.fused_qkv = s.titan.fused_qkv.value_or(from_0_3(s));
+  p.stages = from_0_3(s) ? StageSplit::counted_ends : StageSplit::middle;
 }
 
 void complete(Strategy& s, const Model&) {

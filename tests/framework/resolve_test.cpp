@@ -70,6 +70,31 @@ TEST(Resolve, MicroBatchesOfTorchtitansPipeline) {
   EXPECT_EQ(megatron.pp_schedule, "interleaved-1f1b");
 }
 
+TEST(Resolve, LayersAreDealtToStagesAsTheFrameworkDealsThem) {
+  auto cut = [](const std::string& json, std::int64_t layers) {
+    Model model = llama_8b();
+    model.layers = layers;
+    model.intermediate_size = 14336;
+    model.vocab_size = 128256;
+    return resolve(parse_strategy(json, "s"), model, gpus(64, 8)).pp_layers;
+  };
+  // torchtitan 0.3.0 printed, for 8B in 4 stages: layers 0–7, 8–16, 17–24, 25–31; in 8: 0–3, 4–8, …, 29–31.
+  EXPECT_EQ(cut(R"({"framework": "torchtitan", "pp": 4, "micro_batch": 1, "global_batch": 2048})", 32), (std::vector<int>{8, 9, 8, 7}));
+  EXPECT_EQ(cut(R"({"framework": "torchtitan", "pp": 8, "micro_batch": 1, "global_batch": 64})", 32),
+            (std::vector<int>{4, 5, 4, 4, 4, 4, 4, 3}));
+  // Its 2024 code: 126 layers in 8 stages, 15 and remainder 6: 15, six of 16, 15.
+  EXPECT_EQ(cut(R"({"framework": "torchtitan", "framework_version": "2024-12", "pp": 8, "global_batch": 1024, "micro_batch": 1})", 126),
+            (std::vector<int>{15, 16, 16, 16, 16, 16, 16, 15}));
+  // Megatron's launchers: (126 + 2) / 8 = 16, the ends one less; 32 layers divide by themselves.
+  EXPECT_EQ(cut(R"({"framework": "nemo", "pp": 8})", 126), (std::vector<int>{15, 16, 16, 16, 16, 16, 16, 15}));
+  EXPECT_EQ(cut(R"({"framework": "nemo", "pp": 4})", 32), (std::vector<int>{8, 8, 8, 8}));
+  // DeepSpeed: 70 layers in 8 stages, 9 · 6 + 8 · 2.
+  EXPECT_EQ(cut(R"({"framework": "megatron-deepspeed", "pp": 8})", 70), (std::vector<int>{9, 9, 9, 9, 9, 9, 8, 8}));
+  // nanotron: a layer costs 4 · 4096² + 3 · 14336 · 4096 = 243,269,632, the head 128256 · 4096 = 525,336,576 = 2.16 layers: half of 34.16
+  // is passed by the 18th layer.
+  EXPECT_EQ(cut(R"({"framework": "nanotron", "pp": 2})", 32), (std::vector<int>{18, 14}));
+}
+
 TEST(Resolve, UnfusedAndEagerAttentionAreOneThing) {
   EXPECT_EQ(resolved(R"({"framework": "transformers", "attention": "unfused"})").attention, AttentionKernel::eager);
   EXPECT_EQ(resolved(R"({"framework": "megatron-core", "attention": "eager"})").attention, AttentionKernel::unfused);
