@@ -77,4 +77,41 @@ MemoryTrace play_memory(const StepProgram& program, const PlayMemoryOptions& opt
 /// The tensors alive at the peak of allocated bytes, largest first (a second playing: explain asks, estimate does not).
 std::vector<LiveTensor> alive_at_peak(const StepProgram& program, const PlayMemoryOptions& options);
 
+// ---- the whole history, for a memory_viz snapshot -------------------------------------------------------------------
+
+/// One event of the allocator, in order.
+struct AllocatorEvent {
+  enum class Kind : std::uint8_t { alloc, free, segment_alloc, segment_free, segment_map, segment_unmap, out_of_memory };
+  Kind kind;
+  StreamId stream = kComputeStream;
+  Category category = Category::temporary;  ///< of alloc, free and out_of_memory
+  std::uint32_t label = 0;                  ///< likewise: index in the program's labels
+  std::uint64_t address = 0;
+  Bytes bytes;                              ///< alloc, free: as requested; segments: what the driver gave
+};
+
+/// A range that the allocator holds at the end, cut into blocks.
+struct AllocatorSegment {
+  struct Block {
+    std::uint64_t address = 0;
+    Bytes bytes, requested;                 ///< requested: 0 when free
+    bool in_use = false;
+    Category category = Category::temporary;
+    std::uint32_t label = 0;
+  };
+  std::uint64_t address = 0;
+  Bytes bytes;
+  StreamId stream = kComputeStream;
+  bool small = false, expandable = false;
+  std::vector<Block> blocks;
+};
+
+struct AllocatorHistory {
+  std::vector<AllocatorEvent> events;
+  std::vector<AllocatorSegment> segments;   ///< at the end, by address
+};
+
+/// Plays the program as play_memory does, every step of it, and keeps what happened.
+AllocatorHistory record_memory(const StepProgram& program, const PlayMemoryOptions& options);
+
 }  // namespace plimsoll

@@ -29,6 +29,10 @@ std::string model_sheet(const Model& model);
 /// {"schema":"plimsoll/model/1",…}
 std::string model_sheet_json(const Model& model);
 
+/// The bytes of a pickle file that PyTorch's memory viewer opens (pytorch.org/memory_viz): what torch.cuda.memory._snapshot() returns.
+/// The stack of an allocation is its label (`labels` of the program) and its category; its time is the number of the event.
+std::string to_memory_viz(const AllocatorHistory& history, const std::vector<std::string>& labels);
+
 std::string to_text(const AccelerateView& view);
 std::string to_text(const DeepSpeedView& view);
 

@@ -61,6 +61,10 @@ CachingAllocator::CachingAllocator(const Options& options)
 
 // ---- blocks and pools ----------------------------------------------------------------------------------------------
 
+void CachingAllocator::note(AllocatorEvent::Kind kind, std::uint64_t address, std::int64_t size, std::uint32_t pool) {
+  if (log_) log_->push_back({kind, address, size, pools_[pool].stream});
+}
+
 std::uint64_t CachingAllocator::new_addresses(std::int64_t size) {
   next_address_ += static_cast<std::uint64_t>(size);
   return next_address_ - static_cast<std::uint64_t>(size);
@@ -228,7 +232,9 @@ BlockId CachingAllocator::take_new_block(std::uint32_t pool, std::int64_t size) 
   if (settings_.expandable_segments) return take_expandable_block(pool, size);
   if (bytes > capacity_ - reserved_) return kNoBlock;
   reserved_ += bytes;
-  return new_block(new_addresses(bytes), bytes, pool, -1);
+  const BlockId id = new_block(new_addresses(bytes), bytes, pool, -1);
+  note(AllocatorEvent::Kind::segment_alloc, blocks_[id].address, bytes, pool);
+  return id;
 }
 
 // ---- expandable segments -------------------------------------------------------------------------------------------
@@ -272,6 +278,7 @@ bool CachingAllocator::map(BlockId id, std::int64_t size) {
     splice_after(rest, id);
     insert_unmapped(rest);
   }
+  note(AllocatorEvent::Kind::segment_map, whole.address, mapped, whole.pool);
   merge(id, blocks_[id].previous);
   merge(id, blocks_[id].next);
   insert_free(id);
@@ -313,6 +320,7 @@ void CachingAllocator::unmap(BlockId id) {
   blocks_[id].address = segment.address + static_cast<std::uint64_t>(begin);
   blocks_[id].size = end - begin;
   blocks_[id].mapped = false;
+  note(AllocatorEvent::Kind::segment_unmap, blocks_[id].address, end - begin, block.pool);
   merge(id, blocks_[id].previous);
   merge(id, blocks_[id].next);
   insert_unmapped(id);
@@ -361,6 +369,7 @@ void CachingAllocator::complete_all() {
 
 void CachingAllocator::release_segment(BlockId id) {
   erase_free(id);
+  note(AllocatorEvent::Kind::segment_free, blocks_[id].address, blocks_[id].size, blocks_[id].pool);
   reserved_ -= blocks_[id].size;
   delete_block(id);
 }

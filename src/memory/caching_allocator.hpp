@@ -44,6 +44,14 @@ class CachingAllocator {
     std::vector<BlockId> blocks;  // in order of address
   };
 
+  /// Memory got from the driver or given back.
+  struct SegmentEvent {
+    AllocatorEvent::Kind kind;
+    std::uint64_t address;
+    std::int64_t size;
+    StreamId stream;
+  };
+
   /// Throws Error(bad_input) for settings that PyTorch refuses.
   explicit CachingAllocator(const Options& options);
 
@@ -58,6 +66,9 @@ class CachingAllocator {
   void complete_all();
   /// torch.cuda.empty_cache(): waits for the device and gives unused segments back to the driver.
   void empty_cache();
+
+  /// From now on every segment event is appended to `log`, which must outlive the allocator; nullptr ends it.
+  void log_segments(std::vector<SegmentEvent>* log) { log_ = log; }
 
   std::int64_t allocated() const { return allocated_; }  // torch.cuda.memory_allocated
   std::int64_t reserved() const { return reserved_; }    // torch.cuda.memory_reserved
@@ -96,6 +107,7 @@ class CachingAllocator {
     std::int64_t size = 0, page = 0;
   };
 
+  void note(AllocatorEvent::Kind kind, std::uint64_t address, std::int64_t size, std::uint32_t pool);
   std::uint64_t new_addresses(std::int64_t size);
   BlockId new_block(std::uint64_t address, std::int64_t size, std::uint32_t pool, std::int32_t expandable);
   void delete_block(BlockId id) { unused_blocks_.push_back(id); }
@@ -141,6 +153,7 @@ class CachingAllocator {
   std::int64_t searches_[2] = {0, 0};  // of the large and the small pools: the clock of garbage collection
   std::int64_t allocated_ = 0, reserved_ = 0;
   int retries_ = 0;
+  std::vector<SegmentEvent>* log_ = nullptr;
 };
 
 }  // namespace plimsoll::memory

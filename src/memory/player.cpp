@@ -35,9 +35,10 @@ bool Player::allocate(const Instruction& instruction) {
   Tensor& tensor = this->tensor(instruction.id);
   if (tensor.alive) defect("a tensor that is alive is allocated", program_, instruction);
   if (instruction.bytes < 0) defect("an allocation of negative size", program_, instruction);
-  tensor = {kNoBlock, true, instruction.category, instruction.label};
+  tensor = {kNoBlock, true, instruction.category, instruction.stream, instruction.label, instruction.bytes};
   if (instruction.bytes == 0) return true;
   tensor.block = allocator_.allocate(instruction.bytes, instruction.stream);
+  if (history_) note(AllocatorEvent::Kind::alloc, tensor);
   if (tensor.block == kNoBlock) {
     fail_allocation(instruction);
     return false;
@@ -53,8 +54,53 @@ void Player::free(const Instruction& instruction) {
   if (!tensor.alive) defect("a tensor that is not alive is freed", program_, instruction);
   tensor.alive = false;
   if (tensor.block == kNoBlock) return;
+  if (history_) note(AllocatorEvent::Kind::free, tensor);
   live_[tensor.category] -= Bytes(allocator_.size(tensor.block));
   allocator_.free(tensor.block);
+}
+
+void Player::record(AllocatorHistory* history) {
+  history_ = history;
+  allocator_.log_segments(history ? &segment_log_ : nullptr);
+}
+
+/// What the allocator asked of the driver comes before the allocation that made it ask.
+void Player::note(AllocatorEvent::Kind kind, const Tensor& tensor) {
+  note_segments();
+  AllocatorEvent event{kind, tensor.stream, tensor.category, tensor.label, 0, Bytes(tensor.bytes)};
+  if (tensor.block == kNoBlock)
+    event.kind = AllocatorEvent::Kind::out_of_memory;
+  else
+    event.address = allocator_.address(tensor.block);
+  history_->events.push_back(event);
+}
+
+void Player::note_segments() {
+  for (const auto& event : segment_log_)
+    history_->events.push_back({event.kind, event.stream, Category::temporary, 0, event.address, Bytes(event.size)});
+  segment_log_.clear();
+}
+
+void Player::note_final_segments() {
+  note_segments();
+  std::vector<const Tensor*> holder;
+  for (const Tensor& tensor : tensors_) {
+    if (!tensor.alive || tensor.block == kNoBlock) continue;
+    if (tensor.block >= holder.size()) holder.resize(tensor.block + std::size_t{1});
+    holder[tensor.block] = &tensor;
+  }
+  for (const auto& segment : allocator_.segments()) {
+    history_->segments.push_back({segment.address, Bytes(segment.size), segment.stream, segment.small, segment.expandable, {}});
+    for (BlockId id : segment.blocks) {
+      AllocatorSegment::Block block{allocator_.address(id), Bytes(allocator_.size(id)), {}, allocator_.in_use(id), {}, 0};
+      if (const Tensor* tensor = id < holder.size() ? holder[id] : nullptr) {
+        block.requested = Bytes(tensor->bytes);
+        block.category = tensor->category;
+        block.label = tensor->label;
+      }
+      history_->segments.back().blocks.push_back(block);
+    }
+  }
 }
 
 void Player::reach_peak(const Instruction& instruction) {
@@ -184,6 +230,7 @@ MemoryTrace Player::play() {
   }
   trace_.alloc_retries += allocator_.retries();
   trace_.persistent = Bytes(allocator_.allocated());
+  if (history_) note_final_segments();
   return trace_;
 }
 
@@ -203,6 +250,16 @@ std::vector<LiveTensor> Player::alive_at(Instant instant) {
 namespace plimsoll {
 
 MemoryTrace play_memory(const StepProgram& program, const PlayMemoryOptions& options) { return memory::Player(program, options).play(); }
+
+AllocatorHistory record_memory(const StepProgram& program, const PlayMemoryOptions& options) {
+  AllocatorHistory history;
+  PlayMemoryOptions every_step = options;
+  every_step.skip_recurring_steps = false;
+  memory::Player player(program, every_step);
+  player.record(&history);
+  player.play();
+  return history;
+}
 
 std::vector<LiveTensor> alive_at_peak(const StepProgram& program, const PlayMemoryOptions& options) {
   memory::Player first(program, options);

@@ -20,6 +20,8 @@ class Player {
 
   /// Plays all steps, or until an allocation fails.
   MemoryTrace play();
+  /// From now on everything is noted in `history`, which must outlive the player; at the end of play() also the segments.
+  void record(AllocatorHistory* history);
   /// Where peak_allocated was reached; only after play().
   Instant peak() const { return peak_instant_; }
   /// Plays up to and with that instant and lists the tensors alive there, largest first.
@@ -30,7 +32,9 @@ class Player {
     BlockId block = kNoBlock;
     bool alive = false;
     Category category = Category::temporary;
+    StreamId stream = kComputeStream;
     std::uint32_t label = 0;
+    std::int64_t bytes = 0;  // as requested
   };
 
   const std::vector<Instruction>& part(int step) const;
@@ -41,6 +45,9 @@ class Player {
   void wait(const Instruction& instruction);
   void start_step();
   void end_step(int step);
+  void note(AllocatorEvent::Kind kind, const Tensor& tensor);
+  void note_segments();
+  void note_final_segments();
   void reach_peak(const Instruction& instruction);
   void fail_allocation(const Instruction& instruction);
   Tensor& tensor(std::uint32_t id);
@@ -51,6 +58,8 @@ class Player {
   CachingAllocator allocator_;
   std::vector<Tensor> tensors_;
   MemoryTrace trace_;
+  AllocatorHistory* history_ = nullptr;
+  std::vector<CachingAllocator::SegmentEvent> segment_log_;
   Phase phase_ = Phase::init;
   int step_ = -1;
   std::size_t position_ = 0;

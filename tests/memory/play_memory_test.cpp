@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "plimsoll/error.hpp"
 #include "plimsoll/memory.hpp"
 
@@ -103,6 +105,27 @@ TEST(PlayMemory, SkippedStepsAreTheOnesPlayed) {
     EXPECT_EQ(skipped.alloc_retries, played.alloc_retries);
     EXPECT_EQ(skipped.out_of_memory.has_value(), played.out_of_memory.has_value());
   }
+}
+
+// Summed up again, the events give the peak of the steps; what is left over is what the segments hold at the end.
+TEST(PlayMemory, HistoryAddsUp) {
+  const AllocatorHistory history = record_memory(small_program(), {});
+  std::int64_t live = 0, peak = 0, segments = 0, held = 0, in_use = 0;
+  for (const AllocatorEvent& event : history.events) {
+    const std::int64_t bytes = event.bytes.count;
+    if (event.kind == AllocatorEvent::Kind::alloc) live += bytes;
+    if (event.kind == AllocatorEvent::Kind::free) live -= bytes;
+    if (event.kind == AllocatorEvent::Kind::segment_alloc) segments += bytes;
+    peak = std::max(peak, live);
+  }
+  for (const AllocatorSegment& segment : history.segments) {
+    held += segment.bytes.count;
+    for (const auto& block : segment.blocks) in_use += block.requested.count;
+  }
+  EXPECT_EQ(peak, 210 * kMiB);
+  EXPECT_EQ(segments, held);
+  EXPECT_EQ(live, in_use);
+  EXPECT_EQ(Bytes(held), play_memory(small_program(), {}).peak_reserved);
 }
 
 TEST(PlayMemory, RefusesProgramsThatMisuseTensors) {
