@@ -80,7 +80,7 @@ TEST(Resolve, LayersAreDealtToStagesAsTheFrameworkDealsThem) {
   };
   // torchtitan 0.3.0 printed, for 8B in 4 stages: layers 0–7, 8–16, 17–24, 25–31; in 8: 0–3, 4–8, …, 29–31.
   EXPECT_EQ(cut(R"({"framework": "torchtitan", "pp": 4, "micro_batch": 1, "global_batch": 2048})", 32), (std::vector<int>{8, 9, 8, 7}));
-  EXPECT_EQ(cut(R"({"framework": "torchtitan", "pp": 8, "micro_batch": 1, "global_batch": 64})", 32),
+  EXPECT_EQ(cut(R"({"framework": "torchtitan", "pp": 8, "micro_batch": 1, "global_batch": 2048})", 32),
             (std::vector<int>{4, 5, 4, 4, 4, 4, 4, 3}));
   // Its 2024 code: 126 layers in 8 stages, 15 and remainder 6: 15, six of 16, 15.
   EXPECT_EQ(cut(R"({"framework": "torchtitan", "framework_version": "2024-12", "pp": 8, "global_batch": 1024, "micro_batch": 1})", 126),
