@@ -141,7 +141,7 @@ Tensor checkpoint_reentrant(Tape& tape, const Region& region, const std::vector<
   return op.done(output, [region, count = arguments.size(), enabled = tape.autocast.enabled, type = tape.autocast.type](BackwardCall& b) {
     std::vector<Tensor> detached;
     for (std::size_t i = 0; i < count; ++i) {
-      const Tensor saved = b.saved(i);
+      const Tensor& saved = b.saved(i);
       detached.push_back(saved ? saved.detach() : Tensor());
       if (saved) detached.back().set_requires_grad(saved.requires_grad());
     }

@@ -165,8 +165,10 @@ void Tape::call(Node& node, Gradients inputs, Gradients& outputs) {
     if (inputs[output]) hook(inputs[output]);
   }
   for (auto& hook : node.pre_hooks) hook(inputs);
-  BackwardCall backward_call(*this, node, inputs, outputs);
-  node.apply(backward_call);
+  {
+    BackwardCall backward_call(*this, node, inputs, outputs);
+    node.apply(backward_call);
+  }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const Edge& edge = node.edges[i];
     if (!outputs[i] || !edge.function) continue;

@@ -119,35 +119,54 @@ std::vector<Module*> Module::all_modules() {
   return all;
 }
 
+namespace {
+
+using ByName = std::unordered_map<std::string, std::shared_ptr<Parameter>>;
+
+void add_parameters(Module& root, const Block& block, std::int64_t index, DType type, ByName& by_name) {
+  for (const ParameterTensor* tensor : block.parameter_list()) {
+    const std::string full = full_name(block, index, *tensor);
+    auto [module, name] = owner(root, full);
+    const auto tied = by_name.find(tensor->tied_to);
+    if (!tensor->tied_to.empty() && tied != by_name.end()) {
+      module->parameters.push_back(tied->second);
+      continue;
+    }
+    auto parameter = std::make_shared<Parameter>(Parameter{.name = name,
+                                                           .sizes = dims_of(tensor->shape, full),
+                                                           .type = type,
+                                                           .trainable = tensor->trainable,
+                                                           .expert = tensor->expert,
+                                                           .cut = tensor->cut,
+                                                           .tensor = {}});
+    by_name.emplace(full, parameter);
+    module->parameters.push_back(std::move(parameter));
+  }
+}
+
+void add_buffers(Module& root, const Block& block, std::int64_t index) {
+  for (const Operator& op : block.operators) {
+    for (const BufferTensor& buffer : op.buffers) {
+      const std::string full = full_name(block, index, ParameterTensor{.name = buffer.name, .shape = {}, .tied_to = {}});
+      auto [module, name] = owner(root, full);
+      module->buffers.push_back({.name = name, .sizes = dims_of(buffer.shape, full), .type = buffer.type, .tensor = {}});
+    }
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<Module> build_modules(const Model& model, DType type, Tape& tape) {
   auto root = std::make_unique<Module>();
-  std::unordered_map<std::string, std::shared_ptr<Parameter>> by_name;
-  for (const Block* block : model.registered_blocks()) {
-    for (std::int64_t index = 0; index < block->repeat; ++index) {
-      for (const ParameterTensor* tensor : block->parameter_list()) {
-        const std::string full = full_name(*block, index, *tensor);
-        auto [module, name] = owner(*root, full);
-        const auto tied = by_name.find(tensor->tied_to);
-        if (!tensor->tied_to.empty() && tied != by_name.end()) {
-          module->parameters.push_back(tied->second);
-          continue;
-        }
-        auto parameter = std::make_shared<Parameter>(Parameter{.name = name,
-                                                               .sizes = dims_of(tensor->shape, full),
-                                                               .type = type,
-                                                               .trainable = tensor->trainable,
-                                                               .expert = tensor->expert,
-                                                               .cut = tensor->cut,
-                                                               .tensor = {}});
-        by_name.emplace(full, parameter);
-        module->parameters.push_back(std::move(parameter));
-      }
-      for (const Operator& op : block->operators) {
-        for (const BufferTensor& buffer : op.buffers) {
-          const std::string full = full_name(*block, index, ParameterTensor{.name = buffer.name, .shape = {}, .tied_to = {}});
-          auto [module, name] = owner(*root, full);
-          module->buffers.push_back({.name = name, .sizes = dims_of(buffer.shape, full), .type = buffer.type, .tensor = {}});
-        }
+  ByName by_name;
+  const std::vector<const Block*> blocks = model.registered_blocks();
+  // transformers registers its rotary module behind the layers and the norm.
+  for (const bool rotary : {false, true}) {
+    for (const Block* block : blocks) {
+      if ((block->role == Block::Role::rotary) != rotary) continue;
+      for (std::int64_t index = 0; index < block->repeat; ++index) {
+        add_parameters(*root, *block, index, type, by_name);
+        add_buffers(*root, *block, index);
       }
     }
   }

@@ -61,7 +61,7 @@ class Op {
     if (differentiable_) saved_.emplace_back(condition ? input : Tensor(), false);
   }
   void save_output(const Tensor& output) { save_output_if(true, output); }
-  void save_output_if(bool condition, const Tensor& output) { pending_.emplace_back(condition, output); }
+  void save_output_if(bool condition, const Tensor& output) { pending_.emplace_back(condition && output.defined(), output); }
 
   /// A new tensor, row-major.
   Tensor output(const Dims& sizes, DType type) { return tape_.empty(sizes, type); }

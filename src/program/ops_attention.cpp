@@ -1,4 +1,6 @@
-/// Scaled dot-product attention: PyTorch's flash, memory-efficient and math kernels (aten/src/ATen/native/transformers).
+/// Scaled dot-product attention: PyTorch's flash and memory-efficient kernels (aten/src/ATen/native/transformers/cuda), cuDNN off.
+#include <cmath>
+
 #include "plimsoll/error.hpp"
 #include "program/ops.hpp"
 
@@ -7,17 +9,17 @@ namespace plimsoll::program {
 namespace {
 
 struct Shape {
-  std::int64_t batch, heads, kv_heads, queries, keys, head_dim;
+  std::int64_t batch, heads, kv_heads, queries, keys, head_dim, value_dim;
   bool causal;
 
   double flops() const {  // two products over the attended pairs
     const double pairs = static_cast<double>(queries) * static_cast<double>(keys) * (causal ? 0.5 : 1.0);
-    return 4.0 * static_cast<double>(batch * heads * head_dim) * pairs;
+    return 2.0 * static_cast<double>(batch * heads * (head_dim + value_dim)) * pairs;
   }
 };
 
-Shape shape_of(const Tensor& query, const Tensor& key, bool causal) {
-  return {query.size(0), query.size(1), key.size(1), query.size(2), key.size(2), query.size(3), causal};
+Shape shape_of(const Tensor& query, const Tensor& key, const Tensor& value, bool causal) {
+  return {query.size(0), query.size(1), key.size(1), query.size(2), key.size(2), query.size(3), value.size(3), causal};
 }
 
 /// A new [batch, heads, length, dim] tensor that lies in memory as [batch, length, heads, dim].
@@ -27,57 +29,122 @@ Tensor heads_inside(Tape& tape, std::int64_t batch, std::int64_t heads, std::int
   return y;
 }
 
+struct InputGradients {
+  Tensor query, key, value;
+};
+
+InputGradients empty_gradients(Tape& tape, const Shape& s, DType type) {
+  InputGradients g;
+  g.query = heads_inside(tape, s.batch, s.heads, s.queries, s.head_dim, type);
+  g.key = heads_inside(tape, s.batch, s.kv_heads, s.keys, s.head_dim, type);
+  g.value = heads_inside(tape, s.batch, s.kv_heads, s.keys, s.value_dim, type);
+  return g;
+}
+
+void give(BackwardCall& b, InputGradients& g) {
+  b.give(0, std::move(g.query));
+  b.give(1, std::move(g.key));
+  b.give(2, std::move(g.value));
+}
+
+/// Gradients of keys and values for every query head, summed over the group afterwards.
+struct ExpandedGradients {
+  ExpandedGradients(Tape& tape_in, const Shape& s, DType type) : tape(tape_in) {
+    if (s.heads == s.kv_heads) return;
+    key = tape.empty({s.batch, s.keys, s.heads, s.head_dim}, type, Category::workspace);
+    value = tape.empty({s.batch, s.keys, s.heads, s.value_dim}, type, Category::workspace);
+  }
+  void sum(const InputGradients& g) const {
+    if (!key) return;
+    launch(tape, KernelKind::reduction, key.dtype(), key.bytes(), g.key.bytes());
+    launch(tape, KernelKind::reduction, value.dtype(), value.bytes(), g.value.bytes());
+  }
+  Tape& tape;
+  Tensor key, value;
+};
+
+void launch_forward(Tape& tape, const Tensor& query, const Tensor& key, const Tensor& value, const Shape& s) {
+  tape.kernel({.kind = KernelKind::attention,
+               .type = query.dtype(),
+               .flops = s.flops(),
+               .bytes_read = query.bytes() + key.bytes() + value.bytes(),
+               .bytes_written = query.bytes()});
+}
+
+void launch_backward(Tape& tape, const InputGradients& g, const Shape& s) {
+  const std::int64_t bytes = g.query.bytes() + g.key.bytes() + g.value.bytes();
+  tape.kernel({.kind = KernelKind::attention_backward,
+               .type = g.query.dtype(),
+               .flops = 2.5 * s.flops(),
+               .bytes_read = bytes + 2 * g.query.bytes(),
+               .bytes_written = bytes});
+}
+
+// ---- flash ----------------------------------------------------------------------------------------------------------------
+
+/// num_splits_heuristic of flash-attention: how many parts the keys are cut into when there are too few blocks for the device.
+std::int64_t key_splits(const Tape& tape, const Shape& s) {
+  const std::int64_t block = s.head_dim <= 64 ? 256 : s.head_dim <= 128 ? 128 : 64;
+  const std::int64_t key_blocks = ceil_div(s.keys, block), work = s.batch * s.heads * ceil_div(s.queries, 64);
+  const std::int64_t processors = 2 * tape.multiprocessors;
+  if (static_cast<double>(work) >= 0.8 * static_cast<double>(processors)) return 1;
+  const std::int64_t most = std::min<std::int64_t>({128, processors, key_blocks});
+  const auto eligible = [&](std::int64_t n) { return n == 1 || ceil_div(key_blocks, n) != ceil_div(key_blocks, n - 1); };
+  const auto efficiency = [&](std::int64_t n) {
+    const double waves = static_cast<double>(work * n) / static_cast<double>(processors);
+    return eligible(n) ? waves / std::ceil(waves) : 0.0;
+  };
+  double best = 0;
+  for (std::int64_t n = 1; n <= most; ++n) best = std::max(best, efficiency(n));
+  for (std::int64_t n = 1; n <= most; ++n) {
+    if (eligible(n) && efficiency(n) >= 0.85 * best) return n;
+  }
+  return 1;
+}
+
+std::int64_t rounded_head_dim(std::int64_t head_dim) { return round_up(head_dim, head_dim <= 128 ? 32 : 64); }
+
 void flash_backward(BackwardCall& b, const Shape& s) {
   Tape& tape = b.tape;
-  const Tensor query = b.saved(1), key = b.saved(0);
-  const DType type = query.dtype();
-  const Tensor grad = contiguous(b.grad());
-  Tensor dq = heads_inside(tape, s.batch, s.heads, s.queries, s.head_dim, type);
-  Tensor dk = heads_inside(tape, s.batch, s.kv_heads, s.keys, s.head_dim, type);
-  Tensor dv = heads_inside(tape, s.batch, s.kv_heads, s.keys, s.head_dim, type);
+  const DType type = b.saved(1).dtype();
+  const Tensor grad = contiguous(transpose(b.grad(), 1, 2));  // as the kernel reads it
+  InputGradients gradients = empty_gradients(tape, s, type);
   {
     const std::int64_t rounded = round_up(s.queries, 128);
-    const std::int64_t rounded_dim = round_up(s.head_dim, s.head_dim <= 128 ? 32 : 64);
     const Tensor softmax_d = tape.empty({s.batch, s.heads, rounded}, DType::fp32, Category::workspace);
-    const Tensor dq_accumulator = tape.empty({s.batch, rounded, s.heads, rounded_dim}, DType::fp32, Category::workspace);
-    Tensor dk_expanded, dv_expanded;
-    if (s.heads != s.kv_heads) {
-      dk_expanded = tape.empty({s.batch, s.keys, s.heads, s.head_dim}, type, Category::workspace);
-      dv_expanded = tape.empty({s.batch, s.keys, s.heads, s.head_dim}, type, Category::workspace);
-    }
-    // Three kernels: the dot product of the gradient with the output, the backward itself, the conversion of dq.
-    launch(tape, KernelKind::reduction, type, 2 * query.bytes(), softmax_d.bytes());
-    tape.kernel({.kind = KernelKind::attention_backward,
-                 .type = type,
-                 .flops = 2.5 * s.flops(),
-                 .bytes_read = 3 * query.bytes() + 2 * key.bytes(),
-                 .bytes_written = dq.bytes() + dk.bytes() + dv.bytes()});
-    launch(tape, KernelKind::elementwise, type, dq_accumulator.bytes(), dq.bytes());
-    if (dk_expanded) {
-      launch(tape, KernelKind::reduction, type, dk_expanded.bytes(), dk.bytes());
-      launch(tape, KernelKind::reduction, type, dv_expanded.bytes(), dv.bytes());
-    }
+    const Tensor dq_accumulator = tape.empty({s.batch, rounded, s.heads, rounded_head_dim(s.head_dim)}, DType::fp32, Category::workspace);
+    const ExpandedGradients expanded(tape, s, type);
+    // The dot product of the gradient with the output, the backward itself, the conversion of dq.
+    launch(tape, KernelKind::reduction, type, 2 * grad.bytes(), softmax_d.bytes());
+    launch_backward(tape, gradients, s);
+    launch(tape, KernelKind::elementwise, type, dq_accumulator.bytes(), gradients.query.bytes());
+    expanded.sum(gradients);
   }
-  b.give(0, std::move(dq));
-  b.give(1, std::move(dk));
-  b.give(2, std::move(dv));
+  give(b, gradients);
 }
 
 Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionArguments& arguments) {
-  const Shape s = shape_of(query, key, arguments.causal);
+  const Shape s = shape_of(query, key, value, arguments.causal);
   Op op("flash_attention", {&query, &key, &value});
+  Tape& tape = op.tape();
   op.save(key);
   op.save(query);
   op.save(value);
-  Tensor out = heads_inside(op.tape(), s.batch, s.heads, s.queries, s.head_dim, query.dtype());
-  const Tensor lse = op.tape().empty({s.batch, s.heads, s.queries}, DType::fp32);
-  const Tensor rng_state = op.tape().empty({2}, DType::int64);
-  const Tensor unused = op.tape().empty({1}, DType::int64);
-  op.tape().kernel({.kind = KernelKind::attention,
-                    .type = query.dtype(),
-                    .flops = s.flops(),
-                    .bytes_read = query.bytes() + key.bytes() + value.bytes(),
-                    .bytes_written = out.bytes() + lse.bytes()});
+  Tensor out = heads_inside(tape, s.batch, s.heads, s.queries, s.head_dim, query.dtype());
+  const Tensor lse = tape.empty({s.batch, s.heads, s.queries}, DType::fp32);
+  Tensor rng_state, unused;
+  {
+    Tensor partial_lse, partial_out;
+    const std::int64_t splits = arguments.dropout > 0 ? 1 : key_splits(tape, s);
+    if (splits > 1) {
+      partial_lse = tape.empty({splits, s.batch, s.heads, s.queries}, DType::fp32, Category::workspace);
+      partial_out = tape.empty({splits, s.batch, s.heads, s.queries, rounded_head_dim(s.head_dim)}, DType::fp32, Category::workspace);
+    }
+    rng_state = tape.empty({2}, DType::int64);
+    unused = tape.empty({1}, DType::int64);
+    if (arguments.dropout > 0) rng_state = tape.empty({2}, DType::int64);
+    launch_forward(tape, query, key, value, s);
+  }
   op.save_output(lse);
   op.save_output(out);
   op.save_output(rng_state);
@@ -85,14 +152,114 @@ Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, const 
   return op.done(out, [s](BackwardCall& b) { flash_backward(b, s); });
 }
 
+// ---- memory-efficient -----------------------------------------------------------------------------------------------------
+
+/// Tile of the CUTLASS backward kernel that is chosen on sm80 and later (cutlassB.h), and whether it keeps dK and dV in registers.
+struct BackwardTile {
+  std::int64_t rows, columns;
+  bool gradients_in_registers;
+};
+
+BackwardTile backward_tile(std::int64_t widest, bool sixteen_bit) {
+  if (widest <= 64) return {64, 64, sixteen_bit};
+  if (sixteen_bit && widest <= 128) return {128, 128, true};
+  return {128, 64, false};
+}
+
+/// AttentionBackwardKernel::Params::workspace_size: dQ accumulators with their locks, and those of dK and dV where they are needed.
+std::int64_t backward_workspace(const Shape& s, bool sixteen_bit) {
+  const BackwardTile tile = backward_tile(std::max(s.head_dim, s.value_dim), sixteen_bit);
+  const std::int64_t blocks = ceil_div(s.queries, tile.rows), columns = ceil_div(s.head_dim, tile.columns);
+  std::int64_t elements = blocks * columns * (4 + tile.rows * tile.columns);
+  if (sixteen_bit && !tile.gradients_in_registers) {
+    const std::int64_t splits = std::max<std::int64_t>(1, std::min(ceil_div(s.keys, tile.columns), 200 / (s.batch * s.heads)));
+    elements += splits * tile.columns * (round_up(s.head_dim, tile.rows) + round_up(s.value_dim, tile.rows));
+  }
+  return s.batch * s.heads * round_up(elements, 4) * 4;
+}
+
+void efficient_backward(BackwardCall& b, const Shape& s) {
+  Tape& tape = b.tape;
+  const DType type = b.saved(2).dtype();
+  const bool sixteen_bit = type != DType::fp32;
+  const Tensor grad = contiguous(transpose(b.grad(), 1, 2));
+  InputGradients gradients = empty_gradients(tape, s, type);
+  {
+    const ExpandedGradients expanded(tape, s, type);
+    Tensor delta;
+    if (sixteen_bit) {
+      delta = tape.empty({s.batch, s.heads, s.queries}, DType::fp32, Category::workspace);
+    } else {  // (grad * out).sum(-1), transposed
+      const Tensor product = elementwise(tape, {&grad}, DType::fp32);
+      const Tensor sums = tape.empty({s.batch, s.queries, s.heads}, DType::fp32, Category::workspace);
+      launch(tape, KernelKind::reduction, type, product.bytes(), sums.bytes());
+      delta = elementwise(tape, {&sums}, DType::fp32);
+    }
+    const Tensor workspace = tape.empty({backward_workspace(s, sixteen_bit)}, DType::uint8, Category::workspace);
+    launch_backward(tape, gradients, s);
+    expanded.sum(gradients);
+  }
+  give(b, gradients);
+}
+
+/// convert_boolean_attn_mask and pad_bias: an additive mask in the query's type, its last dimension aligned to 16 bytes.
+Tensor additive_mask(Tape& tape, const Tensor& mask, DType type) {
+  Tensor bias = mask;
+  if (mask.dtype() == DType::boolean) {
+    const Tensor zero = zeros(tape, {}, type), least = zeros(tape, {}, type);
+    bias = elementwise(tape, {&mask, &zero, &least}, type);
+  }
+  const std::int64_t quantum = 16 / size_of(type), width = bias.size(-1);
+  if (width % quantum == 0) return bias;
+  return pad_last(bias, 0, round_up(width, quantum) - width);
+}
+
+Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionArguments& arguments) {
+  const Shape s = shape_of(query, key, value, arguments.causal);
+  const Tensor bias = mask ? additive_mask(query.tape(), mask, query.dtype()) : Tensor();
+  Op op("efficient_attention", {&query, &key, &value});
+  Tape& tape = op.tape();
+  op.save(bias);
+  op.save(key);
+  op.save(query);
+  op.save(value);
+  Tensor seed, offset;
+  if (arguments.dropout == 0) {  // with dropout they are the generator's, on the host
+    seed = tape.empty({}, DType::int64);
+    offset = tape.empty({}, DType::int64);
+  }
+  Tensor out = heads_inside(tape, s.batch, s.heads, s.queries, s.value_dim, query.dtype());
+  const Tensor lse = tape.empty({s.batch, s.heads, round_up(s.queries, 32)}, DType::fp32);
+  if (query.dtype() != DType::fp32 && std::max(s.head_dim, s.value_dim) > 128)
+    tape.scratch(4 * out.elements());  // accumulator of the output
+  launch_forward(tape, query, key, value, s);
+  op.save_output(lse);
+  op.save_output(out);
+  op.save_output(offset);
+  op.save_output(seed);
+  return op.done(out, [s](BackwardCall& b) { efficient_backward(b, s); });
+}
+
+/// Zero padding of the last dimension to a multiple of eight, for flash.
+Tensor padded(const Tensor& x) { return pad_last(x, 0, round_up(x.size(-1), 8) - x.size(-1)); }
+
+bool flash_takes(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask) {
+  return q.dtype() != DType::fp32 && !mask && q.size(-1) == k.size(-1) && k.size(-1) == v.size(-1) && q.size(-1) <= 256;
+}
+
 }  // namespace
 
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
                                     const AttentionArguments& arguments) {
-  const Tensor q = autocast_low(query), k = autocast_low(key), v = autocast_low(value);
-  const bool sixteen_bit = q.dtype() == DType::bf16 || q.dtype() == DType::fp16;
-  if (sixteen_bit && !mask && q.size(-1) == v.size(-1) && q.size(-1) % 8 == 0 && q.size(-1) <= 256) return flash(q, k, v, arguments);
-  refuse("attention kernel for this shape is not modelled");
+  const Tensor v = autocast_low(value), k = autocast_low(key), q = autocast_low(query);  // the compiler's order
+  if (flash_takes(q, k, v, mask)) {
+    if (q.size(-1) % 8 == 0) return flash(q, k, v, arguments);
+    const Tensor wide_q = padded(q), wide_k = padded(k), wide_v = padded(v);
+    return slice(flash(wide_q, wide_k, wide_v, arguments), -1, 0, v.size(-1));
+  }
+  if (q.size(-1) % (16 / size_of(q.dtype())) != 0)
+    refuse("attention with a head dimension of " + std::to_string(q.size(-1)) + " in this type");
+  return efficient(q, k, v, mask, arguments);
 }
 
 }  // namespace plimsoll::program

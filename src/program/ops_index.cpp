@@ -2,6 +2,74 @@
 
 namespace plimsoll::program {
 
+namespace {
+
+constexpr std::int64_t kAlignment = 256;  // of cub's temporary storage, one alignment less a byte in front
+
+std::int64_t aligned(std::int64_t bytes) { return round_up(bytes, kAlignment); }
+
+/// Temporary storage of cub's radix sort of n pairs of 64-bit keys and values: two buffers, 256 counters per pass of 8 bits and
+/// per tile of 4,608 pairs. Read off PyTorch 2.15's caching allocator for 3,073 to 131,072 indices.
+std::int64_t radix_sort_bytes(std::int64_t n, std::int64_t largest_key) {
+  std::int64_t bits = 0;
+  for (std::int64_t key = largest_key; key > 0; key >>= 1) ++bits;
+  const std::int64_t passes = ceil_div(bits, 8), tiles = ceil_div(n, 4608);
+  return 2 * aligned(8 * n) + passes * 256 * 8 + tiles * 256 * 4 + kAlignment + (kAlignment - 1);
+}
+
+/// The same of cub's unique_by_key and of its exclusive sum: one descriptor of 16 bytes per tile.
+std::int64_t unique_bytes(std::int64_t n) { return aligned(768 + 16 * ceil_div(n, 4096)) + kAlignment - 1; }
+std::int64_t exclusive_sum_bytes(std::int64_t n) { return aligned(816 + 16 * ceil_div(n, 1024)) + kAlignment - 1; }
+
+/// A buffer of `count` 64-bit integers.
+Tensor integers(Tape& tape, std::int64_t count) { return tape.empty({count}, DType::int64, Category::workspace); }
+
+void small_launches(Tape& tape, int count, std::int64_t bytes) {
+  for (int i = 0; i < count; ++i) launch(tape, KernelKind::gather, DType::int64, bytes, bytes);
+}
+
+/// embedding_backward_cuda_kernel: rows of equal index are summed by segments (EmbeddingBackwardKernel.cu).
+void sum_segments(Tape& tape, std::int64_t n, const Dims& table, const Tensor& gradient) {
+  const Tensor segment_offsets = integers(tape, n);
+  const Tensor segments = integers(tape, 1);
+  {
+    const Tensor keys = integers(tape, n);
+    tape.scratch(unique_bytes(n));
+  }
+  const std::int64_t most_segments = std::min(n, table[0]);
+  const Tensor partials = integers(tape, most_segments);
+  const Tensor partial_offsets = integers(tape, most_segments);
+  tape.scratch(exclusive_sum_bytes(most_segments));
+  const Tensor partial_count = integers(tape, 1);
+  const std::int64_t most_partials = n / 10 + most_segments;  // NROWS_PER_THREAD
+  const Tensor partial_segments = integers(tape, most_partials);
+  const Tensor sums = tape.empty({most_partials, round_up(table[1], 32)}, DType::fp32, Category::workspace);
+  small_launches(tape, 6, 8 * n);
+  launch(tape, KernelKind::gather, gradient.dtype(), n * table[1] * size_of(gradient.dtype()), sums.bytes());
+  launch(tape, KernelKind::gather, gradient.dtype(), sums.bytes(), n * table[1] * size_of(gradient.dtype()));
+}
+
+/// embedding_dense_backward_cuda: one kernel up to 3,072 indices, else they are sorted.
+Tensor embedding_backward(Tape& tape, const Tensor& grad, const Dims& table, std::int64_t n) {
+  constexpr std::int64_t kSortedAbove = 3072;
+  if (n <= kSortedAbove) {
+    Tensor gradient = zeros(tape, table, grad.dtype());
+    launch(tape, KernelKind::gather, grad.dtype(), grad.bytes(), grad.bytes());
+    return gradient;
+  }
+  const Tensor sorted = integers(tape, n), order = integers(tape, n);
+  {
+    const Tensor range = integers(tape, n);
+    tape.scratch(radix_sort_bytes(n, table[0]));
+    small_launches(tape, 5, 16 * n);
+  }
+  Tensor gradient = zeros(tape, table, grad.dtype());
+  sum_segments(tape, n, table, gradient);
+  return gradient;
+}
+
+}  // namespace
+
 Tensor arange(Tape& tape, std::int64_t length, DType type) {
   tape.operator_name = "arange";
   Tensor y = tape.empty({length}, type);
@@ -16,11 +84,9 @@ Tensor embedding(const Tensor& weight, const Tensor& indices) {
   sizes.push_back(weight.size(1));
   Tensor y = op.output(sizes, weight.dtype());
   launch(op.tape(), KernelKind::gather, weight.dtype(), y.bytes() + indices.bytes(), y.bytes());
-  return op.done(y, [table = weight.sizes()](BackwardCall& b) {  // embedding_dense_backward
-    const Tensor g = contiguous(b.grad());
-    Tensor gradient = zeros(b.tape, table, g.dtype());
-    launch(b.tape, KernelKind::gather, g.dtype(), g.bytes(), g.bytes());
-    b.give(0, std::move(gradient));
+  return op.done(y, [table = weight.sizes()](BackwardCall& b) {
+    const Tensor grad = contiguous(b.grad());
+    b.give(0, embedding_backward(b.tape, grad, table, b.saved(0).elements()));
   });
 }
 

@@ -6,8 +6,10 @@ namespace {
 
 /// One cuBLAS product out[m × n] = a[m × k] · b[k × n], `batch` times, with its workspace. In cuBLAS's column-major terms, as the
 /// library's logs name them, m and n change places: m is the width of a row-major result.
-void gemm(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, std::int64_t batch = 1) {
-  tape.scratch(tape.gemm_workspace);
+void gemm(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, std::int64_t batch = 1,
+          bool biased = false) {
+  // A product with a bias epilogue goes through cuBLASLt, which has a workspace of its own (CUDABlas.cpp, gemm_and_bias).
+  tape.scratch(biased ? tape.gemm_bias_workspace : tape.gemm_workspace);
   const std::int64_t size = size_of(type);
   tape.kernel(
       {.kind = KernelKind::gemm,
@@ -61,7 +63,7 @@ Tensor linear_with_bias(const Tensor& x, const Tensor& weight, const Tensor& bia
   Dims sizes = x.sizes();
   sizes[-1] = out;
   Tensor y = op.output(sizes, x.dtype());
-  gemm(op.tape(), x.dtype(), rows, out, in);
+  gemm(op.tape(), x.dtype(), rows, out, in, 1, true);
   return op.done(y, [in, out, rows, wide = x.sizes(), folded = x.rank() != 2](BackwardCall& b) {
     const Tensor g = contiguous(b.grad());
     if (b.needs(1)) {
@@ -76,21 +78,22 @@ Tensor linear_with_bias(const Tensor& x, const Tensor& weight, const Tensor& bia
 }  // namespace
 
 Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in) {
-  const Tensor x = autocast_low(x_in);
+  // autocast's wrapper casts its arguments in the compiler's order, the last one first.
+  const Tensor bias = bias_in ? autocast_low(bias_in) : Tensor();
   const Tensor weight = autocast_low(weight_in);
-  if (!bias_in) return linear_without_bias(contiguous(x), weight);
-  const Tensor bias = autocast_low(bias_in);
+  const Tensor x = autocast_low(x_in);
+  if (!bias) return linear_without_bias(contiguous(x), weight);
   return linear_with_bias(contiguous(x), weight, bias);
 }
 
 Tensor addmm(const Tensor& bias_in, const Tensor& x_in, const Tensor& weight_in) {
-  const Tensor bias = autocast_low(bias_in), x = autocast_low(x_in), weight = autocast_low(weight_in);
+  const Tensor weight = autocast_low(weight_in), x = autocast_low(x_in), bias = autocast_low(bias_in);
   const std::int64_t rows = x.size(0), in = weight.size(0), out = weight.size(1);
   Op op("addmm", {&bias, &x, &weight});
   op.save_if(op.needs(2), x);
   op.save_if(op.needs(1), weight);
   Tensor y = op.output({rows, out}, x.dtype());
-  gemm(op.tape(), x.dtype(), rows, out, in);
+  gemm(op.tape(), x.dtype(), rows, out, in, 1, true);
   return op.done(y, [in, out, rows](BackwardCall& b) {
     const Tensor g = contiguous(b.grad());
     if (b.needs(1)) b.give(1, product(b.tape, g.dtype(), rows, in, out));
@@ -100,7 +103,7 @@ Tensor addmm(const Tensor& bias_in, const Tensor& x_in, const Tensor& weight_in)
 }
 
 Tensor mm(const Tensor& a_in, const Tensor& b_in) {
-  const Tensor a = autocast_low(a_in), b = autocast_low(b_in);
+  const Tensor b = autocast_low(b_in), a = autocast_low(a_in);
   const std::int64_t rows = a.size(0), inner = a.size(1), columns = b.size(1);
   Op op("mm", {&a, &b});
   op.save_if(op.needs(0), b);
@@ -135,7 +138,7 @@ Tensor bmm(const Tensor& a, const Tensor& b) {
 }
 
 Tensor matmul(const Tensor& a_in, const Tensor& b_in) {
-  const Tensor a = autocast_low(a_in), b = autocast_low(b_in);
+  const Tensor b = autocast_low(b_in), a = autocast_low(a_in);
   const int rank = a.rank();
   std::int64_t batch = 1;
   Dims sizes;

@@ -58,32 +58,64 @@ Tensor mean(const Tensor& x, int dimension, bool keep) {
   });
 }
 
-Tensor softmax(const Tensor& x, DType type) {
-  Op op("softmax", {&x});
+Tensor layer_norm(const Tensor& x_in, const Tensor& weight, const Tensor& bias) {
+  const Tensor x = autocast_fp32(x_in);
+  Op op("layer_norm", {&x, &weight, &bias});
+  op.save(bias);
+  op.save(x);
+  op.save(weight);
+  Tensor y = op.output(x.sizes(), x.dtype());
+  Dims rows = x.sizes();
+  rows[-1] = 1;
+  const Tensor mean = op.tape().empty(rows, DType::fp32);
+  const Tensor rstd = op.tape().empty(rows, DType::fp32);
+  launch(op.tape(), KernelKind::reduction, x.dtype(), x.bytes(), y.bytes() + mean.bytes() + rstd.bytes(),
+         8.0 * static_cast<double>(x.elements()));
+  op.save_output(mean);
+  op.save_output(rstd);
+  return op.done(y, [](BackwardCall& b) {  // native_layer_norm_backward: dX, then dgamma and dbeta
+    const Tensor input = b.saved(1), scale = b.saved(2);
+    if (b.needs(0)) {
+      Tensor gradient = b.tape.empty(input.sizes(), input.dtype());
+      launch(b.tape, KernelKind::reduction, input.dtype(), 2 * input.bytes(), input.bytes(), 8.0 * static_cast<double>(input.elements()));
+      b.give(0, std::move(gradient));
+    }
+    if (b.needs(1)) b.give(1, b.tape.empty(scale.sizes(), scale.dtype()));
+    if (b.needs(2)) b.give(2, b.tape.empty(scale.sizes(), scale.dtype()));
+    launch(b.tape, KernelKind::reduction, input.dtype(), 2 * input.bytes(), 2 * scale.bytes(), 4.0 * static_cast<double>(input.elements()));
+  });
+}
+
+namespace {
+
+/// The softmax kernel proper; `type` is that of the result: fp16 in, fp32 out is one kernel (half_to_float).
+Tensor softmax_kernel(const char* name, const Tensor& x, DType type, bool logarithm) {
+  Op op(name, {&x});
   Tensor y = op.output(x.sizes(), type);
   launch(op.tape(), KernelKind::reduction, type, x.bytes(), y.bytes(), 5.0 * static_cast<double>(x.elements()));
   op.save_output(y);
-  return op.done(y, [input_type = x.dtype()](BackwardCall& b) {
+  return op.done(y, [input_type = x.dtype(), logarithm](BackwardCall& b) {
     const Tensor result = b.saved(0);
     Tensor gradient = b.tape.empty(result.sizes(), input_type);
+    // softmax_backward_cuda multiplies gradient and output first; log_softmax's needs no temporary.
+    const Tensor product = logarithm ? Tensor() : elementwise(b.tape, {&b.grad(), &result}, result.dtype());
     launch(b.tape, KernelKind::reduction, result.dtype(), 2 * result.bytes(), gradient.bytes(),
            4.0 * static_cast<double>(result.elements()));
     b.give(0, std::move(gradient));
   });
 }
 
-Tensor log_softmax(const Tensor& x, DType type) {
-  Op op("log_softmax", {&x});
-  Tensor y = op.output(x.sizes(), type);
-  launch(op.tape(), KernelKind::reduction, type, x.bytes(), y.bytes(), 5.0 * static_cast<double>(x.elements()));
-  op.save_output(y);
-  return op.done(y, [input_type = x.dtype()](BackwardCall& b) {
-    const Tensor result = b.saved(0);
-    Tensor gradient = b.tape.empty(result.sizes(), input_type);
-    launch(b.tape, KernelKind::reduction, result.dtype(), 2 * result.bytes(), gradient.bytes(),
-           4.0 * static_cast<double>(result.elements()));
-    b.give(0, std::move(gradient));
-  });
+/// at::softmax(x, dim, dtype): converts first, except from fp16.
+Tensor softmax_to(const char* name, const Tensor& x_in, DType type, bool logarithm) {
+  const Tensor x = x_in.tape().autocast.enabled && type == x_in.dtype() ? autocast_fp32(x_in) : x_in;
+  const DType result = x.dtype() != x_in.dtype() ? x.dtype() : type;
+  if (x.dtype() == DType::fp16) return softmax_kernel(name, contiguous(x), result, logarithm);
+  return softmax_kernel(name, contiguous(to(x, result)), result, logarithm);
 }
+
+}  // namespace
+
+Tensor softmax(const Tensor& x, DType type) { return softmax_to("softmax", x, type, false); }
+Tensor log_softmax(const Tensor& x, DType type) { return softmax_to("log_softmax", x, type, true); }
 
 }  // namespace plimsoll::program

@@ -110,7 +110,12 @@ void SavedTensor::reset() {
   hooks_.reset();
 }
 
-Tensor BackwardCall::saved(std::size_t index) const { return node.saved[index].unpack(); }
+BackwardCall::BackwardCall(Tape& tape_in, Node& node_in, Gradients& inputs, Gradients& outputs)
+    : tape(tape_in), node(node_in), in_(inputs), out_(outputs) {
+  saved_.reserve(node.saved.size());
+  for (const SavedTensor& tensor : node.saved) saved_.push_back(tensor.unpack());
+}
+
 bool BackwardCall::needs(std::size_t input) const { return node.should_compute(input); }
 
 // ---- Node ---------------------------------------------------------------------------------------------------------------

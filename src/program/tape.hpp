@@ -199,12 +199,13 @@ struct TensorMeta {
 /// What a node's backward sees.
 class BackwardCall {
  public:
-  BackwardCall(Tape& tape_, Node& node_, Gradients& inputs, Gradients& outputs) : tape(tape_), node(node_), in_(inputs), out_(outputs) {}
+  /// Unpacks all saved tensors, as a generated apply() does first of all.
+  BackwardCall(Tape& tape, Node& node, Gradients& inputs, Gradients& outputs);
   Tape& tape;
   Node& node;
   /// Gradient of forward output `output`; undefined when none arrived.
   const Tensor& grad(std::size_t output = 0) const { return in_[output]; }
-  Tensor saved(std::size_t index) const;
+  const Tensor& saved(std::size_t index) const { return saved_[index]; }
   /// Whether forward input `input` needs a gradient.
   bool needs(std::size_t input) const;
   void give(std::size_t input, Tensor gradient) { out_[input] = std::move(gradient); }
@@ -212,6 +213,7 @@ class BackwardCall {
  private:
   Gradients& in_;
   Gradients& out_;
+  std::vector<Tensor> saved_;
 };
 
 /// A vertex of the autograd graph.
@@ -336,7 +338,8 @@ class Tape {
   StreamId stream = kComputeStream;  ///< the current stream
 
   // ---- settings of the device ----
-  std::int64_t gemm_workspace = 33554432;  ///< cuBLAS workspace of each GEMM; 32 MiB on sm90 (CUDABlas.cpp, chooseHopper…)
+  std::int64_t gemm_workspace = 33554432;      ///< cuBLAS workspace of each GEMM; 32 MiB on sm90 (CUDABlas.cpp, chooseHopper…)
+  std::int64_t gemm_bias_workspace = 1048576;  ///< of a cuBLASLt product with a bias epilogue
   int multiprocessors = 132;
   int threads_per_multiprocessor = 2048;
 

@@ -1,0 +1,26 @@
+// transformers' modules under DistributedDataParallel.
+#include "program/frameworks/hf_training.hpp"
+#include "program/lower.hpp"
+#include "program/wrappers/ddp.hpp"
+
+namespace plimsoll::program {
+
+StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy) {
+  Tape tape;
+  const std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
+  tape.phase(Phase::init);
+  materialize(*root, tape);
+  const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
+  DdpSettings options;
+  if (strategy.ddp.bucket_cap_mb) options.bucket_cap = static_cast<std::int64_t>(*strategy.ddp.bucket_cap_mb * 0x1p20);
+  options.gradient_as_bucket_view = strategy.ddp.gradient_as_bucket_view.value_or(false);
+  Ddp wrapped(tape, *root, options);
+  const Batch batch = hf_batch(model, strategy, tape);
+  const std::vector<Tensor> parameters = trainable_tensors(*root);
+  const std::unique_ptr<Optimizer> optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, parameters);
+  record_hf_steps(tape, {*network, *optimizer, parameters, [&](bool last) { wrapped.before_forward(last || !strategy.no_sync); }}, strategy,
+                  batch);
+  return tape.take();
+}
+
+}  // namespace plimsoll::program

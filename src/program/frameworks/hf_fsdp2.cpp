@@ -1,0 +1,46 @@
+// transformers' modules under torch.distributed.fsdp.fully_shard: the layers' own units, the root unit around them.
+#include "plimsoll/error.hpp"
+#include "program/frameworks/hf_training.hpp"
+#include "program/frameworks/wrap_units.hpp"
+#include "program/lower.hpp"
+#include "program/optimizer.hpp"
+#include "program/wrappers/fsdp2.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+Fsdp2Options fsdp2_options(const Strategy& strategy) {
+  if (strategy.fsdp.reshard == FsdpOptions::Reshard::number)
+    refuse("reshard_after_forward to a smaller group is not modelled", "fsdp.reshard_after_forward");
+  Fsdp2Options options;
+  options.shard = strategy.dp_shard;
+  options.replicate = strategy.dp_replicate;
+  if (strategy.fsdp.mixed_precision.value_or(true)) {
+    options.param_dtype = strategy.compute_dtype;
+    options.reduce_dtype = strategy.reduce_dtype;
+  }
+  options.reshard_after_forward = strategy.fsdp.reshard != FsdpOptions::Reshard::never;
+  options.reshard_root = strategy.fsdp.reshard == FsdpOptions::Reshard::always;
+  options.offload_to_host = strategy.offload.params;
+  return options;
+}
+
+}  // namespace
+
+StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy) {
+  Tape tape;
+  const std::unique_ptr<Module> root = build_modules(model, strategy.param_dtype.value_or(DType::fp32), tape);
+  const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
+  Fsdp2 sharded(tape, *root, wrap_units(model, *root, strategy.fsdp.units), fsdp2_options(strategy));
+  tape.phase(Phase::init);
+  sharded.materialize();
+  const Batch batch = hf_batch(model, strategy, tape);
+  const std::vector<Tensor> shards = sharded.shards();
+  const std::unique_ptr<Optimizer> optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, shards);
+  record_hf_steps(tape, {*network, *optimizer, shards, [&](bool last) { sharded.set_requires_gradient_sync(last || !strategy.no_sync); }},
+                  strategy, batch);
+  return tape.take();
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,113 @@
+#include "program/frameworks/hf_training.hpp"
+
+#include <algorithm>
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::program {
+
+RunOptions hf_run_options(const Strategy& strategy) {
+  RunOptions options;
+  switch (strategy.attention) {
+    case AttentionKernel::eager:
+      options.attention = RunOptions::Attention::eager;
+      break;
+    case AttentionKernel::automatic:
+    case AttentionKernel::sdpa:
+      options.attention = RunOptions::Attention::sdpa;
+      break;
+    default:
+      refuse("attention '" + std::string(name_of(strategy.attention)) + "' is not modelled for transformers' modules");
+  }
+  switch (strategy.recompute.kind) {
+    case Recompute::Kind::automatic:
+    case Recompute::Kind::none:
+      break;
+    case Recompute::Kind::full:
+      options.checkpointing =
+          strategy.recompute.reentrant.value_or(false) ? RunOptions::Checkpointing::reentrant : RunOptions::Checkpointing::non_reentrant;
+      break;
+    default:
+      refuse("transformers' gradient checkpointing recomputes whole layers; nothing else is modelled");
+  }
+  if (strategy.lora) options.lora_dropout = strategy.lora->dropout;
+  options.hidden_requires_grad = strategy.lora && options.checkpointing != RunOptions::Checkpointing::none;
+  return options;
+}
+
+std::optional<DType> hf_autocast(const Strategy& strategy) {
+  if (strategy.precision == Precision::amp_bf16) return DType::bf16;
+  if (strategy.precision == Precision::amp_fp16) return DType::fp16;
+  return std::nullopt;
+}
+
+DType hf_parameter_type(const Strategy& strategy) {
+  if (strategy.param_dtype) return *strategy.param_dtype;
+  switch (strategy.precision) {
+    case Precision::pure_bf16:
+      return DType::bf16;
+    case Precision::pure_fp16:
+      return DType::fp16;
+    case Precision::fp32:
+    case Precision::amp_bf16:
+    case Precision::amp_fp16:
+      return DType::fp32;
+    default:
+      refuse("precision '" + std::string(name_of(strategy.precision)) + "' is not modelled for plain PyTorch training");
+  }
+}
+
+Batch hf_batch(const Model& model, const Strategy& strategy, Tape& tape) {
+  const std::int64_t batch = strategy.micro_batch, length = strategy.seq_len;
+  tape.operator_name = "inputs";
+  switch (model.task) {
+    case Model::Task::causal_lm:
+    case Model::Task::masked_lm:
+      return {tape.empty({batch, length}, DType::int64, Category::input), tape.empty({batch, length}, DType::int64, Category::input)};
+    case Model::Task::classification:
+      return {tape.empty({batch, length}, DType::int64, Category::input), tape.empty({batch}, DType::int64, Category::input)};
+    case Model::Task::seq2seq:
+      return {tape.empty({batch, length}, DType::int64, Category::input),
+              tape.empty({batch, strategy.tgt_len}, DType::int64, Category::input)};
+    case Model::Task::image_classification:
+      return {tape.empty({batch, model.channels, model.image_size, model.image_size}, hf_parameter_type(strategy), Category::input),
+              tape.empty({batch}, DType::int64, Category::input)};
+    default:
+      refuse("a training step of this task is not modelled for transformers' modules");
+  }
+}
+
+Tensor hf_loss(Network& network, const Strategy& strategy, const Batch& batch, Tape& tape) {
+  const std::optional<DType> type = hf_autocast(strategy);
+  const AutocastScope autocast(tape, type.has_value(), type.value_or(DType::bf16));
+  return network.loss(batch);
+}
+
+namespace {
+
+void record_step(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch) {
+  const std::int64_t micro_batches = std::max<std::int64_t>(strategy.grad_accum, 1);
+  for (std::int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
+    if (loop.before_micro_batch) loop.before_micro_batch(micro_batch + 1 == micro_batches);
+    tape.phase(Phase::forward);
+    const Tensor loss = hf_loss(loop.network, strategy, batch, tape);
+    tape.phase(Phase::backward);
+    tape.backward(loss);
+  }
+  tape.phase(Phase::optimizer);
+  if (strategy.clip_grad_norm.value_or(false)) clip_grad_norm(tape, loop.clipped);
+  loop.optimizer.step();
+  loop.optimizer.zero_grad();
+  tape.phase(Phase::end);
+}
+
+}  // namespace
+
+void record_hf_steps(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch) {
+  for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
+    tape.record_into(part);
+    record_step(tape, loop, strategy, batch);
+  }
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,97 @@
+#include "program/frameworks/wrap_units.hpp"
+
+#include <algorithm>
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+bool is_class_name(const std::string& entry) {
+  return entry.find_first_of(".*+_") == std::string::npos && std::isupper(static_cast<unsigned char>(entry[0]));
+}
+
+/// "LlamaForCausalLM" → "Llama": what the class names of an architecture's modules begin with.
+std::string class_prefix(const std::string& architecture) {
+  for (const char* head : {"For", "LMHeadModel", "Model"}) {
+    const std::size_t at = architecture.find(head);
+    if (at != std::string::npos && at > 0) return architecture.substr(0, at);
+  }
+  return architecture;
+}
+
+bool ends_with(const std::string& text, const std::string& end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+/// Whether a module's path ends in `pattern`, component by component ("layers.*" matches "model.layers.3").
+bool matches(const std::string& path, const std::string& pattern) {
+  std::size_t p = path.size(), q = pattern.size();
+  while (q > 0) {
+    const std::size_t from_q = pattern.rfind('.', q - 1) == std::string::npos ? 0 : pattern.rfind('.', q - 1) + 1;
+    if (p == 0) return false;
+    const std::size_t from_p = path.rfind('.', p - 1) == std::string::npos ? 0 : path.rfind('.', p - 1) + 1;
+    const std::string want = pattern.substr(from_q, q - from_q);
+    if (want != "*" && want != path.substr(from_p, p - from_p)) return false;
+    q = from_q == 0 ? 0 : from_q - 1;
+    p = from_p == 0 ? 0 : from_p - 1;
+  }
+  return true;
+}
+
+std::vector<Module*> modules_matching(Module& root, const std::string& pattern) {
+  std::vector<Module*> found;
+  for (Module* module : root.all_modules())
+    if (!module->path.empty() && matches(module->path, pattern)) found.push_back(module);
+  if (found.empty()) fail("the wrap list names '" + pattern + "', which no module of the model is called", "fsdp.units");
+  return found;
+}
+
+}  // namespace
+
+std::vector<Module*> layer_modules(const Model& model, Module& root) {
+  std::vector<Module*> layers;
+  for (const Block* block : model.registered_blocks()) {
+    if (block->role != Block::Role::decoder && block->role != Block::Role::encoder) continue;
+    for (std::int64_t i = 0; i < block->repeat; ++i) {
+      const std::string path = block->name + "." + std::to_string(block->first + i);
+      Module* module = root.find(path);
+      if (!module) throw Error(ErrorCode::internal, "block '" + path + "' has no module");
+      layers.push_back(module);
+    }
+  }
+  return layers;
+}
+
+std::vector<std::vector<Module*>> wrap_units(const Model& model, Module& root, const std::vector<std::string>& entries) {
+  std::vector<std::vector<Module*>> units;
+  const auto one_each = [&](const std::vector<Module*>& modules) {
+    for (Module* module : modules) units.push_back({module});
+  };
+  if (entries.empty()) one_each(layer_modules(model, root));
+  for (const std::string& entry : entries) {
+    if (entry.empty()) fail("an entry of the wrap list is empty", "fsdp.units");
+    if (is_class_name(entry)) {
+      const bool layer_class =
+          entry.rfind(class_prefix(model.architecture), 0) == 0 && (ends_with(entry, "Layer") || ends_with(entry, "Block"));
+      if (!layer_class)
+        refuse("units of class '" + entry + "' are not modelled", "fsdp.units",
+               "the class of the repeated layers, or a path such as 'layers.*'");
+      one_each(layer_modules(model, root));
+    } else if (entry.find('+') != std::string::npos) {
+      std::vector<Module*> together;
+      for (std::size_t start = 0; start <= entry.size();) {
+        const std::size_t plus = std::min(entry.find('+', start), entry.size());
+        for (Module* module : modules_matching(root, entry.substr(start, plus - start))) together.push_back(module);
+        start = plus + 1;
+      }
+      units.push_back(std::move(together));
+    } else {
+      one_each(modules_matching(root, entry));
+    }
+  }
+  return units;
+}
+
+}  // namespace plimsoll::program

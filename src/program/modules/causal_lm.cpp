@@ -1,0 +1,112 @@
+#include "program/modules/causal_lm.hpp"
+
+#include "program/checkpoint.hpp"
+#include "program/ops.hpp"
+
+namespace plimsoll::program {
+
+Tensor position_ids(Tape& tape, std::int64_t length) {
+  const Tensor positions = arange(tape, length);
+  return unsqueeze(add_scalar(positions), 0);
+}
+
+namespace {
+
+/// masking_utils.sdpa_mask: index ranges, compared by broadcasting; [batch, 1, length, length] of bools, expanded over the batch.
+Tensor boolean_mask(Tape& tape, std::int64_t batch, std::int64_t length, bool windowed) {
+  const Tensor batch_range = arange(tape, batch), head_range = arange(tape, 1);
+  const Tensor queries = add_scalar(arange(tape, length)), keys = add_scalar(arange(tape, length));
+  const Tensor query = view(queries, {1, 1, length, 1}), key = view(keys, {1, 1, 1, length});
+  Tensor mask = elementwise(tape, {&key, &query}, DType::boolean);
+  if (windowed) {  // and_masks(sliding_window_overlay, causal): a scalar true, then both conditions
+    const Tensor causal = mask;
+    const Tensor one = zeros(tape, {}, DType::boolean);
+    const Tensor edge = add_scalar(query);
+    const Tensor inside = elementwise(tape, {&key, &edge}, DType::boolean);
+    const Tensor first = elementwise(tape, {&one, &inside}, DType::boolean);
+    mask = elementwise(tape, {&first, &causal}, DType::boolean);
+  }
+  return expand(mask, {batch, -1, -1, -1});
+}
+
+/// masking_utils.eager_mask: zeros where attended, the type's minimum elsewhere.
+Tensor additive_mask(Tape& tape, const Tensor& allowed, DType type) {
+  const Tensor zero = zeros(tape, {}, type);
+  const Tensor least = zeros(tape, {}, type);
+  return elementwise(tape, {&allowed, &zero, &least}, type);
+}
+
+}  // namespace
+
+Tensor causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::optional<std::int64_t> window) {
+  const std::int64_t batch = embeddings.size(0), length = embeddings.size(1);
+  const bool windowed = window && length > *window;
+  if (options.attention == RunOptions::Attention::sdpa && !(window && length >= *window)) return {};
+  tape.operator_name = "causal_mask";
+  const Tensor allowed = boolean_mask(tape, batch, length, windowed);
+  return options.attention == RunOptions::Attention::sdpa ? allowed : additive_mask(tape, allowed, embeddings.dtype());
+}
+
+namespace {
+
+/// eager_attention_forward of llama.
+Tensor attend_eagerly(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionCall& call) {
+  const std::int64_t groups = query.size(1) / key.size(1);
+  const Tensor keys = repeat_kv(key, groups);
+  const Tensor values = repeat_kv(value, groups);
+  Tensor weights = matmul(query, transpose(keys, 2, 3));
+  weights = multiply_scalar(weights);
+  if (mask) weights = add(weights, mask);
+  {
+    const Tensor probabilities = softmax(weights, DType::fp32);
+    weights = to(probabilities, query.dtype());
+  }
+  weights = dropout(weights, call.dropout);
+  Tensor output = matmul(weights, values);
+  return contiguous(transpose(output, 1, 2));
+}
+
+}  // namespace
+
+Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionCall& call) {
+  if (call.kind == RunOptions::Attention::eager) return attend_eagerly(query, key, value, mask, call);
+  const std::int64_t groups = query.size(1) / key.size(1);
+  const bool grouped = groups > 1 && !mask && key.size(-1) == value.size(-1) && key.size(-1) <= 256;
+  const Tensor keys = grouped ? key : repeat_kv(key, groups);
+  const Tensor values = grouped ? value : repeat_kv(value, groups);
+  const Tensor output = scaled_dot_product_attention(
+      query, keys, values, mask, {.causal = call.causal && !mask && query.size(2) > 1, .dropout = call.dropout, .enable_gqa = grouped});
+  return contiguous(transpose(output, 1, 2));
+}
+
+Tensor run_layer(Module& module, Tape& tape, const RunOptions& options, const Tensor& input,
+                 const std::function<Tensor(const Tensor&)>& forward) {
+  Tensor hidden = input;
+  ModuleCall call(module, tape, {&hidden});
+  const Region region = [&forward](const std::vector<Tensor>& arguments) { return forward(arguments[0]); };
+  switch (options.checkpointing) {
+    case RunOptions::Checkpointing::non_reentrant: {
+      // The region outlives this call: it holds its own copy of the forward function.
+      const Region kept = [forward](const std::vector<Tensor>& arguments) { return forward(arguments[0]); };
+      return call.done(checkpoint(tape, kept, {hidden}));
+    }
+    case RunOptions::Checkpointing::reentrant: {
+      const Region kept = [forward](const std::vector<Tensor>& arguments) { return forward(arguments[0]); };
+      return call.done(checkpoint_reentrant(tape, kept, {hidden}));
+    }
+    case RunOptions::Checkpointing::none:
+      break;
+  }
+  return call.done(region({hidden}));
+}
+
+Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in) {
+  Tensor logits = to(logits_in, DType::fp32);
+  const Tensor labels = pad_last(labels_in, 0, 1);
+  Tensor shifted = contiguous(slice(labels, -1, 1, labels.size(-1)));
+  logits = view(logits, {-1, logits.size(-1)});
+  shifted = view(shifted, {-1});
+  return cross_entropy(logits, shifted);
+}
+
+}  // namespace plimsoll::program

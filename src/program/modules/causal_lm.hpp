@@ -1,0 +1,34 @@
+/// What causal language models of transformers share: positions, masks, attention interfaces, checkpointed layers, the head and its loss.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "program/modules/layers.hpp"
+#include "program/modules/network.hpp"
+
+namespace plimsoll::program {
+
+/// torch.arange(length) + past_seen_tokens, unsqueezed: [1, length].
+Tensor position_ids(Tape& tape, std::int64_t length);
+
+/// masking_utils.create_causal_mask: nothing for SDPA where its is_causal flag does, else [batch, 1, length, length].
+Tensor causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::optional<std::int64_t> window);
+
+struct AttentionCall {
+  RunOptions::Attention kind = RunOptions::Attention::sdpa;
+  bool causal = true;
+  double dropout = 0;
+  bool softcap = false;
+};
+/// The attention interface of the model's `attn_implementation` on [batch, heads, length, dim]; answers [batch, length, heads, dim].
+Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionCall& call);
+
+/// GradientCheckpointingLayer: hooks of `module` around the region, the region checkpointed as the options say.
+Tensor run_layer(Module& module, Tape& tape, const RunOptions& options, const Tensor& hidden,
+                 const std::function<Tensor(const Tensor&)>& forward);
+
+/// ForCausalLMLoss: fp32 logits, labels shifted by a padded column, mean cross entropy.
+Tensor causal_lm_loss(const Tensor& logits, const Tensor& labels);
+
+}  // namespace plimsoll::program

@@ -1,0 +1,149 @@
+#include "program/modules/layers.hpp"
+
+#include "plimsoll/error.hpp"
+#include "program/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// LlamaRMSNorm.forward.
+Tensor rms_norm_eager(const Tensor& x, const Tensor& weight) {
+  Tensor variance;
+  Tensor hidden = to(x, DType::fp32);
+  variance = power(hidden);
+  variance = mean(variance, -1, true);
+  Tensor scale = add_scalar(variance);
+  scale = rsqrt(scale);
+  hidden = multiply(hidden, scale);
+  scale.reset();
+  const Tensor low = to(hidden, x.dtype());
+  return multiply(weight, low);
+}
+
+/// GemmaRMSNorm.forward: everything in fp32, times 1 + weight, then back.
+Tensor rms_norm_unit_offset(const Tensor& x, const Tensor& weight) {
+  Tensor output;
+  {
+    const Tensor wide = to(x, DType::fp32);
+    Tensor scale = power(wide);
+    scale = mean(scale, -1, true);
+    scale = add_scalar(scale);
+    scale = rsqrt(scale);
+    output = multiply(wide, scale);
+  }
+  Tensor offset = to(weight, DType::fp32);
+  offset = add_scalar(offset);
+  output = multiply(output, offset);
+  return to(output, x.dtype());
+}
+
+/// NewGELUActivation and PytorchGELUTanh's older spelling: 0.5 * x * (1 + tanh(√(2/π) (x + 0.044715 x³))).
+Tensor gelu_new(const Tensor& x) {
+  const Tensor half = multiply_scalar(x);
+  Tensor inner = power(x);
+  inner = multiply_scalar(inner);
+  inner = add(x, inner);
+  inner = multiply_scalar(inner);
+  inner = tanh(inner);
+  inner = add_scalar(inner);
+  return multiply(half, inner);
+}
+
+}  // namespace
+
+Tensor Linear::operator()(const Tensor& input) const {
+  Tensor x = input;
+  ModuleCall call(*module_, *tape_, {&x});
+  return call.done(module_->find_child("base_layer") ? adapted(x) : linear(x, module_->tensor("weight"), module_->tensor("bias")));
+}
+
+/// peft.tuners.lora.Linear.forward: result + lora_B(lora_A(dropout(x))) * scaling, cast back to the base layer's type.
+Tensor Linear::adapted(const Tensor& input) const {
+  const Linear base(module_->child("base_layer"), *tape_);
+  Tensor result = base(input);
+  const DType type = result.dtype();
+  Module& a = module_->child("lora_A").child("default");
+  const Linear down(a, *tape_), up(module_->child("lora_B").child("default"), *tape_);
+  Tensor x = to(input, a.tensor("weight").dtype());
+  Tensor update = dropout(x, lora_dropout_);
+  update = down(update);
+  update = up(update);
+  update = multiply_scalar(update);
+  result = add(result, update);
+  update.reset();
+  return to(result, type);
+}
+
+Tensor Conv1D::operator()(const Tensor& input) const {
+  Tensor x = input;
+  ModuleCall call(*module_, *tape_, {&x});
+  const Tensor& weight = module_->tensor("weight");
+  Dims sizes = x.sizes();
+  sizes[-1] = weight.size(1);
+  const Tensor flat = view(x, {-1, x.size(-1)});
+  const Tensor product = addmm(module_->tensor("bias"), flat, weight);
+  return call.done(view(product, sizes));
+}
+
+Tensor Embedding::operator()(const Tensor& indices) const {
+  Tensor ids = indices;
+  ModuleCall call(*module_, *tape_, {&ids});
+  return call.done(embedding(module_->tensor("weight"), ids));
+}
+
+Tensor Norm::operator()(const Tensor& input) const {
+  Tensor x = input;
+  ModuleCall call(*module_, *tape_, {&x});
+  const Tensor& weight = module_->tensor("weight");
+  if (spec_.kind == NormSpec::Kind::layer_norm) return call.done(layer_norm(x, weight, module_->tensor("bias")));
+  return call.done(spec_.unit_offset ? rms_norm_unit_offset(x, weight) : rms_norm_eager(x, weight));
+}
+
+Tensor activate(std::string_view function, const Tensor& x) {
+  if (function == "silu" || function == "swish") return silu(x);
+  if (function == "gelu" || function == "gelu_pytorch_tanh") return gelu(x);
+  if (function == "gelu_new") return gelu_new(x);
+  if (function == "relu") return relu(x);
+  refuse("activation '" + std::string(function) + "' is not modelled");
+}
+
+RotaryTables rotary_tables(Module& rotary, Tape& tape, const Tensor& position_ids, DType type) {
+  const GradMode no_grad(tape, false);
+  Tensor positions = position_ids;
+  ModuleCall call(rotary, tape, {&positions});
+  Tensor frequencies;
+  {
+    const Tensor wide = to(unsqueeze(positions, -1), DType::fp32);
+    frequencies = multiply(wide, rotary.buffer("inv_freq"));
+  }
+  const Tensor table = cat({frequencies, frequencies}, -1);
+  Tensor cosine = program::cosine(table);
+  cosine = multiply_scalar(cosine);
+  Tensor sine = program::sine(table);
+  sine = multiply_scalar(sine);
+  return {to(cosine, type), to(sine, type)};
+}
+
+Tensor rotate_half(const Tensor& x) {
+  const std::int64_t half = x.size(-1) / 2;
+  const Tensor first = slice(x, -1, 0, half);
+  const Tensor second = slice(x, -1, half, x.size(-1));
+  const Tensor negative = negate(second);
+  return cat({negative, first}, -1);
+}
+
+Tensor rotate(const Tensor& x, const Tensor& cosine, const Tensor& sine) {
+  const Tensor kept = multiply(x, cosine);
+  Tensor turned = rotate_half(x);
+  turned = multiply(turned, sine);
+  return add(kept, turned);
+}
+
+Tensor repeat_kv(const Tensor& x, std::int64_t times) {
+  if (times == 1) return x;
+  const Tensor wide = expand(unsqueeze(x, 2), {x.size(0), x.size(1), times, x.size(2), x.size(3)});
+  return reshape(wide, {x.size(0), x.size(1) * times, x.size(2), x.size(3)});
+}
+
+}  // namespace plimsoll::program

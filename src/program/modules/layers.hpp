@@ -1,0 +1,77 @@
+/// torch.nn's layers, and those that all Hugging Face models share.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "program/module.hpp"
+#include "program/tape.hpp"
+
+namespace plimsoll::program {
+
+/// nn.Linear; with a base_layer, lora_A and lora_B below it, PEFT's lora.Linear.
+class Linear {
+ public:
+  Linear() = default;
+  Linear(Module& module, Tape& tape, double lora_dropout = 0) : module_(&module), tape_(&tape), lora_dropout_(lora_dropout) {}
+  Tensor operator()(const Tensor& x) const;
+
+ private:
+  Tensor adapted(const Tensor& x) const;
+  Module* module_ = nullptr;
+  Tape* tape_ = nullptr;
+  double lora_dropout_ = 0;
+};
+
+/// transformers' Conv1D: weight [in, out], addmm.
+class Conv1D {
+ public:
+  Conv1D(Module& module, Tape& tape) : module_(&module), tape_(&tape) {}
+  Tensor operator()(const Tensor& x) const;
+
+ private:
+  Module* module_;
+  Tape* tape_;
+};
+
+class Embedding {
+ public:
+  Embedding(Module& module, Tape& tape) : module_(&module), tape_(&tape) {}
+  Tensor operator()(const Tensor& indices) const;
+
+ private:
+  Module* module_;
+  Tape* tape_;
+};
+
+/// A norm of any family: nn.LayerNorm, the eager RMSNorm of llama (fp32 inside), or gemma's (weight + 1, in fp32).
+class Norm {
+ public:
+  Norm(Module& module, Tape& tape, const NormSpec& spec) : module_(&module), tape_(&tape), spec_(spec) {}
+  Tensor operator()(const Tensor& x) const;
+
+ private:
+  Module* module_;
+  Tape* tape_;
+  NormSpec spec_;
+};
+
+/// An activation function by its name in a config ("silu", "gelu_new", "gelu_pytorch_tanh", "relu" …).
+Tensor activate(std::string_view function, const Tensor& x);
+
+/// Cosines and sines of rotary positions, [1, length, rotary_dim] each.
+struct RotaryTables {
+  Tensor cosine, sine;
+};
+/// A rotary module of transformers: fp32 products of positions and inverse frequencies, cast to `type`.
+RotaryTables rotary_tables(Module& rotary, Tape& tape, const Tensor& position_ids, DType type);
+/// apply_rotary_pos_emb of one of q and k, [batch, heads, length, dim].
+Tensor rotate(const Tensor& x, const Tensor& cosine, const Tensor& sine);
+/// torch.cat((-x2, x1), -1) of the halves of the last dimension.
+Tensor rotate_half(const Tensor& x);
+
+/// [batch, kv heads, length, dim] → every kv head `times` times: a copy when times > 1.
+Tensor repeat_kv(const Tensor& x, std::int64_t times);
+
+}  // namespace plimsoll::program

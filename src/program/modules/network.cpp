@@ -1,0 +1,35 @@
+#include "program/modules/network.hpp"
+
+#include "plimsoll/error.hpp"
+#include "program/modules/families.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+using Factory = std::unique_ptr<Network> (*)(const Model&, const RunOptions&, Module&, Tape&);
+
+struct Family {
+  const char* model_type;
+  Factory make;
+};
+
+/// The catalogue of lowered model types.
+constexpr Family kFamilies[] = {
+    {"llama", make_rotary_decoder},
+    {"mistral", make_rotary_decoder},
+    {"qwen2", make_rotary_decoder},
+};
+
+}  // namespace
+
+std::unique_ptr<Network> make_network(const Model& model, const RunOptions& options, Module& root, Tape& tape) {
+  std::vector<std::string> known;
+  for (const Family& family : kFamilies) {
+    if (model.model_type == family.model_type) return family.make(model, options, root, tape);
+    known.emplace_back(family.model_type);
+  }
+  refuse("the memory and time of a step of model type '" + model.model_type + "' are not modelled", {}, suggest(model.model_type, known));
+}
+
+}  // namespace plimsoll::program

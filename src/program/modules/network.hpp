@@ -1,0 +1,37 @@
+/// A whole network of transformers, ready to run on a tape: from a batch to its loss.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "plimsoll/model.hpp"
+#include "program/module.hpp"
+#include "program/tape.hpp"
+
+namespace plimsoll::program {
+
+/// How the modules run, beyond what the model says.
+struct RunOptions {
+  enum class Attention : std::uint8_t { eager, sdpa } attention = Attention::sdpa;
+  enum class Checkpointing : std::uint8_t { none, non_reentrant, reentrant } checkpointing = Checkpointing::none;
+  double lora_dropout = 0;
+  bool hidden_requires_grad = false;  ///< enable_input_require_grads(): the embedding's output is a leaf of the graph (LoRA)
+};
+
+/// The inputs of one micro-batch, on the device.
+struct Batch {
+  Tensor input_ids;  ///< [batch, length] int64; images: pixel_values [batch, channels, size, size]
+  Tensor labels;     ///< [batch, length], [batch], or [batch, target length]
+};
+
+class Network {
+ public:
+  virtual ~Network() = default;
+  /// forward with labels: the loss; the logits and everything else that the output object held are gone.
+  virtual Tensor loss(const Batch& batch) = 0;
+};
+
+/// Throws Error (refused): a model type that has no lowering.
+std::unique_ptr<Network> make_network(const Model& model, const RunOptions& options, Module& root, Tape& tape);
+
+}  // namespace plimsoll::program

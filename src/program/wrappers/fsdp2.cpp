@@ -1,0 +1,450 @@
+#include "program/wrappers/fsdp2.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <unordered_set>
+
+#include "program/op.hpp"
+#include "program/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// FSDPParam: one parameter, its shard and its gathered form.
+struct ShardedParameter {
+  std::shared_ptr<Parameter> slot;
+  Dims shard_sizes;  ///< rows of this rank, padded: every rank stores ceil(rows / N)
+  std::int64_t shard_elements = 0;
+  Tensor shard;     ///< what the optimizer steps
+  Tensor gathered;  ///< leaf of the compute type; its storage is freed while sharded
+
+  std::int64_t gathered_elements(std::int64_t ranks) const { return shard_elements * ranks; }
+};
+
+/// A gathered parameter as nn.Parameter(as_strided(all_gather_output)): a leaf on the flat output's storage.
+Tensor leaf_on(Tape& tape, const Tensor& flat, const Dims& sizes, bool trainable) {
+  Tensor leaf = tape.view(flat, sizes, contiguous_strides(sizes));
+  leaf.impl()->base.reset();
+  leaf.set_requires_grad(trainable);
+  return leaf;
+}
+
+}  // namespace
+
+class Fsdp2Unit {
+ public:
+  enum class State { idle, forward, pre_backward, post_backward };
+
+  Fsdp2Unit(Fsdp2& owner, std::vector<Module*> modules, std::vector<std::shared_ptr<Parameter>> parameters, bool is_root);
+
+  void materialize_shard(const Parameter* slot);
+  void install_hooks();
+  void unshard();
+  void wait_for_unshard();
+  void reshard();
+  void post_backward();
+  void finish_iteration();
+  State state = State::idle;
+  std::vector<ShardedParameter> parameters;
+
+ private:
+  void pre_forward(std::vector<Tensor*>& tensors);
+  void post_forward(std::vector<Tensor*>& outputs);
+  void pre_backward();
+  void prefetch_backward();
+  void register_post_backward(std::vector<Tensor*>& tensors);
+  void cast_inputs(std::vector<Tensor*>& tensors);
+  Tensor gather_input(std::int64_t elements);
+  void copy_out();
+  void reduce(std::vector<std::pair<ShardedParameter*, Tensor>>& gradients);
+  void accumulate_shards(const std::vector<std::pair<ShardedParameter*, Tensor>>& gradients, const Tensor& reduced);
+  void widen_kept_gradients();
+  DType compute_type(const ShardedParameter& parameter) const;
+  Tape& tape() const { return owner_.tape_; }
+
+  Fsdp2& owner_;
+  std::vector<Module*> modules_;
+  std::size_t modules_to_run_ = 0;
+  bool is_root_;
+  bool gathered_ = false;
+  Tensor gather_output_;       ///< all_gather_result: issued, not yet copied out
+  Tensor reduce_output_kept_;  ///< all_reduce_state: HSDP keeps the reduce-type buffer until the unit's next reduction
+  std::vector<std::size_t> post_forward_indices_;
+};
+
+Fsdp2Unit::Fsdp2Unit(Fsdp2& owner, std::vector<Module*> modules, std::vector<std::shared_ptr<Parameter>> slots, bool is_root)
+    : owner_(owner), modules_(std::move(modules)), is_root_(is_root) {
+  for (auto& slot : slots) {
+    ShardedParameter parameter;
+    parameter.slot = slot;
+    parameter.shard_sizes = slot->sizes;
+    if (parameter.shard_sizes.rank() > 0) parameter.shard_sizes[0] = ceil_div(slot->sizes[0], owner.options_.shard);
+    parameter.shard_elements = parameter.shard_sizes.product();
+    parameters.push_back(std::move(parameter));
+  }
+}
+
+DType Fsdp2Unit::compute_type(const ShardedParameter& parameter) const {
+  return owner_.options_.param_dtype.value_or(parameter.slot->type);
+}
+
+void Fsdp2Unit::materialize_shard(const Parameter* slot) {
+  for (ShardedParameter& parameter : parameters) {
+    if (parameter.slot.get() != slot || parameter.shard) continue;
+    if (owner_.options_.offload_to_host) {
+      tape().program().host_pinned += Bytes(parameter.shard_elements * size_of(slot->type));
+      parameter.shard =
+          tape().view(tape().empty({0}, slot->type, Category::parameter), parameter.shard_sizes, contiguous_strides(parameter.shard_sizes));
+      parameter.shard.set_requires_grad(slot->trainable);
+    } else {
+      parameter.shard = tape().parameter(parameter.shard_sizes, slot->type, slot->trainable);
+    }
+  }
+}
+
+void Fsdp2Unit::install_hooks() {
+  for (Module* module : modules_) {
+    module->pre_forward.insert(module->pre_forward.begin(), [this](Module&, std::vector<Tensor*>& tensors) { pre_forward(tensors); });
+    module->post_forward.push_back([this](Module&, std::vector<Tensor*>& outputs) {
+      if (modules_to_run_ > 0 && --modules_to_run_ == 0) post_forward(outputs);
+    });
+  }
+}
+
+// ---- gathering -----------------------------------------------------------------------------------------------------------
+
+/// The shards in the compute type, flat (one foreach copy), or undefined where no cast is needed and the shards themselves are copied in.
+Tensor Fsdp2Unit::gather_input(std::int64_t elements) {
+  const DType type = compute_type(parameters.front());
+  if (type == parameters.front().slot->type && !owner_.options_.offload_to_host) return {};
+  const std::int64_t bytes = elements * size_of(parameters.front().slot->type);
+  if (owner_.options_.offload_to_host) tape().copy({Copy::Direction::host_to_device, bytes}, tape().stream);
+  Tensor flat = tape().empty({elements}, type, Category::communication_buffer);
+  launch(tape(), KernelKind::elementwise, type, bytes, flat.bytes());
+  return flat;
+}
+
+void Fsdp2Unit::unshard() {
+  if (gather_output_ || gathered_ || parameters.empty()) return;
+  const LabelScope label(tape(), modules_.front()->label);
+  if (owner_.options_.shard == 1) return;
+  std::int64_t elements = 0;
+  for (const ShardedParameter& parameter : parameters) elements += parameter.shard_elements;
+  const StreamScope scope(tape(), owner_.copy_in_stream_);
+  const Tensor input = gather_input(elements);
+  gather_output_ = tape().empty({elements * owner_.options_.shard}, compute_type(parameters.front()), Category::communication_buffer);
+  launch(tape(), KernelKind::elementwise, gather_output_.dtype(), elements * size_of(gather_output_.dtype()),
+         elements * size_of(gather_output_.dtype()));
+  tape().wait(owner_.gather_stream_, owner_.copy_in_stream_);
+  tape().collective(
+      {.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = gather_output_.bytes(), .type = gather_output_.dtype()},
+      owner_.gather_stream_);
+}
+
+/// split_with_sizes_copy into one tensor per parameter; the first time they are made, later their storages get memory again.
+void Fsdp2Unit::copy_out() {
+  for (ShardedParameter& parameter : parameters) {
+    const DType type = compute_type(parameter);
+    if (!parameter.gathered) {
+      const Tensor flat = tape().empty({parameter.gathered_elements(owner_.options_.shard)}, type, Category::communication_buffer);
+      parameter.gathered = leaf_on(tape(), flat, parameter.slot->sizes, parameter.slot->trainable);
+    } else {
+      tape().allocate_storage(parameter.gathered, Category::communication_buffer);
+    }
+  }
+  std::int64_t bytes = 0;
+  for (const ShardedParameter& parameter : parameters)
+    bytes += parameter.gathered_elements(owner_.options_.shard) * size_of(compute_type(parameter));
+  launch(tape(), KernelKind::elementwise, compute_type(parameters.front()), bytes, bytes);
+}
+
+void Fsdp2Unit::wait_for_unshard() {
+  if (gathered_ || parameters.empty()) return;
+  const bool alone = owner_.options_.shard == 1;
+  if (!gather_output_ && !alone) return;
+  const LabelScope label(tape(), modules_.front()->label);
+  if (state == State::forward) owner_.deferred_all_gather_.reset();
+  if (!alone) tape().wait(kComputeStream, owner_.gather_stream_);
+  copy_out();
+  gathered_ = true;
+  for (ShardedParameter& parameter : parameters) parameter.slot->tensor = parameter.gathered;
+  if (state == State::forward && !alone) {
+    owner_.deferred_all_gather_ = std::move(gather_output_);  // freed after the next unit's copy-out has been issued
+  }
+  gather_output_.reset();
+}
+
+void Fsdp2Unit::reshard() {
+  if (!gathered_) return;
+  if (state == State::forward && (is_root_ ? !owner_.options_.reshard_root : !owner_.options_.reshard_after_forward)) return;
+  for (ShardedParameter& parameter : parameters) {
+    parameter.slot->tensor.reset();
+    tape().free_storage(parameter.gathered);
+  }
+  gathered_ = false;
+}
+
+// ---- forward -------------------------------------------------------------------------------------------------------------
+
+void Fsdp2Unit::cast_inputs(std::vector<Tensor*>& tensors) {
+  if (!owner_.options_.cast_forward_inputs || !owner_.options_.param_dtype) return;
+  for (Tensor* tensor : tensors) {
+    const bool floating =
+        tensor->defined() && (tensor->dtype() == DType::fp32 || tensor->dtype() == DType::bf16 || tensor->dtype() == DType::fp16);
+    if (floating) *tensor = to(*tensor, *owner_.options_.param_dtype);
+  }
+}
+
+void Fsdp2Unit::pre_forward(std::vector<Tensor*>& tensors) {
+  if (state == State::pre_backward) {  // a checkpointed region runs again
+    unshard();
+    wait_for_unshard();
+    cast_inputs(tensors);
+    return;
+  }
+  if (modules_to_run_ == 0) modules_to_run_ = modules_.size();
+  const bool entering = state != State::forward;
+  state = State::forward;
+  if (is_root_ && entering) {
+    tape().wait(owner_.copy_in_stream_, kComputeStream);
+    tape().wait(owner_.gather_stream_, kComputeStream);
+  }
+  cast_inputs(tensors);
+  unshard();
+  wait_for_unshard();
+  if (entering) register_post_backward(tensors);
+}
+
+/// RegisterPostBackwardFunction: its backward runs when the gradients of the unit's inputs are known.
+void Fsdp2Unit::register_post_backward(std::vector<Tensor*>& tensors) {
+  std::vector<const Tensor*> inputs;
+  for (Tensor* tensor : tensors)
+    if (tensor->defined() && tensor->requires_grad()) inputs.push_back(tensor);
+  if (inputs.empty() || !tape().grad_enabled) return;
+  std::vector<Tensor> outputs;
+  {
+    Op op("RegisterPostBackward", inputs);
+    for (const Tensor* input : inputs) {
+      Tensor alias = tape().view(*input, input->sizes(), input->strides());
+      alias.impl()->base.reset();
+      outputs.push_back(std::move(alias));
+    }
+    op.finish_all(outputs, [this, count = inputs.size()](BackwardCall& call) {
+      post_backward();
+      for (std::size_t i = 0; i < count; ++i)
+        if (call.grad(i).defined()) call.give(i, call.grad(i));
+    });
+  }
+  std::size_t next = 0;
+  for (Tensor* tensor : tensors)
+    if (tensor->defined() && tensor->requires_grad()) *tensor = outputs[next++];
+}
+
+void Fsdp2Unit::post_forward(std::vector<Tensor*>& outputs) {
+  if (state == State::pre_backward) return;
+  reshard();
+  post_forward_indices_.push_back(owner_.post_forward_order_.size());
+  owner_.post_forward_order_.push_back(this);
+  state = State::idle;
+  if (tape().grad_enabled) {
+    for (Tensor* output : outputs)
+      if (output->defined() && output->requires_grad()) output->register_hook([this](Tensor&) { pre_backward(); });
+  }
+  if (is_root_) owner_.deferred_all_gather_.reset();
+}
+
+// ---- backward ------------------------------------------------------------------------------------------------------------
+
+void Fsdp2Unit::pre_backward() {
+  owner_.queue_root_post_backward();
+  if (state == State::pre_backward) return;
+  state = State::pre_backward;
+  unshard();
+  wait_for_unshard();
+  prefetch_backward();
+}
+
+void Fsdp2Unit::prefetch_backward() {
+  if (post_forward_indices_.empty()) return;
+  const std::size_t index = post_forward_indices_.back();
+  post_forward_indices_.pop_back();
+  if (index == 0) return;
+  Fsdp2Unit& target = *owner_.post_forward_order_[index - 1];
+  const State before = std::exchange(target.state, State::pre_backward);
+  target.unshard();
+  target.state = before;
+}
+
+void Fsdp2Unit::post_backward() {
+  state = State::post_backward;
+  const LabelScope label(tape(), modules_.front()->label);
+  if (!owner_.reduce_gradients_) {
+    widen_kept_gradients();
+    reshard();
+    return;
+  }
+  std::vector<std::pair<ShardedParameter*, Tensor>> gradients;
+  for (ShardedParameter& parameter : parameters) {
+    if (!parameter.gathered || !parameter.gathered.grad()) continue;
+    gradients.emplace_back(&parameter, std::move(parameter.gathered.grad()));
+    parameter.gathered.grad().reset();
+  }
+  reshard();
+  if (!owner_.reduce_states_.empty()) {
+    tape().wait(kComputeStream, owner_.reduce_stream_);
+    owner_.reduce_states_.clear();
+  }
+  if (gradients.empty()) return;
+  reduce_output_kept_.reset();
+  reduce(gradients);
+}
+
+/// Gradients that wait for the last micro-batch are kept in the type of the reduction.
+void Fsdp2Unit::widen_kept_gradients() {
+  for (ShardedParameter& parameter : parameters) {
+    if (!parameter.gathered || !parameter.gathered.grad()) continue;
+    const DType wide = owner_.options_.reduce_dtype.value_or(parameter.slot->type);
+    Tensor& gradient = parameter.gathered.grad();
+    if (gradient.dtype() != wide) gradient = elementwise(tape(), {&gradient}, wide);
+    Tape::categorize(gradient, Category::gradient);
+  }
+}
+
+/// foreach_reduce: the gradients side by side in the type of the reduction, reduce-scattered, and all-reduced over the replicas (HSDP).
+void Fsdp2Unit::reduce(std::vector<std::pair<ShardedParameter*, Tensor>>& gradients) {
+  std::int64_t shard_elements = 0;
+  std::int64_t bytes = 0;
+  for (const auto& [parameter, gradient] : gradients) {
+    shard_elements += parameter->shard_elements;
+    bytes += gradient.bytes();
+  }
+  const DType type = owner_.options_.reduce_dtype.value_or(gradients.front().second.dtype());
+  Tensor input = tape().empty({shard_elements * owner_.options_.shard}, type, Category::communication_buffer);
+  launch(tape(), KernelKind::elementwise, type, bytes, input.bytes());
+  std::vector<std::pair<ShardedParameter*, Tensor>> owners;
+  for (auto& [parameter, gradient] : gradients) owners.emplace_back(parameter, Tensor());
+  gradients.clear();
+  tape().wait(owner_.reduce_stream_, kComputeStream);
+
+  const StreamScope scope(tape(), owner_.reduce_stream_);
+  Tensor output = tape().empty({shard_elements}, type, Category::gradient);
+  tape().collective({.kind = CollectiveKind::reduce_scatter, .group = Group::data_shard, .bytes = input.bytes(), .type = type},
+                    owner_.reduce_stream_);
+  StreamId post_stream = owner_.reduce_stream_;
+  if (owner_.options_.replicate > 1) {
+    post_stream = owner_.replicate_stream_;
+    tape().wait(post_stream, owner_.reduce_stream_);
+    tape().collective({.kind = CollectiveKind::all_reduce, .group = Group::data_replicate, .bytes = output.bytes(), .type = type},
+                      post_stream);
+    reduce_output_kept_ = output;
+  }
+  const StreamScope post(tape(), post_stream);
+  accumulate_shards(owners, output);
+  owner_.reduce_states_.push_back({std::move(input)});
+}
+
+/// The reduced buffer becomes the shards' gradients (views, or a cast copy), or is added to those of earlier micro-batches.
+void Fsdp2Unit::accumulate_shards(const std::vector<std::pair<ShardedParameter*, Tensor>>& owners, const Tensor& reduced) {
+  const DType type = owners.front().first->slot->type;
+  Tensor output = reduced.dtype() == type ? reduced : elementwise(tape(), {&reduced}, type);
+  Tape::categorize(output, Category::gradient);
+  for (const auto& [parameter, unused] : owners) {
+    if (owner_.options_.offload_to_host) {
+      tape().copy({Copy::Direction::device_to_host, parameter->shard_elements * size_of(type)}, tape().stream);
+      continue;
+    }
+    Tensor view = tape().view(output, parameter->shard_sizes, contiguous_strides(parameter->shard_sizes));
+    Tensor& gradient = parameter->shard.grad();
+    if (gradient) {
+      in_place(gradient, {&gradient, &view});
+    } else {
+      gradient = std::move(view);
+    }
+  }
+}
+
+void Fsdp2Unit::finish_iteration() {
+  reduce_output_kept_.reset();
+  gather_output_.reset();
+  post_forward_indices_.clear();
+}
+
+// ---- the model -----------------------------------------------------------------------------------------------------------
+
+Fsdp2::Fsdp2(Tape& tape, Module& root, const std::vector<std::vector<Module*>>& units, const Fsdp2Options& options)
+    : tape_(tape),
+      root_(root),
+      options_(options),
+      copy_in_stream_(tape.add_stream("all-gather copy-in")),
+      gather_stream_(tape.add_stream("all-gather")),
+      reduce_stream_(tape.add_stream("reduce-scatter")),
+      replicate_stream_(tape.add_stream("all-reduce")) {
+  // A parameter belongs to the innermost wrapped module that holds it: units are wrapped before the modules around them.
+  std::unordered_set<Parameter*> managed;
+  auto wrap = [&](const std::vector<Module*>& modules, bool is_root) {
+    std::vector<std::shared_ptr<Parameter>> slots;
+    for (Module* module : modules)
+      for (auto& slot : module->all_parameters())
+        if (managed.insert(slot.get()).second) slots.push_back(slot);
+    units_.push_back(std::make_unique<Fsdp2Unit>(*this, modules, std::move(slots), is_root));
+    return units_.back().get();
+  };
+  std::vector<std::pair<Module*, Fsdp2Unit*>> by_module;
+  for (const auto& modules : units) {
+    Fsdp2Unit* unit = wrap(modules, false);
+    for (Module* module : modules) by_module.emplace_back(module, unit);
+  }
+  Fsdp2Unit* root_unit = wrap({&root}, true);
+  by_module.emplace_back(&root, root_unit);
+  for (Module* module : root.all_modules())
+    for (const auto& [wrapped, unit] : by_module)
+      if (wrapped == module &&
+          std::find(states_in_module_order_.begin(), states_in_module_order_.end(), unit) == states_in_module_order_.end())
+        states_in_module_order_.push_back(unit);
+  for (auto& unit : units_) unit->install_hooks();
+}
+
+Fsdp2::~Fsdp2() = default;
+
+void Fsdp2::materialize() {
+  // Module._apply: children first, then a module's own parameters, then its buffers.
+  const std::function<void(Module&)> visit = [&](Module& module) {
+    for (const auto& child : module.children) visit(*child);
+    const LabelScope label(tape_, module.label);
+    for (const auto& slot : module.parameters)
+      for (auto& unit : units_) unit->materialize_shard(slot.get());
+    for (ModuleBuffer& buffer : module.buffers) buffer.tensor = tape_.empty(buffer.sizes, buffer.type, Category::parameter);
+  };
+  visit(root_);
+}
+
+std::vector<Tensor> Fsdp2::shards() const {
+  std::vector<Tensor> all;
+  for (const auto& slot : root_.all_parameters())
+    for (const auto& unit : units_)
+      for (const ShardedParameter& parameter : unit->parameters)
+        if (parameter.slot == slot) all.push_back(parameter.shard);
+  return all;
+}
+
+void Fsdp2::queue_root_post_backward() {
+  if (callback_queued_) return;
+  callback_queued_ = true;
+  tape_.queue_callback([this] { root_post_backward(); });
+}
+
+void Fsdp2::root_post_backward() {
+  for (Fsdp2Unit* unit : states_in_module_order_) {
+    if (unit->state != Fsdp2Unit::State::post_backward) unit->post_backward();
+    unit->state = Fsdp2Unit::State::idle;
+  }
+  callback_queued_ = false;
+  deferred_all_gather_.reset();
+  tape_.wait(kComputeStream, reduce_stream_);
+  for (Fsdp2Unit* unit : states_in_module_order_) unit->finish_iteration();
+  post_forward_order_.clear();
+  reduce_states_.clear();
+}
+
+}  // namespace plimsoll::program
