@@ -26,6 +26,8 @@ struct ParameterTensor {
   std::string name;                  ///< within the block: "self_attn.q_proj.weight"
   std::vector<std::int64_t> shape;
   Cut cut = Cut::replicated;
+  std::int64_t kv_rows = 0;          ///< of the cut dimension: keys and values, cut over at most kv_heads ranks, which then hold copies
+  std::int64_t kv_heads = 0;
   bool expert = false;               ///< dim 0 is the expert (or one tensor of one expert): expert parallelism cuts it
   bool trainable = true;
   std::string tied_to;               ///< full name of the tensor that holds the storage; counted once, there

@@ -12,8 +12,8 @@
 
 namespace plimsoll::model {
 
-/// The largest dimension that a config may state; products of dimensions are checked where they are taken.
-constexpr std::int64_t kLargestDimension = std::int64_t{1} << 40;
+/// The largest dimension that a config may state; a product of two stays within 63 bits, longer products are checked.
+constexpr std::int64_t kLargestDimension = std::int64_t{1} << 30;
 /// The most layers of one stack: the deepest published networks have about a thousand.
 constexpr std::int64_t kMostLayers = 4096;
 

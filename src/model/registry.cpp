@@ -1,6 +1,7 @@
 #include "model/registry.hpp"
 
 #include <algorithm>
+#include <cctype>
 
 #include "model/families/families.hpp"
 
@@ -61,6 +62,8 @@ const std::vector<Family>& families() {
       {"electra", "Electra", "ElectraModel", build_electra},
       {"distilbert", "DistilBert", "DistilBertModel", build_distilbert},
       {"albert", "Albert", "AlbertModel", build_albert},
+      {"deberta-v2", "DebertaV2", "DebertaV2Model", build_deberta_v2},
+      {"modernbert", "ModernBert", "ModernBertModel", build_modernbert},
       {"t5", "T5", "T5ForConditionalGeneration", build_t5},
       {"mt5", "MT5", "MT5ForConditionalGeneration", build_t5},
       {"bart", "Bart", "BartForConditionalGeneration", build_bart},
@@ -109,13 +112,20 @@ const Family* find_family(std::string_view model_type) {
   return found == table.end() ? nullptr : &*found;
 }
 
+bool is_class_of(std::string_view architecture, const Family& family) {
+  // Repositories spell a prefix in more than one way: "MPTForCausalLM" and "MptForCausalLM" are one class.
+  const auto same_letter = [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); };
+  const std::string_view prefix = family.class_prefix;
+  if (architecture.size() < prefix.size() || !std::equal(prefix.begin(), prefix.end(), architecture.begin(), same_letter)) return false;
+  const std::string_view head = architecture.substr(prefix.size());
+  const auto starts = [&](std::string_view word) { return head.substr(0, word.size()) == word; };
+  return head.empty() || starts("For") || starts("Model") || starts("LMHeadModel") || starts("Text") || starts("EncoderModel");
+}
+
 const Family* find_family_of_class(std::string_view architecture) {
-  const Family* best = nullptr;
-  for (const auto& family : families()) {
-    const bool matches = architecture.substr(0, family.class_prefix.size()) == family.class_prefix;
-    if (matches && (best == nullptr || family.class_prefix.size() > best->class_prefix.size())) best = &family;
-  }
-  return best;
+  const auto& table = families();
+  const auto found = std::find_if(table.begin(), table.end(), [&](const Family& family) { return is_class_of(architecture, family); });
+  return found == table.end() ? nullptr : &*found;
 }
 
 }  // namespace plimsoll::model

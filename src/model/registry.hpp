@@ -28,7 +28,9 @@ const std::vector<RefusedType>& refused_types();
 
 /// The family of a model type, or nullptr.
 const Family* find_family(std::string_view model_type);
-/// The family whose class prefix is the longest that starts `architecture`, or nullptr.
+/// Whether a class belongs to a family: its prefix and the name of a head ("ForCausalLM", "Model", …) behind it.
+bool is_class_of(std::string_view architecture, const Family& family);
+/// The family that a class belongs to, or nullptr.
 const Family* find_family_of_class(std::string_view architecture);
 
 }  // namespace plimsoll::model

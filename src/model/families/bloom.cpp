@@ -36,12 +36,9 @@ void place_norms(LayerPlan& layer, const Config& config) {
 }  // namespace
 
 Model build_bloom(const Config& config) {
+  if (config.flag("apply_residual_connection_post_layernorm"))
+    config.refuse_at("apply_residual_connection_post_layernorm", "a residual taken behind the norm is not modelled");
   Model model = decoder_model(config);
-  if (const auto width = config.optional_dimension("n_embed")) {  // the published configs' name of hidden_size
-    model.hidden_size = *width;
-    config.require_divisible("n_embed", model.hidden_size, "n_head", model.heads);
-    model.head_dim = model.hidden_size / model.heads;
-  }
   model.intermediate_size = product({4, model.hidden_size});
   LayerPlan layer;
   name_modules(layer);

@@ -6,7 +6,6 @@ namespace plimsoll::model {
 namespace {
 
 LayerPlan cohere_layer(const Config& config, Model& model) {
-  (void)config.find("logit_scale");
   LayerPlan layer = llama_layer(config, model);
   layer.placement = NormPlacement::parallel;
   layer.norm = layer_norm(false);

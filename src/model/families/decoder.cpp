@@ -46,18 +46,25 @@ Projections add_projections(BlockBuilder& builder, int from, const LayerPlan& pl
   const AttentionSpec& spec = plan.attention;
   const LayerNames& names = plan.names;
   const std::int64_t q_width = spec.heads * spec.head_dim, kv_width = spec.kv_heads * spec.head_dim;
-  const auto project = [&](const std::string& name, std::int64_t width) {
-    return builder.linear(
-        member(names.attention, name), from,
-        {.in = spec.hidden, .out = width, .bias = spec.qkv_bias, .parallel = Parallel::column, .transposed = plan.transposed_linears});
+  const auto project = [&](const std::string& name, std::int64_t q_part, std::int64_t kv_part) {
+    Operator op = linear(member(names.attention, name), {.in = spec.hidden,
+                                                         .out = q_part + kv_part,
+                                                         .bias = spec.qkv_bias,
+                                                         .parallel = Parallel::column,
+                                                         .transposed = plan.transposed_linears});
+    for (auto& tensor : op.parameters) {
+      tensor.kv_rows = kv_part;
+      tensor.kv_heads = kv_part > 0 ? spec.kv_heads : 0;
+    }
+    return builder.add(std::move(op), {from});
   };
   if (spec.fused_qkv) {
-    const int qkv = project(names.qkv, q_width + 2 * kv_width);
+    const int qkv = project(names.qkv, q_width, 2 * kv_width);
     return {qkv, qkv, qkv};
   }
-  const int q = project(names.q, q_width);
-  const int k = project(names.k, kv_width);
-  const int v = project(names.v, kv_width);
+  const int q = project(names.q, q_width, 0);
+  const int k = project(names.k, 0, kv_width);
+  const int v = project(names.v, 0, kv_width);
   return {q, k, v};
 }
 

@@ -58,6 +58,8 @@ Model build_roberta(const Config& config);
 Model build_electra(const Config& config);
 Model build_distilbert(const Config& config);
 Model build_albert(const Config& config);
+Model build_deberta_v2(const Config& config);
+Model build_modernbert(const Config& config);
 
 // Sequence to sequence.
 Model build_t5(const Config& config);

@@ -71,7 +71,6 @@ Model build_gemma2(const Config& config) {
   make_sandwich(layer, config);
   layer.attention.softcap = config.number_or("attn_logit_softcapping", 0.0, 0.0, 1e9);
   model.logit_softcap = config.number_or("final_logit_softcapping", 0.0, 0.0, 1e9);
-  (void)config.find("query_pre_attn_scalar");  // scales the scores: no size depends on it
   append_token_embedding(model, scaled_embedding());
   append_rotary(model, layer.attention.rotary_dim);
   append_alternating(model, config, layer, sliding_layers(config, model.layers, [](std::int64_t i) { return i % 2 == 0; }));
@@ -88,7 +87,6 @@ Model build_gemma3_text(const Config& config) {
   layer.attention.softcap = config.number_or("attn_logit_softcapping", 0.0, 0.0, 1e9);
   layer.attention.causal = !config.flag_or("use_bidirectional_attention", false);
   model.logit_softcap = config.number_or("final_logit_softcapping", 0.0, 0.0, 1e9);
-  for (const char* key : {"query_pre_attn_scalar", "rope_local_base_freq"}) (void)config.find(key);  // no size depends on them
 
   const std::int64_t pattern = config.dimension_or("sliding_window_pattern", 6);
   const auto slides = sliding_layers(config, model.layers, [&](std::int64_t i) { return (i + 1) % pattern != 0; });

@@ -46,8 +46,7 @@ Model build_glm4_moe(const Config& config) {
   moe.shared_intermediate = product({config.integer_or("n_shared_experts", 0, 0, kLargestDimension), moe.expert_intermediate});
   moe.correction_bias = true;
   moe.activation = layer.mlp->activation;
-  for (const char* key : {"n_group", "topk_group", "norm_topk_prob", "routed_scaling_factor", "num_nextn_predict_layers"})
-    (void)config.find(key);
+  (void)config.find("num_nextn_predict_layers");  // the class builds no multi-token prediction
   const std::int64_t dense_layers = config.integer("first_k_dense_replace", 0, kLargestDimension);
 
   append_token_embedding(model);

@@ -105,7 +105,6 @@ Model build_gpt_neo(const Config& config) {
   layer.registration = {
       "ln_1", "attn.attention.k_proj", "attn.attention.v_proj", "attn.attention.q_proj", "attn.attention.out_proj", "ln_2", "mlp"};
   const auto local = local_layers(config, model.layers);
-  (void)config.find("attention_layers");  // the expansion of attention_types
   const std::int64_t window = config.dimension("window_size");
   append_token_embedding(model, {.module = "transformer", .token = "wte", .position = "wpe", .position_rows = model.max_positions});
   append_layers(

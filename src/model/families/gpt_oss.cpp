@@ -16,7 +16,6 @@ Model build_gpt_oss(const Config& config) {
   moe.expert_intermediate = model.intermediate_size;
   moe.router_bias = moe.expert_bias = moe.transposed = true;
   moe.activation = "clamped_swiglu";
-  for (const char* key : {"swiglu_alpha", "swiglu_limit", "initial_context_length"}) (void)config.find(key);
   layer.moe = moe;
   layer.mlp.reset();
   layer.names.router = "router";

@@ -43,7 +43,6 @@ Model build_gptj(const Config& config) {
   Model model = decoder_model(config);
   LayerPlan layer = gptj_layer(config, model);
   layer.registration = {"ln_1", "attn.k_proj", "attn.v_proj", "attn.q_proj", "attn.out_proj", "mlp"};
-  (void)config.find("rotary");  // of the original configs; always true
   return assemble(std::move(model), config, layer);
 }
 

@@ -6,7 +6,6 @@ namespace plimsoll::model {
 namespace {
 
 LayerPlan granite_layer(const Config& config, Model& model) {
-  for (const char* key : {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"}) (void)config.find(key);
   LayerPlan layer = llama_layer(config, model);
   layer.scaled_branches = true;
   set_attention_bias(layer.attention, config.flag("attention_bias"));

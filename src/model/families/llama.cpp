@@ -59,7 +59,8 @@ Model build_smollm3(const Config& config) {
   const auto rotates = [&](std::int64_t i) {
     return listed ? listed->at(static_cast<std::size_t>(i)).integer(0, 1) == 1 : (i + 1) % interval != 0;
   };
-  const auto window = config.flag("use_sliding_window") ? config.optional_dimension("sliding_window") : std::nullopt;
+  const auto stated_window = config.optional_dimension("sliding_window");
+  const auto window = config.flag("use_sliding_window") ? stated_window : std::nullopt;
   const auto slides = sliding_layers(config, model.layers, [&](std::int64_t i) { return window && !rotates(i); });
 
   append_token_embedding(model);

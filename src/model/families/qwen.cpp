@@ -6,7 +6,9 @@ namespace plimsoll::model {
 namespace {
 
 std::optional<std::int64_t> window(const Config& config) {
-  return config.flag_or("use_sliding_window", false) ? config.optional_dimension("sliding_window") : std::nullopt;
+  (void)config.find("max_window_layers");   // written by most configs, used by some classes
+  const auto stated = config.optional_dimension("sliding_window");
+  return config.flag_or("use_sliding_window", false) ? stated : std::nullopt;
 }
 
 void norm_queries_and_keys(LayerPlan& layer) {
