@@ -6,14 +6,14 @@ namespace plimsoll::model {
 namespace {
 
 struct RelativePositions {
-  std::int64_t rows = 0;                       // of the shared table; 0: none
+  std::int64_t rows = 0;  // of the shared table; 0: none
   bool key_projection = false, query_projection = false;
 };
 
 bool lists(const Config& config, const std::string& type) {
   const auto types = config.find("pos_att_type");
   if (!types) return false;
-  if (types->is_text()) return types->text().find(type) != std::string::npos;   // "p2c|c2p"
+  if (types->is_text()) return types->text().find(type) != std::string::npos;  // "p2c|c2p"
   for (const auto& entry : types->elements())
     if (entry.text() == type) return true;
   return false;
@@ -110,7 +110,8 @@ void append_masked_head(Model& model, const Config& config, const Modules& name)
       .activation(module + "transform_act_fn", config.text_or("hidden_act", "gelu"))
       .norm(module + "LayerNorm");
   if (legacy) {
-    head.vocabulary("decoder", model.vocab_size, model.tied_embeddings ? words : "", true, "bias").append_to(model, {"decoder", "transform"});
+    head.vocabulary("decoder", model.vocab_size, model.tied_embeddings ? words : "", true, "bias")
+        .append_to(model, {"decoder", "transform"});
   } else {
     // The new head multiplies by the word embeddings themselves.
     model.tied_embeddings = true;
@@ -124,9 +125,10 @@ Model build_deberta_v2(const Config& config) {
   if (config.integer_or("conv_kernel_size", 0, 0, kLargestDimension) > 0)
     config.refuse_at("conv_kernel_size", "deberta's convolution beside the first layer is not modelled");
   note_keys(config, {"num_labels", "pooler_hidden_act", "pooler_dropout", "pooler_hidden_size", "cls_dropout", "legacy", "norm_rel_ebd"});
+  if (const auto types = config.find("pos_att_type")) types->mark_read();
   const Modules name(config, "deberta");
   Model model = encoder_model(config);
-  model.activations_modelled = false;   // the disentangled attention keeps scores of its own
+  model.activations_modelled = false;  // the disentangled attention keeps scores of its own
   model.intermediate_size = config.dimension("intermediate_size");
   model.max_positions = config.dimension("max_position_embeddings");
   model.embedding_dropout = config.rate_or("hidden_dropout_prob", 0.1);
@@ -140,13 +142,16 @@ Model build_deberta_v2(const Config& config) {
   } else {
     const bool pooled = config.architecture_ends_with("ForSequenceClassification") || config.architecture_ends_with("ForMultipleChoice");
     const std::int64_t width = config.dimension_or("pooler_hidden_size", model.hidden_size);
-    if (pooled && width != model.hidden_size) config.refuse_at("pooler_hidden_size", "a pooler of another width than the layers is not modelled");
+    if (pooled && width != model.hidden_size)
+      config.refuse_at("pooler_hidden_size", "a pooler of another width than the layers is not modelled");
     if (pooled) {
       const std::string activation = config.text_or("pooler_hidden_act", "gelu");
       Chain(Block::Role::pooler, "pooler", width, 1).dense("dense", width).activation("activation", activation).append_to(model);
     }
     if (!append_linear_text_head(model, config, {config.rate_or("cls_dropout", model.embedding_dropout)}))
-      refuse_head(config, "ForMaskedLM, ForSequenceClassification, ForTokenClassification, ForQuestionAnswering, ForMultipleChoice and the base model");
+      refuse_head(
+          config,
+          "ForMaskedLM, ForSequenceClassification, ForTokenClassification, ForQuestionAnswering, ForMultipleChoice and the base model");
   }
   if (!model.registration.empty())
     for (auto block = static_cast<int>(model.registration.size()); block < static_cast<int>(model.blocks.size()); ++block)

@@ -60,19 +60,6 @@ Block assemble(const LayerPlan& plan, int rotary_block) {
   return builder.build();
 }
 
-// Cosines of both kinds of layers: frequencies as they are and as they were.
-void append_rotary_pair(Model& model, const std::string& name) {
-  Block block;
-  block.role = Block::Role::rotary;
-  block.name = name;
-  Operator op = rope("", 0, 0, model.head_dim);
-  for (const char* buffer : {"full_attention_inv_freq", "full_attention_original_inv_freq", "sliding_attention_inv_freq",
-                             "sliding_attention_original_inv_freq"})
-    op.buffers.push_back({buffer, {model.head_dim / 2}, DType::fp32, false});
-  block.operators.push_back(std::move(op));
-  model.blocks.push_back(std::move(block));
-}
-
 void append_layers(Model& model, const Config& config, const Modules& name) {
   const int rotary = static_cast<int>(model.blocks.size()) - 1;
   const std::vector<bool> full = full_layers(config, model.layers);
@@ -91,10 +78,13 @@ void append_layers(Model& model, const Config& config, const Modules& name) {
 
 void append_modernbert_head(Model& model, const Config& config, const Modules& name) {
   const bool norm_bias = config.flag_or("norm_bias", false), masked = config.architecture_ends_with("ForMaskedLM");
-  const bool per_token = masked || config.architecture_ends_with("ForTokenClassification") || config.architecture_ends_with("ForQuestionAnswering");
+  const bool per_token =
+      masked || config.architecture_ends_with("ForTokenClassification") || config.architecture_ends_with("ForQuestionAnswering");
   const bool pooled = config.architecture_ends_with("ForSequenceClassification") || config.architecture_ends_with("ForMultipleChoice");
   if (!per_token && !pooled)
-    refuse_head(config, "ForMaskedLM, ForSequenceClassification, ForTokenClassification, ForQuestionAnswering, ForMultipleChoice and the base model");
+    refuse_head(
+        config,
+        "ForMaskedLM, ForSequenceClassification, ForTokenClassification, ForQuestionAnswering, ForMultipleChoice and the base model");
   Chain head(Block::Role::head, "", model.hidden_size, pooled ? 1 : 0);
   head.dense("head.dense", model.hidden_size, config.flag_or("classifier_bias", false))
       .activation("head.act", config.text_or("classifier_activation", "gelu"))
@@ -131,7 +121,7 @@ Model build_modernbert(const Config& config) {
   const int looked_up = words.add(embedding("tok_embeddings", model.vocab_size, model.hidden_size), {kBlockInput});
   words.dropout("drop", words.norm("norm", looked_up, norm), model.embedding_dropout, model.hidden_size);
   model.blocks.push_back(words.build());
-  append_rotary_pair(model, name("rotary_emb"));
+  append_rotary(model, model.head_dim, name("rotary_emb"), {"full_attention_", "sliding_attention_"});
   append_layers(model, config, name);
   append_final_norm(model, norm, name("final_norm"));
   if (name.base_model()) {
