@@ -74,7 +74,8 @@ void append_stages(Model& model, const Config& config, const std::string& stages
   const auto sizes = config.find("hidden_sizes"), depths = config.find("depths");
   if (!sizes || !depths || sizes->size() != depths->size()) config.fail_at("depths", "a depth is needed for each of hidden_sizes");
   for (std::size_t stage = 0; stage < sizes->size(); ++stage) {
-    const std::int64_t channels = sizes->at(stage).integer(1, kLargestDimension), depth = depths->at(stage).integer(1, kMostLayers);
+    const std::int64_t channels = sizes->at(stage).integer(kind.bottleneck ? kReduction : 1, kLargestDimension),
+                       depth = depths->at(stage).integer(1, kMostLayers);
     const bool strided = stage > 0 || config.flag_or("downsample_in_first_stage", false);
     const std::string stack = fmt::format("{}.{}.layers", stages, stage);
     model.blocks.push_back(residual_layer(stack, 0, 1, output_of(model.blocks.back()), channels, strided ? 2 : 1, kind));
