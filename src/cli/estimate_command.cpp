@@ -7,48 +7,26 @@
 namespace plimsoll::cli {
 namespace {
 
-/// Short flags for the keys that everybody sets; every key of a strategy has a flag of its own name besides.
-struct Alias {
-  const char *flag, *key, *help;
-};
-constexpr Alias kAliases[] = {
-    {"--seq", "seq_len", "tokens of a sequence"},
-};
-
+/// Every key of a strategy is a flag: "micro_batch" is --micro-batch.
 std::string flag_of(const StrategyOption& option) {
   std::string flag = "--" + option.key;
   std::replace(flag.begin(), flag.end(), '_', '-');
   return flag;
 }
 
-bool is_alias(const std::string& flag) {
-  return std::any_of(std::begin(kAliases), std::end(kAliases), [&](const Alias& alias) { return flag == alias.flag; });
-}
-
-/// --zero 0..3 and --fsdp full|grad-op|hybrid|none: how the model states are shared, in the words of the papers.
-void apply_sharding(const Arguments& arguments, Strategy& strategy) {
-  if (arguments.has("--zero") && arguments.has("--fsdp")) fail("--zero and --fsdp say two different things", {}, "give one of them");
-  if (arguments.has("--zero")) {
-    const std::string& stage = arguments["--zero"];
-    if (stage.size() != 1 || stage[0] < '0' || stage[0] > '3') fail("'" + stage + "' is no ZeRO stage", "--zero", "one of: 0, 1, 2, 3");
-    set_option(strategy, "data_parallel", "zero" + stage);
-  }
-  if (!arguments.has("--fsdp")) return;
-  const std::string& kind = arguments["--fsdp"];
-  const std::vector<std::string> kinds{"full", "grad-op", "hybrid", "none"};
-  if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
-    fail("'" + kind + "' is no way of sharding", "--fsdp", suggest(kind, kinds));
-  set_option(strategy, "data_parallel", kind == "none" ? "ddp" : kind == "hybrid" ? "hsdp" : "fsdp");
-  if (kind == "grad-op") strategy.fsdp.sharding = FsdpOptions::Sharding::shard_grad_op;
+/// The keys that most runs set; --help shows them first.
+bool is_usual(const std::string& key) {
+  constexpr const char* kUsual[] = {
+      "framework", "gpus", "tp",   "pp",        "vp",        "cp",        "ep",       "dp",      "micro_batch",   "global_batch",
+      "seq",       "zero", "fsdp", "precision", "optimizer", "recompute", "schedule", "offload", "data_parallel", "lora.r"};
+  return std::find(std::begin(kUsual), std::end(kUsual), key) != std::end(kUsual);
 }
 
 Strategy strategy_of(const Arguments& arguments) {
+  if (arguments.has("--zero") && arguments.has("--fsdp")) fail("--zero and --fsdp name two ways of sharding", {}, "give one of them");
   Strategy strategy = arguments.has("--strategy") ? load_strategy(arguments["--strategy"]) : Strategy{};
-  apply_sharding(arguments, strategy);
-  for (const Alias& alias : kAliases)
-    if (arguments.has(alias.flag)) set_option(strategy, alias.key, arguments[alias.flag]);
   for (const StrategyOption& option : strategy_options())
-    if (const std::string flag = flag_of(option); arguments.has(flag) && !is_alias(flag)) set_option(strategy, option.key, arguments[flag]);
+    if (const std::string flag = flag_of(option); arguments.has(flag)) set_option(strategy, option.key, arguments[flag]);
   return strategy;
 }
 
@@ -89,13 +67,10 @@ Command estimate_command() {
       {Option::value, "--strategy", "JSON file of strategy keys; flags come on top", false, {}},
       {Option::flag, "--json", "print one plimsoll/estimate/1 object", false, {}},
       {Option::value, "--view", "accelerate or deepspeed: what that calculator says instead", false, {}},
-      {Option::value, "--zero", "DeepSpeed ZeRO stage 0, 1, 2 or 3", false, "Strategy"},
-      {Option::value, "--fsdp", "full, grad-op, hybrid or none", false, "Strategy"},
   };
-  for (const Alias& alias : kAliases) command.options.push_back({Option::value, alias.flag, alias.help, false, "Strategy"});
   for (const StrategyOption& option : strategy_options())
-    command.options.push_back(
-        {Option::value, flag_of(option), option.help + (option.values.empty() ? "" : ": " + option.values), false, "Strategy"});
+    command.options.push_back({Option::value, flag_of(option), option.help + (option.help.empty() ? "" : ": ") + option.values, false,
+                               is_usual(option.key) ? "Strategy" : "Strategy, more keys (docs/rows.md)"});
   return command;
 }
 
