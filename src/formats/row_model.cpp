@@ -133,6 +133,16 @@ std::int64_t vocabulary(const Fields& fields) {
   return same ? model.vocab_size : fields.dimension("vocab_size", "vocab_size");
 }
 
+/// Fields describe decoders; where the name is a shipped encoder of the same width and depth, it is that encoder.
+std::shared_ptr<const Model> shipped_encoder(const Fields& fields) {
+  const std::string known = fields.has("name") ? shipped_name(fields.text("name")) : std::string();
+  if (known.empty()) return nullptr;
+  auto model = std::make_shared<const Model>(load_model(known));
+  const bool same = model->hidden_size == fields.dimension("hidden_size", "hidden_size") &&
+                    model->layers == fields.dimension("num_layers", "num_hidden_layers");
+  return same && model->task != Model::Task::causal_lm ? model : nullptr;
+}
+
 /// Dimensions that every decoder's config has.
 ObjectText common_config(const Fields& fields, const char* model_type, const Strategy& strategy) {
   const std::int64_t hidden = fields.dimension("hidden_size", "hidden_size"),
@@ -282,6 +292,7 @@ std::shared_ptr<const Model> read_row_model(const JsonValue& row, const Strategy
   refuse_unknown_parts(model);
   if (model.has("hidden_size") || model.has("config")) {
     const Fields fields(model);
+    if (auto encoder = shipped_encoder(fields)) return encoder;
     const Moe moe = read_moe(fields);
     return caches.model(moe.experts > 0 ? moe_config(fields, moe, strategy) : dense_config(fields, strategy), model.where(), name, {});
   }

@@ -102,6 +102,7 @@ const Names<AttentionKernel>& attention_names() {
       {"eager", AttentionKernel::eager},
       {"unfused", AttentionKernel::unfused},
       {"sdpa", AttentionKernel::sdpa},
+      {"flash (torch SDPA default)", AttentionKernel::sdpa},
       {"flash", AttentionKernel::flash},
       {"flash (torch varlen_attn)", AttentionKernel::flash_varlen},
       {"flash-varlen", AttentionKernel::flash_varlen},

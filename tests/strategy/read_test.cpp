@@ -1,6 +1,9 @@
 // Reading what the user chose, from JSON (the keys of the measured rows) and from the command line.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+
 #include "plimsoll/error.hpp"
 #include "plimsoll/strategy.hpp"
 
@@ -23,25 +26,25 @@ TEST(ReadStrategy, ReadsEveryKindOfValue) {
       "autocast": null, "allocator": {"expandable_segments": true}, "lora": {
   "r" : 16, "alpha" : 32, "target_modules" : ["q_proj"]}})",
                                     "s.json");
-EXPECT_EQ(s.framework, "torchtitan");
-EXPECT_EQ(s.tp, 8);
-EXPECT_EQ(s.pp, 0) << "not said";
-EXPECT_EQ(s.precision, Precision::bf16) << "fp8 is a product over 16-bit training";
-EXPECT_EQ(s.low_precision, LowPrecision::fp8);
-EXPECT_EQ(s.fp8_scaling, Fp8Scaling::rowwise);
-EXPECT_EQ(s.attention, AttentionKernel::flash);
-EXPECT_EQ(s.recompute.kind, Recompute::Kind::operators);
-EXPECT_EQ(s.clip_grad_norm, true);
-EXPECT_EQ(s.master_weights, true);
-EXPECT_EQ(s.optimizer_impl, OptimizerImpl::fused);
-EXPECT_EQ(s.state_dtype, DType::bf16);
-EXPECT_EQ(s.fsdp.units, (std::vector<std::string>{"tok_embeddings", "layers.*"}));
-EXPECT_EQ(s.stage_layers, (std::vector<std::pair<int, int>>{{0, 3}, {17, 20}}));
-EXPECT_EQ(s.compile, Strategy::Compile::blocks);
-EXPECT_TRUE(s.allocator.expandable_segments);
-ASSERT_TRUE(s.lora);
-EXPECT_EQ(s.lora->r, 16);
-EXPECT_TRUE(s.unread_keys.empty());
+  EXPECT_EQ(s.framework, "torchtitan");
+  EXPECT_EQ(s.tp, 8);
+  EXPECT_EQ(s.pp, 0) << "not said";
+  EXPECT_EQ(s.precision, Precision::bf16) << "fp8 is a product over 16-bit training";
+  EXPECT_EQ(s.low_precision, LowPrecision::fp8);
+  EXPECT_EQ(s.fp8_scaling, Fp8Scaling::rowwise);
+  EXPECT_EQ(s.attention, AttentionKernel::flash);
+  EXPECT_EQ(s.recompute.kind, Recompute::Kind::operators);
+  EXPECT_EQ(s.clip_grad_norm, true);
+  EXPECT_EQ(s.master_weights, true);
+  EXPECT_EQ(s.optimizer_impl, OptimizerImpl::fused);
+  EXPECT_EQ(s.state_dtype, DType::bf16);
+  EXPECT_EQ(s.fsdp.units, (std::vector<std::string>{"tok_embeddings", "layers.*"}));
+  EXPECT_EQ(s.stage_layers, (std::vector<std::pair<int, int>>{{0, 3}, {17, 20}}));
+  EXPECT_EQ(s.compile, Strategy::Compile::blocks);
+  EXPECT_TRUE(s.allocator.expandable_segments);
+  ASSERT_TRUE(s.lora);
+  EXPECT_EQ(s.lora->r, 16);
+  EXPECT_TRUE(s.unread_keys.empty());
 }
 
 TEST(ReadStrategy, ReadsTheFormsOfRecompute) {
@@ -109,6 +112,15 @@ TEST(SetOption, TakesTheCommandLinesForms) {
   EXPECT_EQ(s.torch, "2.15");
   EXPECT_THROW(set_option(s, "tq", "2"), Error);
   EXPECT_THROW(set_option(s, "tp", "two"), Error);
+}
+
+TEST(SetOption, EveryOptionIsDocumented) {
+  std::ifstream file(std::string(PLIMSOLL_SOURCE_DIR) + "/docs/rows.md");
+  const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  for (const auto& option : strategy_options()) {
+    if (option.key.rfind("deepspeed.", 0) == 0) continue;  // DeepSpeed's own documentation
+    EXPECT_NE(page.find("| `" + option.key + "` |"), std::string::npos) << option.key;
+  }
 }
 
 TEST(SetOption, EveryOptionIsListedWithHelp) {
