@@ -96,6 +96,8 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
 Tensor embedding(const Tensor& weight, const Tensor& indices);
 /// torch.arange(length): one kernel.
 Tensor arange(Tape& tape, std::int64_t length, DType type = DType::int64);
+/// torch.cumsum over the last dimension of a matrix; takes no part in autograd.
+Tensor cumulative_sum(const Tensor& x);
 /// F.cross_entropy(logits [n, classes], target [n]), mean reduction: a scalar.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target);
 

@@ -173,9 +173,9 @@ Tensor gelu(const Tensor& x) { return unary_saving_input("gelu", x); }
 Tensor dropout(const Tensor& x, double p) {
   if (p == 0) return x;
   Op op("dropout", {&x});
-  Tensor y = empty_like(x);  // native_dropout: the result, then its mask of bools
-  Tensor mask = op.tape().empty(x.sizes(), DType::boolean);
+  Tensor mask = op.tape().empty(x.sizes(), DType::boolean);  // fused_dropout_cuda: the mask, then the result
   mask.impl()->strides = like_strides(x);
+  Tensor y = empty_like(x);
   launch(op.tape(), KernelKind::elementwise, x.dtype(), x.bytes(), y.bytes() + mask.bytes());
   op.save_output(mask);
   return op.done(y, [](BackwardCall& b) {  // native_dropout_backward: grad * mask * scale

@@ -77,6 +77,14 @@ Tensor arange(Tape& tape, std::int64_t length, DType type) {
   return y;
 }
 
+Tensor cumulative_sum(const Tensor& x) {
+  Op op("cumsum", {&x});
+  Tensor y = op.output(x.sizes(), x.dtype());
+  if (x.size(0) == 1) op.tape().scratch(aligned(512 + 16 * ceil_div(x.elements(), 4096)) + kAlignment - 1);  // one row: cub's scan
+  launch(op.tape(), KernelKind::reduction, x.dtype(), x.bytes(), y.bytes());
+  return y;
+}
+
 Tensor embedding(const Tensor& weight, const Tensor& indices) {
   Op op("embedding", {&weight});
   op.save(indices);

@@ -282,11 +282,11 @@ void launch_foreach(Tape& tape, const std::vector<Tensor>& tensors, int depth, i
     bytes = 0;
   };
   for (const Tensor& tensor : tensors) {
-    const std::int64_t chunks = ceil_div(tensor.elements(), kChunk);
+    const std::int64_t elements = tensor.elements(), chunks = ceil_div(elements, kChunk);
     ++held;
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
       ++blocks;
-      bytes += std::min(kChunk, tensor.elements() - chunk * kChunk) * size_of(tensor.dtype());
+      bytes += std::min(kChunk, elements - chunk * kChunk) * size_of(tensor.dtype());
       const bool last_chunk = chunk == chunks - 1;
       if ((held == kTensors[depth - 1] && last_chunk) || blocks == kBlocks) {
         flush();

@@ -122,15 +122,16 @@ bool BackwardCall::needs(std::size_t input) const { return node.should_compute(i
 
 /// Deletes without recursion: a graph is as deep as the network.
 void Node::release() {
-  tape->dying_.push_back(this);
-  if (tape->burying_) return;
-  tape->burying_ = true;
-  while (!tape->dying_.empty()) {
-    Node* node = tape->dying_.back();
-    tape->dying_.pop_back();
+  Tape& owner = *tape;   // outlives this node
+  owner.dying_.push_back(this);
+  if (owner.burying_) return;
+  owner.burying_ = true;
+  while (!owner.dying_.empty()) {
+    const Node* node = owner.dying_.back();
+    owner.dying_.pop_back();
     delete node;
   }
-  tape->burying_ = false;
+  owner.burying_ = false;
 }
 
 void Node::release_saved() {

@@ -1,5 +1,6 @@
 #include "program/modules/causal_lm.hpp"
 
+#include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
 #include "program/ops.hpp"
 
@@ -17,16 +18,19 @@ Tensor boolean_mask(Tape& tape, std::int64_t batch, std::int64_t length, bool wi
   const Tensor batch_range = arange(tape, batch), head_range = arange(tape, 1);
   const Tensor queries = add_scalar(arange(tape, length)), keys = add_scalar(arange(tape, length));
   const Tensor query = view(queries, {1, 1, length, 1}), key = view(keys, {1, 1, 1, length});
-  Tensor mask = elementwise(tape, {&key, &query}, DType::boolean);
-  if (windowed) {  // and_masks(sliding_window_overlay, causal): a scalar true, then both conditions
-    const Tensor causal = mask;
+  const auto compare = [&](const Tensor& a, const Tensor& b) { return elementwise(tape, {&a, &b}, DType::boolean); };
+  if (!windowed) return expand(compare(key, query), {batch, -1, -1, -1});
+  // and_masks(sliding_window_overlay, causal_mask_function), starting from a scalar true
+  Tensor within;
+  {
     const Tensor one = zeros(tape, {}, DType::boolean);
-    const Tensor edge = add_scalar(query);
-    const Tensor inside = elementwise(tape, {&key, &edge}, DType::boolean);
-    const Tensor first = elementwise(tape, {&one, &inside}, DType::boolean);
-    mask = elementwise(tape, {&first, &causal}, DType::boolean);
+    Tensor edge = add_scalar(query);
+    const Tensor inside = compare(key, edge);
+    edge.reset();
+    within = compare(one, inside);
   }
-  return expand(mask, {batch, -1, -1, -1});
+  const Tensor causal = compare(key, query);
+  return expand(compare(within, causal), {batch, -1, -1, -1});
 }
 
 /// masking_utils.eager_mask: zeros where attended, the type's minimum elsewhere.
@@ -40,10 +44,9 @@ Tensor additive_mask(Tape& tape, const Tensor& allowed, DType type) {
 
 Tensor causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::optional<std::int64_t> window) {
   const std::int64_t batch = embeddings.size(0), length = embeddings.size(1);
-  const bool windowed = window && length > *window;
   if (options.attention == RunOptions::Attention::sdpa && !(window && length >= *window)) return {};
   tape.operator_name = "causal_mask";
-  const Tensor allowed = boolean_mask(tape, batch, length, windowed);
+  const Tensor allowed = boolean_mask(tape, batch, length, window.has_value());
   return options.attention == RunOptions::Attention::sdpa ? allowed : additive_mask(tape, allowed, embeddings.dtype());
 }
 
@@ -56,6 +59,11 @@ Tensor attend_eagerly(const Tensor& query, const Tensor& key, const Tensor& valu
   const Tensor values = repeat_kv(value, groups);
   Tensor weights = matmul(query, transpose(keys, 2, 3));
   weights = multiply_scalar(weights);
+  if (call.softcap) {
+    weights = divide_scalar(weights);
+    weights = tanh(weights);
+    weights = multiply_scalar(weights);
+  }
   if (mask) weights = add(weights, mask);
   {
     const Tensor probabilities = softmax(weights, DType::fp32);
@@ -69,6 +77,9 @@ Tensor attend_eagerly(const Tensor& query, const Tensor& key, const Tensor& valu
 }  // namespace
 
 Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionCall& call) {
+  if (call.softcap && call.kind != RunOptions::Attention::eager) {
+    refuse("sdpa attention does not support softcap", {}, "use eager attention, as transformers itself demands");
+  }
   if (call.kind == RunOptions::Attention::eager) return attend_eagerly(query, key, value, mask, call);
   const std::int64_t groups = query.size(1) / key.size(1);
   const bool grouped = groups > 1 && !mask && key.size(-1) == value.size(-1) && key.size(-1) <= 256;

@@ -8,7 +8,7 @@ namespace plimsoll::program {
 namespace {
 
 /// LlamaRMSNorm.forward.
-Tensor rms_norm_eager(const Tensor& x, const Tensor& weight) {
+Tensor rms_norm_eager(const Tensor& x, const Tensor& weight, Norm::Rounding rounding) {
   Tensor variance;
   Tensor hidden = to(x, DType::fp32);
   variance = power(hidden);
@@ -17,6 +17,7 @@ Tensor rms_norm_eager(const Tensor& x, const Tensor& weight) {
   scale = rsqrt(scale);
   hidden = multiply(hidden, scale);
   scale.reset();
+  if (rounding == Norm::Rounding::after_weight) return to(multiply(weight, hidden), x.dtype());
   const Tensor low = to(hidden, x.dtype());
   return multiply(weight, low);
 }
@@ -97,7 +98,7 @@ Tensor Norm::operator()(const Tensor& input) const {
   ModuleCall call(*module_, *tape_, {&x});
   const Tensor& weight = module_->tensor("weight");
   if (spec_.kind == NormSpec::Kind::layer_norm) return call.done(layer_norm(x, weight, module_->tensor("bias")));
-  return call.done(spec_.unit_offset ? rms_norm_unit_offset(x, weight) : rms_norm_eager(x, weight));
+  return call.done(spec_.unit_offset ? rms_norm_unit_offset(x, weight) : rms_norm_eager(x, weight, rounding_));
 }
 
 Tensor activate(std::string_view function, const Tensor& x) {
@@ -138,6 +139,13 @@ Tensor rotate(const Tensor& x, const Tensor& cosine, const Tensor& sine) {
   Tensor turned = rotate_half(x);
   turned = multiply(turned, sine);
   return add(kept, turned);
+}
+
+Tensor rotate_partly(const Tensor& x, const Tensor& cosine, const Tensor& sine, std::int64_t rotary_dim) {
+  if (rotary_dim == x.size(-1)) return rotate(x, cosine, sine);
+  const Tensor turning = slice(x, -1, 0, rotary_dim), passing = slice(x, -1, rotary_dim, x.size(-1));
+  const Tensor turned = rotate(turning, cosine, sine);
+  return cat({turned, passing}, -1);
 }
 
 Tensor repeat_kv(const Tensor& x, std::int64_t times) {

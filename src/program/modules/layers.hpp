@@ -48,13 +48,17 @@ class Embedding {
 /// A norm of any family: nn.LayerNorm, the eager RMSNorm of llama (fp32 inside), or gemma's (weight + 1, in fp32).
 class Norm {
  public:
-  Norm(Module& module, Tape& tape, const NormSpec& spec) : module_(&module), tape_(&tape), spec_(spec) {}
+  /// When the eager RMSNorm goes back to the input's type: llama before the product with the weight, olmo2 after it.
+  enum class Rounding : std::uint8_t { before_weight, after_weight };
+  Norm(Module& module, Tape& tape, const NormSpec& spec, Rounding rounding = Rounding::before_weight)
+      : module_(&module), tape_(&tape), spec_(spec), rounding_(rounding) {}
   Tensor operator()(const Tensor& x) const;
 
  private:
   Module* module_;
   Tape* tape_;
   NormSpec spec_;
+  Rounding rounding_;
 };
 
 /// An activation function by its name in a config ("silu", "gelu_new", "gelu_pytorch_tanh", "relu" …).
@@ -68,6 +72,8 @@ struct RotaryTables {
 RotaryTables rotary_tables(Module& rotary, Tape& tape, const Tensor& position_ids, DType type);
 /// apply_rotary_pos_emb of one of q and k, [batch, heads, length, dim].
 Tensor rotate(const Tensor& x, const Tensor& cosine, const Tensor& sine);
+/// The same on the first `rotary_dim` of the last dimension, the rest passed through (cat).
+Tensor rotate_partly(const Tensor& x, const Tensor& cosine, const Tensor& sine, std::int64_t rotary_dim);
 /// torch.cat((-x2, x1), -1) of the halves of the last dimension.
 Tensor rotate_half(const Tensor& x);
 

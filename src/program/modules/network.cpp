@@ -19,6 +19,13 @@ constexpr Family kFamilies[] = {
     {"llama", make_rotary_decoder},
     {"mistral", make_rotary_decoder},
     {"qwen2", make_rotary_decoder},
+    {"qwen3", make_rotary_decoder},
+    {"phi3", make_rotary_decoder},
+    {"gemma", make_rotary_decoder},
+    {"gemma2", make_rotary_decoder},
+    {"olmo2", make_rotary_decoder},
+    {"gpt2", make_gpt2},
+    {"opt", make_opt},
 };
 
 }  // namespace

@@ -1,4 +1,7 @@
-// LlamaForCausalLM and its relatives.
+// LlamaForCausalLM and its relatives: rotary positions, RMS norms, gated MLPs.
+#include <map>
+
+#include "plimsoll/error.hpp"
 #include "program/modules/causal_lm.hpp"
 #include "program/modules/families.hpp"
 #include "program/ops.hpp"
@@ -7,73 +10,155 @@ namespace plimsoll::program {
 
 namespace {
 
+/// How a family's modeling file differs from llama's where the model's blocks do not say it.
+struct Style {
+  Norm::Rounding norm_rounding = Norm::Rounding::before_weight;
+  bool fp32_tables = false;        ///< olmo2: cosines and sines stay fp32, the rotated tensors are cast back
+  bool scaled_embedding = false;   ///< gemma: times a buffer
+};
+
+Style style_of(const Model& model) {
+  Style style;
+  if (model.model_type == "olmo2") style = {.norm_rounding = Norm::Rounding::after_weight, .fp32_tables = true};
+  if (model.model_type == "gemma" || model.model_type == "gemma2") style.scaled_embedding = true;
+  return style;
+}
+
 /// Keyword arguments of every layer; a checkpointed layer's closure keeps them all.
 struct LayerInputs {
-  Tensor mask;
+  Tensor full_mask, sliding_mask;
   RotaryTables tables;
   Tensor positions;
 };
 
 class Attention {
  public:
-  Attention(Module& module, Tape& tape, const RunOptions& options, const AttentionSpec& spec)
-      : module_(module), tape_(tape), options_(options), spec_(spec), output_(module.child("o_proj"), tape, options.lora_dropout) {
-    q_ = Linear(module.child("q_proj"), tape, options.lora_dropout);
-    k_ = Linear(module.child("k_proj"), tape, options.lora_dropout);
-    v_ = Linear(module.child("v_proj"), tape, options.lora_dropout);
+  Attention(Module& module, Tape& tape, const RunOptions& options, const Block& block, const Style& style)
+      : module_(module), tape_(tape), options_(options), spec_(*block.attention), style_(style), output_(projection("o_proj")) {
+    if (spec_.fused_qkv) {
+      q_ = projection("qkv_proj");
+    } else {
+      q_ = projection("q_proj");
+      k_ = projection("k_proj");
+      v_ = projection("v_proj");
+    }
+    if (spec_.qk_norm == AttentionSpec::QkNorm::none) return;
+    q_norm_.emplace(module.child("q_norm"), tape, block.norm, style.norm_rounding);
+    k_norm_.emplace(module.child("k_norm"), tape, block.norm, style.norm_rounding);
   }
 
-  Tensor operator()(const Tensor& input, const Tensor& mask, const RotaryTables& tables) const {
+  Tensor operator()(const Tensor& input, const LayerInputs& inputs) const {
     Tensor hidden = input;
     ModuleCall call(module_, tape_, {&hidden});
     const std::int64_t batch = hidden.size(0), length = hidden.size(1);
-    const auto heads = [&](const Tensor& x) { return transpose(view(x, {batch, length, -1, spec_.head_dim}), 1, 2); };
-    Tensor query = heads(q_(hidden));
-    Tensor key = heads(k_(hidden));
-    const Tensor value = heads(v_(hidden));
-    {
-      const Tensor cosine = unsqueeze(tables.cosine, 1), sine = unsqueeze(tables.sine, 1);
-      const Tensor turned_query = rotate(query, cosine, sine);
-      key = rotate(key, cosine, sine);
-      query = turned_query;
-    }
-    Tensor output = attend(query, key, value, mask, {.kind = options_.attention, .causal = spec_.causal, .dropout = spec_.dropout});
+    Tensor query, key, value;
+    project(hidden, query, key, value);
+    rotate_both(query, key, inputs.tables);
+    Tensor output = attend(query, key, value, spec_.sliding_window ? inputs.sliding_mask : inputs.full_mask,
+                           {.kind = options_.attention, .causal = spec_.causal, .dropout = spec_.dropout, .softcap = spec_.softcap > 0});
     output = contiguous(reshape(output, {batch, length, -1}));
     output = output_(output);
     return call.done(output);
   }
 
  private:
+  Linear projection(const char* name) { return Linear(module_.child(name), tape_, options_.lora_dropout); }
+
+  /// [batch, heads, length, head_dim] of the three projections.
+  void project(const Tensor& hidden, Tensor& query, Tensor& key, Tensor& value) const {
+    const std::int64_t batch = hidden.size(0), length = hidden.size(1);
+    const auto split = [&](const Tensor& x) { return view(x, {batch, length, -1, spec_.head_dim}); };
+    const auto heads = [&](const Tensor& x) { return transpose(split(x), 1, 2); };
+    if (spec_.fused_qkv) {
+      const Tensor qkv = q_(hidden);
+      const std::int64_t q_end = spec_.heads * spec_.head_dim, k_end = q_end + spec_.kv_heads * spec_.head_dim;
+      const Tensor q = slice(qkv, -1, 0, q_end), k = slice(qkv, -1, q_end, k_end), v = slice(qkv, -1, k_end, qkv.size(-1));
+      query = heads(q);
+      key = heads(k);
+      value = heads(v);
+      return;
+    }
+    switch (spec_.qk_norm) {
+      case AttentionSpec::QkNorm::none:
+        query = heads(q_(hidden));
+        key = heads(k_(hidden));
+        value = heads(v_(hidden));
+        return;
+      case AttentionSpec::QkNorm::per_head:
+        query = transpose((*q_norm_)(split(q_(hidden))), 1, 2);
+        key = transpose((*k_norm_)(split(k_(hidden))), 1, 2);
+        value = heads(v_(hidden));
+        return;
+      case AttentionSpec::QkNorm::full_width:
+        query = (*q_norm_)(q_(hidden));
+        key = (*k_norm_)(k_(hidden));
+        value = v_(hidden);
+        query = heads(query);
+        key = heads(key);
+        value = heads(value);
+    }
+  }
+
+  /// apply_rotary_pos_emb: both results exist before the unrotated tensors are dropped.
+  void rotate_both(Tensor& query, Tensor& key, const RotaryTables& tables) const {
+    if (spec_.positions != Positions::rope) return;
+    const Tensor cosine = unsqueeze(tables.cosine, 1), sine = unsqueeze(tables.sine, 1);
+    Tensor turned_query = rotate_partly(query, cosine, sine, spec_.rotary_dim);
+    Tensor turned_key = rotate_partly(key, cosine, sine, spec_.rotary_dim);
+    if (style_.fp32_tables) {
+      const Tensor low_query = to(turned_query, query.dtype()), low_key = to(turned_key, key.dtype());
+      turned_query = low_query;
+      turned_key = low_key;
+    }
+    query = turned_query;
+    key = turned_key;
+  }
+
   Module& module_;
   Tape& tape_;
   const RunOptions& options_;
   const AttentionSpec& spec_;
+  Style style_;
   Linear q_, k_, v_, output_;
+  std::optional<Norm> q_norm_, k_norm_;
 };
 
 class Mlp {
  public:
   Mlp(Module& module, Tape& tape, const RunOptions& options, const MlpSpec& spec)
-      : module_(module),
-        tape_(tape),
-        spec_(spec),
-        gate_(module.child("gate_proj"), tape, options.lora_dropout),
-        up_(module.child("up_proj"), tape, options.lora_dropout),
-        down_(module.child("down_proj"), tape, options.lora_dropout) {}
+      : module_(module), tape_(tape), spec_(spec), down_(module.child("down_proj"), tape, options.lora_dropout) {
+    gate_ = Linear(module.child(spec.fused_gate_up ? "gate_up_proj" : "gate_proj"), tape, options.lora_dropout);
+    if (!spec.fused_gate_up) up_ = Linear(module.child("up_proj"), tape, options.lora_dropout);
+  }
 
   Tensor operator()(const Tensor& input) const {
     Tensor x = input;
     ModuleCall call(module_, tape_, {&x});
+    return call.done(spec_.fused_gate_up ? fused(x) : separate(x));
+  }
+
+ private:
+  Tensor separate(const Tensor& x) const {
     Tensor gate = gate_(x);
     gate = activate(spec_.activation, gate);
     {
       const Tensor up = up_(x);
       gate = multiply(gate, up);
     }
-    return call.done(down_(gate));
+    return down_(gate);
   }
 
- private:
+  Tensor fused(const Tensor& x) const {
+    Tensor up = gate_(x);
+    const std::vector<Tensor> halves = chunk(up, 2, -1);
+    up = halves[1];
+    {
+      const Tensor active = activate(spec_.activation, halves[0]);
+      up = multiply(up, active);
+    }
+    return down_(up);
+  }
+
   Module& module_;
   Tape& tape_;
   const MlpSpec& spec_;
@@ -82,35 +167,80 @@ class Mlp {
 
 class Layer {
  public:
-  Layer(Module& module, Tape& tape, const RunOptions& options, const Block& block)
+  Layer(Module& module, Tape& tape, const RunOptions& options, const Block& block, const Style& style)
       : module_(module),
         tape_(tape),
         options_(options),
-        input_norm_(module.child("input_layernorm"), tape, block.norm),
-        mlp_norm_(module.child("post_attention_layernorm"), tape, block.norm),
-        attention_(module.child("self_attn"), tape, options, *block.attention),
-        mlp_(module.child("mlp"), tape, options, *block.mlp) {}
+        block_(block),
+        attention_(module.child("self_attn"), tape, options, block, style),
+        mlp_(module.child("mlp"), tape, options, *block.mlp) {
+    for (const char* name : {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"}) {
+      if (Module* norm = module.find_child(name)) norms_.emplace(name, Norm(*norm, tape, block.norm, style.norm_rounding));
+    }
+  }
 
   Tensor operator()(const Tensor& input, const LayerInputs& inputs) const {
-    return run_layer(module_, tape_, options_, input, [this, inputs](const Tensor& x) { return forward(x, inputs.mask, inputs.tables); });
+    return run_layer(module_, tape_, options_, input, [this, inputs](const Tensor& x) { return forward(x, inputs); });
   }
 
  private:
-  Tensor forward(const Tensor& input, const Tensor& mask, const RotaryTables& tables) const {
+  Tensor forward(const Tensor& input, const LayerInputs& inputs) const {
+    switch (block_.placement) {
+      case NormPlacement::pre: return pre_norm(input, inputs);
+      case NormPlacement::sandwich: return sandwich(input, inputs);
+      case NormPlacement::post_branch: return post_branch(input, inputs);
+      default: refuse("this placement of norms is not modelled for rotary decoders", module_.path);
+    }
+  }
+
+  Tensor pre_norm(const Tensor& input, const LayerInputs& inputs) const {
     Tensor residual = input;
-    Tensor hidden = input_norm_(input);
-    hidden = attention_(hidden, mask, tables);
+    Tensor hidden = norm("input_layernorm", input);
+    hidden = attention_(hidden, inputs);
+    hidden = join(residual, hidden);
+    residual = hidden;
+    hidden = norm("post_attention_layernorm", hidden);
+    hidden = mlp_(hidden);
+    return join(residual, hidden);
+  }
+
+  Tensor sandwich(const Tensor& input, const LayerInputs& inputs) const {
+    Tensor residual = input;
+    Tensor hidden = norm("input_layernorm", input);
+    hidden = attention_(hidden, inputs);
+    hidden = norm("post_attention_layernorm", hidden);
     hidden = add(residual, hidden);
     residual = hidden;
-    hidden = mlp_norm_(hidden);
+    hidden = norm("pre_feedforward_layernorm", hidden);
     hidden = mlp_(hidden);
+    hidden = norm("post_feedforward_layernorm", hidden);
     return add(residual, hidden);
   }
+
+  Tensor post_branch(const Tensor& input, const LayerInputs& inputs) const {
+    Tensor residual = input;
+    Tensor hidden = attention_(input, inputs);
+    hidden = norm("post_attention_layernorm", hidden);
+    hidden = add(residual, hidden);
+    residual = hidden;
+    hidden = mlp_(hidden);
+    hidden = norm("post_feedforward_layernorm", hidden);
+    return add(residual, hidden);
+  }
+
+  /// residual + dropout(branch).
+  Tensor join(const Tensor& residual, const Tensor& branch) const {
+    const Tensor kept = dropout(branch, block_.hidden_dropout);
+    return add(residual, kept);
+  }
+
+  Tensor norm(const char* name, const Tensor& x) const { return norms_.at(name)(x); }
 
   Module& module_;
   Tape& tape_;
   const RunOptions& options_;
-  Norm input_norm_, mlp_norm_;
+  const Block& block_;
+  std::map<std::string_view, Norm> norms_;
   Attention attention_;
   Mlp mlp_;
 };
@@ -120,15 +250,19 @@ class RotaryDecoder final : public Network {
   RotaryDecoder(const Model& model, const RunOptions& options, Module& root, Tape& tape)
       : tape_(tape),
         options_(options),
+        style_(style_of(model)),
+        softcap_(model.logit_softcap > 0),
         root_(root),
         base_(root.child("model")),
         embed_(base_.child("embed_tokens"), tape),
         head_(root.child("lm_head"), tape) {
     for (const Block& block : model.blocks) {
-      if (block.role == Block::Role::final_norm) norm_.emplace(base_.child("norm"), tape, block.norm);
+      if (block.role == Block::Role::final_norm) norm_.emplace(base_.child("norm"), tape, block.norm, style_.norm_rounding);
       if (block.role != Block::Role::decoder) continue;
+      if (block.attention->sliding_window) window_ = block.attention->sliding_window;
+      if (!block.attention->sliding_window) full_attention_ = true;
       for (std::int64_t i = 0; i < block.repeat; ++i) {
-        layers_.emplace_back(base_.child("layers").child(std::to_string(block.first + i)), tape_, options_, block);
+        layers_.emplace_back(base_.child("layers").child(std::to_string(block.first + i)), tape_, options_, block, style_);
       }
     }
   }
@@ -137,7 +271,12 @@ class RotaryDecoder final : public Network {
     Tensor ids = batch.input_ids, labels = batch.labels;
     ModuleCall call(root_, tape_, {&ids, &labels});
     const Tensor hidden = decode(ids);
-    const Tensor logits = head_(slice(hidden, 1, 0, hidden.size(1)));
+    Tensor logits = head_(slice(hidden, 1, 0, hidden.size(1)));
+    if (softcap_) {
+      logits = divide_scalar(logits);
+      logits = tanh(logits);
+      logits = multiply_scalar(logits);
+    }
     tape_.phase(Phase::loss);
     return call.done(causal_lm_loss(logits, labels));
   }
@@ -146,24 +285,41 @@ class RotaryDecoder final : public Network {
   Tensor decode(const Tensor& input) {
     Tensor ids = input;
     ModuleCall call(base_, tape_, {&ids});
-    const Tensor embeddings = embed_(ids);
-    if (options_.hidden_requires_grad) embeddings.set_requires_grad(true);
+    const Tensor embeddings = embed(ids);
     const Tensor positions = position_ids(tape_, ids.size(1));
-    const Tensor mask = causal_mask(tape_, options_, embeddings, std::nullopt);
+    LayerInputs inputs;
+    if (full_attention_) inputs.full_mask = causal_mask(tape_, options_, embeddings, std::nullopt);
+    if (window_) inputs.sliding_mask = causal_mask(tape_, options_, embeddings, window_);
     Tensor hidden = embeddings;
-    const LayerInputs inputs{mask, rotary_tables(base_.child("rotary_emb"), tape_, positions, hidden.dtype()), positions};
+    inputs.tables =
+        rotary_tables(base_.child("rotary_emb"), tape_, positions, style_.fp32_tables ? DType::fp32 : hidden.dtype());
+    inputs.positions = positions;
     for (const Layer& layer : layers_) hidden = layer(hidden, inputs);
     hidden = (*norm_)(hidden);
     return call.done(hidden);
   }
 
+  Tensor embed(const Tensor& ids) {
+    Tensor embeddings = embed_(ids);
+    if (style_.scaled_embedding) {
+      Module& module = base_.child("embed_tokens");
+      embeddings = multiply(embeddings, to(module.buffer("embed_scale"), embeddings.dtype()));
+    }
+    if (options_.hidden_requires_grad && !embeddings.requires_grad()) embeddings.set_requires_grad(true);
+    return embeddings;
+  }
+
   Tape& tape_;
   RunOptions options_;
+  Style style_;
+  bool softcap_;
   Module& root_;
   Module& base_;
   Embedding embed_;
   std::vector<Layer> layers_;
   std::optional<Norm> norm_;
+  std::optional<std::int64_t> window_;
+  bool full_attention_ = false;
   Linear head_;
 };
 
