@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/memory.hpp"
@@ -126,6 +127,26 @@ TEST(PlayMemory, HistoryAddsUp) {
   EXPECT_EQ(segments, held);
   EXPECT_EQ(live, in_use);
   EXPECT_EQ(Bytes(held), play_memory(small_program(), {}).peak_reserved);
+}
+
+// A tensor freed while stream 1 still uses it: where its event is over by the next allocation, its block is used again (one segment of
+// 40 MiB); where it comes back only with the wait, the second tensor needs a segment of its own, and the third has the first one's.
+TEST(PlayMemory, DelaysFreesOfRecordedStreams) {
+  StepProgram program;
+  Script script{program.step};
+  script.alloc(0, 40 * kMiB, Category::communication_buffer);
+  program.step.push_back({InstructionKind::record_stream, 1, {}, 0, 0, 0});
+  script.free(0).alloc(1, 40 * kMiB, Category::activation);
+  program.step.push_back({InstructionKind::wait, kComputeStream, {}, 1, 0, 0});
+  script.alloc(2, 40 * kMiB, Category::activation).free(1).free(2);
+  PlayMemoryOptions options;
+  EXPECT_EQ(play_memory(program, options).peak_reserved, 80_MiB);
+  options.delayed_free = DelayedFree::next_wait;
+  EXPECT_EQ(play_memory(program, options).peak_reserved, 80_MiB);
+  std::swap(program.step[4], program.step[5]);  // the wait comes too late for the third
+  EXPECT_EQ(play_memory(program, options).peak_reserved, 120_MiB);
+  options.delayed_free = DelayedFree::next_allocation;
+  EXPECT_EQ(play_memory(program, options).peak_reserved, 80_MiB);
 }
 
 TEST(PlayMemory, RefusesProgramsThatMisuseTensors) {
