@@ -129,8 +129,9 @@ TEST(PlayMemory, HistoryAddsUp) {
   EXPECT_EQ(Bytes(held), play_memory(small_program(), {}).peak_reserved);
 }
 
-// A tensor freed while stream 1 still uses it: where its event is over by the next allocation, its block is used again (one segment of
-// 40 MiB); where it comes back only with the wait, the second tensor needs a segment of its own, and the third has the first one's.
+// Tensor 0 is freed while stream 1 still uses it. Where its event is over by the next allocation, tensor 1 takes its block and tensor 2 a
+// second segment: 80 MiB. Where it comes back with the wait, tensor 1 takes the second segment and tensor 2 the block that came back: 80
+// again; 120 when the wait comes behind tensor 2.
 TEST(PlayMemory, DelaysFreesOfRecordedStreams) {
   StepProgram program;
   Script script{program.step};
