@@ -52,6 +52,7 @@ struct RankMemory {
   Phase peak_phase = Phase::backward;
   std::string peak_label;           ///< operator at the peak, where it was played
   bool out_of_memory = false;       ///< the allocator gave up before the steps were done
+  std::string closed_form_because;  ///< why there was nothing to play; empty when it was played
   std::string out_of_memory_at;     ///< "forward, step 1, layers.7.mlp.down_proj"
 
   Bytes margin() const { return Bytes(capacity.count - static_cast<std::int64_t>(device.expected)); }

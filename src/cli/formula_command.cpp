@@ -52,14 +52,16 @@ int run_zero(const Arguments& arguments) {
   return kFits;
 }
 
+std::string milliseconds(Seconds time) { return fmt::format("{:.6g} ms", time.value * 1e3); }
+
 std::string ring_line(const char* name, Seconds textbook, const std::string& real) {
-  return fmt::format("  {:<15}{:>12}{}\n", name, to_string(textbook), real.empty() ? "" : "   " + real);
+  return fmt::format("  {:<15}{:>14}{}\n", name, milliseconds(textbook), real.empty() ? "" : "   " + real);
 }
 
 /// The library's own choice for that size on that cluster.
 std::string library_time(CollectiveKind kind, Bytes bytes, const Cluster& cluster, const GroupShape& group) {
   const Seconds time = price(Collective{kind, Group::world, bytes.count, DType::bf16}, group, cluster);
-  return fmt::format("on {}: {}", cluster.name, to_string(time));
+  return fmt::format("on {}: {}", cluster.name, milliseconds(time));
 }
 
 int run_ring(const Arguments& arguments) {

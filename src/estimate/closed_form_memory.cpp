@@ -26,25 +26,30 @@ Sharing sharing_of(const Strategy& s) {
     case DataParallel::fsdp1:
     case DataParallel::fsdp2:
     case DataParallel::megatron_fsdp:
-    case DataParallel::zero3: return s.fsdp.sharding == FsdpOptions::Sharding::no_shard ? Sharing{} : Sharing{n, n, n};
-    case DataParallel::zero2: return {1, n, n};
+    case DataParallel::zero3:
+      return s.fsdp.sharding == FsdpOptions::Sharding::no_shard ? Sharing{} : Sharing{n, n, n};
+    case DataParallel::zero2:
+      return {1, n, n};
     case DataParallel::zero1:
-    case DataParallel::megatron_distopt: return {1, 1, n};
-    default: return {};
+    case DataParallel::megatron_distopt:
+      return {1, 1, n};
+    default:
+      return {};
   }
 }
 
 /// Model states of one rank of the stage.
 struct States {
-  double elements = 0;   ///< parameters on the rank, before data-parallel sharding
+  double elements = 0;  ///< parameters on the rank, before data-parallel sharding
   double largest_unit = 0, root_unit = 0;
   double parameters = 0, gradients = 0, optimizer = 0;
-  bool gradients_persist = false;   ///< main gradients that are zeroed, never freed
+  bool gradients_persist = false;  ///< main gradients that are zeroed, never freed
 };
 
 double moments_per_element(const Strategy& s) {
-  const std::vector<std::int64_t> large{4096, 4096};   // per element of a large matrix: Adafactor's vectors vanish beside it
-  return static_cast<double>(memory::optimizer_state_bytes(s.optimizer, large, s.state_dtype.value_or(DType::fp32)).count) / (4096.0 * 4096.0);
+  const std::vector<std::int64_t> large{4096, 4096};  // per element of a large matrix: Adafactor's vectors vanish beside it
+  return static_cast<double>(memory::optimizer_state_bytes(s.optimizer, large, s.state_dtype.value_or(DType::fp32)).count) /
+         (4096.0 * 4096.0);
 }
 
 States states_of(const std::vector<const Stage*>& chunks, const Strategy& s) {
@@ -72,25 +77,29 @@ States states_of(const std::vector<const Stage*>& chunks, const Strategy& s) {
 double sharding_transient(const States& states, const Strategy& s) {
   const auto unit = static_cast<std::int64_t>(states.largest_unit);
   switch (engine_of(s)) {
-    case Engine::torch_ddp: return s.ddp.gradient_as_bucket_view.value_or(false) ? 0 : states.gradients;   // buckets: a second copy
+    case Engine::torch_ddp:
+      return s.ddp.gradient_as_bucket_view.value_or(false) ? 0 : states.gradients;  // buckets: a second copy
     case Engine::fsdp1:
     case Engine::fsdp2:
     case Engine::megatron_fsdp: {
       if (sharing_of(s).parameters <= 1) return 0;
       const double root = states.root_unit * bytes_of(s.compute_dtype, DType::bf16);
-      const bool whole = s.fsdp.reshard == FsdpOptions::Reshard::never || s.pp > 1;   // every unit stays gathered
+      const bool whole = s.fsdp.reshard == FsdpOptions::Reshard::never || s.pp > 1;  // every unit stays gathered
       const double gathered = whole ? states.elements * bytes_of(s.compute_dtype, DType::bf16) : root;
       return gathered + static_cast<double>(memory::fsdp2_backward_transient(unit, s.reduce_dtype.value_or(DType::fp32)).count);
     }
     case Engine::deepspeed: {
       const DType type = s.compute_dtype.value_or(DType::bf16);
       if (s.data_parallel == DataParallel::zero0) return 0;
-      double bytes = static_cast<double>(memory::deepspeed_reduce_buckets(s.deepspeed.reduce_bucket_size, type, s.deepspeed.overlap_comm.value_or(false)).count);
+      double bytes = static_cast<double>(
+          memory::deepspeed_reduce_buckets(s.deepspeed.reduce_bucket_size, type, s.deepspeed.overlap_comm.value_or(false)).count);
       if (s.data_parallel == DataParallel::zero3)
-        bytes += std::min(states.elements, static_cast<double>(s.deepspeed.stage3_max_live_parameters)) * static_cast<double>(size_of(type));
+        bytes +=
+            std::min(states.elements, static_cast<double>(s.deepspeed.stage3_max_live_parameters)) * static_cast<double>(size_of(type));
       return bytes;
     }
-    default: return 0;
+    default:
+      return 0;
   }
 }
 
@@ -98,7 +107,7 @@ double optimizer_transient(const States& states, const Strategy& s) {
   const Sharing share = sharing_of(s);
   const double shard = states.elements / share.optimizer;
   if (engine_of(s) == Engine::deepspeed && s.data_parallel != DataParallel::zero0)
-    return shard * (s.data_parallel == DataParallel::zero3 ? 6 : 2 + 4);   // flattened 16-bit gradients and their fp32 copy
+    return shard * (s.data_parallel == DataParallel::zero3 ? 6 : 2 + 4);  // flattened 16-bit gradients and their fp32 copy
   if (s.optimizer_impl != OptimizerImpl::foreach || s.offload.optimizer) return 0;
   return static_cast<double>(memory::foreach_adam_temporary(static_cast<std::int64_t>(shard), s.state_dtype.value_or(DType::fp32)).count);
 }
@@ -109,12 +118,18 @@ double loss_bytes_per_logit(const Strategy& s, ModelCode code) {
   switch (s.loss) {
     case LossKernel::vocab_parallel:
     case LossKernel::fused_vocab_parallel:
-    case LossKernel::te: return 6;
-    case LossKernel::compiled: return 4;
-    case LossKernel::liger: return 2;
-    case LossKernel::liger_fused_linear: return 0;
-    case LossKernel::chunked: return 12.0 / std::max(1, s.loss_chunks);
-    default: return wide || code == ModelCode::torchtitan ? 12 : 14;
+    case LossKernel::te:
+      return 6;
+    case LossKernel::compiled:
+      return 4;
+    case LossKernel::liger:
+      return 2;
+    case LossKernel::liger_fused_linear:
+      return 0;
+    case LossKernel::chunked:
+      return 12.0 / std::max(1, s.loss_chunks);
+    default:
+      return wide || code == ModelCode::torchtitan ? 12 : 14;
   }
 }
 
@@ -146,7 +161,7 @@ Activations activations_of(const std::vector<const Stage*>& chunks, int stage, c
     for (const Part& part : chunk->parts) {
       const SavedBytes saved = saved_bytes(*part.block, s, framework, lengths);
       all.kept += saved.kept * static_cast<double>(part.layers);
-      if (is_layer(*part.block)) all.layer = std::max(all.layer, saved.recomputed + 3 * saved.widest);   // three wide gradients at once
+      if (is_layer(*part.block)) all.layer = std::max(all.layer, saved.recomputed + 3 * saved.widest);  // three wide gradients at once
     }
   all.kept *= in_flight(s, stage);
   if (s.offload.activations) all.kept = 2 * all.layer;
@@ -182,7 +197,8 @@ Point point(Phase phase, const States& states, double gradients, double activati
 MemoryTrace closed_form_memory(const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster,
                                const Strategy& resolved) {
   std::vector<const Stage*> chunks;
-  for (std::size_t i = static_cast<std::size_t>(stage); i < stages.size(); i += static_cast<std::size_t>(resolved.pp)) chunks.push_back(&stages[i]);
+  for (std::size_t i = static_cast<std::size_t>(stage); i < stages.size(); i += static_cast<std::size_t>(resolved.pp))
+    chunks.push_back(&stages[i]);
   const FrameworkProfile framework = profile_of(resolved);
   const flops::Lengths lengths{resolved.seq_len, resolved.tgt_len > 0 ? resolved.tgt_len : resolved.text_tokens};
   const States states = states_of(chunks, resolved);
@@ -198,7 +214,8 @@ MemoryTrace closed_form_memory(const Model& model, const std::vector<Stage>& sta
       point(Phase::backward, states, states.gradients, 0, 0, transient),
       point(Phase::optimizer, states, states.gradients, 0, optimizer_transient(states, resolved), ddp_copy),
   };
-  const auto& peak = *std::max_element(std::begin(points), std::end(points), [](const Point& a, const Point& b) { return a.total() < b.total(); });
+  const auto& peak =
+      *std::max_element(std::begin(points), std::end(points), [](const Point& a, const Point& b) { return a.total() < b.total(); });
 
   MemoryTrace trace;
   trace.at_peak = peak.alive;

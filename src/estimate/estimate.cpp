@@ -121,9 +121,23 @@ std::vector<Origin> provenance_of(const Report& report, const Cluster& cluster, 
       {"accelerator.memory_bandwidth", device.memory_bandwidth.provenance, device.memory_bandwidth.source},
   };
   for (const MemoryPart& part : memory.parts)
-    origins.push_back({"memory.categories." + part.name, part.basis == Basis::profile ? Provenance::assumed : Provenance::derived,
-                       std::string(name_of(part.basis))});
+    if (part.name != "context" && part.name != "communicators")  // these two have the device file's own
+      origins.push_back({"memory.categories." + part.name, part.basis == Basis::profile ? Provenance::assumed : Provenance::derived,
+                         std::string(name_of(part.basis))});
   return origins;
+}
+
+std::vector<std::string> notes_of(const Report& report) {
+  std::vector<std::string> notes;
+  const RankMemory& memory = report.worst_rank().memory;
+  if (memory.basis != Basis::played) {
+    notes.push_back(fmt::format("memory is a closed form, not a played step: {}", memory.closed_form_because));
+    notes.push_back("reserved bytes: a tenth of what comes and goes is assumed to be held by the allocator");
+  }
+  notes.push_back(
+      "time is a closed form: roofline of the kernels, collectives over the topology, the pipeline by its schedule; the host is never "
+      "late");
+  return notes;
 }
 
 void refuse_what_is_not_modelled(const Model& model) {
@@ -152,6 +166,7 @@ Report estimate(const Model& model, const Cluster& cluster, const Strategy& said
   report.verdict = verdict_of(report.worst_rank().memory);
   report.time = time_of(step_time(model, stages, cluster, strategy, groups, lengths_of(strategy)), strategy);
   report.flops = flops_of(model, cluster, strategy, report.time.tokens_per_second_per_gpu);
+  report.notes = notes_of(report);
   report.provenance = provenance_of(report, cluster, strategy);
   report.assumptions = strategy.assumed;
   report.assumptions.insert(report.assumptions.end(), model.assumed.begin(), model.assumed.end());

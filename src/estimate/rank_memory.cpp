@@ -15,13 +15,25 @@
 namespace plimsoll::estimation {
 namespace {
 
-/// The rank's program, where its framework and engine have a lowering.
-std::optional<StepProgram> lowered(const Model& model, const Strategy& s) {
-  if (s.tp > 1 || s.pp > 1 || s.cp > 1 || s.ep > 1) return {};
-  if (profile_of(s).code != ModelCode::transformers) return {};
+/// The rank's program. Throws Error (refused) where this framework, engine or model has no lowering yet.
+StepProgram lower(const Model& model, const Strategy& s) {
+  if (s.tp > 1 || s.pp > 1 || s.cp > 1 || s.ep > 1) refuse("tensor, pipeline, context and expert parallel ranks have no lowering yet");
+  if (profile_of(s).code != ModelCode::transformers) refuse(fmt::format("{}'s layers have no lowering yet", s.framework));
   if (engine_of(s) == Engine::plain) return program::lower_hf_eager(model, s);
+  if (engine_of(s) == Engine::torch_ddp) return program::lower_hf_ddp(model, s);
   if (engine_of(s) == Engine::fsdp2) return program::lower_hf_fsdp2(model, s);
-  return {};
+  refuse(fmt::format("{} has no lowering yet", name_of(engine_of(s))));
+}
+
+/// The program, or the reason why there is none.
+std::optional<StepProgram> lowered(const Model& model, const Strategy& s, std::string& reason) {
+  try {
+    return lower(model, s);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::refused) throw;
+    reason = error.message();
+    return {};
+  }
 }
 
 /// Bytes outside PyTorch's allocator.
@@ -34,7 +46,7 @@ Outside outside_of(const Cluster& cluster, const Strategy& resolved) {
   const DeviceOverheads& device = cluster.accelerator.overheads;
   const auto groups = rank_groups(resolved);
   std::int64_t used = std::count_if(groups.begin() + 1, groups.end(), [](const RankGroup& group) { return group.size > 1; });
-  if (resolved.ep <= 1) used -= groups[static_cast<std::size_t>(Group::expert_data)].size > 1;   // the same ranks as the data-parallel group
+  if (resolved.ep <= 1) used -= groups[static_cast<std::size_t>(Group::expert_data)].size > 1;  // the same ranks as the data-parallel group
   Outside outside{device.context.value, {}};
   if (used > 0) outside.communicators = device.first_communicator.value + device.further_communicator.value * (used - 1);
   return outside;
@@ -48,7 +60,7 @@ MemoryTrace played(const StepProgram& program, const Strategy& resolved, Bytes r
   if (!trace.out_of_memory) return trace;
   out_of_memory = true;
   at = fmt::format("{} of step {}, {}", name_of(trace.out_of_memory->phase), trace.out_of_memory->step + 1, trace.out_of_memory->label);
-  options.capacity = Bytes(INT64_MAX);   // how much it would have taken
+  options.capacity = Bytes(INT64_MAX);  // how much it would have taken
   return play_memory(program, options);
 }
 
@@ -79,7 +91,7 @@ RankMemory rank_memory(const Model& model, const std::vector<Stage>& stages, int
   memory.capacity = cluster.accelerator.memory_usable.value;
   const Outside outside = outside_of(cluster, resolved);
   MemoryTrace trace;
-  if (const auto program = lowered(model, resolved)) {
+  if (const auto program = lowered(model, resolved, memory.closed_form_because)) {
     memory.basis = Basis::played;
     trace = played(*program, resolved, memory.capacity - outside.total(), memory.out_of_memory, memory.out_of_memory_at);
   } else {

@@ -11,13 +11,16 @@ bool is_layer(const Block& block) { return block.role == Block::Role::decoder ||
 /// Whose output a column-parallel linear or what follows it makes: cut over the tensor-parallel ranks.
 bool output_is_cut(const Operator& op) {
   switch (op.kind) {
-    case OperatorKind::linear: return !op.parameters.empty() && op.parameters.front().cut == Cut::rows;
+    case OperatorKind::linear:
+      return !op.parameters.empty() && op.parameters.front().cut == Cut::rows;
     case OperatorKind::activation:
     case OperatorKind::multiply:
     case OperatorKind::rope:
     case OperatorKind::attention:
-    case OperatorKind::softmax: return true;
-    default: return false;
+    case OperatorKind::softmax:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -80,7 +83,8 @@ class Census {
   double elements(int storage) const {
     if (storage < 0) return tokens_ * static_cast<double>(hidden()) / shards(false);
     const Operator& op = block_.operators[static_cast<std::size_t>(storage)];
-    const double width = op.kind == OperatorKind::rope ? static_cast<double>((op.heads + op.kv_heads) * op.head_dim) : product(op.output_per_token);
+    const double width =
+        op.kind == OperatorKind::rope ? static_cast<double>((op.heads + op.kv_heads) * op.head_dim) : product(op.output_per_token);
     return tokens_ * width / shards(output_is_cut(op));
   }
   double bytes_of(int storage) const { return elements(storage) * element_; }
@@ -106,19 +110,35 @@ class Census {
       case OperatorKind::router:
       case OperatorKind::convolution:
       case OperatorKind::patch_embedding:
-      case OperatorKind::batch_norm: return visit_product(index);
-      case OperatorKind::experts: return visit_experts(index);
+      case OperatorKind::batch_norm:
+        return visit_product(index);
+      case OperatorKind::experts:
+        return visit_experts(index);
       case OperatorKind::rms_norm:
-      case OperatorKind::layer_norm: return visit_norm(index);
-      case OperatorKind::attention: return visit_attention(index);
-      case OperatorKind::activation: return visit_activation(index);
-      case OperatorKind::multiply: return fused_ ? keep_gate(index) : keep_inputs(index);
-      case OperatorKind::modulation: return keep_inputs(index);
-      case OperatorKind::softmax: storages_.insert(index); return;
-      case OperatorKind::pool: keep_inputs(index), extra_ += elements(index) * 8; return;   // and int64 indices
-      case OperatorKind::dropout: extra_ += elements(index); return;                        // a mask of one byte
-      case OperatorKind::embedding: extra_ += tokens_ * 8; return;
-      default: return;
+      case OperatorKind::layer_norm:
+        return visit_norm(index);
+      case OperatorKind::attention:
+        return visit_attention(index);
+      case OperatorKind::activation:
+        return visit_activation(index);
+      case OperatorKind::multiply:
+        return fused_ ? keep_gate(index) : keep_inputs(index);
+      case OperatorKind::modulation:
+        return keep_inputs(index);
+      case OperatorKind::softmax:
+        storages_.insert(index);
+        return;
+      case OperatorKind::pool:
+        keep_inputs(index), extra_ += elements(index) * 8;
+        return;  // and int64 indices
+      case OperatorKind::dropout:
+        extra_ += elements(index);
+        return;  // a mask of one byte
+      case OperatorKind::embedding:
+        extra_ += tokens_ * 8;
+        return;
+      default:
+        return;
     }
   }
 
@@ -147,7 +167,7 @@ class Census {
     const double rows = elements(index) / std::max(1.0, product(op.output_per_token));
     extra_ += rows * (op.kind == OperatorKind::layer_norm ? 8 : 4);
     if (autocast_)
-      extra_ += elements(index) * 8;   // the fp32 residual stream and the fp32 rows
+      extra_ += elements(index) * 8;  // the fp32 residual stream and the fp32 rows
     else if (fused)
       keep_inputs(index);
     else
@@ -157,13 +177,14 @@ class Census {
   void visit_attention(int index) {
     const Operator& op = block_.operators[static_cast<std::size_t>(index)];
     const double heads = static_cast<double>(op.heads) / strategy_.tp;
-    const double qkv = static_cast<double>((op.heads + op.kv_heads) * op.head_dim + op.kv_heads * (op.v_head_dim ? op.v_head_dim : op.head_dim));
+    const double qkv =
+        static_cast<double>((op.heads + op.kv_heads) * op.head_dim + op.kv_heads * (op.v_head_dim ? op.v_head_dim : op.head_dim));
     extra_ += tokens_ * qkv / strategy_.tp * element_;
     storages_.insert(index);
     if (core_again_) return;
     if (strategy_.attention == AttentionKernel::eager || strategy_.attention == AttentionKernel::unfused) {
       const double repeated = 2.0 * static_cast<double>((op.heads - op.kv_heads) * op.head_dim) / strategy_.tp;
-      extra_ += tokens_ * (heads * positions_ * (element_ < 4 ? 6 : 4) + repeated * element_);   // probabilities in fp32 and cast
+      extra_ += tokens_ * (heads * positions_ * (element_ < 4 ? 6 : 4) + repeated * element_);  // probabilities in fp32 and cast
     } else {
       extra_ += row_statistics(op);
     }
@@ -179,7 +200,7 @@ class Census {
       return;
     }
     keep_inputs(index);
-    if (op.function == "gelu_new" && !fused_) extra_ += 3 * elements(index) * element_;   // 0.5x, tanh, 1 + tanh
+    if (op.function == "gelu_new" && !fused_) extra_ += 3 * elements(index) * element_;  // 0.5x, tanh, 1 + tanh
   }
 
   /// A fused gated activation keeps gate and up, not the activated gate.
@@ -220,11 +241,20 @@ SavedBytes saved_bytes(const Block& block, const Strategy& resolved, const Frame
   saved.kept = all;
   if (!is_layer(block)) return saved;
   switch (resolved.recompute.kind) {
-    case Recompute::Kind::full: saved.kept = census.input_bytes(); break;
-    case Recompute::Kind::alternate: saved.kept = all + (census.input_bytes() - all) / resolved.recompute.every; break;
-    case Recompute::Kind::operators: saved.kept = census.kept_by_selection(); break;
-    case Recompute::Kind::selective: saved.kept = census.kept(true); break;
-    default: break;
+    case Recompute::Kind::full:
+      saved.kept = census.input_bytes();
+      break;
+    case Recompute::Kind::alternate:
+      saved.kept = all + (census.input_bytes() - all) / resolved.recompute.every;
+      break;
+    case Recompute::Kind::operators:
+      saved.kept = census.kept_by_selection();
+      break;
+    case Recompute::Kind::selective:
+      saved.kept = census.kept(true);
+      break;
+    default:
+      break;
   }
   saved.recomputed = std::max(0.0, all - saved.kept);
   return saved;

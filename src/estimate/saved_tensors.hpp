@@ -10,9 +10,9 @@ namespace plimsoll::estimation {
 
 /// Bytes of one repeat of a block for one micro-batch on one rank.
 struct SavedBytes {
-  double kept = 0;         ///< saved for backward, with the strategy's recomputation
-  double recomputed = 0;   ///< what comes to life again while the block's backward runs
-  double widest = 0;       ///< the largest tensor of the block: gradients of a few such are alive at once
+  double kept = 0;        ///< saved for backward, with the strategy's recomputation
+  double recomputed = 0;  ///< what comes to life again while the block's backward runs
+  double widest = 0;      ///< the largest tensor of the block: gradients of a few such are alive at once
 };
 
 SavedBytes saved_bytes(const Block& block, const Strategy& resolved, const FrameworkProfile& framework, const flops::Lengths& lengths);

@@ -4,7 +4,9 @@
 #include <numeric>
 
 #include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
 #include "plimsoll/layer_graph.hpp"
+#include "plimsoll/shards.hpp"
 
 namespace plimsoll::estimation {
 namespace {
@@ -53,24 +55,30 @@ std::vector<std::int64_t> layers_per_stage(const Model& model, const Strategy& r
   return {resolved.pp_layers.begin(), resolved.pp_layers.end()};
 }
 
-std::int64_t shards_of(const ParameterTensor& tensor, const Strategy& resolved) {
-  if (!tensor.expert) return tensor.cut == Cut::replicated ? 1 : resolved.tp;
-  return std::int64_t{std::max(1, resolved.ep)} * (tensor.cut == Cut::replicated ? 1 : std::max(1, resolved.etp));
+ShardSpec shard_spec(const Strategy& resolved) {
+  ShardSpec spec;
+  spec.tp = resolved.tp;
+  spec.ep = std::max(1, resolved.ep);
+  spec.expert_tp = resolved.etp;
+  if (engine_of(resolved) == Engine::megatron) spec.vocabulary_multiple = resolved.megatron.make_vocab_size_divisible_by;
+  return spec;
 }
 
 }  // namespace
 
-std::int64_t Stage::parameters(const Block& block, const Strategy& resolved) {
+std::int64_t Stage::parameters(const Block& block, const Strategy& resolved, bool with_tied) {
+  const ShardSpec spec = shard_spec(resolved);
   std::int64_t elements = 0;
   for (const Operator& op : block.operators)
     for (const ParameterTensor& tensor : op.parameters)
-      if (tensor.tied_to.empty()) elements += ceil_div(tensor.elements(), shards_of(tensor, resolved));
+      if (tensor.tied_to.empty() || with_tied) elements += shard_elements(tensor, spec);
   return elements;
 }
 
 std::int64_t Stage::parameters(const Strategy& resolved) const {
-  return std::accumulate(parts.begin(), parts.end(), std::int64_t{0},
-                         [&](std::int64_t sum, const Part& part) { return sum + part.layers * parameters(*part.block, resolved); });
+  return std::accumulate(parts.begin(), parts.end(), std::int64_t{0}, [&](std::int64_t sum, const Part& part) {
+    return sum + part.layers * parameters(*part.block, resolved, last && !first);
+  });
 }
 
 std::vector<Stage> stages_of(const Model& model, const Strategy& resolved) {

@@ -22,8 +22,8 @@ struct Stage {
 
   /// Parameters on one rank of the stage, cut over tensor- and expert-parallel ranks, in elements.
   std::int64_t parameters(const Strategy& resolved) const;
-  /// The same of one part, one repeat.
-  static std::int64_t parameters(const Block& block, const Strategy& resolved);
+  /// The same of one repeat of a block; tied tensors count where the original is on another stage.
+  static std::int64_t parameters(const Block& block, const Strategy& resolved, bool with_tied = false);
 };
 
 /// The pp · vp stages of a resolved strategy. What comes before the layers is on the first stage, what comes after on the last.

@@ -220,7 +220,8 @@ std::size_t slowest(const std::vector<StageWork>& works) {
 }
 
 PipelineTimeline play(const std::vector<StageWork>& works, const Strategy& strategy, Seconds transfer) {
-  const Schedule schedule = make_schedule(strategy.pp_schedule, strategy.pp, static_cast<int>(strategy.micro_batches_per_run()), strategy.vp);
+  const Schedule schedule =
+      make_schedule(strategy.pp_schedule, strategy.pp, static_cast<int>(strategy.micro_batches_per_run()), strategy.vp);
   PipelineTimes times;
   for (const StageWork& work : works) times.stages.push_back({work.forward, work.backward, {}, {}});
   times.point_to_point = transfer;

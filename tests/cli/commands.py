@@ -19,8 +19,8 @@ def formulas(checks):
     shows(checks, ["formula", "zero", "--params", "7e9", "--gpus", "4"], "112 GB", "70 GB", "49 GB", "28 GB")
     shows(checks, ["formula", "zero", "--params", "7.5B", "--gpus", "64", "--precision", "mixed"], "120 GB", "31.4 GB", "16.6 GB", "1.88 GB")
     # 2·7/8·1e9/450e9 = 3.889 ms, half of it for an all-gather
-    shows(checks, ["formula", "ring", "--bytes", "1 GB", "--ranks", "8", "--bandwidth", "450 GB/s"], "3.89 ms", "1.94 ms")
-    shows(checks, ["formula", "ring", "--bytes", "1 GB", "--on", "8xmi300x"], "on 8xmi300x:")
+    shows(checks, ["formula", "ring", "--bytes", "1 GB", "--ranks", "8", "--bandwidth", "450 GB/s"], "3.88889 ms", "1.94444 ms")
+    shows(checks, ["formula", "ring", "--bytes", "1 GB", "--on", "8xmi300x"], "on 8 x mi300x:")
     # (4−1)/(8+3) = 0.272727; (4−1)/(2·8+3) = 0.157895; makespans 33 and, with two chunks, 28.5
     shows(checks, ["formula", "bubble", "--stages", "4", "--micro-batches", "8"], "0.272727", "33.00")
     shows(checks, ["formula", "bubble", "--stages", "4", "--micro-batches", "8", "--chunks", "2"], "0.157895", "28.50")
@@ -49,7 +49,7 @@ def catalogues(checks):
 
 def verdicts(checks):
     fits = shows(checks, ["estimate", "llama-3.1-8b", "--on", "8xmi300x", "--fsdp", "full", "--micro-batch", "2", "--seq", "8192"], "GiB left", "assumptions")
-    checks.check(fits.startswith("fits: llama-3.1-8b on 8xmi300x"), "the verdict comes first")
+    checks.check(fits.startswith("fits: llama-3.1-8b on 8 x mi300x"), "the verdict comes first")
     # 16 B · 8.03e9 = 128 GB of model states alone on a device of 80 GB
     large = shows(checks, ["estimate", "llama-3.1-8b", "--on", "1xh100-sxm", "--micro-batch", "1", "--seq", "2048"], "too much", code=1)
     checks.check(large.startswith("does not fit: "), "the verdict comes first")

@@ -1,0 +1,123 @@
+#include "plimsoll/estimate.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/hardware.hpp"
+#include "plimsoll/strategy.hpp"
+
+namespace plimsoll {
+namespace {
+
+Strategy strategy(std::initializer_list<std::pair<const char*, const char*>> options) {
+  Strategy made;
+  for (const auto& [key, value] : options) set_option(made, key, value);
+  return made;
+}
+
+Report llama(const std::string& cluster, std::initializer_list<std::pair<const char*, const char*>> options) {
+  static const Model model = load_model("llama-3.1-8b");
+  return estimate(model, parse_cluster(cluster), strategy(options));
+}
+
+std::int64_t part(const RankMemory& memory, const std::string& name) {
+  for (const MemoryPart& one : memory.parts)
+    if (one.name == name) return one.bytes.count;
+  return 0;
+}
+
+double sum_of_parts(const RankMemory& memory) {
+  double sum = 0;
+  for (const MemoryPart& one : memory.parts) sum += static_cast<double>(one.bytes.count);
+  return sum;
+}
+
+TEST(Estimate, OptimizerStatesAreExactUnderSharding) {
+  // fp32 m and v of 8,030,261,248 parameters over 8 ranks: 8 B · P / 8, and no dimension of the model leaves a remainder.
+  const Report report =
+      llama("8xh100-sxm", {{"framework", "torchtitan"}, {"data_parallel", "fsdp"}, {"micro_batch", "1"}, {"seq_len", "8192"}});
+  EXPECT_NEAR(static_cast<double>(part(report.worst_rank().memory, "optimizer_states")), 8'030'261'248.0, 4e6);
+}
+
+TEST(Estimate, PartsAddUpToTheDeviceAndTheBreakdownToTheStep) {
+  for (const char* framework : {"transformers", "torchtitan", "megatron-core", "deepspeed"}) {
+    const Report report = llama("8xmi300x", {{"framework", framework}, {"micro_batch", "1"}, {"seq_len", "2048"}});
+    for (const RankReport& rank : report.ranks) EXPECT_NEAR(sum_of_parts(rank.memory), rank.memory.device.expected, 1) << framework;
+    double step = 0;
+    for (const TimePart& one : report.time.breakdown) step += one.seconds.value;
+    EXPECT_NEAR(step, report.time.step_seconds.expected, 1e-9 * step) << framework;
+  }
+}
+
+TEST(Estimate, TheVerdictFollowsTheMargin) {
+  // 16 B · 8.03e9 = 128 GB of states: no 80 GB device holds them alone, eight share them.
+  EXPECT_EQ(llama("1xh100-sxm", {{"micro_batch", "1"}, {"seq_len", "1024"}}).verdict, Verdict::does_not_fit);
+  EXPECT_EQ(llama("8xmi300x", {{"data_parallel", "fsdp"}, {"micro_batch", "1"}, {"seq_len", "1024"}}).verdict, Verdict::fits);
+}
+
+TEST(Estimate, MoreOfEverythingTakesMore) {
+  const auto base = llama("8xmi300x", {{"data_parallel", "fsdp"}, {"micro_batch", "1"}, {"seq_len", "4096"}});
+  const auto longer = llama("8xmi300x", {{"data_parallel", "fsdp"}, {"micro_batch", "1"}, {"seq_len", "8192"}});
+  const auto wider = llama("8xmi300x", {{"data_parallel", "fsdp"}, {"micro_batch", "2"}, {"seq_len", "4096"}});
+  for (const Report* more : {&longer, &wider}) {
+    EXPECT_GT(more->worst_rank().memory.allocated, base.worst_rank().memory.allocated);
+    EXPECT_GT(more->time.step_seconds.expected, base.time.step_seconds.expected);
+  }
+}
+
+TEST(Estimate, RecomputationTradesMemoryForTime) {
+  const auto kept = llama("8xmi300x", {{"data_parallel", "fsdp"}, {"micro_batch", "2"}, {"seq_len", "8192"}, {"recompute", "none"}});
+  const auto again = llama("8xmi300x", {{"data_parallel", "fsdp"}, {"micro_batch", "2"}, {"seq_len", "8192"}, {"recompute", "full"}});
+  EXPECT_LT(again.worst_rank().memory.allocated, kept.worst_rank().memory.allocated);
+  EXPECT_GT(again.time.step_seconds.expected, kept.time.step_seconds.expected);
+  EXPECT_DOUBLE_EQ(again.flops.conventions.front().model_flops_per_token, kept.flops.conventions.front().model_flops_per_token);
+  EXPECT_GT(again.flops.hardware_flops_per_token, kept.flops.hardware_flops_per_token);
+}
+
+TEST(Estimate, APipelineReportsEveryStage) {
+  const Report report =
+      llama("8xh100-sxm",
+            {{"framework", "megatron-core"}, {"tp", "2"}, {"pp", "4"}, {"micro_batch", "1"}, {"global_batch", "8"}, {"seq_len", "4096"}});
+  ASSERT_EQ(report.ranks.size(), 4u);
+  std::int64_t ranks = 0;
+  for (const RankReport& rank : report.ranks) ranks += rank.count;
+  EXPECT_EQ(ranks, 8);
+  // (P−1)/(M+P−1) of the pipeline's time is idle: it must show.
+  bool bubble = false;
+  for (const TimePart& one : report.time.breakdown) bubble |= one.name == "bubble" && one.seconds.value > 0;
+  EXPECT_TRUE(bubble);
+}
+
+TEST(Estimate, TheSameQuestionHasTheSameAnswer) {
+  const auto once = llama("8xmi300x", {{"data_parallel", "fsdp"}, {"micro_batch", "1"}, {"seq_len", "4096"}});
+  const auto twice = llama("8xmi300x", {{"data_parallel", "fsdp"}, {"micro_batch", "1"}, {"seq_len", "4096"}});
+  EXPECT_EQ(once.worst_rank().memory.reserved, twice.worst_rank().memory.reserved);
+  EXPECT_EQ(once.time.step_seconds.expected, twice.time.step_seconds.expected);
+  EXPECT_EQ(once.assumptions, twice.assumptions);
+}
+
+TEST(Estimate, MfuIsTokensTimesFlopsOverThePeak) {
+  const Report report = llama("8xh100-sxm", {{"data_parallel", "fsdp"}, {"micro_batch", "1"}, {"seq_len", "8192"}});
+  for (const FlopsConvention& convention : report.flops.conventions) {
+    const double expected = report.time.tokens_per_second_per_gpu * convention.model_flops_per_token / report.flops.peak_flops_per_second;
+    EXPECT_NEAR(convention.mfu, expected, 1e-12);
+    EXPECT_LT(convention.mfu, 1) << convention.name;
+  }
+}
+
+TEST(Estimate, AModelWithoutAStepIsRefusedByName) {
+  Model model = load_model("llama-3.1-8b");
+  model.activations_modelled = false;
+  try {
+    estimate(model, parse_cluster("8xmi300x"), Strategy{});
+    FAIL() << "it was estimated";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::refused);
+    EXPECT_NE(error.message().find("llama-3.1-8b"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll
