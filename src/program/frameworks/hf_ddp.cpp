@@ -7,7 +7,7 @@ namespace plimsoll::program {
 
 StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy) {
   Tape tape;
-  const std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
+  const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   tape.phase(Phase::init);
   materialize(*root, tape);
   const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
@@ -18,8 +18,10 @@ StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy) {
   const Batch batch = hf_batch(model, strategy, tape);
   const std::vector<Tensor> parameters = trainable_tensors(*root);
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, parameters);
-  record_hf_steps(tape, {*network, *optimizer, parameters, [&](bool last) { wrapped.before_forward(last || !strategy.no_sync); }}, strategy,
-                  batch);
+  record_hf_steps(tape,
+                  {*network, *optimizer, parameters, [&](bool last) { wrapped.before_forward(last || !strategy.no_sync); },
+                   [&] { wrapped.after_step(); }},
+                  strategy, batch);
   return tape.take();
 }
 

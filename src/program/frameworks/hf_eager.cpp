@@ -1,15 +1,13 @@
 // transformers on one device: loss = model(**batch).loss; loss.backward(); clipping; optimizer.step(); zero_grad().
 #include "program/frameworks/hf_training.hpp"
 #include "program/lower.hpp"
-#include "program/modules/lora.hpp"
 #include "program/optimizer.hpp"
 
 namespace plimsoll::program {
 
 StepProgram lower_hf_eager(const Model& model, const Strategy& strategy) {
   Tape tape;
-  const std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
-  if (strategy.lora) add_lora(*root, *strategy.lora, kAdapterType, tape);
+  const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   tape.phase(Phase::init);
   materialize(*root, tape);
   const Batch batch = hf_batch(model, strategy, tape);

@@ -30,7 +30,7 @@ Fsdp2Options fsdp2_options(const Strategy& strategy) {
 
 StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy) {
   Tape tape;
-  const std::unique_ptr<Module> root = build_modules(model, strategy.param_dtype.value_or(DType::fp32), tape);
+  const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
   Fsdp2 sharded(tape, *root, wrap_units(model, *root, strategy.fsdp.units), fsdp2_options(strategy));
   tape.phase(Phase::init);

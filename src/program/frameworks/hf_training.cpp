@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plimsoll/error.hpp"
+#include "program/modules/lora.hpp"
 
 namespace plimsoll::program {
 
@@ -57,6 +58,12 @@ DType hf_parameter_type(const Strategy& strategy) {
   }
 }
 
+std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape) {
+  std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
+  if (strategy.lora) add_lora(*root, *strategy.lora, kAdapterType, tape);
+  return root;
+}
+
 Batch hf_batch(const Model& model, const Strategy& strategy, Tape& tape) {
   const std::int64_t batch = strategy.micro_batch, length = strategy.seq_len;
   tape.operator_name = "inputs";
@@ -107,6 +114,7 @@ void record_hf_steps(Tape& tape, const TrainingLoop& loop, const Strategy& strat
   for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
     tape.record_into(part);
     record_step(tape, loop, strategy, batch);
+    if (loop.after_step) loop.after_step();
   }
 }
 

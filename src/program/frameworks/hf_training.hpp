@@ -15,6 +15,9 @@ namespace plimsoll::program {
 /// How the modules run under a resolved strategy. Throws Error (refused): a kernel or a recomputation that transformers does not have.
 RunOptions hf_run_options(const Strategy& strategy);
 
+/// The modules of the model, not yet on the device, with adapters where the strategy asks for them.
+std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape);
+
 /// Token ids or pixel values and labels of one micro-batch, resident.
 Batch hf_batch(const Model& model, const Strategy& strategy, Tape& tape);
 
@@ -36,6 +39,7 @@ struct TrainingLoop {
   Optimizer& optimizer;
   std::vector<Tensor> clipped;                             ///< what clip_grad_norm_ sees
   std::function<void(bool last)> before_micro_batch = {};  ///< told whether the micro-batch is the step's last
+  std::function<void()> after_step = {};
 };
 
 /// Records the first step and the steady one: micro-batches, clipping, optimizer.step(), zero_grad().

@@ -99,9 +99,12 @@ void Ddp::rebuild_buckets() {
 
 void Ddp::before_forward(bool synchronize) {
   synchronize_ = synchronize;
-  if (!rebuilt_ && arrival_.size() == parameters_.size() && synchronize) rebuild_buckets();
   if (synchronize && !buffers_.empty()) broadcast(buffers_);
   for (Bucket& bucket : buckets_) bucket.pending = bucket.parameters.size();
+}
+
+void Ddp::after_step() {
+  if (!rebuilt_ && arrival_.size() == parameters_.size()) rebuild_buckets();
 }
 
 /// Reducer::autograd_hook: the gradient is copied into its place in the bucket (and becomes a view of it); a full bucket is reduced.

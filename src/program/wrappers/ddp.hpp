@@ -25,9 +25,11 @@ class Ddp {
  public:
   /// Broadcasts the states (in flat pieces of 250 MiB) and makes the first step's single bucket.
   Ddp(Tape& tape, Module& root, const DdpSettings& options);
-  /// What DDP.forward does before the module's own: from the second step on the buckets follow the order in which gradients arrived;
-  /// buffers are broadcast. Without `synchronize` (no_sync) gradients only accumulate.
+  /// What DDP.forward does before the module's own: buffers are broadcast. Without `synchronize` (no_sync) gradients only accumulate.
   void before_forward(bool synchronize);
+  /// From the second step on the buckets follow the order in which gradients arrived. DDP makes them at the start of the second forward;
+  /// nothing lies between that and the end of the first step.
+  void after_step();
 
  private:
   struct Bucket {

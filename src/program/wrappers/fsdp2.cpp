@@ -4,6 +4,7 @@
 #include <functional>
 #include <unordered_set>
 
+#include "plimsoll/error.hpp"
 #include "program/op.hpp"
 #include "program/ops.hpp"
 
@@ -45,12 +46,20 @@ class Fsdp2Unit {
   void reshard();
   void post_backward();
   void finish_iteration();
+  /// Ends the forward of a unit of which some modules did not run (_force_complete_incomplete_states).
+  void complete_forward(std::vector<Tensor*>& outputs);
+  void forget_missing_modules() { modules_to_run_.clear(); }
+  bool holds(const Module& module) const { return std::find(modules_.begin(), modules_.end(), &module) != modules_.end(); }
   State state = State::idle;
   std::vector<ShardedParameter> parameters;
+  bool reshard_after_forward;
+  bool reshard_after_backward = true;
+  bool reduce_gradients = true;
 
  private:
   void pre_forward(std::vector<Tensor*>& tensors);
   void post_forward(std::vector<Tensor*>& outputs);
+  void hook_outputs(std::vector<Tensor*>& outputs);
   void pre_backward();
   void prefetch_backward();
   void register_post_backward(std::vector<Tensor*>& tensors);
@@ -59,13 +68,15 @@ class Fsdp2Unit {
   void copy_out();
   void reduce(std::vector<std::pair<ShardedParameter*, Tensor>>& gradients);
   void accumulate_shards(const std::vector<std::pair<ShardedParameter*, Tensor>>& gradients, const Tensor& reduced);
-  void widen_kept_gradients();
+  void defer_widening(bool yes);
+  void ran(Module& module, std::vector<Tensor*>& outputs);
+  void copy_alone();
   DType compute_type(const ShardedParameter& parameter) const;
   Tape& tape() const { return owner_.tape_; }
 
   Fsdp2& owner_;
   std::vector<Module*> modules_;
-  std::size_t modules_to_run_ = 0;
+  std::vector<Module*> modules_to_run_;  ///< whose forward is missing before the unit's own forward has ended
   bool is_root_;
   bool gathered_ = false;
   Tensor gather_output_;       ///< all_gather_result: issued, not yet copied out
@@ -74,7 +85,10 @@ class Fsdp2Unit {
 };
 
 Fsdp2Unit::Fsdp2Unit(Fsdp2& owner, std::vector<Module*> modules, std::vector<std::shared_ptr<Parameter>> slots, bool is_root)
-    : owner_(owner), modules_(std::move(modules)), is_root_(is_root) {
+    : reshard_after_forward(is_root ? owner.options_.reshard_root : owner.options_.reshard_after_forward),
+      owner_(owner),
+      modules_(std::move(modules)),
+      is_root_(is_root) {
   for (auto& slot : slots) {
     ShardedParameter parameter;
     parameter.slot = slot;
@@ -106,10 +120,15 @@ void Fsdp2Unit::materialize_shard(const Parameter* slot) {
 void Fsdp2Unit::install_hooks() {
   for (Module* module : modules_) {
     module->pre_forward.insert(module->pre_forward.begin(), [this](Module&, std::vector<Tensor*>& tensors) { pre_forward(tensors); });
-    module->post_forward.push_back([this](Module&, std::vector<Tensor*>& outputs) {
-      if (modules_to_run_ > 0 && --modules_to_run_ == 0) post_forward(outputs);
-    });
+    module->post_forward.push_back([this](Module& of, std::vector<Tensor*>& outputs) { ran(of, outputs); });
   }
+}
+
+void Fsdp2Unit::ran(Module& module, std::vector<Tensor*>& outputs) {
+  const auto at = std::find(modules_to_run_.begin(), modules_to_run_.end(), &module);
+  if (at == modules_to_run_.end()) return;
+  modules_to_run_.erase(at);
+  if (modules_to_run_.empty()) post_forward(outputs);
 }
 
 // ---- gathering -----------------------------------------------------------------------------------------------------------
@@ -131,7 +150,9 @@ void Fsdp2Unit::unshard() {
   if (owner_.options_.shard == 1) return;
   std::int64_t elements = 0;
   for (const ShardedParameter& parameter : parameters) elements += parameter.shard_elements;
-  const StreamScope scope(tape(), owner_.copy_in_stream_);
+  // FSDPCommContext.get_all_gather_streams: outside forward and backward (an explicit unshard) everything runs on the current stream.
+  const bool implicit = state == State::forward || state == State::pre_backward;
+  const StreamScope scope(tape(), implicit ? owner_.copy_in_stream_ : tape().stream);
   const Tensor input = gather_input(elements);
   gather_output_ = tape().empty({elements * owner_.options_.shard}, compute_type(parameters.front()), Category::communication_buffer);
   launch(tape(), KernelKind::elementwise, gather_output_.dtype(), elements * size_of(gather_output_.dtype()),
@@ -140,6 +161,22 @@ void Fsdp2Unit::unshard() {
   tape().collective(
       {.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = gather_output_.bytes(), .type = gather_output_.dtype()},
       owner_.gather_stream_);
+}
+
+/// A group of one rank: each shard is cast, then copied; the cast lives until the next one exists (a Python variable).
+void Fsdp2Unit::copy_alone() {
+  Tensor cast;
+  for (ShardedParameter& parameter : parameters) {
+    const DType type = compute_type(parameter);
+    if (type != parameter.slot->type) cast = elementwise(tape(), {&parameter.shard}, type);
+    if (!parameter.gathered) {
+      const Tensor flat = tape().empty({parameter.shard_elements}, type, Category::communication_buffer);
+      parameter.gathered = leaf_on(tape(), flat, parameter.slot->sizes, parameter.slot->trainable);
+    } else {
+      tape().allocate_storage(parameter.gathered, Category::communication_buffer);
+    }
+    in_place(parameter.gathered, {&parameter.shard});
+  }
 }
 
 /// split_with_sizes_copy into one tensor per parameter; the first time they are made, later their storages get memory again.
@@ -165,8 +202,14 @@ void Fsdp2Unit::wait_for_unshard() {
   if (!gather_output_ && !alone) return;
   const LabelScope label(tape(), modules_.front()->label);
   if (state == State::forward) owner_.deferred_all_gather_.reset();
-  if (!alone) tape().wait(kComputeStream, owner_.gather_stream_);
-  copy_out();
+  const bool first = !parameters.front().gathered;
+  if (alone) {
+    copy_alone();
+  } else {
+    tape().wait(kComputeStream, owner_.gather_stream_);
+    copy_out();
+  }
+  if (first) defer_widening(false);
   gathered_ = true;
   for (ShardedParameter& parameter : parameters) parameter.slot->tensor = parameter.gathered;
   if (state == State::forward && !alone) {
@@ -177,7 +220,7 @@ void Fsdp2Unit::wait_for_unshard() {
 
 void Fsdp2Unit::reshard() {
   if (!gathered_) return;
-  if (state == State::forward && (is_root_ ? !owner_.options_.reshard_root : !owner_.options_.reshard_after_forward)) return;
+  if (state == State::forward && !reshard_after_forward) return;
   for (ShardedParameter& parameter : parameters) {
     parameter.slot->tensor.reset();
     tape().free_storage(parameter.gathered);
@@ -203,7 +246,7 @@ void Fsdp2Unit::pre_forward(std::vector<Tensor*>& tensors) {
     cast_inputs(tensors);
     return;
   }
-  if (modules_to_run_ == 0) modules_to_run_ = modules_.size();
+  if (modules_to_run_.empty()) modules_to_run_ = modules_;
   const bool entering = state != State::forward;
   state = State::forward;
   if (is_root_ && entering) {
@@ -221,7 +264,7 @@ void Fsdp2Unit::register_post_backward(std::vector<Tensor*>& tensors) {
   std::vector<const Tensor*> inputs;
   for (Tensor* tensor : tensors)
     if (tensor->defined() && tensor->requires_grad()) inputs.push_back(tensor);
-  if (inputs.empty() || !tape().grad_enabled) return;
+  if (inputs.empty() || !tape().grad_enabled || parameters.empty()) return;
   std::vector<Tensor> outputs;
   {
     Op op("RegisterPostBackward", inputs);
@@ -243,15 +286,38 @@ void Fsdp2Unit::register_post_backward(std::vector<Tensor*>& tensors) {
 
 void Fsdp2Unit::post_forward(std::vector<Tensor*>& outputs) {
   if (state == State::pre_backward) return;
+  if (is_root_) {  // units that did not run to their end are ended with the root's forward
+    if (parameters.empty()) {
+      state = State::idle;
+      hook_outputs(outputs);
+    } else {
+      complete_forward(outputs);
+    }
+    const auto& all = owner_.states_in_module_order_;
+    for (auto unit = all.rbegin(); unit != all.rend(); ++unit) {
+      if (*unit == this || (*unit)->modules_to_run_.empty()) continue;
+      (*unit)->complete_forward(outputs);
+      (*unit)->modules_to_run_.clear();
+    }
+    owner_.deferred_all_gather_.reset();
+    return;
+  }
+  complete_forward(outputs);
+}
+
+void Fsdp2Unit::complete_forward(std::vector<Tensor*>& outputs) {
+  state = State::forward;
   reshard();
   post_forward_indices_.push_back(owner_.post_forward_order_.size());
   owner_.post_forward_order_.push_back(this);
   state = State::idle;
-  if (tape().grad_enabled) {
-    for (Tensor* output : outputs)
-      if (output->defined() && output->requires_grad()) output->register_hook([this](Tensor&) { pre_backward(); });
-  }
-  if (is_root_) owner_.deferred_all_gather_.reset();
+  hook_outputs(outputs);
+}
+
+void Fsdp2Unit::hook_outputs(std::vector<Tensor*>& outputs) {
+  if (!tape().grad_enabled) return;
+  for (Tensor* output : outputs)
+    if (output->defined() && output->requires_grad()) output->register_hook([this](Tensor&) { pre_backward(); });
 }
 
 // ---- backward ------------------------------------------------------------------------------------------------------------
@@ -262,6 +328,7 @@ void Fsdp2Unit::pre_backward() {
   state = State::pre_backward;
   unshard();
   wait_for_unshard();
+  defer_widening(true);
   prefetch_backward();
 }
 
@@ -277,11 +344,13 @@ void Fsdp2Unit::prefetch_backward() {
 }
 
 void Fsdp2Unit::post_backward() {
+  const bool partial = modules_.size() > 1 && state == State::forward;  // only some modules of the unit ran (a head by chunks)
   state = State::post_backward;
+  if (parameters.empty()) return;
   const LabelScope label(tape(), modules_.front()->label);
-  if (!owner_.reduce_gradients_) {
-    widen_kept_gradients();
-    reshard();
+  if (!reduce_gradients) {
+    defer_widening(false);
+    if (reshard_after_backward) reshard();
     return;
   }
   std::vector<std::pair<ShardedParameter*, Tensor>> gradients;
@@ -290,7 +359,8 @@ void Fsdp2Unit::post_backward() {
     gradients.emplace_back(&parameter, std::move(parameter.gathered.grad()));
     parameter.gathered.grad().reset();
   }
-  reshard();
+  defer_widening(false);
+  if (reshard_after_backward) reshard();
   if (!owner_.reduce_states_.empty()) {
     tape().wait(kComputeStream, owner_.reduce_stream_);
     owner_.reduce_states_.clear();
@@ -298,16 +368,25 @@ void Fsdp2Unit::post_backward() {
   if (gradients.empty()) return;
   reduce_output_kept_.reset();
   reduce(gradients);
+  if (partial) tape().wait(kComputeStream, owner_.reduce_stream_);
 }
 
-/// Gradients that wait for the last micro-batch are kept in the type of the reduction.
-void Fsdp2Unit::widen_kept_gradients() {
+/// _set_unsharded_grad_dtypes: within a backward whose gradients are reduced they stay as autograd gives them; gradients that are kept are
+/// cast, and later ones arrive in the type of the reduction.
+void Fsdp2Unit::defer_widening(bool yes) {
   for (ShardedParameter& parameter : parameters) {
-    if (!parameter.gathered || !parameter.gathered.grad()) continue;
+    if (!parameter.gathered) continue;
     const DType wide = owner_.options_.reduce_dtype.value_or(parameter.slot->type);
+    if (size_of(wide) <= size_of(compute_type(parameter))) continue;
     Tensor& gradient = parameter.gathered.grad();
-    if (gradient.dtype() != wide) gradient = elementwise(tape(), {&gradient}, wide);
-    Tape::categorize(gradient, Category::gradient);
+    std::optional<DType>& arriving = parameter.gathered.impl()->grad_dtype;
+    if (yes) {
+      if (gradient || reduce_gradients) arriving.reset();
+      continue;
+    }
+    if (gradient && gradient.dtype() != wide) gradient = elementwise(tape(), {&gradient}, wide);
+    if (gradient) Tape::categorize(gradient, Category::gradient);
+    arriving = wide;
   }
 }
 
@@ -428,6 +507,27 @@ std::vector<Tensor> Fsdp2::shards() const {
   return all;
 }
 
+Fsdp2Unit& Fsdp2::unit_of(const Module& module) const {
+  for (const auto& unit : units_)
+    if (unit->holds(module)) return *unit;
+  throw Error(ErrorCode::internal, "module '" + module.path + "' is no unit of its own");
+}
+
+void Fsdp2::set_requires_gradient_sync(bool yes) {
+  for (auto& unit : units_) unit->reduce_gradients = yes;
+}
+void Fsdp2::set_requires_gradient_sync(const Module& module, bool yes) { unit_of(module).reduce_gradients = yes; }
+void Fsdp2::set_reshard_after_forward(const Module& module, bool yes) { unit_of(module).reshard_after_forward = yes; }
+void Fsdp2::set_reshard_after_backward(const Module& module, bool yes) { unit_of(module).reshard_after_backward = yes; }
+
+void Fsdp2::unshard(const Module& module) {
+  Fsdp2Unit& unit = unit_of(module);
+  unit.unshard();
+  unit.wait_for_unshard();
+}
+
+void Fsdp2::reshard(const Module& module) { unit_of(module).reshard(); }
+
 void Fsdp2::queue_root_post_backward() {
   if (callback_queued_) return;
   callback_queued_ = true;
@@ -436,6 +536,7 @@ void Fsdp2::queue_root_post_backward() {
 
 void Fsdp2::root_post_backward() {
   for (Fsdp2Unit* unit : states_in_module_order_) {
+    unit->forget_missing_modules();
     if (unit->state != Fsdp2Unit::State::post_backward) unit->post_backward();
     unit->state = Fsdp2Unit::State::idle;
   }

@@ -39,7 +39,15 @@ class Fsdp2 {
   /// model.to_empty(device): allocates the shards, and buffers, in the order of Module._apply.
   void materialize();
   /// set_requires_gradient_sync: whether backward reduces; false during all micro-batches but the last.
-  void set_requires_gradient_sync(bool yes) { reduce_gradients_ = yes; }
+  void set_requires_gradient_sync(bool yes);
+
+  // The same of one unit, named by a module of it (FSDPModule's methods).
+  void set_requires_gradient_sync(const Module& module, bool yes);
+  void set_reshard_after_forward(const Module& module, bool yes);
+  void set_reshard_after_backward(const Module& module, bool yes);
+  /// Gathers the unit at once, on the current stream; nothing when it is gathered.
+  void unshard(const Module& module);
+  void reshard(const Module& module);
 
  private:
   friend class Fsdp2Unit;
@@ -48,6 +56,7 @@ class Fsdp2 {
     Tensor input;  ///< kept until the next unit's reduction, so that its memory is not used again too early
   };
 
+  Fsdp2Unit& unit_of(const Module& module) const;
   void root_post_backward();
   void queue_root_post_backward();
 
@@ -60,7 +69,6 @@ class Fsdp2 {
   Tensor deferred_all_gather_;  ///< all_gather_state: freed at the next unit's copy-out
   std::deque<ReduceState> reduce_states_;
   StreamId copy_in_stream_, gather_stream_, reduce_stream_, replicate_stream_;
-  bool reduce_gradients_ = true;
   bool callback_queued_ = false;
 };
 
