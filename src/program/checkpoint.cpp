@@ -1,6 +1,8 @@
 #include "program/checkpoint.hpp"
 
 #include <memory>
+#include <string>
+#include <unordered_map>
 
 #include "plimsoll/error.hpp"
 #include "program/ops.hpp"
@@ -12,6 +14,55 @@ namespace {
 /// Thrown when the last tensor that the region saved exists again (_StopRecomputationError).
 struct StopRecomputation {};
 
+/// _CachingTorchDispatchMode and _CachedTorchDispatchMode over one storage: outputs by operator and call.
+class KeptOutputs final : public SelectiveOutputs {
+ public:
+  explicit KeptOutputs(std::unique_ptr<SelectivePolicy> policy) : policy_(std::move(policy)) {}
+
+  std::vector<Tensor> kept(const char* name) override {
+    if (!again_) return {};
+    Calls& calls = calls_[name];
+    return std::move(calls.outputs[calls.next++]);
+  }
+
+  void computed(const char* name, const std::vector<Tensor>& outputs) override {
+    if (again_) return;
+    std::vector<Tensor> keep;
+    if (policy_->keeps(name)) {
+      for (const Tensor& output : outputs) {
+        Tape::categorize(output, Category::activation);
+        keep.push_back(output.detach());
+      }
+    }
+    calls_[name].outputs.push_back(std::move(keep));
+  }
+
+  void run_again() { again_ = true; }
+
+ private:
+  struct Calls {
+    std::vector<std::vector<Tensor>> outputs;
+    std::size_t next = 0;
+  };
+  std::unique_ptr<SelectivePolicy> policy_;
+  std::unordered_map<std::string, Calls> calls_;
+  bool again_ = false;
+};
+
+/// The operators of the scope belong to a selective checkpoint's region.
+class SelectiveScope {
+ public:
+  SelectiveScope(Tape& tape, std::shared_ptr<SelectiveOutputs> outputs)
+      : tape_(tape), before_(std::exchange(tape.selective_outputs, std::move(outputs))) {}
+  ~SelectiveScope() { tape_.selective_outputs = std::move(before_); }
+  SelectiveScope(const SelectiveScope&) = delete;
+  SelectiveScope& operator=(const SelectiveScope&) = delete;
+
+ private:
+  Tape& tape_;
+  std::shared_ptr<SelectiveOutputs> before_;
+};
+
 /// _CheckpointFrame: one call of checkpoint().
 struct Frame {
   Tape& tape;
@@ -20,6 +71,8 @@ struct Frame {
   bool autocast;  ///< of the forward
   DType autocast_type;
   std::uint32_t module_label;
+  bool early_stop = true;
+  std::shared_ptr<KeptOutputs> selective;
   std::size_t holders = 0;   ///< tensors that the region saved
   std::vector<bool> wanted;  ///< whether holder i is still referenced
   std::vector<Tensor> recomputed;
@@ -62,7 +115,7 @@ std::unique_ptr<SavedTensorHooks::Packed> RecomputationHooks::pack(const Tensor&
   const std::size_t index = frame_.recomputed.size();
   if (index >= frame_.holders) throw Error(ErrorCode::internal, "recomputation saves more tensors than the forward pass");
   frame_.recomputed.push_back(frame_.wanted[index] ? kept->tensor : Tensor());
-  if (frame_.recomputed.size() == frame_.holders) throw StopRecomputation{};
+  if (frame_.early_stop && frame_.recomputed.size() == frame_.holders) throw StopRecomputation{};
   return kept;
 }
 
@@ -73,6 +126,8 @@ void recompute(Frame& frame) {
   frame.recomputed.reserve(frame.holders);
   Tape& tape = frame.tape;
   const LabelScope label(tape, frame.module_label);
+  if (frame.selective) frame.selective->run_again();
+  const SelectiveScope selective(tape, frame.selective);
   try {
     const SavedTensorHooksScope hooks(tape, std::make_shared<RecomputationHooks>(frame));
     const GradMode grad(tape, true);
@@ -111,19 +166,23 @@ void save_arguments(const std::vector<Tensor>& arguments) {
 
 }  // namespace
 
-Tensor checkpoint(Tape& tape, const Region& region, const std::vector<Tensor>& arguments) {
+Tensor checkpoint(Tape& tape, const Region& region, const std::vector<Tensor>& arguments, const CheckpointOptions& options) {
   auto frame = std::make_shared<Frame>(Frame{.tape = tape,
                                              .region = region,
                                              .arguments = {},
                                              .autocast = tape.autocast.enabled,
                                              .autocast_type = tape.autocast.type,
                                              .module_label = tape.module_label,
+                                             .early_stop = options.early_stop,
+                                             .selective = {},
                                              .wanted = {},
                                              .recomputed = {}});
   if (tape.grad_enabled) {
     frame->arguments = arguments;
     save_arguments(arguments);
   }
+  if (options.policy && tape.grad_enabled) frame->selective = std::make_shared<KeptOutputs>(options.policy());
+  const SelectiveScope selective(tape, frame->selective);
   const SavedTensorHooksScope hooks(tape, std::make_shared<CheckpointHooks>(frame));
   return region(arguments);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "program/tape.hpp"
@@ -11,9 +12,22 @@ namespace plimsoll::program {
 /// What a checkpointed region runs: a function of its tensor arguments.
 using Region = std::function<Tensor(const std::vector<Tensor>& arguments)>;
 
+/// Whether the output of one call of an operator is kept (torch.utils.checkpoint's policy function). Has its own counters: one per region.
+class SelectivePolicy {
+ public:
+  virtual ~SelectivePolicy() = default;
+  virtual bool keeps(const char* name) = 0;
+};
+
+struct CheckpointOptions {
+  bool early_stop = true;  ///< the recomputation ends with the last tensor that was saved
+  /// A policy of the region's own: selective checkpointing. Empty: everything is computed again.
+  std::function<std::unique_ptr<SelectivePolicy>()> policy = {};
+};
+
 /// checkpoint(region, *arguments, use_reentrant=False): saved tensors are replaced by holders; the first one that backward needs runs the
-/// region again, with grad mode on, until the last saved tensor exists again (early stop).
-Tensor checkpoint(Tape& tape, const Region& region, const std::vector<Tensor>& arguments);
+/// region again, with grad mode on.
+Tensor checkpoint(Tape& tape, const Region& region, const std::vector<Tensor>& arguments, const CheckpointOptions& options = {});
 
 /// checkpoint(region, *arguments, use_reentrant=True): forward under no_grad; backward runs the region again on detached arguments and
 /// a backward of its own.

@@ -24,6 +24,10 @@ class AccumulateGrad final : public Node {
   }
   ~AccumulateGrad() override { variable_.impl()->accumulator = nullptr; }
 
+  TensorMeta wanted(std::uint16_t) const override {
+    return {variable_.sizes(), variable_.impl()->grad_dtype.value_or(variable_.dtype())};
+  }
+
   void apply(BackwardCall& call) override {
     // The engine hands over its only reference: pre-hooks see and may replace the gradient.
     Tensor incoming = call.grad();
@@ -172,7 +176,7 @@ void Tape::call(Node& node, Gradients inputs, Gradients& outputs) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const Edge& edge = node.edges[i];
     if (!outputs[i] || !edge.function) continue;
-    const TensorMeta& wanted = edge.function->outputs[edge.input];
+    const TensorMeta wanted = edge.function->wanted(edge.input);
     if (outputs[i].sizes() != wanted.sizes) outputs[i] = sum_to(outputs[i], wanted.sizes);
     if (outputs[i].dtype() != wanted.type) outputs[i] = to(outputs[i], wanted.type);
   }

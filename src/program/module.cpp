@@ -144,12 +144,13 @@ void add_parameters(Module& root, const Block& block, std::int64_t index, DType 
   }
 }
 
-void add_buffers(Module& root, const Block& block, std::int64_t index) {
+/// A scalar constant is made in the default type, which is that of the weights; tables say their own.
+void add_buffers(Module& root, const Block& block, std::int64_t index, DType type) {
   for (const Operator& op : block.operators) {
     for (const BufferTensor& buffer : op.buffers) {
       const std::string full = full_name(block, index, ParameterTensor{.name = buffer.name, .shape = {}, .tied_to = {}});
       auto [module, name] = owner(root, full);
-      module->buffers.push_back({.name = name, .sizes = dims_of(buffer.shape, full), .type = buffer.type, .tensor = {}});
+      module->buffers.push_back({.name = name, .sizes = dims_of(buffer.shape, full), .type = buffer.shape.empty() ? type : buffer.type, .tensor = {}});
     }
   }
 }
@@ -166,7 +167,7 @@ std::unique_ptr<Module> build_modules(const Model& model, DType type, Tape& tape
       if ((block->role == Block::Role::rotary) != rotary) continue;
       for (std::int64_t index = 0; index < block->repeat; ++index) {
         add_parameters(*root, *block, index, type, by_name);
-        add_buffers(*root, *block, index);
+        add_buffers(*root, *block, index, type);
       }
     }
   }

@@ -39,6 +39,17 @@ void in_place(const Tensor& target, std::initializer_list<const Tensor*> inputs)
 /// A kernel bound by the bytes it moves.
 void launch(Tape& tape, KernelKind kind, DType type, std::int64_t bytes_read, std::int64_t bytes_written, double flops = 0);
 
+/// The outputs of the operator `name` (a literal): those of `compute`, or those that a selective checkpoint kept of its first run.
+template <class Function>
+std::vector<Tensor> selected(Tape& tape, const char* name, Function&& compute) {
+  if (!tape.selective_outputs) return compute();
+  std::vector<Tensor> outputs = tape.selective_outputs->kept(name);
+  if (!outputs.empty()) return outputs;
+  outputs = compute();
+  tape.selective_outputs->computed(name, outputs);
+  return outputs;
+}
+
 class Op {
  public:
   /// `name` is a literal. Undefined tensors may stand among the inputs (a missing bias).

@@ -101,6 +101,16 @@ Tensor cumulative_sum(const Tensor& x);
 /// F.cross_entropy(logits [n, classes], target [n]), mean reduction: a scalar.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target);
 
+/// table[rows]: advanced indexing of the first dimension by a vector; the table takes no gradient.
+Tensor index_rows(const Tensor& table, const Tensor& rows);
+/// torch.gather(table, …) of whole rows of `table` [rows, width], one per element of `indices`: [*indices, width], no gradient.
+Tensor gather_rows(const Tensor& table, const Tensor& indices);
+
+// ---- complex numbers (ops_complex.cpp) ----------------------------------------------------------------------------------
+Tensor view_as_complex(const Tensor& x);
+Tensor view_as_real(const Tensor& x);
+Tensor multiply_complex(const Tensor& a, const Tensor& b);
+
 // ---- autocast (autocast.cpp) --------------------------------------------------------------------------------------------
 /// x as an operator of autocast's lower-precision list sees it.
 Tensor autocast_low(const Tensor& x);

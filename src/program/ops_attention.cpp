@@ -123,6 +123,23 @@ void flash_backward(BackwardCall& b, const Shape& s) {
   give(b, gradients);
 }
 
+/// The forward kernel: output, log-sum-exp, the generator's state and an unused scalar.
+std::vector<Tensor> flash_forward(Tape& tape, const Tensor& query, const Tensor& key, const Tensor& value, const Shape& s, double dropout) {
+  Tensor out = heads_inside(tape, s.batch, s.heads, s.queries, s.head_dim, query.dtype());
+  const Tensor lse = tape.empty({s.batch, s.heads, s.queries}, DType::fp32);
+  Tensor partial_lse, partial_out;
+  const std::int64_t splits = dropout > 0 ? 1 : key_splits(tape, s);
+  if (splits > 1) {
+    partial_lse = tape.empty({splits, s.batch, s.heads, s.queries}, DType::fp32, Category::workspace);
+    partial_out = tape.empty({splits, s.batch, s.heads, s.queries, rounded_head_dim(s.head_dim)}, DType::fp32, Category::workspace);
+  }
+  Tensor rng_state = tape.empty({2}, DType::int64);
+  const Tensor unused = tape.empty({1}, DType::int64);
+  if (dropout > 0) rng_state = tape.empty({2}, DType::int64);
+  launch_forward(tape, query, key, value, s);
+  return {out, lse, rng_state, unused};
+}
+
 Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionArguments& arguments) {
   const Shape s = shape_of(query, key, value, arguments.causal);
   Op op("flash_attention", {&query, &key, &value});
@@ -130,21 +147,10 @@ Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, const 
   op.save(key);
   op.save(query);
   op.save(value);
-  Tensor out = heads_inside(tape, s.batch, s.heads, s.queries, s.head_dim, query.dtype());
-  const Tensor lse = tape.empty({s.batch, s.heads, s.queries}, DType::fp32);
-  Tensor rng_state, unused;
-  {
-    Tensor partial_lse, partial_out;
-    const std::int64_t splits = arguments.dropout > 0 ? 1 : key_splits(tape, s);
-    if (splits > 1) {
-      partial_lse = tape.empty({splits, s.batch, s.heads, s.queries}, DType::fp32, Category::workspace);
-      partial_out = tape.empty({splits, s.batch, s.heads, s.queries, rounded_head_dim(s.head_dim)}, DType::fp32, Category::workspace);
-    }
-    rng_state = tape.empty({2}, DType::int64);
-    unused = tape.empty({1}, DType::int64);
-    if (arguments.dropout > 0) rng_state = tape.empty({2}, DType::int64);
-    launch_forward(tape, query, key, value, s);
-  }
+  const std::vector<Tensor> outputs =
+      selected(tape, "flash_attention", [&] { return flash_forward(tape, query, key, value, s, arguments.dropout); });
+  Tensor out = outputs[0];
+  const Tensor &lse = outputs[1], &rng_state = outputs[2], &unused = outputs[3];
   op.save_output(lse);
   op.save_output(out);
   op.save_output(rng_state);

@@ -138,7 +138,8 @@ Tensor negate(const Tensor& x) {
   return op.done(y, [](BackwardCall& b) { b.give(0, negate(b.grad())); });
 }
 
-Tensor power(const Tensor& x) {
+Tensor power(const Tensor& x_in) {
+  const Tensor x = autocast_fp32(x_in);
   Op op("pow", {&x});
   op.save(x);
   Tensor y = op.elementwise({&x}, x.dtype());
@@ -150,7 +151,8 @@ Tensor power(const Tensor& x) {
   });
 }
 
-Tensor rsqrt(const Tensor& x) {
+Tensor rsqrt(const Tensor& x_in) {
+  const Tensor x = autocast_fp32(x_in);
   Op op("rsqrt", {&x});
   Tensor y = op.elementwise({&x}, x.dtype());
   op.save_output(y);

@@ -98,4 +98,22 @@ Tensor embedding(const Tensor& weight, const Tensor& indices) {
   });
 }
 
+Tensor index_rows(const Tensor& table, const Tensor& rows) {
+  const Op op("index", {&table});
+  Dims sizes = table.sizes();
+  sizes[0] = rows.elements();
+  Tensor y = op.tape().empty(sizes, table.dtype());
+  launch(op.tape(), KernelKind::gather, table.dtype(), y.bytes() + rows.bytes(), y.bytes());
+  return y;
+}
+
+Tensor gather_rows(const Tensor& table, const Tensor& indices) {
+  const Op op("gather", {&table});
+  Dims sizes = indices.sizes();
+  sizes.push_back(table.size(1));
+  Tensor y = op.tape().empty(sizes, table.dtype());
+  launch(op.tape(), KernelKind::gather, table.dtype(), y.bytes() + indices.bytes(), y.bytes());
+  return y;
+}
+
 }  // namespace plimsoll::program

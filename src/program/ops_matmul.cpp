@@ -33,6 +33,9 @@ Tensor product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, 
 /// The gradient of a matrix that was used transposed or reshaped: a view to the engine, which therefore never adds into it.
 Tensor as_view(Tape& tape, const Tensor& x, const Dims& sizes) { return tape.view(x, sizes, contiguous_strides(sizes)); }
 
+/// The gradient of a folded product as a matrix: a view where its layout allows, else a copy, behind which it is dropped.
+Tensor as_matrix(Tensor gradient, std::int64_t rows, std::int64_t columns) { return reshape(gradient, {rows, columns}); }
+
 /// F.linear without bias on any rank: matmul folds the leading dimensions, multiplies by weight.t(), and unfolds with _unsafe_view.
 /// MmBackward gives the weight's gradient first.
 Tensor linear_without_bias(const Tensor& x, const Tensor& weight) {
@@ -42,10 +45,13 @@ Tensor linear_without_bias(const Tensor& x, const Tensor& weight) {
   op.save_if(op.needs(1), x);
   Dims sizes = x.sizes();
   sizes[-1] = out;
-  Tensor y = op.output(sizes, x.dtype());
-  gemm(op.tape(), x.dtype(), rows, out, in);
+  Tensor y = selected(op.tape(), "mm", [&]() -> std::vector<Tensor> {
+               Tensor product = op.output(sizes, x.dtype());
+               gemm(op.tape(), x.dtype(), rows, out, in);
+               return {product};
+             }).front();
   return op.done(y, [in, out, rows, wide = x.sizes(), folded = x.rank() != 2](BackwardCall& b) {
-    const Tensor g = contiguous(b.grad());
+    const Tensor g = as_matrix(b.take_grad(), rows, out);
     if (b.needs(1)) b.give(1, as_view(b.tape, product(b.tape, g.dtype(), out, in, rows), {out, in}));
     if (b.needs(0)) {
       const Tensor gradient = product(b.tape, g.dtype(), rows, in, out);
@@ -65,13 +71,13 @@ Tensor linear_with_bias(const Tensor& x, const Tensor& weight, const Tensor& bia
   Tensor y = op.output(sizes, x.dtype());
   gemm(op.tape(), x.dtype(), rows, out, in, 1, true);
   return op.done(y, [in, out, rows, wide = x.sizes(), folded = x.rank() != 2](BackwardCall& b) {
-    const Tensor g = contiguous(b.grad());
+    const Tensor g = as_matrix(b.take_grad(), rows, out);
     if (b.needs(1)) {
       const Tensor gradient = product(b.tape, g.dtype(), rows, in, out);
       b.give(1, folded ? as_view(b.tape, gradient, wide) : gradient);
     }
     if (b.needs(2)) b.give(2, as_view(b.tape, product(b.tape, g.dtype(), out, in, rows), {out, in}));
-    if (b.needs(0)) b.give(0, as_view(b.tape, g, {rows, out}));
+    if (b.needs(0)) b.give(0, g);
   });
 }
 
@@ -95,7 +101,7 @@ Tensor addmm(const Tensor& bias_in, const Tensor& x_in, const Tensor& weight_in)
   Tensor y = op.output({rows, out}, x.dtype());
   gemm(op.tape(), x.dtype(), rows, out, in, 1, true);
   return op.done(y, [in, out, rows](BackwardCall& b) {
-    const Tensor g = contiguous(b.grad());
+    const Tensor& g = b.grad();
     if (b.needs(1)) b.give(1, product(b.tape, g.dtype(), rows, in, out));
     if (b.needs(2)) b.give(2, product(b.tape, g.dtype(), in, out, rows));
     if (b.needs(0)) b.give(0, g);

@@ -12,6 +12,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -151,6 +152,7 @@ class TensorImpl {
   Ref<TensorImpl> base;         ///< of a view: PyTorch keeps the base alive, which forbids accumulating in place
   Node* accumulator = nullptr;  ///< of a leaf: not owned, the graph owns it
   Tensor grad;
+  std::optional<DType> grad_dtype;  ///< of a leaf: the type that arriving gradients are cast to; none: its own (torch.Tensor.grad_dtype)
   std::vector<LeafHook> post_accumulate;
   std::vector<TensorHook> leaf_hooks;  ///< a leaf's tensor hooks: run before accumulation
 
@@ -168,6 +170,16 @@ class SavedTensorHooks {
   virtual ~SavedTensorHooks() = default;
   virtual std::unique_ptr<Packed> pack(const Tensor& tensor) = 0;
   virtual Tensor unpack(Packed& packed) = 0;
+};
+
+/// Operators whose outputs a selective checkpoint keeps, instead of computing them again (torch.utils.checkpoint's dispatch modes).
+class SelectiveOutputs {
+ public:
+  virtual ~SelectiveOutputs() = default;
+  /// While the region runs again: the outputs kept of this call of `name` (a literal), or nothing where it is computed again.
+  virtual std::vector<Tensor> kept(const char* name) = 0;
+  /// While the region runs first: told the outputs of the call.
+  virtual void computed(const char* name, const std::vector<Tensor>& outputs) = 0;
 };
 
 class SavedTensor {
@@ -205,6 +217,8 @@ class BackwardCall {
   Node& node;
   /// Gradient of forward output `output`; undefined when none arrived.
   const Tensor& grad(std::size_t output = 0) const { return in_[output]; }
+  /// The same, given up by the engine: it dies as soon as the caller drops it.
+  Tensor take_grad(std::size_t output = 0) { return std::move(in_[output]); }
   const Tensor& saved(std::size_t index) const { return saved_[index]; }
   /// Whether forward input `input` needs a gradient.
   bool needs(std::size_t input) const;
@@ -221,6 +235,8 @@ class Node {
  public:
   virtual ~Node() = default;
   virtual void apply(BackwardCall& call) = 0;
+  /// What an arriving gradient of output `output` must look like.
+  virtual TensorMeta wanted(std::uint16_t output) const { return outputs[output]; }
 
   bool should_compute(std::size_t input) const { return static_cast<bool>(edges[input].function); }
   void release();
@@ -329,6 +345,7 @@ class Tape {
   bool in_backward() const { return !tasks_.empty(); }
 
   std::vector<std::shared_ptr<SavedTensorHooks>> saved_tensor_hooks;  ///< innermost last
+  std::shared_ptr<SelectiveOutputs> selective_outputs;                ///< of the selective checkpoint that runs; null outside one
   Autocast autocast;
 
   // ---- attribution ----

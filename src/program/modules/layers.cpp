@@ -141,8 +141,8 @@ Tensor rotate(const Tensor& x, const Tensor& cosine, const Tensor& sine) {
   return add(kept, turned);
 }
 
-Tensor rotate_partly(const Tensor& x, const Tensor& cosine, const Tensor& sine, std::int64_t rotary_dim) {
-  if (rotary_dim == x.size(-1)) return rotate(x, cosine, sine);
+Tensor rotate_partly(const Tensor& x, const Tensor& cosine, const Tensor& sine, std::int64_t rotary_dim, bool always_join) {
+  if (rotary_dim == x.size(-1) && !always_join) return rotate(x, cosine, sine);
   const Tensor turning = slice(x, -1, 0, rotary_dim), passing = slice(x, -1, rotary_dim, x.size(-1));
   const Tensor turned = rotate(turning, cosine, sine);
   return cat({turned, passing}, -1);

@@ -73,7 +73,8 @@ RotaryTables rotary_tables(Module& rotary, Tape& tape, const Tensor& position_id
 /// apply_rotary_pos_emb of one of q and k, [batch, heads, length, dim].
 Tensor rotate(const Tensor& x, const Tensor& cosine, const Tensor& sine);
 /// The same on the first `rotary_dim` of the last dimension, the rest passed through (cat).
-Tensor rotate_partly(const Tensor& x, const Tensor& cosine, const Tensor& sine, std::int64_t rotary_dim);
+Tensor rotate_partly(const Tensor& x, const Tensor& cosine, const Tensor& sine, std::int64_t rotary_dim,
+                     bool always_join = false);
 /// torch.cat((-x2, x1), -1) of the halves of the last dimension.
 Tensor rotate_half(const Tensor& x);
 

@@ -14,13 +14,15 @@ namespace {
 struct Style {
   Norm::Rounding norm_rounding = Norm::Rounding::before_weight;
   bool fp32_tables = false;        ///< olmo2: cosines and sines stay fp32, the rotated tensors are cast back
-  bool scaled_embedding = false;   ///< gemma: times a buffer
+  bool scaled_embedding = false;  ///< gemma: times a buffer
+  bool joins_rotation = false;    ///< phi3: the rotated part is joined with the rest even when there is none
 };
 
 Style style_of(const Model& model) {
   Style style;
   if (model.model_type == "olmo2") style = {.norm_rounding = Norm::Rounding::after_weight, .fp32_tables = true};
   if (model.model_type == "gemma" || model.model_type == "gemma2") style.scaled_embedding = true;
+  if (model.model_type == "phi3") style.joins_rotation = true;
   return style;
 }
 
@@ -96,6 +98,8 @@ class Attention {
         query = heads(query);
         key = heads(key);
         value = heads(value);
+        return;
+      case AttentionSpec::QkNorm::each_head: refuse("norms with a weight of every head are not modelled", module_.path);
     }
   }
 
@@ -103,8 +107,8 @@ class Attention {
   void rotate_both(Tensor& query, Tensor& key, const RotaryTables& tables) const {
     if (spec_.positions != Positions::rope) return;
     const Tensor cosine = unsqueeze(tables.cosine, 1), sine = unsqueeze(tables.sine, 1);
-    Tensor turned_query = rotate_partly(query, cosine, sine, spec_.rotary_dim);
-    Tensor turned_key = rotate_partly(key, cosine, sine, spec_.rotary_dim);
+    Tensor turned_query = rotate_partly(query, cosine, sine, spec_.rotary_dim, style_.joins_rotation);
+    Tensor turned_key = rotate_partly(key, cosine, sine, spec_.rotary_dim, style_.joins_rotation);
     if (style_.fp32_tables) {
       const Tensor low_query = to(turned_query, query.dtype()), low_key = to(turned_key, key.dtype());
       turned_query = low_query;

@@ -1,0 +1,86 @@
+#include "program/modules/tensor_parallel.hpp"
+
+#include "program/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+void collective(Tape& tape, CollectiveKind kind, const Tensor& whole) {
+  tape.collective({.kind = kind, .group = Group::tensor, .bytes = whole.bytes(), .type = whole.dtype()}, kComputeStream);
+}
+
+/// _AllGatherShard.forward: gathered over dimension 0, then put together along dimension 1.
+Tensor gathered(Tape& tape, std::int64_t ranks, const Tensor& x_in) {
+  const Tensor x = contiguous(x_in);
+  Dims sizes = x.sizes();
+  sizes[0] *= ranks;
+  const Tensor flat = tape.empty(sizes, x.dtype(), Category::communication_buffer);
+  collective(tape, CollectiveKind::all_gather, flat);
+  Dims whole = x.sizes();
+  whole[1] *= ranks;
+  Tensor result = tape.empty(whole, x.dtype());
+  in_place(result, {&flat});
+  return result;
+}
+
+/// _ReduceScatterShard.forward: dimension 1 to the front, scattered there, and back; the result keeps that memory order.
+Tensor scattered(Tape& tape, std::int64_t ranks, const Tensor& x) {
+  Dims order;
+  for (int i = 0; i < x.rank(); ++i) order.push_back(i < 2 ? 1 - i : i);
+  const Tensor front = contiguous(permute(x, order));
+  Dims sizes = front.sizes();
+  sizes[0] /= ranks;
+  const Tensor result = tape.empty(sizes, x.dtype());
+  collective(tape, CollectiveKind::reduce_scatter, front);
+  Dims back = sizes, strides = result.strides();
+  std::swap(back[0], back[1]);
+  std::swap(strides[0], strides[1]);
+  Tensor view = tape.view(result, back, strides);
+  view.impl()->base.reset();
+  return view;
+}
+
+Tensor all_reduced(Tape& tape, const Tensor& x) {
+  Tensor result = empty_like(x);
+  in_place(result, {&x});
+  collective(tape, CollectiveKind::all_reduce, result);
+  return result;
+}
+
+}  // namespace
+
+Tensor gather_sequence(const TensorParallel& group, const Tensor& x) {
+  Op op("all_gather", {&x});
+  Tensor y;
+  {
+    const GradMode no_grad(op.tape(), false);
+    y = gathered(op.tape(), group.degree, x);
+  }
+  return op.done(y, [ranks = group.degree](BackwardCall& b) { b.give(0, scattered(b.tape, ranks, b.grad())); });
+}
+
+Tensor scatter_sequence(const TensorParallel& group, const Tensor& x) {
+  Op op("reduce_scatter", {&x});
+  Tensor y;
+  {
+    const GradMode no_grad(op.tape(), false);
+    y = scattered(op.tape(), group.degree, x);
+  }
+  return op.done(y, [ranks = group.degree](BackwardCall& b) { b.give(0, gathered(b.tape, ranks, b.grad())); });
+}
+
+Tensor reduce_partial(const TensorParallel&, const Tensor& x) {
+  Op op("all_reduce", {&x});
+  Tensor y = all_reduced(op.tape(), x);
+  return op.done(y, [](BackwardCall& b) { b.give(0, b.grad()); });
+}
+
+Tensor replicate_input(const TensorParallel&, const Tensor& x) {
+  Op op("replicate", {&x});
+  Tensor y = op.tape().view(x, x.sizes(), x.strides());
+  y.impl()->base.reset();
+  return op.done(y, [](BackwardCall& b) { b.give(0, all_reduced(b.tape, b.grad())); });
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,306 @@
+#include "program/modules/torchtitan_decoder.hpp"
+
+#include <utility>
+
+#include "plimsoll/error.hpp"
+#include "program/checkpoint.hpp"
+#include "program/modules/layers.hpp"
+#include "program/modules/torchtitan_rope.hpp"
+#include "program/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+Module& add_module(Module& parent, const std::string& name, Tape& tape) {
+  Module& module = parent.child(name, true);
+  module.label = tape.intern(module.path);
+  return module;
+}
+
+void add_parameter(Module& module, const std::string& name, const Dims& sizes) {
+  module.parameters.push_back(std::make_shared<Parameter>(
+      Parameter{.name = name, .sizes = sizes, .type = DType::fp32, .tensor = {}}));
+}
+
+/// nn.RMSNorm.
+class RmsNorm {
+ public:
+  RmsNorm(Module& parent, const std::string& name, std::int64_t width, Tape& tape) : module_(&add_module(parent, name, tape)), tape_(&tape) {
+    add_parameter(*module_, "weight", {width});
+  }
+  Tensor operator()(const Tensor& input) const {
+    Tensor x = input;
+    ModuleCall call(*module_, *tape_, {&x});
+    return call.done(rms_norm(x, module_->tensor("weight")));
+  }
+
+ private:
+  Module* module_;
+  Tape* tape_;
+};
+
+Linear add_linear(Module& parent, const std::string& name, std::int64_t in, std::int64_t out, Tape& tape) {
+  Module& module = add_module(parent, name, tape);
+  add_parameter(module, "weight", {out, in});
+  return {module, tape};
+}
+
+/// Inputs that every layer gets.
+struct LayerContext {
+  const TitanRun& run;
+  Tape& tape;
+};
+
+/// GQAttention with a fused or three separate projections.
+class Attention {
+ public:
+  Attention(Module& parent, const AttentionSpec& spec, const LayerContext& context)
+      : module_(add_module(parent, "attention", context.tape)), context_(context), spec_(spec) {
+    const TensorParallel& tp = context.run.tensor_parallel;
+    Tape& tape = context.tape;
+    rope_ = add_rope(module_, {context.run.complex_rope, context.run.positions_given, spec.head_dim, context.run.length}, tape);
+    Module& qkv = add_module(module_, "qkv_linear", tape);
+    const std::int64_t q = spec.heads * spec.head_dim, kv = spec.kv_heads * spec.head_dim;
+    if (context.run.fused_qkv) {
+      qkv_ = add_linear(qkv, "wqkv", spec.hidden, tp.share(q + 2 * kv), tape);
+    } else {
+      query_ = add_linear(qkv, "wq", spec.hidden, tp.share(q), tape);
+      key_ = add_linear(qkv, "wk", spec.hidden, tp.share(kv), tape);
+      value_ = add_linear(qkv, "wv", spec.hidden, tp.share(kv), tape);
+    }
+    output_ = add_linear(module_, "wo", tp.share(q), spec.hidden, tape);
+    if (spec.qk_norm == AttentionSpec::QkNorm::per_head) {
+      query_norm_.emplace(module_, "q_norm", spec.head_dim, tape);
+      key_norm_.emplace(module_, "k_norm", spec.head_dim, tape);
+    }
+  }
+
+  Tensor operator()(const Tensor& input, const Tensor& positions) const {
+    Tensor x = input;
+    ModuleCall call(module_, context_.tape, {&x});
+    const TensorParallel& tp = context_.run.tensor_parallel;
+    if (tp.on()) x = tp.sequence ? gather_sequence(tp, x) : replicate_input(tp, x);
+    std::vector<Tensor> heads = project(x);
+    if (query_norm_) {
+      heads[0] = (*query_norm_)(heads[0]);
+      heads[1] = (*key_norm_)(heads[1]);
+    }
+    {
+      std::pair<Tensor, Tensor> turned = rope_(heads[0], heads[1], positions);
+      heads[0] = std::move(turned.first);
+      heads[1] = std::move(turned.second);
+    }
+    Tensor out = inner(heads);
+    out = reshape(out, {x.size(0), x.size(1), -1});
+    Tensor result = output_(out);
+    if (tp.on()) result = tp.sequence ? scatter_sequence(tp, result) : reduce_partial(tp, result);
+    return call.done(result);
+  }
+
+ private:
+  /// FusedQKVLinear.forward: one product, split by kv group; each part is made contiguous.
+  std::vector<Tensor> project(const Tensor& x) const {
+    const std::int64_t batch = x.size(0), length = x.size(1), dim = spec_.head_dim;
+    if (!context_.run.fused_qkv) {
+      return {view(query_(x), {batch, length, -1, dim}), view(key_(x), {batch, length, -1, dim}), view(value_(x), {batch, length, -1, dim})};
+    }
+    const std::int64_t group = spec_.heads / spec_.kv_heads;
+    const Tensor product = qkv_(x);
+    const std::vector<Tensor> parts = split(view(product, {batch, length, -1, group + 2, dim}), {group, 1, 1}, -2);
+    std::vector<Tensor> heads;
+    for (const Tensor& part : parts) {
+      const Tensor shaped = reshape(part, {batch, length, -1, dim});
+      heads.push_back(contiguous(shaped));
+    }
+    return heads;
+  }
+
+  /// ScaledDotProductAttention: [batch, length, heads, dim] on the way in and out.
+  Tensor inner(const std::vector<Tensor>& heads) const {
+    const Tensor query = transpose(heads[0], 1, 2), key = transpose(heads[1], 1, 2), value = transpose(heads[2], 1, 2);
+    const Tensor out =
+        scaled_dot_product_attention(query, key, value, {}, {.causal = true, .enable_gqa = spec_.heads > spec_.kv_heads});
+    return contiguous(transpose(out, 1, 2));
+  }
+
+  Module& module_;
+  LayerContext context_;
+  const AttentionSpec& spec_;
+  Rope rope_;
+  Linear qkv_, query_, key_, value_, output_;
+  std::optional<RmsNorm> query_norm_, key_norm_;
+};
+
+/// FeedForward: w2(silu(w1(x)) * w3(x)).
+class FeedForward {
+ public:
+  FeedForward(Module& parent, const MlpSpec& spec, const LayerContext& context)
+      : module_(add_module(parent, "feed_forward", context.tape)), context_(context) {
+    const std::int64_t inner = context.run.tensor_parallel.share(spec.intermediate);
+    gate_ = add_linear(module_, "w1", spec.hidden, inner, context.tape);
+    down_ = add_linear(module_, "w2", inner, spec.hidden, context.tape);
+    up_ = add_linear(module_, "w3", spec.hidden, inner, context.tape);
+  }
+
+  Tensor operator()(const Tensor& input) const {
+    Tensor x = input;
+    ModuleCall call(module_, context_.tape, {&x});
+    const TensorParallel& tp = context_.run.tensor_parallel;
+    if (tp.on()) x = tp.sequence ? gather_sequence(tp, x) : replicate_input(tp, x);
+    Tensor product;
+    {
+      Tensor gate = gate_(x);
+      gate = silu(gate);
+      const Tensor up = up_(x);
+      product = multiply(gate, up);
+    }
+    Tensor result = down_(product);
+    if (tp.on()) result = tp.sequence ? scatter_sequence(tp, result) : reduce_partial(tp, result);
+    return call.done(result);
+  }
+
+ private:
+  Module& module_;
+  LayerContext context_;
+  Linear gate_, up_, down_;
+};
+
+/// SelectiveAC's policy: attention is kept, and of the products every second is computed again.
+class EverySecondProduct final : public SelectivePolicy {
+ public:
+  bool keeps(const char* name) override {
+    if (std::string_view(name) != "mm") return true;
+    return ++products_ % 2 == 1;
+  }
+
+ private:
+  int products_ = 0;
+};
+
+std::vector<const Block*> blocks_of_layers(const Model& model) {
+  std::vector<const Block*> blocks;
+  for (const Block& block : model.blocks) {
+    if (block.role != Block::Role::decoder) continue;
+    for (std::int64_t i = 0; i < block.repeat; ++i) blocks.push_back(&block);
+  }
+  return blocks;
+}
+
+void check_family(const Model& model) {
+  const bool known = model.model_type == "llama" || model.model_type == "qwen3";
+  if (!known) refuse("TorchTitan's modules of model type '" + model.model_type + "' are not modelled");
+}
+
+}  // namespace
+
+/// Llama3TransformerBlock and Qwen3TransformerBlock.
+class TitanLayer {
+ public:
+  TitanLayer(Module& module, const Block& block, const TitanRun& run, Tape& tape)
+      : module_(module),
+        tape_(tape),
+        attention_(module, *block.attention, {run, tape}),
+        feed_forward_(module, *block.mlp, {run, tape}),
+        attention_norm_(module, "attention_norm", block.attention->hidden, tape),
+        mlp_norm_(module, "ffn_norm", block.attention->hidden, tape) {}
+
+  Tensor operator()(const Tensor& input, const Tensor& positions) const {
+    Tensor x = input;
+    Tensor ids = positions;
+    ModuleCall call(module_, tape_, {&x, &ids});
+    return call.done(forward(x, ids));
+  }
+
+  Tensor checkpointed(const Tensor& input, const Tensor& positions, const CheckpointOptions& options) const {
+    Tensor x = input;
+    Tensor ids = positions;
+    ModuleCall call(module_, tape_, {&x, &ids});
+    return call.done(
+        checkpoint(tape_, [this](const std::vector<Tensor>& arguments) { return forward(arguments[0], arguments[1]); }, {x, ids}, options));
+  }
+
+ private:
+  Tensor forward(const Tensor& x, const Tensor& positions) const {
+    Tensor branch = attended(x, positions);
+    const Tensor hidden = add(x, branch);
+    branch.reset();
+    branch = fed_forward(hidden);
+    return add(hidden, branch);
+  }
+  Tensor attended(const Tensor& x, const Tensor& positions) const {
+    const Tensor normed = attention_norm_(x);
+    return attention_(normed, positions);
+  }
+  Tensor fed_forward(const Tensor& x) const {
+    const Tensor normed = mlp_norm_(x);
+    return feed_forward_(normed);
+  }
+
+  Module& module_;
+  Tape& tape_;
+  Attention attention_;
+  FeedForward feed_forward_;
+  RmsNorm attention_norm_, mlp_norm_;
+};
+
+TitanDecoder::TitanDecoder(const Model& model, const TitanRun& run, const TitanStage& stage, Tape& tape) : tape_(tape), run_(run) {
+  check_family(model);
+  const TensorParallel& tp = run.tensor_parallel;
+  const Dims table{tp.share(model.vocab_size), model.hidden_size};
+  if (stage.embedding) add_parameter(add_module(root_, "tok_embeddings", tape), "weight", table);
+  const std::vector<const Block*> blocks = blocks_of_layers(model);
+  Module& layers = add_module(root_, "layers", tape);
+  for (std::int64_t index : stage.layers) {
+    Module& module = add_module(layers, std::to_string(index), tape);
+    layer_modules_.push_back(&module);
+    layers_.push_back(std::make_unique<TitanLayer>(module, *blocks[static_cast<std::size_t>(index)], run_, tape));
+  }
+  if (!stage.head) return;
+  add_parameter(add_module(root_, "norm", tape), "weight", {model.hidden_size});
+  Module& head = add_module(root_, "lm_head", tape);
+  if (model.tied_embeddings && stage.embedding) {
+    head.parameters.push_back(root_.child("tok_embeddings").parameters.front());
+  } else {
+    add_parameter(head, "weight", table);
+  }
+}
+
+TitanDecoder::~TitanDecoder() = default;
+
+Tensor TitanDecoder::operator()(const Tensor& input, const Tensor& positions) {
+  Tensor x = input;
+  Tensor ids = positions;
+  ModuleCall call(root_, tape_, {&x, &ids});
+  Tensor hidden = embedding() ? embed(x) : x;
+  for (std::size_t i = 0; i < layers_.size(); ++i) hidden = run_layer(i, hidden, ids);
+  if (Module* final_norm = norm()) {
+    Tensor normed = hidden;
+    ModuleCall norm_call(*final_norm, tape_, {&normed});
+    normed = rms_norm(normed, final_norm->tensor("weight"));
+    if (run_.tensor_parallel.on() && run_.tensor_parallel.sequence) normed = gather_sequence(run_.tensor_parallel, normed);
+    hidden = norm_call.done(normed);
+  }
+  if (head() && !run_.skip_head) hidden = apply_head(hidden);
+  return call.done(hidden);
+}
+
+Tensor TitanDecoder::apply_head(const Tensor& hidden) { return Linear(*head(), tape_)(hidden); }
+
+Tensor TitanDecoder::embed(const Tensor& tokens) {
+  Tensor ids = tokens;
+  Module& module = *embedding();
+  ModuleCall call(module, tape_, {&ids});
+  if (run_.tensor_parallel.on()) refuse("tensor parallelism of TorchTitan is not modelled", "tp");
+  return call.done(program::embedding(module.tensor("weight"), ids));
+}
+
+Tensor TitanDecoder::run_layer(std::size_t index, const Tensor& hidden, const Tensor& positions) {
+  const TitanLayer& layer = *layers_[index];
+  if (run_.checkpointing == TitanRun::Checkpointing::operators)
+    return layer.checkpointed(hidden, positions, {.early_stop = false, .policy = [] { return std::make_unique<EverySecondProduct>(); }});
+  const bool whole = run_.checkpointing == TitanRun::Checkpointing::full && (index + 1) % static_cast<std::size_t>(run_.every) == 0;
+  return whole ? layer.checkpointed(hidden, positions, {.early_stop = false, .policy = {}}) : layer(hidden, positions);
+}
+
+}  // namespace plimsoll::program

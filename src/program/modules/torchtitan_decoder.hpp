@@ -1,0 +1,67 @@
+/// TorchTitan's decoder (torchtitan/models/common): module tree and forward of one pipeline stage.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plimsoll/model.hpp"
+#include "program/module.hpp"
+#include "program/modules/tensor_parallel.hpp"
+#include "program/tape.hpp"
+
+namespace plimsoll::program {
+
+/// How TorchTitan builds and runs a model, beyond what the model says.
+struct TitanRun {
+  TensorParallel tensor_parallel;
+  bool fused_qkv = true;
+  bool positions_given = true;  ///< rotary rows are gathered by position ids
+  bool complex_rope = true;     ///< complex64 rotations; else fp32 cosines and sines
+  bool skip_head = false;       ///< the loss applies the head (ChunkedLossWrapper)
+  std::int64_t length = 0;      ///< of a sequence: rows of the rotary tables
+  enum class Checkpointing : std::uint8_t { none, full, operators } checkpointing = Checkpointing::none;
+  int every = 1;                ///< of full checkpointing: every n-th layer
+};
+
+/// What part of the model a stage holds.
+struct TitanStage {
+  std::vector<std::int64_t> layers;  ///< global indices
+  bool embedding = true, head = true;
+};
+
+class TitanLayer;
+
+class TitanDecoder {
+ public:
+  /// Throws Error (refused): a family that TorchTitan does not have or that is not modelled.
+  TitanDecoder(const Model& model, const TitanRun& run, const TitanStage& stage, Tape& tape);
+  ~TitanDecoder();
+
+  Module& root() { return root_; }
+  /// Module of layer `index` of the stage.
+  Module& layer(std::size_t index) { return *layer_modules_[index]; }
+  std::size_t layers() const { return layer_modules_.size(); }
+  Module* embedding() { return root_.find_child("tok_embeddings"); }
+  Module* norm() { return root_.find_child("norm"); }
+  Module* head() { return root_.find_child("lm_head"); }
+
+  /// forward(tokens or hidden states, positions): hidden states, or logits where the stage applies its head.
+  Tensor operator()(const Tensor& input, const Tensor& positions);
+  /// The head alone: logits of hidden states.
+  Tensor apply_head(const Tensor& hidden);
+
+ private:
+  Tensor embed(const Tensor& tokens);
+  Tensor run_layer(std::size_t index, const Tensor& hidden, const Tensor& positions);
+
+  Tape& tape_;
+  TitanRun run_;
+  Module root_;
+  std::vector<Module*> layer_modules_;
+  std::vector<std::unique_ptr<TitanLayer>> layers_;
+};
+
+}  // namespace plimsoll::program
