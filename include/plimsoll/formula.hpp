@@ -28,18 +28,26 @@ struct StateBytes {
 /// 2 also the gradients, 3 also the parameters.
 std::array<double, 4> zero_model_states(double parameters, std::int64_t gpus, const StateBytes& bytes);
 
+/// What a framework's way of training keeps between forward and step, without buckets, gathered copies and padding.
+struct FrameworkStates {
+  std::string recipe;  ///< "megatron distributed optimizer"
+  double bytes_per_gpu = 0;
+};
+/// Every recipe that plimsoll knows, for `parameters` over `gpus` data-parallel ranks (docs/modelling.md, model states).
+std::vector<FrameworkStates> framework_states(double parameters, std::int64_t gpus);
+
 // ---- calculators that people compare with ------------------------------------------------------------------------------
 
 /// One line of `accelerate estimate-memory`: what it says a model needs at each point of a step.
 struct AccelerateRow {
   std::string dtype;
-  std::int64_t model = 0, gradients = 0, backward = 0, step = 0;   ///< bytes
+  std::int64_t model = 0, gradients = 0, backward = 0, step = 0;  ///< bytes
 };
 struct AccelerateView {
   std::int64_t parameters = 0;
-  std::int64_t buffer_bytes = 0;         ///< position ids, rotary caches
-  std::string derivation;                ///< in words: how the bytes come about
-  std::vector<AccelerateRow> rows;       ///< float32, float16
+  std::int64_t buffer_bytes = 0;    ///< position ids, rotary caches
+  std::string derivation;           ///< in words: how the bytes come about
+  std::vector<AccelerateRow> rows;  ///< float32, float16
 };
 /// The model as that tool loads it: the class without a head ("BertModel" of "BertForMaskedLM").
 Model load_base_model(const std::string& name_or_path);
@@ -52,12 +60,12 @@ std::string accelerate_bytes(double bytes);
 /// One line of DeepSpeed's `estimate_zero3_model_states_mem_needs`.
 struct DeepSpeedRow {
   bool offload_param = false, offload_optimizer = false, zero_init = false;
-  std::int64_t per_cpu = 0, per_gpu = 0;   ///< bytes
+  std::int64_t per_cpu = 0, per_gpu = 0;  ///< bytes
 };
 struct DeepSpeedView {
   std::int64_t parameters = 0, largest_layer = 0;
   std::int64_t gpus_per_node = 0, nodes = 0;
-  std::vector<DeepSpeedRow> rows;          ///< in the order in which the tool prints them
+  std::vector<DeepSpeedRow> rows;  ///< in the order in which the tool prints them
 };
 /// DeepSpeed's ZeRO-3 estimator: 18 bytes per parameter over all GPUs plus the largest layer in fp32; host memory times 1.5.
 DeepSpeedView deepspeed_view(const Model& model, std::int64_t gpus_per_node, std::int64_t nodes);

@@ -46,9 +46,10 @@ int run_zero(const Arguments& arguments) {
                     gpus, bytes.parameter, bytes.gradient, bytes.optimizer));
   print(fmt::format("  no ZeRO   {:>10}\n  ZeRO-1    {:>10}\n  ZeRO-2    {:>10}\n  ZeRO-3    {:>10}\n", gb(states[0]), gb(states[1]),
                     gb(states[2]), gb(states[3])));
-  print(
-      "\nThe ZeRO paper's count (Rajbhandari 2020, figure 1; GB = 1e9 B). No framework allocates exactly this: buckets, flat copies,\n"
-      "gathered units and the allocator come on top. `plimsoll estimate MODEL --on CLUSTER --zero 2` says what one does.\n");
+  print("\nThe ZeRO paper's count (Rajbhandari 2020, figure 1; GB = 1e9 B). What frameworks keep, per GPU:\n\n");
+  for (const FrameworkStates& framework : framework_states(parameters, gpus))
+    print(fmt::format("  {:<44}{:>10}\n", framework.recipe, gb(framework.bytes_per_gpu)));
+  print("\nBuckets, flat copies, gathered units, activations and the allocator come on top: `plimsoll estimate MODEL --on CLUSTER`.\n");
   return kFits;
 }
 

@@ -1,3 +1,4 @@
+#include "memory/model_states.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/formula.hpp"
 
@@ -8,6 +9,13 @@ std::array<double, 4> zero_model_states(double parameters, std::int64_t gpus, co
   const double n = static_cast<double>(gpus);
   const auto [p, g, o] = bytes;
   return {parameters * (p + g + o), parameters * (p + g + o / n), parameters * (p + (g + o) / n), parameters * ((p + g + o) / n)};
+}
+
+std::vector<FrameworkStates> framework_states(double parameters, std::int64_t gpus) {
+  std::vector<FrameworkStates> all;
+  for (const memory::StateRecipe& recipe : memory::state_recipes())
+    all.push_back({std::string(recipe.name), parameters * memory::bytes_per_parameter(recipe, gpus)});
+  return all;
 }
 
 }  // namespace plimsoll

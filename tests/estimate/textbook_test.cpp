@@ -35,6 +35,17 @@ TEST(Textbook, MoreGpusNeverNeedMore) {
   }
 }
 
+TEST(Textbook, BesideWhatFrameworksKeep) {
+  // Llama-3-8B over 8 ranks: the distributed optimizer (6 + 12/8)·P, FSDP's fp32 shards 16/8·P.
+  double distributed = 0, shards = 0;
+  for (const FrameworkStates& one : framework_states(8'030'261'248.0, 8)) {
+    if (one.recipe == "megatron distributed optimizer") distributed = one.bytes_per_gpu;
+    if (one.recipe == "fsdp, fp32 shards") shards = one.bytes_per_gpu;
+  }
+  EXPECT_DOUBLE_EQ(distributed, 60'226'959'360.0);
+  EXPECT_DOUBLE_EQ(shards, 16'060'522'496.0);
+}
+
 TEST(Textbook, OneGpuSharesNothing) {
   for (const double state : zero_model_states(1e9, 1, StateBytes::single_precision())) EXPECT_DOUBLE_EQ(state, 16e9);
   EXPECT_THROW(zero_model_states(1e9, 0, StateBytes::single_precision()), Error);
