@@ -8,6 +8,7 @@
 namespace plimsoll::program {
 
 RunOptions hf_run_options(const Strategy& strategy) {
+  if (strategy.compile == Strategy::Compile::blocks) refuse("compiled blocks of transformers' modules are not modelled", "compile");
   RunOptions options;
   switch (strategy.attention) {
     case AttentionKernel::eager:
