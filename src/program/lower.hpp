@@ -13,7 +13,22 @@ StepProgram lower_hf_eager(const Model& model, const Strategy& strategy);
 /// The same under DistributedDataParallel.
 StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy);
 
+/// The same under FullyShardedDataParallel.
+StepProgram lower_hf_fsdp1(const Model& model, const Strategy& strategy);
+
 /// The same under fully_shard.
 StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy);
+
+/// TorchTitan's trainer, one rank of pipeline rank `pipeline_rank`.
+StepProgram lower_torchtitan(const Model& model, const Strategy& strategy, int pipeline_rank);
+
+/// The same under deepspeed.initialize: ZeRO stages 0 to 3 with offload to the host.
+StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy);
+
+/// nanotron's Llama on one rank of pipeline rank `pipeline_rank`: torch DDP or ZeRO-1, tensor and pipeline parallel.
+StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pipeline_rank);
+
+/// Megatron-core's GPTModel with its local layers on one pipeline rank, with DDP buffers and either of its optimizers.
+StepProgram lower_megatron(const Model& model, const Strategy& strategy, int pipeline_rank);
 
 }  // namespace plimsoll::program
