@@ -40,6 +40,8 @@ Tensor add(const Tensor& a, const Tensor& b);
 Tensor subtract(const Tensor& a, const Tensor& b);
 Tensor multiply(const Tensor& a, const Tensor& b);
 Tensor divide(const Tensor& a, const Tensor& b);
+/// target /= other: a tensor on target's storage, which takes its place.
+Tensor divide_in_place(const Tensor& target, const Tensor& other);
 Tensor add_scalar(const Tensor& x);
 Tensor multiply_scalar(const Tensor& x);
 Tensor divide_scalar(const Tensor& x);
@@ -57,7 +59,11 @@ Tensor gelu(const Tensor& x);  ///< F.gelu, either approximation
 Tensor dropout(const Tensor& x, double p);
 /// x.masked_fill(mask, value).
 Tensor masked_fill(const Tensor& x, const Tensor& mask);
-/// target += other.
+/// a += b as autograd sees it: the result has a's storage.
+Tensor add_into(const Tensor& a, const Tensor& b);
+/// x /= scalar, likewise.
+Tensor divide_scalar_into(const Tensor& x);
+/// target += other, outside of autograd.
 void add_in_place(const Tensor& target, const Tensor& other);
 
 // ---- reductions and normalizations (ops_reduction.cpp) ------------------------------------------------------------------
@@ -96,13 +102,15 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
 Tensor embedding(const Tensor& weight, const Tensor& indices);
 /// torch.arange(length): one kernel.
 Tensor arange(Tape& tape, std::int64_t length, DType type = DType::int64);
-/// torch.cumsum over the last dimension of a matrix; takes no part in autograd.
+/// x[..., [i], …]: advanced indexing of one dimension with one index; a copy of size 1 there.
+Tensor index_one(const Tensor& x, int dimension);
+/// torch.cumsum over the last dimension; takes no part in autograd.
 Tensor cumulative_sum(const Tensor& x);
 /// F.cross_entropy(logits [n, classes], target [n]), mean reduction: a scalar.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target);
 
 /// table[rows]: advanced indexing of the first dimension by a vector; the table takes no gradient.
-Tensor index_rows(const Tensor& table, const Tensor& rows);
+Tensor table_rows(const Tensor& table, const Tensor& rows);
 /// torch.gather(table, …) of whole rows of `table` [rows, width], one per element of `indices`: [*indices, width], no gradient.
 Tensor gather_rows(const Tensor& table, const Tensor& indices);
 
@@ -110,6 +118,26 @@ Tensor gather_rows(const Tensor& table, const Tensor& indices);
 Tensor view_as_complex(const Tensor& x);
 Tensor view_as_real(const Tensor& x);
 Tensor multiply_complex(const Tensor& a, const Tensor& b);
+
+// ---- routing (ops_routing.cpp) ------------------------------------------------------------------------------------------
+struct TopK {
+  Tensor values, indices;
+};
+/// torch.topk over the last dimension.
+TopK top_k(const Tensor& x, std::int64_t k);
+struct SortedIntegers {
+  Tensor values, order;
+};
+/// torch.sort of 64-bit integers, one dimension.
+SortedIntegers sort_integers(const Tensor& x);
+/// x[indices]: rows of x.
+Tensor index_rows(const Tensor& x, const Tensor& indices);
+/// x.gather(-1, indices).
+Tensor gather_last(const Tensor& x, const Tensor& indices);
+/// torch.histc of integers.
+Tensor histogram(const Tensor& x, std::int64_t bins);
+/// F.grouped_mm(x, weight.transpose(-2, -1), offs=offsets): rows of x [rows, in] in groups, each with its weight [groups, out, in].
+Tensor grouped_product(const Tensor& x, const Tensor& weight, const Tensor& offsets);
 
 // ---- autocast (autocast.cpp) --------------------------------------------------------------------------------------------
 /// x as an operator of autocast's lower-precision list sees it.

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "plimsoll/error.hpp"
+#include "program/attention_kernels.hpp"
 #include "program/ops.hpp"
 
 namespace plimsoll::program {
@@ -29,9 +30,7 @@ Tensor heads_inside(Tape& tape, std::int64_t batch, std::int64_t heads, std::int
   return y;
 }
 
-struct InputGradients {
-  Tensor query, key, value;
-};
+using InputGradients = FlashGradients;
 
 InputGradients empty_gradients(Tape& tape, const Shape& s, DType type) {
   InputGradients g;
@@ -104,22 +103,26 @@ std::int64_t key_splits(const Tape& tape, const Shape& s) {
 
 std::int64_t rounded_head_dim(std::int64_t head_dim) { return round_up(head_dim, head_dim <= 128 ? 32 : 64); }
 
+/// `grad` as the kernel reads it: [batch, length, heads, dim].
+InputGradients flash_gradients(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& grad, const Shape& s) {
+  Tape& tape = query.tape();
+  const DType type = query.dtype();
+  InputGradients gradients{empty_like(query), empty_like(key), empty_like(value)};
+  const std::int64_t rounded = round_up(s.queries, 128);
+  const Tensor softmax_d = tape.empty({s.batch, s.heads, rounded}, DType::fp32, Category::workspace);
+  const Tensor dq_accumulator = tape.empty({s.batch, rounded, s.heads, rounded_head_dim(s.head_dim)}, DType::fp32, Category::workspace);
+  const ExpandedGradients expanded(tape, s, type);
+  // The dot product of the gradient with the output, the backward itself, the conversion of dq.
+  launch(tape, KernelKind::reduction, type, 2 * grad.bytes(), softmax_d.bytes());
+  launch_backward(tape, gradients, s);
+  launch(tape, KernelKind::elementwise, type, dq_accumulator.bytes(), gradients.query.bytes());
+  expanded.sum(gradients);
+  return gradients;
+}
+
 void flash_backward(BackwardCall& b, const Shape& s) {
-  Tape& tape = b.tape;
-  const DType type = b.saved(1).dtype();
-  const Tensor grad = contiguous(transpose(b.grad(), 1, 2));  // as the kernel reads it
-  InputGradients gradients = empty_gradients(tape, s, type);
-  {
-    const std::int64_t rounded = round_up(s.queries, 128);
-    const Tensor softmax_d = tape.empty({s.batch, s.heads, rounded}, DType::fp32, Category::workspace);
-    const Tensor dq_accumulator = tape.empty({s.batch, rounded, s.heads, rounded_head_dim(s.head_dim)}, DType::fp32, Category::workspace);
-    const ExpandedGradients expanded(tape, s, type);
-    // The dot product of the gradient with the output, the backward itself, the conversion of dq.
-    launch(tape, KernelKind::reduction, type, 2 * grad.bytes(), softmax_d.bytes());
-    launch_backward(tape, gradients, s);
-    launch(tape, KernelKind::elementwise, type, dq_accumulator.bytes(), gradients.query.bytes());
-    expanded.sum(gradients);
-  }
+  const Tensor grad = contiguous(transpose(b.grad(), 1, 2));
+  InputGradients gradients = flash_gradients(b.saved(1), b.saved(0), b.saved(2), grad, s);
   give(b, gradients);
 }
 
@@ -254,6 +257,15 @@ bool flash_takes(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
 }
 
 }  // namespace
+
+FlashOutputs flash_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value, bool causal, double dropout) {
+  std::vector<Tensor> outputs = flash_forward(query.tape(), query, key, value, shape_of(query, key, value, causal), dropout);
+  return {std::move(outputs[0]), std::move(outputs[1]), std::move(outputs[2]), std::move(outputs[3])};
+}
+
+FlashGradients flash_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& gradient, bool causal) {
+  return flash_gradients(query, key, value, gradient, shape_of(query, key, value, causal));
+}
 
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
                                     const AttentionArguments& arguments) {

@@ -50,6 +50,18 @@ Tensor unary_saving_output(const char* name, const Tensor& x) {
   });
 }
 
+void divide_backward(BackwardCall& call) {
+  const Tensor other = call.saved(0);
+  if (call.needs(1)) {  // div_tensor_other_grad: -grad * ((self / other) / other), whose temporaries all live to its end
+    const Tensor self = call.saved(1);
+    const Tensor negated = negate(call.grad());
+    const Tensor ratio = elementwise(call.tape, {&self, &other}, call.grad().dtype());
+    const Tensor ratio_of_ratio = elementwise(call.tape, {&ratio, &other}, call.grad().dtype());
+    call.give(1, multiply(negated, ratio_of_ratio));
+  }
+  if (call.needs(0)) call.give(0, elementwise(call.tape, {&call.grad(), &other}, call.grad().dtype()));
+}
+
 }  // namespace
 
 Tensor to(const Tensor& x, DType type) {
@@ -101,17 +113,16 @@ Tensor divide(const Tensor& a, const Tensor& b) {
   op.save(b);
   op.save_if(op.needs(1), a);
   Tensor y = op.elementwise({&a, &b}, promoted(a, b));
-  return op.done(y, [](BackwardCall& call) {
-    const Tensor other = call.saved(0);
-    if (call.needs(1)) {  // div_tensor_other_grad: -grad * ((self / other) / other)
-      const Tensor self = call.saved(1);
-      const Tensor negated = negate(call.grad());
-      Tensor ratio = elementwise(call.tape, {&self, &other}, call.grad().dtype());
-      ratio = elementwise(call.tape, {&ratio, &other}, call.grad().dtype());
-      call.give(1, multiply(negated, ratio));
-    }
-    if (call.needs(0)) call.give(0, elementwise(call.tape, {&call.grad(), &other}, call.grad().dtype()));
-  });
+  return op.done(y, divide_backward);
+}
+
+Tensor divide_in_place(const Tensor& target, const Tensor& other) {
+  Op op("div_", {&target, &other});
+  op.save(other);
+  op.save(op.needs(1) ? clone(target.detach()) : Tensor());
+  in_place(target, {&target, &other});
+  Tensor y = target.detach();
+  return op.done(y, divide_backward);
 }
 
 Tensor add_scalar(const Tensor& x) {
@@ -197,6 +208,23 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask) {
     in_place(gradient, {&filled});
     b.give(0, std::move(gradient));
   });
+}
+
+Tensor add_into(const Tensor& a, const Tensor& b) {
+  Op op("add_", {&a, &b});
+  Tensor y = a.detach();
+  in_place(y, {&a, &b});
+  return op.done(y, [](BackwardCall& call) {
+    if (call.needs(0)) call.give(0, call.grad());
+    if (call.needs(1)) call.give(1, call.grad());
+  });
+}
+
+Tensor divide_scalar_into(const Tensor& x) {
+  Op op("div_", {&x});
+  Tensor y = x.detach();
+  in_place(y, {&x});
+  return op.done(y, [](BackwardCall& b) { b.give(0, divide_scalar(b.grad())); });
 }
 
 void add_in_place(const Tensor& target, const Tensor& other) { in_place(target, {&target, &other}); }

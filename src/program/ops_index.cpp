@@ -1,23 +1,15 @@
+#include "program/cub.hpp"
 #include "program/ops.hpp"
 
 namespace plimsoll::program {
 
 namespace {
 
-constexpr std::int64_t kAlignment = 256;  // of cub's temporary storage, one alignment less a byte in front
+using cub::aligned;
+using cub::kAlignment;
+using cub::radix_sort_bytes;
 
-std::int64_t aligned(std::int64_t bytes) { return round_up(bytes, kAlignment); }
-
-/// Temporary storage of cub's radix sort of n pairs of 64-bit keys and values: two buffers, 256 counters per pass of 8 bits and
-/// per tile of 4,608 pairs. Read off PyTorch 2.15's caching allocator for 3,073 to 131,072 indices.
-std::int64_t radix_sort_bytes(std::int64_t n, std::int64_t largest_key) {
-  std::int64_t bits = 0;
-  for (std::int64_t key = largest_key; key > 0; key >>= 1) ++bits;
-  const std::int64_t passes = ceil_div(bits, 8), tiles = ceil_div(n, 4608);
-  return 2 * aligned(8 * n) + passes * 256 * 8 + tiles * 256 * 4 + kAlignment + (kAlignment - 1);
-}
-
-/// The same of cub's unique_by_key and of its exclusive sum: one descriptor of 16 bytes per tile.
+/// Temporary storage of cub's unique_by_key and of its exclusive sum: one descriptor of 16 bytes per tile.
 std::int64_t unique_bytes(std::int64_t n) { return aligned(768 + 16 * ceil_div(n, 4096)) + kAlignment - 1; }
 std::int64_t exclusive_sum_bytes(std::int64_t n) { return aligned(816 + 16 * ceil_div(n, 1024)) + kAlignment - 1; }
 
@@ -77,10 +69,35 @@ Tensor arange(Tape& tape, std::int64_t length, DType type) {
   return y;
 }
 
+Tensor index_one(const Tensor& x, int dimension) {
+  const int at = dimension < 0 ? dimension + x.rank() : dimension;
+  Op op("index", {&x});
+  const Tensor index = op.tape().empty({1}, DType::int64);
+  op.tape().copy({.direction = Copy::Direction::host_to_device, .bytes = 8}, op.tape().stream);
+  op.save(index);
+  Dims sizes = x.sizes();
+  sizes[at] = 1;
+  Tensor y = op.output(sizes, x.dtype());
+  launch(op.tape(), KernelKind::gather, x.dtype(), y.bytes(), y.bytes());
+  return op.done(y, [before = x.sizes()](BackwardCall& b) {  // index_put_ with accumulation into zeros: the indices are sorted
+    Tensor whole = zeros(b.tape, before, b.grad().dtype());
+    const Tensor linear = [&] {
+      const Tensor first = integers(b.tape, 1);
+      return integers(b.tape, 1);
+    }();
+    const Tensor order = integers(b.tape, 1), range = integers(b.tape, 1), sorted = integers(b.tape, 1);
+    b.tape.scratch(1);
+    small_launches(b.tape, 5, 8);
+    launch(b.tape, KernelKind::gather, whole.dtype(), 2 * b.grad().bytes(), b.grad().bytes());
+    b.give(0, std::move(whole));
+  });
+}
+
 Tensor cumulative_sum(const Tensor& x) {
   Op op("cumsum", {&x});
   Tensor y = op.output(x.sizes(), x.dtype());
-  if (x.size(0) == 1) op.tape().scratch(aligned(512 + 16 * ceil_div(x.elements(), 4096)) + kAlignment - 1);  // one row: cub's scan
+  const bool one_row = x.rank() == 1 || x.size(0) == 1;
+  if (one_row) op.tape().scratch(aligned(512 + 16 * ceil_div(x.elements(), 4096)) + kAlignment - 1);  // cub's scan
   launch(op.tape(), KernelKind::reduction, x.dtype(), x.bytes(), y.bytes());
   return y;
 }
@@ -88,17 +105,19 @@ Tensor cumulative_sum(const Tensor& x) {
 Tensor embedding(const Tensor& weight, const Tensor& indices) {
   Op op("embedding", {&weight});
   op.save(indices);
+  const Tensor flat = contiguous(indices);  // index_select of indices.reshape(-1)
   Dims sizes = indices.sizes();
   sizes.push_back(weight.size(1));
   Tensor y = op.output(sizes, weight.dtype());
   launch(op.tape(), KernelKind::gather, weight.dtype(), y.bytes() + indices.bytes(), y.bytes());
   return op.done(y, [table = weight.sizes()](BackwardCall& b) {
     const Tensor grad = contiguous(b.grad());
-    b.give(0, embedding_backward(b.tape, grad, table, b.saved(0).elements()));
+    const Tensor row = contiguous(b.saved(0));
+    b.give(0, embedding_backward(b.tape, grad, table, row.elements()));
   });
 }
 
-Tensor index_rows(const Tensor& table, const Tensor& rows) {
+Tensor table_rows(const Tensor& table, const Tensor& rows) {
   const Op op("index", {&table});
   Dims sizes = table.sizes();
   sizes[0] = rows.elements();

@@ -2,12 +2,8 @@
 
 namespace plimsoll::program {
 
-namespace {
-
-/// One cuBLAS product out[m × n] = a[m × k] · b[k × n], `batch` times, with its workspace. In cuBLAS's column-major terms, as the
-/// library's logs name them, m and n change places: m is the width of a row-major result.
-void gemm(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, std::int64_t batch = 1,
-          bool biased = false) {
+void gemm(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, std::int64_t batch,
+          bool biased) {
   // A product with a bias epilogue goes through cuBLASLt, which has a workspace of its own (CUDABlas.cpp, gemm_and_bias).
   tape.scratch(biased ? tape.gemm_bias_workspace : tape.gemm_workspace);
   const std::int64_t size = size_of(type);
@@ -23,6 +19,8 @@ void gemm(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::
        .bytes_written = batch * rows * columns * size});
 }
 
+namespace {
+
 /// A new [rows × columns] product.
 Tensor product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
   Tensor y = tape.empty({rows, columns}, type);
@@ -35,6 +33,14 @@ Tensor as_view(Tape& tape, const Tensor& x, const Dims& sizes) { return tape.vie
 
 /// The gradient of a folded product as a matrix: a view where its layout allows, else a copy, behind which it is dropped.
 Tensor as_matrix(Tensor gradient, std::int64_t rows, std::int64_t columns) { return reshape(gradient, {rows, columns}); }
+
+/// x, copied where its leading dimensions cannot be seen as one.
+Tensor foldable(const Tensor& x) {
+  for (int i = 0; i + 2 < x.rank(); ++i) {
+    if (x.size(i) != 1 && x.strides()[i] != x.strides()[i + 1] * x.size(i + 1)) return contiguous(x);
+  }
+  return x;
+}
 
 /// F.linear without bias on any rank: matmul folds the leading dimensions, multiplies by weight.t(), and unfolds with _unsafe_view.
 /// MmBackward gives the weight's gradient first.
@@ -88,8 +94,10 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
   const Tensor bias = bias_in ? autocast_low(bias_in) : Tensor();
   const Tensor weight = autocast_low(weight_in);
   const Tensor x = autocast_low(x_in);
-  if (!bias) return linear_without_bias(contiguous(x), weight);
-  return linear_with_bias(contiguous(x), weight, bias);
+  // A matrix may have any leading dimension; more dimensions must fold without a copy.
+  const Tensor flat = x.rank() == 2 ? x : foldable(x);
+  if (!bias) return linear_without_bias(flat, weight);
+  return linear_with_bias(flat, weight, bias);
 }
 
 Tensor addmm(const Tensor& bias_in, const Tensor& x_in, const Tensor& weight_in) {
@@ -147,17 +155,18 @@ Tensor matmul(const Tensor& a_in, const Tensor& b_in) {
   const Tensor b = autocast_low(b_in), a = autocast_low(a_in);
   const int rank = a.rank();
   std::int64_t batch = 1;
-  Dims sizes;
+  Dims sizes, left_sizes = a.sizes(), right_sizes = b.sizes();
   for (int i = 0; i < rank - 2; ++i) {
-    batch *= a.size(i);
-    sizes.push_back(a.size(i));
+    left_sizes[i] = right_sizes[i] = std::max(a.size(i), b.size(i));
+    batch *= left_sizes[i];
+    sizes.push_back(left_sizes[i]);
   }
   sizes.push_back(a.size(-2));
   sizes.push_back(b.size(-1));
   Tensor flat;
   {
-    const Tensor left = reshape(a, {batch, a.size(-2), a.size(-1)});
-    const Tensor right = reshape(b, {batch, b.size(-2), b.size(-1)});
+    const Tensor left = reshape(a.sizes() == left_sizes ? a : expand(a, left_sizes), {batch, a.size(-2), a.size(-1)});
+    const Tensor right = reshape(b.sizes() == right_sizes ? b : expand(b, right_sizes), {batch, b.size(-2), b.size(-1)});
     flat = bmm(left, right);
   }
   return unsafe_view(flat, sizes);

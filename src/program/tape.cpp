@@ -116,6 +116,11 @@ BackwardCall::BackwardCall(Tape& tape_in, Node& node_in, Gradients& inputs, Grad
   for (const SavedTensor& tensor : node.saved) saved_.push_back(tensor.unpack());
 }
 
+Tensor BackwardCall::take_saved(std::size_t index) {
+  node.saved[index].reset();
+  return std::move(saved_[index]);
+}
+
 bool BackwardCall::needs(std::size_t input) const { return node.should_compute(input); }
 
 // ---- Node ---------------------------------------------------------------------------------------------------------------

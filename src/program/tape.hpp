@@ -220,9 +220,15 @@ class BackwardCall {
   /// The same, given up by the engine: it dies as soon as the caller drops it.
   Tensor take_grad(std::size_t output = 0) { return std::move(in_[output]); }
   const Tensor& saved(std::size_t index) const { return saved_[index]; }
+  /// A saved tensor that the node and this call give up: it dies as soon as the caller drops it (a compiled backward clears its arguments).
+  Tensor take_saved(std::size_t index);
   /// Whether forward input `input` needs a gradient.
   bool needs(std::size_t input) const;
   void give(std::size_t input, Tensor gradient) { out_[input] = std::move(gradient); }
+  /// Drops the incoming gradients: a torch.autograd.Function written in Python lets them go before the engine casts its results.
+  void drop_gradients() {
+    for (Tensor& gradient : in_) gradient.reset();
+  }
 
  private:
   Gradients& in_;

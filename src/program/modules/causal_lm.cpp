@@ -50,6 +50,14 @@ Tensor causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddin
   return options.attention == RunOptions::Attention::sdpa ? allowed : additive_mask(tape, allowed, embeddings.dtype());
 }
 
+Tensor materialized_causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings) {
+  tape.operator_name = "causal_mask";
+  const Tensor allowed = boolean_mask(tape, embeddings.size(0), embeddings.size(1), false);
+  return options.attention == RunOptions::Attention::sdpa ? allowed : additive_mask(tape, allowed, embeddings.dtype());
+}
+
+Tensor bidirectional_mask(Tape&, const RunOptions&, const Tensor&) { return {}; }
+
 namespace {
 
 /// eager_attention_forward of llama.
@@ -65,9 +73,11 @@ Tensor attend_eagerly(const Tensor& query, const Tensor& key, const Tensor& valu
     weights = multiply_scalar(weights);
   }
   if (mask) weights = add(weights, mask);
-  {
+  if (call.softmax_in_fp32) {
     const Tensor probabilities = softmax(weights, DType::fp32);
     weights = to(probabilities, query.dtype());
+  } else {
+    weights = softmax(weights, weights.dtype());
   }
   weights = dropout(weights, call.dropout);
   Tensor output = matmul(weights, values);

@@ -15,11 +15,18 @@ Tensor position_ids(Tape& tape, std::int64_t length);
 /// masking_utils.create_causal_mask: nothing for SDPA where its is_causal flag does, else [batch, 1, length, length].
 Tensor causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::optional<std::int64_t> window);
 
+/// create_causal_mask(allow_is_causal_skip=False): for SDPA a mask of bools, for eager attention an additive one.
+Tensor materialized_causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings);
+
+/// create_bidirectional_mask without padding: none.
+Tensor bidirectional_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings);
+
 struct AttentionCall {
   RunOptions::Attention kind = RunOptions::Attention::sdpa;
   bool causal = true;
   double dropout = 0;
   bool softcap = false;
+  bool softmax_in_fp32 = true;   ///< eager: softmax(…, dtype=torch.float32).to(query.dtype), as llama; bert: in the scores' type
 };
 /// The attention interface of the model's `attn_implementation` on [batch, heads, length, dim]; answers [batch, length, heads, dim].
 Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionCall& call);

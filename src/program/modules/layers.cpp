@@ -141,11 +141,24 @@ Tensor rotate(const Tensor& x, const Tensor& cosine, const Tensor& sine) {
   return add(kept, turned);
 }
 
-Tensor rotate_partly(const Tensor& x, const Tensor& cosine, const Tensor& sine, std::int64_t rotary_dim, bool always_join) {
-  if (rotary_dim == x.size(-1) && !always_join) return rotate(x, cosine, sine);
-  const Tensor turning = slice(x, -1, 0, rotary_dim), passing = slice(x, -1, rotary_dim, x.size(-1));
-  const Tensor turned = rotate(turning, cosine, sine);
-  return cat({turned, passing}, -1);
+void rotate_pair(Tensor& query, Tensor& key, const RotaryTables& tables, Rotation rotation) {
+  const Tensor cosine = unsqueeze(tables.cosine, 1), sine = unsqueeze(tables.sine, 1);
+  if (rotation == Rotation::whole) {
+    const Tensor turned_query = rotate(query, cosine, sine);
+    key = rotate(key, cosine, sine);
+    query = turned_query;
+    return;
+  }
+  const std::int64_t turning = cosine.size(-1), width = query.size(-1);
+  const Tensor query_part = slice(query, -1, 0, turning), query_rest = slice(query, -1, turning, width);
+  const Tensor key_part = slice(key, -1, 0, turning), key_rest = slice(key, -1, turning, width);
+  Tensor turned_query = rotate(query_part, cosine, sine);
+  if (rotation == Rotation::join_each) turned_query = cat({turned_query, query_rest}, -1);
+  Tensor turned_key = rotate(key_part, cosine, sine);
+  if (rotation == Rotation::join_last) turned_query = cat({turned_query, query_rest}, -1);
+  turned_key = cat({turned_key, key_rest}, -1);
+  query = turned_query;
+  key = turned_key;
 }
 
 Tensor repeat_kv(const Tensor& x, std::int64_t times) {

@@ -72,9 +72,11 @@ struct RotaryTables {
 RotaryTables rotary_tables(Module& rotary, Tape& tape, const Tensor& position_ids, DType type);
 /// apply_rotary_pos_emb of one of q and k, [batch, heads, length, dim].
 Tensor rotate(const Tensor& x, const Tensor& cosine, const Tensor& sine);
-/// The same on the first `rotary_dim` of the last dimension, the rest passed through (cat).
-Tensor rotate_partly(const Tensor& x, const Tensor& cosine, const Tensor& sine, std::int64_t rotary_dim,
-                     bool always_join = false);
+/// How a family rotates queries and keys: whole heads (llama); a part of each head, joined with the rest at once (phi3, even when there is
+/// no rest) or after both were rotated (gpt_neox, phi).
+enum class Rotation : std::uint8_t { whole, join_each, join_last };
+/// apply_rotary_pos_emb of both: the unrotated tensors are dropped after both results exist.
+void rotate_pair(Tensor& query, Tensor& key, const RotaryTables& tables, Rotation rotation);
 /// torch.cat((-x2, x1), -1) of the halves of the last dimension.
 Tensor rotate_half(const Tensor& x);
 

@@ -24,8 +24,15 @@ constexpr Family kFamilies[] = {
     {"gemma", make_rotary_decoder},
     {"gemma2", make_rotary_decoder},
     {"olmo2", make_rotary_decoder},
+    {"mixtral", make_rotary_decoder},
+    {"olmoe", make_rotary_decoder},
+    {"qwen2_moe", make_rotary_decoder},
+    {"qwen3_moe", make_rotary_decoder},
     {"gpt2", make_gpt2},
     {"opt", make_opt},
+    {"gpt_neox", make_gpt_neox},
+    {"falcon", make_falcon},
+    {"bert", make_bert},
 };
 
 }  // namespace

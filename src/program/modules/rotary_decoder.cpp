@@ -4,6 +4,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/causal_lm.hpp"
 #include "program/modules/families.hpp"
+#include "program/modules/mixture.hpp"
 #include "program/ops.hpp"
 
 namespace plimsoll::program {
@@ -15,14 +16,17 @@ struct Style {
   Norm::Rounding norm_rounding = Norm::Rounding::before_weight;
   bool fp32_tables = false;        ///< olmo2: cosines and sines stay fp32, the rotated tensors are cast back
   bool scaled_embedding = false;  ///< gemma: times a buffer
-  bool joins_rotation = false;    ///< phi3: the rotated part is joined with the rest even when there is none
+  Rotation rotation = Rotation::whole;
+  std::string model_type;
+  const char* mixture = "mlp";  ///< name of a layer's mixture of experts
 };
 
 Style style_of(const Model& model) {
   Style style;
   if (model.model_type == "olmo2") style = {.norm_rounding = Norm::Rounding::after_weight, .fp32_tables = true};
   if (model.model_type == "gemma" || model.model_type == "gemma2") style.scaled_embedding = true;
-  if (model.model_type == "phi3") style.joins_rotation = true;
+  if (model.model_type == "phi3") style.rotation = Rotation::join_each;
+  style.model_type = model.model_type;
   return style;
 }
 
@@ -103,19 +107,14 @@ class Attention {
     }
   }
 
-  /// apply_rotary_pos_emb: both results exist before the unrotated tensors are dropped.
   void rotate_both(Tensor& query, Tensor& key, const RotaryTables& tables) const {
     if (spec_.positions != Positions::rope) return;
-    const Tensor cosine = unsqueeze(tables.cosine, 1), sine = unsqueeze(tables.sine, 1);
-    Tensor turned_query = rotate_partly(query, cosine, sine, spec_.rotary_dim, style_.joins_rotation);
-    Tensor turned_key = rotate_partly(key, cosine, sine, spec_.rotary_dim, style_.joins_rotation);
-    if (style_.fp32_tables) {
-      const Tensor low_query = to(turned_query, query.dtype()), low_key = to(turned_key, key.dtype());
-      turned_query = low_query;
-      turned_key = low_key;
-    }
-    query = turned_query;
-    key = turned_key;
+    if (!style_.fp32_tables) return rotate_pair(query, key, tables, style_.rotation);
+    Tensor turned_query = query, turned_key = key;
+    rotate_pair(turned_query, turned_key, tables, style_.rotation);
+    const Tensor low_query = to(turned_query, query.dtype()), low_key = to(turned_key, key.dtype());
+    query = low_query;
+    key = low_key;
   }
 
   Module& module_;
@@ -127,48 +126,6 @@ class Attention {
   std::optional<Norm> q_norm_, k_norm_;
 };
 
-class Mlp {
- public:
-  Mlp(Module& module, Tape& tape, const RunOptions& options, const MlpSpec& spec)
-      : module_(module), tape_(tape), spec_(spec), down_(module.child("down_proj"), tape, options.lora_dropout) {
-    gate_ = Linear(module.child(spec.fused_gate_up ? "gate_up_proj" : "gate_proj"), tape, options.lora_dropout);
-    if (!spec.fused_gate_up) up_ = Linear(module.child("up_proj"), tape, options.lora_dropout);
-  }
-
-  Tensor operator()(const Tensor& input) const {
-    Tensor x = input;
-    ModuleCall call(module_, tape_, {&x});
-    return call.done(spec_.fused_gate_up ? fused(x) : separate(x));
-  }
-
- private:
-  Tensor separate(const Tensor& x) const {
-    Tensor gate = gate_(x);
-    gate = activate(spec_.activation, gate);
-    {
-      const Tensor up = up_(x);
-      gate = multiply(gate, up);
-    }
-    return down_(gate);
-  }
-
-  Tensor fused(const Tensor& x) const {
-    Tensor up = gate_(x);
-    const std::vector<Tensor> halves = chunk(up, 2, -1);
-    up = halves[1];
-    {
-      const Tensor active = activate(spec_.activation, halves[0]);
-      up = multiply(up, active);
-    }
-    return down_(up);
-  }
-
-  Module& module_;
-  Tape& tape_;
-  const MlpSpec& spec_;
-  Linear gate_, up_, down_;
-};
-
 class Layer {
  public:
   Layer(Module& module, Tape& tape, const RunOptions& options, const Block& block, const Style& style)
@@ -176,8 +133,9 @@ class Layer {
         tape_(tape),
         options_(options),
         block_(block),
-        attention_(module.child("self_attn"), tape, options, block, style),
-        mlp_(module.child("mlp"), tape, options, *block.mlp) {
+        attention_(module.child("self_attn"), tape, options, block, style) {
+    if (block.moe) mixture_.emplace(module.child(style.mixture), tape, options, *block.moe, style.model_type);
+    if (block.mlp) mlp_.emplace(module.child("mlp"), tape, options, block.mlp->activation, block.mlp->fused_gate_up);
     for (const char* name : {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"}) {
       if (Module* norm = module.find_child(name)) norms_.emplace(name, Norm(*norm, tape, block.norm, style.norm_rounding));
     }
@@ -204,7 +162,7 @@ class Layer {
     hidden = join(residual, hidden);
     residual = hidden;
     hidden = norm("post_attention_layernorm", hidden);
-    hidden = mlp_(hidden);
+    hidden = feed_forward(hidden);
     return join(residual, hidden);
   }
 
@@ -216,7 +174,7 @@ class Layer {
     hidden = add(residual, hidden);
     residual = hidden;
     hidden = norm("pre_feedforward_layernorm", hidden);
-    hidden = mlp_(hidden);
+    hidden = feed_forward(hidden);
     hidden = norm("post_feedforward_layernorm", hidden);
     return add(residual, hidden);
   }
@@ -227,7 +185,7 @@ class Layer {
     hidden = norm("post_attention_layernorm", hidden);
     hidden = add(residual, hidden);
     residual = hidden;
-    hidden = mlp_(hidden);
+    hidden = feed_forward(hidden);
     hidden = norm("post_feedforward_layernorm", hidden);
     return add(residual, hidden);
   }
@@ -238,6 +196,8 @@ class Layer {
     return add(residual, kept);
   }
 
+  Tensor feed_forward(const Tensor& x) const { return mixture_ ? (*mixture_)(x) : (*mlp_)(x); }
+
   Tensor norm(const char* name, const Tensor& x) const { return norms_.at(name)(x); }
 
   Module& module_;
@@ -246,7 +206,8 @@ class Layer {
   const Block& block_;
   std::map<std::string_view, Norm> norms_;
   Attention attention_;
-  Mlp mlp_;
+  std::optional<GatedMlp> mlp_;
+  std::optional<MixtureOfExperts> mixture_;
 };
 
 class RotaryDecoder final : public Network {

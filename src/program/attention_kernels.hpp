@@ -1,0 +1,22 @@
+/// Flash attention below autograd: what its kernels allocate, for callers that keep the tensors themselves (compiled graphs).
+#pragma once
+
+#include "program/tape.hpp"
+
+namespace plimsoll::program {
+
+struct FlashOutputs {
+  Tensor output;                ///< [batch, heads, length, dim], in memory [batch, length, heads, dim]
+  Tensor log_sum_exp;           ///< [batch, heads, length] fp32
+  Tensor rng_state, rng_offset;
+};
+/// aten::_scaled_dot_product_flash_attention of [batch, heads, length, dim] tensors.
+FlashOutputs flash_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value, bool causal, double dropout);
+
+struct FlashGradients {
+  Tensor query, key, value;
+};
+/// Its backward; `gradient` [batch, length, heads, dim] is contiguous.
+FlashGradients flash_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& gradient, bool causal);
+
+}  // namespace plimsoll::program

@@ -1,0 +1,198 @@
+// FalconForCausalLM: the 7B kind (one key-value head, one shared norm) and the 40B kind (grouped heads, a norm for each branch).
+#include "plimsoll/error.hpp"
+#include "program/modules/causal_lm.hpp"
+#include "program/modules/families.hpp"
+#include "program/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// FalconLinear: input @ weight.T, then the bias as an addition of its own.
+class FalconLinear {
+ public:
+  FalconLinear(Module& module, Tape& tape) : module_(module), tape_(tape) {}
+
+  Tensor operator()(const Tensor& input) const {
+    Tensor x = input;
+    ModuleCall call(module_, tape_, {&x});
+    const Tensor hidden = linear(x, module_.tensor("weight"));
+    const Tensor& bias = module_.tensor("bias");
+    return call.done(bias ? add(hidden, bias) : hidden);
+  }
+
+ private:
+  Module& module_;
+  Tape& tape_;
+};
+
+class FalconLayer {
+ public:
+  FalconLayer(Module& module, Tape& tape, const RunOptions& options, const Block& block)
+      : module_(module),
+        attention_(module.child("self_attention")),
+        mlp_(module.child("mlp")),
+        tape_(tape),
+        options_(options),
+        block_(block),
+        qkv_(attention_.child("query_key_value"), tape),
+        output_(attention_.child("dense"), tape),
+        up_(mlp_.child("dense_h_to_4h"), tape),
+        down_(mlp_.child("dense_4h_to_h"), tape) {
+    const bool two = block.placement == NormPlacement::parallel_two;
+    if (!two && block.placement != NormPlacement::parallel) refuse("Falcon without parallel attention is not modelled", module.path);
+    attention_norm_.emplace(module.child(two ? "ln_attn" : "input_layernorm"), tape, block.norm);
+    if (two) mlp_norm_.emplace(module.child("ln_mlp"), tape, block.norm);
+  }
+
+  Tensor operator()(const Tensor& input, const Tensor& mask, const RotaryTables& tables, const Tensor& positions) const {
+    return run_layer(module_, tape_, options_, input,
+                     [this, mask, tables, positions](const Tensor& x) { return forward(x, mask, tables); });
+  }
+
+ private:
+  Tensor forward(const Tensor& input, const Tensor& mask, const RotaryTables& tables) const {
+    const Tensor attention_input = (*attention_norm_)(input);
+    const Tensor mlp_input = mlp_norm_ ? (*mlp_norm_)(input) : attention_input;
+    const Tensor attended = attend_all(attention_input, mask, tables);
+    Tensor fed = feed_forward(mlp_input);
+    fed = add_into(fed, attended);
+    const Tensor kept = dropout(fed, block_.hidden_dropout);
+    return add(input, kept);
+  }
+
+  /// _split_heads: [batch, length, heads, head_dim] of each.
+  void split_heads(const Tensor& fused, Tensor& query, Tensor& key, Tensor& value) const {
+    const AttentionSpec& spec = *block_.attention;
+    const std::int64_t batch = fused.size(0), length = fused.size(1), dim = spec.head_dim;
+    if (block_.placement == NormPlacement::parallel_two) {
+      const Tensor grouped = view(fused, {batch, length, -1, spec.heads / spec.kv_heads + 2, dim});
+      const std::int64_t width = grouped.size(3);
+      query = slice(grouped, 3, 0, width - 2);
+      key = expand(index_one(grouped, 3), query.sizes());
+      value = expand(index_one(grouped, 3), query.sizes());
+      const auto flat = [&](const Tensor& x) { return reshape(x, {batch, length, spec.heads, dim}); };
+      query = flat(query);
+      key = flat(key);
+      value = flat(value);
+      return;
+    }
+    const Tensor all = view(fused, {batch, length, spec.heads + 2, dim});
+    query = slice(all, 2, 0, spec.heads);
+    key = index_one(all, 2);
+    value = index_one(all, 2);
+  }
+
+  Tensor attend_all(const Tensor& input, const Tensor& mask, const RotaryTables& tables) const {
+    Tensor hidden = input;
+    ModuleCall call(attention_, tape_, {&hidden});
+    const AttentionSpec& spec = *block_.attention;
+    const std::int64_t batch = hidden.size(0), length = hidden.size(1);
+    const Tensor fused = qkv_(hidden);
+    Tensor query, key, value;
+    split_heads(fused, query, key, value);
+    const auto heads = [&](const Tensor& x) { return reshape(transpose(x, 1, 2), {batch, x.size(2), length, spec.head_dim}); };
+    query = heads(query);
+    key = heads(key);
+    value = heads(value);
+    rotate_pair(query, key, tables, Rotation::whole);
+    Tensor output = options_.attention == RunOptions::Attention::sdpa
+                        ? scaled_dot_product_attention(query, key, value, mask, {.causal = !mask && length > 1})
+                        : eager(query, key, value, mask, hidden.dtype());
+    output = view(output, {batch, spec.heads, length, spec.head_dim});
+    output = permute(output, {0, 2, 1, 3});
+    output = reshape(output, {batch, length, spec.heads * spec.head_dim});
+    output = output_(output);
+    return call.done(output);
+  }
+
+  static Tensor eager(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, DType type) {
+    Tensor scores = matmul(query, transpose(key, -1, -2));
+    scores = divide_scalar_into(scores);
+    {
+      const Tensor masked = add(scores, mask);
+      scores = softmax(masked, type);
+    }
+    return matmul(scores, value);
+  }
+
+  Tensor feed_forward(const Tensor& input) const {
+    Tensor x = input;
+    ModuleCall call(mlp_, tape_, {&x});
+    Tensor up = up_(x);
+    x = activate(block_.mlp->activation, up);
+    up.reset();
+    x = down_(x);
+    return call.done(x);
+  }
+
+  Module& module_;
+  Module& attention_;
+  Module& mlp_;
+  Tape& tape_;
+  const RunOptions& options_;
+  const Block& block_;
+  std::optional<Norm> attention_norm_, mlp_norm_;
+  FalconLinear qkv_, output_, up_, down_;
+};
+
+class Falcon final : public Network {
+ public:
+  Falcon(const Model& model, const RunOptions& options, Module& root, Tape& tape)
+      : tape_(tape),
+        options_(options),
+        root_(root),
+        base_(root.child("transformer")),
+        tokens_(base_.child("word_embeddings"), tape),
+        head_(root.child("lm_head"), tape) {
+    for (const Block& block : model.blocks) {
+      if (block.role == Block::Role::final_norm) norm_.emplace(base_.child("ln_f"), tape, block.norm);
+      if (block.role != Block::Role::decoder) continue;
+      if (block.attention->positions != Positions::rope) refuse("Falcon with ALiBi is not modelled");
+      for (std::int64_t i = 0; i < block.repeat; ++i) {
+        layers_.emplace_back(base_.child("h").child(std::to_string(block.first + i)), tape_, options_, block);
+      }
+    }
+  }
+
+  Tensor loss(const Batch& batch) override {
+    Tensor ids = batch.input_ids, labels = batch.labels;
+    ModuleCall call(root_, tape_, {&ids, &labels});
+    const Tensor hidden = decode(ids);
+    const Tensor logits = head_(slice(hidden, 1, 0, hidden.size(1)));
+    tape_.phase(Phase::loss);
+    return call.done(causal_lm_loss(logits, labels));
+  }
+
+ private:
+  Tensor decode(const Tensor& input) {
+    Tensor ids = input;
+    ModuleCall call(base_, tape_, {&ids});
+    const Tensor embeddings = tokens_(ids);
+    if (options_.hidden_requires_grad && !embeddings.requires_grad()) embeddings.set_requires_grad(true);
+    const Tensor positions = position_ids(tape_, ids.size(1));
+    const Tensor mask = materialized_causal_mask(tape_, options_, embeddings);
+    Tensor hidden = embeddings;
+    const RotaryTables tables = rotary_tables(base_.child("rotary_emb"), tape_, positions, hidden.dtype());
+    for (const FalconLayer& layer : layers_) hidden = layer(hidden, mask, tables, positions);
+    hidden = (*norm_)(hidden);
+    return call.done(hidden);
+  }
+
+  Tape& tape_;
+  RunOptions options_;
+  Module& root_;
+  Module& base_;
+  Embedding tokens_;
+  std::vector<FalconLayer> layers_;
+  std::optional<Norm> norm_;
+  Linear head_;
+};
+
+}  // namespace
+
+std::unique_ptr<Network> make_falcon(const Model& model, const RunOptions& options, Module& root, Tape& tape) {
+  return std::make_unique<Falcon>(model, options, root, tape);
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,44 @@
+#include "program/modules/gated_mlp.hpp"
+
+#include "program/ops.hpp"
+
+namespace plimsoll::program {
+
+GatedMlp::GatedMlp(Module& module, Tape& tape, const RunOptions& options, std::string activation, bool fused_gate_up)
+    : module_(module),
+      tape_(tape),
+      activation_(std::move(activation)),
+      fused_(fused_gate_up),
+      gate_(module.child(fused_gate_up ? "gate_up_proj" : "gate_proj"), tape, options.lora_dropout),
+      down_(module.child("down_proj"), tape, options.lora_dropout) {
+  if (!fused_gate_up) up_ = Linear(module.child("up_proj"), tape, options.lora_dropout);
+}
+
+Tensor GatedMlp::operator()(const Tensor& input) const {
+  Tensor x = input;
+  ModuleCall call(module_, tape_, {&x});
+  return call.done(fused_ ? fused(x) : separate(x));
+}
+
+Tensor GatedMlp::separate(const Tensor& x) const {
+  Tensor gate = gate_(x);
+  gate = activate(activation_, gate);
+  {
+    const Tensor up = up_(x);
+    gate = multiply(gate, up);
+  }
+  return down_(gate);
+}
+
+Tensor GatedMlp::fused(const Tensor& x) const {
+  Tensor up = gate_(x);
+  const std::vector<Tensor> halves = chunk(up, 2, -1);
+  up = halves[1];
+  {
+    const Tensor active = activate(activation_, halves[0]);
+    up = multiply(up, active);
+  }
+  return down_(up);
+}
+
+}  // namespace plimsoll::program

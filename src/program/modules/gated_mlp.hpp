@@ -1,0 +1,26 @@
+/// The gated feed-forward network that llama's relatives share: down(activation(gate(x)) * up(x)).
+#pragma once
+
+#include "plimsoll/model.hpp"
+#include "program/modules/layers.hpp"
+#include "program/modules/network.hpp"
+
+namespace plimsoll::program {
+
+class GatedMlp {
+ public:
+  GatedMlp(Module& module, Tape& tape, const RunOptions& options, std::string activation, bool fused_gate_up = false);
+  Tensor operator()(const Tensor& input) const;
+
+ private:
+  Tensor separate(const Tensor& x) const;
+  Tensor fused(const Tensor& x) const;
+
+  Module& module_;
+  Tape& tape_;
+  std::string activation_;
+  bool fused_;
+  Linear gate_, up_, down_;
+};
+
+}  // namespace plimsoll::program

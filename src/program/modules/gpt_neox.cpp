@@ -1,0 +1,150 @@
+// GPTNeoXForCausalLM.
+#include "program/modules/causal_lm.hpp"
+#include "program/modules/families.hpp"
+#include "program/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+class NeoxLayer {
+ public:
+  NeoxLayer(Module& module, Tape& tape, const RunOptions& options, const Block& block)
+      : module_(module),
+        attention_(module.child("attention")),
+        mlp_(module.child("mlp")),
+        tape_(tape),
+        options_(options),
+        block_(block),
+        attention_norm_(module.child("input_layernorm"), tape, block.norm),
+        mlp_norm_(module.child("post_attention_layernorm"), tape, block.norm),
+        qkv_(attention_.child("query_key_value"), tape, options.lora_dropout),
+        output_(attention_.child("dense"), tape, options.lora_dropout),
+        up_(mlp_.child("dense_h_to_4h"), tape, options.lora_dropout),
+        down_(mlp_.child("dense_4h_to_h"), tape, options.lora_dropout) {}
+
+  Tensor operator()(const Tensor& input, const Tensor& mask, const RotaryTables& tables, const Tensor& positions) const {
+    return run_layer(module_, tape_, options_, input,
+                     [this, mask, tables, positions](const Tensor& x) { return forward(x, mask, tables); });
+  }
+
+ private:
+  Tensor forward(const Tensor& input, const Tensor& mask, const RotaryTables& tables) const {
+    Tensor attended;
+    {
+      const Tensor normed = attention_norm_(input);
+      attended = attend_all(normed, mask, tables);
+    }
+    attended = dropout(attended, block_.hidden_dropout);
+    const bool parallel = block_.placement == NormPlacement::parallel_two;
+    if (!parallel) attended = add(attended, input);
+    Tensor fed;
+    {
+      const Tensor normed = mlp_norm_(parallel ? input : attended);
+      fed = feed_forward(normed);
+    }
+    fed = dropout(fed, block_.hidden_dropout);
+    const Tensor joined = add(fed, attended);
+    return parallel ? add(joined, input) : joined;
+  }
+
+  Tensor attend_all(const Tensor& input, const Tensor& mask, const RotaryTables& tables) const {
+    Tensor hidden = input;
+    ModuleCall call(attention_, tape_, {&hidden});
+    const AttentionSpec& spec = *block_.attention;
+    const std::int64_t batch = hidden.size(0), length = hidden.size(1);
+    Tensor query, key, value;
+    const Tensor qkv = transpose(view(qkv_(hidden), {batch, length, -1, 3 * spec.head_dim}), 1, 2);
+    {
+      const std::vector<Tensor> parts = chunk(qkv, 3, -1);
+      query = parts[0];
+      key = parts[1];
+      value = parts[2];
+    }
+    rotate_pair(query, key, tables, Rotation::join_last);
+    Tensor output = attend(query, key, value, mask, {.kind = options_.attention, .causal = true, .dropout = spec.dropout});
+    output = contiguous(reshape(output, {batch, length, -1}));
+    output = output_(output);
+    return call.done(output);
+  }
+
+  Tensor feed_forward(const Tensor& input) const {
+    Tensor hidden = input;
+    ModuleCall call(mlp_, tape_, {&hidden});
+    hidden = up_(hidden);
+    hidden = activate(block_.mlp->activation, hidden);
+    hidden = down_(hidden);
+    return call.done(hidden);
+  }
+
+  Module& module_;
+  Module& attention_;
+  Module& mlp_;
+  Tape& tape_;
+  const RunOptions& options_;
+  const Block& block_;
+  Norm attention_norm_, mlp_norm_;
+  Linear qkv_, output_, up_, down_;
+};
+
+class GptNeox final : public Network {
+ public:
+  GptNeox(const Model& model, const RunOptions& options, Module& root, Tape& tape)
+      : tape_(tape),
+        options_(options),
+        embedding_dropout_(model.embedding_dropout),
+        root_(root),
+        base_(root.child("gpt_neox")),
+        tokens_(base_.child("embed_in"), tape),
+        head_(root.child("lm_head"), tape) {
+    for (const Block& block : model.blocks) {
+      if (block.role == Block::Role::final_norm) norm_.emplace(base_.child("final_layer_norm"), tape, block.norm);
+      if (block.role != Block::Role::decoder) continue;
+      for (std::int64_t i = 0; i < block.repeat; ++i) {
+        layers_.emplace_back(base_.child("layers").child(std::to_string(block.first + i)), tape_, options_, block);
+      }
+    }
+  }
+
+  Tensor loss(const Batch& batch) override {
+    Tensor ids = batch.input_ids, labels = batch.labels;
+    ModuleCall call(root_, tape_, {&ids, &labels});
+    const Tensor hidden = decode(ids);
+    const Tensor logits = head_(slice(hidden, 1, 0, hidden.size(1)));
+    tape_.phase(Phase::loss);
+    return call.done(causal_lm_loss(logits, labels));
+  }
+
+ private:
+  Tensor decode(const Tensor& input) {
+    Tensor ids = input;
+    ModuleCall call(base_, tape_, {&ids});
+    const Tensor embeddings = tokens_(ids);
+    if (options_.hidden_requires_grad && !embeddings.requires_grad()) embeddings.set_requires_grad(true);
+    const Tensor positions = position_ids(tape_, ids.size(1));
+    const Tensor mask = causal_mask(tape_, options_, embeddings, std::nullopt);
+    Tensor hidden = dropout(embeddings, embedding_dropout_);
+    const RotaryTables tables = rotary_tables(base_.child("rotary_emb"), tape_, positions, hidden.dtype());
+    for (const NeoxLayer& layer : layers_) hidden = layer(hidden, mask, tables, positions);
+    hidden = (*norm_)(hidden);
+    return call.done(hidden);
+  }
+
+  Tape& tape_;
+  RunOptions options_;
+  double embedding_dropout_;
+  Module& root_;
+  Module& base_;
+  Embedding tokens_;
+  std::vector<NeoxLayer> layers_;
+  std::optional<Norm> norm_;
+  Linear head_;
+};
+
+}  // namespace
+
+std::unique_ptr<Network> make_gpt_neox(const Model& model, const RunOptions& options, Module& root, Tape& tape) {
+  return std::make_unique<GptNeox>(model, options, root, tape);
+}
+
+}  // namespace plimsoll::program

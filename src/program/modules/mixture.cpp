@@ -1,0 +1,206 @@
+#include "program/modules/mixture.hpp"
+
+#include "plimsoll/error.hpp"
+#include "program/ops.hpp"
+
+namespace plimsoll::program {
+
+MixtureOfExperts::Router MixtureOfExperts::router_of(std::string_view model_type) {
+  if (model_type == "mixtral") return Router::softmax_of_floats;
+  if (model_type == "olmoe" || model_type == "qwen2_moe" || model_type == "qwen3_moe") return Router::softmax_in_floats;
+  if (model_type == "granitemoe") return Router::top_k_first;
+  if (model_type == "deepseek_v2") return Router::scaled_softmax;
+  if (model_type == "deepseek_v3") return Router::corrected_sigmoid;
+  refuse("the router of model type '" + std::string(model_type) + "' is not modelled");
+}
+
+MixtureOfExperts::MixtureOfExperts(Module& module, Tape& tape, const RunOptions& options, const MoeSpec& spec, std::string_view model_type)
+    : module_(module),
+      tape_(tape),
+      spec_(spec),
+      kind_(router_of(model_type)),
+      router_(module.child(kind_ == Router::top_k_first ? "router" : "gate")),
+      experts_(module.child("experts")) {
+  if (spec.shared_intermediate == 0) return;
+  shared_.emplace(module.child(spec.shared_gate ? "shared_expert" : "shared_experts"), tape, options, spec.activation);
+  if (spec.shared_gate) shared_gate_.emplace(module.child("shared_expert_gate"), tape, options.lora_dropout);
+}
+
+Tensor MixtureOfExperts::operator()(const Tensor& input) const {
+  Tensor hidden = input;
+  ModuleCall call(module_, tape_, {&hidden});
+  if (shared_gate_) return call.done(beside_shared_gate(hidden));
+  return call.done(shared_ ? beside_shared(hidden) : alone(hidden));
+}
+
+Tensor MixtureOfExperts::alone(const Tensor& hidden) const {
+  const Tensor flat = view(hidden, {-1, hidden.size(-1)});
+  const Routing routing = route(flat);
+  const Tensor mixed = mix(flat, routing.indices, routing.weights);
+  return view(mixed, hidden.sizes());
+}
+
+/// Qwen2MoeSparseMoeBlock: the shared expert runs first, its gate last.
+Tensor MixtureOfExperts::beside_shared_gate(const Tensor& hidden) const {
+  const Tensor flat = view(hidden, {-1, hidden.size(-1)});
+  Tensor common = (*shared_)(flat);
+  const Routing routing = route(flat);
+  Tensor mixed = mix(flat, routing.indices, routing.weights);
+  common = gated_shared(flat, common);
+  mixed = add(mixed, common);
+  return view(mixed, hidden.sizes());
+}
+
+Tensor MixtureOfExperts::gated_shared(const Tensor& flat, const Tensor& common) const {
+  Tensor open = (*shared_gate_)(flat);
+  open = sigmoid(open);
+  return multiply(open, common);
+}
+
+/// DeepseekV3MoE: the shared experts run last.
+Tensor MixtureOfExperts::beside_shared(const Tensor& hidden) const {
+  const Routing routing = route(hidden);
+  const Tensor flat = view(hidden, {-1, hidden.size(-1)});
+  Tensor mixed;
+  {
+    const Tensor rows = mix(flat, routing.indices, routing.weights);
+    mixed = view(rows, hidden.sizes());
+  }
+  const Tensor common = (*shared_)(hidden);
+  return add(mixed, common);
+}
+
+MixtureOfExperts::Routing MixtureOfExperts::route(const Tensor& input) const {
+  Tensor hidden = input;
+  ModuleCall call(router_, tape_, {&hidden});
+  Routing routing;
+  switch (kind_) {
+    case Router::softmax_of_floats:
+    case Router::softmax_in_floats: routing = softmax_first(hidden); break;
+    case Router::top_k_first: routing = top_k_first(hidden); break;
+    case Router::scaled_softmax: routing = scaled_softmax(hidden); break;
+    case Router::corrected_sigmoid: routing = corrected_sigmoid(hidden); break;
+  }
+  call.done({&routing.logits, &routing.weights, &routing.indices});
+  return routing;
+}
+
+MixtureOfExperts::Routing MixtureOfExperts::softmax_first(const Tensor& hidden) const {
+  const Tensor flat = reshape(hidden, {-1, hidden.size(-1)});
+  Tensor logits = linear(flat, router_.tensor("weight"));
+  Tensor probabilities;
+  if (kind_ == Router::softmax_of_floats) {
+    const Tensor wide = to(logits, DType::fp32);
+    probabilities = softmax(wide, DType::fp32);
+  } else {
+    probabilities = softmax(logits, DType::fp32);
+  }
+  TopK best = top_k(probabilities, spec_.top_k);
+  if (spec_.normalized_top_k) {
+    const Tensor total = sum(best.values, {-1}, true);
+    best.values = divide_in_place(best.values, total);
+  }
+  if (kind_ == Router::softmax_in_floats) best.values = to(best.values, logits.dtype());
+  return {logits, best.values, best.indices};
+}
+
+MixtureOfExperts::Routing MixtureOfExperts::top_k_first(const Tensor& hidden) const {
+  Tensor logits = linear(hidden, router_.tensor("weight"));
+  logits = to(logits, DType::fp32);
+  TopK best = top_k(logits, spec_.top_k);
+  const Tensor probabilities = softmax(best.values, DType::fp32);
+  return {logits, to(probabilities, hidden.dtype()), best.indices};
+}
+
+/// F.linear(hidden.float(), weight.float()) of DeepSeek's routers.
+Tensor MixtureOfExperts::wide_logits(const Tensor& hidden) const {
+  const Tensor wide = to(hidden, DType::fp32);
+  const Tensor weight = to(router_.tensor("weight"), DType::fp32);
+  return linear(wide, weight);
+}
+
+/// A mask of the experts whose group is not among the best: groups chosen, scattered into zeros, widened to experts, inverted.
+Tensor MixtureOfExperts::outside_chosen_groups(const Tensor& group_scores) const {
+  const std::int64_t tokens = group_scores.size(0), groups = group_scores.size(1);
+  const Tensor chosen = top_k(group_scores, spec_.chosen_groups).indices;
+  const Tensor group_mask = empty_like(group_scores);
+  in_place(group_mask, {&chosen});
+  const Tensor wide = expand(unsqueeze(group_mask, -1), {tokens, groups, spec_.experts / groups});
+  const Tensor mask = reshape(wide, {-1, spec_.experts});
+  const Tensor inside = to(mask, DType::boolean);
+  return elementwise(tape_, {&inside}, DType::boolean);
+}
+
+MixtureOfExperts::Routing MixtureOfExperts::scaled_softmax(const Tensor& input) const {
+  const Tensor hidden = view(input, {-1, input.size(-1)});
+  const Tensor logits = wide_logits(hidden);
+  Tensor scores = softmax(logits, DType::fp32);
+  if (spec_.chosen_groups > 0) refuse("group-limited routing of deepseek_v2 is not modelled", router_.path);
+  TopK best = top_k(scores, spec_.top_k);
+  best.values = multiply_scalar(best.values);
+  return {logits, best.values, best.indices};
+}
+
+MixtureOfExperts::Routing MixtureOfExperts::corrected_sigmoid(const Tensor& input) const {
+  const Tensor hidden = view(input, {-1, input.size(-1)});
+  const Tensor logits = wide_logits(hidden);
+  const Tensor scores = sigmoid(logits);
+  Tensor choice = add(scores, router_.buffer("e_score_correction_bias"));
+  {
+    const Tensor grouped = view(choice, {-1, spec_.groups, spec_.experts / spec_.groups});
+    const Tensor best_two = top_k(grouped, 2).values;
+    const Tensor group_scores = sum(best_two, {-1}, false);
+    const Tensor outside = outside_chosen_groups(group_scores);
+    choice = masked_fill(choice, outside);
+  }
+  const Tensor indices = top_k(choice, spec_.top_k).indices;
+  Tensor weights = gather_last(scores, indices);
+  if (spec_.normalized_top_k) {
+    const Tensor total = sum(weights, {-1}, true);
+    const Tensor denominator = add_scalar(total);
+    weights = divide_in_place(weights, denominator);
+  }
+  weights = multiply_scalar(weights);
+  return {logits, weights, indices};
+}
+
+/// integrations/moe.py, grouped_mm_experts_forward: pairs of token and expert sorted by expert, both products grouped, back in order,
+/// summed per token. Its memory does not depend on the routing.
+Tensor MixtureOfExperts::mix(const Tensor& input, const Tensor& top_indices, const Tensor& top_weights) const {
+  Tensor hidden = input;
+  ModuleCall call(experts_, tape_, {&hidden});
+  const Tensor sample_weights = reshape(top_weights, {-1}), expert_ids = reshape(top_indices, {-1});
+  const SortedIntegers sorted = sort_integers(expert_ids);
+  Tensor selected;
+  {
+    const Tensor tokens = elementwise(tape_, {&sorted.order}, DType::int64);  // order // top_k
+    selected = index_rows(hidden, tokens);
+  }
+  const Tensor weights = index_rows(sample_weights, sorted.order);
+  const Tensor counted = to(sorted.values, DType::int32);
+  const Tensor tokens_per_expert = histogram(counted, spec_.experts);
+  const Tensor offsets = cumulative_sum(tokens_per_expert);
+  const Tensor rows = run_experts(selected, offsets);
+  Tensor weighted = multiply(rows, unsqueeze(weights, -1));
+  const Tensor inverse = empty_like(sorted.order);
+  {
+    const Tensor range = arange(tape_, inverse.size(0));
+    in_place(inverse, {&range});
+  }
+  weighted = index_rows(weighted, inverse);
+  const Tensor mixed = sum(view(weighted, {hidden.size(0), top_indices.size(-1), hidden.size(-1)}), {1}, false);
+  return call.done(to(mixed, hidden.dtype()));
+}
+
+/// The experts' gated MLP on rows in groups.
+Tensor MixtureOfExperts::run_experts(const Tensor& selected, const Tensor& offsets) const {
+  Tensor rows = grouped_product(selected, experts_.tensor("gate_up_proj"), offsets);
+  {
+    const std::vector<Tensor> halves = chunk(rows, 2, -1);
+    const Tensor active = activate(spec_.activation, halves[0]);
+    rows = multiply(active, halves[1]);
+  }
+  return grouped_product(rows, experts_.tensor("down_proj"), offsets);
+}
+
+}  // namespace plimsoll::program
