@@ -16,7 +16,8 @@ namespace plimsoll::estimation {
 namespace {
 
 /// The rank's program. Throws Error (refused) where this framework, engine or model has no lowering yet.
-StepProgram lower(const Model& model, const Strategy& s) {
+StepProgram lower(const Model& model, const Strategy& s, int pipeline_rank) {
+  if (profile_of(s).code == ModelCode::torchtitan) return program::lower_torchtitan(model, s, pipeline_rank);
   if (s.tp > 1 || s.pp > 1 || s.cp > 1 || s.ep > 1) refuse("tensor, pipeline, context and expert parallel ranks have no lowering yet");
   if (profile_of(s).code != ModelCode::transformers) refuse(fmt::format("{}'s layers have no lowering yet", s.framework));
   if (engine_of(s) == Engine::plain) return program::lower_hf_eager(model, s);
@@ -26,9 +27,9 @@ StepProgram lower(const Model& model, const Strategy& s) {
 }
 
 /// The program, or the reason why there is none.
-std::optional<StepProgram> lowered(const Model& model, const Strategy& s, std::string& reason) {
+std::optional<StepProgram> lowered(const Model& model, const Strategy& s, int pipeline_rank, std::string& reason) {
   try {
-    return lower(model, s);
+    return lower(model, s, pipeline_rank);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::refused) throw;
     reason = error.message();
@@ -91,7 +92,7 @@ RankMemory rank_memory(const Model& model, const std::vector<Stage>& stages, int
   memory.capacity = cluster.accelerator.memory_usable.value;
   const Outside outside = outside_of(cluster, resolved);
   MemoryTrace trace;
-  if (const auto program = lowered(model, resolved, memory.closed_form_because)) {
+  if (const auto program = lowered(model, resolved, stage, memory.closed_form_because)) {
     memory.basis = Basis::played;
     trace = played(*program, resolved, memory.capacity - outside.total(), memory.out_of_memory, memory.out_of_memory_at);
   } else {

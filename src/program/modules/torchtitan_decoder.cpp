@@ -19,14 +19,14 @@ Module& add_module(Module& parent, const std::string& name, Tape& tape) {
 }
 
 void add_parameter(Module& module, const std::string& name, const Dims& sizes) {
-  module.parameters.push_back(std::make_shared<Parameter>(
-      Parameter{.name = name, .sizes = sizes, .type = DType::fp32, .tensor = {}}));
+  module.parameters.push_back(std::make_shared<Parameter>(Parameter{.name = name, .sizes = sizes, .type = DType::fp32, .tensor = {}}));
 }
 
 /// nn.RMSNorm.
 class RmsNorm {
  public:
-  RmsNorm(Module& parent, const std::string& name, std::int64_t width, Tape& tape) : module_(&add_module(parent, name, tape)), tape_(&tape) {
+  RmsNorm(Module& parent, const std::string& name, std::int64_t width, Tape& tape)
+      : module_(&add_module(parent, name, tape)), tape_(&tape) {
     add_parameter(*module_, "weight", {width});
   }
   Tensor operator()(const Tensor& input) const {
@@ -103,7 +103,8 @@ class Attention {
   std::vector<Tensor> project(const Tensor& x) const {
     const std::int64_t batch = x.size(0), length = x.size(1), dim = spec_.head_dim;
     if (!context_.run.fused_qkv) {
-      return {view(query_(x), {batch, length, -1, dim}), view(key_(x), {batch, length, -1, dim}), view(value_(x), {batch, length, -1, dim})};
+      return {view(query_(x), {batch, length, -1, dim}), view(key_(x), {batch, length, -1, dim}),
+              view(value_(x), {batch, length, -1, dim})};
     }
     const std::int64_t group = spec_.heads / spec_.kv_heads;
     const Tensor product = qkv_(x);
@@ -119,8 +120,7 @@ class Attention {
   /// ScaledDotProductAttention: [batch, length, heads, dim] on the way in and out.
   Tensor inner(const std::vector<Tensor>& heads) const {
     const Tensor query = transpose(heads[0], 1, 2), key = transpose(heads[1], 1, 2), value = transpose(heads[2], 1, 2);
-    const Tensor out =
-        scaled_dot_product_attention(query, key, value, {}, {.causal = true, .enable_gqa = spec_.heads > spec_.kv_heads});
+    const Tensor out = scaled_dot_product_attention(query, key, value, {}, {.causal = true, .enable_gqa = spec_.heads > spec_.kv_heads});
     return contiguous(transpose(out, 1, 2));
   }
 
@@ -216,8 +216,8 @@ class TitanLayer {
     Tensor x = input;
     Tensor ids = positions;
     ModuleCall call(module_, tape_, {&x, &ids});
-    return call.done(
-        checkpoint(tape_, [this](const std::vector<Tensor>& arguments) { return forward(arguments[0], arguments[1]); }, {x, ids}, options));
+    return call.done(checkpoint(
+        tape_, [this](const std::vector<Tensor>& arguments) { return forward(arguments[0], arguments[1]); }, {x, ids}, options));
   }
 
  private:

@@ -23,7 +23,7 @@ struct TitanRun {
   bool skip_head = false;       ///< the loss applies the head (ChunkedLossWrapper)
   std::int64_t length = 0;      ///< of a sequence: rows of the rotary tables
   enum class Checkpointing : std::uint8_t { none, full, operators } checkpointing = Checkpointing::none;
-  int every = 1;                ///< of full checkpointing: every n-th layer
+  int every = 1;  ///< of full checkpointing: every n-th layer
 };
 
 /// What part of the model a stage holds.

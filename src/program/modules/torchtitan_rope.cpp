@@ -60,7 +60,7 @@ Tensor Rope::rows(const Tensor& query, const Tensor& positions) const {
   const std::int64_t width = table.size(1), length = query.size(1);
   if (!shape_.positions) return view(slice(table, 0, 0, length), {1, length, 1, width});
   check_positions(*tape_, positions);
-  const Tensor gathered = positions.size(0) == 1 ? index_rows(table, positions) : gather_rows(table, positions);
+  const Tensor gathered = positions.size(0) == 1 ? table_rows(table, positions) : gather_rows(table, positions);
   return view(gathered, {positions.size(0), length, 1, width});
 }
 

@@ -1,0 +1,22 @@
+/// TorchTitan's losses (torchtitan/components/loss.py).
+#pragma once
+
+#include "program/modules/torchtitan_decoder.hpp"
+#include "program/tape.hpp"
+#include "program/wrappers/fsdp2.hpp"
+
+namespace plimsoll::program {
+
+struct LossInputs {
+  Tensor labels, positions;  ///< [batch, length]
+  Tensor valid_tokens;       ///< scalar that the sum of the losses is divided by
+};
+
+/// CrossEntropyLoss: logits in fp32, summed, divided.
+Tensor cross_entropy_loss(const Tensor& logits, const LossInputs& inputs);
+
+/// ChunkedLossWrapper: head, loss and their backward over pieces of the sequence; the result's backward starts with the gradient of
+/// `hidden` that they gave.
+Tensor chunked_loss(Tape& tape, TitanDecoder& decoder, Fsdp2& sharded, int chunks, const Tensor& hidden, const LossInputs& inputs);
+
+}  // namespace plimsoll::program
