@@ -134,6 +134,8 @@ struct MoeSpec {
   bool shared_gate = false;               ///< qwen2_moe
   bool router_bias = false, expert_bias = false;   ///< gpt_oss
   bool correction_bias = false;           ///< deepseek_v3, glm4_moe: a buffer of one value per expert
+  bool normalized_top_k = false;          ///< the chosen experts' weights are divided by their sum
+  std::int64_t groups = 0, chosen_groups = 0;   ///< deepseek_v3: experts are chosen within the best groups of experts; 0: among all
   bool transposed = false;                ///< gpt_oss: expert tensors are [experts, in, out]
   bool gated = true;
   std::string activation;

@@ -42,6 +42,14 @@ Model build_deepseek(const Config& config, bool correction_bias) {
   layer.registration = {"self_attn", "mlp.experts", "mlp.gate", "mlp.shared_experts", "mlp", "input_layernorm", "post_attention_layernorm"};
   MoeSpec moe = routed_experts(config, model, layer.mlp->activation);
   moe.correction_bias = correction_bias;
+  if (correction_bias) {  // deepseek_v3
+    moe.normalized_top_k = config.flag_or("norm_topk_prob", true);
+    moe.groups = config.integer_or("n_group", 8, 1, moe.experts);
+    moe.chosen_groups = config.integer_or("topk_group", 4, 1, moe.groups);
+  } else if (config.text_or("topk_method", "greedy") != "greedy") {
+    moe.groups = config.integer_or("n_group", 1, 1, moe.experts);
+    moe.chosen_groups = config.integer_or("topk_group", 1, 1, moe.groups);
+  }
   const std::int64_t dense_layers = config.integer("first_k_dense_replace", 0, kLargestDimension);
 
   append_token_embedding(model);

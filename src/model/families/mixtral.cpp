@@ -14,6 +14,7 @@ LayerPlan expert_layer(const Config& config, Model& model) {
   moe.top_k = config.dimension("num_experts_per_tok", moe.experts);
   moe.expert_intermediate = model.intermediate_size;
   moe.activation = layer.mlp->activation;
+  moe.normalized_top_k = true;
   layer.moe = moe;
   layer.mlp.reset();
   return layer;

@@ -52,6 +52,7 @@ Model build_olmoe(const Config& config) {
   moe.top_k = config.dimension("num_experts_per_tok", moe.experts);
   moe.expert_intermediate = model.intermediate_size;
   moe.activation = layer.mlp->activation;
+  moe.normalized_top_k = config.flag_or("norm_topk_prob", false);
   layer.moe = moe;
   layer.mlp.reset();
   return rotary_decoder(std::move(model), config, layer);

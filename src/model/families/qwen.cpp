@@ -68,6 +68,7 @@ MoeSpec routed_experts(const Config& config, const Model& model, const LayerPlan
   moe.top_k = config.dimension("num_experts_per_tok", moe.experts);
   moe.expert_intermediate = config.dimension("moe_intermediate_size");
   moe.activation = layer.mlp->activation;
+  moe.normalized_top_k = config.flag_or("norm_topk_prob", false);
   return moe;
 }
 
