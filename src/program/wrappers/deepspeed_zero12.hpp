@@ -46,11 +46,13 @@ class ZeroStage12 final : public DeepSpeedOptimizer {
   void average(const Tensor& tensor);
   std::vector<Slice> slices_of_bucket() const;
   void all_reduce(const std::vector<Slice>& slices, const Tensor& tensor);
+  void make_compact_buffer();
+  void add_to_compact(std::int64_t elements);
   void keep_or_clear(std::size_t member);
   void keep_in_partition(std::size_t member);
   void to_host(std::size_t member);
   void epilogue();
-  void collect_gradients();
+  std::vector<Tensor> collect_gradients();
   std::vector<Tensor> partition_pieces(const std::vector<Tensor>& gradients);
   void release_buckets();
 
@@ -68,12 +70,12 @@ class ZeroStage12 final : public DeepSpeedOptimizer {
   bool overlaps() const { return settings_.json.overlap_comm.value_or(false); }
   bool contiguous() const { return settings_.json.contiguous_gradients || settings_.offload_optimizer; }
 
-  std::vector<Member> members_;        ///< in the order of the model
-  std::vector<std::size_t> own_;       ///< those that touch the rank's piece, in the order of the flat buffer
-  std::int64_t piece_ = 0;             ///< elements of one rank's piece
-  DType type_ = DType::bf16;           ///< of weights and gradients
-  bool compact_ = false;               ///< the rank's gradients are one fp32 buffer (fp32 accumulation)
-  bool accumulate_apart_ = false;      ///< gradients are accumulated in fp32 tensors of their own (stage 1)
+  std::vector<Member> members_;    ///< in the order of the model
+  std::vector<std::size_t> own_;   ///< those that touch the rank's piece, in the order of the flat buffer
+  std::int64_t piece_ = 0;         ///< elements of one rank's piece
+  DType type_ = DType::bf16;       ///< of weights and gradients
+  bool compact_ = false;           ///< the rank's gradients are one fp32 buffer (fp32 accumulation)
+  bool accumulate_apart_ = false;  ///< gradients are accumulated in fp32 tensors of their own (stage 1)
   StreamId reduction_stream_;
 
   Tensor flat_, master_;
@@ -93,7 +95,7 @@ class ZeroStage12 final : public DeepSpeedOptimizer {
   std::vector<Tensor> micro_gradients_;  ///< all_grad_tensors: summed over the micro-batches
   std::vector<Tensor> averaged_;         ///< averaged_gradients: the rank's piece, in pieces
   Tensor compact_buffer_;
-  Tensor offload_buffer_;             ///< temp_grad_buffer_for_gpu_offload
+  Tensor offload_buffer_;  ///< temp_grad_buffer_for_gpu_offload
   std::vector<Tensor> offload_norms_;
   Tensor global_norm_;
 };

@@ -1,0 +1,110 @@
+// transformers' modules under deepspeed.initialize: engine(**batch), engine.backward(loss), engine.step().
+#include "plimsoll/error.hpp"
+#include "program/frameworks/hf_training.hpp"
+#include "program/lower.hpp"
+#include "program/ops.hpp"
+#include "program/wrappers/deepspeed.hpp"
+#include "program/wrappers/deepspeed_zero12.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// "0.16.9" < "0.17": what changed between the two releases that are modelled.
+bool before_0_17(const std::string& version) {
+  if (version.empty()) return false;
+  if (version.rfind("0.16", 0) == 0) return true;
+  if (version.rfind("0.19", 0) == 0) return false;
+  refuse("DeepSpeed " + version + " is not modelled", "framework_version", "0.19.8 or 0.16.9");
+}
+
+void refuse_unmodelled(const Strategy& strategy) {
+  const DeepSpeedOptions& json = strategy.deepspeed;
+  if (json.offload_to_nvme) refuse("offload to NVMe is not modelled", "deepspeed.zero_optimization", "device cpu");
+  if (json.zero_quantized_weights || json.zero_quantized_gradients) refuse("ZeRO++ quantisation is not modelled", "deepspeed");
+  if (json.mics_shard_size > 0) refuse("MiCS is not modelled", "deepspeed.zero_optimization.mics_shard_size");
+  if (json.zero_hpz_partition_size > 1) refuse("ZeRO++ hpZ is not modelled", "deepspeed.zero_optimization.zero_hpz_partition_size");
+  if (json.fp16_master_weights_and_grads || json.bf16_master_weights_and_grads || json.bf16_optimizer_states)
+    refuse("16-bit master weights and states of DeepSpeed are not modelled", "deepspeed");
+  if (strategy.lora) refuse("LoRA under DeepSpeed is not modelled", "lora");
+  if (strategy.offload.activations) refuse("activation offload under DeepSpeed is not modelled", "offload");
+}
+
+int stage_of(const Strategy& strategy) {
+  switch (strategy.data_parallel) {
+    case DataParallel::zero0:
+      return 0;
+    case DataParallel::zero1:
+      return 1;
+    case DataParallel::zero2:
+      return 2;
+    default:
+      return 3;
+  }
+}
+
+DeepSpeedSettings settings_of(const Strategy& strategy) {
+  DeepSpeedSettings settings;
+  settings.json = strategy.deepspeed;
+  settings.stage = stage_of(strategy);
+  settings.ranks = strategy.dp;
+  settings.rank = strategy.rank.value_or(0);
+  settings.micro_batches = std::max<std::int64_t>(strategy.grad_accum, 1);
+  settings.accumulate_fp32 = strategy.deepspeed.grad_accum_dtype == DType::fp32;
+  settings.offload_optimizer = strategy.offload.optimizer;
+  settings.offload_parameters = strategy.offload.params;
+  settings.before_0_17 = before_0_17(strategy.framework_version);
+  settings.optimizer = strategy.optimizer;
+  settings.implementation = strategy.optimizer_impl;
+  return settings;
+}
+
+std::unique_ptr<DeepSpeedOptimizer> make_wrapper(const Strategy& strategy, const DeepSpeedSettings& settings, Tape& tape, Module& root) {
+  const std::string& wrapper = strategy.deepspeed.wrapper;
+  if (wrapper == "DeepSpeedZeroOptimizer") return std::make_unique<ZeroStage12>(tape, root, settings);
+  refuse("DeepSpeed's " + wrapper + " is not modelled", "zero_wrapper");
+}
+
+/// engine.backward(loss): the loss over the micro-batches, and over it the loss scale where the wrapper has one.
+void backward(Tape& tape, DeepSpeedOptimizer& optimizer, const Tensor& loss, bool boundary) {
+  tape.phase(Phase::backward);
+  const Tensor mean = divide_scalar(loss);
+  optimizer.before_backward(boundary);
+  const Tensor scaled = multiply_scalar(mean);
+  tape.backward(scaled);
+  optimizer.after_backward();
+}
+
+void record_step(Tape& tape, Network& network, DeepSpeedOptimizer& optimizer, const Strategy& strategy, const Batch& batch) {
+  const std::int64_t micro_batches = std::max<std::int64_t>(strategy.grad_accum, 1);
+  for (std::int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
+    tape.phase(Phase::forward);
+    const Tensor loss = hf_loss(network, strategy, batch, tape);
+    backward(tape, optimizer, loss, micro_batch + 1 == micro_batches);
+  }
+  tape.phase(Phase::optimizer);
+  optimizer.step();
+  tape.phase(Phase::end);
+}
+
+}  // namespace
+
+StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy) {
+  refuse_unmodelled(strategy);
+  const DeepSpeedSettings settings = settings_of(strategy);
+  Tape tape;
+  const std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
+  tape.phase(Phase::init);
+  materialize(*root, tape);
+  const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
+  const std::unique_ptr<DeepSpeedOptimizer> optimizer = make_wrapper(strategy, settings, tape, *root);
+  Batch batch = hf_batch(model, strategy, tape);
+  if (model.task == Model::Task::causal_lm) batch.labels = batch.input_ids;  // engine(input_ids=ids, labels=ids)
+  for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
+    tape.record_into(part);
+    record_step(tape, *network, *optimizer, strategy, batch);
+  }
+  return tape.take();
+}
+
+}  // namespace plimsoll::program
