@@ -16,21 +16,31 @@ namespace plimsoll::estimation {
 namespace {
 
 StepProgram lower_transformers(const Model& model, const Strategy& s) {
-  if (s.tp > 1 || s.pp > 1 || s.cp > 1 || s.ep > 1) refuse("tensor, pipeline, context and expert parallel ranks of transformers have no lowering yet");
+  if (s.tp > 1 || s.pp > 1 || s.cp > 1 || s.ep > 1)
+    refuse("tensor, pipeline, context and expert parallel ranks of transformers have no lowering yet");
   switch (engine_of(s)) {
-    case Engine::plain: return program::lower_hf_eager(model, s);
-    case Engine::torch_ddp: return program::lower_hf_ddp(model, s);
-    case Engine::fsdp2: return program::lower_hf_fsdp2(model, s);
-    default: refuse(fmt::format("{} has no lowering yet", name_of(engine_of(s))));
+    case Engine::plain:
+      return program::lower_hf_eager(model, s);
+    case Engine::torch_ddp:
+      return program::lower_hf_ddp(model, s);
+    case Engine::fsdp2:
+      return program::lower_hf_fsdp2(model, s);
+    default:
+      refuse(fmt::format("{} has no lowering yet", name_of(engine_of(s))));
   }
 }
 
 /// The rank's program. Throws Error (refused) where this framework, engine or model has no lowering yet.
 StepProgram lower(const Model& model, const Strategy& s, int stage) {
   switch (profile_of(s).code) {
-    case ModelCode::transformers: return lower_transformers(model, s);
-    case ModelCode::torchtitan: return program::lower_torchtitan(model, s, stage);
-    default: refuse(fmt::format("{}'s layers have no lowering yet", s.framework));
+    case ModelCode::transformers:
+      return lower_transformers(model, s);
+    case ModelCode::torchtitan:
+      return program::lower_torchtitan(model, s, stage);
+    case ModelCode::megatron_local:
+      return program::lower_megatron(model, s, stage);
+    default:
+      refuse(fmt::format("{}'s layers have no lowering yet", s.framework));
   }
 }
 

@@ -1,0 +1,139 @@
+// Megatron-core's training loop on one pipeline rank: GPTModel with local layers, DDP buffers, mixed-precision or distributed optimizer.
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "framework/parameter_layout.hpp"
+#include "plimsoll/error.hpp"
+#include "program/frameworks/megatron_schedule.hpp"
+#include "program/lower.hpp"
+#include "program/modules/megatron_gpt.hpp"
+#include "program/wrappers/megatron_ddp.hpp"
+#include "program/wrappers/megatron_optimizer.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+std::vector<ChunkPlan> chunk_plans(const Strategy& strategy, const MegatronConfig& config, int pipeline_rank) {
+  std::vector<int> layers = strategy.pp_layers;
+  if (layers.empty()) layers.push_back(static_cast<int>(config.layers.size()));
+  const int stages = static_cast<int>(layers.size());
+  if (stages != strategy.pp * strategy.vp || std::accumulate(layers.begin(), layers.end(), 0) != static_cast<int>(config.layers.size()))
+    throw Error(ErrorCode::internal, "the stages' layers do not add up to the model's");
+  std::vector<ChunkPlan> plans;
+  for (int chunk = 0; chunk < strategy.vp; ++chunk) {
+    const int stage = chunk * strategy.pp + pipeline_rank;
+    const auto own = layers.begin() + stage;
+    plans.push_back(
+        {.first_layer = std::accumulate(layers.begin(), own, 0), .layers = *own, .embedding = stage == 0, .head = stage == stages - 1});
+  }
+  return plans;
+}
+
+MegatronDdpOptions ddp_options(const Strategy& strategy) {
+  MegatronDdpOptions options;
+  options.distributed_optimizer = strategy.data_parallel == DataParallel::megatron_distopt;
+  options.ranks = static_cast<std::int64_t>(strategy.dp) * strategy.cp;
+  options.expert_ranks = options.ranks * strategy.tp / (static_cast<std::int64_t>(strategy.ep) * strategy.etp);
+  options.overlap_grad_reduce = *strategy.megatron.overlap_grad_reduce;
+  options.pad_for_high_nccl_busbw = strategy.megatron.pad_buckets_for_high_nccl_busbw;
+  options.grad_dtype = strategy.grad_dtype.value_or(DType::fp32);
+  if (options.overlap_grad_reduce) {
+    options.bucket_size =
+        strategy.megatron.ddp_bucket_size > 0 ? strategy.megatron.ddp_bucket_size : framework::megatron_bucket_size(options.ranks);
+  }
+  return options;
+}
+
+/// Everything of the rank that lives from step to step.
+class Training {
+ public:
+  Training(const Model& model, const Strategy& strategy, int pipeline_rank)
+      : strategy_(strategy),
+        pipeline_rank_(pipeline_rank),
+        config_(megatron_config(model, strategy)),
+        runtime_(tape_, strategy.tp, strategy.sequence_parallel) {
+    tape_.phase(Phase::init);
+    for (const ChunkPlan& plan : chunk_plans(strategy, config_, pipeline_rank)) {
+      chunks_.push_back(std::make_unique<MegatronChunk>(runtime_, config_, plan, static_cast<std::int64_t>(chunks_.size())));
+      chunks_.back()->construct();
+    }
+    for (const auto& chunk : chunks_) chunk->move_to_device();
+    for (const auto& chunk : chunks_) chunk->convert();
+    wrap();
+    make_optimizers();
+  }
+
+  StepProgram record() {
+    MegatronRank rank{.tape = tape_, .runtime = runtime_, .config = config_, .chunks = chunks_, .wrapped = wrapped_};
+    rank.micro_batch = strategy_.micro_batch;
+    rank.length = strategy_.seq_len;
+    rank.micro_batches = strategy_.micro_batches;
+    rank.stages = strategy_.pp;
+    rank.rank = pipeline_rank_;
+    if (strategy_.pp > 1) rank.pipeline_stream = tape_.add_stream("pipeline");
+    for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
+      tape_.record_into(part);
+      record_step(rank);
+    }
+    return tape_.take();
+  }
+
+ private:
+  void wrap() {
+    const StreamId side = tape_.add_stream("initialization");
+    MegatronDdpOptions options = ddp_options(strategy_);
+    for (const auto& chunk : chunks_) {
+      // Chunks behind the first, and ranks behind the first, have one bucket.
+      MegatronDdpOptions own = options;
+      if (chunk != chunks_.front() || pipeline_rank_ > 0) own.bucket_size = 0;
+      wrapped_.push_back(std::make_unique<MegatronDdp>(tape_, chunk->parameters(), chunk->shared_embedding(), own, side));
+    }
+  }
+
+  /// ChainedOptimizer: the dense parameters of all chunks, then the experts'.
+  void make_optimizers() {
+    std::vector<MegatronParameterBuffer*> dense, expert;
+    for (const auto& wrapped : wrapped_) {
+      for (const auto& buffer : wrapped->buffers()) (buffer->expert ? expert : dense).push_back(buffer.get());
+    }
+    optimizers_.push_back(std::make_unique<MegatronOptimizer>(tape_, strategy_, dense, strategy_.rank.value_or(0)));
+    if (!expert.empty()) optimizers_.push_back(std::make_unique<MegatronOptimizer>(tape_, strategy_, expert, 0));
+  }
+
+  void record_step(MegatronRank& rank) {
+    for (const auto& wrapped : wrapped_) wrapped->zero_grad_buffer();
+    run_megatron_schedule(rank, optimizers_.front()->scale());
+    tape_.phase(Phase::optimizer);
+    const LabelScope label(tape_, tape_.intern("optimizer"));
+    for (const auto& optimizer : optimizers_) optimizer->prepare_grads();
+    for (const auto& optimizer : optimizers_) {
+      if (strategy_.clip_grad_norm.value_or(true)) optimizer->clip_grads();
+    }
+    for (const auto& optimizer : optimizers_) optimizer->step_with_ready_grads();
+    if (strategy_.data_parallel == DataParallel::megatron_distopt) {
+      for (const auto& wrapped : wrapped_) wrapped->gather_parameters();
+    }
+    // Megatron does this before the next step's forward pass; nothing is allocated in between.
+    for (const auto& optimizer : optimizers_) optimizer->zero_grad();
+    tape_.phase(Phase::end);
+  }
+
+  const Strategy& strategy_;
+  int pipeline_rank_;
+  Tape tape_;
+  MegatronConfig config_;
+  MegatronRuntime runtime_;
+  std::vector<std::unique_ptr<MegatronChunk>> chunks_;
+  std::vector<std::unique_ptr<MegatronDdp>> wrapped_;
+  std::vector<std::unique_ptr<MegatronOptimizer>> optimizers_;
+};
+
+}  // namespace
+
+StepProgram lower_megatron(const Model& model, const Strategy& strategy, int pipeline_rank) {
+  return Training(model, strategy, pipeline_rank).record();
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,31 @@
+/// Megatron-core's pipeline schedules on one rank, variable by variable: what is alive between two passes is decided by them.
+/// Source: megatron/core/pipeline_parallel/schedules.py of Megatron-core 0.16.1.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "program/modules/megatron_gpt.hpp"
+#include "program/wrappers/megatron_ddp.hpp"
+
+namespace plimsoll::program {
+
+/// What the schedules need to know of the rank and its batch.
+struct MegatronRank {
+  Tape& tape;
+  MegatronRuntime& runtime;
+  const MegatronConfig& config;
+  std::vector<std::unique_ptr<MegatronChunk>>& chunks;
+  std::vector<std::unique_ptr<MegatronDdp>>& wrapped;
+  std::int64_t micro_batch = 1, length = 1, micro_batches = 1;
+  std::int64_t stages = 1, rank = 0;  ///< of the pipeline
+  StreamId pipeline_stream = kComputeStream;
+};
+
+/// forward_backward_no_pipelining, …_pipelining_without_interleaving or …_with_interleaving, as the rank needs; then
+/// finalize_model_grads. `scale` is the optimizer's loss scale.
+void run_megatron_schedule(MegatronRank& rank, const Tensor& scale);
+
+}  // namespace plimsoll::program

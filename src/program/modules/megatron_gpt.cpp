@@ -1,0 +1,489 @@
+#include "program/modules/megatron_gpt.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "plimsoll/error.hpp"
+#include "program/checkpoint.hpp"
+#include "program/modules/megatron_moe.hpp"
+#include "program/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+Module& module_at(Module& root, const std::string& path) {
+  Module* module = &root;
+  for (std::size_t start = 0; start < path.size();) {
+    const std::size_t dot = std::min(path.find('.', start), path.size());
+    module = &module->child(std::string_view(path).substr(start, dot - start), true);
+    start = dot + 1;
+  }
+  return *module;
+}
+
+/// Everything that decides what a layer allocates is known here; what is not modelled is refused by name.
+void check_layer(const Block& block, const Strategy& strategy) {
+  const auto no = [&](bool unknown, const char* what) {
+    if (unknown) refuse(std::string(what) + " is not modelled for Megatron-core's local layers", block.name);
+  };
+  no(!block.attention || (!block.mlp && !block.moe) || block.cross_attention, "this kind of layer");
+  no(block.placement != NormPlacement::pre, "a placement of norms other than before the branches");
+  no(block.norm.unit_offset || block.norm.decomposed || block.norm.kind == NormSpec::Kind::none, "this norm");
+  const AttentionSpec& attention = *block.attention;
+  no(attention.mla.has_value(), "multi-head latent attention");
+  no(attention.qk_norm != AttentionSpec::QkNorm::none, "a norm of queries and keys");
+  no(attention.sliding_window.has_value(), "a sliding window");
+  no(attention.softcap > 0 || attention.sinks || attention.clip > 0 || !attention.causal, "this attention");
+  no(attention.positions != Positions::learned && attention.positions != Positions::rope, "this position embedding");
+  no(attention.heads % strategy.tp != 0 || attention.kv_heads % strategy.tp != 0, "fewer key and value heads than tensor-parallel ranks");
+  if (block.mlp) {
+    const bool swiglu = block.mlp->gated && block.mlp->activation == "silu";
+    const bool gelu = !block.mlp->gated && block.mlp->activation.rfind("gelu", 0) == 0 && block.mlp->bias;
+    no(!swiglu && !gelu, "an MLP other than silu-gated, or gelu with biases,");
+  }
+}
+
+void check_strategy(const Strategy& s) {
+  if (s.data_parallel == DataParallel::megatron_fsdp) refuse("Megatron-FSDP has no lowering yet", "data_parallel");
+  if (s.cp > 1) refuse("context parallelism is not modelled for Megatron-core's local layers", "cp");
+  if (s.lora) refuse("LoRA is not modelled for Megatron-core", "lora");
+  if (s.low_precision != LowPrecision::none) refuse("fp8 needs Transformer Engine's layers, which are not lowered", "low_precision");
+  if (s.offload.any()) refuse("offloading is not modelled for Megatron-core", "offload");
+  if (s.megatron.layer_spec != "local") refuse("Transformer Engine's layers have no lowering yet", "layer_spec");
+  if (*s.megatron.gradient_accumulation_fusion)
+    refuse("gradient accumulation fusion needs apex; not modelled", "gradient_accumulation_fusion");
+  if (*s.megatron.masked_softmax_fusion) refuse("the fused masked softmax is not modelled", "masked_softmax_fusion");
+  if (*s.megatron.rope_fusion) refuse("fused rotary embedding is not modelled", "rope_fusion");
+  if (s.attention != AttentionKernel::unfused && s.attention != AttentionKernel::sdpa && s.attention != AttentionKernel::flash)
+    refuse("attention '" + std::string(name_of(s.attention)) + "' is not modelled for Megatron-core's local layers", "attention");
+  if (s.loss != LossKernel::vocab_parallel && s.loss != LossKernel::fused_vocab_parallel)
+    refuse("loss '" + std::string(name_of(s.loss)) + "' is not modelled for Megatron-core", "loss");
+  if (s.precision != Precision::mixed_bf16 && s.precision != Precision::fp32)
+    refuse("precision '" + std::string(name_of(s.precision)) + "' is not modelled for Megatron-core", "precision");
+  const Recompute& recompute = s.recompute;
+  const bool selective = recompute.kind == Recompute::Kind::selective;
+  if (selective && recompute.modules != std::vector<std::string>{"core_attn"} && !recompute.modules.empty())
+    refuse("selective recomputation of anything but core_attn is not modelled", "recompute_modules");
+  if (!selective && recompute.kind != Recompute::Kind::none && recompute.kind != Recompute::Kind::full)
+    refuse("this recomputation is not modelled for Megatron-core", "recompute");
+  if (recompute.kind == Recompute::Kind::full && recompute.method == Recompute::Method::none)
+    refuse("Megatron needs recompute_method uniform or block for full recomputation", "recompute_method");
+}
+
+}  // namespace
+
+MegatronConfig megatron_config(const Model& model, const Strategy& strategy) {
+  check_strategy(strategy);
+  if (model.task != Model::Task::causal_lm) refuse("Megatron's GPTModel is lowered alone; this model is no causal decoder");
+  MegatronConfig config;
+  config.type = strategy.precision == Precision::fp32 ? DType::fp32 : DType::bf16;
+  config.hidden = model.hidden_size;
+  config.vocabulary = round_up(model.vocab_size, static_cast<std::int64_t>(strategy.megatron.make_vocab_size_divisible_by) * strategy.tp);
+  config.flash = strategy.attention != AttentionKernel::unfused;
+  config.fused_cross_entropy = strategy.loss == LossKernel::fused_vocab_parallel;
+  config.tied = model.tied_embeddings;
+  config.pipeline = strategy.pp;
+  config.expert_parallel = strategy.ep;
+  config.expert_tensor_parallel = strategy.etp;
+  config.recompute = strategy.recompute;
+  for (const Block& block : model.blocks) {
+    if (block.role != Block::Role::decoder) continue;
+    check_layer(block, strategy);
+    if (block.moe) check_experts(*block.moe, strategy);
+    config.norm = block.norm;
+    config.hidden_dropout = block.hidden_dropout;
+    if (block.attention->positions == Positions::learned) config.positions = model.max_positions;
+    for (std::int64_t i = 0; i < block.repeat; ++i) config.layers.push_back(&block);
+  }
+  return config;
+}
+
+// ---- one layer --------------------------------------------------------------------------------------------------------------
+
+class MegatronChunk::Layer {
+ public:
+  Layer(MegatronChunk& chunk, Module& module, const Block& block) : chunk_(chunk), module_(module), block_(block) {
+    if (block.moe) experts_.emplace(chunk.runtime_, module_.child("mlp"), *block.moe, chunk.config_.expert_parallel);
+  }
+
+  Tensor operator()(const Tensor& input, const Tensor& rotary) const {
+    const LabelScope label(runtime().tape(), module_.label);
+    Tensor hidden = attention_branch(input, rotary);
+    return mlp_branch(hidden);
+  }
+
+ private:
+  MegatronRuntime& runtime() const { return chunk_.runtime_; }
+  const MegatronConfig& config() const { return chunk_.config_; }
+  LabelScope labelled(const char* part) const { return LabelScope(runtime().tape(), module_.child(part).label); }
+
+  Tensor attention_branch(const Tensor& residual, const Tensor& rotary) const {
+    const Tensor normed = chunk_.norm(module_.child("input_layernorm"), residual);
+    Tensor attended = attention(normed, rotary);
+    Tensor hidden =
+        bias_dropout_add(attended, module_.child("self_attention").child("linear_proj").tensor("bias"), residual, config().hidden_dropout);
+    return hidden;
+  }
+
+  Tensor mlp_branch(const Tensor& residual) const {
+    const Tensor normed = chunk_.norm(module_.child("pre_mlp_layernorm"), residual);
+    Tensor bias;
+    const Tensor output = experts_ ? (*experts_)(normed) : mlp(normed, bias);
+    return bias_dropout_add(output, bias, residual, config().hidden_dropout);
+  }
+
+  Tensor mlp(const Tensor& x, Tensor& bias) const {
+    const LabelScope label = labelled("mlp");
+    Module& up = module_.child("mlp").child("linear_fc1");
+    Module& down = module_.child("mlp").child("linear_fc2");
+    Tensor inner = column(x, up, {});
+    const Tensor up_bias = up.tensor("bias");
+    Tensor active = block_.mlp->gated ? bias_swiglu(inner, up_bias) : bias_gelu(inner, up_bias);
+    inner = std::move(active);
+    bias = down.tensor("bias");
+    return row(inner, down);
+  }
+
+  /// ColumnParallelLinear; a bias is added at once unless the caller fuses it.
+  Tensor column(const Tensor& x, Module& module, const Tensor& bias) const {
+    const bool parallel = runtime().tp() > 1, sequence = runtime().sequence_parallel();
+    return megatron_linear(runtime(), x, module.tensor("weight"), bias,
+                           {.gather_input = sequence, .reduce_gradient = parallel && !sequence});
+  }
+
+  /// RowParallelLinear without its bias, which the caller fuses.
+  Tensor row(const Tensor& x, Module& module) const {
+    const Tensor partial = megatron_linear(runtime(), x, module.tensor("weight"), {}, {});
+    return runtime().sequence_parallel() ? reduce_scatter_sequence(runtime(), partial) : reduce_over_tensor_parallel(runtime(), partial);
+  }
+
+  Tensor attention(const Tensor& x, const Tensor& rotary) const {
+    const LabelScope label = labelled("self_attention");
+    Module& self = module_.child("self_attention");
+    const AttentionSpec& spec = *block_.attention;
+    const std::int64_t groups = spec.kv_heads / runtime().tp(), each = spec.heads / spec.kv_heads;
+    Tensor query, key, value;
+    // The tuple of the projections lives as long as the call.
+    const Tensor mixed = column(x, self.child("linear_qkv"), self.child("linear_qkv").tensor("bias"));
+    const Tensor grouped = view(mixed, {mixed.size(0), mixed.size(1), groups, (each + 2) * spec.head_dim});
+    const std::vector<Tensor> parts = split(grouped, {each * spec.head_dim, spec.head_dim, spec.head_dim}, 3);
+    const Tensor projected = reshape(parts[0], {mixed.size(0), mixed.size(1), groups * each, spec.head_dim});
+    query = projected;
+    key = parts[1];
+    value = parts[2];
+    if (rotary) {
+      query = rotate(query, rotary);
+      key = rotate(key, rotary);
+    }
+    Tensor output;
+    if (config().recompute.kind == Recompute::Kind::selective) {
+      output = checkpoint_reentrant(
+          runtime().tape(), [this](const std::vector<Tensor>& qkv) { return core_attention(qkv[0], qkv[1], qkv[2]); }, {query, key, value});
+    } else {
+      output = core_attention(query, key, value);
+    }
+    return row(output, self.child("linear_proj"));
+  }
+
+  /// _apply_rotary_pos_emb_bshd: cosines and sines are made anew in every call.
+  static Tensor rotate(const Tensor& x, const Tensor& frequencies) {
+    const std::int64_t width = frequencies.size(-1);
+    const Tensor turning = slice(x, -1, 0, width), passing = slice(x, -1, width, x.size(-1));
+    const auto scaled = [&](Tensor wide) {
+      wide = multiply_scalar(wide);
+      return to(wide, x.dtype());
+    };
+    const Tensor cosines = scaled(cosine(frequencies));
+    const Tensor sines = scaled(sine(frequencies));
+    Tensor turned;
+    {
+      const Tensor kept = multiply(turning, cosines);
+      Tensor half = rotate_half(turning);
+      half = multiply(half, sines);
+      turned = add(kept, half);
+    }
+    return cat({turned, passing}, -1);
+  }
+
+  static Tensor rotate_half(const Tensor& x) {
+    const std::vector<Tensor> halves = chunk(x, 2, -1);
+    const Tensor negative = negate(halves[1]);
+    return cat({negative, halves[0]}, -1);
+  }
+
+  Tensor core_attention(const Tensor& query, const Tensor& key, const Tensor& value) const {
+    return config().flash ? flash_attention(query, key, value) : unfused_attention(query, key, value);
+  }
+
+  /// torch's scaled_dot_product_attention on contiguous queries, keys and values.
+  Tensor flash_attention(const Tensor& query, const Tensor& key, const Tensor& value) const {
+    const auto heads_first = [](const Tensor& x) { return permute(contiguous(x), {1, 2, 0, 3}); };
+    const Tensor q = heads_first(query), k = heads_first(key), v = heads_first(value);
+    Tensor output = scaled_dot_product_attention(
+        q, k, v, {}, {.causal = true, .dropout = block_.attention->dropout, .enable_gqa = q.size(1) != k.size(1)});
+    output = permute(output, {2, 0, 1, 3});
+    return reshape(output, {output.size(0), output.size(1), -1});
+  }
+
+  /// DotProductAttention.forward.
+  Tensor unfused_attention(const Tensor& query_in, const Tensor& key_in, const Tensor& value_in) const {
+    Tape& tape = runtime().tape();
+    const std::int64_t length = query_in.size(0), batch = query_in.size(1), heads = query_in.size(2), dim = query_in.size(3);
+    Tensor query = query_in, key = key_in, value = value_in;
+    if (heads != key.size(2)) {
+      key = repeat_interleave(key, heads / key.size(2), 2);
+      value = repeat_interleave(value, heads / value.size(2), 2);
+    }
+    query = reshape(query, {length, batch * heads, dim});
+    key = view(key, {length, batch * heads, dim});
+    runtime().global_buffer({batch * heads, length, length}, query.dtype());
+    const Tensor scores = scaled_product(transpose(query, 0, 1), transpose(transpose(key, 0, 1), 1, 2));
+    Tensor probabilities = softmax_in_fp32(tape, view(scores, {batch, heads, length, length}));
+    probabilities = dropout(probabilities, block_.attention->dropout);
+    value = view(value, {length, batch * heads, dim});
+    probabilities = view(probabilities, {batch * heads, length, length});
+    Tensor context = bmm(probabilities, transpose(value, 0, 1));
+    context = view(context, {batch, heads, length, dim});
+    context = contiguous(permute(context, {2, 0, 1, 3}));
+    return view(context, {length, batch, heads * dim});
+  }
+
+  /// FusedScaleMaskSoftmax.forward_torch_softmax with attention_softmax_in_fp32; the causal mask is made anew every time.
+  static Tensor softmax_in_fp32(Tape& tape, const Tensor& scores) {
+    const std::int64_t length = scores.size(-1);
+    Tensor wide = to(scores, DType::fp32);
+    Tensor mask;
+    {
+      Tensor triangle;
+      {
+        const Tensor ones = zeros(tape, {length, length}, DType::fp32);
+        triangle = elementwise(tape, {&ones}, DType::fp32);
+      }
+      mask = to(triangle, DType::boolean);
+    }
+    const Tensor masked = masked_fill_in_place(wide, mask);
+    const Tensor probabilities = softmax(masked, DType::fp32);
+    return to(probabilities, scores.dtype());
+  }
+
+  MegatronChunk& chunk_;
+  Module& module_;
+  const Block& block_;
+  std::optional<MegatronExperts> experts_;
+};
+
+// ---- the chunk --------------------------------------------------------------------------------------------------------------
+
+MegatronChunk::MegatronChunk(MegatronRuntime& runtime, const MegatronConfig& config, const ChunkPlan& plan, std::int64_t index)
+    : runtime_(runtime), config_(config), plan_(plan), root_(std::make_unique<Module>()) {
+  root_->path = config.pipeline > 1 ? "chunk" + std::to_string(index) : "";
+  build();
+}
+
+MegatronChunk::~MegatronChunk() = default;
+
+void MegatronChunk::build() {
+  const std::int64_t tp = runtime_.tp(), hidden = config_.hidden;
+  const bool layer_norm = config_.norm.kind == NormSpec::Kind::layer_norm;
+  const auto parameter = [&](const std::string& path, const char* name, const Dims& sizes, bool host = false, bool expert = false) {
+    auto made = std::make_shared<Parameter>(Parameter{.name = name, .sizes = sizes, .type = config_.type, .expert = expert, .tensor = {}});
+    if (host) born_on_host_.push_back(made.get());
+    parameters_.push_back(made);
+    module_at(*root_, path).parameters.push_back(std::move(made));
+  };
+  const auto norm_at = [&](const std::string& path) {
+    parameter(path, "weight", {hidden}, true);
+    if (layer_norm) parameter(path, "bias", {hidden}, true);
+  };
+  const auto linear_at = [&](const std::string& path, const Dims& sizes, bool bias) {
+    parameter(path, "weight", sizes);
+    if (bias) parameter(path, "bias", {sizes[0]});
+  };
+  if (plan_.embedding) {
+    parameter("embedding.word_embeddings", "weight", {config_.vocabulary / tp, hidden});
+    if (config_.positions > 0) parameter("embedding.position_embeddings", "weight", {config_.positions, hidden}, true);
+  }
+  for (std::int64_t i = 0; i < plan_.layers; ++i) {
+    const Block& block = *config_.layers[static_cast<std::size_t>(plan_.first_layer + i)];
+    const AttentionSpec& attention = *block.attention;
+    const std::string layer = "decoder.layers." + std::to_string(i);
+    const std::int64_t width = attention.heads * attention.head_dim, kv = attention.kv_heads * attention.head_dim;
+    norm_at(layer + ".input_layernorm");
+    linear_at(layer + ".self_attention.linear_proj", {hidden, width / tp}, attention.output_bias);
+    linear_at(layer + ".self_attention.linear_qkv", {(width + 2 * kv) / tp, hidden}, attention.qkv_bias);
+    norm_at(layer + ".pre_mlp_layernorm");
+    if (block.moe) {
+      for (const ExpertParameter& p : expert_parameters(*block.moe, hidden, config_.expert_parallel, config_.expert_tensor_parallel))
+        parameter(layer + ".mlp." + p.path, p.name, p.sizes, p.host, p.expert);
+    } else {
+      linear_at(layer + ".mlp.linear_fc1", {block.mlp->intermediate * (block.mlp->gated ? 2 : 1) / tp, hidden}, block.mlp->bias);
+      linear_at(layer + ".mlp.linear_fc2", {hidden, block.mlp->intermediate / tp}, block.mlp->bias);
+    }
+  }
+  if (plan_.head) {
+    norm_at("decoder.final_layernorm");
+    if (!config_.tied || !plan_.embedding) parameter("output_layer", "weight", {config_.vocabulary / tp, hidden});
+  }
+  for (Module* module : root_->all_modules()) module->label = runtime_.tape().intern(module->path);
+  for (std::int64_t i = 0; i < plan_.layers; ++i) {
+    const Block& block = *config_.layers[static_cast<std::size_t>(plan_.first_layer + i)];
+    layers_.push_back(std::make_unique<Layer>(*this, module_at(*root_, "decoder.layers." + std::to_string(i)), block));
+  }
+}
+
+void MegatronChunk::construct() {
+  Tape& tape = runtime_.tape();
+  for (const auto& parameter : parameters_) {
+    if (std::find(born_on_host_.begin(), born_on_host_.end(), parameter.get()) == born_on_host_.end())
+      parameter->tensor = tape.parameter(parameter->sizes, parameter->type, true);
+    if (parameter == parameters_.front() && plan_.embedding && config_.positions == 0 && !config_.layers.empty())
+      frequencies_ = tape.empty({config_.layers.front()->attention->rotary_dim / 2}, DType::fp32, Category::parameter);
+  }
+  if (!plan_.embedding && config_.positions == 0)
+    frequencies_ = tape.empty({config_.layers.front()->attention->rotary_dim / 2}, DType::fp32, Category::parameter);
+}
+
+void MegatronChunk::move_to_device() {
+  Tape& tape = runtime_.tape();
+  for (Parameter* parameter : born_on_host_) {
+    if (config_.type == DType::fp32) {
+      parameter->tensor = tape.parameter(parameter->sizes, parameter->type, true);
+    } else {
+      in_fp32_.push_back(tape.empty(parameter->sizes, DType::fp32, Category::parameter));
+    }
+  }
+}
+
+void MegatronChunk::convert() {
+  for (std::size_t i = 0; i < in_fp32_.size(); ++i) {
+    Parameter& parameter = *born_on_host_[i];
+    parameter.tensor = runtime_.tape().parameter(parameter.sizes, parameter.type, true);
+    in_fp32_[i].reset();
+  }
+  in_fp32_.clear();
+}
+
+const Parameter* MegatronChunk::shared_embedding() const {
+  if (!config_.tied || config_.pipeline == 1 || plan_.embedding == plan_.head) return nullptr;
+  return plan_.embedding ? parameters_.front().get() : parameters_.back().get();
+}
+
+bool MegatronChunk::sequence_partial(const Parameter& parameter) const {
+  if (!runtime_.sequence_parallel() || parameter.expert) return false;
+  for (Module* module : root_->all_modules()) {
+    for (const auto& own : module->parameters) {
+      if (own.get() != &parameter) continue;
+      const std::string& path = module->path;
+      const auto ends = [&](std::string_view end) {
+        return path.size() >= end.size() && path.compare(path.size() - end.size(), end.size(), end) == 0;
+      };
+      if (ends("layernorm") || ends("router")) return true;
+      return parameter.name == "bias" && (ends("linear_proj") || ends("linear_fc2"));
+    }
+  }
+  return false;
+}
+
+Tensor MegatronChunk::norm(Module& module, const Tensor& x) const {
+  const LabelScope label(runtime_.tape(), module.label);
+  const Tensor& weight = module.tensor("weight");
+  return config_.norm.kind == NormSpec::Kind::layer_norm ? layer_norm(x, weight, module.tensor("bias")) : rms_norm(x, weight);
+}
+
+/// LanguageModelEmbedding.forward: [b, s] → [s, b, h], cut over the sequence under sequence parallelism.
+Tensor MegatronChunk::embed(const MegatronBatch& batch) {
+  Module& module = root_->child("embedding");
+  const LabelScope label(runtime_.tape(), module.label);
+  const Tensor& weight = module.child("word_embeddings").tensor("weight");
+  const bool sequence = runtime_.sequence_parallel(), learned = config_.positions > 0;
+  Tensor words = vocab_parallel_embedding(runtime_, weight, batch.tokens), embeddings, places;
+  const bool scatter_early = sequence && !learned;
+  if (scatter_early) {
+    const Tensor moved = contiguous(transpose(words, 0, 1));
+    words = reduce_scatter_sequence(runtime_, moved);
+  } else {
+    words = reduce_over_tensor_parallel(runtime_, words);
+  }
+  embeddings = words;
+  if (learned) {
+    places = embedding(module.child("position_embeddings").tensor("weight"), batch.positions);
+    embeddings = add(words, places);
+  }
+  if (!scatter_early) {
+    embeddings = contiguous(transpose(embeddings, 0, 1));
+    if (sequence) embeddings = scatter_sequence(runtime_, embeddings);
+  }
+  if (sequence) embeddings = clone(embeddings);
+  return dropout(embeddings, config_.hidden_dropout);
+}
+
+/// RotaryEmbedding.forward, cached after its first call.
+Tensor MegatronChunk::rotary(std::int64_t length) {
+  if (config_.positions > 0) return {};
+  if (rotary_table_) return rotary_table_;
+  Tape& tape = runtime_.tape();
+  const GradMode no_grad(tape, false);
+  Tensor table;
+  {
+    Tensor angles;
+    {
+      const Tensor range = arange(tape, length, DType::fp32);
+      const Tensor places = add_scalar(range);
+      angles = tape.empty({length, frequencies_.size(0)}, DType::fp32);
+      launch(tape, KernelKind::elementwise, DType::fp32, places.bytes(), angles.bytes());
+    }
+    table = cat({angles, angles}, -1);
+  }
+  rotary_table_ = view(table, {length, 1, 1, 2 * frequencies_.size(0)});
+  return rotary_table_;
+}
+
+/// TransformerBlock.forward with its recomputation.
+Tensor MegatronChunk::decode(Tensor hidden, const Tensor& rotary_embedding) {
+  const Recompute& recompute = config_.recompute;
+  const bool full = recompute.kind == Recompute::Kind::full;
+  const std::size_t count = layers_.size(), group = static_cast<std::size_t>(std::max(recompute.layers, 1));
+  const bool uniform = recompute.method == Recompute::Method::uniform;
+  for (std::size_t first = 0; first < count;) {
+    const std::size_t last = full && uniform ? std::min(first + group, count) : first + 1;
+    if (full && (uniform || first < group)) {
+      const Region region = [this, first, last](const std::vector<Tensor>& arguments) {
+        Tensor x = arguments[0];
+        for (std::size_t i = first; i < last; ++i) x = (*layers_[i])(x, arguments[1]);
+        return x;
+      };
+      hidden = checkpoint_reentrant(runtime_.tape(), region, {hidden, rotary_embedding});
+    } else {
+      hidden = (*layers_[first])(hidden, rotary_embedding);
+    }
+    first = last;
+  }
+  return plan_.head ? norm(root_->child("decoder").child("final_layernorm"), hidden) : hidden;
+}
+
+/// The output layer and the loss of every token.
+Tensor MegatronChunk::loss(const Tensor& hidden, const Tensor& labels) {
+  Tape& tape = runtime_.tape();
+  tape.phase(Phase::loss);
+  Module* head = root_->find_child("output_layer");
+  const LabelScope label(tape, head ? head->label : root_->child("embedding").label);
+  const Tensor& weight = head ? head->tensor("weight") : root_->child("embedding").child("word_embeddings").tensor("weight");
+  const bool parallel = runtime_.tp() > 1, sequence = runtime_.sequence_parallel();
+  const Tensor logits = megatron_linear(runtime_, hidden, weight, {}, {.gather_input = sequence, .reduce_gradient = parallel && !sequence});
+  const Tensor target = contiguous(transpose(labels, 0, 1));
+  Tensor losses = config_.fused_cross_entropy ? fused_vocab_parallel_cross_entropy(runtime_, logits, target)
+                                              : vocab_parallel_cross_entropy(runtime_, logits, target);
+  losses = contiguous(transpose(losses, 0, 1));
+  return losses;
+}
+
+Tensor MegatronChunk::forward(const MegatronBatch& batch) {
+  Tensor hidden = plan_.embedding ? embed(batch) : input_;
+  const std::int64_t length = hidden.size(0) * (runtime_.sequence_parallel() ? runtime_.tp() : 1);
+  const Tensor table = rotary(length);
+  hidden = decode(hidden, table);
+  return plan_.head ? loss(hidden, batch.labels) : hidden;
+}
+
+}  // namespace plimsoll::program

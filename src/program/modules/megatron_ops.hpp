@@ -1,0 +1,77 @@
+/// Megatron-core's own autograd functions and fused operators on one tensor-parallel rank. Tensors are [sequence, batch, …].
+/// Sources: megatron/core/tensor_parallel/{layers,mappings,cross_entropy}.py, megatron/core/fusions of Megatron-core 0.16.1.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "plimsoll/dtype.hpp"
+#include "program/tape.hpp"
+
+namespace plimsoll::program {
+
+/// What all of Megatron's functions of one rank share.
+class MegatronRuntime {
+ public:
+  MegatronRuntime(Tape& tape, std::int64_t tensor_parallel, bool sequence_parallel);
+
+  Tape& tape() const { return tape_; }
+  std::int64_t tp() const { return tp_; }
+  bool sequence_parallel() const { return sequence_parallel_; }
+
+  /// GlobalMemoryBuffer.get_tensor(…, "mpu"): a view of one buffer per type that grows and is never given back.
+  Tensor global_buffer(const Dims& sizes, DType type);
+  /// A collective over the tensor-parallel ranks, awaited. `bytes` is the full buffer's. Nothing when tp is 1.
+  void collective(CollectiveKind kind, std::int64_t bytes, DType type);
+  /// The same without waiting: `wait()` does.
+  void collective_async(CollectiveKind kind, std::int64_t bytes, DType type);
+  void wait();
+
+ private:
+  Tape& tape_;
+  std::int64_t tp_;
+  bool sequence_parallel_;
+  StreamId stream_;
+  std::map<DType, Tensor> buffers_;
+};
+
+/// Who adds what over the tensor-parallel ranks around a product.
+struct MegatronLinear {
+  bool gather_input = false;     ///< the input is a part of the sequence: gathered into the global buffer, again in backward
+  bool reduce_gradient = false;  ///< the input's gradient is all-reduced, while the weight's gradient is computed
+};
+
+/// LinearWithGradAccumulationAndAsyncCommunication. `bias` may be undefined.
+Tensor megatron_linear(MegatronRuntime& runtime, const Tensor& input, const Tensor& weight, const Tensor& bias, const MegatronLinear& mode);
+
+/// reduce_scatter_to_sequence_parallel_region: [s, …] → [s/tp, …]; backward gathers.
+Tensor reduce_scatter_sequence(MegatronRuntime& runtime, const Tensor& x);
+/// scatter_to_sequence_parallel_region: this rank's part of [s, …], a view; backward gathers.
+Tensor scatter_sequence(MegatronRuntime& runtime, const Tensor& x);
+/// gather_from_sequence_parallel_region: [s/tp, …] → [s, …]; backward reduce-scatters.
+Tensor gather_sequence(MegatronRuntime& runtime, const Tensor& x);
+/// reduce_from_tensor_model_parallel_region: summed in place; backward does nothing.
+Tensor reduce_over_tensor_parallel(MegatronRuntime& runtime, const Tensor& x);
+
+/// bias_dropout_add_fused_train: residual + dropout(x + bias), compiled into one kernel. `bias` may be undefined.
+Tensor bias_dropout_add(const Tensor& x, const Tensor& bias, const Tensor& residual, double p);
+/// GeLUFunction: gelu(x + bias), compiled.
+Tensor bias_gelu(const Tensor& x, const Tensor& bias);
+/// SwiGLUFunction and BiasSwiGLUFunction: silu(first half) · second half of the last dimension, compiled. `bias` may be undefined.
+Tensor bias_swiglu(const Tensor& x, const Tensor& bias);
+
+/// torch.baddbmm(buffer, a, b, beta=0, alpha=scale).
+Tensor scaled_product(const Tensor& a, const Tensor& b);
+/// x.masked_fill_(mask, value).
+Tensor masked_fill_in_place(const Tensor& x, const Tensor& mask);
+/// x.repeat_interleave(times, dim).
+Tensor repeat_interleave(const Tensor& x, std::int64_t times, int dimension);
+
+/// vocab_parallel_cross_entropy: logits [s, b, V/tp], target [s, b] → loss [s, b] in fp32.
+Tensor vocab_parallel_cross_entropy(MegatronRuntime& runtime, const Tensor& logits, const Tensor& target);
+/// The same with `cross_entropy_loss_fusion`, implementation native: three compiled functions.
+Tensor fused_vocab_parallel_cross_entropy(MegatronRuntime& runtime, const Tensor& logits, const Tensor& target);
+/// VocabParallelEmbedding before its reduction: indices [b, s] → [b, s, h].
+Tensor vocab_parallel_embedding(MegatronRuntime& runtime, const Tensor& weight, const Tensor& indices);
+
+}  // namespace plimsoll::program

@@ -1,0 +1,108 @@
+#include "program/wrappers/megatron_optimizer.hpp"
+
+#include <algorithm>
+
+#include "program/op.hpp"
+#include "program/ops.hpp"
+#include "program/reduction.hpp"
+
+namespace plimsoll::program {
+
+MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const std::vector<MegatronParameterBuffer*>& buffers,
+                                     std::int64_t shard_rank)
+    : tape_(tape), distributed_(strategy.data_parallel == DataParallel::megatron_distopt), groups_(2) {
+  const LabelScope label(tape, tape.intern("optimizer"));
+  scale_ = tape.empty({1}, DType::fp32, Category::optimizer_state);
+  const auto parts = owned(buffers, shard_rank);
+  for (std::size_t group = 0; group < groups_.size(); ++group) {
+    for (const auto& [entry, elements] : parts) {
+      const bool decays = entry->parameter->sizes.rank() > 1;
+      if (decays == (group == 0)) add(groups_[group], *entry, elements);
+    }
+    std::vector<Tensor> tensors;
+    for (const Main& main : groups_[group].mains) tensors.push_back(main.parameter);
+    groups_[group].optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, std::move(tensors));
+  }
+}
+
+/// The parameters of which this rank keeps the states, with the elements that it keeps: in the order of the buffers where states are
+/// sharded by them, else in registration order.
+std::vector<std::pair<const BufferedParameter*, std::int64_t>> MegatronOptimizer::owned(
+    const std::vector<MegatronParameterBuffer*>& buffers, std::int64_t shard_rank) const {
+  std::vector<std::pair<const BufferedParameter*, std::int64_t>> parts;
+  for (const MegatronParameterBuffer* buffer : buffers) {
+    const std::size_t first = parts.size();
+    for (const BufferedParameter& entry : buffer->parameters) {
+      const MegatronParameterBuffer::Bucket& bucket = buffer->buckets[entry.bucket];
+      const std::int64_t share = (bucket.end - bucket.begin) / buffer->ranks, begin = bucket.begin + shard_rank * share;
+      const std::int64_t elements =
+          distributed_ ? std::min(entry.end, begin + share) - std::max(entry.begin, begin) : entry.end - entry.begin;
+      if (elements > 0) parts.emplace_back(&entry, elements);
+    }
+    if (!distributed_) std::reverse(parts.begin() + static_cast<std::ptrdiff_t>(first), parts.end());
+  }
+  return parts;
+}
+
+void MegatronOptimizer::add(ParameterGroup& group, const BufferedParameter& entry, std::int64_t elements) {
+  const Dims sizes = distributed_ ? Dims{elements} : entry.parameter->sizes;
+  const auto part = [&](const Tensor& whole) {
+    Tensor same = whole.detach();
+    same.impl()->sizes = sizes;
+    same.impl()->strides = contiguous_strides(sizes);
+    return same;
+  };
+  Tensor main = part(entry.parameter->tensor);
+  if (entry.parameter->type != DType::fp32) {
+    const Tensor copy = clone(main);
+    main = to(copy, DType::fp32);
+    Tape::categorize(main, Category::optimizer_state);
+  }
+  group.mains.push_back({main, part(entry.main_grad)});
+}
+
+void MegatronOptimizer::prepare_grads() {
+  tape_.operator_name = "copy_model_grads_to_main_grads";
+  for (ParameterGroup& group : groups_) {
+    for (Main& main : group.mains) main.parameter.grad() = to(main.source, DType::fp32);
+  }
+}
+
+void MegatronOptimizer::clip_grads() {
+  tape_.operator_name = "clip_grad_norm";
+  const Tensor overflow = tape_.empty({1}, DType::int32, Category::workspace);
+  std::vector<Tensor> norms;
+  for (const ParameterGroup& group : groups_) {
+    for (const Main& main : group.mains) {
+      const Tensor& gradient = main.parameter.grad();
+      norms.push_back(reduce(gradient, std::vector<bool>(static_cast<std::size_t>(gradient.rank()), true), false, DType::fp32));
+    }
+  }
+  const Tensor total = tape_.empty({}, DType::fp32);
+  launch(tape_, KernelKind::reduction, DType::fp32, static_cast<std::int64_t>(norms.size()) * 4, 4);
+  norms.clear();
+  tape_.scratch(4);  // its square
+  for (const ParameterGroup& group : groups_) {
+    std::vector<Tensor> gradients;
+    for (const Main& main : group.mains) gradients.push_back(main.parameter.grad());
+    if (!gradients.empty()) launch_foreach(tape_, gradients, 2, 1);
+  }
+}
+
+void MegatronOptimizer::step_with_ready_grads() {
+  for (ParameterGroup& group : groups_) {
+    if (!group.mains.empty()) group.optimizer->step();
+  }
+  tape_.operator_name = "copy_main_params_to_model_params";
+  for (const ParameterGroup& group : groups_) {
+    for (const Main& main : group.mains) in_place(main.parameter, {&main.parameter});
+  }
+}
+
+void MegatronOptimizer::zero_grad() {
+  for (ParameterGroup& group : groups_) {
+    for (Main& main : group.mains) main.parameter.grad().reset();
+  }
+}
+
+}  // namespace plimsoll::program

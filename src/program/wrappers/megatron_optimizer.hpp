@@ -1,0 +1,49 @@
+/// Megatron-core's optimizers over torch.optim: fp32 main parameters, whole or sharded over the data-parallel ranks.
+/// Sources: megatron/core/optimizer/{optimizer,distrib_optimizer,clip_grads}.py of Megatron-core 0.16.1.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "plimsoll/strategy.hpp"
+#include "program/optimizer.hpp"
+#include "program/wrappers/megatron_ddp.hpp"
+
+namespace plimsoll::program {
+
+/// One of the chained optimizers: of the dense parameters or of the experts'.
+class MegatronOptimizer {
+ public:
+  /// `buffers`: one per model chunk. `shard_rank`: whose share of each bucket a distributed optimizer owns.
+  MegatronOptimizer(Tape& tape, const Strategy& strategy, const std::vector<MegatronParameterBuffer*>& buffers, std::int64_t shard_rank);
+
+  /// The loss scale, a tensor of one element.
+  const Tensor& scale() const { return scale_; }
+  /// Gradients of the main parameters from the buffers.
+  void prepare_grads();
+  /// Norms of all gradients; scaling is in place.
+  void clip_grads();
+  void step_with_ready_grads();
+  void zero_grad();
+
+ private:
+  struct Main {
+    Tensor parameter;  ///< what torch.optim sees: fp32, a copy where the model's parameter is 16-bit
+    Tensor source;     ///< the part of the buffer's gradients
+  };
+  struct ParameterGroup {
+    std::vector<Main> mains;
+    std::unique_ptr<Optimizer> optimizer;
+  };
+
+  void add(ParameterGroup& group, const BufferedParameter& entry, std::int64_t elements);
+  std::vector<std::pair<const BufferedParameter*, std::int64_t>> owned(const std::vector<MegatronParameterBuffer*>& buffers,
+                                                                       std::int64_t shard_rank) const;
+
+  Tape& tape_;
+  bool distributed_;
+  Tensor scale_;
+  std::vector<ParameterGroup> groups_;  ///< with weight decay, without
+};
+
+}  // namespace plimsoll::program
