@@ -4,6 +4,7 @@
 #include "program/lower.hpp"
 #include "program/ops.hpp"
 #include "program/wrappers/deepspeed.hpp"
+#include "program/wrappers/deepspeed_flat.hpp"
 #include "program/wrappers/deepspeed_zero12.hpp"
 
 namespace plimsoll::program {
@@ -62,6 +63,8 @@ DeepSpeedSettings settings_of(const Strategy& strategy) {
 std::unique_ptr<DeepSpeedOptimizer> make_wrapper(const Strategy& strategy, const DeepSpeedSettings& settings, Tape& tape, Module& root) {
   const std::string& wrapper = strategy.deepspeed.wrapper;
   if (wrapper == "DeepSpeedZeroOptimizer") return std::make_unique<ZeroStage12>(tape, root, settings);
+  if (wrapper == "FP16_Optimizer" || wrapper == "FP16_UnfusedOptimizer") return std::make_unique<WholeStates>(tape, root, settings);
+  if (wrapper == "BF16_Optimizer") return std::make_unique<Bf16Optimizer>(tape, root, settings);
   refuse("DeepSpeed's " + wrapper + " is not modelled", "zero_wrapper");
 }
 
@@ -70,7 +73,7 @@ void backward(Tape& tape, DeepSpeedOptimizer& optimizer, const Tensor& loss, boo
   tape.phase(Phase::backward);
   const Tensor mean = divide_scalar(loss);
   optimizer.before_backward(boundary);
-  const Tensor scaled = multiply_scalar(mean);
+  const Tensor scaled = optimizer.scales_loss() ? multiply_scalar(mean) : mean;
   tape.backward(scaled);
   optimizer.after_backward();
 }

@@ -33,6 +33,8 @@ class DeepSpeedOptimizer {
   virtual ~DeepSpeedOptimizer() = default;
   /// Before loss.backward(); `boundary`: of the step's last micro-batch.
   virtual void before_backward(bool boundary) { boundary_ = boundary; }
+  /// Whether engine.backward multiplies the loss by a scale.
+  virtual bool scales_loss() const { return false; }
   /// DeepSpeedEngine._backward_epilogue.
   virtual void after_backward() = 0;
   /// optimizer.step() and zero_grad() at the boundary.

@@ -15,6 +15,7 @@ class ZeroStage12 final : public DeepSpeedOptimizer {
   ZeroStage12(Tape& tape, Module& root, const DeepSpeedSettings& settings);
 
   void before_backward(bool boundary) override;
+  bool scales_loss() const override { return true; }
   void after_backward() override;
   void step() override;
 
