@@ -154,12 +154,12 @@ double in_flight(const Strategy& s, int stage) {
   return static_cast<double>(peak_in_flight(schedule, stage)) / std::max(1, s.vp);
 }
 
-Activations activations_of(const std::vector<const Stage*>& chunks, int stage, const Strategy& s, const FrameworkProfile& framework,
-                           const flops::Lengths& lengths) {
+Activations activations_of(const Model& model, const std::vector<const Stage*>& chunks, int stage, const Strategy& s,
+                           const FrameworkProfile& framework, const flops::Lengths& lengths) {
   Activations all;
   for (const Stage* chunk : chunks)
     for (const Part& part : chunk->parts) {
-      const SavedBytes saved = saved_bytes(*part.block, s, framework, lengths);
+      const SavedBytes saved = saved_bytes(*part.block, input_width(model, *part.block), s, framework, lengths);
       all.kept += saved.kept * static_cast<double>(part.layers);
       if (is_layer(*part.block)) all.layer = std::max(all.layer, saved.recomputed + 3 * saved.widest);  // three wide gradients at once
     }
@@ -202,7 +202,7 @@ MemoryTrace closed_form_memory(const Model& model, const std::vector<Stage>& sta
   const FrameworkProfile framework = profile_of(resolved);
   const flops::Lengths lengths{resolved.seq_len, resolved.tgt_len > 0 ? resolved.tgt_len : resolved.text_tokens};
   const States states = states_of(chunks, resolved);
-  const Activations activations = activations_of(chunks, stage, resolved, framework, lengths);
+  const Activations activations = activations_of(model, chunks, stage, resolved, framework, lengths);
   const double head = loss_bytes(model, chunks, resolved, framework.code), transient = sharding_transient(states, resolved);
   const bool accumulates = states.gradients_persist || resolved.grad_accum > 1;
   const double early_gradients = accumulates ? states.gradients : 0;

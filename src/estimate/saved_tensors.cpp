@@ -24,11 +24,17 @@ bool output_is_cut(const Operator& op) {
   }
 }
 
+double product(const std::vector<std::int64_t>& shape) {
+  double elements = 1;
+  for (const std::int64_t extent : shape) elements *= static_cast<double>(extent);
+  return elements;
+}
+
 /// Walks a block once and collects what each operator keeps.
 class Census {
  public:
-  Census(const Block& block, const Strategy& strategy, const FrameworkProfile& framework, const flops::Lengths& lengths)
-      : block_(block), strategy_(strategy), framework_(framework) {
+  Census(const Block& block, double width, const Strategy& strategy, const FrameworkProfile& framework, const flops::Lengths& lengths)
+      : block_(block), strategy_(strategy), framework_(framework), width_(width) {
     const std::int64_t cp = block.tokens ? 1 : strategy.cp;
     positions_ = static_cast<double>(flops::positions(block, lengths));
     tokens_ = static_cast<double>(strategy.micro_batch) * positions_ / static_cast<double>(cp);
@@ -71,28 +77,17 @@ class Census {
   }
 
  private:
-  static double product(const std::vector<std::int64_t>& shape) {
-    double elements = 1;
-    for (const std::int64_t extent : shape) elements *= static_cast<double>(extent);
-    return elements;
-  }
-
   double shards(bool cut) const { return cut || strategy_.sequence_parallel ? strategy_.tp : 1; }
 
   /// Elements of the output of an operator, or of the block's input.
   double elements(int storage) const {
-    if (storage < 0) return tokens_ * static_cast<double>(hidden()) / shards(false);
+    if (storage < 0) return tokens_ * width_ / shards(false);
     const Operator& op = block_.operators[static_cast<std::size_t>(storage)];
     const double width =
         op.kind == OperatorKind::rope ? static_cast<double>((op.heads + op.kv_heads) * op.head_dim) : product(op.output_per_token);
     return tokens_ * width / shards(output_is_cut(op));
   }
   double bytes_of(int storage) const { return elements(storage) * element_; }
-
-  std::int64_t hidden() const {
-    if (block_.attention) return block_.attention->hidden;
-    return block_.operators.empty() ? 0 : std::max<std::int64_t>(block_.operators.front().in_features, 0);
-  }
 
   template <class Visit>
   void for_inputs(int op, Visit visit_input) const {
@@ -226,15 +221,23 @@ class Census {
   const Block& block_;
   const Strategy& strategy_;
   const FrameworkProfile& framework_;
-  double positions_ = 0, tokens_ = 0, element_ = 2, extra_ = 0;
+  double width_ = 0, positions_ = 0, tokens_ = 0, element_ = 2, extra_ = 0;
   bool autocast_ = false, fused_ = false, core_again_ = false;
   std::set<int> storages_;
 };
 
 }  // namespace
 
-SavedBytes saved_bytes(const Block& block, const Strategy& resolved, const FrameworkProfile& framework, const flops::Lengths& lengths) {
-  Census census(block, resolved, framework, lengths);
+double input_width(const Model& model, const Block& block) {
+  if (block.input) return product(model.blocks[static_cast<std::size_t>(*block.input)].operators.back().output_per_token);
+  for (const Block* before = &block; before-- != model.blocks.data();)
+    if (before->role != Block::Role::rotary && !before->operators.empty()) return product(before->operators.back().output_per_token);
+  return std::max(1.0, static_cast<double>(model.channels * model.image_size * model.image_size));
+}
+
+SavedBytes saved_bytes(const Block& block, double width, const Strategy& resolved, const FrameworkProfile& framework,
+                       const flops::Lengths& lengths) {
+  Census census(block, width, resolved, framework, lengths);
   SavedBytes saved;
   const double all = census.kept(false);
   saved.widest = census.widest();

@@ -15,6 +15,11 @@ struct SavedBytes {
   double widest = 0;      ///< the largest tensor of the block: gradients of a few such are alive at once
 };
 
-SavedBytes saved_bytes(const Block& block, const Strategy& resolved, const FrameworkProfile& framework, const flops::Lengths& lengths);
+/// Elements per position that flow into a block of `model`: what the block before it, or the one it names, gives.
+double input_width(const Model& model, const Block& block);
+
+/// `width`: input_width of the block.
+SavedBytes saved_bytes(const Block& block, double width, const Strategy& resolved, const FrameworkProfile& framework,
+                       const flops::Lengths& lengths);
 
 }  // namespace plimsoll::estimation

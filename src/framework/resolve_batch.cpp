@@ -49,6 +49,7 @@ void resolve_accumulation(Resolver& r, bool both_given) {
 void resolve_lengths(Resolver& r) {
   Strategy& s = r.s;
   const Model& model = r.model;
+  if (s.seq_len == 0 && model.image_size > 0 && model.patch_size == 0) s.seq_len = 1;  // a convolutional network: one position per image
   if (s.seq_len == 0 && model.patch_size > 0) s.seq_len = (model.image_size / model.patch_size) * (model.image_size / model.patch_size) + 1;
   if (s.seq_len == 0) {
     constexpr std::int64_t kUsualLength = 4096;

@@ -63,7 +63,12 @@ void resolve_stages(Resolver& r) {
   const bool megatron = !profile.layer_spec.empty();
   switch (profile.stages) {
     case StageSplit::even:
-      if (layers % stages == 0) s.pp_layers = leading(layers, stages);
+      if (layers % stages == 0) {
+        s.pp_layers = leading(layers, stages);
+      } else if (megatron && (layers + 2) % stages == 0) {  // Llama-3.1-405B's 126 layers on 16 stages: 7, 14 times 8, 7
+        s.pp_layers = counted_ends(layers, stages);
+        r.assume("pp_layers: the embedding and the head count as a layer each");
+      }
       return;
     case StageSplit::leading:
       s.pp_layers = leading(layers, stages);

@@ -323,7 +323,6 @@ Model read_graph(const JsonValue& root, const std::string& name) {
   Model model;
   model.name = name;
   model.model_type = model.architecture = "graph";
-  model.activations_modelled = false;
   Shape shape = read_input(root, model);
   const bool image = model.task == Model::Task::image_classification;
   for (const auto& json : root["blocks"].elements()) {

@@ -36,8 +36,7 @@ std::string verdict_line(const Report& report) {
 std::string memory_section(const RankReport& rank) {
   const RankMemory& memory = rank.memory;
   const double share = memory.device.expected / static_cast<double>(memory.capacity.count);
-  std::string text =
-      fmt::format("memory of {} GPU{}, peak of a steady step ({})\n", rank.count, rank.count == 1 ? "" : "s", name_of(memory.basis));
+  std::string text = fmt::format("memory per GPU ({} alike), peak of a steady step, {}\n", rank.count, name_of(memory.basis));
   text += fmt::format("  {:<{}}{:>9.1f} GiB  {} {:.0f} % of {:.1f} GiB\n", "device", kLabelWidth, gib(memory.device.expected),
                       bar(share, kBarWidth), 100 * share, memory.capacity.gib());
   for (const MemoryPart& part : memory.parts) {

@@ -33,7 +33,7 @@ double per_token(const Strategy& strategy, bool fused_norm, bool fused_mlp) {
   FrameworkProfile framework;
   framework.fused_rms_norm = fused_norm;
   framework.fused_gated_mlp = fused_mlp;
-  return saved_bytes(decoder_layer(model), strategy, framework, {kTokens, 0}).kept / kTokens;
+  return saved_bytes(decoder_layer(model), 4096, strategy, framework, {kTokens, 0}).kept / kTokens;
 }
 
 TEST(SavedTensors, LlamaLayerUnderEveryCode) {
