@@ -88,6 +88,10 @@ Tensor bmm(const Tensor& a, const Tensor& b);
 /// torch.matmul of tensors of equal rank ≥ 3, batched.
 Tensor matmul(const Tensor& a, const Tensor& b);
 
+/// F.conv2d without cuDNN (slow_conv2d): images one by one, unfolded into columns and multiplied. x [batch, channels, height, width],
+/// weight [out, channels, kernel, kernel], no padding.
+Tensor convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, std::int64_t stride);
+
 // ---- attention (ops_attention.cpp) --------------------------------------------------------------------------------------
 struct AttentionArguments {
   bool causal = false;

@@ -128,7 +128,7 @@ void flash_backward(BackwardCall& b, const Shape& s) {
 
 /// The forward kernel: output, log-sum-exp, the generator's state and an unused scalar.
 std::vector<Tensor> flash_forward(Tape& tape, const Tensor& query, const Tensor& key, const Tensor& value, const Shape& s, double dropout) {
-  Tensor out = heads_inside(tape, s.batch, s.heads, s.queries, s.head_dim, query.dtype());
+  Tensor out = empty_like(query);
   const Tensor lse = tape.empty({s.batch, s.heads, s.queries}, DType::fp32);
   Tensor partial_lse, partial_out;
   const std::int64_t splits = dropout > 0 ? 1 : key_splits(tape, s);

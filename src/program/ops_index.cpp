@@ -35,10 +35,15 @@ void sum_segments(Tape& tape, std::int64_t n, const Dims& table, const Tensor& g
   const Tensor partial_count = integers(tape, 1);
   const std::int64_t most_partials = n / 10 + most_segments;  // NROWS_PER_THREAD
   const Tensor partial_segments = integers(tape, most_partials);
-  const Tensor sums = tape.empty({most_partials, round_up(table[1], 32)}, DType::fp32, Category::workspace);
+  // Few rows that repeat often are summed with atomics into an fp32 copy of the table: seen from 32 indices per row on, not at 16.
+  const bool atomic = n >= 32 * most_segments;
+  Tensor more_segments, sums;
+  if (atomic) more_segments = integers(tape, most_partials);
+  if (!atomic) sums = tape.empty({most_partials, round_up(table[1], 32)}, DType::fp32, Category::workspace);
+  if (atomic && gradient.dtype() != DType::fp32) sums = tape.empty(table, DType::fp32, Category::workspace);
   small_launches(tape, 6, 8 * n);
-  launch(tape, KernelKind::gather, gradient.dtype(), n * table[1] * size_of(gradient.dtype()), sums.bytes());
-  launch(tape, KernelKind::gather, gradient.dtype(), sums.bytes(), n * table[1] * size_of(gradient.dtype()));
+  launch(tape, KernelKind::gather, gradient.dtype(), n * table[1] * size_of(gradient.dtype()), n * table[1] * 4);
+  launch(tape, KernelKind::gather, gradient.dtype(), n * table[1] * 4, n * table[1] * size_of(gradient.dtype()));
 }
 
 /// embedding_dense_backward_cuda: one kernel up to 3,072 indices, else they are sorted.

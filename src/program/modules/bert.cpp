@@ -14,7 +14,11 @@ NormSpec layer_norm_of(std::int64_t width) { return {.kind = NormSpec::Kind::lay
 class PostNorm {
  public:
   PostNorm(Module& module, Tape& tape, const Block& block)
-      : module_(module), tape_(tape), rate_(block.hidden_dropout), dense_(module.child("dense"), tape), norm_(module.child("LayerNorm"), tape, block.norm) {}
+      : module_(module),
+        tape_(tape),
+        rate_(block.hidden_dropout),
+        dense_(module.child("dense"), tape),
+        norm_(module.child("LayerNorm"), tape, block.norm) {}
 
   Tensor operator()(const Tensor& input, const Tensor& residual) const {
     Tensor hidden = input;
@@ -90,7 +94,8 @@ class Bert final : public Network {
  public:
   Bert(const Model& model, const RunOptions& options, Module& root, Tape& tape)
       : tape_(tape), options_(options), model_(model), root_(root), base_(root.child("bert")), embeddings_(base_.child("embeddings")) {
-    if (model.task != Model::Task::classification && model.task != Model::Task::masked_lm) refuse("this head of BERT is not modelled for training");
+    if (model.task != Model::Task::classification && model.task != Model::Task::masked_lm)
+      refuse("this head of BERT is not modelled for training");
     for (const Block& block : model.blocks) {
       if (block.role != Block::Role::encoder) continue;
       for (std::int64_t i = 0; i < block.repeat; ++i) {
@@ -146,7 +151,7 @@ class Bert final : public Network {
     ModuleCall call(embeddings_, tape_, {&ids});
     const std::int64_t batch = ids.size(0), length = ids.size(1);
     const Tensor positions = slice(embeddings_.buffer("position_ids"), 1, 0, length);
-    const Tensor gathered = tape_.empty({1, length}, DType::int64);   // token types of these positions
+    const Tensor gathered = tape_.empty({1, length}, DType::int64);  // token types of these positions
     launch(tape_, KernelKind::gather, DType::int64, 2 * gathered.bytes(), gathered.bytes());
     const Tensor types = expand(gathered, {batch, length});
     const Tensor words = Embedding(embeddings_.child("word_embeddings"), tape_)(ids);

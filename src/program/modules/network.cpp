@@ -12,13 +12,14 @@ using Factory = std::unique_ptr<Network> (*)(const Model&, const RunOptions&, Mo
 struct Family {
   const char* model_type;
   Factory make;
+  bool compiles = false;  ///< the graph of a compiled block is known
 };
 
 /// The catalogue of lowered model types.
 constexpr Family kFamilies[] = {
-    {"llama", make_rotary_decoder},
-    {"mistral", make_rotary_decoder},
-    {"qwen2", make_rotary_decoder},
+    {"llama", make_rotary_decoder, true},
+    {"mistral", make_rotary_decoder, true},
+    {"qwen2", make_rotary_decoder, true},
     {"qwen3", make_rotary_decoder},
     {"phi3", make_rotary_decoder},
     {"gemma", make_rotary_decoder},
@@ -33,6 +34,8 @@ constexpr Family kFamilies[] = {
     {"gpt_neox", make_gpt_neox},
     {"falcon", make_falcon},
     {"bert", make_bert},
+    {"distilbert", make_distilbert},
+    {"vit", make_vit},
 };
 
 }  // namespace
@@ -40,8 +43,11 @@ constexpr Family kFamilies[] = {
 std::unique_ptr<Network> make_network(const Model& model, const RunOptions& options, Module& root, Tape& tape) {
   std::vector<std::string> known;
   for (const Family& family : kFamilies) {
-    if (model.model_type == family.model_type) return family.make(model, options, root, tape);
     known.emplace_back(family.model_type);
+    if (model.model_type != family.model_type) continue;
+    if (options.compiled_blocks && !family.compiles)
+      refuse("compiled blocks of model type '" + model.model_type + "' are not modelled", "compile");
+    return family.make(model, options, root, tape);
   }
   refuse("the memory and time of a step of model type '" + model.model_type + "' are not modelled", {}, suggest(model.model_type, known));
 }

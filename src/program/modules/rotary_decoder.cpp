@@ -3,6 +3,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/modules/causal_lm.hpp"
+#include "program/modules/compiled_rotary.hpp"
 #include "program/modules/families.hpp"
 #include "program/modules/mixture.hpp"
 #include "program/ops.hpp"
@@ -17,7 +18,7 @@ struct Style {
   bool fp32_tables = false;        ///< olmo2: cosines and sines stay fp32, the rotated tensors are cast back
   bool scaled_embedding = false;  ///< gemma: times a buffer
   Rotation rotation = Rotation::whole;
-  std::string model_type;
+  std::string model_type = {};
   const char* mixture = "mlp";  ///< name of a layer's mixture of experts
 };
 
@@ -142,7 +143,9 @@ class Layer {
   }
 
   Tensor operator()(const Tensor& input, const LayerInputs& inputs) const {
-    return run_layer(module_, tape_, options_, input, [this, inputs](const Tensor& x) { return forward(x, inputs); });
+    return run_layer(module_, tape_, options_, input, [this, inputs](const Tensor& x) {
+      return options_.compiled_blocks ? compiled_rotary_layer(module_, block_, x, inputs.tables) : forward(x, inputs);
+    });
   }
 
  private:
@@ -224,6 +227,7 @@ class RotaryDecoder final : public Network {
     for (const Block& block : model.blocks) {
       if (block.role == Block::Role::final_norm) norm_.emplace(base_.child("norm"), tape, block.norm, style_.norm_rounding);
       if (block.role != Block::Role::decoder) continue;
+      if (options.compiled_blocks) check_compiled_rotary(block);
       if (block.attention->sliding_window) window_ = block.attention->sliding_window;
       if (!block.attention->sliding_window) full_attention_ = true;
       for (std::int64_t i = 0; i < block.repeat; ++i) {
@@ -252,6 +256,8 @@ class RotaryDecoder final : public Network {
     ModuleCall call(base_, tape_, {&ids});
     const Tensor embeddings = embed(ids);
     const Tensor positions = position_ids(tape_, ids.size(1));
+    if (options_.compiled_blocks && window_ && ids.size(1) >= *window_)
+      refuse("compiled blocks with a sliding window shorter than the sequence are not modelled", "compile");
     LayerInputs inputs;
     if (full_attention_) inputs.full_mask = causal_mask(tape_, options_, embeddings, std::nullopt);
     if (window_) inputs.sliding_mask = causal_mask(tape_, options_, embeddings, window_);

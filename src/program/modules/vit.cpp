@@ -1,0 +1,139 @@
+// ViTForImageClassification.
+#include "plimsoll/error.hpp"
+#include "program/modules/causal_lm.hpp"
+#include "program/modules/families.hpp"
+#include "program/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+class VitLayer {
+ public:
+  VitLayer(Module& module, Tape& tape, const RunOptions& options, const Block& block)
+      : module_(module),
+        attention_(module.child("attention")),
+        tape_(tape),
+        options_(options),
+        block_(block),
+        before_(module.child("layernorm_before"), tape, block.norm),
+        after_(module.child("layernorm_after"), tape, block.norm),
+        q_(attention_.child("q_proj"), tape),
+        k_(attention_.child("k_proj"), tape),
+        v_(attention_.child("v_proj"), tape),
+        output_(attention_.child("o_proj"), tape),
+        up_(module.child("mlp").child("fc1"), tape),
+        down_(module.child("mlp").child("fc2"), tape) {}
+
+  Tensor operator()(const Tensor& input) const {
+    return run_layer(module_, tape_, options_, input, [this](const Tensor& x) { return forward(x); });
+  }
+
+ private:
+  Tensor forward(const Tensor& input) const {
+    Tensor residual = input;
+    Tensor hidden = before_(input);
+    hidden = attend_all(hidden);
+    hidden = dropout(hidden, block_.hidden_dropout);
+    hidden = add(hidden, residual);
+    residual = hidden;
+    hidden = after_(hidden);
+    hidden = up_(hidden);
+    hidden = activate(block_.mlp->activation, hidden);
+    hidden = down_(hidden);
+    hidden = dropout(hidden, block_.hidden_dropout);
+    return add(hidden, residual);
+  }
+
+  Tensor attend_all(const Tensor& input) const {
+    Tensor hidden = input;
+    ModuleCall call(attention_, tape_, {&hidden});
+    const AttentionSpec& spec = *block_.attention;
+    const std::int64_t batch = hidden.size(0), length = hidden.size(1);
+    const auto heads = [&](const Tensor& x) { return transpose(view(x, {batch, length, -1, spec.head_dim}), 1, 2); };
+    const Tensor query = heads(q_(hidden)), key = heads(k_(hidden)), value = heads(v_(hidden));
+    Tensor output = attend(query, key, value, {}, {.kind = options_.attention, .causal = false, .dropout = spec.dropout});
+    output = contiguous(reshape(output, {batch, length, -1}));
+    output = output_(output);
+    return call.done(output);
+  }
+
+  Module& module_;
+  Module& attention_;
+  Tape& tape_;
+  const RunOptions& options_;
+  const Block& block_;
+  Norm before_, after_;
+  Linear q_, k_, v_, output_, up_, down_;
+};
+
+class Vit final : public Network {
+ public:
+  Vit(const Model& model, const RunOptions& options, Module& root, Tape& tape)
+      : tape_(tape), options_(options), model_(model), root_(root), base_(root.child("vit")), embeddings_(base_.child("embeddings")) {
+    if (model.task != Model::Task::image_classification) refuse("this head of ViT is not modelled for training");
+    for (const Block& block : model.blocks) {
+      if (block.role == Block::Role::final_norm) norm_.emplace(base_.child("layernorm"), tape, block.norm);
+      if (block.role != Block::Role::encoder) continue;
+      for (std::int64_t i = 0; i < block.repeat; ++i) {
+        layers_.emplace_back(base_.child("layers").child(std::to_string(block.first + i)), tape_, options_, block);
+      }
+    }
+  }
+
+  Tensor loss(const Batch& batch) override {
+    Tensor pixels = batch.input_ids, labels = batch.labels;
+    ModuleCall call(root_, tape_, {&pixels, &labels});
+    const Tensor hidden = encode(pixels);
+    const Tensor logits = Linear(root_.child("classifier"), tape_)(select(hidden, 1));
+    tape_.phase(Phase::loss);
+    return call.done(cross_entropy(view(logits, {-1, logits.size(-1)}), view(labels, {-1})));
+  }
+
+ private:
+  Tensor encode(const Tensor& input) {
+    Tensor pixels = input;
+    ModuleCall call(base_, tape_, {&pixels});
+    Tensor hidden = embed(pixels);
+    const Tensor embeddings = hidden;  // embedding_output lives as long as the encoder runs
+    for (const VitLayer& layer : layers_) hidden = layer(hidden);
+    hidden = (*norm_)(hidden);
+    return call.done(hidden);
+  }
+
+  Tensor embed(const Tensor& input) {
+    Tensor pixels = input;
+    ModuleCall call(embeddings_, tape_, {&pixels});
+    Module& projection = embeddings_.child("patch_embeddings").child("projection");
+    Tensor hidden;
+    {
+      const LabelScope label(tape_, projection.label);
+      hidden = convolution(pixels, projection.tensor("weight"), projection.tensor("bias"), model_.patch_size);
+    }
+    hidden = transpose(view(hidden, {hidden.size(0), hidden.size(1), -1}), 1, 2);
+    {
+      const Tensor token = expand(embeddings_.tensor("cls_token"), {hidden.size(0), -1, -1});
+      hidden = cat({token, hidden}, 1);
+    }
+    hidden = add(hidden, embeddings_.tensor("position_embeddings"));
+    hidden = dropout(hidden, model_.embedding_dropout);
+    return call.done(hidden);
+  }
+
+  Tape& tape_;
+  RunOptions options_;
+  const Model& model_;
+  Module& root_;
+  Module& base_;
+  Module& embeddings_;
+  std::optional<Norm> norm_;
+  std::vector<VitLayer> layers_;
+};
+
+}  // namespace
+
+std::unique_ptr<Network> make_vit(const Model& model, const RunOptions& options, Module& root, Tape& tape) {
+  return std::make_unique<Vit>(model, options, root, tape);
+}
+
+}  // namespace plimsoll::program
