@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "plimsoll/error.hpp"
+#include "program/frameworks/torchtitan_init.hpp"
 #include "program/frameworks/torchtitan_loss.hpp"
 #include "program/lower.hpp"
 #include "program/modules/torchtitan_decoder.hpp"
@@ -20,6 +21,8 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   if (s.ep > 1) refuse("expert parallelism of TorchTitan is not modelled", "ep");
   if (s.low_precision != LowPrecision::none) refuse("low-precision products of TorchTitan are not modelled", "precision");
   if (s.compile == Strategy::Compile::blocks) refuse("compiled blocks of TorchTitan are not modelled", "compile");
+  if (s.tp > 1 && s.titan.spmd_backend == "partial_dtensor")
+    refuse("tensor parallelism over DTensor is not modelled", "spmd_backend", "spmd_types");
   if (s.lora) refuse("adapters in TorchTitan are not modelled", "lora");
   if (s.attention == AttentionKernel::flash_varlen || s.attention == AttentionKernel::cudnn)
     refuse("attention '" + std::string(name_of(s.attention)) + "' is not modelled for TorchTitan", "attention");
@@ -98,6 +101,7 @@ class Trainer {
   StepProgram record() {
     tape_.phase(Phase::init);
     sharded_.materialize();
+    initialize_weights(tape_, decoder_, strategy_.fsdp_degree);
     shards_ = sharded_.shards();
     optimizer_ = make_optimizer(strategy_.optimizer, strategy_.optimizer_impl, tape_, shards_);
     for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
@@ -152,7 +156,7 @@ class Trainer {
     tape_.phase(Phase::loss);
     const LossInputs inputs{batch.labels, batch.positions, valid_tokens};
     Tensor loss = strategy_.loss == LossKernel::chunked ? chunked_loss(tape_, decoder_, sharded_, strategy_.loss_chunks, prediction, inputs)
-                                                        : cross_entropy_loss(prediction, inputs);
+                                                        : cross_entropy_loss(decoder_.run().tensor_parallel, prediction, inputs);
     prediction.reset();
     tape_.phase(Phase::backward);
     tape_.backward(loss);

@@ -28,14 +28,90 @@ Tensor with_gradient(const Tensor& hidden, const Tensor& gradient, const Tensor&
   return op.done(result, [](BackwardCall& b) { b.give(0, b.saved(0)); });
 }
 
+void reduce_over_ranks(Tape& tape, Tensor& x) {
+  x = elementwise(tape, {&x}, x.dtype());
+  tape.collective({.kind = CollectiveKind::all_reduce, .group = Group::tensor, .bytes = x.bytes(), .type = x.dtype()}, kComputeStream);
+}
+
+/// The labels of this rank's part of the vocabulary and the mask of the others', as _LossParallelCrossEntropy makes them.
+struct LocalLabels {
+  Tensor safe, outside, local;
+};
+
+LocalLabels local_labels(Tape& tape, const Tensor& labels) {
+  LocalLabels result;
+  auto& [safe, outside, local] = result;
+  {
+    const Tensor valid = elementwise(tape, {&labels}, DType::boolean), zero = tape.empty({}, DType::int64);
+    safe = elementwise(tape, {&valid, &labels, &zero}, DType::int64);
+  }
+  {
+    const Tensor below = elementwise(tape, {&safe}, DType::boolean), above = elementwise(tape, {&safe}, DType::boolean);
+    outside = elementwise(tape, {&below, &above}, DType::boolean);
+  }
+  local = elementwise(tape, {&safe}, DType::int64);
+  return result;
+}
+
+/// The backward of _LossParallelCrossEntropy: (−1 at the labels + softmax) · gradient.
+void vocabulary_backward(BackwardCall& b) {
+  Tape& tape = b.tape;
+  const Tensor log_probabilities = b.saved(0);
+  const LocalLabels ids = local_labels(tape, b.saved(1));
+  const Tensor one_hot = zeros(tape, log_probabilities.sizes(), DType::fp32);
+  const Tensor rows = arange(tape, ids.local.elements());
+  const Tensor update = elementwise(tape, {&ids.outside}, DType::fp32);
+  Tensor sum;
+  {
+    const Tensor softmax = elementwise(tape, {&log_probabilities}, DType::fp32);
+    sum = elementwise(tape, {&one_hot, &softmax}, DType::fp32);
+  }
+  Tensor gradient = elementwise(tape, {&sum, &b.grad()}, DType::fp32);
+  b.give(0, std::move(gradient));
+}
+
+/// _LossParallelCrossEntropy: logits [rows, vocabulary / ranks] in fp32; the sum over the rows.
+Tensor vocabulary_cross_entropy(const Tensor& logits, const Tensor& labels) {
+  Op op("loss_parallel", {&logits});
+  Tape& tape = op.tape();
+  const Dims column{logits.size(0), 1};
+  Tensor largest = tape.empty(column, DType::fp32);
+  launch(tape, KernelKind::reduction, DType::fp32, logits.bytes(), largest.bytes());
+  reduce_over_ranks(tape, largest);
+  const Tensor shifted = elementwise(tape, {&logits, &largest}, DType::fp32);
+  Tensor total;
+  {
+    const Tensor exponentials = elementwise(tape, {&shifted}, DType::fp32);
+    total = tape.empty(column, DType::fp32);
+    launch(tape, KernelKind::reduction, DType::fp32, exponentials.bytes(), total.bytes());
+  }
+  reduce_over_ranks(tape, total);
+  Tensor log_probabilities;
+  {
+    const Tensor logarithm = elementwise(tape, {&total}, DType::fp32);
+    log_probabilities = elementwise(tape, {&shifted, &logarithm}, DType::fp32);
+  }
+  const LocalLabels ids = local_labels(tape, labels);
+  Tensor picked = tape.empty(column, DType::fp32);
+  launch(tape, KernelKind::gather, DType::fp32, picked.bytes(), picked.bytes());
+  reduce_over_ranks(tape, picked);
+  const Tensor losses = elementwise(tape, {&picked}, DType::fp32);
+  Tensor loss = tape.empty({}, DType::fp32);
+  launch(tape, KernelKind::reduction, DType::fp32, losses.bytes(), loss.bytes());
+  op.save(log_probabilities);
+  op.save(labels);
+  return op.done(loss, vocabulary_backward);
+}
+
 }  // namespace
 
-Tensor cross_entropy_loss(const Tensor& logits, const LossInputs& inputs) {
+Tensor cross_entropy_loss(const TensorParallel& group, const Tensor& logits, const LossInputs& inputs) {
   Tensor sum;
   {
     const Tensor flat = view(logits, {-1, logits.size(-1)});
     const Tensor wide = to(flat, DType::fp32);
-    sum = cross_entropy(wide, view(inputs.labels, {-1}));
+    const Tensor labels = view(inputs.labels, {-1});
+    sum = group.on() ? vocabulary_cross_entropy(wide, labels) : cross_entropy(wide, labels);
   }
   return divide(sum, inputs.valid_tokens);
 }
@@ -59,7 +135,7 @@ Tensor chunked_loss(Tape& tape, TitanDecoder& decoder, Fsdp2& sharded, int chunk
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     if (i + 1 == pieces.size()) sharded.set_requires_gradient_sync(head, true);
     logits = decoder.apply_head(pieces[i]);
-    loss = cross_entropy_loss(logits, {labels[i], positions[i], inputs.valid_tokens});
+    loss = cross_entropy_loss(decoder.run().tensor_parallel, logits, {labels[i], positions[i], inputs.valid_tokens});
     total = add(total, loss.detach());
     tape.backward(loss);
     accumulate(buffer, pieces[i].grad());

@@ -12,8 +12,8 @@ struct LossInputs {
   Tensor valid_tokens;       ///< scalar that the sum of the losses is divided by
 };
 
-/// CrossEntropyLoss: logits in fp32, summed, divided.
-Tensor cross_entropy_loss(const Tensor& logits, const LossInputs& inputs);
+/// CrossEntropyLoss: logits in fp32, summed, divided. With tensor parallelism the logits are cut over the vocabulary.
+Tensor cross_entropy_loss(const TensorParallel& group, const Tensor& logits, const LossInputs& inputs);
 
 /// ChunkedLossWrapper: head, loss and their backward over pieces of the sequence; the result's backward starts with the gradient of
 /// `hidden` that they gave.

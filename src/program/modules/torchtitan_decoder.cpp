@@ -247,6 +247,7 @@ class TitanLayer {
 TitanDecoder::TitanDecoder(const Model& model, const TitanRun& run, const TitanStage& stage, Tape& tape) : tape_(tape), run_(run) {
   check_family(model);
   const TensorParallel& tp = run.tensor_parallel;
+  attention_sizes_ = {model.heads * model.head_dim, model.kv_heads * model.head_dim};
   const Dims table{tp.share(model.vocab_size), model.hidden_size};
   if (stage.embedding) add_parameter(add_module(root_, "tok_embeddings", tape), "weight", table);
   const std::vector<const Block*> blocks = blocks_of_layers(model);
@@ -268,6 +269,31 @@ TitanDecoder::TitanDecoder(const Model& model, const TitanRun& run, const TitanS
 
 TitanDecoder::~TitanDecoder() = default;
 
+namespace {
+
+/// Embedding.forward over a vocabulary cut by rows: ids of other ranks give zeros, the partial sums are reduced.
+Tensor embed_part(const TensorParallel& group, const Tensor& table, const Tensor& ids) {
+  Tape& tape = ids.tape();
+  Tensor masked;
+  {
+    Tensor own, local;
+    {
+      const Tensor above = elementwise(tape, {&ids}, DType::boolean), below = elementwise(tape, {&ids}, DType::boolean);
+      own = elementwise(tape, {&above, &below}, DType::boolean);
+    }
+    {
+      const Tensor shifted = elementwise(tape, {&ids}, DType::int64);
+      local = elementwise(tape, {&shifted}, DType::int64);
+    }
+    const Tensor rows = embedding(table, local);
+    const Tensor mask = to(unsqueeze(own, -1), rows.dtype());
+    masked = multiply(rows, mask);
+  }
+  return group.sequence ? scatter_sequence(group, masked) : reduce_partial(group, masked);
+}
+
+}  // namespace
+
 Tensor TitanDecoder::operator()(const Tensor& input, const Tensor& positions) {
   Tensor x = input;
   Tensor ids = positions;
@@ -278,7 +304,8 @@ Tensor TitanDecoder::operator()(const Tensor& input, const Tensor& positions) {
     Tensor normed = hidden;
     ModuleCall norm_call(*final_norm, tape_, {&normed});
     normed = rms_norm(normed, final_norm->tensor("weight"));
-    if (run_.tensor_parallel.on() && run_.tensor_parallel.sequence) normed = gather_sequence(run_.tensor_parallel, normed);
+    const TensorParallel& tp = run_.tensor_parallel;
+    if (tp.on()) normed = tp.sequence ? gather_sequence(tp, normed) : replicate_input(tp, normed);
     hidden = norm_call.done(normed);
   }
   if (head() && !run_.skip_head) hidden = apply_head(hidden);
@@ -291,8 +318,9 @@ Tensor TitanDecoder::embed(const Tensor& tokens) {
   Tensor ids = tokens;
   Module& module = *embedding();
   ModuleCall call(module, tape_, {&ids});
-  if (run_.tensor_parallel.on()) refuse("tensor parallelism of TorchTitan is not modelled", "tp");
-  return call.done(program::embedding(module.tensor("weight"), ids));
+  const Tensor& table = module.tensor("weight");
+  if (!run_.tensor_parallel.on()) return call.done(program::embedding(table, ids));
+  return call.done(embed_part(run_.tensor_parallel, table, ids));
 }
 
 Tensor TitanDecoder::run_layer(std::size_t index, const Tensor& hidden, const Tensor& positions) {

@@ -32,6 +32,11 @@ struct TitanStage {
   bool embedding = true, head = true;
 };
 
+/// Rows of the query and key projections of a layer, over all ranks.
+struct AttentionSizes {
+  std::int64_t query = 0, key = 0;
+};
+
 class TitanLayer;
 
 class TitanDecoder {
@@ -41,6 +46,8 @@ class TitanDecoder {
   ~TitanDecoder();
 
   Module& root() { return root_; }
+  const TitanRun& run() const { return run_; }
+  AttentionSizes attention_sizes() const { return attention_sizes_; }
   /// Module of layer `index` of the stage.
   Module& layer(std::size_t index) { return *layer_modules_[index]; }
   std::size_t layers() const { return layer_modules_.size(); }
@@ -60,6 +67,7 @@ class TitanDecoder {
   Tape& tape_;
   TitanRun run_;
   Module root_;
+  AttentionSizes attention_sizes_;
   std::vector<Module*> layer_modules_;
   std::vector<std::unique_ptr<TitanLayer>> layers_;
 };

@@ -1,0 +1,79 @@
+#include "program/frameworks/torchtitan_init.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+#include "program/op.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// RoPE._init_self_buffers: the table is made again beside the old one.
+void renew_table(Tape& tape, ModuleBuffer& table) {
+  const std::int64_t length = table.sizes[0];
+  const bool complex = table.type == DType::complex64;
+  const std::int64_t angles = complex ? table.sizes[1] : table.sizes[1] / 4;
+  Tensor renewed;
+  {
+    const Tensor positions = tape.empty({length}, complex ? DType::int64 : DType::fp32);
+    const Tensor products = tape.empty({length, angles}, DType::fp32);
+    if (complex) {
+      const Tensor ones = tape.empty({length, angles}, DType::fp32);
+      renewed = tape.empty(table.sizes, table.type, Category::parameter);
+    } else {
+      const Tensor both = tape.empty({length, 2 * angles}, DType::fp32);
+      const Tensor cosine = tape.empty({length, 2 * angles}, DType::fp32), sine = tape.empty({length, 2 * angles}, DType::fp32);
+      renewed = tape.empty(table.sizes, table.type, Category::parameter);
+    }
+  }
+  table.tensor = std::move(renewed);
+}
+
+/// trunc_normal_'s check of the drawn values: two masks and their union, of which any() looks at the whole weight.
+void check_outliers(Tape& tape, std::int64_t local, std::int64_t gathered, std::int64_t whole) {
+  const auto mask = [&](std::int64_t elements) { return tape.empty({elements}, DType::boolean); };
+  Tensor either;
+  {
+    const Tensor below = mask(local), above = mask(local);
+    either = mask(local);
+  }
+  if (gathered == local && whole == local) return;
+  const Tensor of_group = gathered == whole ? Tensor() : mask(gathered);
+  const Tensor all = mask(whole);
+}
+
+/// A fused projection: query, key and value are drawn whole, put together and cut.
+void draw_fused(Tape& tape, const Parameter& weight, const AttentionSizes& sizes, std::int64_t ranks, std::int64_t shard_elements) {
+  const std::int64_t in = weight.sizes[1];
+  const Tensor query = tape.empty({sizes.query, in}, DType::fp32), key = tape.empty({sizes.key, in}, DType::fp32),
+               value = tape.empty({sizes.key, in}, DType::fp32);
+  for (const Tensor* drawn : {&query, &key, &value}) check_outliers(tape, drawn->elements(), drawn->elements(), drawn->elements());
+  const Tensor together = tape.empty({sizes.query + 2 * sizes.key, in}, DType::fp32);
+  const Tensor of_rank = ranks > 1 ? tape.empty(weight.sizes, DType::fp32) : Tensor();
+  const Tensor shard = tape.empty({shard_elements}, DType::fp32);
+}
+
+}  // namespace
+
+void initialize_weights(Tape& tape, TitanDecoder& decoder, std::int64_t shard) {
+  const std::int64_t ranks = decoder.run().tensor_parallel.degree;
+  for (Module* module : decoder.root().all_modules()) {
+    const LabelScope label(tape, module->label);
+    tape.operator_name = "init_states";
+    for (ModuleBuffer& buffer : module->buffers) renew_table(tape, buffer);
+    const std::string_view name = module->name();
+    if (module->parameters.empty() || module->parameters.front()->sizes.rank() < 2 || name == "tok_embeddings") continue;
+    const Parameter& weight = *module->parameters.front();
+    const std::int64_t local = ceil_div(weight.sizes[0], shard) * (weight.sizes.product() / weight.sizes[0]);
+    if (name == "wqkv") {
+      draw_fused(tape, weight, decoder.attention_sizes(), ranks, local);
+      continue;
+    }
+    const std::int64_t whole = weight.sizes.product() * ranks;
+    const bool columns = name == "wo" || name == "w2";  // cut by columns: gathered over the ranks first
+    check_outliers(tape, local, ranks == 1 ? whole : columns ? local * ranks : whole / ranks, whole);
+  }
+}
+
+}  // namespace plimsoll::program
