@@ -23,6 +23,8 @@ StepProgram lower_transformers(const Model& model, const Strategy& s) {
       return program::lower_hf_eager(model, s);
     case Engine::torch_ddp:
       return program::lower_hf_ddp(model, s);
+    case Engine::fsdp1:
+      return program::lower_hf_fsdp1(model, s);
     case Engine::fsdp2:
       return program::lower_hf_fsdp2(model, s);
     default:

@@ -1,0 +1,53 @@
+/// torch.distributed.fsdp.FullyShardedDataParallel (FSDP1), by its own hooks. Sources: torch/distributed/fsdp/_runtime_utils.py and
+/// _flat_param.py of PyTorch 2.15.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "program/module.hpp"
+#include "program/tape.hpp"
+
+namespace plimsoll::program {
+
+struct Fsdp1Settings {
+  std::int64_t shard = 1;             ///< ranks of the sharding group
+  std::optional<DType> param_dtype;   ///< of the gathered parameters; none: the parameters' own
+  std::optional<DType> reduce_dtype;  ///< of the gradient reduction; none: that of the gathered parameters
+  bool reshard_after_forward = true;  ///< FULL_SHARD; false: SHARD_GRAD_OP
+  bool use_orig_params = true;        ///< the optimizer sees the rank's pieces of the original parameters
+};
+
+class Fsdp1Unit;
+
+/// A wrapped model: each module of `units` and the root hold their parameters in one flat, sharded tensor.
+class Fsdp1 {
+ public:
+  Fsdp1(Tape& tape, Module& root, const std::vector<Module*>& units, const Fsdp1Settings& settings);
+  ~Fsdp1();
+  Fsdp1(const Fsdp1&) = delete;
+  Fsdp1& operator=(const Fsdp1&) = delete;
+
+  /// Allocates each unit's parameters, flattens them and keeps the rank's shard.
+  void materialize();
+  /// What the optimizer sees: rank 0's shards, or its pieces of the original parameters.
+  std::vector<Tensor> shards() const;
+  /// After zero_grad(): flat gradients whose pieces the optimizer saw die at the start of the next forward; nothing lies between.
+  void after_step();
+
+ private:
+  friend class Fsdp1Unit;
+  void finish_backward();
+
+  Tape& tape_;
+  Module& root_;
+  Fsdp1Settings settings_;
+  std::vector<std::unique_ptr<Fsdp1Unit>> units_;  ///< in order of wrapping; the root last
+  std::vector<Fsdp1Unit*> post_forward_order_;
+  StreamId pre_unshard_stream_, unshard_stream_, reduce_stream_;
+  bool initialized_ = false, callback_queued_ = false;
+};
+
+}  // namespace plimsoll::program
