@@ -122,6 +122,7 @@ InputGradients flash_gradients(const Tensor& query, const Tensor& key, const Ten
 
 void flash_backward(BackwardCall& b, const Shape& s) {
   const Tensor grad = contiguous(transpose(b.grad(), 1, 2));
+  const Tensor out = contiguous(transpose(b.saved(4), 1, 2));
   InputGradients gradients = flash_gradients(b.saved(1), b.saved(0), b.saved(2), grad, s);
   give(b, gradients);
 }

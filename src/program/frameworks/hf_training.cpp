@@ -8,8 +8,8 @@
 namespace plimsoll::program {
 
 RunOptions hf_run_options(const Strategy& strategy) {
-  if (strategy.compile == Strategy::Compile::blocks) refuse("compiled blocks of transformers' modules are not modelled", "compile");
   RunOptions options;
+  options.compiled_blocks = strategy.compile == Strategy::Compile::blocks;
   switch (strategy.attention) {
     case AttentionKernel::eager:
       options.attention = RunOptions::Attention::eager;
@@ -32,6 +32,9 @@ RunOptions hf_run_options(const Strategy& strategy) {
     default:
       refuse("transformers' gradient checkpointing recomputes whole layers; nothing else is modelled");
   }
+  if (options.compiled_blocks && options.attention != RunOptions::Attention::sdpa)
+    refuse("compiled blocks with eager attention are not modelled", "compile");
+  if (options.compiled_blocks && strategy.lora) refuse("compiled blocks with adapters are not modelled", "compile");
   if (strategy.lora) options.lora_dropout = strategy.lora->dropout;
   options.hidden_requires_grad = strategy.lora && options.checkpointing != RunOptions::Checkpointing::none;
   return options;

@@ -1,0 +1,92 @@
+#include "program/modules/inductor.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "plimsoll/units.hpp"
+#include "program/op.hpp"
+#include "program/ops.hpp"
+
+namespace plimsoll::program::inductor {
+
+void fused(Tape& tape, std::initializer_list<const Tensor*> reads, std::initializer_list<const Tensor*> writes) {
+  std::int64_t bytes_read = 0, bytes_written = 0;
+  for (const Tensor* tensor : reads) bytes_read += tensor->defined() ? tensor->bytes() : 0;
+  for (const Tensor* tensor : writes) bytes_written += tensor->defined() ? tensor->bytes() : 0;
+  launch(tape, KernelKind::elementwise, (*writes.begin())->dtype(), bytes_read, bytes_written);
+}
+
+Tensor product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+  Tensor y = tape.empty({rows, columns}, type);
+  product_into(y, rows, columns, inner);
+  return y;
+}
+
+void product_into(const Tensor& buffer, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+  gemm(buffer.tape(), buffer.dtype(), rows, columns, inner);
+}
+
+Tensor biased_product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+  Tensor y = tape.empty({rows, columns}, type);
+  gemm(tape, type, rows, columns, inner, 1, true);
+  return y;
+}
+
+std::int64_t outer_sum_splits(const Tape& tape, std::int64_t reduced, std::int64_t kept) {
+  constexpr std::int64_t kLeast = 32, kMost = 512, kRowsPerThread = 4, kColumnsPerBlock = 128, kThreads = 256;
+  const std::int64_t device = static_cast<std::int64_t>(tape.multiprocessors) * tape.threads_per_multiprocessor;
+  const auto nearest_divisor = [reduced](std::int64_t wanted) {
+    std::int64_t best = 1;
+    const auto closer = [&](std::int64_t candidate) {
+      const std::int64_t distance = std::abs(candidate - wanted), known = std::abs(best - wanted);
+      return distance < known || (distance == known && candidate < best);
+    };
+    for (std::int64_t low = 1; low * low <= reduced; ++low) {
+      if (reduced % low != 0) continue;
+      if (closer(low)) best = low;
+      if (closer(reduced / low)) best = reduced / low;
+    }
+    return best;
+  };
+  std::int64_t size = kLeast;
+  if (reduced * kept >= kMost * device) {
+    const std::int64_t divisor = nearest_divisor(kMost);
+    size = std::abs(divisor - kMost) < 50 ? divisor : kMost;
+  } else if (reduced * kept >= kLeast * device) {
+    const std::int64_t blocks = ceil_div(device / kThreads, ceil_div(kept, kColumnsPerBlock));
+    const std::int64_t wanted = ceil_div(reduced, kRowsPerThread * blocks), divisor = nearest_divisor(wanted);
+    size = std::abs(divisor - wanted) < 20 ? std::max(divisor, kLeast) : wanted;
+  }
+  return ceil_div(reduced, kRowsPerThread * size);
+}
+
+Tensor partial_sums(Tape& tape, std::int64_t reduced, std::int64_t kept) {
+  return tape.empty({outer_sum_splits(tape, reduced, kept), kept}, DType::fp32, Category::workspace);
+}
+
+Tensor finish_sum(const Tensor& partial, std::int64_t kept, DType type) {
+  Tensor sum = partial.tape().empty({kept}, type);
+  launch(partial.tape(), KernelKind::reduction, DType::fp32, partial.bytes(), sum.bytes());
+  return sum;
+}
+
+bool mixes_reduction_orders(std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t kLeastElements = 5 << 20, kLeastRows = 4096, kMostColumns = 16384;
+  return rows * columns >= kLeastElements && rows >= kLeastRows && columns <= kMostColumns;
+}
+
+Tensor mixed_order_workspace(Tape& tape, std::int64_t rows, std::int64_t columns, int sums) {
+  constexpr std::int64_t kPartsPerProcessor = 8, kLeast = 16, kMost = 128;
+  const std::int64_t wanted = rows / (kPartsPerProcessor * tape.multiprocessors);
+  std::int64_t size = kLeast;
+  while (size * 2 <= wanted && size < kMost) size *= 2;
+  return tape.empty({sums, ceil_div(rows, size), columns}, DType::fp32, Category::workspace);
+}
+
+Tensor mixed_order_sum(const Tensor& workspace, std::int64_t columns, DType type) {
+  const Tensor sum = workspace.tape().empty({columns}, DType::fp32, Category::workspace);
+  launch(workspace.tape(), KernelKind::reduction, DType::fp32, workspace.bytes() / workspace.size(0), sum.bytes());
+  return to(sum, type);
+}
+
+}  // namespace plimsoll::program::inductor

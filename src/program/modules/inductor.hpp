@@ -1,0 +1,38 @@
+/// The memory habits of the code that torch.compile generates (torch/_inductor of PyTorch 2.15): one buffer per kernel output, freed behind its
+/// last reader or handed on to a later output of the same size, products by cuBLAS, sums over rows in two stages.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "program/tape.hpp"
+
+namespace plimsoll::program::inductor {
+
+/// One generated kernel that reads and writes these tensors.
+void fused(Tape& tape, std::initializer_list<const Tensor*> reads, std::initializer_list<const Tensor*> writes);
+
+/// extern_kernels.mm into a new buffer, [rows × columns].
+Tensor product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner);
+/// The same into `buffer`, whose contents are no longer needed.
+void product_into(const Tensor& buffer, std::int64_t rows, std::int64_t columns, std::int64_t inner);
+/// extern_kernels.addmm: with a bias, which cuBLASLt adds in its epilogue.
+Tensor biased_product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner);
+
+/// Parts into which a sum over `reduced` rows of `kept` columns is cut (torch/_inductor/choices.py, reduction_split_factor of outer
+/// reductions).
+std::int64_t outer_sum_splits(const Tape& tape, std::int64_t reduced, std::int64_t kept);
+
+/// The fp32 buffer between the two kernels of a sum over rows.
+Tensor partial_sums(Tape& tape, std::int64_t reduced, std::int64_t kept);
+/// The second kernel: the sum, in a new buffer.
+Tensor finish_sum(const Tensor& partial, std::int64_t kept, DType type);
+
+/// Whether sums over rows are taken by the kernel that also sums over columns of the same tensor (scheduler.MixOrderReduction.can_fuse).
+bool mixes_reduction_orders(std::int64_t rows, std::int64_t columns);
+/// Its fp32 partial sums, one row per part, of `sums` sums over rows (simd.py, _codegen_mix_order_reduction).
+Tensor mixed_order_workspace(Tape& tape, std::int64_t rows, std::int64_t columns, int sums);
+/// One of those sums: workspace.view(parts, columns).sum(dim=0).to(type), in eager mode.
+Tensor mixed_order_sum(const Tensor& workspace, std::int64_t columns, DType type);
+
+}  // namespace plimsoll::program::inductor
