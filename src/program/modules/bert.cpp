@@ -140,7 +140,8 @@ class Bert final : public Network {
   Tensor encode(const Tensor& input) {
     Tensor ids = input;
     ModuleCall call(base_, tape_, {&ids});
-    Tensor hidden = embed(ids);
+    const Tensor embeddings = embed(ids);  // the model's variable outlives the encoder
+    Tensor hidden = embeddings;
     const Tensor mask = bidirectional_mask(tape_, options_, hidden);
     for (const BertLayer& layer : layers_) hidden = layer(hidden, mask);
     return call.done(hidden);
