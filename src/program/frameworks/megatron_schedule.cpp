@@ -261,7 +261,7 @@ class Step {
   /// forward_backward_pipelining_with_interleaving with overlap_p2p_comm, without overlap_p2p_comm_warmup_flush.
   void interleaved() {
     const std::int64_t p = rank_.stages, m = rank_.micro_batches;
-    if (m % p != 0 && m % p < p && m > p && m % p > 0 && m < p) refuse("the last group of micro-batches is smaller than the pipeline");
+    if (m % p != 0) refuse("Megatron needs a number of micro-batches that the pipeline stages divide for its interleaved schedule", "pp");
     const Tensor total_tokens = zeros(tape_, {}, DType::int32);
     std::vector<Queues> queues(rank_.chunks.size());
     std::vector<std::int64_t> run(rank_.chunks.size()), done(rank_.chunks.size());
@@ -329,7 +329,7 @@ class Step {
       const Tensor flat = tape_.empty({elements}, type, Category::communication_buffer);
       rank_.runtime.collective(CollectiveKind::all_reduce, flat.bytes(), type);
     }
-    for (const auto& chunk : rank_.chunks) chunk->set_input({});
+    for (const auto& chunk : rank_.chunks) chunk->end_step();
   }
 
   MegatronRank& rank_;

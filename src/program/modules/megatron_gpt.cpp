@@ -5,7 +5,6 @@
 
 #include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
-#include "program/modules/megatron_moe.hpp"
 #include "program/ops.hpp"
 
 namespace plimsoll::program {
@@ -84,13 +83,11 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy) {
   config.fused_cross_entropy = strategy.loss == LossKernel::fused_vocab_parallel;
   config.tied = model.tied_embeddings;
   config.pipeline = strategy.pp;
-  config.expert_parallel = strategy.ep;
-  config.expert_tensor_parallel = strategy.etp;
   config.recompute = strategy.recompute;
   for (const Block& block : model.blocks) {
     if (block.role != Block::Role::decoder) continue;
     check_layer(block, strategy);
-    if (block.moe) check_experts(*block.moe, strategy);
+    if (block.moe) config.experts = expert_options(*block.moe, strategy);
     config.norm = block.norm;
     config.hidden_dropout = block.hidden_dropout;
     if (block.attention->positions == Positions::learned) config.positions = model.max_positions;
@@ -104,13 +101,17 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy) {
 class MegatronChunk::Layer {
  public:
   Layer(MegatronChunk& chunk, Module& module, const Block& block) : chunk_(chunk), module_(module), block_(block) {
-    if (block.moe) experts_.emplace(chunk.runtime_, module_.child("mlp"), *block.moe, chunk.config_.expert_parallel);
+    if (block.moe) experts_.emplace(chunk.runtime_, module_.child("mlp"), *block.moe, chunk.config_.experts);
   }
 
   Tensor operator()(const Tensor& input, const Tensor& rotary) const {
     const LabelScope label(runtime().tape(), module_.label);
     Tensor hidden = attention_branch(input, rotary);
     return mlp_branch(hidden);
+  }
+
+  void forget() const {
+    if (experts_) experts_->forget();
   }
 
  private:
@@ -289,6 +290,7 @@ void MegatronChunk::build() {
   const auto parameter = [&](const std::string& path, const char* name, const Dims& sizes, bool host = false, bool expert = false) {
     auto made = std::make_shared<Parameter>(Parameter{.name = name, .sizes = sizes, .type = config_.type, .expert = expert, .tensor = {}});
     if (host) born_on_host_.push_back(made.get());
+    if (host && path.find("router") != std::string::npos) routers_.insert(made.get());
     parameters_.push_back(made);
     module_at(*root_, path).parameters.push_back(std::move(made));
   };
@@ -314,7 +316,7 @@ void MegatronChunk::build() {
     linear_at(layer + ".self_attention.linear_qkv", {(width + 2 * kv) / tp, hidden}, attention.qkv_bias);
     norm_at(layer + ".pre_mlp_layernorm");
     if (block.moe) {
-      for (const ExpertParameter& p : expert_parameters(*block.moe, hidden, config_.expert_parallel, config_.expert_tensor_parallel))
+      for (const ExpertParameter& p : expert_parameters(*block.moe, hidden, config_.experts))
         parameter(layer + ".mlp." + p.path, p.name, p.sizes, p.host, p.expert);
     } else {
       linear_at(layer + ".mlp.linear_fc1", {block.mlp->intermediate * (block.mlp->gated ? 2 : 1) / tp, hidden}, block.mlp->bias);
@@ -347,7 +349,8 @@ void MegatronChunk::construct() {
 void MegatronChunk::move_to_device() {
   Tape& tape = runtime_.tape();
   for (Parameter* parameter : born_on_host_) {
-    if (config_.type == DType::fp32) {
+    // torch.nn makes norms and tables in fp32; a router has its type from the start.
+    if (config_.type == DType::fp32 || routers_.count(parameter) > 0) {
       parameter->tensor = tape.parameter(parameter->sizes, parameter->type, true);
     } else {
       in_fp32_.push_back(tape.empty(parameter->sizes, DType::fp32, Category::parameter));
@@ -356,12 +359,18 @@ void MegatronChunk::move_to_device() {
 }
 
 void MegatronChunk::convert() {
-  for (std::size_t i = 0; i < in_fp32_.size(); ++i) {
-    Parameter& parameter = *born_on_host_[i];
-    parameter.tensor = runtime_.tape().parameter(parameter.sizes, parameter.type, true);
-    in_fp32_[i].reset();
+  auto old = in_fp32_.begin();
+  for (Parameter* parameter : born_on_host_) {
+    if (parameter->tensor) continue;
+    parameter->tensor = runtime_.tape().parameter(parameter->sizes, parameter->type, true);
+    (old++)->reset();
   }
   in_fp32_.clear();
+}
+
+void MegatronChunk::end_step() {
+  input_.reset();
+  for (const auto& layer : layers_) layer->forget();
 }
 
 const Parameter* MegatronChunk::shared_embedding() const {

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <unordered_set>
 #include <vector>
 
 #include "plimsoll/model.hpp"
 #include "plimsoll/strategy.hpp"
 #include "program/module.hpp"
+#include "program/modules/megatron_moe.hpp"
 #include "program/modules/megatron_ops.hpp"
 
 namespace plimsoll::program {
@@ -22,7 +24,8 @@ struct MegatronConfig {
   bool flash = false;  ///< torch's SDPA as the core attention; else DotProductAttention
   bool fused_cross_entropy = false;
   bool tied = false;
-  std::int64_t pipeline = 1, expert_parallel = 1, expert_tensor_parallel = 1;
+  std::int64_t pipeline = 1;
+  ExpertOptions experts;
   Recompute recompute;
   NormSpec norm;
   std::vector<const Block*> layers;  ///< of the whole model, in order
@@ -59,6 +62,10 @@ class MegatronChunk {
   /// GPTModel.forward: hidden states of the stage [s, b, h], or the loss of every token [b, s].
   Tensor forward(const MegatronBatch& batch);
 
+  /// Drops what modules remember of their last call until the next: the stage's input, the dispatchers' maps. Megatron keeps it through
+  /// the optimizer's step, where it is a few activations of one micro-batch.
+  void end_step();
+
   Module& root() { return *root_; }
   /// Trainable parameters in registration order.
   const std::vector<std::shared_ptr<Parameter>>& parameters() const { return parameters_; }
@@ -85,6 +92,7 @@ class MegatronChunk {
   std::vector<std::shared_ptr<Parameter>> parameters_;
   std::vector<std::unique_ptr<Layer>> layers_;
   std::vector<Parameter*> born_on_host_;  ///< norms, position table, router: fp32 from torch.nn's own constructors
+  std::unordered_set<const Parameter*> routers_;
   std::vector<Tensor> in_fp32_;
   Tensor frequencies_, rotary_table_, input_;
 };
