@@ -37,15 +37,16 @@ std::string memory_section(const RankReport& rank) {
   const RankMemory& memory = rank.memory;
   const double share = memory.device.expected / static_cast<double>(memory.capacity.count);
   std::string text = fmt::format("memory per GPU ({} alike), peak of a steady step, {}\n", rank.count, name_of(memory.basis));
-  text += fmt::format("  {:<{}}{:>9.1f} GiB  {} {:.0f} % of {:.1f} GiB\n", "device", kLabelWidth, gib(memory.device.expected),
-                      bar(share, kBarWidth), 100 * share, memory.capacity.gib());
+  text += fmt::format("  {:<{}}{:>13}  {} {:.0f} % of {}\n", "device", kLabelWidth,
+                      to_string(Bytes(static_cast<std::int64_t>(memory.device.expected))), bar(share, kBarWidth), 100 * share,
+                      to_string(memory.capacity));
   for (const MemoryPart& part : memory.parts) {
-    if (part.bytes.count < (1 << 20)) continue;  // nothing that a person would look for
+    if (part.bytes.count < (1 << 10)) continue;  // nothing that a person would look for
     const double part_share = static_cast<double>(part.bytes.count) / static_cast<double>(memory.capacity.count);
-    text += fmt::format("  {:<{}}{:>9.1f} GiB  {}\n", "  " + spoken(part.name), kLabelWidth, part.bytes.gib(), bar(part_share, kBarWidth));
+    text += fmt::format("  {:<{}}{:>13}  {}\n", "  " + spoken(part.name), kLabelWidth, to_string(part.bytes), bar(part_share, kBarWidth));
   }
-  text += fmt::format("  allocated {:.1f} -> reserved {:.1f} -> device {:.1f} GiB{}\n", memory.allocated.gib(), memory.reserved.gib(),
-                      gib(memory.device.expected),
+  text += fmt::format("  allocated {} -> reserved {} -> device {}{}\n", to_string(memory.allocated), to_string(memory.reserved),
+                      to_string(Bytes(static_cast<std::int64_t>(memory.device.expected))),
                       spread(memory.device, fmt::format("{:.1f}", gib(memory.device.low)), fmt::format("{:.1f}", gib(memory.device.high))));
   if (!memory.peak_label.empty()) text += fmt::format("  peak in {}, at {}\n", name_of(memory.peak_phase), memory.peak_label);
   if (memory.out_of_memory) text += fmt::format("  out of memory in {}\n", memory.out_of_memory_at);
