@@ -1,5 +1,6 @@
 // GPT2LMHeadModel.
 #include "program/modules/causal_lm.hpp"
+#include "program/modules/compiled_gpt2.hpp"
 #include "program/modules/families.hpp"
 #include "program/ops.hpp"
 
@@ -8,13 +9,15 @@ namespace plimsoll::program {
 namespace {
 
 /// gpt2's own eager_attention_forward: softmax in the scores' type, no copy of the transposed output.
-Tensor attend_eagerly(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout_rate) {
+Tensor attend_eagerly(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout_rate,
+                      Tensor& probabilities) {
   Tensor weights = matmul(query, transpose(key, -1, -2));
   weights = multiply_scalar(weights);
   if (mask) weights = add(weights, mask);
   weights = softmax(weights, weights.dtype());
   weights = to(weights, value.dtype());
   weights = dropout(weights, dropout_rate);
+  probabilities = weights;
   return transpose(matmul(weights, value), 1, 2);
 }
 
@@ -35,14 +38,17 @@ class Gpt2Block {
         down_(mlp_.child("c_proj"), tape) {}
 
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& positions) const {
-    return run_layer(module_, tape_, options_, input, [this, mask, positions](const Tensor& x) { return forward(x, mask); });
+    return run_layer(module_, tape_, options_, input, [this, mask, positions](const Tensor& x) {
+      return options_.compiled_blocks ? compiled_gpt2_block(module_, block_, x) : forward(x, mask);
+    });
   }
 
  private:
   Tensor forward(const Tensor& input, const Tensor& mask) const {
+    Tensor probabilities;  // the second of the attention's results lives until the block returns
     Tensor residual = input;
     Tensor hidden = attention_norm_(input);
-    const Tensor attended = attend_all(hidden, mask);
+    const Tensor attended = attend_all(hidden, mask, probabilities);
     hidden = add(attended, residual);
     residual = hidden;
     hidden = mlp_norm_(hidden);
@@ -51,7 +57,7 @@ class Gpt2Block {
     return hidden;
   }
 
-  Tensor attend_all(const Tensor& input, const Tensor& mask) const {
+  Tensor attend_all(const Tensor& input, const Tensor& mask, Tensor& probabilities) const {
     Tensor hidden = input;
     ModuleCall call(attention_, tape_, {&hidden});
     const AttentionSpec& spec = *block_.attention;
@@ -65,7 +71,7 @@ class Gpt2Block {
       query = heads(parts[0]);
     }
     Tensor output = options_.attention == RunOptions::Attention::eager
-                        ? attend_eagerly(query, key, value, mask, spec.dropout)
+                        ? attend_eagerly(query, key, value, mask, spec.dropout, probabilities)
                         : attend(query, key, value, mask, {.kind = options_.attention, .causal = true, .dropout = spec.dropout});
     output = contiguous(reshape(output, {batch, length, -1}));
     output = output_(output);
@@ -107,6 +113,7 @@ class Gpt2 final : public Network {
     for (const Block& block : model.blocks) {
       if (block.role == Block::Role::final_norm) norm_.emplace(base_.child("ln_f"), tape, block.norm);
       if (block.role != Block::Role::decoder) continue;
+      if (options.compiled_blocks) check_compiled_gpt2(block);
       for (std::int64_t i = 0; i < block.repeat; ++i) {
         blocks_.emplace_back(base_.child("h").child(std::to_string(block.first + i)), tape_, options_, block);
       }

@@ -1,0 +1,15 @@
+/// A block of GPT-2 as one graph of torch.compile.
+#pragma once
+
+#include "plimsoll/model.hpp"
+#include "program/module.hpp"
+
+namespace plimsoll::program {
+
+/// Throws Error (refused): a block whose compiled graph is not known.
+void check_compiled_gpt2(const Block& block);
+
+/// The block's forward as one operator on the tape: what AOTAutograd's partitioner saves, in the buffers of the code that Inductor generates.
+Tensor compiled_gpt2_block(Module& module, const Block& block, const Tensor& hidden);
+
+}  // namespace plimsoll::program
