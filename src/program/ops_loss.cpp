@@ -23,10 +23,10 @@ Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target) {
 
 }  // namespace
 
-Tensor cross_entropy(const Tensor& logits_in, const Tensor& target) {
-  const Tensor logits = autocast_fp32(logits_in);
-  Tensor log_probabilities = log_softmax(logits, logits.dtype());
-  return nll_loss(log_probabilities, target);
+/// cross_entropy_loss asks for log_softmax in the logits' own type, which autocast leaves alone; nll_loss is on its fp32 list.
+Tensor cross_entropy(const Tensor& logits, const Tensor& target) {
+  const Tensor log_probabilities = log_softmax(logits, logits.dtype());
+  return nll_loss(autocast_fp32(log_probabilities), target);
 }
 
 }  // namespace plimsoll::program

@@ -106,16 +106,20 @@ Tensor softmax_kernel(const char* name, const Tensor& x, DType type, bool logari
 }
 
 /// at::softmax(x, dim, dtype): converts first, except from fp16.
-Tensor softmax_to(const char* name, const Tensor& x_in, DType type, bool logarithm) {
-  const Tensor x = x_in.tape().autocast.enabled && type == x_in.dtype() ? autocast_fp32(x_in) : x_in;
-  const DType result = x.dtype() != x_in.dtype() ? x.dtype() : type;
-  if (x.dtype() == DType::fp16) return softmax_kernel(name, contiguous(x), result, logarithm);
-  return softmax_kernel(name, contiguous(to(x, result)), result, logarithm);
+Tensor softmax_to(const char* name, const Tensor& x, DType type, bool logarithm) {
+  if (x.dtype() == DType::fp16) return softmax_kernel(name, contiguous(x), type, logarithm);
+  return softmax_kernel(name, contiguous(to(x, type)), type, logarithm);
+}
+
+/// F.softmax without a type: autocast makes it fp32.
+DType default_softmax_type(const Tensor& x, DType type) {
+  const bool low = x.dtype() == DType::bf16 || x.dtype() == DType::fp16;
+  return x.tape().autocast.enabled && type == x.dtype() && low ? DType::fp32 : type;
 }
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, DType type) { return softmax_to("softmax", x, type, false); }
+Tensor softmax(const Tensor& x, DType type) { return softmax_to("softmax", x, default_softmax_type(x, type), false); }
 Tensor log_softmax(const Tensor& x, DType type) { return softmax_to("log_softmax", x, type, true); }
 
 }  // namespace plimsoll::program

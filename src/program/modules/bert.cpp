@@ -61,21 +61,23 @@ class BertLayer {
 
  private:
   Tensor forward(const Tensor& input, const Tensor& mask) const {
-    Tensor attended = attend_all(input, mask);
+    Tensor probabilities;  // the second of the attention's results lives until the layer returns
+    Tensor attended = attend_all(input, mask, probabilities);
     attended = attention_output_(attended, input);
     Tensor up = up_(attended);
     up = activate(block_.mlp->activation, up);
     return output_(up, attended);
   }
 
-  Tensor attend_all(const Tensor& input, const Tensor& mask) const {
+  Tensor attend_all(const Tensor& input, const Tensor& mask, Tensor& probabilities) const {
     Tensor hidden = input;
     ModuleCall call(self_, tape_, {&hidden});
     const AttentionSpec& spec = *block_.attention;
     const std::int64_t batch = hidden.size(0), length = hidden.size(1);
     const auto heads = [&](const Tensor& x) { return transpose(view(x, {batch, length, -1, spec.head_dim}), 1, 2); };
     const Tensor query = heads(q_(hidden)), key = heads(k_(hidden)), value = heads(v_(hidden));
-    const AttentionCall arguments{.kind = options_.attention, .causal = false, .dropout = spec.dropout, .softmax_in_fp32 = false};
+    const AttentionCall arguments{
+        .kind = options_.attention, .causal = false, .dropout = spec.dropout, .weights = &probabilities, .softmax_in_fp32 = false};
     Tensor output = attend(query, key, value, mask, arguments);
     output = contiguous(reshape(output, {batch, length, -1}));
     return call.done(output);

@@ -80,6 +80,7 @@ Tensor attend_eagerly(const Tensor& query, const Tensor& key, const Tensor& valu
     weights = softmax(weights, weights.dtype());
   }
   weights = dropout(weights, call.dropout);
+  if (call.weights) *call.weights = weights;
   Tensor output = matmul(weights, values);
   return contiguous(transpose(output, 1, 2));
 }

@@ -31,7 +31,8 @@ class DistilBertLayer {
 
  private:
   Tensor forward(const Tensor& input, const Tensor& mask) const {
-    Tensor attended = attend_all(input, mask);
+    Tensor probabilities;  // the second of the attention's results lives until the layer returns
+    Tensor attended = attend_all(input, mask, probabilities);
     {
       const Tensor sum = add(attended, input);
       attended = attention_norm_(sum);
@@ -44,14 +45,15 @@ class DistilBertLayer {
     return output_norm_(sum);
   }
 
-  Tensor attend_all(const Tensor& input, const Tensor& mask) const {
+  Tensor attend_all(const Tensor& input, const Tensor& mask, Tensor& probabilities) const {
     Tensor hidden = input;
     ModuleCall call(attention_, tape_, {&hidden});
     const AttentionSpec& spec = *block_.attention;
     const std::int64_t batch = hidden.size(0), length = hidden.size(1);
     const auto heads = [&](const Tensor& x) { return transpose(view(x, {batch, length, -1, spec.head_dim}), 1, 2); };
     const Tensor query = heads(q_(hidden)), key = heads(k_(hidden)), value = heads(v_(hidden));
-    const AttentionCall arguments{.kind = options_.attention, .causal = false, .dropout = spec.dropout, .softmax_in_fp32 = false};
+    const AttentionCall arguments{
+        .kind = options_.attention, .causal = false, .dropout = spec.dropout, .weights = &probabilities, .softmax_in_fp32 = false};
     Tensor output = attend(query, key, value, mask, arguments);
     output = contiguous(reshape(output, {batch, length, -1}));
     output = output_(output);

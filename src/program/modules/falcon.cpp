@@ -16,7 +16,7 @@ class FalconLinear {
   Tensor operator()(const Tensor& input) const {
     Tensor x = input;
     ModuleCall call(module_, tape_, {&x});
-    const Tensor hidden = linear(x, module_.tensor("weight"));
+    const Tensor hidden = linear(x, alias(module_.tensor("weight")));  // weight.T is a view: autocast casts it every time
     const Tensor& bias = module_.tensor("bias");
     return call.done(bias ? add(hidden, bias) : hidden);
   }
@@ -54,7 +54,8 @@ class FalconLayer {
   Tensor forward(const Tensor& input, const Tensor& mask, const RotaryTables& tables) const {
     const Tensor attention_input = (*attention_norm_)(input);
     const Tensor mlp_input = mlp_norm_ ? (*mlp_norm_)(input) : attention_input;
-    const Tensor attended = attend_all(attention_input, mask, tables);
+    Tensor probabilities;
+    const Tensor attended = attend_all(attention_input, mask, tables, probabilities);
     Tensor fed = feed_forward(mlp_input);
     fed = add_into(fed, attended);
     const Tensor kept = dropout(fed, block_.hidden_dropout);
@@ -83,7 +84,7 @@ class FalconLayer {
     value = index_one(all, 2);
   }
 
-  Tensor attend_all(const Tensor& input, const Tensor& mask, const RotaryTables& tables) const {
+  Tensor attend_all(const Tensor& input, const Tensor& mask, const RotaryTables& tables, Tensor& probabilities) const {
     Tensor hidden = input;
     ModuleCall call(attention_, tape_, {&hidden});
     const AttentionSpec& spec = *block_.attention;
@@ -98,7 +99,7 @@ class FalconLayer {
     rotate_pair(query, key, tables, Rotation::whole);
     Tensor output = options_.attention == RunOptions::Attention::sdpa
                         ? scaled_dot_product_attention(query, key, value, mask, {.causal = !mask && length > 1})
-                        : eager(query, key, value, mask, hidden.dtype());
+                        : eager(query, key, value, mask, hidden.dtype(), probabilities);
     output = view(output, {batch, spec.heads, length, spec.head_dim});
     output = permute(output, {0, 2, 1, 3});
     output = reshape(output, {batch, length, spec.heads * spec.head_dim});
@@ -106,13 +107,14 @@ class FalconLayer {
     return call.done(output);
   }
 
-  static Tensor eager(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, DType type) {
+  static Tensor eager(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, DType type, Tensor& probabilities) {
     Tensor scores = matmul(query, transpose(key, -1, -2));
     scores = divide_scalar_into(scores);
     {
       const Tensor masked = add(scores, mask);
       scores = softmax(masked, type);
     }
+    probabilities = scores;
     return matmul(scores, value);
   }
 

@@ -30,10 +30,11 @@ class NeoxLayer {
 
  private:
   Tensor forward(const Tensor& input, const Tensor& mask, const RotaryTables& tables) const {
+    Tensor probabilities;  // the second of the attention's results lives until the layer returns
     Tensor attended;
     {
       const Tensor normed = attention_norm_(input);
-      attended = attend_all(normed, mask, tables);
+      attended = attend_all(normed, mask, tables, probabilities);
     }
     attended = dropout(attended, block_.hidden_dropout);
     const bool parallel = block_.placement == NormPlacement::parallel_two;
@@ -48,7 +49,7 @@ class NeoxLayer {
     return parallel ? add(joined, input) : joined;
   }
 
-  Tensor attend_all(const Tensor& input, const Tensor& mask, const RotaryTables& tables) const {
+  Tensor attend_all(const Tensor& input, const Tensor& mask, const RotaryTables& tables, Tensor& probabilities) const {
     Tensor hidden = input;
     ModuleCall call(attention_, tape_, {&hidden});
     const AttentionSpec& spec = *block_.attention;
@@ -62,7 +63,8 @@ class NeoxLayer {
       value = parts[2];
     }
     rotate_pair(query, key, tables, Rotation::join_last);
-    Tensor output = attend(query, key, value, mask, {.kind = options_.attention, .causal = true, .dropout = spec.dropout});
+    Tensor output =
+        attend(query, key, value, mask, {.kind = options_.attention, .causal = true, .dropout = spec.dropout, .weights = &probabilities});
     output = contiguous(reshape(output, {batch, length, -1}));
     output = output_(output);
     return call.done(output);

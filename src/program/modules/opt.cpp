@@ -31,10 +31,11 @@ class OptLayer {
 
  private:
   Tensor forward(const Tensor& input, const Tensor& mask) const {
+    Tensor probabilities;  // the second of the attention's results lives until the layer returns
     const bool before = block_.placement == NormPlacement::pre;
     Tensor residual = input, hidden = input;
     if (before) hidden = attention_norm_(hidden);
-    hidden = attend_all(hidden, mask);
+    hidden = attend_all(hidden, mask, probabilities);
     hidden = dropout(hidden, block_.hidden_dropout);
     hidden = add(residual, hidden);
     if (!before) hidden = attention_norm_(hidden);
@@ -51,7 +52,7 @@ class OptLayer {
     return hidden;
   }
 
-  Tensor attend_all(const Tensor& input, const Tensor& mask) const {
+  Tensor attend_all(const Tensor& input, const Tensor& mask, Tensor& probabilities) const {
     Tensor hidden = input;
     ModuleCall call(attention_, tape_, {&hidden});
     const AttentionSpec& spec = *block_.attention;
@@ -64,7 +65,8 @@ class OptLayer {
     Tensor value = v_(hidden);
     key = heads(key);
     value = heads(value);
-    Tensor output = attend(query, key, value, mask, {.kind = options_.attention, .causal = true, .dropout = spec.dropout});
+    Tensor output =
+        attend(query, key, value, mask, {.kind = options_.attention, .causal = true, .dropout = spec.dropout, .weights = &probabilities});
     output = contiguous(reshape(output, {batch, length, -1}));
     output = output_(output);
     return call.done(output);

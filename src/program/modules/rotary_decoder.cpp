@@ -15,7 +15,7 @@ namespace {
 /// How a family's modeling file differs from llama's where the model's blocks do not say it.
 struct Style {
   Norm::Rounding norm_rounding = Norm::Rounding::before_weight;
-  bool fp32_tables = false;        ///< olmo2: cosines and sines stay fp32, the rotated tensors are cast back
+  bool fp32_tables = false;       ///< olmo2: cosines and sines stay fp32, the rotated tensors are cast back
   bool scaled_embedding = false;  ///< gemma: times a buffer
   Rotation rotation = Rotation::whole;
   std::string model_type = {};
@@ -54,7 +54,8 @@ class Attention {
     k_norm_.emplace(module.child("k_norm"), tape, block.norm, style.norm_rounding);
   }
 
-  Tensor operator()(const Tensor& input, const LayerInputs& inputs) const {
+  /// `probabilities`: the second of the results, which the layer keeps until it returns.
+  Tensor operator()(const Tensor& input, const LayerInputs& inputs, Tensor& probabilities) const {
     Tensor hidden = input;
     ModuleCall call(module_, tape_, {&hidden});
     const std::int64_t batch = hidden.size(0), length = hidden.size(1);
@@ -62,7 +63,11 @@ class Attention {
     project(hidden, query, key, value);
     rotate_both(query, key, inputs.tables);
     Tensor output = attend(query, key, value, spec_.sliding_window ? inputs.sliding_mask : inputs.full_mask,
-                           {.kind = options_.attention, .causal = spec_.causal, .dropout = spec_.dropout, .softcap = spec_.softcap > 0});
+                           {.kind = options_.attention,
+                            .causal = spec_.causal,
+                            .dropout = spec_.dropout,
+                            .softcap = spec_.softcap > 0,
+                            .weights = &probabilities});
     output = contiguous(reshape(output, {batch, length, -1}));
     output = output_(output);
     return call.done(output);
@@ -104,7 +109,8 @@ class Attention {
         key = heads(key);
         value = heads(value);
         return;
-      case AttentionSpec::QkNorm::each_head: refuse("norms with a weight of every head are not modelled", module_.path);
+      case AttentionSpec::QkNorm::each_head:
+        refuse("norms with a weight of every head are not modelled", module_.path);
     }
   }
 
@@ -130,11 +136,7 @@ class Attention {
 class Layer {
  public:
   Layer(Module& module, Tape& tape, const RunOptions& options, const Block& block, const Style& style)
-      : module_(module),
-        tape_(tape),
-        options_(options),
-        block_(block),
-        attention_(module.child("self_attn"), tape, options, block, style) {
+      : module_(module), tape_(tape), options_(options), block_(block), attention_(module.child("self_attn"), tape, options, block, style) {
     if (block.moe) mixture_.emplace(module.child(style.mixture), tape, options, *block.moe, style.model_type);
     if (block.mlp) mlp_.emplace(module.child("mlp"), tape, options, block.mlp->activation, block.mlp->fused_gate_up);
     for (const char* name : {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"}) {
@@ -151,17 +153,22 @@ class Layer {
  private:
   Tensor forward(const Tensor& input, const LayerInputs& inputs) const {
     switch (block_.placement) {
-      case NormPlacement::pre: return pre_norm(input, inputs);
-      case NormPlacement::sandwich: return sandwich(input, inputs);
-      case NormPlacement::post_branch: return post_branch(input, inputs);
-      default: refuse("this placement of norms is not modelled for rotary decoders", module_.path);
+      case NormPlacement::pre:
+        return pre_norm(input, inputs);
+      case NormPlacement::sandwich:
+        return sandwich(input, inputs);
+      case NormPlacement::post_branch:
+        return post_branch(input, inputs);
+      default:
+        refuse("this placement of norms is not modelled for rotary decoders", module_.path);
     }
   }
 
   Tensor pre_norm(const Tensor& input, const LayerInputs& inputs) const {
+    Tensor probabilities;
     Tensor residual = input;
     Tensor hidden = norm("input_layernorm", input);
-    hidden = attention_(hidden, inputs);
+    hidden = attention_(hidden, inputs, probabilities);
     hidden = join(residual, hidden);
     residual = hidden;
     hidden = norm("post_attention_layernorm", hidden);
@@ -170,9 +177,10 @@ class Layer {
   }
 
   Tensor sandwich(const Tensor& input, const LayerInputs& inputs) const {
+    Tensor probabilities;
     Tensor residual = input;
     Tensor hidden = norm("input_layernorm", input);
-    hidden = attention_(hidden, inputs);
+    hidden = attention_(hidden, inputs, probabilities);
     hidden = norm("post_attention_layernorm", hidden);
     hidden = add(residual, hidden);
     residual = hidden;
@@ -183,8 +191,9 @@ class Layer {
   }
 
   Tensor post_branch(const Tensor& input, const LayerInputs& inputs) const {
+    Tensor probabilities;
     Tensor residual = input;
-    Tensor hidden = attention_(input, inputs);
+    Tensor hidden = attention_(input, inputs, probabilities);
     hidden = norm("post_attention_layernorm", hidden);
     hidden = add(residual, hidden);
     residual = hidden;
@@ -262,8 +271,7 @@ class RotaryDecoder final : public Network {
     if (full_attention_) inputs.full_mask = causal_mask(tape_, options_, embeddings, std::nullopt);
     if (window_) inputs.sliding_mask = causal_mask(tape_, options_, embeddings, window_);
     Tensor hidden = embeddings;
-    inputs.tables =
-        rotary_tables(base_.child("rotary_emb"), tape_, positions, style_.fp32_tables ? DType::fp32 : hidden.dtype());
+    inputs.tables = rotary_tables(base_.child("rotary_emb"), tape_, positions, style_.fp32_tables ? DType::fp32 : hidden.dtype());
     inputs.positions = positions;
     for (const Layer& layer : layers_) hidden = layer(hidden, inputs);
     hidden = (*norm_)(hidden);

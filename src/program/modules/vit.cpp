@@ -31,9 +31,10 @@ class VitLayer {
 
  private:
   Tensor forward(const Tensor& input) const {
+    Tensor probabilities;  // the second of the attention's results lives until the layer returns
     Tensor residual = input;
     Tensor hidden = before_(input);
-    hidden = attend_all(hidden);
+    hidden = attend_all(hidden, probabilities);
     hidden = dropout(hidden, block_.hidden_dropout);
     hidden = add(hidden, residual);
     residual = hidden;
@@ -45,14 +46,15 @@ class VitLayer {
     return add(hidden, residual);
   }
 
-  Tensor attend_all(const Tensor& input) const {
+  Tensor attend_all(const Tensor& input, Tensor& probabilities) const {
     Tensor hidden = input;
     ModuleCall call(attention_, tape_, {&hidden});
     const AttentionSpec& spec = *block_.attention;
     const std::int64_t batch = hidden.size(0), length = hidden.size(1);
     const auto heads = [&](const Tensor& x) { return transpose(view(x, {batch, length, -1, spec.head_dim}), 1, 2); };
     const Tensor query = heads(q_(hidden)), key = heads(k_(hidden)), value = heads(v_(hidden));
-    Tensor output = attend(query, key, value, {}, {.kind = options_.attention, .causal = false, .dropout = spec.dropout});
+    Tensor output =
+        attend(query, key, value, {}, {.kind = options_.attention, .causal = false, .dropout = spec.dropout, .weights = &probabilities});
     output = contiguous(reshape(output, {batch, length, -1}));
     output = output_(output);
     return call.done(output);
