@@ -6,6 +6,7 @@
 #include "program/wrappers/deepspeed.hpp"
 #include "program/wrappers/deepspeed_flat.hpp"
 #include "program/wrappers/deepspeed_zero12.hpp"
+#include "program/wrappers/deepspeed_zero3.hpp"
 
 namespace plimsoll::program {
 
@@ -64,6 +65,7 @@ std::unique_ptr<DeepSpeedOptimizer> make_wrapper(const Strategy& strategy, const
   const std::string& wrapper = strategy.deepspeed.wrapper;
   if (wrapper == "DeepSpeedZeroOptimizer") return std::make_unique<ZeroStage12>(tape, root, settings);
   if (wrapper == "FP16_Optimizer" || wrapper == "FP16_UnfusedOptimizer") return std::make_unique<WholeStates>(tape, root, settings);
+  if (wrapper == "DeepSpeedZeroOptimizer_Stage3") return std::make_unique<ZeroStage3>(tape, root, settings);
   if (wrapper == "BF16_Optimizer") return std::make_unique<Bf16Optimizer>(tape, root, settings);
   refuse("DeepSpeed's " + wrapper + " is not modelled", "zero_wrapper");
 }
@@ -98,7 +100,7 @@ StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy) {
   Tape tape;
   const std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
   tape.phase(Phase::init);
-  materialize(*root, tape);
+  if (settings.stage < 3 || !strategy.deepspeed.zero_init.value_or(true)) materialize(*root, tape);
   const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
   const std::unique_ptr<DeepSpeedOptimizer> optimizer = make_wrapper(strategy, settings, tape, *root);
   Batch batch = hf_batch(model, strategy, tape);

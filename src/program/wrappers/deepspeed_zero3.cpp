@@ -1,0 +1,245 @@
+#include "program/wrappers/deepspeed_zero3.hpp"
+
+#include <algorithm>
+
+#include "program/op.hpp"
+#include "program/ops.hpp"
+#include "program/reduction.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+constexpr std::int64_t kNormPiece = 250'000'000;  // _constant_buffered_norm2: elements
+
+}  // namespace
+
+// ---- setting up ----------------------------------------------------------------------------------------------------------
+
+ZeroStage3::ZeroStage3(Tape& tape, Module& root, const DeepSpeedSettings& settings)
+    : DeepSpeedOptimizer(tape, settings),
+      coordinator_(tape, root, settings),
+      reduce_stream_(overlaps() ? tape.add_stream("reduce-scatter") : kComputeStream) {
+  coordinator_.partition();
+  make_sub_groups();
+  make_masters();
+  tape_.operator_name = "gradient buffers";
+  if (settings_.json.contiguous_gradients)
+    bucket_ = tape_.empty({settings_.json.reduce_bucket_size}, coordinator_.type(), Category::communication_buffer);
+  if (settings_.offload_optimizer) {
+    reserve_host_memory();
+  } else {
+    gradients_ = zeros(tape_, {coordinator_.shard_elements()}, accumulation_type());
+    Tape::categorize(gradients_, Category::gradient);
+  }
+  coordinator_.touch_all();
+  coordinator_.install_hooks();
+  for (auto& parameter : coordinator_.parameters) {
+    if (!parameter->slot->trainable) continue;
+    parameter->leaf.register_post_accumulate_grad_hook([this, raw = parameter.get()](const Tensor&) { gradient_ready(*raw); });
+  }
+}
+
+/// _create_fp16_sub_groups: a group closes when its shards reach sub_group_size.
+void ZeroStage3::make_sub_groups() {
+  groups_.emplace_back();
+  for (const auto& parameter : coordinator_.parameters) {
+    if (!parameter->slot->trainable) continue;
+    if (groups_.back().elements >= settings_.json.sub_group_size) groups_.emplace_back();
+    groups_.back().parameters.push_back(parameter.get());
+    groups_.back().elements += parameter->shard;
+  }
+}
+
+/// _create_fp32_partitions and initialize_optimizer_states.
+void ZeroStage3::make_masters() {
+  tape_.operator_name = "master weights";
+  std::int64_t largest = 0;
+  for (SubGroup& group : groups_) {
+    largest = std::max(largest, group.elements);
+    if (settings_.offload_optimizer) {
+      group.optimizer = make_deepspeed_optimizer(settings_, tape_, {});
+      continue;
+    }
+    if (coordinator_.type() == DType::fp32 && !settings_.before_0_17) {  // the weights are their own masters
+      group.master = tape_.view(coordinator_.parameters.front()->leaf, {group.elements}, {1});
+    } else {
+      const Tensor copy = tape_.empty({group.elements}, settings_.before_0_17 ? coordinator_.type() : DType::fp32);
+      launch(tape_, KernelKind::elementwise, copy.dtype(), copy.bytes(), copy.bytes());
+      group.master = tape_.empty({group.elements}, DType::fp32, Category::optimizer_state);
+      launch(tape_, KernelKind::elementwise, DType::fp32, copy.bytes(), group.master.bytes());
+    }
+    group.optimizer = make_deepspeed_optimizer(settings_, tape_, {group.master});
+  }
+  if (!settings_.offload_optimizer) zeros(tape_, {largest}, DType::fp32);
+}
+
+/// Pinned: gradients in fp32 and as they arrive, and offloaded parameters twice (one by one, then side by side; PyTorch's host allocator
+/// keeps what was freed). Pageable: masters and the moments of CPUAdam.
+void ZeroStage3::reserve_host_memory() {
+  const std::int64_t elements = coordinator_.shard_elements();
+  std::int64_t bytes = elements * (4 + size_of(accumulation_type()));
+  if (settings_.offload_parameters) bytes += elements * 2 * size_of(coordinator_.type());
+  (settings_.pinned ? tape_.program().host_pinned : tape_.program().host_pageable) += Bytes(bytes);
+  tape_.program().host_pageable += Bytes(elements * 12);
+}
+
+// ---- gradients -----------------------------------------------------------------------------------------------------------
+
+/// reduce_independent_p_g_buckets_and_remove_grads.
+void ZeroStage3::gradient_ready(ZeroParameter& parameter) {
+  tape_.operator_name = "reduce gradients";
+  const std::int64_t size = settings_.json.reduce_bucket_size;
+  if (bucketed_elements_ + parameter.elements > size && bucketed_elements_ > 0) reduce_bucket();
+  if (overlaps()) tape_.wait(reduce_stream_, tape_.stream);
+  if (bucket_ && bucketed_elements_ + parameter.elements <= size) {
+    const StreamScope scope(tape_, reduce_stream_);
+    Tensor& gradient = parameter.leaf.grad();
+    launch(tape_, KernelKind::elementwise, gradient.dtype(), gradient.bytes(), gradient.bytes());
+    if (overlaps()) tape_.record_stream(gradient, reduce_stream_);
+    gradient = tape_.view(bucket_, gradient.sizes(), contiguous_strides(gradient.sizes()));
+  }
+  bucketed_.push_back(&parameter);
+  bucketed_elements_ += parameter.elements;
+}
+
+/// __reduce_and_partition_ipg_grads.
+void ZeroStage3::reduce_bucket() {
+  if (bucketed_.empty()) return;
+  const StreamScope scope(tape_, reduce_stream_);
+  std::sort(bucketed_.begin(), bucketed_.end(), [](const ZeroParameter* a, const ZeroParameter* b) { return a->id < b->id; });
+  const bool whole = !settings_.json.reduce_scatter && bucket_ && bucketed_elements_ <= settings_.json.reduce_bucket_size;
+  {
+    const Tensor reduced = whole ? all_reduce_bucket() : reduce_scatter();
+    keep_shards();
+  }
+  bucketed_.clear();
+  bucketed_elements_ = 0;
+}
+
+/// reduce_scatter_coalesced: the gradients' pieces rank by rank in a new tensor, unless a single one divides.
+Tensor ZeroStage3::reduce_scatter() {
+  const DType type = coordinator_.type();
+  std::int64_t elements = 0;
+  for (const ZeroParameter* parameter : bucketed_) elements += parameter->shard * settings_.ranks;
+  const bool alone = bucketed_.size() == 1 && bucketed_.front()->elements == elements;
+  Tensor flat;
+  if (!alone) {
+    flat = tape_.empty({elements}, type, Category::communication_buffer);
+    launch(tape_, KernelKind::elementwise, type, flat.bytes(), flat.bytes());
+  }
+  launch(tape_, KernelKind::elementwise, type, elements * size_of(type), elements * size_of(type));
+  tape_.collective({.kind = CollectiveKind::reduce_scatter, .group = Group::data_shard, .bytes = elements * size_of(type), .type = type},
+                   tape_.stream);
+  return flat;
+}
+
+/// __avg_scatter_contiguous_grads: the bucket in place.
+Tensor ZeroStage3::all_reduce_bucket() {
+  const DType type = coordinator_.type();
+  tape_.collective(
+      {.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = bucketed_elements_ * size_of(type), .type = type},
+      tape_.stream);
+  if (accumulation_type() == type) return {};
+  return tape_.empty({bucketed_elements_}, accumulation_type());
+}
+
+/// partition_grads: the rank's shards are copied or added into the flat buffer, the whole gradients dropped.
+void ZeroStage3::keep_shards() {
+  std::vector<Tensor> wide;  // shards in the type of the accumulation
+  if (accumulation_type() != coordinator_.type())
+    for (const ZeroParameter* parameter : bucketed_) wide.push_back(tape_.empty({parameter->shard}, accumulation_type()));
+  for (ZeroParameter* parameter : bucketed_) {
+    Tensor& gradient = parameter->leaf.grad();
+    if (parameter->shard * settings_.rank < parameter->elements) {
+      const std::int64_t bytes = parameter->shard * size_of(accumulation_type());
+      launch(tape_, KernelKind::elementwise, accumulation_type(), bytes * (micro_step_ > 0 ? 2 : 1), bytes);
+      if (settings_.offload_optimizer) to_host(*parameter);
+      if (overlaps() && gradient && gradient.impl()->storage->stream != reduce_stream_) tape_.record_stream(gradient, reduce_stream_);
+    }
+    gradient.reset();
+  }
+}
+
+/// The shard goes to the host and back; at the boundary its norm is taken and an fp32 copy sent.
+void ZeroStage3::to_host(const ZeroParameter& parameter) {
+  const std::int64_t elements = std::min(parameter.shard, parameter.elements - parameter.shard * settings_.rank);
+  const Tensor shard = tape_.empty({elements}, accumulation_type(), Category::gradient);
+  tape_.copy({Copy::Direction::host_to_device, shard.bytes()}, tape_.stream);
+  tape_.copy({Copy::Direction::device_to_host, shard.bytes()}, tape_.stream);
+  if (!boundary_) return;
+  Tensor norm;
+  for (std::int64_t start = 0; start < elements; start += kNormPiece)
+    norm = norm_in(tape_.view(shard, {std::min(kNormPiece, elements - start)}, {1}), DType::fp64);
+  offload_norms_.push_back(std::move(norm));
+  const Tensor wide = converted(shard, DType::fp32);
+  tape_.copy({Copy::Direction::device_to_host, wide.bytes()}, tape_.stream);
+}
+
+void ZeroStage3::after_backward() {
+  tape_.operator_name = "reduce gradients";
+  reduce_bucket();
+  if (overlaps()) tape_.wait(kComputeStream, reduce_stream_);
+  ++micro_step_;
+  if (!settings_.before_0_17) coordinator_.release_backward_leftovers();
+}
+
+// ---- the step ------------------------------------------------------------------------------------------------------------
+
+void ZeroStage3::step() {
+  micro_step_ = 0;
+  tape_.operator_name = "ZeRO step";
+  coordinator_.release_all();
+  if (coordinator_.type() == DType::fp16 && !settings_.offload_optimizer) check_overflow();
+  norm();
+  for (SubGroup& group : groups_) update(group);
+  offload_norms_.clear();
+  coordinator_.gather_persistent();
+}
+
+/// isinf(x).any() and isnan(x).any() of the flat buffer.
+void ZeroStage3::check_overflow() {
+  const StreamScope scope(tape_, reduce_stream_);
+  {
+    Tensor infinite;
+    {
+      const Tensor magnitude = elementwise(tape_, {&gradients_}, gradients_.dtype());
+      infinite = elementwise(tape_, {&magnitude}, DType::boolean);
+    }
+    const Tensor any = reduce(infinite, {true}, false, DType::boolean, 1);
+  }
+  const Tensor nan = elementwise(tape_, {&gradients_}, DType::boolean);
+  const Tensor any = reduce(nan, {true}, false, DType::boolean, 1);
+}
+
+void ZeroStage3::norm() {
+  if (settings_.offload_optimizer) return;
+  std::vector<Tensor> norms;
+  for (const SubGroup& group : groups_)
+    for (const ZeroParameter* parameter : group.parameters)
+      norms.push_back(norm_in(tape_.view(gradients_, {parameter->shard}, {1}), DType::fp64));
+}
+
+/// One sub-group: its gradients flattened and in fp32, the optimizer, the weights.
+void ZeroStage3::update(SubGroup& group) {
+  const DType type = coordinator_.type();
+  if (settings_.offload_optimizer) {
+    group.optimizer->step();
+    if (!settings_.offload_parameters) tape_.copy({Copy::Direction::host_to_device, group.elements * size_of(type)}, tape_.stream);
+    return;
+  }
+  {
+    std::vector<Tensor> shards;
+    for (const ZeroParameter* parameter : group.parameters) shards.push_back(tape_.view(gradients_, {parameter->shard}, {1}));
+    const Tensor flat = flatten(tape_, shards);
+    Tensor gradient = converted(flat, DType::fp32);
+    Tape::categorize(gradient, Category::gradient);
+    group.master.grad() = std::move(gradient);
+  }
+  in_place(group.master.grad(), {&group.master.grad()});
+  group.optimizer->step();
+  group.master.grad().reset();
+  launch(tape_, KernelKind::elementwise, type, group.elements * 4, group.elements * size_of(type));
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,57 @@
+/// ZeRO stage 3. Source: deepspeed/runtime/zero/stage3.py.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "program/wrappers/deepspeed_coordinator.hpp"
+
+namespace plimsoll::program {
+
+/// Weights, gradients and states are sharded parameter by parameter; a gradient is reduce-scattered through a bucket that exists all the
+/// time, into one flat buffer of the rank's gradients.
+class ZeroStage3 final : public DeepSpeedOptimizer {
+ public:
+  ZeroStage3(Tape& tape, Module& root, const DeepSpeedSettings& settings);
+
+  bool scales_loss() const override { return true; }
+  void after_backward() override;
+  void step() override;
+
+ private:
+  struct SubGroup {
+    std::vector<ZeroParameter*> parameters;
+    std::int64_t elements = 0;  ///< of the rank's shards
+    Tensor master;
+    std::unique_ptr<Optimizer> optimizer;
+  };
+
+  void make_sub_groups();
+  void make_masters();
+  void reserve_host_memory();
+
+  void gradient_ready(ZeroParameter& parameter);
+  void reduce_bucket();
+  Tensor reduce_scatter();
+  Tensor all_reduce_bucket();
+  void keep_shards();
+  void to_host(const ZeroParameter& parameter);
+  void check_overflow();
+  void norm();
+  void update(SubGroup& group);
+
+  bool overlaps() const { return settings_.json.overlap_comm.value_or(true); }
+  DType accumulation_type() const { return settings_.accumulate_fp32 ? DType::fp32 : coordinator_.type(); }
+
+  ZeroCoordinator coordinator_;
+  StreamId reduce_stream_;
+  std::vector<SubGroup> groups_;
+  Tensor bucket_;     ///< of gradients on their way
+  Tensor gradients_;  ///< the rank's shards of all gradients
+  std::vector<ZeroParameter*> bucketed_;
+  std::int64_t bucketed_elements_ = 0;
+  std::int64_t micro_step_ = 0;
+  std::vector<Tensor> offload_norms_;
+};
+
+}  // namespace plimsoll::program
