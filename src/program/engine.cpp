@@ -32,6 +32,11 @@ class AccumulateGrad final : public Node {
     // The engine hands over its only reference: pre-hooks see and may replace the gradient.
     Tensor incoming = call.grad();
     if (!incoming) return;
+    if (const DType type = wanted(0).type; incoming.dtype() != type) {
+      incoming.reset();
+      const Tensor narrow = call.take_grad();
+      incoming = to(narrow, type);
+    }
     for (const TensorHook& hook : variable_.impl()->leaf_hooks) hook(incoming);
     accumulate(std::move(incoming));
     for (const LeafHook& hook : variable_.impl()->post_accumulate) hook(variable_);
@@ -178,7 +183,8 @@ void Tape::call(Node& node, Gradients inputs, Gradients& outputs) {
     if (!outputs[i] || !edge.function) continue;
     const TensorMeta wanted = edge.function->wanted(edge.input);
     if (outputs[i].sizes() != wanted.sizes) outputs[i] = sum_to(outputs[i], wanted.sizes);
-    if (outputs[i].dtype() != wanted.type) outputs[i] = to(outputs[i], wanted.type);
+    // A weight reaches its product transposed: its gradient is cast behind that view's backward, when the other gradients are on their way.
+    if (outputs[i].dtype() != wanted.type && !edge.function->is_accumulator) outputs[i] = to(outputs[i], wanted.type);
   }
   for (auto& hook : node.post_hooks) hook(outputs);
   operator_name = operator_before;

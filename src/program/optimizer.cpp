@@ -11,8 +11,8 @@ namespace plimsoll::program {
 
 namespace {
 
-Tensor state_like(const Tensor& parameter) {
-  Tensor state = parameter.tape().empty(parameter.sizes(), parameter.dtype(), Category::optimizer_state);
+Tensor state_like(const Tensor& parameter, std::optional<DType> type = {}) {
+  Tensor state = parameter.tape().empty(parameter.sizes(), type.value_or(parameter.dtype()), Category::optimizer_state);
   launch(parameter.tape(), KernelKind::elementwise, parameter.dtype(), 0, state.bytes());
   return state;
 }
@@ -20,9 +20,10 @@ Tensor state_like(const Tensor& parameter) {
 /// torch.optim.Adam and AdamW.
 class Adam : public Optimizer {
  public:
-  Adam(Tape& tape, std::vector<Tensor> parameters, OptimizerImpl implementation)
+  Adam(Tape& tape, std::vector<Tensor> parameters, OptimizerImpl implementation, std::optional<DType> state_type)
       : Optimizer(tape, std::move(parameters)),
         implementation_(implementation),
+        state_type_(state_type),
         first_(parameters_.size()),
         second_(parameters_.size()),
         steps_(parameters_.size()) {}
@@ -51,8 +52,8 @@ class Adam : public Optimizer {
         steps_[i] = tape_.empty({}, DType::fp32, Category::optimizer_state);
         launch(tape_, KernelKind::elementwise, DType::fp32, 0, 4);
       }
-      first_[i] = state_like(parameter);
-      second_[i] = state_like(parameter);
+      first_[i] = state_like(parameter, state_type_);
+      second_[i] = state_like(parameter, state_type_);
     }
   }
 
@@ -87,6 +88,7 @@ class Adam : public Optimizer {
   }
 
   OptimizerImpl implementation_;
+  std::optional<DType> state_type_;
   std::vector<Tensor> first_, second_, steps_;
 };
 
@@ -339,11 +341,12 @@ void clip_grad_norm(Tape& tape, const std::vector<Tensor>& parameters) {
   launch_foreach(tape, gradients, 1, 1);
 }
 
-std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, OptimizerImpl implementation, Tape& tape, std::vector<Tensor> parameters) {
+std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, OptimizerImpl implementation, Tape& tape, std::vector<Tensor> parameters,
+                                          std::optional<DType> state_type) {
   switch (kind) {
     case OptimizerKind::adam:
     case OptimizerKind::adamw:
-      return std::make_unique<Adam>(tape, std::move(parameters), implementation);
+      return std::make_unique<Adam>(tape, std::move(parameters), implementation, state_type);
     case OptimizerKind::sgd:
       return std::make_unique<Sgd>(tape, std::move(parameters), implementation, false);
     case OptimizerKind::sgdm:

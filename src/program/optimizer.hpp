@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "plimsoll/strategy.hpp"
@@ -28,7 +29,8 @@ class Optimizer {
 };
 
 /// Throws Error (refused): an optimizer or an implementation that is not modelled. `state_type` unset: states have the parameter's type.
-std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, OptimizerImpl implementation, Tape& tape, std::vector<Tensor> parameters);
+std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, OptimizerImpl implementation, Tape& tape, std::vector<Tensor> parameters,
+                                          std::optional<DType> state_type = {});
 
 /// torch.nn.utils.clip_grad_norm_(parameters, max_norm), foreach.
 void clip_grad_norm(Tape& tape, const std::vector<Tensor>& parameters);

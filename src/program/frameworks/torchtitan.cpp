@@ -3,20 +3,19 @@
 #include <numeric>
 
 #include "plimsoll/error.hpp"
-#include "program/frameworks/torchtitan_init.hpp"
-#include "program/frameworks/torchtitan_loss.hpp"
+#include "program/frameworks/torchtitan_pipeline.hpp"
+#include "program/frameworks/torchtitan_stage.hpp"
 #include "program/lower.hpp"
 #include "program/modules/torchtitan_decoder.hpp"
 #include "program/op.hpp"
 #include "program/optimizer.hpp"
-#include "program/wrappers/fsdp2.hpp"
 
 namespace plimsoll::program {
 
 namespace {
 
 void refuse_what_is_not_modelled(const Strategy& s) {
-  if (s.pp > 1) refuse("pipeline stages of TorchTitan are not modelled", "pp");
+  if (s.vp > 1) refuse("several model chunks per pipeline rank of TorchTitan are not modelled", "vp");
   if (s.cp > 1) refuse("context parallelism of TorchTitan is not modelled", "cp");
   if (s.ep > 1) refuse("expert parallelism of TorchTitan is not modelled", "ep");
   if (s.low_precision != LowPrecision::none) refuse("low-precision products of TorchTitan are not modelled", "precision");
@@ -57,53 +56,42 @@ TitanRun run_of(const Model& model, const Strategy& s) {
   return run;
 }
 
-Fsdp2Options fsdp2_options(const Strategy& s) {
-  if (s.fsdp.reshard == FsdpOptions::Reshard::number)
-    refuse("reshard_after_forward to a smaller group is not modelled", "fsdp.reshard_after_forward");
-  Fsdp2Options options;
-  options.shard = s.fsdp_degree;
-  options.replicate = s.dp_replicate;
-  options.param_dtype = s.compute_dtype;
-  options.reduce_dtype = s.reduce_dtype;
-  options.cast_forward_inputs = false;
-  options.reshard_after_forward = s.fsdp.reshard != FsdpOptions::Reshard::never;
-  options.offload_to_host = s.offload.params;
-  return options;
-}
-
-/// apply_fsdp_to_decoder: the embedding, norm and head together, every layer; tied tables are one unit with the norm.
-std::vector<std::vector<Module*>> units_of(TitanDecoder& decoder, bool tied) {
-  std::vector<std::vector<Module*>> units;
-  if (tied) {
-    units.push_back({decoder.embedding(), decoder.norm(), decoder.head()});
-  } else {
-    if (decoder.embedding()) units.push_back({decoder.embedding()});
-    if (decoder.head()) units.push_back({decoder.norm(), decoder.head()});
+/// The parts of the model that pipeline rank `rank` holds.
+std::vector<TitanStage> stages_of(const Model& model, const Strategy& s, int rank) {
+  if (s.pp == 1) {
+    TitanStage whole;
+    whole.layers.resize(static_cast<std::size_t>(model.layers));
+    std::iota(whole.layers.begin(), whole.layers.end(), 0);
+    return {whole};
   }
-  for (std::size_t i = 0; i < decoder.layers(); ++i) units.push_back({&decoder.layer(i)});
-  return units;
+  const int count = s.pp * s.vp;
+  std::vector<TitanStage> stages;
+  for (int chunk = 0; chunk < s.vp; ++chunk) {
+    const int index = chunk * s.pp + rank;
+    TitanStage stage{.layers = {}, .embedding = index == 0, .head = index == count - 1};
+    std::int64_t from = 0;
+    for (int before = 0; before < index; ++before) from += s.pp_layers[static_cast<std::size_t>(before)];
+    stage.layers.resize(static_cast<std::size_t>(s.pp_layers[static_cast<std::size_t>(index)]));
+    std::iota(stage.layers.begin(), stage.layers.end(), from);
+    stages.push_back(std::move(stage));
+  }
+  return stages;
 }
-
-/// One micro-batch on the device.
-struct TitanBatch {
-  Tensor tokens, positions, labels;
-};
 
 class Trainer {
  public:
-  Trainer(const Model& model, const Strategy& strategy)
-      : strategy_(strategy),
-        decoder_(model, run_of(model, strategy), whole_model(model), tape_),
-        sharded_(tape_, decoder_.root(), units_of(decoder_, model.tied_embeddings), fsdp2_options(strategy)) {
-    if (decoder_.norm()) sharded_.set_reshard_after_forward(*decoder_.norm(), strategy.fsdp.reshard == FsdpOptions::Reshard::always);
+  Trainer(const Model& model, const Strategy& strategy, int pipeline_rank) : strategy_(strategy), pipeline_rank_(pipeline_rank) {
+    const TitanRun run = run_of(model, strategy);
+    for (const TitanStage& stage : stages_of(model, strategy, pipeline_rank))
+      parts_.push_back(std::make_unique<TitanPart>(model, strategy, run, stage, tape_));
   }
 
   StepProgram record() {
     tape_.phase(Phase::init);
-    sharded_.materialize();
-    initialize_weights(tape_, decoder_, strategy_.fsdp_degree);
-    shards_ = sharded_.shards();
-    optimizer_ = make_optimizer(strategy_.optimizer, strategy_.optimizer_impl, tape_, shards_);
+    for (auto& part : parts_) part->materialize();
+    for (auto& part : parts_)
+      for (Tensor& shard : part->sharded().shards()) shards_.push_back(shard);
+    optimizer_ = make_optimizer(strategy_.optimizer, strategy_.optimizer_impl, tape_, shards_, strategy_.state_dtype);
     for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
       tape_.record_into(part);
       train_step();
@@ -112,13 +100,6 @@ class Trainer {
   }
 
  private:
-  static TitanStage whole_model(const Model& model) {
-    TitanStage stage;
-    stage.layers.resize(static_cast<std::size_t>(model.layers));
-    std::iota(stage.layers.begin(), stage.layers.end(), 0);
-    return stage;
-  }
-
   TitanBatch next_batch() {
     tape_.operator_name = "inputs";
     const Dims sizes{strategy_.micro_batch, strategy_.seq_len};
@@ -140,8 +121,12 @@ class Trainer {
     std::vector<TitanBatch> batches;  // train_step's list keeps all micro-batches of the step
     Tensor loss;
     for (std::int64_t i = 0; i < std::max<std::int64_t>(strategy_.grad_accum, 1); ++i) {
-      batches.push_back(next_batch());
-      loss = forward_backward(batches.back(), valid_tokens);
+      if (strategy_.pp > 1) {
+        run_pipeline(batches, valid_tokens);
+      } else {
+        batches.push_back(next_batch());
+        loss = forward_backward(batches.back(), valid_tokens);
+      }
     }
     tape_.phase(Phase::optimizer);
     if (strategy_.clip_grad_norm.value_or(true)) clip_grad_norm(tape_, shards_);
@@ -151,31 +136,44 @@ class Trainer {
   }
 
   Tensor forward_backward(const TitanBatch& batch, const Tensor& valid_tokens) {
+    TitanPart& part = *parts_.front();
     tape_.phase(Phase::forward);
-    Tensor prediction = decoder_(batch.tokens, batch.positions);
+    Tensor prediction = part.decoder()(batch.tokens, batch.positions);
     tape_.phase(Phase::loss);
-    const LossInputs inputs{batch.labels, batch.positions, valid_tokens};
-    Tensor loss = strategy_.loss == LossKernel::chunked ? chunked_loss(tape_, decoder_, sharded_, strategy_.loss_chunks, prediction, inputs)
-                                                        : cross_entropy_loss(decoder_.run().tensor_parallel, prediction, inputs);
+    Tensor loss = part.loss(prediction, batch, valid_tokens);
     prediction.reset();
     tape_.phase(Phase::backward);
     tape_.backward(loss);
     return loss;
   }
 
+  void run_pipeline(std::vector<TitanBatch>& batches, const Tensor& valid_tokens) {
+    const auto count = static_cast<std::size_t>(strategy_.micro_batches_per_run());
+    const std::size_t from = batches.size();
+    for (std::size_t i = 0; i < count; ++i) batches.push_back(next_batch());
+    const PipelineRun run{*parts_.front(), batches.data() + from, count, valid_tokens, strategy_.pp - pipeline_rank_};
+    if (strategy_.pp_schedule == "1f1b") {
+      run_1f1b(run);
+    } else if (strategy_.pp_schedule == "gpipe") {
+      run_gpipe(run);
+    } else {
+      refuse("TorchTitan's pipeline schedule '" + strategy_.pp_schedule + "' is not modelled", "pp_schedule", "1f1b or gpipe");
+    }
+  }
+
   Strategy strategy_;
+  int pipeline_rank_;
   Tape tape_;
-  TitanDecoder decoder_;
-  Fsdp2 sharded_;
+  std::vector<std::unique_ptr<TitanPart>> parts_;
   std::vector<Tensor> shards_;
   std::unique_ptr<Optimizer> optimizer_;
 };
 
 }  // namespace
 
-StepProgram lower_torchtitan(const Model& model, const Strategy& strategy, int) {
+StepProgram lower_torchtitan(const Model& model, const Strategy& strategy, int pipeline_rank) {
   refuse_what_is_not_modelled(strategy);
-  Trainer trainer(model, strategy);
+  Trainer trainer(model, strategy, pipeline_rank);
   return trainer.record();
 }
 

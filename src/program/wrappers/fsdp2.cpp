@@ -48,7 +48,9 @@ class Fsdp2Unit {
   void finish_iteration();
   /// Ends the forward of a unit of which some modules did not run (_force_complete_incomplete_states).
   void complete_forward(std::vector<Tensor*>& outputs);
-  void forget_missing_modules() { modules_to_run_.clear(); }
+  /// The unit's part of the end of a backward pass.
+  void end_backward(bool manual);
+  void finalize();
   bool holds(const Module& module) const { return std::find(modules_.begin(), modules_.end(), &module) != modules_.end(); }
   State state = State::idle;
   std::vector<ShardedParameter> parameters;
@@ -76,6 +78,8 @@ class Fsdp2Unit {
 
   Fsdp2& owner_;
   std::vector<Module*> modules_;
+  bool entered_ = false;  ///< FSDPState's own state is FORWARD: it outlasts the group's where only some modules of the unit ran
+  bool pending_ = false;  ///< gradients wait for finalize_backward()
   std::vector<Module*> modules_to_run_;  ///< whose forward is missing before the unit's own forward has ended
   bool is_root_;
   bool gathered_ = false;
@@ -249,7 +253,8 @@ void Fsdp2Unit::pre_forward(std::vector<Tensor*>& tensors) {
   if (modules_to_run_.empty()) modules_to_run_ = modules_;
   const bool entering = state != State::forward;
   state = State::forward;
-  if (is_root_ && entering) {
+  if (!std::exchange(entered_, true) && !owner_.forward_root_) {
+    owner_.forward_root_ = this;
     tape().wait(owner_.copy_in_stream_, kComputeStream);
     tape().wait(owner_.gather_stream_, kComputeStream);
   }
@@ -286,31 +291,28 @@ void Fsdp2Unit::register_post_backward(std::vector<Tensor*>& tensors) {
 
 void Fsdp2Unit::post_forward(std::vector<Tensor*>& outputs) {
   if (state == State::pre_backward) return;
-  if (is_root_) {  // units that did not run to their end are ended with the root's forward
-    if (parameters.empty()) {
-      state = State::idle;
-      hook_outputs(outputs);
-    } else {
-      complete_forward(outputs);
-    }
-    const auto& all = owner_.states_in_module_order_;
-    for (auto unit = all.rbegin(); unit != all.rend(); ++unit) {
-      if (*unit == this || (*unit)->modules_to_run_.empty()) continue;
-      (*unit)->complete_forward(outputs);
-      (*unit)->modules_to_run_.clear();
-    }
-    owner_.deferred_all_gather_.reset();
-    return;
-  }
   complete_forward(outputs);
+  if (owner_.forward_root_ != this) return;
+  // Units that did not run to their end are ended with the forward of the outermost one.
+  const auto& all = owner_.states_in_module_order_;
+  for (auto unit = all.rbegin(); unit != all.rend(); ++unit) {
+    if (*unit == this || (*unit)->modules_to_run_.empty()) continue;
+    (*unit)->complete_forward(outputs);
+    (*unit)->modules_to_run_.clear();
+  }
+  owner_.deferred_all_gather_.reset();
+  owner_.forward_root_ = nullptr;
 }
 
 void Fsdp2Unit::complete_forward(std::vector<Tensor*>& outputs) {
-  state = State::forward;
-  reshard();
-  post_forward_indices_.push_back(owner_.post_forward_order_.size());
-  owner_.post_forward_order_.push_back(this);
+  if (!parameters.empty()) {
+    state = State::forward;
+    reshard();
+    post_forward_indices_.push_back(owner_.post_forward_order_.size());
+    owner_.post_forward_order_.push_back(this);
+  }
   state = State::idle;
+  entered_ = false;
   hook_outputs(outputs);
 }
 
@@ -348,6 +350,7 @@ void Fsdp2Unit::post_backward() {
   state = State::post_backward;
   if (parameters.empty()) return;
   const LabelScope label(tape(), modules_.front()->label);
+  pending_ = !reduce_gradients;
   if (!reduce_gradients) {
     defer_widening(false);
     if (reshard_after_backward) reshard();
@@ -443,6 +446,28 @@ void Fsdp2Unit::accumulate_shards(const std::vector<std::pair<ShardedParameter*,
   }
 }
 
+void Fsdp2Unit::end_backward(bool manual) {
+  modules_to_run_.clear();
+  if (state != State::post_backward) {
+    if (manual && reduce_gradients) {
+      pending_ = true;
+    } else {
+      post_backward();
+    }
+  }
+  state = State::idle;
+  entered_ = false;
+}
+
+void Fsdp2Unit::finalize() {
+  if (pending_) {
+    post_backward();
+  } else if (reshard_after_backward) {
+    reshard();
+  }
+  state = State::idle;
+}
+
 void Fsdp2Unit::finish_iteration() {
   reduce_output_kept_.reset();
   gather_output_.reset();
@@ -535,17 +560,29 @@ void Fsdp2::queue_root_post_backward() {
 }
 
 void Fsdp2::root_post_backward() {
-  for (Fsdp2Unit* unit : states_in_module_order_) {
-    unit->forget_missing_modules();
-    if (unit->state != Fsdp2Unit::State::post_backward) unit->post_backward();
-    unit->state = Fsdp2Unit::State::idle;
-  }
+  forward_root_ = nullptr;
+  for (Fsdp2Unit* unit : states_in_module_order_) unit->end_backward(manual_finalization_);
   callback_queued_ = false;
+  deferred_all_gather_.reset();
+  if (!manual_finalization_) end_iteration();
+}
+
+void Fsdp2::end_iteration() {
   deferred_all_gather_.reset();
   tape_.wait(kComputeStream, reduce_stream_);
   for (Fsdp2Unit* unit : states_in_module_order_) unit->finish_iteration();
   post_forward_order_.clear();
   reduce_states_.clear();
+}
+
+void Fsdp2::finalize_backward() {
+  for (auto& unit : units_) unit->reduce_gradients = unit->reshard_after_backward = true;
+  for (auto unit = states_in_module_order_.rbegin(); unit != states_in_module_order_.rend(); ++unit) (*unit)->finalize();
+  end_iteration();
+}
+
+void Fsdp2::set_reshard_after_backward(bool yes) {
+  for (auto& unit : units_) unit->reshard_after_backward = yes;
 }
 
 }  // namespace plimsoll::program

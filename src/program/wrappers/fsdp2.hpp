@@ -41,6 +41,12 @@ class Fsdp2 {
   /// set_requires_gradient_sync: whether backward reduces; false during all micro-batches but the last.
   void set_requires_gradient_sync(bool yes);
 
+  /// set_reshard_after_backward of all units.
+  void set_reshard_after_backward(bool yes);
+  /// set_manual_backward_finalization: the end of a backward pass reduces nothing; finalize_backward() does.
+  void set_manual_finalization(bool yes) { manual_finalization_ = yes; }
+  void finalize_backward();
+
   // The same of one unit, named by a module of it (FSDPModule's methods).
   void set_requires_gradient_sync(const Module& module, bool yes);
   void set_reshard_after_forward(const Module& module, bool yes);
@@ -58,6 +64,7 @@ class Fsdp2 {
 
   Fsdp2Unit& unit_of(const Module& module) const;
   void root_post_backward();
+  void end_iteration();
   void queue_root_post_backward();
 
   Tape& tape_;
@@ -70,6 +77,8 @@ class Fsdp2 {
   std::deque<ReduceState> reduce_states_;
   StreamId copy_in_stream_, gather_stream_, reduce_stream_, replicate_stream_;
   bool callback_queued_ = false;
+  bool manual_finalization_ = false;
+  Fsdp2Unit* forward_root_ = nullptr;  ///< iter_forward_root: the unit whose forward is the outermost
 };
 
 }  // namespace plimsoll::program

@@ -1,0 +1,61 @@
+/// One pipeline stage of TorchTitan under torch.distributed.pipelining: a part of the decoder, sharded, and what its micro-batches hold.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "plimsoll/strategy.hpp"
+#include "program/modules/torchtitan_decoder.hpp"
+#include "program/wrappers/fsdp2.hpp"
+
+namespace plimsoll::program {
+
+/// One micro-batch on the device.
+struct TitanBatch {
+  Tensor tokens, positions, labels;  ///< [batch, length]
+};
+
+class TitanPart {
+ public:
+  TitanPart(const Model& model, const Strategy& strategy, const TitanRun& run, const TitanStage& stage, Tape& tape);
+
+  TitanDecoder& decoder() { return decoder_; }
+  Fsdp2& sharded() { return sharded_; }
+  bool first() const { return stage_.embedding; }
+  bool last() const { return stage_.head; }
+
+  /// Shards, their initial values.
+  void materialize();
+  /// The loss of a last part's output.
+  Tensor loss(const Tensor& prediction, const TitanBatch& batch, const Tensor& valid_tokens);
+
+  // ---- torch.distributed.pipelining.PipelineStage ----
+  void begin_schedule(std::size_t micro_batches);
+  /// Receive buffers of an activation and of a gradient.
+  void receive_activation(std::size_t micro_batch);
+  void receive_gradient(std::size_t micro_batch);
+  void forward(std::size_t micro_batch, const TitanBatch& batch, const Tensor& valid_tokens);
+  /// The output has been sent: only its place in the graph is kept.
+  void release_output(std::size_t micro_batch);
+  void backward(std::size_t micro_batch);
+  /// The gradient of a part's input that is being sent is let go.
+  void release_sent_gradient() { sent_gradient_.reset(); }
+  /// perform_reduce_grad: what all micro-batches accumulated is reduced.
+  void reduce_gradients();
+  void end_schedule();
+
+ private:
+  Tensor boundary();
+
+  Tape& tape_;
+  Strategy strategy_;
+  TitanStage stage_;
+  std::int64_t hidden_;
+  TitanDecoder decoder_;
+  Fsdp2 sharded_;
+  std::vector<Tensor> inputs_, outputs_, gradients_, losses_;  ///< by micro-batch
+  Tensor last_received_, sent_gradient_;
+};
+
+}  // namespace plimsoll::program
