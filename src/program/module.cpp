@@ -1,5 +1,6 @@
 #include "program/module.hpp"
 
+#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -144,14 +145,30 @@ void add_parameters(Module& root, const Block& block, std::int64_t index, DType 
   }
 }
 
-/// A scalar constant is made in the default type, which is that of the weights; tables say their own.
+/// A scalar constant and a persistent buffer of numbers are made in the default type, which is that of the weights; tables say their own.
+DType type_of(const BufferTensor& buffer, DType default_type) {
+  return buffer.shape.empty() || (buffer.persistent && buffer.type == DType::fp32) ? default_type : buffer.type;
+}
+
 void add_buffers(Module& root, const Block& block, std::int64_t index, DType type) {
   for (const Operator& op : block.operators) {
     for (const BufferTensor& buffer : op.buffers) {
       const std::string full = full_name(block, index, ParameterTensor{.name = buffer.name, .shape = {}, .tied_to = {}});
       auto [module, name] = owner(root, full);
-      module->buffers.push_back({.name = name, .sizes = dims_of(buffer.shape, full), .type = buffer.shape.empty() ? type : buffer.type, .tensor = {}});
+      module->buffers.push_back({.name = name, .sizes = dims_of(buffer.shape, full), .type = type_of(buffer, type), .tensor = {}});
     }
+  }
+}
+
+/// Encoder and decoder hold the embedding they share under a name of their own, registered first; its weight is tied.
+void share_embedding(Module& base) {
+  Module* shared = base.find_child("shared");
+  if (!shared) return;
+  for (const char* name : {"encoder", "decoder"}) {
+    Module* stack = base.find_child(name);
+    if (!stack || stack->find_child("embed_tokens")) continue;
+    stack->child("embed_tokens", true).parameters = shared->parameters;
+    std::rotate(stack->children.begin(), stack->children.end() - 1, stack->children.end());
   }
 }
 
@@ -171,6 +188,8 @@ std::unique_ptr<Module> build_modules(const Model& model, DType type, Tape& tape
       }
     }
   }
+  share_embedding(*root);
+  if (Module* base = root->find_child("model")) share_embedding(*base);
   for (Module* module : root->all_modules()) module->label = tape.intern(module->path);
   return root;
 }

@@ -17,5 +17,7 @@ std::unique_ptr<Network> make_bert(const Model& model, const RunOptions& options
 std::unique_ptr<Network> make_distilbert(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_vit(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_opt(const Model& model, const RunOptions& options, Module& root, Tape& tape);
+std::unique_ptr<Network> make_bart(const Model& model, const RunOptions& options, Module& root, Tape& tape);
+std::unique_ptr<Network> make_t5(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 
 }  // namespace plimsoll::program

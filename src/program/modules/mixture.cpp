@@ -76,10 +76,18 @@ MixtureOfExperts::Routing MixtureOfExperts::route(const Tensor& input) const {
   Routing routing;
   switch (kind_) {
     case Router::softmax_of_floats:
-    case Router::softmax_in_floats: routing = softmax_first(hidden); break;
-    case Router::top_k_first: routing = top_k_first(hidden); break;
-    case Router::scaled_softmax: routing = scaled_softmax(hidden); break;
-    case Router::corrected_sigmoid: routing = corrected_sigmoid(hidden); break;
+    case Router::softmax_in_floats:
+      routing = softmax_first(hidden);
+      break;
+    case Router::top_k_first:
+      routing = top_k_first(hidden);
+      break;
+    case Router::scaled_softmax:
+      routing = scaled_softmax(hidden);
+      break;
+    case Router::corrected_sigmoid:
+      routing = corrected_sigmoid(hidden);
+      break;
   }
   call.done({&routing.logits, &routing.weights, &routing.indices});
   return routing;

@@ -20,11 +20,11 @@ class MixtureOfExperts {
  private:
   /// How a family turns logits into weights.
   enum class Router {
-    softmax_of_floats,   ///< mixtral: softmax(logits.float()), top-k, normalized, left in fp32
-    softmax_in_floats,   ///< olmoe, qwen2_moe, qwen3_moe: softmax(logits, dtype=float), top-k, normalized or not, cast back
-    top_k_first,         ///< granitemoe: top-k of the logits, then softmax
-    scaled_softmax,      ///< deepseek_v2: fp32 product, softmax, top-k, scaled
-    corrected_sigmoid,   ///< deepseek_v3: fp32 product, sigmoid, groups chosen by corrected scores, weights gathered, scaled
+    softmax_of_floats,  ///< mixtral: softmax(logits.float()), top-k, normalized, left in fp32
+    softmax_in_floats,  ///< olmoe, qwen2_moe, qwen3_moe: softmax(logits, dtype=float), top-k, normalized or not, cast back
+    top_k_first,        ///< granitemoe: top-k of the logits, then softmax
+    scaled_softmax,     ///< deepseek_v2: fp32 product, softmax, top-k, scaled
+    corrected_sigmoid,  ///< deepseek_v3: fp32 product, sigmoid, groups chosen by corrected scores, weights gathered, scaled
   };
   static Router router_of(std::string_view model_type);
 

@@ -36,6 +36,10 @@ constexpr Family kFamilies[] = {
     {"bert", make_bert},
     {"distilbert", make_distilbert},
     {"vit", make_vit},
+    {"bart", make_bart},
+    {"mbart", make_bart},
+    {"t5", make_t5},
+    {"mt5", make_t5},
 };
 
 }  // namespace
