@@ -184,7 +184,8 @@ void Tape::call(Node& node, Gradients inputs, Gradients& outputs) {
     const TensorMeta wanted = edge.function->wanted(edge.input);
     if (outputs[i].sizes() != wanted.sizes) outputs[i] = sum_to(outputs[i], wanted.sizes);
     // A weight reaches its product transposed: its gradient is cast behind that view's backward, when the other gradients are on their way.
-    if (outputs[i].dtype() != wanted.type && !edge.function->is_accumulator) outputs[i] = to(outputs[i], wanted.type);
+    const bool transposed = edge.function->is_accumulator && outputs[i].is_view();
+    if (outputs[i].dtype() != wanted.type && !transposed) outputs[i] = to(outputs[i], wanted.type);
   }
   for (auto& hook : node.post_hooks) hook(outputs);
   operator_name = operator_before;

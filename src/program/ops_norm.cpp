@@ -1,5 +1,6 @@
 /// F.rms_norm: aten::_fused_rms_norm (aten/src/ATen/native/cuda/layer_norm_kernel.cu).
 #include "program/ops.hpp"
+#include "program/reduction.hpp"
 
 namespace plimsoll::program {
 
@@ -41,6 +42,11 @@ Tensor rms_norm(const Tensor& x_in, const Tensor& weight) {
     if (b.needs(1)) b.give(1, b.tape.empty(scale.sizes(), scale.dtype()));
     const Tensor packed_gradient = packed_copy(b.grad());
     if (b.needs(1)) {
+      const std::int64_t rows = input.elements() / input.size(-1);
+      if (rows > 64 * 1024 && input.size(-1) / 32 < b.tape.multiprocessors / 2) {  // many short rows: partial sums of 32 rows each
+        const Tensor partial = b.tape.empty({ceil_div(rows, 32), input.size(-1)}, scale.dtype());
+        b.give(1, reduce(partial, {true, false}, false, scale.dtype()));
+      }
       launch(b.tape, KernelKind::reduction, input.dtype(), 2 * input.bytes(), scale.bytes(), 2.0 * static_cast<double>(input.elements()));
     }
   });

@@ -23,13 +23,15 @@ void run_1f1b(const PipelineRun& run) {
     part.receive_gradient(backwards);
     part.release_output(forwards - 1);
     part.backward(backwards++);
+    part.release_sent_gradients(1);
     if (forwards == run.count) break;
     part.receive_activation(forwards);
     forward();
   }
   while (backwards < run.count) {
-    part.receive_gradient(backwards);
+    part.receive_gradient(backwards, true);
     part.backward(backwards++);
+    part.release_sent_gradients(1);
   }
   part.reduce_gradients();
   part.end_schedule();
@@ -46,7 +48,6 @@ void run_gpipe(const PipelineRun& run) {
   for (std::size_t i = 0; i < run.count; ++i) part.release_output(i);
   for (std::size_t i = 0; i < run.count; ++i) {
     part.receive_gradient(i);
-    part.release_sent_gradient();
     part.backward(i);
   }
   part.reduce_gradients();

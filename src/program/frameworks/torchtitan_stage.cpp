@@ -57,6 +57,7 @@ TitanPart::TitanPart(const Model& model, const Strategy& strategy, const TitanRu
       strategy_(strategy),
       stage_(stage),
       hidden_(model.hidden_size),
+      tied_(model.tied_embeddings),
       decoder_(model, run, stage, tape),
       sharded_(tape, decoder_.root(), units_of(decoder_, model.tied_embeddings), fsdp2_options(strategy)) {
   if (decoder_.norm()) sharded_.set_reshard_after_forward(*decoder_.norm(), strategy.fsdp.reshard == FsdpOptions::Reshard::always);
@@ -64,6 +65,7 @@ TitanPart::TitanPart(const Model& model, const Strategy& strategy, const TitanRu
 
 void TitanPart::materialize() {
   sharded_.materialize();
+  if (tied_) sharded_.share_shard(*decoder_.embedding(), *decoder_.head());
   initialize_weights(tape_, decoder_, strategy_.fsdp_degree);
 }
 
@@ -94,9 +96,10 @@ void TitanPart::receive_activation(std::size_t micro_batch) {
       kComputeStream);
 }
 
-void TitanPart::receive_gradient(std::size_t micro_batch) {
+void TitanPart::receive_gradient(std::size_t micro_batch, bool kept) {
   if (last()) return;
   gradients_[micro_batch] = boundary();
+  if (kept) last_gradient_ = gradients_[micro_batch];
   const Tensor& buffer = gradients_[micro_batch];
   tape_.collective({.kind = CollectiveKind::receive, .group = Group::pipeline, .bytes = buffer.bytes(), .type = buffer.dtype()},
                    kComputeStream);
@@ -137,8 +140,12 @@ void TitanPart::backward(std::size_t micro_batch) {
   sharded_.set_requires_gradient_sync(false);
   tape_.backward(last() ? losses_[micro_batch] : output, gradient);
   if (!input) return;
-  sent_gradient_ = input.grad();
+  sent_gradients_.push_back(input.grad());
   input.grad().reset();
+}
+
+void TitanPart::release_sent_gradients(std::size_t kept) {
+  while (sent_gradients_.size() > kept) sent_gradients_.pop_front();
 }
 
 void TitanPart::reduce_gradients() {
@@ -149,7 +156,8 @@ void TitanPart::reduce_gradients() {
 void TitanPart::end_schedule() {
   for (std::vector<Tensor>* list : {&inputs_, &outputs_, &gradients_, &losses_}) list->clear();
   last_received_.reset();
-  sent_gradient_.reset();
+  last_gradient_.reset();
+  sent_gradients_.clear();
 }
 
 }  // namespace plimsoll::program

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -34,13 +35,14 @@ class TitanPart {
   void begin_schedule(std::size_t micro_batches);
   /// Receive buffers of an activation and of a gradient.
   void receive_activation(std::size_t micro_batch);
-  void receive_gradient(std::size_t micro_batch);
+  /// `kept`: the list of operations that names the buffer lives on until the next one.
+  void receive_gradient(std::size_t micro_batch, bool kept = false);
   void forward(std::size_t micro_batch, const TitanBatch& batch, const Tensor& valid_tokens);
   /// The output has been sent: only its place in the graph is kept.
   void release_output(std::size_t micro_batch);
   void backward(std::size_t micro_batch);
-  /// The gradient of a part's input that is being sent is let go.
-  void release_sent_gradient() { sent_gradient_.reset(); }
+  /// Lets go of the input gradients that were sent, but for the last `kept`.
+  void release_sent_gradients(std::size_t kept);
   /// perform_reduce_grad: what all micro-batches accumulated is reduced.
   void reduce_gradients();
   void end_schedule();
@@ -52,10 +54,12 @@ class TitanPart {
   Strategy strategy_;
   TitanStage stage_;
   std::int64_t hidden_;
+  bool tied_;
   TitanDecoder decoder_;
   Fsdp2 sharded_;
   std::vector<Tensor> inputs_, outputs_, gradients_, losses_;  ///< by micro-batch
-  Tensor last_received_, sent_gradient_;
+  std::deque<Tensor> sent_gradients_;
+  Tensor last_received_, last_gradient_;
 };
 
 }  // namespace plimsoll::program

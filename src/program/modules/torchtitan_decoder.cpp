@@ -260,11 +260,7 @@ TitanDecoder::TitanDecoder(const Model& model, const TitanRun& run, const TitanS
   if (!stage.head) return;
   add_parameter(add_module(root_, "norm", tape), "weight", {model.hidden_size});
   Module& head = add_module(root_, "lm_head", tape);
-  if (model.tied_embeddings && stage.embedding) {
-    head.parameters.push_back(root_.child("tok_embeddings").parameters.front());
-  } else {
-    add_parameter(head, "weight", table);
-  }
+  add_parameter(head, "weight", table);  // a tied table is gathered twice: only the shards are the same tensor
 }
 
 TitanDecoder::~TitanDecoder() = default;

@@ -528,7 +528,10 @@ std::vector<Tensor> Fsdp2::shards() const {
   for (const auto& slot : root_.all_parameters())
     for (const auto& unit : units_)
       for (const ShardedParameter& parameter : unit->parameters)
-        if (parameter.slot == slot) all.push_back(parameter.shard);
+        if (parameter.slot == slot && std::none_of(all.begin(), all.end(), [&](const Tensor& known) {
+              return known.impl() == parameter.shard.impl();  // tied
+            }))
+          all.push_back(parameter.shard);
   return all;
 }
 
@@ -549,6 +552,15 @@ void Fsdp2::unshard(const Module& module) {
   Fsdp2Unit& unit = unit_of(module);
   unit.unshard();
   unit.wait_for_unshard();
+}
+
+void Fsdp2::share_shard(const Module& one, const Module& other) {
+  const auto parameter_of = [&](const Module& module) -> ShardedParameter& {
+    for (ShardedParameter& parameter : unit_of(module).parameters)
+      if (parameter.slot == module.parameters.front()) return parameter;
+    throw Error(ErrorCode::internal, "module '" + module.path + "' has no sharded weight");
+  };
+  parameter_of(one).shard = parameter_of(other).shard;
 }
 
 void Fsdp2::reshard(const Module& module) { unit_of(module).reshard(); }

@@ -54,6 +54,8 @@ class Fsdp2 {
   /// Gathers the unit at once, on the current stream; nothing when it is gathered.
   void unshard(const Module& module);
   void reshard(const Module& module);
+  /// The weights of two modules are one tensor while sharded (tied behind fully_shard): `one` takes the shard of `other`.
+  void share_shard(const Module& one, const Module& other);
 
  private:
   friend class Fsdp2Unit;
