@@ -33,9 +33,11 @@ Tensor rms_norm_unit_offset(const Tensor& x, const Tensor& weight) {
     scale = rsqrt(scale);
     output = multiply(wide, scale);
   }
-  Tensor offset = to(weight, DType::fp32);
-  offset = add_scalar(offset);
-  output = multiply(output, offset);
+  {
+    Tensor offset = to(weight, DType::fp32);
+    offset = add_scalar(offset);
+    output = multiply(output, offset);
+  }
   return to(output, x.dtype());
 }
 

@@ -5,6 +5,7 @@
 #include "program/modules/causal_lm.hpp"
 #include "program/modules/compiled_rotary.hpp"
 #include "program/modules/families.hpp"
+#include "program/modules/latent_attention.hpp"
 #include "program/modules/mixture.hpp"
 #include "program/ops.hpp"
 
@@ -19,6 +20,7 @@ struct Style {
   bool scaled_embedding = false;  ///< gemma: times a buffer
   Rotation rotation = Rotation::whole;
   std::string model_type = {};
+  LatentAttention::Rotation latent_rotation = LatentAttention::Rotation::neighbours;
   const char* mixture = "mlp";  ///< name of a layer's mixture of experts
 };
 
@@ -27,6 +29,7 @@ Style style_of(const Model& model) {
   if (model.model_type == "olmo2") style = {.norm_rounding = Norm::Rounding::after_weight, .fp32_tables = true};
   if (model.model_type == "gemma" || model.model_type == "gemma2") style.scaled_embedding = true;
   if (model.model_type == "phi3") style.rotation = Rotation::join_each;
+  if (model.model_type == "deepseek_v2") style.latent_rotation = LatentAttention::Rotation::complex;
   style.model_type = model.model_type;
   return style;
 }
@@ -136,7 +139,12 @@ class Attention {
 class Layer {
  public:
   Layer(Module& module, Tape& tape, const RunOptions& options, const Block& block, const Style& style)
-      : module_(module), tape_(tape), options_(options), block_(block), attention_(module.child("self_attn"), tape, options, block, style) {
+      : module_(module), tape_(tape), options_(options), block_(block) {
+    if (block.attention->mla) {
+      latent_attention_.emplace(module.child("self_attn"), tape, options, block, style.latent_rotation);
+    } else {
+      attention_.emplace(module.child("self_attn"), tape, options, block, style);
+    }
     if (block.moe) mixture_.emplace(module.child(style.mixture), tape, options, *block.moe, style.model_type);
     if (block.mlp) mlp_.emplace(module.child("mlp"), tape, options, block.mlp->activation, block.mlp->fused_gate_up);
     for (const char* name : {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"}) {
@@ -144,9 +152,13 @@ class Layer {
     }
   }
 
-  Tensor operator()(const Tensor& input, const LayerInputs& inputs) const {
+  Tensor operator()(const Tensor& input, const LayerInputs& all) const {
+    LayerInputs inputs = all;  // a layer is given the mask of its kind only
+    (block_.attention->sliding_window ? inputs.full_mask : inputs.sliding_mask).reset();
     return run_layer(module_, tape_, options_, input, [this, inputs](const Tensor& x) {
-      return options_.compiled_blocks ? compiled_rotary_layer(module_, block_, x, inputs.tables) : forward(x, inputs);
+      if (!options_.compiled_blocks) return forward(x, inputs);
+      const bool checkpointed = options_.checkpointing != RunOptions::Checkpointing::none;
+      return compiled_rotary_layer(module_, block_, x, inputs.tables, checkpointed);
     });
   }
 
@@ -168,7 +180,7 @@ class Layer {
     Tensor probabilities;
     Tensor residual = input;
     Tensor hidden = norm("input_layernorm", input);
-    hidden = attention_(hidden, inputs, probabilities);
+    hidden = attend_all(hidden, inputs, probabilities);
     hidden = join(residual, hidden);
     residual = hidden;
     hidden = norm("post_attention_layernorm", hidden);
@@ -180,7 +192,7 @@ class Layer {
     Tensor probabilities;
     Tensor residual = input;
     Tensor hidden = norm("input_layernorm", input);
-    hidden = attention_(hidden, inputs, probabilities);
+    hidden = attend_all(hidden, inputs, probabilities);
     hidden = norm("post_attention_layernorm", hidden);
     hidden = add(residual, hidden);
     residual = hidden;
@@ -193,7 +205,7 @@ class Layer {
   Tensor post_branch(const Tensor& input, const LayerInputs& inputs) const {
     Tensor probabilities;
     Tensor residual = input;
-    Tensor hidden = attention_(input, inputs, probabilities);
+    Tensor hidden = attend_all(input, inputs, probabilities);
     hidden = norm("post_attention_layernorm", hidden);
     hidden = add(residual, hidden);
     residual = hidden;
@@ -208,6 +220,11 @@ class Layer {
     return add(residual, kept);
   }
 
+  Tensor attend_all(const Tensor& x, const LayerInputs& inputs, Tensor& probabilities) const {
+    if (!latent_attention_) return (*attention_)(x, inputs, probabilities);
+    return (*latent_attention_)(x, inputs.full_mask, inputs.tables, probabilities);
+  }
+
   Tensor feed_forward(const Tensor& x) const { return mixture_ ? (*mixture_)(x) : (*mlp_)(x); }
 
   Tensor norm(const char* name, const Tensor& x) const { return norms_.at(name)(x); }
@@ -217,7 +234,8 @@ class Layer {
   const RunOptions& options_;
   const Block& block_;
   std::map<std::string_view, Norm> norms_;
-  Attention attention_;
+  std::optional<Attention> attention_;
+  std::optional<LatentAttention> latent_attention_;
   std::optional<GatedMlp> mlp_;
   std::optional<MixtureOfExperts> mixture_;
 };
@@ -233,12 +251,14 @@ class RotaryDecoder final : public Network {
         base_(root.child("model")),
         embed_(base_.child("embed_tokens"), tape),
         head_(root.child("lm_head"), tape) {
+    if (model.model_type == "qwen2_moe") window_ = 0;  // its config says 0 where no window is used, and the mask of it is made all the same
     for (const Block& block : model.blocks) {
       if (block.role == Block::Role::final_norm) norm_.emplace(base_.child("norm"), tape, block.norm, style_.norm_rounding);
       if (block.role != Block::Role::decoder) continue;
       if (options.compiled_blocks) check_compiled_rotary(block);
       if (block.attention->sliding_window) window_ = block.attention->sliding_window;
       if (!block.attention->sliding_window) full_attention_ = true;
+      latent_ = latent_ || block.attention->mla.has_value();
       for (std::int64_t i = 0; i < block.repeat; ++i) {
         layers_.emplace_back(base_.child("layers").child(std::to_string(block.first + i)), tape_, options_, block, style_);
       }
@@ -271,11 +291,17 @@ class RotaryDecoder final : public Network {
     if (full_attention_) inputs.full_mask = causal_mask(tape_, options_, embeddings, std::nullopt);
     if (window_) inputs.sliding_mask = causal_mask(tape_, options_, embeddings, window_);
     Tensor hidden = embeddings;
-    inputs.tables = rotary_tables(base_.child("rotary_emb"), tape_, positions, style_.fp32_tables ? DType::fp32 : hidden.dtype());
+    inputs.tables = tables(positions, hidden.dtype());
     inputs.positions = positions;
     for (const Layer& layer : layers_) hidden = layer(hidden, inputs);
     hidden = (*norm_)(hidden);
     return call.done(hidden);
+  }
+
+  RotaryTables tables(const Tensor& positions, DType type) {
+    Module& rotary = base_.child("rotary_emb");
+    if (latent_ && style_.latent_rotation == LatentAttention::Rotation::complex) return polar_tables(rotary, tape_, positions);
+    return rotary_tables(rotary, tape_, positions, style_.fp32_tables ? DType::fp32 : type);
   }
 
   Tensor embed(const Tensor& ids) {
@@ -298,7 +324,7 @@ class RotaryDecoder final : public Network {
   std::vector<Layer> layers_;
   std::optional<Norm> norm_;
   std::optional<std::int64_t> window_;
-  bool full_attention_ = false;
+  bool full_attention_ = false, latent_ = false;
   Linear head_;
 };
 

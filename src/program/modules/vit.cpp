@@ -39,11 +39,15 @@ class VitLayer {
     hidden = add(hidden, residual);
     residual = hidden;
     hidden = after_(hidden);
-    hidden = up_(hidden);
-    hidden = activate(block_.mlp->activation, hidden);
-    hidden = down_(hidden);
+    hidden = feed_forward(hidden);
     hidden = dropout(hidden, block_.hidden_dropout);
     return add(hidden, residual);
+  }
+
+  Tensor feed_forward(const Tensor& input) const {
+    Tensor hidden = up_(input);
+    hidden = activate(block_.mlp->activation, hidden);
+    return down_(hidden);
   }
 
   Tensor attend_all(const Tensor& input, Tensor& probabilities) const {
