@@ -1,6 +1,7 @@
 #include "program/modules/megatron_ops.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 
 #include "program/op.hpp"
@@ -355,6 +356,8 @@ Tensor cross_entropy_in_place(MegatronRuntime& runtime, const Tensor& scores, co
   Tensor most = tape.empty(rows, DType::fp32);
   {
     const Tensor where = tape.empty(rows, DType::int64);
+    // Beyond 32-bit offsets the kernel runs in pieces, with a value and an index of each row between them (Reduce.cuh).
+    if (scores.bytes() > INT32_MAX) tape.scratch(16 * target.elements());
     launch(tape, KernelKind::reduction, DType::fp32, scores.bytes(), most.bytes() + where.bytes());
   }
   runtime.collective(CollectiveKind::all_reduce, most.bytes(), DType::fp32);

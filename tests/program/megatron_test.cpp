@@ -1,0 +1,141 @@
+// Megatron-core's lowering, by what its papers and its code say must be alive.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
+#include "plimsoll/hardware.hpp"
+#include "plimsoll/model.hpp"
+#include "program/lower.hpp"
+
+namespace plimsoll::program {
+namespace {
+
+constexpr std::int64_t kHidden = 512, kLength = 256, kBatch = 2, kVocabulary = 1024, kHeads = 8;
+
+/// A GPT of `layers` layers: learned positions, biases, GELU, dropout.
+Model gpt(int layers) {
+  return parse_model(R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 1024, "n_positions": 256,
+                         "n_embd": 512, "n_head": 8, "activation_function": "gelu", "n_layer": )" +
+                         std::to_string(layers) + "}",
+                     "gpt", "gpt");
+}
+
+Strategy resolved(const Model& model, const std::string& more, int gpus) {
+  const std::string text = R"({"framework": "megatron-core", "layer_spec": "local", "seq_len": 256, "micro_batch": 2, "precision": "bf16",
+                               "attention": "sdpa", "loss": "vocab-parallel cross entropy", "optimizer": "adamw")" +
+                           more + "}";
+  return resolve(parse_strategy(text, "strategy"), model, cluster_of("H100-SXM5-80GB", gpus));
+}
+
+StepProgram lowered(int layers, const std::string& more, int gpus, int rank = 0) {
+  const Model model = gpt(layers);
+  return lower_megatron(model, resolved(model, more, gpus), rank);
+}
+
+/// Bytes alive after every instruction of a part; `start` lives on from the parts before.
+struct Alive {
+  std::int64_t peak = 0, end = 0, saved = 0;  ///< saved: of the category activation when the first backward begins
+};
+
+Alive played(const StepProgram& program) {
+  std::map<TensorId, const Instruction*> live;
+  Alive result;
+  std::int64_t alive = 0;
+  for (const auto* part : {&program.init, &program.first_step, &program.step}) {
+    result = {};
+    for (const Instruction& instruction : *part) {
+      if (instruction.kind == InstructionKind::alloc) {
+        live[instruction.id] = &instruction;
+        alive += instruction.bytes;
+      } else if (instruction.kind == InstructionKind::free) {
+        alive -= live.at(instruction.id)->bytes;
+        live.erase(instruction.id);
+      } else if (instruction.kind == InstructionKind::phase && instruction.id == static_cast<std::uint32_t>(Phase::backward) &&
+                 result.saved == 0) {
+        for (const auto& [id, birth] : live) result.saved += birth->category == Category::activation ? birth->bytes : 0;
+      }
+      result.peak = std::max(result.peak, alive);
+    }
+    result.end = alive;
+  }
+  return result;
+}
+
+/// What one more layer saves.
+std::int64_t saved_per_layer(const std::string& more, int gpus) {
+  return played(lowered(3, more, gpus)).saved - played(lowered(2, more, gpus)).saved;
+}
+
+TEST(Megatron, ALayerSavesWhatKorthikantiCounts) {
+  // sbh·34: with flash attention (no a·s² term) 32h of 16-bit tensors and two dropout masks of h; layer norm adds two fp32 statistics per
+  // token, twice, flash its log-sum-exp of 4 bytes per head.
+  const std::int64_t tokens = kBatch * kLength;
+  const std::int64_t expected = 34 * tokens * kHidden + 2 * 8 * tokens + 4 * kHeads * tokens;
+  const std::int64_t saved = saved_per_layer(R"(, "data_parallel": "ddp")", 1);
+  EXPECT_NEAR(static_cast<double>(saved), static_cast<double>(expected), 64) << "64: the generator's state of flash attention";
+}
+
+TEST(Megatron, SequenceParallelismDividesALayerByTheRanks) {
+  // Korthikanti: TP + SP: everything /t. Flash's q, k, v, statistics of heads are /t by the heads, norms' statistics by the sequence.
+  const std::int64_t whole = saved_per_layer(R"(, "data_parallel": "ddp")", 1);
+  const std::int64_t part = saved_per_layer(R"(, "data_parallel": "ddp", "tp": 2, "sequence_parallel": true)", 2);
+  EXPECT_NEAR(static_cast<double>(part), static_cast<double>(whole) / 2, 64);
+}
+
+TEST(Megatron, FullRecomputationKeepsOneHiddenStatePerLayer) {
+  const std::string full = R"(, "data_parallel": "ddp", "recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1)";
+  EXPECT_EQ(saved_per_layer(full, 1), 2 * kBatch * kLength * kHidden);
+}
+
+TEST(Megatron, DistributedOptimizerKeepsSixBytesAndItsShareOfTwelve) {
+  // bf16 parameters and fp32 gradients in buffers that pad nothing here, fp32 main parameters and two moments over 4 ranks; the rest that
+  // stays is the loss scale. Every parameter's elements are a multiple of 64, their sum of 128.
+  const Model model = gpt(2);
+  const std::int64_t parameters = model.parameters();
+  const Alive alive = played(lowered(2, R"(, "data_parallel": "megatron-distopt", "optimizer_impl": "foreach")", 4));
+  EXPECT_EQ(alive.end, 6 * parameters + 12 * parameters / 4 + 4);
+}
+
+TEST(Megatron, EarlierStagesHoldMoreMicroBatches) {
+  // 1F1B: rank r of p holds p − r micro-batches: stage 0 of two saves twice what one micro-batch of its own layers saves.
+  const std::string pipeline = R"(, "data_parallel": "ddp", "pp": 2, "micro_batches_per_step": 4)";
+  const Alive first = played(lowered(4, pipeline, 2, 0)), last = played(lowered(4, pipeline, 2, 1));
+  const std::int64_t layers = 2 * saved_per_layer(R"(, "data_parallel": "ddp")", 1);
+  EXPECT_GT(first.saved, 2 * layers - layers / 8);
+  EXPECT_LT(last.saved, 2 * layers);
+}
+
+TEST(Megatron, AStepLeavesWhatItFound) {
+  for (const char* more : {R"(, "data_parallel": "megatron-distopt", "overlap_grad_reduce": true)",
+                           R"(, "data_parallel": "ddp", "tp": 2, "sequence_parallel": true)",
+                           R"(, "data_parallel": "megatron-distopt", "pp": 2, "vp": 2, "micro_batches_per_step": 4)"}) {
+    const StepProgram program = lowered(4, more, 4);
+    std::int64_t change = 0;
+    std::map<TensorId, std::int64_t> born;
+    for (const Instruction& instruction : program.step) {
+      if (instruction.kind == InstructionKind::alloc) change += born[instruction.id] = instruction.bytes;
+      if (instruction.kind != InstructionKind::free) continue;
+      ASSERT_TRUE(born.count(instruction.id)) << more << ": a step frees a tensor of the step before";
+      change -= born[instruction.id];
+    }
+    EXPECT_EQ(change, 0) << more;
+  }
+}
+
+TEST(Megatron, WhatIsNotModelledIsRefusedByName) {
+  for (const char* more :
+       {R"(, "recompute": "selective", "recompute_modules": ["layernorm"])", R"(, "data_parallel": "megatron-fsdp")", R"(, "cp": 2)"}) {
+    try {
+      lowered(2, more, 4);
+      ADD_FAILURE() << more << " was lowered";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::refused) << more << ": " << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll::program

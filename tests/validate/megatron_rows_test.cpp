@@ -1,0 +1,45 @@
+// Megatron-core 0.16.1's own allocator peaks (bench/corpus/allocator-megatron.json: PyTorch 2.15 caching allocator on a CUDA runtime
+// without a GPU), rank by rank, against the lowering played through the modelled allocator.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "plimsoll/framework.hpp"
+#include "plimsoll/memory.hpp"
+#include "plimsoll/rows.hpp"
+#include "program/lower.hpp"
+
+namespace plimsoll {
+namespace {
+
+/// What the row measured of a quantity; 0 when it did not.
+double measured(const MeasuredRow& row, const char* quantity) {
+  for (const Observed& observed : row.measured) {
+    if (observed.quantity == quantity) return observed.value;
+  }
+  return 0;
+}
+
+double error(Bytes predicted, double seen) { return seen > 0 ? std::fabs(static_cast<double>(predicted.count) / seen - 1) : 0; }
+
+TEST(MegatronRows, AllocatedPeaksAreThoseOfTheAllocatorItself) {
+  const std::vector<MeasuredRow> rows = load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/bench/corpus/allocator-megatron.json");
+  ASSERT_EQ(rows.size(), 41U);
+  for (const MeasuredRow& row : rows) {
+    ASSERT_TRUE(row.refused.empty()) << row.id << ": " << row.refused;
+    const Strategy strategy = resolve(row.strategy, *row.model, *row.cluster);
+    PlayMemoryOptions options;
+    options.allocator = strategy.allocator;
+    const MemoryTrace trace = play_memory(program::lower_megatron(*row.model, strategy, strategy.pp_rank.value_or(0)), options);
+    EXPECT_LT(error(trace.peak_allocated, measured(row, quantity::allocated)), 1e-4) << row.id;
+    EXPECT_LT(error(trace.peak_reserved, measured(row, quantity::reserved)), 0.02) << row.id;
+    // A plain optimizer over 16-bit gradient buffers keeps its fp32 gradients into the next step, which counts them in its backward peak.
+    const bool kept_gradients = strategy.grad_dtype == DType::bf16 && strategy.data_parallel == DataParallel::ddp;
+    if (!kept_gradients) {
+      EXPECT_LT(error(trace.backward_peak, measured(row, quantity::backward_peak)), 1e-4) << row.id;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll
