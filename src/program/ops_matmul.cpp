@@ -48,6 +48,7 @@ Tensor foldable(const Tensor& x) {
 Tensor linear_without_bias(const Tensor& x, const Tensor& weight) {
   const std::int64_t in = weight.size(1), out = weight.size(0), rows = x.elements() / in;
   Op op("linear", {&x, &weight});
+  op.see_transposed(1);
   op.save_if(op.needs(0), weight);
   op.save_if(op.needs(1), x);
   Dims sizes = x.sizes();
@@ -71,6 +72,7 @@ Tensor linear_without_bias(const Tensor& x, const Tensor& weight) {
 Tensor linear_with_bias(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const std::int64_t in = weight.size(1), out = weight.size(0), rows = x.elements() / in;
   Op op("linear", {&bias, &x, &weight});
+  op.see_transposed(2);
   op.save_if(op.needs(2), x);
   op.save_if(op.needs(1), weight);
   Dims sizes = x.sizes();
@@ -95,6 +97,7 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
   const Tensor bias = bias_in ? autocast_low(bias_in) : Tensor();
   const Tensor weight = autocast_low(weight_in);
   const Tensor x = autocast_low(x_in);
+  if (x.tape().patched_linear) return x.tape().patched_linear(x, weight, bias);
   // A matrix may have any leading dimension; more dimensions must fold without a copy.
   const Tensor flat = x.rank() == 2 ? x : foldable(x);
   if (!bias) return linear_without_bias(flat, weight);

@@ -260,6 +260,7 @@ class Node {
   std::vector<std::function<void(const Gradients& outputs)>> post_hooks;  ///< after apply: Node::add_post_hook
   std::vector<std::function<void(Gradients& inputs)>> pre_hooks;          ///< before apply
   bool is_accumulator = false;
+  int transposed_input = -1;  ///< forward input that the operator saw through weight.t(): its gradient is cast behind that view's backward
 
   // The engine's state for the graph task that runs this node.
   std::int32_t dependencies = 0;
@@ -353,6 +354,9 @@ class Tape {
   std::vector<std::shared_ptr<SavedTensorHooks>> saved_tensor_hooks;  ///< innermost last
   std::shared_ptr<SelectiveOutputs> selective_outputs;                ///< of the selective checkpoint that runs; null outside one
   Autocast autocast;
+
+  /// What a framework has put in the place of torch.nn.functional.linear; none: PyTorch's own.
+  Tensor (*patched_linear)(const Tensor& x, const Tensor& weight, const Tensor& bias) = nullptr;
 
   // ---- attribution ----
   std::uint32_t module_label = 0;  ///< index into program().labels: the module that runs

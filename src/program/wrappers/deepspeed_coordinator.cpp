@@ -5,6 +5,7 @@
 
 #include "program/op.hpp"
 #include "program/ops.hpp"
+#include "program/wrappers/deepspeed_linear.hpp"
 
 namespace plimsoll::program {
 
@@ -53,6 +54,7 @@ void ZeroCoordinator::partition() {
   tape_.operator_name = "partition parameters";
   std::vector<Tensor> shards, duplicates;
   if (settings_.json.zero_init.value_or(true)) {
+    tape_.patched_linear = zero3_linear;
     partition_at_construction(root_, shards, duplicates);
   } else {
     partition_materialized(shards);
@@ -104,8 +106,8 @@ void ZeroCoordinator::touch_all() {
   tape_.operator_name = "gradient hooks";
   for (const auto& parameter : parameters) {
     if (!parameter->slot->trainable || settings_.ranks == 1) continue;
-    const Tensor shard = shard_on_device(*parameter);
     const Tensor whole = tape_.empty({parameter->shard * settings_.ranks}, type_, Category::communication_buffer);
+    const Tensor shard = shard_on_device(*parameter);
     tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = whole.bytes(), .type = type_}, tape_.stream);
   }
 }

@@ -80,13 +80,15 @@ void ZeroStage12::flatten_parameters(std::int64_t padding) {
 void ZeroStage12::make_master() {
   tape_.operator_name = "master weights";
   {
-    Tensor piece = tape_.empty({piece_}, type_, Category::optimizer_state);  // clone()
+    const Tensor piece = tape_.empty({piece_}, type_, Category::optimizer_state);  // clone()
     launch(tape_, KernelKind::elementwise, type_, piece.bytes(), piece.bytes());
-    master_ = converted(piece, DType::fp32);
+    if (settings_.offload_optimizer) {
+      tape_.copy({Copy::Direction::device_to_host, piece.bytes()}, tape_.stream);
+    } else {
+      master_ = converted(piece, DType::fp32);
+    }
   }
   if (settings_.offload_optimizer) {
-    tape_.copy({Copy::Direction::device_to_host, piece_ * 4}, tape_.stream);
-    master_.reset();
     reserve_host_memory();
     std::int64_t largest = 0;
     for (const Member& member : members_) largest = std::max(largest, member.elements);

@@ -1,0 +1,11 @@
+/// DeepSpeed's F.linear under zero.Init. Source: deepspeed/runtime/zero/linear.py.
+#pragma once
+
+#include "program/tape.hpp"
+
+namespace plimsoll::program {
+
+/// LinearFunctionForZeroStage3: one autograd function that saves input, weight and bias; its backward gives the gradients in that order.
+Tensor zero3_linear(const Tensor& x, const Tensor& weight, const Tensor& bias);
+
+}  // namespace plimsoll::program
