@@ -272,19 +272,21 @@ Tensor masked_mean(const Tensor& loss, const Tensor& mask) {
 
 }  // namespace
 
-NanotronDevice::NanotronDevice(Tape& tape_in, const NanotronSizes& sizes_in)
-    : tape(tape_in), sizes(sizes_in), communication_(tape_in.add_stream("tensor parallel")) {}
+NanotronDevice::NanotronDevice(Tape& tape_in, const NanotronSizes& sizes_in, std::int64_t queue_depth)
+    : tape(tape_in), sizes(sizes_in), queue_depth_(queue_depth), communication_(tape_in.add_stream("tensor parallel")) {}
 
 void NanotronDevice::product(std::int64_t rows, std::int64_t columns, std::int64_t inner) {
   Tensor& workspace = tape.in_backward() ? backward_workspace_ : forward_workspace_;
   if (!workspace) workspace = tape.empty({kWorkspace}, DType::uint8, Category::workspace);
   tape.kernel(gemm_kernel(rows, columns, inner));
+  follow_device();
 }
 
 Tensor NanotronDevice::gathered(Tensor& buffer, const Tensor& shard) {
   if (!buffer) buffer = tape.empty({shard.elements() * sizes.tp}, shard.dtype(), Category::communication_buffer);
   tape.collective({.kind = CollectiveKind::all_gather, .group = Group::tensor, .bytes = buffer.bytes(), .type = shard.dtype()},
                   communication_);
+  use_on_communication_stream(shard);
   return buffer;
 }
 
@@ -293,10 +295,21 @@ Tensor NanotronDevice::reduce_scattered(const Tensor& whole, const Dims& piece, 
   tape.collective({.kind = CollectiveKind::reduce_scatter, .group = Group::tensor, .bytes = whole.bytes(), .type = whole.dtype()},
                   communication_);
   if (asynchronous) {
-    tape.record_stream(whole, communication_);
-    tape.record_stream(y, communication_);
+    use_on_communication_stream(whole);
+    use_on_communication_stream(y);
   }
   return y;
+}
+
+void NanotronDevice::use_on_communication_stream(const Tensor& tensor) {
+  if (queue_depth_ > 0) tape.record_stream(tensor, communication_);
+}
+
+void NanotronDevice::follow_device() {
+  const auto launches = static_cast<std::int64_t>(tape.program().kernels.size() + tape.program().collectives.size());
+  if (queue_depth_ == 0 || launches < passed_ + queue_depth_) return;
+  tape.wait(kComputeStream, communication_);
+  passed_ = launches;
 }
 
 Tensor NanotronDevice::all_gathered(const Tensor& piece, const Dims& whole) {

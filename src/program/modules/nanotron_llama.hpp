@@ -26,7 +26,8 @@ struct NanotronSizes {
 /// What the modules of a rank share: BLAS workspaces, buffers of gathered activations, kernels tuned at their first call.
 class NanotronDevice {
  public:
-  NanotronDevice(Tape& tape, const NanotronSizes& sizes);
+  /// `queue_depth`: launches by which the host runs ahead of the device; 0: it does not.
+  NanotronDevice(Tape& tape, const NanotronSizes& sizes, std::int64_t queue_depth);
 
   Tape& tape;
   const NanotronSizes sizes;
@@ -40,6 +41,8 @@ class NanotronDevice {
   Tensor reduce_scattered(const Tensor& whole, const Dims& piece, bool asynchronous);
   /// A new tensor of all pieces.
   Tensor all_gathered(const Tensor& piece, const Dims& whole);
+  /// record_stream by an asynchronous collective: once freed, the memory waits until the device has done what was issued before.
+  void use_on_communication_stream(const Tensor& tensor);
   /// Triton times a kernel's configurations at the first call, with a buffer that flushes the L2 cache between runs.
   enum class TunedKernel : std::uint8_t { norm_forward, norm_backward };
   void tune(TunedKernel kernel);
@@ -47,7 +50,10 @@ class NanotronDevice {
 
  private:
   Tensor gathered(Tensor& buffer, const Tensor& shard);
+  /// A full launch queue makes the host wait: what it is behind by then is `queue_depth_` launches.
+  void follow_device();
 
+  std::int64_t queue_depth_, passed_ = 0;
   StreamId communication_;
   Tensor forward_workspace_, backward_workspace_;
   Tensor input_buffer_, gradient_buffer_;
