@@ -23,11 +23,14 @@ Tensor unsqueeze(const Tensor& x, int dimension);
 Tensor squeeze(const Tensor& x, int dimension);
 Tensor expand(const Tensor& x, Dims sizes);  ///< -1 keeps a size
 Tensor slice(const Tensor& x, int dimension, std::int64_t start, std::int64_t end);
+Tensor every_second(const Tensor& x, std::int64_t start);  ///< x[..., start::2]
 Tensor select(const Tensor& x, int dimension);
 Tensor alias(const Tensor& x);
 std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dimension);
 std::vector<Tensor> chunk(const Tensor& x, int chunks, int dimension);
 Tensor cat(const std::vector<Tensor>& tensors, int dimension);
+/// A new tensor into whose halves of the last dimension `left` and `right` are copied, one after the other (CopySlices, not cat).
+Tensor copied_side_by_side(const Tensor& left, const Tensor& right);
 Tensor clone(const Tensor& x);
 Tensor contiguous(const Tensor& x);
 /// Constant padding of the last dimension (F.pad).

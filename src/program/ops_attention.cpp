@@ -239,7 +239,8 @@ Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, co
     offset = tape.empty({}, DType::int64);
   }
   Tensor out = heads_inside(tape, s.batch, s.heads, s.queries, s.value_dim, query.dtype());
-  const Tensor lse = tape.empty({s.batch, s.heads, round_up(s.queries, 32)}, DType::fp32);
+  // Only a backward reads the log-sum-exp.
+  const Tensor lse = op.differentiable() ? tape.empty({s.batch, s.heads, round_up(s.queries, 32)}, DType::fp32) : Tensor();
   if (query.dtype() != DType::fp32 && std::max(s.head_dim, s.value_dim) > 128)
     tape.scratch(4 * out.elements());  // accumulator of the output
   launch_forward(tape, query, key, value, s);

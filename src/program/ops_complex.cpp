@@ -19,7 +19,7 @@ Tensor view_as_complex(const Tensor& x) {
   for (int i = 0; i < x.rank() - 1; ++i) sizes.push_back(x.size(i));
   Tensor y = op.tape().view(x, sizes, halved(x.strides(), x.rank() - 1));
   y.impl()->dtype = DType::complex64;
-  return op.done(y, [](BackwardCall& b) { b.give(0, view_as_real(b.grad())); });
+  return op.done(y, [](BackwardCall& b) { b.give(0, view_as_real(contiguous(b.grad()))); });
 }
 
 Tensor view_as_real(const Tensor& x) {
@@ -30,7 +30,7 @@ Tensor view_as_real(const Tensor& x) {
   strides.push_back(1);
   Tensor y = op.tape().view(x, sizes, strides);
   y.impl()->dtype = DType::fp32;
-  return op.done(y, [](BackwardCall& b) { b.give(0, view_as_complex(b.grad())); });
+  return op.done(y, [](BackwardCall& b) { b.give(0, view_as_complex(contiguous(b.grad()))); });
 }
 
 Tensor multiply_complex(const Tensor& a, const Tensor& b) {

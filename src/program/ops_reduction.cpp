@@ -29,7 +29,8 @@ Tensor expanded(Tape& tape, const Tensor& gradient, const Dims& before, const st
 Tensor sum(const Tensor& x, const std::vector<int>& dimensions, bool keep) {
   const std::vector<bool> reduced = mask_of(x, dimensions);
   Op op("sum", {&x});
-  Tensor y = reduce(x, reduced, keep, x.dtype());
+  const bool widens = x.tape().autocast.enabled && (x.dtype() == DType::bf16 || x.dtype() == DType::fp16);  // fp32_set_opt_dtype
+  Tensor y = reduce(x, reduced, keep, widens ? DType::fp32 : x.dtype());
   return op.done(y, [before = x.sizes(), reduced](BackwardCall& b) { b.give(0, expanded(b.tape, b.grad(), before, reduced)); });
 }
 

@@ -158,6 +158,17 @@ Tensor slice(const Tensor& x, int dimension, std::int64_t start, std::int64_t en
   });
 }
 
+Tensor every_second(const Tensor& x, std::int64_t start) {
+  Dims sizes = x.sizes(), strides = x.strides();
+  sizes[-1] = ceil_div(x.size(-1) - start, 2);
+  strides[-1] *= 2;
+  return view_op("slice", x, sizes, strides, [before = x.sizes()](BackwardCall& b) {  // slice_backward
+    Tensor whole = zeros(b.tape, before, b.grad().dtype());
+    launch(b.tape, KernelKind::elementwise, whole.dtype(), b.grad().bytes(), b.grad().bytes());
+    b.give(0, std::move(whole));
+  });
+}
+
 Tensor select(const Tensor& x, int dimension) {
   const int at = wrapped(dimension, x.rank());
   Dims sizes, strides;
@@ -208,13 +219,15 @@ Tensor cat(const std::vector<Tensor>& tensors, int dimension) {
   Dims sizes = tensors.front().sizes();
   sizes[at] = 0;
   std::int64_t read = 0;
+  DType type = tensors.front().dtype();  // of the widest
   for (const Tensor& tensor : tensors) {
+    if (size_of(tensor.dtype()) > size_of(type)) type = tensor.dtype();
     inputs.push_back(&tensor);
     sizes[at] += tensor.size(at);
     read += tensor.bytes();
   }
   Op op("cat", inputs);
-  Tensor y = op.output(sizes, tensors.front().dtype());
+  Tensor y = op.output(sizes, type);
   launch(op.tape(), KernelKind::elementwise, y.dtype(), read, y.bytes());
   std::vector<Dims> parts;
   for (const Tensor& tensor : tensors) parts.push_back(tensor.sizes());
@@ -223,6 +236,38 @@ Tensor cat(const std::vector<Tensor>& tensors, int dimension) {
       if (b.needs(i)) b.give(i, b.tape.view(b.grad(), parts[i], b.grad().strides()));
     }
   });
+}
+
+namespace {
+
+/// base[slice].copy_(part): CopySlices, whose backward copies the whole gradient, then the slice of it that the part gets; what the base
+/// held before gets zeros there.
+Tensor copy_slice(const Tensor& base, const Tensor& part) {
+  Op op("copy_slices", {&base, &part});
+  copy_into(part.detach(), part);
+  Tensor y = base.detach();
+  return op.done(y, [before = part.sizes()](BackwardCall& b) {
+    Tensor whole = empty_like(b.grad());
+    copy_into(whole, b.grad());
+    Tensor piece = b.tape.empty(before, b.grad().dtype());
+    launch(b.tape, KernelKind::elementwise, piece.dtype(), piece.bytes(), piece.bytes());
+    if (b.needs(0)) {
+      zeros(b.tape, before, b.grad().dtype());
+      b.give(0, std::move(whole));
+    }
+    b.give(1, std::move(piece));
+  });
+}
+
+}  // namespace
+
+Tensor copied_side_by_side(const Tensor& left, const Tensor& right) {
+  Dims sizes = left.sizes();
+  sizes[-1] += right.size(-1);
+  left.tape().operator_name = "copy_slices";
+  const Tensor base = left.tape().empty(sizes, left.dtype());
+  const Tensor half = copy_slice(base, left);
+  return copy_slice(half, right);
 }
 
 Tensor clone(const Tensor& x) {

@@ -151,13 +151,17 @@ class BartStack {
     Tensor ids = input;
     ModuleCall call(module_, tape_, {&ids});
     const Tensor words = embed(ids);
-    const Tensor range = add_scalar(arange(tape_, words.size(1)));
-    const Tensor mask = padded_causal_mask(words);
+    Tensor range = add_scalar(arange(tape_, words.size(1)));
+    Tensor ones = zeros(tape_, {words.size(0), words.size(1)}, DType::fp32);
+    const Tensor mask = padded_causal_mask(words, ones);
+    const bool names_anew = model_.model_type == "bart";  // attention_mask is the causal mask from here on; mbart keeps both
+    if (names_anew) ones.reset();
     Tensor places;
     {
       const Tensor shifted = add_scalar(unsqueeze(range, 0));
       places = Embedding(module_.child("embed_positions"), tape_)(shifted);
     }
+    if (!names_anew) range.reset();
     Tensor hidden = start(words, places);
     for (const BartLayer& layer : layers_) hidden = layer(hidden, mask, encoded);
     if (last_norm_) hidden = (*last_norm_)(hidden);
@@ -188,10 +192,8 @@ class BartStack {
 
   /// create_causal_mask with the mask of ones that the decoder makes. Whether it really is all ones is asked of the device
   /// (fast_all); the mask is taken to stay, as with padding in the batch.
-  Tensor padded_causal_mask(const Tensor& words) const {
-    const std::int64_t batch = words.size(0), length = words.size(1);
+  Tensor padded_causal_mask(const Tensor& words, const Tensor& ones) const {
     tape_.operator_name = "causal_mask";
-    const Tensor ones = zeros(tape_, {batch, length}, DType::fp32);
     const Tensor padding = to(ones, DType::boolean);
     const bool sdpa = options_.attention == RunOptions::Attention::sdpa;
     for (int asked = 0; sdpa && asked < 2; ++asked) ask_whether_all(padding);
@@ -279,6 +281,15 @@ class Bart final : public Network {
     return call.done(decoder_.decode(targets, encoded));
   }
 
+  /// shifted.ne(padding).sum(dim=1).
+  Tensor count_real(const Tensor& shifted) const {
+    const Tensor real = elementwise(tape_, {&shifted}, DType::boolean);
+    const Tensor counts = tape_.empty({shifted.size(0)}, DType::int64);
+    const Tensor counted = to(real, DType::int64);
+    in_place(counts, {&counted});
+    return counts;
+  }
+
   /// mbart's shift_tokens_right: the last token that is no padding comes first.
   Tensor wrap_right(const Tensor& labels) const {
     tape_.operator_name = "shift_right";
@@ -289,10 +300,7 @@ class Bart final : public Network {
     }
     Tensor last;
     {
-      const Tensor real = elementwise(tape_, {&shifted}, DType::boolean);
-      const Tensor counts = tape_.empty({labels.size(0)}, DType::int64);
-      const Tensor counted = to(real, DType::int64);
-      in_place(counts, {&counted});
+      const Tensor counts = count_real(shifted);
       last = add_scalar(counts);
     }
     const Tensor first = tape_.empty({labels.size(0)}, DType::int64);

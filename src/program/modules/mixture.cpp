@@ -127,18 +127,6 @@ Tensor MixtureOfExperts::wide_logits(const Tensor& hidden) const {
   return linear(wide, weight);
 }
 
-/// A mask of the experts whose group is not among the best: groups chosen, scattered into zeros, widened to experts, inverted.
-Tensor MixtureOfExperts::outside_chosen_groups(const Tensor& group_scores) const {
-  const std::int64_t tokens = group_scores.size(0), groups = group_scores.size(1);
-  const Tensor chosen = top_k(group_scores, spec_.chosen_groups).indices;
-  const Tensor group_mask = empty_like(group_scores);
-  in_place(group_mask, {&chosen});
-  const Tensor wide = expand(unsqueeze(group_mask, -1), {tokens, groups, spec_.experts / groups});
-  const Tensor mask = reshape(wide, {-1, spec_.experts});
-  const Tensor inside = to(mask, DType::boolean);
-  return elementwise(tape_, {&inside}, DType::boolean);
-}
-
 MixtureOfExperts::Routing MixtureOfExperts::scaled_softmax(const Tensor& input) const {
   const Tensor hidden = view(input, {-1, input.size(-1)});
   const Tensor logits = wide_logits(hidden);
@@ -149,27 +137,46 @@ MixtureOfExperts::Routing MixtureOfExperts::scaled_softmax(const Tensor& input) 
   return {logits, best.values, best.indices};
 }
 
+/// topk_indices of DeepseekV3TopkRouter, whose variables all live until it returns: the best groups by the sum of their two best experts,
+/// then the best experts of these.
+MixtureOfExperts::Choice MixtureOfExperts::choose_in_groups(const Tensor& scores) const {
+  const std::int64_t per_group = spec_.experts / spec_.groups;
+  Choice choice;
+  choice.scores = add(scores, router_.buffer("e_score_correction_bias"));
+  {
+    const Tensor best_two = top_k(view(choice.scores, {-1, spec_.groups, per_group}), 2).values;
+    choice.group_scores = sum(best_two, {-1}, false);
+  }
+  choice.groups = top_k(choice.group_scores, spec_.chosen_groups).indices;
+  choice.group_mask = empty_like(choice.group_scores);
+  in_place(choice.group_mask, {&choice.groups});
+  choice.mask = reshape(expand(unsqueeze(choice.group_mask, -1), {-1, spec_.groups, per_group}), {-1, spec_.experts});
+  {
+    Tensor inside = to(choice.mask, DType::boolean);
+    const Tensor outside = elementwise(tape_, {&inside}, DType::boolean);
+    inside.reset();
+    choice.scores = masked_fill(choice.scores, outside);
+  }
+  choice.experts = top_k(choice.scores, spec_.top_k).indices;
+  return choice;
+}
+
 MixtureOfExperts::Routing MixtureOfExperts::corrected_sigmoid(const Tensor& input) const {
   const Tensor hidden = view(input, {-1, input.size(-1)});
   const Tensor logits = wide_logits(hidden);
   const Tensor scores = sigmoid(logits);
-  Tensor choice = add(scores, router_.buffer("e_score_correction_bias"));
-  {
-    const Tensor grouped = view(choice, {-1, spec_.groups, spec_.experts / spec_.groups});
-    const Tensor best_two = top_k(grouped, 2).values;
-    const Tensor group_scores = sum(best_two, {-1}, false);
-    const Tensor outside = outside_chosen_groups(group_scores);
-    choice = masked_fill(choice, outside);
-  }
-  const Tensor indices = top_k(choice, spec_.top_k).indices;
-  Tensor weights = gather_last(scores, indices);
+  const Choice choice = choose_in_groups(scores);
+  Tensor weights = gather_last(scores, choice.experts);
+  Tensor denominator;
   if (spec_.normalized_top_k) {
-    const Tensor total = sum(weights, {-1}, true);
-    const Tensor denominator = add_scalar(total);
+    {
+      const Tensor total = sum(weights, {-1}, true);
+      denominator = add_scalar(total);
+    }
     weights = divide_in_place(weights, denominator);
   }
   weights = multiply_scalar(weights);
-  return {logits, weights, indices};
+  return {logits, weights, choice.experts};
 }
 
 /// integrations/moe.py, grouped_mm_experts_forward: pairs of token and expert sorted by expert, both products grouped, back in order,

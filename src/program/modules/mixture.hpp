@@ -31,13 +31,17 @@ class MixtureOfExperts {
   struct Routing {
     Tensor logits, weights, indices;
   };
+  /// What a choice within groups leaves behind.
+  struct Choice {
+    Tensor scores, group_scores, groups, group_mask, mask, experts;
+  };
   Routing route(const Tensor& hidden) const;
   Routing softmax_first(const Tensor& hidden) const;
   Routing top_k_first(const Tensor& hidden) const;
   Routing scaled_softmax(const Tensor& hidden) const;
   Routing corrected_sigmoid(const Tensor& hidden) const;
   Tensor wide_logits(const Tensor& hidden) const;
-  Tensor outside_chosen_groups(const Tensor& group_scores) const;
+  Choice choose_in_groups(const Tensor& scores) const;
   Tensor mix(const Tensor& hidden, const Tensor& indices, const Tensor& weights) const;
   Tensor run_experts(const Tensor& selected, const Tensor& offsets) const;
   Tensor gated_shared(const Tensor& flat, const Tensor& common) const;
