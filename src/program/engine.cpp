@@ -24,9 +24,7 @@ class AccumulateGrad final : public Node {
   }
   ~AccumulateGrad() override { variable_.impl()->accumulator = nullptr; }
 
-  TensorMeta wanted(std::uint16_t) const override {
-    return {variable_.sizes(), variable_.impl()->grad_dtype.value_or(variable_.dtype())};
-  }
+  TensorMeta wanted(std::uint16_t) const override { return {variable_.sizes(), variable_.impl()->grad_dtype.value_or(variable_.dtype())}; }
 
   void apply(BackwardCall& call) override {
     // The engine hands over its only reference: pre-hooks see and may replace the gradient.
@@ -184,7 +182,7 @@ void Tape::call(Node& node, Gradients inputs, Gradients& outputs) {
     const TensorMeta wanted = edge.function->wanted(edge.input);
     if (outputs[i].sizes() != wanted.sizes) outputs[i] = sum_to(outputs[i], wanted.sizes);
     // A weight reaches its product transposed: its gradient is cast behind that view's backward, when the other gradients are on their way.
-    const bool transposed = edge.function->is_accumulator && outputs[i].is_view();
+    const bool transposed = edge.function->is_accumulator && static_cast<int>(i) == node.transposed_input;
     if (outputs[i].dtype() != wanted.type && !transposed) outputs[i] = to(outputs[i], wanted.type);
   }
   for (auto& hook : node.post_hooks) hook(outputs);

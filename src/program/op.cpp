@@ -146,6 +146,7 @@ void Op::tie(Node& node) {
   node.name = name_;
   node.sequence = tape_.next_sequence();
   node.label = tape_.module_label;
+  node.transposed_input = transposed_input_;
   node.edges.reserve(inputs_.size());
   for (const Tensor* input : inputs_) {
     node.edges.push_back(input->defined() && input->requires_grad() ? tape_.gradient_edge(*input) : Edge{});

@@ -75,6 +75,8 @@ class Op {
   void save_if(bool condition, const Tensor& input) {
     if (differentiable_) saved_.emplace_back(condition ? input : Tensor(), false);
   }
+  /// Input `input` reaches the kernel transposed (F.linear's weight).
+  void see_transposed(int input) { transposed_input_ = input; }
   void save_output(const Tensor& output) { save_output_if(true, output); }
   void save_output_if(bool condition, const Tensor& output) { pending_.emplace_back(condition && output.defined(), output); }
 
@@ -115,6 +117,7 @@ class Op {
   const char* name_;
   const char* name_before_;
   bool differentiable_;
+  int transposed_input_ = -1;
   std::vector<SavedTensor> saved_;
   std::vector<std::pair<bool, Tensor>> pending_;
 };
