@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
 #include "program/frameworks/torchtitan_pipeline.hpp"
 #include "program/frameworks/torchtitan_stage.hpp"
 #include "program/lower.hpp"
@@ -14,7 +15,12 @@ namespace plimsoll::program {
 
 namespace {
 
+/// The code of the end of 2024: one rotary table, separate projections, a root unit around embedding, norm and head.
+bool before_0_3(const Strategy& s) { return !s.titan.fused_qkv.value_or(true) && !s.titan.rope_positions_given.value_or(true); }
+
 void refuse_what_is_not_modelled(const Strategy& s) {
+  if (before_0_3(s) && (s.tp > 1 || s.pp > 1 || s.loss == LossKernel::chunked))
+    refuse("tensor and pipeline parallelism of TorchTitan before 0.3 are not modelled", "framework_version", "0.3.0");
   if (s.vp > 1) refuse("several model chunks per pipeline rank of TorchTitan are not modelled", "vp");
   if (s.cp > 1) refuse("context parallelism of TorchTitan is not modelled", "cp");
   if (s.ep > 1) refuse("expert parallelism of TorchTitan is not modelled", "ep");
@@ -36,6 +42,12 @@ TitanRun run_of(const Model& model, const Strategy& s) {
   run.complex_rope = model.model_type.rfind("qwen3", 0) != 0;
   run.skip_head = s.loss == LossKernel::chunked;
   run.length = s.seq_len;
+  run.fused_norm = profile_of(s).fused_rms_norm;
+  if (before_0_3(s)) {
+    run.shared_table = model.max_positions;
+    run.grouped_attention = false;
+    run.early_stop = true;
+  }
   switch (s.recompute.kind) {
     case Recompute::Kind::automatic:
     case Recompute::Kind::none:
@@ -88,6 +100,11 @@ class Trainer {
 
   StepProgram record() {
     tape_.phase(Phase::init);
+    Tensor blas_workspace;
+    if (before_0_3(strategy_)) {  // cuBLAS kept its workspace; later versions take it for each product
+      blas_workspace = tape_.empty({tape_.gemm_workspace}, DType::uint8, Category::workspace);
+      tape_.gemm_workspace = 0;
+    }
     for (auto& part : parts_) part->materialize();
     for (auto& part : parts_)
       for (Tensor& shard : part->sharded().shards()) shards_.push_back(shard);
@@ -105,7 +122,7 @@ class Trainer {
     const Dims sizes{strategy_.micro_batch, strategy_.seq_len};
     const auto input = [&] { return tape_.empty(sizes, DType::int64, Category::input); };
     TitanBatch batch{input(), {}, {}};
-    batch.positions = input();
+    if (!before_0_3(strategy_)) batch.positions = input();
     batch.labels = input();
     return batch;
   }
@@ -117,7 +134,7 @@ class Trainer {
   }
 
   void train_step() {
-    const Tensor valid_tokens = count_tokens();
+    const Tensor valid_tokens = before_0_3(strategy_) ? Tensor() : count_tokens();
     std::vector<TitanBatch> batches;  // train_step's list keeps all micro-batches of the step
     Tensor loss;
     for (std::int64_t i = 0; i < std::max<std::int64_t>(strategy_.grad_accum, 1); ++i) {

@@ -113,7 +113,7 @@ Tensor cross_entropy_loss(const TensorParallel& group, const Tensor& logits, con
     const Tensor labels = view(inputs.labels, {-1});
     sum = group.on() ? vocabulary_cross_entropy(wide, labels) : cross_entropy(wide, labels);
   }
-  return divide(sum, inputs.valid_tokens);
+  return inputs.valid_tokens ? divide(sum, inputs.valid_tokens) : sum;
 }
 
 Tensor chunked_loss(Tape& tape, TitanDecoder& decoder, Fsdp2& sharded, int chunks, const Tensor& hidden, const LossInputs& inputs) {

@@ -9,7 +9,7 @@ namespace plimsoll::program {
 
 struct LossInputs {
   Tensor labels, positions;  ///< [batch, length]
-  Tensor valid_tokens;       ///< scalar that the sum of the losses is divided by
+  Tensor valid_tokens;       ///< scalar that the sum of the losses is divided by; undefined: the mean is taken
 };
 
 /// CrossEntropyLoss: logits in fp32, summed, divided. With tensor parallelism the logits are cut over the vocabulary.

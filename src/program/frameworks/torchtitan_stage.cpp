@@ -38,6 +38,13 @@ std::vector<std::vector<Module*>> units_of(TitanDecoder& decoder, bool tied) {
   return units;
 }
 
+/// Before 0.3: every layer, and the root around embedding, norm and head.
+std::vector<std::vector<Module*>> layers_of(TitanDecoder& decoder) {
+  std::vector<std::vector<Module*>> units;
+  for (std::size_t i = 0; i < decoder.layers(); ++i) units.push_back({&decoder.layer(i)});
+  return units;
+}
+
 /// What is left of an output that was sent: its edge into the graph, without memory (torch.autograd.graph.GradientEdge).
 Tensor edge_of(const Tensor& output) {
   Tensor edge = output.tape().empty({0}, output.dtype());
@@ -59,14 +66,16 @@ TitanPart::TitanPart(const Model& model, const Strategy& strategy, const TitanRu
       hidden_(model.hidden_size),
       tied_(model.tied_embeddings),
       decoder_(model, run, stage, tape),
-      sharded_(tape, decoder_.root(), units_of(decoder_, model.tied_embeddings), fsdp2_options(strategy)) {
-  if (decoder_.norm()) sharded_.set_reshard_after_forward(*decoder_.norm(), strategy.fsdp.reshard == FsdpOptions::Reshard::always);
+      sharded_(tape, decoder_.root(), run.shared_table > 0 ? layers_of(decoder_) : units_of(decoder_, model.tied_embeddings),
+               fsdp2_options(strategy)) {
+  if (decoder_.norm() && run.shared_table == 0)
+    sharded_.set_reshard_after_forward(*decoder_.norm(), strategy.fsdp.reshard == FsdpOptions::Reshard::always);
 }
 
 void TitanPart::materialize() {
   sharded_.materialize();
   if (tied_) sharded_.share_shard(*decoder_.embedding(), *decoder_.head());
-  initialize_weights(tape_, decoder_, strategy_.fsdp_degree);
+  if (decoder_.run().shared_table == 0) initialize_weights(tape_, decoder_, strategy_.fsdp_degree);
 }
 
 Tensor TitanPart::loss(const Tensor& prediction, const TitanBatch& batch, const Tensor& valid_tokens) {

@@ -22,22 +22,42 @@ void add_parameter(Module& module, const std::string& name, const Dims& sizes) {
   module.parameters.push_back(std::make_shared<Parameter>(Parameter{.name = name, .sizes = sizes, .type = DType::fp32, .tensor = {}}));
 }
 
+/// at::rms_norm before it was one kernel: fp32 inside, a product with the weight at the end.
+Tensor rms_norm_parts(const Tensor& x, const Tensor& weight) {
+  Tensor low;
+  {
+    const Tensor wide = to(x, DType::fp32);
+    Tensor scale;
+    {
+      const Tensor square = power(wide);
+      scale = mean(square, -1, true);
+    }
+    scale = rsqrt(scale);
+    const Tensor normed = multiply(wide, scale);
+    low = to(normed, x.dtype());
+  }
+  return multiply(low, weight);
+}
+
+Tensor apply_norm(bool fused, const Tensor& x, const Tensor& weight) { return fused ? rms_norm(x, weight) : rms_norm_parts(x, weight); }
+
 /// nn.RMSNorm.
 class RmsNorm {
  public:
-  RmsNorm(Module& parent, const std::string& name, std::int64_t width, Tape& tape)
-      : module_(&add_module(parent, name, tape)), tape_(&tape) {
+  RmsNorm(Module& parent, const std::string& name, std::int64_t width, bool fused, Tape& tape)
+      : module_(&add_module(parent, name, tape)), tape_(&tape), fused_(fused) {
     add_parameter(*module_, "weight", {width});
   }
   Tensor operator()(const Tensor& input) const {
     Tensor x = input;
     ModuleCall call(*module_, *tape_, {&x});
-    return call.done(rms_norm(x, module_->tensor("weight")));
+    return call.done(apply_norm(fused_, x, module_->tensor("weight")));
   }
 
  private:
   Module* module_;
   Tape* tape_;
+  bool fused_;
 };
 
 Linear add_linear(Module& parent, const std::string& name, std::int64_t in, std::int64_t out, Tape& tape) {
@@ -49,6 +69,7 @@ Linear add_linear(Module& parent, const std::string& name, std::int64_t in, std:
 /// Inputs that every layer gets.
 struct LayerContext {
   const TitanRun& run;
+  Module& root;
   Tape& tape;
 };
 
@@ -59,7 +80,8 @@ class Attention {
       : module_(add_module(parent, "attention", context.tape)), context_(context), spec_(spec) {
     const TensorParallel& tp = context.run.tensor_parallel;
     Tape& tape = context.tape;
-    rope_ = add_rope(module_, {context.run.complex_rope, context.run.positions_given, spec.head_dim, context.run.length}, tape);
+    const RopeShape shape{context.run.complex_rope, context.run.positions_given, spec.head_dim, context.run.length};
+    rope_ = context.run.shared_table > 0 ? shared_rope(context.root, "freqs_cis", shape, tape) : add_rope(module_, shape, tape);
     Module& qkv = add_module(module_, "qkv_linear", tape);
     const std::int64_t q = spec.heads * spec.head_dim, kv = spec.kv_heads * spec.head_dim;
     if (context.run.fused_qkv) {
@@ -71,8 +93,8 @@ class Attention {
     }
     output_ = add_linear(module_, "wo", tp.share(q), spec.hidden, tape);
     if (spec.qk_norm == AttentionSpec::QkNorm::per_head) {
-      query_norm_.emplace(module_, "q_norm", spec.head_dim, tape);
-      key_norm_.emplace(module_, "k_norm", spec.head_dim, tape);
+      query_norm_.emplace(module_, "q_norm", spec.head_dim, context.run.fused_norm, tape);
+      key_norm_.emplace(module_, "k_norm", spec.head_dim, context.run.fused_norm, tape);
     }
   }
 
@@ -117,10 +139,21 @@ class Attention {
     return heads;
   }
 
+  /// repeat_kv of [batch, length, kv heads, dim].
+  Tensor repeated(const Tensor& x) const {
+    const std::int64_t times = spec_.heads / spec_.kv_heads;
+    if (times == 1) return x;
+    const Tensor wide = expand(unsqueeze(x, 3), {x.size(0), x.size(1), x.size(2), times, x.size(3)});
+    return reshape(wide, {x.size(0), x.size(1), x.size(2) * times, x.size(3)});
+  }
+
   /// ScaledDotProductAttention: [batch, length, heads, dim] on the way in and out.
   Tensor inner(const std::vector<Tensor>& heads) const {
-    const Tensor query = transpose(heads[0], 1, 2), key = transpose(heads[1], 1, 2), value = transpose(heads[2], 1, 2);
-    const Tensor out = scaled_dot_product_attention(query, key, value, {}, {.causal = true, .enable_gqa = spec_.heads > spec_.kv_heads});
+    const bool grouped = context_.run.grouped_attention;
+    const Tensor query = transpose(heads[0], 1, 2), key = transpose(grouped ? heads[1] : repeated(heads[1]), 1, 2),
+                 value = transpose(grouped ? heads[2] : repeated(heads[2]), 1, 2);
+    const Tensor out =
+        scaled_dot_product_attention(query, key, value, {}, {.causal = true, .enable_gqa = grouped && spec_.heads > spec_.kv_heads});
     return contiguous(transpose(out, 1, 2));
   }
 
@@ -197,13 +230,13 @@ void check_family(const Model& model) {
 /// Llama3TransformerBlock and Qwen3TransformerBlock.
 class TitanLayer {
  public:
-  TitanLayer(Module& module, const Block& block, const TitanRun& run, Tape& tape)
+  TitanLayer(Module& module, const Block& block, const TitanRun& run, Module& root, Tape& tape)
       : module_(module),
         tape_(tape),
-        attention_(module, *block.attention, {run, tape}),
-        feed_forward_(module, *block.mlp, {run, tape}),
-        attention_norm_(module, "attention_norm", block.attention->hidden, tape),
-        mlp_norm_(module, "ffn_norm", block.attention->hidden, tape) {}
+        attention_(module, *block.attention, {run, root, tape}),
+        feed_forward_(module, *block.mlp, {run, root, tape}),
+        attention_norm_(module, "attention_norm", block.attention->hidden, run.fused_norm, tape),
+        mlp_norm_(module, "ffn_norm", block.attention->hidden, run.fused_norm, tape) {}
 
   Tensor operator()(const Tensor& input, const Tensor& positions) const {
     Tensor x = input;
@@ -248,6 +281,8 @@ TitanDecoder::TitanDecoder(const Model& model, const TitanRun& run, const TitanS
   check_family(model);
   const TensorParallel& tp = run.tensor_parallel;
   attention_sizes_ = {model.heads * model.head_dim, model.kv_heads * model.head_dim};
+  if (run.shared_table > 0)
+    root_.buffers.push_back({.name = "freqs_cis", .sizes = {run.shared_table, model.head_dim / 2}, .type = DType::complex64, .tensor = {}});
   const Dims table{tp.share(model.vocab_size), model.hidden_size};
   if (stage.embedding) add_parameter(add_module(root_, "tok_embeddings", tape), "weight", table);
   const std::vector<const Block*> blocks = blocks_of_layers(model);
@@ -255,7 +290,7 @@ TitanDecoder::TitanDecoder(const Model& model, const TitanRun& run, const TitanS
   for (std::int64_t index : stage.layers) {
     Module& module = add_module(layers, std::to_string(index), tape);
     layer_modules_.push_back(&module);
-    layers_.push_back(std::make_unique<TitanLayer>(module, *blocks[static_cast<std::size_t>(index)], run_, tape));
+    layers_.push_back(std::make_unique<TitanLayer>(module, *blocks[static_cast<std::size_t>(index)], run_, root_, tape));
   }
   if (!stage.head) return;
   add_parameter(add_module(root_, "norm", tape), "weight", {model.hidden_size});
@@ -299,7 +334,7 @@ Tensor TitanDecoder::operator()(const Tensor& input, const Tensor& positions) {
   if (Module* final_norm = norm()) {
     Tensor normed = hidden;
     ModuleCall norm_call(*final_norm, tape_, {&normed});
-    normed = rms_norm(normed, final_norm->tensor("weight"));
+    normed = apply_norm(run_.fused_norm, normed, final_norm->tensor("weight"));
     const TensorParallel& tp = run_.tensor_parallel;
     if (tp.on()) normed = tp.sequence ? gather_sequence(tp, normed) : replicate_input(tp, normed);
     hidden = norm_call.done(normed);
@@ -322,9 +357,10 @@ Tensor TitanDecoder::embed(const Tensor& tokens) {
 Tensor TitanDecoder::run_layer(std::size_t index, const Tensor& hidden, const Tensor& positions) {
   const TitanLayer& layer = *layers_[index];
   if (run_.checkpointing == TitanRun::Checkpointing::operators)
-    return layer.checkpointed(hidden, positions, {.early_stop = false, .policy = [] { return std::make_unique<EverySecondProduct>(); }});
+    return layer.checkpointed(hidden, positions,
+                              {.early_stop = run_.early_stop, .policy = [] { return std::make_unique<EverySecondProduct>(); }});
   const bool whole = run_.checkpointing == TitanRun::Checkpointing::full && (index + 1) % static_cast<std::size_t>(run_.every) == 0;
-  return whole ? layer.checkpointed(hidden, positions, {.early_stop = false, .policy = {}}) : layer(hidden, positions);
+  return whole ? layer.checkpointed(hidden, positions, {.early_stop = run_.early_stop, .policy = {}}) : layer(hidden, positions);
 }
 
 }  // namespace plimsoll::program

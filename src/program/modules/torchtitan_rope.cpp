@@ -54,9 +54,15 @@ Rope add_rope(Module& parent, const RopeShape& shape, Tape& tape) {
   return {module, shape, tape};
 }
 
+Rope shared_rope(Module& owner, const char* table, const RopeShape& shape, Tape& tape) {
+  RopeShape shared = shape;
+  shared.table = table;
+  return {owner, shared, tape};
+}
+
 /// _reshape_for_broadcast: [1 or batch, length, 1, width].
 Tensor Rope::rows(const Tensor& query, const Tensor& positions) const {
-  const Tensor& table = module_->buffer("cache");
+  const Tensor& table = module_->buffer(shape_.table);
   const std::int64_t width = table.size(1), length = query.size(1);
   if (!shape_.positions) return view(slice(table, 0, 0, length), {1, length, 1, width});
   check_positions(*tape_, positions);
@@ -65,7 +71,7 @@ Tensor Rope::rows(const Tensor& query, const Tensor& positions) const {
 }
 
 std::pair<Tensor, Tensor> Rope::operator()(const Tensor& query, const Tensor& key, const Tensor& positions) const {
-  ModuleCall call(*module_, *tape_, {});
+  const LabelScope label(*tape_, module_->label);
   const Tensor table = rows(query, positions);
   return shape_.complex ? turn_complex(query, key, table) : turn_halves(query, key, table);
 }

@@ -13,6 +13,7 @@ struct RopeShape {
   bool complex = true;    ///< ComplexRoPE; else CosSinRoPE
   bool positions = true;  ///< rows are gathered by position ids; else the table's first rows are viewed
   std::int64_t dim = 0, length = 0;
+  const char* table = "cache";  ///< name of the table among its module's buffers
 };
 
 class Rope {
@@ -31,5 +32,7 @@ class Rope {
 
 /// Adds the module "rope" with its table.
 Rope add_rope(Module& parent, const RopeShape& shape, Tape& tape);
+/// A rotary embedding over a table of `owner` that is shared.
+Rope shared_rope(Module& owner, const char* table, const RopeShape& shape, Tape& tape);
 
 }  // namespace plimsoll::program
