@@ -13,7 +13,7 @@ namespace plimsoll::program {
 struct ZeroGather {
   std::vector<ZeroParameter*> parameters;
   Tensor flat;
-  std::vector<Tensor> inputs;  ///< copies of shards that live on the host
+  Tensor input;  ///< copy of a shard that lives on the host
   bool complete = false;
 };
 
@@ -276,31 +276,37 @@ void ZeroCoordinator::gather(const std::vector<ZeroParameter*>& wanted) {
     }
     handle->complete = true;
   } else if (absent.size() == 1) {
-    gather_one(*absent.front(), *handle);
+    gather_one(*absent.front(), handle);
   } else {
-    gather_coalesced(absent, *handle);
+    gather_coalesced(handle);
   }
 }
 
-void ZeroCoordinator::gather_one(ZeroParameter& parameter, ZeroGather& handle) {
+void ZeroCoordinator::gather_one(ZeroParameter& parameter, const std::shared_ptr<ZeroGather>& handle) {
   const Tensor whole = tape_.empty({parameter.shard * settings_.ranks}, type_, Category::communication_buffer);
-  if (Tensor shard = shard_on_device(parameter)) handle.inputs.push_back(std::move(shard));
-  tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = whole.bytes(), .type = type_}, tape_.stream);
+  Tensor shard = shard_on_device(parameter);
+  all_gather(whole.bytes(), handle);
+  handle->input = std::move(shard);
   set_data(parameter, whole);
 }
 
 /// _all_gather_dtype: the shards of all parameters behind one another, from every rank.
-void ZeroCoordinator::gather_coalesced(const std::vector<ZeroParameter*>& wanted, ZeroGather& handle) {
+void ZeroCoordinator::gather_coalesced(const std::shared_ptr<ZeroGather>& handle) {
   std::int64_t elements = 0;
-  for (const ZeroParameter* parameter : wanted) elements += parameter->shard;
-  handle.flat = tape_.empty({elements * settings_.ranks}, type_, Category::communication_buffer);
-  {
-    std::vector<Tensor> shards;
-    for (const ZeroParameter* parameter : wanted) shards.push_back(shard_on_device(*parameter));
-    launch(tape_, KernelKind::elementwise, type_, elements * size_of(type_), elements * size_of(type_));
-  }
-  tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = handle.flat.bytes(), .type = type_},
-                   tape_.stream);
+  for (const ZeroParameter* parameter : handle->parameters) elements += parameter->shard;
+  handle->flat = tape_.empty({elements * settings_.ranks}, type_, Category::communication_buffer);
+  std::vector<Tensor> shards;
+  for (const ZeroParameter* parameter : handle->parameters) shards.push_back(shard_on_device(*parameter));
+  launch(tape_, KernelKind::elementwise, type_, elements * size_of(type_), elements * size_of(type_));
+  while (!shards.empty()) shards.pop_back();  // a Python list drops its last element first
+  all_gather(handle->flat.bytes(), handle);
+}
+
+/// ProcessGroupNCCL holds a collective's input until it is waited for, or until the next one is launched after its end.
+void ZeroCoordinator::all_gather(std::int64_t bytes, const std::shared_ptr<ZeroGather>& handle) {
+  tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = bytes, .type = type_}, tape_.stream);
+  if (const auto before = launched_.lock()) before->input.reset();
+  launched_ = handle;
 }
 
 /// The handle's wait: a coalesced gather is taken apart into one new tensor per parameter.
@@ -309,7 +315,7 @@ void ZeroCoordinator::wait(ZeroParameter& parameter) {
   parameter.gather.reset();
   in_flight_.erase(std::remove(in_flight_.begin(), in_flight_.end(), &parameter), in_flight_.end());
   const StreamScope scope(tape_, gather_stream_);
-  handle->inputs.clear();
+  handle->input.reset();
   if (handle->flat && !handle->complete) {
     for (ZeroParameter* member : handle->parameters) {
       const Tensor whole = tape_.empty(member->slot->sizes, type_, Category::communication_buffer);

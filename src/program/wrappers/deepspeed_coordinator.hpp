@@ -77,8 +77,9 @@ class ZeroCoordinator {
   void fetch(const Module& module, bool forward);
   void prefetch(ModuleState& state);
   void gather(const std::vector<ZeroParameter*>& wanted);
-  void gather_one(ZeroParameter& parameter, ZeroGather& handle);
-  void gather_coalesced(const std::vector<ZeroParameter*>& wanted, ZeroGather& handle);
+  void gather_one(ZeroParameter& parameter, const std::shared_ptr<ZeroGather>& handle);
+  void gather_coalesced(const std::shared_ptr<ZeroGather>& handle);
+  void all_gather(std::int64_t bytes, const std::shared_ptr<ZeroGather>& handle);
   void wait(ZeroParameter& parameter);
   void release_module(const Module& module, bool forward);
   const std::vector<ZeroParameter*>& releasable(const Module& module, std::int64_t step);
@@ -103,6 +104,7 @@ class ZeroCoordinator {
   std::vector<Use> parameter_order_;
   std::deque<Use> queue_;
   std::vector<ZeroParameter*> in_flight_;
+  std::weak_ptr<ZeroGather> launched_;  ///< the latest
   std::vector<const Module*> backward_modules_;
   std::map<std::pair<const Module*, std::int64_t>, std::vector<ZeroParameter*>> releasable_;
   std::int64_t step_ = 0, available_ = 0;

@@ -20,9 +20,7 @@ Tensor product(Tape& tape, const Dims& sizes, DType type, std::int64_t rows, std
 Tensor zero3_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const std::int64_t in = weight.size(1), out = weight.size(0), rows = x.elements() / in;
   Op op("linear", {&x, &weight, &bias});
-  op.save(x);
-  op.save(weight);
-  op.save(bias);
+  for (const Tensor* input : {&x, &weight, &bias}) op.save_output(*input);  // setup_context runs behind the kernel
   Dims sizes = x.sizes();
   sizes[-1] = out;
   const bool fused = bias && x.rank() == 2;  // torch.addmm

@@ -438,8 +438,9 @@ void ZeroStage12::step() {
 
 /// check_overflow and get_grad_norm_direct: piece by piece, the norm in fp64.
 void ZeroStage12::norm(const std::vector<Tensor>& pieces) {
-  if (type_ != DType::fp32)
-    for (const Tensor& piece : pieces) check_finite(piece, settings_);
+  const bool checked = type_ == DType::fp16 || (type_ == DType::bf16 && !settings_.before_0_17);  // check_grad_overflow
+  for (const Tensor& piece : pieces)
+    if (checked) check_finite(piece, settings_);
   std::vector<Tensor> norms;
   for (std::size_t i = 0; i < std::min(pieces.size(), own_.size()); ++i) norms.push_back(norm_in(pieces[i], DType::fp64));
   if (!global_norm_) global_norm_ = tape_.empty({}, DType::fp32);
