@@ -1,4 +1,4 @@
-// BertForSequenceClassification and BertForMaskedLM.
+// Sequence classification and masked language modeling of bert, roberta, xlm-roberta, camembert and electra.
 #include "plimsoll/error.hpp"
 #include "program/modules/causal_lm.hpp"
 #include "program/modules/families.hpp"
@@ -95,9 +95,22 @@ class BertLayer {
 class Bert final : public Network {
  public:
   Bert(const Model& model, const RunOptions& options, Module& root, Tape& tape)
-      : tape_(tape), options_(options), model_(model), root_(root), base_(root.child("bert")), embeddings_(base_.child("embeddings")) {
-    if (model.task != Model::Task::classification && model.task != Model::Task::masked_lm)
-      refuse("this head of BERT is not modelled for training");
+      : tape_(tape),
+        options_(options),
+        model_(model),
+        kind_(kind_of(model)),
+        root_(root),
+        base_(root.child(kind_ == Kind::bert      ? "bert"
+                         : kind_ == Kind::roberta ? "roberta"
+                                                  : "electra")),
+        embeddings_(base_.child("embeddings")) {
+    const auto ends_with = [&](std::string_view end) {
+      return model.architecture.size() > end.size() &&
+             model.architecture.compare(model.architecture.size() - end.size(), end.size(), end) == 0;
+    };
+    if (!ends_with("ForSequenceClassification") && !ends_with("ForMaskedLM")) {
+      refuse("the head of " + model.architecture + " is not modelled for training");
+    }
     for (const Block& block : model.blocks) {
       if (block.role != Block::Role::encoder) continue;
       for (std::int64_t i = 0; i < block.repeat; ++i) {
@@ -109,52 +122,124 @@ class Bert final : public Network {
   Tensor loss(const Batch& batch) override {
     Tensor ids = batch.input_ids, labels = batch.labels;
     ModuleCall call(root_, tape_, {&ids, &labels});
-    return call.done(model_.task == Model::Task::classification ? classify(ids, labels) : predict(ids, labels));
+    const Tensor hidden = encode(ids);
+    const bool classifies = model_.task == Model::Task::classification;
+    Tensor pooled;
+    if (classifies && kind_ == Kind::bert) pooled = pool(hidden);
+    const Tensor logits = !classifies           ? predict(hidden)
+                          : kind_ == Kind::bert ? linear_of(root_.child("classifier"))(pooled)
+                                                : classify(hidden);
+    tape_.phase(Phase::loss);
+    return call.done(cross_entropy(view(logits, {-1, logits.size(-1)}), view(labels, {-1})));
   }
 
  private:
-  Tensor classify(const Tensor& ids, const Tensor& labels) {
-    const Tensor hidden = encode(ids);
+  enum class Kind { bert, roberta, electra };
+  static Kind kind_of(const Model& model) {
+    if (model.model_type == "bert") return Kind::bert;
+    return model.model_type == "electra" ? Kind::electra : Kind::roberta;
+  }
+
+  Linear linear_of(Module& module) const { return Linear(module, tape_); }
+  Tensor norm_of(Module& module, const Tensor& x) const { return Norm(module, tape_, layer_norm_of(x.size(-1)))(x); }
+
+  /// BertPooler and the dropout behind it.
+  Tensor pool(const Tensor& hidden) {
     Tensor pooled;
     {
       const Tensor first = select(hidden, 1);
-      pooled = Linear(base_.child("pooler").child("dense"), tape_)(first);
+      pooled = linear_of(base_.child("pooler").child("dense"))(first);
     }
     pooled = tanh(pooled);
-    pooled = dropout(pooled, model_.embedding_dropout);
-    const Tensor logits = Linear(root_.child("classifier"), tape_)(pooled);
-    tape_.phase(Phase::loss);
-    return cross_entropy(view(logits, {-1, logits.size(-1)}), view(labels, {-1}));
+    return dropout(pooled, head_dropout());
   }
 
-  Tensor predict(const Tensor& ids, const Tensor& labels) {
-    const Tensor hidden = encode(ids);
-    Module& predictions = root_.child("cls").child("predictions");
-    Module& transform = predictions.child("transform");
-    Tensor transformed = Linear(transform.child("dense"), tape_)(hidden);
-    transformed = activate("gelu", transformed);
-    transformed = Norm(transform.child("LayerNorm"), tape_, layer_norm_of(model_.hidden_size))(transformed);
-    const Tensor logits = Linear(predictions.child("decoder"), tape_)(transformed);
-    tape_.phase(Phase::loss);
-    return cross_entropy(view(logits, {-1, logits.size(-1)}), view(labels, {-1}));
+  /// RobertaClassificationHead and ElectraClassificationHead.
+  Tensor classify(const Tensor& hidden) {
+    Module& head = root_.child("classifier");
+    Tensor x = select(hidden, 1);
+    x = dropout(x, head_dropout());
+    x = linear_of(head.child("dense"))(x);
+    x = kind_ == Kind::electra ? gelu(x) : tanh(x);
+    x = dropout(x, head_dropout());
+    return linear_of(head.child("out_proj"))(x);
+  }
+
+  /// Logits of the vocabulary: a dense layer, gelu, a norm, the projection.
+  Tensor predict(const Tensor& hidden) {
+    switch (kind_) {
+      case Kind::bert: {
+        Module& transform = root_.child("cls").child("predictions").child("transform");
+        return project(hidden, transform.child("dense"), transform.child("LayerNorm"),
+                       root_.child("cls").child("predictions").child("decoder"));
+      }
+      case Kind::roberta: {
+        Module& head = root_.child("lm_head");
+        return project(hidden, head.child("dense"), head.child("layer_norm"), head.child("decoder"));
+      }
+      case Kind::electra:
+        break;
+    }
+    Module& predictions = root_.child("generator_predictions");
+    return project(hidden, predictions.child("dense"), predictions.child("LayerNorm"), root_.child("generator_lm_head"));
+  }
+
+  Tensor project(const Tensor& hidden, Module& dense, Module& norm, Module& vocabulary) {
+    Tensor x = linear_of(dense)(hidden);
+    x = gelu(x);
+    x = norm_of(norm, x);
+    return linear_of(vocabulary)(x);
+  }
+
+  /// Dropout of the head: none where its block has none.
+  double head_dropout() const {
+    for (const Block& block : model_.blocks) {
+      if (block.role != Block::Role::head) continue;
+      for (const Operator& op : block.operators) {
+        if (op.kind == OperatorKind::dropout) return 0.5;  // any rate: the mask and the kept elements are what it costs
+      }
+    }
+    return 0;
   }
 
   Tensor encode(const Tensor& input) {
     Tensor ids = input;
     ModuleCall call(base_, tape_, {&ids});
-    const Tensor embeddings = embed(ids);  // the model's variable outlives the encoder
+    Tensor embeddings = embed(ids);  // the model's variable outlives the encoder
+    if (Module* projection = base_.find_child("embeddings_project")) embeddings = linear_of(*projection)(embeddings);
     Tensor hidden = embeddings;
     const Tensor mask = bidirectional_mask(tape_, options_, hidden);
     for (const BertLayer& layer : layers_) hidden = layer(hidden, mask);
     return call.done(hidden);
   }
 
+  /// RobertaEmbeddings.create_position_ids_from_input_ids: positions counted over the tokens that are no padding.
+  Tensor positions_of(const Tensor& ids) {
+    Tensor real;
+    {
+      const Tensor is_real = elementwise(tape_, {&ids}, DType::boolean);
+      real = to(is_real, DType::int32);
+    }
+    Tensor counted;
+    {
+      const Tensor sums = tape_.empty(ids.sizes(), DType::int64);
+      const Tensor wide = to(real, DType::int64);
+      in_place(sums, {&wide});
+      counted = sums;
+    }
+    counted = to(counted, DType::int32);
+    counted = add_scalar(counted);
+    counted = multiply(counted, real);
+    const Tensor positions = to(counted, DType::int64);
+    return add_scalar(positions);
+  }
+
   Tensor embed(const Tensor& input) {
     Tensor ids = input;
     ModuleCall call(embeddings_, tape_, {&ids});
     const std::int64_t batch = ids.size(0), length = ids.size(1);
-    const Tensor positions = slice(embeddings_.buffer("position_ids"), 1, 0, length);
-    const Tensor gathered = tape_.empty({1, length}, DType::int64);  // token types of these positions
+    const Tensor positions = kind_ == Kind::roberta ? positions_of(ids) : slice(embeddings_.buffer("position_ids"), 1, 0, length);
+    const Tensor gathered = tape_.empty(positions.sizes(), DType::int64);  // token types of these positions
     launch(tape_, KernelKind::gather, DType::int64, 2 * gathered.bytes(), gathered.bytes());
     const Tensor types = expand(gathered, {batch, length});
     const Tensor words = Embedding(embeddings_.child("word_embeddings"), tape_)(ids);
@@ -162,7 +247,7 @@ class Bert final : public Network {
     Tensor hidden = add(words, kinds);
     const Tensor places = Embedding(embeddings_.child("position_embeddings"), tape_)(positions);
     hidden = add(hidden, places);
-    hidden = Norm(embeddings_.child("LayerNorm"), tape_, layer_norm_of(model_.hidden_size))(hidden);
+    hidden = norm_of(embeddings_.child("LayerNorm"), hidden);
     hidden = dropout(hidden, model_.embedding_dropout);
     return call.done(hidden);
   }
@@ -170,6 +255,7 @@ class Bert final : public Network {
   Tape& tape_;
   RunOptions options_;
   const Model& model_;
+  Kind kind_;
   Module& root_;
   Module& base_;
   Module& embeddings_;
