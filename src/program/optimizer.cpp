@@ -272,10 +272,11 @@ std::vector<Tensor> trainable_tensors(Module& root) {
 }
 
 void launch_foreach(Tape& tape, const std::vector<Tensor>& tensors, int depth, int written) {
-  // MultiTensorApply.cuh: chunks of 65,536 elements, 320 blocks a launch, and as many tensors as fit the kernel's arguments.
+  // MultiTensorApply.cuh: chunks of 65,536 elements, 2,240 blocks a launch (CUDA 13: 32 KiB of kernel arguments), and as many tensors as
+  // fit the kernel's arguments.
   constexpr std::int64_t kChunk = 65536;
-  constexpr int kBlocks = 320;
-  constexpr int kTensors[] = {110, 64, 48, 36, 30};
+  constexpr int kBlocks = 2240;
+  constexpr int kTensors[] = {770, 448, 336, 252, 210};
   int held = 0, blocks = 0;
   std::int64_t bytes = 0;
   const auto flush = [&] {

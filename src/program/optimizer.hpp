@@ -38,7 +38,8 @@ void clip_grad_norm(Tape& tape, const std::vector<Tensor>& parameters);
 /// The tensors of the trainable parameters below `root`, in registration order.
 std::vector<Tensor> trainable_tensors(Module& root);
 
-/// Launches of a foreach operator over `tensors` (multi_tensor_apply): kernels of at most 320 blocks and `depth`-dependent tensors each.
+/// Launches of a foreach operator over `tensors` (multi_tensor_apply): kernels of at most 2,240 blocks and as many tensors as `depth` lists
+/// allow.
 void launch_foreach(Tape& tape, const std::vector<Tensor>& tensors, int depth, int written);
 
 }  // namespace plimsoll::program
