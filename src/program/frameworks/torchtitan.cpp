@@ -24,8 +24,11 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   if (s.vp > 1) refuse("several model chunks per pipeline rank of TorchTitan are not modelled", "vp");
   if (s.cp > 1) refuse("context parallelism of TorchTitan is not modelled", "cp");
   if (s.ep > 1) refuse("expert parallelism of TorchTitan is not modelled", "ep");
-  if (s.low_precision != LowPrecision::none) refuse("low-precision products of TorchTitan are not modelled", "precision");
-  if (s.compile == Strategy::Compile::blocks) refuse("compiled blocks of TorchTitan are not modelled", "compile");
+  // Under torch.compile float8 products read casts that live within one kernel's reach: what is kept stays 16-bit.
+  const bool compiled = s.compile == Strategy::Compile::blocks;
+  if (s.low_precision != LowPrecision::none && !(compiled && before_0_3(s) && s.low_precision == LowPrecision::fp8))
+    refuse("low-precision products of TorchTitan are not modelled", "precision");
+  if (compiled && !before_0_3(s)) refuse("compiled blocks of TorchTitan 0.3 are not modelled", "compile");
   if (s.tp > 1 && s.titan.spmd_backend == "partial_dtensor")
     refuse("tensor parallelism over DTensor is not modelled", "spmd_backend", "spmd_types");
   if (s.lora) refuse("adapters in TorchTitan are not modelled", "lora");
@@ -47,6 +50,7 @@ TitanRun run_of(const Model& model, const Strategy& s) {
     run.shared_table = model.max_positions;
     run.grouped_attention = false;
     run.early_stop = true;
+    run.compiled = s.compile == Strategy::Compile::blocks;
   }
   switch (s.recompute.kind) {
     case Recompute::Kind::automatic:

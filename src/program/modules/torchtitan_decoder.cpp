@@ -5,6 +5,7 @@
 #include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
 #include "program/modules/layers.hpp"
+#include "program/modules/torchtitan_compiled.hpp"
 #include "program/modules/torchtitan_rope.hpp"
 #include "program/ops.hpp"
 
@@ -232,6 +233,7 @@ class TitanLayer {
  public:
   TitanLayer(Module& module, const Block& block, const TitanRun& run, Module& root, Tape& tape)
       : module_(module),
+        block_(block),
         tape_(tape),
         attention_(module, *block.attention, {run, root, tape}),
         feed_forward_(module, *block.mlp, {run, root, tape}),
@@ -243,6 +245,13 @@ class TitanLayer {
     Tensor ids = positions;
     ModuleCall call(module_, tape_, {&x, &ids});
     return call.done(forward(x, ids));
+  }
+
+  /// The layer under torch.compile; `recomputed`: with full checkpointing.
+  Tensor compiled(const Tensor& input, bool recomputed) const {
+    Tensor x = input;
+    ModuleCall call(module_, tape_, {&x});
+    return call.done(run_compiled(tape_, {&module_, *block_.attention, block_.mlp->intermediate, recomputed}, x));
   }
 
   Tensor checkpointed(const Tensor& input, const Tensor& positions, const CheckpointOptions& options) const {
@@ -271,6 +280,7 @@ class TitanLayer {
   }
 
   Module& module_;
+  Block block_;
   Tape& tape_;
   Attention attention_;
   FeedForward feed_forward_;
@@ -356,6 +366,7 @@ Tensor TitanDecoder::embed(const Tensor& tokens) {
 
 Tensor TitanDecoder::run_layer(std::size_t index, const Tensor& hidden, const Tensor& positions) {
   const TitanLayer& layer = *layers_[index];
+  if (run_.compiled) return layer.compiled(hidden, run_.checkpointing == TitanRun::Checkpointing::full);
   if (run_.checkpointing == TitanRun::Checkpointing::operators)
     return layer.checkpointed(hidden, positions,
                               {.early_stop = run_.early_stop, .policy = [] { return std::make_unique<EverySecondProduct>(); }});

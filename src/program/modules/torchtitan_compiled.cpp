@@ -1,0 +1,207 @@
+#include "program/modules/torchtitan_compiled.hpp"
+
+#include "program/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// Sizes of the block's tensors and the kernels that make them.
+class Graph {
+ public:
+  Graph(Tape& tape, const AttentionSpec& attention, std::int64_t intermediate, const Tensor& x)
+      : tape_(tape), tokens_(x.elements() / x.size(-1)), batch_(x.size(0)), spec_(attention), inner_(intermediate), type_(x.dtype()) {}
+
+  std::int64_t query_width() const { return spec_.heads * spec_.head_dim; }
+  std::int64_t key_width() const { return spec_.kv_heads * spec_.head_dim; }
+  std::int64_t inner() const { return inner_; }
+  std::int64_t hidden() const { return spec_.hidden; }
+
+  /// A product of [tokens, in] with [in, width].
+  Tensor product(std::int64_t in, std::int64_t width) {
+    Tensor y = tape_.empty({tokens_, width}, type_);
+    gemm(tape_, type_, tokens_, width, in);
+    return y;
+  }
+  /// The gradient of a weight [out, in].
+  Tensor weight_gradient(std::int64_t out, std::int64_t in) {
+    Tensor y = tape_.empty({out, in}, type_);
+    gemm(tape_, type_, out, in, tokens_);
+    return y;
+  }
+  /// One generated pointwise or reduction kernel over [tokens, width].
+  Tensor fused(std::int64_t width, DType type) {
+    Tensor y = tape_.empty({tokens_, width}, type);
+    launch(tape_, KernelKind::elementwise, type, 2 * y.bytes(), y.bytes());
+    return y;
+  }
+  Tensor fused(std::int64_t width) { return fused(width, type_); }
+  Tensor statistics() { return tape_.empty({batch_, spec_.heads, tokens_ / batch_}, DType::fp32); }
+  void attend(bool backward) {
+    const double pairs = 0.5 * static_cast<double>(tokens_) * static_cast<double>(tokens_ / batch_);
+    const double flops = 4.0 * static_cast<double>(query_width()) * pairs * (backward ? 2.5 : 1.0);
+    const std::int64_t bytes = 4 * tokens_ * query_width() * size_of(type_);
+    tape_.kernel({.kind = backward ? KernelKind::attention_backward : KernelKind::attention,
+                  .type = type_,
+                  .flops = flops,
+                  .bytes_read = bytes,
+                  .bytes_written = bytes});
+  }
+
+ private:
+  Tape& tape_;
+  std::int64_t tokens_, batch_;
+  AttentionSpec spec_;
+  std::int64_t inner_;
+  DType type_;
+};
+
+/// What the forward graph keeps for the backward graph.
+struct Kept {
+  Tensor query, value, out, statistics, gate;
+};
+
+/// The forward up to the gate projection; `hidden` gets x + attention where the caller goes on.
+Kept attention_and_gate(Graph& g, Tensor& residual, Tensor& normed) {
+  Kept kept;
+  Tensor key;
+  {
+    const Tensor y = g.fused(g.hidden());
+    kept.query = g.product(g.hidden(), g.query_width());
+    key = g.product(g.hidden(), g.key_width());
+    kept.value = g.product(g.hidden(), g.key_width());
+  }
+  {
+    const Tensor query = g.fused(g.query_width()), keys = g.fused(g.query_width()), values = g.fused(g.query_width());
+    key.reset();
+    kept.out = g.fused(g.query_width());
+    kept.statistics = g.statistics();
+    g.attend(false);
+  }
+  residual = g.product(g.query_width(), g.hidden());
+  normed = g.fused(g.hidden());
+  kept.gate = g.product(g.hidden(), g.inner());
+  return kept;
+}
+
+/// Everything that the forward makes; its result.
+Tensor forward_graph(Graph& g, Kept& kept) {
+  Tensor residual, normed;
+  kept = attention_and_gate(g, residual, normed);
+  Tensor up = g.product(g.hidden(), g.inner());
+  normed.reset();
+  const Tensor product = g.fused(g.inner());
+  up.reset();
+  return g.product(g.inner(), g.hidden());
+}
+
+/// Positions of the weights among the node's inputs, behind x.
+enum Input : std::size_t { kX, kQuery, kKey, kValue, kOutput, kGate, kDown, kUp, kAttentionNorm, kMlpNorm };
+
+/// The feed-forward half: gradients of its weights; the gradient of the hidden states between the halves.
+Tensor feed_forward_backward(BackwardCall& b, Graph& g, Tensor up, Tensor product, Tensor gate, Tensor normed) {
+  Tensor incoming = b.take_grad();
+  b.give(kDown, g.weight_gradient(g.hidden(), g.inner()));
+  Tensor of_product = g.product(g.hidden(), g.inner());
+  product.reset();
+  Tensor of_up = g.fused(g.inner()), of_gate = g.fused(g.inner());
+  of_product.reset();
+  up.reset();
+  gate.reset();
+  b.give(kGate, g.weight_gradient(g.inner(), g.hidden()));
+  const Tensor through_gate = g.product(g.inner(), g.hidden());
+  of_gate.reset();
+  b.give(kUp, g.weight_gradient(g.inner(), g.hidden()));
+  const Tensor through_up = g.product(g.inner(), g.hidden());
+  of_up.reset();
+  normed.reset();
+  return g.fused(g.hidden());
+}
+
+struct AttentionGradients {
+  Tensor query, key, value;
+};
+
+/// Attention's own backward, over repeated keys and values.
+AttentionGradients attention_backward(BackwardCall& b, Graph& g, Kept& kept) {
+  AttentionGradients wide;
+  {
+    const Tensor of_out = g.product(g.hidden(), g.query_width());
+    b.give(kOutput, g.weight_gradient(g.hidden(), g.query_width()));
+    const Tensor query = g.fused(g.query_width()), keys = g.fused(g.query_width()), values = g.fused(g.query_width());
+    const Tensor accumulator = g.fused(g.query_width(), DType::fp32), products = g.statistics();
+    wide = {g.fused(g.query_width()), g.fused(g.query_width()), g.fused(g.query_width())};
+    g.attend(true);
+  }
+  kept.out.reset();
+  kept.statistics.reset();
+  return wide;
+}
+
+void backward_graph(BackwardCall& b, Graph& g, Kept kept) {
+  Tensor normed = g.fused(g.hidden());
+  Tensor key = g.product(g.hidden(), g.key_width());
+  Tensor residual = g.product(g.query_width(), g.hidden());
+  Tensor of_hidden;
+  {
+    Tensor mlp_normed = g.fused(g.hidden()), up = g.product(g.hidden(), g.inner()), product = g.fused(g.inner());
+    of_hidden = feed_forward_backward(b, g, std::move(up), std::move(product), std::move(kept.gate), std::move(mlp_normed));
+  }
+  AttentionGradients grad = attention_backward(b, g, kept);
+  residual.reset();
+  {
+    AttentionGradients narrow{g.fused(g.query_width()), g.fused(g.key_width()), g.fused(g.key_width())};
+    grad = std::move(narrow);
+  }
+  b.give(kQuery, g.weight_gradient(g.query_width(), g.hidden()));
+  const Tensor through_query = g.product(g.query_width(), g.hidden());
+  grad.query.reset();
+  b.give(kKey, g.weight_gradient(g.key_width(), g.hidden()));
+  const Tensor through_key = g.product(g.key_width(), g.hidden());
+  grad.key.reset();
+  b.give(kValue, g.weight_gradient(g.key_width(), g.hidden()));
+  const Tensor through_value = g.product(g.key_width(), g.hidden());
+  grad.value.reset();
+  normed.reset();
+  key.reset();
+  kept = {};
+  b.give(kX, g.fused(g.hidden()));
+}
+
+}  // namespace
+
+Tensor run_compiled(Tape& tape, const CompiledBlock& block, const Tensor& x) {
+  Module& attention = block.module->child("attention");
+  Module& projections = attention.child("qkv_linear");
+  Module& mlp = block.module->child("feed_forward");
+  const auto weight = [](Module& of, const char* name) { return &of.child(name).tensor("weight"); };
+  Op op("compiled_block",
+        {&x, weight(projections, "wq"), weight(projections, "wk"), weight(projections, "wv"), weight(attention, "wo"), weight(mlp, "w1"),
+         weight(mlp, "w2"), weight(mlp, "w3"), weight(*block.module, "attention_norm"), weight(*block.module, "ffn_norm")});
+  Graph graph(tape, block.attention, block.intermediate, x);
+  Kept kept;
+  Tensor y;
+  {
+    const GradMode no_grad(tape, false);
+    const Tensor flat = forward_graph(graph, kept);
+    y = unsafe_view(flat, x.sizes());
+  }
+  op.save(x);
+  if (!block.recomputed) {
+    for (const Tensor* tensor : {&kept.query, &kept.value, &kept.out, &kept.statistics, &kept.gate}) op.save(*tensor);
+  }
+  return op.done(y, [graph, recomputed = block.recomputed, width = block.attention.hidden](BackwardCall& b) mutable {
+    const Tensor input = b.saved(0);
+    Kept again;
+    if (recomputed) {
+      Tensor residual, normed;
+      again = attention_and_gate(graph, residual, normed);
+    } else {
+      again = {b.take_saved(1), b.take_saved(2), b.take_saved(3), b.take_saved(4), b.take_saved(5)};
+    }
+    backward_graph(b, graph, std::move(again));
+    for (const Input norm : {kAttentionNorm, kMlpNorm}) b.give(norm, b.tape.empty({width}, input.dtype()));
+  });
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,21 @@
+/// A Llama block of TorchTitan under torch.compile: what the two generated graphs allocate and free, in order.
+#pragma once
+
+#include "plimsoll/model.hpp"
+#include "program/module.hpp"
+#include "program/tape.hpp"
+
+namespace plimsoll::program {
+
+struct CompiledBlock {
+  Module* module = nullptr;  ///< the layer, with its projections and norms below it
+  AttentionSpec attention;
+  std::int64_t intermediate = 0;
+  bool recomputed = false;  ///< full checkpointing: the backward graph starts from the block's input alone
+};
+
+/// The block's forward, one node of the graph. Per-operator checkpointing and none keep the same tensors here: queries, values, attention's
+/// output and statistics, the gate; the partitioner computes the pointwise chains, keys, the output and up projections again.
+Tensor run_compiled(Tape& tape, const CompiledBlock& block, const Tensor& x);
+
+}  // namespace plimsoll::program
