@@ -122,13 +122,10 @@ class Bert final : public Network {
   Tensor loss(const Batch& batch) override {
     Tensor ids = batch.input_ids, labels = batch.labels;
     ModuleCall call(root_, tape_, {&ids, &labels});
-    const Tensor hidden = encode(ids);
-    const bool classifies = model_.task == Model::Task::classification;
     Tensor pooled;
-    if (classifies && kind_ == Kind::bert) pooled = pool(hidden);
-    const Tensor logits = !classifies           ? predict(hidden)
-                          : kind_ == Kind::bert ? linear_of(root_.child("classifier"))(pooled)
-                                                : classify(hidden);
+    const Tensor hidden = encode(ids, pooled);
+    pooled = pooled ? dropout(pooled, head_dropout()) : pooled;
+    const Tensor logits = logits_of(hidden, pooled);
     tape_.phase(Phase::loss);
     return call.done(cross_entropy(view(logits, {-1, logits.size(-1)}), view(labels, {-1})));
   }
@@ -143,15 +140,19 @@ class Bert final : public Network {
   Linear linear_of(Module& module) const { return Linear(module, tape_); }
   Tensor norm_of(Module& module, const Tensor& x) const { return Norm(module, tape_, layer_norm_of(x.size(-1)))(x); }
 
-  /// BertPooler and the dropout behind it.
+  Tensor logits_of(const Tensor& hidden, const Tensor& pooled) {
+    if (model_.task == Model::Task::masked_lm) return predict(hidden);
+    return pooled ? linear_of(root_.child("classifier"))(pooled) : classify(hidden);
+  }
+
+  /// BertPooler.
   Tensor pool(const Tensor& hidden) {
     Tensor pooled;
     {
       const Tensor first = select(hidden, 1);
       pooled = linear_of(base_.child("pooler").child("dense"))(first);
     }
-    pooled = tanh(pooled);
-    return dropout(pooled, head_dropout());
+    return tanh(pooled);
   }
 
   /// RobertaClassificationHead and ElectraClassificationHead.
@@ -202,7 +203,7 @@ class Bert final : public Network {
     return 0;
   }
 
-  Tensor encode(const Tensor& input) {
+  Tensor encode(const Tensor& input, Tensor& pooled) {
     Tensor ids = input;
     ModuleCall call(base_, tape_, {&ids});
     Tensor embeddings = embed(ids);  // the model's variable outlives the encoder
@@ -210,6 +211,7 @@ class Bert final : public Network {
     Tensor hidden = embeddings;
     const Tensor mask = bidirectional_mask(tape_, options_, hidden);
     for (const BertLayer& layer : layers_) hidden = layer(hidden, mask);
+    if (kind_ == Kind::bert && model_.task == Model::Task::classification) pooled = pool(hidden);
     return call.done(hidden);
   }
 

@@ -42,6 +42,8 @@ constexpr Family kFamilies[] = {
     {"electra", make_bert},
     {"distilbert", make_distilbert},
     {"vit", make_vit},
+    {"deit", make_vit},
+    {"dinov2", make_vit},
     {"bart", make_bart},
     {"mbart", make_bart},
     {"t5", make_t5},
