@@ -106,6 +106,8 @@ Tensor run_layer(Module& module, Tape& tape, const RunOptions& options, const Te
   Tensor hidden = input;
   ModuleCall call(module, tape, {&hidden});
   const Region region = [&forward](const std::vector<Tensor>& arguments) { return forward(arguments[0]); };
+  // A compiled layer's checkpointing is within its graph.
+  if (options.compiled_blocks) return call.done(region({hidden}));
   switch (options.checkpointing) {
     case RunOptions::Checkpointing::non_reentrant: {
       // The region outlives this call: it holds its own copy of the forward function.

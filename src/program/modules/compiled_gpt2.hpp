@@ -9,7 +9,8 @@ namespace plimsoll::program {
 /// Throws Error (refused): a block whose compiled graph is not known.
 void check_compiled_gpt2(const Block& block);
 
-/// The block's forward as one operator on the tape: what AOTAutograd's partitioner saves, in the buffers of the code that Inductor generates.
-Tensor compiled_gpt2_block(Module& module, const Block& block, const Tensor& hidden);
+/// The block's forward as one operator on the tape: what AOTAutograd's partitioner saves, in the buffers of the code that Inductor
+/// generates. Gradient checkpointing is part of the graph: `checkpointed` keeps the graph's inputs alone.
+Tensor compiled_gpt2_block(Module& module, const Block& block, const Tensor& hidden, bool checkpointed);
 
 }  // namespace plimsoll::program

@@ -1,5 +1,6 @@
 #include "program/modules/compiled_rotary.hpp"
 
+#include <array>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -16,7 +17,9 @@ namespace {
 /// The graph's sizes and types: `low` is that of its products; under autocast the residual stream and the weights are fp32.
 struct Shape {
   DType low = DType::bf16;
-  bool casts = false;  ///< weights are cast within the graph: the copies are kept for the backward, gradients are cast back
+  bool checkpointed = false;  ///< torch.utils.checkpoint within the graph: the backward graph computes the activations again
+  bool biased = false;        ///< queries, keys and values have biases
+  bool casts = false;         ///< weights are cast within the graph: the copies are kept for the backward, gradients are cast back
   std::int64_t batch = 0, length = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, inner = 0;
   std::int64_t rows() const { return batch * length; }
   std::int64_t q_width() const { return heads * head_dim; }
@@ -33,17 +36,52 @@ Weights weights_of(Module& layer) {
   Module &attention = layer.child("self_attn"), &mlp = layer.child("mlp");
   const auto weight = [](Module& parent, const char* name) { return parent.child(name).tensor("weight"); };
   const auto bias = [&](const char* name) { return attention.child(name).tensor("bias"); };
-  return {weight(layer, "input_layernorm"), weight(attention, "q_proj"), bias("q_proj"),        weight(attention, "k_proj"),
-          bias("k_proj"),                   weight(attention, "v_proj"), bias("v_proj"),        weight(attention, "o_proj"),
-          weight(layer, "post_attention_layernorm"), weight(mlp, "gate_proj"), weight(mlp, "up_proj"), weight(mlp, "down_proj")};
+  return {weight(layer, "input_layernorm"),
+          weight(attention, "q_proj"),
+          bias("q_proj"),
+          weight(attention, "k_proj"),
+          bias("k_proj"),
+          weight(attention, "v_proj"),
+          bias("v_proj"),
+          weight(attention, "o_proj"),
+          weight(layer, "post_attention_layernorm"),
+          weight(mlp, "gate_proj"),
+          weight(mlp, "up_proj"),
+          weight(mlp, "down_proj")};
 }
 
-/// What the forward graph keeps, in the order of its results.
+/// What the forward graph keeps for the backward, in the order of its results; when it is checkpointed, only its inputs, the first twelve.
 enum Saved : std::size_t {
-  kSavedHidden, kSavedInputNorm, kSavedQ, kSavedK, kSavedV, kSavedCosine, kSavedSine, kSavedOutput, kSavedMlpNorm, kSavedGate, kSavedUp,
-  kSavedDown, kInputScale, kNormed, kValue, kQuery, kKey, kAttended, kLogSumExp, kRngState, kRngOffset, kProjected, kMlpScale, kMlpNormed,
-  kGated, kRaised, kActivated
+  kSavedHidden,
+  kSavedInputNorm,
+  kSavedQ,
+  kSavedK,
+  kSavedV,
+  kSavedCosine,
+  kSavedSine,
+  kSavedOutput,
+  kSavedMlpNorm,
+  kSavedGate,
+  kSavedUp,
+  kSavedDown,
+  kInputScale,
+  kNormed,
+  kValue,
+  kQuery,
+  kKey,
+  kAttended,
+  kLogSumExp,
+  kRngState,
+  kRngOffset,
+  kProjected,
+  kMlpScale,
+  kMlpNormed,
+  kGated,
+  kRaised,
+  kActivated,
+  kSavedCount
 };
+using Kept = std::array<Tensor, kSavedCount>;
 
 Tensor per_row(Tape& tape, const Shape& s) { return tape.empty({s.batch, s.length, 1}, DType::fp32); }
 
@@ -52,6 +90,11 @@ Tensor heads_inside(Tape& tape, const Shape& s, std::int64_t heads) {
   Tensor x = tape.empty({s.batch, heads, s.length, s.head_dim}, s.low);
   x.impl()->strides = {s.length * heads * s.head_dim, s.head_dim, heads * s.head_dim, 1};
   return x;
+}
+
+/// A projection's result as heads: [batch, heads, length, head_dim].
+Tensor heads_of(const Shape& s, const Tensor& x) {
+  return x.tape().view(x, {s.batch, s.kv_heads, s.length, s.head_dim}, {s.length * s.kv_width(), s.head_dim, s.kv_width(), 1});
 }
 
 /// The weight in the type of the products.
@@ -70,18 +113,123 @@ Tensor master_gradient(const Shape& s, Tensor gradient) {
   return wide;
 }
 
-Tensor projection(Tape& tape, const Shape& s, std::int64_t width, const Tensor& bias) {
-  return bias ? inductor::biased_product(tape, s.low, s.rows(), width, s.hidden) : inductor::product(tape, s.low, s.rows(), width, s.hidden);
-}
-
-Shape shape_of(const Tensor& hidden, const Weights& w, const Block& block) {
+Shape shape_of(const Tensor& hidden, const Weights& w, const Block& block, bool checkpointed) {
   const AttentionSpec& spec = *block.attention;
   const Autocast& autocast = hidden.tape().autocast;
   const DType low = autocast.enabled ? autocast.type : hidden.dtype();
   const bool casts = w.q.dtype() != low;
+  if (casts && checkpointed) refuse("compiled blocks with checkpointing under autocast are not modelled", "compile");
   if (low == DType::fp32) refuse("compiled blocks with fp32 products are not modelled", "compile");
   if (hidden.dtype() != w.q.dtype()) refuse("compiled blocks whose weights and inputs have different types are not modelled", "compile");
-  return {low, casts, hidden.size(0), hidden.size(1), hidden.size(2), spec.heads, spec.kv_heads, spec.head_dim, block.mlp->intermediate};
+  return {low,           checkpointed,  w.q_bias.defined(),     casts, hidden.size(0), hidden.size(1), hidden.size(2), spec.heads,
+          spec.kv_heads, spec.head_dim, block.mlp->intermediate};
+}
+
+/// The activations of the layer up to the MLP's two products, from the graph's inputs.
+void compute(Tape& tape, const Shape& s, Kept& kept, const Weights* cast_from) {
+  const auto weight = [&](Saved index, const Tensor Weights::*original) {
+    if (cast_from) kept[index] = low_copy(s, cast_from->*original);
+  };
+  const auto projection = [&](std::int64_t width) {
+    return s.biased ? inductor::biased_product(tape, s.low, s.rows(), width, s.hidden)
+                    : inductor::product(tape, s.low, s.rows(), width, s.hidden);
+  };
+  const Tensor &hidden = kept[kSavedHidden], &cosine = kept[kSavedCosine], &sine = kept[kSavedSine];
+
+  // The input's norm and the projections.
+  kept[kInputScale] = per_row(tape, s);
+  kept[kNormed] = tape.empty(hidden.sizes(), s.low);
+  inductor::fused(tape, {&hidden, &kept[kSavedInputNorm]}, {&kept[kNormed], &kept[kInputScale]});
+  weight(kSavedQ, &Weights::q);
+  Tensor raw_query = projection(s.q_width());
+  weight(kSavedK, &Weights::k);
+  Tensor raw_key = projection(s.kv_width());
+  weight(kSavedV, &Weights::v);
+  kept[kValue] = heads_of(s, projection(s.kv_width()));
+
+  // Rotation and attention.
+  const auto rotate_key = [&] {
+    kept[kKey] = heads_inside(tape, s, s.kv_heads);
+    inductor::fused(tape, {&raw_key, &cosine, &sine}, {&kept[kKey]});
+    raw_key.reset();
+  };
+  if (s.casts) rotate_key();
+  kept[kQuery] = heads_inside(tape, s, s.heads);
+  inductor::fused(tape, {&raw_query, &cosine, &sine}, {&kept[kQuery]});
+  if (!s.casts) rotate_key();
+  FlashOutputs attention = flash_attention_forward(kept[kQuery], kept[kKey], kept[kValue], true, 0);
+  kept[kAttended] = std::move(attention.output);
+  kept[kLogSumExp] = std::move(attention.log_sum_exp);
+  kept[kRngState] = std::move(attention.rng_state);
+  kept[kRngOffset] = std::move(attention.rng_offset);
+  weight(kSavedOutput, &Weights::output);
+  kept[kProjected] = std::move(raw_query);  // its buffer has the output projection's size
+  inductor::product_into(kept[kProjected], s.rows(), s.hidden, s.q_width());
+
+  // The MLP's norm and its two products.
+  kept[kMlpScale] = per_row(tape, s);
+  kept[kMlpNormed] = tape.empty(hidden.sizes(), s.low);
+  inductor::fused(tape, {&hidden, &kept[kProjected], &kept[kSavedMlpNorm]}, {&kept[kMlpNormed], &kept[kMlpScale]});
+  weight(kSavedGate, &Weights::gate);
+  kept[kGated] = inductor::product(tape, s.low, s.rows(), s.inner, s.hidden);
+  weight(kSavedUp, &Weights::up);
+  kept[kRaised] = inductor::product(tape, s.low, s.rows(), s.inner, s.hidden);
+}
+
+/// The whole forward graph: the layer's output.
+Tensor forward(Tape& tape, const Shape& s, Kept& kept, const Weights& w) {
+  compute(tape, s, kept, s.casts ? &w : nullptr);
+  const Tensor& hidden = kept[kSavedHidden];
+  if (s.casts) kept[kSavedDown] = low_copy(s, w.down);
+  kept[kActivated] = tape.empty({s.batch, s.length, s.inner}, s.low);
+  inductor::fused(tape, {&kept[kGated], &kept[kRaised]}, {&kept[kActivated]});
+  Tensor branch = tape.empty(hidden.sizes(), s.low);
+  inductor::product_into(branch, s.rows(), s.hidden, s.inner);
+  // The sum takes the buffer of the last product where it has its type.
+  Tensor output = s.casts ? tape.empty(hidden.sizes(), hidden.dtype()) : branch;
+  inductor::fused(tape, {&branch, &hidden, &kept[kProjected]}, {&output});
+  return output;
+}
+
+/// The same for a backward that computes everything again: nothing is kept, buffers are handed on.
+Tensor forward_only(Tape& tape, const Shape& s, const Kept& kept) {
+  const auto projection = [&](std::int64_t width) {
+    return s.biased ? inductor::biased_product(tape, s.low, s.rows(), width, s.hidden)
+                    : inductor::product(tape, s.low, s.rows(), width, s.hidden);
+  };
+  const Tensor &hidden = kept[kSavedHidden], &cosine = kept[kSavedCosine], &sine = kept[kSavedSine];
+  Tensor normed = heads_inside(tape, s, s.heads);
+  inductor::fused(tape, {&hidden, &kept[kSavedInputNorm]}, {&normed});
+  Tensor raw_query = projection(s.q_width()), raw_key = projection(s.kv_width());
+  Tensor value = heads_of(s, projection(s.kv_width()));
+  Tensor query = std::move(normed);
+  inductor::fused(tape, {&raw_query, &cosine, &sine}, {&query});
+  raw_query.reset();
+  Tensor key = heads_inside(tape, s, s.kv_heads);
+  inductor::fused(tape, {&raw_key, &cosine, &sine}, {&key});
+  raw_key.reset();
+  Tensor attended;
+  {
+    FlashOutputs attention = flash_attention_forward(query, key, value, true, 0);
+    value.reset();
+    key.reset();
+    attended = std::move(attention.output);
+  }
+  Tensor output = std::move(query);
+  inductor::product_into(output, s.rows(), s.hidden, s.q_width());
+  Tensor mlp_normed = std::move(attended);
+  inductor::fused(tape, {&hidden, &output, &kept[kSavedMlpNorm]}, {&mlp_normed});
+  Tensor gated = inductor::product(tape, s.low, s.rows(), s.inner, s.hidden);
+  Tensor raised = inductor::product(tape, s.low, s.rows(), s.inner, s.hidden);
+  mlp_normed.reset();
+  inductor::fused(tape, {&gated, &raised}, {&gated});
+  raised.reset();
+  const Tensor branch = inductor::product(tape, s.low, s.rows(), s.hidden, s.inner);
+  gated.reset();
+  inductor::fused(tape, {&branch, &hidden, &output}, {&output});
+  output.impl()->sizes = hidden.sizes();
+  output.impl()->strides = hidden.strides();
+  return output;
 }
 
 /// The gradient of a projection's bias: fp32 partial sums in `scratch`, which a sum of the same size left or which is made here.
@@ -94,60 +242,103 @@ Tensor bias_gradient(const Tensor& gradient, std::int64_t width, Tensor& scratch
   return tape.empty({width}, type);
 }
 
+/// The activation's inputs become its gradients: of `up` in a new buffer, of `gate` in that of up's output.
+struct GatedGradients {
+  Tensor up, gate;
+};
+
+GatedGradients activation_backward(Tape& tape, const Shape& s, Kept& kept, const Tensor& incoming) {
+  const Dims sizes{s.batch, s.length, s.inner};
+  GatedGradients gradients;
+  if (s.checkpointed) {  // one kernel gives the activation as well: none of its inputs can be written
+    kept[kActivated] = tape.empty(sizes, s.low);
+    gradients = {tape.empty(sizes, s.low), tape.empty(sizes, s.low)};
+  } else {
+    gradients = {tape.empty(sizes, s.low), kept[kRaised]};
+  }
+  inductor::fused(tape, {&incoming, &kept[kGated], &kept[kRaised]}, {&gradients.up, &gradients.gate});
+  return gradients;
+}
+
+/// From the layer's output to its MLP's norm: `from_up` and `from_gate` are what both products give to the norm's output.
+void mlp_backward(BackwardCall& b, const Shape& s, Kept& kept, const Tensor& incoming, Tensor& from_up, Tensor& from_gate) {
+  Tape& tape = b.tape;
+  const std::int64_t rows = s.rows();
+  Tensor narrow = s.casts ? tape.empty({rows, s.hidden}, s.low) : incoming;
+  if (s.casts) inductor::fused(tape, {&incoming}, {&narrow});
+  Tensor down;
+  const auto down_weight = [&] {
+    down = inductor::product(tape, s.low, s.hidden, s.inner, rows);
+    kept[kActivated].reset();
+  };
+  if (!s.checkpointed) down_weight();
+  Tensor activated = inductor::product(tape, s.low, rows, s.inner, s.hidden);
+  if (!s.checkpointed) narrow.reset();
+  kept[kSavedDown].reset();
+  if (!s.checkpointed) b.give(kDown, master_gradient(s, std::move(down)));
+  GatedGradients gated = activation_backward(tape, s, kept, activated);
+  kept[kGated].reset();
+  kept[kRaised].reset();
+  activated.reset();
+  if (s.checkpointed) {
+    down_weight();
+    b.give(kDown, std::move(down));
+  }
+  Tensor up = inductor::product(tape, s.low, s.inner, s.hidden, rows);
+  from_up = inductor::product(tape, s.low, rows, s.hidden, s.inner);
+  gated.up.reset();
+  kept[kSavedUp].reset();
+  b.give(kUp, master_gradient(s, std::move(up)));
+  Tensor gate = inductor::product(tape, s.low, s.inner, s.hidden, rows);
+  if (s.checkpointed) {
+    from_gate = std::move(kept[kMlpNormed]);
+  } else {
+    kept[kMlpNormed].reset();
+    from_gate = tape.empty({rows, s.hidden}, s.low);
+  }
+  inductor::product_into(from_gate, rows, s.hidden, s.inner);
+  gated.gate.reset();
+  kept[kSavedGate].reset();
+  b.give(kGate, master_gradient(s, std::move(gate)));
+}
+
 void backward(BackwardCall& b, const Shape& s) {
   Tape& tape = b.tape;
   const std::int64_t rows = s.rows();
   Tensor incoming = b.take_grad();
   const DType wide = incoming.dtype(), low = s.low;
-  const auto drop = [&b](std::initializer_list<Saved> saved) {
-    for (const Saved index : saved) b.take_saved(index);
+  Kept kept;
+  for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = b.take_saved(i);
+  const auto drop = [&kept](std::initializer_list<Saved> saved) {
+    for (const Saved index : saved) kept[index].reset();
   };
+  if (s.checkpointed) compute(tape, s, kept, nullptr);
 
-  // Down projection, activation; the gradient of gate's output takes the place of up's output.
-  Tensor narrow = s.casts ? tape.empty({rows, s.hidden}, low) : incoming;
-  if (s.casts) inductor::fused(tape, {&incoming}, {&narrow});
-  Tensor down = inductor::product(tape, low, s.hidden, s.inner, rows);
-  drop({kActivated});
-  Tensor activated = inductor::product(tape, low, rows, s.inner, s.hidden);
-  narrow.reset();
-  drop({kSavedDown});
-  b.give(kDown, master_gradient(s, std::move(down)));
-  Tensor raised = tape.empty({s.batch, s.length, s.inner}, low), gated = b.take_saved(kRaised);
-  inductor::fused(tape, {&activated, &b.saved(kGated), &gated}, {&raised, &gated});
-  activated.reset();
-  drop({kGated});
-  Tensor up = inductor::product(tape, low, s.inner, s.hidden, rows);
-  Tensor from_up = inductor::product(tape, low, rows, s.hidden, s.inner);
-  raised.reset();
-  drop({kSavedUp});
-  b.give(kUp, master_gradient(s, std::move(up)));
-  Tensor gate = inductor::product(tape, low, s.inner, s.hidden, rows);
-  drop({kMlpNormed});
-  Tensor from_gate = inductor::product(tape, low, rows, s.hidden, s.inner);
-  gated.reset();
-  drop({kSavedGate});
-  b.give(kGate, master_gradient(s, std::move(gate)));
+  Tensor from_up, from_gate;
+  mlp_backward(b, s, kept, incoming, from_up, from_gate);
 
   // The MLP's norm: the gradient of the residual stream between attention and MLP.
   Tensor stream = tape.empty({s.batch, s.length, s.hidden}, wide);
-  narrow = s.casts ? tape.empty({rows, s.hidden}, low) : stream;
-  inductor::fused(tape, {&from_up, &from_gate, &incoming, &b.saved(kProjected), &b.saved(kSavedHidden)}, {&stream});
+  Tensor narrow = s.casts ? tape.empty({rows, s.hidden}, low) : stream;
+  inductor::fused(tape, {&from_up, &from_gate, &incoming, &kept[kProjected], &kept[kSavedHidden]}, {&stream});
   incoming.reset();
   drop({kSavedMlpNorm});
 
   // Output projection and attention.
   Tensor attended = inductor::product(tape, low, rows, s.q_width(), s.hidden);
   drop({kSavedOutput});
-  FlashGradients attention = flash_attention_backward(b.saved(kQuery), b.saved(kKey), b.saved(kValue), attended, true);
-  drop({kQuery, kKey, kLogSumExp, kRngState, kRngOffset, kValue});
+  FlashGradients attention = flash_attention_backward(kept[kQuery], kept[kKey], kept[kValue], attended, true);
+  if (!s.checkpointed) drop({kQuery, kKey});  // they were saved: only what the graph made itself is handed on
+  drop({kLogSumExp, kRngState, kRngOffset, kValue});
   Tensor value = std::move(attention.value);
-  Tensor from_value = std::move(attended);
+  Tensor from_value = s.checkpointed ? std::move(kept[kQuery]) : std::move(attended);
   inductor::product_into(from_value, rows, s.hidden, s.kv_width());
   drop({kSavedV});
-  Tensor key = tape.empty({s.batch, s.length, s.kv_heads, s.head_dim}, low);
+  Tensor key = s.checkpointed ? std::move(kept[kKey]) : tape.empty({s.batch, s.length, s.kv_heads, s.head_dim}, low);
   inductor::fused(tape, {&attention.key}, {&key});
   attention.key.reset();
-  Tensor from_key = inductor::product(tape, low, rows, s.hidden, s.kv_width());
+  Tensor from_key = s.checkpointed ? std::move(attended) : tape.empty({rows, s.hidden}, low);
+  inductor::product_into(from_key, rows, s.hidden, s.kv_width());
   drop({kSavedK});
   Tensor query = tape.empty({s.batch, s.length, s.heads, s.head_dim}, low);
   inductor::fused(tape, {&attention.query}, {&query});
@@ -160,7 +351,7 @@ void backward(BackwardCall& b, const Shape& s) {
   const bool mixed = inductor::mixes_reduction_orders(rows, s.hidden);
   Tensor row_sums, mlp_norm_sums, input_norm_sums;
   const auto read_norms = [&](const Tensor& written) {
-    inductor::fused(tape, {&from_value, &from_key, &from_query, &b.saved(kSavedHidden), &from_up, &from_gate, &b.saved(kProjected)}, {&written});
+    inductor::fused(tape, {&from_value, &from_key, &from_query, &kept[kSavedHidden], &from_up, &from_gate, &kept[kProjected]}, {&written});
   };
   if (mixed) {
     row_sums = per_row(tape, s);
@@ -204,7 +395,7 @@ void backward(BackwardCall& b, const Shape& s) {
   input_norm_sums.reset();
 
   // The input's gradient takes the place of the residual stream's.
-  inductor::fused(tape, {&stream, &from_value, &from_key, &from_query, &b.saved(kSavedHidden)}, {&stream});
+  inductor::fused(tape, {&stream, &from_value, &from_key, &from_query, &kept[kSavedHidden]}, {&stream});
   from_value.reset();
   from_key.reset();
   from_query.reset();
@@ -229,72 +420,24 @@ void check_compiled_rotary(const Block& block) {
   require(attention.causal && attention.softcap == 0 && attention.clip == 0, "this attention");
   require(attention.heads * attention.head_dim == attention.hidden, "heads that are wider or narrower than the model");
   require(attention.head_dim % 8 == 0 && attention.head_dim <= 256, "this head dimension");
-  require(block.mlp->gated && !block.mlp->fused_gate_up && (block.mlp->activation == "silu" || block.mlp->activation == "swish"), "this MLP");
+  require(block.mlp->gated && !block.mlp->fused_gate_up && (block.mlp->activation == "silu" || block.mlp->activation == "swish"),
+          "this MLP");
   require(attention.dropout == 0 && block.hidden_dropout == 0, "dropout");
 }
 
-Tensor compiled_rotary_layer(Module& layer, const Block& block, const Tensor& hidden, const RotaryTables& tables) {
+Tensor compiled_rotary_layer(Module& layer, const Block& block, const Tensor& hidden, const RotaryTables& tables, bool checkpointed) {
   const Weights w = weights_of(layer);
-  const Shape s = shape_of(hidden, w, block);
-  Op op("compiled_layer", {&hidden, &w.input_norm, &w.q, &w.q_bias, &w.k, &w.k_bias, &w.v, &w.v_bias, &w.output, &w.mlp_norm, &w.gate, &w.up,
-                           &w.down});
+  const Shape s = shape_of(hidden, w, block, checkpointed);
+  Op op("compiled_layer",
+        {&hidden, &w.input_norm, &w.q, &w.q_bias, &w.k, &w.k_bias, &w.v, &w.v_bias, &w.output, &w.mlp_norm, &w.gate, &w.up, &w.down});
   Tape& tape = op.tape();
 
-  // The input's norm and the projections.
-  const Tensor input_scale = per_row(tape, s);
-  const Tensor normed = tape.empty(hidden.sizes(), s.low);
-  inductor::fused(tape, {&hidden, &w.input_norm}, {&normed, &input_scale});
-  const Tensor q_weight = low_copy(s, w.q);
-  const Tensor raw_query = projection(tape, s, s.q_width(), w.q_bias);
-  const Tensor k_weight = low_copy(s, w.k);
-  Tensor raw_key = projection(tape, s, s.kv_width(), w.k_bias);
-  const Tensor v_weight = low_copy(s, w.v);
-  Tensor value = projection(tape, s, s.kv_width(), w.v_bias);
-  value = tape.view(value, {s.batch, s.kv_heads, s.length, s.head_dim}, {s.length * s.kv_width(), s.head_dim, s.kv_width(), 1});
-
-  // Rotation and attention.
-  Tensor query, key;
-  const auto rotate_key = [&] {
-    key = heads_inside(tape, s, s.kv_heads);
-    inductor::fused(tape, {&raw_key, &tables.cosine, &tables.sine}, {&key});
-    raw_key.reset();
-  };
-  if (s.casts) rotate_key();
-  query = heads_inside(tape, s, s.heads);
-  inductor::fused(tape, {&raw_query, &tables.cosine, &tables.sine}, {&query});
-  if (!s.casts) rotate_key();
-  const FlashOutputs attention = flash_attention_forward(query, key, value, true, 0);
-  const Tensor output_weight = low_copy(s, w.output);
-  const Tensor& projected = raw_query;  // its buffer has the output projection's size
-  inductor::product_into(projected, s.rows(), s.hidden, s.q_width());
-
-  // The gated MLP.
-  const Tensor mlp_scale = per_row(tape, s);
-  const Tensor mlp_normed = tape.empty(hidden.sizes(), s.low);
-  inductor::fused(tape, {&hidden, &projected, &w.mlp_norm}, {&mlp_normed, &mlp_scale});
-  const Tensor gate_weight = low_copy(s, w.gate);
-  const Tensor gated = inductor::product(tape, s.low, s.rows(), s.inner, s.hidden);
-  const Tensor up_weight = low_copy(s, w.up);
-  const Tensor raised = inductor::product(tape, s.low, s.rows(), s.inner, s.hidden);
-  const Tensor down_weight = low_copy(s, w.down);
-  const Tensor activated = tape.empty({s.batch, s.length, s.inner}, s.low);
-  inductor::fused(tape, {&gated, &raised}, {&activated});
-  Tensor output = tape.empty(hidden.sizes(), s.low);
-  inductor::product_into(output, s.rows(), s.hidden, s.inner);
-  if (s.casts) {
-    const Tensor branch = std::exchange(output, tape.empty(hidden.sizes(), hidden.dtype()));
-    inductor::fused(tape, {&branch, &hidden, &projected}, {&output});
-  } else {  // the sum takes the buffer of the last product
-    inductor::fused(tape, {&output, &hidden, &projected}, {&output});
-  }
-
-  for (const Tensor* kept : std::initializer_list<const Tensor*>{
-           &hidden, &w.input_norm, &q_weight, &k_weight, &v_weight, &tables.cosine, &tables.sine, &output_weight, &w.mlp_norm, &gate_weight,
-           &up_weight, &down_weight, &input_scale,
-           &normed, &value, &query, &key, &attention.output, &attention.log_sum_exp, &attention.rng_state, &attention.rng_offset, &projected,
-           &mlp_scale, &mlp_normed, &gated, &raised, &activated}) {
-    op.save_output(*kept);
-  }
+  Kept kept;
+  const std::array<const Tensor*, kInputScale> inputs{&hidden,      &w.input_norm, &w.q,        &w.k,    &w.v,  &tables.cosine,
+                                                      &tables.sine, &w.output,     &w.mlp_norm, &w.gate, &w.up, &w.down};
+  for (std::size_t i = 0; i < inputs.size(); ++i) kept[i] = *inputs[i];
+  Tensor output = s.checkpointed ? forward_only(tape, s, kept) : forward(tape, s, kept, w);
+  for (const Tensor& tensor : kept) op.save_output(tensor);
   return op.done(output, [s](BackwardCall& b) { backward(b, s); });
 }
 

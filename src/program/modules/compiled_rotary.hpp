@@ -10,7 +10,8 @@ namespace plimsoll::program {
 /// Throws Error (refused): a layer whose compiled graph is not known.
 void check_compiled_rotary(const Block& block);
 
-/// The layer's forward as one operator on the tape: what AOTAutograd's partitioner saves, in the buffers of the code that Inductor generates.
-Tensor compiled_rotary_layer(Module& layer, const Block& block, const Tensor& hidden, const RotaryTables& tables);
+/// The layer's forward as one operator on the tape: what AOTAutograd's partitioner saves, in the buffers of the code that Inductor
+/// generates. Gradient checkpointing is part of the graph: `checkpointed` keeps the graph's inputs alone.
+Tensor compiled_rotary_layer(Module& layer, const Block& block, const Tensor& hidden, const RotaryTables& tables, bool checkpointed);
 
 }  // namespace plimsoll::program

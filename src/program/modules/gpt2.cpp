@@ -39,7 +39,8 @@ class Gpt2Block {
 
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input, [this, mask, positions](const Tensor& x) {
-      return options_.compiled_blocks ? compiled_gpt2_block(module_, block_, x) : forward(x, mask);
+      if (!options_.compiled_blocks) return forward(x, mask);
+      return compiled_gpt2_block(module_, block_, x, options_.checkpointing != RunOptions::Checkpointing::none);
     });
   }
 

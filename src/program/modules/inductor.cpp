@@ -28,8 +28,12 @@ void product_into(const Tensor& buffer, std::int64_t rows, std::int64_t columns,
 
 Tensor biased_product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
   Tensor y = tape.empty({rows, columns}, type);
-  gemm(tape, type, rows, columns, inner, 1, true);
+  biased_product_into(y, rows, columns, inner);
   return y;
+}
+
+void biased_product_into(const Tensor& buffer, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+  gemm(buffer.tape(), buffer.dtype(), rows, columns, inner, 1, true);
 }
 
 std::int64_t outer_sum_splits(const Tape& tape, std::int64_t reduced, std::int64_t kept) {

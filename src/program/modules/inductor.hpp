@@ -1,5 +1,5 @@
-/// The memory habits of the code that torch.compile generates (torch/_inductor of PyTorch 2.15): one buffer per kernel output, freed behind its
-/// last reader or handed on to a later output of the same size, products by cuBLAS, sums over rows in two stages.
+/// The memory habits of the code that torch.compile generates (torch/_inductor of PyTorch 2.15): one buffer per kernel output, freed behind
+/// its last reader or handed on to a later output of the same size, products by cuBLAS, sums over rows in two stages.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,7 @@ Tensor product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, 
 void product_into(const Tensor& buffer, std::int64_t rows, std::int64_t columns, std::int64_t inner);
 /// extern_kernels.addmm: with a bias, which cuBLASLt adds in its epilogue.
 Tensor biased_product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner);
+void biased_product_into(const Tensor& buffer, std::int64_t rows, std::int64_t columns, std::int64_t inner);
 
 /// Parts into which a sum over `reduced` rows of `kept` columns is cut (torch/_inductor/choices.py, reduction_split_factor of outer
 /// reductions).

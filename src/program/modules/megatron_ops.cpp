@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "program/modules/inductor.hpp"
 #include "program/op.hpp"
 #include "program/ops.hpp"
 #include "program/reduction.hpp"
@@ -203,40 +204,10 @@ Tensor reduce_over_tensor_parallel(MegatronRuntime& runtime, const Tensor& x) {
 
 namespace {
 
-/// Parts into which torch.compile cuts a reduction over `reduced` rows of `kept` columns (torch/_inductor/choices.py,
-/// reduction_split_factor for outer reductions).
-std::int64_t compiled_reduction_splits(const Tape& tape, std::int64_t reduced, std::int64_t kept) {
-  constexpr std::int64_t kLeast = 32, kMost = 512, kRowsPerThread = 4, kColumnsPerBlock = 128, kThreads = 256;
-  const std::int64_t device = static_cast<std::int64_t>(tape.multiprocessors) * tape.threads_per_multiprocessor;
-  const auto nearest_divisor = [reduced](std::int64_t wanted) {
-    std::int64_t best = 1;
-    const auto closer = [&](std::int64_t candidate) {
-      const std::int64_t distance = std::abs(candidate - wanted), known = std::abs(best - wanted);
-      return distance < known || (distance == known && candidate < best);
-    };
-    for (std::int64_t low = 1; low * low <= reduced; ++low) {
-      if (reduced % low != 0) continue;
-      if (closer(low)) best = low;
-      if (closer(reduced / low)) best = reduced / low;
-    }
-    return best;
-  };
-  std::int64_t size = kLeast;
-  if (reduced * kept >= kMost * device) {
-    const std::int64_t divisor = nearest_divisor(kMost);
-    size = std::abs(divisor - kMost) < 50 ? divisor : kMost;
-  } else if (reduced * kept >= kLeast * device) {
-    const std::int64_t blocks = ceil_div(device / kThreads, ceil_div(kept, kColumnsPerBlock));
-    const std::int64_t wanted = ceil_div(reduced, kRowsPerThread * blocks), divisor = nearest_divisor(wanted);
-    size = std::abs(divisor - wanted) < 20 ? std::max(divisor, kLeast) : wanted;
-  }
-  return ceil_div(reduced, kRowsPerThread * size);
-}
-
 /// The gradient of a bias in a compiled backward: partial sums in fp32, then their sum.
 Tensor compiled_bias_gradient(Tape& tape, const Tensor& gradient, const Dims& sizes) {
   const std::int64_t kept = sizes.product(), reduced = gradient.elements() / kept;
-  const std::int64_t splits = compiled_reduction_splits(tape, reduced, kept);
+  const std::int64_t splits = inductor::outer_sum_splits(tape, reduced, kept);
   const Tensor partial = splits > 1 ? tape.empty({splits, kept}, DType::fp32, Category::workspace) : Tensor();
   Tensor bias = tape.empty(sizes, gradient.dtype());
   launch(tape, KernelKind::reduction, gradient.dtype(), gradient.bytes(), bias.bytes());
