@@ -60,10 +60,10 @@ void ZeroCoordinator::partition() {
     partition_materialized(shards);
   }
   duplicates.clear();
-  // defragment(): by way of the host, so that the shards can be one tensor.
+  // defragment(): by way of the host, so that the shards can be one tensor; offloaded ones stay there.
   shards.clear();
-  tape_.empty_cache();
   if (!settings_.offload_parameters) {
+    tape_.empty_cache();
     tape_.copy({Copy::Direction::device_to_host, shard_elements() * size_of(type_)}, tape_.stream);
     flat_ = tape_.empty({shard_elements()}, type_, Category::parameter);
     tape_.copy({Copy::Direction::host_to_device, flat_.bytes()}, tape_.stream);
