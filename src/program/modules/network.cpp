@@ -29,6 +29,8 @@ constexpr Family kFamilies[] = {
     {"olmoe", make_rotary_decoder},
     {"qwen2_moe", make_rotary_decoder},
     {"qwen3_moe", make_rotary_decoder},
+    {"granite", make_rotary_decoder},
+    {"granitemoe", make_rotary_decoder},
     {"deepseek_v2", make_rotary_decoder},
     {"deepseek_v3", make_rotary_decoder},
     {"gpt2", make_gpt2, true},

@@ -16,8 +16,9 @@ namespace {
 /// How a family's modeling file differs from llama's where the model's blocks do not say it.
 struct Style {
   Norm::Rounding norm_rounding = Norm::Rounding::before_weight;
-  bool fp32_tables = false;       ///< olmo2: cosines and sines stay fp32, the rotated tensors are cast back
-  bool scaled_embedding = false;  ///< gemma: times a buffer
+  bool fp32_tables = false;        ///< olmo2: cosines and sines stay fp32, the rotated tensors are cast back
+  bool scaled_embedding = false;   ///< gemma: times a buffer
+  bool scaled_everywhere = false;  ///< granite: embeddings, branches and logits times a constant
   Rotation rotation = Rotation::whole;
   std::string model_type = {};
   LatentAttention::Rotation latent_rotation = LatentAttention::Rotation::neighbours;
@@ -28,6 +29,8 @@ Style style_of(const Model& model) {
   Style style;
   if (model.model_type == "olmo2") style = {.norm_rounding = Norm::Rounding::after_weight, .fp32_tables = true};
   if (model.model_type == "gemma" || model.model_type == "gemma2") style.scaled_embedding = true;
+  if (model.model_type == "granite" || model.model_type == "granitemoe") style.scaled_everywhere = true;
+  if (model.model_type == "granitemoe") style.mixture = "block_sparse_moe";
   if (model.model_type == "phi3") style.rotation = Rotation::join_each;
   if (model.model_type == "deepseek_v2") style.latent_rotation = LatentAttention::Rotation::complex;
   style.model_type = model.model_type;
@@ -139,7 +142,7 @@ class Attention {
 class Layer {
  public:
   Layer(Module& module, Tape& tape, const RunOptions& options, const Block& block, const Style& style)
-      : module_(module), tape_(tape), options_(options), block_(block) {
+      : module_(module), tape_(tape), options_(options), block_(block), scales_branches_(style.scaled_everywhere) {
     if (block.attention->mla) {
       latent_attention_.emplace(module.child("self_attn"), tape, options, block, style.latent_rotation);
     } else {
@@ -217,7 +220,7 @@ class Layer {
   /// residual + dropout(branch).
   Tensor join(const Tensor& residual, const Tensor& branch) const {
     const Tensor kept = dropout(branch, block_.hidden_dropout);
-    return add(residual, kept);
+    return scales_branches_ ? add(residual, multiply_scalar(kept)) : add(residual, kept);
   }
 
   Tensor attend_all(const Tensor& x, const LayerInputs& inputs, Tensor& probabilities) const {
@@ -234,6 +237,7 @@ class Layer {
   const RunOptions& options_;
   const Block& block_;
   std::map<std::string_view, Norm> norms_;
+  bool scales_branches_;
   std::optional<Attention> attention_;
   std::optional<LatentAttention> latent_attention_;
   std::optional<GatedMlp> mlp_;
@@ -270,6 +274,7 @@ class RotaryDecoder final : public Network {
     ModuleCall call(root_, tape_, {&ids, &labels});
     const Tensor hidden = decode(ids);
     Tensor logits = head_(slice(hidden, 1, 0, hidden.size(1)));
+    if (style_.scaled_everywhere) logits = divide_scalar(logits);
     if (softcap_) {
       logits = divide_scalar(logits);
       logits = tanh(logits);
@@ -283,13 +288,14 @@ class RotaryDecoder final : public Network {
   Tensor decode(const Tensor& input) {
     Tensor ids = input;
     ModuleCall call(base_, tape_, {&ids});
-    const Tensor embeddings = embed(ids);
+    Tensor embeddings = embed(ids);
     const Tensor positions = position_ids(tape_, ids.size(1));
     if (options_.compiled_blocks && window_ && ids.size(1) >= *window_)
       refuse("compiled blocks with a sliding window shorter than the sequence are not modelled", "compile");
     LayerInputs inputs;
     if (full_attention_) inputs.full_mask = causal_mask(tape_, options_, embeddings, std::nullopt);
     if (window_) inputs.sliding_mask = causal_mask(tape_, options_, embeddings, window_);
+    if (style_.scaled_everywhere) embeddings = multiply_scalar(embeddings);
     Tensor hidden = embeddings;
     inputs.tables = tables(positions, hidden.dtype());
     inputs.positions = positions;
