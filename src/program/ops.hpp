@@ -105,6 +105,9 @@ struct AttentionArguments {
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
                                     const AttentionArguments& arguments);
 
+/// torch.nn.attention.varlen.varlen_attn, causal: query [tokens, heads, head_dim] of `sequences` packed sequences.
+Tensor varlen_attention(const Tensor& query, const Tensor& key, const Tensor& value, std::int64_t sequences);
+
 // ---- tables and losses (ops_index.cpp, ops_loss.cpp) --------------------------------------------------------------------
 Tensor embedding(const Tensor& weight, const Tensor& indices);
 /// torch.arange(length): one kernel.

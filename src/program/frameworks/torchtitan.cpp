@@ -32,7 +32,7 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   if (s.tp > 1 && s.titan.spmd_backend == "partial_dtensor")
     refuse("tensor parallelism over DTensor is not modelled", "spmd_backend", "spmd_types");
   if (s.lora) refuse("adapters in TorchTitan are not modelled", "lora");
-  if (s.attention == AttentionKernel::flash_varlen || s.attention == AttentionKernel::cudnn)
+  if (s.attention == AttentionKernel::cudnn)
     refuse("attention '" + std::string(name_of(s.attention)) + "' is not modelled for TorchTitan", "attention");
   if (s.data_parallel != DataParallel::fsdp2) refuse("TorchTitan without fully_shard is not modelled", "data_parallel");
 }
@@ -45,6 +45,7 @@ TitanRun run_of(const Model& model, const Strategy& s) {
   run.complex_rope = model.model_type.rfind("qwen3", 0) != 0;
   run.skip_head = s.loss == LossKernel::chunked;
   run.length = s.seq_len;
+  run.packed = s.attention == AttentionKernel::flash_varlen;
   run.fused_norm = profile_of(s).fused_rms_norm;
   if (before_0_3(s)) {
     run.shared_table = model.max_positions;

@@ -140,6 +140,14 @@ class Attention {
     return heads;
   }
 
+  /// VarlenAttention: the batch's sequences end to end.
+  Tensor packed(const std::vector<Tensor>& heads) const {
+    const auto joined = [&](const Tensor& x) { return reshape(x, {x.size(0) * x.size(1), -1, spec_.head_dim}); };
+    const Tensor query = joined(heads[0]), key = joined(heads[1]), value = joined(heads[2]);
+    const Tensor out = varlen_attention(query, key, value, heads[0].size(0));
+    return view(out, heads[0].sizes());
+  }
+
   /// repeat_kv of [batch, length, kv heads, dim].
   Tensor repeated(const Tensor& x) const {
     const std::int64_t times = spec_.heads / spec_.kv_heads;
@@ -150,6 +158,7 @@ class Attention {
 
   /// ScaledDotProductAttention: [batch, length, heads, dim] on the way in and out.
   Tensor inner(const std::vector<Tensor>& heads) const {
+    if (context_.run.packed) return packed(heads);
     const bool grouped = context_.run.grouped_attention;
     const Tensor query = transpose(heads[0], 1, 2), key = transpose(grouped ? heads[1] : repeated(heads[1]), 1, 2),
                  value = transpose(grouped ? heads[2] : repeated(heads[2]), 1, 2);

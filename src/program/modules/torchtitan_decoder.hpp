@@ -23,6 +23,7 @@ struct TitanRun {
   bool skip_head = false;         ///< the loss applies the head (ChunkedLossWrapper)
   bool fused_norm = true;         ///< aten::_fused_rms_norm; before torch 2.8 its parts
   bool grouped_attention = true;  ///< attention takes fewer key heads; before 0.3 they were repeated
+  bool packed = false;            ///< attention over packed sequences (varlen_attn)
   bool compiled = false;          ///< torch.compile of every layer
   bool early_stop = false;        ///< checkpoints end their recomputation with the last saved tensor
   std::int64_t shared_table = 0;  ///< rows of the one rotary table that all layers shared before 0.3; 0: a table per layer
