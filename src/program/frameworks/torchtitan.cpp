@@ -21,7 +21,9 @@ bool before_0_3(const Strategy& s) { return !s.titan.fused_qkv.value_or(true) &&
 void refuse_what_is_not_modelled(const Strategy& s) {
   if (before_0_3(s) && (s.tp > 1 || s.pp > 1 || s.loss == LossKernel::chunked))
     refuse("tensor and pipeline parallelism of TorchTitan before 0.3 are not modelled", "framework_version", "0.3.0");
-  if (s.vp > 1) refuse("several model chunks per pipeline rank of TorchTitan are not modelled", "vp");
+  const bool split = s.pp > 1 && s.pp_schedule != "1f1b" && s.pp_schedule != "gpipe" && s.pp_schedule != "interleaved-1f1b";
+  if (split)
+    refuse("TorchTitan's pipeline schedule '" + s.pp_schedule + "' is not modelled", "pp_schedule", "1f1b, gpipe or interleaved-1f1b");
   if (s.cp > 1) refuse("context parallelism of TorchTitan is not modelled", "cp");
   if (s.ep > 1) refuse("expert parallelism of TorchTitan is not modelled", "ep");
   // Under torch.compile float8 products read casts that live within one kernel's reach: what is kept stays 16-bit.
@@ -173,13 +175,16 @@ class Trainer {
     const auto count = static_cast<std::size_t>(strategy_.micro_batches_per_run());
     const std::size_t from = batches.size();
     for (std::size_t i = 0; i < count; ++i) batches.push_back(next_batch());
+    if (strategy_.pp_schedule == "interleaved-1f1b") {
+      const Schedule schedule = make_schedule(strategy_.pp_schedule, strategy_.pp, static_cast<int>(count), strategy_.vp);
+      run_chunks({parts_, schedule.ranks[static_cast<std::size_t>(pipeline_rank_)], batches.data() + from, count, valid_tokens});
+      return;
+    }
     const PipelineRun run{*parts_.front(), batches.data() + from, count, valid_tokens, strategy_.pp - pipeline_rank_};
-    if (strategy_.pp_schedule == "1f1b") {
-      run_1f1b(run);
-    } else if (strategy_.pp_schedule == "gpipe") {
+    if (strategy_.pp_schedule == "gpipe") {
       run_gpipe(run);
     } else {
-      refuse("TorchTitan's pipeline schedule '" + strategy_.pp_schedule + "' is not modelled", "pp_schedule", "1f1b or gpipe");
+      run_1f1b(run);
     }
   }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plimsoll/error.hpp"
+
 namespace plimsoll::program {
 
 // Schedule1F1B._step_microbatches.
@@ -52,6 +54,26 @@ void run_gpipe(const PipelineRun& run) {
   }
   part.reduce_gradients();
   part.end_schedule();
+}
+
+// PipelineScheduleMulti._step_microbatches: outputs stay until their chunk's backward, sent gradients until the end.
+void run_chunks(const ChunkedPipelineRun& run) {
+  for (auto& part : run.parts) part->begin_schedule(run.count);
+  for (const Slot& slot : run.slots) {
+    TitanPart& part = *run.parts[static_cast<std::size_t>(slot.chunk)];
+    const auto micro_batch = static_cast<std::size_t>(slot.micro_batch);
+    if (slot.pass == Pass::forward) {
+      part.receive_activation(micro_batch);
+      part.forward(micro_batch, run.batches[micro_batch], run.valid_tokens);
+    } else if (slot.pass == Pass::backward) {
+      part.receive_gradient(micro_batch);
+      part.backward(micro_batch);
+    } else {
+      refuse("backward passes that are split into input and weight gradients are not modelled for TorchTitan", "pp_schedule");
+    }
+  }
+  for (auto& part : run.parts) part->reduce_gradients();
+  for (auto& part : run.parts) part->end_schedule();
 }
 
 }  // namespace plimsoll::program
