@@ -289,13 +289,14 @@ class RotaryDecoder final : public Network {
     Tensor ids = input;
     ModuleCall call(base_, tape_, {&ids});
     Tensor embeddings = embed(ids);
+    if (style_.scaled_everywhere && style_.model_type == "granite") embeddings = multiply_scalar(embeddings);
     const Tensor positions = position_ids(tape_, ids.size(1));
     if (options_.compiled_blocks && window_ && ids.size(1) >= *window_)
       refuse("compiled blocks with a sliding window shorter than the sequence are not modelled", "compile");
     LayerInputs inputs;
     if (full_attention_) inputs.full_mask = causal_mask(tape_, options_, embeddings, std::nullopt);
     if (window_) inputs.sliding_mask = causal_mask(tape_, options_, embeddings, window_);
-    if (style_.scaled_everywhere) embeddings = multiply_scalar(embeddings);
+    if (style_.scaled_everywhere && style_.model_type == "granitemoe") embeddings = multiply_scalar(embeddings);
     Tensor hidden = embeddings;
     inputs.tables = tables(positions, hidden.dtype());
     inputs.positions = positions;
