@@ -118,7 +118,6 @@ Shape shape_of(const Tensor& hidden, const Weights& w, const Block& block, bool 
   const Autocast& autocast = hidden.tape().autocast;
   const DType low = autocast.enabled ? autocast.type : hidden.dtype();
   const bool casts = w.q.dtype() != low;
-  if (casts && checkpointed) refuse("compiled blocks with checkpointing under autocast are not modelled", "compile");
   if (low == DType::fp32) refuse("compiled blocks with fp32 products are not modelled", "compile");
   if (hidden.dtype() != w.q.dtype()) refuse("compiled blocks whose weights and inputs have different types are not modelled", "compile");
   return {low,           checkpointed,  w.q_bias.defined(),     casts, hidden.size(0), hidden.size(1), hidden.size(2), spec.heads,
@@ -126,10 +125,8 @@ Shape shape_of(const Tensor& hidden, const Weights& w, const Block& block, bool 
 }
 
 /// The activations of the layer up to the MLP's two products, from the graph's inputs.
-void compute(Tape& tape, const Shape& s, Kept& kept, const Weights* cast_from) {
-  const auto weight = [&](Saved index, const Tensor Weights::*original) {
-    if (cast_from) kept[index] = low_copy(s, cast_from->*original);
-  };
+void compute(Tape& tape, const Shape& s, Kept& kept) {
+  const auto cast = [&](Saved index) { kept[index] = low_copy(s, kept[index]); };
   const auto projection = [&](std::int64_t width) {
     return s.biased ? inductor::biased_product(tape, s.low, s.rows(), width, s.hidden)
                     : inductor::product(tape, s.low, s.rows(), width, s.hidden);
@@ -140,11 +137,11 @@ void compute(Tape& tape, const Shape& s, Kept& kept, const Weights* cast_from) {
   kept[kInputScale] = per_row(tape, s);
   kept[kNormed] = tape.empty(hidden.sizes(), s.low);
   inductor::fused(tape, {&hidden, &kept[kSavedInputNorm]}, {&kept[kNormed], &kept[kInputScale]});
-  weight(kSavedQ, &Weights::q);
+  cast(kSavedQ);
   Tensor raw_query = projection(s.q_width());
-  weight(kSavedK, &Weights::k);
+  cast(kSavedK);
   Tensor raw_key = projection(s.kv_width());
-  weight(kSavedV, &Weights::v);
+  cast(kSavedV);
   kept[kValue] = heads_of(s, projection(s.kv_width()));
 
   // Rotation and attention.
@@ -162,7 +159,7 @@ void compute(Tape& tape, const Shape& s, Kept& kept, const Weights* cast_from) {
   kept[kLogSumExp] = std::move(attention.log_sum_exp);
   kept[kRngState] = std::move(attention.rng_state);
   kept[kRngOffset] = std::move(attention.rng_offset);
-  weight(kSavedOutput, &Weights::output);
+  cast(kSavedOutput);
   kept[kProjected] = std::move(raw_query);  // its buffer has the output projection's size
   inductor::product_into(kept[kProjected], s.rows(), s.hidden, s.q_width());
 
@@ -170,17 +167,17 @@ void compute(Tape& tape, const Shape& s, Kept& kept, const Weights* cast_from) {
   kept[kMlpScale] = per_row(tape, s);
   kept[kMlpNormed] = tape.empty(hidden.sizes(), s.low);
   inductor::fused(tape, {&hidden, &kept[kProjected], &kept[kSavedMlpNorm]}, {&kept[kMlpNormed], &kept[kMlpScale]});
-  weight(kSavedGate, &Weights::gate);
+  cast(kSavedGate);
   kept[kGated] = inductor::product(tape, s.low, s.rows(), s.inner, s.hidden);
-  weight(kSavedUp, &Weights::up);
+  cast(kSavedUp);
   kept[kRaised] = inductor::product(tape, s.low, s.rows(), s.inner, s.hidden);
 }
 
 /// The whole forward graph: the layer's output.
-Tensor forward(Tape& tape, const Shape& s, Kept& kept, const Weights& w) {
-  compute(tape, s, kept, s.casts ? &w : nullptr);
+Tensor forward(Tape& tape, const Shape& s, Kept& kept) {
+  compute(tape, s, kept);
   const Tensor& hidden = kept[kSavedHidden];
-  if (s.casts) kept[kSavedDown] = low_copy(s, w.down);
+  kept[kSavedDown] = low_copy(s, kept[kSavedDown]);
   kept[kActivated] = tape.empty({s.batch, s.length, s.inner}, s.low);
   inductor::fused(tape, {&kept[kGated], &kept[kRaised]}, {&kept[kActivated]});
   Tensor branch = tape.empty(hidden.sizes(), s.low);
@@ -193,15 +190,20 @@ Tensor forward(Tape& tape, const Shape& s, Kept& kept, const Weights& w) {
 
 /// The same for a backward that computes everything again: nothing is kept, buffers are handed on.
 Tensor forward_only(Tape& tape, const Shape& s, const Kept& kept) {
-  const auto projection = [&](std::int64_t width) {
+  const auto product = [&](Saved weight, std::int64_t width, std::int64_t inner) {
+    const Tensor copy = low_copy(s, kept[weight]);
+    return inductor::product(tape, s.low, s.rows(), width, inner);
+  };
+  const auto projection = [&](Saved weight, std::int64_t width) {
+    const Tensor copy = low_copy(s, kept[weight]);
     return s.biased ? inductor::biased_product(tape, s.low, s.rows(), width, s.hidden)
                     : inductor::product(tape, s.low, s.rows(), width, s.hidden);
   };
   const Tensor &hidden = kept[kSavedHidden], &cosine = kept[kSavedCosine], &sine = kept[kSavedSine];
   Tensor normed = heads_inside(tape, s, s.heads);
   inductor::fused(tape, {&hidden, &kept[kSavedInputNorm]}, {&normed});
-  Tensor raw_query = projection(s.q_width()), raw_key = projection(s.kv_width());
-  Tensor value = heads_of(s, projection(s.kv_width()));
+  Tensor raw_query = projection(kSavedQ, s.q_width()), raw_key = projection(kSavedK, s.kv_width());
+  Tensor value = heads_of(s, projection(kSavedV, s.kv_width()));
   Tensor query = std::move(normed);
   inductor::fused(tape, {&raw_query, &cosine, &sine}, {&query});
   raw_query.reset();
@@ -215,18 +217,21 @@ Tensor forward_only(Tape& tape, const Shape& s, const Kept& kept) {
     key.reset();
     attended = std::move(attention.output);
   }
-  Tensor output = std::move(query);
-  inductor::product_into(output, s.rows(), s.hidden, s.q_width());
+  Tensor projected = std::move(query);
+  {
+    const Tensor copy = low_copy(s, kept[kSavedOutput]);
+    inductor::product_into(projected, s.rows(), s.hidden, s.q_width());
+  }
   Tensor mlp_normed = std::move(attended);
-  inductor::fused(tape, {&hidden, &output, &kept[kSavedMlpNorm]}, {&mlp_normed});
-  Tensor gated = inductor::product(tape, s.low, s.rows(), s.inner, s.hidden);
-  Tensor raised = inductor::product(tape, s.low, s.rows(), s.inner, s.hidden);
+  inductor::fused(tape, {&hidden, &projected, &kept[kSavedMlpNorm]}, {&mlp_normed});
+  Tensor gated = product(kSavedGate, s.inner, s.hidden), raised = product(kSavedUp, s.inner, s.hidden);
   mlp_normed.reset();
   inductor::fused(tape, {&gated, &raised}, {&gated});
   raised.reset();
-  const Tensor branch = inductor::product(tape, s.low, s.rows(), s.hidden, s.inner);
+  const Tensor branch = product(kSavedDown, s.hidden, s.inner);
   gated.reset();
-  inductor::fused(tape, {&branch, &hidden, &output}, {&output});
+  Tensor output = s.casts ? tape.empty(hidden.sizes(), hidden.dtype()) : std::move(projected);
+  inductor::fused(tape, {&branch, &hidden}, {&output});
   output.impl()->sizes = hidden.sizes();
   output.impl()->strides = hidden.strides();
   return output;
@@ -266,6 +271,10 @@ void mlp_backward(BackwardCall& b, const Shape& s, Kept& kept, const Tensor& inc
   const std::int64_t rows = s.rows();
   Tensor narrow = s.casts ? tape.empty({rows, s.hidden}, s.low) : incoming;
   if (s.casts) inductor::fused(tape, {&incoming}, {&narrow});
+  if (s.checkpointed) {
+    compute(tape, s, kept);
+    kept[kSavedDown] = low_copy(s, kept[kSavedDown]);
+  }
   Tensor down;
   const auto down_weight = [&] {
     down = inductor::product(tape, s.low, s.hidden, s.inner, rows);
@@ -282,10 +291,12 @@ void mlp_backward(BackwardCall& b, const Shape& s, Kept& kept, const Tensor& inc
   activated.reset();
   if (s.checkpointed) {
     down_weight();
-    b.give(kDown, std::move(down));
+    b.give(kDown, master_gradient(s, std::move(down)));
   }
   Tensor up = inductor::product(tape, s.low, s.inner, s.hidden, rows);
-  from_up = inductor::product(tape, s.low, rows, s.hidden, s.inner);
+  from_up = s.checkpointed && s.casts ? std::move(narrow) : tape.empty({rows, s.hidden}, s.low);
+  inductor::product_into(from_up, rows, s.hidden, s.inner);
+  narrow.reset();
   gated.up.reset();
   kept[kSavedUp].reset();
   b.give(kUp, master_gradient(s, std::move(up)));
@@ -312,7 +323,6 @@ void backward(BackwardCall& b, const Shape& s) {
   const auto drop = [&kept](std::initializer_list<Saved> saved) {
     for (const Saved index : saved) kept[index].reset();
   };
-  if (s.checkpointed) compute(tape, s, kept, nullptr);
 
   Tensor from_up, from_gate;
   mlp_backward(b, s, kept, incoming, from_up, from_gate);
@@ -436,7 +446,7 @@ Tensor compiled_rotary_layer(Module& layer, const Block& block, const Tensor& hi
   const std::array<const Tensor*, kInputScale> inputs{&hidden,      &w.input_norm, &w.q,        &w.k,    &w.v,  &tables.cosine,
                                                       &tables.sine, &w.output,     &w.mlp_norm, &w.gate, &w.up, &w.down};
   for (std::size_t i = 0; i < inputs.size(); ++i) kept[i] = *inputs[i];
-  Tensor output = s.checkpointed ? forward_only(tape, s, kept) : forward(tape, s, kept, w);
+  Tensor output = s.checkpointed ? forward_only(tape, s, kept) : forward(tape, s, kept);
   for (const Tensor& tensor : kept) op.save_output(tensor);
   return op.done(output, [s](BackwardCall& b) { backward(b, s); });
 }
