@@ -51,6 +51,8 @@ struct RankMemory {
   Bytes persistent;                 ///< alive between steps
   Phase peak_phase = Phase::backward;
   std::string peak_label;           ///< operator at the peak, where it was played
+  int peak_step = 0;                ///< step of the peak, 0 = the first, where it was played
+  Bytes requested;                  ///< tensor bytes alive at the peak before rounding to blocks, where it was played
   bool out_of_memory = false;       ///< the allocator gave up before the steps were done
   std::string closed_form_because;  ///< why there was nothing to play; empty when it was played
   std::string out_of_memory_at;     ///< "forward, step 1, layers.7.mlp.down_proj"

@@ -29,8 +29,9 @@ struct MemoryByCategory {
 /// One tensor alive at the peak.
 struct LiveTensor {
   Category category;
-  Bytes bytes;
+  Bytes bytes;        ///< of its block, as the allocator rounds it
   std::string label;
+  Bytes requested;    ///< of the tensor itself
 };
 
 /// The allocation that failed, when the device's capacity was reached.
@@ -55,6 +56,8 @@ struct MemoryTrace {
   Bytes forward_peak;             ///< likewise at the end of forward (with the loss)
   Phase peak_phase = Phase::init;
   std::string peak_label;         ///< operator that reached the peak
+  int peak_step = 0;              ///< step of the peak, 0 = the first
+  Bytes requested_at_peak;        ///< tensor bytes alive at the peak, before the allocator rounds them to blocks
   MemoryByCategory at_peak;       ///< what was alive at the peak
   int alloc_retries = 0;          ///< times that cached segments had to be given back to serve an allocation
   std::optional<OutOfMemory> out_of_memory;
@@ -76,6 +79,20 @@ MemoryTrace play_memory(const StepProgram& program, const PlayMemoryOptions& opt
 
 /// The tensors alive at the peak of allocated bytes, largest first (a second playing: explain asks, estimate does not).
 std::vector<LiveTensor> alive_at_peak(const StepProgram& program, const PlayMemoryOptions& options);
+
+// ---- the course of memory ---------------------------------------------------------------------------------------------
+
+/// What the allocator held after one instruction that changed it.
+struct MemorySample {
+  int step = -1;            ///< -1: init
+  Phase phase = Phase::init;
+  std::uint64_t time = 0;   ///< instructions played before
+  std::uint32_t label = 0;  ///< index in the program's labels: who changed it
+  Bytes allocated, reserved;
+};
+
+/// Plays the program as play_memory does, every step of it, and notes each change of allocated or reserved bytes.
+std::vector<MemorySample> memory_timeline(const StepProgram& program, const PlayMemoryOptions& options);
 
 // ---- the whole history, for a memory_viz snapshot -------------------------------------------------------------------
 

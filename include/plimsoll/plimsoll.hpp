@@ -3,6 +3,7 @@
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/estimate.hpp"
+#include "plimsoll/explain.hpp"
 #include "plimsoll/formula.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"

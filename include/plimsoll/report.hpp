@@ -1,10 +1,13 @@
 /// Writers: what a person reads in ten seconds, and the versioned JSON that programs read.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/estimate.hpp"
+#include "plimsoll/explain.hpp"
 #include "plimsoll/formula.hpp"
 #include "plimsoll/model.hpp"
 
@@ -15,6 +18,12 @@ std::string to_text(const Report& report);
 
 /// One object "plimsoll/estimate/1" (docs/estimate-json.md). Bytes that are no UTF-8 become U+FFFD.
 std::string to_json(const Report& report);
+
+/// The instant of the peak, what is alive at it, what would lower it; at most `most` groups per category (0: all).
+std::string to_text(const Explanation& explanation, std::size_t most);
+
+/// One object "plimsoll/explain/1" (docs/explain.md).
+std::string to_json(const Explanation& explanation);
 
 /// {"schema":"plimsoll/error/1","error":{"code","message","where","hint"}}
 std::string to_json(const Error& error);
@@ -32,6 +41,10 @@ std::string model_sheet_json(const Model& model);
 /// The bytes of a pickle file that PyTorch's memory viewer opens (pytorch.org/memory_viz): what torch.cuda.memory._snapshot() returns.
 /// The stack of an allocation is its label (`labels` of the program) and its category; its time is the number of the event.
 std::string to_memory_viz(const AllocatorHistory& history, const std::vector<std::string>& labels);
+
+/// The samples as a trace that Perfetto and chrome://tracing open: a counter of allocated and reserved bytes, and the phases of the steps.
+/// A microsecond of the trace is an instruction of the program: it has no clock.
+std::string to_memory_trace(const std::vector<MemorySample>& samples, const std::vector<std::string>& labels, const std::string& title);
 
 std::string to_text(const AccelerateView& view);
 std::string to_text(const DeepSpeedView& view);

@@ -42,6 +42,7 @@ struct Command {
 };
 
 Command estimate_command();
+Command explain_command();
 Command models_command();
 Command graph_command();
 Command hardware_command();

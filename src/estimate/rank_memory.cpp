@@ -7,6 +7,7 @@
 
 #include "estimate/closed_form_memory.hpp"
 #include "estimate/rank_groups.hpp"
+#include "memory/outside.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/memory.hpp"
@@ -14,6 +15,10 @@
 
 namespace plimsoll::estimation {
 namespace {
+
+using memory::BytesBand;
+using memory::OutsideAllocator;
+using memory::ProcessGroup;
 
 StepProgram lower_transformers(const Model& model, const Strategy& s) {
   if (s.tp > 1 || s.pp > 1 || s.cp > 1 || s.ep > 1)
@@ -39,6 +44,8 @@ StepProgram lower(const Model& model, const Strategy& s, int stage) {
       return lower_transformers(model, s);
     case ModelCode::torchtitan:
       return program::lower_torchtitan(model, s, stage);
+    case ModelCode::nanotron:
+      return program::lower_nanotron(model, s, stage);
     case ModelCode::megatron_local:
       return program::lower_megatron(model, s, stage);
     default:
@@ -46,37 +53,24 @@ StepProgram lower(const Model& model, const Strategy& s, int stage) {
   }
 }
 
-/// The program, or the reason why there is none.
-std::optional<StepProgram> lowered(const Model& model, const Strategy& s, int pipeline_rank, std::string& reason) {
-  try {
-    return lower(model, s, pipeline_rank);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::refused) throw;
-    reason = error.message();
-    return {};
-  }
-}
-
-/// Bytes outside PyTorch's allocator.
-struct Outside {
-  Bytes context, communicators;
-  Bytes total() const { return context + communicators; }
-};
-
-Outside outside_of(const Cluster& cluster, const Strategy& resolved) {
-  const DeviceOverheads& device = cluster.accelerator.overheads;
+/// What is outside PyTorch's allocator: the context and a communicator per process group of more than one rank.
+OutsideAllocator outside_of(const Cluster& cluster, const Strategy& resolved) {
   const auto groups = rank_groups(resolved);
-  std::int64_t used = std::count_if(groups.begin() + 1, groups.end(), [](const RankGroup& group) { return group.size > 1; });
-  if (resolved.ep <= 1) used -= groups[static_cast<std::size_t>(Group::expert_data)].size > 1;  // the same ranks as the data-parallel group
-  Outside outside{device.context.value, {}};
-  if (used > 0) outside.communicators = device.first_communicator.value + device.further_communicator.value * (used - 1);
-  return outside;
+  std::vector<ProcessGroup> communicating;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const auto group = static_cast<Group>(i);
+    if (group == Group::world) continue;
+    if (group == Group::expert_data && resolved.ep <= 1) continue;  // the same ranks as the data-parallel group
+    const std::int64_t ranks = groups[i].size;
+    const std::int64_t peers = group == Group::pipeline ? std::min<std::int64_t>(2, ranks - 1) : group == Group::expert ? ranks - 1 : 0;
+    if (ranks > 1) communicating.push_back({ranks, peers});
+  }
+  return memory::outside_allocator(cluster.accelerator, communicating);
 }
 
-MemoryTrace played(const StepProgram& program, const Strategy& resolved, Bytes room, bool& out_of_memory, std::string& at) {
-  PlayMemoryOptions options;
-  options.allocator = resolved.allocator;
-  options.capacity = room;
+Bytes communicators_of(const OutsideAllocator& outside) { return outside.total().expected - outside.context.expected; }
+
+MemoryTrace played(const StepProgram& program, PlayMemoryOptions options, bool& out_of_memory, std::string& at) {
   MemoryTrace trace = play_memory(program, options);
   if (!trace.out_of_memory) return trace;
   out_of_memory = true;
@@ -88,7 +82,7 @@ MemoryTrace played(const StepProgram& program, const Strategy& resolved, Bytes r
 /// Free blocks that the allocator holds where no trace says how many: a tenth of what comes and goes.
 Bytes assumed_cache(const MemoryTrace& trace) { return Bytes((trace.peak_allocated - trace.persistent).count / 10); }
 
-std::vector<MemoryPart> parts_of(const MemoryTrace& trace, const Outside& outside, Basis basis) {
+std::vector<MemoryPart> parts_of(const MemoryTrace& trace, const OutsideAllocator& outside, Basis basis) {
   std::vector<MemoryPart> parts;
   Bytes named;
   for (int i = 0; i < kCategories; ++i) {
@@ -99,35 +93,60 @@ std::vector<MemoryPart> parts_of(const MemoryTrace& trace, const Outside& outsid
   }
   if (named < trace.peak_allocated) parts.push_back({"block_rounding", trace.peak_allocated - named, basis});
   parts.push_back({"allocator_cache", trace.peak_reserved - trace.peak_allocated, basis == Basis::played ? basis : Basis::profile});
-  parts.push_back({"context", outside.context, Basis::profile});
-  if (outside.communicators > Bytes(0)) parts.push_back({"communicators", outside.communicators, Basis::profile});
+  parts.push_back({"context", outside.context.expected, Basis::profile});
+  if (const Bytes bytes = communicators_of(outside); bytes > Bytes(0)) parts.push_back({"communicators", bytes, Basis::profile});
   std::stable_sort(parts.begin(), parts.end(), [](const MemoryPart& a, const MemoryPart& b) { return a.bytes > b.bytes; });
   return parts;
 }
 
+Band device_band(Bytes reserved, const BytesBand& outside) {
+  const auto with = [&](Bytes bytes) { return static_cast<double>((reserved + bytes).count); };
+  return {with(outside.low), with(outside.expected), with(outside.high)};
+}
+
 }  // namespace
+
+std::optional<StepProgram> rank_program(const Model& model, const Strategy& resolved, int stage, std::string& reason) {
+  try {
+    return lower(model, resolved, stage);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::refused) throw;
+    reason = error.message();
+    return {};
+  }
+}
+
+PlayMemoryOptions play_options(const Cluster& cluster, const Strategy& resolved) {
+  PlayMemoryOptions options;
+  options.allocator = resolved.allocator;
+  options.total = cluster.accelerator.memory_usable.value;
+  options.capacity = *options.total - outside_of(cluster, resolved).total().expected;
+  return options;
+}
 
 RankMemory rank_memory(const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster, const Strategy& resolved) {
   RankMemory memory;
   memory.capacity = cluster.accelerator.memory_usable.value;
-  const Outside outside = outside_of(cluster, resolved);
+  const OutsideAllocator outside = outside_of(cluster, resolved);
   MemoryTrace trace;
-  if (const auto program = lowered(model, resolved, stage, memory.closed_form_because)) {
+  if (const auto program = rank_program(model, resolved, stage, memory.closed_form_because)) {
     memory.basis = Basis::played;
-    trace = played(*program, resolved, memory.capacity - outside.total(), memory.out_of_memory, memory.out_of_memory_at);
+    trace = played(*program, play_options(cluster, resolved), memory.out_of_memory, memory.out_of_memory_at);
   } else {
     trace = closed_form_memory(model, stages, stage, cluster, resolved);
     trace.peak_reserved = trace.peak_allocated + assumed_cache(trace);
   }
   memory.allocated = trace.peak_allocated;
   memory.reserved = trace.peak_reserved;
-  memory.device = Band::exactly(static_cast<double>((trace.peak_reserved + outside.total()).count));
+  memory.device = device_band(trace.peak_reserved, outside.total());
   memory.parts = parts_of(trace, outside, memory.basis);
   memory.backward_peak = trace.backward_peak;
   memory.first_step_allocated = trace.first_step_allocated;
   memory.persistent = trace.persistent;
   memory.peak_phase = trace.peak_phase;
   memory.peak_label = trace.peak_label;
+  memory.peak_step = trace.peak_step;
+  memory.requested = trace.requested_at_peak;
   return memory;
 }
 

@@ -44,6 +44,7 @@ bool Player::allocate(const Instruction& instruction) {
     return false;
   }
   live_[instruction.category] += Bytes(allocator_.size(tensor.block));
+  requested_ += instruction.bytes;
   if (allocator_.allocated() > part_peak_) reach_peak(instruction);
   if (allocator_.reserved() > trace_.peak_reserved.count) trace_.peak_reserved = Bytes(allocator_.reserved());
   return true;
@@ -56,6 +57,7 @@ void Player::free(const Instruction& instruction) {
   if (tensor.block == kNoBlock) return;
   if (history_) note(AllocatorEvent::Kind::free, tensor);
   live_[tensor.category] -= Bytes(allocator_.size(tensor.block));
+  requested_ -= tensor.bytes;
   allocator_.free(tensor.block);
 }
 
@@ -109,6 +111,14 @@ void Player::reach_peak(const Instruction& instruction) {
   part_peak_label_ = instruction.label;
   part_peak_instant_ = {step_, position_};
   part_peak_live_ = live_;
+  part_peak_requested_ = requested_;
+}
+
+void Player::note_sample(const Instruction& instruction) {
+  const Bytes allocated(allocator_.allocated()), reserved(allocator_.reserved());
+  const bool changed = samples_->empty() || samples_->back().step != step_ || samples_->back().phase != phase_ ||
+                       samples_->back().allocated != allocated || samples_->back().reserved != reserved;
+  if (changed) samples_->push_back({step_, phase_, instructions_played_, instruction.label, allocated, reserved});
 }
 
 void Player::fail_allocation(const Instruction& instruction) {
@@ -159,6 +169,8 @@ bool Player::play_part(int step, std::size_t count) {
       case InstructionKind::copy:
         break;
     }
+    if (samples_) note_sample(instruction);
+    ++instructions_played_;
   }
   return true;
 }
@@ -169,6 +181,7 @@ void Player::start_step() {
   part_peak_ = allocator_.allocated();
   part_peak_phase_ = phase_;
   part_peak_live_ = live_;
+  part_peak_requested_ = requested_;
   part_peak_label_ = 0;
   part_peak_instant_ = {step_ + 1, 0};
 }
@@ -184,6 +197,8 @@ void Player::end_step(int step) {
   trace_.peak_phase = part_peak_phase_;
   trace_.peak_label = program_.labels.at(part_peak_label_);
   trace_.at_peak = part_peak_live_;
+  trace_.peak_step = std::max(step, 0);
+  trace_.requested_at_peak = Bytes(part_peak_requested_);
   trace_.forward_peak = Bytes(forward_peak_);
   trace_.backward_peak = Bytes(backward_peak_);
   peak_instant_ = part_peak_instant_;
@@ -240,7 +255,7 @@ std::vector<LiveTensor> Player::alive_at(Instant instant) {
   std::vector<LiveTensor> alive;
   for (const Tensor& tensor : tensors_)
     if (tensor.alive && tensor.block != kNoBlock)
-      alive.push_back({tensor.category, Bytes(allocator_.size(tensor.block)), program_.labels.at(tensor.label)});
+      alive.push_back({tensor.category, Bytes(allocator_.size(tensor.block)), program_.labels.at(tensor.label), Bytes(tensor.bytes)});
   std::stable_sort(alive.begin(), alive.end(), [](const LiveTensor& a, const LiveTensor& b) { return a.bytes > b.bytes; });
   return alive;
 }
@@ -259,6 +274,16 @@ AllocatorHistory record_memory(const StepProgram& program, const PlayMemoryOptio
   player.record(&history);
   player.play();
   return history;
+}
+
+std::vector<MemorySample> memory_timeline(const StepProgram& program, const PlayMemoryOptions& options) {
+  std::vector<MemorySample> samples;
+  PlayMemoryOptions every_step = options;
+  every_step.skip_recurring_steps = false;
+  memory::Player player(program, every_step);
+  player.sample(&samples);
+  player.play();
+  return samples;
 }
 
 std::vector<LiveTensor> alive_at_peak(const StepProgram& program, const PlayMemoryOptions& options) {

@@ -22,6 +22,8 @@ class Player {
   MemoryTrace play();
   /// From now on everything is noted in `history`, which must outlive the player; at the end of play() also the segments.
   void record(AllocatorHistory* history);
+  /// From now on every change of allocated or reserved bytes is noted in `samples`, which must outlive the player.
+  void sample(std::vector<MemorySample>* samples) { samples_ = samples; }
   /// Where peak_allocated was reached; only after play().
   Instant peak() const { return peak_instant_; }
   /// Plays up to and with that instant and lists the tensors alive there, largest first.
@@ -48,6 +50,7 @@ class Player {
   void note(AllocatorEvent::Kind kind, const Tensor& tensor);
   void note_segments();
   void note_final_segments();
+  void note_sample(const Instruction& instruction);
   void reach_peak(const Instruction& instruction);
   void fail_allocation(const Instruction& instruction);
   Tensor& tensor(std::uint32_t id);
@@ -60,6 +63,8 @@ class Player {
   MemoryTrace trace_;
   AllocatorHistory* history_ = nullptr;
   std::vector<CachingAllocator::SegmentEvent> segment_log_;
+  std::vector<MemorySample>* samples_ = nullptr;
+  std::uint64_t instructions_played_ = 0;
   Phase phase_ = Phase::init;
   int step_ = -1;
   std::size_t position_ = 0;
@@ -71,6 +76,7 @@ class Player {
   std::uint32_t part_peak_label_ = 0;
   std::int64_t forward_peak_ = 0, backward_peak_ = 0;
   MemoryByCategory live_, part_peak_live_;
+  std::int64_t requested_ = 0, part_peak_requested_ = 0;  // bytes of the live tensors themselves
   Instant peak_instant_;
 };
 

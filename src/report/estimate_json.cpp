@@ -23,11 +23,14 @@ double real(double value) { return value; }
 Json memory_object(const RankMemory& memory) {
   Json categories = Json::object();
   for (const MemoryPart& part : memory.parts) categories[part.name] = part.bytes.count;
-  return {{"allocated_bytes", memory.allocated.count},
-          {"reserved_bytes", memory.reserved.count},
-          {"device_bytes", quantity(memory.device, whole)},
-          {"capacity_bytes", memory.capacity.count},
-          {"categories", std::move(categories)}};
+  Json object = Json::object();
+  if (memory.requested > Bytes(0)) object["requested_bytes"] = memory.requested.count;
+  object["allocated_bytes"] = memory.allocated.count;
+  object["reserved_bytes"] = memory.reserved.count;
+  object["device_bytes"] = quantity(memory.device, whole);
+  object["capacity_bytes"] = memory.capacity.count;
+  object["categories"] = std::move(categories);
+  return object;
 }
 
 Json ranks_array(const Report& report) {

@@ -45,9 +45,11 @@ std::string memory_section(const RankReport& rank) {
     const double part_share = static_cast<double>(part.bytes.count) / static_cast<double>(memory.capacity.count);
     text += fmt::format("  {:<{}}{:>13}  {}\n", "  " + spoken(part.name), kLabelWidth, to_string(part.bytes), bar(part_share, kBarWidth));
   }
-  text += fmt::format("  allocated {} -> reserved {} -> device {}{}\n", to_string(memory.allocated), to_string(memory.reserved),
+  text += "  ";
+  if (memory.requested > Bytes(0)) text += fmt::format("requested {} -> ", to_string(memory.requested));
+  text += fmt::format("allocated {} -> reserved {} -> device {}{}\n", to_string(memory.allocated), to_string(memory.reserved),
                       to_string(Bytes(static_cast<std::int64_t>(memory.device.expected))),
-                      spread(memory.device, fmt::format("{:.1f}", gib(memory.device.low)), fmt::format("{:.1f}", gib(memory.device.high))));
+                      spread(memory.device, fmt::format("{:.1f}", gib(memory.device.low)), fmt::format("{:.1f} GiB", gib(memory.device.high))));
   if (!memory.peak_label.empty()) text += fmt::format("  peak in {}, at {}\n", name_of(memory.peak_phase), memory.peak_label);
   if (memory.out_of_memory) text += fmt::format("  out of memory in {}\n", memory.out_of_memory_at);
   return text;

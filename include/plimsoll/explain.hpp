@@ -1,0 +1,64 @@
+/// Why a rank needs the memory that it needs: the instant of the peak, what is alive there, and what would lower it most.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plimsoll/estimate.hpp"
+#include "plimsoll/memory.hpp"
+
+namespace plimsoll {
+
+/// Tensors alive at the peak that differ only in which layer made them.
+struct PeakGroup {
+  Category category;
+  std::string module;     ///< "model.layers.0-31.mlp.down_proj": numbers of the path as ranges
+  std::string operation;  ///< the operator that made them; empty where the module itself did
+  std::int64_t count = 0;
+  Bytes bytes;    ///< of all together, as the allocator rounds them
+  Bytes largest;  ///< of one; count × largest where all are equal
+};
+
+/// One change of the strategy, everything else as it was said.
+struct Change {
+  std::string flag;     ///< as on the command line: "--recompute full"
+  Bytes saved;          ///< device bytes of the explained rank, expected; only what saves something is listed
+  Bytes device;         ///< what is needed with it
+  Verdict verdict;      ///< of that rank with it
+  double slowdown = 0;  ///< step time with it over step time without
+};
+
+/// A change that cannot be compared, and why.
+struct Incomparable {
+  std::string flag, reason;
+};
+
+struct Explanation {
+  Report report;
+  std::size_t rank = 0;                    ///< the explained one, index in report.ranks
+  std::vector<PeakGroup> alive;            ///< largest first; empty where the rank has no program
+  std::vector<Change> changes;             ///< the largest saving first
+  std::vector<Incomparable> incomparable;  ///< played against closed form: their difference would be that of two methods
+
+  const RankReport& explained() const { return report.ranks[rank]; }
+};
+
+/// Explains a rank of pipeline stage `stage`; empty: of the one with the least margin. Throws Error as estimate does, and for a stage
+/// that does not exist.
+Explanation explain(const Model& model, const Cluster& cluster, const Strategy& strategy, std::optional<std::int64_t> stage = {});
+
+/// Gathers tensors by category, module without its layer numbers, and operator; largest first.
+std::vector<PeakGroup> group_alive(const std::vector<LiveTensor>& alive);
+
+/// The program of a rank and what plays it as estimate does, without a limit where it does not fit.
+struct PlayableRank {
+  StepProgram program;
+  PlayMemoryOptions options;
+};
+/// Of a rank of that stage. Throws Error(refused) with the reason where there is no lowering.
+PlayableRank playable_rank(const Model& model, const Cluster& cluster, const Strategy& strategy, std::int64_t stage);
+
+}  // namespace plimsoll

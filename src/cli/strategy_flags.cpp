@@ -1,0 +1,55 @@
+#include "strategy_flags.hpp"
+
+#include <algorithm>
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::cli {
+namespace {
+
+std::string flag_of(const StrategyOption& option) {
+  std::string flag = "--" + option.key;
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+
+/// The keys that most runs set; --help shows them first.
+bool is_usual(const std::string& key) {
+  constexpr const char* kUsual[] = {
+      "framework", "gpus", "tp",   "pp",        "vp",        "cp",        "ep",       "dp",      "micro_batch",   "global_batch",
+      "seq",       "zero", "fsdp", "precision", "optimizer", "recompute", "schedule", "offload", "data_parallel", "lora.r"};
+  return std::find(std::begin(kUsual), std::end(kUsual), key) != std::end(kUsual);
+}
+
+}  // namespace
+
+std::vector<Option> run_options() {
+  return {{Option::positional, "MODEL", "name of a shipped model, a config.json, a folder with one, or a graph file", true, {}},
+          {Option::value, "--on", "cluster: 8xmi300x, 16x8xh100-sxm, a shipped cluster, or a file", false, {}},
+          {Option::value, "--strategy", "JSON file of strategy keys; flags come on top", false, {}}};
+}
+
+std::vector<Option> strategy_flags(const std::string& taken) {
+  std::vector<Option> flags;
+  for (const StrategyOption& option : strategy_options()) {
+    if (flag_of(option) == taken) continue;
+    flags.push_back({Option::value, flag_of(option), option.help + (option.help.empty() ? "" : ": ") + option.values, false,
+                     is_usual(option.key) ? "Strategy" : "Strategy, more keys (docs/rows.md)"});
+  }
+  return flags;
+}
+
+Strategy strategy_of(const Arguments& arguments, const std::string& taken) {
+  if (arguments.has("--zero") && arguments.has("--fsdp")) fail("--zero and --fsdp name two ways of sharding", {}, "give one of them");
+  Strategy strategy = arguments.has("--strategy") ? load_strategy(arguments["--strategy"]) : Strategy{};
+  for (const StrategyOption& option : strategy_options())
+    if (const std::string flag = flag_of(option); flag != taken && arguments.has(flag)) set_option(strategy, option.key, arguments[flag]);
+  return strategy;
+}
+
+const std::string& cluster_name(const Arguments& arguments, const std::string& command) {
+  if (!arguments.has("--on")) fail("--on is missing: the cluster to estimate for", command, "for example --on 8xmi300x");
+  return arguments["--on"];
+}
+
+}  // namespace plimsoll::cli

@@ -1,0 +1,79 @@
+// What is alive at the peak, and the same run with one thing changed.
+#include "plimsoll/explain.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "estimate/rank_memory.hpp"
+#include "estimate/single_changes.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
+
+namespace plimsoll {
+namespace {
+
+using namespace estimation;
+
+std::size_t index_of(const Report& report, std::optional<std::int64_t> stage) {
+  if (!stage) return report.worst;
+  for (std::size_t i = 0; i < report.ranks.size(); ++i)
+    if (report.ranks[i].stage == *stage) return i;
+  fail(fmt::format("there is no pipeline stage {}", *stage), {}, fmt::format("stages are 0 to {}", report.ranks.back().stage));
+}
+
+/// The tensors at the peak that the report shows: without the device's limit where the steps do not fit in it.
+std::vector<LiveTensor> alive_tensors(const PlayableRank& rank, bool out_of_memory) {
+  PlayMemoryOptions options = rank.options;
+  if (out_of_memory) options.capacity = Bytes(INT64_MAX);
+  return alive_at_peak(rank.program, options);
+}
+
+/// Holds one changed strategy against the explained rank. What the framework or plimsoll does not take is no suggestion.
+void compare(const Model& model, const Cluster& cluster, const SingleChange& change, Explanation& explanation) {
+  const RankReport& before = explanation.explained();
+  try {
+    const Report report = estimate(model, cluster, change.strategy);
+    if (explanation.rank >= report.ranks.size()) return;
+    const RankMemory& after = report.ranks[explanation.rank].memory;
+    if (after.basis != before.memory.basis) {
+      const std::string& reason = after.basis == Basis::played ? before.memory.closed_form_because : after.closed_form_because;
+      explanation.incomparable.push_back({change.flag, reason});
+      return;
+    }
+    const Bytes device(static_cast<std::int64_t>(after.device.expected));
+    const Bytes saved = Bytes(static_cast<std::int64_t>(before.memory.device.expected)) - device;
+    const double slowdown = report.time.step_seconds.expected / explanation.report.time.step_seconds.expected;
+    if (saved > Bytes(0)) explanation.changes.push_back({change.flag, saved, device, report.verdict, slowdown});
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::internal) throw;
+  }
+}
+
+}  // namespace
+
+PlayableRank playable_rank(const Model& model, const Cluster& cluster, const Strategy& strategy, std::int64_t stage) {
+  const Strategy resolved = resolve(strategy, model, cluster);
+  if (stage < 0 || stage >= resolved.pp)
+    fail(fmt::format("there is no pipeline stage {}", stage), {}, fmt::format("stages are 0 to {}", resolved.pp - 1));
+  std::string reason;
+  auto program = rank_program(model, resolved, static_cast<int>(stage), reason);
+  if (!program) refuse(reason + ", so there are no allocations to play");
+  return {*std::move(program), play_options(cluster, resolved)};
+}
+
+Explanation explain(const Model& model, const Cluster& cluster, const Strategy& strategy, std::optional<std::int64_t> stage) {
+  Explanation explanation;
+  explanation.report = estimate(model, cluster, strategy);
+  explanation.rank = index_of(explanation.report, stage);
+  const RankReport& rank = explanation.explained();
+  if (rank.memory.basis == Basis::played)
+    explanation.alive = group_alive(alive_tensors(playable_rank(model, cluster, strategy, rank.stage), rank.memory.out_of_memory));
+  for (const SingleChange& change : single_changes(strategy, resolve(strategy, model, cluster)))
+    compare(model, cluster, change, explanation);
+  std::stable_sort(explanation.changes.begin(), explanation.changes.end(),
+                   [](const Change& a, const Change& b) { return a.saved > b.saved; });
+  return explanation;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,125 @@
+// What takes the memory, and what would lower it, for a person.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+
+#include "plimsoll/report.hpp"
+#include "report/layout.hpp"
+
+namespace plimsoll {
+namespace {
+
+Bytes whole(double bytes) { return Bytes(static_cast<std::int64_t>(bytes)); }
+
+double percent(Bytes part, Bytes of) { return of > Bytes(0) ? 100 * static_cast<double>(part.count) / static_cast<double>(of.count) : 0; }
+
+std::string headline(const Explanation& explanation) {
+  const Report& report = explanation.report;
+  const RankReport& rank = explanation.explained();
+  std::string text = fmt::format("{} on {}", report.model_name, report.cluster_name);
+  if (report.ranks.size() > 1) text += fmt::format(", pipeline stage {} of {}", rank.stage, report.ranks.size());
+  return text + (rank.count > 1 ? fmt::format(" ({} GPUs alike)\n", rank.count) : "\n") + wrapped("", printable(report.strategy));
+}
+
+std::string peak_section(const RankMemory& memory) {
+  std::string text;
+  if (memory.basis == Basis::played) {
+    text = fmt::format("the peak: {} allocated, in {} of step {}", to_string(memory.allocated), name_of(memory.peak_phase),
+                       memory.peak_step + 1);
+    if (!memory.peak_label.empty()) text += ", at " + printable(memory.peak_label);
+    text += fmt::format("\n  requested {} -> ", to_string(memory.requested));
+  } else {
+    text = wrapped("", "this rank's step is not played (" + memory.closed_form_because + "); what follows is a closed form") + "  ";
+  }
+  text += fmt::format("allocated {} -> reserved {} -> device {} of {}", to_string(memory.allocated), to_string(memory.reserved),
+                      to_string(whole(memory.device.expected)), to_string(memory.capacity));
+  if (memory.device.known())
+    text += fmt::format("\n  device between {} and {}", to_string(whole(memory.device.low)), to_string(whole(memory.device.high)));
+  text += "\n";
+  if (memory.out_of_memory)
+    text += wrapped("  ", "out of memory in " + printable(memory.out_of_memory_at) + "; the figures are those of a device without a limit");
+  return text;
+}
+
+std::string group_line(const PeakGroup& group, Bytes allocated) {
+  const bool alike = group.largest.count * group.count == group.bytes.count;
+  const std::string each = group.count == 1 ? "" : fmt::format("{} × {}{}", group.count, alike ? "" : "up to ", to_string(group.largest));
+  std::string what = printable(group.module);
+  if (!group.operation.empty()) what += (what.empty() ? "" : " · ") + printable(group.operation);
+  return fmt::format("    {:>11} {:>5.1f} %  {}{}\n", to_string(group.bytes), percent(group.bytes, allocated),
+                     what.empty() ? "(no label)" : what, each.empty() ? "" : ": " + each);
+}
+
+struct CategoryTotal {
+  Category category;
+  Bytes bytes;
+};
+
+std::vector<CategoryTotal> totals_of(const std::vector<PeakGroup>& alive) {
+  std::map<Category, Bytes> sums;
+  for (const PeakGroup& group : alive) sums[group.category] += group.bytes;
+  std::vector<CategoryTotal> totals;
+  for (const auto& [category, bytes] : sums) totals.push_back({category, bytes});
+  std::stable_sort(totals.begin(), totals.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  return totals;
+}
+
+std::string category_section(const CategoryTotal& total, const std::vector<PeakGroup>& alive, Bytes allocated, std::size_t most) {
+  std::string text =
+      fmt::format("  {} {}, {:.1f} %\n", to_string(total.bytes), spoken(name_of(total.category)), percent(total.bytes, allocated));
+  std::size_t shown = 0, left = 0;
+  Bytes left_bytes;
+  for (const PeakGroup& group : alive) {
+    if (group.category != total.category) continue;
+    if (most == 0 || shown < most) {
+      text += group_line(group, allocated);
+      ++shown;
+    } else {
+      ++left;
+      left_bytes += group.bytes;
+    }
+  }
+  if (left > 0) text += fmt::format("    {:>11} {:>5.1f} %  {} more\n", to_string(left_bytes), percent(left_bytes, allocated), left);
+  return text;
+}
+
+/// Where nothing was played: the parts as the closed form has them.
+std::string parts_section(const RankMemory& memory) {
+  std::string text = "what takes the memory, by category\n";
+  for (const MemoryPart& part : memory.parts)
+    text += fmt::format("  {:>13} {:>5.1f} %  {}\n", to_string(part.bytes), percent(part.bytes, whole(memory.device.expected)),
+                        spoken(part.name));
+  return text;
+}
+
+std::string alive_section(const Explanation& explanation, std::size_t most) {
+  const RankMemory& memory = explanation.explained().memory;
+  if (memory.basis != Basis::played) return parts_section(memory);
+  std::string text = "alive at the peak, in shares of what is allocated\n";
+  for (const CategoryTotal& total : totals_of(explanation.alive))
+    text += category_section(total, explanation.alive, memory.allocated, most);
+  return text;
+}
+
+std::string changes_section(const Explanation& explanation) {
+  std::string text = "what would lower device memory most, one change at a time\n";
+  if (explanation.changes.empty()) text += "  nothing that was tried\n";
+  std::size_t width = 0;
+  for (const Change& change : explanation.changes) width = std::max(width, change.flag.size());
+  for (const Change& change : explanation.changes)
+    text += fmt::format("  {:<{}}  -{:>10} to {:>10}, {}, step × {:.2f}\n", change.flag, width, to_string(change.saved),
+                        to_string(change.device), spoken(name_of(change.verdict)), change.slowdown);
+  for (const Incomparable& other : explanation.incomparable)
+    text += wrapped("  - ", fmt::format("{} is not compared, played against closed form: {}", other.flag, printable(other.reason)));
+  return text;
+}
+
+}  // namespace
+
+std::string to_text(const Explanation& explanation, std::size_t most) {
+  return headline(explanation) + "\n" + peak_section(explanation.explained().memory) + "\n" + alive_section(explanation, most) + "\n" +
+         changes_section(explanation);
+}
+
+}  // namespace plimsoll
