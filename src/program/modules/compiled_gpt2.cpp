@@ -96,8 +96,6 @@ Shape shape_of(const Tensor& hidden, const Weights& w, const Block& block, bool 
                 block.attention->head_dim,
                 block.mlp->intermediate};
   if (s.casts && checkpointed) refuse("compiled blocks with checkpointing under autocast are not modelled", "compile");
-  if (inductor::mixes_reduction_orders(s.rows(), s.hidden))
-    refuse("compiled GPT-2 blocks of so many tokens, whose norms' sums are fused, are not modelled", "compile", "a smaller micro-batch");
   return s;
 }
 
@@ -190,15 +188,33 @@ class LinearBackward {
   Tensor weight_gradient_, partial_;
 };
 
-/// The backward of one LayerNorm's weight and bias: fp32 partial sums of both.
-struct NormSums {
-  NormSums(Tape& tape, const Shape& s)
-      : weight(inductor::partial_sums(tape, s.rows(), s.hidden)), bias(inductor::partial_sums(tape, s.rows(), s.hidden)) {}
-  void finish(BackwardCall& b, Input weight_input, Input bias_input, const Shape& s, DType wide) {
-    b.give(weight_input, inductor::finish_sum(weight, s.hidden, wide));
-    b.give(bias_input, inductor::finish_sum(bias, s.hidden, wide));
+/// The backward of one LayerNorm's weight and bias: fp32 partial sums of both, of two kernels or of the kernel that takes both orders of
+/// sums.
+class NormSums {
+ public:
+  NormSums(Tape& tape, const Shape& s) : mixed_(inductor::mixes_reduction_orders(s.rows(), s.hidden)) {
+    if (mixed_) {
+      weight_ = inductor::mixed_order_workspace(tape, s.rows(), s.hidden, 2);
+    } else {
+      weight_ = inductor::partial_sums(tape, s.rows(), s.hidden);
+      bias_ = inductor::partial_sums(tape, s.rows(), s.hidden);
+    }
   }
-  Tensor weight, bias;
+  void read(std::initializer_list<const Tensor*> read) {
+    inductor::fused(weight_.tape(), read, {&weight_});
+    if (!mixed_) return;
+    const std::int64_t width = weight_.size(-1);
+    bias_ = inductor::mixed_order_sum(weight_, width, DType::fp32);
+    weight_ = inductor::mixed_order_sum(weight_, width, DType::fp32);
+  }
+  void finish(BackwardCall& b, Input weight, Input bias, const Shape& s, DType wide) const {
+    b.give(weight, mixed_ && wide == DType::fp32 ? weight_ : inductor::finish_sum(weight_, s.hidden, wide));
+    b.give(bias, mixed_ && wide == DType::fp32 ? bias_ : inductor::finish_sum(bias_, s.hidden, wide));
+  }
+
+ private:
+  bool mixed_;
+  Tensor weight_, bias_;
 };
 
 /// A Conv1D of the forward graph; under autocast with copies of its weight, which is kept, and its bias, which is not.
@@ -303,6 +319,16 @@ Middle mlp_backward(BackwardCall& b, const Shape& s, Kept& kept) {
   inductor::fused(tape, {&incoming, &kept[kMlpMask]}, {&masked});
   kept[kMlpMask].reset();
   LinearBackward down(b, s, kept, kDown, kDownBias, wide), up(b, s, kept, kUp, kUpBias, wide);
+  Tensor standardized;
+  const auto standardize = [&] {
+    standardized = tape.empty(sizes, DType::fp32);
+    inductor::fused(tape, {&kept[kAttentionMask], &kept[kProjected], &kept[kSavedHidden]}, {&standardized});
+  };
+  if (inductor::mixes_reduction_orders(s.rows(), s.hidden)) {  // a kernel of its own, early: the norm's sums read it twice
+    standardize();
+    kept[kProjected].reset();
+    kept[kMlpMean].reset();
+  }
   Tensor raised, normed;
   down.start(masked, raised, kActivated, kSavedDown, s.inner, s.hidden);
   inductor::fused(tape, {&raised, &kept[kRaised]}, {&raised});
@@ -311,17 +337,16 @@ Middle mlp_backward(BackwardCall& b, const Shape& s, Kept& kept) {
   up.start(raised, normed, kMlpNormed, kSavedUp, s.hidden, s.inner);
 
   // The MLP's norm and the dropout before it.
-  Tensor product = tape.empty(sizes, DType::fp32);
+  if (!standardized) standardize();
   Middle middle;
   middle.stream = tape.empty(sizes, wide);
   middle.masked = tape.empty(sizes, low);
-  inductor::fused(tape, {&kept[kAttentionMask], &kept[kProjected], &kept[kSavedHidden], &normed, &incoming},
-                  {&product, &middle.stream, &middle.masked});
+  inductor::fused(tape, {&kept[kAttentionMask], &standardized, &normed, &incoming}, {&middle.stream, &middle.masked});
   for (const Saved index : {kProjected, kMlpMean, kAttentionMask, kSavedMlpNorm, kMlpScale}) kept[index].reset();
   incoming.reset();
   NormSums sums(tape, s);
-  inductor::fused(tape, {&normed, &product}, {&sums.weight, &sums.bias});
-  product.reset();
+  sums.read({&normed, &standardized});
+  standardized.reset();
   up.finish(s.inner);
   sums.finish(b, kMlpNorm, kMlpNormBias, s, wide);
   middle.attended_buffer = std::move(normed);
@@ -366,7 +391,7 @@ Middle mlp_backward_again(BackwardCall& b, const Shape& s, Kept& kept, const Wei
   kept[kSavedMlpNorm].reset();
   incoming.reset();
   NormSums sums(tape, s);
-  inductor::fused(tape, {&normed, &standardized}, {&sums.weight, &sums.bias});
+  sums.read({&normed, &standardized});
   standardized.reset();
   sums.finish(b, kMlpNorm, kMlpNormBias, s, wide);
   middle.attended_buffer = std::move(normed);
@@ -404,7 +429,7 @@ void backward(BackwardCall& b, const Shape& s, const Weights& w, double dropout)
   inductor::fused(tape, {&stream, &from_qkv, &kept[kSavedHidden]}, {&stream});
   kept[kSavedAttentionNorm].reset();
   NormSums sums(tape, s);
-  inductor::fused(tape, {&from_qkv, &kept[kSavedHidden]}, {&sums.weight, &sums.bias});
+  sums.read({&from_qkv, &kept[kSavedHidden]});
   from_qkv.reset();
   for (const Saved index : {kMean, kSavedHidden, kScale}) kept[index].reset();
   qkv.finish(3 * s.hidden);
