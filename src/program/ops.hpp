@@ -60,6 +60,8 @@ Tensor silu(const Tensor& x);
 Tensor gelu(const Tensor& x);  ///< F.gelu, either approximation
 /// F.dropout in training: native_dropout with its mask; x itself when p is 0 and `training` does not matter.
 Tensor dropout(const Tensor& x, double p);
+/// torch.where(condition, x, number).
+Tensor where(const Tensor& condition, const Tensor& x);
 /// x.masked_fill(mask, value).
 Tensor masked_fill(const Tensor& x, const Tensor& mask);
 /// a += b as autograd sees it: the result has a's storage.
@@ -107,6 +109,9 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
 
 /// torch.nn.attention.varlen.varlen_attn, causal: query [tokens, heads, head_dim] of `sequences` packed sequences.
 Tensor varlen_attention(const Tensor& query, const Tensor& key, const Tensor& value, std::int64_t sequences);
+
+/// Causal ring attention of the first of `ranks` context-parallel ranks, [batch, heads, length / ranks, head_dim].
+Tensor ring_attention(const Tensor& query, const Tensor& key, const Tensor& value, std::int64_t ranks);
 
 // ---- tables and losses (ops_index.cpp, ops_loss.cpp) --------------------------------------------------------------------
 Tensor embedding(const Tensor& weight, const Tensor& indices);

@@ -24,7 +24,8 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   const bool split = s.pp > 1 && s.pp_schedule != "1f1b" && s.pp_schedule != "gpipe" && s.pp_schedule != "interleaved-1f1b";
   if (split)
     refuse("TorchTitan's pipeline schedule '" + s.pp_schedule + "' is not modelled", "pp_schedule", "1f1b, gpipe or interleaved-1f1b");
-  if (s.cp > 1) refuse("context parallelism of TorchTitan is not modelled", "cp");
+  if (s.cp > 1 && (before_0_3(s) || s.tp > 1 || s.pp > 1 || s.attention == AttentionKernel::flash_varlen))
+    refuse("context parallelism of TorchTitan is modelled alone, for 0.3 and scaled dot-product attention", "cp");
   if (s.ep > 1) refuse("expert parallelism of TorchTitan is not modelled", "ep");
   // Under torch.compile float8 products read casts that live within one kernel's reach: what is kept stays 16-bit.
   const bool compiled = s.compile == Strategy::Compile::blocks;
@@ -47,6 +48,7 @@ TitanRun run_of(const Model& model, const Strategy& s) {
   run.complex_rope = model.model_type.rfind("qwen3", 0) != 0;
   run.skip_head = s.loss == LossKernel::chunked;
   run.length = s.seq_len;
+  run.context_ranks = s.cp;
   run.packed = s.attention == AttentionKernel::flash_varlen;
   run.fused_norm = profile_of(s).fused_rms_norm;
   if (before_0_3(s)) {
@@ -126,7 +128,7 @@ class Trainer {
  private:
   TitanBatch next_batch() {
     tape_.operator_name = "inputs";
-    const Dims sizes{strategy_.micro_batch, strategy_.seq_len};
+    const Dims sizes{strategy_.micro_batch, strategy_.seq_len / strategy_.cp};
     const auto input = [&] { return tape_.empty(sizes, DType::int64, Category::input); };
     TitanBatch batch{input(), {}, {}};
     if (!before_0_3(strategy_)) batch.positions = input();

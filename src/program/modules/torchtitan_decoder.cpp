@@ -162,6 +162,7 @@ class Attention {
     const bool grouped = context_.run.grouped_attention;
     const Tensor query = transpose(heads[0], 1, 2), key = transpose(grouped ? heads[1] : repeated(heads[1]), 1, 2),
                  value = transpose(grouped ? heads[2] : repeated(heads[2]), 1, 2);
+    if (context_.run.context_ranks > 1) return contiguous(transpose(ring_attention(query, key, value, context_.run.context_ranks), 1, 2));
     const Tensor out =
         scaled_dot_product_attention(query, key, value, {}, {.causal = true, .enable_gqa = grouped && spec_.heads > spec_.kv_heads});
     return contiguous(transpose(out, 1, 2));

@@ -18,16 +18,17 @@ namespace plimsoll::program {
 struct TitanRun {
   TensorParallel tensor_parallel;
   bool fused_qkv = true;
-  bool positions_given = true;    ///< rotary rows are gathered by position ids
-  bool complex_rope = true;       ///< complex64 rotations; else fp32 cosines and sines
-  bool skip_head = false;         ///< the loss applies the head (ChunkedLossWrapper)
-  bool fused_norm = true;         ///< aten::_fused_rms_norm; before torch 2.8 its parts
-  bool grouped_attention = true;  ///< attention takes fewer key heads; before 0.3 they were repeated
-  bool packed = false;            ///< attention over packed sequences (varlen_attn)
-  bool compiled = false;          ///< torch.compile of every layer
-  bool early_stop = false;        ///< checkpoints end their recomputation with the last saved tensor
-  std::int64_t shared_table = 0;  ///< rows of the one rotary table that all layers shared before 0.3; 0: a table per layer
-  std::int64_t length = 0;        ///< of a sequence: rows of the rotary tables
+  bool positions_given = true;     ///< rotary rows are gathered by position ids
+  bool complex_rope = true;        ///< complex64 rotations; else fp32 cosines and sines
+  bool skip_head = false;          ///< the loss applies the head (ChunkedLossWrapper)
+  bool fused_norm = true;          ///< aten::_fused_rms_norm; before torch 2.8 its parts
+  bool grouped_attention = true;   ///< attention takes fewer key heads; before 0.3 they were repeated
+  bool packed = false;             ///< attention over packed sequences (varlen_attn)
+  std::int64_t context_ranks = 1;  ///< context parallelism: ring attention
+  bool compiled = false;           ///< torch.compile of every layer
+  bool early_stop = false;         ///< checkpoints end their recomputation with the last saved tensor
+  std::int64_t shared_table = 0;   ///< rows of the one rotary table that all layers shared before 0.3; 0: a table per layer
+  std::int64_t length = 0;         ///< of a sequence: rows of the rotary tables
   enum class Checkpointing : std::uint8_t { none, full, operators } checkpointing = Checkpointing::none;
   int every = 1;  ///< of full checkpointing: every n-th layer
 };
