@@ -95,7 +95,6 @@ Shape shape_of(const Tensor& hidden, const Weights& w, const Block& block, bool 
                 block.attention->heads,
                 block.attention->head_dim,
                 block.mlp->intermediate};
-  if (s.casts && checkpointed) refuse("compiled blocks with checkpointing under autocast are not modelled", "compile");
   return s;
 }
 
@@ -274,29 +273,36 @@ Tensor forward(Tape& tape, const Shape& s, Kept& kept, const Weights& w, double 
 /// The same for a backward that computes everything again: nothing is kept, buffers are handed on.
 Tensor forward_only(Tape& tape, const Shape& s, const Kept& kept, const Weights& w, double dropout) {
   const Tensor& hidden = kept[kSavedHidden];
-  Tensor unused, normed = tape.empty(hidden.sizes(), s.low);
+  const auto linear_only = [&](const Tensor& weight, const Tensor& bias) {
+    Tensor copy;
+    return linear(tape, s, copy, weight, bias);
+  };
+  Tensor normed = tape.empty(hidden.sizes(), s.low);
   inductor::fused(tape, {&hidden}, {&normed});
   Tensor attended;
   {
-    Tensor qkv = linear(tape, s, unused, w.qkv, w.qkv_bias);
+    Tensor qkv = linear_only(w.qkv, w.qkv_bias);
     const Tensor query = heads_of(s, qkv);
     qkv.reset();
     attended = flash_attention_forward(query, query, query, true, dropout).output;
   }
-  Tensor output = std::move(normed);
-  inductor::biased_product_into(output, s.rows(), s.hidden, s.hidden);
-  Tensor seeds = dropout_seeds(tape);
+  Tensor projected = std::move(normed);
+  {
+    const Tensor weight = low_copy(s, w.output), bias = low_copy(s, w.output_bias);
+    inductor::biased_product_into(projected, s.rows(), s.hidden, s.hidden);
+  }
+  const Tensor seeds = dropout_seeds(tape);
   Tensor dropped = tape.empty(hidden.sizes(), DType::fp32);
   Tensor mlp_normed = std::move(attended);
-  inductor::fused(tape, {&output, &hidden}, {&dropped, &mlp_normed});
-  Tensor raised = linear(tape, s, unused, w.up, w.up_bias);
+  inductor::fused(tape, {&projected, &hidden}, {&dropped, &mlp_normed});
+  Tensor raised = linear_only(w.up, w.up_bias);
   mlp_normed.reset();
   inductor::fused(tape, {&raised}, {&raised});
-  const Tensor branch = linear(tape, s, unused, w.down, w.down_bias);
+  const Tensor branch = linear_only(w.down, w.down_bias);
   raised.reset();
-  inductor::fused(tape, {&dropped, &hidden, &branch}, {&output});
-  seeds.reset();
-  dropped.reset();
+  // The output takes the place of whichever has its type.
+  Tensor output = s.casts ? std::move(dropped) : std::move(projected);
+  inductor::fused(tape, {&hidden, &branch}, {&output});
   return output;
 }
 
@@ -364,6 +370,7 @@ Middle mlp_backward_again(BackwardCall& b, const Shape& s, Kept& kept, const Wei
   Tensor seeds = dropout_seeds(tape);
   Tensor masked = tape.empty(sizes, low);
   inductor::fused(tape, {&incoming}, {&masked});
+  kept[kSavedDown] = low_copy(s, kept[kSavedDown]);
   Tensor raised = down.to_input(kSavedDown, s.inner, s.hidden);
   compute_attention(tape, s, kept, w, dropout);
   Tensor dropped = tape.empty(sizes, DType::fp32);
@@ -381,10 +388,12 @@ Middle mlp_backward_again(BackwardCall& b, const Shape& s, Kept& kept, const Wei
   down.to_weight_and_bias(masked, kActivated, s.inner, s.hidden);
   Tensor normed = std::move(masked);
   Middle middle;
-  middle.stream = kept[kMlpNormed];  // its buffer, behind the up projection
+  Tensor reused = kept[kMlpNormed];  // its buffer, behind the up projection
   up.start(raised, normed, kMlpNormed, kSavedUp, s.hidden, s.inner);
 
-  middle.masked = tape.empty(sizes, low);
+  middle.stream = s.casts ? tape.empty(sizes, wide) : reused;
+  middle.masked = s.casts ? reused : tape.empty(sizes, low);
+  reused.reset();
   inductor::fused(tape, {&normed, &standardized, &incoming, &dropped}, {&middle.stream, &middle.masked});
   dropped.reset();
   kept[kMlpScale].reset();
