@@ -98,6 +98,11 @@ Tensor Embedding::operator()(const Tensor& indices) const {
 Tensor Norm::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(*module_, *tape_, {&x});
+  if (!spec_.weight) {  // olmo: F.layer_norm in fp32, without weights
+    Tensor normed = to(x, DType::fp32);
+    normed = layer_norm(normed, {}, {});
+    return call.done(to(normed, x.dtype()));
+  }
   const Tensor& weight = module_->tensor("weight");
   if (spec_.kind == NormSpec::Kind::layer_norm) return call.done(layer_norm(x, weight, module_->tensor("bias")));
   return call.done(spec_.unit_offset ? rms_norm_unit_offset(x, weight) : rms_norm_eager(x, weight, rounding_));
@@ -111,14 +116,14 @@ Tensor activate(std::string_view function, const Tensor& x) {
   refuse("activation '" + std::string(function) + "' is not modelled");
 }
 
-RotaryTables rotary_tables(Module& rotary, Tape& tape, const Tensor& position_ids, DType type) {
+RotaryTables rotary_tables(Module& rotary, Tape& tape, const Tensor& position_ids, DType type, const char* frequencies_name) {
   const GradMode no_grad(tape, false);
   Tensor positions = position_ids;
   ModuleCall call(rotary, tape, {&positions});
   Tensor frequencies;
   {
     const Tensor wide = to(unsqueeze(positions, -1), DType::fp32);
-    frequencies = multiply(wide, rotary.buffer("inv_freq"));
+    frequencies = multiply(wide, rotary.buffer(frequencies_name));
   }
   const Tensor table = cat({frequencies, frequencies}, -1);
   Tensor cosine = program::cosine(table);

@@ -68,8 +68,8 @@ Tensor activate(std::string_view function, const Tensor& x);
 struct RotaryTables {
   Tensor cosine, sine;
 };
-/// A rotary module of transformers: fp32 products of positions and inverse frequencies, cast to `type`.
-RotaryTables rotary_tables(Module& rotary, Tape& tape, const Tensor& position_ids, DType type);
+/// A rotary module of transformers: fp32 products of positions and inverse frequencies (a buffer of the module), cast to `type`.
+RotaryTables rotary_tables(Module& rotary, Tape& tape, const Tensor& position_ids, DType type, const char* frequencies_name = "inv_freq");
 /// apply_rotary_pos_emb of one of q and k, [batch, heads, length, dim].
 Tensor rotate(const Tensor& x, const Tensor& cosine, const Tensor& sine);
 /// How a family rotates queries and keys: whole heads (llama); a part of each head, joined with the rest at once (phi3, even when there is

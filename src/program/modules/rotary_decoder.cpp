@@ -1,4 +1,4 @@
-// LlamaForCausalLM and its relatives: rotary positions, RMS norms, gated MLPs.
+// LlamaForCausalLM and its relatives: rotary positions; RMS norms or LayerNorms; gated or plain MLPs.
 #include <map>
 
 #include "plimsoll/error.hpp"
@@ -7,6 +7,7 @@
 #include "program/modules/families.hpp"
 #include "program/modules/latent_attention.hpp"
 #include "program/modules/mixture.hpp"
+#include "program/modules/plain_mlp.hpp"
 #include "program/ops.hpp"
 
 namespace plimsoll::program {
@@ -16,19 +17,50 @@ namespace {
 /// How a family's modeling file differs from llama's where the model's blocks do not say it.
 struct Style {
   Norm::Rounding norm_rounding = Norm::Rounding::before_weight;
-  bool fp32_tables = false;        ///< olmo2: cosines and sines stay fp32, the rotated tensors are cast back
-  bool scaled_embedding = false;   ///< gemma: times a buffer
-  bool scaled_everywhere = false;  ///< granite: embeddings, branches and logits times a constant
+  bool fp32_tables = false;         ///< olmo2: cosines and sines stay fp32, the rotated tensors are cast back
+  bool scaled_embedding = false;    ///< gemma: times a buffer
+  bool scaled_everywhere = false;   ///< granite: embeddings, branches and logits times a constant
+  bool norms_turned_heads = false;  ///< gemma3, phi: queries' and keys' norms run behind the transposition of the heads
+  bool dropout_within = false;      ///< starcoder2: attention's dropout is within its module
+  bool residual_first = false;      ///< stablelm: residual + attention + dropout(mlp); phi: dropout(attention) + dropout(mlp) + residual
   Rotation rotation = Rotation::whole;
   std::string model_type = {};
   LatentAttention::Rotation latent_rotation = LatentAttention::Rotation::neighbours;
   const char* mixture = "mlp";  ///< name of a layer's mixture of experts
+  const char *output = "o_proj", *q_norm = "q_norm", *k_norm = "k_norm", *up = "up_proj", *down = "down_proj", *final_norm = "norm";
 };
+
+/// Families with LayerNorm.
+void style_with_layer_norms(Style& style, const std::string& model_type) {
+  if (model_type == "olmo") style.fp32_tables = true;
+  if (model_type == "starcoder2") {
+    style.dropout_within = true;
+    style.up = "c_fc";
+    style.down = "c_proj";
+  }
+  if (model_type == "stablelm") {
+    style.rotation = Rotation::join_last;
+    style.residual_first = true;
+  }
+  if (model_type == "phi") {
+    style.rotation = Rotation::join_last;
+    style.norms_turned_heads = true;
+    style.output = "dense";
+    style.q_norm = "q_layernorm";
+    style.k_norm = "k_layernorm";
+    style.up = "fc1";
+    style.down = "fc2";
+    style.final_norm = "final_layernorm";
+  }
+}
 
 Style style_of(const Model& model) {
   Style style;
   if (model.model_type == "olmo2") style = {.norm_rounding = Norm::Rounding::after_weight, .fp32_tables = true};
-  if (model.model_type == "gemma" || model.model_type == "gemma2") style.scaled_embedding = true;
+  if (model.model_type == "gemma" || model.model_type == "gemma2" || model.model_type == "gemma3_text") style.scaled_embedding = true;
+  if (model.model_type == "gemma3_text") style.norms_turned_heads = true;
+  if (model.model_type == "seed_oss") style.dropout_within = true;
+  style_with_layer_norms(style, model.model_type);
   if (model.model_type == "granite" || model.model_type == "granitemoe") style.scaled_everywhere = true;
   if (model.model_type == "granitemoe") style.mixture = "block_sparse_moe";
   if (model.model_type == "phi3") style.rotation = Rotation::join_each;
@@ -40,14 +72,17 @@ Style style_of(const Model& model) {
 /// Keyword arguments of every layer; a checkpointed layer's closure keeps them all.
 struct LayerInputs {
   Tensor full_mask, sliding_mask;
-  RotaryTables tables;
+  RotaryTables tables, sliding_tables;  ///< gemma3's sliding layers have another base
   Tensor positions;
 };
 
 class Attention {
  public:
   Attention(Module& module, Tape& tape, const RunOptions& options, const Block& block, const Style& style)
-      : module_(module), tape_(tape), options_(options), spec_(*block.attention), style_(style), output_(projection("o_proj")) {
+      : module_(module), tape_(tape), options_(options), spec_(*block.attention), style_(style), output_(projection(style.output)) {
+    if (spec_.clip > 0) refuse("clamped queries, keys and values are not modelled", module.path);
+    if (spec_.qk_norm == AttentionSpec::QkNorm::each_head) refuse("norms with a weight of every head are not modelled", module.path);
+    dropout_ = style.dropout_within ? block.hidden_dropout : 0;
     if (spec_.fused_qkv) {
       q_ = projection("qkv_proj");
     } else {
@@ -56,8 +91,8 @@ class Attention {
       v_ = projection("v_proj");
     }
     if (spec_.qk_norm == AttentionSpec::QkNorm::none) return;
-    q_norm_.emplace(module.child("q_norm"), tape, block.norm, style.norm_rounding);
-    k_norm_.emplace(module.child("k_norm"), tape, block.norm, style.norm_rounding);
+    q_norm_.emplace(module.child(style.q_norm), tape, block.norm, style.norm_rounding);
+    k_norm_.emplace(module.child(style.k_norm), tape, block.norm, style.norm_rounding);
   }
 
   /// `probabilities`: the second of the results, which the layer keeps until it returns.
@@ -76,6 +111,7 @@ class Attention {
                             .weights = &probabilities});
     output = contiguous(reshape(output, {batch, length, -1}));
     output = output_(output);
+    output = dropout(output, dropout_);
     return call.done(output);
   }
 
@@ -103,6 +139,14 @@ class Attention {
         value = heads(v_(hidden));
         return;
       case AttentionSpec::QkNorm::per_head:
+        if (style_.norms_turned_heads) {
+          query = heads(q_(hidden));
+          key = heads(k_(hidden));
+          value = heads(v_(hidden));
+          query = (*q_norm_)(query);
+          key = (*k_norm_)(key);
+          return;
+        }
         query = transpose((*q_norm_)(split(q_(hidden))), 1, 2);
         key = transpose((*k_norm_)(split(k_(hidden))), 1, 2);
         value = heads(v_(hidden));
@@ -135,6 +179,7 @@ class Attention {
   const RunOptions& options_;
   const AttentionSpec& spec_;
   Style style_;
+  double dropout_ = 0;
   Linear q_, k_, v_, output_;
   std::optional<Norm> q_norm_, k_norm_;
 };
@@ -142,14 +187,17 @@ class Attention {
 class Layer {
  public:
   Layer(Module& module, Tape& tape, const RunOptions& options, const Block& block, const Style& style)
-      : module_(module), tape_(tape), options_(options), block_(block), scales_branches_(style.scaled_everywhere) {
+      : module_(module), tape_(tape), options_(options), block_(block), style_(style) {
     if (block.attention->mla) {
       latent_attention_.emplace(module.child("self_attn"), tape, options, block, style.latent_rotation);
     } else {
       attention_.emplace(module.child("self_attn"), tape, options, block, style);
     }
     if (block.moe) mixture_.emplace(module.child(style.mixture), tape, options, *block.moe, style.model_type);
-    if (block.mlp) mlp_.emplace(module.child("mlp"), tape, options, block.mlp->activation, block.mlp->fused_gate_up);
+    if (block.mlp && block.mlp->gated)
+      mlp_.emplace(module.child("mlp"), tape, options, block.mlp->activation, block.mlp->fused_gate_up);
+    else if (block.mlp)
+      plain_mlp_.emplace(module.child("mlp"), tape, options, block.mlp->activation, style.up, style.down);
     for (const char* name : {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"}) {
       if (Module* norm = module.find_child(name)) norms_.emplace(name, Norm(*norm, tape, block.norm, style.norm_rounding));
     }
@@ -158,6 +206,8 @@ class Layer {
   Tensor operator()(const Tensor& input, const LayerInputs& all) const {
     LayerInputs inputs = all;  // a layer is given the mask of its kind only
     (block_.attention->sliding_window ? inputs.full_mask : inputs.sliding_mask).reset();
+    if (block_.attention->sliding_window && inputs.sliding_tables.cosine) inputs.tables = inputs.sliding_tables;
+    inputs.sliding_tables = {};
     return run_layer(module_, tape_, options_, input, [this, inputs](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x, inputs);
       const bool checkpointed = options_.checkpointing != RunOptions::Checkpointing::none;
@@ -169,7 +219,9 @@ class Layer {
   Tensor forward(const Tensor& input, const LayerInputs& inputs) const {
     switch (block_.placement) {
       case NormPlacement::pre:
-        return pre_norm(input, inputs);
+        return style_.residual_first ? pre_norm_named(input, inputs) : pre_norm(input, inputs);
+      case NormPlacement::parallel:
+        return parallel(input, inputs);
       case NormPlacement::sandwich:
         return sandwich(input, inputs);
       case NormPlacement::post_branch:
@@ -184,11 +236,33 @@ class Layer {
     Tensor residual = input;
     Tensor hidden = norm("input_layernorm", input);
     hidden = attend_all(hidden, inputs, probabilities);
-    hidden = join(residual, hidden);
+    hidden = join(residual, hidden, style_.dropout_within ? 0 : block_.hidden_dropout);
     residual = hidden;
     hidden = norm("post_attention_layernorm", hidden);
     hidden = feed_forward(hidden);
-    return join(residual, hidden);
+    return join(residual, hidden, block_.hidden_dropout);
+  }
+
+  /// stablelm: the same with a variable for every result, which keeps it until the layer returns.
+  Tensor pre_norm_named(const Tensor& input, const LayerInputs& inputs) const {
+    Tensor probabilities;
+    const Tensor hidden = norm("input_layernorm", input);
+    const Tensor attended = attend_all(hidden, inputs, probabilities);
+    const Tensor residual = add(input, attended);
+    Tensor branch = norm("post_attention_layernorm", residual);
+    branch = feed_forward(branch);
+    return join(residual, branch, block_.hidden_dropout);
+  }
+
+  Tensor parallel(const Tensor& input, const LayerInputs& inputs) const {
+    Tensor probabilities;
+    const Tensor hidden = norm("input_layernorm", input);
+    Tensor attended = attend_all(hidden, inputs, probabilities);
+    if (!style_.residual_first) attended = dropout(attended, block_.hidden_dropout);
+    Tensor branch = feed_forward(hidden);
+    branch = dropout(branch, block_.hidden_dropout);
+    const Tensor sum = style_.residual_first ? add(input, attended) : add(attended, branch);
+    return add(sum, style_.residual_first ? branch : input);
   }
 
   Tensor sandwich(const Tensor& input, const LayerInputs& inputs) const {
@@ -218,9 +292,9 @@ class Layer {
   }
 
   /// residual + dropout(branch).
-  Tensor join(const Tensor& residual, const Tensor& branch) const {
-    const Tensor kept = dropout(branch, block_.hidden_dropout);
-    return scales_branches_ ? add(residual, multiply_scalar(kept)) : add(residual, kept);
+  Tensor join(const Tensor& residual, const Tensor& branch, double probability) const {
+    const Tensor kept = dropout(branch, probability);
+    return style_.scaled_everywhere ? add(residual, multiply_scalar(kept)) : add(residual, kept);
   }
 
   Tensor attend_all(const Tensor& x, const LayerInputs& inputs, Tensor& probabilities) const {
@@ -228,7 +302,10 @@ class Layer {
     return (*latent_attention_)(x, inputs.full_mask, inputs.tables, probabilities);
   }
 
-  Tensor feed_forward(const Tensor& x) const { return mixture_ ? (*mixture_)(x) : (*mlp_)(x); }
+  Tensor feed_forward(const Tensor& x) const {
+    if (mixture_) return (*mixture_)(x);
+    return mlp_ ? (*mlp_)(x) : (*plain_mlp_)(x);
+  }
 
   Tensor norm(const char* name, const Tensor& x) const { return norms_.at(name)(x); }
 
@@ -237,10 +314,11 @@ class Layer {
   const RunOptions& options_;
   const Block& block_;
   std::map<std::string_view, Norm> norms_;
-  bool scales_branches_;
+  Style style_;
   std::optional<Attention> attention_;
   std::optional<LatentAttention> latent_attention_;
   std::optional<GatedMlp> mlp_;
+  std::optional<PlainMlp> plain_mlp_;
   std::optional<MixtureOfExperts> mixture_;
 };
 
@@ -251,13 +329,15 @@ class RotaryDecoder final : public Network {
         options_(options),
         style_(style_of(model)),
         softcap_(model.logit_softcap > 0),
+        embedding_dropout_(model.embedding_dropout),
+        sliding_frequencies_(model.model_type == "gemma3_text"),
         root_(root),
         base_(root.child("model")),
         embed_(base_.child("embed_tokens"), tape),
         head_(root.child("lm_head"), tape) {
     if (model.model_type == "qwen2_moe") window_ = 0;  // its config says 0 where no window is used, and the mask of it is made all the same
     for (const Block& block : model.blocks) {
-      if (block.role == Block::Role::final_norm) norm_.emplace(base_.child("norm"), tape, block.norm, style_.norm_rounding);
+      if (block.role == Block::Role::final_norm) norm_.emplace(base_.child(style_.final_norm), tape, block.norm, style_.norm_rounding);
       if (block.role != Block::Role::decoder) continue;
       if (options.compiled_blocks) check_compiled_rotary(block);
       if (block.attention->sliding_window) window_ = block.attention->sliding_window;
@@ -297,8 +377,11 @@ class RotaryDecoder final : public Network {
     if (full_attention_) inputs.full_mask = causal_mask(tape_, options_, embeddings, std::nullopt);
     if (window_) inputs.sliding_mask = causal_mask(tape_, options_, embeddings, window_);
     if (style_.scaled_everywhere && style_.model_type == "granitemoe") embeddings = multiply_scalar(embeddings);
-    Tensor hidden = embeddings;
+    Tensor hidden = dropout(embeddings, embedding_dropout_);
+    if (style_.model_type == "phi") embeddings = hidden;
     inputs.tables = tables(positions, hidden.dtype());
+    if (sliding_frequencies_ && window_)
+      inputs.sliding_tables = rotary_tables(base_.child("rotary_emb"), tape_, positions, hidden.dtype(), "sliding_attention_inv_freq");
     inputs.positions = positions;
     for (const Layer& layer : layers_) hidden = layer(hidden, inputs);
     hidden = (*norm_)(hidden);
@@ -308,7 +391,9 @@ class RotaryDecoder final : public Network {
   RotaryTables tables(const Tensor& positions, DType type) {
     Module& rotary = base_.child("rotary_emb");
     if (latent_ && style_.latent_rotation == LatentAttention::Rotation::complex) return polar_tables(rotary, tape_, positions);
-    return rotary_tables(rotary, tape_, positions, style_.fp32_tables ? DType::fp32 : type);
+    const char* frequencies = sliding_frequencies_ ? "full_attention_inv_freq" : "inv_freq";
+    if (sliding_frequencies_ && !full_attention_) return {};
+    return rotary_tables(rotary, tape_, positions, style_.fp32_tables ? DType::fp32 : type, frequencies);
   }
 
   Tensor embed(const Tensor& ids) {
@@ -325,6 +410,8 @@ class RotaryDecoder final : public Network {
   RunOptions options_;
   Style style_;
   bool softcap_;
+  double embedding_dropout_;
+  bool sliding_frequencies_;  ///< gemma3: sliding layers rotate by frequencies of their own
   Module& root_;
   Module& base_;
   Embedding embed_;

@@ -1,0 +1,23 @@
+/// The feed-forward network of two linears: down(activation(up(x))).
+#pragma once
+
+#include <string>
+
+#include "program/modules/layers.hpp"
+#include "program/modules/network.hpp"
+
+namespace plimsoll::program {
+
+class PlainMlp {
+ public:
+  PlainMlp(Module& module, Tape& tape, const RunOptions& options, std::string activation, const char* up, const char* down);
+  Tensor operator()(const Tensor& input) const;
+
+ private:
+  Module& module_;
+  Tape& tape_;
+  std::string activation_;
+  Linear up_, down_;
+};
+
+}  // namespace plimsoll::program
