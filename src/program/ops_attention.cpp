@@ -194,6 +194,11 @@ void efficient_backward(BackwardCall& b, const Shape& s) {
   const bool sixteen_bit = type != DType::fp32;
   const Tensor grad = contiguous(transpose(b.grad(), 1, 2));
   InputGradients gradients = empty_gradients(tape, s, type);
+  if (b.needs(3)) {  // of a learned mask, its rows aligned to 16 elements
+    const std::int64_t width = round_up(s.keys, 16);
+    const Tensor whole = tape.empty({s.batch, s.heads, s.queries, width}, type);
+    b.give(3, tape.view(whole, {s.batch, s.heads, s.queries, s.keys}, whole.strides()));
+  }
   {
     const ExpandedGradients expanded(tape, s, type);
     Tensor delta;
@@ -224,10 +229,22 @@ Tensor additive_mask(Tape& tape, const Tensor& mask, DType type) {
   return pad_last(bias, 0, round_up(width, quantum) - width);
 }
 
+/// A mask that takes part in autograd, seen by every sample and head: pad_bias and expand are operators then.
+Tensor learned_mask(const Tensor& mask, const Shape& s) {
+  const std::int64_t quantum = 16 / size_of(mask.dtype()), missing = round_up(s.keys, quantum) - s.keys;
+  Tensor bias = mask;
+  if (missing > 0) {
+    const Tensor wide = pad_last(mask, 0, missing);
+    bias = slice(wide, -1, 0, s.keys);
+  }
+  return expand(bias, {s.batch, s.heads, s.queries, s.keys});
+}
+
 Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionArguments& arguments) {
   const Shape s = shape_of(query, key, value, arguments.causal);
-  const Tensor bias = mask ? additive_mask(query.tape(), mask, query.dtype()) : Tensor();
-  Op op("efficient_attention", {&query, &key, &value});
+  Tensor bias;
+  if (mask) bias = mask.requires_grad() ? learned_mask(mask, s) : additive_mask(query.tape(), mask, query.dtype());
+  Op op("efficient_attention", {&query, &key, &value, &bias});
   Tape& tape = op.tape();
   op.save(bias);
   op.save(key);
@@ -271,7 +288,8 @@ FlashGradients flash_attention_backward(const Tensor& query, const Tensor& key, 
 
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
                                     const AttentionArguments& arguments) {
-  const Tensor v = autocast_low(value), k = autocast_low(key), q = autocast_low(query);  // the compiler's order
+  const Tensor bias = mask ? autocast_low(mask) : mask;  // the compiler's order, the last argument first
+  const Tensor v = autocast_low(value), k = autocast_low(key), q = autocast_low(query);
   if (flash_takes(q, k, v, mask)) {
     if (q.size(-1) % 8 == 0) return flash(q, k, v, arguments);
     const Tensor wide_q = padded(q), wide_k = padded(k), wide_v = padded(v);
@@ -279,7 +297,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   }
   if (q.size(-1) % (16 / size_of(q.dtype())) != 0)
     refuse("attention with a head dimension of " + std::to_string(q.size(-1)) + " in this type");
-  return efficient(q, k, v, mask, arguments);
+  return efficient(q, k, v, bias, arguments);
 }
 
 }  // namespace plimsoll::program

@@ -156,7 +156,8 @@ Tensor power(const Tensor& x_in) {
   Tensor y = op.elementwise({&x}, x.dtype());
   return op.done(y, [](BackwardCall& b) {  // pow_backward: grad * (exponent * self.pow(exponent - 1))
     const Tensor self = b.saved(0);
-    const Tensor lower = elementwise(b.tape, {&self}, self.dtype());
+    const Tensor lower = empty_like(self);  // self.pow(1) is a copy, no kernel
+    b.tape.copy({Copy::Direction::device_to_device, self.bytes()}, b.tape.stream);
     const Tensor scaled = elementwise(b.tape, {&lower}, self.dtype());
     b.give(0, elementwise(b.tape, {&b.grad(), &scaled}, self.dtype()));
   });
@@ -194,6 +195,17 @@ Tensor dropout(const Tensor& x, double p) {
   return op.done(y, [](BackwardCall& b) {  // native_dropout_backward: grad * mask * scale
     const Tensor kept = b.saved(0);
     b.give(0, elementwise(b.tape, {&b.grad(), &kept}, b.grad().dtype()));
+  });
+}
+
+Tensor where(const Tensor& condition, const Tensor& x) {
+  Op op("where", {&x});
+  op.save(condition);
+  const Tensor number = zeros(op.tape(), {}, x.dtype());
+  Tensor y = op.elementwise({&condition, &x, &number}, x.dtype());
+  return op.done(y, [](BackwardCall& b) {  // where(condition, grad, 0)
+    const Tensor kept = b.saved(0), zero = zeros(b.tape, {}, b.grad().dtype());
+    b.give(0, elementwise(b.tape, {&kept, &b.grad(), &zero}, b.grad().dtype()));
   });
 }
 

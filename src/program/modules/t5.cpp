@@ -89,7 +89,27 @@ class T5Attention {
   }
 
  private:
+  /// create_position_bias_mask: the bias is SDPA's mask, with the least number where a causal layer may not look.
+  Tensor bias_mask(const Tensor& bias, std::int64_t queries, std::int64_t keys) const {
+    if (!spec_.causal) return contiguous(bias);
+    Tensor allowed;
+    {
+      const Tensor rows = arange(tape_, queries), columns = arange(tape_, keys);
+      const Tensor row = view(rows, {queries, 1}), column = view(columns, {1, keys});
+      allowed = elementwise(tape_, {&row, &column}, DType::boolean);
+    }
+    const Tensor masked = where(view(allowed, {1, 1, queries, keys}), bias);
+    return contiguous(masked);
+  }
+
+  Attended attend_fused(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias) const {
+    const Tensor mask = bias_mask(bias, query.size(2), key.size(2));
+    const Tensor output = scaled_dot_product_attention(query, key, value, mask, {.dropout = spec_.dropout});
+    return {contiguous(transpose(output, 1, 2)), {}};
+  }
+
   Attended attend_with(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const Tensor& bias) const {
+    if (options_.attention == RunOptions::Attention::sdpa) return attend_fused(query, key, value, bias);
     Tensor weights = matmul(query, transpose(key, 2, 3));
     weights = multiply_scalar(weights);
     weights = add(weights, bias);
@@ -352,9 +372,6 @@ class T5 final : public Network {
         encoder_(model, options_, root.child("encoder"), tape, Block::Stream::main),
         decoder_(model, options_, root.child("decoder"), tape, Block::Stream::second),
         head_(root.child("lm_head"), tape) {
-    if (options.attention != RunOptions::Attention::eager) {
-      refuse("T5's attention other than eager is not modelled", {}, "set attention to eager");
-    }
     if (options.checkpointing == RunOptions::Checkpointing::reentrant) refuse("reentrant checkpoints of T5's blocks are not modelled");
   }
 
