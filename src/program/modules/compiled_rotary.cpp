@@ -313,104 +313,137 @@ void mlp_backward(BackwardCall& b, const Shape& s, Kept& kept, const Tensor& inc
   b.give(kGate, master_gradient(s, std::move(gate)));
 }
 
-void backward(BackwardCall& b, const Shape& s) {
-  Tape& tape = b.tape;
+/// Gradients around attention: of the projections' results, and what each gives to the norm's output.
+struct AttentionFlow {
+  Tensor query, key, value, from_query, from_key, from_value;
+};
+
+/// Output projection, attention, rotation and the three projections, as far as the layer's input needs them.
+AttentionFlow attention_backward(Tape& tape, const Shape& s, Kept& kept) {
+  const DType low = s.low;
   const std::int64_t rows = s.rows();
-  Tensor incoming = b.take_grad();
-  const DType wide = incoming.dtype(), low = s.low;
-  Kept kept;
-  for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = b.take_saved(i);
   const auto drop = [&kept](std::initializer_list<Saved> saved) {
     for (const Saved index : saved) kept[index].reset();
   };
+  AttentionFlow flow;
+  Tensor attended = inductor::product(tape, low, rows, s.q_width(), s.hidden);
+  drop({kSavedOutput});
+  FlashGradients attention = flash_attention_backward(kept[kQuery], kept[kKey], kept[kValue], attended, true);
+  if (!s.checkpointed) drop({kQuery, kKey});  // they were saved: only what the graph made itself is handed on
+  drop({kLogSumExp, kRngState, kRngOffset, kValue});
+  flow.value = std::move(attention.value);
+  flow.from_value = s.checkpointed ? std::move(kept[kQuery]) : std::move(attended);
+  inductor::product_into(flow.from_value, rows, s.hidden, s.kv_width());
+  drop({kSavedV});
+  flow.key = s.checkpointed ? std::move(kept[kKey]) : tape.empty({s.batch, s.length, s.kv_heads, s.head_dim}, low);
+  inductor::fused(tape, {&attention.key}, {&flow.key});
+  attention.key.reset();
+  flow.from_key = s.checkpointed ? std::move(attended) : tape.empty({rows, s.hidden}, low);
+  inductor::product_into(flow.from_key, rows, s.hidden, s.kv_width());
+  drop({kSavedK});
+  flow.query = tape.empty({s.batch, s.length, s.heads, s.head_dim}, low);
+  inductor::fused(tape, {&attention.query}, {&flow.query});
+  drop({kSavedSine, kSavedCosine});
+  flow.from_query = std::move(attention.query);
+  inductor::product_into(flow.from_query, rows, s.hidden, s.q_width());
+  drop({kSavedQ});
+  return flow;
+}
+
+/// What is left of the sums for the norms' weights.
+struct NormSums {
+  Tensor row_sums;              ///< of the kernel that takes both orders of sums
+  Tensor mlp_norm, input_norm;  ///< partial sums of the others
+};
+
+/// The norms' weights: sums over rows of what the input's gradient sums over columns.
+NormSums norm_sums(BackwardCall& b, const Shape& s, Kept& kept, const AttentionFlow& flow, Tensor& from_up, Tensor& from_gate, DType wide) {
+  Tape& tape = b.tape;
+  const std::int64_t rows = s.rows();
+  const bool mixed = inductor::mixes_reduction_orders(rows, s.hidden);
+  NormSums sums;
+  const auto read_norms = [&](const Tensor& written) {
+    inductor::fused(tape,
+                    {&flow.from_value, &flow.from_key, &flow.from_query, &kept[kSavedHidden], &from_up, &from_gate, &kept[kProjected]},
+                    {&written});
+  };
+  if (mixed) {
+    sums.row_sums = per_row(tape, s);
+    const Tensor workspace = inductor::mixed_order_workspace(tape, rows, s.hidden, 2);
+    read_norms(workspace);
+    b.give(kMlpNorm, inductor::mixed_order_sum(workspace, s.hidden, wide));
+    b.give(kInputNorm, inductor::mixed_order_sum(workspace, s.hidden, wide));
+  } else {
+    sums.mlp_norm = inductor::partial_sums(tape, rows, s.hidden);
+    sums.input_norm = inductor::partial_sums(tape, rows, s.hidden);
+    read_norms(sums.mlp_norm);
+  }
+  from_up.reset();
+  from_gate.reset();
+  kept[kProjected].reset();
+  kept[kMlpScale].reset();
+  if (!mixed) b.give(kMlpNorm, inductor::finish_sum(sums.mlp_norm, s.hidden, wide));
+  if (!b.needs(kQBias)) sums.mlp_norm.reset();
+  return sums;
+}
+
+/// The attention's weights and biases. `narrow` is the output projection's gradient.
+void attention_weights(BackwardCall& b, const Shape& s, Kept& kept, AttentionFlow& flow, NormSums& sums, Tensor& narrow, DType wide) {
+  Tape& tape = b.tape;
+  const DType low = s.low;
+  const std::int64_t rows = s.rows();
+  Tensor output = inductor::product(tape, low, s.hidden, s.q_width(), rows);
+  narrow.reset();
+  kept[kAttended].reset();
+  b.give(kOutput, master_gradient(s, std::move(output)));
+  Tensor kv_sums;
+  Tensor v_weight = inductor::product(tape, low, s.kv_width(), s.hidden, rows);
+  if (b.needs(kVBias)) b.give(kVBias, bias_gradient(flow.value, s.kv_width(), kv_sums, wide));
+  flow.value.reset();
+  b.give(kV, master_gradient(s, std::move(v_weight)));
+  Tensor k_weight = inductor::product(tape, low, s.kv_width(), s.hidden, rows);
+  if (b.needs(kKBias)) b.give(kKBias, bias_gradient(flow.key, s.kv_width(), kv_sums, wide));
+  flow.key.reset();
+  b.give(kK, master_gradient(s, std::move(k_weight)));
+  kv_sums.reset();
+  Tensor q_weight = inductor::product(tape, low, s.q_width(), s.hidden, rows);
+  kept[kNormed].reset();
+  if (b.needs(kQBias)) b.give(kQBias, bias_gradient(flow.query, s.q_width(), sums.mlp_norm, wide));
+  flow.query.reset();
+  b.give(kQ, master_gradient(s, std::move(q_weight)));
+  sums.mlp_norm.reset();
+  if (sums.input_norm) b.give(kInputNorm, inductor::finish_sum(sums.input_norm, s.hidden, wide));
+  sums.input_norm.reset();
+}
+
+void backward(BackwardCall& b, const Shape& s) {
+  Tape& tape = b.tape;
+  Tensor incoming = b.take_grad();
+  const DType wide = incoming.dtype();
+  Kept kept;
+  for (std::size_t i = 0; i < kept.size(); ++i) kept[i] = b.take_saved(i);
 
   Tensor from_up, from_gate;
   mlp_backward(b, s, kept, incoming, from_up, from_gate);
 
   // The MLP's norm: the gradient of the residual stream between attention and MLP.
   Tensor stream = tape.empty({s.batch, s.length, s.hidden}, wide);
-  Tensor narrow = s.casts ? tape.empty({rows, s.hidden}, low) : stream;
+  Tensor narrow = s.casts ? tape.empty({s.rows(), s.hidden}, s.low) : stream;
   inductor::fused(tape, {&from_up, &from_gate, &incoming, &kept[kProjected], &kept[kSavedHidden]}, {&stream});
   incoming.reset();
-  drop({kSavedMlpNorm});
+  kept[kSavedMlpNorm].reset();
 
-  // Output projection and attention.
-  Tensor attended = inductor::product(tape, low, rows, s.q_width(), s.hidden);
-  drop({kSavedOutput});
-  FlashGradients attention = flash_attention_backward(kept[kQuery], kept[kKey], kept[kValue], attended, true);
-  if (!s.checkpointed) drop({kQuery, kKey});  // they were saved: only what the graph made itself is handed on
-  drop({kLogSumExp, kRngState, kRngOffset, kValue});
-  Tensor value = std::move(attention.value);
-  Tensor from_value = s.checkpointed ? std::move(kept[kQuery]) : std::move(attended);
-  inductor::product_into(from_value, rows, s.hidden, s.kv_width());
-  drop({kSavedV});
-  Tensor key = s.checkpointed ? std::move(kept[kKey]) : tape.empty({s.batch, s.length, s.kv_heads, s.head_dim}, low);
-  inductor::fused(tape, {&attention.key}, {&key});
-  attention.key.reset();
-  Tensor from_key = s.checkpointed ? std::move(attended) : tape.empty({rows, s.hidden}, low);
-  inductor::product_into(from_key, rows, s.hidden, s.kv_width());
-  drop({kSavedK});
-  Tensor query = tape.empty({s.batch, s.length, s.heads, s.head_dim}, low);
-  inductor::fused(tape, {&attention.query}, {&query});
-  drop({kSavedSine, kSavedCosine});
-  Tensor from_query = std::move(attention.query);
-  inductor::product_into(from_query, rows, s.hidden, s.q_width());
-  drop({kSavedQ});
-
-  // The norms' weights: sums over rows of what the input's gradient sums over columns.
-  const bool mixed = inductor::mixes_reduction_orders(rows, s.hidden);
-  Tensor row_sums, mlp_norm_sums, input_norm_sums;
-  const auto read_norms = [&](const Tensor& written) {
-    inductor::fused(tape, {&from_value, &from_key, &from_query, &kept[kSavedHidden], &from_up, &from_gate, &kept[kProjected]}, {&written});
-  };
-  if (mixed) {
-    row_sums = per_row(tape, s);
-    const Tensor workspace = inductor::mixed_order_workspace(tape, rows, s.hidden, 2);
-    read_norms(workspace);
-    b.give(kMlpNorm, inductor::mixed_order_sum(workspace, s.hidden, wide));
-    b.give(kInputNorm, inductor::mixed_order_sum(workspace, s.hidden, wide));
-  } else {
-    mlp_norm_sums = inductor::partial_sums(tape, rows, s.hidden);
-    input_norm_sums = inductor::partial_sums(tape, rows, s.hidden);
-    read_norms(mlp_norm_sums);
-  }
-  from_up.reset();
-  from_gate.reset();
-  drop({kProjected, kMlpScale});
-  if (!mixed) b.give(kMlpNorm, inductor::finish_sum(mlp_norm_sums, s.hidden, wide));
-  if (!b.needs(kQBias)) mlp_norm_sums.reset();
-
-  // The attention's weights and biases.
-  Tensor output = inductor::product(tape, low, s.hidden, s.q_width(), rows);
-  narrow.reset();
-  drop({kAttended});
-  b.give(kOutput, master_gradient(s, std::move(output)));
-  Tensor kv_sums;
-  Tensor v_weight = inductor::product(tape, low, s.kv_width(), s.hidden, rows);
-  if (b.needs(kVBias)) b.give(kVBias, bias_gradient(value, s.kv_width(), kv_sums, wide));
-  value.reset();
-  b.give(kV, master_gradient(s, std::move(v_weight)));
-  Tensor k_weight = inductor::product(tape, low, s.kv_width(), s.hidden, rows);
-  if (b.needs(kKBias)) b.give(kKBias, bias_gradient(key, s.kv_width(), kv_sums, wide));
-  key.reset();
-  b.give(kK, master_gradient(s, std::move(k_weight)));
-  kv_sums.reset();
-  Tensor q_weight = inductor::product(tape, low, s.q_width(), s.hidden, rows);
-  drop({kNormed});
-  if (b.needs(kQBias)) b.give(kQBias, bias_gradient(query, s.q_width(), mlp_norm_sums, wide));
-  query.reset();
-  b.give(kQ, master_gradient(s, std::move(q_weight)));
-  mlp_norm_sums.reset();
-  if (!mixed) b.give(kInputNorm, inductor::finish_sum(input_norm_sums, s.hidden, wide));
-  input_norm_sums.reset();
+  AttentionFlow flow = attention_backward(tape, s, kept);
+  NormSums sums = norm_sums(b, s, kept, flow, from_up, from_gate, wide);
+  attention_weights(b, s, kept, flow, sums, narrow, wide);
 
   // The input's gradient takes the place of the residual stream's.
-  inductor::fused(tape, {&stream, &from_value, &from_key, &from_query, &kept[kSavedHidden]}, {&stream});
-  from_value.reset();
-  from_key.reset();
-  from_query.reset();
-  row_sums.reset();
-  drop({kSavedHidden, kSavedInputNorm, kInputScale});
+  inductor::fused(tape, {&stream, &flow.from_value, &flow.from_key, &flow.from_query, &kept[kSavedHidden]}, {&stream});
+  flow.from_value.reset();
+  flow.from_key.reset();
+  flow.from_query.reset();
+  sums.row_sums.reset();
+  for (const Saved index : {kSavedHidden, kSavedInputNorm, kInputScale}) kept[index].reset();
   b.give(kHidden, std::move(stream));
 }
 
