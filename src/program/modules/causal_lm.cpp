@@ -101,13 +101,28 @@ Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const
   return contiguous(transpose(output, 1, 2));
 }
 
+namespace {
+
+/// Hooks of modules within a compiled layer would cut its graph.
+void refuse_wrapped_parts(Module& layer) {
+  for (const Module* part : layer.all_modules()) {
+    const bool hooked = !part->pre_forward.empty() || !part->post_forward.empty();
+    if (part != &layer && hooked) refuse("compiled blocks whose parts are wrapped on their own are not modelled", part->path, "wrap whole blocks");
+  }
+}
+
+}  // namespace
+
 Tensor run_layer(Module& module, Tape& tape, const RunOptions& options, const Tensor& input,
                  const std::function<Tensor(const Tensor&)>& forward) {
   Tensor hidden = input;
   ModuleCall call(module, tape, {&hidden});
   const Region region = [&forward](const std::vector<Tensor>& arguments) { return forward(arguments[0]); };
   // A compiled layer's checkpointing is within its graph.
-  if (options.compiled_blocks) return call.done(region({hidden}));
+  if (options.compiled_blocks) {
+    refuse_wrapped_parts(module);
+    return call.done(region({hidden}));
+  }
   switch (options.checkpointing) {
     case RunOptions::Checkpointing::non_reentrant: {
       // The region outlives this call: it holds its own copy of the forward function.
