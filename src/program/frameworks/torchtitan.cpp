@@ -24,16 +24,15 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   const bool split = s.pp > 1 && s.pp_schedule != "1f1b" && s.pp_schedule != "gpipe" && s.pp_schedule != "interleaved-1f1b";
   if (split)
     refuse("TorchTitan's pipeline schedule '" + s.pp_schedule + "' is not modelled", "pp_schedule", "1f1b, gpipe or interleaved-1f1b");
-  if (s.cp > 1 && (before_0_3(s) || s.tp > 1 || s.pp > 1 || s.attention == AttentionKernel::flash_varlen))
-    refuse("context parallelism of TorchTitan is modelled alone, for 0.3 and scaled dot-product attention", "cp");
+  if (s.cp > 1 && (before_0_3(s) || s.pp > 1 || s.attention == AttentionKernel::flash_varlen))
+    refuse("context parallelism of TorchTitan is modelled without pipelines, for 0.3 and scaled dot-product attention", "cp");
   if (s.ep > 1) refuse("expert parallelism of TorchTitan is not modelled", "ep");
-  // Under torch.compile float8 products read casts that live within one kernel's reach: what is kept stays 16-bit.
+  // float8 products keep their 16-bit inputs for backward, eager (torchao's rowwise linear) and compiled; the casts die with the product.
   const bool compiled = s.compile == Strategy::Compile::blocks;
-  if (s.low_precision != LowPrecision::none && !(compiled && before_0_3(s) && s.low_precision == LowPrecision::fp8))
-    refuse("low-precision products of TorchTitan are not modelled", "precision");
+  const bool eager_rowwise = !compiled && !before_0_3(s) && s.fp8_scaling == Fp8Scaling::rowwise && s.tp == 1 && s.pp == 1;
+  const bool float8 = s.low_precision == LowPrecision::fp8 && ((compiled && before_0_3(s)) || eager_rowwise);
+  if (s.low_precision != LowPrecision::none && !float8) refuse("low-precision products of TorchTitan are not modelled", "precision");
   if (compiled && !before_0_3(s)) refuse("compiled blocks of TorchTitan 0.3 are not modelled", "compile");
-  if (s.tp > 1 && s.titan.spmd_backend == "partial_dtensor")
-    refuse("tensor parallelism over DTensor is not modelled", "spmd_backend", "spmd_types");
   if (s.lora) refuse("adapters in TorchTitan are not modelled", "lora");
   if (s.attention == AttentionKernel::cudnn)
     refuse("attention '" + std::string(name_of(s.attention)) + "' is not modelled for TorchTitan", "attention");
@@ -42,7 +41,7 @@ void refuse_what_is_not_modelled(const Strategy& s) {
 
 TitanRun run_of(const Model& model, const Strategy& s) {
   TitanRun run;
-  run.tensor_parallel = {.degree = s.tp, .sequence = s.sequence_parallel};
+  run.tensor_parallel = {.degree = s.tp, .sequence = s.sequence_parallel, .functional = s.titan.spmd_backend == "partial_dtensor"};
   run.fused_qkv = s.titan.fused_qkv.value_or(true);
   run.positions_given = s.titan.rope_positions_given.value_or(true);
   run.complex_rope = model.model_type.rfind("qwen3", 0) != 0;

@@ -87,7 +87,7 @@ Tensor TitanPart::loss(const Tensor& prediction, const TitanBatch& batch, const 
 /// A tensor that travels between stages: the hidden states of one micro-batch.
 Tensor TitanPart::boundary() {
   const TensorParallel& tp = decoder_.run().tensor_parallel;
-  const std::int64_t length = strategy_.seq_len / (tp.sequence ? tp.degree : 1);
+  const std::int64_t length = strategy_.seq_len / strategy_.cp / (tp.sequence ? tp.degree : 1);
   tape_.operator_name = "pipeline";
   return tape_.empty({strategy_.micro_batch, length, hidden_}, strategy_.compute_dtype.value_or(DType::bf16),
                      Category::communication_buffer);

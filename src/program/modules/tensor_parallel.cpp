@@ -65,7 +65,8 @@ Tensor scatter_sequence(const TensorParallel& group, const Tensor& x) {
   Tensor y;
   {
     const GradMode no_grad(op.tape(), false);
-    y = scattered(op.tape(), group.degree, x);
+    const auto run = [&]() -> std::vector<Tensor> { return {scattered(op.tape(), group.degree, x)}; };
+    y = group.functional ? selected(op.tape(), "reduce_scatter", run).front() : run().front();
   }
   return op.done(y, [ranks = group.degree](BackwardCall& b) { b.give(0, gathered(b.tape, ranks, b.grad())); });
 }

@@ -10,7 +10,8 @@ namespace plimsoll::program {
 /// One rank's part of a tensor-parallel group.
 struct TensorParallel {
   std::int64_t degree = 1;
-  bool sequence = false;  ///< activations between the blocks are cut over the sequence
+  bool sequence = false;    ///< activations between the blocks are cut over the sequence
+  bool functional = false;  ///< DTensor's functional collectives: selective checkpoints keep what they reduce-scatter
 
   bool on() const { return degree > 1; }
   /// A dimension cut evenly over the ranks, the first rank's share.
