@@ -1,4 +1,5 @@
 // Megatron-core's training loop on one pipeline rank: GPTModel with local layers, DDP buffers, mixed-precision or distributed optimizer.
+#include <algorithm>
 #include <memory>
 #include <numeric>
 #include <vector>
@@ -46,6 +47,15 @@ MegatronDdpOptions ddp_options(const Strategy& strategy) {
   return options;
 }
 
+/// Micro-batches that are recorded: those that fill the pipeline, some of the steady state, in which the same blocks come and go for every
+/// further one, and those that drain it.
+std::int64_t recorded_micro_batches(const Strategy& strategy, int pipeline_rank) {
+  constexpr std::int64_t kSteady = 8, kSteadyGroups = 3;
+  const std::int64_t stages = strategy.pp, all = strategy.micro_batches;
+  if (strategy.vp > 1) return all % stages == 0 ? std::min(all, kSteadyGroups * stages) : all;
+  return std::min(all, stages - pipeline_rank - 1 + kSteady);
+}
+
 /// Everything of the rank that lives from step to step.
 class Training {
  public:
@@ -65,11 +75,12 @@ class Training {
     make_optimizers();
   }
 
-  StepProgram record() {
+  StepProgram record(bool every_micro_batch) {
     MegatronRank rank{.tape = tape_, .runtime = runtime_, .config = config_, .chunks = chunks_, .wrapped = wrapped_};
     rank.micro_batch = strategy_.micro_batch;
     rank.length = strategy_.seq_len;
-    rank.micro_batches = strategy_.micro_batches;
+    rank.micro_batches = every_micro_batch ? strategy_.micro_batches : recorded_micro_batches(strategy_, pipeline_rank_);
+    rank.left_out = strategy_.micro_batches - rank.micro_batches;
     rank.stages = strategy_.pp;
     rank.rank = pipeline_rank_;
     if (strategy_.pp > 1) rank.pipeline_stream = tape_.add_stream("pipeline");
@@ -132,8 +143,8 @@ class Training {
 
 }  // namespace
 
-StepProgram lower_megatron(const Model& model, const Strategy& strategy, int pipeline_rank) {
-  return Training(model, strategy, pipeline_rank).record();
+StepProgram lower_megatron(const Model& model, const Strategy& strategy, int pipeline_rank, bool every_micro_batch) {
+  return Training(model, strategy, pipeline_rank).record(every_micro_batch);
 }
 
 }  // namespace plimsoll::program

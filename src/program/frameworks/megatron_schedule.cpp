@@ -32,6 +32,9 @@ class Step {
   void run() {
     tape_.operator_name = "schedule";
     for (const auto& wrapped : rank_.wrapped) wrapped->set_synchronizing(false);
+    if (rank_.chunks.back()->plan().head) {  // what the micro-batches that are left out would have reported
+      for (std::int64_t i = 0; i < rank_.left_out; ++i) reports_.push_back(tape_.empty({2}, DType::fp32));
+    }
     if (rank_.stages == 1) {
       without_pipeline();
     } else if (rank_.chunks.size() == 1) {

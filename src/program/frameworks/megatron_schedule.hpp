@@ -20,6 +20,7 @@ struct MegatronRank {
   std::vector<std::unique_ptr<MegatronChunk>>& chunks;
   std::vector<std::unique_ptr<MegatronDdp>>& wrapped;
   std::int64_t micro_batch = 1, length = 1, micro_batches = 1;
+  std::int64_t left_out = 0;          ///< further micro-batches of the steady state that are not recorded
   std::int64_t stages = 1, rank = 0;  ///< of the pipeline
   StreamId pipeline_stream = kComputeStream;
 };

@@ -31,7 +31,8 @@ void check_layer(const Block& block, const Strategy& strategy) {
   no(block.norm.unit_offset || block.norm.decomposed || block.norm.kind == NormSpec::Kind::none, "this norm");
   const AttentionSpec& attention = *block.attention;
   no(attention.mla.has_value(), "multi-head latent attention");
-  no(attention.qk_norm != AttentionSpec::QkNorm::none, "a norm of queries and keys");
+  no(attention.qk_norm != AttentionSpec::QkNorm::none && attention.qk_norm != AttentionSpec::QkNorm::per_head,
+     "a norm of queries and keys over more than one head");
   no(attention.sliding_window.has_value(), "a sliding window");
   no(attention.softcap > 0 || attention.sinks || attention.clip > 0 || !attention.causal, "this attention");
   no(attention.positions != Positions::learned && attention.positions != Positions::rope, "this position embedding");
@@ -62,8 +63,10 @@ void check_strategy(const Strategy& s) {
     refuse("precision '" + std::string(name_of(s.precision)) + "' is not modelled for Megatron-core", "precision");
   const Recompute& recompute = s.recompute;
   const bool selective = recompute.kind == Recompute::Kind::selective;
-  if (selective && recompute.modules != std::vector<std::string>{"core_attn"} && !recompute.modules.empty())
-    refuse("selective recomputation of anything but core_attn is not modelled", "recompute_modules");
+  for (const std::string& module : recompute.modules) {
+    if (selective && module != "core_attn" && module != "mlp" && module != "moe")
+      refuse("selective recomputation of '" + module + "' is not modelled", "recompute_modules", "core_attn, mlp and moe are");
+  }
   if (!selective && recompute.kind != Recompute::Kind::none && recompute.kind != Recompute::Kind::full)
     refuse("this recomputation is not modelled for Megatron-core", "recompute");
   if (recompute.kind == Recompute::Kind::full && recompute.method == Recompute::Method::none)
@@ -95,6 +98,17 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy) {
   }
   return config;
 }
+
+namespace {
+
+/// Whether selective recomputation runs this module of a layer again; none named means core_attn.
+bool recomputes(const Recompute& recompute, std::string_view module) {
+  if (recompute.kind != Recompute::Kind::selective) return false;
+  if (recompute.modules.empty()) return module == "core_attn";
+  return std::find(recompute.modules.begin(), recompute.modules.end(), module) != recompute.modules.end();
+}
+
+}  // namespace
 
 // ---- one layer --------------------------------------------------------------------------------------------------------------
 
@@ -129,12 +143,16 @@ class MegatronChunk::Layer {
 
   Tensor mlp_branch(const Tensor& residual) const {
     const Tensor normed = chunk_.norm(module_.child("pre_mlp_layernorm"), residual);
-    Tensor bias;
-    const Tensor output = experts_ ? (*experts_)(normed) : mlp(normed, bias);
+    const Tensor bias = experts_ ? Tensor() : module_.child("mlp").child("linear_fc2").tensor("bias");
+    const Region region = [this](const std::vector<Tensor>& x) { return experts_ ? (*experts_)(x[0]) : mlp(x[0]); };
+    const Tensor output = recomputes(config().recompute, experts_ ? "moe" : "mlp")
+                              ? checkpoint_reentrant(runtime().tape(), region, {normed})
+                              : region({normed});
     return bias_dropout_add(output, bias, residual, config().hidden_dropout);
   }
 
-  Tensor mlp(const Tensor& x, Tensor& bias) const {
+  /// MLP.forward without the last bias, which the caller fuses.
+  Tensor mlp(const Tensor& x) const {
     const LabelScope label = labelled("mlp");
     Module& up = module_.child("mlp").child("linear_fc1");
     Module& down = module_.child("mlp").child("linear_fc2");
@@ -142,7 +160,6 @@ class MegatronChunk::Layer {
     const Tensor up_bias = up.tensor("bias");
     Tensor active = block_.mlp->gated ? bias_swiglu(inner, up_bias) : bias_gelu(inner, up_bias);
     inner = std::move(active);
-    bias = down.tensor("bias");
     return row(inner, down);
   }
 
@@ -169,16 +186,20 @@ class MegatronChunk::Layer {
     const Tensor mixed = column(x, self.child("linear_qkv"), self.child("linear_qkv").tensor("bias"));
     const Tensor grouped = view(mixed, {mixed.size(0), mixed.size(1), groups, (each + 2) * spec.head_dim});
     const std::vector<Tensor> parts = split(grouped, {each * spec.head_dim, spec.head_dim, spec.head_dim}, 3);
-    const Tensor projected = reshape(parts[0], {mixed.size(0), mixed.size(1), groups * each, spec.head_dim});
+    Tensor projected = reshape(parts[0], {mixed.size(0), mixed.size(1), groups * each, spec.head_dim}), keys = parts[1];
+    if (spec.qk_norm == AttentionSpec::QkNorm::per_head) {
+      projected = chunk_.norm(self.child("q_layernorm"), projected);
+      keys = chunk_.norm(self.child("k_layernorm"), keys);
+    }
     query = projected;
-    key = parts[1];
+    key = keys;
     value = parts[2];
     if (rotary) {
       query = rotate(query, rotary);
       key = rotate(key, rotary);
     }
     Tensor output;
-    if (config().recompute.kind == Recompute::Kind::selective) {
+    if (recomputes(config().recompute, "core_attn")) {
       output = checkpoint_reentrant(
           runtime().tape(), [this](const std::vector<Tensor>& qkv) { return core_attention(qkv[0], qkv[1], qkv[2]); }, {query, key, value});
     } else {
@@ -294,9 +315,9 @@ void MegatronChunk::build() {
     parameters_.push_back(made);
     module_at(*root_, path).parameters.push_back(std::move(made));
   };
-  const auto norm_at = [&](const std::string& path) {
-    parameter(path, "weight", {hidden}, true);
-    if (layer_norm) parameter(path, "bias", {hidden}, true);
+  const auto norm_at = [&](const std::string& path, std::int64_t width) {
+    parameter(path, "weight", {width}, true);
+    if (layer_norm) parameter(path, "bias", {width}, true);
   };
   const auto linear_at = [&](const std::string& path, const Dims& sizes, bool bias) {
     parameter(path, "weight", sizes);
@@ -311,10 +332,14 @@ void MegatronChunk::build() {
     const AttentionSpec& attention = *block.attention;
     const std::string layer = "decoder.layers." + std::to_string(i);
     const std::int64_t width = attention.heads * attention.head_dim, kv = attention.kv_heads * attention.head_dim;
-    norm_at(layer + ".input_layernorm");
+    norm_at(layer + ".input_layernorm", hidden);
     linear_at(layer + ".self_attention.linear_proj", {hidden, width / tp}, attention.output_bias);
     linear_at(layer + ".self_attention.linear_qkv", {(width + 2 * kv) / tp, hidden}, attention.qkv_bias);
-    norm_at(layer + ".pre_mlp_layernorm");
+    if (attention.qk_norm == AttentionSpec::QkNorm::per_head) {
+      norm_at(layer + ".self_attention.q_layernorm", attention.head_dim);
+      norm_at(layer + ".self_attention.k_layernorm", attention.head_dim);
+    }
+    norm_at(layer + ".pre_mlp_layernorm", hidden);
     if (block.moe) {
       for (const ExpertParameter& p : expert_parameters(*block.moe, hidden, config_.experts))
         parameter(layer + ".mlp." + p.path, p.name, p.sizes, p.host, p.expert);
@@ -324,7 +349,7 @@ void MegatronChunk::build() {
     }
   }
   if (plan_.head) {
-    norm_at("decoder.final_layernorm");
+    norm_at("decoder.final_layernorm", hidden);
     if (!config_.tied || !plan_.embedding) parameter("output_layer", "weight", {config_.vocabulary / tp, hidden});
   }
   for (Module* module : root_->all_modules()) module->label = runtime_.tape().intern(module->path);
@@ -379,7 +404,7 @@ const Parameter* MegatronChunk::shared_embedding() const {
 }
 
 bool MegatronChunk::sequence_partial(const Parameter& parameter) const {
-  if (!runtime_.sequence_parallel() || parameter.expert) return false;
+  if (runtime_.tp() == 1 || parameter.expert) return false;
   for (Module* module : root_->all_modules()) {
     for (const auto& own : module->parameters) {
       if (own.get() != &parameter) continue;
@@ -387,6 +412,9 @@ bool MegatronChunk::sequence_partial(const Parameter& parameter) const {
       const auto ends = [&](std::string_view end) {
         return path.size() >= end.size() && path.compare(path.size() - end.size(), end.size(), end) == 0;
       };
+      // Norms of heads see this rank's heads alone, whether or not the sequence is cut.
+      if (ends("q_layernorm") || ends("k_layernorm")) return true;
+      if (!runtime_.sequence_parallel()) return false;
       if (ends("layernorm") || ends("router")) return true;
       return parameter.name == "bias" && (ends("linear_proj") || ends("linear_fc2"));
     }

@@ -72,7 +72,7 @@ class MegatronChunk {
   const ChunkPlan& plan() const { return plan_; }
   /// The weight that the embedding and the head share with another pipeline stage; null when they do not.
   const Parameter* shared_embedding() const;
-  /// Parameters whose gradients are partial sums over the sequence: norms and the biases added after a reduce-scatter.
+  /// Parameters whose gradients are partial sums on each tensor-parallel rank: norms and the biases added after a reduce-scatter.
   bool sequence_partial(const Parameter& parameter) const;
 
  private:
