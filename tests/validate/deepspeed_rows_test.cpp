@@ -1,0 +1,124 @@
+// DeepSpeed's lowering against peaks that PyTorch's own caching allocator reported while DeepSpeed 0.19.8 and 0.16.9 ran transformers'
+// models on a CUDA runtime without a GPU (bench/corpus/allocator-deepspeed.json): every stage, wrapper, offload and bucket setting.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <vector>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
+#include "plimsoll/memory.hpp"
+#include "plimsoll/rows.hpp"
+#include "program/lower.hpp"
+
+namespace plimsoll {
+namespace {
+
+const std::vector<MeasuredRow>& rows() {
+  static const std::vector<MeasuredRow> all = load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/bench/corpus/allocator-deepspeed.json");
+  return all;
+}
+
+double measured(const MeasuredRow& row, const std::string& what) {
+  for (const auto& value : row.measured)
+    if (value.quantity == what) return value.value;
+  return 0;
+}
+
+class DeepSpeedRow : public ::testing::TestWithParam<std::size_t> {
+ protected:
+  const MeasuredRow& row() const { return rows()[GetParam()]; }
+  StepProgram lowered() const { return program::lower_hf_deepspeed(*row().model, resolve(row().strategy, *row().model, *row().cluster)); }
+};
+
+// The blocks that live longest are the framework's own, one for one; what is left out are scalars of the overflow checks and norms, which
+// are blocks of 512 bytes. The deviations allowed are 64 such blocks, and one 2 MiB segment in a thousand of what is reserved.
+TEST_P(DeepSpeedRow, AgreesWithPyTorch) {
+  if (measured(row(), quantity::allocated) == 0) GTEST_SKIP() << "ran out of memory";
+  const MemoryTrace trace = play_memory(lowered(), {});
+  const double allocated = measured(row(), quantity::allocated), backward = measured(row(), quantity::backward_peak);
+  EXPECT_NEAR(static_cast<double>(trace.peak_allocated.count), allocated, std::max(64 * 512.0, 0.0002 * allocated));
+  EXPECT_NEAR(static_cast<double>(trace.backward_peak.count), backward, std::max(64 * 512.0, 0.0002 * backward));
+  const double reserved = measured(row(), quantity::reserved);
+  EXPECT_NEAR(static_cast<double>(trace.peak_reserved.count), reserved, 0.001 * reserved);
+}
+
+// A step is played over and over: it gives back what it takes.
+TEST_P(DeepSpeedRow, TheStepLeavesWhatItFound) {
+  std::int64_t allocs = 0, frees = 0;
+  for (const Instruction& instruction : lowered().step) {
+    allocs += instruction.kind == InstructionKind::alloc ? 1 : 0;
+    frees += instruction.kind == InstructionKind::free ? 1 : 0;
+  }
+  EXPECT_GT(allocs, 0);
+  EXPECT_EQ(allocs, frees);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, DeepSpeedRow, ::testing::Range<std::size_t>(0, rows().size()),
+                         [](const ::testing::TestParamInfo<std::size_t>& instance) {
+                           std::string name = rows()[instance.param].id;
+                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+                           return name;
+                         });
+
+const MeasuredRow& row_called(const std::string& id) {
+  return *std::find_if(rows().begin(), rows().end(), [&](const MeasuredRow& row) { return row.id == id; });
+}
+
+StepProgram lower_row(const MeasuredRow& row, const Strategy& strategy) {
+  return program::lower_hf_deepspeed(*row.model, resolve(strategy, *row.model, *row.cluster));
+}
+
+// ZeRO-Offload of Qwen2.5-7B, 64 ranks, P = 7,615,616,512 parameters; CPUAdam. Stage 2: (4 + 2 + 4)·P/N of masters, their 16-bit copy and
+// gradients, and 2 bytes of the largest parameter, 152,064 × 3,584. Stage 3: 6·P/N of gradients in fp32 and bf16, and with offloaded
+// parameters 4·P/N more. torch.cuda.host_memory_stats() and Tensor.pin_memory() of the same runs say the same.
+TEST(DeepSpeedOffload, PinnedHostMemory) {
+  const auto pinned = [](const std::string& id) {
+    const MeasuredRow& row = row_called("ds-qwen2.5-7b-" + id);
+    return lower_row(row, row.strategy).host_pinned.count;
+  };
+  constexpr std::int64_t kParameters = 7'615'616'512, kLargest = 152'064LL * 3'584;
+  EXPECT_EQ(pinned("z2-bf16-w64-b1-s2048-ckpt-cpu-adam-offload"), 10 * kParameters / 64 + 2 * kLargest);
+  EXPECT_EQ(pinned("z3-bf16-w64-b1-s2048-ckpt-cpu-adam-offload"), 6 * kParameters / 64);
+  EXPECT_EQ(pinned("z3-bf16-w64-b1-s2048-ckpt-cpu-adam-offload-all"), 10 * kParameters / 64);
+}
+
+// The bucket of stage 2 is reduce_bucket_size elements of 2 bytes, twice with overlap_comm: 8e8 bytes apart at 2e8 elements each. It lives
+// from the first gradient to the end of backward, in which nothing of that size exists otherwise.
+TEST(DeepSpeedBuckets, OverlapMakesASecond) {
+  const MeasuredRow& row = row_called("ds-llama-3.2-1b-z2-bf16-w8-b1-s2048-ckpt-overlap");
+  const auto buckets = [&](bool overlap) {
+    Strategy strategy = row.strategy;
+    strategy.deepspeed.overlap_comm = overlap;
+    strategy.deepspeed.reduce_bucket_size = 213'000'000;
+    const StepProgram program = lower_row(row, strategy);
+    return std::count_if(program.step.begin(), program.step.end(), [](const Instruction& i) { return i.bytes == 426'000'000; });
+  };
+  EXPECT_EQ(buckets(false), 1);
+  EXPECT_EQ(buckets(true), 2);
+}
+
+bool refused_when(void (*change)(Strategy&)) {
+  const MeasuredRow& row = row_called("ds-llama-3.2-1b-z3-bf16-w8-b1-s2048");
+  Strategy strategy = resolve(row.strategy, *row.model, *row.cluster);
+  change(strategy);
+  try {
+    program::lower_hf_deepspeed(*row.model, strategy);
+  } catch (const Error& error) {
+    return error.code() == ErrorCode::refused;
+  }
+  return false;
+}
+
+TEST(DeepSpeedRefusals, NameWhatIsNotModelled) {
+  EXPECT_FALSE(refused_when([](Strategy&) {}));
+  EXPECT_TRUE(refused_when([](Strategy& s) { s.deepspeed.offload_to_nvme = true; }));
+  EXPECT_TRUE(refused_when([](Strategy& s) { s.deepspeed.zero_quantized_weights = true; }));
+  EXPECT_TRUE(refused_when([](Strategy& s) { s.deepspeed.mics_shard_size = 4; }));
+  EXPECT_TRUE(refused_when([](Strategy& s) { s.framework_version = "0.12.3"; }));
+}
+
+}  // namespace
+}  // namespace plimsoll
