@@ -32,6 +32,8 @@ StepProgram lower_transformers(const Model& model, const Strategy& s) {
       return program::lower_hf_fsdp1(model, s);
     case Engine::fsdp2:
       return program::lower_hf_fsdp2(model, s);
+    case Engine::deepspeed:
+      return program::lower_hf_deepspeed(model, s);
     default:
       refuse(fmt::format("{} has no lowering yet", name_of(engine_of(s))));
   }
