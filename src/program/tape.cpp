@@ -1,6 +1,9 @@
 #include "program/tape.hpp"
 
+#include <algorithm>
 #include <cassert>
+#include <utility>
+#include <vector>
 
 namespace plimsoll::program {
 
@@ -327,6 +330,18 @@ void Tape::set_history(Tensor& output, const NodeRef& node) {
   node->outputs.push_back({impl.sizes, impl.dtype});
 }
 
+/// PyTorch drops its casts in the order of a hash table of addresses. Any order is as true as another, but a program must not depend on
+/// where this process keeps its objects: the casts die in the order of their storages.
+static void clear_casts(Autocast& autocast) {
+  std::vector<std::pair<Tensor, Tensor>> casts;
+  casts.reserve(autocast.cache.size());
+  for (auto& entry : autocast.cache) casts.push_back(std::move(entry.second));
+  autocast.cache.clear();
+  const auto earlier = [](const auto& a, const auto& b) { return a.second.impl()->storage->id < b.second.impl()->storage->id; };
+  std::sort(casts.begin(), casts.end(), earlier);
+  for (auto& cast : casts) cast = {};
+}
+
 AutocastScope::AutocastScope(Tape& tape, bool enabled, DType type)
     : tape_(tape), enabled_before_(tape.autocast.enabled), type_before_(tape.autocast.type) {
   tape.autocast.enabled = enabled;
@@ -337,7 +352,7 @@ AutocastScope::AutocastScope(Tape& tape, bool enabled, DType type)
 AutocastScope::~AutocastScope() {
   tape_.autocast.enabled = enabled_before_;
   tape_.autocast.type = type_before_;
-  if (--tape_.autocast.nesting == 0) tape_.autocast.cache.clear();
+  if (--tape_.autocast.nesting == 0) clear_casts(tape_.autocast);
 }
 
 }  // namespace plimsoll::program
