@@ -148,7 +148,7 @@ Tensor rotate(const Tensor& x, const Tensor& cosine, const Tensor& sine) {
   return add(kept, turned);
 }
 
-void rotate_pair(Tensor& query, Tensor& key, const RotaryTables& tables, Rotation rotation) {
+void rotate_pair(Tensor& query, Tensor& key, const RotaryTables& tables, Rotation rotation, std::vector<Tensor>* parts) {
   const Tensor cosine = unsqueeze(tables.cosine, 1), sine = unsqueeze(tables.sine, 1);
   if (rotation == Rotation::whole) {
     const Tensor turned_query = rotate(query, cosine, sine);
@@ -162,6 +162,7 @@ void rotate_pair(Tensor& query, Tensor& key, const RotaryTables& tables, Rotatio
   Tensor turned_query = rotate(query_part, cosine, sine);
   if (rotation == Rotation::join_each) turned_query = cat({turned_query, query_rest}, -1);
   Tensor turned_key = rotate(key_part, cosine, sine);
+  if (parts) *parts = {turned_query, query_rest, turned_key, key_rest};
   if (rotation == Rotation::join_last) turned_query = cat({turned_query, query_rest}, -1);
   turned_key = cat({turned_key, key_rest}, -1);
   query = turned_query;

@@ -75,8 +75,9 @@ Tensor rotate(const Tensor& x, const Tensor& cosine, const Tensor& sine);
 /// How a family rotates queries and keys: whole heads (llama); a part of each head, joined with the rest at once (phi3, even when there is
 /// no rest) or after both were rotated (gpt_neox, phi).
 enum class Rotation : std::uint8_t { whole, join_each, join_last };
-/// apply_rotary_pos_emb of both: the unrotated tensors are dropped after both results exist.
-void rotate_pair(Tensor& query, Tensor& key, const RotaryTables& tables, Rotation rotation);
+/// apply_rotary_pos_emb of both: the unrotated tensors are dropped after both results exist. `parts` gets the rotated parts and the rests
+/// of join_last, for a family whose attention rotates in its own frame and keeps them until it returns (phi, stablelm).
+void rotate_pair(Tensor& query, Tensor& key, const RotaryTables& tables, Rotation rotation, std::vector<Tensor>* parts = nullptr);
 /// torch.cat((-x2, x1), -1) of the halves of the last dimension.
 Tensor rotate_half(const Tensor& x);
 

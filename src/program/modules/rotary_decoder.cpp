@@ -21,7 +21,7 @@ struct Style {
   bool scaled_embedding = false;    ///< gemma: times a buffer
   bool scaled_everywhere = false;   ///< granite: embeddings, branches and logits times a constant
   bool norms_turned_heads = false;  ///< gemma3, phi: queries' and keys' norms run behind the transposition of the heads
-  bool dropout_within = false;      ///< starcoder2: attention's dropout is within its module
+  bool dropout_within = false;      ///< starcoder2, seed_oss: the branches' dropouts are within their modules
   bool residual_first = false;      ///< stablelm: residual + attention + dropout(mlp); phi: dropout(attention) + dropout(mlp) + residual
   Rotation rotation = Rotation::whole;
   std::string model_type = {};
@@ -102,7 +102,8 @@ class Attention {
     const std::int64_t batch = hidden.size(0), length = hidden.size(1);
     Tensor query, key, value;
     project(hidden, query, key, value);
-    rotate_both(query, key, inputs.tables);
+    std::vector<Tensor> parts;
+    rotate_both(query, key, inputs.tables, parts);
     Tensor output = attend(query, key, value, spec_.sliding_window ? inputs.sliding_mask : inputs.full_mask,
                            {.kind = options_.attention,
                             .causal = spec_.causal,
@@ -134,6 +135,15 @@ class Attention {
     }
     switch (spec_.qk_norm) {
       case AttentionSpec::QkNorm::none:
+        if (style_.model_type == "stablelm") {  // all projections, then all views
+          query = q_(hidden);
+          key = k_(hidden);
+          value = v_(hidden);
+          query = heads(query);
+          key = heads(key);
+          value = heads(value);
+          return;
+        }
         query = heads(q_(hidden));
         key = heads(k_(hidden));
         value = heads(v_(hidden));
@@ -164,9 +174,9 @@ class Attention {
     }
   }
 
-  void rotate_both(Tensor& query, Tensor& key, const RotaryTables& tables) const {
+  void rotate_both(Tensor& query, Tensor& key, const RotaryTables& tables, std::vector<Tensor>& parts) const {
     if (spec_.positions != Positions::rope) return;
-    if (!style_.fp32_tables) return rotate_pair(query, key, tables, style_.rotation);
+    if (!style_.fp32_tables) return rotate_pair(query, key, tables, style_.rotation, &parts);
     Tensor turned_query = query, turned_key = key;
     rotate_pair(turned_query, turned_key, tables, style_.rotation);
     const Tensor low_query = to(turned_query, query.dtype()), low_key = to(turned_key, key.dtype());
@@ -198,6 +208,9 @@ class Layer {
       mlp_.emplace(module.child("mlp"), tape, options, block.mlp->activation, block.mlp->fused_gate_up);
     else if (block.mlp)
       plain_mlp_.emplace(module.child("mlp"), tape, options, block.mlp->activation, style.up, style.down);
+    if (!block.norm.weight) {  // olmo: modules without parameters
+      for (const char* name : {"input_layernorm", "post_attention_layernorm"}) (void)module.child(name, true);
+    }
     for (const char* name : {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"}) {
       if (Module* norm = module.find_child(name)) norms_.emplace(name, Norm(*norm, tape, block.norm, style.norm_rounding));
     }
@@ -240,7 +253,7 @@ class Layer {
     residual = hidden;
     hidden = norm("post_attention_layernorm", hidden);
     hidden = feed_forward(hidden);
-    return join(residual, hidden, block_.hidden_dropout);
+    return join(residual, hidden, style_.dropout_within ? 0 : block_.hidden_dropout);
   }
 
   /// stablelm: the same with a variable for every result, which keeps it until the layer returns.
@@ -304,7 +317,8 @@ class Layer {
 
   Tensor feed_forward(const Tensor& x) const {
     if (mixture_) return (*mixture_)(x);
-    return mlp_ ? (*mlp_)(x) : (*plain_mlp_)(x);
+    Tensor hidden = mlp_ ? (*mlp_)(x) : (*plain_mlp_)(x);
+    return style_.dropout_within ? dropout(hidden, block_.hidden_dropout) : hidden;
   }
 
   Tensor norm(const char* name, const Tensor& x) const { return norms_.at(name)(x); }
@@ -337,7 +351,8 @@ class RotaryDecoder final : public Network {
         head_(root.child("lm_head"), tape) {
     if (model.model_type == "qwen2_moe") window_ = 0;  // its config says 0 where no window is used, and the mask of it is made all the same
     for (const Block& block : model.blocks) {
-      if (block.role == Block::Role::final_norm) norm_.emplace(base_.child(style_.final_norm), tape, block.norm, style_.norm_rounding);
+      if (block.role == Block::Role::final_norm)
+        norm_.emplace(base_.child(style_.final_norm, !block.norm.weight), tape, block.norm, style_.norm_rounding);
       if (block.role != Block::Role::decoder) continue;
       if (options.compiled_blocks) check_compiled_rotary(block);
       if (block.attention->sliding_window) window_ = block.attention->sliding_window;
