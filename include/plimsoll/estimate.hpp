@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,12 +61,20 @@ struct RankMemory {
   Bytes margin() const { return Bytes(capacity.count - static_cast<std::int64_t>(device.expected)); }
 };
 
+/// What one steady step asks of a rank's device, read off its played program.
+struct StepWork {
+  std::int64_t launches = 0;   ///< kernels and matrix products; copies and memory sets are none
+  std::int64_t gemms = 0;
+  double gemm_flops = 0;
+};
+
 /// Ranks that hold the same program: one pipeline stage.
 struct RankReport {
   std::int64_t stage = 0;       ///< pipeline stage
   std::int64_t count = 1;       ///< ranks alike
   std::int64_t parameters = 0;  ///< after tensor, pipeline and expert parallelism, before data-parallel sharding
   RankMemory memory;
+  std::optional<StepWork> work; ///< where the rank's step was played
 };
 
 struct TimePart {

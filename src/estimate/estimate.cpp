@@ -98,7 +98,7 @@ std::vector<RankReport> ranks_of(const Model& model, const std::vector<Stage>& s
     rank.count = strategy.gpus / strategy.pp;
     for (std::size_t chunk = static_cast<std::size_t>(stage); chunk < stages.size(); chunk += static_cast<std::size_t>(strategy.pp))
       rank.parameters += stages[chunk].parameters(strategy);
-    rank.memory = rank_memory(model, stages, stage, cluster, strategy);
+    rank.memory = rank_memory(model, stages, stage, cluster, strategy, rank.work);
     ranks.push_back(std::move(rank));
   }
   return ranks;

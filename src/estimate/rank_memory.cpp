@@ -67,10 +67,26 @@ OutsideAllocator outside_of(const Cluster& cluster, const Strategy& resolved) {
     const std::int64_t peers = group == Group::pipeline ? std::min<std::int64_t>(2, ranks - 1) : group == Group::expert ? ranks - 1 : 0;
     if (ranks > 1) communicating.push_back({ranks, peers});
   }
-  return memory::outside_allocator(cluster.accelerator, communicating);
+  OutsideAllocator outside = memory::outside_allocator(cluster.accelerator, communicating);
+  const Bytes others = profile_of(resolved).other_communicators;
+  if (others > Bytes(0) && resolved.gpus > 1) outside.communicators.push_back({others, others, others});
+  return outside;
 }
 
 Bytes communicators_of(const OutsideAllocator& outside) { return outside.total().expected - outside.context.expected; }
+
+StepWork work_of(const StepProgram& program) {
+  StepWork work;
+  for (const Instruction& instruction : program.step) {
+    if (instruction.kind != InstructionKind::kernel) continue;
+    const Kernel& kernel = program.kernels[instruction.id];
+    ++work.launches;
+    if (kernel.kind != KernelKind::gemm) continue;
+    ++work.gemms;
+    work.gemm_flops += kernel.flops;
+  }
+  return work;
+}
 
 MemoryTrace played(const StepProgram& program, PlayMemoryOptions options, bool& out_of_memory, std::string& at) {
   MemoryTrace trace = play_memory(program, options);
@@ -126,13 +142,15 @@ PlayMemoryOptions play_options(const Cluster& cluster, const Strategy& resolved)
   return options;
 }
 
-RankMemory rank_memory(const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster, const Strategy& resolved) {
+RankMemory rank_memory(const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster, const Strategy& resolved,
+                       std::optional<StepWork>& work) {
   RankMemory memory;
   memory.capacity = cluster.accelerator.memory_usable.value;
   const OutsideAllocator outside = outside_of(cluster, resolved);
   MemoryTrace trace;
   if (const auto program = rank_program(model, resolved, stage, memory.closed_form_because)) {
     memory.basis = Basis::played;
+    work = work_of(*program);
     trace = played(*program, play_options(cluster, resolved), memory.out_of_memory, memory.out_of_memory_at);
   } else {
     trace = closed_form_memory(model, stages, stage, cluster, resolved);

@@ -13,7 +13,8 @@
 namespace plimsoll::estimation {
 
 /// Memory of a rank of pipeline stage `stage`.
-RankMemory rank_memory(const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster, const Strategy& resolved);
+RankMemory rank_memory(const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster, const Strategy& resolved,
+                       std::optional<StepWork>& work);
 
 /// The program of a rank of that stage; empty where there is no lowering, and why.
 std::optional<StepProgram> rank_program(const Model& model, const Strategy& resolved, int stage, std::string& reason);

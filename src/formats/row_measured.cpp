@@ -46,7 +46,6 @@ class Reading {
   void take_memory() {
     const bool lower = has("reserved_is_lower_bound") && measured_["reserved_is_lower_bound"].boolean();
     take(quantity::allocated, "peak_allocated_bytes");
-    if (!has("peak_allocated_bytes")) take(quantity::allocated, "peak_allocated_gib", kGib);
     const std::size_t before = list_.size();
     take(quantity::reserved, "peak_reserved_bytes");
     if (!has("peak_reserved_bytes")) take(quantity::reserved, "peak_reserved_gib", kGib);

@@ -31,7 +31,7 @@ Dims like_strides(const Tensor& x);
 Tensor elementwise(Tape& tape, std::initializer_list<const Tensor*> inputs, DType type);
 /// A new tensor as empty_like(x) makes it (no kernel).
 Tensor empty_like(const Tensor& x);
-/// A new tensor filled by one kernel.
+/// A new tensor set to zero: a memory set of the device, no kernel.
 Tensor zeros(Tape& tape, const Dims& sizes, DType type);
 /// One kernel that reads `inputs` and writes into `target` (copy_, mul_, add_ …).
 void in_place(const Tensor& target, std::initializer_list<const Tensor*> inputs);

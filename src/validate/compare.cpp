@@ -50,6 +50,10 @@ std::optional<double> predicted(const std::string& what, const Report& report, c
   if (what == quantity::backward_peak)
     return of_rank(report, strategy, [&](const RankReport& rank) { return count(rank.memory.backward_peak); });
   if (what == quantity::device) return of_rank(report, strategy, [](const RankReport& rank) { return rank.memory.device.expected; });
+  const RankReport* rank = asked_rank(report, strategy);
+  const std::optional<StepWork>& work = (rank ? *rank : report.worst_rank()).work;
+  if (what == quantity::launches && work) return static_cast<double>(work->launches);
+  if (what == quantity::gemm_flops && work) return work->gemm_flops;
   return std::nullopt;
 }
 

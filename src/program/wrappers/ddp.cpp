@@ -124,7 +124,7 @@ void Ddp::gradient_ready(std::size_t parameter) {
   if (!last) return;
   tape_.wait(kComputeStream, stream_);
   if (options_.gradient_as_bucket_view) return;
-  for (const Tensor& reduced : parameters_) launch(tape_, KernelKind::elementwise, reduced.dtype(), reduced.bytes(), reduced.bytes());
+  for (const Tensor& reduced : parameters_) tape_.copy({Copy::Direction::device_to_device, reduced.bytes()}, kComputeStream);
 }
 
 }  // namespace plimsoll::program

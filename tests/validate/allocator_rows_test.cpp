@@ -1,0 +1,76 @@
+// Peaks read from PyTorch's own allocator, framework by framework (bench/corpus/allocator-*.json), against the played programs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "plimsoll/validate.hpp"
+
+namespace plimsoll {
+namespace {
+
+Validation validate_file(const std::string& name) {
+  return validate({{name, load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/bench/corpus/" + name + ".json")}});
+}
+
+const QuantitySummary& summary_of(const Validation& validation, const std::string& quantity) {
+  const auto found = std::find_if(validation.quantities.begin(), validation.quantities.end(),
+                                  [&](const QuantitySummary& summary) { return summary.quantity == quantity; });
+  if (found == validation.quantities.end()) throw std::runtime_error("no row measured " + quantity);
+  return *found;
+}
+
+struct Bound {
+  double median, ninetieth;
+};
+
+/// |predicted / measured − 1|, median and nine in ten.
+void expect_within(const Validation& validation, const std::string& quantity, Bound bound) {
+  const QuantitySummary& summary = summary_of(validation, quantity);
+  EXPECT_LE(summary.median, bound.median) << quantity;
+  EXPECT_LE(summary.ninetieth, bound.ninetieth) << quantity;
+}
+
+void expect_verdicts_right(const Validation& validation) {
+  ASSERT_FALSE(validation.fits.empty());
+  EXPECT_GE(validation.fits.front().right(), 0.99);
+}
+
+constexpr Bound kAllocated{0.005, 0.02}, kReserved{0.015, 0.06};
+
+TEST(AllocatorRows, TransformersOnOneDeviceDdpFsdpAndAdapters) {
+  const Validation rows = validate_file("allocator-transformers");
+  EXPECT_TRUE(rows.refused.empty());
+  expect_within(rows, quantity::allocated, kAllocated);
+  expect_within(rows, quantity::backward_peak, kAllocated);
+  expect_within(rows, quantity::reserved, kReserved);
+  expect_within(rows, quantity::parameters, {0, 0});
+  expect_verdicts_right(rows);
+}
+
+TEST(AllocatorRows, MegatronCore) {
+  const Validation rows = validate_file("allocator-megatron");
+  EXPECT_TRUE(rows.refused.empty());
+  expect_within(rows, quantity::allocated, kAllocated);
+  expect_within(rows, quantity::backward_peak, kAllocated);
+  expect_within(rows, quantity::reserved, kReserved);
+  expect_within(rows, quantity::rank_parameters, {0, 0});
+  expect_verdicts_right(rows);
+}
+
+TEST(AllocatorRows, TorchTitan) {
+  const Validation rows = validate_file("allocator-torchtitan");
+  expect_within(rows, quantity::allocated, kAllocated);
+  expect_within(rows, quantity::reserved, kReserved);
+  expect_verdicts_right(rows);
+}
+
+TEST(AllocatorRows, DeepSpeed) {
+  const Validation rows = validate_file("allocator-deepspeed");
+  expect_within(rows, quantity::allocated, kAllocated);
+  expect_within(rows, quantity::reserved, kReserved);
+  expect_verdicts_right(rows);
+}
+
+}  // namespace
+}  // namespace plimsoll
