@@ -1,3 +1,5 @@
+#include <fmt/core.h>
+
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -24,7 +26,7 @@ double Arguments::number(const std::string& name, double least, double most) con
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !(value >= least && value <= most))
-    fail("'" + text + "' is no number from " + std::to_string(least) + " to " + std::to_string(most), name);
+    fail(fmt::format("'{}' is no number from {:.12g} to {:.12g}", text, least, most), name);
   return value;
 }
 

@@ -71,7 +71,7 @@ int run_ring(const Arguments& arguments) {
   const Cluster cluster = real ? parse_cluster(arguments["--on"]) : Cluster{};
   const GroupShape group = real ? Topology(cluster).group({0, cluster.gpus(), 1}) : GroupShape{};
   if (!real && !(arguments.has("--ranks") && arguments.has("--bandwidth")))
-    fail("--ranks and --bandwidth are missing, or --on", "plimsoll formula ring", "for example --ranks 8 --bandwidth '450 GB/s'");
+    fail("--ranks and --bandwidth are missing, or --on", "formula ring", "for example --ranks 8 --bandwidth '450 GB/s'");
   const std::int64_t ranks = arguments.integer_or("--ranks", real ? cluster.gpus() : 1, 1, kMostRanks);
   const BytesPerSecond bandwidth = arguments.has("--bandwidth") ? parse_bytes_per_second(arguments["--bandwidth"]) : group.ring;
   const Seconds latency = arguments.has("--latency") ? parse_seconds(arguments["--latency"]) : Seconds(0);

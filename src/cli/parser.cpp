@@ -63,12 +63,12 @@ void refuse_extras(const CLI::App& app, const Command& command) {
   const auto extras = app.remaining();
   if (extras.empty()) return;
   const std::string name = extras.front().substr(0, extras.front().find('='));
-  if (name.rfind('-', 0) != 0) fail("'" + name + "' is one argument too many", "plimsoll " + command.name);
+  if (name.rfind('-', 0) != 0) fail("'" + name + "' is one argument too many", command.name);
   std::vector<std::string> flags{"--help"};
   for (const Option& option : command.options)
     if (option.name.rfind('-', 0) == 0) flags.push_back(option.name);
   const std::string near = nearest_name(name, flags);
-  fail("there is no option '" + name + "'", "plimsoll " + command.name,
+  fail("there is no option '" + name + "'", command.name,
        near.empty() ? "plimsoll " + command.name + " --help lists them" : "did you mean '" + near + "'?");
 }
 
@@ -77,7 +77,8 @@ const Command& find_command(const std::vector<Command>& commands, int argc, cons
   if (at >= argc) fail("a command is missing", path, suggest("", names_of(commands)));
   for (const Command& command : commands)
     if (command.name == argv[at])
-      return command.children.empty() ? command : find_command(command.children, argc, argv, at + 1, path + " " + command.name);
+      return command.children.empty() ? command
+                                      : find_command(command.children, argc, argv, at + 1, path + (path.empty() ? "" : " ") + command.name);
   fail("there is no command '" + std::string(argv[at]) + "'", path, suggest(argv[at], names_of(commands)));
 }
 
@@ -96,15 +97,15 @@ int run(const std::vector<Command>& commands, int argc, const char* const* argv)
   for (const Command& command : commands) add_command(app, command, all);
 
   const bool top_level = argc > 1 && argv[1][0] == '-';
-  const Command* chosen = top_level || asks_for_help(argc, argv) ? nullptr : &find_command(commands, argc, argv, 1, "plimsoll");
+  const Command* chosen = top_level || asks_for_help(argc, argv) ? nullptr : &find_command(commands, argc, argv, 1, "");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& wanted) {  // --help, --version
     return app.exit(wanted);
   } catch (const CLI::ExtrasError&) {
-    fail("there is no option '" + std::string(argv[1]) + "'", "plimsoll", "plimsoll --help lists the commands");
+    fail("there is no option '" + std::string(argv[1]) + "'", {}, "plimsoll --help lists the commands");
   } catch (const CLI::ParseError& wrong) {
-    fail(wrong.what(), chosen ? "plimsoll " + chosen->name : "plimsoll", "--help has examples");
+    fail(wrong.what(), chosen ? chosen->name : std::string(), "--help has examples");
   }
   for (const auto& bound : all) {
     if (bound->command != chosen) continue;
@@ -113,7 +114,7 @@ int run(const std::vector<Command>& commands, int argc, const char* const* argv)
     refuse_extras(*used, *chosen);
     return chosen->run(arguments_of(*bound));
   }
-  fail("a command is missing", "plimsoll", suggest("", names_of(commands)));
+  fail("a command is missing", {}, suggest("", names_of(commands)));
 }
 
 }  // namespace plimsoll::cli

@@ -147,7 +147,9 @@ void set_option(Strategy& s, const std::string& key, const std::string& value) {
     fail("unknown option '" + key + "'", {}, suggest(name, known));
   }
   if (entry->set == nullptr) return;
-  const JsonDocument document = JsonDocument::parse(strategy::as_json(value, entry->text), "--" + key);
+  std::string flag = "--" + key;  // errors name it as the command line spells it
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  const JsonDocument document = JsonDocument::parse(strategy::as_json(value, entry->text), flag);
   const JsonValue root = document.root();
   strategy::Setting setting(s, root, true);
   entry->set(setting);

@@ -96,7 +96,7 @@ LINES = [
     (["estimate", "llama-3.1-8b", "--on", "no/cluster.json", *GOOD], ["no/cluster.json"]),
     (["estimate", "llama-3.1-8b", "--on", "8xmi300x", "--mico-batch", "2"], ["--micro-batch"]),
     (["estimate", "llama-3.1-8b", "--on", "8xmi300x", "--micro-batch"], ["--micro-batch"]),
-    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", "--micro-batch", "two"], ["two"]),
+    (["estimate", "llama-3.1-8b", "--on", "8xmi300x", "--micro-batch", "two"], ["two", "--micro-batch"]),
     (["estimate", "llama-3.1-8b", "--on", "8xmi300x", "--micro-batch", "nan"], ["nan"]),
     (["estimate", "llama-3.1-8b", "--on", "8xmi300x", "--micro-batch", "-1"], ["-1"]),
     (["estimate", "llama-3.1-8b", "--on", "8xmi300x", *GOOD, "--zero", "4"], ["--zero"]),
@@ -113,6 +113,17 @@ LINES = [
     (["estimate", "llama-3.1-8b", "--on", "8xmi300x", *GOOD, "--strategy", "no.json"], ["no.json"]),
     (["estimate", "llama-3.1-8b", "--on", "8xmi300x", "extra"], ["extra"]),
     (["estimate", "llama-3.1-8b", "--on", "8xmi300x", "--view", "accelerat"], ["accelerate"]),
+    (["explain", "gpt2"], ["--on"]),
+    (["explain"], ["MODEL"]),
+    (["explain", "gpt2", "--on", "1xh100-sxm", *GOOD, "--format", "jsn"], ["json"]),
+    (["explain", "gpt2", "--on", "1xh100-sxm", *GOOD, "--format", "memory_viz"], ["-o"]),
+    (["explain", "gpt2", "--on", "1xh100-sxm", *GOOD, "--format", "trace", "-o", "no/folder/trace.json"], ["no/folder/trace.json"]),
+    (["explain", "gpt2", "--on", "1xh100-sxm", *GOOD, "--rank", "1"], ["stage 1", "0"]),
+    (["explain", "gpt2", "--on", "1xh100-sxm", *GOOD, "--format", "trace", "--rank", "1"], ["stage 1", "0"]),
+    (["explain", "gpt2", "--on", "1xh100-sxm", *GOOD, "--rank", "-1"], ["--rank"]),
+    (["explain", "gpt2", "--on", "1xh100-sxm", *GOOD, "--rank", "first"], ["--rank", "first"]),
+    (["explain", "gpt2", "--on", "1xh100-sxm", *GOOD, "--most", "1.5"], ["--most"]),
+    (["explain", "gpt2", "--on", "1xh100-sxm", *GOOD, "--recompute", "ful"], ["full"]),
     (["estmate", "llama-3.1-8b"], ["estimate"]),
     (["--jsn"], ["--jsn"]),
     ([], ["command"]),
@@ -147,6 +158,7 @@ def expect_one_clear_line(checks, folder, arguments, says):
     lines = result.err.splitlines()
     checks.check(result.code == 2, f"{told}: exit {result.code}, expected 2: {result.err[:300]!r}")
     checks.check(len(lines) == 1 and lines[0].startswith("plimsoll: "), f"{told}: expected one line on stderr: {result.err[:300]!r}")
+    checks.check("plimsoll: plimsoll" not in result.err, f"{told}: the name twice: {result.err[:100]!r}")
     checks.check(len(result.err) < 1500, f"{told}: a line of {len(result.err)} characters")
     for word in says:
         checks.check(word in result.err, f"{told}: the line does not say {word!r}: {result.err[:300]!r}")

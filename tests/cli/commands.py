@@ -45,6 +45,8 @@ def catalogues(checks):
     shows(checks, ["--version"], "plimsoll 0.")
     shows(checks, ["--help"], "estimate", "validate")
     shows(checks, ["estimate", "--help"], "--micro-batch", "Examples:", "--fsdp")
+    for command in (["explain"], ["models"], ["graph"], ["hardware"], ["validate"], *(["formula", child] for child in ("zero", "ring", "bubble", "flops"))):
+        shows(checks, [*command, "--help"], "Examples:", "plimsoll " + " ".join(command))
 
 
 def verdicts(checks):
