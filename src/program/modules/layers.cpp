@@ -95,9 +95,34 @@ Tensor Embedding::operator()(const Tensor& indices) const {
   return call.done(embedding(module_->tensor("weight"), ids));
 }
 
+namespace {
+
+/// CohereLayerNorm: LayerNorm without bias, written out in fp32.
+Tensor layer_norm_eager(const Tensor& input, const Tensor& weight) {
+  Tensor x = to(input, DType::fp32);
+  const Tensor mean = program::mean(x, -1, true);
+  Tensor variance = subtract(x, mean);
+  variance = power(variance);
+  variance = program::mean(variance, -1, true);
+  {
+    const Tensor centred = subtract(x, mean);
+    Tensor scale = add_scalar(variance);
+    scale = rsqrt(scale);
+    x = multiply(centred, scale);
+  }
+  {
+    const Tensor wide = to(weight, DType::fp32);
+    x = multiply(wide, x);
+  }
+  return to(x, input.dtype());
+}
+
+}  // namespace
+
 Tensor Norm::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(*module_, *tape_, {&x});
+  if (spec_.decomposed) return call.done(layer_norm_eager(x, module_->tensor("weight")));
   if (!spec_.weight) {  // olmo: F.layer_norm in fp32, without weights
     Tensor normed = to(x, DType::fp32);
     normed = layer_norm(normed, {}, {});
@@ -141,15 +166,35 @@ Tensor rotate_half(const Tensor& x) {
   return cat({negative, first}, -1);
 }
 
-Tensor rotate(const Tensor& x, const Tensor& cosine, const Tensor& sine) {
+namespace {
+
+/// cohere's rotate_half: torch.stack((-x2, x1), -1) of every second element, flattened.
+Tensor rotate_neighbours(const Tensor& x) {
+  const Tensor first = every_second(x, 0), second = every_second(x, 1);
+  const Tensor negative = negate(second);
+  const Tensor stacked = cat({unsqueeze(negative, -1), unsqueeze(first, -1)}, -1);
+  return view(stacked, x.sizes());
+}
+
+}  // namespace
+
+Tensor rotate(const Tensor& x, const Tensor& cosine, const Tensor& sine, bool neighbours) {
   const Tensor kept = multiply(x, cosine);
-  Tensor turned = rotate_half(x);
+  Tensor turned = neighbours ? rotate_neighbours(x) : rotate_half(x);
   turned = multiply(turned, sine);
   return add(kept, turned);
 }
 
 void rotate_pair(Tensor& query, Tensor& key, const RotaryTables& tables, Rotation rotation, std::vector<Tensor>* parts) {
   const Tensor cosine = unsqueeze(tables.cosine, 1), sine = unsqueeze(tables.sine, 1);
+  if (rotation == Rotation::neighbours_in_fp32) {
+    const Tensor wide_query = to(query, DType::fp32), wide_key = to(key, DType::fp32);
+    const Tensor turned_query = rotate(wide_query, cosine, sine, true), turned_key = rotate(wide_key, cosine, sine, true);
+    const Tensor low_query = to(turned_query, query.dtype());
+    key = to(turned_key, query.dtype());
+    query = low_query;
+    return;
+  }
   if (rotation == Rotation::whole) {
     const Tensor turned_query = rotate(query, cosine, sine);
     key = rotate(key, cosine, sine);

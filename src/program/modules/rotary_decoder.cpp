@@ -20,6 +20,7 @@ struct Style {
   bool fp32_tables = false;         ///< olmo2: cosines and sines stay fp32, the rotated tensors are cast back
   bool scaled_embedding = false;    ///< gemma: times a buffer
   bool scaled_everywhere = false;   ///< granite: embeddings, branches and logits times a constant
+  bool scaled_logits = false;       ///< cohere
   bool norms_turned_heads = false;  ///< gemma3, phi: queries' and keys' norms run behind the transposition of the heads
   bool dropout_within = false;      ///< starcoder2, seed_oss: the branches' dropouts are within their modules
   bool residual_first = false;      ///< stablelm: residual + attention + dropout(mlp); phi: dropout(attention) + dropout(mlp) + residual
@@ -33,6 +34,10 @@ struct Style {
 /// Families with LayerNorm.
 void style_with_layer_norms(Style& style, const std::string& model_type) {
   if (model_type == "olmo") style.fp32_tables = true;
+  if (model_type == "cohere" || model_type == "cohere2") {
+    style.rotation = Rotation::neighbours_in_fp32;
+    style.residual_first = style.scaled_logits = true;
+  }
   if (model_type == "starcoder2") {
     style.dropout_within = true;
     style.up = "c_fc";
@@ -370,6 +375,7 @@ class RotaryDecoder final : public Network {
     const Tensor hidden = decode(ids);
     Tensor logits = head_(slice(hidden, 1, 0, hidden.size(1)));
     if (style_.scaled_everywhere) logits = divide_scalar(logits);
+    if (style_.scaled_logits) logits = multiply_scalar(logits);
     if (softcap_) {
       logits = divide_scalar(logits);
       logits = tanh(logits);
