@@ -11,6 +11,7 @@ namespace plimsoll::program {
 std::unique_ptr<Network> make_rotary_decoder(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 
 std::unique_ptr<Network> make_gpt2(const Model& model, const RunOptions& options, Module& root, Tape& tape);
+std::unique_ptr<Network> make_bloom(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_gpt_neo(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_gpt_neox(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_falcon(const Model& model, const RunOptions& options, Module& root, Tape& tape);

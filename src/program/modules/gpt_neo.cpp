@@ -35,8 +35,9 @@ class GptNeoBlock {
     Tensor probabilities;  // the second of the attention's results lives until the block returns
     Tensor hidden = attention_norm_(input);
     const Tensor attended = attend_all(hidden, mask, probabilities);
-    const Tensor residual = add(attended, input);
-    hidden = mlp_norm_(residual);
+    hidden = add(attended, input);
+    const Tensor residual = hidden;
+    hidden = mlp_norm_(hidden);
     Tensor fed = mlp_(hidden);
     fed = dropout(fed, block_.hidden_dropout);
     return add(residual, fed);

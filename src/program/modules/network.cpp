@@ -43,6 +43,7 @@ constexpr Family kFamilies[] = {
     {"deepseek_v2", make_rotary_decoder},
     {"deepseek_v3", make_rotary_decoder},
     {"gpt2", make_gpt2, true},
+    {"bloom", make_bloom},
     {"gpt_neo", make_gpt_neo},
     {"opt", make_opt},
     {"gpt_neox", make_gpt_neox},
