@@ -24,11 +24,11 @@ struct PeakGroup {
 
 /// One change of the strategy, everything else as it was said.
 struct Change {
-  std::string flag;     ///< as on the command line: "--recompute full"
-  Bytes saved;          ///< device bytes of the explained rank, expected; only what saves something is listed
-  Bytes device;         ///< what is needed with it
-  Verdict verdict;      ///< of that rank with it
-  double slowdown = 0;  ///< step time with it over step time without
+  std::string flag;                ///< as on the command line: "--recompute full"
+  Bytes saved;                     ///< device bytes of the explained rank, expected; only what saves something is listed
+  Bytes device;                    ///< what is needed with it
+  Verdict verdict;                 ///< of that rank with it
+  std::optional<double> slowdown;  ///< step time with it over step time without; empty with offload, whose copies the step time lacks
 };
 
 /// A change that cannot be compared, and why.

@@ -43,7 +43,8 @@ void compare(const Model& model, const Cluster& cluster, const SingleChange& cha
     }
     const Bytes device(static_cast<std::int64_t>(after.device.expected));
     const Bytes saved = Bytes(static_cast<std::int64_t>(before.memory.device.expected)) - device;
-    const double slowdown = report.time.step_seconds.expected / explanation.report.time.step_seconds.expected;
+    std::optional<double> slowdown;
+    if (!change.strategy.offload.any()) slowdown = report.time.step_seconds.expected / explanation.report.time.step_seconds.expected;
     if (saved > Bytes(0)) explanation.changes.push_back({change.flag, saved, device, report.verdict, slowdown});
   } catch (const Error& error) {
     if (error.code() == ErrorCode::internal) throw;

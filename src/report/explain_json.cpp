@@ -50,7 +50,7 @@ Json changes_array(const std::vector<Change>& changes) {
                      {"saved_bytes", change.saved.count},
                      {"device_bytes", change.device.count},
                      {"verdict", name_of(change.verdict)},
-                     {"step_time_ratio", change.slowdown}});
+                     {"step_time_ratio", change.slowdown ? Json(*change.slowdown) : Json()}});
   return array;
 }
 

@@ -107,9 +107,11 @@ std::string changes_section(const Explanation& explanation) {
   if (explanation.changes.empty()) text += "  nothing that was tried\n";
   std::size_t width = 0;
   for (const Change& change : explanation.changes) width = std::max(width, change.flag.size());
-  for (const Change& change : explanation.changes)
-    text += fmt::format("  {:<{}}  -{:>10} to {:>10}, {}, step × {:.2f}\n", change.flag, width, to_string(change.saved),
-                        to_string(change.device), spoken(name_of(change.verdict)), change.slowdown);
+  for (const Change& change : explanation.changes) {
+    const std::string time = change.slowdown ? fmt::format("step × {:.2f}", *change.slowdown) : "its step time is not modelled";
+    text += fmt::format("  {:<{}}  -{:>10} to {:>10}, {}, {}\n", change.flag, width, to_string(change.saved), to_string(change.device),
+                        spoken(name_of(change.verdict)), time);
+  }
   for (const Incomparable& other : explanation.incomparable)
     text += wrapped("  - ", fmt::format("{} is not compared, played against closed form: {}", other.flag, printable(other.reason)));
   return text;

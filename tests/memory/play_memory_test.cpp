@@ -69,6 +69,36 @@ TEST(PlayMemory, TellsFirstAndSteadyPeaksWithPhaseAndCategories) {
   EXPECT_FALSE(trace.out_of_memory);
 }
 
+// Blocks are multiples of 512 B: three tensors of 100 B take 1,536 B, of which 300 B were asked for.
+TEST(PlayMemory, TellsRequestedBytesAndTheStepOfThePeak) {
+  StepProgram program;
+  Script{program.init}.alloc(0, 100, Category::parameter);
+  Script{program.first_step}.alloc(1, 100, Category::optimizer_state);
+  Script{program.step}.phase(Phase::backward).alloc(2, 100, Category::activation).free(2);
+  const MemoryTrace trace = play_memory(program, {});
+  EXPECT_EQ(trace.peak_allocated, Bytes(3 * 512));
+  EXPECT_EQ(trace.requested_at_peak, Bytes(300));
+  EXPECT_EQ(trace.peak_step, 1);
+}
+
+TEST(PlayMemory, TimelineReachesThePeaksOfTheTrace) {
+  const MemoryTrace trace = play_memory(small_program(), {});
+  Bytes allocated, reserved;
+  std::uint64_t time = 0;
+  const auto samples = memory_timeline(small_program(), {});
+  ASSERT_FALSE(samples.empty());
+  for (const MemorySample& sample : samples) {
+    allocated = std::max(allocated, sample.allocated);
+    reserved = std::max(reserved, sample.reserved);
+    EXPECT_GE(sample.time, time);
+    time = sample.time;
+  }
+  EXPECT_EQ(allocated, trace.peak_allocated);
+  EXPECT_EQ(reserved, trace.peak_reserved);
+  EXPECT_EQ(samples.back().allocated, trace.persistent);
+  EXPECT_EQ(samples.back().step, 3);
+}
+
 TEST(PlayMemory, ListsWhatIsAliveAtThePeak) {
   const auto alive = alive_at_peak(small_program(), {});
   ASSERT_EQ(alive.size(), 5u);
