@@ -1,4 +1,6 @@
 // BloomForCausalLM: ALiBi added by baddbmm, eager attention only, a GELU with a backward of its own.
+#include <memory>
+
 #include "plimsoll/error.hpp"
 #include "program/modules/causal_lm.hpp"
 #include "program/modules/families.hpp"
@@ -100,13 +102,19 @@ class BloomBlock {
         up_(mlp_.child("dense_h_to_4h"), tape, options.lora_dropout),
         down_(mlp_.child("dense_4h_to_h"), tape, options.lora_dropout) {}
 
-  Tensor operator()(const Tensor& input, const Tensor& alibi, const Tensor& mask) const {
-    return run_layer(module_, tape_, options_, input, [this, alibi, mask](const Tensor& x) { return forward(x, alibi, mask); });
+  /// `outputs` gets the probabilities: the model's variable holds a block's tuple until the next block has returned. A recomputation runs
+  /// when nobody holds it any more.
+  Tensor operator()(const Tensor& input, const Tensor& alibi, const Tensor& mask, const std::weak_ptr<Tensor>& outputs) const {
+    return run_layer(module_, tape_, options_, input, [this, alibi, mask, outputs](const Tensor& x) {
+      Tensor probabilities;
+      const Tensor hidden = forward(x, alibi, mask, probabilities);
+      if (const std::shared_ptr<Tensor> held = outputs.lock()) *held = probabilities;
+      return hidden;
+    });
   }
 
  private:
-  Tensor forward(const Tensor& input, const Tensor& alibi, const Tensor& mask) const {
-    Tensor probabilities;  // the second of the attention's results lives until the block returns
+  Tensor forward(const Tensor& input, const Tensor& alibi, const Tensor& mask, Tensor& probabilities) const {
     Tensor normed = attention_norm_(input);
     const Tensor attended = attend_all(normed, input, alibi, mask, probabilities);
     normed = mlp_norm_(attended);
@@ -228,7 +236,13 @@ class Bloom final : public Network {
     const Tensor slopes = alibi_slopes(tape_, heads_);
     const Tensor alibi = alibi_of(tape_, slopes, ids.size(0), ids.size(1), hidden.dtype());
     const Tensor mask = causal_mask(tape_, options_, embeddings, std::nullopt);
-    for (const BloomBlock& block : blocks_) hidden = block(hidden, alibi, mask);
+    std::shared_ptr<Tensor> outputs;
+    for (const BloomBlock& block : blocks_) {
+      const auto next = std::make_shared<Tensor>();
+      const Tensor result = block(hidden, alibi, mask, next);
+      outputs = next;
+      hidden = result;
+    }
     hidden = (*norm_)(hidden);
     return call.done(hidden);
   }

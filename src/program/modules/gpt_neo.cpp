@@ -1,4 +1,6 @@
 // GPTNeoForCausalLM: its own eager attention, with scores in fp32 and a mask of bools kept by every layer.
+#include <memory>
+
 #include "plimsoll/error.hpp"
 #include "program/modules/causal_lm.hpp"
 #include "program/modules/families.hpp"
@@ -26,13 +28,19 @@ class GptNeoBlock {
         output_(attention_.child("out_proj"), tape, options.lora_dropout),
         mlp_(module.child("mlp"), tape, options, block.mlp->activation, "c_fc", "c_proj") {}
 
-  Tensor operator()(const Tensor& input, const Tensor& mask) const {
-    return run_layer(module_, tape_, options_, input, [this, mask](const Tensor& x) { return forward(x, mask); });
+  /// `outputs` gets the probabilities: the model's variable holds a block's tuple until the next block has returned. A recomputation runs
+  /// when nobody holds it any more.
+  Tensor operator()(const Tensor& input, const Tensor& mask, const std::weak_ptr<Tensor>& outputs) const {
+    return run_layer(module_, tape_, options_, input, [this, mask, outputs](const Tensor& x) {
+      Tensor probabilities;
+      const Tensor hidden = forward(x, mask, probabilities);
+      if (const std::shared_ptr<Tensor> held = outputs.lock()) *held = probabilities;
+      return hidden;
+    });
   }
 
  private:
-  Tensor forward(const Tensor& input, const Tensor& mask) const {
-    Tensor probabilities;  // the second of the attention's results lives until the block returns
+  Tensor forward(const Tensor& input, const Tensor& mask, Tensor& probabilities) const {
     Tensor hidden = attention_norm_(input);
     const Tensor attended = attend_all(hidden, mask, probabilities);
     hidden = add(attended, input);
@@ -129,7 +137,13 @@ class GptNeo final : public Network {
     const Tensor position_embeddings = table_(positions);
     Tensor hidden = add(embeddings, position_embeddings);
     hidden = dropout(hidden, embedding_dropout_);
-    for (const GptNeoBlock& block : blocks_) hidden = block(hidden, mask);
+    std::shared_ptr<Tensor> outputs;
+    for (const GptNeoBlock& block : blocks_) {
+      const auto next = std::make_shared<Tensor>();
+      const Tensor result = block(hidden, mask, next);
+      outputs = next;
+      hidden = result;
+    }
     hidden = (*norm_)(hidden);
     hidden = view(hidden, {-1, hidden.size(1), hidden.size(2)});
     return call.done(hidden);

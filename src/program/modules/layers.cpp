@@ -207,7 +207,7 @@ void rotate_pair(Tensor& query, Tensor& key, const RotaryTables& tables, Rotatio
   Tensor turned_query = rotate(query_part, cosine, sine);
   if (rotation == Rotation::join_each) turned_query = cat({turned_query, query_rest}, -1);
   Tensor turned_key = rotate(key_part, cosine, sine);
-  if (parts) *parts = {turned_query, query_rest, turned_key, key_rest};
+  if (parts && rotation == Rotation::join_last) *parts = {turned_query, query_rest, turned_key, key_rest};
   if (rotation == Rotation::join_last) turned_query = cat({turned_query, query_rest}, -1);
   turned_key = cat({turned_key, key_rest}, -1);
   query = turned_query;
