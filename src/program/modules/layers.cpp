@@ -138,6 +138,10 @@ Tensor activate(std::string_view function, const Tensor& x) {
   if (function == "gelu" || function == "gelu_pytorch_tanh") return gelu(x);
   if (function == "gelu_new") return gelu_new(x);
   if (function == "relu") return relu(x);
+  if (function == "relu2") {
+    const Tensor positive = relu(x);
+    return power(positive);
+  }
   refuse("activation '" + std::string(function) + "' is not modelled");
 }
 

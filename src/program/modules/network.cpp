@@ -37,6 +37,7 @@ constexpr Family kFamilies[] = {
     {"gemma3_text", make_rotary_decoder},
     {"phi", make_rotary_decoder},
     {"seed_oss", make_rotary_decoder},
+    {"arcee", make_rotary_decoder},
     {"olmo", make_rotary_decoder},
     {"cohere", make_rotary_decoder},
     {"cohere2", make_rotary_decoder},
