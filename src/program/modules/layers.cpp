@@ -189,8 +189,36 @@ Tensor rotate(const Tensor& x, const Tensor& cosine, const Tensor& sine, bool ne
   return add(kept, turned);
 }
 
+namespace {
+
+/// Halves of a table, every value twice in a row.
+Tensor interleaved(const Tensor& table) {
+  const Tensor half = slice(table, -1, 0, table.size(-1) / 2);
+  return cat({half, half}, -1);
+}
+
+/// (x.float() * cos) + (rotate_half(x).float() * sin).
+Tensor rotate_then_widen(const Tensor& x, const Tensor& cosine, const Tensor& sine) {
+  Tensor kept = to(x, DType::fp32);
+  kept = multiply(kept, cosine);
+  Tensor turned = rotate_neighbours(x);
+  turned = to(turned, DType::fp32);
+  turned = multiply(turned, sine);
+  return add(kept, turned);
+}
+
+}  // namespace
+
 void rotate_pair(Tensor& query, Tensor& key, const RotaryTables& tables, Rotation rotation, std::vector<Tensor>* parts) {
   const Tensor cosine = unsqueeze(tables.cosine, 1), sine = unsqueeze(tables.sine, 1);
+  if (rotation == Rotation::neighbours_then_fp32) {
+    const Tensor cosines = interleaved(cosine), sines = interleaved(sine);
+    const Tensor turned_query = rotate_then_widen(query, cosines, sines), turned_key = rotate_then_widen(key, cosines, sines);
+    const Tensor low_query = to(turned_query, query.dtype());
+    key = to(turned_key, query.dtype());
+    query = low_query;
+    return;
+  }
   if (rotation == Rotation::neighbours_in_fp32) {
     const Tensor wide_query = to(query, DType::fp32), wide_key = to(key, DType::fp32);
     const Tensor turned_query = rotate(wide_query, cosine, sine, true), turned_key = rotate(wide_key, cosine, sine, true);

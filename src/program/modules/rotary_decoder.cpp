@@ -20,6 +20,7 @@ struct Style {
   bool fp32_tables = false;         ///< olmo2: cosines and sines stay fp32, the rotated tensors are cast back
   bool scaled_embedding = false;    ///< gemma: times a buffer
   bool scaled_everywhere = false;   ///< granite: embeddings, branches and logits times a constant
+  bool wide_tables = false;         ///< ernie4_5: cosines and sines stay fp32, the rotation itself casts back
   bool scaled_logits = false;       ///< cohere
   bool norms_turned_heads = false;  ///< gemma3, phi: queries' and keys' norms run behind the transposition of the heads
   bool dropout_within = false;      ///< starcoder2, seed_oss: the branches' dropouts are within their modules
@@ -65,6 +66,10 @@ Style style_of(const Model& model) {
   if (model.model_type == "gemma" || model.model_type == "gemma2" || model.model_type == "gemma3_text") style.scaled_embedding = true;
   if (model.model_type == "gemma3_text") style.norms_turned_heads = true;
   if (model.model_type == "seed_oss") style.dropout_within = true;
+  if (model.model_type == "ernie4_5") {
+    style.wide_tables = true;
+    style.rotation = Rotation::neighbours_then_fp32;
+  }
   style_with_layer_norms(style, model.model_type);
   if (model.model_type == "granite" || model.model_type == "granitemoe") style.scaled_everywhere = true;
   if (model.model_type == "granitemoe") style.mixture = "block_sparse_moe";
@@ -414,7 +419,7 @@ class RotaryDecoder final : public Network {
     if (latent_ && style_.latent_rotation == LatentAttention::Rotation::complex) return polar_tables(rotary, tape_, positions);
     const char* frequencies = sliding_frequencies_ ? "full_attention_inv_freq" : "inv_freq";
     if (sliding_frequencies_ && !full_attention_) return {};
-    return rotary_tables(rotary, tape_, positions, style_.fp32_tables ? DType::fp32 : type, frequencies);
+    return rotary_tables(rotary, tape_, positions, style_.fp32_tables || style_.wide_tables ? DType::fp32 : type, frequencies);
   }
 
   Tensor embed(const Tensor& ids) {
