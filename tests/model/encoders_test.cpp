@@ -75,7 +75,8 @@ TEST(Encoders, EveryTensorAsTransformersRegistersIt) {
 
 // Every vertex of every model's graph is reached, and the graph's parameters are the model's.
 TEST(Encoders, LayerGraphsHoldAllParameters) {
-  for (const auto& row : golden()["rows"]) {
+  const auto file = golden();
+  for (const auto& row : file["rows"]) {
     SCOPED_TRACE(row["id"].get<std::string>());
     const Model model = model_of(row);
     const LayerGraph graph(model);
