@@ -218,12 +218,7 @@ class Bloom final : public Network {
   }
 
   Tensor loss(const Batch& batch) override {
-    Tensor ids = batch.input_ids, labels = batch.labels;
-    ModuleCall call(root_, tape_, {&ids, &labels});
-    const Tensor hidden = decode(ids);
-    const Tensor logits = head_(slice(hidden, 1, 0, hidden.size(1)));
-    tape_.phase(Phase::loss);
-    return call.done(causal_lm_loss(logits, labels));
+    return language_model_loss(root_, tape_, head_, batch, [this](const Tensor& ids) { return decode(ids); });
   }
 
  private:

@@ -107,7 +107,8 @@ namespace {
 void refuse_wrapped_parts(Module& layer) {
   for (const Module* part : layer.all_modules()) {
     const bool hooked = !part->pre_forward.empty() || !part->post_forward.empty();
-    if (part != &layer && hooked) refuse("compiled blocks whose parts are wrapped on their own are not modelled", part->path, "wrap whole blocks");
+    if (part != &layer && hooked)
+      refuse("compiled blocks whose parts are wrapped on their own are not modelled", part->path, "wrap whole blocks");
   }
 }
 
@@ -146,6 +147,16 @@ Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in) {
   logits = view(logits, {-1, logits.size(-1)});
   shifted = view(shifted, {-1});
   return cross_entropy(logits, shifted);
+}
+
+Tensor language_model_loss(Module& root, Tape& tape, const Linear& head, const Batch& batch,
+                           const std::function<Tensor(const Tensor& ids)>& decode) {
+  Tensor ids = batch.input_ids, labels = batch.labels;
+  ModuleCall call(root, tape, {&ids, &labels});
+  const Tensor hidden = decode(ids);
+  const Tensor logits = head(slice(hidden, 1, 0, hidden.size(1)));
+  tape.phase(Phase::loss);
+  return call.done(causal_lm_loss(logits, labels));
 }
 
 }  // namespace plimsoll::program

@@ -39,4 +39,8 @@ Tensor run_layer(Module& module, Tape& tape, const RunOptions& options, const Te
 /// ForCausalLMLoss: fp32 logits, labels shifted by a padded column, mean cross entropy.
 Tensor causal_lm_loss(const Tensor& logits, const Tensor& labels);
 
+/// ForCausalLM.forward of a model whose logits are its head's output as it is: decode, head, loss.
+Tensor language_model_loss(Module& root, Tape& tape, const Linear& head, const Batch& batch,
+                           const std::function<Tensor(const Tensor& ids)>& decode);
+
 }  // namespace plimsoll::program

@@ -5,6 +5,7 @@
 
 #include "program/op.hpp"
 #include "program/ops.hpp"
+#include "program/wrappers/leaf.hpp"
 
 namespace plimsoll::program {
 
@@ -16,14 +17,6 @@ struct FlatPiece {
   std::shared_ptr<Parameter> slot;
   std::int64_t offset = 0;  ///< elements from the start of the flat parameter
 };
-
-/// A leaf on `storage_of`'s storage that is no view to autograd.
-Tensor leaf_on(Tape& tape, const Tensor& storage_of, const Dims& sizes, bool trainable) {
-  Tensor leaf = tape.view(storage_of, sizes, contiguous_strides(sizes));
-  leaf.impl()->base.reset();
-  leaf.set_requires_grad(trainable);
-  return leaf;
-}
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include "plimsoll/error.hpp"
 #include "program/op.hpp"
 #include "program/ops.hpp"
+#include "program/wrappers/leaf.hpp"
 
 namespace plimsoll::program {
 
@@ -22,14 +23,6 @@ struct ShardedParameter {
 
   std::int64_t gathered_elements(std::int64_t ranks) const { return shard_elements * ranks; }
 };
-
-/// A gathered parameter as nn.Parameter(as_strided(all_gather_output)): a leaf on the flat output's storage.
-Tensor leaf_on(Tape& tape, const Tensor& flat, const Dims& sizes, bool trainable) {
-  Tensor leaf = tape.view(flat, sizes, contiguous_strides(sizes));
-  leaf.impl()->base.reset();
-  leaf.set_requires_grad(trainable);
-  return leaf;
-}
 
 }  // namespace
 
