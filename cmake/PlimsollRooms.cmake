@@ -1,8 +1,15 @@
 # plimsoll_room(NAME): the static library plimsoll_NAME of all src/NAME/*.cpp. Each room links the room declared before it,
-# so an include that goes against the order of the rooms does not link.
+# so an include that goes against the order of the rooms does not link. A folder of a room with a CMakeLists.txt of its own is built by
+# that file instead: it holds code for another machine (a stand-in device's libraries, device kernels).
 set(PLIMSOLL_ROOMS "" CACHE INTERNAL "")
 function(plimsoll_room name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/${name}/*.cpp)
+  file(GLOB apart CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/src/${name}/*/CMakeLists.txt)
+  foreach(lists IN LISTS apart)
+    get_filename_component(folder ${lists} DIRECTORY)
+    list(FILTER sources EXCLUDE REGEX "^${folder}/")
+    add_subdirectory(${folder})
+  endforeach()
   if(NOT sources)
     return()
   endif()
