@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plimsoll/hardware.hpp"
@@ -34,8 +35,9 @@ Seconds gemm_time(const Accelerator& device, MathType type, std::int64_t m, std:
 /// Fused attention of that many FLOPs (causal ones counted as the kernel does them).
 Seconds attention_time(const Accelerator& device, MathType type, Flops flops, bool backward, std::int64_t head_dim = 128);
 
-/// A kernel bound by memory: start + bytes / (bandwidth · η · bytes/(bytes + half-performance size)).
-Seconds memory_bound_time(const Accelerator& device, Bytes bytes);
+/// A kernel bound by memory: start + bytes / (bandwidth · η · bytes/(bytes + half-performance size)), or what the device's measured
+/// curve of those kernels says.
+Seconds memory_bound_time(const Accelerator& device, Bytes bytes, std::string_view kernels = "elementwise");
 
 /// Time of one kernel of a step program inside a saturated step.
 Seconds price(const Kernel& kernel, const Accelerator& device);

@@ -55,6 +55,31 @@ struct GemmCurve {
   std::vector<GemmPoint> points;
 };
 
+/// Matrix products of exactly these shapes, timed on this device: what gemm_time is not asked for.
+struct GemmTimes {
+  struct Point {
+    std::int64_t m, n, k, batch;
+    Seconds time;
+  };
+  MathType type;
+  Provenance provenance = Provenance::measured;
+  std::string source;
+  std::vector<Point> points;
+};
+
+/// Time of memory-bound kernels of one kind by the bytes that they move: straight lines between the points, the first of which is the
+/// start of a kernel that moves nothing; beyond the last point the last line goes on.
+struct StreamingCurve {
+  struct Point {
+    Bytes bytes;
+    Seconds time;
+  };
+  std::string kernels;  ///< "elementwise", "reduction", "gather", "multi_tensor"
+  Provenance provenance = Provenance::calibrated;
+  std::string source;
+  std::vector<Point> points;  ///< by rising size, at least two
+};
+
 /// Other published measurements, kept as they are: values with their units, for the sheet.
 struct Measurement {
   std::string what, note, source;
@@ -114,6 +139,8 @@ struct Accelerator {
   GemmConstants gemm;
   AttentionConstants attention;
   DeviceOverheads overheads;
+  std::vector<StreamingCurve> streaming;  ///< of calibrated devices; empty: bandwidth, efficiency and a common start
+  std::vector<GemmTimes> gemm_times;      ///< of calibrated devices
 
   std::vector<Measurement> measurements;
   std::vector<GemmCurve> gemm_curves;  ///< published measurements, kept as they are

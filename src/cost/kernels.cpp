@@ -1,6 +1,8 @@
 // Time of kernels: a roofline whose compute side counts tiles and waves, and whose memory side has a half-performance size.
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <string_view>
 
 #include "plimsoll/cost.hpp"
 #include "plimsoll/error.hpp"
@@ -63,6 +65,31 @@ double tiled_time(const Accelerator& device, const Gemm& gemm, Tile tile, std::i
   return effective_waves(tiles * split, device) * tile_time + reduction / streaming_bandwidth(device);
 }
 
+const StreamingCurve* curve_of(const Accelerator& device, std::string_view kernels) {
+  for (const StreamingCurve& curve : device.streaming)
+    if (curve.kernels == kernels) return &curve;
+  return nullptr;
+}
+
+/// On the line through the two points around `bytes`; the last line goes on.
+Seconds on_curve(const StreamingCurve& curve, Bytes bytes) {
+  std::size_t above = 1;
+  while (above + 1 < curve.points.size() && curve.points[above].bytes < bytes) ++above;
+  const auto &from = curve.points[above - 1], &to = curve.points[above];
+  const double at = static_cast<double>(bytes.count - from.bytes.count) / static_cast<double>(to.bytes.count - from.bytes.count);
+  return from.time + (to.time - from.time) * at;
+}
+
+/// The time measured for exactly this product, if it was.
+std::optional<Seconds> measured_gemm(const Accelerator& device, MathType type, const Kernel& kernel) {
+  for (const GemmTimes& times : device.gemm_times) {
+    if (times.type != type) continue;
+    for (const GemmTimes::Point& point : times.points)
+      if (point.m == kernel.m && point.n == kernel.n && point.k == kernel.k && point.batch == kernel.batch) return point.time;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 TileCount count_tiles(std::int64_t m, std::int64_t n, Tile tile, std::int64_t units, std::int64_t dies) {
@@ -97,18 +124,20 @@ Seconds attention_time(const Accelerator& device, MathType type, Flops flops, bo
   return device.gemm.start.value + flops / (device.sustained(type) * share);
 }
 
-Seconds memory_bound_time(const Accelerator& device, Bytes bytes) {
+Seconds memory_bound_time(const Accelerator& device, Bytes bytes, std::string_view kernels) {
   if (bytes.count <= 0) return Seconds();
+  if (const StreamingCurve* curve = curve_of(device, kernels)) return on_curve(*curve, bytes);
   const double half_size = device.memory_bandwidth.value.value * kHalfPerformanceSeconds;
   return Seconds((static_cast<double>(bytes.count) + half_size) / streaming_bandwidth(device));
 }
 
 Seconds price(const Kernel& kernel, const Accelerator& device) {
-  const Seconds memory = memory_bound_time(device, Bytes(kernel.bytes_read + kernel.bytes_written));
+  const Seconds memory = memory_bound_time(device, Bytes(kernel.bytes_read + kernel.bytes_written), name_of(kernel.kind));
   const auto slower = [&](Seconds compute) { return compute < memory ? memory : compute; };
   const MathType math = math_of(kernel.type);
   switch (kernel.kind) {
     case KernelKind::gemm:
+      if (const auto measured = measured_gemm(device, math, kernel)) return *measured;
       return slower(gemm_time(device, math, kernel.m, kernel.n, kernel.k, kernel.batch));
     case KernelKind::attention:
       return slower(attention_time(device, math, Flops(kernel.flops), false));

@@ -110,11 +110,11 @@ Accelerator load_accelerator(const std::string& name_or_path) {
   return hardware::read_accelerator(document.root());
 }
 
-Cluster cluster_of(const std::string& accelerator, std::int64_t gpus, int gpus_per_node, const std::string& where) {
+namespace {
+
+/// `gpus` devices of such nodes.
+Cluster shaped(Cluster cluster, std::int64_t gpus, int gpus_per_node, const std::string& where) {
   if (gpus < 1 || gpus > kMostGpus) fail(with_thousands(gpus) + " GPUs are no sensible number", where, "1 to " + with_thousands(kMostGpus));
-  Accelerator device = load_accelerator(accelerator);
-  Cluster cluster = shipped_cluster(device.node);
-  cluster.accelerator = std::move(device);
   const int most = cluster.node.gpus;
   const bool rack = cluster.node.gpus_per_host < most;
   if (gpus_per_node > most)
@@ -132,9 +132,39 @@ Cluster cluster_of(const std::string& accelerator, std::int64_t gpus, int gpus_p
   return cluster;
 }
 
+/// The nodes of a device: its usual ones.
+Cluster on_usual_node(Accelerator device) {
+  Cluster cluster = shipped_cluster(device.node);
+  cluster.accelerator = std::move(device);
+  return cluster;
+}
+
+/// A file that describes a cluster, or a device on its usual node.
+Cluster cluster_from_file(const std::string& path) {
+  const JsonDocument document = JsonDocument::read_file(path);
+  if (document.root().is_object() && document.root().has("compute"))
+    return shaped(on_usual_node(hardware::read_accelerator(document.root())), 1, 0, path);
+  return hardware::read_cluster(document.root());
+}
+
+/// "2xdevice.json", "2x8xcluster.json": that many of the file's devices.
+Cluster counted_from_file(const std::string& text) {
+  std::string_view rest = text;
+  const std::int64_t first = take_count(rest), second = first > 0 ? take_count(rest) : 0;
+  if (first == 0) return cluster_from_file(text);
+  if (second > kMostGpus / first) fail(text + " is no sensible number of GPUs", {}, "1 to " + with_thousands(kMostGpus));
+  return shaped(cluster_from_file(std::string(rest)), second == 0 ? first : first * second, static_cast<int>(second), text);
+}
+
+}  // namespace
+
+Cluster cluster_of(const std::string& accelerator, std::int64_t gpus, int gpus_per_node, const std::string& where) {
+  return shaped(on_usual_node(load_accelerator(accelerator)), gpus, gpus_per_node, where);
+}
+
 Cluster parse_cluster(const std::string& text) {
   if (text.empty()) fail("no cluster is given", {}, "8xmi300x, 16x8xh100-sxm, a cluster's name or a JSON file");
-  if (is_path(text)) return hardware::read_cluster(JsonDocument::read_file(text).root());
+  if (is_path(text)) return counted_from_file(text);
   const auto clusters = shipped_clusters();
   if (std::find(clusters.begin(), clusters.end(), lower(text)) != clusters.end()) return shipped_cluster(lower(text));
   std::string_view rest = text;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdlib>
 
 #include "hardware/read_values.hpp"
@@ -73,6 +74,33 @@ GemmCurve read_gemm_curve(const JsonValue& object) {
   return curve;
 }
 
+StreamingCurve read_streaming_curve(const JsonValue& object) {
+  const std::vector<std::string> known{"elementwise", "reduction", "gather", "multi_tensor"};
+  StreamingCurve curve{object["kernels"].text(), read_provenance(object["provenance"]), object["source"].text(), {}};
+  if (std::find(known.begin(), known.end(), curve.kernels) == known.end())
+    fail("'" + curve.kernels + "' is no kind of memory-bound kernel", object["kernels"].where(), suggest(curve.kernels, known));
+  object["points_unit"].mark_read();
+  for (const auto& point : object["points"].elements()) {
+    curve.points.push_back({Bytes(point.at(0).integer(0, std::int64_t{1} << 50)), Seconds(point.at(1).number(0, 1e12) * 1e-6)});
+    const std::size_t n = curve.points.size();
+    if (n == 1) continue;
+    if (curve.points[n - 1].bytes <= curve.points[n - 2].bytes) point.expected("a larger size than the point before");
+    if (curve.points[n - 1].time < curve.points[n - 2].time) point.expected("no less time than the point before");
+  }
+  if (curve.points.size() < 2) object["points"].expected("at least two points");
+  return curve;
+}
+
+GemmTimes read_gemm_times(const JsonValue& object) {
+  GemmTimes times{math_type(object["type"], object["type"].text()), read_provenance(object["provenance"]), object["source"].text(), {}};
+  object["points_unit"].mark_read();
+  for (const auto& point : object["points"].elements()) {
+    const auto dimension = [&](std::size_t i) { return point.at(i).integer(1, kMostDimension); };
+    times.points.push_back({dimension(0), dimension(1), dimension(2), dimension(3), Seconds(point.at(4).number(1e-6, 1e12) * 1e-6)});
+  }
+  return times;
+}
+
 Measurement read_measurement(const JsonValue& object) {
   Measurement measurement{
       object["what"].text(), optional_text(object, "note"), object["source"].text(), read_provenance(object["provenance"]), {}};
@@ -103,6 +131,10 @@ Accelerator read_accelerator(const JsonValue& root) {
   device.power = read_sourced(root["power"], watts_value);
   for (const auto& curve : root["gemm_curves"].elements()) device.gemm_curves.push_back(read_gemm_curve(curve));
   for (const auto& object : root["measurements"].elements()) device.measurements.push_back(read_measurement(object));
+  if (const auto curves = root.find("streaming"))
+    for (const auto& curve : curves->elements()) device.streaming.push_back(read_streaming_curve(curve));
+  if (const auto tables = root.find("gemm_times"))
+    for (const auto& table : tables->elements()) device.gemm_times.push_back(read_gemm_times(table));
   device.sources = read_sources(root);
   check_complete(root);
   return device;

@@ -110,7 +110,8 @@ Cluster read_cluster(const JsonValue& root) {
   Cluster cluster;
   cluster.name = root["name"].text();
   cluster.title = root["title"].text();
-  cluster.accelerator = load_accelerator(root["accelerator"].text());
+  const JsonValue accelerator = root["accelerator"];
+  cluster.accelerator = accelerator.is_object() ? read_accelerator(accelerator) : load_accelerator(accelerator.text());
   cluster.nodes = root["nodes"].integer(1, 1 << 20);
   cluster.node = read_node(root["node"]);
   cluster.gpus_per_node = cluster.node.gpus;
