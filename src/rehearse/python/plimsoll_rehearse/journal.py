@@ -1,0 +1,129 @@
+"""What happened: replacements, reads of device values, steps, and how the program ended; written as JSON when it ends."""
+import atexit
+import json
+import os
+import sys
+import threading
+import traceback
+
+from . import device
+
+MARK_STEP, MARK_PHASE, MARK_TEXT = 1, 2, 3
+PHASES = {"init": 0, "forward": 1, "loss": 2, "backward": 3, "optimizer": 4, "end": 5}
+
+_lock = threading.Lock()
+_replaced, _read, _notes = {}, {}, {}
+_summary = {"schema": "plimsoll/rehearsal/1", "steps": 0, "ended": None, "error": None, "out_of_memory": None, "versions": {}}
+_before_end = []
+_ended = False
+
+
+def replaced(what):
+    """Something of the program or its framework was replaced by something that needs no device values, data or peers."""
+    _count(_replaced, what)
+
+
+def read(what):
+    """The program read a value that the device never computed."""
+    _count(_read, what)
+
+
+def note(what):
+    _count(_notes, what)
+
+
+def _count(table, what):
+    with _lock:
+        table[what] = table.get(what, 0) + 1
+
+
+def version(name, text):
+    _summary["versions"][name] = text
+
+
+def out_of_memory(facts):
+    """The first allocation that failed; later ones follow from it."""
+    if _summary["out_of_memory"] is None:
+        _summary["out_of_memory"] = facts
+
+
+def step_finished():
+    _summary["steps"] += 1
+    device.mark(MARK_STEP, _summary["steps"])
+    return _summary["steps"]
+
+
+def phase(name):
+    device.mark(MARK_PHASE, PHASES[name])
+
+
+def before_end(function):
+    _before_end.append(function)
+
+
+def user_frames(most=40):
+    """The program's stack without this package, innermost last: 'file:line function'."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    frames = [f for f in traceback.extract_stack() if not os.path.abspath(f.filename).startswith(here)]
+    return [f"{f.filename}:{f.lineno} {f.name}" for f in frames][-most:]
+
+
+def user_line():
+    """Where the program itself is, below the frameworks: the innermost frame outside installed packages."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    frame = sys._getframe(1)
+    fallback = None
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not name.startswith(here) and not name.startswith("<"):
+            fallback = fallback or frame
+            if "site-packages" not in name and "dist-packages" not in name and f"{os.sep}lib{os.sep}python" not in name:
+                return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return f"{fallback.f_code.co_filename}:{fallback.f_lineno}" if fallback else "unknown"
+
+
+def install():
+    atexit.register(end, "the program ended")
+    previous = sys.excepthook
+
+    def hook(kind, error, trace):
+        failed(kind, error, trace)
+        previous(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+def failed(kind, error, trace):
+    """The exception that ended the program."""
+    frames = traceback.extract_tb(trace)
+    _summary["error"] = {"type": kind.__name__, "message": str(error)[:2000],
+                         "stack": [f"{f.filename}:{f.lineno} {f.name}" for f in frames][-40:]}
+
+
+def end(reason):
+    """Writes the summary; the first reason counts."""
+    global _ended
+    if _ended or os.getpid() != _pid:
+        return
+    _ended = True
+    for function in _before_end:
+        function()
+    _summary["ended"] = reason
+    _summary["replaced"] = [{"what": k, "times": v} for k, v in _replaced.items()]
+    _summary["read"] = [{"what": k, "times": v} for k, v in _read.items()]
+    _summary["notes"] = [{"what": k, "times": v} for k, v in _notes.items()]
+    text = json.dumps(_summary)
+    device.mark(MARK_TEXT, 0, text)
+    device.flush()
+
+
+def stop(reason):
+    """Ends the program here: enough was seen."""
+    end(reason)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+_pid = os.getpid()
