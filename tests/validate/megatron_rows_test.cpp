@@ -33,11 +33,7 @@ TEST(MegatronRows, AllocatedPeaksAreThoseOfTheAllocatorItself) {
     const MemoryTrace trace = play_memory(program::lower_megatron(*row.model, strategy, strategy.pp_rank.value_or(0)), options);
     EXPECT_LT(error(trace.peak_allocated, measured(row, quantity::allocated)), 1e-4) << row.id;
     EXPECT_LT(error(trace.peak_reserved, measured(row, quantity::reserved)), 0.02) << row.id;
-    // A plain optimizer over 16-bit gradient buffers keeps its fp32 gradients into the next step, which counts them in its backward peak.
-    const bool kept_gradients = strategy.grad_dtype == DType::bf16 && strategy.data_parallel == DataParallel::ddp;
-    if (!kept_gradients) {
-      EXPECT_LT(error(trace.backward_peak, measured(row, quantity::backward_peak)), 1e-4) << row.id;
-    }
+    EXPECT_LT(error(trace.backward_peak, measured(row, quantity::backward_peak)), 1e-4) << row.id;
   }
 }
 

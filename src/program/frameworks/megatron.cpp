@@ -6,6 +6,7 @@
 
 #include "framework/parameter_layout.hpp"
 #include "plimsoll/error.hpp"
+#include "program/carried.hpp"
 #include "program/frameworks/megatron_schedule.hpp"
 #include "program/lower.hpp"
 #include "program/modules/megatron_gpt.hpp"
@@ -88,7 +89,9 @@ class Training {
       tape_.record_into(part);
       record_step(rank);
     }
-    return tape_.take();
+    StepProgram program = tape_.take();
+    carry_across_steps(program);
+    return program;
   }
 
  private:
@@ -115,6 +118,7 @@ class Training {
 
   void record_step(MegatronRank& rank) {
     for (const auto& wrapped : wrapped_) wrapped->zero_grad_buffer();
+    for (const auto& optimizer : optimizers_) optimizer->zero_grad();
     run_megatron_schedule(rank, optimizers_.front()->scale());
     tape_.phase(Phase::optimizer);
     const LabelScope label(tape_, tape_.intern("optimizer"));
@@ -126,8 +130,6 @@ class Training {
     if (strategy_.data_parallel == DataParallel::megatron_distopt) {
       for (const auto& wrapped : wrapped_) wrapped->gather_parameters();
     }
-    // Megatron does this before the next step's forward pass; nothing is allocated in between.
-    for (const auto& optimizer : optimizers_) optimizer->zero_grad();
     tape_.phase(Phase::end);
   }
 

@@ -332,7 +332,6 @@ class Step {
       const Tensor flat = tape_.empty({elements}, type, Category::communication_buffer);
       rank_.runtime.collective(CollectiveKind::all_reduce, flat.bytes(), type);
     }
-    for (const auto& chunk : rank_.chunks) chunk->end_step();
   }
 
   MegatronRank& rank_;

@@ -124,10 +124,6 @@ class MegatronChunk::Layer {
     return mlp_branch(hidden);
   }
 
-  void forget() const {
-    if (experts_) experts_->forget();
-  }
-
  private:
   MegatronRuntime& runtime() const { return chunk_.runtime_; }
   const MegatronConfig& config() const { return chunk_.config_; }
@@ -391,11 +387,6 @@ void MegatronChunk::convert() {
     (old++)->reset();
   }
   in_fp32_.clear();
-}
-
-void MegatronChunk::end_step() {
-  input_.reset();
-  for (const auto& layer : layers_) layer->forget();
 }
 
 const Parameter* MegatronChunk::shared_embedding() const {

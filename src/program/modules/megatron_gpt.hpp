@@ -62,10 +62,6 @@ class MegatronChunk {
   /// GPTModel.forward: hidden states of the stage [s, b, h], or the loss of every token [b, s].
   Tensor forward(const MegatronBatch& batch);
 
-  /// Drops what modules remember of their last call until the next: the stage's input, the dispatchers' maps. Megatron keeps it through
-  /// the optimizer's step, where it is a few activations of one micro-batch.
-  void end_step();
-
   Module& root() { return *root_; }
   /// Trainable parameters in registration order.
   const std::vector<std::shared_ptr<Parameter>>& parameters() const { return parameters_; }

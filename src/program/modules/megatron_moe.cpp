@@ -163,10 +163,11 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s) {
 std::vector<ExpertParameter> expert_parameters(const MoeSpec& spec, std::int64_t hidden, const ExpertOptions& options) {
   std::vector<ExpertParameter> parameters{{"router", "weight", {spec.experts, hidden}, true, false}};
   const std::int64_t inner = spec.expert_intermediate / options.expert_tensor_parallel;
+  const bool own = options.expert_parallel > 1;  // else their gradients are reduced with all others
   for (std::int64_t i = 0; i < spec.experts / options.expert_parallel; ++i) {
     const std::string expert = "experts.local_experts." + std::to_string(i);
-    parameters.push_back({expert + ".linear_fc1", "weight", {2 * inner, hidden}, false, true});
-    parameters.push_back({expert + ".linear_fc2", "weight", {hidden, inner}, false, true});
+    parameters.push_back({expert + ".linear_fc1", "weight", {2 * inner, hidden}, false, own});
+    parameters.push_back({expert + ".linear_fc2", "weight", {hidden, inner}, false, own});
   }
   return parameters;
 }

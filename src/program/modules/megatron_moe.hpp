@@ -42,8 +42,6 @@ class MegatronExperts {
       : runtime_(runtime), module_(module), spec_(spec), options_(options) {}
 
   Tensor operator()(const Tensor& hidden) const;
-  /// What the dispatcher remembers of its last call.
-  void forget() const { remembered_ = {}; }
 
  private:
   struct Routed {

@@ -24,6 +24,7 @@ class MegatronOptimizer {
   /// Norms of all gradients; scaling is in place.
   void clip_grads();
   void step_with_ready_grads();
+  /// Drops the fp32 copies of 16-bit gradients, which live until the next step begins.
   void zero_grad();
 
  private:
