@@ -45,7 +45,6 @@ enum class Fill : std::uint8_t {
   small,         ///< (-1, 1) / 1024: gradients
   target_class,  ///< int32 in [0, sizes[1])
   chain,         ///< int32: one random cycle through all elements
-  counting,      ///< 0, 1, 2, …
 };
 
 /// One device buffer. With `of_every_rank` the argument is a device table of pointers to this buffer of each rank, in rank order.
@@ -110,7 +109,7 @@ using HostBuffers = std::vector<std::vector<std::byte>>;
 struct Check {
   double worst = 0;          ///< |answer − reference| / tolerance
   std::int64_t checked = 0;  ///< elements compared
-  std::string where;         ///< "c[17] is 1.25, expected 1.5": the worst element
+  std::string where;         ///< "c[17] of rank 0 is 1.25, expected 1.5": the worst element
   bool passed() const { return checked > 0 && worst <= 1; }
 };
 

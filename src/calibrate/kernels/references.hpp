@@ -1,0 +1,52 @@
+// The double-precision reference of each kernel (KernelKind → Check), and the fixed numbers that kernels and references share.
+#pragma once
+
+#include "calibrate/kernels/kernel_table.hpp"
+
+namespace plimsoll::calibrate {
+
+constexpr int kBlockThreads = 256;     ///< of every launch
+constexpr int kVectorRateChains = 16;  ///< independent multiply-adds of one thread
+constexpr int kMatrixRateRows = 64;    ///< rows of B: accumulators of one wave, 4 of 16 x 16 or 2 of 32 x 32
+constexpr int kMatrixRateBytes = 128;  ///< of k that one iteration takes
+constexpr int kCollectiveBlocks = 64;
+constexpr int kCollectiveRanks = 16;  ///< the most ranks of a collective
+
+struct AdamConstants {
+  static constexpr double rate = 1e-3, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, decay = 0.1;
+  static constexpr int step = 10;  ///< of the bias corrections 1 / (1 − βᵗ)
+};
+constexpr double kNormEpsilon = 1e-5;
+
+Check check_nothing(const Answer& answer);
+Check check_copy(const Answer& answer);
+Check check_triad(const Answer& answer);
+Check check_cache_read(const Answer& answer);
+Check check_pointer_chase(const Answer& answer);
+Check check_vector_rate_fp32(const Answer& answer);
+Check check_vector_rate_fp64(const Answer& answer);
+Check check_rmsnorm(const Answer& answer);
+Check check_softmax(const Answer& answer);
+Check check_cross_entropy(const Answer& answer);
+Check check_swiglu(const Answer& answer);
+Check check_add(const Answer& answer);
+Check check_adam_fp32(const Answer& answer);
+Check check_adam_mixed(const Answer& answer);
+Check check_transpose(const Answer& answer);
+Check check_cast_fp32_bf16(const Answer& answer);
+Check check_cast_bf16_fp32(const Answer& answer);
+Check check_attention(const Answer& answer, std::int64_t width);
+Check check_all_gather(const Answer& answer);
+Check check_reduce_scatter(const Answer& answer);
+Check check_all_reduce(const Answer& answer, DType type);
+
+/// How operands are read and what their products' sums may lose.
+struct Arithmetic {
+  DType operand, result;
+  double operand_error = 0;  ///< relative, of each product: tf32 drops 13 bits of its factors
+};
+Check check_gemm(const Answer& answer, const Arithmetic& arithmetic);
+/// `side`: of the instruction's tile, 16 or 32.
+Check check_matrix_rate(const Answer& answer, const Arithmetic& arithmetic, int side);
+
+}  // namespace plimsoll::calibrate
