@@ -72,8 +72,8 @@ struct PlayMemoryOptions {
   bool skip_recurring_steps = true;   ///< once the allocator's state recurs, later steps are known without playing them
 };
 
-/// Plays `init`, `first_step` (`step` where the program has none) and then `step` until `options.steps` steps are done, or until an
-/// allocation fails. Throws Error(internal) when the program frees what is not alive or allocates what is; Error(bad_input) for
+/// Plays `init`, `first_step`, `second_step` (`step` where the program has none) and then `step` until `options.steps` steps are done,
+/// or until an allocation fails. Throws Error(internal) when the program frees what is not alive or allocates what is; Error(bad_input) for
 /// settings that PyTorch refuses.
 MemoryTrace play_memory(const StepProgram& program, const PlayMemoryOptions& options);
 

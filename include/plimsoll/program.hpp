@@ -98,9 +98,10 @@ struct Copy {
 };
 
 /// The program of one rank. `init` runs once; `first_step` where it differs from the steady state (lazily created
-/// optimizer states); `step` is every later step. Tensors allocated in one part may be freed in another.
+/// optimizer states), `second_step` where something happens once at its end (the buckets of a static graph); `step` is every
+/// later step. Tensors allocated in one part may be freed in another.
 struct StepProgram {
-  std::vector<Instruction> init, first_step, step;
+  std::vector<Instruction> init, first_step, second_step, step;
   std::vector<Kernel> kernels;
   std::vector<Collective> collectives;
   std::vector<Copy> copies;

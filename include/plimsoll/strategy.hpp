@@ -144,6 +144,7 @@ struct DdpOptions {
   std::optional<double> bucket_cap_mb;          ///< MiB; resolved (25)
   std::optional<bool> gradient_as_bucket_view;  ///< resolved (false)
   std::optional<bool> static_graph;             ///< resolved (false)
+  std::optional<bool> find_unused_parameters;   ///< resolved (false)
 };
 
 /// FSDP 1 and 2.

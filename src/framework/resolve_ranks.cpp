@@ -131,6 +131,7 @@ void resolve_data_parallel(Resolver& r) {
   if (!s.ddp.bucket_cap_mb) s.ddp.bucket_cap_mb = 25;
   if (!s.ddp.gradient_as_bucket_view) s.ddp.gradient_as_bucket_view = false;
   if (!s.ddp.static_graph) s.ddp.static_graph = false;
+  if (!s.ddp.find_unused_parameters) s.ddp.find_unused_parameters = false;
 }
 
 }  // namespace plimsoll::framework

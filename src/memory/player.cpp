@@ -23,7 +23,8 @@ Player::Player(const StepProgram& program, const PlayMemoryOptions& options)
 
 const std::vector<Instruction>& Player::part(int step) const {
   if (step < 0) return program_.init;
-  return step == 0 && !program_.first_step.empty() ? program_.first_step : program_.step;
+  if (step == 0 && !program_.first_step.empty()) return program_.first_step;
+  return step == 1 && !program_.second_step.empty() ? program_.second_step : program_.step;
 }
 
 Player::Tensor& Player::tensor(std::uint32_t id) {
@@ -231,6 +232,7 @@ MemoryTrace Player::play() {
   if (initialised) trace_.peak_reserved = Bytes(allocator_.reserved());
   if (!initialised) end_step(0);
   const bool may_skip = options_.skip_recurring_steps && options_.allocator.garbage_collection_threshold == 0;
+  const int first_steady = program_.second_step.empty() ? 1 : 2;
   std::vector<std::uint64_t> last;
   for (int step = 0; initialised && step < options_.steps; ++step) {
     start_step();
@@ -238,7 +240,7 @@ MemoryTrace Player::play() {
     const bool done = play_part(step, part(step).size());
     end_step(step);
     if (!done) break;
-    if (may_skip && recurs(last) && step > 0) {
+    if (may_skip && recurs(last) && step >= first_steady) {
       trace_.alloc_retries = (options_.steps - 1 - step) * (allocator_.retries() - retries);
       break;
     }

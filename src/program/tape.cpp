@@ -157,7 +157,20 @@ Tape::~Tape() {
 
 void Tape::record_into(Part part) {
   part_ = part;
-  recording_ = part == Part::init ? &program_.init : part == Part::first_step ? &program_.first_step : &program_.step;
+  switch (part) {
+    case Part::init:
+      recording_ = &program_.init;
+      break;
+    case Part::first_step:
+      recording_ = &program_.first_step;
+      break;
+    case Part::second_step:
+      recording_ = &program_.second_step;
+      break;
+    case Part::step:
+      recording_ = &program_.step;
+      break;
+  }
 }
 
 StepProgram Tape::take() {

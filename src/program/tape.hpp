@@ -296,7 +296,7 @@ class Tape {
   Tape& operator=(const Tape&) = delete;
 
   // ---- recording ----
-  enum class Part { init, first_step, step };
+  enum class Part { init, first_step, second_step, step };
   void record_into(Part part);
   Part part() const { return part_; }
   StepProgram& program() { return program_; }

@@ -325,6 +325,7 @@ const std::vector<Entry>& data_parallel_entries() {
       {"ddp.bucket_cap_mb", "MiB", "", [](Setting& x) { x.s.ddp.bucket_cap_mb = x.value.number(1e-6, 1e9); }},
       {"ddp.gradient_as_bucket_view", "true, false", "", [](Setting& x) { x.flag(x.s.ddp.gradient_as_bucket_view); }},
       {"ddp.static_graph", "true, false", "", [](Setting& x) { x.flag(x.s.ddp.static_graph); }},
+      {"ddp.find_unused_parameters", "true, false", "", [](Setting& x) { x.flag(x.s.ddp.find_unused_parameters); }},
       {"ddp.no_sync", "true, false", "gradients reduced in the last micro-batch only", [](Setting& x) { x.flag(x.s.no_sync); }},
       {"overlap_grad_reduce", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.overlap_grad_reduce); }},
       {"overlap_param_gather", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.overlap_param_gather); }},

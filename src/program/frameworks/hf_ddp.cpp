@@ -5,6 +5,12 @@
 
 namespace plimsoll::program {
 
+namespace {
+
+constexpr double kDefaultBucketCap = 25;  // MiB; only a cap that was asked for holds for the first bucket too
+
+}  // namespace
+
 StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy) {
   Tape tape;
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
@@ -12,15 +18,18 @@ StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy) {
   materialize(*root, tape);
   const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
   DdpSettings options;
-  if (strategy.ddp.bucket_cap_mb) options.bucket_cap = static_cast<std::int64_t>(*strategy.ddp.bucket_cap_mb * 0x1p20);
+  if (strategy.ddp.bucket_cap_mb && *strategy.ddp.bucket_cap_mb != kDefaultBucketCap)
+    options.bucket_cap = options.first_bucket_cap = static_cast<std::int64_t>(*strategy.ddp.bucket_cap_mb * 0x1p20);
   options.gradient_as_bucket_view = strategy.ddp.gradient_as_bucket_view.value_or(false);
+  options.static_graph = strategy.ddp.static_graph.value_or(false);
+  options.find_unused_parameters = strategy.ddp.find_unused_parameters.value_or(false);
   Ddp wrapped(tape, *root, options);
   const Batch batch = hf_batch(model, strategy, tape);
   const std::vector<Tensor> parameters = trainable_tensors(*root);
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, parameters);
   record_hf_steps(tape,
                   {*network, *optimizer, parameters, [&](bool last) { wrapped.before_forward(last || !strategy.no_sync); },
-                   [&] { wrapped.after_step(); }},
+                   [&] { wrapped.after_step(); }, options.static_graph},
                   strategy, batch);
   return tape.take();
 }

@@ -117,7 +117,8 @@ void record_step(Tape& tape, const TrainingLoop& loop, const Strategy& strategy,
 }  // namespace
 
 void record_hf_steps(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch) {
-  for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
+  for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::second_step, Tape::Part::step}) {
+    if (part == Tape::Part::second_step && !loop.second_step) continue;
     tape.record_into(part);
     record_step(tape, loop, strategy, batch);
     if (loop.after_step) loop.after_step();

@@ -40,6 +40,7 @@ struct TrainingLoop {
   std::vector<Tensor> clipped;                             ///< what clip_grad_norm_ sees
   std::function<void(bool last)> before_micro_batch = {};  ///< told whether the micro-batch is the step's last
   std::function<void()> after_step = {};
+  bool second_step = false;  ///< something happens once in or behind the second step
 };
 
 /// Records the first step and the steady one: micro-batches, clipping, optimizer.step(), zero_grad().

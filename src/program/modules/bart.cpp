@@ -264,7 +264,9 @@ class Bart final : public Network {
     Tensor logits = head_(hidden);
     logits = add(logits, root_.buffer("final_logits_bias"));
     tape_.phase(Phase::loss);
-    return call.done(flat_cross_entropy(logits, labels));
+    Tensor loss = flat_cross_entropy(logits, labels);
+    call.done({&loss, &logits, &encoded});
+    return loss;
   }
 
  private:

@@ -125,9 +125,11 @@ class Bert final : public Network {
     Tensor pooled;
     const Tensor hidden = encode(ids, pooled);
     pooled = pooled ? dropout(pooled, head_dropout()) : pooled;
-    const Tensor logits = logits_of(hidden, pooled);
+    Tensor logits = logits_of(hidden, pooled);
     tape_.phase(Phase::loss);
-    return call.done(cross_entropy(view(logits, {-1, logits.size(-1)}), view(labels, {-1})));
+    Tensor loss = cross_entropy(view(logits, {-1, logits.size(-1)}), view(labels, {-1}));
+    call.done({&loss, &logits});
+    return loss;
   }
 
  private:

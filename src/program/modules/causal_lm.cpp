@@ -154,9 +154,11 @@ Tensor language_model_loss(Module& root, Tape& tape, const Linear& head, const B
   Tensor ids = batch.input_ids, labels = batch.labels;
   ModuleCall call(root, tape, {&ids, &labels});
   const Tensor hidden = decode(ids);
-  const Tensor logits = head(slice(hidden, 1, 0, hidden.size(1)));
+  Tensor logits = head(slice(hidden, 1, 0, hidden.size(1)));
   tape.phase(Phase::loss);
-  return call.done(causal_lm_loss(logits, labels));
+  Tensor loss = causal_lm_loss(logits, labels);
+  call.done({&loss, &logits});
+  return loss;
 }
 
 }  // namespace plimsoll::program

@@ -96,9 +96,11 @@ class DistilBert final : public Network {
     pooled = Linear(root_.child("pre_classifier"), tape_)(pooled);
     pooled = relu(pooled);
     pooled = dropout(pooled, kClassifierDropout);
-    const Tensor logits = Linear(root_.child("classifier"), tape_)(pooled);
+    Tensor logits = Linear(root_.child("classifier"), tape_)(pooled);
     tape_.phase(Phase::loss);
-    return call.done(cross_entropy(view(logits, {-1, logits.size(-1)}), view(labels, {-1})));
+    Tensor loss = cross_entropy(view(logits, {-1, logits.size(-1)}), view(labels, {-1}));
+    call.done({&loss, &logits});
+    return loss;
   }
 
  private:

@@ -105,9 +105,11 @@ class Opt final : public Network {
     Tensor ids = batch.input_ids, labels = batch.labels;
     ModuleCall call(root_, tape_, {&ids, &labels});
     const Tensor hidden = decode(ids);
-    const Tensor logits = contiguous(head_(slice(hidden, 1, 0, hidden.size(1))));
+    Tensor logits = contiguous(head_(slice(hidden, 1, 0, hidden.size(1))));
     tape_.phase(Phase::loss);
-    return call.done(causal_lm_loss(logits, labels));
+    Tensor loss = causal_lm_loss(logits, labels);
+    call.done({&loss, &logits});
+    return loss;
   }
 
  private:

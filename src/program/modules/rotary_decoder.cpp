@@ -387,7 +387,9 @@ class RotaryDecoder final : public Network {
       logits = multiply_scalar(logits);
     }
     tape_.phase(Phase::loss);
-    return call.done(causal_lm_loss(logits, labels));
+    Tensor loss = causal_lm_loss(logits, labels);
+    call.done({&loss, &logits});
+    return loss;
   }
 
  private:

@@ -378,13 +378,15 @@ class T5 final : public Network {
   Tensor loss(const Batch& batch) override {
     Tensor ids = batch.input_ids, labels = batch.labels;
     ModuleCall call(root_, tape_, {&ids, &labels});
-    const Tensor encoded = encoder_(ids, words("encoder"), {});
+    Tensor encoded = encoder_(ids, words("encoder"), {});
     const Tensor targets = shift_right(labels);
     const Tensor decoded = decoder_(targets, words("decoder"), encoded);
     const Tensor hidden = scaled_ ? multiply_scalar(decoded) : decoded;
-    const Tensor logits = head_(hidden);
+    Tensor logits = head_(hidden);
     tape_.phase(Phase::loss);
-    return call.done(flat_cross_entropy(logits, labels));
+    Tensor loss = flat_cross_entropy(logits, labels);
+    call.done({&loss, &logits, &encoded});
+    return loss;
   }
 
  private:

@@ -122,9 +122,11 @@ class Vit final : public Network {
     Tensor pixels = batch.input_ids, labels = batch.labels;
     ModuleCall call(root_, tape_, {&pixels, &labels});
     const Tensor hidden = encode(pixels);
-    const Tensor logits = Linear(root_.child("classifier"), tape_)(summary(hidden));
+    Tensor logits = Linear(root_.child("classifier"), tape_)(summary(hidden));
     tape_.phase(Phase::loss);
-    return call.done(cross_entropy(view(logits, {-1, logits.size(-1)}), view(labels, {-1})));
+    Tensor loss = cross_entropy(view(logits, {-1, logits.size(-1)}), view(labels, {-1}));
+    call.done({&loss, &logits});
+    return loss;
   }
 
  private:

@@ -49,12 +49,23 @@ Ddp::Ddp(Tape& tape, Module& root, const DdpSettings& options)
     for (const ModuleBuffer& buffer : module->buffers) buffers_.push_back(buffer.tensor);
   states.insert(states.end(), buffers_.begin(), buffers_.end());
   broadcast(states);
-  // Until gradients have arrived once there is a single bucket.
-  make_buckets(assign_buckets(parameters_, {std::numeric_limits<std::int64_t>::max()}));
+  make_buckets(first_assignment());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     accumulators_.push_back(tape_.gradient_edge(parameters_[i]).function);
     accumulators_.back()->post_hooks.push_back([this, i](const Gradients&) { gradient_ready(i); });
   }
+  if (!options_.static_graph && !options_.find_unused_parameters) return;
+  used_parameters_ = tape_.empty({static_cast<std::int64_t>(parameters_.size())}, DType::int32, Category::communication_buffer);
+  root.post_forward.push_back([this](Module&, std::vector<Tensor*>& outputs) { pass_through_sink(outputs); });
+}
+
+/// A single bucket until gradients have arrived once; buckets of their final size, in reverse, where they never will be made again.
+std::vector<std::vector<std::size_t>> Ddp::first_assignment() const {
+  if (options_.static_graph || !options_.find_unused_parameters)
+    return assign_buckets(parameters_, {std::numeric_limits<std::int64_t>::max()});
+  auto assignment = assign_buckets(parameters_, {options_.first_bucket_cap, options_.bucket_cap});
+  std::reverse(assignment.begin(), assignment.end());
+  return assignment;
 }
 
 /// c10d::broadcast_coalesced: flat copies of up to 250 MiB, two of them at a time.
@@ -83,45 +94,102 @@ void Ddp::make_buckets(const std::vector<std::vector<std::size_t>>& assignment) 
     }
     bucket.flat = tape_.empty({bucket.elements}, parameters_[members.front()].dtype(), Category::communication_buffer);
     buckets_.push_back(std::move(bucket));
+    if (!options_.gradient_as_bucket_view) continue;
+    for (std::size_t i : members)
+      if (parameters_[i].grad()) fill_bucket(i);
   }
 }
 
-/// Reducer::rebuild_buckets: by the order in which gradients arrived, the old buckets freed first.
+bool Ddp::rebuild_is_due() const { return !rebuilt_ && !arrival_.empty() && arrival_.size() == parameters_.size(); }
+
+/// Reducer::rebuild_buckets: by the order in which gradients arrived, which rank 0 tells the others; the old buckets are freed first.
 void Ddp::rebuild_buckets() {
   std::vector<Tensor> arrived;
   for (std::size_t i : arrival_) arrived.push_back(parameters_[i]);
   auto assignment = assign_buckets(arrived, {options_.first_bucket_cap, options_.bucket_cap});
   for (auto& members : assignment)
     for (std::size_t& member : members) member = arrival_[member];
+  {
+    const Tensor indices = tape_.empty({static_cast<std::int64_t>(parameters_.size()) + 1}, DType::int32, Category::communication_buffer);
+    const Tensor sizes = tape_.empty({static_cast<std::int64_t>(assignment.size())}, DType::int32, Category::communication_buffer);
+  }
   make_buckets(assignment);
   rebuilt_ = true;
 }
 
 void Ddp::before_forward(bool synchronize) {
+  if (rebuild_is_due()) rebuild_buckets();
   synchronize_ = synchronize;
   if (synchronize && !buffers_.empty()) broadcast(buffers_);
   for (Bucket& bucket : buckets_) bucket.pending = bucket.parameters.size();
 }
 
 void Ddp::after_step() {
-  if (!rebuilt_ && arrival_.size() == parameters_.size()) rebuild_buckets();
+  if (rebuild_is_due()) rebuild_buckets();
 }
 
-/// Reducer::autograd_hook: the gradient is copied into its place in the bucket (and becomes a view of it); a full bucket is reduced.
+/// _DDPSink: copies of the module's outputs, whose backward asks for the reduction at the end of a static graph's first backward.
+void Ddp::pass_through_sink(std::vector<Tensor*>& outputs) {
+  if (counted_ || !synchronize_) return;
+  List<const Tensor*> inputs;
+  for (Tensor* output : outputs)
+    if (output->defined() && output->requires_grad()) inputs.push_back(output);
+  std::vector<Tensor> copies;
+  {
+    Op op("_DDPSink", inputs);
+    for (const Tensor* input : inputs) {
+      copies.push_back(tape_.empty(input->sizes(), input->dtype()));
+      launch(tape_, KernelKind::elementwise, input->dtype(), input->bytes(), input->bytes());
+    }
+    op.finish_all(copies, [this, count = inputs.size()](BackwardCall& call) {
+      if (options_.static_graph) tape_.queue_callback([this] { reduce_all_at_once(); });
+      for (std::size_t i = 0; i < count; ++i)
+        if (call.grad(i).defined()) call.give(i, call.grad(i));
+    });
+  }
+  std::size_t next = 0;
+  for (Tensor* output : outputs)
+    if (output->defined() && output->requires_grad()) *output = std::move(copies[next++]);
+}
+
+/// Reducer::autograd_hook.
 void Ddp::gradient_ready(std::size_t parameter) {
-  if (!synchronize_) return;
-  if (!rebuilt_) arrival_.push_back(parameter);
+  if (!synchronize_ || (options_.static_graph && !counted_)) return;
+  const bool orders = options_.static_graph || !options_.find_unused_parameters;
+  if (orders && !rebuilt_ && arrival_.size() < parameters_.size()) arrival_.push_back(parameter);
+  fill_bucket(parameter);
   Bucket& bucket = buckets_[place_[parameter].first];
+  if (--bucket.pending > 0) return;
+  reduce(bucket);
+  if (std::all_of(buckets_.begin(), buckets_.end(), [](const Bucket& other) { return other.pending == 0; })) finish_backward();
+}
+
+/// Reducer::mark_variable_ready_dense: the gradient is copied into its place in the bucket, and becomes a view of it.
+void Ddp::fill_bucket(std::size_t parameter) {
   Tensor& gradient = parameters_[parameter].grad();
   launch(tape_, KernelKind::elementwise, gradient.dtype(), gradient.bytes(), gradient.bytes());
-  if (options_.gradient_as_bucket_view) gradient = tape_.view(bucket.flat, gradient.sizes(), gradient.strides());
-  if (--bucket.pending > 0) return;
+  if (!options_.gradient_as_bucket_view) return;
+  gradient = tape_.view(buckets_[place_[parameter].first].flat, gradient.sizes(), gradient.strides());
+}
+
+void Ddp::reduce(const Bucket& bucket) {
   tape_.wait(stream_, kComputeStream);
   tape_.collective(
       {.kind = CollectiveKind::all_reduce, .group = Group::data_replicate, .bytes = bucket.flat.bytes(), .type = bucket.flat.dtype()},
       stream_);
-  const bool last = std::all_of(buckets_.begin(), buckets_.end(), [](const Bucket& other) { return other.pending == 0; });
-  if (!last) return;
+}
+
+/// Reducer::delay_all_reduce: behind a static graph's first backward, which only told who takes part.
+void Ddp::reduce_all_at_once() {
+  counted_ = true;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (parameters_[i].grad()) fill_bucket(i);
+  for (const Bucket& bucket : buckets_) reduce(bucket);
+  finish_backward();
+}
+
+/// Reducer::finalize_backward: what was reduced is copied back where gradients are no views.
+void Ddp::finish_backward() {
   tape_.wait(kComputeStream, stream_);
   if (options_.gradient_as_bucket_view) return;
   for (const Tensor& reduced : parameters_) tape_.copy({Copy::Direction::device_to_device, reduced.bytes()}, kComputeStream);

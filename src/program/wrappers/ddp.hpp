@@ -11,9 +11,12 @@
 namespace plimsoll::program {
 
 struct DdpSettings {
-  std::int64_t bucket_cap = 25LL << 20;       ///< bytes
-  std::int64_t first_bucket_cap = 1LL << 20;  ///< bytes: the first bucket starts its reduction early
+  std::int64_t bucket_cap = 25LL << 20;  ///< bytes
+  std::int64_t first_bucket_cap =
+      1LL << 20;  ///< bytes: the first bucket starts its reduction early; a cap that was asked for holds for it too
   bool gradient_as_bucket_view = false;
+  bool static_graph = false;            ///< the first backward only counts, the second tells the order, the third forward makes the buckets
+  bool find_unused_parameters = false;  ///< the outputs are copied in every forward, and the first buckets stay
 };
 
 /// Bytes of tensors grouped as compute_bucket_assignment_by_size does: in order, per type, a bucket closes when it reaches its limit; the
@@ -23,12 +26,13 @@ std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<Tensor>& 
 /// A wrapped model. Gradients of the trainable parameters are copied into buckets that are all-reduced as they fill.
 class Ddp {
  public:
-  /// Broadcasts the states (in flat pieces of 250 MiB) and makes the first step's single bucket.
+  /// Broadcasts the states (in flat pieces of 250 MiB) and makes the first buckets.
   Ddp(Tape& tape, Module& root, const DdpSettings& options);
-  /// What DDP.forward does before the module's own: buffers are broadcast. Without `synchronize` (no_sync) gradients only accumulate.
+  /// What DDP.forward does before the module's own: new buckets where they are due, buffers are broadcast. Without `synchronize`
+  /// (no_sync) gradients only accumulate.
   void before_forward(bool synchronize);
-  /// From the second step on the buckets follow the order in which gradients arrived. DDP makes them at the start of the second forward;
-  /// nothing lies between that and the end of the first step.
+  /// Once the order in which gradients arrive is known, the next forward begins with buckets in that order; nothing lies between that and
+  /// the end of the step before.
   void after_step();
 
  private:
@@ -40,9 +44,16 @@ class Ddp {
   };
 
   void broadcast(const std::vector<Tensor>& tensors);
+  std::vector<std::vector<std::size_t>> first_assignment() const;
   void make_buckets(const std::vector<std::vector<std::size_t>>& assignment);
+  bool rebuild_is_due() const;
   void rebuild_buckets();
+  void pass_through_sink(std::vector<Tensor*>& outputs);
   void gradient_ready(std::size_t parameter);
+  void fill_bucket(std::size_t parameter);
+  void reduce(const Bucket& bucket);
+  void reduce_all_at_once();
+  void finish_backward();
 
   Tape& tape_;
   DdpSettings options_;
@@ -52,8 +63,10 @@ class Ddp {
   std::vector<NodeRef> accumulators_;
   std::vector<Bucket> buckets_;
   std::vector<std::pair<std::size_t, std::int64_t>> place_;  ///< of a parameter: its bucket and the first element within it
-  std::vector<std::size_t> arrival_;                         ///< order of the first synchronized backward
+  Tensor used_parameters_;                                   ///< local_used_map_dev: who got a gradient
+  std::vector<std::size_t> arrival_;                         ///< order in which gradients came, before the buckets follow it
   bool rebuilt_ = false, synchronize_ = true;
+  bool counted_ = false;  ///< a static graph's first backward has been
 };
 
 }  // namespace plimsoll::program
