@@ -11,22 +11,34 @@ namespace plimsoll::program {
 
 namespace {
 
+/// What FullyShardedDataParallel's constructor raises, and what it does that is not modelled.
+void refuse_impossible(const Strategy& strategy) {
+  const bool no_shard = strategy.fsdp.sharding == FsdpOptions::Sharding::no_shard || strategy.dp_shard == 1;
+  if (strategy.offload.params && no_shard) refuse("FSDP1 with parameters on the host and NO_SHARD is not modelled", "offload");
+  if (!strategy.lora) return;
+  if (!strategy.fsdp.use_orig_params.value_or(true))
+    refuse("FSDP1 flattens frozen and trained parameters together only with use_orig_params", "fsdp.use_orig_params", "true");
+  if (hf_parameter_type(strategy) != strategy.lora->adapter_dtype.value_or(kAdapterType))
+    refuse("FSDP1 flattens tensors of one type only; PEFT keeps adapters of 16-bit weights in fp32", "lora.adapter_dtype", "fp32 weights");
+}
+
 Fsdp1Settings fsdp1_settings(const Strategy& strategy) {
   using Sharding = FsdpOptions::Sharding;
   const Sharding sharding = strategy.fsdp.sharding;
-  if (sharding != Sharding::full_shard && sharding != Sharding::shard_grad_op && sharding != Sharding::automatic)
-    refuse("FSDP1 with this sharding strategy is not modelled", "fsdp.strategy", "FULL_SHARD or SHARD_GRAD_OP");
-  if (strategy.no_sync && strategy.grad_accum > 1) refuse("FSDP1 with no_sync is not modelled", "fsdp.no_sync");
-  if (strategy.offload.any()) refuse("FSDP1 with offload is not modelled", "offload");
-  if (strategy.lora) refuse("FSDP1 with frozen parameters is not modelled", "lora");
   Fsdp1Settings settings;
-  settings.shard = strategy.dp_shard;
+  settings.sharded = sharding != Sharding::no_shard && strategy.dp_shard > 1;  // alone, FSDP1 switches to NO_SHARD by itself
+  if (settings.sharded) {
+    settings.shard = strategy.dp_shard;
+    settings.replicate = strategy.dp_replicate;
+  }
   if (strategy.fsdp.mixed_precision.value_or(true)) {
     settings.param_dtype = strategy.compute_dtype;
     settings.reduce_dtype = strategy.reduce_dtype;
   }
-  settings.reshard_after_forward = sharding != Sharding::shard_grad_op;
+  settings.reshard_after_forward = sharding != Sharding::shard_grad_op && sharding != Sharding::hybrid_shard_zero2;
   settings.use_orig_params = strategy.fsdp.use_orig_params.value_or(true);
+  settings.forward_prefetch = strategy.fsdp.forward_prefetch.value_or(false);
+  settings.offload_to_host = strategy.offload.params;
   return settings;
 }
 
@@ -42,6 +54,7 @@ void untie(Module& root) {
 }  // namespace
 
 StepProgram lower_hf_fsdp1(const Model& model, const Strategy& strategy) {
+  refuse_impossible(strategy);
   Tape tape;
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   untie(*root);
@@ -55,7 +68,10 @@ StepProgram lower_hf_fsdp1(const Model& model, const Strategy& strategy) {
   const Batch batch = hf_batch(model, strategy, tape);
   const std::vector<Tensor> shards = sharded.shards();
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, shards);
-  record_hf_steps(tape, {*network, *optimizer, shards, {}, [&] { sharded.after_step(); }}, strategy, batch);
+  record_hf_steps(tape,
+                  {*network, *optimizer, shards, [&](bool last) { sharded.set_requires_gradient_sync(last || !strategy.no_sync); },
+                   [&] { sharded.after_step(); }},
+                  strategy, batch);
   return tape.take();
 }
 

@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::int64_t kAlignment = 16;  // bytes; FlatParamHandle aligns the original parameters it shows
 
+bool is_floating(DType type) { return type == DType::fp32 || type == DType::bf16 || type == DType::fp16; }
+
 struct FlatPiece {
   std::shared_ptr<Parameter> slot;
   std::int64_t offset = 0;  ///< elements from the start of the flat parameter
@@ -30,29 +32,43 @@ class Fsdp1Unit {
   void install_hooks();
   void initialize();
   void unshard();
-  void reshard();
-  void show_gradient();
+  void reshard(bool free_gathered);
+  void end_backward();
   void collect_shards(std::vector<Tensor>& into) const;
-  void forget_gradient() { reduced_.reset(); }
-  State state = State::idle;
+  void forget_gradient();
 
  private:
-  void pre_forward();
+  void pre_forward(std::vector<Tensor*>& inputs);
   void post_forward(std::vector<Tensor*>& outputs);
   void pre_backward();
   void post_backward();
+  void cast_inputs(std::vector<Tensor*>& inputs) const;
+  void reshard_behind(const std::vector<Tensor*>& inputs);
+  void prefetch_forward();
+  void prefetch_backward();
+  void all_gather();
+  void gather_low_precision();
   void split_views();
   void show_views();
+  void show_gradient();
+  Tensor reduce(Tensor unsharded);
+  void reduce_whole(Tensor gradient);
+  void accumulate(Tensor output);
   DType compute_type() const { return owner_.settings_.param_dtype.value_or(type_); }
+  DType reduce_type() const { return owner_.settings_.reduce_dtype.value_or(compute_type()); }
   bool low_precision() const { return compute_type() != type_; }
+  bool sharded() const { return owner_.settings_.sharded; }
+  bool frees_in_backward() const { return sharded() && (owner_.synchronize_ || owner_.settings_.reshard_after_forward); }
   std::int64_t shard_elements() const { return padded_ / owner_.settings_.shard; }
   Tape& tape() const { return owner_.tape_; }
 
   Fsdp1& owner_;
   Module& module_;
+  State state_ = State::idle;
   bool is_root_;
   std::vector<FlatPiece> pieces_;
   DType type_ = DType::fp32;
+  bool trainable_ = false;  ///< any of its parameters: then the flat parameter gets a gradient as a whole
   std::int64_t elements_ = 0, padded_ = 0;
   Tensor shard_;                   ///< the rank's part, in the parameters' type
   std::vector<Tensor> originals_;  ///< the optimizer's pieces of it, with use_orig_params
@@ -62,6 +78,9 @@ class Fsdp1Unit {
   std::vector<Tensor> views_;  ///< of the original parameters, outputs of one split
   Tensor reduced_;             ///< the reduced gradient: _saved_grad_shard
   bool unsharded_ = false;
+  bool unshards_in_backward_ = false;  ///< _needs_pre_backward_unshard
+  std::size_t inputs_waiting_ = 0;     ///< of a frozen unit: inputs whose gradients have not come yet
+  std::optional<std::size_t> pre_forward_index_;
   std::size_t post_forward_index_ = 0;
 };
 
@@ -70,6 +89,7 @@ Fsdp1Unit::Fsdp1Unit(Fsdp1& owner, Module& module, std::vector<std::shared_ptr<P
   if (!slots.empty()) type_ = slots.front()->type;
   const std::int64_t quantum = owner.settings_.use_orig_params ? kAlignment / size_of(compute_type()) : 1;
   for (auto& slot : slots) {
+    trainable_ = trainable_ || slot->trainable;
     elements_ = round_up(elements_, quantum);
     pieces_.push_back({slot, elements_});
     elements_ += slot->sizes.product();
@@ -89,6 +109,10 @@ void Fsdp1Unit::materialize() {
     const std::int64_t mine = std::min(piece.offset + piece.slot->sizes.product(), shard_elements()) - piece.offset;
     if (mine > 0 && piece.slot->trainable) originals_.push_back(leaf_on(tape(), shard_, {mine}, true));
   }
+  if (!owner_.settings_.offload_to_host) return;
+  tape().copy({Copy::Direction::device_to_host, shard_.bytes()}, tape().stream);
+  tape().free_storage(shard_);
+  tape().program().host_pinned += Bytes(2 * shard_.bytes());  // and as much for the reduced gradient
 }
 
 /// init_flat_param_attributes at the first forward: buffers are made and emptied.
@@ -99,43 +123,72 @@ void Fsdp1Unit::initialize() {
     low_precision_shard_ = tape().empty({shard_elements()}, compute_type(), Category::communication_buffer);
     tape().free_storage(low_precision_shard_);
   }
-  const Tensor padded = tape().empty({padded_}, compute_type(), Category::communication_buffer);
-  gathered_ = leaf_on(tape(), padded, {elements_}, true);
-  tape().free_storage(gathered_);
+  if (sharded()) {
+    const Tensor padded = tape().empty({padded_}, compute_type(), Category::communication_buffer);
+    tape().free_storage(padded);
+    gathered_ = leaf_on(tape(), padded, {elements_}, trainable_);
+    if (low_precision()) tape().empty({padded_}, type_, Category::communication_buffer);
+  } else {
+    gathered_ = leaf_on(tape(), low_precision() ? low_precision_shard_ : shard_, {elements_}, trainable_);
+  }
+  if (!trainable_) return;
   accumulator_ = tape().gradient_edge(gathered_).function;
   accumulator_->post_hooks.push_back([this](const Gradients&) { post_backward(); });
 }
 
 void Fsdp1Unit::install_hooks() {
-  module_.pre_forward.insert(module_.pre_forward.begin(), [this](Module&, std::vector<Tensor*>&) { pre_forward(); });
+  module_.pre_forward.insert(module_.pre_forward.begin(), [this](Module&, std::vector<Tensor*>& inputs) { pre_forward(inputs); });
   module_.post_forward.push_back([this](Module&, std::vector<Tensor*>& outputs) { post_forward(outputs); });
 }
+
+// ---- gathering -----------------------------------------------------------------------------------------------------------
 
 void Fsdp1Unit::unshard() {
   if (unsharded_ || pieces_.empty()) return;
   const LabelScope label(tape(), module_.label);
-  if (low_precision()) {
-    const StreamScope scope(tape(), owner_.pre_unshard_stream_);
-    tape().allocate_storage(low_precision_shard_, Category::communication_buffer);
-    launch(tape(), KernelKind::elementwise, compute_type(), shard_.bytes(), low_precision_shard_.bytes());
-  }
-  tape().wait(owner_.unshard_stream_, owner_.pre_unshard_stream_);
-  {
-    const StreamScope scope(tape(), owner_.unshard_stream_);
-    tape().allocate_storage(gathered_, Category::communication_buffer);
-    tape().collective({.kind = CollectiveKind::all_gather,
-                       .group = Group::data_shard,
-                       .bytes = padded_ * size_of(compute_type()),
-                       .type = compute_type()},
-                      owner_.unshard_stream_);
-    if (low_precision()) tape().free_storage(low_precision_shard_);
-  }
   unsharded_ = true;
+  if (low_precision()) gather_low_precision();
+  if (sharded()) all_gather();
 }
 
-void Fsdp1Unit::reshard() {
+/// _use_low_precision_shard: the shard's cast, by way of a copy on the device where the shard lives on the host.
+void Fsdp1Unit::gather_low_precision() {
+  const StreamScope scope(tape(), owner_.pre_unshard_stream_);
+  tape().allocate_storage(low_precision_shard_, Category::communication_buffer);
+  Tensor arrived;
+  if (owner_.settings_.offload_to_host) {
+    arrived = tape().empty({shard_elements()}, type_, Category::communication_buffer);
+    tape().copy({Copy::Direction::host_to_device, arrived.bytes()}, tape().stream);
+  }
+  launch(tape(), KernelKind::elementwise, compute_type(), shard_.bytes(), low_precision_shard_.bytes());
+}
+
+void Fsdp1Unit::all_gather() {
+  Tensor arrived;
+  if (owner_.settings_.offload_to_host && !low_precision()) {
+    const StreamScope scope(tape(), owner_.pre_unshard_stream_);
+    arrived = tape().empty({shard_elements()}, type_, Category::communication_buffer);
+    tape().copy({Copy::Direction::host_to_device, arrived.bytes()}, tape().stream);
+  }
+  tape().wait(owner_.unshard_stream_, owner_.pre_unshard_stream_);
+  const StreamScope scope(tape(), owner_.unshard_stream_);
+  tape().allocate_storage(gathered_, Category::communication_buffer);
+  const std::int64_t bytes = padded_ * size_of(compute_type());
+  tape().collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = bytes, .type = compute_type()},
+                    tape().stream);
+  if (arrived) tape().record_stream(arrived, tape().stream);
+  if (!low_precision()) return;
+  tape().record_stream(low_precision_shard_, tape().stream);
+  tape().free_storage(low_precision_shard_);
+}
+
+/// Modules lose their views; the memory goes where it is asked for, or where it is only the cast of parameters that are not sharded.
+void Fsdp1Unit::reshard(bool free_gathered) {
   if (!unsharded_) return;
   for (const FlatPiece& piece : pieces_) piece.slot->tensor.reset();
+  if (!sharded() && !low_precision()) return;
+  if (sharded() && !free_gathered) return;
+  tape().record_stream(gathered_, tape().stream);
   tape().free_storage(gathered_);
   unsharded_ = false;
 }
@@ -158,81 +211,179 @@ void Fsdp1Unit::show_views() {
   for (std::size_t i = 0; i < pieces_.size(); ++i) pieces_[i].slot->tensor = views_[i];
 }
 
-void Fsdp1Unit::pre_forward() {
-  if (state == State::pre_backward) return;
-  state = State::forward;
-  if (is_root_ && !owner_.initialized_) {
-    for (auto& unit : owner_.units_) unit->initialize();
-    owner_.initialized_ = true;
+void Fsdp1Unit::prefetch_forward() {
+  if (!owner_.settings_.forward_prefetch || *pre_forward_index_ + 1 >= owner_.pre_forward_order_.size()) return;
+  owner_.pre_forward_order_[*pre_forward_index_ + 1]->unshard();
+}
+
+/// BackwardPrefetch.BACKWARD_PRE: the unit that ran before this one in forward.
+void Fsdp1Unit::prefetch_backward() {
+  if (post_forward_index_ == 0) return;
+  Fsdp1Unit& target = *owner_.post_forward_order_[post_forward_index_ - 1];
+  if (target.unshards_in_backward_) target.unshard();
+}
+
+// ---- forward -------------------------------------------------------------------------------------------------------------
+
+void Fsdp1Unit::cast_inputs(std::vector<Tensor*>& inputs) const {
+  if (!owner_.settings_.param_dtype) return;
+  for (Tensor* input : inputs)
+    if (input->defined() && is_floating(input->dtype())) *input = to(*input, *owner_.settings_.param_dtype);
+}
+
+void Fsdp1Unit::pre_forward(std::vector<Tensor*>& inputs) {
+  if (state_ == State::pre_backward) return;
+  state_ = State::forward;
+  if (is_root_) {
+    owner_.initialize();
+    cast_inputs(inputs);
   }
-  unshard();
-  tape().wait(kComputeStream, owner_.unshard_stream_);
-  if (pieces_.empty()) return;
-  split_views();
-  show_views();
+  if (!pieces_.empty()) {
+    if (!pre_forward_index_) {
+      pre_forward_index_ = owner_.pre_forward_order_.size();
+      owner_.pre_forward_order_.push_back(this);
+    }
+    unshard();
+    tape().wait(kComputeStream, owner_.unshard_stream_);
+    split_views();
+    show_views();
+    prefetch_forward();
+  }
+  cast_inputs(inputs);
+  if (!trainable_) reshard_behind(inputs);
+}
+
+/// _register_post_backward_reshard_only_hook: a unit without gradients is given back when those of its inputs have come.
+void Fsdp1Unit::reshard_behind(const std::vector<Tensor*>& inputs) {
+  inputs_waiting_ = 0;
+  if (!tape().grad_enabled || pieces_.empty()) return;
+  for (const Tensor* input : inputs) {
+    if (!input->defined() || !input->requires_grad()) continue;
+    ++inputs_waiting_;
+    input->register_hook([this](Tensor&) {
+      if (--inputs_waiting_ > 0) return;
+      state_ = State::post_backward;
+      reshard(frees_in_backward());
+    });
+  }
 }
 
 void Fsdp1Unit::post_forward(std::vector<Tensor*>& outputs) {
-  if (state == State::pre_backward) return;
+  if (state_ == State::pre_backward) return;
   post_forward_index_ = owner_.post_forward_order_.size();
   owner_.post_forward_order_.push_back(this);
-  if (!is_root_ && owner_.settings_.reshard_after_forward) reshard();
-  state = State::idle;
+  if (!is_root_ && (owner_.settings_.reshard_after_forward || !sharded())) reshard(true);
+  if (is_root_ && !sharded()) reshard(true);
+  state_ = State::idle;
+  unshards_in_backward_ = false;
   if (!tape().grad_enabled) return;
-  for (Tensor* output : outputs)
-    if (output->defined() && output->requires_grad()) output->register_hook([this](Tensor&) { pre_backward(); });
+  for (Tensor* output : outputs) {
+    if (!output->defined() || !output->requires_grad()) continue;
+    output->register_hook([this](Tensor&) { pre_backward(); });
+    unshards_in_backward_ = true;
+  }
 }
+
+// ---- backward ------------------------------------------------------------------------------------------------------------
 
 void Fsdp1Unit::pre_backward() {
   if (!owner_.callback_queued_) {
     owner_.callback_queued_ = true;
     tape().queue_callback([&owner = owner_] { owner.finish_backward(); });
   }
-  if (state == State::pre_backward) return;
-  state = State::pre_backward;
+  if (state_ == State::pre_backward || !unshards_in_backward_) return;
+  state_ = State::pre_backward;
   unshard();
   tape().wait(kComputeStream, owner_.unshard_stream_);
   show_views();
-  if (post_forward_index_ > 0) owner_.post_forward_order_[post_forward_index_ - 1]->unshard();  // BackwardPrefetch.BACKWARD_PRE
+  unshards_in_backward_ = false;
+  prefetch_backward();
+  if (Tensor& earlier = shard_.grad(); earlier && sharded()) reduced_ = std::exchange(earlier, {});
 }
 
 /// _post_backward_hook: the flat gradient is reduced in its own stream and becomes the shard's gradient.
 void Fsdp1Unit::post_backward() {
   if (!gathered_.grad()) return;
-  state = State::post_backward;
+  state_ = State::post_backward;
   const LabelScope label(tape(), module_.label);
-  reshard();
+  reshard(frees_in_backward());
   views_.clear();
+  if (!owner_.synchronize_) return;
   tape().wait(owner_.reduce_stream_, kComputeStream);
   const StreamScope scope(tape(), owner_.reduce_stream_);
-  const Tensor computed = std::move(gathered_.grad());
+  const Tensor computed = gathered_.grad();
   gathered_.grad().reset();
-  const DType reduce_type = owner_.settings_.reduce_dtype.value_or(compute_type());
-  Tensor unsharded = computed.dtype() == reduce_type ? computed : elementwise(tape(), {&computed}, reduce_type);
+  Tensor gradient = computed.dtype() == reduce_type() ? computed : elementwise(tape(), {&computed}, reduce_type());
+  if (sharded())
+    accumulate(reduce(std::move(gradient)));
+  else
+    reduce_whole(std::move(gradient));
+  tape().record_stream(computed, owner_.reduce_stream_);
+}
+
+/// _reduce_grad: reduce-scattered, with HYBRID_SHARD then all-reduced over the replicas on a stream of its own.
+Tensor Fsdp1Unit::reduce(Tensor unsharded) {
   if (padded_ > elements_) unsharded = pad_last(unsharded, 0, padded_ - elements_);
-  Tensor output = tape().empty({shard_elements()}, reduce_type, Category::gradient);
-  tape().collective({.kind = CollectiveKind::reduce_scatter, .group = Group::data_shard, .bytes = unsharded.bytes(), .type = reduce_type},
-                    owner_.reduce_stream_);
-  if (reduce_type != type_) output = elementwise(tape(), {&output}, type_);
+  Tensor output = tape().empty({shard_elements()}, reduce_type(), Category::gradient);
+  tape().collective({.kind = CollectiveKind::reduce_scatter, .group = Group::data_shard, .bytes = unsharded.bytes(), .type = reduce_type()},
+                    tape().stream);
+  if (owner_.settings_.replicate == 1) return output;
+  tape().wait(owner_.replicate_stream_, tape().stream);
+  tape().record_stream(output, owner_.replicate_stream_);
+  tape().collective({.kind = CollectiveKind::all_reduce, .group = Group::data_replicate, .bytes = output.bytes(), .type = reduce_type()},
+                    owner_.replicate_stream_);
+  return output;
+}
+
+/// _accumulate_sharded_grad, and the copy to the host.
+void Fsdp1Unit::accumulate(Tensor output) {
+  const StreamScope scope(tape(), owner_.settings_.replicate > 1 ? owner_.replicate_stream_ : tape().stream);
+  if (reduce_type() != type_) output = elementwise(tape(), {&output}, type_);
   Tape::categorize(output, Category::gradient);
   if (reduced_) {
     in_place(reduced_, {&reduced_, &output});
   } else {
     reduced_ = std::move(output);
   }
-  tape().record_stream(computed, owner_.reduce_stream_);
+  if (!owner_.settings_.offload_to_host) return;
+  tape().copy({Copy::Direction::device_to_host, reduced_.bytes()}, tape().stream);
+  tape().record_stream(reduced_, owner_.reduce_stream_);
+}
+
+/// _reduce_grad_no_shard: the flat parameter keeps the gradient, to which later micro-batches add.
+void Fsdp1Unit::reduce_whole(Tensor gradient) {
+  tape().collective({.kind = CollectiveKind::all_reduce, .group = Group::world, .bytes = gradient.bytes(), .type = gradient.dtype()},
+                    tape().stream);
+  if (gradient.dtype() != type_) gradient = elementwise(tape(), {&gradient}, type_);
+  Tape::categorize(gradient, Category::gradient);
+  gathered_.grad() = std::move(gradient);
 }
 
 /// prepare_gradient_for_optim: the optimizer's tensors get views of the reduced gradient.
 void Fsdp1Unit::show_gradient() {
-  state = State::idle;
+  if (!sharded()) reduced_ = gathered_.grad();
   if (!reduced_) return;
-  if (!owner_.settings_.use_orig_params) {
-    shard_.grad() = reduced_;
+  if (owner_.settings_.offload_to_host) {
     reduced_.reset();
     return;
   }
+  if (!owner_.settings_.use_orig_params) {
+    shard_.grad() = std::exchange(reduced_, {});
+    return;
+  }
   for (const Tensor& original : originals_) original.grad() = tape().view(reduced_, original.sizes(), original.strides());
+}
+
+void Fsdp1Unit::end_backward() {
+  reshard(frees_in_backward());
+  state_ = State::idle;
+  unshards_in_backward_ = false;
+  if (owner_.synchronize_) show_gradient();
+}
+
+void Fsdp1Unit::forget_gradient() {
+  reduced_.reset();
+  if (gathered_) gathered_.grad().reset();
 }
 
 void Fsdp1Unit::collect_shards(std::vector<Tensor>& into) const {
@@ -243,13 +394,16 @@ void Fsdp1Unit::collect_shards(std::vector<Tensor>& into) const {
   }
 }
 
+// ---- the model -----------------------------------------------------------------------------------------------------------
+
 Fsdp1::Fsdp1(Tape& tape, Module& root, const std::vector<Module*>& units, const Fsdp1Settings& settings)
     : tape_(tape),
       root_(root),
       settings_(settings),
       pre_unshard_stream_(tape.add_stream("pre-unshard")),
       unshard_stream_(tape.add_stream("unshard")),
-      reduce_stream_(tape.add_stream("post-backward")) {
+      reduce_stream_(tape.add_stream("post-backward")),
+      replicate_stream_(settings.replicate > 1 ? tape.add_stream("all-reduce") : reduce_stream_) {
   std::unordered_set<Parameter*> managed;
   const auto wrap = [&](Module& module, bool is_root) {
     std::vector<std::shared_ptr<Parameter>> slots;
@@ -272,9 +426,25 @@ void Fsdp1::materialize() {
   }
 }
 
+/// _lazy_init: buffers take the compute type, flat parameters get their buffers, the root's first.
+void Fsdp1::initialize() {
+  if (std::exchange(initialized_, true)) return;
+  for (Module* module : root_.all_modules()) {
+    const LabelScope label(tape_, module->label);
+    for (ModuleBuffer& buffer : module->buffers) {
+      const DType type = buffer.tensor.dtype();
+      if (!is_floating(type) || settings_.param_dtype.value_or(type) == type) continue;
+      buffer.tensor = elementwise(tape_, {&buffer.tensor}, *settings_.param_dtype);
+      Tape::categorize(buffer.tensor, Category::parameter);
+    }
+  }
+  units_.back()->initialize();
+  for (auto unit = units_.begin(); unit + 1 != units_.end(); ++unit) (*unit)->initialize();
+}
+
 std::vector<Tensor> Fsdp1::shards() const {
   std::vector<Tensor> all;
-  units_.back()->collect_shards(all);   // the root's own come first in named_parameters()
+  units_.back()->collect_shards(all);  // the root's own come first in named_parameters()
   for (auto unit = units_.begin(); unit + 1 != units_.end(); ++unit) (*unit)->collect_shards(all);
   return all;
 }
@@ -284,8 +454,11 @@ void Fsdp1::after_step() {
 }
 
 void Fsdp1::finish_backward() {
-  tape_.wait(kComputeStream, reduce_stream_);
-  for (auto& unit : units_) unit->show_gradient();
+  if (synchronize_) {
+    tape_.wait(kComputeStream, reduce_stream_);
+    if (replicate_stream_ != reduce_stream_) tape_.wait(kComputeStream, replicate_stream_);
+  }
+  for (auto& unit : units_) unit->end_backward();
   post_forward_order_.clear();
   callback_queued_ = false;
 }

@@ -14,10 +14,14 @@ namespace plimsoll::program {
 
 struct Fsdp1Settings {
   std::int64_t shard = 1;             ///< ranks of the sharding group
-  std::optional<DType> param_dtype;   ///< of the gathered parameters; none: the parameters' own
+  std::int64_t replicate = 1;         ///< ranks that hold the same shard (HYBRID_SHARD)
+  bool sharded = true;                ///< false: NO_SHARD, every rank holds all parameters and all-reduces
+  std::optional<DType> param_dtype;   ///< of the gathered parameters, inputs and buffers; none: their own
   std::optional<DType> reduce_dtype;  ///< of the gradient reduction; none: that of the gathered parameters
-  bool reshard_after_forward = true;  ///< FULL_SHARD; false: SHARD_GRAD_OP
+  bool reshard_after_forward = true;  ///< FULL_SHARD, HYBRID_SHARD; false: SHARD_GRAD_OP, _HYBRID_SHARD_ZERO2
   bool use_orig_params = true;        ///< the optimizer sees the rank's pieces of the original parameters
+  bool forward_prefetch = false;      ///< from the second step on the next unit is gathered while one computes
+  bool offload_to_host = false;       ///< CPUOffload: shards, reduced gradients and states in pinned host memory
 };
 
 class Fsdp1Unit;
@@ -34,20 +38,24 @@ class Fsdp1 {
   void materialize();
   /// What the optimizer sees: rank 0's shards, or its pieces of the original parameters.
   std::vector<Tensor> shards() const;
+  /// no_sync: without it gradients stay whole, in the type of the gathered parameters.
+  void set_requires_gradient_sync(bool yes) { synchronize_ = yes; }
   /// After zero_grad(): flat gradients whose pieces the optimizer saw die at the start of the next forward; nothing lies between.
   void after_step();
 
  private:
   friend class Fsdp1Unit;
+  void initialize();
   void finish_backward();
 
   Tape& tape_;
   Module& root_;
   Fsdp1Settings settings_;
   std::vector<std::unique_ptr<Fsdp1Unit>> units_;  ///< in order of wrapping; the root last
+  std::vector<Fsdp1Unit*> pre_forward_order_;      ///< of the first forward
   std::vector<Fsdp1Unit*> post_forward_order_;
-  StreamId pre_unshard_stream_, unshard_stream_, reduce_stream_;
-  bool initialized_ = false, callback_queued_ = false;
+  StreamId pre_unshard_stream_, unshard_stream_, reduce_stream_, replicate_stream_;
+  bool initialized_ = false, callback_queued_ = false, synchronize_ = true;
 };
 
 }  // namespace plimsoll::program
