@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 
+#include "cost/gemm_choice.hpp"
 #include "plimsoll/cost.hpp"
 #include "plimsoll/error.hpp"
 
@@ -19,7 +20,6 @@ constexpr double kHalfPerformanceSeconds = 3e-6;
 /// Heads narrower than this leave matrix units idle in fused attention.
 constexpr std::int64_t kWideHead = 128;
 constexpr double kNarrowHead = 0.8;
-constexpr std::int64_t kSplits[] = {1, 2, 3, 4, 8};
 
 std::int64_t bytes_of(MathType type) {
   switch (type) {
@@ -42,28 +42,6 @@ double intensity_share(Tile tile) {
 }
 
 double streaming_bandwidth(const Accelerator& device) { return device.memory_bandwidth.value.value * device.memory_efficiency.value; }
-
-struct Gemm {
-  std::int64_t m, n, k, batch;
-};
-
-/// Waves as the library runs them: between whole waves and a perfect balance, but never less than one tile's time.
-double effective_waves(std::int64_t tiles, const Accelerator& device) {
-  const std::int64_t per_die = device.compute_units / device.dies;
-  const std::int64_t waves = ceil_div(ceil_div(tiles, device.dies), per_die);
-  const double balanced = std::max(1.0, static_cast<double>(tiles) / device.compute_units);
-  const double q = device.gemm.quantisation.value;
-  return q * static_cast<double>(waves) + (1 - q) * balanced;
-}
-
-double tiled_time(const Accelerator& device, const Gemm& gemm, Tile tile, std::int64_t split, double rate) {
-  const std::int64_t tiles = count_tiles(gemm.m, gemm.n, tile, device.compute_units).tiles * gemm.batch;
-  const double per_unit = rate / device.compute_units;
-  const double k = static_cast<double>(gemm.k) / static_cast<double>(split);
-  const double tile_time = 2.0 * static_cast<double>(tile.m * tile.n) * k / per_unit + device.gemm.epilogue.value.value;
-  const double reduction = split == 1 ? 0 : 8.0 * static_cast<double>(gemm.m) * static_cast<double>(gemm.n * gemm.batch * split);
-  return effective_waves(tiles * split, device) * tile_time + reduction / streaming_bandwidth(device);
-}
 
 const StreamingCurve* curve_of(const Accelerator& device, std::string_view kernels) {
   for (const StreamingCurve& curve : device.streaming)
@@ -90,7 +68,38 @@ std::optional<Seconds> measured_gemm(const Accelerator& device, MathType type, c
   return std::nullopt;
 }
 
+/// The share of the rate that a tile reaches, against that of the device's widest.
+double tile_share(const Accelerator& device, Tile tile) {
+  double widest = 0;
+  for (const Tile& each : device.gemm.tiles) widest = std::max(widest, intensity_share(each));
+  return intensity_share(tile) / widest;
+}
+
 }  // namespace
+
+namespace cost {
+
+GemmChoice gemm_choice(const Accelerator& device, const GemmShape& gemm, Tile tile, std::int64_t split) {
+  const std::int64_t tiles = count_tiles(gemm.m, gemm.n, tile, device.compute_units).tiles * gemm.batch * split;
+  const std::int64_t per_die = device.compute_units / device.dies;
+  const double k = static_cast<double>(gemm.k) / static_cast<double>(split);
+  const double partial = static_cast<double>(gemm.m) * static_cast<double>(gemm.n * gemm.batch * split);
+  GemmChoice choice{};
+  choice.whole_waves = static_cast<double>(ceil_div(ceil_div(tiles, device.dies), per_die));
+  choice.balanced_waves = std::max(1.0, static_cast<double>(tiles) / device.compute_units);  // never less than one tile's time
+  choice.tile_work = 2.0 * static_cast<double>(tile.m * tile.n) * k * device.compute_units / tile_share(device, tile);
+  choice.reduction = split == 1 ? 0 : 8.0 * partial / streaming_bandwidth(device);
+  return choice;
+}
+
+double gemm_traffic_time(const Accelerator& device, MathType type, const GemmShape& gemm) {
+  const double element = static_cast<double>(bytes_of(type)), result = std::max(element, 2.0);
+  const double rows = static_cast<double>(gemm.m), columns = static_cast<double>(gemm.n), depth = static_cast<double>(gemm.k);
+  const double bytes = static_cast<double>(gemm.batch) * (element * (rows + columns) * depth + result * rows * columns);
+  return bytes / streaming_bandwidth(device);
+}
+
+}  // namespace cost
 
 TileCount count_tiles(std::int64_t m, std::int64_t n, Tile tile, std::int64_t units, std::int64_t dies) {
   const std::int64_t rows = ceil_div(m, tile.m), columns = ceil_div(n, tile.n);
@@ -105,18 +114,17 @@ TileCount count_tiles(std::int64_t m, std::int64_t n, Tile tile, std::int64_t un
 Seconds gemm_time(const Accelerator& device, MathType type, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch,
                   Clock clock) {
   if (m <= 0 || n <= 0 || k <= 0 || batch <= 0) return Seconds();
-  const Gemm gemm{m, n, k, batch};
-  const double full = clock == Clock::sustained ? device.sustained(type).value : device.peak(type).value * kMainLoop;
-  double widest = 0;
-  for (const Tile& tile : device.gemm.tiles) widest = std::max(widest, intensity_share(tile));
+  const cost::GemmShape gemm{m, n, k, batch};
+  const double rate = clock == Clock::sustained ? device.sustained(type).value : device.peak(type).value * kMainLoop;
+  const double quantisation = device.gemm.quantisation.value, epilogue = device.gemm.epilogue.value.value;
   double compute = std::numeric_limits<double>::infinity();
   for (const Tile& tile : device.gemm.tiles)
-    for (std::int64_t split : kSplits)
-      if (split <= k) compute = std::min(compute, tiled_time(device, gemm, tile, split, full * intensity_share(tile) / widest));
-  const double element = static_cast<double>(bytes_of(type)), result = std::max(element, 2.0);
-  const double rows = static_cast<double>(m), columns = static_cast<double>(n), depth = static_cast<double>(k);
-  const double bytes = static_cast<double>(batch) * (element * (rows + columns) * depth + result * rows * columns);
-  return device.gemm.start.value + Seconds(std::max(compute, bytes / streaming_bandwidth(device)));
+    for (std::int64_t split : cost::kSplits) {
+      if (split > k) continue;
+      const cost::GemmChoice choice = cost::gemm_choice(device, gemm, tile, split);
+      compute = std::min(compute, choice.waves(quantisation) * (choice.tile_work / rate + epilogue) + choice.reduction);
+    }
+  return device.gemm.start.value + Seconds(std::max(compute, cost::gemm_traffic_time(device, type, gemm)));
 }
 
 Seconds attention_time(const Accelerator& device, MathType type, Flops flops, bool backward, std::int64_t head_dim) {

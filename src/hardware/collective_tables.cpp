@@ -23,13 +23,18 @@ struct LatencyTable {
 constexpr LatencyTable kNcclNvlink{{6.6, 6.8, 0.6, 0.6, 2.7, 5.0}, {14, 14, 1.9, 1.25, 4.0, 8.5}, {8.4, 8.4, 3.4, 4.0, 14, 14}};
 constexpr LatencyTable kNcclPcie{{6.6, 6.8, 1.0, 1.0, 2.7, 5.0}, {14, 14, 2.5, 1.9, 4.0, 8.5}, {8.4, 8.4, 5.7, 4.0, 14, 14}};
 constexpr LatencyTable kRccl{{6.6, 6.8, 0.8, 0.8, 9.5, 9.5}, {0, 0, 0, 0, 0, 0}, {8.4, 8.4, 2.1, 2.1, 14, 14}};
+/// An MPI library has no tables of its own: what is not measured follows from the links.
+constexpr LatencyTable kMpi{{0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0}, {1, 1, 1, 1, 5, 5}};
 
 }  // namespace
 
 void fill_latencies(CollectiveLibrary& library, NodeFabric fabric, const std::string& where) {
-  if (library.name != "nccl" && library.name != "rccl")
-    fail("'" + library.name + "' is no collective library", where, suggest(library.name, {"nccl", "rccl"}));
-  const LatencyTable& table = library.name == "rccl" ? kRccl : fabric == NodeFabric::pcie_tree ? kNcclPcie : kNcclNvlink;
+  if (library.name != "nccl" && library.name != "rccl" && library.name != "mpi")
+    fail("'" + library.name + "' is no collective library", where, suggest(library.name, {"nccl", "rccl", "mpi"}));
+  const LatencyTable& table = library.name == "mpi"             ? kMpi
+                              : library.name == "rccl"          ? kRccl
+                              : fabric == NodeFabric::pcie_tree ? kNcclPcie
+                                                                : kNcclNvlink;
   library.ll = in_seconds(table.ll);
   library.ll128 = in_seconds(table.ll128);
   library.simple = in_seconds(table.simple);

@@ -128,7 +128,7 @@ Accelerator read_accelerator(const JsonValue& root) {
   read_compute(root["compute"], device);
   read_kernels(root, device);
   read_overheads(root["overheads"], device.overheads);
-  device.power = read_sourced(root["power"], watts_value);
+  device.power = read_optional(root, "power", watts_value);
   for (const auto& curve : root["gemm_curves"].elements()) device.gemm_curves.push_back(read_gemm_curve(curve));
   for (const auto& object : root["measurements"].elements()) device.measurements.push_back(read_measurement(object));
   if (const auto curves = root.find("streaming"))

@@ -34,7 +34,8 @@ std::string source_rows(const std::vector<Accelerator::Source>& sources) {
 std::string compute_rows(const Accelerator& device) {
   std::string text = fmt::format("\nCompute: {} {}{}\n", device.compute_units, device.is_amd() ? "CUs" : "SMs",
                                  device.dies > 1 ? fmt::format(" on {} dies", device.dies) : "");
-  text += row("clock", device.clock) + row("board power", device.power);
+  text += row("clock", device.clock);
+  if (device.power.value.value > 0) text += row("board power", device.power);
   for (const auto& rate : device.rates)
     text += row(std::string(name_of(rate.type)) + " dense peak", rate.peak) + row("  sustained share", rate.sustained);
   text += row("attention forward share", device.attention.forward) + row("attention backward share", device.attention.backward);

@@ -1,0 +1,77 @@
+// A device that kernels run on. One interface for HIP, CUDA and the CPU; work is issued to streams and runs in their order.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "calibrate/kernels/kernel_table.hpp"
+#include "plimsoll/calibrate.hpp"
+#include "plimsoll/program.hpp"
+
+namespace plimsoll::calibrate {
+
+enum class CopyDirection : std::uint8_t { host_to_device, device_to_host, device_to_device };
+
+struct MemoryInfo {
+  std::int64_t free, total;
+};
+
+/// C[m,n] = A[m,k] · Bᵀ[n,k], both operands contiguous along k, of elements of `type`.
+struct GemmCall {
+  DType type;
+  std::int64_t m, n, k;
+  void *a, *b, *c;
+};
+
+/// Every failing call throws Error(bad_input) that names the call, the driver's own word for the error and what to do.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual DeviceFacts facts() const = 0;
+  virtual DeviceShape shape() const = 0;
+  virtual MemoryInfo memory() const = 0;
+
+  virtual void* allocate(std::size_t bytes) = 0;
+  virtual void release(void* memory) = 0;
+  /// Host memory that copies reach at full speed.
+  virtual void* allocate_host(std::size_t bytes) = 0;
+  virtual void release_host(void* memory) = 0;
+
+  virtual void copy(void* to, const void* from, std::size_t bytes, CopyDirection direction, StreamId stream) = 0;
+  virtual void fill(void* to, int byte, std::size_t bytes, StreamId stream) = 0;
+  virtual void launch(const Kernel& kernel, const Sizes& sizes, const std::vector<void*>& buffers, StreamId stream) = 0;
+  /// `stream` waits for what was issued to `other` so far.
+  virtual void wait(StreamId stream, StreamId other) = 0;
+  virtual void synchronize() = 0;
+
+  /// Marks on a stream, for timing: seconds from one mark to another, once both are reached.
+  virtual std::size_t mark(StreamId stream) = 0;
+  virtual double between(std::size_t first, std::size_t last) = 0;
+  virtual void forget_marks() = 0;
+
+  /// The vendor's library of matrix products ("rocblas"), or empty; then a product through it, false where it lacks the type.
+  virtual std::string gemm_library() const { return {}; }
+  virtual bool library_gemm(const GemmCall&, StreamId) { return false; }
+
+  /// A memory-bound kernel of a step program: reads and writes exactly those bytes. Returns what it moved.
+  virtual Work stream_bytes(plimsoll::KernelKind kind, void* from, std::int64_t read, void* to, std::int64_t written, StreamId stream) = 0;
+};
+
+/// Why a kind of backend cannot be used here, or the backend itself.
+struct FoundBackend {
+  std::unique_ptr<Backend> backend;
+  std::string why_not;
+};
+
+FoundBackend open_cpu();
+FoundBackend open_hip(int device);
+FoundBackend open_cuda(int device);
+
+/// "hip", "cuda", "cpu", or "auto": the first of them that works. `tried` receives a line per backend that does not.
+std::unique_ptr<Backend> open_backend(const std::string& name, int device, std::vector<std::string>& tried);
+
+}  // namespace plimsoll::calibrate

@@ -1,0 +1,42 @@
+#include "calibrate/dynamic_library.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+
+namespace plimsoll::calibrate {
+
+DynamicLibrary::DynamicLibrary(const std::vector<std::string>& candidates, const char* variable) {
+  const char* given = variable ? std::getenv(variable) : nullptr;
+  for (const std::string& candidate : given ? std::vector<std::string>{given} : candidates) {
+    handle_ = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle_) {
+      name_ = candidate;
+      return;
+    }
+    const char* why = dlerror();
+    if (reason_.empty()) reason_ = why ? why : candidate + " does not load";
+  }
+}
+
+DynamicLibrary::~DynamicLibrary() {
+  if (handle_) dlclose(handle_);
+}
+
+void* DynamicLibrary::address(const char* symbol) const { return handle_ ? dlsym(handle_, symbol) : nullptr; }
+
+std::vector<std::string> rocm_candidates(const std::string& stem, int newest, int oldest) {
+  std::vector<std::string> names = cuda_candidates(stem, newest, oldest);
+  const char* root = std::getenv("ROCM_PATH");
+  names.push_back(std::string(root ? root : "/opt/rocm") + "/lib/" + stem);
+  return names;
+}
+
+std::vector<std::string> cuda_candidates(const std::string& stem, int newest, int oldest) {
+  std::vector<std::string> names;
+  for (int version = newest; version >= oldest; --version) names.push_back(stem + "." + std::to_string(version));
+  names.push_back(stem);
+  return names;
+}
+
+}  // namespace plimsoll::calibrate

@@ -1,0 +1,41 @@
+// A vendor's library that is found at run time, or not: nothing of plimsoll is linked to one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace plimsoll::calibrate {
+
+class DynamicLibrary {
+ public:
+  /// Opens the first that loads; `variable` names an environment variable that, where set, is the only candidate.
+  DynamicLibrary(const std::vector<std::string>& candidates, const char* variable);
+  ~DynamicLibrary();
+  DynamicLibrary(const DynamicLibrary&) = delete;
+  DynamicLibrary& operator=(const DynamicLibrary&) = delete;
+
+  bool loaded() const { return handle_ != nullptr; }
+  /// The name that loaded.
+  const std::string& name() const { return name_; }
+  /// Why none did: the first candidate's own words.
+  const std::string& reason() const { return reason_; }
+
+  /// The function of that name, or nullptr.
+  template <class Function>
+  Function* find(const char* symbol) const {
+    return reinterpret_cast<Function*>(address(symbol));
+  }
+
+ private:
+  void* address(const char* symbol) const;
+
+  void* handle_ = nullptr;
+  std::string name_, reason_;
+};
+
+/// "libamdhip64.so.12" down to ".so.5", ".so", and the same under $ROCM_PATH/lib and /opt/rocm/lib.
+std::vector<std::string> rocm_candidates(const std::string& stem, int newest, int oldest);
+/// The same for a library of CUDA, which has no folder of its own.
+std::vector<std::string> cuda_candidates(const std::string& stem, int newest, int oldest);
+
+}  // namespace plimsoll::calibrate

@@ -1,0 +1,257 @@
+// From samples to a machine: the shipped device that looks like the measured one, with every constant that the samples determine replaced.
+#include "calibrate/fit.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "calibrate/statistics.hpp"
+#include "plimsoll/cost.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/topology.hpp"
+
+namespace plimsoll {
+namespace calibrate {
+namespace {
+
+constexpr const char* kUnknown = "unknown";
+
+// ---- what is not measured --------------------------------------------------------------------------------------------
+
+template <class T>
+Sourced<T> working(T value) {
+  return {value, Provenance::assumed, kUnknown};
+}
+
+/// The shipped device with that target and number of compute units whose memory is nearest; empty: none is like it.
+std::string like(const DeviceFacts& facts) {
+  std::string best;
+  std::int64_t least = INT64_MAX;
+  for (const std::string& name : shipped_accelerators()) {
+    const Accelerator device = load_accelerator(name);
+    if (device.target != facts.target || device.compute_units != facts.compute_units) continue;
+    const std::int64_t distance = std::abs(device.memory_usable.value.count - facts.memory_bytes);
+    if (distance < least) least = distance, best = name;
+  }
+  return best;
+}
+
+/// A machine of which nothing is known but what was measured: working values, marked as such, for the rest.
+Cluster unlike_any(const DeviceFacts& facts) {
+  Accelerator device;
+  device.vendor = facts.backend == "hip" ? "AMD" : facts.backend == "cuda" ? "NVIDIA" : "CPU";
+  device.family = device.vendor;
+  device.memory_type = facts.backend == "cpu" ? "DRAM" : "device memory";
+  device.memory_bandwidth = working(BytesPerSecond(1e9));
+  device.memory_efficiency = working(1.0);
+  device.last_level_cache = working(Bytes(std::max<std::int64_t>(facts.cache_bytes, 1)));
+  device.clock = working(Hertz(1e9));
+  device.gemm = {{{64, 64}}, working(0.0), working(Seconds(5e-6)), working(Seconds(1e-6))};
+  device.attention = {working(0.5), working(0.35)};
+  device.overheads = {working(Bytes(1)), working(Bytes(1)), working(Bytes(1)), working(Bytes(1))};
+  Cluster cluster;
+  cluster.accelerator = std::move(device);
+  Node& node = cluster.node;
+  const Link link{working(BytesPerSecond(1e9)), working(BytesPerSecond(1e9)), working(Seconds(1e-6))};
+  node.gpu_link = node.host_link = node.socket_link = link;
+  node.host_memory_bandwidth = working(BytesPerSecond(1e9));
+  node.collectives.name = facts.backend == "hip" ? "rccl" : facts.backend == "cuda" ? "nccl" : "mpi";
+  node.collectives.channels = 1;
+  node.collectives.ring = working(BytesPerSecond(1e9));
+  cluster.sources.push_back({kUnknown, "nothing is known of it: a working value; calibrate"});
+  return cluster;
+}
+
+Cluster base_cluster(const SampleSet& set, const std::string& base) {
+  int ranks = set.device.devices, per_node = ranks;
+  for (const Sample& sample : set.samples) {
+    ranks = std::max(ranks, sample.ranks);
+    per_node = std::max(per_node, sample.ranks / sample.nodes);
+  }
+  if (!base.empty()) {
+    Cluster cluster = cluster_of(base, std::max(1, per_node));
+    return cluster;
+  }
+  Cluster cluster = unlike_any(set.device);
+  cluster.node.gpus = cluster.node.gpus_per_host = cluster.gpus_per_node = std::max(1, per_node);
+  return cluster;
+}
+
+// ---- identity --------------------------------------------------------------------------------------------------------
+
+std::string file_name(std::string name) {
+  for (char& c : name)
+    c = std::isalnum(static_cast<unsigned char>(c)) ? static_cast<char>(std::tolower(static_cast<unsigned char>(c))) : '-';
+  name.erase(std::unique(name.begin(), name.end(), [](char a, char b) { return a == '-' && b == '-'; }), name.end());
+  return name.empty() ? "device" : name;
+}
+
+/// When, on what, with which driver, at which clock and power.
+std::string provenance_text(const SampleSet& set) {
+  const DeviceFacts& facts = set.device;
+  std::string text = "plimsoll calibrate";
+  if (!facts.date.empty()) text += ", " + facts.date;
+  text += fmt::format(": {} samples on {} ({})", set.samples.size(), facts.name, facts.backend);
+  if (!facts.driver.empty()) text += ", driver " + facts.driver;
+  if (!facts.library.empty()) text += ", " + facts.library;
+  std::vector<double> clocks, watts;
+  for (const Sample& sample : set.samples) {
+    if (sample.clock_hertz > 0) clocks.push_back(sample.clock_hertz);
+    if (sample.watts > 0) watts.push_back(sample.watts);
+  }
+  if (!clocks.empty()) text += fmt::format(", median clock {:.0f} MHz", median(clocks) / 1e6);
+  if (!watts.empty()) text += fmt::format(", median power {:.0f} W", median(watts));
+  std::map<std::string, int> tools;
+  for (const Sample& sample : set.samples) ++tools[sample.tool.empty() ? "plimsoll" : sample.tool];
+  if (tools.size() > 1 || tools.count("plimsoll") == 0)
+    for (const auto& [tool, count] : tools) text += fmt::format("; {} from {}", count, tool);
+  return text;
+}
+
+void identify(const SampleSet& set, const std::string& name, Cluster& cluster) {
+  const DeviceFacts& facts = set.device;
+  Accelerator& device = cluster.accelerator;
+  device.name = !name.empty() ? name : file_name(facts.name);
+  device.title = facts.name.empty() ? device.name : facts.name;
+  if (!facts.target.empty()) device.target = facts.target;
+  if (device.target.empty()) device.target = facts.backend;
+  if (facts.compute_units > 0) device.compute_units = facts.compute_units;
+  device.compute_units = std::max(device.compute_units, 1);
+  if (device.compute_units % std::max(device.dies, 1) != 0) device.dies = 1;
+  const auto measured = [](auto value) { return Sourced<decltype(value)>{value, Provenance::measured, kSource}; };
+  if (facts.memory_bytes > 0) device.memory_usable = measured(Bytes(facts.memory_bytes));
+  if (device.memory_nominal.value < device.memory_usable.value) device.memory_nominal = device.memory_usable;
+  if (facts.cache_bytes > 0) device.last_level_cache = measured(Bytes(facts.cache_bytes));
+  if (facts.clock_hertz > 0) device.clock = measured(Hertz(facts.clock_hertz));
+  if (facts.watts > 0) device.power = measured(Watts(facts.watts));
+  if (device.launch_year == 0) device.launch_year = 2020;
+  device.node = cluster.name = device.name;
+  cluster.title = fmt::format("{} x {}, calibrated", cluster.node.gpus, device.title);
+  device.note = "calibrated on this machine";
+  device.sources.push_back({kSource, provenance_text(set)});
+  cluster.sources.push_back(device.sources.back());
+  for (const auto& source : cluster.sources)
+    if (source.key == kUnknown) device.sources.push_back(source);
+}
+
+/// What is measured but no constant of the cost model: kept for the reader, and the launch gap for the player.
+void keep_measurements(const std::vector<Sample>& samples, Calibration& calibration) {
+  Accelerator& device = calibration.cluster.accelerator;
+  const auto gather = [&](SampleKind kind) {
+    std::vector<double> times;
+    for (const Sample& sample : of_kind(samples, kind)) times.push_back(sample.seconds);
+    return times;
+  };
+  Measurement launch{"launch", "empty kernels on one stream", kSource, Provenance::measured, {}};
+  if (const auto gaps = gather(SampleKind::launch); !gaps.empty())
+    launch.values.emplace_back("gap", fmt::format("{:.6g} us", median(gaps) * 1e6));
+  if (const auto trips = gather(SampleKind::round_trip); !trips.empty())
+    launch.values.emplace_back("round_trip", fmt::format("{:.6g} us", median(trips) * 1e6));
+  if (!launch.values.empty()) device.measurements.push_back(launch);
+  Measurement latency{"memory_latency", "one dependent load", kSource, Provenance::measured, {}};
+  for (const Sample& sample : of_kind(samples, SampleKind::pointer_chase))
+    latency.values.emplace_back(fmt::format("{} B", sample.bytes), fmt::format("{:.4g} ns", sample.seconds * 1e9));
+  if (!latency.values.empty()) device.measurements.push_back(latency);
+  const std::vector<Sample> contexts = of_kind(samples, SampleKind::context_memory);
+  if (!contexts.empty())
+    device.overheads.context = {Bytes(std::max<std::int64_t>(contexts.back().bytes, 1)), Provenance::measured, kSource};
+  Measurement residuals{"calibration_residuals", "|model / measured - 1|: median, nine in ten", kSource, Provenance::derived, {}};
+  for (const FitResidual& each : calibration.residuals)
+    residuals.values.emplace_back(each.what,
+                                  fmt::format("{:.1f} %, {:.1f} % of {}", 100 * each.median, 100 * each.ninetieth, each.samples));
+  if (!residuals.values.empty()) device.measurements.push_back(residuals);
+}
+
+// ---- residuals -------------------------------------------------------------------------------------------------------
+
+/// What the cost model says of a sample; 0: it says nothing.
+double predicted(const Sample& sample, const Cluster& cluster) {
+  const Accelerator& device = cluster.accelerator;
+  switch (sample.kind) {
+    case SampleKind::stream:
+      return memory_bound_time(device, Bytes(sample.bytes), sample.group).value;
+    case SampleKind::gemm:
+      return gemm_time(device, math_named(sample.type), sample.m, sample.n, sample.k, sample.batch).value;
+    case SampleKind::attention:
+    case SampleKind::attention_backward:
+      return attention_time(device, math_named(sample.type), Flops(sample.flops), sample.kind == SampleKind::attention_backward).value;
+    case SampleKind::host_to_device:
+    case SampleKind::device_to_host:
+      return (cluster.node.host_link.latency.value + Bytes(sample.bytes) / cluster.node.host_link.achieved.value).value;
+    case SampleKind::peer_copy:
+      return (cluster.node.gpu_link.latency.value + Bytes(sample.bytes) / cluster.node.gpu_link.achieved.value).value;
+    case SampleKind::collective: {
+      if (sample.nodes > 1 || sample.ranks > cluster.gpus_per_node) return 0;
+      const GroupShape shape = Topology(cluster).group({0, sample.ranks, 1});
+      for (int i = 0; i < 7; ++i)
+        if (const auto kind = static_cast<CollectiveKind>(i); name_of(kind) == sample.group)
+          return price(Collective{kind, Group::world, sample.bytes, DType::bf16}, shape, cluster).value;
+      return 0;
+    }
+    default:
+      return 0;
+  }
+}
+
+bool has_rate(const Sample& sample, const Accelerator& device) {
+  if (sample.kind != SampleKind::gemm && sample.kind != SampleKind::attention && sample.kind != SampleKind::attention_backward) return true;
+  return std::any_of(device.rates.begin(), device.rates.end(), [&](const ComputeRate& rate) { return name_of(rate.type) == sample.type; });
+}
+
+}  // namespace
+
+std::vector<FitResidual> fit_residuals(const std::vector<Sample>& samples, const Cluster& cluster) {
+  std::map<std::string, std::vector<double>> errors;
+  for (const Sample& sample : samples) {
+    if (!has_rate(sample, cluster.accelerator)) continue;
+    const double expected = predicted(sample, cluster);
+    const std::string what = std::string(name_of(sample.kind)) + (sample.group.empty() ? "" : " " + sample.group) +
+                             (sample.kind == SampleKind::gemm ? " " + sample.type : "");
+    if (expected > 0) errors[what].push_back(std::abs(expected / sample.seconds - 1));
+  }
+  std::vector<FitResidual> residuals;
+  for (const auto& [what, list] : errors) residuals.push_back({what, list.size(), median(list), quantile(list, 0.9), quantile(list, 1)});
+  return residuals;
+}
+
+}  // namespace calibrate
+
+Calibration fit_hardware(const SampleSet& set, const FitOptions& options) {
+  if (set.samples.empty()) fail("there is nothing to fit: no samples");
+  Calibration calibration;
+  calibration.base = !options.base.empty() ? options.base : calibrate::like(set.device);
+  calibration.cluster = calibrate::base_cluster(set, calibration.base);
+  calibrate::identify(set, options.name, calibration.cluster);
+  calibrate::fit_streaming(set.samples, calibration);
+  calibrate::fit_gemm(set.samples, calibration);
+  calibrate::fit_attention(set.samples, calibration);
+  calibrate::fit_copies(set.samples, calibration);
+  calibrate::fit_collectives(set.samples, calibration);
+  calibration.residuals = calibrate::fit_residuals(set.samples, calibration.cluster);
+  calibrate::keep_measurements(set.samples, calibration);
+  return calibration;
+}
+
+std::string to_text(const Calibration& calibration) {
+  const Accelerator& device = calibration.cluster.accelerator;
+  std::string text = fmt::format("{}: {} compute units, {}\n", device.title, device.compute_units, to_string(device.memory_usable.value));
+  text += calibration.base.empty() ? "  like no shipped device: what was not measured is a working value\n"
+                                   : "  what was not measured is taken from " + calibration.base + "\n";
+  text += fmt::format("  streaming {} ({:.0f} % of {})\n",
+                      to_string(BytesPerSecond(device.memory_bandwidth.value.value * device.memory_efficiency.value)),
+                      100 * device.memory_efficiency.value, to_string(device.memory_bandwidth.value));
+  for (const auto& rate : device.rates)
+    if (rate.sustained.source == calibrate::kSource)
+      text += fmt::format("  {} products {:.4g} TFLOP/s sustained, {:.0f} % of the peak\n", name_of(rate.type),
+                          rate.peak.value.value * rate.sustained.value / 1e12, 100 * rate.sustained.value);
+  text += "  the model against its own samples, |predicted / measured - 1|: median, nine in ten, worst\n";
+  for (const FitResidual& each : calibration.residuals)
+    text += fmt::format("    {:<28}{:>5} samples {:>7.1f} % {:>7.1f} % {:>7.1f} %\n", each.what, each.samples, 100 * each.median,
+                        100 * each.ninetieth, 100 * each.worst);
+  for (const std::string& note : calibration.notes) text += "  note: " + note + "\n";
+  return text;
+}
+
+}  // namespace plimsoll

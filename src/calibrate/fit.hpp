@@ -1,0 +1,39 @@
+// The parts of a fit. Each takes the samples of its kind, changes the constants of the machine that they determine, and leaves the rest.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plimsoll/calibrate.hpp"
+
+namespace plimsoll::calibrate {
+
+/// The key under which the file's sources name this measurement.
+inline constexpr const char* kSource = "calibration";
+
+template <class T>
+Sourced<T> calibrated(T value) {
+  return {value, Provenance::calibrated, kSource};
+}
+
+/// The samples of one kind, in order.
+std::vector<Sample> of_kind(const std::vector<Sample>& samples, SampleKind kind);
+
+/// The arithmetic of that name. Throws Error with the nearest.
+MathType math_named(const std::string& name);
+
+/// Streaming bandwidth, and per kind of memory-bound kernels the start and the lines with their kinks.
+void fit_streaming(const std::vector<Sample>& samples, Calibration& calibration);
+/// Rates, start, epilogue and quantisation of matrix products, jointly over all types; products timed one by one go into gemm_times.
+void fit_gemm(const std::vector<Sample>& samples, Calibration& calibration);
+/// Shares of the sustained rate that fused attention reaches.
+void fit_attention(const std::vector<Sample>& samples, Calibration& calibration);
+/// Links between host and device, and between devices.
+void fit_copies(const std::vector<Sample>& samples, Calibration& calibration);
+/// Protocols of the collectives in a node, and measured curves of all-reduce.
+void fit_collectives(const std::vector<Sample>& samples, Calibration& calibration);
+
+/// Predicts every sample with the fitted constants.
+std::vector<FitResidual> fit_residuals(const std::vector<Sample>& samples, const Cluster& cluster);
+
+}  // namespace plimsoll::calibrate

@@ -1,0 +1,246 @@
+#include "calibrate/gpu_backend.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::calibrate {
+namespace {
+
+/// What a user can do about an error; the codes are the same in HIP and CUDA.
+std::string advice(int code) {
+  switch (code) {
+    case 2:
+      return "the device's memory is taken: see who uses it (rocm-smi --showpids, nvidia-smi), or measure less";
+    case 3:
+    case 100:
+    case 101:
+      return "plimsoll doctor lists the devices; --backend cpu measures the processor";
+    case 35:
+    case 803:
+      return "the driver is older than the library: update it";
+    case 46:
+      return "another process has the device for itself";
+    case 209:
+      return "the device code does not match the device: build plimsoll with its target";
+    case 214:
+      return "the device reports a memory error that it cannot correct: reset or replace it";
+    case 304:
+    case 800:
+      return "no permission: is the user in the groups render and video?";
+    default:
+      return "what was measured until now is kept in the samples";
+  }
+}
+
+class GpuBackend : public Backend {
+ public:
+  GpuBackend(std::unique_ptr<GpuDriver> driver, int device, std::unique_ptr<GemmLibrary> library)
+      : driver_(std::move(driver)), device_(device), library_(std::move(library)) {
+    open_device();
+  }
+  ~GpuBackend() override {
+    for (void* event : events_) driver_->destroy_event(event);
+  }
+
+  DeviceFacts facts() const override {
+    DeviceFacts facts;
+    facts.backend = driver_->backend();
+    facts.name = name_;
+    facts.target = architecture_.substr(0, architecture_.find(':'));
+    facts.library = driver_->library() + (library_ ? ", " + library_->name() : "");
+    facts.compute_units = shape_.compute_units;
+    facts.devices = devices_;
+    facts.memory_bytes = total_;
+    facts.clock_hertz = clock_kilohertz_ * 1e3;
+    return facts;
+  }
+  DeviceShape shape() const override { return shape_; }
+  MemoryInfo memory() const override {
+    std::size_t free = 0, total = 0;
+    check(*driver_, driver_->memory(free, total), "MemGetInfo");
+    return {static_cast<std::int64_t>(free), static_cast<std::int64_t>(total)};
+  }
+
+  void* allocate(std::size_t bytes) override {
+    void* memory = nullptr;
+    check(*driver_, driver_->allocate(&memory, bytes), "Malloc");
+    return memory;
+  }
+  void release(void* memory) override { check(*driver_, driver_->release(memory), "Free"); }
+  void* allocate_host(std::size_t bytes) override {
+    void* memory = nullptr;
+    check(*driver_, driver_->allocate_host(&memory, bytes), "HostMalloc");
+    return memory;
+  }
+  void release_host(void* memory) override { check(*driver_, driver_->release_host(memory), "HostFree"); }
+
+  void copy(void* to, const void* from, std::size_t bytes, CopyDirection direction, StreamId stream) override {
+    if (bytes > 0) check(*driver_, driver_->copy(to, from, bytes, direction, stream_of(stream)), "MemcpyAsync");
+  }
+  void fill(void* to, int byte, std::size_t bytes, StreamId stream) override {
+    if (bytes > 0) check(*driver_, driver_->fill(to, byte, bytes, stream_of(stream)), "MemsetAsync");
+  }
+  void launch(const Kernel& kernel, const Sizes& sizes, const std::vector<void*>& buffers, StreamId stream) override {
+    PackedArguments arguments(kernel, sizes, buffers);
+    check(*driver_, driver_->launch(function_of(kernel), kernel.launch(sizes, shape_), stream_of(stream), arguments.pointers()),
+          std::string(kernel.name).c_str());
+  }
+  void wait(StreamId stream, StreamId other) override {
+    void* event = new_event();
+    check(*driver_, driver_->record(event, stream_of(other)), "EventRecord");
+    check(*driver_, driver_->wait_event(stream_of(stream), event), "StreamWaitEvent");
+  }
+  void synchronize() override { check(*driver_, driver_->synchronize(), "DeviceSynchronize"); }
+
+  std::size_t mark(StreamId stream) override {
+    check(*driver_, driver_->record(new_event(), stream_of(stream)), "EventRecord");
+    return used_events_ - 1;
+  }
+  double between(std::size_t first, std::size_t last) override {
+    float milliseconds = 0;
+    check(*driver_, driver_->wait_for(events_.at(last)), "EventSynchronize");
+    check(*driver_, driver_->elapsed(&milliseconds, events_.at(first), events_.at(last)), "EventElapsedTime");
+    return static_cast<double>(milliseconds) * 1e-3;
+  }
+  void forget_marks() override { used_events_ = 0; }
+
+  std::string gemm_library() const override { return library_ ? library_->name() : ""; }
+  bool library_gemm(const GemmCall& call, StreamId stream) override { return library_ && library_->multiply(call, stream_of(stream)); }
+
+  Work stream_bytes(plimsoll::KernelKind kind, void* from, std::int64_t read, void* to, std::int64_t written, StreamId stream) override;
+
+  GpuDriver& driver() { return *driver_; }
+
+ private:
+  void open_device() {
+    check(*driver_, driver_->count(devices_), "GetDeviceCount");
+    if (device_ >= devices_)
+      fail(fmt::format("there is no device {}", device_), driver_->backend(), fmt::format("the devices are 0 to {}", devices_ - 1));
+    check(*driver_, driver_->select(device_), "SetDevice");
+    check(*driver_, driver_->name(device_, name_), "DeviceGetName");
+    check(*driver_, driver_->architecture(device_, architecture_), "GetDeviceProperties");
+    const CodeObject* object = driver_->code_object(architecture_);
+    if (!object) fail(why_no_code_object(architecture_), name_, "build plimsoll with that target, or measure with --backend cpu");
+    int units = 0;
+    check(*driver_, driver_->compute_units(device_, units), "DeviceGetAttribute");
+    check(*driver_, driver_->clock_kilohertz(device_, clock_kilohertz_), "DeviceGetAttribute");
+    shape_ = {object->target, units};
+    check(*driver_, driver_->load(&module_, *object), "ModuleLoadData");
+    total_ = memory().total;
+  }
+
+  void* stream_of(StreamId id) {
+    while (streams_.size() <= id) {
+      streams_.push_back(nullptr);
+      check(*driver_, driver_->create_stream(&streams_.back()), "StreamCreate");
+    }
+    return streams_[id];
+  }
+  void* function_of(const Kernel& kernel) {
+    void*& function = functions_[kernel.name];
+    if (!function) check(*driver_, driver_->function(&function, module_, std::string(kernel.name).c_str()), "ModuleGetFunction");
+    return function;
+  }
+  void* new_event() {
+    if (used_events_ == events_.size()) {
+      events_.push_back(nullptr);
+      check(*driver_, driver_->create_event(&events_.back()), "EventCreate");
+    }
+    return events_[used_events_++];
+  }
+  void launch_rows(std::string_view name, std::int64_t count, const std::vector<void*>& buffers, StreamId stream, Work& done);
+
+  std::unique_ptr<GpuDriver> driver_;
+  int device_, devices_ = 0, clock_kilohertz_ = 0;
+  std::unique_ptr<GemmLibrary> library_;
+  std::string name_, architecture_;
+  DeviceShape shape_{};
+  std::int64_t total_ = 0;
+  void* module_ = nullptr;
+  std::vector<void*> streams_;
+  std::map<std::string_view, void*> functions_;
+  std::vector<void*> events_;
+  std::size_t used_events_ = 0;
+};
+
+std::byte* at(void* memory, std::int64_t bytes) { return static_cast<std::byte*>(memory) + bytes; }
+
+/// A kernel over `count` floats; counts what its row of the table says.
+void GpuBackend::launch_rows(std::string_view name, std::int64_t count, const std::vector<void*>& buffers, StreamId stream, Work& done) {
+  const Kernel& kernel = kernel_named(name);
+  const Sizes sizes{count};
+  launch(kernel, sizes, buffers, stream);
+  const Work work = kernel.work(sizes, shape_);
+  done.bytes_read += work.bytes_read;
+  done.bytes_written += work.bytes_written;
+}
+
+/// Adam for the updates of an optimizer; triad and copy for the rest, so that reads and writes add up in vectors of 16 bytes. Bytes that
+/// are only written are set; what is read beyond twice what is written is read by a copy into what was already written.
+Work GpuBackend::stream_bytes(plimsoll::KernelKind kind, void* from, std::int64_t read, void* to, std::int64_t written, StreamId stream) {
+  constexpr std::int64_t kVector = 16;
+  Work done{0, 0, 0};
+  std::int64_t reads = read / kVector, writes = written / kVector;
+  if (kind == plimsoll::KernelKind::multi_tensor) {
+    const std::int64_t vectors = std::min(reads / 4, writes / 3);
+    if (vectors > 0) {
+      const std::int64_t bytes = vectors * kVector;
+      launch_rows("adam_fp32", 4 * vectors, {from, to, at(to, bytes), at(to, 2 * bytes)}, stream, done);
+      reads -= 4 * vectors, writes -= 3 * vectors;
+    }
+  }
+  const std::int64_t triads = std::clamp<std::int64_t>(reads - writes, 0, writes), copies = std::min(reads, writes) - triads;
+  if (triads > 0) launch_rows("triad", 4 * triads, {from, at(from, triads * kVector), to}, stream, done);
+  if (copies > 0) launch_rows("copy", 4 * copies, {at(from, 2 * triads * kVector), at(to, triads * kVector)}, stream, done);
+  const std::int64_t unread = reads - 2 * triads - copies, unwritten = writes - triads - copies;
+  if (unwritten > 0) {
+    fill(at(to, (triads + copies) * kVector), 0, static_cast<std::size_t>(unwritten * kVector), stream);
+    done.bytes_written += static_cast<double>(unwritten * kVector);
+  }
+  // Reading alone: 16 KiB per block and step, its sums are the only writes.
+  constexpr std::int64_t kStep = 16384;
+  if (const std::int64_t steps = unread * kVector / kStep; steps > 0) {
+    const Kernel& kernel = kernel_named("cache_read");
+    const std::int64_t blocks = std::clamp<std::int64_t>(written / 1024, 1, std::min<std::int64_t>(steps, 8 * shape_.compute_units));
+    std::int64_t count = 1024;
+    while (2 * count * 4 <= unread * kVector) count *= 2;
+    const Sizes sizes{count, 4 * std::max<std::int64_t>(1, steps / blocks), blocks};
+    if (written >= blocks * 1024) {
+      launch(kernel, sizes, {from, to}, stream);
+      const Work work = kernel.work(sizes, shape_);
+      done.bytes_read += work.bytes_read;
+      done.bytes_written += work.bytes_written;
+    }
+  }
+  return done;
+}
+
+}  // namespace
+
+void check(const GpuDriver& driver, int code, const char* call) {
+  if (code == 0) return;
+  fail(fmt::format("{}: {} ({})", call, driver.error_name(code), code), driver.backend(), advice(code));
+}
+
+FoundBackend open_gpu(FoundDriver found, int device, std::unique_ptr<GemmLibrary> (*library)()) {
+  if (!found.driver) return {nullptr, found.why_not};
+  int devices = 0;
+  if (const int code = found.driver->count(devices); code != 0 || devices == 0)
+    return {nullptr, fmt::format("{}: {} ({}), {} devices", found.driver->library(), found.driver->error_name(code), code, devices)};
+  return {std::make_unique<GpuBackend>(std::move(found.driver), device, library()), {}};
+}
+
+GpuDriver& driver_of(Backend& backend) {
+  auto* gpu = dynamic_cast<GpuBackend*>(&backend);
+  if (!gpu) throw Error(ErrorCode::internal, "the processor has no driver");
+  return gpu->driver();
+}
+
+FoundBackend open_hip(int device) { return open_gpu(find_hip_driver(), device, open_rocblas); }
+FoundBackend open_cuda(int device) { return open_gpu(find_cuda_driver(), device, open_cublas); }
+
+}  // namespace plimsoll::calibrate

@@ -1,0 +1,85 @@
+// What HIP and CUDA have in common: one table of driver calls with plain C types, filled by either, and the backend on top of it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "calibrate/backend.hpp"
+#include "calibrate/dynamic_library.hpp"
+#include "calibrate/kernels/code_objects.hpp"
+
+namespace plimsoll::calibrate {
+
+/// The driver's calls. Every one returns the driver's own error code, 0 for success.
+class GpuDriver {
+ public:
+  virtual ~GpuDriver() = default;
+
+  virtual std::string backend() const = 0;  ///< "hip"
+  virtual std::string library() const = 0;  ///< file and version
+  virtual std::string error_name(int code) const = 0;
+
+  virtual int count(int& devices) = 0;
+  virtual int select(int device) = 0;
+  virtual int name(int device, std::string& text) = 0;
+  /// "gfx942:sramecc+:xnack-" or "sm_90".
+  virtual int architecture(int device, std::string& text) = 0;
+  virtual const CodeObject* code_object(const std::string& architecture) = 0;
+  virtual int compute_units(int device, int& units) = 0;
+  virtual int clock_kilohertz(int device, int& clock) = 0;
+  virtual int memory(std::size_t& free, std::size_t& total) = 0;
+
+  virtual int allocate(void** memory, std::size_t bytes) = 0;
+  virtual int release(void* memory) = 0;
+  virtual int allocate_host(void** memory, std::size_t bytes) = 0;
+  virtual int release_host(void* memory) = 0;
+  virtual int copy(void* to, const void* from, std::size_t bytes, CopyDirection direction, void* stream) = 0;
+  virtual int fill(void* to, int byte, std::size_t bytes, void* stream) = 0;
+
+  virtual int load(void** module, const CodeObject& object) = 0;
+  virtual int function(void** function, void* module, const char* name) = 0;
+  virtual int launch(void* function, Launch launch, void* stream, void** arguments) = 0;
+
+  virtual int create_stream(void** stream) = 0;
+  virtual int wait_event(void* stream, void* event) = 0;
+  virtual int create_event(void** event) = 0;
+  virtual int destroy_event(void* event) = 0;
+  virtual int record(void* event, void* stream) = 0;
+  virtual int wait_for(void* event) = 0;
+  virtual int elapsed(float* milliseconds, void* from, void* to) = 0;
+  virtual int synchronize() = 0;
+
+  virtual int can_access_peer(int* can, int device, int peer) = 0;
+  virtual int enable_peer(int peer) = 0;
+};
+
+/// Throws Error for a code that is not 0: the call, the driver's word for the error, and what to do.
+void check(const GpuDriver& driver, int code, const char* call);
+
+/// The driver, or why there is none.
+struct FoundDriver {
+  std::unique_ptr<GpuDriver> driver;
+  std::string why_not;
+};
+FoundDriver find_hip_driver();
+FoundDriver find_cuda_driver();
+
+/// A product through a vendor's BLAS library, opened when it is there.
+class GemmLibrary {
+ public:
+  virtual ~GemmLibrary() = default;
+  virtual std::string name() const = 0;
+  /// False where the library has no such type.
+  virtual bool multiply(const GemmCall& call, void* stream) = 0;
+};
+std::unique_ptr<GemmLibrary> open_rocblas();
+std::unique_ptr<GemmLibrary> open_cublas();
+
+FoundBackend open_gpu(FoundDriver found, int device, std::unique_ptr<GemmLibrary> (*library)());
+
+/// The device of a backend made by open_gpu.
+GpuDriver& driver_of(Backend& backend);
+
+}  // namespace plimsoll::calibrate

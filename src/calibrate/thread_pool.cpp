@@ -1,0 +1,85 @@
+#include "calibrate/thread_pool.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace plimsoll::calibrate {
+namespace {
+
+void stay_on(int processor) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(processor, &set);
+  pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
+/// Subnormal numbers cost a processor a hundred times more than others and a GPU nothing: they count as zero.
+void flush_subnormals() {
+#if defined(__x86_64__)
+  _mm_setcsr(_mm_getcsr() | 0x8040);
+#endif
+}
+
+/// Spins for a while, for a kernel is short; then lets others run.
+template <class Condition>
+void spin_until(Condition&& condition) {
+  constexpr int kPatience = 20000;
+  for (int turn = 0; !condition(); ++turn) {
+    if (turn > kPatience) sched_yield();
+  }
+}
+
+}  // namespace
+
+ThreadPool::ThreadPool(std::vector<int> processors) : processors_(std::move(processors)) {
+  stay_on(processors_.front());
+  flush_subnormals();
+  for (int part = 1; part < parts(); ++part) threads_.emplace_back([this, part] { work(part); });
+}
+
+ThreadPool::~ThreadPool() {
+  ending_ = true;
+  round_.fetch_add(1, std::memory_order_release);
+  for (std::thread& thread : threads_) thread.join();
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (int processor : processors_) CPU_SET(processor, &all);
+  pthread_setaffinity_np(pthread_self(), sizeof all, &all);
+}
+
+void ThreadPool::run(const std::function<void(int)>& part) {
+  job_ = &part;
+  running_.store(parts() - 1, std::memory_order_relaxed);
+  round_.fetch_add(1, std::memory_order_release);
+  part(0);
+  spin_until([&] { return running_.load(std::memory_order_acquire) == 0; });
+}
+
+void ThreadPool::work(int part) {
+  stay_on(processors_[static_cast<std::size_t>(part)]);
+  flush_subnormals();
+  for (unsigned seen = 0;;) {
+    spin_until([&] { return round_.load(std::memory_order_acquire) != seen; });
+    ++seen;
+    if (ending_) return;
+    (*job_)(part);
+    running_.fetch_sub(1, std::memory_order_release);
+  }
+}
+
+std::vector<int> usable_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> list;
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    for (int processor = CPU_SETSIZE - 1; processor >= 0; --processor)
+      if (CPU_ISSET(processor, &set)) list.push_back(processor);
+  if (list.empty()) list.push_back(0);
+  return list;
+}
+
+}  // namespace plimsoll::calibrate

@@ -1,0 +1,317 @@
+// The fit finds constants that were planted: samples are made by the cost model from a machine with known constants, with noise and
+// outliers, and the fitted machine must have them again.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <random>
+
+#include "calibrate/least_squares.hpp"
+#include "calibrate/statistics.hpp"
+#include "plimsoll/calibrate.hpp"
+#include "plimsoll/cost.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll {
+namespace {
+
+using calibrate::Equation;
+
+/// Timings with 2 % noise, and one in twelve disturbed by half as much again.
+class Noise {
+ public:
+  double operator()(double seconds) {
+    const double disturbed = (++count_ % 12 == 0) ? 1.5 : 1.0;
+    return seconds * disturbed * (1 + 0.02 * normal_(generator_));
+  }
+
+ private:
+  std::mt19937 generator_{20261121};
+  std::normal_distribution<double> normal_;
+  int count_ = 0;
+};
+
+// ---- statistics ------------------------------------------------------------------------------------------------------
+
+TEST(Statistics, MedianAndDeviation) {
+  EXPECT_DOUBLE_EQ(calibrate::median({3, 1, 2}), 2);
+  EXPECT_DOUBLE_EQ(calibrate::median({4, 1, 2, 3}), 2.5);
+  EXPECT_DOUBLE_EQ(calibrate::quantile({0, 10}, 0.9), 9);
+  // Distances from the median 2 are 1, 0, 1, 98: their median is 1. One outlier changes nothing.
+  EXPECT_DOUBLE_EQ(calibrate::median_deviation({1, 2, 3, 2, 100}), 1.4826 * 1);
+}
+
+// ---- least squares ---------------------------------------------------------------------------------------------------
+
+TEST(LeastSquares, ExactWhereAllAreAboveZero) {
+  // 2x + 3y at four points.
+  const std::vector<Equation> equations{{{1, 0}, 2}, {{0, 1}, 3}, {{1, 1}, 5}, {{2, 1}, 7}};
+  const auto found = calibrate::fit_nonnegative(equations);
+  EXPECT_NEAR(found[0], 2, 1e-9);
+  EXPECT_NEAR(found[1], 3, 1e-9);
+}
+
+TEST(LeastSquares, AnUnknownBelowZeroBecomesZero) {
+  // y = 1 + 2x − ε: unconstrained, the intercept is −1; held at 0 the slope must lie between those of the points.
+  const std::vector<Equation> equations{{{1, 1}, 1}, {{1, 2}, 3}, {{1, 3}, 5}};
+  const auto found = calibrate::fit_nonnegative(equations);
+  EXPECT_EQ(found[0], 0);
+  EXPECT_GT(found[1], 1.0);
+  EXPECT_LT(found[1], 5.0 / 3 + 1e-9);
+}
+
+TEST(LeastSquares, TooFewEquations) { EXPECT_THROW(calibrate::fit_nonnegative({{{1, 1}, 2}}), Error); }
+
+TEST(LeastSquares, LineWithAKink) {
+  // 5 us + 10 ns per unit up to 1000, 40 ns beyond: a buffer that leaves a cache.
+  Noise noise;
+  std::vector<calibrate::TimedSize> points;
+  for (double size = 10; size < 1e5; size *= 1.3) {
+    const double time = 5e-6 + 10e-9 * std::min(size, 1000.0) + 40e-9 * std::max(0.0, size - 1000);
+    points.push_back({size, noise(time)});
+    points.push_back({size, noise(time)});
+  }
+  const auto line = calibrate::fit_kinked_line(points, 3);
+  EXPECT_NEAR(line.start, 5e-6, 0.25e-6);
+  ASSERT_GE(line.knots.size(), 1u);
+  EXPECT_NEAR(line.slopes.back(), 40e-9, 2e-9);
+  EXPECT_NEAR(line.at(500), 10e-6, 0.5e-6);
+  EXPECT_NEAR(line.at(50000), 5e-6 + 10e-6 + 49000 * 40e-9, 0.03 * 2e-3);
+}
+
+TEST(LeastSquares, NoKinkWhereNoneIs) {
+  Noise noise;
+  std::vector<calibrate::TimedSize> points;
+  for (double size = 1e3; size < 1e8; size *= 1.5) points.push_back({size, noise(8e-6 + size / 200e9)});
+  const auto line = calibrate::fit_kinked_line(points, 3);
+  EXPECT_LE(line.knots.size(), 1u);
+  EXPECT_NEAR(1 / line.slopes.back(), 200e9, 8e9);
+  EXPECT_NEAR(line.start, 8e-6, 0.4e-6);
+}
+
+// ---- the whole fit ---------------------------------------------------------------------------------------------------
+
+/// MI300X with constants of our own.
+Cluster planted_machine() {
+  Cluster cluster = parse_cluster("8xmi300x");
+  Accelerator& device = cluster.accelerator;
+  device.memory_efficiency.value = 0.71;
+  for (ComputeRate& rate : device.rates)
+    rate.sustained.value = rate.type == MathType::bf16 ? 0.47 : rate.type == MathType::fp8 ? 0.41 : 0.5;
+  device.gemm.start.value = Seconds(7e-6);
+  device.gemm.epilogue.value = Seconds(2.5e-6);
+  device.gemm.quantisation.value = 0.8;
+  device.attention.forward.value = 0.44;
+  cluster.node.host_link.achieved.value = BytesPerSecond(51e9);
+  cluster.node.host_link.latency.value = Seconds(9e-6);
+  cluster.node.collectives.all_reduce.clear();
+  cluster.node.collectives.ring.value = BytesPerSecond(290e9);
+  cluster.node.collectives.launch.value = Seconds(15e-6);
+  cluster.node.collectives.pipeline.value = Seconds(64e-6);
+  cluster.node.collectives.ll_share.value = 0.55;
+  return cluster;
+}
+
+void add_streams(const Cluster& cluster, Noise& noise, std::vector<Sample>& samples) {
+  for (double bytes = 64e3; bytes < 3e9; bytes *= 1.7) {
+    Sample sample;
+    sample.kind = SampleKind::stream;
+    sample.kernel = "triad";
+    sample.group = "elementwise";
+    sample.bytes = static_cast<std::int64_t>(bytes);
+    sample.seconds = sample.fastest = noise(memory_bound_time(cluster.accelerator, Bytes(sample.bytes)).value);
+    samples.push_back(sample);
+  }
+}
+
+void add_products(const Cluster& cluster, Noise& noise, std::vector<Sample>& samples) {
+  std::mt19937 generator(7);
+  std::uniform_real_distribution<double> exponent(7.5, 13);
+  for (const auto& [name, type] : {std::pair{"bf16", MathType::bf16}, {"fp8", MathType::fp8}})
+    for (int i = 0; i < 60; ++i) {
+      const auto size = [&] { return static_cast<std::int64_t>(std::exp2(exponent(generator)) / 32) * 32; };
+      Sample sample;
+      sample.kind = SampleKind::gemm;
+      sample.kernel = "hipblaslt";
+      sample.type = name;
+      sample.m = size(), sample.n = size(), sample.k = size();
+      sample.flops = 2.0 * static_cast<double>(sample.m) * static_cast<double>(sample.n) * static_cast<double>(sample.k);
+      sample.seconds = sample.fastest = noise(gemm_time(cluster.accelerator, type, sample.m, sample.n, sample.k).value);
+      samples.push_back(sample);
+    }
+}
+
+void add_collectives(const Cluster& cluster, Noise& noise, std::vector<Sample>& samples) {
+  GroupShape shape;
+  shape.size = shape.per_node = 8;
+  shape.ring = shape.intra_ring = BytesPerSecond(7 * 48e9);
+  for (const auto& [name, kind] : {std::pair{"all_reduce", CollectiveKind::all_reduce},
+                                   {"all_gather", CollectiveKind::all_gather},
+                                   {"reduce_scatter", CollectiveKind::reduce_scatter}})
+    for (double bytes = 4096; bytes < 4e9; bytes *= 2) {
+      Sample sample;
+      sample.kind = SampleKind::collective;
+      sample.group = name;
+      sample.ranks = 8;
+      sample.bytes = static_cast<std::int64_t>(bytes);
+      sample.seconds = sample.fastest = noise(price(Collective{kind, Group::world, sample.bytes, DType::bf16}, shape, cluster).value);
+      samples.push_back(sample);
+    }
+}
+
+DeviceFacts mi300x_facts() {
+  DeviceFacts facts;
+  facts.backend = "hip";
+  facts.name = "AMD Instinct MI300X";
+  facts.target = "gfx942";
+  facts.compute_units = 304;
+  facts.devices = 8;
+  facts.memory_bytes = 206141650000;
+  facts.date = "2026-11-21";
+  facts.driver = "6.12.12";
+  return facts;
+}
+
+SampleSet planted_samples() {
+  const Cluster cluster = planted_machine();
+  Noise noise;
+  SampleSet set{mi300x_facts(), {}};
+  add_streams(cluster, noise, set.samples);
+  add_products(cluster, noise, set.samples);
+  add_collectives(cluster, noise, set.samples);
+  for (double bytes = 1e5; bytes < 1e9; bytes *= 4) {
+    Sample sample;
+    sample.kind = SampleKind::host_to_device;
+    sample.bytes = static_cast<std::int64_t>(bytes);
+    sample.seconds = sample.fastest = noise(9e-6 + bytes / 51e9);
+    set.samples.push_back(sample);
+  }
+  for (double flops = 1e11; flops < 1e14; flops *= 3) {
+    Sample sample;
+    sample.kind = SampleKind::attention;
+    sample.type = "bf16";
+    sample.flops = flops;
+    sample.seconds = sample.fastest = noise(attention_time(cluster.accelerator, MathType::bf16, Flops(flops), false).value);
+    set.samples.push_back(sample);
+  }
+  return set;
+}
+
+TEST(Fit, FindsPlantedConstants) {
+  const Calibration found = fit_hardware(planted_samples());
+  const Accelerator& device = found.cluster.accelerator;
+  EXPECT_EQ(found.base, "mi300x");
+  EXPECT_NEAR(device.memory_bandwidth.value.value * device.memory_efficiency.value, 0.71 * 5300e9, 0.02 * 0.71 * 5300e9);
+  EXPECT_NEAR(device.rate(MathType::bf16).sustained.value, 0.47, 0.02);
+  EXPECT_NEAR(device.rate(MathType::fp8).sustained.value, 0.41, 0.02);
+  EXPECT_EQ(device.rate(MathType::bf16).peak.provenance, Provenance::datasheet);
+  EXPECT_EQ(device.rate(MathType::bf16).sustained.provenance, Provenance::calibrated);
+  EXPECT_NEAR(device.gemm.start.value.value, 7e-6, 1.5e-6);
+  EXPECT_NEAR(device.gemm.epilogue.value.value, 2.5e-6, 0.8e-6);
+  EXPECT_NEAR(device.gemm.quantisation.value, 0.8, 0.15);
+  EXPECT_NEAR(device.attention.forward.value, 0.44, 0.03);
+  const Node& node = found.cluster.node;
+  EXPECT_NEAR(node.host_link.achieved.value.value, 51e9, 1.5e9);
+  EXPECT_NEAR(node.host_link.latency.value.value, 9e-6, 1.5e-6);
+  EXPECT_NEAR(node.collectives.ring.value.value, 290e9, 10e9);
+  EXPECT_NEAR(node.collectives.launch.value.value, 15e-6, 1e-6);
+  EXPECT_NEAR(node.collectives.pipeline.value.value, 64e-6, 8e-6);
+  EXPECT_NEAR(node.collectives.ll_share.value, 0.55, 0.06);
+  // What was not measured is the shipped file's.
+  EXPECT_EQ(device.rate(MathType::fp64).sustained.provenance, Provenance::assumed);
+  for (const FitResidual& residual : found.residuals) EXPECT_LT(residual.median, 0.04) << residual.what;
+}
+
+TEST(Fit, TheFileIsReadBack) {
+  const Calibration found = fit_hardware(planted_samples());
+  const std::string path = testing::TempDir() + "calibrated.json";
+  std::ofstream(path) << to_json(found.cluster);
+  const Cluster read = parse_cluster(path);
+  std::remove(path.c_str());
+  // Written and read once more it is the same text: nothing was lost.
+  EXPECT_EQ(to_json(read), to_json(found.cluster));
+  EXPECT_EQ(read.gpus(), 8);
+  EXPECT_EQ(read.accelerator.rate(MathType::bf16).sustained.source, "calibration");
+  bool dated = false;
+  for (const auto& source : read.accelerator.sources) dated = dated || source.text.find("2026-11-21") != std::string::npos;
+  EXPECT_TRUE(dated);
+}
+
+TEST(Fit, TimesOfExactProductsArePricedAsMeasured) {
+  const SampleSet set = planted_samples();
+  const Calibration found = fit_hardware(set);
+  for (const Sample& sample : set.samples) {
+    if (sample.kind != SampleKind::gemm || sample.type != "bf16") continue;
+    const Kernel kernel{KernelKind::gemm, DType::bf16, sample.m, sample.n, sample.k, 1, sample.flops, 0, 0};
+    EXPECT_LE(price(kernel, found.cluster.accelerator).value, sample.seconds * (1 + 1e-9));
+  }
+}
+
+TEST(Fit, EveryShippedClusterSurvivesItsFile) {
+  for (const std::string& name : shipped_clusters()) {
+    const Cluster cluster = parse_cluster(name);
+    const std::string path = testing::TempDir() + "shipped.json";
+    std::ofstream(path) << to_json(cluster);
+    EXPECT_EQ(to_json(parse_cluster(path)), to_json(cluster)) << name;
+    std::remove(path.c_str());
+  }
+}
+
+TEST(Fit, ADeviceLikeNoShippedOne) {
+  SampleSet set = planted_samples();
+  set.device.target = "gfx1100";
+  set.device.name = "Radeon RX 7900 XTX";
+  set.device.compute_units = 96;
+  const Calibration found = fit_hardware(set);
+  EXPECT_TRUE(found.base.empty());
+  EXPECT_EQ(found.cluster.accelerator.rate(MathType::bf16).peak.provenance, Provenance::measured);
+  EXPECT_THROW(found.cluster.accelerator.rate(MathType::fp64), Error);
+  EXPECT_EQ(found.cluster.accelerator.name, "radeon-rx-7900-xtx");
+}
+
+TEST(Fit, NothingToFit) {
+  EXPECT_THROW(fit_hardware({mi300x_facts(), {}}), Error);
+  SampleSet few = planted_samples();
+  few.samples.resize(1);
+  EXPECT_NO_THROW(fit_hardware(few));
+}
+
+// ---- samples ---------------------------------------------------------------------------------------------------------
+
+TEST(Samples, LinesAreReadBack) {
+  SampleSet set = planted_samples();
+  set.samples.front().clock_hertz = 1.25e9;
+  set.samples.front().watts = 742;
+  std::string lines = to_json_line(set.device);
+  for (const Sample& sample : set.samples) lines += to_json_line(sample);
+  const SampleSet read = parse_samples(lines, "samples.jsonl");
+  ASSERT_EQ(read.samples.size(), set.samples.size());
+  std::string again = to_json_line(read.device);
+  for (const Sample& sample : read.samples) again += to_json_line(sample);
+  EXPECT_EQ(again, lines);
+}
+
+TEST(Samples, BadLinesAreNamed) {
+  const std::string device = to_json_line(mi300x_facts());
+  const std::string sample = to_json_line(planted_samples().samples.front());
+  const auto complaint = [](const std::string& text) {
+    try {
+      parse_samples(text, "s.jsonl");
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(complaint(device + sample + sample.substr(0, 20)).find("s.jsonl:3"), std::string::npos);
+  EXPECT_NE(complaint(device + sample + sample.substr(0, 20)).find("cut off"), std::string::npos);
+  EXPECT_NE(complaint("").find("no samples"), std::string::npos);
+  EXPECT_NE(complaint(sample).find("schema"), std::string::npos);
+  EXPECT_NE(complaint(device + "{\"sample\":\"strem\",\"seconds\":1}\n").find("'stream'"), std::string::npos);
+  EXPECT_NE(complaint(device + "{\"sample\":\"stream\",\"bytes\":8,\"seconds\":-1}\n").find("seconds"), std::string::npos);
+  EXPECT_NE(complaint(device + "{\"sample\":\"gemm\",\"m\":8,\"seconds\":1}\n").find("m, n and k"), std::string::npos);
+  EXPECT_NE(complaint(device + "{\"sample\":\"stream\",\"bytes\":8,\"seconds\":1,\"speed\":3}\n").find("'speed'"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace plimsoll
