@@ -100,7 +100,8 @@ struct Timeline {
   std::vector<Event> events;
 };
 
-/// Plays `program.step` once on its streams.
+/// Plays `program.step` once on its streams. A wait holds its stream for all that the other was issued so far, less the last `bytes` items:
+/// a recorded program waits for an event that lies behind these.
 Timeline play_time(const StepProgram& program, const Pricing& pricing);
 
 }  // namespace plimsoll

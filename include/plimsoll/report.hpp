@@ -10,6 +10,7 @@
 #include "plimsoll/explain.hpp"
 #include "plimsoll/formula.hpp"
 #include "plimsoll/model.hpp"
+#include "plimsoll/rehearse.hpp"
 
 namespace plimsoll {
 
@@ -45,6 +46,15 @@ std::string to_memory_viz(const AllocatorHistory& history, const std::vector<std
 /// The samples as a trace that Perfetto and chrome://tracing open: a counter of allocated and reserved bytes, and the phases of the steps.
 /// A microsecond of the trace is an instruction of the program: it has no clock.
 std::string to_memory_trace(const std::vector<MemorySample>& samples, const std::vector<std::string>& labels, const std::string& title);
+
+/// The report of a rehearsal: as to_text(Report), with the launches by time (`most` rows) and the communicators.
+std::string to_text(const Rehearsal& rehearsal, std::size_t most);
+
+/// The played step of one rank (index in `recordings`) as a trace that Perfetto and chrome://tracing open: a row per stream.
+std::string to_timeline_trace(const Rehearsal& rehearsal, std::size_t rank);
+
+/// Both programs' totals and what differs, the first matrix product that differs first; at most `most` differences.
+std::string to_text(const ProgramComparison& comparison, std::size_t most);
 
 std::string to_text(const AccelerateView& view);
 std::string to_text(const DeepSpeedView& view);

@@ -27,7 +27,7 @@ class Arguments {
 };
 
 struct Option {
-  enum Kind { value, flag, positional, positional_list } kind = value;
+  enum Kind { value, flag, positional, positional_list, rest } kind = value;  ///< rest: all words behind "--"
   std::string name;  ///< "--micro-batch", or "MODEL" for a positional
   std::string help;
   bool required = false;
@@ -48,11 +48,15 @@ Command graph_command();
 Command hardware_command();
 Command formula_command();
 Command validate_command();
+Command rehearse_command();
 
 /// Parses the command line and runs the command. Throws Error on a wrong one, with the nearest valid name.
 int run(const std::vector<Command>& commands, int argc, const char* const* argv);
 
 /// Writes to stdout; a closed pipe is no error.
 void print(const std::string& text);
+
+/// Throws Error when the file cannot be written to its end.
+void write_file(const std::string& path, const std::string& bytes);
 
 }  // namespace plimsoll::cli

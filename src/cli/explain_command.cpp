@@ -1,5 +1,4 @@
 // explain: what takes the memory of a rank, and what would lower it.
-#include <cstdio>
 #include <optional>
 
 #include "plimsoll/error.hpp"
@@ -18,13 +17,6 @@ std::optional<std::int64_t> stage_of(const Arguments& arguments, const Strategy&
   if (arguments.has(kRank)) return arguments.integer_or(kRank, 0, 0, kMostStages);
   if (strategy.pp_rank) return *strategy.pp_rank;
   return {};
-}
-
-void write_file(const std::string& path, const std::string& bytes) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (!file) fail("cannot be written", path);
-  const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
-  if (std::fclose(file) != 0 || !written) fail("could not be written to its end", path);
 }
 
 /// The allocations themselves, for a viewer: of the stage asked for, else of the rank with the least margin.

@@ -1,5 +1,7 @@
 // The only file that knows CLI11.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string_view>
 
 #include "command.hpp"
 #include "plimsoll/error.hpp"
@@ -16,6 +18,7 @@ struct Bound {
 };
 
 void add_option(CLI::App& app, const Option& option, Bound& bound, std::size_t index) {
+  if (option.kind == Option::rest) return;  // taken off the line before it is parsed
   CLI::Option* added = nullptr;
   if (option.kind == Option::flag) {
     added = app.add_flag(option.name, option.help);
@@ -46,6 +49,7 @@ Arguments arguments_of(const Bound& bound) {
   Arguments arguments;
   for (std::size_t i = 0; i < bound.options.size(); ++i) {
     const Option& option = bound.command->options[i];
+    if (option.kind == Option::rest) continue;
     if (option.kind == Option::flag && bound.options[i]->count() > 0) arguments.add(option.name, "true");
     for (const std::string& value : bound.values[i]) arguments.add(option.name, value);
   }
@@ -82,6 +86,21 @@ const Command& find_command(const std::vector<Command>& commands, int argc, cons
   fail("there is no command '" + std::string(argv[at]) + "'", path, suggest(argv[at], names_of(commands)));
 }
 
+/// Where "--" stands in the line, or its length: what follows belongs to another program.
+int end_of_own(int argc, const char* const* argv) {
+  return static_cast<int>(std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; }) - argv);
+}
+
+void add_rest(Arguments& arguments, const Command& command, int argc, const char* const* argv, int from) {
+  for (const Option& option : command.options)
+    if (option.kind == Option::rest)
+      for (int i = from; i < argc; ++i) arguments.add(option.name, argv[i]);
+}
+
+bool takes_rest(const Command& command) {
+  return std::any_of(command.options.begin(), command.options.end(), [](const Option& option) { return option.kind == Option::rest; });
+}
+
 bool asks_for_help(int argc, const char* const* argv) {
   return std::any_of(argv + 1, argv + argc,
                      [](const char* word) { return std::string_view(word) == "--help" || std::string_view(word) == "-h"; });
@@ -97,9 +116,10 @@ int run(const std::vector<Command>& commands, int argc, const char* const* argv)
   for (const Command& command : commands) add_command(app, command, all);
 
   const bool top_level = argc > 1 && argv[1][0] == '-';
-  const Command* chosen = top_level || asks_for_help(argc, argv) ? nullptr : &find_command(commands, argc, argv, 1, "");
+  const int own = end_of_own(argc, argv);
+  const Command* chosen = top_level || asks_for_help(own, argv) ? nullptr : &find_command(commands, argc, argv, 1, "");
   try {
-    app.parse(argc, argv);
+    app.parse(chosen && takes_rest(*chosen) ? own : argc, argv);
   } catch (const CLI::Success& wanted) {  // --help, --version
     return app.exit(wanted);
   } catch (const CLI::ExtrasError&) {
@@ -112,7 +132,9 @@ int run(const std::vector<Command>& commands, int argc, const char* const* argv)
     const CLI::App* used = &app;
     while (!used->get_subcommands().empty()) used = used->get_subcommands().front();
     refuse_extras(*used, *chosen);
-    return chosen->run(arguments_of(*bound));
+    Arguments arguments = arguments_of(*bound);
+    add_rest(arguments, *chosen, argc, argv, own + 1);
+    return chosen->run(arguments);
   }
   fail("a command is missing", {}, suggest("", names_of(commands)));
 }

@@ -93,7 +93,7 @@ class Player {
         break;
       case InstructionKind::wait:
         item.target = static_cast<StreamId>(instruction.id);
-        item.until = stream(item.target).issued;
+        item.until = stream(item.target).issued - std::min(stream(item.target).issued, static_cast<std::size_t>(instruction.bytes));
         break;
       default:
         return;

@@ -1,6 +1,9 @@
 """The functions that the stand-in device library offers beyond CUDA's (src/rehearse/device/README.md)."""
 import ctypes
 
+# kinds of marks (src/rehearse/record.hpp, MarkKind)
+STEP_END, PHASE_BEGIN, TEXT, WARNING = 2, 3, 5, 6
+
 _process = ctypes.CDLL(None)
 
 
@@ -13,23 +16,16 @@ def _function(name, *types):
     return function
 
 
-_mark = _function("plimsoll_rehearse_mark", ctypes.c_uint32, ctypes.c_uint64, ctypes.c_char_p)
-_flush = _function("plimsoll_rehearse_flush")
-_next_communicator = _function("plimsoll_rehearse_next_communicator", ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_int))
+_mark = _function("plimsoll_rehearse_mark", ctypes.c_int, ctypes.c_char_p, ctypes.c_int64)
+_expect_split = _function("plimsoll_rehearse_expect_split", ctypes.c_int, ctypes.c_int, ctypes.c_int)
 
 
 def mark(kind, value=0, text=""):
     """An event of the program's own in the record, in order with the launches."""
     if _mark:
-        _mark(kind, value, text.encode("utf-8", "replace"))
-
-
-def flush():
-    if _flush:
-        _flush()
+        _mark(kind, text.encode("utf-8", "replace"), value)
 
 
 def next_communicator(ranks, rank):
-    """Tells who is in the communicator that is made next: a split names no members."""
-    if _next_communicator:
-        _next_communicator(len(ranks), ranks.index(rank), (ctypes.c_int * len(ranks))(*ranks))
+    """Tells who is in the communicator that is made next: the library itself knows only how many."""
+    mark(TEXT, rank, "communicator " + " ".join(map(str, ranks)))

@@ -8,8 +8,6 @@ import traceback
 
 from . import device
 
-MARK_STEP, MARK_PHASE, MARK_TEXT = 1, 2, 3
-PHASES = {"init": 0, "forward": 1, "loss": 2, "backward": 3, "optimizer": 4, "end": 5}
 
 _lock = threading.Lock()
 _replaced, _read, _notes = {}, {}, {}
@@ -37,6 +35,10 @@ def _count(table, what):
         table[what] = table.get(what, 0) + 1
 
 
+def summary(name, value):
+    _summary[name] = value
+
+
 def version(name, text):
     _summary["versions"][name] = text
 
@@ -49,12 +51,12 @@ def out_of_memory(facts):
 
 def step_finished():
     _summary["steps"] += 1
-    device.mark(MARK_STEP, _summary["steps"])
+    device.mark(device.STEP_END, _summary["steps"])
     return _summary["steps"]
 
 
 def phase(name):
-    device.mark(MARK_PHASE, PHASES[name])
+    device.mark(device.PHASE_BEGIN, 0, name)
 
 
 def before_end(function):
@@ -114,8 +116,11 @@ def end(reason):
     _summary["read"] = [{"what": k, "times": v} for k, v in _read.items()]
     _summary["notes"] = [{"what": k, "times": v} for k, v in _notes.items()]
     text = json.dumps(_summary)
-    device.mark(MARK_TEXT, 0, text)
-    device.flush()
+    device.mark(device.TEXT, 0, "summary " + text)
+    path = os.environ.get("PLIMSOLL_REHEARSE_SUMMARY")
+    if path:
+        with open(path, "w") as file:
+            file.write(text)
 
 
 def stop(reason):

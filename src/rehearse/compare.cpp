@@ -1,0 +1,155 @@
+// The lowered program and the recorded one, side by side.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "plimsoll/rehearse.hpp"
+
+namespace plimsoll {
+namespace {
+
+/// What a program asks for, as multisets: shapes of matrix products, launches by kind, collectives, tensors by size.
+struct Census {
+  std::map<std::string, double> gemms;        // calls by shape
+  std::map<std::string, double> gemm_flops;   // FLOPs by shape
+  std::map<std::string, double> kernels;      // launches by kind
+  std::map<std::string, double> collectives;  // calls by kind and bytes
+  std::map<std::string, double> tensors;      // allocations by size
+  double launches = 0, flops = 0, collective_bytes = 0, allocated_bytes = 0, allocations = 0, kernel_bytes = 0;
+};
+
+std::string shape_of(const Kernel& kernel) {
+  const auto [small, large] = std::minmax(kernel.m, kernel.n);  // row-major callers see m and n swapped
+  return fmt::format("gemm {} x {} x {}{} {}", small, large, kernel.k,
+                     kernel.batch == 1 ? std::string() : fmt::format(" x {}", kernel.batch), name_of(kernel.type));
+}
+
+/// Blocks of the recorded allocator are rounded to 512 bytes: both programs' sizes are compared so.
+std::int64_t rounded(std::int64_t bytes) { return (std::max<std::int64_t>(bytes, 1) + 511) / 512 * 512; }
+
+void add_kernel(const Kernel& kernel, Census& census) {
+  ++census.launches;
+  census.kernel_bytes += static_cast<double>(kernel.bytes_read + kernel.bytes_written);
+  if (kernel.kind != KernelKind::gemm) {
+    ++census.kernels[fmt::format("{} kernels", name_of(kernel.kind))];
+    return;
+  }
+  const std::string shape = shape_of(kernel);
+  ++census.gemms[shape];
+  census.gemm_flops[shape] += kernel.flops;
+  census.flops += kernel.flops;
+}
+
+Census census_of(const StepProgram& program) {
+  Census census;
+  for (const Instruction& instruction : program.step) {
+    if (instruction.kind == InstructionKind::kernel) add_kernel(program.kernels[instruction.id], census);
+    if (instruction.kind == InstructionKind::collective) {
+      const Collective& collective = program.collectives[instruction.id];
+      ++census.collectives[fmt::format("{} of {} B", name_of(collective.kind), collective.bytes)];
+      census.collective_bytes += static_cast<double>(collective.bytes);
+    }
+    if (instruction.kind == InstructionKind::alloc) {
+      ++census.tensors[fmt::format("tensors of {} B", rounded(instruction.bytes))];
+      ++census.allocations;
+      census.allocated_bytes += static_cast<double>(rounded(instruction.bytes));
+    }
+  }
+  return census;
+}
+
+double of(const std::map<std::string, double>& table, const std::string& key) {
+  const auto found = table.find(key);
+  return found == table.end() ? 0 : found->second;
+}
+
+/// Entries that the two do not have equally often; `weight` says how much one of them counts.
+template <class Weight>
+void add_differences(const std::map<std::string, double>& lowered, const std::map<std::string, double>& recorded, Weight weight,
+                     std::vector<ProgramDifference>& differences) {
+  std::map<std::string, double> all = lowered;
+  all.insert(recorded.begin(), recorded.end());
+  for (const auto& [name, count] : all) {
+    const double a = of(lowered, name), b = of(recorded, name);
+    if (a != b) differences.push_back({name, a, b, std::fabs(a - b) * weight(name)});
+  }
+}
+
+/// Bytes that stand at the end of a tensor's or collective's name: "… of 4096 B".
+double bytes_named(const std::string& name) {
+  const std::size_t at = name.rfind(" of ");
+  return at == std::string::npos ? 0 : std::strtod(name.c_str() + at + 4, nullptr);
+}
+
+struct Product {
+  std::string shape, label;
+};
+
+std::vector<Product> products_of(const StepProgram& program) {
+  std::vector<Product> products;
+  for (const Instruction& instruction : program.step) {
+    if (instruction.kind != InstructionKind::kernel) continue;
+    const Kernel& kernel = program.kernels[instruction.id];
+    if (kernel.kind == KernelKind::gemm) products.push_back({shape_of(kernel), program.labels[instruction.label]});
+  }
+  return products;
+}
+
+std::string said(const std::vector<Product>& products, std::size_t at) {
+  return at < products.size() ? products[at].shape + (products[at].label == products[at].shape ? "" : ", " + products[at].label)
+                              : "nothing more";
+}
+
+void find_first(const StepProgram& lowered, const StepProgram& recorded, ProgramComparison& comparison) {
+  const std::vector<Product> a = products_of(lowered), b = products_of(recorded);
+  for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
+    if (i < a.size() && i < b.size() && a[i].shape == b[i].shape) continue;
+    comparison.first_difference = static_cast<std::int64_t>(i);
+    comparison.first_lowered = said(a, i);
+    comparison.first_recorded = said(b, i);
+    return;
+  }
+}
+
+}  // namespace
+
+ProgramComparison compare_programs(const StepProgram& lowered, const Recording& recorded) {
+  const Census a = census_of(lowered), b = census_of(recorded.program);
+  ProgramComparison comparison;
+  const auto gemms = [](const Census& census) {
+    double sum = 0;
+    for (const auto& [shape, calls] : census.gemms) sum += calls;
+    return sum;
+  };
+  comparison.totals = {{"launches", {a.launches, b.launches}},
+                       {"matrix products", {gemms(a), gemms(b)}},
+                       {"matrix product FLOPs", {a.flops, b.flops}},
+                       {"collective bytes", {a.collective_bytes, b.collective_bytes}},
+                       {"allocations", {a.allocations, b.allocations}},
+                       {"allocated bytes", {a.allocated_bytes, b.allocated_bytes}},
+                       {"kernel traffic bytes", {a.kernel_bytes, b.kernel_bytes}}};
+  const double flops = std::max({a.flops, b.flops, 1.0}), bytes = std::max({a.allocated_bytes, b.allocated_bytes, 1.0});
+  const double moved = std::max({a.collective_bytes, b.collective_bytes, 1.0}), launches = std::max({a.launches, b.launches, 1.0});
+  std::map<std::string, double> each = b.gemm_flops;
+  each.insert(a.gemm_flops.begin(), a.gemm_flops.end());
+  add_differences(
+      a.gemms, b.gemms,
+      [&](const std::string& name) {
+        return of(each, name) / std::max({of(a.gemms, name), of(b.gemms, name), 1.0}) / flops;
+      },
+      comparison.differences);
+  add_differences(
+      a.collectives, b.collectives, [&](const std::string& name) { return bytes_named(name) / moved; }, comparison.differences);
+  add_differences(
+      a.tensors, b.tensors, [&](const std::string& name) { return bytes_named(name) / bytes; }, comparison.differences);
+  add_differences(
+      a.kernels, b.kernels, [&](const std::string&) { return 1 / launches; }, comparison.differences);
+  std::stable_sort(comparison.differences.begin(), comparison.differences.end(),
+                   [](const ProgramDifference& x, const ProgramDifference& y) { return x.weight > y.weight; });
+  find_first(lowered, recorded.program, comparison);
+  return comparison;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,107 @@
+// From the events of a record to a StepProgram: parts by the step marks, tensors by the allocator's blocks, work by launches.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "plimsoll/rehearse.hpp"
+#include "rehearse/record_file.hpp"
+
+namespace plimsoll::rehearse {
+
+/// Reads the events in order into a Recording; `finish` makes its program.
+class ProgramBuilder {
+ public:
+  ProgramBuilder(const RecordFile& file, Recording& recording, int per_thread)
+      : file_(file), recording_(recording), per_thread_(per_thread), parts_(1) {}
+
+  void build();
+
+ private:
+  /// init, or one step.
+  struct Part {
+    std::vector<Instruction> instructions;
+    RecordedStep totals;
+    std::uint32_t first_tensor = 0;  ///< ids given in this part: from here to the next part's
+  };
+  struct LiveBlock {
+    TensorId id;
+    std::int64_t bytes;
+  };
+  struct RecordedEvent {
+    StreamId stream;
+    std::size_t issued;  ///< items of the stream when it was recorded
+    std::size_t part;
+  };
+  struct Tensor {
+    std::int64_t bytes;
+    std::uint32_t born_part, born_phase, died_part, died_phase;
+    bool dead = false;
+  };
+  using WorkKey = std::tuple<int, int, std::int64_t, std::int64_t, std::int64_t, std::int64_t, double, std::int64_t, std::uint32_t>;
+
+  void read(const EventView& event);
+  void read_memory(const EventView& event);
+  void kernel(const record::Kernel& event);
+  void gemm(const record::Gemm& event);
+  void library_call(const EventView& event);
+  void collective(const record::CollectiveCall& event);
+  void communicator(const record::Communicator& event);
+  void copy(std::uint32_t stream, Copy::Direction direction, std::int64_t bytes, bool captured);
+  void event_recorded(const record::EventRecord& event);
+  void wait(const record::StreamWait& event);
+  void mark(const record::Mark& event);
+  void text_mark(const std::string& text, std::int64_t value);
+  void phase_begins(const std::string& name);
+  void step_ended();
+  void block(const record::Block& event);
+  void allocated(const record::Block& event);
+  void freed(std::uint64_t address);
+  void segment(const record::Segment& event);
+  void graph_launch(const record::GraphLaunch& event);
+
+  void issue(Instruction instruction, bool captured);
+  std::uint32_t kernel_id(const Kernel& kernel, std::uint32_t name_label, bool bytes_known);
+  std::uint32_t label(const std::string& text);
+  StreamId stream(std::uint32_t recorded, std::uint8_t device = 0);
+  std::uint32_t group_of(std::uint32_t communicator) const;
+  void count(const Kernel& kernel);
+  void reserve(std::int64_t change);
+
+  void finish();
+  void merge_parts();
+  void close_the_step(std::vector<Instruction>& step, std::vector<Instruction>& before, std::uint32_t first_own);
+  void name_categories();
+  Category category_of(const Tensor& tensor) const;
+  void name_groups();
+  void point_collectives_at_groups();
+  void put_compute_first();
+  Part& part() { return parts_.back(); }
+
+  const RecordFile& file_;
+  Recording& recording_;
+  int per_thread_;
+  std::vector<Part> parts_;
+  std::vector<Tensor> tensors_;
+  std::unordered_map<std::uint64_t, LiveBlock> blocks_;
+  std::map<std::uint64_t, StreamId> streams_;
+  std::vector<std::size_t> issued_;  ///< per stream, of the current part
+  std::unordered_map<std::uint32_t, RecordedEvent> events_;
+  std::unordered_map<std::uint32_t, std::uint32_t> communicators_;  ///< recorded id -> index of groups
+  std::map<WorkKey, std::uint32_t> work_;
+  std::unordered_map<std::string, std::uint32_t> labels_;
+  std::unordered_map<std::uint32_t, std::uint32_t> name_labels_;
+  std::map<std::uint32_t, std::vector<Instruction>> graphs_;
+  std::vector<std::int64_t> announced_;           ///< members of the next communicator
+  std::vector<std::size_t> unlabelled_;           ///< allocations waiting for the kernel that fills them
+  std::vector<std::uint32_t> collective_groups_;  ///< per collective: index of groups
+  std::uint32_t capturing_ = 0;
+  Phase phase_ = Phase::init;
+  std::int64_t allocated_ = 0, reserved_ = 0, pinned_ = 0;
+};
+
+}  // namespace plimsoll::rehearse

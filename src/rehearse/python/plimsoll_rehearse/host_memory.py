@@ -1,0 +1,115 @@
+"""Host memory: initial values and casts of large CPU tensors are never computed, so that their pages are never touched."""
+import functools
+
+from . import journal
+
+_LARGE = 1 << 20  # bytes
+
+FILLS = ("normal_", "uniform_", "zero_", "fill_", "trunc_normal_", "random_", "bernoulli_", "exponential_", "xavier_uniform_", "copy_", "mul_",
+         "add_", "div_", "clamp_", "erfinv_")
+INITIALISERS = ("uniform_", "normal_", "trunc_normal_", "constant_", "ones_", "zeros_", "eye_", "dirac_", "xavier_uniform_", "xavier_normal_",
+                "kaiming_uniform_", "kaiming_normal_", "orthogonal_", "sparse_")
+
+
+def patch(torch):
+    plain = (torch.Tensor, torch.nn.Parameter)
+
+    def is_large(tensor):
+        return type(tensor) in plain and tensor.device.type == "cpu" and tensor.numel() * tensor.element_size() >= _LARGE
+
+    def untouched(function):
+        @functools.wraps(function)
+        def wrapper(tensor, *arguments, **options):
+            if is_large(tensor) and not torch.compiler.is_compiling() and tensor.is_floating_point():
+                journal.replaced("values of large CPU tensors: their memory is reserved and not written")
+                return tensor
+            return function(tensor, *arguments, **options)
+
+        return wrapper
+
+    for name in FILLS:
+        if hasattr(torch.Tensor, name):
+            setattr(torch.Tensor, name, untouched(getattr(torch.Tensor, name)))
+    for name in INITIALISERS:
+        if hasattr(torch.nn.init, name):
+            setattr(torch.nn.init, name, untouched(getattr(torch.nn.init, name)))
+    patch_creation(torch)
+    patch_casts(torch, is_large)
+    skip_host_optimizers(torch)
+
+
+def patch_creation(torch):
+    """randn, rand, zeros, ones of large CPU tensors: memory, no values."""
+
+    def lazily(function):
+        @functools.wraps(function)
+        def wrapper(*size, **options):
+            device = options.get("device") or torch.get_default_device()
+            if torch.device(device).type != "cpu" or options.get("out") is not None or torch.compiler.is_compiling():
+                return function(*size, **options)
+            shape = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list, torch.Size)) else size
+            count = 4
+            for extent in shape:
+                if not isinstance(extent, int):
+                    return function(*size, **options)
+                count *= extent
+            if count < _LARGE:
+                return function(*size, **options)
+            options.pop("generator", None)
+            return torch.empty(*shape, **options)
+
+        return wrapper
+
+    if not hasattr(torch, "get_default_device"):
+        return
+    for name in ("randn", "rand"):
+        setattr(torch, name, lazily(getattr(torch, name)))
+
+
+def patch_casts(torch, is_large):
+    def without_values(function, dtype_of):
+        @functools.wraps(function)
+        def wrapper(tensor, *arguments, **options):
+            if is_large(tensor) and not torch.compiler.is_compiling() and tensor.is_floating_point():
+                dtype = dtype_of(tensor, arguments, options)
+                if dtype is not None and dtype != tensor.dtype:
+                    return torch.empty_like(tensor, dtype=dtype, requires_grad=False)
+            return function(tensor, *arguments, **options)
+
+        return wrapper
+
+    def asked(tensor, arguments, options):
+        devices = [each for each in arguments if isinstance(each, (torch.device, str, int)) and not isinstance(each, bool)]
+        devices.append(options.get("device"))
+        if any(each is not None and torch.device(each).type != "cpu" for each in devices):
+            return None
+        types = [each for each in arguments if isinstance(each, torch.dtype)] + [options.get("dtype")]
+        return next((each for each in types if each is not None), None)
+
+    torch.Tensor.to = without_values(torch.Tensor.to, asked)
+    for name, dtype in (("half", torch.float16), ("bfloat16", torch.bfloat16), ("float", torch.float32)):
+        setattr(torch.Tensor, name, without_values(getattr(torch.Tensor, name), lambda t, a, o, dtype=dtype: dtype))
+
+
+def skip_host_optimizers(torch):
+    """An optimizer whose parameters lie on the host (CPU offload) would compute and touch all of its state."""
+    from torch.optim import optimizer as module
+
+    original = module.Optimizer.profile_hook_step
+
+    def on_host(optimizer):
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        local = [getattr(p, "_local_tensor", p) for p in parameters]
+        return bool(local) and all(p.device.type == "cpu" for p in local) and sum(p.numel() for p in local) >= _LARGE
+
+    def profile_hook_step(function):
+        stepping = original(lambda self, *arguments, **options: None if _skip(self) else function(self, *arguments, **options))
+        return functools.wraps(function)(stepping)
+
+    def _skip(optimizer):
+        if not on_host(optimizer):
+            return False
+        journal.replaced("the optimizer of parameters on the host: it is not run")
+        return True
+
+    module.Optimizer.profile_hook_step = staticmethod(profile_hook_step)

@@ -1,0 +1,49 @@
+"""transformers: masks that are decided by reading values, and models whose weights are not there."""
+import functools
+
+from . import journal
+from .imports import after
+
+
+@after("transformers")
+def patch_transformers(transformers):
+    journal.version("transformers", transformers.__version__)
+
+
+@after("transformers.masking_utils")
+def one_document_per_sequence(module):
+    """Packed sequences are looked for by reading position ids; the rehearsed batch has one document per sequence."""
+    if not hasattr(module, "find_packed_sequence_indices"):
+        return
+
+    def find_packed_sequence_indices(*arguments, **options):
+        journal.replaced("transformers' search for packed sequences: one document per sequence")
+
+    module.find_packed_sequence_indices = find_packed_sequence_indices
+
+
+@after("transformers.modeling_utils")
+def build_without_weights(module):
+    """from_pretrained where no weights are found: the model of its config, values unset."""
+    original = module.PreTrainedModel.from_pretrained.__func__
+
+    @functools.wraps(original)
+    def from_pretrained(cls, name, *arguments, config=None, **options):
+        try:
+            return original(cls, name, *arguments, config=config, **options)
+        except (OSError, ValueError) as missing:
+            import transformers
+
+            if config is None:
+                try:
+                    config = transformers.AutoConfig.from_pretrained(name)
+                except Exception:
+                    raise missing from None
+            journal.replaced(f"the weights of {name}: the model was built from its config, values unset")
+            dtype = options.get("dtype", options.get("torch_dtype"))
+            attention = options.get("attn_implementation")
+            extra = {"attn_implementation": attention} if attention else {}
+            model = cls._from_config(config, **({"dtype": dtype} if dtype not in (None, "auto") else {}), **extra)
+            return model.to(options["device_map"]) if isinstance(options.get("device_map"), str) and ":" in options["device_map"] else model
+
+    module.PreTrainedModel.from_pretrained = classmethod(from_pretrained)
