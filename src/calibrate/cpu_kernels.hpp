@@ -14,7 +14,7 @@ using CpuKernel = void (*)(const Sizes& sizes, void* const* buffers, int part, i
 /// The CPU version of a kernel, or nullptr where it has none (collectives, fp8, the matrix rates of fp16 and bf16).
 CpuKernel cpu_kernel(std::string_view kernel_name);
 
-/// The instruction set that cpu_kernel chose: "x86-64", "x86-64-v3" or "x86-64-v4".
+/// The instruction set that cpu_kernel chose: "baseline", "x86-64-v3" or "x86-64-v4".
 std::string_view cpu_instruction_set();
 
 }  // namespace plimsoll::calibrate

@@ -49,6 +49,7 @@ inline std::uint16_t fp16_of_float(float value) {
   const std::uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const float magnitude = std::fabs(value);
   if (std::isnan(value)) return static_cast<std::uint16_t>(sign | 0x7E00);
+  if (magnitude == 0) return sign;
   if (magnitude >= 65520.0f) return static_cast<std::uint16_t>(sign | 0x7C00);
   int exponent;
   std::frexp(magnitude, &exponent);                       // magnitude = f · 2^exponent, f in [0.5, 1)

@@ -113,11 +113,11 @@ Work vector_rate_work(const Sizes& s, const DeviceShape&) {
   return {0, element * threads, 2.0 * kVectorRateChains * static_cast<double>(s[1]) * threads};
 }
 // Every wave multiplies 16 (32) rows of A by kMatrixRateRows rows of B in each iteration.
-template <int element, int side>
+template <int element, int result, int side>
 Work matrix_rate_work(const Sizes& s, const DeviceShape& device) {
   const double waves = static_cast<double>(s[0]) * kBlockThreads / device.wave();
   const double once = 2.0 * side * kMatrixRateRows * kMatrixRateBytes / element;
-  return {(side + kMatrixRateRows) * kMatrixRateBytes * 1.0, 4.0 * side * kMatrixRateRows, waves * static_cast<double>(s[1]) * once};
+  return {(side + kMatrixRateRows) * kMatrixRateBytes * 1.0, 1.0 * result * side * kMatrixRateRows, waves * static_cast<double>(s[1]) * once};
 }
 template <int element, int result>
 Work gemm_work(const Sizes& s, const DeviceShape&) {
@@ -225,7 +225,7 @@ Kernel matrix_rate(std::string_view name, TargetList targets, Check (*check)(con
           kIterations,
           std::move(targets),
           by_size<0>,
-          matrix_rate_work<element, side>,
+          matrix_rate_work<element, static_cast<int>(size_of(result)), side>,
           any_sizes,
           check,
           doc};

@@ -4,8 +4,11 @@
 
 #include "calibrate/kernels/device/target.hpp"
 
-#if !defined(PLIMSOLL_EMULATE)
 namespace PLIMSOLL_DEVICE {
+
+#if defined(PLIMSOLL_EMULATE)
+#include "calibrate/kernels/emulator/matrix_instructions.hpp"
+#else
 
 #if defined(PLIMSOLL_AMD)
 typedef short s16x4 __attribute__((ext_vector_type(4)));
@@ -85,6 +88,6 @@ PLIMSOLL_FUNCTION void mma_m8n8k4_f64(double* d, double a, double b) {
   asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+d"(d[0]), "+d"(d[1]) : "d"(a), "d"(b));
 }
 #endif
+#endif
 
 }  // namespace PLIMSOLL_DEVICE
-#endif

@@ -74,7 +74,9 @@ constexpr int kWave = 32;
 #endif
 constexpr int kWaves = kThreads / kWave;
 
-#if !defined(PLIMSOLL_EMULATE)
+#if defined(PLIMSOLL_EMULATE)
+#include "calibrate/kernels/emulator/functions.hpp"
+#else
 #if defined(PLIMSOLL_AMD)
 PLIMSOLL_FUNCTION int thread_index() { return static_cast<int>(__builtin_amdgcn_workitem_id_x()); }
 PLIMSOLL_FUNCTION int block_index() { return static_cast<int>(__builtin_amdgcn_workgroup_id_x()); }

@@ -1,0 +1,452 @@
+// The kernels of the table for one instruction set. Included by one file per set, which names the set and gives Eigen a namespace of its
+// own: code compiled for a newer processor must never be what the linker picks for an older one. For the same reason nothing here uses
+// a container of the standard library.
+#if !defined(PLIMSOLL_CPU_VARIANT)
+#error "included by x86_64*.cpp and baseline.cpp"
+#endif
+
+#define EIGEN_NO_DEBUG
+#include <Eigen/Core>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "calibrate/kernels/cpu/variant_table.hpp"
+
+namespace plimsoll::calibrate::PLIMSOLL_CPU_VARIANT {
+namespace {
+
+using std::int64_t;
+using std::uint16_t;
+using std::uint32_t;
+
+// ---- parts, scratch memory, bf16 --------------------------------------------------------------------------------------------------------
+
+struct Range {
+  int64_t first, end;
+};
+
+// Part `part` of `parts` of count elements, cut at multiples of `grain`.
+Range range_of(int64_t count, int64_t grain, int part, int parts) {
+  const int64_t grains = (count + grain - 1) / grain;
+  const int64_t first = grains * part / parts * grain, end = grains * (part + 1) / parts * grain;
+  return {first, end < count ? end : count};
+}
+
+// Floats of one thread that outlive the call, so that a repeated kernel allocates once.
+class Scratch {
+ public:
+  Scratch() = default;
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  ~Scratch() { std::free(data_); }
+  float* need(int64_t count) {
+    if (count > size_) {
+      std::free(data_);
+      const auto bytes = static_cast<std::size_t>((count * 4 + 63) / 64 * 64);
+      data_ = static_cast<float*>(std::aligned_alloc(64, bytes));
+      size_ = data_ ? count : 0;
+      if (!data_) std::abort();  // a few megabytes
+    }
+    return data_;
+  }
+
+ private:
+  float* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+void widen(const uint16_t* from, float* to, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t bits = static_cast<uint32_t>(from[i]) << 16;
+    std::memcpy(to + i, &bits, 4);
+  }
+}
+
+// Rounds to nearest even. The inputs are finite.
+void narrow(const float* from, uint16_t* to, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, from + i, 4);
+    to[i] = static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
+  }
+}
+
+using Array = Eigen::Map<Eigen::ArrayXf>;
+template <class T>
+using RowMajor = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+template <class T>
+using View = Eigen::Map<RowMajor<T>, 0, Eigen::OuterStride<>>;
+template <class T>
+using ConstView = Eigen::Map<const RowMajor<T>, 0, Eigen::OuterStride<>>;
+
+template <class T>
+ConstView<T> rows_of(const T* data, int64_t rows, int64_t columns) {
+  return {data, rows, columns, Eigen::OuterStride<>(columns)};
+}
+
+// ---- streaming --------------------------------------------------------------------------------------------------------------------------
+
+void empty(const Sizes&, void* const*, int, int) {}
+
+void copy(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  const Range r = range_of(sizes[0], 1024, part, parts);
+  if (r.end <= r.first) return;
+  std::memcpy(static_cast<float*>(buffers[1]) + r.first, static_cast<const float*>(buffers[0]) + r.first,
+              static_cast<std::size_t>(r.end - r.first) * 4);
+}
+
+void triad(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  const Range r = range_of(sizes[0], 1024, part, parts);
+  const float *b = static_cast<const float*>(buffers[0]), *c = static_cast<const float*>(buffers[1]);
+  float* __restrict a = static_cast<float*>(buffers[2]);
+  for (int64_t i = r.first; i < r.end; ++i) a[i] = b[i] + 0.4f * c[i];
+}
+
+// As on a device: a block reads `passes` chunks of 1024 floats, from its own beginning around the buffer.
+void cache_read(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  constexpr int64_t kChunk = 1024;
+  const int64_t chunks = sizes[0] / kChunk, passes = sizes[1];
+  const float* source = static_cast<const float*>(buffers[0]);
+  const Range r = range_of(sizes[2], 1, part, parts);
+  alignas(64) float sum[kChunk];
+  for (int64_t block = r.first; block < r.end; ++block) {
+    std::memset(sum, 0, sizeof sum);
+    for (int64_t pass = 0; pass < passes; pass += 4) {
+      const float* chunk[4];
+      for (int64_t j = 0; j < 4; ++j) chunk[j] = source + (block * passes + pass + j) % chunks * kChunk;
+      for (int64_t i = 0; i < kChunk; ++i) sum[i] += (chunk[0][i] + chunk[1][i]) + (chunk[2][i] + chunk[3][i]);
+    }
+    float* out = static_cast<float*>(buffers[1]) + block * (kChunk / 4);
+    for (int64_t i = 0; i < kChunk / 4; ++i) out[i] = (sum[4 * i] + sum[4 * i + 1]) + (sum[4 * i + 2] + sum[4 * i + 3]);
+  }
+}
+
+void pointer_chase(const Sizes& sizes, void* const* buffers, int part, int) {
+  if (part != 0) return;
+  const std::int32_t* next = static_cast<const std::int32_t*>(buffers[0]);
+  std::int32_t at = 0;
+  for (int64_t i = 0; i < sizes[1]; ++i) at = next[at];
+  *static_cast<std::int32_t*>(buffers[1]) = at;
+}
+
+// ---- multiply-adds in registers ---------------------------------------------------------------------------------------------------------
+
+// 64-byte vectors; an instruction set with narrower registers takes several for each.
+template <class T>
+void vector_rate(const Sizes& sizes, void* const* buffers, int part, int parts, T factor, T summand) {
+  typedef T Lanes __attribute__((vector_size(PLIMSOLL_CPU_VECTOR_BYTES)));
+  constexpr int64_t kLanes = PLIMSOLL_CPU_VECTOR_BYTES / sizeof(T);
+  constexpr int kChains = 16, kAtOnce = 8;
+  T* out = static_cast<T*>(buffers[0]);
+  const Range r = range_of(sizes[0] * 256, kLanes, part, parts);
+  for (int64_t first = r.first; first < r.end; first += kLanes) {
+    Lanes total{};
+    for (int group = 0; group < kChains; group += kAtOnce) {
+      Lanes chain[kAtOnce];
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int64_t start = (group + j) / 2 * ((group + j) % 2 ? -1 : 1);
+        T lanes[kLanes];
+        for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] = static_cast<T>((first + lane) % 256 + start);
+        std::memcpy(&chain[j], lanes, sizeof lanes);
+      }
+      for (int64_t i = 0; i < sizes[1]; ++i) {
+        for (int j = 0; j < kAtOnce; ++j) chain[j] = chain[j] * factor + summand;
+      }
+      for (int j = 0; j < kAtOnce; ++j) total += chain[j];
+    }
+    for (int64_t lane = 0; lane < kLanes; ++lane) out[first + lane] = total[lane];
+  }
+}
+
+void vector_rate_fp32(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  vector_rate<float>(sizes, buffers, part, parts, 0.99f, 0.01f);
+}
+void vector_rate_fp64(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  vector_rate<double>(sizes, buffers, part, parts, 0.99, 0.01);
+}
+
+// ---- matrix products
+// ----------------------------------------------------------------------------------------------------------------------
+
+struct Block {
+  Range rows, columns;
+};
+
+// Parts as a grid of blocks whose sides are as equal as the number of parts allows, so that each packs little of the operands.
+Block block_of(int64_t m, int64_t n, int part, int parts) {
+  int across = 1;  // parts along n
+  double best = -1;
+  for (int c = 1; c <= parts; ++c) {
+    if (parts % c != 0) continue;
+    const double height = static_cast<double>(m) * c / parts, width = static_cast<double>(n) / c;
+    const double squareness = height < width ? height / width : width / height;
+    if (squareness > best) best = squareness, across = c;
+  }
+  return {range_of(m, 8, part / across, parts / across), range_of(n, 16, part % across, across)};
+}
+
+template <class T>
+void gemm(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  const int64_t n = sizes[1], k = sizes[2];
+  const Block block = block_of(sizes[0], n, part, parts);
+  const int64_t height = block.rows.end - block.rows.first, width = block.columns.end - block.columns.first;
+  if (height <= 0 || width <= 0) return;
+  const auto a = rows_of(static_cast<const T*>(buffers[0]) + block.rows.first * k, height, k);
+  const auto b = rows_of(static_cast<const T*>(buffers[1]) + block.columns.first * k, width, k);
+  View<T> c(static_cast<T*>(buffers[2]) + block.rows.first * n + block.columns.first, height, width, Eigen::OuterStride<>(n));
+  c.noalias() = a * b.transpose();
+}
+void gemm_fp32(const Sizes& sizes, void* const* buffers, int part, int parts) { gemm<float>(sizes, buffers, part, parts); }
+void gemm_fp64(const Sizes& sizes, void* const* buffers, int part, int parts) { gemm<double>(sizes, buffers, part, parts); }
+
+// In fp32, of operands widened 256 rows at a time.
+void gemm_bf16(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  constexpr int64_t kPanel = 256;
+  static thread_local Scratch scratch;
+  const int64_t n = sizes[1], k = sizes[2];
+  const Block block = block_of(sizes[0], n, part, parts);
+  const int64_t height = block.rows.end - block.rows.first;
+  if (height <= 0) return;
+  float* a = scratch.need((height + kPanel) * k + height * kPanel);
+  float *b = a + height * k, *c = b + kPanel * k;
+  widen(static_cast<const uint16_t*>(buffers[0]) + block.rows.first * k, a, height * k);
+  for (int64_t first = block.columns.first; first < block.columns.end; first += kPanel) {
+    const int64_t width = block.columns.end - first < kPanel ? block.columns.end - first : kPanel;
+    widen(static_cast<const uint16_t*>(buffers[1]) + first * k, b, width * k);
+    View<float> result(c, height, width, Eigen::OuterStride<>(width));
+    result.noalias() = rows_of<float>(a, height, k) * rows_of<float>(b, width, k).transpose();
+    uint16_t* out = static_cast<uint16_t*>(buffers[2]) + block.rows.first * n + first;
+    for (int64_t row = 0; row < height; ++row) narrow(c + row * width, out + row * n, width);
+  }
+}
+
+// ---- attention
+// ----------------------------------------------------------------------------------------------------------------------------
+
+constexpr int64_t kQueries = 64, kKeys = 256;
+
+// What one part holds of the queries that it works on, as fp32.
+struct AttentionScratch {
+  float *query, *key, *value, *score, *output, *maximum, *sum;
+};
+
+// One tile of keys: scores to weights, output and sums to the new maximum. Keys beyond `last_key(row)` = first_visible + row are masked.
+void attend(AttentionScratch s, int64_t width, int64_t keys, int64_t first_visible, float scale) {
+  View<float> score(s.score, kQueries, keys, Eigen::OuterStride<>(kKeys));
+  score.noalias() = rows_of<float>(s.query, kQueries, width) * rows_of<float>(s.key, keys, width).transpose();
+  for (int64_t row = 0; row < kQueries; ++row) {
+    const int64_t visible = first_visible + row + 1 < keys ? first_visible + row + 1 : keys;
+    Array all(s.score + row * kKeys, keys);
+    if (visible <= 0) {
+      all.setZero();
+      continue;
+    }
+    Array seen(s.score + row * kKeys, visible);
+    const float highest = seen.maxCoeff() * scale, maximum = highest > s.maximum[row] ? highest : s.maximum[row];
+    const float shrink = std::exp(s.maximum[row] - maximum);
+    seen = (seen * scale - maximum).exp();
+    all.tail(keys - visible).setZero();
+    s.sum[row] = s.sum[row] * shrink + seen.sum();
+    s.maximum[row] = maximum;
+    Array(s.output + row * width, width) *= shrink;
+  }
+  View<float> output(s.output, kQueries, width, Eigen::OuterStride<>(width));
+  output.noalias() += score * rows_of<float>(s.value, keys, width);
+}
+
+template <int64_t width>
+void attention(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  static thread_local Scratch scratch;
+  const int64_t heads = sizes[0], kv_heads = sizes[1], sequence = sizes[2];
+  const bool causal = sizes[3] != 0;
+  float* memory = scratch.need(2 * kQueries * width + 2 * kKeys * width + kQueries * kKeys + 2 * kQueries);
+  AttentionScratch s{};
+  s.query = memory, s.output = s.query + kQueries * width, s.key = s.output + kQueries * width, s.value = s.key + kKeys * width;
+  s.score = s.value + kKeys * width, s.maximum = s.score + kQueries * kKeys, s.sum = s.maximum + kQueries;
+  const uint16_t *q = static_cast<const uint16_t*>(buffers[0]), *k = static_cast<const uint16_t*>(buffers[1]),
+                 *v = static_cast<const uint16_t*>(buffers[2]);
+  const float scale = 1 / std::sqrt(static_cast<float>(width));
+  const int64_t tiles = sequence / kQueries;
+  for (int64_t task = part; task < heads * tiles; task += parts) {
+    const int64_t head = task / tiles, first = (tiles - 1 - task % tiles) * kQueries, row = head * sequence + first;
+    const int64_t kv_row = head / (heads / kv_heads) * sequence, end = causal ? first + kQueries : sequence;
+    widen(q + row * width, s.query, kQueries * width);
+    for (int64_t i = 0; i < kQueries; ++i) s.maximum[i] = -1e30f, s.sum[i] = 0;
+    std::memset(s.output, 0, static_cast<std::size_t>(kQueries * width) * 4);
+    for (int64_t key = 0; key < end; key += kKeys) {
+      const int64_t keys = end - key < kKeys ? end - key : kKeys;
+      widen(k + (kv_row + key) * width, s.key, keys * width);
+      widen(v + (kv_row + key) * width, s.value, keys * width);
+      attend(s, width, keys, causal ? first - key : sequence, scale);
+    }
+    for (int64_t i = 0; i < kQueries; ++i) {
+      Array(s.output + i * width, width) /= s.sum[i];
+      static_cast<float*>(buffers[4])[row + i] = s.maximum[i] + std::log(s.sum[i]);
+    }
+    narrow(s.output, static_cast<uint16_t*>(buffers[3]) + row * width, kQueries * width);
+  }
+}
+
+// ---- rows
+// -----------------------------------------------------------------------------------------------------------------------------------
+
+void rmsnorm_bf16(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  static thread_local Scratch scratch;
+  const int64_t columns = sizes[1];
+  float *x = scratch.need(2 * columns), *weight = x + columns;
+  widen(static_cast<const uint16_t*>(buffers[1]), weight, columns);
+  const Range r = range_of(sizes[0], 1, part, parts);
+  for (int64_t row = r.first; row < r.end; ++row) {
+    widen(static_cast<const uint16_t*>(buffers[0]) + row * columns, x, columns);
+    Array values(x, columns);
+    const float norm = 1 / std::sqrt(values.square().sum() / static_cast<float>(columns) + 1e-5f);
+    values = values * norm * Array(weight, columns);
+    narrow(x, static_cast<uint16_t*>(buffers[2]) + row * columns, columns);
+  }
+}
+
+void softmax_fp32(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  const int64_t columns = sizes[1];
+  const Range r = range_of(sizes[0], 1, part, parts);
+  for (int64_t row = r.first; row < r.end; ++row) {
+    const Eigen::Map<const Eigen::ArrayXf> x(static_cast<const float*>(buffers[0]) + row * columns, columns);
+    Array y(static_cast<float*>(buffers[1]) + row * columns, columns);
+    y = (x - x.maxCoeff()).exp();
+    y *= 1 / y.sum();
+  }
+}
+
+void cross_entropy_bf16(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  static thread_local Scratch scratch;
+  const int64_t columns = sizes[1];
+  const float scale = 1 / static_cast<float>(sizes[0]);
+  float* x = scratch.need(columns);
+  const Range r = range_of(sizes[0], 1, part, parts);
+  for (int64_t row = r.first; row < r.end; ++row) {
+    widen(static_cast<const uint16_t*>(buffers[0]) + row * columns, x, columns);
+    const std::int32_t wanted = static_cast<const std::int32_t*>(buffers[1])[row];
+    const float logit = x[wanted];
+    Array values(x, columns);
+    const float maximum = values.maxCoeff();
+    values = (values - maximum).exp();
+    const float sum = values.sum();
+    static_cast<float*>(buffers[2])[row] = maximum + std::log(sum) - logit;
+    values *= scale / sum;
+    x[wanted] -= scale;
+    narrow(x, static_cast<uint16_t*>(buffers[3]) + row * columns, columns);
+  }
+}
+
+// ---- element by element
+// -------------------------------------------------------------------------------------------------------------------
+
+constexpr int64_t kStrip = 2048;  // elements that stay in the first cache while they are worked on
+
+// y = f(a, b) of bf16 by strips of fp32.
+template <class Function>
+void binary_bf16(const Sizes& sizes, void* const* buffers, int part, int parts, Function function) {
+  const Range r = range_of(sizes[0], kStrip, part, parts);
+  alignas(64) float a[kStrip], b[kStrip];
+  for (int64_t first = r.first; first < r.end; first += kStrip) {
+    const int64_t count = r.end - first < kStrip ? r.end - first : kStrip;
+    widen(static_cast<const uint16_t*>(buffers[0]) + first, a, count);
+    widen(static_cast<const uint16_t*>(buffers[1]) + first, b, count);
+    function(Array(a, count), Array(b, count));
+    narrow(a, static_cast<uint16_t*>(buffers[2]) + first, count);
+  }
+}
+
+void add_bf16(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  binary_bf16(sizes, buffers, part, parts, [](Array a, Array b) { a += b; });
+}
+void swiglu_bf16(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  binary_bf16(sizes, buffers, part, parts, [](Array gate, Array up) { gate = gate / (1 + (-gate).exp()) * up; });
+}
+
+void cast_fp32_bf16(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  const Range r = range_of(sizes[0], 1024, part, parts);
+  narrow(static_cast<const float*>(buffers[0]) + r.first, static_cast<uint16_t*>(buffers[1]) + r.first, r.end - r.first);
+}
+void cast_bf16_fp32(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  const Range r = range_of(sizes[0], 1024, part, parts);
+  widen(static_cast<const uint16_t*>(buffers[0]) + r.first, static_cast<float*>(buffers[1]) + r.first, r.end - r.first);
+}
+
+void adam_strip(const float* gradient, float* __restrict p, float* __restrict m, float* __restrict v, int64_t count) {
+  using C = AdamConstants;
+  constexpr auto rate = static_cast<float>(C::rate), decay = static_cast<float>(C::decay), epsilon = static_cast<float>(C::epsilon);
+  constexpr auto beta1 = static_cast<float>(C::beta1), beta2 = static_cast<float>(C::beta2);
+  const auto correction1 = static_cast<float>(1 / (1 - std::pow(C::beta1, C::step)));
+  const auto correction2 = static_cast<float>(1 / (1 - std::pow(C::beta2, C::step)));
+  for (int64_t i = 0; i < count; ++i) {
+    const float g = gradient[i];
+    m[i] = beta1 * m[i] + (1 - beta1) * g;
+    v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+    p[i] -= rate * (m[i] * correction1 / (std::sqrt(v[i] * correction2) + epsilon) + decay * p[i]);
+  }
+}
+
+void adam_fp32(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  const Range r = range_of(sizes[0], 1024, part, parts);
+  const auto at = [&](int i) { return static_cast<float*>(buffers[i]) + r.first; };
+  adam_strip(at(0), at(1), at(2), at(3), r.end - r.first);
+}
+
+void adam_mixed(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  const Range r = range_of(sizes[0], kStrip, part, parts);
+  alignas(64) float gradient[kStrip];
+  for (int64_t first = r.first; first < r.end; first += kStrip) {
+    const int64_t count = r.end - first < kStrip ? r.end - first : kStrip;
+    const auto at = [&](int i) { return static_cast<float*>(buffers[i]) + first; };
+    widen(static_cast<const uint16_t*>(buffers[0]) + first, gradient, count);
+    adam_strip(gradient, at(1), at(2), at(3), count);
+    narrow(at(1), static_cast<uint16_t*>(buffers[4]) + first, count);
+  }
+}
+
+void transpose_bf16(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  constexpr int64_t kSide = 32;  // one cache line of bf16
+  const int64_t rows = sizes[0], columns = sizes[1];
+  const uint16_t* x = static_cast<const uint16_t*>(buffers[0]);
+  uint16_t* y = static_cast<uint16_t*>(buffers[1]);
+  const Range r = range_of(rows, kSide, part, parts);
+  for (int64_t row0 = r.first; row0 < r.end; row0 += kSide) {
+    const int64_t row_end = row0 + kSide < r.end ? row0 + kSide : r.end;
+    for (int64_t column0 = 0; column0 < columns; column0 += kSide) {
+      const int64_t column_end = column0 + kSide < columns ? column0 + kSide : columns;
+      for (int64_t column = column0; column < column_end; ++column) {
+        for (int64_t row = row0; row < row_end; ++row) y[column * rows + row] = x[row * columns + column];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+const CpuVariantRow kernels[] = {{"empty", empty},
+                                 {"copy", copy},
+                                 {"triad", triad},
+                                 {"cache_read", cache_read},
+                                 {"pointer_chase", pointer_chase},
+                                 {"vector_rate_fp32", vector_rate_fp32},
+                                 {"vector_rate_fp64", vector_rate_fp64},
+                                 {"gemm_fp32", gemm_fp32},
+                                 {"gemm_fp64", gemm_fp64},
+                                 {"gemm_bf16", gemm_bf16},
+                                 {"attention_bf16_d64", attention<64>},
+                                 {"attention_bf16_d128", attention<128>},
+                                 {"rmsnorm_bf16", rmsnorm_bf16},
+                                 {"softmax_fp32", softmax_fp32},
+                                 {"cross_entropy_bf16", cross_entropy_bf16},
+                                 {"add_bf16", add_bf16},
+                                 {"swiglu_bf16", swiglu_bf16},
+                                 {"cast_fp32_bf16", cast_fp32_bf16},
+                                 {"cast_bf16_fp32", cast_bf16_fp32},
+                                 {"adam_fp32", adam_fp32},
+                                 {"adam_mixed", adam_mixed},
+                                 {"transpose_bf16", transpose_bf16},
+                                 {nullptr, nullptr}};
+
+}  // namespace plimsoll::calibrate::PLIMSOLL_CPU_VARIANT

@@ -1,0 +1,68 @@
+// Runs device kernels on the CPU: one fiber per lane, blocks one after another. Lanes of a wave exchange registers, waves meet at
+// barriers, shared memory is poisoned at each block's start; the order in which lanes and waves run is a choice.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace plimsoll::calibrate::emulator {
+
+/// Lockstep orders take every lane from barrier to barrier in turn. Greedy runs one wave as far as it can before any other, the waves in
+/// random order: what a missing barrier needs to be seen.
+enum class Order : std::uint8_t { forward, reverse, shuffled, greedy };
+
+/// A barrier in the source.
+struct Site {
+  const char* file;
+  int line;
+  friend bool operator<(const Site& a, const Site& b) {
+    const int order = std::string(a.file).compare(b.file);
+    return order != 0 ? order < 0 : a.line < b.line;
+  }
+};
+
+struct Options {
+  Order order = Order::forward;
+  std::uint32_t seed = 1;
+  /// A mutant: lanes pass this barrier without waiting.
+  const Site* removed = nullptr;
+  /// Block barriers (not a wave's own) that were reached are added here.
+  std::set<Site>* reached = nullptr;
+};
+
+/// One launch: body() runs once for every lane of `blocks` blocks of `threads`.
+struct Job {
+  int blocks, threads, wave;
+  std::function<void()> body;
+};
+
+/// Runs a launch. Throws std::runtime_error on barrier divergence, and what the body throws.
+void run(const Job& job, const Options& options);
+
+/// Runs one launch per rank of a collective, at the same time; throws also when the ranks wait for each other for ever.
+void run_together(const std::vector<Job>& jobs, const Options& options);
+
+// ---- what kernels call, inside run() ----------------------------------------------------------------------------------------------------
+
+int thread_index();
+int block_index();
+int block_count();
+void barrier(Site site);
+/// Shared memory of the running block for the declaration at `site`: the same for all its lanes.
+void* shared_memory(Site site, std::size_t bytes);
+/// Lets other lanes run, and other devices: for loops that wait for a peer.
+void spin();
+
+constexpr std::size_t kSlot = 64;  ///< bytes that one lane can give to the others at once
+/// All lanes of the wave meet and show each other `bytes` bytes: lane l's lie at kSlot · l. Valid until the next exchange but one.
+const std::byte* exchange(const void* own, std::size_t bytes);
+
+/// LDS of one compute unit of gfx90a and gfx942; static shared memory of an NVIDIA block is limited to 48 KiB.
+constexpr std::size_t kSharedLimit = 64 * 1024;
+
+}  // namespace plimsoll::calibrate::emulator
