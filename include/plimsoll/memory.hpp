@@ -52,7 +52,7 @@ struct MemoryTrace {
   Bytes first_step_allocated;     ///< peak of step 1
   Bytes persistent;               ///< allocated after the last step
   Bytes init_peak_allocated;
-  Bytes backward_peak;            ///< running maximum of allocated at the end of backward, steady step
+  Bytes backward_peak;            ///< running maximum of allocated at the end of backward, last step
   Bytes forward_peak;             ///< likewise at the end of forward (with the loss)
   Phase peak_phase = Phase::init;
   std::string peak_label;         ///< operator that reached the peak

@@ -187,10 +187,12 @@ void Player::start_step() {
   part_peak_instant_ = {step_ + 1, 0};
 }
 
-/// Takes the part's peaks into the trace: of step 1 apart, of the steady steps the largest.
+/// Takes the part's peaks into the trace: of step 1 apart, of the steady steps the largest; at the phases' ends those of the last step.
 void Player::end_step(int step) {
   enter_phase(Phase::end);
   allocator_.complete_all();
+  trace_.forward_peak = Bytes(forward_peak_);
+  trace_.backward_peak = Bytes(backward_peak_);
   if (step == 0) trace_.first_step_allocated = Bytes(part_peak_);
   const bool first_steady = step == 1;
   if (step > 0 && !first_steady && part_peak_ <= trace_.peak_allocated.count) return;
@@ -200,8 +202,6 @@ void Player::end_step(int step) {
   trace_.at_peak = part_peak_live_;
   trace_.peak_step = std::max(step, 0);
   trace_.requested_at_peak = Bytes(part_peak_requested_);
-  trace_.forward_peak = Bytes(forward_peak_);
-  trace_.backward_peak = Bytes(backward_peak_);
   peak_instant_ = part_peak_instant_;
 }
 

@@ -35,7 +35,9 @@ TEST_P(TransformersRow, AgreesWithPyTorch) {
   const Model model = parse_model(row().at("config").dump(), name(), name());
   const Strategy strategy = parse_strategy(row().at("training").dump(), name());
   const StepProgram program = program::lower_hf_eager(model, strategy);
-  const MemoryTrace trace = play_memory(program, {});
+  PlayMemoryOptions options;
+  options.allocator = strategy.allocator;
+  const MemoryTrace trace = play_memory(program, options);
   EXPECT_EQ(trace.peak_allocated.count, measured("peak_allocated")) << name();
   EXPECT_EQ(trace.first_step_allocated.count, measured("first_step_allocated")) << name();
   EXPECT_EQ(trace.persistent.count, measured("persistent")) << name();

@@ -66,7 +66,7 @@ DType hf_parameter_type(const Strategy& strategy) {
 
 std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape) {
   std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
-  if (strategy.lora) add_lora(*root, *strategy.lora, kAdapterType, tape);
+  if (strategy.lora) add_lora(*root, model, *strategy.lora, kAdapterType, tape);
   return root;
 }
 

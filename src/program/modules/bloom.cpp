@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "plimsoll/error.hpp"
-#include "program/modules/causal_lm.hpp"
+#include "program/modules/decoder_stack.hpp"
 #include "program/modules/families.hpp"
 #include "program/ops.hpp"
 
@@ -196,61 +196,34 @@ Tensor alibi_of(Tape& tape, const Tensor& slopes, std::int64_t batch, std::int64
   return to(repeated, type);
 }
 
-class Bloom final : public Network {
+class Bloom final : public DecoderStack<BloomBlock> {
  public:
   Bloom(const Model& model, const RunOptions& options, Module& root, Tape& tape)
-      : tape_(tape),
-        options_(options),
-        heads_(model.heads),
-        root_(root),
-        base_(root.child("transformer")),
-        tokens_(base_.child("word_embeddings"), tape),
-        head_(root.child("lm_head"), tape) {
+      : DecoderStack(model, options, root, tape, {"transformer", "word_embeddings", "h", "ln_f"}), heads_(model.heads) {
     if (options.attention != RunOptions::Attention::eager) refuse("sdpa attention does not exist for bloom", {}, "use eager attention");
     for (const Block& block : model.blocks) {
-      if (block.role == Block::Role::final_norm) norm_.emplace(base_.child("ln_f"), tape, block.norm);
-      if (block.role != Block::Role::decoder) continue;
-      if (!embedding_norm_) embedding_norm_.emplace(base_.child("word_embeddings_layernorm"), tape, block.norm);
-      for (std::int64_t i = 0; i < block.repeat; ++i) {
-        blocks_.emplace_back(base_.child("h").child(std::to_string(block.first + i)), tape_, options_, block);
-      }
+      if (block.role == Block::Role::decoder) embedding_norm_.emplace(base_.child("word_embeddings_layernorm"), tape, block.norm);
     }
   }
 
-  Tensor loss(const Batch& batch) override {
-    return language_model_loss(root_, tape_, head_, batch, [this](const Tensor& ids) { return decode(ids); });
-  }
-
  private:
-  Tensor decode(const Tensor& input) {
+  Tensor decode(const Tensor& input) override {
     Tensor ids = input;
     ModuleCall call(base_, tape_, {&ids});
-    const Tensor embeddings = tokens_(ids);
-    if (options_.hidden_requires_grad && !embeddings.requires_grad()) embeddings.set_requires_grad(true);
+    const Tensor embeddings = embed(ids);
     Tensor hidden = (*embedding_norm_)(embeddings);
     const Tensor slopes = alibi_slopes(tape_, heads_);
     const Tensor alibi = alibi_of(tape_, slopes, ids.size(0), ids.size(1), hidden.dtype());
     const Tensor mask = causal_mask(tape_, options_, embeddings, std::nullopt);
-    std::shared_ptr<Tensor> outputs;
-    for (const BloomBlock& block : blocks_) {
-      const auto next = std::make_shared<Tensor>();
-      const Tensor result = block(hidden, alibi, mask, next);
-      outputs = next;
-      hidden = result;
-    }
+    hidden = run_holding_tuples(hidden, [&](const BloomBlock& block, const Tensor& x, const std::weak_ptr<Tensor>& outputs) {
+      return block(x, alibi, mask, outputs);
+    });
     hidden = (*norm_)(hidden);
     return call.done(hidden);
   }
 
-  Tape& tape_;
-  RunOptions options_;
   std::int64_t heads_;
-  Module& root_;
-  Module& base_;
-  Embedding tokens_;
-  std::vector<BloomBlock> blocks_;
-  std::optional<Norm> embedding_norm_, norm_;
-  Linear head_;
+  std::optional<Norm> embedding_norm_;
 };
 
 }  // namespace

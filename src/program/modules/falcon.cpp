@@ -1,7 +1,8 @@
 // FalconForCausalLM: the 7B kind (one key-value head, one shared norm) and the 40B kind (grouped heads, a norm for each branch).
 #include "plimsoll/error.hpp"
-#include "program/modules/causal_lm.hpp"
+#include "program/modules/decoder_stack.hpp"
 #include "program/modules/families.hpp"
+#include "program/modules/lora.hpp"
 #include "program/ops.hpp"
 
 namespace plimsoll::program {
@@ -11,11 +12,13 @@ namespace {
 /// FalconLinear: input @ weight.T, then the bias as an addition of its own.
 class FalconLinear {
  public:
-  FalconLinear(Module& module, Tape& tape) : module_(module), tape_(tape) {}
+  FalconLinear(Module& module, Tape& tape, double lora_dropout) : module_(module), tape_(tape), lora_dropout_(lora_dropout) {}
 
   Tensor operator()(const Tensor& input) const {
     Tensor x = input;
     ModuleCall call(module_, tape_, {&x});
+    if (Module* base = module_.find_child("base_layer"))
+      return call.done(adapted(module_, tape_, x, FalconLinear(*base, tape_, 0)(x), lora_dropout_));
     const Tensor hidden = linear(x, alias(module_.tensor("weight")));  // weight.T is a view: autocast casts it every time
     const Tensor& bias = module_.tensor("bias");
     return call.done(bias ? add(hidden, bias) : hidden);
@@ -24,6 +27,7 @@ class FalconLinear {
  private:
   Module& module_;
   Tape& tape_;
+  double lora_dropout_;
 };
 
 class FalconLayer {
@@ -35,26 +39,32 @@ class FalconLayer {
         tape_(tape),
         options_(options),
         block_(block),
-        qkv_(attention_.child("query_key_value"), tape),
-        output_(attention_.child("dense"), tape),
-        up_(mlp_.child("dense_h_to_4h"), tape),
-        down_(mlp_.child("dense_4h_to_h"), tape) {
+        qkv_(attention_.child("query_key_value"), tape, options.lora_dropout),
+        output_(attention_.child("dense"), tape, options.lora_dropout),
+        up_(mlp_.child("dense_h_to_4h"), tape, options.lora_dropout),
+        down_(mlp_.child("dense_4h_to_h"), tape, options.lora_dropout) {
+    if (block.attention->positions != Positions::rope) refuse("Falcon with ALiBi is not modelled");
     const bool two = block.placement == NormPlacement::parallel_two;
     if (!two && block.placement != NormPlacement::parallel) refuse("Falcon without parallel attention is not modelled", module.path);
     attention_norm_.emplace(module.child(two ? "ln_attn" : "input_layernorm"), tape, block.norm);
     if (two) mlp_norm_.emplace(module.child("ln_mlp"), tape, block.norm);
   }
 
-  Tensor operator()(const Tensor& input, const Tensor& mask, const RotaryTables& tables, const Tensor& positions) const {
-    return run_layer(module_, tape_, options_, input,
-                     [this, mask, tables, positions](const Tensor& x) { return forward(x, mask, tables); });
+  /// `outputs` gets the probabilities, as the layer's tuple does.
+  Tensor operator()(const Tensor& input, const Tensor& mask, const RotaryTables& tables, const Tensor& positions,
+                    const std::weak_ptr<Tensor>& outputs) const {
+    return run_layer(module_, tape_, options_, input, [this, mask, tables, positions, outputs](const Tensor& x) {
+      Tensor probabilities;
+      const Tensor hidden = forward(x, mask, tables, probabilities);
+      if (const std::shared_ptr<Tensor> held = outputs.lock()) *held = probabilities;
+      return hidden;
+    });
   }
 
  private:
-  Tensor forward(const Tensor& input, const Tensor& mask, const RotaryTables& tables) const {
+  Tensor forward(const Tensor& input, const Tensor& mask, const RotaryTables& tables, Tensor& probabilities) const {
     const Tensor attention_input = (*attention_norm_)(input);
     const Tensor mlp_input = mlp_norm_ ? (*mlp_norm_)(input) : attention_input;
-    Tensor probabilities;
     const Tensor attended = attend_all(attention_input, mask, tables, probabilities);
     Tensor fed = feed_forward(mlp_input);
     fed = add_into(fed, attended);
@@ -138,52 +148,26 @@ class FalconLayer {
   FalconLinear qkv_, output_, up_, down_;
 };
 
-class Falcon final : public Network {
+class Falcon final : public DecoderStack<FalconLayer> {
  public:
   Falcon(const Model& model, const RunOptions& options, Module& root, Tape& tape)
-      : tape_(tape),
-        options_(options),
-        root_(root),
-        base_(root.child("transformer")),
-        tokens_(base_.child("word_embeddings"), tape),
-        head_(root.child("lm_head"), tape) {
-    for (const Block& block : model.blocks) {
-      if (block.role == Block::Role::final_norm) norm_.emplace(base_.child("ln_f"), tape, block.norm);
-      if (block.role != Block::Role::decoder) continue;
-      if (block.attention->positions != Positions::rope) refuse("Falcon with ALiBi is not modelled");
-      for (std::int64_t i = 0; i < block.repeat; ++i) {
-        layers_.emplace_back(base_.child("h").child(std::to_string(block.first + i)), tape_, options_, block);
-      }
-    }
-  }
-
-  Tensor loss(const Batch& batch) override {
-    return language_model_loss(root_, tape_, head_, batch, [this](const Tensor& ids) { return decode(ids); });
-  }
+      : DecoderStack(model, options, root, tape, {"transformer", "word_embeddings", "h", "ln_f"}) {}
 
  private:
-  Tensor decode(const Tensor& input) {
+  Tensor decode(const Tensor& input) override {
     Tensor ids = input;
     ModuleCall call(base_, tape_, {&ids});
-    const Tensor embeddings = tokens_(ids);
-    if (options_.hidden_requires_grad && !embeddings.requires_grad()) embeddings.set_requires_grad(true);
+    const Tensor embeddings = embed(ids);
     const Tensor positions = position_ids(tape_, ids.size(1));
     const Tensor mask = materialized_causal_mask(tape_, options_, embeddings);
     Tensor hidden = embeddings;
     const RotaryTables tables = rotary_tables(base_.child("rotary_emb"), tape_, positions, hidden.dtype());
-    for (const FalconLayer& layer : layers_) hidden = layer(hidden, mask, tables, positions);
+    hidden = run_holding_tuples(hidden, [&](const FalconLayer& layer, const Tensor& x, const std::weak_ptr<Tensor>& outputs) {
+      return layer(x, mask, tables, positions, outputs);
+    });
     hidden = (*norm_)(hidden);
     return call.done(hidden);
   }
-
-  Tape& tape_;
-  RunOptions options_;
-  Module& root_;
-  Module& base_;
-  Embedding tokens_;
-  std::vector<FalconLayer> layers_;
-  std::optional<Norm> norm_;
-  Linear head_;
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // GPT2LMHeadModel.
-#include "program/modules/causal_lm.hpp"
 #include "program/modules/compiled_gpt2.hpp"
+#include "program/modules/decoder_stack.hpp"
 #include "program/modules/families.hpp"
 #include "program/ops.hpp"
 
@@ -32,10 +32,12 @@ class Gpt2Block {
         block_(block),
         attention_norm_(module.child("ln_1"), tape, block.norm),
         mlp_norm_(module.child("ln_2"), tape, block.norm),
-        qkv_(attention_.child("c_attn"), tape),
-        output_(attention_.child("c_proj"), tape),
-        up_(mlp_.child("c_fc"), tape),
-        down_(mlp_.child("c_proj"), tape) {}
+        qkv_(attention_.child("c_attn"), tape, options.lora_dropout),
+        output_(attention_.child("c_proj"), tape, options.lora_dropout),
+        up_(mlp_.child("c_fc"), tape, options.lora_dropout),
+        down_(mlp_.child("c_proj"), tape, options.lora_dropout) {
+    if (options.compiled_blocks) check_compiled_gpt2(block);
+  }
 
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input, [this, mask, positions](const Tensor& x) {
@@ -100,57 +102,28 @@ class Gpt2Block {
   Conv1D qkv_, output_, up_, down_;
 };
 
-class Gpt2 final : public Network {
+class Gpt2 final : public DecoderStack<Gpt2Block> {
  public:
   Gpt2(const Model& model, const RunOptions& options, Module& root, Tape& tape)
-      : tape_(tape),
-        options_(options),
-        embedding_dropout_(model.embedding_dropout),
-        root_(root),
-        base_(root.child("transformer")),
-        tokens_(base_.child("wte"), tape),
-        table_(base_.child("wpe"), tape),
-        head_(root.child("lm_head"), tape) {
-    for (const Block& block : model.blocks) {
-      if (block.role == Block::Role::final_norm) norm_.emplace(base_.child("ln_f"), tape, block.norm);
-      if (block.role != Block::Role::decoder) continue;
-      if (options.compiled_blocks) check_compiled_gpt2(block);
-      for (std::int64_t i = 0; i < block.repeat; ++i) {
-        blocks_.emplace_back(base_.child("h").child(std::to_string(block.first + i)), tape_, options_, block);
-      }
-    }
-  }
-
-  Tensor loss(const Batch& batch) override {
-    return language_model_loss(root_, tape_, head_, batch, [this](const Tensor& ids) { return decode(ids); });
-  }
+      : DecoderStack(model, options, root, tape, {"transformer", "wte", "h", "ln_f"}), table_(base_.child("wpe"), tape) {}
 
  private:
-  Tensor decode(const Tensor& input) {
+  Tensor decode(const Tensor& input) override {
     Tensor ids = input;
     ModuleCall call(base_, tape_, {&ids});
-    const Tensor embeddings = tokens_(ids);
-    if (options_.hidden_requires_grad && !embeddings.requires_grad()) embeddings.set_requires_grad(true);
+    const Tensor embeddings = embed(ids);
     const Tensor positions = position_ids(tape_, ids.size(1));
     const Tensor position_embeddings = table_(positions);
     Tensor hidden = add(embeddings, position_embeddings);
     const Tensor mask = causal_mask(tape_, options_, embeddings, std::nullopt);
     hidden = dropout(hidden, embedding_dropout_);
-    for (const Gpt2Block& block : blocks_) hidden = block(hidden, mask, positions);
+    for (const Gpt2Block& block : layers_) hidden = block(hidden, mask, positions);
     hidden = (*norm_)(hidden);
     hidden = view(hidden, {-1, hidden.size(1), hidden.size(2)});
     return call.done(hidden);
   }
 
-  Tape& tape_;
-  RunOptions options_;
-  double embedding_dropout_;
-  Module& root_;
-  Module& base_;
-  Embedding tokens_, table_;
-  std::vector<Gpt2Block> blocks_;
-  std::optional<Norm> norm_;
-  Linear head_;
+  Embedding table_;
 };
 
 }  // namespace

@@ -1,8 +1,6 @@
 // GPTNeoForCausalLM: its own eager attention, with scores in fp32 and a mask of bools kept by every layer.
-#include <memory>
-
 #include "plimsoll/error.hpp"
-#include "program/modules/causal_lm.hpp"
+#include "program/modules/decoder_stack.hpp"
 #include "program/modules/families.hpp"
 #include "program/modules/plain_mlp.hpp"
 #include "program/ops.hpp"
@@ -96,63 +94,31 @@ class GptNeoBlock {
   PlainMlp mlp_;
 };
 
-class GptNeo final : public Network {
+class GptNeo final : public DecoderStack<GptNeoBlock> {
  public:
   GptNeo(const Model& model, const RunOptions& options, Module& root, Tape& tape)
-      : tape_(tape),
-        options_(options),
-        embedding_dropout_(model.embedding_dropout),
-        root_(root),
-        base_(root.child("transformer")),
-        tokens_(base_.child("wte"), tape),
-        table_(base_.child("wpe"), tape),
-        head_(root.child("lm_head"), tape) {
+      : DecoderStack(model, options, root, tape, {"transformer", "wte", "h", "ln_f"}), table_(base_.child("wpe"), tape) {
     if (options.attention != RunOptions::Attention::eager) refuse("sdpa attention does not exist for gpt_neo", {}, "use eager attention");
-    for (const Block& block : model.blocks) {
-      if (block.role == Block::Role::final_norm) norm_.emplace(base_.child("ln_f"), tape, block.norm);
-      if (block.role != Block::Role::decoder) continue;
-      for (std::int64_t i = 0; i < block.repeat; ++i) {
-        blocks_.emplace_back(base_.child("h").child(std::to_string(block.first + i)), tape_, options_, block);
-      }
-    }
-  }
-
-  Tensor loss(const Batch& batch) override {
-    return language_model_loss(root_, tape_, head_, batch, [this](const Tensor& ids) { return decode(ids); });
   }
 
  private:
-  Tensor decode(const Tensor& input) {
+  Tensor decode(const Tensor& input) override {
     Tensor ids = input;
     ModuleCall call(base_, tape_, {&ids});
-    const Tensor embeddings = tokens_(ids);
-    if (options_.hidden_requires_grad && !embeddings.requires_grad()) embeddings.set_requires_grad(true);
+    const Tensor embeddings = embed(ids);
     const Tensor positions = position_ids(tape_, ids.size(1));
     const Tensor mask = causal_mask(tape_, options_, embeddings, std::nullopt);
     const Tensor position_embeddings = table_(positions);
     Tensor hidden = add(embeddings, position_embeddings);
     hidden = dropout(hidden, embedding_dropout_);
-    std::shared_ptr<Tensor> outputs;
-    for (const GptNeoBlock& block : blocks_) {
-      const auto next = std::make_shared<Tensor>();
-      const Tensor result = block(hidden, mask, next);
-      outputs = next;
-      hidden = result;
-    }
+    hidden = run_holding_tuples(
+        hidden, [&](const GptNeoBlock& block, const Tensor& x, const std::weak_ptr<Tensor>& outputs) { return block(x, mask, outputs); });
     hidden = (*norm_)(hidden);
     hidden = view(hidden, {-1, hidden.size(1), hidden.size(2)});
     return call.done(hidden);
   }
 
-  Tape& tape_;
-  RunOptions options_;
-  double embedding_dropout_;
-  Module& root_;
-  Module& base_;
-  Embedding tokens_, table_;
-  std::vector<GptNeoBlock> blocks_;
-  std::optional<Norm> norm_;
-  Linear head_;
+  Embedding table_;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // GPTNeoXForCausalLM.
-#include "program/modules/causal_lm.hpp"
+#include "program/modules/decoder_stack.hpp"
 #include "program/modules/families.hpp"
 #include "program/ops.hpp"
 
@@ -89,35 +89,16 @@ class NeoxLayer {
   Linear qkv_, output_, up_, down_;
 };
 
-class GptNeox final : public Network {
+class GptNeox final : public DecoderStack<NeoxLayer> {
  public:
   GptNeox(const Model& model, const RunOptions& options, Module& root, Tape& tape)
-      : tape_(tape),
-        options_(options),
-        embedding_dropout_(model.embedding_dropout),
-        root_(root),
-        base_(root.child("gpt_neox")),
-        tokens_(base_.child("embed_in"), tape),
-        head_(root.child("lm_head"), tape) {
-    for (const Block& block : model.blocks) {
-      if (block.role == Block::Role::final_norm) norm_.emplace(base_.child("final_layer_norm"), tape, block.norm);
-      if (block.role != Block::Role::decoder) continue;
-      for (std::int64_t i = 0; i < block.repeat; ++i) {
-        layers_.emplace_back(base_.child("layers").child(std::to_string(block.first + i)), tape_, options_, block);
-      }
-    }
-  }
-
-  Tensor loss(const Batch& batch) override {
-    return language_model_loss(root_, tape_, head_, batch, [this](const Tensor& ids) { return decode(ids); });
-  }
+      : DecoderStack(model, options, root, tape, {"gpt_neox", "embed_in", "layers", "final_layer_norm"}) {}
 
  private:
-  Tensor decode(const Tensor& input) {
+  Tensor decode(const Tensor& input) override {
     Tensor ids = input;
     ModuleCall call(base_, tape_, {&ids});
-    const Tensor embeddings = tokens_(ids);
-    if (options_.hidden_requires_grad && !embeddings.requires_grad()) embeddings.set_requires_grad(true);
+    const Tensor embeddings = embed(ids);
     const Tensor positions = position_ids(tape_, ids.size(1));
     const Tensor mask = causal_mask(tape_, options_, embeddings, std::nullopt);
     Tensor hidden = dropout(embeddings, embedding_dropout_);
@@ -126,16 +107,6 @@ class GptNeox final : public Network {
     hidden = (*norm_)(hidden);
     return call.done(hidden);
   }
-
-  Tape& tape_;
-  RunOptions options_;
-  double embedding_dropout_;
-  Module& root_;
-  Module& base_;
-  Embedding tokens_;
-  std::vector<NeoxLayer> layers_;
-  std::optional<Norm> norm_;
-  Linear head_;
 };
 
 }  // namespace

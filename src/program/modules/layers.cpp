@@ -1,6 +1,7 @@
 #include "program/modules/layers.hpp"
 
 #include "plimsoll/error.hpp"
+#include "program/modules/lora.hpp"
 #include "program/ops.hpp"
 
 namespace plimsoll::program {
@@ -53,34 +54,34 @@ Tensor gelu_new(const Tensor& x) {
   return multiply(half, inner);
 }
 
+/// FastGELUActivation: 0.5 * x * (1 + tanh(x * 0.7978845608 * (1 + 0.044715 * x * x))).
+Tensor gelu_fast(const Tensor& x) {
+  const Tensor half = multiply_scalar(x);
+  const Tensor scaled = multiply_scalar(x);
+  Tensor inner = multiply_scalar(x);
+  inner = multiply(inner, x);
+  inner = add_scalar(inner);
+  inner = multiply(scaled, inner);
+  inner = tanh(inner);
+  inner = add_scalar(inner);
+  return multiply(half, inner);
+}
+
 }  // namespace
 
 Tensor Linear::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(*module_, *tape_, {&x});
-  return call.done(module_->find_child("base_layer") ? adapted(x) : linear(x, module_->tensor("weight"), module_->tensor("bias")));
-}
-
-/// peft.tuners.lora.Linear.forward: result + lora_B(lora_A(dropout(x))) * scaling, cast back to the base layer's type.
-Tensor Linear::adapted(const Tensor& input) const {
-  const Linear base(module_->child("base_layer"), *tape_);
-  Tensor result = base(input);
-  const DType type = result.dtype();
-  Module& a = module_->child("lora_A").child("default");
-  const Linear down(a, *tape_), up(module_->child("lora_B").child("default"), *tape_);
-  Tensor x = to(input, a.tensor("weight").dtype());
-  Tensor update = dropout(x, lora_dropout_);
-  update = down(update);
-  update = up(update);
-  update = multiply_scalar(update);
-  result = add(result, update);
-  update.reset();
-  return to(result, type);
+  if (Module* base = module_->find_child("base_layer"))
+    return call.done(adapted(*module_, *tape_, x, Linear(*base, *tape_)(x), lora_dropout_));
+  return call.done(linear(x, module_->tensor("weight"), module_->tensor("bias")));
 }
 
 Tensor Conv1D::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(*module_, *tape_, {&x});
+  if (Module* base = module_->find_child("base_layer"))
+    return call.done(adapted(*module_, *tape_, x, Conv1D(*base, *tape_, 0)(x), lora_dropout_));
   const Tensor& weight = module_->tensor("weight");
   Dims sizes = x.sizes();
   sizes[-1] = weight.size(1);
@@ -137,6 +138,7 @@ Tensor activate(std::string_view function, const Tensor& x) {
   if (function == "silu" || function == "swish") return silu(x);
   if (function == "gelu" || function == "gelu_pytorch_tanh") return gelu(x);
   if (function == "gelu_new") return gelu_new(x);
+  if (function == "gelu_fast") return gelu_fast(x);
   if (function == "relu") return relu(x);
   if (function == "relu2") {
     const Tensor positive = relu(x);

@@ -18,21 +18,21 @@ class Linear {
   Tensor operator()(const Tensor& x) const;
 
  private:
-  Tensor adapted(const Tensor& x) const;
   Module* module_ = nullptr;
   Tape* tape_ = nullptr;
   double lora_dropout_ = 0;
 };
 
-/// transformers' Conv1D: weight [in, out], addmm.
+/// transformers' Conv1D: weight [in, out], addmm; adapted like Linear.
 class Conv1D {
  public:
-  Conv1D(Module& module, Tape& tape) : module_(&module), tape_(&tape) {}
+  Conv1D(Module& module, Tape& tape, double lora_dropout) : module_(&module), tape_(&tape), lora_dropout_(lora_dropout) {}
   Tensor operator()(const Tensor& x) const;
 
  private:
   Module* module_;
   Tape* tape_;
+  double lora_dropout_;
 };
 
 class Embedding {

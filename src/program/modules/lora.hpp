@@ -6,8 +6,13 @@
 
 namespace plimsoll::program {
 
-/// get_peft_model: every linear whose name is a target becomes lora.Linear (base_layer, lora_A, lora_B); all else is frozen.
-/// Throws Error (refused): DoRA, modules_to_save; bad input: no module of a target's name.
-void add_lora(Module& root, const Lora& lora, DType adapter_type, Tape& tape);
+/// get_peft_model: every linear whose path ends in a target becomes lora.Linear (base_layer, lora_A, lora_B and, for DoRA, a vector of
+/// magnitudes); `modules_to_save` get a frozen original beside what is trained; all else is frozen.
+/// Throws Error (refused): adapters of embeddings or of a mixture's router; bad input: no module of a target's name.
+void add_lora(Module& root, const Model& model, const Lora& lora, DType adapter_type, Tape& tape);
+
+/// lora.Linear.forward behind its base layer's `result` for `input`: result + lora_B(lora_A(dropout(x))) * scaling, or DoRA's update; cast
+/// back to the result's type.
+Tensor adapted(Module& module, Tape& tape, const Tensor& input, Tensor result, double dropout);
 
 }  // namespace plimsoll::program

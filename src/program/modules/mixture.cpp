@@ -130,11 +130,28 @@ Tensor MixtureOfExperts::wide_logits(const Tensor& hidden) const {
 MixtureOfExperts::Routing MixtureOfExperts::scaled_softmax(const Tensor& input) const {
   const Tensor hidden = view(input, {-1, input.size(-1)});
   const Tensor logits = wide_logits(hidden);
-  Tensor scores = softmax(logits, DType::fp32);
-  if (spec_.chosen_groups > 0) refuse("group-limited routing of deepseek_v2 is not modelled", router_.path);
-  TopK best = top_k(scores, spec_.top_k);
+  Choice choice;
+  choice.scores = softmax(logits, DType::fp32);
+  if (spec_.chosen_groups > 0) {  // a group's score is that of its best expert
+    const Tensor best = top_k(view(choice.scores, {-1, spec_.groups, spec_.experts / spec_.groups}), 1).values;
+    choice.group_scores = view(best, {-1, spec_.groups});
+    keep_best_groups(choice);
+  }
+  TopK best = top_k(choice.scores, spec_.top_k);
   best.values = multiply_scalar(best.values);
   return {logits, best.values, best.indices};
+}
+
+/// Experts outside of the best groups lose their scores.
+void MixtureOfExperts::keep_best_groups(Choice& choice) const {
+  choice.groups = top_k(choice.group_scores, spec_.chosen_groups).indices;
+  choice.group_mask = empty_like(choice.group_scores);
+  in_place(choice.group_mask, {&choice.groups});
+  choice.mask = reshape(expand(unsqueeze(choice.group_mask, -1), {-1, spec_.groups, spec_.experts / spec_.groups}), {-1, spec_.experts});
+  Tensor inside = to(choice.mask, DType::boolean);
+  const Tensor outside = elementwise(tape_, {&inside}, DType::boolean);
+  inside.reset();
+  choice.scores = masked_fill(choice.scores, outside);
 }
 
 /// topk_indices of DeepseekV3TopkRouter, whose variables all live until it returns: the best groups by the sum of their two best experts,
@@ -147,16 +164,7 @@ MixtureOfExperts::Choice MixtureOfExperts::choose_in_groups(const Tensor& scores
     const Tensor best_two = top_k(view(choice.scores, {-1, spec_.groups, per_group}), 2).values;
     choice.group_scores = sum(best_two, {-1}, false);
   }
-  choice.groups = top_k(choice.group_scores, spec_.chosen_groups).indices;
-  choice.group_mask = empty_like(choice.group_scores);
-  in_place(choice.group_mask, {&choice.groups});
-  choice.mask = reshape(expand(unsqueeze(choice.group_mask, -1), {-1, spec_.groups, per_group}), {-1, spec_.experts});
-  {
-    Tensor inside = to(choice.mask, DType::boolean);
-    const Tensor outside = elementwise(tape_, {&inside}, DType::boolean);
-    inside.reset();
-    choice.scores = masked_fill(choice.scores, outside);
-  }
+  keep_best_groups(choice);
   choice.experts = top_k(choice.scores, spec_.top_k).indices;
   return choice;
 }
@@ -194,7 +202,7 @@ Tensor MixtureOfExperts::mix(const Tensor& input, const Tensor& top_indices, con
   const Tensor weights = index_rows(sample_weights, sorted.order);
   const Tensor counted = to(sorted.values, DType::int32);
   const Tensor tokens_per_expert = histogram(counted, spec_.experts);
-  const Tensor offsets = cumulative_sum(tokens_per_expert);
+  const Tensor offsets = cumulative_sum(tokens_per_expert, tokens_per_expert.dtype());
   const Tensor rows = run_experts(selected, offsets);
   Tensor weighted = multiply(rows, unsqueeze(weights, -1));
   const Tensor inverse = empty_like(sorted.order);

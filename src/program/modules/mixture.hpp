@@ -42,6 +42,7 @@ class MixtureOfExperts {
   Routing corrected_sigmoid(const Tensor& hidden) const;
   Tensor wide_logits(const Tensor& hidden) const;
   Choice choose_in_groups(const Tensor& scores) const;
+  void keep_best_groups(Choice& choice) const;
   Tensor mix(const Tensor& hidden, const Tensor& indices, const Tensor& weights) const;
   Tensor run_experts(const Tensor& selected, const Tensor& offsets) const;
   Tensor gated_shared(const Tensor& flat, const Tensor& common) const;

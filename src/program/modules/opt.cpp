@@ -1,6 +1,5 @@
 // OPTForCausalLM.
-#include "plimsoll/error.hpp"
-#include "program/modules/causal_lm.hpp"
+#include "program/modules/decoder_stack.hpp"
 #include "program/modules/families.hpp"
 #include "program/ops.hpp"
 
@@ -81,24 +80,13 @@ class OptLayer {
   Linear q_, k_, v_, output_, up_, down_;
 };
 
-class Opt final : public Network {
+class Opt final : public DecoderStack<OptLayer> {
  public:
   Opt(const Model& model, const RunOptions& options, Module& root, Tape& tape)
-      : tape_(tape),
-        options_(options),
-        root_(root),
-        base_(root.child("model").child("decoder")),
-        tokens_(base_.child("embed_tokens"), tape),
-        table_(base_.child("embed_positions"), tape),
-        head_(root.child("lm_head"), tape) {
-    if (base_.find_child("project_in")) refuse("OPT with projected embeddings (word_embed_proj_dim) is not modelled");
-    for (const Block& block : model.blocks) {
-      if (block.role == Block::Role::final_norm) norm_.emplace(base_.child("final_layer_norm"), tape, block.norm);
-      if (block.role != Block::Role::decoder) continue;
-      for (std::int64_t i = 0; i < block.repeat; ++i) {
-        layers_.emplace_back(base_.child("layers").child(std::to_string(block.first + i)), tape_, options_, block);
-      }
-    }
+      : DecoderStack(model, options, root, tape, {"model.decoder", "embed_tokens", "layers", "final_layer_norm"}),
+        table_(base_.child("embed_positions"), tape) {
+    if (Module* narrow = base_.find_child("project_in")) project_in_.emplace(*narrow, tape_, options_.lora_dropout);
+    if (Module* narrow = base_.find_child("project_out")) project_out_.emplace(*narrow, tape_, options_.lora_dropout);
   }
 
   Tensor loss(const Batch& batch) override {
@@ -113,24 +101,25 @@ class Opt final : public Network {
   }
 
  private:
-  Tensor decode(const Tensor& input) {
+  Tensor decode(const Tensor& input) override {
     Tensor ids = input;
     ModuleCall call(base_, tape_, {&ids});
-    const Tensor embeddings = tokens_(ids);
-    if (options_.hidden_requires_grad && !embeddings.requires_grad()) embeddings.set_requires_grad(true);
+    Tensor embeddings = embed(ids);
     const Tensor ones = zeros(tape_, ids.sizes(), DType::fp32);
     const Tensor positions = summed_positions(ones);
     const Tensor mask = causal_mask(tape_, options_, embeddings, std::nullopt);
     const Tensor position_embeddings = table_(add_scalar(positions));
+    if (project_in_) embeddings = (*project_in_)(embeddings);
     Tensor hidden = add(embeddings, position_embeddings);
     for (const OptLayer& layer : layers_) hidden = layer(hidden, mask, positions);
     if (norm_) hidden = (*norm_)(hidden);
+    if (project_out_) hidden = (*project_out_)(hidden);
     return call.done(hidden);
   }
 
   /// Positions from a mask of ones: (cumsum(mask, 1) * mask - 1).long().
   Tensor summed_positions(const Tensor& ones) {
-    Tensor positions = cumulative_sum(ones);
+    Tensor positions = cumulative_sum(ones, ones.dtype());
     Tensor shifted = multiply(positions, ones);
     shifted = add_scalar(shifted);
     positions = to(shifted, DType::int64);
@@ -138,14 +127,8 @@ class Opt final : public Network {
     return positions;
   }
 
-  Tape& tape_;
-  RunOptions options_;
-  Module& root_;
-  Module& base_;
-  Embedding tokens_, table_;
-  std::vector<OptLayer> layers_;
-  std::optional<Norm> norm_;
-  Linear head_;
+  Embedding table_;
+  std::optional<Linear> project_in_, project_out_;  ///< where the tokens are narrower than the hidden state
 };
 
 }  // namespace

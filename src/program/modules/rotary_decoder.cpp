@@ -24,6 +24,7 @@ struct Style {
   bool scaled_logits = false;       ///< cohere
   bool norms_turned_heads = false;  ///< gemma3, phi: queries' and keys' norms run behind the transposition of the heads
   bool dropout_within = false;      ///< starcoder2, seed_oss: the branches' dropouts are within their modules
+  bool norm_each_head = false;      ///< stablelm: queries' and keys' norms are modules of every head
   bool residual_first = false;      ///< stablelm: residual + attention + dropout(mlp); phi: dropout(attention) + dropout(mlp) + residual
   Rotation rotation = Rotation::whole;
   std::string model_type = {};
@@ -46,7 +47,9 @@ void style_with_layer_norms(Style& style, const std::string& model_type) {
   }
   if (model_type == "stablelm") {
     style.rotation = Rotation::join_last;
-    style.residual_first = true;
+    style.residual_first = style.norm_each_head = true;
+    style.q_norm = "q_layernorm";
+    style.k_norm = "k_layernorm";
   }
   if (model_type == "phi") {
     style.rotation = Rotation::join_last;
@@ -91,7 +94,6 @@ class Attention {
   Attention(Module& module, Tape& tape, const RunOptions& options, const Block& block, const Style& style)
       : module_(module), tape_(tape), options_(options), spec_(*block.attention), style_(style), output_(projection(style.output)) {
     if (spec_.clip > 0) refuse("clamped queries, keys and values are not modelled", module.path);
-    if (spec_.qk_norm == AttentionSpec::QkNorm::each_head) refuse("norms with a weight of every head are not modelled", module.path);
     dropout_ = style.dropout_within ? block.hidden_dropout : 0;
     if (spec_.fused_qkv) {
       q_ = projection("qkv_proj");
@@ -101,6 +103,11 @@ class Attention {
       v_ = projection("v_proj");
     }
     if (spec_.qk_norm == AttentionSpec::QkNorm::none) return;
+    if (style.norm_each_head) {
+      add_norms(module.child(style.q_norm).child("norms"), tape, block, q_norms_);
+      add_norms(module.child(style.k_norm).child("norms"), tape, block, k_norms_);
+      return;
+    }
     q_norm_.emplace(module.child(style.q_norm), tape, block.norm, style.norm_rounding);
     k_norm_.emplace(module.child(style.k_norm), tape, block.norm, style.norm_rounding);
   }
@@ -127,6 +134,20 @@ class Attention {
   }
 
  private:
+  static void add_norms(Module& list, Tape& tape, const Block& block, std::vector<Norm>& norms) {
+    NormSpec spec = block.norm;
+    spec.bias = false;
+    for (const auto& module : list.children) norms.emplace_back(*module, tape, spec);
+  }
+
+  /// StableLmLayerNormPerHead: every head through a norm of its own.
+  static Tensor normed_heads(const Tensor& x, const std::vector<Norm>& norms) {
+    const std::vector<Tensor> parts = split(x, std::vector<std::int64_t>(norms.size(), 1), 1);
+    std::vector<Tensor> normed;
+    for (std::size_t i = 0; i < norms.size(); ++i) normed.push_back(norms[i](parts[i]));
+    return cat(normed, 1);
+  }
+
   Linear projection(const char* name) { return Linear(module_.child(name), tape_, options_.lora_dropout); }
 
   /// [batch, heads, length, head_dim] of the three projections.
@@ -145,7 +166,7 @@ class Attention {
     }
     switch (spec_.qk_norm) {
       case AttentionSpec::QkNorm::none:
-        if (style_.model_type == "stablelm") {  // all projections, then all views
+        if (style_.norm_each_head) {  // all projections, then all views
           query = q_(hidden);
           key = k_(hidden);
           value = v_(hidden);
@@ -158,6 +179,19 @@ class Attention {
         key = heads(k_(hidden));
         value = heads(v_(hidden));
         return;
+      case AttentionSpec::QkNorm::each_head:
+        if (style_.norm_each_head) {
+          query = q_(hidden);
+          key = k_(hidden);
+          value = v_(hidden);
+          query = heads(query);
+          key = heads(key);
+          value = heads(value);
+          query = normed_heads(query, q_norms_);
+          key = normed_heads(key, k_norms_);
+          return;
+        }
+        [[fallthrough]];  // cohere: one norm whose weight is [heads, head_dim]
       case AttentionSpec::QkNorm::per_head:
         if (style_.norms_turned_heads) {
           query = heads(q_(hidden));
@@ -179,8 +213,6 @@ class Attention {
         key = heads(key);
         value = heads(value);
         return;
-      case AttentionSpec::QkNorm::each_head:
-        refuse("norms with a weight of every head are not modelled", module_.path);
     }
   }
 
@@ -202,6 +234,7 @@ class Attention {
   double dropout_ = 0;
   Linear q_, k_, v_, output_;
   std::optional<Norm> q_norm_, k_norm_;
+  std::vector<Norm> q_norms_, k_norms_;  ///< stablelm: of every head
 };
 
 class Layer {

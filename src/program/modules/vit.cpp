@@ -81,8 +81,12 @@ class VitLayer {
     const std::int64_t batch = hidden.size(0), length = hidden.size(1);
     const auto heads = [&](const Tensor& x) { return transpose(view(x, {batch, length, -1, spec.head_dim}), 1, 2); };
     const Tensor query = heads(q_(hidden)), key = heads(k_(hidden)), value = heads(v_(hidden));
-    Tensor output =
-        attend(query, key, value, {}, {.kind = options_.attention, .causal = false, .dropout = spec.dropout, .weights = &probabilities});
+    Tensor output = attend(query, key, value, {},
+                           {.kind = options_.attention,
+                            .causal = false,
+                            .dropout = spec.dropout,
+                            .weights = &probabilities,
+                            .softmax_in_fp32 = !module_.find_child("layer_scale1")});  // dinov2: in the scores' type
     output = contiguous(reshape(output, {batch, length, -1}));
     output = output_(output);
     return call.done(output);
