@@ -54,7 +54,7 @@ std::string toolkit_of(const std::string& python) {
       "import importlib.util,os,re\n"
       "s=importlib.util.find_spec('torch')\n"
       "t=open(os.path.join(os.path.dirname(s.origin),'version.py')).read() if s and s.origin else None\n"
-      "f=lambda n:(re.search(n+r'[^=]*= *[\"\\']([0-9]+)',t) or [0,''])[1]\n"
+      "f=lambda n:(re.search(r'(?m)^'+n+r'\\b[^=\\n]*= *[\"\\']([0-9]+)',t) or [0,''])[1]\n"
       "print('none' if t is None else 'cuda '+f('cuda') if f('cuda') else 'hip '+f('hip') if f('hip') else 'cpu')\n";
   const std::string answer = output_of({python, "-c", kQuestion});
   if (answer.empty()) fail("the program's Python does not run", python, "is it on PATH, in this environment?");
