@@ -10,7 +10,8 @@
 extern "C" {
 #endif
 
-/* Writes a mark into the record. `kind` is record::MarkKind: 1 step begins, 2 step ends, 3 phase begins, 4 phase ends, 5 text, 6 warning. */
+/* Writes a mark into the record. `kind` is record::MarkKind: 1 step begins, 2 step ends, 3 phase begins, 4 phase ends, 5 text, 6 warning.
+ */
 void plimsoll_rehearse_mark(int kind, const char* text, int64_t value);
 
 /* One event of the framework's caching allocator. `action` is record::BlockAction; `stack` may be null. */
@@ -26,7 +27,7 @@ void plimsoll_rehearse_set_memory(uint64_t bytes);
 /* Launches by which the device runs behind the host from here on (PLIMSOLL_REHEARSE_LAG). */
 void plimsoll_rehearse_set_lag(uint32_t launches);
 
-/* 0 stops recording, 1 resumes it; string table entries and marks are always written. */
+/* 0 stops recording, 1 resumes it. */
 void plimsoll_rehearse_record(int on);
 
 /* Small values of device memory: 1 when [address, address + bytes) is device memory and was copied, else 0. */
@@ -35,11 +36,11 @@ int plimsoll_rehearse_write(void* device_address, const void* host, size_t bytes
 
 typedef struct {
   uint64_t kernels, gemms, collectives, copies, events; /* of the record, since the program began */
-  uint64_t values_read;                                  /* device-to-host copies, which return zeros or what the host wrote */
-  uint64_t used_bytes, peak_bytes;                       /* of the current device, context included */
-  uint64_t pinned_bytes, peak_pinned_bytes;              /* page-locked host memory */
-  uint64_t failed_bytes;                                 /* what the last failed allocation asked for, 0 if none failed */
-  uint64_t unmodelled;                                   /* distinct functions without behaviour that were called */
+  uint64_t values_read;                                 /* device-to-host copies, which return zeros or what the host wrote */
+  uint64_t used_bytes, peak_bytes;                      /* of the current device, context included */
+  uint64_t pinned_bytes, peak_pinned_bytes;             /* page-locked host memory */
+  uint64_t failed_bytes;                                /* what the last failed allocation asked for, 0 if none failed */
+  uint64_t unmodelled;                                  /* distinct functions without behaviour that were called */
 } plimsoll_rehearse_totals;
 void plimsoll_rehearse_get_totals(plimsoll_rehearse_totals* totals);
 
