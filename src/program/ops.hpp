@@ -119,8 +119,8 @@ Tensor embedding(const Tensor& weight, const Tensor& indices);
 Tensor arange(Tape& tape, std::int64_t length, DType type = DType::int64);
 /// x[..., [i], …]: advanced indexing of one dimension with one index; a copy of size 1 there.
 Tensor index_one(const Tensor& x, int dimension);
-/// torch.cumsum over the last dimension; takes no part in autograd.
-Tensor cumulative_sum(const Tensor& x);
+/// torch.cumsum(x, -1, dtype=type) over the last dimension; takes no part in autograd.
+Tensor cumulative_sum(const Tensor& x, DType type);
 /// F.cross_entropy(logits [n, classes], target [n]), mean reduction: a scalar.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target);
 
@@ -147,6 +147,14 @@ struct SortedIntegers {
 SortedIntegers sort_integers(const Tensor& x);
 /// x[indices]: rows of x.
 Tensor index_rows(const Tensor& x, const Tensor& indices);
+/// y[indices] = x of a new tensor y as large as x, `indices` a permutation of its rows.
+Tensor place_rows(const Tensor& x, const Tensor& indices);
+/// x.scatter_add(0, indices of whole rows, rows) by the deterministic algorithm (indices sorted, then summed).
+Tensor scatter_add_rows(const Tensor& x, const Tensor& indices, const Tensor& rows);
+/// x.repeat_interleave(times, output_size=total) of one dimension.
+Tensor repeat_interleave(const Tensor& x, const Tensor& times, std::int64_t total);
+/// mask.sum(dim) in 64-bit integers.
+Tensor count(const Tensor& mask, const std::vector<bool>& reduced);
 /// x.gather(-1, indices).
 Tensor gather_last(const Tensor& x, const Tensor& indices);
 /// torch.histc of integers.

@@ -98,12 +98,15 @@ Tensor index_one(const Tensor& x, int dimension) {
   });
 }
 
-Tensor cumulative_sum(const Tensor& x) {
+Tensor cumulative_sum(const Tensor& x, DType type) {
   Op op("cumsum", {&x});
-  Tensor y = op.output(x.sizes(), x.dtype());
+  Tensor y = op.output(x.sizes(), type);
+  const Tensor wide = x.dtype() == type ? x : elementwise(op.tape(), {&x}, type);
   const bool one_row = x.rank() == 1 || x.size(0) == 1;
-  if (one_row) op.tape().scratch(aligned(512 + 16 * ceil_div(x.elements(), 4096)) + kAlignment - 1);  // cub's scan
-  launch(op.tape(), KernelKind::reduction, x.dtype(), x.bytes(), y.bytes());
+  // cub's scan: a status and a sum per tile, 32 tiles more than there are.
+  const std::int64_t tile = 2 * size_of(type);
+  if (one_row) op.tape().scratch(aligned(256 + 32 * tile + 2 * tile * ceil_div(x.elements(), 4096)) + kAlignment - 1);
+  launch(op.tape(), KernelKind::reduction, type, x.bytes(), y.bytes());
   return y;
 }
 

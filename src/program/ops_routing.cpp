@@ -3,18 +3,21 @@
 
 #include "program/cub.hpp"
 #include "program/ops.hpp"
+#include "program/reduction.hpp"
 
 namespace plimsoll::program {
 
 namespace {
 
-/// index_put_with_sort_kernel's scratch (Indexing.cu): wrapped and linear indices, then both sorted with their origins.
-void sort_for_accumulation(Tape& tape, std::int64_t n, std::int64_t rows) {
+/// index_put_with_sort_kernel's scratch (Indexing.cu): wrapped and linear indices, then both sorted with their origins. `filled`: under
+/// torch.use_deterministic_algorithms the last of them is filled first, by a scalar on the device.
+void sort_for_accumulation(Tape& tape, std::int64_t n, std::int64_t rows, bool filled = false) {
   const auto integers = [&] { return tape.empty({n}, DType::int64, Category::workspace); };
   Tensor wrapped = integers();
   const Tensor linear = integers();
   wrapped.reset();
   const Tensor sorted = integers(), origins = integers(), range = integers();
+  if (filled) tape.scratch(size_of(DType::int64));
   tape.scratch(cub::radix_sort_bytes(n, rows));
   for (int i = 0; i < 4; ++i) launch(tape, KernelKind::gather, DType::int64, 16 * n, 16 * n);
 }
@@ -48,9 +51,13 @@ TopK top_k(const Tensor& x, std::int64_t k) {
   Op op("topk", {&x});
   Dims sizes = x.sizes();
   sizes[-1] = k;
-  Tensor values = op.output(sizes, x.dtype());
-  Tensor indices = op.output(sizes, DType::int64);
-  launch(op.tape(), KernelKind::gather, x.dtype(), x.bytes(), values.bytes() + indices.bytes());
+  std::vector<Tensor> best = selected(op.tape(), "topk", [&]() -> std::vector<Tensor> {
+    const Tensor chosen = op.output(sizes, x.dtype()), places = op.output(sizes, DType::int64);
+    launch(op.tape(), KernelKind::gather, x.dtype(), x.bytes(), chosen.bytes() + places.bytes());
+    return {chosen, places};
+  });
+  Tensor values = std::move(best[0]);
+  const Tensor indices = std::move(best[1]);
   op.save_output(indices);
   op.finish({&values}, [before = x.sizes()](BackwardCall& b) {  // value_selecting_reduction_backward: scattered into zeros
     Tensor gradient = zeros(b.tape, before, b.grad().dtype());
@@ -83,6 +90,65 @@ Tensor index_rows(const Tensor& x, const Tensor& indices) {
     launch(b.tape, KernelKind::gather, gradient.dtype(), b.grad().bytes(), b.grad().bytes());
     b.give(0, std::move(gradient));
   });
+}
+
+Tensor place_rows(const Tensor& x, const Tensor& indices) {
+  Op op("index_put", {&x});
+  op.save(indices);
+  Tensor y = op.output(x.sizes(), x.dtype());
+  launch(op.tape(), KernelKind::gather, x.dtype(), x.bytes() + indices.bytes(), y.bytes());
+  return op.done(y, [](BackwardCall& b) {
+    Tensor gradient = b.tape.empty(b.grad().sizes(), b.grad().dtype());
+    launch(b.tape, KernelKind::gather, gradient.dtype(), gradient.bytes(), gradient.bytes());
+    b.give(0, std::move(gradient));
+  });
+}
+
+Tensor scatter_add_rows(const Tensor& x, const Tensor& indices, const Tensor& rows) {
+  Op op("scatter_add", {&x, &rows});
+  op.save(indices);
+  Tape& tape = op.tape();
+  Tensor y = op.output(x.sizes(), x.dtype());
+  {
+    const Tensor least = tape.empty({}, DType::int64, Category::workspace), most = tape.empty({}, DType::int64, Category::workspace);
+    for (int i = 0; i < 2; ++i) tape.scratch(1);
+  }
+  sort_for_accumulation(tape, indices.elements(), x.size(0), true);
+  launch(tape, KernelKind::gather, x.dtype(), rows.bytes() + x.bytes(), y.bytes());
+  return op.done(y, [sizes = rows.sizes()](BackwardCall& b) {
+    if (!b.needs(1)) return;
+    Tensor gradient = b.tape.empty(sizes, b.grad().dtype());
+    launch(b.tape, KernelKind::gather, gradient.dtype(), gradient.bytes(), gradient.bytes());
+    b.give(1, std::move(gradient));
+  });
+}
+
+Tensor repeat_interleave(const Tensor& x, const Tensor& times, std::int64_t total) {
+  Tape& tape = x.tape();
+  Tensor origins;
+  {
+    const Tensor ends = cumulative_sum(times, DType::int64);
+    origins = tape.empty({total}, DType::int64);
+    launch(tape, KernelKind::gather, DType::int64, ends.bytes(), origins.bytes());
+  }
+  return index_rows(x, origins);
+}
+
+Tensor count(const Tensor& mask, const std::vector<bool>& reduced) {
+  Tape& tape = mask.tape();
+  Dims sizes;
+  for (int i = 0; i < mask.rank(); ++i)
+    if (!reduced[static_cast<std::size_t>(i)]) sizes.push_back(mask.size(i));
+  Tensor y = tape.empty(sizes, DType::int64);
+  const Tensor wide = elementwise(tape, {&mask}, DType::int64);
+  const ReductionScratch scratch = reduction_scratch(tape, wide, reduced, size_of(DType::int64));
+  Tensor buffer, semaphores;
+  if (scratch.buffer > 0) {
+    buffer = tape.empty({scratch.buffer}, DType::uint8, Category::workspace);
+    semaphores = tape.empty({scratch.semaphores}, DType::uint8, Category::workspace);
+  }
+  launch(tape, KernelKind::reduction, DType::int64, wide.bytes(), y.bytes());
+  return y;
 }
 
 Tensor gather_last(const Tensor& x, const Tensor& indices) {

@@ -8,6 +8,7 @@
 #include "program/frameworks/torchtitan_stage.hpp"
 #include "program/lower.hpp"
 #include "program/modules/torchtitan_decoder.hpp"
+#include "program/modules/torchtitan_moe.hpp"
 #include "program/op.hpp"
 #include "program/optimizer.hpp"
 
@@ -26,7 +27,9 @@ void refuse_what_is_not_modelled(const Strategy& s) {
     refuse("TorchTitan's pipeline schedule '" + s.pp_schedule + "' is not modelled", "pp_schedule", "1f1b, gpipe or interleaved-1f1b");
   if (s.cp > 1 && (before_0_3(s) || s.pp > 1 || s.attention == AttentionKernel::flash_varlen))
     refuse("context parallelism of TorchTitan is modelled without pipelines, for 0.3 and scaled dot-product attention", "cp");
-  if (s.ep > 1) refuse("expert parallelism of TorchTitan is not modelled", "ep");
+  if (s.ep > 1 && before_0_3(s)) refuse("expert parallelism of TorchTitan before 0.3 is not modelled", "framework_version", "0.3.0");
+  if (s.ep > 1 && s.tp > 1 && !s.sequence_parallel)
+    refuse("expert parallelism of TorchTitan beside tensor parallelism is modelled with sequence parallelism", "sequence_parallel");
   // float8 products keep their 16-bit inputs for backward, eager (torchao's rowwise linear) and compiled; the casts die with the product.
   const bool compiled = s.compile == Strategy::Compile::blocks;
   const bool eager_rowwise = !compiled && !before_0_3(s) && s.fp8_scaling == Fp8Scaling::rowwise && s.tp == 1 && s.pp == 1;
@@ -44,7 +47,8 @@ TitanRun run_of(const Model& model, const Strategy& s) {
   run.tensor_parallel = {.degree = s.tp, .sequence = s.sequence_parallel, .functional = s.titan.spmd_backend == "partial_dtensor"};
   run.fused_qkv = s.titan.fused_qkv.value_or(true);
   run.positions_given = s.titan.rope_positions_given.value_or(true);
-  run.complex_rope = model.model_type.rfind("qwen3", 0) != 0;
+  run.complex_rope = run.truncated_init = model.model_type.rfind("qwen3", 0) != 0;
+  run.expert_ranks = s.ep;
   run.skip_head = s.loss == LossKernel::chunked;
   run.length = s.seq_len;
   run.context_ranks = s.cp;
@@ -155,6 +159,7 @@ class Trainer {
     }
     tape_.phase(Phase::optimizer);
     if (strategy_.clip_grad_norm.value_or(true)) clip_grad_norm(tape_, shards_);
+    for (auto& part : parts_) balance_experts(tape_, part->decoder().mixtures(), strategy_.recompute.kind != Recompute::Kind::none);
     optimizer_->step();
     optimizer_->zero_grad();
     tape_.phase(Phase::end);

@@ -9,6 +9,12 @@ namespace plimsoll::program {
 
 namespace {
 
+/// MoE._init_self_buffers: new counters beside the old ones, the tokens' first.
+void renew_counters(Tape& tape, std::vector<ModuleBuffer>& counters) {
+  for (auto counter = counters.rbegin(); counter != counters.rend(); ++counter)
+    counter->tensor = tape.empty(counter->sizes, counter->type, Category::parameter);
+}
+
 /// RoPE._init_self_buffers: the table is made again beside the old one.
 void renew_table(Tape& tape, ModuleBuffer& table) {
   const std::int64_t length = table.sizes[0];
@@ -44,11 +50,13 @@ void check_outliers(Tape& tape, std::int64_t local, std::int64_t gathered, std::
 }
 
 /// A fused projection: query, key and value are drawn whole, put together and cut.
-void draw_fused(Tape& tape, const Parameter& weight, const AttentionSizes& sizes, std::int64_t ranks, std::int64_t shard_elements) {
+void draw_fused(Tape& tape, const Parameter& weight, const AttentionSizes& sizes, std::int64_t ranks, std::int64_t shard_elements,
+                bool truncated) {
   const std::int64_t in = weight.sizes[1];
   const Tensor query = tape.empty({sizes.query, in}, DType::fp32), key = tape.empty({sizes.key, in}, DType::fp32),
                value = tape.empty({sizes.key, in}, DType::fp32);
-  for (const Tensor* drawn : {&query, &key, &value}) check_outliers(tape, drawn->elements(), drawn->elements(), drawn->elements());
+  if (truncated)
+    for (const Tensor* drawn : {&query, &key, &value}) check_outliers(tape, drawn->elements(), drawn->elements(), drawn->elements());
   const Tensor together = tape.empty({sizes.query + 2 * sizes.key, in}, DType::fp32);
   const Tensor of_rank = ranks > 1 ? tape.empty(weight.sizes, DType::fp32) : Tensor();
   const Tensor shard = tape.empty({shard_elements}, DType::fp32);
@@ -61,15 +69,20 @@ void initialize_weights(Tape& tape, TitanDecoder& decoder, std::int64_t shard) {
   for (Module* module : decoder.root().all_modules()) {
     const LabelScope label(tape, module->label);
     tape.operator_name = "init_states";
-    for (ModuleBuffer& buffer : module->buffers) renew_table(tape, buffer);
     const std::string_view name = module->name();
+    if (name == "moe") {
+      renew_counters(tape, module->buffers);
+      continue;
+    }
+    for (ModuleBuffer& buffer : module->buffers) renew_table(tape, buffer);
     if (module->parameters.empty() || module->parameters.front()->sizes.rank() < 2 || name == "tok_embeddings") continue;
     const Parameter& weight = *module->parameters.front();
     const std::int64_t local = ceil_div(weight.sizes[0], shard) * (weight.sizes.product() / weight.sizes[0]);
     if (name == "wqkv") {
-      draw_fused(tape, weight, decoder.attention_sizes(), ranks, local);
+      draw_fused(tape, weight, decoder.attention_sizes(), ranks, local, decoder.run().truncated_init);
       continue;
     }
+    if (!decoder.run().truncated_init) continue;
     const std::int64_t whole = weight.sizes.product() * ranks;
     const bool columns = name == "wo" || name == "w2";  // cut by columns: gathered over the ranks first
     check_outliers(tape, local, ranks == 1 ? whole : columns ? local * ranks : whole / ranks, whole);

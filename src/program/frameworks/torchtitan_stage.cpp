@@ -9,7 +9,23 @@ namespace plimsoll::program {
 
 namespace {
 
-Fsdp2Options fsdp2_options(const Strategy& s) {
+/// apply_fsdp_to_decoder's shard_placement_fn: experts are cut over the ranks that hold the same experts, and along their rows where there
+/// are more ranks than experts.
+Fsdp2Placement place_parameter(const Strategy& s, std::int64_t experts, const Parameter& parameter) {
+  const Fsdp2Mesh dense{s.fsdp_degree, s.dp_replicate};
+  if (!parameter.expert) return {0, dense};
+  Fsdp2Mesh mesh = dense;
+  if (s.ep > 1) mesh = {s.fsdp_degree * s.tp / s.ep, s.dp_replicate, Group::expert_data};
+  return {mesh.shard * s.ep > experts ? 1 : 0, mesh};
+}
+
+std::int64_t experts_of(const Model& model) {
+  for (const Block& block : model.blocks)
+    if (block.moe) return block.moe->experts;
+  return 0;
+}
+
+Fsdp2Options fsdp2_options(const Model& model, const Strategy& s) {
   if (s.fsdp.reshard == FsdpOptions::Reshard::number)
     refuse("reshard_after_forward to a smaller group is not modelled", "fsdp.reshard_after_forward");
   Fsdp2Options options;
@@ -22,6 +38,8 @@ Fsdp2Options fsdp2_options(const Strategy& s) {
   const bool always = s.fsdp.reshard == FsdpOptions::Reshard::always;
   options.reshard_after_forward = always || (s.fsdp.reshard != FsdpOptions::Reshard::never && s.pp == 1);
   options.offload_to_host = s.offload.params;
+  if (const std::int64_t experts = experts_of(model); experts > 0)
+    options.placement = [s, experts](const Parameter& parameter) { return place_parameter(s, experts, parameter); };
   return options;
 }
 
@@ -67,9 +85,22 @@ TitanPart::TitanPart(const Model& model, const Strategy& strategy, const TitanRu
       tied_(model.tied_embeddings),
       decoder_(model, run, stage, tape),
       sharded_(tape, decoder_.root(), run.shared_table > 0 ? layers_of(decoder_) : units_of(decoder_, model.tied_embeddings),
-               fsdp2_options(strategy)) {
+               fsdp2_options(model, strategy)) {
   if (decoder_.norm() && run.shared_table == 0)
     sharded_.set_reshard_after_forward(*decoder_.norm(), strategy.fsdp.reshard == FsdpOptions::Reshard::always);
+  if (strategy.ep > 1) prefetch_in_order();
+}
+
+/// With expert parallelism every unit gathers the next one itself: the exchange of tokens waits for the host.
+void TitanPart::prefetch_in_order() {
+  std::vector<const Module*> order;
+  if (decoder_.embedding()) order.push_back(decoder_.embedding());
+  for (std::size_t i = 0; i < decoder_.layers(); ++i) order.push_back(&decoder_.layer(i));
+  if (decoder_.norm()) order.push_back(decoder_.norm());
+  for (std::size_t i = 0; i + 1 < order.size(); ++i) {
+    sharded_.prefetch_in_forward(*order[i], *order[i + 1]);
+    sharded_.prefetch_in_backward(*order[i + 1], *order[i]);
+  }
 }
 
 void TitanPart::materialize() {

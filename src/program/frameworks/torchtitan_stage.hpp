@@ -48,6 +48,7 @@ class TitanPart {
   void end_schedule();
 
  private:
+  void prefetch_in_order();
   Tensor boundary();
 
   Tape& tape_;

@@ -4,8 +4,9 @@
 
 #include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
-#include "program/modules/layers.hpp"
 #include "program/modules/torchtitan_compiled.hpp"
+#include "program/modules/torchtitan_layers.hpp"
+#include "program/modules/torchtitan_moe.hpp"
 #include "program/modules/torchtitan_rope.hpp"
 #include "program/ops.hpp"
 
@@ -13,86 +14,25 @@ namespace plimsoll::program {
 
 namespace {
 
-Module& add_module(Module& parent, const std::string& name, Tape& tape) {
-  Module& module = parent.child(name, true);
-  module.label = tape.intern(module.path);
-  return module;
-}
-
-void add_parameter(Module& module, const std::string& name, const Dims& sizes) {
-  module.parameters.push_back(std::make_shared<Parameter>(Parameter{.name = name, .sizes = sizes, .type = DType::fp32, .tensor = {}}));
-}
-
-/// at::rms_norm before it was one kernel: fp32 inside, a product with the weight at the end.
-Tensor rms_norm_parts(const Tensor& x, const Tensor& weight) {
-  Tensor low;
-  {
-    const Tensor wide = to(x, DType::fp32);
-    Tensor scale;
-    {
-      const Tensor square = power(wide);
-      scale = mean(square, -1, true);
-    }
-    scale = rsqrt(scale);
-    const Tensor normed = multiply(wide, scale);
-    low = to(normed, x.dtype());
-  }
-  return multiply(low, weight);
-}
-
-Tensor apply_norm(bool fused, const Tensor& x, const Tensor& weight) { return fused ? rms_norm(x, weight) : rms_norm_parts(x, weight); }
-
-/// nn.RMSNorm.
-class RmsNorm {
- public:
-  RmsNorm(Module& parent, const std::string& name, std::int64_t width, bool fused, Tape& tape)
-      : module_(&add_module(parent, name, tape)), tape_(&tape), fused_(fused) {
-    add_parameter(*module_, "weight", {width});
-  }
-  Tensor operator()(const Tensor& input) const {
-    Tensor x = input;
-    ModuleCall call(*module_, *tape_, {&x});
-    return call.done(apply_norm(fused_, x, module_->tensor("weight")));
-  }
-
- private:
-  Module* module_;
-  Tape* tape_;
-  bool fused_;
-};
-
-Linear add_linear(Module& parent, const std::string& name, std::int64_t in, std::int64_t out, Tape& tape) {
-  Module& module = add_module(parent, name, tape);
-  add_parameter(module, "weight", {out, in});
-  return {module, tape};
-}
-
-/// Inputs that every layer gets.
-struct LayerContext {
-  const TitanRun& run;
-  Module& root;
-  Tape& tape;
-};
-
 /// GQAttention with a fused or three separate projections.
 class Attention {
  public:
-  Attention(Module& parent, const AttentionSpec& spec, const LayerContext& context)
-      : module_(add_module(parent, "attention", context.tape)), context_(context), spec_(spec) {
+  Attention(Module& parent, const AttentionSpec& spec, const TitanContext& context)
+      : module_(add_titan_module(parent, "attention", context.tape)), context_(context), spec_(spec) {
     const TensorParallel& tp = context.run.tensor_parallel;
     Tape& tape = context.tape;
     const RopeShape shape{context.run.complex_rope, context.run.positions_given, spec.head_dim, context.run.length};
     rope_ = context.run.shared_table > 0 ? shared_rope(context.root, "freqs_cis", shape, tape) : add_rope(module_, shape, tape);
-    Module& qkv = add_module(module_, "qkv_linear", tape);
+    Module& qkv = add_titan_module(module_, "qkv_linear", tape);
     const std::int64_t q = spec.heads * spec.head_dim, kv = spec.kv_heads * spec.head_dim;
     if (context.run.fused_qkv) {
-      qkv_ = add_linear(qkv, "wqkv", spec.hidden, tp.share(q + 2 * kv), tape);
+      qkv_ = add_titan_linear(qkv, "wqkv", spec.hidden, tp.share(q + 2 * kv), tape);
     } else {
-      query_ = add_linear(qkv, "wq", spec.hidden, tp.share(q), tape);
-      key_ = add_linear(qkv, "wk", spec.hidden, tp.share(kv), tape);
-      value_ = add_linear(qkv, "wv", spec.hidden, tp.share(kv), tape);
+      query_ = add_titan_linear(qkv, "wq", spec.hidden, tp.share(q), tape);
+      key_ = add_titan_linear(qkv, "wk", spec.hidden, tp.share(kv), tape);
+      value_ = add_titan_linear(qkv, "wv", spec.hidden, tp.share(kv), tape);
     }
-    output_ = add_linear(module_, "wo", tp.share(q), spec.hidden, tape);
+    output_ = add_titan_linear(module_, "wo", tp.share(q), spec.hidden, tape);
     if (spec.qk_norm == AttentionSpec::QkNorm::per_head) {
       query_norm_.emplace(module_, "q_norm", spec.head_dim, context.run.fused_norm, tape);
       key_norm_.emplace(module_, "k_norm", spec.head_dim, context.run.fused_norm, tape);
@@ -169,45 +109,11 @@ class Attention {
   }
 
   Module& module_;
-  LayerContext context_;
+  TitanContext context_;
   const AttentionSpec& spec_;
   Rope rope_;
   Linear qkv_, query_, key_, value_, output_;
-  std::optional<RmsNorm> query_norm_, key_norm_;
-};
-
-/// FeedForward: w2(silu(w1(x)) * w3(x)).
-class FeedForward {
- public:
-  FeedForward(Module& parent, const MlpSpec& spec, const LayerContext& context)
-      : module_(add_module(parent, "feed_forward", context.tape)), context_(context) {
-    const std::int64_t inner = context.run.tensor_parallel.share(spec.intermediate);
-    gate_ = add_linear(module_, "w1", spec.hidden, inner, context.tape);
-    down_ = add_linear(module_, "w2", inner, spec.hidden, context.tape);
-    up_ = add_linear(module_, "w3", spec.hidden, inner, context.tape);
-  }
-
-  Tensor operator()(const Tensor& input) const {
-    Tensor x = input;
-    ModuleCall call(module_, context_.tape, {&x});
-    const TensorParallel& tp = context_.run.tensor_parallel;
-    if (tp.on()) x = tp.sequence ? gather_sequence(tp, x) : replicate_input(tp, x);
-    Tensor product;
-    {
-      Tensor gate = gate_(x);
-      gate = silu(gate);
-      const Tensor up = up_(x);
-      product = multiply(gate, up);
-    }
-    Tensor result = down_(product);
-    if (tp.on()) result = tp.sequence ? scatter_sequence(tp, result) : reduce_partial(tp, result);
-    return call.done(result);
-  }
-
- private:
-  Module& module_;
-  LayerContext context_;
-  Linear gate_, up_, down_;
+  std::optional<TitanNorm> query_norm_, key_norm_;
 };
 
 /// SelectiveAC's policy: attention is kept, and of the products every second is computed again.
@@ -232,7 +138,7 @@ std::vector<const Block*> blocks_of_layers(const Model& model) {
 }
 
 void check_family(const Model& model) {
-  const bool known = model.model_type == "llama" || model.model_type == "qwen3";
+  const bool known = model.model_type == "llama" || model.model_type == "qwen3" || model.model_type == "qwen3_moe";
   if (!known) refuse("TorchTitan's modules of model type '" + model.model_type + "' are not modelled");
 }
 
@@ -246,7 +152,8 @@ class TitanLayer {
         block_(block),
         tape_(tape),
         attention_(module, *block.attention, {run, root, tape}),
-        feed_forward_(module, *block.mlp, {run, root, tape}),
+        feed_forward_(make_feed_forward(module, block, {run, root, tape})),
+        moe_(make_moe(module, block, {run, root, tape})),
         attention_norm_(module, "attention_norm", block.attention->hidden, run.fused_norm, tape),
         mlp_norm_(module, "ffn_norm", block.attention->hidden, run.fused_norm, tape) {}
 
@@ -286,15 +193,24 @@ class TitanLayer {
   }
   Tensor fed_forward(const Tensor& x) const {
     const Tensor normed = mlp_norm_(x);
-    return feed_forward_(normed);
+    return moe_ ? (*moe_)(normed) : (*feed_forward_)(normed);
+  }
+  static std::optional<TitanFeedForward> make_feed_forward(Module& module, const Block& block, const TitanContext& context) {
+    if (block.moe) return {};
+    return std::optional<TitanFeedForward>(std::in_place, module, "feed_forward", block.attention->hidden, block.mlp->intermediate,
+                                           context);
+  }
+  static std::unique_ptr<TitanMoe> make_moe(Module& module, const Block& block, const TitanContext& context) {
+    return block.moe ? std::make_unique<TitanMoe>(module, *block.moe, context) : nullptr;
   }
 
   Module& module_;
   Block block_;
   Tape& tape_;
   Attention attention_;
-  FeedForward feed_forward_;
-  RmsNorm attention_norm_, mlp_norm_;
+  std::optional<TitanFeedForward> feed_forward_;
+  std::unique_ptr<TitanMoe> moe_;
+  TitanNorm attention_norm_, mlp_norm_;
 };
 
 TitanDecoder::TitanDecoder(const Model& model, const TitanRun& run, const TitanStage& stage, Tape& tape) : tape_(tape), run_(run) {
@@ -304,21 +220,28 @@ TitanDecoder::TitanDecoder(const Model& model, const TitanRun& run, const TitanS
   if (run.shared_table > 0)
     root_.buffers.push_back({.name = "freqs_cis", .sizes = {run.shared_table, model.head_dim / 2}, .type = DType::complex64, .tensor = {}});
   const Dims table{tp.share(model.vocab_size), model.hidden_size};
-  if (stage.embedding) add_parameter(add_module(root_, "tok_embeddings", tape), "weight", table);
+  if (stage.embedding) add_titan_parameter(add_titan_module(root_, "tok_embeddings", tape), "weight", table);
   const std::vector<const Block*> blocks = blocks_of_layers(model);
-  Module& layers = add_module(root_, "layers", tape);
+  Module& layers = add_titan_module(root_, "layers", tape);
   for (std::int64_t index : stage.layers) {
-    Module& module = add_module(layers, std::to_string(index), tape);
+    Module& module = add_titan_module(layers, std::to_string(index), tape);
     layer_modules_.push_back(&module);
     layers_.push_back(std::make_unique<TitanLayer>(module, *blocks[static_cast<std::size_t>(index)], run_, root_, tape));
   }
   if (!stage.head) return;
-  add_parameter(add_module(root_, "norm", tape), "weight", {model.hidden_size});
-  Module& head = add_module(root_, "lm_head", tape);
-  add_parameter(head, "weight", table);  // a tied table is gathered twice: only the shards are the same tensor
+  add_titan_parameter(add_titan_module(root_, "norm", tape), "weight", {model.hidden_size});
+  Module& head = add_titan_module(root_, "lm_head", tape);
+  add_titan_parameter(head, "weight", table);  // a tied table is gathered twice: only the shards are the same tensor
 }
 
 TitanDecoder::~TitanDecoder() = default;
+
+std::vector<Module*> TitanDecoder::mixtures() {
+  std::vector<Module*> found;
+  for (Module* layer : layer_modules_)
+    if (Module* mixture = layer->find_child("moe")) found.push_back(mixture);
+  return found;
+}
 
 namespace {
 
@@ -354,7 +277,7 @@ Tensor TitanDecoder::operator()(const Tensor& input, const Tensor& positions) {
   if (Module* final_norm = norm()) {
     Tensor normed = hidden;
     ModuleCall norm_call(*final_norm, tape_, {&normed});
-    normed = apply_norm(run_.fused_norm, normed, final_norm->tensor("weight"));
+    normed = apply_rms_norm(run_.fused_norm, normed, final_norm->tensor("weight"));
     const TensorParallel& tp = run_.tensor_parallel;
     if (tp.on()) normed = tp.sequence ? gather_sequence(tp, normed) : replicate_input(tp, normed);
     hidden = norm_call.done(normed);

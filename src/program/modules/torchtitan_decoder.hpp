@@ -18,12 +18,18 @@ namespace plimsoll::program {
 struct TitanRun {
   TensorParallel tensor_parallel;
   bool fused_qkv = true;
-  bool positions_given = true;     ///< rotary rows are gathered by position ids
-  bool complex_rope = true;        ///< complex64 rotations; else fp32 cosines and sines
-  bool skip_head = false;          ///< the loss applies the head (ChunkedLossWrapper)
-  bool fused_norm = true;          ///< aten::_fused_rms_norm; before torch 2.8 its parts
-  bool grouped_attention = true;   ///< attention takes fewer key heads; before 0.3 they were repeated
-  bool packed = false;             ///< attention over packed sequences (varlen_attn)
+  bool positions_given = true;    ///< rotary rows are gathered by position ids
+  bool complex_rope = true;       ///< complex64 rotations; else fp32 cosines and sines
+  bool skip_head = false;         ///< the loss applies the head (ChunkedLossWrapper)
+  bool fused_norm = true;         ///< aten::_fused_rms_norm; before torch 2.8 its parts
+  bool grouped_attention = true;  ///< attention takes fewer key heads; before 0.3 they were repeated
+  bool packed = false;            ///< attention over packed sequences (varlen_attn)
+  bool truncated_init = true;     ///< projections start from trunc_normal_, which looks at what it drew; else from normal_
+  struct Router {
+    bool softmax = true;           ///< scores are a softmax over the experts; else a sigmoid of each
+    bool normalized = true;        ///< the chosen experts' scores are divided by their sum
+  } router;                        ///< of mixtures of experts
+  std::int64_t expert_ranks = 1;   ///< expert parallelism
   std::int64_t context_ranks = 1;  ///< context parallelism: ring attention
   bool compiled = false;           ///< torch.compile of every layer
   bool early_stop = false;         ///< checkpoints end their recomputation with the last saved tensor
@@ -61,6 +67,8 @@ class TitanDecoder {
   Module* embedding() { return root_.find_child("tok_embeddings"); }
   Module* norm() { return root_.find_child("norm"); }
   Module* head() { return root_.find_child("lm_head"); }
+  /// The mixtures of experts of its layers.
+  std::vector<Module*> mixtures();
 
   /// forward(tokens or hidden states, positions): hidden states, or logits where the stage applies its head.
   Tensor operator()(const Tensor& input, const Tensor& positions);

@@ -16,7 +16,8 @@ namespace {
 /// FSDPParam: one parameter, its shard and its gathered form.
 struct ShardedParameter {
   std::shared_ptr<Parameter> slot;
-  Dims shard_sizes;  ///< rows of this rank, padded: every rank stores ceil(rows / N)
+  int dimension = 0;  ///< that is cut over the ranks
+  Dims shard_sizes;   ///< of this rank, padded: every rank stores ceil(size / N) of the dimension
   std::int64_t shard_elements = 0;
   Tensor shard;     ///< what the optimizer steps
   Tensor gathered;  ///< leaf of the compute type; its storage is freed while sharded
@@ -24,83 +25,130 @@ struct ShardedParameter {
   std::int64_t gathered_elements(std::int64_t ranks) const { return shard_elements * ranks; }
 };
 
+enum class TrainingState { idle, forward, pre_backward, post_backward };
+
 }  // namespace
 
-class Fsdp2Unit {
+/// FSDPParamGroup: the parameters of a unit that are cut over the same ranks; one all-gather, one reduce-scatter.
+class Fsdp2Group {
  public:
-  enum class State { idle, forward, pre_backward, post_backward };
+  Fsdp2Group(Fsdp2& owner, const std::vector<Module*>& modules, const Fsdp2Mesh& mesh, bool is_root);
 
-  Fsdp2Unit(Fsdp2& owner, std::vector<Module*> modules, std::vector<std::shared_ptr<Parameter>> parameters, bool is_root);
-
+  void add(const std::shared_ptr<Parameter>& slot, int dimension);
   void materialize_shard(const Parameter* slot);
-  void install_hooks();
+  bool is_gathered() const { return gathered_; }
   void unshard();
   void wait_for_unshard();
+  /// Gathers ahead of use, as if the group were in `pass`.
+  void prefetch(TrainingState pass);
   void reshard();
+  void pre_forward(std::vector<Tensor*>& tensors);
+  void post_forward();
+  void pre_backward(bool prefetches);
   void post_backward();
   void finish_iteration();
-  /// Ends the forward of a unit of which some modules did not run (_force_complete_incomplete_states).
-  void complete_forward(std::vector<Tensor*>& outputs);
-  /// The unit's part of the end of a backward pass.
+  /// The group's part of the end of a backward pass.
   void end_backward(bool manual);
   void finalize();
-  bool holds(const Module& module) const { return std::find(modules_.begin(), modules_.end(), &module) != modules_.end(); }
-  State state = State::idle;
+
+  TrainingState state = TrainingState::idle;
   std::vector<ShardedParameter> parameters;
+  const Fsdp2Mesh mesh;
   bool reshard_after_forward;
   bool reshard_after_backward = true;
   bool reduce_gradients = true;
+  bool last_of_unit = true;  ///< its reduction is the first of its unit in backward
+
+ private:
+  void prefetch_backward();
+  void register_post_backward(std::vector<Tensor*>& tensors);
+  Tensor gather_input(std::int64_t elements);
+  void copy_out();
+  void cut_gradients(std::vector<std::pair<ShardedParameter*, Tensor>>& gradients);
+  void reduce(std::vector<std::pair<ShardedParameter*, Tensor>>& gradients);
+  void accumulate_shards(const std::vector<std::pair<ShardedParameter*, Tensor>>& gradients, const Tensor& reduced);
+  void defer_widening(bool yes);
+  void copy_alone();
+  DType compute_type(const ShardedParameter& parameter) const;
+  Tape& tape() const { return owner_.tape_; }
+
+  Fsdp2& owner_;
+  const std::vector<Module*>& modules_;
+  bool pending_ = false;  ///< gradients wait for finalize_backward()
+  bool gathered_ = false;
+  Tensor gather_output_;       ///< all_gather_result: issued, not yet copied out
+  Tensor reduce_output_kept_;  ///< all_reduce_state: HSDP keeps the reduce-type buffer until the group's next reduction
+  std::vector<std::size_t> post_forward_indices_;
+};
+
+/// FSDPState: what one call of fully_shard made; the modules' hooks are its.
+class Fsdp2Unit {
+ public:
+  Fsdp2Unit(Fsdp2& owner, std::vector<Module*> modules, const std::vector<std::shared_ptr<Parameter>>& slots, bool is_root);
+
+  void install_hooks();
+  /// Ends the forward of a unit of which some modules did not run (_force_complete_incomplete_states).
+  void complete_forward(std::vector<Tensor*>& outputs);
+  void end_backward(bool manual);
+  bool holds(const Module& module) const { return std::find(modules_.begin(), modules_.end(), &module) != modules_.end(); }
+
+  std::vector<std::unique_ptr<Fsdp2Group>> groups;
+  std::vector<Fsdp2Unit*> forward_prefetch, backward_prefetch;  ///< units gathered ahead by order; empty: FSDP's own rule
 
  private:
   void pre_forward(std::vector<Tensor*>& tensors);
   void post_forward(std::vector<Tensor*>& outputs);
   void hook_outputs(std::vector<Tensor*>& outputs);
   void pre_backward();
-  void prefetch_backward();
-  void register_post_backward(std::vector<Tensor*>& tensors);
   void cast_inputs(std::vector<Tensor*>& tensors);
-  Tensor gather_input(std::int64_t elements);
-  void copy_out();
-  void reduce(std::vector<std::pair<ShardedParameter*, Tensor>>& gradients);
-  void accumulate_shards(const std::vector<std::pair<ShardedParameter*, Tensor>>& gradients, const Tensor& reduced);
-  void defer_widening(bool yes);
   void ran(Module& module, std::vector<Tensor*>& outputs);
-  void copy_alone();
-  DType compute_type(const ShardedParameter& parameter) const;
+  Fsdp2Group& group_on(const Fsdp2Mesh& mesh, bool is_root);
   Tape& tape() const { return owner_.tape_; }
 
   Fsdp2& owner_;
   std::vector<Module*> modules_;
-  bool entered_ = false;  ///< FSDPState's own state is FORWARD: it outlasts the group's where only some modules of the unit ran
-  bool pending_ = false;  ///< gradients wait for finalize_backward()
+  TrainingState state_ = TrainingState::idle;
   std::vector<Module*> modules_to_run_;  ///< whose forward is missing before the unit's own forward has ended
-  bool is_root_;
-  bool gathered_ = false;
-  Tensor gather_output_;       ///< all_gather_result: issued, not yet copied out
-  Tensor reduce_output_kept_;  ///< all_reduce_state: HSDP keeps the reduce-type buffer until the unit's next reduction
-  std::vector<std::size_t> post_forward_indices_;
 };
 
-Fsdp2Unit::Fsdp2Unit(Fsdp2& owner, std::vector<Module*> modules, std::vector<std::shared_ptr<Parameter>> slots, bool is_root)
-    : reshard_after_forward(is_root ? owner.options_.reshard_root : owner.options_.reshard_after_forward),
+Fsdp2Group::Fsdp2Group(Fsdp2& owner, const std::vector<Module*>& modules, const Fsdp2Mesh& ranks, bool is_root)
+    : mesh(ranks),
+      reshard_after_forward(is_root ? owner.options_.reshard_root : owner.options_.reshard_after_forward),
       owner_(owner),
-      modules_(std::move(modules)),
-      is_root_(is_root) {
-  for (auto& slot : slots) {
-    ShardedParameter parameter;
-    parameter.slot = slot;
-    parameter.shard_sizes = slot->sizes;
-    if (parameter.shard_sizes.rank() > 0) parameter.shard_sizes[0] = ceil_div(slot->sizes[0], owner.options_.shard);
-    parameter.shard_elements = parameter.shard_sizes.product();
-    parameters.push_back(std::move(parameter));
-  }
+      modules_(modules) {}
+
+void Fsdp2Group::add(const std::shared_ptr<Parameter>& slot, int dimension) {
+  ShardedParameter parameter;
+  parameter.slot = slot;
+  parameter.dimension = dimension;
+  parameter.shard_sizes = slot->sizes;
+  if (parameter.shard_sizes.rank() > 0) parameter.shard_sizes[dimension] = ceil_div(slot->sizes[dimension], mesh.shard);
+  parameter.shard_elements = parameter.shard_sizes.product();
+  parameters.push_back(std::move(parameter));
 }
 
-DType Fsdp2Unit::compute_type(const ShardedParameter& parameter) const {
+Fsdp2Unit::Fsdp2Unit(Fsdp2& owner, std::vector<Module*> modules, const std::vector<std::shared_ptr<Parameter>>& slots, bool is_root)
+    : owner_(owner), modules_(std::move(modules)) {
+  const Fsdp2Mesh whole{owner.options_.shard, owner.options_.replicate};
+  for (const auto& slot : slots) {
+    const Fsdp2Placement placement = owner.options_.placement ? owner.options_.placement(*slot) : Fsdp2Placement{0, whole};
+    group_on(placement.mesh, is_root).add(slot, placement.dimension);
+  }
+  for (auto& group : groups) group->last_of_unit = group == groups.back();
+}
+
+Fsdp2Group& Fsdp2Unit::group_on(const Fsdp2Mesh& mesh, bool is_root) {
+  for (auto& group : groups)
+    if (group->mesh == mesh) return *group;
+  groups.push_back(std::make_unique<Fsdp2Group>(owner_, modules_, mesh, is_root));
+  return *groups.back();
+}
+
+DType Fsdp2Group::compute_type(const ShardedParameter& parameter) const {
   return owner_.options_.param_dtype.value_or(parameter.slot->type);
 }
 
-void Fsdp2Unit::materialize_shard(const Parameter* slot) {
+void Fsdp2Group::materialize_shard(const Parameter* slot) {
   for (ShardedParameter& parameter : parameters) {
     if (parameter.slot.get() != slot || parameter.shard) continue;
     if (owner_.options_.offload_to_host) {
@@ -113,6 +161,114 @@ void Fsdp2Unit::materialize_shard(const Parameter* slot) {
     }
   }
 }
+
+// ---- gathering -----------------------------------------------------------------------------------------------------------
+
+/// The shards in the compute type, flat (one foreach copy), or undefined where no cast is needed and the shards themselves are copied in.
+Tensor Fsdp2Group::gather_input(std::int64_t elements) {
+  const DType type = compute_type(parameters.front());
+  if (type == parameters.front().slot->type && !owner_.options_.offload_to_host) return {};
+  const std::int64_t bytes = elements * size_of(parameters.front().slot->type);
+  if (owner_.options_.offload_to_host) tape().copy({Copy::Direction::host_to_device, bytes}, tape().stream);
+  Tensor flat = tape().empty({elements}, type, Category::communication_buffer);
+  launch(tape(), KernelKind::elementwise, type, bytes, flat.bytes());
+  return flat;
+}
+
+void Fsdp2Group::unshard() {
+  if (gather_output_ || gathered_ || parameters.empty()) return;
+  const LabelScope label(tape(), modules_.front()->label);
+  if (mesh.shard == 1) return;
+  std::int64_t elements = 0;
+  for (const ShardedParameter& parameter : parameters) elements += parameter.shard_elements;
+  // FSDPCommContext.get_all_gather_streams: outside forward and backward (an explicit unshard) everything runs on the current stream.
+  const bool implicit = state == TrainingState::forward || state == TrainingState::pre_backward;
+  const StreamScope scope(tape(), implicit ? owner_.copy_in_stream_ : tape().stream);
+  const Tensor input = gather_input(elements);
+  gather_output_ = tape().empty({elements * mesh.shard}, compute_type(parameters.front()), Category::communication_buffer);
+  launch(tape(), KernelKind::elementwise, gather_output_.dtype(), elements * size_of(gather_output_.dtype()),
+         elements * size_of(gather_output_.dtype()));
+  tape().wait(owner_.gather_stream_, owner_.copy_in_stream_);
+  tape().collective(
+      {.kind = CollectiveKind::all_gather, .group = mesh.group, .bytes = gather_output_.bytes(), .type = gather_output_.dtype()},
+      owner_.gather_stream_);
+}
+
+/// A group of one rank: each shard is cast, then copied; the cast lives until the next one exists (a Python variable).
+void Fsdp2Group::copy_alone() {
+  Tensor cast;
+  for (ShardedParameter& parameter : parameters) {
+    const DType type = compute_type(parameter);
+    if (type != parameter.slot->type) cast = elementwise(tape(), {&parameter.shard}, type);
+    if (!parameter.gathered) {
+      const Tensor flat = tape().empty({parameter.shard_elements}, type, Category::communication_buffer);
+      parameter.gathered = leaf_on(tape(), flat, parameter.slot->sizes, parameter.slot->trainable);
+    } else {
+      tape().allocate_storage(parameter.gathered, Category::communication_buffer);
+    }
+    in_place(parameter.gathered, {&parameter.shard});
+  }
+}
+
+/// split_with_sizes_copy into one tensor per parameter; the first time they are made, later their storages get memory again. What is cut
+/// along another dimension than the first is copied to a temporary and put together from there.
+void Fsdp2Group::copy_out() {
+  std::vector<std::pair<const ShardedParameter*, Tensor>> pieces;
+  for (ShardedParameter& parameter : parameters) {
+    const DType type = compute_type(parameter);
+    if (!parameter.gathered) {
+      const Tensor flat = tape().empty({parameter.gathered_elements(mesh.shard)}, type, Category::communication_buffer);
+      parameter.gathered = leaf_on(tape(), flat, parameter.slot->sizes, parameter.slot->trainable);
+    } else {
+      tape().allocate_storage(parameter.gathered, Category::communication_buffer);
+    }
+    if (parameter.dimension != 0) pieces.emplace_back(&parameter, empty_like(parameter.gathered));
+  }
+  std::int64_t bytes = 0;
+  for (const ShardedParameter& parameter : parameters) bytes += parameter.gathered_elements(mesh.shard) * size_of(compute_type(parameter));
+  launch(tape(), KernelKind::elementwise, compute_type(parameters.front()), bytes, bytes);
+  for (const auto& [parameter, piece] : pieces) in_place(parameter->gathered, {&piece});
+}
+
+void Fsdp2Group::wait_for_unshard() {
+  if (gathered_ || parameters.empty()) return;
+  const bool alone = mesh.shard == 1;
+  if (!gather_output_ && !alone) return;
+  const LabelScope label(tape(), modules_.front()->label);
+  if (state == TrainingState::forward) owner_.deferred_all_gather_.reset();
+  const bool first = !parameters.front().gathered;
+  if (alone) {
+    copy_alone();
+  } else {
+    tape().wait(kComputeStream, owner_.gather_stream_);
+    copy_out();
+  }
+  if (first) defer_widening(false);
+  gathered_ = true;
+  for (ShardedParameter& parameter : parameters) parameter.slot->tensor = parameter.gathered;
+  if (state == TrainingState::forward && !alone) {
+    owner_.deferred_all_gather_ = std::move(gather_output_);  // freed after the next unit's copy-out has been issued
+  }
+  gather_output_.reset();
+}
+
+void Fsdp2Group::reshard() {
+  if (!gathered_) return;
+  if (state == TrainingState::forward && !reshard_after_forward) return;
+  for (ShardedParameter& parameter : parameters) {
+    parameter.slot->tensor.reset();
+    tape().free_storage(parameter.gathered);
+  }
+  gathered_ = false;
+}
+
+void Fsdp2Group::prefetch(TrainingState pass) {
+  const TrainingState before = std::exchange(state, pass);
+  unshard();
+  state = before;
+}
+
+// ---- forward -------------------------------------------------------------------------------------------------------------
 
 void Fsdp2Unit::install_hooks() {
   for (Module* module : modules_) {
@@ -128,105 +284,6 @@ void Fsdp2Unit::ran(Module& module, std::vector<Tensor*>& outputs) {
   if (modules_to_run_.empty()) post_forward(outputs);
 }
 
-// ---- gathering -----------------------------------------------------------------------------------------------------------
-
-/// The shards in the compute type, flat (one foreach copy), or undefined where no cast is needed and the shards themselves are copied in.
-Tensor Fsdp2Unit::gather_input(std::int64_t elements) {
-  const DType type = compute_type(parameters.front());
-  if (type == parameters.front().slot->type && !owner_.options_.offload_to_host) return {};
-  const std::int64_t bytes = elements * size_of(parameters.front().slot->type);
-  if (owner_.options_.offload_to_host) tape().copy({Copy::Direction::host_to_device, bytes}, tape().stream);
-  Tensor flat = tape().empty({elements}, type, Category::communication_buffer);
-  launch(tape(), KernelKind::elementwise, type, bytes, flat.bytes());
-  return flat;
-}
-
-void Fsdp2Unit::unshard() {
-  if (gather_output_ || gathered_ || parameters.empty()) return;
-  const LabelScope label(tape(), modules_.front()->label);
-  if (owner_.options_.shard == 1) return;
-  std::int64_t elements = 0;
-  for (const ShardedParameter& parameter : parameters) elements += parameter.shard_elements;
-  // FSDPCommContext.get_all_gather_streams: outside forward and backward (an explicit unshard) everything runs on the current stream.
-  const bool implicit = state == State::forward || state == State::pre_backward;
-  const StreamScope scope(tape(), implicit ? owner_.copy_in_stream_ : tape().stream);
-  const Tensor input = gather_input(elements);
-  gather_output_ = tape().empty({elements * owner_.options_.shard}, compute_type(parameters.front()), Category::communication_buffer);
-  launch(tape(), KernelKind::elementwise, gather_output_.dtype(), elements * size_of(gather_output_.dtype()),
-         elements * size_of(gather_output_.dtype()));
-  tape().wait(owner_.gather_stream_, owner_.copy_in_stream_);
-  tape().collective(
-      {.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = gather_output_.bytes(), .type = gather_output_.dtype()},
-      owner_.gather_stream_);
-}
-
-/// A group of one rank: each shard is cast, then copied; the cast lives until the next one exists (a Python variable).
-void Fsdp2Unit::copy_alone() {
-  Tensor cast;
-  for (ShardedParameter& parameter : parameters) {
-    const DType type = compute_type(parameter);
-    if (type != parameter.slot->type) cast = elementwise(tape(), {&parameter.shard}, type);
-    if (!parameter.gathered) {
-      const Tensor flat = tape().empty({parameter.shard_elements}, type, Category::communication_buffer);
-      parameter.gathered = leaf_on(tape(), flat, parameter.slot->sizes, parameter.slot->trainable);
-    } else {
-      tape().allocate_storage(parameter.gathered, Category::communication_buffer);
-    }
-    in_place(parameter.gathered, {&parameter.shard});
-  }
-}
-
-/// split_with_sizes_copy into one tensor per parameter; the first time they are made, later their storages get memory again.
-void Fsdp2Unit::copy_out() {
-  for (ShardedParameter& parameter : parameters) {
-    const DType type = compute_type(parameter);
-    if (!parameter.gathered) {
-      const Tensor flat = tape().empty({parameter.gathered_elements(owner_.options_.shard)}, type, Category::communication_buffer);
-      parameter.gathered = leaf_on(tape(), flat, parameter.slot->sizes, parameter.slot->trainable);
-    } else {
-      tape().allocate_storage(parameter.gathered, Category::communication_buffer);
-    }
-  }
-  std::int64_t bytes = 0;
-  for (const ShardedParameter& parameter : parameters)
-    bytes += parameter.gathered_elements(owner_.options_.shard) * size_of(compute_type(parameter));
-  launch(tape(), KernelKind::elementwise, compute_type(parameters.front()), bytes, bytes);
-}
-
-void Fsdp2Unit::wait_for_unshard() {
-  if (gathered_ || parameters.empty()) return;
-  const bool alone = owner_.options_.shard == 1;
-  if (!gather_output_ && !alone) return;
-  const LabelScope label(tape(), modules_.front()->label);
-  if (state == State::forward) owner_.deferred_all_gather_.reset();
-  const bool first = !parameters.front().gathered;
-  if (alone) {
-    copy_alone();
-  } else {
-    tape().wait(kComputeStream, owner_.gather_stream_);
-    copy_out();
-  }
-  if (first) defer_widening(false);
-  gathered_ = true;
-  for (ShardedParameter& parameter : parameters) parameter.slot->tensor = parameter.gathered;
-  if (state == State::forward && !alone) {
-    owner_.deferred_all_gather_ = std::move(gather_output_);  // freed after the next unit's copy-out has been issued
-  }
-  gather_output_.reset();
-}
-
-void Fsdp2Unit::reshard() {
-  if (!gathered_) return;
-  if (state == State::forward && !reshard_after_forward) return;
-  for (ShardedParameter& parameter : parameters) {
-    parameter.slot->tensor.reset();
-    tape().free_storage(parameter.gathered);
-  }
-  gathered_ = false;
-}
-
-// ---- forward -------------------------------------------------------------------------------------------------------------
-
 void Fsdp2Unit::cast_inputs(std::vector<Tensor*>& tensors) {
   if (!owner_.options_.cast_forward_inputs || !owner_.options_.param_dtype) return;
   for (Tensor* tensor : tensors) {
@@ -237,28 +294,38 @@ void Fsdp2Unit::cast_inputs(std::vector<Tensor*>& tensors) {
 }
 
 void Fsdp2Unit::pre_forward(std::vector<Tensor*>& tensors) {
-  if (state == State::pre_backward) {  // a checkpointed region runs again
-    unshard();
-    wait_for_unshard();
+  if (state_ == TrainingState::pre_backward) {  // a checkpointed region runs again
+    for (auto& group : groups) {
+      if (group->is_gathered()) continue;
+      group->unshard();
+      group->wait_for_unshard();
+    }
     cast_inputs(tensors);
     return;
   }
   if (modules_to_run_.empty()) modules_to_run_ = modules_;
-  const bool entering = state != State::forward;
-  state = State::forward;
-  if (!std::exchange(entered_, true) && !owner_.forward_root_) {
+  const bool first = std::exchange(state_, TrainingState::forward) != TrainingState::forward;
+  if (first && !owner_.forward_root_) {
     owner_.forward_root_ = this;
     tape().wait(owner_.copy_in_stream_, kComputeStream);
     tape().wait(owner_.gather_stream_, kComputeStream);
   }
   cast_inputs(tensors);
+  for (auto& group : groups) group->pre_forward(tensors);
+  if (!first) return;
+  for (Fsdp2Unit* target : forward_prefetch)
+    for (auto& group : target->groups) group->prefetch(TrainingState::forward);
+}
+
+void Fsdp2Group::pre_forward(std::vector<Tensor*>& tensors) {
+  const bool entering = std::exchange(state, TrainingState::forward) != TrainingState::forward;
   unshard();
   wait_for_unshard();
   if (entering) register_post_backward(tensors);
 }
 
 /// RegisterPostBackwardFunction: its backward runs when the gradients of the unit's inputs are known.
-void Fsdp2Unit::register_post_backward(std::vector<Tensor*>& tensors) {
+void Fsdp2Group::register_post_backward(std::vector<Tensor*>& tensors) {
   std::vector<const Tensor*> inputs;
   for (Tensor* tensor : tensors)
     if (tensor->defined() && tensor->requires_grad()) inputs.push_back(tensor);
@@ -283,7 +350,7 @@ void Fsdp2Unit::register_post_backward(std::vector<Tensor*>& tensors) {
 }
 
 void Fsdp2Unit::post_forward(std::vector<Tensor*>& outputs) {
-  if (state == State::pre_backward) return;
+  if (state_ == TrainingState::pre_backward) return;
   complete_forward(outputs);
   if (owner_.forward_root_ != this) return;
   // Units that did not run to their end are ended with the forward of the outermost one.
@@ -298,15 +365,17 @@ void Fsdp2Unit::post_forward(std::vector<Tensor*>& outputs) {
 }
 
 void Fsdp2Unit::complete_forward(std::vector<Tensor*>& outputs) {
-  if (!parameters.empty()) {
-    state = State::forward;
-    reshard();
-    post_forward_indices_.push_back(owner_.post_forward_order_.size());
-    owner_.post_forward_order_.push_back(this);
-  }
-  state = State::idle;
-  entered_ = false;
+  for (auto& group : groups) group->post_forward();
+  state_ = TrainingState::idle;
   hook_outputs(outputs);
+}
+
+void Fsdp2Group::post_forward() {
+  state = TrainingState::forward;
+  reshard();
+  post_forward_indices_.push_back(owner_.post_forward_order_.size());
+  owner_.post_forward_order_.push_back(this);
+  state = TrainingState::idle;
 }
 
 void Fsdp2Unit::hook_outputs(std::vector<Tensor*>& outputs) {
@@ -318,29 +387,32 @@ void Fsdp2Unit::hook_outputs(std::vector<Tensor*>& outputs) {
 // ---- backward ------------------------------------------------------------------------------------------------------------
 
 void Fsdp2Unit::pre_backward() {
+  state_ = TrainingState::pre_backward;
   owner_.queue_root_post_backward();
-  if (state == State::pre_backward) return;
-  state = State::pre_backward;
+  for (auto& group : groups) group->pre_backward(backward_prefetch.empty());
+  for (Fsdp2Unit* target : backward_prefetch)
+    for (auto group = target->groups.rbegin(); group != target->groups.rend(); ++group) (*group)->prefetch(TrainingState::pre_backward);
+}
+
+void Fsdp2Group::pre_backward(bool prefetches) {
+  if (state == TrainingState::pre_backward) return;
+  state = TrainingState::pre_backward;
   unshard();
   wait_for_unshard();
   defer_widening(true);
-  prefetch_backward();
+  if (prefetches) prefetch_backward();
 }
 
-void Fsdp2Unit::prefetch_backward() {
+void Fsdp2Group::prefetch_backward() {
   if (post_forward_indices_.empty()) return;
   const std::size_t index = post_forward_indices_.back();
   post_forward_indices_.pop_back();
-  if (index == 0) return;
-  Fsdp2Unit& target = *owner_.post_forward_order_[index - 1];
-  const State before = std::exchange(target.state, State::pre_backward);
-  target.unshard();
-  target.state = before;
+  if (index > 0) owner_.post_forward_order_[index - 1]->prefetch(TrainingState::pre_backward);
 }
 
-void Fsdp2Unit::post_backward() {
-  const bool partial = modules_.size() > 1 && state == State::forward;  // only some modules of the unit ran (a head by chunks)
-  state = State::post_backward;
+void Fsdp2Group::post_backward() {
+  const bool partial = modules_.size() > 1 && state == TrainingState::forward;  // only some modules of the unit ran (a head by chunks)
+  state = TrainingState::post_backward;
   if (parameters.empty()) return;
   const LabelScope label(tape(), modules_.front()->label);
   pending_ = !reduce_gradients;
@@ -357,19 +429,20 @@ void Fsdp2Unit::post_backward() {
   }
   defer_widening(false);
   if (reshard_after_backward) reshard();
-  if (!owner_.reduce_states_.empty()) {
+  if (last_of_unit && !owner_.reduce_states_.empty()) {
     tape().wait(kComputeStream, owner_.reduce_stream_);
     owner_.reduce_states_.clear();
   }
   if (gradients.empty()) return;
   reduce_output_kept_.reset();
+  cut_gradients(gradients);
   reduce(gradients);
   if (partial) tape().wait(kComputeStream, owner_.reduce_stream_);
 }
 
 /// _set_unsharded_grad_dtypes: within a backward whose gradients are reduced they stay as autograd gives them; gradients that are kept are
 /// cast, and later ones arrive in the type of the reduction.
-void Fsdp2Unit::defer_widening(bool yes) {
+void Fsdp2Group::defer_widening(bool yes) {
   for (ShardedParameter& parameter : parameters) {
     if (!parameter.gathered) continue;
     const DType wide = owner_.options_.reduce_dtype.value_or(parameter.slot->type);
@@ -386,8 +459,20 @@ void Fsdp2Unit::defer_widening(bool yes) {
   }
 }
 
+/// _default_reduce_scatter_input_fn: gradients cut along another dimension than the first are put in the order of the ranks.
+void Fsdp2Group::cut_gradients(std::vector<std::pair<ShardedParameter*, Tensor>>& gradients) {
+  if (mesh.shard == 1) return;
+  Tensor before;  // Python's loop variable holds the gradient that was replaced
+  for (auto& [parameter, gradient] : gradients) {
+    if (parameter->dimension == 0) continue;
+    before = gradient;
+    gradient = tape().empty(before.sizes(), before.dtype());
+    in_place(gradient, {&before});
+  }
+}
+
 /// foreach_reduce: the gradients side by side in the type of the reduction, reduce-scattered, and all-reduced over the replicas (HSDP).
-void Fsdp2Unit::reduce(std::vector<std::pair<ShardedParameter*, Tensor>>& gradients) {
+void Fsdp2Group::reduce(std::vector<std::pair<ShardedParameter*, Tensor>>& gradients) {
   std::int64_t shard_elements = 0;
   std::int64_t bytes = 0;
   for (const auto& [parameter, gradient] : gradients) {
@@ -395,7 +480,7 @@ void Fsdp2Unit::reduce(std::vector<std::pair<ShardedParameter*, Tensor>>& gradie
     bytes += gradient.bytes();
   }
   const DType type = owner_.options_.reduce_dtype.value_or(gradients.front().second.dtype());
-  Tensor input = tape().empty({shard_elements * owner_.options_.shard}, type, Category::communication_buffer);
+  Tensor input = tape().empty({shard_elements * mesh.shard}, type, Category::communication_buffer);
   launch(tape(), KernelKind::elementwise, type, bytes, input.bytes());
   std::vector<std::pair<ShardedParameter*, Tensor>> owners;
   for (auto& [parameter, gradient] : gradients) owners.emplace_back(parameter, Tensor());
@@ -404,10 +489,10 @@ void Fsdp2Unit::reduce(std::vector<std::pair<ShardedParameter*, Tensor>>& gradie
 
   const StreamScope scope(tape(), owner_.reduce_stream_);
   Tensor output = tape().empty({shard_elements}, type, Category::gradient);
-  tape().collective({.kind = CollectiveKind::reduce_scatter, .group = Group::data_shard, .bytes = input.bytes(), .type = type},
+  tape().collective({.kind = CollectiveKind::reduce_scatter, .group = mesh.group, .bytes = input.bytes(), .type = type},
                     owner_.reduce_stream_);
   StreamId post_stream = owner_.reduce_stream_;
-  if (owner_.options_.replicate > 1) {
+  if (mesh.replicate > 1) {
     post_stream = owner_.replicate_stream_;
     tape().wait(post_stream, owner_.reduce_stream_);
     tape().collective({.kind = CollectiveKind::all_reduce, .group = Group::data_replicate, .bytes = output.bytes(), .type = type},
@@ -420,7 +505,7 @@ void Fsdp2Unit::reduce(std::vector<std::pair<ShardedParameter*, Tensor>>& gradie
 }
 
 /// The reduced buffer becomes the shards' gradients (views, or a cast copy), or is added to those of earlier micro-batches.
-void Fsdp2Unit::accumulate_shards(const std::vector<std::pair<ShardedParameter*, Tensor>>& owners, const Tensor& reduced) {
+void Fsdp2Group::accumulate_shards(const std::vector<std::pair<ShardedParameter*, Tensor>>& owners, const Tensor& reduced) {
   const DType type = owners.front().first->slot->type;
   Tensor output = reduced.dtype() == type ? reduced : elementwise(tape(), {&reduced}, type);
   Tape::categorize(output, Category::gradient);
@@ -441,27 +526,31 @@ void Fsdp2Unit::accumulate_shards(const std::vector<std::pair<ShardedParameter*,
 
 void Fsdp2Unit::end_backward(bool manual) {
   modules_to_run_.clear();
-  if (state != State::post_backward) {
+  for (auto group = groups.rbegin(); group != groups.rend(); ++group) (*group)->end_backward(manual);
+  state_ = TrainingState::idle;
+}
+
+void Fsdp2Group::end_backward(bool manual) {
+  if (state != TrainingState::post_backward) {
     if (manual && reduce_gradients) {
       pending_ = true;
     } else {
       post_backward();
     }
   }
-  state = State::idle;
-  entered_ = false;
+  state = TrainingState::idle;
 }
 
-void Fsdp2Unit::finalize() {
+void Fsdp2Group::finalize() {
   if (pending_) {
     post_backward();
   } else if (reshard_after_backward) {
     reshard();
   }
-  state = State::idle;
+  state = TrainingState::idle;
 }
 
-void Fsdp2Unit::finish_iteration() {
+void Fsdp2Group::finish_iteration() {
   reduce_output_kept_.reset();
   gather_output_.reset();
   post_forward_indices_.clear();
@@ -500,6 +589,8 @@ Fsdp2::Fsdp2(Tape& tape, Module& root, const std::vector<std::vector<Module*>>& 
           std::find(states_in_module_order_.begin(), states_in_module_order_.end(), unit) == states_in_module_order_.end())
         states_in_module_order_.push_back(unit);
   for (auto& unit : units_) unit->install_hooks();
+  for (auto& unit : units_)
+    for (auto& group : unit->groups) groups_.push_back(group.get());
 }
 
 Fsdp2::~Fsdp2() = default;
@@ -510,7 +601,7 @@ void Fsdp2::materialize() {
     for (const auto& child : module.children) visit(*child);
     const LabelScope label(tape_, module.label);
     for (const auto& slot : module.parameters)
-      for (auto& unit : units_) unit->materialize_shard(slot.get());
+      for (Fsdp2Group* group : groups_) group->materialize_shard(slot.get());
     for (ModuleBuffer& buffer : module.buffers) buffer.tensor = tape_.empty(buffer.sizes, buffer.type, Category::parameter);
   };
   visit(root_);
@@ -519,8 +610,8 @@ void Fsdp2::materialize() {
 std::vector<Tensor> Fsdp2::shards() const {
   std::vector<Tensor> all;
   for (const auto& slot : root_.all_parameters())
-    for (const auto& unit : units_)
-      for (const ShardedParameter& parameter : unit->parameters)
+    for (const Fsdp2Group* group : groups_)
+      for (const ShardedParameter& parameter : group->parameters)
         if (parameter.slot == slot && std::none_of(all.begin(), all.end(), [&](const Tensor& known) {
               return known.impl() == parameter.shard.impl();  // tied
             }))
@@ -535,28 +626,40 @@ Fsdp2Unit& Fsdp2::unit_of(const Module& module) const {
 }
 
 void Fsdp2::set_requires_gradient_sync(bool yes) {
-  for (auto& unit : units_) unit->reduce_gradients = yes;
+  for (Fsdp2Group* group : groups_) group->reduce_gradients = yes;
 }
-void Fsdp2::set_requires_gradient_sync(const Module& module, bool yes) { unit_of(module).reduce_gradients = yes; }
-void Fsdp2::set_reshard_after_forward(const Module& module, bool yes) { unit_of(module).reshard_after_forward = yes; }
-void Fsdp2::set_reshard_after_backward(const Module& module, bool yes) { unit_of(module).reshard_after_backward = yes; }
+void Fsdp2::set_requires_gradient_sync(const Module& module, bool yes) {
+  for (auto& group : unit_of(module).groups) group->reduce_gradients = yes;
+}
+void Fsdp2::set_reshard_after_forward(const Module& module, bool yes) {
+  for (auto& group : unit_of(module).groups) group->reshard_after_forward = yes;
+}
+void Fsdp2::set_reshard_after_backward(const Module& module, bool yes) {
+  for (auto& group : unit_of(module).groups) group->reshard_after_backward = yes;
+}
+void Fsdp2::prefetch_in_forward(const Module& module, const Module& target) { unit_of(module).forward_prefetch = {&unit_of(target)}; }
+void Fsdp2::prefetch_in_backward(const Module& module, const Module& target) { unit_of(module).backward_prefetch = {&unit_of(target)}; }
 
 void Fsdp2::unshard(const Module& module) {
-  Fsdp2Unit& unit = unit_of(module);
-  unit.unshard();
-  unit.wait_for_unshard();
+  for (auto& group : unit_of(module).groups) {
+    group->unshard();
+    group->wait_for_unshard();
+  }
 }
 
 void Fsdp2::share_shard(const Module& one, const Module& other) {
   const auto parameter_of = [&](const Module& module) -> ShardedParameter& {
-    for (ShardedParameter& parameter : unit_of(module).parameters)
-      if (parameter.slot == module.parameters.front()) return parameter;
+    for (auto& group : unit_of(module).groups)
+      for (ShardedParameter& parameter : group->parameters)
+        if (parameter.slot == module.parameters.front()) return parameter;
     throw Error(ErrorCode::internal, "module '" + module.path + "' has no sharded weight");
   };
   parameter_of(one).shard = parameter_of(other).shard;
 }
 
-void Fsdp2::reshard(const Module& module) { unit_of(module).reshard(); }
+void Fsdp2::reshard(const Module& module) {
+  for (auto& group : unit_of(module).groups) group->reshard();
+}
 
 void Fsdp2::queue_root_post_backward() {
   if (callback_queued_) return;
@@ -575,19 +678,20 @@ void Fsdp2::root_post_backward() {
 void Fsdp2::end_iteration() {
   deferred_all_gather_.reset();
   tape_.wait(kComputeStream, reduce_stream_);
-  for (Fsdp2Unit* unit : states_in_module_order_) unit->finish_iteration();
+  for (Fsdp2Group* group : groups_) group->finish_iteration();
   post_forward_order_.clear();
   reduce_states_.clear();
 }
 
 void Fsdp2::finalize_backward() {
-  for (auto& unit : units_) unit->reduce_gradients = unit->reshard_after_backward = true;
-  for (auto unit = states_in_module_order_.rbegin(); unit != states_in_module_order_.rend(); ++unit) (*unit)->finalize();
+  for (Fsdp2Group* group : groups_) group->reduce_gradients = group->reshard_after_backward = true;
+  for (auto unit = states_in_module_order_.rbegin(); unit != states_in_module_order_.rend(); ++unit)
+    for (auto group = (*unit)->groups.rbegin(); group != (*unit)->groups.rend(); ++group) (*group)->finalize();
   end_iteration();
 }
 
 void Fsdp2::set_reshard_after_backward(bool yes) {
-  for (auto& unit : units_) unit->reshard_after_backward = yes;
+  for (Fsdp2Group* group : groups_) group->reshard_after_backward = yes;
 }
 
 }  // namespace plimsoll::program

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -11,6 +12,22 @@
 #include "program/tape.hpp"
 
 namespace plimsoll::program {
+
+/// The ranks that parameters are cut over, and those that hold the same cut.
+struct Fsdp2Mesh {
+  std::int64_t shard = 1;      ///< ranks of the sharding group
+  std::int64_t replicate = 1;  ///< ranks of the replication group (HSDP)
+  Group group = Group::data_shard;
+  friend bool operator==(const Fsdp2Mesh& a, const Fsdp2Mesh& b) {
+    return a.shard == b.shard && a.replicate == b.replicate && a.group == b.group;
+  }
+};
+
+/// Where a parameter goes (shard_placement_fn).
+struct Fsdp2Placement {
+  int dimension = 0;  ///< that is cut
+  Fsdp2Mesh mesh;
+};
 
 struct Fsdp2Options {
   std::int64_t shard = 1;             ///< ranks of the sharding group
@@ -21,10 +38,12 @@ struct Fsdp2Options {
   bool reshard_after_forward = true;  ///< of all units but the root, which is never resharded after forward by default
   bool reshard_root = false;          ///< reshard_after_forward=True said for the root explicitly
   bool offload_to_host = false;       ///< CPUOffloadPolicy: shards, gradients and states in pinned host memory
+  std::function<Fsdp2Placement(const Parameter&)> placement;  ///< none: every parameter over `shard` and `replicate`, first dimension cut
 };
 
-/// One call of fully_shard: modules whose parameters are gathered, resharded and reduced together.
+/// One call of fully_shard: modules that are gathered, resharded and reduced together, in one group per mesh of their parameters.
 class Fsdp2Unit;
+class Fsdp2Group;
 
 /// A sharded model: the modules of `units` (each a list of modules that share a unit; the root last) are wrapped in order.
 class Fsdp2 {
@@ -51,6 +70,9 @@ class Fsdp2 {
   void set_requires_gradient_sync(const Module& module, bool yes);
   void set_reshard_after_forward(const Module& module, bool yes);
   void set_reshard_after_backward(const Module& module, bool yes);
+  /// set_modules_to_forward_prefetch and set_modules_to_backward_prefetch, of one unit each.
+  void prefetch_in_forward(const Module& module, const Module& target);
+  void prefetch_in_backward(const Module& module, const Module& target);
   /// Gathers the unit at once, on the current stream; nothing when it is gathered.
   void unshard(const Module& module);
   void reshard(const Module& module);
@@ -59,6 +81,7 @@ class Fsdp2 {
 
  private:
   friend class Fsdp2Unit;
+  friend class Fsdp2Group;
 
   struct ReduceState {
     Tensor input;  ///< kept until the next unit's reduction, so that its memory is not used again too early
@@ -73,8 +96,9 @@ class Fsdp2 {
   Module& root_;
   Fsdp2Options options_;
   std::vector<std::unique_ptr<Fsdp2Unit>> units_;
+  std::vector<Fsdp2Group*> groups_;                 ///< of all units, in the order of wrapping
   std::vector<Fsdp2Unit*> states_in_module_order_;  ///< all_states: the root first
-  std::vector<Fsdp2Unit*> post_forward_order_;
+  std::vector<Fsdp2Group*> post_forward_order_;
   Tensor deferred_all_gather_;  ///< all_gather_state: freed at the next unit's copy-out
   std::deque<ReduceState> reduce_states_;
   StreamId copy_in_stream_, gather_stream_, reduce_stream_, replicate_stream_;
