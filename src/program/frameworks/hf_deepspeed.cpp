@@ -25,7 +25,8 @@ void refuse_unmodelled(const Strategy& strategy) {
   if (json.offload_to_nvme) refuse("offload to NVMe is not modelled", "deepspeed.zero_optimization", "device cpu");
   if (json.zero_quantized_weights || json.zero_quantized_gradients) refuse("ZeRO++ quantisation is not modelled", "deepspeed");
   if (json.mics_shard_size > 0) refuse("MiCS is not modelled", "deepspeed.zero_optimization.mics_shard_size");
-  if (json.zero_hpz_partition_size > 1) refuse("ZeRO++ hpZ is not modelled", "deepspeed.zero_optimization.zero_hpz_partition_size");
+  if (json.zero_hpz_partition_size > 1 && strategy.offload.params)
+    refuse("ZeRO++ hpZ with offloaded parameters is not modelled", "deepspeed.zero_optimization.zero_hpz_partition_size");
   if (json.fp16_master_weights_and_grads || json.bf16_master_weights_and_grads || json.bf16_optimizer_states)
     refuse("16-bit master weights and states of DeepSpeed are not modelled", "deepspeed");
   if (strategy.lora) refuse("LoRA under DeepSpeed is not modelled", "lora");

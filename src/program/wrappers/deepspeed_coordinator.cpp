@@ -50,6 +50,20 @@ Tensor ZeroCoordinator::new_shard(const ZeroParameter& parameter) {
   return tape_.empty({parameter.shard}, type_, Category::parameter);
 }
 
+/// _partition_param_sec: undefined without hpZ.
+Tensor ZeroCoordinator::new_secondary(const ZeroParameter& parameter) {
+  const int ranks = std::min(settings_.json.zero_hpz_partition_size, settings_.ranks);
+  if (settings_.json.zero_hpz_partition_size <= 1) return {};
+  Tensor secondary = tape_.empty({parameter.shard * settings_.ranks / ranks}, type_, Category::parameter);
+  launch(tape_, KernelKind::elementwise, type_, secondary.bytes(), 2 * secondary.bytes());
+  return secondary;
+}
+
+/// What was gathered from all ranks is kept in part until the step, so that backward gathers it within the node.
+void ZeroCoordinator::keep_secondary(ZeroParameter& parameter) {
+  if (!parameter.secondary) parameter.secondary = new_secondary(parameter);
+}
+
 void ZeroCoordinator::partition() {
   tape_.operator_name = "partition parameters";
   std::vector<Tensor> shards, duplicates;
@@ -87,6 +101,10 @@ void ZeroCoordinator::partition_at_construction(Module& module, std::vector<Tens
       if (parameter->slot == slot) whole.emplace_back(parameter.get(), tape_.empty(slot->sizes, type_, Category::parameter));
   for (auto& [parameter, tensor] : whole) {
     const bool again = parameter->status == ZeroParameter::Status::available;  // a tied parameter, made a second time
+    if (again)
+      duplicates.push_back(new_secondary(*parameter));
+    else
+      keep_secondary(*parameter);
     (again ? duplicates : shards).push_back(new_shard(*parameter));
     parameter->status = ZeroParameter::Status::available;
     tensor.reset();
@@ -97,6 +115,7 @@ void ZeroCoordinator::partition_at_construction(Module& module, std::vector<Tens
 
 void ZeroCoordinator::partition_materialized(std::vector<Tensor>& shards) {
   for (const auto& parameter : parameters) {
+    keep_secondary(*parameter);
     shards.push_back(new_shard(*parameter));
     parameter->slot->tensor.reset();
   }
@@ -255,15 +274,23 @@ void ZeroCoordinator::set_data(ZeroParameter& parameter, const Tensor& data) { p
 
 /// __all_gather_params.
 void ZeroCoordinator::gather(const std::vector<ZeroParameter*>& wanted) {
-  std::vector<ZeroParameter*> absent;
-  for (ZeroParameter* parameter : wanted)
-    if (parameter->status == ZeroParameter::Status::absent) absent.push_back(parameter);
-  if (absent.empty()) return;
-  std::sort(absent.begin(), absent.end(), [](const ZeroParameter* a, const ZeroParameter* b) { return a->id < b->id; });
+  std::vector<ZeroParameter*> within_node, everywhere;
+  for (ZeroParameter* parameter : wanted) {
+    if (parameter->status != ZeroParameter::Status::absent) continue;
+    (parameter->secondary ? within_node : everywhere).push_back(parameter);
+    available_ += parameter->elements;
+  }
+  for (auto* absent : {&within_node, &everywhere}) {
+    std::sort(absent->begin(), absent->end(), [](const ZeroParameter* a, const ZeroParameter* b) { return a->id < b->id; });
+    if (!absent->empty()) launch_gather(*absent);
+  }
+}
+
+/// Of hpZ's two groups both gather buffers of the same size: padding is for all ranks.
+void ZeroCoordinator::launch_gather(const std::vector<ZeroParameter*>& absent) {
   auto handle = std::make_shared<ZeroGather>();
   const StreamScope scope(tape_, gather_stream_);
   for (ZeroParameter* parameter : absent) {
-    available_ += parameter->elements;
     parameter->status = ZeroParameter::Status::in_flight;
     parameter->gather = handle;
     in_flight_.push_back(parameter);
@@ -347,6 +374,7 @@ void ZeroCoordinator::gather_persistent() {
     set_data(*wanted[i], gathered[i] ? gathered[i] : flat_);
     wanted[i]->status = ZeroParameter::Status::available;
   }
+  for (auto& parameter : parameters) parameter->secondary.reset();
 }
 
 // ---- releasing -------------------------------------------------------------------------------------------------------------
@@ -384,6 +412,7 @@ const std::vector<ZeroParameter*>& ZeroCoordinator::releasable(const Module& mod
 /// __release_param and free_param: what another stream gathered is in use on this one until its work is done.
 void ZeroCoordinator::release(ZeroParameter& parameter) {
   if (parameter.status != ZeroParameter::Status::available || !parameter.users.empty()) return;
+  keep_secondary(parameter);
   const Storage& storage = *parameter.leaf.impl()->storage;
   if (storage.resident && storage.stream != tape_.stream) tape_.record_stream(parameter.leaf, tape_.stream);
   set_data(parameter, nothing_);
@@ -398,6 +427,7 @@ void ZeroCoordinator::release_all() {
     if (parameter->gather) wait(*parameter);
     parameter->users.clear();
     if (!parameter->persistent || tape_.part() != Tape::Part::step) release(*parameter);
+    if (parameter->persistent) keep_secondary(*parameter);
   }
 }
 

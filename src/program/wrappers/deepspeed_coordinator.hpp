@@ -22,6 +22,7 @@ struct ZeroParameter {
   enum class Status { absent, in_flight, available };
   std::shared_ptr<Parameter> slot;
   Tensor leaf;
+  Tensor secondary;  ///< hpZ: a larger shard that the ranks of a node gather from, from the first release to the end of the step
   std::int64_t id = 0, elements = 0, shard = 0;
   bool persistent = false;  ///< small: kept from one optimizer step to the next
   Status status = Status::absent;
@@ -47,7 +48,7 @@ class ZeroCoordinator {
   void release_all();
   /// release_backward_leftovers: modules whose inputs take no gradient.
   void release_backward_leftovers();
-  /// Gathers the persistent parameters again after the optimizer step.
+  /// Gathers the persistent parameters again after the optimizer step; the shards within nodes are out of date.
   void gather_persistent();
 
   std::vector<std::unique_ptr<ZeroParameter>> parameters;  ///< in the order of the model
@@ -70,6 +71,8 @@ class ZeroCoordinator {
   void partition_materialized(std::vector<Tensor>& shards);
   void add_parameter(const std::shared_ptr<Parameter>& slot);
   Tensor new_shard(const ZeroParameter& parameter);
+  Tensor new_secondary(const ZeroParameter& parameter);
+  void keep_secondary(ZeroParameter& parameter);
   void attach(Module& module);
 
   void reset_step();
@@ -77,6 +80,7 @@ class ZeroCoordinator {
   void fetch(const Module& module, bool forward);
   void prefetch(ModuleState& state);
   void gather(const std::vector<ZeroParameter*>& wanted);
+  void launch_gather(const std::vector<ZeroParameter*>& absent);
   void gather_one(ZeroParameter& parameter, const std::shared_ptr<ZeroGather>& handle);
   void gather_coalesced(const std::shared_ptr<ZeroGather>& handle);
   void all_gather(std::int64_t bytes, const std::shared_ptr<ZeroGather>& handle);

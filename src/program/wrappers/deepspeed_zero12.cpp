@@ -22,7 +22,8 @@ ZeroStage12::ZeroStage12(Tape& tape, Module& root, const DeepSpeedSettings& sett
   compact_ = settings.accumulate_fp32 && type_ != DType::fp32;
   accumulate_apart_ = compact_ && settings.stage == 1;
   if (settings.before_0_17 && compact_) refuse("fp32 gradient accumulation of ZeRO 1 and 2 is modelled for DeepSpeed 0.19 only");
-  const std::int64_t total = members_.back().end();
+  std::int64_t total = 0;
+  for (const Member& member : members_) total += member.elements;
   piece_ = ceil_div(total, kAlignment * settings_.ranks) * kAlignment;
   for (std::size_t i = 0; i < members_.size(); ++i)
     if (touches_own_piece(members_[i])) own_.push_back(i);

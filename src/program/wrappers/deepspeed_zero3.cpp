@@ -61,14 +61,13 @@ void ZeroStage3::make_masters() {
       group.optimizer = make_deepspeed_optimizer(settings_, tape_, {});
       continue;
     }
-    if (coordinator_.type() == DType::fp32 && !settings_.before_0_17) {  // the weights are their own masters
-      group.master = tape_.view(coordinator_.parameters.front()->leaf, {group.elements}, {1});
-    } else {
-      const Tensor copy = tape_.empty({group.elements}, settings_.before_0_17 ? coordinator_.type() : DType::fp32);
-      launch(tape_, KernelKind::elementwise, copy.dtype(), copy.bytes(), copy.bytes());
-      group.master = tape_.empty({group.elements}, DType::fp32, Category::optimizer_state);
-      launch(tape_, KernelKind::elementwise, DType::fp32, copy.bytes(), group.master.bytes());
+    Tensor converted_first;  // of weights that are fp32 the clone alone is made
+    if (coordinator_.type() != DType::fp32) {
+      converted_first = tape_.empty({group.elements}, settings_.before_0_17 ? coordinator_.type() : DType::fp32);
+      launch(tape_, KernelKind::elementwise, converted_first.dtype(), converted_first.bytes(), converted_first.bytes());
     }
+    group.master = tape_.empty({group.elements}, DType::fp32, Category::optimizer_state);
+    launch(tape_, KernelKind::elementwise, DType::fp32, group.master.bytes(), group.master.bytes());
     group.optimizer = make_deepspeed_optimizer(settings_, tape_, {group.master});
   }
   if (!settings_.offload_optimizer) zeros(tape_, {largest}, DType::fp32);

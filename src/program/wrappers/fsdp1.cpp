@@ -1,6 +1,7 @@
 #include "program/wrappers/fsdp1.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <unordered_set>
 
 #include "program/op.hpp"
@@ -35,9 +36,11 @@ class Fsdp1Unit {
   void reshard(bool free_gathered);
   void end_backward();
   void collect_shards(std::vector<Tensor>& into) const;
+  const Module& module() const { return module_; }
   void forget_gradient();
 
  private:
+  std::vector<Tensor> materialize_modules();
   void pre_forward(std::vector<Tensor*>& inputs);
   void post_forward(std::vector<Tensor*>& outputs);
   void pre_backward();
@@ -49,6 +52,7 @@ class Fsdp1Unit {
   void all_gather();
   void gather_low_precision();
   void split_views();
+  std::vector<Tensor> zeros_of_unused(BackwardCall& call) const;
   void show_views();
   void show_gradient();
   Tensor reduce(Tensor unsharded);
@@ -98,10 +102,26 @@ Fsdp1Unit::Fsdp1Unit(Fsdp1& owner, Module& module, std::vector<std::shared_ptr<P
   if (owner.settings_.use_orig_params) elements_ = padded_;
 }
 
+/// _get_modules_to_materialize: breadth first, without the modules that are units of their own; each with its parameters and buffers.
+std::vector<Tensor> Fsdp1Unit::materialize_modules() {
+  std::vector<Tensor> parameters;
+  std::deque<Module*> queue{&module_};
+  for (; !queue.empty(); queue.pop_front()) {
+    Module& module = *queue.front();
+    for (const auto& slot : module.parameters) {
+      const bool own = std::any_of(pieces_.begin(), pieces_.end(), [&](const FlatPiece& piece) { return piece.slot == slot; });
+      if (own) parameters.push_back(tape().empty(slot->sizes, type_, Category::parameter));
+    }
+    for (ModuleBuffer& buffer : module.buffers) buffer.tensor = tape().empty(buffer.sizes, buffer.type, Category::parameter);
+    for (const auto& child : module.children)
+      if (!owner_.wraps(*child)) queue.push_back(child.get());
+  }
+  return parameters;
+}
+
 void Fsdp1Unit::materialize() {
   const LabelScope label(tape(), module_.label);
-  std::vector<Tensor> parameters;
-  for (const FlatPiece& piece : pieces_) parameters.push_back(tape().empty(piece.slot->sizes, type_, Category::parameter));
+  const std::vector<Tensor> parameters = materialize_modules();
   const Tensor flat = tape().empty({elements_}, type_, Category::parameter);
   shard_ = tape().parameter({shard_elements()}, type_, true);
   // Rank 0's pieces of the original parameters; what lies in other ranks' shards is empty and no business of the optimizer.
@@ -201,10 +221,27 @@ void Fsdp1Unit::split_views() {
   for (const FlatPiece& piece : pieces_) views_.push_back(tape().view(gathered_, piece.slot->sizes, contiguous_strides(piece.slot->sizes)));
   op.finish_all(views_, [this](BackwardCall& call) {
     const StreamScope backward_scope(tape(), owner_.unshard_stream_);
+    const std::vector<Tensor> unused = zeros_of_unused(call);
     Tensor flat = tape().empty({elements_}, compute_type(), Category::gradient);
     launch(tape(), KernelKind::elementwise, flat.dtype(), flat.bytes(), flat.bytes());
     call.give(0, std::move(flat));
   });
+}
+
+/// split_with_sizes_backward: what got no gradient (parameters that nobody used, padding) is filled up with zeros.
+std::vector<Tensor> Fsdp1Unit::zeros_of_unused(BackwardCall& call) const {
+  std::vector<Tensor> filled;
+  const auto fill = [&](std::int64_t elements) {
+    if (elements > 0) filled.push_back(zeros(tape(), {elements}, compute_type()));
+  };
+  std::int64_t end = 0;
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    fill(pieces_[i].offset - end);
+    end = pieces_[i].offset + pieces_[i].slot->sizes.product();
+    if (!call.grad(i).defined()) fill(end - pieces_[i].offset);
+  }
+  fill(elements_ - end);
+  return filled;
 }
 
 void Fsdp1Unit::show_views() {
@@ -420,10 +457,10 @@ Fsdp1::~Fsdp1() = default;
 
 void Fsdp1::materialize() {
   for (auto& unit : units_) unit->materialize();
-  for (Module* module : root_.all_modules()) {
-    const LabelScope label(tape_, module->label);
-    for (ModuleBuffer& buffer : module->buffers) buffer.tensor = tape_.empty(buffer.sizes, buffer.type, Category::parameter);
-  }
+}
+
+bool Fsdp1::wraps(const Module& module) const {
+  return std::any_of(units_.begin(), units_.end(), [&](const auto& unit) { return &unit->module() == &module; });
 }
 
 /// _lazy_init: buffers take the compute type, flat parameters get their buffers, the root's first.

@@ -45,6 +45,7 @@ class Fsdp1 {
 
  private:
   friend class Fsdp1Unit;
+  bool wraps(const Module& module) const;
   void initialize();
   void finish_backward();
 
