@@ -126,6 +126,8 @@ using ByName = std::unordered_map<std::string, std::shared_ptr<Parameter>>;
 
 void add_parameters(Module& root, const Block& block, std::int64_t index, DType type, ByName& by_name) {
   for (const ParameterTensor* tensor : block.parameter_list()) {
+    const bool shared_layer = block.role == Block::Role::encoder && !tensor->tied_to.empty();  // albert: no module of its own
+    if (shared_layer) continue;
     const std::string full = full_name(block, index, *tensor);
     auto [module, name] = owner(root, full);
     const auto tied = by_name.find(tensor->tied_to);

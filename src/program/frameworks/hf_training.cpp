@@ -37,7 +37,6 @@ RunOptions hf_run_options(const Strategy& strategy) {
   if (options.compiled_blocks && options.checkpointing == RunOptions::Checkpointing::reentrant)
     refuse("compiled blocks with reentrant checkpointing are not modelled", "compile");
   if (options.compiled_blocks && strategy.lora) refuse("compiled blocks with adapters are not modelled", "compile");
-  if (strategy.lora) options.lora_dropout = strategy.lora->dropout;
   options.hidden_requires_grad = strategy.lora && options.checkpointing != RunOptions::Checkpointing::none;
   return options;
 }

@@ -16,10 +16,10 @@ class BartAttention {
         tape_(tape),
         options_(options),
         spec_(spec),
-        q_(module.child("q_proj"), tape, options.lora_dropout),
-        k_(module.child("k_proj"), tape, options.lora_dropout),
-        v_(module.child("v_proj"), tape, options.lora_dropout),
-        output_(module.child("out_proj"), tape, options.lora_dropout) {}
+        q_(module.child("q_proj"), tape),
+        k_(module.child("k_proj"), tape),
+        v_(module.child("v_proj"), tape),
+        output_(module.child("out_proj"), tape) {}
 
   /// `sources`: what keys and values come from, [batch, length, hidden]; `probabilities` gets the second of the results.
   Tensor operator()(const Tensor& input, const Tensor& sources, const Tensor& mask, Tensor& probabilities) const {
@@ -61,8 +61,8 @@ class BartLayer {
         self_attention_(module.child("self_attn"), tape, options, *block.attention),
         self_norm_(module.child("self_attn_layer_norm"), tape, block.norm),
         final_norm_(module.child("final_layer_norm"), tape, block.norm),
-        up_(module.child("fc1"), tape, options.lora_dropout),
-        down_(module.child("fc2"), tape, options.lora_dropout) {
+        up_(module.child("fc1"), tape),
+        down_(module.child("fc2"), tape) {
     if (!block.cross_attention) return;
     cross_attention_.emplace(module.child("encoder_attn"), tape, options, *block.cross_attention);
     cross_norm_.emplace(module.child("encoder_attn_layer_norm"), tape, block.norm);

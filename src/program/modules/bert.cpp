@@ -1,4 +1,7 @@
-// Sequence classification and masked language modeling of bert, roberta, xlm-roberta, camembert and electra.
+// Sequence classification and masked language modeling of bert, roberta, xlm-roberta, camembert, electra and albert.
+#include <algorithm>
+#include <functional>
+
 #include "plimsoll/error.hpp"
 #include "program/modules/causal_lm.hpp"
 #include "program/modules/families.hpp"
@@ -40,6 +43,32 @@ class PostNorm {
   Norm norm_;
 };
 
+/// The projections and the attention of a module that holds query, key and value: [batch, length, hidden], heads joined again.
+class SelfAttention {
+ public:
+  SelfAttention(Module& module, Tape& tape, const RunOptions& options, const Block& block)
+      : options_(options),
+        spec_(*block.attention),
+        q_(module.child("query"), tape),
+        k_(module.child("key"), tape),
+        v_(module.child("value"), tape) {}
+
+  Tensor operator()(const Tensor& hidden, const Tensor& mask, Tensor& probabilities) const {
+    const std::int64_t batch = hidden.size(0), length = hidden.size(1);
+    const auto heads = [&](const Tensor& x) { return transpose(view(x, {batch, length, -1, spec_.head_dim}), 1, 2); };
+    const Tensor query = heads(q_(hidden)), key = heads(k_(hidden)), value = heads(v_(hidden));
+    const AttentionCall arguments{
+        .kind = options_.attention, .causal = false, .dropout = spec_.dropout, .weights = &probabilities, .softmax_in_fp32 = false};
+    const Tensor output = attend(query, key, value, mask, arguments);
+    return contiguous(reshape(output, {batch, length, -1}));
+  }
+
+ private:
+  const RunOptions& options_;
+  const AttentionSpec& spec_;
+  Linear q_, k_, v_;
+};
+
 class BertLayer {
  public:
   BertLayer(Module& module, Tape& tape, const RunOptions& options, const Block& block)
@@ -48,9 +77,7 @@ class BertLayer {
         tape_(tape),
         options_(options),
         block_(block),
-        q_(self_.child("query"), tape),
-        k_(self_.child("key"), tape),
-        v_(self_.child("value"), tape),
+        attend_(self_, tape, options, block),
         up_(module.child("intermediate").child("dense"), tape),
         attention_output_(module.child("attention").child("output"), tape, block),
         output_(module.child("output"), tape, block) {}
@@ -72,15 +99,7 @@ class BertLayer {
   Tensor attend_all(const Tensor& input, const Tensor& mask, Tensor& probabilities) const {
     Tensor hidden = input;
     ModuleCall call(self_, tape_, {&hidden});
-    const AttentionSpec& spec = *block_.attention;
-    const std::int64_t batch = hidden.size(0), length = hidden.size(1);
-    const auto heads = [&](const Tensor& x) { return transpose(view(x, {batch, length, -1, spec.head_dim}), 1, 2); };
-    const Tensor query = heads(q_(hidden)), key = heads(k_(hidden)), value = heads(v_(hidden));
-    const AttentionCall arguments{
-        .kind = options_.attention, .causal = false, .dropout = spec.dropout, .weights = &probabilities, .softmax_in_fp32 = false};
-    Tensor output = attend(query, key, value, mask, arguments);
-    output = contiguous(reshape(output, {batch, length, -1}));
-    return call.done(output);
+    return call.done(attend_(hidden, mask, probabilities));
   }
 
   Module& module_;
@@ -88,8 +107,56 @@ class BertLayer {
   Tape& tape_;
   const RunOptions& options_;
   const Block& block_;
-  Linear q_, k_, v_, up_;
+  SelfAttention attend_;
+  Linear up_;
   PostNorm attention_output_, output_;
+};
+
+/// AlbertLayer: all runs of a group share its parameters.
+class AlbertLayer {
+ public:
+  AlbertLayer(Module& module, Tape& tape, const RunOptions& options, const Block& block)
+      : module_(module),
+        attention_(module.child("attention")),
+        tape_(tape),
+        block_(block),
+        attend_(attention_, tape, options, block),
+        output_(attention_.child("dense"), tape),
+        up_(module.child("ffn"), tape),
+        down_(module.child("ffn_output"), tape),
+        attention_norm_(attention_.child("LayerNorm"), tape, block.norm),
+        output_norm_(module.child("full_layer_layer_norm"), tape, block.norm) {}
+
+  Tensor operator()(const Tensor& input, const Tensor& mask) const {
+    Tensor hidden = input;
+    ModuleCall call(module_, tape_, {&hidden});
+    Tensor probabilities;
+    const Tensor attended = attend_all(hidden, mask, probabilities);
+    Tensor fed = up_(attended);
+    fed = activate(block_.mlp->activation, fed);
+    fed = down_(fed);
+    const Tensor sum = add(fed, attended);
+    return call.done(output_norm_(sum));
+  }
+
+ private:
+  Tensor attend_all(const Tensor& input, const Tensor& mask, Tensor& probabilities) const {
+    Tensor hidden = input;
+    ModuleCall call(attention_, tape_, {&hidden});
+    Tensor attended = attend_(hidden, mask, probabilities);
+    attended = output_(attended);
+    attended = dropout(attended, block_.hidden_dropout);
+    const Tensor sum = add(hidden, attended);
+    return call.done(attention_norm_(sum));
+  }
+
+  Module& module_;
+  Module& attention_;
+  Tape& tape_;
+  const Block& block_;
+  SelfAttention attend_;
+  Linear output_, up_, down_;
+  Norm attention_norm_, output_norm_;
 };
 
 class Bert final : public Network {
@@ -100,9 +167,7 @@ class Bert final : public Network {
         model_(model),
         kind_(kind_of(model)),
         root_(root),
-        base_(root.child(kind_ == Kind::bert      ? "bert"
-                         : kind_ == Kind::roberta ? "roberta"
-                                                  : "electra")),
+        base_(root.child(kind_ == Kind::roberta ? "roberta" : model.model_type)),
         embeddings_(base_.child("embeddings")) {
     const auto ends_with = [&](std::string_view end) {
       return model.architecture.size() > end.size() &&
@@ -113,10 +178,17 @@ class Bert final : public Network {
     }
     for (const Block& block : model.blocks) {
       if (block.role != Block::Role::encoder) continue;
+      Module& stack = *root.find(block.name);
       for (std::int64_t i = 0; i < block.repeat; ++i) {
-        layers_.emplace_back(base_.child("encoder").child("layer").child(std::to_string(block.first + i)), tape_, options_, block);
+        if (kind_ == Kind::albert) {
+          layers_.emplace_back(AlbertLayer(stack.child("0"), tape_, options_, block));
+        } else {
+          layers_.emplace_back(BertLayer(stack.child(std::to_string(block.first + i)), tape_, options_, block));
+        }
       }
     }
+    if (kind_ == Kind::albert && options.checkpointing != RunOptions::Checkpointing::none)
+      refuse("gradient checkpointing does not exist for albert", {}, "leave recompute out");
   }
 
   Tensor loss(const Batch& batch) override {
@@ -133,9 +205,10 @@ class Bert final : public Network {
   }
 
  private:
-  enum class Kind { bert, roberta, electra };
+  enum class Kind { bert, roberta, electra, albert };
   static Kind kind_of(const Model& model) {
     if (model.model_type == "bert") return Kind::bert;
+    if (model.model_type == "albert") return Kind::albert;
     return model.model_type == "electra" ? Kind::electra : Kind::roberta;
   }
 
@@ -152,7 +225,8 @@ class Bert final : public Network {
     Tensor pooled;
     {
       const Tensor first = select(hidden, 1);
-      pooled = linear_of(base_.child("pooler").child("dense"))(first);
+      Module& pooler = base_.child("pooler");
+      pooled = linear_of(kind_ == Kind::albert ? pooler : pooler.child("dense"))(first);
     }
     return tanh(pooled);
   }
@@ -180,6 +254,10 @@ class Bert final : public Network {
         Module& head = root_.child("lm_head");
         return project(hidden, head.child("dense"), head.child("layer_norm"), head.child("decoder"));
       }
+      case Kind::albert: {
+        Module& head = root_.child("predictions");
+        return project(hidden, head.child("dense"), head.child("LayerNorm"), head.child("decoder"));
+      }
       case Kind::electra:
         break;
     }
@@ -189,9 +267,14 @@ class Bert final : public Network {
 
   Tensor project(const Tensor& hidden, Module& dense, Module& norm, Module& vocabulary) {
     Tensor x = linear_of(dense)(hidden);
-    x = gelu(x);
+    x = activate(kind_ == Kind::albert ? model_activation() : "gelu", x);
     x = norm_of(norm, x);
     return linear_of(vocabulary)(x);
+  }
+
+  const std::string& model_activation() const {
+    const auto layer = std::find_if(model_.blocks.begin(), model_.blocks.end(), [](const Block& block) { return block.mlp.has_value(); });
+    return layer->mlp->activation;
   }
 
   /// Dropout of the head: none where its block has none.
@@ -212,8 +295,9 @@ class Bert final : public Network {
     if (Module* projection = base_.find_child("embeddings_project")) embeddings = linear_of(*projection)(embeddings);
     Tensor hidden = embeddings;
     const Tensor mask = bidirectional_mask(tape_, options_, hidden);
-    for (const BertLayer& layer : layers_) hidden = layer(hidden, mask);
-    if (kind_ == Kind::bert && model_.task == Model::Task::classification) pooled = pool(hidden);
+    if (Module* wider = base_.find("encoder.embedding_hidden_mapping_in")) hidden = linear_of(*wider)(hidden);
+    for (const auto& layer : layers_) hidden = layer(hidden, mask);
+    if ((kind_ == Kind::bert || kind_ == Kind::albert) && model_.task == Model::Task::classification) pooled = pool(hidden);
     return call.done(hidden);
   }
 
@@ -263,7 +347,7 @@ class Bert final : public Network {
   Module& root_;
   Module& base_;
   Module& embeddings_;
-  std::vector<BertLayer> layers_;
+  std::vector<std::function<Tensor(const Tensor& hidden, const Tensor& mask)>> layers_;
 };
 
 }  // namespace

@@ -97,10 +97,10 @@ class BloomBlock {
         block_(block),
         attention_norm_(module.child("input_layernorm"), tape, block.norm),
         mlp_norm_(module.child("post_attention_layernorm"), tape, block.norm),
-        qkv_(attention_.child("query_key_value"), tape, options.lora_dropout),
-        output_(attention_.child("dense"), tape, options.lora_dropout),
-        up_(mlp_.child("dense_h_to_4h"), tape, options.lora_dropout),
-        down_(mlp_.child("dense_4h_to_h"), tape, options.lora_dropout) {}
+        qkv_(attention_.child("query_key_value"), tape),
+        output_(attention_.child("dense"), tape),
+        up_(mlp_.child("dense_h_to_4h"), tape),
+        down_(mlp_.child("dense_4h_to_h"), tape) {}
 
   /// `outputs` gets the probabilities: the model's variable holds a block's tuple until the next block has returned. A recomputation runs
   /// when nobody holds it any more.

@@ -1,4 +1,4 @@
-// DistilBertForSequenceClassification.
+// Sequence classification and masked language modeling of distilbert.
 #include "plimsoll/error.hpp"
 #include "program/modules/causal_lm.hpp"
 #include "program/modules/families.hpp"
@@ -78,7 +78,8 @@ class DistilBert final : public Network {
         root_(root),
         base_(root.child("distilbert")),
         embeddings_(base_.child("embeddings")) {
-    if (model.task != Model::Task::classification) refuse("this head of DistilBERT is not modelled for training");
+    if (model.task != Model::Task::classification && model.task != Model::Task::masked_lm)
+      refuse("this head of DistilBERT is not modelled for training");
     for (const Block& block : model.blocks) {
       if (block.role != Block::Role::encoder) continue;
       norm_ = block.norm;
@@ -92,11 +93,7 @@ class DistilBert final : public Network {
     Tensor ids = batch.input_ids, labels = batch.labels;
     ModuleCall call(root_, tape_, {&ids, &labels});
     const Tensor hidden = encode(ids);
-    Tensor pooled = select(hidden, 1);
-    pooled = Linear(root_.child("pre_classifier"), tape_)(pooled);
-    pooled = relu(pooled);
-    pooled = dropout(pooled, kClassifierDropout);
-    Tensor logits = Linear(root_.child("classifier"), tape_)(pooled);
+    Tensor logits = model_.task == Model::Task::masked_lm ? predict(hidden) : classify(hidden);
     tape_.phase(Phase::loss);
     Tensor loss = cross_entropy(view(logits, {-1, logits.size(-1)}), view(labels, {-1}));
     call.done({&loss, &logits});
@@ -104,6 +101,21 @@ class DistilBert final : public Network {
   }
 
  private:
+  Tensor classify(const Tensor& hidden) {
+    Tensor pooled = select(hidden, 1);
+    pooled = Linear(root_.child("pre_classifier"), tape_)(pooled);
+    pooled = relu(pooled);
+    pooled = dropout(pooled, kClassifierDropout);
+    return Linear(root_.child("classifier"), tape_)(pooled);
+  }
+
+  Tensor predict(const Tensor& hidden) {
+    Tensor x = Linear(root_.child("vocab_transform"), tape_)(hidden);
+    x = gelu(x);
+    x = Norm(root_.child("vocab_layer_norm"), tape_, norm_)(x);
+    return Linear(root_.child("vocab_projector"), tape_)(x);
+  }
+
   static constexpr double kClassifierDropout = 0.2;  // seq_classif_dropout of the class
 
   Tensor encode(const Tensor& input) {

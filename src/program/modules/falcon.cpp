@@ -12,13 +12,12 @@ namespace {
 /// FalconLinear: input @ weight.T, then the bias as an addition of its own.
 class FalconLinear {
  public:
-  FalconLinear(Module& module, Tape& tape, double lora_dropout) : module_(module), tape_(tape), lora_dropout_(lora_dropout) {}
+  FalconLinear(Module& module, Tape& tape) : module_(module), tape_(tape) {}
 
   Tensor operator()(const Tensor& input) const {
     Tensor x = input;
     ModuleCall call(module_, tape_, {&x});
-    if (Module* base = module_.find_child("base_layer"))
-      return call.done(adapted(module_, tape_, x, FalconLinear(*base, tape_, 0)(x), lora_dropout_));
+    if (Module* base = module_.find_child("base_layer")) return call.done(adapted(module_, tape_, x, FalconLinear(*base, tape_)(x)));
     const Tensor hidden = linear(x, alias(module_.tensor("weight")));  // weight.T is a view: autocast casts it every time
     const Tensor& bias = module_.tensor("bias");
     return call.done(bias ? add(hidden, bias) : hidden);
@@ -27,7 +26,6 @@ class FalconLinear {
  private:
   Module& module_;
   Tape& tape_;
-  double lora_dropout_;
 };
 
 class FalconLayer {
@@ -39,10 +37,10 @@ class FalconLayer {
         tape_(tape),
         options_(options),
         block_(block),
-        qkv_(attention_.child("query_key_value"), tape, options.lora_dropout),
-        output_(attention_.child("dense"), tape, options.lora_dropout),
-        up_(mlp_.child("dense_h_to_4h"), tape, options.lora_dropout),
-        down_(mlp_.child("dense_4h_to_h"), tape, options.lora_dropout) {
+        qkv_(attention_.child("query_key_value"), tape),
+        output_(attention_.child("dense"), tape),
+        up_(mlp_.child("dense_h_to_4h"), tape),
+        down_(mlp_.child("dense_4h_to_h"), tape) {
     if (block.attention->positions != Positions::rope) refuse("Falcon with ALiBi is not modelled");
     const bool two = block.placement == NormPlacement::parallel_two;
     if (!two && block.placement != NormPlacement::parallel) refuse("Falcon without parallel attention is not modelled", module.path);

@@ -4,14 +4,14 @@
 
 namespace plimsoll::program {
 
-GatedMlp::GatedMlp(Module& module, Tape& tape, const RunOptions& options, std::string activation, bool fused_gate_up)
+GatedMlp::GatedMlp(Module& module, Tape& tape, std::string activation, bool fused_gate_up)
     : module_(module),
       tape_(tape),
       activation_(std::move(activation)),
       fused_(fused_gate_up),
-      gate_(module.child(fused_gate_up ? "gate_up_proj" : "gate_proj"), tape, options.lora_dropout),
-      down_(module.child("down_proj"), tape, options.lora_dropout) {
-  if (!fused_gate_up) up_ = Linear(module.child("up_proj"), tape, options.lora_dropout);
+      gate_(module.child(fused_gate_up ? "gate_up_proj" : "gate_proj"), tape),
+      down_(module.child("down_proj"), tape) {
+  if (!fused_gate_up) up_ = Linear(module.child("up_proj"), tape);
 }
 
 Tensor GatedMlp::operator()(const Tensor& input) const {

@@ -3,13 +3,12 @@
 
 #include "plimsoll/model.hpp"
 #include "program/modules/layers.hpp"
-#include "program/modules/network.hpp"
 
 namespace plimsoll::program {
 
 class GatedMlp {
  public:
-  GatedMlp(Module& module, Tape& tape, const RunOptions& options, std::string activation, bool fused_gate_up = false);
+  GatedMlp(Module& module, Tape& tape, std::string activation, bool fused_gate_up = false);
   Tensor operator()(const Tensor& input) const;
 
  private:

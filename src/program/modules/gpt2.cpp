@@ -32,10 +32,10 @@ class Gpt2Block {
         block_(block),
         attention_norm_(module.child("ln_1"), tape, block.norm),
         mlp_norm_(module.child("ln_2"), tape, block.norm),
-        qkv_(attention_.child("c_attn"), tape, options.lora_dropout),
-        output_(attention_.child("c_proj"), tape, options.lora_dropout),
-        up_(mlp_.child("c_fc"), tape, options.lora_dropout),
-        down_(mlp_.child("c_proj"), tape, options.lora_dropout) {
+        qkv_(attention_.child("c_attn"), tape),
+        output_(attention_.child("c_proj"), tape),
+        up_(mlp_.child("c_fc"), tape),
+        down_(mlp_.child("c_proj"), tape) {
     if (options.compiled_blocks) check_compiled_gpt2(block);
   }
 

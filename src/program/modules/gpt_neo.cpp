@@ -20,11 +20,11 @@ class GptNeoBlock {
         block_(block),
         attention_norm_(module.child("ln_1"), tape, block.norm),
         mlp_norm_(module.child("ln_2"), tape, block.norm),
-        q_(attention_.child("q_proj"), tape, options.lora_dropout),
-        k_(attention_.child("k_proj"), tape, options.lora_dropout),
-        v_(attention_.child("v_proj"), tape, options.lora_dropout),
-        output_(attention_.child("out_proj"), tape, options.lora_dropout),
-        mlp_(module.child("mlp"), tape, options, block.mlp->activation, "c_fc", "c_proj") {}
+        q_(attention_.child("q_proj"), tape),
+        k_(attention_.child("k_proj"), tape),
+        v_(attention_.child("v_proj"), tape),
+        output_(attention_.child("out_proj"), tape),
+        mlp_(module.child("mlp"), tape, block.mlp->activation, "c_fc", "c_proj") {}
 
   /// `outputs` gets the probabilities: the model's variable holds a block's tuple until the next block has returned. A recomputation runs
   /// when nobody holds it any more.

@@ -18,10 +18,10 @@ class NeoxLayer {
         block_(block),
         attention_norm_(module.child("input_layernorm"), tape, block.norm),
         mlp_norm_(module.child("post_attention_layernorm"), tape, block.norm),
-        qkv_(attention_.child("query_key_value"), tape, options.lora_dropout),
-        output_(attention_.child("dense"), tape, options.lora_dropout),
-        up_(mlp_.child("dense_h_to_4h"), tape, options.lora_dropout),
-        down_(mlp_.child("dense_4h_to_h"), tape, options.lora_dropout) {}
+        qkv_(attention_.child("query_key_value"), tape),
+        output_(attention_.child("dense"), tape),
+        up_(mlp_.child("dense_h_to_4h"), tape),
+        down_(mlp_.child("dense_4h_to_h"), tape) {}
 
   Tensor operator()(const Tensor& input, const Tensor& mask, const RotaryTables& tables, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input,

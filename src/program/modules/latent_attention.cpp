@@ -68,7 +68,7 @@ void rotate_neighbours(Tensor& query, Tensor& key, const RotaryTables& tables) {
 
 }  // namespace
 
-Linear LatentAttention::projection(const char* name) { return Linear(module_.child(name), tape_, options_.lora_dropout); }
+Linear LatentAttention::projection(const char* name) { return Linear(module_.child(name), tape_); }
 
 LatentAttention::LatentAttention(Module& module, Tape& tape, const RunOptions& options, const Block& block, Rotation rotation)
     : module_(module),

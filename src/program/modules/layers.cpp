@@ -72,16 +72,14 @@ Tensor gelu_fast(const Tensor& x) {
 Tensor Linear::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(*module_, *tape_, {&x});
-  if (Module* base = module_->find_child("base_layer"))
-    return call.done(adapted(*module_, *tape_, x, Linear(*base, *tape_)(x), lora_dropout_));
+  if (Module* base = module_->find_child("base_layer")) return call.done(adapted(*module_, *tape_, x, Linear(*base, *tape_)(x)));
   return call.done(linear(x, module_->tensor("weight"), module_->tensor("bias")));
 }
 
 Tensor Conv1D::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(*module_, *tape_, {&x});
-  if (Module* base = module_->find_child("base_layer"))
-    return call.done(adapted(*module_, *tape_, x, Conv1D(*base, *tape_, 0)(x), lora_dropout_));
+  if (Module* base = module_->find_child("base_layer")) return call.done(adapted(*module_, *tape_, x, Conv1D(*base, *tape_)(x)));
   const Tensor& weight = module_->tensor("weight");
   Dims sizes = x.sizes();
   sizes[-1] = weight.size(1);

@@ -14,25 +14,23 @@ namespace plimsoll::program {
 class Linear {
  public:
   Linear() = default;
-  Linear(Module& module, Tape& tape, double lora_dropout = 0) : module_(&module), tape_(&tape), lora_dropout_(lora_dropout) {}
+  Linear(Module& module, Tape& tape) : module_(&module), tape_(&tape) {}
   Tensor operator()(const Tensor& x) const;
 
  private:
   Module* module_ = nullptr;
   Tape* tape_ = nullptr;
-  double lora_dropout_ = 0;
 };
 
 /// transformers' Conv1D: weight [in, out], addmm; adapted like Linear.
 class Conv1D {
  public:
-  Conv1D(Module& module, Tape& tape, double lora_dropout) : module_(&module), tape_(&tape), lora_dropout_(lora_dropout) {}
+  Conv1D(Module& module, Tape& tape) : module_(&module), tape_(&tape) {}
   Tensor operator()(const Tensor& x) const;
 
  private:
   Module* module_;
   Tape* tape_;
-  double lora_dropout_;
 };
 
 class Embedding {

@@ -24,6 +24,7 @@ void adapt(Module& linear, const Lora& lora, DType type, bool transposed) {
   Module& base = linear.child("base_layer", true);
   base.parameters = std::move(linear.parameters);
   linear.parameters.clear();
+  linear.adapter_dropout = lora.dropout;
   const auto add = [&](const char* name, const Dims& shape) {
     linear.child(name, true).child("default", true).parameters.push_back(trained("weight", shape, type));
   };
@@ -162,17 +163,17 @@ Tensor dora_update(Module& module, Tape& tape, const Tensor& x, const Tensor& ba
 
 }  // namespace
 
-Tensor adapted(Module& module, Tape& tape, const Tensor& input, Tensor result, double probability) {
+Tensor adapted(Module& module, Tape& tape, const Tensor& input, Tensor result) {
   const DType type = result.dtype();
   Module& a = module.child("lora_A").child("default");
   const Linear down(a, tape), up(module.child("lora_B").child("default"), tape);
   Tensor x = to(input, a.tensor("weight").dtype());
   if (module.find_child("lora_magnitude_vector")) {
-    x = dropout(x, probability);
-    result = add(result, dora_update(module, tape, x, probability > 0 ? Tensor() : result));
+    x = dropout(x, module.adapter_dropout);
+    result = add(result, dora_update(module, tape, x, module.adapter_dropout > 0 ? Tensor() : result));
     return to(result, type);
   }
-  Tensor update = dropout(x, probability);
+  Tensor update = dropout(x, module.adapter_dropout);
   update = down(update);
   update = up(update);
   update = multiply_scalar(update);

@@ -13,6 +13,6 @@ void add_lora(Module& root, const Model& model, const Lora& lora, DType adapter_
 
 /// lora.Linear.forward behind its base layer's `result` for `input`: result + lora_B(lora_A(dropout(x))) * scaling, or DoRA's update; cast
 /// back to the result's type.
-Tensor adapted(Module& module, Tape& tape, const Tensor& input, Tensor result, double dropout);
+Tensor adapted(Module& module, Tape& tape, const Tensor& input, Tensor result);
 
 }  // namespace plimsoll::program

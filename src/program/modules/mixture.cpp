@@ -14,7 +14,7 @@ MixtureOfExperts::Router MixtureOfExperts::router_of(std::string_view model_type
   refuse("the router of model type '" + std::string(model_type) + "' is not modelled");
 }
 
-MixtureOfExperts::MixtureOfExperts(Module& module, Tape& tape, const RunOptions& options, const MoeSpec& spec, std::string_view model_type)
+MixtureOfExperts::MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type)
     : module_(module),
       tape_(tape),
       spec_(spec),
@@ -22,8 +22,8 @@ MixtureOfExperts::MixtureOfExperts(Module& module, Tape& tape, const RunOptions&
       router_(module.child(kind_ == Router::top_k_first ? "router" : "gate")),
       experts_(module.child("experts")) {
   if (spec.shared_intermediate == 0) return;
-  shared_.emplace(module.child(spec.shared_gate ? "shared_expert" : "shared_experts"), tape, options, spec.activation);
-  if (spec.shared_gate) shared_gate_.emplace(module.child("shared_expert_gate"), tape, options.lora_dropout);
+  shared_.emplace(module.child(spec.shared_gate ? "shared_expert" : "shared_experts"), tape, spec.activation);
+  if (spec.shared_gate) shared_gate_.emplace(module.child("shared_expert_gate"), tape);
 }
 
 Tensor MixtureOfExperts::operator()(const Tensor& input) const {

@@ -13,7 +13,7 @@ class MixtureOfExperts {
  public:
   /// `module` is the sparse block (model.layers.3.mlp).
   /// Throws Error (refused): a model type whose router is not modelled.
-  MixtureOfExperts(Module& module, Tape& tape, const RunOptions& options, const MoeSpec& spec, std::string_view model_type);
+  MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type);
   /// [batch, length, hidden] to the same.
   Tensor operator()(const Tensor& input) const;
 

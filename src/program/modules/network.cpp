@@ -55,6 +55,7 @@ constexpr Family kFamilies[] = {
     {"xlm-roberta", make_bert},
     {"camembert", make_bert},
     {"electra", make_bert},
+    {"albert", make_bert},
     {"distilbert", make_distilbert},
     {"vit", make_vit},
     {"deit", make_vit},

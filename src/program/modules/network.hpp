@@ -14,8 +14,7 @@ namespace plimsoll::program {
 struct RunOptions {
   enum class Attention : std::uint8_t { eager, sdpa } attention = Attention::sdpa;
   enum class Checkpointing : std::uint8_t { none, non_reentrant, reentrant } checkpointing = Checkpointing::none;
-  bool compiled_blocks = false;  ///< torch.compile of every decoder layer
-  double lora_dropout = 0;
+  bool compiled_blocks = false;       ///< torch.compile of every decoder layer
   bool hidden_requires_grad = false;  ///< enable_input_require_grads(): the embedding's output is a leaf of the graph (LoRA)
 };
 

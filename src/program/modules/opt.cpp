@@ -17,12 +17,12 @@ class OptLayer {
         block_(block),
         attention_norm_(module.child("self_attn_layer_norm"), tape, block.norm),
         final_norm_(module.child("final_layer_norm"), tape, block.norm),
-        q_(attention_.child("q_proj"), tape, options.lora_dropout),
-        k_(attention_.child("k_proj"), tape, options.lora_dropout),
-        v_(attention_.child("v_proj"), tape, options.lora_dropout),
-        output_(attention_.child("out_proj"), tape, options.lora_dropout),
-        up_(module.child("fc1"), tape, options.lora_dropout),
-        down_(module.child("fc2"), tape, options.lora_dropout) {}
+        q_(attention_.child("q_proj"), tape),
+        k_(attention_.child("k_proj"), tape),
+        v_(attention_.child("v_proj"), tape),
+        output_(attention_.child("out_proj"), tape),
+        up_(module.child("fc1"), tape),
+        down_(module.child("fc2"), tape) {}
 
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input, [this, mask, positions](const Tensor& x) { return forward(x, mask); });
@@ -85,8 +85,8 @@ class Opt final : public DecoderStack<OptLayer> {
   Opt(const Model& model, const RunOptions& options, Module& root, Tape& tape)
       : DecoderStack(model, options, root, tape, {"model.decoder", "embed_tokens", "layers", "final_layer_norm"}),
         table_(base_.child("embed_positions"), tape) {
-    if (Module* narrow = base_.find_child("project_in")) project_in_.emplace(*narrow, tape_, options_.lora_dropout);
-    if (Module* narrow = base_.find_child("project_out")) project_out_.emplace(*narrow, tape_, options_.lora_dropout);
+    if (Module* narrow = base_.find_child("project_in")) project_in_.emplace(*narrow, tape_);
+    if (Module* narrow = base_.find_child("project_out")) project_out_.emplace(*narrow, tape_);
   }
 
   Tensor loss(const Batch& batch) override {

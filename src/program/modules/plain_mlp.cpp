@@ -4,12 +4,8 @@
 
 namespace plimsoll::program {
 
-PlainMlp::PlainMlp(Module& module, Tape& tape, const RunOptions& options, std::string activation, const char* up, const char* down)
-    : module_(module),
-      tape_(tape),
-      activation_(std::move(activation)),
-      up_(module.child(up), tape, options.lora_dropout),
-      down_(module.child(down), tape, options.lora_dropout) {}
+PlainMlp::PlainMlp(Module& module, Tape& tape, std::string activation, const char* up, const char* down)
+    : module_(module), tape_(tape), activation_(std::move(activation)), up_(module.child(up), tape), down_(module.child(down), tape) {}
 
 Tensor PlainMlp::operator()(const Tensor& input) const {
   Tensor x = input;

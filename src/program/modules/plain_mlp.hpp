@@ -4,13 +4,12 @@
 #include <string>
 
 #include "program/modules/layers.hpp"
-#include "program/modules/network.hpp"
 
 namespace plimsoll::program {
 
 class PlainMlp {
  public:
-  PlainMlp(Module& module, Tape& tape, const RunOptions& options, std::string activation, const char* up, const char* down);
+  PlainMlp(Module& module, Tape& tape, std::string activation, const char* up, const char* down);
   Tensor operator()(const Tensor& input) const;
 
  private:

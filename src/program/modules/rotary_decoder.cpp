@@ -148,7 +148,7 @@ class Attention {
     return cat(normed, 1);
   }
 
-  Linear projection(const char* name) { return Linear(module_.child(name), tape_, options_.lora_dropout); }
+  Linear projection(const char* name) { return Linear(module_.child(name), tape_); }
 
   /// [batch, heads, length, head_dim] of the three projections.
   void project(const Tensor& hidden, Tensor& query, Tensor& key, Tensor& value) const {
@@ -246,11 +246,11 @@ class Layer {
     } else {
       attention_.emplace(module.child("self_attn"), tape, options, block, style);
     }
-    if (block.moe) mixture_.emplace(module.child(style.mixture), tape, options, *block.moe, style.model_type);
+    if (block.moe) mixture_.emplace(module.child(style.mixture), tape, *block.moe, style.model_type);
     if (block.mlp && block.mlp->gated)
-      mlp_.emplace(module.child("mlp"), tape, options, block.mlp->activation, block.mlp->fused_gate_up);
+      mlp_.emplace(module.child("mlp"), tape, block.mlp->activation, block.mlp->fused_gate_up);
     else if (block.mlp)
-      plain_mlp_.emplace(module.child("mlp"), tape, options, block.mlp->activation, style.up, style.down);
+      plain_mlp_.emplace(module.child("mlp"), tape, block.mlp->activation, style.up, style.down);
     if (!block.norm.weight) {  // olmo: modules without parameters
       for (const char* name : {"input_layernorm", "post_attention_layernorm"}) (void)module.child(name, true);
     }

@@ -60,10 +60,10 @@ class T5Attention {
         spec_(spec),
         decoder_(decoder),
         table_(module.find_child("relative_attention_bias")),
-        q_(module.child("q"), tape, options.lora_dropout),
-        k_(module.child("k"), tape, options.lora_dropout),
-        v_(module.child("v"), tape, options.lora_dropout),
-        output_(module.child("o"), tape, options.lora_dropout) {}
+        q_(module.child("q"), tape),
+        k_(module.child("k"), tape),
+        v_(module.child("v"), tape),
+        output_(module.child("o"), tape) {}
 
   /// `bias` is made where it is undefined.
   Attended operator()(const Tensor& input, const Tensor& sources, const Tensor& mask, Tensor& bias) const {
@@ -224,15 +224,15 @@ class T5AttentionLayer {
 /// T5LayerFF.
 class T5FeedForward {
  public:
-  T5FeedForward(Module& module, Tape& tape, const RunOptions& options, const Block& block)
+  T5FeedForward(Module& module, Tape& tape, const Block& block)
       : module_(module),
         dense_(module.child("DenseReluDense")),
         tape_(tape),
         block_(block),
         norm_(module.child("layer_norm"), tape),
-        up_(dense_.child(block.mlp->gated ? "wi_1" : "wi"), tape, options.lora_dropout),
-        down_(dense_.child("wo"), tape, options.lora_dropout) {
-    if (block.mlp->gated) gate_.emplace(dense_.child("wi_0"), tape, options.lora_dropout);
+        up_(dense_.child(block.mlp->gated ? "wi_1" : "wi"), tape),
+        down_(dense_.child("wo"), tape) {
+    if (block.mlp->gated) gate_.emplace(dense_.child("wi_0"), tape);
   }
 
   Tensor operator()(const Tensor& input) const {
@@ -286,7 +286,7 @@ class T5Block {
         tape_(tape),
         options_(options),
         self_(module.child("layer").child("0"), "SelfAttention", tape, options, block, *block.attention, block.cross_attention.has_value()),
-        feed_forward_(module.child("layer").child(block.cross_attention ? "2" : "1"), tape, options, block) {
+        feed_forward_(module.child("layer").child(block.cross_attention ? "2" : "1"), tape, block) {
     if (!block.cross_attention) return;
     cross_.emplace(module.child("layer").child("1"), "EncDecAttention", tape, options, block, *block.cross_attention, true);
   }
