@@ -35,8 +35,11 @@ Json memory_object(const RankMemory& memory) {
 
 Json ranks_array(const Report& report) {
   Json ranks = Json::array();
-  for (const RankReport& rank : report.ranks)
-    ranks.push_back({{"stage", rank.stage}, {"count", rank.count}, {"memory", memory_object(rank.memory)}});
+  for (const RankReport& rank : report.ranks) {
+    Json object = {{"stage", rank.stage}, {"count", rank.count}, {"memory", memory_object(rank.memory)}};
+    if (rank.work) object["work"] = {{"launches", rank.work->launches}, {"gemms", rank.work->gemms}, {"gemm_flops", rank.work->gemm_flops}};
+    ranks.push_back(std::move(object));
+  }
   return ranks;
 }
 

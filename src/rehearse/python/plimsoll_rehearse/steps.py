@@ -30,10 +30,17 @@ def boundary():
         return
     _optimizer_stepped = False
     done = journal.step_finished()
-    if _until_peak and _peak_recurs():
+    if _until_peak and _wanted < float("inf") and _peak_recurs():
         journal.stop(f"the peak recurred in step {done}")
     if done >= _wanted:
         journal.stop(f"{done} steps were done")
+
+
+def last_boundary():
+    """The program ends after an optimizer step: that step is whole."""
+    global _wanted
+    _wanted = float("inf")
+    boundary()
 
 
 def _peak_recurs():
@@ -44,3 +51,6 @@ def _peak_recurs():
     torch.cuda.reset_peak_memory_stats()
     _peaks.append((stats["allocated_bytes.all.peak"], stats["reserved_bytes.all.peak"]))
     return len(_peaks) >= 3 and _peaks[-1] == _peaks[-2]
+
+
+journal.before_end(last_boundary)

@@ -1,0 +1,102 @@
+"""The rehearsal suite: ordinary training programs rehearsed with the PyTorch that ./dev setup --rehearsal installed, and what comes out held
+against figures read from the frameworks' own allocators (bench/corpus/allocator-*.json), to the byte.
+
+    suite.py PLIMSOLL PYTHON [PATTERN…]      scenarios whose name contains a pattern; all without one
+"""
+import concurrent.futures
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CORPUS = os.path.join(HERE, "..", "..", "bench", "corpus")
+PROGRAMS = os.path.join(HERE, "programs")
+
+
+def rows_of(name):
+    with open(os.path.join(CORPUS, f"allocator-{name}.json")) as file:
+        return {row["id"]: row for row in json.load(file)}
+
+
+class Scenario:
+    """One program, where it runs, and the rows it must give back."""
+
+    def __init__(self, name, program, file, row, on="8xh100-sxm", rank=0, options=(), launches=None, extra=(), reserved=True):
+        self.name, self.program, self.on, self.rank, self.options, self.extra = name, program, on, rank, options, extra
+        self.row = rows_of(file)[row]
+        self.launches = rows_of("launches")[launches]["measured"] if launches else None
+        self.reserved = reserved
+
+    def command(self, plimsoll, python, record):
+        world = self.row["hardware"]["gpus"]
+        given = json.dumps({key: self.row[key] for key in ("model", "training")})
+        program = [python, os.path.join(PROGRAMS, self.program), "--row", given, *self.extra]
+        return [plimsoll, "rehearse", "--on", self.on, "--world", str(world), "--rank", str(self.rank), "--json", "--timeout", "400", "--record",
+                record, *self.options, "--", *program]
+
+
+SCENARIOS = (
+    Scenario("transformers one device", "train_transformers.py", "transformers", "hf-llama-3.2-1b-bf16-sdpa-b1-s2048-adamw", "1xh100-sxm",
+             launches="launches-hf-llama-3.2-1b-bf16-sdpa-b1-s2048-adamw"),
+    Scenario("transformers autocast", "train_transformers.py", "transformers", "hf-llama-3.2-1b-fp32-amp-bf16-sdpa-b1-s2048-adamw", "1xh100-sxm",
+             launches="launches-hf-llama-3.2-1b-fp32-amp-bf16-sdpa-b1-s2048-adamw"),
+    Scenario("transformers fused optimizer", "train_transformers.py", "transformers", "hf-llama-3.2-1b-bf16-sdpa-b1-s2048-adamw-fused",
+             "1xh100-sxm", launches="launches-hf-llama-3.2-1b-bf16-sdpa-b1-s2048-adamw-fused"),
+    Scenario("ddp", "train_transformers.py", "transformers", "hf-gpt2-fp32-amp-bf16-sdpa-b1-s1024-adamw-ddp-n8",
+             launches="launches-hf-gpt2-fp32-amp-bf16-sdpa-b1-s1024-adamw-ddp-n8", rank=3),
+    Scenario("fsdp2", "train_transformers.py", "transformers", "hf-llama-3.2-1b-fp32-sdpa-b2-s2048-ac-adamw-fsdp2-n8",
+             launches="launches-hf-llama-3.2-1b-fp32-sdpa-b2-s2048-ac-adamw-fsdp2-n8", rank=5),
+    Scenario("lora", "train_transformers.py", "transformers", "hf-llama-3.1-8b-bf16-sdpa-b1-s2048-adamw-lora-r16-2t", "1xh100-sxm",
+             launches="launches-hf-llama-3.1-8b-bf16-sdpa-b1-s2048-adamw-lora-r16-2t"),
+    Scenario("deepspeed zero 1", "train_deepspeed.py", "deepspeed", "ds-llama-3.2-1b-z1-bf16-w8-b1-s2048"),
+    Scenario("deepspeed zero 2", "train_deepspeed.py", "deepspeed", "ds-qwen2.5-0.5b-z2-bf16-w8-b2-s1024", rank=2),
+    Scenario("deepspeed zero 3", "train_deepspeed.py", "deepspeed", "ds-qwen2.5-0.5b-z3-bf16-w8-b2-s1024-ckpt"),
+)
+
+
+def failures_of(scenario, report):
+    """What differs from the row, to the byte."""
+    measured = scenario.row["measured"]
+    rank = report["ranks"][0]
+    failures = []
+    wanted = [("allocated_bytes", rank["memory"]["allocated_bytes"], measured["peak_allocated_bytes"])]
+    if scenario.reserved:
+        wanted.append(("reserved_bytes", rank["memory"]["reserved_bytes"], measured["peak_reserved_bytes"]))
+    if scenario.launches:
+        wanted += [(key, rank["work"][key], scenario.launches[key]) for key in ("launches", "gemms", "gemm_flops")]
+    for name, got, want in wanted:
+        if got != want:
+            failures.append(f"{name} {got}, not {want} ({got - want:+})")
+    return failures
+
+
+def rehearse(scenario, plimsoll, python):
+    start = time.time()
+    with tempfile.TemporaryDirectory() as folder:
+        run = subprocess.run(scenario.command(plimsoll, python, os.path.join(folder, "record")), capture_output=True, text=True, timeout=900)
+    if run.returncode not in (0, 1) or not run.stdout.strip():
+        return time.time() - start, ["exit code %d: %s" % (run.returncode, run.stderr[-3000:])], run.stderr
+    return time.time() - start, failures_of(scenario, json.loads(run.stdout)), run.stderr
+
+
+def main():
+    plimsoll, python, patterns = sys.argv[1], sys.argv[2], sys.argv[3:]
+    chosen = [each for each in SCENARIOS if not patterns or any(pattern in each.name for pattern in patterns)]
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
+        for scenario, (seconds, failures, log) in zip(chosen, pool.map(lambda each: rehearse(each, plimsoll, python), chosen)):
+            failed += bool(failures)
+            facts = re.search(r"plimsoll: rank .*", log)
+            print(f"{'FAILED' if failures else 'ok':7}{seconds:6.1f} s  {scenario.name}" + (f"  ({facts.group(0)[16:]})" if facts else ""), flush=True)
+            for failure in failures:
+                print("        " + failure, flush=True)
+    print(f"{len(chosen) - failed} of {len(chosen)} scenarios as measured")
+    sys.exit(1 if failed or not chosen else 0)
+
+
+if __name__ == "__main__":
+    main()
