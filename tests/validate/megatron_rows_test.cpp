@@ -2,6 +2,7 @@
 // without a GPU), rank by rank, against the lowering played through the modelled allocator.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "plimsoll/framework.hpp"
@@ -35,6 +36,29 @@ TEST(MegatronRows, AllocatedPeaksAreThoseOfTheAllocatorItself) {
     EXPECT_LT(error(trace.peak_reserved, measured(row, quantity::reserved)), 0.02) << row.id;
     EXPECT_LT(error(trace.backward_peak, measured(row, quantity::backward_peak)), 1e-4) << row.id;
   }
+}
+
+/// Llama-3-405B cut to four layers over Transformer Engine's layers on eight B200 (SimuMax's measured runs, docs/b200): tensor, sequence,
+/// pipeline and context parallel by exchange of heads.
+TEST(MegatronRows, TransformerEnginesLayersAgreeWithMeasuredRuns) {
+  int rows = 0;
+  for (const MeasuredRow& row : load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/bench/corpus/simumax-b200.json")) {
+    const double allocated = measured(row, quantity::allocated);
+    if (allocated == 0 || row.id.find("405b") == std::string::npos) continue;
+    const Strategy strategy = resolve(row.strategy, *row.model, *row.cluster);
+    PlayMemoryOptions options;
+    options.allocator = strategy.allocator;
+    Bytes most_allocated(0), most_reserved(0);
+    for (int rank = 0; rank < strategy.pp; ++rank) {
+      const MemoryTrace trace = play_memory(program::lower_megatron(*row.model, strategy, rank), options);
+      most_allocated = std::max(most_allocated, trace.peak_allocated);
+      most_reserved = std::max(most_reserved, trace.peak_reserved);
+    }
+    EXPECT_LT(error(most_allocated, allocated), 1e-3) << row.id;
+    EXPECT_LT(error(most_reserved, measured(row, quantity::reserved)), 0.02) << row.id;
+    ++rows;
+  }
+  EXPECT_EQ(rows, 7);
 }
 
 /// Leaving out micro-batches of the steady state changes no peak: after some of them the allocator is in the same state after each.

@@ -64,7 +64,10 @@ class Training {
       : strategy_(strategy),
         pipeline_rank_(pipeline_rank),
         config_(megatron_config(model, strategy)),
-        runtime_(tape_, strategy.tp, strategy.sequence_parallel) {
+        runtime_(tape_, {.tensor_parallel = strategy.tp,
+                         .context_parallel = strategy.cp,
+                         .sequence_parallel = strategy.sequence_parallel,
+                         .fused_weight_gradients = *strategy.megatron.gradient_accumulation_fusion}) {
     tape_.phase(Phase::init);
     for (const ChunkPlan& plan : chunk_plans(strategy, config_, pipeline_rank)) {
       chunks_.push_back(std::make_unique<MegatronChunk>(runtime_, config_, plan, static_cast<std::int64_t>(chunks_.size())));
@@ -79,7 +82,7 @@ class Training {
   StepProgram record(bool every_micro_batch) {
     MegatronRank rank{.tape = tape_, .runtime = runtime_, .config = config_, .chunks = chunks_, .wrapped = wrapped_};
     rank.micro_batch = strategy_.micro_batch;
-    rank.length = strategy_.seq_len;
+    rank.length = strategy_.seq_len / strategy_.cp;
     rank.micro_batches = every_micro_batch ? strategy_.micro_batches : recorded_micro_batches(strategy_, pipeline_rank_);
     rank.left_out = strategy_.micro_batches - rank.micro_batches;
     rank.stages = strategy_.pp;
@@ -98,6 +101,7 @@ class Training {
   void wrap() {
     const StreamId side = tape_.add_stream("initialization");
     MegatronDdpOptions options = ddp_options(strategy_);
+    options.already_added = [this](const Tensor& gradient) { return runtime_.is_dummy(gradient); };
     for (const auto& chunk : chunks_) {
       // Chunks behind the first, and ranks behind the first, have one bucket.
       MegatronDdpOptions own = options;

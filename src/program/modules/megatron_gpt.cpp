@@ -5,6 +5,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
+#include "program/modules/megatron_te.hpp"
 #include "program/ops.hpp"
 
 namespace plimsoll::program {
@@ -24,7 +25,7 @@ Module& module_at(Module& root, const std::string& path) {
 /// Everything that decides what a layer allocates is known here; what is not modelled is refused by name.
 void check_layer(const Block& block, const Strategy& strategy) {
   const auto no = [&](bool unknown, const char* what) {
-    if (unknown) refuse(std::string(what) + " is not modelled for Megatron-core's local layers", block.name);
+    if (unknown) refuse(std::string(what) + " is not modelled for Megatron-core", block.name);
   };
   no(!block.attention || (!block.mlp && !block.moe) || block.cross_attention, "this kind of layer");
   no(block.placement != NormPlacement::pre, "a placement of norms other than before the branches");
@@ -44,21 +45,38 @@ void check_layer(const Block& block, const Strategy& strategy) {
   }
 }
 
-void check_strategy(const Strategy& s) {
-  if (s.data_parallel == DataParallel::megatron_fsdp) refuse("Megatron-FSDP has no lowering yet", "data_parallel");
+[[noreturn]] void refuse_kernel(const char* key, std::string_view kernel, const char* layers) {
+  refuse(std::string(key) + " '" + std::string(kernel) + "' is not modelled for " + layers, key);
+}
+
+void check_local(const Strategy& s) {
+  constexpr const char* kLayers = "Megatron-core's local layers";
   if (s.cp > 1) refuse("context parallelism is not modelled for Megatron-core's local layers", "cp");
-  if (s.lora) refuse("LoRA is not modelled for Megatron-core", "lora");
-  if (s.low_precision != LowPrecision::none) refuse("fp8 needs Transformer Engine's layers, which are not lowered", "low_precision");
-  if (s.offload.any()) refuse("offloading is not modelled for Megatron-core", "offload");
-  if (s.megatron.layer_spec != "local") refuse("Transformer Engine's layers have no lowering yet", "layer_spec");
   if (*s.megatron.gradient_accumulation_fusion)
     refuse("gradient accumulation fusion needs apex; not modelled", "gradient_accumulation_fusion");
   if (*s.megatron.masked_softmax_fusion) refuse("the fused masked softmax is not modelled", "masked_softmax_fusion");
   if (*s.megatron.rope_fusion) refuse("fused rotary embedding is not modelled", "rope_fusion");
   if (s.attention != AttentionKernel::unfused && s.attention != AttentionKernel::sdpa && s.attention != AttentionKernel::flash)
-    refuse("attention '" + std::string(name_of(s.attention)) + "' is not modelled for Megatron-core's local layers", "attention");
-  if (s.loss != LossKernel::vocab_parallel && s.loss != LossKernel::fused_vocab_parallel)
-    refuse("loss '" + std::string(name_of(s.loss)) + "' is not modelled for Megatron-core", "loss");
+    refuse_kernel("attention", name_of(s.attention), kLayers);
+  if (s.loss != LossKernel::vocab_parallel && s.loss != LossKernel::fused_vocab_parallel) refuse_kernel("loss", name_of(s.loss), kLayers);
+}
+
+void check_transformer_engine(const Strategy& s) {
+  constexpr const char* kLayers = "Transformer Engine's layers";
+  if (s.precision == Precision::fp32) refuse_kernel("precision", name_of(s.precision), kLayers);
+  if (s.attention != AttentionKernel::te && s.attention != AttentionKernel::flash)
+    refuse_kernel("attention", name_of(s.attention), kLayers);
+  if (s.loss != LossKernel::vocab_parallel && s.loss != LossKernel::fused_vocab_parallel && s.loss != LossKernel::te)
+    refuse_kernel("loss", name_of(s.loss), kLayers);
+}
+
+void check_strategy(const Strategy& s) {
+  if (s.data_parallel == DataParallel::megatron_fsdp) refuse("Megatron-FSDP has no lowering yet", "data_parallel");
+  if (s.lora) refuse("LoRA is not modelled for Megatron-core", "lora");
+  if (s.low_precision != LowPrecision::none) refuse("fp8 is not modelled for Megatron-core", "low_precision");
+  if (s.offload.any()) refuse("offloading is not modelled for Megatron-core", "offload");
+  if (s.megatron.precision_aware_optimizer) refuse("the precision-aware optimizer is not modelled", "precision_aware_optimizer");
+  s.megatron.layer_spec == "te" ? check_transformer_engine(s) : check_local(s);
   if (s.precision != Precision::mixed_bf16 && s.precision != Precision::fp32)
     refuse("precision '" + std::string(name_of(s.precision)) + "' is not modelled for Megatron-core", "precision");
   const Recompute& recompute = s.recompute;
@@ -83,7 +101,10 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy) {
   config.hidden = model.hidden_size;
   config.vocabulary = round_up(model.vocab_size, static_cast<std::int64_t>(strategy.megatron.make_vocab_size_divisible_by) * strategy.tp);
   config.flash = strategy.attention != AttentionKernel::unfused;
-  config.fused_cross_entropy = strategy.loss == LossKernel::fused_vocab_parallel;
+  config.te = strategy.megatron.layer_spec == "te";
+  config.fused_rotary = *strategy.megatron.rope_fusion;
+  config.context_exchange = strategy.megatron.cp_comm_type;
+  config.loss = strategy.loss;
   config.tied = model.tied_embeddings;
   config.pipeline = strategy.pp;
   config.recompute = strategy.recompute;
@@ -130,7 +151,7 @@ class MegatronChunk::Layer {
   LabelScope labelled(const char* part) const { return LabelScope(runtime().tape(), module_.child(part).label); }
 
   Tensor attention_branch(const Tensor& residual, const Tensor& rotary) const {
-    const Tensor normed = chunk_.norm(module_.child("input_layernorm"), residual);
+    const Tensor normed = config().te ? residual : chunk_.norm(module_.child("input_layernorm"), residual);
     Tensor attended = attention(normed, rotary);
     Tensor hidden =
         bias_dropout_add(attended, module_.child("self_attention").child("linear_proj").tensor("bias"), residual, config().hidden_dropout);
@@ -138,7 +159,8 @@ class MegatronChunk::Layer {
   }
 
   Tensor mlp_branch(const Tensor& residual) const {
-    const Tensor normed = chunk_.norm(module_.child("pre_mlp_layernorm"), residual);
+    const bool norm_apart = !config().te || experts_;
+    const Tensor normed = norm_apart ? chunk_.norm(module_.child("pre_mlp_layernorm"), residual) : residual;
     const Tensor bias = experts_ ? Tensor() : module_.child("mlp").child("linear_fc2").tensor("bias");
     const Region region = [this](const std::vector<Tensor>& x) { return experts_ ? (*experts_)(x[0]) : mlp(x[0]); };
     const Tensor output = recomputes(config().recompute, experts_ ? "moe" : "mlp")
@@ -159,8 +181,12 @@ class MegatronChunk::Layer {
     return row(inner, down);
   }
 
-  /// ColumnParallelLinear; a bias is added at once unless the caller fuses it.
+  /// ColumnParallelLinear, or TELayerNormColumnParallelLinear; a bias is added at once unless the caller fuses it.
   Tensor column(const Tensor& x, Module& module, const Tensor& bias) const {
+    if (config().te) {
+      const TeNorm norm{module.tensor("layer_norm_weight"), module.tensor("layer_norm_bias")};
+      return te_layernorm_linear(runtime(), x, norm, module.tensor("weight"), bias);
+    }
     const bool parallel = runtime().tp() > 1, sequence = runtime().sequence_parallel();
     return megatron_linear(runtime(), x, module.tensor("weight"), bias,
                            {.gather_input = sequence, .reduce_gradient = parallel && !sequence});
@@ -168,6 +194,7 @@ class MegatronChunk::Layer {
 
   /// RowParallelLinear without its bias, which the caller fuses.
   Tensor row(const Tensor& x, Module& module) const {
+    if (config().te) return te_linear(runtime(), x, module.tensor("weight"), {}, TeParallel::row);
     const Tensor partial = megatron_linear(runtime(), x, module.tensor("weight"), {}, {});
     return runtime().sequence_parallel() ? reduce_scatter_sequence(runtime(), partial) : reduce_over_tensor_parallel(runtime(), partial);
   }
@@ -191,8 +218,8 @@ class MegatronChunk::Layer {
     key = keys;
     value = parts[2];
     if (rotary) {
-      query = rotate(query, rotary);
-      key = rotate(key, rotary);
+      query = config().fused_rotary ? te_rotary(query, rotary) : rotate(query, rotary);
+      key = config().fused_rotary ? te_rotary(key, rotary) : rotate(key, rotary);
     }
     Tensor output;
     if (recomputes(config().recompute, "core_attn")) {
@@ -231,6 +258,7 @@ class MegatronChunk::Layer {
   }
 
   Tensor core_attention(const Tensor& query, const Tensor& key, const Tensor& value) const {
+    if (config().te) return te_attention(runtime(), query, key, value, config().context_exchange);
     return config().flash ? flash_attention(query, key, value) : unfused_attention(query, key, value);
   }
 
@@ -311,13 +339,20 @@ void MegatronChunk::build() {
     parameters_.push_back(made);
     module_at(*root_, path).parameters.push_back(std::move(made));
   };
+  // Transformer Engine makes its norms on the device, in their final type.
+  const bool host_norms = !config_.te;
   const auto norm_at = [&](const std::string& path, std::int64_t width) {
-    parameter(path, "weight", {width}, true);
-    if (layer_norm) parameter(path, "bias", {width}, true);
+    parameter(path, "weight", {width}, host_norms);
+    if (layer_norm) parameter(path, "bias", {width}, host_norms);
   };
   const auto linear_at = [&](const std::string& path, const Dims& sizes, bool bias) {
     parameter(path, "weight", sizes);
     if (bias) parameter(path, "bias", {sizes[0]});
+  };
+  const auto normed_linear_at = [&](const std::string& path, const Dims& sizes, bool bias) {
+    if (config_.te) parameter(path, "layer_norm_weight", {sizes[1]});
+    if (config_.te && layer_norm) parameter(path, "layer_norm_bias", {sizes[1]});
+    linear_at(path, sizes, bias);
   };
   if (plan_.embedding) {
     parameter("embedding.word_embeddings", "weight", {config_.vocabulary / tp, hidden});
@@ -328,19 +363,19 @@ void MegatronChunk::build() {
     const AttentionSpec& attention = *block.attention;
     const std::string layer = "decoder.layers." + std::to_string(i);
     const std::int64_t width = attention.heads * attention.head_dim, kv = attention.kv_heads * attention.head_dim;
-    norm_at(layer + ".input_layernorm", hidden);
+    if (!config_.te) norm_at(layer + ".input_layernorm", hidden);
     linear_at(layer + ".self_attention.linear_proj", {hidden, width / tp}, attention.output_bias);
-    linear_at(layer + ".self_attention.linear_qkv", {(width + 2 * kv) / tp, hidden}, attention.qkv_bias);
+    normed_linear_at(layer + ".self_attention.linear_qkv", {(width + 2 * kv) / tp, hidden}, attention.qkv_bias);
     if (attention.qk_norm == AttentionSpec::QkNorm::per_head) {
       norm_at(layer + ".self_attention.q_layernorm", attention.head_dim);
       norm_at(layer + ".self_attention.k_layernorm", attention.head_dim);
     }
-    norm_at(layer + ".pre_mlp_layernorm", hidden);
+    if (!config_.te || block.moe) norm_at(layer + ".pre_mlp_layernorm", hidden);
     if (block.moe) {
       for (const ExpertParameter& p : expert_parameters(*block.moe, hidden, config_.experts))
         parameter(layer + ".mlp." + p.path, p.name, p.sizes, p.host, p.expert);
     } else {
-      linear_at(layer + ".mlp.linear_fc1", {block.mlp->intermediate * (block.mlp->gated ? 2 : 1) / tp, hidden}, block.mlp->bias);
+      normed_linear_at(layer + ".mlp.linear_fc1", {block.mlp->intermediate * (block.mlp->gated ? 2 : 1) / tp, hidden}, block.mlp->bias);
       linear_at(layer + ".mlp.linear_fc2", {hidden, block.mlp->intermediate / tp}, block.mlp->bias);
     }
   }
@@ -406,7 +441,7 @@ bool MegatronChunk::sequence_partial(const Parameter& parameter) const {
       // Norms of heads see this rank's heads alone, whether or not the sequence is cut.
       if (ends("q_layernorm") || ends("k_layernorm")) return true;
       if (!runtime_.sequence_parallel()) return false;
-      if (ends("layernorm") || ends("router")) return true;
+      if (ends("layernorm") || ends("router") || parameter.name.rfind("layer_norm", 0) == 0) return true;
       return parameter.name == "bias" && (ends("linear_proj") || ends("linear_fc2"));
     }
   }
@@ -416,6 +451,7 @@ bool MegatronChunk::sequence_partial(const Parameter& parameter) const {
 Tensor MegatronChunk::norm(Module& module, const Tensor& x) const {
   const LabelScope label(runtime_.tape(), module.label);
   const Tensor& weight = module.tensor("weight");
+  if (config_.te) return te_norm(x, {weight, module.tensor("bias")});
   return config_.norm.kind == NormSpec::Kind::layer_norm ? layer_norm(x, weight, module.tensor("bias")) : rms_norm(x, weight);
 }
 
@@ -490,6 +526,12 @@ Tensor MegatronChunk::decode(Tensor hidden, const Tensor& rotary_embedding) {
   return plan_.head ? norm(root_->child("decoder").child("final_layernorm"), hidden) : hidden;
 }
 
+Tensor MegatronChunk::token_losses(const Tensor& logits, const Tensor& target) const {
+  if (config_.loss == LossKernel::te) return te_cross_entropy(runtime_, logits, target);
+  if (config_.loss == LossKernel::fused_vocab_parallel) return fused_vocab_parallel_cross_entropy(runtime_, logits, target);
+  return vocab_parallel_cross_entropy(runtime_, logits, target);
+}
+
 /// The output layer and the loss of every token.
 Tensor MegatronChunk::loss(const Tensor& hidden, const Tensor& labels) {
   Tape& tape = runtime_.tape();
@@ -500,8 +542,7 @@ Tensor MegatronChunk::loss(const Tensor& hidden, const Tensor& labels) {
   const bool parallel = runtime_.tp() > 1, sequence = runtime_.sequence_parallel();
   const Tensor logits = megatron_linear(runtime_, hidden, weight, {}, {.gather_input = sequence, .reduce_gradient = parallel && !sequence});
   const Tensor target = contiguous(transpose(labels, 0, 1));
-  Tensor losses = config_.fused_cross_entropy ? fused_vocab_parallel_cross_entropy(runtime_, logits, target)
-                                              : vocab_parallel_cross_entropy(runtime_, logits, target);
+  Tensor losses = token_losses(logits, target);
   losses = contiguous(transpose(losses, 0, 1));
   return losses;
 }

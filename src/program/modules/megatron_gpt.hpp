@@ -1,9 +1,10 @@
-/// Megatron-core's GPTModel with its local layer spec: the model chunk of one pipeline and tensor-parallel rank.
+/// Megatron-core's GPTModel with its local layer spec or Transformer Engine's: the model chunk of one pipeline and tensor-parallel rank.
 /// Source: megatron/core/models/gpt, megatron/core/transformer of Megatron-core 0.16.1.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
@@ -21,8 +22,11 @@ struct MegatronConfig {
   std::int64_t hidden = 0, vocabulary = 0;  ///< vocabulary padded to all ranks
   std::int64_t positions = 0;               ///< rows of the learned position table; 0: rotary
   double hidden_dropout = 0;
-  bool flash = false;  ///< torch's SDPA as the core attention; else DotProductAttention
-  bool fused_cross_entropy = false;
+  bool flash = false;         ///< torch's SDPA as the core attention; else DotProductAttention
+  bool te = false;            ///< Transformer Engine's modules; else Megatron's own
+  bool fused_rotary = false;  ///< Transformer Engine's rotary kernel
+  std::string context_exchange;
+  LossKernel loss = LossKernel::vocab_parallel;
   bool tied = false;
   std::int64_t pipeline = 1;
   ExpertOptions experts;
@@ -31,7 +35,7 @@ struct MegatronConfig {
   std::vector<const Block*> layers;  ///< of the whole model, in order
 };
 
-/// Throws Error (refused): whatever of the model or the strategy is not modelled for Megatron-core's local layers.
+/// Throws Error (refused): whatever of the model or the strategy is not modelled for Megatron-core.
 MegatronConfig megatron_config(const Model& model, const Strategy& strategy);
 
 /// What one model chunk holds.
@@ -77,6 +81,7 @@ class MegatronChunk {
   Tensor embed(const MegatronBatch& batch);
   Tensor rotary(std::int64_t length);
   Tensor decode(Tensor hidden, const Tensor& rotary_embedding);
+  Tensor token_losses(const Tensor& logits, const Tensor& target) const;
   Tensor loss(const Tensor& hidden, const Tensor& labels);
   Tensor norm(Module& module, const Tensor& x) const;
   void build();

@@ -60,11 +60,10 @@ Tensor gather(MegatronRuntime& runtime, const Tensor& x) {
 
 // ---- MegatronRuntime ------------------------------------------------------------------------------------------------------
 
-MegatronRuntime::MegatronRuntime(Tape& tape, std::int64_t tensor_parallel, bool sequence_parallel)
-    : tape_(tape),
-      tp_(tensor_parallel),
-      sequence_parallel_(sequence_parallel && tensor_parallel > 1),
-      stream_(tensor_parallel > 1 ? tape.add_stream("tensor parallel") : kComputeStream) {}
+MegatronRuntime::MegatronRuntime(Tape& tape, const MegatronRuntimeOptions& options)
+    : tape_(tape), options_(options), stream_(options.tensor_parallel > 1 ? tape.add_stream("tensor parallel") : kComputeStream) {
+  options_.sequence_parallel = options.sequence_parallel && options.tensor_parallel > 1;
+}
 
 Tensor MegatronRuntime::global_buffer(const Dims& sizes, DType type) {
   Tensor& buffer = buffers_[type];
@@ -76,14 +75,40 @@ Tensor MegatronRuntime::global_buffer(const Dims& sizes, DType type) {
   return reshaped(buffer, sizes);
 }
 
+Tensor MegatronRuntime::dummy_gradient(const Tensor& weight) {
+  Tensor& dummy = dummies_[{weight.size(0), weight.size(1), weight.dtype()}];
+  if (!dummy) {
+    const LabelScope label(tape_, tape_.intern("dummy weight gradient"));
+    dummy = tape_.empty(weight.sizes(), weight.dtype(), Category::gradient);
+  }
+  return dummy.detach();
+}
+
+bool MegatronRuntime::is_dummy(const Tensor& gradient) const {
+  return std::any_of(dummies_.begin(), dummies_.end(),
+                     [&](const auto& each) { return each.second.impl()->storage == gradient.impl()->storage; });
+}
+
+void MegatronRuntime::reserve_gemm_workspace() {
+  constexpr std::int64_t kBytes = (32LL << 20) + 1024;  // get_cublas_workspace_size_bytes, from Hopper on
+  if (gemm_workspace_) return;
+  const LabelScope label(tape_, tape_.intern("Transformer Engine's GEMM workspace"));
+  gemm_workspace_ = tape_.empty({kBytes}, DType::uint8, Category::workspace);
+}
+
+StreamId MegatronRuntime::context_stream() {
+  if (!context_stream_) context_stream_ = tape_.add_stream("context parallel");
+  return *context_stream_;
+}
+
 void MegatronRuntime::collective_async(CollectiveKind kind, std::int64_t bytes, DType type) {
-  if (tp_ == 1) return;
+  if (tp() == 1) return;
   tape_.wait(stream_, kComputeStream);
   tape_.collective({.kind = kind, .group = Group::tensor, .bytes = bytes, .type = type}, stream_);
 }
 
 void MegatronRuntime::wait() {
-  if (tp_ > 1) tape_.wait(kComputeStream, stream_);
+  if (tp() > 1) tape_.wait(kComputeStream, stream_);
 }
 
 void MegatronRuntime::collective(CollectiveKind kind, std::int64_t bytes, DType type) {
@@ -111,7 +136,12 @@ void linear_backward(MegatronRuntime& runtime, const MegatronLinear& mode, Backw
     runtime.collective_async(CollectiveKind::reduce_scatter, input_gradient.bytes(), input.dtype());
   }
   const Tensor rows = rows_of(total);
-  b.give(1, mm(transpose(gradient, 0, 1), rows));
+  if (runtime.fused_weight_gradients()) {
+    gemm(runtime.tape(), weight.dtype(), weight.size(0), weight.size(1), rows.size(0));
+    b.give(1, runtime.dummy_gradient(weight));
+  } else {
+    b.give(1, mm(transpose(gradient, 0, 1), rows));
+  }
   if (b.needs(2)) b.give(2, sum(gradient, {0}, false));
   if (mode.gather_input || mode.reduce_gradient) runtime.wait();
   if (b.needs(0)) b.give(0, part ? part : reshaped(input_gradient, input.sizes()));

@@ -4,23 +4,43 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <tuple>
 
 #include "plimsoll/dtype.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program {
 
+/// How one rank's functions work, for all of them alike.
+struct MegatronRuntimeOptions {
+  std::int64_t tensor_parallel = 1, context_parallel = 1;
+  bool sequence_parallel = false;
+  bool fused_weight_gradients = false;  ///< gradient_accumulation_fusion: products add a weight's gradient to its main_grad themselves
+};
+
 /// What all of Megatron's functions of one rank share.
 class MegatronRuntime {
  public:
-  MegatronRuntime(Tape& tape, std::int64_t tensor_parallel, bool sequence_parallel);
+  MegatronRuntime(Tape& tape, const MegatronRuntimeOptions& options);
 
   Tape& tape() const { return tape_; }
-  std::int64_t tp() const { return tp_; }
-  bool sequence_parallel() const { return sequence_parallel_; }
+  std::int64_t tp() const { return options_.tensor_parallel; }
+  std::int64_t cp() const { return options_.context_parallel; }
+  bool sequence_parallel() const { return options_.sequence_parallel; }
+  bool fused_weight_gradients() const { return options_.fused_weight_gradients; }
 
   /// GlobalMemoryBuffer.get_tensor(…, "mpu"): a view of one buffer per type that grows and is never given back.
   Tensor global_buffer(const Dims& sizes, DType type);
+  /// get_dummy_wgrad: what autograd sees as the gradient of a weight whose gradient is in main_grad already. One tensor per shape and
+  /// type, never given back.
+  Tensor dummy_gradient(const Tensor& weight);
+  /// Whether a gradient is such a dummy.
+  bool is_dummy(const Tensor& gradient) const;
+  /// Transformer Engine's workspace of its products, taken at the first of them and kept.
+  void reserve_gemm_workspace();
+  /// The stream of Transformer Engine's context parallelism.
+  StreamId context_stream();
   /// A collective over the tensor-parallel ranks, awaited. `bytes` is the full buffer's. Nothing when tp is 1.
   void collective(CollectiveKind kind, std::int64_t bytes, DType type);
   /// The same without waiting: `wait()` does.
@@ -29,10 +49,12 @@ class MegatronRuntime {
 
  private:
   Tape& tape_;
-  std::int64_t tp_;
-  bool sequence_parallel_;
+  MegatronRuntimeOptions options_;
   StreamId stream_;
   std::map<DType, Tensor> buffers_;
+  std::map<std::tuple<std::int64_t, std::int64_t, DType>, Tensor> dummies_;
+  Tensor gemm_workspace_;
+  std::optional<StreamId> context_stream_;
 };
 
 /// Who adds what over the tensor-parallel ranks around a product.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct MegatronDdpOptions {
   bool overlap_grad_reduce = false;
   bool pad_for_high_nccl_busbw = false;
   DType grad_dtype = DType::fp32;
+  std::function<bool(const Tensor&)> already_added;  ///< whether a gradient is in main_grad when it arrives (grad_added_to_main_grad)
 };
 
 /// A parameter's place in its buffer.
