@@ -49,6 +49,7 @@ StepProgram lower(const Model& model, const Strategy& s, int stage) {
     case ModelCode::nanotron:
       return program::lower_nanotron(model, s, stage);
     case ModelCode::megatron_local:
+    case ModelCode::megatron_te:
       return program::lower_megatron(model, s, stage);
     default:
       refuse(fmt::format("{}'s layers have no lowering yet", s.framework));
