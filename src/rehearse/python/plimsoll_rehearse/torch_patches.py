@@ -15,8 +15,11 @@ def patch_torch(torch):
     switch_cudnn_off(torch)
     note_memory(torch)
     mark_passes(torch)
+    from torch.utils import _device
+
     from . import host_memory, values
 
+    _device._device_constructors()  # `with torch.device(…)` knows PyTorch's own functions, which are wrapped now: remembered before
     values.patch(torch)
     host_memory.patch(torch)
 
