@@ -16,7 +16,8 @@ struct Cluster;
 struct Strategy;
 enum class Provenance : std::uint8_t;
 
-/// A prediction with what is known of its uncertainty. Without a known band all three are equal.
+/// A prediction with what is known of its uncertainty: between `low` and `high` lay nine in ten of the measured runs of this kind
+/// (hardware/residuals.json). Without a known band all three are equal.
 struct Band {
   double low = 0, expected = 0, high = 0;
 
@@ -114,6 +115,7 @@ std::string_view name_of(Verdict verdict);
 struct Report {
   Verdict verdict = Verdict::fits;
   std::string model_name, cluster_name;
+  std::string framework;                ///< whose code the ranks run: "torchtitan", "megatron-te", …
   std::string strategy;                 ///< one line: "fsdp full x 8, micro-batch 2, 8192 tokens, bf16"
   std::int64_t parameters = 0, active_parameters = 0, gpus = 0;
   std::vector<RankReport> ranks;        ///< one per distinct program, in order of stage

@@ -23,6 +23,8 @@ struct Comparison {
   double predicted = 0, measured = 0;
   double error = 0;          ///< predicted / measured − 1; of `fits`: predicted − measured
   bool lower_bound = false;  ///< the measured value is a lower bound: no part of the summary
+  std::string framework;     ///< whose code the run executed
+  Basis basis = Basis::closed_form;  ///< how the prediction was reached
 };
 
 struct RefusedRow {
@@ -87,5 +89,7 @@ Validation validate(const std::vector<RowSet>& sets);
 std::string validation_text(const Validation& validation, std::size_t most = 0);
 /// The object of schema "plimsoll/validation/1" (docs/rows.md).
 std::string validation_json(const Validation& validation);
+/// The errors of reserved bytes and of step times by kind of run, as hardware/residuals.json holds them.
+std::string residuals_json(const Validation& validation);
 
 }  // namespace plimsoll

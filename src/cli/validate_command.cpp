@@ -9,6 +9,10 @@ int run_validate(const Arguments& arguments) {
   for (const std::string& path : arguments.all("ROWS")) sets.push_back({path, load_rows(path)});
   const Validation validation = validate(sets);
   const auto most = static_cast<std::size_t>(arguments.integer_or("--most", 0, 0, 1'000'000'000));
+  if (arguments.has("--residuals")) {
+    print(residuals_json(validation));
+    return kFits;
+  }
   print(arguments.has("--json") ? validation_json(validation) : validation_text(validation, most));
   return kFits;
 }
@@ -24,7 +28,8 @@ Command validate_command() {
                   {}};
   command.options = {{Option::positional_list, "ROWS", "files of measured rows (docs/rows.md)", true, {}},
                      {Option::value, "--most", "print this many rows at most (text only)", false, {}},
-                     {Option::flag, "--json", "print one plimsoll/validation/1 object", false, {}}};
+                     {Option::flag, "--json", "print one plimsoll/validation/1 object", false, {}},
+                     {Option::flag, "--residuals", "print the errors by kind of run, as hardware/residuals.json holds them", false, {}}};
   return command;
 }
 

@@ -8,6 +8,7 @@
 
 #include "estimate/rank_groups.hpp"
 #include "estimate/rank_memory.hpp"
+#include "estimate/residuals.hpp"
 #include "estimate/stages.hpp"
 #include "estimate/step_time.hpp"
 #include "plimsoll/error.hpp"
@@ -42,9 +43,9 @@ Verdict verdict_of(const RankMemory& memory) {
   return memory.margin() < reserve ? Verdict::tight : Verdict::fits;
 }
 
-TimeReport time_of(const StepTime& step, const Strategy& strategy) {
+TimeReport time_of(const StepTime& step, const Strategy& strategy, const std::string& framework) {
   TimeReport time;
-  time.step_seconds = Band::exactly(step.total().value);
+  time.step_seconds = band_of("step_seconds", framework, Basis::closed_form, step.total().value);
   for (const TimePart& part : step.parts())
     if (part.seconds.value > 0) time.breakdown.push_back(part);
   const double tokens = static_cast<double>(strategy.global_batch) * static_cast<double>(strategy.seq_len);
@@ -157,6 +158,7 @@ Report estimate(const Model& model, const Cluster& cluster, const Strategy& said
   Report report;
   report.model_name = model.name;
   report.cluster_name = cluster.name;
+  report.framework = std::string(name_of(profile_of(strategy).code));
   report.strategy = summary(strategy);
   report.parameters = model.parameters();
   report.active_parameters = model.active_parameters();
@@ -164,7 +166,7 @@ Report estimate(const Model& model, const Cluster& cluster, const Strategy& said
   report.ranks = ranks_of(model, stages, cluster, strategy);
   report.worst = worst_of(report.ranks);
   report.verdict = verdict_of(report.worst_rank().memory);
-  report.time = time_of(step_time(model, stages, cluster, strategy, groups, lengths_of(strategy)), strategy);
+  report.time = time_of(step_time(model, stages, cluster, strategy, groups, lengths_of(strategy)), strategy, report.framework);
   report.flops = flops_of(model, cluster, strategy, report.time.tokens_per_second_per_gpu);
   report.notes = notes_of(report);
   report.provenance = provenance_of(report, cluster, strategy);

@@ -7,6 +7,7 @@
 
 #include "estimate/closed_form_memory.hpp"
 #include "estimate/rank_groups.hpp"
+#include "estimate/residuals.hpp"
 #include "memory/outside.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
@@ -118,9 +119,11 @@ std::vector<MemoryPart> parts_of(const MemoryTrace& trace, const OutsideAllocato
   return parts;
 }
 
-Band device_band(Bytes reserved, const BytesBand& outside) {
-  const auto with = [&](Bytes bytes) { return static_cast<double>((reserved + bytes).count); };
-  return {with(outside.low), with(outside.expected), with(outside.high)};
+/// The spread of reserved bytes over measured runs of this kind, and that of what lies outside the allocator.
+Band device_band(Bytes reserved, const Strategy& resolved, Basis basis, const BytesBand& outside) {
+  const auto count = [](Bytes bytes) { return static_cast<double>(bytes.count); };
+  const Band inside = band_of("reserved_bytes", name_of(profile_of(resolved).code), basis, count(reserved));
+  return {inside.low + count(outside.low), inside.expected + count(outside.expected), inside.high + count(outside.high)};
 }
 
 }  // namespace
@@ -159,7 +162,7 @@ RankMemory rank_memory(const Model& model, const std::vector<Stage>& stages, int
   }
   memory.allocated = trace.peak_allocated;
   memory.reserved = trace.peak_reserved;
-  memory.device = device_band(trace.peak_reserved, outside.total());
+  memory.device = device_band(trace.peak_reserved, resolved, memory.basis, outside.total());
   memory.parts = parts_of(trace, outside, memory.basis);
   memory.backward_peak = trace.backward_peak;
   memory.first_step_allocated = trace.first_step_allocated;

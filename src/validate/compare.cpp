@@ -62,8 +62,9 @@ double error_of(const Observed& seen, double value) {
   return value / seen.value - 1;
 }
 
-void add(RowResult& result, const std::string& source, const MeasuredRow& row, const Observed& seen, double value) {
-  result.comparisons.push_back({source, row.id, seen.quantity, value, seen.value, error_of(seen, value), seen.lower_bound});
+Comparison& add(RowResult& result, const std::string& source, const MeasuredRow& row, const Observed& seen, double value) {
+  return result.comparisons.emplace_back(
+      Comparison{source, row.id, seen.quantity, value, seen.value, error_of(seen, value), seen.lower_bound, {}, Basis::closed_form});
 }
 
 bool ran_out(const Report& report) {
@@ -84,7 +85,11 @@ void compare_step(RowResult& result, const std::string& source, const MeasuredRo
   for (const Observed& seen : row.measured) {
     if (seen.quantity == quantity::parameters) continue;
     const Report& from = unbounded && is_memory(seen.quantity) ? *unbounded : report;
-    if (const auto value = predicted(seen.quantity, from, row.strategy)) add(result, source, row, seen, *value);
+    const auto value = predicted(seen.quantity, from, row.strategy);
+    if (!value) continue;
+    Comparison& comparison = add(result, source, row, seen, *value);
+    comparison.framework = from.framework;
+    if (is_memory(seen.quantity)) comparison.basis = from.worst_rank().memory.basis;
   }
 }
 

@@ -1,0 +1,14 @@
+// How far predictions of one kind of run have been from measured runs.
+#pragma once
+
+#include <string_view>
+
+#include "plimsoll/estimate.hpp"
+
+namespace plimsoll::estimation {
+
+/// `expected` with the band in which nine in ten measured runs of this kind lay: of the framework's runs where hardware/residuals.json has
+/// some, else of all frameworks' together. `quantity`: "reserved_bytes" or "step_seconds".
+Band band_of(std::string_view quantity, std::string_view framework, Basis basis, double expected);
+
+}  // namespace plimsoll::estimation
