@@ -188,7 +188,7 @@ Tensor checkpoint(Tape& tape, const Region& region, const std::vector<Tensor>& a
 }
 
 Tensor checkpoint_reentrant(Tape& tape, const Region& region, const std::vector<Tensor>& arguments) {
-  std::vector<const Tensor*> inputs;
+  List<const Tensor*> inputs;
   for (const Tensor& argument : arguments) inputs.push_back(&argument);
   Op op("CheckpointFunction", inputs);
   for (const Tensor& argument : arguments) op.save(argument);

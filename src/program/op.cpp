@@ -4,7 +4,7 @@ namespace plimsoll::program {
 
 namespace {
 
-Tape& tape_of(const std::vector<const Tensor*>& inputs) {
+Tape& tape_of(const List<const Tensor*>& inputs) {
   for (const Tensor* input : inputs) {
     if (input->defined()) return input->tape();
   }
@@ -132,9 +132,9 @@ void in_place(const Tensor& target, std::initializer_list<const Tensor*> inputs)
   launch(target.tape(), KernelKind::elementwise, target.dtype(), read, target.bytes(), static_cast<double>(target.elements()));
 }
 
-Op::Op(const char* name, std::initializer_list<const Tensor*> inputs) : Op(name, std::vector<const Tensor*>(inputs)) {}
+Op::Op(const char* name, std::initializer_list<const Tensor*> inputs) : Op(name, List<const Tensor*>(inputs)) {}
 
-Op::Op(const char* name, std::vector<const Tensor*> inputs)
+Op::Op(const char* name, List<const Tensor*> inputs)
     : inputs_(std::move(inputs)),
       tape_(tape_of(inputs_)),
       name_(name),

@@ -58,7 +58,7 @@ class Op {
  public:
   /// `name` is a literal. Undefined tensors may stand among the inputs (a missing bias).
   Op(const char* name, std::initializer_list<const Tensor*> inputs);
-  Op(const char* name, std::vector<const Tensor*> inputs);
+  Op(const char* name, List<const Tensor*> inputs);
   ~Op() { tape_.operator_name = name_before_; }
   Op(const Op&) = delete;
   Op& operator=(const Op&) = delete;
@@ -112,14 +112,14 @@ class Op {
   void tie(Node& node);
   void save_outputs(Node& node);
 
-  std::vector<const Tensor*> inputs_;
+  List<const Tensor*> inputs_;
   Tape& tape_;
   const char* name_;
   const char* name_before_;
   bool differentiable_;
   int transposed_input_ = -1;
-  std::vector<SavedTensor> saved_;
-  std::vector<std::pair<bool, Tensor>> pending_;
+  List<SavedTensor> saved_;
+  List<std::pair<bool, Tensor>> pending_;
 };
 
 }  // namespace plimsoll::program

@@ -215,7 +215,7 @@ std::vector<Tensor> chunk(const Tensor& x, int chunks, int dimension) {
 
 Tensor cat(const std::vector<Tensor>& tensors, int dimension) {
   const int at = wrapped(dimension, tensors.front().rank());
-  std::vector<const Tensor*> inputs;
+  List<const Tensor*> inputs;
   Dims sizes = tensors.front().sizes();
   sizes[at] = 0;
   std::int64_t read = 0;

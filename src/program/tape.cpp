@@ -317,7 +317,7 @@ void Tape::categorize(const Tensor& tensor, Category category) {
 
 // ---- Tape: the graph ----------------------------------------------------------------------------------------------------
 
-bool Tape::records(const std::vector<const Tensor*>& inputs) const {
+bool Tape::records(const List<const Tensor*>& inputs) const {
   if (!grad_enabled) return false;
   for (const Tensor* input : inputs) {
     if (input->defined() && input->requires_grad()) return true;
@@ -325,7 +325,7 @@ bool Tape::records(const std::vector<const Tensor*>& inputs) const {
   return false;
 }
 
-void Tape::attach(Node& node, const char* name, const std::vector<const Tensor*>& inputs) {
+void Tape::attach(Node& node, const char* name, const List<const Tensor*>& inputs) {
   node.tape = this;
   node.name = name;
   node.sequence = next_sequence();

@@ -20,6 +20,7 @@
 
 #include "plimsoll/dtype.hpp"
 #include "plimsoll/program.hpp"
+#include "program/pool.hpp"
 
 namespace plimsoll::program {
 
@@ -82,7 +83,7 @@ class Ref {
 };
 
 /// Device memory of one or more tensors: an alloc Instruction when it is made, a free when its last reference dies.
-struct Storage {
+struct Storage : Pooled {
   Tape* tape = nullptr;
   TensorId id = 0;
   std::int64_t bytes = 0;  ///< 0 while resized away (FSDP frees a parameter's memory and keeps its tensor)
@@ -139,7 +140,7 @@ class Tensor {
 using TensorHook = std::function<void(Tensor&)>;
 using LeafHook = std::function<void(const Tensor&)>;
 
-class TensorImpl {
+class TensorImpl : public Pooled {
  public:
   std::uint32_t references = 0;
   Tape* tape = nullptr;
@@ -200,7 +201,7 @@ struct Edge {
   std::uint16_t input = 0;
 };
 
-using Gradients = std::vector<Tensor>;
+using Gradients = List<Tensor>;
 
 /// What a gradient must look like: the engine reduces and casts to it (validate_outputs).
 struct TensorMeta {
@@ -233,11 +234,11 @@ class BackwardCall {
  private:
   Gradients& in_;
   Gradients& out_;
-  std::vector<Tensor> saved_;
+  List<Tensor> saved_;
 };
 
 /// A vertex of the autograd graph.
-class Node {
+class Node : public Pooled {
  public:
   virtual ~Node() = default;
   virtual void apply(BackwardCall& call) = 0;
@@ -253,9 +254,9 @@ class Node {
   std::uint64_t sequence = 0;  ///< later forward operators run earlier backward; gradients of leaves accumulate first
   std::uint32_t label = 0;
   const char* name = "";
-  std::vector<Edge> edges;          ///< one per forward input
-  std::vector<SavedTensor> saved;   ///< in the order in which PyTorch releases them
-  std::vector<TensorMeta> outputs;  ///< of the forward outputs: arriving gradients are reduced and cast to these
+  List<Edge> edges;                 ///< one per forward input
+  List<SavedTensor> saved;          ///< in the order in which PyTorch releases them
+  List<TensorMeta> outputs;         ///< of the forward outputs: arriving gradients are reduced and cast to these
   std::vector<std::pair<std::uint16_t, TensorHook>> tensor_hooks;         ///< on the gradient of forward output `first`
   std::vector<std::function<void(const Gradients& outputs)>> post_hooks;  ///< after apply: Node::add_post_hook
   std::vector<std::function<void(Gradients& inputs)>> pre_hooks;          ///< before apply
@@ -332,14 +333,14 @@ class Tape {
   std::uint64_t next_sequence() { return sequence_++; }
   /// A graph node of a custom autograd function or an operator: edges to `inputs`; null when no gradient is recorded.
   template <class Function>
-  NodeRef make_node(const char* name, const std::vector<const Tensor*>& inputs, Function&& function) {
+  NodeRef make_node(const char* name, const List<const Tensor*>& inputs, Function&& function) {
     if (!records(inputs)) return {};
     NodeRef node(new FunctionNode<std::decay_t<Function>>(std::forward<Function>(function)));
     attach(*node, name, inputs);
     return node;
   }
-  bool records(const std::vector<const Tensor*>& inputs) const;
-  void attach(Node& node, const char* name, const std::vector<const Tensor*>& inputs);
+  bool records(const List<const Tensor*>& inputs) const;
+  void attach(Node& node, const char* name, const List<const Tensor*>& inputs);
   /// Makes `output` the next output of `node` (nothing when node is null).
   static void set_history(Tensor& output, const NodeRef& node);
   /// Edge to the producer of a tensor that requires grad (its grad_fn, or its gradient accumulator).
