@@ -1,5 +1,3 @@
-#include "calibrate/kernels/kernel_table.hpp"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,6 +6,7 @@
 #include <set>
 
 #include "calibrate/kernels/elements.hpp"
+#include "calibrate/kernels/kernel_table.hpp"
 #include "kernels/problems.hpp"
 
 namespace plimsoll::calibrate {
@@ -121,7 +120,7 @@ TEST(Elements, HalfFormatsRoundTrip) {
     ASSERT_TRUE(std::isnan(float_of_fp16(half)) || fp16_of_float(float_of_fp16(half)) == half) << bits;
     ASSERT_TRUE(std::isnan(float_of_bf16(half)) || bf16_of_float(float_of_bf16(half)) == half) << bits;
   }
-  EXPECT_EQ(fp16_of_float(1 + 1.0f / 2048), 0x3C00);      // halfway between 1 and the next: to even
+  EXPECT_EQ(fp16_of_float(1 + 1.0f / 2048), 0x3C00);  // halfway between 1 and the next: to even
   EXPECT_EQ(fp16_of_float(1 + 3.0f / 2048), 0x3C02);
   EXPECT_EQ(fp16_of_float(65519), 0x7BFF);
   EXPECT_EQ(fp16_of_float(65520), 0x7C00);

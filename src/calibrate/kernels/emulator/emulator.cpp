@@ -1,5 +1,8 @@
+// Fibers leave their stacks by longjmp, which a fortified C library takes for an error.
+#undef _FORTIFY_SOURCE
 #include "calibrate/kernels/emulator/emulator.hpp"
 
+#include <setjmp.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -33,6 +36,8 @@ enum class State : std::uint8_t { ready, at_barrier, at_exchange, spinning, done
 
 struct Lane {
   ucontext_t context{};
+  jmp_buf jump{};
+  bool fresh = true;  // not yet entered
   State state = State::ready;
   int thread = 0;
   unsigned exchanges = 0;
@@ -42,7 +47,13 @@ struct Lane {
 
 // The lanes' registers as shown in an exchange; two, so that a fast lane's next does not overwrite what a slow one still reads.
 struct Wave {
-  alignas(16) std::array<std::array<std::byte, 64 * kSlot>, 2> shown;
+  struct Meeting {
+    alignas(64) std::array<std::byte, 64 * kSlot> shown;
+    alignas(64) std::array<std::byte, kPrepared> prepared;
+  };
+  std::array<Meeting, 2> meetings;
+  Meeting* current = nullptr;
+  Prepare prepare = nullptr;
 };
 
 // The lanes' stacks, with a guard page each.
@@ -102,7 +113,7 @@ class Machine {
   int blocks() const { return job_.blocks; }
   void barrier(Site site);
   void* shared_memory(Site site, std::size_t bytes);
-  const std::byte* exchange(const void* own, std::size_t bytes);
+  Exchanged exchange(const void* own, std::size_t bytes, Prepare prepare);
   void spin() { suspend(State::spinning); }
   void run_body();
 
@@ -135,6 +146,7 @@ class Machine {
   std::size_t shared_bytes_ = 0;
   Lane* running_ = nullptr;
   ucontext_t scheduler_{};
+  jmp_buf scheduler_jump_{};
   std::exception_ptr error_;
   void* scheduler_fake_stack_ = nullptr;
   const void* scheduler_bottom_ = nullptr;
@@ -162,6 +174,7 @@ void Machine::start(Lane& lane, int thread) {
   lane.thread = thread;
   lane.state = State::ready;
   lane.exchanges = 0;
+  lane.fresh = true;
   lane.fake_stack = nullptr;
   getcontext(&lane.context);
   lane.context.uc_stack.ss_sp = lane.stack + kGuard;
@@ -170,29 +183,39 @@ void Machine::start(Lane& lane, int thread) {
   makecontext(&lane.context, fiber_entry, 0);
 }
 
+// AddressSanitizer knows swapcontext and must be told of every switch; otherwise setjmp saves two system calls each.
+#if defined(PLIMSOLL_FIBERS_UNDER_ASAN)
 void Machine::resume(Lane& lane) {
   running_ = &lane;
   current = this;
-#if defined(PLIMSOLL_FIBERS_UNDER_ASAN)
   __sanitizer_start_switch_fiber(&scheduler_fake_stack_, lane.stack + kGuard, kStack - kGuard);
-#endif
   swapcontext(&scheduler_, &lane.context);
-#if defined(PLIMSOLL_FIBERS_UNDER_ASAN)
   __sanitizer_finish_switch_fiber(scheduler_fake_stack_, nullptr, nullptr);
-#endif
   running_ = nullptr;
 }
 
-void Machine::leave([[maybe_unused]] bool for_good) {
+void Machine::leave(bool for_good) {
   Lane* lane = running_;
-#if defined(PLIMSOLL_FIBERS_UNDER_ASAN)
   __sanitizer_start_switch_fiber(for_good ? nullptr : &lane->fake_stack, scheduler_bottom_, scheduler_size_);
-#endif
   swapcontext(&lane->context, &scheduler_);
-#if defined(PLIMSOLL_FIBERS_UNDER_ASAN)
   __sanitizer_finish_switch_fiber(lane->fake_stack, &scheduler_bottom_, &scheduler_size_);
-#endif
 }
+#else
+void Machine::resume(Lane& lane) {
+  running_ = &lane;
+  current = this;
+  if (_setjmp(scheduler_jump_) == 0) {
+    if (!lane.fresh) _longjmp(lane.jump, 1);
+    lane.fresh = false;
+    setcontext(&lane.context);
+  }
+  running_ = nullptr;
+}
+
+void Machine::leave(bool) {
+  if (_setjmp(running_->jump) == 0) _longjmp(scheduler_jump_, 1);
+}
+#endif
 
 void Machine::suspend(State state) {
   running_->state = state;
@@ -218,19 +241,23 @@ void* Machine::shared_memory(Site site, std::size_t bytes) {
   return memory.get();
 }
 
-const std::byte* Machine::exchange(const void* own, std::size_t bytes) {
-  const auto thread = static_cast<std::size_t>(running_->thread), wave = thread / static_cast<std::size_t>(job_.wave);
-  auto& shown = waves_[wave].shown[running_->exchanges++ % 2];
-  std::memcpy(shown.data() + thread % static_cast<std::size_t>(job_.wave) * kSlot, own, bytes);
+Exchanged Machine::exchange(const void* own, std::size_t bytes, Prepare prepare) {
+  const auto thread = static_cast<std::size_t>(running_->thread), lanes = static_cast<std::size_t>(job_.wave);
+  Wave& wave = waves_[thread / lanes];
+  Wave::Meeting& meeting = wave.meetings[running_->exchanges++ % 2];
+  wave.current = &meeting;
+  wave.prepare = prepare;
+  std::memcpy(meeting.shown.data() + thread % lanes * kSlot, own, bytes);
   suspend(State::at_exchange);
-  return shown.data();
+  return {meeting.shown.data(), meeting.prepared.data()};
 }
 
+// Runs a lane until it waits; one that still waits for a peer has not come further.
 bool Machine::step(Lane& lane) {
   if (lane.state != State::ready) return false;
   resume(lane);
   if (error_) std::rethrow_exception(error_);
-  return true;
+  return lane.state != State::spinning;
 }
 
 // All living lanes of the wave have shown their registers.
@@ -241,6 +268,7 @@ bool Machine::release_exchange(std::size_t wave) {
     living += lanes_[i].state != State::done;
   }
   if (waiting == 0 || waiting != living) return false;
+  if (waves_[wave].prepare) waves_[wave].prepare(waves_[wave].current->shown.data(), waves_[wave].current->prepared.data());
   for (std::size_t i = first_of(wave); i < end_of(wave); ++i) {
     if (lanes_[i].state == State::at_exchange) lanes_[i].state = State::ready;
   }
@@ -350,6 +378,6 @@ int block_count() { return Machine::current->blocks(); }
 void barrier(Site site) { Machine::current->barrier(site); }
 void* shared_memory(Site site, std::size_t bytes) { return Machine::current->shared_memory(site, bytes); }
 void spin() { Machine::current->spin(); }
-const std::byte* exchange(const void* own, std::size_t bytes) { return Machine::current->exchange(own, bytes); }
+Exchanged exchange(const void* own, std::size_t bytes, Prepare prepare) { return Machine::current->exchange(own, bytes, prepare); }
 
 }  // namespace plimsoll::calibrate::emulator

@@ -58,9 +58,19 @@ void* shared_memory(Site site, std::size_t bytes);
 /// Lets other lanes run, and other devices: for loops that wait for a peer.
 void spin();
 
-constexpr std::size_t kSlot = 64;  ///< bytes that one lane can give to the others at once
-/// All lanes of the wave meet and show each other `bytes` bytes: lane l's lie at kSlot · l. Valid until the next exchange but one.
-const std::byte* exchange(const void* own, std::size_t bytes);
+constexpr std::size_t kSlot = 64;               ///< bytes that one lane can give to the others at once
+constexpr std::size_t kPrepared = 32 * 32 * 4;  ///< bytes that are computed once for all lanes of a wave
+
+/// What the lanes of a wave have shown each other (lane l's bytes lie at kSlot · l) and what was computed of it. Valid until the next
+/// exchange but one.
+struct Exchanged {
+  const std::byte* shown;
+  const std::byte* prepared;
+};
+using Prepare = void (*)(const std::byte* shown, std::byte* prepared);
+
+/// All lanes of the wave meet and show each other `bytes` bytes; `prepare`, where given, runs once.
+Exchanged exchange(const void* own, std::size_t bytes, Prepare prepare = nullptr);
 
 /// LDS of one compute unit of gfx90a and gfx942; static shared memory of an NVIDIA block is limited to 48 KiB.
 constexpr std::size_t kSharedLimit = 64 * 1024;

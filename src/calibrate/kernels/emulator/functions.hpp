@@ -18,7 +18,7 @@ inline float inverse(float x) { return 1 / x; }
 
 template <int kMask>
 float lane_xor(float value) {
-  const std::byte* shown = emulator::exchange(&value, sizeof value);
+  const std::byte* shown = emulator::exchange(&value, sizeof value).shown;
   float other;
   std::memcpy(&other, shown + emulator::kSlot * static_cast<std::size_t>(thread_index() % kWave ^ kMask), sizeof other);
   return other;

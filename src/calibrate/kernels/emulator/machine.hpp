@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "calibrate/kernels/elements.hpp"
 #include "calibrate/kernels/emulator/emulator.hpp"

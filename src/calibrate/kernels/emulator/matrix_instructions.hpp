@@ -3,54 +3,85 @@
 // ISA, "Matrix Fragments for mma".
 #pragma once
 
-// What the lanes of a wave show each other for one instruction.
-template <class Operand>
+// What a lane shows for one instruction.
+template <class A, class B = A>
 struct Operands {
-  Operand a, b;
+  A a;
+  B b;
 };
 
-template <class Operand>
-const Operands<Operand>* show_operands(Operand a, Operand b) {
-  static_assert(sizeof(Operands<Operand>) <= emulator::kSlot);
-  const Operands<Operand> own{a, b};
-  return reinterpret_cast<const Operands<Operand>*>(emulator::exchange(&own, sizeof own));
-}
-
-// One lane's operands within what was shown.
-template <class Operand>
-Operands<Operand> operands_of(const Operands<Operand>* shown, int lane) {
-  Operands<Operand> result;
-  std::memcpy(&result, reinterpret_cast<const std::byte*>(shown) + emulator::kSlot * static_cast<std::size_t>(lane), sizeof result);
-  return result;
-}
-
-template <DType type, class Operand>
-double element_of(const Operand& operand, int index) {
+// Element `index` of a lane's register operand.
+template <DType type>
+auto element_of(const void* operand, int index) {
 #if defined(PLIMSOLL_GFX)
   constexpr Fp8Format format = PLIMSOLL_GFX == 942 ? Fp8Format::e4m3_fnuz : Fp8Format::e4m3_ocp;
 #else
   constexpr Fp8Format format = Fp8Format::e4m3_ocp;
 #endif
-  return element_value(type, format, reinterpret_cast<const std::byte*>(&operand), index);
+  const double value = element_value(type, format, static_cast<const std::byte*>(operand), index);
+  if constexpr (type == DType::fp64) {
+    return value;
+  } else {
+    return static_cast<float>(value);
+  }
 }
+
+// The product of a kRows x kDepth and a kDepth x kColumns matrix, in the type of D.
+template <class Value, int kRows, int kColumns, int kDepth>
+struct Product {
+  Value a[kRows][kDepth], b[kDepth][kColumns];
+
+  void write(std::byte* prepared) const {
+    static_assert(sizeof(Value) * kRows * kColumns <= emulator::kPrepared);
+    Value d[kRows][kColumns] = {};
+    for (int i = 0; i < kRows; ++i) {
+      for (int k = 0; k < kDepth; ++k) {
+        for (int j = 0; j < kColumns; ++j) d[i][j] += a[i][k] * b[k][j];
+      }
+    }
+    std::memcpy(prepared, d, sizeof d);
+  }
+};
+
+template <class Value>
+Value prepared_value(const std::byte* prepared, int index) {
+  Value value;
+  std::memcpy(&value, prepared + static_cast<std::size_t>(index) * sizeof value, sizeof value);
+  return value;
+}
+
+inline const std::byte* slot(const std::byte* shown, int lane) { return shown + emulator::kSlot * static_cast<std::size_t>(lane); }
 
 #if defined(PLIMSOLL_AMD)
 
 // kSide x kSide x K: lane l holds kPer consecutive k of row (column) l % kSide of A (B), from k = kPer · (l / kSide). Of D it holds column
 // l % kSide; value i is row 8·(i/4) + 4·(l/32) + i%4 of 32, row 4·(l/16) + i of 16, and of 16 in fp64 row 4·i + l/16.
+template <DType type, int kSide, int kPer, class Operand>
+void prepare_mfma(const std::byte* shown, std::byte* prepared) {
+  using Value = typename std::conditional<type == DType::fp64, double, float>::type;
+  using Shown = Operands<Operand>;
+  Product<Value, kSide, kSide, 64 / kSide * kPer> product;
+  for (int lane = 0; lane < 64; ++lane) {
+    const std::byte* own = slot(shown, lane);
+    for (int i = 0; i < kPer; ++i) {
+      const int k = lane / kSide * kPer + i;
+      product.a[lane % kSide][k] = element_of<type>(own + offsetof(Shown, a), i);
+      product.b[k][lane % kSide] = element_of<type>(own + offsetof(Shown, b), i);
+    }
+  }
+  product.write(prepared);
+}
+
 template <DType type, int kSide, int kPer, class Operand, class Values>
 Values mfma(Operand a, Operand b, Values c) {
-  constexpr int kGroups = 64 / kSide, kValues = kSide * kSide / 64;
-  const Operands<Operand>* shown = show_operands(a, b);
-  const int lane = lane_index(), column = lane % kSide, group = lane / kSide;
-  for (int i = 0; i < kValues; ++i) {
+  using Value = typename std::conditional<type == DType::fp64, double, float>::type;
+  static_assert(sizeof(Operands<Operand>) <= emulator::kSlot);
+  const Operands<Operand> own{a, b};
+  const std::byte* product = emulator::exchange(&own, sizeof own, prepare_mfma<type, kSide, kPer, Operand>).prepared;
+  const int column = lane_index() % kSide, group = lane_index() / kSide;
+  for (int i = 0; i < kSide * kSide / 64; ++i) {
     const int row = type == DType::fp64 ? 4 * i + group : kSide == 32 ? 8 * (i / 4) + 4 * group + i % 4 : 4 * group + i;
-    auto sum = c[i];
-    for (int g = 0; g < kGroups; ++g) {
-      const Operand left = operands_of(shown, row + kSide * g).a, right = operands_of(shown, column + kSide * g).b;
-      for (int k = 0; k < kPer; ++k) sum += static_cast<decltype(sum)>(element_of<type>(left, k) * element_of<type>(right, k));
-    }
-    c[i] = sum;
+    c[i] += prepared_value<Value>(product, row * kSide + column);
   }
   return c;
 }
@@ -84,34 +115,35 @@ struct RegistersA {
 struct RegistersB {
   u32 r[2];
 };
-struct RegistersAb {
-  RegistersA a;
-  RegistersB b;
-};
 
 // m16n8: lane 4g + t holds of A the rows g (registers 0, 2) and g + 8 (1, 3), 4 bytes of k at 4t and, in registers 2 and 3, half of k
 // later; of B the column g likewise; of D the rows g and g + 8 at the columns 2t and 2t + 1.
 template <DType type>
-void mma_m16n8_of(float* d, const RegistersA& a, const RegistersB& b) {
+void prepare_m16n8(const std::byte* shown, std::byte* prepared) {
   constexpr int kPer = static_cast<int>(4 / size_of(type));
-  const RegistersAb own{a, b};
-  const std::byte* shown = emulator::exchange(&own, sizeof own);
-  const auto lane_registers = [&](int lane) {
-    RegistersAb registers;
-    std::memcpy(&registers, shown + emulator::kSlot * static_cast<std::size_t>(lane), sizeof registers);
-    return registers;
-  };
-  const int group = lane_index() / 4, t = lane_index() % 4;
-  for (int i = 0; i < 4; ++i) {
-    const int row = group + 8 * (i / 2), column = 2 * t + i % 2;
+  Product<float, 16, 8, 8 * kPer> product;
+  for (int lane = 0; lane < 32; ++lane) {
+    Operands<RegistersA, RegistersB> own;
+    std::memcpy(&own, slot(shown, lane), sizeof own);
+    const int g = lane / 4, t = lane % 4;
     for (int half = 0; half < 2; ++half) {
-      for (int quarter = 0; quarter < 4; ++quarter) {
-        const u32 left = lane_registers(row % 8 * 4 + quarter).a.r[2 * half + row / 8],
-                  right = lane_registers(column * 4 + quarter).b.r[half];
-        for (int k = 0; k < kPer; ++k) d[i] += static_cast<float>(element_of<type>(left, k) * element_of<type>(right, k));
+      for (int i = 0; i < kPer; ++i) {
+        const int k = (4 * half + t) * kPer + i;
+        product.a[g][k] = element_of<type>(&own.a.r[2 * half], i);
+        product.a[g + 8][k] = element_of<type>(&own.a.r[2 * half + 1], i);
+        product.b[k][g] = element_of<type>(&own.b.r[half], i);
       }
     }
   }
+  product.write(prepared);
+}
+
+template <DType type>
+void mma_m16n8_of(float* d, const RegistersA& a, const RegistersB& b) {
+  const Operands<RegistersA, RegistersB> own{a, b};
+  const std::byte* product = emulator::exchange(&own, sizeof own, prepare_m16n8<type>).prepared;
+  const int g = lane_index() / 4, t = lane_index() % 4;
+  for (int i = 0; i < 4; ++i) d[i] += prepared_value<float>(product, (g + 8 * (i / 2)) * 8 + 2 * t + i % 2);
 }
 
 inline void mma_m16n8k16_bf16(float* d, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
@@ -130,11 +162,18 @@ inline void mma_m16n8k8_tf32(float* d, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u
 }
 
 // m8n8k4: lane 4g + t holds A[g][t] and B[t][g]; of D the row g at the columns 2t and 2t + 1.
-inline void mma_m8n8k4_f64(double* d, double a, double b) {
-  const Operands<double>* shown = show_operands(a, b);
-  const int row = lane_index() / 4, t = lane_index() % 4;
-  for (int i = 0; i < 2; ++i) {
-    for (int k = 0; k < 4; ++k) d[i] += operands_of(shown, 4 * row + k).a * operands_of(shown, 4 * (2 * t + i) + k).b;
+inline void prepare_m8n8k4_f64(const std::byte* shown, std::byte* prepared) {
+  Product<double, 8, 8, 4> product;
+  for (int lane = 0; lane < 32; ++lane) {
+    product.a[lane / 4][lane % 4] = element_of<DType::fp64>(slot(shown, lane), 0);
+    product.b[lane % 4][lane / 4] = element_of<DType::fp64>(slot(shown, lane), 1);
   }
+  product.write(prepared);
+}
+inline void mma_m8n8k4_f64(double* d, double a, double b) {
+  const Operands<double> own{a, b};
+  const std::byte* product = emulator::exchange(&own, sizeof own, prepare_m8n8k4_f64).prepared;
+  const int g = lane_index() / 4, t = lane_index() % 4;
+  for (int i = 0; i < 2; ++i) d[i] += prepared_value<double>(product, 8 * g + 2 * t + i);
 }
 #endif

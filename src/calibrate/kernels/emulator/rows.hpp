@@ -28,7 +28,8 @@ emulator::Job job(int blocks, [[maybe_unused]] void** arguments) {
 
 }  // namespace
 
-#define PLIMSOLL_ROW(kernel) {#kernel, job<&kernel>, Signature<decltype(&kernel)>::sizes}
+#define PLIMSOLL_ROW(kernel) \
+  { #kernel, job < &kernel>, Signature < decltype(&kernel)> ::sizes }
 extern const emulator::EmulatedRow rows[];
 const emulator::EmulatedRow rows[] = {
     PLIMSOLL_ROW(empty),

@@ -1,0 +1,301 @@
+#include "fake_device.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+
+namespace plimsoll::calibrate::fake {
+
+std::string setting(const char* name, const std::string& otherwise) {
+  const char* value = std::getenv((std::string(prefix) + "_" + name).c_str());
+  return value ? value : otherwise;
+}
+std::int64_t setting(const char* name, std::int64_t otherwise) {
+  const std::string text = setting(name, std::string());
+  return text.empty() ? otherwise : std::strtoll(text.c_str(), nullptr, 10);
+}
+
+namespace {
+
+bool modelled() { return setting("TIME", std::string("wall")) == "model"; }
+
+double wall_clock() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+std::mutex host_mutex;
+std::set<const void*> pinned_host;
+
+std::atomic<std::int64_t> launches{0};
+
+}  // namespace
+
+// ---- device
+// -------------------------------------------------------------------------------------------------------------------------------
+
+Device::Device(int index)
+    : total_(static_cast<std::size_t>(setting("MEMORY", std::int64_t{1} << 30))), random_(static_cast<std::uint32_t>(index + 1)) {
+  worker_ = std::thread([this] { work(); });
+}
+
+Device::~Device() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  worker_.join();
+  for (const auto& [memory, bytes] : memory_) std::free(const_cast<void*>(memory));
+}
+
+void Device::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    const auto command = std::move(queue_.front());
+    queue_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    command();
+    lock.lock();
+    busy_ = false;
+    changed_.notify_all();
+  }
+}
+
+void Device::issue(std::function<void()> command) {
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(command));
+  }
+  changed_.notify_all();
+}
+
+void Device::synchronize() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
+}
+
+double Device::now() const { return modelled() ? clock_ : wall_clock(); }
+
+void Device::pass(double seconds) {
+  const double noise = std::strtod(setting("NOISE", std::string("0")).c_str(), nullptr);
+  clock_ += seconds * (1 + noise * std::uniform_real_distribution<double>(0, 1)(random_));
+}
+
+void Device::record(Event* event) {
+  {
+    const std::lock_guard lock(event->mutex);
+    event->pending = true;
+  }
+  issue([this, event] {
+    const std::lock_guard lock(event->mutex);
+    event->seconds = now();
+    event->pending = false;
+    event->reached.notify_all();
+  });
+}
+
+void Device::wait(Event* event) {
+  issue([this, event] {
+    std::unique_lock lock(event->mutex);
+    event->reached.wait(lock, [&] { return !event->pending; });
+    clock_ = std::max(clock_, event->seconds);
+  });
+}
+
+bool Device::allocate(void** memory, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + 4095) / 4096 * 4096;
+  if (rounded > total_ - used_) return false;
+  *memory = std::aligned_alloc(4096, rounded);
+  if (!*memory) return false;
+  memory_[*memory] = rounded;
+  used_ += rounded;
+  return true;
+}
+
+bool Device::release(void* memory) {
+  synchronize();
+  const std::lock_guard lock(mutex_);
+  const auto found = memory_.find(memory);
+  if (found == memory_.end()) return false;
+  used_ -= found->second;
+  memory_.erase(found);
+  std::free(memory);
+  return true;
+}
+
+bool Device::owns(const void* memory) {
+  const std::lock_guard lock(mutex_);
+  auto found = memory_.upper_bound(memory);
+  if (found == memory_.begin()) return false;
+  --found;
+  return static_cast<const std::byte*>(memory) < static_cast<const std::byte*>(found->first) + found->second;
+}
+
+std::size_t Device::used() {
+  const std::lock_guard lock(mutex_);
+  return used_;
+}
+
+std::vector<std::unique_ptr<Device>>& devices() {
+  static std::vector<std::unique_ptr<Device>> all = [] {
+    std::vector<std::unique_ptr<Device>> made;
+    for (int i = 0; i < static_cast<int>(setting("DEVICES", 1)); ++i) made.push_back(std::make_unique<Device>(i));
+    return made;
+  }();
+  return all;
+}
+
+int& current_index() {
+  static thread_local int index = 0;
+  return index;
+}
+Device& current() { return *devices().at(static_cast<std::size_t>(current_index())); }
+
+Device* owner_of(const void* memory) {
+  for (auto& device : devices()) {
+    if (device->owns(memory)) return device.get();
+  }
+  return nullptr;
+}
+
+std::string architecture() { return setting("ARCH", std::string(default_architecture)); }
+
+bool emulated_target(Target& target) {
+  bool found = false;
+  target = target_named(architecture(), found);
+  return found && target != Target::cpu;
+}
+
+// ---- time
+// ---------------------------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+// The device of FAKE_…_TIME=model, from README.md: what a fit should find again.
+constexpr double kStart = 2e-6, kMemoryRate = 4e12, kPeerRate = 45e9, kHostRate = 50e9, kCopyStart = 8e-6, kLoad = 500e-9;
+
+double peak(DType type) {
+  switch (type) {
+    case DType::fp64:
+    case DType::fp32:
+      return 80e12;
+    case DType::fp8:
+      return 1200e12;
+    default:
+      return 600e12;
+  }
+}
+
+double cache_rate(double bytes) { return bytes <= 4194304 ? 12e12 : bytes <= 268435456 ? 8e12 : kMemoryRate; }
+
+// The sizes of a launch: those that are arguments, and those that are the grid.
+Sizes sizes_of(const Kernel& kernel, unsigned blocks, void** arguments) {
+  Sizes sizes;
+  for (const std::string_view name : kernel.size_names) {
+    std::int64_t value = blocks;
+    for (std::size_t i = 0; i < kernel.scalars.size(); ++i) {
+      if (kernel.scalars[i].name != name) continue;
+      const void* argument = arguments[kernel.buffers.size() + i];
+      std::int32_t narrow;
+      std::memcpy(&narrow, argument, sizeof narrow);
+      value = narrow;
+      if (kernel.scalars[i].type == ScalarType::u64) std::memcpy(&value, argument, sizeof value);
+    }
+    sizes.push_back(value);
+  }
+  return sizes;
+}
+
+double modelled_seconds(const Kernel& kernel, const Sizes& sizes, const Work& work) {
+  switch (kernel.kind) {
+    case KernelKind::pointer_chase:
+      return kStart + kLoad * static_cast<double>(sizes[1]);
+    case KernelKind::cache_read:
+      return kStart + work.bytes() / cache_rate(4.0 * static_cast<double>(sizes[0]));
+    case KernelKind::all_reduce:
+    case KernelKind::all_gather:
+    case KernelKind::reduce_scatter:
+      return 5 * kStart + work.bytes_read / (kPeerRate * static_cast<double>(sizes[1] - 1));
+    default:
+      return kStart + std::max(work.bytes() / kMemoryRate, work.flops / peak(kernel.type));
+  }
+}
+
+// Spoils the first result of a kernel.
+void spoil(const Kernel& kernel, void* const* buffers) {
+  for (std::size_t i = 0; i < kernel.buffers.size(); ++i) {
+    if (kernel.buffers[i].role == Role::in || kernel.buffers[i].of_every_rank) continue;
+    std::memset(buffers[i], 0x41, 2);
+    return;
+  }
+}
+
+}  // namespace
+
+int launch(const emulator::EmulatedRow& row, unsigned blocks, void** arguments) {
+  const std::string fault = setting("LAUNCH_ERROR", std::string());
+  const std::int64_t number = ++launches;
+  if (fault.substr(0, fault.find(':')) == row.name && number >= setting("LAUNCH_ERROR_AFTER", 0)) {
+    const auto colon = fault.find(':');
+    return colon == std::string::npos ? 719 : std::atoi(fault.c_str() + colon + 1);
+  }
+  const Kernel& kernel = kernel_named(row.name);
+  Target target;
+  emulated_target(target);
+  const Sizes sizes = sizes_of(kernel, blocks, arguments);
+  const Work work = kernel.work(sizes, {target, static_cast<std::int32_t>(setting("COMPUTE_UNITS", 4))});
+  const bool executed =
+      !modelled() || kernel.collective() || work.bytes() + work.flops <= static_cast<double>(setting("EXECUTE", 4'000'000));
+  const bool wrong = setting("WRONG", std::string()) == row.name;
+  std::vector<void*> buffers;
+  for (std::size_t i = 0; i < kernel.buffers.size(); ++i) buffers.push_back(*static_cast<void**>(arguments[i]));
+  const double seconds = modelled_seconds(kernel, sizes, work);
+  Device& device = current();
+  device.issue([&device, &kernel, executed, wrong, buffers, seconds, job = row.job(static_cast<int>(blocks), arguments)] {
+    if (executed) emulator::run(job, {});
+    if (wrong) spoil(kernel, buffers.data());
+    device.pass(seconds);
+  });
+  return 0;
+}
+
+void note_host_memory(void* memory, bool pinned) {
+  const std::lock_guard lock(host_mutex);
+  pinned ? void(pinned_host.insert(memory)) : void(pinned_host.erase(memory));
+}
+
+void copy(void* to, const void* from, std::size_t bytes) {
+  Device &device = current(), *target = owner_of(to), *source = owner_of(from);
+  const bool peers = target && source && target != source, local = target && target == source;
+  const double rate = peers ? kPeerRate : local ? kMemoryRate / 2 : kHostRate;
+  device.issue([&device, to, from, bytes, rate] {
+    std::memcpy(to, from, bytes);
+    device.pass(kCopyStart + static_cast<double>(bytes) / rate);
+  });
+  bool pinned = true;
+  {
+    const std::lock_guard lock(host_mutex);
+    pinned = (target || pinned_host.count(to)) && (source || pinned_host.count(from));
+  }
+  if (!pinned) device.synchronize();  // as a driver does that must stage pageable memory
+}
+
+void fill(void* to, int byte, std::size_t bytes) {
+  Device& device = current();
+  device.issue([&device, to, byte, bytes] {
+    std::memset(to, byte, bytes);
+    device.pass(kStart + static_cast<double>(bytes) / kMemoryRate);
+  });
+}
+
+int synchronize() {
+  current().synchronize();
+  return static_cast<int>(setting("SYNCHRONIZE_ERROR", 0));
+}
+
+}  // namespace plimsoll::calibrate::fake

@@ -1,0 +1,93 @@
+// A device that is the emulator: memory that is counted, streams that run behind the caller's back, events, and faults on demand.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "calibrate/kernels/emulator/emulated.hpp"
+
+namespace plimsoll::calibrate::fake {
+
+/// A setting of the environment: PREFIX + "_" + name.
+std::string setting(const char* name, const std::string& otherwise);
+std::int64_t setting(const char* name, std::int64_t otherwise);
+/// "FAKE_HIP" or "FAKE_CUDA"; defined by the library that the devices belong to.
+extern const char* const prefix;
+/// The devices' processor where the environment names none.
+extern const char* const default_architecture;
+
+/// When an event was reached, on the device's clock.
+struct Event {
+  std::mutex mutex;
+  std::condition_variable reached;
+  bool pending = false;
+  double seconds = 0;
+};
+
+class Device {
+ public:
+  explicit Device(int index);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  /// Commands run one after another, those of all streams in the order in which they were issued.
+  void issue(std::function<void()> command);
+  void synchronize();
+  void record(Event* event);
+  void wait(Event* event);
+  /// Lets modelled time pass (where the environment asks for it).
+  void pass(double seconds);
+  double now() const;
+
+  bool allocate(void** memory, std::size_t bytes);
+  bool release(void* memory);
+  bool owns(const void* memory);
+  std::size_t total() const { return total_; }
+  std::size_t used();
+
+ private:
+  void work();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;
+  bool busy_ = false, stopping_ = false;
+  std::map<const void*, std::size_t> memory_;
+  std::size_t used_ = 0, total_;
+  double clock_ = 0;  // modelled; only the worker moves it
+  std::mt19937 random_;
+  std::thread worker_;
+};
+
+/// All devices; made at the first call.
+std::vector<std::unique_ptr<Device>>& devices();
+/// Of the calling thread.
+int& current_index();
+Device& current();
+Device* owner_of(const void* memory);
+
+/// The processor that the environment names, and its emulated target.
+std::string architecture();
+bool emulated_target(Target& target);
+
+/// Launches on the current device. 0, or the driver's code for a fault that the environment asks for.
+int launch(const emulator::EmulatedRow& row, unsigned blocks, void** arguments);
+
+/// Copies on the current device, behind the caller's back where both sides allow it.
+void copy(void* to, const void* from, std::size_t bytes);
+void note_host_memory(void* memory, bool pinned);
+void fill(void* to, int byte, std::size_t bytes);
+
+/// Waits for everything on the current device; the fault of that name where one is asked for.
+int synchronize();
+
+}  // namespace plimsoll::calibrate::fake
