@@ -118,7 +118,8 @@ Range& range_of(int device) {
   auto& ranges = memory().ranges;
   if (ranges.empty()) ranges.resize(machine().devices.size());
   Range*& range = ranges[static_cast<std::size_t>(device)];
-  if (range == nullptr) range = new Range(kAddressesPerDevice, up(settings().memory_bytes, kPage));
+  const std::uint64_t least = up(settings().memory_bytes, kPage);  // twice that leaves room for gaps between what is allocated
+  if (range == nullptr) range = new Range(std::max(kAddressesPerDevice, 2 * least), least);
   return *range;
 }
 

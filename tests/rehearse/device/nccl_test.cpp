@@ -1,0 +1,162 @@
+// NCCL: one process as any rank of any world.
+#include <gtest/gtest.h>
+
+#include "libraries.hpp"
+
+namespace plimsoll::rehearse::test {
+namespace {
+
+using Handle = void*;
+constexpr int kOk = 0, kInvalidArgument = 4, kInvalidUsage = 5, kF32 = 7, kBf16 = 9, kSum = 0;
+
+struct UniqueId {
+  char bytes[128];
+};
+
+class Nccl : public testing::Test {
+ protected:
+  const Library& nccl = library("libnccl.so.2");
+  Handle make(int size, int rank) {
+    UniqueId id;
+    Handle c = nullptr;
+    EXPECT_EQ(nccl.get<int(UniqueId*)>("ncclGetUniqueId")(&id), kOk);
+    EXPECT_EQ(nccl.get<int(Handle*, int, UniqueId, int, void*)>("ncclCommInitRankConfig")(&c, size, id, rank, nullptr), kOk);
+    return c;
+  }
+  int size_of(Handle c, int* size) { return nccl.get<int(Handle, int*)>("ncclCommCount")(c, size); }
+  int split(Handle c, int color, int key, Handle* part) {
+    return nccl.get<int(Handle, int, int, Handle*, void*)>("ncclCommSplit")(c, color, key, part, nullptr);
+  }
+  int gather(Handle c, std::size_t count) {
+    return nccl.get<int(const void*, void*, std::size_t, int, Handle, Handle)>("ncclAllGather")(nullptr, nullptr, count, kBf16, c, nullptr);
+  }
+};
+
+TEST_F(Nccl, IsAnyRankOfAnyWorld) {
+  const Recorded recorded;
+  const Handle c = make(16384, 777);
+  int size = 0, rank = 0, error = -1;
+  EXPECT_EQ(size_of(c, &size), kOk);
+  EXPECT_EQ(size, 16384);
+  EXPECT_EQ(nccl.get<int(Handle, int*)>("ncclCommUserRank")(c, &rank), kOk);
+  EXPECT_EQ(rank, 777);
+  EXPECT_EQ(nccl.get<int(Handle, int*)>("ncclCommGetAsyncError")(c, &error), kOk);
+  EXPECT_EQ(error, kOk);
+  EXPECT_EQ(nccl.get<int(Handle)>("ncclCommDestroy")(c), kOk);
+  EXPECT_EQ(gather(c, 1), kInvalidArgument) << "destroyed";
+  const auto made = recorded.of<record::Communicator>(record::Kind::communicator);
+  ASSERT_EQ(made.size(), 2u);
+  EXPECT_EQ(made[0].action, record::CommunicatorAction::init);
+  EXPECT_EQ(made[0].size, 16384);
+  EXPECT_EQ(made[0].rank, 777);
+  EXPECT_EQ(made[1].action, record::CommunicatorAction::destroy);
+  EXPECT_EQ(made[1].id, made[0].id);
+}
+
+TEST_F(Nccl, RefusesARankThatIsNotThere) {
+  UniqueId id{};
+  Handle c = nullptr;
+  EXPECT_EQ(nccl.get<int(Handle*, int, UniqueId, int)>("ncclCommInitRank")(&c, 8, id, 8), kInvalidArgument);
+}
+
+TEST_F(Nccl, RecordsCollectivesWithBytesAndGroup) {
+  const Handle c = make(8, 3);
+  const Recorded recorded;
+  EXPECT_EQ(gather(c, 1000), kOk);
+  EXPECT_EQ(nccl.get<int()>("ncclGroupStart")(), kOk);
+  EXPECT_EQ((nccl.get<int(const void*, void*, std::size_t, int, int, Handle, Handle)>("ncclReduceScatter"))(nullptr, nullptr, 500, kF32,
+                                                                                                            kSum, c, nullptr),
+            kOk);
+  EXPECT_EQ(nccl.get<int(const void*, std::size_t, int, int, Handle, Handle)>("ncclSend")(nullptr, 10, kF32, 5, c, nullptr), kOk);
+  EXPECT_EQ(nccl.get<int()>("ncclGroupEnd")(), kOk);
+  EXPECT_EQ(nccl.get<int()>("ncclGroupEnd")(), kInvalidUsage);
+  EXPECT_EQ(nccl.get<int(const void*, std::size_t, int, int, Handle, Handle)>("ncclSend")(nullptr, 10, kF32, 8, c, nullptr),
+            kInvalidArgument)
+      << "no such peer";
+  const auto calls = recorded.of<record::CollectiveCall>(record::Kind::collective);
+  ASSERT_EQ(calls.size(), 3u);
+  EXPECT_EQ(calls[0].op, record::Collective::all_gather);
+  EXPECT_EQ(calls[0].count, 1000u);
+  EXPECT_EQ(calls[0].bytes, 2000u) << "bfloat16";
+  EXPECT_EQ(calls[0].type, record::Type::bf16);
+  EXPECT_EQ(calls[0].group, 0u);
+  EXPECT_EQ(calls[1].bytes, 2000u) << "float";
+  EXPECT_NE(calls[1].group, 0u);
+  EXPECT_EQ(calls[2].group, calls[1].group);
+  EXPECT_EQ(calls[2].peer, 5);
+}
+
+// One rank cannot know how many others give the same colour: the size is what the program's helper said, else unknown and said to be so.
+TEST_F(Nccl, SplitsHaveTheSizeThatWasTold) {
+  const Handle world = make(64, 9);
+  Handle told = nullptr, untold = nullptr, none = &told;
+  core().get<void(int, int, int)>("plimsoll_rehearse_expect_split")(42, 8, 1);
+  const Recorded recorded;
+  ASSERT_EQ(split(world, 42, 1, &told), kOk);
+  ASSERT_EQ(split(world, 42, 1, &untold), kOk);
+  EXPECT_EQ(split(world, -1, 0, &none), kOk);
+  EXPECT_EQ(none, nullptr) << "no colour, no part";
+  int size = 0;
+  EXPECT_EQ(size_of(told, &size), kOk);
+  EXPECT_EQ(size, 8);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(size_of(untold, &size), kInvalidUsage);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("plimsoll_rehearse_expect_split"), std::string::npos);
+  EXPECT_EQ(gather(untold, 5), kOk) << "the work itself is known";
+  const auto made = recorded.of<record::Communicator>(record::Kind::communicator);
+  ASSERT_EQ(made.size(), 2u);
+  EXPECT_EQ(made[0].size, 8);
+  EXPECT_EQ(made[0].rank, 1);
+  EXPECT_EQ(made[1].size, -1);
+  EXPECT_EQ(made[1].color, 42);
+  EXPECT_EQ(made[0].parent, made[1].parent);
+}
+
+TEST_F(Nccl, ShrinkingTakesTheRanksAway) {
+  const Handle world = make(8, 0);
+  Handle smaller = nullptr;
+  int gone[] = {3, 4}, size = 0;
+  EXPECT_EQ(nccl.get<int(Handle, int*, int, Handle*, void*, int)>("ncclCommShrink")(world, gone, 2, &smaller, nullptr, 0), kOk);
+  EXPECT_EQ(size_of(smaller, &size), kOk);
+  EXPECT_EQ(size, 6);
+}
+
+TEST_F(Nccl, TakesMemoryOfTheDevice) {
+  void* p = nullptr;
+  std::size_t before = 0, after = 0, total = 0;
+  const auto info = driver().get<int(std::size_t*, std::size_t*)>("cuMemGetInfo_v2");
+  info(&before, &total);
+  ASSERT_EQ(nccl.get<int(void**, std::size_t)>("ncclMemAlloc")(&p, std::size_t{32} << 20), kOk);
+  info(&after, &total);
+  EXPECT_EQ(before - after, std::size_t{32} << 20);
+  EXPECT_EQ(nccl.get<int(void*)>("ncclMemFree")(p), kOk);
+}
+
+TEST(Nvml, KnowsTheMachine) {
+  const Library& nvml = library("libnvidia-ml.so.1");
+  unsigned count = 0;
+  Handle device = nullptr;
+  char name[64] = {}, uuid[64] = {};
+  struct {
+    unsigned long long total, free, used;
+  } memory{};
+  EXPECT_EQ(nvml.get<int()>("nvmlInit_v2")(), kOk);
+  EXPECT_EQ(nvml.get<int(unsigned*)>("nvmlDeviceGetCount_v2")(&count), kOk);
+  EXPECT_EQ(count, static_cast<unsigned>(kDevices));
+  ASSERT_EQ(nvml.get<int(unsigned, Handle*)>("nvmlDeviceGetHandleByIndex_v2")(1, &device), kOk);
+  EXPECT_EQ(nvml.get<int(Handle, char*, unsigned)>("nvmlDeviceGetName")(device, name, sizeof name), kOk);
+  EXPECT_STREQ(name, "Test accelerator");
+  EXPECT_EQ(nvml.get<int(Handle, char*, unsigned)>("nvmlDeviceGetName")(device, name, 4), 7) << "too short";
+  EXPECT_EQ(nvml.get<int(Handle, void*)>("nvmlDeviceGetMemoryInfo")(device, &memory), kOk);
+  EXPECT_EQ(memory.total, kMemory);
+  EXPECT_EQ(memory.used, kContext);
+  EXPECT_EQ(nvml.get<int(Handle, char*, unsigned)>("nvmlDeviceGetUUID")(device, uuid, sizeof uuid), kOk);
+  Handle same = nullptr;
+  EXPECT_EQ(nvml.get<int(const char*, Handle*)>("nvmlDeviceGetHandleByUUID")(uuid, &same), kOk);
+  EXPECT_EQ(same, device);
+  EXPECT_NE(nvml.get<int(unsigned, Handle*)>("nvmlDeviceGetHandleByIndex_v2")(kDevices, &device), kOk);
+  EXPECT_EQ(nvml.get<int()>("nvmlDeviceGetFanSpeed")(), 3) << "what is not here is not supported";
+}
+
+}  // namespace
+}  // namespace plimsoll::rehearse::test
