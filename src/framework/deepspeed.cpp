@@ -34,6 +34,10 @@ void check(const Strategy& s, const Model&, Complaints& complaints) {
     complaints.add("DeepSpeed offloads parameters with ZeRO-3 only", "set zero 3 or leave offload.params out");
   if (s.offload.optimizer && stage0)
     complaints.add("DeepSpeed offloads optimizer states with ZeRO-1, 2 or 3", "set zero 2 or leave the offload out");
+  if (stage0 && ds.grad_accum_dtype && s.param_dtype && *ds.grad_accum_dtype != *s.param_dtype)
+    complaints.add("DeepSpeed without ZeRO accumulates gradients in the weights' type, " + std::string(name_of(*s.param_dtype)) +
+                       ", not in " + std::string(name_of(*ds.grad_accum_dtype)),
+                   "set zero 1 or leave grad_accum_dtype out");
   if (ds.zero_hpz_partition_size > 1 && !stage3) complaints.add("zero_hpz_partition_size is part of ZeRO-3", "set zero 3 or leave it out");
   if (ds.zero_hpz_partition_size > 1 && s.dp % ds.zero_hpz_partition_size != 0)
     complaints.add("zero_hpz_partition_size " + std::to_string(ds.zero_hpz_partition_size) + " does not divide dp " + std::to_string(s.dp),

@@ -63,6 +63,12 @@ class AccumulateGrad final : public Node {
 /// Order of torch's ready queue: the higher sequence number first.
 bool runs_later(const NodeRef& a, const NodeRef& b) { return a->sequence < b->sequence; }
 
+/// Whether the operator saw its forward input as leaf.t().
+bool sees_transposed_leaf(const Node& node, std::size_t input) {
+  const NodeRef& function = node.edges[input].function;
+  return function && function->is_accumulator && static_cast<int>(input) == node.transposed_input;
+}
+
 }  // namespace
 
 struct Tape::GraphTask {
@@ -152,14 +158,22 @@ void Tape::evaluate(GraphTask& task, const NodeRef& node) {
   call(*node, std::move(node->buffer), outputs);
   node->buffer.clear();
   node->release_saved();
+  const auto send = [&](const Edge& edge, Tensor gradient) {
+    accumulate_into(edge.function->buffer, edge.input, std::move(gradient));
+    if (--edge.function->dependencies > 0) return;
+    task.ready.push_back(edge.function);
+    std::push_heap(task.ready.begin(), task.ready.end(), runs_later);
+  };
+  for (std::size_t i = 0; i < node->edges.size(); ++i)
+    if (node->edges[i].function && !sees_transposed_leaf(*node, i)) send(node->edges[i], std::move(outputs[i]));
+  // A weight reaches its product transposed: its gradient is cast behind that view's backward, when the other gradients are on their way.
   for (std::size_t i = 0; i < node->edges.size(); ++i) {
+    if (!sees_transposed_leaf(*node, i)) continue;
     const Edge& edge = node->edges[i];
-    if (!edge.function) continue;
-    accumulate_into(edge.function->buffer, edge.input, std::move(outputs[i]));
-    if (--edge.function->dependencies == 0) {
-      task.ready.push_back(edge.function);
-      std::push_heap(task.ready.begin(), task.ready.end(), runs_later);
-    }
+    const DType type = edge.function->wanted(edge.input).type;
+    const bool waits = edge.function->dependencies > 1;  // for another use of the weight
+    if (waits && outputs[i] && outputs[i].dtype() != type) outputs[i] = to(std::exchange(outputs[i], {}), type);
+    send(edge, std::move(outputs[i]));
   }
 }
 
@@ -181,9 +195,7 @@ void Tape::call(Node& node, Gradients inputs, Gradients& outputs) {
     if (!outputs[i] || !edge.function) continue;
     const TensorMeta wanted = edge.function->wanted(edge.input);
     if (outputs[i].sizes() != wanted.sizes) outputs[i] = sum_to(outputs[i], wanted.sizes);
-    // A weight reaches its product transposed: its gradient is cast behind that view's backward, when the other gradients are on their way.
-    const bool transposed = edge.function->is_accumulator && static_cast<int>(i) == node.transposed_input;
-    if (outputs[i].dtype() != wanted.type && !transposed) outputs[i] = to(outputs[i], wanted.type);
+    if (outputs[i].dtype() != wanted.type && !sees_transposed_leaf(node, i)) outputs[i] = to(outputs[i], wanted.type);
   }
   for (auto& hook : node.post_hooks) hook(outputs);
   operator_name = operator_before;

@@ -150,8 +150,11 @@ DType Fsdp2Group::compute_type(const ShardedParameter& parameter) const {
 
 void Fsdp2Group::materialize_shard(const Parameter* slot) {
   for (ShardedParameter& parameter : parameters) {
-    if (parameter.slot.get() != slot || parameter.shard) continue;
-    if (owner_.options_.offload_to_host) {
+    if (parameter.slot.get() != slot) continue;
+    if (parameter.shard) {  // tied: applied to once more, by param.data = …
+      if (owner_.options_.offload_to_host) continue;
+      parameter.shard.impl()->storage = tape().empty(parameter.shard_sizes, slot->type, Category::parameter).impl()->storage;
+    } else if (owner_.options_.offload_to_host) {
       tape().program().host_pinned += Bytes(parameter.shard_elements * size_of(slot->type));
       parameter.shard =
           tape().view(tape().empty({0}, slot->type, Category::parameter), parameter.shard_sizes, contiguous_strides(parameter.shard_sizes));
