@@ -94,6 +94,8 @@ Moe read_moe(const Fields& fields) {
   Moe moe;
   if (fields.megatron() && fields.megatron()->has("num_moe_experts")) {
     const JsonValue& megatron = *fields.megatron();
+    if (megatron.has("moe_shared_expert_intermediate_size"))
+      refuse("shared experts without multi-head latent attention are not modelled", fields.where());
     moe.experts = megatron["num_moe_experts"].integer(1, 1 << 20);
     moe.top_k = megatron["moe_router_topk"].integer(1, moe.experts);
     moe.width = megatron[megatron.has("moe_ffn_hidden_size") ? "moe_ffn_hidden_size" : "ffn_hidden_size"].integer(1, 1 << 30);

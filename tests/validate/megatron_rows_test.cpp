@@ -23,28 +23,45 @@ double measured(const MeasuredRow& row, const char* quantity) {
 
 double error(Bytes predicted, double seen) { return seen > 0 ? std::fabs(static_cast<double>(predicted.count) / seen - 1) : 0; }
 
-TEST(MegatronRows, AllocatedPeaksAreThoseOfTheAllocatorItself) {
-  const std::vector<MeasuredRow> rows = load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/bench/corpus/allocator-megatron.json");
-  ASSERT_EQ(rows.size(), 41U);
-  for (const MeasuredRow& row : rows) {
-    ASSERT_TRUE(row.refused.empty()) << row.id << ": " << row.refused;
-    const Strategy strategy = resolve(row.strategy, *row.model, *row.cluster);
-    PlayMemoryOptions options;
-    options.allocator = strategy.allocator;
-    const MemoryTrace trace = play_memory(program::lower_megatron(*row.model, strategy, strategy.pp_rank.value_or(0)), options);
-    EXPECT_LT(error(trace.peak_allocated, measured(row, quantity::allocated)), 1e-4) << row.id;
-    EXPECT_LT(error(trace.peak_reserved, measured(row, quantity::reserved)), 0.02) << row.id;
-    EXPECT_LT(error(trace.backward_peak, measured(row, quantity::backward_peak)), 1e-4) << row.id;
-  }
+std::vector<MeasuredRow> rows_of(const char* file) { return load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/" + file); }
+
+struct Tolerance {
+  double allocated, reserved;
+};
+
+void expect_peaks_of(const MeasuredRow& row, Tolerance tolerance) {
+  ASSERT_TRUE(row.refused.empty()) << row.id << ": " << row.refused;
+  const Strategy strategy = resolve(row.strategy, *row.model, *row.cluster);
+  PlayMemoryOptions options;
+  options.allocator = strategy.allocator;
+  const MemoryTrace trace = play_memory(program::lower_megatron(*row.model, strategy, strategy.pp_rank.value_or(0)), options);
+  EXPECT_LT(error(trace.peak_allocated, measured(row, quantity::allocated)), tolerance.allocated) << row.id;
+  EXPECT_LT(error(trace.peak_reserved, measured(row, quantity::reserved)), tolerance.reserved) << row.id;
+  EXPECT_LT(error(trace.backward_peak, measured(row, quantity::backward_peak)), tolerance.allocated) << row.id;
 }
 
-/// Llama-3-405B cut to four layers over Transformer Engine's layers on eight B200 (SimuMax's measured runs, docs/b200): tensor, sequence,
-/// pipeline and context parallel by exchange of heads.
+TEST(MegatronRows, AllocatedPeaksAreThoseOfTheAllocatorItself) {
+  const std::vector<MeasuredRow> rows = rows_of("bench/corpus/allocator-megatron.json");
+  ASSERT_EQ(rows.size(), 41U);
+  for (const MeasuredRow& row : rows) expect_peaks_of(row, {1e-4, 0.02});
+}
+
+/// Further settings, measured in the same way: mixtures of experts (top-k, capacity, experts on one rank, recomputation), half precision
+/// with its loss scaling, more tensor-parallel ranks than key and value heads, tied embeddings over a pipeline, virtual stages of every
+/// depth, recomputation of modules, of blocks and of chunks, 16-bit gradients, ranks that are no power of two.
+TEST(MegatronRows, FurtherSettingsAgreeWithTheAllocatorItself) {
+  const std::vector<MeasuredRow> rows = rows_of("tests/validate/data/megatron_core_rows.json");
+  ASSERT_GE(rows.size(), 20U);
+  for (const MeasuredRow& row : rows) expect_peaks_of(row, {2e-4, 0.04});
+}
+
+/// Llama-3-405B and DeepSeek-V3 cut to four layers over Transformer Engine's layers on eight B200 (SimuMax's measured runs, docs/b200):
+/// tensor, sequence, pipeline and expert parallel, context parallel by exchange of heads, latent attention, grouped experts.
 TEST(MegatronRows, TransformerEnginesLayersAgreeWithMeasuredRuns) {
   int rows = 0;
-  for (const MeasuredRow& row : load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/bench/corpus/simumax-b200.json")) {
+  for (const MeasuredRow& row : rows_of("bench/corpus/simumax-b200.json")) {
     const double allocated = measured(row, quantity::allocated);
-    if (allocated == 0 || row.id.find("405b") == std::string::npos) continue;
+    if (allocated == 0) continue;
     const Strategy strategy = resolve(row.strategy, *row.model, *row.cluster);
     PlayMemoryOptions options;
     options.allocator = strategy.allocator;
@@ -54,17 +71,17 @@ TEST(MegatronRows, TransformerEnginesLayersAgreeWithMeasuredRuns) {
       most_allocated = std::max(most_allocated, trace.peak_allocated);
       most_reserved = std::max(most_reserved, trace.peak_reserved);
     }
-    EXPECT_LT(error(most_allocated, allocated), 1e-3) << row.id;
+    EXPECT_LT(error(most_allocated, allocated), 2e-3) << row.id;
     EXPECT_LT(error(most_reserved, measured(row, quantity::reserved)), 0.02) << row.id;
     ++rows;
   }
-  EXPECT_EQ(rows, 7);
+  EXPECT_EQ(rows, 9);
 }
 
 /// Leaving out micro-batches of the steady state changes no peak: after some of them the allocator is in the same state after each.
 TEST(MegatronRows, MicroBatchesOfTheSteadyStateMayBeLeftOut) {
   int shortened = 0;
-  for (const MeasuredRow& row : load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/bench/corpus/allocator-megatron.json")) {
+  for (const MeasuredRow& row : rows_of("bench/corpus/allocator-megatron.json")) {
     Strategy strategy = resolve(row.strategy, *row.model, *row.cluster);
     if (strategy.micro_batches == 1) continue;
     strategy.micro_batches = 24;

@@ -6,6 +6,7 @@
 #include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
 #include "program/modules/megatron_te.hpp"
+#include "program/modules/megatron_te_experts.hpp"
 #include "program/ops.hpp"
 
 namespace plimsoll::program {
@@ -31,13 +32,16 @@ void check_layer(const Block& block, const Strategy& strategy) {
   no(block.placement != NormPlacement::pre, "a placement of norms other than before the branches");
   no(block.norm.unit_offset || block.norm.decomposed || block.norm.kind == NormSpec::Kind::none, "this norm");
   const AttentionSpec& attention = *block.attention;
-  no(attention.mla.has_value(), "multi-head latent attention");
+  const bool te = strategy.megatron.layer_spec == "te";
+  no(attention.mla && !te, "multi-head latent attention of local layers");
+  no(attention.mla && !*strategy.megatron.rope_fusion, "multi-head latent attention without the fused rotary kernel");
   no(attention.qk_norm != AttentionSpec::QkNorm::none && attention.qk_norm != AttentionSpec::QkNorm::per_head,
      "a norm of queries and keys over more than one head");
   no(attention.sliding_window.has_value(), "a sliding window");
   no(attention.softcap > 0 || attention.sinks || attention.clip > 0 || !attention.causal, "this attention");
   no(attention.positions != Positions::learned && attention.positions != Positions::rope, "this position embedding");
-  no(attention.heads % strategy.tp != 0 || attention.kv_heads % strategy.tp != 0, "fewer key and value heads than tensor-parallel ranks");
+  no(attention.heads % strategy.tp != 0, "a number of heads that the tensor-parallel ranks do not divide");
+  no(attention.kv_heads % strategy.tp != 0 && strategy.tp % attention.kv_heads != 0, "this number of key and value heads");
   if (block.mlp) {
     const bool swiglu = block.mlp->gated && block.mlp->activation == "silu";
     const bool gelu = !block.mlp->gated && block.mlp->activation.rfind("gelu", 0) == 0 && block.mlp->bias;
@@ -77,7 +81,7 @@ void check_strategy(const Strategy& s) {
   if (s.offload.any()) refuse("offloading is not modelled for Megatron-core", "offload");
   if (s.megatron.precision_aware_optimizer) refuse("the precision-aware optimizer is not modelled", "precision_aware_optimizer");
   s.megatron.layer_spec == "te" ? check_transformer_engine(s) : check_local(s);
-  if (s.precision != Precision::mixed_bf16 && s.precision != Precision::fp32)
+  if (s.precision != Precision::mixed_bf16 && s.precision != Precision::mixed_fp16 && s.precision != Precision::fp32)
     refuse("precision '" + std::string(name_of(s.precision)) + "' is not modelled for Megatron-core", "precision");
   const Recompute& recompute = s.recompute;
   const bool selective = recompute.kind == Recompute::Kind::selective;
@@ -97,7 +101,7 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy) {
   check_strategy(strategy);
   if (model.task != Model::Task::causal_lm) refuse("Megatron's GPTModel is lowered alone; this model is no causal decoder");
   MegatronConfig config;
-  config.type = strategy.precision == Precision::fp32 ? DType::fp32 : DType::bf16;
+  config.type = *strategy.param_dtype;
   config.hidden = model.hidden_size;
   config.vocabulary = round_up(model.vocab_size, static_cast<std::int64_t>(strategy.megatron.make_vocab_size_divisible_by) * strategy.tp);
   config.flash = strategy.attention != AttentionKernel::unfused;
@@ -112,6 +116,7 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy) {
     if (block.role != Block::Role::decoder) continue;
     check_layer(block, strategy);
     if (block.moe) config.experts = expert_options(*block.moe, strategy);
+    config.latent = block.attention->mla.has_value();
     config.norm = block.norm;
     config.hidden_dropout = block.hidden_dropout;
     if (block.attention->positions == Positions::learned) config.positions = model.max_positions;
@@ -151,8 +156,9 @@ class MegatronChunk::Layer {
   LabelScope labelled(const char* part) const { return LabelScope(runtime().tape(), module_.child(part).label); }
 
   Tensor attention_branch(const Tensor& residual, const Tensor& rotary) const {
-    const Tensor normed = config().te ? residual : chunk_.norm(module_.child("input_layernorm"), residual);
-    Tensor attended = attention(normed, rotary);
+    const bool norm_apart = !config().te || config().latent;
+    const Tensor normed = norm_apart ? chunk_.norm(module_.child("input_layernorm"), residual) : residual;
+    Tensor attended = config().latent ? latent_attention(normed) : attention(normed, rotary);
     Tensor hidden =
         bias_dropout_add(attended, module_.child("self_attention").child("linear_proj").tensor("bias"), residual, config().hidden_dropout);
     return hidden;
@@ -203,13 +209,19 @@ class MegatronChunk::Layer {
     const LabelScope label = labelled("self_attention");
     Module& self = module_.child("self_attention");
     const AttentionSpec& spec = *block_.attention;
-    const std::int64_t groups = spec.kv_heads / runtime().tp(), each = spec.heads / spec.kv_heads;
+    const std::int64_t groups = std::max<std::int64_t>(spec.kv_heads / runtime().tp(), 1), each = spec.heads / spec.kv_heads;
+    const bool shares_groups = spec.kv_heads < runtime().tp();
     Tensor query, key, value;
     // The tuple of the projections lives as long as the call.
-    const Tensor mixed = column(x, self.child("linear_qkv"), self.child("linear_qkv").tensor("bias"));
+    Tensor mixed = column(x, self.child("linear_qkv"), self.child("linear_qkv").tensor("bias"));
+    if (shares_groups) {  // a group's heads lie on several ranks: all of them are gathered, and this rank's group is cut out
+      mixed = gather_last_dimension(runtime(), mixed);
+      mixed = slice(mixed, -1, 0, mixed.size(-1) / spec.kv_heads);
+    }
     const Tensor grouped = view(mixed, {mixed.size(0), mixed.size(1), groups, (each + 2) * spec.head_dim});
     const std::vector<Tensor> parts = split(grouped, {each * spec.head_dim, spec.head_dim, spec.head_dim}, 3);
     Tensor projected = reshape(parts[0], {mixed.size(0), mixed.size(1), groups * each, spec.head_dim}), keys = parts[1];
+    if (shares_groups) projected = slice(projected, 2, 0, spec.heads / runtime().tp());
     if (spec.qk_norm == AttentionSpec::QkNorm::per_head) {
       projected = chunk_.norm(self.child("q_layernorm"), projected);
       keys = chunk_.norm(self.child("k_layernorm"), keys);
@@ -221,14 +233,50 @@ class MegatronChunk::Layer {
       query = config().fused_rotary ? te_rotary(query, rotary) : rotate(query, rotary);
       key = config().fused_rotary ? te_rotary(key, rotary) : rotate(key, rotary);
     }
-    Tensor output;
-    if (recomputes(config().recompute, "core_attn")) {
-      output = checkpoint_reentrant(
-          runtime().tape(), [this](const std::vector<Tensor>& qkv) { return core_attention(qkv[0], qkv[1], qkv[2]); }, {query, key, value});
-    } else {
-      output = core_attention(query, key, value);
-    }
+    const Tensor output = attend(query, key, value);
     return row(output, self.child("linear_proj"));
+  }
+
+  /// MLASelfAttention.forward: queries, keys and values come from narrow projections, norms fused into what widens them.
+  Tensor latent_attention(const Tensor& x) const {
+    const LabelScope label = labelled("self_attention");
+    Module& self = module_.child("self_attention");
+    const MlaSpec& mla = *block_.attention->mla;
+    const std::int64_t heads = block_.attention->heads / runtime().tp();
+    const auto down = [&](const char* name) { return te_linear(runtime(), x, self.child(name).tensor("weight"), {}, TeParallel::none); };
+    const Tensor narrow_query = mla.q_lora_rank > 0 ? down("linear_q_down_proj") : Tensor();
+    const Tensor combined = down("linear_kv_down_proj");
+    const std::vector<Tensor> parts = split(combined, {mla.kv_lora_rank, mla.qk_rope_head_dim}, -1);
+    const Tensor rotary_key = runtime().sequence_parallel() ? gather_sequence(runtime(), parts[1]) : parts[1];
+    Tensor query;
+    TeLatent latent;
+    {
+      const auto by_heads = [&](const Tensor& wide, std::int64_t width) { return view(wide, {wide.size(0), wide.size(1), heads, width}); };
+      const Tensor wide_query = narrow_query
+                                    ? column(narrow_query, self.child("linear_q_up_proj"), {})
+                                    : te_linear(runtime(), x, self.child("linear_q_proj").tensor("weight"), {}, TeParallel::column);
+      const Tensor wide = by_heads(column(parts[0], self.child("linear_kv_up_proj"), {}), mla.qk_nope_head_dim + mla.v_head_dim);
+      const Tensor table = latent_table(wide.size(0));
+      query = te_latent_rotary_query(by_heads(wide_query, mla.qk_nope_head_dim + mla.qk_rope_head_dim), table);
+      latent = te_latent_rotary_key_value(wide, unsqueeze(rotary_key, -2), mla.v_head_dim, table);
+    }
+    return row(attend(query, latent.key, latent.value), self.child("linear_proj"));
+  }
+
+  /// Cosines and sines of each layer's own rotary embedding, made at the first call and kept.
+  Tensor latent_table(std::int64_t length) const {
+    if (!latent_table_) {
+      const std::int64_t width = block_.attention->mla->qk_rope_head_dim;
+      latent_table_ = runtime().tape().empty({2, length * runtime().cp(), 1, 1, width}, config().type, Category::parameter);
+    }
+    return latent_table_;
+  }
+
+  /// The core attention, run again in backward where it is recomputed.
+  Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value) const {
+    if (!recomputes(config().recompute, "core_attn")) return core_attention(query, key, value);
+    return checkpoint_reentrant(runtime().tape(), [this](const std::vector<Tensor>& qkv) { return core_attention(qkv[0], qkv[1], qkv[2]); },
+                                {query, key, value});
   }
 
   /// _apply_rotary_pos_emb_bshd: cosines and sines are made anew in every call.
@@ -317,6 +365,7 @@ class MegatronChunk::Layer {
   Module& module_;
   const Block& block_;
   std::optional<MegatronExperts> experts_;
+  mutable Tensor latent_table_;
 };
 
 // ---- the chunk --------------------------------------------------------------------------------------------------------------
@@ -332,7 +381,7 @@ MegatronChunk::~MegatronChunk() = default;
 void MegatronChunk::build() {
   const std::int64_t tp = runtime_.tp(), hidden = config_.hidden;
   const bool layer_norm = config_.norm.kind == NormSpec::Kind::layer_norm;
-  const auto parameter = [&](const std::string& path, const char* name, const Dims& sizes, bool host = false, bool expert = false) {
+  const auto parameter = [&](const std::string& path, const std::string& name, const Dims& sizes, bool host = false, bool expert = false) {
     auto made = std::make_shared<Parameter>(Parameter{.name = name, .sizes = sizes, .type = config_.type, .expert = expert, .tensor = {}});
     if (host) born_on_host_.push_back(made.get());
     if (host && path.find("router") != std::string::npos) routers_.insert(made.get());
@@ -363,16 +412,31 @@ void MegatronChunk::build() {
     const AttentionSpec& attention = *block.attention;
     const std::string layer = "decoder.layers." + std::to_string(i);
     const std::int64_t width = attention.heads * attention.head_dim, kv = attention.kv_heads * attention.head_dim;
-    if (!config_.te) norm_at(layer + ".input_layernorm", hidden);
-    linear_at(layer + ".self_attention.linear_proj", {hidden, width / tp}, attention.output_bias);
-    normed_linear_at(layer + ".self_attention.linear_qkv", {(width + 2 * kv) / tp, hidden}, attention.qkv_bias);
+    if (!config_.te || attention.mla) norm_at(layer + ".input_layernorm", hidden);
+    const std::string self = layer + ".self_attention.";
+    if (const auto& mla = attention.mla) {
+      const std::int64_t query = attention.heads * (mla->qk_nope_head_dim + mla->qk_rope_head_dim) / tp;
+      linear_at(self + "linear_proj", {hidden, attention.heads * mla->v_head_dim / tp}, false);
+      if (mla->q_lora_rank > 0) {
+        linear_at(self + "linear_q_down_proj", {mla->q_lora_rank, hidden}, false);
+        normed_linear_at(self + "linear_q_up_proj", {query, mla->q_lora_rank}, false);
+      } else {
+        linear_at(self + "linear_q_proj", {query, hidden}, false);
+      }
+      linear_at(self + "linear_kv_down_proj", {mla->kv_lora_rank + mla->qk_rope_head_dim, hidden}, false);
+      const std::int64_t key_value = attention.heads * (mla->qk_nope_head_dim + mla->v_head_dim) / tp;
+      normed_linear_at(self + "linear_kv_up_proj", {key_value, mla->kv_lora_rank}, false);
+    } else {
+      linear_at(self + "linear_proj", {hidden, width / tp}, attention.output_bias);
+      normed_linear_at(self + "linear_qkv", {(width + 2 * kv) / tp, hidden}, attention.qkv_bias);
+    }
     if (attention.qk_norm == AttentionSpec::QkNorm::per_head) {
       norm_at(layer + ".self_attention.q_layernorm", attention.head_dim);
       norm_at(layer + ".self_attention.k_layernorm", attention.head_dim);
     }
     if (!config_.te || block.moe) norm_at(layer + ".pre_mlp_layernorm", hidden);
     if (block.moe) {
-      for (const ExpertParameter& p : expert_parameters(*block.moe, hidden, config_.experts))
+      for (const ExpertParameter& p : expert_parameters(*block.moe, hidden, tp, config_.experts))
         parameter(layer + ".mlp." + p.path, p.name, p.sizes, p.host, p.expert);
     } else {
       normed_linear_at(layer + ".mlp.linear_fc1", {block.mlp->intermediate * (block.mlp->gated ? 2 : 1) / tp, hidden}, block.mlp->bias);
@@ -395,10 +459,10 @@ void MegatronChunk::construct() {
   for (const auto& parameter : parameters_) {
     if (std::find(born_on_host_.begin(), born_on_host_.end(), parameter.get()) == born_on_host_.end())
       parameter->tensor = tape.parameter(parameter->sizes, parameter->type, true);
-    if (parameter == parameters_.front() && plan_.embedding && config_.positions == 0 && !config_.layers.empty())
+    if (parameter == parameters_.front() && plan_.embedding && config_.positions == 0 && !config_.latent)
       frequencies_ = tape.empty({config_.layers.front()->attention->rotary_dim / 2}, DType::fp32, Category::parameter);
   }
-  if (!plan_.embedding && config_.positions == 0)
+  if (!plan_.embedding && config_.positions == 0 && !config_.latent)
     frequencies_ = tape.empty({config_.layers.front()->attention->rotary_dim / 2}, DType::fp32, Category::parameter);
 }
 
@@ -441,7 +505,7 @@ bool MegatronChunk::sequence_partial(const Parameter& parameter) const {
       // Norms of heads see this rank's heads alone, whether or not the sequence is cut.
       if (ends("q_layernorm") || ends("k_layernorm")) return true;
       if (!runtime_.sequence_parallel()) return false;
-      if (ends("layernorm") || ends("router") || parameter.name.rfind("layer_norm", 0) == 0) return true;
+      if (ends("layernorm") || ends("router") || ends("down_proj") || parameter.name.rfind("layer_norm", 0) == 0) return true;
       return parameter.name == "bias" && (ends("linear_proj") || ends("linear_fc2"));
     }
   }
@@ -484,7 +548,7 @@ Tensor MegatronChunk::embed(const MegatronBatch& batch) {
 
 /// RotaryEmbedding.forward, cached after its first call.
 Tensor MegatronChunk::rotary(std::int64_t length) {
-  if (config_.positions > 0) return {};
+  if (config_.positions > 0 || config_.latent) return {};
   if (rotary_table_) return rotary_table_;
   Tape& tape = runtime_.tape();
   const GradMode no_grad(tape, false);

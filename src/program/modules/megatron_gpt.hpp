@@ -28,6 +28,7 @@ struct MegatronConfig {
   std::string context_exchange;
   LossKernel loss = LossKernel::vocab_parallel;
   bool tied = false;
+  bool latent = false;  ///< multi-head latent attention
   std::int64_t pipeline = 1;
   ExpertOptions experts;
   Recompute recompute;

@@ -1,8 +1,11 @@
 #include "program/modules/megatron_moe.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "plimsoll/error.hpp"
+#include "program/modules/megatron_te.hpp"
+#include "program/modules/megatron_te_experts.hpp"
 #include "program/op.hpp"
 #include "program/ops.hpp"
 #include "program/reduction.hpp"
@@ -146,43 +149,65 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s) {
   const auto no = [](bool unknown, const char* what) {
     if (unknown) refuse(std::string(what) + " not modelled for Megatron-core's mixtures of experts", "moe");
   };
-  no(spec.shared_intermediate > 0, "shared experts are");
+  const bool te = s.megatron.layer_spec == "te";
+  no(spec.shared_gate, "a gate of the shared experts is");
   no(!spec.gated || spec.activation != "silu", "experts other than silu-gated are");
-  no(spec.router_bias || spec.expert_bias || spec.correction_bias, "biases of the router or the experts are");
+  no(spec.router_bias || spec.expert_bias, "biases of the router or the experts are");
   no(s.moe.dispatcher != "alltoall", "a dispatcher other than alltoall is");
-  no(!s.moe.capacity_factor || !s.moe.pad_to_capacity, "routing without a padded capacity (tokens are never dropped) is");
-  no(!s.moe.load_balancing.empty() && s.moe.load_balancing != "aux_loss" && s.moe.load_balancing != "none", "this load balancing is");
+  no(s.moe.capacity_factor && !s.moe.pad_to_capacity, "dropping tokens without padding to the capacity is");
+  no(!s.moe.capacity_factor && !te, "routing that drops no token is, with local layers,");
+  const std::string& balancing = s.moe.load_balancing;
+  no(!balancing.empty() && balancing != "aux_loss" && balancing != "seq_aux_loss" && balancing != "none", "this load balancing is");
   no(s.etp != 1 && s.etp != s.tp, "a tensor-parallel size of the experts other than 1 or tp is");
   no(s.tp > 1 && !s.sequence_parallel, "tensor parallelism without sequence parallelism is");
   return {.expert_parallel = s.ep,
           .expert_tensor_parallel = s.etp,
-          .capacity_factor = *s.moe.capacity_factor,
+          .capacity_factor = s.moe.capacity_factor,
+          .imbalance = s.moe.imbalance,
+          .te = te,
           .auxiliary_loss = s.moe.load_balancing != "none" && s.moe.aux_loss_coeff > 0};
 }
 
-std::vector<ExpertParameter> expert_parameters(const MoeSpec& spec, std::int64_t hidden, const ExpertOptions& options) {
+std::vector<ExpertParameter> expert_parameters(const MoeSpec& spec, std::int64_t hidden, std::int64_t tensor_parallel,
+                                               const ExpertOptions& options) {
   std::vector<ExpertParameter> parameters{{"router", "weight", {spec.experts, hidden}, true, false}};
-  const std::int64_t inner = spec.expert_intermediate / options.expert_tensor_parallel;
+  const std::int64_t inner = spec.expert_intermediate / options.expert_tensor_parallel, local = spec.experts / options.expert_parallel;
   const bool own = options.expert_parallel > 1;  // else their gradients are reduced with all others
-  for (std::int64_t i = 0; i < spec.experts / options.expert_parallel; ++i) {
+  const Dims up{2 * inner, hidden}, down{hidden, inner};
+  if (options.te) {
+    for (std::int64_t i = 0; i < local; ++i) parameters.push_back({"experts.linear_fc1", "weight" + std::to_string(i), up, false, own});
+    for (std::int64_t i = 0; i < local; ++i) parameters.push_back({"experts.linear_fc2", "weight" + std::to_string(i), down, false, own});
+  }
+  for (std::int64_t i = 0; i < local && !options.te; ++i) {
     const std::string expert = "experts.local_experts." + std::to_string(i);
-    parameters.push_back({expert + ".linear_fc1", "weight", {2 * inner, hidden}, false, own});
-    parameters.push_back({expert + ".linear_fc2", "weight", {hidden, inner}, false, own});
+    parameters.push_back({expert + ".linear_fc1", "weight", up, false, own});
+    parameters.push_back({expert + ".linear_fc2", "weight", down, false, own});
+  }
+  if (spec.shared_intermediate > 0) {
+    const std::int64_t shared = spec.shared_intermediate / tensor_parallel;
+    parameters.push_back({"shared_experts.linear_fc1", "weight", {2 * shared, hidden}, false, false});
+    parameters.push_back({"shared_experts.linear_fc2", "weight", {hidden, shared}, false, false});
   }
   return parameters;
 }
 
 std::int64_t MegatronExperts::capacity(std::int64_t tokens) const {
   const double mean = static_cast<double>(tokens * spec_.top_k) / static_cast<double>(spec_.experts);
-  return static_cast<std::int64_t>(std::ceil(mean * options_.capacity_factor));
+  return static_cast<std::int64_t>(std::ceil(mean * *options_.capacity_factor));
 }
 
-Tensor MegatronExperts::all_to_all(const Tensor& x) const {
+std::int64_t MegatronExperts::sent_rows(std::int64_t tokens) const {
+  return options_.capacity_factor ? std::min(capacity(tokens), tokens) * spec_.experts : tokens * spec_.top_k;
+}
+
+Tensor MegatronExperts::all_to_all(const Tensor& x, std::int64_t rows) const {
   if (options_.expert_parallel == 1) return x;
   Op op("all_to_all", {&x});
-  const auto exchange = [](Tape& tape, const Tensor& from) {
+  const auto exchange = [](Tape& tape, const Tensor& from, std::int64_t received_rows) {
     const Tensor packed = contiguous(from);
-    Tensor received = empty_like(packed);
+    Dims sizes = packed.sizes();
+    sizes[0] = received_rows;
+    Tensor received = tape.empty(sizes, packed.dtype());
     tape.collective({.kind = CollectiveKind::all_to_all, .group = Group::expert, .bytes = packed.bytes(), .type = packed.dtype()},
                     kComputeStream);
     return received;
@@ -190,9 +215,9 @@ Tensor MegatronExperts::all_to_all(const Tensor& x) const {
   Tensor received;
   {
     const GradMode no_grad(op.tape(), false);
-    received = exchange(op.tape(), x);
+    received = exchange(op.tape(), x, rows);
   }
-  return op.done(received, [exchange](BackwardCall& b) { b.give(0, exchange(b.tape, b.grad())); });
+  return op.done(received, [exchange, back = x.size(0)](BackwardCall& b) { b.give(0, exchange(b.tape, b.grad(), back)); });
 }
 
 /// topk_routing_with_score_function: softmax over the chosen experts' logits.
@@ -255,7 +280,7 @@ MegatronExperts::Routed MegatronExperts::route(const Tensor& hidden) const {
   const Tensor gated = gating_linear(hidden, module_.child("router").tensor("weight"));
   const Tensor logits = view(gated, {-1, spec_.experts});
   Routed routed = top_k_of(logits);
-  routed = drop(routed);
+  if (options_.capacity_factor) routed = drop(routed);
   if (options_.auxiliary_loss && runtime_.tape().grad_enabled) routed.probabilities = with_auxiliary_loss(routed.probabilities, logits);
   return routed;
 }
@@ -345,19 +370,91 @@ Tensor MegatronExperts::unpermute(const Tensor& tokens, std::int64_t rows) const
   });
 }
 
+// ---- over Transformer Engine ---------------------------------------------------------------------------------------------------
+
+/// dispatch_preprocess with moe_permute_fusion.
+MegatronExperts::Permuted MegatronExperts::permute_fused(const Tensor& hidden, const Routed& routed) const {
+  remembered_.probabilities = routed.probabilities;
+  remembered_.map = routed.map;
+  const Tensor rows = view(hidden, {-1, hidden.size(-1)});
+  const TePermuted permuted = te_permute(rows, routed.probabilities, sent_rows(rows.size(0)));
+  remembered_.order = permuted.places;
+  return {permuted.tokens, permuted.probabilities};
+}
+
+/// [ranks, experts, capacity] → [experts, ranks, capacity] for `outer` = ranks, and back for `outer` = experts.
+Tensor MegatronExperts::regrouped(const Tensor& rows, std::int64_t outer, std::int64_t inner) const {
+  if (!options_.capacity_factor) return te_sort_chunks(rows, {}).rows;
+  const std::int64_t each = rows.size(0) / (outer * inner);
+  const bool wide = rows.rank() > 1;
+  const Tensor parts = view(rows, wide ? Dims{outer, inner, each, rows.size(1)} : Dims{outer, inner, each});
+  return view(contiguous(transpose(parts, 0, 1)), rows.sizes());
+}
+
+/// TEGroupedMLP.forward.
+Tensor MegatronExperts::grouped_mlp(const Tensor& tokens, const Tensor& probabilities) const {
+  Module& experts = module_.child("experts");
+  const auto weights = [&](const char* linear) {
+    std::vector<Tensor> all;
+    for (const auto& parameter : experts.child(linear).parameters) all.push_back(parameter->tensor);
+    return all;
+  };
+  const Tensor inner = te_grouped_linear(runtime_, tokens, weights("linear_fc1"));
+  const Tensor active = weighted_swiglu(inner, unsqueeze(probabilities, -1));
+  return te_grouped_linear(runtime_, active, weights("linear_fc2"));
+}
+
+/// dispatch_postprocess, TEGroupedMLP.forward, combine_preprocess.
+Tensor MegatronExperts::compute_grouped(const Tensor& dispatched, const Tensor& probabilities) const {
+  const std::int64_t local = local_experts(), ranks = options_.expert_tensor_parallel * options_.expert_parallel;
+  const bool cut = options_.expert_tensor_parallel > 1;
+  Tensor tokens = dispatched, weights = probabilities;
+  if (cut) {
+    tokens = gather_sequence(runtime_, tokens);
+    weights = gather_sequence(runtime_, weights);
+  }
+  if (local > 1) {
+    tokens = regrouped(tokens, ranks, local);
+    weights = regrouped(weights, ranks, local);
+  }
+  const Tensor output = grouped_mlp(tokens, weights);
+  Tensor restored = local > 1 ? regrouped(output, local, ranks) : output;
+  return cut ? reduce_scatter_sequence(runtime_, restored) : restored;
+}
+
+/// SharedExpertMLP.forward.
+Tensor MegatronExperts::shared(const Tensor& hidden) const {
+  Module& mlp = module_.child("shared_experts");
+  const LabelScope label(runtime_.tape(), mlp.label);
+  const Tensor up = mlp.child("linear_fc1").tensor("weight"), down = mlp.child("linear_fc2").tensor("weight");
+  const bool sequence = runtime_.sequence_parallel();
+  Tensor inner = options_.te ? te_linear(runtime_, hidden, up, {}, TeParallel::column)
+                             : megatron_linear(runtime_, hidden, up, {}, {.gather_input = sequence, .reduce_gradient = false});
+  Tensor active = bias_swiglu(inner, {});
+  inner = std::move(active);
+  if (options_.te) return te_linear(runtime_, inner, down, {}, TeParallel::row);
+  const Tensor partial = megatron_linear(runtime_, inner, down, {}, {});
+  return sequence ? reduce_scatter_sequence(runtime_, partial) : reduce_over_tensor_parallel(runtime_, partial);
+}
+
 Tensor MegatronExperts::operator()(const Tensor& hidden) const {
   const LabelScope label(runtime_.tape(), module_.label);
+  const Tensor common = spec_.shared_intermediate > 0 ? shared(hidden) : Tensor();
   Permuted permuted;
   {
     const Routed routed = route(hidden);
-    permuted = permute_tokens(hidden, routed);
+    permuted = options_.te ? permute_fused(hidden, routed) : permute_tokens(hidden, routed);
   }
-  const Tensor dispatched = all_to_all(permuted.tokens);
-  permuted.probabilities = all_to_all(permuted.probabilities);
-  Tensor output = compute(dispatched, permuted.probabilities);
-  output = all_to_all(output);
-  output = unpermute(output, hidden.elements() / hidden.size(-1));
-  return view(output, hidden.sizes());
+  const std::int64_t sent = permuted.tokens.size(0);
+  const bool even = options_.capacity_factor.has_value();
+  const auto received = even ? sent : static_cast<std::int64_t>(std::ceil(static_cast<double>(sent) * options_.imbalance));
+  const Tensor dispatched = all_to_all(permuted.tokens, received);
+  permuted.probabilities = all_to_all(permuted.probabilities, received);
+  Tensor output = options_.te ? compute_grouped(dispatched, permuted.probabilities) : compute(dispatched, permuted.probabilities);
+  output = all_to_all(output, sent);
+  output = options_.te ? te_unpermute(output, remembered_.order) : unpermute(output, hidden.elements() / hidden.size(-1));
+  output = view(output, hidden.sizes());
+  return common ? add(output, common) : output;
 }
 
 }  // namespace plimsoll::program

@@ -1,8 +1,9 @@
-/// Megatron-core's MoELayer with its local layer spec: top-k router, all-to-all dispatcher that drops and pads to capacity, SequentialMLP.
+/// Megatron-core's MoELayer: top-k router, all-to-all dispatcher, and SequentialMLP (local layers) or TEGroupedMLP (Transformer Engine).
 /// Source: megatron/core/transformer/moe of Megatron-core 0.16.1.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,7 @@ namespace plimsoll::program {
 /// One parameter below the layer's "mlp".
 struct ExpertParameter {
   std::string path;  ///< of its module
-  const char* name;
+  std::string name;
   Dims sizes;
   bool host;    ///< made on the host in its final type, moved later
   bool expert;  ///< of one expert-parallel rank
@@ -25,15 +26,18 @@ struct ExpertParameter {
 /// How tokens go to experts, for all layers alike.
 struct ExpertOptions {
   std::int64_t expert_parallel = 1, expert_tensor_parallel = 1;
-  double capacity_factor = 1;
-  bool auxiliary_loss = false;  ///< of load balancing
+  std::optional<double> capacity_factor;  ///< empty: no token is dropped
+  double imbalance = 1;                   ///< where none is dropped: tokens that this rank's experts get, over the mean
+  bool te = false;                        ///< Transformer Engine's grouped products and fused permutations; else an MLP per expert
+  bool auxiliary_loss = false;            ///< of load balancing
 };
 
 /// Throws Error (refused): what of a mixture of experts is not modelled.
 ExpertOptions expert_options(const MoeSpec& spec, const Strategy& strategy);
 
 /// The parameters of a layer on one rank, in registration order.
-std::vector<ExpertParameter> expert_parameters(const MoeSpec& spec, std::int64_t hidden, const ExpertOptions& options);
+std::vector<ExpertParameter> expert_parameters(const MoeSpec& spec, std::int64_t hidden, std::int64_t tensor_parallel,
+                                               const ExpertOptions& options);
 
 /// MoELayer.forward.
 class MegatronExperts {
@@ -60,10 +64,18 @@ class MegatronExperts {
   Tensor with_auxiliary_loss(const Tensor& probabilities, const Tensor& logits) const;
   Permuted permute_tokens(const Tensor& hidden, const Routed& routed) const;
   Tensor compute(const Tensor& dispatched, const Tensor& probabilities) const;
+  Tensor compute_grouped(const Tensor& dispatched, const Tensor& probabilities) const;
+  Tensor grouped_mlp(const Tensor& tokens, const Tensor& probabilities) const;
+  Permuted permute_fused(const Tensor& hidden, const Routed& routed) const;
+  Tensor regrouped(const Tensor& rows, std::int64_t outer, std::int64_t inner) const;
+  Tensor shared(const Tensor& hidden) const;
   Tensor unpermute(const Tensor& tokens, std::int64_t rows) const;
   Tensor expert(const std::string& index, const Tensor& tokens, const Tensor& probabilities) const;
-  Tensor all_to_all(const Tensor& x) const;
+  /// [own rows, …] → [`rows`, …].
+  Tensor all_to_all(const Tensor& x, std::int64_t rows) const;
   std::int64_t capacity(std::int64_t tokens) const;
+  /// Rows that this rank sends: capacity of every expert, or every token top_k times.
+  std::int64_t sent_rows(std::int64_t tokens) const;
   std::int64_t local_experts() const { return spec_.experts / options_.expert_parallel; }
 
   MegatronRuntime& runtime_;

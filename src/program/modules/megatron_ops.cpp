@@ -89,11 +89,25 @@ bool MegatronRuntime::is_dummy(const Tensor& gradient) const {
                      [&](const auto& each) { return each.second.impl()->storage == gradient.impl()->storage; });
 }
 
+namespace {
+
+constexpr std::int64_t kTeWorkspace = (32LL << 20) + 1024;  // get_cublas_workspace_size_bytes, from Hopper on
+constexpr int kTeStreams = 4;                               // get_num_cublas_streams
+
+Tensor te_workspace(Tape& tape) {
+  const LabelScope label(tape, tape.intern("Transformer Engine's GEMM workspace"));
+  return tape.empty({kTeWorkspace}, DType::uint8, Category::workspace);
+}
+
+}  // namespace
+
 void MegatronRuntime::reserve_gemm_workspace() {
-  constexpr std::int64_t kBytes = (32LL << 20) + 1024;  // get_cublas_workspace_size_bytes, from Hopper on
-  if (gemm_workspace_) return;
-  const LabelScope label(tape_, tape_.intern("Transformer Engine's GEMM workspace"));
-  gemm_workspace_ = tape_.empty({kBytes}, DType::uint8, Category::workspace);
+  if (!gemm_workspace_) gemm_workspace_ = te_workspace(tape_);
+}
+
+void MegatronRuntime::reserve_grouped_workspaces() {
+  if (!grouped_workspaces_.empty()) return;
+  for (int i = 0; i < kTeStreams; ++i) grouped_workspaces_.push_back(te_workspace(tape_));
 }
 
 StreamId MegatronRuntime::context_stream() {
@@ -220,6 +234,22 @@ Tensor gather_sequence(MegatronRuntime& runtime, const Tensor& x) {
     whole = gather(runtime, x);
   }
   return op.done(whole, [&runtime](BackwardCall& b) { b.give(0, scatter(runtime, b.grad())); });
+}
+
+Tensor gather_last_dimension(MegatronRuntime& runtime, const Tensor& x) {
+  Op op("all_gather", {&x});
+  Tensor wide;
+  {
+    const GradMode no_grad(op.tape(), false);
+    const Tensor stacked = gather(runtime, x);
+    wide = cat(chunk(stacked, static_cast<int>(runtime.tp()), 0), -1);
+  }
+  return op.done(wide, [&runtime, sizes = x.sizes()](BackwardCall& b) {
+    const Tensor rows = reshaped(contiguous(b.grad()), {sizes[0] * sizes[1], b.grad().size(-1)});
+    const Tensor stacked = cat(chunk(rows, static_cast<int>(runtime.tp()), 1), 0);
+    b.give(0, reshaped(scatter(runtime, stacked), sizes));
+    b.drop_gradients();
+  });
 }
 
 Tensor reduce_over_tensor_parallel(MegatronRuntime& runtime, const Tensor& x) {

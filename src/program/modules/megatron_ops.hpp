@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <tuple>
+#include <vector>
 
 #include "plimsoll/dtype.hpp"
 #include "program/tape.hpp"
@@ -39,6 +40,8 @@ class MegatronRuntime {
   bool is_dummy(const Tensor& gradient) const;
   /// Transformer Engine's workspace of its products, taken at the first of them and kept.
   void reserve_gemm_workspace();
+  /// The workspaces of its grouped products, one per stream.
+  void reserve_grouped_workspaces();
   /// The stream of Transformer Engine's context parallelism.
   StreamId context_stream();
   /// A collective over the tensor-parallel ranks, awaited. `bytes` is the full buffer's. Nothing when tp is 1.
@@ -54,6 +57,7 @@ class MegatronRuntime {
   std::map<DType, Tensor> buffers_;
   std::map<std::tuple<std::int64_t, std::int64_t, DType>, Tensor> dummies_;
   Tensor gemm_workspace_;
+  std::vector<Tensor> grouped_workspaces_;
   std::optional<StreamId> context_stream_;
 };
 
@@ -72,6 +76,8 @@ Tensor reduce_scatter_sequence(MegatronRuntime& runtime, const Tensor& x);
 Tensor scatter_sequence(MegatronRuntime& runtime, const Tensor& x);
 /// gather_from_sequence_parallel_region: [s/tp, …] → [s, …]; backward reduce-scatters.
 Tensor gather_sequence(MegatronRuntime& runtime, const Tensor& x);
+/// all_gather_last_dim_from_tensor_parallel_region: [s, b, w] → [s, b, w · tp]; backward reduce-scatters.
+Tensor gather_last_dimension(MegatronRuntime& runtime, const Tensor& x);
 /// reduce_from_tensor_model_parallel_region: summed in place; backward does nothing.
 Tensor reduce_over_tensor_parallel(MegatronRuntime& runtime, const Tensor& x);
 
