@@ -23,7 +23,7 @@ void move_rows(Tape& tape, const Tensor& from, const Tensor& to) { launch(tape, 
 }  // namespace
 
 Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::vector<Tensor>& weights) {
-  std::vector<const Tensor*> inputs{&x};
+  List<const Tensor*> inputs{&x};
   for (const Tensor& weight : weights) inputs.push_back(&weight);
   Op op("te_grouped_linear", inputs);
   op.save(x);
