@@ -105,13 +105,15 @@ void append_modernbert_head(Model& model, const Config& config, const Modules& n
 }  // namespace
 
 Model build_modernbert(const Config& config) {
-  note_keys(config, {"num_labels", "classifier_pooling", "classifier_activation", "classifier_bias", "classifier_dropout", "decoder_bias",
-                     "deterministic_flash_attn", "global_rope_theta", "local_rope_theta", "rope_parameters", "reference_compile",
-                     "repad_logits_with_grad", "sparse_prediction", "sparse_pred_ignore_index", "initializer_cutoff_factor", "layer_types",
-                     "local_attention", "global_attn_every_n_layers"});
+  note_keys(config,
+            {"num_labels", "classifier_activation", "classifier_bias", "classifier_dropout", "decoder_bias", "deterministic_flash_attn",
+             "global_rope_theta", "local_rope_theta", "rope_parameters", "reference_compile", "repad_logits_with_grad", "sparse_prediction",
+             "sparse_pred_ignore_index", "initializer_cutoff_factor", "layer_types", "local_attention", "global_attn_every_n_layers"});
   const Modules name(config, "model");
   Model model = encoder_model(config);
-  model.activations_modelled = false;
+  // The mean of all positions in place of the first is not lowered.
+  model.activations_modelled =
+      !config.architecture_ends_with("ForSequenceClassification") || config.text_or("classifier_pooling", "cls") == "cls";
   model.intermediate_size = config.dimension("intermediate_size");
   model.max_positions = config.dimension("max_position_embeddings");
   model.embedding_dropout = config.rate_or("embedding_dropout", 0.0);

@@ -1,4 +1,4 @@
-// BartForConditionalGeneration and MBartForConditionalGeneration.
+// ForConditionalGeneration of bart, mbart and pegasus.
 #include "plimsoll/error.hpp"
 #include "program/modules/families.hpp"
 #include "program/modules/seq2seq.hpp"
@@ -126,7 +126,7 @@ class BartStack {
   BartStack(const Model& model, const RunOptions& options, Module& module, Module& words, Tape& tape, Block::Stream stream)
       : tape_(tape), options_(options), model_(model), module_(module), words_(words) {
     const NormSpec norm{.kind = NormSpec::Kind::layer_norm, .bias = true, .width = model.hidden_size};
-    embedding_norm_.emplace(module.child("layernorm_embedding"), tape, norm);
+    if (Module* first = module.find_child("layernorm_embedding")) embedding_norm_.emplace(*first, tape, norm);
     if (Module* last = module.find_child("layer_norm")) last_norm_.emplace(*last, tape, norm);
     for (const Block& block : model.blocks) {
       if (!block.attention || block.stream != stream) continue;
@@ -156,12 +156,8 @@ class BartStack {
     const Tensor mask = padded_causal_mask(words, ones);
     const bool names_anew = model_.model_type == "bart";  // attention_mask is the causal mask from here on; mbart keeps both
     if (names_anew) ones.reset();
-    Tensor places;
-    {
-      const Tensor shifted = add_scalar(unsqueeze(range, 0));
-      places = Embedding(module_.child("embed_positions"), tape_)(shifted);
-    }
-    if (!names_anew) range.reset();
+    const Tensor places = frozen_positions() ? Embedding(module_.child("embed_positions"), tape_)(range) : places_of(range);
+    if (model_.model_type == "mbart") range.reset();
     Tensor hidden = start(words, places);
     for (const BartLayer& layer : layers_) hidden = layer(hidden, mask, encoded);
     if (last_norm_) hidden = (*last_norm_)(hidden);
@@ -175,9 +171,18 @@ class BartStack {
     return multiply_scalar(words);
   }
 
-  /// BartLearnedPositionalEmbedding of every position of every sample.
+  bool frozen_positions() const { return model_.model_type == "pegasus"; }
+
+  /// Learned positions stand two rows further down.
+  Tensor places_of(const Tensor& range) const {
+    const Tensor shifted = add_scalar(unsqueeze(range, 0));
+    return Embedding(module_.child("embed_positions"), tape_)(shifted);
+  }
+
+  /// BartLearnedPositionalEmbedding of every position of every sample; pegasus: sinusoids, the same for all samples.
   Tensor positions_of(const Tensor& words) const {
     const Tensor range = arange(tape_, words.size(1));
+    if (frozen_positions()) return Embedding(module_.child("embed_positions"), tape_)(range);
     const Tensor wide = expand(unsqueeze(range, 0), {words.size(0), -1});
     Tensor shifted = tape_.empty(wide.sizes(), DType::int64);
     in_place(shifted, {&range});
@@ -186,7 +191,7 @@ class BartStack {
 
   Tensor start(const Tensor& words, const Tensor& places) const {
     Tensor hidden = add(words, places);
-    hidden = (*embedding_norm_)(hidden);
+    if (embedding_norm_) hidden = (*embedding_norm_)(hidden);
     return dropout(hidden, model_.embedding_dropout);
   }
 
@@ -253,7 +258,10 @@ class Bart final : public Network {
         base_(root.child("model")),
         encoder_(model, options_, base_.child("encoder"), words("encoder"), tape, Block::Stream::main),
         decoder_(model, options_, base_.child("decoder"), words("decoder"), tape, Block::Stream::second),
-        head_(root.child("lm_head"), tape) {}
+        head_(root.child("lm_head"), tape) {
+    if (model.model_type == "pegasus" && head_type(root) == DType::fp16)
+      refuse("pegasus clamps its layers' outputs in fp16, which is not modelled", {}, "use bf16, fp32 or autocast");
+  }
 
   Tensor loss(const Batch& batch) override {
     Tensor ids = batch.input_ids, labels = batch.labels;
@@ -270,6 +278,8 @@ class Bart final : public Network {
   }
 
  private:
+  static DType head_type(Module& root) { return root.child("lm_head").find_parameter("weight")->type; }
+
   /// embed_tokens of a stack where it is registered there, else the shared one.
   Module& words(const char* stack) {
     Module* own = base_.child(stack).find_child("embed_tokens");

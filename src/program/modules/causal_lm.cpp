@@ -60,6 +60,36 @@ Tensor bidirectional_mask(Tape&, const RunOptions&, const Tensor&) { return {}; 
 
 namespace {
 
+/// sliding_window_bidirectional_mask_function on index ranges: |query - key| <= window.
+Tensor boolean_window_mask(Tape& tape, std::int64_t batch, std::int64_t length) {
+  const Tensor batch_range = arange(tape, batch), head_range = arange(tape, 1);
+  const Tensor queries = add_scalar(arange(tape, length)), keys = add_scalar(arange(tape, length));
+  const Tensor query = view(queries, {1, 1, length, 1}), key = view(keys, {1, 1, 1, length});
+  const auto compare = [&](const Tensor& a, const Tensor& b) { return elementwise(tape, {&a, &b}, DType::boolean); };
+  Tensor within;
+  {
+    const Tensor one = zeros(tape, {}, DType::boolean);
+    Tensor distance = elementwise(tape, {&query, &key}, DType::int64);
+    distance = elementwise(tape, {&distance}, DType::int64);
+    const Tensor inside = elementwise(tape, {&distance}, DType::boolean);
+    distance.reset();
+    within = compare(one, inside);
+  }
+  const Tensor real = elementwise(tape, {&query}, DType::boolean);
+  return expand(compare(within, real), {batch, -1, -1, -1});
+}
+
+}  // namespace
+
+Tensor bidirectional_window_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::int64_t window) {
+  if (embeddings.size(1) < window) return {};
+  tape.operator_name = "bidirectional_mask";
+  const Tensor allowed = boolean_window_mask(tape, embeddings.size(0), embeddings.size(1));
+  return options.attention == RunOptions::Attention::sdpa ? allowed : additive_mask(tape, allowed, embeddings.dtype());
+}
+
+namespace {
+
 /// eager_attention_forward of llama.
 Tensor attend_eagerly(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionCall& call) {
   const std::int64_t groups = query.size(1) / key.size(1);

@@ -21,6 +21,9 @@ Tensor materialized_causal_mask(Tape& tape, const RunOptions& options, const Ten
 /// create_bidirectional_mask without padding: none.
 Tensor bidirectional_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings);
 
+/// create_bidirectional_sliding_window_mask of keys at most `window` away: none while the sequence is shorter.
+Tensor bidirectional_window_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::int64_t window);
+
 struct AttentionCall {
   RunOptions::Attention kind = RunOptions::Attention::sdpa;
   bool causal = true;

@@ -17,6 +17,7 @@ std::unique_ptr<Network> make_gpt_neox(const Model& model, const RunOptions& opt
 std::unique_ptr<Network> make_falcon(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_bert(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_distilbert(const Model& model, const RunOptions& options, Module& root, Tape& tape);
+std::unique_ptr<Network> make_modernbert(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_vit(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_opt(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_bart(const Model& model, const RunOptions& options, Module& root, Tape& tape);

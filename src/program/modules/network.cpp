@@ -57,11 +57,13 @@ constexpr Family kFamilies[] = {
     {"electra", make_bert},
     {"albert", make_bert},
     {"distilbert", make_distilbert},
+    {"modernbert", make_modernbert},
     {"vit", make_vit},
     {"deit", make_vit},
     {"dinov2", make_vit},
     {"bart", make_bart},
     {"mbart", make_bart},
+    {"pegasus", make_bart},
     {"t5", make_t5},
     {"mt5", make_t5},
 };
