@@ -10,9 +10,17 @@ namespace plimsoll::program {
 
 namespace {
 
+/// reshard_after_forward=int, for the root as for all others: 1 is False, all ranks of the sharding group are True.
+void reshard_in_parts(const Strategy& strategy, Fsdp2Options& options) {
+  const int ranks = strategy.fsdp.reshard_to;
+  if (ranks < 1 || strategy.dp_shard % ranks != 0)
+    refuse("fully_shard demands that an integer reshard_after_forward divides the sharding group", "fsdp.reshard_after_forward",
+           "a factor of " + std::to_string(strategy.dp_shard));
+  options.reshard_after_forward = options.reshard_root = ranks > 1;
+  if (ranks > 1 && ranks < strategy.dp_shard) options.reshard_to = ranks;
+}
+
 Fsdp2Options fsdp2_options(const Strategy& strategy) {
-  if (strategy.fsdp.reshard == FsdpOptions::Reshard::number)
-    refuse("reshard_after_forward to a smaller group is not modelled", "fsdp.reshard_after_forward");
   Fsdp2Options options;
   options.shard = strategy.dp_shard;
   options.replicate = strategy.dp_replicate;
@@ -22,6 +30,7 @@ Fsdp2Options fsdp2_options(const Strategy& strategy) {
   }
   options.reshard_after_forward = strategy.fsdp.reshard != FsdpOptions::Reshard::never;
   options.reshard_root = strategy.fsdp.reshard == FsdpOptions::Reshard::always;
+  if (strategy.fsdp.reshard == FsdpOptions::Reshard::number) reshard_in_parts(strategy, options);
   options.offload_to_host = strategy.offload.params;
   return options;
 }

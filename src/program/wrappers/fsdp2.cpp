@@ -21,6 +21,7 @@ struct ShardedParameter {
   std::int64_t shard_elements = 0;
   Tensor shard;     ///< what the optimizer steps
   Tensor gathered;  ///< leaf of the compute type; its storage is freed while sharded
+  Tensor kept;      ///< a part of it, from its forward to its backward (reshard_after_forward=int)
 
   std::int64_t gathered_elements(std::int64_t ranks) const { return shard_elements * ranks; }
 };
@@ -64,6 +65,8 @@ class Fsdp2Group {
   void register_post_backward(std::vector<Tensor*>& tensors);
   Tensor gather_input(std::int64_t elements);
   void copy_out();
+  void keep_part(ShardedParameter& parameter);
+  bool has_parts() const { return static_cast<bool>(parameters.front().kept); }
   void cut_gradients(std::vector<std::pair<ShardedParameter*, Tensor>>& gradients);
   void reduce(std::vector<std::pair<ShardedParameter*, Tensor>>& gradients);
   void accumulate_shards(const std::vector<std::pair<ShardedParameter*, Tensor>>& gradients, const Tensor& reduced);
@@ -170,9 +173,10 @@ void Fsdp2Group::materialize_shard(const Parameter* slot) {
 /// The shards in the compute type, flat (one foreach copy), or undefined where no cast is needed and the shards themselves are copied in.
 Tensor Fsdp2Group::gather_input(std::int64_t elements) {
   const DType type = compute_type(parameters.front());
-  if (type == parameters.front().slot->type && !owner_.options_.offload_to_host) return {};
+  const bool from_host = owner_.options_.offload_to_host && !has_parts();
+  if (type == parameters.front().slot->type && !from_host) return {};
   const std::int64_t bytes = elements * size_of(parameters.front().slot->type);
-  if (owner_.options_.offload_to_host) tape().copy({Copy::Direction::host_to_device, bytes}, tape().stream);
+  if (from_host) tape().copy({Copy::Direction::host_to_device, bytes}, tape().stream);
   Tensor flat = tape().empty({elements}, type, Category::communication_buffer);
   launch(tape(), KernelKind::elementwise, type, bytes, flat.bytes());
   return flat;
@@ -183,12 +187,15 @@ void Fsdp2Group::unshard() {
   const LabelScope label(tape(), modules_.front()->label);
   if (mesh.shard == 1) return;
   std::int64_t elements = 0;
-  for (const ShardedParameter& parameter : parameters) elements += parameter.shard_elements;
+  for (const ShardedParameter& parameter : parameters) elements += has_parts() ? parameter.kept.elements() : parameter.shard_elements;
+  const std::int64_t ranks = has_parts() ? owner_.options_.reshard_to : mesh.shard;
+  if (has_parts())  // they were made on the compute stream
+    for (const StreamId stream : {owner_.copy_in_stream_, owner_.gather_stream_}) tape().wait(stream, kComputeStream);
   // FSDPCommContext.get_all_gather_streams: outside forward and backward (an explicit unshard) everything runs on the current stream.
   const bool implicit = state == TrainingState::forward || state == TrainingState::pre_backward;
   const StreamScope scope(tape(), implicit ? owner_.copy_in_stream_ : tape().stream);
   const Tensor input = gather_input(elements);
-  gather_output_ = tape().empty({elements * mesh.shard}, compute_type(parameters.front()), Category::communication_buffer);
+  gather_output_ = tape().empty({elements * ranks}, compute_type(parameters.front()), Category::communication_buffer);
   launch(tape(), KernelKind::elementwise, gather_output_.dtype(), elements * size_of(gather_output_.dtype()),
          elements * size_of(gather_output_.dtype()));
   tape().wait(owner_.gather_stream_, owner_.copy_in_stream_);
@@ -248,7 +255,10 @@ void Fsdp2Group::wait_for_unshard() {
   }
   if (first) defer_widening(false);
   gathered_ = true;
-  for (ShardedParameter& parameter : parameters) parameter.slot->tensor = parameter.gathered;
+  for (ShardedParameter& parameter : parameters) {
+    parameter.slot->tensor = parameter.gathered;
+    parameter.kept.reset();
+  }
   if (state == TrainingState::forward && !alone) {
     owner_.deferred_all_gather_ = std::move(gather_output_);  // freed after the next unit's copy-out has been issued
   }
@@ -258,11 +268,21 @@ void Fsdp2Group::wait_for_unshard() {
 void Fsdp2Group::reshard() {
   if (!gathered_) return;
   if (state == TrainingState::forward && !reshard_after_forward) return;
+  const bool in_parts = state == TrainingState::forward && owner_.options_.reshard_to > 0;
   for (ShardedParameter& parameter : parameters) {
+    if (in_parts) keep_part(parameter);
     parameter.slot->tensor.reset();
     tape().free_storage(parameter.gathered);
   }
   gathered_ = false;
+}
+
+/// to_sharded_post_forward: a clone of the rank's part of what was gathered.
+void Fsdp2Group::keep_part(ShardedParameter& parameter) {
+  const DType type = compute_type(parameter);
+  parameter.kept =
+      tape().empty({parameter.gathered_elements(mesh.shard) / owner_.options_.reshard_to}, type, Category::communication_buffer);
+  launch(tape(), KernelKind::elementwise, type, parameter.kept.bytes(), parameter.kept.bytes());
 }
 
 void Fsdp2Group::prefetch(TrainingState pass) {
