@@ -74,7 +74,16 @@ bool sees_transposed_leaf(const Node& node, std::size_t input) {
 struct Tape::GraphTask {
   std::vector<NodeRef> ready;  ///< a heap
   std::vector<std::function<void()>> callbacks;
+  std::uint32_t restricted = 0;  ///< exec_info_: the stamp of the nodes that run; 0: all
+  bool retains_graph = false;
+  std::vector<Edge> inputs;      ///< whose gradients are captured
+  std::vector<Tensor> captured;  ///< by input
 };
+
+bool Node::should_compute(std::size_t input) const {
+  const NodeRef& next = edges[input].function;
+  return next && (tape->restricted_ == 0 || next->needed == tape->restricted_);
+}
 
 Edge Tape::gradient_edge(const Tensor& tensor) {
   TensorImpl& impl = *tensor.impl();
@@ -89,15 +98,16 @@ Edge Tape::gradient_edge(const Tensor& tensor) {
 
 void Tape::queue_callback(std::function<void()> callback) { tasks_.back()->callbacks.push_back(std::move(callback)); }
 
-void Tape::count_dependencies(const std::vector<Edge>& roots) {
+std::vector<Node*> Tape::count_dependencies(const std::vector<Edge>& roots) {
   const std::uint32_t visit = ++visit_;
-  std::vector<Node*> pending;
+  std::vector<Node*> pending, reached;
   const auto reach = [&](Node* node) {
     if (node->visited == visit) return;
     node->visited = visit;
     node->dependencies = 0;
     node->buffer.clear();
     pending.push_back(node);
+    reached.push_back(node);
   };
   for (const Edge& root : roots) reach(root.function.get());
   while (!pending.empty()) {
@@ -109,6 +119,22 @@ void Tape::count_dependencies(const std::vector<Edge>& roots) {
       ++edge.function->dependencies;
     }
   }
+  return reached;
+}
+
+/// GraphTask::init_to_execute: of the reached nodes those run from which a gradient of `inputs` is found.
+void Tape::keep_to(GraphTask& task, std::vector<Node*> reached, const std::vector<Edge>& inputs) {
+  task.restricted = visit_;
+  task.inputs = inputs;
+  task.captured.resize(inputs.size());
+  for (const Edge& input : inputs) input.function->needed = visit_;
+  // Leaves last in the order of execution: a node's edges lead to lower sequence numbers or to leaves.
+  std::sort(reached.begin(), reached.end(), [](const Node* a, const Node* b) {
+    return a->is_accumulator != b->is_accumulator ? a->is_accumulator : a->sequence < b->sequence;
+  });
+  for (Node* node : reached)
+    for (const Edge& edge : node->edges)
+      if (edge.function && edge.function->needed == visit_) node->needed = visit_;
 }
 
 void Tape::backward(const Tensor& root, Tensor gradient) {
@@ -128,19 +154,46 @@ void Tape::backward(const std::vector<Tensor>& roots, std::vector<Tensor> gradie
     edges.push_back(gradient_edge(roots[i]));
   }
   count_dependencies(edges);
-  const GradMode no_grad(*this, false);
   GraphTask task;
+  start(task, edges, std::move(gradients));
+}
+
+std::vector<Tensor> Tape::gradients(const std::vector<Edge>& roots, std::vector<Tensor> root_gradients, const std::vector<Edge>& inputs,
+                                    bool retain_graph) {
+  GraphTask task;
+  task.retains_graph = retain_graph;
+  keep_to(task, count_dependencies(roots), inputs);
+  start(task, roots, std::move(root_gradients));
+  return std::move(task.captured);
+}
+
+void Tape::start(GraphTask& task, const std::vector<Edge>& roots, std::vector<Tensor> gradients) {
+  const GradMode no_grad(*this, false);
+  const std::uint32_t restricted_before = std::exchange(restricted_, task.restricted);
   tasks_.push_back(&task);
-  for (std::size_t i = 0; i < edges.size(); ++i) accumulate_into(edges[i].function->buffer, edges[i].input, gradients[i]);
-  for (const Edge& edge : edges) {
-    if (edge.function->dependencies == 0) {
-      task.ready.push_back(edge.function);
+  for (std::size_t i = 0; i < roots.size(); ++i) accumulate_into(roots[i].function->buffer, roots[i].input, gradients[i]);
+  for (const Edge& root : roots) {
+    const bool queued = std::find(task.ready.begin(), task.ready.end(), root.function) != task.ready.end();
+    if (root.function->dependencies == 0 && !queued) {
+      task.ready.push_back(root.function);
       std::push_heap(task.ready.begin(), task.ready.end(), runs_later);
     }
   }
   run(task);
   for (std::size_t i = 0; i < task.callbacks.size(); ++i) task.callbacks[i]();
   tasks_.pop_back();
+  restricted_ = restricted_before;
+}
+
+/// What arrived at inputs of the task, in the type that they want.
+void Tape::capture(GraphTask& task, Node& node) {
+  for (std::size_t i = 0; i < task.inputs.size(); ++i) {
+    const Edge& input = task.inputs[i];
+    if (input.function.get() != &node || node.buffer.size() <= input.input) continue;
+    Tensor arrived = std::move(node.buffer[input.input]);
+    if (arrived && arrived.dtype() != node.wanted(input.input).type) arrived = to(arrived, node.wanted(input.input).type);
+    task.captured[i] = std::move(arrived);
+  }
 }
 
 void Tape::run(GraphTask& task) {
@@ -154,10 +207,19 @@ void Tape::run(GraphTask& task) {
 
 /// Engine::evaluate_function: the gradients go to the next nodes after the saved tensors were released.
 void Tape::evaluate(GraphTask& task, const NodeRef& node) {
+  if (task.restricted != 0) {
+    capture(task, *node);
+    bool needed = false;
+    for (std::size_t i = 0; i < node->edges.size(); ++i) needed = needed || node->should_compute(i);
+    if (!needed) {
+      node->buffer.clear();
+      return;
+    }
+  }
   Gradients outputs(node->edges.size());
   call(*node, std::move(node->buffer), outputs);
   node->buffer.clear();
-  node->release_saved();
+  if (!task.retains_graph) node->release_saved();
   const auto send = [&](const Edge& edge, Tensor gradient) {
     accumulate_into(edge.function->buffer, edge.input, std::move(gradient));
     if (--edge.function->dependencies > 0) return;

@@ -245,7 +245,8 @@ class Node : public Pooled {
   /// What an arriving gradient of output `output` must look like.
   virtual TensorMeta wanted(std::uint16_t output) const { return outputs[output]; }
 
-  bool should_compute(std::size_t input) const { return static_cast<bool>(edges[input].function); }
+  /// Whether the running task needs the gradient of forward input `input`.
+  bool should_compute(std::size_t input) const;
   void release();
   void release_saved();
 
@@ -265,7 +266,7 @@ class Node : public Pooled {
 
   // The engine's state for the graph task that runs this node.
   std::int32_t dependencies = 0;
-  std::uint32_t visited = 0;
+  std::uint32_t visited = 0, needed = 0;  ///< stamps of the tasks that last reached it, and that need what it computes
   Gradients buffer;
 };
 
@@ -348,6 +349,10 @@ class Tape {
   /// loss.backward(): runs the graph from `root` with `gradient` (ones when undefined).
   void backward(const Tensor& root, Tensor gradient = {});
   void backward(const std::vector<Tensor>& roots, std::vector<Tensor> gradients);
+  /// torch.autograd.grad: the gradients that arrive at `inputs`, of what `root_gradients` give at `roots`. Only nodes on a way from these to
+  /// those run; nothing is accumulated. `retain_graph`: saved tensors stay for another pass.
+  std::vector<Tensor> gradients(const std::vector<Edge>& roots, std::vector<Tensor> root_gradients, const std::vector<Edge>& inputs,
+                                bool retain_graph);
   /// Runs at the end of the running backward (Variable._execution_engine.queue_callback).
   void queue_callback(std::function<void()> callback);
   bool in_backward() const { return !tasks_.empty(); }
@@ -384,11 +389,14 @@ class Tape {
   void emit(const Instruction& instruction) {
     if (recording_) recording_->push_back(instruction);
   }
+  void start(GraphTask& task, const std::vector<Edge>& roots, std::vector<Tensor> gradients);
   void run(GraphTask& task);
   void evaluate(GraphTask& task, const NodeRef& node);
   void call(Node& node, Gradients inputs, Gradients& outputs);
   void accumulate_into(Gradients& buffer, std::size_t position, Tensor gradient);
-  void count_dependencies(const std::vector<Edge>& roots);
+  std::vector<Node*> count_dependencies(const std::vector<Edge>& roots);
+  void keep_to(GraphTask& task, std::vector<Node*> reached, const std::vector<Edge>& inputs);
+  static void capture(GraphTask& task, Node& node);
 
   StepProgram program_;
   std::vector<Instruction>* recording_ = nullptr;
@@ -396,6 +404,7 @@ class Tape {
   TensorId next_id_ = 0;
   std::uint64_t sequence_ = 0;
   std::uint32_t visit_ = 0;
+  std::uint32_t restricted_ = 0;  ///< stamp of the running task where it computes the gradients of some inputs only; 0: of all
   std::unordered_map<std::string, std::uint32_t> labels_;
   std::unordered_map<std::uint64_t, std::uint32_t> operator_labels_;  ///< (module label, operator name) → label
   std::uint32_t labelled_module_ = 0, label_ = 0;

@@ -4,6 +4,7 @@
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
+#include "plimsoll/schedule.hpp"
 #include "program/frameworks/torchtitan_pipeline.hpp"
 #include "program/frameworks/torchtitan_stage.hpp"
 #include "program/lower.hpp"
@@ -19,12 +20,19 @@ namespace {
 /// The code of the end of 2024: one rotary table, separate projections, a root unit around embedding, norm and head.
 bool before_0_3(const Strategy& s) { return !s.titan.fused_qkv.value_or(true) && !s.titan.rope_positions_given.value_or(true); }
 
+bool splits_backward(const Strategy& s) {
+  return s.pp_schedule == "interleaved-zero-bubble" || s.pp_schedule == "zbv" || s.pp_schedule == "dualpipev";
+}
+
 void refuse_what_is_not_modelled(const Strategy& s) {
   if (before_0_3(s) && (s.tp > 1 || s.pp > 1 || s.loss == LossKernel::chunked))
     refuse("tensor and pipeline parallelism of TorchTitan before 0.3 are not modelled", "framework_version", "0.3.0");
-  const bool split = s.pp > 1 && s.pp_schedule != "1f1b" && s.pp_schedule != "gpipe" && s.pp_schedule != "interleaved-1f1b";
-  if (split)
-    refuse("TorchTitan's pipeline schedule '" + s.pp_schedule + "' is not modelled", "pp_schedule", "1f1b, gpipe or interleaved-1f1b");
+  if (s.pp > 1 && splits_backward(s)) {
+    if (s.recompute.kind != Recompute::Kind::none && s.recompute.kind != Recompute::Kind::automatic)
+      refuse("recomputation under a backward in halves is not modelled", "recompute", "none");
+    if (s.fsdp.reshard == FsdpOptions::Reshard::always)
+      refuse("weights resharded between the halves of a backward are not modelled", "fsdp.reshard_after_forward", "default");
+  }
   if (s.cp > 1 && (before_0_3(s) || s.pp > 1 || s.attention == AttentionKernel::flash_varlen))
     refuse("context parallelism of TorchTitan is modelled without pipelines, for 0.3 and scaled dot-product attention", "cp");
   if (s.ep > 1 && before_0_3(s)) refuse("expert parallelism of TorchTitan before 0.3 is not modelled", "framework_version", "0.3.0");
@@ -80,6 +88,17 @@ TitanRun run_of(const Model& model, const Strategy& s) {
   return run;
 }
 
+/// The schedule of one run over `micro_batches`.
+Schedule schedule_of(const Strategy& s) { return make_schedule(s.pp_schedule, s.pp, static_cast<int>(s.micro_batches_per_run()), s.vp); }
+
+/// The model's stages that pipeline rank `rank` holds, by chunk.
+std::vector<int> stage_indices(const Strategy& s, int rank) {
+  const Schedule schedule = schedule_of(s);
+  std::vector<int> stages;
+  for (int chunk = 0; chunk < s.vp; ++chunk) stages.push_back(schedule.stage_of(rank, chunk));
+  return stages;
+}
+
 /// The parts of the model that pipeline rank `rank` holds.
 std::vector<TitanStage> stages_of(const Model& model, const Strategy& s, int rank) {
   if (s.pp == 1) {
@@ -90,8 +109,7 @@ std::vector<TitanStage> stages_of(const Model& model, const Strategy& s, int ran
   }
   const int count = s.pp * s.vp;
   std::vector<TitanStage> stages;
-  for (int chunk = 0; chunk < s.vp; ++chunk) {
-    const int index = chunk * s.pp + rank;
+  for (int index : stage_indices(s, rank)) {
     TitanStage stage{.layers = {}, .embedding = index == 0, .head = index == count - 1};
     std::int64_t from = 0;
     for (int before = 0; before < index; ++before) from += s.pp_layers[static_cast<std::size_t>(before)];
@@ -181,9 +199,10 @@ class Trainer {
     const auto count = static_cast<std::size_t>(strategy_.micro_batches_per_run());
     const std::size_t from = batches.size();
     for (std::size_t i = 0; i < count; ++i) batches.push_back(next_batch());
-    if (strategy_.pp_schedule == "interleaved-1f1b") {
-      const Schedule schedule = make_schedule(strategy_.pp_schedule, strategy_.pp, static_cast<int>(count), strategy_.vp);
-      run_chunks({parts_, schedule.ranks[static_cast<std::size_t>(pipeline_rank_)], batches.data() + from, count, valid_tokens});
+    if (from == 0 && tape_.part() == Tape::Part::first_step) infer_metadata(parts_, batches.front(), valid_tokens);
+    if (strategy_.vp > 1) {
+      const std::vector<StageAction> actions = actions_of(schedule_of(strategy_), pipeline_rank_);
+      run_chunks({parts_, stage_indices(strategy_, pipeline_rank_), actions, batches.data() + from, count, valid_tokens});
       return;
     }
     const PipelineRun run{*parts_.front(), batches.data() + from, count, valid_tokens, strategy_.pp - pipeline_rank_};

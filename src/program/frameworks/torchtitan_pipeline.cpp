@@ -2,9 +2,24 @@
 
 #include <algorithm>
 
-#include "plimsoll/error.hpp"
+#include "program/frameworks/torchtitan_actions.hpp"
 
 namespace plimsoll::program {
+
+namespace {
+
+void send_back(TitanPart& part, Tensor gradient) {
+  if (gradient) part.send_gradient(std::move(gradient));
+}
+
+}  // namespace
+
+void infer_metadata(const std::vector<std::unique_ptr<TitanPart>>& parts, const TitanBatch& batch, const Tensor& valid_tokens) {
+  for (const auto& part : parts) part->begin_inference();
+  for (const auto& part : parts) part->infer_forward(batch);
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) (*part)->infer_backward(batch, valid_tokens);
+  for (const auto& part : parts) part->end_inference();
+}
 
 // Schedule1F1B._step_microbatches.
 void run_1f1b(const PipelineRun& run) {
@@ -17,22 +32,22 @@ void run_1f1b(const PipelineRun& run) {
     ++forwards;
   };
   while (forwards < warmup) {
-    part.receive_activation(forwards);
+    part.receive_activation(forwards, true);
     forward();
     if (forwards > 1) part.release_output(forwards - 2);
   }
   while (true) {
     part.receive_gradient(backwards);
     part.release_output(forwards - 1);
-    part.backward(backwards++);
+    send_back(part, part.backward(backwards++));
     part.release_sent_gradients(1);
     if (forwards == run.count) break;
-    part.receive_activation(forwards);
+    part.receive_activation(forwards, true);
     forward();
   }
   while (backwards < run.count) {
     part.receive_gradient(backwards, true);
-    part.backward(backwards++);
+    send_back(part, part.backward(backwards++));
     part.release_sent_gradients(1);
   }
   part.reduce_gradients();
@@ -44,35 +59,102 @@ void run_gpipe(const PipelineRun& run) {
   TitanPart& part = run.part;
   part.begin_schedule(run.count);
   for (std::size_t i = 0; i < run.count; ++i) {
-    part.receive_activation(i);
+    part.receive_activation(i, true);
     part.forward(i, run.batches[i], run.valid_tokens);
   }
   for (std::size_t i = 0; i < run.count; ++i) part.release_output(i);
   for (std::size_t i = 0; i < run.count; ++i) {
     part.receive_gradient(i);
-    part.backward(i);
+    send_back(part, part.backward(i));
   }
   part.reduce_gradients();
   part.end_schedule();
 }
 
-// PipelineScheduleMulti._step_microbatches: outputs stay until their chunk's backward, sent gradients until the end.
-void run_chunks(const ChunkedPipelineRun& run) {
-  for (auto& part : run.parts) part->begin_schedule(run.count);
-  for (const Slot& slot : run.slots) {
-    TitanPart& part = *run.parts[static_cast<std::size_t>(slot.chunk)];
-    const auto micro_batch = static_cast<std::size_t>(slot.micro_batch);
-    if (slot.pass == Pass::forward) {
-      part.receive_activation(micro_batch);
-      part.forward(micro_batch, run.batches[micro_batch], run.valid_tokens);
-    } else if (slot.pass == Pass::backward) {
-      part.receive_gradient(micro_batch);
-      part.backward(micro_batch);
-    } else {
-      refuse("backward passes that are split into input and weight gradients are not modelled for TorchTitan", "pp_schedule");
+namespace {
+
+/// _PipelineScheduleRuntime: the actions of a rank on its stages. What stages of one rank give each other is not sent.
+class ActionRunner {
+ public:
+  explicit ActionRunner(const ChunkedPipelineRun& run) : run_(run), waited_(run.parts.size()) {}
+
+  void run(const StageAction& action) {
+    const std::size_t at = chunk_of(action.stage);
+    TitanPart& part = *run_.parts[at];
+    const auto micro_batch = static_cast<std::size_t>(action.micro_batch);
+    switch (action.kind) {
+      case StageAction::Kind::unshard:
+        part.sharded().unshard_all();
+        waited_[at] = false;
+        break;
+      case StageAction::Kind::reshard:
+        part.sharded().reshard_all();
+        break;
+      case StageAction::Kind::receive_activation:
+        part.receive_activation(micro_batch);
+        break;
+      case StageAction::Kind::receive_gradient:
+        part.receive_gradient(micro_batch);
+        break;
+      case StageAction::Kind::reduce:
+        part.reduce_gradients();
+        break;
+      default:
+        wait_for_weights(at);
+        compute(action, part, micro_batch);
     }
   }
-  for (auto& part : run.parts) part->reduce_gradients();
+
+ private:
+  std::size_t chunk_of(int stage) const {
+    return static_cast<std::size_t>(std::find(run_.stages.begin(), run_.stages.end(), stage) - run_.stages.begin());
+  }
+  /// The part that holds `stage`, where it is on this rank.
+  TitanPart* part_of(int stage) const {
+    const std::size_t at = chunk_of(stage);
+    return at < run_.parts.size() ? run_.parts[at].get() : nullptr;
+  }
+
+  void wait_for_weights(std::size_t at) {
+    if (waited_[at]) return;
+    waited_[at] = true;
+    run_.parts[at]->sharded().wait_for_unshard_all();
+  }
+
+  void compute(const StageAction& action, TitanPart& part, std::size_t micro_batch) {
+    Tensor gradient;
+    switch (action.kind) {
+      case StageAction::Kind::forward:
+        part.forward(micro_batch, run_.batches[micro_batch], run_.valid_tokens);
+        if (TitanPart* next = part_of(action.stage + 1)) next->take_activation(micro_batch, part.output(micro_batch));
+        return;
+      case StageAction::Kind::weight_gradient:
+        part.backward_weight(micro_batch);
+        return;
+      case StageAction::Kind::input_gradient:
+        gradient = part.backward_input(micro_batch);
+        break;
+      default:
+        gradient = part.backward(micro_batch);
+    }
+    if (!gradient) return;
+    if (TitanPart* before = part_of(action.stage - 1)) {
+      before->take_gradient(micro_batch, std::move(gradient));
+    } else {
+      part.send_gradient(std::move(gradient));
+    }
+  }
+
+  const ChunkedPipelineRun& run_;
+  std::vector<bool> waited_;
+};
+
+}  // namespace
+
+void run_chunks(const ChunkedPipelineRun& run) {
+  for (auto& part : run.parts) part->begin_schedule(run.count);
+  ActionRunner runner(run);
+  for (const StageAction& action : run.actions) runner.run(action);
   for (auto& part : run.parts) part->end_schedule();
 }
 

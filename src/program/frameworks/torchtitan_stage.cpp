@@ -124,16 +124,52 @@ Tensor TitanPart::boundary() {
                      Category::communication_buffer);
 }
 
-void TitanPart::begin_schedule(std::size_t micro_batches) {
-  for (std::vector<Tensor>* list : {&inputs_, &outputs_, &gradients_, &losses_}) list->assign(micro_batches, Tensor());
+void TitanPart::begin_inference() {
+  tape_.operator_name = "metadata_inference";
+  for (Module* module : decoder_.root().all_modules())
+    for (const ModuleBuffer& buffer : module->buffers) buffers_kept_.push_back(elementwise(tape_, {&buffer.tensor}, buffer.type));
 }
 
-void TitanPart::receive_activation(std::size_t micro_batch) {
+void TitanPart::infer_forward(const TitanBatch& batch) {
+  tape_.phase(Phase::forward);
+  inferred_input_ = first() ? batch.tokens : boundary();
+  if (!first()) inferred_input_.set_requires_grad(true);
+  inferred_output_ = decoder_(inferred_input_, batch.positions);
+}
+
+/// Gradients of the input alone; the first stage has none to infer.
+void TitanPart::infer_backward(const TitanBatch& batch, const Tensor& valid_tokens) {
+  const Tensor input = std::move(inferred_input_), output = std::move(inferred_output_);
+  inferred_input_.reset();
+  inferred_output_.reset();
+  tape_.phase(Phase::backward);
+  const Tensor root = last() ? loss(output, batch, valid_tokens) : output;
+  Tensor ones;
+  if (!last()) ones = boundary();
   if (first()) return;
-  last_received_ = inputs_[micro_batch] = boundary();
-  tape_.collective(
-      {.kind = CollectiveKind::receive, .group = Group::pipeline, .bytes = last_received_.bytes(), .type = last_received_.dtype()},
-      kComputeStream);
+  if (last()) ones = elementwise(tape_, {&root}, root.dtype());
+  tape_.gradients({tape_.gradient_edge(root)}, {ones}, {tape_.gradient_edge(input)}, false);
+}
+
+void TitanPart::end_inference() {
+  buffers_kept_.clear();
+  sharded_.reshard_all();
+  for (const Tensor& shard : sharded_.shards()) shard.grad().reset();
+}
+
+void TitanPart::begin_schedule(std::size_t micro_batches) {
+  for (std::vector<Tensor>* list : {&inputs_, &outputs_, &gradients_, &losses_}) list->assign(micro_batches, Tensor());
+  halves_.clear();
+  halves_.resize(micro_batches);
+}
+
+void TitanPart::receive_activation(std::size_t micro_batch, bool kept) {
+  if (first()) return;
+  inputs_[micro_batch] = boundary();
+  const Tensor& buffer = inputs_[micro_batch];
+  if (kept) last_received_ = buffer;
+  tape_.collective({.kind = CollectiveKind::receive, .group = Group::pipeline, .bytes = buffer.bytes(), .type = buffer.dtype()},
+                   kComputeStream);
 }
 
 void TitanPart::receive_gradient(std::size_t micro_batch, bool kept) {
@@ -168,20 +204,57 @@ void TitanPart::release_output(std::size_t micro_batch) {
   if (!last() && outputs_[micro_batch]) outputs_[micro_batch] = edge_of(outputs_[micro_batch]);
 }
 
-void TitanPart::backward(std::size_t micro_batch) {
+TitanPart::BetweenHalves TitanPart::take_state(std::size_t micro_batch) {
+  BetweenHalves state;
+  state.output = std::move(outputs_[micro_batch]);
+  state.gradient = std::move(gradients_[micro_batch]);
+  state.input = std::move(inputs_[micro_batch]);
+  for (std::vector<Tensor>* list : {&outputs_, &gradients_, &inputs_}) (*list)[micro_batch].reset();
+  return state;
+}
+
+/// The gradients of all micro-batches are reduced together, and the weights stay gathered until then.
+void TitanPart::hold_reductions() {
   tape_.phase(Phase::backward);
-  const Tensor output = std::move(outputs_[micro_batch]);
-  const Tensor gradient = std::move(gradients_[micro_batch]);
-  const Tensor input = std::move(inputs_[micro_batch]);
-  outputs_[micro_batch].reset();
-  gradients_[micro_batch].reset();
-  inputs_[micro_batch].reset();
   sharded_.set_reshard_after_backward(false);
   sharded_.set_requires_gradient_sync(false);
-  tape_.backward(last() ? losses_[micro_batch] : output, gradient);
-  if (!input) return;
-  sent_gradients_.push_back(input.grad());
-  input.grad().reset();
+}
+
+Tensor TitanPart::backward(std::size_t micro_batch) {
+  hold_reductions();
+  const BetweenHalves state = take_state(micro_batch);
+  tape_.backward(last() ? losses_[micro_batch] : state.output, state.gradient);
+  if (!state.input || first()) return {};
+  return std::exchange(state.input.grad(), Tensor());
+}
+
+Tensor TitanPart::backward_input(std::size_t micro_batch) {
+  hold_reductions();
+  BetweenHalves& state = halves_[micro_batch] = take_state(micro_batch);
+  if (first()) return {};
+  const Tensor& root = last() ? losses_[micro_batch] : state.output;
+  InputBackward result = backward_to_input(tape_, root, state.gradient, state.input, sharded_.gathered());
+  state.groups = std::move(result.groups);
+  state.input.grad() = result.gradient;
+  root.impl()->grad_fn.reset();  // detach_()
+  if (last()) state.output.reset();
+  return result.gradient;
+}
+
+void TitanPart::backward_weight(std::size_t micro_batch) {
+  hold_reductions();
+  BetweenHalves state = std::exchange(halves_[micro_batch], BetweenHalves());
+  if (first()) {
+    tape_.backward(last() ? losses_[micro_batch] : state.output, state.gradient);
+  } else {
+    backward_to_weights(tape_, std::move(state.groups), sharded_.gathered());
+  }
+}
+
+void TitanPart::send_gradient(Tensor gradient) {
+  tape_.collective({.kind = CollectiveKind::send, .group = Group::pipeline, .bytes = gradient.bytes(), .type = gradient.dtype()},
+                   kComputeStream);
+  sent_gradients_.push_back(std::move(gradient));
 }
 
 void TitanPart::release_sent_gradients(std::size_t kept) {
@@ -195,6 +268,7 @@ void TitanPart::reduce_gradients() {
 
 void TitanPart::end_schedule() {
   for (std::vector<Tensor>* list : {&inputs_, &outputs_, &gradients_, &losses_}) list->clear();
+  halves_.clear();
   last_received_.reset();
   last_gradient_.reset();
   sent_gradients_.clear();

@@ -349,7 +349,7 @@ void Fsdp2Group::pre_forward(std::vector<Tensor*>& tensors) {
 
 /// RegisterPostBackwardFunction: its backward runs when the gradients of the unit's inputs are known.
 void Fsdp2Group::register_post_backward(std::vector<Tensor*>& tensors) {
-  std::vector<const Tensor*> inputs;
+  List<const Tensor*> inputs;
   for (Tensor* tensor : tensors)
     if (tensor->defined() && tensor->requires_grad()) inputs.push_back(tensor);
   if (inputs.empty() || !tape().grad_enabled || parameters.empty()) return;
@@ -682,6 +682,28 @@ void Fsdp2::share_shard(const Module& one, const Module& other) {
 
 void Fsdp2::reshard(const Module& module) {
   for (auto& group : unit_of(module).groups) group->reshard();
+}
+
+void Fsdp2::unshard_all() {
+  for (Fsdp2Unit* unit : states_in_module_order_)
+    for (auto& group : unit->groups) group->unshard();
+}
+
+void Fsdp2::wait_for_unshard_all() {
+  for (Fsdp2Unit* unit : states_in_module_order_)
+    for (auto& group : unit->groups) group->wait_for_unshard();
+}
+
+void Fsdp2::reshard_all() {
+  for (Fsdp2Unit* unit : states_in_module_order_)
+    for (auto& group : unit->groups) group->reshard();
+}
+
+std::vector<Tensor> Fsdp2::gathered() const {
+  std::vector<Tensor> all;
+  for (const auto& slot : root_.all_parameters())
+    if (slot->tensor) all.push_back(slot->tensor);
+  return all;
 }
 
 void Fsdp2::queue_root_post_backward() {

@@ -77,6 +77,12 @@ class Fsdp2 {
   /// Gathers the unit at once, on the current stream; nothing when it is gathered.
   void unshard(const Module& module);
   void reshard(const Module& module);
+  /// The same of all units at once: their gathers on the current stream, later what waits for them.
+  void unshard_all();
+  void wait_for_unshard_all();
+  void reshard_all();
+  /// The gathered weights of the units, in the order of the model's parameters: leaves of the graph.
+  std::vector<Tensor> gathered() const;
   /// The weights of two modules are one tensor while sharded (tied behind fully_shard): `one` takes the shard of `other`.
   void share_shard(const Module& one, const Module& other);
 
