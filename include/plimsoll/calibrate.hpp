@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -79,6 +80,94 @@ std::vector<std::string> sample_importers();
 /// Reads what a vendor's tool printed. Throws Error: unknown tool, columns that are not the tool's, a table that is cut off.
 std::vector<Sample> import_samples(const std::string& tool, const std::string& text, const std::string& where);
 
+// ---- measuring -----------------------------------------------------------------------------------------------------
+
+/// How far a measurement is.
+struct MeasureProgress {
+  std::size_t done = 0, total = 0;
+  double elapsed = 0, remaining = 0;  ///< seconds
+  std::string what;                   ///< now
+};
+
+struct MeasureOptions {
+  std::string backend = "auto";  ///< "auto", "hip", "cuda", "cpu"
+  int device = 0;
+  double seconds = 60;       ///< of measuring in all
+  Bytes largest{INT64_MAX};  ///< no buffer is larger
+  std::string samples_path;  ///< every sample is written here as soon as it is there; empty: nowhere
+  std::function<void(const MeasureProgress&)> progress;
+  std::function<bool()> stop;  ///< asked between runs: true ends the measurement, what was measured stays
+};
+
+/// A device that is being measured. Throws Error where it cannot be opened or where a call fails; samples written until then are whole.
+class MeasureSession {
+ public:
+  explicit MeasureSession(const MeasureOptions& options);
+  ~MeasureSession();
+  MeasureSession(const MeasureSession&) = delete;
+  MeasureSession& operator=(const MeasureSession&) = delete;
+
+  /// Bandwidths, rates, launches and copies, within `share` of the seconds.
+  void measure_machine(double share = 1);
+  /// Every product, attention and memory-bound kernel of a step, with exactly its sizes, within `share` of the seconds.
+  void measure_program(const StepProgram& program, double share = 1);
+
+  const SampleSet& set() const;
+  bool interrupted() const;
+  /// Backends that were tried and why they did not do; kernels whose two visits disagree; what disturbed the runs.
+  const std::vector<std::string>& warnings() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// ---- the doctor ----------------------------------------------------------------------------------------------------
+
+/// Something about this machine that a measurement or a training run should know.
+struct Finding {
+  bool spoils = false;  ///< a measurement made now would not be worth keeping
+  std::string what, advice;
+};
+
+struct SeenLink {
+  std::int64_t to = 0;                                               ///< device, or −1: the host
+  std::string type;                                                  ///< "xGMI", "PCIe"
+  std::int64_t weight = 0, least_megabytes = 0, most_megabytes = 0;  ///< per second
+};
+
+struct SeenDevice {
+  std::string backend, name, target;
+  std::int64_t compute_units = 0, dies = 1, memory_bytes = 0, used_bytes = -1;  ///< −1: unknown
+  double clock_hertz = 0, watts = 0, cap_watts = 0;
+  std::int64_t busy_percent = -1, numa_node = -1;
+  std::string partition;  ///< "SPX/NPS1"
+  std::vector<SeenLink> links;
+};
+
+/// A backend and whether it works here.
+struct SeenBackend {
+  std::string name;
+  bool works = false;
+  std::string detail;  ///< library and version, or why not
+};
+
+struct Examination {
+  std::string processor;
+  int processors = 0;
+  std::int64_t memory_bytes = 0;
+  std::vector<std::string> numa_nodes;  ///< "node0: processors 0-63"
+  std::vector<SeenDevice> devices;
+  std::vector<SeenBackend> backends;
+  std::vector<Finding> findings;  ///< what spoils first
+};
+
+/// Looks at processors, devices, drivers and settings; changes nothing. Files of /proc and /sys are read below `root`.
+Examination examine(const std::string& root = "/");
+std::string to_text(const Examination& examination);
+/// The object of schema "plimsoll/doctor/1".
+std::string to_json(const Examination& examination);
+
 // ---- the fit -------------------------------------------------------------------------------------------------------
 
 /// |predicted / measured − 1| of the samples of one kind, predicted with the constants that were fitted to them.
@@ -108,5 +197,48 @@ Calibration fit_hardware(const SampleSet& set, const FitOptions& options = {});
 std::string to_json(const Cluster& cluster);
 /// What was fitted and how well, in words.
 std::string to_text(const Calibration& calibration);
+
+// ---- replay --------------------------------------------------------------------------------------------------------
+
+struct ReplayOptions {
+  std::string backend = "auto";
+  int device = 0;
+  int steps = 5;               ///< steady steps that are timed, after the first ones
+  std::function<bool()> stop;  ///< asked after every step
+};
+
+/// The kernels of one kind in one steady step.
+struct ReplayLine {
+  std::string what;  ///< "gemm", "elementwise", …, "copies"
+  std::int64_t count = 0;
+  double flops = 0, bytes = 0;            ///< as the program says
+  double done_flops = 0, done_bytes = 0;  ///< as it was really done
+  double predicted = 0, measured = 0;     ///< seconds
+};
+
+/// One step of a rank, predicted and executed.
+struct Replay {
+  DeviceFacts device;
+  std::vector<ReplayLine> lines;
+  double predicted_step = 0, measured_step = 0, spread = 0;  ///< seconds; the spread as in Sample
+  int steps = 0;
+  Bytes predicted_allocated, replayed_allocated;  ///< peaks over the steps: played, and of the allocator that really gave memory
+  Bytes predicted_reserved, replayed_reserved;
+  Bytes driver_peak;                      ///< segments that the driver or the system held for the replay at once
+  std::int64_t collectives_left_out = 0;  ///< there are no peers
+  std::vector<std::string> notes;
+
+  std::int64_t kernels() const;
+};
+
+/// Executes the step program of a rank: every allocation through the allocator's own rules on memory of the device, every kernel with
+/// its shape on its stream. Throws Error(refused) where the device has no kernel of a kind, Error(bad_input) where a call fails.
+Replay replay(const PlayableRank& rank, const Cluster& cluster, const ReplayOptions& options);
+std::string to_text(const Replay& replay);
+
+/// A measured row (docs/rows.md) of a replay: `settings` are the strategy's keys as they were given, `config` the model's own
+/// config.json, or empty for a shipped one.
+std::string replay_row(const Replay& replay, const std::string& model, const std::string& config, const std::string& on,
+                       const std::vector<std::pair<std::string, std::string>>& settings);
 
 }  // namespace plimsoll

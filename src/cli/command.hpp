@@ -27,7 +27,7 @@ class Arguments {
 };
 
 struct Option {
-  enum Kind { value, flag, positional, positional_list, rest } kind = value;  ///< rest: all words behind "--"
+  enum Kind { value, value_list, flag, positional, positional_list, rest } kind = value;  ///< rest: all words behind "--"
   std::string name;  ///< "--micro-batch", or "MODEL" for a positional
   std::string help;
   bool required = false;
@@ -49,6 +49,9 @@ Command hardware_command();
 Command formula_command();
 Command validate_command();
 Command rehearse_command();
+Command calibrate_command();
+Command doctor_command();
+Command replay_command();
 
 /// Parses the command line and runs the command. Throws Error on a wrong one, with the nearest valid name.
 int run(const std::vector<Command>& commands, int argc, const char* const* argv);

@@ -24,8 +24,10 @@ void add_option(CLI::App& app, const Option& option, Bound& bound, std::size_t i
     added = app.add_flag(option.name, option.help);
   } else {
     added = app.add_option(option.name, bound.values[index], option.help);
-    if (option.kind != Option::positional_list) added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    added->type_name(option.kind == Option::value ? "TEXT" : "");
+    const bool many = option.kind == Option::positional_list || option.kind == Option::value_list;
+    if (!many) added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    if (option.kind == Option::value_list) added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    added->type_name(option.kind == Option::value || option.kind == Option::value_list ? "TEXT" : "");
   }
   if (option.required) added->required();
   if (!option.group.empty()) added->group(option.group);

@@ -159,6 +159,7 @@ Cluster counted_from_file(const std::string& text) {
 }  // namespace
 
 Cluster cluster_of(const std::string& accelerator, std::int64_t gpus, int gpus_per_node, const std::string& where) {
+  if (is_path(accelerator)) return shaped(cluster_from_file(accelerator), gpus, gpus_per_node, where);
   return shaped(on_usual_node(load_accelerator(accelerator)), gpus, gpus_per_node, where);
 }
 

@@ -1,0 +1,211 @@
+// The method: warm up, then time runs on random data over several sets of inputs, twice with everything else in between; keep the median
+// and the dispersion, and the fastest run, which shows the clock before the power limit takes hold.
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+
+#include "calibrate/power_monitor.hpp"
+#include "calibrate/statistics.hpp"
+#include "calibrate/workload.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll {
+namespace calibrate {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kVisits = 2;
+constexpr int kLeastTimings = 5;
+constexpr int kMostTimings = 400;
+constexpr double kLeastTiming = 200e-6;  // of one timing: events and clocks are read to about a microsecond
+constexpr double kPatience = 2;          // everything is measured once, within this many times the seconds that were given
+constexpr double kDisagreement = 0.15;   // of the medians of two visits
+constexpr double kPreemptions = 10;      // per second: other work had the processor
+
+double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// Seconds on the device of `repeats` runs.
+double timed(Backend& backend, Workload& workload, int repeats, std::size_t& set) {
+  backend.forget_marks();
+  const std::size_t first = backend.mark(kComputeStream);
+  for (int i = 0; i < repeats; ++i) workload.run(backend, set++);
+  const std::size_t last = backend.mark(kComputeStream);
+  return backend.between(first, last) / repeats / workload.parts();
+}
+
+/// Runs that warm up caches and clocks, and tell how many make one timing.
+int warm_up(Backend& backend, Workload& workload, double slice, std::size_t& set) {
+  const auto start = Clock::now();
+  double device = timed(backend, workload, 1, set);
+  int runs = 1;
+  while (runs < 3 || (since(start) < 0.1 * slice && runs < 50)) device = timed(backend, workload, 1, set), ++runs;
+  const double wall = since(start) / runs;
+  const double wanted = std::ceil(kLeastTiming / std::max(device * workload.parts(), 1e-9));
+  return static_cast<int>(std::clamp(wanted, 1.0, std::max(1.0, 0.8 * slice / kLeastTimings / wall)));
+}
+
+Sample measure_one(Backend& backend, Workload& workload, double slice, PowerMonitor& power, const std::function<bool()>& stop) {
+  Sample sample = workload.sample();
+  workload.prepare(backend);
+  std::size_t set = 0;
+  const int repeats = warm_up(backend, workload, slice, set);
+  std::vector<double> times;
+  power.begin();
+  const auto start = Clock::now();
+  while (static_cast<int>(times.size()) < kLeastTimings || (since(start) < slice && static_cast<int>(times.size()) < kMostTimings)) {
+    times.push_back(timed(backend, workload, repeats, set));
+    if (stop && stop() && !times.empty()) break;
+  }
+  const PowerReading reading = power.end();
+  workload.finish(backend);
+  sample.seconds = median(times);
+  sample.fastest = quantile(times, 0);
+  sample.spread = median_deviation(times) / sample.seconds;
+  sample.runs = static_cast<int>(times.size()) * repeats;
+  sample.clock_hertz = reading.clock_hertz;
+  sample.watts = reading.watts;
+  sample.tool = "plimsoll";
+  return sample;
+}
+
+long preemptions() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_nivcsw;
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  return fmt::format("{:04}-{:02}-{:02}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday);
+}
+
+}  // namespace
+}  // namespace calibrate
+
+using calibrate::Workload;
+using calibrate::Workloads;
+
+struct MeasureSession::State {
+  explicit State(const MeasureOptions& options_in) : options(options_in) {
+    backend = calibrate::open_backend(options.backend, options.device, warnings);
+    set.device = backend->facts();
+    set.device.date = calibrate::today();
+    if (set.device.driver.empty()) set.device.driver = calibrate::driver_version(set.device.backend);
+    power = calibrate::PowerMonitor::of(set.device.backend, options.device);
+    set.device.watts = power->cap_watts();
+    open_file();
+    calibrate::check_kernels(*backend);
+  }
+  ~State() {
+    if (file) std::fclose(file);
+  }
+
+  void open_file() {
+    if (options.samples_path.empty()) return;
+    file = std::fopen(options.samples_path.c_str(), "wb");
+    if (!file) fail("cannot be written", options.samples_path);
+    write(to_json_line(set.device));
+  }
+  void write(const std::string& line) {
+    if (!file) return;
+    if (std::fwrite(line.data(), 1, line.size(), file) != line.size() || std::fflush(file) != 0)
+      fail("could not be written to its end", options.samples_path);
+  }
+  void keep(const Sample& sample) {
+    set.samples.push_back(sample);
+    write(to_json_line(sample));
+  }
+  bool stopped() {
+    interrupted = interrupted || (options.stop && options.stop());
+    return interrupted;
+  }
+
+  /// Every workload twice, the second time in the opposite order, each with its share of what is left of the time.
+  void measure(Workloads& list, double seconds) {
+    std::vector<double> first(list.size(), 0);
+    double left = 0;
+    for (const auto& workload : list) left += calibrate::kVisits * workload->weight();
+    const auto start = calibrate::Clock::now();
+    const long preempted = calibrate::preemptions();
+    std::size_t done = 0;
+    for (int visit = 0; visit < calibrate::kVisits; ++visit)
+      for (std::size_t i = 0; i < list.size() && !stopped(); ++i) {
+        const std::size_t index = visit == 0 ? i : list.size() - 1 - i;
+        Workload& workload = *list[index];
+        const double remaining = std::max(0.0, seconds - calibrate::since(start));
+        if (remaining == 0 && (visit > 0 || calibrate::since(start) > calibrate::kPatience * seconds)) {
+          warnings.push_back(fmt::format("the time was up: {} of {} were measured {}; give it more --seconds", done,
+                                         calibrate::kVisits * list.size(), visit > 0 ? "twice or once" : "once"));
+          return;
+        }
+        report(done++, calibrate::kVisits * list.size(), calibrate::since(start), remaining, workload.sample());
+        const Sample sample = calibrate::measure_one(*backend, workload, std::max(0.002, 0.8 * remaining * workload.weight() / left),
+                                                     *power, [this] { return stopped(); });
+        left -= workload.weight();
+        keep(sample);
+        if (visit == 0)
+          first[index] = sample.seconds;
+        else
+          compare(first[index], sample);
+      }
+    const double rate = static_cast<double>(calibrate::preemptions() - preempted) / std::max(calibrate::since(start), 1e-3);
+    if (set.device.backend == "cpu" && rate > calibrate::kPreemptions)
+      warnings.push_back(fmt::format("other work took the processors {:.0f} times a second: close it and measure again", rate));
+  }
+
+  void report(std::size_t done, std::size_t total, double elapsed, double remaining, const Sample& sample) const {
+    if (!options.progress) return;
+    std::string what = std::string(name_of(sample.kind)) + " " + (sample.kernel.empty() ? sample.group : sample.kernel);
+    options.progress({done, total, elapsed, remaining, what});
+  }
+  void compare(double before, const Sample& sample) {
+    if (before <= 0 || std::abs(sample.seconds / before - 1) <= calibrate::kDisagreement) return;
+    ++disagreements;
+    if (disagreements <= 5)
+      warnings.push_back(fmt::format("{} {} took {} at first and {} later", name_of(sample.kind), sample.kernel, to_string(Seconds(before)),
+                                     to_string(Seconds(sample.seconds))));
+  }
+
+  MeasureOptions options;
+  std::vector<std::string> warnings;
+  std::unique_ptr<calibrate::Backend> backend;
+  std::unique_ptr<calibrate::PowerMonitor> power;
+  SampleSet set;
+  std::FILE* file = nullptr;
+  bool interrupted = false;
+  int disagreements = 0;
+};
+
+MeasureSession::MeasureSession(const MeasureOptions& options) : state_(std::make_unique<State>(options)) {}
+MeasureSession::~MeasureSession() = default;
+const SampleSet& MeasureSession::set() const { return state_->set; }
+bool MeasureSession::interrupted() const { return state_->interrupted; }
+const std::vector<std::string>& MeasureSession::warnings() const { return state_->warnings; }
+
+void MeasureSession::measure_machine(double share) {
+  State& state = *state_;
+  if (state.set.device.backend != "cpu") {
+    const calibrate::MemoryInfo memory = state.backend->memory();
+    Sample context;
+    context.kind = SampleKind::context_memory;
+    context.bytes = memory.total - memory.free;
+    context.tool = "plimsoll";
+    state.keep(context);
+  }
+  Workloads list = calibrate::machine_workloads(*state.backend, state.options.largest.count);
+  state.measure(list, share * state.options.seconds);
+}
+
+void MeasureSession::measure_program(const StepProgram& program, double share) {
+  Workloads list = calibrate::program_workloads(program, *state_->backend);
+  state_->measure(list, share * state_->options.seconds);
+}
+
+}  // namespace plimsoll

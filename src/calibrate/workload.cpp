@@ -1,0 +1,476 @@
+#include "calibrate/workload.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "calibrate/program_kernels.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::calibrate {
+namespace {
+
+constexpr std::size_t kInputSets = 3;
+/// Random data are made on the host for that many bytes at most; larger buffers repeat them.
+constexpr std::int64_t kRandomBytes = std::int64_t{8} << 20;
+/// The buffers of one workload take at most this share of the free memory.
+constexpr std::int64_t kMemoryShare = 3;
+
+// ---- kernels of the table ----------------------------------------------------------------------------------------------
+
+std::int64_t bytes_of(const Buffer& buffer, const Sizes& sizes) {
+  return std::max<std::int64_t>(buffer.count(sizes) * size_of(buffer.type), 16);
+}
+
+std::int64_t bytes_of(const Kernel& kernel, const Sizes& sizes) {
+  std::int64_t bytes = 0;
+  for (const Buffer& buffer : kernel.buffers) bytes += bytes_of(buffer, sizes);
+  return bytes;
+}
+
+/// Smaller sizes of the same kernel, of which random inputs are quickly made.
+Sizes for_inputs(const Kernel& kernel, Sizes sizes) {
+  for (int round = 0; round < 40 && bytes_of(kernel, sizes) > kRandomBytes; ++round) {
+    auto largest = std::max_element(sizes.begin(), sizes.end());
+    Sizes smaller = sizes;
+    smaller[static_cast<std::size_t>(largest - sizes.begin())] = *largest / 2;
+    if (*largest < 256 || !kernel.cannot(smaller).empty()) break;
+    sizes = smaller;
+  }
+  return sizes;
+}
+
+/// Writes `data` over a buffer again and again until it is full.
+void tile(Backend& backend, void* memory, std::int64_t bytes, const std::vector<std::byte>& data) {
+  for (std::int64_t at = 0; at < bytes && !data.empty(); at += static_cast<std::int64_t>(data.size())) {
+    const auto part = static_cast<std::size_t>(std::min<std::int64_t>(bytes - at, static_cast<std::int64_t>(data.size())));
+    backend.copy(static_cast<std::byte*>(memory) + at, data.data(), part, CopyDirection::host_to_device, kComputeStream);
+  }
+  backend.synchronize();
+}
+
+class TableWorkload : public Workload {
+ public:
+  TableWorkload(const Kernel& kernel, Sizes sizes, const DeviceShape& device, Sample sample, double weight)
+      : kernel_(kernel), sizes_(std::move(sizes)) {
+    sample_ = std::move(sample);
+    weight_ = weight;
+    const Work work = kernel.work(sizes_, device);
+    sample_.kernel = kernel.name;
+    if (sample_.flops == 0) sample_.flops = work.flops;
+    if (sample_.bytes == 0) sample_.bytes = std::llround(work.bytes());
+  }
+
+  void prepare(Backend& backend) override {
+    const std::int64_t room = backend.memory().free / kMemoryShare, each = bytes_of(kernel_, sizes_);
+    const auto sets = static_cast<std::size_t>(std::clamp<std::int64_t>(room / std::max<std::int64_t>(each, 1), 1, kInputSets));
+    const Sizes small = for_inputs(kernel_, sizes_);
+    for (std::size_t set = 0; set < sets; ++set) {
+      const HostBuffers data = make_buffers(kernel_, small, backend.shape(), 1000 + set);
+      std::vector<void*> buffers;
+      for (std::size_t i = 0; i < kernel_.buffers.size(); ++i) {
+        const std::int64_t bytes = bytes_of(kernel_.buffers[i], sizes_);
+        buffers.push_back(backend.allocate(static_cast<std::size_t>(bytes)));
+        allocated_.push_back(buffers.back());
+        tile(backend, buffers.back(), bytes, data[i]);
+      }
+      sets_.push_back(std::move(buffers));
+    }
+  }
+  void run(Backend& backend, std::size_t set) override { backend.launch(kernel_, sizes_, sets_[set % sets_.size()], kComputeStream); }
+  void finish(Backend& backend) override {
+    backend.synchronize();
+    for (void* memory : allocated_) backend.release(memory);
+    allocated_.clear();
+    sets_.clear();
+  }
+
+ private:
+  const Kernel& kernel_;
+  Sizes sizes_;
+  std::vector<std::vector<void*>> sets_;
+  std::vector<void*> allocated_;
+};
+
+// ---- kernels of a program ----------------------------------------------------------------------------------------------
+
+class ProgramWorkload : public Workload {
+ public:
+  ProgramWorkload(const plimsoll::Kernel& kernel, Sample sample, double weight) : kernel_(kernel) {
+    sample_ = std::move(sample);
+    weight_ = weight;
+  }
+  void prepare(Backend& backend) override {
+    const Operands operands = operands_of(kernel_, backend.shape());
+    const Kernel& copy = kernel_named("copy");
+    for (std::size_t set = 0; set < kInputSets; ++set) {
+      if (set > 0 && (operands.read + operands.written) * static_cast<std::int64_t>(set + 1) > backend.memory().free / kMemoryShare) break;
+      const HostBuffers data = make_buffers(copy, {1 << 18}, backend.shape(), 2000 + set);
+      sets_.push_back({place(backend, operands.read, data[0]), place(backend, operands.written, data[0])});
+    }
+  }
+  void run(Backend& backend, std::size_t set) override {
+    const Pair& pair = sets_[set % sets_.size()];
+    run_program_kernel(backend, kernel_, pair.from, pair.to, kComputeStream);
+  }
+  void finish(Backend& backend) override {
+    backend.synchronize();
+    for (const Pair& pair : sets_) backend.release(pair.from), backend.release(pair.to);
+    sets_.clear();
+  }
+
+ private:
+  struct Pair {
+    void *from, *to;
+  };
+  /// Random bf16 numbers between −1 and 1 are none of fp32, and the other way round: data of the operands' own type.
+  void* place(Backend& backend, std::int64_t bytes, const std::vector<std::byte>& fp32) {
+    std::vector<std::byte> data = fp32;
+    if (kernel_.type == DType::bf16)  // the upper halves, twice
+      for (std::size_t i = 0; i + 4 <= data.size(); i += 4) std::memcpy(&data[i], &data[i + 2], 2);
+    void* memory = backend.allocate(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 64)));
+    tile(backend, memory, bytes, data);
+    return memory;
+  }
+
+  plimsoll::Kernel kernel_;
+  std::vector<Pair> sets_;
+};
+
+// ---- launches and copies -----------------------------------------------------------------------------------------------
+
+class LaunchWorkload : public Workload {
+ public:
+  explicit LaunchWorkload(bool round_trip) : round_trip_(round_trip) {
+    sample_.kind = round_trip ? SampleKind::round_trip : SampleKind::launch;
+    sample_.kernel = "empty";
+  }
+  double parts() const override { return round_trip_ ? 1 : kChain; }
+  void prepare(Backend&) override {}
+  void run(Backend& backend, std::size_t) override {
+    const Kernel& empty = kernel_named("empty");
+    for (int i = 0; i < (round_trip_ ? 1 : kChain); ++i) backend.launch(empty, {}, {}, kComputeStream);
+    if (round_trip_) backend.synchronize();
+  }
+  void finish(Backend&) override {}
+
+ private:
+  static constexpr int kChain = 200;
+  bool round_trip_;
+};
+
+class CopyWorkload : public Workload {
+ public:
+  CopyWorkload(bool to_device, std::int64_t bytes) : to_device_(to_device) {
+    sample_.kind = to_device ? SampleKind::host_to_device : SampleKind::device_to_host;
+    sample_.kernel = "memcpy";
+    sample_.bytes = bytes;
+  }
+  void prepare(Backend& backend) override {
+    device_ = backend.allocate(static_cast<std::size_t>(sample_.bytes));
+    host_ = backend.allocate_host(static_cast<std::size_t>(sample_.bytes));
+    std::memset(host_, 0x5a, static_cast<std::size_t>(sample_.bytes));
+  }
+  void run(Backend& backend, std::size_t) override {
+    const auto bytes = static_cast<std::size_t>(sample_.bytes);
+    if (to_device_)
+      backend.copy(device_, host_, bytes, CopyDirection::host_to_device, kComputeStream);
+    else
+      backend.copy(host_, device_, bytes, CopyDirection::device_to_host, kComputeStream);
+  }
+  void finish(Backend& backend) override {
+    backend.synchronize();
+    backend.release(device_);
+    backend.release_host(host_);
+  }
+
+ private:
+  bool to_device_;
+  void *device_ = nullptr, *host_ = nullptr;
+};
+
+// ---- what a machine is measured by ---------------------------------------------------------------------------------------
+
+class MachineList {
+ public:
+  MachineList(const Backend& backend, std::int64_t largest) : device_(backend.shape()), cpu_(device_.target == Target::cpu) {
+    const std::int64_t room = backend.memory().free / (kMemoryShare * 3);
+    largest_ = std::min({largest, room, cpu_ ? std::int64_t{128} << 20 : std::int64_t{1} << 30});
+    library_ = backend.gemm_library();
+  }
+
+  Workloads make() {
+    list_.push_back(std::make_unique<LaunchWorkload>(false));
+    list_.push_back(std::make_unique<LaunchWorkload>(true));
+    for (int i = 0; i < 3; ++i) streams(i);
+    rates();
+    products();
+    attention();
+    caches();
+    for (std::int64_t bytes = 65536; bytes <= std::min<std::int64_t>(largest_, 256 << 20); bytes *= 16) {
+      list_.push_back(std::make_unique<CopyWorkload>(true, bytes));
+      list_.push_back(std::make_unique<CopyWorkload>(false, bytes));
+    }
+    return std::move(list_);
+  }
+
+ private:
+  void add(std::string_view name, const Sizes& sizes, Sample sample, double weight = 1) {
+    const Kernel& kernel = kernel_named(name);
+    std::int64_t most = 0;
+    for (const Buffer& buffer : kernel.buffers) most = std::max(most, bytes_of(buffer, sizes));
+    if (!kernel.runs_on(device_.target) || !kernel.cannot(sizes).empty() || most > largest_) return;
+    if (sample.type.empty()) sample.type = name_of(kernel.type);
+    list_.push_back(table_workload(kernel, sizes, device_, std::move(sample), weight));
+  }
+
+  static Sample stream_of(const std::string& group) {
+    Sample sample;
+    sample.kind = SampleKind::stream;
+    sample.group = group;
+    return sample;
+  }
+
+  /// A memory-bound kernel of a program on the CPU, where the table's kernels are bound by arithmetic.
+  void program_stream(plimsoll::KernelKind kind, std::int64_t read, std::int64_t written) {
+    plimsoll::Kernel kernel;
+    kernel.kind = kind;
+    kernel.type = DType::fp32;
+    kernel.bytes_read = read;
+    kernel.bytes_written = written;
+    if (std::max(read, written) > largest_) return;
+    Sample sample = stream_of(std::string(plimsoll::name_of(kind)));
+    sample.kernel = fmt::format("{} reads, {} writes", read, written);
+    sample.type = "fp32";
+    sample.bytes = read + written;
+    list_.push_back(std::make_unique<ProgramWorkload>(kernel, sample, 1));
+  }
+
+  /// Sizes from small to large, the three thirds apart, so that an interrupted measurement has some of each.
+  void streams(int third) {
+    using Kind = plimsoll::KernelKind;
+    int step = 0;
+    for (std::int64_t bytes = 16384; bytes <= largest_; bytes *= 4, ++step) {
+      if (step % 3 != third) continue;
+      if (cpu_) {
+        program_stream(Kind::elementwise, bytes, bytes);
+        program_stream(Kind::elementwise, 2 * bytes, bytes);
+        program_stream(Kind::reduction, bytes, bytes / 16);
+        program_stream(Kind::reduction, bytes, bytes);
+        program_stream(Kind::gather, bytes, bytes);
+        program_stream(Kind::multi_tensor, 4 * bytes, 3 * bytes);
+        continue;
+      }
+      add("copy", {bytes / 4}, stream_of("elementwise"));
+      add("triad", {bytes / 4}, stream_of("elementwise"));
+      add("add_bf16", {bytes / 2}, stream_of("elementwise"));
+      add("swiglu_bf16", {bytes / 2}, stream_of("elementwise"));
+      add("cast_fp32_bf16", {bytes / 4}, stream_of("elementwise"));
+      add("rmsnorm_bf16", {std::max<std::int64_t>(bytes / 8192, 1), 4096}, stream_of("reduction"));
+      add("softmax_fp32", {std::max<std::int64_t>(bytes / 16384, 1), 4096}, stream_of("reduction"));
+      add("adam_fp32", {bytes / 4}, stream_of("multi_tensor"));
+      program_stream(Kind::gather, bytes, bytes);
+    }
+  }
+
+  void rates() {
+    Sample sample;
+    sample.kind = SampleKind::matrix_rate;
+    const std::int64_t blocks = largest_ < (1 << 20) ? 1 : 8LL * device_.compute_units;
+    const std::int64_t iterations = largest_ < (1 << 20) ? 8 : 1000;
+    for (const Kernel& kernel : kernel_table()) {
+      const bool vector = cpu_ && kernel.kind == KernelKind::vector_rate;
+      if (kernel.kind == KernelKind::matrix_rate || vector) add(kernel.name, {blocks, iterations}, sample, 2);
+    }
+  }
+
+  /// Squares, and the flat and deep shapes of a transformer.
+  void products() {
+    const std::vector<std::int64_t> scales =
+        cpu_ ? std::vector<std::int64_t>{64, 128, 256, 512, 1024} : std::vector<std::int64_t>{128, 512, 1024, 2048, 4096, 8192};
+    for (std::int64_t n : scales)
+      for (const auto& [m, columns, k] : {std::array{n, n, n}, {4 * n, n, n}, {n, 4 * n, n}, {n, n, 4 * n}, {3 * n / 2, n, n / 2}})
+        for (const Kernel& kernel : kernel_table()) {
+          if (kernel.kind != KernelKind::gemm || !kernel.runs_on(device_.target)) continue;
+          if (cpu_ && kernel.type == DType::bf16 && n > 256) continue;  // emulated there: slow, and slow alike
+          add_product(kernel, m, columns, k);
+        }
+  }
+
+  void add_product(const Kernel& kernel, std::int64_t m, std::int64_t n, std::int64_t k) {
+    Sample sample;
+    sample.kind = SampleKind::gemm;
+    sample.type = kernel.name == "gemm_tf32" ? "tf32" : std::string(name_of(kernel.type));
+    sample.m = m, sample.n = n, sample.k = k;
+    add(kernel.name, {m, n, k}, sample, n >= 4096 ? 3 : 1);
+    if (library_.empty() || kernel.name == "gemm_tf32" || (m + n) * k * size_of(kernel.type) > largest_) return;
+    plimsoll::Kernel product;
+    product.kind = plimsoll::KernelKind::gemm;
+    product.type = kernel.type;
+    product.m = m, product.n = n, product.k = k;
+    sample.kernel = library_;
+    sample.flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+    list_.push_back(std::make_unique<ProgramWorkload>(product, sample, n >= 4096 ? 3 : 1));
+  }
+
+  void attention() {
+    for (std::int64_t sequence : {128, 1024, 4096})
+      for (const auto& [name, width] :
+           {std::pair<std::string_view, std::int64_t>{"attention_bf16_d64", 64}, {"attention_bf16_d128", 128}}) {
+        if (cpu_ && sequence > 128) continue;
+        const std::int64_t heads = cpu_ || largest_ < (1 << 20) ? 1 : 16;
+        Sample sample;
+        sample.kind = SampleKind::attention;
+        sample.m = sample.n = sequence, sample.k = width, sample.batch = heads;
+        add(name, {heads, heads, sequence, 1}, sample);
+      }
+  }
+
+  void caches() {
+    for (std::int64_t bytes = 16384; bytes <= largest_; bytes *= 4) {
+      Sample read;
+      read.kind = SampleKind::cache_read;
+      read.bytes = bytes;
+      const std::int64_t blocks = largest_ < (1 << 20) ? 1 : 4LL * device_.compute_units;
+      add("cache_read", {bytes / 4, largest_ < (1 << 20) ? 4 : 64, blocks}, read);
+      Sample chase;
+      chase.kind = SampleKind::pointer_chase;
+      chase.bytes = bytes;
+      if (bytes <= kRandomBytes) add("pointer_chase", {bytes / 4, kChaseSteps}, chase);
+    }
+  }
+
+  static constexpr std::int64_t kChaseSteps = 1000;
+  DeviceShape device_;
+  bool cpu_;
+  std::int64_t largest_;
+  std::string library_;
+  Workloads list_;
+};
+
+// ---- checks --------------------------------------------------------------------------------------------------------------
+
+/// A problem that the reference does in a moment.
+Sizes small_problem(const Kernel& kernel) {
+  switch (kernel.kind) {
+    case KernelKind::empty:
+      return {};
+    case KernelKind::cache_read:
+      return {1024, 4, 2};
+    case KernelKind::pointer_chase:
+      return {256, 64};
+    case KernelKind::vector_rate:
+    case KernelKind::matrix_rate:
+      return {2, 4};
+    case KernelKind::gemm:
+      return {128, 128, 128};
+    case KernelKind::attention:
+      return {2, 1, 128, 1};
+    case KernelKind::rmsnorm:
+    case KernelKind::softmax:
+    case KernelKind::cross_entropy:
+    case KernelKind::transpose:
+      return {8, 256};
+    default:
+      return {2048};
+  }
+}
+
+void check_kernel(Backend& backend, const Kernel& kernel) {
+  const Sizes sizes = small_problem(kernel);
+  const HostBuffers before = make_buffers(kernel, sizes, backend.shape(), 42);
+  std::vector<void*> buffers;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    buffers.push_back(backend.allocate(static_cast<std::size_t>(bytes_of(kernel.buffers[i], sizes))));
+    backend.copy(buffers.back(), before[i].data(), before[i].size(), CopyDirection::host_to_device, kComputeStream);
+  }
+  backend.launch(kernel, sizes, buffers, kComputeStream);
+  HostBuffers after = before;
+  for (std::size_t i = 0; i < before.size(); ++i)
+    backend.copy(after[i].data(), buffers[i], after[i].size(), CopyDirection::device_to_host, kComputeStream);
+  backend.synchronize();
+  for (void* memory : buffers) backend.release(memory);
+  if (kernel.kind == KernelKind::empty) return;
+  const Check check = check_answer(kernel, sizes, backend.shape(), {before}, {after});
+  if (!check.passed())
+    fail(fmt::format("{} gives a wrong answer: {}", kernel.name, check.where), backend.facts().name,
+         "nothing measured on this device can be trusted");
+}
+
+/// Kernels with the same work, and how often the step runs them.
+struct Distinct {
+  plimsoll::Kernel kernel;
+  std::int64_t count = 0;
+};
+
+std::vector<Distinct> distinct_kernels(const StepProgram& program) {
+  std::map<std::array<std::int64_t, 8>, Distinct> by_work;
+  for (const Instruction& instruction : program.step) {
+    if (instruction.kind != InstructionKind::kernel) continue;
+    const plimsoll::Kernel& kernel = program.kernels.at(instruction.id);
+    Distinct& entry = by_work[{static_cast<std::int64_t>(kernel.kind), static_cast<std::int64_t>(kernel.type), kernel.m, kernel.n, kernel.k,
+                               kernel.batch, kernel.bytes_read, kernel.bytes_written}];
+    entry.kernel = kernel;
+    ++entry.count;
+  }
+  std::vector<Distinct> list;
+  for (const auto& [work, entry] : by_work) list.push_back(entry);
+  return list;
+}
+
+Sample sample_of(const plimsoll::Kernel& kernel) {
+  using Kind = plimsoll::KernelKind;
+  Sample sample;
+  sample.type = name_of(kernel.type);
+  sample.kernel = plimsoll::name_of(kernel.kind);
+  sample.flops = kernel.flops;
+  sample.m = kernel.m, sample.n = kernel.n, sample.k = kernel.k, sample.batch = std::max<std::int64_t>(kernel.batch, 1);
+  switch (kernel.kind) {
+    case Kind::gemm:
+      sample.kind = SampleKind::gemm;
+      sample.kernel = "model";
+      sample.flops = 2.0 * static_cast<double>(kernel.m) * static_cast<double>(kernel.n) * static_cast<double>(kernel.k * kernel.batch);
+      break;
+    case Kind::attention:
+      sample.kind = SampleKind::attention;
+      break;
+    case Kind::attention_backward:
+      sample.kind = SampleKind::attention_backward;
+      break;
+    default:
+      sample.kind = SampleKind::stream;
+      sample.group = plimsoll::name_of(kernel.kind);
+      sample.bytes = kernel.bytes_read + kernel.bytes_written;
+  }
+  return sample;
+}
+
+}  // namespace
+
+std::unique_ptr<Workload> table_workload(const Kernel& kernel, const Sizes& sizes, const DeviceShape& device, Sample sample,
+                                         double weight) {
+  return std::make_unique<TableWorkload>(kernel, sizes, device, std::move(sample), weight);
+}
+
+Workloads machine_workloads(const Backend& backend, std::int64_t largest) { return MachineList(backend, largest).make(); }
+
+Workloads program_workloads(const StepProgram& program, Backend& backend) {
+  Workloads list;
+  for (const Distinct& entry : distinct_kernels(program)) {
+    const plimsoll::Kernel& kernel = entry.kernel;
+    if (kernel.kind != plimsoll::KernelKind::gemm && kernel.bytes_read + kernel.bytes_written == 0) continue;
+    operands_of(kernel, backend.shape());  // refuses what the device has no kernel for before anything runs
+    list.push_back(std::make_unique<ProgramWorkload>(kernel, sample_of(kernel), 1 + std::log2(static_cast<double>(entry.count))));
+  }
+  return list;
+}
+
+void check_kernels(Backend& backend) {
+  for (const Kernel& kernel : kernel_table())
+    if (kernel.runs_on(backend.shape().target) && !kernel.collective()) check_kernel(backend, kernel);
+}
+
+}  // namespace plimsoll::calibrate

@@ -1,0 +1,46 @@
+// Something to be timed: what it is, how it is set up, and how one run of it is issued.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "calibrate/backend.hpp"
+
+namespace plimsoll::calibrate {
+
+class Workload {
+ public:
+  virtual ~Workload() = default;
+  /// What is measured, without times.
+  const Sample& sample() const { return sample_; }
+  /// Share of the time budget, against 1 of others.
+  double weight() const { return weight_; }
+  /// Runs per sample: `seconds` of the sample are of one of them.
+  virtual double parts() const { return 1; }
+
+  virtual void prepare(Backend& backend) = 0;
+  /// Issues one run with that set of inputs.
+  virtual void run(Backend& backend, std::size_t set) = 0;
+  virtual void finish(Backend& backend) = 0;
+
+ protected:
+  Sample sample_;
+  double weight_ = 1;
+};
+
+using Workloads = std::vector<std::unique_ptr<Workload>>;
+
+/// A kernel of the table with random inputs, several sets of them.
+std::unique_ptr<Workload> table_workload(const Kernel& kernel, const Sizes& sizes, const DeviceShape& device, Sample sample, double weight);
+
+/// Everything that the constants of a machine are fitted to, small before large. No buffer is larger than `largest`.
+Workloads machine_workloads(const Backend& backend, std::int64_t largest);
+/// The distinct kernels of one step.
+Workloads program_workloads(const StepProgram& program, Backend& backend);
+
+/// Runs every kernel of the table that the device has on a small problem and holds its answer against the reference. Throws Error with
+/// the worst element of a wrong one.
+void check_kernels(Backend& backend);
+
+}  // namespace plimsoll::calibrate

@@ -1,0 +1,125 @@
+// calibrate: measure this machine, fit its constants, write its hardware file.
+#include <cstdio>
+
+#include "command.hpp"
+#include "plimsoll/calibrate.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/plimsoll.hpp"
+#include "run_device.hpp"
+#include "strategy_flags.hpp"
+
+namespace plimsoll::cli {
+namespace {
+
+/// With a model, this part of the time goes to the machine and the rest to the model's own shapes.
+constexpr double kMachineShare = 0.5;
+
+std::string read_all(const std::string& path) {
+  std::FILE* file = std::fopen(path.c_str(), "rb");
+  if (!file) fail("cannot be read", path);
+  std::string text;
+  char buffer[65536];
+  for (std::size_t got; (got = std::fread(buffer, 1, sizeof buffer, file)) > 0;) {
+    text.append(buffer, got);
+    if (text.size() > (std::size_t{64} << 20)) std::fclose(file), fail("is larger than 64 MiB", path);
+  }
+  std::fclose(file);
+  return text;
+}
+
+/// "rccl-tests:out.txt"
+void import_into(const std::string& argument, std::vector<Sample>& samples) {
+  const std::size_t colon = argument.find(':');
+  if (colon == std::string::npos) fail("'" + argument + "' names no tool", "--import", "for example rccl-tests:all_reduce_perf.txt");
+  const std::string path = argument.substr(colon + 1);
+  for (Sample& sample : import_samples(argument.substr(0, colon), read_all(path), path)) samples.push_back(std::move(sample));
+}
+
+FitOptions fit_options(const Arguments& arguments) { return {arguments["--name"], arguments["--base"]}; }
+
+MeasureOptions measure_options(const Arguments& arguments) {
+  MeasureOptions options;
+  if (arguments.has("--backend")) options.backend = arguments["--backend"];
+  options.device = static_cast<int>(arguments.integer_or("--device", 0, 0, 1023));
+  options.seconds = arguments.number_or("--seconds", 60, 0.1, 86400);
+  if (arguments.has("--largest")) options.largest = parse_bytes(arguments["--largest"]);
+  options.samples_path = arguments.has("--samples") ? arguments["--samples"] : "plimsoll-samples.jsonl";
+  options.progress = draw_progress;
+  options.stop = interrupted;
+  return options;
+}
+
+/// Measures, with the shapes of the model where one is named; the samples file has what was measured whatever happens.
+SampleSet measured(const Arguments& arguments) {
+  const MeasureOptions options = measure_options(arguments);
+  watch_for_interruption();
+  MeasureSession session(options);
+  const bool with_model = arguments.has("--model");
+  session.measure_machine(with_model ? kMachineShare : 1);
+  if (with_model && !session.interrupted()) {
+    const Calibration so_far = fit_hardware(session.set(), fit_options(arguments));
+    const Model model = load_model(arguments["--model"]);
+    const PlayableRank rank = playable_rank(model, so_far.cluster, strategy_of(arguments, "--device"), 0);
+    session.measure_program(rank.program, 1 - kMachineShare);
+  }
+  clear_progress();
+  for (const std::string& warning : session.warnings()) std::fprintf(stderr, "plimsoll: %s\n", warning.c_str());
+  if (session.interrupted())
+    std::fprintf(stderr, "plimsoll: interrupted; %zu samples are kept in %s\n", session.set().samples.size(), options.samples_path.c_str());
+  return session.set();
+}
+
+int run_calibrate(const Arguments& arguments) {
+  SampleSet set = arguments.has("--fit") ? load_samples(arguments["--fit"]) : SampleSet{};
+  const bool only_imports = !arguments.has("--fit") && arguments.has("--import") && arguments.has("--base") && !arguments.has("--backend");
+  std::vector<Sample> imported;
+  for (const std::string& argument : arguments.all("--import")) import_into(argument, imported);
+  if (only_imports) {
+    const Accelerator base = load_accelerator(arguments["--base"]);
+    set.device.backend = base.is_amd() ? "hip" : "cuda";
+    set.device.name = base.title;
+  } else if (!arguments.has("--fit")) {
+    set = measured(arguments);
+  }
+  set.samples.insert(set.samples.end(), imported.begin(), imported.end());
+  const Calibration calibration = fit_hardware(set, fit_options(arguments));
+  const std::string path = arguments.has("-o") ? arguments["-o"] : calibration.cluster.name + ".json";
+  write_file(path, to_json(calibration.cluster));
+  print(to_text(calibration) + "written: " + path + " (use it with --on " + path + ")\n");
+  return kFits;
+}
+
+}  // namespace
+
+Command calibrate_command() {
+  Command command{
+      "calibrate",
+      "measure this machine and write its hardware file",
+      "  plimsoll calibrate --backend auto --seconds 60 -o this-machine.json\n"
+      "  plimsoll calibrate --backend cpu --model gpt2 --micro-batch 1 --seq 128\n"
+      "  plimsoll calibrate --base mi300x --import rccl-tests:all_reduce_perf.txt --import hipblaslt-bench:gemm.csv -o mine.json\n"
+      "  plimsoll calibrate --fit plimsoll-samples.jsonl -o this-machine.json",
+      {},
+      run_calibrate,
+      {}};
+  command.options = {{Option::value, "--backend", "auto (the default), hip, cuda or cpu", false, {}},
+                     {Option::value, "--device", "which device, from 0", false, {}},
+                     {Option::value, "--seconds", "time to measure, 60 unless told", false, {}},
+                     {Option::value, "--largest", "no buffer is larger, for example 1 GiB", false, {}},
+                     {Option::value, "--samples", "where samples are written as they are made, else plimsoll-samples.jsonl", false, {}},
+                     {Option::value, "-o", "the hardware file, else the device's name", false, {}},
+                     {Option::value, "--name", "name of the device in the file", false, {}},
+                     {Option::value, "--base", "shipped device that gives what is not measured, else the one most like it", false, {}},
+                     {Option::value, "--fit", "fit these samples instead of measuring", false, {}},
+                     {Option::value_list,
+                      "--import",
+                      "TOOL:FILE, printed by rccl-tests, nccl-tests, hipblaslt-bench, babelstream, transferbench or rocm-bandwidth-test",
+                      false,
+                      {}},
+                     {Option::value, "--model", "measure exactly the shapes that this model's step uses", false, {}},
+                     {Option::value, "--strategy", "JSON file of strategy keys for --model; flags come on top", false, {}}};
+  for (Option& flag : strategy_flags("--device")) command.options.push_back(std::move(flag));
+  return command;
+}
+
+}  // namespace plimsoll::cli
