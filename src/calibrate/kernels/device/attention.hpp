@@ -1,4 +1,4 @@
-// Attention forward as FlashAttention does it: a block takes 64 (AMD: 128) queries of one head and goes through the keys 64 at a time;
+// Attention forward as FlashAttention does it: a block takes 128 queries of one head and goes through the keys 64 (or 32) at a time;
 // scores, their running maximum and sum, and the output stay on the chip. Layout [head][position][width], bf16.
 #pragma once
 
@@ -8,11 +8,15 @@ namespace PLIMSOLL_DEVICE {
 
 #if defined(PLIMSOLL_AMD)
 constexpr int kQueryTiles = 2;  // of 16 rows, of one wave
+template <int kWidth>
+constexpr int kKeys = 64;  // of one tile
 #else
 constexpr int kQueryTiles = 1;
+template <int kWidth>
+constexpr int kKeys = kWidth == 64 ? 64 : 32;  // what 255 registers hold
 #endif
-constexpr int kKeys = 64;
-constexpr int kKeyTiles = kKeys / 16;
+template <int kWidth>
+constexpr int kKeyTiles = kKeys<kWidth> / 16;
 constexpr int kAttentionRows = 16 * kQueryTiles * kWaves;
 constexpr float kNothing = -1e30f;  // the score of a masked key: finite, so that differences are
 
@@ -28,7 +32,7 @@ template <int kWidth>
 PLIMSOLL_FUNCTION void load_keys(const u32x4* keys, u32x4* shared) {
   constexpr int kChunks = kWidth / 8;
 #pragma unroll
-  for (int i = 0; i < kKeys * kChunks / kThreads; ++i) {
+  for (int i = 0; i < kKeys<kWidth> * kChunks / kThreads; ++i) {
     const int at = thread_index() + i * kThreads;
     shared[spread<kChunks>(at / kChunks, at % kChunks)] = keys[at];
   }
@@ -39,7 +43,7 @@ template <int kWidth>
 PLIMSOLL_FUNCTION void load_values_transposed(const u16x4* values, u16x4* shared) {
   constexpr int kQuads = kWidth / 4;
 #pragma unroll
-  for (int i = 0; i < kKeys / 4 * kQuads / kThreads; ++i) {
+  for (int i = 0; i < kKeys<kWidth> / 4 * kQuads / kThreads; ++i) {
     const int at = thread_index() + i * kThreads, key = at / kQuads, column = at % kQuads;
     u16x4 in[4];
 #pragma unroll
@@ -47,7 +51,7 @@ PLIMSOLL_FUNCTION void load_values_transposed(const u16x4* values, u16x4* shared
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const int row = 4 * column + j;
-      shared[spread<kKeys / 8>(row, key / 2) * 2 + key % 2] = u16x4{in[0][j], in[1][j], in[2][j], in[3][j]};
+      shared[spread<kKeys<kWidth> / 8>(row, key / 2) * 2 + key % 2] = u16x4{in[0][j], in[1][j], in[2][j], in[3][j]};
     }
   }
 }
@@ -73,9 +77,9 @@ PLIMSOLL_FUNCTION void begin(QueryRows<kWidth>& rows, const u32x4* queries) {
 }
 
 template <int kWidth>
-PLIMSOLL_FUNCTION void score(const QueryRows<kWidth>& rows, const u32x4* keys, ScoreTile (&scores)[kKeyTiles]) {
+PLIMSOLL_FUNCTION void score(const QueryRows<kWidth>& rows, const u32x4* keys, ScoreTile (&scores)[kKeyTiles<kWidth>]) {
 #pragma unroll
-  for (int j = 0; j < kKeyTiles; ++j) {
+  for (int j = 0; j < kKeyTiles<kWidth>; ++j) {
     clear(scores[j]);
 #pragma unroll
     for (int step = 0; step < kWidth / 32; ++step) {
@@ -88,12 +92,12 @@ PLIMSOLL_FUNCTION void score(const QueryRows<kWidth>& rows, const u32x4* keys, S
 
 // Scores to weights exp2(scale·score − maximum), and the output so far to the new maximum. `ahead`: first key − first query of the tile.
 template <int kWidth>
-PLIMSOLL_FUNCTION void weigh(QueryRows<kWidth>& rows, ScoreTile (&scores)[kKeyTiles], float scale, bool causal, int ahead) {
+PLIMSOLL_FUNCTION void weigh(QueryRows<kWidth>& rows, ScoreTile (&scores)[kKeyTiles<kWidth>], float scale, bool causal, int ahead) {
   float maximum[ScoreTile::kLaneRows], shrink[ScoreTile::kLaneRows], sum[ScoreTile::kLaneRows];
 #pragma unroll
   for (int r = 0; r < ScoreTile::kLaneRows; ++r) maximum[r] = rows.maximum[r], sum[r] = 0;
 #pragma unroll
-  for (int j = 0; j < kKeyTiles; ++j) {
+  for (int j = 0; j < kKeyTiles<kWidth>; ++j) {
 #pragma unroll
     for (int v = 0; v < ScoreTile::kValues; ++v) {
       const bool masked = causal && ahead + 16 * j + ScoreTile::column(v) > ScoreTile::row(v);
@@ -109,7 +113,7 @@ PLIMSOLL_FUNCTION void weigh(QueryRows<kWidth>& rows, ScoreTile (&scores)[kKeyTi
     rows.maximum[r] = maximum[r];
   }
 #pragma unroll
-  for (int j = 0; j < kKeyTiles; ++j) {
+  for (int j = 0; j < kKeyTiles<kWidth>; ++j) {
 #pragma unroll
     for (int v = 0; v < ScoreTile::kValues; ++v) {
       const int r = ScoreTile::row_of_value(v);
@@ -128,11 +132,12 @@ PLIMSOLL_FUNCTION void weigh(QueryRows<kWidth>& rows, ScoreTile (&scores)[kKeyTi
 
 // output += weights · values. The weights change lanes through the wave's own corner of shared memory.
 template <int kWidth>
-PLIMSOLL_FUNCTION void accumulate(QueryRows<kWidth>& rows, const ScoreTile (&weights)[kKeyTiles], const u32x4* values, u32x4* corner) {
-  constexpr int kChunks = kKeys / 8;
+PLIMSOLL_FUNCTION void accumulate(QueryRows<kWidth>& rows, const ScoreTile (&weights)[kKeyTiles<kWidth>], const u32x4* values,
+                                  u32x4* corner) {
+  constexpr int kChunks = kKeys<kWidth> / 8;
   bf16* elements = reinterpret_cast<bf16*>(corner);
 #pragma unroll
-  for (int j = 0; j < kKeyTiles; ++j) {
+  for (int j = 0; j < kKeyTiles<kWidth>; ++j) {
 #pragma unroll
     for (int v = 0; v < ScoreTile::kValues; ++v) {
       const int row = ScoreTile::row(v), key = 16 * j + ScoreTile::column(v);
@@ -141,7 +146,7 @@ PLIMSOLL_FUNCTION void accumulate(QueryRows<kWidth>& rows, const ScoreTile (&wei
   }
   wave_barrier();
 #pragma unroll
-  for (int step = 0; step < kKeys / 32; ++step) {
+  for (int step = 0; step < kKeys<kWidth> / 32; ++step) {
     const auto left = ScoreTile::Fragment::load([&](int row, int chunk) { return corner + spread<kChunks>(row, 4 * step + chunk); });
 #pragma unroll
     for (int i = 0; i < kWidth / 16; ++i) {
@@ -169,9 +174,9 @@ PLIMSOLL_FUNCTION void finish(const QueryRows<kWidth>& rows, bf16* output, float
 template <int kWidth>
 PLIMSOLL_FUNCTION void attention(const bf16* q, const bf16* k, const bf16* v, bf16* out, float* log_sum, int heads, int kv_heads,
                                  int sequence, int causal) {
-  PLIMSOLL_SHARED_ARRAY(u32x4, shared_keys, kKeys * kWidth / 8);
-  PLIMSOLL_SHARED_ARRAY(u32x4, shared_values, kKeys * kWidth / 8);
-  PLIMSOLL_SHARED_ARRAY(u32x4, corners, kWaves * 16 * kKeys / 8);
+  PLIMSOLL_SHARED_ARRAY(u32x4, shared_keys, kKeys<kWidth> * kWidth / 8);
+  PLIMSOLL_SHARED_ARRAY(u32x4, shared_values, kKeys<kWidth> * kWidth / 8);
+  PLIMSOLL_SHARED_ARRAY(u32x4, corners, kWaves * 16 * kKeys<kWidth> / 8);
   const int head = block_index() % heads, query_block = sequence / kAttentionRows - 1 - block_index() / heads;
   const int first_query = query_block * kAttentionRows + wave_index() * 16 * kQueryTiles;
   const u64 head_start = static_cast<u64>(head) * static_cast<u64>(sequence);
@@ -184,7 +189,7 @@ PLIMSOLL_FUNCTION void attention(const bf16* q, const bf16* k, const bf16* v, bf
   }
 
   const int end = causal ? (query_block + 1) * kAttentionRows : sequence;
-  for (int first_key = 0; first_key < end; first_key += kKeys) {
+  for (int first_key = 0; first_key < end; first_key += kKeys<kWidth>) {
     const u64 tile = (kv_start + static_cast<u64>(first_key)) * kWidth;
     load_keys<kWidth>(reinterpret_cast<const u32x4*>(k + tile), shared_keys);
     load_values_transposed<kWidth>(reinterpret_cast<const u16x4*>(v + tile), reinterpret_cast<u16x4*>(shared_values));
@@ -193,10 +198,10 @@ PLIMSOLL_FUNCTION void attention(const bf16* q, const bf16* k, const bf16* v, bf
     for (int t = 0; t < kQueryTiles; ++t) {
       const int query = first_query + 16 * t;
       if (causal && first_key > query + 15) continue;
-      ScoreTile scores[kKeyTiles];
+      ScoreTile scores[kKeyTiles<kWidth>];
       score<kWidth>(rows[t], shared_keys, scores);
-      weigh<kWidth>(rows[t], scores, scale, causal && first_key + kKeys > query, first_key - query);
-      accumulate<kWidth>(rows[t], scores, shared_values, corners + wave_index() * 16 * kKeys / 8);
+      weigh<kWidth>(rows[t], scores, scale, causal && first_key + kKeys<kWidth> > query, first_key - query);
+      accumulate<kWidth>(rows[t], scores, shared_values, corners + wave_index() * 16 * kKeys<kWidth> / 8);
     }
     barrier();
   }

@@ -92,14 +92,19 @@ PLIMSOLL_FUNCTION void gemm(const u32x4* a, const u32x4* b, Out* c, int m, int n
 #pragma unroll
   for (int i = 0; i < kWaveRowTiles * kWaveColumnTiles; ++i) clear(accumulator[i / kWaveColumnTiles][i % kWaveColumnTiles]);
 
-  store_slice(fetch_slice<T>(a, b, origin.row, origin.column, m, n, row_chunks, 0), shared_a, shared_b);
+  // Slices beyond the last are the last once more, rather than a branch.
+  const auto fetch = [&](int slice) {
+    return fetch_slice<T>(a, b, origin.row, origin.column, m, n, row_chunks, at_most(slice, slices - 1));
+  };
+  store_slice(fetch(0), shared_a, shared_b);
+  InFlight<T> next = fetch(1);
   barrier();
   for (int slice = 0; slice < slices; ++slice) {
     const int used = slice % 2 * kBuffer, filled = kBuffer - used;
-    // The last slice is fetched once more rather than branched around.
-    const InFlight<T> next = fetch_slice<T>(a, b, origin.row, origin.column, m, n, row_chunks, at_most(slice + 1, slices - 1));
-    multiply_slice<T>(accumulator, shared_a + used, shared_b + used, wave_row, wave_column);
     store_slice(next, shared_a + filled, shared_b + filled);
+    next = fetch(slice + 2);  // has the whole of this product to arrive
+    issue_before_what_follows();
+    multiply_slice<T>(accumulator, shared_a + used, shared_b + used, wave_row, wave_column);
     barrier();
   }
 #pragma unroll

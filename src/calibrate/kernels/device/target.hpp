@@ -93,6 +93,8 @@ PLIMSOLL_FUNCTION void wave_barrier() {
   __builtin_amdgcn_wave_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
 }
+// Keeps the compiler from moving loads behind the arithmetic that is to hide them.
+PLIMSOLL_FUNCTION void issue_before_what_follows() { __builtin_amdgcn_sched_barrier(0); }
 
 PLIMSOLL_FUNCTION float exp2_of(float x) { return __builtin_amdgcn_exp2f(x); }
 PLIMSOLL_FUNCTION float log2_of(float x) { return __builtin_amdgcn_logf(x); }
@@ -129,6 +131,7 @@ PLIMSOLL_FUNCTION int block_index() { return __nvvm_read_ptx_sreg_ctaid_x(); }
 PLIMSOLL_FUNCTION int block_count() { return __nvvm_read_ptx_sreg_nctaid_x(); }
 PLIMSOLL_FUNCTION void barrier() { __syncthreads(); }
 PLIMSOLL_FUNCTION void wave_barrier() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
+PLIMSOLL_FUNCTION void issue_before_what_follows() {}  // ptxas orders them itself
 
 PLIMSOLL_FUNCTION float exp2_of(float x) { return __nvvm_ex2_approx_f(x); }
 PLIMSOLL_FUNCTION float log2_of(float x) { return __nvvm_lg2_approx_f(x); }
