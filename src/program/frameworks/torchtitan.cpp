@@ -33,16 +33,18 @@ void refuse_what_is_not_modelled(const Strategy& s) {
     if (s.fsdp.reshard == FsdpOptions::Reshard::always)
       refuse("weights resharded between the halves of a backward are not modelled", "fsdp.reshard_after_forward", "default");
   }
-  if (s.cp > 1 && (before_0_3(s) || s.pp > 1 || s.attention == AttentionKernel::flash_varlen))
-    refuse("context parallelism of TorchTitan is modelled without pipelines, for 0.3 and scaled dot-product attention", "cp");
+  const bool compiled = s.compile == Strategy::Compile::blocks;
+  if (s.cp > 1 && ((before_0_3(s) && !compiled) || s.pp > 1 || s.attention == AttentionKernel::flash_varlen))
+    refuse("context parallelism of TorchTitan is modelled without pipelines and for scaled dot-product attention, before 0.3 compiled",
+           "cp");
   if (s.ep > 1 && before_0_3(s)) refuse("expert parallelism of TorchTitan before 0.3 is not modelled", "framework_version", "0.3.0");
   if (s.ep > 1 && s.tp > 1 && !s.sequence_parallel)
     refuse("expert parallelism of TorchTitan beside tensor parallelism is modelled with sequence parallelism", "sequence_parallel");
   // float8 products keep their 16-bit inputs for backward, eager (torchao's rowwise linear) and compiled; the casts die with the product.
-  const bool compiled = s.compile == Strategy::Compile::blocks;
   const bool eager_rowwise = !compiled && !before_0_3(s) && s.fp8_scaling == Fp8Scaling::rowwise && s.tp == 1 && s.pp == 1;
   const bool float8 = s.low_precision == LowPrecision::fp8 && ((compiled && before_0_3(s)) || eager_rowwise);
-  if (s.low_precision != LowPrecision::none && !float8) refuse("low-precision products of TorchTitan are not modelled", "precision");
+  const bool mxfp8 = s.low_precision == LowPrecision::mxfp8 && compiled && before_0_3(s);  // mx_mm keeps its 16-bit arguments
+  if (s.low_precision != LowPrecision::none && !float8 && !mxfp8) refuse("low-precision products of TorchTitan are not modelled", "precision");
   if (compiled && !before_0_3(s)) refuse("compiled blocks of TorchTitan 0.3 are not modelled", "compile");
   if (s.lora) refuse("adapters in TorchTitan are not modelled", "lora");
   if (s.attention == AttentionKernel::cudnn)
@@ -67,6 +69,7 @@ TitanRun run_of(const Model& model, const Strategy& s) {
     run.grouped_attention = false;
     run.early_stop = true;
     run.compiled = s.compile == Strategy::Compile::blocks;
+    run.compiled_loss = run.compiled && s.loss == LossKernel::compiled && profile_of(s).fused_rms_norm;  // torch 2.8, as the norm
   }
   switch (s.recompute.kind) {
     case Recompute::Kind::automatic:

@@ -116,6 +116,23 @@ Tensor cross_entropy_loss(const TensorParallel& group, const Tensor& logits, con
   return inputs.valid_tokens ? divide(sum, inputs.valid_tokens) : sum;
 }
 
+Tensor compiled_cross_entropy(const Tensor& logits, const LossInputs& inputs) {
+  Op op("compiled_loss", {&logits});
+  Tape& tape = op.tape();
+  const Dims column{logits.elements() / logits.size(-1), 1};
+  const Tensor largest = tape.empty(column, DType::fp32), logarithm = tape.empty(column, DType::fp32);
+  launch(tape, KernelKind::reduction, logits.dtype(), 2 * logits.bytes(), largest.bytes() + logarithm.bytes());
+  Tensor loss = tape.empty({}, DType::fp32);
+  launch(tape, KernelKind::reduction, DType::fp32, logarithm.bytes(), loss.bytes());
+  for (const Tensor* kept : {&logits, &inputs.labels, &largest, &logarithm}) op.save(*kept);
+  return op.done(loss, [](BackwardCall& b) {
+    const Tensor saved = b.take_saved(0);
+    Tensor gradient = b.tape.empty(saved.sizes(), saved.dtype());
+    launch(b.tape, KernelKind::elementwise, saved.dtype(), saved.bytes(), gradient.bytes());
+    b.give(0, std::move(gradient));
+  });
+}
+
 Tensor chunked_loss(Tape& tape, TitanDecoder& decoder, Fsdp2& sharded, int chunks, const Tensor& hidden, const LossInputs& inputs) {
   std::vector<Tensor> pieces = chunk_sequence(hidden, chunks);
   for (Tensor& piece : pieces) {

@@ -15,6 +15,9 @@ struct LossInputs {
 /// CrossEntropyLoss: logits in fp32, summed, divided. With tensor parallelism the logits are cut over the vocabulary.
 Tensor cross_entropy_loss(const TensorParallel& group, const Tensor& logits, const LossInputs& inputs);
 
+/// torch.compile of the same on whole logits: their maxima and sums are kept, and backward writes the gradient in the logits' type.
+Tensor compiled_cross_entropy(const Tensor& logits, const LossInputs& inputs);
+
 /// ChunkedLossWrapper: head, loss and their backward over pieces of the sequence; the result's backward starts with the gradient of
 /// `hidden` that they gave.
 Tensor chunked_loss(Tape& tape, TitanDecoder& decoder, Fsdp2& sharded, int chunks, const Tensor& hidden, const LossInputs& inputs);

@@ -112,6 +112,7 @@ void TitanPart::materialize() {
 Tensor TitanPart::loss(const Tensor& prediction, const TitanBatch& batch, const Tensor& valid_tokens) {
   const LossInputs inputs{batch.labels, batch.positions, valid_tokens};
   if (strategy_.loss == LossKernel::chunked) return chunked_loss(tape_, decoder_, sharded_, strategy_.loss_chunks, prediction, inputs);
+  if (decoder_.run().compiled_loss) return compiled_cross_entropy(prediction, inputs);
   return cross_entropy_loss(decoder_.run().tensor_parallel, prediction, inputs);
 }
 

@@ -1,5 +1,7 @@
 #include "program/modules/torchtitan_compiled.hpp"
 
+#include <vector>
+
 #include "program/ops.hpp"
 
 namespace plimsoll::program {
@@ -9,8 +11,14 @@ namespace {
 /// Sizes of the block's tensors and the kernels that make them.
 class Graph {
  public:
-  Graph(Tape& tape, const AttentionSpec& attention, std::int64_t intermediate, const Tensor& x)
-      : tape_(tape), tokens_(x.elements() / x.size(-1)), batch_(x.size(0)), spec_(attention), inner_(intermediate), type_(x.dtype()) {}
+  Graph(Tape& tape, const CompiledBlock& block, const Tensor& x)
+      : tape_(tape),
+        tokens_(x.elements() / x.size(-1)),
+        batch_(x.size(0)),
+        spec_(block.attention),
+        inner_(block.intermediate),
+        context_ranks_(block.context_ranks),
+        type_(x.dtype()) {}
 
   std::int64_t query_width() const { return spec_.heads * spec_.head_dim; }
   std::int64_t key_width() const { return spec_.kv_heads * spec_.head_dim; }
@@ -37,6 +45,14 @@ class Graph {
   }
   Tensor fused(std::int64_t width) { return fused(width, type_); }
   Tensor statistics() { return tape_.empty({batch_, spec_.heads, tokens_ / batch_}, DType::fp32); }
+  /// Keys and values side by side, and those of all context-parallel ranks (_AllGatherRotater); nothing without such ranks.
+  std::vector<Tensor> rotated() {
+    if (context_ranks_ == 1) return {};
+    const Tensor own = tape_.empty({2, tokens_, query_width()}, type_, Category::communication_buffer);
+    Tensor all = tape_.empty({context_ranks_, 2, tokens_, query_width()}, type_, Category::communication_buffer);
+    tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::context, .bytes = all.bytes(), .type = type_}, kComputeStream);
+    return {own, all};
+  }
   void attend(bool backward) {
     const double pairs = 0.5 * static_cast<double>(tokens_) * static_cast<double>(tokens_ / batch_);
     const double flops = 4.0 * static_cast<double>(query_width()) * pairs * (backward ? 2.5 : 1.0);
@@ -53,6 +69,7 @@ class Graph {
   std::int64_t tokens_, batch_;
   AttentionSpec spec_;
   std::int64_t inner_;
+  std::int64_t context_ranks_;
   DType type_;
 };
 
@@ -74,6 +91,7 @@ Kept attention_and_gate(Graph& g, Tensor& residual, Tensor& normed) {
   {
     const Tensor query = g.fused(g.query_width()), keys = g.fused(g.query_width()), values = g.fused(g.query_width());
     key.reset();
+    const std::vector<Tensor> ring = g.rotated();
     kept.out = g.fused(g.query_width());
     kept.statistics = g.statistics();
     g.attend(false);
@@ -129,6 +147,7 @@ AttentionGradients attention_backward(BackwardCall& b, Graph& g, Kept& kept) {
     const Tensor of_out = g.product(g.hidden(), g.query_width());
     b.give(kOutput, g.weight_gradient(g.hidden(), g.query_width()));
     const Tensor query = g.fused(g.query_width()), keys = g.fused(g.query_width()), values = g.fused(g.query_width());
+    const std::vector<Tensor> ring = g.rotated();
     const Tensor accumulator = g.fused(g.query_width(), DType::fp32), products = g.statistics();
     wide = {g.fused(g.query_width()), g.fused(g.query_width()), g.fused(g.query_width())};
     g.attend(true);
@@ -178,7 +197,7 @@ Tensor run_compiled(Tape& tape, const CompiledBlock& block, const Tensor& x) {
   Op op("compiled_block",
         {&x, weight(projections, "wq"), weight(projections, "wk"), weight(projections, "wv"), weight(attention, "wo"), weight(mlp, "w1"),
          weight(mlp, "w2"), weight(mlp, "w3"), weight(*block.module, "attention_norm"), weight(*block.module, "ffn_norm")});
-  Graph graph(tape, block.attention, block.intermediate, x);
+  Graph graph(tape, block, x);
   Kept kept;
   Tensor y;
   {

@@ -11,7 +11,8 @@ struct CompiledBlock {
   Module* module = nullptr;  ///< the layer, with its projections and norms below it
   AttentionSpec attention;
   std::int64_t intermediate = 0;
-  bool recomputed = false;  ///< full checkpointing: the backward graph starts from the block's input alone
+  std::int64_t context_ranks = 1;  ///< ring attention over all-gathered keys and values
+  bool recomputed = false;         ///< full checkpointing: the backward graph starts from the block's input alone
 };
 
 /// The block's forward, one node of the graph. Per-operator checkpointing and none keep the same tensors here: queries, values, attention's

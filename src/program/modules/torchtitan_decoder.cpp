@@ -164,11 +164,13 @@ class TitanLayer {
     return call.done(forward(x, ids));
   }
 
-  /// The layer under torch.compile; `recomputed`: with full checkpointing.
-  Tensor compiled(const Tensor& input, bool recomputed) const {
+  /// The layer under torch.compile.
+  Tensor compiled(const Tensor& input, const TitanRun& run) const {
     Tensor x = input;
     ModuleCall call(module_, tape_, {&x});
-    return call.done(run_compiled(tape_, {&module_, *block_.attention, block_.mlp->intermediate, recomputed}, x));
+    return call.done(run_compiled(
+        tape_,
+        {&module_, *block_.attention, block_.mlp->intermediate, run.context_ranks, run.checkpointing == TitanRun::Checkpointing::full}, x));
   }
 
   Tensor checkpointed(const Tensor& input, const Tensor& positions, const CheckpointOptions& options) const {
@@ -299,7 +301,7 @@ Tensor TitanDecoder::embed(const Tensor& tokens) {
 
 Tensor TitanDecoder::run_layer(std::size_t index, const Tensor& hidden, const Tensor& positions) {
   const TitanLayer& layer = *layers_[index];
-  if (run_.compiled) return layer.compiled(hidden, run_.checkpointing == TitanRun::Checkpointing::full);
+  if (run_.compiled) return layer.compiled(hidden, run_);
   if (run_.checkpointing == TitanRun::Checkpointing::operators)
     return layer.checkpointed(hidden, positions,
                               {.early_stop = run_.early_stop, .policy = [] { return std::make_unique<EverySecondProduct>(); }});
