@@ -26,6 +26,13 @@ Json value_of(const std::string& text) {
   return parsed.is_discarded() || parsed.is_string() ? Json(text) : parsed;
 }
 
+/// A row is written with the whole names of keys.
+std::string whole_name(const std::string& key) {
+  if (key == "seq") return "seq_len";
+  if (key == "zero") return "zero_stage";
+  return key == "schedule" ? "pp_schedule" : key;
+}
+
 /// "fsdp.reduce_dtype" goes into an object.
 void set(Json& object, const std::string& key, const std::string& value) {
   const std::size_t dot = key.find('.');
@@ -66,7 +73,7 @@ std::string to_text(const Replay& replay) {
 std::string replay_row(const Replay& replay, const std::string& model, const std::string& config, const std::string& on,
                        const std::vector<std::pair<std::string, std::string>>& settings) {
   Json training = Json::object();
-  for (const auto& [key, value] : settings) set(training, key, value);
+  for (const auto& [key, value] : settings) set(training, whole_name(key), value);
   Json row{{"id", "replay-" + model},
            {"source", {{"title", "plimsoll replay"}, {"where", replay.device.name}, {"version_or_date", replay.device.library}}}};
   row["model"] = config.empty() ? Json{{"name", model}} : Json{{"name", model}, {"config", Json::parse(config)}};

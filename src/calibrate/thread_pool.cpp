@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <chrono>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -24,12 +26,22 @@ void flush_subnormals() {
 #endif
 }
 
-/// Spins for a while, for a kernel is short; then lets others run.
+void pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+/// Spins while the next kernel may be near: giving the processor away costs the whole turn of whoever takes it. Then lets others run.
 template <class Condition>
 void spin_until(Condition&& condition) {
-  constexpr int kPatience = 20000;
-  for (int turn = 0; !condition(); ++turn) {
-    if (turn > kPatience) sched_yield();
+  constexpr auto kPatience = std::chrono::milliseconds(5);
+  constexpr int kTurns = 256;  // between two looks at the clock
+  const auto start = std::chrono::steady_clock::now();
+  for (bool patient = true; !condition();) {
+    for (int turn = 0; turn < kTurns && !condition(); ++turn) pause();
+    if (patient) patient = std::chrono::steady_clock::now() - start < kPatience;
+    if (!patient) sched_yield();
   }
 }
 
