@@ -10,8 +10,6 @@ namespace {
 
 /// A rehearsed step has tens of thousands of events of tens of bytes each.
 constexpr std::int64_t kMostBytes = std::int64_t{4} << 30;
-/// More names than a framework has kernels.
-constexpr std::uint32_t kMostNames = 1U << 24;
 
 /// The bytes that an event of that kind has at least; 0 for a kind this reader does not know.
 std::size_t least_bytes(record::Kind kind) {
@@ -119,9 +117,9 @@ void RecordFile::add_name(const EventView& event) {
   const std::string_view tail = event.tail(sizeof entry);
   if (entry.length > tail.size())
     damaged(event.offset(), fmt::format("a name of {} bytes in an event with room for {}", entry.length, tail.size()));
-  if (entry.id == 0 || entry.id > kMostNames) damaged(event.offset(), fmt::format("a name has the number {}", entry.id));
-  if (entry.id >= names_.size()) names_.resize(entry.id + 1);
-  names_[entry.id] = std::string(tail.substr(0, entry.length));
+  if (entry.id != names_.size())
+    damaged(event.offset(), fmt::format("name {} comes where name {} is next", entry.id, names_.size()));
+  names_.emplace_back(tail.substr(0, entry.length));
 }
 
 const std::string& RecordFile::name(std::uint32_t id) const {

@@ -55,7 +55,7 @@ SCENARIOS = (
     Scenario("deepspeed zero 1", "train_deepspeed.py", "deepspeed", "ds-llama-3.2-1b-z1-bf16-w8-b1-s2048"),
     Scenario("deepspeed zero 2", "train_deepspeed.py", "deepspeed", "ds-qwen2.5-0.5b-z2-bf16-w8-b2-s1024"),
     Scenario("deepspeed zero 3", "train_deepspeed.py", "deepspeed", "ds-qwen2.5-0.5b-z3-bf16-w8-b2-s1024-ckpt", reserved=False),
-    Scenario("megatron tensor parallel", "train_megatron.py", "megatron", "mg-gpt-1.3b-tp2sp-pp1-dp8-b4-s2048-m1-do-local", "2x8xh100-sxm"),
+    Scenario("megatron tensor parallel", "train_megatron.py", "megatron", "mg-gpt-1.3b-tp2-pp1-dp8-b4-s2048-m1-do-local", "2x8xh100-sxm"),
     Scenario("megatron first stage", "train_megatron.py", "megatron", "mg-gpt-1.3b-tp1-pp2-dp8-r0-b1-s2048-m8-do-local", "2x8xh100-sxm"),
     Scenario("megatron last stage", "train_megatron.py", "megatron", "mg-gpt-1.3b-tp1-pp2-dp8-r1-b1-s2048-m8-do-local", "2x8xh100-sxm", rank=8),
     Scenario("torchtitan", "train_torchtitan.py", "torchtitan", "tt-llama3-debugmodel-g8-s2048-b4-ac-selective-chunked", options=("--synthetic-data",),

@@ -27,6 +27,7 @@ def patch_torch(torch):
 def switch_cudnn_off(torch):
     torch.backends.cudnn.enabled = False
     torch.backends.cuda.enable_cudnn_sdp(False)
+    torch._C._set_sdp_use_cudnn = lambda enabled: None  # stays off, whichever backends a program names
     journal.note("cuDNN is switched off: convolutions and attention take PyTorch's own kernels")
 
 

@@ -1,0 +1,180 @@
+// From a record to a StepProgram.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plimsoll/cost.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/memory.hpp"
+#include "plimsoll/rehearse.hpp"
+#include "rehearse/record_writer.hpp"
+
+namespace plimsoll::rehearse {
+namespace {
+
+Recording read(const RecordWriter& writer) {
+  const TemporaryFile file(writer.bytes());
+  return read_recording(file.path());
+}
+
+constexpr std::uint64_t kMiB = 1 << 20;
+
+/// A parameter of 4 MiB; each step an activation of 2, a gradient of 4 that dies when the next step's has come, and in the first step an
+/// optimizer state of 8. `steps` of them.
+RecordWriter training(int steps) {
+  RecordWriter writer;
+  writer.segment(record::SegmentAction::allocate, 20 * kMiB).allocate(0x1000, 4 * kMiB);
+  std::uint64_t gradient = 0;
+  for (int step = 0; step < steps; ++step) {
+    writer.phase("forward").allocate(0x2000, 2 * kMiB).gemm(64, 32, 16);
+    writer.phase("backward");
+    const std::uint64_t next = 0x10000u + static_cast<std::uint64_t>(step) * 0x1000u;
+    writer.allocate(next, 4 * kMiB).gemm(16, 32, 64).free(0x2000, 2 * kMiB);
+    if (gradient != 0) writer.free(gradient, 4 * kMiB);
+    gradient = next;
+    writer.phase("optimizer");
+    if (step == 0) writer.allocate(0x3000, 8 * kMiB);
+    writer.step_end();
+  }
+  return writer;
+}
+
+/// Peaks by hand: step 1 holds 4 + 2 + 4 in backward, then 4 + 4 + 8 in the optimizer = 16 MiB; later steps 16 + 2 + 4 = 22 MiB.
+TEST(Recording, PeaksOfSteps) {
+  const Recording recording = read(training(4));
+  ASSERT_EQ(recording.steps.size(), 4u);
+  EXPECT_TRUE(recording.has_blocks);
+  EXPECT_EQ(recording.steps[0].peak_allocated, Bytes(16 * kMiB));
+  EXPECT_EQ(recording.steps[3].peak_allocated, Bytes(22 * kMiB));
+  EXPECT_EQ(recording.peak_allocated(), Bytes(22 * kMiB));
+  EXPECT_EQ(recording.steps[3].allocated, Bytes(16 * kMiB));
+  EXPECT_EQ(recording.peak_reserved(), Bytes(20 * kMiB));
+}
+
+/// 2·m·n·k: two products of 64·32·16 in a step.
+TEST(Recording, WorkOfAStep) {
+  const Recording recording = read(training(2));
+  EXPECT_EQ(recording.steps[1].work.gemms, 2);
+  EXPECT_EQ(recording.steps[1].work.launches, 2);
+  EXPECT_EQ(recording.steps[1].work.gemm_flops, 2 * 2.0 * 64 * 32 * 16);
+}
+
+/// The program leaves what it found: played over and over it reaches what was recorded, although the gradient outlives its step.
+TEST(Recording, ItsProgramPlaysAgain) {
+  const Recording recording = read(training(4));
+  PlayMemoryOptions options;
+  options.steps = 6;
+  const MemoryTrace trace = play_memory(recording.program, options);
+  EXPECT_EQ(trace.peak_allocated, Bytes(22 * kMiB));
+  EXPECT_EQ(trace.persistent, Bytes(16 * kMiB));
+  EXPECT_EQ(trace.at_peak[Category::parameter], Bytes(4 * kMiB));
+  EXPECT_EQ(trace.at_peak[Category::optimizer_state], Bytes(8 * kMiB));
+  EXPECT_EQ(trace.at_peak[Category::activation], Bytes(2 * kMiB));
+  EXPECT_EQ(trace.at_peak[Category::gradient], Bytes(8 * kMiB));  // the old and the new
+}
+
+TEST(Recording, WithoutAWholeStepHasNone) {
+  RecordWriter writer;
+  writer.allocate(64, kMiB).phase("forward").gemm(1, 1, 1);
+  const Recording recording = read(writer);
+  EXPECT_TRUE(recording.steps.empty());
+  EXPECT_TRUE(recording.program.step.empty());
+  EXPECT_EQ(recording.init_peak_allocated, Bytes(kMiB));
+}
+
+/// Stream 7 waits for what stream 0 was issued when the event was recorded, not for the product issued behind it.
+TEST(Recording, WaitsReachBackToTheirEvent) {
+  RecordWriter writer;
+  writer.phase("forward").gemm(512, 512, 512);
+  record::EventRecord recorded{};
+  recorded.event = 5;
+  writer.write(record::Kind::event_record, recorded).gemm(8192, 8192, 8192);
+  record::StreamWait wait{};
+  wait.stream = 7;
+  wait.event = 5;
+  writer.write(record::Kind::stream_wait, wait).gemm(64, 64, 64, 7).step_end();
+  const Recording recording = read(writer);
+  const auto waits = std::find_if(recording.program.step.begin(), recording.program.step.end(),
+                                  [](const Instruction& each) { return each.kind == InstructionKind::wait; });
+  ASSERT_NE(waits, recording.program.step.end());
+  EXPECT_EQ(waits->bytes, 1);
+  const Cluster cluster = parse_cluster("1xh100-sxm");
+  const Timeline timeline = play_time(recording.program, pricing_of(recording, cluster));
+  const auto end_of = [&](StreamId stream) {
+    for (const Event& event : timeline.events)
+      if (event.stream == stream) return event.end;
+    return Seconds();
+  };
+  EXPECT_LT(end_of(waits->stream), timeline.step / 2.0);
+}
+
+/// An all-gather names a rank's share; the program has the whole buffer. Two ranks of a world of four, four apart: no tensor group.
+TEST(Recording, CollectivesHaveTheirGroup) {
+  RecordWriter writer;
+  writer.mark(record::MarkKind::text, "communicator 0 4");
+  record::Communicator made{};
+  made.id = 3;
+  made.size = 2;
+  made.action = record::CommunicatorAction::init;
+  writer.write(record::Kind::communicator, made).phase("forward");
+  record::CollectiveCall call{};
+  call.communicator = 3;
+  call.op = record::Collective::all_gather;
+  call.type = record::Type::bf16;
+  call.count = 100;
+  call.bytes = 200;
+  writer.write(record::Kind::collective, call).step_end();
+  const Recording recording = read(writer);
+  ASSERT_EQ(recording.groups.size(), 1u);
+  EXPECT_EQ(recording.groups[0].ranks, (std::vector<std::int64_t>{0, 4}));
+  ASSERT_EQ(recording.program.collectives.size(), 1u);
+  EXPECT_EQ(recording.program.collectives[0].bytes, 400);
+  ASSERT_EQ(recording.steps[0].collectives.size(), 1u);
+  EXPECT_EQ(recording.steps[0].collectives[0].bytes_argument, 200);
+}
+
+TEST(Recording, RefusesCollectivesOfNoCommunicator) {
+  RecordWriter writer;
+  writer.phase("forward").write(record::Kind::collective, record::CollectiveCall{});
+  EXPECT_THROW(read(writer), Error);
+}
+
+TEST(Rehearsal, WhatRanOutOfMemoryDoesNotFit) {
+  RecordWriter writer = training(1);
+  writer.mark(
+      record::MarkKind::text,
+      R"(summary {"steps":1,"ended":"the program ended","error":{"type":"OutOfMemoryError","message":"m","stack":["train.py:7 main"]},)"
+      R"("out_of_memory":{"requested_bytes":1024,"allocated_bytes":10,"reserved_bytes":20,"stack":["train.py:7 main"]},"versions":{}})");
+  const Rehearsal rehearsal = rehearsal_of({read(writer)}, parse_cluster("1xh100-sxm"));
+  EXPECT_EQ(rehearsal.report.verdict, Verdict::does_not_fit);
+  EXPECT_TRUE(rehearsal.report.worst_rank().memory.out_of_memory);
+  ASSERT_TRUE(rehearsal.recordings[0].out_of_memory);
+  EXPECT_EQ(rehearsal.recordings[0].out_of_memory->stack.back(), "train.py:7 main");
+}
+
+TEST(Rehearsal, RanksWithOneProgramAreCounted) {
+  const Rehearsal rehearsal = rehearsal_of({read(training(3)), read(training(3))}, parse_cluster("2xh100-sxm"));
+  ASSERT_EQ(rehearsal.report.ranks.size(), 1u);
+  EXPECT_EQ(rehearsal.report.ranks[0].count, 2);
+}
+
+/// The program compared with itself has no difference; with a product more in one, that product is the first difference.
+TEST(Comparison, NamesTheFirstProductThatDiffers) {
+  const Recording recording = read(training(2));
+  const ProgramComparison same = compare_programs(recording.program, recording);
+  EXPECT_EQ(same.first_difference, -1);
+  EXPECT_TRUE(same.differences.empty());
+  StepProgram lowered = recording.program;
+  lowered.kernels.push_back({KernelKind::gemm, DType::bf16, 7, 8, 9, 1, 2.0 * 7 * 8 * 9, 0, 0});
+  Instruction more{InstructionKind::kernel};
+  more.id = static_cast<std::uint32_t>(lowered.kernels.size() - 1);
+  lowered.step.push_back(more);
+  const ProgramComparison other = compare_programs(lowered, recording);
+  EXPECT_EQ(other.first_difference, 2);
+  EXPECT_EQ(other.first_recorded, "nothing more");
+  ASSERT_EQ(other.differences.size(), 1u);
+  EXPECT_EQ(other.differences[0].what, "gemm 7 x 8 x 9 bf16");
+}
+
+}  // namespace
+}  // namespace plimsoll::rehearse
