@@ -1,6 +1,7 @@
 // estimate: memory, time and a verdict.
 #include "plimsoll/error.hpp"
 #include "plimsoll/plimsoll.hpp"
+#include "plimsoll/rehearse.hpp"
 #include "strategy_flags.hpp"
 
 namespace plimsoll::cli {
@@ -16,11 +17,30 @@ std::string other_view(const Arguments& arguments) {
   return to_text(deepspeed_view(load_model(arguments["MODEL"]), cluster.gpus_per_node, cluster.nodes));
 }
 
+/// The lowered program beside one that was recorded.
+std::string against(const Arguments& arguments, const Model& model, const Cluster& cluster) {
+  if (arguments.has("--json")) fail("--against prints a table", "--json", "leave one of them out");
+  const Strategy strategy = strategy_of(arguments);
+  const Recording recording = read_recording(arguments["--against"]);
+  if (recording.program.step.empty())
+    fail("the record has no whole step", arguments["--against"], "rehearse the program for longer: --steps, --timeout");
+  const PlayableRank lowered = playable_rank(model, cluster, strategy, strategy.pp_rank.value_or(0));
+  const MemoryTrace trace = play_memory(lowered.program, lowered.options);
+  ProgramComparison comparison = compare_programs(lowered.program, recording);
+  const auto bytes = [](Bytes of) { return static_cast<double>(of.count); };
+  comparison.totals.insert(comparison.totals.begin(),
+                           {{"peak allocated bytes", {bytes(trace.peak_allocated), bytes(recording.peak_allocated())}},
+                            {"peak reserved bytes", {bytes(trace.peak_reserved), bytes(recording.peak_reserved())}}});
+  return to_text(comparison, 25);
+}
+
 int run_estimate(const Arguments& arguments) {
   if (arguments.has("--view")) return print(other_view(arguments)), kFits;
   const std::string& on = cluster_name(arguments, "estimate");
   const Model model = load_model(arguments["MODEL"]);
-  const Report report = estimate(model, parse_cluster(on), strategy_of(arguments));
+  const Cluster cluster = parse_cluster(on);
+  if (arguments.has("--against")) return print(against(arguments, model, cluster)), kFits;
+  const Report report = estimate(model, cluster, strategy_of(arguments));
   print(arguments.has("--json") ? to_json(report) : to_text(report));
   return report.verdict == Verdict::does_not_fit ? kDoesNotFit : kFits;
 }
@@ -38,6 +58,8 @@ Command estimate_command() {
                   {}};
   command.options.push_back({Option::flag, "--json", "print one plimsoll/estimate/1 object", false, {}});
   command.options.push_back({Option::value, "--view", "accelerate or deepspeed: what that calculator says instead", false, {}});
+  command.options.push_back(
+      {Option::value, "--against", "a record of `plimsoll rehearse`: both programs side by side, first difference first", false, {}});
   for (Option& flag : strategy_flags()) command.options.push_back(std::move(flag));
   return command;
 }

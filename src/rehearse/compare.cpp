@@ -16,7 +16,7 @@ struct Census {
   std::map<std::string, double> gemm_flops;   // FLOPs by shape
   std::map<std::string, double> kernels;      // launches by kind
   std::map<std::string, double> collectives;  // calls by kind and bytes
-  std::map<std::string, double> tensors;      // allocations by size
+  std::map<std::int64_t, double> tensors;     // allocations by size
   double launches = 0, flops = 0, collective_bytes = 0, allocated_bytes = 0, allocations = 0, kernel_bytes = 0;
 };
 
@@ -52,12 +52,43 @@ Census census_of(const StepProgram& program) {
       census.collective_bytes += static_cast<double>(collective.bytes);
     }
     if (instruction.kind == InstructionKind::alloc) {
-      ++census.tensors[fmt::format("tensors of {} B", rounded(instruction.bytes))];
+      ++census.tensors[rounded(instruction.bytes)];
       ++census.allocations;
       census.allocated_bytes += static_cast<double>(rounded(instruction.bytes));
     }
   }
   return census;
+}
+
+/// A large block that was found free is given whole when what would be left of it is at most 1 MiB (kSmallSize of CUDACachingAllocator): a
+/// recorded block may be that much larger than its tensor. Such blocks take the size of the lowered tensor that they could hold.
+constexpr std::int64_t kUnsplit = 1 << 20;
+
+void shrink_unsplit(const std::map<std::int64_t, double>& lowered, std::map<std::int64_t, double>& recorded) {
+  std::map<std::int64_t, double> missing;
+  for (const auto& [bytes, count] : lowered) {
+    const auto found = recorded.find(bytes);
+    const double more = count - (found == recorded.end() ? 0 : found->second);
+    if (more > 0) missing[bytes] = more;
+  }
+  for (const auto& [bytes, count] : std::map<std::int64_t, double>(recorded)) {
+    const auto wanted = lowered.find(bytes);
+    double spare = count - (wanted == lowered.end() ? 0 : wanted->second);
+    for (auto at = missing.lower_bound(bytes - kUnsplit); spare > 0 && at != missing.end() && at->first < bytes; ++at) {
+      const double moved = std::min(spare, at->second);
+      recorded[bytes] -= moved;
+      recorded[at->first] += moved;
+      at->second -= moved;
+      spare -= moved;
+    }
+  }
+}
+
+std::map<std::string, double> named(const std::map<std::int64_t, double>& tensors) {
+  std::map<std::string, double> names;
+  for (const auto& [bytes, count] : tensors)
+    if (count > 0) names[fmt::format("tensors of {} B", bytes)] = count;
+  return names;
 }
 
 double of(const std::map<std::string, double>& table, const std::string& key) {
@@ -116,7 +147,9 @@ void find_first(const StepProgram& lowered, const StepProgram& recorded, Program
 }  // namespace
 
 ProgramComparison compare_programs(const StepProgram& lowered, const Recording& recorded) {
-  const Census a = census_of(lowered), b = census_of(recorded.program);
+  const Census a = census_of(lowered);
+  Census b = census_of(recorded.program);
+  shrink_unsplit(a.tensors, b.tensors);
   ProgramComparison comparison;
   const auto gemms = [](const Census& census) {
     double sum = 0;
@@ -143,7 +176,7 @@ ProgramComparison compare_programs(const StepProgram& lowered, const Recording& 
   add_differences(
       a.collectives, b.collectives, [&](const std::string& name) { return bytes_named(name) / moved; }, comparison.differences);
   add_differences(
-      a.tensors, b.tensors, [&](const std::string& name) { return bytes_named(name) / bytes; }, comparison.differences);
+      named(a.tensors), named(b.tensors), [&](const std::string& name) { return bytes_named(name) / bytes; }, comparison.differences);
   add_differences(
       a.kernels, b.kernels, [&](const std::string&) { return 1 / launches; }, comparison.differences);
   std::stable_sort(comparison.differences.begin(), comparison.differences.end(),

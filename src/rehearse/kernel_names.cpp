@@ -154,7 +154,7 @@ KernelKind kind_of(std::string_view name) {
                              {"index", KernelKind::gather},
                              {"scatter", KernelKind::gather},
                              {"sort", KernelKind::gather},
-                             {"conv", KernelKind::convolution}};
+                             {"convolution", KernelKind::convolution}};
   for (const Sign& sign : kSigns)
     if (contains(name, sign.text)) return sign.kind;
   return KernelKind::elementwise;
