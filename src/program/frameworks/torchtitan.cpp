@@ -25,16 +25,20 @@ bool splits_backward(const Strategy& s) {
 }
 
 void refuse_what_is_not_modelled(const Strategy& s) {
-  if (before_0_3(s) && (s.tp > 1 || s.pp > 1 || s.loss == LossKernel::chunked))
-    refuse("tensor and pipeline parallelism of TorchTitan before 0.3 are not modelled", "framework_version", "0.3.0");
+  const bool compiled = s.compile == Strategy::Compile::blocks;
+  if (before_0_3(s) && s.loss == LossKernel::chunked) refuse("TorchTitan had no chunked loss before 0.3", "loss", "cross_entropy");
+  if (before_0_3(s) && (s.tp > 1 || s.pp > 1) && !(compiled && s.recompute.kind == Recompute::Kind::full && !profile_of(s).fused_rms_norm))
+    refuse("tensor and pipeline parallelism of TorchTitan before 0.3 are modelled for torch 2.7, compiled, with full recomputation",
+           "framework_version", "0.3.0");
+  if (before_0_3(s) && s.tp > 1 && !s.sequence_parallel)
+    refuse("TorchTitan before 0.3 had no tensor parallelism without sequence parallelism", "sequence_parallel", "true");
   if (s.pp > 1 && splits_backward(s)) {
     if (s.recompute.kind != Recompute::Kind::none && s.recompute.kind != Recompute::Kind::automatic)
       refuse("recomputation under a backward in halves is not modelled", "recompute", "none");
     if (s.fsdp.reshard == FsdpOptions::Reshard::always)
       refuse("weights resharded between the halves of a backward are not modelled", "fsdp.reshard_after_forward", "default");
   }
-  const bool compiled = s.compile == Strategy::Compile::blocks;
-  if (s.cp > 1 && ((before_0_3(s) && !compiled) || s.pp > 1 || s.attention == AttentionKernel::flash_varlen))
+  if (s.cp > 1 && ((before_0_3(s) && !compiled) || (s.pp > 1 && !before_0_3(s)) || s.attention == AttentionKernel::flash_varlen))
     refuse("context parallelism of TorchTitan is modelled without pipelines and for scaled dot-product attention, before 0.3 compiled",
            "cp");
   if (s.ep > 1 && before_0_3(s)) refuse("expert parallelism of TorchTitan before 0.3 is not modelled", "framework_version", "0.3.0");
@@ -44,7 +48,8 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   const bool eager_rowwise = !compiled && !before_0_3(s) && s.fp8_scaling == Fp8Scaling::rowwise && s.tp == 1 && s.pp == 1;
   const bool float8 = s.low_precision == LowPrecision::fp8 && ((compiled && before_0_3(s)) || eager_rowwise);
   const bool mxfp8 = s.low_precision == LowPrecision::mxfp8 && compiled && before_0_3(s);  // mx_mm keeps its 16-bit arguments
-  if (s.low_precision != LowPrecision::none && !float8 && !mxfp8) refuse("low-precision products of TorchTitan are not modelled", "precision");
+  if (s.low_precision != LowPrecision::none && !float8 && !mxfp8)
+    refuse("low-precision products of TorchTitan are not modelled", "precision");
   if (compiled && !before_0_3(s)) refuse("compiled blocks of TorchTitan 0.3 are not modelled", "compile");
   if (s.lora) refuse("adapters in TorchTitan are not modelled", "lora");
   if (s.attention == AttentionKernel::cudnn)
@@ -54,7 +59,10 @@ void refuse_what_is_not_modelled(const Strategy& s) {
 
 TitanRun run_of(const Model& model, const Strategy& s) {
   TitanRun run;
-  run.tensor_parallel = {.degree = s.tp, .sequence = s.sequence_parallel, .functional = s.titan.spmd_backend == "partial_dtensor"};
+  run.tensor_parallel = {.degree = s.tp,
+                         .sequence = s.sequence_parallel,
+                         .asynchronous = s.async_tp.value_or(false),
+                         .functional = s.titan.spmd_backend == "partial_dtensor"};
   run.fused_qkv = s.titan.fused_qkv.value_or(true);
   run.positions_given = s.titan.rope_positions_given.value_or(true);
   run.complex_rope = run.truncated_init = model.model_type.rfind("qwen3", 0) != 0;
@@ -202,7 +210,8 @@ class Trainer {
     const auto count = static_cast<std::size_t>(strategy_.micro_batches_per_run());
     const std::size_t from = batches.size();
     for (std::size_t i = 0; i < count; ++i) batches.push_back(next_batch());
-    if (from == 0 && tape_.part() == Tape::Part::first_step) infer_metadata(parts_, batches.front(), valid_tokens);
+    if (from == 0 && !before_0_3(strategy_) && tape_.part() == Tape::Part::first_step)
+      infer_metadata(parts_, batches.front(), valid_tokens);
     if (strategy_.vp > 1) {
       const std::vector<StageAction> actions = actions_of(schedule_of(strategy_), pipeline_rank_);
       run_chunks({parts_, stage_indices(strategy_, pipeline_rank_), actions, batches.data() + from, count, valid_tokens});

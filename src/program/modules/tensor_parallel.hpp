@@ -10,8 +10,9 @@ namespace plimsoll::program {
 /// One rank's part of a tensor-parallel group.
 struct TensorParallel {
   std::int64_t degree = 1;
-  bool sequence = false;    ///< activations between the blocks are cut over the sequence
-  bool functional = false;  ///< DTensor's functional collectives: selective checkpoints keep what they reduce-scatter
+  bool sequence = false;      ///< activations between the blocks are cut over the sequence
+  bool asynchronous = false;  ///< products fused with their collectives (async TP): no buffer of its own for what is gathered or reduced
+  bool functional = false;    ///< DTensor's functional collectives: selective checkpoints keep what they reduce-scatter
 
   bool on() const { return degree > 1; }
   /// A dimension cut evenly over the ranks, the first rank's share.

@@ -13,16 +13,17 @@ class Graph {
  public:
   Graph(Tape& tape, const CompiledBlock& block, const Tensor& x)
       : tape_(tape),
-        tokens_(x.elements() / x.size(-1)),
+        group_(block.tensor_parallel),
+        tokens_(x.elements() / x.size(-1) * group_.degree),
         batch_(x.size(0)),
         spec_(block.attention),
         inner_(block.intermediate),
         context_ranks_(block.context_ranks),
         type_(x.dtype()) {}
 
-  std::int64_t query_width() const { return spec_.heads * spec_.head_dim; }
-  std::int64_t key_width() const { return spec_.kv_heads * spec_.head_dim; }
-  std::int64_t inner() const { return inner_; }
+  std::int64_t query_width() const { return group_.share(spec_.heads * spec_.head_dim); }
+  std::int64_t key_width() const { return group_.share(spec_.kv_heads * spec_.head_dim); }
+  std::int64_t inner() const { return group_.share(inner_); }
   std::int64_t hidden() const { return spec_.hidden; }
 
   /// A product of [tokens, in] with [in, width].
@@ -44,7 +45,39 @@ class Graph {
     return y;
   }
   Tensor fused(std::int64_t width) { return fused(width, type_); }
-  Tensor statistics() { return tape_.empty({batch_, spec_.heads, tokens_ / batch_}, DType::fp32); }
+  Tensor statistics() { return tape_.empty({batch_, group_.share(spec_.heads), tokens_ / batch_}, DType::fp32); }
+
+  /// One generated kernel over the activations between the blocks, which tensor parallelism cuts over the sequence.
+  Tensor fused_between() {
+    Tensor y = tape_.empty({tokens_ / group_.degree, spec_.hidden}, type_);
+    launch(tape_, KernelKind::elementwise, type_, 2 * y.bytes(), y.bytes());
+    return y;
+  }
+  /// The whole sequence of such activations: gathered over the first dimension, then put in order.
+  Tensor gathered(Tensor part) {
+    if (!group_.on()) return part;
+    Tensor flat = tape_.empty({tokens_, spec_.hidden}, type_, Category::communication_buffer);
+    communicate(CollectiveKind::all_gather, flat);
+    part.reset();
+    if (group_.asynchronous || batch_ == 1) return flat;
+    return fused(spec_.hidden);
+  }
+  /// The ranks' partial sums, reduced, this rank's part of the sequence.
+  Tensor scattered(Tensor partial) {
+    if (!group_.on()) return partial;
+    if (!group_.asynchronous && batch_ > 1) partial = fused(spec_.hidden);
+    Tensor part = tape_.empty({tokens_ / group_.degree, spec_.hidden}, type_);
+    communicate(CollectiveKind::reduce_scatter, partial);
+    return part;
+  }
+  /// The sum of gradients of one input of several products.
+  Tensor sum_of(std::vector<Tensor> gradients) {
+    if (!group_.on()) return fused(spec_.hidden);
+    Tensor sum = fused(spec_.hidden);
+    gradients.clear();
+    sum = scattered(std::move(sum));
+    return fused_between();
+  }
   /// Keys and values side by side, and those of all context-parallel ranks (_AllGatherRotater); nothing without such ranks.
   std::vector<Tensor> rotated() {
     if (context_ranks_ == 1) return {};
@@ -65,7 +98,12 @@ class Graph {
   }
 
  private:
+  void communicate(CollectiveKind kind, const Tensor& whole) {
+    tape_.collective({.kind = kind, .group = Group::tensor, .bytes = whole.bytes(), .type = type_}, kComputeStream);
+  }
+
   Tape& tape_;
+  TensorParallel group_;
   std::int64_t tokens_, batch_;
   AttentionSpec spec_;
   std::int64_t inner_;
@@ -83,7 +121,7 @@ Kept attention_and_gate(Graph& g, Tensor& residual, Tensor& normed) {
   Kept kept;
   Tensor key;
   {
-    const Tensor y = g.fused(g.hidden());
+    const Tensor y = g.gathered(g.fused_between());
     kept.query = g.product(g.hidden(), g.query_width());
     key = g.product(g.hidden(), g.key_width());
     kept.value = g.product(g.hidden(), g.key_width());
@@ -96,8 +134,8 @@ Kept attention_and_gate(Graph& g, Tensor& residual, Tensor& normed) {
     kept.statistics = g.statistics();
     g.attend(false);
   }
-  residual = g.product(g.query_width(), g.hidden());
-  normed = g.fused(g.hidden());
+  residual = g.scattered(g.product(g.query_width(), g.hidden()));
+  normed = g.gathered(g.fused_between());
   kept.gate = g.product(g.hidden(), g.inner());
   return kept;
 }
@@ -110,7 +148,7 @@ Tensor forward_graph(Graph& g, Kept& kept) {
   normed.reset();
   const Tensor product = g.fused(g.inner());
   up.reset();
-  return g.product(g.inner(), g.hidden());
+  return g.scattered(g.product(g.inner(), g.hidden()));
 }
 
 /// Positions of the weights among the node's inputs, behind x.
@@ -118,7 +156,7 @@ enum Input : std::size_t { kX, kQuery, kKey, kValue, kOutput, kGate, kDown, kUp,
 
 /// The feed-forward half: gradients of its weights; the gradient of the hidden states between the halves.
 Tensor feed_forward_backward(BackwardCall& b, Graph& g, Tensor up, Tensor product, Tensor gate, Tensor normed) {
-  Tensor incoming = b.take_grad();
+  const Tensor incoming = g.gathered(b.take_grad());
   b.give(kDown, g.weight_gradient(g.hidden(), g.inner()));
   Tensor of_product = g.product(g.hidden(), g.inner());
   product.reset();
@@ -127,13 +165,13 @@ Tensor feed_forward_backward(BackwardCall& b, Graph& g, Tensor up, Tensor produc
   up.reset();
   gate.reset();
   b.give(kGate, g.weight_gradient(g.inner(), g.hidden()));
-  const Tensor through_gate = g.product(g.inner(), g.hidden());
+  Tensor through_gate = g.product(g.inner(), g.hidden());
   of_gate.reset();
   b.give(kUp, g.weight_gradient(g.inner(), g.hidden()));
-  const Tensor through_up = g.product(g.inner(), g.hidden());
+  Tensor through_up = g.product(g.inner(), g.hidden());
   of_up.reset();
   normed.reset();
-  return g.fused(g.hidden());
+  return g.sum_of({std::move(through_gate), std::move(through_up)});
 }
 
 struct AttentionGradients {
@@ -141,9 +179,10 @@ struct AttentionGradients {
 };
 
 /// Attention's own backward, over repeated keys and values.
-AttentionGradients attention_backward(BackwardCall& b, Graph& g, Kept& kept) {
+AttentionGradients attention_backward(BackwardCall& b, Graph& g, Kept& kept, const Tensor& of_hidden) {
   AttentionGradients wide;
   {
+    const Tensor incoming = g.gathered(of_hidden);
     const Tensor of_out = g.product(g.hidden(), g.query_width());
     b.give(kOutput, g.weight_gradient(g.hidden(), g.query_width()));
     const Tensor query = g.fused(g.query_width()), keys = g.fused(g.query_width()), values = g.fused(g.query_width());
@@ -158,33 +197,36 @@ AttentionGradients attention_backward(BackwardCall& b, Graph& g, Kept& kept) {
 }
 
 void backward_graph(BackwardCall& b, Graph& g, Kept kept) {
-  Tensor normed = g.fused(g.hidden());
+  Tensor normed = g.gathered(g.fused_between());
   Tensor key = g.product(g.hidden(), g.key_width());
-  Tensor residual = g.product(g.query_width(), g.hidden());
+  Tensor residual = g.scattered(g.product(g.query_width(), g.hidden()));
   Tensor of_hidden;
   {
-    Tensor mlp_normed = g.fused(g.hidden()), up = g.product(g.hidden(), g.inner()), product = g.fused(g.inner());
+    Tensor mlp_normed = g.gathered(g.fused_between()), up = g.product(g.hidden(), g.inner()), product = g.fused(g.inner());
     of_hidden = feed_forward_backward(b, g, std::move(up), std::move(product), std::move(kept.gate), std::move(mlp_normed));
   }
-  AttentionGradients grad = attention_backward(b, g, kept);
+  AttentionGradients grad = attention_backward(b, g, kept, of_hidden);
   residual.reset();
   {
     AttentionGradients narrow{g.fused(g.query_width()), g.fused(g.key_width()), g.fused(g.key_width())};
     grad = std::move(narrow);
   }
   b.give(kQuery, g.weight_gradient(g.query_width(), g.hidden()));
-  const Tensor through_query = g.product(g.query_width(), g.hidden());
+  Tensor through_query = g.product(g.query_width(), g.hidden());
   grad.query.reset();
   b.give(kKey, g.weight_gradient(g.key_width(), g.hidden()));
-  const Tensor through_key = g.product(g.key_width(), g.hidden());
+  Tensor through_key = g.product(g.key_width(), g.hidden());
   grad.key.reset();
   b.give(kValue, g.weight_gradient(g.key_width(), g.hidden()));
-  const Tensor through_value = g.product(g.key_width(), g.hidden());
+  Tensor through_value = g.product(g.key_width(), g.hidden());
   grad.value.reset();
   normed.reset();
   key.reset();
   kept = {};
-  b.give(kX, g.fused(g.hidden()));
+  const Tensor gradient = g.sum_of({std::move(through_query), std::move(through_key), std::move(through_value)});
+  Tensor shaped = b.tape.view(gradient, b.saved(0).sizes(), contiguous_strides(b.saved(0).sizes()));
+  shaped.impl()->base.reset();  // the graph's own output
+  b.give(kX, std::move(shaped));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "plimsoll/model.hpp"
 #include "program/module.hpp"
+#include "program/modules/tensor_parallel.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program {
@@ -11,6 +12,7 @@ struct CompiledBlock {
   Module* module = nullptr;  ///< the layer, with its projections and norms below it
   AttentionSpec attention;
   std::int64_t intermediate = 0;
+  TensorParallel tensor_parallel;  ///< with the activations between the blocks cut over the sequence
   std::int64_t context_ranks = 1;  ///< ring attention over all-gathered keys and values
   bool recomputed = false;         ///< full checkpointing: the backward graph starts from the block's input alone
 };

@@ -168,9 +168,10 @@ class TitanLayer {
   Tensor compiled(const Tensor& input, const TitanRun& run) const {
     Tensor x = input;
     ModuleCall call(module_, tape_, {&x});
-    return call.done(run_compiled(
-        tape_,
-        {&module_, *block_.attention, block_.mlp->intermediate, run.context_ranks, run.checkpointing == TitanRun::Checkpointing::full}, x));
+    return call.done(run_compiled(tape_,
+                                  {&module_, *block_.attention, block_.mlp->intermediate, run.tensor_parallel, run.context_ranks,
+                                   run.checkpointing == TitanRun::Checkpointing::full},
+                                  x));
   }
 
   Tensor checkpointed(const Tensor& input, const Tensor& positions, const CheckpointOptions& options) const {
