@@ -38,6 +38,15 @@ void complete_overlapped(Strategy& s, const Model& model) {
   complete(s, model);
 }
 
+/// bf16_with_fp8_mixed sets fp8_param_gather.
+void complete_nemo(Strategy& s, const Model& model) {
+  if (s.low_precision == LowPrecision::fp8 && !s.fp8_params) {
+    s.fp8_params = true;
+    s.assumed.push_back("fp8_params: true (bf16_with_fp8_mixed)");
+  }
+  complete_overlapped(s, model);
+}
+
 void check(const Strategy& s, const Model&, Complaints& complaints) {
   if (*s.megatron.overlap_param_gather && s.data_parallel != DataParallel::megatron_distopt &&
       s.data_parallel != DataParallel::megatron_fsdp)
@@ -103,7 +112,7 @@ Entry megatron_bridge() {
   return {launcher("megatron-bridge", "Megatron-Bridge", "Megatron-Bridge recipes"), adjust, complete_overlapped, check};
 }
 
-Entry nemo() { return {launcher("nemo", "NeMo", "NeMo 2 and MLPerf recipes"), adjust, complete_overlapped, check}; }
+Entry nemo() { return {launcher("nemo", "NeMo", "NeMo 2 and MLPerf recipes"), adjust, complete_nemo, check}; }
 
 Entry primus() {
   return {launcher("primus", "Primus (Megatron backend)", "Primus megatron-parameters.md"), adjust, complete_overlapped, check};

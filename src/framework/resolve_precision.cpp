@@ -43,7 +43,10 @@ Types usual_types(const Resolver& r) {
     case Precision::mixed_fp16: {
       // DeepSpeed reduces and keeps gradients in the weights' type unless told; Megatron and nanotron accumulate in fp32.
       const bool deepspeed = engine_of(s) == Engine::deepspeed;
-      const DType grad = s.grad_dtype.value_or(deepspeed ? s.deepspeed.grad_accum_dtype.value_or(half) : DType::fp32);
+      // NeMo's recipes for 8-bit products reduce in 16 bits (bf16_with_fp8_mixed with grad_reduce_in_fp32=False, MLPerf's and its own).
+      const bool nemo_fp8 = s.framework == "nemo" && s.low_precision == LowPrecision::fp8;
+      const DType usual = deepspeed ? s.deepspeed.grad_accum_dtype.value_or(half) : nemo_fp8 ? half : DType::fp32;
+      const DType grad = s.grad_dtype.value_or(usual);
       return {half, half, grad, deepspeed ? half : grad, DType::fp32};
     }
     case Precision::fsdp_mixed_bf16:

@@ -78,6 +78,28 @@ TEST(Megatron, ALayerSavesWhatKorthikantiCounts) {
   EXPECT_NEAR(static_cast<double>(saved), static_cast<double>(expected), 64) << "64: the generator's state of flash attention";
 }
 
+/// What one more layer saves over Transformer Engine's layers.
+std::int64_t saved_by_transformer_engine(const std::string& precision) {
+  const auto saved = [&](int layers) {
+    const Model model = gpt(layers);
+    const std::string text = R"({"framework": "megatron-core", "seq_len": 256, "micro_batch": 2, "optimizer": "adamw",
+                                 "data_parallel": "ddp", "precision": ")" +
+                             precision + "\"}";
+    const Strategy strategy = resolve(parse_strategy(text, "strategy"), model, cluster_of("H100-SXM5-80GB", 1));
+    return played(lower_megatron(model, strategy, 0)).saved;
+  };
+  return saved(3) - saved(2);
+}
+
+TEST(Megatron, TransformerEngineSavesTheSameAndInEightBitsHalfOfTheProductsInputs) {
+  // 16 bits: both norms' inputs and outputs 8h, queries, keys and values 6h, their result (the projection's input too) 2h, two masks 2h,
+  // the activation's input and output 16h: again 34h, with two statistics per norm and the softmax's. 8 bits: the norms' outputs and the
+  // second product's input lose half (2h and 4h), the projection's input is a copy of its own (h).
+  const std::int64_t tokens = kBatch * kLength, statistics = 2 * 8 * tokens + 4 * kHeads * tokens;
+  EXPECT_NEAR(static_cast<double>(saved_by_transformer_engine("bf16")), static_cast<double>(34 * tokens * kHidden + statistics), 64);
+  EXPECT_NEAR(static_cast<double>(saved_by_transformer_engine("fp8")), static_cast<double>(29 * tokens * kHidden + statistics), 64);
+}
+
 TEST(Megatron, SequenceParallelismDividesALayerByTheRanks) {
   // Korthikanti: TP + SP: everything /t. Flash's q, k, v, statistics of heads are /t by the heads, norms' statistics by the sequence.
   const std::int64_t whole = saved_per_layer(R"(, "data_parallel": "ddp")", 1);

@@ -67,6 +67,7 @@ class Training {
         runtime_(tape_, {.tensor_parallel = strategy.tp,
                          .context_parallel = strategy.cp,
                          .sequence_parallel = strategy.sequence_parallel,
+                         .quantization = te_quantization(strategy),
                          .fused_weight_gradients = *strategy.megatron.gradient_accumulation_fusion}) {
     tape_.phase(Phase::init);
     for (const ChunkPlan& plan : chunk_plans(strategy, config_, pipeline_rank)) {

@@ -58,6 +58,7 @@ void check_local(const Strategy& s) {
   if (s.cp > 1) refuse("context parallelism is not modelled for Megatron-core's local layers", "cp");
   if (*s.megatron.gradient_accumulation_fusion)
     refuse("gradient accumulation fusion needs apex; not modelled", "gradient_accumulation_fusion");
+  if (s.low_precision != LowPrecision::none) refuse("8-bit products need Transformer Engine's layers", "low_precision");
   if (*s.megatron.masked_softmax_fusion) refuse("the fused masked softmax is not modelled", "masked_softmax_fusion");
   if (*s.megatron.rope_fusion) refuse("fused rotary embedding is not modelled", "rope_fusion");
   if (s.attention != AttentionKernel::unfused && s.attention != AttentionKernel::sdpa && s.attention != AttentionKernel::flash)
@@ -68,6 +69,8 @@ void check_local(const Strategy& s) {
 void check_transformer_engine(const Strategy& s) {
   constexpr const char* kLayers = "Transformer Engine's layers";
   if (s.precision == Precision::fp32) refuse_kernel("precision", name_of(s.precision), kLayers);
+  if (s.fp8_attention) refuse("attention in 8 bits is not modelled for Transformer Engine's layers", "fp8_attention");
+  if (s.bf16_tail_layers > 0) refuse("single layers in 16 bits are not modelled for Transformer Engine's layers", "bf16_tail_layers");
   if (s.attention != AttentionKernel::te && s.attention != AttentionKernel::flash)
     refuse_kernel("attention", name_of(s.attention), kLayers);
   if (s.loss != LossKernel::vocab_parallel && s.loss != LossKernel::fused_vocab_parallel && s.loss != LossKernel::te)
@@ -77,7 +80,6 @@ void check_transformer_engine(const Strategy& s) {
 void check_strategy(const Strategy& s) {
   if (s.data_parallel == DataParallel::megatron_fsdp) refuse("Megatron-FSDP has no lowering yet", "data_parallel");
   if (s.lora) refuse("LoRA is not modelled for Megatron-core", "lora");
-  if (s.low_precision != LowPrecision::none) refuse("fp8 is not modelled for Megatron-core", "low_precision");
   if (s.offload.any()) refuse("offloading is not modelled for Megatron-core", "offload");
   if (s.megatron.precision_aware_optimizer) refuse("the precision-aware optimizer is not modelled", "precision_aware_optimizer");
   s.megatron.layer_spec == "te" ? check_transformer_engine(s) : check_local(s);
@@ -97,6 +99,22 @@ void check_strategy(const Strategy& s) {
 
 }  // namespace
 
+TeQuantization te_quantization(const Strategy& s) {
+  constexpr std::int64_t kScaled = 32;  // elements per byte of scales: mxfp8 has one byte for 32, blockwise scaling four for 128
+  TeQuantization quantization;
+  quantization.enabled = s.low_precision != LowPrecision::none;
+  quantization.primary = s.fp8_params;
+  if (!quantization.enabled) return quantization;
+  const bool mxfp8 = s.low_precision == LowPrecision::mxfp8, blockwise = !mxfp8 && s.fp8_scaling == Fp8Scaling::blockwise;
+  if (s.low_precision == LowPrecision::nvfp4 || s.fp8_scaling == Fp8Scaling::rowwise)
+    refuse("this recipe of low precision is not modelled for Transformer Engine's layers", "low_precision");
+  if ((mxfp8 || blockwise) && s.fp8_params)
+    refuse("primary weights with scales of blocks are not modelled for Transformer Engine's layers", "fp8_params");
+  quantization.block = mxfp8 || blockwise ? kScaled : 0;
+  quantization.fused_norm = mxfp8 || s.fp8_scaling == Fp8Scaling::delayed;
+  return quantization;
+}
+
 MegatronConfig megatron_config(const Model& model, const Strategy& strategy) {
   check_strategy(strategy);
   if (model.task != Model::Task::causal_lm) refuse("Megatron's GPTModel is lowered alone; this model is no causal decoder");
@@ -106,6 +124,8 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy) {
   config.vocabulary = round_up(model.vocab_size, static_cast<std::int64_t>(strategy.megatron.make_vocab_size_divisible_by) * strategy.tp);
   config.flash = strategy.attention != AttentionKernel::unfused;
   config.te = strategy.megatron.layer_spec == "te";
+  config.quantization = te_quantization(strategy);
+  config.eight_bit_activations = strategy.fp8_activations;
   config.fused_rotary = *strategy.megatron.rope_fusion;
   config.context_exchange = strategy.megatron.cp_comm_type;
   config.loss = strategy.loss;
@@ -115,6 +135,7 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy) {
   for (const Block& block : model.blocks) {
     if (block.role != Block::Role::decoder) continue;
     check_layer(block, strategy);
+    if (block.moe && config.quantization.enabled) refuse("experts in 8 bits are not modelled for Transformer Engine's layers", block.name);
     if (block.moe) config.experts = expert_options(*block.moe, strategy);
     config.latent = block.attention->mla.has_value();
     config.norm = block.norm;
@@ -182,7 +203,7 @@ class MegatronChunk::Layer {
     Module& down = module_.child("mlp").child("linear_fc2");
     Tensor inner = column(x, up, {});
     const Tensor up_bias = up.tensor("bias");
-    Tensor active = block_.mlp->gated ? bias_swiglu(inner, up_bias) : bias_gelu(inner, up_bias);
+    Tensor active = block_.mlp->gated ? bias_swiglu(inner, up_bias, config().eight_bit_activations) : bias_gelu(inner, up_bias);
     inner = std::move(active);
     return row(inner, down);
   }
@@ -396,6 +417,7 @@ void MegatronChunk::build() {
   };
   const auto linear_at = [&](const std::string& path, const Dims& sizes, bool bias) {
     parameter(path, "weight", sizes);
+    if (config_.quantization.primary) parameters_.back()->type = DType::fp8;
     if (bias) parameter(path, "bias", {sizes[0]});
   };
   const auto normed_linear_at = [&](const std::string& path, const Dims& sizes, bool bias) {
@@ -459,6 +481,7 @@ void MegatronChunk::construct() {
   for (const auto& parameter : parameters_) {
     if (std::find(born_on_host_.begin(), born_on_host_.end(), parameter.get()) == born_on_host_.end())
       parameter->tensor = tape.parameter(parameter->sizes, parameter->type, true);
+    if (parameter->type == DType::fp8) parameter->tensor.impl()->grad_dtype = config_.type;
     if (parameter == parameters_.front() && plan_.embedding && config_.positions == 0 && !config_.latent)
       frequencies_ = tape.empty({config_.layers.front()->attention->rotary_dim / 2}, DType::fp32, Category::parameter);
   }

@@ -22,9 +22,11 @@ struct MegatronConfig {
   std::int64_t hidden = 0, vocabulary = 0;  ///< vocabulary padded to all ranks
   std::int64_t positions = 0;               ///< rows of the learned position table; 0: rotary
   double hidden_dropout = 0;
-  bool flash = false;         ///< torch's SDPA as the core attention; else DotProductAttention
-  bool te = false;            ///< Transformer Engine's modules; else Megatron's own
-  bool fused_rotary = false;  ///< Transformer Engine's rotary kernel
+  bool flash = false;  ///< torch's SDPA as the core attention; else DotProductAttention
+  bool te = false;     ///< Transformer Engine's modules; else Megatron's own
+  TeQuantization quantization;
+  bool eight_bit_activations = false;  ///< the gated activation saves its input in 8 bits
+  bool fused_rotary = false;           ///< Transformer Engine's rotary kernel
   std::string context_exchange;
   LossKernel loss = LossKernel::vocab_parallel;
   bool tied = false;
@@ -38,6 +40,9 @@ struct MegatronConfig {
 
 /// Throws Error (refused): whatever of the model or the strategy is not modelled for Megatron-core.
 MegatronConfig megatron_config(const Model& model, const Strategy& strategy);
+
+/// How Transformer Engine multiplies in 8 bits. Throws Error (refused): a recipe that is not modelled.
+TeQuantization te_quantization(const Strategy& strategy);
 
 /// What one model chunk holds.
 struct ChunkPlan {

@@ -79,9 +79,21 @@ Tensor MegatronRuntime::dummy_gradient(const Tensor& weight) {
   Tensor& dummy = dummies_[{weight.size(0), weight.size(1), weight.dtype()}];
   if (!dummy) {
     const LabelScope label(tape_, tape_.intern("dummy weight gradient"));
-    dummy = tape_.empty(weight.sizes(), weight.dtype(), Category::gradient);
+    dummy = tape_.empty(weight.sizes(), weight.dtype() == DType::fp8 ? DType::bf16 : weight.dtype(), Category::gradient);
   }
   return dummy.detach();
+}
+
+void MegatronRuntime::reserve_quantized(const Tensor& weight, bool transposed) {
+  const TeQuantization& quantization = options_.quantization;
+  if (!quantization.enabled || (transposed && !quantization.transposes)) return;
+  if (!transposed && weight.dtype() == DType::fp8) return;  // it is what is asked for
+  auto& [straight, turned] = quantized_[weight.impl()];
+  Tensor& copy = transposed ? turned : straight;
+  if (copy) return;
+  const LabelScope label(tape_, tape_.intern("8-bit weights"));
+  const std::int64_t scales = quantization.block > 0 ? weight.elements() / quantization.block : 0;
+  copy = tape_.empty({weight.elements() + scales}, DType::fp8, Category::parameter);
 }
 
 bool MegatronRuntime::is_dummy(const Tensor& gradient) const {
@@ -314,9 +326,12 @@ Tensor bias_gelu(const Tensor& x, const Tensor& bias) {
   });
 }
 
-Tensor bias_swiglu(const Tensor& x, const Tensor& bias) {
+Tensor bias_swiglu(const Tensor& x, const Tensor& bias, bool in_eight_bits) {
   Op op("swiglu", {&x, &bias});
-  op.save(x);
+  {
+    const GradMode no_grad(op.tape(), false);
+    op.save(in_eight_bits ? to(x, DType::fp8) : x);
+  }
   op.save(bias);
   Dims half = x.sizes();
   half[-1] /= 2;
@@ -324,8 +339,8 @@ Tensor bias_swiglu(const Tensor& x, const Tensor& bias) {
   launch(op.tape(), KernelKind::elementwise, x.dtype(), x.bytes(), y.bytes(), 5.0 * static_cast<double>(y.elements()));
   return op.done(y, [](BackwardCall& b) {
     const Tensor input = b.saved(0);
-    const Tensor gradient = b.tape.empty(input.sizes(), input.dtype());
-    launch(b.tape, KernelKind::elementwise, input.dtype(), input.bytes() + b.grad().bytes(), input.bytes());
+    const Tensor gradient = b.tape.empty(input.sizes(), b.grad().dtype());
+    launch(b.tape, KernelKind::elementwise, gradient.dtype(), input.bytes() + b.grad().bytes(), gradient.bytes());
     b.give(0, gradient);
     if (b.needs(1)) b.give(1, gradient);
     b.drop_gradients();

@@ -13,10 +13,20 @@
 
 namespace plimsoll::program {
 
+/// Products of Transformer Engine in 8 bits.
+struct TeQuantization {
+  bool enabled = false;
+  bool primary = false;    ///< the weights themselves are 8-bit; else each keeps 8-bit copies beside its 16 bits
+  bool transposes = true;  ///< a product over the other dimension needs a transposed copy: Hopper, and scales along one dimension anywhere
+  std::int64_t block = 0;  ///< elements that share a scale; 0: the whole tensor
+  bool fused_norm = true;  ///< norms write 8 bits themselves: delayed scaling and mxfp8
+};
+
 /// How one rank's functions work, for all of them alike.
 struct MegatronRuntimeOptions {
   std::int64_t tensor_parallel = 1, context_parallel = 1;
   bool sequence_parallel = false;
+  TeQuantization quantization;
   bool fused_weight_gradients = false;  ///< gradient_accumulation_fusion: products add a weight's gradient to its main_grad themselves
 };
 
@@ -29,6 +39,7 @@ class MegatronRuntime {
   std::int64_t tp() const { return options_.tensor_parallel; }
   std::int64_t cp() const { return options_.context_parallel; }
   bool sequence_parallel() const { return options_.sequence_parallel; }
+  const TeQuantization& quantization() const { return options_.quantization; }
   bool fused_weight_gradients() const { return options_.fused_weight_gradients; }
 
   /// GlobalMemoryBuffer.get_tensor(…, "mpu"): a view of one buffer per type that grows and is never given back.
@@ -36,6 +47,8 @@ class MegatronRuntime {
   /// get_dummy_wgrad: what autograd sees as the gradient of a weight whose gradient is in main_grad already. One tensor per shape and
   /// type, never given back.
   Tensor dummy_gradient(const Tensor& weight);
+  /// 8-bit copies of a weight that live as long as it does: made when its first product needs them (`transposed`: the input's gradient).
+  void reserve_quantized(const Tensor& weight, bool transposed);
   /// Whether a gradient is such a dummy.
   bool is_dummy(const Tensor& gradient) const;
   /// Transformer Engine's workspace of its products, taken at the first of them and kept.
@@ -56,6 +69,7 @@ class MegatronRuntime {
   StreamId stream_;
   std::map<DType, Tensor> buffers_;
   std::map<std::tuple<std::int64_t, std::int64_t, DType>, Tensor> dummies_;
+  std::map<const TensorImpl*, std::pair<Tensor, Tensor>> quantized_;  ///< by weight: as it is, transposed
   Tensor gemm_workspace_;
   std::vector<Tensor> grouped_workspaces_;
   std::optional<StreamId> context_stream_;
@@ -86,7 +100,8 @@ Tensor bias_dropout_add(const Tensor& x, const Tensor& bias, const Tensor& resid
 /// GeLUFunction: gelu(x + bias), compiled.
 Tensor bias_gelu(const Tensor& x, const Tensor& bias);
 /// SwiGLUFunction and BiasSwiGLUFunction: silu(first half) · second half of the last dimension, compiled. `bias` may be undefined.
-Tensor bias_swiglu(const Tensor& x, const Tensor& bias);
+/// `in_eight_bits`: its input is saved in 8 bits (activation_func_fp8_input_store).
+Tensor bias_swiglu(const Tensor& x, const Tensor& bias, bool in_eight_bits = false);
 
 /// torch.baddbmm(buffer, a, b, beta=0, alpha=scale).
 Tensor scaled_product(const Tensor& a, const Tensor& b);

@@ -28,17 +28,54 @@ void te_gemm(MegatronRuntime& runtime, DType type, std::int64_t rows, std::int64
   tape.gemm_workspace = eager;
 }
 
-/// x · weightᵀ.
-Tensor product(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight) {
-  Tensor y = runtime.tape().empty(with_last(x.sizes(), weight.size(0)), x.dtype());
-  te_gemm(runtime, x.dtype(), rows_of(x), weight.size(0), weight.size(1));
+/// A tensor in 8 bits, with its scales: in its own layout, transposed, or both. Without quantization the tensor itself.
+struct Quantized {
+  Tensor straight, transposed;
+
+  /// What a weight's gradient needs of an input.
+  const Tensor& kept() const { return transposed ? transposed : straight; }
+};
+
+Tensor eight_bits(MegatronRuntime& runtime, const Dims& sizes) {
+  Dims with_scales = sizes;
+  const std::int64_t block = runtime.quantization().block;
+  if (block > 0) with_scales[-1] += ceil_div(with_scales[-1], block);
+  return runtime.tape().empty(with_scales, DType::fp8);
+}
+
+/// `turned`: the transposed copy too, where products need one.
+Quantized quantize(MegatronRuntime& runtime, const Tensor& x, bool turned) {
+  if (!runtime.quantization().enabled) return {x, {}};
+  Quantized quantized{eight_bits(runtime, x.sizes()), {}};
+  if (turned && runtime.quantization().transposes) quantized.transposed = eight_bits(runtime, x.sizes());
+  launch(runtime.tape(), KernelKind::elementwise, x.dtype(), x.bytes(), quantized.straight.bytes() * (quantized.transposed ? 2 : 1));
+  return quantized;
+}
+
+/// The transposed copy of what was gathered.
+Quantized turn(MegatronRuntime& runtime, Tensor straight) {
+  Quantized quantized{std::move(straight), {}};
+  if (!runtime.quantization().enabled || !runtime.quantization().transposes) return quantized;
+  quantized.transposed = empty_like(quantized.straight);
+  launch(runtime.tape(), KernelKind::elementwise, DType::fp8, quantized.straight.bytes(), quantized.straight.bytes());
+  return quantized;
+}
+
+DType product_type(const MegatronRuntime& runtime, DType type) { return runtime.quantization().enabled ? DType::fp8 : type; }
+
+/// x · weightᵀ, of x's leading sizes.
+Tensor product(MegatronRuntime& runtime, const Dims& leading, const Tensor& weight, DType type) {
+  runtime.reserve_quantized(weight, false);
+  Tensor y = runtime.tape().empty(with_last(leading, weight.size(0)), type);
+  te_gemm(runtime, product_type(runtime, type), rows_of(y), weight.size(0), weight.size(1));
   return y;
 }
 
-/// The input's gradient: gradient · weight.
-Tensor input_gradient(MegatronRuntime& runtime, const Tensor& gradient, const Tensor& weight) {
-  Tensor y = runtime.tape().empty(with_last(gradient.sizes(), weight.size(1)), gradient.dtype());
-  te_gemm(runtime, gradient.dtype(), rows_of(gradient), weight.size(1), weight.size(0));
+/// The input's gradient: gradient · weight, of the gradient's leading sizes.
+Tensor input_gradient(MegatronRuntime& runtime, const Dims& leading, const Tensor& weight, DType type) {
+  runtime.reserve_quantized(weight, true);
+  Tensor y = runtime.tape().empty(with_last(leading, weight.size(1)), type);
+  te_gemm(runtime, product_type(runtime, type), rows_of(y), weight.size(1), weight.size(0));
   return y;
 }
 
@@ -46,12 +83,12 @@ Tensor input_gradient(MegatronRuntime& runtime, const Tensor& gradient, const Te
 void give_weight_gradients(MegatronRuntime& runtime, BackwardCall& b, std::size_t index, const Tensor& weight, std::int64_t rows) {
   if (b.needs(index)) {
     const bool fused = runtime.fused_weight_gradients();
-    Tensor gradient = fused ? Tensor() : b.tape.empty(weight.sizes(), weight.dtype());
-    te_gemm(runtime, weight.dtype(), weight.size(0), weight.size(1), rows);
+    Tensor gradient = fused ? Tensor() : b.tape.empty(weight.sizes(), b.grad().dtype());
+    te_gemm(runtime, product_type(runtime, b.grad().dtype()), weight.size(0), weight.size(1), rows);
     if (fused) gradient = runtime.dummy_gradient(weight);
     b.give(index, std::move(gradient));
   }
-  if (b.needs(index + 1)) b.give(index + 1, b.tape.empty({weight.size(0)}, weight.dtype()));
+  if (b.needs(index + 1)) b.give(index + 1, b.tape.empty({weight.size(0)}, b.grad().dtype()));
 }
 
 /// What a norm's kernel leaves beside its output.
@@ -59,9 +96,10 @@ struct Normed {
   Tensor output, mean, deviation;
 };
 
-Normed normalize(Tape& tape, const Tensor& x, bool centred) {
+/// `output`: in x's type; else the kernel writes 8 bits, whose storage is the caller's.
+Normed normalize(Tape& tape, const Tensor& x, bool centred, bool output = true) {
   Normed normed;
-  normed.output = tape.empty(x.sizes(), x.dtype());
+  if (output) normed.output = tape.empty(x.sizes(), x.dtype());
   if (centred) normed.mean = tape.empty({rows_of(x)}, DType::fp32);
   normed.deviation = tape.empty({rows_of(x)}, DType::fp32);
   launch(tape, KernelKind::reduction, x.dtype(), x.bytes(), x.bytes(), 4.0 * static_cast<double>(x.elements()));
@@ -100,32 +138,48 @@ Tensor te_norm(const Tensor& input, const TeNorm& norm) {
 
 namespace {
 
+/// The gradient of a linear's output as its products read it, whole where the input was cut.
+Quantized output_gradient(MegatronRuntime& runtime, const Tensor& gradient, bool gathers) {
+  const Tensor packed = contiguous(gradient);
+  if (!gathers) return quantize(runtime, packed, true);
+  Tensor part = quantize(runtime, packed, false).straight;
+  return turn(runtime, gather_sequence(runtime, part));
+}
+
 void layernorm_linear_backward(MegatronRuntime& runtime, BackwardCall& b) {
   const Tensor x = b.saved(0), weight = b.saved(1);
   const TeNorm norm{b.saved(2), b.saved(3)};
   Tensor normed = b.take_saved(4);
   const bool sequence = runtime.sequence_parallel();
-  const Tensor gradient = contiguous(b.grad());
-  Tensor total = sequence ? gather_sequence(runtime, normed) : normed;
-  const Tensor whole = input_gradient(runtime, gradient, weight);
-  Tensor part = sequence ? reduce_scatter_sequence(runtime, whole) : reduce_over_tensor_parallel(runtime, whole);
-  give_weight_gradients(runtime, b, 3, weight, rows_of(gradient));
-  total.reset();
+  const Quantized gradient = output_gradient(runtime, b.grad(), false);
+  Tensor gathered = sequence ? gather_sequence(runtime, normed) : Tensor();
+  const Tensor whole = input_gradient(runtime, b.grad().sizes(), weight, x.dtype());
+  const Tensor part = sequence ? reduce_scatter_sequence(runtime, whole) : reduce_over_tensor_parallel(runtime, whole);
+  {
+    const Quantized total = gathered ? turn(runtime, std::move(gathered)) : Quantized{normed, {}};
+    give_weight_gradients(runtime, b, 3, weight, rows_of(b.grad()));
+  }
   normed.reset();
   give_norm_gradients(b, x, norm);
   b.drop_gradients();
 }
 
-void linear_backward(MegatronRuntime& runtime, TeParallel parallel, BackwardCall& b) {
+void linear_backward(MegatronRuntime& runtime, TeParallel parallel, DType type, BackwardCall& b) {
   const Tensor input = b.saved(0), weight = b.saved(1);
   const bool sequence = runtime.sequence_parallel();
-  Tensor gradient = contiguous(b.grad());
-  if (parallel == TeParallel::row && sequence) gradient = gather_sequence(runtime, gradient);
-  Tensor total = parallel == TeParallel::column && sequence ? gather_sequence(runtime, input) : Tensor();
-  Tensor whole = input_gradient(runtime, gradient, weight), part = whole;
+  const bool gathers_gradient = parallel == TeParallel::row && sequence, gathers_input = parallel == TeParallel::column && sequence;
+  const Quantized gradient = output_gradient(runtime, b.grad(), gathers_gradient);
+  Tensor gathered = gathers_input ? gather_sequence(runtime, input) : Tensor();
+  Dims leading = b.grad().sizes();
+  if (gathers_gradient) leading[0] *= runtime.tp();
+  const Tensor whole = input_gradient(runtime, leading, weight, type);
+  Tensor part = whole;
   if (parallel == TeParallel::column)
     part = sequence ? reduce_scatter_sequence(runtime, whole) : reduce_over_tensor_parallel(runtime, whole);
-  give_weight_gradients(runtime, b, 1, weight, rows_of(gradient));
+  {
+    const Quantized total = gathered ? turn(runtime, std::move(gathered)) : Quantized{input, {}};
+    give_weight_gradients(runtime, b, 1, weight, rows_of(whole));
+  }
   if (b.needs(0)) b.give(0, std::move(part));
   b.drop_gradients();
 }
@@ -138,14 +192,21 @@ Tensor te_layernorm_linear(MegatronRuntime& runtime, const Tensor& x, const TeNo
   op.save(weight);
   op.save(norm.weight);
   op.save(norm.bias);
-  Normed normed = normalize(op.tape(), x, norm.bias.defined());
+  const bool sequence = runtime.sequence_parallel();
+  const bool in_eight_bits = runtime.quantization().enabled && runtime.quantization().fused_norm;
+  Normed normed = normalize(op.tape(), x, norm.bias.defined(), !in_eight_bits);
+  // Rows that are gathered are turned behind the gathering.
+  const Quantized quantized = quantize(runtime, in_eight_bits ? x : normed.output, !sequence);
+  normed.output.reset();
   Tensor output;
   {
     const GradMode no_grad(op.tape(), false);
-    const Tensor total = runtime.sequence_parallel() ? gather_sequence(runtime, normed.output) : normed.output;
-    output = product(runtime, total, weight);
+    const Tensor total = sequence ? gather_sequence(runtime, quantized.straight) : quantized.straight;
+    Dims leading = x.sizes();
+    if (sequence) leading[0] *= runtime.tp();
+    output = product(runtime, leading, weight, x.dtype());
   }
-  op.save_output(normed.output);
+  op.save_output(quantized.kept());
   op.save_output(normed.mean);
   op.save_output(normed.deviation);
   return op.done(output, [&runtime](BackwardCall& b) { layernorm_linear_backward(runtime, b); });
@@ -153,19 +214,22 @@ Tensor te_layernorm_linear(MegatronRuntime& runtime, const Tensor& x, const TeNo
 
 Tensor te_linear(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight, const Tensor& bias, TeParallel parallel) {
   Op op("te_linear", {&x, &weight, &bias});
-  op.save(x);
+  const bool sequence = runtime.sequence_parallel(), gathers = parallel == TeParallel::column && sequence;
+  const Quantized quantized = quantize(runtime, x, !gathers);
+  op.save(quantized.kept());
   op.save(weight);
   Tensor output;
   {
     const GradMode no_grad(op.tape(), false);
-    const bool sequence = runtime.sequence_parallel();
-    Tensor total = parallel == TeParallel::column && sequence ? gather_sequence(runtime, x) : x;
-    output = product(runtime, total, weight);
+    Tensor total = gathers ? gather_sequence(runtime, quantized.straight) : quantized.straight;
+    Dims leading = x.sizes();
+    if (gathers) leading[0] *= runtime.tp();
+    output = product(runtime, leading, weight, x.dtype());
     total.reset();
     if (parallel == TeParallel::row)
       output = sequence ? reduce_scatter_sequence(runtime, output) : reduce_over_tensor_parallel(runtime, output);
   }
-  return op.done(output, [&runtime, parallel](BackwardCall& b) { linear_backward(runtime, parallel, b); });
+  return op.done(output, [&runtime, parallel, type = x.dtype()](BackwardCall& b) { linear_backward(runtime, parallel, type, b); });
 }
 
 // ---- attention --------------------------------------------------------------------------------------------------------------
@@ -342,6 +406,53 @@ Tensor exchanged_attention(MegatronRuntime& runtime, const Tensor& query, const 
   });
 }
 
+/// AttnFuncWithCPAndKVP2P: keys and values go around the ring, one attention per step; the last ranks' pieces are saved. The first rank,
+/// whose queries meet their own keys whole and all others' by half.
+Tensor ring_of_keys(MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value) {
+  Op op("te_attention", {&query, &key, &value});
+  Tape& tape = op.tape();
+  const auto steps = static_cast<std::size_t>(runtime.cp());
+  Tensor received, output, statistics;
+  {
+    const GradMode no_grad(tape, false);
+    std::vector<Tensor> buffers{tape.empty({key.elements() + value.elements()}, key.dtype())};
+    std::vector<Attended> attended;
+    for (std::size_t i = 0; i < steps; ++i) {
+      if (i + 1 < steps) {
+        buffers.push_back(empty_like(buffers[i]));
+        tape.wait(runtime.context_stream(), kComputeStream);
+        exchange_over_context(runtime, CollectiveKind::send, buffers.back());
+      }
+      attended.push_back(attend(tape, query, key, value));
+      tape.wait(kComputeStream, runtime.context_stream());
+    }
+    statistics = empty_like(attended.front().statistics);
+    output = empty_like(attended.front().output);
+    received = buffers.back();
+  }
+  op.save(query);
+  op.save_output(received);
+  op.save_output(output);
+  op.save_output(statistics);
+  return op.done(output, [&runtime, steps, key_sizes = key.sizes(), value_sizes = value.sizes()](BackwardCall& b) {
+    const Tensor queries = b.saved(0), own = b.saved(1), gradient = contiguous(b.grad());
+    const Tensor key_gradient = b.tape.empty(key_sizes, queries.dtype()), value_gradient = b.tape.empty(value_sizes, queries.dtype());
+    const Tensor total = empty_like(queries);
+    const std::vector<Tensor> buffers{b.tape.empty({2 * own.elements()}, own.dtype()), b.tape.empty({2 * own.elements()}, own.dtype())};
+    for (std::size_t i = 0; i < steps; ++i) {
+      b.tape.wait(runtime.context_stream(), kComputeStream);
+      exchange_over_context(runtime, CollectiveKind::send, buffers[i % 2]);
+      const AttentionGradients gradients = attend_backward(b.tape, queries, key_gradient, value_gradient);
+      in_place(total, {&gradients.query});
+      b.tape.wait(kComputeStream, runtime.context_stream());
+    }
+    b.give(0, total);
+    b.give(1, key_gradient);
+    b.give(2, value_gradient);
+    b.drop_gradients();
+  });
+}
+
 }  // namespace
 
 Tensor te_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value, const std::string& exchange) {
@@ -352,8 +463,10 @@ Tensor te_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor&
     output = fused_attention(q, k, v);
   } else if (exchange == "a2a") {
     output = exchanged_attention(runtime, q, k, v);
+  } else if (exchange == "p2p") {
+    output = ring_of_keys(runtime, q, k, v);
   } else {
-    refuse("context parallelism by " + exchange + " is not modelled for Transformer Engine", "cp_comm_type", "a2a is");
+    refuse("context parallelism by " + exchange + " is not modelled for Transformer Engine", "cp_comm_type", "a2a and p2p are");
   }
   return view(output, {output.size(0), output.size(1), output.size(2) * output.size(3)});
 }

@@ -1,5 +1,9 @@
 #include "program/wrappers/megatron_ddp.hpp"
 
+#include <algorithm>
+#include <optional>
+#include <utility>
+
 #include "framework/parameter_layout.hpp"
 #include "program/op.hpp"
 
@@ -20,10 +24,17 @@ Tensor piece(const Tensor& buffer, const Dims& sizes) {
 MegatronDdp::MegatronDdp(Tape& tape, const std::vector<std::shared_ptr<Parameter>>& parameters, const Parameter* shared_embedding,
                          const MegatronDdpOptions& options, StreamId side)
     : tape_(tape), options_(options), stream_(options.ranks > 1 ? tape.add_stream("data parallel") : kComputeStream) {
-  std::vector<std::shared_ptr<Parameter>> dense, expert;
-  for (const auto& parameter : parameters) (parameter->expert ? expert : dense).push_back(parameter);
-  add_buffer(dense, shared_embedding, false, side);
-  if (!expert.empty()) add_buffer(expert, nullptr, true, side);
+  // Dense parameters first, then the experts'; a buffer per type of the parameters, in order of appearance.
+  for (const bool expert : {false, true}) {
+    std::vector<std::pair<DType, std::vector<std::shared_ptr<Parameter>>>> kinds;
+    for (const auto& parameter : parameters) {
+      if (parameter->expert != expert) continue;
+      auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const auto& each) { return each.first == parameter->type; });
+      if (kind == kinds.end()) kind = kinds.insert(kinds.end(), {parameter->type, {}});
+      kind->second.push_back(parameter);
+    }
+    for (const auto& kind : kinds) add_buffer(kind.second, expert ? nullptr : shared_embedding, expert, side);
+  }
 }
 
 void MegatronDdp::add_buffer(const std::vector<std::shared_ptr<Parameter>>& parameters, const Parameter* shared_embedding, bool expert,
@@ -57,8 +68,10 @@ void MegatronDdp::add_buffer(const std::vector<std::shared_ptr<Parameter>>& para
   for (std::size_t i = parameters.size(); i-- > 0;) {
     Parameter& parameter = *parameters[i];
     if (options_.distributed_optimizer) {
+      const std::optional<DType> gradient = parameter.tensor.impl()->grad_dtype;
       parameter.tensor = piece(buffer.param_data, parameter.sizes);
       parameter.tensor.set_requires_grad(true);
+      parameter.tensor.impl()->grad_dtype = gradient;
     }
     while (layout.parameters[i].begin >= buffer.buckets[bucket].end) ++bucket;
     ++buffer.buckets[bucket].parameters;
