@@ -38,9 +38,8 @@ void refuse_what_is_not_modelled(const Strategy& s) {
     if (s.fsdp.reshard == FsdpOptions::Reshard::always)
       refuse("weights resharded between the halves of a backward are not modelled", "fsdp.reshard_after_forward", "default");
   }
-  if (s.cp > 1 && ((before_0_3(s) && !compiled) || (s.pp > 1 && !before_0_3(s)) || s.attention == AttentionKernel::flash_varlen))
-    refuse("context parallelism of TorchTitan is modelled without pipelines and for scaled dot-product attention, before 0.3 compiled",
-           "cp");
+  if (s.cp > 1 && ((before_0_3(s) && !compiled) || s.attention == AttentionKernel::flash_varlen))
+    refuse("context parallelism of TorchTitan is modelled for scaled dot-product attention, before 0.3 in compiled blocks", "cp");
   if (s.ep > 1 && before_0_3(s)) refuse("expert parallelism of TorchTitan before 0.3 is not modelled", "framework_version", "0.3.0");
   if (s.ep > 1 && s.tp > 1 && !s.sequence_parallel)
     refuse("expert parallelism of TorchTitan beside tensor parallelism is modelled with sequence parallelism", "sequence_parallel");
