@@ -1,7 +1,10 @@
 """The rehearsal suite: ordinary training programs rehearsed with the PyTorch that ./dev setup --rehearsal installed, and what comes out held
 against figures read from the frameworks' own allocators (bench/corpus/allocator-*.json), to the byte.
 
-    suite.py PLIMSOLL PYTHON [PATTERN…]      scenarios whose name contains a pattern; all without one
+    suite.py PLIMSOLL ENVIRONMENTS [PATTERN…]    scenarios whose name contains a pattern; all without one
+    suite.py --list                              their names
+
+ENVIRONMENTS is a folder of Python environments named cuda13 and cuda12 (or symbolic links to them).
 """
 import concurrent.futures
 import json
@@ -18,17 +21,19 @@ PROGRAMS = os.path.join(HERE, "programs")
 
 
 def rows_of(name):
-    with open(os.path.join(CORPUS, f"allocator-{name}.json")) as file:
+    path = os.path.join(HERE, "rows-cuda12.json") if name == "cuda12" else os.path.join(CORPUS, f"allocator-{name}.json")
+    with open(path) as file:
         return {row["id"]: row for row in json.load(file)}
 
 
 class Scenario:
     """One program, where it runs, and the rows it must give back."""
 
-    def __init__(self, name, program, file, row, on="8xh100-sxm", rank=0, options=(), launches=None, extra=(), reserved=True):
+    def __init__(self, name, program, file, row, on="8xh100-sxm", rank=0, options=(), launches=None, extra=(), reserved=True, toolkit="cuda13"):
         self.name, self.program, self.on, self.rank, self.options, self.extra = name, program, on, rank, options, extra
+        self.toolkit = toolkit
         self.row = rows_of(file)[row]
-        self.launches = rows_of("launches")[launches]["measured"] if launches else None
+        self.launches = rows_of(file if toolkit == "cuda12" else "launches")[launches]["measured"] if launches else None
         self.reserved = reserved
 
     def command(self, plimsoll, python, record):
@@ -60,6 +65,10 @@ SCENARIOS = (
     Scenario("megatron last stage", "train_megatron.py", "megatron", "mg-gpt-1.3b-tp1-pp2-dp8-r1-b1-s2048-m8-do-local", "2x8xh100-sxm", rank=8),
     Scenario("torchtitan", "train_torchtitan.py", "torchtitan", "tt-llama3-debugmodel-g8-s2048-b4-ac-selective-chunked", options=("--synthetic-data",),
              extra=("--flavor", "debugmodel")),
+    Scenario("cuda 12 one device", "train_transformers.py", "cuda12", "cuda12-hf-llama-3.2-1b-bf16-sdpa-b1-s2048-adamw", "1xh100-sxm",
+             launches="cuda12-hf-llama-3.2-1b-bf16-sdpa-b1-s2048-adamw", toolkit="cuda12"),
+    Scenario("cuda 12 fsdp2", "train_transformers.py", "cuda12", "cuda12-hf-llama-3.2-1b-fp32-sdpa-b2-s2048-ac-adamw-fsdp2-n8", toolkit="cuda12",
+             launches="cuda12-hf-llama-3.2-1b-fp32-sdpa-b2-s2048-ac-adamw-fsdp2-n8"),
 )
 
 
@@ -79,8 +88,11 @@ def failures_of(scenario, report):
     return failures
 
 
-def rehearse(scenario, plimsoll, python):
+def rehearse(scenario, plimsoll, environments):
     start = time.time()
+    python = os.path.join(environments, scenario.toolkit, "bin", "python")
+    if not os.path.exists(python):
+        return 0, [python + " is not there: ./dev setup --rehearsal installs it"], ""
     with tempfile.TemporaryDirectory() as folder:
         run = subprocess.run(scenario.command(plimsoll, python, os.path.join(folder, "record")), capture_output=True, text=True, timeout=900)
     if run.returncode not in (0, 1) or not run.stdout.strip():
@@ -89,11 +101,14 @@ def rehearse(scenario, plimsoll, python):
 
 
 def main():
-    plimsoll, python, patterns = sys.argv[1], sys.argv[2], sys.argv[3:]
+    if sys.argv[1:] == ["--list"]:
+        print("\n".join(each.name.replace(" ", "-") for each in SCENARIOS))
+        return
+    plimsoll, environments, patterns = sys.argv[1], sys.argv[2], [pattern.replace("-", " ") for pattern in sys.argv[3:]]
     chosen = [each for each in SCENARIOS if not patterns or any(pattern in each.name for pattern in patterns)]
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
-        for scenario, (seconds, failures, log) in zip(chosen, pool.map(lambda each: rehearse(each, plimsoll, python), chosen)):
+        for scenario, (seconds, failures, log) in zip(chosen, pool.map(lambda each: rehearse(each, plimsoll, environments), chosen)):
             failed += bool(failures)
             facts = re.search(r"plimsoll: rank .*", log)
             print(f"{'FAILED' if failures else 'ok':7}{seconds:6.1f} s  {scenario.name}" + (f"  ({facts.group(0)[16:]})" if facts else ""), flush=True)

@@ -36,6 +36,7 @@ def main():
     parser.add_argument("--flavor", required=True)
     options = parser.parse_args()
     trainer = configuration(json.loads(options.row)["training"], options.flavor).build()
+    trainer.metrics_processor.should_log = lambda step: False  # as the row was measured
     trainer.train()
     trainer.close()
 

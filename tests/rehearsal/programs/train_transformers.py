@@ -7,6 +7,7 @@ import os
 
 import torch
 import transformers
+from torch.distributed.device_mesh import init_device_mesh
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -22,9 +23,10 @@ def arguments():
 def build(model, training):
     config = transformers.AutoConfig.for_model(model["model_type"], **model["config"])
     config._attn_implementation = training["attention"].split()[0]
+    kind = getattr(transformers, model["class"])
     with torch.device("meta"):
         torch.set_default_dtype(DTYPES[training["param_dtype"]])
-        network = getattr(transformers, model["class"])(config)
+        network = kind(config)
         torch.set_default_dtype(torch.float32)
     network.config.use_cache = False
     return network
@@ -54,7 +56,7 @@ def distribute(network, options, training, device):
     kind = training.get("data_parallel", "none")
     blocks = [module for module in network.modules() if type(module).__name__ == options.wrap]
     if kind == "fsdp2":
-        network = shard(network, blocks, training, torch.distributed.device_mesh.init_device_mesh("cuda", (training["dp"],)))
+        network = shard(network, blocks, training, init_device_mesh("cuda", (training["dp"],)))
     network = network.to_empty(device=device)
     if kind != "fsdp2":
         network.tie_weights()
