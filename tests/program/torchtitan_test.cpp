@@ -1,0 +1,140 @@
+// TorchTitan's pipelines and mixtures on the tape, each rule on the smallest case that shows it.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "program/frameworks/torchtitan_actions.hpp"
+#include "program/modules/expert_parallel.hpp"
+#include "program/ops.hpp"
+#include "program/split_backward.hpp"
+
+namespace plimsoll::program {
+namespace {
+
+/// An action as torch.distributed.pipelining prints it, without the waits.
+std::string text_of(const StageAction& action) {
+  static const char* const names[] = {"UNSHARD", "RESHARD", "F", "B", "I", "W", "REDUCE_GRAD", "RECV_F", "RECV_B"};
+  const bool whole_stage =
+      action.kind == StageAction::Kind::unshard || action.kind == StageAction::Kind::reshard || action.kind == StageAction::Kind::reduce;
+  const std::string text = std::to_string(action.stage) + names[static_cast<int>(action.kind)];
+  return whole_stage ? text : text + std::to_string(action.micro_batch);
+}
+
+std::string actions_text(const std::string& name, int stages, int micro_batches, int chunks, int rank) {
+  std::string all;
+  for (const StageAction& action : actions_of(make_schedule(name, stages, micro_batches, chunks), rank)) all += text_of(action) + " ";
+  return all;
+}
+
+// pipeline_order_with_comms of PyTorch 2.15's ScheduleZBVZeroBubble (4 ranks, 8 micro-batches), rank 3, whose two stages are neighbours:
+// only stage 3 receives activations and only stage 4 gradients. Sends and waits are left out.
+TEST(TorchTitanActions, ZeroBubbleVReceivesAsPyTorchDoes) {
+  EXPECT_EQ(actions_text("zbv", 4, 8, 2, 3),
+            "3UNSHARD 4UNSHARD 3RECV_F0 3F0 3RECV_F1 4F0 3RECV_F2 3F1 4F1 3RECV_F3 3F2 4F2 3RECV_F4 3F3 4F3 4RECV_B0 4I0 4W0 3F4 4RECV_B1 "
+            "3I0 3W0 3RECV_F5 4F4 4I1 4W1 3F5 4RECV_B2 3I1 3W1 3RECV_F6 4F5 4I2 4W2 3F6 4RECV_B3 3I2 3W2 3RECV_F7 4F6 4I3 4W3 3F7 4RECV_B4 "
+            "3I3 3W3 4F7 4I4 4W4 4RECV_B5 3I4 4I5 3I5 4RECV_B6 4I6 3I6 4RECV_B7 4I7 3I7 3W4 4W5 4W6 4W7 4REDUCE_GRAD 3W5 3W6 3W7 "
+            "3REDUCE_GRAD ");
+}
+
+// The same of ScheduleInterleaved1F1B, rank 3: a receive stands where the neighbour's send put it, before work that does not need it.
+TEST(TorchTitanActions, InterleavedReceivesAheadOfUse) {
+  EXPECT_EQ(actions_text("interleaved-1f1b", 4, 8, 2, 3),
+            "3UNSHARD 7UNSHARD 3RECV_F0 3F0 3RECV_F1 3F1 3RECV_F2 3F2 3RECV_F3 3F3 7RECV_F0 7F0 7RECV_F1 7B0 7RECV_F2 7F1 7B1 7RECV_F3 7F2 "
+            "7B2 3RECV_F4 7F3 3RECV_B0 7B3 3RECV_F5 3F4 3RECV_B1 3B0 3RECV_F6 3F5 3RECV_B2 3B1 3RECV_F7 3F6 3RECV_B3 3B2 7RECV_F4 3F7 3B3 "
+            "7RECV_F5 7F4 7B4 7RECV_F6 7F5 7B5 7RECV_F7 7F6 3RECV_B4 7B6 7F7 3RECV_B5 7B7 3RECV_B6 7REDUCE_GRAD 3RECV_B7 3B4 3B5 3B6 3B7 "
+            "3REDUCE_GRAD ");
+}
+
+class SplitBackward : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kRows = 96, kIn = 64, kInner = 128;
+  Tape tape;
+  Tensor first = tape.parameter({kInner, kIn}, DType::fp32, true), second = tape.parameter({kIn, kInner}, DType::fp32, true);
+  Tensor input = tape.empty({kRows, kIn}, DType::fp32);
+
+  void SetUp() override {
+    tape.gemm_workspace = 0;
+    tape.record_into(Tape::Part::step);
+    input.set_requires_grad(true);
+  }
+  /// second(first(input)), whose inner activations [96, 128] the second product saves.
+  Tensor run() {
+    const Tensor inner = linear(input, first);
+    return linear(inner, second);
+  }
+  /// Bytes alive on the program, without what was there before it.
+  std::int64_t alive() const {
+    std::int64_t bytes = 0;
+    std::vector<std::int64_t> size(1000, 0);
+    for (const Instruction& instruction : tape_program()) {
+      if (instruction.kind == InstructionKind::alloc) bytes += size[instruction.id] = instruction.bytes;
+      if (instruction.kind == InstructionKind::free) bytes -= size[instruction.id];
+    }
+    return bytes;
+  }
+  const std::vector<Instruction>& tape_program() const { return const_cast<Tape&>(tape).program().step; }
+};
+
+// The first half computes products with the weights only: the gradient of the inner activations and of the input. What each weight's
+// gradient needs stays: the inner activations, and the gradients that arrived at both products.
+TEST_F(SplitBackward, TheFirstHalfLeavesTheWeightsAlone) {
+  Tensor output = run();
+  const Tensor gradient = tape.empty(output.sizes(), DType::fp32);
+  const InputBackward half = backward_to_input(tape, output, gradient, input, {first, second});
+  EXPECT_FALSE(first.grad().defined());
+  EXPECT_FALSE(second.grad().defined());
+  ASSERT_TRUE(half.gradient.defined());
+  EXPECT_EQ(half.gradient.sizes(), input.sizes());
+  ASSERT_EQ(half.groups.size(), 2U) << "each weight meets the way to the input at its own product";
+  constexpr std::int64_t kWide = kRows * kInner * 4, kNarrow = kRows * kIn * 4;
+  // output and its gradient, the input's gradient; the inner activations and their gradient.
+  EXPECT_EQ(alive(), 3 * kNarrow + 2 * kWide);
+}
+
+TEST_F(SplitBackward, TheSecondHalfGivesTheWeightsTheirGradientsAndFreesTheRest) {
+  Tensor output = run(), gradient = tape.empty(output.sizes(), DType::fp32);
+  InputBackward half = backward_to_input(tape, output, gradient, input, {first, second});
+  output.reset();
+  gradient.reset();
+  half.gradient.reset();
+  backward_to_weights(tape, std::move(half.groups), {first, second});
+  EXPECT_EQ(first.grad().sizes(), first.sizes());
+  EXPECT_EQ(second.grad().sizes(), second.sizes());
+  EXPECT_EQ(alive(), 2 * kIn * kInner * 4) << "the two gradients and nothing else";
+}
+
+// Two micro-batches: the second one's gradients are added in place, so no more than two gradients remain.
+TEST_F(SplitBackward, GradientsOfMicroBatchesAddUp) {
+  for (int i = 0; i < 2; ++i) {
+    InputBackward half = backward_to_input(tape, run(), {}, input, {first, second});
+    half.gradient.reset();
+    backward_to_weights(tape, std::move(half.groups), {first, second});
+  }
+  EXPECT_EQ(alive(), 2 * kIn * kInner * 4);
+}
+
+// spmd_types exchanges rank by rank: as many buffers as ranks, then one that holds them together; the functional collective fills one.
+TEST(ExpertParallel, AnExchangeRankByRankNeedsItsTokensTwice) {
+  Tape tape;
+  tape.record_into(Tape::Part::step);
+  const Tensor tokens = tape.empty({64, 32}, DType::bf16);
+  const auto peak_beside = [&](bool functional) {
+    const std::size_t from = tape.program().step.size();
+    { const Tensor received = all_to_all({8, functional}, tokens); }
+    std::int64_t alive = 0, peak = 0;
+    std::vector<std::int64_t> size(1000, 0);
+    for (std::size_t i = from; i < tape.program().step.size(); ++i) {
+      const Instruction& instruction = tape.program().step[i];
+      if (instruction.kind == InstructionKind::alloc) alive += size[instruction.id] = instruction.bytes;
+      if (instruction.kind == InstructionKind::free) alive -= size[instruction.id];
+      peak = std::max(peak, alive);
+    }
+    EXPECT_EQ(alive, 0);
+    return peak;
+  };
+  EXPECT_EQ(peak_beside(false), 2 * tokens.bytes());
+  EXPECT_EQ(peak_beside(true), tokens.bytes());
+}
+
+}  // namespace
+}  // namespace plimsoll::program
