@@ -19,7 +19,7 @@ std::vector<std::string> names_of(const std::filesystem::path& list) {
   std::ifstream file(list);
   std::vector<std::string> names;
   for (std::string line; std::getline(file, line);)
-    if (!line.empty() && line[0] != '#') names.push_back(line);
+    if (!line.empty() && line[0] != '#' && line[0] != '<') names.push_back(line);
   return names;
 }
 

@@ -1,11 +1,13 @@
-/// Matrix products as the BLAS libraries of both vendors take them: the codes of their types, and one way into the record.
+/// Matrix products as the BLAS libraries of both vendors take them: what their codes mean (the vendors' and libraries' own ranges do not
+/// overlap), the handle that most of them have, and one way into the record.
 #pragma once
 
+#include "handles.hpp"
 #include "work.hpp"
 
 namespace plimsoll::device::blas {
 
-/// cudaDataType_t; hipDataType has the same numbers.
+/// cudaDataType_t and hipDataType, which has the same numbers; rocblas_datatype from 150 on.
 inline record::Type type_of(int code) {
   using record::Type;
   switch (code) {
@@ -51,10 +53,84 @@ inline record::Type type_of(int code) {
       return Type::f8_e4m3;  // HIP's fnuz variants
     case 1001:
       return Type::f8_e5m2;
+    case 150:
+      return Type::f16;
+    case 151:
+      return Type::f32;
+    case 152:
+      return Type::f64;
+    case 154:
+      return Type::c64;
+    case 155:
+      return Type::c128;
+    case 160:
+      return Type::i8;
+    case 161:
+      return Type::u8;
+    case 162:
+      return Type::i32;
+    case 163:
+      return Type::u32;
+    case 168:
+      return Type::bf16;
+    case 170:
+      return Type::f8_e4m3;
+    case 171:
+      return Type::f8_e5m2;
     default:
       return Type::unknown;
   }
 }
+
+/// hipblasComputeType_t, cublasComputeType_t from 64 on, rocblas_datatype from 150 on, rocblas_computetype from 300 on.
+inline record::Compute compute_of(int code) {
+  using record::Compute;
+  switch (code) {
+    case 0:
+    case 1:
+    case 64:
+    case 65:
+    case 150:
+      return Compute::f16;
+    case 2:
+    case 3:
+    case 68:
+    case 69:
+    case 78:
+    case 151:
+    case 154:
+    case 300:
+      return Compute::f32;
+    case 4:
+    case 74:
+      return Compute::f32_from_f16;
+    case 5:
+    case 75:
+      return Compute::f32_from_bf16;
+    case 6:
+    case 77:
+      return Compute::tf32;
+    case 7:
+    case 8:
+    case 70:
+    case 71:
+    case 79:
+    case 152:
+    case 155:
+      return Compute::f64;
+    case 9:
+    case 10:
+    case 72:
+    case 73:
+    case 162:
+      return Compute::i32;
+    default:
+      return Compute::unknown;
+  }
+}
+
+/// cublasOperation_t, or the others' from 111 on: 0 as it is, 1 transposed, 2 conjugated.
+inline int operation_of(int code) { return code >= 111 ? code - 111 : code; }
 
 struct Product {
   std::int64_t m = 0, n = 0, k = 0;
@@ -64,6 +140,32 @@ struct Product {
   int transpose_a = 0, transpose_b = 0;
   bool row_major = false;
   int epilogue = 1;
+  std::uint64_t workspace_bytes = 0;
+};
+
+inline Product product(int ta, int tb, std::int64_t m, std::int64_t n, std::int64_t k, record::Type type, record::Compute compute,
+                       std::int64_t batch = 1) {
+  Product p;
+  p.m = m, p.n = n, p.k = k;
+  p.batch = static_cast<std::uint32_t>(batch);
+  p.a = p.b = p.c = p.d = type;
+  p.compute = compute;
+  p.transpose_a = operation_of(ta), p.transpose_b = operation_of(tb);
+  return p;
+}
+
+/// The same with the libraries' codes for the types.
+inline Product product(int ta, int tb, std::int64_t m, std::int64_t n, std::int64_t k, int a, int b, int c, int compute,
+                       std::int64_t batch = 1) {
+  Product p = product(ta, tb, m, n, k, record::Type::unknown, compute_of(compute), batch);
+  p.a = type_of(a), p.b = type_of(b), p.c = p.d = type_of(c);
+  return p;
+}
+
+/// What a handle is told and gives back.
+struct Context {
+  void* stream = nullptr;
+  int math = 0, pointer_mode = 0, atomics = 0, processors = 0;
   std::uint64_t workspace_bytes = 0;
 };
 
@@ -79,6 +181,17 @@ inline void multiply(const Product& p, const char* api, Stream& stream) {
   event.epilogue = static_cast<std::uint16_t>(p.epilogue);
   event.workspace_bytes = p.workspace_bytes;
   gemm(event, api, stream);
+}
+
+/// False for sizes or a stream that are none. Nothing to multiply is no work.
+inline bool run(const Context& context, Product p, const char* api) {
+  constexpr int kTf32Math = 3;  // cuBLAS
+  Stream* stream = stream_of(context.stream);
+  if (stream == nullptr || p.m < 0 || p.n < 0 || p.k < 0) return false;
+  p.workspace_bytes = context.workspace_bytes;
+  if (p.compute == record::Compute::f32 && p.a == record::Type::f32 && context.math == kTf32Math) p.compute = record::Compute::tf32;
+  if (p.m > 0 && p.n > 0 && p.batch > 0) multiply(p, api, *stream);
+  return true;
 }
 
 }  // namespace plimsoll::device::blas

@@ -45,7 +45,8 @@ Limits of_arch() {
   const bool cdna = arch.rfind("gfx9", 0) == 0;
   limits.warp = cdna ? 64 : 32;
   limits.shared_per_block = limits.shared_per_block_optin = limits.shared_per_processor = (arch.rfind("gfx95", 0) == 0 ? 160 : 64) * kKiB;
-  limits.most_blocks_yz = 65536;
+  limits.most_blocks_yz = 0xffffffff;
+  limits.registers_per_processor = 131072;
   limits.l2_bytes = 4194304;
   limits.clock_khz = 2100000;
   limits.memory_clock_khz = 1300000;

@@ -10,7 +10,7 @@ namespace plimsoll::device {
 
 struct Limits {
   std::uint64_t shared_per_block = 49152, shared_per_block_optin = 232448, shared_per_processor = 233472;
-  int threads_per_processor = 2048, blocks_per_processor = 32;
+  int threads_per_processor = 2048, blocks_per_processor = 32, registers_per_processor = 65536;
   int warp = 32;
   unsigned most_blocks_yz = 65535;
   int l2_bytes = 52428800;

@@ -1,11 +1,11 @@
-/// Streams, events and graphs as both the runtime and the driver see them.
+/// Streams, events and graphs as every interface sees them.
 #pragma once
 
 #include <memory>
 
-#include "types.hpp"
+#include "interface.hpp"
 
-namespace plimsoll::device::cuda {
+namespace plimsoll::device {
 
 using GraphHandle = std::shared_ptr<Graph>;  ///< graphs and their executables point to one
 
@@ -144,4 +144,4 @@ inline Status launch_graph(Handle executable, Handle handle) {
   });
 }
 
-}  // namespace plimsoll::device::cuda
+}  // namespace plimsoll::device

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "properties.hpp"
 #include "settings.hpp"
 
 namespace plimsoll::device {
@@ -64,9 +63,8 @@ std::uint32_t name_id(const void* function) {
   return entry->id;
 }
 
-bool launchable(const Launch& l) {
+bool launchable(const Launch& l, const Limits& limits) {
   const std::uint64_t threads = std::uint64_t{l.block.x} * l.block.y * l.block.z;
-  const Limits& limits = limits_of_accelerator();
   return threads > 0 && threads <= 1024 && l.block.z <= 64 && l.grid.x > 0 && l.grid.y > 0 && l.grid.z > 0 && l.grid.x <= 0x7fffffffu &&
          l.grid.y <= limits.most_blocks_yz && l.grid.z <= limits.most_blocks_yz && l.shared_bytes <= limits.shared_per_block_optin;
 }
@@ -84,8 +82,8 @@ const char* kernel_name(const void* function) {
   return entry == nullptr ? nullptr : entry->name;
 }
 
-Status launch(const Launch& l, Stream& stream) {
-  if (!launchable(l)) return Status::invalid_configuration;
+Status launch(const Launch& l, const Limits& limits, Stream& stream) {
+  if (!launchable(l, limits)) return Status::invalid_configuration;
   const auto held = lock();
   Machine& m = machine();
   ++m.totals.kernels;
@@ -145,12 +143,11 @@ void unmodelled(const char* name, const char* library) {
   m.recorder.write(record::Kind::unmodelled, event);
 }
 
-int occupancy(int block_threads, std::uint64_t dynamic_shared_bytes) {
+int occupancy(const Limits& limits, int block_threads, std::uint64_t dynamic_shared_bytes) {
   constexpr std::uint64_t kRegistersPerThread = 64, kReservedShared = 1024;
-  const Limits& limits = limits_of_accelerator();
   const auto threads = static_cast<std::uint64_t>(std::max(1, block_threads));
   const std::uint64_t by_threads = static_cast<std::uint64_t>(limits.threads_per_processor) / threads;
-  const std::uint64_t by_registers = 65536 / (kRegistersPerThread * threads);
+  const std::uint64_t by_registers = static_cast<std::uint64_t>(limits.registers_per_processor) / (kRegistersPerThread * threads);
   const std::uint64_t by_shared = limits.shared_per_processor / (dynamic_shared_bytes + kReservedShared);
   return static_cast<int>(std::min({by_threads, by_registers, by_shared, static_cast<std::uint64_t>(limits.blocks_per_processor)}));
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "machine.hpp"
+#include "properties.hpp"
 
 namespace plimsoll::device {
 
@@ -23,7 +24,7 @@ struct Launch {
   std::uint32_t cluster = 1;
   bool cooperative = false;
 };
-PLIMSOLL_DEVICE_CORE Status launch(const Launch& launch, Stream& stream);
+PLIMSOLL_DEVICE_CORE Status launch(const Launch& launch, const Limits& limits, Stream& stream);
 PLIMSOLL_DEVICE_CORE void host_function(Stream& stream);
 
 /// `gemm.header`, `stream` and `api` are filled in.
@@ -34,7 +35,7 @@ PLIMSOLL_DEVICE_CORE void library_call(const char* name, Stream& stream, const s
 /// An exported function without behaviour was called for the first time.
 PLIMSOLL_DEVICE_CORE void unmodelled(const char* name, const char* library);
 
-/// Blocks of a kernel that fit on one SM by threads, shared memory and registers (64 of them a thread: no kernel's own is known).
-PLIMSOLL_DEVICE_CORE int occupancy(int block_threads, std::uint64_t dynamic_shared_bytes);
+/// Blocks of a kernel that fit on one SM or CU by threads, shared memory and registers (64 of them a thread: no kernel's own is known).
+PLIMSOLL_DEVICE_CORE int occupancy(const Limits& limits, int block_threads, std::uint64_t dynamic_shared_bytes);
 
 }  // namespace plimsoll::device

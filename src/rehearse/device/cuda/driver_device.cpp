@@ -5,12 +5,11 @@
 #include <cstring>
 #include <string>
 
+#include "rehearse/device/core/interface.hpp"
 #include "rehearse/device/core/properties.hpp"
 #include "rehearse/device/core/settings.hpp"
-#include "types.hpp"
 
 using namespace plimsoll::device;
-using namespace plimsoll::device::cuda;
 
 namespace {
 

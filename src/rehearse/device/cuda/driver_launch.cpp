@@ -4,10 +4,10 @@
 #include "rehearse/device/core/modules.hpp"
 #include "rehearse/device/core/properties.hpp"
 #include "rehearse/device/core/settings.hpp"
-#include "streams.hpp"
+#include "rehearse/device/core/streams.hpp"
+#include "rehearse/device/runtime/launch_attributes.hpp"
 
 using namespace plimsoll::device;
-using namespace plimsoll::device::cuda;
 
 namespace {
 
@@ -29,7 +29,7 @@ Launch launch_of(const LaunchConfiguration& c, const void* function) {
 }
 
 int launch_on(const Launch& what, Handle stream) {
-  return answer(with_stream(stream, [&](Stream& on) { return launch(what, on); }));
+  return answer(with_stream(stream, [&](Stream& on) { return launch(what, limits_of_accelerator(), on); }));
 }
 
 int loaded(Handle* module) {
@@ -194,24 +194,25 @@ PLIMSOLL_DEVICE_API int cuLaunchKernelEx(const LaunchConfiguration* c, const voi
 }
 
 PLIMSOLL_DEVICE_API int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int threads, std::size_t shared) {
-  *blocks = occupancy(threads, shared);
+  *blocks = occupancy(limits_of_accelerator(), threads, shared);
   return 0;
 }
 PLIMSOLL_DEVICE_API int cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const void*, int threads, std::size_t shared,
                                                                              unsigned) {
-  *blocks = occupancy(threads, shared);
+  *blocks = occupancy(limits_of_accelerator(), threads, shared);
   return 0;
 }
 PLIMSOLL_DEVICE_API int cuOccupancyMaxActiveClusters(int* clusters, const void* function, const LaunchConfiguration* c) {
   const Launch it = launch_of(*c, function);
-  const int blocks = occupancy(static_cast<int>(c->block[0] * c->block[1] * c->block[2]), c->shared) * settings().processors;
+  const int blocks =
+      occupancy(limits_of_accelerator(), static_cast<int>(c->block[0] * c->block[1] * c->block[2]), c->shared) * settings().processors;
   *clusters = blocks / static_cast<int>(it.cluster == 0 ? 1 : it.cluster);
   return 0;
 }
 PLIMSOLL_DEVICE_API int cuOccupancyMaxPotentialBlockSize(int* grid, int* block, const void*, std::size_t (*shared_of)(int),
                                                          std::size_t shared, int most) {
   *block = most > 0 && most < 1024 ? most : 1024;
-  *grid = settings().processors * occupancy(*block, shared_of != nullptr ? shared_of(*block) : shared);
+  *grid = settings().processors * occupancy(limits_of_accelerator(), *block, shared_of != nullptr ? shared_of(*block) : shared);
   return 0;
 }
 

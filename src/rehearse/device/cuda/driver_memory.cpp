@@ -1,11 +1,10 @@
 // The CUDA driver's memory, address space and physical memory apart included.
 #include <cstring>
 
+#include "rehearse/device/core/interface.hpp"
 #include "rehearse/device/core/settings.hpp"
-#include "types.hpp"
 
 using namespace plimsoll::device;
-using namespace plimsoll::device::cuda;
 
 namespace {
 
@@ -13,22 +12,6 @@ using Address = std::uintptr_t;  // CUdeviceptr
 
 void* pointer(Address address) { return reinterpret_cast<void*>(address); }
 int answer(Status status) { return static_cast<int>(status); }
-
-struct Location {
-  int type;  ///< 1: a device; 2, 3, 4: the host
-  int id;
-};
-struct AllocationProperties {
-  int type, handle_types;
-  Location location;
-  void* win32;
-  struct {
-    unsigned char compression, rdma;
-    unsigned short usage;
-    unsigned char reserved[4];
-  } flags;
-};
-static_assert(sizeof(AllocationProperties) == 32);
 
 struct Copy2d {
   std::size_t from_x, from_y;
@@ -206,44 +189,3 @@ PLIMSOLL_DEVICE_API int cuMemsetD16Async(Address to, unsigned short value, std::
 PLIMSOLL_DEVICE_API int cuMemsetD32Async(Address to, unsigned value, std::size_t n, Handle stream) {
   return fill_on(to, value, 4, n, stream);
 }
-
-PLIMSOLL_DEVICE_API int cuMemGetAllocationGranularity(std::size_t* bytes, const AllocationProperties*, int) {
-  *bytes = kPage;
-  return 0;
-}
-PLIMSOLL_DEVICE_API int cuMemAddressReserve(Address* address, std::size_t bytes, std::size_t alignment, Address, unsigned long long) {
-  return answer(reserve_addresses(address, bytes, alignment));
-}
-PLIMSOLL_DEVICE_API int cuMemAddressFree(Address address, std::size_t bytes) { return answer(free_addresses(address, bytes)); }
-PLIMSOLL_DEVICE_API int cuMemCreate(std::uint64_t* handle, std::size_t bytes, const AllocationProperties* properties, unsigned long long) {
-  constexpr int kDevice = 1;
-  if (properties == nullptr) return answer(Status::invalid_value);
-  return answer(create_physical(handle, bytes, properties->location.type == kDevice ? properties->location.id : -1));
-}
-PLIMSOLL_DEVICE_API int cuMemRelease(std::uint64_t handle) { return answer(release_physical(handle)); }
-PLIMSOLL_DEVICE_API int cuMemMap(Address address, std::size_t bytes, std::size_t offset, std::uint64_t handle, unsigned long long) {
-  return answer(map_physical(address, bytes, offset, handle));
-}
-PLIMSOLL_DEVICE_API int cuMemUnmap(Address address, std::size_t bytes) { return answer(unmap(address, bytes)); }
-PLIMSOLL_DEVICE_API int cuMemSetAccess(Address, std::size_t, const void*, std::size_t) { return 0; }
-PLIMSOLL_DEVICE_API int cuMemGetAccess(unsigned long long* flags, const Location*, Address) {
-  *flags = 3;  // read and write
-  return 0;
-}
-PLIMSOLL_DEVICE_API int cuMemRetainAllocationHandle(std::uint64_t* handle, void* address) {
-  return answer(retain_physical(handle, reinterpret_cast<Address>(address)));
-}
-PLIMSOLL_DEVICE_API int cuMemGetAllocationPropertiesFromHandle(AllocationProperties* properties, std::uint64_t handle) {
-  std::size_t bytes = 0;
-  int device = 0;
-  const Status status = physical_of(handle, &bytes, &device);
-  std::memset(properties, 0, sizeof *properties);
-  properties->type = 1;  // pinned, the only kind
-  properties->location = device >= 0 ? Location{1, device} : Location{2, 0};
-  return answer(status);
-}
-// There is no other process to share with.
-PLIMSOLL_DEVICE_API int cuMemExportToShareableHandle(void*, std::uint64_t, int, unsigned long long) {
-  return answer(Status::not_supported);
-}
-PLIMSOLL_DEVICE_API int cuMemImportFromShareableHandle(std::uint64_t*, void*, int) { return answer(Status::not_supported); }

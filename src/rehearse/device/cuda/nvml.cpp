@@ -2,13 +2,12 @@
 #include <cstdio>
 #include <cstring>
 
+#include "rehearse/device/core/interface.hpp"
 #include "rehearse/device/core/memory.hpp"
 #include "rehearse/device/core/properties.hpp"
 #include "rehearse/device/core/settings.hpp"
-#include "types.hpp"
 
 using namespace plimsoll::device;
-using namespace plimsoll::device::cuda;
 
 namespace {
 

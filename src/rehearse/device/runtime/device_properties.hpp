@@ -1,13 +1,14 @@
-/// cudaDeviceProp as the CUDA Runtime API documents it, of toolkit 12 or 13 (PLIMSOLL_CUDA_MAJOR): 13 dropped the fields marked so.
+/// cudaDeviceProp as the CUDA Runtime API documents it, of toolkit 12 or 13 (PLIMSOLL_CUDA_MAJOR): 13 dropped the fields marked so. HIP's
+/// hipDeviceProp_tR0600 begins as toolkit 12's does and goes on with fields of its own.
 #pragma once
 
 #include <cstddef>
 
-#include "types.hpp"
+#include "vendor.hpp"
 
-namespace plimsoll::device::cuda {
+namespace plimsoll::device {
 
-#if PLIMSOLL_CUDA_MAJOR < 13
+#if PLIMSOLL_HIP || PLIMSOLL_CUDA_MAJOR < 13
 #define PLIMSOLL_DROPPED(field) int field;
 #else
 #define PLIMSOLL_DROPPED(field)
@@ -57,19 +58,30 @@ struct DeviceProperties {
   int gpuDirectRDMAWritesOrdering;
   unsigned memoryPoolSupportedHandleTypes;
   int deferredMappingCudaArraySupported, ipcEventSupported, clusterLaunch, unifiedFunctionPointers;
-#if PLIMSOLL_CUDA_MAJOR < 13
+#if PLIMSOLL_HIP || PLIMSOLL_CUDA_MAJOR < 13
   int reserved[63];
 #else
   int deviceNumaConfig, deviceNumaId, mpsEnabled, hostNumaId;
   unsigned gpuPciDeviceID, gpuPciSubsystemID;
   int hostNumaMultinodeIpcSupported, reserved[56];
 #endif
+#if PLIMSOLL_HIP
+  int hipReserved[32];
+  char gcnArchName[256];
+  std::size_t maxSharedMemoryPerMultiProcessor;
+  int clockInstructionRate;
+  unsigned archFeatures;
+  unsigned *hdpMemFlushCntl, *hdpRegFlushCntl;
+  int cooperativeMultiDeviceUnmatched[4], isLargeBar, asicRevision;
+#endif
 };
 
 #undef PLIMSOLL_DROPPED
 
 // Sizes and offsets of the toolkits' own structures on 64-bit Linux.
-#if PLIMSOLL_CUDA_MAJOR < 13
+#if PLIMSOLL_HIP
+static_assert(sizeof(DeviceProperties) == 1472 && offsetof(DeviceProperties, gcnArchName) == 1160);
+#elif PLIMSOLL_CUDA_MAJOR < 13
 static_assert(sizeof(DeviceProperties) == 1032 && offsetof(DeviceProperties, multiProcessorCount) == 388 &&
               offsetof(DeviceProperties, sharedMemPerBlockOptin) == 696);
 /// The structure before toolkit 12 ended here (cudaGetDeviceProperties without a version in its name).
@@ -79,4 +91,4 @@ static_assert(sizeof(DeviceProperties) == 1008 && offsetof(DeviceProperties, mul
               offsetof(DeviceProperties, sharedMemPerBlockOptin) == 672);
 #endif
 
-}  // namespace plimsoll::device::cuda
+}  // namespace plimsoll::device

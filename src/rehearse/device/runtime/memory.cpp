@@ -1,12 +1,11 @@
-// The CUDA runtime's memory: devices, page-locked and managed memory, copies, pools.
+// The runtime's memory: devices, page-locked and managed memory, copies, pools.
 #include <cstring>
 #include <map>
 
 #include "rehearse/device/core/settings.hpp"
-#include "types.hpp"
+#include "vendor.hpp"
 
 using namespace plimsoll::device;
-using namespace plimsoll::device::cuda;
 
 namespace {
 
@@ -122,29 +121,29 @@ Status copy_boxes(const Copy3d& c, Handle stream, bool synchronous) {
 
 }  // namespace
 
-PLIMSOLL_DEVICE_API int cudaMalloc(void** address, std::size_t bytes) { return give(allocate(address, bytes)); }
-PLIMSOLL_DEVICE_API int cudaFree(void* address) { return give(release(address)); }
-PLIMSOLL_DEVICE_API int cudaMallocPitch(void** address, std::size_t* pitch, std::size_t width, std::size_t height) {
+PLIMSOLL_DEVICE_API int NAME(Malloc)(void** address, std::size_t bytes) { return give(allocate(address, bytes)); }
+PLIMSOLL_DEVICE_API int NAME(Free)(void* address) { return give(release(address)); }
+PLIMSOLL_DEVICE_API int NAME(MallocPitch)(void** address, std::size_t* pitch, std::size_t width, std::size_t height) {
   *pitch = (width + 511) / 512 * 512;
   return give(allocate(address, *pitch * height));
 }
-PLIMSOLL_DEVICE_API int cudaMallocManaged(void** address, std::size_t bytes, unsigned) {
+PLIMSOLL_DEVICE_API int NAME(MallocManaged)(void** address, std::size_t bytes, unsigned) {
   return give(allocate_host(address, bytes, Where::managed));
 }
-PLIMSOLL_DEVICE_API int cudaMallocHost(void** address, std::size_t bytes) { return give(allocate_host(address, bytes)); }
-PLIMSOLL_DEVICE_API int cudaHostAlloc(void** address, std::size_t bytes, unsigned) { return give(allocate_host(address, bytes)); }
-PLIMSOLL_DEVICE_API int cudaFreeHost(void* address) { return give(release_host(address)); }
-PLIMSOLL_DEVICE_API int cudaHostRegister(void* address, std::size_t bytes, unsigned) { return give(register_host(address, bytes)); }
-PLIMSOLL_DEVICE_API int cudaHostUnregister(void* address) { return give(unregister_host(address)); }
-PLIMSOLL_DEVICE_API int cudaHostGetDevicePointer(void** device, void* host, unsigned) {
+PLIMSOLL_DEVICE_API int NAME(MallocHost)(void** address, std::size_t bytes) { return give(allocate_host(address, bytes)); }
+PLIMSOLL_DEVICE_API int NAME(HostAlloc)(void** address, std::size_t bytes, unsigned) { return give(allocate_host(address, bytes)); }
+PLIMSOLL_DEVICE_API int NAME(FreeHost)(void* address) { return give(release_host(address)); }
+PLIMSOLL_DEVICE_API int NAME(HostRegister)(void* address, std::size_t bytes, unsigned) { return give(register_host(address, bytes)); }
+PLIMSOLL_DEVICE_API int NAME(HostUnregister)(void* address) { return give(unregister_host(address)); }
+PLIMSOLL_DEVICE_API int NAME(HostGetDevicePointer)(void** device, void* host, unsigned) {
   *device = host;
   return give(place_of(host).where == Where::host ? Status::invalid_value : Status::ok);
 }
-PLIMSOLL_DEVICE_API int cudaHostGetFlags(unsigned* flags, void* host) {
+PLIMSOLL_DEVICE_API int NAME(HostGetFlags)(unsigned* flags, void* host) {
   *flags = 0;
   return give(place_of(host).where == Where::host ? Status::invalid_value : Status::ok);
 }
-PLIMSOLL_DEVICE_API int cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
+PLIMSOLL_DEVICE_API int NAME(MemGetInfo)(std::size_t* free_bytes, std::size_t* total_bytes) {
   std::uint64_t left = 0, total = 0;
   memory_info(&left, &total);
   *free_bytes = left;
@@ -152,11 +151,14 @@ PLIMSOLL_DEVICE_API int cudaMemGetInfo(std::size_t* free_bytes, std::size_t* tot
   return 0;
 }
 
-PLIMSOLL_DEVICE_API int cudaPointerGetAttributes(void* attributes, const void* pointer) {
+PLIMSOLL_DEVICE_API int NAME(PointerGetAttributes)(void* attributes, const void* pointer) {
   struct Attributes {
     int type, device;
     void *on_device, *on_host;
-#if PLIMSOLL_CUDA_MAJOR >= 13
+#if PLIMSOLL_HIP
+    int managed;
+    unsigned flags;
+#elif PLIMSOLL_CUDA_MAJOR >= 13
     long reserved[8];
 #endif
   };
@@ -167,51 +169,56 @@ PLIMSOLL_DEVICE_API int cudaPointerGetAttributes(void* attributes, const void* p
   a.device = place.where == Where::host ? -2 : place.device;
   a.on_device = place.where == Where::host ? nullptr : same;
   a.on_host = place.where == Where::device ? nullptr : same;
+#if PLIMSOLL_HIP
+  a.managed = place.where == Where::managed ? 1 : 0;
+#endif
   std::memcpy(attributes, &a, sizeof a);
   return 0;
 }
 
-PLIMSOLL_DEVICE_API int cudaMemcpy(void* to, const void* from, std::size_t bytes, int) {
+PLIMSOLL_DEVICE_API int NAME(Memcpy)(void* to, const void* from, std::size_t bytes, int) {
   return give(copy_on(to, from, bytes, nullptr, true));
 }
-PLIMSOLL_DEVICE_API int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, Handle stream) {
+PLIMSOLL_DEVICE_API int NAME(MemcpyAsync)(void* to, const void* from, std::size_t bytes, int, Handle stream) {
   return give(copy_on(to, from, bytes, stream, false));
 }
-PLIMSOLL_DEVICE_API int cudaMemcpyPeer(void* to, int, const void* from, int, std::size_t bytes) {
+PLIMSOLL_DEVICE_API int NAME(MemcpyPeer)(void* to, int, const void* from, int, std::size_t bytes) {
   return give(copy_on(to, from, bytes, nullptr, true));
 }
-PLIMSOLL_DEVICE_API int cudaMemcpyPeerAsync(void* to, int, const void* from, int, std::size_t bytes, Handle stream) {
+PLIMSOLL_DEVICE_API int NAME(MemcpyPeerAsync)(void* to, int, const void* from, int, std::size_t bytes, Handle stream) {
   return give(copy_on(to, from, bytes, stream, false));
 }
-PLIMSOLL_DEVICE_API int cudaMemcpy2D(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
-                                     std::size_t height, int) {
+PLIMSOLL_DEVICE_API int NAME(Memcpy2D)(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
+                                       std::size_t height, int) {
   return give(rows_on(to, to_pitch, from, from_pitch, width, height, nullptr, true));
 }
-PLIMSOLL_DEVICE_API int cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
-                                          std::size_t height, int, Handle stream) {
+PLIMSOLL_DEVICE_API int NAME(Memcpy2DAsync)(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
+                                            std::size_t height, int, Handle stream) {
   return give(rows_on(to, to_pitch, from, from_pitch, width, height, stream, false));
 }
-PLIMSOLL_DEVICE_API int cudaMemcpy3D(const Copy3d* parameters) { return give(copy_boxes(*parameters, nullptr, true)); }
-PLIMSOLL_DEVICE_API int cudaMemcpy3DAsync(const Copy3d* parameters, Handle stream) { return give(copy_boxes(*parameters, stream, false)); }
-PLIMSOLL_DEVICE_API int cudaMemset(void* to, int value, std::size_t bytes) { return give(fill_on(to, value, bytes, nullptr)); }
-PLIMSOLL_DEVICE_API int cudaMemsetAsync(void* to, int value, std::size_t bytes, Handle stream) {
+PLIMSOLL_DEVICE_API int NAME(Memcpy3D)(const Copy3d* parameters) { return give(copy_boxes(*parameters, nullptr, true)); }
+PLIMSOLL_DEVICE_API int NAME(Memcpy3DAsync)(const Copy3d* parameters, Handle stream) {
+  return give(copy_boxes(*parameters, stream, false));
+}
+PLIMSOLL_DEVICE_API int NAME(Memset)(void* to, int value, std::size_t bytes) { return give(fill_on(to, value, bytes, nullptr)); }
+PLIMSOLL_DEVICE_API int NAME(MemsetAsync)(void* to, int value, std::size_t bytes, Handle stream) {
   return give(fill_on(to, value, bytes, stream));
 }
 
-PLIMSOLL_DEVICE_API void __cudaRegisterVar(void**, char* host, char*, const char*, int, std::size_t bytes, int, int) {
+PLIMSOLL_DEVICE_API void INTERNAL(RegisterVar)(void**, char* host, char*, const char*, int, std::size_t bytes, int, int) {
   const auto held = lock();
   variables()[host] = {nullptr, bytes};
 }
-PLIMSOLL_DEVICE_API int cudaGetSymbolAddress(void** address, const void* symbol) {
+PLIMSOLL_DEVICE_API int NAME(GetSymbolAddress)(void** address, const void* symbol) {
   std::size_t bytes = 0;
   return give(variable(address, &bytes, symbol));
 }
-PLIMSOLL_DEVICE_API int cudaGetSymbolSize(std::size_t* bytes, const void* symbol) {
+PLIMSOLL_DEVICE_API int NAME(GetSymbolSize)(std::size_t* bytes, const void* symbol) {
   void* address = nullptr;
   return give(variable(&address, bytes, symbol));
 }
-PLIMSOLL_DEVICE_API int cudaMemcpyToSymbolAsync(const void* symbol, const void* from, std::size_t count, std::size_t offset, int,
-                                                Handle stream) {
+PLIMSOLL_DEVICE_API int NAME(MemcpyToSymbolAsync)(const void* symbol, const void* from, std::size_t count, std::size_t offset, int,
+                                                  Handle stream) {
   void* address = nullptr;
   std::size_t bytes = 0;
   const Status status = variable(&address, &bytes, symbol);
@@ -219,10 +226,11 @@ PLIMSOLL_DEVICE_API int cudaMemcpyToSymbolAsync(const void* symbol, const void* 
   if (offset > bytes || count > bytes - offset) return give(Status::invalid_value);
   return give(copy_on(static_cast<char*>(address) + offset, from, count, stream, false));
 }
-PLIMSOLL_DEVICE_API int cudaMemcpyToSymbol(const void* symbol, const void* from, std::size_t count, std::size_t offset, int kind) {
-  return cudaMemcpyToSymbolAsync(symbol, from, count, offset, kind, nullptr);
+PLIMSOLL_DEVICE_API int NAME(MemcpyToSymbol)(const void* symbol, const void* from, std::size_t count, std::size_t offset, int kind) {
+  return NAME(MemcpyToSymbolAsync)(symbol, from, count, offset, kind, nullptr);
 }
-PLIMSOLL_DEVICE_API int cudaMemcpyFromSymbolAsync(void* to, const void* symbol, std::size_t count, std::size_t offset, int, Handle stream) {
+PLIMSOLL_DEVICE_API int NAME(MemcpyFromSymbolAsync)(void* to, const void* symbol, std::size_t count, std::size_t offset, int,
+                                                    Handle stream) {
   void* address = nullptr;
   std::size_t bytes = 0;
   const Status status = variable(&address, &bytes, symbol);
@@ -230,17 +238,17 @@ PLIMSOLL_DEVICE_API int cudaMemcpyFromSymbolAsync(void* to, const void* symbol, 
   if (offset > bytes || count > bytes - offset) return give(Status::invalid_value);
   return give(copy_on(to, static_cast<char*>(address) + offset, count, stream, false));
 }
-PLIMSOLL_DEVICE_API int cudaMemcpyFromSymbol(void* to, const void* symbol, std::size_t count, std::size_t offset, int kind) {
-  return cudaMemcpyFromSymbolAsync(to, symbol, count, offset, kind, nullptr);
+PLIMSOLL_DEVICE_API int NAME(MemcpyFromSymbol)(void* to, const void* symbol, std::size_t count, std::size_t offset, int kind) {
+  return NAME(MemcpyFromSymbolAsync)(to, symbol, count, offset, kind, nullptr);
 }
 
-PLIMSOLL_DEVICE_API int cudaMallocAsync(void** address, std::size_t bytes, Handle stream) {
+PLIMSOLL_DEVICE_API int NAME(MallocAsync)(void** address, std::size_t bytes, Handle stream) {
   return give(allocate_from(address, bytes, default_pool(thread_state().device), stream));
 }
-PLIMSOLL_DEVICE_API int cudaMallocFromPoolAsync(void** address, std::size_t bytes, Handle pool, Handle stream) {
+PLIMSOLL_DEVICE_API int NAME(MallocFromPoolAsync)(void** address, std::size_t bytes, Handle pool, Handle stream) {
   return give(allocate_from(address, bytes, static_cast<Pool*>(pool), stream));
 }
-PLIMSOLL_DEVICE_API int cudaFreeAsync(void* address, Handle stream) {
+PLIMSOLL_DEVICE_API int NAME(FreeAsync)(void* address, Handle stream) {
   {
     const auto held = lock();
     const auto it = pools().blocks.find(address);
@@ -251,21 +259,21 @@ PLIMSOLL_DEVICE_API int cudaFreeAsync(void* address, Handle stream) {
   }
   return give(with_stream(stream, [&](Stream& on) { return release(address, &on); }));
 }
-PLIMSOLL_DEVICE_API int cudaDeviceGetDefaultMemPool(Handle* pool, int device) {
+PLIMSOLL_DEVICE_API int NAME(DeviceGetDefaultMemPool)(Handle* pool, int device) {
   if (device < 0 || device >= settings().devices) return give(Status::invalid_device);
   const auto held = lock();
   *pool = default_pool(device);
   return 0;
 }
-PLIMSOLL_DEVICE_API int cudaDeviceGetMemPool(Handle* pool, int device) { return cudaDeviceGetDefaultMemPool(pool, device); }
-PLIMSOLL_DEVICE_API int cudaMemPoolCreate(Handle* pool, const PoolProperties* properties) {
+PLIMSOLL_DEVICE_API int NAME(DeviceGetMemPool)(Handle* pool, int device) { return NAME(DeviceGetDefaultMemPool)(pool, device); }
+PLIMSOLL_DEVICE_API int NAME(MemPoolCreate)(Handle* pool, const PoolProperties* properties) {
   *pool = new Pool{properties->location.id, 0, 0, 0, {}};
   return 0;
 }
-PLIMSOLL_DEVICE_API int cudaMemPoolDestroy(Handle) { return 0; }  // blocks may outlive it
-PLIMSOLL_DEVICE_API int cudaMemPoolTrimTo(Handle, std::size_t) { return 0; }
-PLIMSOLL_DEVICE_API int cudaMemPoolSetAccess(Handle, const void*, std::size_t) { return 0; }
-PLIMSOLL_DEVICE_API int cudaMemPoolGetAttribute(Handle handle, int attribute, void* value) {
+PLIMSOLL_DEVICE_API int NAME(MemPoolDestroy)(Handle) { return 0; }  // blocks may outlive it
+PLIMSOLL_DEVICE_API int NAME(MemPoolTrimTo)(Handle, std::size_t) { return 0; }
+PLIMSOLL_DEVICE_API int NAME(MemPoolSetAccess)(Handle, const void*, std::size_t) { return 0; }
+PLIMSOLL_DEVICE_API int NAME(MemPoolGetAttribute)(Handle handle, int attribute, void* value) {
   const auto held = lock();
   Pool& pool = *static_cast<Pool*>(handle);
   const std::uint64_t wide = attribute == kThreshold                        ? pool.threshold
@@ -277,7 +285,7 @@ PLIMSOLL_DEVICE_API int cudaMemPoolGetAttribute(Handle handle, int attribute, vo
     std::memcpy(value, &wide, sizeof wide);
   return 0;
 }
-PLIMSOLL_DEVICE_API int cudaMemPoolSetAttribute(Handle handle, int attribute, void* value) {
+PLIMSOLL_DEVICE_API int NAME(MemPoolSetAttribute)(Handle handle, int attribute, void* value) {
   const auto held = lock();
   Pool& pool = *static_cast<Pool*>(handle);
   if (attribute < kThreshold) pool.options[attribute] = *static_cast<int*>(value);
@@ -285,15 +293,15 @@ PLIMSOLL_DEVICE_API int cudaMemPoolSetAttribute(Handle handle, int attribute, vo
   if (attribute == kReservedHigh || attribute == kUsedHigh) pool.peak = pool.used;
   return 0;
 }
-PLIMSOLL_DEVICE_API int cudaDeviceGetGraphMemAttribute(int, int, void* value) {
+PLIMSOLL_DEVICE_API int NAME(DeviceGetGraphMemAttribute)(int, int, void* value) {
   const std::uint64_t none = 0;
   std::memcpy(value, &none, sizeof none);
   return 0;
 }
-PLIMSOLL_DEVICE_API int cudaDeviceSetGraphMemAttribute(int, int, void*) { return 0; }
+PLIMSOLL_DEVICE_API int NAME(DeviceSetGraphMemAttribute)(int, int, void*) { return 0; }
 
 // Handles for other processes carry the address: there are no other processes, but a program may open its own.
-PLIMSOLL_DEVICE_API int cudaIpcGetMemHandle(char* handle, void* address) {
+PLIMSOLL_DEVICE_API int NAME(IpcGetMemHandle)(char* handle, void* address) {
   std::memset(handle, 0, 64);
   std::memcpy(handle, &address, sizeof address);
   return give(place_of(address).where == Where::device ? Status::ok : Status::invalid_value);
@@ -301,8 +309,8 @@ PLIMSOLL_DEVICE_API int cudaIpcGetMemHandle(char* handle, void* address) {
 struct IpcHandle {
   char bytes[64];
 };
-PLIMSOLL_DEVICE_API int cudaIpcOpenMemHandle(void** address, IpcHandle handle, unsigned) {
+PLIMSOLL_DEVICE_API int NAME(IpcOpenMemHandle)(void** address, IpcHandle handle, unsigned) {
   std::memcpy(address, handle.bytes, sizeof *address);
   return give(place_of(*address).where == Where::device ? Status::ok : Status::invalid_value);
 }
-PLIMSOLL_DEVICE_API int cudaIpcCloseMemHandle(void*) { return 0; }
+PLIMSOLL_DEVICE_API int NAME(IpcCloseMemHandle)(void*) { return 0; }

@@ -5,11 +5,10 @@
 #include <ctime>
 
 #include "rehearse/device/core/communicators.hpp"
+#include "rehearse/device/core/interface.hpp"
 #include "rehearse/device/core/settings.hpp"
-#include "types.hpp"
 
 using namespace plimsoll::device;
-using namespace plimsoll::device::cuda;
 using plimsoll::device::record::Collective;
 using plimsoll::device::record::CommunicatorAction;
 using plimsoll::device::record::Type;
