@@ -205,15 +205,13 @@ class MachineList {
   Workloads make() {
     list_.push_back(std::make_unique<LaunchWorkload>(false));
     list_.push_back(std::make_unique<LaunchWorkload>(true));
-    for (int i = 0; i < 3; ++i) streams(i);
-    rates();
-    products();
+    for (int third = 0; third < 3; ++third) {
+      streams(third);
+      products(third);
+      if (third == 0) rates(), copies();
+    }
     attention();
     caches();
-    for (std::int64_t bytes = 65536; bytes <= std::min<std::int64_t>(largest_, 256 << 20); bytes *= 16) {
-      list_.push_back(std::make_unique<CopyWorkload>(true, bytes));
-      list_.push_back(std::make_unique<CopyWorkload>(false, bytes));
-    }
     return std::move(list_);
   }
 
@@ -287,17 +285,27 @@ class MachineList {
     }
   }
 
+  void copies() {
+    for (std::int64_t bytes = 65536; bytes <= std::min<std::int64_t>(largest_, 256 << 20); bytes *= 16) {
+      list_.push_back(std::make_unique<CopyWorkload>(true, bytes));
+      list_.push_back(std::make_unique<CopyWorkload>(false, bytes));
+    }
+  }
+
   /// Squares, and the flat and deep shapes of a transformer.
-  void products() {
+  void products(int third) {
     const std::vector<std::int64_t> scales =
         cpu_ ? std::vector<std::int64_t>{64, 128, 256, 512, 1024} : std::vector<std::int64_t>{128, 512, 1024, 2048, 4096, 8192};
-    for (std::int64_t n : scales)
-      for (const auto& [m, columns, k] : {std::array{n, n, n}, {4 * n, n, n}, {n, 4 * n, n}, {n, n, 4 * n}, {3 * n / 2, n, n / 2}})
-        for (const Kernel& kernel : kernel_table()) {
-          if (kernel.kind != KernelKind::gemm || !kernel.runs_on(device_.target)) continue;
-          if (cpu_ && kernel.type == DType::bf16 && n > 256) continue;  // emulated there: slow, and slow alike
-          add_product(kernel, m, columns, k);
-        }
+    for (std::size_t i = static_cast<std::size_t>(third); i < scales.size(); i += 3) products_of(scales[i]);
+  }
+
+  void products_of(std::int64_t n) {
+    for (const auto& [m, columns, k] : {std::array{n, n, n}, {4 * n, n, n}, {n, 4 * n, n}, {n, n, 4 * n}, {3 * n / 2, n, n / 2}})
+      for (const Kernel& kernel : kernel_table()) {
+        if (kernel.kind != KernelKind::gemm || !kernel.runs_on(device_.target)) continue;
+        if (cpu_ && kernel.type == DType::bf16 && n > 256) continue;  // emulated there: slow, and slow alike
+        add_product(kernel, m, columns, k);
+      }
   }
 
   void add_product(const Kernel& kernel, std::int64_t m, std::int64_t n, std::int64_t k) {
@@ -364,11 +372,11 @@ Sizes small_problem(const Kernel& kernel) {
       return {256, 64};
     case KernelKind::vector_rate:
     case KernelKind::matrix_rate:
-      return {2, 4};
+      return {1, 1};
     case KernelKind::gemm:
-      return {128, 128, 128};
+      return {64, 64, 128};
     case KernelKind::attention:
-      return {2, 1, 128, 1};
+      return {1, 1, 128, 1};
     case KernelKind::rmsnorm:
     case KernelKind::softmax:
     case KernelKind::cross_entropy:

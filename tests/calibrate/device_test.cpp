@@ -1,0 +1,243 @@
+// The whole path to a HIP device, from finding its library to the fitted file, against a libamdhip64 whose devices are emulated
+// (tests/calibrate/fake_hip), and what happens when it fails.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "calibrate/backend.hpp"
+#include "calibrate/workload.hpp"
+#include "plimsoll/calibrate.hpp"
+#include "plimsoll/cost.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll {
+namespace {
+
+/// Environment variables for the time of one test.
+class Environment {
+ public:
+  explicit Environment(const std::map<std::string, std::string>& values) {
+    for (const auto& [name, value] : values) set(name, value);
+  }
+  ~Environment() {
+    for (const std::string& name : names_) unsetenv(name.c_str());
+  }
+  void set(const std::string& name, const std::string& value) {
+    setenv(name.c_str(), value.c_str(), 1);
+    names_.push_back(name);
+  }
+
+ private:
+  std::vector<std::string> names_;
+};
+
+std::map<std::string, std::string> with_device(std::map<std::string, std::string> values = {}) {
+  values["PLIMSOLL_HIP_LIBRARY"] = PLIMSOLL_FAKE_HIP;
+  values["FAKE_HIP_TIME"] = "model";
+  values["FAKE_HIP_EXECUTE"] = "6000000";
+  return values;
+}
+
+std::string samples_file() { return testing::TempDir() + testing::UnitTest::GetInstance()->current_test_info()->name() + ".jsonl"; }
+
+MeasureOptions quick(const std::string& backend = "hip") {
+  MeasureOptions options;
+  options.backend = backend;
+  options.seconds = 1;
+  options.samples_path = samples_file();
+  return options;
+}
+
+/// What measuring complains of; empty: of nothing.
+std::string complaint(const MeasureOptions& options) {
+  try {
+    MeasureSession session(options);
+    session.measure_machine();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::bad_input);
+    return error.what();
+  }
+  return {};
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(HipDevice, IsFoundMeasuredAndFitted) {
+  Environment environment(with_device({{"FAKE_HIP_COMPUTE_UNITS", "304"}, {"FAKE_HIP_MEMORY", "4294967296"}}));
+  MeasureOptions options = quick();
+  options.seconds = 8;
+  options.largest = Bytes(32 << 20);
+  MeasureSession session(options);  // every kernel has given the right answer
+  environment.set("FAKE_HIP_EXECUTE", "0");
+  session.measure_machine();
+  const SampleSet& set = session.set();
+  EXPECT_EQ(set.device.backend, "hip");
+  EXPECT_EQ(set.device.target, "gfx942");
+  EXPECT_FALSE(session.interrupted());
+
+  // The samples file holds what the session holds.
+  const SampleSet written = load_samples(options.samples_path);
+  EXPECT_EQ(written.samples.size(), set.samples.size());
+
+  const Calibration found = fit_hardware(set);
+  const Accelerator& device = found.cluster.accelerator;
+  EXPECT_EQ(found.base, "mi300x");  // gfx942 with 304 compute units
+  // The device of modelled time moves 4 TB/s after 2 us, and multiplies bf16 at 600 TFLOP/s.
+  const StreamingCurve& curve = device.streaming.front();
+  const auto &last = curve.points.back(), &before = curve.points[curve.points.size() - 2];
+  const double slope = (last.time.value - before.time.value) / static_cast<double>(last.bytes.count - before.bytes.count);
+  EXPECT_NEAR(1 / slope, 4e12, 0.1e12);
+  EXPECT_NEAR(curve.points.front().time.value, 2e-6, 0.3e-6);
+  // Its products have no tiles, so that a model of tiles comes near their 600 TFLOP/s only; the shapes that were measured are exact.
+  EXPECT_GT(device.sustained(MathType::bf16).value, 300e12);
+  for (const Sample& sample : set.samples) {
+    if (sample.kind != SampleKind::gemm || sample.type != "bf16") continue;
+    const Kernel kernel{KernelKind::gemm, DType::bf16, sample.m, sample.n, sample.k, 1, sample.flops, 0, 0};
+    EXPECT_NEAR(price(kernel, device).value, sample.seconds, 1e-9);
+  }
+  // Copies take 8 us + bytes / 50 GB/s.
+  EXPECT_NEAR(found.cluster.node.host_link.achieved.value.value, 50e9, 2e9);
+  EXPECT_NEAR(found.cluster.node.host_link.latency.value.value, 8e-6, 1e-6);
+}
+
+TEST(HipDevice, OfRocm5) {
+  Environment environment(with_device());
+  environment.set("PLIMSOLL_HIP_LIBRARY", PLIMSOLL_FAKE_HIP5);
+  const calibrate::FoundBackend found = calibrate::open_hip(0);
+  ASSERT_TRUE(found.backend) << found.why_not;
+  EXPECT_EQ(found.backend->facts().target, "gfx942");
+}
+
+TEST(HipDevice, NoLibrary) {
+  const Environment environment(
+      {{"PLIMSOLL_HIP_LIBRARY", "/nonexistent/libamdhip64.so"}, {"PLIMSOLL_CUDA_LIBRARY", "/nonexistent/libcuda.so"}});
+  const std::string why = complaint(quick());
+  EXPECT_TRUE(contains(why, "no HIP runtime")) << why;
+  EXPECT_TRUE(contains(why, "--backend cpu")) << why;
+  std::vector<std::string> tried;
+  EXPECT_EQ(calibrate::open_backend("auto", 0, tried)->facts().backend, "cpu");
+  EXPECT_EQ(tried.size(), 2u);
+}
+
+TEST(HipDevice, NoDriver) {
+  const Environment environment(with_device({{"FAKE_HIP_INIT_ERROR", "100"}}));
+  EXPECT_TRUE(contains(complaint(quick()), "/dev/kfd"));
+}
+
+TEST(HipDevice, NotThatMany) {
+  const Environment environment(with_device());
+  MeasureOptions options = quick();
+  options.device = 3;
+  EXPECT_TRUE(contains(complaint(options), "no device 3"));
+}
+
+TEST(HipDevice, UnknownTarget) {
+  const Environment environment(with_device({{"FAKE_HIP_ARCH", "gfx1100"}}));
+  const std::string why = complaint(quick());
+  EXPECT_TRUE(contains(why, "gfx1100") && contains(why, "gfx942")) << why;
+}
+
+TEST(HipDevice, TakenByAnother) {
+  const Environment environment(with_device({{"FAKE_HIP_DEVICE_ERROR", "46"}}));
+  EXPECT_TRUE(contains(complaint(quick()), "another process has the device"));
+}
+
+TEST(HipDevice, AMemoryErrorKeepsTheSamples) {
+  Environment environment(with_device());
+  MeasureOptions options = quick();
+  options.largest = Bytes(1 << 20);
+  std::string why;
+  try {
+    MeasureSession session(options);
+    environment.set("FAKE_HIP_EXECUTE", "0");
+    environment.set("FAKE_HIP_LAUNCH_ERROR", "triad:214");
+    session.measure_machine();
+  } catch (const Error& error) {
+    why = error.what();
+  }
+  EXPECT_TRUE(contains(why, "cannot correct")) << why;
+  const SampleSet kept = load_samples(options.samples_path);
+  EXPECT_GE(kept.samples.size(), 3u);  // context, launch, round trip, the copy before the triad
+}
+
+TEST(HipDevice, AWrongAnswerIsNoMeasurement) {
+  const Environment environment(with_device({{"FAKE_HIP_WRONG", "softmax_fp32"}}));
+  const std::string why = complaint(quick());
+  EXPECT_TRUE(contains(why, "softmax_fp32 gives a wrong answer")) << why;
+}
+
+TEST(HipDevice, NoisyTimingsAreFittedAllTheSame) {
+  Environment environment(with_device({{"FAKE_HIP_COMPUTE_UNITS", "304"}, {"FAKE_HIP_NOISE", "0.2"}}));
+  MeasureOptions options = quick();
+  options.largest = Bytes(16 << 20);
+  MeasureSession session(options);
+  environment.set("FAKE_HIP_EXECUTE", "0");
+  session.measure_machine();
+  for (const Sample& sample : session.set().samples) EXPECT_GE(sample.seconds, sample.fastest);
+  const Calibration found = fit_hardware(session.set());
+  for (const FitResidual& residual : found.residuals) {
+    if (residual.what.rfind("stream", 0) != 0) continue;
+    EXPECT_LT(residual.median, 0.15) << residual.what;
+  }
+}
+
+TEST(Measurement, StopsWhenAsked) {
+  Environment environment(with_device());
+  int asked = 0;
+  MeasureOptions options = quick();
+  options.largest = Bytes(1 << 20);
+  options.stop = [&] { return ++asked > 20; };
+  MeasureSession session(options);
+  environment.set("FAKE_HIP_EXECUTE", "0");
+  session.measure_machine();
+  EXPECT_TRUE(session.interrupted());
+  EXPECT_EQ(load_samples(options.samples_path).samples.size(), session.set().samples.size());
+  EXPECT_GE(session.set().samples.size(), 1u);
+}
+
+TEST(Measurement, UnknownBackend) { EXPECT_TRUE(contains(complaint(quick("rocm")), "no backend 'rocm'")); }
+
+TEST(CpuDevice, EveryKernelGivesTheRightAnswer) {
+  const calibrate::FoundBackend found = calibrate::open_cpu();
+  calibrate::check_kernels(*found.backend);
+}
+
+TEST(CpuDevice, StreamsMoveExactlyTheirBytes) {
+  const calibrate::FoundBackend found = calibrate::open_cpu();
+  for (const auto& [read, written] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{0, 0}, {7, 3}, {4096, 65536}, {1000003, 17}, {65536, 65536}}) {
+    auto* from = static_cast<std::byte*>(found.backend->allocate(1 << 21));
+    auto* to = static_cast<std::byte*>(found.backend->allocate(1 << 21));
+    found.backend->fill(to, 0x7f, 1 << 21, kComputeStream);
+    const calibrate::Work work = found.backend->stream_bytes(KernelKind::gather, from, read, to, written, kComputeStream);
+    EXPECT_EQ(work.bytes_read, static_cast<double>(read));
+    EXPECT_EQ(work.bytes_written, static_cast<double>(written));
+    // Everything up to `written` is written (zeros from zeros), nothing behind it.
+    std::int64_t count = 0;
+    for (std::int64_t i = 0; i < (1 << 21); ++i) count += to[i] != std::byte{0x7f};
+    EXPECT_EQ(count, written);
+    found.backend->release(from);
+    found.backend->release(to);
+  }
+}
+
+TEST(CpuDevice, MeasuredTimesAreSane) {
+  MeasureOptions options = quick("cpu");
+  options.seconds = 3;
+  options.largest = Bytes(1 << 16);
+  MeasureSession session(options);
+  session.measure_machine();
+  ASSERT_FALSE(session.set().samples.empty());
+  for (const Sample& sample : session.set().samples) {
+    EXPECT_GT(sample.seconds, 0) << name_of(sample.kind);
+    EXPECT_LE(sample.fastest, sample.seconds);
+    EXPECT_EQ(sample.tool, "plimsoll");
+  }
+  const Calibration found = fit_hardware(session.set(), {"this-cpu", ""});
+  EXPECT_EQ(found.cluster.accelerator.vendor, "CPU");
+  EXPECT_GT(found.cluster.accelerator.sustained(MathType::fp32).value, 1e8);
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,177 @@
+// A small transformer's step, executed on the processor. What is counted must be exactly what the program says; times are only sane.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "plimsoll/calibrate.hpp"
+#include "plimsoll/cost.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/model.hpp"
+#include "plimsoll/rows.hpp"
+#include "plimsoll/strategy.hpp"
+
+namespace plimsoll {
+namespace {
+
+constexpr const char* kConfig =
+    R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 128, "intermediate_size": 352, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 512, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": false, "hidden_act": "silu", "torch_dtype": "float32"})";
+
+/// A processor of round numbers, as calibrate writes it.
+Cluster machine() {
+  SampleSet set;
+  set.device.backend = "cpu";
+  set.device.name = "test processor";
+  set.device.compute_units = 2;
+  set.device.memory_bytes = std::int64_t{8} << 30;
+  for (std::int64_t n : {64, 128, 256, 512}) {
+    Sample product;
+    product.kind = SampleKind::gemm;
+    product.type = "fp32";
+    product.m = product.n = product.k = n;
+    product.flops = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
+    product.seconds = product.fastest = 2e-6 + product.flops / 50e9;
+    set.samples.push_back(product);
+    Sample stream;
+    stream.kind = SampleKind::stream;
+    stream.group = "elementwise";
+    stream.bytes = n * 4096;
+    stream.seconds = stream.fastest = 1e-6 + static_cast<double>(stream.bytes) / 20e9;
+    set.samples.push_back(stream);
+  }
+  return fit_hardware(set, {"test-cpu", ""}).cluster;
+}
+
+class ReplayTest : public testing::Test {
+ protected:
+  ReplayTest() {
+    std::ofstream(config_) << kConfig;
+    model_ = load_model(config_);
+    for (const auto& [key, value] : settings_) set_option(strategy_, key, value);
+    cluster_ = machine();
+  }
+  ~ReplayTest() override { std::remove(config_.c_str()); }
+  PlayableRank rank() const { return playable_rank(model_, cluster_, strategy_, 0); }
+
+  std::string config_ = testing::TempDir() + "small-llama-config.json";
+  std::vector<std::pair<std::string, std::string>> settings_{
+      {"micro_batch", "1"}, {"seq", "64"}, {"precision", "fp32"}, {"attention", "eager"}};
+  Model model_;
+  Strategy strategy_;
+  Cluster cluster_;
+};
+
+TEST_F(ReplayTest, DoesExactlyWhatTheProgramSays) {
+  const PlayableRank playable = rank();
+  ReplayOptions options;
+  options.backend = "cpu";
+  options.steps = 2;
+  const Replay result = replay(playable, cluster_, options);
+
+  std::int64_t kernels = 0;
+  double flops = 0, bytes = 0;
+  for (const Instruction& instruction : playable.program.step) {
+    if (instruction.kind != InstructionKind::kernel) continue;
+    const Kernel& kernel = playable.program.kernels[instruction.id];
+    ++kernels;
+    if (kernel.kind == KernelKind::gemm) {
+      const double m = static_cast<double>(kernel.m), n = static_cast<double>(kernel.n), k = static_cast<double>(kernel.k);
+      flops += 2 * m * n * k * static_cast<double>(kernel.batch);
+      bytes += 4 * (m * k + n * k + m * n) * static_cast<double>(kernel.batch);  // both operands and the result, of fp32
+    } else {
+      flops += kernel.flops;
+      bytes += static_cast<double>(kernel.bytes_read + kernel.bytes_written);
+    }
+  }
+  double done_flops = 0, done_bytes = 0;
+  for (const ReplayLine& line : result.lines) {
+    if (line.what == "copies") continue;
+    done_flops += line.done_flops;
+    done_bytes += line.done_bytes;
+    EXPECT_GT(line.measured, 0) << line.what;
+    EXPECT_GT(line.predicted, 0) << line.what;
+  }
+  EXPECT_GT(kernels, 100);
+  EXPECT_EQ(result.kernels(), kernels);
+  EXPECT_EQ(done_flops, flops);
+  EXPECT_EQ(done_bytes, bytes);
+
+  const MemoryTrace played = play_memory(playable.program, playable.options);
+  EXPECT_EQ(result.replayed_allocated, played.peak_allocated);
+  EXPECT_EQ(result.replayed_reserved, played.peak_reserved);
+  EXPECT_EQ(result.driver_peak, played.peak_reserved);  // what the allocator reserves, the system really gave
+  EXPECT_GT(result.measured_step, 0);
+  EXPECT_EQ(result.steps, 2);
+  EXPECT_NE(to_text(result).find("equal"), std::string::npos);
+}
+
+TEST_F(ReplayTest, ItsRowIsAMeasuredRow) {
+  ReplayOptions options;
+  options.backend = "cpu";
+  options.steps = 1;
+  const Replay result = replay(rank(), cluster_, options);
+  const std::string machine_file = testing::TempDir() + "replay-cpu.json", row_file = testing::TempDir() + "replay-row.json";
+  std::ofstream(machine_file) << to_json(cluster_);
+  std::ofstream(row_file) << replay_row(result, "small-llama", kConfig, machine_file, settings_);
+  const auto rows = load_rows(row_file);
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].refused, "");
+  ASSERT_TRUE(rows[0].cluster.has_value());
+  EXPECT_EQ(rows[0].cluster->accelerator.name, "test-cpu");
+  double allocated = 0, step = 0;
+  for (const Observed& observed : rows[0].measured) {
+    if (observed.quantity == quantity::allocated) allocated = observed.value;
+    if (observed.quantity == quantity::step_seconds) step = observed.value;
+  }
+  EXPECT_EQ(allocated, static_cast<double>(result.replayed_allocated.count));
+  EXPECT_DOUBLE_EQ(step, result.measured_step);
+  std::remove(machine_file.c_str());
+  std::remove(row_file.c_str());
+}
+
+TEST_F(ReplayTest, RefusesWhatNoKernelDoes) {
+  set_option(strategy_, "precision", "bf16");
+  set_option(strategy_, "attention", "flash");
+  ReplayOptions options;
+  options.backend = "cpu";
+  try {
+    replay(rank(), cluster_, options);
+    FAIL() << "attention with heads of 32 has no kernel";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::refused) << error.what();
+  }
+}
+
+TEST_F(ReplayTest, RefusesExpandableSegments) {
+  set_option(strategy_, "allocator.expandable_segments", "true");
+  ReplayOptions options;
+  options.backend = "cpu";
+  EXPECT_THROW(replay(rank(), cluster_, options), Error);
+}
+
+TEST_F(ReplayTest, RunsOnAHipDevice) {
+  setenv("PLIMSOLL_HIP_LIBRARY", PLIMSOLL_FAKE_HIP, 1);
+  setenv("FAKE_HIP_TIME", "model", 1);
+  setenv("FAKE_HIP_EXECUTE", "0", 1);
+  ReplayOptions options;
+  options.backend = "hip";
+  options.steps = 2;
+  const PlayableRank playable = rank();
+  const Replay result = replay(playable, cluster_, options);
+  for (const char* name : {"PLIMSOLL_HIP_LIBRARY", "FAKE_HIP_TIME", "FAKE_HIP_EXECUTE"}) unsetenv(name);
+  EXPECT_EQ(result.device.backend, "hip");
+  EXPECT_EQ(result.replayed_allocated, play_memory(playable.program, playable.options).peak_allocated);
+  for (const ReplayLine& line : result.lines) {
+    // The kernels of a GPU move vectors of 16 bytes, and what is only read in blocks of 16 KiB.
+    if (line.what == "gemm") {
+      EXPECT_EQ(line.done_flops, line.flops);
+    } else if (line.what == "elementwise") {
+      EXPECT_NEAR(line.done_bytes, line.bytes, 0.02 * line.bytes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll
