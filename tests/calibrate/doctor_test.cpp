@@ -17,6 +17,7 @@ class Machine {
  public:
   Machine() : root_(testing::TempDir() + "machine-" + testing::UnitTest::GetInstance()->current_test_info()->name()) {
     std::filesystem::remove_all(root_);
+    setenv("PLIMSOLL_HIP_LIBRARY", "/nonexistent/libamdhip64.so", 1);
     write("proc/sys/kernel/numa_balancing", "0\n");
     write("proc/loadavg", "0.02 0.05 0.01 1/100 1\n");
     write("proc/cpuinfo", "processor\t: 0\nmodel name\t: AMD EPYC 9554 64-Core Processor\n");
@@ -26,7 +27,10 @@ class Machine {
     write("sys/devices/system/cpu/cpufreq/x", "");
     write("sys/devices/system/node/node0/cpulist", "0-1\n");
   }
-  ~Machine() { std::filesystem::remove_all(root_); }
+  ~Machine() {
+    std::filesystem::remove_all(root_);
+    unsetenv("PLIMSOLL_HIP_LIBRARY");
+  }
   void write(const std::string& path, const std::string& text) const {
     std::filesystem::create_directories(std::filesystem::path(root_ + "/" + path).parent_path());
     std::ofstream(root_ + "/" + path) << text;
