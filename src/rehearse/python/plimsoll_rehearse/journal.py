@@ -39,6 +39,10 @@ def summary(name, value):
     _summary[name] = value
 
 
+def has(name):
+    return name in _summary
+
+
 def version(name, text):
     _summary["versions"][name] = text
 
@@ -112,6 +116,7 @@ def end(reason):
     for function in _before_end:
         function()
     _summary["ended"] = reason
+    _summary["rank"], _summary["world"] = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     _summary["replaced"] = [{"what": k, "times": v} for k, v in _replaced.items()]
     _summary["read"] = [{"what": k, "times": v} for k, v in _read.items()]
     _summary["notes"] = [{"what": k, "times": v} for k, v in _notes.items()]

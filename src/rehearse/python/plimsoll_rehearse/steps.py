@@ -7,6 +7,11 @@ _wanted = int(os.environ.get("PLIMSOLL_REHEARSE_STEPS", "4"))
 _until_peak = os.environ.get("PLIMSOLL_REHEARSE_UNTIL_PEAK") == "1"
 _optimizer_stepped = False
 _peaks = []
+_after_step = []
+
+
+def after_step(function):
+    _after_step.append(function)
 
 
 def optimizer_begins():
@@ -30,6 +35,8 @@ def boundary():
         return
     _optimizer_stepped = False
     done = journal.step_finished()
+    for function in _after_step:
+        function()
     if _until_peak and _wanted < float("inf") and _peak_recurs():
         journal.stop(f"the peak recurred in step {done}")
     if done >= _wanted:

@@ -72,6 +72,34 @@ def main_thread_frames():
 # ---- steps and phases ------------------------------------------------------------------------------------------------
 
 
+def note_parameters(module):
+    """Of the module that is called first: the model, whole tensors."""
+    if not journal.has("parameters"):
+        journal.summary("parameters", sum(getattr(each, "ds_numel", None) or each.numel() for each in module.parameters()))
+
+
+def count_tokens(torch):
+    """Ids that are looked up in the largest embedding table, in the last whole step."""
+    functional = torch.nn.functional
+    embedding = functional.embedding
+    looked_up = {}  # rows of the table -> ids
+
+    @functools.wraps(embedding)
+    def counted(ids, weight, *arguments, **options):
+        if not torch.compiler.is_compiling():
+            rows = weight.shape[0]
+            looked_up[rows] = looked_up.get(rows, 0) + ids.numel()
+        return embedding(ids, weight, *arguments, **options)
+
+    functional.embedding = counted
+
+    def step_finished():
+        journal.summary("tokens", looked_up[max(looked_up)] if looked_up else 0)
+        looked_up.clear()
+
+    steps.after_step(step_finished)
+
+
 class ForwardWatch:
     """A forward hook on every module, there only until the next module is called: it costs nothing inside a pass."""
 
@@ -85,6 +113,7 @@ class ForwardWatch:
 
     def _called(self, module, arguments):
         self.disarm()
+        note_parameters(module)
         steps.pass_begins("forward")
 
     def disarm(self):
@@ -96,6 +125,7 @@ class ForwardWatch:
 def mark_passes(torch):
     forward = ForwardWatch(torch)
     forward.arm()
+    count_tokens(torch)
     depth = [0]  # a checkpointed segment runs a backward within the backward
 
     def marks_backward(run):

@@ -1,5 +1,6 @@
 """transformers: masks that are decided by reading values, and models whose weights are not there."""
 import functools
+import os
 
 from . import journal
 from .imports import after
@@ -47,3 +48,31 @@ def build_without_weights(module):
             return model.to(options["device_map"]) if isinstance(options.get("device_map"), str) and ":" in options["device_map"] else model
 
     module.PreTrainedModel.from_pretrained = classmethod(from_pretrained)
+
+
+def made_up_tokenizer():
+    """Knows a handful of words; ids lie within any vocabulary."""
+    import tokenizers
+    import transformers
+
+    words = {word: number for number, word in enumerate(["<unk>", "<pad>", "<s>", "</s>", "the", "ship", "leaves", "port", "line", "water"])}
+    model = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
+    model.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=model, unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+
+
+@after("transformers.models.auto.tokenization_auto")
+def make_up_tokenizers(module):
+    if os.environ.get("PLIMSOLL_REHEARSE_SYNTHETIC") != "1":
+        return
+    original = module.AutoTokenizer.from_pretrained.__func__
+
+    @functools.wraps(original)
+    def from_pretrained(cls, name, *arguments, **options):
+        try:
+            return original(cls, name, *arguments, **options)
+        except Exception:  # whatever keeps it from being read: no network, no cache, no such name
+            journal.replaced(f"the tokenizer {name}: a handful of words")
+            return made_up_tokenizer()
+
+    module.AutoTokenizer.from_pretrained = classmethod(from_pretrained)
