@@ -5,6 +5,7 @@
 #include "plimsoll/error.hpp"
 #include "program/op.hpp"
 #include "program/ops.hpp"
+#include "program/optimizer_kinds.hpp"
 #include "program/reduction.hpp"
 
 namespace plimsoll::program {
@@ -354,6 +355,19 @@ std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, OptimizerImpl impl
       return std::make_unique<Sgd>(tape, std::move(parameters), implementation, true);
     case OptimizerKind::adafactor:
       return std::make_unique<Adafactor>(tape, std::move(parameters));
+    case OptimizerKind::adagrad:
+      return make_adagrad(tape, std::move(parameters), implementation);
+    case OptimizerKind::rmsprop:
+      return make_rmsprop(tape, std::move(parameters), implementation);
+    case OptimizerKind::lion:
+      return make_lion(tape, std::move(parameters));
+    case OptimizerKind::adam_8bit:
+    case OptimizerKind::adamw_8bit:
+      return make_8bit(tape, std::move(parameters), 2, false);
+    case OptimizerKind::paged_adamw_8bit:
+      return make_8bit(tape, std::move(parameters), 2, true);
+    case OptimizerKind::lion_8bit:
+      return make_8bit(tape, std::move(parameters), 1, false);
     default:
       refuse("optimizer '" + std::string(name_of(kind)) + "' is not modelled");
   }

@@ -10,10 +10,10 @@ StepProgram lower_hf_eager(const Model& model, const Strategy& strategy) {
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   tape.phase(Phase::init);
   materialize(*root, tape);
-  const Batch batch = hf_batch(model, strategy, tape);
   const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
   const std::vector<Tensor> parameters = trainable_tensors(*root);
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, parameters);
+  const Batch batch = hf_batch(model, strategy, tape);
   record_hf_steps(tape, {*network, *optimizer, parameters}, strategy, batch);
   return tape.take();
 }

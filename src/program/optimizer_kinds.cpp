@@ -1,0 +1,171 @@
+#include "program/optimizer_kinds.hpp"
+
+#include <utility>
+
+#include "program/op.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+Tensor state_of(Tape& tape, const Dims& sizes, DType type) {
+  Tensor state = tape.empty(sizes, type, Category::optimizer_state);
+  launch(tape, KernelKind::elementwise, type, 0, state.bytes());
+  return state;
+}
+
+/// A state like each parameter, and the temporaries of the step in lists (foreach) or one that lives until the next parameter's (for loop).
+class SquaredGradients : public Optimizer {
+ public:
+  SquaredGradients(Tape& tape, std::vector<Tensor> parameters, OptimizerImpl implementation)
+      : Optimizer(tape, std::move(parameters)), implementation_(implementation), squares_(parameters_.size()) {}
+
+ protected:
+  void create(std::size_t i) { squares_[i] = state_of(tape_, parameters_[i].sizes(), parameters_[i].dtype()); }
+
+  /// One list of temporaries, as _foreach_sqrt or _foreach_mul makes it.
+  std::vector<Tensor> list(const std::vector<Tensor>& parameters) {
+    std::vector<Tensor> made;
+    made.reserve(parameters.size());
+    for (const Tensor& parameter : parameters) made.push_back(tape_.empty(parameter.sizes(), parameter.dtype()));
+    launch_foreach(tape_, parameters, 2, 1);
+    return made;
+  }
+
+  void for_loop_step() {
+    Tensor root;
+    for (const Tensor& parameter : with_gradients()) {
+      in_place(parameter, {&parameter, &parameter});  // the squares
+      root = elementwise(tape_, {&parameter}, parameter.dtype());
+      in_place(root, {&root});
+      in_place(parameter, {&parameter, &root});
+    }
+  }
+
+  OptimizerImpl implementation_;
+  std::vector<Tensor> squares_;
+};
+
+class Adagrad final : public SquaredGradients {
+ public:
+  Adagrad(Tape& tape, std::vector<Tensor> parameters, OptimizerImpl implementation)
+      : SquaredGradients(tape, std::move(parameters), implementation) {
+    tape.operator_name = "adagrad";
+    for (std::size_t i = 0; i < parameters_.size(); ++i) create(i);
+  }
+
+  void step() override {
+    tape_.operator_name = "adagrad";
+    if (implementation_ == OptimizerImpl::for_loop) return for_loop_step();
+    const std::vector<Tensor> parameters = with_gradients();
+    launch_foreach(tape_, parameters, 3, 1);  // addcmul
+    if (implementation_ == OptimizerImpl::fused) return;
+    const std::vector<Tensor> roots = list(parameters);
+    launch_foreach(tape_, parameters, 1, 1);  // add
+    const std::vector<Tensor> numerators = list(parameters);
+    launch_foreach(tape_, parameters, 3, 1);  // addcdiv
+  }
+};
+
+class RmsProp final : public SquaredGradients {
+ public:
+  using SquaredGradients::SquaredGradients;
+
+  void step() override {
+    tape_.operator_name = "rmsprop";
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (parameters_[i].grad() && !squares_[i]) create(i);
+    }
+    if (implementation_ == OptimizerImpl::for_loop) return for_loop_step();
+    const std::vector<Tensor> parameters = with_gradients();
+    launch_foreach(tape_, parameters, 1, 1);  // mul
+    launch_foreach(tape_, parameters, 3, 1);  // addcmul
+    const std::vector<Tensor> roots = list(parameters);
+    launch_foreach(tape_, parameters, 1, 1);  // add
+    launch_foreach(tape_, parameters, 3, 1);  // addcdiv
+  }
+};
+
+class Lion final : public Optimizer {
+ public:
+  Lion(Tape& tape, std::vector<Tensor> parameters) : Optimizer(tape, std::move(parameters)), moments_(parameters_.size()) {}
+
+  void step() override {
+    tape_.operator_name = "lion";
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const Tensor& parameter = parameters_[i];
+      if (!parameter.grad()) continue;
+      if (!moments_[i]) moments_[i] = state_of(tape_, parameter.sizes(), parameter.dtype());
+      in_place(parameter, {&parameter});  // weight decay
+      Tensor update;
+      {
+        const Tensor mean = elementwise(tape_, {&moments_[i]}, parameter.dtype());
+        in_place(mean, {&mean});
+        update = elementwise(tape_, {&mean, &parameter}, parameter.dtype());
+      }
+      in_place(update, {&update});  // sign
+      in_place(parameter, {&parameter, &update});
+      in_place(moments_[i], {&moments_[i], &parameter});
+    }
+  }
+
+ private:
+  std::vector<Tensor> moments_;
+};
+
+/// Optimizer1State and Optimizer2State of bitsandbytes with 8 bits: a byte per element and moment and an fp32 maximum per 256 elements;
+/// parameters of fewer than 4,096 elements keep fp32 moments. One kernel per parameter, no temporaries.
+class EightBit final : public Optimizer {
+ public:
+  EightBit(Tape& tape, std::vector<Tensor> parameters, int moments, bool paged)
+      : Optimizer(tape, std::move(parameters)), moments_(moments), paged_(paged), states_(parameters_.size()) {}
+
+  void step() override {
+    tape_.operator_name = "8bit";
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (!parameters_[i].grad()) continue;
+      if (states_[i].empty()) create(parameters_[i], states_[i]);
+      const std::int64_t states = moments_ * parameters_[i].elements();
+      launch(tape_, KernelKind::multi_tensor, parameters_[i].dtype(), 2 * parameters_[i].bytes() + states, parameters_[i].bytes() + states);
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLeastQuantized = 4096, kBlock = 256, kMapEntries = 256, kLeastPaged = 100'000;
+
+  void create(const Tensor& parameter, std::vector<Tensor>& states) {
+    const std::int64_t elements = parameter.elements();
+    const bool quantized = elements >= kLeastQuantized;
+    for (int i = 0; quantized && maps_.size() < static_cast<std::size_t>(moments_) && i < moments_; ++i)
+      maps_.push_back(state_of(tape_, {kMapEntries}, DType::fp32));
+    if (!paged_ || elements < kLeastPaged) {
+      for (int i = 0; i < moments_; ++i) states.push_back(state_of(tape_, parameter.sizes(), quantized ? DType::uint8 : DType::fp32));
+    }
+    for (int i = 0; quantized && i < moments_; ++i) states.push_back(state_of(tape_, {ceil_div(elements, kBlock)}, DType::fp32));
+  }
+
+  int moments_;
+  bool paged_;
+  std::vector<std::vector<Tensor>> states_;
+  std::vector<Tensor> maps_;  ///< the values that a byte stands for, one table per moment
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_adagrad(Tape& tape, std::vector<Tensor> parameters, OptimizerImpl implementation) {
+  return std::make_unique<Adagrad>(tape, std::move(parameters), implementation);
+}
+
+std::unique_ptr<Optimizer> make_rmsprop(Tape& tape, std::vector<Tensor> parameters, OptimizerImpl implementation) {
+  return std::make_unique<RmsProp>(tape, std::move(parameters), implementation);
+}
+
+std::unique_ptr<Optimizer> make_lion(Tape& tape, std::vector<Tensor> parameters) {
+  return std::make_unique<Lion>(tape, std::move(parameters));
+}
+
+std::unique_ptr<Optimizer> make_8bit(Tape& tape, std::vector<Tensor> parameters, int moments, bool paged) {
+  return std::make_unique<EightBit>(tape, std::move(parameters), moments, paged);
+}
+
+}  // namespace plimsoll::program

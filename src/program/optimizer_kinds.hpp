@@ -1,0 +1,20 @@
+/// Optimizers beside Adam, SGD and Adafactor: torch.optim's Adagrad and RMSprop, Lion, and bitsandbytes' 8-bit ones.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "program/optimizer.hpp"
+
+namespace plimsoll::program {
+
+/// torch.optim.Adagrad without weight decay: its sums exist from the constructor on.
+std::unique_ptr<Optimizer> make_adagrad(Tape& tape, std::vector<Tensor> parameters, OptimizerImpl implementation);
+/// torch.optim.RMSprop, neither centred nor with momentum.
+std::unique_ptr<Optimizer> make_rmsprop(Tape& tape, std::vector<Tensor> parameters, OptimizerImpl implementation);
+/// lion_pytorch.Lion: parameter by parameter.
+std::unique_ptr<Optimizer> make_lion(Tape& tape, std::vector<Tensor> parameters);
+/// bitsandbytes' block-wise 8-bit optimizers of `moments` states; paged ones keep large states in managed memory.
+std::unique_ptr<Optimizer> make_8bit(Tape& tape, std::vector<Tensor> parameters, int moments, bool paged);
+
+}  // namespace plimsoll::program
