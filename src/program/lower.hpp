@@ -28,6 +28,11 @@ StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy);
 /// nanotron's Llama on one rank of pipeline rank `pipeline_rank`: torch DDP or ZeRO-1, tensor and pipeline parallel.
 StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pipeline_rank);
 
+/// What of the device changes what Megatron's rank allocates.
+struct MegatronDevice {
+  bool multiplies_untransposed_fp8 = false;  ///< 8-bit products of any layout: Blackwell; Hopper's need transposed copies
+};
+
 /// Megatron-core's GPTModel with its local layers on one pipeline rank, with DDP buffers and either of its optimizers. Micro-batches that
 /// only repeat the steady state of the schedule are left out of the program, unless `every_micro_batch`.
 StepProgram lower_megatron(const Model& model, const Strategy& strategy, int pipeline_rank, bool every_micro_batch = false);

@@ -79,12 +79,12 @@ TEST(Megatron, ALayerSavesWhatKorthikantiCounts) {
 }
 
 /// What one more layer saves over Transformer Engine's layers.
-std::int64_t saved_by_transformer_engine(const std::string& precision) {
+std::int64_t saved_by_transformer_engine(const std::string& precision, const std::string& more = {}) {
   const auto saved = [&](int layers) {
     const Model model = gpt(layers);
     const std::string text = R"({"framework": "megatron-core", "seq_len": 256, "micro_batch": 2, "optimizer": "adamw",
                                  "data_parallel": "ddp", "precision": ")" +
-                             precision + "\"}";
+                             precision + "\"" + more + "}";
     const Strategy strategy = resolve(parse_strategy(text, "strategy"), model, cluster_of("H100-SXM5-80GB", 1));
     return played(lower_megatron(model, strategy, 0)).saved;
   };
@@ -98,6 +98,15 @@ TEST(Megatron, TransformerEngineSavesTheSameAndInEightBitsHalfOfTheProductsInput
   const std::int64_t tokens = kBatch * kLength, statistics = 2 * 8 * tokens + 4 * kHeads * tokens;
   EXPECT_NEAR(static_cast<double>(saved_by_transformer_engine("bf16")), static_cast<double>(34 * tokens * kHidden + statistics), 64);
   EXPECT_NEAR(static_cast<double>(saved_by_transformer_engine("fp8")), static_cast<double>(29 * tokens * kHidden + statistics), 64);
+}
+
+TEST(Megatron, FrozenLinearsSaveNoInputs) {
+  // Adapters of rank r on the attention's linears: of the 34h the inputs of the frozen products are not kept (the second norm's output 2h,
+  // the activation's output 8h); the first norm's output and the attention's result are, by the adapters, with 2r of 16 bits each.
+  constexpr std::int64_t kRank = 8;
+  const std::int64_t tokens = kBatch * kLength, statistics = 2 * 8 * tokens + 4 * kHeads * tokens;
+  const std::int64_t saved = saved_by_transformer_engine("bf16", R"(, "lora": {"r": 8, "target_modules": ["linear_qkv", "linear_proj"]})");
+  EXPECT_NEAR(static_cast<double>(saved), static_cast<double>(24 * tokens * kHidden + 2 * 2 * kRank * tokens + statistics), 64);
 }
 
 TEST(Megatron, SequenceParallelismDividesALayerByTheRanks) {

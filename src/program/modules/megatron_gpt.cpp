@@ -53,7 +53,31 @@ void check_layer(const Block& block, const Strategy& strategy) {
   refuse(std::string(key) + " '" + std::string(kernel) + "' is not modelled for " + layers, key);
 }
 
+/// Megatron's names of the linears that get an adapter: as it calls them, or MLPerf's phrase.
+std::vector<std::string> adapted_linears(const Lora& lora) {
+  std::vector<std::string> linears;
+  for (const std::string& target : lora.targets) {
+    if (target == "linear_qkv" || target == "linear_proj") {
+      linears.push_back(target);
+    } else if (target == "attention qkv and proj") {
+      linears.insert(linears.end(), {"linear_qkv", "linear_proj"});
+    } else {
+      refuse("an adapter of '" + target + "' is not modelled for Megatron-core", "lora.target_modules", "linear_qkv and linear_proj are");
+    }
+  }
+  return linears;
+}
+
+void check_adapters(const Strategy& s) {
+  if (s.tp > 1) refuse("adapters on more than one tensor-parallel rank are not modelled for Megatron-core", "lora");
+  if (s.lora->dora || !s.lora->modules_to_save.empty()) refuse("DoRA and modules_to_save are not modelled for Megatron-core", "lora");
+  if (s.base_weights != BaseWeights::as_trained)
+    refuse("frozen weights of their own type are not modelled for Megatron-core", "base_weights");
+  adapted_linears(*s.lora);
+}
+
 void check_local(const Strategy& s) {
+  if (s.lora) refuse("adapters on Megatron-core's local layers are not modelled", "lora");
   constexpr const char* kLayers = "Megatron-core's local layers";
   if (s.cp > 1) refuse("context parallelism is not modelled for Megatron-core's local layers", "cp");
   if (*s.megatron.gradient_accumulation_fusion)
@@ -69,7 +93,7 @@ void check_local(const Strategy& s) {
 void check_transformer_engine(const Strategy& s) {
   constexpr const char* kLayers = "Transformer Engine's layers";
   if (s.precision == Precision::fp32) refuse_kernel("precision", name_of(s.precision), kLayers);
-  if (s.fp8_attention) refuse("attention in 8 bits is not modelled for Transformer Engine's layers", "fp8_attention");
+  if (s.lora) check_adapters(s);
   if (s.bf16_tail_layers > 0) refuse("single layers in 16 bits are not modelled for Transformer Engine's layers", "bf16_tail_layers");
   if (s.attention != AttentionKernel::te && s.attention != AttentionKernel::flash)
     refuse_kernel("attention", name_of(s.attention), kLayers);
@@ -79,7 +103,6 @@ void check_transformer_engine(const Strategy& s) {
 
 void check_strategy(const Strategy& s) {
   if (s.data_parallel == DataParallel::megatron_fsdp) refuse("Megatron-FSDP has no lowering yet", "data_parallel");
-  if (s.lora) refuse("LoRA is not modelled for Megatron-core", "lora");
   if (s.offload.any()) refuse("offloading is not modelled for Megatron-core", "offload");
   if (s.megatron.precision_aware_optimizer) refuse("the precision-aware optimizer is not modelled", "precision_aware_optimizer");
   s.megatron.layer_spec == "te" ? check_transformer_engine(s) : check_local(s);
@@ -99,7 +122,7 @@ void check_strategy(const Strategy& s) {
 
 }  // namespace
 
-TeQuantization te_quantization(const Strategy& s) {
+TeQuantization te_quantization(const Strategy& s, const MegatronDevice& device) {
   constexpr std::int64_t kScaled = 32;  // elements per byte of scales: mxfp8 has one byte for 32, blockwise scaling four for 128
   TeQuantization quantization;
   quantization.enabled = s.low_precision != LowPrecision::none;
@@ -111,11 +134,12 @@ TeQuantization te_quantization(const Strategy& s) {
   if ((mxfp8 || blockwise) && s.fp8_params)
     refuse("primary weights with scales of blocks are not modelled for Transformer Engine's layers", "fp8_params");
   quantization.block = mxfp8 || blockwise ? kScaled : 0;
+  quantization.transposes = quantization.block > 0 || !device.multiplies_untransposed_fp8;
   quantization.fused_norm = mxfp8 || s.fp8_scaling == Fp8Scaling::delayed;
   return quantization;
 }
 
-MegatronConfig megatron_config(const Model& model, const Strategy& strategy) {
+MegatronConfig megatron_config(const Model& model, const Strategy& strategy, const MegatronDevice& device) {
   check_strategy(strategy);
   if (model.task != Model::Task::causal_lm) refuse("Megatron's GPTModel is lowered alone; this model is no causal decoder");
   MegatronConfig config;
@@ -124,10 +148,12 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy) {
   config.vocabulary = round_up(model.vocab_size, static_cast<std::int64_t>(strategy.megatron.make_vocab_size_divisible_by) * strategy.tp);
   config.flash = strategy.attention != AttentionKernel::unfused;
   config.te = strategy.megatron.layer_spec == "te";
-  config.quantization = te_quantization(strategy);
+  config.quantization = te_quantization(strategy, device);
   config.eight_bit_activations = strategy.fp8_activations;
   config.fused_rotary = *strategy.megatron.rope_fusion;
-  config.context_exchange = strategy.megatron.cp_comm_type;
+  config.attention = {.exchange = strategy.megatron.cp_comm_type, .in_eight_bits = strategy.fp8_attention};
+  config.lora = strategy.lora;
+  if (config.lora) config.adapted = adapted_linears(*config.lora);
   config.loss = strategy.loss;
   config.tied = model.tied_embeddings;
   config.pipeline = strategy.pp;
@@ -212,7 +238,11 @@ class MegatronChunk::Layer {
   Tensor column(const Tensor& x, Module& module, const Tensor& bias) const {
     if (config().te) {
       const TeNorm norm{module.tensor("layer_norm_weight"), module.tensor("layer_norm_bias")};
-      return te_layernorm_linear(runtime(), x, norm, module.tensor("weight"), bias);
+      Module* adapter = module.find_child("adapter");
+      if (adapter == nullptr) return te_layernorm_linear(runtime(), x, norm, module.tensor("weight"), bias);
+      Tensor normed;
+      const Tensor output = te_layernorm_linear(runtime(), x, norm, module.tensor("weight"), bias, &normed);
+      return adapted(output, normed, *adapter);
     }
     const bool parallel = runtime().tp() > 1, sequence = runtime().sequence_parallel();
     return megatron_linear(runtime(), x, module.tensor("weight"), bias,
@@ -221,9 +251,25 @@ class MegatronChunk::Layer {
 
   /// RowParallelLinear without its bias, which the caller fuses.
   Tensor row(const Tensor& x, Module& module) const {
-    if (config().te) return te_linear(runtime(), x, module.tensor("weight"), {}, TeParallel::row);
+    if (config().te) {
+      const Tensor output = te_linear(runtime(), x, module.tensor("weight"), {}, TeParallel::row);
+      Module* adapter = module.find_child("adapter");
+      return adapter == nullptr ? output : adapted(output, x, *adapter);
+    }
     const Tensor partial = megatron_linear(runtime(), x, module.tensor("weight"), {}, {});
     return runtime().sequence_parallel() ? reduce_scatter_sequence(runtime(), partial) : reduce_over_tensor_parallel(runtime(), partial);
+  }
+
+  /// LoRALinear.forward: output + scaled product of the adapter's two linears.
+  Tensor adapted(const Tensor& output, const Tensor& x, Module& adapter) const {
+    const LabelScope label(runtime().tape(), adapter.label);
+    Tensor inner = dropout(contiguous(x), config().lora->dropout);
+    Tensor narrow = megatron_linear(runtime(), inner, adapter.child("linear_in").tensor("weight"), {}, {});
+    inner = std::move(narrow);
+    Tensor wide = megatron_linear(runtime(), inner, adapter.child("linear_out").tensor("weight"), {}, {});
+    inner = multiply_scalar(wide);
+    wide.reset();
+    return add(output, inner);
   }
 
   Tensor attention(const Tensor& x, const Tensor& rotary) const {
@@ -327,7 +373,7 @@ class MegatronChunk::Layer {
   }
 
   Tensor core_attention(const Tensor& query, const Tensor& key, const Tensor& value) const {
-    if (config().te) return te_attention(runtime(), query, key, value, config().context_exchange);
+    if (config().te) return te_attention(runtime(), query, key, value, config().attention);
     return config().flash ? flash_attention(query, key, value) : unfused_attention(query, key, value);
   }
 
@@ -403,7 +449,8 @@ void MegatronChunk::build() {
   const std::int64_t tp = runtime_.tp(), hidden = config_.hidden;
   const bool layer_norm = config_.norm.kind == NormSpec::Kind::layer_norm;
   const auto parameter = [&](const std::string& path, const std::string& name, const Dims& sizes, bool host = false, bool expert = false) {
-    auto made = std::make_shared<Parameter>(Parameter{.name = name, .sizes = sizes, .type = config_.type, .expert = expert, .tensor = {}});
+    auto made = std::make_shared<Parameter>(
+        Parameter{.name = name, .sizes = sizes, .type = config_.type, .trainable = !config_.lora, .expert = expert, .tensor = {}});
     if (host) born_on_host_.push_back(made.get());
     if (host && path.find("router") != std::string::npos) routers_.insert(made.get());
     parameters_.push_back(made);
@@ -424,6 +471,15 @@ void MegatronChunk::build() {
     if (config_.te) parameter(path, "layer_norm_weight", {sizes[1]});
     if (config_.te && layer_norm) parameter(path, "layer_norm_bias", {sizes[1]});
     linear_at(path, sizes, bias);
+  };
+  const auto adapter_at = [&](const std::string& parent, const std::string& linear, const Dims& sizes) {
+    if (std::find(config_.adapted.begin(), config_.adapted.end(), linear) == config_.adapted.end()) return;
+    for (const bool in : {true, false}) {
+      const std::int64_t rank = config_.lora->r;
+      parameter(parent + linear + ".adapter." + (in ? "linear_in" : "linear_out"), "weight",
+                in ? Dims{rank, sizes[1]} : Dims{sizes[0], rank});
+      parameters_.back()->trainable = true;
+    }
   };
   if (plan_.embedding) {
     parameter("embedding.word_embeddings", "weight", {config_.vocabulary / tp, hidden});
@@ -450,7 +506,9 @@ void MegatronChunk::build() {
       normed_linear_at(self + "linear_kv_up_proj", {key_value, mla->kv_lora_rank}, false);
     } else {
       linear_at(self + "linear_proj", {hidden, width / tp}, attention.output_bias);
+      adapter_at(self, "linear_proj", {hidden, width / tp});
       normed_linear_at(self + "linear_qkv", {(width + 2 * kv) / tp, hidden}, attention.qkv_bias);
+      adapter_at(self, "linear_qkv", {(width + 2 * kv) / tp, hidden});
     }
     if (attention.qk_norm == AttentionSpec::QkNorm::per_head) {
       norm_at(layer + ".self_attention.q_layernorm", attention.head_dim);
@@ -480,7 +538,7 @@ void MegatronChunk::construct() {
   Tape& tape = runtime_.tape();
   for (const auto& parameter : parameters_) {
     if (std::find(born_on_host_.begin(), born_on_host_.end(), parameter.get()) == born_on_host_.end())
-      parameter->tensor = tape.parameter(parameter->sizes, parameter->type, true);
+      parameter->tensor = tape.parameter(parameter->sizes, parameter->type, parameter->trainable);
     if (parameter->type == DType::fp8) parameter->tensor.impl()->grad_dtype = config_.type;
     if (parameter == parameters_.front() && plan_.embedding && config_.positions == 0 && !config_.latent)
       frequencies_ = tape.empty({config_.layers.front()->attention->rotary_dim / 2}, DType::fp32, Category::parameter);
@@ -494,7 +552,7 @@ void MegatronChunk::move_to_device() {
   for (Parameter* parameter : born_on_host_) {
     // torch.nn makes norms and tables in fp32; a router has its type from the start.
     if (config_.type == DType::fp32 || routers_.count(parameter) > 0) {
-      parameter->tensor = tape.parameter(parameter->sizes, parameter->type, true);
+      parameter->tensor = tape.parameter(parameter->sizes, parameter->type, parameter->trainable);
     } else {
       in_fp32_.push_back(tape.empty(parameter->sizes, DType::fp32, Category::parameter));
     }
@@ -505,7 +563,7 @@ void MegatronChunk::convert() {
   auto old = in_fp32_.begin();
   for (Parameter* parameter : born_on_host_) {
     if (parameter->tensor) continue;
-    parameter->tensor = runtime_.tape().parameter(parameter->sizes, parameter->type, true);
+    parameter->tensor = runtime_.tape().parameter(parameter->sizes, parameter->type, parameter->trainable);
     (old++)->reset();
   }
   in_fp32_.clear();
@@ -517,7 +575,7 @@ const Parameter* MegatronChunk::shared_embedding() const {
 }
 
 bool MegatronChunk::sequence_partial(const Parameter& parameter) const {
-  if (runtime_.tp() == 1 || parameter.expert) return false;
+  if (runtime_.tp() == 1 || parameter.expert || !parameter.trainable) return false;
   for (Module* module : root_->all_modules()) {
     for (const auto& own : module->parameters) {
       if (own.get() != &parameter) continue;

@@ -4,15 +4,18 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <vector>
 
 #include "plimsoll/model.hpp"
 #include "plimsoll/strategy.hpp"
+#include "program/lower.hpp"
 #include "program/module.hpp"
 #include "program/modules/megatron_moe.hpp"
 #include "program/modules/megatron_ops.hpp"
+#include "program/modules/megatron_te.hpp"
 
 namespace plimsoll::program {
 
@@ -27,7 +30,9 @@ struct MegatronConfig {
   TeQuantization quantization;
   bool eight_bit_activations = false;  ///< the gated activation saves its input in 8 bits
   bool fused_rotary = false;           ///< Transformer Engine's rotary kernel
-  std::string context_exchange;
+  TeAttention attention;               ///< of Transformer Engine
+  std::optional<Lora> lora;
+  std::vector<std::string> adapted;  ///< linears that get an adapter, by Megatron's names
   LossKernel loss = LossKernel::vocab_parallel;
   bool tied = false;
   bool latent = false;  ///< multi-head latent attention
@@ -39,10 +44,10 @@ struct MegatronConfig {
 };
 
 /// Throws Error (refused): whatever of the model or the strategy is not modelled for Megatron-core.
-MegatronConfig megatron_config(const Model& model, const Strategy& strategy);
+MegatronConfig megatron_config(const Model& model, const Strategy& strategy, const MegatronDevice& device = {});
 
 /// How Transformer Engine multiplies in 8 bits. Throws Error (refused): a recipe that is not modelled.
-TeQuantization te_quantization(const Strategy& strategy);
+TeQuantization te_quantization(const Strategy& strategy, const MegatronDevice& device = {});
 
 /// What one model chunk holds.
 struct ChunkPlan {
@@ -73,7 +78,7 @@ class MegatronChunk {
   Tensor forward(const MegatronBatch& batch);
 
   Module& root() { return *root_; }
-  /// Trainable parameters in registration order.
+  /// Parameters in registration order, frozen ones too.
   const std::vector<std::shared_ptr<Parameter>>& parameters() const { return parameters_; }
   const ChunkPlan& plan() const { return plan_; }
   /// The weight that the embedding and the head share with another pipeline stage; null when they do not.

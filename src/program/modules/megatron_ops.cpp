@@ -149,6 +149,15 @@ namespace {
 void linear_backward(MegatronRuntime& runtime, const MegatronLinear& mode, BackwardCall& b) {
   const Tensor input = b.saved(0), weight = b.saved(1);
   Tensor total = input;
+  if (!input) {
+    const Tensor gradient = rows_of(b.grad());
+    Tensor wide = mm(gradient, weight);
+    Dims sizes = b.grad().sizes();
+    sizes[-1] = weight.size(1);
+    wide = reshaped(wide, sizes);
+    b.give(0, mode.gather_input ? scatter(runtime, wide) : reduce_over_tensor_parallel(runtime, wide));
+    return;
+  }
   if (mode.gather_input) {
     total = runtime.global_buffer(gathered(input, runtime.tp()), input.dtype());
     runtime.collective_async(CollectiveKind::all_gather, total.bytes(), input.dtype());
@@ -178,7 +187,7 @@ void linear_backward(MegatronRuntime& runtime, const MegatronLinear& mode, Backw
 Tensor megatron_linear(MegatronRuntime& runtime, const Tensor& input, const Tensor& weight, const Tensor& bias,
                        const MegatronLinear& mode) {
   Op op("linear", {&input, &weight, &bias});
-  op.save(input);
+  op.save_if(op.needs(1), input);  // LinearWithFrozenWeight saves the weight alone
   op.save(weight);
   Tensor output;
   {

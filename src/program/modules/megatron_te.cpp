@@ -111,8 +111,8 @@ void give_norm_gradients(BackwardCall& b, const Tensor& x, const TeNorm& norm) {
   const int parts = norm.bias ? 2 : 1;
   const Tensor partial = b.tape.empty({parts, b.tape.multiprocessors, x.size(-1)}, DType::fp32, Category::workspace);
   Tensor gradient = b.tape.empty(x.sizes(), x.dtype());
-  b.give(1, b.tape.empty(norm.weight.sizes(), norm.weight.dtype()));
-  if (norm.bias) b.give(2, b.tape.empty(norm.bias.sizes(), norm.bias.dtype()));
+  if (b.needs(1)) b.give(1, b.tape.empty(norm.weight.sizes(), norm.weight.dtype()));
+  if (norm.bias && b.needs(2)) b.give(2, b.tape.empty(norm.bias.sizes(), norm.bias.dtype()));
   launch(b.tape, KernelKind::reduction, x.dtype(), 2 * x.bytes(), x.bytes(), 8.0 * static_cast<double>(x.elements()));
   b.give(0, std::move(gradient));
 }
@@ -146,15 +146,20 @@ Quantized output_gradient(MegatronRuntime& runtime, const Tensor& gradient, bool
   return turn(runtime, gather_sequence(runtime, part));
 }
 
-void layernorm_linear_backward(MegatronRuntime& runtime, BackwardCall& b) {
+/// `returned`: the norm's output is an output of its own.
+void layernorm_linear_backward(MegatronRuntime& runtime, bool returned, BackwardCall& b) {
   const Tensor x = b.saved(0), weight = b.saved(1);
   const TeNorm norm{b.saved(2), b.saved(3)};
   Tensor normed = b.take_saved(4);
   const bool sequence = runtime.sequence_parallel();
   const Quantized gradient = output_gradient(runtime, b.grad(), false);
-  Tensor gathered = sequence ? gather_sequence(runtime, normed) : Tensor();
+  Tensor gathered = sequence && normed ? gather_sequence(runtime, normed) : Tensor();
   const Tensor whole = input_gradient(runtime, b.grad().sizes(), weight, x.dtype());
-  const Tensor part = sequence ? reduce_scatter_sequence(runtime, whole) : reduce_over_tensor_parallel(runtime, whole);
+  Tensor part = sequence ? reduce_scatter_sequence(runtime, whole) : reduce_over_tensor_parallel(runtime, whole);
+  if (returned && b.grad(1)) {
+    Tensor sum = add(part, b.grad(1));
+    part = std::move(sum);
+  }
   {
     const Quantized total = gathered ? turn(runtime, std::move(gathered)) : Quantized{normed, {}};
     give_weight_gradients(runtime, b, 3, weight, rows_of(b.grad()));
@@ -169,7 +174,7 @@ void linear_backward(MegatronRuntime& runtime, TeParallel parallel, DType type, 
   const bool sequence = runtime.sequence_parallel();
   const bool gathers_gradient = parallel == TeParallel::row && sequence, gathers_input = parallel == TeParallel::column && sequence;
   const Quantized gradient = output_gradient(runtime, b.grad(), gathers_gradient);
-  Tensor gathered = gathers_input ? gather_sequence(runtime, input) : Tensor();
+  Tensor gathered = gathers_input && input ? gather_sequence(runtime, input) : Tensor();
   Dims leading = b.grad().sizes();
   if (gathers_gradient) leading[0] *= runtime.tp();
   const Tensor whole = input_gradient(runtime, leading, weight, type);
@@ -186,18 +191,18 @@ void linear_backward(MegatronRuntime& runtime, TeParallel parallel, DType type, 
 
 }  // namespace
 
-Tensor te_layernorm_linear(MegatronRuntime& runtime, const Tensor& x, const TeNorm& norm, const Tensor& weight, const Tensor& bias) {
+Tensor te_layernorm_linear(MegatronRuntime& runtime, const Tensor& x, const TeNorm& norm, const Tensor& weight, const Tensor& bias,
+                           Tensor* returned) {
   Op op("te_layernorm_linear", {&x, &norm.weight, &norm.bias, &weight, &bias});
   op.save(x);
   op.save(weight);
   op.save(norm.weight);
   op.save(norm.bias);
-  const bool sequence = runtime.sequence_parallel();
-  const bool in_eight_bits = runtime.quantization().enabled && runtime.quantization().fused_norm;
+  const bool sequence = runtime.sequence_parallel(), trained = op.needs(3);
+  const bool in_eight_bits = runtime.quantization().enabled && runtime.quantization().fused_norm && returned == nullptr;
   Normed normed = normalize(op.tape(), x, norm.bias.defined(), !in_eight_bits);
   // Rows that are gathered are turned behind the gathering.
-  const Quantized quantized = quantize(runtime, in_eight_bits ? x : normed.output, !sequence);
-  normed.output.reset();
+  const Quantized quantized = quantize(runtime, in_eight_bits ? x : normed.output, trained && !sequence);
   Tensor output;
   {
     const GradMode no_grad(op.tape(), false);
@@ -206,17 +211,21 @@ Tensor te_layernorm_linear(MegatronRuntime& runtime, const Tensor& x, const TeNo
     if (sequence) leading[0] *= runtime.tp();
     output = product(runtime, leading, weight, x.dtype());
   }
-  op.save_output(quantized.kept());
+  op.save_output_if(trained, quantized.kept());
   op.save_output(normed.mean);
   op.save_output(normed.deviation);
-  return op.done(output, [&runtime](BackwardCall& b) { layernorm_linear_backward(runtime, b); });
+  if (returned == nullptr) return op.done(output, [&runtime](BackwardCall& b) { layernorm_linear_backward(runtime, false, b); });
+  *returned = normed.output.detach();
+  op.finish({&output, returned}, [&runtime](BackwardCall& b) { layernorm_linear_backward(runtime, true, b); });
+  return output;
 }
 
 Tensor te_linear(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight, const Tensor& bias, TeParallel parallel) {
   Op op("te_linear", {&x, &weight, &bias});
   const bool sequence = runtime.sequence_parallel(), gathers = parallel == TeParallel::column && sequence;
-  const Quantized quantized = quantize(runtime, x, !gathers);
-  op.save(quantized.kept());
+  const bool trained = op.needs(1);
+  const Quantized quantized = quantize(runtime, x, trained && !gathers);
+  op.save_if(trained, quantized.kept());
   op.save(weight);
   Tensor output;
   {
@@ -282,6 +291,12 @@ struct AttentionGradients {
   Tensor query, key, value;
 };
 
+Tensor eight_bit_copy(const Tensor& x) {
+  Tensor copy = x.tape().empty(x.sizes(), DType::fp8);
+  in_place(copy, {&x});
+  return copy;
+}
+
 /// The fused backward; it adds the queries' gradient up in fp32.
 AttentionGradients attend_backward(Tape& tape, const Tensor& query, const Tensor& key, const Tensor& value) {
   AttentionGradients gradients;
@@ -299,6 +314,26 @@ AttentionGradients attend_backward(Tape& tape, const Tensor& query, const Tensor
                .bytes_read = 2 * (query.bytes() + key.bytes() + value.bytes()),
                .bytes_written = query.bytes() + key.bytes() + value.bytes()});
   return gradients;
+}
+
+/// FusedAttnFunc with 8-bit arguments, result and gradients; what it takes and gives back has 16 bits.
+Tensor fused_attention_in_eight_bits(const Tensor& query, const Tensor& key, const Tensor& value) {
+  Op op("te_attention", {&query, &key, &value});
+  const Tensor q = eight_bit_copy(query), k = eight_bit_copy(key), v = eight_bit_copy(value);
+  Attended attended = attend(op.tape(), query, key, value);
+  const Tensor inverse = empty_like(attended.statistics), output = eight_bit_copy(attended.output);
+  for (const Tensor& each : {q, k, v, output, attended.statistics, inverse, attended.generator}) op.save_output(each);
+  const DType type = query.dtype();
+  return op.done(attended.output, [type](BackwardCall& b) {
+    const Tensor gradient = eight_bit_copy(contiguous(b.grad()));
+    const AttentionGradients gradients = attend_backward(b.tape, b.saved(0), b.saved(1), b.saved(2));
+    const Tensor query_gradient = b.tape.empty(gradients.query.sizes(), type), key_gradient = b.tape.empty(gradients.key.sizes(), type);
+    const Tensor value_gradient = b.tape.empty(gradients.value.sizes(), type);
+    b.give(0, query_gradient);
+    b.give(1, key_gradient);
+    b.give(2, value_gradient);
+    b.drop_gradients();
+  });
 }
 
 /// FusedAttnFunc.
@@ -408,14 +443,15 @@ Tensor exchanged_attention(MegatronRuntime& runtime, const Tensor& query, const 
 
 /// AttnFuncWithCPAndKVP2P: keys and values go around the ring, one attention per step; the last ranks' pieces are saved. The first rank,
 /// whose queries meet their own keys whole and all others' by half.
-Tensor ring_of_keys(MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value) {
+Tensor ring_of_keys(MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value, bool in_eight_bits) {
   Op op("te_attention", {&query, &key, &value});
   Tape& tape = op.tape();
   const auto steps = static_cast<std::size_t>(runtime.cp());
-  Tensor received, output, statistics;
+  Tensor received, output, kept, statistics, queries = query;
   {
     const GradMode no_grad(tape, false);
-    std::vector<Tensor> buffers{tape.empty({key.elements() + value.elements()}, key.dtype())};
+    if (in_eight_bits) queries = eight_bit_copy(query);
+    std::vector<Tensor> buffers{tape.empty({key.elements() + value.elements()}, queries.dtype())};
     std::vector<Attended> attended;
     for (std::size_t i = 0; i < steps; ++i) {
       if (i + 1 < steps) {
@@ -428,21 +464,23 @@ Tensor ring_of_keys(MegatronRuntime& runtime, const Tensor& query, const Tensor&
     }
     statistics = empty_like(attended.front().statistics);
     output = empty_like(attended.front().output);
+    kept = in_eight_bits ? eight_bit_copy(output) : output;
     received = buffers.back();
   }
-  op.save(query);
+  op.save(queries);
   op.save_output(received);
-  op.save_output(output);
+  op.save_output(kept);
   op.save_output(statistics);
-  return op.done(output, [&runtime, steps, key_sizes = key.sizes(), value_sizes = value.sizes()](BackwardCall& b) {
-    const Tensor queries = b.saved(0), own = b.saved(1), gradient = contiguous(b.grad());
-    const Tensor key_gradient = b.tape.empty(key_sizes, queries.dtype()), value_gradient = b.tape.empty(value_sizes, queries.dtype());
-    const Tensor total = empty_like(queries);
+  const DType type = query.dtype();
+  return op.done(output, [&runtime, steps, type, key_sizes = key.sizes(), value_sizes = value.sizes()](BackwardCall& b) {
+    const Tensor saved = b.saved(0), own = b.saved(1), gradient = contiguous(b.grad());
+    const Tensor key_gradient = b.tape.empty(key_sizes, type), value_gradient = b.tape.empty(value_sizes, type);
+    const Tensor total = b.tape.empty(saved.sizes(), type);
     const std::vector<Tensor> buffers{b.tape.empty({2 * own.elements()}, own.dtype()), b.tape.empty({2 * own.elements()}, own.dtype())};
     for (std::size_t i = 0; i < steps; ++i) {
       b.tape.wait(runtime.context_stream(), kComputeStream);
       exchange_over_context(runtime, CollectiveKind::send, buffers[i % 2]);
-      const AttentionGradients gradients = attend_backward(b.tape, queries, key_gradient, value_gradient);
+      const AttentionGradients gradients = attend_backward(b.tape, saved, key_gradient, value_gradient);
       in_place(total, {&gradients.query});
       b.tape.wait(kComputeStream, runtime.context_stream());
     }
@@ -455,18 +493,20 @@ Tensor ring_of_keys(MegatronRuntime& runtime, const Tensor& query, const Tensor&
 
 }  // namespace
 
-Tensor te_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value, const std::string& exchange) {
+Tensor te_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value, const TeAttention& options) {
   // get_qkv_layout: three row-major tensors, or copies of all of them.
   const Tensor q = contiguous(query), k = contiguous(key), v = contiguous(value);
   Tensor output;
   if (runtime.cp() == 1) {
-    output = fused_attention(q, k, v);
-  } else if (exchange == "a2a") {
+    output = options.in_eight_bits ? fused_attention_in_eight_bits(q, k, v) : fused_attention(q, k, v);
+  } else if (options.exchange == "a2a" && !options.in_eight_bits) {
     output = exchanged_attention(runtime, q, k, v);
-  } else if (exchange == "p2p") {
-    output = ring_of_keys(runtime, q, k, v);
+  } else if (options.exchange == "p2p") {
+    output = ring_of_keys(runtime, q, k, v, options.in_eight_bits);
   } else {
-    refuse("context parallelism by " + exchange + " is not modelled for Transformer Engine", "cp_comm_type", "a2a and p2p are");
+    refuse("context parallelism by " + options.exchange + (options.in_eight_bits ? " in 8 bits" : "") +
+               " is not modelled for Transformer Engine",
+           "cp_comm_type");
   }
   return view(output, {output.size(0), output.size(1), output.size(2) * output.size(3)});
 }

@@ -26,8 +26,10 @@ struct TeNorm {
 /// te.pytorch.RMSNorm and LayerNorm.
 Tensor te_norm(const Tensor& x, const TeNorm& norm);
 
-/// te.pytorch.LayerNormLinear, column parallel: the norm's output is saved beside its input. `bias` may be undefined.
-Tensor te_layernorm_linear(MegatronRuntime& runtime, const Tensor& x, const TeNorm& norm, const Tensor& weight, const Tensor& bias);
+/// te.pytorch.LayerNormLinear, column parallel: the norm's output is saved beside its input, unless the weight is frozen. `bias` may be
+/// undefined. `normed`, where given, receives the norm's output too (return_layernorm_output).
+Tensor te_layernorm_linear(MegatronRuntime& runtime, const Tensor& x, const TeNorm& norm, const Tensor& weight, const Tensor& bias,
+                           Tensor* normed = nullptr);
 
 /// te.pytorch.Linear. `bias` may be undefined.
 Tensor te_linear(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight, const Tensor& bias, TeParallel parallel);
@@ -37,8 +39,13 @@ Tensor te_rotary(const Tensor& x, const Tensor& table);
 
 /// te.pytorch.DotProductAttention on cuDNN's fused kernels: query [s, b, heads, width], key and value with their own heads and widths →
 /// [s, b, heads · value width]. Under context parallelism each rank has its part of the sequence; `exchange` says how they meet:
-/// "a2a" trades sequence for heads, "p2p" passes keys and values around the ring. Throws Error (refused): another exchange.
-Tensor te_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value, const std::string& exchange);
+/// "a2a" trades sequence for heads, "p2p" passes keys and values around the ring. `in_eight_bits`: fp8_dot_product_attention. Throws Error
+/// (refused): another exchange, or eight bits with an exchange of heads.
+struct TeAttention {
+  std::string exchange;
+  bool in_eight_bits = false;
+};
+Tensor te_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value, const TeAttention& options);
 
 /// te_parallel_cross_entropy: logits [s, b, V/tp] turn into their gradient in place, target [s, b] → loss [s, b] in fp32.
 Tensor te_cross_entropy(MegatronRuntime& runtime, const Tensor& logits, const Tensor& target);

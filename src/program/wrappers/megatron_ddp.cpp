@@ -28,7 +28,7 @@ MegatronDdp::MegatronDdp(Tape& tape, const std::vector<std::shared_ptr<Parameter
   for (const bool expert : {false, true}) {
     std::vector<std::pair<DType, std::vector<std::shared_ptr<Parameter>>>> kinds;
     for (const auto& parameter : parameters) {
-      if (parameter->expert != expert) continue;
+      if (parameter->expert != expert || !parameter->trainable) continue;
       auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const auto& each) { return each.first == parameter->type; });
       if (kind == kinds.end()) kind = kinds.insert(kinds.end(), {parameter->type, {}});
       kind->second.push_back(parameter);
