@@ -44,10 +44,11 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   if (s.ep > 1 && s.tp > 1 && !s.sequence_parallel)
     refuse("expert parallelism of TorchTitan beside tensor parallelism is modelled with sequence parallelism", "sequence_parallel");
   // float8 products keep their 16-bit inputs for backward, eager (torchao's rowwise linear) and compiled; the casts die with the product.
-  const bool eager_rowwise = !compiled && !before_0_3(s) && s.fp8_scaling == Fp8Scaling::rowwise && s.tp == 1 && s.pp == 1;
+  const bool eager_rowwise = !compiled && !before_0_3(s) && s.fp8_scaling == Fp8Scaling::rowwise;
   const bool float8 = s.low_precision == LowPrecision::fp8 && ((compiled && before_0_3(s)) || eager_rowwise);
   const bool mxfp8 = s.low_precision == LowPrecision::mxfp8 && compiled && before_0_3(s);  // mx_mm keeps its 16-bit arguments
-  if (s.low_precision != LowPrecision::none && !float8 && !mxfp8)
+  const bool nvfp4 = s.low_precision == LowPrecision::nvfp4 && compiled && before_0_3(s) && s.pp == 1;
+  if (s.low_precision != LowPrecision::none && !float8 && !mxfp8 && !nvfp4)
     refuse("low-precision products of TorchTitan are not modelled", "precision");
   if (compiled && !before_0_3(s)) refuse("compiled blocks of TorchTitan 0.3 are not modelled", "compile");
   if (s.lora) refuse("adapters in TorchTitan are not modelled", "lora");
@@ -76,6 +77,7 @@ TitanRun run_of(const Model& model, const Strategy& s) {
     run.grouped_attention = false;
     run.early_stop = true;
     run.compiled = s.compile == Strategy::Compile::blocks;
+    if (s.low_precision == LowPrecision::nvfp4) run.four_bit_layers = model.layers - s.bf16_tail_layers;
     run.compiled_loss = run.compiled && s.loss == LossKernel::compiled && profile_of(s).fused_rms_norm;  // torch 2.8, as the norm
   }
   switch (s.recompute.kind) {

@@ -140,6 +140,18 @@ Kept attention_and_gate(Graph& g, Tensor& residual, Tensor& normed) {
   return kept;
 }
 
+/// The products that NVFP4 blocks compute again, beside attention's output.
+void products_again(Graph& g, Kept& kept) {
+  {
+    const Tensor y = g.gathered(g.fused_between());
+    kept.query = g.product(g.hidden(), g.query_width());
+    kept.value = g.product(g.hidden(), g.key_width());
+  }
+  const Tensor residual = g.scattered(g.product(g.query_width(), g.hidden()));
+  const Tensor normed = g.gathered(g.fused_between());
+  kept.gate = g.product(g.hidden(), g.inner());
+}
+
 /// Everything that the forward makes; its result.
 Tensor forward_graph(Graph& g, Kept& kept) {
   Tensor residual, normed;
@@ -249,9 +261,12 @@ Tensor run_compiled(Tape& tape, const CompiledBlock& block, const Tensor& x) {
   }
   op.save(x);
   if (!block.recomputed) {
-    for (const Tensor* tensor : {&kept.query, &kept.value, &kept.out, &kept.statistics, &kept.gate}) op.save(*tensor);
+    for (const Tensor* tensor : {&kept.query, &kept.value}) op.save_if(!block.four_bits, *tensor);
+    for (const Tensor* tensor : {&kept.out, &kept.statistics}) op.save(*tensor);
+    op.save_if(!block.four_bits, kept.gate);
   }
-  return op.done(y, [graph, recomputed = block.recomputed, width = block.attention.hidden](BackwardCall& b) mutable {
+  return op.done(y, [graph, recomputed = block.recomputed, four_bits = block.four_bits, width = block.attention.hidden](
+                        BackwardCall& b) mutable {
     const Tensor input = b.saved(0);
     Kept again;
     if (recomputed) {
@@ -259,6 +274,7 @@ Tensor run_compiled(Tape& tape, const CompiledBlock& block, const Tensor& x) {
       again = attention_and_gate(graph, residual, normed);
     } else {
       again = {b.take_saved(1), b.take_saved(2), b.take_saved(3), b.take_saved(4), b.take_saved(5)};
+      if (four_bits) products_again(graph, again);
     }
     backward_graph(b, graph, std::move(again));
     for (const Input norm : {kAttentionNorm, kMlpNorm}) b.give(norm, b.tape.empty({width}, input.dtype()));

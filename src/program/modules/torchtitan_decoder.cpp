@@ -165,12 +165,17 @@ class TitanLayer {
   }
 
   /// The layer under torch.compile.
-  Tensor compiled(const Tensor& input, const TitanRun& run) const {
+  Tensor compiled(const Tensor& input, const TitanRun& run, bool four_bits) const {
     Tensor x = input;
     ModuleCall call(module_, tape_, {&x});
     return call.done(run_compiled(tape_,
-                                  {&module_, *block_.attention, block_.mlp->intermediate, run.tensor_parallel, run.context_ranks,
-                                   run.checkpointing == TitanRun::Checkpointing::full},
+                                  {.module = &module_,
+                                   .attention = *block_.attention,
+                                   .intermediate = block_.mlp->intermediate,
+                                   .tensor_parallel = run.tensor_parallel,
+                                   .context_ranks = run.context_ranks,
+                                   .recomputed = run.checkpointing == TitanRun::Checkpointing::full,
+                                   .four_bits = four_bits},
                                   x));
   }
 
@@ -302,7 +307,7 @@ Tensor TitanDecoder::embed(const Tensor& tokens) {
 
 Tensor TitanDecoder::run_layer(std::size_t index, const Tensor& hidden, const Tensor& positions) {
   const TitanLayer& layer = *layers_[index];
-  if (run_.compiled) return layer.compiled(hidden, run_);
+  if (run_.compiled) return layer.compiled(hidden, run_, static_cast<std::int64_t>(index) < run_.four_bit_layers);
   if (run_.checkpointing == TitanRun::Checkpointing::operators)
     return layer.checkpointed(hidden, positions,
                               {.early_stop = run_.early_stop, .policy = [] { return std::make_unique<EverySecondProduct>(); }});

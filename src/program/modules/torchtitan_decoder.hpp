@@ -32,6 +32,7 @@ struct TitanRun {
   std::int64_t expert_ranks = 1;   ///< expert parallelism
   std::int64_t context_ranks = 1;  ///< context parallelism: ring attention
   bool compiled = false;           ///< torch.compile of every layer
+  std::int64_t four_bit_layers = 0;  ///< the first layers, whose products are NVFP4
   bool compiled_loss = false;      ///< torch.compile of the loss, since 2025
   bool early_stop = false;         ///< checkpoints end their recomputation with the last saved tensor
   std::int64_t shared_table = 0;   ///< rows of the one rotary table that all layers shared before 0.3; 0: a table per layer

@@ -63,7 +63,8 @@ class Fsdp2Group {
  private:
   void prefetch_backward();
   void register_post_backward(std::vector<Tensor*>& tensors);
-  Tensor gather_input(std::int64_t elements);
+  std::vector<Tensor> gather_inputs(std::int64_t elements);
+  std::vector<Tensor> inputs_from_host();
   void copy_out();
   void keep_part(ShardedParameter& parameter);
   bool has_parts() const { return static_cast<bool>(parameters.front().kept); }
@@ -170,16 +171,25 @@ void Fsdp2Group::materialize_shard(const Parameter* slot) {
 
 // ---- gathering -----------------------------------------------------------------------------------------------------------
 
-/// The shards in the compute type, flat (one foreach copy), or undefined where no cast is needed and the shards themselves are copied in.
-Tensor Fsdp2Group::gather_input(std::int64_t elements) {
+/// The shards in the compute type, flat (one foreach copy); nothing where no cast is needed and the shards themselves are copied in.
+std::vector<Tensor> Fsdp2Group::gather_inputs(std::int64_t elements) {
+  if (owner_.options_.offload_to_host && !has_parts()) return inputs_from_host();
   const DType type = compute_type(parameters.front());
-  const bool from_host = owner_.options_.offload_to_host && !has_parts();
-  if (type == parameters.front().slot->type && !from_host) return {};
-  const std::int64_t bytes = elements * size_of(parameters.front().slot->type);
-  if (from_host) tape().copy({Copy::Direction::host_to_device, bytes}, tape().stream);
-  Tensor flat = tape().empty({elements}, type, Category::communication_buffer);
-  launch(tape(), KernelKind::elementwise, type, bytes, flat.bytes());
-  return flat;
+  if (type == parameters.front().slot->type) return {};
+  const Tensor flat = tape().empty({elements}, type, Category::communication_buffer);
+  launch(tape(), KernelKind::elementwise, type, elements * size_of(parameters.front().slot->type), flat.bytes());
+  return {flat};
+}
+
+/// Shards that live on the host come one by one, and are cast one by one.
+std::vector<Tensor> Fsdp2Group::inputs_from_host() {
+  std::vector<Tensor> inputs;
+  for (const ShardedParameter& parameter : parameters) {
+    Tensor arrived = tape().empty({parameter.shard_elements}, parameter.slot->type, Category::communication_buffer);
+    tape().copy({Copy::Direction::host_to_device, arrived.bytes()}, tape().stream);
+    inputs.push_back(to(std::exchange(arrived, {}), compute_type(parameter)));
+  }
+  return inputs;
 }
 
 void Fsdp2Group::unshard() {
@@ -194,7 +204,7 @@ void Fsdp2Group::unshard() {
   // FSDPCommContext.get_all_gather_streams: outside forward and backward (an explicit unshard) everything runs on the current stream.
   const bool implicit = state == TrainingState::forward || state == TrainingState::pre_backward;
   const StreamScope scope(tape(), implicit ? owner_.copy_in_stream_ : tape().stream);
-  const Tensor input = gather_input(elements);
+  const std::vector<Tensor> inputs = gather_inputs(elements);
   gather_output_ = tape().empty({elements * ranks}, compute_type(parameters.front()), Category::communication_buffer);
   launch(tape(), KernelKind::elementwise, gather_output_.dtype(), elements * size_of(gather_output_.dtype()),
          elements * size_of(gather_output_.dtype()));
