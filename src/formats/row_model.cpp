@@ -135,11 +135,22 @@ std::int64_t vocabulary(const Fields& fields) {
   return same ? model.vocab_size : fields.dimension("vocab_size", "vocab_size");
 }
 
+/// A shipped model that can be trained: a bare encoder gets the head of a sequence classification.
+Model load_with_head(const std::string& name) {
+  Model model = load_model(name);
+  const std::string& bare = model.architecture;
+  constexpr std::size_t kSuffix = 5;  // "Model"
+  if (model.task != Model::Task::backbone || bare.size() < kSuffix || bare.substr(bare.size() - kSuffix) != "Model") return model;
+  Model headed = load_model(name, bare.substr(0, bare.size() - kSuffix) + "ForSequenceClassification");
+  headed.assumed.push_back("model.class: " + headed.architecture);
+  return headed;
+}
+
 /// Fields describe decoders; where the name is a shipped encoder of the same width and depth, it is that encoder.
 std::shared_ptr<const Model> shipped_encoder(const Fields& fields) {
   const std::string known = fields.has("name") ? shipped_name(fields.text("name")) : std::string();
   if (known.empty()) return nullptr;
-  auto model = std::make_shared<const Model>(load_model(known));
+  auto model = std::make_shared<const Model>(load_with_head(known));
   const bool same = model->hidden_size == fields.dimension("hidden_size", "hidden_size") &&
                     model->layers == fields.dimension("num_layers", "num_hidden_layers");
   return same && model->task != Model::Task::causal_lm ? model : nullptr;

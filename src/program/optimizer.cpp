@@ -361,6 +361,8 @@ std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, OptimizerImpl impl
       return make_rmsprop(tape, std::move(parameters), implementation);
     case OptimizerKind::lion:
       return make_lion(tape, std::move(parameters));
+    case OptimizerKind::lora_fa:
+      return make_lora_fa(tape, std::move(parameters));
     case OptimizerKind::adam_8bit:
     case OptimizerKind::adamw_8bit:
       return make_8bit(tape, std::move(parameters), 2, false);

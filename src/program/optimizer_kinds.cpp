@@ -113,6 +113,47 @@ class Lion final : public Optimizer {
   std::vector<Tensor> moments_;
 };
 
+/// LoraFAOptimizer.step; the pseudo-inverse of rank × rank numbers is left out.
+class LoraFa final : public Optimizer {
+ public:
+  LoraFa(Tape& tape, std::vector<Tensor> parameters)
+      : Optimizer(tape, std::move(parameters)), first_(parameters_.size()), second_(parameters_.size()) {}
+
+  void step() override {
+    tape_.operator_name = "lora_fa";
+    Tensor projected, denominator;  // Python's variables live on until the next adapter's
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const Tensor& parameter = parameters_[i];
+      if (!parameter.grad()) continue;
+      if (!first_[i]) {
+        first_[i] = state_of(tape_, parameter.sizes(), parameter.dtype());
+        second_[i] = state_of(tape_, parameter.sizes(), parameter.dtype());
+      }
+      projected = project(parameter);
+      for (int k = 0; k < 4; ++k) in_place(parameter, {&parameter, &projected});  // both moments
+      denominator = elementwise(tape_, {&second_[i]}, parameter.dtype());
+      in_place(denominator, {&denominator});
+      in_place(parameter, {&parameter, &denominator});
+    }
+  }
+
+ private:
+  /// grad_B @ (A Aᵀ)⁻¹ under autocast to bf16, times a scale, back in the gradient's type.
+  Tensor project(const Tensor& parameter) {
+    const std::int64_t rank = parameter.size(-1);
+    Tensor scaled;
+    {
+      const Tensor low = elementwise(tape_, {&parameter}, DType::bf16);
+      const Tensor product = tape_.empty(parameter.sizes(), DType::bf16);
+      gemm(tape_, DType::bf16, parameter.size(0), rank, rank);
+      scaled = elementwise(tape_, {&product}, DType::bf16);
+    }
+    return parameter.dtype() == DType::bf16 ? scaled : elementwise(tape_, {&scaled}, parameter.dtype());
+  }
+
+  std::vector<Tensor> first_, second_;
+};
+
 /// Optimizer1State and Optimizer2State of bitsandbytes with 8 bits: a byte per element and moment and an fp32 maximum per 256 elements;
 /// parameters of fewer than 4,096 elements keep fp32 moments. One kernel per parameter, no temporaries.
 class EightBit final : public Optimizer {
@@ -162,6 +203,10 @@ std::unique_ptr<Optimizer> make_rmsprop(Tape& tape, std::vector<Tensor> paramete
 
 std::unique_ptr<Optimizer> make_lion(Tape& tape, std::vector<Tensor> parameters) {
   return std::make_unique<Lion>(tape, std::move(parameters));
+}
+
+std::unique_ptr<Optimizer> make_lora_fa(Tape& tape, std::vector<Tensor> parameters) {
+  return std::make_unique<LoraFa>(tape, std::move(parameters));
 }
 
 std::unique_ptr<Optimizer> make_8bit(Tape& tape, std::vector<Tensor> parameters, int moments, bool paged) {

@@ -14,6 +14,8 @@ std::unique_ptr<Optimizer> make_adagrad(Tape& tape, std::vector<Tensor> paramete
 std::unique_ptr<Optimizer> make_rmsprop(Tape& tape, std::vector<Tensor> parameters, OptimizerImpl implementation);
 /// lion_pytorch.Lion: parameter by parameter.
 std::unique_ptr<Optimizer> make_lion(Tape& tape, std::vector<Tensor> parameters);
+/// peft's LoraFAOptimizer: Adam on lora_B, whose gradients are projected; lora_A is frozen.
+std::unique_ptr<Optimizer> make_lora_fa(Tape& tape, std::vector<Tensor> parameters);
 /// bitsandbytes' block-wise 8-bit optimizers of `moments` states; paged ones keep large states in managed memory.
 std::unique_ptr<Optimizer> make_8bit(Tape& tape, std::vector<Tensor> parameters, int moments, bool paged);
 

@@ -12,6 +12,7 @@ RunOptions hf_run_options(const Strategy& strategy) {
   options.compiled_blocks = strategy.compile == Strategy::Compile::blocks;
   switch (strategy.attention) {
     case AttentionKernel::eager:
+    case AttentionKernel::unfused:
       options.attention = RunOptions::Attention::eager;
       break;
     case AttentionKernel::automatic:
@@ -66,6 +67,10 @@ DType hf_parameter_type(const Strategy& strategy) {
 std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape) {
   std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
   if (strategy.lora) add_lora(*root, model, *strategy.lora, kAdapterType, tape);
+  if (strategy.optimizer == OptimizerKind::lora_fa) {
+    if (!strategy.lora) fail("LoRA-FA trains adapters, and there are none", "optimizer", "give lora");
+    freeze_lora_a(*root);
+  }
   return root;
 }
 

@@ -167,15 +167,8 @@ class Bert final : public Network {
         model_(model),
         kind_(kind_of(model)),
         root_(root),
-        base_(root.child(kind_ == Kind::roberta ? "roberta" : model.model_type)),
+        base_(base_of(model, root, kind_)),
         embeddings_(base_.child("embeddings")) {
-    const auto ends_with = [&](std::string_view end) {
-      return model.architecture.size() > end.size() &&
-             model.architecture.compare(model.architecture.size() - end.size(), end.size(), end) == 0;
-    };
-    if (!ends_with("ForSequenceClassification") && !ends_with("ForMaskedLM")) {
-      refuse("the head of " + model.architecture + " is not modelled for training");
-    }
     for (const Block& block : model.blocks) {
       if (block.role != Block::Role::encoder) continue;
       Module& stack = *root.find(block.name);
@@ -206,6 +199,17 @@ class Bert final : public Network {
 
  private:
   enum class Kind { bert, roberta, electra, albert };
+  static Module& base_of(const Model& model, Module& root, Kind kind) {
+    const auto ends_with = [&](std::string_view end) {
+      return model.architecture.size() > end.size() &&
+             model.architecture.compare(model.architecture.size() - end.size(), end.size(), end) == 0;
+    };
+    if (!ends_with("ForSequenceClassification") && !ends_with("ForMaskedLM")) {
+      refuse("the head of " + model.architecture + " is not modelled for training");
+    }
+    return root.child(kind == Kind::roberta ? "roberta" : model.model_type);
+  }
+
   static Kind kind_of(const Model& model) {
     if (model.model_type == "bert") return Kind::bert;
     if (model.model_type == "albert") return Kind::albert;

@@ -120,6 +120,13 @@ void add_lora(Module& root, const Model& model, const Lora& lora, DType adapter_
   for (Module* module : root.all_modules()) module->label = tape.intern(module->path);
 }
 
+void freeze_lora_a(Module& root) {
+  for (Module* module : root.all_modules()) {
+    Module* down = module->find_child("lora_A");
+    if (down) down->child("default").find_parameter("weight")->trainable = false;
+  }
+}
+
 namespace {
 
 /// DoraLinearLayer.forward: ‖W + BA‖ of every output is a constant; the magnitudes over it scale the base layer's result and the update.

@@ -11,6 +11,9 @@ namespace plimsoll::program {
 /// Throws Error (refused): adapters of embeddings or of a mixture's router; bad input: no module of a target's name.
 void add_lora(Module& root, const Model& model, const Lora& lora, DType adapter_type, Tape& tape);
 
+/// create_lorafa_optimizer: only lora_B is trained.
+void freeze_lora_a(Module& root);
+
 /// lora.Linear.forward behind its base layer's `result` for `input`: result + lora_B(lora_A(dropout(x))) * scaling, or DoRA's update; cast
 /// back to the result's type.
 Tensor adapted(Module& module, Tape& tape, const Tensor& input, Tensor result);
