@@ -105,6 +105,7 @@ struct Settings {
   Cluster cluster;
   LaunchLine line;
   std::int64_t world = 1, per_node = 1;
+  std::vector<std::int64_t> ranks;
   std::int64_t steps = 4;
   double timeout = 600;
   bool until_peak = false, synthetic_data = false, stacks = false;
@@ -269,6 +270,7 @@ Settings settings_of(const Arguments& arguments) {
   settings.cluster = parse_cluster(cluster_name(arguments, "rehearse"));
   settings.line = parse_launch_line(arguments.all("COMMAND"));
   settings.world = world_of(arguments, settings.line, settings.cluster);
+  settings.ranks = ranks_of(arguments, settings.world);
   settings.per_node = std::min<std::int64_t>(
       settings.world, settings.line.processes_per_node > 0 ? settings.line.processes_per_node : settings.cluster.gpus_per_node);
   settings.steps = arguments.integer_or("--steps", arguments.has("--until-peak") ? 20 : 4, 1, 1'000'000);
@@ -299,7 +301,7 @@ void write_views(const Arguments& arguments, const Rehearsal& rehearsal) {
 
 int run_rehearse(const Arguments& arguments) {
   const Settings settings = settings_of(arguments);
-  const std::vector<std::int64_t> ranks = ranks_of(arguments, settings.world);
+  const std::vector<std::int64_t>& ranks = settings.ranks;
   std::vector<Recording> recordings;
   for (const std::int64_t rank : ranks) {
     const std::string path = record_path(arguments, rank, ranks.size() > 1);

@@ -60,6 +60,17 @@ void read_end(const JsonValue& root, Recording& recording) {
                                                   bytes_of(*failed, "reserved_bytes"), lines((*failed)["stack"])};
 }
 
+/// A program that ran out of memory and went on (with a smaller batch, say): that is no failure, but worth a note.
+void forgive_what_was_caught(const JsonValue& root, Recording& recording) {
+  const auto steps = root.find("steps");
+  if (!recording.out_of_memory || !recording.error.empty() || !steps || steps->integer(0, kMost) == 0) return;
+  recording.notes.push_back(
+      {fmt::format("an allocation of {} failed, and the program went on: {}", to_string(recording.out_of_memory->requested),
+                   recording.out_of_memory->stack.empty() ? std::string() : recording.out_of_memory->stack.back()),
+       1});
+  recording.out_of_memory.reset();
+}
+
 void read_summary(const JsonValue& root, Recording& recording) {
   recording.replaced = remarks(root, "replaced");
   recording.read = remarks(root, "read");
@@ -71,6 +82,7 @@ void read_summary(const JsonValue& root, Recording& recording) {
   if (const auto parameters = root.find("parameters")) recording.parameters = parameters->integer(0, kMost);
   if (const auto tokens = root.find("tokens")) recording.tokens = tokens->integer(0, kMost);
   read_end(root, recording);
+  forgive_what_was_caught(root, recording);
 }
 
 /// The record's own sum of blocks must be what PyTorch's statistics say; where it is not, the reader should know.

@@ -17,6 +17,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CORPUS = os.path.join(HERE, "..", "..", "bench", "corpus")
+MODELS = os.path.join(HERE, "..", "..", "models")
 PROGRAMS = os.path.join(HERE, "programs")
 
 
@@ -72,6 +73,43 @@ SCENARIOS = (
 )
 
 
+class Outcome:
+    """A program that ends in another way, and what is said about it."""
+
+    toolkit = "cuda13"
+
+    def __init__(self, name, line, code, out=(), err=(), on="8xh100-sxm", options=()):
+        self.name, self.line, self.code, self.out, self.err, self.on, self.options = name, line, code, out, err, on, options
+
+    def command(self, plimsoll, python, record):
+        folder = os.path.dirname(python)
+        words = [word.replace("PROGRAMS", PROGRAMS).replace("BIN", folder).replace("MODELS", MODELS) for word in self.line.split()]
+        return [plimsoll, "rehearse", "--on", self.on, "--record", record, *self.options, "--", *words]
+
+    def failures(self, run):
+        failures = [] if run.returncode == self.code else [f"exit code {run.returncode}, not {self.code}: {run.stderr[-2000:]}"]
+        for text, wanted in ((run.stdout, self.out), (run.stderr, self.err)):
+            failures += [f"nothing says '{each}': {text[-2000:]}" for each in wanted if not re.search(each, text)]
+        return failures
+
+
+OUTCOMES = (
+    Outcome("out of memory", "BIN/python PROGRAMS/out_of_memory.py", 1, out=("out of memory: 2.00 GiB", r"out_of_memory\.py:9")),
+    Outcome("no step", "BIN/python PROGRAMS/no_step.py", 2, err=("without a whole step of an optimizer",)),
+    Outcome("timeout", "BIN/python PROGRAMS/waits.py", 2, err=(r"waits\.py\", line 7 in wait_for_convergence", "reached the end of no step within 60 s"),
+            options=("--timeout", "60")),
+    Outcome("failure", "BIN/python PROGRAMS/fails.py", 2, err=("ValueError: the loss vanished", r"fails\.py:7", "read values that no device computed")),
+    Outcome("another world", "BIN/python PROGRAMS/other_world.py", 2, err=("asks for a world of 4 at .*other_world.py:4, but --world is 8",),
+            options=("--world", "8", "--rank", "0")),
+    Outcome("no such program", "BIN/python PROGRAMS/nowhere.py", 2, err=("exit code 2 before the end of its first step",)),
+    Outcome("accelerate launch", "BIN/accelerate launch --num_processes 8 --multi_gpu --mixed_precision bf16 PROGRAMS/train_accelerate.py", 0,
+            out=("all_reduce over 8", "accelerate"), options=("--rank", "3")),
+    Outcome("torchrun pipeline", "BIN/torchrun --nproc-per-node 2 PROGRAMS/train_pipeline.py", 0, out=("rank 0 .*allocated", "rank 1 .*allocated", "pipeline")),
+    Outcome("trainer without weights", "BIN/python PROGRAMS/train_trainer.py MODELS/gpt2", 0,
+            out=("the weights of .*gpt2", "the tokenizer nobody/no-tokenizer", "the dataset nobody/no-dataset"), options=("--synthetic-data",)),
+)
+
+
 def failures_of(scenario, report):
     """What differs from the row, to the byte."""
     measured = scenario.row["measured"]
@@ -95,6 +133,8 @@ def rehearse(scenario, plimsoll, environments):
         return 0, [python + " is not there: ./dev setup --rehearsal installs it"], ""
     with tempfile.TemporaryDirectory() as folder:
         run = subprocess.run(scenario.command(plimsoll, python, os.path.join(folder, "record")), capture_output=True, text=True, timeout=900)
+    if isinstance(scenario, Outcome):
+        return time.time() - start, scenario.failures(run), run.stderr
     if run.returncode not in (0, 1) or not run.stdout.strip():
         return time.time() - start, ["exit code %d: %s" % (run.returncode, run.stderr[-3000:])], run.stderr
     return time.time() - start, failures_of(scenario, json.loads(run.stdout)), run.stderr
@@ -102,10 +142,10 @@ def rehearse(scenario, plimsoll, environments):
 
 def main():
     if sys.argv[1:] == ["--list"]:
-        print("\n".join(each.name.replace(" ", "-") for each in SCENARIOS))
+        print("\n".join(each.name.replace(" ", "-") for each in SCENARIOS + OUTCOMES))
         return
     plimsoll, environments, patterns = sys.argv[1], sys.argv[2], [pattern.replace("-", " ") for pattern in sys.argv[3:]]
-    chosen = [each for each in SCENARIOS if not patterns or any(pattern in each.name for pattern in patterns)]
+    chosen = [each for each in SCENARIOS + OUTCOMES if not patterns or any(pattern in each.name for pattern in patterns)]
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
         for scenario, (seconds, failures, log) in zip(chosen, pool.map(lambda each: rehearse(each, plimsoll, environments), chosen)):

@@ -22,8 +22,12 @@ class NoKernels:
     def __getattr__(self, function):
         if function.startswith("__"):
             raise AttributeError(function)
-        journal.replaced(f"DeepSpeed's compiled operator {self._name}.{function}: it does nothing")
-        return lambda *arguments, **options: 0
+
+        def nothing(*arguments, **options):
+            journal.replaced(f"DeepSpeed's compiled operator {self._name}.{function}: it does nothing")
+            return 0
+
+        return nothing
 
 
 @after("deepspeed.ops.op_builder.builder")
@@ -51,12 +55,12 @@ def _finite(module, *classes):
 
         def has_overflow(self, *arguments, _original=owner.has_overflow, **options):
             _original(self, *arguments, **options)
+            journal.replaced("DeepSpeed's check of gradients: they are finite")
             return False
 
         owner.has_overflow = has_overflow
     if hasattr(module, "is_invalid_grad_norm"):
         module.is_invalid_grad_norm = lambda *arguments, **options: False
-    journal.replaced("DeepSpeed's check of gradient norms: they are finite")
 
 
 @after("deepspeed.runtime.zero.stage_1_and_2")

@@ -75,18 +75,20 @@ def user_frames(most=40):
 
 
 def user_line():
-    """Where the program itself is, below the frameworks: the innermost frame outside installed packages."""
+    """Where the program is: its own innermost line, and that of the framework below it."""
     here = os.path.dirname(os.path.abspath(__file__))
-    frame = sys._getframe(1)
-    fallback = None
-    while frame is not None:
+    frame, own, framework = sys._getframe(1), None, None
+    while frame is not None and own is None:
         name = frame.f_code.co_filename
         if not name.startswith(here) and not name.startswith("<"):
-            fallback = fallback or frame
-            if "site-packages" not in name and "dist-packages" not in name and f"{os.sep}lib{os.sep}python" not in name:
-                return f"{name}:{frame.f_lineno}"
+            place = f"{name}:{frame.f_lineno}"
+            installed = f"{os.sep}site-packages{os.sep}" in name or f"{os.sep}dist-packages{os.sep}" in name
+            if not installed and f"{os.sep}lib{os.sep}python" not in name:
+                own = place
+            elif framework is None and f"{os.sep}torch{os.sep}" not in name:
+                framework = place.split(f"-packages{os.sep}")[-1]
         frame = frame.f_back
-    return f"{fallback.f_code.co_filename}:{fallback.f_lineno}" if fallback else "unknown"
+    return " in ".join(each for each in (own, framework) if each) or "an unknown place"
 
 
 def install():

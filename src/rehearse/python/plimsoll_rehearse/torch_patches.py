@@ -316,5 +316,8 @@ def gather_own_objects(c10d):
 @after("torch.nn.parallel.distributed")
 def trust_ddp_shapes(module):
     """DDP compares the shapes of all ranks by gathering them."""
-    journal.replaced("DDP's comparison of parameter shapes across ranks")
-    module._verify_param_shape_across_processes = lambda *arguments, **options: None
+
+    def _verify_param_shape_across_processes(*arguments, **options):
+        journal.replaced("DDP's comparison of parameter shapes across ranks")
+
+    module._verify_param_shape_across_processes = _verify_param_shape_across_processes
