@@ -1,4 +1,5 @@
 // transformers' modules under DistributedDataParallel.
+#include "plimsoll/error.hpp"
 #include "program/frameworks/hf_training.hpp"
 #include "program/lower.hpp"
 #include "program/wrappers/ddp.hpp"
@@ -12,6 +13,9 @@ constexpr double kDefaultBucketCap = 25;  // MiB; only a cap that was asked for 
 }  // namespace
 
 StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy) {
+  if (strategy.ddp.static_graph.value_or(false) && strategy.no_sync && strategy.grad_accum > 1)
+    refuse("the reducer of a static graph fails where its first backward runs under no_sync (expect_autograd_hooks_)", "ddp.static_graph",
+           "false, or gradients reduced in every micro-batch");
   Tape tape;
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   tape.phase(Phase::init);

@@ -24,7 +24,8 @@ void refuse_unmodelled(const Strategy& strategy) {
   const DeepSpeedOptions& json = strategy.deepspeed;
   if (json.offload_to_nvme) refuse("offload to NVMe is not modelled", "deepspeed.zero_optimization", "device cpu");
   if (json.zero_quantized_weights || json.zero_quantized_gradients) refuse("ZeRO++ quantisation is not modelled", "deepspeed");
-  if (json.mics_shard_size > 0) refuse("MiCS is not modelled", "deepspeed.zero_optimization.mics_shard_size");
+  if (json.mics_shard_size > 0)
+    refuse("DeepSpeed 0.19 has no MiCS any more, and 0.16's is not modelled", "deepspeed.zero_optimization.mics_shard_size");
   if (json.zero_hpz_partition_size > 1 && strategy.offload.params)
     refuse("ZeRO++ hpZ with offloaded parameters is not modelled", "deepspeed.zero_optimization.zero_hpz_partition_size");
   if (json.fp16_master_weights_and_grads || json.bf16_master_weights_and_grads || json.bf16_optimizer_states)

@@ -73,10 +73,13 @@ void Ddp::broadcast(const std::vector<Tensor>& tensors) {
   std::deque<Tensor> in_flight;
   for (const auto& bucket : assign_buckets(tensors, {kBroadcastBucket})) {
     if (in_flight.size() >= kBroadcastsInFlight) in_flight.pop_front();
-    std::int64_t elements = 0;
-    for (std::size_t i : bucket) elements += tensors[i].elements();
-    Tensor flat = tape_.empty({elements}, tensors[bucket.front()].dtype(), Category::communication_buffer);
-    launch(tape_, KernelKind::elementwise, flat.dtype(), flat.bytes(), flat.bytes());
+    Tensor flat = tensors[bucket.front()].detach();  // alone it is sent as it is
+    if (bucket.size() > 1) {
+      std::int64_t elements = 0;
+      for (std::size_t i : bucket) elements += tensors[i].elements();
+      flat = tape_.empty({elements}, flat.dtype(), Category::communication_buffer);
+      launch(tape_, KernelKind::elementwise, flat.dtype(), flat.bytes(), flat.bytes());
+    }
     tape_.collective({.kind = CollectiveKind::broadcast, .group = Group::world, .bytes = flat.bytes(), .type = flat.dtype()}, stream_);
     in_flight.push_back(std::move(flat));
   }
