@@ -191,6 +191,7 @@ class Trainer {
     if (strategy_.clip_grad_norm.value_or(true)) clip_grad_norm(tape_, shards_);
     for (auto& part : parts_) balance_experts(tape_, part->decoder().mixtures(), strategy_.recompute.kind != Recompute::Kind::none);
     optimizer_->step();
+    for (auto& part : parts_) part->end_step();
     optimizer_->zero_grad();
     tape_.phase(Phase::end);
   }

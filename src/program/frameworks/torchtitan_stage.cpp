@@ -268,6 +268,7 @@ void TitanPart::reduce_gradients() {
 }
 
 void TitanPart::end_schedule() {
+  losses_of_step_ = std::move(losses_);
   for (std::vector<Tensor>* list : {&inputs_, &outputs_, &gradients_, &losses_}) list->clear();
   halves_.clear();
   last_received_.reset();

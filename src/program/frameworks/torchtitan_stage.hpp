@@ -62,6 +62,8 @@ class TitanPart {
   /// perform_reduce_grad: what all micro-batches accumulated is reduced.
   void reduce_gradients();
   void end_schedule();
+  /// The trainer's loss of its last run dies, and with it the graph that its micro-batches left.
+  void end_step() { losses_of_step_.clear(); }
 
  private:
   /// What a micro-batch holds between the halves of its backward (backward_state).
@@ -82,7 +84,8 @@ class TitanPart {
   TitanDecoder decoder_;
   Fsdp2 sharded_;
   std::vector<Tensor> inputs_, outputs_, gradients_, losses_;  ///< by micro-batch
-  std::vector<Tensor> buffers_kept_;                           ///< copies of the buffers during inference
+  std::vector<Tensor> losses_of_step_;
+  std::vector<Tensor> buffers_kept_;  ///< copies of the buffers during inference
   Tensor inferred_input_, inferred_output_;
   std::vector<BetweenHalves> halves_;  ///< by micro-batch
   std::deque<Tensor> sent_gradients_;
