@@ -122,6 +122,17 @@ class MeasureSession {
   std::unique_ptr<State> state_;
 };
 
+/// Collectives across the processes that mpirun started.
+struct CollectiveMeasurement {
+  int rank = 0, ranks = 1;
+  SampleSet set;
+  std::vector<std::string> notes;
+};
+
+/// Every process calls it; each of a GPU backend takes the device of its place in the node and talks through RCCL or NCCL, those of the
+/// CPU through MPI itself. Rank 0 writes the samples. Throws Error without an MPI, with one process, or for a wrong answer.
+CollectiveMeasurement measure_collectives(const MeasureOptions& options);
+
 // ---- the doctor ----------------------------------------------------------------------------------------------------
 
 /// Something about this machine that a measurement or a training run should know.

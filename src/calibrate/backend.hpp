@@ -53,6 +53,9 @@ class Backend {
   virtual double between(std::size_t first, std::size_t last) = 0;
   virtual void forget_marks() = 0;
 
+  /// The driver's own stream, for a vendor's libraries; nullptr on the CPU.
+  virtual void* native_stream(StreamId) { return nullptr; }
+
   /// The vendor's library of matrix products ("rocblas"), or empty; then a product through it, false where it lacks the type.
   virtual std::string gemm_library() const { return {}; }
   virtual bool library_gemm(const GemmCall&, StreamId) { return false; }

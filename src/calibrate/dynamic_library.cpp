@@ -6,10 +6,10 @@
 
 namespace plimsoll::calibrate {
 
-DynamicLibrary::DynamicLibrary(const std::vector<std::string>& candidates, const char* variable) {
+DynamicLibrary::DynamicLibrary(const std::vector<std::string>& candidates, const char* variable, Symbols symbols) {
   const char* given = variable ? std::getenv(variable) : nullptr;
   for (const std::string& candidate : given ? std::vector<std::string>{given} : candidates) {
-    handle_ = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL);
+    handle_ = dlopen(candidate.c_str(), RTLD_NOW | (symbols == Symbols::shared ? RTLD_GLOBAL : RTLD_LOCAL));
     if (handle_) {
       name_ = candidate;
       return;

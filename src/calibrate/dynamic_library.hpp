@@ -1,6 +1,7 @@
 // A vendor's library that is found at run time, or not: nothing of plimsoll is linked to one.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -8,8 +9,11 @@ namespace plimsoll::calibrate {
 
 class DynamicLibrary {
  public:
+  /// Whether libraries loaded later see its symbols, as an MPI's own components must.
+  enum class Symbols : std::uint8_t { hidden, shared };
+
   /// Opens the first that loads; `variable` names an environment variable that, where set, is the only candidate.
-  DynamicLibrary(const std::vector<std::string>& candidates, const char* variable);
+  DynamicLibrary(const std::vector<std::string>& candidates, const char* variable, Symbols symbols = Symbols::hidden);
   ~DynamicLibrary();
   DynamicLibrary(const DynamicLibrary&) = delete;
   DynamicLibrary& operator=(const DynamicLibrary&) = delete;

@@ -108,6 +108,7 @@ class GpuBackend : public Backend {
   }
   void forget_marks() override { used_events_ = 0; }
 
+  void* native_stream(StreamId stream) override { return stream_of(stream); }
   std::string gemm_library() const override { return library_ ? library_->name() : ""; }
   bool library_gemm(const GemmCall& call, StreamId stream) override { return library_ && library_->multiply(call, stream_of(stream)); }
 

@@ -69,7 +69,28 @@ SampleSet measured(const Arguments& arguments) {
   return session.set();
 }
 
+int write_calibration(const Arguments& arguments, const SampleSet& set) {
+  const Calibration calibration = fit_hardware(set, fit_options(arguments));
+  const std::string path = arguments.has("-o") ? arguments["-o"] : calibration.cluster.name + ".json";
+  write_file(path, to_json(calibration.cluster));
+  print(to_text(calibration) + "written: " + path + " (use it with --on " + path + ")\n");
+  return kFits;
+}
+
+/// Rank 0 writes a file; the others have taken part and are done.
+int run_collectives(const Arguments& arguments) {
+  const MeasureOptions options = measure_options(arguments);
+  watch_for_interruption();
+  const CollectiveMeasurement measured = measure_collectives(options);
+  if (measured.rank != 0) return kFits;
+  clear_progress();
+  SampleSet set = arguments.has("--fit") ? load_samples(arguments["--fit"]) : SampleSet{measured.set.device, {}};
+  set.samples.insert(set.samples.end(), measured.set.samples.begin(), measured.set.samples.end());
+  return write_calibration(arguments, set);
+}
+
 int run_calibrate(const Arguments& arguments) {
+  if (arguments.has("--collectives")) return run_collectives(arguments);
   SampleSet set = arguments.has("--fit") ? load_samples(arguments["--fit"]) : SampleSet{};
   const bool only_imports = !arguments.has("--fit") && arguments.has("--import") && arguments.has("--base") && !arguments.has("--backend");
   std::vector<Sample> imported;
@@ -82,11 +103,7 @@ int run_calibrate(const Arguments& arguments) {
     set = measured(arguments);
   }
   set.samples.insert(set.samples.end(), imported.begin(), imported.end());
-  const Calibration calibration = fit_hardware(set, fit_options(arguments));
-  const std::string path = arguments.has("-o") ? arguments["-o"] : calibration.cluster.name + ".json";
-  write_file(path, to_json(calibration.cluster));
-  print(to_text(calibration) + "written: " + path + " (use it with --on " + path + ")\n");
-  return kFits;
+  return write_calibration(arguments, set);
 }
 
 }  // namespace
@@ -116,6 +133,7 @@ Command calibrate_command() {
                       "TOOL:FILE, printed by rccl-tests, nccl-tests, hipblaslt-bench, babelstream, transferbench or rocm-bandwidth-test",
                       false,
                       {}},
+                     {Option::flag, "--collectives", "measure collectives among the processes that mpirun started", false, {}},
                      {Option::value, "--model", "measure exactly the shapes that this model's step uses", false, {}},
                      {Option::value, "--strategy", "JSON file of strategy keys for --model; flags come on top", false, {}}};
   for (Option& flag : strategy_flags("--device")) command.options.push_back(std::move(flag));

@@ -126,6 +126,10 @@ std::string hardware_sheet(const std::string& name) {
   std::string lowered = name;
   for (char& c : lowered) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   const auto clusters = shipped_clusters();
+  if (lowered.size() > 5 && lowered.substr(lowered.size() - 5) == ".json") {  // what calibrate wrote: a node with its device
+    const Cluster cluster = parse_cluster(name);
+    return device_sheet(cluster.accelerator) + "\n" + cluster_sheet(cluster);
+  }
   const bool counted = !name.empty() && std::isdigit(static_cast<unsigned char>(name.front()));
   if (counted || std::find(clusters.begin(), clusters.end(), lowered) != clusters.end()) return cluster_sheet(parse_cluster(name));
   return device_sheet(load_accelerator(name));

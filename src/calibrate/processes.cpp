@@ -1,0 +1,60 @@
+#include "calibrate/processes.hpp"
+
+#include <unistd.h>
+
+#include <array>
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::calibrate {
+namespace {
+
+constexpr const char* kName = "libplimsoll_mpi.so";
+
+/// Beside the program, where it is built; in the library folders beside its folder, where it is installed.
+std::vector<std::string> candidates() {
+  std::array<char, 4096> path{};
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size() - 1);
+  std::string folder(path.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
+  folder = folder.substr(0, folder.rfind('/'));
+  std::vector<std::string> names;
+  for (const char* below : {"/", "/../lib/", "/../lib64/", "/../lib/x86_64-linux-gnu/", "/../lib/aarch64-linux-gnu/"})
+    names.push_back(folder + below + kName);
+  names.emplace_back(kName);
+  return names;
+}
+
+}  // namespace
+
+template <class... Types, class... Arguments>
+void Processes::call(const char* symbol, Arguments... arguments) {
+  const auto function = library_.find<int(Types...)>(symbol);
+  if (!function) fail(library_.name() + " lacks " + symbol, "MPI");
+  if (const int code = function(arguments...); code != 0) fail(std::string(symbol) + " returns " + std::to_string(code), "MPI");
+}
+
+Processes::Processes() : library_(candidates(), "PLIMSOLL_MPI_LIBRARY", DynamicLibrary::Symbols::shared) {
+  if (!library_.loaded())
+    fail("no MPI: " + library_.reason(), "--collectives",
+         "install libopenmpi-dev and build plimsoll again; without processes measure with --import");
+  call<plimsoll_mpi_place*>("plimsoll_mpi_start", &place_);
+}
+
+Processes::~Processes() {
+  if (const auto stop = library_.find<int()>("plimsoll_mpi_stop")) stop();
+}
+
+void Processes::barrier() { call<>("plimsoll_mpi_barrier"); }
+
+double Processes::largest(double value) {
+  call<double*>("plimsoll_mpi_largest", &value);
+  return value;
+}
+
+void Processes::share(void* data, std::size_t bytes) { call<void*, int>("plimsoll_mpi_share", data, static_cast<int>(bytes)); }
+
+void Processes::collective(CollectiveKind kind, const void* send, void* receive, std::int64_t bytes) {
+  call<int, const void*, void*, long long>("plimsoll_mpi_collective", static_cast<int>(kind), send, receive, static_cast<long long>(bytes));
+}
+
+}  // namespace plimsoll::calibrate

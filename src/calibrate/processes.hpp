@@ -1,0 +1,35 @@
+// The other processes that mpirun started, through libplimsoll_mpi.so.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "calibrate/dynamic_library.hpp"
+#include "calibrate/mpi/plugin.h"
+#include "plimsoll/program.hpp"
+
+namespace plimsoll::calibrate {
+
+class Processes {
+ public:
+  /// Throws Error where the library cannot be found or MPI does not start.
+  Processes();
+  ~Processes();
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
+
+  const plimsoll_mpi_place& place() const { return place_; }
+  void barrier();
+  double largest(double value);
+  void share(void* data, std::size_t bytes);
+  void collective(CollectiveKind kind, const void* send, void* receive, std::int64_t bytes);
+
+ private:
+  template <class... Types, class... Arguments>
+  void call(const char* symbol, Arguments... arguments);
+
+  DynamicLibrary library_;
+  plimsoll_mpi_place place_{};
+};
+
+}  // namespace plimsoll::calibrate
