@@ -94,9 +94,9 @@ class Outcome:
 
 
 OUTCOMES = (
-    Outcome("out of memory", "BIN/python PROGRAMS/out_of_memory.py", 1, out=("out of memory: 2.00 GiB", r"out_of_memory\.py:9")),
+    Outcome("out of memory", "BIN/python PROGRAMS/out_of_memory.py", 1, out=("out of memory: 2.00 GiB", r"out_of_memory\.py:9"), options=("--steps", "100")),
     Outcome("no step", "BIN/python PROGRAMS/no_step.py", 2, err=("without a whole step of an optimizer",)),
-    Outcome("timeout", "BIN/python PROGRAMS/waits.py", 2, err=(r"waits\.py\", line 7 in wait_for_convergence", "reached the end of no step within 60 s"),
+    Outcome("timeout", "BIN/python PROGRAMS/waits.py", 2, err=(r"waits\.py., line \d+ in wait_for_convergence", "reached the end of no step within 60 s"),
             options=("--timeout", "60")),
     Outcome("failure", "BIN/python PROGRAMS/fails.py", 2, err=("ValueError: the loss vanished", r"fails\.py:7", "read values that no device computed")),
     Outcome("another world", "BIN/python PROGRAMS/other_world.py", 2, err=("asks for a world of 4 at .*other_world.py:4, but --world is 8",),

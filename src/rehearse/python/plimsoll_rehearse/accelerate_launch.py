@@ -15,7 +15,9 @@ def run_script(script, arguments, module=False):
 
 
 def in_this_process(args):
-    told, asked = int(os.environ.get("WORLD_SIZE", "1")), int(args.num_processes or 1)
+    """Takes the place of torch.distributed.run.run, and of accelerate's launcher for one process."""
+    asked = int(args.nproc_per_node) * int(args.nnodes or 1) if hasattr(args, "nproc_per_node") else int(args.num_processes or 1)
+    told = int(os.environ.get("WORLD_SIZE", "1"))
     if told != asked:
         raise SystemExit(f"plimsoll rehearse: accelerate would start {asked} processes; give --world {asked}")
     run_script(args.training_script, args.training_script_args, getattr(args, "module", False))
