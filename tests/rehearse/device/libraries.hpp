@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -56,6 +57,20 @@ class Recorded {
     std::vector<Event> found;
     for (std::size_t i = first_; i < file.events().size(); ++i)
       if (file.events()[i].kind() == kind) found.push_back(file.events()[i].as<Event>());
+    return found;
+  }
+  /// With the numbers that follow each.
+  template <class Event, class Number>
+  std::vector<std::pair<Event, std::vector<Number>>> of_tail(record::Kind kind) const {
+    const RecordFile file = read();
+    std::vector<std::pair<Event, std::vector<Number>>> found;
+    for (std::size_t i = first_; i < file.events().size(); ++i) {
+      if (file.events()[i].kind() != kind) continue;
+      const auto tail = file.events()[i].tail(sizeof(Event));
+      std::vector<Number> numbers(tail.size() / sizeof(Number));
+      std::memcpy(numbers.data(), tail.data(), numbers.size() * sizeof(Number));
+      found.push_back({file.events()[i].as<Event>(), std::move(numbers)});
+    }
     return found;
   }
   std::string name(std::uint32_t id) const { return read().name(id); }

@@ -1,0 +1,117 @@
+// cuDNN's graph API: a program builds a graph, asks for its engine, makes a plan and runs it.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "libraries.hpp"
+
+namespace plimsoll::rehearse::test {
+namespace {
+
+using Handle = void*;
+constexpr int kOk = 0;
+// cudnnBackendAttributeType_t
+constexpr int kDataType = 1, kInt64 = 3, kDescriptor = 15;
+// cudnnBackendDescriptorType_t
+constexpr int kEngineConfiguration = 3, kHeuristic = 4, kPlan = 5, kConvolutionForward = 10, kGraph = 15, kVariantPack = 16, kTensor = 17,
+              kMatmul = 19;
+constexpr int kBf16 = 9;
+
+class Dnn : public testing::Test {
+ protected:
+  const Library& dnn = library("libcudnn.so.9");
+  Handle handle = nullptr;
+  void SetUp() override { ASSERT_EQ(dnn.get<int(Handle*)>("cudnnCreate")(&handle), kOk); }
+  Handle make(int kind) {
+    Handle d = nullptr;
+    EXPECT_EQ(dnn.get<int(int, Handle*)>("cudnnBackendCreateDescriptor")(kind, &d), kOk);
+    return d;
+  }
+  void destroy(Handle d) { EXPECT_EQ(dnn.get<int(Handle)>("cudnnBackendDestroyDescriptor")(d), kOk); }
+  void set(Handle d, int name, int type, std::int64_t count, const void* values) {
+    EXPECT_EQ(dnn.get<int(Handle, int, int, std::int64_t, const void*)>("cudnnBackendSetAttribute")(d, name, type, count, values), kOk);
+  }
+  std::int64_t get(Handle d, int name, int type, std::int64_t wanted, void* to) {
+    std::int64_t count = -1;
+    EXPECT_EQ(
+        dnn.get<int(Handle, int, int, std::int64_t, std::int64_t*, void*)>("cudnnBackendGetAttribute")(d, name, type, wanted, &count, to),
+        kOk);
+    return count;
+  }
+  Handle finish(Handle d) {
+    EXPECT_EQ(dnn.get<int(Handle)>("cudnnBackendFinalize")(d), kOk);
+    return d;
+  }
+  Handle tensor(const std::vector<std::int64_t>& dimensions) {
+    const Handle d = make(kTensor);
+    set(d, 901, kDataType, 1, &kBf16);
+    set(d, 902, kInt64, static_cast<std::int64_t>(dimensions.size()), dimensions.data());
+    return finish(d);
+  }
+  /// Runs the graph of these operations, whose descriptors are gone by then.
+  void run(std::vector<Handle> operations) {
+    const Handle graph = make(kGraph), heuristic = make(kHeuristic), plan = make(kPlan), pack = make(kVariantPack);
+    Handle configuration = make(kEngineConfiguration);
+    set(graph, 801, kDescriptor, static_cast<std::int64_t>(operations.size()), operations.data());
+    finish(graph);
+    set(heuristic, 201, kDescriptor, 1, &graph);
+    finish(heuristic);
+    EXPECT_EQ(get(heuristic, 202, kDescriptor, 0, nullptr), 1);
+    EXPECT_EQ(get(heuristic, 202, kDescriptor, 1, &configuration), 1);
+    set(plan, 401, kDescriptor, 1, &configuration);
+    finish(plan);
+    for (Handle gone : {graph, heuristic, configuration}) destroy(gone);
+    for (Handle gone : operations) destroy(gone);
+    std::int64_t workspace = -1;
+    EXPECT_EQ(get(plan, 402, kInt64, 1, &workspace), 1);
+    EXPECT_EQ(workspace, 0);
+    EXPECT_EQ(dnn.get<int(Handle, Handle, Handle)>("cudnnBackendExecute")(handle, plan, pack), kOk);
+    destroy(plan);
+    destroy(pack);
+  }
+};
+
+TEST_F(Dnn, RecordsTheProductsOfAttention) {
+  // Scores [2, 8, 512, 512] = Q [2, 8, 512, 64] Kᵀ [2, 8, 64, 512], and the result from them and V.
+  const Handle q = tensor({2, 8, 512, 64}), k = tensor({2, 8, 64, 512}), s = tensor({2, 8, 512, 512}), v = tensor({2, 8, 512, 64}),
+               o = tensor({2, 8, 512, 64}), first = make(kMatmul), second = make(kMatmul);
+  const auto connect = [&](Handle op, Handle a, Handle b, Handle c) {
+    set(op, 1520, kDescriptor, 1, &a);
+    set(op, 1521, kDescriptor, 1, &b);
+    set(op, 1522, kDescriptor, 1, &c);
+    finish(op);
+  };
+  connect(first, q, k, s);
+  connect(second, s, v, o);
+  for (Handle gone : {q, k, s, v, o}) destroy(gone);
+  const Recorded recorded;
+  run({first, second});
+  const auto calls = recorded.of_tail<record::LibraryCall, std::int64_t>(record::Kind::library_call);
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(recorded.name(calls[0].first.name), "cudnn.matmuls batch m n k ...");
+  EXPECT_EQ(calls[0].first.type, record::Type::bf16);
+  EXPECT_EQ(calls[0].second, (std::vector<std::int64_t>{16, 512, 512, 64, 16, 512, 64, 512}));
+}
+
+TEST_F(Dnn, RecordsConvolutions) {
+  const Handle x = tensor({8, 3, 224, 224}), w = tensor({64, 3, 7, 7}), y = tensor({8, 64, 112, 112}), op = make(kConvolutionForward);
+  set(op, 704, kDescriptor, 1, &x);
+  set(op, 703, kDescriptor, 1, &w);
+  set(op, 705, kDescriptor, 1, &y);
+  finish(op);
+  const Recorded recorded;
+  run({op});
+  const auto calls = recorded.of_tail<record::LibraryCall, std::int64_t>(record::Kind::library_call);
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(recorded.name(calls[0].first.name), "cudnn.convolution_forward rank, image, filter, result dimensions");
+  EXPECT_EQ(calls[0].second, (std::vector<std::int64_t>{4, 8, 3, 224, 224, 64, 3, 7, 7, 8, 64, 112, 112}));
+}
+
+TEST_F(Dnn, SaysThatRecurrentNetworksAreNotSupported) {
+  Handle rnn = nullptr;
+  EXPECT_EQ(dnn.get<int(Handle*)>("cudnnCreateRNNDescriptor")(&rnn), 3000);
+}
+
+}  // namespace
+}  // namespace plimsoll::rehearse::test
