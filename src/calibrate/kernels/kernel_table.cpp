@@ -21,6 +21,7 @@ TargetList operator+(TargetList a, const TargetList& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
+const TargetList kHopper{Target::sm_90a};
 const TargetList kCpu{Target::cpu};
 const TargetList kDevices = kAmd + kNvidia;
 const TargetList kEverywhere = kDevices + kCpu;
@@ -112,12 +113,16 @@ Work vector_rate_work(const Sizes& s, const DeviceShape&) {
   const double threads = static_cast<double>(s[0]) * kBlockThreads;
   return {0, element * threads, 2.0 * kVectorRateChains * static_cast<double>(s[1]) * threads};
 }
-// Every wave multiplies 16 (32) rows of A by kMatrixRateRows rows of B in each iteration.
-template <int element, int result, int side>
+// The accumulators of a wave: four of 16 x 16, two of 32 x 32; of Hopper's groups of four waves: one of 64 x 256.
+constexpr RateTiles kNarrowTiles{16, 16, 4}, kWideTiles{32, 32, 2}, kGroupTiles{64, 256, 1};
+constexpr int kGroupLanes = 128;
+
+template <int element, int result, const RateTiles& shape>
 Work matrix_rate_work(const Sizes& s, const DeviceShape& device) {
-  const double waves = static_cast<double>(s[0]) * kBlockThreads / device.wave();
-  const double once = 2.0 * side * kMatrixRateRows * kMatrixRateBytes / element;
-  return {(side + kMatrixRateRows) * kMatrixRateBytes * 1.0, 1.0 * result * side * kMatrixRateRows, waves * static_cast<double>(s[1]) * once};
+  const int lanes = shape.rows == kGroupTiles.rows ? kGroupLanes : device.wave();
+  const double holders = static_cast<double>(s[0]) * kBlockThreads / lanes, values = shape.rows * shape.columns * shape.tiles;
+  const double operands = (shape.rows + shape.columns * shape.tiles) * kMatrixRateBytes;
+  return {operands, result * values, holders * static_cast<double>(s[1]) * 2 * values * kMatrixRateBytes / element};
 }
 template <int element, int result>
 Work gemm_work(const Sizes& s, const DeviceShape&) {
@@ -204,35 +209,38 @@ Check gemm_check(const Answer& answer) {
   return check_gemm(answer, {operand, result});
 }
 Check gemm_tf32_check(const Answer& answer) { return check_gemm(answer, {DType::fp32, DType::fp32, kTf32Error}); }
-template <DType operand, DType result, int side>
+template <DType operand, DType result, const RateTiles& shape>
 Check matrix_rate_check(const Answer& answer) {
-  return check_matrix_rate(answer, {operand, result}, side);
+  return check_matrix_rate(answer, {operand, result}, shape);
 }
-Check matrix_rate_tf32_check(const Answer& answer) { return check_matrix_rate(answer, {DType::fp32, DType::fp32, kTf32Error}, 16); }
+template <const RateTiles& shape>
+Check matrix_rate_tf32_check(const Answer& answer) {
+  return check_matrix_rate(answer, {DType::fp32, DType::fp32, kTf32Error}, shape);
+}
 
 // ---- rows -------------------------------------------------------------------------------------------------------------------------------
 
-template <DType operand, DType result, int side>
+template <DType operand, DType result, const RateTiles& shape>
 Kernel matrix_rate(std::string_view name, TargetList targets, Check (*check)(const Answer&), std::string_view doc) {
   constexpr int element = static_cast<int>(size_of(operand));
   return {name,
           KernelKind::matrix_rate,
           operand,
           {"blocks", "iterations"},
-          {{"a", operand, Role::in, Fill::uniform, fixed<side * kMatrixRateBytes / element>},
-           {"b", operand, Role::in, Fill::uniform, fixed<kMatrixRateRows * kMatrixRateBytes / element>},
-           {"out", result, Role::out, Fill::zeros, fixed<side * kMatrixRateRows>}},
+          {{"a", operand, Role::in, Fill::uniform, fixed<shape.rows * kMatrixRateBytes / element>},
+           {"b", operand, Role::in, Fill::uniform, fixed<shape.columns * shape.tiles * kMatrixRateBytes / element>},
+           {"out", result, Role::out, Fill::zeros, fixed<shape.rows * shape.columns * shape.tiles>}},
           kIterations,
           std::move(targets),
           by_size<0>,
-          matrix_rate_work<element, static_cast<int>(size_of(result)), side>,
+          matrix_rate_work<element, static_cast<int>(size_of(result)), shape>,
           any_sizes,
           check,
           doc};
 }
-template <DType operand, DType result, int side>
+template <DType operand, DType result, const RateTiles& shape>
 Kernel matrix_rate(std::string_view name, TargetList targets, std::string_view doc) {
-  return matrix_rate<operand, result, side>(name, std::move(targets), matrix_rate_check<operand, result, side>, doc);
+  return matrix_rate<operand, result, shape>(name, std::move(targets), matrix_rate_check<operand, result, shape>, doc);
 }
 
 template <DType operand, DType result, int k_step>
@@ -509,16 +517,21 @@ void add_rates(std::vector<Kernel>& table) {
                    check_vector_rate_fp64,
                    "multiply-adds on vector registers"});
   constexpr std::string_view kDoc = "matrix instructions on registers alone (NVIDIA: mma.sync)", kWide = "the 32 x 32 forms of the same";
-  table.push_back(matrix_rate<bf16, fp32, 16>("matrix_rate_bf16", kDevices, kDoc));
-  table.push_back(matrix_rate<fp16, fp32, 16>("matrix_rate_fp16", kDevices, kDoc));
-  table.push_back(matrix_rate<fp8, fp32, 16>("matrix_rate_fp8", kFp8, kDoc));
-  table.push_back(matrix_rate<fp32, fp32, 16>("matrix_rate_fp32", kAmd, kDoc));
-  table.push_back(matrix_rate<fp32, fp32, 16>("matrix_rate_tf32", kNvidia, matrix_rate_tf32_check, kDoc));
-  table.push_back(matrix_rate<fp64, fp64, 16>("matrix_rate_fp64", kDevices, kDoc));
-  table.push_back(matrix_rate<bf16, fp32, 32>("matrix_rate_bf16_32x32", kAmd, kWide));
-  table.push_back(matrix_rate<fp16, fp32, 32>("matrix_rate_fp16_32x32", kAmd, kWide));
-  table.push_back(matrix_rate<fp8, fp32, 32>("matrix_rate_fp8_32x32", kAmdFp8, kWide));
-  table.push_back(matrix_rate<fp32, fp32, 32>("matrix_rate_fp32_32x32", kAmd, kWide));
+  table.push_back(matrix_rate<bf16, fp32, kNarrowTiles>("matrix_rate_bf16", kDevices, kDoc));
+  table.push_back(matrix_rate<fp16, fp32, kNarrowTiles>("matrix_rate_fp16", kDevices, kDoc));
+  table.push_back(matrix_rate<fp8, fp32, kNarrowTiles>("matrix_rate_fp8", kFp8, kDoc));
+  table.push_back(matrix_rate<fp32, fp32, kNarrowTiles>("matrix_rate_fp32", kAmd, kDoc));
+  table.push_back(matrix_rate<fp32, fp32, kNarrowTiles>("matrix_rate_tf32", kNvidia, matrix_rate_tf32_check<kNarrowTiles>, kDoc));
+  table.push_back(matrix_rate<fp64, fp64, kNarrowTiles>("matrix_rate_fp64", kDevices, kDoc));
+  table.push_back(matrix_rate<bf16, fp32, kWideTiles>("matrix_rate_bf16_32x32", kAmd, kWide));
+  table.push_back(matrix_rate<fp16, fp32, kWideTiles>("matrix_rate_fp16_32x32", kAmd, kWide));
+  table.push_back(matrix_rate<fp8, fp32, kWideTiles>("matrix_rate_fp8_32x32", kAmdFp8, kWide));
+  table.push_back(matrix_rate<fp32, fp32, kWideTiles>("matrix_rate_fp32_32x32", kAmd, kWide));
+  constexpr std::string_view kGroup = "Hopper's warp-group instructions, operands in shared memory";
+  table.push_back(matrix_rate<bf16, fp32, kGroupTiles>("matrix_rate_bf16_wgmma", kHopper, kGroup));
+  table.push_back(matrix_rate<fp16, fp32, kGroupTiles>("matrix_rate_fp16_wgmma", kHopper, kGroup));
+  table.push_back(matrix_rate<fp8, fp32, kGroupTiles>("matrix_rate_fp8_wgmma", kHopper, kGroup));
+  table.push_back(matrix_rate<fp32, fp32, kGroupTiles>("matrix_rate_tf32_wgmma", kHopper, matrix_rate_tf32_check<kGroupTiles>, kGroup));
 }
 
 void add_gemms(std::vector<Kernel>& table) {

@@ -362,16 +362,15 @@ Check check_gemm(const Answer& answer, const Arithmetic& arithmetic) {
   return compare.result();
 }
 
-Check check_matrix_rate(const Answer& answer, const Arithmetic& arithmetic, int side) {
+Check check_matrix_rate(const Answer& answer, const Arithmetic& arithmetic, const RateTiles& shape) {
   const Reader read(answer, 0);
   const View a = read.before(0, arithmetic.operand), b = read.before(1, arithmetic.operand), out = read.after(2, arithmetic.result);
-  const std::int64_t k = kMatrixRateBytes / size_of(arithmetic.operand);
+  const std::int64_t k = kMatrixRateBytes / size_of(arithmetic.operand), tile = shape.rows * shape.columns;
   const double iterations = static_cast<double>(answer.sizes[1]);
   const double additions = iterations * static_cast<double>(k);
   Comparison compare;
-  for (std::int64_t i = 0; i < static_cast<std::int64_t>(kMatrixRateRows) * side; ++i) {
-    const std::int64_t tile = i / (side * side), row = i / side % side, column = i % side;
-    const Dot once = dot(a, row, b, tile * side + column, k);
+  for (std::int64_t i = 0; i < tile * shape.tiles; ++i) {
+    const Dot once = dot(a, i % tile / shape.columns, b, i / tile * shape.columns + i % shape.columns, k);
     compare("out", i, out[i], iterations * once.sum,
             iterations * once.magnitude * ((additions + 16) * rounding(arithmetic.result) + arithmetic.operand_error));
   }

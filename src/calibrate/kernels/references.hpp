@@ -7,7 +7,6 @@ namespace plimsoll::calibrate {
 
 constexpr int kBlockThreads = 256;     ///< of every launch
 constexpr int kVectorRateChains = 16;  ///< independent multiply-adds of one thread
-constexpr int kMatrixRateRows = 64;    ///< rows of B: accumulators of one wave, 4 of 16 x 16 or 2 of 32 x 32
 constexpr int kMatrixRateBytes = 128;  ///< of k that one iteration takes
 constexpr int kCollectiveBlocks = 64;
 constexpr int kCollectiveRanks = 16;  ///< the most ranks of a collective
@@ -46,7 +45,10 @@ struct Arithmetic {
   double operand_error = 0;  ///< relative, of each product: tf32 drops 13 bits of its factors
 };
 Check check_gemm(const Answer& answer, const Arithmetic& arithmetic);
-/// `side`: of the instruction's tile, 16 or 32.
-Check check_matrix_rate(const Answer& answer, const Arithmetic& arithmetic, int side);
+/// What each wave (or group of waves) of a matrix rate accumulates: tiles of rows x columns, of one set of rows of A.
+struct RateTiles {
+  int rows, columns, tiles;
+};
+Check check_matrix_rate(const Answer& answer, const Arithmetic& arithmetic, const RateTiles& shape);
 
 }  // namespace plimsoll::calibrate

@@ -242,6 +242,11 @@ TEST_F(DeviceCode, PtxUsesMmaOfEachTypeAndVectorsOfSixteenBytes) {
         EXPECT_NE(text.find(row.instruction), std::string::npos) << object.name << " " << kind << row.kernel;
       }
     }
+    if (object.target == Target::sm_90a) {
+      for (const char* type : {"bf16_wgmma", "fp16_wgmma", "tf32_wgmma", "fp8_wgmma"}) {
+        EXPECT_NE(entries.at(std::string("matrix_rate_") + type).find("wgmma.mma_async.sync.aligned.m64n256k"), std::string::npos) << type;
+      }
+    }
     for (const auto& [name, text] : entries) EXPECT_EQ(text.find("__local_depot"), std::string::npos) << object.name << " " << name;
     for (const char* name : {"triad", "copy", "gemm_bf16"}) {
       EXPECT_NE(entries.at(name).find("ld.global.v4.b32"), std::string::npos) << object.name << " " << name;

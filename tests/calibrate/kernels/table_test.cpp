@@ -67,6 +67,8 @@ TEST(KernelTable, FlopsAreTheAlgorithms) {
   // A wave's iteration: 16 rows by 64 rows by 128 bytes of k = 64 bf16; 4 waves of 64 lanes in a block.
   EXPECT_EQ(kernel_named("matrix_rate_bf16").work({10, 7}, kMi300x).flops, 10.0 * 4 * 7 * 2 * 16 * 64 * 64);
   EXPECT_EQ(kernel_named("matrix_rate_bf16").work({10, 7}, {Target::sm_90, 132}).flops, 10.0 * 8 * 7 * 2 * 16 * 64 * 64);
+  // Hopper's groups of 128 lanes: 64 by 256 rows.
+  EXPECT_EQ(kernel_named("matrix_rate_bf16_wgmma").work({132, 5}, {Target::sm_90a, 132}).flops, 132.0 * 2 * 5 * 2 * 64 * 256 * 64);
   EXPECT_EQ(kernel_named("matrix_rate_fp8_32x32").work({1, 1}, kMi300x).flops, 4.0 * 2 * 32 * 64 * 128);
 }
 

@@ -82,4 +82,6 @@ PLIMSOLL_KERNEL(matrix_rate_fp32)(const u32x4* a, const u32x4* b, float* out, in
 
 #if defined(PLIMSOLL_AMD)
 #include "calibrate/kernels/device/rates_32x32.hpp"
+#elif defined(PLIMSOLL_WARP_GROUPS)
+#include "calibrate/kernels/device/rates_warp_group.hpp"
 #endif

@@ -18,6 +18,9 @@ extern const emulator::EmulatedRow rows[];
 namespace sm_90 {
 extern const emulator::EmulatedRow rows[];
 }
+namespace sm_90a {
+extern const emulator::EmulatedRow rows[];
+}
 }  // namespace emulated
 
 namespace emulator {
@@ -34,8 +37,9 @@ const EmulatedRow* rows_of(Target target) {
     case Target::sm_80:
       return emulated::sm_80::rows;
     case Target::sm_90:
-    case Target::sm_90a:
       return emulated::sm_90::rows;
+    case Target::sm_90a:
+      return emulated::sm_90a::rows;
     case Target::cpu:
       return nullptr;
   }

@@ -17,7 +17,7 @@ struct EmulatedRow {
   const std::size_t* argument_sizes;
 };
 
-/// The kernel on that processor (gfx90a, gfx942, gfx950, sm_80, sm_90), or nullptr. sm_90a is sm_90 here.
+/// The kernel on that processor or nullptr.
 const EmulatedRow* emulated_kernel(Target target, std::string_view name);
 
 }  // namespace plimsoll::calibrate::emulator

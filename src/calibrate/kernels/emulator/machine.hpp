@@ -2,6 +2,7 @@
 // PLIMSOLL_GFX or PLIMSOLL_SM to its number before including the kernels.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <type_traits>
 

@@ -18,11 +18,17 @@ auto element_of(const void* operand, int index) {
 #else
   constexpr Fp8Format format = Fp8Format::e4m3_ocp;
 #endif
-  const double value = element_value(type, format, static_cast<const std::byte*>(operand), index);
-  if constexpr (type == DType::fp64) {
-    return value;
+  if constexpr (type == DType::fp8) {
+    static const std::array<float, 256> values = [] {
+      std::array<float, 256> all{};
+      for (int bits = 0; bits < 256; ++bits) all[static_cast<std::size_t>(bits)] = float_of_fp8(static_cast<std::uint8_t>(bits), format);
+      return all;
+    }();
+    return values[static_cast<std::size_t>(static_cast<const std::byte*>(operand)[index])];
+  } else if constexpr (type == DType::fp64) {
+    return read_element<double>(static_cast<const std::byte*>(operand), index);
   } else {
-    return static_cast<float>(value);
+    return static_cast<float>(element_value(type, format, static_cast<const std::byte*>(operand), index));
   }
 }
 

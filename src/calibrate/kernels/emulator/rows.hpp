@@ -52,6 +52,12 @@ const emulator::EmulatedRow rows[] = {
 #if defined(PLIMSOLL_NVIDIA)
     PLIMSOLL_ROW(matrix_rate_tf32),
     PLIMSOLL_ROW(gemm_tf32),
+#if defined(PLIMSOLL_WARP_GROUPS)
+    PLIMSOLL_ROW(matrix_rate_bf16_wgmma),
+    PLIMSOLL_ROW(matrix_rate_fp16_wgmma),
+    PLIMSOLL_ROW(matrix_rate_tf32_wgmma),
+    PLIMSOLL_ROW(matrix_rate_fp8_wgmma),
+#endif
 #else
     PLIMSOLL_ROW(matrix_rate_fp32),
     PLIMSOLL_ROW(gemm_fp32),
