@@ -237,12 +237,12 @@ class Step {
     std::deque<Tensor> inputs, outputs, gradients;
   };
 
-  Tensor forward_pass(std::vector<Queues>& queues, std::vector<std::int64_t>& run, Passed& passed, std::int64_t pass) {
+  Tensor forward_pass(std::vector<Queues>& queues, std::vector<std::int64_t>& run, std::int64_t pass) {
     const auto chunk = static_cast<std::size_t>(chunk_of(pass, true));
     Queues& queue = queues[chunk];
     if (rank_.chunks[chunk]->plan().embedding && queue.inputs.size() == queue.outputs.size()) queue.inputs.emplace_back();
     const Tensor input = queue.inputs[queue.outputs.size()];
-    passed = forward_step(chunk, input);
+    const Passed passed = forward_step(chunk, input);
     queue.outputs.push_back(passed.output);
     ++run[chunk];
     return rank_.chunks[chunk]->plan().head ? Tensor() : passed.output;
@@ -271,13 +271,13 @@ class Step {
     const bool all_in_warm_up = m == p;
     const std::int64_t warm_up = all_in_warm_up ? passes() : std::min(passes(), 2 * (p - rank_.rank - 1) + (chunks() - 1) * p);
     const std::int64_t steady = passes() - warm_up;
-    Passed passed;
     Tensor output, input, input_gradient, received_gradient, forward_buffer, backward_buffer;
+    Tensor awaited;  // what the last overlapped receive put down: its handle, which the cool-down waits for, holds it to the end
     queues[0].inputs.push_back(receive(!rank_.chunks[0]->plan().embedding));
     for (std::int64_t k = 0; k < warm_up; ++k) {
       Next next = next_of(k, true);
       if (k == passes() - 1) next.receives = false;
-      output = forward_pass(queues, run, passed, k);
+      output = forward_pass(queues, run, k);
       send(output);
       input = receive(next.receives);
       if (next.receives) queues[next.chunk].inputs.push_back(input);
@@ -289,17 +289,18 @@ class Step {
     }
     for (std::int64_t k = 0; k < steady; ++k) {
       deallocate(output);
-      Tensor forward_output = forward_pass(queues, run, passed, k + warm_up);
+      Tensor forward_output = forward_pass(queues, run, k + warm_up);
       Next next = next_of(k + warm_up, true);
       if (k == steady - 1) next.receives = false;
       send(forward_output);
       forward_buffer = receive(next.receives);
-      if (next.receives) queues[next.chunk].inputs.push_back(forward_buffer);
+      if (next.receives) queues[next.chunk].inputs.push_back(std::move(forward_buffer));
       Tensor gradient = backward_pass(queues, done, k);
       const Next back = next_of(k, false);
       send(gradient);
       backward_buffer = receive(back.receives);
-      if (back.receives) queues[back.chunk].gradients.push_back(backward_buffer);
+      if (back.receives && k == steady - 1) awaited = backward_buffer;
+      if (back.receives) queues[back.chunk].gradients.push_back(std::move(backward_buffer));
       output = std::move(forward_output);
       input_gradient = std::move(gradient);
     }

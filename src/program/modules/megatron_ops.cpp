@@ -312,7 +312,7 @@ Tensor bias_dropout_add(const Tensor& x, const Tensor& bias, const Tensor& resid
   return op.done(output, [bias_sizes, dropped = static_cast<bool>(mask)](BackwardCall& b) {
     Tensor gradient = b.grad();
     if (dropped) {
-      const Tensor kept = b.saved(0);
+      const Tensor kept = b.take_saved(0);  // the compiled backward clears its arguments
       gradient = elementwise(b.tape, {&b.grad(), &kept}, b.grad().dtype());
     }
     if (b.needs(1)) b.give(1, compiled_bias_gradient(b.tape, gradient, bias_sizes));
