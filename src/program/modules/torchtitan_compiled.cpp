@@ -265,20 +265,20 @@ Tensor run_compiled(Tape& tape, const CompiledBlock& block, const Tensor& x) {
     for (const Tensor* tensor : {&kept.out, &kept.statistics}) op.save(*tensor);
     op.save_if(!block.four_bits, kept.gate);
   }
-  return op.done(y, [graph, recomputed = block.recomputed, four_bits = block.four_bits, width = block.attention.hidden](
-                        BackwardCall& b) mutable {
-    const Tensor input = b.saved(0);
-    Kept again;
-    if (recomputed) {
-      Tensor residual, normed;
-      again = attention_and_gate(graph, residual, normed);
-    } else {
-      again = {b.take_saved(1), b.take_saved(2), b.take_saved(3), b.take_saved(4), b.take_saved(5)};
-      if (four_bits) products_again(graph, again);
-    }
-    backward_graph(b, graph, std::move(again));
-    for (const Input norm : {kAttentionNorm, kMlpNorm}) b.give(norm, b.tape.empty({width}, input.dtype()));
-  });
+  return op.done(
+      y, [graph, recomputed = block.recomputed, four_bits = block.four_bits, width = block.attention.hidden](BackwardCall& b) mutable {
+        const Tensor input = b.saved(0);
+        Kept again;
+        if (recomputed) {
+          Tensor residual, normed;
+          again = attention_and_gate(graph, residual, normed);
+        } else {
+          again = {b.take_saved(1), b.take_saved(2), b.take_saved(3), b.take_saved(4), b.take_saved(5)};
+          if (four_bits) products_again(graph, again);
+        }
+        backward_graph(b, graph, std::move(again));
+        for (const Input norm : {kAttentionNorm, kMlpNorm}) b.give(norm, b.tape.empty({width}, input.dtype()));
+      });
 }
 
 }  // namespace plimsoll::program

@@ -15,7 +15,7 @@ struct CompiledBlock {
   TensorParallel tensor_parallel;  ///< with the activations between the blocks cut over the sequence
   std::int64_t context_ranks = 1;  ///< ring attention over all-gathered keys and values
   bool recomputed = false;         ///< full checkpointing: the backward graph starts from the block's input alone
-  bool four_bits = false;   ///< NVFP4 products, which per-operator checkpointing does not know: of the block only attention is kept
+  bool four_bits = false;          ///< NVFP4 products, which per-operator checkpointing does not know: of the block only attention is kept
 };
 
 /// The block's forward, one node of the graph. Per-operator checkpointing and none keep the same tensors here: queries, values, attention's

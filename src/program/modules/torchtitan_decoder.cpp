@@ -4,6 +4,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
+#include "program/modules/float8_linear.hpp"
 #include "program/modules/torchtitan_compiled.hpp"
 #include "program/modules/torchtitan_layers.hpp"
 #include "program/modules/torchtitan_moe.hpp"
@@ -151,6 +152,7 @@ class TitanLayer {
       : module_(module),
         block_(block),
         tape_(tape),
+        float8_(run.float8_rowwise),
         attention_(module, *block.attention, {run, root, tape}),
         feed_forward_(make_feed_forward(module, block, {run, root, tape})),
         moe_(make_moe(module, block, {run, root, tape})),
@@ -189,6 +191,7 @@ class TitanLayer {
 
  private:
   Tensor forward(const Tensor& x, const Tensor& positions) const {
+    const Float8Scope float8(tape_, float8_);
     Tensor branch = attended(x, positions);
     const Tensor hidden = add(x, branch);
     branch.reset();
@@ -215,6 +218,7 @@ class TitanLayer {
   Module& module_;
   Block block_;
   Tape& tape_;
+  bool float8_;
   Attention attention_;
   std::optional<TitanFeedForward> feed_forward_;
   std::unique_ptr<TitanMoe> moe_;

@@ -24,19 +24,20 @@ struct TitanRun {
   bool fused_norm = true;         ///< aten::_fused_rms_norm; before torch 2.8 its parts
   bool grouped_attention = true;  ///< attention takes fewer key heads; before 0.3 they were repeated
   bool packed = false;            ///< attention over packed sequences (varlen_attn)
+  bool float8_rowwise = false;    ///< the layers' products are torchao's Float8Linear
   bool truncated_init = true;     ///< projections start from trunc_normal_, which looks at what it drew; else from normal_
   struct Router {
-    bool softmax = true;           ///< scores are a softmax over the experts; else a sigmoid of each
-    bool normalized = true;        ///< the chosen experts' scores are divided by their sum
-  } router;                        ///< of mixtures of experts
-  std::int64_t expert_ranks = 1;   ///< expert parallelism
-  std::int64_t context_ranks = 1;  ///< context parallelism: ring attention
-  bool compiled = false;           ///< torch.compile of every layer
+    bool softmax = true;             ///< scores are a softmax over the experts; else a sigmoid of each
+    bool normalized = true;          ///< the chosen experts' scores are divided by their sum
+  } router;                          ///< of mixtures of experts
+  std::int64_t expert_ranks = 1;     ///< expert parallelism
+  std::int64_t context_ranks = 1;    ///< context parallelism: ring attention
+  bool compiled = false;             ///< torch.compile of every layer
   std::int64_t four_bit_layers = 0;  ///< the first layers, whose products are NVFP4
-  bool compiled_loss = false;      ///< torch.compile of the loss, since 2025
-  bool early_stop = false;         ///< checkpoints end their recomputation with the last saved tensor
-  std::int64_t shared_table = 0;   ///< rows of the one rotary table that all layers shared before 0.3; 0: a table per layer
-  std::int64_t length = 0;         ///< of a sequence: rows of the rotary tables
+  bool compiled_loss = false;        ///< torch.compile of the loss, since 2025
+  bool early_stop = false;           ///< checkpoints end their recomputation with the last saved tensor
+  std::int64_t shared_table = 0;     ///< rows of the one rotary table that all layers shared before 0.3; 0: a table per layer
+  std::int64_t length = 0;           ///< of a sequence: rows of the rotary tables
   enum class Checkpointing : std::uint8_t { none, full, operators } checkpointing = Checkpointing::none;
   int every = 1;  ///< of full checkpointing: every n-th layer
 };
