@@ -93,13 +93,14 @@ FlopsReport flops_of(const Model& model, const Cluster& cluster, const Strategy&
 /// Ranks of one pipeline stage hold the same program.
 std::vector<RankReport> ranks_of(const Model& model, const std::vector<Stage>& stages, const Cluster& cluster, const Strategy& strategy) {
   std::vector<RankReport> ranks;
+  RankPrograms programs(model, strategy);
   for (int stage = 0; stage < strategy.pp; ++stage) {
     RankReport rank;
     rank.stage = stage;
     rank.count = strategy.gpus / strategy.pp;
     for (std::size_t chunk = static_cast<std::size_t>(stage); chunk < stages.size(); chunk += static_cast<std::size_t>(strategy.pp))
       rank.parameters += stages[chunk].parameters(strategy);
-    rank.memory = rank_memory(model, stages, stage, cluster, strategy, rank.work);
+    rank.memory = rank_memory(programs, model, stages, stage, cluster, strategy, rank.work);
     ranks.push_back(std::move(rank));
   }
   return ranks;

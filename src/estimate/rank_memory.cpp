@@ -40,23 +40,6 @@ StepProgram lower_transformers(const Model& model, const Strategy& s) {
   }
 }
 
-/// The rank's program. Throws Error (refused) where this framework, engine or model has no lowering yet.
-StepProgram lower(const Model& model, const Strategy& s, int stage) {
-  switch (profile_of(s).code) {
-    case ModelCode::transformers:
-      return lower_transformers(model, s);
-    case ModelCode::torchtitan:
-      return program::lower_torchtitan(model, s, stage);
-    case ModelCode::nanotron:
-      return program::lower_nanotron(model, s, stage);
-    case ModelCode::megatron_local:
-    case ModelCode::megatron_te:
-      return program::lower_megatron(model, s, stage);
-    default:
-      refuse(fmt::format("{}'s layers have no lowering yet", s.framework));
-  }
-}
-
 /// What is outside PyTorch's allocator: the context and a communicator per process group of more than one rank.
 OutsideAllocator outside_of(const Cluster& cluster, const Strategy& resolved) {
   const auto groups = rank_groups(resolved);
@@ -128,9 +111,27 @@ Band device_band(Bytes reserved, const Strategy& resolved, Basis basis, const By
 
 }  // namespace
 
-std::optional<StepProgram> rank_program(const Model& model, const Strategy& resolved, int stage, std::string& reason) {
+/// Throws Error (refused) where this framework, engine or model has no lowering yet.
+StepProgram RankPrograms::lower(int stage) {
+  switch (profile_of(resolved_).code) {
+    case ModelCode::transformers:
+      return lower_transformers(model_, resolved_);
+    case ModelCode::torchtitan:
+      return program::lower_torchtitan(model_, resolved_, stage);
+    case ModelCode::nanotron:
+      return program::lower_nanotron(model_, resolved_, stage);
+    case ModelCode::megatron_local:
+    case ModelCode::megatron_te:
+      if (!megatron_) megatron_ = std::make_unique<program::MegatronPipeline>(model_, resolved_);
+      return megatron_->rank(stage);
+    default:
+      refuse(fmt::format("{}'s layers have no lowering yet", resolved_.framework));
+  }
+}
+
+std::optional<StepProgram> RankPrograms::of_stage(int stage, std::string& reason) {
   try {
-    return lower(model, resolved, stage);
+    return lower(stage);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::refused) throw;
     reason = error.message();
@@ -146,13 +147,13 @@ PlayMemoryOptions play_options(const Cluster& cluster, const Strategy& resolved)
   return options;
 }
 
-RankMemory rank_memory(const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster, const Strategy& resolved,
-                       std::optional<StepWork>& work) {
+RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster,
+                       const Strategy& resolved, std::optional<StepWork>& work) {
   RankMemory memory;
   memory.capacity = cluster.accelerator.memory_usable.value;
   const OutsideAllocator outside = outside_of(cluster, resolved);
   MemoryTrace trace;
-  if (const auto program = rank_program(model, resolved, stage, memory.closed_form_because)) {
+  if (const auto program = programs.of_stage(stage, memory.closed_form_because)) {
     memory.basis = Basis::played;
     work = work_of(*program);
     trace = played(*program, play_options(cluster, resolved), memory.out_of_memory, memory.out_of_memory_at);

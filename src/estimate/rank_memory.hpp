@@ -1,6 +1,7 @@
 // Peak memory of one rank: its step played through the allocator where it can be lowered, else the closed forms.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,15 +10,28 @@
 #include "plimsoll/estimate.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/memory.hpp"
+#include "program/lower.hpp"
 
 namespace plimsoll::estimation {
 
-/// Memory of a rank of pipeline stage `stage`.
-RankMemory rank_memory(const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster, const Strategy& resolved,
-                       std::optional<StepWork>& work);
+/// The programs of a run's ranks; what ranks with equal stages share is lowered once. Its arguments must outlive it.
+class RankPrograms {
+ public:
+  RankPrograms(const Model& model, const Strategy& resolved) : model_(model), resolved_(resolved) {}
+  /// The program of a rank of that pipeline stage; empty where there is no lowering, and why.
+  std::optional<StepProgram> of_stage(int stage, std::string& reason);
 
-/// The program of a rank of that stage; empty where there is no lowering, and why.
-std::optional<StepProgram> rank_program(const Model& model, const Strategy& resolved, int stage, std::string& reason);
+ private:
+  StepProgram lower(int stage);
+
+  const Model& model_;
+  const Strategy& resolved_;
+  std::unique_ptr<program::MegatronPipeline> megatron_;
+};
+
+/// Memory of a rank of pipeline stage `stage`.
+RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster, const Strategy& resolved,
+                       std::optional<StepWork>& work);
 
 /// What plays it on that device: what lies outside the allocator is not the allocator's to take.
 PlayMemoryOptions play_options(const Cluster& cluster, const Strategy& resolved);

@@ -23,10 +23,10 @@ Model gpt(int layers) {
                      "gpt", "gpt");
 }
 
-Strategy resolved(const Model& model, const std::string& more, int gpus) {
-  const std::string text = R"({"framework": "megatron-core", "layer_spec": "local", "seq_len": 256, "micro_batch": 2, "precision": "bf16",
-                               "attention": "sdpa", "loss": "vocab-parallel cross entropy", "optimizer": "adamw")" +
-                           more + "}";
+Strategy resolved(const Model& model, const std::string& more, int gpus, const std::string& layers = R"("local", "attention": "sdpa")") {
+  const std::string text = R"({"framework": "megatron-core", "seq_len": 256, "micro_batch": 2, "precision": "bf16",
+                               "loss": "vocab-parallel cross entropy", "optimizer": "adamw", "layer_spec": )" +
+                           layers + more + "}";
   return resolve(parse_strategy(text, "strategy"), model, cluster_of("H100-SXM5-80GB", gpus));
 }
 
@@ -173,6 +173,38 @@ TEST(Megatron, WhatIsNotModelledIsRefusedByName) {
       ADD_FAILURE() << more << " was lowered";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::refused) << more << ": " << error.what();
+    }
+  }
+}
+
+/// An instruction without the tensor's own name, for comparing programs: the first tensor of a program is 0, the next 1, …
+std::vector<std::string> told(const StepProgram& program) {
+  std::map<TensorId, std::size_t> names;
+  std::vector<std::string> lines;
+  for (const auto* part : {&program.init, &program.first_step, &program.step}) {
+    for (const Instruction& instruction : *part) {
+      const bool tensor = instruction.kind == InstructionKind::alloc || instruction.kind == InstructionKind::free;
+      if (!tensor) continue;
+      if (instruction.kind == InstructionKind::alloc) names[instruction.id] = names.size();
+      lines.push_back(std::to_string(static_cast<int>(instruction.kind)) + " " + std::to_string(names.at(instruction.id)) + " " +
+                      std::to_string(instruction.bytes) + " " + program.labels[instruction.label]);
+    }
+  }
+  return lines;
+}
+
+/// A rank put together from the passes of a shorter pipeline does what the rank itself does when all of it is recorded, tensor by tensor.
+TEST(MegatronPipeline, ComposedRanksAreTheRecordedOnes) {
+  for (const std::string layers : {R"("local", "attention": "sdpa")", R"("te")"}) {
+    const Model model = gpt(24);
+    const Strategy strategy = resolved(model, R"(, "tp": 2, "sequence_parallel": true, "pp": 12, "global_batch": 64)", 24, layers);
+    MegatronPipeline pipeline(model, strategy);
+    EXPECT_LT(pipeline.rank(1).kernels.size(), lower_megatron(model, strategy, 1).kernels.size()) << "nothing was put together";
+    for (int rank = 0; rank < 12; ++rank) {
+      const auto composed = told(pipeline.rank(rank)), recorded = told(lower_megatron(model, strategy, rank));
+      ASSERT_EQ(composed.size(), recorded.size()) << layers << " rank " << rank;
+      const auto first = std::mismatch(composed.begin(), composed.end(), recorded.begin());
+      ASSERT_EQ(first.first, composed.end()) << layers << " rank " << rank << ": " << *first.first << " where recorded " << *first.second;
     }
   }
 }

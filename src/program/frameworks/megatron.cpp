@@ -1,7 +1,9 @@
 // Megatron-core's training loop on one pipeline rank: GPTModel with local layers, DDP buffers, mixed-precision or distributed optimizer.
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <numeric>
+#include <tuple>
 #include <vector>
 
 #include "framework/parameter_layout.hpp"
@@ -57,6 +59,24 @@ std::int64_t recorded_micro_batches(const Strategy& strategy, int pipeline_rank)
   return std::min(all, stages - pipeline_rank - 1 + kSteady);
 }
 
+/// Micro-batches that go forward before the first comes back, in 1F1B.
+std::int64_t warm_up_of(const Strategy& strategy, int pipeline_rank) { return strategy.pp - pipeline_rank - 1; }
+
+/// What tells the programs of two ranks apart, their place in the pipeline aside.
+struct Held {
+  bool embedding = false, head = false;
+  std::vector<const Block*> layers;  ///< of the first chunk
+  friend bool operator<(const Held& a, const Held& b) {
+    return std::tie(a.embedding, a.head, a.layers) < std::tie(b.embedding, b.head, b.layers);
+  }
+};
+
+Held held_by(const Strategy& strategy, const MegatronConfig& config, int pipeline_rank) {
+  const ChunkPlan plan = chunk_plans(strategy, config, pipeline_rank).front();
+  const auto first = config.layers.begin() + plan.first_layer;
+  return {plan.embedding, plan.head, {first, first + plan.layers}};
+}
+
 /// Everything of the rank that lives from step to step.
 class Training {
  public:
@@ -80,22 +100,25 @@ class Training {
     make_optimizers();
   }
 
-  StepProgram record(bool every_micro_batch) {
+  /// The step of `micro_batches`, `warm_up` of which are under way in 1F1B's steady state.
+  RecordedPipelineRank record(std::int64_t micro_batches, std::int64_t warm_up) {
+    RecordedPipelineRank recorded{.program = {}, .first_step = {}, .step = {}, .warm_up = warm_up, .steady = micro_batches - warm_up};
     MegatronRank rank{.tape = tape_, .runtime = runtime_, .config = config_, .chunks = chunks_, .wrapped = wrapped_};
     rank.micro_batch = strategy_.micro_batch;
     rank.length = strategy_.seq_len / strategy_.cp;
-    rank.micro_batches = every_micro_batch ? strategy_.micro_batches : recorded_micro_batches(strategy_, pipeline_rank_);
+    rank.micro_batches = micro_batches;
+    rank.warm_up = warm_up;
     rank.left_out = strategy_.micro_batches - rank.micro_batches;
     rank.stages = strategy_.pp;
     rank.rank = pipeline_rank_;
     if (strategy_.pp > 1) rank.pipeline_stream = tape_.add_stream("pipeline");
     for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
       tape_.record_into(part);
+      rank.marks = part == Tape::Part::first_step ? &recorded.first_step : &recorded.step;
       record_step(rank);
     }
-    StepProgram program = tape_.take();
-    carry_across_steps(program);
-    return program;
+    recorded.program = tape_.take();
+    return recorded;
   }
 
  private:
@@ -151,7 +174,38 @@ class Training {
 }  // namespace
 
 StepProgram lower_megatron(const Model& model, const Strategy& strategy, int pipeline_rank, bool every_micro_batch) {
-  return Training(model, strategy, pipeline_rank).record(every_micro_batch);
+  const std::int64_t micro_batches = every_micro_batch ? strategy.micro_batches : recorded_micro_batches(strategy, pipeline_rank);
+  StepProgram program = Training(model, strategy, pipeline_rank).record(micro_batches, warm_up_of(strategy, pipeline_rank)).program;
+  carry_across_steps(program);
+  return program;
+}
+
+struct MegatronPipeline::Impl {
+  const Model& model;
+  const Strategy& strategy;
+  MegatronConfig config;
+  std::map<Held, std::unique_ptr<PipelinePatterns>> patterns;
+};
+
+MegatronPipeline::MegatronPipeline(const Model& model, const Strategy& strategy)
+    : impl_(std::make_unique<Impl>(Impl{model, strategy, megatron_config(model, strategy), {}})) {}
+MegatronPipeline::~MegatronPipeline() = default;
+
+StepProgram MegatronPipeline::rank(int pipeline_rank) {
+  const Strategy& s = impl_->strategy;
+  const std::int64_t warm_up = warm_up_of(s, pipeline_rank), micro_batches = recorded_micro_batches(s, pipeline_rank);
+  if (s.vp == 1 && warm_up >= kFewestWarmUp && micro_batches - warm_up >= kPatternSteady) {
+    auto& patterns = impl_->patterns[held_by(s, impl_->config, pipeline_rank)];
+    if (!patterns) {
+      patterns = std::make_unique<PipelinePatterns>(
+          Training(impl_->model, s, pipeline_rank).record(kPatternWarmUp + kPatternSteady, kPatternWarmUp));
+    }
+    if (auto program = patterns->compose(warm_up, micro_batches - warm_up)) {
+      carry_across_steps(*program);
+      return std::move(*program);
+    }
+  }
+  return lower_megatron(impl_->model, s, pipeline_rank);
 }
 
 }  // namespace plimsoll::program

@@ -146,6 +146,15 @@ class Step {
 
   // ---- schedules ------------------------------------------------------------------------------------------------------------
 
+  /// Instructions of the step so far.
+  std::size_t recorded() const {
+    return (tape_.part() == Tape::Part::first_step ? tape_.program().first_step : tape_.program().step).size();
+  }
+
+  void mark(PassKind kind, std::int64_t micro_batch) {
+    if (rank_.marks) rank_.marks->passes.push_back({recorded(), kind, micro_batch});
+  }
+
   void without_pipeline() {
     const Tensor total_tokens = zeros(tape_, {}, DType::int32);
     Passed passed;
@@ -160,29 +169,37 @@ class Step {
   /// forward_backward_pipelining_without_interleaving: warm-up, one forward and one backward in turn, cool-down.
   void one_forward_one_backward() {
     const Tensor total_tokens = zeros(tape_, {}, DType::int32);
-    const std::int64_t warm_up = std::min(rank_.stages - rank_.rank - 1, rank_.micro_batches);
+    const std::int64_t warm_up = std::min(rank_.warm_up, rank_.micro_batches);
     const std::int64_t steady = rank_.micro_batches - warm_up;
     std::deque<Tensor> inputs, outputs;
     Passed passed;
     Tensor input, output, gradient, input_gradient;
     for (std::int64_t i = 0; i < warm_up; ++i) {
+      mark(PassKind::receive_input, i);
       input = receive(!first_rank());
+      mark(PassKind::forward, i);
       passed = forward_step(0, input);
       output = passed.output;
       send(output);
+      mark(PassKind::release_output, i);
       inputs.push_back(input);
       outputs.push_back(output);
       deallocate(output);
     }
+    mark(PassKind::receive_input, warm_up);
     if (steady > 0) input = receive(!first_rank());
     for (std::int64_t i = 0; i < steady; ++i) {
+      mark(PassKind::forward, warm_up + i);
       passed = forward_step(0, input);
       output = std::move(passed.output);
       if (!last_rank()) send(output);
+      mark(PassKind::receive_gradient, i);
       gradient = receive(!last_rank());
+      mark(PassKind::release_output, warm_up + i);
       inputs.push_back(input);
       outputs.push_back(output);
       deallocate(output);
+      mark(PassKind::backward, i);
       input = inputs.front();
       output = outputs.front();
       inputs.pop_front();
@@ -190,19 +207,23 @@ class Step {
       if (warm_up == 0 && i + 1 == steady) synchronize(0);
       input_gradient = backward_step(input, output, gradient);
       send(input_gradient);
+      if (i + 1 < steady) mark(PassKind::receive_input, warm_up + i + 1);
       input = i + 1 == steady ? Tensor() : receive(!first_rank());
     }
     passed.output.reset();
     for (std::int64_t i = 0; i < warm_up; ++i) {
       if (i + 1 == warm_up) synchronize(0);
+      mark(PassKind::receive_gradient, steady + i);
       input = inputs.front();
       output = outputs.front();
       inputs.pop_front();
       outputs.pop_front();
       gradient = receive(!last_rank());
+      mark(PassKind::backward, steady + i);
       input_gradient = backward_step(input, output, gradient);
       send(input_gradient);
     }
+    if (rank_.marks) rank_.marks->end = recorded();
     reports_.clear();
   }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "program/modules/megatron_gpt.hpp"
+#include "program/pipeline_passes.hpp"
 #include "program/wrappers/megatron_ddp.hpp"
 
 namespace plimsoll::program {
@@ -22,6 +23,8 @@ struct MegatronRank {
   std::int64_t micro_batch = 1, length = 1, micro_batches = 1;
   std::int64_t left_out = 0;          ///< further micro-batches of the steady state that are not recorded
   std::int64_t stages = 1, rank = 0;  ///< of the pipeline
+  std::int64_t warm_up = 0;           ///< micro-batches that go forward before the first comes back, in 1F1B
+  PassMarks* marks = nullptr;         ///< where the passes of 1F1B stand in the step that is recorded, for whoever asks
   StreamId pipeline_stream = kComputeStream;
 };
 
