@@ -100,8 +100,7 @@ void Device::record(Event* event) {
 
 void Device::wait(Event* event) {
   issue([this, event] {
-    std::unique_lock lock(event->mutex);
-    event->reached.wait(lock, [&] { return !event->pending; });
+    event->wait_until_reached();
     clock_ = std::max(clock_, event->seconds);
   });
 }
@@ -237,7 +236,17 @@ void spoil(const Kernel& kernel, void* const* buffers) {
 
 }  // namespace
 
-int launch(const emulator::EmulatedRow& row, unsigned blocks, void** arguments) {
+const Function* find_function(Target target, const char* name) {
+  static std::mutex mutex;
+  static std::map<std::pair<Target, std::string>, Function> functions;
+  const emulator::EmulatedRow* row = emulator::emulated_kernel(target, name);
+  if (!row) return nullptr;
+  const std::lock_guard lock(mutex);
+  return &functions.insert({{target, name}, {row, target}}).first->second;
+}
+
+int launch(const Function& function, unsigned blocks, void** arguments) {
+  const emulator::EmulatedRow& row = *function.row;
   const std::string fault = setting("LAUNCH_ERROR", std::string());
   const std::int64_t number = ++launches;
   if (fault.substr(0, fault.find(':')) == row.name && number >= setting("LAUNCH_ERROR_AFTER", 0)) {
@@ -245,10 +254,8 @@ int launch(const emulator::EmulatedRow& row, unsigned blocks, void** arguments) 
     return colon == std::string::npos ? 719 : std::atoi(fault.c_str() + colon + 1);
   }
   const Kernel& kernel = kernel_named(row.name);
-  Target target;
-  emulated_target(target);
   const Sizes sizes = sizes_of(kernel, blocks, arguments);
-  const Work work = kernel.work(sizes, {target, static_cast<std::int32_t>(setting("COMPUTE_UNITS", 4))});
+  const Work work = kernel.work(sizes, {function.target, static_cast<std::int32_t>(setting("COMPUTE_UNITS", 4))});
   const bool executed =
       !modelled() || kernel.collective() || work.bytes() + work.flops <= static_cast<double>(setting("EXECUTE", 4'000'000));
   const bool wrong = setting("WRONG", std::string()) == row.name;

@@ -31,6 +31,10 @@ struct Event {
   std::condition_variable reached;
   bool pending = false;
   double seconds = 0;
+  void wait_until_reached() {
+    std::unique_lock lock(mutex);
+    reached.wait(lock, [this] { return !pending; });
+  }
 };
 
 class Device {
@@ -79,8 +83,16 @@ Device* owner_of(const void* memory);
 std::string architecture();
 bool emulated_target(Target& target);
 
+/// A kernel of a loaded module, for the processor that the module was built for.
+struct Function {
+  const emulator::EmulatedRow* row;
+  Target target;
+};
+/// The function of that name, which lives as long as the library; nullptr where the processor has none.
+const Function* find_function(Target target, const char* name);
+
 /// Launches on the current device. 0, or the driver's code for a fault that the environment asks for.
-int launch(const emulator::EmulatedRow& row, unsigned blocks, void** arguments);
+int launch(const Function& function, unsigned blocks, void** arguments);
 
 /// Copies on the current device, behind the caller's back where both sides allow it.
 void copy(void* to, const void* from, std::size_t bytes);

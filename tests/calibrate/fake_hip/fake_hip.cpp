@@ -7,7 +7,6 @@
 #include "fake_device.hpp"
 
 namespace fake = plimsoll::calibrate::fake;
-namespace emulator = plimsoll::calibrate::emulator;
 using plimsoll::calibrate::Target;
 
 namespace plimsoll::calibrate::fake {
@@ -186,14 +185,14 @@ API int hipModuleUnload(void*) { return 0; }
 API int hipModuleGetFunction(void** function, void*, const char* name) {
   Target target;
   if (!fake::emulated_target(target)) return kNotFound;
-  const emulator::EmulatedRow* row = emulator::emulated_kernel(target, name);
-  *function = const_cast<emulator::EmulatedRow*>(row);
-  return row ? 0 : kNotFound;
+  const fake::Function* found = fake::find_function(target, name);
+  *function = const_cast<fake::Function*>(found);
+  return found ? 0 : kNotFound;
 }
 API int hipModuleLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y,
                               unsigned threads_z, unsigned, void*, void** arguments, void**) {
   if (y != 1 || z != 1 || threads_x != 256 || threads_y != 1 || threads_z != 1 || x == 0) return kInvalidValue;
-  return fake::launch(*static_cast<const emulator::EmulatedRow*>(function), x, arguments);
+  return fake::launch(*static_cast<const fake::Function*>(function), x, arguments);
 }
 
 // All streams of a device run in one order; a stream is only a name.
@@ -228,9 +227,7 @@ API int hipEventRecord(void* event, void*) {
   return 0;
 }
 API int hipEventSynchronize(void* event) {
-  auto* at = static_cast<fake::Event*>(event);
-  std::unique_lock lock(at->mutex);
-  at->reached.wait(lock, [&] { return !at->pending; });
+  static_cast<fake::Event*>(event)->wait_until_reached();
   return static_cast<int>(fake::setting("SYNCHRONIZE_ERROR", 0));
 }
 API int hipEventQuery(void* event) {
