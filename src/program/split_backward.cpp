@@ -124,6 +124,9 @@ void backward_to_weights(Tape& tape, std::vector<WeightGroup> groups, const std:
         gradients.push_back(group.gradients[i][output]);
       }
     }
+    // Hooks on a linear's output hang on the view behind its product, which is not run again.
+    for (const NodeRef& node : group.operators)
+      if (node->transposed_input >= 0) node->tensor_hooks.clear();
     group.operators.clear();
     for (std::size_t weight : group.weights) inputs.push_back(tape.gradient_edge(weights[weight]));
     if (roots.empty()) continue;

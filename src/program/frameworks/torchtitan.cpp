@@ -46,7 +46,6 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   // float8 products keep their 16-bit inputs for backward, eager (torchao's rowwise linear) and compiled; the casts die with the product.
   const bool eager_rowwise = !compiled && !before_0_3(s) && s.fp8_scaling == Fp8Scaling::rowwise;
   const bool float8 = s.low_precision == LowPrecision::fp8 && ((compiled && before_0_3(s)) || eager_rowwise);
-  if (eager_rowwise && s.ep > 1) refuse("float8 products beside expert parallelism are not modelled for TorchTitan", "precision");
   const bool mxfp8 = s.low_precision == LowPrecision::mxfp8 && compiled && before_0_3(s);  // mx_mm keeps its 16-bit arguments
   const bool nvfp4 = s.low_precision == LowPrecision::nvfp4 && compiled && before_0_3(s) && s.pp == 1;
   if (s.low_precision != LowPrecision::none && !float8 && !mxfp8 && !nvfp4)
@@ -69,6 +68,8 @@ TitanRun run_of(const Model& model, const Strategy& s) {
   run.complex_rope = run.truncated_init = model.model_type.rfind("qwen3", 0) != 0;
   run.expert_ranks = s.ep;
   run.float8_rowwise = s.low_precision == LowPrecision::fp8 && !before_0_3(s);
+  const bool mixture = std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
+  if (run.float8_rowwise && mixture) refuse("float8 products of TorchTitan's mixtures of experts are not modelled", "precision");
   run.skip_head = s.loss == LossKernel::chunked;
   run.length = s.seq_len;
   run.context_ranks = s.cp;
