@@ -166,6 +166,18 @@ double matrix_rate(const std::vector<Sample>& samples, const std::string& type) 
   return best;
 }
 
+bool has_rate(const Accelerator& device, const std::string& type) {
+  return std::any_of(device.rates.begin(), device.rates.end(), [&](const ComputeRate& rate) { return name_of(rate.type) == type; });
+}
+
+/// Of products that do not determine more: what the fastest reached.
+double best_rate(const std::vector<Sample>& products, const std::string& type) {
+  double best = 0;
+  for (const Sample& sample : products)
+    if (sample.type == type) best = std::max(best, sample.flops / sample.seconds);
+  return best;
+}
+
 /// A data sheet's peak stays, unless something faster was measured.
 void set_rate(Accelerator& device, MathType type, double sustained, double on_registers) {
   auto found = std::find_if(device.rates.begin(), device.rates.end(), [&](const ComputeRate& rate) { return rate.type == type; });
@@ -175,7 +187,8 @@ void set_rate(Accelerator& device, MathType type, double sustained, double on_re
   }
   const double measured_peak = std::max(on_registers, sustained);
   if (found->peak.value.value < measured_peak) found->peak = {FlopsPerSecond(measured_peak), Provenance::measured, kSource};
-  found->sustained = calibrated(sustained / found->peak.value.value);
+  constexpr double kLeastShare = 1e-3;  // that a file holds
+  found->sustained = calibrated(std::max(sustained / found->peak.value.value, kLeastShare));
 }
 
 /// Of products timed several times, by several tools, the fastest counts: it is what a library at its best does.
@@ -252,6 +265,8 @@ void fit_gemm(const std::vector<Sample>& samples, Calibration& calibration) {
   if (fit.inverse_rates.empty()) {
     calibration.notes.push_back(
         fmt::format("matrix products: {} shapes do not determine the constants of {} types", products.size(), fitter.types().size()));
+    for (const std::string& type : fitter.types())
+      if (!has_rate(device, type)) set_rate(device, math_named(type), best_rate(products, type), matrix_rate(samples, type));
   } else {
     for (std::size_t i = 0; i < fitter.types().size(); ++i)
       set_rate(device, math_named(fitter.types()[i]), 1 / fit.inverse_rates[i], matrix_rate(samples, fitter.types()[i]));
@@ -264,13 +279,10 @@ void fit_gemm(const std::vector<Sample>& samples, Calibration& calibration) {
 
 void fit_attention(const std::vector<Sample>& samples, Calibration& calibration) {
   Accelerator& device = calibration.cluster.accelerator;
-  const auto has_rate = [&](const Sample& sample) {
-    return std::any_of(device.rates.begin(), device.rates.end(),
-                       [&](const ComputeRate& rate) { return rate.type == math_named(sample.type); });
-  };
   const auto usable = [&](SampleKind kind) {
     std::vector<Sample> chosen = of_kind(samples, kind);
-    chosen.erase(std::remove_if(chosen.begin(), chosen.end(), [&](const Sample& sample) { return !has_rate(sample); }), chosen.end());
+    chosen.erase(std::remove_if(chosen.begin(), chosen.end(), [&](const Sample& sample) { return !has_rate(device, sample.type); }),
+                 chosen.end());
     return chosen;
   };
   if (const auto forward = usable(SampleKind::attention); !forward.empty()) device.attention.forward = attention_share(forward, device);
