@@ -118,6 +118,22 @@ Tensor layer_norm_eager(const Tensor& input, const Tensor& weight) {
 
 }  // namespace
 
+namespace {
+
+/// NemotronLayerNorm1P.forward: weight + 1, and under autocast everything in its type.
+Tensor layer_norm_unit_offset(Tape& tape, const Tensor& input, const Tensor& weight_in, const Tensor& bias_in) {
+  Tensor weight = add_scalar(weight_in);
+  const bool low = tape.autocast.enabled;
+  const DType type = low ? tape.autocast.type : input.dtype();
+  const Tensor x = to(input, type);
+  if (low) weight = to(weight, type);
+  const Tensor bias = low ? to(bias_in, type) : bias_in;
+  const AutocastScope off(tape, false, type);
+  return layer_norm(x, weight, bias);
+}
+
+}  // namespace
+
 Tensor Norm::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(*module_, *tape_, {&x});
@@ -128,6 +144,8 @@ Tensor Norm::operator()(const Tensor& input) const {
     return call.done(to(normed, x.dtype()));
   }
   const Tensor& weight = module_->tensor("weight");
+  if (spec_.kind == NormSpec::Kind::layer_norm && spec_.unit_offset)
+    return call.done(layer_norm_unit_offset(*tape_, x, weight, module_->tensor("bias")));
   if (spec_.kind == NormSpec::Kind::layer_norm) return call.done(layer_norm(x, weight, module_->tensor("bias")));
   return call.done(spec_.unit_offset ? rms_norm_unit_offset(x, weight) : rms_norm_eager(x, weight, rounding_));
 }
@@ -252,14 +270,16 @@ void rotate_pair(Tensor& query, Tensor& key, const RotaryTables& tables, Rotatio
     query = turned_query;
     return;
   }
+  const bool neighbours = rotation == Rotation::neighbours_join_last;
+  const Tensor cosines = neighbours ? interleaved(cosine) : cosine, sines = neighbours ? interleaved(sine) : sine;
   const std::int64_t turning = cosine.size(-1), width = query.size(-1);
   const Tensor query_part = slice(query, -1, 0, turning), query_rest = slice(query, -1, turning, width);
   const Tensor key_part = slice(key, -1, 0, turning), key_rest = slice(key, -1, turning, width);
-  Tensor turned_query = rotate(query_part, cosine, sine);
+  Tensor turned_query = rotate(query_part, cosines, sines, neighbours);
   if (rotation == Rotation::join_each) turned_query = cat({turned_query, query_rest}, -1);
-  Tensor turned_key = rotate(key_part, cosine, sine);
+  Tensor turned_key = rotate(key_part, cosines, sines, neighbours);
   if (parts && rotation == Rotation::join_last) *parts = {turned_query, query_rest, turned_key, key_rest};
-  if (rotation == Rotation::join_last) turned_query = cat({turned_query, query_rest}, -1);
+  if (rotation != Rotation::join_each) turned_query = cat({turned_query, query_rest}, -1);
   turned_key = cat({turned_key, key_rest}, -1);
   query = turned_query;
   key = turned_key;

@@ -72,8 +72,17 @@ RotaryTables rotary_tables(Module& rotary, Tape& tape, const Tensor& position_id
 Tensor rotate(const Tensor& x, const Tensor& cosine, const Tensor& sine, bool neighbours = false);
 /// How a family rotates queries and keys: whole heads (llama); a part of each head, joined with the rest at once (phi3, even when there is
 /// no rest) or after both were rotated (gpt_neox, phi); whole heads in fp32, neighbours in pairs (cohere); the same,
-/// widened behind the turn, with tables interleaved in every layer (ernie4_5); whole heads, each of two copies widened (modernbert).
-enum class Rotation : std::uint8_t { whole, join_each, join_last, neighbours_in_fp32, neighbours_then_fp32, whole_in_fp32 };
+/// widened behind the turn, with tables interleaved in every layer (ernie4_5); whole heads, each of two copies widened (modernbert);
+/// neighbours of a part, with tables interleaved, joined after both were rotated (glm).
+enum class Rotation : std::uint8_t {
+  whole,
+  join_each,
+  join_last,
+  neighbours_in_fp32,
+  neighbours_then_fp32,
+  whole_in_fp32,
+  neighbours_join_last
+};
 /// apply_rotary_pos_emb of both: the unrotated tensors are dropped after both results exist. `parts` gets the rotated parts and the rests
 /// of join_last, for a family whose attention rotates in its own frame and keeps them until it returns (phi, stablelm).
 void rotate_pair(Tensor& query, Tensor& key, const RotaryTables& tables, Rotation rotation, std::vector<Tensor>* parts = nullptr);

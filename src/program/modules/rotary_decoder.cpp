@@ -25,12 +25,16 @@ struct Style {
   bool norms_turned_heads = false;  ///< gemma3, phi: queries' and keys' norms run behind the transposition of the heads
   bool dropout_within = false;      ///< starcoder2, seed_oss: the branches' dropouts are within their modules
   bool norm_each_head = false;      ///< stablelm: queries' and keys' norms are modules of every head
+  bool joins_both_at_last = false;  ///< nemotron: the rotated parts live until both are joined
+  bool rotates_in_frame = false;    ///< phi, stablelm: the attention itself rotates, and keeps the parts until it returns
   bool residual_first = false;      ///< stablelm: residual + attention + dropout(mlp); phi: dropout(attention) + dropout(mlp) + residual
   Rotation rotation = Rotation::whole;
   std::string model_type = {};
   LatentAttention::Rotation latent_rotation = LatentAttention::Rotation::neighbours;
   const char* mixture = "mlp";  ///< name of a layer's mixture of experts
   const char *output = "o_proj", *q_norm = "q_norm", *k_norm = "k_norm", *up = "up_proj", *down = "down_proj", *final_norm = "norm";
+  const char *attention_out_norm = "post_attention_layernorm", *mlp_norm = "pre_feedforward_layernorm",
+             *mlp_out_norm = "post_feedforward_layernorm";  ///< of a sandwich
 };
 
 /// Families with LayerNorm.
@@ -47,13 +51,13 @@ void style_with_layer_norms(Style& style, const std::string& model_type) {
   }
   if (model_type == "stablelm") {
     style.rotation = Rotation::join_last;
-    style.residual_first = style.norm_each_head = true;
+    style.residual_first = style.norm_each_head = style.rotates_in_frame = true;
     style.q_norm = "q_layernorm";
     style.k_norm = "k_layernorm";
   }
   if (model_type == "phi") {
     style.rotation = Rotation::join_last;
-    style.norms_turned_heads = true;
+    style.norms_turned_heads = style.rotates_in_frame = true;
     style.output = "dense";
     style.q_norm = "q_layernorm";
     style.k_norm = "k_layernorm";
@@ -67,7 +71,17 @@ Style style_of(const Model& model) {
   Style style;
   if (model.model_type == "olmo2") style = {.norm_rounding = Norm::Rounding::after_weight, .fp32_tables = true};
   if (model.model_type == "gemma" || model.model_type == "gemma2" || model.model_type == "gemma3_text") style.scaled_embedding = true;
-  if (model.model_type == "gemma3_text") style.norms_turned_heads = true;
+  if (model.model_type == "gemma3_text" || model.model_type == "exaone4") style.norms_turned_heads = true;
+  if (model.model_type == "glm" || model.model_type == "glm4") style.rotation = Rotation::neighbours_join_last;
+  if (model.model_type == "glm4") {
+    style.attention_out_norm = "post_self_attn_layernorm";
+    style.mlp_norm = "post_attention_layernorm";
+    style.mlp_out_norm = "post_mlp_layernorm";
+  }
+  if (model.model_type == "nemotron") {
+    style.rotation = Rotation::join_last;
+    style.joins_both_at_last = true;
+  }
   if (model.model_type == "seed_oss") style.dropout_within = true;
   if (model.model_type == "ernie4_5") {
     style.wide_tables = true;
@@ -218,7 +232,11 @@ class Attention {
 
   void rotate_both(Tensor& query, Tensor& key, const RotaryTables& tables, std::vector<Tensor>& parts) const {
     if (spec_.positions != Positions::rope) return;
-    if (!style_.fp32_tables) return rotate_pair(query, key, tables, style_.rotation, &parts);
+    if (!style_.fp32_tables) {
+      std::vector<Tensor> own;
+      std::vector<Tensor>* kept = style_.rotates_in_frame ? &parts : style_.joins_both_at_last ? &own : nullptr;
+      return rotate_pair(query, key, tables, style_.rotation, kept);
+    }
     Tensor turned_query = query, turned_key = key;
     rotate_pair(turned_query, turned_key, tables, style_.rotation);
     const Tensor low_query = to(turned_query, query.dtype()), low_key = to(turned_key, key.dtype());
@@ -254,7 +272,8 @@ class Layer {
     if (!block.norm.weight) {  // olmo: modules without parameters
       for (const char* name : {"input_layernorm", "post_attention_layernorm"}) (void)module.child(name, true);
     }
-    for (const char* name : {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"}) {
+    for (const char* name : {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm",
+                             "post_self_attn_layernorm", "post_mlp_layernorm"}) {
       if (Module* norm = module.find_child(name)) norms_.emplace(name, Norm(*norm, tape, block.norm, style.norm_rounding));
     }
   }
@@ -326,12 +345,12 @@ class Layer {
     Tensor residual = input;
     Tensor hidden = norm("input_layernorm", input);
     hidden = attend_all(hidden, inputs, probabilities);
-    hidden = norm("post_attention_layernorm", hidden);
+    hidden = norm(style_.attention_out_norm, hidden);
     hidden = add(residual, hidden);
     residual = hidden;
-    hidden = norm("pre_feedforward_layernorm", hidden);
+    hidden = norm(style_.mlp_norm, hidden);
     hidden = feed_forward(hidden);
-    hidden = norm("post_feedforward_layernorm", hidden);
+    hidden = norm(style_.mlp_out_norm, hidden);
     return add(residual, hidden);
   }
 
