@@ -8,13 +8,14 @@
 #include <unordered_map>
 
 #include "../../record.hpp"
+#include "export.hpp"
 
 namespace plimsoll::device {
 
 namespace record = rehearse::record;
 
 /// Of a clock that only runs forward.
-std::uint64_t now_ns();
+PLIMSOLL_DEVICE_CORE std::uint64_t now_ns();
 
 /// One per process; every call is made under the machine's lock.
 class Recorder {
