@@ -108,7 +108,8 @@ struct Settings {
   std::vector<std::int64_t> ranks;
   std::int64_t steps = 4;
   double timeout = 600;
-  bool until_peak = false, synthetic_data = false, stacks = false;
+  bool until_peak = false, synthetic_data = false;
+  std::string snapshot;  // where PyTorch itself writes its allocator's history with stacks
   std::string folder, toolkit;
 };
 
@@ -164,12 +165,16 @@ Environment rank_environment(const Settings& settings, std::int64_t rank) {
   return environment;
 }
 
-Environment helper_environment(const Settings& settings) {
+/// "F", or "F.rank3" when there are several.
+std::string per_rank(const std::string& path, std::int64_t rank, bool several) {
+  return several ? fmt::format("{}.rank{}", path, rank) : path;
+}
+
+Environment helper_environment(const Settings& settings, std::int64_t rank) {
   Environment environment{{"PLIMSOLL_REHEARSE", "1"},
                           {"PLIMSOLL_REHEARSE_STEPS", std::to_string(settings.steps)},
                           {"PLIMSOLL_REHEARSE_UNTIL_PEAK", settings.until_peak ? "1" : "0"},
                           {"PLIMSOLL_REHEARSE_SYNTHETIC", settings.synthetic_data ? "1" : "0"},
-                          {"PLIMSOLL_REHEARSE_STACKS", settings.stacks ? "1" : "0"},
                           {"PYTHONPATH", joined(settings.folder + "/python", "PYTHONPATH")},
                           {"LD_LIBRARY_PATH", joined(settings.folder, "LD_LIBRARY_PATH")},
                           {"LD_PRELOAD", joined(preload(settings.folder, settings.toolkit), "LD_PRELOAD")},
@@ -178,6 +183,8 @@ Environment helper_environment(const Settings& settings) {
                           {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"},
                           {"WANDB_MODE", "disabled"},
                           {"TOKENIZERS_PARALLELISM", "false"}};
+  if (!settings.snapshot.empty())
+    environment.emplace_back("PLIMSOLL_REHEARSE_SNAPSHOT", per_rank(settings.snapshot, rank, settings.ranks.size() > 1));
   if (settings.synthetic_data) environment.emplace_back("HF_HUB_OFFLINE", "1");
   return environment;
 }
@@ -224,7 +231,7 @@ std::string own_line_of(const Recording& recording) {
 Recording rehearse_rank(const Settings& settings, std::int64_t rank, const std::string& path) {
   std::remove(path.c_str());
   Environment environment = device_environment(settings, path);
-  for (const Environment& more : {settings.line.environment, rank_environment(settings, rank), helper_environment(settings)})
+  for (const Environment& more : {settings.line.environment, rank_environment(settings, rank), helper_environment(settings, rank)})
     environment.insert(environment.end(), more.begin(), more.end());
   const ChildResult child = run_child(command_of(settings, rank), environment, settings.timeout, SIGRTMIN + 7);
   if (!child.started) fail("cannot be run: " + child.problem, settings.line.command.front(), "is it on PATH?");
@@ -277,7 +284,10 @@ Settings settings_of(const Arguments& arguments) {
   settings.timeout = arguments.number_or("--timeout", 600, 0.1, kMostSeconds);
   settings.until_peak = arguments.has("--until-peak");
   settings.synthetic_data = arguments.has("--synthetic-data");
-  settings.stacks = arguments.has("--stacks");
+  if (arguments.has("--stacks")) {
+    if (!arguments.has("--memory-viz")) fail("stacks go into a snapshot", "--stacks", "add --memory-viz FILE");
+    settings.snapshot = arguments["--memory-viz"];
+  }
   settings.folder = library_folder();
   settings.toolkit = toolkit_of(python_of(settings.line.command));
   return settings;
@@ -285,7 +295,7 @@ Settings settings_of(const Arguments& arguments) {
 
 /// Where a rank's record goes: beside the others when it is kept, else among temporary files.
 std::string record_path(const Arguments& arguments, std::int64_t rank, bool several) {
-  if (arguments.has("--record")) return arguments["--record"] + (several ? fmt::format(".rank{}", rank) : std::string());
+  if (arguments.has("--record")) return per_rank(arguments["--record"], rank, several);
   const char* temporary = std::getenv("TMPDIR");
   return fmt::format("{}/plimsoll-{}-rank{}.record", temporary && *temporary ? temporary : "/tmp", getpid(), rank);
 }
@@ -293,7 +303,7 @@ std::string record_path(const Arguments& arguments, std::int64_t rank, bool seve
 void write_views(const Arguments& arguments, const Rehearsal& rehearsal) {
   const Recording& recording = rehearsal.recordings[rehearsal.report.worst];
   if (arguments.has("--trace")) write_file(arguments["--trace"], to_timeline_trace(rehearsal, rehearsal.report.worst));
-  if (!arguments.has("--memory-viz")) return;
+  if (!arguments.has("--memory-viz") || arguments.has("--stacks")) return;  // with stacks, PyTorch has written it
   PlayMemoryOptions options;
   options.steps = 2;
   write_file(arguments["--memory-viz"], to_memory_viz(record_memory(recording.program, options), recording.program.labels));
@@ -331,7 +341,11 @@ Command rehearse_command() {
            {Option::flag, "--until-peak", "stop as soon as a step's peak recurs", false, {}},
            {Option::value, "--timeout", "seconds per rank, 600 unless told; then the stacks of all threads are printed", false, {}},
            {Option::flag, "--synthetic-data", "stand-ins for tokenizers and datasets that are not there", false, {}},
-           {Option::flag, "--stacks", "the Python stack of every allocation", false, {}},
+           {Option::flag,
+            "--stacks",
+            "let PyTorch write the --memory-viz snapshot itself, with the Python stack of every allocation",
+            false,
+            {}},
            {Option::flag, "--json", "print one plimsoll/estimate/1 object", false, {}},
            {Option::value, "--trace", "write the step's timeline to this file (Perfetto)", false, {}},
            {Option::value, "--memory-viz", "write a snapshot for pytorch.org/memory_viz to this file", false, {}},

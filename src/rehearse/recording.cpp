@@ -92,7 +92,7 @@ void check_against_statistics(const JsonValue& root, Recording& recording) {
   Bytes peak = recording.init_peak_allocated;
   for (const RecordedStep& step : recording.steps) peak = std::max(peak, step.peak_allocated);
   const Bytes said = bytes_of(*memory, "peak_allocated_bytes");
-  if (recording.ended && !recording.out_of_memory && said != peak && said > Bytes(0))
+  if (!recording.out_of_memory && said != peak && said > Bytes(0))
     recording.notes.push_back(
         {fmt::format("PyTorch's own statistics say a peak of {} B allocated, its recorded blocks {} B", said.count, peak.count), 1});
 }

@@ -1,4 +1,5 @@
 """plimsoll rehearse where it goes wrong before any training program runs: needs no PyTorch."""
+
 import os
 import subprocess
 import sys
@@ -22,11 +23,18 @@ def refused(checks, said, *arguments):
 def records(checks):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "cut.record")
-        for bytes_, said in ((b"", "a header has 32 bytes"), (b"x" * 64, "no record of"), (b"PLIMREC\n" + bytes([9, 0, 0, 0]) + b"\4\3\2\1" + bytes(48), "version 9")):
+        for bytes_, said in (
+            (b"", "a header has 32 bytes"),
+            (b"x" * 64, "no record of"),
+            (b"PLIMREC\n" + bytes([9, 0, 0, 0]) + b"\4\3\2\1" + bytes(48), "version 9"),
+        ):
             with open(path, "wb") as file:
                 file.write(bytes_)
             result = run("estimate", "gpt2", "--on", "1xh100-sxm", "--against", path)
-            checks.check(result.code == 2 and said in result.err and "cut.record" in result.err, f"--against {bytes_[:12]}: {result.code} {result.err!r}")
+            checks.check(
+                result.code == 2 and said in result.err and "cut.record" in result.err,
+                f"--against {bytes_[:12]}: {result.code} {result.err!r}",
+            )
     result = run("estimate", "gpt2", "--on", "1xh100-sxm", "--against", "/nowhere/at.all")
     checks.check(result.code == 2 and "/nowhere/at.all" in result.err, f"--against a missing file: {result.err!r}")
 

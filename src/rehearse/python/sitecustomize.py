@@ -1,4 +1,5 @@
 """Python imports this module by itself when its folder is on PYTHONPATH; it does nothing unless `plimsoll rehearse` started the program."""
+
 import importlib.machinery
 import os
 import sys

@@ -1,4 +1,5 @@
 """Fails on a value: a loss that the device never computed."""
+
 import torch
 
 weights = torch.nn.Linear(8, 8, device="cuda")

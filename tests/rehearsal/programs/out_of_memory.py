@@ -1,4 +1,5 @@
 """Keeps what it allocates, until there is no more."""
+
 import torch
 
 held = []

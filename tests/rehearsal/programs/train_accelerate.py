@@ -1,4 +1,5 @@
 """A small model under accelerate, as `accelerate launch` sets it up."""
+
 import accelerate
 import torch
 

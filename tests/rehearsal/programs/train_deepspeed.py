@@ -1,4 +1,5 @@
 """Trains a transformers model under DeepSpeed as a measured row says (bench/corpus/allocator-deepspeed.json)."""
+
 import argparse
 import json
 
@@ -11,7 +12,11 @@ def build(row, configuration):
     model = row["model"]
     config = transformers.AutoConfig.for_model(model["model_type"], **model["config"])
     config._attn_implementation = "sdpa"
-    dtype = torch.bfloat16 if configuration.get("bf16", {}).get("enabled") else torch.float16 if configuration.get("fp16", {}).get("enabled") else torch.float32
+    dtype = (
+        torch.bfloat16
+        if configuration.get("bf16", {}).get("enabled")
+        else torch.float16 if configuration.get("fp16", {}).get("enabled") else torch.float32
+    )
     network = getattr(transformers, model["class"])
     torch.set_default_dtype(dtype)
     if configuration["zero_optimization"]["stage"] == 3:
@@ -39,8 +44,12 @@ def main():
     torch.cuda.set_device(options.local_rank)
     deepspeed.init_distributed()
     world = torch.distributed.get_world_size()
-    configuration.update(train_micro_batch_size_per_gpu=micro, gradient_accumulation_steps=accumulate, train_batch_size=micro * accumulate * world,
-                         steps_per_print=10**9)
+    configuration.update(
+        train_micro_batch_size_per_gpu=micro,
+        gradient_accumulation_steps=accumulate,
+        train_batch_size=micro * accumulate * world,
+        steps_per_print=10**9,
+    )
     network = build(row, configuration)
     if training.get("recompute") == "full":
         network.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": training.get("recompute_reentrant", False)})

@@ -1,4 +1,5 @@
 """Trains a GPT with Megatron-core as a measured row says (bench/corpus/allocator-megatron.json): the order of calls of Megatron-LM's loop."""
+
 import argparse
 import functools
 import json
@@ -16,7 +17,10 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.module import Float16Module
 
-ACTIVATIONS = {"swiglu": {"gated_linear_unit": True, "activation_func": torch.nn.functional.silu}, "gelu": {"activation_func": torch.nn.functional.gelu}}
+ACTIVATIONS = {
+    "swiglu": {"gated_linear_unit": True, "activation_func": torch.nn.functional.silu},
+    "gelu": {"activation_func": torch.nn.functional.gelu},
+}
 
 
 def model_of(row, training):
@@ -25,14 +29,35 @@ def model_of(row, training):
     kind, share, activation = given.pop("position_embedding_type"), given.pop("share", False), given.pop("activation", "swiglu")
     tp, pp = training["tp"], training["pp"]
     config = TransformerConfig(
-        tensor_model_parallel_size=tp, pipeline_model_parallel_size=pp, sequence_parallel=training["sequence_parallel"],
-        params_dtype=torch.bfloat16, pipeline_dtype=torch.bfloat16, bf16=True, autocast_dtype=torch.bfloat16, masked_softmax_fusion=False,
-        gradient_accumulation_fusion=False, persist_layer_norm=False, apply_rope_fusion=False, bias_activation_fusion=True, bias_dropout_fusion=True,
-        deallocate_pipeline_outputs=pp > 1, batch_p2p_comm=True, **given, **ACTIVATIONS[activation])
+        tensor_model_parallel_size=tp,
+        pipeline_model_parallel_size=pp,
+        sequence_parallel=training["sequence_parallel"],
+        params_dtype=torch.bfloat16,
+        pipeline_dtype=torch.bfloat16,
+        bf16=True,
+        autocast_dtype=torch.bfloat16,
+        masked_softmax_fusion=False,
+        gradient_accumulation_fusion=False,
+        persist_layer_norm=False,
+        apply_rope_fusion=False,
+        bias_activation_fusion=True,
+        bias_dropout_fusion=True,
+        deallocate_pipeline_outputs=pp > 1,
+        batch_p2p_comm=True,
+        **given,
+        **ACTIVATIONS[activation]
+    )
     padded = -(-vocabulary // (128 * tp)) * 128 * tp  # make_vocab_size_divisible_by
-    model = GPTModel(config=config, transformer_layer_spec=get_gpt_layer_local_spec(normalization=config.normalization), vocab_size=padded,
-                     max_sequence_length=positions, pre_process=parallel_state.is_pipeline_first_stage(),
-                     post_process=parallel_state.is_pipeline_last_stage(), share_embeddings_and_output_weights=share, position_embedding_type=kind)
+    model = GPTModel(
+        config=config,
+        transformer_layer_spec=get_gpt_layer_local_spec(normalization=config.normalization),
+        vocab_size=padded,
+        max_sequence_length=positions,
+        pre_process=parallel_state.is_pipeline_first_stage(),
+        post_process=parallel_state.is_pipeline_last_stage(),
+        share_embeddings_and_output_weights=share,
+        position_embedding_type=kind,
+    )
     model.model_type = ModelType.encoder_or_decoder
     for parameter in model.parameters():
         tensor_parallel.set_defaults_if_not_set_tensor_model_parallel_attributes(parameter)
@@ -41,16 +66,34 @@ def model_of(row, training):
 
 def wrap(config, model, training):
     distributed = training["data_parallel"] == "megatron-distopt"
-    settings = DistributedDataParallelConfig(grad_reduce_in_fp32=True, overlap_grad_reduce=False, overlap_param_gather=False,
-                                             use_distributed_optimizer=distributed, check_for_nan_in_grad=False, bucket_size=None,
-                                             average_in_collective=False)
+    settings = DistributedDataParallelConfig(
+        grad_reduce_in_fp32=True,
+        overlap_grad_reduce=False,
+        overlap_param_gather=False,
+        use_distributed_optimizer=distributed,
+        check_for_nan_in_grad=False,
+        bucket_size=None,
+        average_in_collective=False,
+    )
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         model = DistributedDataParallel(config=config, ddp_config=settings, module=model)
     torch.cuda.current_stream().wait_stream(side)
-    optimizer = get_megatron_optimizer(OptimizerConfig(optimizer="adam", lr=1e-4, min_lr=1e-5, weight_decay=0.1, bf16=True, params_dtype=torch.bfloat16,
-                                                       use_distributed_optimizer=distributed, clip_grad=1.0), [model], use_gloo_process_groups=False)
+    optimizer = get_megatron_optimizer(
+        OptimizerConfig(
+            optimizer="adam",
+            lr=1e-4,
+            min_lr=1e-5,
+            weight_decay=0.1,
+            bf16=True,
+            params_dtype=torch.bfloat16,
+            use_distributed_optimizer=distributed,
+            clip_grad=1.0,
+        ),
+        [model],
+        use_gloo_process_groups=False,
+    )
     config.grad_scale_func, config.finalize_model_grads_func = optimizer.scale_loss, finalize_model_grads
     config.calculate_per_token_loss = False
     return model, optimizer
@@ -82,8 +125,9 @@ def main():
     training = row["training"]
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     torch.distributed.init_process_group("nccl")
-    parallel_state.initialize_model_parallel(tensor_model_parallel_size=training["tp"], pipeline_model_parallel_size=training["pp"],
-                                             create_gloo_process_groups=False)
+    parallel_state.initialize_model_parallel(
+        tensor_model_parallel_size=training["tp"], pipeline_model_parallel_size=training["pp"], create_gloo_process_groups=False
+    )
     tensor_parallel.model_parallel_cuda_manual_seed(1234)
     config, model = model_of(row, training)
     model, optimizer = wrap(config, model, training)
@@ -93,8 +137,16 @@ def main():
     for _ in range(4):
         model.zero_grad_buffer()
         optimizer.zero_grad()
-        schedule(forward_step_func=step, data_iterator=iter(()), model=[model], num_microbatches=training["micro_batches_per_step"],
-                 seq_length=training["seq_len"], micro_batch_size=training["micro_batch"], decoder_seq_length=training["seq_len"], forward_only=False)
+        schedule(
+            forward_step_func=step,
+            data_iterator=iter(()),
+            model=[model],
+            num_microbatches=training["micro_batches_per_step"],
+            seq_length=training["seq_len"],
+            micro_batch_size=training["micro_batch"],
+            decoder_seq_length=training["seq_len"],
+            forward_only=False,
+        )
         optimizer.step()
 
 

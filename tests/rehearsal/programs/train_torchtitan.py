@@ -1,4 +1,5 @@
 """Trains with torchtitan's own Trainer as a measured row says (bench/corpus/allocator-torchtitan.json)."""
+
 import argparse
 import json
 import tempfile
@@ -16,18 +17,35 @@ from torchtitan.trainer import Trainer
 
 def configuration(training, flavor):
     attention = config_utils.get_attention_config
-    config_utils.get_attention_config = llama3.get_attention_config = lambda backend: ScaledDotProductAttention.Config() if backend == "sdpa" else attention(backend)
+    config_utils.get_attention_config = llama3.get_attention_config = lambda backend: (
+        ScaledDotProductAttention.Config() if backend == "sdpa" else attention(backend)
+    )
     spec = llama3.model_registry(flavor, attn_backend="sdpa")
     cross_entropy = CrossEntropyLoss.Config(global_vocab_size=spec.model.vocab_size)
     optimizer = default_adamw(lr=1e-4)
     optimizer.implementation = "fused"
-    parallelism = configs.ParallelismConfig(data_parallel_shard_degree=-1, tensor_parallel_degree=training["tp"], pipeline_parallel_degree=training["pp"])
-    steps = configs.TrainingConfig(local_batch_size=training["local_batch"], seq_len=training["seq_len"], steps=4, disable_cuda_graphs=True,
-                                   mixed_precision_reduce="float32", mixed_precision_param="bfloat16")
+    parallelism = configs.ParallelismConfig(
+        data_parallel_shard_degree=-1, tensor_parallel_degree=training["tp"], pipeline_parallel_degree=training["pp"]
+    )
+    steps = configs.TrainingConfig(
+        local_batch_size=training["local_batch"],
+        seq_len=training["seq_len"],
+        steps=4,
+        disable_cuda_graphs=True,
+        mixed_precision_reduce="float32",
+        mixed_precision_param="bfloat16",
+    )
     recompute = {"none": None, "selective-ac-op": activation_checkpoint.SelectiveAC.Config(), "full": activation_checkpoint.FullAC.Config()}
-    return Trainer.Config(model_spec=spec, dump_folder=tempfile.mkdtemp(), checkpoint=CheckpointManager.Config(enable=False), parallelism=parallelism,
-                          training=steps, activation_checkpoint=recompute[training["recompute"]], optimizer=optimizer,
-                          loss=ChunkedLossWrapper.Config(loss_fn=cross_entropy, num_chunks=training["loss_chunks"]))
+    return Trainer.Config(
+        model_spec=spec,
+        dump_folder=tempfile.mkdtemp(),
+        checkpoint=CheckpointManager.Config(enable=False),
+        parallelism=parallelism,
+        training=steps,
+        activation_checkpoint=recompute[training["recompute"]],
+        optimizer=optimizer,
+        loss=ChunkedLossWrapper.Config(loss_fn=cross_entropy, num_chunks=training["loss_chunks"]),
+    )
 
 
 def main():

@@ -1,5 +1,6 @@
 """Trains a transformers model as a measured row says (bench/corpus/allocator-transformers.json): one device, DDP or FSDP2, with or without
 LoRA. An ordinary training program: it knows nothing of a rehearsal."""
+
 import argparse
 import contextlib
 import json
@@ -45,8 +46,16 @@ def adapt(network, training):
     import peft
 
     lora = training["lora"]
-    network = peft.get_peft_model(network, peft.LoraConfig(r=lora["r"], lora_alpha=2 * lora["r"], lora_dropout=lora.get("dropout", 0.0),
-                                                           target_modules=lora["target_modules"], task_type="CAUSAL_LM"))
+    network = peft.get_peft_model(
+        network,
+        peft.LoraConfig(
+            r=lora["r"],
+            lora_alpha=2 * lora["r"],
+            lora_dropout=lora.get("dropout", 0.0),
+            target_modules=lora["target_modules"],
+            task_type="CAUSAL_LM",
+        ),
+    )
     if training.get("recompute") == "full":
         network.enable_input_require_grads()
     return network
@@ -82,7 +91,9 @@ def main():
     network.train()
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     implementation = training.get("optimizer_impl", "foreach")
-    optimizer = torch.optim.AdamW(parameters, lr=1e-4, **({} if implementation == "foreach" else {"fused": True} if implementation == "fused" else {"foreach": False}))
+    optimizer = torch.optim.AdamW(
+        parameters, lr=1e-4, **({} if implementation == "foreach" else {"fused": True} if implementation == "fused" else {"foreach": False})
+    )
     shape = (training["micro_batch"], training["seq_len"])
     ids, labels = (torch.zeros(shape, dtype=torch.long, device=device) for _ in range(2))
     for step in range(options.steps):

@@ -1,4 +1,5 @@
 """Waits for a value that never comes."""
+
 import torch
 
 

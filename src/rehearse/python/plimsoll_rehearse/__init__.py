@@ -1,4 +1,5 @@
 """What makes a training program run on a device that computes nothing: one file per framework, loaded when the program imports it."""
+
 import faulthandler
 import signal
 import sys

@@ -1,5 +1,6 @@
 """`accelerate launch …` in this process: accelerate's own code reads its flags and its file and sets the environment; the script then runs
 here, as the one rank that the environment names."""
+
 import os
 import runpy
 import sys
@@ -16,7 +17,10 @@ def run_script(script, arguments, module=False):
 
 def in_this_process(args):
     """Takes the place of torch.distributed.run.run, and of accelerate's launcher for one process."""
-    asked = int(args.nproc_per_node) * int(args.nnodes or 1) if hasattr(args, "nproc_per_node") else int(args.num_processes or 1)
+    if hasattr(args, "nproc_per_node"):
+        asked = int(args.nproc_per_node) * int(str(args.nnodes).split(":")[-1])  # nnodes may be "1:4", at least and at most
+    else:
+        asked = int(args.num_processes or 1)
     told = int(os.environ.get("WORLD_SIZE", "1"))
     if told != asked:
         raise SystemExit(f"plimsoll rehearse: accelerate would start {asked} processes; give --world {asked}")

@@ -1,4 +1,5 @@
 """accelerate: objects gathered from processes that are not there."""
+
 from . import journal
 from .imports import after
 

@@ -1,4 +1,5 @@
 """datasets: rows made up for a dataset that is not there (--synthetic-data)."""
+
 import functools
 import os
 

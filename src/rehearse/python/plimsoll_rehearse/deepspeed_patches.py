@@ -1,4 +1,5 @@
 """DeepSpeed: compiled operators that would run on the device, and decisions that read norms."""
+
 import os
 from types import SimpleNamespace
 
@@ -44,7 +45,10 @@ def load_no_kernels(module):
     module.OpBuilder.is_compatible = lambda self, verbose=False: True
     module.OpBuilder._loaded_ops.update(
         fused_adam=SimpleNamespace(multi_tensor_adam=NoKernels("fused_adam").multi_tensor_adam),
-        cpu_adam=SimpleNamespace(**{name: getattr(NoKernels("cpu_adam"), name) for name in ("create_adam", "destroy_adam", "adam_update", "adam_rollback")}))
+        cpu_adam=SimpleNamespace(
+            **{name: getattr(NoKernels("cpu_adam"), name) for name in ("create_adam", "destroy_adam", "adam_update", "adam_rollback")}
+        ),
+    )
 
 
 def _finite(module, *classes):

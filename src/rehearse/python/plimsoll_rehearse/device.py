@@ -1,4 +1,5 @@
 """The functions that the stand-in device library offers beyond CUDA's (src/rehearse/device/README.md)."""
+
 import ctypes
 
 # kinds of marks (src/rehearse/record.hpp, MarkKind)

@@ -1,14 +1,44 @@
 """Host memory: initial values and casts of large CPU tensors are never computed, so that their pages are never touched."""
+
 import functools
 
 from . import journal
 
 _LARGE = 1 << 20  # bytes
 
-FILLS = ("normal_", "uniform_", "zero_", "fill_", "trunc_normal_", "random_", "bernoulli_", "exponential_", "xavier_uniform_", "copy_", "mul_",
-         "add_", "div_", "clamp_", "erfinv_")
-INITIALISERS = ("uniform_", "normal_", "trunc_normal_", "constant_", "ones_", "zeros_", "eye_", "dirac_", "xavier_uniform_", "xavier_normal_",
-                "kaiming_uniform_", "kaiming_normal_", "orthogonal_", "sparse_")
+FILLS = (
+    "normal_",
+    "uniform_",
+    "zero_",
+    "fill_",
+    "trunc_normal_",
+    "random_",
+    "bernoulli_",
+    "exponential_",
+    "xavier_uniform_",
+    "copy_",
+    "mul_",
+    "add_",
+    "div_",
+    "clamp_",
+    "erfinv_",
+)
+INITIALISERS = (
+    "uniform_",
+    "normal_",
+    "trunc_normal_",
+    "constant_",
+    "ones_",
+    "zeros_",
+    "eye_",
+    "dirac_",
+    "xavier_uniform_",
+    "xavier_normal_",
+    "kaiming_uniform_",
+    "kaiming_normal_",
+    "orthogonal_",
+    "sparse_",
+)
 
 
 def patch(torch):

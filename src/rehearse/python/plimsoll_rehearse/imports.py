@@ -1,11 +1,12 @@
 """Runs a function right after a module was imported, whoever imports it."""
+
 import importlib
 import importlib.abc
 import importlib.util
 import sys
 
-_after = {}        # module name -> functions that are called with the module
-_frameworks = {}   # top-level name -> name of our file, until it is imported
+_after = {}  # module name -> functions that are called with the module
+_frameworks = {}  # top-level name -> name of our file, until it is imported
 
 
 def after(module_name):

@@ -1,4 +1,5 @@
 """What happened: replacements, reads of device values, steps, and how the program ended; written as JSON when it ends."""
+
 import atexit
 import json
 import os
@@ -7,7 +8,6 @@ import threading
 import traceback
 
 from . import device
-
 
 _lock = threading.Lock()
 _replaced, _read, _notes = {}, {}, {}
@@ -105,8 +105,11 @@ def install():
 def failed(kind, error, trace):
     """The exception that ended the program."""
     frames = traceback.extract_tb(trace)
-    _summary["error"] = {"type": kind.__name__, "message": str(error)[:2000],
-                         "stack": [f"{f.filename}:{f.lineno} {f.name}" for f in frames][-40:]}
+    _summary["error"] = {
+        "type": kind.__name__,
+        "message": str(error)[:2000],
+        "stack": [f"{f.filename}:{f.lineno} {f.name}" for f in frames][-40:],
+    }
 
 
 def end(reason):

@@ -1,4 +1,5 @@
 """Megatron-core: its own backward of pipeline stages, and what its packages leave undefined without Transformer Engine."""
+
 import functools
 
 from . import journal, steps

@@ -1,4 +1,5 @@
 """Where a step begins and ends: a step is over when, after an optimizer has stepped, the next forward or backward pass begins."""
+
 import os
 
 from . import journal

@@ -1,10 +1,11 @@
 """The rendezvous answered: a store in which every key is present, so that one process can be any rank of any world."""
+
 import torch.distributed as dist
 
 from . import device
 
-_kept = []       # a Python store must outlive the process groups, whose C++ side calls its methods
-_members = {}    # group name -> global ranks
+_kept = []  # a Python store must outlive the process groups, whose C++ side calls its methods
+_members = {}  # group name -> global ranks
 
 
 def remember_group(name, ranks):

@@ -1,4 +1,5 @@
 """PyTorch: the rendezvous, the marks of steps and phases, and what reads values that no device computed."""
+
 import functools
 import os
 import sys
@@ -11,7 +12,9 @@ from .imports import after
 def patch_torch(torch):
     journal.version("torch", torch.__version__)
     if not torch.cuda.is_available():
-        raise SystemExit("plimsoll rehearse: this PyTorch sees no device: it was built for the CPU alone, or for another runtime than the stand-in has")
+        raise SystemExit(
+            "plimsoll rehearse: this PyTorch sees no device: it was built for the CPU alone, or for another runtime than the stand-in has"
+        )
     switch_cudnn_off(torch)
     note_memory(torch)
     mark_passes(torch)
@@ -38,22 +41,40 @@ def note_memory(torch):
     """What PyTorch's own statistics say at the end, and the stack of an allocation that failed."""
 
     def failed(index, requested, capacity, free):
-        journal.out_of_memory({"requested_bytes": requested, "device_bytes": capacity, "device_free_bytes": free,
-                               "allocated_bytes": torch.cuda.memory_allocated(index), "reserved_bytes": torch.cuda.memory_reserved(index),
-                               "stack": journal.user_frames() or main_thread_frames()})
+        journal.out_of_memory(
+            {
+                "requested_bytes": requested,
+                "device_bytes": capacity,
+                "device_free_bytes": free,
+                "allocated_bytes": torch.cuda.memory_allocated(index),
+                "reserved_bytes": torch.cuda.memory_reserved(index),
+                "stack": journal.user_frames() or main_thread_frames(),
+            }
+        )
 
     def at_end():
         if not torch.cuda.is_initialized():
             return
         stats = torch.cuda.memory_stats()
-        journal.summary("memory", {name: stats.get(key, 0) for name, key in (
-            ("peak_allocated_bytes", "allocated_bytes.all.peak"), ("peak_reserved_bytes", "reserved_bytes.all.peak"),
-            ("allocated_bytes", "allocated_bytes.all.current"), ("reserved_bytes", "reserved_bytes.all.current"),
-            ("alloc_retries", "num_alloc_retries"))})
+        journal.summary(
+            "memory",
+            {
+                name: stats.get(key, 0)
+                for name, key in (
+                    ("peak_allocated_bytes", "allocated_bytes.all.peak"),
+                    ("peak_reserved_bytes", "reserved_bytes.all.peak"),
+                    ("allocated_bytes", "allocated_bytes.all.current"),
+                    ("reserved_bytes", "reserved_bytes.all.current"),
+                    ("alloc_retries", "num_alloc_retries"),
+                )
+            },
+        )
+        if os.environ.get("PLIMSOLL_REHEARSE_SNAPSHOT"):
+            torch.cuda.memory._dump_snapshot(os.environ["PLIMSOLL_REHEARSE_SNAPSHOT"])
 
     def attach():
         torch._C._cuda_attach_out_of_memory_observer(failed)
-        if os.environ.get("PLIMSOLL_REHEARSE_STACKS") == "1":
+        if os.environ.get("PLIMSOLL_REHEARSE_SNAPSHOT"):
             torch.cuda.memory._record_memory_history(context="alloc", stacks="python")
 
     torch.cuda._lazy_call(attach)
@@ -309,8 +330,13 @@ def gather_own_objects(c10d):
         else:
             journal.read(f"objects scattered by another rank, which stay None, at {journal.user_line()}")
 
-    everywhere(c10d, all_gather_object=all_gather_object, gather_object=gather_object, broadcast_object_list=broadcast_object_list,
-               scatter_object_list=scatter_object_list)
+    everywhere(
+        c10d,
+        all_gather_object=all_gather_object,
+        gather_object=gather_object,
+        broadcast_object_list=broadcast_object_list,
+        scatter_object_list=scatter_object_list,
+    )
 
 
 @after("torch.nn.parallel.distributed")

@@ -1,4 +1,5 @@
 """torchtitan: data, tokenizer and checkpoints that are not there, and the messages of peers that shape a pipeline or a mixture of experts."""
+
 import os
 
 from . import journal

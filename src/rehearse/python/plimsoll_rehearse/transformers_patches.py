@@ -1,4 +1,5 @@
 """transformers: masks that are decided by reading values, and models whose weights are not there."""
+
 import functools
 import os
 
@@ -55,10 +56,14 @@ def made_up_tokenizer():
     import tokenizers
     import transformers
 
-    words = {word: number for number, word in enumerate(["<unk>", "<pad>", "<s>", "</s>", "the", "ship", "leaves", "port", "line", "water"])}
+    words = {
+        word: number for number, word in enumerate(["<unk>", "<pad>", "<s>", "</s>", "the", "ship", "leaves", "port", "line", "water"])
+    }
     model = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
     model.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=model, unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=model, unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>"
+    )
 
 
 @after("transformers.models.auto.tokenization_auto")

@@ -1,6 +1,7 @@
 """Values: the device computes nothing. Whole numbers and truth values that came from the host or from functions such as arange are computed
 on the host too and put into the device's memory, which the stand-in keeps readable at the same address: programs branch on them. Every other
 value reads as zero, and that it was read is noted."""
+
 import ctypes
 import functools
 
@@ -9,11 +10,71 @@ from . import journal
 _MOST = 1 << 20  # elements that are worth computing: ids and masks, not activations
 
 CREATE = ("arange", "ones", "zeros", "full", "ones_like", "zeros_like", "full_like", "tensor", "as_tensor", "eye")
-COMPUTE = ("tril", "triu", "all", "any", "cumsum", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "sum",
-           "diff", "argmax", "max", "min", "amax", "amin", "isin", "where", "cat", "stack", "bincount", "clone", "add", "sub", "mul",
-           "remainder", "greater", "less", "floor_divide", "masked_fill", "gather", "index_select", "repeat", "flip", "roll", "argsort",
-           "__getitem__", "to", "long", "int", "bool", "cuda", "contiguous", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__",
-           "__and__", "__or__", "__invert__", "__add__", "__sub__", "__mul__", "__radd__", "__rsub__", "__mod__", "__floordiv__")
+COMPUTE = (
+    "tril",
+    "triu",
+    "all",
+    "any",
+    "cumsum",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "logical_and",
+    "logical_or",
+    "logical_not",
+    "sum",
+    "diff",
+    "argmax",
+    "max",
+    "min",
+    "amax",
+    "amin",
+    "isin",
+    "where",
+    "cat",
+    "stack",
+    "bincount",
+    "clone",
+    "add",
+    "sub",
+    "mul",
+    "remainder",
+    "greater",
+    "less",
+    "floor_divide",
+    "masked_fill",
+    "gather",
+    "index_select",
+    "repeat",
+    "flip",
+    "roll",
+    "argsort",
+    "to",
+    "long",
+    "int",
+    "bool",
+    "cuda",
+    "contiguous",
+    "__eq__",
+    "__ne__",
+    "__lt__",
+    "__le__",
+    "__gt__",
+    "__ge__",
+    "__and__",
+    "__or__",
+    "__invert__",
+    "__add__",
+    "__sub__",
+    "__mul__",
+    "__radd__",
+    "__rsub__",
+    "__mod__",
+    "__floordiv__",
+)
 READS = ("item", "tolist", "__bool__", "__int__", "__float__", "__index__", "cpu")
 
 
@@ -62,7 +123,9 @@ class Values:
     def _compute(self, result, function, arguments, options):
         try:
             arguments = tuple(self._on_host(each) for each in arguments)
-            options = {key: self._on_host(value) for key, value in options.items() if key not in ("device", "pin_memory", "non_blocking", "out")}
+            options = {
+                key: self._on_host(value) for key, value in options.items() if key not in ("device", "pin_memory", "non_blocking", "out")
+            }
             value = function(*arguments, **options)
         except (LookupError, RuntimeError, TypeError, ValueError, NotImplementedError):
             return
