@@ -26,11 +26,16 @@ void FreeList::insert(const Entry& entry) {
   occupied_[index / 64] |= std::uint64_t{1} << (index % 64);
 }
 
-void FreeList::erase(std::int64_t size, std::uint64_t address) {
+FreeList::Cursor FreeList::find(std::int64_t size, std::uint64_t address) const {
   const std::size_t index = bin_of(size);
-  auto& bin = bins_[index];
-  bin.erase(std::lower_bound(bin.begin(), bin.end(), Entry{size, address, 0}, before));
-  if (bin.empty()) occupied_[index / 64] &= ~(std::uint64_t{1} << (index % 64));
+  const auto& bin = bins_[index];
+  return {index, static_cast<std::size_t>(std::lower_bound(bin.begin(), bin.end(), Entry{size, address, 0}, before) - bin.begin())};
+}
+
+void FreeList::erase(Cursor cursor) {
+  auto& bin = bins_[cursor.bin];
+  bin.erase(bin.begin() + static_cast<std::ptrdiff_t>(cursor.position));
+  if (bin.empty()) occupied_[cursor.bin / 64] &= ~(std::uint64_t{1} << (cursor.bin % 64));
 }
 
 FreeList::Cursor FreeList::first_at_or_after(std::size_t bin) const {

@@ -25,7 +25,8 @@ class FreeList {
 
   void insert(const Entry& entry);
   /// Removes the block of that size and address, which must be present.
-  void erase(std::int64_t size, std::uint64_t address);
+  void erase(std::int64_t size, std::uint64_t address) { erase(find(size, address)); }
+  void erase(Cursor cursor);
 
   Cursor begin() const;
   /// The first entry whose (size, address) is not below (size, 0).
@@ -42,6 +43,7 @@ class FreeList {
   static constexpr std::size_t kBins = kWords * 64;
 
   static std::size_t bin_of(std::int64_t size);
+  Cursor find(std::int64_t size, std::uint64_t address) const;
   Cursor first_at_or_after(std::size_t bin) const;
 
   std::array<std::vector<Entry>, kBins> bins_;

@@ -1,6 +1,8 @@
 #include "memory/outside.hpp"
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "hardware/read_values.hpp"
 #include "plimsoll/error.hpp"
@@ -26,20 +28,32 @@ Range read_range(const JsonValue& object) {
 
 Bytes read_bytes(const JsonValue& object) { return hardware::read_sourced(object, hardware::bytes_value).value; }
 
-VendorOverheads read_overheads(const std::string& vendor) {
-  const JsonDocument document = hardware::shipped_document("hardware/overheads.json");
-  const JsonValue root = document.root();
-  const auto found = root["vendors"].find(vendor);
-  if (!found) refuse("memory outside the allocator is not known for devices of \"" + vendor + "\"");
+VendorOverheads read_vendor(const JsonValue& root, const JsonValue& vendor) {
   VendorOverheads overheads;
-  overheads.context_low = read_bytes((*found)["context"]["low"]);
-  overheads.context_high = read_bytes((*found)["context"]["high"]);
-  const JsonValue connection = (*found)["connection"];
+  overheads.context_low = read_bytes(vendor["context"]["low"]);
+  overheads.context_high = read_bytes(vendor["context"]["high"]);
+  const JsonValue connection = vendor["connection"];
   overheads.connection = read_bytes(connection["ll"]) + read_bytes(connection["ll128"]) + read_bytes(connection["simple"]);
-  overheads.channels = read_range((*found)["channels"]);
+  overheads.channels = read_range(vendor["channels"]);
   overheads.connections = read_range(root["connections_per_channel"]);
   overheads.peer_channels = read_range(root["peer_channels"]);
   return overheads;
+}
+
+std::map<std::string, VendorOverheads> read_vendors() {
+  const JsonDocument document = hardware::shipped_document("hardware/overheads.json");
+  const JsonValue root = document.root();
+  std::map<std::string, VendorOverheads> vendors;
+  for (const char* vendor : {"NVIDIA", "AMD"}) vendors.emplace(vendor, read_vendor(root, root["vendors"][vendor]));
+  return vendors;
+}
+
+/// Read once: every rank of every estimate asks.
+const VendorOverheads& overheads_of(const std::string& vendor) {
+  static const std::map<std::string, VendorOverheads> vendors = read_vendors();
+  const auto found = vendors.find(vendor);
+  if (found == vendors.end()) refuse("memory outside the allocator is not known for devices of \"" + vendor + "\"");
+  return found->second;
 }
 
 /// The bounds, widened where the device's own value lies outside them.
@@ -59,10 +73,10 @@ BytesBand OutsideAllocator::total() const {
   return sum;
 }
 
-Bytes connection_buffers(const std::string& vendor) { return read_overheads(vendor).connection; }
+Bytes connection_buffers(const std::string& vendor) { return overheads_of(vendor).connection; }
 
 OutsideAllocator outside_allocator(const Accelerator& device, const std::vector<ProcessGroup>& groups) {
-  const VendorOverheads overheads = read_overheads(device.vendor);
+  const VendorOverheads& overheads = overheads_of(device.vendor);
   const Sourced<Bytes>& context = device.overheads.context;
   OutsideAllocator outside;
   outside.context = context.provenance == Provenance::measured ? BytesBand{context.value, context.value, context.value}

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <unordered_map>
-#include <unordered_set>
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "plimsoll/error.hpp"
@@ -12,59 +12,81 @@ namespace plimsoll::program {
 
 namespace {
 
+bool allocates(const Instruction& instruction) { return instruction.kind == InstructionKind::alloc; }
+bool frees(const Instruction& instruction) { return instruction.kind == InstructionKind::free; }
+
+/// One more than the largest name of a tensor.
+std::size_t names_in(const StepProgram& program) {
+  std::uint32_t most = 0;
+  for (const auto* part : {&program.init, &program.first_step, &program.step}) {
+    for (const Instruction& instruction : *part)
+      if (allocates(instruction)) most = std::max(most, instruction.id);
+  }
+  return std::size_t{most} + 1;
+}
+
+std::vector<bool> freed_in(const std::vector<Instruction>& part, std::size_t names) {
+  std::vector<bool> freed(names);
+  for (const Instruction& instruction : part)
+    if (frees(instruction)) freed[instruction.id] = true;
+  return freed;
+}
+
 /// The allocations of a part that no instruction of it frees, in order.
-std::vector<const Instruction*> left_behind(const std::vector<Instruction>& part) {
-  std::unordered_set<std::uint32_t> freed;
-  for (const Instruction& instruction : part) {
-    if (instruction.kind == InstructionKind::free) freed.insert(instruction.id);
-  }
+std::vector<const Instruction*> left_behind(const std::vector<Instruction>& part, const std::vector<bool>& freed) {
   std::vector<const Instruction*> left;
-  for (const Instruction& instruction : part) {
-    if (instruction.kind == InstructionKind::alloc && freed.count(instruction.id) == 0) left.push_back(&instruction);
-  }
+  for (const Instruction& instruction : part)
+    if (allocates(instruction) && !freed[instruction.id]) left.push_back(&instruction);
   return left;
 }
 
-/// What `step` leaves behind → what it drops in its place.
-std::unordered_map<std::uint32_t, std::uint32_t> successors(const StepProgram& program) {
-  std::unordered_set<std::uint32_t> dropped;
-  for (const Instruction& instruction : program.step) {
-    if (instruction.kind == InstructionKind::free) dropped.insert(instruction.id);
-  }
-  std::vector<const Instruction*> before = left_behind(program.first_step);
-  before.erase(std::remove_if(before.begin(), before.end(), [&](const Instruction* birth) { return dropped.count(birth->id) == 0; }),
-               before.end());
-  const std::vector<const Instruction*> after = left_behind(program.step);
+/// What `step` leaves behind, and what it drops in its place.
+std::vector<std::pair<std::uint32_t, std::uint32_t>> successors(const StepProgram& program, std::size_t names) {
+  const std::vector<bool> dropped = freed_in(program.step, names);
+  std::vector<const Instruction*> before = left_behind(program.first_step, freed_in(program.first_step, names));
+  before.erase(std::remove_if(before.begin(), before.end(), [&](const Instruction* birth) { return !dropped[birth->id]; }), before.end());
+  const std::vector<const Instruction*> after = left_behind(program.step, dropped);
   bool match = before.size() == after.size();
-  std::unordered_map<std::uint32_t, std::uint32_t> names;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> pairs;
   for (std::size_t i = 0; match && i < after.size(); ++i) {
     match = before[i]->bytes == after[i]->bytes && before[i]->stream == after[i]->stream;
-    names.emplace(after[i]->id, before[i]->id);
+    pairs.emplace_back(after[i]->id, before[i]->id);
   }
   if (!match) throw Error(ErrorCode::internal, "a step does not leave behind what it found");
-  return names;
+  return pairs;
 }
 
 }  // namespace
 
 void carry_across_steps(StepProgram& program) {
-  const std::unordered_map<std::uint32_t, std::uint32_t> names = successors(program);
-  std::unordered_map<std::uint32_t, Instruction> deaths;  // of what is dropped
-  for (const auto& [after, before] : names) deaths.emplace(before, Instruction{});
-  for (const Instruction& instruction : program.step) {
-    const auto death = deaths.find(instruction.id);
-    if (instruction.kind == InstructionKind::free && death != deaths.end()) death->second = instruction;
+  constexpr std::uint32_t kNone = UINT32_MAX;
+  const std::size_t names = names_in(program);
+  const auto pairs = successors(program, names);
+  if (pairs.empty()) return;
+  std::vector<std::uint32_t> renamed(names, kNone), death(names, kNone);  // death: the instruction of `step` that drops it
+  for (const auto& [after, before] : pairs) {
+    renamed[after] = before;
+    death[before] = 0;
   }
-  std::unordered_set<std::uint32_t> dead;
+  for (std::uint32_t i = 0; i < program.step.size(); ++i) {
+    const Instruction& instruction = program.step[i];
+    if (frees(instruction) && death[instruction.id] != kNone) death[instruction.id] = i;
+  }
+  std::vector<bool> dead(names);
   std::vector<Instruction> step;
   step.reserve(program.step.size());
   for (Instruction instruction : program.step) {
-    const bool frees = instruction.kind == InstructionKind::free, allocates = instruction.kind == InstructionKind::alloc;
-    const auto name = allocates || instruction.kind == InstructionKind::record_stream ? names.find(instruction.id) : names.end();
-    if (frees && deaths.count(instruction.id) > 0 && !dead.insert(instruction.id).second) continue;
-    if (name != names.end()) {
-      instruction.id = name->second;
-      if (allocates && dead.insert(instruction.id).second) step.push_back(deaths.at(instruction.id));
+    if (frees(instruction) && death[instruction.id] != kNone) {
+      if (dead[instruction.id]) continue;
+      dead[instruction.id] = true;
+    }
+    const bool named = allocates(instruction) || instruction.kind == InstructionKind::record_stream;
+    if (named && renamed[instruction.id] != kNone) {
+      instruction.id = renamed[instruction.id];
+      if (allocates(instruction) && !dead[instruction.id]) {
+        dead[instruction.id] = true;
+        step.push_back(program.step[death[instruction.id]]);
+      }
     }
     step.push_back(instruction);
   }
