@@ -132,8 +132,13 @@ class Mpt final : public DecoderStack<MptBlock> {
     base = multiply_scalar(base);
     Tensor slopes;
     {
-      const Tensor powers = elementwise(tape_, {&base}, DType::fp32);
-      slopes = elementwise(tape_, {&powers}, DType::fp32);
+      const Tensor powers = tape_.empty(base.sizes(), DType::fp32);
+      {
+        const Tensor two = zeros(tape_, {}, DType::int64);
+        in_place(powers, {&two, &base});
+      }
+      const Tensor inverse = elementwise(tape_, {&powers}, DType::fp32);
+      slopes = elementwise(tape_, {&inverse}, DType::fp32);
     }
     slopes = view(slopes, {1, slopes_in_all, 1, 1});
     if (slopes_in_all != heads_) {  // every second, then the others between
