@@ -164,12 +164,36 @@ class Trainer {
  private:
   TitanBatch next_batch() {
     tape_.operator_name = "inputs";
-    const Dims sizes{strategy_.micro_batch, strategy_.seq_len / strategy_.cp};
+    const bool whole = !before_0_3(strategy_);  // cp_shard cuts whole sequences that are on the device
+    const Dims sizes{strategy_.micro_batch, whole ? strategy_.seq_len : strategy_.seq_len / strategy_.cp};
     const auto input = [&] { return tape_.empty(sizes, DType::int64, Category::input); };
     TitanBatch batch{input(), {}, {}};
-    if (!before_0_3(strategy_)) batch.positions = input();
+    if (whole) batch.positions = input();
     batch.labels = input();
     return batch;
+  }
+
+  /// cp_shard: this rank's chunks of the sequences, the n-th from the front and the n-th from the back.
+  TitanBatch context_part(const TitanBatch& batch) {
+    if (strategy_.cp == 1 || before_0_3(strategy_)) return batch;
+    tape_.operator_name = "cp_shard";
+    const std::int64_t length = strategy_.seq_len;
+    Tensor order;
+    {
+      const Tensor indices = tape_.empty({length}, DType::int32);
+      const Tensor heads = tape_.empty({strategy_.cp}, DType::int64), tails = tape_.empty({strategy_.cp}, DType::int64);
+      const Tensor front = tape_.empty({length / 2}, DType::int32), back = tape_.empty({length / 2}, DType::int32);
+      order = elementwise(tape_, {&indices}, DType::int32);
+    }
+    const auto part = [&](const Tensor& whole) {
+      const Tensor reordered = elementwise(tape_, {&whole}, whole.dtype());
+      return tape_.empty({whole.size(0), length / strategy_.cp}, whole.dtype(), Category::input);
+    };
+    TitanBatch mine;
+    mine.tokens = part(batch.tokens);
+    mine.positions = part(batch.positions);
+    mine.labels = part(batch.labels);
+    return mine;
   }
 
   /// dist_sum_tensor(local_valid_tokens.to(device)).
@@ -199,9 +223,10 @@ class Trainer {
     tape_.phase(Phase::end);
   }
 
-  Tensor forward_backward(const TitanBatch& batch, const Tensor& valid_tokens) {
+  Tensor forward_backward(const TitanBatch& whole, const Tensor& valid_tokens) {
     TitanPart& part = *parts_.front();
     tape_.phase(Phase::forward);
+    const TitanBatch batch = context_part(whole);
     Tensor prediction = part.decoder()(batch.tokens, batch.positions);
     tape_.phase(Phase::loss);
     Tensor loss = part.loss(prediction, batch, valid_tokens);
@@ -215,14 +240,15 @@ class Trainer {
     const auto count = static_cast<std::size_t>(strategy_.micro_batches_per_run());
     const std::size_t from = batches.size();
     for (std::size_t i = 0; i < count; ++i) batches.push_back(next_batch());
-    if (from == 0 && !before_0_3(strategy_) && tape_.part() == Tape::Part::first_step)
-      infer_metadata(parts_, batches.front(), valid_tokens);
+    std::vector<TitanBatch> own;
+    for (std::size_t i = 0; i < count; ++i) own.push_back(context_part(batches[from + i]));
+    if (from == 0 && !before_0_3(strategy_) && tape_.part() == Tape::Part::first_step) infer_metadata(parts_, own.front(), valid_tokens);
     if (strategy_.vp > 1) {
       const std::vector<StageAction> actions = actions_of(schedule_of(strategy_), pipeline_rank_);
-      run_chunks({parts_, stage_indices(strategy_, pipeline_rank_), actions, batches.data() + from, count, valid_tokens});
+      run_chunks({parts_, stage_indices(strategy_, pipeline_rank_), actions, own.data(), count, valid_tokens});
       return;
     }
-    const PipelineRun run{*parts_.front(), batches.data() + from, count, valid_tokens, strategy_.pp - pipeline_rank_};
+    const PipelineRun run{*parts_.front(), own.data(), count, valid_tokens, strategy_.pp - pipeline_rank_};
     if (strategy_.pp_schedule == "gpipe") {
       run_gpipe(run);
     } else {
