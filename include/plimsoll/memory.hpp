@@ -69,6 +69,9 @@ struct PlayMemoryOptions {
   std::optional<Bytes> total;     ///< memory that the device reports in all (memory fraction, address space); empty: `capacity`
   int steps = 4;
   DelayedFree delayed_free = DelayedFree::next_allocation;
+  /// Launches by which the device lags behind the host: a block freed under record_stream can be given out again after as many more, at the
+  /// latest at the end of the step or when memory runs short. 0: it does not lag, `delayed_free` says when.
+  std::int64_t launches_behind = 0;
   bool skip_recurring_steps = true;   ///< once the allocator's state recurs, later steps are known without playing them
 };
 

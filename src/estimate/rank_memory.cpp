@@ -142,6 +142,7 @@ std::optional<StepProgram> RankPrograms::of_stage(int stage, std::string& reason
 PlayMemoryOptions play_options(const Cluster& cluster, const Strategy& resolved) {
   PlayMemoryOptions options;
   options.allocator = resolved.allocator;
+  if (profile_of(resolved).code == ModelCode::nanotron) options.launches_behind = program::nanotron_launches_ahead(resolved);
   options.total = cluster.accelerator.memory_usable.value;
   options.capacity = *options.total - outside_of(cluster, resolved).total().expected;
   return options;

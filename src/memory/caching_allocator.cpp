@@ -359,6 +359,16 @@ void CachingAllocator::complete(StreamId stream) {
   pending_[stream].clear();
 }
 
+void CachingAllocator::complete_block(BlockId id) {
+  for (std::size_t stream = 0; stream < pending_.size(); ++stream) {
+    if ((blocks_[id].uses >> stream & 1) == 0) continue;
+    auto& waiting = pending_[stream];
+    waiting.erase(std::find(waiting.begin(), waiting.end(), id));
+  }
+  blocks_[id].uses = 0;
+  return_to_pool(id);
+}
+
 void CachingAllocator::complete_all() {
   if (!any_pending_) return;
   for (std::size_t stream = 0; stream < pending_.size(); ++stream) complete(static_cast<StreamId>(stream));

@@ -62,6 +62,10 @@ class CachingAllocator {
   void record_stream(BlockId block, StreamId stream);
   /// `stream` has been waited for: blocks freed while it used them come back (DelayedFree::next_wait).
   void complete(StreamId stream);
+  /// A block that was freed and waits for streams that used it is done with all of them.
+  void complete_block(BlockId id);
+  /// Whether a block is in use on another stream than its own.
+  bool used_elsewhere(BlockId id) const { return blocks_[id].uses != 0; }
   /// The host has waited for the device: all delayed blocks come back.
   void complete_all();
   /// torch.cuda.empty_cache(): waits for the device and gives unused segments back to the driver.

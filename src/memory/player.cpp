@@ -13,7 +13,8 @@ namespace {
 }
 
 CachingAllocator::Options allocator_options(const PlayMemoryOptions& options) {
-  return {options.allocator, options.capacity.count, options.total.value_or(options.capacity).count, options.delayed_free};
+  const DelayedFree delayed_free = options.launches_behind > 0 ? DelayedFree::next_wait : options.delayed_free;
+  return {options.allocator, options.capacity.count, options.total.value_or(options.capacity).count, delayed_free};
 }
 
 }  // namespace
@@ -38,7 +39,9 @@ bool Player::allocate(const Instruction& instruction) {
   if (instruction.bytes < 0) defect("an allocation of negative size", program_, instruction);
   tensor = {kNoBlock, true, instruction.category, instruction.stream, instruction.label, instruction.bytes};
   if (instruction.bytes == 0) return true;
+  const int retries = allocator_.retries();
   tensor.block = allocator_.allocate(instruction.bytes, instruction.stream);
+  if (allocator_.retries() != retries) behind_.clear();  // before the driver is asked again the host waits for the device
   if (history_) note(AllocatorEvent::Kind::alloc, tensor);
   if (tensor.block == kNoBlock) {
     fail_allocation(instruction);
@@ -59,7 +62,15 @@ void Player::free(const Instruction& instruction) {
   if (history_) note(AllocatorEvent::Kind::free, tensor);
   live_[tensor.category] -= Bytes(allocator_.size(tensor.block));
   requested_ -= tensor.bytes;
+  if (options_.launches_behind > 0 && allocator_.used_elsewhere(tensor.block)) behind_.push_back({launches_, tensor.block});
   allocator_.free(tensor.block);
+}
+
+/// The device has come to what was launched so many launches ago: events recorded by then are over.
+void Player::launched() {
+  ++launches_;
+  for (; !behind_.empty() && behind_.front().launch + options_.launches_behind <= launches_; behind_.pop_front())
+    allocator_.complete_block(behind_.front().block);
 }
 
 void Player::record(AllocatorHistory* history) {
@@ -136,7 +147,8 @@ void Player::enter_phase(Phase phase) {
 }
 
 void Player::wait(const Instruction& instruction) {
-  if (options_.delayed_free == DelayedFree::next_wait) allocator_.complete(static_cast<StreamId>(instruction.id));
+  if (options_.delayed_free == DelayedFree::next_wait && options_.launches_behind == 0)
+    allocator_.complete(static_cast<StreamId>(instruction.id));
 }
 
 /// Plays the first `count` instructions of a part; false when an allocation failed.
@@ -163,11 +175,13 @@ bool Player::play_part(int step, std::size_t count) {
         if (tensor(instruction.id).block != kNoBlock) allocator_.record_stream(tensor(instruction.id).block, instruction.stream);
         break;
       case InstructionKind::empty_cache:
+        behind_.clear();
         allocator_.empty_cache();
         break;
       case InstructionKind::kernel:
       case InstructionKind::collective:
       case InstructionKind::copy:
+        launched();
         break;
     }
     if (samples_) note_sample(instruction);
@@ -190,6 +204,7 @@ void Player::start_step() {
 /// Takes the part's peaks into the trace: of step 1 apart, of the steady steps the largest; at the phases' ends those of the last step.
 void Player::end_step(int step) {
   enter_phase(Phase::end);
+  behind_.clear();
   allocator_.complete_all();
   trace_.forward_peak = Bytes(forward_peak_);
   trace_.backward_peak = Bytes(backward_peak_);

@@ -1,6 +1,7 @@
 // Plays the instructions of a StepProgram through the caching allocator and keeps the account by phase and category.
 #pragma once
 
+#include <deque>
 #include <vector>
 
 #include "memory/caching_allocator.hpp"
@@ -39,12 +40,19 @@ class Player {
     std::int64_t bytes = 0;  // as requested
   };
 
+  /// A block freed while another stream used it, and the launches before that.
+  struct Behind {
+    std::int64_t launch;
+    BlockId block;
+  };
+
   const std::vector<Instruction>& part(int step) const;
   bool play_part(int step, std::size_t count);
   bool allocate(const Instruction& instruction);
   void free(const Instruction& instruction);
   void enter_phase(Phase phase);
   void wait(const Instruction& instruction);
+  void launched();
   void start_step();
   void end_step(int step);
   void note(AllocatorEvent::Kind kind, const Tensor& tensor);
@@ -56,6 +64,8 @@ class Player {
   Tensor& tensor(std::uint32_t id);
   bool recurs(std::vector<std::uint64_t>& last) const;
 
+  std::int64_t launches_ = 0;
+  std::deque<Behind> behind_;  // in order
   const StepProgram& program_;
   PlayMemoryOptions options_;
   CachingAllocator allocator_;

@@ -305,6 +305,8 @@ void measure_bandwidth(Tape& tape, std::int64_t ranks) {
 
 }  // namespace
 
+std::int64_t nanotron_launches_ahead(const Strategy& strategy) { return strategy.pp > 1 ? 0 : kLaunchQueue; }
+
 StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pipeline_rank) {
   check(model, strategy);
   Tape tape;
@@ -313,7 +315,7 @@ StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pip
   const std::int64_t dp = std::max(strategy.dp, 1);
   measure_bandwidth(tape, dp * std::max(strategy.tp, 1) * std::max(strategy.pp, 1));
   const NanotronStage stage = stage_of_rank(model, strategy, pipeline_rank);
-  NanotronDevice device(tape, sizes_of_rank(model, strategy), strategy.pp > 1 ? 0 : kLaunchQueue);
+  NanotronDevice device(tape, sizes_of_rank(model, strategy), nanotron_launches_ahead(strategy) > 0);
   NanotronLlama llama(device, stage, model.tied_embeddings);
   std::unique_ptr<Ddp> ddp;
   if (strategy.data_parallel == DataParallel::ddp && dp > 1) ddp = std::make_unique<Ddp>(tape, llama.root(), DdpSettings{});

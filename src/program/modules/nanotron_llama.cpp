@@ -272,14 +272,13 @@ Tensor masked_mean(const Tensor& loss, const Tensor& mask) {
 
 }  // namespace
 
-NanotronDevice::NanotronDevice(Tape& tape_in, const NanotronSizes& sizes_in, std::int64_t queue_depth)
-    : tape(tape_in), sizes(sizes_in), queue_depth_(queue_depth), communication_(tape_in.add_stream("tensor parallel")) {}
+NanotronDevice::NanotronDevice(Tape& tape_in, const NanotronSizes& sizes_in, bool host_ahead)
+    : tape(tape_in), sizes(sizes_in), host_ahead_(host_ahead), communication_(tape_in.add_stream("tensor parallel")) {}
 
 void NanotronDevice::product(std::int64_t rows, std::int64_t columns, std::int64_t inner) {
   Tensor& workspace = tape.in_backward() ? backward_workspace_ : forward_workspace_;
   if (!workspace) workspace = tape.empty({kWorkspace}, DType::uint8, Category::workspace);
   tape.kernel(gemm_kernel(rows, columns, inner));
-  follow_device();
 }
 
 Tensor NanotronDevice::gathered(Tensor& buffer, const Tensor& shard) {
@@ -302,14 +301,7 @@ Tensor NanotronDevice::reduce_scattered(const Tensor& whole, const Dims& piece, 
 }
 
 void NanotronDevice::use_on_communication_stream(const Tensor& tensor) {
-  if (queue_depth_ > 0) tape.record_stream(tensor, communication_);
-}
-
-void NanotronDevice::follow_device() {
-  const auto launches = static_cast<std::int64_t>(tape.program().kernels.size() + tape.program().collectives.size());
-  if (queue_depth_ == 0 || launches < passed_ + queue_depth_) return;
-  tape.wait(kComputeStream, communication_);
-  passed_ = launches;
+  if (host_ahead_) tape.record_stream(tensor, communication_);
 }
 
 Tensor NanotronDevice::all_gathered(const Tensor& piece, const Dims& whole) {

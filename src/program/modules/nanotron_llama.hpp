@@ -26,8 +26,8 @@ struct NanotronSizes {
 /// What the modules of a rank share: BLAS workspaces, buffers of gathered activations, kernels tuned at their first call.
 class NanotronDevice {
  public:
-  /// `queue_depth`: launches by which the host runs ahead of the device; 0: it does not.
-  NanotronDevice(Tape& tape, const NanotronSizes& sizes, std::int64_t queue_depth);
+  /// `host_ahead`: the host runs ahead of the device, so that it matters which stream used a tensor last.
+  NanotronDevice(Tape& tape, const NanotronSizes& sizes, bool host_ahead);
 
   Tape& tape;
   const NanotronSizes sizes;
@@ -50,10 +50,8 @@ class NanotronDevice {
 
  private:
   Tensor gathered(Tensor& buffer, const Tensor& shard);
-  /// A full launch queue makes the host wait: what it is behind by then is `queue_depth_` launches.
-  void follow_device();
 
-  std::int64_t queue_depth_, passed_ = 0;
+  bool host_ahead_;
   StreamId communication_;
   Tensor forward_workspace_, backward_workspace_;
   Tensor input_buffer_, gradient_buffer_;

@@ -1,0 +1,56 @@
+// A block freed under record_stream while the host is ahead: reusable only when the device has come to the launches issued before the free.
+#include <gtest/gtest.h>
+
+#include "plimsoll/memory.hpp"
+
+namespace plimsoll {
+namespace {
+
+constexpr std::int64_t kBlock = 64LL << 20;  // a segment of its own
+constexpr StreamId kOther = 1;
+
+/// alloc A, record_stream(A), free A, `launches` kernels, alloc B of the same size.
+StepProgram program_with(int launches) {
+  StepProgram program;
+  program.streams.push_back("other");
+  program.kernels.push_back({KernelKind::elementwise});
+  const auto add = [&](InstructionKind kind, std::uint32_t id, std::int64_t bytes = 0, StreamId stream = kComputeStream) {
+    program.step.push_back({kind, stream, Category::temporary, id, bytes, 0});
+  };
+  add(InstructionKind::alloc, 0, kBlock);
+  add(InstructionKind::record_stream, 0, 0, kOther);
+  add(InstructionKind::free, 0);
+  for (int i = 0; i < launches; ++i) add(InstructionKind::kernel, 0);
+  add(InstructionKind::alloc, 1, kBlock);
+  add(InstructionKind::free, 1);
+  return program;
+}
+
+std::int64_t reserved(int launches, std::int64_t behind, Bytes capacity = Bytes(INT64_MAX)) {
+  PlayMemoryOptions options;
+  options.launches_behind = behind;
+  options.capacity = capacity;
+  const MemoryTrace trace = play_memory(program_with(launches), options);
+  EXPECT_FALSE(trace.out_of_memory);
+  return trace.peak_reserved.count;
+}
+
+// Without a lag the second allocation finds the first block; four launches behind it does not before the fourth launch; and where memory
+// is short the host waits for the device before it gives up.
+TEST(LaunchesBehind, AFreedBlockComesBackWithTheDevice) {
+  EXPECT_EQ(reserved(0, 0), kBlock);
+  EXPECT_EQ(reserved(3, 4), 2 * kBlock);
+  EXPECT_EQ(reserved(4, 4), kBlock);
+  EXPECT_EQ(reserved(3, 4, Bytes(kBlock)), kBlock);
+}
+
+// The end of a step is the end of its events: the next step finds both blocks.
+TEST(LaunchesBehind, AStepEndsWithTheDevice) {
+  PlayMemoryOptions options;
+  options.launches_behind = 1000;
+  options.skip_recurring_steps = false;
+  EXPECT_EQ(play_memory(program_with(3), options).peak_reserved.count, 2 * kBlock);
+}
+
+}  // namespace
+}  // namespace plimsoll
