@@ -238,6 +238,12 @@ PLIMSOLL_DEVICE_API int cuGetExportTable(const void** table, const void*) {
   *table = nullptr;
   return static_cast<int>(Status::not_found);
 }
+// The driver's own log, which stays empty.
+PLIMSOLL_DEVICE_API int cuLogsRegisterCallback(void (*)(void*, int, char*, std::size_t), void*, Handle* handle) {
+  if (handle != nullptr) *handle = nullptr;
+  return 0;
+}
+PLIMSOLL_DEVICE_API int cuLogsUnregisterCallback(Handle) { return 0; }
 // What a machine without the hardware for it answers: parts of a device as contexts, and multicast between devices.
 PLIMSOLL_DEVICE_API int cuGreenCtxCreate(Handle*, Handle, int, unsigned) { return static_cast<int>(Status::not_supported); }
 PLIMSOLL_DEVICE_API int cuMulticastCreate(std::uint64_t*, const void*) { return static_cast<int>(Status::not_supported); }

@@ -101,6 +101,20 @@ PLIMSOLL_DEVICE_API int nvmlDeviceGetUUID(Handle device, char* text, unsigned le
   uuid_text(index_of(device), own);
   return put(text, length, own);
 }
+PLIMSOLL_DEVICE_API int nvmlDeviceGetPciInfo_v3(Handle device, void* information) {
+  struct PciInformation {
+    char short_address[16];
+    unsigned domain, bus, device, ids, subsystem_ids;
+    char address[32];
+  } own{};
+  static_assert(sizeof own == 68);
+  if (!is_device(device)) return kInvalidArgument;
+  own.bus = static_cast<unsigned>(index_of(device)) + 1;
+  std::snprintf(own.short_address, sizeof own.short_address, "%s", pci_address(index_of(device)).c_str());
+  std::snprintf(own.address, sizeof own.address, "0000%s", pci_address(index_of(device)).c_str());
+  std::memcpy(information, &own, sizeof own);
+  return kSuccess;
+}
 PLIMSOLL_DEVICE_API int nvmlDeviceGetCudaComputeCapability(Handle device, int* major, int* minor) {
   if (!is_device(device)) return kInvalidArgument;
   *major = settings().major;
