@@ -86,10 +86,10 @@ std::string preload(const std::string& folder, const std::string& toolkit) {
   std::vector<std::string> names{"libplimsoll_device.so", "libplimsoll_torch.so"};
   if (toolkit.compare(0, 4, "cuda") == 0)
     names.insert(names.end(), {"libcudart.so." + major, "libcublas.so." + major, "libcublasLt.so." + major, "libnccl.so.2", "libcudnn.so.9",
-                               "libcuda.so.1"});
+                               "libcupti.so." + major, "libcuda.so.1"});
   else
-    names.insert(names.end(), {"libamdhip64.so." + major, "librocblas.so.4", "librocblas.so.5", "libhipblaslt.so.0", "libhipblaslt.so.1",
-                               "librccl.so.1"});
+    names.insert(names.end(), {"libamdhip64.so." + major, "librocblas.so.4", "librocblas.so.5", "libhipblas.so.2", "libhipblas.so.3",
+                               "libhipblaslt.so.0", "libhipblaslt.so.1", "librccl.so.1"});
   const std::string runtime = folder + "/" + names[2];
   if (!is_file(runtime))
     refuse("there is no stand-in for the program's runtime, " + names[2], "rehearse", "CUDA 12 and 13 and ROCm 6 and 7 have one");
