@@ -93,7 +93,7 @@ FlopsReport flops_of(const Model& model, const Cluster& cluster, const Strategy&
 /// Ranks of one pipeline stage hold the same program.
 std::vector<RankReport> ranks_of(const Model& model, const std::vector<Stage>& stages, const Cluster& cluster, const Strategy& strategy) {
   std::vector<RankReport> ranks;
-  RankPrograms programs(model, strategy);
+  RankPrograms programs(model, strategy, cluster);
   for (int stage = 0; stage < strategy.pp; ++stage) {
     RankReport rank;
     rank.stage = stage;

@@ -58,7 +58,7 @@ PlayableRank playable_rank(const Model& model, const Cluster& cluster, const Str
   if (stage < 0 || stage >= resolved.pp)
     fail(fmt::format("there is no pipeline stage {}", stage), {}, fmt::format("stages are 0 to {}", resolved.pp - 1));
   std::string reason;
-  auto program = RankPrograms(model, resolved).of_stage(static_cast<int>(stage), reason);
+  auto program = RankPrograms(model, resolved, cluster).of_stage(static_cast<int>(stage), reason);
   if (!program) refuse(reason + ", so there are no allocations to play");
   return {*std::move(program), play_options(cluster, resolved)};
 }

@@ -109,6 +109,11 @@ Band device_band(Bytes reserved, const Strategy& resolved, Basis basis, const By
   return {inside.low + count(outside.low), inside.expected + count(outside.expected), inside.high + count(outside.high)};
 }
 
+/// Blackwell multiplies 8-bit matrices of any layout (Transformer Engine: is_non_tn_fp8_gemm_supported).
+program::MegatronDevice megatron_device(const Cluster& cluster) {
+  return {.multiplies_untransposed_fp8 = cluster.accelerator.family == "Blackwell"};
+}
+
 }  // namespace
 
 /// Throws Error (refused) where this framework, engine or model has no lowering yet.
@@ -122,7 +127,7 @@ StepProgram RankPrograms::lower(int stage) {
       return program::lower_nanotron(model_, resolved_, stage);
     case ModelCode::megatron_local:
     case ModelCode::megatron_te:
-      if (!megatron_) megatron_ = std::make_unique<program::MegatronPipeline>(model_, resolved_);
+      if (!megatron_) megatron_ = std::make_unique<program::MegatronPipeline>(model_, resolved_, megatron_device(cluster_));
       return megatron_->rank(stage);
     default:
       refuse(fmt::format("{}'s layers have no lowering yet", resolved_.framework));

@@ -17,7 +17,8 @@ namespace plimsoll::estimation {
 /// The programs of a run's ranks; what ranks with equal stages share is lowered once. Its arguments must outlive it.
 class RankPrograms {
  public:
-  RankPrograms(const Model& model, const Strategy& resolved) : model_(model), resolved_(resolved) {}
+  RankPrograms(const Model& model, const Strategy& resolved, const Cluster& cluster)
+      : model_(model), resolved_(resolved), cluster_(cluster) {}
   /// The program of a rank of that pipeline stage; empty where there is no lowering, and why.
   std::optional<StepProgram> of_stage(int stage, std::string& reason);
 
@@ -26,12 +27,13 @@ class RankPrograms {
 
   const Model& model_;
   const Strategy& resolved_;
+  const Cluster& cluster_;
   std::unique_ptr<program::MegatronPipeline> megatron_;
 };
 
 /// Memory of a rank of pipeline stage `stage`.
-RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster, const Strategy& resolved,
-                       std::optional<StepWork>& work);
+RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster,
+                       const Strategy& resolved, std::optional<StepWork>& work);
 
 /// What plays it on that device: what lies outside the allocator is not the allocator's to take.
 PlayMemoryOptions play_options(const Cluster& cluster, const Strategy& resolved);

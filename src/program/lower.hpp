@@ -41,13 +41,14 @@ struct MegatronDevice {
 
 /// Megatron-core's GPTModel with its local layers on one pipeline rank, with DDP buffers and either of its optimizers. Micro-batches that
 /// only repeat the steady state of the schedule are left out of the program, unless `every_micro_batch`.
-StepProgram lower_megatron(const Model& model, const Strategy& strategy, int pipeline_rank, bool every_micro_batch = false);
+StepProgram lower_megatron(const Model& model, const Strategy& strategy, int pipeline_rank, bool every_micro_batch = false,
+                           const MegatronDevice& device = {});
 
 /// Programs of a Megatron pipeline's ranks. What ranks with equal stages do is recorded once, and each rank's program is put together from it
 /// (pipeline_passes.hpp), so that a long pipeline costs little more than a short one. `model` and `strategy` must outlive it.
 class MegatronPipeline {
  public:
-  MegatronPipeline(const Model& model, const Strategy& strategy);
+  MegatronPipeline(const Model& model, const Strategy& strategy, const MegatronDevice& device = {});
   ~MegatronPipeline();
   MegatronPipeline(const MegatronPipeline&) = delete;
   MegatronPipeline& operator=(const MegatronPipeline&) = delete;

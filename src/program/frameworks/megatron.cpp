@@ -80,14 +80,14 @@ Held held_by(const Strategy& strategy, const MegatronConfig& config, int pipelin
 /// Everything of the rank that lives from step to step.
 class Training {
  public:
-  Training(const Model& model, const Strategy& strategy, int pipeline_rank)
+  Training(const Model& model, const Strategy& strategy, int pipeline_rank, const MegatronDevice& device)
       : strategy_(strategy),
         pipeline_rank_(pipeline_rank),
-        config_(megatron_config(model, strategy)),
+        config_(megatron_config(model, strategy, device)),
         runtime_(tape_, {.tensor_parallel = strategy.tp,
                          .context_parallel = strategy.cp,
                          .sequence_parallel = strategy.sequence_parallel,
-                         .quantization = te_quantization(strategy),
+                         .quantization = config_.quantization,
                          .fused_weight_gradients = *strategy.megatron.gradient_accumulation_fusion}) {
     tape_.phase(Phase::init);
     for (const ChunkPlan& plan : chunk_plans(strategy, config_, pipeline_rank)) {
@@ -173,9 +173,10 @@ class Training {
 
 }  // namespace
 
-StepProgram lower_megatron(const Model& model, const Strategy& strategy, int pipeline_rank, bool every_micro_batch) {
+StepProgram lower_megatron(const Model& model, const Strategy& strategy, int pipeline_rank, bool every_micro_batch,
+                           const MegatronDevice& device) {
   const std::int64_t micro_batches = every_micro_batch ? strategy.micro_batches : recorded_micro_batches(strategy, pipeline_rank);
-  StepProgram program = Training(model, strategy, pipeline_rank).record(micro_batches, warm_up_of(strategy, pipeline_rank)).program;
+  StepProgram program = Training(model, strategy, pipeline_rank, device).record(micro_batches, warm_up_of(strategy, pipeline_rank)).program;
   carry_across_steps(program);
   return program;
 }
@@ -183,12 +184,13 @@ StepProgram lower_megatron(const Model& model, const Strategy& strategy, int pip
 struct MegatronPipeline::Impl {
   const Model& model;
   const Strategy& strategy;
+  MegatronDevice device;
   MegatronConfig config;
   std::map<Held, std::unique_ptr<PipelinePatterns>> patterns;
 };
 
-MegatronPipeline::MegatronPipeline(const Model& model, const Strategy& strategy)
-    : impl_(std::make_unique<Impl>(Impl{model, strategy, megatron_config(model, strategy), {}})) {}
+MegatronPipeline::MegatronPipeline(const Model& model, const Strategy& strategy, const MegatronDevice& device)
+    : impl_(std::make_unique<Impl>(Impl{model, strategy, device, megatron_config(model, strategy, device), {}})) {}
 MegatronPipeline::~MegatronPipeline() = default;
 
 StepProgram MegatronPipeline::rank(int pipeline_rank) {
@@ -198,14 +200,14 @@ StepProgram MegatronPipeline::rank(int pipeline_rank) {
     auto& patterns = impl_->patterns[held_by(s, impl_->config, pipeline_rank)];
     if (!patterns) {
       patterns = std::make_unique<PipelinePatterns>(
-          Training(impl_->model, s, pipeline_rank).record(kPatternWarmUp + kPatternSteady, kPatternWarmUp));
+          Training(impl_->model, s, pipeline_rank, impl_->device).record(kPatternWarmUp + kPatternSteady, kPatternWarmUp));
     }
     if (auto program = patterns->compose(warm_up, micro_batches - warm_up)) {
       carry_across_steps(*program);
       return std::move(*program);
     }
   }
-  return lower_megatron(impl_->model, s, pipeline_rank);
+  return lower_megatron(impl_->model, s, pipeline_rank, false, impl_->device);
 }
 
 }  // namespace plimsoll::program
