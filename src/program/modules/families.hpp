@@ -15,6 +15,7 @@ std::unique_ptr<Network> make_bloom(const Model& model, const RunOptions& option
 std::unique_ptr<Network> make_gpt_neo(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_gpt_bigcode(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_mpt(const Model& model, const RunOptions& options, Module& root, Tape& tape);
+std::unique_ptr<Network> make_gptj(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_gpt_neox(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_falcon(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_bert(const Model& model, const RunOptions& options, Module& root, Tape& tape);

@@ -50,6 +50,8 @@ constexpr Family kFamilies[] = {
     {"deepseek_v3", make_rotary_decoder},
     {"gpt2", make_gpt2, true},
     {"gpt_bigcode", make_gpt_bigcode},
+    {"gptj", make_gptj},
+    {"codegen", make_gptj},
     {"bloom", make_bloom},
     {"mpt", make_mpt},
     {"gpt_neo", make_gpt_neo},
