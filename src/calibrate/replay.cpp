@@ -32,9 +32,11 @@ class ReplayMemory {
  public:
   ReplayMemory(Backend& backend, const PlayMemoryOptions& options)
       : backend_(backend),
+        at_waits_(options.delayed_free == DelayedFree::next_wait),
         allocator_({options.allocator, options.capacity.count, options.total.value_or(options.capacity).count, options.delayed_free}) {
     if (options.allocator.expandable_segments)
       refuse("expandable segments are not replayed", kWhere, "allocator.expandable_segments false");
+    if (options.launches_behind > 0) refuse("a host that runs ahead of its device is not replayed", kWhere);
     allocator_.log_segments(&events_);
     fill_ = make_buffers(kernel_named("copy"), {1 << 18}, backend.shape(), 7)[0];
   }
@@ -68,7 +70,9 @@ class ReplayMemory {
     if (const Tensor& tensor = this->tensor(instruction.id); tensor.block != kNoBlock)
       allocator_.record_stream(tensor.block, instruction.stream);
   }
-  void waited(StreamId stream) { allocator_.complete(stream); }
+  void waited(StreamId stream) {
+    if (at_waits_) allocator_.complete(stream);
+  }
   void empty_cache() {
     backend_.synchronize();
     allocator_.empty_cache();
@@ -139,6 +143,7 @@ class ReplayMemory {
   }
 
   Backend& backend_;
+  bool at_waits_;
   CachingAllocator allocator_;
   std::vector<CachingAllocator::SegmentEvent> events_;
   std::vector<Tensor> tensors_;

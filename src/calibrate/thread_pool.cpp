@@ -32,17 +32,18 @@ void pause() {
 #endif
 }
 
-/// Spins while the next kernel may be near: giving the processor away costs the whole turn of whoever takes it. Then lets others run.
+/// Spins while the condition may come true soon: giving the processor away costs the whole turn of whoever takes it. False when it did
+/// not within the time of patience.
 template <class Condition>
-void spin_until(Condition&& condition) {
+bool spin_until(Condition&& condition) {
   constexpr auto kPatience = std::chrono::milliseconds(5);
   constexpr int kTurns = 256;  // between two looks at the clock
-  const auto start = std::chrono::steady_clock::now();
-  for (bool patient = true; !condition();) {
-    for (int turn = 0; turn < kTurns && !condition(); ++turn) pause();
-    if (patient) patient = std::chrono::steady_clock::now() - start < kPatience;
-    if (!patient) sched_yield();
-  }
+  for (const auto start = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - start < kPatience;)
+    for (int turn = 0; turn < kTurns; ++turn) {
+      if (condition()) return true;
+      pause();
+    }
+  return false;
 }
 
 }  // namespace
@@ -56,6 +57,7 @@ ThreadPool::ThreadPool(std::vector<int> processors) : processors_(std::move(proc
 ThreadPool::~ThreadPool() {
   ending_ = true;
   round_.fetch_add(1, std::memory_order_release);
+  round_.notify_all();
   for (std::thread& thread : threads_) thread.join();
   cpu_set_t all;
   CPU_ZERO(&all);
@@ -67,15 +69,16 @@ void ThreadPool::run(const std::function<void(int)>& part) {
   job_ = &part;
   running_.store(parts() - 1, std::memory_order_relaxed);
   round_.fetch_add(1, std::memory_order_release);
+  round_.notify_all();
   part(0);
-  spin_until([&] { return running_.load(std::memory_order_acquire) == 0; });
+  while (!spin_until([&] { return running_.load(std::memory_order_acquire) == 0; })) sched_yield();
 }
 
 void ThreadPool::work(int part) {
   stay_on(processors_[static_cast<std::size_t>(part)]);
   flush_subnormals();
   for (unsigned seen = 0;;) {
-    spin_until([&] { return round_.load(std::memory_order_acquire) != seen; });
+    if (!spin_until([&] { return round_.load(std::memory_order_acquire) != seen; })) round_.wait(seen, std::memory_order_acquire);
     ++seen;
     if (ending_) return;
     (*job_)(part);
