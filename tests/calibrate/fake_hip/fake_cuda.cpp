@@ -38,7 +38,7 @@ constexpr ErrorName error_names[] = {{0, "CUDA_SUCCESS"},
                                      {704, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED"},
                                      {719, "CUDA_ERROR_LAUNCH_FAILED"}};
 
-bool valid(int device) { return device >= 0 && device < static_cast<int>(fake::devices().size()); }
+bool valid(int device) { return device >= 0 && device < fake::device_count(); }
 
 // 90 of "sm_90".
 int capability() { return std::atoi(fake::architecture().c_str() + 3); }
@@ -59,7 +59,7 @@ void* pointer(Pointer address) { return reinterpret_cast<void*>(address); }
 
 API int cuInit(unsigned) {
   if (const int code = static_cast<int>(fake::setting("INIT_ERROR", 0)); code != 0) return code;
-  return fake::devices().empty() ? kNoDevice : 0;
+  return fake::device_count() == 0 ? kNoDevice : 0;
 }
 API int cuDriverGetVersion(int* version) {
   *version = static_cast<int>(fake::setting("VERSION", 12080));
@@ -72,7 +72,7 @@ API int cuGetErrorName(int code, const char** name) {
 }
 
 API int cuDeviceGetCount(int* count) {
-  *count = static_cast<int>(fake::devices().size());
+  *count = fake::device_count();
   return 0;
 }
 API int cuDeviceGet(int* id, int device) {

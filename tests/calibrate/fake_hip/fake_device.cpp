@@ -34,8 +34,7 @@ std::atomic<std::int64_t> launches{0};
 // ---- device
 // -------------------------------------------------------------------------------------------------------------------------------
 
-Device::Device(int index)
-    : total_(static_cast<std::size_t>(setting("MEMORY", std::int64_t{1} << 30))), random_(static_cast<std::uint32_t>(index + 1)) {
+Device::Device(int index) : random_(static_cast<std::uint32_t>(index + 1)) {
   worker_ = std::thread([this] { work(); });
 }
 
@@ -108,7 +107,7 @@ void Device::wait(Event* event) {
 bool Device::allocate(void** memory, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + 4095) / 4096 * 4096;
-  if (rounded > total_ - used_) return false;
+  if (used_ + rounded > total()) return false;
   *memory = std::aligned_alloc(4096, rounded);
   if (!*memory) return false;
   memory_[*memory] = rounded;
@@ -135,19 +134,23 @@ bool Device::owns(const void* memory) {
   return static_cast<const std::byte*>(memory) < static_cast<const std::byte*>(found->first) + found->second;
 }
 
+std::size_t Device::total() const { return static_cast<std::size_t>(setting("MEMORY", std::int64_t{1} << 30)); }
+
 std::size_t Device::used() {
   const std::lock_guard lock(mutex_);
   return used_;
 }
 
 std::vector<std::unique_ptr<Device>>& devices() {
-  static std::vector<std::unique_ptr<Device>> all = [] {
-    std::vector<std::unique_ptr<Device>> made;
-    for (int i = 0; i < static_cast<int>(setting("DEVICES", 1)); ++i) made.push_back(std::make_unique<Device>(i));
-    return made;
-  }();
+  static std::mutex mutex;
+  static std::vector<std::unique_ptr<Device>> all;
+  const std::lock_guard lock(mutex);
+  all.reserve(kMostDevices);
+  while (static_cast<int>(all.size()) < device_count()) all.push_back(std::make_unique<Device>(static_cast<int>(all.size())));
   return all;
 }
+
+int device_count() { return static_cast<int>(std::min<std::int64_t>(setting("DEVICES", 1), kMostDevices)); }
 
 int& current_index() {
   static thread_local int index = 0;
@@ -225,11 +228,12 @@ double modelled_seconds(const Kernel& kernel, const Sizes& sizes, const Work& wo
   }
 }
 
-// Spoils the first result of a kernel.
+// Spoils the first result of a kernel; of a collective that of rank 0.
 void spoil(const Kernel& kernel, void* const* buffers) {
   for (std::size_t i = 0; i < kernel.buffers.size(); ++i) {
-    if (kernel.buffers[i].role == Role::in || kernel.buffers[i].of_every_rank) continue;
-    std::memset(buffers[i], 0x41, 2);
+    if (kernel.buffers[i].role == Role::in) continue;
+    void* result = kernel.buffers[i].of_every_rank ? *static_cast<void**>(buffers[i]) : buffers[i];
+    std::memset(result, 0x41, 4);
     return;
   }
 }
@@ -256,8 +260,7 @@ int launch(const Function& function, unsigned blocks, void** arguments) {
   const Kernel& kernel = kernel_named(row.name);
   const Sizes sizes = sizes_of(kernel, blocks, arguments);
   const Work work = kernel.work(sizes, {function.target, static_cast<std::int32_t>(setting("COMPUTE_UNITS", 4))});
-  const bool executed =
-      !modelled() || kernel.collective() || work.bytes() + work.flops <= static_cast<double>(setting("EXECUTE", 4'000'000));
+  const bool executed = !modelled() || work.bytes() + work.flops <= static_cast<double>(setting("EXECUTE", 4'000'000));
   const bool wrong = setting("WRONG", std::string()) == row.name;
   std::vector<void*> buffers;
   for (std::size_t i = 0; i < kernel.buffers.size(); ++i) buffers.push_back(*static_cast<void**>(arguments[i]));

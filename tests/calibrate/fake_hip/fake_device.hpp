@@ -56,7 +56,7 @@ class Device {
   bool allocate(void** memory, std::size_t bytes);
   bool release(void* memory);
   bool owns(const void* memory);
-  std::size_t total() const { return total_; }
+  std::size_t total() const;
   std::size_t used();
 
  private:
@@ -66,14 +66,16 @@ class Device {
   std::deque<std::function<void()>> queue_;
   bool busy_ = false, stopping_ = false;
   std::map<const void*, std::size_t> memory_;
-  std::size_t used_ = 0, total_;
+  std::size_t used_ = 0;
   double clock_ = 0;  // modelled; only the worker moves it
   std::mt19937 random_;
   std::thread worker_;
 };
 
-/// All devices; made at the first call.
+/// As many as the environment asks for now, and those that it asked for before.
 std::vector<std::unique_ptr<Device>>& devices();
+int device_count();
+constexpr int kMostDevices = 64;
 /// Of the calling thread.
 int& current_index();
 Device& current();

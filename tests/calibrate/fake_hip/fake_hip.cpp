@@ -41,7 +41,7 @@ constexpr ErrorName error_names[] = {{0, "hipSuccess"},
                                      {704, "hipErrorPeerAccessAlreadyEnabled"},
                                      {719, "hipErrorLaunchFailure"}};
 
-bool valid(int device) { return device >= 0 && device < static_cast<int>(fake::devices().size()); }
+bool valid(int device) { return device >= 0 && device < fake::device_count(); }
 
 // EF_AMDGPU_MACH of the LLVM AMDGPU guide, for the processors that are emulated.
 int machine_of(Target target) { return target == Target::gfx90a ? 0x3F : target == Target::gfx942 ? 0x4C : 0x4F; }
@@ -82,7 +82,7 @@ API const char* hipGetErrorName(int code) {
 API const char* hipGetErrorString(int code) { return hipGetErrorName(code); }
 
 API int hipGetDeviceCount(int* count) {
-  *count = static_cast<int>(fake::devices().size());
+  *count = fake::device_count();
   return *count == 0 ? kNoDevice : 0;
 }
 API int hipSetDevice(int device) {
