@@ -7,79 +7,24 @@
 
 namespace plimsoll::device::blas {
 
-/// cudaDataType_t and hipDataType, which has the same numbers; rocblas_datatype from 150 on.
+/// cudaDataType_t and hipDataType, which has the same numbers (1000 and 1001 are its fnuz variants); rocblas_datatype from 150 on.
 inline record::Type type_of(int code) {
   using record::Type;
-  switch (code) {
-    case 0:
-      return Type::f32;
-    case 1:
-      return Type::f64;
-    case 2:
-      return Type::f16;
-    case 3:
-      return Type::i8;
-    case 4:
-      return Type::c64;
-    case 5:
-      return Type::c128;
-    case 8:
-      return Type::u8;
-    case 10:
-      return Type::i32;
-    case 12:
-      return Type::u32;
-    case 14:
-      return Type::bf16;
-    case 16:
-      return Type::i4;
-    case 20:
-      return Type::i16;
-    case 24:
-      return Type::i64;
-    case 28:
-      return Type::f8_e4m3;
-    case 29:
-      return Type::f8_e5m2;
-    case 30:
-      return Type::f8_e8m0;
-    case 31:
-      return Type::f6_e2m3;
-    case 32:
-      return Type::f6_e3m2;
-    case 33:
-      return Type::f4_e2m1;
-    case 1000:
-      return Type::f8_e4m3;  // HIP's fnuz variants
-    case 1001:
-      return Type::f8_e5m2;
-    case 150:
-      return Type::f16;
-    case 151:
-      return Type::f32;
-    case 152:
-      return Type::f64;
-    case 154:
-      return Type::c64;
-    case 155:
-      return Type::c128;
-    case 160:
-      return Type::i8;
-    case 161:
-      return Type::u8;
-    case 162:
-      return Type::i32;
-    case 163:
-      return Type::u32;
-    case 168:
-      return Type::bf16;
-    case 170:
-      return Type::f8_e4m3;
-    case 171:
-      return Type::f8_e5m2;
-    default:
-      return Type::unknown;
-  }
+  struct Row {
+    int code;
+    Type type;
+  };
+  constexpr Row kRows[] = {
+      {0, Type::f32},      {1, Type::f64},        {2, Type::f16},        {3, Type::i8},       {4, Type::c64},      {5, Type::c128},
+      {8, Type::u8},       {10, Type::i32},       {12, Type::u32},       {14, Type::bf16},    {16, Type::i4},      {20, Type::i16},
+      {24, Type::i64},     {28, Type::f8_e4m3},   {29, Type::f8_e5m2},   {30, Type::f8_e8m0}, {31, Type::f6_e2m3}, {32, Type::f6_e3m2},
+      {33, Type::f4_e2m1}, {1000, Type::f8_e4m3}, {1001, Type::f8_e5m2}, {150, Type::f16},    {151, Type::f32},    {152, Type::f64},
+      {154, Type::c64},    {155, Type::c128},     {160, Type::i8},       {161, Type::u8},     {162, Type::i32},    {163, Type::u32},
+      {168, Type::bf16},   {170, Type::f8_e4m3},  {171, Type::f8_e5m2},
+  };
+  for (const Row& row : kRows)
+    if (row.code == code) return row.type;
+  return Type::unknown;
 }
 
 /// hipblasComputeType_t, cublasComputeType_t from 64 on, rocblas_datatype from 150 on, rocblas_computetype from 300 on.

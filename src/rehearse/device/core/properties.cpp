@@ -1,6 +1,7 @@
 #include "properties.hpp"
 
 #include <cstdio>
+#include <map>
 
 #include "settings.hpp"
 
@@ -38,6 +39,46 @@ Limits of_capability() {
   return limits;
 }
 
+// cudaDeviceAttr and CUdevice_attribute, which have the same numbers.
+std::map<int, int> attributes() {
+  const Limits limits = of_capability();
+  std::map<int, int> answers = {
+      {1, 1024},
+      {2, 1024},
+      {3, 1024},
+      {4, 64},  // threads of a block, in x, in y, in z
+      {5, 0x7fffffff},
+      {6, 65535},
+      {7, 65535},  // blocks of a grid in x, in y, in z
+      {8, static_cast<int>(limits.shared_per_block)},
+      {9, 65536},  // constant memory
+      {10, limits.warp},
+      {11, 0x7fffffff},  // pitch of copies
+      {12, 65536},
+      {82, 65536},  // registers of a block, of a processor
+      {13, limits.clock_khz},
+      {36, limits.memory_clock_khz},
+      {37, limits.memory_bus_bits},
+      {14, 512},
+      {51, 32},  // alignment of textures, of pitched ones
+      {16, settings().processors},
+      {38, limits.l2_bytes},
+      {39, limits.threads_per_processor},
+      {106, limits.blocks_per_processor},
+      {40, 3},  // copy engines
+      {75, settings().major},
+      {76, settings().minor},
+      {81, static_cast<int>(limits.shared_per_processor)},
+      {97, static_cast<int>(limits.shared_per_block_optin)},
+      {111, 1024},                        // shared memory a block of the system's own
+      {120, capability() >= 90 ? 1 : 0},  // clusters
+  };
+  // Overlap, host mapping, concurrent kernels, unified addresses, priorities, L1 caches, managed memory, preemption, cooperative launch,
+  // host registration, virtual memory, file descriptors as handles, memory pools.
+  for (int able : {15, 19, 31, 41, 78, 79, 80, 83, 90, 95, 99, 102, 103, 115}) answers[able] = 1;
+  return answers;
+}
+
 // 64 KiB of LDS a compute unit (160 KiB from CDNA 4, gfx950); wavefronts of 64 on gfx9, of 32 later.
 Limits of_arch() {
   const std::string& arch = settings().arch;
@@ -67,81 +108,9 @@ const Limits& limits_of_arch() {
 }
 
 int attribute(int number) {
-  const Limits& limits = limits_of_accelerator();
-  switch (number) {
-    case 1:
-    case 2:
-    case 3:
-      return 1024;  // threads of a block, in x, in y
-    case 4:
-      return 64;  // in z
-    case 5:
-      return 0x7fffffff;  // blocks of a grid in x
-    case 6:
-    case 7:
-      return 65535;  // in y, in z
-    case 8:
-      return static_cast<int>(limits.shared_per_block);
-    case 9:
-      return 65536;  // constant memory
-    case 10:
-      return limits.warp;
-    case 11:
-      return 0x7fffffff;  // pitch of copies
-    case 12:
-    case 82:
-      return 65536;  // registers of a block, of a processor
-    case 13:
-      return limits.clock_khz;
-    case 14:
-      return 512;  // alignment of textures
-    case 16:
-      return settings().processors;
-    case 36:
-      return limits.memory_clock_khz;
-    case 37:
-      return limits.memory_bus_bits;
-    case 38:
-      return limits.l2_bytes;
-    case 39:
-      return limits.threads_per_processor;
-    case 40:
-      return 3;  // copy engines
-    case 51:
-      return 32;  // alignment of pitched textures
-    case 75:
-      return settings().major;
-    case 76:
-      return settings().minor;
-    case 81:
-      return static_cast<int>(limits.shared_per_processor);
-    case 97:
-      return static_cast<int>(limits.shared_per_block_optin);
-    case 106:
-      return limits.blocks_per_processor;
-    case 111:
-      return 1024;  // shared memory a block of the system's own
-    case 15:
-    case 19:
-    case 31:
-    case 41:
-    case 78:
-    case 79:
-    case 80:
-    case 83:
-    case 90:
-    case 95:
-    case 99:
-    case 102:
-    case 103:
-    case 115:
-      return 1;  // overlap, host mapping, concurrent kernels, unified addresses, priorities, L1 caches, managed memory, preemption,
-                 // cooperative launch, host registration, virtual memory, file descriptors as handles, memory pools
-    case 120:
-      return capability() >= 90 ? 1 : 0;  // clusters
-    default:
-      return 0;
-  }
+  static const std::map<int, int>* const answers = new std::map<int, int>(attributes());
+  const auto it = answers->find(number);
+  return it == answers->end() ? 0 : it->second;
 }
 
 std::string pci_address(int device) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <set>
 #include <string>
 
@@ -81,73 +82,47 @@ void fill(DeviceProperties* p, int device) {
 int hip_attribute(int number, int device) {
   DeviceProperties p;
   fill(&p, device);
-  switch (number) {
-    case 2:
-      return p.asyncEngineCount;
-    case 3:
-      return p.canMapHostMemory;
-    case 5:
-      return p.clockRate;
-    case 8:
-      return p.concurrentKernels;
-    case 10:
-      return p.cooperativeLaunch;
-    case 19:
-      return p.l2CacheSize;
-    case 23:
-      return p.major;
-    case 24:
-      return p.managedMemory;
-    case 25:
-      return p.maxBlocksPerMultiProcessor;
-    case 26:
-    case 27:
-    case 28:
-      return p.maxThreadsDim[number - 26];
-    case 29:
-    case 30:
-    case 31:
-      return p.maxGridSize[number - 29];
-    case 56:
-      return p.maxThreadsPerBlock;
-    case 57:
-      return p.maxThreadsPerMultiProcessor;
-    case 59:
-      return p.memoryBusWidth;
-    case 60:
-      return p.memoryClockRate;
-    case 61:
-      return p.minor;
-    case 63:
-    case 10015:
-      return p.multiProcessorCount;
-    case 67:
-      return p.pciBusID;
-    case 71:
-      return p.regsPerBlock;
-    case 72:
-      return p.regsPerMultiprocessor;
-    case 74:
-      return static_cast<int>(p.sharedMemPerBlock);
-    case 75:
-      return static_cast<int>(p.sharedMemPerBlockOptin);
-    case 76:
-    case 10002:
-      return static_cast<int>(p.sharedMemPerMultiprocessor);
-    case 83:
-      return static_cast<int>(p.totalConstMem);
-    case 87:
-      return p.warpSize;
-    case 78:
-    case 85:
-    case 88:
-    case 89:
-    case 90:
-    case 10011:
-      return 1;
-    default:
-      return 0;
-  }
+  const std::map<int, int> answers = {
+      {2, p.asyncEngineCount},
+      {3, p.canMapHostMemory},
+      {5, p.clockRate},
+      {8, p.concurrentKernels},
+      {10, p.cooperativeLaunch},
+      {19, p.l2CacheSize},
+      {23, p.major},
+      {61, p.minor},
+      {24, p.managedMemory},
+      {25, p.maxBlocksPerMultiProcessor},
+      {26, p.maxThreadsDim[0]},
+      {27, p.maxThreadsDim[1]},
+      {28, p.maxThreadsDim[2]},
+      {29, p.maxGridSize[0]},
+      {30, p.maxGridSize[1]},
+      {31, p.maxGridSize[2]},
+      {56, p.maxThreadsPerBlock},
+      {57, p.maxThreadsPerMultiProcessor},
+      {59, p.memoryBusWidth},
+      {60, p.memoryClockRate},
+      {63, p.multiProcessorCount},
+      {10015, p.multiProcessorCount},
+      {67, p.pciBusID},
+      {71, p.regsPerBlock},
+      {72, p.regsPerMultiprocessor},
+      {87, p.warpSize},
+      {74, static_cast<int>(p.sharedMemPerBlock)},
+      {75, static_cast<int>(p.sharedMemPerBlockOptin)},
+      {76, static_cast<int>(p.sharedMemPerMultiprocessor)},
+      {10002, static_cast<int>(p.sharedMemPerMultiprocessor)},
+      {83, static_cast<int>(p.totalConstMem)},
+      {78, 1},
+      {85, 1},
+      {88, 1},
+      {89, 1},
+      {90, 1},
+      {10011, 1},  // priorities, unified addresses, pools, virtual memory, registration, large BAR
+  };
+  const auto it = answers.find(number);
+  return it == answers.end() ? 0 : it->second;
 }
 #endif
 
