@@ -51,8 +51,8 @@ TEST(MegatronRows, AllocatedPeaksAreThoseOfTheAllocatorItself) {
 /// depth, recomputation of modules, of blocks and of chunks, 16-bit gradients, ranks that are no power of two.
 TEST(MegatronRows, FurtherSettingsAgreeWithTheAllocatorItself) {
   const std::vector<MeasuredRow> rows = rows_of("tests/validate/data/megatron_core_rows.json");
-  ASSERT_GE(rows.size(), 20U);
-  for (const MeasuredRow& row : rows) expect_peaks_of(row, {2e-4, 0.04});
+  ASSERT_GE(rows.size(), 35U);
+  for (const MeasuredRow& row : rows) expect_peaks_of(row, {2e-4, 0.03});
 }
 
 /// Llama-3-405B and DeepSeek-V3 cut to four layers over Transformer Engine's layers on eight B200 (SimuMax's measured runs, docs/b200), and

@@ -11,49 +11,11 @@
 
 #include "plimsoll/model.hpp"
 #include "plimsoll/strategy.hpp"
-#include "program/lower.hpp"
 #include "program/module.hpp"
-#include "program/modules/megatron_moe.hpp"
+#include "program/modules/megatron_config.hpp"
 #include "program/modules/megatron_ops.hpp"
-#include "program/modules/megatron_te.hpp"
 
 namespace plimsoll::program {
-
-/// What TransformerConfig says, for all layers alike.
-struct MegatronConfig {
-  DType type = DType::bf16;                 ///< of parameters and activations
-  std::int64_t hidden = 0, vocabulary = 0;  ///< vocabulary padded to all ranks
-  std::int64_t positions = 0;               ///< rows of the learned position table; 0: rotary
-  double hidden_dropout = 0;
-  bool flash = false;  ///< torch's SDPA as the core attention; else DotProductAttention
-  bool te = false;     ///< Transformer Engine's modules; else Megatron's own
-  TeQuantization quantization;
-  bool eight_bit_activations = false;  ///< the gated activation saves its input in 8 bits
-  bool fused_rotary = false;           ///< Transformer Engine's rotary kernel
-  TeAttention attention;               ///< of Transformer Engine
-  std::optional<Lora> lora;
-  std::vector<std::string> adapted;  ///< linears that get an adapter, by Megatron's names
-  LossKernel loss = LossKernel::vocab_parallel;
-  bool tied = false;
-  bool latent = false;  ///< multi-head latent attention
-  std::int64_t pipeline = 1;
-  ExpertOptions experts;
-  Recompute recompute;
-  NormSpec norm;
-  std::vector<const Block*> layers;  ///< of the whole model, in order
-};
-
-/// Throws Error (refused): whatever of the model or the strategy is not modelled for Megatron-core.
-MegatronConfig megatron_config(const Model& model, const Strategy& strategy, const MegatronDevice& device = {});
-
-/// How Transformer Engine multiplies in 8 bits. Throws Error (refused): a recipe that is not modelled.
-TeQuantization te_quantization(const Strategy& strategy, const MegatronDevice& device = {});
-
-/// What one model chunk holds.
-struct ChunkPlan {
-  std::int64_t first_layer = 0, layers = 0;
-  bool embedding = false, head = false;
-};
 
 /// The inputs of one micro-batch; a stage between the first and the last has the loss mask alone.
 struct MegatronBatch {
@@ -103,8 +65,8 @@ class MegatronChunk {
   std::unique_ptr<Module> root_;
   std::vector<std::shared_ptr<Parameter>> parameters_;
   std::vector<std::unique_ptr<Layer>> layers_;
-  std::vector<Parameter*> born_on_host_;  ///< norms, position table, router: fp32 from torch.nn's own constructors
-  std::unordered_set<const Parameter*> routers_;
+  std::vector<Parameter*> born_on_host_;                ///< norms, position table, router: fp32 from torch.nn's own constructors
+  std::unordered_set<const Parameter*> in_final_type_;  ///< of those
   std::vector<Tensor> in_fp32_;
   Tensor frequencies_, rotary_table_, input_;
 };
