@@ -30,6 +30,8 @@ void refuse_unmodelled(const Strategy& strategy) {
     refuse("ZeRO++ hpZ with offloaded parameters is not modelled", "deepspeed.zero_optimization.zero_hpz_partition_size");
   if (json.fp16_master_weights_and_grads || json.bf16_master_weights_and_grads || json.bf16_optimizer_states)
     refuse("16-bit master weights and states of DeepSpeed are not modelled", "deepspeed");
+  if (hf_autocast(strategy))
+    refuse("torch_autocast under DeepSpeed is not modelled: it sends gradients and weights of some modules in 16 bits", "autocast");
   if (strategy.lora) refuse("LoRA under DeepSpeed is not modelled", "lora");
   if (strategy.offload.activations) refuse("activation offload under DeepSpeed is not modelled", "offload");
 }
