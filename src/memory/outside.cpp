@@ -44,7 +44,7 @@ std::map<std::string, VendorOverheads> read_vendors() {
   const JsonDocument document = hardware::shipped_document("hardware/overheads.json");
   const JsonValue root = document.root();
   std::map<std::string, VendorOverheads> vendors;
-  for (const char* vendor : {"NVIDIA", "AMD"}) vendors.emplace(vendor, read_vendor(root, root["vendors"][vendor]));
+  for (const std::string& vendor : root["vendors"].keys()) vendors.emplace(vendor, read_vendor(root, root["vendors"][vendor]));
   return vendors;
 }
 
