@@ -100,6 +100,26 @@ TEST(Megatron, TransformerEngineSavesTheSameAndInEightBitsHalfOfTheProductsInput
   EXPECT_NEAR(static_cast<double>(saved_by_transformer_engine("fp8")), static_cast<double>(29 * tokens * kHidden + statistics), 64);
 }
 
+TEST(Megatron, GroupedExpertsInEightBitsSaveHalfOfTheirProductsInputs) {
+  // Every token goes to two of four experts: 2T rows, of width h into the first product and f into the second, lose a byte per element. The
+  // norm before the attention loses one per token and h, the projection's input gains a copy of one.
+  constexpr std::int64_t kInner = 1024;
+  const auto saved = [&](int layers, const std::string& precision) {
+    const Model model = parse_model(
+        R"({"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "vocab_size": 1024, "hidden_size": 512, "num_attention_heads": 8,
+            "num_key_value_heads": 8, "intermediate_size": 1024, "num_local_experts": 4, "num_experts_per_tok": 2,
+            "max_position_embeddings": 256, "num_hidden_layers": )" +
+            std::to_string(layers) + "}",
+        "mixtral", "mixtral");
+    const std::string text =
+        R"({"framework": "megatron-core", "seq_len": 256, "micro_batch": 2, "data_parallel": "ddp", "precision": ")" + precision + "\"}";
+    const Strategy strategy = resolve(parse_strategy(text, "strategy"), model, cluster_of("H100-SXM5-80GB", 1));
+    return played(lower_megatron(model, strategy, 0)).saved;
+  };
+  const std::int64_t wide = saved(3, "bf16") - saved(2, "bf16"), narrow = saved(3, "fp8") - saved(2, "fp8");
+  EXPECT_EQ(wide - narrow, 2 * kBatch * kLength * (kHidden + kInner));
+}
+
 TEST(Megatron, FrozenLinearsSaveNoInputs) {
   // Adapters of rank r on the attention's linears: of the 34h the inputs of the frozen products are not kept (the second norm's output 2h,
   // the activation's output 8h); the first norm's output and the attention's result are, by the adapters, with 2r of 16 bits each.

@@ -146,7 +146,6 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
   for (const Block& block : model.blocks) {
     if (block.role != Block::Role::decoder) continue;
     check_layer(block, strategy);
-    if (block.moe && config.quantization.enabled) refuse("experts in 8 bits are not modelled for Transformer Engine's layers", block.name);
     if (block.moe) config.experts = expert_options(*block.moe, strategy);
     config.latent = block.attention->mla.has_value();
     config.norm = block.norm;
@@ -258,8 +257,11 @@ class ParameterList {
   }
 
   void experts(const std::string& path, const MoeSpec& spec) {
-    for (const ExpertParameter& each : expert_parameters(spec, config_.hidden, tp_, config_.experts))
-      add(path + each.path, each.name, each.sizes, each.host ? Birth::host : Birth::device).expert = each.expert;
+    for (const ExpertParameter& each : expert_parameters(spec, config_.hidden, tp_, config_.experts)) {
+      Parameter& made = add(path + each.path, each.name, each.sizes, each.host ? Birth::host : Birth::device);
+      made.expert = each.expert;
+      if (config_.quantization.primary && each.path != "router") made.type = DType::fp8;
+    }
   }
 
   bool layer_norm() const { return config_.norm.kind == NormSpec::Kind::layer_norm; }

@@ -28,14 +28,6 @@ void te_gemm(MegatronRuntime& runtime, DType type, std::int64_t rows, std::int64
   tape.gemm_workspace = eager;
 }
 
-/// A tensor in 8 bits, with its scales: in its own layout, transposed, or both. Without quantization the tensor itself.
-struct Quantized {
-  Tensor straight, transposed;
-
-  /// What a weight's gradient needs of an input.
-  const Tensor& kept() const { return transposed ? transposed : straight; }
-};
-
 Tensor eight_bits(MegatronRuntime& runtime, const Dims& sizes) {
   Dims with_scales = sizes;
   const std::int64_t block = runtime.quantization().block;
@@ -43,31 +35,20 @@ Tensor eight_bits(MegatronRuntime& runtime, const Dims& sizes) {
   return runtime.tape().empty(with_scales, DType::fp8);
 }
 
-/// `turned`: the transposed copy too, where products need one.
-Quantized quantize(MegatronRuntime& runtime, const Tensor& x, bool turned) {
-  if (!runtime.quantization().enabled) return {x, {}};
-  Quantized quantized{eight_bits(runtime, x.sizes()), {}};
-  if (turned && runtime.quantization().transposes) quantized.transposed = eight_bits(runtime, x.sizes());
-  launch(runtime.tape(), KernelKind::elementwise, x.dtype(), x.bytes(), quantized.straight.bytes() * (quantized.transposed ? 2 : 1));
-  return quantized;
-}
-
 /// The transposed copy of what was gathered.
-Quantized turn(MegatronRuntime& runtime, Tensor straight) {
-  Quantized quantized{std::move(straight), {}};
+TeOperand turn(MegatronRuntime& runtime, Tensor straight) {
+  TeOperand quantized{std::move(straight), {}};
   if (!runtime.quantization().enabled || !runtime.quantization().transposes) return quantized;
   quantized.transposed = empty_like(quantized.straight);
   launch(runtime.tape(), KernelKind::elementwise, DType::fp8, quantized.straight.bytes(), quantized.straight.bytes());
   return quantized;
 }
 
-DType product_type(const MegatronRuntime& runtime, DType type) { return runtime.quantization().enabled ? DType::fp8 : type; }
-
 /// x · weightᵀ, of x's leading sizes.
 Tensor product(MegatronRuntime& runtime, const Dims& leading, const Tensor& weight, DType type) {
   runtime.reserve_quantized(weight, false);
   Tensor y = runtime.tape().empty(with_last(leading, weight.size(0)), type);
-  te_gemm(runtime, product_type(runtime, type), rows_of(y), weight.size(0), weight.size(1));
+  te_gemm(runtime, te_product_type(runtime, type), rows_of(y), weight.size(0), weight.size(1));
   return y;
 }
 
@@ -75,7 +56,7 @@ Tensor product(MegatronRuntime& runtime, const Dims& leading, const Tensor& weig
 Tensor input_gradient(MegatronRuntime& runtime, const Dims& leading, const Tensor& weight, DType type) {
   runtime.reserve_quantized(weight, true);
   Tensor y = runtime.tape().empty(with_last(leading, weight.size(1)), type);
-  te_gemm(runtime, product_type(runtime, type), rows_of(y), weight.size(1), weight.size(0));
+  te_gemm(runtime, te_product_type(runtime, type), rows_of(y), weight.size(1), weight.size(0));
   return y;
 }
 
@@ -84,7 +65,7 @@ void give_weight_gradients(MegatronRuntime& runtime, BackwardCall& b, std::size_
   if (b.needs(index)) {
     const bool fused = runtime.fused_weight_gradients();
     Tensor gradient = fused ? Tensor() : b.tape.empty(weight.sizes(), b.grad().dtype());
-    te_gemm(runtime, product_type(runtime, b.grad().dtype()), weight.size(0), weight.size(1), rows);
+    te_gemm(runtime, te_product_type(runtime, b.grad().dtype()), weight.size(0), weight.size(1), rows);
     if (fused) gradient = runtime.dummy_gradient(weight);
     b.give(index, std::move(gradient));
   }
@@ -119,6 +100,16 @@ void give_norm_gradients(BackwardCall& b, const Tensor& x, const TeNorm& norm) {
 
 }  // namespace
 
+TeOperand te_quantize(MegatronRuntime& runtime, const Tensor& x, bool turned) {
+  if (!runtime.quantization().enabled) return {x, {}};
+  TeOperand quantized{eight_bits(runtime, x.sizes()), {}};
+  if (turned && runtime.quantization().transposes) quantized.transposed = eight_bits(runtime, x.sizes());
+  launch(runtime.tape(), KernelKind::elementwise, x.dtype(), x.bytes(), quantized.straight.bytes() * (quantized.transposed ? 2 : 1));
+  return quantized;
+}
+
+DType te_product_type(const MegatronRuntime& runtime, DType type) { return runtime.quantization().enabled ? DType::fp8 : type; }
+
 // ---- norms and linears ------------------------------------------------------------------------------------------------------
 
 Tensor te_norm(const Tensor& input, const TeNorm& norm) {
@@ -139,10 +130,10 @@ Tensor te_norm(const Tensor& input, const TeNorm& norm) {
 namespace {
 
 /// The gradient of a linear's output as its products read it, whole where the input was cut.
-Quantized output_gradient(MegatronRuntime& runtime, const Tensor& gradient, bool gathers) {
+TeOperand output_gradient(MegatronRuntime& runtime, const Tensor& gradient, bool gathers) {
   const Tensor packed = contiguous(gradient);
-  if (!gathers) return quantize(runtime, packed, true);
-  Tensor part = quantize(runtime, packed, false).straight;
+  if (!gathers) return te_quantize(runtime, packed, true);
+  Tensor part = te_quantize(runtime, packed, false).straight;
   return turn(runtime, gather_sequence(runtime, part));
 }
 
@@ -152,7 +143,7 @@ void layernorm_linear_backward(MegatronRuntime& runtime, bool returned, Backward
   const TeNorm norm{b.saved(2), b.saved(3)};
   Tensor normed = b.take_saved(4);
   const bool sequence = runtime.sequence_parallel();
-  const Quantized gradient = output_gradient(runtime, b.grad(), false);
+  const TeOperand gradient = output_gradient(runtime, b.grad(), false);
   Tensor gathered = sequence && normed ? gather_sequence(runtime, normed) : Tensor();
   const Tensor whole = input_gradient(runtime, b.grad().sizes(), weight, x.dtype());
   Tensor part = sequence ? reduce_scatter_sequence(runtime, whole) : reduce_over_tensor_parallel(runtime, whole);
@@ -161,7 +152,7 @@ void layernorm_linear_backward(MegatronRuntime& runtime, bool returned, Backward
     part = std::move(sum);
   }
   {
-    const Quantized total = gathered ? turn(runtime, std::move(gathered)) : Quantized{normed, {}};
+    const TeOperand total = gathered ? turn(runtime, std::move(gathered)) : TeOperand{normed, {}};
     give_weight_gradients(runtime, b, 3, weight, rows_of(b.grad()));
   }
   normed.reset();
@@ -173,7 +164,7 @@ void linear_backward(MegatronRuntime& runtime, TeParallel parallel, DType type, 
   const Tensor input = b.saved(0), weight = b.saved(1);
   const bool sequence = runtime.sequence_parallel();
   const bool gathers_gradient = parallel == TeParallel::row && sequence, gathers_input = parallel == TeParallel::column && sequence;
-  const Quantized gradient = output_gradient(runtime, b.grad(), gathers_gradient);
+  const TeOperand gradient = output_gradient(runtime, b.grad(), gathers_gradient);
   Tensor gathered = gathers_input && input ? gather_sequence(runtime, input) : Tensor();
   Dims leading = b.grad().sizes();
   if (gathers_gradient) leading[0] *= runtime.tp();
@@ -182,7 +173,7 @@ void linear_backward(MegatronRuntime& runtime, TeParallel parallel, DType type, 
   if (parallel == TeParallel::column)
     part = sequence ? reduce_scatter_sequence(runtime, whole) : reduce_over_tensor_parallel(runtime, whole);
   {
-    const Quantized total = gathered ? turn(runtime, std::move(gathered)) : Quantized{input, {}};
+    const TeOperand total = gathered ? turn(runtime, std::move(gathered)) : TeOperand{input, {}};
     give_weight_gradients(runtime, b, 1, weight, rows_of(whole));
   }
   if (b.needs(0)) b.give(0, std::move(part));
@@ -202,7 +193,7 @@ Tensor te_layernorm_linear(MegatronRuntime& runtime, const Tensor& x, const TeNo
   const bool in_eight_bits = runtime.quantization().enabled && runtime.quantization().fused_norm && returned == nullptr;
   Normed normed = normalize(op.tape(), x, norm.bias.defined(), !in_eight_bits);
   // Rows that are gathered are turned behind the gathering.
-  const Quantized quantized = quantize(runtime, in_eight_bits ? x : normed.output, trained && !sequence);
+  const TeOperand quantized = te_quantize(runtime, in_eight_bits ? x : normed.output, trained && !sequence);
   Tensor output;
   {
     const GradMode no_grad(op.tape(), false);
@@ -224,7 +215,7 @@ Tensor te_linear(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight
   Op op("te_linear", {&x, &weight, &bias});
   const bool sequence = runtime.sequence_parallel(), gathers = parallel == TeParallel::column && sequence;
   const bool trained = op.needs(1);
-  const Quantized quantized = quantize(runtime, x, trained && !gathers);
+  const TeOperand quantized = te_quantize(runtime, x, trained && !gathers);
   op.save_if(trained, quantized.kept());
   op.save(weight);
   Tensor output;

@@ -11,6 +11,20 @@
 
 namespace plimsoll::program {
 
+/// A tensor in 8 bits, with its scales: in its own layout, transposed, or both. Without quantization the tensor itself.
+struct TeOperand {
+  Tensor straight, transposed;
+
+  /// What a weight's gradient needs of an input.
+  const Tensor& kept() const { return transposed ? transposed : straight; }
+};
+
+/// x as a product reads it; `turned`: the transposed copy too, where products need one.
+TeOperand te_quantize(MegatronRuntime& runtime, const Tensor& x, bool turned);
+
+/// The type that products multiply in.
+DType te_product_type(const MegatronRuntime& runtime, DType type);
+
 /// Who a linear's product is shared with.
 enum class TeParallel : std::uint8_t {
   none,    ///< whole, or cut by somebody else (experts, MLA's down projections)

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "program/modules/megatron_te.hpp"
 #include "program/op.hpp"
 #include "program/ops.hpp"
 
@@ -26,25 +27,29 @@ Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::v
   List<const Tensor*> inputs{&x};
   for (const Tensor& weight : weights) inputs.push_back(&weight);
   Op op("te_grouped_linear", inputs);
-  op.save(x);
-  op.save(weights.front());
+  const TeOperand operand = te_quantize(runtime, x, op.needs(1));
+  op.save(operand.kept());
+  for (const Tensor& weight : weights) {
+    op.save(weight);
+    runtime.reserve_quantized(weight, false);
+  }
+  const DType type = x.dtype();
   const auto groups = static_cast<std::int64_t>(weights.size());
   const std::int64_t rows = x.size(0) / groups, out = weights.front().size(0), in = weights.front().size(1);
-  Tensor output = op.output({x.size(0), out}, x.dtype());
-  grouped_gemm(runtime, x.dtype(), rows, out, in, groups);
-  return op.done(output, [&runtime, groups, rows, out, in](BackwardCall& b) {
+  Tensor output = op.output({x.size(0), out}, type);
+  grouped_gemm(runtime, te_product_type(runtime, type), rows, out, in, groups);
+  return op.done(output, [&runtime, type, groups, rows, out, in](BackwardCall& b) {
     Tensor input = b.take_saved(0);
-    const Tensor weight = b.saved(1), gradient = contiguous(b.grad());
-    const Tensor wide = b.tape.empty({gradient.size(0), in}, gradient.dtype());
-    grouped_gemm(runtime, gradient.dtype(), rows, in, out, groups);
+    const TeOperand gradient = te_quantize(runtime, contiguous(b.grad()), true);
+    const Tensor wide = b.tape.empty({b.grad().size(0), in}, type);
+    for (std::int64_t i = 0; i < groups; ++i) runtime.reserve_quantized(b.saved(static_cast<std::size_t>(i) + 1), true);
+    grouped_gemm(runtime, te_product_type(runtime, type), rows, in, out, groups);
     const bool fused = runtime.fused_weight_gradients();
     std::vector<Tensor> own;
-    for (std::int64_t i = 0; i < groups && !fused; ++i) own.push_back(b.tape.empty(weight.sizes(), weight.dtype()));
-    grouped_gemm(runtime, gradient.dtype(), out, in, rows, groups);
-    for (std::int64_t i = 0; i < groups; ++i) {
-      const auto index = static_cast<std::size_t>(i);
-      b.give(index + 1, fused ? runtime.dummy_gradient(weight) : own[index]);
-    }
+    for (std::int64_t i = 0; i < groups && !fused; ++i) own.push_back(b.tape.empty({out, in}, type));
+    grouped_gemm(runtime, te_product_type(runtime, type), out, in, rows, groups);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(groups); ++i)
+      b.give(i + 1, fused ? runtime.dummy_gradient(b.saved(i + 1)) : own[i]);
     input.reset();
     b.give(0, wide);
     b.drop_gradients();
