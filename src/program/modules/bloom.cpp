@@ -215,8 +215,9 @@ class Bloom final : public DecoderStack<BloomBlock> {
     const Tensor slopes = alibi_slopes(tape_, heads_);
     const Tensor alibi = alibi_of(tape_, slopes, ids.size(0), ids.size(1), hidden.dtype());
     const Tensor mask = causal_mask(tape_, options_, embeddings, std::nullopt);
-    hidden = run_holding_tuples(hidden, [&](const BloomBlock& block, const Tensor& x, const std::weak_ptr<Tensor>& outputs) {
-      return block(x, alibi, mask, outputs);
+    std::shared_ptr<Tensor> outputs;
+    hidden = run_holding_tuples(hidden, outputs, [&](const BloomBlock& block, const Tensor& x, const std::weak_ptr<Tensor>& held) {
+      return block(x, alibi, mask, held);
     });
     hidden = (*norm_)(hidden);
     return call.done(hidden);

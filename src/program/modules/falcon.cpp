@@ -160,8 +160,9 @@ class Falcon final : public DecoderStack<FalconLayer> {
     const Tensor mask = materialized_causal_mask(tape_, options_, embeddings);
     Tensor hidden = embeddings;
     const RotaryTables tables = rotary_tables(base_.child("rotary_emb"), tape_, positions, hidden.dtype());
-    hidden = run_holding_tuples(hidden, [&](const FalconLayer& layer, const Tensor& x, const std::weak_ptr<Tensor>& outputs) {
-      return layer(x, mask, tables, positions, outputs);
+    std::shared_ptr<Tensor> outputs;
+    hidden = run_holding_tuples(hidden, outputs, [&](const FalconLayer& layer, const Tensor& x, const std::weak_ptr<Tensor>& held) {
+      return layer(x, mask, tables, positions, held);
     });
     hidden = (*norm_)(hidden);
     return call.done(hidden);

@@ -111,8 +111,10 @@ class GptNeo final : public DecoderStack<GptNeoBlock> {
     const Tensor position_embeddings = table_(positions);
     Tensor hidden = add(embeddings, position_embeddings);
     hidden = dropout(hidden, embedding_dropout_);
-    hidden = run_holding_tuples(
-        hidden, [&](const GptNeoBlock& block, const Tensor& x, const std::weak_ptr<Tensor>& outputs) { return block(x, mask, outputs); });
+    std::shared_ptr<Tensor> outputs;
+    hidden = run_holding_tuples(hidden, outputs, [&](const GptNeoBlock& block, const Tensor& x, const std::weak_ptr<Tensor>& held) {
+      return block(x, mask, held);
+    });
     hidden = (*norm_)(hidden);
     hidden = view(hidden, {-1, hidden.size(1), hidden.size(2)});
     return call.done(hidden);

@@ -161,8 +161,9 @@ class Gptj final : public DecoderStack<GptjBlock> {
     const Tensor positions = position_ids(tape_, ids.size(1));
     const Tensor mask = causal_mask(tape_, options_, embeddings, std::nullopt);
     Tensor hidden = dropout(embeddings, embedding_dropout_);
-    hidden = run_holding_tuples(hidden, [&](const GptjBlock& block, const Tensor& x, const std::weak_ptr<Tensor>& outputs) {
-      return block(x, mask, positions, outputs);
+    std::shared_ptr<Tensor> outputs;
+    hidden = run_holding_tuples(hidden, outputs, [&](const GptjBlock& block, const Tensor& x, const std::weak_ptr<Tensor>& held) {
+      return block(x, mask, positions, held);
     });
     hidden = (*norm_)(hidden);
     hidden = view(hidden, {-1, hidden.size(1), hidden.size(2)});

@@ -115,8 +115,9 @@ class Mpt final : public DecoderStack<MptBlock> {
       const Tensor additive = causal_mask(tape_, options_, embeddings, std::nullopt);
       mask = to(additive, DType::boolean);
     }
-    Tensor hidden = run_holding_tuples(embeddings, [&](const MptBlock& block, const Tensor& x, const std::weak_ptr<Tensor>& outputs) {
-      return block(x, alibi, mask, outputs);
+    std::shared_ptr<Tensor> outputs;
+    Tensor hidden = run_holding_tuples(embeddings, outputs, [&](const MptBlock& block, const Tensor& x, const std::weak_ptr<Tensor>& held) {
+      return block(x, alibi, mask, held);
     });
     hidden = (*norm_)(hidden);
     return call.done(hidden);
