@@ -176,8 +176,8 @@ static_assert(sizeof(CollectiveCall) == 48);
 
 enum class CommunicatorAction : std::uint8_t { init = 1, split, shrink, finalize, destroy, abort };
 
-/// A communicator is made or ends. Sizes a split makes are unknown to one rank alone: `size` and `rank` are then -1 (see
-/// plimsoll_rehearse_expect_split).
+/// A communicator is made or ends. The size of a part that a split makes is unknown to one rank alone: `size` is then -1 and `rank` the key
+/// (see plimsoll_rehearse_expect_split).
 struct Communicator {
   EventHeader header;
   std::uint32_t id;

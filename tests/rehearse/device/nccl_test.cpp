@@ -93,7 +93,7 @@ TEST_F(Nccl, SplitsHaveTheSizeThatWasTold) {
   core().get<void(int, int, int)>("plimsoll_rehearse_expect_split")(42, 8, 1);
   const Recorded recorded;
   ASSERT_EQ(split(world, 42, 1, &told), kOk);
-  ASSERT_EQ(split(world, 42, 1, &untold), kOk);
+  ASSERT_EQ(split(world, 42, 5, &untold), kOk);
   EXPECT_EQ(split(world, -1, 0, &none), kOk);
   EXPECT_EQ(none, nullptr) << "no colour, no part";
   int size = 0;
@@ -102,12 +102,14 @@ TEST_F(Nccl, SplitsHaveTheSizeThatWasTold) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(size_of(untold, &size), kInvalidUsage);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("plimsoll_rehearse_expect_split"), std::string::npos);
+  EXPECT_NE(std::string(nccl.get<const char*(Handle)>("ncclGetLastError")(untold)).find("never told"), std::string::npos);
   EXPECT_EQ(gather(untold, 5), kOk) << "the work itself is known";
   const auto made = recorded.of<record::Communicator>(record::Kind::communicator);
   ASSERT_EQ(made.size(), 2u);
   EXPECT_EQ(made[0].size, 8);
   EXPECT_EQ(made[0].rank, 1);
   EXPECT_EQ(made[1].size, -1);
+  EXPECT_EQ(made[1].rank, 5) << "the key";
   EXPECT_EQ(made[1].color, 42);
   EXPECT_EQ(made[0].parent, made[1].parent);
 }

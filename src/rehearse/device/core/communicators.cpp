@@ -68,6 +68,7 @@ Communicator* split(const Communicator& parent, int color, int key, const char* 
   as.device = parent.device;
   as.color = color;
   as.key = key;
+  if (key >= 0) as.rank = key;  // frameworks number the members of a part by their keys
   const auto told = state().expected.find(color);
   if (told != state().expected.end()) {
     as.size = told->second.front().size;

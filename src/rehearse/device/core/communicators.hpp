@@ -30,7 +30,8 @@ struct Membership {
 
 /// Null when the device has no memory left for its buffers.
 PLIMSOLL_DEVICE_CORE Communicator* make_communicator(const Membership& membership);
-/// The part of `parent` with that colour; size and rank as plimsoll_rehearse_expect_split said, otherwise unknown.
+/// The part of `parent` with that colour; size and rank as plimsoll_rehearse_expect_split said. Otherwise the size is unknown, and the rank
+/// is taken to be the key, as frameworks give it.
 PLIMSOLL_DEVICE_CORE Communicator* split(const Communicator& parent, int color, int key, const char* name);
 PLIMSOLL_DEVICE_CORE Communicator* shrink(const Communicator& parent, int excluded, const char* name);
 PLIMSOLL_DEVICE_CORE void end_communicator(Communicator* communicator, record::CommunicatorAction action);

@@ -100,8 +100,8 @@ struct Mapping {
 };
 
 struct Memory {
-  std::vector<Range*> ranges;  ///< of each device, made at first use
-  Range* reservable = nullptr;
+  std::vector<Range*> ranges;      ///< of each device, made at first use
+  std::vector<Range*> reservable;  ///< a further one when those before are full
   std::map<std::uintptr_t, Allocation> allocations, host;
   std::map<std::uintptr_t, std::uint64_t> reservations;
   std::map<std::uintptr_t, Mapping> mappings;
@@ -178,7 +178,7 @@ Place find(const void* pointer) {
     const auto it = containing(mem.allocations, address);
     return it == mem.allocations.end() ? Place{} : Place{Where::device, device, it->first, it->second.bytes};
   }
-  if (mem.reservable != nullptr && mem.reservable->holds(address)) {
+  if (std::any_of(mem.reservable.begin(), mem.reservable.end(), [&](const Range* range) { return range->holds(address); })) {
     const auto it = containing(mem.mappings, address);
     if (it == mem.mappings.end()) return {};
     return {Where::device, std::max(0, mem.physical[it->second.handle].device), it->first, it->second.bytes};
@@ -341,8 +341,14 @@ Status reserve_addresses(std::uintptr_t* address, std::size_t bytes, std::size_t
   if (bytes == 0 || bytes % kPage != 0 || (alignment & (alignment - 1)) != 0) return Status::invalid_value;
   const auto held = lock();
   Memory& mem = memory();
-  if (mem.reservable == nullptr) mem.reservable = new Range(kReservable, bytes);
-  const std::uintptr_t at = mem.reservable->take(bytes, std::max<std::uint64_t>(alignment, kPage));
+  alignment = std::max<std::size_t>(alignment, kPage);
+  std::uintptr_t at = 0;
+  for (Range* range : mem.reservable)
+    if (at == 0) at = range->take(bytes, alignment);
+  if (at == 0) {
+    mem.reservable.push_back(new Range(std::max<std::uint64_t>(kReservable, bytes + alignment), bytes + alignment));
+    at = mem.reservable.back()->take(bytes, alignment);
+  }
   if (at == 0) return Status::out_of_memory;
   mem.reservations[at] = bytes;
   note(record::SegmentAction::reserve, thread_state().device, at, bytes);
@@ -357,7 +363,8 @@ Status free_addresses(std::uintptr_t address, std::size_t bytes) {
   if (it == mem.reservations.end() || it->second != bytes) return Status::invalid_value;
   const auto mapped = mem.mappings.lower_bound(address);
   if (mapped != mem.mappings.end() && mapped->first < address + bytes) return Status::invalid_value;
-  mem.reservable->give_back(address, bytes);
+  for (Range* range : mem.reservable)
+    if (range->holds(address)) range->give_back(address, bytes);
   mem.reservations.erase(it);
   note(record::SegmentAction::unreserve, thread_state().device, address, bytes);
   return Status::ok;

@@ -75,6 +75,17 @@ Element element(int type) {
   return type >= 0 && type < 12 ? kElements[type] : Element{Type::unknown, 0};
 }
 
+thread_local const char* last_error = "";
+
+/// A number that nobody has told: an error is better than a number that is not so.
+int told(int value, int* to, const char* what) {
+  *to = value;
+  if (value >= 0) return kSuccess;
+  last_error = what;
+  complain(what);
+  return kInvalidUsage;
+}
+
 int call(Collective op, std::size_t count, int type, Handle handle, Handle stream, int peer = -1, int reduction = 0) {
   const Communicator* c = known(handle);
   Stream* on = stream_of(stream);
@@ -113,7 +124,7 @@ PLIMSOLL_DEVICE_API const char* ncclGetErrorString(int status) {
       return "unknown result code";
   }
 }
-PLIMSOLL_DEVICE_API const char* ncclGetLastError(Handle) { return ""; }
+PLIMSOLL_DEVICE_API const char* ncclGetLastError(Handle) { return last_error; }
 
 PLIMSOLL_DEVICE_API int ncclCommInitRank(Handle* c, int size, UniqueId id, int rank) { return init(c, size, id, rank, nullptr); }
 PLIMSOLL_DEVICE_API int ncclCommInitRankConfig(Handle* c, int size, UniqueId id, int rank, const Configuration* configuration) {
@@ -147,20 +158,15 @@ PLIMSOLL_DEVICE_API int ncclCommFinalize(Handle c) { return end(c, CommunicatorA
 PLIMSOLL_DEVICE_API int ncclCommDestroy(Handle c) { return end(c, CommunicatorAction::destroy); }
 PLIMSOLL_DEVICE_API int ncclCommAbort(Handle c) { return end(c, CommunicatorAction::abort); }
 
-// Nobody has said how large a split is: an error is better than a number that is not so.
 PLIMSOLL_DEVICE_API int ncclCommCount(Handle handle, int* size) {
   const Communicator* c = known(handle);
   if (c == nullptr) return kInvalidArgument;
-  *size = c->size;
-  if (c->size < 0) complain("the size of a split communicator was asked for and never told (plimsoll_rehearse_expect_split)");
-  return c->size < 0 ? kInvalidUsage : kSuccess;
+  return told(c->size, size, "the size of a split communicator was asked for and never told (plimsoll_rehearse_expect_split)");
 }
 PLIMSOLL_DEVICE_API int ncclCommUserRank(Handle handle, int* rank) {
   const Communicator* c = known(handle);
   if (c == nullptr) return kInvalidArgument;
-  *rank = c->rank;
-  if (c->rank < 0) complain("the rank in a split communicator was asked for and never told (plimsoll_rehearse_expect_split)");
-  return c->rank < 0 ? kInvalidUsage : kSuccess;
+  return told(c->rank, rank, "the rank in a split communicator was asked for and never told (plimsoll_rehearse_expect_split)");
 }
 PLIMSOLL_DEVICE_API int ncclCommCuDevice(Handle handle, int* device) {
   const Communicator* c = known(handle);
