@@ -84,12 +84,15 @@ std::string python_of(const std::vector<std::string>& command) {
 std::string preload(const std::string& folder, const std::string& toolkit) {
   const std::string major = toolkit.substr(toolkit.find(' ') + 1);
   std::vector<std::string> names{"libplimsoll_device.so", "libplimsoll_torch.so"};
-  if (toolkit.compare(0, 4, "cuda") == 0)
-    names.insert(names.end(), {"libcudart.so." + major, "libcublas.so." + major, "libcublasLt.so." + major, "libnccl.so.2", "libcudnn.so.9",
-                               "libcupti.so." + major, "libcuda.so.1"});
-  else
-    names.insert(names.end(), {"libamdhip64.so." + major, "librocblas.so.4", "librocblas.so.5", "libhipblas.so.2", "libhipblas.so.3",
-                               "libhipblaslt.so.0", "libhipblaslt.so.1", "librccl.so.1"});
+  if (toolkit.compare(0, 4, "cuda") == 0) {
+    for (const char* versioned : {"libcudart.so.", "libcublas.so.", "libcublasLt.so.", "libcupti.so."}) names.push_back(versioned + major);
+    names.insert(names.end(), {"libnccl.so.2", "libcudnn.so.9", "libcuda.so.1"});
+  } else {
+    const bool six = major == "6";  // each ROCm library counts its versions by itself
+    names.push_back("libamdhip64.so." + major);
+    names.insert(names.end(), {six ? "librocblas.so.4" : "librocblas.so.5", six ? "libhipblas.so.2" : "libhipblas.so.3",
+                               six ? "libhipblaslt.so.0" : "libhipblaslt.so.1", "librccl.so.1"});
+  }
   const std::string runtime = folder + "/" + names[2];
   if (!is_file(runtime))
     refuse("there is no stand-in for the program's runtime, " + names[2], "rehearse", "CUDA 12 and 13 and ROCm 6 and 7 have one");
@@ -183,6 +186,7 @@ Environment helper_environment(const Settings& settings, std::int64_t rank) {
                           {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "0"},
                           {"WANDB_MODE", "disabled"},
                           {"TOKENIZERS_PARALLELISM", "false"}};
+  if (is_file(settings.folder + "/libcudnn.so.9")) environment.emplace_back("PLIMSOLL_REHEARSE_CUDNN", "1");
   if (!settings.snapshot.empty())
     environment.emplace_back("PLIMSOLL_REHEARSE_SNAPSHOT", per_rank(settings.snapshot, rank, settings.ranks.size() > 1));
   if (settings.synthetic_data) environment.emplace_back("HF_HUB_OFFLINE", "1");

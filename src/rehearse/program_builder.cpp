@@ -275,24 +275,34 @@ void ProgramBuilder::gemm(const record::Gemm& event) {
   issue(instruction, (event.header.flags & record::kCaptured) != 0);
 }
 
-/// "cudnn.conv_… n c h w k r s": a convolution's products, as if its output were as large as its input.
+/// "cudnn.convolution_…": the rank, then the dimensions of image, filter and result. A result's element takes 2·c·r·s FLOPs; the three
+/// passes do the same products.
 void ProgramBuilder::library_call(const EventView& event) {
   const auto call = event.as<record::LibraryCall>();
   const std::string_view tail = event.tail(sizeof call);
+  const auto number = [&](std::size_t i) {
+    std::int64_t value = 1;
+    if ((i + 1) * sizeof value <= tail.size()) std::memcpy(&value, tail.data() + i * sizeof value, sizeof value);
+    return static_cast<double>(std::max<std::int64_t>(value, 1));
+  };
+  const std::string name = file_.name(call.name).substr(0, file_.name(call.name).find(' '));
   Kernel kernel{KernelKind::convolution, type_of(call.type)};
-  const std::string& name = file_.name(call.name);
-  if (name.find("conv") != std::string::npos && call.count >= 7 && tail.size() >= 7 * sizeof(std::int64_t)) {
-    kernel.flops = 2;
-    for (int i = 0; i < 7; ++i) {
-      std::int64_t extent = 0;
-      std::memcpy(&extent, tail.data() + i * static_cast<int>(sizeof extent), sizeof extent);
-      kernel.flops *= static_cast<double>(std::max<std::int64_t>(extent, 1));
+  const auto rank = static_cast<std::size_t>(number(0));
+  const bool known = name.find("convolution") != std::string::npos && rank >= 3 && rank <= 5 && call.count >= 1 + 3 * rank;
+  if (known) {
+    double image = 1, filter = 1, result = 1;
+    for (std::size_t i = 0; i < rank; ++i) {
+      image *= number(1 + i);
+      filter *= number(1 + rank + i);
+      result *= number(1 + 2 * rank + i);
     }
+    kernel.flops = 2 * result * filter / number(1 + rank);
+    kernel.bytes_read = static_cast<std::int64_t>(std::min(1e18, (image + filter + result) * static_cast<double>(size_of(kernel.type))));
   }
   Instruction instruction{InstructionKind::kernel};
   instruction.stream = stream(call.stream, event.header().device);
   instruction.label = label(name);
-  instruction.id = kernel_id(kernel, instruction.label, false);
+  instruction.id = kernel_id(kernel, instruction.label, known);
   count(kernel);
   issue(instruction, (event.header().flags & record::kCaptured) != 0);
 }

@@ -133,6 +133,24 @@ TEST(Recording, CollectivesHaveTheirGroup) {
   EXPECT_EQ(recording.steps[0].collectives[0].bytes_argument, 200);
 }
 
+/// 8 images of 3 × 64 × 64, 64 filters of 3 × 3 × 3, a result of 8 × 64 × 64 × 64: 2 · 8·64·64·64 · 27 FLOPs.
+TEST(Recording, ConvolutionsOfALibraryHaveTheirFlops) {
+  RecordWriter writer;
+  const std::int64_t numbers[] = {4, 8, 3, 64, 64, 64, 3, 3, 3, 8, 64, 64, 64};
+  record::LibraryCall call{};
+  call.name = writer.name("cudnn.convolution_forward rank, image, filter, result dimensions");
+  call.count = 13;
+  call.type = record::Type::bf16;
+  writer.phase("forward")
+      .write(record::Kind::library_call, call, std::string_view(reinterpret_cast<const char*>(numbers), sizeof numbers))
+      .step_end();
+  const Recording recording = read(writer);
+  ASSERT_EQ(recording.program.kernels.size(), 1u);
+  EXPECT_EQ(recording.program.kernels[0].kind, KernelKind::convolution);
+  EXPECT_EQ(recording.program.kernels[0].flops, 2.0 * 8 * 64 * 64 * 64 * 27);
+  EXPECT_EQ(recording.kernel_names[0], "cudnn.convolution_forward");
+}
+
 TEST(Recording, RefusesCollectivesOfNoCommunicator) {
   RecordWriter writer;
   writer.phase("forward").write(record::Kind::collective, record::CollectiveCall{});

@@ -15,7 +15,7 @@ def patch_torch(torch):
         raise SystemExit(
             "plimsoll rehearse: this PyTorch sees no device: it was built for the CPU alone, or for another runtime than the stand-in has"
         )
-    switch_cudnn_off(torch)
+    choose_cudnn(torch)
     note_memory(torch)
     mark_passes(torch)
     from torch.utils import _device
@@ -27,11 +27,27 @@ def patch_torch(torch):
     host_memory.patch(torch)
 
 
-def switch_cudnn_off(torch):
-    torch.backends.cudnn.enabled = False
+def choose_cudnn(torch):
+    """The stand-in's cuDNN knows convolutions and normalisation; attention takes PyTorch's own kernels, and so do recurrent networks."""
     torch.backends.cuda.enable_cudnn_sdp(False)
     torch._C._set_sdp_use_cudnn = lambda enabled: None  # stays off, whichever backends a program names
-    journal.note("cuDNN is switched off: convolutions and attention take PyTorch's own kernels")
+    if os.environ.get("PLIMSOLL_REHEARSE_CUDNN") != "1":
+        torch.backends.cudnn.enabled = False
+        journal.note("cuDNN is switched off: convolutions and attention take PyTorch's own kernels")
+        return
+    journal.note("attention takes PyTorch's own kernels, not cuDNN's")
+    for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+        setattr(torch._VF, name, without_cudnn(torch, getattr(torch._VF, name)))
+
+
+def without_cudnn(torch, function):
+    @functools.wraps(function)
+    def wrapper(*arguments, **options):
+        journal.note("recurrent networks take PyTorch's own kernels, not cuDNN's")
+        with torch.backends.cudnn.flags(enabled=False):
+            return function(*arguments, **options)
+
+    return wrapper
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------
