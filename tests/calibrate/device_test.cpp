@@ -182,6 +182,20 @@ TEST(HipDevice, NoisyTimingsAreFittedAllTheSame) {
   }
 }
 
+TEST(CudaDevice, IsFoundMeasuredAndFitted) {
+  Environment environment({{"PLIMSOLL_CUDA_LIBRARY", PLIMSOLL_FAKE_CUDA}, {"FAKE_CUDA_TIME", "model"}, {"FAKE_CUDA_EXECUTE", "6000000"}});
+  MeasureOptions options = quick("cuda");
+  options.largest = Bytes(1 << 20);
+  MeasureSession session(options);  // every kernel has given the right answer
+  environment.set("FAKE_CUDA_EXECUTE", "0");
+  session.measure_machine();
+  EXPECT_EQ(session.set().device.backend, "cuda");
+  EXPECT_EQ(session.set().device.target, "sm_90");
+  const Calibration found = fit_hardware(session.set());
+  ASSERT_FALSE(found.cluster.accelerator.streaming.empty());
+  EXPECT_NEAR(found.cluster.accelerator.streaming.front().points.front().time.value, 2e-6, 0.3e-6);
+}
+
 TEST(Measurement, StopsWhenAsked) {
   Environment environment(with_device());
   int asked = 0;
