@@ -193,6 +193,11 @@ class EightBit final : public Optimizer {
 
 }  // namespace
 
+bool is_8bit(OptimizerKind kind) {
+  return kind == OptimizerKind::adam_8bit || kind == OptimizerKind::adamw_8bit || kind == OptimizerKind::paged_adamw_8bit ||
+         kind == OptimizerKind::lion_8bit;
+}
+
 std::unique_ptr<Optimizer> make_adagrad(Tape& tape, std::vector<Tensor> parameters, OptimizerImpl implementation) {
   return std::make_unique<Adagrad>(tape, std::move(parameters), implementation);
 }

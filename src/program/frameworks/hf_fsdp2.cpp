@@ -46,6 +46,7 @@ StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy) {
   sharded.materialize();
   const Batch batch = hf_batch(model, strategy, tape);
   const std::vector<Tensor> shards = sharded.shards();
+  if (is_8bit(strategy.optimizer)) refuse("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "use FSDP1 or AdamW");
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, shards);
   record_hf_steps(tape, {*network, *optimizer, shards, [&](bool last) { sharded.set_requires_gradient_sync(last || !strategy.no_sync); }},
                   strategy, batch);

@@ -41,6 +41,9 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   if (s.cp > 1 && ((before_0_3(s) && !compiled) || s.attention == AttentionKernel::flash_varlen))
     refuse("context parallelism of TorchTitan is modelled for scaled dot-product attention, before 0.3 in compiled blocks", "cp");
   if (s.ep > 1 && before_0_3(s)) refuse("expert parallelism of TorchTitan before 0.3 is not modelled", "framework_version", "0.3.0");
+  if (s.ep > 1 && s.moe.dispatcher != "alltoall")
+    refuse("TorchTitan's token dispatcher '" + s.moe.dispatcher + "' is not modelled", "moe.moe_token_dispatcher_type", "alltoall");
+  if (s.ep > 1 && s.moe.imbalance != 1) refuse("unbalanced experts are not modelled for TorchTitan", "moe_imbalance", "1");
   if (s.ep > 1 && s.tp > 1 && !s.sequence_parallel)
     refuse("expert parallelism of TorchTitan beside tensor parallelism is modelled with sequence parallelism", "sequence_parallel");
   // float8 products keep their 16-bit inputs for backward, eager (torchao's rowwise linear) and compiled; the casts die with the product.
@@ -52,6 +55,7 @@ void refuse_what_is_not_modelled(const Strategy& s) {
     refuse("low-precision products of TorchTitan are not modelled", "precision");
   if (compiled && !before_0_3(s)) refuse("compiled blocks of TorchTitan 0.3 are not modelled", "compile");
   if (s.lora) refuse("adapters in TorchTitan are not modelled", "lora");
+  if (is_8bit(s.optimizer)) refuse("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "adamw");
   if (s.attention == AttentionKernel::cudnn)
     refuse("attention '" + std::string(name_of(s.attention)) + "' is not modelled for TorchTitan", "attention");
   if (s.data_parallel != DataParallel::fsdp2) refuse("TorchTitan without fully_shard is not modelled", "data_parallel");
