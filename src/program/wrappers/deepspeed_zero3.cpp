@@ -55,21 +55,23 @@ void ZeroStage3::make_sub_groups() {
 void ZeroStage3::make_masters() {
   tape_.operator_name = "master weights";
   std::int64_t largest = 0;
+  Tensor converted_first;  // a Python variable: it lives until the next group's exists
   for (SubGroup& group : groups_) {
     largest = std::max(largest, group.elements);
     if (settings_.offload_optimizer) {
       group.optimizer = make_deepspeed_optimizer(settings_, tape_, {});
       continue;
     }
-    Tensor converted_first;  // of weights that are fp32 the clone alone is made
-    if (coordinator_.type() != DType::fp32) {
+    if (coordinator_.type() != DType::fp32) {  // else the clone alone is made
       converted_first = tape_.empty({group.elements}, settings_.before_0_17 ? coordinator_.type() : DType::fp32);
       launch(tape_, KernelKind::elementwise, converted_first.dtype(), converted_first.bytes(), converted_first.bytes());
     }
     group.master = tape_.empty({group.elements}, DType::fp32, Category::optimizer_state);
     launch(tape_, KernelKind::elementwise, DType::fp32, group.master.bytes(), group.master.bytes());
+    if (settings_.before_0_17) converted_first.reset();
     group.optimizer = make_deepspeed_optimizer(settings_, tape_, {group.master});
   }
+  converted_first.reset();
   if (!settings_.offload_optimizer) zeros(tape_, {largest}, DType::fp32);
 }
 
