@@ -174,7 +174,7 @@ OUTCOMES = (
         "out of memory",
         "BIN/python PROGRAMS/out_of_memory.py",
         1,
-        out=("out of memory: 2.00 GiB", r"out_of_memory\.py:9"),
+        out=("out of memory: 2.00 GiB", r"out_of_memory\.py:\d+ <module>"),
         options=("--steps", "100"),
     ),
     Outcome("no step", "BIN/python PROGRAMS/no_step.py", 2, err=("without a whole step of an optimizer",)),

@@ -67,10 +67,10 @@ def before_end(function):
     _before_end.append(function)
 
 
-def user_frames(most=40):
-    """The program's stack without this package, innermost last: 'file:line function'."""
+def user_frames(frame=None, most=40):
+    """The stack at a frame (the caller's) without this package, innermost last: 'file:line function'."""
     here = os.path.dirname(os.path.abspath(__file__))
-    frames = [f for f in traceback.extract_stack() if not os.path.abspath(f.filename).startswith(here)]
+    frames = [f for f in traceback.extract_stack(frame) if not os.path.abspath(f.filename).startswith(here)]
     return [f"{f.filename}:{f.lineno} {f.name}" for f in frames][-most:]
 
 

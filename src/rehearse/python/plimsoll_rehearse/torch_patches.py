@@ -100,10 +100,8 @@ def note_memory(torch):
 def main_thread_frames():
     """A backward pass allocates in a thread without Python frames: the program is where its main thread is."""
     import threading
-    import traceback
 
-    frame = sys._current_frames().get(threading.main_thread().ident)
-    return [f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_stack(frame)][-40:] if frame else []
+    return journal.user_frames(frame=sys._current_frames().get(threading.main_thread().ident))
 
 
 # ---- steps and phases ------------------------------------------------------------------------------------------------
