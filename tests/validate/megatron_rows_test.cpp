@@ -8,6 +8,7 @@
 #include "plimsoll/framework.hpp"
 #include "plimsoll/memory.hpp"
 #include "plimsoll/rows.hpp"
+#include "plimsoll/validate.hpp"
 #include "program/lower.hpp"
 
 namespace plimsoll {
@@ -79,6 +80,17 @@ TEST(MegatronRows, TransformerEnginesLayersAgreeWithMeasuredRuns) {
     }
   }
   EXPECT_EQ(rows, 19);
+}
+
+/// MLPerf Training 5.0 and 5.1 in NeMo: Llama-3.1-405B and 8B in fp8 with primary fp8 weights on H100 and GB200, adapters on Llama-2-70B
+/// with fp8 attention on B200. The logs do not say whether the bytes are allocated or reserved, nor which optimizer states are narrower.
+TEST(MegatronRows, EightBitRunsOfMlperfAreNear) {
+  const Validation rows = validate({{"mlperf-training", rows_of("bench/corpus/mlperf-training.json")}});
+  const auto reserved = std::find_if(rows.quantities.begin(), rows.quantities.end(),
+                                     [](const QuantitySummary& summary) { return summary.quantity == quantity::reserved; });
+  ASSERT_NE(reserved, rows.quantities.end());
+  EXPECT_LE(reserved->median, 0.09);
+  EXPECT_LE(reserved->ninetieth, 0.14);
 }
 
 /// Leaving out micro-batches of the steady state changes no peak: after some of them the allocator is in the same state after each.
