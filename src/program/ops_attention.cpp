@@ -62,9 +62,14 @@ struct ExpandedGradients {
   Tensor key, value;
 };
 
+// Queries by keys by head size, once per head: what a replay needs to run the kernel.
 void launch_forward(Tape& tape, const Tensor& query, const Tensor& key, const Tensor& value, const Shape& s) {
   tape.kernel({.kind = KernelKind::attention,
                .type = query.dtype(),
+               .m = s.queries,
+               .n = s.keys,
+               .k = s.head_dim,
+               .batch = s.batch * s.heads,
                .flops = s.flops(),
                .bytes_read = query.bytes() + key.bytes() + value.bytes(),
                .bytes_written = query.bytes()});
@@ -74,6 +79,10 @@ void launch_backward(Tape& tape, const InputGradients& g, const Shape& s) {
   const std::int64_t bytes = g.query.bytes() + g.key.bytes() + g.value.bytes();
   tape.kernel({.kind = KernelKind::attention_backward,
                .type = g.query.dtype(),
+               .m = s.queries,
+               .n = s.keys,
+               .k = s.head_dim,
+               .batch = s.batch * s.heads,
                .flops = 2.5 * s.flops(),
                .bytes_read = bytes + 2 * g.query.bytes(),
                .bytes_written = bytes});

@@ -131,9 +131,38 @@ TEST_F(ReplayTest, ItsRowIsAMeasuredRow) {
   std::remove(row_file.c_str());
 }
 
+TEST_F(ReplayTest, FusedAttentionRunsWithItsShape) {
+  // Heads of 64 over 128 tokens in bf16: the program's attention kernel is one of the table's.
+  std::string config = kConfig;
+  const std::string four = R"("num_attention_heads": 4, "num_key_value_heads": 4)";
+  config.replace(config.find(four), four.size(), R"("num_attention_heads": 2, "num_key_value_heads": 2)");
+  std::ofstream(config_) << config;
+  model_ = load_model(config_);
+  for (const auto& [key, value] : {std::pair{"precision", "pure-bf16"}, {"attention", "sdpa"}, {"seq", "128"}})
+    set_option(strategy_, key, value);
+  cluster_.accelerator.rates.push_back(
+      {MathType::bf16, cluster_.accelerator.rates.front().peak, cluster_.accelerator.rates.front().sustained});
+  ReplayOptions options;
+  options.backend = "cpu";
+  options.steps = 1;
+  const Replay result = replay(rank(), cluster_, options);
+  bool forward = false, backward = false;
+  for (const ReplayLine& line : result.lines) {
+    forward = forward || (line.what == "attention" && line.count == 2);
+    backward = backward || (line.what == "attention_backward" && line.count == 2);
+    // Causal pairs: the program counts n² / 2, the kernel n · (n + 1) / 2.
+    if (line.what.rfind("attention", 0) == 0) {
+      EXPECT_NEAR(line.done_flops, line.flops, 0.01 * line.flops) << line.what;
+    }
+  }
+  EXPECT_TRUE(forward && backward);
+}
+
 TEST_F(ReplayTest, RefusesWhatNoKernelDoes) {
-  set_option(strategy_, "precision", "bf16");
-  set_option(strategy_, "attention", "flash");
+  cluster_.accelerator.rates.push_back(
+      {MathType::bf16, cluster_.accelerator.rates.front().peak, cluster_.accelerator.rates.front().sustained});
+  set_option(strategy_, "precision", "pure-bf16");
+  set_option(strategy_, "attention", "sdpa");
   ReplayOptions options;
   options.backend = "cpu";
   try {
@@ -141,6 +170,7 @@ TEST_F(ReplayTest, RefusesWhatNoKernelDoes) {
     FAIL() << "attention with heads of 32 has no kernel";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::refused) << error.what();
+    EXPECT_NE(std::string(error.what()).find("heads of 32"), std::string::npos) << error.what();
   }
 }
 
