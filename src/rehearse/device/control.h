@@ -18,7 +18,8 @@ void plimsoll_rehearse_mark(int kind, const char* text, int64_t value);
 void plimsoll_rehearse_block(int action, uint64_t address, uint64_t bytes, void* stream, const char* stack);
 
 /* The communicator that the next ncclCommSplit with this colour makes in this process has `size` ranks and this process is `rank` of it:
- * one rank alone cannot know how many others give the same colour. */
+ * one rank alone cannot know how many others give the same colour. Colour -1 stands for the next split of whatever colour that nothing was
+ * said about. */
 void plimsoll_rehearse_expect_split(int color, int size, int rank);
 
 /* Changes the capacity of every device from here on. */

@@ -114,6 +114,16 @@ TEST_F(Nccl, SplitsHaveTheSizeThatWasTold) {
   EXPECT_EQ(made[0].parent, made[1].parent);
 }
 
+TEST_F(Nccl, ASizeCanBeToldOfAnyColour) {
+  const Handle world = make(64, 9);
+  Handle part = nullptr;
+  int size = 0;
+  core().get<void(int, int, int)>("plimsoll_rehearse_expect_split")(-1, 16, 2);
+  ASSERT_EQ(split(world, 1234567, 2, &part), kOk);
+  EXPECT_EQ(size_of(part, &size), kOk);
+  EXPECT_EQ(size, 16);
+}
+
 TEST_F(Nccl, ShrinkingTakesTheRanksAway) {
   const Handle world = make(8, 0);
   Handle smaller = nullptr;

@@ -69,12 +69,15 @@ Communicator* split(const Communicator& parent, int color, int key, const char* 
   as.color = color;
   as.key = key;
   if (key >= 0) as.rank = key;  // frameworks number the members of a part by their keys
-  const auto told = state().expected.find(color);
-  if (told != state().expected.end()) {
+  constexpr int kAnyColor = -1;
+  for (int told_of : {color, kAnyColor}) {
+    const auto told = state().expected.find(told_of);
+    if (told == state().expected.end()) continue;
     as.size = told->second.front().size;
     as.rank = told->second.front().rank;
     told->second.pop_front();
     if (told->second.empty()) state().expected.erase(told);
+    break;
   }
   return make(as, name, record::CommunicatorAction::split);
 }
