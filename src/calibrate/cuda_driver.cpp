@@ -137,6 +137,7 @@ class CudaDriver : public GpuDriver {
     *memory = reinterpret_cast<void*>(given);
     return code;
   }
+  int allocate_shared(void** memory, std::size_t bytes) override { return allocate(memory, bytes); }
   int release(void* memory) override { return cuda_.cuMemFree(address(memory)); }
   int allocate_host(void** memory, std::size_t bytes) override { return cuda_.cuMemHostAlloc(memory, bytes, 0); }
   int release_host(void* memory) override { return cuda_.cuMemFreeHost(memory); }

@@ -32,6 +32,8 @@ class GpuDriver {
   virtual int memory(std::size_t& free, std::size_t& total) = 0;
 
   virtual int allocate(void** memory, std::size_t bytes) = 0;
+  /// Memory in which other devices see what a running kernel writes.
+  virtual int allocate_shared(void** memory, std::size_t bytes) = 0;
   virtual int release(void* memory) = 0;
   virtual int allocate_host(void** memory, std::size_t bytes) = 0;
   virtual int release_host(void* memory) = 0;

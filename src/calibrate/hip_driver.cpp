@@ -1,4 +1,4 @@
-// HIP by dlopen: 26 entry points with plain C types that are alike in ROCm 5, 6 and 7. The structures that are not are read at known
+// HIP by dlopen: 28 entry points with plain C types that are alike in ROCm 5, 6 and 7. The structures that are not are read at known
 // offsets, the newest layout first.
 #include <fmt/format.h>
 
@@ -13,7 +13,7 @@ namespace {
 // hip_runtime_api.h; the same numbers in 5.2 and 6.3.
 constexpr int kClockRate = 5, kMultiprocessors = 63;
 constexpr int kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3;
-constexpr unsigned kNonBlocking = 1;
+constexpr unsigned kNonBlocking = 1, kFineGrained = 1;
 // Offsets of gcnArchName in hipDeviceProp_t: 1,472 bytes since ROCm 6 (hipGetDevicePropertiesR0600), 792 before.
 constexpr std::size_t kNewArchOffset = 1160, kOldArchOffset = 396, kPropertiesRoom = 4096;
 
@@ -27,6 +27,7 @@ struct HipCalls {
   int (*hipDeviceGetAttribute)(int*, int, int);
   int (*hipMemGetInfo)(std::size_t*, std::size_t*);
   int (*hipMalloc)(void**, std::size_t);
+  int (*hipExtMallocWithFlags)(void**, std::size_t, unsigned);
   int (*hipFree)(void*);
   int (*hipHostMalloc)(void**, std::size_t, unsigned);
   int (*hipHostFree)(void*);
@@ -66,6 +67,7 @@ std::string fetch_all(const DynamicLibrary& library, HipCalls& hip) {
   PLIMSOLL_HIP(hipDeviceGetAttribute);
   PLIMSOLL_HIP(hipMemGetInfo);
   PLIMSOLL_HIP(hipMalloc);
+  PLIMSOLL_HIP(hipExtMallocWithFlags);
   PLIMSOLL_HIP(hipFree);
   PLIMSOLL_HIP(hipHostMalloc);
   PLIMSOLL_HIP(hipHostFree);
@@ -136,6 +138,9 @@ class HipDriver : public GpuDriver {
   int memory(std::size_t& free, std::size_t& total) override { return hip_.hipMemGetInfo(&free, &total); }
 
   int allocate(void** memory, std::size_t bytes) override { return hip_.hipMalloc(memory, bytes); }
+  int allocate_shared(void** memory, std::size_t bytes) override {
+    return hip_.hipExtMallocWithFlags(memory, bytes, kFineGrained);  // ordinary memory is coherent only between kernels
+  }
   int release(void* memory) override { return hip_.hipFree(memory); }
   int allocate_host(void** memory, std::size_t bytes) override { return hip_.hipHostMalloc(memory, bytes, 0); }
   int release_host(void* memory) override { return hip_.hipHostFree(memory); }

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <ctime>
 
+#include "calibrate/peers.hpp"
 #include "calibrate/power_monitor.hpp"
 #include "calibrate/statistics.hpp"
 #include "calibrate/workload.hpp"
@@ -25,6 +26,7 @@ constexpr int kMostTimings = 400;
 constexpr double kLeastTiming = 200e-6;  // of one timing: events and clocks are read to about a microsecond
 constexpr double kPatience = 2;          // everything is measured once, within this many times the seconds that were given
 constexpr double kDisagreement = 0.15;   // of the medians of two visits
+constexpr double kPeerShare = 0.2;       // of the seconds, for what several devices do with each other
 constexpr double kPreemptions = 10;      // per second: other work had the processor
 
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -105,6 +107,14 @@ struct MeasureSession::State {
   }
   ~State() {
     if (file) std::fclose(file);
+  }
+
+  void measure_peers(double seconds) {
+    const calibrate::PeerMeasurement found =
+        calibrate::measure_peers(calibrate::driver_of(*backend), backend->shape(), set.device.devices, options.device,
+                                 std::min(options.largest.count, backend->memory().free / 4), seconds, [this] { return stopped(); });
+    for (const Sample& sample : found.samples) keep(sample);
+    if (!found.why_not.empty()) warnings.push_back("no copies between devices: " + found.why_not);
   }
 
   void open_file() {
@@ -199,8 +209,10 @@ void MeasureSession::measure_machine(double share) {
     context.tool = "plimsoll";
     state.keep(context);
   }
+  const double peers = state.set.device.devices > 1 && state.set.device.backend != "cpu" ? calibrate::kPeerShare : 0;
   Workloads list = calibrate::machine_workloads(*state.backend, state.options.largest.count);
-  state.measure(list, share * state.options.seconds);
+  state.measure(list, (1 - peers) * share * state.options.seconds);
+  if (peers > 0 && !state.stopped()) state.measure_peers(peers * share * state.options.seconds);
 }
 
 void MeasureSession::measure_program(const StepProgram& program, double share) {

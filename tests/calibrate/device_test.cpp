@@ -183,7 +183,7 @@ TEST(HipDevice, NoisyTimingsAreFittedAllTheSame) {
 }
 
 TEST(CudaDevice, IsFoundMeasuredAndFitted) {
-  Environment environment({{"PLIMSOLL_CUDA_LIBRARY", PLIMSOLL_FAKE_CUDA}, {"FAKE_CUDA_TIME", "model"}, {"FAKE_CUDA_EXECUTE", "6000000"}});
+  Environment environment({{"PLIMSOLL_CUDA_LIBRARY", PLIMSOLL_FAKE_CUDA}, {"FAKE_CUDA_TIME", "model"}, {"FAKE_CUDA_EXECUTE", "60000000"}});
   MeasureOptions options = quick("cuda");
   options.largest = Bytes(1 << 20);
   MeasureSession session(options);  // every kernel has given the right answer

@@ -154,6 +154,7 @@ TEST_F(FakeHip, TellsTheModelledTime) {
   EXPECT_NE(first, second);
   EXPECT_GE(first, 0.0523f);
   EXPECT_LE(first, 0.0786f);
+  for (void* event : {begin, end}) EXPECT_EQ(entry<int(void*)>("hipEventDestroy")(event), 0);
 }
 
 }  // namespace
