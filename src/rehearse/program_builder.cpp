@@ -13,6 +13,7 @@ namespace plimsoll::rehearse {
 namespace {
 
 constexpr std::int64_t kMostRanks = 10'000'000;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 60U;
 
 DType type_of(record::Type type) {
   switch (type) {
@@ -75,7 +76,13 @@ CollectiveKind kind_of(record::Collective op) {
 /// Of the full buffer, as program.hpp counts them.
 std::int64_t full_bytes(CollectiveKind kind, std::int64_t argument, std::int64_t ranks) {
   const bool share = kind == CollectiveKind::all_gather || kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::all_to_all;
-  return share ? argument * std::max<std::int64_t>(ranks, 1) : argument;
+  const double whole = static_cast<double>(argument) * static_cast<double>(std::max<std::int64_t>(ranks, 1));
+  return !share ? argument : whole < 1e18 ? argument * std::max<std::int64_t>(ranks, 1) : kMostBytes;
+}
+
+/// Sums of a damaged record stay numbers.
+std::int64_t plus(std::int64_t sum, std::int64_t change) {
+  return std::clamp(sum + std::clamp(change, -kMostBytes, kMostBytes), -kMostBytes, kMostBytes);
 }
 
 std::int64_t signed_bytes(std::uint64_t bytes) {
@@ -255,17 +262,22 @@ void ProgramBuilder::kernel(const record::Kernel& event) {
 }
 
 void ProgramBuilder::gemm(const record::Gemm& event) {
+  constexpr double kMostProducts = 1e24, kMostElements = 1e15;
+  const double rows = static_cast<double>(event.m), columns = static_cast<double>(event.n), depth = static_cast<double>(event.k);
+  if (event.m < 0 || event.n < 0 || event.k < 0 || rows * columns * event.batch > kMostElements || depth > kMostElements ||
+      rows * columns * depth * event.batch > kMostProducts)
+    fail(fmt::format("the record is damaged: a matrix product of {} x {} x {}, {} times", event.m, event.n, event.k, event.batch),
+         file_.path());
   Kernel kernel{KernelKind::gemm};
   kernel.type = type_of(event.a);
   kernel.m = event.m;
   kernel.n = event.n;
   kernel.k = event.k;
   kernel.batch = event.batch;
-  const double m = static_cast<double>(event.m), n = static_cast<double>(event.n), k = static_cast<double>(event.k);
-  kernel.flops = 2 * m * n * k * event.batch;
+  kernel.flops = 2 * rows * columns * depth * event.batch;
   const double element = static_cast<double>(size_of(kernel.type)), result = static_cast<double>(size_of(type_of(event.d)));
-  kernel.bytes_read = static_cast<std::int64_t>(std::min(1e18, element * (m + n) * k * event.batch));
-  kernel.bytes_written = static_cast<std::int64_t>(std::min(1e18, result * m * n * event.batch));
+  kernel.bytes_read = static_cast<std::int64_t>(std::min(1e18, element * (rows + columns) * depth * event.batch));
+  kernel.bytes_written = static_cast<std::int64_t>(std::min(1e18, result * rows * columns * event.batch));
   Instruction instruction{InstructionKind::kernel};
   instruction.stream = stream(event.stream, event.header.device);
   instruction.label = label(fmt::format("gemm {} x {} x {}{} {}", event.m, event.n, event.k,
@@ -340,7 +352,7 @@ void ProgramBuilder::collective(const record::CollectiveCall& event) {
   auto same = std::find_if(counts.begin(), counts.end(), [&](const RecordedCollectives& each) { return each.kind == kind; });
   if (same == counts.end()) same = counts.insert(counts.end(), {kind, 0, 0});
   ++same->calls;
-  same->bytes_argument += argument;
+  same->bytes_argument = plus(same->bytes_argument, argument);
   issue(instruction, (event.header.flags & record::kCaptured) != 0);
 }
 
@@ -459,7 +471,7 @@ void ProgramBuilder::allocated(const record::Block& event) {
     unlabelled_.push_back(part().instructions.size());
   }
   part().instructions.push_back(instruction);
-  allocated_ += bytes;
+  allocated_ = plus(allocated_, bytes);
   part().totals.peak_allocated = std::max(part().totals.peak_allocated, Bytes(allocated_));
 }
 
@@ -473,12 +485,12 @@ void ProgramBuilder::freed(std::uint64_t address) {
   Instruction instruction{InstructionKind::free};
   instruction.id = found->second.id;
   part().instructions.push_back(instruction);
-  allocated_ -= found->second.bytes;
+  allocated_ = plus(allocated_, -found->second.bytes);
   blocks_.erase(found);
 }
 
 void ProgramBuilder::reserve(std::int64_t change) {
-  reserved_ += change;
+  reserved_ = plus(reserved_, change);
   part().totals.peak_reserved = std::max(part().totals.peak_reserved, Bytes(reserved_));
 }
 
