@@ -259,7 +259,8 @@ def main():
         print("\n".join(each.name.replace(" ", "-") for each in SCENARIOS + OUTCOMES))
         return
     plimsoll, environments, patterns = sys.argv[1], sys.argv[2], [pattern.replace("-", " ") for pattern in sys.argv[3:]]
-    chosen = [each for each in SCENARIOS + OUTCOMES if not patterns or any(pattern in each.name for pattern in patterns)]
+    named = [each for each in SCENARIOS + OUTCOMES if each.name in patterns]
+    chosen = named or [each for each in SCENARIOS + OUTCOMES if not patterns or any(pattern in each.name for pattern in patterns)]
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1)) as pool:
         for scenario, (seconds, failures, log) in zip(chosen, pool.map(lambda each: rehearse(each, plimsoll, environments), chosen)):
