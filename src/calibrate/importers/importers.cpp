@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 #include <sstream>
 
 #include "plimsoll/error.hpp"
@@ -41,9 +42,10 @@ std::vector<std::string> words_of(const std::string& text) {
 }
 
 double number_in(const std::string& word, const Line& line, double least) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-  if (error != std::errc() || end != word.data() + word.size() || !std::isfinite(value) || value < least)
+  char* end = nullptr;
+  const bool decimal = word.find_first_not_of("0123456789+-.eE") == std::string::npos;  // strtod also reads nan, inf and hexadecimal
+  const double value = std::strtod(word.c_str(), &end);
+  if (!decimal || word.empty() || *end != '\0' || !std::isfinite(value) || value < least)
     fail(fmt::format("'{}' is no number of at least {:g}", word.substr(0, 40), least), line.where);
   return value;
 }
