@@ -323,7 +323,7 @@ Kernel collective(std::string_view name, KernelKind kind, Work (*work)(const Siz
 }
 
 void add_streaming(std::vector<Kernel>& table) {
-  const auto bf16 = DType::bf16, fp32 = DType::fp32;
+  const auto fp32 = DType::fp32;
   table.push_back(
       {"empty", KernelKind::empty, fp32, {}, {}, {}, kEverywhere, one_block, no_work, any_sizes, check_nothing, "launch latency"});
   table.push_back({"copy",
@@ -352,6 +352,10 @@ void add_streaming(std::vector<Kernel>& table) {
                    multiple<0, 4>,
                    check_triad,
                    "memory bandwidth, two reads and one write"});
+}
+
+void add_caches(std::vector<Kernel>& table) {
+  const auto fp32 = DType::fp32;
   table.push_back({"cache_read",
                    KernelKind::cache_read,
                    fp32,
@@ -377,6 +381,10 @@ void add_streaming(std::vector<Kernel>& table) {
                    any_sizes,
                    check_pointer_chase,
                    "latency of a dependent load from count elements"});
+}
+
+void add_pointwise(std::vector<Kernel>& table) {
+  const auto bf16 = DType::bf16;
   table.push_back({"add_bf16",
                    KernelKind::add,
                    bf16,
@@ -405,6 +413,10 @@ void add_streaming(std::vector<Kernel>& table) {
                    multiple<0, 8>,
                    check_swiglu,
                    "silu(gate) · up"});
+}
+
+void add_casts(std::vector<Kernel>& table) {
+  const auto bf16 = DType::bf16, fp32 = DType::fp32;
   table.push_back({"cast_fp32_bf16",
                    KernelKind::cast,
                    fp32,
@@ -548,6 +560,9 @@ void add_gemms(std::vector<Kernel>& table) {
 std::vector<Kernel> make_table() {
   std::vector<Kernel> table;
   add_streaming(table);
+  add_caches(table);
+  add_pointwise(table);
+  add_casts(table);
   add_rates(table);
   add_gemms(table);
   table.push_back(attention<64>("attention_bf16_d64"));
