@@ -28,6 +28,10 @@ StreamingCurve curve_of(const std::string& group, const KinkedLine& line, double
   return curve;
 }
 
+bool have_one_size(const std::vector<TimedSize>& points) {
+  return std::all_of(points.begin(), points.end(), [&](const TimedSize& point) { return point.size == points.front().size; });
+}
+
 /// The bandwidth of streams that no cache holds: the median of the rates of the largest.
 void fit_bandwidth(const std::vector<Sample>& streams, Accelerator& device) {
   std::int64_t largest = 0;
@@ -243,9 +247,7 @@ void fit_streaming(const std::vector<Sample>& samples, Calibration& calibration)
   std::map<std::string, std::vector<TimedSize>> groups;
   for (const Sample& sample : streams) groups[sample.group].push_back({static_cast<double>(sample.bytes), sample.seconds});
   for (const auto& [group, points] : groups) {
-    const bool one_size =
-        std::all_of(points.begin(), points.end(), [&](const TimedSize& point) { return point.size == points.front().size; });
-    if (one_size) {
+    if (have_one_size(points)) {
       calibration.notes.push_back(group + " kernels: one size only, no line fitted");
       continue;
     }
