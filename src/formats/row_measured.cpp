@@ -32,8 +32,9 @@ class Reading {
     if (has(key)) list_.push_back({quantity, number(key) * scale, false});
   }
 
-  /// A whole step where the row allows it, else the rate.
+  /// A whole step where the row allows it, else the rate. Samples of any length up to `seq_len` take a time that no one length tells.
   void take_time() {
+    if (row_.has("training") && row_["training"].has("average_tokens_per_sample")) return;
     if (has("step_time_s")) return take(quantity::step_seconds, "step_time_s");
     if (!has("tokens_per_s_per_gpu")) return;
     const double rate = number("tokens_per_s_per_gpu");

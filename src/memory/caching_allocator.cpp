@@ -206,7 +206,10 @@ BlockId CachingAllocator::take_free_block(std::uint32_t pool_id, std::int64_t si
   // Oversize blocks serve oversize requests only, and only those that nearly fill them.
   if (size < max_split_ && found >= max_split_) return kNoBlock;
   if (size >= max_split_ && found >= size + settings_.max_non_split_rounding.count) return kNoBlock;
-  erase_free(id);
+  if (pool.free.at(cursor).block == id)
+    pool.free.erase(cursor);
+  else
+    erase_free(id);
   return id;
 }
 

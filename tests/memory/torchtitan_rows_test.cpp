@@ -68,8 +68,8 @@ TEST_P(TorchTitanRow, TheStepLeavesWhatItFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, TorchTitanRow, ::testing::Range<std::size_t>(0, rows().size()),
-                         [](const ::testing::TestParamInfo<std::size_t>& info) {
-                           std::string name = rows().at(info.param).at("name").get<std::string>();
+                         [](const ::testing::TestParamInfo<std::size_t>& row) {
+                           std::string name = rows().at(row.param).at("name").get<std::string>();
                            for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
                            return name;
                          });

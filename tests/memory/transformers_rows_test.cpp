@@ -60,8 +60,8 @@ TEST_P(TransformersRow, TheStepLeavesWhatItFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, TransformersRow, ::testing::Range<std::size_t>(0, document().at("rows").size()),
-                         [](const ::testing::TestParamInfo<std::size_t>& info) {
-                           std::string name = document().at("rows").at(info.param).at("name").get<std::string>();
+                         [](const ::testing::TestParamInfo<std::size_t>& row) {
+                           std::string name = document().at("rows").at(row.param).at("name").get<std::string>();
                            for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
                            return name;
                          });

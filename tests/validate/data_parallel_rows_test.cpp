@@ -54,12 +54,16 @@ class DataParallelRow : public ::testing::TestWithParam<std::size_t> {
 // request gets, and with it what is not worth splitting off, may differ: 4 in 1,000.
 TEST_P(DataParallelRow, AgreesWithPyTorch) {
   const Strategy resolved = strategy();
-  const MemoryTrace trace = play_memory(lower(*row().model, resolved), {.allocator = resolved.allocator});
+  PlayMemoryOptions options;
+  options.allocator = resolved.allocator;
+  const MemoryTrace trace = play_memory(lower(*row().model, resolved), options);
   const double allocated = measured(row(), quantity::allocated);
   const double tolerance = std::max(64 * 512.0, (engine_of(resolved) == Engine::fsdp1 ? 0.004 : 0.0006) * allocated);
   EXPECT_NEAR(static_cast<double>(trace.peak_allocated.count), allocated, tolerance);
   const double reserved = measured(row(), quantity::reserved);
-  if (reserved > 0) EXPECT_NEAR(static_cast<double>(trace.peak_reserved.count), reserved, 0.001 * reserved);
+  if (reserved > 0) {
+    EXPECT_NEAR(static_cast<double>(trace.peak_reserved.count), reserved, 0.001 * reserved);
+  }
 }
 
 // A step is played over and over: it gives back what it takes.
