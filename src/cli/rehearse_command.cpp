@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 #include "child_process.hpp"
 #include "command.hpp"
@@ -63,6 +64,19 @@ std::string toolkit_of(const std::string& python) {
     fail("PyTorch is not installed for the program's Python", python, "install torch there, or name another Python in the command");
   if (line == "cpu") fail("the program's PyTorch is built for the CPU alone", python, "install a CUDA or ROCm build of torch");
   return line;
+}
+
+/// Throws Error (bad_input) where there is no such program on PATH, or at its path.
+void require_program(const std::string& program) {
+  if (program.find('/') != std::string::npos) {
+    if (!is_file(program)) fail("there is no such program", program, "the command behind -- is run as it is typed");
+    return;
+  }
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (is_file(folder + "/" + program)) return;
+  fail("there is no such program on PATH", program, "the command behind -- is run as it is typed");
 }
 
 /// The Python that will run the program: the command itself, its script's first line, or the one on PATH.
@@ -293,6 +307,7 @@ Settings settings_of(const Arguments& arguments) {
     settings.snapshot = arguments["--memory-viz"];
   }
   settings.folder = library_folder();
+  require_program(settings.line.command.front());
   settings.toolkit = toolkit_of(python_of(settings.line.command));
   return settings;
 }

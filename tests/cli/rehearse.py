@@ -50,7 +50,8 @@ def main():
     refused(checks, "starts 4 processes", "--on", "8xmi300x", "--world", "8", "--", "torchrun", "--nproc-per-node", "4", "train.py")
     refused(checks, "names no program", "--on", "8xmi300x", "--", "torchrun", "--nproc-per-node", "4")
     refused(checks, "is no count of processes", "--on", "8xmi300x", "--", "torchrun", "--nproc-per-node", "gpu", "train.py")
-    refused(checks, "does not run", "--on", "8xmi300x", "--", "/nowhere/python", "train.py")
+    refused(checks, "there is no such program", "--on", "8xmi300x", "--", "/nowhere/python", "train.py")
+    refused(checks, "there is no such program on PATH", "--on", "8xmi300x", "--", "no-such-trainer", "train.py")
     if not has_torch():
         refused(checks, "PyTorch is not installed", "--on", "8xmi300x", "--", PYTHON, "train.py")
         refused(checks, "PyTorch is not installed", "--on", "8xmi300x", "--", PYTHON, "--help")  # the program's own --help
