@@ -1,6 +1,7 @@
 // The whole path to a HIP device, from finding its library to the fitted file, against a libamdhip64 whose devices are emulated
 // (tests/calibrate/fake_hip), and what happens when it fails.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <map>
@@ -39,7 +40,9 @@ std::map<std::string, std::string> with_device(std::map<std::string, std::string
   return values;
 }
 
-std::string samples_file() { return testing::TempDir() + testing::UnitTest::GetInstance()->current_test_info()->name() + ".jsonl"; }
+std::string samples_file() {
+  return testing::TempDir() + std::to_string(getpid()) + testing::UnitTest::GetInstance()->current_test_info()->name() + ".jsonl";
+}
 
 MeasureOptions quick(const std::string& backend = "hip") {
   MeasureOptions options;

@@ -1,5 +1,6 @@
 // The doctor on made-up machines: folders with the files that Linux, KFD and amdgpu show.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -15,7 +16,8 @@ namespace {
 /// A folder that stands for "/".
 class Machine {
  public:
-  Machine() : root_(testing::TempDir() + "machine-" + testing::UnitTest::GetInstance()->current_test_info()->name()) {
+  Machine()
+      : root_(testing::TempDir() + std::to_string(getpid()) + "machine-" + testing::UnitTest::GetInstance()->current_test_info()->name()) {
     std::filesystem::remove_all(root_);
     setenv("PLIMSOLL_HIP_LIBRARY", "/nonexistent/libamdhip64.so", 1);
     write("proc/sys/kernel/numa_balancing", "0\n");

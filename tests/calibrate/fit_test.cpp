@@ -1,6 +1,7 @@
 // The fit finds constants that were planted: samples are made by the cost model from a machine with known constants, with noise and
 // outliers, and the fitted machine must have them again.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
@@ -225,7 +226,7 @@ TEST(Fit, FindsPlantedConstants) {
 
 TEST(Fit, TheFileIsReadBack) {
   const Calibration found = fit_hardware(planted_samples());
-  const std::string path = testing::TempDir() + "calibrated.json";
+  const std::string path = testing::TempDir() + std::to_string(getpid()) + "calibrated.json";
   std::ofstream(path) << to_json(found.cluster);
   const Cluster read = parse_cluster(path);
   std::remove(path.c_str());
@@ -251,7 +252,7 @@ TEST(Fit, TimesOfExactProductsArePricedAsMeasured) {
 TEST(Fit, EveryShippedClusterSurvivesItsFile) {
   for (const std::string& name : shipped_clusters()) {
     const Cluster cluster = parse_cluster(name);
-    const std::string path = testing::TempDir() + "shipped.json";
+    const std::string path = testing::TempDir() + std::to_string(getpid()) + "shipped.json";
     std::ofstream(path) << to_json(cluster);
     EXPECT_EQ(to_json(parse_cluster(path)), to_json(cluster)) << name;
     std::remove(path.c_str());

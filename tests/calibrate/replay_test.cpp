@@ -1,5 +1,6 @@
 // A small transformer's step, executed on the processor. What is counted must be exactly what the program says; times are only sane.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
@@ -55,7 +56,7 @@ class ReplayTest : public testing::Test {
   ~ReplayTest() override { std::remove(config_.c_str()); }
   PlayableRank rank() const { return playable_rank(model_, cluster_, strategy_, 0); }
 
-  std::string config_ = testing::TempDir() + "small-llama-config.json";
+  std::string config_ = testing::TempDir() + std::to_string(getpid()) + "small-llama-config.json";
   std::vector<std::pair<std::string, std::string>> settings_{
       {"micro_batch", "1"}, {"seq", "64"}, {"precision", "fp32"}, {"attention", "eager"}};
   Model model_;
@@ -112,7 +113,8 @@ TEST_F(ReplayTest, ItsRowIsAMeasuredRow) {
   options.backend = "cpu";
   options.steps = 1;
   const Replay result = replay(rank(), cluster_, options);
-  const std::string machine_file = testing::TempDir() + "replay-cpu.json", row_file = testing::TempDir() + "replay-row.json";
+  const std::string machine_file = testing::TempDir() + std::to_string(getpid()) + "replay-cpu.json",
+                    row_file = testing::TempDir() + std::to_string(getpid()) + "replay-row.json";
   std::ofstream(machine_file) << to_json(cluster_);
   std::ofstream(row_file) << replay_row(result, "small-llama", kConfig, machine_file, settings_);
   const auto rows = load_rows(row_file);

@@ -1,5 +1,6 @@
 // What the compiler made of the kernels: the embedded objects' own metadata, their instructions, and the PTX.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -106,7 +107,7 @@ TEST_F(DeviceCode, AmdKernelsKeepTheirRegistersAndArguments) {
 using Listing = std::map<std::string, std::vector<std::string>>;  // kernel → mnemonics
 
 Listing disassemble(const CodeObject& object) {
-  const std::string file = testing::TempDir() + "plimsoll_" + std::string(object.name) + ".hsaco";
+  const std::string file = testing::TempDir() + std::to_string(getpid()) + "plimsoll_" + std::string(object.name) + ".hsaco";
   std::ofstream(file, std::ios::binary).write(reinterpret_cast<const char*>(object.data), static_cast<std::streamsize>(object.size));
   const std::string command = std::string(PLIMSOLL_OBJDUMP) + " -d --no-show-raw-insn " + file;
   Listing listing;
