@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "plimsoll/error.hpp"
+#include "program/tensor_names.hpp"
 
 namespace plimsoll::program {
 
@@ -14,16 +15,6 @@ namespace {
 
 bool allocates(const Instruction& instruction) { return instruction.kind == InstructionKind::alloc; }
 bool frees(const Instruction& instruction) { return instruction.kind == InstructionKind::free; }
-
-/// One more than the largest name of a tensor.
-std::size_t names_in(const StepProgram& program) {
-  std::uint32_t most = 0;
-  for (const auto* part : {&program.init, &program.first_step, &program.step}) {
-    for (const Instruction& instruction : *part)
-      if (allocates(instruction)) most = std::max(most, instruction.id);
-  }
-  return std::size_t{most} + 1;
-}
 
 std::vector<bool> freed_in(const std::vector<Instruction>& part, std::size_t names) {
   std::vector<bool> freed(names);
@@ -60,7 +51,7 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> successors(const StepProgra
 
 void carry_across_steps(StepProgram& program) {
   constexpr std::uint32_t kNone = UINT32_MAX;
-  const std::size_t names = names_in(program);
+  const std::size_t names = std::max({names_in(program.init), names_in(program.first_step), names_in(program.step)});
   const auto pairs = successors(program, names);
   if (pairs.empty()) return;
   std::vector<std::uint32_t> renamed(names, kNone), death(names, kNone);  // death: the instruction of `step` that drops it

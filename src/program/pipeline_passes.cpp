@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "plimsoll/error.hpp"
+#include "program/tensor_names.hpp"
 
 namespace plimsoll::program {
 namespace {
@@ -129,11 +130,6 @@ struct Reference {
     return a.to == b.to && a.kind == b.kind && a.lag == b.lag && a.ordinal == b.ordinal;
   }
 };
-
-bool names_a_tensor(const Instruction& instruction) {
-  return instruction.kind == InstructionKind::alloc || instruction.kind == InstructionKind::free ||
-         instruction.kind == InstructionKind::record_stream;
-}
 
 /// One recorded part, cut into passes.
 class Part {
@@ -327,14 +323,6 @@ class Writer {
   bool known_ = true;
 };
 
-/// One more than the largest id of a tensor in `instructions`.
-TensorId ids_of(const std::vector<Instruction>& instructions) {
-  TensorId next = 0;
-  for (const Instruction& instruction : instructions)
-    if (names_a_tensor(instruction)) next = std::max(next, instruction.id + 1);
-  return next;
-}
-
 /// The order of the recorded passes; throws Error (internal) where they stand otherwise.
 Order order_of(const RecordedPipelineRank& recorded) {
   Order order(places_of(recorded.warm_up, recorded.steady));
@@ -349,7 +337,7 @@ struct PipelinePatterns::Impl {
   explicit Impl(RecordedPipelineRank rank)
       : recorded(std::move(rank)),
         order(order_of(recorded)),
-        ids(std::max(ids_of(recorded.program.first_step), ids_of(recorded.program.step))),
+        ids(std::max(names_in(recorded.program.first_step), names_in(recorded.program.step))),
         first_step(recorded.program.first_step, recorded.first_step, order, ids),
         step(recorded.program.step, recorded.step, order, ids),
         usable(repeats(first_step, order) && repeats(step, order)) {}
@@ -368,7 +356,7 @@ std::optional<StepProgram> PipelinePatterns::compose(std::int64_t warm_up, std::
   if (!impl_->usable) return {};
   const Order wanted(places_of(warm_up, steady));
   const StepProgram& old = impl_->recorded.program;
-  TensorId next_id = ids_of(old.init);
+  TensorId next_id = names_in(old.init);
   std::vector<TensorId> renamed(std::max(impl_->ids, next_id));
   std::iota(renamed.begin(), renamed.end(), 0U);
   auto first_step = Writer(impl_->first_step, impl_->order, wanted, next_id, renamed).write();
