@@ -97,11 +97,22 @@ struct Copy {
   std::int64_t bytes = 0;
 };
 
+/// A stretch of a step that is written once and run `times` times, each leaving the allocator as it found it: a pipeline's steady
+/// micro-batches. Nothing is repeated where it is empty.
+struct Repeated {
+  std::size_t begin = 0, end = 0;  ///< instructions of StepProgram::step
+  std::int64_t times = 1;
+
+  /// How often a step runs its instruction `at`.
+  std::int64_t runs_of(std::size_t at) const { return begin <= at && at < end ? times : 1; }
+};
+
 /// The program of one rank. `init` runs once; `first_step` where it differs from the steady state (lazily created
 /// optimizer states), `second_step` where something happens once at its end (the buckets of a static graph); `step` is every
 /// later step. Tensors allocated in one part may be freed in another.
 struct StepProgram {
   std::vector<Instruction> init, first_step, second_step, step;
+  Repeated repeated;
   std::vector<Kernel> kernels;
   std::vector<Collective> collectives;
   std::vector<Copy> copies;

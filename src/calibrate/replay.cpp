@@ -399,6 +399,8 @@ std::int64_t Replay::kernels() const {
 }
 
 Replay replay(const PlayableRank& rank, const Cluster& cluster, const ReplayOptions& options) {
+  if (rank.program.repeated.times > 1)
+    refuse("micro-batches that only repeat the steady state are not replayed", calibrate::kWhere, "at most 8 micro-batches more than stages");
   Replay result;
   const auto backend = calibrate::open_backend(options.backend, options.device, result.notes);
   result.device = backend->facts();

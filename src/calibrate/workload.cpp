@@ -416,13 +416,13 @@ struct Distinct {
 
 std::vector<Distinct> distinct_kernels(const StepProgram& program) {
   std::map<std::array<std::int64_t, 8>, Distinct> by_work;
-  for (const Instruction& instruction : program.step) {
-    if (instruction.kind != InstructionKind::kernel) continue;
-    const plimsoll::Kernel& kernel = program.kernels.at(instruction.id);
+  for (std::size_t i = 0; i < program.step.size(); ++i) {
+    if (program.step[i].kind != InstructionKind::kernel) continue;
+    const plimsoll::Kernel& kernel = program.kernels.at(program.step[i].id);
     Distinct& entry = by_work[{static_cast<std::int64_t>(kernel.kind), static_cast<std::int64_t>(kernel.type), kernel.m, kernel.n, kernel.k,
                                kernel.batch, kernel.bytes_read, kernel.bytes_written}];
     entry.kernel = kernel;
-    ++entry.count;
+    entry.count += program.repeated.runs_of(i);
   }
   std::vector<Distinct> list;
   for (const auto& [work, entry] : by_work) list.push_back(entry);

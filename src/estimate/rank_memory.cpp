@@ -62,13 +62,14 @@ Bytes communicators_of(const OutsideAllocator& outside) { return outside.total()
 
 StepWork work_of(const StepProgram& program) {
   StepWork work;
-  for (const Instruction& instruction : program.step) {
-    if (instruction.kind != InstructionKind::kernel) continue;
-    const Kernel& kernel = program.kernels[instruction.id];
-    ++work.launches;
+  for (std::size_t i = 0; i < program.step.size(); ++i) {
+    if (program.step[i].kind != InstructionKind::kernel) continue;
+    const Kernel& kernel = program.kernels[program.step[i].id];
+    const std::int64_t runs = program.repeated.runs_of(i);
+    work.launches += runs;
     if (kernel.kind != KernelKind::gemm) continue;
-    ++work.gemms;
-    work.gemm_flops += kernel.flops;
+    work.gemms += runs;
+    work.gemm_flops += static_cast<double>(runs) * kernel.flops;
   }
   return work;
 }

@@ -61,7 +61,11 @@ class Player {
   }
 
   Timeline play() {
-    for (std::uint32_t i = 0; i < program_.step.size(); ++i) issue(i);
+    const Repeated& repeated = program_.repeated;
+    for (std::uint32_t i = 0; i < program_.step.size(); ++i) {
+      if (i == repeated.end) issue_again(repeated);
+      issue(i);
+    }
     while (pass_waits_and_start(), !all_done()) advance();
     timeline_.step = Seconds(std::max(now_, host_));
     return std::move(timeline_);
@@ -71,6 +75,11 @@ class Player {
   Stream& stream(StreamId id) {
     if (id >= streams_.size()) throw Error(ErrorCode::internal, "a step program uses a stream that it does not name");
     return streams_[id];
+  }
+
+  void issue_again(const Repeated& repeated) {
+    for (std::int64_t run = 1; run < repeated.times; ++run)
+      for (std::size_t i = repeated.begin; i < repeated.end; ++i) issue(static_cast<std::uint32_t>(i));
   }
 
   void issue(std::uint32_t index) {

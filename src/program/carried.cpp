@@ -66,7 +66,12 @@ void carry_across_steps(StepProgram& program) {
   std::vector<bool> dead(names);
   std::vector<Instruction> step;
   step.reserve(program.step.size());
-  for (Instruction instruction : program.step) {
+  Repeated& repeated = program.repeated;
+  const std::size_t begin = repeated.begin, end = repeated.end;
+  for (std::size_t i = 0; i < program.step.size(); ++i) {
+    if (i == begin) repeated.begin = step.size();
+    if (i == end) repeated.end = step.size();
+    Instruction instruction = program.step[i];
     if (frees(instruction) && death[instruction.id] != kNone) {
       if (dead[instruction.id]) continue;
       dead[instruction.id] = true;

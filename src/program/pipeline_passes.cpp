@@ -255,12 +255,25 @@ class Writer {
   std::optional<std::vector<Instruction>> write() {
     copy(kPrologue, 0, part_.prologue_end());
     for (std::size_t pass = 0; pass < wanted_.size(); ++pass) {
+      begins_.push_back(out_.size());
       const std::size_t pattern = pattern_of(wanted_.places()[pass], recorded_.places());
       copy(pass, part_.begin(pattern), part_.end(pattern));
     }
     copy(kEpilogue, part_.epilogue_begin(), part_.instructions().size());
     if (!known_) return {};
     return std::move(out_);
+  }
+
+  /// The middle turn of the steady state, run `times` times.
+  Repeated repeated(std::int64_t times) const {
+    Repeated repeated{.times = times};
+    for (std::size_t pass = 0; pass < wanted_.size(); ++pass) {
+      const Place& place = wanted_.places()[pass];
+      if (place.kind != PassKind::forward || place.stage != Stage::steady) continue;
+      if (place.index == (place.count - 1) / 2) repeated.begin = begins_[pass];
+      if (place.index == (place.count - 1) / 2 + 1) repeated.end = begins_[pass];
+    }
+    return repeated;
   }
 
  private:
@@ -318,6 +331,7 @@ class Writer {
   TensorId& next_id_;
   std::vector<TensorId>& renamed_;  ///< recorded → new, the youngest of each pattern: what the next part may name
   std::vector<std::vector<TensorId>> born_;
+  std::vector<std::size_t> begins_;         ///< per pass, in what is written
   std::vector<TensorId> prologue_, epilogue_;
   std::vector<Instruction> out_;
   bool known_ = true;
@@ -352,7 +366,7 @@ struct PipelinePatterns::Impl {
 PipelinePatterns::PipelinePatterns(RecordedPipelineRank recorded) : impl_(std::make_unique<Impl>(std::move(recorded))) {}
 PipelinePatterns::~PipelinePatterns() = default;
 
-std::optional<StepProgram> PipelinePatterns::compose(std::int64_t warm_up, std::int64_t steady) const {
+std::optional<StepProgram> PipelinePatterns::compose(std::int64_t warm_up, std::int64_t steady, std::int64_t left_out) const {
   if (!impl_->usable) return {};
   const Order wanted(places_of(warm_up, steady));
   const StepProgram& old = impl_->recorded.program;
@@ -360,12 +374,14 @@ std::optional<StepProgram> PipelinePatterns::compose(std::int64_t warm_up, std::
   std::vector<TensorId> renamed(std::max(impl_->ids, next_id));
   std::iota(renamed.begin(), renamed.end(), 0U);
   auto first_step = Writer(impl_->first_step, impl_->order, wanted, next_id, renamed).write();
-  auto step = Writer(impl_->step, impl_->order, wanted, next_id, renamed).write();
+  Writer writer(impl_->step, impl_->order, wanted, next_id, renamed);
+  auto step = writer.write();
   if (!first_step || !step) return {};
   StepProgram program;
   program.init = old.init;
   program.first_step = std::move(*first_step);
   program.step = std::move(*step);
+  program.repeated = writer.repeated(1 + left_out);
   program.kernels = old.kernels;
   program.collectives = old.collectives;
   program.copies = old.copies;

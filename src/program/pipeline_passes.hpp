@@ -57,8 +57,9 @@ class PipelinePatterns {
   PipelinePatterns(const PipelinePatterns&) = delete;
   PipelinePatterns& operator=(const PipelinePatterns&) = delete;
 
-  /// The program of a rank with `warm_up` ≥ kFewestWarmUp and `steady` ≥ 4 micro-batches. Nothing where the recorded passes do not repeat.
-  std::optional<StepProgram> compose(std::int64_t warm_up, std::int64_t steady) const;
+  /// The program of a rank with `warm_up` ≥ kFewestWarmUp and `steady` ≥ 4 micro-batches, the middle one of which stands for `left_out`
+  /// more. Nothing where the recorded passes do not repeat.
+  std::optional<StepProgram> compose(std::int64_t warm_up, std::int64_t steady, std::int64_t left_out) const;
 
  private:
   struct Impl;

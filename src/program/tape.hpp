@@ -301,6 +301,8 @@ class Tape {
   enum class Part { init, first_step, second_step, step };
   void record_into(Part part);
   Part part() const { return part_; }
+  /// Instructions in the part that is recorded.
+  std::size_t recorded() const { return recording_->size(); }
   StepProgram& program() { return program_; }
   /// The finished program; the tape records nothing after it (tensors that die later leave no trace).
   StepProgram take();

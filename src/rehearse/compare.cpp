@@ -29,32 +29,34 @@ std::string shape_of(const Kernel& kernel) {
 /// Blocks of the recorded allocator are rounded to 512 bytes: both programs' sizes are compared so.
 std::int64_t rounded(std::int64_t bytes) { return (std::max<std::int64_t>(bytes, 1) + 511) / 512 * 512; }
 
-void add_kernel(const Kernel& kernel, Census& census) {
-  ++census.launches;
-  census.kernel_bytes += static_cast<double>(kernel.bytes_read + kernel.bytes_written);
+void add_kernel(const Kernel& kernel, double runs, Census& census) {
+  census.launches += runs;
+  census.kernel_bytes += runs * static_cast<double>(kernel.bytes_read + kernel.bytes_written);
   if (kernel.kind != KernelKind::gemm) {
-    ++census.kernels[fmt::format("{} kernels", name_of(kernel.kind))];
+    census.kernels[fmt::format("{} kernels", name_of(kernel.kind))] += runs;
     return;
   }
   const std::string shape = shape_of(kernel);
-  ++census.gemms[shape];
-  census.gemm_flops[shape] += kernel.flops;
-  census.flops += kernel.flops;
+  census.gemms[shape] += runs;
+  census.gemm_flops[shape] += runs * kernel.flops;
+  census.flops += runs * kernel.flops;
 }
 
 Census census_of(const StepProgram& program) {
   Census census;
-  for (const Instruction& instruction : program.step) {
-    if (instruction.kind == InstructionKind::kernel) add_kernel(program.kernels[instruction.id], census);
+  for (std::size_t i = 0; i < program.step.size(); ++i) {
+    const Instruction& instruction = program.step[i];
+    const auto runs = static_cast<double>(program.repeated.runs_of(i));
+    if (instruction.kind == InstructionKind::kernel) add_kernel(program.kernels[instruction.id], runs, census);
     if (instruction.kind == InstructionKind::collective) {
       const Collective& collective = program.collectives[instruction.id];
-      ++census.collectives[fmt::format("{} of {} B", name_of(collective.kind), collective.bytes)];
-      census.collective_bytes += static_cast<double>(collective.bytes);
+      census.collectives[fmt::format("{} of {} B", name_of(collective.kind), collective.bytes)] += runs;
+      census.collective_bytes += runs * static_cast<double>(collective.bytes);
     }
     if (instruction.kind == InstructionKind::alloc) {
-      ++census.tensors[rounded(instruction.bytes)];
-      ++census.allocations;
-      census.allocated_bytes += static_cast<double>(rounded(instruction.bytes));
+      census.tensors[rounded(instruction.bytes)] += runs;
+      census.allocations += runs;
+      census.allocated_bytes += runs * static_cast<double>(rounded(instruction.bytes));
     }
   }
   return census;

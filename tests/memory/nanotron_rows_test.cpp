@@ -100,6 +100,19 @@ TEST(Nanotron, MicroBatchesRecur) {
   EXPECT_EQ(play(few).peak_reserved, play(many).peak_reserved);
 }
 
+// … and each adds the same work: 4 (1 under way and 3 that are recorded), 3 and 40 micro-batches.
+TEST(Nanotron, MicroBatchesThatAreWrittenOnceAreCounted) {
+  const auto launches = [](std::int64_t micro_batches) {
+    const MeasuredRun run{k1B, 8, 1, 2, 1, micro_batches, DataParallel::zero1, {11, 5}, 0};
+    const StepProgram program = program::lower_nanotron(llama(run.size), strategy_of(run), 0);
+    std::int64_t count = 0;
+    for (std::size_t i = 0; i < program.step.size(); ++i)
+      if (program.step[i].kind == InstructionKind::kernel) count += program.repeated.runs_of(i);
+    return count;
+  };
+  EXPECT_EQ(launches(40) - launches(4), 36 * (launches(4) - launches(3)));
+}
+
 TEST(Nanotron, RefusesWhatItsTrainerCannotRun) {
   MeasuredRun run{k1B, 1, 64, 1, 1, 4, DataParallel::zero1, {}, 0};  // 32 heads over 64 ranks
   EXPECT_THROW(program::lower_nanotron(llama(run.size), strategy_of(run), 0), Error);

@@ -1,6 +1,7 @@
 // Megatron-core's lowering, by what its papers and its code say must be alive.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -211,6 +212,46 @@ std::vector<std::string> told(const StepProgram& program) {
     }
   }
   return lines;
+}
+
+/// What a step asks for, micro-batches that are written once counted as often as they run.
+struct Asked {
+  std::int64_t launches = 0, collectives = 0;
+  double flops = 0, collective_bytes = 0;
+};
+
+Asked asked(const StepProgram& program) {
+  Asked asked;
+  for (std::size_t i = 0; i < program.step.size(); ++i) {
+    const std::int64_t runs = program.repeated.runs_of(i);
+    if (program.step[i].kind == InstructionKind::kernel) {
+      asked.launches += runs;
+      asked.flops += static_cast<double>(runs) * program.kernels[program.step[i].id].flops;
+    } else if (program.step[i].kind == InstructionKind::collective) {
+      asked.collectives += runs;
+      asked.collective_bytes += static_cast<double>(runs * program.collectives[program.step[i].id].bytes);
+    }
+  }
+  return asked;
+}
+
+TEST(Megatron, MicroBatchesThatAreWrittenOnceAreCountedAsOftenAsTheyRun) {
+  const Model model = gpt(8);
+  for (const char* more : {R"(, "data_parallel": "ddp", "micro_batches_per_step": 20)",
+                           R"(, "data_parallel": "megatron-distopt", "pp": 4, "micro_batches_per_step": 20)",
+                           R"(, "data_parallel": "megatron-distopt", "pp": 4, "vp": 2, "micro_batches_per_step": 20)"}) {
+    const Strategy strategy = resolved(model, more, 8);
+    MegatronPipeline pipeline(model, strategy);
+    for (int rank = 0; rank < strategy.pp; ++rank) {
+      const StepProgram whole = lower_megatron(model, strategy, rank, true), folded = pipeline.rank(rank);
+      const Asked real = asked(whole), counted = asked(folded);
+      EXPECT_LT(folded.step.size(), whole.step.size()) << more << " rank " << rank;
+      EXPECT_EQ(counted.launches, real.launches) << more << " rank " << rank;
+      EXPECT_EQ(counted.collectives, real.collectives) << more << " rank " << rank;
+      EXPECT_EQ(counted.flops, real.flops) << more << " rank " << rank;
+      EXPECT_EQ(counted.collective_bytes, real.collective_bytes) << more << " rank " << rank;
+    }
+  }
 }
 
 /// A rank put together from the passes of a shorter pipeline does what the rank itself does when all of it is recorded, tensor by tensor.

@@ -118,6 +118,7 @@ class Training {
       record_step(rank);
     }
     recorded.program = tape_.take();
+    recorded.program.repeated = rank.repeated;
     return recorded;
   }
 
@@ -202,7 +203,7 @@ StepProgram MegatronPipeline::rank(int pipeline_rank) {
       patterns = std::make_unique<PipelinePatterns>(
           Training(impl_->model, s, pipeline_rank, impl_->device).record(kPatternWarmUp + kPatternSteady, kPatternWarmUp));
     }
-    if (auto program = patterns->compose(warm_up, micro_batches - warm_up)) {
+    if (auto program = patterns->compose(warm_up, micro_batches - warm_up, s.micro_batches - micro_batches)) {
       carry_across_steps(*program);
       return std::move(*program);
     }

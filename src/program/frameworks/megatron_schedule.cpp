@@ -31,6 +31,7 @@ class Step {
 
   void run() {
     tape_.operator_name = "schedule";
+    rank_.repeated = {};
     for (const auto& wrapped : rank_.wrapped) wrapped->set_synchronizing(false);
     if (rank_.chunks.back()->plan().head) {  // what the micro-batches that are left out would have reported
       for (std::int64_t i = 0; i < rank_.left_out; ++i) reports_.push_back(tape_.empty({2}, DType::fp32));
@@ -42,6 +43,7 @@ class Step {
     } else {
       interleaved();
     }
+    if (rank_.left_out > 0) rank_.repeated.times += rank_.chunks.size() > 1 ? rank_.left_out / rank_.stages : rank_.left_out;
     finalize();
   }
 
@@ -147,18 +149,22 @@ class Step {
   // ---- schedules ------------------------------------------------------------------------------------------------------------
 
   /// Instructions of the step so far.
-  std::size_t recorded() const {
-    return (tape_.part() == Tape::Part::first_step ? tape_.program().first_step : tape_.program().step).size();
+  void mark(PassKind kind, std::int64_t micro_batch) {
+    if (rank_.marks) rank_.marks->passes.push_back({tape_.recorded(), kind, micro_batch});
   }
 
-  void mark(PassKind kind, std::int64_t micro_batch) {
-    if (rank_.marks) rank_.marks->passes.push_back({recorded(), kind, micro_batch});
+  /// Called before turn `turn` of `turns` of the steady state, `period` of which run the same passes as those left out.
+  void before_turn(std::int64_t turn, std::int64_t turns, std::int64_t period) {
+    const std::int64_t first = (turns - period) / 2;
+    if (turn == first) rank_.repeated.begin = tape_.recorded();
+    if (turn == first + period) rank_.repeated.end = tape_.recorded();
   }
 
   void without_pipeline() {
     const Tensor total_tokens = zeros(tape_, {}, DType::int32);
     Passed passed;
     for (std::int64_t i = 0; i < rank_.micro_batches; ++i) {
+      before_turn(i, rank_.micro_batches, 1);
       if (i + 1 == rank_.micro_batches) synchronize(0);
       passed = forward_step(0, {});
       backward_step({}, passed.output, {});
@@ -189,6 +195,7 @@ class Step {
     mark(PassKind::receive_input, warm_up);
     if (steady > 0) input = receive(!first_rank());
     for (std::int64_t i = 0; i < steady; ++i) {
+      before_turn(i, steady, 1);
       mark(PassKind::forward, warm_up + i);
       passed = forward_step(0, input);
       output = std::move(passed.output);
@@ -223,7 +230,7 @@ class Step {
       input_gradient = backward_step(input, output, gradient);
       send(input_gradient);
     }
-    if (rank_.marks) rank_.marks->end = recorded();
+    if (rank_.marks) rank_.marks->end = tape_.recorded();
     reports_.clear();
   }
 
@@ -309,6 +316,7 @@ class Step {
       }
     }
     for (std::int64_t k = 0; k < steady; ++k) {
+      before_turn(k, steady, p * chunks());
       deallocate(output);
       Tensor forward_output = forward_pass(queues, run, k + warm_up);
       Next next = next_of(k + warm_up, true);

@@ -22,6 +22,7 @@ struct MegatronRank {
   std::vector<std::unique_ptr<MegatronDdp>>& wrapped;
   std::int64_t micro_batch = 1, length = 1, micro_batches = 1;
   std::int64_t left_out = 0;          ///< further micro-batches of the steady state that are not recorded
+  Repeated repeated;                  ///< out: the passes that stand for them
   std::int64_t stages = 1, rank = 0;  ///< of the pipeline
   std::int64_t warm_up = 0;           ///< micro-batches that go forward before the first comes back, in 1F1B
   PassMarks* marks = nullptr;         ///< where the passes of 1F1B stand in the step that is recorded, for whoever asks

@@ -170,10 +170,13 @@ class NanotronEngine {
         ddp_(ddp),
         pipeline_(tape_.add_stream("pipeline")) {}
 
-  /// `warm_up`: forward passes before the first backward one.
-  void train_batch(std::int64_t micro_batches, std::int64_t warm_up) {
+  /// `warm_up`: forward passes before the first backward one. The second turn of the steady state stands for `left_out` more.
+  void train_batch(std::int64_t micro_batches, std::int64_t warm_up, std::int64_t left_out) {
     backwards_left_ = micro_batches;
+    Repeated repeated{.times = 1 + left_out};
     for (std::int64_t i = 0; i < micro_batches; ++i) {
+      if (i == warm_up + 1) repeated.begin = tape_.recorded();
+      if (i == warm_up + 2) repeated.end = tape_.recorded();
       forward();
       if (i < warm_up) {
         send_activation();
@@ -188,6 +191,7 @@ class NanotronEngine {
     }
     batch_ = {};
     losses_.clear();
+    tape_.program().repeated = repeated;
   }
 
  private:
@@ -327,7 +331,7 @@ StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pip
   const std::int64_t micro_batches = std::min(strategy.micro_batches, warm_up + kRecordedSteadyMicroBatches);
   for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
     tape.record_into(part);
-    engine.train_batch(micro_batches, std::min(warm_up, micro_batches));
+    engine.train_batch(micro_batches, std::min(warm_up, micro_batches), strategy.micro_batches - micro_batches);
     tape.phase(Phase::optimizer);
     optimizer.step(communication);
     if (ddp) ddp->after_step();
