@@ -88,6 +88,8 @@ enum class KernelKind : std::uint8_t {
   matrix_rate,
   gemm,
   attention,
+  attention_delta,  ///< sums of the products of the output and its gradient, which the backward pass begins with
+  attention_backward,
   rmsnorm,
   softmax,
   cross_entropy,

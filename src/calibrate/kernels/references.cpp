@@ -12,7 +12,7 @@ namespace {
 
 // Half a unit in the last place, relative.
 constexpr double kFp32 = 1.0 / (1 << 24), kBf16 = 1.0 / (1 << 8);
-constexpr std::int64_t kMostElements = 1 << 18, kMostDots = 4096, kMostRows = 256;
+constexpr std::int64_t kMostElements = 1 << 18, kMostDots = 4096, kMostRows = 256, kMostBackRows = 64;
 
 double rounding(DType type) {
   switch (type) {
@@ -342,6 +342,94 @@ Check check_attention(const Answer& answer, std::int64_t width) {
   const Reader read(answer, 0);
   Comparison compare;
   visit_sample(shape.heads * shape.sequence, kMostRows, [&](std::int64_t row) { compare_attention_row(compare, read, shape, row); });
+  return compare.result();
+}
+
+Check check_attention_delta(const Answer& answer, std::int64_t width) {
+  const Reader read(answer, 0);
+  const View gradient = read.before(0, DType::bf16), output = read.before(1, DType::bf16);
+  Comparison compare;
+  visit_sample(answer.sizes[0], kMostDots, [&](std::int64_t row) {
+    const Dot expected = dot(gradient, row, output, row, width);
+    compare("delta", row, read.after(2, DType::fp32)[row], expected.sum, 16 * kFp32 * expected.magnitude);
+  });
+  return compare.result();
+}
+
+namespace {
+// P and dS / √width of one pair of a query and a key.
+struct PairGradients {
+  double weight, score;
+};
+
+class BackwardReference {
+ public:
+  BackwardReference(const Reader& read, const AttentionShape& shape) : read_(read), shape_(shape) {}
+
+  PairGradients of(std::int64_t query, std::int64_t key) const {
+    const View q = read_.before(0, DType::bf16), k = read_.before(1, DType::bf16), v = read_.before(2, DType::bf16);
+    const double root = std::sqrt(static_cast<double>(shape_.width));
+    const double weight = std::exp(dot(q, query, k, key, shape_.width).sum / root - read_.before(4, DType::fp32)[query]);
+    const double product = dot(read_.before(3, DType::bf16), query, v, key, shape_.width).sum;
+    return {weight, weight * (product - read_.before(5, DType::fp32)[query]) / root};
+  }
+
+  /// dQ of one query, which is added to what was there.
+  void compare_query(Comparison& compare, std::int64_t query) const {
+    const std::int64_t head = query / shape_.sequence, position = query % shape_.sequence;
+    const std::int64_t keys = head / (shape_.heads / shape_.kv_heads) * shape_.sequence;
+    std::vector<Dot> sums(static_cast<std::size_t>(shape_.width));
+    for (std::int64_t key = 0; key < (shape_.causal ? position + 1 : shape_.sequence); ++key)
+      add(sums, of(query, keys + key).score, read_.before(1, DType::bf16), keys + key);
+    const View before = read_.before(6, DType::fp32), after = read_.after(6, DType::fp32);
+    for (std::int64_t i = 0, at = query * shape_.width; i < shape_.width; ++i, ++at) {
+      const Dot& sum = sums[static_cast<std::size_t>(i)];
+      compare("dq", at, after[at], before[at] + sum.sum, tolerance(sum, 64 * kFp32));
+    }
+  }
+
+  /// dK and dV of one key, summed over the heads that share it.
+  void compare_key(Comparison& compare, std::int64_t key) const {
+    const std::int64_t group = shape_.heads / shape_.kv_heads, kv_head = key / shape_.sequence, position = key % shape_.sequence;
+    std::vector<Dot> of_key(static_cast<std::size_t>(shape_.width)), of_value = of_key;
+    for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
+      for (std::int64_t i = shape_.causal ? position : 0; i < shape_.sequence; ++i) {
+        const std::int64_t query = head * shape_.sequence + i;
+        const PairGradients pair = of(query, key);
+        add(of_key, pair.score, read_.before(0, DType::bf16), query);
+        add(of_value, pair.weight, read_.before(3, DType::bf16), query);
+      }
+    for (std::int64_t i = 0, at = key * shape_.width; i < shape_.width; ++i, ++at) {
+      const Dot &dk = of_key[static_cast<std::size_t>(i)], &dv = of_value[static_cast<std::size_t>(i)];
+      compare("dk", at, read_.after(7, DType::bf16)[at], dk.sum, tolerance(dk, kBf16));
+      compare("dv", at, read_.after(8, DType::bf16)[at], dv.sum, tolerance(dv, kBf16));
+    }
+  }
+
+ private:
+  void add(std::vector<Dot>& sums, double factor, const View& rows, std::int64_t row) const {
+    for (std::int64_t i = 0; i < shape_.width; ++i) {
+      const double part = factor * rows[row * shape_.width + i];
+      sums[static_cast<std::size_t>(i)].sum += part;
+      sums[static_cast<std::size_t>(i)].magnitude += std::fabs(part);
+    }
+  }
+  /// Weights and gradients of scores are rounded to bf16 before they are multiplied, and the result once more; dO·Vᵀ − δ loses digits
+  /// where both are alike.
+  static double tolerance(const Dot& sum, double result) { return 1.01 * (result * std::fabs(sum.sum) + kBf16 * sum.magnitude) + 1e-5; }
+
+  const Reader& read_;
+  const AttentionShape& shape_;
+};
+}  // namespace
+
+Check check_attention_backward(const Answer& answer, std::int64_t width) {
+  const AttentionShape shape{answer.sizes[0], answer.sizes[1], answer.sizes[2], width, answer.sizes[3] != 0};
+  const Reader read(answer, 0);
+  const BackwardReference reference(read, shape);
+  Comparison compare;
+  visit_sample(shape.heads * shape.sequence, kMostBackRows, [&](std::int64_t query) { reference.compare_query(compare, query); });
+  visit_sample(shape.kv_heads * shape.sequence, kMostBackRows, [&](std::int64_t key) { reference.compare_key(compare, key); });
   return compare.result();
 }
 

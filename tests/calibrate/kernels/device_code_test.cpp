@@ -193,6 +193,15 @@ TEST_F(DeviceCode, AmdMemoryAccessIsInSixteenBytes) {
     for (const char* mnemonic : {"global_load_dwordx4", "ds_write_b128", "ds_read_b128"}) {
       EXPECT_GE(count_of(listing.at("gemm_bf16"), mnemonic), 8) << object.name << " " << mnemonic;
     }
+    // Attention backward multiplies on the matrix units and adds to dQ in the cache, not in a loop that compares and swaps.
+    for (const char* name : {"attention_backward_bf16_d64", "attention_backward_bf16_d128"}) {
+      const auto& mnemonics = listing.at(name);
+      EXPECT_GE(
+          std::count_if(mnemonics.begin(), mnemonics.end(), [](const std::string& m) { return m.rfind("v_mfma_f32_16x16x", 0) == 0; }), 20)
+          << object.name << " " << name;
+      EXPECT_GE(count_of(mnemonics, "global_atomic_add_f32"), 4) << object.name << " " << name;
+      EXPECT_EQ(count_of(mnemonics, "global_atomic_cmpswap"), 0) << object.name << " " << name;
+    }
   }
 }
 #endif
@@ -245,8 +254,13 @@ TEST_F(DeviceCode, PtxUsesMmaOfEachTypeAndVectorsOfSixteenBytes) {
     }
     if (object.target == Target::sm_90a) {
       for (const char* type : {"bf16_wgmma", "fp16_wgmma", "tf32_wgmma", "fp8_wgmma"}) {
-        EXPECT_NE(entries.at(std::string("matrix_rate_") + type).find("wgmma.mma_async.sync.aligned.m64n256k"), std::string::npos) << type;
+        for (const char* kind : {"matrix_rate_", "gemm_"})
+          EXPECT_NE(entries.at(std::string(kind) + type).find("wgmma.mma_async.sync.aligned.m64n256k"), std::string::npos) << kind << type;
       }
+    }
+    for (const char* name : {"attention_backward_bf16_d64", "attention_backward_bf16_d128"}) {
+      EXPECT_NE(entries.at(name).find("mma.sync.aligned.m16n8k16"), std::string::npos) << object.name << " " << name;
+      EXPECT_NE(entries.at(name).find("red.global.add.f32"), std::string::npos) << object.name << " " << name;
     }
     for (const auto& [name, text] : entries) EXPECT_EQ(text.find("__local_depot"), std::string::npos) << object.name << " " << name;
     for (const char* name : {"triad", "copy", "gemm_bf16"}) {

@@ -25,6 +25,7 @@ inline std::vector<Sizes> small_problems(const Kernel& kernel) {
     case KernelKind::gemm:
       return {{40, 24, 3 * k}, {130, 136, k}};
     case KernelKind::attention:
+    case KernelKind::attention_backward:
       return {{1, 1, 128, 0}, {4, 2, 256, 1}};
     case KernelKind::rmsnorm:
     case KernelKind::softmax:

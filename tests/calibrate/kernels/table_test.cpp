@@ -63,6 +63,8 @@ TEST(KernelTable, FlopsAreTheAlgorithms) {
   EXPECT_EQ(kernel_named("gemm_bf16").work({8192, 8192, 8192}, kMi300x).flops, 2 * std::pow(8192.0, 3));
   EXPECT_EQ(kernel_named("attention_bf16_d128").work({32, 8, 4096, 0}, kMi300x).flops, 4.0 * 32 * 4096 * 4096 * 128);
   EXPECT_EQ(kernel_named("attention_bf16_d64").work({1, 1, 128, 1}, kMi300x).flops, 4.0 * (128 * 129 / 2) * 64);
+  // Backward multiplies five times where forward does twice (Dao 2023, FlashAttention-2, section 4.1).
+  EXPECT_EQ(kernel_named("attention_backward_bf16_d128").work({32, 8, 4096, 0}, kMi300x).flops, 2.5 * 4.0 * 32 * 4096 * 4096 * 128);
   EXPECT_EQ(kernel_named("triad").work({1024}, kMi300x).flops, 2 * 1024);
   // A wave's iteration: 16 rows by 64 rows by 128 bytes of k = 64 bf16; 4 waves of 64 lanes in a block.
   EXPECT_EQ(kernel_named("matrix_rate_bf16").work({10, 7}, kMi300x).flops, 10.0 * 4 * 7 * 2 * 16 * 64 * 64);

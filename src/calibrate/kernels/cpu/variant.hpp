@@ -295,6 +295,110 @@ void attention(const Sizes& sizes, void* const* buffers, int part, int parts) {
   }
 }
 
+// Gradients of one tile of kQueries queries and kQueries keys: what the backward pass multiplies.
+struct BackScratch {
+  float *query, *key, *value, *gradient;  // rows of the tile
+  float *weight, *score;                  // P and dS, [query][key]
+  float *first, *second;                  // sums: dK and dV, or dQ
+};
+
+template <int64_t width>
+BackScratch back_scratch(float* memory) {
+  BackScratch s{};
+  s.query = memory, s.key = s.query + kQueries * width, s.value = s.key + kQueries * width, s.gradient = s.value + kQueries * width;
+  s.first = s.gradient + kQueries * width, s.second = s.first + kQueries * width;
+  s.weight = s.second + kQueries * width, s.score = s.weight + kQueries * kQueries;
+  return s;
+}
+
+// P and dS of the tile. Keys beyond first_visible + row are masked; `log_sum` and `delta` are those of its queries.
+template <int64_t width>
+void weights_of(BackScratch s, const float* log_sum, const float* delta, int64_t first_visible) {
+  View<float> weight(s.weight, kQueries, kQueries, Eigen::OuterStride<>(kQueries)),
+      score(s.score, kQueries, kQueries, Eigen::OuterStride<>(kQueries));
+  weight.noalias() = rows_of<float>(s.query, kQueries, width) * rows_of<float>(s.key, kQueries, width).transpose();
+  score.noalias() = rows_of<float>(s.gradient, kQueries, width) * rows_of<float>(s.value, kQueries, width).transpose();
+  const float scale = 1 / std::sqrt(static_cast<float>(width));
+  for (int64_t row = 0; row < kQueries; ++row) {
+    Array w(s.weight + row * kQueries, kQueries), d(s.score + row * kQueries, kQueries);
+    w = (w * scale - log_sum[row]).exp();
+    const int64_t visible = first_visible + row + 1;
+    if (visible < kQueries) w.tail(visible < 0 ? kQueries : kQueries - visible).setZero();
+    d = w * (d - delta[row]) * scale;
+  }
+}
+
+struct BackArguments {
+  const uint16_t *q, *k, *v, *gradient;
+  const float *log_sum, *delta;
+};
+
+// dK and dV of one tile of keys, from all queries of the heads that share it.
+template <int64_t width>
+void key_gradients(const Sizes& sizes, BackArguments a, int64_t kv_head, int64_t first_key, BackScratch s, uint16_t* dk, uint16_t* dv) {
+  const int64_t group = sizes[0] / sizes[1], sequence = sizes[2], own = (kv_head * sequence + first_key) * width;
+  View<float> key_sum(s.first, kQueries, width, Eigen::OuterStride<>(width)),
+      value_sum(s.second, kQueries, width, Eigen::OuterStride<>(width));
+  key_sum.setZero();
+  value_sum.setZero();
+  widen(a.k + own, s.key, kQueries * width);
+  widen(a.v + own, s.value, kQueries * width);
+  for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
+    for (int64_t query = sizes[3] != 0 ? first_key : 0; query < sequence; query += kQueries) {
+      const int64_t row = head * sequence + query;
+      widen(a.q + row * width, s.query, kQueries * width);
+      widen(a.gradient + row * width, s.gradient, kQueries * width);
+      weights_of<width>(s, a.log_sum + row, a.delta + row, sizes[3] != 0 ? query - first_key : sequence);
+      key_sum.noalias() += rows_of<float>(s.score, kQueries, kQueries).transpose() * rows_of<float>(s.query, kQueries, width);
+      value_sum.noalias() += rows_of<float>(s.weight, kQueries, kQueries).transpose() * rows_of<float>(s.gradient, kQueries, width);
+    }
+  narrow(s.first, dk + own, kQueries * width);
+  narrow(s.second, dv + own, kQueries * width);
+}
+
+// dQ of one tile of queries, added to what is there.
+template <int64_t width>
+void query_gradients(const Sizes& sizes, BackArguments a, int64_t head, int64_t first_query, BackScratch s, float* dq) {
+  const int64_t sequence = sizes[2], row = head * sequence + first_query, keys = head / (sizes[0] / sizes[1]) * sequence;
+  View<float> sum(dq + row * width, kQueries, width, Eigen::OuterStride<>(width));
+  widen(a.q + row * width, s.query, kQueries * width);
+  widen(a.gradient + row * width, s.gradient, kQueries * width);
+  for (int64_t key = 0; key < (sizes[3] != 0 ? first_query + kQueries : sequence); key += kQueries) {
+    widen(a.k + (keys + key) * width, s.key, kQueries * width);
+    widen(a.v + (keys + key) * width, s.value, kQueries * width);
+    weights_of<width>(s, a.log_sum + row, a.delta + row, sizes[3] != 0 ? first_query - key : sequence);
+    sum.noalias() += rows_of<float>(s.score, kQueries, kQueries) * rows_of<float>(s.key, kQueries, width);
+  }
+}
+
+// Nobody's part writes what another's does: scores are computed twice, once for the keys and once for the queries.
+template <int64_t width>
+void attention_backward(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  static thread_local Scratch scratch;
+  const BackScratch s = back_scratch<width>(scratch.need(6 * kQueries * width + 2 * kQueries * kQueries));
+  const auto halves = [&](int i) { return static_cast<const uint16_t*>(buffers[i]); };
+  const BackArguments a{
+      halves(0), halves(1), halves(2), halves(3), static_cast<const float*>(buffers[4]), static_cast<const float*>(buffers[5])};
+  const int64_t tiles = sizes[2] / kQueries;
+  for (int64_t task = part; task < sizes[1] * tiles; task += parts)
+    key_gradients<width>(sizes, a, task / tiles, task % tiles * kQueries, s, static_cast<uint16_t*>(buffers[7]),
+                         static_cast<uint16_t*>(buffers[8]));
+  for (int64_t task = part; task < sizes[0] * tiles; task += parts)
+    query_gradients<width>(sizes, a, task / tiles, task % tiles * kQueries, s, static_cast<float*>(buffers[6]));
+}
+
+template <int64_t width>
+void attention_delta(const Sizes& sizes, void* const* buffers, int part, int parts) {
+  static thread_local Scratch scratch;
+  float *gradient = scratch.need(2 * width), *output = gradient + width;
+  const Range r = range_of(sizes[0], 16, part, parts);
+  for (int64_t row = r.first; row < r.end; ++row) {
+    widen(static_cast<const uint16_t*>(buffers[0]) + row * width, gradient, width);
+    widen(static_cast<const uint16_t*>(buffers[1]) + row * width, output, width);
+    static_cast<float*>(buffers[2])[row] = (Array(gradient, width) * Array(output, width)).sum();
+  }
+}
+
 // ---- rows
 // -----------------------------------------------------------------------------------------------------------------------------------
 
@@ -470,6 +574,10 @@ const CpuVariantRow kernels[] = {{"empty", empty},
                                  {"gemm_bf16", gemm_bf16},
                                  {"attention_bf16_d64", attention<64>},
                                  {"attention_bf16_d128", attention<128>},
+                                 {"attention_delta_bf16_d64", attention_delta<64>},
+                                 {"attention_delta_bf16_d128", attention_delta<128>},
+                                 {"attention_backward_bf16_d64", attention_backward<64>},
+                                 {"attention_backward_bf16_d128", attention_backward<128>},
                                  {"rmsnorm_bf16", rmsnorm_bf16},
                                  {"softmax_fp32", softmax_fp32},
                                  {"cross_entropy_bf16", cross_entropy_bf16},

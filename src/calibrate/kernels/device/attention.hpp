@@ -38,20 +38,20 @@ PLIMSOLL_FUNCTION void load_keys(const u32x4* keys, u32x4* shared) {
   }
 }
 
-// Values come in as rows of positions and are needed as rows of columns: 4 x 4 elements at a time are turned in registers.
-template <int kWidth>
-PLIMSOLL_FUNCTION void load_values_transposed(const u16x4* values, u16x4* shared) {
-  constexpr int kQuads = kWidth / 4;
+// kRows rows of positions into rows of columns: 4 x 4 elements at a time are turned in registers.
+template <int kWidth, int kRows>
+PLIMSOLL_FUNCTION void load_transposed(const u16x4* rows, u16x4* shared) {
+  constexpr int kQuads = kWidth / 4, kTurns = kRows / 4 * kQuads;
 #pragma unroll
-  for (int i = 0; i < kKeys<kWidth> / 4 * kQuads / kThreads; ++i) {
-    const int at = thread_index() + i * kThreads, key = at / kQuads, column = at % kQuads;
+  for (int i = 0; i < (kTurns + kThreads - 1) / kThreads; ++i) {
+    const int at = thread_index() + i * kThreads, quad = at / kQuads, column = at % kQuads;
+    if (kTurns % kThreads != 0 && at >= kTurns) break;
     u16x4 in[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) in[j] = values[(4 * key + j) * kQuads + column];
+    for (int j = 0; j < 4; ++j) in[j] = rows[(4 * quad + j) * kQuads + column];
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const int row = 4 * column + j;
-      shared[spread<kKeys<kWidth> / 8>(row, key / 2) * 2 + key % 2] = u16x4{in[0][j], in[1][j], in[2][j], in[3][j]};
+      shared[spread<kRows / 8>(4 * column + j, quad / 2) * 2 + quad % 2] = u16x4{in[0][j], in[1][j], in[2][j], in[3][j]};
     }
   }
 }
@@ -192,7 +192,7 @@ PLIMSOLL_FUNCTION void attention(const bf16* q, const bf16* k, const bf16* v, bf
   for (int first_key = 0; first_key < end; first_key += kKeys<kWidth>) {
     const u64 tile = (kv_start + static_cast<u64>(first_key)) * kWidth;
     load_keys<kWidth>(reinterpret_cast<const u32x4*>(k + tile), shared_keys);
-    load_values_transposed<kWidth>(reinterpret_cast<const u16x4*>(v + tile), reinterpret_cast<u16x4*>(shared_values));
+    load_transposed<kWidth, kKeys<kWidth>>(reinterpret_cast<const u16x4*>(v + tile), reinterpret_cast<u16x4*>(shared_values));
     barrier();
 #pragma unroll
     for (int t = 0; t < kQueryTiles; ++t) {

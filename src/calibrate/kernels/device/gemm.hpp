@@ -69,15 +69,15 @@ PLIMSOLL_FUNCTION void multiply_slice(Tile<T> (&c)[kWaveRowTiles][kWaveColumnTil
   }
 }
 
-struct BlockOrigin {
+struct BlockPlace {
   int row, column;
 };
 
 // Block b of a grid of row_blocks x column_blocks, in groups of kGroupRows rows of blocks, column by column within a group.
-PLIMSOLL_FUNCTION BlockOrigin block_origin(int block, int row_blocks, int column_blocks) {
+PLIMSOLL_FUNCTION BlockPlace block_place(int block, int row_blocks, int column_blocks) {
   const int group = block / (kGroupRows * column_blocks), first = group * kGroupRows;
   const int rows = at_most(row_blocks - first, kGroupRows), within = block - first * column_blocks;
-  return {(first + within % rows) * kBlockRows, within / rows * kBlockRows};
+  return {first + within % rows, within / rows};
 }
 
 template <class T, class Out>
@@ -85,7 +85,8 @@ PLIMSOLL_FUNCTION void gemm(const u32x4* a, const u32x4* b, Out* c, int m, int n
   constexpr int kBuffer = kBlockRows * Slice<T>::kChunks;
   PLIMSOLL_SHARED_ARRAY(u32x4, shared_a, 2 * kBuffer);
   PLIMSOLL_SHARED_ARRAY(u32x4, shared_b, 2 * kBuffer);
-  const BlockOrigin origin = block_origin(block_index(), (m + kBlockRows - 1) / kBlockRows, (n + kBlockRows - 1) / kBlockRows);
+  const BlockPlace place = block_place(block_index(), (m + kBlockRows - 1) / kBlockRows, (n + kBlockRows - 1) / kBlockRows);
+  const int first_row = place.row * kBlockRows, first_column = place.column * kBlockRows;
   const int row_chunks = k / (16 / static_cast<int>(sizeof(typename ElementOf<T>::Type))), slices = row_chunks / Slice<T>::kChunks;
   const int wave_row = wave_index() % 2 * 16 * kWaveRowTiles, wave_column = wave_index() / 2 * 16 * kWaveColumnTiles;
   Tile<T> accumulator[kWaveRowTiles][kWaveColumnTiles];
@@ -93,9 +94,7 @@ PLIMSOLL_FUNCTION void gemm(const u32x4* a, const u32x4* b, Out* c, int m, int n
   for (int i = 0; i < kWaveRowTiles * kWaveColumnTiles; ++i) clear(accumulator[i / kWaveColumnTiles][i % kWaveColumnTiles]);
 
   // Slices beyond the last are the last once more, rather than a branch.
-  const auto fetch = [&](int slice) {
-    return fetch_slice<T>(a, b, origin.row, origin.column, m, n, row_chunks, at_most(slice, slices - 1));
-  };
+  const auto fetch = [&](int slice) { return fetch_slice<T>(a, b, first_row, first_column, m, n, row_chunks, at_most(slice, slices - 1)); };
   store_slice(fetch(0), shared_a, shared_b);
   InFlight<T> next = fetch(1);
   barrier();
@@ -113,8 +112,7 @@ PLIMSOLL_FUNCTION void gemm(const u32x4* a, const u32x4* b, Out* c, int m, int n
     for (int j = 0; j < kWaveColumnTiles; ++j) {
 #pragma unroll
       for (int v = 0; v < Tile<T>::kValues; ++v) {
-        const int row = origin.row + wave_row + 16 * i + Tile<T>::row(v),
-                  column = origin.column + wave_column + 16 * j + Tile<T>::column(v);
+        const int row = first_row + wave_row + 16 * i + Tile<T>::row(v), column = first_column + wave_column + 16 * j + Tile<T>::column(v);
         if (row < m && column < n) {
           c[static_cast<u64>(row) * static_cast<u64>(n) + static_cast<u64>(column)] = from_accumulator<Out>(accumulator[i][j].value[v]);
         }
@@ -136,3 +134,7 @@ PLIMSOLL_KERNEL(gemm_fp32)(const u32x4* a, const u32x4* b, float* c, int m, int 
 #endif
 
 }  // namespace PLIMSOLL_DEVICE
+
+#if defined(PLIMSOLL_WARP_GROUPS)
+#include "calibrate/kernels/device/gemm_warp_group.hpp"
+#endif

@@ -1,7 +1,7 @@
 // All kernels of the table.
 #pragma once
 
-#include "calibrate/kernels/device/attention.hpp"
+#include "calibrate/kernels/device/attention_backward.hpp"
 #include "calibrate/kernels/device/collectives.hpp"
 #include "calibrate/kernels/device/gemm.hpp"
 #include "calibrate/kernels/device/pointwise.hpp"

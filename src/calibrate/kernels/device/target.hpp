@@ -124,6 +124,12 @@ PLIMSOLL_FUNCTION void store_for_peers(u32* flag, u32 value) {
 }
 PLIMSOLL_FUNCTION u32 load_from_peers(const u32* flag) { return __hip_atomic_load(flag, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_SYSTEM); }
 PLIMSOLL_FUNCTION void system_fence() { __builtin_amdgcn_fence(__ATOMIC_SEQ_CST, ""); }
+// In the cache, without an answer: the memory is this device's own and no subnormal number counts.
+PLIMSOLL_FUNCTION void add_to_memory(float* at, float value) {
+  [[clang::atomic(no_remote_memory, no_fine_grained_memory, ignore_denormal_mode)]] {
+    __hip_atomic_fetch_add(at, value, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+  }
+}
 PLIMSOLL_FUNCTION void spin() { __builtin_amdgcn_s_sleep(1); }
 #else
 PLIMSOLL_FUNCTION int thread_index() { return __nvvm_read_ptx_sreg_tid_x(); }
@@ -153,6 +159,9 @@ PLIMSOLL_FUNCTION u32 load_from_peers(const u32* flag) {
   return value;
 }
 PLIMSOLL_FUNCTION void system_fence() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+PLIMSOLL_FUNCTION void add_to_memory(float* at, float value) {
+  asm volatile("red.global.add.f32 [%0], %1;" ::"l"(at), "f"(value) : "memory");
+}
 PLIMSOLL_FUNCTION void spin() { asm volatile("nanosleep.u32 64;"); }
 #endif
 

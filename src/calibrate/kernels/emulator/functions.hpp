@@ -28,6 +28,7 @@ float lane_xor(float value) {
 inline void store_for_peers(u32* flag, u32 value) { __atomic_store_n(flag, value, __ATOMIC_RELEASE); }
 inline u32 load_from_peers(const u32* flag) { return __atomic_load_n(flag, __ATOMIC_ACQUIRE); }
 inline void system_fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void add_to_memory(float* at, float value) { *at += value; }
 inline void spin() { emulator::spin(); }
 
 inline bf16 to_bf16(float x) { return {bf16_of_float(x)}; }

@@ -4,7 +4,10 @@
 
 #include <array>
 #include <cmath>
+#include <deque>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "calibrate/kernels/elements.hpp"
 #include "calibrate/kernels/emulator/emulator.hpp"

@@ -57,6 +57,10 @@ const emulator::EmulatedRow rows[] = {
     PLIMSOLL_ROW(matrix_rate_fp16_wgmma),
     PLIMSOLL_ROW(matrix_rate_tf32_wgmma),
     PLIMSOLL_ROW(matrix_rate_fp8_wgmma),
+    PLIMSOLL_ROW(gemm_bf16_wgmma),
+    PLIMSOLL_ROW(gemm_fp16_wgmma),
+    PLIMSOLL_ROW(gemm_tf32_wgmma),
+    PLIMSOLL_ROW(gemm_fp8_wgmma),
 #endif
 #else
     PLIMSOLL_ROW(matrix_rate_fp32),
@@ -70,6 +74,10 @@ const emulator::EmulatedRow rows[] = {
 #endif
     PLIMSOLL_ROW(attention_bf16_d64),
     PLIMSOLL_ROW(attention_bf16_d128),
+    PLIMSOLL_ROW(attention_delta_bf16_d64),
+    PLIMSOLL_ROW(attention_delta_bf16_d128),
+    PLIMSOLL_ROW(attention_backward_bf16_d64),
+    PLIMSOLL_ROW(attention_backward_bf16_d128),
     PLIMSOLL_ROW(rmsnorm_bf16),
     PLIMSOLL_ROW(softmax_fp32),
     PLIMSOLL_ROW(cross_entropy_bf16),
