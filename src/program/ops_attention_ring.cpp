@@ -1,5 +1,6 @@
 /// torch.distributed.tensor.experimental's ring attention over a context-parallel group, keys and values all-gathered, head-tail balanced:
 /// the first rank's part (its later steps attend with the second half of its queries).
+#include "program/attention_kernels.hpp"
 #include "program/ops.hpp"
 
 namespace plimsoll::program {
@@ -8,14 +9,22 @@ namespace {
 
 struct Ring {
   std::int64_t ranks, batch, heads, kv_heads, length, head_dim;
-
-  double flops(std::int64_t queries, bool causal) const {
-    return 4.0 * static_cast<double>(batch * heads * head_dim * queries) * static_cast<double>(length) * (causal ? 0.5 : 1.0);
-  }
 };
 
 Tensor like(Tape& tape, const Ring& s, std::int64_t heads, std::int64_t length, DType type) {
   return tape.empty({s.batch, heads, length, s.head_dim}, type);
+}
+
+/// The second half of the queries from the second step on.
+Tensor queries_of(const Ring& s, std::int64_t step, const Tensor& query) {
+  if (step == 0) return query;
+  return query.tape().view(query, {s.batch, s.heads, s.length / 2, s.head_dim}, query.strides());
+}
+
+/// Keys or values of another rank, in what was gathered.
+Tensor of_other_rank(const Ring& s, const Tensor& gathered) {
+  const Dims sizes{s.batch, s.kv_heads, s.length, s.head_dim};
+  return gathered.tape().view(gathered, sizes, contiguous_strides(sizes));
 }
 
 /// Keys and values side by side, gathered once from all ranks.
@@ -28,7 +37,7 @@ Tensor exchange(Tape& tape, const Ring& s, const Tensor& pair, const Tensor& gat
 
 /// _SDPAMerger._merge_one of a partial result: the second half of the merged output is replaced.
 Tensor merged_with(Tape& tape, const Tensor& merged, const Tensor& half, Tensor& statistics, const Tensor& half_statistics) {
-  Tensor updated;
+  Tensor updated, correction;
   {
     Tensor weight = elementwise(tape, {&half_statistics}, DType::fp32);
     weight = elementwise(tape, {&weight}, DType::fp32);
@@ -38,12 +47,10 @@ Tensor merged_with(Tape& tape, const Tensor& merged, const Tensor& half, Tensor&
     weight.reset();
     updated = elementwise(tape, {&scaled}, DType::fp32);
   }
-  {
-    Tensor correction = elementwise(tape, {&half_statistics}, DType::fp32);
-    correction = elementwise(tape, {&correction}, DType::fp32);
-    correction = elementwise(tape, {&correction}, DType::fp32);
-    statistics = tape.empty(statistics.sizes(), DType::fp32);
-  }
+  correction = elementwise(tape, {&half_statistics}, DType::fp32);
+  correction = elementwise(tape, {&correction}, DType::fp32);
+  correction = elementwise(tape, {&correction}, DType::fp32);
+  statistics = tape.empty(statistics.sizes(), DType::fp32);
   Tensor result = tape.empty(merged.sizes(), DType::fp32);
   in_place(result, {&merged, &updated});
   return result;
@@ -52,63 +59,36 @@ Tensor merged_with(Tape& tape, const Tensor& merged, const Tensor& half, Tensor&
 std::vector<Tensor> ring_forward(Tape& tape, const Tensor& query, const Tensor& key_in, const Tensor& value_in, const Ring& s) {
   const DType type = query.dtype();
   Tensor key = contiguous(key_in), value = contiguous(value_in);
-  Tensor gathered, pair, out, merged, statistics, state, unused;
+  Tensor gathered, pair, out, merged, statistics, state, unused, last_statistics, last_state, last_unused;
   for (std::int64_t i = 0; i < s.ranks; ++i) {
-    if (i == 1) {
-      pair.reset();
-      key.reset();
-      value.reset();
-    }
+    if (i == 1) pair.reset();  // held until the gather was waited for
     if (i + 1 < s.ranks) {
       pair = tape.empty({2 * s.batch * s.kv_heads * s.length * s.head_dim}, type);
       gathered = exchange(tape, s, pair, gathered);
+      if (i > 0) pair.reset();
     }
-    const std::int64_t queries = i == 0 ? s.length : s.length / 2;
-    Tensor part = like(tape, s, s.heads, queries, type);
-    const Tensor part_statistics = tape.empty({s.batch, s.heads, queries}, DType::fp32);
-    const Tensor part_state = tape.empty({2}, DType::int64), part_unused = tape.empty({1}, DType::int64);
-    tape.kernel({.kind = KernelKind::attention,
-                 .type = type,
-                 .flops = s.flops(queries, i == 0),
-                 .bytes_read = 2 * query.bytes(),
-                 .bytes_written = part.bytes()});
-    out = std::move(part);
+    if (i == 1) {  // the first step's keys and values are named until this one's are
+      key.reset();
+      value.reset();
+    }
+    const Tensor keys = i == 0 ? key : of_other_rank(s, gathered), values = i == 0 ? value : of_other_rank(s, gathered);
+    FlashOutputs part = flash_attention_forward(queries_of(s, i, query), keys, values, i == 0, 0);
+    out = std::move(part.output);
+    last_statistics = std::move(part.log_sum_exp);
+    last_state = std::move(part.rng_state);
+    last_unused = std::move(part.rng_offset);
     const Tensor wide = elementwise(tape, {&out}, DType::fp32);
     if (i == 0) {
       merged = wide;
-      statistics = part_statistics;
-      state = part_state;
-      unused = part_unused;
+      statistics = last_statistics;
+      state = last_state;
+      unused = last_unused;
     } else {
-      merged = merged_with(tape, merged, wide, statistics, part_statistics);
+      merged = merged_with(tape, merged, wide, statistics, last_statistics);
     }
   }
   Tensor result = elementwise(tape, {&merged}, type);
   return {std::move(result), std::move(statistics), std::move(state), std::move(unused)};
-}
-
-struct StepGradients {
-  Tensor query, key, value;
-};
-
-/// One step's flash backward.
-StepGradients step_backward(Tape& tape, const Ring& s, std::int64_t queries, DType type) {
-  const Tensor incoming = like(tape, s, s.heads, queries, type);
-  StepGradients g{like(tape, s, s.heads, queries, type), like(tape, s, s.kv_heads, s.length, type),
-                  like(tape, s, s.kv_heads, s.length, type)};
-  const Tensor products = tape.empty({s.batch, s.heads, queries}, DType::fp32, Category::workspace);
-  const Tensor accumulator = like(tape, s, s.heads, queries, DType::fp32);
-  Tensor wide_key, wide_value;
-  if (s.heads != s.kv_heads) {
-    wide_key = like(tape, s, s.heads, s.length, type);
-    wide_value = like(tape, s, s.heads, s.length, type);
-  }
-  tape.kernel({.kind = KernelKind::attention_backward,
-               .type = type,
-               .flops = 2.5 * s.flops(queries, queries == s.length),
-               .bytes_read = 4 * g.query.bytes(),
-               .bytes_written = 3 * g.query.bytes()});
-  return g;
 }
 
 void ring_backward(BackwardCall& b, const Ring& s) {
@@ -119,7 +99,7 @@ void ring_backward(BackwardCall& b, const Ring& s) {
   Tensor of_key = like(tape, s, s.kv_heads, s.length, DType::fp32), of_value = like(tape, s, s.kv_heads, s.length, DType::fp32);
   Tensor key = contiguous(b.saved(1)), value = contiguous(b.saved(2));
   Tensor gathered, pair, sent, received, before, half_statistics;  // `before`: what the key and value gradients view
-  StepGradients step;
+  FlashGradients step;
   for (std::int64_t i = 0; i < s.ranks; ++i) {
     if (i + 1 < s.ranks) {
       pair = tape.empty({pair_elements}, type);
@@ -131,8 +111,15 @@ void ring_backward(BackwardCall& b, const Ring& s) {
       key.reset();
       value.reset();
     }
-    step = step_backward(tape, s, queries, type);
+    const Tensor keys = i == 0 ? key : of_other_rank(s, gathered), values = i == 0 ? value : of_other_rank(s, gathered);
+    {
+      // The kernel reads both contiguous; halves of a batch of several are not.
+      const Tensor incoming = tape.empty({s.batch, queries, s.heads, s.head_dim}, type);
+      const Tensor outgoing = i > 0 && s.batch > 1 ? tape.empty(incoming.sizes(), type) : Tensor();
+      step = flash_attention_backward(queries_of(s, i, b.saved(0)), keys, values, incoming, i == 0);
+    }
     if (i > 0) {
+      before.reset();
       sent.reset();
       of_key.reset();
       of_value.reset();

@@ -67,6 +67,7 @@ TitanRun run_of(const Model& model, const Strategy& s) {
                          .sequence = s.sequence_parallel,
                          .asynchronous = s.async_tp.value_or(false),
                          .functional = s.titan.spmd_backend == "partial_dtensor"};
+  run.one_table = model.tied_embeddings && run.tensor_parallel.functional && !run.tensor_parallel.on();
   run.fused_qkv = s.titan.fused_qkv.value_or(true);
   run.positions_given = s.titan.rope_positions_given.value_or(true);
   run.complex_rope = run.truncated_init = model.model_type.rfind("qwen3", 0) != 0;
@@ -208,13 +209,14 @@ class Trainer {
 
   void train_step() {
     const Tensor valid_tokens = before_0_3(strategy_) ? Tensor() : count_tokens();
-    std::vector<TitanBatch> batches;  // train_step's list keeps all micro-batches of the step
+    std::vector<TitanBatch> batches;  // train_step's list keeps the tokens of all micro-batches of the step
     Tensor loss;
     for (std::int64_t i = 0; i < std::max<std::int64_t>(strategy_.grad_accum, 1); ++i) {
       if (strategy_.pp > 1) {
         run_pipeline(batches, valid_tokens);
       } else {
         batches.push_back(next_batch());
+        forget_labels(batches, batches.size() - 1);
         loss = forward_backward(batches.back(), valid_tokens);
       }
     }
@@ -225,6 +227,11 @@ class Trainer {
     for (auto& part : parts_) part->end_step();
     optimizer_->zero_grad();
     tape_.phase(Phase::end);
+  }
+
+  /// The labels of earlier groups of micro-batches are named until those of the next one are there.
+  static void forget_labels(std::vector<TitanBatch>& batches, std::size_t earlier) {
+    for (std::size_t i = 0; i < earlier; ++i) batches[i].labels.reset();
   }
 
   Tensor forward_backward(const TitanBatch& whole, const Tensor& valid_tokens) {
@@ -244,6 +251,7 @@ class Trainer {
     const auto count = static_cast<std::size_t>(strategy_.micro_batches_per_run());
     const std::size_t from = batches.size();
     for (std::size_t i = 0; i < count; ++i) batches.push_back(next_batch());
+    forget_labels(batches, from);
     std::vector<TitanBatch> own;
     for (std::size_t i = 0; i < count; ++i) own.push_back(context_part(batches[from + i]));
     if (from == 0 && !before_0_3(strategy_) && tape_.part() == Tape::Part::first_step) infer_metadata(parts_, own.front(), valid_tokens);

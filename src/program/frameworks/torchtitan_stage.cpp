@@ -105,7 +105,7 @@ void TitanPart::prefetch_in_order() {
 
 void TitanPart::materialize() {
   sharded_.materialize();
-  if (tied_) sharded_.share_shard(*decoder_.embedding(), *decoder_.head());
+  if (tied_ && !decoder_.run().one_table) sharded_.share_shard(*decoder_.embedding(), *decoder_.head());
   if (decoder_.run().shared_table == 0) initialize_weights(tape_, decoder_, strategy_.fsdp_degree);
 }
 

@@ -41,6 +41,38 @@ Tensor scattered(Tape& tape, std::int64_t ranks, const Tensor& x) {
   return view;
 }
 
+/// all_gather_single over dimension 1: a batch of one is a view of what was gathered, else the parts are put together.
+Tensor functional_gathered(Tape& tape, std::int64_t ranks, const Tensor& x) {
+  if (x.size(0) != 1) return gathered(tape, ranks, x);
+  const Tensor part = contiguous(x);
+  Dims whole = x.sizes();
+  whole[1] *= ranks;
+  const Tensor flat = tape.empty(whole, x.dtype(), Category::communication_buffer);
+  collective(tape, CollectiveKind::all_gather, flat);
+  return flat;
+}
+
+/// reduce_scatter_single over dimension 1: its pieces one behind the other are scattered.
+Tensor functional_scattered(Tape& tape, std::int64_t ranks, const Tensor& x, Tensor* sent) {
+  Dims sizes = x.sizes();
+  sizes[0] *= ranks;
+  sizes[1] /= ranks;
+  const Tensor pieces = tape.empty(sizes, x.dtype(), Category::communication_buffer);
+  in_place(pieces, {&x});
+  sizes[0] = x.size(0);
+  const Tensor result = tape.empty(sizes, x.dtype());
+  collective(tape, CollectiveKind::reduce_scatter, pieces);
+  if (sent) *sent = pieces;
+  return result;
+}
+
+Tensor gather(const TensorParallel& group, Tape& tape, const Tensor& x) {
+  return group.functional ? functional_gathered(tape, group.degree, x) : gathered(tape, group.degree, x);
+}
+Tensor scatter(const TensorParallel& group, Tape& tape, const Tensor& x, Tensor* sent = nullptr) {
+  return group.functional ? functional_scattered(tape, group.degree, x, sent) : scattered(tape, group.degree, x);
+}
+
 Tensor all_reduced(Tape& tape, const Tensor& x) {
   Tensor result = empty_like(x);
   in_place(result, {&x});
@@ -55,20 +87,20 @@ Tensor gather_sequence(const TensorParallel& group, const Tensor& x) {
   Tensor y;
   {
     const GradMode no_grad(op.tape(), false);
-    y = gathered(op.tape(), group.degree, x);
+    y = gather(group, op.tape(), x);
   }
-  return op.done(y, [ranks = group.degree](BackwardCall& b) { b.give(0, scattered(b.tape, ranks, b.grad())); });
+  return op.done(y, [group](BackwardCall& b) { b.give(0, scatter(group, b.tape, b.grad())); });
 }
 
-Tensor scatter_sequence(const TensorParallel& group, const Tensor& x) {
+Tensor scatter_sequence(const TensorParallel& group, const Tensor& x, Tensor* pieces) {
   Op op("reduce_scatter", {&x});
   Tensor y;
   {
     const GradMode no_grad(op.tape(), false);
-    const auto run = [&]() -> std::vector<Tensor> { return {scattered(op.tape(), group.degree, x)}; };
+    const auto run = [&]() -> std::vector<Tensor> { return {scatter(group, op.tape(), x, pieces)}; };
     y = group.functional ? selected(op.tape(), "reduce_scatter", run).front() : run().front();
   }
-  return op.done(y, [ranks = group.degree](BackwardCall& b) { b.give(0, gathered(b.tape, ranks, b.grad())); });
+  return op.done(y, [group](BackwardCall& b) { b.give(0, gather(group, b.tape, b.grad())); });
 }
 
 Tensor reduce_partial(const TensorParallel&, const Tensor& x) {

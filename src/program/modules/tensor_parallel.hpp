@@ -21,8 +21,9 @@ struct TensorParallel {
 
 /// All-gather over dimension 1 of [batch, length / t, …]; its backward reduce-scatters.
 Tensor gather_sequence(const TensorParallel& group, const Tensor& x);
-/// Reduce-scatter over dimension 1 of partial sums [batch, length, …]; its backward all-gathers.
-Tensor scatter_sequence(const TensorParallel& group, const Tensor& x);
+/// Reduce-scatter over dimension 1 of partial sums [batch, length, …]; its backward all-gathers. `pieces`, where asked for, is what a
+/// functional collective sends: it lives until the result is waited for.
+Tensor scatter_sequence(const TensorParallel& group, const Tensor& x, Tensor* pieces = nullptr);
 /// All-reduce of partial sums; the gradient passes.
 Tensor reduce_partial(const TensorParallel& group, const Tensor& x);
 /// The input of column-parallel products, which is replicated: the gradient is all-reduced.

@@ -240,13 +240,24 @@ TitanDecoder::TitanDecoder(const Model& model, const TitanRun& run, const TitanS
     layer_modules_.push_back(&module);
     layers_.push_back(std::make_unique<TitanLayer>(module, *blocks[static_cast<std::size_t>(index)], run_, root_, tape));
   }
+  let_go_of_pieces();
   if (!stage.head) return;
   add_titan_parameter(add_titan_module(root_, "norm", tape), "weight", {model.hidden_size});
   Module& head = add_titan_module(root_, "lm_head", tape);
-  add_titan_parameter(head, "weight", table);  // a tied table is gathered twice: only the shards are the same tensor
+  if (run.one_table) {
+    head.parameters.push_back(embedding()->parameters.front());
+  } else {
+    add_titan_parameter(head, "weight", table);  // a tied table is gathered twice: only the shards are the same tensor
+  }
 }
 
 TitanDecoder::~TitanDecoder() = default;
+
+/// The first layer's input is waited for behind its unit's own hook, which gathers the weights.
+void TitanDecoder::let_go_of_pieces() {
+  if (layer_modules_.empty()) return;
+  layer_modules_.front()->pre_forward.push_back([this](Module&, std::vector<Tensor*>&) { embedding_pieces_.reset(); });
+}
 
 std::vector<Module*> TitanDecoder::mixtures() {
   std::vector<Module*> found;
@@ -258,7 +269,7 @@ std::vector<Module*> TitanDecoder::mixtures() {
 namespace {
 
 /// Embedding.forward over a vocabulary cut by rows: ids of other ranks give zeros, the partial sums are reduced.
-Tensor embed_part(const TensorParallel& group, const Tensor& table, const Tensor& ids) {
+Tensor embed_part(const TensorParallel& group, const Tensor& table, const Tensor& ids, Tensor& pieces) {
   Tape& tape = ids.tape();
   Tensor masked;
   {
@@ -275,7 +286,7 @@ Tensor embed_part(const TensorParallel& group, const Tensor& table, const Tensor
     const Tensor mask = to(unsqueeze(own, -1), rows.dtype());
     masked = multiply(rows, mask);
   }
-  return group.sequence ? scatter_sequence(group, masked) : reduce_partial(group, masked);
+  return group.sequence ? scatter_sequence(group, masked, &pieces) : reduce_partial(group, masked);
 }
 
 }  // namespace
@@ -285,6 +296,7 @@ Tensor TitanDecoder::operator()(const Tensor& input, const Tensor& positions) {
   Tensor ids = positions;
   ModuleCall call(root_, tape_, {&x, &ids});
   Tensor hidden = embedding() ? embed(x) : x;
+  if (layers_.empty()) embedding_pieces_.reset();
   for (std::size_t i = 0; i < layers_.size(); ++i) hidden = run_layer(i, hidden, ids);
   if (Module* final_norm = norm()) {
     Tensor normed = hidden;
@@ -306,7 +318,7 @@ Tensor TitanDecoder::embed(const Tensor& tokens) {
   ModuleCall call(module, tape_, {&ids});
   const Tensor& table = module.tensor("weight");
   if (!run_.tensor_parallel.on()) return call.done(program::embedding(table, ids));
-  return call.done(embed_part(run_.tensor_parallel, table, ids));
+  return call.done(embed_part(run_.tensor_parallel, table, ids, embedding_pieces_));
 }
 
 Tensor TitanDecoder::run_layer(std::size_t index, const Tensor& hidden, const Tensor& positions) {

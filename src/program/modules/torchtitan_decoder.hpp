@@ -23,6 +23,7 @@ struct TitanRun {
   bool skip_head = false;         ///< the loss applies the head (ChunkedLossWrapper)
   bool fused_norm = true;         ///< aten::_fused_rms_norm; before torch 2.8 its parts
   bool grouped_attention = true;  ///< attention takes fewer key heads; before 0.3 they were repeated
+  bool one_table = false;         ///< tied tables are one parameter when they are sharded; else only their shards are
   bool packed = false;            ///< attention over packed sequences (varlen_attn)
   bool float8_rowwise = false;    ///< the layers' products are torchao's Float8Linear
   bool truncated_init = true;     ///< projections start from trunc_normal_, which looks at what it drew; else from normal_
@@ -82,12 +83,15 @@ class TitanDecoder {
   Tensor embed(const Tensor& tokens);
   Tensor run_layer(std::size_t index, const Tensor& hidden, const Tensor& positions);
 
+  void let_go_of_pieces();
+
   Tape& tape_;
   TitanRun run_;
   Module root_;
   AttentionSizes attention_sizes_;
   std::vector<Module*> layer_modules_;
   std::vector<std::unique_ptr<TitanLayer>> layers_;
+  Tensor embedding_pieces_;  ///< of partial sums being scattered, until the first layer waits for its input
 };
 
 }  // namespace plimsoll::program
