@@ -37,8 +37,12 @@ std::optional<JsonValue> ConfigDefaults::model_type(std::string_view name) const
 
 bool ConfigDefaults::immaterial(std::string_view key) const { return contains(immaterial_, key); }
 
-Config::Config(JsonValue object, std::string model_type, std::string name, std::string architecture)
-    : object_(object), model_type_(std::move(model_type)), name_(std::move(name)), architecture_(std::move(architecture)) {
+Config::Config(JsonValue object, std::string model_type, std::string name, std::string architecture, bool of_checkpoint)
+    : object_(object),
+      model_type_(std::move(model_type)),
+      name_(std::move(name)),
+      architecture_(std::move(architecture)),
+      of_checkpoint_(of_checkpoint) {
   if (!object_.is_object()) object_.expected("an object");
   const auto row = ConfigDefaults::shipped().model_type(model_type_);
   if (!row) return;
@@ -132,6 +136,18 @@ std::optional<Config> Config::nested(std::string_view key, const std::string& mo
   return value ? std::optional(Config(*value, model_type, name_, architecture_)) : std::nullopt;
 }
 
+Config Config::part(std::string_view key, const std::string& model_type, std::string architecture) const {
+  static const JsonDocument nothing = JsonDocument::parse("{}", "defaults");
+  const JsonValue object = find(key).value_or(nothing.root());
+  if (!object.is_object()) object.expected("an object");
+  const auto own_type = object.find("model_type");
+  return {object, own_type ? own_type->text() : model_type, name_, std::move(architecture)};
+}
+
+Config Config::as(std::string model_type, std::string architecture) const {
+  return {object_, std::move(model_type), name_, std::move(architecture)};
+}
+
 void Config::fail_at(std::string_view key, const std::string& message) const { fail(message, pointer(key)); }
 void Config::refuse_at(std::string_view key, const std::string& message) const { refuse(message, pointer(key)); }
 
@@ -152,8 +168,8 @@ std::int64_t Config::labels() const {
 std::vector<std::string> Config::unread_keys() const {
   std::vector<std::string> unread;
   for (const auto& key : object_.unread_keys()) {
-    const std::string first = key.substr(0, key.find('/'));
-    if (ConfigDefaults::shipped().immaterial(first)) continue;
+    const std::string first = key.substr(0, key.find('/')), last = key.substr(key.rfind('/') + 1);
+    if (ConfigDefaults::shipped().immaterial(first) || ConfigDefaults::shipped().immaterial(last)) continue;
     unread.push_back(key);
     const bool known = defaults_ && defaults_->has(first);
     if (known || first.size() < 5 || first != key) continue;

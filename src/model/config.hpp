@@ -23,13 +23,15 @@ constexpr std::int64_t kMostLayers = 4096;
 class Config {
  public:
   /// `object` is the config (or a nested "text_config"), `model_type` the row of defaults.json to fall back on (none is fine).
-  Config(JsonValue object, std::string model_type, std::string name, std::string architecture);
+  /// `of_checkpoint`: the config stands beside trained weights; otherwise its class is built.
+  Config(JsonValue object, std::string model_type, std::string name, std::string architecture, bool of_checkpoint = false);
 
   const std::string& name() const { return name_; }
   const std::string& model_type() const { return model_type_; }
   /// The class to build: "LlamaForCausalLM".
   const std::string& architecture() const { return architecture_; }
   bool architecture_ends_with(std::string_view suffix) const;
+  bool of_checkpoint() const { return of_checkpoint_; }
 
   /// A size, at least 1. Throws Error when it is neither given nor has a default, or is absurd.
   std::int64_t dimension(std::string_view key, std::int64_t most = kLargestDimension) const;
@@ -56,6 +58,12 @@ class Config {
   /// A nested config ("attn_config", "text_config"). Throws Error when it is there and no object.
   std::optional<Config> nested(std::string_view key, const std::string& model_type = {}) const;
 
+  /// A part of the config that has a class of its own ("text_config"), as that class: its own "model_type", else `model_type`; all defaults
+  /// where the part is absent or null.
+  Config part(std::string_view key, const std::string& model_type, std::string architecture) const;
+  /// The same keys, read as another class.
+  Config as(std::string model_type, std::string architecture) const;
+
   /// Throws Error at this key: the value is understood and wrong, or cannot be modelled.
   [[noreturn]] void fail_at(std::string_view key, const std::string& message) const;
   [[noreturn]] void refuse_at(std::string_view key, const std::string& message) const;
@@ -75,6 +83,7 @@ class Config {
 
   JsonValue object_;
   std::string model_type_, name_, architecture_;
+  bool of_checkpoint_;
   std::optional<JsonValue> defaults_;                         // the row of models/defaults.json
   std::vector<std::pair<std::string, std::string>> aliases_;  // canonical name, the family's own
   mutable std::vector<std::string> wanted_;                   // keys asked for, to recognize misspellings

@@ -69,10 +69,26 @@ const std::vector<Family>& families() {
       {"bart", "Bart", "BartForConditionalGeneration", build_bart},
       {"mbart", "MBart", "MBartForConditionalGeneration", build_bart},
       {"pegasus", "Pegasus", "PegasusForConditionalGeneration", build_bart},
+      // Speech, state spaces, images and text.
+      {"whisper", "Whisper", "WhisperForConditionalGeneration", build_whisper},
+      {"wav2vec2", "Wav2Vec2", "Wav2Vec2Model", build_wav2vec2},
+      {"mamba", "Mamba", "MambaForCausalLM", build_mamba},
+      {"mamba2", "Mamba2", "Mamba2ForCausalLM", build_mamba2},
+      {"jamba", "Jamba", "JambaForCausalLM", build_jamba},
+      {"clip", "CLIP", "CLIPModel", build_clip},
+      {"siglip", "Siglip", "SiglipModel", build_siglip},
+      {"llava", "Llava", "LlavaForConditionalGeneration", build_llava},
+      {"gemma3", "Gemma3", "Gemma3ForConditionalGeneration", build_gemma3},
+      {"qwen2_vl", "Qwen2VL", "Qwen2VLForConditionalGeneration", build_qwen2_vl},
+      {"qwen2_5_vl", "Qwen2_5_VL", "Qwen2_5_VLForConditionalGeneration", build_qwen2_5_vl},
+      // The language models of the last two, without a head.
+      {"qwen2_vl_text", "Qwen2VLText", "Qwen2VLTextModel", build_qwen2},
+      {"qwen2_5_vl_text", "Qwen2_5_VLText", "Qwen2_5_VLTextModel", build_qwen2},
       // Vision, diffusion, convolution.
       {"vit", "ViT", "ViTForImageClassification", build_vit},
       {"deit", "DeiT", "DeiTForImageClassification", build_vit},
       {"dinov2", "Dinov2", "Dinov2ForImageClassification", build_dinov2},
+      {"swin", "Swin", "SwinForImageClassification", build_swin},
       {"resnet", "ResNet", "ResNetForImageClassification", build_resnet},
       {"DiTTransformer2DModel", "DiTTransformer2DModel", "DiTTransformer2DModel", build_dit},
       {"FluxTransformer2DModel", "FluxTransformer2DModel", "FluxTransformer2DModel", build_flux},
@@ -82,26 +98,14 @@ const std::vector<Family>& families() {
 
 const std::vector<RefusedType>& refused_types() {
   static const std::vector<RefusedType> table = {
-      {"mamba", "a state-space layer (selective scan)"},
-      {"mamba2", "a state-space layer (selective scan)"},
       {"falcon_mamba", "a state-space layer (selective scan)"},
-      {"jamba", "a state-space layer (selective scan)"},
       {"bamba", "a state-space layer (selective scan)"},
       {"zamba2", "a state-space layer (selective scan)"},
       {"recurrent_gemma", "a gated linear recurrence"},
       {"rwkv", "a linear recurrence"},
-      {"whisper", "a speech encoder"},
-      {"wav2vec2", "a speech encoder"},
       {"hubert", "a speech encoder"},
-      {"llava", "a vision tower beside the language model"},
-      {"qwen2_vl", "a vision tower beside the language model"},
-      {"qwen2_5_vl", "a vision tower beside the language model"},
-      {"gemma3", "a vision tower beside the language model"},
       {"mllama", "a vision tower beside the language model"},
       {"llama4", "a vision tower beside the language model"},
-      {"clip", "a pair of towers joined by a contrastive loss"},
-      {"siglip", "a pair of towers joined by a contrastive loss"},
-      {"swin", "shifted windows"},
   };
   return table;
 }

@@ -94,8 +94,8 @@ TEST(Config, DimensionsThatDoNotDivideAreNamed) {
 
 TEST(Config, UnknownAndUnmodelledTypesAreRefusedByName) {
   EXPECT_TRUE(mentions(error_of(R"({"model_type": "lama"})", ErrorCode::refused), "did you mean 'llama'?"));
-  EXPECT_TRUE(mentions(error_of(R"({"model_type": "mamba"})", ErrorCode::refused), "selective scan"));
-  EXPECT_TRUE(mentions(error_of(R"({"model_type": "qwen2_vl"})", ErrorCode::refused), "vision tower"));
+  EXPECT_TRUE(mentions(error_of(R"({"model_type": "bamba"})", ErrorCode::refused), "selective scan"));
+  EXPECT_TRUE(mentions(error_of(R"({"model_type": "mllama"})", ErrorCode::refused), "vision tower"));
   EXPECT_TRUE(mentions(error_of(R"({"architectures": ["Phi4MultimodalForCausalLM"]})", ErrorCode::refused), "unknown"));
 }
 

@@ -1,4 +1,4 @@
-// Encoders, sequence-to-sequence models and vision transformers against the classes of transformers 5.23, tensor by tensor.
+// Encoders, sequence-to-sequence models, vision transformers, towers and state spaces against the classes of transformers 5.23, tensor by tensor.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -15,52 +15,6 @@ BartKind kind_of(const Config& config) {
   return {config.model_type() == "mbart", true, false};
 }
 
-// One of the two stacks.
-struct Stack {
-  std::string prefix, side;  // "model.", "encoder"
-  Block::Stream stream;
-  std::int64_t layers;
-
-  std::string name() const { return prefix + side; }
-};
-
-LayerPlan bart_layer(const Model& model, const Config& config, const Stack& stack, const BartKind& kind) {
-  const bool decoder = stack.stream == Block::Stream::second;
-  const std::int64_t heads = config.dimension(stack.side + "_attention_heads");
-  config.require_divisible("d_model", model.hidden_size, stack.side + "_attention_heads", heads);
-  LayerPlan plan;
-  plan.stack = stack.name() + ".layers";
-  plan.repeat = stack.layers;
-  plan.placement = kind.pre_norm ? NormPlacement::pre : NormPlacement::post;
-  plan.norm = layer_norm(model.hidden_size);
-  plan.attention = bidirectional_attention(model, config.rate_or("attention_dropout", 0.0));
-  plan.attention.heads = plan.attention.kv_heads = heads;
-  plan.attention.head_dim = model.hidden_size / heads;
-  plan.attention.causal = decoder;
-  plan.mlp = MlpSpec{.hidden = model.hidden_size,
-                     .intermediate = config.dimension(stack.side + "_ffn_dim"),
-                     .gated = false,
-                     .fused_gate_up = false,
-                     .bias = true,
-                     .activation = config.text_or("activation_function", "gelu"),
-                     .dropout = config.rate_or("activation_dropout", 0.0)};
-  plan.hidden_dropout = config.rate_or("dropout", 0.1);
-  plan.names.output = "out_proj";
-  plan.names.attention_norm = "self_attn_layer_norm";
-  plan.names.mlp = "";
-  plan.names.up = "fc1";
-  plan.names.activation = "activation_fn";
-  plan.names.down = "fc2";
-  plan.names.mlp_norm = "final_layer_norm";
-  plan.registration = {"self_attn.k_proj", "self_attn.v_proj", "self_attn.q_proj", "self_attn.out_proj", "self_attn_layer_norm"};
-  if (decoder)
-    for (const char* name :
-         {"encoder_attn.k_proj", "encoder_attn.v_proj", "encoder_attn.q_proj", "encoder_attn.out_proj", "encoder_attn_layer_norm"})
-      plan.registration.emplace_back(name);
-  plan.registration.insert(plan.registration.end(), {"fc1", "fc2", "final_layer_norm"});
-  return plan;
-}
-
 void append_norm(Model& model, const std::string& name, Block::Role role, Block::Stream stream, double dropout) {
   BlockBuilder block(role, name);
   const NormSpec norm = layer_norm(model.hidden_size);
@@ -71,7 +25,7 @@ void append_norm(Model& model, const std::string& name, Block::Role role, Block:
   model.blocks.push_back(block.build());
 }
 
-void append_positions(Model& model, const Stack& stack, const BartKind& kind, double dropout) {
+void append_positions(Model& model, const SequenceStack& stack, const BartKind& kind, double dropout) {
   // bart and mbart reserve two rows: positions start at 2.
   Operator table = position_embedding("", model.max_positions + (kind.frozen_positions ? 0 : 2), model.hidden_size);
   table.parameters.front().trainable = !kind.frozen_positions;
@@ -86,7 +40,7 @@ void append_positions(Model& model, const Stack& stack, const BartKind& kind, do
 
 // Executed: words, positions, norm, layers, last norm. Registered: words, positions, layers, norm, last norm.
 template <class AppendLayers>
-void append_stack(Model& model, const Config& config, const Stack& stack, const BartKind& kind, AppendLayers append_layers) {
+void append_stack(Model& model, const Config& config, const SequenceStack& stack, const BartKind& kind, AppendLayers append_layers) {
   const double dropout = config.rate_or("dropout", 0.1);
   const bool decoder = stack.stream == Block::Stream::second;
   const auto registered = [&] { model.registration.push_back(static_cast<int>(model.blocks.size()) - 1); };
@@ -139,14 +93,16 @@ Model build_bart(const Config& config) {
   model.max_positions = config.dimension("max_position_embeddings");
   model.embedding_dropout = config.rate_or("dropout", 0.1);
 
+  const NormPlacement placement = kind.pre_norm ? NormPlacement::pre : NormPlacement::post;
   const std::string prefix = generates ? "model." : "";
-  const Stack encoder{prefix, "encoder", Block::Stream::main, model.layers};
-  append_stack(model, config, encoder, kind, [&] { model.blocks.push_back(encoder_layer(bart_layer(model, config, encoder, kind))); });
+  const SequenceStack encoder{prefix, "encoder", Block::Stream::main, model.layers};
+  append_stack(model, config, encoder, kind,
+               [&] { model.blocks.push_back(encoder_layer(sequence_layer(model, config, encoder, placement))); });
   const int encoder_output = static_cast<int>(model.blocks.size()) - 1;
 
-  const Stack decoder{prefix, "decoder", Block::Stream::second, model.decoder_layers};
+  const SequenceStack decoder{prefix, "decoder", Block::Stream::second, model.decoder_layers};
   append_stack(model, config, decoder, kind, [&] {
-    const LayerPlan plan = bart_layer(model, config, decoder, kind);
+    const LayerPlan plan = sequence_layer(model, config, decoder, placement);
     CrossPlan cross;
     cross.spec = plan.attention;
     cross.spec.causal = false;

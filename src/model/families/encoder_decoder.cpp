@@ -54,6 +54,43 @@ Block cross_layer(const LayerPlan& plan, const CrossPlan& cross, int encoder_out
   return builder.build(plan.registration);
 }
 
+LayerPlan sequence_layer(const Model& model, const Config& config, const SequenceStack& stack, NormPlacement placement) {
+  const bool decoder = stack.stream == Block::Stream::second;
+  const std::int64_t heads = config.dimension(stack.side + "_attention_heads");
+  config.require_divisible("d_model", model.hidden_size, stack.side + "_attention_heads", heads);
+  LayerPlan plan;
+  plan.stack = stack.name() + ".layers";
+  plan.repeat = stack.layers;
+  plan.placement = placement;
+  plan.norm = layer_norm(model.hidden_size);
+  plan.attention = bidirectional_attention(model, config.rate_or("attention_dropout", 0.0));
+  plan.attention.heads = plan.attention.kv_heads = heads;
+  plan.attention.head_dim = model.hidden_size / heads;
+  plan.attention.causal = decoder;
+  plan.mlp = MlpSpec{.hidden = model.hidden_size,
+                     .intermediate = config.dimension(stack.side + "_ffn_dim"),
+                     .gated = false,
+                     .fused_gate_up = false,
+                     .bias = true,
+                     .activation = config.text_or("activation_function", "gelu"),
+                     .dropout = config.rate_or("activation_dropout", 0.0)};
+  plan.hidden_dropout = config.rate_or("dropout", 0.1);
+  plan.names.output = "out_proj";
+  plan.names.attention_norm = "self_attn_layer_norm";
+  plan.names.mlp = "";
+  plan.names.up = "fc1";
+  plan.names.activation = "activation_fn";
+  plan.names.down = "fc2";
+  plan.names.mlp_norm = "final_layer_norm";
+  plan.registration = {"self_attn.k_proj", "self_attn.v_proj", "self_attn.q_proj", "self_attn.out_proj", "self_attn_layer_norm"};
+  if (decoder)
+    for (const char* name :
+         {"encoder_attn.k_proj", "encoder_attn.v_proj", "encoder_attn.q_proj", "encoder_attn.out_proj", "encoder_attn_layer_norm"})
+      plan.registration.emplace_back(name);
+  plan.registration.insert(plan.registration.end(), {"fc1", "fc2", "final_layer_norm"});
+  return plan;
+}
+
 Model seq2seq_model(const Config& config) {
   Model model = decoder_model(config);
   model.task = Model::Task::seq2seq;

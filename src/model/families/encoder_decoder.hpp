@@ -17,6 +17,17 @@ struct CrossPlan {
 /// reads the output of block `encoder_output` from the side.
 Block cross_layer(const LayerPlan& plan, const CrossPlan& cross, int encoder_output);
 
+/// One of the two stacks of bart and whisper.
+struct SequenceStack {
+  std::string prefix, side;  ///< "model.", "encoder"
+  Block::Stream stream;
+  std::int64_t layers;
+
+  std::string name() const { return prefix + side; }
+};
+/// A layer of a stack, as bart and whisper name and configure it; a decoder's is for cross_layer.
+LayerPlan sequence_layer(const Model& model, const Config& config, const SequenceStack& stack, NormPlacement placement);
+
 /// A model with the dimensions of a sequence-to-sequence config; head dimension and layers of the encoder.
 Model seq2seq_model(const Config& config);
 

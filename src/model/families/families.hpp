@@ -65,9 +65,27 @@ Model build_modernbert(const Config& config);
 Model build_t5(const Config& config);
 Model build_bart(const Config& config);
 
+// Speech.
+Model build_whisper(const Config& config);
+Model build_wav2vec2(const Config& config);
+
+// State spaces.
+Model build_mamba(const Config& config);
+Model build_mamba2(const Config& config);
+Model build_jamba(const Config& config);
+
+// Images and text.
+Model build_clip(const Config& config);
+Model build_siglip(const Config& config);
+Model build_llava(const Config& config);
+Model build_gemma3(const Config& config);
+Model build_qwen2_vl(const Config& config);
+Model build_qwen2_5_vl(const Config& config);
+
 // Vision.
 Model build_vit(const Config& config);
 Model build_dinov2(const Config& config);
+Model build_swin(const Config& config);
 Model build_resnet(const Config& config);
 
 // Diffusion.

@@ -3,7 +3,6 @@
 #include "model/operators/convolution.hpp"
 
 namespace plimsoll::model {
-namespace {
 
 Operator learned(OperatorKind kind, const std::string& name, std::vector<std::int64_t> shape, std::int64_t width) {
   Operator op{};
@@ -14,8 +13,6 @@ Operator learned(OperatorKind kind, const std::string& name, std::vector<std::in
   op.parameters.push_back(parameter(name, std::move(shape)));
   return op;
 }
-
-}  // namespace
 
 Vision vision_model(const Config& config, std::int64_t extra_tokens) {
   Vision vision;

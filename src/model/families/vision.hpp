@@ -23,6 +23,8 @@ struct ImageEmbeddings {
 };
 /// The projection of patches, and the block that adds class token and positions; registered in the opposite order.
 void append_image_embeddings(Vision& vision, const ImageEmbeddings& plan);
+/// A parameter tensor that stands for a token, or is added to every one.
+Operator learned(OperatorKind kind, const std::string& name, std::vector<std::int64_t> shape, std::int64_t width);
 /// Completes the registration order with the blocks appended since.
 void register_rest(Model& model);
 

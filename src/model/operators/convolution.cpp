@@ -29,6 +29,11 @@ void set_window(Operator& op, const Window& window) {
   op.padding = window.padding;
 }
 
+void check_groups(const std::string& name, std::int64_t groups, std::int64_t in, std::int64_t out) {
+  if (in % groups != 0 || out % groups != 0)
+    fail(fmt::format("'{}': {} groups do not divide {} input and {} output channels", name, groups, in, out));
+}
+
 std::string member(const std::string& module, const std::string& leaf) { return module.empty() ? leaf : module + "." + leaf; }
 
 }  // namespace
@@ -41,9 +46,7 @@ std::int64_t extent_behind(std::int64_t size, const Window& window, const std::s
 }
 
 Operator convolution(const std::string& name, const ConvolutionSpec& spec) {
-  if (spec.input.channels % spec.groups != 0 || spec.out_channels % spec.groups != 0)
-    fail(fmt::format("'{}': {} groups do not divide {} input and {} output channels", name, spec.groups, spec.input.channels,
-                     spec.out_channels));
+  check_groups(name, spec.groups, spec.input.channels, spec.out_channels);
   const FeatureMap out = behind(spec.input, spec.window, spec.out_channels, name);
   Operator op = on_map(OperatorKind::convolution, name, out);
   set_window(op, spec.window);
@@ -54,6 +57,23 @@ Operator convolution(const std::string& name, const ConvolutionSpec& spec) {
       2 * as_double(out.height) * as_double(out.width) * as_double(out.channels) * as_double(fan_in) * as_double(k) * as_double(k);
   op.parameters.push_back(parameter(member(name, "weight"), {out.channels, fan_in, k, k}));
   if (spec.bias) op.parameters.push_back(parameter(member(name, "bias"), {out.channels}));
+  return op;
+}
+
+Operator sequence_convolution(const std::string& name, const SequenceConvolutionSpec& spec) {
+  check_groups(name, spec.groups, spec.in, spec.out);
+  Operator op{};
+  op.kind = OperatorKind::convolution;
+  op.name = name;
+  op.in_features = spec.in;
+  op.out_features = spec.out;
+  op.kernel = spec.kernel;
+  op.groups = spec.groups;
+  op.output_per_token = {spec.out};
+  const std::int64_t fan_in = spec.in / spec.groups;
+  op.flops_per_token = 2 * spec.outputs_per_token * as_double(spec.out) * as_double(fan_in) * as_double(spec.kernel);
+  op.parameters.push_back(parameter(member(name, "weight"), {spec.out, fan_in, spec.kernel}));
+  if (spec.bias) op.parameters.push_back(parameter(member(name, "bias"), {spec.out}));
   return op;
 }
 

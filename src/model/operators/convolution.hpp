@@ -31,6 +31,13 @@ struct ConvolutionSpec {
 };
 /// 2·H·W·c_out·c_in/groups·k² FLOPs. Throws Error when groups do not divide the channels.
 Operator convolution(const std::string& name, const ConvolutionSpec& spec);
+struct SequenceConvolutionSpec {
+  std::int64_t in = 0, out = 0, kernel = 1, groups = 1;
+  bool bias = false;
+  double outputs_per_token = 1;  ///< its outputs for every position of the block that it stands in
+};
+/// A convolution along a sequence: 2·c_out·c_in/groups·k FLOPs an output. Throws Error when groups do not divide the channels.
+Operator sequence_convolution(const std::string& name, const SequenceConvolutionSpec& spec);
 /// Weight and bias per channel; running mean, variance and a counter are buffers of the state dict.
 Operator batch_norm(const std::string& name, const FeatureMap& map);
 /// `function`: "max" or "average".
