@@ -121,6 +121,7 @@ program::MegatronDevice megatron_device(const Cluster& cluster) {
 StepProgram RankPrograms::lower(int stage) {
   switch (profile_of(resolved_).code) {
     case ModelCode::transformers:
+    case ModelCode::diffusers:
       return lower_transformers(model_, resolved_);
     case ModelCode::torchtitan:
       return program::lower_torchtitan(model_, resolved_, stage);

@@ -28,6 +28,8 @@ Tensor select(const Tensor& x, int dimension);
 Tensor alias(const Tensor& x);
 std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dimension);
 std::vector<Tensor> chunk(const Tensor& x, int chunks, int dimension);
+std::vector<Tensor> unbind(const Tensor& x, int dimension);
+Tensor stack(const std::vector<Tensor>& tensors, int dimension);
 Tensor cat(const std::vector<Tensor>& tensors, int dimension);
 /// A new tensor into whose halves of the last dimension `left` and `right` are copied, one after the other (CopySlices, not cat).
 Tensor copied_side_by_side(const Tensor& left, const Tensor& right);
@@ -64,6 +66,8 @@ Tensor dropout(const Tensor& x, double p);
 Tensor where(const Tensor& condition, const Tensor& x);
 /// x.masked_fill(mask, value).
 Tensor masked_fill(const Tensor& x, const Tensor& mask);
+/// x.clamp(least, most) of numbers.
+Tensor clamp(const Tensor& x);
 /// a += b as autograd sees it: the result has a's storage.
 Tensor add_into(const Tensor& a, const Tensor& b);
 /// x /= scalar, likewise.
@@ -107,6 +111,9 @@ struct AttentionArguments {
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
                                     const AttentionArguments& arguments);
 
+/// Compiled flex_attention over a block mask, [batch, heads, length, head_dim], as many heads of keys as of queries.
+Tensor flex_attention(const Tensor& query, const Tensor& key, const Tensor& value);
+
 /// torch.nn.attention.varlen.varlen_attn, causal: query [tokens, heads, head_dim] of `sequences` packed sequences.
 Tensor varlen_attention(const Tensor& query, const Tensor& key, const Tensor& value, std::int64_t sequences);
 
@@ -123,6 +130,8 @@ Tensor index_one(const Tensor& x, int dimension);
 Tensor cumulative_sum(const Tensor& x, DType type);
 /// F.cross_entropy(logits [n, classes], target [n]), mean reduction: a scalar.
 Tensor cross_entropy(const Tensor& logits, const Tensor& target);
+/// F.mse_loss(x, target), mean reduction: a scalar. The target takes no gradient.
+Tensor mse_loss(const Tensor& x, const Tensor& target);
 
 /// table[rows]: advanced indexing of the first dimension by a vector; the table takes no gradient.
 Tensor table_rows(const Tensor& table, const Tensor& rows);

@@ -222,6 +222,19 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask) {
   });
 }
 
+Tensor clamp(const Tensor& x) {
+  Op op("clamp", {&x});
+  op.save(x);
+  Tensor y = op.elementwise({&x}, x.dtype());
+  return op.done(y, [](BackwardCall& b) {  // where((self >= min).logical_and_(self <= max), grad, 0)
+    const Tensor self = b.saved(0);
+    const Tensor zero = zeros(b.tape, {}, b.grad().dtype());
+    const Tensor above = elementwise(b.tape, {&self}, DType::boolean), below = elementwise(b.tape, {&self}, DType::boolean);
+    in_place(above, {&above, &below});
+    b.give(0, elementwise(b.tape, {&above, &b.grad(), &zero}, b.grad().dtype()));
+  });
+}
+
 Tensor add_into(const Tensor& a, const Tensor& b) {
   Op op("add_", {&a, &b});
   Tensor y = a.detach();

@@ -1,4 +1,5 @@
 #include "program/ops.hpp"
+#include "program/reduction.hpp"
 
 namespace plimsoll::program {
 
@@ -27,6 +28,25 @@ Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target) {
 Tensor cross_entropy(const Tensor& logits, const Tensor& target) {
   const Tensor log_probabilities = log_softmax(logits, logits.dtype());
   return nll_loss(autocast_fp32(log_probabilities), target);
+}
+
+Tensor mse_loss(const Tensor& x_in, const Tensor& target_in) {
+  const Tensor target = autocast_fp32(target_in), x = autocast_fp32(x_in);
+  Op op("mse_loss", {&x, &target});
+  op.save(x);
+  op.save(target);
+  Tensor loss = op.output(x.sizes(), x.dtype());  // the structured kernel allocates for no reduction, then resizes: its storage stays
+  loss.impl()->sizes = loss.impl()->strides = {};
+  {
+    const Tensor squares = elementwise(op.tape(), {&x, &target}, x.dtype());
+    reduce_into(loss, squares, std::vector<bool>(static_cast<std::size_t>(x.rank()), true));
+  }
+  return op.done(loss, [](BackwardCall& b) {  // zeros_like, then one kernel into it
+    const Tensor input = b.saved(0), wanted = b.saved(1);
+    Tensor gradient = zeros(b.tape, input.sizes(), input.dtype());
+    in_place(gradient, {&input, &wanted, &b.grad()});
+    b.give(0, std::move(gradient));
+  });
 }
 
 }  // namespace plimsoll::program

@@ -65,17 +65,22 @@ Tensor layer_norm(const Tensor& x_in, const Tensor& weight, const Tensor& bias) 
   op.save(bias);
   op.save(x);
   op.save(weight);
-  Tensor y = op.output(x.sizes(), x.dtype());
-  Dims rows = x.sizes();
-  rows[-1] = 1;
-  const Tensor mean = op.tape().empty(rows, DType::fp32);
-  const Tensor rstd = op.tape().empty(rows, DType::fp32);
-  launch(op.tape(), KernelKind::reduction, x.dtype(), x.bytes(), y.bytes() + mean.bytes() + rstd.bytes(),
-         8.0 * static_cast<double>(x.elements()));
+  Tensor y, mean, rstd;
+  {
+    const Tensor packed = contiguous(x.detach());
+    y = op.output(x.sizes(), x.dtype());
+    Dims rows = x.sizes();
+    rows[-1] = 1;
+    mean = op.tape().empty(rows, DType::fp32);
+    rstd = op.tape().empty(rows, DType::fp32);
+    launch(op.tape(), KernelKind::reduction, x.dtype(), x.bytes(), y.bytes() + mean.bytes() + rstd.bytes(),
+           8.0 * static_cast<double>(x.elements()));
+  }
   op.save_output(mean);
   op.save_output(rstd);
   return op.done(y, [](BackwardCall& b) {  // native_layer_norm_backward: dX, then dgamma and dbeta
     const Tensor input = b.saved(1), scale = b.saved(2);
+    const Tensor packed = contiguous(input.detach());
     if (b.needs(0)) {
       Tensor gradient = b.tape.empty(input.sizes(), input.dtype());
       launch(b.tape, KernelKind::reduction, input.dtype(), 2 * input.bytes(), input.bytes(), 8.0 * static_cast<double>(input.elements()));

@@ -213,6 +213,50 @@ std::vector<Tensor> chunk(const Tensor& x, int chunks, int dimension) {
   return split(x, sizes, dimension);
 }
 
+std::vector<Tensor> unbind(const Tensor& x, int dimension) {
+  const int at = wrapped(dimension, x.rank());
+  Dims sizes, strides;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (i == at) continue;
+    sizes.push_back(x.size(i));
+    strides.push_back(x.strides()[i]);
+  }
+  Op op("unbind", {&x});
+  std::vector<Tensor> parts;
+  for (std::int64_t i = 0; i < x.size(at); ++i) parts.push_back(op.tape().view(x, sizes, strides));
+  op.finish_all(parts, [at, count = parts.size()](BackwardCall& b) {  // unbind_backward: stack of the gradients, zeros where none came
+    std::vector<Tensor> gradients;
+    for (std::size_t i = 0; i < count; ++i) {
+      const TensorMeta& meta = b.node.outputs[i];
+      gradients.push_back(b.grad(i) ? b.grad(i) : zeros(b.tape, meta.sizes, meta.type));
+    }
+    b.give(0, stack(gradients, at));
+  });
+  return parts;
+}
+
+Tensor stack(const std::vector<Tensor>& tensors, int dimension) {
+  const Tensor& first = tensors.front();
+  const int at = wrapped(dimension, first.rank() + 1);
+  Dims sizes;
+  for (int i = 0; i <= first.rank(); ++i) {
+    if (i == at) sizes.push_back(static_cast<std::int64_t>(tensors.size()));
+    if (i < first.rank()) sizes.push_back(first.size(i));
+  }
+  List<const Tensor*> inputs;
+  for (const Tensor& tensor : tensors) inputs.push_back(&tensor);
+  Op op("stack", inputs);
+  Tensor y = op.output(sizes, first.dtype());
+  launch(op.tape(), KernelKind::elementwise, y.dtype(), y.bytes(), y.bytes());
+  return op.done(y, [at, part = first.sizes(), count = tensors.size()](BackwardCall& b) {  // unbind of the gradient
+    Dims strides;
+    for (int i = 0; i <= part.rank(); ++i)
+      if (i != at) strides.push_back(b.grad().strides()[i]);
+    for (std::size_t i = 0; i < count; ++i)
+      if (b.needs(i)) b.give(i, b.tape.view(b.grad(), part, strides));
+  });
+}
+
 Tensor cat(const std::vector<Tensor>& tensors, int dimension) {
   const int at = wrapped(dimension, tensors.front().rank());
   List<const Tensor*> inputs;

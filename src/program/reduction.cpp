@@ -99,8 +99,18 @@ ReductionScratch reduction_scratch(const Tape& tape, const Tensor& x, const std:
   return {buffer, 4 * grid};
 }
 
-Tensor reduce(const Tensor& x, const std::vector<bool>& reduced, bool keep, DType type, std::int64_t accumulator_bytes) {
+void reduce_into(const Tensor& y, const Tensor& x, const std::vector<bool>& reduced, std::int64_t accumulator_bytes) {
   Tape& tape = x.tape();
+  const ReductionScratch scratch = reduction_scratch(tape, x, reduced, accumulator_bytes);
+  Tensor buffer, semaphores;
+  if (scratch.buffer > 0) {
+    buffer = tape.empty({scratch.buffer}, DType::uint8, Category::workspace);
+    semaphores = tape.empty({scratch.semaphores}, DType::uint8, Category::workspace);
+  }
+  launch(tape, KernelKind::reduction, x.dtype(), x.bytes(), y.bytes(), static_cast<double>(x.elements()));
+}
+
+Tensor reduce(const Tensor& x, const std::vector<bool>& reduced, bool keep, DType type, std::int64_t accumulator_bytes) {
   Dims sizes;
   for (int i = 0; i < x.rank(); ++i) {
     if (!reduced[static_cast<std::size_t>(i)]) {
@@ -109,14 +119,8 @@ Tensor reduce(const Tensor& x, const std::vector<bool>& reduced, bool keep, DTyp
       sizes.push_back(1);
     }
   }
-  Tensor y = tape.empty(sizes, type);
-  const ReductionScratch scratch = reduction_scratch(tape, x, reduced, accumulator_bytes);
-  Tensor buffer, semaphores;
-  if (scratch.buffer > 0) {
-    buffer = tape.empty({scratch.buffer}, DType::uint8, Category::workspace);
-    semaphores = tape.empty({scratch.semaphores}, DType::uint8, Category::workspace);
-  }
-  launch(tape, KernelKind::reduction, x.dtype(), x.bytes(), y.bytes(), static_cast<double>(x.elements()));
+  Tensor y = x.tape().empty(sizes, type);
+  reduce_into(y, x, reduced, accumulator_bytes);
   return y;
 }
 

@@ -18,4 +18,7 @@ ReductionScratch reduction_scratch(const Tape& tape, const Tensor& x, const std:
 /// One reduction kernel with its scratch; the result keeps reduced dimensions as 1 or drops them.
 Tensor reduce(const Tensor& x, const std::vector<bool>& reduced, bool keep, DType type, std::int64_t accumulator_bytes = 4);
 
+/// The same into a tensor that stands already.
+void reduce_into(const Tensor& y, const Tensor& x, const std::vector<bool>& reduced, std::int64_t accumulator_bytes = 4);
+
 }  // namespace plimsoll::program

@@ -250,7 +250,7 @@ Block flux_single_block(const Model& model, std::int64_t repeat) {
   builder.block().stream = Block::Stream::joint;
   builder.block().norm = adaptive_norm(width);
   builder.block().attention = image_attention(model);
-  return builder.build({"norm", "proj_mlp", "proj_out", "attn"});
+  return builder.build({"norm", "proj_mlp", "proj_out", "attn.norm_q", "attn.norm_k", "attn.to_q", "attn.to_k", "attn.to_v"});
 }
 
 // Timestep, guidance (of the distilled model) and pooled text, each through an MLP, summed: one vector per sample.
@@ -269,11 +269,35 @@ Block flux_condition(const Model& model, const Config& config) {
   return block.build();
 }
 
+std::vector<std::int64_t> axis_widths(const Config& config) {
+  const auto given = config.find("axes_dims_rope");
+  if (!given) return {16, 56, 56};
+  std::vector<std::int64_t> widths;
+  for (const JsonValue& width : given->elements()) widths.push_back(width.integer(2, kLargestDimension));
+  if (widths.size() != 3) config.refuse_at("axes_dims_rope", "positions of other than three axes are not modelled");
+  return widths;
+}
+
 Block flux_projection(const std::string& name, std::int64_t in, std::int64_t out, Block::Stream stream) {
   BlockBuilder block(Block::Role::embedding, name);
   block.linear("", kBlockInput, {.in = in, .out = out, .bias = true});
   block.block().stream = stream;
   return block.build();
+}
+
+// Tables of rotary positions, one part of every head per axis: time, height, width.
+Block flux_positions(const Model& model, const Config& config) {
+  Block block;
+  block.role = Block::Role::rotary;
+  block.name = "pos_embed";
+  std::int64_t together = 0;
+  for (const std::int64_t width : axis_widths(config)) {
+    block.operators.push_back(rope("axis." + std::to_string(block.operators.size()), 0, 0, width));
+    together += width;
+  }
+  if (together != model.head_dim)
+    config.fail_at("axes_dims_rope", fmt::format("the axes' widths add up to {}, not to attention_head_dim {}", together, model.head_dim));
+  return block;
 }
 
 void append_flux_output(Model& model, std::int64_t out_channels) {
@@ -295,15 +319,16 @@ Model build_flux(const Config& config) {
   model.decoder_layers = config.layers("num_single_layers");
   model.intermediate_size = product({4, model.hidden_size});
   model.channels = config.dimension("in_channels");
-  note_keys(config, {"axes_dims_rope"});
   const std::int64_t patch = config.dimension_or("patch_size", 1);
   model.patch_size = patch;
-  enum : int { kConditionBlock, kTextBlock, kImageBlock };
+  enum : int { kConditionBlock, kTextBlock, kImageBlock, kPositionsBlock };
   model.blocks.push_back(flux_condition(model, config));
   model.blocks.push_back(
       flux_projection("context_embedder", config.dimension("joint_attention_dim"), model.hidden_size, Block::Stream::second));
   model.blocks.push_back(flux_projection("x_embedder", model.channels, model.hidden_size, Block::Stream::main));
+  model.blocks.push_back(flux_positions(model, config));
   Block doubles = FluxDoubleBlock(model).build();
+  doubles.input = kImageBlock;
   doubles.side_inputs = {kTextBlock, kConditionBlock};
   model.blocks.push_back(std::move(doubles));
   Block singles = flux_single_block(model, model.decoder_layers);

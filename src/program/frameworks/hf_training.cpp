@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plimsoll/error.hpp"
+#include "program/modules/diffusion.hpp"
 #include "program/modules/lora.hpp"
 
 namespace plimsoll::program {
@@ -89,6 +90,8 @@ Batch hf_batch(const Model& model, const Strategy& strategy, Tape& tape) {
     case Model::Task::image_classification:
       return {tape.empty({batch, model.channels, model.image_size, model.image_size}, hf_parameter_type(strategy), Category::input),
               tape.empty({batch}, DType::int64, Category::input)};
+    case Model::Task::diffusion:
+      return diffusion_batch(model, tape, hf_parameter_type(strategy), batch, length, strategy.text_tokens);
     default:
       refuse("a training step of this task is not modelled for transformers' modules");
   }
@@ -96,8 +99,12 @@ Batch hf_batch(const Model& model, const Strategy& strategy, Tape& tape) {
 
 Tensor hf_loss(Network& network, const Strategy& strategy, const Batch& batch, Tape& tape) {
   const std::optional<DType> type = hf_autocast(strategy);
-  const AutocastScope autocast(tape, type.has_value(), type.value_or(DType::bf16));
-  return network.loss(batch);
+  Tensor output;
+  {
+    const AutocastScope autocast(tape, type.has_value(), type.value_or(DType::bf16));
+    output = network.loss(batch);
+  }
+  return network.criterion(std::move(output));
 }
 
 namespace {

@@ -48,6 +48,14 @@ std::vector<Module*> modules_matching(Module& root, const std::string& pattern) 
   return found;
 }
 
+/// Modules whose class the lowering has named.
+std::vector<Module*> modules_of_class(Module& root, const std::string& name) {
+  std::vector<Module*> found;
+  for (Module* module : root.all_modules())
+    if (module->type == name) found.push_back(module);
+  return found;
+}
+
 }  // namespace
 
 std::vector<Module*> layer_modules(const Model& model, Module& root) {
@@ -72,7 +80,9 @@ std::vector<std::vector<Module*>> wrap_units(const Model& model, Module& root, c
   if (entries.empty()) one_each(layer_modules(model, root));
   for (const std::string& entry : entries) {
     if (entry.empty()) fail("an entry of the wrap list is empty", "fsdp.units");
-    if (is_class_name(entry)) {
+    if (std::vector<Module*> of_class = modules_of_class(root, entry); !of_class.empty()) {
+      one_each(of_class);
+    } else if (is_class_name(entry)) {
       const bool layer_class =
           entry.rfind(class_prefix(model.architecture), 0) == 0 && (ends_with(entry, "Layer") || ends_with(entry, "Block"));
       if (!layer_class)

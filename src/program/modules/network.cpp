@@ -72,6 +72,7 @@ constexpr Family kFamilies[] = {
     {"bart", make_bart},
     {"mbart", make_bart},
     {"pegasus", make_bart},
+    {"FluxTransformer2DModel", make_flux},
     {"t5", make_t5},
     {"mt5", make_t5},
 };

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "plimsoll/model.hpp"
 #include "program/module.hpp"
@@ -20,8 +21,9 @@ struct RunOptions {
 
 /// The inputs of one micro-batch, on the device.
 struct Batch {
-  Tensor input_ids;  ///< [batch, length] int64; images: pixel_values [batch, channels, size, size]
+  Tensor input_ids;  ///< [batch, length] int64; images: pixel_values [batch, channels, size, size]; diffusion: hidden_states
   Tensor labels;     ///< [batch, length], [batch], or [batch, target length]
+  std::vector<Tensor> conditions = {};  ///< diffusion: what else the model's forward takes (diffusion_batch)
 };
 
 class Network {
@@ -29,6 +31,8 @@ class Network {
   virtual ~Network() = default;
   /// forward with labels: the loss; the logits and everything else that the output object held are gone.
   virtual Tensor loss(const Batch& batch) = 0;
+  /// What the training loop computes of that, outside of the network and of autocast: the loss of networks that only predict.
+  virtual Tensor criterion(Tensor output) { return output; }
 };
 
 /// Throws Error (refused): a model type that has no lowering.

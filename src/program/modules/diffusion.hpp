@@ -1,0 +1,61 @@
+/// What the diffusion transformers of diffusers 0.42 share: embeddings of timesteps and prompts, norms modulated by a conditioning vector,
+/// the feed-forward, attention's dispatch, checkpointed blocks, the loss.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "program/modules/layers.hpp"
+#include "program/modules/network.hpp"
+
+namespace plimsoll::program {
+
+/// Image and prompt tokens, [batch, tokens, width] each; one of them may be undefined.
+struct TokenStreams {
+  Tensor image, text;
+};
+
+/// get_timestep_embedding of [batch] timesteps: sines and cosines, [batch, channels] in fp32.
+Tensor timestep_features(const Tensor& timesteps, std::int64_t channels, bool flip_sine_to_cosine = true);
+/// TimestepEmbedding and PixArtAlphaTextProjection: linear_1, silu, linear_2.
+Tensor embed_features(Module& module, Tape& tape, const Tensor& features);
+
+/// CombinedTimestep[Guidance]TextProjEmbeddings of `module` (guidance only where there is a guidance_embedder): [batch, width].
+Tensor combined_condition(Module& module, Tape& tape, const Tensor& timestep, const Tensor& guidance, const Tensor& pooled);
+
+/// self.linear(self.silu(condition)) of an adaptive norm, in `parts` equal vectors [batch, width], views of one tensor.
+std::vector<Tensor> modulation(Module& norm, Tape& tape, const Tensor& condition, int parts);
+/// x * (1 + scale[:, None]) + shift[:, None]; an x that nobody else holds dies before the sum.
+Tensor modulated(Tensor x, const Tensor& scale, const Tensor& shift);
+/// AdaLayerNormContinuous: a norm without weights, scaled and shifted.
+Tensor continuous_norm(Module& norm, Tape& tape, const Tensor& x, const Tensor& condition);
+/// gate.unsqueeze(1) * x.
+Tensor gated(const Tensor& gate, const Tensor& x);
+
+/// FeedForward: net.0.proj and GELU of either kind, net.2.
+Tensor feed_forward(Module& module, Tape& tape, const Tensor& x);
+
+/// [batch, length, width] → [batch, length, heads, head_dim].
+Tensor split_heads(const Tensor& x, std::int64_t head_dim);
+/// dispatch_attention_fn's native backend on [batch, length, heads, head_dim] tensors.
+Tensor dispatch_attention(const Tensor& query, const Tensor& key, const Tensor& value);
+
+/// _gradient_checkpointing_func(block, …): hooks of the block's module run within the region.
+using BlockForward = std::function<TokenStreams(const std::vector<Tensor>& arguments)>;
+TokenStreams run_block(Tape& tape, const RunOptions& options, const std::vector<Tensor>& arguments, const BlockForward& forward);
+
+/// A network whose forward answers a prediction [batch, …]; the loss is a mean squared error in fp32, outside of autocast.
+class DiffusionNetwork : public Network {
+ public:
+  Tensor loss(const Batch& batch) final { return predict(batch); }
+  Tensor criterion(Tensor prediction) final;
+
+ protected:
+  virtual Tensor predict(const Batch& batch) = 0;
+};
+
+/// The inputs of one micro-batch, in the order of the training loop: what the model's forward takes.
+/// `tokens`: of the image, after patches are cut; `text_tokens`: of the prompt. Throws Error (refused): a model whose inputs are not known.
+Batch diffusion_batch(const Model& model, Tape& tape, DType type, std::int64_t batch, std::int64_t tokens, std::int64_t text_tokens);
+
+}  // namespace plimsoll::program
