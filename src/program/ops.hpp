@@ -51,7 +51,7 @@ Tensor add_scalar(const Tensor& x);
 Tensor multiply_scalar(const Tensor& x);
 Tensor divide_scalar(const Tensor& x);
 Tensor negate(const Tensor& x);
-Tensor power(const Tensor& x);  ///< any exponent
+Tensor power(const Tensor& x, int exponent = 2);
 Tensor rsqrt(const Tensor& x);
 Tensor cosine(const Tensor& x);  ///< for rotary tables; they take no gradient
 Tensor sine(const Tensor& x);
@@ -64,6 +64,8 @@ Tensor gelu(const Tensor& x);  ///< F.gelu, either approximation
 Tensor dropout(const Tensor& x, double p);
 /// torch.where(condition, x, number).
 Tensor where(const Tensor& condition, const Tensor& x);
+/// torch.ones, torch.full: a kernel, where zeros are set by the driver.
+Tensor filled(Tape& tape, const Dims& sizes, DType type);
 /// x.masked_fill(mask, value).
 Tensor masked_fill(const Tensor& x, const Tensor& mask);
 /// x.clamp(least, most) of numbers.

@@ -8,6 +8,7 @@ namespace {
 using cub::aligned;
 using cub::kAlignment;
 using cub::radix_sort_bytes;
+using cub::radix_sort_launches;
 
 /// Temporary storage of cub's unique_by_key and of its exclusive sum: one descriptor of 16 bytes per tile.
 std::int64_t unique_bytes(std::int64_t n) { return aligned(768 + 16 * ceil_div(n, 4096)) + kAlignment - 1; }
@@ -41,7 +42,9 @@ void sum_segments(Tape& tape, std::int64_t n, const Dims& table, const Tensor& g
   if (atomic) more_segments = integers(tape, most_partials);
   if (!atomic) sums = tape.empty({most_partials, round_up(table[1], 32)}, DType::fp32, Category::workspace);
   if (atomic && gradient.dtype() != DType::fp32) sums = tape.empty(table, DType::fp32, Category::workspace);
-  small_launches(tape, 6, 8 * n);
+  // Initial states and sweep of unique_by_key and of the exclusive sum; krn_partials_per_segment, compute_num_of_partial_segments and
+  // krn_partial_segment_offset.
+  small_launches(tape, 7, 8 * n);
   launch(tape, KernelKind::gather, gradient.dtype(), n * table[1] * size_of(gradient.dtype()), n * table[1] * 4);
   launch(tape, KernelKind::gather, gradient.dtype(), n * table[1] * 4, n * table[1] * size_of(gradient.dtype()));
 }
@@ -58,7 +61,7 @@ Tensor embedding_backward(Tape& tape, const Tensor& grad, const Dims& table, std
   {
     const Tensor range = integers(tape, n);
     tape.scratch(radix_sort_bytes(n, table[0]));
-    small_launches(tape, 5, 16 * n);
+    small_launches(tape, 1 + radix_sort_launches(table[0]), 16 * n);  // arange, and the sort
   }
   Tensor gradient = zeros(tape, table, grad.dtype());
   sum_segments(tape, n, table, gradient);
@@ -106,6 +109,7 @@ Tensor cumulative_sum(const Tensor& x, DType type) {
   // cub's scan: a status and a sum per tile, 32 tiles more than there are.
   const std::int64_t tile = 2 * size_of(type);
   if (one_row) op.tape().scratch(aligned(256 + 32 * tile + 2 * tile * ceil_div(x.elements(), 4096)) + kAlignment - 1);
+  if (one_row) launch(op.tape(), KernelKind::elementwise, type, 0, 32 * tile);  // DeviceScanInitKernel
   launch(op.tape(), KernelKind::reduction, type, x.bytes(), y.bytes());
   return y;
 }

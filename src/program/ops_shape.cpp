@@ -335,7 +335,11 @@ Tensor pad_last(const Tensor& x, std::int64_t left, std::int64_t right) {
   sizes[-1] += left + right;
   Tensor y = op.output(sizes, x.dtype());  // constant_pad_nd: fill, then copy into the middle
   launch(op.tape(), KernelKind::elementwise, y.dtype(), 0, y.bytes());
-  launch(op.tape(), KernelKind::elementwise, y.dtype(), x.bytes(), x.bytes());
+  if (x.elements() == x.size(-1)) {  // a single row lies in one piece there
+    op.tape().copy({Copy::Direction::device_to_device, x.bytes()}, op.tape().stream);
+  } else {
+    launch(op.tape(), KernelKind::elementwise, y.dtype(), x.bytes(), x.bytes());
+  }
   return op.done(y, [before = x.sizes()](BackwardCall& b) {  // constant_pad_nd with negative padding: a clone of the narrowed gradient
     Tensor inner = b.tape.empty(before, b.grad().dtype());
     launch(b.tape, KernelKind::elementwise, inner.dtype(), inner.bytes(), inner.bytes());

@@ -37,6 +37,7 @@ class Adam : public Optimizer {
         foreach_step();
         break;
       case OptimizerImpl::fused:
+        launch_foreach(tape_, steps_on_device(), 1, 1);  // _foreach_add_(state_steps, 1)
         launch_foreach(tape_, with_gradients(), 4, 3);
         break;
       default:
@@ -45,6 +46,13 @@ class Adam : public Optimizer {
   }
 
  private:
+  std::vector<Tensor> steps_on_device() const {
+    std::vector<Tensor> counts;
+    for (const Tensor& steps : steps_)
+      if (steps) counts.push_back(steps);
+    return counts;
+  }
+
   void create_states() {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       const Tensor& parameter = parameters_[i];

@@ -36,7 +36,7 @@ Tensor boolean_mask(Tape& tape, std::int64_t batch, std::int64_t length, bool wi
 /// masking_utils.eager_mask: zeros where attended, the type's minimum elsewhere.
 Tensor additive_mask(Tape& tape, const Tensor& allowed, DType type) {
   const Tensor zero = zeros(tape, {}, type);
-  const Tensor least = zeros(tape, {}, type);
+  const Tensor least = filled(tape, {}, type);
   return elementwise(tape, {&allowed, &zero, &least}, type);
 }
 

@@ -45,7 +45,7 @@ Tensor rms_norm_unit_offset(const Tensor& x, const Tensor& weight) {
 /// NewGELUActivation and PytorchGELUTanh's older spelling: 0.5 * x * (1 + tanh(√(2/π) (x + 0.044715 x³))).
 Tensor gelu_new(const Tensor& x) {
   const Tensor half = multiply_scalar(x);
-  Tensor inner = power(x);
+  Tensor inner = power(x, 3);
   inner = multiply_scalar(inner);
   inner = add(x, inner);
   inner = multiply_scalar(inner);

@@ -4,6 +4,7 @@
 #include "program/op.hpp"
 #include "program/ops.hpp"
 #include "program/wrappers/fsdp2_group.hpp"
+#include "program/wrappers/launch_tables.hpp"
 #include "program/wrappers/leaf.hpp"
 
 namespace plimsoll::program {
@@ -81,9 +82,18 @@ void Fsdp2Group::copy_out() {
     }
     if (parameter.dimension != 0) pieces.emplace_back(&parameter, empty_like(parameter.gathered));
   }
+  const std::int64_t ranks = has_parts() ? owner_.options_.reshard_to : mesh.shard;
   std::int64_t bytes = 0;
-  for (const ShardedParameter& parameter : parameters) bytes += parameter.gathered_elements(mesh.shard) * size_of(compute_type(parameter));
-  launch(tape(), KernelKind::elementwise, compute_type(parameters.front()), bytes, bytes);
+  std::vector<std::int64_t> chunks;
+  for (const ShardedParameter& parameter : parameters) {
+    const std::int64_t whole = parameter.gathered_elements(mesh.shard) * size_of(compute_type(parameter));
+    bytes += whole;
+    chunks.push_back(whole / ranks);
+  }
+  {
+    const Tensor table = copy_out_table(tape(), chunks, ranks);
+    launch(tape(), KernelKind::elementwise, compute_type(parameters.front()), bytes, bytes);
+  }
   for (const auto& [parameter, piece] : pieces) in_place(parameter->gathered, {&piece});
 }
 

@@ -5,6 +5,7 @@
 #include "program/op.hpp"
 #include "program/ops.hpp"
 #include "program/wrappers/fsdp2_group.hpp"
+#include "program/wrappers/launch_tables.hpp"
 
 namespace plimsoll::program {
 
@@ -41,15 +42,20 @@ void Fsdp2Group::cut_gradients(std::vector<std::pair<ShardedParameter*, Tensor>>
 
 /// foreach_reduce: the gradients side by side in the type of the reduction, reduce-scattered, and all-reduced over the replicas (HSDP).
 void Fsdp2Group::reduce(std::vector<std::pair<ShardedParameter*, Tensor>>& gradients) {
+  const DType type = owner_.options_.reduce_dtype.value_or(gradients.front().second.dtype());
   std::int64_t shard_elements = 0;
   std::int64_t bytes = 0;
+  std::vector<std::int64_t> chunks;
   for (const auto& [parameter, gradient] : gradients) {
     shard_elements += parameter->shard_elements;
     bytes += gradient.bytes();
+    chunks.push_back(parameter->shard_elements * size_of(type));
   }
-  const DType type = owner_.options_.reduce_dtype.value_or(gradients.front().second.dtype());
   Tensor input = tape().empty({shard_elements * mesh.shard}, type, Category::communication_buffer);
-  launch(tape(), KernelKind::elementwise, type, bytes, input.bytes());
+  {
+    const Tensor table = mesh.shard > 1 ? chunk_cat_table(tape(), chunks) : Tensor();
+    launch(tape(), KernelKind::elementwise, type, bytes, input.bytes());
+  }
   std::vector<std::pair<ShardedParameter*, Tensor>> owners;
   for (auto& [parameter, gradient] : gradients) owners.emplace_back(parameter, Tensor());
   gradients.clear();
