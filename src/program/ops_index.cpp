@@ -17,8 +17,8 @@ std::int64_t exclusive_sum_bytes(std::int64_t n) { return aligned(816 + 16 * cei
 /// A buffer of `count` 64-bit integers.
 Tensor integers(Tape& tape, std::int64_t count) { return tape.empty({count}, DType::int64, Category::workspace); }
 
-void small_launches(Tape& tape, int count, std::int64_t bytes) {
-  for (int i = 0; i < count; ++i) launch(tape, KernelKind::gather, DType::int64, bytes, bytes);
+void small_launches(Tape& tape, std::int64_t count, std::int64_t bytes) {
+  for (std::int64_t i = 0; i < count; ++i) launch(tape, KernelKind::gather, DType::int64, bytes, bytes);
 }
 
 /// embedding_backward_cuda_kernel: rows of equal index are summed by segments (EmbeddingBackwardKernel.cu).
