@@ -149,7 +149,7 @@ void add_parameters(Module& root, const Block& block, std::int64_t index, DType 
 
 /// A scalar constant and a persistent buffer of numbers are made in the default type, which is that of the weights; tables say their own.
 DType type_of(const BufferTensor& buffer, DType default_type) {
-  return buffer.shape.empty() || (buffer.persistent && buffer.type == DType::fp32) ? default_type : buffer.type;
+  return buffer.type == DType::fp32 && (buffer.shape.empty() || buffer.persistent) ? default_type : buffer.type;
 }
 
 void add_buffers(Module& root, const Block& block, std::int64_t index, DType type) {

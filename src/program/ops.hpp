@@ -99,9 +99,23 @@ Tensor bmm(const Tensor& a, const Tensor& b);
 /// torch.matmul of tensors of equal rank ≥ 3, batched.
 Tensor matmul(const Tensor& a, const Tensor& b);
 
-/// F.conv2d without cuDNN (slow_conv2d): images one by one, unfolded into columns and multiplied. x [batch, channels, height, width],
-/// weight [out, channels, kernel, kernel], no padding.
-Tensor convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, std::int64_t stride);
+// ---- images (ops_image.cpp) ---------------------------------------------------------------------------------------------
+// As ATen's own kernels do without cuDNN, whose workspaces depend on the algorithm that it chooses on the device.
+struct ConvolutionArguments {
+  std::int64_t stride = 1, padding = 0, groups = 1;
+};
+/// F.conv2d of x [batch, channels, height, width], weight [out, channels / groups, kernel, kernel]: images one by one, unfolded into columns
+/// and multiplied (slow_conv2d), or a kernel of its own where every channel is a group (conv_depthwise2d).
+Tensor convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvolutionArguments& arguments);
+/// F.batch_norm in training; running statistics are updated in place.
+Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias);
+struct PoolArguments {
+  std::int64_t kernel = 1, stride = 1, padding = 0;
+};
+Tensor max_pool(const Tensor& x, const PoolArguments& arguments);
+Tensor average_pool(const Tensor& x, const PoolArguments& arguments);
+/// adaptive_avg_pool2d to 1 x 1: the mean over both dimensions of a map, kept.
+Tensor global_average_pool(const Tensor& x);
 
 // ---- attention (ops_attention.cpp) --------------------------------------------------------------------------------------
 struct AttentionArguments {

@@ -3,8 +3,7 @@
 
 namespace plimsoll::program {
 
-void gemm(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, std::int64_t batch,
-          bool biased) {
+void gemm(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, std::int64_t batch, bool biased) {
   // A product with a bias epilogue goes through cuBLASLt, which has a workspace of its own (CUDABlas.cpp, gemm_and_bias).
   tape.scratch(biased ? tape.gemm_bias_workspace : tape.gemm_workspace);
   const std::int64_t size = size_of(type);
@@ -102,37 +101,6 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
   const Tensor flat = x.rank() == 2 ? x : foldable(x);
   if (!bias) return linear_without_bias(flat, weight);
   return linear_with_bias(flat, weight, bias);
-}
-
-Tensor convolution(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in, std::int64_t stride) {
-  const Tensor bias = autocast_low(bias_in), weight = autocast_low(weight_in), x = autocast_low(x_in);
-  const std::int64_t batch = x.size(0), out = weight.size(0), inner = weight.size(1) * weight.size(2) * weight.size(3);
-  const std::int64_t rows = (x.size(2) - weight.size(2)) / stride + 1, columns = (x.size(3) - weight.size(3)) / stride + 1;
-  const std::int64_t places = rows * columns;
-  Op op("conv2d", {&x, &weight, &bias});
-  op.save(x);
-  op.save(weight);
-  Tensor y = op.output({batch, out, rows, columns}, x.dtype());
-  {
-    const Tensor unfolded = op.tape().empty({inner, places}, x.dtype(), Category::workspace);
-    for (std::int64_t image = 0; image < batch; ++image) {
-      launch(op.tape(), KernelKind::convolution, x.dtype(), unfolded.bytes(), unfolded.bytes());
-      gemm(op.tape(), x.dtype(), out, places, inner);
-    }
-  }
-  return op.done(y, [batch, out, inner, places](BackwardCall& b) {  // slow_conv2d_backward, weight and bias only
-    if (b.needs(0)) refuse("the gradient of a convolution's input is not modelled");
-    const Tensor& input = b.saved(0);
-    const Tensor grad = contiguous(b.grad());
-    if (b.needs(2)) b.give(2, sum(grad, {0, 2, 3}, false));
-    Tensor gradient = b.tape.empty(b.saved(1).sizes(), input.dtype());
-    const Tensor unfolded = b.tape.empty({inner, places}, input.dtype(), Category::workspace);
-    for (std::int64_t image = 0; image < batch; ++image) {
-      launch(b.tape, KernelKind::convolution, input.dtype(), unfolded.bytes(), unfolded.bytes());
-      gemm(b.tape, input.dtype(), out, inner, places);
-    }
-    b.give(1, std::move(gradient));
-  });
 }
 
 Tensor addmm(const Tensor& bias_in, const Tensor& x_in, const Tensor& weight_in) {

@@ -47,8 +47,10 @@ Tensor sum_to(const Tensor& x, const Dims& sizes) {
   return leading > 0 ? view(reduced, sizes) : reduced;
 }
 
-Tensor mean(const Tensor& x, int dimension, bool keep) {
-  const std::vector<bool> reduced = mask_of(x, {dimension});
+namespace {
+
+Tensor mean_over(const Tensor& x, const std::vector<int>& dimensions, bool keep) {
+  const std::vector<bool> reduced = mask_of(x, dimensions);
   Op op("mean", {&x});
   Tensor y = reduce(x, reduced, keep, x.dtype());
   return op.done(y, [before = x.sizes(), reduced](BackwardCall& b) {  // mean_backward: expand, then divide
@@ -58,6 +60,11 @@ Tensor mean(const Tensor& x, int dimension, bool keep) {
     b.give(0, std::move(gradient));
   });
 }
+
+}  // namespace
+
+Tensor mean(const Tensor& x, int dimension, bool keep) { return mean_over(x, {dimension}, keep); }
+Tensor global_average_pool(const Tensor& x) { return mean_over(x, {-1, -2}, true); }
 
 Tensor layer_norm(const Tensor& x_in, const Tensor& weight, const Tensor& bias) {
   const Tensor x = autocast_fp32(x_in);

@@ -49,15 +49,15 @@ int add_main_path(BlockBuilder& builder, const FeatureMap& input, std::int64_t c
 Block residual_layer(const std::string& stack, std::int64_t first, std::int64_t repeat, const FeatureMap& input, std::int64_t channels,
                      std::int64_t stride, const ResnetKind& kind) {
   BlockBuilder builder(Block::Role::encoder, stack, repeat, first);
+  const int main = add_main_path(builder, input, channels, stride, kind);
   int shortcut = kBlockInput;
   if (stride != 1 || input.channels != channels)
     shortcut = add_unit(builder, "shortcut", kBlockInput, {input, channels, {1, stride, 0}}, "");
-  const int main = add_main_path(builder, input, channels, stride, kind);
   const FeatureMap map = map_of(builder, main);
-  const int sum = builder.add(map_elementwise(OperatorKind::add, "residual", map), {shortcut, main});
+  const int sum = builder.add(map_elementwise(OperatorKind::add, "residual", map, "in_place"), {main, shortcut});
   builder.add(map_elementwise(OperatorKind::activation, "activation", map, kind.activation), {sum});
   builder.block().tokens = 1;
-  return builder.build();
+  return builder.build({"shortcut", "layer"});
 }
 
 FeatureMap output_of(const Block& block) { return feature_map(block.operators.back()); }

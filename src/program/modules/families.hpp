@@ -26,6 +26,9 @@ std::unique_ptr<Network> make_opt(const Model& model, const RunOptions& options,
 std::unique_ptr<Network> make_bart(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_t5(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 
+/// Graph files, each operator a module of torch.nn, and transformers' resnet.
+std::unique_ptr<Network> make_graph_network(const Model& model, const RunOptions& options, Module& root, Tape& tape);
+
 /// Diffusion transformers of diffusers 0.42.
 std::unique_ptr<Network> make_flux(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 

@@ -72,6 +72,8 @@ constexpr Family kFamilies[] = {
     {"bart", make_bart},
     {"mbart", make_bart},
     {"pegasus", make_bart},
+    {"graph", make_graph_network},
+    {"resnet", make_graph_network},
     {"FluxTransformer2DModel", make_flux},
     {"t5", make_t5},
     {"mt5", make_t5},

@@ -165,7 +165,7 @@ class Vit final : public Network {
     Tensor hidden;
     {
       const LabelScope label(tape_, projection.label);
-      hidden = convolution(pixels, projection.tensor("weight"), projection.tensor("bias"), model_.patch_size);
+      hidden = convolution(pixels, projection.tensor("weight"), projection.tensor("bias"), {.stride = model_.patch_size});
     }
     hidden = transpose(view(hidden, {hidden.size(0), hidden.size(1), -1}), 1, 2);
     {
