@@ -107,6 +107,9 @@ FrameworkProfile profile_of(const Strategy& resolved);
 /// PyTorch's release as a number to compare: "2.15.0+cu132" → 215, "2.6" → 206. Of a resolved strategy.
 int torch_release(const Strategy& resolved);
 
+/// torchtune's release of a resolved strategy: 0.4.0 → 4; a date stands for the release of that time, nothing for the newest, 6.
+int torchtune_release(const Strategy& resolved);
+
 /// Fills everything that was not said, in the order: what follows from the other settings, the framework's default, the field's usual
 /// value; every value taken is told in `assumed`. Throws one Error that names all contradictions together, each with what would resolve it,
 /// and what the framework itself would refuse with its reason.

@@ -125,6 +125,8 @@ StepProgram RankPrograms::lower(int stage) {
       return lower_transformers(model_, resolved_);
     case ModelCode::torchtitan:
       return program::lower_torchtitan(model_, resolved_, stage);
+    case ModelCode::torchtune:
+      return program::lower_torchtune(model_, resolved_);
     case ModelCode::nanotron:
       return program::lower_nanotron(model_, resolved_, stage);
     case ModelCode::megatron_local:

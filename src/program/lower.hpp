@@ -24,6 +24,9 @@ StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy);
 /// TorchTitan's trainer, one rank of pipeline rank `pipeline_rank`.
 StepProgram lower_torchtitan(const Model& model, const Strategy& strategy, int pipeline_rank);
 
+/// torchtune's fine-tuning recipes: full, LoRA and QLoRA.
+StepProgram lower_torchtune(const Model& model, const Strategy& strategy);
+
 /// The same under deepspeed.initialize: ZeRO stages 0 to 3 with offload to the host.
 StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy);
 

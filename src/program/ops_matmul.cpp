@@ -34,13 +34,16 @@ Tensor as_view(Tape& tape, const Tensor& x, const Dims& sizes) { return tape.vie
 /// The gradient of a folded product as a matrix: a view where its layout allows, else a copy, behind which it is dropped.
 Tensor as_matrix(Tensor gradient, std::int64_t rows, std::int64_t columns) { return reshape(gradient, {rows, columns}); }
 
-/// x, copied where its leading dimensions cannot be seen as one.
-Tensor foldable(const Tensor& x) {
+/// Whether x's leading dimensions can be seen as one.
+bool folds(const Tensor& x) {
   for (int i = 0; i + 2 < x.rank(); ++i) {
-    if (x.size(i) != 1 && x.strides()[i] != x.strides()[i + 1] * x.size(i + 1)) return contiguous(x);
+    if (x.size(i) != 1 && x.strides()[i] != x.strides()[i + 1] * x.size(i + 1)) return false;
   }
-  return x;
+  return true;
 }
+
+/// x, copied where its leading dimensions cannot be seen as one.
+Tensor foldable(const Tensor& x) { return folds(x) ? x : contiguous(x); }
 
 /// F.linear without bias on any rank: matmul folds the leading dimensions, multiplies by weight.t(), and unfolds with _unsafe_view.
 /// MmBackward gives the weight's gradient first.
@@ -64,6 +67,21 @@ Tensor linear_without_bias(const Tensor& x, const Tensor& weight) {
       const Tensor gradient = product(b.tape, g.dtype(), rows, in, out);
       b.give(0, folded ? as_view(b.tape, gradient, wide) : gradient);
     }
+  });
+}
+
+/// at::matmul of x [batch, rows, in] whose leading dimensions do not fold, by a weight that takes no gradient: a batched product, instead of
+/// the copy that spares a trained weight a gradient per batch (LinearAlgebra.cpp, should_fold).
+Tensor linear_batched(const Tensor& x, const Tensor& weight) {
+  const std::int64_t batch = x.size(0), rows = x.size(1), in = weight.size(1), out = weight.size(0);
+  Op op("linear", {&x, &weight});
+  op.save_if(op.needs(0), weight);
+  Tensor y = op.output({batch, rows, out}, x.dtype());
+  gemm(op.tape(), x.dtype(), rows, out, in, batch);
+  return op.done(y, [batch, rows, in, out](BackwardCall& b) {
+    Tensor gradient = b.tape.empty({batch, rows, in}, b.grad().dtype());
+    gemm(b.tape, b.grad().dtype(), rows, in, out, batch);
+    b.give(0, std::move(gradient));
   });
 }
 
@@ -98,6 +116,7 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
   const Tensor x = autocast_low(x_in);
   if (x.tape().patched_linear) return x.tape().patched_linear(x, weight, bias);
   // A matrix may have any leading dimension; more dimensions must fold without a copy.
+  if (!bias && x.rank() == 3 && !weight.requires_grad() && !folds(x)) return linear_batched(x, weight);
   const Tensor flat = x.rank() == 2 ? x : foldable(x);
   if (!bias) return linear_without_bias(flat, weight);
   return linear_with_bias(flat, weight, bias);

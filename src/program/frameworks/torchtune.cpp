@@ -1,0 +1,191 @@
+// torchtune's recipes: full_finetune and lora_finetune, on a single device and distributed.
+#include <algorithm>
+#include <cstdio>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
+#include "program/frameworks/torchtune_loss.hpp"
+#include "program/lower.hpp"
+#include "program/modules/torchtune_decoder.hpp"
+#include "program/op.hpp"
+#include "program/ops.hpp"
+#include "program/optimizer.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+DType weight_type(const Strategy& s) {
+  if (s.param_dtype) return *s.param_dtype;
+  if (s.precision == Precision::pure_bf16) return DType::bf16;
+  if (s.precision == Precision::fp32) return DType::fp32;
+  refuse("torchtune trains in bf16 or fp32 throughout", "precision", "bf16");
+}
+
+TuneRun run_of(const Strategy& s) {
+  const int release = torchtune_release(s);
+  using Copies = TuneRun::KeyCopies;
+  TuneRun run;
+  run.type = weight_type(s);
+  run.key_copies = release < 4 ? Copies::before_rotation : release == 4 ? Copies::behind_rotation : Copies::by_head;
+  run.composed_norm = release < 5;
+  run.own_unembed = release >= 5;
+  run.packed = s.packed;
+  run.flex = s.packed && torch_release(s) >= 205;
+  run.checkpointed = s.recompute.kind == Recompute::Kind::full;
+  run.compiled = s.compile == Strategy::Compile::blocks;
+  run.output_chunks = s.loss == LossKernel::chunked ? s.loss_chunks : 0;
+  run.lora = s.lora;
+  run.nf4 = s.base_weights == BaseWeights::nf4 || s.base_weights == BaseWeights::nf4_double_quant;
+  return run;
+}
+
+void refuse_what_is_not_modelled(const Strategy& s) {
+  if (s.tp > 1 || s.pp > 1 || s.cp > 1 || s.ep > 1) refuse("torchtune's model parallelism is not modelled", "tp");
+  if (s.recompute.kind != Recompute::Kind::none && s.recompute.kind != Recompute::Kind::full)
+    refuse("torchtune's selective recomputation is not modelled", "recompute", "none or full");
+  if (s.attention == AttentionKernel::memory_efficient) refuse("torchtune leaves the attention kernel to PyTorch", "attention", "sdpa");
+  if (s.base_weights == BaseWeights::int8) refuse("torchtune quantises base weights to NF4 only", "base_weights", "nf4");
+  if (s.base_weights != BaseWeights::as_trained && !s.lora) refuse("NF4 weights are frozen: they need adapters", "lora");
+  if (s.lora && !s.lora->modules_to_save.empty()) refuse("torchtune's LoRA trains adapters alone", "lora.modules_to_save");
+}
+
+/// packed_block_causal_mask: block tables of flex_attention, over a mask of all positions that dies when they are made.
+std::shared_ptr<BlockMask> make_block_mask(Tape& tape, std::int64_t batch, std::int64_t length) {
+  constexpr std::int64_t kBlock = 128;
+  const std::int64_t blocks = ceil_div(length, kBlock);
+  auto mask = std::make_shared<BlockMask>();
+  mask->documents = tape.empty({batch, length}, DType::int64, Category::input);
+  {
+    Tensor seen;
+    {
+      const Tensor causal = tape.empty({length, length}, DType::boolean);
+      const Tensor same = tape.empty({batch, length, length}, DType::boolean);
+      seen = elementwise(tape, {&causal, &same}, DType::boolean);
+    }
+    const Tensor padded = elementwise(tape, {&seen}, DType::boolean);
+    const Tensor counts = tape.empty({batch, 1, blocks, blocks}, DType::int64);
+    const Tensor wide = elementwise(tape, {&padded}, DType::int64);
+  }
+  for (int i = 0; i < 4; ++i) {  // by queries and by keys, partly and wholly seen
+    mask->tables.push_back(tape.empty({batch, 1, blocks}, DType::int32, Category::input));
+    mask->tables.push_back(tape.empty({batch, 1, blocks, blocks}, DType::int32, Category::input));
+  }
+  return mask;
+}
+
+class Trainer {
+ public:
+  Trainer(const Model& model, const Strategy& strategy) : strategy_(strategy), run_(run_of(strategy)), decoder_(model, run_, tape_) {}
+
+  StepProgram record() {
+    tape_.phase(Phase::init);
+    decoder_.materialize();
+    parameters_ = trainable_tensors(decoder_.root());
+    make_optimizers();
+    ignored_ = tape_.empty({strategy_.micro_batch, 1}, DType::int64, Category::input);
+    for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
+      tape_.record_into(part);
+      train_step();
+    }
+    return tape_.take();
+  }
+
+ private:
+  std::unique_ptr<Optimizer> optimizer_of(std::vector<Tensor> parameters) {
+    return make_optimizer(strategy_.optimizer, strategy_.optimizer_impl, tape_, std::move(parameters), strategy_.state_dtype);
+  }
+
+  /// One optimizer, or, in backward, one per parameter that steps as soon as its gradient is there.
+  void make_optimizers() {
+    if (!strategy_.optimizer_in_backward) {
+      optimizers_.push_back(optimizer_of(parameters_));
+      return;
+    }
+    for (const Tensor& parameter : parameters_) {
+      optimizers_.push_back(optimizer_of({parameter}));
+      parameter.register_post_accumulate_grad_hook([optimizer = optimizers_.back().get()](const Tensor&) {
+        optimizer->step();
+        optimizer->zero_grad();
+      });
+    }
+  }
+
+  TuneBatch next_batch() {
+    tape_.operator_name = "inputs";
+    const std::int64_t batch = strategy_.micro_batch, length = strategy_.seq_len;
+    const auto input = [&] { return tape_.empty({batch, length}, DType::int64, Category::input); };
+    TuneBatch made;
+    if (run_.packed && run_.flex) made.block_mask = make_block_mask(tape_, batch, length);
+    made.tokens = input();
+    made.labels = input();
+    if (!run_.packed) return made;
+    made.positions = input();
+    if (!run_.flex) made.mask = tape_.empty({batch, length, length}, DType::boolean, Category::input);
+    return made;
+  }
+
+  /// _loss_step: the labels' tensor dies when the shifted one exists, the logits when the loss does.
+  Tensor loss_of(TuneBatch& batch) {
+    const std::vector<Tensor> logits = decoder_(batch);
+    tape_.phase(Phase::loss);
+    tape_.operator_name = "loss";
+    const Tensor labels = shifted_labels(std::exchange(batch.labels, {}));
+    if (run_.output_chunks == 0) return whole_loss(logits.front(), labels);
+    return chunked_output_loss(logits, labels, run_.compiled);
+  }
+
+  void train_step() {
+    Tensor targets, loss_sum, scaled_loss;
+    TuneBatch batch;
+    for (std::int64_t i = 0; i < std::max<std::int64_t>(strategy_.grad_accum, 1); ++i) {
+      batch = next_batch();
+      tape_.operator_name = "loss";
+      const Tensor counted = count_targets(batch.labels);
+      if (targets) {
+        in_place(targets, {&counted});
+      } else {
+        targets = elementwise(tape_, {&counted}, DType::int64);
+      }
+      tape_.phase(Phase::forward);
+      {
+        const Tensor loss = loss_of(batch);
+        scaled_loss = multiply(loss, counted);
+      }
+      loss_sum = loss_sum ? add_into(loss_sum, scaled_loss) : add_scalar(scaled_loss);
+      tape_.phase(Phase::backward);
+      tape_.backward(scaled_loss);
+    }
+    tape_.phase(Phase::optimizer);
+    if (!strategy_.optimizer_in_backward) step_optimizer(targets);
+    if (!logged_) logged_ = elementwise(tape_, {&targets}, DType::fp32);
+    tape_.phase(Phase::end);
+  }
+
+  void step_optimizer(const Tensor& targets) {
+    tape_.operator_name = "scale_grads";
+    const Tensor scale = elementwise(tape_, {&targets}, DType::fp32);
+    for (const Tensor& parameter : parameters_) in_place(parameter.grad(), {&scale});
+    if (strategy_.clip_grad_norm.value_or(false)) clip_grad_norm(tape_, parameters_);
+    optimizers_.front()->step();
+    optimizers_.front()->zero_grad();
+  }
+
+  Strategy strategy_;
+  TuneRun run_;
+  Tape tape_;
+  TuneDecoder decoder_;
+  std::vector<Tensor> parameters_;
+  std::vector<std::unique_ptr<Optimizer>> optimizers_;
+  Tensor ignored_;  ///< labels behind the last token
+  Tensor logged_;   ///< loss_to_log, which every step replaces
+};
+
+}  // namespace
+
+StepProgram lower_torchtune(const Model& model, const Strategy& strategy) {
+  refuse_what_is_not_modelled(strategy);
+  return Trainer(model, strategy).record();
+}
+
+}  // namespace plimsoll::program
