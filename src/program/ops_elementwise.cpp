@@ -149,15 +149,18 @@ Tensor negate(const Tensor& x) {
   return op.done(y, [](BackwardCall& b) { b.give(0, negate(b.grad())); });
 }
 
-Tensor power(const Tensor& x_in) {
+Tensor power(const Tensor& x_in, int exponent) {
   const Tensor x = autocast_fp32(x_in);
   Op op("pow", {&x});
   op.save(x);
   Tensor y = op.elementwise({&x}, x.dtype());
-  return op.done(y, [](BackwardCall& b) {  // pow_backward: grad * (exponent * self.pow(exponent - 1))
+  return op.done(y, [exponent](BackwardCall& b) {  // pow_backward: grad * (exponent * self.pow(exponent - 1))
     const Tensor self = b.saved(0);
-    const Tensor lower = empty_like(self);  // self.pow(1) is a copy, no kernel
-    b.tape.copy({Copy::Direction::device_to_device, self.bytes()}, b.tape.stream);
+    const Tensor lower = empty_like(self);
+    if (exponent == 2)  // self.pow(1) is a copy, no kernel
+      b.tape.copy({Copy::Direction::device_to_device, self.bytes()}, b.tape.stream);
+    else
+      in_place(lower, {&self});
     const Tensor scaled = elementwise(b.tape, {&lower}, self.dtype());
     b.give(0, elementwise(b.tape, {&b.grad(), &scaled}, self.dtype()));
   });
@@ -207,6 +210,12 @@ Tensor where(const Tensor& condition, const Tensor& x) {
     const Tensor kept = b.saved(0), zero = zeros(b.tape, {}, b.grad().dtype());
     b.give(0, elementwise(b.tape, {&kept, &b.grad(), &zero}, b.grad().dtype()));
   });
+}
+
+Tensor filled(Tape& tape, const Dims& sizes, DType type) {
+  Tensor y = tape.empty(sizes, type);
+  in_place(y, {});
+  return y;
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask) {
