@@ -67,8 +67,8 @@ class SelectiveScope {
 struct Frame {
   Tape& tape;
   Region region;
-  std::vector<Tensor> arguments;
-  bool autocast;  ///< of the forward
+  std::vector<SavedTensor> arguments;  ///< of a node of their own, so that hooks around the region see them (_NoopSaveInputs)
+  bool autocast;                       ///< of the forward
   DType autocast_type;
   std::uint32_t module_label;
   bool early_stop = true;
@@ -132,7 +132,9 @@ void recompute(Frame& frame) {
     const SavedTensorHooksScope hooks(tape, std::make_shared<RecomputationHooks>(frame));
     const GradMode grad(tape, true);
     const AutocastScope autocast(tape, frame.autocast, frame.autocast_type);
-    frame.region(frame.arguments);
+    std::vector<Tensor> arguments;
+    for (const SavedTensor& argument : frame.arguments) arguments.push_back(argument.unpack());
+    frame.region(arguments);
   } catch (const StopRecomputation&) {
   }
 }
@@ -157,13 +159,6 @@ class CheckpointHooks final : public SavedTensorHooks {
   std::shared_ptr<Frame> frame_;
 };
 
-/// _NoopSaveInputs: the region's arguments are saved tensors of a node of their own, before the region's hooks apply.
-void save_arguments(const std::vector<Tensor>& arguments) {
-  for (const Tensor& argument : arguments) {
-    if (argument && argument.impl()->storage->resident) Tape::categorize(argument, Category::activation);
-  }
-}
-
 }  // namespace
 
 Tensor checkpoint(Tape& tape, const Region& region, const std::vector<Tensor>& arguments, const CheckpointOptions& options) {
@@ -178,8 +173,7 @@ Tensor checkpoint(Tape& tape, const Region& region, const std::vector<Tensor>& a
                                              .wanted = {},
                                              .recomputed = {}});
   if (tape.grad_enabled) {
-    frame->arguments = arguments;
-    save_arguments(arguments);
+    for (const Tensor& argument : arguments) frame->arguments.emplace_back(argument, false);
   }
   if (options.policy && tape.grad_enabled) frame->selective = std::make_shared<KeptOutputs>(options.policy());
   const SelectiveScope selective(tape, frame->selective);

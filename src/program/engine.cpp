@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "program/ops.hpp"
+#include "program/running_node.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program {
@@ -239,6 +240,12 @@ void Tape::evaluate(GraphTask& task, const NodeRef& node) {
   }
 }
 
+namespace {
+thread_local Node* evaluated = nullptr;
+}  // namespace
+
+Node* running_node() { return evaluated; }
+
 /// call_function: hooks, the backward itself, and the casts of validate_outputs; the incoming gradients die on return.
 void Tape::call(Node& node, Gradients inputs, Gradients& outputs) {
   const LabelScope label(*this, node.label);
@@ -249,8 +256,10 @@ void Tape::call(Node& node, Gradients inputs, Gradients& outputs) {
   }
   for (auto& hook : node.pre_hooks) hook(inputs);
   {
+    Node* const outer = std::exchange(evaluated, &node);
     BackwardCall backward_call(*this, node, inputs, outputs);
     node.apply(backward_call);
+    evaluated = outer;
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const Edge& edge = node.edges[i];

@@ -7,6 +7,7 @@
 #include "program/frameworks/torchtune_loss.hpp"
 #include "program/lower.hpp"
 #include "program/modules/torchtune_decoder.hpp"
+#include "program/offload_activations.hpp"
 #include "program/op.hpp"
 #include "program/ops.hpp"
 #include "program/optimizer.hpp"
@@ -45,6 +46,9 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   if (s.recompute.kind != Recompute::Kind::none && s.recompute.kind != Recompute::Kind::full)
     refuse("torchtune's selective recomputation is not modelled", "recompute", "none or full");
   if (s.attention == AttentionKernel::memory_efficient) refuse("torchtune leaves the attention kernel to PyTorch", "attention", "sdpa");
+  if (s.offload.activations && s.recompute.kind != Recompute::Kind::full)
+    refuse("torchtune offloads activations beside activation checkpointing only", "recompute", "full");
+  if (s.offload.activation_layers > 0) refuse("torchtune offloads the activations of all layers", "offload_layers");
   if (s.base_weights == BaseWeights::int8) refuse("torchtune quantises base weights to NF4 only", "base_weights", "nf4");
   if (s.base_weights != BaseWeights::as_trained && !s.lora) refuse("NF4 weights are frozen: they need adapters", "lora");
   if (s.lora && !s.lora->modules_to_save.empty()) refuse("torchtune's LoRA trains adapters alone", "lora.modules_to_save");
@@ -82,6 +86,7 @@ class Trainer {
     tape_.phase(Phase::init);
     decoder_.materialize();
     parameters_ = trainable_tensors(decoder_.root());
+    if (strategy_.offload.activations) offload_activations();
     make_optimizers();
     ignored_ = tape_.empty({strategy_.micro_batch, 1}, DType::int64, Category::input);
     for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
@@ -94,6 +99,15 @@ class Trainer {
  private:
   std::unique_ptr<Optimizer> optimizer_of(std::vector<Tensor> parameters) {
     return make_optimizer(strategy_.optimizer, strategy_.optimizer_impl, tape_, std::move(parameters), strategy_.state_dtype);
+  }
+
+  /// get_act_offloading_ctx_manager: everything but the head's.
+  void offload_activations() {
+    OffloadActivations::Options options;
+    options.streams = torch_release(strategy_) >= 205;
+    for (const auto& parameter : decoder_.root().all_parameters()) options.parameters.push_back(parameter->tensor);
+    offload_ = std::make_shared<OffloadActivations>(tape_, std::move(options));
+    decoder_.spare_head();
   }
 
   /// One optimizer, or, in backward, one per parameter that steps as soon as its gradient is there.
@@ -125,9 +139,15 @@ class Trainer {
     return made;
   }
 
+  std::vector<Tensor> logits_of(const TuneBatch& batch) {
+    if (!offload_) return decoder_(batch);
+    const SavedTensorHooksScope offloading(tape_, offload_);
+    return decoder_(batch);
+  }
+
   /// _loss_step: the labels' tensor dies when the shifted one exists, the logits when the loss does.
   Tensor loss_of(TuneBatch& batch) {
-    const std::vector<Tensor> logits = decoder_(batch);
+    const std::vector<Tensor> logits = logits_of(batch);
     tape_.phase(Phase::loss);
     tape_.operator_name = "loss";
     const Tensor labels = shifted_labels(std::exchange(batch.labels, {}));
@@ -177,6 +197,7 @@ class Trainer {
   TuneDecoder decoder_;
   std::vector<Tensor> parameters_;
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
+  std::shared_ptr<OffloadActivations> offload_;
   Tensor ignored_;  ///< labels behind the last token
   Tensor logged_;   ///< loss_to_log, which every step replaces
 };
