@@ -92,6 +92,7 @@ const std::vector<Family>& families() {
       {"resnet", "ResNet", "ResNetForImageClassification", build_resnet},
       {"DiTTransformer2DModel", "DiTTransformer2DModel", "DiTTransformer2DModel", build_dit},
       {"FluxTransformer2DModel", "FluxTransformer2DModel", "FluxTransformer2DModel", build_flux},
+      {"SD3Transformer2DModel", "SD3Transformer2DModel", "SD3Transformer2DModel", build_sd3},
   };
   return table;
 }

@@ -119,6 +119,8 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
   if (!bias && x.rank() == 3 && !weight.requires_grad() && !folds(x)) return linear_batched(x, weight);
   const Tensor flat = x.rank() == 2 ? x : foldable(x);
   if (!bias) return linear_without_bias(flat, weight);
+  // A sequence that is not contiguous is multiplied as a matmul, whose result gets the bias in place.
+  if (x.rank() == 3 && !x.is_contiguous()) return add_into(linear_without_bias(flat, weight), bias);
   return linear_with_bias(flat, weight, bias);
 }
 

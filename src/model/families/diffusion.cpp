@@ -2,6 +2,8 @@
 //
 // The main stream is the image's patches, the second the text's tokens. Adaptive norms have no parameters of their own: a linear on the
 // conditioning vector gives their shifts, scales and gates.
+#include "model/families/diffusion.hpp"
+
 #include <fmt/format.h>
 
 #include "model/families/encoder.hpp"
@@ -14,13 +16,14 @@ namespace {
 
 constexpr std::int64_t kTimestepChannels = 256;  // sinusoidal features of the timestep
 
+}  // namespace
+
 NormSpec adaptive_norm(std::int64_t width) {
   NormSpec spec = layer_norm(width, false);
   spec.weight = false;
   return spec;
 }
 
-// silu and linear on the conditioning vector, then shift and scale: [name].linear. Answers the linear.
 int add_modulation(BlockBuilder& builder, const std::string& name, int condition, std::int64_t width, std::int64_t parts) {
   const int activated = builder.activation(name + ".silu", condition, "silu", width);
   const int out = builder.linear(name + ".linear", activated, {.in = width, .out = parts * width, .bias = true});
@@ -45,6 +48,41 @@ AttentionSpec image_attention(const Model& model) {
   spec.positions = Positions::none;
   return spec;
 }
+
+Block time_text_condition(const Model& model, std::int64_t pooled_width, bool guided) {
+  const std::int64_t width = model.hidden_size;
+  BlockBuilder block(Block::Role::embedding, "time_text_embed");
+  const auto embedder = [&](const std::string& name, std::int64_t in) {
+    int x = block.linear(name + ".linear_1", kBlockInput, {.in = in, .out = width, .bias = true});
+    x = block.activation(name + ".act", x, "silu", width);
+    return block.linear(name + ".linear_2", x, {.in = width, .out = width, .bias = true});
+  };
+  int x = embedder("timestep_embedder", kTimestepChannels);
+  if (guided) x = block.sum("with_guidance", x, embedder("guidance_embedder", kTimestepChannels), width);
+  block.sum("with_text", x, embedder("text_embedder", pooled_width), width);
+  block.block().tokens = 1;
+  return block.build();
+}
+
+Block stream_projection(const std::string& name, std::int64_t in, std::int64_t out, Block::Stream stream) {
+  BlockBuilder block(Block::Role::embedding, name);
+  block.linear("", kBlockInput, {.in = in, .out = out, .bias = true});
+  block.block().stream = stream;
+  return block.build();
+}
+
+void append_continuous_output(Model& model, std::int64_t out_channels, int condition) {
+  const std::int64_t width = model.hidden_size;
+  BlockBuilder last(Block::Role::head, "");
+  const int modulation = add_modulation(last, "norm_out", kSideInput, width, 2);
+  const int normed = last.norm("norm_out.norm", kBlockInput, adaptive_norm(width));
+  const int x = last.multiply("norm_out.modulated", normed, modulation, width);
+  last.linear("proj_out", x, {.in = width, .out = out_channels, .bias = true});
+  last.block().side_inputs = {condition};
+  model.blocks.push_back(last.build());
+}
+
+namespace {
 
 // ---- DiT -----------------------------------------------------------------------------------------------------------
 
@@ -143,9 +181,6 @@ Model build_dit(const Config& config) {
 
 namespace {
 
-// Side inputs of a double block.
-constexpr int kText = kSideInput, kCondition = kSideInput - 1;
-
 struct FluxStream {
   std::string norm, q, k, v, output, q_norm, k_norm, mlp_norm, mlp;
   bool side;
@@ -165,7 +200,7 @@ class FluxDoubleBlock {
         builder_(Block::Role::encoder, "transformer_blocks", model.layers) {}
 
   Block build() {
-    const Part image = project(kImageStream, kBlockInput), text = project(kTextStream, kText);
+    const Part image = project(kImageStream, kBlockInput), text = project(kTextStream, kTextInput);
     Operator products = attention("attn", spec_);
     products.joint = true;
     const int context = builder_.add(std::move(products), {image.q, image.k, image.v, text.q, text.k, text.v});
@@ -203,7 +238,7 @@ class FluxDoubleBlock {
   }
 
   Part project(const FluxStream& stream, int input) {
-    const int modulation = add_modulation(builder_, stream.norm, kCondition, width_, 6);
+    const int modulation = add_modulation(builder_, stream.norm, kConditionInput, width_, 6);
     const int x = modulated(stream, stream.norm, input, modulation);
     const int q = dense(stream, stream.q, x, width_, width_), k = dense(stream, stream.k, x, width_, width_);
     const int v = dense(stream, stream.v, x, width_, width_);
@@ -253,22 +288,6 @@ Block flux_single_block(const Model& model, std::int64_t repeat) {
   return builder.build({"norm", "proj_mlp", "proj_out", "attn.norm_q", "attn.norm_k", "attn.to_q", "attn.to_k", "attn.to_v"});
 }
 
-// Timestep, guidance (of the distilled model) and pooled text, each through an MLP, summed: one vector per sample.
-Block flux_condition(const Model& model, const Config& config) {
-  const std::int64_t width = model.hidden_size;
-  BlockBuilder block(Block::Role::embedding, "time_text_embed");
-  const auto embedder = [&](const std::string& name, std::int64_t in) {
-    int x = block.linear(name + ".linear_1", kBlockInput, {.in = in, .out = width, .bias = true});
-    x = block.activation(name + ".act", x, "silu", width);
-    return block.linear(name + ".linear_2", x, {.in = width, .out = width, .bias = true});
-  };
-  int x = embedder("timestep_embedder", kTimestepChannels);
-  if (config.flag_or("guidance_embeds", false)) x = block.sum("with_guidance", x, embedder("guidance_embedder", kTimestepChannels), width);
-  block.sum("with_text", x, embedder("text_embedder", config.dimension("pooled_projection_dim")), width);
-  block.block().tokens = 1;
-  return block.build();
-}
-
 std::vector<std::int64_t> axis_widths(const Config& config) {
   const auto given = config.find("axes_dims_rope");
   if (!given) return {16, 56, 56};
@@ -276,13 +295,6 @@ std::vector<std::int64_t> axis_widths(const Config& config) {
   for (const JsonValue& width : given->elements()) widths.push_back(width.integer(2, kLargestDimension));
   if (widths.size() != 3) config.refuse_at("axes_dims_rope", "positions of other than three axes are not modelled");
   return widths;
-}
-
-Block flux_projection(const std::string& name, std::int64_t in, std::int64_t out, Block::Stream stream) {
-  BlockBuilder block(Block::Role::embedding, name);
-  block.linear("", kBlockInput, {.in = in, .out = out, .bias = true});
-  block.block().stream = stream;
-  return block.build();
 }
 
 // Tables of rotary positions, one part of every head per axis: time, height, width.
@@ -300,17 +312,6 @@ Block flux_positions(const Model& model, const Config& config) {
   return block;
 }
 
-void append_flux_output(Model& model, std::int64_t out_channels) {
-  const std::int64_t width = model.hidden_size;
-  BlockBuilder last(Block::Role::head, "");
-  const int modulation = add_modulation(last, "norm_out", kSideInput, width, 2);
-  const int normed = last.norm("norm_out.norm", kBlockInput, adaptive_norm(width));
-  const int x = last.multiply("norm_out.modulated", normed, modulation, width);
-  last.linear("proj_out", x, {.in = width, .out = out_channels, .bias = true});
-  last.block().side_inputs = {0};
-  model.blocks.push_back(last.build());
-}
-
 }  // namespace
 
 Model build_flux(const Config& config) {
@@ -322,10 +323,10 @@ Model build_flux(const Config& config) {
   const std::int64_t patch = config.dimension_or("patch_size", 1);
   model.patch_size = patch;
   enum : int { kConditionBlock, kTextBlock, kImageBlock, kPositionsBlock };
-  model.blocks.push_back(flux_condition(model, config));
+  model.blocks.push_back(time_text_condition(model, config.dimension("pooled_projection_dim"), config.flag_or("guidance_embeds", false)));
   model.blocks.push_back(
-      flux_projection("context_embedder", config.dimension("joint_attention_dim"), model.hidden_size, Block::Stream::second));
-  model.blocks.push_back(flux_projection("x_embedder", model.channels, model.hidden_size, Block::Stream::main));
+      stream_projection("context_embedder", config.dimension("joint_attention_dim"), model.hidden_size, Block::Stream::second));
+  model.blocks.push_back(stream_projection("x_embedder", model.channels, model.hidden_size, Block::Stream::main));
   model.blocks.push_back(flux_positions(model, config));
   Block doubles = FluxDoubleBlock(model).build();
   doubles.input = kImageBlock;
@@ -334,7 +335,7 @@ Model build_flux(const Config& config) {
   Block singles = flux_single_block(model, model.decoder_layers);
   singles.side_inputs = {kConditionBlock};
   model.blocks.push_back(std::move(singles));
-  append_flux_output(model, product({patch, patch, config.dimension_or("out_channels", model.channels)}));
+  append_continuous_output(model, product({patch, patch, config.dimension_or("out_channels", model.channels)}), kConditionBlock);
   return model;
 }
 

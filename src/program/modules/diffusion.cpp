@@ -1,5 +1,6 @@
 #include "program/modules/diffusion.hpp"
 
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -105,6 +106,58 @@ Tensor continuous_norm(Module& norm, Tape& tape, const Tensor& input, const Tens
 
 Tensor gated(const Tensor& gate, const Tensor& x) { return multiply(unsqueeze(gate, 1), x); }
 
+Tensor eager_rms_norm(Module& module, Tape& tape, const Tensor& input) {
+  Tensor x = input;
+  ModuleCall call(module, tape, {&x});
+  const Tensor& weight = module.tensor("weight");
+  Tensor variance;
+  {
+    Tensor squares;
+    {
+      const Tensor wide = to(x, DType::fp32);
+      squares = power(wide);
+    }
+    variance = mean(squares, -1, true);
+  }
+  Tensor hidden;
+  {
+    Tensor root = add_scalar(variance);
+    root = rsqrt(root);
+    hidden = multiply(x, root);
+  }
+  if (weight.dtype() != DType::fp32) hidden = to(hidden, weight.dtype());
+  return call.done(multiply(hidden, weight));
+}
+
+Tensor embed_patches(Module& module, Tape& tape, const Tensor& input, std::int64_t patch, std::int64_t table_side) {
+  Tensor latents = input;
+  ModuleCall call(module, tape, {&latents});
+  const std::int64_t height = latents.size(2) / patch, width = latents.size(3) / patch;
+  Module& projection = module.child("proj");
+  Tensor places;
+  {
+    const LabelScope label(tape, projection.label);
+    places = convolution(latents, projection.tensor("weight"), projection.tensor("bias"), {.stride = patch});
+  }
+  places = transpose(view(places, {places.size(0), places.size(1), -1}), 1, 2);
+  Tensor positions = module.buffer("pos_embed");
+  if (table_side > 0) {
+    if (height > table_side || width > table_side) fail("the latents have more places than the table of positions", "seq_len");
+    const std::int64_t top = (table_side - height) / 2, left = (table_side - width) / 2;
+    positions = view(positions, {1, table_side, table_side, -1});
+    positions = slice(slice(positions, 1, top, top + height), 2, left, left + width);
+    positions = reshape(positions, {1, height * width, -1});
+  }
+  const Tensor placed = add(places, positions);
+  return call.done(to(placed, places.dtype()));
+}
+
+Tensor joined_patches(const Tensor& patches, std::int64_t height, std::int64_t width, std::int64_t patch) {
+  const std::int64_t batch = patches.size(0);
+  const Tensor grid = permute(reshape(patches, {batch, height, width, patch, patch, -1}), {0, 5, 1, 3, 2, 4});
+  return reshape(grid, {batch, grid.size(1), height * patch, width * patch});
+}
+
 Tensor feed_forward(Module& module, Tape& tape, const Tensor& input) {
   Tensor hidden = input;
   ModuleCall call(module, tape, {&hidden});
@@ -195,10 +248,30 @@ Batch flux_batch(const Model& model, Tape& tape, DType type, std::int64_t batch,
   return made;
 }
 
+/// Side of a square image of so many places.
+std::int64_t side_of(std::int64_t places) {
+  const auto side = static_cast<std::int64_t>(std::llround(std::sqrt(static_cast<double>(places))));
+  if (side * side != places) fail("images that are not square are not modelled: the patches of one are a square number", "seq_len");
+  return side;
+}
+
+/// hidden_states, encoder_hidden_states, pooled_projections, timestep.
+Batch sd3_batch(const Model& model, Tape& tape, DType type, std::int64_t batch, std::int64_t tokens, std::int64_t text_tokens) {
+  const std::int64_t side = side_of(tokens) * model.patch_size;
+  Batch made;
+  made.input_ids = tape.empty({batch, model.channels, side, side}, type, Category::input);
+  const std::int64_t context = width_into(model, "context_embedder", ""),
+                     pooled = width_into(model, "time_text_embed", "text_embedder.linear_1");
+  for (const Dims& sizes : {Dims{batch, text_tokens, context}, Dims{batch, pooled}, Dims{batch}})
+    made.conditions.push_back(tape.empty(sizes, type, Category::input));
+  return made;
+}
+
 }  // namespace
 
 Batch diffusion_batch(const Model& model, Tape& tape, DType type, std::int64_t batch, std::int64_t tokens, std::int64_t text_tokens) {
   if (model.model_type == "FluxTransformer2DModel") return flux_batch(model, tape, type, batch, tokens, text_tokens);
+  if (model.model_type == "SD3Transformer2DModel") return sd3_batch(model, tape, type, batch, tokens, text_tokens);
   refuse("the inputs of a training step of '" + model.model_type + "' are not modelled");
 }
 

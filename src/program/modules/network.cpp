@@ -75,6 +75,7 @@ constexpr Family kFamilies[] = {
     {"graph", make_graph_network},
     {"resnet", make_graph_network},
     {"FluxTransformer2DModel", make_flux},
+    {"SD3Transformer2DModel", make_sd3},
     {"t5", make_t5},
     {"mt5", make_t5},
 };
