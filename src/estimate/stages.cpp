@@ -60,7 +60,10 @@ ShardSpec shard_spec(const Strategy& resolved) {
   spec.tp = resolved.tp;
   spec.ep = std::max(1, resolved.ep);
   spec.expert_tp = resolved.etp;
-  if (engine_of(resolved) == Engine::megatron) spec.vocabulary_multiple = resolved.megatron.make_vocab_size_divisible_by;
+  if (engine_of(resolved) == Engine::megatron) {
+    spec.vocabulary_multiple = resolved.megatron.make_vocab_size_divisible_by;
+    spec.splits_heads = true;
+  }
   return spec;
 }
 

@@ -1,3 +1,6 @@
+#include <cstdint>
+#include <numeric>
+
 #include "formats/row_reader.hpp"
 #include "plimsoll/error.hpp"
 
@@ -38,7 +41,9 @@ Cluster read_row_cluster(const JsonValue& hardware, RowCaches& caches, std::vect
   const std::string gpu = hardware["gpu"].text();
   if (!hardware.has("gpus")) fail("hardware.gpus is absent", hardware.where());
   const std::int64_t gpus = hardware["gpus"].integer(1, kMostGpus);
-  const int per_node = hardware.has("gpus_per_node") ? static_cast<int>(hardware["gpus_per_node"].integer(1, 1 << 16)) : 0;
+  int per_node = hardware.has("gpus_per_node") ? static_cast<int>(hardware["gpus_per_node"].integer(1, 1 << 16)) : 0;
+  if (per_node > 0 && gpus > per_node)
+    per_node = static_cast<int>(std::gcd(gpus, std::int64_t{per_node}));  // nodes used in part, all alike
   Cluster cluster = caches.cluster(gpu, gpus, per_node, hardware["gpu"].where());
   // A device-less runtime without a stated capacity has no limit.
   if (gpu == "stub-sm90" && !hardware.has("memory_bytes"))

@@ -1,6 +1,8 @@
 // How each framework deals the layers of a model to the stages of its pipeline.
 #include <algorithm>
+#include <cstdio>
 #include <numeric>
+#include <string>
 
 #include "framework/resolver.hpp"
 
@@ -53,6 +55,23 @@ Layers by_cost(const Model& model, std::int64_t stages) {
   return cut;
 }
 
+/// Every stage as full as the fullest must be, the last takes what is left (DeepSpeed before 0.12.5: partition_balanced).
+Layers filled(std::int64_t layers, std::int64_t stages) {
+  Layers cut;
+  const std::int64_t most = ceil_div(layers, stages);
+  for (std::int64_t left = layers; cut.size() < static_cast<std::size_t>(stages); left -= cut.back())
+    cut.push_back(static_cast<int>(std::min(most, left)));
+  return cut;
+}
+
+/// "DeepSpeed 0.8.1, …": a release before 0.12.5.
+bool fills_stages(const std::string& version) {
+  int minor = 0, patch = 0;
+  const auto at = version.find("DeepSpeed 0.");
+  if (at == std::string::npos || std::sscanf(version.c_str() + at, "DeepSpeed 0.%3d.%3d", &minor, &patch) != 2) return false;
+  return minor < 12 || (minor == 12 && patch < 5);
+}
+
 }  // namespace
 
 void resolve_stages(Resolver& r) {
@@ -71,7 +90,7 @@ void resolve_stages(Resolver& r) {
       }
       return;
     case StageSplit::leading:
-      s.pp_layers = leading(layers, stages);
+      s.pp_layers = fills_stages(s.framework_version) ? filled(layers, stages) : leading(layers, stages);
       return;
     case StageSplit::middle:
       s.pp_layers = middle(layers, stages);

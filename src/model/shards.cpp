@@ -18,9 +18,9 @@ std::int64_t divided(std::int64_t size, std::int64_t ranks, const std::string& w
 }
 
 /// The cut dimension on one rank: queries evenly, keys and values over at most as many ranks as there are heads.
-std::int64_t local_rows(const ParameterTensor& tensor, std::int64_t rows, std::int64_t ranks) {
+std::int64_t local_rows(const ParameterTensor& tensor, std::int64_t rows, std::int64_t ranks, bool splits_heads) {
   if (tensor.kv_rows > 0 && ranks <= tensor.kv_heads) (void)divided(tensor.kv_heads, ranks, "key-value heads of " + tensor.name);
-  if (tensor.kv_rows == 0 || ranks <= tensor.kv_heads) return divided(rows, ranks, "the cut dimension of " + tensor.name);
+  if (tensor.kv_rows == 0 || ranks <= tensor.kv_heads || splits_heads) return divided(rows, ranks, "the cut dimension of " + tensor.name);
   if (ranks % tensor.kv_heads != 0)
     fail(fmt::format("{} tensor-parallel ranks cannot share the {} key-value heads of {} evenly", ranks, tensor.kv_heads, tensor.name));
   const std::int64_t queries = divided(rows - tensor.kv_rows, ranks, "the query rows of " + tensor.name);
@@ -77,10 +77,10 @@ std::int64_t shard_elements(const ParameterTensor& tensor, const ShardSpec& spec
     case Cut::replicated:
       break;
     case Cut::rows:
-      shape.at(rows) = local_rows(tensor, shape.at(rows), ranks);
+      shape.at(rows) = local_rows(tensor, shape.at(rows), ranks, spec.splits_heads);
       break;
     case Cut::columns:
-      shape.at(rows + 1) = local_rows(tensor, shape.at(rows + 1), ranks);
+      shape.at(rows + 1) = local_rows(tensor, shape.at(rows + 1), ranks, spec.splits_heads);
       break;
     case Cut::vocabulary:
       shape.front() = padded_vocabulary(shape.front(), ranks, spec.vocabulary_multiple) / ranks;

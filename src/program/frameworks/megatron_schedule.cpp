@@ -296,8 +296,8 @@ class Step {
     const Tensor total_tokens = zeros(tape_, {}, DType::int32);
     std::vector<Queues> queues(rank_.chunks.size());
     std::vector<std::int64_t> run(rank_.chunks.size()), done(rank_.chunks.size());
-    const bool all_in_warm_up = m == p;
-    const std::int64_t warm_up = all_in_warm_up ? passes() : std::min(passes(), 2 * (p - rank_.rank - 1) + (chunks() - 1) * p);
+    const std::int64_t warm_up = std::min(passes(), 2 * (p - rank_.rank - 1) + (chunks() - 1) * p);
+    const bool all_in_warm_up = warm_up == passes();
     const std::int64_t steady = passes() - warm_up;
     Tensor output, input, input_gradient, received_gradient, forward_buffer, backward_buffer;
     Tensor awaited;  // what the last overlapped receive put down: its handle, which the cool-down waits for, holds it to the end
