@@ -129,6 +129,8 @@ StepProgram RankPrograms::lower(int stage) {
       return program::lower_torchtune(model_, resolved_);
     case ModelCode::nanotron:
       return program::lower_nanotron(model_, resolved_, stage);
+    case ModelCode::megatron_legacy:
+      return program::lower_megatron_deepspeed(model_, resolved_, stage);
     case ModelCode::megatron_local:
     case ModelCode::megatron_te:
       if (!megatron_) megatron_ = std::make_unique<program::MegatronPipeline>(model_, resolved_, megatron_device(cluster_));
@@ -152,6 +154,7 @@ PlayMemoryOptions play_options(const Cluster& cluster, const Strategy& resolved)
   PlayMemoryOptions options;
   options.allocator = resolved.allocator;
   if (profile_of(resolved).code == ModelCode::nanotron) options.launches_behind = program::nanotron_launches_ahead(resolved);
+  if (profile_of(resolved).code == ModelCode::megatron_legacy) options.delayed_free = DelayedFree::next_wait;
   options.total = cluster.accelerator.memory_usable.value;
   options.capacity = *options.total - outside_of(cluster, resolved).total().expected;
   return options;

@@ -247,9 +247,10 @@ std::string gpt_config(const Fields& fields, const Strategy& strategy) {
     refuse("a GELU decoder with grouped queries is not modelled", fields.where());
   if (alibi && inner != 4 * hidden) refuse("an ALiBi decoder whose MLP is not 4 · hidden_size is not modelled", fields.where());
   ObjectText config = common_config(fields, !alibi ? "gpt2" : bias ? "bloom" : "mpt", strategy);
-  if (alibi) return config.text();
   const double attention = fields.rate("attention_dropout", usual_dropout(strategy)),
                resid = fields.rate("hidden_dropout", usual_dropout(strategy));
+  if (alibi && bias) config.add("attention_dropout", attention).add("hidden_dropout", resid);
+  if (alibi) return config.text();
   config.add("n_inner", inner).add("activation_function", "gelu");
   config.add("attn_pdrop", attention).add("resid_pdrop", resid).add("embd_pdrop", resid);
   return config.text();
@@ -265,12 +266,13 @@ std::string dense_config(const Fields& fields, const Strategy& strategy) {
     refuse("no modelled architecture has mlp " + mlp + ", norm " + norm + ", positions " + positions +
                (bias ? " and biases" : " and no biases"),
            fields.where());
-  ObjectText config = common_config(fields, nemotron ? "nemotron" : qk_norm ? "qwen3" : "llama", strategy);
+  const bool qkv_bias = fields.flag("qkv_bias", false);  // Qwen2's
+  if (qkv_bias && (nemotron || qk_norm || mlp == "geglu"))
+    refuse("biases on queries, keys and values are modelled by fields for a plain llama alone", fields.where(), "give model.config");
+  ObjectText config = common_config(fields, nemotron ? "nemotron" : qk_norm ? "qwen3" : qkv_bias ? "qwen2" : "llama", strategy);
   add_grouped_heads(config, fields);
   config.add("intermediate_size", fields.dimension("intermediate_size", "intermediate_size"));
   if (mlp == "geglu") config.add("hidden_act", "gelu_pytorch_tanh");
-  if (fields.flag("qkv_bias", false))
-    refuse("a llama with biases on queries, keys and values only is not modelled by fields", fields.where(), "give model.config");
   return config.text();
 }
 

@@ -55,6 +55,32 @@ void require_keys(const JsonValue& training, std::int64_t gpus, const Model& mod
   need(gpus == 1 || has("dp") || has("dp_shard"), "dp");
 }
 
+bool says(const JsonValue& object, const char* key) { return object.has(key) && !object[key].is_null(); }
+
+/// What NeMo's launchers and MLPerf's reference fix and no row of a NeMo run repeats: the allocator's segments (scripts/performance/
+/// executors.py: expandable, but on B200), the dropout of MLPerf's adapters, and whose memory a log tells: global rank zero writes it.
+void take_nemo_conventions(const JsonValue& json, MeasuredRow& row) {
+  const JsonValue training = json["training"];
+  Strategy& s = row.strategy;
+  if (s.framework != "nemo") return;
+  const auto assume = [&](const char* what) { row.assumed.push_back(std::string("training.") + what); };
+  const std::string gpu = json["hardware"].has("gpu") ? json["hardware"]["gpu"].text() : std::string();
+  if (!says(training, "allocator") && gpu.rfind("B200", 0) != 0) {
+    s.allocator.expandable_segments = true;
+    assume("allocator.expandable_segments: true (NeMo's launcher)");
+  }
+  const bool logged = json["measured"].has("peak_mem_kind") && json["measured"]["peak_mem_kind"].text() == "unspecified";
+  if (logged && s.pp > 1 && !s.pp_rank) {
+    s.pp_rank = 0;
+    assume("pp_rank: 0 (the log is that of global rank zero)");
+  }
+  const bool mlperf = s.lora && s.lora->targets == std::vector<std::string>{"attention qkv and proj"};
+  if (mlperf && !says(training["lora"], "dropout")) {
+    s.lora->dropout = 0.1;
+    assume("lora.dropout: 0.1 (MLPerf's reference)");
+  }
+}
+
 /// Megatron's router options may stand with the model.
 void take_router_options(const JsonValue& model, Strategy& strategy) {
   if (!model.has("moe")) return;
@@ -72,6 +98,7 @@ void read_row(const JsonValue& json, RowCaches& caches, MeasuredRow& row) {
     strategy::read_object(row.strategy, json["training"], false);
     for (const auto& key : row.strategy.unread_keys) row.unread_keys.push_back("training." + key);
     take_router_options(json["model"], row.strategy);
+    take_nemo_conventions(json, row);
   }
   row.model = read_row_model(json, row.strategy, caches);
   for (const auto& key : row.model->unread_keys) row.unread_keys.push_back("model.config." + key);
