@@ -69,9 +69,12 @@ struct PlayMemoryOptions {
   std::optional<Bytes> total;     ///< memory that the device reports in all (memory fraction, address space); empty: `capacity`
   int steps = 4;
   DelayedFree delayed_free = DelayedFree::next_allocation;
-  /// Launches by which the device lags behind the host: a block freed under record_stream can be given out again after as many more, at the
-  /// latest at the end of the step or when memory runs short. 0: it does not lag, `delayed_free` says when.
+  /// Entries of the launch queue by which the device lags behind the host: a block freed under record_stream can be given out again after
+  /// as many more, at the latest when the host waits for the device (synchronize, the end of the step, memory running short). A kernel or
+  /// a copy is one entry; a collective is three, its kernel and the events by which its stream and the one that issued it wait for each
+  /// other. 0: it does not lag, `delayed_free` says when.
   std::int64_t launches_behind = 0;
+  bool behind_in_stalls_only = false;  ///< it lags only from `stall` to `synchronize`: elsewhere the host is the slower one
   bool skip_recurring_steps = true;   ///< once the allocator's state recurs, later steps are known without playing them
 };
 

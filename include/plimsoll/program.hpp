@@ -43,6 +43,8 @@ enum class InstructionKind : std::uint8_t {
   record_stream,///< tensor `id` is also used on `stream`: its free is delayed until that stream gets there
   empty_cache,  ///< the framework gives its cached segments back (torch.cuda.empty_cache)
   phase,        ///< `id` = Phase: where in the step we are
+  stall,        ///< the device waits for a late peer, the host does not: nothing is done before the host next waits for the device
+  synchronize,  ///< the host waits until the device has done all that was issued
 };
 
 /// Phases of a step, for attribution of the peak.

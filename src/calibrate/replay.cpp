@@ -258,6 +258,8 @@ class Executor {
         break;
       case InstructionKind::collective:  // no peers: counted by replay()
       case InstructionKind::phase:
+      case InstructionKind::stall:
+      case InstructionKind::synchronize:
         break;
     }
   }

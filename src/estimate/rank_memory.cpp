@@ -153,7 +153,10 @@ std::optional<StepProgram> RankPrograms::of_stage(int stage, std::string& reason
 PlayMemoryOptions play_options(const Cluster& cluster, const Strategy& resolved) {
   PlayMemoryOptions options;
   options.allocator = resolved.allocator;
-  if (profile_of(resolved).code == ModelCode::nanotron) options.launches_behind = program::nanotron_launches_ahead(resolved);
+  if (profile_of(resolved).code == ModelCode::nanotron) {
+    options.launches_behind = program::nanotron_launch_queue();
+    options.behind_in_stalls_only = resolved.pp > 1;
+  }
   if (profile_of(resolved).code == ModelCode::megatron_legacy) options.delayed_free = DelayedFree::next_wait;
   options.total = cluster.accelerator.memory_usable.value;
   options.capacity = *options.total - outside_of(cluster, resolved).total().expected;

@@ -7,6 +7,8 @@
 namespace plimsoll::memory {
 namespace {
 
+constexpr int kEntriesOfCollective = 3;  // of the launch queue: PlayMemoryOptions::launches_behind
+
 [[noreturn]] void defect(const char* what, const StepProgram& program, const Instruction& instruction) {
   const auto& labels = program.labels;
   throw Error(ErrorCode::internal, what, instruction.label < labels.size() ? labels[instruction.label] : std::string());
@@ -20,7 +22,7 @@ CachingAllocator::Options allocator_options(const PlayMemoryOptions& options) {
 }  // namespace
 
 Player::Player(const StepProgram& program, const PlayMemoryOptions& options)
-    : program_(program), options_(options), allocator_(allocator_options(options)) {}
+    : lagging_(!options.behind_in_stalls_only), program_(program), options_(options), allocator_(allocator_options(options)) {}
 
 const std::vector<Instruction>& Player::part(int step) const {
   if (step < 0) return program_.init;
@@ -40,6 +42,7 @@ bool Player::allocate(const Instruction& instruction) {
   tensor = {kNoBlock, true, instruction.category, instruction.stream, instruction.label, instruction.bytes};
   if (instruction.bytes == 0) return true;
   const int retries = allocator_.retries();
+  if (!lagging_) host_waits();
   tensor.block = allocator_.allocate(instruction.bytes, instruction.stream);
   if (allocator_.retries() != retries) behind_.clear();  // before the driver is asked again the host waits for the device
   if (history_) note(AllocatorEvent::Kind::alloc, tensor);
@@ -66,11 +69,18 @@ void Player::free(const Instruction& instruction) {
   allocator_.free(tensor.block);
 }
 
-/// The device has come to what was launched so many launches ago: events recorded by then are over.
-void Player::launched() {
-  ++launches_;
+/// The device has come to what was issued so many entries ago: events recorded by then are over.
+void Player::launched(int entries) {
+  launches_ += entries;
   for (; !behind_.empty() && behind_.front().launch + options_.launches_behind <= launches_; behind_.pop_front())
     allocator_.complete_block(behind_.front().block);
+}
+
+/// The device has done all that was issued.
+void Player::host_waits() {
+  if (options_.launches_behind == 0 || behind_.empty()) return;
+  behind_.clear();
+  allocator_.complete_all();
 }
 
 void Player::record(AllocatorHistory* history) {
@@ -179,9 +189,19 @@ bool Player::play_part(int step, std::size_t count) {
         allocator_.empty_cache();
         break;
       case InstructionKind::kernel:
-      case InstructionKind::collective:
       case InstructionKind::copy:
-        launched();
+        launched(1);
+        break;
+      case InstructionKind::collective:
+        launched(kEntriesOfCollective);
+        break;
+      case InstructionKind::stall:
+        host_waits();
+        lagging_ = true;
+        break;
+      case InstructionKind::synchronize:
+        host_waits();
+        lagging_ = !options_.behind_in_stalls_only;
         break;
     }
     if (samples_) note_sample(instruction);
@@ -206,6 +226,7 @@ void Player::end_step(int step) {
   enter_phase(Phase::end);
   behind_.clear();
   allocator_.complete_all();
+  lagging_ = !options_.behind_in_stalls_only;
   trace_.forward_peak = Bytes(forward_peak_);
   trace_.backward_peak = Bytes(backward_peak_);
   if (step == 0) trace_.first_step_allocated = Bytes(part_peak_);

@@ -52,7 +52,8 @@ class Player {
   void free(const Instruction& instruction);
   void enter_phase(Phase phase);
   void wait(const Instruction& instruction);
-  void launched();
+  void launched(int entries);
+  void host_waits();
   void start_step();
   void end_step(int step);
   void note(AllocatorEvent::Kind kind, const Tensor& tensor);
@@ -66,6 +67,7 @@ class Player {
 
   std::int64_t launches_ = 0;
   std::deque<Behind> behind_;  // in order
+  bool lagging_;               // the host is ahead of the device now
   const StepProgram& program_;
   PlayMemoryOptions options_;
   CachingAllocator allocator_;

@@ -33,9 +33,9 @@ StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy);
 /// nanotron's Llama on one rank of pipeline rank `pipeline_rank`: torch DDP or ZeRO-1, tensor and pipeline parallel.
 StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pipeline_rank);
 
-/// Launches by which nanotron's host is ahead of the device (PlayMemoryOptions::launches_behind): its asynchronous tensor-parallel
-/// collectives mark what they use by record_stream.
-std::int64_t nanotron_launches_ahead(const Strategy& strategy);
+/// Entries by which nanotron's host is ahead of the device (PlayMemoryOptions::launches_behind), all the time without a pipeline, while a
+/// neighbour is late with one: every collective of PyTorch 2.1 marks what it uses by record_stream.
+std::int64_t nanotron_launch_queue();
 
 /// What of the device changes what Megatron's rank allocates.
 struct MegatronDevice {

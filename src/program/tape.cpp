@@ -229,6 +229,10 @@ void Tape::record_stream(const Tensor& tensor, StreamId on) {
 
 void Tape::empty_cache() { emit({.kind = InstructionKind::empty_cache, .stream = stream}); }
 
+void Tape::stall() { emit({.kind = InstructionKind::stall, .stream = stream}); }
+
+void Tape::synchronize() { emit({.kind = InstructionKind::synchronize, .stream = stream}); }
+
 StreamId Tape::add_stream(const std::string& name) {
   program_.streams.push_back(name);
   return static_cast<StreamId>(program_.streams.size() - 1);

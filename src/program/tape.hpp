@@ -314,6 +314,8 @@ class Tape {
   void wait(StreamId waiting, StreamId awaited);
   void record_stream(const Tensor& tensor, StreamId stream);
   void empty_cache();
+  void stall();
+  void synchronize();
   StreamId add_stream(const std::string& name);
 
   // ---- tensors ----

@@ -52,5 +52,42 @@ TEST(LaunchesBehind, AStepEndsWithTheDevice) {
   EXPECT_EQ(play_memory(program_with(3), options).peak_reserved.count, 2 * kBlock);
 }
 
+/// alloc A, record_stream(A), free A, alloc B of the same size, with instructions before the free and before B.
+std::int64_t reserved_with(const std::vector<InstructionKind>& before_free, const std::vector<InstructionKind>& before_second) {
+  StepProgram program;
+  program.streams.push_back("other");
+  program.kernels.push_back({KernelKind::elementwise});
+  program.collectives.push_back({CollectiveKind::all_reduce, Group::world});
+  const auto add = [&](InstructionKind kind, std::uint32_t id = 0, std::int64_t bytes = 0, StreamId stream = kComputeStream) {
+    program.step.push_back({kind, stream, Category::temporary, id, bytes, 0});
+  };
+  add(InstructionKind::alloc, 0, kBlock);
+  add(InstructionKind::record_stream, 0, 0, kOther);
+  for (const InstructionKind kind : before_free) add(kind);
+  add(InstructionKind::free, 0);
+  for (const InstructionKind kind : before_second) add(kind);
+  add(InstructionKind::alloc, 1, kBlock);
+  add(InstructionKind::free, 1);
+  PlayMemoryOptions options;
+  options.launches_behind = 6;
+  options.behind_in_stalls_only = true;
+  return play_memory(program, options).peak_reserved.count;
+}
+
+// The device keeps up but for the time that a peer keeps it waiting, which ends when the host waits for it.
+TEST(LaunchesBehind, OnlyWhileAPeerIsLate) {
+  EXPECT_EQ(reserved_with({}, {}), kBlock);
+  EXPECT_EQ(reserved_with({InstructionKind::stall}, {}), 2 * kBlock);
+  EXPECT_EQ(reserved_with({InstructionKind::stall, InstructionKind::synchronize}, {}), kBlock);
+  EXPECT_EQ(reserved_with({InstructionKind::stall}, {InstructionKind::synchronize}), kBlock);
+}
+
+// A queue of six entries holds two collectives: the one that frees them is the second.
+TEST(LaunchesBehind, ACollectiveIsThreeEntries) {
+  EXPECT_EQ(reserved_with({InstructionKind::stall}, {InstructionKind::collective, InstructionKind::kernel, InstructionKind::kernel}),
+            2 * kBlock);
+  EXPECT_EQ(reserved_with({InstructionKind::stall}, {InstructionKind::collective, InstructionKind::collective}), kBlock);
+}
+
 }  // namespace
 }  // namespace plimsoll

@@ -84,6 +84,31 @@ TEST(Nanotron, ReservedOfMeasuredRuns) {
   }
 }
 
+// A deep pipeline's first warm-up: the second stage is late with its second receive, and what the first stage's host issues meanwhile, two
+// forward passes of a pipeline of four, frees nothing that a collective used. Later runs of the same sweep, of the 27th of December.
+TEST(Nanotron, ReservedWhileTheNextStageIsLate) {
+  const std::vector<MeasuredRun> runs = {
+      {k1B, 2, 8, 4, 4, 32, DataParallel::zero1, {5, 5, 5, 1}, 6.60},
+      {k1B, 1, 8, 4, 8, 32, DataParallel::ddp, {5, 5, 5, 1}, 12.38},
+      {k1B, 2, 8, 4, 32, 4, DataParallel::zero1, {5, 5, 5, 1}, 46.13},
+      {k1B, 4, 16, 4, 8, 8, DataParallel::zero1, {5, 5, 5, 1}, 7.71},
+      {k1B, 8, 4, 4, 4, 8, DataParallel::zero1, {5, 5, 5, 1}, 11.42},
+      {k3B, 8, 2, 4, 1, 32, DataParallel::zero1, {8, 8, 8, 4}, 15.57},
+      {k3B, 2, 16, 4, 16, 8, DataParallel::zero1, {8, 8, 8, 4}, 30.38},
+      {k8B, 2, 16, 4, 16, 8, DataParallel::zero1, {9, 9, 9, 5}, 49.16},
+      {k1B, 2, 8, 8, 16, 8, DataParallel::zero1, {3, 3, 2, 3, 2, 3, 0, 0}, 32.16},
+  };
+  for (const MeasuredRun& run : runs) {
+    PlayMemoryOptions options;
+    options.steps = 3;
+    options.launches_behind = program::nanotron_launch_queue();
+    options.behind_in_stalls_only = true;
+    const MemoryTrace trace = play_memory(program::lower_nanotron(llama(run.size), strategy_of(run), 0), options);
+    EXPECT_NEAR(static_cast<double>(trace.peak_reserved.count) / kGiB, run.reserved, 0.004 * run.reserved)
+        << "h " << run.size.hidden << " dp " << run.dp << " tp " << run.tp << " pp " << run.pp << " micro-batch " << run.micro_batch;
+  }
+}
+
 // Persistent bytes of h 2048, 16 layers, vocabulary 131072 tied: P = 131072 · 2048 + 16 · (4 · 2048² + 3 · 8192 · 2048 + 2 · 2048) + 2048
 // = 1,342,244,864 parameters. 2 P weights + 4 P gradients + 12 P / dp (fp32 weights, two moments), two BLAS workspaces of 32 MiB, and per
 // layer rotary tables of 2 · 2 · 4096 · 32 B.

@@ -22,8 +22,7 @@ namespace {
 constexpr std::int64_t kRecordedSteadyMicroBatches = 3;
 constexpr std::int64_t kBandwidthElements = 256LL << 20;  // measure_bandwidth
 constexpr std::int64_t kRanksPerNode = 8;
-/// Pending launches of a CUDA stream before the host blocks. Without a pipeline nothing else makes the host wait within a step; with one it
-/// reads the metadata that goes ahead of every transferred tensor, and does not get ahead.
+/// Entries that a CUDA channel takes before the host blocks; CUDA_DEVICE_MAX_CONNECTIONS=1 makes it one channel for all streams.
 constexpr std::int64_t kLaunchQueue = 1024;
 
 NanotronSizes sizes_of_rank(const Model& model, const Strategy& strategy) {
@@ -171,6 +170,8 @@ class NanotronEngine {
         pipeline_(tape_.add_stream("pipeline")) {}
 
   /// `warm_up`: forward passes before the first backward one. The second turn of the steady state stands for `left_out` more.
+  /// In the first step the next rank stops between its first two receives to open its communicator with the rank behind it, while this
+  /// rank's second send waits on the device and its host goes on: the only time in a pipeline that the host is far ahead.
   void train_batch(std::int64_t micro_batches, std::int64_t warm_up, std::int64_t left_out) {
     backwards_left_ = micro_batches;
     Repeated repeated{.times = 1 + left_out};
@@ -179,11 +180,13 @@ class NanotronEngine {
       if (i == warm_up + 2) repeated.end = tape_.recorded();
       forward();
       if (i < warm_up) {
+        if (i == 1 && !connected_) tape_.stall();
         send_activation();
       } else {
         backward();
       }
     }
+    connected_ = true;
     sent_gradient_.reset();
     while (!in_flight_.empty()) {
       backward();
@@ -271,8 +274,11 @@ class NanotronEngine {
     activation_.reset();
   }
 
+  /// The receiver reads on the host what tensor is to come, and so waits for the device.
   void transfer(CollectiveKind kind, const Tensor& tensor) {
+    if (kind == CollectiveKind::receive) tape_.synchronize();
     tape_.collective({.kind = kind, .group = Group::pipeline, .bytes = tensor.bytes(), .type = tensor.dtype()}, pipeline_);
+    tape_.record_stream(tensor, pipeline_);
   }
 
   NanotronDevice& device_;
@@ -283,6 +289,7 @@ class NanotronEngine {
   Ddp* ddp_;
   StreamId pipeline_;
   std::int64_t backwards_left_ = 0;
+  bool connected_ = false;  ///< every neighbour has opened its communicators
   Batch batch_;
   Tensor activation_;     ///< this rank's output until it is sent
   Tensor sent_gradient_;  ///< gradient of the received activation until the next communication
@@ -309,7 +316,7 @@ void measure_bandwidth(Tape& tape, std::int64_t ranks) {
 
 }  // namespace
 
-std::int64_t nanotron_launches_ahead(const Strategy& strategy) { return strategy.pp > 1 ? 0 : kLaunchQueue; }
+std::int64_t nanotron_launch_queue() { return kLaunchQueue; }
 
 StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pipeline_rank) {
   check(model, strategy);
@@ -319,7 +326,7 @@ StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pip
   const std::int64_t dp = std::max(strategy.dp, 1);
   measure_bandwidth(tape, dp * std::max(strategy.tp, 1) * std::max(strategy.pp, 1));
   const NanotronStage stage = stage_of_rank(model, strategy, pipeline_rank);
-  NanotronDevice device(tape, sizes_of_rank(model, strategy), nanotron_launches_ahead(strategy) > 0);
+  NanotronDevice device(tape, sizes_of_rank(model, strategy));
   NanotronLlama llama(device, stage, model.tied_embeddings);
   std::unique_ptr<Ddp> ddp;
   if (strategy.data_parallel == DataParallel::ddp && dp > 1) ddp = std::make_unique<Ddp>(tape, llama.root(), DdpSettings{});

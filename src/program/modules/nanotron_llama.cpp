@@ -61,7 +61,7 @@ Tensor column_linear(NanotronDevice& device, const Tensor& x, const Tensor& weig
   const std::int64_t in = weight.size(1), out = weight.size(0), rows = sizes.tokens();
   if (sizes.tp > 1) device.gathered_input(x);
   Tensor y = op.output({sizes.sequence, sizes.batch, out}, x.dtype());
-  device.product(rows, out, in);
+  device.product_beside_gather(rows, out, in);
   op.save(x);
   op.save(weight);
   return op.done(y, [&device, in, out, rows](BackwardCall& b) {
@@ -70,7 +70,7 @@ Tensor column_linear(NanotronDevice& device, const Tensor& x, const Tensor& weig
     Tensor whole = b.tape.empty({shape.sequence, shape.batch, in}, DType::bf16);
     device.product(rows, in, out);
     const Tensor gradient = contiguous(b.grad());
-    Tensor dx = shape.tp > 1 ? device.reduce_scattered(whole, b.saved(0).sizes(), true) : whole;
+    Tensor dx = shape.tp > 1 ? device.reduce_scattered(whole, b.saved(0).sizes()) : whole;
     Tensor dw = b.tape.empty({out, in}, DType::bf16);
     device.product(out, in, rows);
     b.give(0, std::move(dx));
@@ -90,13 +90,13 @@ Tensor row_linear(NanotronDevice& device, const Tensor& x, const Tensor& weight)
     y = op.output({sizes.sequence, sizes.batch, out}, x.dtype());
     device.product(rows, out, in);
   }
-  if (sizes.tp > 1) y = device.reduce_scattered(y, sizes.hidden_state(), false);
+  if (sizes.tp > 1) y = device.reduce_scattered(y, sizes.hidden_state());
   op.save(x);
   op.save(weight);
   return op.done(y, [&device, in, out, rows](BackwardCall& b) {
     if (device.sizes.tp > 1) device.gathered_gradient(b.grad());
     Tensor dx = b.tape.empty(b.saved(0).sizes(), DType::bf16);
-    device.product(rows, in, out);
+    device.product_beside_gather(rows, in, out);
     const Tensor folded = contiguous(b.saved(0));
     Tensor dw = b.tape.empty({out, in}, DType::bf16);
     device.product(out, in, rows);
@@ -161,6 +161,21 @@ Kernel attention_kernel(const NanotronSizes& sizes, bool backward) {
           .bytes_written = backward ? read : 2 * sizes.tokens() * sizes.heads * sizes.head_dim};
 }
 
+/// Where each sequence starts: zeros, then the running sum of each row's count of tokens.
+Tensor sequence_starts(NanotronDevice& device) {
+  const NanotronSizes& sizes = device.sizes;
+  Tape& tape = device.tape;
+  Tensor starts = tape.empty({sizes.batch + 1}, DType::int32);
+  launch(tape, KernelKind::elementwise, DType::int32, 0, starts.bytes());
+  const Tensor counted = tape.empty({sizes.batch, sizes.sequence}, DType::int32);
+  launch(tape, KernelKind::elementwise, DType::int32, sizes.tokens(), counted.bytes());
+  const Tensor counts = tape.empty({sizes.batch}, DType::int32);
+  launch(tape, KernelKind::reduction, DType::int32, counted.bytes(), counts.bytes());
+  launch(tape, KernelKind::elementwise, DType::int32, 0, 0);  // the scan's state
+  launch(tape, KernelKind::reduction, DType::int32, counts.bytes(), counts.bytes());
+  return starts;
+}
+
 /// What varlen_bwd takes besides the gradients: row sums, fp32 accumulators of dq, and dk and dv for every query head.
 void attention_scratch(NanotronDevice& device) {
   const NanotronSizes& sizes = device.sizes;
@@ -175,14 +190,17 @@ void attention_scratch(NanotronDevice& device) {
     keys = tape.empty({sizes.tokens(), sizes.heads, sizes.head_dim}, DType::bf16, Category::workspace);
     values = tape.empty({sizes.tokens(), sizes.heads, sizes.head_dim}, DType::bf16, Category::workspace);
   }
+  const std::int64_t outputs = 2 * sizes.tokens() * sizes.heads * sizes.head_dim;
+  launch(tape, KernelKind::reduction, DType::bf16, 2 * outputs, row_sums.bytes() + accumulator.bytes());
   tape.kernel(attention_kernel(sizes, true));
+  launch(tape, KernelKind::elementwise, DType::bf16, accumulator.bytes(), outputs);
 }
 
 /// flash_attn_varlen_func on [tokens, heads, dim].
 Tensor flash_attention(NanotronDevice& device, const Tensor& query, const Tensor& key, const Tensor& value) {
   const NanotronSizes& sizes = device.sizes;
   Tape& tape = device.tape;
-  const Tensor query_starts = tape.empty({sizes.batch + 1}, DType::int32), key_starts = tape.empty({sizes.batch + 1}, DType::int32);
+  const Tensor query_starts = sequence_starts(device), key_starts = sequence_starts(device);
   Op op("flash_attention", {&query, &key, &value});
   Tensor out = empty_like(query);
   const Tensor log_sums = op.output({sizes.batch, sizes.heads, sizes.sequence}, DType::fp32);
@@ -212,13 +230,14 @@ Tensor masked(const Tensor& x, const Tensor& mask) {
 /// DifferentiableReduceScatterSum; its backward gathers.
 Tensor reduce_scatter(NanotronDevice& device, const Tensor& x) {
   Op op("reduce_scatter", {&x});
-  Tensor y = device.reduce_scattered(x, device.sizes.hidden_state(), false);
+  Tensor y = device.reduce_scattered(x, device.sizes.hidden_state());
   return op.done(y, [&device, whole = x.sizes()](BackwardCall& b) { b.give(0, device.all_gathered(b.grad(), whole)); });
 }
 
 void reduce_over_vocabulary(NanotronDevice& device, const Tensor& x) {
   device.tape.collective({.kind = CollectiveKind::all_reduce, .group = Group::tensor, .bytes = x.bytes(), .type = x.dtype()},
                          device.communication());
+  device.use_on_communication_stream(x);
 }
 
 /// _ShardedCrossEntropy on fp32 logits [sequence, batch, vocabulary of the rank]: the softmax is made in place of the shifted logits,
@@ -233,9 +252,15 @@ Tensor sharded_cross_entropy(NanotronDevice& device, const Tensor& logits, const
   reduce_over_vocabulary(device, largest);
   const Tensor softmax = elementwise(tape, {&logits, &logits}, DType::fp32);
   const Tensor outside = tape.empty(rows, DType::boolean);
+  for (int i = 0; i < 3; ++i)
+    launch(tape, KernelKind::elementwise, DType::boolean, target.bytes(), outside.bytes());  // below, above, either
   const Tensor index = tape.empty(rows, DType::int64);
+  for (int i = 0; i < 3; ++i)
+    launch(tape, KernelKind::elementwise, DType::int64, target.bytes(), index.bytes());  // copied, shifted, masked
   const Tensor range = arange(tape, rows.product());
   const Tensor predicted = tape.empty(rows, DType::fp32);
+  launch(tape, KernelKind::gather, DType::fp32, predicted.bytes(), predicted.bytes());
+  for (int i = 0; i < 2; ++i) launch(tape, KernelKind::elementwise, DType::fp32, predicted.bytes(), predicted.bytes());  // copied, masked
   reduce_over_vocabulary(device, predicted);
   in_place(softmax, {&softmax});
   const Tensor sums = tape.empty(rows, DType::fp32);
@@ -248,7 +273,8 @@ Tensor sharded_cross_entropy(NanotronDevice& device, const Tensor& logits, const
     const Tensor softmax_kept = b.saved(0);
     const Tensor rows_range = arange(b.tape, b.saved(2).elements());
     const Tensor corrections = b.tape.empty(b.saved(2).sizes(), DType::fp32);
-    launch(b.tape, KernelKind::gather, DType::fp32, corrections.bytes(), corrections.bytes());
+    for (int i = 0; i < 2; ++i) launch(b.tape, KernelKind::gather, DType::fp32, corrections.bytes(), corrections.bytes());  // read, written
+    for (int i = 0; i < 3; ++i) launch(b.tape, KernelKind::elementwise, DType::fp32, corrections.bytes(), corrections.bytes());
     in_place(softmax_kept, {&softmax_kept, &b.grad()});
     b.give(0, softmax_kept);
   });
@@ -272,8 +298,14 @@ Tensor masked_mean(const Tensor& loss, const Tensor& mask) {
 
 }  // namespace
 
-NanotronDevice::NanotronDevice(Tape& tape_in, const NanotronSizes& sizes_in, bool host_ahead)
-    : tape(tape_in), sizes(sizes_in), host_ahead_(host_ahead), communication_(tape_in.add_stream("tensor parallel")) {}
+NanotronDevice::NanotronDevice(Tape& tape_in, const NanotronSizes& sizes_in)
+    : tape(tape_in), sizes(sizes_in), communication_(tape_in.add_stream("tensor parallel")) {}
+
+void NanotronDevice::product_beside_gather(std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+  const std::int64_t own = rows / sizes.tp;
+  product(own, columns, inner);
+  if (sizes.tp > 1) product(rows - own, columns, inner);
+}
 
 void NanotronDevice::product(std::int64_t rows, std::int64_t columns, std::int64_t inner) {
   Tensor& workspace = tape.in_backward() ? backward_workspace_ : forward_workspace_;
@@ -289,24 +321,22 @@ Tensor NanotronDevice::gathered(Tensor& buffer, const Tensor& shard) {
   return buffer;
 }
 
-Tensor NanotronDevice::reduce_scattered(const Tensor& whole, const Dims& piece, bool asynchronous) {
+Tensor NanotronDevice::reduce_scattered(const Tensor& whole, const Dims& piece) {
   Tensor y = tape.empty(piece, whole.dtype());
   tape.collective({.kind = CollectiveKind::reduce_scatter, .group = Group::tensor, .bytes = whole.bytes(), .type = whole.dtype()},
                   communication_);
-  if (asynchronous) {
-    use_on_communication_stream(whole);
-    use_on_communication_stream(y);
-  }
+  use_on_communication_stream(whole);
+  use_on_communication_stream(y);
   return y;
 }
 
-void NanotronDevice::use_on_communication_stream(const Tensor& tensor) {
-  if (host_ahead_) tape.record_stream(tensor, communication_);
-}
+void NanotronDevice::use_on_communication_stream(const Tensor& tensor) { tape.record_stream(tensor, communication_); }
 
 Tensor NanotronDevice::all_gathered(const Tensor& piece, const Dims& whole) {
   Tensor y = tape.empty(whole, piece.dtype());
   tape.collective({.kind = CollectiveKind::all_gather, .group = Group::tensor, .bytes = y.bytes(), .type = y.dtype()}, communication_);
+  use_on_communication_stream(piece);
+  use_on_communication_stream(y);
   return y;
 }
 
@@ -365,6 +395,10 @@ Tensor NanotronLlama::embed(const Tensor& ids) {
   const Tensor transposed = transpose(ids, 0, 1);
   if (sizes_.tp == 1) return embedding(embedding_->tensor("weight"), transposed);
   const Tensor outside = tape_.empty(transposed.sizes(), DType::boolean);
+  for (int i = 0; i < 3; ++i)  // below, above, either
+    launch(tape_, KernelKind::elementwise, DType::boolean, transposed.bytes(), outside.bytes());
+  for (int i = 0; i < 2; ++i)  // copied, masked; shifted below
+    launch(tape_, KernelKind::elementwise, DType::int64, transposed.bytes(), transposed.bytes());
   const Tensor local = elementwise(tape_, {&transposed}, DType::int64);
   Tensor out = embedding(embedding_->tensor("weight"), local);
   const Tensor inside = elementwise(tape_, {&outside}, DType::boolean);

@@ -26,22 +26,24 @@ struct NanotronSizes {
 /// What the modules of a rank share: BLAS workspaces, buffers of gathered activations, kernels tuned at their first call.
 class NanotronDevice {
  public:
-  /// `host_ahead`: the host runs ahead of the device, so that it matters which stream used a tensor last.
-  NanotronDevice(Tape& tape, const NanotronSizes& sizes, bool host_ahead);
+  NanotronDevice(Tape& tape, const NanotronSizes& sizes);
 
   Tape& tape;
   const NanotronSizes sizes;
 
   /// A product written into memory that exists. The first one of a thread (forward's, autograd's) makes cuBLAS's workspace, for good.
   void product(std::int64_t rows, std::int64_t columns, std::int64_t inner);
+  /// The same while its other operand is gathered: the rank's own rows first, the rest when they have come.
+  void product_beside_gather(std::int64_t rows, std::int64_t columns, std::int64_t inner);
   /// MemoryBuffer().get("allgather"): one buffer for all layers; gathers `shard` into it while the rank's own shard is multiplied.
   Tensor gathered_input(const Tensor& shard) { return gathered(input_buffer_, shard); }
   Tensor gathered_gradient(const Tensor& shard) { return gathered(gradient_buffer_, shard); }
-  /// The rank's piece of the sum of `whole`; asynchronous collectives mark both tensors as used by their stream.
-  Tensor reduce_scattered(const Tensor& whole, const Dims& piece, bool asynchronous);
+  /// The rank's piece of the sum of `whole`.
+  Tensor reduce_scattered(const Tensor& whole, const Dims& piece);
   /// A new tensor of all pieces.
   Tensor all_gathered(const Tensor& piece, const Dims& whole);
-  /// record_stream by an asynchronous collective: once freed, the memory waits until the device has done what was issued before.
+  /// record_stream by a collective: once freed, the memory waits until the device has done what was issued before. Every collective of
+  /// PyTorch 2.1 does so, those that the compute stream waits for at once too (ProcessGroupNCCL.cpp; since 2.2 only asynchronous ones).
   void use_on_communication_stream(const Tensor& tensor);
   /// Triton times a kernel's configurations at the first call, with a buffer that flushes the L2 cache between runs.
   enum class TunedKernel : std::uint8_t { norm_forward, norm_backward };
@@ -51,7 +53,6 @@ class NanotronDevice {
  private:
   Tensor gathered(Tensor& buffer, const Tensor& shard);
 
-  bool host_ahead_;
   StreamId communication_;
   Tensor forward_workspace_, backward_workspace_;
   Tensor input_buffer_, gradient_buffer_;
