@@ -81,6 +81,23 @@ void take_nemo_conventions(const JsonValue& json, MeasuredRow& row) {
   }
 }
 
+/// What a table of torchtune's means: where "each row adds to the previous", what a row does not name is still off; samples that are not
+/// packed are as long as they are, and seq_len only their limit.
+void take_torchtune_conventions(const JsonValue& json, MeasuredRow& row) {
+  const JsonValue training = json["training"];
+  Strategy& s = row.strategy;
+  if (s.framework != "torchtune") return;
+  const bool cumulative = json.has("source") && json["source"].has("where") &&
+                          json["source"]["where"].text().find("each row adds to the previous") != std::string::npos;
+  if (cumulative && !says(training, "loss") && !says(training, "loss_chunks")) {
+    s.loss = LossKernel::cross_entropy;
+    row.assumed.push_back("training.loss: ce (a row of the table that adds chunked-ce later)");
+  }
+  const bool unpacked = says(training, "packed") && !training["packed"].boolean();
+  if (unpacked && !says(training, "average_tokens_per_sample"))
+    refuse("the row does not say how long its unpacked samples are (training.average_tokens_per_sample)");
+}
+
 /// Megatron's router options may stand with the model.
 void take_router_options(const JsonValue& model, Strategy& strategy) {
   if (!model.has("moe")) return;
@@ -99,6 +116,7 @@ void read_row(const JsonValue& json, RowCaches& caches, MeasuredRow& row) {
     for (const auto& key : row.strategy.unread_keys) row.unread_keys.push_back("training." + key);
     take_router_options(json["model"], row.strategy);
     take_nemo_conventions(json, row);
+    take_torchtune_conventions(json, row);
   }
   row.model = read_row_model(json, row.strategy, caches);
   for (const auto& key : row.model->unread_keys) row.unread_keys.push_back("model.config." + key);

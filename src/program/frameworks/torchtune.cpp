@@ -11,6 +11,7 @@
 #include "program/op.hpp"
 #include "program/ops.hpp"
 #include "program/optimizer.hpp"
+#include "program/wrappers/fsdp2.hpp"
 
 namespace plimsoll::program {
 
@@ -49,6 +50,12 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   if (s.offload.activations && s.recompute.kind != Recompute::Kind::full)
     refuse("torchtune offloads activations beside activation checkpointing only", "recompute", "full");
   if (s.offload.activation_layers > 0) refuse("torchtune offloads the activations of all layers", "offload_layers");
+  if (s.data_parallel != DataParallel::none && s.data_parallel != DataParallel::fsdp2)
+    refuse("torchtune's recipes shard with fully_shard or run on one device", "data_parallel", "fsdp2");
+  if (s.data_parallel == DataParallel::fsdp2 && s.optimizer_in_backward)
+    refuse("an optimizer within the backward of a sharded model is not modelled", "optimizer_in_bwd", "false");
+  if (s.data_parallel == DataParallel::fsdp2 && is_8bit(s.optimizer))
+    refuse("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "adamw");
   if (s.base_weights == BaseWeights::int8) refuse("torchtune quantises base weights to NF4 only", "base_weights", "nf4");
   if (s.base_weights != BaseWeights::as_trained && !s.lora) refuse("NF4 weights are frozen: they need adapters", "lora");
   if (s.lora && !s.lora->modules_to_save.empty()) refuse("torchtune's LoRA trains adapters alone", "lora.modules_to_save");
@@ -78,14 +85,43 @@ std::shared_ptr<BlockMask> make_block_mask(Tape& tape, std::int64_t batch, std::
   return mask;
 }
 
+/// shard_model: every layer from the last, the modules of custom_sharded_layers, the rest with the root.
+std::vector<std::vector<Module*>> units_of(TuneDecoder& decoder, const std::vector<std::string>& custom) {
+  std::vector<std::vector<Module*>> units;
+  const auto sharded_alone = [&](const char* name) {
+    if (std::find(custom.begin(), custom.end(), name) == custom.end()) return;
+    Module* module = decoder.root().find_child(name);
+    if (!module) fail("torchtune's model has no module of its own of that name", "fsdp.units", "leave '" + std::string(name) + "' out");
+    units.push_back({module});
+  };
+  sharded_alone("output");
+  for (std::size_t i = decoder.layers(); i-- > 0;) units.push_back({&decoder.layer(i)});
+  sharded_alone("tok_embeddings");
+  return units;
+}
+
+Fsdp2Options fsdp2_options(const Strategy& s) {
+  if (s.fsdp.reshard == FsdpOptions::Reshard::number)
+    refuse("torchtune reshards behind a forward pass or not at all", "fsdp.reshard_after_forward");
+  Fsdp2Options options;
+  options.shard = s.dp_shard;
+  options.replicate = s.dp_replicate;
+  options.reshard_after_forward = s.fsdp.reshard != FsdpOptions::Reshard::never;
+  options.reshard_root = options.reshard_after_forward;
+  options.offload_to_host = s.offload.params;
+  return options;
+}
+
 class Trainer {
  public:
-  Trainer(const Model& model, const Strategy& strategy) : strategy_(strategy), run_(run_of(strategy)), decoder_(model, run_, tape_) {}
+  Trainer(const Model& model, const Strategy& strategy) : strategy_(strategy), run_(run_of(strategy)), decoder_(model, run_, tape_) {
+    if (strategy.data_parallel != DataParallel::fsdp2) return;
+    sharded_ = std::make_unique<Fsdp2>(tape_, decoder_.root(), units_of(decoder_, strategy.fsdp.units), fsdp2_options(strategy));
+  }
 
   StepProgram record() {
     tape_.phase(Phase::init);
-    decoder_.materialize();
-    parameters_ = trainable_tensors(decoder_.root());
+    materialize();
     if (strategy_.offload.activations) offload_activations();
     make_optimizers();
     ignored_ = tape_.empty({strategy_.micro_batch, 1}, DType::int64, Category::input);
@@ -99,6 +135,19 @@ class Trainer {
  private:
   std::unique_ptr<Optimizer> optimizer_of(std::vector<Tensor> parameters) {
     return make_optimizer(strategy_.optimizer, strategy_.optimizer_impl, tape_, std::move(parameters), strategy_.state_dtype);
+  }
+
+  /// The model as the recipe makes it: on its device, or as shards of what comes weight by weight.
+  void materialize() {
+    if (!sharded_) {
+      decoder_.materialize();
+      parameters_ = trainable_tensors(decoder_.root());
+      return;
+    }
+    sharded_->materialize();
+    decoder_.materialize_rope();
+    parameters_ = sharded_->shards();
+    tape_.empty_cache();  // cleanup_before_training
   }
 
   /// get_act_offloading_ctx_manager: everything but the head's.
@@ -167,6 +216,8 @@ class Trainer {
       } else {
         targets = elementwise(tape_, {&counted}, DType::int64);
       }
+      // The previous micro-batch's current_loss lives until this one's takes its name.
+      if (!scaled_loss && logged_) scaled_loss = tape_.empty({}, DType::fp32);
       tape_.phase(Phase::forward);
       {
         const Tensor loss = loss_of(batch);
@@ -185,7 +236,8 @@ class Trainer {
   void step_optimizer(const Tensor& targets) {
     tape_.operator_name = "scale_grads";
     const Tensor scale = elementwise(tape_, {&targets}, DType::fp32);
-    for (const Tensor& parameter : parameters_) in_place(parameter.grad(), {&scale});
+    for (const Tensor& parameter : parameters_)
+      if (parameter.grad()) in_place(parameter.grad(), {&scale});
     if (strategy_.clip_grad_norm.value_or(false)) clip_grad_norm(tape_, parameters_);
     optimizers_.front()->step();
     optimizers_.front()->zero_grad();
@@ -195,6 +247,7 @@ class Trainer {
   TuneRun run_;
   Tape tape_;
   TuneDecoder decoder_;
+  std::unique_ptr<Fsdp2> sharded_;
   std::vector<Tensor> parameters_;
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
   std::shared_ptr<OffloadActivations> offload_;

@@ -101,9 +101,10 @@ void add_nf4_weight(Module& module, std::int64_t out, std::int64_t in, DType typ
   const std::int64_t elements = out * in;
   add_part(module, kScalers, {elements / kBlock}, DType::int8);
   add_part(module, kFactor, {elements / kBlock / kScalerBlock}, type);
-  add_part(module, kMean, {}, type);
   add_part(module, kData, {elements / 2}, DType::uint8);
-  add_part(module, kCodes, {kValues}, type);
+  // Every rank holds the mean and the values whole.
+  module.buffers.push_back({.name = kMean, .sizes = {}, .type = type, .tensor = {}});
+  module.buffers.push_back({.name = kCodes, .sizes = {kValues}, .type = type, .tensor = {}});
 }
 
 void quantize_nf4(Module& module, const Tensor& weight) {
@@ -115,9 +116,9 @@ void quantize_nf4(Module& module, const Tensor& weight) {
   };
   keep(kScalers, parts.scalers);
   keep(kFactor, parts.factor);
-  keep(kMean, parts.mean);
   keep(kData, parts.data);
-  keep(kCodes, parts.codes);
+  module.buffer(kMean) = parts.mean;
+  module.buffer(kCodes) = parts.codes;
 }
 
 void load_nf4(Module& module, Tape& tape, std::int64_t out, std::int64_t in, DType type) {

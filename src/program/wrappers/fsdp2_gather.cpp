@@ -1,4 +1,5 @@
 // Gathering a group's parameters, and letting go of what was gathered.
+#include <algorithm>
 #include <utility>
 
 #include "program/op.hpp"
@@ -30,6 +31,17 @@ std::vector<Tensor> Fsdp2Group::inputs_from_host() {
   return inputs;
 }
 
+/// What a gather is written to: `elements` of every rank in the compute type; bytes where the parameters have several types.
+Tensor Fsdp2Group::empty_gather_output(std::int64_t elements, std::int64_t ranks) {
+  const DType type = compute_type(parameters.front());
+  const bool one_type =
+      std::all_of(parameters.begin(), parameters.end(), [&](const ShardedParameter& parameter) { return compute_type(parameter) == type; });
+  if (one_type) return tape().empty({elements * ranks}, type, Category::communication_buffer);
+  std::int64_t bytes = 0;
+  for (const ShardedParameter& parameter : parameters) bytes += parameter.shard_elements * size_of(compute_type(parameter));
+  return tape().empty({bytes * ranks}, DType::uint8, Category::communication_buffer);
+}
+
 void Fsdp2Group::unshard() {
   if (gather_output_ || gathered_ || parameters.empty()) return;
   const LabelScope label(tape(), modules_.front()->label);
@@ -43,9 +55,8 @@ void Fsdp2Group::unshard() {
   const bool implicit = state == TrainingState::forward || state == TrainingState::pre_backward;
   const StreamScope scope(tape(), implicit ? owner_.copy_in_stream_ : tape().stream);
   const std::vector<Tensor> inputs = gather_inputs(elements);
-  gather_output_ = tape().empty({elements * ranks}, compute_type(parameters.front()), Category::communication_buffer);
-  launch(tape(), KernelKind::elementwise, gather_output_.dtype(), elements * size_of(gather_output_.dtype()),
-         elements * size_of(gather_output_.dtype()));
+  gather_output_ = empty_gather_output(elements, ranks);
+  launch(tape(), KernelKind::elementwise, gather_output_.dtype(), gather_output_.bytes() / ranks, gather_output_.bytes() / ranks);
   tape().wait(owner_.gather_stream_, owner_.copy_in_stream_);
   tape().collective(
       {.kind = CollectiveKind::all_gather, .group = mesh.group, .bytes = gather_output_.bytes(), .type = gather_output_.dtype()},

@@ -61,6 +61,7 @@ class Fsdp2Group {
   void register_post_backward(std::vector<Tensor*>& tensors);
   std::vector<Tensor> gather_inputs(std::int64_t elements);
   std::vector<Tensor> inputs_from_host();
+  Tensor empty_gather_output(std::int64_t elements, std::int64_t ranks);
   void copy_out();
   void keep_part(ShardedParameter& parameter);
   bool has_parts() const { return static_cast<bool>(parameters.front().kept); }
