@@ -20,6 +20,7 @@ enum class Provenance : std::uint8_t {
   derived,     ///< computed from other numbers of the file
   datasheet,   ///< the vendor's specification
   assumed,     ///< nobody published it: a working value
+  rehearsed,   ///< read from the framework itself on a device that computes nothing; never in a hardware file
 };
 std::string_view name_of(Provenance provenance);
 

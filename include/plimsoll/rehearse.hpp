@@ -64,6 +64,7 @@ struct Recording {
   Bytes init_peak_allocated;     ///< before the first step
   Bytes segments_peak;           ///< device memory that all allocators together held at most, context included
   Bytes device_memory, context;  ///< of the stand-in
+  std::string model;             ///< class of the module that ran first; empty when the program did not say
   std::int64_t parameters = 0;   ///< of the module that ran first, whole tensors; 0 when the program did not say
   std::int64_t tokens = 0;       ///< that the rank's model read in the last step; 0 when the program did not say
   bool ended = false;            ///< the process ended by itself
@@ -83,6 +84,9 @@ struct Recording {
 
 /// Reads a record. Throws Error: missing, damaged (with the byte), or without a whole step.
 Recording read_recording(const std::string& path);
+
+/// What the program's helpers wrote down at its end, without a record: how it ended, and what it read. Throws Error: unreadable, damaged.
+Recording read_summary(const std::string& path);
 
 /// Kernels, collectives and copies of the last step of one name, dearest first.
 struct KernelTime {
@@ -128,6 +132,18 @@ struct ProgramComparison {
 
 ProgramComparison compare_programs(const StepProgram& lowered, const Recording& recorded);
 
+// ---- models by their names on the hub -----------------------------------------------------------------------------------------
+
+/// The config.json of a shipped model.
+struct HubConfig {
+  std::string model;  ///< its name here: "llama-3.1-8b"
+  std::string text;
+};
+
+/// The shipped model that a name on Hugging Face's hub means ("meta-llama/Llama-3.1-8B-Instruct"): instruction-tuned and converted variants
+/// have the shape of the model they come from. Empty where none is shipped.
+std::optional<HubConfig> hub_config(const std::string& name);
+
 // ---- command lines ------------------------------------------------------------------------------------------------------------
 
 /// What a launcher's line would have started, once per rank.
@@ -136,13 +152,14 @@ struct LaunchLine {
   std::vector<std::pair<std::string, std::string>> environment;  ///< what the launcher sets for every process
   std::string launcher;                                          ///< "torchrun", "accelerate", "deepspeed", "mpirun", or empty
   std::int64_t processes_per_node = 0, nodes = 0;                ///< 0: the line does not say
+  bool every_device = false;                                     ///< one process for each device of the machines: what the launcher takes
   bool rank_argument = false;                                    ///< deepspeed: --local_rank=R goes behind the script
 
   std::int64_t world() const { return processes_per_node > 0 ? processes_per_node * (nodes > 0 ? nodes : 1) : 0; }
 };
 
-/// Understands torchrun, python -m torch.distributed.run, accelerate launch, deepspeed and mpirun; anything else is the program itself.
-/// Throws Error: no program in it, a count that is no number.
+/// Understands torchrun, python -m torch.distributed.run, accelerate launch (and the file that its --config_file names), deepspeed and
+/// mpirun; anything else is the program itself. Throws Error: no program in it, a count that is no number, a file that is not there.
 LaunchLine parse_launch_line(const std::vector<std::string>& words);
 
 }  // namespace plimsoll

@@ -2,12 +2,18 @@
 #include "command.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/plimsoll.hpp"
+#include "plimsoll/rehearse.hpp"
 
 namespace plimsoll::cli {
 namespace {
 
 int run_models(const Arguments& arguments) {
   const bool json = arguments.has("--json");
+  if (arguments.has("--config")) {
+    const auto config = hub_config(arguments["--config"]);
+    if (!config) fail("no shipped model has the shape of '" + arguments["--config"] + "'", "--config", "plimsoll models lists them");
+    return print(config->text), kFits;
+  }
   if (!arguments.has("NAME")) return print(json ? model_list_json() : model_list()), kFits;
   const Model model = load_model(arguments["NAME"]);
   return print(json ? model_sheet_json(model) : model_sheet(model)), kFits;
@@ -31,7 +37,8 @@ Command models_command() {
           "the shipped models, or the layers of one",
           "  plimsoll models\n  plimsoll models llama-3.1-8b",
           {{Option::positional, "NAME", "a shipped model, a config.json, or a graph file", false, {}},
-           {Option::flag, "--json", "print JSON", false, {}}},
+           {Option::flag, "--json", "print JSON", false, {}},
+           {Option::value, "--config", "print the config.json of a model by its name on Hugging Face's hub", false, {}}},
           run_models,
           {}};
 }

@@ -1,6 +1,7 @@
 #include "child_process.hpp"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,10 +18,34 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+volatile std::sig_atomic_t asked_to_end = 0;
+
+/// While it lives, signals that would end us are noted: the child's group, which a terminal's Ctrl-C does not reach, is ended first.
+class EndRequests {
+ public:
+  EndRequests() {
+    asked_to_end = 0;
+    struct sigaction noted {};
+    noted.sa_handler = [](int signal) { asked_to_end = signal; };
+    for (std::size_t i = 0; i < kSignals; ++i) sigaction(kEnding[i], &noted, &before_[i]);
+  }
+  ~EndRequests() {
+    for (std::size_t i = 0; i < kSignals; ++i) sigaction(kEnding[i], &before_[i], nullptr);
+  }
+  EndRequests(const EndRequests&) = delete;
+  EndRequests& operator=(const EndRequests&) = delete;
+
+ private:
+  static constexpr std::size_t kSignals = 3;
+  static constexpr int kEnding[kSignals] = {SIGINT, SIGTERM, SIGHUP};
+  struct sigaction before_[kSignals];
+};
+
 /// In the child: never returns. What goes wrong is written to `problem_pipe`, which a successful exec closes.
 [[noreturn]] void become(const std::vector<std::string>& command, const std::vector<std::pair<std::string, std::string>>& environment,
                          int problem_pipe) {
   setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   dup2(STDERR_FILENO, STDOUT_FILENO);
   const int nothing = open("/dev/null", O_RDONLY);
   if (nothing >= 0) dup2(nothing, STDIN_FILENO);
@@ -34,12 +59,12 @@ using Clock = std::chrono::steady_clock;
   _exit(127);
 }
 
-/// Waits for the child until `until`; true when it ended.
+/// Waits for the child until `until`, or until we are asked to end; true when it ended.
 bool ended_by(pid_t child, Clock::time_point until, int& status, rusage& usage) {
   while (true) {
     const pid_t done = wait4(child, &status, WNOHANG, &usage);
     if (done == child || (done < 0 && errno != EINTR)) return true;
-    if (Clock::now() >= until) return false;
+    if (asked_to_end != 0 || Clock::now() >= until) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
@@ -59,6 +84,7 @@ ChildResult run_child(const std::vector<std::string>& command, const std::vector
     return result;
   }
   const auto start = Clock::now();
+  const EndRequests end_requests;
   const pid_t child = fork();
   if (child == 0) become(command, environment, problem_pipe[1]);
   close(problem_pipe[1]);
@@ -73,7 +99,13 @@ ChildResult run_child(const std::vector<std::string>& command, const std::vector
     return result;
   }
   result.started = true;
-  if (!ended_by(child, after(limit_seconds), status, usage)) {
+  const bool ended = ended_by(child, after(limit_seconds), status, usage);
+  result.interrupted_by = asked_to_end;
+  asked_to_end = 0;
+  if (!ended && result.interrupted_by != 0) {
+    kill(-child, SIGKILL);
+    ended_by(child, after(5), status, usage);
+  } else if (!ended) {
     result.timed_out = true;
     kill(-child, ask_signal);
     if (!ended_by(child, after(2), status, usage)) {

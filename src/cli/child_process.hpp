@@ -12,12 +12,13 @@ struct ChildResult {
   std::string problem;
   int exit_code = 0;  ///< 128 + signal where one ended it
   bool timed_out = false;
+  int interrupted_by = 0;  ///< the signal that asked us to end meanwhile (Ctrl-C): the program was ended too
   double seconds = 0;
   long peak_kilobytes = 0;  ///< resident memory of the largest process of it
 };
 
 /// Runs `command` with `environment` added to ours, its standard output and error both going to our standard error. After `limit_seconds`
-/// the signal `ask_signal` goes to its process group, and two seconds later it is killed. Throws nothing.
+/// the signal `ask_signal` goes to its process group, and two seconds later it is killed, as it is when we are asked to end or die. Throws nothing.
 ChildResult run_child(const std::vector<std::string>& command, const std::vector<std::pair<std::string, std::string>>& environment,
                       double limit_seconds, int ask_signal);
 

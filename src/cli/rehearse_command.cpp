@@ -35,12 +35,16 @@ std::string folder_of(const std::string& path) {
   return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
-/// lib/plimsoll/rehearse of the build folder or of the installed prefix.
-std::string library_folder() {
+std::string own_path() {
   std::string program(4096, '\0');
   const ssize_t length = readlink("/proc/self/exe", program.data(), program.size());
   program.resize(length > 0 ? static_cast<std::size_t>(length) : 0);
-  const std::string here = folder_of(program);
+  return program;
+}
+
+/// lib/plimsoll/rehearse of the build folder or of the installed prefix.
+std::string library_folder() {
+  const std::string here = folder_of(own_path());
   for (const std::string& folder : {here + "/lib/plimsoll/rehearse", here + "/../lib/plimsoll/rehearse"})
     if (is_file(folder + "/libplimsoll_device.so") && is_file(folder + "/python/sitecustomize.py")) return folder;
   fail("the stand-in device's libraries are not beside plimsoll", here + "/lib/plimsoll/rehearse",
@@ -187,10 +191,15 @@ std::string per_rank(const std::string& path, std::int64_t rank, bool several) {
   return several ? fmt::format("{}.rank{}", path, rank) : path;
 }
 
-Environment helper_environment(const Settings& settings, std::int64_t rank) {
+/// What the program's helpers say at its end, where it never used the device and so has no record.
+std::string summary_path(const std::string& record) { return record + ".summary"; }
+
+Environment helper_environment(const Settings& settings, std::int64_t rank, const std::string& record) {
   Environment environment{{"PLIMSOLL_REHEARSE", "1"},
                           {"PLIMSOLL_REHEARSE_STEPS", std::to_string(settings.steps)},
                           {"PLIMSOLL_REHEARSE_UNTIL_PEAK", settings.until_peak ? "1" : "0"},
+                          {"PLIMSOLL_REHEARSE_PROGRAM", own_path()},
+                          {"PLIMSOLL_REHEARSE_SUMMARY", summary_path(record)},
                           {"PLIMSOLL_REHEARSE_SYNTHETIC", settings.synthetic_data ? "1" : "0"},
                           {"PYTHONPATH", joined(settings.folder + "/python", "PYTHONPATH")},
                           {"LD_LIBRARY_PATH", joined(settings.folder, "LD_LIBRARY_PATH")},
@@ -224,19 +233,40 @@ std::string last_line_of(const Recording& recording) {
 /// The innermost place of the program's own code in the stack of its error.
 std::string own_line_of(const Recording& recording) {
   for (auto frame = recording.error_stack.rbegin(); frame != recording.error_stack.rend(); ++frame)
-    if (frame->find("site-packages") == std::string::npos && frame->find("/lib/python") == std::string::npos) return *frame;
+    if (frame->find("site-packages") == std::string::npos && frame->find("/lib/python") == std::string::npos &&
+        frame->find("/plimsoll_rehearse/") == std::string::npos && frame->find("<frozen ") == std::string::npos)
+      return *frame;
   return last_line_of(recording);
+}
+
+/// The program's own name: its script or its module, else what is run.
+const std::string& script_of(const std::vector<std::string>& command) {
+  for (std::size_t i = 1; i < command.size(); ++i) {
+    if (command[i] == "-m" && i + 1 < command.size() && command[i + 1] != "plimsoll_rehearse.accelerate_launch") return command[i + 1];
+    if (command[i].size() > 3 && command[i].compare(command[i].size() - 3, 3, ".py") == 0) return command[i];
+  }
+  return command.front();
+}
+
+/// What to do about the error that ended the program.
+std::string advice_on(const Recording& recording) {
+  if (recording.error.find("undefined symbol") != std::string::npos || recording.error.find("symbol not found") != std::string::npos)
+    return "a library of the program wants a function that the stand-in device does not have: its version is newer than this plimsoll's";
+  if (recording.error.find("ModuleNotFoundError") == 0) return "install it for the Python of the command";
+  return recording.read.empty() ? "its own output is above" : "it read values that no device computed: " + recording.read.back().what;
 }
 
 /// The program ended, or was ended, before it finished a step.
 [[noreturn]] void explain_failure(const Settings& settings, const Recording& recording, const ChildResult& child, bool recorded) {
-  const std::string& program = settings.line.command.back();
+  const std::string& program = script_of(settings.line.command);
   if (child.timed_out)
     fail(fmt::format("the program reached the end of no step within {:.0f} s", settings.timeout), program,
          "the stacks of its threads are printed above; --timeout gives it longer");
   if (!recording.error.empty())
-    fail("the program failed before the end of its first step: " + recording.error, own_line_of(recording),
-         recording.read.empty() ? "its own output is above" : "it read values that no device computed: " + recording.read.back().what);
+    fail("the program failed before the end of its first step: " + recording.error, own_line_of(recording), advice_on(recording));
+  if (child.exit_code > 128)
+    fail(fmt::format("the program was ended by a signal ({}) before the end of its first step", strsignal(child.exit_code - 128)), program,
+         child.exit_code - 128 == SIGKILL ? "is the host's memory full?" : "its stack is printed above");
   if (child.exit_code != 0)
     fail(fmt::format("the program ended with exit code {} before the end of its first step", child.exit_code), program,
          "its own output is above");
@@ -245,17 +275,39 @@ std::string own_line_of(const Recording& recording) {
        "rehearse follows torch.optim's optimizers: does the script reach optimizer.step()?");
 }
 
+/// A file that nobody asked for: gone when it was read, and when the rehearsal failed.
+class TemporaryFile {
+ public:
+  TemporaryFile(std::string path, bool temporary) : path_(std::move(path)), temporary_(temporary) {}
+  ~TemporaryFile() {
+    if (temporary_) std::remove(path_.c_str());
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  bool temporary_;
+};
+
 /// Runs one rank and reads its record; the record stays at `path`.
 Recording rehearse_rank(const Settings& settings, std::int64_t rank, const std::string& path) {
   std::remove(path.c_str());
   Environment environment = device_environment(settings, path);
-  for (const Environment& more : {settings.line.environment, rank_environment(settings, rank), helper_environment(settings, rank)})
+  for (const Environment& more : {settings.line.environment, rank_environment(settings, rank), helper_environment(settings, rank, path)})
     environment.insert(environment.end(), more.begin(), more.end());
   const ChildResult child = run_child(command_of(settings, rank), environment, settings.timeout, SIGRTMIN + 7);
   if (!child.started) fail("cannot be run: " + child.problem, settings.line.command.front(), "is it on PATH?");
+  if (child.interrupted_by != 0) fail(fmt::format("interrupted: {}", strsignal(child.interrupted_by)), script_of(settings.line.command));
   const bool recorded = is_file(path);
+  const TemporaryFile summary(summary_path(path), true);
   Recording recording;
-  if (recorded) recording = read_recording(path);
+  if (recorded) {
+    recording = read_recording(path);
+  } else if (is_file(summary.path())) {
+    recording = read_summary(summary.path());
+  }
   recording.rank = rank;
   recording.world = settings.world;
   if (!recording.out_of_memory && recording.steps.empty()) explain_failure(settings, recording, child, recorded);
@@ -263,16 +315,19 @@ Recording rehearse_rank(const Settings& settings, std::int64_t rank, const std::
     recording.notes.push_back(
         {fmt::format("the program failed after {} steps: {} at {}", recording.steps.size(), recording.error, own_line_of(recording)), 1});
   if (child.timed_out) recording.notes.push_back({fmt::format("stopped after {:.0f} s (--timeout)", settings.timeout), 1});
-  std::fprintf(stderr, "plimsoll: rank %lld: %zu steps in %.1f s, %.0f MB of host memory, %lld events, %lld bytes of record\n",
+  std::fprintf(stderr,
+               "plimsoll: rank %lld: %zu steps in %.1f s, %.0f MB of host memory, %lld events, %lld bytes of record, %.1f an event\n",
                static_cast<long long>(rank), recording.steps.size(), child.seconds, static_cast<double>(child.peak_kilobytes) / 1e3,
-               static_cast<long long>(recording.events), static_cast<long long>(recording.bytes));
+               static_cast<long long>(recording.events), static_cast<long long>(recording.bytes),
+               static_cast<double>(recording.bytes) / static_cast<double>(std::max<std::int64_t>(1, recording.events)));
   return recording;
 }
 
 // ---- the command ---------------------------------------------------------------------------------------------------------------
 
 std::int64_t world_of(const Arguments& arguments, const LaunchLine& line, const Cluster& cluster) {
-  const std::int64_t said = line.world();
+  const std::int64_t nodes = line.nodes > 0 ? line.nodes : std::max<std::int64_t>(1, cluster.gpus() / cluster.gpus_per_node);
+  const std::int64_t said = line.every_device ? nodes * cluster.gpus_per_node : line.world();
   const std::int64_t world = arguments.integer_or("--world", said > 0 ? said : 1, 1, kMostRanks);
   if (said > 0 && world != said)
     fail(fmt::format("--world is {}, and the {} line starts {} processes", world, line.launcher, said), "--world", "leave one of them out");
@@ -296,8 +351,8 @@ Settings settings_of(const Arguments& arguments) {
   settings.line = parse_launch_line(arguments.all("COMMAND"));
   settings.world = world_of(arguments, settings.line, settings.cluster);
   settings.ranks = ranks_of(arguments, settings.world);
-  settings.per_node = std::min<std::int64_t>(
-      settings.world, settings.line.processes_per_node > 0 ? settings.line.processes_per_node : settings.cluster.gpus_per_node);
+  settings.per_node = std::min({settings.world, static_cast<std::int64_t>(settings.cluster.gpus_per_node),
+                                settings.line.processes_per_node > 0 ? settings.line.processes_per_node : settings.world});
   settings.steps = arguments.integer_or("--steps", arguments.has("--until-peak") ? 20 : 4, 1, 1'000'000);
   settings.timeout = arguments.number_or("--timeout", 600, 0.1, kMostSeconds);
   settings.until_peak = arguments.has("--until-peak");
@@ -333,9 +388,8 @@ int run_rehearse(const Arguments& arguments) {
   const std::vector<std::int64_t>& ranks = settings.ranks;
   std::vector<Recording> recordings;
   for (const std::int64_t rank : ranks) {
-    const std::string path = record_path(arguments, rank, ranks.size() > 1);
-    recordings.push_back(rehearse_rank(settings, rank, path));
-    if (!arguments.has("--record")) std::remove(path.c_str());
+    const TemporaryFile record(record_path(arguments, rank, ranks.size() > 1), !arguments.has("--record"));
+    recordings.push_back(rehearse_rank(settings, rank, record.path()));
   }
   Rehearsal rehearsal = rehearsal_of(std::move(recordings), settings.cluster);
   if (settings.cluster.accelerator.is_amd() && settings.toolkit.compare(0, 4, "cuda") == 0)

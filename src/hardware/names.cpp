@@ -7,7 +7,7 @@
 namespace plimsoll {
 
 std::string_view name_of(Provenance provenance) {
-  constexpr std::array<std::string_view, 5> kNames{"measured", "calibrated", "derived", "datasheet", "assumed"};
+  constexpr std::array<std::string_view, 6> kNames{"measured", "calibrated", "derived", "datasheet", "assumed", "rehearsed"};
   return kNames[static_cast<std::size_t>(provenance)];
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fstream>
 #include <string_view>
 
 #include "plimsoll/error.hpp"
@@ -60,7 +61,7 @@ std::int64_t count(std::string_view text, const std::string& option) {
   text = text.substr(text.rfind(':') == std::string_view::npos ? 0 : text.rfind(':') + 1);  // "1:4" nodes: the most
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 1 || value > kMostProcesses)
-    fail(fmt::format("'{}' is no count of processes", text), option, "give a number; gpu and auto ask a machine that is not there");
+    fail(fmt::format("'{}' is no count of processes", text), option, "give a number, or gpu for every device of --on");
   return value;
 }
 
@@ -85,6 +86,7 @@ class OptionReader {
       }
       option();
     }
+    if (!file_.empty() && total_ == 0) read_file();
     if (total_ > 0) {
       line_.nodes = std::max<std::int64_t>(1, line_.nodes);
       line_.processes_per_node = std::max<std::int64_t>(1, total_ / line_.nodes);
@@ -109,9 +111,31 @@ class OptionReader {
       if (at_ >= words_.size()) fail("the option " + name + " has no value", std::string(known_.name));
       value = words_[at_++];
     }
+    if (known_.name == "accelerate" && name == "--config_file") file_ = value;
+    if (among(known_.per_node, name) && (value == "gpu" || value == "auto")) {
+      line_.every_device = true;
+      return;
+    }
     if (among(known_.per_node, name)) line_.processes_per_node = count(value, name);
     if (among(known_.nodes, name)) line_.nodes = count(value, name);
     if (among(known_.total, name)) total_ = count(value, name);
+  }
+
+  /// What accelerate's file says of the world: lines "num_processes: 8" of YAML or JSON. What else it says accelerate reads itself.
+  void read_file() {
+    std::ifstream file(file_);
+    if (!file) fail("cannot be read", file_, "accelerate config writes such a file");
+    for (std::string line; std::getline(file, line);) {
+      line.erase(std::remove_if(line.begin(), line.end(), [](char letter) { return letter == '"' || letter == ',' || letter == '\r'; }),
+                 line.end());
+      const std::size_t first = line.find_first_not_of(" \t{"), colon = line.find(':');
+      if (first == std::string::npos || colon == std::string::npos || colon < first) continue;
+      const std::string key = line.substr(first, colon - first),
+                        value = line.substr(std::min(line.size(), line.find_first_not_of(" ", colon + 1)));
+      if (key == "num_processes") total_ = count(value.substr(0, value.find_last_not_of(" }") + 1), file_ + ": num_processes");
+      if (key == "num_machines" && line_.nodes == 0)
+        line_.nodes = count(value.substr(0, value.find_last_not_of(" }") + 1), file_ + ": num_machines");
+    }
   }
 
   /// mpirun -x NAME=VALUE
@@ -127,6 +151,7 @@ class OptionReader {
   std::size_t at_;
   const Launcher& known_;
   LaunchLine& line_;
+  std::string file_;
   std::int64_t total_ = 0;
   bool module_ = false;
 };
@@ -165,6 +190,8 @@ LaunchLine parse_launch_line(const std::vector<std::string>& words) {
   }
   OptionReader reader(words, at, launcher(line.launcher), line);
   const std::size_t program = reader.read();
+  const bool asks_machine = line.launcher == "accelerate" || line.launcher == "deepspeed";
+  if (line.processes_per_node == 0 && asks_machine) line.every_device = true;
   if (line.launcher == "accelerate") {
     // accelerate's own code reads its flags and its file and sets their environment, then runs the script (accelerate_launch.py)
     if (program >= words.size()) fail("the line names no program to run", line.launcher, "for example accelerate launch train.py");

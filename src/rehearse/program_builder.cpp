@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <utility>
 
 #include "plimsoll/error.hpp"
 #include "rehearse/kernel_names.hpp"
@@ -89,7 +90,7 @@ std::int64_t signed_bytes(std::uint64_t bytes) {
   return static_cast<std::int64_t>(std::min<std::uint64_t>(bytes, std::uint64_t{1} << 60U));
 }
 
-std::vector<std::int64_t> ranks_in(const std::string& text) {
+std::vector<std::int64_t> numbers_in(const std::string& text) {
   std::vector<std::int64_t> ranks;
   const char* at = text.data();
   const char* end = at + text.size();
@@ -102,6 +103,23 @@ std::vector<std::int64_t> ranks_in(const std::string& text) {
     while (at < end && *at == ' ') ++at;
   }
   return ranks;
+}
+
+/// "m n k batch bytes": a product of experts over all of their tokens, whose groups lie on the device. It is taken to be of 16-bit numbers,
+/// or of 8-bit ones where an element has one byte.
+std::optional<record::Gemm> grouped_product(const std::string& text) {
+  const std::vector<std::int64_t> numbers = numbers_in(text);
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  if (numbers.size() != 5 || std::any_of(numbers.begin(), numbers.end(), [](std::int64_t each) { return each < 0 || each > kMost; }))
+    return {};
+  record::Gemm product{};
+  product.m = numbers[0];
+  product.n = numbers[1];
+  product.k = numbers[2];
+  product.batch = static_cast<decltype(product.batch)>(std::min<std::int64_t>(numbers[3], 1 << 20));
+  product.a = product.b = numbers[4] == 1 ? record::Type::f8_e4m3 : record::Type::bf16;
+  product.c = product.d = record::Type::bf16;
+  return product;
 }
 
 }  // namespace
@@ -247,6 +265,12 @@ StreamId ProgramBuilder::stream(std::uint32_t recorded, std::uint8_t device) {
 
 void ProgramBuilder::kernel(const record::Kernel& event) {
   const std::string& mangled = file_.name(event.name);
+  if (grouped_ && mangled.find("GroupProblemShape") != std::string::npos) {
+    record::Gemm product = *std::exchange(grouped_, std::nullopt);
+    product.header = event.header;
+    product.stream = event.stream;
+    return gemm(product);
+  }
   auto [known, is_new] = name_labels_.try_emplace(event.name, 0);
   if (is_new) known->second = label(mangled.empty() ? "kernel without a name" : short_name(mangled));
   Launch launch;
@@ -414,7 +438,9 @@ void ProgramBuilder::mark(const record::Mark& event) {
 
 void ProgramBuilder::text_mark(const std::string& text, std::int64_t) {
   constexpr std::string_view kCommunicator = "communicator ";
-  if (text.compare(0, kCommunicator.size(), kCommunicator) == 0) announced_ = ranks_in(text.substr(kCommunicator.size()));
+  if (text.compare(0, kCommunicator.size(), kCommunicator) == 0) announced_ = numbers_in(text.substr(kCommunicator.size()));
+  constexpr std::string_view kGrouped = "grouped product ";
+  if (text.compare(0, kGrouped.size(), kGrouped) == 0) grouped_ = grouped_product(text.substr(kGrouped.size()));
 }
 
 void ProgramBuilder::phase_begins(const std::string& name) {

@@ -79,6 +79,7 @@ void read_summary(const JsonValue& root, Recording& recording) {
     for (const std::string& key : versions->keys()) recording.versions.emplace_back(key, (*versions)[key].text());
   if (const auto rank = root.find("rank")) recording.rank = rank->integer(0, kMost);
   if (const auto world = root.find("world")) recording.world = world->integer(1, kMost);
+  if (const auto model = root.find("model")) recording.model = model->text();
   if (const auto parameters = root.find("parameters")) recording.parameters = parameters->integer(0, kMost);
   if (const auto tokens = root.find("tokens")) recording.tokens = tokens->integer(0, kMost);
   read_end(root, recording);
@@ -118,6 +119,13 @@ Bytes Recording::peak_reserved() const {
   Bytes peak = peak_reserved_before;
   for (const RecordedStep& step : steps) peak = std::max(peak, step.peak_reserved);
   return peak;
+}
+
+Recording read_summary(const std::string& path) {
+  Recording recording;
+  const JsonDocument document = JsonDocument::read_file(path);
+  read_summary(document.root(), recording);
+  return recording;
 }
 
 Recording read_recording(const std::string& path) {

@@ -150,8 +150,8 @@ std::vector<std::string> notes_of(const Recording& recording, const std::vector<
 
 std::vector<Origin> provenance_of(const Cluster& cluster) {
   const Accelerator& device = cluster.accelerator;
-  return {{"memory.allocated_bytes", Provenance::measured, "rehearsed: the framework's own allocator on a device that computes nothing"},
-          {"memory.reserved_bytes", Provenance::measured, "rehearsed: segments of the framework's own allocator"},
+  return {{"memory.allocated_bytes", Provenance::rehearsed, "the framework's own allocator on a device that computes nothing"},
+          {"memory.reserved_bytes", Provenance::rehearsed, "segments of the framework's own allocator"},
           {"memory.capacity_bytes", device.memory_usable.provenance, device.memory_usable.source},
           {"memory.categories.context", device.overheads.context.provenance, device.overheads.context.source},
           {"memory.categories.communicators", device.overheads.first_communicator.provenance, device.overheads.first_communicator.source},
@@ -221,7 +221,7 @@ Rehearsal rehearsal_of(std::vector<Recording> recordings, const Cluster& cluster
   std::size_t slowest = 0;
   for (std::size_t i = 1; i < rehearsal.timelines.size(); ++i)
     if (rehearsal.timelines[slowest].step < rehearsal.timelines[i].step) slowest = i;
-  report.model_name = "the rehearsed program";
+  report.model_name = worst.model.empty() ? "the rehearsed program" : worst.model;
   report.cluster_name = cluster.name;
   report.gpus = worst.world;
   report.parameters = report.active_parameters = worst.parameters;

@@ -49,7 +49,7 @@ def main():
     refused(checks, "no number from 0 to 7", "--on", "8xmi300x", "--world", "8", "--rank", "8", "--", "python", "train.py")
     refused(checks, "starts 4 processes", "--on", "8xmi300x", "--world", "8", "--", "torchrun", "--nproc-per-node", "4", "train.py")
     refused(checks, "names no program", "--on", "8xmi300x", "--", "torchrun", "--nproc-per-node", "4")
-    refused(checks, "is no count of processes", "--on", "8xmi300x", "--", "torchrun", "--nproc-per-node", "gpu", "train.py")
+    refused(checks, "is no count of processes", "--on", "8xmi300x", "--", "torchrun", "--nproc-per-node", "many", "train.py")
     refused(checks, "there is no such program", "--on", "8xmi300x", "--", "/nowhere/python", "train.py")
     refused(checks, "there is no such program on PATH", "--on", "8xmi300x", "--", "no-such-trainer", "train.py")
     if not has_torch():

@@ -1,6 +1,8 @@
 // Launchers' lines.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "plimsoll/error.hpp"
 #include "plimsoll/rehearse.hpp"
 
@@ -54,10 +56,45 @@ TEST(LaunchLine, AccelerateReadsItsOwnFlags) {
   EXPECT_EQ(line.command[2], "plimsoll_rehearse.accelerate_launch");
 }
 
+TEST(LaunchLine, AccelerateTakesTheWorldFromItsFile) {
+  const std::string path = testing::TempDir() + "plimsoll-accelerate.yaml";
+  std::ofstream(path) << "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n"
+                         "num_machines: 2\nnum_processes: 16\n";
+  const LaunchLine line = parse_launch_line({"accelerate", "launch", "--config_file", path, "train.py"});
+  EXPECT_EQ(line.world(), 16);
+  EXPECT_EQ(line.processes_per_node, 8);
+  EXPECT_EQ(
+      parse_launch_line({"accelerate", "launch", "--config_file=" + path, "--num_processes", "4", "--num_machines", "1", "t.py"}).world(),
+      4)
+      << "what the line says comes first";
+  std::ofstream(path) << "{\n  \"num_machines\": 1,\n  \"num_processes\": 8\n}\n";
+  EXPECT_EQ(parse_launch_line({"accelerate", "launch", "--config_file", path, "train.py"}).world(), 8) << "JSON too";
+}
+
+TEST(LaunchLine, LaunchersThatAskTheMachineTakeEveryDevice) {
+  EXPECT_TRUE(parse_launch_line({"torchrun", "--nproc-per-node", "gpu", "train.py"}).every_device);
+  EXPECT_TRUE(parse_launch_line({"deepspeed", "train.py"}).every_device);
+  EXPECT_TRUE(parse_launch_line({"accelerate", "launch", "train.py"}).every_device);
+  EXPECT_FALSE(parse_launch_line({"torchrun", "train.py"}).every_device) << "one process";
+  EXPECT_FALSE(parse_launch_line({"deepspeed", "--num_gpus", "4", "train.py"}).every_device);
+}
+
+TEST(HubConfig, KnowsModelsByTheirNamesOnTheHub) {
+  ASSERT_TRUE(hub_config("meta-llama/Llama-3.1-8B-Instruct"));
+  EXPECT_EQ(hub_config("meta-llama/Llama-3.1-8B-Instruct")->model, "llama-3.1-8b");
+  EXPECT_EQ(hub_config("meta-llama/Meta-Llama-3-8B")->model, "llama-3-8b");
+  EXPECT_EQ(hub_config("gpt2")->model, "gpt2");
+  EXPECT_NE(hub_config("gpt2")->text.find("n_embd"), std::string::npos);
+  EXPECT_FALSE(hub_config("nobody/nothing-7b-instruct"));
+  EXPECT_FALSE(hub_config("../gpt2/../../etc"));
+  EXPECT_FALSE(hub_config(""));
+}
+
 TEST(LaunchLine, RefusesLinesWithoutAProgramAndCountsThatAreNone) {
   EXPECT_THROW(parse_launch_line({}), Error);
   EXPECT_THROW(parse_launch_line({"torchrun", "--nproc-per-node", "8"}), Error);
-  EXPECT_THROW(parse_launch_line({"torchrun", "--nproc-per-node", "gpu", "train.py"}), Error);
+  EXPECT_THROW(parse_launch_line({"torchrun", "--nproc-per-node", "many", "train.py"}), Error);
+  EXPECT_THROW(parse_launch_line({"accelerate", "launch", "--config_file", "/nonexistent/file.yaml", "train.py"}), Error);
   EXPECT_THROW(parse_launch_line({"torchrun", "--nproc-per-node"}), Error);
   EXPECT_THROW(parse_launch_line({"mpirun", "-np", "0", "python"}), Error);
 }

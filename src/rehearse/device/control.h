@@ -31,9 +31,15 @@ void plimsoll_rehearse_set_lag(uint32_t launches);
 /* 0 stops recording, 1 resumes it. */
 void plimsoll_rehearse_record(int on);
 
+/* Ends the record, for a program that leaves without running its exit handlers. */
+void plimsoll_rehearse_finish(void);
+
 /* Small values of device memory: 1 when [address, address + bytes) is device memory and was copied, else 0. */
 int plimsoll_rehearse_read(const void* device_address, void* host, size_t bytes);
 int plimsoll_rehearse_write(void* device_address, const void* host, size_t bytes);
+/* The program's helpers put values into device memory themselves. They read as zeros again once the framework's caching allocator gives the
+ * block to another tensor, as they do once memory is freed. */
+void plimsoll_rehearse_written(const void* device_address, size_t bytes);
 
 typedef struct {
   uint64_t kernels, gemms, collectives, copies, events; /* of the record, since the program began */

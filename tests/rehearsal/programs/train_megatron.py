@@ -15,12 +15,31 @@ from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from megatron.core.transformer import TransformerConfig
+from megatron.core.transformer.dot_product_attention import DotProductAttention
 from megatron.core.transformer.module import Float16Module
 
 ACTIVATIONS = {
     "swiglu": {"gated_linear_unit": True, "activation_func": torch.nn.functional.silu},
     "gelu": {"activation_func": torch.nn.functional.gelu},
 }
+
+
+class FlashCoreAttention(DotProductAttention):
+    """PyTorch's flash attention in the place of the unfused core attention."""
+
+    def forward(self, query, key, value, *arguments, **options):
+        query, key, value = (each.contiguous().permute(1, 2, 0, 3) for each in (query, key, value))
+        output = torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True, enable_gqa=query.shape[1] != key.shape[1]
+        ).permute(2, 0, 1, 3)
+        return output.reshape(output.shape[0], output.shape[1], -1)
+
+
+def layers_of(config, training):
+    spec = get_gpt_layer_local_spec(num_experts=config.num_moe_experts, normalization=config.normalization)
+    if training["attention"].startswith("flash"):
+        spec.submodules.self_attention.submodules.core_attention = FlashCoreAttention
+    return spec
 
 
 def model_of(row, training):
@@ -31,6 +50,7 @@ def model_of(row, training):
     config = TransformerConfig(
         tensor_model_parallel_size=tp,
         pipeline_model_parallel_size=pp,
+        expert_model_parallel_size=training.get("ep", 1),
         sequence_parallel=training["sequence_parallel"],
         params_dtype=torch.bfloat16,
         pipeline_dtype=torch.bfloat16,
@@ -50,7 +70,7 @@ def model_of(row, training):
     padded = -(-vocabulary // (128 * tp)) * 128 * tp  # make_vocab_size_divisible_by
     model = GPTModel(
         config=config,
-        transformer_layer_spec=get_gpt_layer_local_spec(normalization=config.normalization),
+        transformer_layer_spec=layers_of(config, training),
         vocab_size=padded,
         max_sequence_length=positions,
         pre_process=parallel_state.is_pipeline_first_stage(),
@@ -126,7 +146,10 @@ def main():
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     torch.distributed.init_process_group("nccl")
     parallel_state.initialize_model_parallel(
-        tensor_model_parallel_size=training["tp"], pipeline_model_parallel_size=training["pp"], create_gloo_process_groups=False
+        tensor_model_parallel_size=training["tp"],
+        pipeline_model_parallel_size=training["pp"],
+        expert_model_parallel_size=training.get("ep", 1),
+        create_gloo_process_groups=False,
     )
     tensor_parallel.model_parallel_cuda_manual_seed(1234)
     config, model = model_of(row, training)

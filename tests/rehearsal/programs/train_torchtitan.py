@@ -9,23 +9,30 @@ from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.components.optimizer import default_adamw
 from torchtitan.config import configs
 from torchtitan.distributed import activation_checkpoint
-from torchtitan.models import llama3
+from torchtitan.models import llama3, qwen3
 from torchtitan.models.common import config_utils
 from torchtitan.models.common.attention import ScaledDotProductAttention
 from torchtitan.trainer import Trainer
 
 
-def configuration(training, flavor):
+FAMILIES = {"llama3": llama3, "qwen3": qwen3}
+
+
+def configuration(training, family, flavor):
     attention = config_utils.get_attention_config
-    config_utils.get_attention_config = llama3.get_attention_config = lambda backend: (
+    config_utils.get_attention_config = family.get_attention_config = lambda backend: (
         ScaledDotProductAttention.Config() if backend == "sdpa" else attention(backend)
     )
-    spec = llama3.model_registry(flavor, attn_backend="sdpa")
+    experts = {"moe_comm_backend": "standard"} if training["ep"] > 1 else {}
+    spec = family.model_registry(flavor, attn_backend="sdpa", **experts)
     cross_entropy = CrossEntropyLoss.Config(global_vocab_size=spec.model.vocab_size)
     optimizer = default_adamw(lr=1e-4)
     optimizer.implementation = "fused"
     parallelism = configs.ParallelismConfig(
-        data_parallel_shard_degree=-1, tensor_parallel_degree=training["tp"], pipeline_parallel_degree=training["pp"]
+        data_parallel_shard_degree=-1,
+        tensor_parallel_degree=training["tp"],
+        pipeline_parallel_degree=training["pp"],
+        expert_parallel_degree=training["ep"],
     )
     steps = configs.TrainingConfig(
         local_batch_size=training["local_batch"],
@@ -51,9 +58,10 @@ def configuration(training, flavor):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--row", required=True)
+    parser.add_argument("--family", default="llama3")
     parser.add_argument("--flavor", required=True)
     options = parser.parse_args()
-    trainer = configuration(json.loads(options.row)["training"], options.flavor).build()
+    trainer = configuration(json.loads(options.row)["training"], FAMILIES[options.family], options.flavor).build()
     trainer.metrics_processor.should_log = lambda step: False  # as the row was measured: the steps alone
     batches = trainer.batch_generator(trainer.dataloader)
     for _ in range(4):

@@ -61,11 +61,14 @@ def adapt(network, training):
     return network
 
 
+def blocks_of(network, options):
+    return [module for module in network.modules() if type(module).__name__ == options.wrap]
+
+
 def distribute(network, options, training, device):
     kind = training.get("data_parallel", "none")
-    blocks = [module for module in network.modules() if type(module).__name__ == options.wrap]
     if kind == "fsdp2":
-        network = shard(network, blocks, training, init_device_mesh("cuda", (training["dp"],)))
+        network = shard(network, blocks_of(network, options), training, init_device_mesh("cuda", (training["dp"],)))
     network = network.to_empty(device=device)
     if kind != "fsdp2":
         network.tie_weights()
@@ -89,6 +92,9 @@ def main():
         network = adapt(network, training)
     network = distribute(network, options, training, device)
     network.train()
+    if training.get("compile"):
+        for block in blocks_of(network, options):
+            block.compile()
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     implementation = training.get("optimizer_impl", "foreach")
     optimizer = torch.optim.AdamW(

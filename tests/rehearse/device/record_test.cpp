@@ -102,6 +102,35 @@ TEST(Control, ReadsAndWritesDeviceValues) {
   EXPECT_EQ(core().get<decltype(plimsoll_rehearse_write)>("plimsoll_rehearse_write")(&back, &loss, sizeof loss), 0) << "not on a device";
 }
 
+TEST(Control, ValuesAreForgottenWithTheirOwner) {
+  const auto block = core().get<decltype(plimsoll_rehearse_block)>("plimsoll_rehearse_block");
+  const auto write = core().get<decltype(plimsoll_rehearse_write)>("plimsoll_rehearse_write");
+  const auto read = core().get<decltype(plimsoll_rehearse_read)>("plimsoll_rehearse_read");
+  const auto written = core().get<decltype(plimsoll_rehearse_written)>("plimsoll_rehearse_written");
+  const int allocate = static_cast<int>(record::BlockAction::allocate);
+  void* p = nullptr;
+  ASSERT_EQ(library("libcudart.so.13").get<int(void**, std::size_t)>("cudaMalloc")(&p, 4 << 20), 0);
+  char* memory = static_cast<char*>(p);
+  const auto value_at = [&](std::size_t offset) {
+    int value = -1;
+    EXPECT_EQ(read(memory + offset, &value, sizeof value), 1);
+    return value;
+  };
+  const int seven = 7;
+  for (const std::size_t offset : {0, 8192, 8704, 1 << 20}) EXPECT_EQ(write(memory + offset, &seven, sizeof seven), 1);
+  std::memcpy(memory + 12288, &seven, sizeof seven);  // as Python's helpers do
+  written(memory + 12288, sizeof seven);
+  // The allocator gives [8192, 8704) to another tensor: what lies beside it stays.
+  block(allocate, reinterpret_cast<std::uint64_t>(memory + 8192), 512, nullptr, nullptr);
+  EXPECT_EQ(value_at(8192), 0);
+  for (const std::size_t offset : {0, 8704, 12288, 1 << 20}) EXPECT_EQ(value_at(offset), 7) << offset;
+  // A copy from the host counts as written too, and a block over several of them forgets all.
+  ASSERT_EQ(library("libcudart.so.13").get<int(void*, const void*, std::size_t, int)>("cudaMemcpy")(memory + 4096, &seven, sizeof seven, 1),
+            0);
+  block(allocate, reinterpret_cast<std::uint64_t>(memory), 2 << 20, nullptr, nullptr);
+  for (const std::size_t offset : {0, 4096, 8704, 12288, 1 << 20}) EXPECT_EQ(value_at(offset), 0) << offset;
+}
+
 /// Runs this program again as `--child HOW` with one variable set; its wait status and what it wrote to the standard error.
 int run_child(const char* how, const char* variable, const std::string& value, std::string* errors = nullptr) {
   const std::string output = testing::TempDir() + "plimsoll-device-child";

@@ -24,6 +24,7 @@ PLIMSOLL_DEVICE_API void plimsoll_rehearse_block(int action, uint64_t address, u
   const auto held = lock();
   Machine& m = machine();
   if (m.devices.empty()) return;
+  if (static_cast<record::BlockAction>(action) == record::BlockAction::allocate) forget_owner(static_cast<std::uintptr_t>(address), bytes);
   const auto* handle = static_cast<const Stream*>(stream);
   record::Block event{};
   event.action = static_cast<record::BlockAction>(action);
@@ -51,6 +52,11 @@ PLIMSOLL_DEVICE_API void plimsoll_rehearse_record(int on) {
   machine().recorder.pause(on == 0);
 }
 
+PLIMSOLL_DEVICE_API void plimsoll_rehearse_finish(void) {
+  const auto held = lock();
+  machine().recorder.finish();
+}
+
 PLIMSOLL_DEVICE_API int plimsoll_rehearse_read(const void* device_address, void* host, size_t bytes) {
   const Place place = place_of(device_address);
   const auto at = reinterpret_cast<std::uintptr_t>(device_address);
@@ -64,8 +70,11 @@ PLIMSOLL_DEVICE_API int plimsoll_rehearse_write(void* device_address, const void
   const auto at = reinterpret_cast<std::uintptr_t>(device_address);
   if (place.where != Where::device || at + bytes > place.start + place.bytes) return 0;
   std::memcpy(device_address, host, bytes);
+  note_values(device_address, bytes);
   return 1;
 }
+
+PLIMSOLL_DEVICE_API void plimsoll_rehearse_written(const void* device_address, size_t bytes) { note_values(device_address, bytes); }
 
 PLIMSOLL_DEVICE_API void plimsoll_rehearse_get_totals(plimsoll_rehearse_totals* totals) {
   const auto held = lock();

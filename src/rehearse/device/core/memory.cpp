@@ -106,6 +106,7 @@ struct Memory {
   std::map<std::uintptr_t, std::uint64_t> reservations;
   std::map<std::uintptr_t, Mapping> mappings;
   std::map<std::uint64_t, Physical> physical;
+  std::map<std::uintptr_t, std::uintptr_t> written;  ///< start to end of what the host wrote on a device
   std::uint64_t next_handle = 1;
 };
 
@@ -231,6 +232,19 @@ void forget_values(void* to, std::size_t bytes) {
   std::memset(reinterpret_cast<void*>(last), 0, end - last);
 }
 
+void add_written(std::uintptr_t start, std::size_t bytes) {
+  std::uintptr_t end = start + bytes;
+  auto& written = memory().written;
+  auto next = written.upper_bound(start);
+  if (next != written.begin() && std::prev(next)->second >= start) --next;
+  while (next != written.end() && next->first <= end) {
+    start = std::min(start, next->first);
+    end = std::max(end, next->second);
+    next = written.erase(next);
+  }
+  written[start] = end;
+}
+
 record::CopyKind kind_of(const Place& to, const Place& from) {
   const bool to_device = to.where == Where::device, from_device = from.where == Where::device;
   if (to_device && from_device) return to.device == from.device ? record::CopyKind::device_to_device : record::CopyKind::peer;
@@ -239,6 +253,26 @@ record::CopyKind kind_of(const Place& to, const Place& from) {
 }
 
 }  // namespace
+
+void note_values(const void* address, std::size_t bytes) {
+  const auto held = lock();
+  if (bytes > 0 && find(address).where == Where::device) add_written(reinterpret_cast<std::uintptr_t>(address), bytes);
+}
+
+void forget_owner(std::uintptr_t address, std::size_t bytes) {
+  auto& written = memory().written;
+  const std::uintptr_t end = address + bytes;
+  auto part = written.upper_bound(address);
+  if (part != written.begin() && std::prev(part)->second > address) --part;
+  while (part != written.end() && part->first < end) {
+    const auto [from, to] = *part;
+    part = written.erase(part);
+    const std::uintptr_t first = std::max(from, address), last = std::min(to, end);
+    if (find(reinterpret_cast<const void*>(first)).where == Where::device) forget_values(reinterpret_cast<void*>(first), last - first);
+    if (from < first) written[from] = first;
+    if (last < to) written[last] = to;
+  }
+}
 
 Place place_of(const void* address) {
   const auto held = lock();
@@ -466,6 +500,7 @@ Status copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t f
   if (kept) {
     for (std::size_t row = 0; row < rows; ++row)
       std::memmove(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, bytes);
+    if (target.where == Where::device) add_written(reinterpret_cast<std::uintptr_t>(to), (rows - 1) * to_pitch + bytes);
   } else if (!captured && target.where == Where::device && rows == 1) {
     forget_values(to, bytes);
   }
@@ -501,6 +536,7 @@ Status fill(void* to, std::uint32_t value, std::size_t unit, std::size_t count, 
     } else {
       for (std::size_t i = 0; i < count; ++i) std::memcpy(static_cast<char*>(to) + i * unit, &value, unit);
     }
+    if (value != 0 && bytes <= settings().keep_bytes) add_written(reinterpret_cast<std::uintptr_t>(to), bytes);
   }
   record::Memset event{};
   event.stream = stream.id;

@@ -23,7 +23,7 @@ struct Place {
   std::size_t bytes = 0;
 };
 
-// Every function here takes the machine's lock itself, except the last.
+// Every function here takes the machine's lock itself, except the last two.
 
 PLIMSOLL_DEVICE_CORE Place place_of(const void* address);
 PLIMSOLL_DEVICE_CORE bool on_device(const void* address);
@@ -61,6 +61,11 @@ PLIMSOLL_DEVICE_CORE Status copy_rows(void* to, std::size_t to_pitch, const void
                                       std::size_t rows, Stream& stream, bool synchronous);
 /// `unit` is 1, 2 or 4 bytes.
 PLIMSOLL_DEVICE_CORE Status fill(void* to, std::uint32_t value, std::size_t unit, std::size_t count, Stream& stream);
+
+/// Notes that the host put values there: until the framework gives the block to somebody else, who would read them as results.
+PLIMSOLL_DEVICE_CORE void note_values(const void* address, std::size_t bytes);
+/// Sets to zero what was written there by the host: a block changes its owner. The caller holds the lock.
+PLIMSOLL_DEVICE_CORE void forget_owner(std::uintptr_t address, std::size_t bytes);
 
 /// Counts bytes (negative ones are given back) that something outside the program's allocations takes on the device (a communicator's
 /// buffers). The caller holds the lock.

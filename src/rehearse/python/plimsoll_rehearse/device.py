@@ -18,6 +18,8 @@ def _function(name, *types):
 
 
 _mark = _function("plimsoll_rehearse_mark", ctypes.c_int, ctypes.c_char_p, ctypes.c_int64)
+_written = _function("plimsoll_rehearse_written", ctypes.c_void_p, ctypes.c_size_t)
+_finish = _function("plimsoll_rehearse_finish")
 _expect_split = _function("plimsoll_rehearse_expect_split", ctypes.c_int, ctypes.c_int, ctypes.c_int)
 
 
@@ -25,6 +27,18 @@ def mark(kind, value=0, text=""):
     """An event of the program's own in the record, in order with the launches."""
     if _mark:
         _mark(kind, text.encode("utf-8", "replace"), value)
+
+
+def finish():
+    """Nothing more goes into the record."""
+    if _finish:
+        _finish()
+
+
+def written(address, size):
+    """Values were put there: they are forgotten when the memory goes to another tensor."""
+    if _written:
+        _written(address, size)
 
 
 def next_communicator(ranks, rank):

@@ -104,12 +104,10 @@ def install():
 
 def failed(kind, error, trace):
     """The exception that ended the program."""
-    frames = traceback.extract_tb(trace)
-    _summary["error"] = {
-        "type": kind.__name__,
-        "message": str(error)[:2000],
-        "stack": [f"{f.filename}:{f.lineno} {f.name}" for f in frames][-40:],
-    }
+    stack = [f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(trace)]
+    if isinstance(error, SyntaxError):
+        stack.append(f"{error.filename}:{error.lineno}")
+    _summary["error"] = {"type": kind.__name__, "message": str(error)[:2000], "stack": stack[-40:]}
 
 
 def end(reason):
@@ -127,9 +125,8 @@ def end(reason):
     _summary["notes"] = [{"what": k, "times": v} for k, v in _notes.items()]
     text = json.dumps(_summary)
     device.mark(device.TEXT, 0, "summary " + text)
-    path = os.environ.get("PLIMSOLL_REHEARSE_SUMMARY")
-    if path:
-        with open(path, "w") as file:
+    if _summary_path:
+        with open(_summary_path, "w") as file:
             file.write(text)
 
 
@@ -138,7 +135,9 @@ def stop(reason):
     end(reason)
     sys.stdout.flush()
     sys.stderr.flush()
+    device.finish()
     os._exit(0)
 
 
 _pid = os.getpid()
+_summary_path = os.environ.pop("PLIMSOLL_REHEARSE_SUMMARY", None)  # this process's alone

@@ -1,6 +1,7 @@
 """PyTorch: the rendezvous, the marks of steps and phases, and what reads values that no device computed."""
 
 import functools
+import inspect
 import os
 import sys
 
@@ -20,11 +21,13 @@ def patch_torch(torch):
     mark_passes(torch)
     from torch.utils import _device
 
-    from . import host_memory, values
+    from . import host_memory, math_libraries, values
 
     _device._device_constructors()  # `with torch.device(…)` knows PyTorch's own functions, which are wrapped now: remembered before
-    values.patch(torch)
+    known = values.patch(torch)
     host_memory.patch(torch)
+    math_libraries.patch(torch)
+    after("torch.distributed.distributed_c10d")(lambda c10d: exchange_known_values(c10d, known))
 
 
 def choose_cudnn(torch):
@@ -36,6 +39,7 @@ def choose_cudnn(torch):
         journal.note("cuDNN is switched off: convolutions and attention take PyTorch's own kernels")
         return
     journal.note("attention takes PyTorch's own kernels, not cuDNN's")
+    torch.backends.cudnn.is_acceptable = lambda tensor: False  # asked by recurrent networks alone
     for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
         setattr(torch._VF, name, without_cudnn(torch, getattr(torch._VF, name)))
 
@@ -107,9 +111,21 @@ def main_thread_frames():
 # ---- steps and phases ------------------------------------------------------------------------------------------------
 
 
+def class_of_model(module):
+    """The class of what a wrapper wraps: LlamaForCausalLM under DistributedDataParallel, or FSDPLlamaForCausalLM of fully_shard."""
+    import torch
+
+    for wrapped in ("module", "_orig_mod", "module"):
+        while isinstance(getattr(module, wrapped, None), torch.nn.Module):
+            module = getattr(module, wrapped)
+    kind = type(module)
+    return (kind.__bases__[-1] if kind.__bases__[0].__name__ == "FSDPModule" else kind).__name__
+
+
 def note_parameters(module):
     """Of the module that is called first: the model, whole tensors."""
     if not journal.has("parameters"):
+        journal.summary("model", class_of_model(module))
         journal.summary("parameters", sum(getattr(each, "ds_numel", None) or each.numel() for each in module.parameters()))
 
 
@@ -307,8 +323,18 @@ def make_groups_from_scratch(c10d):
     if hasattr(c10d, "_get_split_source"):
         c10d._get_split_source = lambda *arguments, **options: None
 
-    def split_group(*arguments, **options):
-        raise RuntimeError("No backend for the parent process group or its backend does not support splitting")
+    takes = inspect.signature(c10d.new_group).parameters
+
+    def split_group(parent_pg=None, split_ranks=None, timeout=None, pg_options=None, group_desc=None, backend=None):
+        parent = c10d.get_process_group_ranks(c10d._get_default_group() if parent_pg is None else parent_pg)
+        for split in split_ranks or ():
+            ranks = [parent[each] for each in split]
+            if c10d.get_rank() in ranks:
+                given = {"group_desc": group_desc, "sort_ranks": False}
+                return c10d.new_group(
+                    ranks, timeout, backend, pg_options, **{key: value for key, value in given.items() if key in takes}
+                )
+        return c10d.GroupMember.NON_GROUP_MEMBER
 
     if hasattr(c10d, "split_group"):
         everywhere(c10d, split_group=split_group)
@@ -344,13 +370,44 @@ def gather_own_objects(c10d):
         else:
             journal.read(f"objects scattered by another rank, which stay None, at {journal.user_line()}")
 
+    def recv_object_list(object_list, src=None, *arguments, **options):
+        """Nobody sends, and what would have come cannot be guessed: a pipeline's stages ask so for shapes."""
+        raise RuntimeError(
+            f"the program waits for objects from rank {src}, which is not there. A PipelineStage does where its shapes are not given: "
+            "give it input_args and output_args"
+        )
+
+    def send_object_list(*arguments, **options):
+        journal.replaced("send_object_list: nobody receives")
+
     everywhere(
         c10d,
+        recv_object_list=recv_object_list,
+        send_object_list=send_object_list,
         all_gather_object=all_gather_object,
         gather_object=gather_object,
         broadcast_object_list=broadcast_object_list,
         scatter_object_list=scatter_object_list,
     )
+
+
+def exchange_known_values(c10d, known):
+    """Counts and flags that ranks exchange (tokens of each expert, lengths): every rank is taken to say what this one says."""
+
+    def gathered(function):
+        @functools.wraps(function)
+        def wrapper(*arguments, **options):
+            work = function(*arguments, **options)
+            output, value = (*arguments, *options.values())[:2]  # whatever they are called, they come first
+            for each in output if isinstance(output, list) else (output,):
+                if not isinstance(value, list):
+                    known.like_this_rank(each, value)
+            return work
+
+        return wrapper
+
+    names = ("all_gather_into_tensor", "_all_gather_base", "all_gather", "all_to_all_single")
+    everywhere(c10d, **{name: gathered(getattr(c10d, name)) for name in names if hasattr(c10d, name)})
 
 
 @after("torch.nn.parallel.distributed")

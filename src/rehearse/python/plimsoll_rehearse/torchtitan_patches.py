@@ -1,5 +1,6 @@
 """torchtitan: data, tokenizer and checkpoints that are not there, and the messages of peers that shape a pipeline or a mixture of experts."""
 
+import functools
 import os
 
 from . import journal
@@ -114,3 +115,56 @@ def balance_tokens(module):
 
     dispatcher.dispatch = balanced_dispatch
     dispatcher._sync_token_count_exchange = exchange
+
+
+_config = []  # of the trainer that is being built
+
+
+@after("torchtitan.trainer")
+def remember_config(module):
+    original = module.Trainer.__init__
+
+    @functools.wraps(original)
+    def remembered(self, config, *arguments, **options):
+        _config[:] = [config]
+        original(self, config, *arguments, **options)
+
+    module.Trainer.__init__ = remembered
+
+
+def hidden_state(config):
+    """What a stage of a decoder hands to the next: [micro-batch, this rank's part of the sequence, width], in the type of the compute."""
+    parallelism, training = config.parallelism, config.training
+    parts = parallelism.context_parallel_degree
+    if getattr(parallelism, "enable_sequence_parallel", True):
+        parts *= parallelism.tensor_parallel_degree
+    return (parallelism.pipeline_parallel_microbatch_size, training.seq_len // parts, config.model_spec.model.dim)
+
+
+@after("torch.distributed.pipelining.stage")
+def answer_neighbours(module):
+    """Stages tell each other the shapes of what they will send."""
+    stage = module.PipelineStage
+    if not hasattr(stage, "_recv_meta") or not hasattr(module, "_StageForwardMeta"):
+        return
+    from torch.distributed.pipelining import _utils
+
+    def described(config):
+        import torch
+
+        shape = torch.Size(hidden_state(config))
+        dtype = getattr(torch, config.training.mixed_precision_param)
+        return _utils._TensorMeta(shape=shape, stride=torch.empty(shape, device="meta").stride(), dtype=dtype, requires_grad=True)
+
+    receive, send = stage._recv_meta, stage._send_meta
+
+    def recv_meta(self, source):
+        if not _config:
+            return receive(self, source)
+        journal.replaced("shapes that neighbouring pipeline stages tell: the hidden state of the model")
+        if source < self.stage_index:
+            return _utils._StageForwardMeta(forward_metas=(described(_config[0]),))
+        return _utils._StageBackwardMeta(backward_metas=tuple(_utils._derive_grad_metas(self._stage_meta.outputs)))
+
+    stage._recv_meta = recv_meta
+    stage._send_meta = lambda self, meta, to: None if _config else send(self, meta, to)

@@ -1,7 +1,9 @@
-"""transformers: masks that are decided by reading values, and models whose weights are not there."""
+"""transformers: masks that are decided by reading values, and models whose weights, configs or tokenizers are not there."""
 
 import functools
+import json
 import os
+import subprocess
 
 from . import journal
 from .imports import after
@@ -22,6 +24,38 @@ def one_document_per_sequence(module):
         journal.replaced("transformers' search for packed sequences: one document per sequence")
 
     module.find_packed_sequence_indices = find_packed_sequence_indices
+
+
+def shipped_config(name):
+    """The config that plimsoll ships for a model of that name, or None."""
+    program = os.environ.get("PLIMSOLL_REHEARSE_PROGRAM")
+    if not program or not isinstance(name, str):
+        return None
+    plain = {key: value for key, value in os.environ.items() if key not in ("LD_PRELOAD", "LD_LIBRARY_PATH")}
+    found = subprocess.run([program, "models", "--config", name], capture_output=True, text=True, env=plain)
+    return json.loads(found.stdout) if found.returncode == 0 else None
+
+
+@after("transformers.configuration_utils")
+def find_configs(module):
+    """A config that cannot be fetched: that of the shipped model of its name."""
+    owner = getattr(module, "PreTrainedConfig", None) or module.PretrainedConfig
+    original = owner.get_config_dict.__func__
+
+    @functools.wraps(original)
+    def get_config_dict(cls, name, **options):
+        try:
+            return original(cls, name, **options)
+        except OSError:
+            config = shipped_config(name)
+            if config is None:
+                raise
+            journal.replaced(f"the config of {name}, which cannot be fetched: plimsoll's own of that model")
+            fetching = ("cache_dir", "force_download", "proxies", "token", "local_files_only", "revision", "trust_remote_code", "subfolder")
+            private = ("_from_auto", "_from_pipeline", "_commit_hash")
+            return config, {key: value for key, value in options.items() if key not in fetching + private}
+
+    owner.get_config_dict = classmethod(get_config_dict)
 
 
 @after("transformers.modeling_utils")

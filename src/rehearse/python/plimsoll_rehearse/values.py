@@ -5,11 +5,12 @@ value reads as zero, and that it was read is noted."""
 import ctypes
 import functools
 
-from . import journal
+from . import device, journal
 
 _MOST = 1 << 20  # elements that are worth computing: ids and masks, not activations
 
 CREATE = ("arange", "ones", "zeros", "full", "ones_like", "zeros_like", "full_like", "tensor", "as_tensor", "eye")
+CONSTANT = ("zeros", "zeros_like", "ones_like")
 COMPUTE = (
     "tril",
     "triu",
@@ -36,7 +37,6 @@ COMPUTE = (
     "where",
     "cat",
     "stack",
-    "bincount",
     "clone",
     "add",
     "sub",
@@ -47,6 +47,12 @@ COMPUTE = (
     "floor_divide",
     "masked_fill",
     "gather",
+    "scatter",
+    "scatter_add",
+    "index_add",
+    "one_hot",
+    "reshape",
+    "flatten",
     "index_select",
     "repeat",
     "flip",
@@ -75,6 +81,31 @@ COMPUTE = (
     "__mod__",
     "__floordiv__",
 )
+IN_PLACE = (
+    "fill_",
+    "zero_",
+    "masked_fill_",
+    "add_",
+    "sub_",
+    "mul_",
+    "clamp_",
+    "scatter_",
+    "scatter_add_",
+    "index_put_",
+    "index_add_",
+    "index_copy_",
+    "index_fill_",
+    "logical_and_",
+    "logical_or_",
+    "__setitem__",
+    "__iadd__",
+    "__isub__",
+    "__imul__",
+    "__iand__",
+    "__ior__",
+)
+# functions whose results have as many elements as the values say: PyTorch reads them where no wrapper sees it
+SIZED = ("unique", "unique_consecutive", "bincount", "masked_select", "repeat_interleave")
 READS = ("item", "tolist", "__bool__", "__int__", "__float__", "__index__", "cpu")
 
 
@@ -98,16 +129,25 @@ class Values:
         self._plain = (torch.Tensor, torch.nn.Parameter)
         self._whole = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
         self._inside = False
+        self._shapes_only = set()
+        self._within_vmap = torch._C._functorch.is_functorch_wrapped_tensor
 
     def _small(self, tensor):
-        return type(tensor) in self._plain and tensor.is_cuda and tensor.numel() <= _MOST
+        return type(tensor) in self._plain and tensor.is_cuda and tensor.numel() <= _MOST and not self._within_vmap(tensor)
 
     def is_known(self, tensor):
-        return self._small(tensor) and tensor.dtype in self._whole and getattr(tensor.untyped_storage(), "plimsoll_known", False)
+        return self._small(tensor) and getattr(tensor.untyped_storage(), "plimsoll_known", False)
 
     def set(self, tensor, values):
         host_view(tensor).copy_(values)
-        tensor.untyped_storage().plimsoll_known = True
+        storage = tensor.untyped_storage()
+        storage.plimsoll_known = True
+        device.written(storage.data_ptr(), storage.nbytes())
+
+    def like_this_rank(self, result, value):
+        """What a peer would say is taken to be what this rank says."""
+        if value.is_cuda and self.is_known(value) and self._small(result) and result.dtype in self._whole:
+            self.set(result, host_view(value).reshape(-1).repeat(result.numel() // max(1, value.numel())).view(result.shape))
 
     def _on_host(self, value):
         if isinstance(value, self._torch.Tensor):
@@ -122,6 +162,8 @@ class Values:
 
     def _compute(self, result, function, arguments, options):
         try:
+            if function in self._shapes_only:
+                arguments = (self._torch.empty(result.shape, dtype=arguments[0].dtype, device="cpu"), *arguments[1:])
             arguments = tuple(self._on_host(each) for each in arguments)
             options = {
                 key: self._on_host(value) for key, value in options.items() if key not in ("device", "pin_memory", "non_blocking", "out")
@@ -138,15 +180,20 @@ class Values:
         on_host = function
         if name == "cuda":
             on_host = lambda tensor, *arguments, **options: tensor
+        elif name.endswith("_like"):  # of which only the shape matters
+            on_host = functools.partial(function, device="cpu")
+            self._shapes_only.add(on_host)
         elif name in CREATE:
             on_host = functools.partial(function, device="cpu")
 
         @functools.wraps(function)
         def wrapper(*arguments, **options):
             result = function(*arguments, **options)
-            if compiling() or self._inside or not isinstance(result, tensor_type) or not result.is_cuda or result.dtype not in self._whole:
+            if compiling() or self._inside or not isinstance(result, tensor_type) or not result.is_cuda:
                 return result
-            if not self._small(result) or arguments and result is arguments[0]:
+            if result.dtype not in self._whole and name not in CONSTANT:  # zeros that become a map of whole numbers
+                return result
+            if not self._small(result) or arguments and result is arguments[0] or self.is_known(result):
                 return result
             self._inside = True
             try:
@@ -157,23 +204,100 @@ class Values:
 
         return wrapper
 
-    def filled(self, function):
-        """fill_ and zero_: known afterwards where they cover the storage or it was known before."""
+    def changed(self, name, function):
+        """A function that changes its tensor: known afterwards where the tensor was and what came in is, or where all of it is filled."""
         compiling = self._torch.compiler.is_compiling
+        fills = name in ("fill_", "zero_")
+
+        def on_host(tensor, arguments, options):
+            values = host_view(tensor).clone()
+            function(values, *map(self._on_host, arguments), **{key: self._on_host(value) for key, value in options.items()})
+            return values
 
         @functools.wraps(function)
         def wrapper(tensor, *arguments, **options):
             result = function(tensor, *arguments, **options)
-            if compiling() or self._inside or not self._small(tensor) or tensor.dtype not in self._whole:
+            if compiling() or self._inside or not self._small(tensor):
                 return result
-            covers = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
-            if covers and all(not isinstance(each, self._torch.Tensor) for each in arguments) or self.is_known(tensor):
+            whole = tensor.dtype in self._whole
+            covers = fills and whole and tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+            if not covers and not self.is_known(tensor):
+                return result
+            self._inside = True
+            try:
+                if not whole and name not in ("index_put_", "scatter_", "__setitem__"):
+                    raise LookupError
+                self.set(tensor, on_host(tensor, arguments, options))
+            except (LookupError, RuntimeError, TypeError, ValueError, NotImplementedError):
+                tensor.untyped_storage().plimsoll_known = False
+            finally:
+                self._inside = False
+            return result
+
+        return wrapper
+
+    def sized(self, name, function):
+        """Results of the size that known values give them; of masked_select, only the mask need be known."""
+
+        def on_device(result, near):
+            if isinstance(result, tuple):
+                return tuple(on_device(each, near) for each in result)
+            return result.to(near.device) if isinstance(result, self._torch.Tensor) else result
+
+        @functools.wraps(function)
+        def wrapper(tensor, *arguments, **options):
+            if self._torch.compiler.is_compiling() or self._inside or type(tensor) not in self._plain or not tensor.is_cuda:
+                return function(tensor, *arguments, **options)
+            if name == "masked_select" and arguments and self.is_known(arguments[0]):
+                wide, mask = self._torch.broadcast_tensors(tensor, arguments[0])
+                return wide[tuple(each.to(tensor.device) for each in host_view(mask).nonzero(as_tuple=True))]
+            if name == "repeat_interleave" and arguments and self.is_known(arguments[0]) and "output_size" not in options:
+                return function(tensor, *arguments, **options, output_size=int(host_view(arguments[0]).sum()))
+            try:
+                given = tuple(self._on_host(each) for each in (tensor, *arguments))
+            except LookupError:
+                if name not in ("repeat_interleave",) or arguments and isinstance(arguments[0], self._torch.Tensor):
+                    journal.read(f"{name} of a {str(tensor.dtype)[6:]} tensor at {journal.user_line()}: its size hangs on values")
+                return function(tensor, *arguments, **options)
+            function(tensor, *arguments, **options)  # for what it allocates and launches
+            return on_device(function(*given, **{key: self._on_host(value) for key, value in options.items()}), tensor)
+
+        return wrapper
+
+    def indexed(self, function):
+        """x[mask]: as many rows as the mask has that are true, where its values are known."""
+        mask_types = (self._torch.bool, self._torch.uint8)
+
+        def with_values(result, tensor, index):
+            """Views share the mark of what they look at; what was gathered from known values is known."""
+            if self.is_known(tensor) and self._small(result) and not self.is_known(result):
                 self._inside = True
                 try:
-                    self._compute(tensor, lambda *given, **named: function(host_view(tensor), *given, **named), arguments, options)
+                    self._compute(result, function, (tensor, index), {})
                 finally:
                     self._inside = False
             return result
+
+        def is_mask(index):
+            return type(index) is self._torch.Tensor and index.dtype in mask_types and index.is_cuda
+
+        @functools.wraps(function)
+        def wrapper(tensor, index):
+            if self._torch.compiler.is_compiling() or self._inside:
+                return function(tensor, index)
+            several = type(index) is tuple
+            if not (is_mask(index) or several and any(map(is_mask, index))):
+                return with_values(function(tensor, index), tensor, index)
+            places = []
+            for each in index if several else (index,):
+                if not is_mask(each):
+                    places.append(each)
+                elif self.is_known(each):
+                    places += [place.to(each.device) for place in host_view(each).nonzero(as_tuple=True)]
+                else:
+                    journal.read(f"indexing with a computed mask at {journal.user_line()}: it has no rows")
+                    return function(tensor, index)
+            return with_values(function(tensor, tuple(places)), tensor, index)
 
         return wrapper
 
@@ -208,7 +332,7 @@ class Values:
 
         @functools.wraps(function)
         def wrapper(tensor, *arguments, **options):
-            if self._torch.compiler.is_compiling() or not self._small(tensor):
+            if self._torch.compiler.is_compiling() or self._inside or not self._small(tensor):
                 return function(tensor, *arguments, **options)
             if not self.is_known(tensor):
                 journal.read(f"nonzero of a {str(tensor.dtype)[6:]} tensor at {journal.user_line()}: it has no rows")
@@ -227,14 +351,34 @@ def patch(torch):
             function = getattr(owner, name, None)  # torch.long is a type, torch.cuda a module
             if callable(function) and not (owner is torch.Tensor and name in CREATE):
                 setattr(owner, name, values.computed(name, function))
-    for name in ("fill_", "zero_", "masked_fill_"):
-        setattr(torch.Tensor, name, values.filled(getattr(torch.Tensor, name)))
+    torch.nn.functional.one_hot = values.computed("one_hot", torch.nn.functional.one_hot)
+    for name in IN_PLACE:
+        setattr(torch.Tensor, name, values.changed(name, getattr(torch.Tensor, name)))
+    for name in SIZED:
+        for owner in (torch, torch.Tensor):
+            if hasattr(owner, name):
+                setattr(owner, name, values.sized(name, getattr(owner, name)))
+    torch.Tensor.__getitem__ = values.indexed(torch.Tensor.__getitem__)
     torch.Tensor.copy_ = values.copied(torch.Tensor.copy_)
     for name in READS:
         setattr(torch.Tensor, name, values.read(name, getattr(torch.Tensor, name)))
     for owner in (torch, torch.Tensor):
         owner.nonzero = values.nonzero(owner.nonzero)
+    torch.where = places_or_choice(torch, torch.where)
     balance_experts(torch, values)
+    return values
+
+
+def places_or_choice(torch, where):
+    """torch.where(condition) alone is nonzero."""
+
+    @functools.wraps(where)
+    def wrapper(condition, *arguments, **options):
+        if arguments or options or torch.compiler.is_compiling():
+            return where(condition, *arguments, **options)
+        return torch.nonzero(condition, as_tuple=True)
+
+    return wrapper
 
 
 def balance_experts(torch, values):

@@ -1,0 +1,77 @@
+"""Operators whose work the stand-in cannot see by itself. cuSOLVER and cuFFT it has not: PyTorch's operators over them give results of the
+right shapes, and compute nothing. Grouped products of experts have their groups on the device: they tell their shape."""
+
+import warnings
+
+from . import device, journal
+
+LINEAR_ALGEBRA = (
+    "_cholesky_solve_helper",
+    "_linalg_det",
+    "_linalg_eigh",
+    "_linalg_slogdet",
+    "_linalg_solve_ex",
+    "_linalg_svd",
+    "cholesky_inverse",
+    "geqrf",
+    "linalg_cholesky_ex",
+    "linalg_eig",
+    "linalg_householder_product",
+    "linalg_inv_ex",
+    "linalg_ldl_factor_ex",
+    "linalg_ldl_solve",
+    "linalg_lu",
+    "linalg_lu_factor_ex",
+    "linalg_lu_solve",
+    "linalg_qr",
+    "ormqr",
+)
+FOURIER = ("_fft_c2c", "_fft_c2r", "_fft_r2c")
+
+_libraries = []  # a registration lasts as long as its library
+
+
+def patch(torch):
+    library = torch.library.Library("aten", "IMPL")
+    _libraries.append(library)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a kernel is overridden is what is meant
+        for names, maker in ((LINEAR_ALGEBRA, "cuSOLVER"), (FOURIER, "cuFFT")):
+            for name in names:
+                operator = getattr(getattr(torch.ops.aten, name, None), "default", None)
+                if operator is not None:
+                    library.impl(name, results_of(torch, operator, maker), "CUDA")
+        for name in ("_grouped_mm", "_scaled_grouped_mm"):
+            operator = getattr(getattr(torch.ops.aten, name, None), "default", None)
+            if operator is not None and hasattr(torch.library, "get_kernel"):
+                library.impl(name, telling_shapes(operator, torch.library.get_kernel(operator, "CUDA")), "CUDA", with_keyset=True)
+
+
+def telling_shapes(operator, kernel):
+    """The operator itself, which says before it runs what all of its groups together multiply."""
+
+    def announced(keys, left, right, *arguments, **options):
+        batch = left.shape[0] if left.dim() == 3 and right.dim() == 3 else 1
+        shape = (left.shape[-2], right.shape[-1], left.shape[-1], batch, left.element_size())
+        device.mark(device.TEXT, 0, "grouped product " + " ".join(map(str, shape)))
+        names = [each.name for each in operator._schema.arguments][2:]
+        defaults = [each.default_value for each in operator._schema.arguments][2:]
+        given = (*arguments, *(options.get(name, default) for name, default in list(zip(names, defaults))[len(arguments) :]))
+        return kernel.call_boxed(keys, left, right, *given)
+
+    return announced
+
+
+def results_of(torch, operator, maker):
+    """Empty results of the shapes that the operator's own rules give to tensors without memory."""
+    name = operator.name().split("::")[-1]
+
+    def kernel(*arguments, **options):
+        journal.replaced(f"{name} of {maker}: its results have their shapes, no values, no workspace and no price")
+        device = next(each.device for each in arguments if isinstance(each, torch.Tensor))
+        without_memory = [each.to("meta") if isinstance(each, torch.Tensor) else each for each in arguments]
+        results = operator(*without_memory, **options)
+        allocate = lambda each: torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=device)
+        return allocate(results) if isinstance(results, torch.Tensor) else tuple(map(allocate, results))
+
+    return kernel
