@@ -115,6 +115,14 @@ program::MegatronDevice megatron_device(const Cluster& cluster) {
   return {.multiplies_untransposed_fp8 = cluster.accelerator.family == "Blackwell"};
 }
 
+/// chooseWorkspaceSize of CUDABlas.cpp, by compute capability.
+program::TuneDevice tune_device(const Cluster& cluster) {
+  constexpr std::int64_t kBeforeHopper = 4096 * 2 * 1024 + 16 * 8 * 1024;
+  const std::string& family = cluster.accelerator.family;
+  const bool large = family == "Hopper" || family == "Blackwell";
+  return large ? program::TuneDevice{} : program::TuneDevice{.gemm_workspace = kBeforeHopper};
+}
+
 }  // namespace
 
 /// Throws Error (refused) where this framework, engine or model has no lowering yet.
@@ -126,7 +134,7 @@ StepProgram RankPrograms::lower(int stage) {
     case ModelCode::torchtitan:
       return program::lower_torchtitan(model_, resolved_, stage);
     case ModelCode::torchtune:
-      return program::lower_torchtune(model_, resolved_);
+      return program::lower_torchtune(model_, resolved_, tune_device(cluster_));
     case ModelCode::nanotron:
       return program::lower_nanotron(model_, resolved_, stage);
     case ModelCode::megatron_legacy:

@@ -24,8 +24,13 @@ StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy);
 /// TorchTitan's trainer, one rank of pipeline rank `pipeline_rank`.
 StepProgram lower_torchtitan(const Model& model, const Strategy& strategy, int pipeline_rank);
 
+/// What of the device changes what a recipe allocates.
+struct TuneDevice {
+  std::int64_t gemm_workspace = 33554432;  ///< cuBLAS's by CUDABlas.cpp: 32 MiB on Hopper and later, else 8 MiB and 128 KiB
+};
+
 /// torchtune's fine-tuning recipes: full, LoRA and QLoRA.
-StepProgram lower_torchtune(const Model& model, const Strategy& strategy);
+StepProgram lower_torchtune(const Model& model, const Strategy& strategy, const TuneDevice& device = {});
 
 /// The same under deepspeed.initialize: ZeRO stages 0 to 3 with offload to the host.
 StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy);

@@ -17,6 +17,9 @@ namespace plimsoll::program {
 
 namespace {
 
+/// Releases of PyTorch whose habits were read: 2.5 and 2.15. What changed in between is taken as of the later half.
+constexpr int kLateInductor = 210, kWorkspacePerProduct = 210;
+
 DType weight_type(const Strategy& s) {
   if (s.param_dtype) return *s.param_dtype;
   if (s.precision == Precision::pure_bf16) return DType::bf16;
@@ -24,7 +27,18 @@ DType weight_type(const Strategy& s) {
   refuse("torchtune trains in bf16 or fp32 throughout", "precision", "bf16");
 }
 
-TuneRun run_of(const Strategy& s) {
+/// max_seq_len of torchtune's builder for the model, which a description by dimensions alone does not say.
+std::int64_t builder_positions(const Model& model, const Strategy& s) {
+  if (model.max_positions > s.seq_len) return model.max_positions;
+  constexpr std::pair<const char*, std::int64_t> kBuilders[] = {{"3.1", 131072}, {"3.2", 131072},   {"3.3", 131072}, {"lama-3", 8192},
+                                                                {"lama3", 8192}, {"istral", 32768}, {"wen", 32768},  {"emma", 8192},
+                                                                {"hi-3", 4096},  {"lama-2", 4096},  {"lama2", 4096}};
+  for (const auto& [name, positions] : kBuilders)
+    if (model.name.find(name) != std::string::npos) return std::max(positions, s.seq_len);
+  return std::max(model.max_positions, s.seq_len);
+}
+
+TuneRun run_of(const Model& model, const Strategy& s) {
   const int release = torchtune_release(s);
   using Copies = TuneRun::KeyCopies;
   TuneRun run;
@@ -36,6 +50,8 @@ TuneRun run_of(const Strategy& s) {
   run.flex = s.packed && torch_release(s) >= 205;
   run.checkpointed = s.recompute.kind == Recompute::Kind::full;
   run.compiled = s.compile == Strategy::Compile::blocks;
+  run.keeps_rotary_rows = run.packed && torch_release(s) < kLateInductor;
+  run.positions = builder_positions(model, s);
   run.output_chunks = s.loss == LossKernel::chunked ? s.loss_chunks : 0;
   run.lora = s.lora;
   run.nf4 = s.base_weights == BaseWeights::nf4 || s.base_weights == BaseWeights::nf4_double_quant;
@@ -114,7 +130,9 @@ Fsdp2Options fsdp2_options(const Strategy& s) {
 
 class Trainer {
  public:
-  Trainer(const Model& model, const Strategy& strategy) : strategy_(strategy), run_(run_of(strategy)), decoder_(model, run_, tape_) {
+  Trainer(const Model& model, const Strategy& strategy, const TuneDevice& device)
+      : strategy_(strategy), run_(run_of(model, strategy)), decoder_(model, run_, tape_) {
+    tape_.gemm_workspace = device.gemm_workspace;
     if (strategy.data_parallel != DataParallel::fsdp2) return;
     sharded_ = std::make_unique<Fsdp2>(tape_, decoder_.root(), units_of(decoder_, strategy.fsdp.units), fsdp2_options(strategy));
   }
@@ -122,6 +140,11 @@ class Trainer {
   StepProgram record() {
     tape_.phase(Phase::init);
     materialize();
+    Tensor blas_workspace;
+    if (torch_release(strategy_) < kWorkspacePerProduct) {  // cuBLAS kept its workspace; later versions take it for each product
+      blas_workspace = tape_.empty({tape_.gemm_workspace}, DType::uint8, Category::workspace);
+      tape_.gemm_workspace = 0;
+    }
     if (strategy_.offload.activations) offload_activations();
     make_optimizers();
     ignored_ = tape_.empty({strategy_.micro_batch, 1}, DType::int64, Category::input);
@@ -257,9 +280,9 @@ class Trainer {
 
 }  // namespace
 
-StepProgram lower_torchtune(const Model& model, const Strategy& strategy) {
+StepProgram lower_torchtune(const Model& model, const Strategy& strategy, const TuneDevice& device) {
   refuse_what_is_not_modelled(strategy);
-  return Trainer(model, strategy).record();
+  return Trainer(model, strategy, device).record();
 }
 
 }  // namespace plimsoll::program

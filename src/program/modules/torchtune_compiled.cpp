@@ -254,6 +254,7 @@ TuneHeads compiled_tune_projections(const TuneProjections& projections, const Te
     piece->keep(op, kept);
     kept += kKeptByPiece;
   }
+  if (projections.keeps_rotary_rows) op.save_output(tape.empty({normed.size(0), normed.size(1), projections.head_dim}, DType::fp32));
   op.finish({&heads.query, &heads.key, &heads.value}, [pieces](BackwardCall& b) { projections_backward(b, pieces); });
   return heads;
 }

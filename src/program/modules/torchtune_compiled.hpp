@@ -15,6 +15,7 @@ struct TuneHeads {
 struct TuneProjections {
   const TuneLinear &query, &key, &value;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  bool keeps_rotary_rows = false;  ///< of packed samples: [batch, length, head_dim] in fp32
 };
 TuneHeads compiled_tune_projections(const TuneProjections& projections, const Tensor& normed);
 

@@ -45,7 +45,9 @@ class Attention {
   Tensor compiled(const Tensor& normed, const TuneBatch& batch) const {
     Tensor output;
     {
-      const TuneHeads heads = compiled_tune_projections({query_, key_, value_, spec_.heads, spec_.kv_heads, spec_.head_dim}, normed);
+      const TuneHeads heads = compiled_tune_projections(
+          {query_, key_, value_, spec_.heads, spec_.kv_heads, spec_.head_dim, context_.run.keeps_rotary_rows && batch.positions.defined()},
+          normed);
       output = attend(heads.query, heads.key, heads.value, batch);
     }
     output = contiguous(transpose(output, 1, 2));
@@ -235,7 +237,7 @@ TuneDecoder::TuneDecoder(const Model& model, const TuneRun& run, Tape& tape)
   Module& layers = add_tune_module(root_, "layers", tape_);
   for (const Block& block : model.blocks) {
     if (block.role != Block::Role::decoder) continue;
-    if (!rope_) rope_ = std::make_unique<TuneRope>(rope_of(model), model.max_positions, block.attention->head_dim, tape_);
+    if (!rope_) rope_ = std::make_unique<TuneRope>(rope_of(model), run.positions, block.attention->head_dim, tape_);
     for (std::int64_t i = 0; i < block.repeat; ++i) {
       Module& module = add_tune_module(layers, std::to_string(block.first + i), tape_);
       layer_modules_.push_back(&module);

@@ -19,13 +19,15 @@ struct TuneRun {
   DType type = DType::bf16;
   /// Where queries that share a key get copies of it: as the projection leaves it (0.3), behind its rotation (0.4), by heads (from 0.5).
   enum class KeyCopies : std::uint8_t { before_rotation, behind_rotation, by_head } key_copies = KeyCopies::by_head;
-  bool composed_norm = false;  ///< RMSNorm's own arithmetic, before 0.5; else F.rms_norm of a widened input
-  bool own_unembed = true;     ///< from 0.5 norm and head are a method of their own: the caller holds the last hidden state
-  bool packed = false;         ///< samples are packed: their positions and a mask come with the batch
-  bool flex = false;           ///< flex_attention over block masks; else a mask of bools
-  bool checkpointed = false;   ///< every layer in a CheckpointWrapper
-  bool compiled = false;       ///< torch.compile of every layer
-  int output_chunks = 0;       ///< parts of the sequence whose logits are tensors of their own; 0: all at once, in fp32
+  bool composed_norm = false;      ///< RMSNorm's own arithmetic, before 0.5; else F.rms_norm of a widened input
+  bool own_unembed = true;         ///< from 0.5 norm and head are a method of their own: the caller holds the last hidden state
+  bool packed = false;             ///< samples are packed: their positions and a mask come with the batch
+  bool flex = false;               ///< flex_attention over block masks; else a mask of bools
+  bool checkpointed = false;       ///< every layer in a CheckpointWrapper
+  bool compiled = false;           ///< torch.compile of every layer
+  bool keeps_rotary_rows = false;  ///< compiled layers keep the rotary rows that they gathered: Inductor's choice in 2024
+  std::int64_t positions = 0;      ///< rows of the rotary table: the builder's max_seq_len
+  int output_chunks = 0;           ///< parts of the sequence whose logits are tensors of their own; 0: all at once, in fp32
   std::optional<Lora> lora;
   bool nf4 = false;  ///< the layers' projections are NF4 (QLoRA)
 };
