@@ -64,6 +64,7 @@ Tensor unfolded_convolution(const Tensor& x, const Tensor& weight, const Tensor&
   Tensor y = op.output(c.output(), x.dtype());
   {
     const Tensor columns = c.unfolds ? c.columns(op.tape(), x.dtype()) : Tensor();
+    if (bias) launch(op.tape(), KernelKind::elementwise, x.dtype(), bias.bytes(), y.bytes());  // the products are added to it
     for (std::int64_t image = 0; image < c.batch; ++image) {
       if (c.unfolds) unfold(op.tape(), c, x.dtype());
       gemm(op.tape(), x.dtype(), c.out, c.places(), c.inner);

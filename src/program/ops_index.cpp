@@ -43,10 +43,11 @@ void sum_segments(Tape& tape, std::int64_t n, const Dims& table, const Tensor& g
   if (!atomic) sums = tape.empty({most_partials, round_up(table[1], 32)}, DType::fp32, Category::workspace);
   if (atomic && gradient.dtype() != DType::fp32) sums = tape.empty(table, DType::fp32, Category::workspace);
   // Initial states and sweep of unique_by_key and of the exclusive sum; krn_partials_per_segment, compute_num_of_partial_segments and
-  // krn_partial_segment_offset.
-  small_launches(tape, 7, 8 * n);
+  // krn_partial_segment_offset; with atomics krn_partial_to_segment_idx too, whose sums are cast at the end where the table is not fp32.
+  small_launches(tape, atomic ? 8 : 7, 8 * n);
   launch(tape, KernelKind::gather, gradient.dtype(), n * table[1] * size_of(gradient.dtype()), n * table[1] * 4);
-  launch(tape, KernelKind::gather, gradient.dtype(), n * table[1] * 4, n * table[1] * size_of(gradient.dtype()));
+  if (!atomic || gradient.dtype() != DType::fp32)
+    launch(tape, KernelKind::gather, gradient.dtype(), n * table[1] * 4, n * table[1] * size_of(gradient.dtype()));
 }
 
 /// embedding_dense_backward_cuda: one kernel up to 3,072 indices, else they are sorted.
