@@ -1,6 +1,7 @@
 #include "plimsoll/rows.hpp"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "formats/row_reader.hpp"
 #include "plimsoll/error.hpp"
@@ -53,6 +54,18 @@ void require_keys(const JsonValue& training, std::int64_t gpus, const Model& mod
   need(gpus == 1 || has("tp"), "tp");
   need(gpus == 1 || has("pp"), "pp");
   need(gpus == 1 || has("dp") || has("dp_shard"), "dp");
+}
+
+/// A row that names no release of its framework or of PyTorch, from a source of the years before PyTorch 2.0, is taken as run on the last
+/// release before it. Later sources say nothing that a prediction depends on.
+void date_by_source(const JsonValue& json, MeasuredRow& row) {
+  if (!row.strategy.torch.empty() || !row.strategy.framework_version.empty()) return;
+  if (!json.has("source") || !json["source"].has("version_or_date")) return;
+  const std::string date = json["source"]["version_or_date"].text();
+  int year = 0;
+  if (std::sscanf(date.c_str(), "%4d", &year) != 1 || year < 2017 || year > 2022) return;
+  row.strategy.torch = "1.13";
+  row.assumed.push_back("training.torch: 1.13 (the source is of " + date + ")");
 }
 
 bool says(const JsonValue& object, const char* key) { return object.has(key) && !object[key].is_null(); }
@@ -115,6 +128,7 @@ void read_row(const JsonValue& json, RowCaches& caches, MeasuredRow& row) {
     strategy::read_object(row.strategy, json["training"], false);
     for (const auto& key : row.strategy.unread_keys) row.unread_keys.push_back("training." + key);
     take_router_options(json["model"], row.strategy);
+    date_by_source(json, row);
     take_nemo_conventions(json, row);
     take_torchtune_conventions(json, row);
   }

@@ -1,4 +1,5 @@
 #include "framework/resolver.hpp"
+#include "strategy/torch_release.hpp"
 
 namespace plimsoll::framework {
 namespace {
@@ -108,10 +109,11 @@ void resolve_optimizer(Resolver& r) {
       case OptimizerKind::adam:
       case OptimizerKind::adamw:
         s.optimizer_impl = s.offload.optimizer ? OptimizerImpl::cpu : r.profile().optimizer_impl;
+        if (s.optimizer_impl == OptimizerImpl::foreach && before_torch_2(s)) s.optimizer_impl = OptimizerImpl::for_loop;
         break;
       case OptimizerKind::sgd:
       case OptimizerKind::sgdm:
-        s.optimizer_impl = OptimizerImpl::foreach;
+        s.optimizer_impl = before_torch_2(s) ? OptimizerImpl::for_loop : OptimizerImpl::foreach;
         break;
       default:
         s.optimizer_impl = OptimizerImpl::library;

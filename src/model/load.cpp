@@ -68,9 +68,11 @@ void finish(Model& built, const Config& config, const std::string& stated, const
   (void)built.parameters();  // throws when the sizes leave 63 bits
 }
 
-}  // namespace
+/// What stands behind a config: a class that is built, its weights new; or, where the config is read from a file, a checkpoint.
+enum class Source : std::uint8_t { built, checkpoint };
 
-Model parse_model(const std::string& json, const std::string& where, const std::string& name, const std::string& architecture) {
+Model read_model(const std::string& json, const std::string& where, const std::string& name, const std::string& architecture,
+                 Source source) {
   const JsonDocument document = JsonDocument::parse(json, where);
   const JsonValue root = document.root();
   if (!root.is_object()) root.expected("an object: the config of a model");
@@ -80,7 +82,7 @@ Model parse_model(const std::string& json, const std::string& where, const std::
   const Family& family = family_of(root, stated);
   const auto type = root.find("model_type");
   const Config config(root, type && type->is_text() ? type->text() : std::string(family.model_type), name,
-                      stated.empty() ? std::string(family.default_class) : stated);
+                      stated.empty() ? std::string(family.default_class) : stated, source == Source::checkpoint);
   try {
     Model built = family.build(config);
     finish(built, config, stated, family);
@@ -89,6 +91,12 @@ Model parse_model(const std::string& json, const std::string& where, const std::
     if (!error.where().empty()) throw;
     throw error.at(where);
   }
+}
+
+}  // namespace
+
+Model parse_model(const std::string& json, const std::string& where, const std::string& name, const std::string& architecture) {
+  return read_model(json, where, name, architecture, Source::built);
 }
 
 std::vector<std::string> shipped_models() {
@@ -106,7 +114,7 @@ Model load_model(const std::string& name_or_path, const std::string& architectur
   for (const std::string_view file_name : {kConfigName, kGraphName}) {
     const std::string shipped_path = fmt::format("{}{}{}", kModelsFolder, name_or_path, file_name);
     if (const auto* file = data::find_shipped_file(shipped_path))
-      return parse_model(std::string(file->text), shipped_path, name_or_path, architecture);
+      return read_model(std::string(file->text), shipped_path, name_or_path, architecture, Source::checkpoint);
   }
 
   std::error_code status;
@@ -125,8 +133,8 @@ Model load_model(const std::string& name_or_path, const std::string& architectur
   const std::string text = read_text_file(path.string(), JsonLimits{}.text_bytes);
   const std::string folder =
       path.has_parent_path() ? std::filesystem::absolute(path).parent_path().filename().string() : path.stem().string();
-  return parse_model(text, path.string(),
-                     path.filename() == "config.json" || path.filename() == "graph.json" ? folder : path.stem().string(), architecture);
+  const bool named_by_folder = path.filename() == "config.json" || path.filename() == "graph.json";
+  return read_model(text, path.string(), named_by_folder ? folder : path.stem().string(), architecture, Source::checkpoint);
 }
 
 }  // namespace plimsoll

@@ -179,12 +179,14 @@ Tensor grouped_product(const Tensor& x, const Tensor& weight, const Tensor& offs
   op.save_if(op.needs(1), x);
   Tensor y = op.output({rows, out}, x.dtype());
   launch_groups(op.tape(), x.dtype(), groups, rows, out, in);
-  return op.done(y, [groups, rows, in, out](BackwardCall& b) {
+  const bool row_major = transposed.strides()[-1] == 1;  // gpt_oss keeps [experts, in, out]
+  const Dims strides = row_major ? Dims{in * out, out, 1} : Dims{out * in, 1, in};
+  return op.done(y, [groups, rows, in, out, strides](BackwardCall& b) {
     const DType type = b.grad().dtype();
     if (b.needs(1)) {  // in the layout of the transposed weight
       const Tensor whole = b.tape.empty({groups, out, in}, type);
       launch_groups(b.tape, type, groups, rows, out, in);
-      b.give(1, b.tape.view(whole, {groups, in, out}, {out * in, 1, in}));
+      b.give(1, b.tape.view(whole, {groups, in, out}, strides));
     }
     if (b.needs(0)) {
       Tensor gradient = b.tape.empty({rows, in}, type);

@@ -1,8 +1,11 @@
 #include "program/optimizer_kinds.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "program/op.hpp"
+#include "program/ops.hpp"
+#include "program/reduction.hpp"
 
 namespace plimsoll::program {
 
@@ -113,6 +116,69 @@ class Lion final : public Optimizer {
   std::vector<Tensor> moments_;
 };
 
+std::vector<Tensor> both(std::vector<Tensor> first, const std::vector<Tensor>& second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+/// torch/optim/_muon.py with Nesterov momentum: matrix by matrix.
+class Muon final : public Optimizer {
+ public:
+  Muon(Tape& tape, const std::vector<Tensor>& matrices, std::vector<Tensor> others)
+      : Optimizer(tape, both(matrices, others)),
+        matrices_(matrices),
+        buffers_(matrices.size()),
+        others_(make_optimizer(OptimizerKind::adamw, OptimizerImpl::foreach, tape, std::move(others))) {}
+
+  void step() override {
+    tape_.operator_name = "muon";
+    for (std::size_t i = 0; i < matrices_.size(); ++i)
+      if (matrices_[i].grad() && !buffers_[i]) buffers_[i] = state_of(tape_, matrices_[i].sizes(), matrices_[i].dtype());
+    Tensor update;  // Python's variable lives on until the next matrix's
+    for (std::size_t i = 0; i < matrices_.size(); ++i) {
+      const Tensor& matrix = matrices_[i];
+      if (!matrix.grad()) continue;
+      in_place(buffers_[i], {&buffers_[i], &matrix});  // lerp
+      update = elementwise(tape_, {&matrix, &buffers_[i]}, matrix.dtype());
+      update = orthogonal(update);
+      in_place(matrix, {&matrix});
+      in_place(matrix, {&matrix, &update});
+    }
+    update.reset();
+    others_->step();
+  }
+
+ private:
+  static constexpr int kNewtonSchulzSteps = 5;
+
+  /// _zeropower_via_newtonschulz: in bf16 on the matrix or its transpose, whichever is wide.
+  Tensor orthogonal(const Tensor& direction) {
+    const std::int64_t m = std::min(direction.size(0), direction.size(1)), n = std::max(direction.size(0), direction.size(1));
+    Tensor result = elementwise(tape_, {&direction}, DType::bf16);
+    {
+      Tensor norm = reduce(result, {true, true}, false, DType::bf16);
+      norm = elementwise(tape_, {&norm}, DType::bf16);  // clamp
+      in_place(result, {&result, &norm});
+    }
+    Tensor gram, polynomial;
+    for (int step = 0; step < kNewtonSchulzSteps; ++step) {
+      gram = product(m, m, n);
+      polynomial = product(m, m, m);
+      result = product(m, n, m);
+    }
+    return result;
+  }
+
+  Tensor product(std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+    Tensor made = tape_.empty({rows, columns}, DType::bf16);
+    gemm(tape_, DType::bf16, rows, columns, inner);
+    return made;
+  }
+
+  std::vector<Tensor> matrices_, buffers_;
+  std::unique_ptr<Optimizer> others_;
+};
+
 /// LoraFAOptimizer.step; the pseudo-inverse of rank × rank numbers is left out.
 class LoraFa final : public Optimizer {
  public:
@@ -208,6 +274,10 @@ std::unique_ptr<Optimizer> make_rmsprop(Tape& tape, std::vector<Tensor> paramete
 
 std::unique_ptr<Optimizer> make_lion(Tape& tape, std::vector<Tensor> parameters) {
   return std::make_unique<Lion>(tape, std::move(parameters));
+}
+
+std::unique_ptr<Optimizer> make_muon(Tape& tape, const std::vector<Tensor>& matrices, std::vector<Tensor> others) {
+  return std::make_unique<Muon>(tape, matrices, std::move(others));
 }
 
 std::unique_ptr<Optimizer> make_lora_fa(Tape& tape, std::vector<Tensor> parameters) {

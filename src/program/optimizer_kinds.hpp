@@ -1,4 +1,4 @@
-/// Optimizers beside Adam, SGD and Adafactor: torch.optim's Adagrad and RMSprop, Lion, and bitsandbytes' 8-bit ones.
+/// Optimizers beside Adam, SGD and Adafactor: torch.optim's Adagrad, RMSprop and Muon, Lion, and bitsandbytes' 8-bit ones.
 #pragma once
 
 #include <memory>
@@ -14,6 +14,8 @@ std::unique_ptr<Optimizer> make_adagrad(Tape& tape, std::vector<Tensor> paramete
 std::unique_ptr<Optimizer> make_rmsprop(Tape& tape, std::vector<Tensor> parameters, OptimizerImpl implementation);
 /// lion_pytorch.Lion: parameter by parameter.
 std::unique_ptr<Optimizer> make_lion(Tape& tape, std::vector<Tensor> parameters);
+/// torch.optim.Muon over the layers' matrices, then torch.optim.AdamW over all else (embeddings, heads, norms, biases).
+std::unique_ptr<Optimizer> make_muon(Tape& tape, const std::vector<Tensor>& matrices, std::vector<Tensor> others);
 /// peft's LoraFAOptimizer: Adam on lora_B, whose gradients are projected; lora_A is frozen.
 std::unique_ptr<Optimizer> make_lora_fa(Tape& tape, std::vector<Tensor> parameters);
 /// bitsandbytes' block-wise 8-bit optimizers of `moments` states; paged ones keep large states in managed memory.

@@ -96,7 +96,7 @@ TEST(Encoders, UnknownHeadsAreRefusedByName) {
     EXPECT_NE(error.message().find("BertForFortuneTelling"), std::string::npos);
   }
   EXPECT_THROW(parse_model(R"({"model_type":"bert","is_decoder":true})", "config.json", "x"), Error);
-  EXPECT_THROW(parse_model(R"({"model_type":"vit","image_size":30,"patch_size":16})", "config.json", "x"), Error);
+  EXPECT_THROW(parse_model(R"({"model_type":"vit","image_size":15,"patch_size":16})", "config.json", "x"), Error);
   EXPECT_THROW(parse_model(R"({"model_type":"bert","position_embedding_type":"relative_key"})", "config.json", "x"), Error);
 }
 

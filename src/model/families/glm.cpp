@@ -45,6 +45,9 @@ Model build_glm4_moe(const Config& config) {
   moe.expert_intermediate = config.dimension("moe_intermediate_size");
   moe.shared_intermediate = product({config.integer_or("n_shared_experts", 0, 0, kLargestDimension), moe.expert_intermediate});
   moe.correction_bias = true;
+  moe.normalized_top_k = config.flag_or("norm_topk_prob", true);
+  moe.groups = config.integer_or("n_group", 1, 1, moe.experts);
+  moe.chosen_groups = config.integer_or("topk_group", 1, 1, moe.groups);
   moe.activation = layer.mlp->activation;
   (void)config.find("num_nextn_predict_layers");  // the class builds no multi-token prediction
   const std::int64_t dense_layers = config.integer("first_k_dense_replace", 0, kLargestDimension);

@@ -95,11 +95,16 @@ void append_stack_norm(Model& model, const std::string& name, double dropout, Bl
   model.blocks.push_back(block.build());
 }
 
-void append_t5_head(Model& model) {
+// T5Config and MT5Config of transformers 5 tie the head whatever tie_word_embeddings says; a checkpoint whose head is its own keeps it
+// (tie_weights: both tensors are there and differ).
+bool tied_head(const Config& config) { return !config.of_checkpoint() || config.flag_or("tie_word_embeddings", true); }
+
+void append_t5_head(Model& model, const Config& config) {
   BlockBuilder head(Block::Role::head, "lm_head");
   int x = kBlockInput;
-  // The first T5 divides the tied head's input by sqrt(d_model).
-  if (model.tied_embeddings) x = head.scale("scale_decoder_outputs", x, model.hidden_size);
+  // The first T5 divides the head's input by sqrt(d_model): T5Config reads tie_word_embeddings as its sign. MT5 never does.
+  if (model.model_type == "t5" && config.flag_or("tie_word_embeddings", true))
+    x = head.scale("scale_decoder_outputs", x, model.hidden_size);
   Operator logits = linear("", {.in = model.hidden_size, .out = model.vocab_size, .parallel = Parallel::column});
   logits.parameters.front().cut = Cut::vocabulary;
   if (model.tied_embeddings) logits.parameters.front().tied_to = "shared.weight";
@@ -118,6 +123,7 @@ Model build_t5(const Config& config) {
   note_keys(config, {"num_labels", "classifier_dropout", "relative_attention_max_distance", "output_past", "dense_act_fn", "is_gated_act",
                      "n_positions", "num_decoder_layers", "is_encoder_decoder"});
   Model model = seq2seq_model(config);
+  model.tied_embeddings = tied_head(config);
   model.head_dim = config.dimension("d_kv");
   model.intermediate_size = config.dimension("d_ff");
   const double dropout = config.rate_or("dropout_rate", 0.1);
@@ -142,7 +148,7 @@ Model build_t5(const Config& config) {
                [&](const LayerPlan& plan) { return cross_layer(plan, cross, encoder_output); });
   append_stack_norm(model, "decoder.final_layer_norm", dropout, Block::Stream::second);
   if (generates) {
-    append_t5_head(model);
+    append_t5_head(model, config);
   } else {
     model.task = Model::Task::backbone;
     model.tied_embeddings = false;

@@ -28,10 +28,10 @@ Vision vision_model(const Config& config, std::int64_t extra_tokens) {
   constexpr std::int64_t kLargestImage = 1 << 16;
   model.image_size = config.dimension("image_size", kLargestImage);
   model.patch_size = config.dimension("patch_size", kLargestImage);
-  config.require_divisible("image_size", model.image_size, "patch_size", model.patch_size);
+  if (model.image_size < model.patch_size) config.fail_at("image_size", "no patch fits into the image");
   model.channels = config.dimension("num_channels", kLargestImage);
   model.embedding_dropout = config.rate_or("hidden_dropout_prob", 0.0);
-  const std::int64_t side = model.image_size / model.patch_size;
+  const std::int64_t side = model.image_size / model.patch_size;  // the convolution sees nothing of what is left over at the edges
   vision.patches = side * side;
   vision.tokens = vision.patches + extra_tokens;
   model.max_positions = vision.tokens;

@@ -30,7 +30,7 @@ StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy) {
   Ddp wrapped(tape, *root, options);
   const Batch batch = hf_batch(model, strategy, tape);
   const std::vector<Tensor> parameters = trainable_tensors(*root);
-  const std::unique_ptr<Optimizer> optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, parameters);
+  const std::unique_ptr<Optimizer> optimizer = hf_optimizer(model, strategy, *root, tape);
   record_hf_steps(tape,
                   {*network, *optimizer, parameters, [&](bool last) { wrapped.before_forward(last || !strategy.no_sync); },
                    [&] { wrapped.after_step(); }, options.static_graph},

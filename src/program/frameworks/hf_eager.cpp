@@ -1,7 +1,6 @@
 // transformers on one device: loss = model(**batch).loss; loss.backward(); clipping; optimizer.step(); zero_grad().
 #include "program/frameworks/hf_training.hpp"
 #include "program/lower.hpp"
-#include "program/optimizer.hpp"
 
 namespace plimsoll::program {
 
@@ -12,7 +11,7 @@ StepProgram lower_hf_eager(const Model& model, const Strategy& strategy) {
   materialize(*root, tape);
   const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
   const std::vector<Tensor> parameters = trainable_tensors(*root);
-  const std::unique_ptr<Optimizer> optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, parameters);
+  const std::unique_ptr<Optimizer> optimizer = hf_optimizer(model, strategy, *root, tape);
   const Batch batch = hf_batch(model, strategy, tape);
   record_hf_steps(tape, {*network, *optimizer, parameters}, strategy, batch);
   return tape.take();

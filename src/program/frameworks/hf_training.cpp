@@ -1,10 +1,15 @@
 #include "program/frameworks/hf_training.hpp"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "plimsoll/error.hpp"
+#include "program/frameworks/wrap_units.hpp"
 #include "program/modules/diffusion.hpp"
 #include "program/modules/lora.hpp"
+#include "program/op.hpp"
+#include "program/optimizer_kinds.hpp"
+#include "strategy/torch_release.hpp"
 
 namespace plimsoll::program {
 
@@ -75,6 +80,19 @@ std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy,
   return root;
 }
 
+std::unique_ptr<Optimizer> hf_optimizer(const Model& model, const Strategy& strategy, Module& root, Tape& tape) {
+  const std::vector<Tensor> parameters = trainable_tensors(root);
+  if (strategy.optimizer != OptimizerKind::muon) return make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, parameters);
+  std::unordered_set<const Parameter*> hidden;
+  for (Module* layer : layer_modules(model, root))
+    for (const auto& parameter : layer->all_parameters())
+      if (parameter->sizes.rank() == 2) hidden.insert(parameter.get());
+  std::vector<Tensor> matrices, others;
+  for (const auto& parameter : root.all_parameters())
+    if (parameter->trainable) (hidden.count(parameter.get()) ? matrices : others).push_back(parameter->tensor);
+  return make_muon(tape, matrices, others);
+}
+
 Batch hf_batch(const Model& model, const Strategy& strategy, Tape& tape) {
   const std::int64_t batch = strategy.micro_batch, length = strategy.seq_len;
   tape.operator_name = "inputs";
@@ -109,6 +127,14 @@ Tensor hf_loss(Network& network, const Strategy& strategy, const Batch& batch, T
 
 namespace {
 
+/// optimizer.zero_grad().
+void clear_gradients(Tape& tape, const TrainingLoop& loop, const Strategy& strategy) {
+  if (!before_torch_2(strategy)) return loop.optimizer.zero_grad();
+  tape.operator_name = "zero_grad";
+  for (const Tensor& parameter : loop.clipped)
+    if (const Tensor& gradient = parameter.grad()) launch(tape, KernelKind::elementwise, gradient.dtype(), 0, gradient.bytes());
+}
+
 void record_step(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch) {
   const std::int64_t micro_batches = std::max<std::int64_t>(strategy.grad_accum, 1);
   for (std::int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
@@ -121,7 +147,7 @@ void record_step(Tape& tape, const TrainingLoop& loop, const Strategy& strategy,
   tape.phase(Phase::optimizer);
   if (strategy.clip_grad_norm.value_or(false)) clip_grad_norm(tape, loop.clipped);
   loop.optimizer.step();
-  loop.optimizer.zero_grad();
+  clear_gradients(tape, loop, strategy);
   tape.phase(Phase::end);
 }
 

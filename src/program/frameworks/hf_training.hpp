@@ -33,6 +33,9 @@ constexpr DType kAdapterType = DType::fp32;
 /// Data type of the stored weights.
 DType hf_parameter_type(const Strategy& strategy);
 
+/// The strategy's optimizer over the trainable parameters below `root`, which are on the device whole.
+std::unique_ptr<Optimizer> hf_optimizer(const Model& model, const Strategy& strategy, Module& root, Tape& tape);
+
 /// Who takes part in a training step, whatever wraps the network.
 struct TrainingLoop {
   Network& network;

@@ -56,12 +56,26 @@ std::vector<Module*> modules_of_class(Module& root, const std::string& name) {
   return found;
 }
 
+/// albert: a later run of a layer whose parameters are an earlier one's, which has no module of its own.
+bool runs_again(const Block& block) {
+  return std::all_of(block.operators.begin(), block.operators.end(), [](const Operator& op) {
+    return std::all_of(op.parameters.begin(), op.parameters.end(), [](const ParameterTensor& tensor) { return !tensor.tied_to.empty(); });
+  });
+}
+
+/// "LlamaDecoderLayer" of a LlamaForCausalLM, "GPT2Block" of a GPT2LMHeadModel; distilbert calls its layers otherwise.
+bool is_layer_class(const std::string& entry, const Model& model) {
+  if (model.model_type == "distilbert") return entry == "TransformerBlock";
+  return entry.rfind(class_prefix(model.architecture), 0) == 0 && (ends_with(entry, "Layer") || ends_with(entry, "Block"));
+}
+
 }  // namespace
 
 std::vector<Module*> layer_modules(const Model& model, Module& root) {
   std::vector<Module*> layers;
   for (const Block* block : model.registered_blocks()) {
     if (block->role != Block::Role::decoder && block->role != Block::Role::encoder) continue;
+    if (runs_again(*block)) continue;
     for (std::int64_t i = 0; i < block->repeat; ++i) {
       const std::string path = block->name + "." + std::to_string(block->first + i);
       Module* module = root.find(path);
@@ -83,9 +97,7 @@ std::vector<std::vector<Module*>> wrap_units(const Model& model, Module& root, c
     if (std::vector<Module*> of_class = modules_of_class(root, entry); !of_class.empty()) {
       one_each(of_class);
     } else if (is_class_name(entry)) {
-      const bool layer_class =
-          entry.rfind(class_prefix(model.architecture), 0) == 0 && (ends_with(entry, "Layer") || ends_with(entry, "Block"));
-      if (!layer_class)
+      if (!is_layer_class(entry, model))
         refuse("units of class '" + entry + "' are not modelled", "fsdp.units",
                "the class of the repeated layers, or a path such as 'layers.*'");
       one_each(layer_modules(model, root));

@@ -1,5 +1,4 @@
 // ForConditionalGeneration of bart, mbart and pegasus.
-#include "plimsoll/error.hpp"
 #include "program/modules/families.hpp"
 #include "program/modules/seq2seq.hpp"
 #include "program/ops.hpp"
@@ -96,7 +95,9 @@ class BartLayer {
     hidden = activate(block_.mlp->activation, hidden);
     hidden = dropout(hidden, block_.mlp->dropout);
     hidden = down_(hidden);
-    return behind(final_norm_, residual, std::move(hidden));
+    hidden = behind(final_norm_, residual, std::move(hidden));
+    const bool clamped = !cross_attention_ && block_.placement == NormPlacement::pre && hidden.dtype() == DType::fp16;  // mbart, pegasus
+    return clamped ? clamp(hidden) : hidden;
   }
 
   Tensor before(const Norm& norm, const Tensor& x) const { return block_.placement == NormPlacement::pre ? norm(x) : x; }
@@ -258,10 +259,7 @@ class Bart final : public Network {
         base_(root.child("model")),
         encoder_(model, options_, base_.child("encoder"), words("encoder"), tape, Block::Stream::main),
         decoder_(model, options_, base_.child("decoder"), words("decoder"), tape, Block::Stream::second),
-        head_(root.child("lm_head"), tape) {
-    if (model.model_type == "pegasus" && head_type(root) == DType::fp16)
-      refuse("pegasus clamps its layers' outputs in fp16, which is not modelled", {}, "use bf16, fp32 or autocast");
-  }
+        head_(root.child("lm_head"), tape) {}
 
   Tensor loss(const Batch& batch) override {
     Tensor ids = batch.input_ids, labels = batch.labels;
@@ -278,8 +276,6 @@ class Bart final : public Network {
   }
 
  private:
-  static DType head_type(Module& root) { return root.child("lm_head").find_parameter("weight")->type; }
-
   /// embed_tokens of a stack where it is registered there, else the shared one.
   Module& words(const char* stack) {
     Module* own = base_.child(stack).find_child("embed_tokens");

@@ -1,6 +1,7 @@
 #include "program/modules/mixture.hpp"
 
 #include "plimsoll/error.hpp"
+#include "program/modules/gpt_oss.hpp"
 #include "program/ops.hpp"
 
 namespace plimsoll::program {
@@ -9,8 +10,9 @@ MixtureOfExperts::Router MixtureOfExperts::router_of(std::string_view model_type
   if (model_type == "mixtral") return Router::softmax_of_floats;
   if (model_type == "olmoe" || model_type == "qwen2_moe" || model_type == "qwen3_moe") return Router::softmax_in_floats;
   if (model_type == "granitemoe") return Router::top_k_first;
+  if (model_type == "gpt_oss") return Router::top_k_softmax;
   if (model_type == "deepseek_v2") return Router::scaled_softmax;
-  if (model_type == "deepseek_v3") return Router::corrected_sigmoid;
+  if (model_type == "deepseek_v3" || model_type == "glm4_moe") return Router::corrected_sigmoid;
   refuse("the router of model type '" + std::string(model_type) + "' is not modelled");
 }
 
@@ -19,7 +21,7 @@ MixtureOfExperts::MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& sp
       tape_(tape),
       spec_(spec),
       kind_(router_of(model_type)),
-      router_(module.child(kind_ == Router::top_k_first ? "router" : "gate")),
+      router_(module.child(kind_ == Router::top_k_first || kind_ == Router::top_k_softmax ? "router" : "gate")),
       experts_(module.child("experts")) {
   if (spec.shared_intermediate == 0) return;
   shared_.emplace(module.child(spec.shared_gate ? "shared_expert" : "shared_experts"), tape, spec.activation);
@@ -80,6 +82,7 @@ MixtureOfExperts::Routing MixtureOfExperts::route(const Tensor& input) const {
       routing = softmax_first(hidden);
       break;
     case Router::top_k_first:
+    case Router::top_k_softmax:
       routing = top_k_first(hidden);
       break;
     case Router::scaled_softmax:
@@ -113,6 +116,11 @@ MixtureOfExperts::Routing MixtureOfExperts::softmax_first(const Tensor& hidden) 
 }
 
 MixtureOfExperts::Routing MixtureOfExperts::top_k_first(const Tensor& hidden) const {
+  if (kind_ == Router::top_k_softmax) {
+    const Tensor own = linear(hidden, router_.tensor("weight"), router_.tensor("bias"));
+    const TopK chosen = top_k(own, spec_.top_k);
+    return {own, softmax(chosen.values, chosen.values.dtype()), chosen.indices};
+  }
   Tensor logits = linear(hidden, router_.tensor("weight"));
   logits = to(logits, DType::fp32);
   TopK best = top_k(logits, spec_.top_k);
@@ -203,7 +211,8 @@ Tensor MixtureOfExperts::mix(const Tensor& input, const Tensor& top_indices, con
   const Tensor counted = to(sorted.values, DType::int32);
   const Tensor tokens_per_expert = histogram(counted, spec_.experts);
   const Tensor offsets = cumulative_sum(tokens_per_expert, tokens_per_expert.dtype());
-  const Tensor rows = run_experts(selected, offsets);
+  Tensor biases;  // of the product that ran last: a local variable of the experts' forward
+  const Tensor rows = run_experts(selected, offsets, sorted.values, biases);
   Tensor weighted = multiply(rows, unsqueeze(weights, -1));
   const Tensor inverse = empty_like(sorted.order);
   {
@@ -216,14 +225,26 @@ Tensor MixtureOfExperts::mix(const Tensor& input, const Tensor& top_indices, con
 }
 
 /// The experts' gated MLP on rows in groups.
-Tensor MixtureOfExperts::run_experts(const Tensor& selected, const Tensor& offsets) const {
-  Tensor rows = grouped_product(selected, experts_.tensor("gate_up_proj"), offsets);
-  {
-    const std::vector<Tensor> halves = chunk(rows, 2, -1);
-    const Tensor active = activate(spec_.activation, halves[0]);
-    rows = multiply(active, halves[1]);
-  }
-  return grouped_product(rows, experts_.tensor("down_proj"), offsets);
+Tensor MixtureOfExperts::run_experts(const Tensor& selected, const Tensor& offsets, const Tensor& expert_ids, Tensor& biases) const {
+  if (spec_.expert_bias) biases = index_rows(experts_.tensor("gate_up_proj_bias"), expert_ids);
+  Tensor rows = grouped_linear(selected, "gate_up_proj", offsets, biases);
+  rows = gate(rows);
+  if (spec_.expert_bias) biases = index_rows(experts_.tensor("down_proj_bias"), expert_ids);
+  return grouped_linear(rows, "down_proj", offsets, biases);
+}
+
+/// _grouped_linear: gpt_oss keeps its weights as [experts, in, out].
+Tensor MixtureOfExperts::grouped_linear(const Tensor& rows, const char* name, const Tensor& offsets, const Tensor& biases) const {
+  const Tensor weight = spec_.transposed ? transpose(experts_.tensor(name), 1, 2) : experts_.tensor(name);
+  const Tensor product = grouped_product(rows, weight, offsets);
+  return biases ? add_into(product, biases) : product;
+}
+
+Tensor MixtureOfExperts::gate(const Tensor& rows) const {
+  if (spec_.activation == "clamped_swiglu") return clamped_swiglu(rows);
+  const std::vector<Tensor> halves = chunk(rows, 2, -1);
+  const Tensor active = activate(spec_.activation, halves[0]);
+  return multiply(active, halves[1]);
 }
 
 }  // namespace plimsoll::program

@@ -23,8 +23,9 @@ class MixtureOfExperts {
     softmax_of_floats,  ///< mixtral: softmax(logits.float()), top-k, normalized, left in fp32
     softmax_in_floats,  ///< olmoe, qwen2_moe, qwen3_moe: softmax(logits, dtype=float), top-k, normalized or not, cast back
     top_k_first,        ///< granitemoe: top-k of the logits, then softmax
+    top_k_softmax,      ///< gpt_oss: the same in the logits' own type, the product with a bias
     scaled_softmax,     ///< deepseek_v2: fp32 product, softmax, top-k, scaled
-    corrected_sigmoid,  ///< deepseek_v3: fp32 product, sigmoid, groups chosen by corrected scores, weights gathered, scaled
+    corrected_sigmoid,  ///< deepseek_v3, glm4_moe: fp32 product, sigmoid, groups chosen by corrected scores, weights gathered, scaled
   };
   static Router router_of(std::string_view model_type);
 
@@ -44,7 +45,9 @@ class MixtureOfExperts {
   Choice choose_in_groups(const Tensor& scores) const;
   void keep_best_groups(Choice& choice) const;
   Tensor mix(const Tensor& hidden, const Tensor& indices, const Tensor& weights) const;
-  Tensor run_experts(const Tensor& selected, const Tensor& offsets) const;
+  Tensor run_experts(const Tensor& selected, const Tensor& offsets, const Tensor& expert_ids, Tensor& biases) const;
+  Tensor grouped_linear(const Tensor& rows, const char* name, const Tensor& offsets, const Tensor& biases) const;
+  Tensor gate(const Tensor& rows) const;
   Tensor gated_shared(const Tensor& flat, const Tensor& common) const;
   Tensor beside_shared_gate(const Tensor& hidden) const;
   Tensor beside_shared(const Tensor& hidden) const;

@@ -5,6 +5,7 @@
 #include "program/modules/causal_lm.hpp"
 #include "program/modules/compiled_rotary.hpp"
 #include "program/modules/families.hpp"
+#include "program/modules/gpt_oss.hpp"
 #include "program/modules/latent_attention.hpp"
 #include "program/modules/mixture.hpp"
 #include "program/modules/plain_mlp.hpp"
@@ -24,9 +25,11 @@ struct Style {
   bool scaled_logits = false;       ///< cohere
   bool norms_turned_heads = false;  ///< gemma3, phi: queries' and keys' norms run behind the transposition of the heads
   bool dropout_within = false;      ///< starcoder2, seed_oss: the branches' dropouts are within their modules
+  bool norms_behind_all = false;    ///< glm4_moe: queries' and keys' norms run when all three projections are there
   bool norm_each_head = false;      ///< stablelm: queries' and keys' norms are modules of every head
   bool joins_both_at_last = false;  ///< nemotron: the rotated parts live until both are joined
   bool rotates_in_frame = false;    ///< phi, stablelm: the attention itself rotates, and keeps the parts until it returns
+  bool sinks = false;               ///< gpt_oss: its own attention and rotation; its MLP's second result takes the probabilities' place
   bool residual_first = false;      ///< stablelm: residual + attention + dropout(mlp); phi: dropout(attention) + dropout(mlp) + residual
   Rotation rotation = Rotation::whole;
   std::string model_type = {};
@@ -69,9 +72,14 @@ void style_with_layer_norms(Style& style, const std::string& model_type) {
 
 Style style_of(const Model& model) {
   Style style;
+  if (model.model_type == "gpt_oss") style = {.norm_rounding = Norm::Rounding::after_weight, .sinks = true};
   if (model.model_type == "olmo2") style = {.norm_rounding = Norm::Rounding::after_weight, .fp32_tables = true};
   if (model.model_type == "gemma" || model.model_type == "gemma2" || model.model_type == "gemma3_text") style.scaled_embedding = true;
   if (model.model_type == "gemma3_text" || model.model_type == "exaone4") style.norms_turned_heads = true;
+  if (model.model_type == "glm4_moe") {
+    style.rotation = Rotation::join_last;
+    style.norms_behind_all = true;
+  }
   if (model.model_type == "glm" || model.model_type == "glm4") style.rotation = Rotation::neighbours_join_last;
   if (model.model_type == "glm4") {
     style.attention_out_norm = "post_self_attn_layernorm";
@@ -135,12 +143,7 @@ class Attention {
     project(hidden, query, key, value);
     std::vector<Tensor> parts;
     rotate_both(query, key, inputs.tables, parts);
-    Tensor output = attend(query, key, value, spec_.sliding_window ? inputs.sliding_mask : inputs.full_mask,
-                           {.kind = options_.attention,
-                            .causal = spec_.causal,
-                            .dropout = spec_.dropout,
-                            .softcap = spec_.softcap > 0,
-                            .weights = &probabilities});
+    Tensor output = attend_masked(query, key, value, spec_.sliding_window ? inputs.sliding_mask : inputs.full_mask, probabilities);
     output = contiguous(reshape(output, {batch, length, -1}));
     output = output_(output);
     output = dropout(output, dropout_);
@@ -148,6 +151,16 @@ class Attention {
   }
 
  private:
+  Tensor attend_masked(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, Tensor& probabilities) const {
+    const AttentionCall call{.kind = options_.attention,
+                             .causal = spec_.causal,
+                             .dropout = spec_.dropout,
+                             .softcap = spec_.softcap > 0,
+                             .weights = &probabilities};
+    if (style_.sinks) return attend_with_sinks(query, key, value, mask, module_.tensor("sinks"), call);
+    return attend(query, key, value, mask, call);
+  }
+
   static void add_norms(Module& list, Tape& tape, const Block& block, std::vector<Norm>& norms) {
     NormSpec spec = block.norm;
     spec.bias = false;
@@ -215,6 +228,17 @@ class Attention {
           key = (*k_norm_)(key);
           return;
         }
+        if (style_.norms_behind_all) {
+          query = split(q_(hidden));
+          key = split(k_(hidden));
+          value = split(v_(hidden));
+          query = (*q_norm_)(query);
+          key = (*k_norm_)(key);
+          query = transpose(query, 1, 2);
+          key = transpose(key, 1, 2);
+          value = transpose(value, 1, 2);
+          return;
+        }
         query = transpose((*q_norm_)(split(q_(hidden))), 1, 2);
         key = transpose((*k_norm_)(split(k_(hidden))), 1, 2);
         value = heads(v_(hidden));
@@ -232,6 +256,12 @@ class Attention {
 
   void rotate_both(Tensor& query, Tensor& key, const RotaryTables& tables, std::vector<Tensor>& parts) const {
     if (spec_.positions != Positions::rope) return;
+    if (style_.sinks) {
+      const Tensor turned_query = rotate_by_half_tables(query, tables);
+      key = rotate_by_half_tables(key, tables);
+      query = turned_query;
+      return;
+    }
     if (!style_.fp32_tables) {
       std::vector<Tensor> own;
       std::vector<Tensor>* kept = style_.rotates_in_frame ? &parts : style_.joins_both_at_last ? &own : nullptr;
@@ -315,6 +345,7 @@ class Layer {
     residual = hidden;
     hidden = norm("post_attention_layernorm", hidden);
     hidden = feed_forward(hidden);
+    if (style_.sinks) probabilities.reset();
     return join(residual, hidden, style_.dropout_within ? 0 : block_.hidden_dropout);
   }
 
@@ -411,6 +442,8 @@ class RotaryDecoder final : public Network {
         base_(root.child("model")),
         embed_(base_.child("embed_tokens"), tape),
         head_(root.child("lm_head"), tape) {
+    if (style_.sinks && options.attention != RunOptions::Attention::eager)
+      refuse("transformers' GPT-OSS does not support scaled_dot_product_attention", "attention", "eager");
     if (model.model_type == "qwen2_moe") window_ = 0;  // its config says 0 where no window is used, and the mask of it is made all the same
     for (const Block& block : model.blocks) {
       if (block.role == Block::Role::final_norm)
@@ -470,6 +503,7 @@ class RotaryDecoder final : public Network {
 
   RotaryTables tables(const Tensor& positions, DType type) {
     Module& rotary = base_.child("rotary_emb");
+    if (style_.sinks) return half_rotary_tables(rotary, tape_, positions, type);
     if (latent_ && style_.latent_rotation == LatentAttention::Rotation::complex) return polar_tables(rotary, tape_, positions);
     const char* frequencies = sliding_frequencies_ ? "full_attention_inv_freq" : "inv_freq";
     if (sliding_frequencies_ && !full_attention_) return {};

@@ -2,7 +2,9 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/families.hpp"
 #include "program/modules/seq2seq.hpp"
+#include "program/op.hpp"
 #include "program/ops.hpp"
+#include "program/reduction.hpp"
 
 namespace plimsoll::program {
 
@@ -279,6 +281,42 @@ class T5FeedForward {
   std::optional<Linear> gate_;
 };
 
+/// clamp(x, low, high) between tensors: low and high are saved beside x.
+Tensor clamp_between(const Tensor& x, const Tensor& low, const Tensor& high) {
+  Op op("clamp", {&x, &low, &high});
+  for (const Tensor* saved : {&x, &low, &high}) op.save(*saved);
+  Tensor y = op.elementwise({&x}, x.dtype());
+  return op.done(y, [](BackwardCall& b) {  // where((self >= min).logical_and_(self <= max), grad, 0)
+    const Tensor self = b.saved(0);
+    const Tensor inside = elementwise(b.tape, {&self}, DType::boolean);
+    {
+      const Tensor below = elementwise(b.tape, {&self}, DType::boolean);
+      in_place(inside, {&inside, &below});
+    }
+    const Tensor zero = zeros(b.tape, {}, b.grad().dtype());
+    b.give(0, elementwise(b.tape, {&inside, &b.grad(), &zero}, b.grad().dtype()));
+  });
+}
+
+/// "clamp inf values to enable fp16 training": between limits that depend on whether any value is infinite.
+Tensor without_infinities(Tape& tape, const Tensor& hidden) {
+  if (hidden.dtype() != DType::fp16) return hidden;
+  Tensor limit;
+  {
+    Tensor any;
+    {
+      Tensor magnitude = elementwise(tape, {&hidden}, hidden.dtype());
+      const Tensor infinite = elementwise(tape, {&magnitude}, DType::boolean);
+      magnitude.reset();
+      any = reduce(infinite, std::vector<bool>(static_cast<std::size_t>(infinite.rank()), true), false, DType::boolean, 1);
+    }
+    const Tensor lower = zeros(tape, {}, DType::fp32), highest = zeros(tape, {}, DType::fp32);
+    limit = elementwise(tape, {&any, &lower, &highest}, DType::fp32);
+  }
+  const Tensor least = elementwise(tape, {&limit}, DType::fp32);
+  return clamp_between(hidden, least, limit);
+}
+
 class T5Block {
  public:
   T5Block(Module& module, Tape& tape, const RunOptions& options, const Block& block)
@@ -310,13 +348,15 @@ class T5Block {
   Tensor forward(const Tensor& input, const Tensor& mask, const Tensor& encoded, Biases& biases) const {
     Attended attended = self_(input, {}, mask, biases.self);
     Tensor hidden = std::move(attended.output);
+    hidden = without_infinities(tape_, hidden);
     if (cross_) {
       Attended crossed = (*cross_)(hidden, encoded, {}, biases.cross);
-      hidden = crossed.output;
+      hidden = std::move(crossed.output);
+      hidden = without_infinities(tape_, hidden);
       attended.weights = crossed.weights;
     }
     hidden = feed_forward_(hidden);
-    return hidden;
+    return without_infinities(tape_, hidden);
   }
 
   Module& module_;
@@ -362,12 +402,18 @@ class T5Stack {
   std::vector<T5Block> blocks_;
 };
 
+/// scale_decoder_outputs
+bool divides_head_input(const Model& model) {
+  const std::vector<Operator>& head = model.blocks.back().operators;
+  return std::any_of(head.begin(), head.end(), [](const Operator& op) { return op.kind == OperatorKind::scale; });
+}
+
 class T5 final : public Network {
  public:
   T5(const Model& model, const RunOptions& options, Module& root, Tape& tape)
       : tape_(tape),
         options_(options),
-        scaled_(model.tied_embeddings),
+        scaled_(divides_head_input(model)),
         root_(root),
         encoder_(model, options_, root.child("encoder"), tape, Block::Stream::main),
         decoder_(model, options_, root.child("decoder"), tape, Block::Stream::second),

@@ -47,6 +47,7 @@ class Fsdp1Unit {
   void post_backward();
   void cast_inputs(std::vector<Tensor*>& inputs) const;
   void reshard_behind(const std::vector<Tensor*>& inputs);
+  void unshard_for_forward();
   void prefetch_forward();
   void prefetch_backward();
   void all_gather();
@@ -82,6 +83,7 @@ class Fsdp1Unit {
   std::vector<Tensor> views_;  ///< of the original parameters, outputs of one split
   Tensor reduced_;             ///< the reduced gradient: _saved_grad_shard
   bool unsharded_ = false;
+  bool prefetched_ = false;            ///< gathered by the unit that runs before it in forward
   bool unshards_in_backward_ = false;  ///< _needs_pre_backward_unshard
   std::size_t inputs_waiting_ = 0;     ///< of a frozen unit: inputs whose gradients have not come yet
   std::optional<std::size_t> pre_forward_index_;
@@ -248,9 +250,17 @@ void Fsdp1Unit::show_views() {
   for (std::size_t i = 0; i < pieces_.size(); ++i) pieces_[i].slot->tensor = views_[i];
 }
 
+/// Gathered, and seen by autograd as one split from then on: its backward comes behind that of all that runs later.
+void Fsdp1Unit::unshard_for_forward() {
+  unshard();
+  split_views();
+}
+
 void Fsdp1Unit::prefetch_forward() {
   if (!owner_.settings_.forward_prefetch || *pre_forward_index_ + 1 >= owner_.pre_forward_order_.size()) return;
-  owner_.pre_forward_order_[*pre_forward_index_ + 1]->unshard();
+  Fsdp1Unit& next = *owner_.pre_forward_order_[*pre_forward_index_ + 1];
+  if (std::exchange(next.prefetched_, true)) return;
+  next.unshard_for_forward();
 }
 
 /// BackwardPrefetch.BACKWARD_PRE: the unit that ran before this one in forward.
@@ -280,9 +290,8 @@ void Fsdp1Unit::pre_forward(std::vector<Tensor*>& inputs) {
       pre_forward_index_ = owner_.pre_forward_order_.size();
       owner_.pre_forward_order_.push_back(this);
     }
-    unshard();
+    if (!std::exchange(prefetched_, false)) unshard_for_forward();
     tape().wait(kComputeStream, owner_.unshard_stream_);
-    split_views();
     show_views();
     prefetch_forward();
   }
