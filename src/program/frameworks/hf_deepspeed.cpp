@@ -1,5 +1,6 @@
 // transformers' modules under deepspeed.initialize: engine(**batch), engine.backward(loss), engine.step().
 #include "plimsoll/error.hpp"
+#include "program/carried.hpp"
 #include "program/frameworks/hf_training.hpp"
 #include "program/lower.hpp"
 #include "program/ops.hpp"
@@ -59,6 +60,7 @@ DeepSpeedSettings settings_of(const Strategy& strategy) {
   settings.accumulate_fp32 = strategy.deepspeed.grad_accum_dtype == DType::fp32;
   settings.offload_optimizer = strategy.offload.optimizer;
   settings.offload_parameters = strategy.offload.params;
+  settings.clips = strategy.clip_grad_norm.value_or(false);
   settings.before_0_17 = before_0_17(strategy.framework_version);
   settings.optimizer = strategy.optimizer;
   settings.implementation = strategy.optimizer_impl;
@@ -114,7 +116,9 @@ StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy) {
     tape.record_into(part);
     record_step(tape, *network, *optimizer, strategy, batch);
   }
-  return tape.take();
+  StepProgram program = tape.take();
+  carry_across_steps(program);  // persistent parameters are gathered anew in every step
+  return program;
 }
 
 }  // namespace plimsoll::program

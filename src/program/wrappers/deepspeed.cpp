@@ -11,7 +11,8 @@ namespace {
 /// deepspeed.ops.adam.FusedAdam: one kernel, moments made in the first step, a skip buffer.
 class FusedAdam final : public Optimizer {
  public:
-  FusedAdam(Tape& tape, std::vector<Tensor> masters) : Optimizer(tape, std::move(masters)), moments_(parameters_.size()) {}
+  FusedAdam(Tape& tape, std::vector<Tensor> masters)
+      : Optimizer(tape, std::move(masters)), moments_(parameters_.size()), skip_(tape.empty({1}, DType::int32)) {}
 
   void step() override {
     tape_.operator_name = "FusedAdam";
@@ -29,6 +30,7 @@ class FusedAdam final : public Optimizer {
 
  private:
   std::vector<std::pair<Tensor, Tensor>> moments_;
+  Tensor skip_;  ///< _dummy_overflow_buf
 };
 
 /// DeepSpeedCPUAdam: masters, gradients and moments are on the host.
@@ -52,6 +54,14 @@ Tensor parameter_on(Tape& tape, const Tensor& flat, const Parameter& slot) {
   leaf.impl()->base.reset();
   leaf.set_requires_grad(slot.trainable);
   return leaf;
+}
+
+void copy_elements(Tape& tape, std::int64_t elements, DType from, DType to) {
+  if (from == to) {
+    tape.copy({Copy::Direction::device_to_device, elements * size_of(to)}, tape.stream);
+  } else {
+    launch(tape, KernelKind::elementwise, to, elements * size_of(from), elements * size_of(to));
+  }
 }
 
 Tensor flatten(Tape& tape, const std::vector<Tensor>& tensors) {

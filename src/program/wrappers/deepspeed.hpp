@@ -21,6 +21,7 @@ struct DeepSpeedSettings {
   std::int64_t micro_batches = 1;
   bool accumulate_fp32 = false;  ///< data_types.grad_accum_dtype wider than the weights
   bool offload_optimizer = false, offload_parameters = false;
+  bool clips = true;         ///< gradient_clipping
   bool pinned = true;        ///< host memory of the offload is page-locked
   bool before_0_17 = false;  ///< the rules of 0.16.9
   OptimizerKind optimizer = OptimizerKind::adamw;
@@ -53,6 +54,9 @@ std::unique_ptr<Optimizer> make_deepspeed_optimizer(const DeepSpeedSettings& set
 
 /// A parameter as a view of a flat buffer (param.data = flat.narrow(…).view(shape)).
 Tensor parameter_on(Tape& tape, const Tensor& flat, const Parameter& slot);
+
+/// target.copy_(source) of contiguous tensors: a memory copy, or a kernel where their types differ.
+void copy_elements(Tape& tape, std::int64_t elements, DType from, DType to);
 
 /// torch's flatten_dense_tensors: one new tensor, or the tensor itself when there is only one.
 Tensor flatten(Tape& tape, const std::vector<Tensor>& tensors);

@@ -426,7 +426,7 @@ void ZeroCoordinator::release_all() {
   for (auto& parameter : parameters) {
     if (parameter->gather) wait(*parameter);
     parameter->users.clear();
-    if (!parameter->persistent || tape_.part() != Tape::Part::step) release(*parameter);
+    release(*parameter);
     if (parameter->persistent) keep_secondary(*parameter);
   }
 }

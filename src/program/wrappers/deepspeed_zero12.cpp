@@ -5,6 +5,7 @@
 #include "plimsoll/error.hpp"
 #include "program/op.hpp"
 #include "program/ops.hpp"
+#include "program/wrappers/deepspeed_norm.hpp"
 
 namespace plimsoll::program {
 
@@ -178,7 +179,7 @@ void ZeroStage12::into_bucket(std::size_t member) {
     Tensor& gradient = gradient_of(member);
     oversized_ = elements > settings_.json.reduce_bucket_size;
     if (!oversized_) {
-      launch(tape_, KernelKind::elementwise, gradient.dtype(), gradient.bytes(), gradient.bytes());
+      copy_elements(tape_, elements, gradient.dtype(), gradient.dtype());
       gradient = tape_.view(buckets_[bucket_], gradient.sizes(), contiguous_strides(gradient.sizes()));
     } else if (settings_.offload_optimizer && !settings_.before_0_17) {
       gradient = clone(gradient);
@@ -281,7 +282,7 @@ void ZeroStage12::all_reduce(const std::vector<Slice>& slices, const Tensor& ten
   for (const Slice& slice : slices) {
     if (slice.rank != settings_.rank) continue;
     if (slice.to_compact) add_to_compact(slice.elements);
-    launch(tape_, KernelKind::elementwise, tensor.dtype(), slice.elements * size_of(type_), slice.elements * size_of(tensor.dtype()));
+    copy_elements(tape_, slice.elements, type_, tensor.dtype());
     if (overlaps()) tape_.record_stream(tensor, reduction_stream_);
   }
 }
@@ -330,7 +331,7 @@ void ZeroStage12::keep_in_partition(std::size_t member) {
     for (std::size_t i : own_) total += members_[i].elements;
     kept_ = tape_.empty({total}, type_, Category::gradient);
   }
-  launch(tape_, KernelKind::elementwise, gradient.dtype(), gradient.bytes(), gradient.bytes());
+  copy_elements(tape_, gradient.elements(), gradient.dtype(), gradient.dtype());
   gradient = tape_.view(kept_, gradient.sizes(), contiguous_strides(gradient.sizes()));
 }
 
@@ -440,11 +441,29 @@ void ZeroStage12::step() {
 /// check_overflow and get_grad_norm_direct: piece by piece, the norm in fp64.
 void ZeroStage12::norm(const std::vector<Tensor>& pieces) {
   const bool checked = type_ == DType::fp16 || (type_ == DType::bf16 && !settings_.before_0_17);  // check_grad_overflow
-  for (const Tensor& piece : pieces)
-    if (checked) check_finite(piece, settings_);
+  if (checked && settings_.before_0_17) {
+    for (const Tensor& piece : pieces) check_finite(piece, settings_);
+  } else if (checked) {
+    check_overflow(tape_, pieces);
+  }
   std::vector<Tensor> norms;
   for (std::size_t i = 0; i < std::min(pieces.size(), own_.size()); ++i) norms.push_back(norm_in(pieces[i], DType::fp64));
-  if (!global_norm_) global_norm_ = tape_.empty({}, DType::fp32);
+  if (settings_.before_0_17) {
+    if (!global_norm_) global_norm_ = tape_.empty({}, DType::fp32);
+  } else if (!norms.empty()) {
+    global_norm_ = combined_norm(norm_over_ranks(norms, DType::fp32));
+  }
+}
+
+/// unscale_and_clip_grads: nothing where there is neither a limit nor a loss scale.
+void ZeroStage12::unscale() {
+  if (settings_.before_0_17 || !global_norm_) {
+    in_place(master_.grad(), {&master_.grad()});
+  } else if (settings_.clips) {
+    unscale_and_clip(global_norm_, master_.grad());
+  } else if (type_ == DType::fp16) {
+    in_place(master_.grad(), {&master_.grad()});
+  }
 }
 
 void ZeroStage12::update_on_device() {
@@ -462,7 +481,7 @@ void ZeroStage12::update_on_device() {
     master_.grad() = std::move(gradient);
   }
   averaged_.clear();
-  in_place(master_.grad(), {&master_.grad()});
+  unscale();
   optimizer_->step();
   master_.grad().reset();
   launch(tape_, KernelKind::elementwise, type_, piece_ * 4, piece_ * size_of(type_));

@@ -59,6 +59,7 @@ class ZeroStage12 final : public DeepSpeedOptimizer {
 
   // ---- the step ----
   void norm(const std::vector<Tensor>& pieces);
+  void unscale();
   void update_on_device();
   void update_on_host();
   void gather_parameters();

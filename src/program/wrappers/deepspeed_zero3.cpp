@@ -5,6 +5,7 @@
 #include "program/op.hpp"
 #include "program/ops.hpp"
 #include "program/reduction.hpp"
+#include "program/wrappers/deepspeed_norm.hpp"
 
 namespace plimsoll::program {
 
@@ -96,7 +97,7 @@ void ZeroStage3::gradient_ready(ZeroParameter& parameter) {
   if (bucket_ && bucketed_elements_ + parameter.elements <= size) {
     const StreamScope scope(tape_, reduce_stream_);
     Tensor& gradient = parameter.leaf.grad();
-    launch(tape_, KernelKind::elementwise, gradient.dtype(), gradient.bytes(), gradient.bytes());
+    copy_elements(tape_, parameter.elements, gradient.dtype(), gradient.dtype());
     if (overlaps()) tape_.record_stream(gradient, reduce_stream_);
     gradient = tape_.view(bucket_, gradient.sizes(), contiguous_strides(gradient.sizes()));
   }
@@ -154,7 +155,11 @@ void ZeroStage3::keep_shards() {
     Tensor& gradient = parameter->leaf.grad();
     if (parameter->shard * settings_.rank < parameter->elements) {
       const std::int64_t bytes = parameter->shard * size_of(accumulation_type());
-      launch(tape_, KernelKind::elementwise, accumulation_type(), bytes * (micro_step_ > 0 ? 2 : 1), bytes);
+      if (micro_step_ > 0) {
+        launch(tape_, KernelKind::elementwise, accumulation_type(), bytes * 2, bytes);
+      } else {
+        copy_elements(tape_, parameter->shard, accumulation_type(), accumulation_type());
+      }
       if (settings_.offload_optimizer) to_host(*parameter);
       if (overlaps() && gradient && gradient.impl()->storage->stream != reduce_stream_) tape_.record_stream(gradient, reduce_stream_);
     }
@@ -219,6 +224,7 @@ void ZeroStage3::norm() {
   for (const SubGroup& group : groups_)
     for (const ZeroParameter* parameter : group.parameters)
       norms.push_back(norm_in(tape_.view(gradients_, {parameter->shard}, {1}), DType::fp64));
+  if (!settings_.before_0_17) global_norm_ = combined_norm(norm_over_ranks(norms, DType::fp64));
 }
 
 /// One sub-group: its gradients flattened and in fp32, the optimizer, the weights.
@@ -237,7 +243,11 @@ void ZeroStage3::update(SubGroup& group) {
     Tape::categorize(gradient, Category::gradient);
     group.master.grad() = std::move(gradient);
   }
-  in_place(group.master.grad(), {&group.master.grad()});
+  if (settings_.clips && global_norm_) {
+    unscale_and_clip(global_norm_, group.master.grad());
+  } else {
+    in_place(group.master.grad(), {&group.master.grad()});
+  }
   group.optimizer->step();
   group.master.grad().reset();
   launch(tape_, KernelKind::elementwise, type, group.elements * 4, group.elements * size_of(type));

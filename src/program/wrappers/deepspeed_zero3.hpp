@@ -52,6 +52,7 @@ class ZeroStage3 final : public DeepSpeedOptimizer {
   std::int64_t bucketed_elements_ = 0;
   std::int64_t micro_step_ = 0;
   std::vector<Tensor> offload_norms_;
+  Tensor global_norm_;  ///< engine.get_global_grad_norm()
 };
 
 }  // namespace plimsoll::program

@@ -1,0 +1,23 @@
+/// The scalars of DeepSpeed's ZeRO step: whether gradients overflowed, their norm over the ranks, the scale that they are clipped by. Each
+/// is a kernel or two on one element. Source: deepspeed/runtime/utils.py and zero/*.py of DeepSpeed 0.19.8.
+#pragma once
+
+#include <vector>
+
+#include "program/tape.hpp"
+
+namespace plimsoll::program {
+
+/// has_overflow: every gradient's extremes, the count over the ranks, one byte sent and read back by the host.
+void check_overflow(Tape& tape, const std::vector<Tensor>& gradients);
+
+/// get_grad_norm_direct behind the norms of the tensors: their squares summed, sent as `sent`, rooted; −1 where that is no number.
+Tensor norm_over_ranks(const std::vector<Tensor>& norms, DType sent);
+
+/// combine_grad_norm_groups of one group's norm, over the loss scale: what engine.get_global_grad_norm() answers.
+Tensor combined_norm(const Tensor& group);
+
+/// unscale_and_clip_grads: the factor from the norm, and the gradient times it.
+void unscale_and_clip(const Tensor& norm, const Tensor& gradient);
+
+}  // namespace plimsoll::program
