@@ -132,7 +132,8 @@ StepProgram RankPrograms::lower(int stage) {
     case ModelCode::diffusers:
       return lower_transformers(model_, resolved_);
     case ModelCode::torchtitan:
-      return program::lower_torchtitan(model_, resolved_, stage);
+      if (!torchtitan_) torchtitan_ = std::make_unique<program::TitanPipeline>(model_, resolved_);
+      return torchtitan_->rank(stage);
     case ModelCode::torchtune:
       return program::lower_torchtune(model_, resolved_, tune_device(cluster_));
     case ModelCode::nanotron:

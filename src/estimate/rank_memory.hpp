@@ -29,6 +29,7 @@ class RankPrograms {
   const Strategy& resolved_;
   const Cluster& cluster_;
   std::unique_ptr<program::MegatronPipeline> megatron_;
+  std::unique_ptr<program::TitanPipeline> torchtitan_;
 };
 
 /// Memory of a rank of pipeline stage `stage`.

@@ -21,8 +21,28 @@ StepProgram lower_hf_fsdp1(const Model& model, const Strategy& strategy);
 /// The same under fully_shard.
 StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy);
 
-/// TorchTitan's trainer, one rank of pipeline rank `pipeline_rank`.
-StepProgram lower_torchtitan(const Model& model, const Strategy& strategy, int pipeline_rank);
+/// TorchTitan's trainer, one rank of pipeline rank `pipeline_rank`. Micro-batches that only repeat the steady state of the schedule are
+/// left out of the program, unless `every_micro_batch`.
+StepProgram lower_torchtitan(const Model& model, const Strategy& strategy, int pipeline_rank, bool every_micro_batch = false);
+
+/// Programs of a TorchTitan pipeline's ranks. What ranks with equal stages do is recorded once, and each rank's program is put together
+/// from it (pipeline_passes.hpp). `model` and `strategy` must outlive it.
+class TitanPipeline {
+ public:
+  TitanPipeline(const Model& model, const Strategy& strategy);
+  ~TitanPipeline();
+  TitanPipeline(const TitanPipeline&) = delete;
+  TitanPipeline& operator=(const TitanPipeline&) = delete;
+
+  /// What lower_torchtitan gives for this rank.
+  StepProgram rank(int pipeline_rank);
+  /// The same without other ranks' help.
+  StepProgram recorded(int pipeline_rank, bool every_micro_batch) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 /// What of the device changes what a recipe allocates.
 struct TuneDevice {

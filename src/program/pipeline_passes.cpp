@@ -1,114 +1,86 @@
 #include "program/pipeline_passes.hpp"
 
 #include <algorithm>
-#include <array>
+#include <map>
 #include <numeric>
 #include <unordered_map>
 #include <utility>
 
 #include "plimsoll/error.hpp"
+#include "program/left_behind.hpp"
 #include "program/tensor_names.hpp"
 
 namespace plimsoll::program {
 namespace {
 
-enum class Stage : std::uint8_t { warm_up, steady, cool_down };
-
-/// A pass by its place in the schedule: the `index`th of `count` of its kind and stage.
-struct Place {
-  PassKind kind;
-  Stage stage;
-  std::int64_t index, count, micro_batch;
-};
-
-/// The passes of 1F1B in order (Megatron-core schedules.py, forward_backward_pipelining_without_interleaving).
-std::vector<Place> places_of(std::int64_t warm_up, std::int64_t steady) {
-  std::vector<Place> places;
-  const auto add = [&](PassKind kind, Stage stage, std::int64_t index, std::int64_t count, std::int64_t micro_batch) {
-    places.push_back({kind, stage, index, count, micro_batch});
-  };
-  for (std::int64_t i = 0; i < warm_up; ++i) {
-    add(PassKind::receive_input, Stage::warm_up, i, warm_up + 1, i);
-    add(PassKind::forward, Stage::warm_up, i, warm_up, i);
-    add(PassKind::release_output, Stage::warm_up, i, warm_up, i);
-  }
-  add(PassKind::receive_input, Stage::warm_up, warm_up, warm_up + 1, warm_up);
-  for (std::int64_t i = 0; i < steady; ++i) {
-    add(PassKind::forward, Stage::steady, i, steady, warm_up + i);
-    add(PassKind::receive_gradient, Stage::steady, i, steady, i);
-    add(PassKind::release_output, Stage::steady, i, steady, warm_up + i);
-    add(PassKind::backward, Stage::steady, i, steady, i);
-    if (i + 1 < steady) add(PassKind::receive_input, Stage::steady, i, steady - 1, warm_up + i + 1);
-  }
-  for (std::int64_t i = 0; i < warm_up; ++i) {
-    add(PassKind::receive_gradient, Stage::cool_down, i, warm_up, steady + i);
-    add(PassKind::backward, Stage::cool_down, i, warm_up, steady + i);
-  }
-  return places;
+bool computes(PassKind kind) {
+  return kind == PassKind::forward || kind == PassKind::backward || kind == PassKind::input_gradient || kind == PassKind::weight_gradient;
 }
+bool is_of_a_micro_batch(PassKind kind) { return kind != PassKind::gather && kind != PassKind::reshard && kind != PassKind::reduce; }
 
-/// Passes of a part and how to find them.
+/// Passes of a part and how to find them. A pass's `row` is its kind on its chunk.
 class Order {
  public:
-  explicit Order(std::vector<Place> places) : places_(std::move(places)) {
-    for (auto& list : by_kind_) list.clear();
-    for (std::size_t i = 0; i < places_.size(); ++i) {
-      auto& list = by_kind_[static_cast<std::size_t>(places_[i].kind)];
-      rank_in_kind_.push_back(list.size());
-      list.push_back(i);
-      by_micro_batch_[key(places_[i].kind, places_[i].micro_batch)] = i;
-      before_.push_back(counts());
+  explicit Order(std::vector<PipelinePass> passes) : passes_(std::move(passes)) {
+    for (std::size_t i = 0; i < passes_.size(); ++i) {
+      const std::size_t row = row_of(passes_[i].kind, passes_[i].chunk);
+      if (row >= rows_.size()) rows_.resize(row + 1);
+      rank_in_row_.push_back(rows_[row].size());
+      rows_[row].push_back(i);
+      if (is_of_a_micro_batch(passes_[i].kind)) by_micro_batch_[key(row, passes_[i].micro_batch)] = i;
     }
-    before_.push_back(counts());
   }
 
-  const std::vector<Place>& places() const { return places_; }
-  std::size_t size() const { return places_.size(); }
+  const std::vector<PipelinePass>& passes() const { return passes_; }
+  std::size_t size() const { return passes_.size(); }
 
-  /// How many passes of `kind` ran after pass `pass` and before or as `now` (`now` = size(): all of them).
+  std::int64_t rank_in_row(std::size_t pass) const { return static_cast<std::int64_t>(rank_in_row_[pass]); }
+  bool is_last_of_row(std::size_t pass) const { return row(passes_[pass].kind, passes_[pass].chunk).back() == pass; }
+  /// How many passes of the same row ran after pass `pass` and before or as `now` (`now` = size(): all of them).
   std::int64_t lag(std::size_t pass, std::size_t now) const {
-    const auto kind = static_cast<std::size_t>(places_[pass].kind);
-    return static_cast<std::int64_t>(ran(kind, now)) - static_cast<std::int64_t>(rank_in_kind_[pass]) - 1;
+    return ran(row(passes_[pass].kind, passes_[pass].chunk), now) - rank_in_row(pass) - 1;
   }
-  std::optional<std::size_t> with_lag(PassKind kind, std::int64_t lag, std::size_t now) const {
-    const auto of = static_cast<std::size_t>(kind);
-    const std::int64_t rank = static_cast<std::int64_t>(ran(of, now)) - 1 - lag;
-    if (rank < 0 || rank >= static_cast<std::int64_t>(by_kind_[of].size())) return {};
-    return by_kind_[of][static_cast<std::size_t>(rank)];
+  std::optional<std::size_t> with_lag(PassKind kind, int chunk, std::int64_t lag, std::size_t now) const {
+    return with_rank(kind, chunk, ran(row(kind, chunk), now) - 1 - lag);
   }
-  /// The micro-batch of the last backward pass up to and with `now`; nothing before the first.
-  std::optional<std::int64_t> last_back(std::size_t now) const {
-    const auto& backward = by_kind_[static_cast<std::size_t>(PassKind::backward)];
-    const std::size_t count = ran(static_cast<std::size_t>(PassKind::backward), now);
-    if (count == 0) return {};
-    return places_[backward[count - 1]].micro_batch;
+  std::optional<std::size_t> with_rank(PassKind kind, int chunk, std::int64_t rank) const {
+    const auto& of = row(kind, chunk);
+    if (rank < 0 || rank >= static_cast<std::int64_t>(of.size())) return {};
+    return of[static_cast<std::size_t>(rank)];
   }
-  std::optional<std::size_t> of_micro_batch(PassKind kind, std::int64_t micro_batch) const {
-    const auto found = by_micro_batch_.find(key(kind, micro_batch));
+  /// The micro-batch of the chunk's last backward pass up to and with `now`; nothing before the first.
+  std::optional<std::int64_t> last_back(int chunk, std::size_t now) const {
+    const auto pass = with_lag(PassKind::backward, chunk, 0, now);
+    if (!pass) return {};
+    return passes_[*pass].micro_batch;
+  }
+  std::optional<std::size_t> of_micro_batch(PassKind kind, int chunk, std::int64_t micro_batch) const {
+    const auto found = by_micro_batch_.find(key(row_of(kind, chunk), micro_batch));
     if (found == by_micro_batch_.end()) return {};
     return found->second;
   }
 
  private:
-  using Counts = std::array<std::size_t, kPassKinds>;
-  static std::int64_t key(PassKind kind, std::int64_t micro_batch) { return micro_batch * kPassKinds + static_cast<std::int64_t>(kind); }
-  Counts counts() const {
-    Counts counts{};
-    for (std::size_t kind = 0; kind < counts.size(); ++kind) counts[kind] = by_kind_[kind].size();
-    return counts;
+  using Row = std::vector<std::size_t>;
+  static std::size_t row_of(PassKind kind, int chunk) {
+    return static_cast<std::size_t>(chunk) * kPassKinds + static_cast<std::size_t>(kind);
   }
-  /// Passes of a kind up to and with pass `now`.
-  std::size_t ran(std::size_t kind, std::size_t now) const { return before_[std::min(now, size())][kind]; }
+  static std::uint64_t key(std::size_t row, std::int64_t micro_batch) {
+    return (static_cast<std::uint64_t>(row) << 40U) + static_cast<std::uint64_t>(micro_batch);
+  }
+  const Row& row(PassKind kind, int chunk) const {
+    const std::size_t at = row_of(kind, chunk);
+    return at < rows_.size() ? rows_[at] : none_;
+  }
+  /// Passes of a row up to and with pass `now`.
+  static std::int64_t ran(const Row& row, std::size_t now) { return std::upper_bound(row.begin(), row.end(), now) - row.begin(); }
 
-  std::vector<Place> places_;
-  std::array<std::vector<std::size_t>, kPassKinds> by_kind_;
-  std::vector<std::size_t> rank_in_kind_;
-  std::vector<Counts> before_;  ///< per pass: how many of each kind ran up to and with it
-  std::unordered_map<std::int64_t, std::size_t> by_micro_batch_;
+  std::vector<PipelinePass> passes_;
+  std::vector<Row> rows_;
+  std::vector<std::size_t> rank_in_row_;
+  std::unordered_map<std::uint64_t, std::size_t> by_micro_batch_;
+  Row none_;
 };
-
-/// Passes of a kind at the start of a stage that are patterns of their own: the first, and the second, which drops what the first left.
-constexpr std::int64_t kOwn = 2;
 
 constexpr std::size_t kPrologue = static_cast<std::size_t>(-1), kEpilogue = static_cast<std::size_t>(-2),
                       kElsewhere = static_cast<std::size_t>(-3);
@@ -121,15 +93,21 @@ struct Birth {
 
 /// A tensor as a pass names it, independent of which micro-batch it is.
 struct Reference {
-  enum class To : std::uint8_t { same_pass, same_micro_batch, last_back, earlier_pass, prologue, epilogue, elsewhere } to = To::elsewhere;
+  enum class To : std::uint8_t { same_pass, same_micro_batch, last_back, from_start, earlier_pass, prologue, epilogue, elsewhere };
+  To to = To::elsewhere;
   PassKind kind = PassKind::forward;
-  std::int64_t lag = 0;  ///< of last_back: micro-batches behind that of the last backward pass; of earlier_pass: passes of `kind` since
+  int chunk = 0;
+  std::int64_t distance =
+      0;  ///< last_back: micro-batches behind that of the last backward pass; from_start, earlier_pass: passes of the row
   std::uint32_t ordinal = 0;  ///< of elsewhere: the tensor's own id
 
   friend bool operator==(const Reference& a, const Reference& b) {
-    return a.to == b.to && a.kind == b.kind && a.lag == b.lag && a.ordinal == b.ordinal;
+    return a.to == b.to && a.kind == b.kind && a.chunk == b.chunk && a.distance == b.distance && a.ordinal == b.ordinal;
   }
 };
+
+/// What the first passes of a row made for all that follow (gathered weights, gradients that are added to) is named from the start.
+constexpr std::int64_t kFirst = 2, kRecent = 3;
 
 /// One recorded part, cut into passes.
 class Part {
@@ -139,19 +117,23 @@ class Part {
     std::vector<Birth> alive(ids);
     references_.resize(instructions.size());
     for (std::size_t pass = kPrologue, i = 0, next = 0; i <= instructions.size(); ++i) {
-      while (next < marks.passes.size() && marks.passes[next].at == i) pass = next++, ordinal_ = 0;
+      while (next < marks.at.size() && marks.at[next] == i) pass = next++, ordinal_ = 0;
       if (i == marks.end) pass = kEpilogue, ordinal_ = 0;
       if (i == instructions.size()) break;
       refer(pass, i, alive);
     }
+    for (TensorId id = 0; id < ids; ++id)
+      if (alive[id].pass != kElsewhere) survivors_.emplace_back(id, reference_to(alive[id], kEpilogue));
   }
 
-  std::size_t begin(std::size_t pass) const { return marks_.passes[pass].at; }
-  std::size_t end(std::size_t pass) const { return pass + 1 < marks_.passes.size() ? marks_.passes[pass + 1].at : marks_.end; }
-  std::size_t prologue_end() const { return marks_.passes.front().at; }
+  std::size_t begin(std::size_t pass) const { return marks_.at[pass]; }
+  std::size_t end(std::size_t pass) const { return pass + 1 < marks_.at.size() ? marks_.at[pass + 1] : marks_.end; }
+  std::size_t prologue_end() const { return marks_.at.front(); }
   std::size_t epilogue_begin() const { return marks_.end; }
   const std::vector<Instruction>& instructions() const { return instructions_; }
   const Reference& reference(std::size_t instruction) const { return references_[instruction]; }
+  /// The tensors of the part that outlive it, by their names in it and as its end names them.
+  const std::vector<std::pair<TensorId, Reference>>& survivors() const { return survivors_; }
 
   /// Whether two passes do the same, each with tensors of its own.
   bool alike(std::size_t a, std::size_t b) const {
@@ -165,7 +147,7 @@ class Part {
     return true;
   }
 
-  /// Whether two passes of a kind give birth to the same tensors in the same order, so that others can name them alike.
+  /// Whether two passes of a row give birth to the same tensors in the same order, so that others can name them alike.
   bool born_alike(std::size_t a, std::size_t b) const { return births(a) == births(b); }
 
  private:
@@ -182,108 +164,162 @@ class Part {
     if (instruction.kind == InstructionKind::alloc) alive[instruction.id] = {pass, ordinal_++};
     const Birth& birth = alive[instruction.id];
     references_[i] =
-        birth.pass == kElsewhere ? Reference{Reference::To::elsewhere, PassKind::forward, 0, instruction.id} : reference_to(birth, pass);
+        birth.pass == kElsewhere ? Reference{Reference::To::elsewhere, PassKind::forward, 0, 0, instruction.id} : reference_to(birth, pass);
+    if (instruction.kind == InstructionKind::free) alive[instruction.id] = {};
   }
 
   Reference reference_to(const Birth& birth, std::size_t pass) const {
-    if (birth.pass == pass) return {Reference::To::same_pass, PassKind::forward, 0, birth.ordinal};
-    if (birth.pass == kPrologue) return {Reference::To::prologue, PassKind::forward, 0, birth.ordinal};
-    if (birth.pass == kEpilogue) return {Reference::To::epilogue, PassKind::forward, 0, birth.ordinal};
-    const Place& born = order_.places()[birth.pass];
+    using To = Reference::To;
+    if (birth.pass == pass) return {To::same_pass, PassKind::forward, 0, 0, birth.ordinal};
+    if (birth.pass == kPrologue) return {To::prologue, PassKind::forward, 0, 0, birth.ordinal};
+    if (birth.pass == kEpilogue) return {To::epilogue, PassKind::forward, 0, 0, birth.ordinal};
+    const PipelinePass& born = order_.passes()[birth.pass];
+    const auto to = [&](To how, std::int64_t distance) { return Reference{how, born.kind, born.chunk, distance, birth.ordinal}; };
     const bool in_pass = pass < order_.size();
-    if (in_pass && born.micro_batch == order_.places()[pass].micro_batch)
-      return {Reference::To::same_micro_batch, born.kind, 0, birth.ordinal};
+    const std::size_t now = in_pass ? pass : order_.size();
+    const bool of_micro_batch = is_of_a_micro_batch(born.kind);
+    if (in_pass && of_micro_batch && is_of_a_micro_batch(order_.passes()[pass].kind) &&
+        born.micro_batch == order_.passes()[pass].micro_batch)
+      return to(To::same_micro_batch, 0);
     // What a variable of the schedule still held is of the micro-batch that came back last, however many are under way.
-    const auto back = order_.last_back(in_pass ? pass : order_.size());
-    if (back && *back - born.micro_batch >= 0 && *back - born.micro_batch <= 1)
-      return {Reference::To::last_back, born.kind, *back - born.micro_batch, birth.ordinal};
-    return {Reference::To::earlier_pass, born.kind, order_.lag(birth.pass, in_pass ? pass : order_.size()), birth.ordinal};
+    const auto back = order_.last_back(born.chunk, now);
+    if (of_micro_batch && back && *back - born.micro_batch >= 0 && *back - born.micro_batch <= 1)
+      return to(To::last_back, *back - born.micro_batch);
+    const std::int64_t lag = order_.lag(birth.pass, now);
+    if (order_.rank_in_row(birth.pass) < kFirst && lag > kRecent) return to(To::from_start, order_.rank_in_row(birth.pass));
+    return to(To::earlier_pass, lag);
   }
 
   const std::vector<Instruction>& instructions_;
   const PassMarks& marks_;
   const Order& order_;
   std::vector<Reference> references_;
+  std::vector<std::pair<TensorId, Reference>> survivors_;
   std::uint32_t ordinal_ = 0;
 };
 
-bool marks_are(const PassMarks& marks, const Order& order) {
-  if (marks.passes.size() != order.size()) return false;
-  for (std::size_t i = 0; i < order.size(); ++i)
-    if (marks.passes[i].kind != order.places()[i].kind || marks.passes[i].micro_batch != order.places()[i].micro_batch) return false;
-  return true;
-}
-
-/// The first two and the last passes of a kind and stage may be their own; those between are alike. All give birth alike, those of the
-/// first micro-batch aside: in the first step it fills caches, and whoever names its tensors is a first pass as well.
-bool repeats(const Part& part, const Order& order) {
-  std::array<std::optional<std::size_t>, kPassKinds> of_kind;
-  std::unordered_map<int, std::size_t> of_stage;
+/// All passes of a row give birth alike, the first aside: it fills caches, gathers weights and makes gradients, and who names those is a
+/// first pass as well or names them from the start.
+bool born_alike(const Part& part, const Order& order) {
+  std::map<std::pair<PassKind, int>, std::size_t> pattern;
   for (std::size_t i = 0; i < order.size(); ++i) {
-    const Place& place = order.places()[i];
-    if (place.micro_batch == 0) continue;
-    auto& first = of_kind[static_cast<std::size_t>(place.kind)];
-    if (!first) first = i;
-    if (!part.born_alike(*first, i)) return false;
-    if (place.index < kOwn || place.index + 1 == place.count) continue;
-    const int stage = static_cast<int>(place.kind) * 4 + static_cast<int>(place.stage);
-    const auto [pattern, is_first] = of_stage.try_emplace(stage, i);
-    if (!is_first && !part.alike(pattern->second, i)) return false;
+    if (order.rank_in_row(i) == 0) continue;
+    const auto [known, is_first] = pattern.try_emplace({order.passes()[i].kind, order.passes()[i].chunk}, i);
+    if (!is_first && !part.born_alike(known->second, i)) return false;
   }
   return true;
 }
 
-/// The recorded pass that stands for `place`.
-std::size_t pattern_of(const Place& place, const std::vector<Place>& recorded) {
-  std::size_t found = 0;
-  for (std::size_t i = 0; i < recorded.size(); ++i) {
-    const Place& other = recorded[i];
-    if (other.kind != place.kind || other.stage != place.stage) continue;
-    const bool last = place.index + 1 == place.count;
-    const std::int64_t wanted = last ? other.count - 1 : std::min(place.index, kOwn);
-    if (other.index == wanted) found = i;
+/// What a pass may depend on: its row, whether it is the first, the second or the last of it, and what its chunk computed before and next.
+using Situation = std::vector<int>;
+
+/// Computing passes of the chunk that are looked back upon, from the longest to the shortest memory. The longest tells the first turns of a
+/// steady state from later ones; a shorter one serves where the recorded passes show that it makes no difference.
+constexpr std::size_t kMemories[] = {7, 5, 3, 1, 0};
+
+/// The situations of all passes of an order.
+class Situations {
+ public:
+  explicit Situations(const Order& order) : order_(order), position_(order.size()) {
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const PipelinePass& pass = order.passes()[i];
+      if (static_cast<std::size_t>(pass.chunk) >= histories_.size()) histories_.resize(static_cast<std::size_t>(pass.chunk) + 1);
+      auto& history = histories_[static_cast<std::size_t>(pass.chunk)];
+      position_[i] = history.size();
+      if (computes(pass.kind) || pass.kind == PassKind::release_output) history.push_back(static_cast<int>(pass.kind));
+    }
   }
-  return found;
-}
+
+  Situation of(std::size_t pass, std::size_t memory) const {
+    const PipelinePass& p = order_.passes()[pass];
+    const auto& history = histories_[static_cast<std::size_t>(p.chunk)];
+    const std::size_t at = position_[pass];
+    const bool remembered = computes(p.kind) || p.kind == PassKind::release_output;
+    Situation situation{static_cast<int>(memory), static_cast<int>(p.kind), p.chunk,
+                        static_cast<int>(std::min(order_.rank_in_row(pass), kFirst)), order_.is_last_of_row(pass) ? 1 : 0};
+    if (memory == 0) return situation;
+    const std::size_t next = at + (remembered ? 1 : 0);
+    situation.push_back(next < history.size() ? history[next] : -1);
+    for (std::size_t back = 1; back <= memory; ++back) situation.push_back(back <= at ? history[at - back] : -1);
+    return situation;
+  }
+
+ private:
+  const Order& order_;
+  std::vector<std::vector<int>> histories_;  ///< by chunk: the kinds of its computing passes in order
+  std::vector<std::size_t> position_;        ///< per pass: how many of them came before
+};
+
+/// Which recorded pass stands for one in a given situation.
+class Patterns {
+ public:
+  Patterns(const Order& order, const Part& first_step, const Part& step) {
+    std::map<std::pair<PassKind, int>, std::vector<std::size_t>> kinds;  // by row: one pass of each that differ
+    const Situations situations(order);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      auto& known = kinds[{order.passes()[i].kind, order.passes()[i].chunk}];
+      const auto same = std::find_if(known.begin(), known.end(), [&](std::size_t k) { return first_step.alike(k, i) && step.alike(k, i); });
+      const std::size_t pattern = same == known.end() ? i : *same;
+      if (same == known.end()) known.push_back(i);
+      for (const std::size_t memory : kMemories) {
+        const auto [found, is_new] = patterns_.try_emplace(situations.of(i, memory), pattern);
+        if (!is_new && found->second != pattern) found->second = kMixed;
+      }
+    }
+  }
+
+  /// Nothing where the recorded passes show no such situation, or several answers to it.
+  std::optional<std::size_t> find(const Situations& situations, std::size_t pass) const {
+    for (const std::size_t memory : kMemories) {
+      const auto found = patterns_.find(situations.of(pass, memory));
+      if (found == patterns_.end()) continue;
+      if (found->second == kMixed) return {};
+      return found->second;
+    }
+    return {};
+  }
+
+ private:
+  static constexpr std::size_t kMixed = static_cast<std::size_t>(-1);
+  std::map<Situation, std::size_t> patterns_;
+};
 
 /// Writes one part of the new program.
 class Writer {
  public:
-  Writer(const Part& part, const Order& recorded, const Order& wanted, TensorId& next_id, std::vector<TensorId>& renamed)
-      : part_(part), recorded_(recorded), wanted_(wanted), next_id_(next_id), renamed_(renamed), born_(wanted.size()) {}
+  Writer(const Part& part, const Order& wanted, const std::vector<std::size_t>& patterns, TensorId& next_id, std::vector<TensorId>& renamed)
+      : part_(part), wanted_(wanted), patterns_(patterns), next_id_(next_id), renamed_(renamed), born_(wanted.size()) {}
 
   std::optional<std::vector<Instruction>> write() {
+    out_.reserve(size());
     copy(kPrologue, 0, part_.prologue_end());
     for (std::size_t pass = 0; pass < wanted_.size(); ++pass) {
       begins_.push_back(out_.size());
-      const std::size_t pattern = pattern_of(wanted_.places()[pass], recorded_.places());
-      copy(pass, part_.begin(pattern), part_.end(pattern));
+      copy(pass, part_.begin(patterns_[pass]), part_.end(patterns_[pass]));
     }
+    begins_.push_back(out_.size());
     copy(kEpilogue, part_.epilogue_begin(), part_.instructions().size());
+    for (const auto& [id, reference] : part_.survivors()) renamed_[id] = resolve(reference, kEpilogue);
     if (!known_) return {};
     return std::move(out_);
   }
 
-  /// The middle turn of the steady state, run `times` times.
-  Repeated repeated(std::int64_t times) const {
-    Repeated repeated{.times = times};
-    for (std::size_t pass = 0; pass < wanted_.size(); ++pass) {
-      const Place& place = wanted_.places()[pass];
-      if (place.kind != PassKind::forward || place.stage != Stage::steady) continue;
-      if (place.index == (place.count - 1) / 2) repeated.begin = begins_[pass];
-      if (place.index == (place.count - 1) / 2 + 1) repeated.end = begins_[pass];
-    }
-    return repeated;
-  }
+  /// Where pass `pass` begins in what was written.
+  std::size_t begin(std::size_t pass) const { return begins_[pass]; }
 
  private:
+  std::size_t size() const {
+    std::size_t size = part_.prologue_end() + part_.instructions().size() - part_.epilogue_begin();
+    for (const std::size_t pattern : patterns_) size += part_.end(pattern) - part_.begin(pattern);
+    return size;
+  }
+
   std::vector<TensorId>& born_in(std::size_t pass) { return pass == kPrologue ? prologue_ : pass == kEpilogue ? epilogue_ : born_[pass]; }
 
   void copy(std::size_t pass, std::size_t from, std::size_t to) {
     for (std::size_t i = from; i < to; ++i) {
       Instruction instruction = part_.instructions()[i];
       if (instruction.kind == InstructionKind::alloc) {
-        renamed_[instruction.id] = next_id_;
         born_in(pass).push_back(instruction.id = next_id_++);
       } else if (names_a_tensor(instruction)) {
         instruction.id = resolve(part_.reference(i), pass);
@@ -293,7 +329,7 @@ class Writer {
   }
 
   TensorId resolve(const Reference& reference, std::size_t pass) {
-    const bool in_pass = pass < wanted_.size();
+    const std::size_t now = pass < wanted_.size() ? pass : wanted_.size();
     switch (reference.to) {
       case Reference::To::same_pass:
         return at(born_in(pass), reference.ordinal);
@@ -302,13 +338,16 @@ class Writer {
       case Reference::To::epilogue:
         return at(epilogue_, reference.ordinal);
       case Reference::To::same_micro_batch:
-        return of(wanted_.of_micro_batch(reference.kind, wanted_.places()[pass].micro_batch), reference.ordinal);
+        return of(wanted_.of_micro_batch(reference.kind, reference.chunk, wanted_.passes()[pass].micro_batch), reference.ordinal);
       case Reference::To::last_back: {
-        const auto back = wanted_.last_back(in_pass ? pass : wanted_.size());
-        return of(back ? wanted_.of_micro_batch(reference.kind, *back - reference.lag) : std::nullopt, reference.ordinal);
+        const auto back = wanted_.last_back(reference.chunk, now);
+        return of(back ? wanted_.of_micro_batch(reference.kind, reference.chunk, *back - reference.distance) : std::nullopt,
+                  reference.ordinal);
       }
+      case Reference::To::from_start:
+        return of(wanted_.with_rank(reference.kind, reference.chunk, reference.distance), reference.ordinal);
       case Reference::To::earlier_pass:
-        return of(wanted_.with_lag(reference.kind, reference.lag, in_pass ? pass : wanted_.size()), reference.ordinal);
+        return of(wanted_.with_lag(reference.kind, reference.chunk, reference.distance, now), reference.ordinal);
       case Reference::To::elsewhere:
         break;
     }
@@ -327,22 +366,22 @@ class Writer {
   }
 
   const Part& part_;
-  const Order &recorded_, &wanted_;
+  const Order& wanted_;
+  const std::vector<std::size_t>& patterns_;  ///< by pass: the recorded one that stands for it
   TensorId& next_id_;
-  std::vector<TensorId>& renamed_;  ///< recorded → new, the youngest of each pattern: what the next part may name
+  std::vector<TensorId>& renamed_;  ///< recorded → new, of what the next part may name
   std::vector<std::vector<TensorId>> born_;
-  std::vector<std::size_t> begins_;         ///< per pass, in what is written
+  std::vector<std::size_t> begins_;  ///< per pass, in what is written; behind the last: where the passes end
   std::vector<TensorId> prologue_, epilogue_;
   std::vector<Instruction> out_;
   bool known_ = true;
 };
 
-/// The order of the recorded passes; throws Error (internal) where they stand otherwise.
+/// The order of the recorded passes; throws Error (internal) where the two parts differ.
 Order order_of(const RecordedPipelineRank& recorded) {
-  Order order(places_of(recorded.warm_up, recorded.steady));
-  if (!marks_are(recorded.first_step, order) || !marks_are(recorded.step, order))
-    throw Error(ErrorCode::internal, "a recorded pipeline's passes are not those of 1F1B", "pipeline passes");
-  return order;
+  if (recorded.first_step.passes != recorded.step.passes || recorded.step.passes.empty())
+    throw Error(ErrorCode::internal, "the steps of a recorded pipeline do not run the same passes", "pipeline passes");
+  return Order(recorded.step.passes);
 }
 
 }  // namespace
@@ -351,37 +390,58 @@ struct PipelinePatterns::Impl {
   explicit Impl(RecordedPipelineRank rank)
       : recorded(std::move(rank)),
         order(order_of(recorded)),
-        ids(std::max(names_in(recorded.program.first_step), names_in(recorded.program.step))),
+        ids(std::max({names_in(recorded.program.init), names_in(recorded.program.first_step), names_in(recorded.program.step)})),
         first_step(recorded.program.first_step, recorded.first_step, order, ids),
         step(recorded.program.step, recorded.step, order, ids),
-        usable(repeats(first_step, order) && repeats(step, order)) {}
+        patterns(order, first_step, step),
+        usable(born_alike(first_step, order) && born_alike(step, order)) {}
+
+  /// The recorded passes that stand for those of `wanted`; nothing where one of them is not shown.
+  std::optional<std::vector<std::size_t>> patterns_of(const Order& wanted) const {
+    const Situations situations(wanted);
+    std::vector<std::size_t> found;
+    for (std::size_t pass = 0; pass < wanted.size(); ++pass) {
+      const auto pattern = patterns.find(situations, pass);
+      if (!pattern) return {};
+      found.push_back(*pattern);
+    }
+    return found;
+  }
 
   RecordedPipelineRank recorded;
   Order order;
   TensorId ids;
   Part first_step, step;
+  Patterns patterns;
   bool usable;
 };
 
 PipelinePatterns::PipelinePatterns(RecordedPipelineRank recorded) : impl_(std::make_unique<Impl>(std::move(recorded))) {}
 PipelinePatterns::~PipelinePatterns() = default;
 
-std::optional<StepProgram> PipelinePatterns::compose(std::int64_t warm_up, std::int64_t steady, std::int64_t left_out) const {
+std::optional<StepProgram> PipelinePatterns::compose(const PassOrder& order) const {
   if (!impl_->usable) return {};
-  const Order wanted(places_of(warm_up, steady));
+  const Order wanted(order.passes);
+  const auto patterns = impl_->patterns_of(wanted);
+  if (!patterns) return {};
   const StepProgram& old = impl_->recorded.program;
   TensorId next_id = names_in(old.init);
-  std::vector<TensorId> renamed(std::max(impl_->ids, next_id));
+  std::vector<TensorId> renamed(impl_->ids);
   std::iota(renamed.begin(), renamed.end(), 0U);
-  auto first_step = Writer(impl_->first_step, impl_->order, wanted, next_id, renamed).write();
-  Writer writer(impl_->step, impl_->order, wanted, next_id, renamed);
+  Writer first_writer(impl_->first_step, wanted, *patterns, next_id, renamed), writer(impl_->step, wanted, *patterns, next_id, renamed);
+  auto first_step = first_writer.write();
   auto step = writer.write();
   if (!first_step || !step) return {};
   StepProgram program;
   program.init = old.init;
   program.first_step = std::move(*first_step);
   program.step = std::move(*step);
-  program.repeated = writer.repeated(1 + left_out);
+  if (order.times > 1) {
+    program.repeated = {writer.begin(order.begin), writer.begin(order.end), order.times};
+    Repeated in_first{first_writer.begin(order.begin), first_writer.begin(order.end), order.times};
+    add_left_behind(program.first_step, in_first, first_writer.begin(wanted.size()), next_id);
+    add_left_behind(program.step, program.repeated, writer.begin(wanted.size()), next_id);
+  }
   program.kernels = old.kernels;
   program.collectives = old.collectives;
   program.copies = old.copies;

@@ -1,8 +1,8 @@
 /// Programs of further ranks of a pipeline, put together from the passes of one that was recorded.
 ///
-/// Ranks that hold equal stages run the same passes; they differ in how many micro-batches are under way. One rank with a short pipeline
-/// behind it is recorded, each of its passes becomes a pattern, and the program of a rank with a longer one is those patterns in that
-/// rank's order. Passes of a kind that should repeat are compared before they are taken as patterns.
+/// Ranks that hold equal stages run the same passes in another order: they differ in how many micro-batches are under way. One such rank is
+/// recorded, each of its passes becomes a pattern, and the program of another is those patterns in that rank's order. What a pass does may
+/// depend on what its stage did just before; recorded passes with the same past are compared before they are taken as patterns.
 #pragma once
 
 #include <cstdint>
@@ -14,40 +14,55 @@
 
 namespace plimsoll::program {
 
-/// What one rank does for one micro-batch, in 1F1B.
+/// What one rank does for one micro-batch.
 enum class PassKind : std::uint8_t {
+  gather,   ///< a chunk's weights, where the schedule says when
+  reshard,  ///< the same let go
   receive_input,
   forward,         ///< and what it sends on
   release_output,  ///< the output has been sent: its memory is let go
   receive_gradient,
   backward,  ///< and what it sends back
+  input_gradient,
+  weight_gradient,
+  reduce,  ///< what a chunk's micro-batches accumulated
 };
-inline constexpr int kPassKinds = 5;
+inline constexpr int kPassKinds = 10;
 
-/// Where a pass begins in a part of the program; it ends where the next one begins.
-struct PassMark {
-  std::size_t at;
+struct PipelinePass {
   PassKind kind;
-  std::int64_t micro_batch;
+  int chunk = 0;  ///< of the rank
+  std::int64_t micro_batch = 0;
+
+  friend bool operator==(const PipelinePass& a, const PipelinePass& b) {
+    return a.kind == b.kind && a.chunk == b.chunk && a.micro_batch == b.micro_batch;
+  }
 };
 
-/// The passes of one part, and where the last of them ends.
+/// The passes of one part of a program, in order: where each begins, up to the next one's begin; and where the last of them ends.
 struct PassMarks {
-  std::vector<PassMark> passes;
+  std::vector<PipelinePass> passes;
+  std::vector<std::size_t> at;
   std::size_t end = 0;
+
+  void mark(std::size_t begin, const PipelinePass& pass) {
+    passes.push_back(pass);
+    at.push_back(begin);
+  }
 };
 
-/// A recorded rank of a 1F1B pipeline: `warm_up` micro-batches go forward before the first comes back, `steady` follow.
+/// A recorded rank: both parts hold the same passes.
 struct RecordedPipelineRank {
   StepProgram program;
   PassMarks first_step, step;
-  std::int64_t warm_up = 0, steady = 0;
 };
 
-/// The fewest micro-batches of warm-up and of the steady state from which patterns can be taken: a first, a second, two alike, a last.
-inline constexpr std::int64_t kPatternWarmUp = 5, kPatternSteady = 6;
-/// The fewest micro-batches of warm-up of a rank that is put together: a first, a second, a last.
-inline constexpr std::int64_t kFewestWarmUp = 3;
+/// Passes of a rank of which those in [begin, end) stand for `times` as many.
+struct PassOrder {
+  std::vector<PipelinePass> passes;
+  std::size_t begin = 0, end = 0;
+  std::int64_t times = 1;
+};
 
 /// The passes of a recorded rank as patterns.
 class PipelinePatterns {
@@ -57,9 +72,9 @@ class PipelinePatterns {
   PipelinePatterns(const PipelinePatterns&) = delete;
   PipelinePatterns& operator=(const PipelinePatterns&) = delete;
 
-  /// The program of a rank with `warm_up` ≥ kFewestWarmUp and `steady` ≥ 4 micro-batches, the middle one of which stands for `left_out`
-  /// more. Nothing where the recorded passes do not repeat.
-  std::optional<StepProgram> compose(std::int64_t warm_up, std::int64_t steady, std::int64_t left_out) const;
+  /// The program of a rank that runs these passes on chunks equal to the recorded ones. Nothing where the recorded passes do not repeat, or
+  /// where one is wanted that they do not show.
+  std::optional<StepProgram> compose(const PassOrder& wanted) const;
 
  private:
   struct Impl;

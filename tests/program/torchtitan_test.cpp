@@ -1,12 +1,19 @@
 // TorchTitan's pipelines and mixtures on the tape, each rule on the smallest case that shows it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
+#include "plimsoll/framework.hpp"
+#include "plimsoll/hardware.hpp"
+#include "plimsoll/model.hpp"
 #include "program/frameworks/torchtitan_actions.hpp"
+#include "program/lower.hpp"
 #include "program/modules/expert_parallel.hpp"
 #include "program/ops.hpp"
 #include "program/split_backward.hpp"
+#include "programs.hpp"
 
 namespace plimsoll::program {
 namespace {
@@ -22,7 +29,8 @@ std::string text_of(const StageAction& action) {
 
 std::string actions_text(const std::string& name, int stages, int micro_batches, int chunks, int rank) {
   std::string all;
-  for (const StageAction& action : actions_of(make_schedule(name, stages, micro_batches, chunks), rank)) all += text_of(action) + " ";
+  const auto actions = actions_of(make_schedule(name, stages, micro_batches, chunks));
+  for (const StageAction& action : actions.at(static_cast<std::size_t>(rank))) all += text_of(action) + " ";
   return all;
 }
 
@@ -134,6 +142,93 @@ TEST(ExpertParallel, AnExchangeRankByRankNeedsItsTokensTwice) {
   };
   EXPECT_EQ(peak_beside(false), 2 * tokens.bytes());
   EXPECT_EQ(peak_beside(true), tokens.bytes());
+}
+
+// ---- pipelines whose steady micro-batches are written once, and whose ranks are put together from one another -----------------------
+
+/// A llama of `layers` layers.
+Model llama(int layers) {
+  return parse_model(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 512, "max_position_embeddings": 2048,
+                         "hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
+                         "tie_word_embeddings": false, "num_hidden_layers": )" +
+                         std::to_string(layers) + "}",
+                     "llama", "llama");
+}
+
+Strategy titan(const Model& model, const std::string& more, int gpus) {
+  const std::string text = R"({"framework": "torchtitan", "framework_version": "0.3.0", "torch": "2.15.0", "data_parallel": "fsdp",
+                               "seq_len": 64, "micro_batch": 1, "loss": "chunked-ce", "optimizer": "adamw")" +
+                           more + "}";
+  return resolve(parse_strategy(text, "strategy"), model, cluster_of("H100-SXM5-80GB", gpus));
+}
+
+/// Bytes alive at most in any part, where every tensor lives from its birth to its death.
+std::int64_t most_alive(const StepProgram& program) {
+  std::map<TensorId, std::int64_t> alive;
+  std::int64_t bytes = 0, most = 0;
+  for (const auto* part : {&program.init, &program.first_step, &program.step}) {
+    for (const Instruction& instruction : *part) {
+      if (instruction.kind == InstructionKind::alloc) {
+        most = std::max(most, bytes += alive[instruction.id] = instruction.bytes);
+      } else if (instruction.kind == InstructionKind::free) {
+        bytes -= alive.at(instruction.id);
+      }
+    }
+  }
+  return most;
+}
+
+constexpr const char* kPipelines[] = {
+    R"(, "pp": 8, "pp_schedule": "1f1b", "recompute": "full", "global_batch": 96)",
+    R"(, "pp": 8, "pp_schedule": "1f1b", "recompute": "none", "tp": 2, "global_batch": 96)",
+    R"(, "pp": 4, "vp": 2, "pp_schedule": "interleaved-1f1b", "recompute": "selective-ac-op", "global_batch": 64)",
+    R"(, "pp": 4, "vp": 4, "pp_schedule": "interleaved-1f1b", "recompute": "full", "global_batch": 64)",
+    R"(, "pp": 4, "vp": 2, "pp_schedule": "interleaved-zero-bubble", "recompute": "none", "global_batch": 64)",
+    R"(, "pp": 4, "vp": 2, "pp_schedule": "zbv", "recompute": "none", "global_batch": 64)",
+    R"(, "pp": 4, "vp": 2, "pp_schedule": "dualpipev", "recompute": "none", "global_batch": 64)"};
+constexpr int kGpus = 32;
+
+TEST(TitanPipeline, MicroBatchesThatAreWrittenOnceAreCountedAsOftenAsTheyRun) {
+  const Model model = llama(14);
+  for (const char* more : kPipelines) {
+    const Strategy strategy = titan(model, more, kGpus);
+    for (int rank = 0; rank < strategy.pp; ++rank) {
+      const StepProgram whole = lower_torchtitan(model, strategy, rank, true), folded = lower_torchtitan(model, strategy, rank);
+      ASSERT_LE(folded.step.size(), whole.step.size()) << more << " rank " << rank;
+      const Asked real = asked(whole), counted = asked(folded);
+      EXPECT_EQ(counted.launches, real.launches) << more << " rank " << rank;
+      EXPECT_EQ(counted.collectives, real.collectives) << more << " rank " << rank;
+      EXPECT_EQ(counted.flops, real.flops) << more << " rank " << rank;
+      EXPECT_EQ(counted.collective_bytes, real.collective_bytes) << more << " rank " << rank;
+      EXPECT_NEAR(static_cast<double>(most_alive(folded)), static_cast<double>(most_alive(whole)),
+                  1e-3 * static_cast<double>(most_alive(whole)))
+          << more << " rank " << rank;
+    }
+  }
+}
+
+/// A rank put together from the passes of another does what it does when all of it is recorded, tensor by tensor.
+TEST(TitanPipeline, ComposedRanksAreTheRecordedOnes) {
+  const Model model = llama(14);
+  for (const char* more : kPipelines) {
+    const Strategy strategy = titan(model, more, kGpus);
+    TitanPipeline pipeline(model, strategy);
+    for (int rank = 0; rank < strategy.pp; ++rank) {
+      const auto composed = told(pipeline.rank(rank)), recorded = told(lower_torchtitan(model, strategy, rank));
+      ASSERT_EQ(composed.size(), recorded.size()) << more << " rank " << rank;
+      const auto first = std::mismatch(composed.begin(), composed.end(), recorded.begin());
+      ASSERT_EQ(first.first, composed.end()) << more << " rank " << rank << ": " << *first.first << " where recorded " << *first.second;
+    }
+  }
+}
+
+/// Programs that are put together share the kernels of the recorded rank, which are fewer.
+TEST(TitanPipeline, RanksWithEqualStagesAreRecordedOnce) {
+  const Model model = llama(14);
+  const Strategy strategy = titan(model, kPipelines[0], kGpus);
+  TitanPipeline pipeline(model, strategy);
+  EXPECT_LT(pipeline.rank(1).kernels.size(), lower_torchtitan(model, strategy, 1).kernels.size());
+  EXPECT_EQ(pipeline.rank(1).kernels.size(), pipeline.rank(2).kernels.size());
 }
 
 }  // namespace

@@ -59,6 +59,11 @@ std::int64_t recorded_micro_batches(const Strategy& strategy, int pipeline_rank)
   return std::min(all, stages - pipeline_rank - 1 + kSteady);
 }
 
+/// The fewest micro-batches of warm-up and of the steady state from which patterns can be taken: a first, a second, two alike, a last.
+constexpr std::int64_t kPatternWarmUp = 5, kPatternSteady = 6;
+/// The fewest micro-batches of warm-up of a rank that is put together: a first, a second, a last.
+constexpr std::int64_t kFewestWarmUp = 3;
+
 /// Micro-batches that go forward before the first comes back, in 1F1B.
 std::int64_t warm_up_of(const Strategy& strategy, int pipeline_rank) { return strategy.pp - pipeline_rank - 1; }
 
@@ -102,7 +107,7 @@ class Training {
 
   /// The step of `micro_batches`, `warm_up` of which are under way in 1F1B's steady state.
   RecordedPipelineRank record(std::int64_t micro_batches, std::int64_t warm_up) {
-    RecordedPipelineRank recorded{.program = {}, .first_step = {}, .step = {}, .warm_up = warm_up, .steady = micro_batches - warm_up};
+    RecordedPipelineRank recorded;
     MegatronRank rank{.tape = tape_, .runtime = runtime_, .config = config_, .chunks = chunks_, .wrapped = wrapped_};
     rank.micro_batch = strategy_.micro_batch;
     rank.length = strategy_.seq_len / strategy_.cp;
@@ -200,10 +205,13 @@ StepProgram MegatronPipeline::rank(int pipeline_rank) {
   if (s.vp == 1 && warm_up >= kFewestWarmUp && micro_batches - warm_up >= kPatternSteady) {
     auto& patterns = impl_->patterns[held_by(s, impl_->config, pipeline_rank)];
     if (!patterns) {
-      patterns = std::make_unique<PipelinePatterns>(
-          Training(impl_->model, s, pipeline_rank, impl_->device).record(kPatternWarmUp + kPatternSteady, kPatternWarmUp));
+      RecordedPipelineRank recorded =
+          Training(impl_->model, s, pipeline_rank, impl_->device).record(kPatternWarmUp + kPatternSteady, kPatternWarmUp);
+      if (!(recorded.step.passes == megatron_passes(kPatternWarmUp, kPatternSteady, 0).passes))
+        throw Error(ErrorCode::internal, "a recorded pipeline's passes are not those of 1F1B", "pipeline passes");
+      patterns = std::make_unique<PipelinePatterns>(std::move(recorded));
     }
-    if (auto program = patterns->compose(warm_up, micro_batches - warm_up, s.micro_batches - micro_batches)) {
+    if (auto program = patterns->compose(megatron_passes(warm_up, micro_batches - warm_up, s.micro_batches - micro_batches))) {
       carry_across_steps(*program);
       return std::move(*program);
     }

@@ -150,7 +150,7 @@ class Step {
 
   /// Instructions of the step so far.
   void mark(PassKind kind, std::int64_t micro_batch) {
-    if (rank_.marks) rank_.marks->passes.push_back({tape_.recorded(), kind, micro_batch});
+    if (rank_.marks) rank_.marks->mark(tape_.recorded(), {kind, 0, micro_batch});
   }
 
   /// Called before turn `turn` of `turns` of the steady state, `period` of which run the same passes as those left out.
@@ -373,5 +373,28 @@ class Step {
 }  // namespace
 
 void run_megatron_schedule(MegatronRank& rank, const Tensor& scale) { Step(rank, scale).run(); }
+
+PassOrder megatron_passes(std::int64_t warm_up, std::int64_t steady, std::int64_t left_out) {
+  PassOrder order;
+  const auto add = [&](PassKind kind, std::int64_t micro_batch) { order.passes.push_back({kind, 0, micro_batch}); };
+  for (std::int64_t i = 0; i < warm_up; ++i) {
+    for (const PassKind kind : {PassKind::receive_input, PassKind::forward, PassKind::release_output}) add(kind, i);
+  }
+  add(PassKind::receive_input, warm_up);
+  for (std::int64_t i = 0; i < steady; ++i) {
+    if (i == (steady - 1) / 2) order.begin = order.passes.size();
+    if (i == (steady - 1) / 2 + 1) order.end = order.passes.size();
+    add(PassKind::forward, warm_up + i);
+    add(PassKind::receive_gradient, i);
+    add(PassKind::release_output, warm_up + i);
+    add(PassKind::backward, i);
+    if (i + 1 < steady) add(PassKind::receive_input, warm_up + i + 1);
+  }
+  for (std::int64_t i = 0; i < warm_up; ++i) {
+    for (const PassKind kind : {PassKind::receive_gradient, PassKind::backward}) add(kind, steady + i);
+  }
+  order.times = 1 + left_out;
+  return order;
+}
 
 }  // namespace plimsoll::program

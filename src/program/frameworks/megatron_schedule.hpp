@@ -22,7 +22,7 @@ struct MegatronRank {
   std::vector<std::unique_ptr<MegatronDdp>>& wrapped;
   std::int64_t micro_batch = 1, length = 1, micro_batches = 1;
   std::int64_t left_out = 0;          ///< further micro-batches of the steady state that are not recorded
-  Repeated repeated;                  ///< out: the passes that stand for them
+  Repeated repeated = {};             ///< out: the passes that stand for them
   std::int64_t stages = 1, rank = 0;  ///< of the pipeline
   std::int64_t warm_up = 0;           ///< micro-batches that go forward before the first comes back, in 1F1B
   PassMarks* marks = nullptr;         ///< where the passes of 1F1B stand in the step that is recorded, for whoever asks
@@ -32,5 +32,9 @@ struct MegatronRank {
 /// forward_backward_no_pipelining, …_pipelining_without_interleaving or …_with_interleaving, as the rank needs; then
 /// finalize_model_grads. `scale` is the optimizer's loss scale.
 void run_megatron_schedule(MegatronRank& rank, const Tensor& scale);
+
+/// The passes of a rank in 1F1B: `warm_up` micro-batches go forward before the first comes back, `steady` follow, the middle one of which
+/// stands for `left_out` more.
+PassOrder megatron_passes(std::int64_t warm_up, std::int64_t steady, std::int64_t left_out);
 
 }  // namespace plimsoll::program

@@ -1,24 +1,20 @@
 // TorchTitan's Trainer: the decoder under fully_shard, its loss, clipping and optimizer.
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <tuple>
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/schedule.hpp"
-#include "program/frameworks/torchtitan_pipeline.hpp"
-#include "program/frameworks/torchtitan_stage.hpp"
+#include "program/frameworks/torchtitan_actions.hpp"
+#include "program/frameworks/torchtitan_trainer.hpp"
 #include "program/lower.hpp"
 #include "program/modules/torchtitan_decoder.hpp"
-#include "program/modules/torchtitan_moe.hpp"
-#include "program/op.hpp"
-#include "program/optimizer.hpp"
 
 namespace plimsoll::program {
 
 namespace {
-
-/// The code of the end of 2024: one rotary table, separate projections, a root unit around embedding, norm and head.
-bool before_0_3(const Strategy& s) { return !s.titan.fused_qkv.value_or(true) && !s.titan.rope_positions_given.value_or(true); }
 
 bool splits_backward(const Strategy& s) {
   return s.pp_schedule == "interleaved-zero-bubble" || s.pp_schedule == "zbv" || s.pp_schedule == "dualpipev";
@@ -108,180 +104,236 @@ TitanRun run_of(const Model& model, const Strategy& s) {
   return run;
 }
 
-/// The schedule of one run over `micro_batches`.
-Schedule schedule_of(const Strategy& s) { return make_schedule(s.pp_schedule, s.pp, static_cast<int>(s.micro_batches_per_run()), s.vp); }
-
 /// The model's stages that pipeline rank `rank` holds, by chunk.
-std::vector<int> stage_indices(const Strategy& s, int rank) {
-  const Schedule schedule = schedule_of(s);
+std::vector<int> stage_indices(const Strategy& s, const Schedule& schedule, int rank) {
   std::vector<int> stages;
   for (int chunk = 0; chunk < s.vp; ++chunk) stages.push_back(schedule.stage_of(rank, chunk));
   return stages;
 }
 
-/// The parts of the model that pipeline rank `rank` holds.
-std::vector<TitanStage> stages_of(const Model& model, const Strategy& s, int rank) {
-  if (s.pp == 1) {
-    TitanStage whole;
-    whole.layers.resize(static_cast<std::size_t>(model.layers));
-    std::iota(whole.layers.begin(), whole.layers.end(), 0);
-    return {whole};
-  }
-  const int count = s.pp * s.vp;
-  std::vector<TitanStage> stages;
-  for (int index : stage_indices(s, rank)) {
-    TitanStage stage{.layers = {}, .embedding = index == 0, .head = index == count - 1};
-    std::int64_t from = 0;
-    for (int before = 0; before < index; ++before) from += s.pp_layers[static_cast<std::size_t>(before)];
-    stage.layers.resize(static_cast<std::size_t>(s.pp_layers[static_cast<std::size_t>(index)]));
-    std::iota(stage.layers.begin(), stage.layers.end(), from);
-    stages.push_back(std::move(stage));
-  }
-  return stages;
+/// The part of the model that stage `index` of a pipeline is.
+TitanStage stage_of(const Strategy& s, int index) {
+  TitanStage stage{.layers = {}, .embedding = index == 0, .head = index == s.pp * s.vp - 1};
+  std::int64_t from = 0;
+  for (int before = 0; before < index; ++before) from += s.pp_layers[static_cast<std::size_t>(before)];
+  stage.layers.resize(static_cast<std::size_t>(s.pp_layers[static_cast<std::size_t>(index)]));
+  std::iota(stage.layers.begin(), stage.layers.end(), from);
+  return stage;
 }
 
-class Trainer {
- public:
-  Trainer(const Model& model, const Strategy& strategy, int pipeline_rank) : strategy_(strategy), pipeline_rank_(pipeline_rank) {
-    const TitanRun run = run_of(model, strategy);
-    for (const TitanStage& stage : stages_of(model, strategy, pipeline_rank))
-      parts_.push_back(std::make_unique<TitanPart>(model, strategy, run, stage, tape_));
-  }
+TitanStage whole_model(const Model& model) {
+  TitanStage whole;
+  whole.layers.resize(static_cast<std::size_t>(model.layers));
+  std::iota(whole.layers.begin(), whole.layers.end(), 0);
+  return whole;
+}
 
-  StepProgram record() {
-    tape_.phase(Phase::init);
-    Tensor blas_workspace;
-    if (before_0_3(strategy_)) {  // cuBLAS kept its workspace; later versions take it for each product
-      blas_workspace = tape_.empty({tape_.gemm_workspace}, DType::uint8, Category::workspace);
-      tape_.gemm_workspace = 0;
-    }
-    for (auto& part : parts_) part->materialize();
-    for (auto& part : parts_)
-      for (Tensor& shard : part->sharded().shards()) shards_.push_back(shard);
-    optimizer_ = make_optimizer(strategy_.optimizer, strategy_.optimizer_impl, tape_, shards_, strategy_.state_dtype);
-    for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
-      tape_.record_into(part);
-      train_step();
-    }
-    return tape_.take();
-  }
+// ---- what is recorded of a pipeline --------------------------------------------------------------------------------------
 
- private:
-  TitanBatch next_batch() {
-    tape_.operator_name = "inputs";
-    const bool whole = !before_0_3(strategy_);  // cp_shard cuts whole sequences that are on the device
-    const Dims sizes{strategy_.micro_batch, whole ? strategy_.seq_len : strategy_.seq_len / strategy_.cp};
-    const auto input = [&] { return tape_.empty(sizes, DType::int64, Category::input); };
-    TitanBatch batch{input(), {}, {}};
-    if (whole) batch.positions = input();
-    batch.labels = input();
-    return batch;
-  }
+/// Micro-batches of 1F1B's steady state (of the last rank, which keeps something of each), and groups of as many micro-batches as ranks of
+/// a schedule with several chunks, that are recorded; the same blocks come and go for every further one.
+constexpr std::int64_t kSteady = 8, kSteadyOfLast = 31, kGroups = 4;
+/// Micro-batches of the rank whose passes become patterns: of its warm-up, and behind it.
+constexpr std::int64_t kPatternWarmUp = 6, kPatternSteady = 7;
+/// Ranks with a shorter warm-up, and those of shorter pipelines, are recorded themselves.
+constexpr std::int64_t kFewestWarmUp = 3, kFewestRanks = 4;
 
-  /// cp_shard: this rank's chunks of the sequences, the n-th from the front and the n-th from the back.
-  TitanBatch context_part(const TitanBatch& batch) {
-    if (strategy_.cp == 1 || before_0_3(strategy_)) return batch;
-    tape_.operator_name = "cp_shard";
-    const std::int64_t length = strategy_.seq_len;
-    Tensor order;
-    {
-      const Tensor indices = tape_.empty({length}, DType::int32);
-      const Tensor heads = tape_.empty({strategy_.cp}, DType::int64), tails = tape_.empty({strategy_.cp}, DType::int64);
-      const Tensor front = tape_.empty({length / 2}, DType::int32), back = tape_.empty({length / 2}, DType::int32);
-      order = elementwise(tape_, {&indices}, DType::int32);
-    }
-    const auto part = [&](const Tensor& whole) {
-      const Tensor reordered = elementwise(tape_, {&whole}, whole.dtype());
-      return tape_.empty({whole.size(0), length / strategy_.cp}, whole.dtype(), Category::input);
-    };
-    TitanBatch mine;
-    mine.tokens = part(batch.tokens);
-    mine.positions = part(batch.positions);
-    mine.labels = part(batch.labels);
-    return mine;
-  }
+bool has_one_chunk(const Strategy& s) { return s.vp == 1; }
 
-  /// dist_sum_tensor(local_valid_tokens.to(device)).
-  Tensor count_tokens() {
-    const Tensor local = tape_.empty({}, DType::int64, Category::input);
-    return elementwise(tape_, {&local}, DType::int64);
-  }
+/// Micro-batches of one run that are recorded on a rank with `stages_from_here` stages to the last.
+std::int64_t recorded_micro_batches(const Strategy& s, std::int64_t stages_from_here) {
+  const std::int64_t all = s.micro_batches_per_run();
+  if (s.grad_accum > 1 || s.pp_schedule == "gpipe") return all;
+  if (has_one_chunk(s)) return std::min(all, stages_from_here + (stages_from_here == 1 ? kSteadyOfLast : kSteady));
+  return all % s.pp == 0 ? std::min(all, kGroups * s.pp) : all;
+}
 
-  void train_step() {
-    const Tensor valid_tokens = before_0_3(strategy_) ? Tensor() : count_tokens();
-    std::vector<TitanBatch> batches;  // train_step's list keeps the tokens of all micro-batches of the step
-    Tensor loss;
-    for (std::int64_t i = 0; i < std::max<std::int64_t>(strategy_.grad_accum, 1); ++i) {
-      if (strategy_.pp > 1) {
-        run_pipeline(batches, valid_tokens);
-      } else {
-        batches.push_back(next_batch());
-        forget_labels(batches, batches.size() - 1);
-        loss = forward_backward(batches.back(), valid_tokens);
-      }
-    }
-    tape_.phase(Phase::optimizer);
-    if (strategy_.clip_grad_norm.value_or(true)) clip_grad_norm(tape_, shards_);
-    for (auto& part : parts_) balance_experts(tape_, part->decoder().mixtures(), strategy_.recompute.kind != Recompute::Kind::none);
-    optimizer_->step();
-    for (auto& part : parts_) part->end_step();
-    optimizer_->zero_grad();
-    tape_.phase(Phase::end);
+PassKind kind_of(StageAction::Kind kind) {
+  switch (kind) {
+    case StageAction::Kind::unshard:
+      return PassKind::gather;
+    case StageAction::Kind::reshard:
+      return PassKind::reshard;
+    case StageAction::Kind::forward:
+      return PassKind::forward;
+    case StageAction::Kind::backward:
+      return PassKind::backward;
+    case StageAction::Kind::input_gradient:
+      return PassKind::input_gradient;
+    case StageAction::Kind::weight_gradient:
+      return PassKind::weight_gradient;
+    case StageAction::Kind::reduce:
+      return PassKind::reduce;
+    case StageAction::Kind::receive_activation:
+      return PassKind::receive_input;
+    default:
+      return PassKind::receive_gradient;
   }
+}
 
-  /// The labels of earlier groups of micro-batches are named until those of the next one are there.
-  static void forget_labels(std::vector<TitanBatch>& batches, std::size_t earlier) {
-    for (std::size_t i = 0; i < earlier; ++i) batches[i].labels.reset();
+std::vector<ScheduledPass> passes_of(const std::vector<StageAction>& actions, const std::vector<int>& stages) {
+  std::vector<ScheduledPass> passes;
+  for (const StageAction& action : actions) {
+    const auto chunk = static_cast<int>(std::find(stages.begin(), stages.end(), action.stage) - stages.begin());
+    const PassKind kind = kind_of(action.kind);
+    const bool sends_back = kind == PassKind::backward || kind == PassKind::input_gradient;
+    passes.push_back({{kind, chunk, action.micro_batch}, sends_back});  // what was sent lives until the schedule ends
   }
+  return passes;
+}
 
-  Tensor forward_backward(const TitanBatch& whole, const Tensor& valid_tokens) {
-    TitanPart& part = *parts_.front();
-    tape_.phase(Phase::forward);
-    const TitanBatch batch = context_part(whole);
-    Tensor prediction = part.decoder()(batch.tokens, batch.positions);
-    tape_.phase(Phase::loss);
-    Tensor loss = part.loss(prediction, batch, valid_tokens);
-    prediction.reset();
-    tape_.phase(Phase::backward);
-    tape_.backward(loss);
-    return loss;
+const Block* block_of_layer(const Model& model, std::int64_t layer) {
+  for (const Block& block : model.blocks) {
+    if (block.role != Block::Role::decoder) continue;
+    if (layer < block.repeat) return &block;
+    layer -= block.repeat;
   }
+  return nullptr;
+}
 
-  void run_pipeline(std::vector<TitanBatch>& batches, const Tensor& valid_tokens) {
-    const auto count = static_cast<std::size_t>(strategy_.micro_batches_per_run());
-    const std::size_t from = batches.size();
-    for (std::size_t i = 0; i < count; ++i) batches.push_back(next_batch());
-    forget_labels(batches, from);
-    std::vector<TitanBatch> own;
-    for (std::size_t i = 0; i < count; ++i) own.push_back(context_part(batches[from + i]));
-    if (from == 0 && !before_0_3(strategy_) && tape_.part() == Tape::Part::first_step) infer_metadata(parts_, own.front(), valid_tokens);
-    if (strategy_.vp > 1) {
-      const std::vector<StageAction> actions = actions_of(schedule_of(strategy_), pipeline_rank_);
-      run_chunks({parts_, stage_indices(strategy_, pipeline_rank_), actions, own.data(), count, valid_tokens});
-      return;
-    }
-    const PipelineRun run{*parts_.front(), own.data(), count, valid_tokens, strategy_.pp - pipeline_rank_};
-    if (strategy_.pp_schedule == "gpipe") {
-      run_gpipe(run);
-    } else {
-      run_1f1b(run);
-    }
-  }
+/// The passes of a rank, and the layers whose names they carry.
+struct RankPatterns {
+  RankPatterns(RecordedPipelineRank recorded, std::vector<TitanStage> of) : passes(std::move(recorded)), parts(std::move(of)) {}
 
-  Strategy strategy_;
-  int pipeline_rank_;
-  Tape tape_;
-  std::vector<std::unique_ptr<TitanPart>> parts_;
-  std::vector<Tensor> shards_;
-  std::unique_ptr<Optimizer> optimizer_;
+  PipelinePatterns passes;
+  std::vector<TitanStage> parts;
 };
+
+/// Labels name layers by their place in the model ("layers.14.attention: view"): those of `from` become those of `to`.
+void rename_layers(std::vector<std::string>& labels, const std::vector<TitanStage>& from, const std::vector<TitanStage>& to) {
+  static const std::string kLayers = "layers.";
+  std::map<std::string, std::string> renamed;
+  for (std::size_t part = 0; part < from.size(); ++part)
+    for (std::size_t i = 0; i < from[part].layers.size(); ++i)
+      renamed[std::to_string(from[part].layers[i])] = std::to_string(to[part].layers[i]);
+  for (std::string& label : labels) {
+    if (label.compare(0, kLayers.size(), kLayers) != 0) continue;
+    const std::size_t end = std::min(label.find_first_not_of("0123456789", kLayers.size()), label.size());
+    const auto found = renamed.find(label.substr(kLayers.size(), end - kLayers.size()));
+    if (found != renamed.end()) label = kLayers + found->second + label.substr(end);
+  }
+}
+
+std::size_t forward_of(const std::vector<ScheduledPass>& passes, std::int64_t micro_batch) {
+  const PipelinePass wanted{PassKind::forward, 0, micro_batch};
+  return static_cast<std::size_t>(std::find_if(passes.begin(), passes.end(), [&](const ScheduledPass& p) { return p.pass == wanted; }) -
+                                  passes.begin());
+}
+
+/// Marks the passes from the forward of `first` on as standing for those of the micro-batches that are left out, `period` at a time.
+void repeat(TitanRankPlan& plan, std::int64_t first, std::int64_t period) {
+  if (plan.left_out == 0) return;
+  plan.repeat_begin = forward_of(plan.passes, first);
+  plan.repeat_end = forward_of(plan.passes, first + period);
+  plan.repeat_times = 1 + plan.left_out / period;
+}
 
 }  // namespace
 
-StepProgram lower_torchtitan(const Model& model, const Strategy& strategy, int pipeline_rank) {
+/// A pipeline's schedules and what its ranks hold.
+struct TitanPipeline::Impl {
+  Impl(const Model& of, const Strategy& with) : model(of), strategy(with), run(run_of(of, with)) {
+    if (strategy.pp == 1) return;
+    const auto run_in_chunks = static_cast<int>(recorded_micro_batches(strategy, 0));
+    schedule = make_schedule(strategy.pp_schedule, strategy.pp, run_in_chunks, strategy.vp);
+    if (!has_one_chunk(strategy)) actions = actions_of(schedule);
+  }
+
+  TitanRankPlan plan_of(int rank, bool every_micro_batch) const {
+    if (strategy.pp == 1) return {.parts = {whole_model(model)}, .stages = {}, .passes = {}};
+    const std::int64_t all = strategy.micro_batches_per_run(), from_here = strategy.pp - rank;
+    TitanRankPlan plan;
+    plan.stages = stage_indices(strategy, schedule, rank);
+    for (int index : plan.stages) plan.parts.push_back(stage_of(strategy, index));
+    plan.micro_batches = every_micro_batch ? all : recorded_micro_batches(strategy, from_here);
+    plan.left_out = all - plan.micro_batches;
+    if (!has_one_chunk(strategy)) {
+      const Schedule whole =
+          every_micro_batch ? make_schedule(strategy.pp_schedule, strategy.pp, static_cast<int>(all), strategy.vp) : Schedule();
+      plan.passes = passes_of(
+          every_micro_batch ? actions_of(whole)[static_cast<std::size_t>(rank)] : actions[static_cast<std::size_t>(rank)], plan.stages);
+      repeat(plan, (kGroups / 2) * strategy.pp, strategy.pp);
+    } else if (strategy.pp_schedule == "gpipe") {
+      plan.passes = passes_of_gpipe(plan.micro_batches);
+    } else {
+      plan.passes = passes_of_1f1b(plan.micro_batches, from_here);
+      repeat(plan, from_here + (kSteady - 1) / 2, 1);
+    }
+    return plan;
+  }
+
+  StepProgram record(const TitanRankPlan& plan) const { return TitanTrainer(model, strategy, run, plan).record().program; }
+
+  /// The rank whose passes serve for all that hold equal stages.
+  RecordedPipelineRank record_patterns(const TitanRankPlan& plan) const {
+    TitanRankPlan pattern = plan;
+    if (has_one_chunk(strategy)) {
+      pattern.micro_batches = kPatternWarmUp + kPatternSteady;
+      pattern.left_out = strategy.micro_batches_per_run() - pattern.micro_batches;
+      pattern.passes = passes_of_1f1b(pattern.micro_batches, kPatternWarmUp);
+    }
+    pattern.repeat_times = 1;
+    return TitanTrainer(model, strategy, run, pattern).record();
+  }
+
+  /// What tells the programs of two ranks apart, their place in the pipeline aside.
+  using Held = std::vector<std::tuple<bool, bool, std::vector<const Block*>>>;
+  Held held_by(const TitanRankPlan& plan) const {
+    Held held;
+    for (const TitanStage& part : plan.parts) {
+      std::vector<const Block*> blocks;
+      for (const std::int64_t layer : part.layers) blocks.push_back(block_of_layer(model, layer));
+      held.emplace_back(part.embedding, part.head, std::move(blocks));
+    }
+    return held;
+  }
+
+  /// Where patterns are worth their while: ranks with equal neighbours, or more micro-batches under way than patterns take.
+  bool may_compose(const TitanRankPlan& plan, int rank) const {
+    if (strategy.pp == 1 || strategy.grad_accum > 1 || strategy.pp_schedule == "gpipe" || run.every > 1) return false;
+    const std::int64_t from_here = strategy.pp - rank;
+    if (has_one_chunk(strategy) && (from_here < kFewestWarmUp || plan.micro_batches < from_here + kSteady)) return false;
+    const bool at_an_end =
+        std::any_of(plan.parts.begin(), plan.parts.end(), [](const TitanStage& part) { return part.embedding || part.head; });
+    return at_an_end ? has_one_chunk(strategy) && from_here > kPatternWarmUp : strategy.pp >= kFewestRanks;
+  }
+
+  /// The program that equal ranks' passes give; nothing where they do not.
+  std::optional<StepProgram> compose(const TitanRankPlan& plan) {
+    auto& known = patterns[held_by(plan)];
+    if (!known) known = std::make_unique<RankPatterns>(record_patterns(plan), plan.parts);
+    auto program = known->passes.compose(plan.order());
+    if (program) rename_layers(program->labels, known->parts, plan.parts);
+    return program;
+  }
+
+  const Model& model;
+  const Strategy& strategy;
+  TitanRun run;
+  Schedule schedule;                              ///< of the micro-batches that are recorded
+  std::vector<std::vector<StageAction>> actions;  ///< by rank, where ranks hold several chunks
+  std::map<Held, std::unique_ptr<RankPatterns>> patterns;
+};
+
+TitanPipeline::TitanPipeline(const Model& model, const Strategy& strategy) {
   refuse_what_is_not_modelled(strategy);
-  Trainer trainer(model, strategy, pipeline_rank);
-  return trainer.record();
+  impl_ = std::make_unique<Impl>(model, strategy);
+}
+TitanPipeline::~TitanPipeline() = default;
+
+StepProgram TitanPipeline::rank(int pipeline_rank) {
+  const TitanRankPlan plan = impl_->plan_of(pipeline_rank, false);
+  if (!impl_->may_compose(plan, pipeline_rank)) return impl_->record(plan);
+  if (auto program = impl_->compose(plan)) return std::move(*program);
+  return impl_->record(plan);
+}
+
+StepProgram TitanPipeline::recorded(int pipeline_rank, bool every_micro_batch) const {
+  return impl_->record(impl_->plan_of(pipeline_rank, every_micro_batch));
+}
+
+StepProgram lower_torchtitan(const Model& model, const Strategy& strategy, int pipeline_rank, bool every_micro_batch) {
+  return TitanPipeline(model, strategy).recorded(pipeline_rank, every_micro_batch);
 }
 
 }  // namespace plimsoll::program

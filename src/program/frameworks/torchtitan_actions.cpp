@@ -116,7 +116,7 @@ class Lowering {
     }
   }
 
-  std::vector<StageAction> run(int rank) {
+  std::vector<std::vector<StageAction>> run() {
     bool progress = true;
     while (progress) {
       progress = false;
@@ -124,7 +124,7 @@ class Lowering {
     }
     for (const auto& left : pending_)
       if (!left.empty()) throw Error(ErrorCode::internal, "pipeline schedule '" + schedule_.name + "' waits for itself");
-    return std::move(lists_[static_cast<std::size_t>(rank)]);
+    return std::move(lists_);
   }
 
  private:
@@ -175,6 +175,6 @@ class Lowering {
 
 }  // namespace
 
-std::vector<StageAction> actions_of(const Schedule& schedule, int rank) { return Lowering(schedule).run(rank); }
+std::vector<std::vector<StageAction>> actions_of(const Schedule& schedule) { return Lowering(schedule).run(); }
 
 }  // namespace plimsoll::program

@@ -15,7 +15,7 @@ struct StageAction {
   int micro_batch = 0;  ///< of a pass or receive
 };
 
-/// The actions of `rank`.
-std::vector<StageAction> actions_of(const Schedule& schedule, int rank);
+/// The actions of every rank.
+std::vector<std::vector<StageAction>> actions_of(const Schedule& schedule);
 
 }  // namespace plimsoll::program

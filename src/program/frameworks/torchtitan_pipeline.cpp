@@ -1,18 +1,9 @@
 #include "program/frameworks/torchtitan_pipeline.hpp"
 
 #include <algorithm>
-
-#include "program/frameworks/torchtitan_actions.hpp"
+#include <utility>
 
 namespace plimsoll::program {
-
-namespace {
-
-void send_back(TitanPart& part, Tensor gradient) {
-  if (gradient) part.send_gradient(std::move(gradient));
-}
-
-}  // namespace
 
 void infer_metadata(const std::vector<std::unique_ptr<TitanPart>>& parts, const TitanBatch& batch, const Tensor& valid_tokens) {
   for (const auto& part : parts) part->begin_inference();
@@ -21,140 +12,133 @@ void infer_metadata(const std::vector<std::unique_ptr<TitanPart>>& parts, const 
   for (const auto& part : parts) part->end_inference();
 }
 
-// Schedule1F1B._step_microbatches.
-void run_1f1b(const PipelineRun& run) {
-  TitanPart& part = run.part;
-  part.begin_schedule(run.count);
-  const std::size_t warmup = std::min(run.count, static_cast<std::size_t>(run.stages_from_here));
-  std::size_t forwards = 0, backwards = 0;
+std::vector<ScheduledPass> passes_of_1f1b(std::int64_t micro_batches, std::int64_t stages_from_here) {
+  std::vector<ScheduledPass> passes;
+  const auto add = [&](PassKind kind, std::int64_t micro_batch, bool kept) { passes.push_back({{kind, 0, micro_batch}, kept}); };
+  std::int64_t forwards = 0, backwards = 0;
   const auto forward = [&] {
-    part.forward(forwards, run.batches[forwards], run.valid_tokens);
-    ++forwards;
+    add(PassKind::receive_input, forwards, true);
+    add(PassKind::forward, forwards++, false);
   };
-  while (forwards < warmup) {
-    part.receive_activation(forwards, true);
+  while (forwards < std::min(micro_batches, stages_from_here)) {
     forward();
-    if (forwards > 1) part.release_output(forwards - 2);
+    if (forwards > 1) add(PassKind::release_output, forwards - 2, false);
   }
   while (true) {
-    part.receive_gradient(backwards);
-    part.release_output(forwards - 1);
-    send_back(part, part.backward(backwards++));
-    part.release_sent_gradients(1);
-    if (forwards == run.count) break;
-    part.receive_activation(forwards, true);
+    add(PassKind::receive_gradient, backwards, false);
+    add(PassKind::release_output, forwards - 1, false);
+    add(PassKind::backward, backwards++, false);
+    if (forwards == micro_batches) break;
     forward();
   }
-  while (backwards < run.count) {
-    part.receive_gradient(backwards, true);
-    send_back(part, part.backward(backwards++));
-    part.release_sent_gradients(1);
+  while (backwards < micro_batches) {
+    add(PassKind::receive_gradient, backwards, true);
+    add(PassKind::backward, backwards++, false);
   }
-  part.reduce_gradients();
-  part.end_schedule();
+  add(PassKind::reduce, 0, false);
+  return passes;
 }
 
-// ScheduleGPipe._step_microbatches.
-void run_gpipe(const PipelineRun& run) {
-  TitanPart& part = run.part;
-  part.begin_schedule(run.count);
-  for (std::size_t i = 0; i < run.count; ++i) {
-    part.receive_activation(i, true);
-    part.forward(i, run.batches[i], run.valid_tokens);
+std::vector<ScheduledPass> passes_of_gpipe(std::int64_t micro_batches) {
+  std::vector<ScheduledPass> passes;
+  for (std::int64_t i = 0; i < micro_batches; ++i) {
+    passes.push_back({{PassKind::receive_input, 0, i}, true});
+    passes.push_back({{PassKind::forward, 0, i}});
   }
-  for (std::size_t i = 0; i < run.count; ++i) part.release_output(i);
-  for (std::size_t i = 0; i < run.count; ++i) {
-    part.receive_gradient(i);
-    send_back(part, part.backward(i));
+  for (std::int64_t i = 0; i < micro_batches; ++i) passes.push_back({{PassKind::release_output, 0, i}});
+  for (std::int64_t i = 0; i < micro_batches; ++i) {
+    passes.push_back({{PassKind::receive_gradient, 0, i}});
+    passes.push_back({{PassKind::backward, 0, i}, true});
   }
-  part.reduce_gradients();
-  part.end_schedule();
+  passes.push_back({{PassKind::reduce}});
+  return passes;
 }
 
 namespace {
 
-/// _PipelineScheduleRuntime: the actions of a rank on its stages. What stages of one rank give each other is not sent.
-class ActionRunner {
+/// Runs passes on the parts of a rank. What stages of one rank give each other is not sent.
+class PassRunner {
  public:
-  explicit ActionRunner(const ChunkedPipelineRun& run) : run_(run), waited_(run.parts.size()) {}
+  explicit PassRunner(const PipelineRun& run) : run_(run), gathering_(run.parts.size()) {}
 
-  void run(const StageAction& action) {
-    const std::size_t at = chunk_of(action.stage);
+  void run(const ScheduledPass& scheduled) {
+    const PipelinePass& pass = scheduled.pass;
+    const auto at = static_cast<std::size_t>(pass.chunk);
     TitanPart& part = *run_.parts[at];
-    const auto micro_batch = static_cast<std::size_t>(action.micro_batch);
-    switch (action.kind) {
-      case StageAction::Kind::unshard:
+    const auto micro_batch = static_cast<std::size_t>(pass.micro_batch);
+    switch (pass.kind) {
+      case PassKind::gather:
         part.sharded().unshard_all();
-        waited_[at] = false;
+        gathering_[at] = true;
         break;
-      case StageAction::Kind::reshard:
+      case PassKind::reshard:
         part.sharded().reshard_all();
         break;
-      case StageAction::Kind::receive_activation:
-        part.receive_activation(micro_batch);
+      case PassKind::receive_input:
+        part.receive_activation(micro_batch, scheduled.kept);
         break;
-      case StageAction::Kind::receive_gradient:
-        part.receive_gradient(micro_batch);
+      case PassKind::receive_gradient:
+        part.receive_gradient(micro_batch, scheduled.kept);
         break;
-      case StageAction::Kind::reduce:
+      case PassKind::release_output:
+        part.release_output(micro_batch);
+        break;
+      case PassKind::reduce:
         part.reduce_gradients();
         break;
       default:
-        wait_for_weights(at);
-        compute(action, part, micro_batch);
+        if (gathering_[at]) part.sharded().wait_for_unshard_all();
+        gathering_[at] = false;
+        compute(scheduled, part, micro_batch);
     }
   }
 
  private:
-  std::size_t chunk_of(int stage) const {
-    return static_cast<std::size_t>(std::find(run_.stages.begin(), run_.stages.end(), stage) - run_.stages.begin());
-  }
-  /// The part that holds `stage`, where it is on this rank.
-  TitanPart* part_of(int stage) const {
-    const std::size_t at = chunk_of(stage);
-    return at < run_.parts.size() ? run_.parts[at].get() : nullptr;
+  /// The part next to that of `chunk` in the model, where it is on this rank.
+  TitanPart* neighbour(int chunk, int distance) const {
+    const int stage = run_.stages[static_cast<std::size_t>(chunk)] + distance;
+    const auto found = std::find(run_.stages.begin(), run_.stages.end(), stage);
+    return found == run_.stages.end() ? nullptr : run_.parts[static_cast<std::size_t>(found - run_.stages.begin())].get();
   }
 
-  void wait_for_weights(std::size_t at) {
-    if (waited_[at]) return;
-    waited_[at] = true;
-    run_.parts[at]->sharded().wait_for_unshard_all();
-  }
-
-  void compute(const StageAction& action, TitanPart& part, std::size_t micro_batch) {
+  void compute(const ScheduledPass& scheduled, TitanPart& part, std::size_t micro_batch) {
     Tensor gradient;
-    switch (action.kind) {
-      case StageAction::Kind::forward:
+    switch (scheduled.pass.kind) {
+      case PassKind::forward:
         part.forward(micro_batch, run_.batches[micro_batch], run_.valid_tokens);
-        if (TitanPart* next = part_of(action.stage + 1)) next->take_activation(micro_batch, part.output(micro_batch));
+        if (TitanPart* next = neighbour(scheduled.pass.chunk, 1)) next->take_activation(micro_batch, part.output(micro_batch));
         return;
-      case StageAction::Kind::weight_gradient:
+      case PassKind::weight_gradient:
         part.backward_weight(micro_batch);
         return;
-      case StageAction::Kind::input_gradient:
+      case PassKind::input_gradient:
         gradient = part.backward_input(micro_batch);
         break;
       default:
         gradient = part.backward(micro_batch);
     }
-    if (!gradient) return;
-    if (TitanPart* before = part_of(action.stage - 1)) {
+    if (TitanPart* before = gradient ? neighbour(scheduled.pass.chunk, -1) : nullptr) {
       before->take_gradient(micro_batch, std::move(gradient));
-    } else {
+    } else if (gradient) {
       part.send_gradient(std::move(gradient));
     }
+    if (!scheduled.kept) part.release_sent_gradients(1);
   }
 
-  const ChunkedPipelineRun& run_;
-  std::vector<bool> waited_;
+  const PipelineRun& run_;
+  std::vector<bool> gathering_;  ///< by chunk: weights were asked for and not yet waited for
 };
 
 }  // namespace
 
-void run_chunks(const ChunkedPipelineRun& run) {
-  for (auto& part : run.parts) part->begin_schedule(run.count);
-  ActionRunner runner(run);
-  for (const StageAction& action : run.actions) runner.run(action);
+void run_pipeline(Tape& tape, const PipelineRun& run) {
+  for (auto& part : run.parts) part->begin_schedule(run.micro_batches);
+  PassRunner runner(run);
+  for (const ScheduledPass& scheduled : run.passes) {
+    if (run.marks) run.marks->mark(tape.recorded(), scheduled.pass);
+    runner.run(scheduled);
+  }
+  if (run.marks) run.marks->end = tape.recorded();
   for (auto& part : run.parts) part->end_schedule();
 }
 

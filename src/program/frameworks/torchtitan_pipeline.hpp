@@ -1,39 +1,40 @@
 /// The pipeline schedules of torch.distributed.pipelining (schedules.py, 2.15) on one rank: when buffers come and go.
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "program/frameworks/torchtitan_actions.hpp"
 #include "program/frameworks/torchtitan_stage.hpp"
+#include "program/pipeline_passes.hpp"
 
 namespace plimsoll::program {
 
-struct PipelineRun {
-  TitanPart& part;
-  const TitanBatch* batches;
-  std::size_t count;  ///< micro-batches
-  const Tensor& valid_tokens;
-  int stages_from_here;  ///< stages from this one to the last, inclusive
+/// A pass, and whether the schedule's list of operations still names what it received or sent when the next one comes.
+struct ScheduledPass {
+  PipelinePass pass;
+  bool kept = false;
 };
 
-/// A rank with several stages: what it does.
-struct ChunkedPipelineRun {
+/// Schedule1F1B._step_microbatches of a rank with `stages_from_here` stages to the last, inclusive.
+std::vector<ScheduledPass> passes_of_1f1b(std::int64_t micro_batches, std::int64_t stages_from_here);
+/// ScheduleGPipe._step_microbatches.
+std::vector<ScheduledPass> passes_of_gpipe(std::int64_t micro_batches);
+
+/// One run of a rank's passes over its parts of the model.
+struct PipelineRun {
   std::vector<std::unique_ptr<TitanPart>>& parts;
   const std::vector<int>& stages;  ///< of the parts
-  const std::vector<StageAction>& actions;
+  const std::vector<ScheduledPass>& passes;
   const TitanBatch* batches;
-  std::size_t count;
+  std::int64_t micro_batches = 0;  ///< that are run
   const Tensor& valid_tokens;
+  PassMarks* marks = nullptr;  ///< where the passes stand in the part that is recorded, for whoever asks
 };
 
 /// What the first run does before all else (_initialize_pp_stages), on the stages of a rank in the order of the model.
 void infer_metadata(const std::vector<std::unique_ptr<TitanPart>>& parts, const TitanBatch& batch, const Tensor& valid_tokens);
 
-void run_1f1b(const PipelineRun& run);
-void run_gpipe(const PipelineRun& run);
-/// Several stages per rank, backwards whole or in halves.
-void run_chunks(const ChunkedPipelineRun& run);
+void run_pipeline(Tape& tape, const PipelineRun& run);
 
 }  // namespace plimsoll::program

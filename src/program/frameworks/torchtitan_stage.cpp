@@ -158,10 +158,11 @@ void TitanPart::end_inference() {
   for (const Tensor& shard : sharded_.shards()) shard.grad().reset();
 }
 
-void TitanPart::begin_schedule(std::size_t micro_batches) {
-  for (std::vector<Tensor>* list : {&inputs_, &outputs_, &gradients_, &losses_}) list->assign(micro_batches, Tensor());
+void TitanPart::begin_schedule(std::int64_t micro_batches) {
+  const auto count = static_cast<std::size_t>(micro_batches);
+  for (std::vector<Tensor>* list : {&inputs_, &outputs_, &gradients_, &losses_}) list->assign(count, Tensor());
   halves_.clear();
-  halves_.resize(micro_batches);
+  halves_.resize(count);
 }
 
 void TitanPart::receive_activation(std::size_t micro_batch, bool kept) {

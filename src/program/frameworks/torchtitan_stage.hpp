@@ -39,7 +39,7 @@ class TitanPart {
   void infer_backward(const TitanBatch& batch, const Tensor& valid_tokens);
   void end_inference();
 
-  void begin_schedule(std::size_t micro_batches);
+  void begin_schedule(std::int64_t micro_batches);
   /// Receive buffers of an activation and of a gradient. `kept`: the list of operations that names the buffer lives on until the next one.
   void receive_activation(std::size_t micro_batch, bool kept = false);
   void receive_gradient(std::size_t micro_batch, bool kept = false);

@@ -271,6 +271,7 @@ namespace {
 /// Embedding.forward over a vocabulary cut by rows: ids of other ranks give zeros, the partial sums are reduced.
 Tensor embed_part(const TensorParallel& group, const Tensor& table, const Tensor& ids, Tensor& pieces) {
   Tape& tape = ids.tape();
+  tape.operator_name = "own_rows";
   Tensor masked;
   {
     Tensor own, local;

@@ -1,0 +1,50 @@
+/// Programs as tests compare them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "plimsoll/program.hpp"
+
+namespace plimsoll::program {
+
+/// An instruction without the tensor's own name, for comparing programs: the first tensor of a program is 0, the next 1, …
+inline std::vector<std::string> told(const StepProgram& program) {
+  std::map<TensorId, std::size_t> names;
+  std::vector<std::string> lines;
+  for (const auto* part : {&program.init, &program.first_step, &program.step}) {
+    for (const Instruction& instruction : *part) {
+      const bool tensor = instruction.kind == InstructionKind::alloc || instruction.kind == InstructionKind::free;
+      if (!tensor) continue;
+      if (instruction.kind == InstructionKind::alloc) names[instruction.id] = names.size();
+      lines.push_back(std::to_string(static_cast<int>(instruction.kind)) + " " + std::to_string(names.at(instruction.id)) + " " +
+                      std::to_string(instruction.bytes) + " " + program.labels[instruction.label]);
+    }
+  }
+  return lines;
+}
+
+/// What a step asks for, micro-batches that are written once counted as often as they run.
+struct Asked {
+  std::int64_t launches = 0, collectives = 0;
+  double flops = 0, collective_bytes = 0;
+};
+
+inline Asked asked(const StepProgram& program) {
+  Asked asked;
+  for (std::size_t i = 0; i < program.step.size(); ++i) {
+    const std::int64_t runs = program.repeated.runs_of(i);
+    if (program.step[i].kind == InstructionKind::kernel) {
+      asked.launches += runs;
+      asked.flops += static_cast<double>(runs) * program.kernels[program.step[i].id].flops;
+    } else if (program.step[i].kind == InstructionKind::collective) {
+      asked.collectives += runs;
+      asked.collective_bytes += static_cast<double>(runs * program.collectives[program.step[i].id].bytes);
+    }
+  }
+  return asked;
+}
+
+}  // namespace plimsoll::program
