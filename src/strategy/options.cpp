@@ -245,6 +245,12 @@ void set_offload_device(Setting& x, bool& what) {
   if (device == 2) x.s.deepspeed.offload_to_nvme = true;
 }
 
+/// A switch that is modelled as DeepSpeed sets it itself and not otherwise.
+template <bool by_default>
+void keep_default(Setting& x) {
+  if (x.value.boolean() != by_default) refuse("this DeepSpeed setting is modelled only as it is by default", x.value.where());
+}
+
 /// A size of DeepSpeed's JSON: "auto" is what DeepSpeed takes by itself.
 void set_elements(Setting& x, std::int64_t& field) {
   if (x.value.is_text() && x.value.text() == "auto") return;
@@ -409,6 +415,16 @@ const std::vector<Entry>& deepspeed_entries() {
        [](Setting& x) { x.flag(x.s.deepspeed.zero_quantized_gradients); }},
       {"deepspeed.zero_optimization.round_robin_gradients", "true, false", "",
        [](Setting& x) { x.flag(x.s.deepspeed.round_robin_gradients); }},
+      {"deepspeed.zero_optimization.stage3_use_all_reduce_for_fetch_params", "false", "", keep_default<false>},
+      {"deepspeed.zero_optimization.stage3_allgather_sequential", "false", "", keep_default<false>},
+      {"deepspeed.zero_optimization.zero_quantized_nontrainable_weights", "false", "", keep_default<false>},
+      {"deepspeed.zero_optimization.parameter_alignment", "false", "", keep_default<false>},
+      {"deepspeed.zero_optimization.use_multi_rank_bucket_allreduce", "true", "", keep_default<true>},
+      {"deepspeed.zero_optimization.memory_efficient_linear", "true", "", keep_default<true>},
+      {"deepspeed.zero_optimization.compute_grad_norm", "true", "", keep_default<true>},
+      {"deepspeed.zero_optimization.load_from_fp32_weights", "true, false", "", nullptr},
+      {"deepspeed.zero_optimization.elastic_checkpoint", "true, false", "", nullptr},
+      {"deepspeed.zero_optimization.ignore_unused_parameters", "true, false", "", nullptr},
       {"deepspeed.zero_optimization.offload_optimizer.device", "none, cpu, nvme", "",
        [](Setting& x) { set_offload_device(x, x.s.offload.optimizer); }},
       {"deepspeed.zero_optimization.offload_optimizer.*", "", "", nullptr},

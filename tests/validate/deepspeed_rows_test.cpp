@@ -118,6 +118,12 @@ TEST(DeepSpeedRefusals, NameWhatIsNotModelled) {
   EXPECT_TRUE(refused_when([](Strategy& s) { s.deepspeed.zero_quantized_weights = true; }));
   EXPECT_TRUE(refused_when([](Strategy& s) { s.deepspeed.mics_shard_size = 4; }));
   EXPECT_TRUE(refused_when([](Strategy& s) { s.framework_version = "0.12.3"; }));
+  const auto read = [](const char* setting) {
+    parse_strategy(std::string(R"({"framework": "deepspeed", "deepspeed": {"zero_optimization": {)") + setting + "}}}", "strategy");
+  };
+  EXPECT_NO_THROW(read(R"("stage": 3, "memory_efficient_linear": true)"));
+  EXPECT_THROW(read(R"("stage": 3, "memory_efficient_linear": false)"), Error);
+  EXPECT_THROW(read(R"("stage": 3, "stage3_use_all_reduce_for_fetch_params": true)"), Error);
 }
 
 }  // namespace
