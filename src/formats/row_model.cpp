@@ -94,11 +94,16 @@ Moe read_moe(const Fields& fields) {
   Moe moe;
   if (fields.megatron() && fields.megatron()->has("num_moe_experts")) {
     const JsonValue& megatron = *fields.megatron();
-    if (megatron.has("moe_shared_expert_intermediate_size"))
-      refuse("shared experts without multi-head latent attention are not modelled", fields.where());
     moe.experts = megatron["num_moe_experts"].integer(1, 1 << 20);
     moe.top_k = megatron["moe_router_topk"].integer(1, moe.experts);
     moe.width = megatron[megatron.has("moe_ffn_hidden_size") ? "moe_ffn_hidden_size" : "ffn_hidden_size"].integer(1, 1 << 30);
+    if (megatron.has("moe_shared_expert_intermediate_size")) {
+      const std::int64_t width = megatron["moe_shared_expert_intermediate_size"].integer(1, 1 << 30);
+      if (width % moe.width != 0)
+        refuse("shared experts whose width is no multiple of an expert's are not modelled",
+               megatron["moe_shared_expert_intermediate_size"].where());
+      moe.shared = width / moe.width;
+    }
     return moe;
   }
   if (!fields.has("moe")) return moe;
@@ -205,9 +210,10 @@ std::string moe_config(const Fields& fields, const Moe& moe, const Strategy& str
   const bool mla = latent_attention(fields);
   const std::int64_t intermediate = fields.dimension("intermediate_size", "intermediate_size");
   if (moe.every != 1) refuse("a mixture of experts in every " + std::to_string(moe.every) + "th layer is not modelled", fields.where());
-  if (moe.shared > 0 && !mla) refuse("shared experts without multi-head latent attention are not modelled", fields.where());
-  const bool windows = fields.has("sliding_window");
-  const char* type = mla ? "deepseek_v3" : windows ? "gpt_oss" : fields.flag("qk_norm", false) ? "qwen3_moe" : "mixtral";
+  const bool windows = fields.has("sliding_window"), qk_norm = fields.flag("qk_norm", false), shared = moe.shared > 0 && !mla;
+  if (shared && (windows || fields.text("mlp") == "geglu"))
+    refuse("shared experts beside a sliding window or geglu experts are not modelled", fields.where());
+  const char* type = mla ? "deepseek_v3" : shared ? "glm4_moe" : windows ? "gpt_oss" : qk_norm ? "qwen3_moe" : "mixtral";
   ObjectText config = common_config(fields, type, strategy);
   if (!mla) add_grouped_heads(config, fields);
   if (mla) {
@@ -215,10 +221,14 @@ std::string moe_config(const Fields& fields, const Moe& moe, const Strategy& str
     add_mla(config, fields);
     config.add("n_routed_experts", moe.experts).add("num_experts_per_tok", moe.top_k).add("moe_intermediate_size", moe.width);
     config.add("n_shared_experts", moe.shared).add("first_k_dense_replace", moe.first_dense).add("intermediate_size", intermediate);
+  } else if (shared) {
+    config.add("partial_rotary_factor", 1.0).add("use_qk_norm", qk_norm).add("n_shared_experts", moe.shared);
+    config.add("n_routed_experts", moe.experts).add("num_experts_per_tok", moe.top_k).add("moe_intermediate_size", moe.width);
+    config.add("first_k_dense_replace", moe.first_dense).add("intermediate_size", intermediate);
   } else if (windows) {
     config.add("num_local_experts", moe.experts).add("num_experts_per_tok", moe.top_k).add("intermediate_size", moe.width);
     config.add("sliding_window", fields["sliding_window"].integer(1, 1 << 30));
-  } else if (fields.flag("qk_norm", false)) {
+  } else if (qk_norm) {
     config.add("num_experts", moe.experts).add("num_experts_per_tok", moe.top_k).add("moe_intermediate_size", moe.width);
     config.add("intermediate_size", intermediate).add("decoder_sparse_step", std::int64_t{1});
   } else {

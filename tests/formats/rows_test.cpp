@@ -146,6 +146,45 @@ TEST(Rows, MemoryAndContextOfTheRowStandForTheCards) {
   EXPECT_EQ(r.cluster->accelerator.overheads.first_communicator.value, Bytes(0));
 }
 
+TEST(Rows, NodesMayBeUsedInPart) {
+  const std::string hardware = R"("hardware": {"gpu": "H100-SXM5-80GB", "gpus": 12, "gpus_per_node": 8})";
+  const MeasuredRow r = read(row(kModel, hardware, kTraining, R"({"step_time_s": 1})"));
+  ASSERT_EQ(r.refused, "");
+  EXPECT_EQ(r.cluster->gpus(), 12);
+  EXPECT_EQ(r.cluster->gpus_per_node, 4);  // three nodes of four
+}
+
+TEST(Rows, BiasesOfQueriesKeysAndValuesAloneAreQwen2s) {
+  const std::string model = std::string(kModel).insert(std::string(kModel).rfind('}'), R"(, "qkv_bias": true)");
+  const MeasuredRow r = read(row(model, kHardware, kTraining, R"({"step_time_s": 1})"));
+  ASSERT_EQ(r.refused, "");
+  EXPECT_EQ(r.model->model_type, "qwen2");
+  EXPECT_EQ(r.model->parameters(), 8030261248 + 32 * (4096 + 2 * 1024));  // Llama-3.1-8B and 32 layers' biases
+}
+
+/// MLPerf's logs of NeMo: expandable segments as its launcher sets them (not on B200), the log is global rank zero's, adapters have the
+/// reference's dropout. Whatever the row says itself stays.
+TEST(Rows, WhatNemoFixesStandsInForWhatItsRowsLeaveOut) {
+  const auto training = [](const std::string& more) {
+    return R"("training": {"framework": "nemo", "seq_len": 8192, "micro_batch": 1, "global_batch": 8, "precision": "bf16", "data_parallel":
+        "megatron-distopt", "tp": 1, "pp": 2, "dp": 4)" +
+           more + "}";
+  };
+  const char* const measured = R"({"peak_mem_gib": 50, "peak_mem_kind": "unspecified"})";
+  const MeasuredRow plain = read(row(kModel, kHardware, training(""), measured));
+  ASSERT_EQ(plain.refused, "");
+  EXPECT_TRUE(plain.strategy.allocator.expandable_segments);
+  EXPECT_EQ(plain.strategy.pp_rank, 0);
+  EXPECT_EQ(plain.assumed.size(), 2u);
+  const MeasuredRow stated =
+      read(row(kModel, kHardware, training(R"(, "pp_rank": 1, "allocator": {"expandable_segments": false})"), measured));
+  EXPECT_FALSE(stated.strategy.allocator.expandable_segments);
+  EXPECT_EQ(stated.strategy.pp_rank, 1);
+  const std::string lora = R"(, "task": "lora", "lora": {"r": 16, "alpha": 32, "target_modules": ["attention qkv and proj"])";
+  EXPECT_DOUBLE_EQ(read(row(kModel, kHardware, training(lora + "}"), measured)).strategy.lora->dropout, 0.1);
+  EXPECT_DOUBLE_EQ(read(row(kModel, kHardware, training(lora + R"(, "dropout": 0.05})"), measured)).strategy.lora->dropout, 0.05);
+}
+
 TEST(Rows, HybridsAreRefusedByName) {
   const std::string hybrid = without(kModel, "\"linear_bias\": false}") + R"("linear_bias": false, "hybrid": "mamba2+attention"})";
   EXPECT_TRUE(contains(read(row(hybrid, kHardware, kTraining, R"({"step_time_s": 1})")).refused, "mamba2+attention"));

@@ -100,6 +100,15 @@ TEST(Shards, FewKeyValueHeadsAreCopied) {
   EXPECT_EQ(local("self_attn.k_proj.bias", 28), 128);
 }
 
+// Megatron-core cuts a projection evenly whatever its heads: 4 key heads of 128 on eight ranks are 64 rows each.
+TEST(Shards, FewKeyValueHeadsAreSplitWhereAFrameworkGathersTheirProducts) {
+  const Model model = load_model("qwen2-7b");  // 28 heads, 4 key-value heads of 128, hidden size 3584
+  for (const auto& block : model.blocks)
+    for (const auto* tensor : block.parameter_list())
+      if (tensor->name == "self_attn.k_proj.weight")
+        EXPECT_EQ(shard_elements(*tensor, {.tp = 8, .splits_heads = true}), 4 * 128 / 8 * 3584);
+}
+
 TEST(Shards, WhatDoesNotComeOutEvenIsAnError) {
   EXPECT_THROW(rank_parameters(load_model("llama-3.1-8b"), {.tp = 3}), Error);
   EXPECT_THROW(rank_parameters(load_model("llama-3.1-8b"), {.pp = 5}), Error);

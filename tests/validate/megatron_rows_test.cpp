@@ -52,7 +52,7 @@ TEST(MegatronRows, AllocatedPeaksAreThoseOfTheAllocatorItself) {
 /// depth, recomputation of modules, of blocks and of chunks, 16-bit gradients, ranks that are no power of two.
 TEST(MegatronRows, FurtherSettingsAgreeWithTheAllocatorItself) {
   const std::vector<MeasuredRow> rows = rows_of("tests/validate/data/megatron_core_rows.json");
-  ASSERT_GE(rows.size(), 35U);
+  ASSERT_GE(rows.size(), 47U);
   for (const MeasuredRow& row : rows) expect_peaks_of(row, {2e-4, 0.03});
 }
 
@@ -83,14 +83,47 @@ TEST(MegatronRows, TransformerEnginesLayersAgreeWithMeasuredRuns) {
 }
 
 /// MLPerf Training 5.0 and 5.1 in NeMo: Llama-3.1-405B and 8B in fp8 with primary fp8 weights on H100 and GB200, adapters on Llama-2-70B
-/// with fp8 attention on B200. The logs do not say whether the bytes are allocated or reserved, nor which optimizer states are narrower.
+/// with fp8 attention on B200. The logs do not say whether the bytes are allocated or reserved; those of 405B on GB200 were taken while a
+/// whole step was captured as a graph, before there were moments.
 TEST(MegatronRows, EightBitRunsOfMlperfAreNear) {
   const Validation rows = validate({{"mlperf-training", rows_of("bench/corpus/mlperf-training.json")}});
   const auto reserved = std::find_if(rows.quantities.begin(), rows.quantities.end(),
                                      [](const QuantitySummary& summary) { return summary.quantity == quantity::reserved; });
   ASSERT_NE(reserved, rows.quantities.end());
-  EXPECT_LE(reserved->median, 0.09);
-  EXPECT_LE(reserved->ninetieth, 0.14);
+  EXPECT_LE(reserved->median, 0.03);
+  EXPECT_LE(reserved->ninetieth, 0.06);
+}
+
+/// LUMI's runs of a 175B GPT under Megatron-DeepSpeed (TP 8, PP 8) on MI250X: what the logs say of each pipeline stage after one step
+/// (spyysalo/lumi-llm-scaling, meg-ds/experiments/175B-scaling-comms). Some ten MiB of host-made tables and ids differ between ranks.
+TEST(MegatronRows, MegatronDeepSpeedsPipelineStagesAgreeWithTheirLogs) {
+  struct Logged {
+    const char* row;
+    int stage;
+    double persistent, allocated, reserved;  ///< MiB
+  };
+  const Logged logged[] = {
+      {"lumi-175b-mi250x-128gcd", 0, 38350, 48802, 58480},  {"lumi-175b-mi250x-128gcd", 1, 37097, 45178, 54974},
+      {"lumi-175b-mi250x-128gcd", 4, 37096, 42112, 51944},  {"lumi-175b-mi250x-128gcd", 6, 37096, 40068, 50364},
+      {"lumi-175b-mi250x-128gcd", 7, 30721, 32927, 42992},  {"lumi-175b-mi250x-512gcd", 0, 26045, 36494, 45936},
+      {"lumi-175b-mi250x-512gcd", 1, 25191, 33271, 43204},  {"lumi-175b-mi250x-512gcd", 7, 21065, 23271, 33732},
+      {"lumi-175b-mi250x-1024gcd", 0, 23998, 34445, 43976}, {"lumi-175b-mi250x-1024gcd", 1, 23204, 31285, 41226},
+      {"lumi-175b-mi250x-1024gcd", 7, 19453, 21659, 32034},
+  };
+  const std::vector<MeasuredRow> rows = rows_of("bench/corpus/amd-lumi-mi250x.json");
+  for (const Logged& log : logged) {
+    const auto row = std::find_if(rows.begin(), rows.end(), [&](const MeasuredRow& each) { return each.id == log.row; });
+    ASSERT_NE(row, rows.end());
+    const Strategy strategy = resolve(row->strategy, *row->model, *row->cluster);
+    PlayMemoryOptions options;
+    options.steps = 1;
+    options.delayed_free = DelayedFree::next_wait;
+    const MemoryTrace trace = play_memory(program::lower_megatron_deepspeed(*row->model, strategy, log.stage), options);
+    const auto bytes = [](double mebibytes) { return mebibytes * 1048576; };
+    EXPECT_LT(error(trace.persistent, bytes(log.persistent)), 0.01) << log.row << " stage " << log.stage;
+    EXPECT_LT(error(trace.peak_allocated, bytes(log.allocated)), 0.025) << log.row << " stage " << log.stage;
+    EXPECT_LT(error(trace.peak_reserved, bytes(log.reserved)), 0.075) << log.row << " stage " << log.stage;
+  }
 }
 
 /// Leaving out micro-batches of the steady state changes no peak: after some of them the allocator is in the same state after each.

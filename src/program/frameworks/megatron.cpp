@@ -93,7 +93,8 @@ class Training {
                          .context_parallel = strategy.cp,
                          .sequence_parallel = strategy.sequence_parallel,
                          .quantization = config_.quantization,
-                         .fused_weight_gradients = *strategy.megatron.gradient_accumulation_fusion}) {
+                         .fused_weight_gradients = *strategy.megatron.gradient_accumulation_fusion,
+                         .keeps_dummies = config_.keeps_dummies}) {
     tape_.phase(Phase::init);
     for (const ChunkPlan& plan : chunk_plans(strategy, config_, pipeline_rank)) {
       chunks_.push_back(std::make_unique<MegatronChunk>(runtime_, config_, plan, static_cast<std::int64_t>(chunks_.size())));

@@ -1,6 +1,7 @@
 #include "program/modules/megatron_config.hpp"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "plimsoll/error.hpp"
 
@@ -107,6 +108,19 @@ void check_strategy(const Strategy& s) {
 
 }  // namespace
 
+namespace {
+
+/// "NVIDIA NeMo Framework Release 25.04": containers up to that one hold Transformer Engine 2.2 or older. (PyTorch's containers, which
+/// others are built on, do not say what stands above them.)
+bool holds_te_2_3(const std::string& version) {
+  int year = 0, month = 0;
+  const auto at = version.find("NeMo Framework Release ");
+  if (at == std::string::npos || std::sscanf(version.c_str() + at, "NeMo Framework Release %2d.%2d", &year, &month) != 2) return true;
+  return year > 25 || (year == 25 && month > 4);
+}
+
+}  // namespace
+
 TeQuantization te_quantization(const Strategy& s, const MegatronDevice& device) {
   constexpr std::int64_t kScaled = 32;  // elements per byte of scales: mxfp8 has one byte for 32, blockwise scaling four for 128
   TeQuantization quantization;
@@ -136,6 +150,7 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
   config.quantization = te_quantization(strategy, device);
   config.eight_bit_activations = strategy.fp8_activations;
   config.fused_rotary = *strategy.megatron.rope_fusion;
+  config.keeps_dummies = holds_te_2_3(strategy.framework_version);
   config.attention = {.exchange = strategy.megatron.cp_comm_type, .in_eight_bits = strategy.fp8_attention};
   config.lora = strategy.lora;
   if (config.lora) config.adapted = adapted_linears(*config.lora);

@@ -76,11 +76,17 @@ Tensor MegatronRuntime::global_buffer(const Dims& sizes, DType type) {
 }
 
 Tensor MegatronRuntime::dummy_gradient(const Tensor& weight) {
-  Tensor& dummy = dummies_[{weight.size(0), weight.size(1), weight.dtype()}];
-  if (!dummy) {
-    const LabelScope label(tape_, tape_.intern("dummy weight gradient"));
-    dummy = tape_.empty(weight.sizes(), weight.dtype() == DType::fp8 ? DType::bf16 : weight.dtype(), Category::gradient);
+  const LabelScope label(tape_, tape_.intern("dummy weight gradient"));
+  const auto make = [&] {
+    return tape_.empty(weight.sizes(), weight.dtype() == DType::fp8 ? DType::bf16 : weight.dtype(), Category::gradient);
+  };
+  if (!options_.keeps_dummies) {
+    Tensor fresh = make();
+    awaited_dummies_.insert(fresh.impl()->storage.get());
+    return fresh;
   }
+  Tensor& dummy = dummies_[{weight.size(0), weight.size(1), weight.dtype()}];
+  if (!dummy) dummy = make();
   return dummy.detach();
 }
 
@@ -96,9 +102,10 @@ void MegatronRuntime::reserve_quantized(const Tensor& weight, bool transposed) {
   copy = tape_.empty({weight.elements() + scales}, DType::fp8, Category::parameter);
 }
 
-bool MegatronRuntime::is_dummy(const Tensor& gradient) const {
-  return std::any_of(dummies_.begin(), dummies_.end(),
-                     [&](const auto& each) { return each.second.impl()->storage == gradient.impl()->storage; });
+bool MegatronRuntime::is_dummy(const Tensor& gradient) {
+  const StorageRef& storage = gradient.impl()->storage;
+  if (awaited_dummies_.erase(storage.get()) > 0) return true;
+  return std::any_of(dummies_.begin(), dummies_.end(), [&](const auto& each) { return each.second.impl()->storage == storage; });
 }
 
 namespace {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct MegatronRuntimeOptions {
   bool sequence_parallel = false;
   TeQuantization quantization;
   bool fused_weight_gradients = false;  ///< gradient_accumulation_fusion: products add a weight's gradient to its main_grad themselves
+  bool keeps_dummies = true;            ///< Transformer Engine from 2.3 on: a dummy gradient serves all weights of its shape for ever
 };
 
 /// What all of Megatron's functions of one rank share.
@@ -45,12 +47,12 @@ class MegatronRuntime {
   /// GlobalMemoryBuffer.get_tensor(…, "mpu"): a view of one buffer per type that grows and is never given back.
   Tensor global_buffer(const Dims& sizes, DType type);
   /// get_dummy_wgrad: what autograd sees as the gradient of a weight whose gradient is in main_grad already. One tensor per shape and
-  /// type, never given back.
+  /// type, never given back; before Transformer Engine 2.3 a new one each time.
   Tensor dummy_gradient(const Tensor& weight);
   /// 8-bit copies of a weight that live as long as it does: made when its first product needs them (`transposed`: the input's gradient).
   void reserve_quantized(const Tensor& weight, bool transposed);
-  /// Whether a gradient is such a dummy.
-  bool is_dummy(const Tensor& gradient) const;
+  /// Whether a gradient that has arrived is such a dummy.
+  bool is_dummy(const Tensor& gradient);
   /// Transformer Engine's workspace of its products, taken at the first of them and kept.
   void reserve_gemm_workspace();
   /// The workspaces of its grouped products, one per stream.
@@ -69,6 +71,7 @@ class MegatronRuntime {
   StreamId stream_;
   std::map<DType, Tensor> buffers_;
   std::map<std::tuple<std::int64_t, std::int64_t, DType>, Tensor> dummies_;
+  std::set<const Storage*> awaited_dummies_;                          ///< those made anew, until they arrive
   std::map<const TensorImpl*, std::pair<Tensor, Tensor>> quantized_;  ///< by weight: as it is, transposed
   Tensor gemm_workspace_;
   std::vector<Tensor> grouped_workspaces_;
