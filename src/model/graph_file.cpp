@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "model/config.hpp"
@@ -134,6 +134,9 @@ Operator read_pool(const Stated& op) {
 Operator read_activation(const Stated& op) {
   Operator result = shaped(OperatorKind::activation, op, op.only());
   result.function = op.json["function"].text();
+  if (!flag_or(op.json, "in_place", false)) return result;
+  if (result.function != "relu") fail(fmt::format("'{}': only relu works in place", op.name), op.json.where());
+  result.function = "relu_";
   return result;
 }
 
@@ -151,6 +154,20 @@ Operator read_joined(OperatorKind kind, const Stated& op) {
   return shaped(kind, op, op.inputs.front());
 }
 
+Operator read_sum(const Stated& op) {
+  Operator result = read_joined(OperatorKind::add, op);
+  if (flag_or(op.json, "in_place", false)) result.function = "in_place";
+  return result;
+}
+
+// A dropout of rate 0 answers what it is given.
+Operator read_dropout(const Stated& op) {
+  const double rate = op.json["rate"].number(0, 1);
+  Operator result = read_same_shape(OperatorKind::dropout, op);
+  if (rate == 0) result.function = "none";
+  return result;
+}
+
 struct Kind {
   const char* name;
   Operator (*read)(const Stated&);
@@ -158,12 +175,12 @@ struct Kind {
 
 const Kind kKinds[] = {
     {"activation", read_activation},
-    {"add", [](const Stated& op) { return read_joined(OperatorKind::add, op); }},
+    {"add", read_sum},
     {"attention", read_attention},
     {"batch_norm", [](const Stated& op) { return batch_norm(op.name, op.map()); }},
     {"convolution", read_convolution},
     {"cross_entropy", [](const Stated& op) { return (void)op.width(), shaped(OperatorKind::cross_entropy, op, {}); }},
-    {"dropout", [](const Stated& op) { return (void)op.json["rate"].number(0, 1), read_same_shape(OperatorKind::dropout, op); }},
+    {"dropout", read_dropout},
     {"embedding", read_embedding},
     {"flatten", [](const Stated& op) { return flatten(op.name, op.map()); }},
     {"layer_norm", [](const Stated& op) { return read_norm(op, NormSpec::Kind::layer_norm); }},
@@ -245,21 +262,22 @@ Listed list_operators(const JsonValue& operators) {
   fail(fmt::format("operators form a cycle: {} -> {}", listed.names[static_cast<std::size_t>(at)], cycle), where);
 }
 
-// Operators behind all they read. The one that nothing reads is the block's output and comes last.
+// Operators behind all they read, else as they are listed. The one that nothing reads is the block's output and comes last.
 std::vector<int> execution_order(const Listed& listed, const std::string& where) {
   const std::size_t count = listed.json.size();
   std::vector<std::vector<int>> readers(count);
   std::vector<int> waiting(count, 0), order;
-  std::deque<int> ready;
+  std::set<int> ready;
   for (std::size_t i = 0; i < count; ++i) {
     for (const int input : listed.inputs[i])
       if (input >= 0) readers[static_cast<std::size_t>(input)].push_back(static_cast<int>(i)), ++waiting[i];
-    if (waiting[i] == 0) ready.push_back(static_cast<int>(i));
+    if (waiting[i] == 0) ready.insert(static_cast<int>(i));
   }
-  for (; !ready.empty(); ready.pop_front()) {
-    order.push_back(ready.front());
-    for (const int reader : readers[static_cast<std::size_t>(ready.front())])
-      if (--waiting[static_cast<std::size_t>(reader)] == 0) ready.push_back(reader);
+  while (!ready.empty()) {
+    order.push_back(*ready.begin());
+    ready.erase(ready.begin());
+    for (const int reader : readers[static_cast<std::size_t>(order.back())])
+      if (--waiting[static_cast<std::size_t>(reader)] == 0) ready.insert(reader);
   }
   if (order.size() != count) fail_cycle(listed, waiting, where);
   std::vector<std::string> outputs;

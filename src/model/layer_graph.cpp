@@ -193,7 +193,7 @@ std::string_view saved_for_backward(const Operator& op) {
     case OperatorKind::attention:
       return "queries, keys, values, output, row statistics";
     case OperatorKind::activation:
-      return op.function == "relu" || op.function == "tanh" || op.function == "sigmoid" ? "output" : "input";
+      return op.function == "relu" || op.function == "relu_" || op.function == "tanh" || op.function == "sigmoid" ? "output" : "input";
     case OperatorKind::multiply:
       return "inputs";
     case OperatorKind::dropout:

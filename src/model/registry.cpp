@@ -90,7 +90,8 @@ const std::vector<Family>& families() {
       {"dinov2", "Dinov2", "Dinov2ForImageClassification", build_dinov2},
       {"swin", "Swin", "SwinForImageClassification", build_swin},
       {"resnet", "ResNet", "ResNetForImageClassification", build_resnet},
-      {"DiTTransformer2DModel", "DiTTransformer2DModel", "DiTTransformer2DModel", build_dit},
+      {"DiT", "DiT", "DiT", build_dit},
+      {"DiTTransformer2DModel", "DiTTransformer2DModel", "DiTTransformer2DModel", build_label_dit},
       {"FluxTransformer2DModel", "FluxTransformer2DModel", "FluxTransformer2DModel", build_flux},
       {"SD3Transformer2DModel", "SD3Transformer2DModel", "SD3Transformer2DModel", build_sd3},
   };

@@ -58,6 +58,7 @@ Tensor sine(const Tensor& x);
 Tensor tanh(const Tensor& x);
 Tensor sigmoid(const Tensor& x);
 Tensor relu(const Tensor& x);
+Tensor relu_into(const Tensor& x);  ///< relu_: the result has x's storage
 Tensor silu(const Tensor& x);
 Tensor gelu(const Tensor& x);  ///< F.gelu, either approximation
 /// F.dropout in training: native_dropout with its mask; x itself when p is 0 and `training` does not matter.

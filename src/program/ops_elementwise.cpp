@@ -40,14 +40,16 @@ Tensor unary_saving_input(const char* name, const Tensor& x) {
   });
 }
 
+void result_backward(BackwardCall& b) {
+  const Tensor result = b.saved(0);
+  b.give(0, elementwise(b.tape, {&b.grad(), &result}, result.dtype()));
+}
+
 Tensor unary_saving_output(const char* name, const Tensor& x) {
   Op op(name, {&x});
   Tensor y = op.elementwise({&x}, x.dtype());
   op.save_output(y);
-  return op.done(y, [](BackwardCall& b) {
-    const Tensor result = b.saved(0);
-    b.give(0, elementwise(b.tape, {&b.grad(), &result}, result.dtype()));
-  });
+  return op.done(y, result_backward);
 }
 
 void divide_backward(BackwardCall& call) {
@@ -184,6 +186,15 @@ Tensor sine(const Tensor& x) { return Op("sin", {&x}).elementwise({&x}, x.dtype(
 Tensor tanh(const Tensor& x) { return unary_saving_output("tanh", x); }
 Tensor sigmoid(const Tensor& x) { return unary_saving_output("sigmoid", x); }
 Tensor relu(const Tensor& x) { return unary_saving_output("relu", x); }
+
+Tensor relu_into(const Tensor& x) {
+  Op op("relu_", {&x});
+  Tensor y = x.detach();
+  in_place(y, {&x});
+  op.save_output(y);
+  return op.done(y, result_backward);
+}
+
 Tensor silu(const Tensor& x) { return unary_saving_input("silu", x); }
 Tensor gelu(const Tensor& x) { return unary_saving_input("gelu", x); }
 

@@ -12,7 +12,8 @@ namespace plimsoll {
 namespace {
 
 // bert: (V + 512 + 2)·h + LN + layers + pooler. t5: Raffel et al. 2020 and the v1.1 release, heads of untied checkpoints included. vit:
-// torchvision. flux: the transformer of black-forest-labs' release. dit: Peebles and Xie 2023, frozen position table included. resnet:
+// torchvision. flux: the transformer of black-forest-labs' release. dit: Peebles and Xie 2023, frozen position table included.
+// dit-xl-2-256, sd3: diffusers 0.42 on the meta device, parameters counted (tables of positions are buffers there). resnet:
 // torchvision.
 TEST(ShippedModels, PublishedTotals) {
   const std::pair<const char*, std::int64_t> rows[] = {
@@ -33,6 +34,10 @@ TEST(ShippedModels, PublishedTotals) {
       {"flux.1-dev", 11'901'408'320},
       {"flux.1-schnell", 11'891'178'560},
       {"dit-xl-2", 675'129'632},
+      {"dit-xl-2-256", 749'826'464},
+      {"sd3-medium", 2'028'328'000},
+      {"sd3.5-medium", 2'243'171'520},
+      {"sd3.5-large", 8'056'627'520},
       {"resnet-18", 11'689'512},
       {"resnet-50", 25'557'032},
       {"resnet-101", 44'549'160},

@@ -1,4 +1,4 @@
-// Diffusion transformers in diffusers' keys: DiTTransformer2DModel and FluxTransformer2DModel.
+// Diffusion transformers: the paper's DiT, and in diffusers' keys DiTTransformer2DModel and FluxTransformer2DModel.
 //
 // The main stream is the image's patches, the second the text's tokens. Adaptive norms have no parameters of their own: a linear on the
 // conditioning vector gives their shifts, scales and gates.
@@ -122,8 +122,8 @@ Block dit_layer(const Model& model, std::int64_t repeat) {
   return builder.build();
 }
 
-// Timestep features through an MLP, plus the embedding of the class (and of none): one vector per sample. In diffusers every layer holds
-// its own copy; here as in the paper and its code, once.
+// Timestep features through an MLP, plus the embedding of the class (and of none): one vector per sample. As in
+// the paper and its code, once; diffusers gives every layer a copy of its own.
 void append_dit_condition(Model& model, std::int64_t classes) {
   const std::int64_t width = model.hidden_size;
   BlockBuilder block(Block::Role::embedding, "");
@@ -173,6 +173,104 @@ Model build_dit(const Config& config) {
   last.linear("linear", shifted, {.in = width, .out = product({model.patch_size, model.patch_size, out_channels}), .bias = true});
   last.block().tokens = patches;
   last.block().side_inputs = {1};
+  model.blocks.push_back(last.build());
+  return model;
+}
+
+// ---- diffusers' DiT --------------------------------------------------------------------------------------------------
+
+namespace {
+
+// norm1.emb: timestep features through an MLP, plus the class's row, of every layer its own.
+int add_label_condition(BlockBuilder& builder, std::int64_t width, std::int64_t classes) {
+  const auto once_per_sample = [&](int op) {
+    builder.block().operators[static_cast<std::size_t>(op)].kind = OperatorKind::modulation;
+    return op;
+  };
+  const std::string name = "norm1.emb.timestep_embedder";
+  int time = once_per_sample(builder.linear(name + ".linear_1", kBlockInput, {.in = kTimestepChannels, .out = width, .bias = true}));
+  time = builder.activation(name + ".act", time, "silu", width);
+  time = once_per_sample(builder.linear(name + ".linear_2", time, {.in = width, .out = width, .bias = true}));
+  const int label = builder.add(embedding("norm1.emb.class_embedder.embedding_table", classes + 1, width, false), {kBlockInput});
+  return builder.sum("norm1.emb.condition", time, label, width);
+}
+
+Block label_conditioned_layer(const Model& model) {
+  const std::int64_t width = model.hidden_size;
+  BlockBuilder builder(Block::Role::encoder, "transformer_blocks", model.layers);
+  const int modulation = add_modulation(builder, "norm1", add_label_condition(builder, width, model.labels), width, 6);
+  const auto dense = [&](const std::string& name, int from, std::int64_t in, std::int64_t out) {
+    return builder.linear(name, from, {.in = in, .out = out, .bias = true});
+  };
+  const auto branch = [&](const std::string& norm, int stream, auto add_branch) {
+    const int normed = builder.norm(norm, stream, adaptive_norm(width));
+    const int out = add_branch(builder.multiply(norm + ".modulated", normed, modulation, width));
+    return builder.sum(norm + ".residual", stream, builder.multiply(norm + ".gated", out, modulation, width), width);
+  };
+  const AttentionSpec spec = image_attention(model);
+  const int x = branch("norm1.norm", kBlockInput, [&](int from) {
+    const int q = dense("attn1.to_q", from, width, width), k = dense("attn1.to_k", from, width, width);
+    const int v = dense("attn1.to_v", from, width, width);
+    return dense("attn1.to_out.0", builder.add(attention("attn1", spec), {q, k, v}), width, width);
+  });
+  branch("norm3", x, [&](int from) {
+    const int up = dense("ff.net.0.proj", from, width, model.intermediate_size);
+    const int activated = builder.activation("ff.net.0.gelu", up, "gelu_pytorch_tanh", model.intermediate_size);
+    return dense("ff.net.2", activated, model.intermediate_size, width);
+  });
+  Block& block = builder.block();
+  block.norm = adaptive_norm(width);
+  block.attention = spec;
+  block.mlp = MlpSpec{.hidden = width,
+                      .intermediate = model.intermediate_size,
+                      .gated = false,
+                      .fused_gate_up = false,
+                      .bias = true,
+                      .activation = "gelu_pytorch_tanh"};
+  return builder.build();
+}
+
+void require_plain_dit(const Config& config) {
+  if (config.text_or("norm_type", "ada_norm_zero") != "ada_norm_zero") config.refuse_at("norm_type", "DiT's norms are ada_norm_zero");
+  if (config.text_or("activation_fn", "gelu-approximate") != "gelu-approximate")
+    config.refuse_at("activation_fn", "activations other than gelu-approximate are not modelled");
+  if (!config.flag_or("attention_bias", true)) config.refuse_at("attention_bias", "attention without biases is not modelled");
+  if (config.flag_or("norm_elementwise_affine", false)) config.refuse_at("norm_elementwise_affine", "norms with weights are not modelled");
+  if (config.number_or("dropout", 0, 0, 1) > 0) config.refuse_at("dropout", "dropout is not modelled");
+}
+
+}  // namespace
+
+Model build_label_dit(const Config& config) {
+  require_plain_dit(config);
+  Model model = diffusion_model(config);
+  model.layers = config.layers("num_layers");
+  model.image_size = config.dimension("sample_size");
+  model.patch_size = config.dimension("patch_size");
+  config.require_divisible("sample_size", model.image_size, "patch_size", model.patch_size);
+  model.channels = config.dimension("in_channels");
+  model.labels = config.dimension_or("num_embeds_ada_norm", 1000);
+  model.intermediate_size = product({4, model.hidden_size});
+  const std::int64_t width = model.hidden_size, side = model.image_size / model.patch_size;
+
+  BlockBuilder image(Block::Role::embedding, "pos_embed");
+  Operator projection = patch_embedding("proj", model.channels, model.patch_size, width);
+  projection.buffers.push_back({"pos_embed", {1, product({side, side}), width}, DType::fp32, false});
+  image.add(std::move(projection), {kBlockInput});
+  image.block().tokens = product({side, side});
+  model.blocks.push_back(image.build());
+  Block layers = label_conditioned_layer(model);
+  layers.tokens = product({side, side});
+  model.blocks.push_back(std::move(layers));
+
+  BlockBuilder last(Block::Role::head, "");
+  const int modulation = last.linear("proj_out_1", kBlockInput, {.in = width, .out = 2 * width, .bias = true});
+  last.block().operators.back().kind = OperatorKind::modulation;
+  const int normed = last.norm("norm_out", kBlockInput, adaptive_norm(width));
+  const int shifted = last.multiply("modulated", normed, modulation, width);
+  const std::int64_t out_channels = config.dimension_or("out_channels", model.channels);
+  last.linear("proj_out_2", shifted, {.in = width, .out = product({model.patch_size, model.patch_size, out_channels}), .bias = true});
+  last.block().tokens = product({side, side});
   model.blocks.push_back(last.build());
   return model;
 }

@@ -267,11 +267,24 @@ Batch sd3_batch(const Model& model, Tape& tape, DType type, std::int64_t batch, 
   return made;
 }
 
+/// hidden_states, timestep, class_labels.
+Batch dit_batch(const Model& model, Tape& tape, DType type, std::int64_t batch, std::int64_t tokens) {
+  const std::int64_t side = side_of(tokens) * model.patch_size;
+  if (side != model.image_size)
+    refuse("latents of another size than the model's sample_size are not modelled", "seq_len",
+           std::to_string(model.image_size / model.patch_size * (model.image_size / model.patch_size)) + " patches");
+  Batch made;
+  made.input_ids = tape.empty({batch, model.channels, side, side}, type, Category::input);
+  for (int i = 0; i < 2; ++i) made.conditions.push_back(tape.empty({batch}, DType::int64, Category::input));
+  return made;
+}
+
 }  // namespace
 
 Batch diffusion_batch(const Model& model, Tape& tape, DType type, std::int64_t batch, std::int64_t tokens, std::int64_t text_tokens) {
   if (model.model_type == "FluxTransformer2DModel") return flux_batch(model, tape, type, batch, tokens, text_tokens);
   if (model.model_type == "SD3Transformer2DModel") return sd3_batch(model, tape, type, batch, tokens, text_tokens);
+  if (model.model_type == "DiTTransformer2DModel") return dit_batch(model, tape, type, batch, tokens);
   refuse("the inputs of a training step of '" + model.model_type + "' are not modelled");
 }
 

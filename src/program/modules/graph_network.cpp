@@ -11,6 +11,8 @@ namespace plimsoll::program {
 
 namespace {
 
+constexpr double kSomeRate = 0.1;  ///< of a dropout: any rate above 0 allocates alike
+
 /// One block, ready to run in any of its repeats.
 class GraphBlock {
  public:
@@ -73,7 +75,9 @@ class GraphBlock {
       case OperatorKind::pool:
         return pooled(op, x[0]);
       case OperatorKind::activation:
-        return activate(op.function, x[0]);
+        return op.function == "relu_" ? relu_into(x[0]) : activate(op.function, x[0]);
+      case OperatorKind::dropout:
+        return op.function == "none" ? x[0] : dropout(x[0], kSomeRate);
       case OperatorKind::add:
         return joined(x, op.function == "in_place" ? add_into : add);
       case OperatorKind::multiply:

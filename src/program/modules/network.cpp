@@ -76,6 +76,7 @@ constexpr Family kFamilies[] = {
     {"pegasus", make_bart},
     {"graph", make_graph_network},
     {"resnet", make_graph_network},
+    {"DiTTransformer2DModel", make_dit},
     {"FluxTransformer2DModel", make_flux},
     {"SD3Transformer2DModel", make_sd3},
     {"t5", make_t5},

@@ -1,0 +1,147 @@
+// DiTTransformer2DModel of diffusers 0.42: blocks of one stream, each with an embedding of timestep and class of its own.
+#include <vector>
+
+#include "plimsoll/error.hpp"
+#include "program/modules/diffusion.hpp"
+#include "program/modules/families.hpp"
+#include "program/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// LabelEmbedding.token_drop: a tenth of the labels become the class of none.
+Tensor drop_labels(const Tensor& labels) {
+  Tape& tape = labels.tape();
+  Tensor dropped;
+  {
+    const Tensor random = tape.empty(labels.sizes(), DType::fp32);
+    launch(tape, KernelKind::elementwise, DType::fp32, 0, random.bytes());
+    dropped = elementwise(tape, {&random}, DType::boolean);
+  }
+  const Tensor none = zeros(tape, {}, DType::int64);
+  return elementwise(tape, {&dropped, &none, &labels}, DType::int64);
+}
+
+/// CombinedTimestepLabelEmbeddings: [batch, width].
+Tensor label_condition(Module& module, Tape& tape, const Tensor& timestep_in, const Tensor& labels_in, DType type) {
+  Tensor timestep = timestep_in, labels = labels_in;
+  ModuleCall call(module, tape, {&timestep, &labels});
+  const Tensor features = timestep_features(timestep, 256);
+  Tensor time;
+  {
+    const Tensor low = to(features, type);
+    time = embed_features(module.child("timestep_embedder"), tape, low);
+  }
+  Tensor classes;
+  {
+    const Tensor kept = drop_labels(labels);
+    classes = Embedding(module.child("class_embedder").child("embedding_table"), tape)(kept);
+  }
+  return call.done(add(time, classes));
+}
+
+/// BasicTransformerBlock with ada_norm_zero.
+class DitBlock {
+ public:
+  DitBlock(Module& module, Tape& tape, std::int64_t head_dim) : module_(module), tape_(tape), head_dim_(head_dim) {
+    module.type = "BasicTransformerBlock";
+  }
+
+  Tensor operator()(const std::vector<Tensor>& arguments) const {
+    Tensor input = arguments[0], timestep = arguments[1], labels = arguments[2];
+    ModuleCall call(module_, tape_, {&input, &timestep, &labels});
+    std::vector<Tensor> vectors;
+    Tensor normed = zero_norm(input, timestep, labels, vectors);
+    Tensor attended = attend(normed);
+    attended = gated(vectors[2], attended);
+    Tensor hidden = add(attended, input);
+    normed = layer_norm(hidden, {}, {});
+    normed = modulated(normed, vectors[4], vectors[3]);
+    Tensor branch = feed_forward(module_.child("ff"), tape_, normed);
+    branch = gated(vectors[5], branch);
+    hidden = add(branch, hidden);
+    return call.done(hidden);
+  }
+
+ private:
+  Tensor zero_norm(const Tensor& input, const Tensor& timestep, const Tensor& labels, std::vector<Tensor>& vectors) const {
+    Module& norm = module_.child("norm1");
+    Tensor x = input;
+    ModuleCall call(norm, tape_, {&x});
+    {
+      const Tensor condition = label_condition(norm.child("emb"), tape_, timestep, labels, x.dtype());
+      vectors = modulation(norm, tape_, condition, 6);
+    }
+    return call.done(modulated(layer_norm(x, {}, {}), vectors[1], vectors[0]));
+  }
+
+  /// Attention with AttnProcessor2_0.
+  Tensor attend(const Tensor& input) const {
+    Module& module = module_.child("attn1");
+    Tensor x = input;
+    ModuleCall call(module, tape_, {&x});
+    const auto heads = [&](const char* name) { return transpose(split_heads(Linear(module.child(name), tape_)(x), head_dim_), 1, 2); };
+    const Tensor query = heads("to_q"), key = heads("to_k"), value = heads("to_v");
+    Tensor hidden = scaled_dot_product_attention(query, key, value, {}, {});
+    hidden = reshape(transpose(hidden, 1, 2), {x.size(0), -1, query.size(1) * head_dim_});
+    hidden = to(hidden, query.dtype());
+    hidden = Linear(module.child("to_out").child("0"), tape_)(hidden);
+    return call.done(divide_scalar(hidden));
+  }
+
+  Module& module_;
+  Tape& tape_;
+  std::int64_t head_dim_;
+};
+
+class Dit final : public DiffusionNetwork {
+ public:
+  Dit(const Model& model, const RunOptions& options, Module& root, Tape& tape)
+      : model_(model), options_(options), root_(root), tape_(tape) {
+    for (const Block& block : model.blocks) {
+      if (block.role != Block::Role::encoder) continue;
+      for (std::int64_t i = 0; i < block.repeat; ++i)
+        blocks_.emplace_back(root.child(block.name).child(std::to_string(block.first + i)), tape, model.head_dim);
+    }
+  }
+
+ protected:
+  Tensor predict(const Batch& batch) override {
+    Module& first = root_.child("transformer_blocks").child("0");
+    if (!first.pre_forward.empty())
+      refuse("diffusers' DiT calls the first block's embedding outside of the block, which sharding it on its own forbids", "fsdp.units");
+    Tensor latents = batch.input_ids, timestep = batch.conditions[0], labels = batch.conditions[1];
+    ModuleCall call(root_, tape_, {&latents, &timestep, &labels});
+    Tensor hidden = embed_patches(root_.child("pos_embed"), tape_, latents, model_.patch_size, 0);
+    for (const DitBlock& block : blocks_)
+      hidden = run_block(tape_, options_, {hidden, timestep, labels}, [&block](const std::vector<Tensor>& arguments) {
+                 return TokenStreams{block(arguments), {}};
+               }).image;
+    const Tensor condition = label_condition(first.child("norm1").child("emb"), tape_, timestep, labels, hidden.dtype());
+    std::vector<Tensor> vectors;
+    {
+      const Tensor activated = silu(condition);
+      vectors = chunk(Linear(root_.child("proj_out_1"), tape_)(activated), 2, 1);
+    }
+    hidden = modulated(layer_norm(hidden, {}, {}), vectors[1], vectors[0]);
+    hidden = Linear(root_.child("proj_out_2"), tape_)(hidden);
+    const std::int64_t side = latents.size(2) / model_.patch_size;
+    return call.done(joined_patches(hidden, side, side, model_.patch_size));
+  }
+
+ private:
+  const Model& model_;
+  RunOptions options_;
+  Module& root_;
+  Tape& tape_;
+  std::vector<DitBlock> blocks_;
+};
+
+}  // namespace
+
+std::unique_ptr<Network> make_dit(const Model& model, const RunOptions& options, Module& root, Tape& tape) {
+  return std::make_unique<Dit>(model, options, root, tape);
+}
+
+}  // namespace plimsoll::program
