@@ -222,7 +222,7 @@ OUTCOMES = (
         "BIN/torchrun --nnodes 8 --nproc-per-node 8 PROGRAMS/train_large.py MODELS/llama-3.1-70b",
         {HOST_MEMORY: 4000},
         on="8x8xh100-sxm",
-        options=("--rank", "63", "--steps", "10"),
+        options=("--rank", "63", "--steps", "2"),
     ),
     Outcome(
         "out of memory",
@@ -265,7 +265,7 @@ OUTCOMES = (
         "mpirun -np 16 -x FROM_MPIRUN=yes BIN/python PROGRAMS/train_mpi.py",
         0,
         out=("all_reduce over 16", "rank 15|world of 16"),
-        err=("rank 0: 4 steps", "rank 8: 4 steps", "rank 15: 4 steps"),
+        err=("rank 0: 3 steps", "rank 8: 3 steps", "rank 15: 3 steps"),
         on="2x8xh100-sxm",
         options=("--until-peak", "--timeout", "300"),
     ),

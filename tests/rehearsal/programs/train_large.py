@@ -13,6 +13,7 @@ world = int(os.environ.get("WORLD_SIZE", "1"))
 with torch.device("meta"):
     model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(sys.argv[1]), dtype=torch.bfloat16)
 if world > 1:
+    model.gradient_checkpointing_enable()
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     torch.distributed.init_process_group("nccl")
     mesh = init_device_mesh("cuda", (world,))
