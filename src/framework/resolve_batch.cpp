@@ -50,7 +50,10 @@ void resolve_lengths(Resolver& r) {
   Strategy& s = r.s;
   const Model& model = r.model;
   if (s.seq_len == 0 && model.image_size > 0 && model.patch_size == 0) s.seq_len = 1;  // a convolutional network: one position per image
-  if (s.seq_len == 0 && model.patch_size > 0) s.seq_len = (model.image_size / model.patch_size) * (model.image_size / model.patch_size) + 1;
+  if (s.seq_len == 0 && model.patch_size > 0 && model.image_size > 0) {
+    const std::int64_t side = model.image_size / model.patch_size;
+    s.seq_len = side * side + (model.task == Model::Task::diffusion ? 0 : 1);  // a classifier has a class token beside its patches
+  }
   if (s.seq_len == 0) {
     constexpr std::int64_t kUsualLength = 4096;
     s.seq_len = model.max_positions > 0 ? std::min(model.max_positions, kUsualLength) : kUsualLength;

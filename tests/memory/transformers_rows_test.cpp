@@ -1,6 +1,6 @@
-// Lowered steps of transformers' modules against peaks that PyTorch's own caching allocator reported for the same configurations: every
-// family, type, attention, recomputation, optimizer and adapter once. Allocated bytes are exact; reserved bytes may differ by one segment
-// (an embedding gradient's scratch memory follows cub's temporary storage, which is measured, not read).
+// Lowered steps of transformers' and diffusers' modules and of graph files against peaks that PyTorch's own caching allocator reported for
+// the same configurations: every family, type, attention, recomputation, optimizer and adapter once. Allocated bytes are exact; reserved
+// bytes may differ by one segment (an embedding gradient's scratch memory follows cub's temporary storage, which is measured, not read).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,17 +16,21 @@
 namespace plimsoll {
 namespace {
 
-const nlohmann::json& document() {
-  static const nlohmann::json rows = [] {
-    std::ifstream file(std::string(PLIMSOLL_SOURCE_DIR) + "/tests/memory/data/transformers_rows.json");
-    return nlohmann::json::parse(file);
+const nlohmann::json& rows() {
+  static const nlohmann::json all = [] {
+    nlohmann::json joined = nlohmann::json::array();
+    for (const char* name : {"transformers_rows", "diffusers_rows"}) {
+      std::ifstream file(std::string(PLIMSOLL_SOURCE_DIR) + "/tests/memory/data/" + name + ".json");
+      for (const nlohmann::json& row : nlohmann::json::parse(file).at("rows")) joined.push_back(row);
+    }
+    return joined;
   }();
-  return rows;
+  return all;
 }
 
 class TransformersRow : public ::testing::TestWithParam<std::size_t> {
  protected:
-  const nlohmann::json& row() const { return document().at("rows").at(GetParam()); }
+  const nlohmann::json& row() const { return rows().at(GetParam()); }
   std::string name() const { return row().at("name").get<std::string>(); }
   std::int64_t measured(const char* key) const { return row().at(key).get<std::int64_t>(); }
 };
@@ -59,9 +63,9 @@ TEST_P(TransformersRow, TheStepLeavesWhatItFound) {
   EXPECT_EQ(allocs, frees) << name();
 }
 
-INSTANTIATE_TEST_SUITE_P(Rows, TransformersRow, ::testing::Range<std::size_t>(0, document().at("rows").size()),
+INSTANTIATE_TEST_SUITE_P(Rows, TransformersRow, ::testing::Range<std::size_t>(0, rows().size()),
                          [](const ::testing::TestParamInfo<std::size_t>& row) {
-                           std::string name = document().at("rows").at(row.param).at("name").get<std::string>();
+                           std::string name = rows().at(row.param).at("name").get<std::string>();
                            for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
                            return name;
                          });

@@ -167,12 +167,11 @@ Model build_sd3(const Config& config) {
   model.channels = config.dimension("in_channels");
   model.patch_size = config.dimension("patch_size");
   model.image_size = config.dimension("sample_size");
-  model.max_positions = config.dimension("pos_embed_max_size", kMostPlaces);
   if (config.dimension_or("caption_projection_dim", model.hidden_size) != model.hidden_size)
     config.fail_at("caption_projection_dim",
                    "the text joins the image in one attention: its width must be num_attention_heads * attention_head_dim");
   enum : int { kImageBlock, kConditionBlock, kTextBlock };
-  model.blocks.push_back(patches_of(model, model.max_positions));
+  model.blocks.push_back(patches_of(model, config.dimension("pos_embed_max_size", kMostPlaces)));
   model.blocks.push_back(time_text_condition(model, config.dimension("pooled_projection_dim"), false));
   model.blocks.push_back(
       stream_projection("context_embedder", config.dimension("joint_attention_dim"), model.hidden_size, Block::Stream::second));

@@ -12,6 +12,13 @@ namespace plimsoll::program {
 
 namespace {
 
+/// Side of a square image of so many places.
+std::int64_t side_of(std::int64_t places) {
+  const auto side = static_cast<std::int64_t>(std::llround(std::sqrt(static_cast<double>(places))));
+  if (side * side != places) fail("images that are not square are not modelled: the patches of one are a square number", "seq_len");
+  return side;
+}
+
 /// An elementwise kernel on a tensor that takes no part in autograd.
 Tensor map(const Tensor& x) { return elementwise(x.tape(), {&x}, x.dtype()); }
 
@@ -129,7 +136,7 @@ Tensor eager_rms_norm(Module& module, Tape& tape, const Tensor& input) {
   return call.done(multiply(hidden, weight));
 }
 
-Tensor embed_patches(Module& module, Tape& tape, const Tensor& input, std::int64_t patch, std::int64_t table_side) {
+Tensor embed_patches(Module& module, Tape& tape, const Tensor& input, std::int64_t patch) {
   Tensor latents = input;
   ModuleCall call(module, tape, {&latents});
   const std::int64_t height = latents.size(2) / patch, width = latents.size(3) / patch;
@@ -140,14 +147,15 @@ Tensor embed_patches(Module& module, Tape& tape, const Tensor& input, std::int64
     places = convolution(latents, projection.tensor("weight"), projection.tensor("bias"), {.stride = patch});
   }
   places = transpose(view(places, {places.size(0), places.size(1), -1}), 1, 2);
-  Tensor positions = module.buffer("pos_embed");
-  if (table_side > 0) {
-    if (height > table_side || width > table_side) fail("the latents have more places than the table of positions", "seq_len");
-    const std::int64_t top = (table_side - height) / 2, left = (table_side - width) / 2;
-    positions = view(positions, {1, table_side, table_side, -1});
-    positions = slice(slice(positions, 1, top, top + height), 2, left, left + width);
-    positions = reshape(positions, {1, height * width, -1});
-  }
+  const Tensor& table = module.buffer("pos_embed");
+  const std::int64_t side = side_of(table.size(1));
+  if (height > side || width > side)
+    fail("an image of " + std::to_string(height) + " x " + std::to_string(width) + " patches exceeds the model's table of positions",
+         "seq_len", "at most " + std::to_string(side) + " patches a side");
+  const std::int64_t top = (side - height) / 2, left = (side - width) / 2;
+  Tensor positions = view(table, {1, side, side, -1});
+  positions = slice(slice(positions, 1, top, top + height), 2, left, left + width);
+  positions = reshape(positions, {1, height * width, -1});
   const Tensor placed = add(places, positions);
   return call.done(to(placed, places.dtype()));
 }
@@ -246,13 +254,6 @@ Batch flux_batch(const Model& model, Tape& tape, DType type, std::int64_t batch,
   made.conditions.push_back(input({tokens, 3}, type));
   made.conditions.push_back(input({text_tokens, 3}, type));
   return made;
-}
-
-/// Side of a square image of so many places.
-std::int64_t side_of(std::int64_t places) {
-  const auto side = static_cast<std::int64_t>(std::llround(std::sqrt(static_cast<double>(places))));
-  if (side * side != places) fail("images that are not square are not modelled: the patches of one are a square number", "seq_len");
-  return side;
 }
 
 /// hidden_states, encoder_hidden_states, pooled_projections, timestep.

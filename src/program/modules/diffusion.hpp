@@ -35,9 +35,9 @@ Tensor gated(const Tensor& gate, const Tensor& x);
 /// diffusers' RMSNorm, in elementwise operators: the mean of squares in fp32, the product with the weight in the weight's type.
 Tensor eager_rms_norm(Module& module, Tape& tape, const Tensor& x);
 
-/// PatchEmbed of latents [batch, channels, height, width]: a convolution, and positions cut from the middle of a table of `table_side` by
-/// `table_side` places (0: a table of exactly these places): [batch, places, width], not contiguous.
-Tensor embed_patches(Module& module, Tape& tape, const Tensor& latents, std::int64_t patch, std::int64_t table_side);
+/// PatchEmbed of latents [batch, channels, height, width]: a convolution, and positions cut from the middle of the module's square table:
+/// [batch, places, width], not contiguous. Throws Error: more places than the table has.
+Tensor embed_patches(Module& module, Tape& tape, const Tensor& latents, std::int64_t patch);
 /// Patches [batch, height · width, patch² · channels] as an image [batch, channels, height · patch, width · patch].
 Tensor joined_patches(const Tensor& patches, std::int64_t height, std::int64_t width, std::int64_t patch);
 

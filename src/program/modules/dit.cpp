@@ -113,7 +113,7 @@ class Dit final : public DiffusionNetwork {
       refuse("diffusers' DiT calls the first block's embedding outside of the block, which sharding it on its own forbids", "fsdp.units");
     Tensor latents = batch.input_ids, timestep = batch.conditions[0], labels = batch.conditions[1];
     ModuleCall call(root_, tape_, {&latents, &timestep, &labels});
-    Tensor hidden = embed_patches(root_.child("pos_embed"), tape_, latents, model_.patch_size, 0);
+    Tensor hidden = embed_patches(root_.child("pos_embed"), tape_, latents, model_.patch_size);
     for (const DitBlock& block : blocks_)
       hidden = run_block(tape_, options_, {hidden, timestep, labels}, [&block](const std::vector<Tensor>& arguments) {
                  return TokenStreams{block(arguments), {}};

@@ -165,7 +165,7 @@ class Sd3 final : public DiffusionNetwork {
     Tensor latents = batch.input_ids, text = batch.conditions[0], pooled = batch.conditions[1], timestep = batch.conditions[2];
     ModuleCall call(root_, tape_, {&latents, &text, &pooled, &timestep});
     TokenStreams streams;
-    streams.image = embed_patches(root_.child("pos_embed"), tape_, latents, model_.patch_size, model_.max_positions);
+    streams.image = embed_patches(root_.child("pos_embed"), tape_, latents, model_.patch_size);
     streams.image = contiguous(streams.image);
     const Tensor condition = combined_condition(root_.child("time_text_embed"), tape_, timestep, {}, pooled);
     streams.text = Linear(root_.child("context_embedder"), tape_)(text);
