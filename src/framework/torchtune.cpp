@@ -7,6 +7,18 @@
 
 namespace plimsoll::framework {
 
+namespace {
+
+/// custom_sharded_layers of the full recipes' configs for Llama 3: its vocabulary is large.
+void complete_torchtune(Strategy& s, const Model& model) {
+  const bool large_vocabulary = model.model_type == "llama" && model.vocab_size > 100'000 && !model.tied_embeddings;
+  if (s.data_parallel != DataParallel::fsdp2 || !s.fsdp.units.empty() || s.lora || !large_vocabulary) return;
+  s.fsdp.units = {"tok_embeddings", "output"};
+  s.assumed.push_back("fsdp.units: tok_embeddings, output (the recipe's custom_sharded_layers)");
+}
+
+}  // namespace
+
 Entry torchtune() {
   FrameworkProfile p;
   p.name = "torchtune";
@@ -25,7 +37,7 @@ Entry torchtune() {
   p.low_precisions = {LowPrecision::none};
   p.adapters = p.offload_activations = true;
   p.fused_rms_norm = true;
-  return {p, nullptr, nullptr, nullptr};
+  return {p, nullptr, complete_torchtune, nullptr};
 }
 
 }  // namespace plimsoll::framework

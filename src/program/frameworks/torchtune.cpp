@@ -18,7 +18,7 @@ namespace plimsoll::program {
 namespace {
 
 /// Releases of PyTorch whose habits were read: 2.5 and 2.15. What changed in between is taken as of the later half.
-constexpr int kLateInductor = 210, kWorkspacePerProduct = 210;
+constexpr int kLateInductor = 210, kWorkspacePerProduct = 210, kRootResharded = 208;
 
 DType weight_type(const Strategy& s) {
   if (s.param_dtype) return *s.param_dtype;
@@ -63,6 +63,8 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   if (s.recompute.kind != Recompute::Kind::none && s.recompute.kind != Recompute::Kind::full)
     refuse("torchtune's selective recomputation is not modelled", "recompute", "none or full");
   if (s.attention == AttentionKernel::memory_efficient) refuse("torchtune leaves the attention kernel to PyTorch", "attention", "sdpa");
+  if (s.packed && s.compile == Strategy::Compile::blocks && torch_release(s) < 205)
+    refuse("compiled layers over a mask of packed samples are not modelled: before torch 2.5 there was no flex_attention", "torch", "2.5");
   if (s.offload.activations && s.recompute.kind != Recompute::Kind::full)
     refuse("torchtune offloads activations beside activation checkpointing only", "recompute", "full");
   if (s.offload.activation_layers > 0) refuse("torchtune offloads the activations of all layers", "offload_layers");
@@ -123,7 +125,8 @@ Fsdp2Options fsdp2_options(const Strategy& s) {
   options.shard = s.dp_shard;
   options.replicate = s.dp_replicate;
   options.reshard_after_forward = s.fsdp.reshard != FsdpOptions::Reshard::never;
-  options.reshard_root = options.reshard_after_forward;
+  // Said explicitly it holds for the root, too; before, the root was never resharded after forward.
+  options.reshard_root = options.reshard_after_forward && torch_release(s) >= kRootResharded;
   options.offload_to_host = s.offload.params;
   return options;
 }

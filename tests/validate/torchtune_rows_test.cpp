@@ -1,0 +1,139 @@
+// torchtune's lowering against peaks that PyTorch's own caching allocator reported while torchtune's modules ran in the order of its
+// recipes on a CUDA runtime without a GPU (bench/corpus/allocator-torchtune.json): torchtune 0.6.1 on PyTorch 2.15, and 0.4.0 on 2.5.1 at
+// the sizes of its own published table.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <vector>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
+#include "plimsoll/memory.hpp"
+#include "plimsoll/rows.hpp"
+#include "program/lower.hpp"
+
+namespace plimsoll {
+namespace {
+
+const std::vector<MeasuredRow>& rows() {
+  static const std::vector<MeasuredRow> all = load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/bench/corpus/allocator-torchtune.json");
+  return all;
+}
+
+double measured(const MeasuredRow& row, const std::string& what) {
+  for (const auto& value : row.measured)
+    if (value.quantity == what) return value.value;
+  return 0;
+}
+
+Strategy resolved(const MeasuredRow& row) { return resolve(row.strategy, *row.model, *row.cluster); }
+
+/// Before Hopper cuBLAS's workspace is smaller; the published table's cards are Ampere's and Ada's.
+program::TuneDevice device_of(const MeasuredRow& row) {
+  const bool hopper = row.cluster->accelerator.family == "Hopper";
+  return hopper ? program::TuneDevice{} : program::TuneDevice{.gemm_workspace = 8519680};
+}
+
+StepProgram lowered(const MeasuredRow& row) { return program::lower_torchtune(*row.model, resolved(row), device_of(row)); }
+
+class TuneRow : public ::testing::TestWithParam<std::size_t> {
+ protected:
+  const MeasuredRow& row() const { return rows()[GetParam()]; }
+};
+
+// Eager modules without NF4 on one device are PyTorch's own operators one for one: the peak is right to the byte, and so is every segment.
+// Compiled graphs are modelled buffer by buffer as far as what they keep; quantising leaves other free blocks; FSDP2's fused copies differ
+// by their tables.
+TEST_P(TuneRow, AgreesWithPyTorch) {
+  const Strategy s = resolved(row());
+  const bool exact =
+      s.compile != Strategy::Compile::blocks && s.base_weights == BaseWeights::as_trained && s.data_parallel == DataParallel::none;
+  const MemoryTrace trace = play_memory(lowered(row()), {});
+  const double allocated = measured(row(), quantity::allocated), reserved = measured(row(), quantity::reserved);
+  EXPECT_NEAR(static_cast<double>(trace.peak_allocated.count), allocated, exact ? 0 : 0.008 * allocated);
+  EXPECT_NEAR(static_cast<double>(trace.peak_reserved.count), reserved, exact ? 0 : 0.08 * reserved);
+  const double backward = measured(row(), quantity::backward_peak);
+  EXPECT_NEAR(static_cast<double>(trace.backward_peak.count), backward, 0.008 * backward);
+}
+
+// A step is played over and over: it gives back what it takes.
+TEST_P(TuneRow, TheStepLeavesWhatItFound) {
+  std::int64_t allocs = 0, frees = 0;
+  for (const Instruction& instruction : lowered(row()).step) {
+    allocs += instruction.kind == InstructionKind::alloc ? 1 : 0;
+    frees += instruction.kind == InstructionKind::free ? 1 : 0;
+  }
+  EXPECT_GT(allocs, 0);
+  EXPECT_EQ(allocs, frees);
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, TuneRow, ::testing::Range<std::size_t>(0, rows().size()),
+                         [](const ::testing::TestParamInfo<std::size_t>& instance) {
+                           std::string name = rows()[instance.param].id;
+                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+                           return name;
+                         });
+
+const MeasuredRow& row_called(const std::string& id) {
+  return *std::find_if(rows().begin(), rows().end(), [&](const MeasuredRow& row) { return row.id == id; });
+}
+
+std::string refusal_of(const MeasuredRow& row, Strategy strategy) {
+  try {
+    program::lower_torchtune(*row.model, strategy);
+  } catch (const Error& error) {
+    return error.code() == ErrorCode::refused ? error.message() : "another error";
+  }
+  return "";
+}
+
+// The recipe itself raises: enable_activation_offloading should only be True when enable_activation_checkpointing is True.
+TEST(Torchtune, RefusesOffloadedActivationsWithoutCheckpointing) {
+  Strategy s = resolved(row_called("tune-small-offload"));
+  s.recompute.kind = Recompute::Kind::none;
+  EXPECT_NE(refusal_of(row_called("tune-small-offload"), s).find("activation checkpointing"), std::string::npos);
+}
+
+// NF4 weights take no gradient.
+TEST(Torchtune, RefusesQuantizedWeightsWithoutAdapters) {
+  Strategy s = resolved(row_called("tune-small-qlora"));
+  s.lora.reset();
+  EXPECT_NE(refusal_of(row_called("tune-small-qlora"), s).find("adapters"), std::string::npos);
+}
+
+// OffloadActivations keeps a layer's input on the device while at most five later ones are saved: of n layers n − 5 inputs are gone when
+// the loss is computed, [batch, length, hidden] in 16 bits each. With two layers nothing is; the peak falls only by what a backward brings
+// back.
+TEST(Torchtune, OffloadingNeverCostsMoreThanKeeping) {
+  Strategy s = resolved(row_called("tune-small-offload"));
+  const Bytes offloaded = play_memory(program::lower_torchtune(*row_called("tune-small-offload").model, s), {}).peak_allocated;
+  s.offload.activations = false;
+  const Bytes kept = play_memory(program::lower_torchtune(*row_called("tune-small-offload").model, s), {}).peak_allocated;
+  EXPECT_LE(offloaded, kept);
+}
+
+// A quantised weight of n elements holds n / 2 bytes of data, n / 64 of scales and 2 · n / 16384 of factors (bf16), 2.25 of 16 bits less.
+TEST(Torchtune, QuantizedWeightsHoldFourBitsAndTheirScales) {
+  const auto persistent = [](const char* id) { return static_cast<double>(play_memory(lowered(row_called(id)), {}).persistent.count); };
+  // Two layers of 2048 · (2048 + 2 · 512 + 2048) + 3 · 2048 · 5632 elements.
+  const double elements = 2.0 * (2048.0 * 5120 + 3 * 2048.0 * 5632);
+  const double saved = elements * (2 - 0.5 - 1.0 / 64 - 2.0 / 16384);
+  EXPECT_NEAR(persistent("tune-small-lora") - persistent("tune-small-qlora"), saved, 0.02 * saved);
+}
+
+TEST(TorchtuneRelease, IsReadFromVersionsAndDates) {
+  Strategy s;
+  s.framework_version = "0.4.0";
+  EXPECT_EQ(torchtune_release(s), 4);
+  s.framework_version = "2024-11-18";
+  EXPECT_EQ(torchtune_release(s), 4);
+  s.framework_version = "2024-09-24 (table unchanged since)";
+  EXPECT_EQ(torchtune_release(s), 3);
+  s.framework_version = "";
+  EXPECT_EQ(torchtune_release(s), 6);
+}
+
+}  // namespace
+}  // namespace plimsoll
