@@ -1,7 +1,13 @@
 // nanotron: 3D parallelism with an fp32 gradient accumulator and ZeRO-1.
+#include "framework/nanotron.hpp"
+
 #include "framework/catalogue.hpp"
 
 namespace plimsoll::framework {
+
+bool nanotron_waits_for_sends(const Strategy& strategy) {
+  return !strategy.framework_version.empty() && strategy.framework_version < "2024-12-27";
+}
 
 Entry nanotron() {
   FrameworkProfile p;

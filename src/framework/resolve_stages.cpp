@@ -4,6 +4,7 @@
 #include <numeric>
 #include <string>
 
+#include "framework/nanotron.hpp"
 #include "framework/resolver.hpp"
 
 namespace plimsoll::framework {
@@ -39,9 +40,9 @@ Layers middle(std::int64_t layers, std::int64_t stages) {
   return cut;
 }
 
-/// Blocks go to a rank until their summed cost passes the rank's share; the head is a block, embedding and norm cost nothing
-/// (nanotron: build_model and LlamaModel.get_block_compute_costs).
-Layers by_cost(const Model& model, std::int64_t stages) {
+/// Blocks go to a rank until their summed cost reaches (before: passes) the rank's share; the head is a block, embedding and norm cost
+/// nothing (nanotron: build_model and LlamaModel.get_block_compute_costs; published runs, whose sizes of rank 0 tell the ties).
+Layers by_cost(const Model& model, std::int64_t stages, bool passes) {
   const double hidden = static_cast<double>(model.hidden_size);
   const double layer = 4 * hidden * hidden + 3 * static_cast<double>(model.intermediate_size) * hidden;
   const double total = layer * static_cast<double>(model.layers) + static_cast<double>(model.vocab_size) * hidden;
@@ -50,7 +51,8 @@ Layers by_cost(const Model& model, std::int64_t stages) {
   for (std::int64_t i = 1; i <= model.layers; ++i) {
     ++cut[rank];
     const double share = total * static_cast<double>(rank + 1) / static_cast<double>(stages);
-    if (layer * static_cast<double>(i) > share && rank + 1 < cut.size()) ++rank;
+    const double cost = layer * static_cast<double>(i);
+    if ((cost > share || (cost == share && !passes)) && rank + 1 < cut.size()) ++rank;
   }
   return cut;
 }
@@ -96,7 +98,7 @@ void resolve_stages(Resolver& r) {
       s.pp_layers = middle(layers, stages);
       return;
     case StageSplit::by_cost:
-      s.pp_layers = by_cost(r.model, stages);
+      s.pp_layers = by_cost(r.model, stages, nanotron_waits_for_sends(s));
       return;
     case StageSplit::counted_ends:
       // Megatron's launchers count the ends only where the layers alone do not divide.

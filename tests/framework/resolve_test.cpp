@@ -97,6 +97,21 @@ TEST(Resolve, LayersAreDealtToStagesAsTheFrameworkDealsThem) {
   EXPECT_EQ(cut(R"({"framework": "nanotron", "pp": 2})", 32), (std::vector<int>{18, 14}));
 }
 
+// h 2048, MLP 8192, vocabulary 131072: the head costs as much as 131072 / (4 · 2048 + 3 · 8192) = 4 of 16 layers, so that half is ten
+// layers exactly. Published runs hold 10 of them on rank 0 since 27 December 2024, 11 before.
+TEST(Resolve, NanotronsTiesBetweenStages) {
+  Model model = llama_8b();
+  model.hidden_size = 2048;
+  model.intermediate_size = 8192;
+  model.vocab_size = 131072;
+  model.layers = 16;
+  const auto cut = [&](const char* json) { return resolve(parse_strategy(json, "s"), model, gpus(64, 8)).pp_layers; };
+  EXPECT_EQ(cut(R"({"framework": "nanotron", "pp": 2})"), (std::vector<int>{10, 6}));
+  EXPECT_EQ(cut(R"({"framework": "nanotron", "pp": 2, "framework_version": "2024-12-18"})"), (std::vector<int>{11, 5}));
+  EXPECT_EQ(cut(R"({"framework": "nanotron", "pp": 4})"), (std::vector<int>{5, 5, 5, 1}));
+  EXPECT_EQ(cut(R"({"framework": "nanotron", "pp": 4, "framework_version": "2024-12-18"})"), (std::vector<int>{6, 5, 5, 0}));
+}
+
 TEST(Resolve, UnfusedAndEagerAttentionAreOneThing) {
   EXPECT_EQ(resolved(R"({"framework": "transformers", "attention": "unfused"})").attention, AttentionKernel::eager);
   EXPECT_EQ(resolved(R"({"framework": "megatron-core", "attention": "eager"})").attention, AttentionKernel::unfused);

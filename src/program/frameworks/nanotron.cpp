@@ -1,5 +1,7 @@
 // nanotron's trainer on one rank: fp32 gradient accumulation, torch DDP or ZeRO-1, 1F1B. Sources: nanotron (Dec 2024) trainer.py,
 // optim/gradient_accumulator.py, optim/zero.py, distributed.py, parallel/pipeline_parallel/{engine,block,state,functional}.py.
+#include "framework/nanotron.hpp"
+
 #include <algorithm>
 #include <deque>
 #include <memory>
@@ -160,14 +162,17 @@ class NanotronOptimizer {
 /// One pipeline rank's OneForwardOneBackwardPipelineEngine.
 class NanotronEngine {
  public:
-  NanotronEngine(NanotronDevice& device, NanotronLlama& model, const NanotronStage& stage, NanotronOptimizer& optimizer, Ddp* ddp)
+  /// `connected`: no neighbour opens its communicators while this rank's host goes on.
+  NanotronEngine(NanotronDevice& device, NanotronLlama& model, const NanotronStage& stage, NanotronOptimizer& optimizer, Ddp* ddp,
+                 bool connected)
       : device_(device),
         tape_(device.tape),
         model_(model),
         stage_(stage),
         optimizer_(optimizer),
         ddp_(ddp),
-        pipeline_(tape_.add_stream("pipeline")) {}
+        pipeline_(tape_.add_stream("pipeline")),
+        connected_(connected) {}
 
   /// `warm_up`: forward passes before the first backward one. The second turn of the steady state stands for `left_out` more.
   /// In the first step the next rank stops between its first two receives to open its communicator with the rank behind it, while this
@@ -288,8 +293,8 @@ class NanotronEngine {
   NanotronOptimizer& optimizer_;
   Ddp* ddp_;
   StreamId pipeline_;
+  bool connected_;  ///< every neighbour has opened its communicators
   std::int64_t backwards_left_ = 0;
-  bool connected_ = false;  ///< every neighbour has opened its communicators
   Batch batch_;
   Tensor activation_;     ///< this rank's output until it is sent
   Tensor sent_gradient_;  ///< gradient of the received activation until the next communication
@@ -332,7 +337,7 @@ StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pip
   if (strategy.data_parallel == DataParallel::ddp && dp > 1) ddp = std::make_unique<Ddp>(tape, llama.root(), DdpSettings{});
   NanotronOptimizer optimizer(tape, llama.root(), dp, strategy.data_parallel == DataParallel::zero1);
   tape.empty_cache();
-  NanotronEngine engine(device, llama, stage, optimizer, ddp.get());
+  NanotronEngine engine(device, llama, stage, optimizer, ddp.get(), framework::nanotron_waits_for_sends(strategy));
   const StreamId communication = tape.add_stream("data parallel");
   const std::int64_t warm_up = std::max(strategy.pp, 1) - pipeline_rank - 1;
   const std::int64_t micro_batches = std::min(strategy.micro_batches, warm_up + kRecordedSteadyMicroBatches);
