@@ -30,8 +30,22 @@ void complete(Strategy& s, const Model&) {
   }
 }
 
+/// What LoRA(…) of NeMo and of Megatron-Bridge adapts when it is told nothing.
+void complete_adapters(Strategy& s) {
+  if (!s.lora) return;
+  if (s.lora->r == 0) {
+    s.lora->r = 32;
+    s.assumed.push_back("lora.r: 32 (the launcher's LoRA)");
+  }
+  if (s.lora->targets.empty()) {
+    s.lora->targets = {"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"};
+    s.assumed.push_back("lora.target_modules: linear_qkv, linear_proj, linear_fc1, linear_fc2 (the launcher's LoRA)");
+  }
+}
+
 /// The launchers turn overlap of both collectives on; Megatron-core itself does not.
 void complete_overlapped(Strategy& s, const Model& model) {
+  complete_adapters(s);
   if (!s.megatron.overlap_grad_reduce) s.megatron.overlap_grad_reduce = s.comm_overlap.value_or(true);
   if (!s.megatron.overlap_param_gather)
     s.megatron.overlap_param_gather = s.comm_overlap.value_or(true) && s.data_parallel == DataParallel::megatron_distopt;

@@ -112,6 +112,15 @@ TEST(Resolve, NanotronsTiesBetweenStages) {
   EXPECT_EQ(cut(R"({"framework": "nanotron", "pp": 4, "framework_version": "2024-12-18"})"), (std::vector<int>{6, 5, 5, 0}));
 }
 
+/// NeMo's and Megatron-Bridge's LoRA(): dim 32 on all four linears of a layer. Megatron-core itself has no adapters of its own.
+TEST(Resolve, LaunchersAdaptersHaveDefaults) {
+  const Strategy s = resolved(R"({"framework": "nemo", "task": "lora", "lora": {}})");
+  EXPECT_EQ(s.lora->r, 32);
+  EXPECT_EQ(s.lora->targets.size(), 4u);
+  EXPECT_EQ(resolved(R"({"framework": "nemo", "task": "lora", "lora": {"r": 8}})").lora->r, 8);
+  EXPECT_TRUE(contains(error_of(R"({"framework": "megatron-core", "task": "lora", "lora": {}})"), "lora.r"));
+}
+
 TEST(Resolve, UnfusedAndEagerAttentionAreOneThing) {
   EXPECT_EQ(resolved(R"({"framework": "transformers", "attention": "unfused"})").attention, AttentionKernel::eager);
   EXPECT_EQ(resolved(R"({"framework": "megatron-core", "attention": "eager"})").attention, AttentionKernel::unfused);
