@@ -53,6 +53,14 @@ LocalLabels local_labels(Tape& tape, const Tensor& labels) {
   return result;
 }
 
+/// torch.where(labels != IGNORE_INDEX, x, 0).
+Tensor where_labelled(Tape& tape, const Tensor& labels, const Tensor& x, const Dims& sizes) {
+  const Tensor valid = elementwise(tape, {&labels}, DType::boolean), zero = tape.empty({}, DType::fp32);
+  const Tensor result = tape.empty(sizes, DType::fp32);
+  launch(tape, KernelKind::elementwise, DType::fp32, valid.bytes() + x.bytes(), result.bytes());
+  return result;
+}
+
 /// The backward of _LossParallelCrossEntropy: (−1 at the labels + softmax) · gradient.
 void vocabulary_backward(BackwardCall& b) {
   Tape& tape = b.tape;
@@ -60,13 +68,15 @@ void vocabulary_backward(BackwardCall& b) {
   const LocalLabels ids = local_labels(tape, b.saved(1));
   const Tensor one_hot = zeros(tape, log_probabilities.sizes(), DType::fp32);
   const Tensor rows = arange(tape, ids.local.elements());
-  const Tensor update = elementwise(tape, {&ids.outside}, DType::fp32);
+  Tensor update = elementwise(tape, {&ids.outside}, DType::fp32);
+  update = elementwise(tape, {&update}, DType::fp32);  // less one
+  const Tensor of_rows = where_labelled(tape, b.saved(1), b.grad(), {ids.local.elements(), 1});
   Tensor sum;
   {
     const Tensor softmax = elementwise(tape, {&log_probabilities}, DType::fp32);
     sum = elementwise(tape, {&one_hot, &softmax}, DType::fp32);
   }
-  Tensor gradient = elementwise(tape, {&sum, &b.grad()}, DType::fp32);
+  Tensor gradient = elementwise(tape, {&sum, &of_rows}, DType::fp32);
   b.give(0, std::move(gradient));
 }
 
@@ -95,7 +105,8 @@ Tensor vocabulary_cross_entropy(const Tensor& logits, const Tensor& labels) {
   Tensor picked = tape.empty(column, DType::fp32);
   launch(tape, KernelKind::gather, DType::fp32, picked.bytes(), picked.bytes());
   reduce_over_ranks(tape, picked);
-  const Tensor losses = elementwise(tape, {&picked}, DType::fp32);
+  Tensor losses = elementwise(tape, {&picked}, DType::fp32);
+  losses = where_labelled(tape, labels, losses, {logits.size(0)});
   Tensor loss = tape.empty({}, DType::fp32);
   launch(tape, KernelKind::reduction, DType::fp32, losses.bytes(), loss.bytes());
   op.save(log_probabilities);

@@ -140,13 +140,25 @@ Tensor TitanTrainer::forward_backward(const TitanBatch& whole, const Tensor& val
   return loss;
 }
 
+/// Only a rank with the first stage lists the tokens of its micro-batches, only one with the last stage the labels.
+void TitanTrainer::forget_unused(TitanBatch& batch) const {
+  const auto any = [&](bool TitanStage::*end) {
+    return std::any_of(plan_.parts.begin(), plan_.parts.end(), [end](const TitanStage& part) { return part.*end; });
+  };
+  if (!any(&TitanStage::embedding)) batch.tokens.reset();
+  if (!any(&TitanStage::head)) batch.labels.reset();
+}
+
 void TitanTrainer::run_schedule(std::vector<TitanBatch>& batches, const Tensor& valid_tokens, PassMarks& marks) {
   const auto count = static_cast<std::size_t>(plan_.micro_batches + plan_.left_out);
   const std::size_t from = batches.size();
   for (std::size_t i = 0; i < count; ++i) batches.push_back(next_batch());
   forget_labels(batches, from);
   std::vector<TitanBatch> own;
-  for (std::size_t i = 0; i < count; ++i) own.push_back(context_part(batches[from + i]));
+  for (std::size_t i = 0; i < count; ++i) {
+    own.push_back(context_part(batches[from + i]));
+    if (i > 0) forget_unused(own[i - 1]);
+  }
   if (from == 0 && !before_0_3(strategy_) && tape_.part() == Tape::Part::first_step) infer_metadata(parts_, own.front(), valid_tokens);
   run_pipeline(tape_, {.parts = parts_,
                        .stages = plan_.stages,

@@ -39,6 +39,7 @@ class TitanTrainer {
   void repeat_passes(RecordedPipelineRank& recorded) const;
   TitanBatch next_batch();
   TitanBatch context_part(const TitanBatch& batch);
+  void forget_unused(TitanBatch& batch) const;
   Tensor count_tokens();
   Tensor forward_backward(const TitanBatch& whole, const Tensor& valid_tokens);
   void run_schedule(std::vector<TitanBatch>& batches, const Tensor& valid_tokens, PassMarks& marks);
