@@ -48,14 +48,15 @@ class TuneRow : public ::testing::TestWithParam<std::size_t> {
 // by their tables.
 TEST_P(TuneRow, AgreesWithPyTorch) {
   const Strategy s = resolved(row());
+  const bool dora = s.lora && s.lora->dora;  // its magnitudes start from whole weights, whose blocks stay reserved
   const bool exact =
-      s.compile != Strategy::Compile::blocks && s.base_weights == BaseWeights::as_trained && s.data_parallel == DataParallel::none;
+      s.compile != Strategy::Compile::blocks && s.base_weights == BaseWeights::as_trained && s.data_parallel == DataParallel::none && !dora;
   const MemoryTrace trace = play_memory(lowered(row()), {});
   const double allocated = measured(row(), quantity::allocated), reserved = measured(row(), quantity::reserved);
-  EXPECT_NEAR(static_cast<double>(trace.peak_allocated.count), allocated, exact ? 0 : 0.008 * allocated);
+  EXPECT_NEAR(static_cast<double>(trace.peak_allocated.count), allocated, exact ? 0 : 0.0025 * allocated);
   EXPECT_NEAR(static_cast<double>(trace.peak_reserved.count), reserved, exact ? 0 : 0.08 * reserved);
   const double backward = measured(row(), quantity::backward_peak);
-  EXPECT_NEAR(static_cast<double>(trace.backward_peak.count), backward, 0.008 * backward);
+  EXPECT_NEAR(static_cast<double>(trace.backward_peak.count), backward, 0.0025 * backward);
 }
 
 // A step is played over and over: it gives back what it takes.
@@ -121,6 +122,18 @@ TEST(Torchtune, QuantizedWeightsHoldFourBitsAndTheirScales) {
   const double elements = 2.0 * (2048.0 * 5120 + 3 * 2048.0 * 5632);
   const double saved = elements * (2 - 0.5 - 1.0 / 64 - 2.0 / 16384);
   EXPECT_NEAR(persistent("tune-small-lora") - persistent("tune-small-qlora"), saved, 0.02 * saved);
+}
+
+// "output_proj(attn)" is how measured rows tell which output projection; a name that no module has is bad input.
+TEST(Torchtune, KnowsItsModulesByName) {
+  Strategy s = resolved(row_called("tune-small-lora"));
+  const MeasuredRow& row = row_called("tune-small-lora");
+  const Bytes plain = play_memory(program::lower_torchtune(*row.model, s), {}).peak_allocated;
+  for (std::string& target : s.lora->targets)
+    if (target == "output_proj") target += "(attn)";
+  EXPECT_EQ(play_memory(program::lower_torchtune(*row.model, s), {}).peak_allocated, plain);
+  s.lora->targets = {"o_proj"};
+  EXPECT_EQ(refusal_of(row, s), "another error");
 }
 
 TEST(TorchtuneRelease, IsReadFromVersionsAndDates) {

@@ -58,6 +58,17 @@ TuneRun run_of(const Model& model, const Strategy& s) {
   return run;
 }
 
+/// lora_attn_modules, apply_lora_to_mlp and apply_lora_to_output, by the modules' names.
+void check_targets(const std::vector<std::string>& targets) {
+  static const std::vector<std::string> known = {"q_proj", "k_proj", "v_proj", "output_proj", "w1", "w2", "w3", "output"};
+  for (const std::string& target : targets) {
+    const std::string name = target.substr(0, target.find('('));
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      fail("torchtune's modules have no '" + name + "' to adapt", "lora.target_modules", suggest(name, known));
+  }
+  if (targets.empty()) fail("adapters without targets", "lora.target_modules", "q_proj, v_proj, output_proj");
+}
+
 void refuse_what_is_not_modelled(const Strategy& s) {
   if (s.tp > 1 || s.pp > 1 || s.cp > 1 || s.ep > 1) refuse("torchtune's model parallelism is not modelled", "tp");
   if (s.recompute.kind != Recompute::Kind::none && s.recompute.kind != Recompute::Kind::full)
@@ -76,6 +87,7 @@ void refuse_what_is_not_modelled(const Strategy& s) {
     refuse("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "adamw");
   if (s.base_weights == BaseWeights::int8) refuse("torchtune quantises base weights to NF4 only", "base_weights", "nf4");
   if (s.base_weights != BaseWeights::as_trained && !s.lora) refuse("NF4 weights are frozen: they need adapters", "lora");
+  if (s.lora) check_targets(s.lora->targets);
   if (s.lora && !s.lora->modules_to_save.empty()) refuse("torchtune's LoRA trains adapters alone", "lora.modules_to_save");
 }
 

@@ -16,8 +16,10 @@ void add_parameter(Module& module, const std::string& name, const Dims& sizes, D
       std::make_shared<Parameter>(Parameter{.name = name, .sizes = sizes, .type = type, .trainable = trainable, .tensor = {}}));
 }
 
+/// A list may say behind a name where it belongs: "output_proj(attn)".
 bool names(const std::vector<std::string>& targets, const std::string& target) {
-  return std::find(targets.begin(), targets.end(), target) != targets.end();
+  return std::any_of(targets.begin(), targets.end(),
+                     [&](const std::string& listed) { return listed.substr(0, listed.find('(')) == target; });
 }
 
 /// RMSNorm.forward from 0.5: F.rms_norm(x.float(), weight).to(x.dtype), in the parts that mixed types take (at::rms_norm).
