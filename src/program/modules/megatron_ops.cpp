@@ -365,17 +365,23 @@ Tensor bias_swiglu(const Tensor& x, const Tensor& bias, bool in_eight_bits) {
 
 // ---- attention's pieces -----------------------------------------------------------------------------------------------------
 
+namespace {
+
+/// x.masked_fill(mask, 0): a copy that is row-major whatever x is (masked_fill clones with MemoryFormat::Contiguous).
+Tensor masked_copy(const Tensor& x, const Tensor& mask) {
+  Tensor copy = x.is_contiguous() ? clone(x) : contiguous(x);
+  in_place(copy, {&mask});
+  return copy;
+}
+
+}  // namespace
+
 Tensor masked_fill_in_place(const Tensor& x, const Tensor& mask) {
   Op op("masked_fill_", {&x});
   op.save(mask);
   in_place(x, {&mask});
   Tensor y = x.detach();
-  return op.done(y, [](BackwardCall& b) {
-    const Tensor filled = b.saved(0);
-    Tensor gradient = clone(b.grad());
-    in_place(gradient, {&filled});
-    b.give(0, std::move(gradient));
-  });
+  return op.done(y, [](BackwardCall& b) { b.give(0, masked_copy(b.grad(), b.saved(0))); });
 }
 
 Tensor repeat_interleave(const Tensor& x, std::int64_t times, int dimension) {
@@ -531,12 +537,7 @@ Tensor vocab_parallel_embedding(MegatronRuntime& runtime, const Tensor& weight, 
   op.save(local.outside);
   in_place(rows, {&local.outside});
   Tensor filled = rows.detach();
-  return op.done(filled, [](BackwardCall& b) {
-    Tensor gradient = clone(b.grad());
-    const Tensor outside = b.saved(0);
-    in_place(gradient, {&outside});
-    b.give(0, std::move(gradient));
-  });
+  return op.done(filled, [](BackwardCall& b) { b.give(0, masked_copy(b.grad(), b.saved(0))); });
 }
 
 }  // namespace plimsoll::program
