@@ -93,6 +93,7 @@ const std::vector<Family>& families() {
       {"DiT", "DiT", "DiT", build_dit},
       {"DiTTransformer2DModel", "DiTTransformer2DModel", "DiTTransformer2DModel", build_label_dit},
       {"FluxTransformer2DModel", "FluxTransformer2DModel", "FluxTransformer2DModel", build_flux},
+      {"PixArtTransformer2DModel", "PixArtTransformer2DModel", "PixArtTransformer2DModel", build_pixart},
       {"SD3Transformer2DModel", "SD3Transformer2DModel", "SD3Transformer2DModel", build_sd3},
   };
   return table;

@@ -35,6 +35,8 @@ TEST(ShippedModels, PublishedTotals) {
       {"flux.1-schnell", 11'891'178'560},
       {"dit-xl-2", 675'129'632},
       {"dit-xl-2-256", 749'826'464},
+      {"pixart-alpha-xl-2-512", 610'856'096},
+      {"pixart-sigma-xl-2-1024", 610'856'096},
       {"sd3-medium", 2'028'328'000},
       {"sd3.5-medium", 2'243'171'520},
       {"sd3.5-large", 8'056'627'520},

@@ -67,6 +67,26 @@ TEST(AllocatorRows, TorchTitan) {
   expect_verdicts_right(rows);
 }
 
+// FLUX, Stable Diffusion 3 and DiT on one device, DDP, FSDP1 and FSDP2, with adapters and checkpointing.
+TEST(AllocatorRows, Diffusers) {
+  const Validation rows = validate_file("allocator-diffusers");
+  EXPECT_TRUE(rows.refused.empty());
+  expect_within(rows, quantity::allocated, {0, 0});
+  expect_within(rows, quantity::backward_peak, {0, 0});
+  expect_within(rows, quantity::reserved, {0, 0.001});
+  expect_within(rows, quantity::parameters, {0, 0});
+}
+
+// Residual networks of transformers, cuDNN off.
+TEST(AllocatorRows, ConvolutionalNetworks) {
+  const Validation rows = validate_file("allocator-images");
+  EXPECT_TRUE(rows.refused.empty());
+  expect_within(rows, quantity::allocated, {0, 0});
+  expect_within(rows, quantity::backward_peak, {0, 0});
+  expect_within(rows, quantity::reserved, {0, 0.001});
+  expect_within(rows, quantity::parameters, {0, 0});
+}
+
 TEST(AllocatorRows, DeepSpeed) {
   const Validation rows = validate_file("allocator-deepspeed");
   expect_within(rows, quantity::allocated, kAllocated);

@@ -91,6 +91,7 @@ Model build_resnet(const Config& config);
 // Diffusion.
 Model build_dit(const Config& config);
 Model build_label_dit(const Config& config);
+Model build_pixart(const Config& config);
 Model build_sd3(const Config& config);
 Model build_flux(const Config& config);
 

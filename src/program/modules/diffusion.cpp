@@ -182,6 +182,20 @@ Tensor feed_forward(Module& module, Tape& tape, const Tensor& input) {
 
 Tensor split_heads(const Tensor& x, std::int64_t head_dim) { return view(x, {x.size(0), x.size(1), -1, head_dim}); }
 
+Tensor attend_heads(Module& module, Tape& tape, const Tensor& input, const Tensor& context_in, std::int64_t head_dim) {
+  Tensor x = input, context = context_in;
+  ModuleCall call(module, tape, {&x, &context});
+  const auto heads = [&](const char* name, const Tensor& of) {
+    return transpose(split_heads(Linear(module.child(name), tape)(of), head_dim), 1, 2);
+  };
+  const Tensor query = heads("to_q", x), key = heads("to_k", context), value = heads("to_v", context);
+  Tensor hidden = scaled_dot_product_attention(query, key, value, {}, {});
+  hidden = reshape(transpose(hidden, 1, 2), {x.size(0), -1, query.size(1) * head_dim});
+  hidden = to(hidden, query.dtype());
+  hidden = Linear(module.child("to_out").child("0"), tape)(hidden);
+  return call.done(divide_scalar(hidden));
+}
+
 Tensor dispatch_attention(const Tensor& query, const Tensor& key, const Tensor& value) {
   const Dims order{0, 2, 1, 3};
   const Tensor q = permute(query, order), k = permute(key, order), v = permute(value, order);
@@ -268,15 +282,29 @@ Batch sd3_batch(const Model& model, Tape& tape, DType type, std::int64_t batch, 
   return made;
 }
 
-/// hidden_states, timestep, class_labels.
-Batch dit_batch(const Model& model, Tape& tape, DType type, std::int64_t batch, std::int64_t tokens) {
+/// hidden_states of a model whose table of positions is of one size.
+Tensor sized_latents(const Model& model, Tape& tape, DType type, std::int64_t batch, std::int64_t tokens) {
   const std::int64_t side = side_of(tokens) * model.patch_size;
   if (side != model.image_size)
     refuse("latents of another size than the model's sample_size are not modelled", "seq_len",
            std::to_string(model.image_size / model.patch_size * (model.image_size / model.patch_size)) + " patches");
+  return tape.empty({batch, model.channels, side, side}, type, Category::input);
+}
+
+/// hidden_states, timestep, class_labels.
+Batch dit_batch(const Model& model, Tape& tape, DType type, std::int64_t batch, std::int64_t tokens) {
   Batch made;
-  made.input_ids = tape.empty({batch, model.channels, side, side}, type, Category::input);
+  made.input_ids = sized_latents(model, tape, type, batch, tokens);
   for (int i = 0; i < 2; ++i) made.conditions.push_back(tape.empty({batch}, DType::int64, Category::input));
+  return made;
+}
+
+/// hidden_states, encoder_hidden_states, timestep.
+Batch pixart_batch(const Model& model, Tape& tape, DType type, std::int64_t batch, std::int64_t tokens, std::int64_t text_tokens) {
+  Batch made;
+  made.input_ids = sized_latents(model, tape, type, batch, tokens);
+  made.conditions.push_back(tape.empty({batch, text_tokens, width_into(model, "caption_projection", "linear_1")}, type, Category::input));
+  made.conditions.push_back(tape.empty({batch}, DType::int64, Category::input));
   return made;
 }
 
@@ -286,6 +314,7 @@ Batch diffusion_batch(const Model& model, Tape& tape, DType type, std::int64_t b
   if (model.model_type == "FluxTransformer2DModel") return flux_batch(model, tape, type, batch, tokens, text_tokens);
   if (model.model_type == "SD3Transformer2DModel") return sd3_batch(model, tape, type, batch, tokens, text_tokens);
   if (model.model_type == "DiTTransformer2DModel") return dit_batch(model, tape, type, batch, tokens);
+  if (model.model_type == "PixArtTransformer2DModel") return pixart_batch(model, tape, type, batch, tokens, text_tokens);
   refuse("the inputs of a training step of '" + model.model_type + "' are not modelled");
 }
 

@@ -46,6 +46,8 @@ Tensor feed_forward(Module& module, Tape& tape, const Tensor& x);
 
 /// [batch, length, width] → [batch, length, heads, head_dim].
 Tensor split_heads(const Tensor& x, std::int64_t head_dim);
+/// Attention with AttnProcessor2_0: queries of `x`, keys and values of `context` (x itself, or the prompt).
+Tensor attend_heads(Module& module, Tape& tape, const Tensor& x, const Tensor& context, std::int64_t head_dim);
 /// dispatch_attention_fn's native backend on [batch, length, heads, head_dim] tensors.
 Tensor dispatch_attention(const Tensor& query, const Tensor& key, const Tensor& value);
 

@@ -53,7 +53,7 @@ class DitBlock {
     ModuleCall call(module_, tape_, {&input, &timestep, &labels});
     std::vector<Tensor> vectors;
     Tensor normed = zero_norm(input, timestep, labels, vectors);
-    Tensor attended = attend(normed);
+    Tensor attended = attend_heads(module_.child("attn1"), tape_, normed, normed, head_dim_);
     attended = gated(vectors[2], attended);
     Tensor hidden = add(attended, input);
     normed = layer_norm(hidden, {}, {});
@@ -74,20 +74,6 @@ class DitBlock {
       vectors = modulation(norm, tape_, condition, 6);
     }
     return call.done(modulated(layer_norm(x, {}, {}), vectors[1], vectors[0]));
-  }
-
-  /// Attention with AttnProcessor2_0.
-  Tensor attend(const Tensor& input) const {
-    Module& module = module_.child("attn1");
-    Tensor x = input;
-    ModuleCall call(module, tape_, {&x});
-    const auto heads = [&](const char* name) { return transpose(split_heads(Linear(module.child(name), tape_)(x), head_dim_), 1, 2); };
-    const Tensor query = heads("to_q"), key = heads("to_k"), value = heads("to_v");
-    Tensor hidden = scaled_dot_product_attention(query, key, value, {}, {});
-    hidden = reshape(transpose(hidden, 1, 2), {x.size(0), -1, query.size(1) * head_dim_});
-    hidden = to(hidden, query.dtype());
-    hidden = Linear(module.child("to_out").child("0"), tape_)(hidden);
-    return call.done(divide_scalar(hidden));
   }
 
   Module& module_;

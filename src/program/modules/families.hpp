@@ -32,6 +32,7 @@ std::unique_ptr<Network> make_graph_network(const Model& model, const RunOptions
 /// Diffusion transformers of diffusers 0.42.
 std::unique_ptr<Network> make_sd3(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_dit(const Model& model, const RunOptions& options, Module& root, Tape& tape);
+std::unique_ptr<Network> make_pixart(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_flux(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 
 }  // namespace plimsoll::program

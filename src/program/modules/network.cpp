@@ -78,6 +78,7 @@ constexpr Family kFamilies[] = {
     {"resnet", make_graph_network},
     {"DiTTransformer2DModel", make_dit},
     {"FluxTransformer2DModel", make_flux},
+    {"PixArtTransformer2DModel", make_pixart},
     {"SD3Transformer2DModel", make_sd3},
     {"t5", make_t5},
     {"mt5", make_t5},
