@@ -153,12 +153,13 @@ void ProgramBuilder::read(const EventView& event) {
       const Copy::Direction direction = copied.kind == record::CopyKind::host_to_device   ? Copy::Direction::host_to_device
                                         : copied.kind == record::CopyKind::device_to_host ? Copy::Direction::device_to_host
                                                                                           : Copy::Direction::device_to_device;
-      if (copied.kind != record::CopyKind::host_to_host) copy(copied.stream, direction, signed_bytes(copied.bytes), captured);
+      if (copied.kind != record::CopyKind::host_to_host)
+        copy(stream(copied.stream, copied.header.device), direction, signed_bytes(copied.bytes), captured);
       return;
     }
     case Kind::memset: {
       const auto set = event.as<record::Memset>();
-      return copy(set.stream, Copy::Direction::device_to_device, signed_bytes(set.bytes), captured);
+      return copy(stream(set.stream, set.header.device), Copy::Direction::device_to_device, signed_bytes(set.bytes), captured);
     }
     case Kind::event_record:
       return event_recorded(event.as<record::EventRecord>());
@@ -380,9 +381,9 @@ void ProgramBuilder::collective(const record::CollectiveCall& event) {
   issue(instruction, (event.header.flags & record::kCaptured) != 0);
 }
 
-void ProgramBuilder::copy(std::uint32_t recorded_stream, Copy::Direction direction, std::int64_t bytes, bool captured) {
+void ProgramBuilder::copy(StreamId on, Copy::Direction direction, std::int64_t bytes, bool captured) {
   Instruction instruction{InstructionKind::copy};
-  instruction.stream = stream(recorded_stream);
+  instruction.stream = on;
   instruction.id = static_cast<std::uint32_t>(recording_.program.copies.size());
   instruction.label = label(direction == Copy::Direction::host_to_device   ? "copy to the device"
                             : direction == Copy::Direction::device_to_host ? "copy to the host"

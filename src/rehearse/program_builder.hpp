@@ -52,7 +52,7 @@ class ProgramBuilder {
   void library_call(const EventView& event);
   void collective(const record::CollectiveCall& event);
   void communicator(const record::Communicator& event);
-  void copy(std::uint32_t stream, Copy::Direction direction, std::int64_t bytes, bool captured);
+  void copy(StreamId on, Copy::Direction direction, std::int64_t bytes, bool captured);
   void event_recorded(const record::EventRecord& event);
   void wait(const record::StreamWait& event);
   void mark(const record::Mark& event);

@@ -151,6 +151,54 @@ TEST(Recording, ConvolutionsOfALibraryHaveTheirFlops) {
   EXPECT_EQ(recording.kernel_names[0], "cudnn.convolution_forward");
 }
 
+/// The sixth device of a node: its copies are on the stream of its kernels, not on a stream of the first.
+TEST(Recording, CopiesOfAnyDeviceStayOnTheirStream) {
+  RecordWriter writer;
+  writer.phase("forward").allocate(0x1000, kMiB);
+  record::Gemm product{};
+  product.header.device = 5;
+  product.m = product.n = product.k = 16;
+  product.batch = 1;
+  product.a = product.b = product.d = record::Type::bf16;
+  record::Copy copy{};
+  copy.header.device = 5;
+  copy.kind = record::CopyKind::host_to_device;
+  copy.bytes = 64;
+  record::Memset set{};
+  set.header.device = 5;
+  set.bytes = 64;
+  writer.write(record::Kind::gemm, product).write(record::Kind::copy, copy).write(record::Kind::memset, set).step_end();
+  const Recording recording = read(writer);
+  std::vector<StreamId> streams;
+  for (const Instruction& instruction : recording.program.step)
+    if (instruction.kind == InstructionKind::kernel || instruction.kind == InstructionKind::copy) streams.push_back(instruction.stream);
+  ASSERT_EQ(streams.size(), 3u);
+  EXPECT_EQ(streams[1], streams[0]);
+  EXPECT_EQ(streams[2], streams[0]);
+}
+
+/// 1,024 tokens of width 64 through experts of width 32: 2·1,024·32·64 FLOPs, whichever expert takes them; the kernel before it does not
+/// count.
+TEST(Recording, GroupedProductsHaveTheShapeThatWasTold) {
+  RecordWriter writer;
+  writer.phase("forward").allocate(0x1000, kMiB);
+  record::Kernel kernel{};
+  kernel.grid[0] = kernel.grid[1] = kernel.grid[2] = kernel.block[0] = kernel.block[1] = kernel.block[2] = 1;
+  const auto launch = [&](const char* name) {
+    kernel.name = writer.name(name);
+    writer.write(record::Kind::kernel, kernel);
+  };
+  writer.mark(record::MarkKind::text, "grouped product 1024 32 64 1 2");
+  launch("prepare_grouped_gemm_data");
+  launch("_ZN7cutlass13device_kernelIN4gemm6kernel13GemmUniversalINS1_17GroupProblemShapeEEEEvT_");
+  launch("_ZN7cutlass13device_kernelIN4gemm6kernel13GemmUniversalINS1_17GroupProblemShapeEEEEvT_");  // nothing was told of this one
+  writer.step_end();
+  const Recording recording = read(writer);
+  EXPECT_EQ(recording.steps[0].work.launches, 3);
+  EXPECT_EQ(recording.steps[0].work.gemms, 1);
+  EXPECT_EQ(recording.steps[0].work.gemm_flops, 2.0 * 1024 * 32 * 64);
+}
+
 TEST(Recording, RefusesCollectivesOfNoCommunicator) {
   RecordWriter writer;
   writer.phase("forward").write(record::Kind::collective, record::CollectiveCall{});
