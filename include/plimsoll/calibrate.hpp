@@ -215,12 +215,13 @@ struct ReplayOptions {
   std::string backend = "auto";
   int device = 0;
   int steps = 5;               ///< steady steps that are timed, after the first ones
+  bool collectives = false;    ///< with the processes that mpirun started, one for each device of the cluster; else they are left out
   std::function<bool()> stop;  ///< asked after every step
 };
 
 /// The kernels of one kind in one steady step.
 struct ReplayLine {
-  std::string what;  ///< "gemm", "elementwise", …, "copies"
+  std::string what;  ///< "gemm", "elementwise", …, "copies", "collectives"
   std::int64_t count = 0;
   double flops = 0, bytes = 0;            ///< as the program says
   double done_flops = 0, done_bytes = 0;  ///< as it was really done
@@ -236,6 +237,7 @@ struct Replay {
   Bytes predicted_allocated, replayed_allocated;  ///< peaks over the steps: played, and of the allocator that really gave memory
   Bytes predicted_reserved, replayed_reserved;
   Bytes driver_peak;                      ///< segments that the driver or the system held for the replay at once
+  int rank = 0, ranks = 1;                ///< of the processes that took part
   std::int64_t collectives_left_out = 0;  ///< there are no peers
   std::vector<std::string> notes;
 

@@ -19,11 +19,11 @@ struct MemoryInfo {
   std::int64_t free, total;
 };
 
-/// C[m,n] = A[m,k] · Bᵀ[n,k], both operands contiguous along k, of elements of `type`.
+/// C[m,n] = A[m,k] · Bᵀ[n,k], both operands contiguous along k, of elements of `type`; C of 8-bit operands is bf16.
 struct GemmCall {
   DType type;
   std::int64_t m, n, k;
-  void *a, *b, *c;
+  void *a = nullptr, *b = nullptr, *c = nullptr;
 };
 
 /// Every failing call throws Error(bad_input) that names the call, the driver's own word for the error and what to do.
@@ -34,6 +34,8 @@ class Backend {
   virtual DeviceFacts facts() const = 0;
   virtual DeviceShape shape() const = 0;
   virtual MemoryInfo memory() const = 0;
+  /// Where the device is, for libraries that count devices in another order: "0000:1b:00.0", or empty.
+  virtual std::string pci_address() const { return {}; }
 
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) = 0;
@@ -56,9 +58,11 @@ class Backend {
   /// The driver's own stream, for a vendor's libraries; nullptr on the CPU.
   virtual void* native_stream(StreamId) { return nullptr; }
 
-  /// The vendor's library of matrix products ("rocblas"), or empty; then a product through it, false where it lacks the type.
-  virtual std::string gemm_library() const { return {}; }
-  virtual bool library_gemm(const GemmCall&, StreamId) { return false; }
+  /// The vendor's libraries of matrix products ("hipblaslt", "rocblas"), what frameworks prefer first.
+  virtual std::vector<std::string> gemm_libraries() const { return {}; }
+  virtual bool library_takes(const GemmCall&, std::size_t) { return false; }
+  /// A product through one of them; false where it does not take it.
+  virtual bool library_gemm(const GemmCall&, std::size_t, StreamId) { return false; }
 
   /// A memory-bound kernel of a step program: reads and writes exactly those bytes. Returns what it moved.
   virtual Work stream_bytes(plimsoll::KernelKind kind, void* from, std::int64_t read, void* to, std::int64_t written, StreamId stream) = 0;

@@ -21,6 +21,7 @@ class RocBlas : public GemmLibrary {
   }
   bool complete() { return create_ && set_stream_ && gemm_ && create_(&handle_) == 0; }
   std::string name() const override { return "rocblas"; }
+  bool takes(const GemmCall& call) override { return type_of(call.type) != 0; }
 
   bool multiply(const GemmCall& call, void* stream) override {
     const int type = type_of(call.type);
@@ -76,6 +77,7 @@ class CuBlas : public GemmLibrary {
   }
   bool complete() { return create_ && set_stream_ && gemm_ && create_(&handle_) == 0; }
   std::string name() const override { return "cublas"; }
+  bool takes(const GemmCall& call) override { return type_of(call.type) >= 0; }
 
   bool multiply(const GemmCall& call, void* stream) override {
     const int type = type_of(call.type);

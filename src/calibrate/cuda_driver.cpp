@@ -18,6 +18,7 @@ struct CudaCalls {
   int (*cuDeviceGetCount)(int*);
   int (*cuDeviceGet)(int*, int);
   int (*cuDeviceGetName)(char*, int, int);
+  int (*cuDeviceGetPCIBusId)(char*, int, int);
   int (*cuDeviceGetAttribute)(int*, int, int);
   int (*cuDevicePrimaryCtxRetain)(void**, int);
   int (*cuCtxSetCurrent)(void*);
@@ -58,6 +59,7 @@ std::string fetch_all(const DynamicLibrary& library, CudaCalls& cuda) {
   PLIMSOLL_CUDA(cuDeviceGetCount, "cuDeviceGetCount");
   PLIMSOLL_CUDA(cuDeviceGet, "cuDeviceGet");
   PLIMSOLL_CUDA(cuDeviceGetName, "cuDeviceGetName");
+  PLIMSOLL_CUDA(cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId");
   PLIMSOLL_CUDA(cuDeviceGetAttribute, "cuDeviceGetAttribute");
   PLIMSOLL_CUDA(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain");
   PLIMSOLL_CUDA(cuCtxSetCurrent, "cuCtxSetCurrent");
@@ -130,6 +132,11 @@ class CudaDriver : public GpuDriver {
   int compute_units(int device, int& units) override { return cuda_.cuDeviceGetAttribute(&units, kMultiprocessors, device); }
   int clock_kilohertz(int device, int& clock) override { return cuda_.cuDeviceGetAttribute(&clock, kClockRate, device); }
   int memory(std::size_t& free, std::size_t& total) override { return cuda_.cuMemGetInfo(&free, &total); }
+
+  std::string pci_address(int device) override {
+    char text[32] = "";
+    return cuda_.cuDeviceGetPCIBusId(text, sizeof text, device) == 0 ? text : "";
+  }
 
   int allocate(void** memory, std::size_t bytes) override {
     Pointer given = 0;

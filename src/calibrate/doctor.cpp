@@ -8,6 +8,7 @@
 #include "calibrate/amd_devices.hpp"
 #include "calibrate/backend.hpp"
 #include "calibrate/gpu_backend.hpp"
+#include "calibrate/nvml.hpp"
 #include "calibrate/power_monitor.hpp"
 #include "calibrate/rocm_smi.hpp"
 #include "plimsoll/calibrate.hpp"
@@ -181,6 +182,19 @@ void ask_smi(Examination& seen, const SystemFiles& files) {
 
 // ---- backends ------------------------------------------------------------------------------------------------------------
 
+/// What NVML adds; a finding where the device already works.
+void ask_nvml(const std::string& pci_address, std::size_t index, SeenDevice& device, std::vector<Finding>& findings) {
+  const Nvml nvml;
+  const Nvml::Device handle = nvml.usable() ? nvml.at(pci_address) : nullptr;
+  if (!handle) return;
+  device.used_bytes = nvml.memory_used(handle).value_or(-1);
+  device.watts = nvml.watts(handle).value_or(0);
+  device.cap_watts = nvml.cap_watts(handle).value_or(0);
+  device.busy_percent = nvml.busy_percent(handle).value_or(-1);
+  if (device.busy_percent > 5)
+    findings.push_back({true, fmt::format("device {} is {} % busy", index, device.busy_percent), "nvidia-smi says who uses it"});
+}
+
 void try_gpu(const std::string& name, FoundDriver found, Examination& seen) {
   int devices = 0;
   if (!found.driver) {
@@ -202,6 +216,7 @@ void try_gpu(const std::string& name, FoundDriver found, Examination& seen) {
     if (found.driver->clock_kilohertz(i, clock) == 0) device.clock_hertz = clock * 1e3;
     if (!found.driver->code_object(device.target))
       seen.findings.push_back({true, why_no_code_object(device.target), "build plimsoll with that target"});
+    if (name == "cuda") ask_nvml(found.driver->pci_address(i), static_cast<std::size_t>(i), device, seen.findings);
     seen.devices.push_back(device);
   }
 }

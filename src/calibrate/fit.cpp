@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 
+#include "calibrate/peers.hpp"
 #include "calibrate/statistics.hpp"
 #include "plimsoll/cost.hpp"
 #include "plimsoll/error.hpp"
@@ -208,7 +209,8 @@ std::vector<FitResidual> fit_residuals(const std::vector<Sample>& samples, const
     if (!has_rate(sample, cluster.accelerator)) continue;
     const double expected = predicted(sample, cluster);
     const std::string what = std::string(name_of(sample.kind)) + (sample.group.empty() ? "" : " " + sample.group) +
-                             (sample.kind == SampleKind::gemm ? " " + sample.type : "");
+                             (sample.kind == SampleKind::gemm ? " " + sample.type : "") +
+                             (sample.tool == kPeerTool && sample.kind == SampleKind::collective ? " by peer kernels" : "");
     if (expected > 0) errors[what].push_back(std::abs(expected / sample.seconds - 1));
   }
   std::vector<FitResidual> residuals;

@@ -5,6 +5,7 @@
 
 #include "calibrate/fit.hpp"
 #include "calibrate/least_squares.hpp"
+#include "calibrate/peers.hpp"
 #include "calibrate/statistics.hpp"
 #include "plimsoll/cost.hpp"
 
@@ -97,7 +98,7 @@ void keep_curve(const std::vector<Sample>& samples, CollectiveLibrary& library) 
     if (sample.group == "all_reduce") shapes[{sample.ranks, sample.nodes}][sample.bytes].push_back(sample.seconds);
   for (const auto& [shape, sizes] : shapes) {
     if (sizes.size() < 2) continue;
-    CollectiveCurve curve{shape.first, shape.second, kSource, "", {}};
+    CollectiveCurve curve{shape.first, shape.second, kSource, samples.front().tool == kPeerTool ? kPeerTool : "", {}};
     for (const auto& [bytes, times] : sizes) curve.points.push_back({Bytes(bytes), Seconds(median(times))});
     const auto same = [&](const CollectiveCurve& old) { return old.gpus == curve.gpus && old.nodes == curve.nodes; };
     library.all_reduce.erase(std::remove_if(library.all_reduce.begin(), library.all_reduce.end(), same), library.all_reduce.end());
@@ -122,6 +123,18 @@ void widen_links(Node& node, int ranks) {
   if (node.gpu_link.bandwidth.value.value < ring / links) node.gpu_link.bandwidth = node.gpu_link.achieved;
 }
 
+/// Collectives of a library stand for what a framework runs; those of our own peer kernels stand in where there are none.
+std::vector<Sample> of_library(std::vector<Sample> collectives, Calibration& calibration) {
+  const auto own = [](const Sample& sample) { return sample.tool == kPeerTool; };
+  if (collectives.empty() || std::none_of(collectives.begin(), collectives.end(), own)) return collectives;
+  if (std::all_of(collectives.begin(), collectives.end(), own)) {
+    calibration.notes.push_back("collectives: fitted to plimsoll's own peer kernels, no library's were measured (mpirun … --collectives)");
+    return collectives;
+  }
+  collectives.erase(std::remove_if(collectives.begin(), collectives.end(), own), collectives.end());
+  return collectives;
+}
+
 }  // namespace
 
 void fit_copies(const std::vector<Sample>& samples, Calibration& calibration) {
@@ -134,7 +147,7 @@ void fit_copies(const std::vector<Sample>& samples, Calibration& calibration) {
 }
 
 void fit_collectives(const std::vector<Sample>& samples, Calibration& calibration) {
-  const std::vector<Sample> collectives = of_kind(samples, SampleKind::collective);
+  const std::vector<Sample> collectives = of_library(of_kind(samples, SampleKind::collective), calibration);
   if (collectives.empty()) return;
   Node& node = calibration.cluster.node;
   CollectiveLibrary& library = node.collectives;

@@ -38,9 +38,9 @@ std::string advice(int code) {
 
 class GpuBackend : public Backend {
  public:
-  GpuBackend(std::unique_ptr<GpuDriver> driver, int device, std::unique_ptr<GemmLibrary> library)
-      : driver_(std::move(driver)), device_(device), library_(std::move(library)) {
+  GpuBackend(std::unique_ptr<GpuDriver> driver, int device, OpenLibraries* open_libraries) : driver_(std::move(driver)), device_(device) {
     open_device();
+    libraries_ = open_libraries(*driver_, shape_.target);
   }
   ~GpuBackend() override {
     for (void* event : events_) driver_->destroy_event(event);
@@ -51,7 +51,8 @@ class GpuBackend : public Backend {
     facts.backend = driver_->backend();
     facts.name = name_;
     facts.target = architecture_.substr(0, architecture_.find(':'));
-    facts.library = driver_->library() + (library_ ? ", " + library_->name() : "");
+    facts.library = driver_->library();
+    for (const auto& library : libraries_) facts.library += ", " + library->name();
     facts.compute_units = shape_.compute_units;
     facts.devices = devices_;
     facts.memory_bytes = total_;
@@ -59,6 +60,7 @@ class GpuBackend : public Backend {
     return facts;
   }
   DeviceShape shape() const override { return shape_; }
+  std::string pci_address() const override { return driver_->pci_address(device_); }
   MemoryInfo memory() const override {
     std::size_t free = 0, total = 0;
     check(*driver_, driver_->memory(free, total), "MemGetInfo");
@@ -109,8 +111,15 @@ class GpuBackend : public Backend {
   void forget_marks() override { used_events_ = 0; }
 
   void* native_stream(StreamId stream) override { return stream_of(stream); }
-  std::string gemm_library() const override { return library_ ? library_->name() : ""; }
-  bool library_gemm(const GemmCall& call, StreamId stream) override { return library_ && library_->multiply(call, stream_of(stream)); }
+  std::vector<std::string> gemm_libraries() const override {
+    std::vector<std::string> names;
+    for (const auto& library : libraries_) names.push_back(library->name());
+    return names;
+  }
+  bool library_takes(const GemmCall& call, std::size_t library) override { return libraries_.at(library)->takes(call); }
+  bool library_gemm(const GemmCall& call, std::size_t library, StreamId stream) override {
+    return libraries_.at(library)->multiply(call, stream_of(stream));
+  }
 
   Work stream_bytes(plimsoll::KernelKind kind, void* from, std::int64_t read, void* to, std::int64_t written, StreamId stream) override;
 
@@ -157,7 +166,7 @@ class GpuBackend : public Backend {
 
   std::unique_ptr<GpuDriver> driver_;
   int device_, devices_ = 0, clock_kilohertz_ = 0;
-  std::unique_ptr<GemmLibrary> library_;
+  std::vector<std::unique_ptr<GemmLibrary>> libraries_;
   std::string name_, architecture_;
   DeviceShape shape_{};
   std::int64_t total_ = 0;
@@ -227,12 +236,12 @@ void check(const GpuDriver& driver, int code, const char* call) {
   fail(fmt::format("{}: {} ({})", call, driver.error_name(code), code), driver.backend(), advice(code));
 }
 
-FoundBackend open_gpu(FoundDriver found, int device, std::unique_ptr<GemmLibrary> (*library)()) {
+FoundBackend open_gpu(FoundDriver found, int device, OpenLibraries* libraries) {
   if (!found.driver) return {nullptr, found.why_not};
   int devices = 0;
   if (const int code = found.driver->count(devices); code != 0 || devices == 0)
     return {nullptr, fmt::format("{}: {} ({}), {} devices", found.driver->library(), found.driver->error_name(code), code, devices)};
-  return {std::make_unique<GpuBackend>(std::move(found.driver), device, library()), {}};
+  return {std::make_unique<GpuBackend>(std::move(found.driver), device, libraries), {}};
 }
 
 GpuDriver& driver_of(Backend& backend) {
@@ -241,7 +250,24 @@ GpuDriver& driver_of(Backend& backend) {
   return gpu->driver();
 }
 
-FoundBackend open_hip(int device) { return open_gpu(find_hip_driver(), device, open_rocblas); }
-FoundBackend open_cuda(int device) { return open_gpu(find_cuda_driver(), device, open_cublas); }
+namespace {
+
+std::vector<std::unique_ptr<GemmLibrary>> both(std::unique_ptr<GemmLibrary> first, std::unique_ptr<GemmLibrary> second) {
+  std::vector<std::unique_ptr<GemmLibrary>> libraries;
+  for (auto* library : {&first, &second})
+    if (*library) libraries.push_back(std::move(*library));
+  return libraries;
+}
+std::vector<std::unique_ptr<GemmLibrary>> amd_libraries(GpuDriver& driver, Target target) {
+  return both(open_hipblaslt(driver, target), open_rocblas());
+}
+std::vector<std::unique_ptr<GemmLibrary>> nvidia_libraries(GpuDriver& driver, Target target) {
+  return both(open_cublaslt(driver, target), open_cublas());
+}
+
+}  // namespace
+
+FoundBackend open_hip(int device) { return open_gpu(find_hip_driver(), device, amd_libraries); }
+FoundBackend open_cuda(int device) { return open_gpu(find_cuda_driver(), device, nvidia_libraries); }
 
 }  // namespace plimsoll::calibrate

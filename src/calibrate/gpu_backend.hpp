@@ -30,6 +30,8 @@ class GpuDriver {
   virtual int compute_units(int device, int& units) = 0;
   virtual int clock_kilohertz(int device, int& clock) = 0;
   virtual int memory(std::size_t& free, std::size_t& total) = 0;
+  /// "0000:1b:00.0", or empty.
+  virtual std::string pci_address(int device) = 0;
 
   virtual int allocate(void** memory, std::size_t bytes) = 0;
   /// Memory in which other devices see what a running kernel writes.
@@ -73,13 +75,19 @@ class GemmLibrary {
  public:
   virtual ~GemmLibrary() = default;
   virtual std::string name() const = 0;
-  /// False where the library has no such type.
+  /// Whether the library has products of that type and shape; operands do not matter.
+  virtual bool takes(const GemmCall& call) = 0;
+  /// Issues the product; false where it does not take it.
   virtual bool multiply(const GemmCall& call, void* stream) = 0;
 };
 std::unique_ptr<GemmLibrary> open_rocblas();
 std::unique_ptr<GemmLibrary> open_cublas();
+std::unique_ptr<GemmLibrary> open_hipblaslt(GpuDriver& driver, Target target);
+std::unique_ptr<GemmLibrary> open_cublaslt(GpuDriver& driver, Target target);
 
-FoundBackend open_gpu(FoundDriver found, int device, std::unique_ptr<GemmLibrary> (*library)());
+/// Those that are there, what frameworks prefer first.
+using OpenLibraries = std::vector<std::unique_ptr<GemmLibrary>>(GpuDriver& driver, Target target);
+FoundBackend open_gpu(FoundDriver found, int device, OpenLibraries* libraries);
 
 /// The device of a backend made by open_gpu.
 GpuDriver& driver_of(Backend& backend);

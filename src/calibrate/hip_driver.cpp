@@ -1,4 +1,4 @@
-// HIP by dlopen: 28 entry points with plain C types that are alike in ROCm 5, 6 and 7. The structures that are not are read at known
+// HIP by dlopen: 29 entry points with plain C types that are alike in ROCm 5, 6 and 7. The structures that are not are read at known
 // offsets, the newest layout first.
 #include <fmt/format.h>
 
@@ -24,6 +24,7 @@ struct HipCalls {
   int (*hipGetDeviceCount)(int*);
   int (*hipSetDevice)(int);
   int (*hipDeviceGetName)(char*, int, int);
+  int (*hipDeviceGetPCIBusId)(char*, int, int);
   int (*hipDeviceGetAttribute)(int*, int, int);
   int (*hipMemGetInfo)(std::size_t*, std::size_t*);
   int (*hipMalloc)(void**, std::size_t);
@@ -64,6 +65,7 @@ std::string fetch_all(const DynamicLibrary& library, HipCalls& hip) {
   PLIMSOLL_HIP(hipGetDeviceCount);
   PLIMSOLL_HIP(hipSetDevice);
   PLIMSOLL_HIP(hipDeviceGetName);
+  PLIMSOLL_HIP(hipDeviceGetPCIBusId);
   PLIMSOLL_HIP(hipDeviceGetAttribute);
   PLIMSOLL_HIP(hipMemGetInfo);
   PLIMSOLL_HIP(hipMalloc);
@@ -136,6 +138,11 @@ class HipDriver : public GpuDriver {
   int compute_units(int device, int& units) override { return hip_.hipDeviceGetAttribute(&units, kMultiprocessors, device); }
   int clock_kilohertz(int device, int& clock) override { return hip_.hipDeviceGetAttribute(&clock, kClockRate, device); }
   int memory(std::size_t& free, std::size_t& total) override { return hip_.hipMemGetInfo(&free, &total); }
+
+  std::string pci_address(int device) override {
+    char text[32] = "";
+    return hip_.hipDeviceGetPCIBusId(text, sizeof text, device) == 0 ? text : "";
+  }
 
   int allocate(void** memory, std::size_t bytes) override { return hip_.hipMalloc(memory, bytes); }
   int allocate_shared(void** memory, std::size_t bytes) override {

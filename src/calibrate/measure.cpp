@@ -24,7 +24,8 @@ constexpr int kVisits = 2;
 constexpr int kLeastTimings = 5;
 constexpr int kMostTimings = 400;
 constexpr double kLeastTiming = 200e-6;  // of one timing: events and clocks are read to about a microsecond
-constexpr double kPatience = 2;          // everything is measured once, within this many times the seconds that were given
+constexpr double kPatience = 2;          // everything is measured once, within this many times the seconds that were given,
+constexpr double kLeastPatience = 20;    // or within these, where other work takes the processor
 constexpr double kDisagreement = 0.15;   // of the medians of two visits
 constexpr double kPeerShare = 0.2;       // of the seconds, for what several devices do with each other
 constexpr double kPreemptions = 10;      // per second: other work had the processor
@@ -100,7 +101,7 @@ struct MeasureSession::State {
     set.device = backend->facts();
     set.device.date = calibrate::today();
     if (set.device.driver.empty()) set.device.driver = calibrate::driver_version(set.device.backend);
-    power = calibrate::PowerMonitor::of(set.device.backend, options.device);
+    power = calibrate::PowerMonitor::of(set.device.backend, options.device, backend->pci_address());
     set.device.watts = power->cap_watts();
     open_file();
     calibrate::check_kernels(*backend);
@@ -150,7 +151,8 @@ struct MeasureSession::State {
         const std::size_t index = visit == 0 ? i : list.size() - 1 - i;
         Workload& workload = *list[index];
         const double remaining = std::max(0.0, seconds - calibrate::since(start));
-        if (remaining == 0 && (visit > 0 || calibrate::since(start) > calibrate::kPatience * seconds)) {
+        if (remaining == 0 &&
+            (visit > 0 || calibrate::since(start) > std::max(calibrate::kPatience * seconds, calibrate::kLeastPatience))) {
           warnings.push_back(fmt::format("the time was up: {} of {} were measured {}; give it more --seconds", done,
                                          calibrate::kVisits * list.size(), visit > 0 ? "twice or once" : "once"));
           return;

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "calibrate/collective_library.hpp"
+#include "calibrate/peer_collectives.hpp"
 #include "calibrate/power_monitor.hpp"
 #include "calibrate/processes.hpp"
 #include "calibrate/statistics.hpp"
@@ -27,12 +27,11 @@ constexpr int kLeastTimings = 5, kMostTimings = 100;
 
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// Buffers and the way to run a collective on them: MPI on the host's memory, NCCL or RCCL on a device's.
+/// Buffers, and collectives on them.
 class Runner {
  public:
-  Runner(Backend& backend, Processes& processes, std::int64_t largest) : backend_(backend), processes_(processes) {
-    const std::string name = backend.facts().backend;
-    if (name != "cpu") device_ = open_device_collectives(name, processes);
+  Runner(Backend& backend, Processes& processes, std::int64_t largest)
+      : backend_(backend), processes_(processes), collectives_(std::make_unique<PeerCollectives>(backend, processes)) {
     send_ = backend.allocate(static_cast<std::size_t>(largest));
     receive_ = backend.allocate(static_cast<std::size_t>(largest));
     backend.fill(send_, 0, static_cast<std::size_t>(largest), kComputeStream);
@@ -40,18 +39,13 @@ class Runner {
     backend.synchronize();
   }
   ~Runner() {
-    device_.reset();
+    collectives_.reset();
     backend_.release(send_);
     backend_.release(receive_);
   }
-  std::string library() const { return device_ ? device_->name() : "mpi"; }
+  std::string library() const { return collectives_->library(); }
 
-  void run(CollectiveKind kind, std::int64_t bytes) {
-    if (device_)
-      device_->run(kind, send_, receive_, bytes, backend_.native_stream(kComputeStream));
-    else
-      processes_.collective(kind, send_, receive_, bytes);
-  }
+  void run(CollectiveKind kind, std::int64_t bytes) { collectives_->run(kind, send_, receive_, bytes, kComputeStream); }
   void finish() { backend_.synchronize(); }
 
   /// Sums and copies of the ranks' numbers, against what they must be.
@@ -95,7 +89,7 @@ class Runner {
 
   Backend& backend_;
   Processes& processes_;
-  std::unique_ptr<DeviceCollectives> device_;
+  std::unique_ptr<PeerCollectives> collectives_;
   void *send_ = nullptr, *receive_ = nullptr;
 };
 

@@ -17,7 +17,6 @@ constexpr std::int64_t kSmallest = 16384, kLargest = std::int64_t{256} << 20, kG
 constexpr int kLeastTimings = 5, kMostTimings = 50, kRepeats = 4;
 constexpr const char* kKernels[] = {"all_reduce_fp32", "all_gather_fp32", "reduce_scatter_fp32"};
 constexpr int kMostPeers = 16;  // that the kernels' flags have room for
-constexpr const char* kTool = "plimsoll peer kernels";
 
 // All devices of the process, each with its module, a stream, a buffer that the others reach, and flags.
 class PeerGroup {
@@ -195,7 +194,7 @@ void measure(PeerGroup& group, Sample sample, double slice, Run run, std::vector
   sample.fastest = quantile(times, 0);
   sample.spread = median_deviation(times) / sample.seconds;
   sample.runs = static_cast<int>(times.size()) * kRepeats;
-  sample.tool = kTool;
+  sample.tool = kPeerTool;
   samples.push_back(sample);
 }
 

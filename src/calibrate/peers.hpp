@@ -10,6 +10,9 @@
 
 namespace plimsoll::calibrate {
 
+/// The tool that such samples name.
+inline constexpr const char* kPeerTool = "plimsoll peer kernels";
+
 struct PeerMeasurement {
   std::vector<Sample> samples;
   std::string why_not;  ///< no samples: one device only, or two that cannot reach each other

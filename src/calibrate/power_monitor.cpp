@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "calibrate/amd_devices.hpp"
+#include "calibrate/nvml.hpp"
 #include "calibrate/rocm_smi.hpp"
 #include "calibrate/system_files.hpp"
 
@@ -92,9 +93,19 @@ std::optional<Gauge> smi_gauge(int device) {
                smi->cap_watts(index).value_or(0)};
 }
 
+std::optional<Gauge> nvml_gauge(const std::string& pci_address) {
+  auto nvml = std::make_shared<Nvml>();
+  const Nvml::Device device = nvml->usable() ? nvml->at(pci_address) : nullptr;
+  if (!device) return std::nullopt;
+  return Gauge{[nvml, device] { return nvml->clock_hertz(device); }, [nvml, device] { return nvml->watts(device); },
+               nvml->cap_watts(device).value_or(0)};
+}
+
 }  // namespace
 
-std::unique_ptr<PowerMonitor> PowerMonitor::of(const std::string& backend, int device) {
+std::unique_ptr<PowerMonitor> PowerMonitor::of(const std::string& backend, int device, const std::string& pci_address) {
+  if (backend == "cuda")
+    if (auto gauge = nvml_gauge(pci_address)) return std::make_unique<ThreadedMonitor>(std::move(*gauge));
   if (backend != "hip") return std::make_unique<PowerMonitor>();
   if (auto gauge = sysfs_gauge(device)) return std::make_unique<ThreadedMonitor>(std::move(*gauge));
   if (auto gauge = smi_gauge(device)) return std::make_unique<ThreadedMonitor>(std::move(*gauge));

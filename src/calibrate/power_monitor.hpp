@@ -16,8 +16,8 @@ struct PowerReading {
 
 class PowerMonitor {
  public:
-  /// Of that device of a backend: amdgpu's sysfs files, else rocm-smi; of the others nothing is read.
-  static std::unique_ptr<PowerMonitor> of(const std::string& backend, int device);
+  /// Of that device of a backend: amdgpu's sysfs files, else rocm-smi; NVML by the device's PCI address; of the processor nothing is read.
+  static std::unique_ptr<PowerMonitor> of(const std::string& backend, int device, const std::string& pci_address);
   virtual ~PowerMonitor() = default;
 
   virtual void begin() {}

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "plimsoll/error.hpp"
 
@@ -25,6 +26,13 @@ const Kernel& gemm_kernel(const plimsoll::Kernel& kernel, const DeviceShape& dev
   return *found;
 }
 
+/// The first of the vendor's libraries that takes the product.
+bool any_library(Backend& backend, const GemmCall& call, StreamId stream) {
+  for (std::size_t i = 0; i < backend.gemm_libraries().size(); ++i)
+    if (backend.library_gemm(call, i, stream)) return true;
+  return false;
+}
+
 Work run_gemm(Backend& backend, const plimsoll::Kernel& kernel, void* from, void* to, StreamId stream) {
   const std::int64_t element = size_of(kernel.type);
   const std::int64_t a = kernel.m * kernel.k * element, b = kernel.n * kernel.k * element, c = kernel.m * kernel.n * element;
@@ -32,7 +40,7 @@ Work run_gemm(Backend& backend, const plimsoll::Kernel& kernel, void* from, void
   for (std::int64_t i = 0; i < kernel.batch; ++i) {
     const GemmCall call{kernel.type, kernel.m, kernel.n, kernel.k, at(from, i * (a + b)), at(from, i * (a + b) + a), at(to, i * c)};
     const Sizes sizes{kernel.m, kernel.n, kernel.k};
-    if (!backend.library_gemm(call, stream)) backend.launch(gemm_kernel(kernel, backend.shape()), sizes, {call.a, call.b, call.c}, stream);
+    if (!any_library(backend, call, stream)) backend.launch(gemm_kernel(kernel, backend.shape()), sizes, {call.a, call.b, call.c}, stream);
     done.bytes_read += static_cast<double>(a + b);
     done.bytes_written += static_cast<double>(c);
     done.flops += 2.0 * static_cast<double>(kernel.m) * static_cast<double>(kernel.n) * static_cast<double>(kernel.k);
@@ -42,52 +50,73 @@ Work run_gemm(Backend& backend, const plimsoll::Kernel& kernel, void* from, void
 
 // ---- attention -------------------------------------------------------------------------------------------------------
 
-/// Sizes {heads, kv_heads, sequence, causal} of the table's attention for a program's kernel, and the kernel.
+/// How a program's attention runs on the table's kernels: sizes {heads, kv_heads, sequence, causal} and their head width.
 struct Attention {
-  const Kernel* kernel;
   Sizes sizes;
+  std::int64_t width;
+
+  std::string name(const char* part) const { return fmt::format("attention{}_bf16_d{}", part, width); }
+  std::int64_t rows() const { return sizes[0] * sizes[2]; }
+  std::int64_t tensor() const { return rows() * width * 2; }  ///< bytes of queries, keys, values, the output
 };
 
+/// Heads and sequences fill whole tiles, as the frameworks' kernels fill theirs: a head of 96 runs as one of 128. Numbers of 16 bits
+/// take the same instructions in either format.
 Attention attention_of(const plimsoll::Kernel& kernel, const DeviceShape& device) {
   const auto refused = [&](const std::string& why) {
     refuse(fmt::format("attention of {} over {} x {} with heads of {}: {}", name_of(kernel.type), kernel.m, kernel.n, kernel.k, why),
            "replay", "with --attention eager its products and softmax run one by one");
   };
+  constexpr std::int64_t kTile = 128;
   if (kernel.m == 0) refused("its program does not say its shape");
-  if (kernel.type != DType::bf16) refused("the kernels are of bf16");
+  if (kernel.type != DType::bf16 && kernel.type != DType::fp16) refused("the kernels take 16 bits");
   if (kernel.m != kernel.n) refused("the kernels take equal lengths");
-  const std::string name = fmt::format("attention_bf16_d{}", kernel.k);
-  const Kernel* found = nullptr;
-  for (const Kernel& row : kernel_table())
-    if (row.name == name && row.runs_on(device.target)) found = &row;
-  if (!found) refused("there is no such kernel");
+  if (kernel.k > 128) refused("the kernels take heads of up to 128");
   const double pairs = static_cast<double>(kernel.batch) * static_cast<double>(kernel.m * kernel.n * kernel.k);
   const double passes = kernel.kind == ProgramKind::attention ? 4 : 10;
   const bool causal = kernel.flops < 0.75 * passes * pairs;
-  const Sizes sizes{kernel.batch, kernel.batch, kernel.m, causal ? 1 : 0};
-  if (const std::string why = found->cannot(sizes); !why.empty()) refused(why);
-  return {found, sizes};
+  const Attention attention{{kernel.batch, kernel.batch, round_up(kernel.m, kTile), causal ? 1 : 0}, kernel.k <= 64 ? 64 : 128};
+  const Kernel& row = kernel_named(attention.name(""));
+  if (!row.runs_on(device.target)) refused(fmt::format("there is no such kernel on {}", name_of(device.target)));
+  return attention;
 }
 
-/// A backward pass does two and a half times the products of a forward: the forward kernel twice, and once on half of the heads.
-Work run_attention(Backend& backend, const plimsoll::Kernel& kernel, void* from, void* to, StreamId stream) {
-  const DeviceShape device = backend.shape();
-  const Attention attention = attention_of(kernel, device);
-  const std::int64_t heads = attention.sizes[0];
-  std::vector<std::int64_t> runs{heads};
-  if (kernel.kind == ProgramKind::attention_backward) runs = {heads, heads, (heads + 1) / 2};
-  Work done{0, 0, 0};
-  for (std::int64_t count : runs) {
-    Sizes sizes = attention.sizes;
-    sizes[0] = sizes[1] = count;
-    const std::int64_t one = count * sizes[2] * kernel.k * 2;
-    backend.launch(*attention.kernel, sizes, {from, at(from, one), at(from, 2 * one), to, at(to, one)}, stream);
-    const Work work = attention.kernel->work(sizes, device);
-    done.bytes_read += work.bytes_read;
-    done.bytes_written += work.bytes_written;
-    done.flops += work.flops;
+/// Launches rows of the table one after another and adds up what they do.
+class Launcher {
+ public:
+  Launcher(Backend& backend, StreamId stream) : backend_(backend), stream_(stream) {}
+  void operator()(const std::string& name, const Sizes& sizes, const std::vector<void*>& buffers) {
+    const Kernel& kernel = kernel_named(name);
+    backend_.launch(kernel, sizes, buffers, stream_);
+    const Work work = kernel.work(sizes, backend_.shape());
+    done.bytes_read += work.bytes_read, done.bytes_written += work.bytes_written, done.flops += work.flops;
   }
-  return done;
+  Work done{0, 0, 0};
+
+ private:
+  Backend& backend_;
+  StreamId stream_;
+};
+
+Work attention_forward(Backend& backend, const Attention& attention, void* from, void* to, StreamId stream) {
+  const std::int64_t one = attention.tensor();
+  Launcher launch(backend, stream);
+  launch(attention.name(""), attention.sizes, {from, at(from, one), at(from, 2 * one), to, at(to, one)});
+  return launch.done;
+}
+
+/// As FlashAttention-2 goes about it: δ first, dQ added up in fp32 from zero, and brought to 16 bits at the end.
+Work attention_backward(Backend& backend, const Attention& attention, void* from, void* to, StreamId stream) {
+  const std::int64_t one = attention.tensor(), rows = attention.rows();
+  const auto in = [&](std::int64_t tensor) { return at(from, tensor * one); };  // Q, K, V, O, dO, then the forward pass's sums
+  void *dq = to, *dk = at(to, one), *dv = at(to, 2 * one), *sums = at(to, 3 * one), *delta = at(to, 5 * one);
+  Launcher launch(backend, stream);
+  launch(attention.name("_delta"), {rows}, {in(4), in(3), delta});
+  backend.fill(sums, 0, static_cast<std::size_t>(2 * one), stream);
+  launch.done.bytes_written += static_cast<double>(2 * one);
+  launch(attention.name("_backward"), attention.sizes, {in(0), in(1), in(2), in(4), in(5), delta, sums, dk, dv});
+  launch("cast_fp32_bf16", {rows * attention.width}, {sums, dq});
+  return launch.done;
 }
 
 bool is_attention(ProgramKind kind) { return kind == ProgramKind::attention || kind == ProgramKind::attention_backward; }
@@ -100,15 +129,27 @@ Operands operands_of(const plimsoll::Kernel& kernel, const DeviceShape& device) 
     return {kernel.batch * (kernel.m + kernel.n) * kernel.k * element, kernel.batch * kernel.m * kernel.n * element};
   if (is_attention(kernel.kind)) {
     const Attention attention = attention_of(kernel, device);
-    const std::int64_t one = attention.sizes[0] * attention.sizes[2] * kernel.k * 2;
-    return {3 * one, one + attention.sizes[0] * attention.sizes[2] * 4};
+    const std::int64_t one = attention.tensor(), per_row = attention.rows() * 4;
+    if (kernel.kind == ProgramKind::attention) return {3 * one, one + per_row};
+    return {5 * one + per_row, 5 * one + per_row};
   }
   return {kernel.bytes_read, kernel.bytes_written};
 }
 
+/// Random bits are no numbers of bf16 that a training run sees: the upper half of an fp32 is, so it is there twice.
+std::vector<std::byte> operand_numbers(const DeviceShape& device, std::uint64_t seed) {
+  std::vector<std::byte> data = make_buffers(kernel_named("copy"), {1 << 18}, device, seed)[0];
+  for (std::size_t i = 0; i + 4 <= data.size(); i += 4) std::memcpy(&data[i], &data[i + 2], 2);
+  return data;
+}
+
 Work run_program_kernel(Backend& backend, const plimsoll::Kernel& kernel, void* from, void* to, StreamId stream) {
   if (kernel.kind == ProgramKind::gemm) return run_gemm(backend, kernel, from, to, stream);
-  if (is_attention(kernel.kind)) return run_attention(backend, kernel, from, to, stream);
+  if (is_attention(kernel.kind)) {
+    const Attention attention = attention_of(kernel, backend.shape());
+    return kernel.kind == ProgramKind::attention ? attention_forward(backend, attention, from, to, stream)
+                                                 : attention_backward(backend, attention, from, to, stream);
+  }
   if (kernel.kind == ProgramKind::convolution)
     refuse("convolutions have no calibration kernel", "replay", "networks of matrix products are replayed");
   Work done = backend.stream_bytes(kernel.kind, from, kernel.bytes_read, to, kernel.bytes_written, stream);

@@ -8,11 +8,13 @@
 #include <map>
 #include <set>
 
+#include "calibrate/peer_collectives.hpp"
 #include "calibrate/program_kernels.hpp"
 #include "calibrate/statistics.hpp"
 #include "memory/caching_allocator.hpp"
 #include "plimsoll/cost.hpp"
 #include "plimsoll/error.hpp"
+#include "plimsoll/topology.hpp"
 
 namespace plimsoll {
 namespace calibrate {
@@ -38,7 +40,7 @@ class ReplayMemory {
       refuse("expandable segments are not replayed", kWhere, "allocator.expandable_segments false");
     if (options.launches_behind > 0) refuse("a host that runs ahead of its device is not replayed", kWhere);
     allocator_.log_segments(&events_);
-    fill_ = make_buffers(kernel_named("copy"), {1 << 18}, backend.shape(), 7)[0];
+    fill_ = operand_numbers(backend.shape(), 7);
   }
   ~ReplayMemory() {
     backend_.synchronize();
@@ -161,18 +163,31 @@ struct Done {
   std::array<std::int64_t, kKinds> count{};
   std::array<Work, kKinds> work{};
   std::array<double, kKinds> seconds{};
-  std::int64_t copies = 0, copied = 0;
-  double copy_seconds = 0;
+  std::int64_t copies = 0, copied = 0, collectives = 0, communicated = 0;
+  double copy_seconds = 0, collective_seconds = 0;
+};
+
+/// The other processes of a replay, each with a device of its own.
+struct Peers {
+  Peers(Backend& backend, Processes& all) : processes(all), collectives(backend, all) {}
+  int ranks() const { return processes.place().ranks; }
+
+  Processes& processes;
+  PeerCollectives collectives;
 };
 
 class Executor {
  public:
-  Executor(const PlayableRank& rank, Backend& backend) : program_(rank.program), backend_(backend), memory_(backend, rank.options) {
+  /// Without `peers` collectives are left out.
+  Executor(const PlayableRank& rank, Backend& backend, Peers* peers)
+      : program_(rank.program), backend_(backend), peers_(peers), memory_(backend, rank.options) {
     std::int64_t most = 0, most_copied = 0;
     for (const plimsoll::Kernel& kernel : program_.kernels) {
       const Operands operands = operands_of(kernel, backend.shape());
       most = std::max({most, operands.read, operands.written});
     }
+    if (peers)
+      for (const Collective& collective : program_.collectives) most = std::max(most, whole_floats(collective.bytes));
     for (const Copy& copy : program_.copies) most_copied = std::max(most_copied, copy.bytes);
     ring_bytes_ = std::max<std::int64_t>(most, 1 << 20);
     for (auto& spare : ring_) spare = random_memory();
@@ -195,7 +210,9 @@ class Executor {
     backend_.synchronize();
     for (const Mark& mark : marks_) {
       const double seconds = backend_.between(mark.first, mark.last);
-      (mark.kind < kKinds ? done.seconds[static_cast<std::size_t>(mark.kind)] : done.copy_seconds) += seconds;
+      (mark.kind < kKinds     ? done.seconds[static_cast<std::size_t>(mark.kind)]
+       : mark.kind == kCopies ? done.copy_seconds
+                              : done.collective_seconds) += seconds;
     }
     memory_.end_step();
     return done;
@@ -204,6 +221,7 @@ class Executor {
   /// Seconds of one step from its first kernel to the last of any stream.
   double time_step() {
     backend_.synchronize();
+    if (peers_) peers_->processes.barrier();
     backend_.forget_marks();
     Done done;
     const std::size_t first = backend_.mark(kComputeStream);
@@ -212,18 +230,20 @@ class Executor {
     const std::size_t last = backend_.mark(kComputeStream);
     backend_.synchronize();
     memory_.end_step();
-    return backend_.between(first, last);
+    const double seconds = backend_.between(first, last);
+    return peers_ ? peers_->processes.largest(seconds) : seconds;
   }
 
  private:
+  static constexpr int kCopies = kKinds, kCollectives = kKinds + 1;
   struct Mark {
-    int kind;  ///< of a kernel; kKinds: a copy
+    int kind;  ///< of a kernel, kCopies or kCollectives
     std::size_t first, last;
   };
 
   void* random_memory() {
     void* memory = backend_.allocate(static_cast<std::size_t>(ring_bytes_));
-    const auto data = make_buffers(kernel_named("copy"), {1 << 18}, backend_.shape(), 11)[0];
+    const std::vector<std::byte> data = operand_numbers(backend_.shape(), 11);
     for (std::int64_t at = 0; at < ring_bytes_; at += static_cast<std::int64_t>(data.size()))
       backend_.copy(static_cast<std::byte*>(memory) + at, data.data(),
                     static_cast<std::size_t>(std::min<std::int64_t>(ring_bytes_ - at, static_cast<std::int64_t>(data.size()))),
@@ -256,7 +276,9 @@ class Executor {
       case InstructionKind::copy:
         run_copy(instruction, timed, done);
         break;
-      case InstructionKind::collective:  // no peers: counted by replay()
+      case InstructionKind::collective:
+        if (peers_) run_collective(instruction, timed, done);
+        break;
       case InstructionKind::phase:
       case InstructionKind::stall:
       case InstructionKind::synchronize:
@@ -303,13 +325,28 @@ class Executor {
         backend_.copy(there, ring_[0], bytes, CopyDirection::device_to_device, instruction.stream);
         break;
     }
-    if (timed) marks_.push_back({kKinds, first, backend_.mark(instruction.stream)});
+    if (timed) marks_.push_back({kCopies, first, backend_.mark(instruction.stream)});
     ++done.copies;
     done.copied += copy.bytes;
   }
 
+  /// A buffer as floats, as many for every rank: what the peers exchange, of whatever type the program's numbers are.
+  std::int64_t whole_floats(std::int64_t bytes) const { return round_up(bytes, 4 * peers_->ranks()); }
+
+  void run_collective(const Instruction& instruction, bool timed, Done& done) {
+    const Collective& collective = program_.collectives.at(instruction.id);
+    const std::int64_t bytes = whole_floats(collective.bytes);
+    void* to = memory_.youngest(bytes, nullptr);
+    const std::size_t first = timed ? backend_.mark(instruction.stream) : 0;
+    peers_->collectives.run(collective.kind, ring_[0], to ? to : ring_[1], bytes, instruction.stream);
+    if (timed) marks_.push_back({kCollectives, first, backend_.mark(instruction.stream)});
+    ++done.collectives;
+    done.communicated += collective.bytes;
+  }
+
   const StepProgram& program_;
   Backend& backend_;
+  Peers* peers_;
   ReplayMemory memory_;
   std::int64_t ring_bytes_ = 0;
   void* ring_[2] = {nullptr, nullptr};
@@ -328,15 +365,29 @@ Seconds launch_gap(const Accelerator& device, const DeviceFacts& facts) {
   return Seconds();
 }
 
-/// The step without collectives: groups of one rank communicate in no time.
-Timeline predicted_time(const PlayableRank& rank, const Cluster& cluster, const DeviceFacts& facts) {
+/// Every group is that of all `ranks`; of one rank alone communicates in no time.
+Pricing pricing_of(const Cluster& cluster, const DeviceFacts& facts, int ranks) {
   Pricing pricing;
   pricing.cluster = cluster;
   pricing.host_per_launch = launch_gap(cluster.accelerator, facts);
-  return play_time(rank.program, pricing);
+  if (ranks > 1) pricing.groups.fill(Topology(cluster).group({0, ranks, 1}));
+  return pricing;
 }
 
-std::vector<ReplayLine> lines_of(const StepProgram& program, const Cluster& cluster, const Done& done) {
+ReplayLine collectives_line(const StepProgram& program, const Pricing& pricing, const Done& done) {
+  ReplayLine line;
+  line.what = "collectives";
+  line.count = done.collectives;
+  line.bytes = line.done_bytes = static_cast<double>(done.communicated);
+  line.measured = done.collective_seconds;
+  for (const Instruction& instruction : program.step)
+    if (instruction.kind == InstructionKind::collective)
+      line.predicted += price(program.collectives.at(instruction.id), pricing.groups.front(), pricing.cluster).value;
+  return line;
+}
+
+std::vector<ReplayLine> lines_of(const StepProgram& program, const Pricing& pricing, const Done& done) {
+  const Cluster& cluster = pricing.cluster;
   std::vector<ReplayLine> lines;
   std::array<ReplayLine, kKinds> kinds;
   for (const Instruction& instruction : program.step) {
@@ -370,12 +421,37 @@ std::vector<ReplayLine> lines_of(const StepProgram& program, const Cluster& clus
       if (instruction.kind == InstructionKind::copy) copies.predicted += price(program.copies.at(instruction.id), cluster).value;
     lines.push_back(copies);
   }
+  if (done.collectives > 0) lines.push_back(collectives_line(program, pricing, done));
   return lines;
 }
 
 std::int64_t collectives_in(const StepProgram& program) {
   return std::count_if(program.step.begin(), program.step.end(),
                        [](const Instruction& each) { return each.kind == InstructionKind::collective; });
+}
+
+/// What all processes exchange: every group but the world's must be that of all of them, so there is one at most.
+void refuse_other_groups(const StepProgram& program) {
+  std::set<Group> groups;
+  for (const Collective& collective : program.collectives) {
+    if (collective.kind == CollectiveKind::send || collective.kind == CollectiveKind::receive)
+      refuse("a pipeline's sends are not replayed", kWhere, "without --collectives a stage is replayed by itself");
+    if (collective.group != Group::world) groups.insert(collective.group);
+  }
+  if (groups.size() > 1)
+    refuse(
+        fmt::format("collectives of the groups {} and {} are not replayed together", name_of(*groups.begin()), name_of(*groups.rbegin())),
+        kWhere, "one way of parallelism over all processes");
+}
+
+/// The processes that mpirun started, one for each device of the cluster.
+std::unique_ptr<Processes> find_processes(const StepProgram& program, const Cluster& cluster) {
+  refuse_other_groups(program);
+  auto processes = std::make_unique<Processes>();
+  if (const int ranks = processes->place().ranks; ranks != cluster.gpus() || ranks < 2)
+    fail(fmt::format("{} processes for {} devices", ranks, cluster.gpus()), "--collectives",
+         "mpirun -n 2 plimsoll replay MODEL --on 2xthis-machine.json --collectives");
+  return processes;
 }
 
 /// Steps before the steady state, then as many steady ones as asked for, timed whole.
@@ -396,33 +472,45 @@ std::vector<double> play_steps(Executor& executor, const StepProgram& program, c
 std::int64_t Replay::kernels() const {
   std::int64_t count = 0;
   for (const ReplayLine& line : lines)
-    if (line.what != "copies") count += line.count;
+    if (line.what != "copies" && line.what != "collectives") count += line.count;
   return count;
 }
 
 Replay replay(const PlayableRank& rank, const Cluster& cluster, const ReplayOptions& options) {
   if (rank.program.repeated.times > 1)
-    refuse("micro-batches that only repeat the steady state are not replayed", calibrate::kWhere, "at most 8 micro-batches more than stages");
+    refuse("micro-batches that only repeat the steady state are not replayed", calibrate::kWhere,
+           "at most 8 micro-batches more than stages");
   Replay result;
-  const auto backend = calibrate::open_backend(options.backend, options.device, result.notes);
+  std::unique_ptr<calibrate::Processes> processes;
+  if (options.collectives) processes = calibrate::find_processes(rank.program, cluster);
+  const bool own_device = processes && options.backend != "cpu";
+  const auto backend = calibrate::open_backend(options.backend, own_device ? processes->place().local_rank : options.device, result.notes);
+  std::unique_ptr<calibrate::Peers> peers;
+  if (processes) {
+    peers = std::make_unique<calibrate::Peers>(*backend, *processes);
+    result.rank = processes->place().rank, result.ranks = peers->ranks();
+  }
   result.device = backend->facts();
+  if (peers) result.device.library += ", " + peers->collectives.library();
   const MemoryTrace played = play_memory(rank.program, rank.options);
   result.predicted_allocated = played.peak_allocated;
   result.predicted_reserved = played.peak_reserved;
-  calibrate::Executor executor(rank, *backend);
+  calibrate::Executor executor(rank, *backend, peers.get());
   const std::vector<double> times = calibrate::play_steps(executor, rank.program, options);
   const calibrate::Done done = executor.play(rank.program.step, true);
-  result.lines = calibrate::lines_of(rank.program, cluster, done);
-  result.predicted_step = calibrate::predicted_time(rank, cluster, result.device).step.value;
+  const Pricing pricing = calibrate::pricing_of(cluster, result.device, result.ranks);
+  result.lines = calibrate::lines_of(rank.program, pricing, done);
+  result.predicted_step = play_time(rank.program, pricing).step.value;
   result.measured_step = calibrate::median(times);
   result.spread = calibrate::median_deviation(times) / result.measured_step;
   result.steps = static_cast<int>(times.size());
   result.replayed_allocated = Bytes(executor.memory().peak_allocated());
   result.replayed_reserved = Bytes(executor.memory().peak_reserved());
   result.driver_peak = Bytes(executor.memory().driver_peak());
-  result.collectives_left_out = calibrate::collectives_in(rank.program);
+  if (!peers) result.collectives_left_out = calibrate::collectives_in(rank.program);
   if (result.collectives_left_out > 0)
-    result.notes.push_back(fmt::format("{} collectives are left out of both times: there are no peers", result.collectives_left_out));
+    result.notes.push_back(fmt::format("{} collectives are left out of both times: there are no peers (mpirun and --collectives)",
+                                       result.collectives_left_out));
   return result;
 }
 

@@ -45,8 +45,8 @@ void set(Json& object, const std::string& key, const std::string& value) {
 }  // namespace
 
 std::string to_text(const Replay& replay) {
-  std::string text =
-      fmt::format("{} ({}), {} kernels, {} steady steps\n", replay.device.name, replay.device.backend, replay.kernels(), replay.steps);
+  std::string text = fmt::format("{} ({}), {} kernels, {} steady steps{}\n", replay.device.name, replay.device.backend, replay.kernels(),
+                                 replay.steps, replay.ranks > 1 ? fmt::format(", {} processes", replay.ranks) : "");
   text += fmt::format("  {:<20}{:>8}{:>13}{:>13}{:>10}{:>11}{:>11}\n", "kernels of a step", "count", "predicted", "measured", "error",
                       "GFLOP", "GB moved");
   double predicted = 0, measured = 0;
@@ -77,7 +77,7 @@ std::string replay_row(const Replay& replay, const std::string& model, const std
   Json row{{"id", "replay-" + model},
            {"source", {{"title", "plimsoll replay"}, {"where", replay.device.name}, {"version_or_date", replay.device.library}}}};
   row["model"] = config.empty() ? Json{{"name", model}} : Json{{"name", model}, {"config", Json::parse(config)}};
-  row["hardware"] = {{"gpu", on}, {"gpus", 1}, {"gpus_per_node", 1}};
+  row["hardware"] = {{"gpu", on}, {"gpus", replay.ranks}, {"gpus_per_node", replay.ranks}};
   row["training"] = training;
   row["measured"] = {{"step_time_s", replay.measured_step},
                      {"peak_allocated_bytes", replay.replayed_allocated.count},

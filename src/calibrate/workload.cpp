@@ -80,7 +80,7 @@ class TableWorkload : public Workload {
       sets_.push_back(std::move(buffers));
     }
   }
-  void run(Backend& backend, std::size_t set) override { backend.launch(kernel_, sizes_, sets_[set % sets_.size()], kComputeStream); }
+  void run(Backend& backend, std::size_t set) override { backend.launch(kernel_, sizes_, set_of(set), kComputeStream); }
   void finish(Backend& backend) override {
     backend.synchronize();
     for (void* memory : allocated_) backend.release(memory);
@@ -88,11 +88,33 @@ class TableWorkload : public Workload {
     sets_.clear();
   }
 
+ protected:
+  const Kernel& kernel() const { return kernel_; }
+  const Sizes& sizes() const { return sizes_; }
+  const std::vector<void*>& set_of(std::size_t set) const { return sets_[set % sets_.size()]; }
+
  private:
   const Kernel& kernel_;
   Sizes sizes_;
   std::vector<std::vector<void*>> sets_;
   std::vector<void*> allocated_;
+};
+
+/// A product through one of the vendor's libraries, on the operands of the table's own kernel.
+class LibraryWorkload : public TableWorkload {
+ public:
+  LibraryWorkload(const Kernel& kernel, const Sizes& sizes, const DeviceShape& device, Sample sample, double weight, std::size_t library,
+                  const std::string& name)
+      : TableWorkload(kernel, sizes, device, std::move(sample), weight), library_(library) {
+    sample_.kernel = name;
+  }
+  void run(Backend& backend, std::size_t set) override {
+    const std::vector<void*>& buffers = set_of(set);
+    backend.library_gemm({kernel().type, sizes()[0], sizes()[1], sizes()[2], buffers[0], buffers[1], buffers[2]}, library_, kComputeStream);
+  }
+
+ private:
+  std::size_t library_;
 };
 
 // ---- kernels of a program ----------------------------------------------------------------------------------------------
@@ -105,11 +127,10 @@ class ProgramWorkload : public Workload {
   }
   void prepare(Backend& backend) override {
     const Operands operands = operands_of(kernel_, backend.shape());
-    const Kernel& copy = kernel_named("copy");
     for (std::size_t set = 0; set < kInputSets; ++set) {
       if (set > 0 && (operands.read + operands.written) * static_cast<std::int64_t>(set + 1) > backend.memory().free / kMemoryShare) break;
-      const HostBuffers data = make_buffers(copy, {1 << 18}, backend.shape(), 2000 + set);
-      sets_.push_back({place(backend, operands.read, data[0]), place(backend, operands.written, data[0])});
+      const std::vector<std::byte> data = operand_numbers(backend.shape(), 2000 + set);
+      sets_.push_back({place(backend, operands.read, data), place(backend, operands.written, data)});
     }
   }
   void run(Backend& backend, std::size_t set) override {
@@ -126,11 +147,7 @@ class ProgramWorkload : public Workload {
   struct Pair {
     void *from, *to;
   };
-  /// Random bf16 numbers between −1 and 1 are none of fp32, and the other way round: data of the operands' own type.
-  void* place(Backend& backend, std::int64_t bytes, const std::vector<std::byte>& fp32) {
-    std::vector<std::byte> data = fp32;
-    if (kernel_.type == DType::bf16)  // the upper halves, twice
-      for (std::size_t i = 0; i + 4 <= data.size(); i += 4) std::memcpy(&data[i], &data[i + 2], 2);
+  static void* place(Backend& backend, std::int64_t bytes, const std::vector<std::byte>& data) {
     void* memory = backend.allocate(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 64)));
     tile(backend, memory, bytes, data);
     return memory;
@@ -196,10 +213,9 @@ class CopyWorkload : public Workload {
 
 class MachineList {
  public:
-  MachineList(const Backend& backend, std::int64_t largest) : device_(backend.shape()), cpu_(device_.target == Target::cpu) {
+  MachineList(Backend& backend, std::int64_t largest) : backend_(backend), device_(backend.shape()), cpu_(device_.target == Target::cpu) {
     const std::int64_t room = backend.memory().free / (kMemoryShare * 3);
     largest_ = std::min({largest, room, cpu_ ? std::int64_t{128} << 20 : std::int64_t{1} << 30});
-    library_ = backend.gemm_library();
   }
 
   Workloads make() {
@@ -311,17 +327,16 @@ class MachineList {
   void add_product(const Kernel& kernel, std::int64_t m, std::int64_t n, std::int64_t k) {
     Sample sample;
     sample.kind = SampleKind::gemm;
-    sample.type = kernel.name == "gemm_tf32" ? "tf32" : std::string(name_of(kernel.type));
+    sample.type = kernel.name.rfind("gemm_tf32", 0) == 0 ? "tf32" : std::string(name_of(kernel.type));
     sample.m = m, sample.n = n, sample.k = k;
     add(kernel.name, {m, n, k}, sample, n >= 4096 ? 3 : 1);
-    if (library_.empty() || kernel.name == "gemm_tf32" || (m + n) * k * size_of(kernel.type) > largest_) return;
-    plimsoll::Kernel product;
-    product.kind = plimsoll::KernelKind::gemm;
-    product.type = kernel.type;
-    product.m = m, product.n = n, product.k = k;
-    sample.kernel = library_;
-    sample.flops = 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-    list_.push_back(std::make_unique<ProgramWorkload>(product, sample, n >= 4096 ? 3 : 1));
+    const std::vector<std::string> libraries = backend_.gemm_libraries();
+    const bool first = &kernel == find_kernel(KernelKind::gemm, kernel.type, device_.target);
+    sample.type = name_of(kernel.type);  // a library's fp32 is fp32
+    if (libraries.empty() || !first || std::max(m, n) * k * size_of(kernel.type) > largest_) return;
+    for (std::size_t i = 0; i < libraries.size(); ++i)
+      if (backend_.library_takes({kernel.type, m, n, k}, i))
+        list_.push_back(std::make_unique<LibraryWorkload>(kernel, Sizes{m, n, k}, device_, sample, n >= 4096 ? 3 : 1, i, libraries[i]));
   }
 
   void attention() {
@@ -334,7 +349,20 @@ class MachineList {
         sample.kind = SampleKind::attention;
         sample.m = sample.n = sequence, sample.k = width, sample.batch = heads;
         add(name, {heads, heads, sequence, 1}, sample);
+        backward_of(sample);
       }
+  }
+
+  /// The whole backward pass of the same attention, as a program runs it.
+  void backward_of(Sample sample) {
+    plimsoll::Kernel kernel{plimsoll::KernelKind::attention_backward, DType::bf16, sample.m, sample.n, sample.k, sample.batch};
+    kernel.flops = 10 * static_cast<double>(sample.batch * sample.k) * static_cast<double>(sample.m * (sample.m + 1) / 2);
+    if (const Operands operands = operands_of(kernel, device_); std::max(operands.read, operands.written) > largest_) return;
+    sample.kind = SampleKind::attention_backward;
+    sample.kernel = plimsoll::name_of(kernel.kind);
+    sample.type = name_of(kernel.type);
+    sample.flops = kernel.flops;
+    list_.push_back(std::make_unique<ProgramWorkload>(kernel, sample, 1));
   }
 
   void caches() {
@@ -352,61 +380,14 @@ class MachineList {
   }
 
   static constexpr std::int64_t kChaseSteps = 1000;
+  Backend& backend_;
   DeviceShape device_;
   bool cpu_;
   std::int64_t largest_;
-  std::string library_;
   Workloads list_;
 };
 
-// ---- checks --------------------------------------------------------------------------------------------------------------
-
-/// A problem that the reference does in a moment.
-Sizes small_problem(const Kernel& kernel) {
-  switch (kernel.kind) {
-    case KernelKind::empty:
-      return {};
-    case KernelKind::cache_read:
-      return {1024, 4, 2};
-    case KernelKind::pointer_chase:
-      return {256, 64};
-    case KernelKind::vector_rate:
-    case KernelKind::matrix_rate:
-      return {1, 1};
-    case KernelKind::gemm:
-      return {64, 64, 128};
-    case KernelKind::attention:
-      return {1, 1, 128, 1};
-    case KernelKind::rmsnorm:
-    case KernelKind::softmax:
-    case KernelKind::cross_entropy:
-    case KernelKind::transpose:
-      return {8, 256};
-    default:
-      return {2048};
-  }
-}
-
-void check_kernel(Backend& backend, const Kernel& kernel) {
-  const Sizes sizes = small_problem(kernel);
-  const HostBuffers before = make_buffers(kernel, sizes, backend.shape(), 42);
-  std::vector<void*> buffers;
-  for (std::size_t i = 0; i < before.size(); ++i) {
-    buffers.push_back(backend.allocate(static_cast<std::size_t>(bytes_of(kernel.buffers[i], sizes))));
-    backend.copy(buffers.back(), before[i].data(), before[i].size(), CopyDirection::host_to_device, kComputeStream);
-  }
-  backend.launch(kernel, sizes, buffers, kComputeStream);
-  HostBuffers after = before;
-  for (std::size_t i = 0; i < before.size(); ++i)
-    backend.copy(after[i].data(), buffers[i], after[i].size(), CopyDirection::device_to_host, kComputeStream);
-  backend.synchronize();
-  for (void* memory : buffers) backend.release(memory);
-  if (kernel.kind == KernelKind::empty) return;
-  const Check check = check_answer(kernel, sizes, backend.shape(), {before}, {after});
-  if (!check.passed())
-    fail(fmt::format("{} gives a wrong answer: {}", kernel.name, check.where), backend.facts().name,
-         "nothing measured on this device can be trusted");
-}
+// ---- what a program is measured by ------------------------------------------------------------------------------------------
 
 /// Kernels with the same work, and how often the step runs them.
 struct Distinct {
@@ -463,7 +444,7 @@ std::unique_ptr<Workload> table_workload(const Kernel& kernel, const Sizes& size
   return std::make_unique<TableWorkload>(kernel, sizes, device, std::move(sample), weight);
 }
 
-Workloads machine_workloads(const Backend& backend, std::int64_t largest) { return MachineList(backend, largest).make(); }
+Workloads machine_workloads(Backend& backend, std::int64_t largest) { return MachineList(backend, largest).make(); }
 
 Workloads program_workloads(const StepProgram& program, Backend& backend) {
   Workloads list;
@@ -474,11 +455,6 @@ Workloads program_workloads(const StepProgram& program, Backend& backend) {
     list.push_back(std::make_unique<ProgramWorkload>(kernel, sample_of(kernel), 1 + std::log2(static_cast<double>(entry.count))));
   }
   return list;
-}
-
-void check_kernels(Backend& backend) {
-  for (const Kernel& kernel : kernel_table())
-    if (kernel.runs_on(backend.shape().target) && !kernel.collective()) check_kernel(backend, kernel);
 }
 
 }  // namespace plimsoll::calibrate

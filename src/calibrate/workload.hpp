@@ -35,12 +35,12 @@ using Workloads = std::vector<std::unique_ptr<Workload>>;
 std::unique_ptr<Workload> table_workload(const Kernel& kernel, const Sizes& sizes, const DeviceShape& device, Sample sample, double weight);
 
 /// Everything that the constants of a machine are fitted to, small before large. No buffer is larger than `largest`.
-Workloads machine_workloads(const Backend& backend, std::int64_t largest);
+Workloads machine_workloads(Backend& backend, std::int64_t largest);
 /// The distinct kernels of one step.
 Workloads program_workloads(const StepProgram& program, Backend& backend);
 
-/// Runs every kernel of the table that the device has on a small problem and holds its answer against the reference. Throws Error with
-/// the worst element of a wrong one.
+/// Runs every kernel of the table that the device has on a small problem, and products through every library, and holds the answers
+/// against the reference. Throws Error with the worst element of a wrong one.
 void check_kernels(Backend& backend);
 
 }  // namespace plimsoll::calibrate

@@ -47,9 +47,11 @@ int run_replay(const Arguments& arguments) {
   if (arguments.has("--backend")) options.backend = arguments["--backend"];
   options.device = static_cast<int>(arguments.integer_or(kDevice, 0, 0, 1023));
   options.steps = static_cast<int>(arguments.integer_or("--steps", 5, 1, 10000));
+  options.collectives = arguments.has("--collectives");
   options.stop = interrupted;
   watch_for_interruption();
   const Replay result = replay(rank, cluster, options);
+  if (result.rank != 0) return kFits;  // every process has played the same step
   print(to_text(result));
   if (arguments.has("--row"))
     write_file(arguments["--row"], replay_row(result, arguments["MODEL"], config_of(arguments["MODEL"]), on, settings_of(arguments)));
@@ -70,6 +72,7 @@ Command replay_command() {
   command.options.push_back({Option::value, "--backend", "auto (the default), hip, cuda or cpu", false, {}});
   command.options.push_back({Option::value, kDevice, "which device, from 0", false, {}});
   command.options.push_back({Option::value, "--stage", "pipeline stage, from 0", false, {}});
+  command.options.push_back({Option::flag, "--collectives", "under mpirun: one process per device, collectives between them", false, {}});
   command.options.push_back({Option::value, "--steps", "steady steps to time, 5 unless told", false, {}});
   command.options.push_back({Option::value, "--row", "write the result as a measured row for plimsoll validate", false, {}});
   for (Option& flag : strategy_flags(kDevice)) command.options.push_back(std::move(flag));

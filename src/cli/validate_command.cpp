@@ -1,10 +1,13 @@
 #include "command.hpp"
+#include "plimsoll/error.hpp"
 #include "plimsoll/validate.hpp"
 
 namespace plimsoll::cli {
 namespace {
 
 int run_validate(const Arguments& arguments) {
+  if (arguments.has("--residuals") && arguments.has("--json"))
+    fail("two ways to print at once", "--residuals --json", "--residuals prints JSON of its own");
   std::vector<RowSet> sets;
   for (const std::string& path : arguments.all("ROWS")) sets.push_back({path, load_rows(path)});
   const Validation validation = validate(sets);

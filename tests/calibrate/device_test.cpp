@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <set>
 
 #include "calibrate/backend.hpp"
 #include "calibrate/workload.hpp"
@@ -36,7 +38,7 @@ class Environment {
 std::map<std::string, std::string> with_device(std::map<std::string, std::string> values = {}) {
   values["PLIMSOLL_HIP_LIBRARY"] = PLIMSOLL_FAKE_HIP;
   values["FAKE_HIP_TIME"] = "model";
-  values["FAKE_HIP_EXECUTE"] = "6000000";
+  values["FAKE_HIP_EXECUTE"] = "20000000";
   return values;
 }
 
@@ -102,6 +104,62 @@ TEST(HipDevice, IsFoundMeasuredAndFitted) {
   // Copies take 8 us + bytes / 50 GB/s.
   EXPECT_NEAR(found.cluster.node.host_link.achieved.value.value, 50e9, 2e9);
   EXPECT_NEAR(found.cluster.node.host_link.latency.value.value, 8e-6, 1e-6);
+}
+
+/// Kernels of products by type, "gemm_bf16" apart from what libraries are called.
+std::set<std::string> products_of(const SampleSet& set, const std::string& type) {
+  std::set<std::string> kernels;
+  for (const Sample& sample : set.samples)
+    if (sample.kind == SampleKind::gemm && sample.type == type) kernels.insert(sample.kernel);
+  return kernels;
+}
+
+TEST(HipDevice, VendorLibrariesAreCheckedAndMeasuredBesideOurOwnProducts) {
+  Environment environment(
+      with_device({{"PLIMSOLL_HIPBLASLT_LIBRARY", PLIMSOLL_FAKE_HIP}, {"PLIMSOLL_ROCBLAS_LIBRARY", PLIMSOLL_FAKE_HIP}}));
+  MeasureOptions options = quick();
+  options.largest = Bytes(1 << 20);
+  MeasureSession session(options);  // products of every type through both libraries agree with the reference
+  environment.set("FAKE_HIP_EXECUTE", "0");
+  session.measure_machine();
+  EXPECT_TRUE(contains(session.set().device.library, "hipblaslt, rocblas")) << session.set().device.library;
+  EXPECT_EQ(products_of(session.set(), "bf16"), (std::set<std::string>{"gemm_bf16", "hipblaslt", "rocblas"}));
+  EXPECT_EQ(products_of(session.set(), "fp8"), (std::set<std::string>{"gemm_fp8", "hipblaslt"}));  // rocBLAS has none
+  const Calibration found = fit_hardware(session.set());
+  EXPECT_FALSE(found.cluster.accelerator.gemm_times.empty());
+}
+
+TEST(HipDevice, ATypeThatALibraryLacksIsLeftToOurOwnProducts) {
+  Environment environment(with_device({{"PLIMSOLL_HIPBLASLT_LIBRARY", PLIMSOLL_FAKE_HIP}, {"FAKE_HIP_NO_BLAS", "fp8"}}));
+  const calibrate::FoundBackend found = calibrate::open_hip(0);
+  ASSERT_TRUE(found.backend) << found.why_not;
+  EXPECT_TRUE(found.backend->library_takes({DType::bf16, 64, 64, 64}, 0));
+  EXPECT_FALSE(found.backend->library_takes({DType::fp8, 64, 64, 128}, 0));
+}
+
+TEST(HipDevice, AWrongProductOfALibraryIsNoMeasurement) {
+  Environment environment(with_device({{"PLIMSOLL_HIPBLASLT_LIBRARY", PLIMSOLL_FAKE_HIP}, {"FAKE_HIP_WRONG", "gemm_fp16"}}));
+  EXPECT_TRUE(contains(complaint(quick()), "gemm_fp16 gives a wrong answer"));
+}
+
+TEST(CudaDevice, VendorLibrariesAreCheckedAndMeasured) {
+  Environment environment({{"PLIMSOLL_CUDA_LIBRARY", PLIMSOLL_FAKE_CUDA},
+                           {"PLIMSOLL_CUBLASLT_LIBRARY", PLIMSOLL_FAKE_CUDA},
+                           {"PLIMSOLL_CUBLAS_LIBRARY", PLIMSOLL_FAKE_CUDA},
+                           {"PLIMSOLL_NVML_LIBRARY", PLIMSOLL_FAKE_CUDA},
+                           {"FAKE_CUDA_TIME", "model"},
+                           {"FAKE_CUDA_EXECUTE", "60000000"}});
+  MeasureOptions options = quick("cuda");
+  options.largest = Bytes(1 << 20);
+  MeasureSession session(options);
+  environment.set("FAKE_CUDA_EXECUTE", "0");
+  session.measure_machine();
+  EXPECT_EQ(products_of(session.set(), "fp8"), (std::set<std::string>{"cublaslt", "gemm_fp8", "gemm_fp8_wgmma"}));
+  EXPECT_EQ(products_of(session.set(), "fp32"), (std::set<std::string>{"cublas", "cublaslt"}));
+  EXPECT_DOUBLE_EQ(session.set().device.watts, 700);  // the cap, and some readings while it ran
+  EXPECT_TRUE(std::any_of(session.set().samples.begin(), session.set().samples.end(),
+                          [](const Sample& sample) { return sample.clock_hertz == 1755e6 && sample.watts == 431; }));
+  EXPECT_EQ(products_of(session.set(), "tf32"), (std::set<std::string>{"gemm_tf32", "gemm_tf32_wgmma"}));
 }
 
 TEST(HipDevice, OfRocm5) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -312,6 +313,39 @@ TEST(Samples, BadLinesAreNamed) {
   EXPECT_NE(complaint(device + "{\"sample\":\"stream\",\"bytes\":8,\"seconds\":-1}\n").find("seconds"), std::string::npos);
   EXPECT_NE(complaint(device + "{\"sample\":\"gemm\",\"m\":8,\"seconds\":1}\n").find("m, n and k"), std::string::npos);
   EXPECT_NE(complaint(device + "{\"sample\":\"stream\",\"bytes\":8,\"seconds\":1,\"speed\":3}\n").find("'speed'"), std::string::npos);
+}
+
+/// All-reduces over 8 devices by the line latency + bytes / rate.
+void add_all_reduces(const std::string& tool, double rate, std::vector<Sample>& samples) {
+  for (std::int64_t bytes = 1 << 14; bytes <= 1 << 28; bytes *= 8) {
+    Sample sample;
+    sample.kind = SampleKind::collective;
+    sample.group = sample.kernel = "all_reduce";
+    sample.ranks = 8;
+    sample.bytes = bytes;
+    sample.seconds = sample.fastest = 15e-6 + static_cast<double>(bytes) / rate;
+    sample.tool = tool;
+    samples.push_back(sample);
+  }
+}
+
+TEST(Fit, PeerKernelsStandInForALibraryOnlyWhereThereIsNone) {
+  SampleSet set;
+  set.device.name = "device";
+  set.device.backend = "hip";
+  set.device.devices = 8;
+  add_all_reduces("plimsoll peer kernels", 60e9, set.samples);
+  const Calibration own = fit_hardware(set);
+  EXPECT_EQ(own.cluster.node.collectives.all_reduce.front().note, "plimsoll peer kernels");
+  ASSERT_FALSE(own.notes.empty());
+  EXPECT_NE(own.notes.back().find("peer kernels"), std::string::npos);
+  const double with_own = own.cluster.node.collectives.ring.value.value;
+  add_all_reduces("plimsoll", 180e9, set.samples);  // three times as fast: what RCCL does
+  const Calibration both = fit_hardware(set);
+  EXPECT_NEAR(both.cluster.node.collectives.ring.value.value / with_own, 3, 0.1);
+  EXPECT_EQ(both.cluster.node.collectives.all_reduce.front().note, "");
+  EXPECT_TRUE(std::any_of(both.residuals.begin(), both.residuals.end(),
+                          [](const FitResidual& each) { return each.what == "collective all_reduce by peer kernels"; }));
 }
 
 }  // namespace

@@ -90,6 +90,13 @@ TEST(Importers, HipblasltBench) {
   EXPECT_DOUBLE_EQ(samples[1].flops, 2.0 * 8192 * 8192 * 4096 * 2);
 }
 
+TEST(Importers, HipblasltBenchWithTheNameOfItsFunctionAndOfKernels) {
+  std::string text = data_file("hipblaslt_bench.csv");
+  text = replaced(replaced(text, "[0]:transA", "[0]:function,transA"), "    N,N,", "    matmul,N,N,");
+  text += "    --kernel name:    Cijk_Ailk_Bljk,MT256x128,MIWT4_4,N,SN,T,1\n";
+  EXPECT_EQ(import_samples("hipblaslt-bench", text, "bench.csv").size(), 2u);
+}
+
 TEST(Importers, HipblasltBenchRefused) {
   const std::string text = data_file("hipblaslt_bench.csv");
   EXPECT_TRUE(contains(complaint("hipblaslt-bench", replaced(text, "GB/s,us", "GB/s,ms")), "'us'"));
@@ -110,10 +117,28 @@ TEST(Importers, BabelStream) {
   EXPECT_DOUBLE_EQ(samples[3].fastest, 0.00157106);
 }
 
+TEST(Importers, BabelStreamOfLaterVersionsAndItsCsv) {
+  // After 5.0 the unit is one of choice; the numbers are those of the file above.
+  const std::string text =
+      replaced(replaced(data_file("babelstream.txt"), "MBytes/sec  Min", "GB/s        Min"), "4150321.000", "4150.321");
+  const Sample copy = import_samples("babelstream", text, "stream.txt").front();
+  EXPECT_NEAR(static_cast<double>(copy.bytes), 4294967296.0, 1e-4 * 4294967296.0);
+  const auto samples = import_samples("babelstream",
+                                      "function,num_times,n_elements,sizeof,max_mbytes_per_sec,min_runtime,max_runtime,avg_runtime\n"
+                                      "Copy,100,268435456,8,4150321,0.00103485,0.0010621,0.00104012\n"
+                                      "Triad,100,268435456,8,4100700,0.00157106,0.0016023,0.00157812\n",
+                                      "stream.csv");
+  ASSERT_EQ(samples.size(), 2u);
+  EXPECT_EQ(samples[1].bytes, std::int64_t{3} * 268435456 * 8);
+  EXPECT_EQ(samples[1].type, "fp64");
+  EXPECT_DOUBLE_EQ(samples[1].seconds, 0.00157812);
+  EXPECT_TRUE(contains(complaint("babelstream", "function,times,n\nTriad,1,2\n"), "columns are not function"));
+}
+
 TEST(Importers, BabelStreamRefused) {
   const std::string text = data_file("babelstream.txt");
   EXPECT_TRUE(contains(complaint("babelstream", text.substr(0, text.find("Triad"))), "cut off"));
-  EXPECT_TRUE(contains(complaint("babelstream", replaced(text, "MBytes/sec  Min", "MiBytes/sec  Min")), "columns"));
+  EXPECT_TRUE(contains(complaint("babelstream", replaced(text, "MBytes/sec  Min", "furlongs    Min")), "columns"));
   EXPECT_TRUE(contains(complaint("babelstream", replaced(text, "Precision: double\n", "")), "precision"));
 }
 
@@ -131,6 +156,7 @@ TEST(Importers, TransferBenchRefused) {
   const std::string text = data_file("transferbench.txt");
   EXPECT_TRUE(contains(complaint("transferbench", text.substr(0, text.rfind("Aggregate"))), "cut off"));
   EXPECT_TRUE(contains(complaint("transferbench", replaced(text, "    1.420 ms", " 1420.0 us")), "in ms"));
+  EXPECT_TRUE(contains(complaint("transferbench", replaced(text, "G0 -> GPU00:008 -> G1", "G0 ->")), "no route"));
   EXPECT_TRUE(contains(complaint("transferbench", "Test 1:\n"), "no output of TransferBench"));
 }
 

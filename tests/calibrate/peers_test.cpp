@@ -65,7 +65,7 @@ TEST_F(Peers, CopiesAndCollectivesHaveTheirTimes) {
 }
 
 TEST_F(Peers, AreMeasuredWithTheMachine) {
-  set("FAKE_HIP_EXECUTE", "6000000");
+  set("FAKE_HIP_EXECUTE", "20000000");
   MeasureOptions options;
   options.backend = "hip";
   options.seconds = 1;

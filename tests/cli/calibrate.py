@@ -13,7 +13,7 @@ SMALL = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_s
          "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 512, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
          "tie_word_embeddings": False, "hidden_act": "silu", "torch_dtype": "float32"}
 RUN = ["--micro-batch", "1", "--seq", "64", "--precision", "fp32", "--attention", "eager"]
-DEVICE = {"PLIMSOLL_HIP_LIBRARY": FAKE_HIP, "FAKE_HIP_TIME": "model", "FAKE_HIP_EXECUTE": "6000000", "FAKE_HIP_COMPUTE_UNITS": "304"}
+DEVICE = {"PLIMSOLL_HIP_LIBRARY": FAKE_HIP, "FAKE_HIP_TIME": "model", "FAKE_HIP_EXECUTE": "20000000", "FAKE_HIP_COMPUTE_UNITS": "304"}
 NOTHING = {"PLIMSOLL_HIP_LIBRARY": "/nonexistent/libamdhip64.so", "PLIMSOLL_CUDA_LIBRARY": "/nonexistent/libcuda.so"}
 
 
@@ -134,15 +134,42 @@ def processes(checks, folder):
     if "no MPI" in result.err or not shutil.which("mpirun"):
         print("no MPI here: collectives across processes are not measured")
         return
-    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3", PROGRAM, "calibrate", "--collectives", "--backend", "cpu", "--seconds", "2",
-               "--largest", "256 KiB", "--samples", "collectives.jsonl", "-o", "node.json"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    done = among(3, ["calibrate", "--collectives", "--backend", "cpu", "--seconds", "2", "--largest", "256 KiB", "--samples", "collectives.jsonl",
+                     "-o", "node.json"], folder)
     checks.check(done.returncode == 0, f"mpirun: {done.returncode}: {done.stderr[:500]}")
     node = json.load(open(os.path.join(folder, "node.json")))["node"]
     curve = node["collectives"]["all_reduce"][0]
     checks.check(node["collectives"]["library"] == "mpi" and curve["gpus"] == 3 and len(curve["points"]) == 5, "the curve of three processes is in the file")
     kinds = {json.loads(line).get("group") for line in open(os.path.join(folder, "collectives.jsonl"))}
     checks.check({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"} <= kinds, f"all collectives were measured: {kinds}")
+
+
+    with Environment({**DEVICE, "FAKE_HIP_DEVICES": "2", "PLIMSOLL_RCCL_LIBRARY": FAKE_HIP}):
+        done = among(2, ["calibrate", "--collectives", "--backend", "hip", "--seconds", "1", "--largest", "64 KiB", "--samples", "rccl.jsonl",
+                         "-o", "rccl.json"], folder)
+    checks.check(done.returncode == 0, f"RCCL's collectives, every one checked, on two emulated devices: {done.returncode}: {done.stderr[:500]}")
+    samples = [json.loads(line) for line in open(os.path.join(folder, "rccl.jsonl"))] if done.returncode == 0 else []
+    checks.check({sample.get("ranks") for sample in samples[1:]} == {2} and "rccl" in samples[0]["library"], "through RCCL, both ranks")
+    replay_among_processes(checks, folder)
+
+
+def replay_among_processes(checks, folder):
+    """Two data-parallel ranks exchange their gradients; peaks, kernels and collectives are those of the program."""
+    command = ["replay", "small.json", "--on", "2xcpu.json", "--backend", "cpu", "--collectives", *RUN]
+    done = among(2, command, folder)
+    checks.check(done.returncode == 0, f"replay with peers: {done.returncode}: {done.stderr[:500]}")
+    lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
+    checks.check("2 processes" in done.stdout and "collectives" in lines and "left out" not in done.stdout, f"collectives ran: {done.stdout[:1500]}")
+    checks.check(done.stdout.count("equal") == 2, f"peaks are the predicted ones: {done.stdout[-800:]}")
+    for arguments, count, said in [(command, 1, "1 processes for 2 devices"), ([*command, "--tp", "2", "--framework", "nothing"], 1, "nothing")]:
+        done = among(count, arguments, folder)
+        checks.check(done.returncode == 2 and said in done.stderr, f"{arguments}: {done.returncode}: {done.stderr[:300]}")
+
+
+def among(count, arguments, folder):
+    """The program run by several processes of one mpirun."""
+    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(count), PROGRAM, *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 
 def main():

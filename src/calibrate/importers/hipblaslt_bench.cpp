@@ -22,6 +22,11 @@ std::string without_index(const std::string& text) {
   return text.front() == '[' && colon != std::string::npos ? text.substr(colon + 2) : text;
 }
 
+/// With --log_function_name the function's comes first.
+bool is_header(const std::vector<std::string>& values) {
+  return values[0] == "transA" || (values[0] == "function" && values[1] == "transA");
+}
+
 class Columns {
  public:
   Columns(std::vector<std::string> names, const Line& line) : names_(std::move(names)) {
@@ -33,6 +38,11 @@ class Columns {
     const auto found = std::find(names_.begin(), names_.end(), name);
     if (found == names_.end()) fail("the table has no column '" + name + "'", line.where, "hipblaslt-bench prints one");
     return static_cast<std::size_t>(found - names_.begin());
+  }
+  /// A line whose transposition is one: other lines, such as names of kernels, have commas too.
+  bool is_row(const std::vector<std::string>& values) const {
+    const auto place = static_cast<std::size_t>(std::find(names_.begin(), names_.end(), "transA") - names_.begin());
+    return place < values.size() && (values[place] == "N" || values[place] == "T");
   }
   Sample read(const std::vector<std::string>& values, const Line& line) const {
     if (values.size() != names_.size())
@@ -65,10 +75,10 @@ std::vector<Sample> import_hipblaslt_bench(const std::string& text, const std::s
   for (const Line& line : lines_of(text, where)) {
     if (line.text.empty()) continue;
     const auto values = split(without_index(line.text), ',');
-    if (values.size() > 5 && values.front() == "transA") {
+    if (values.size() > 5 && is_header(values)) {
       columns.assign(1, Columns(values, line));
       expecting = true;
-    } else if (!columns.empty() && values.size() > 5 && (values.front() == "N" || values.front() == "T")) {
+    } else if (!columns.empty() && values.size() > 5 && columns.front().is_row(values)) {
       samples.push_back(columns.front().read(values, line));
       expecting = false;
     }

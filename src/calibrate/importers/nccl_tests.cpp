@@ -28,8 +28,9 @@ Header read_header(const std::vector<std::string>& words, const Line& line) {
 
 std::string type_named(const std::string& name, const Line& line) {
   const std::vector<std::pair<std::string, std::string>> names{
-      {"float", "fp32"},  {"half", "fp16"},     {"bfloat16", "bf16"}, {"double", "fp64"}, {"int8", "int8"},    {"uint8", "uint8"},
-      {"int32", "int32"}, {"uint32", "uint32"}, {"fp8_e4m3", "fp8"},  {"f8e4m3", "fp8"},  {"fp8_e5m2", "fp8"}, {"f8e5m2", "fp8"}};
+      {"float", "fp32"},   {"half", "fp16"},   {"bfloat16", "bf16"}, {"double", "fp64"}, {"int8", "int8"},
+      {"uint8", "uint8"},  {"int32", "int32"}, {"uint32", "uint32"}, {"int64", "int64"}, {"uint64", "uint64"},
+      {"fp8_e4m3", "fp8"}, {"f8e4m3", "fp8"},  {"fp8_e5m2", "fp8"},  {"f8e5m2", "fp8"}};
   for (const auto& [theirs, ours] : names)
     if (name == theirs) return ours;
   fail("'" + name + "' is no type of nccl-tests", line.where);

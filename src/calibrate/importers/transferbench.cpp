@@ -1,4 +1,5 @@
-// TransferBench: under each test and executor one line per transfer, "Transfer 00 | 45.3 GB/s | 1.48 ms | 67108864 bytes | G0->G0:8->G1".
+// TransferBench: under each test and executor one line per transfer,
+// "Transfer 00  |  45.301 GB/s |    1.481 ms |     67108864 bytes | G0 -> GPU00:008 -> G1" (1.52; "G0->G000:8->G1" in earlier ones).
 #include "calibrate/importers/importers.hpp"
 #include "plimsoll/error.hpp"
 
@@ -13,15 +14,16 @@ double cell(const std::string& text, const std::string& unit, const Line& line) 
   return number_in(words[0], line, 1e-9);
 }
 
-/// The kinds of memory at both ends of "G0->G0:8->G1" or "(C0->D1->G1)": C is the host's, G and F a device's.
+/// The kinds of memory at both ends of "G0 -> GPU00:008 -> G1" or "(C0->D1->G1)": C is the host's, G and F a device's.
 std::pair<char, char> ends_of(const std::string& route, const Line& line) {
   const std::size_t from = route.find_first_not_of("( "), last = route.rfind("->");
-  if (from == std::string::npos || last == std::string::npos || last + 2 >= route.size())
-    fail("'" + route + "' is no route of a transfer", line.where, "such as G0->G0:8->G1");
-  return {route[from], route[last + 2]};
+  const std::size_t to = last == std::string::npos ? last : route.find_first_not_of(' ', last + 2);
+  if (from == std::string::npos || to == std::string::npos)
+    fail("'" + route + "' is no route of a transfer", line.where, "such as G0 -> GPU00:008 -> G1");
+  return {route[from], route[to]};
 }
 
-bool on_host(char memory) { return memory == 'C' || memory == 'B' || memory == 'U' || memory == 'H'; }
+bool on_host(char memory) { return memory == 'C' || memory == 'B' || memory == 'U' || memory == 'H' || memory == 'M'; }
 
 }  // namespace
 

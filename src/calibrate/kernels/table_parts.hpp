@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "calibrate/kernels/references.hpp"
+#include "plimsoll/units.hpp"
 
 namespace plimsoll::calibrate {
 
@@ -54,7 +55,6 @@ inline const std::vector<Scalar> kCount{{"count", ScalarType::u64, scalar<0>}};
 
 // ---- launches
 
-inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 inline Launch grid(std::int64_t blocks) { return {static_cast<std::uint32_t>(blocks), kBlockThreads}; }
 template <int i>
 Launch by_size(const Sizes& s, const DeviceShape&) {

@@ -17,28 +17,21 @@ const char* const default_architecture = "sm_90";
 namespace {
 
 // cuda.h
-constexpr int kInvalidValue = 1, kOutOfMemory = 2, kNoDevice = 100, kInvalidDevice = 101, kInvalidPtx = 218, kNotFound = 500,
-              kPeerAccessAlreadyEnabled = 704;
+constexpr int kInvalidPtx = 218;
 constexpr int kClockRate = 13, kMultiprocessors = 16, kMajor = 75, kMinor = 76;
 using Pointer = unsigned long long;
 
-struct ErrorName {
-  int code;
-  const char* name;
-};
-constexpr ErrorName error_names[] = {{0, "CUDA_SUCCESS"},
-                                     {1, "CUDA_ERROR_INVALID_VALUE"},
-                                     {2, "CUDA_ERROR_OUT_OF_MEMORY"},
-                                     {46, "CUDA_ERROR_DEVICE_UNAVAILABLE"},
-                                     {100, "CUDA_ERROR_NO_DEVICE"},
-                                     {101, "CUDA_ERROR_INVALID_DEVICE"},
-                                     {214, "CUDA_ERROR_ECC_UNCORRECTABLE"},
-                                     {218, "CUDA_ERROR_INVALID_PTX"},
-                                     {500, "CUDA_ERROR_NOT_FOUND"},
-                                     {704, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED"},
-                                     {719, "CUDA_ERROR_LAUNCH_FAILED"}};
-
-bool valid(int device) { return device >= 0 && device < fake::device_count(); }
+constexpr fake::ErrorName error_names[] = {{0, "CUDA_SUCCESS"},
+                                           {1, "CUDA_ERROR_INVALID_VALUE"},
+                                           {2, "CUDA_ERROR_OUT_OF_MEMORY"},
+                                           {46, "CUDA_ERROR_DEVICE_UNAVAILABLE"},
+                                           {100, "CUDA_ERROR_NO_DEVICE"},
+                                           {101, "CUDA_ERROR_INVALID_DEVICE"},
+                                           {214, "CUDA_ERROR_ECC_UNCORRECTABLE"},
+                                           {218, "CUDA_ERROR_INVALID_PTX"},
+                                           {500, "CUDA_ERROR_NOT_FOUND"},
+                                           {704, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED"},
+                                           {719, "CUDA_ERROR_LAUNCH_FAILED"}};
 
 // 90 of "sm_90".
 int capability() { return std::atoi(fake::architecture().c_str() + 3); }
@@ -59,16 +52,15 @@ void* pointer(Pointer address) { return reinterpret_cast<void*>(address); }
 
 API int cuInit(unsigned) {
   if (const int code = static_cast<int>(fake::setting("INIT_ERROR", 0)); code != 0) return code;
-  return fake::device_count() == 0 ? kNoDevice : 0;
+  return fake::device_count() == 0 ? fake::kNoDevice : 0;
 }
 API int cuDriverGetVersion(int* version) {
   *version = static_cast<int>(fake::setting("VERSION", 12080));
   return 0;
 }
 API int cuGetErrorName(int code, const char** name) {
-  const auto* found = std::find_if(std::begin(error_names), std::end(error_names), [&](const ErrorName& row) { return row.code == code; });
-  *name = found == std::end(error_names) ? nullptr : found->name;
-  return *name ? 0 : kInvalidValue;
+  *name = fake::name_of_error(error_names, code);
+  return *name ? 0 : fake::kInvalidValue;
 }
 
 API int cuDeviceGetCount(int* count) {
@@ -77,15 +69,12 @@ API int cuDeviceGetCount(int* count) {
 }
 API int cuDeviceGet(int* id, int device) {
   *id = device;
-  return valid(device) ? 0 : kInvalidDevice;
+  return fake::valid(device) ? 0 : fake::kInvalidDevice;
 }
-API int cuDeviceGetName(char* name, int size, int device) {
-  if (!valid(device)) return kInvalidDevice;
-  std::snprintf(name, static_cast<std::size_t>(size), "%s", fake::setting("NAME", std::string("Emulated device")).c_str());
-  return 0;
-}
+API int cuDeviceGetName(char* name, int size, int device) { return fake::device_name(name, size, device); }
+API int cuDeviceGetPCIBusId(char* text, int size, int device) { return fake::pci_address(text, size, device); }
 API int cuDeviceGetAttribute(int* value, int attribute, int device) {
-  if (!valid(device)) return kInvalidDevice;
+  if (!fake::valid(device)) return fake::kInvalidDevice;
   switch (attribute) {
     case kClockRate:
       *value = 1980000;
@@ -100,11 +89,11 @@ API int cuDeviceGetAttribute(int* value, int attribute, int device) {
       *value = capability() % 10;
       return 0;
     default:
-      return kInvalidValue;
+      return fake::kInvalidValue;
   }
 }
 API int cuDevicePrimaryCtxRetain(void** context, int device) {
-  if (!valid(device)) return kInvalidDevice;
+  if (!fake::valid(device)) return fake::kInvalidDevice;
   *context = fake::devices()[static_cast<std::size_t>(device)].get();
   return static_cast<int>(fake::setting("DEVICE_ERROR", 0));
 }
@@ -115,32 +104,16 @@ API int cuCtxSetCurrent(void* context) {
   return 0;
 }
 
-API int cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
-  *total = fake::current().total();
-  *free = *total - fake::current().used();
-  return 0;
-}
+API int cuMemGetInfo_v2(std::size_t* free, std::size_t* total) { return fake::memory_info(free, total); }
 API int cuMemAlloc_v2(Pointer* memory, std::size_t bytes) {
   void* given = nullptr;
   const bool fits = fake::current().allocate(&given, bytes);
   *memory = reinterpret_cast<Pointer>(given);
-  return fits ? 0 : kOutOfMemory;
+  return fits ? 0 : fake::kOutOfMemory;
 }
-API int cuMemFree_v2(Pointer memory) {
-  fake::Device* owner = fake::owner_of(pointer(memory));
-  return owner && owner->release(pointer(memory)) ? 0 : kInvalidValue;
-}
-API int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned) {
-  *memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-  if (!*memory) return kOutOfMemory;
-  fake::note_host_memory(*memory, true);
-  return 0;
-}
-API int cuMemFreeHost(void* memory) {
-  fake::note_host_memory(memory, false);
-  std::free(memory);
-  return 0;
-}
+API int cuMemFree_v2(Pointer memory) { return fake::release(pointer(memory)); }
+API int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned) { return fake::allocate_host(memory, bytes); }
+API int cuMemFreeHost(void* memory) { return fake::release_host(memory); }
 API int cuMemcpyAsync(Pointer to, Pointer from, std::size_t bytes, void*) {
   fake::copy(pointer(to), pointer(from), bytes);
   return 0;
@@ -164,59 +137,63 @@ API int cuModuleLoadData(void** module, const void* image) {
   return kInvalidPtx;
 }
 API int cuModuleGetFunction(void** function, void* module, const char* name) {
-  const fake::Function* found = fake::find_function(static_cast<Module*>(module)->target, name);
-  *function = const_cast<fake::Function*>(found);
-  return found ? 0 : kNotFound;
+  return fake::find_function(function, static_cast<Module*>(module)->target, name);
 }
 API int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y, unsigned threads_z,
                        unsigned, void*, void** arguments, void**) {
-  if (y != 1 || z != 1 || threads_x != 256 || threads_y != 1 || threads_z != 1 || x == 0) return kInvalidValue;
-  return fake::launch(*static_cast<const fake::Function*>(function), x, arguments);
+  return fake::launch(function, {x, y, z}, {threads_x, threads_y, threads_z}, arguments);
 }
 
-// All streams of a device run in one order; a stream is only a name.
-API int cuStreamCreate(void** stream, unsigned) {
-  static char name;
-  *stream = &name;
-  return 0;
-}
+API int cuStreamCreate(void** stream, unsigned) { return fake::create_stream(stream); }
 API int cuStreamDestroy_v2(void*) { return 0; }
-API int cuStreamWaitEvent(void*, void* event, unsigned) {
-  fake::current().wait(static_cast<fake::Event*>(event));
-  return 0;
-}
-API int cuEventCreate(void** event, unsigned) {
-  *event = new fake::Event;
-  return 0;
-}
-API int cuEventDestroy_v2(void* event) {
-  fake::current().synchronize();
-  delete static_cast<fake::Event*>(event);
-  return 0;
-}
-API int cuEventRecord(void* event, void*) {
-  fake::current().record(static_cast<fake::Event*>(event));
-  return 0;
-}
-API int cuEventSynchronize(void* event) {
-  static_cast<fake::Event*>(event)->wait_until_reached();
-  return static_cast<int>(fake::setting("SYNCHRONIZE_ERROR", 0));
-}
-API int cuEventElapsedTime(float* milliseconds, void* from, void* to) {
-  *milliseconds = static_cast<float>((static_cast<fake::Event*>(to)->seconds - static_cast<fake::Event*>(from)->seconds) * 1e3);
-  return 0;
-}
+API int cuStreamWaitEvent(void*, void* event, unsigned) { return fake::wait_event(event); }
+API int cuEventCreate(void** event, unsigned) { return fake::create_event(event); }
+API int cuEventDestroy_v2(void* event) { return fake::destroy_event(event); }
+API int cuEventRecord(void* event, void*) { return fake::record_event(event); }
+API int cuEventSynchronize(void* event) { return fake::synchronize_event(event); }
+API int cuEventElapsedTime(float* milliseconds, void* from, void* to) { return fake::elapsed(milliseconds, from, to); }
 API int cuCtxSynchronize() { return fake::synchronize(); }
 
-API int cuDeviceCanAccessPeer(int* can, int device, int peer) {
-  if (!valid(device) || !valid(peer)) return kInvalidDevice;
-  *can = device != peer && fake::setting("NO_PEER", 0) == 0;
+API int cuDeviceCanAccessPeer(int* can, int device, int peer) { return fake::can_access_peer(can, device, peer); }
+API int cuCtxEnablePeerAccess(void* context, unsigned) {
+  for (std::size_t i = 0; i < fake::devices().size(); ++i)
+    if (fake::devices()[i].get() == context) return fake::enable_peer(static_cast<int>(i));
+  return fake::kInvalidValue;
+}
+
+// ---- NVML, for PLIMSOLL_NVML_LIBRARY -----------------------------------------------------------------------------------------
+
+API int nvmlInit_v2() { return 0; }
+API int nvmlShutdown() { return 0; }
+API int nvmlDeviceGetHandleByPciBusId_v2(const char* address, void** device) {
+  constexpr int kNotFoundByNvml = 6;
+  for (int i = 0; i < fake::device_count(); ++i) {
+    char own[32] = "";
+    cuDeviceGetPCIBusId(own, sizeof own, i);
+    if (std::strcmp(own, address) != 0) continue;
+    *device = fake::devices()[static_cast<std::size_t>(i)].get();
+    return 0;
+  }
+  return kNotFoundByNvml;
+}
+API int nvmlDeviceGetClockInfo(void*, int clock, unsigned* megahertz) {
+  *megahertz = clock == 1 ? 1755 : 2619;  // multiprocessors; memory
   return 0;
 }
-API int cuCtxEnablePeerAccess(void* context, unsigned) {
-  static thread_local std::vector<std::pair<int, void*>> enabled;
-  const std::pair<int, void*> pair{fake::current_index(), context};
-  if (std::find(enabled.begin(), enabled.end(), pair) != enabled.end()) return kPeerAccessAlreadyEnabled;
-  enabled.push_back(pair);
+API int nvmlDeviceGetPowerUsage(void*, unsigned* milliwatts) {
+  *milliwatts = 431000;
+  return 0;
+}
+API int nvmlDeviceGetEnforcedPowerLimit(void*, unsigned* milliwatts) {
+  *milliwatts = 700000;
+  return 0;
+}
+API int nvmlDeviceGetMemoryInfo(void* device, unsigned long long* memory) {
+  auto* owner = static_cast<fake::Device*>(device);
+  memory[0] = owner->total(), memory[2] = owner->used(), memory[1] = memory[0] - memory[2];
+  return 0;
+}
+API int nvmlDeviceGetUtilizationRates(void*, unsigned* rates) {
+  rates[0] = static_cast<unsigned>(fake::setting("BUSY", 0)), rates[1] = 0;
   return 0;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <set>
@@ -260,7 +261,7 @@ int launch(const Function& function, unsigned blocks, void** arguments) {
   const Kernel& kernel = kernel_named(row.name);
   const Sizes sizes = sizes_of(kernel, blocks, arguments);
   const Work work = kernel.work(sizes, {function.target, static_cast<std::int32_t>(setting("COMPUTE_UNITS", 4))});
-  const bool executed = !modelled() || work.bytes() + work.flops <= static_cast<double>(setting("EXECUTE", 4'000'000));
+  const bool executed = !modelled() || work.bytes() + work.flops <= static_cast<double>(setting("EXECUTE", 20'000'000));
   const bool wrong = setting("WRONG", std::string()) == row.name;
   std::vector<void*> buffers;
   for (std::size_t i = 0; i < kernel.buffers.size(); ++i) buffers.push_back(*static_cast<void**>(arguments[i]));
@@ -306,6 +307,108 @@ void fill(void* to, int byte, std::size_t bytes) {
 int synchronize() {
   current().synchronize();
   return static_cast<int>(setting("SYNCHRONIZE_ERROR", 0));
+}
+
+// ---- entry points -------------------------------------------------------------------------------------------------------------
+
+bool valid(int device) { return device >= 0 && device < device_count(); }
+
+int device_name(char* name, int size, int device) {
+  if (!valid(device)) return kInvalidDevice;
+  std::snprintf(name, static_cast<std::size_t>(size), "%s", setting("NAME", std::string("Emulated device")).c_str());
+  return 0;
+}
+
+int pci_address(char* text, int size, int device) {
+  if (!valid(device)) return kInvalidDevice;
+  std::snprintf(text, static_cast<std::size_t>(size), "0000:%02x:00.0", device + 5);
+  return 0;
+}
+
+int memory_info(std::size_t* free, std::size_t* total) {
+  *total = current().total();
+  *free = *total - current().used();
+  return 0;
+}
+
+int release(void* memory) {
+  if (!memory) return 0;
+  Device* owner = owner_of(memory);
+  return owner && owner->release(memory) ? 0 : kInvalidValue;
+}
+
+int allocate_host(void** memory, std::size_t bytes) {
+  *memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  if (!*memory) return kOutOfMemory;
+  note_host_memory(*memory, true);
+  return 0;
+}
+
+int release_host(void* memory) {
+  note_host_memory(memory, false);
+  std::free(memory);
+  return 0;
+}
+
+int create_stream(void** stream) {
+  static char name;
+  *stream = &name;
+  return 0;
+}
+
+int create_event(void** event) {
+  *event = new Event;
+  return 0;
+}
+
+int destroy_event(void* event) {
+  current().synchronize();
+  delete static_cast<Event*>(event);
+  return 0;
+}
+
+int wait_event(void* event) {
+  current().wait(static_cast<Event*>(event));
+  return 0;
+}
+
+int record_event(void* event) {
+  current().record(static_cast<Event*>(event));
+  return 0;
+}
+
+int synchronize_event(void* event) {
+  static_cast<Event*>(event)->wait_until_reached();
+  return static_cast<int>(setting("SYNCHRONIZE_ERROR", 0));
+}
+
+int elapsed(float* milliseconds, void* from, void* to) {
+  *milliseconds = static_cast<float>((static_cast<Event*>(to)->seconds - static_cast<Event*>(from)->seconds) * 1e3);
+  return 0;
+}
+
+int find_function(void** function, Target target, const char* name) {
+  const Function* found = find_function(target, name);
+  *function = const_cast<Function*>(found);
+  return found ? 0 : kNotFound;
+}
+
+int can_access_peer(int* can, int device, int peer) {
+  if (!valid(device) || !valid(peer)) return kInvalidDevice;
+  *can = device != peer && setting("NO_PEER", 0) == 0;
+  return 0;
+}
+
+int enable_peer(int peer) {
+  static thread_local std::set<std::pair<int, int>> enabled;
+  if (!valid(peer)) return kInvalidDevice;
+  return enabled.insert({current_index(), peer}).second ? 0 : kPeerAccessAlreadyEnabled;
+}
+
+int launch(void* function, Grid blocks, Grid threads, void** arguments) {
+  const bool one_dimension = blocks.y == 1 && blocks.z == 1 && threads.y == 1 && threads.z == 1;
+  if (!one_dimension || threads.x != 256 || blocks.x == 0) return kInvalidValue;
+  return launch(*static_cast<const Function*>(function), blocks.x, arguments);
 }
 
 }  // namespace plimsoll::calibrate::fake

@@ -93,7 +93,50 @@ struct Function {
 /// The function of that name, which lives as long as the library; nullptr where the processor has none.
 const Function* find_function(Target target, const char* name);
 
-/// Launches on the current device. 0, or the driver's code for a fault that the environment asks for.
+// ---- what both drivers' entry points do; 0, or a code that HIP and CUDA share -------------------------------------------------
+
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kNoDevice = 100, kInvalidDevice = 101, kNotFound = 500, kNotReady = 600,
+              kPeerAccessAlreadyEnabled = 704;
+
+/// A code and the driver's word for it.
+struct ErrorName {
+  int code;
+  const char* name;
+};
+/// nullptr: no such code.
+template <std::size_t kCount>
+const char* name_of_error(const ErrorName (&names)[kCount], int code) {
+  for (const ErrorName& row : names)
+    if (row.code == code) return row.name;
+  return nullptr;
+}
+
+bool valid(int device);
+int device_name(char* name, int size, int device);
+int pci_address(char* text, int size, int device);
+int memory_info(std::size_t* free, std::size_t* total);
+int release(void* memory);
+int allocate_host(void** memory, std::size_t bytes);
+int release_host(void* memory);
+/// A stream is only a name: all streams of a device run in one order.
+int create_stream(void** stream);
+int create_event(void** event);
+int destroy_event(void* event);
+int wait_event(void* event);
+int record_event(void* event);
+int synchronize_event(void* event);
+int elapsed(float* milliseconds, void* from, void* to);
+int find_function(void** function, Target target, const char* name);
+int can_access_peer(int* can, int device, int peer);
+int enable_peer(int peer);
+
+struct Grid {
+  unsigned x, y, z;
+};
+/// Launches blocks of 256 threads on the current device. 0, or the driver's code for a fault that the environment asks for.
+int launch(void* function, Grid blocks, Grid threads, void** arguments);
+
+/// The same for a library's own launches.
 int launch(const Function& function, unsigned blocks, void** arguments);
 
 /// Copies on the current device, behind the caller's back where both sides allow it.

@@ -1,0 +1,196 @@
+// Matrix products of hipBLASLt and cuBLASLt, by dlopen: what frameworks run on new devices, and the only libraries with 8-bit floats. The
+// two have the same functions under two names, with different numbers (hipblaslt.h of ROCm 6, cublasLt.h of CUDA 12 and 13). A product is
+// described once, the library's heuristics name their best algorithm within a workspace, and that is what runs.
+//
+// Both read matrices by columns: rows of k elements are columns of them, and C[m,n] = A·Bᵀ by rows is D[n,m] = Bᵀ·A by columns.
+#include <array>
+#include <cstring>
+#include <map>
+#include <tuple>
+
+#include "calibrate/gpu_backend.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::calibrate {
+namespace {
+
+/// What differs between the two.
+struct Dialect {
+  std::string name, prefix;
+  int transpose_a;              ///< attribute of an operation that transposes its first operand
+  int transpose;                ///< value of that attribute
+  int compute32, compute64;     ///< arithmetic of the sums
+  int fp8;                      ///< type of 8-bit operands, e4m3; −1: none
+  std::size_t algorithm_bytes;  ///< of cublasLtMatmulAlgo_t, hipblasLtMatmulAlgo_t
+  std::size_t workspace_bytes;  ///< that frameworks allow (PyTorch, CublasHandlePool.cpp)
+};
+
+/// cublasLtMatmulHeuristicResult_t and hipblasLtMatmulHeuristicResult_t: the algorithm, then { size_t workspaceSize; int state; float
+/// wavesCount; int reserved[4]; }.
+struct ResultTail {
+  std::size_t workspace_bytes;
+  int state;
+  float waves;
+  int reserved[4];
+};
+constexpr std::size_t kMostAlgorithmBytes = 64;
+
+class LtLibrary : public GemmLibrary {
+ public:
+  LtLibrary(std::unique_ptr<DynamicLibrary> library, GpuDriver& driver, Dialect dialect)
+      : library_(std::move(library)), driver_(driver), dialect_(std::move(dialect)) {}
+  LtLibrary(const LtLibrary&) = delete;
+  LtLibrary& operator=(const LtLibrary&) = delete;
+  ~LtLibrary() override {
+    for (auto& [shape, plan] : plans_) forget(plan);
+    call<Handle>("Destroy", handle_);
+    if (workspace_) driver_.release(workspace_);
+  }
+
+  /// Opens a handle; false where the library lacks a function or does not start.
+  bool start() {
+    for (const char* function :
+         {"Create", "MatmulDescCreate", "MatmulDescSetAttribute", "MatrixLayoutCreate", "MatmulPreferenceCreate",
+          "MatmulPreferenceSetAttribute", "MatmulAlgoGetHeuristic", "Matmul", "MatmulDescDestroy", "MatrixLayoutDestroy", "Destroy"})
+      if (!library_->find<int()>(symbol(function).c_str())) return false;
+    return call<Handle*>("Create", &handle_) == 0;
+  }
+  std::string name() const override { return dialect_.name; }
+  bool takes(const GemmCall& product) override { return plan_of(product).found; }
+
+  bool multiply(const GemmCall& product, void* stream) override {
+    Plan& plan = plan_of(product);
+    if (!plan.found) return false;
+    const double wide[2] = {1, 0};
+    const float narrow[2] = {1, 0};
+    const bool is_wide = product.type == DType::fp64;
+    const void* one = is_wide ? static_cast<const void*>(&wide[0]) : &narrow[0];
+    const void* zero = is_wide ? static_cast<const void*>(&wide[1]) : &narrow[1];
+    const int code = call<Handle, Handle, const void*, const void*, Handle, const void*, Handle, const void*, const void*, Handle, void*,
+                          Handle, const void*, void*, std::size_t, void*>(
+        "Matmul", handle_, plan.operation, one, product.b, plan.a, product.a, plan.b, zero, product.c, plan.d, product.c, plan.d,
+        plan.algorithm.data(), workspace(), dialect_.workspace_bytes, stream);
+    if (code != 0) failed("Matmul", code);
+    return true;
+  }
+
+ private:
+  using Handle = void*;
+  /// Everything that a product of one shape needs.
+  struct Plan {
+    bool found = false;
+    Handle operation = nullptr, a = nullptr, b = nullptr, d = nullptr;
+    std::array<std::byte, kMostAlgorithmBytes> algorithm{};
+  };
+
+  std::string symbol(const char* function) const { return dialect_.prefix + function; }
+  template <class... Types, class... Arguments>
+  int call(const char* function, Arguments... arguments) const {
+    return library_->find<int(Types...)>(symbol(function).c_str())(arguments...);
+  }
+  [[noreturn]] void failed(const char* function, int code) const {
+    fail(symbol(function) + " returns " + std::to_string(code), dialect_.name, "what was measured until now is kept in the samples");
+  }
+  void* workspace() {
+    if (!workspace_) check(driver_, driver_.allocate(&workspace_, dialect_.workspace_bytes), "Malloc of a workspace");
+    return workspace_;
+  }
+
+  /// hipDataType and cudaDataType share their numbers; −1: no such type.
+  int type_of(DType type) const {
+    switch (type) {
+      case DType::fp32:
+        return 0;
+      case DType::fp64:
+        return 1;
+      case DType::fp16:
+        return 2;
+      case DType::bf16:
+        return 14;
+      case DType::fp8:
+        return dialect_.fp8;
+      default:
+        return -1;
+    }
+  }
+
+  Plan& plan_of(const GemmCall& product) {
+    const auto [place, is_new] = plans_.try_emplace({product.type, product.m, product.n, product.k});
+    Plan& plan = place->second;
+    if (is_new && type_of(product.type) >= 0) plan.found = describe(product, plan) && ask_heuristics(plan);
+    return plan;
+  }
+
+  bool describe(const GemmCall& product, Plan& plan) const {
+    const int in = type_of(product.type), out = type_of(product.type == DType::fp8 ? DType::bf16 : product.type);
+    const bool wide = product.type == DType::fp64;
+    const auto m = static_cast<std::uint64_t>(product.m), n = static_cast<std::uint64_t>(product.n),
+               k = static_cast<std::uint64_t>(product.k);
+    const auto layout = [&](Handle& made, int type, std::uint64_t rows, std::uint64_t columns) {
+      return call<Handle*, int, std::uint64_t, std::uint64_t, std::int64_t>("MatrixLayoutCreate", &made, type, rows, columns,
+                                                                            static_cast<std::int64_t>(rows)) == 0;
+    };
+    return call<Handle*, int, int>("MatmulDescCreate", &plan.operation, wide ? dialect_.compute64 : dialect_.compute32, wide ? 1 : 0) ==
+               0 &&
+           call<Handle, int, const void*, std::size_t>("MatmulDescSetAttribute", plan.operation, dialect_.transpose_a, &dialect_.transpose,
+                                                       sizeof dialect_.transpose) == 0 &&
+           layout(plan.a, in, k, n) && layout(plan.b, in, k, m) && layout(plan.d, out, n, m);
+  }
+
+  /// The first of the library's algorithms, as frameworks take it.
+  bool ask_heuristics(Plan& plan) const {
+    constexpr int kMostWorkspace = 1;  // ..._PREF_MAX_WORKSPACE_BYTES of both
+    Handle preference = nullptr;
+    if (call<Handle*>("MatmulPreferenceCreate", &preference) != 0) return false;
+    const std::uint64_t most = dialect_.workspace_bytes;
+    call<Handle, int, const void*, std::size_t>("MatmulPreferenceSetAttribute", preference, kMostWorkspace, &most, sizeof most);
+    std::array<std::byte, kMostAlgorithmBytes + sizeof(ResultTail)> result{};
+    int found = 0;
+    const int code = call<Handle, Handle, Handle, Handle, Handle, Handle, Handle, int, void*, int*>(
+        "MatmulAlgoGetHeuristic", handle_, plan.operation, plan.a, plan.b, plan.d, plan.d, preference, 1, result.data(), &found);
+    call<Handle>("MatmulPreferenceDestroy", preference);
+    ResultTail tail{};
+    std::memcpy(&tail, result.data() + dialect_.algorithm_bytes, sizeof tail);
+    std::memcpy(plan.algorithm.data(), result.data(), dialect_.algorithm_bytes);
+    return code == 0 && found > 0 && tail.state == 0 && tail.workspace_bytes <= dialect_.workspace_bytes;
+  }
+
+  void forget(Plan& plan) const {
+    for (Handle layout : {plan.a, plan.b, plan.d})
+      if (layout) call<Handle>("MatrixLayoutDestroy", layout);
+    if (plan.operation) call<Handle>("MatmulDescDestroy", plan.operation);
+  }
+
+  std::unique_ptr<DynamicLibrary> library_;
+  GpuDriver& driver_;
+  Dialect dialect_;
+  Handle handle_ = nullptr;
+  void* workspace_ = nullptr;
+  std::map<std::tuple<DType, std::int64_t, std::int64_t, std::int64_t>, Plan> plans_;
+};
+
+std::unique_ptr<GemmLibrary> open(const std::vector<std::string>& candidates, const char* variable, GpuDriver& driver,
+                                  const Dialect& dialect) {
+  auto library = std::make_unique<DynamicLibrary>(candidates, variable);
+  if (!library->loaded()) return nullptr;
+  auto opened = std::make_unique<LtLibrary>(std::move(library), driver, dialect);
+  if (!opened->start()) return nullptr;
+  return opened;
+}
+
+}  // namespace
+
+std::unique_ptr<GemmLibrary> open_hipblaslt(GpuDriver& driver, Target target) {
+  constexpr int kFnuz = 1000, kOcp = 28;  // HIP_R_8F_E4M3_FNUZ, HIP_R_8F_E4M3
+  const int fp8 = target == Target::gfx90a ? -1 : fp8_format(target) == Fp8Format::e4m3_fnuz ? kFnuz : kOcp;
+  return open(rocm_candidates("libhipblaslt.so", 2, 0), "PLIMSOLL_HIPBLASLT_LIBRARY", driver,
+              {"hipblaslt", "hipblasLt", 0, 112, 2, 7, fp8, 24, std::size_t{76} << 20});
+}
+
+std::unique_ptr<GemmLibrary> open_cublaslt(GpuDriver& driver, Target target) {
+  const int fp8 = target == Target::sm_80 ? -1 : 28;  // CUDA_R_8F_E4M3
+  return open(cuda_candidates("libcublasLt.so", 14, 11), "PLIMSOLL_CUBLASLT_LIBRARY", driver,
+              {"cublaslt", "cublasLt", 3, 1, 68, 70, fp8, 64, std::size_t{32} << 20});
+}
+
+}  // namespace plimsoll::calibrate
