@@ -305,6 +305,7 @@ Tensor compiled_bias_gradient(Tape& tape, const Tensor& gradient, const Dims& si
 }  // namespace
 
 Tensor bias_dropout_add(const Tensor& x, const Tensor& bias, const Tensor& residual, double p) {
+  const GradMode enabled(residual.tape(), true);  // bias_dropout_add_exec_handler: also where a checkpoint runs its layers without
   Op op("bias_dropout_add", {&x, &bias, &residual});
   Tape& tape = op.tape();
   Tensor mask, output;

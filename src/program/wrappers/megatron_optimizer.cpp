@@ -10,7 +10,10 @@ namespace plimsoll::program {
 
 MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const std::vector<MegatronParameterBuffer*>& buffers,
                                      std::int64_t shard_rank)
-    : tape_(tape), distributed_(strategy.data_parallel == DataParallel::megatron_distopt), groups_(2) {
+    : tape_(tape),
+      distributed_(strategy.data_parallel == DataParallel::megatron_distopt),
+      scales_copies_(!distributed_ && strategy.precision == Precision::mixed_fp16),
+      groups_(2) {
   const LabelScope label(tape, tape.intern("optimizer"));
   scale_ = tape.empty({1}, DType::fp32, Category::optimizer_state);
   const auto parts = owned(buffers, shard_rank);
@@ -95,7 +98,10 @@ void MegatronOptimizer::step_with_ready_grads() {
   }
   tape_.operator_name = "copy_main_params_to_model_params";
   for (const ParameterGroup& group : groups_) {
-    for (const Main& main : group.mains) in_place(main.parameter, {&main.parameter});
+    for (const Main& main : group.mains) {
+      const Tensor scaled = scales_copies_ ? elementwise(tape_, {&main.parameter}, DType::fp32) : main.parameter;
+      in_place(main.parameter, {&scaled});
+    }
   }
 }
 

@@ -43,6 +43,7 @@ class MegatronOptimizer {
 
   Tape& tape_;
   bool distributed_;
+  bool scales_copies_;  ///< fp16 weights are written by multi_tensor_scale, through a product of its own each
   Tensor scale_;
   std::vector<ParameterGroup> groups_;  ///< with weight decay, without
 };
