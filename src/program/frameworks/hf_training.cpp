@@ -6,6 +6,7 @@
 #include "plimsoll/error.hpp"
 #include "program/frameworks/wrap_units.hpp"
 #include "program/modules/diffusion.hpp"
+#include "program/modules/bnb_4bit.hpp"
 #include "program/modules/lora.hpp"
 #include "program/op.hpp"
 #include "program/optimizer_kinds.hpp"
@@ -14,6 +15,8 @@
 namespace plimsoll::program {
 
 RunOptions hf_run_options(const Strategy& strategy) {
+  if (strategy.loss != LossKernel::automatic && strategy.loss != LossKernel::cross_entropy)
+    refuse("loss '" + std::string(name_of(strategy.loss)) + "' is not modelled for transformers' modules", "loss", "ce");
   RunOptions options;
   options.compiled_blocks = strategy.compile == Strategy::Compile::blocks;
   switch (strategy.attention) {
@@ -73,6 +76,14 @@ DType hf_parameter_type(const Strategy& strategy) {
 std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape) {
   std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
   if (strategy.lora) add_lora(*root, model, *strategy.lora, kAdapterType, tape);
+  if (strategy.base_weights == BaseWeights::int8) refuse("bitsandbytes' 8-bit weights are not modelled", "base_weights", "nf4");
+  if (strategy.base_weights != BaseWeights::as_trained) {
+    if (!strategy.lora) refuse("4-bit weights are frozen: they need adapters", "lora");
+    if (strategy.data_parallel != DataParallel::none && strategy.data_parallel != DataParallel::ddp)
+      refuse("sharded 4-bit weights are not modelled for transformers", "data_parallel", "none or ddp");
+    if (strategy.lora->dora) refuse("DoRA of 4-bit weights is not modelled", "lora.use_dora");
+    quantize_linears(*root, model, strategy.base_weights == BaseWeights::nf4_double_quant);
+  }
   if (strategy.optimizer == OptimizerKind::lora_fa) {
     if (!strategy.lora) fail("LoRA-FA trains adapters, and there are none", "optimizer", "give lora");
     freeze_lora_a(*root);

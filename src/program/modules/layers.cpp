@@ -1,6 +1,7 @@
 #include "program/modules/layers.hpp"
 
 #include "plimsoll/error.hpp"
+#include "program/modules/bnb_4bit.hpp"
 #include "program/modules/lora.hpp"
 #include "program/ops.hpp"
 
@@ -72,7 +73,12 @@ Tensor gelu_fast(const Tensor& x) {
 Tensor Linear::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(*module_, *tape_, {&x});
-  if (Module* base = module_->find_child("base_layer")) return call.done(adapted(*module_, *tape_, x, Linear(*base, *tape_)(x)));
+  if (Module* base = module_->find_child("base_layer")) {
+    Tensor result = Linear(*base, *tape_)(x);
+    if (is_4bit(*base)) result = clone(result);  // as PEFT does
+    return call.done(adapted(*module_, *tape_, x, std::move(result)));
+  }
+  if (is_4bit(*module_)) return call.done(linear_4bit(*module_, x, tape_->autocast.enabled ? tape_->autocast.type : x.dtype()));
   return call.done(linear(x, module_->tensor("weight"), module_->tensor("bias")));
 }
 
