@@ -94,6 +94,23 @@ void take_nemo_conventions(const JsonValue& json, MeasuredRow& row) {
   }
 }
 
+/// What nanotron's benchmark fixes and no row repeats: whose memory it writes (helpers.py: global rank zero's), and the day's code, which
+/// the number of the cluster's job tells where an id has it: the source itself calls the runs from 14097000 on those after the pipeline's
+/// fix.
+void take_nanotron_conventions(const JsonValue& json, MeasuredRow& row) {
+  constexpr int kFirstAfterFix = 14097000;
+  Strategy& s = row.strategy;
+  if (s.framework != "nanotron") return;
+  if (json["measured"].has("peak_mem_gib") && s.pp > 1 && !s.pp_rank) {
+    s.pp_rank = 0;
+    row.assumed.push_back("training.pp_rank: 0 (the log is that of global rank zero)");
+  }
+  int job = 0;
+  if (!s.framework_version.empty() || std::sscanf(row.id.c_str(), "nanotron-%8d-", &job) != 1 || job < 10'000'000) return;
+  s.framework_version = job < kFirstAfterFix ? "2024-12-18" : "2024-12-27";
+  row.assumed.push_back("training.framework_version: " + s.framework_version + " (job " + std::to_string(job) + ")");
+}
+
 /// What a table of torchtune's means: where "each row adds to the previous", what a row does not name is still off; samples that are not
 /// packed are as long as they are, and seq_len only their limit.
 void take_torchtune_conventions(const JsonValue& json, MeasuredRow& row) {
@@ -130,6 +147,7 @@ void read_row(const JsonValue& json, RowCaches& caches, MeasuredRow& row) {
     take_router_options(json["model"], row.strategy);
     date_by_source(json, row);
     take_nemo_conventions(json, row);
+    take_nanotron_conventions(json, row);
     take_torchtune_conventions(json, row);
   }
   row.model = read_row_model(json, row.strategy, caches);

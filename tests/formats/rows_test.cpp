@@ -185,6 +185,29 @@ TEST(Rows, WhatNemoFixesStandsInForWhatItsRowsLeaveOut) {
   EXPECT_DOUBLE_EQ(read(row(kModel, kHardware, training(lora + R"(, "dropout": 0.05})"), measured)).strategy.lora->dropout, 0.05);
 }
 
+/// nanotron's benchmark writes global rank zero's memory; the number of the cluster's job is the day of the code. Whatever the row says
+/// itself stays, and an id without a job's number says nothing.
+TEST(Rows, WhatNanotronsBenchmarkFixes) {
+  const auto training = [](const std::string& more) {
+    return R"("training": {"framework": "nanotron", "seq_len": 4096, "micro_batch": 1, "grad_accum": 4, "precision": "bf16",
+        "data_parallel": "zero1", "tp": 1, "pp": 2, "dp": 4)" +
+           more + "}";
+  };
+  const auto read_as = [&](const std::string& id, const std::string& more) {
+    std::string json = row(kModel, kHardware, training(more), R"({"peak_mem_gib": 50, "peak_mem_kind": "reserved"})");
+    return read(json.replace(json.find("\"a\""), 3, '"' + id + '"'));
+  };
+  const MeasuredRow before = read_as("nanotron-14096999-8B_dp4", ""), after = read_as("nanotron-14097000-8B_dp4", "");
+  ASSERT_EQ(before.refused, "");
+  EXPECT_EQ(before.strategy.pp_rank, 0);
+  EXPECT_EQ(before.strategy.framework_version, "2024-12-18");
+  EXPECT_EQ(after.strategy.framework_version, "2024-12-27");
+  EXPECT_EQ(after.assumed.size(), 2u);
+  EXPECT_EQ(read_as("nanotron-14096999-8B_dp4", R"(, "framework_version": "2025-06-01")").strategy.framework_version, "2025-06-01");
+  EXPECT_EQ(read_as("nanotron-14096999-8B_dp4", R"(, "pp_rank": 1)").strategy.pp_rank, 1);
+  EXPECT_EQ(read_as("nanotron-8B_dp4", "").strategy.framework_version, "");
+}
+
 TEST(Rows, HybridsAreRefusedByName) {
   const std::string hybrid = without(kModel, "\"linear_bias\": false}") + R"("linear_bias": false, "hybrid": "mamba2+attention"})";
   EXPECT_TRUE(contains(read(row(hybrid, kHardware, kTraining, R"({"step_time_s": 1})")).refused, "mamba2+attention"));
