@@ -101,6 +101,14 @@ TEST(ForwardFlops, VitB16) {
   EXPECT_NEAR(by_hand, 35.127656e9, 1e3);
 }
 
+// What diffusers 0.42 builds without any key, on the meta device.
+TEST(DiffusersClasses, DefaultsOfTheirConstructors) {
+  const auto built = [](const std::string& name) { return parse_model("{\"_class_name\": \"" + name + "\"}", name, name).parameters(); };
+  EXPECT_EQ(built("DiTTransformer2DModel"), 749'808'016);
+  EXPECT_EQ(built("FluxTransformer2DModel"), 11'891'178'560);
+  EXPECT_EQ(built("SD3Transformer2DModel"), 856'159'552);
+}
+
 // 4,089,184,256 multiply-adds on an image of 224 x 224, stride on the 3x3 convolutions.
 TEST(ForwardFlops, Resnet50) { EXPECT_EQ(flops::forward(load_model("resnet-50"), {1, 0}), 2.0 * 4'089'184'256); }
 

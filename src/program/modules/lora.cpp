@@ -96,7 +96,8 @@ std::unordered_map<std::string, OperatorKind> kinds_of(const Model& model) {
 
 void check_target(const Module& module, const std::unordered_map<std::string, OperatorKind>& kinds) {
   const auto kind = kinds.find(module.path);
-  if (kind != kinds.end() && kind->second == OperatorKind::linear) return;
+  const bool linear = kind != kinds.end() && (kind->second == OperatorKind::linear || kind->second == OperatorKind::modulation);
+  if (linear) return;
   refuse("adapters of this kind of module are not modelled", module.path, "target linears");
 }
 
