@@ -1,0 +1,77 @@
+// QLoRA in transformers: bitsandbytes 0.50's Linear4bit below PEFT 0.21's adapters, prepared for k-bit training, under autocast, against
+// the peaks of PyTorch 2.15's own caching allocator on a CUDA runtime without a GPU (bench/corpus/allocator-qlora.json).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
+#include "plimsoll/memory.hpp"
+#include "plimsoll/rows.hpp"
+#include "program/lower.hpp"
+
+namespace plimsoll {
+namespace {
+
+const std::vector<MeasuredRow>& rows() {
+  static const std::vector<MeasuredRow> all = load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/bench/corpus/allocator-qlora.json");
+  return all;
+}
+
+double measured(const MeasuredRow& row, const std::string& what) {
+  for (const auto& value : row.measured)
+    if (value.quantity == what) return value.value;
+  return 0;
+}
+
+Strategy resolved(const MeasuredRow& row) { return resolve(row.strategy, *row.model, *row.cluster); }
+
+// The products are PyTorch's own operators around bitsandbytes' kernels, which take what they are given: right to the byte.
+TEST(QloraRows, AgreeWithPyTorchToTheByte) {
+  ASSERT_FALSE(rows().empty());
+  for (const MeasuredRow& row : rows()) {
+    const MemoryTrace trace = play_memory(program::lower_hf_eager(*row.model, resolved(row)), {});
+    EXPECT_EQ(static_cast<double>(trace.peak_allocated.count), measured(row, quantity::allocated)) << row.id;
+    EXPECT_EQ(static_cast<double>(trace.peak_reserved.count), measured(row, quantity::reserved)) << row.id;
+    EXPECT_EQ(static_cast<double>(trace.backward_peak.count), measured(row, quantity::backward_peak)) << row.id;
+  }
+}
+
+// One step's state of a single quantised weight: n / 2 bytes and 4 n / 64 of maxima; doubly n / 64 and 4 n / 16384.
+TEST(QloraRows, DoubleQuantisationShrinksTheMaxima) {
+  const MeasuredRow& row = rows().front();
+  const auto persistent = [&](BaseWeights weights) {
+    Strategy s = resolved(row);
+    s.base_weights = weights;
+    return static_cast<double>(play_memory(program::lower_hf_eager(*row.model, s), {}).persistent.count);
+  };
+  const double elements = 2.0 * (2048.0 * 5120 + 3 * 2048.0 * 5632);  // of two layers' linears
+  const double saved = elements * (4.0 / 64 - 1.0 / 64 - 4.0 / 16384);
+  EXPECT_NEAR(persistent(BaseWeights::nf4) - persistent(BaseWeights::nf4_double_quant), saved, 0.02 * saved);
+}
+
+std::string refusal_of(const Strategy& s) {
+  try {
+    program::lower_hf_eager(*rows().front().model, s);
+  } catch (const Error& error) {
+    return error.code() == ErrorCode::refused ? error.message() : "another error";
+  }
+  return "";
+}
+
+TEST(QloraRows, WhatIsNotModelledIsRefusedByName) {
+  Strategy s = resolved(rows().front());
+  s.base_weights = BaseWeights::int8;
+  EXPECT_NE(refusal_of(s).find("8-bit weights"), std::string::npos);
+  s = resolved(rows().front());
+  s.lora.reset();
+  EXPECT_NE(refusal_of(s).find("adapters"), std::string::npos);
+  s = resolved(rows().front());
+  s.data_parallel = DataParallel::fsdp2;
+  EXPECT_NE(refusal_of(s).find("sharded"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace plimsoll
