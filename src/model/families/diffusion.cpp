@@ -12,12 +12,6 @@
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::model {
-namespace {
-
-constexpr std::int64_t kTimestepChannels = 256;  // sinusoidal features of the timestep
-
-}  // namespace
-
 NormSpec adaptive_norm(std::int64_t width) {
   NormSpec spec = layer_norm(width, false);
   spec.weight = false;

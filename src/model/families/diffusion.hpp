@@ -10,6 +10,8 @@
 
 namespace plimsoll::model {
 
+constexpr std::int64_t kTimestepChannels = 256;  // sinusoidal features of the timestep
+
 // Side inputs of a block of two streams.
 constexpr int kTextInput = kSideInput, kConditionInput = kSideInput - 1;
 

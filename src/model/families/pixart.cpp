@@ -10,8 +10,6 @@
 namespace plimsoll::model {
 namespace {
 
-constexpr std::int64_t kTimestepChannels = 256;
-
 // A learned table that is added to the modulation.
 Operator shift_table(std::int64_t rows, std::int64_t width) {
   Operator table = scale("", product({rows, width}));
