@@ -4,6 +4,7 @@ value reads as zero, and that it was read is noted."""
 
 import ctypes
 import functools
+import warnings
 
 from . import device, journal
 
@@ -264,43 +265,6 @@ class Values:
 
         return wrapper
 
-    def indexed(self, function):
-        """x[mask]: as many rows as the mask has that are true, where its values are known."""
-        mask_types = (self._torch.bool, self._torch.uint8)
-
-        def with_values(result, tensor, index):
-            """Views share the mark of what they look at; what was gathered from known values is known."""
-            if self.is_known(tensor) and self._small(result) and not self.is_known(result):
-                self._inside = True
-                try:
-                    self._compute(result, function, (tensor, index), {})
-                finally:
-                    self._inside = False
-            return result
-
-        def is_mask(index):
-            return type(index) is self._torch.Tensor and index.dtype in mask_types and index.is_cuda
-
-        @functools.wraps(function)
-        def wrapper(tensor, index):
-            if self._torch.compiler.is_compiling() or self._inside:
-                return function(tensor, index)
-            several = type(index) is tuple
-            if not (is_mask(index) or several and any(map(is_mask, index))):
-                return with_values(function(tensor, index), tensor, index)
-            places = []
-            for each in index if several else (index,):
-                if not is_mask(each):
-                    places.append(each)
-                elif self.is_known(each):
-                    places += [place.to(each.device) for place in host_view(each).nonzero(as_tuple=True)]
-                else:
-                    journal.read(f"indexing with a computed mask at {journal.user_line()}: it has no rows")
-                    return function(tensor, index)
-            return with_values(function(tensor, tuple(places)), tensor, index)
-
-        return wrapper
-
     def copied(self, function):
         """copy_ from a tensor whose values are known."""
         compiling = self._torch.compiler.is_compiling
@@ -358,15 +322,48 @@ def patch(torch):
         for owner in (torch, torch.Tensor):
             if hasattr(owner, name):
                 setattr(owner, name, values.sized(name, getattr(owner, name)))
-    torch.Tensor.__getitem__ = values.indexed(torch.Tensor.__getitem__)
     torch.Tensor.copy_ = values.copied(torch.Tensor.copy_)
     for name in READS:
         setattr(torch.Tensor, name, values.read(name, getattr(torch.Tensor, name)))
-    for owner in (torch, torch.Tensor):
-        owner.nonzero = values.nonzero(owner.nonzero)
-    torch.where = places_or_choice(torch, torch.where)
+    if not answer_below(torch, values):
+        for owner in (torch, torch.Tensor):
+            owner.nonzero = values.nonzero(owner.nonzero)
+        torch.where = places_or_choice(torch, torch.where)
     balance_experts(torch, values)
     return values
+
+
+_libraries = []  # a registration lasts as long as its library
+
+
+def answer_below(torch, values):
+    """nonzero and indexing in PyTorch's dispatcher, where x[mask] asks too: torch.Tensor.__getitem__ itself cannot be replaced, it would make
+    sequences of tensors. False where a kernel cannot be had to be called from its replacement (before PyTorch 2.9)."""
+    if not hasattr(torch.library, "get_kernel"):
+        return False
+    find, pick = (torch.library.get_kernel(f"aten::{name}", "CUDA") for name in ("nonzero", "index.Tensor"))
+
+    def nonzero(keys, tensor):
+        rows = find.call_boxed(keys, tensor)
+        if values.is_known(tensor):
+            return host_view(tensor).nonzero().to(tensor.device)
+        journal.read(f"places of what is not zero in a {str(tensor.dtype)[6:]} tensor at {journal.user_line()}: there are none")
+        return rows
+
+    def index(keys, tensor, places):
+        result = pick.call_boxed(keys, tensor, places)
+        if values.is_known(tensor) and values._small(result) and all(each is None or values.is_known(each) for each in places):
+            chosen = tuple(slice(None) if each is None else host_view(each) for each in places)
+            values.set(result, host_view(tensor)[chosen])
+        return result
+
+    library = torch.library.Library("aten", "IMPL")
+    _libraries.append(library)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that kernels are overridden is what is meant
+        library.impl("nonzero", nonzero, "CUDA", with_keyset=True)
+        library.impl("index.Tensor", index, "CUDA", with_keyset=True)
+    return True
 
 
 def places_or_choice(torch, where):
