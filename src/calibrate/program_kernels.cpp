@@ -17,12 +17,25 @@ std::byte* at(void* memory, std::int64_t bytes) { return static_cast<std::byte*>
 
 // ---- products --------------------------------------------------------------------------------------------------------
 
-/// The table's product of that type that takes such a k.
+/// Where the operands of one product of a batch lie: on a GPU every one by itself, as a framework's tensors do, with k filled up to what
+/// the table's kernels take.
+struct GemmPlace {
+  std::int64_t k, a, b, c;  ///< bytes of A, B and C
+
+  GemmPlace(const plimsoll::Kernel& kernel, const DeviceShape& device) {
+    constexpr std::int64_t kStep = 128, kAlignment = 512;
+    const bool cpu = device.target == Target::cpu;
+    const std::int64_t element = size_of(kernel.type), alignment = cpu ? 1 : kAlignment;
+    k = cpu ? kernel.k : round_up(kernel.k, kStep);
+    a = round_up(kernel.m * k * element, alignment);
+    b = round_up(kernel.n * k * element, alignment);
+    c = round_up(kernel.m * kernel.n * element, alignment);
+  }
+};
+
 const Kernel& gemm_kernel(const plimsoll::Kernel& kernel, const DeviceShape& device) {
   const Kernel* found = find_kernel(KernelKind::gemm, kernel.type, device.target);
   if (!found) refuse(fmt::format("a product of {} has no kernel on {}", name_of(kernel.type), name_of(device.target)), "replay");
-  const std::string why = found->cannot({kernel.m, kernel.n, kernel.k});
-  if (!why.empty()) refuse(fmt::format("the product {} x {} x {}: {}", kernel.m, kernel.n, kernel.k, why), "replay");
   return *found;
 }
 
@@ -34,18 +47,16 @@ bool any_library(Backend& backend, const GemmCall& call, StreamId stream) {
 }
 
 Work run_gemm(Backend& backend, const plimsoll::Kernel& kernel, void* from, void* to, StreamId stream) {
-  const std::int64_t element = size_of(kernel.type);
-  const std::int64_t a = kernel.m * kernel.k * element, b = kernel.n * kernel.k * element, c = kernel.m * kernel.n * element;
-  Work done{0, 0, 0};
+  const GemmPlace place(kernel, backend.shape());
   for (std::int64_t i = 0; i < kernel.batch; ++i) {
-    const GemmCall call{kernel.type, kernel.m, kernel.n, kernel.k, at(from, i * (a + b)), at(from, i * (a + b) + a), at(to, i * c)};
-    const Sizes sizes{kernel.m, kernel.n, kernel.k};
-    if (!any_library(backend, call, stream)) backend.launch(gemm_kernel(kernel, backend.shape()), sizes, {call.a, call.b, call.c}, stream);
-    done.bytes_read += static_cast<double>(a + b);
-    done.bytes_written += static_cast<double>(c);
-    done.flops += 2.0 * static_cast<double>(kernel.m) * static_cast<double>(kernel.n) * static_cast<double>(kernel.k);
+    std::byte* a = at(from, i * (place.a + place.b));
+    const GemmCall call{kernel.type, kernel.m, kernel.n, kernel.k, a, at(a, place.a), at(to, i * place.c)};
+    if (!any_library(backend, call, stream))
+      backend.launch(gemm_kernel(kernel, backend.shape()), {kernel.m, kernel.n, place.k}, {call.a, call.b, call.c}, stream);
   }
-  return done;
+  const double m = static_cast<double>(kernel.m), n = static_cast<double>(kernel.n), k = static_cast<double>(kernel.k);
+  const double batch = static_cast<double>(kernel.batch), element = static_cast<double>(size_of(kernel.type));
+  return {batch * (m + n) * k * element, batch * m * n * element, batch * 2 * m * n * k};
 }
 
 // ---- attention -------------------------------------------------------------------------------------------------------
@@ -124,9 +135,12 @@ bool is_attention(ProgramKind kind) { return kind == ProgramKind::attention || k
 }  // namespace
 
 Operands operands_of(const plimsoll::Kernel& kernel, const DeviceShape& device) {
-  const std::int64_t element = size_of(kernel.type);
-  if (kernel.kind == ProgramKind::gemm)
-    return {kernel.batch * (kernel.m + kernel.n) * kernel.k * element, kernel.batch * kernel.m * kernel.n * element};
+  if (kernel.kind == ProgramKind::gemm) {
+    const GemmPlace place(kernel, device);
+    return {kernel.batch * (place.a + place.b), kernel.batch * place.c};
+  }
+  if (kernel.kind == ProgramKind::convolution)
+    refuse("convolutions have no calibration kernel", "replay", "networks of matrix products are replayed");
   if (is_attention(kernel.kind)) {
     const Attention attention = attention_of(kernel, device);
     const std::int64_t one = attention.tensor(), per_row = attention.rows() * 4;
@@ -150,8 +164,6 @@ Work run_program_kernel(Backend& backend, const plimsoll::Kernel& kernel, void* 
     return kernel.kind == ProgramKind::attention ? attention_forward(backend, attention, from, to, stream)
                                                  : attention_backward(backend, attention, from, to, stream);
   }
-  if (kernel.kind == ProgramKind::convolution)
-    refuse("convolutions have no calibration kernel", "replay", "networks of matrix products are replayed");
   Work done = backend.stream_bytes(kernel.kind, from, kernel.bytes_read, to, kernel.bytes_written, stream);
   done.flops += kernel.flops;
   return done;

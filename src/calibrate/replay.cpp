@@ -450,7 +450,7 @@ std::unique_ptr<Processes> find_processes(const StepProgram& program, const Clus
   auto processes = std::make_unique<Processes>();
   if (const int ranks = processes->place().ranks; ranks != cluster.gpus() || ranks < 2)
     fail(fmt::format("{} processes for {} devices", ranks, cluster.gpus()), "--collectives",
-         "mpirun -n 2 plimsoll replay MODEL --on 2xthis-machine.json --collectives");
+         "mpirun -n 2 plimsoll replay MODEL --on this-node.json --collectives, with the file of calibrate --collectives");
   return processes;
 }
 

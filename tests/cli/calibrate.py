@@ -155,7 +155,10 @@ def processes(checks, folder):
 
 def replay_among_processes(checks, folder):
     """Two data-parallel ranks exchange their gradients; peaks, kernels and collectives are those of the program."""
-    command = ["replay", "small.json", "--on", "2xcpu.json", "--backend", "cpu", "--collectives", *RUN]
+    done = among(2, ["calibrate", "--collectives", "--backend", "cpu", "--seconds", "1", "--largest", "1 MiB", "--fit", "plimsoll-samples.jsonl",
+                     "--samples", "pair.jsonl", "-o", "pair.json"], folder)
+    checks.check(done.returncode == 0, f"a node of two processes: {done.returncode}: {done.stderr[:500]}")
+    command = ["replay", "small.json", "--on", "pair.json", "--backend", "cpu", "--collectives", *RUN]
     done = among(2, command, folder)
     checks.check(done.returncode == 0, f"replay with peers: {done.returncode}: {done.stderr[:500]}")
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
