@@ -60,7 +60,8 @@ PlayableRank playable_rank(const Model& model, const Cluster& cluster, const Str
   std::string reason;
   auto program = RankPrograms(model, resolved, cluster).of_stage(static_cast<int>(stage), reason);
   if (!program) refuse(reason + ", so there are no allocations to play");
-  return {*std::move(program), play_options(cluster, resolved)};
+  const PlayMemoryOptions options = play_options(*program, cluster, resolved);
+  return {*std::move(program), options};
 }
 
 Explanation explain(const Model& model, const Cluster& cluster, const Strategy& strategy, std::optional<std::int64_t> stage) {

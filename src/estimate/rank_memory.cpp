@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "estimate/closed_form_memory.hpp"
+#include "estimate/host_pace.hpp"
 #include "estimate/rank_groups.hpp"
 #include "estimate/residuals.hpp"
 #include "memory/outside.hpp"
@@ -159,13 +160,10 @@ std::optional<StepProgram> RankPrograms::of_stage(int stage, std::string& reason
   }
 }
 
-PlayMemoryOptions play_options(const Cluster& cluster, const Strategy& resolved) {
+PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluster, const Strategy& resolved) {
   PlayMemoryOptions options;
   options.allocator = resolved.allocator;
-  if (profile_of(resolved).code == ModelCode::nanotron) {
-    options.launches_behind = program::nanotron_launch_queue();
-    options.behind_in_stalls_only = resolved.pp > 1;
-  }
+  if (profile_of(resolved).code == ModelCode::nanotron) set_launches_behind(options, program, cluster, resolved);
   if (profile_of(resolved).code == ModelCode::megatron_legacy) options.delayed_free = DelayedFree::next_wait;
   options.total = cluster.accelerator.memory_usable.value;
   options.capacity = *options.total - outside_of(cluster, resolved).total().expected;
@@ -181,7 +179,7 @@ RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::ve
   if (const auto program = programs.of_stage(stage, memory.closed_form_because)) {
     memory.basis = Basis::played;
     work = work_of(*program);
-    trace = played(*program, play_options(cluster, resolved), memory.out_of_memory, memory.out_of_memory_at);
+    trace = played(*program, play_options(*program, cluster, resolved), memory.out_of_memory, memory.out_of_memory_at);
   } else {
     trace = closed_form_memory(model, stages, stage, cluster, resolved);
     trace.peak_reserved = trace.peak_allocated + assumed_cache(trace);

@@ -36,7 +36,7 @@ class RankPrograms {
 RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster,
                        const Strategy& resolved, std::optional<StepWork>& work);
 
-/// What plays it on that device: what lies outside the allocator is not the allocator's to take.
-PlayMemoryOptions play_options(const Cluster& cluster, const Strategy& resolved);
+/// What plays a rank's program on that device: what lies outside the allocator is not the allocator's to take.
+PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluster, const Strategy& resolved);
 
 }  // namespace plimsoll::estimation

@@ -1,0 +1,16 @@
+// Whether the device or its host is the slower one in a step of nanotron's, and so how far apart they are.
+#pragma once
+
+#include "plimsoll/hardware.hpp"
+#include "plimsoll/memory.hpp"
+#include "plimsoll/program.hpp"
+#include "plimsoll/strategy.hpp"
+
+namespace plimsoll::estimation {
+
+/// Sets PlayMemoryOptions::launches_behind and behind_in_stalls_only. The host is a whole launch queue ahead where kernels and
+/// tensor-parallel collectives take longer than the host over those collectives. Where they do not, it gets ahead only while some peer is
+/// late: in a pipeline when the program says so, else sooner or later in a step of many micro-batches.
+void set_launches_behind(PlayMemoryOptions& options, const StepProgram& program, const Cluster& cluster, const Strategy& resolved);
+
+}  // namespace plimsoll::estimation
