@@ -189,7 +189,7 @@ constexpr const char* kPipelines[] = {
 constexpr int kGpus = 32;
 
 TEST(TitanPipeline, MicroBatchesThatAreWrittenOnceAreCountedAsOftenAsTheyRun) {
-  const Model model = llama(14);
+  const Model model = llama(22);
   for (const char* more : kPipelines) {
     const Strategy strategy = titan(model, more, kGpus);
     for (int rank = 0; rank < strategy.pp; ++rank) {
@@ -209,7 +209,7 @@ TEST(TitanPipeline, MicroBatchesThatAreWrittenOnceAreCountedAsOftenAsTheyRun) {
 
 /// A rank put together from the passes of another does what it does when all of it is recorded, tensor by tensor.
 TEST(TitanPipeline, ComposedRanksAreTheRecordedOnes) {
-  const Model model = llama(14);
+  const Model model = llama(22);
   for (const char* more : kPipelines) {
     const Strategy strategy = titan(model, more, kGpus);
     TitanPipeline pipeline(model, strategy);
@@ -224,7 +224,7 @@ TEST(TitanPipeline, ComposedRanksAreTheRecordedOnes) {
 
 /// Programs that are put together share the kernels of the recorded rank, which are fewer.
 TEST(TitanPipeline, RanksWithEqualStagesAreRecordedOnce) {
-  const Model model = llama(14);
+  const Model model = llama(22);
   const Strategy strategy = titan(model, kPipelines[0], kGpus);
   TitanPipeline pipeline(model, strategy);
   EXPECT_LT(pipeline.rank(1).kernels.size(), lower_torchtitan(model, strategy, 1).kernels.size());
