@@ -153,8 +153,9 @@ struct MeasureSession::State {
         const double remaining = std::max(0.0, seconds - calibrate::since(start));
         if (remaining == 0 &&
             (visit > 0 || calibrate::since(start) > std::max(calibrate::kPatience * seconds, calibrate::kLeastPatience))) {
-          warnings.push_back(fmt::format("the time was up: {} of {} were measured {}; give it more --seconds", done,
-                                         calibrate::kVisits * list.size(), visit > 0 ? "twice or once" : "once"));
+          warnings.push_back(visit > 0 ? fmt::format("the time was up: everything was measured, {} of {} a second time to compare",
+                                                     done - list.size(), list.size())
+                                       : fmt::format("the time was up: {} of {} were measured; give it more --seconds", done, list.size()));
           return;
         }
         report(done++, calibrate::kVisits * list.size(), calibrate::since(start), remaining, workload.sample());
