@@ -21,7 +21,8 @@ const nlohmann::json& rows() {
     nlohmann::json joined = nlohmann::json::array();
     for (const char* name : {"transformers_rows", "diffusers_rows"}) {
       std::ifstream file(std::string(PLIMSOLL_SOURCE_DIR) + "/tests/memory/data/" + name + ".json");
-      for (const nlohmann::json& row : nlohmann::json::parse(file).at("rows")) joined.push_back(row);
+      const nlohmann::json document = nlohmann::json::parse(file);
+      for (const nlohmann::json& row : document.at("rows")) joined.push_back(row);
     }
     return joined;
   }();
