@@ -66,8 +66,9 @@ Tensor mean_over(const Tensor& x, const std::vector<int>& dimensions, bool keep)
 Tensor mean(const Tensor& x, int dimension, bool keep) { return mean_over(x, {dimension}, keep); }
 Tensor global_average_pool(const Tensor& x) { return mean_over(x, {-1, -2}, true); }
 
-Tensor layer_norm(const Tensor& x_in, const Tensor& weight, const Tensor& bias) {
+Tensor layer_norm(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in) {
   const Tensor x = autocast_fp32(x_in);
+  const Tensor weight = weight_in ? autocast_fp32(weight_in) : Tensor(), bias = bias_in ? autocast_fp32(bias_in) : Tensor();
   Op op("layer_norm", {&x, &weight, &bias});
   op.save(bias);
   op.save(x);

@@ -286,15 +286,20 @@ Tensor clamp_between(const Tensor& x, const Tensor& low, const Tensor& high) {
   Op op("clamp", {&x, &low, &high});
   for (const Tensor* saved : {&x, &low, &high}) op.save(*saved);
   Tensor y = op.elementwise({&x}, x.dtype());
-  return op.done(y, [](BackwardCall& b) {  // where((self >= min).logical_and_(self <= max), grad, 0)
-    const Tensor self = b.saved(0);
-    const Tensor inside = elementwise(b.tape, {&self}, DType::boolean);
+  return op.done(y, [](BackwardCall& b) {  // where(self within its bound, grad, 0), once for each bound
+    const Tensor self = b.saved(0), zero = zeros(b.tape, {}, DType::boolean);
+    const auto compared = [&] { return elementwise(b.tape, {&self}, DType::boolean); };
+    Tensor above, below;
     {
-      const Tensor below = elementwise(b.tape, {&self}, DType::boolean);
-      in_place(inside, {&inside, &below});
+      const Tensor greater = compared(), equal = compared(), unordered = compared();
+      above = elementwise(b.tape, {&greater, &equal, &unordered}, DType::boolean);
     }
-    const Tensor zero = zeros(b.tape, {}, b.grad().dtype());
-    b.give(0, elementwise(b.tape, {&inside, &b.grad(), &zero}, b.grad().dtype()));
+    {
+      const Tensor less = compared(), equal = compared();
+      below = elementwise(b.tape, {&less, &equal}, DType::boolean);
+    }
+    const Tensor kept = elementwise(b.tape, {&above, &b.grad(), &zero}, b.grad().dtype());
+    b.give(0, elementwise(b.tape, {&below, &kept, &zero}, b.grad().dtype()));
   });
 }
 

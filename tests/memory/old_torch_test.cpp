@@ -1,0 +1,35 @@
+// What training steps of PyTorch before 2.0 do otherwise: optimizer.zero_grad() fills gradients with zeros and keeps them, where later
+// releases drop them (set_to_none), so that they are alive throughout the next forward.
+#include <gtest/gtest.h>
+
+#include "plimsoll/memory.hpp"
+#include "plimsoll/model.hpp"
+#include "plimsoll/strategy.hpp"
+#include "program/lower.hpp"
+
+namespace plimsoll {
+namespace {
+
+MemoryTrace played_on(const Model& model, const char* torch) {
+  Strategy strategy =
+      parse_strategy(R"({"framework": "transformers", "seq_len": 64, "micro_batch": 1, "grad_accum": 2, "param_dtype": "fp32",
+    "precision": "fp32", "attention": "eager", "recompute": "none", "optimizer": "adamw", "optimizer_impl": "for-loop", "clip_grad_norm": false})",
+                     "strategy");
+  strategy.torch = torch;
+  return play_memory(program::lower_hf_eager(model, strategy), {});
+}
+
+// Every parameter is a whole number of the allocator's blocks of 512 bytes, so between steps the gradients are parameters() · 4 bytes more.
+// At the end of backward they are alive under either release, and the first step, which finds none, is the same.
+TEST(BeforeTorch2, GradientsStayBetweenSteps) {
+  const Model model = parse_model(R"({"model_type": "llama", "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 512, "tie_word_embeddings": true})",
+                                  "config.json", "small");
+  const MemoryTrace old = played_on(model, "1.13"), now = played_on(model, "2.15");
+  EXPECT_EQ(old.persistent.count - now.persistent.count, model.parameters() * 4);
+  EXPECT_EQ(old.first_step_allocated.count, now.first_step_allocated.count);
+  EXPECT_GE(old.peak_allocated.count, now.peak_allocated.count);
+}
+
+}  // namespace
+}  // namespace plimsoll
