@@ -49,14 +49,17 @@ class TuneRow : public ::testing::TestWithParam<std::size_t> {
 TEST_P(TuneRow, AgreesWithPyTorch) {
   const Strategy s = resolved(row());
   const bool dora = s.lora && s.lora->dora;  // its magnitudes start from whole weights, whose blocks stay reserved
-  const bool exact =
-      s.compile != Strategy::Compile::blocks && s.base_weights == BaseWeights::as_trained && s.data_parallel == DataParallel::none && !dora;
+  const bool exact = s.compile != Strategy::Compile::blocks && s.base_weights == BaseWeights::as_trained &&
+                     s.data_parallel == DataParallel::none && !dora && torch_release(s) >= 215;
+  // Which dequantised weights a compiled graph keeps for its backward is Inductor's choice; 2.5 kept one more than 2.15 in the widest MLPs.
+  const bool compiled_nf4 = s.compile == Strategy::Compile::blocks && s.base_weights != BaseWeights::as_trained;
+  const double tolerance = exact ? 0 : compiled_nf4 ? 0.03 : 0.0025;
   const MemoryTrace trace = play_memory(lowered(row()), {});
   const double allocated = measured(row(), quantity::allocated), reserved = measured(row(), quantity::reserved);
-  EXPECT_NEAR(static_cast<double>(trace.peak_allocated.count), allocated, exact ? 0 : 0.0025 * allocated);
+  EXPECT_NEAR(static_cast<double>(trace.peak_allocated.count), allocated, tolerance * allocated);
   EXPECT_NEAR(static_cast<double>(trace.peak_reserved.count), reserved, exact ? 0 : 0.08 * reserved);
   const double backward = measured(row(), quantity::backward_peak);
-  EXPECT_NEAR(static_cast<double>(trace.backward_peak.count), backward, 0.0025 * backward);
+  EXPECT_NEAR(static_cast<double>(trace.backward_peak.count), backward, std::max(tolerance, 0.0025) * backward);
 }
 
 // A step is played over and over: it gives back what it takes.
