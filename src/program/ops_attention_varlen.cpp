@@ -12,6 +12,7 @@ struct Packed {
     const double length = static_cast<double>(tokens) / static_cast<double>(sequences);
     return 2.0 * static_cast<double>(tokens * heads * head_dim) * length;
   }
+  std::int64_t length() const { return tokens / sequences; }
   std::int64_t padded() const { return tokens + 128 * sequences; }  ///< rows of the accumulators: every sequence on a block of its own
 };
 
@@ -22,6 +23,10 @@ std::vector<Tensor> forward_kernel(Tape& tape, const Tensor& query, const Packed
     const Tensor state = tape.empty({2}, DType::int64), unused = tape.empty({1}, DType::int64);
     tape.kernel({.kind = KernelKind::attention,
                  .type = query.dtype(),
+                 .m = s.length(),
+                 .n = s.length(),
+                 .k = s.head_dim,
+                 .batch = s.sequences * s.heads,
                  .flops = s.flops(),
                  .bytes_read = 2 * query.bytes(),
                  .bytes_written = out.bytes()});
@@ -46,6 +51,10 @@ void backward_kernel(BackwardCall& b, const Packed& s) {
     }
     tape.kernel({.kind = KernelKind::attention_backward,
                  .type = type,
+                 .m = s.length(),
+                 .n = s.length(),
+                 .k = s.head_dim,
+                 .batch = s.sequences * s.heads,
                  .flops = 2.5 * s.flops(),
                  .bytes_read = 4 * query.bytes(),
                  .bytes_written = query.bytes() + key.bytes() + value.bytes()});

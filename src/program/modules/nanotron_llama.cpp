@@ -156,6 +156,10 @@ Kernel attention_kernel(const NanotronSizes& sizes, bool backward) {
   const std::int64_t read = 2 * sizes.tokens() * (sizes.heads + 2 * sizes.kv_heads) * sizes.head_dim;
   return {.kind = backward ? KernelKind::attention_backward : KernelKind::attention,
           .type = DType::bf16,
+          .m = sizes.sequence,
+          .n = sizes.sequence,
+          .k = sizes.head_dim,
+          .batch = sizes.batch * sizes.heads,
           .flops = (backward ? 5.0 : 2.0) * scores,  // two products forward, five backward, half of each under the causal mask
           .bytes_read = backward ? 2 * read : read,
           .bytes_written = backward ? read : 2 * sizes.tokens() * sizes.heads * sizes.head_dim};

@@ -92,6 +92,10 @@ class Graph {
     const std::int64_t bytes = 4 * tokens_ * query_width() * size_of(type_);
     tape_.kernel({.kind = backward ? KernelKind::attention_backward : KernelKind::attention,
                   .type = type_,
+                  .m = tokens_ / batch_,
+                  .n = tokens_ / batch_,
+                  .k = spec_.head_dim,
+                  .batch = batch_ * group_.share(spec_.heads),
                   .flops = flops,
                   .bytes_read = bytes,
                   .bytes_written = bytes});
