@@ -51,7 +51,7 @@ TEST_P(TuneRow, AgreesWithPyTorch) {
   const bool dora = s.lora && s.lora->dora;  // its magnitudes start from whole weights, whose blocks stay reserved
   const bool exact = s.compile != Strategy::Compile::blocks && s.base_weights == BaseWeights::as_trained &&
                      s.data_parallel == DataParallel::none && !dora && torch_release(s) >= 215;
-  // Which dequantised weights a compiled graph keeps for its backward is Inductor's choice; 2.5 kept one more than 2.15 in the widest MLPs.
+  // Which dequantised weights a compiled graph keeps for its backward is the choice of Inductor's release.
   const bool compiled_nf4 = s.compile == Strategy::Compile::blocks && s.base_weights != BaseWeights::as_trained;
   const double tolerance = exact ? 0 : compiled_nf4 ? 0.03 : 0.0025;
   const MemoryTrace trace = play_memory(lowered(row()), {});
