@@ -91,8 +91,10 @@ class BartLayer {
     }
     const Tensor residual = hidden;
     hidden = before(final_norm_, residual);
-    hidden = up_(hidden);
-    hidden = activate(block_.mlp->activation, hidden);
+    {  // one expression: the norm's output lives until the activation's exists
+      const Tensor raised = up_(hidden);
+      hidden = activate(block_.mlp->activation, raised);
+    }
     hidden = dropout(hidden, block_.mlp->dropout);
     hidden = down_(hidden);
     hidden = behind(final_norm_, residual, std::move(hidden));
