@@ -139,6 +139,17 @@ TEST(Torchtune, KnowsItsModulesByName) {
   EXPECT_EQ(refusal_of(row, s), "another error");
 }
 
+// Batches of samples that are not packed are as long as the samples: 512 tokens under a limit of 1024 are a run of 512.
+TEST(Torchtune, UnpackedBatchesAreAsLongAsTheirSamples) {
+  const MeasuredRow& row = row_called("tune-small-plain");
+  Strategy limited = resolved(row), half = resolved(row);
+  limited.average_tokens = 511.5;
+  half.seq_len = 512;
+  const auto peak = [&](const Strategy& s) { return play_memory(program::lower_torchtune(*row.model, s), {}).peak_allocated; };
+  EXPECT_EQ(peak(limited), peak(half));
+  EXPECT_LT(peak(half), peak(resolved(row)));
+}
+
 TEST(TorchtuneRelease, IsReadFromVersionsAndDates) {
   Strategy s;
   s.framework_version = "0.4.0";

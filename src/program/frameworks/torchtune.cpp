@@ -1,5 +1,6 @@
 // torchtune's recipes: full_finetune and lora_finetune, on a single device and distributed.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "plimsoll/error.hpp"
@@ -148,6 +149,9 @@ class Trainer {
   Trainer(const Model& model, const Strategy& strategy, const TuneDevice& device)
       : strategy_(strategy), run_(run_of(model, strategy)), decoder_(model, run_, tape_) {
     tape_.gemm_workspace = device.gemm_workspace;
+    // Samples that are not packed are padded to the longest of their batch only: seq_len is their limit.
+    if (!strategy.packed && strategy.average_tokens > 0)
+      strategy_.seq_len = std::min(strategy.seq_len, static_cast<std::int64_t>(std::ceil(strategy.average_tokens)));
     if (strategy.data_parallel != DataParallel::fsdp2) return;
     sharded_ = std::make_unique<Fsdp2>(tape_, decoder_.root(), units_of(decoder_, strategy.fsdp.units), fsdp2_options(strategy));
   }
