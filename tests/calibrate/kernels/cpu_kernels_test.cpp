@@ -37,5 +37,14 @@ TEST(CpuKernels, AgreeWithTheReferenceInAnyNumberOfParts) {
   }
 }
 
+// Rows of 65,536 elements are widened 64 at a time: two panels of A.
+TEST(CpuKernels, ProductsOfLongRowsGoPanelByPanel) {
+  const Kernel& kernel = kernel_named("gemm_bf16");
+  const Sizes sizes{70, 3, 65536};
+  const HostBuffers before = make_buffers(kernel, sizes, kCpu, 7);
+  const Check check = check_answer(kernel, sizes, kCpu, {before}, {run_in_parts(kernel, sizes, before, 1)});
+  EXPECT_TRUE(check.passed()) << check.where;
+}
+
 }  // namespace
 }  // namespace plimsoll::calibrate

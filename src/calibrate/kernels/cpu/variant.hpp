@@ -47,7 +47,7 @@ class Scratch {
       const auto bytes = static_cast<std::size_t>((count * 4 + 63) / 64 * 64);
       data_ = static_cast<float*>(std::aligned_alloc(64, bytes));
       size_ = data_ ? count : 0;
-      if (!data_) std::abort();  // a few megabytes
+      if (!data_) std::abort();  // some tens of megabytes
     }
     return data_;
   }
@@ -207,24 +207,25 @@ void gemm(const Sizes& sizes, void* const* buffers, int part, int parts) {
 void gemm_fp32(const Sizes& sizes, void* const* buffers, int part, int parts) { gemm<float>(sizes, buffers, part, parts); }
 void gemm_fp64(const Sizes& sizes, void* const* buffers, int part, int parts) { gemm<double>(sizes, buffers, part, parts); }
 
-// In fp32, of operands widened 256 rows at a time.
+// In fp32, of operands widened some rows at a time: 256, or what 16 MiB hold of very long ones.
 void gemm_bf16(const Sizes& sizes, void* const* buffers, int part, int parts) {
-  constexpr int64_t kPanel = 256;
+  constexpr int64_t kPanel = 256, kMostFloats = 4 << 20;
   static thread_local Scratch scratch;
-  const int64_t n = sizes[1], k = sizes[2];
+  const int64_t n = sizes[1], k = sizes[2], fitting = kMostFloats / (k > 0 ? k : 1);
+  const int64_t panel = fitting > kPanel ? kPanel : fitting > 1 ? fitting : 1;
   const Block block = block_of(sizes[0], n, part, parts);
-  const int64_t height = block.rows.end - block.rows.first;
-  if (height <= 0) return;
-  float* a = scratch.need((height + kPanel) * k + height * kPanel);
-  float *b = a + height * k, *c = b + kPanel * k;
-  widen(static_cast<const uint16_t*>(buffers[0]) + block.rows.first * k, a, height * k);
-  for (int64_t first = block.columns.first; first < block.columns.end; first += kPanel) {
-    const int64_t width = block.columns.end - first < kPanel ? block.columns.end - first : kPanel;
-    widen(static_cast<const uint16_t*>(buffers[1]) + first * k, b, width * k);
-    View<float> result(c, height, width, Eigen::OuterStride<>(width));
-    result.noalias() = rows_of<float>(a, height, k) * rows_of<float>(b, width, k).transpose();
-    uint16_t* out = static_cast<uint16_t*>(buffers[2]) + block.rows.first * n + first;
-    for (int64_t row = 0; row < height; ++row) narrow(c + row * width, out + row * n, width);
+  float *a = scratch.need(2 * panel * k + panel * panel), *b = a + panel * k, *c = b + panel * k;
+  for (int64_t row = block.rows.first; row < block.rows.end; row += panel) {
+    const int64_t height = block.rows.end - row < panel ? block.rows.end - row : panel;
+    widen(static_cast<const uint16_t*>(buffers[0]) + row * k, a, height * k);
+    for (int64_t column = block.columns.first; column < block.columns.end; column += panel) {
+      const int64_t width = block.columns.end - column < panel ? block.columns.end - column : panel;
+      widen(static_cast<const uint16_t*>(buffers[1]) + column * k, b, width * k);
+      View<float> result(c, height, width, Eigen::OuterStride<>(width));
+      result.noalias() = rows_of<float>(a, height, k) * rows_of<float>(b, width, k).transpose();
+      uint16_t* out = static_cast<uint16_t*>(buffers[2]) + row * n + column;
+      for (int64_t i = 0; i < height; ++i) narrow(c + i * width, out + i * n, width);
+    }
   }
 }
 
