@@ -91,7 +91,7 @@ void RecordFile::check_header() const {
 }
 
 void RecordFile::read_events() {
-  std::size_t offset = sizeof(record::FileHeader);
+  std::size_t offset = used_ = sizeof(record::FileHeader);
   while (offset + sizeof(record::EventHeader) <= text_.size()) {
     record::EventHeader header;
     std::memcpy(&header, text_.data() + offset, sizeof header);
@@ -107,7 +107,7 @@ void RecordFile::read_events() {
     if (header.kind == record::Kind::name) add_name(event);
     if (header.kind == record::Kind::end) ended_ = true;
     events_.push_back(event);
-    offset += header.bytes;
+    used_ = offset += header.bytes;
   }
   if (offset != text_.size()) damaged(offset, "the last event is cut off");
 }

@@ -52,7 +52,8 @@ class RecordFile {
   /// Whether the process ended by itself; else it was killed, and the record ends where it was.
   bool ended() const { return ended_; }
   const std::string& path() const { return path_; }
-  std::size_t bytes() const { return text_.size(); }
+  /// Up to the last event: a process that was killed leaves a tail of zeros.
+  std::size_t bytes() const { return used_; }
 
  private:
   void check_header() const;
@@ -63,6 +64,7 @@ class RecordFile {
   std::string path_, text_;
   std::vector<EventView> events_;
   std::vector<std::string> names_{""};
+  std::size_t used_ = 0;
   bool ended_ = false;
 };
 
