@@ -64,7 +64,7 @@ void draw_fused(Tape& tape, const Parameter& weight, const AttentionSizes& sizes
 
 }  // namespace
 
-void initialize_weights(Tape& tape, TitanDecoder& decoder, std::int64_t shard) {
+void initialize_weights(Tape& tape, TitanDecoder& decoder, std::int64_t shard, bool on_host) {
   const std::int64_t ranks = decoder.run().tensor_parallel.degree;
   for (Module* module : decoder.root().all_modules()) {
     const LabelScope label(tape, module->label);
@@ -75,7 +75,7 @@ void initialize_weights(Tape& tape, TitanDecoder& decoder, std::int64_t shard) {
       continue;
     }
     for (ModuleBuffer& buffer : module->buffers) renew_table(tape, buffer);
-    if (module->parameters.empty() || module->parameters.front()->sizes.rank() < 2 || name == "tok_embeddings") continue;
+    if (on_host || module->parameters.empty() || module->parameters.front()->sizes.rank() < 2 || name == "tok_embeddings") continue;
     const Parameter& weight = *module->parameters.front();
     const std::int64_t local = ceil_div(weight.sizes[0], shard) * (weight.sizes.product() / weight.sizes[0]);
     if (name == "wqkv") {

@@ -37,7 +37,7 @@ Fsdp2Options fsdp2_options(const Model& model, const Strategy& s) {
   // get_fsdp_reshard_after_forward_policy: by default a pipeline keeps its parameters gathered.
   const bool always = s.fsdp.reshard == FsdpOptions::Reshard::always;
   options.reshard_after_forward = always || (s.fsdp.reshard != FsdpOptions::Reshard::never && s.pp == 1);
-  options.offload_to_host = s.offload.params;
+  options.offload_to_host = options.buffers_on_host = s.offload.params;  // to_empty on the host; buffers are made anew on the device
   if (const std::int64_t experts = experts_of(model); experts > 0)
     options.placement = [s, experts](const Parameter& parameter) { return place_parameter(s, experts, parameter); };
   return options;
@@ -106,7 +106,7 @@ void TitanPart::prefetch_in_order() {
 void TitanPart::materialize() {
   sharded_.materialize();
   if (tied_ && !decoder_.run().one_table) sharded_.share_shard(*decoder_.embedding(), *decoder_.head());
-  if (decoder_.run().shared_table == 0) initialize_weights(tape_, decoder_, strategy_.fsdp_degree);
+  if (decoder_.run().shared_table == 0) initialize_weights(tape_, decoder_, strategy_.fsdp_degree, strategy_.offload.params);
 }
 
 Tensor TitanPart::loss(const Tensor& prediction, const TitanBatch& batch, const Tensor& valid_tokens) {

@@ -54,6 +54,7 @@ void Fsdp2::materialize() {
     const LabelScope label(tape_, module.label);
     for (const auto& slot : module.parameters)
       for (Fsdp2Group* group : groups_) group->materialize_shard(slot.get());
+    if (options_.buffers_on_host) return;
     for (ModuleBuffer& buffer : module.buffers) buffer.tensor = tape_.empty(buffer.sizes, buffer.type, Category::parameter);
   };
   visit(root_);

@@ -38,6 +38,7 @@ struct Fsdp2Options {
   bool reshard_after_forward = true;  ///< of all units but the root, which is never resharded after forward by default
   bool reshard_root = false;          ///< reshard_after_forward=True said for the root explicitly
   std::int64_t reshard_to = 0;        ///< reshard_after_forward=int: ranks that keep the gathered parameters in parts after forward; 0: none
+  bool buffers_on_host = false;       ///< materialize() leaves the modules' buffers on the host
   bool offload_to_host = false;       ///< CPUOffloadPolicy: shards, gradients and states in pinned host memory
   std::function<Fsdp2Placement(const Parameter&)> placement;  ///< none: every parameter over `shard` and `replicate`, first dimension cut
 };
