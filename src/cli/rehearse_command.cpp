@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <sstream>
 
 #include "child_process.hpp"
@@ -275,20 +276,25 @@ std::string advice_on(const Recording& recording) {
        "rehearse follows torch.optim's optimizers: does the script reach optimizer.step()?");
 }
 
-/// A file that nobody asked for: gone when it was read, and when the rehearsal failed.
-class TemporaryFile {
+/// A folder for records that nobody asked to keep, gone with all that is in it when they were read, and when the rehearsal failed: every
+/// process of a program that uses the device leaves its own.
+class TemporaryFolder {
  public:
-  TemporaryFile(std::string path, bool temporary) : path_(std::move(path)), temporary_(temporary) {}
-  ~TemporaryFile() {
-    if (temporary_) std::remove(path_.c_str());
+  TemporaryFolder() {
+    const char* temporary = std::getenv("TMPDIR");
+    path_ = std::string(temporary && *temporary ? temporary : "/tmp") + "/plimsoll-XXXXXX";
+    if (mkdtemp(path_.data()) == nullptr) fail("a temporary folder cannot be made", path_, "set TMPDIR to one that can be written");
   }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
   const std::string& path() const { return path_; }
 
  private:
   std::string path_;
-  bool temporary_;
 };
 
 /// Runs one rank and reads its record; the record stays at `path`.
@@ -301,13 +307,13 @@ Recording rehearse_rank(const Settings& settings, std::int64_t rank, const std::
   if (!child.started) fail("cannot be run: " + child.problem, settings.line.command.front(), "is it on PATH?");
   if (child.interrupted_by != 0) fail(fmt::format("interrupted: {}", strsignal(child.interrupted_by)), script_of(settings.line.command));
   const bool recorded = is_file(path);
-  const TemporaryFile summary(summary_path(path), true);
   Recording recording;
   if (recorded) {
     recording = read_recording(path);
-  } else if (is_file(summary.path())) {
-    recording = read_summary(summary.path());
+  } else if (is_file(summary_path(path))) {
+    recording = read_summary(summary_path(path));
   }
+  std::remove(summary_path(path).c_str());
   recording.rank = rank;
   recording.world = settings.world;
   if (!recording.out_of_memory && recording.steps.empty()) explain_failure(settings, recording, child, recorded);
@@ -368,10 +374,9 @@ Settings settings_of(const Arguments& arguments) {
 }
 
 /// Where a rank's record goes: beside the others when it is kept, else among temporary files.
-std::string record_path(const Arguments& arguments, std::int64_t rank, bool several) {
+std::string record_path(const Arguments& arguments, const TemporaryFolder& folder, std::int64_t rank, bool several) {
   if (arguments.has("--record")) return per_rank(arguments["--record"], rank, several);
-  const char* temporary = std::getenv("TMPDIR");
-  return fmt::format("{}/plimsoll-{}-rank{}.record", temporary && *temporary ? temporary : "/tmp", getpid(), rank);
+  return fmt::format("{}/rank{}.record", folder.path(), rank);
 }
 
 void write_views(const Arguments& arguments, const Rehearsal& rehearsal) {
@@ -386,11 +391,10 @@ void write_views(const Arguments& arguments, const Rehearsal& rehearsal) {
 int run_rehearse(const Arguments& arguments) {
   const Settings settings = settings_of(arguments);
   const std::vector<std::int64_t>& ranks = settings.ranks;
+  const TemporaryFolder folder;
   std::vector<Recording> recordings;
-  for (const std::int64_t rank : ranks) {
-    const TemporaryFile record(record_path(arguments, rank, ranks.size() > 1), !arguments.has("--record"));
-    recordings.push_back(rehearse_rank(settings, rank, record.path()));
-  }
+  for (const std::int64_t rank : ranks)
+    recordings.push_back(rehearse_rank(settings, rank, record_path(arguments, folder, rank, ranks.size() > 1)));
   Rehearsal rehearsal = rehearsal_of(std::move(recordings), settings.cluster);
   if (settings.cluster.accelerator.is_amd() && settings.toolkit.compare(0, 4, "cuda") == 0)
     rehearsal.report.notes.push_back("the program's PyTorch is a CUDA build: which kernels it launches is CUDA's choice, not ROCm's");
