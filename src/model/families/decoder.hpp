@@ -105,15 +105,21 @@ Model rotary_decoder(Model model, const Config& config, const LayerPlan& layer);
 
 /// Appends `repeat` equal layers, the first of them number `first` of the stack, joined to the rotary module where there is one.
 void append_layer_run(Model& model, LayerPlan plan, std::int64_t first, std::int64_t repeat);
+/// Calls `append(kind, first, repeat)` for every run of equal layers among 0 … layers − 1; `kind(i)` tells kinds apart.
+template <class Kind, class Append>
+void for_each_run(std::int64_t layers, Kind kind, Append append) {
+  for (std::int64_t first = 0; first < layers;) {
+    std::int64_t end = first + 1;
+    while (end < layers && kind(end) == kind(first)) ++end;
+    append(kind(first), first, end - first);
+    first = end;
+  }
+}
 /// Appends layers 0 … model.layers − 1 as runs of equal ones: `kind(i)` tells kinds apart, `plan(kind)` describes one.
 template <class Kind, class Plan>
 void append_layers(Model& model, Kind kind, Plan plan) {
-  for (std::int64_t first = 0; first < model.layers;) {
-    std::int64_t end = first + 1;
-    while (end < model.layers && kind(end) == kind(first)) ++end;
-    append_layer_run(model, plan(kind(first)), first, end - first);
-    first = end;
-  }
+  for_each_run(model.layers, kind,
+               [&](auto&& of, std::int64_t first, std::int64_t repeat) { append_layer_run(model, plan(of), first, repeat); });
 }
 /// All layers alike.
 void append_layers(Model& model, const LayerPlan& plan);

@@ -253,15 +253,12 @@ Model build_jamba(const Config& config) {
     return JambaLayer{every(i, attention_period, attention_offset), moe.experts > 1 && every(i, expert_period, expert_offset)};
   };
   append_token_embedding(model);
-  for (std::int64_t first = 0; first < model.layers;) {
-    std::int64_t end = first + 1;
-    while (end < model.layers && kind(end) == kind(first)) ++end;
+  for_each_run(model.layers, kind, [&](const JambaLayer& of, std::int64_t first, std::int64_t repeat) {
     LayerPlan plan = jamba_plan(config, model);
     plan.first = first;
-    plan.repeat = end - first;
-    model.blocks.push_back(jamba_layer(kind(first), std::move(plan), mixer, moe));
-    first = end;
-  }
+    plan.repeat = repeat;
+    model.blocks.push_back(jamba_layer(of, std::move(plan), mixer, moe));
+  });
   NormSpec norm;
   append_final_norm(model, norm, "model.final_layernorm");
   append_head(model, config);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "program/modules/layers.hpp"
@@ -62,7 +63,26 @@ class DiffusionNetwork : public Network {
   Tensor criterion(Tensor prediction) final;
 
  protected:
+  DiffusionNetwork(const Model& model, const RunOptions& options, Module& root, Tape& tape)
+      : model_(model), options_(options), root_(root), tape_(tape) {}
   virtual Tensor predict(const Batch& batch) = 0;
+
+  /// The blocks of one stack, in order.
+  template <class Transformer>
+  std::vector<Transformer> stack(const std::string& name) const {
+    std::vector<Transformer> blocks;
+    for (const Block& block : model_.blocks) {
+      if (block.role != Block::Role::encoder || block.name != name) continue;
+      for (std::int64_t i = 0; i < block.repeat; ++i)
+        blocks.emplace_back(root_.child(name).child(std::to_string(block.first + i)), tape_, model_.head_dim);
+    }
+    return blocks;
+  }
+
+  const Model& model_;
+  RunOptions options_;
+  Module& root_;
+  Tape& tape_;
 };
 
 /// The inputs of one micro-batch, in the order of the training loop: what the model's forward takes.

@@ -84,13 +84,7 @@ class DitBlock {
 class Dit final : public DiffusionNetwork {
  public:
   Dit(const Model& model, const RunOptions& options, Module& root, Tape& tape)
-      : model_(model), options_(options), root_(root), tape_(tape) {
-    for (const Block& block : model.blocks) {
-      if (block.role != Block::Role::encoder) continue;
-      for (std::int64_t i = 0; i < block.repeat; ++i)
-        blocks_.emplace_back(root.child(block.name).child(std::to_string(block.first + i)), tape, model.head_dim);
-    }
-  }
+      : DiffusionNetwork(model, options, root, tape), blocks_(stack<DitBlock>("transformer_blocks")) {}
 
  protected:
   Tensor predict(const Batch& batch) override {
@@ -117,10 +111,6 @@ class Dit final : public DiffusionNetwork {
   }
 
  private:
-  const Model& model_;
-  RunOptions options_;
-  Module& root_;
-  Tape& tape_;
   std::vector<DitBlock> blocks_;
 };
 

@@ -297,19 +297,13 @@ class FluxSingleBlock {
 
 class Flux final : public DiffusionNetwork {
  public:
-  Flux(const Model& model, const RunOptions& options, Module& root, Tape& tape) : tape_(tape), options_(options), root_(root) {
+  Flux(const Model& model, const RunOptions& options, Module& root, Tape& tape)
+      : DiffusionNetwork(model, options, root, tape),
+        doubles_(stack<FluxDoubleBlock>("transformer_blocks")),
+        singles_(stack<FluxSingleBlock>("single_transformer_blocks")) {
     for (const Block& block : model.blocks) {
-      if (block.role == Block::Role::rotary)
-        for (const Operator& axis : block.operators) axes_.push_back(axis.head_dim);
-      if (block.role != Block::Role::encoder) continue;
-      for (std::int64_t i = 0; i < block.repeat; ++i) {
-        Module& module = root.child(block.name).child(std::to_string(block.first + i));
-        if (block.name == "transformer_blocks") {
-          doubles_.emplace_back(module, tape, model.head_dim);
-        } else {
-          singles_.emplace_back(module, tape, model.head_dim);
-        }
-      }
+      if (block.role != Block::Role::rotary) continue;
+      for (const Operator& axis : block.operators) axes_.push_back(axis.head_dim);
     }
   }
 
@@ -343,9 +337,6 @@ class Flux final : public DiffusionNetwork {
     return multiply_scalar(cast);
   }
 
-  Tape& tape_;
-  RunOptions options_;
-  Module& root_;
   std::vector<std::int64_t> axes_;
   std::vector<FluxDoubleBlock> doubles_;
   std::vector<FluxSingleBlock> singles_;

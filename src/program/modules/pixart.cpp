@@ -62,13 +62,7 @@ class PixArtBlock {
 class PixArt final : public DiffusionNetwork {
  public:
   PixArt(const Model& model, const RunOptions& options, Module& root, Tape& tape)
-      : model_(model), options_(options), root_(root), tape_(tape) {
-    for (const Block& block : model.blocks) {
-      if (block.role != Block::Role::encoder) continue;
-      for (std::int64_t i = 0; i < block.repeat; ++i)
-        blocks_.emplace_back(root.child(block.name).child(std::to_string(block.first + i)), tape, model.head_dim);
-    }
-  }
+      : DiffusionNetwork(model, options, root, tape), blocks_(stack<PixArtBlock>("transformer_blocks")) {}
 
  protected:
   Tensor predict(const Batch& batch) override {
@@ -121,10 +115,6 @@ class PixArt final : public DiffusionNetwork {
     return call.done(Linear(module.child("linear_2"), tape_)(hidden));
   }
 
-  const Model& model_;
-  RunOptions options_;
-  Module& root_;
-  Tape& tape_;
   std::vector<PixArtBlock> blocks_;
 };
 

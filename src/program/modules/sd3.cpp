@@ -152,13 +152,7 @@ class Sd3Block {
 class Sd3 final : public DiffusionNetwork {
  public:
   Sd3(const Model& model, const RunOptions& options, Module& root, Tape& tape)
-      : model_(model), options_(options), root_(root), tape_(tape) {
-    for (const Block& block : model.blocks) {
-      if (block.role != Block::Role::encoder) continue;
-      for (std::int64_t i = 0; i < block.repeat; ++i)
-        blocks_.emplace_back(root.child(block.name).child(std::to_string(block.first + i)), tape, model.head_dim);
-    }
-  }
+      : DiffusionNetwork(model, options, root, tape), blocks_(stack<Sd3Block>("transformer_blocks")) {}
 
  protected:
   Tensor predict(const Batch& batch) override {
@@ -179,10 +173,6 @@ class Sd3 final : public DiffusionNetwork {
   }
 
  private:
-  const Model& model_;
-  RunOptions options_;
-  Module& root_;
-  Tape& tape_;
   std::vector<Sd3Block> blocks_;
 };
 
