@@ -13,6 +13,7 @@
 #include "plimsoll/memory.hpp"
 #include "plimsoll/rows.hpp"
 #include "program/lower.hpp"
+#include "validate/measured_rows.hpp"
 
 namespace plimsoll {
 namespace {
@@ -20,12 +21,6 @@ namespace {
 const std::vector<MeasuredRow>& rows() {
   static const std::vector<MeasuredRow> all = load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/tests/validate/data/data_parallel_rows.json");
   return all;
-}
-
-double measured(const MeasuredRow& row, const std::string& what) {
-  for (const auto& value : row.measured)
-    if (value.quantity == what) return value.value;
-  return 0;
 }
 
 StepProgram lower(const Model& model, const Strategy& strategy) {
@@ -66,28 +61,12 @@ TEST_P(DataParallelRow, AgreesWithPyTorch) {
   }
 }
 
-// A step is played over and over: it gives back what it takes.
-TEST_P(DataParallelRow, TheStepLeavesWhatItFound) {
-  std::int64_t balance = 0;
-  for (const Instruction& instruction : lower(*row().model, strategy()).step) {
-    balance += instruction.kind == InstructionKind::alloc ? 1 : 0;
-    balance -= instruction.kind == InstructionKind::free ? 1 : 0;
-  }
-  EXPECT_EQ(balance, 0);
-}
+TEST_P(DataParallelRow, TheStepLeavesWhatItFound) { expect_leaves_what_it_found(lower(*row().model, strategy())); }
 
 INSTANTIATE_TEST_SUITE_P(Rows, DataParallelRow, ::testing::Range<std::size_t>(0, rows().size()),
-                         [](const ::testing::TestParamInfo<std::size_t>& instance) {
-                           std::string name = rows()[instance.param].id;
-                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-                           return name;
-                         });
+                         [](const ::testing::TestParamInfo<std::size_t>& instance) { return test_name(rows()[instance.param]); });
 
-const MeasuredRow& row_called(const std::string& id) {
-  const auto found = std::find_if(rows().begin(), rows().end(), [&](const MeasuredRow& row) { return row.id == id; });
-  if (found == rows().end()) throw std::runtime_error("no row " + id);
-  return *found;
-}
+const MeasuredRow& row_called(const std::string& id) { return row_of(rows(), id); }
 
 bool refused_when(const std::string& id, void (*change)(Strategy&)) {
   const MeasuredRow& row = row_called(id);

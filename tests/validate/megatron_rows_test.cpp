@@ -10,17 +10,10 @@
 #include "plimsoll/rows.hpp"
 #include "plimsoll/validate.hpp"
 #include "program/lower.hpp"
+#include "validate/measured_rows.hpp"
 
 namespace plimsoll {
 namespace {
-
-/// What the row measured of a quantity; 0 when it did not.
-double measured(const MeasuredRow& row, const char* quantity) {
-  for (const Observed& observed : row.measured) {
-    if (observed.quantity == quantity) return observed.value;
-  }
-  return 0;
-}
 
 double error(Bytes predicted, double seen) { return seen > 0 ? std::fabs(static_cast<double>(predicted.count) / seen - 1) : 0; }
 

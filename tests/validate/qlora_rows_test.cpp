@@ -11,6 +11,7 @@
 #include "plimsoll/memory.hpp"
 #include "plimsoll/rows.hpp"
 #include "program/lower.hpp"
+#include "validate/measured_rows.hpp"
 
 namespace plimsoll {
 namespace {
@@ -18,12 +19,6 @@ namespace {
 const std::vector<MeasuredRow>& rows() {
   static const std::vector<MeasuredRow> all = load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/bench/corpus/allocator-qlora.json");
   return all;
-}
-
-double measured(const MeasuredRow& row, const std::string& what) {
-  for (const auto& value : row.measured)
-    if (value.quantity == what) return value.value;
-  return 0;
 }
 
 Strategy resolved(const MeasuredRow& row) { return resolve(row.strategy, *row.model, *row.cluster); }

@@ -13,6 +13,7 @@
 #include "plimsoll/memory.hpp"
 #include "plimsoll/rows.hpp"
 #include "program/lower.hpp"
+#include "validate/measured_rows.hpp"
 
 namespace plimsoll {
 namespace {
@@ -20,12 +21,6 @@ namespace {
 const std::vector<MeasuredRow>& rows() {
   static const std::vector<MeasuredRow> all = load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/bench/corpus/allocator-torchtune.json");
   return all;
-}
-
-double measured(const MeasuredRow& row, const std::string& what) {
-  for (const auto& value : row.measured)
-    if (value.quantity == what) return value.value;
-  return 0;
 }
 
 Strategy resolved(const MeasuredRow& row) { return resolve(row.strategy, *row.model, *row.cluster); }
@@ -62,27 +57,12 @@ TEST_P(TuneRow, AgreesWithPyTorch) {
   EXPECT_NEAR(static_cast<double>(trace.backward_peak.count), backward, std::max(tolerance, 0.0025) * backward);
 }
 
-// A step is played over and over: it gives back what it takes.
-TEST_P(TuneRow, TheStepLeavesWhatItFound) {
-  std::int64_t allocs = 0, frees = 0;
-  for (const Instruction& instruction : lowered(row()).step) {
-    allocs += instruction.kind == InstructionKind::alloc ? 1 : 0;
-    frees += instruction.kind == InstructionKind::free ? 1 : 0;
-  }
-  EXPECT_GT(allocs, 0);
-  EXPECT_EQ(allocs, frees);
-}
+TEST_P(TuneRow, TheStepLeavesWhatItFound) { expect_leaves_what_it_found(lowered(row())); }
 
 INSTANTIATE_TEST_SUITE_P(Rows, TuneRow, ::testing::Range<std::size_t>(0, rows().size()),
-                         [](const ::testing::TestParamInfo<std::size_t>& instance) {
-                           std::string name = rows()[instance.param].id;
-                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-                           return name;
-                         });
+                         [](const ::testing::TestParamInfo<std::size_t>& instance) { return test_name(rows()[instance.param]); });
 
-const MeasuredRow& row_called(const std::string& id) {
-  return *std::find_if(rows().begin(), rows().end(), [&](const MeasuredRow& row) { return row.id == id; });
-}
+const MeasuredRow& row_called(const std::string& id) { return row_of(rows(), id); }
 
 std::string refusal_of(const MeasuredRow& row, Strategy strategy) {
   try {
