@@ -1,13 +1,20 @@
 # Warnings, sanitizers and ccache: everything the compiler is told beyond the language.
 add_library(plimsoll_compiler INTERFACE)
 target_compile_options(plimsoll_compiler INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  target_compile_options(plimsoll_compiler INTERFACE -Wno-array-bounds -Wno-restrict)  # false alarms on std::string: GCC bugs 105329, 105651
+endif()
 if(PLIMSOLL_SANITIZE)
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)
 endif()
 find_program(PLIMSOLL_CCACHE ccache)
 if(PLIMSOLL_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${PLIMSOLL_CCACHE})
+  # A precompiled header stands for the text it was made of (pch_defines, time_macros), which the preprocessor must name (-fpch-preprocess).
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${PLIMSOLL_CCACHE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CMAKE_DISABLE_PRECOMPILE_HEADERS)
+    add_compile_options(-fpch-preprocess)
+  endif()
 endif()
 if(NOT CMAKE_BUILD_TYPE AND PROJECT_IS_TOP_LEVEL)
   set(CMAKE_BUILD_TYPE Release)
