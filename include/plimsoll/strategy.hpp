@@ -82,6 +82,24 @@ enum class OptimizerKind : std::uint8_t {
   adamw_8bit,
   paged_adamw_8bit,
   lion_8bit,
+  adadelta,
+  adamax,
+  asgd,
+  nadam,
+  radam,
+  rprop,
+  torch_adafactor,  ///< torch.optim.Adafactor; `adafactor` is transformers'
+  adamw_bnb,        ///< bitsandbytes with fp32 states, as the next five
+  paged_adamw,
+  lion_bnb,
+  paged_lion,
+  rmsprop_bnb,
+  ademamix,
+  paged_lion_8bit,
+  rmsprop_8bit,
+  adagrad_8bit,
+  sgdm_8bit,
+  ademamix_8bit,
 };
 std::string_view name_of(OptimizerKind optimizer);
 
@@ -220,6 +238,8 @@ struct MoeOptions {
 struct Offload {
   bool params = false, grads = false, optimizer = false, activations = false;
   int activation_layers = 0;  ///< `offload_layers`; 0: all
+  /// Who takes activations to the host: torch.autograd.graph.save_on_cpu to pageable or pinned memory, or TRL's OffloadActivations.
+  enum class By : std::uint8_t { automatic, save_on_cpu, save_on_cpu_pinned, trl } activations_by = By::automatic;
   bool any() const { return params || grads || optimizer || activations; }
 };
 
@@ -232,6 +252,22 @@ struct Lora {
   std::vector<std::string> modules_to_save;  ///< trained whole
   std::optional<DType> adapter_dtype;        ///< resolved (the type of the weights)
   bool dora = false;
+};
+
+/// What PEFT trains in, or before, a frozen model instead of low-rank adapters (`task`).
+enum class PeftMethod : std::uint8_t {
+  ia3,            ///< vectors that scale the outputs (of a feed-forward: the inputs) of some linears
+  ln_tuning,      ///< the norms
+  prompt_tuning,  ///< embeddings of virtual tokens before the text
+  p_tuning,       ///< the same, made by an encoder
+  prefix_tuning,  ///< keys and values of virtual tokens in every layer
+};
+struct Peft {
+  PeftMethod method = PeftMethod::ia3;
+  std::vector<std::string> targets;      ///< ia3, ln_tuning: module names; resolved (PEFT's table by model type)
+  std::vector<std::string> feedforward;  ///< ia3: those of `targets` whose input is scaled; resolved (likewise)
+  std::int64_t virtual_tokens = 0;       ///< prompt_tuning, p_tuning, prefix_tuning: must be given, or follow from `trainable_params`
+  std::int64_t encoder_hidden_size = 0;  ///< p_tuning; resolved (the model's hidden size)
 };
 
 /// How frozen base weights are stored (`base_weights`).
@@ -250,7 +286,6 @@ struct Strategy {
   std::string framework;                 ///< name of the framework catalogue ("torchtitan"); resolved ("torch")
   std::string framework_version, torch;  ///< "0.3.0", "2.15.0+cu132"; empty: the newest that is modelled
   enum class Task : std::uint8_t { automatic, lm, cls, seq2seq, image, diffusion } task = Task::automatic;  ///< resolved from the model
-  std::string peft_method;  ///< a way of fine-tuning other than LoRA ("ia3", "prompt_tuning"); refused by name
 
   // ---- ranks (0: not said; resolved) ---------------------------------------------------------------------------------
   int gpus = 0;                        ///< world size; from the cluster
@@ -327,7 +362,11 @@ struct Strategy {
   int autograd_threads = 0;          ///< threads that run backward (each has its own BLAS workspace); resolved (1)
   Offload offload;
   std::optional<Lora> lora;
+  std::optional<Peft> peft;           ///< not together with `lora`
+  std::int64_t trainable_params = 0;  ///< as the run printed them; what `peft` leaves open follows from it
   BaseWeights base_weights = BaseWeights::as_trained;
+  std::optional<DType> quant_storage;  ///< bnb_4bit_quant_storage, the type that 4-bit weights lie in; empty: uint8
+  bool liger_kernel = false;           ///< Liger's modules in the place of transformers' (TrainingArguments.use_liger_kernel)
   AllocatorSettings allocator;
 
   // ---- what resolve() and the readers say about it ---------------------------------------------------------------------

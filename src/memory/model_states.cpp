@@ -85,18 +85,41 @@ Bytes optimizer_state_bytes(OptimizerKind optimizer, const std::vector<std::int6
     case OptimizerKind::lion:
     case OptimizerKind::adagrad:
     case OptimizerKind::rmsprop:
+    case OptimizerKind::asgd:
       return Bytes(one);
     case OptimizerKind::adam:
     case OptimizerKind::adamw:
     case OptimizerKind::lora_fa:
     case OptimizerKind::sophia:
+    case OptimizerKind::adadelta:
+    case OptimizerKind::adamax:
+    case OptimizerKind::nadam:
+    case OptimizerKind::radam:
+    case OptimizerKind::rprop:
       return Bytes(2 * one);
+    case OptimizerKind::lion_bnb:
+    case OptimizerKind::paged_lion:
+    case OptimizerKind::rmsprop_bnb:
+      return Bytes(4 * elements);
+    case OptimizerKind::adamw_bnb:
+    case OptimizerKind::paged_adamw:
+      return Bytes(8 * elements);
+    case OptimizerKind::ademamix:
+      return Bytes(12 * elements);
+    case OptimizerKind::torch_adafactor:
+      return Bytes(size_of(type) * adafactor_elements(shape));
     case OptimizerKind::adafactor:
       return Bytes(4 * adafactor_elements(shape));
     case OptimizerKind::adam_8bit:
     case OptimizerKind::adamw_8bit:
     case OptimizerKind::paged_adamw_8bit:
       return Bytes(2 * eight_bit_state(elements));
+    case OptimizerKind::ademamix_8bit:
+      return Bytes(3 * eight_bit_state(elements));
+    case OptimizerKind::paged_lion_8bit:
+    case OptimizerKind::rmsprop_8bit:
+    case OptimizerKind::adagrad_8bit:
+    case OptimizerKind::sgdm_8bit:
     case OptimizerKind::lion_8bit:
       return Bytes(eight_bit_state(elements));
     case OptimizerKind::muon:

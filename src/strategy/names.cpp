@@ -85,6 +85,28 @@ const Names<OptimizerKind>& optimizer_names() {
       {"adam8bit", OptimizerKind::adamw_8bit},
       {"paged-adamw-8bit", OptimizerKind::paged_adamw_8bit},
       {"lion-8bit", OptimizerKind::lion_8bit},
+      {"adadelta", OptimizerKind::adadelta},
+      {"adamax", OptimizerKind::adamax},
+      {"asgd", OptimizerKind::asgd},
+      {"nadam", OptimizerKind::nadam},
+      {"radam", OptimizerKind::radam},
+      {"rprop", OptimizerKind::rprop},
+      {"torch-adafactor", OptimizerKind::torch_adafactor},
+      {"adamw-bnb", OptimizerKind::adamw_bnb},
+      {"paged-adamw", OptimizerKind::paged_adamw},
+      {"paged-adamw-32bit", OptimizerKind::paged_adamw},
+      {"lion-bnb", OptimizerKind::lion_bnb},
+      {"lion-32bit", OptimizerKind::lion_bnb},
+      {"paged-lion", OptimizerKind::paged_lion},
+      {"paged-lion-32bit", OptimizerKind::paged_lion},
+      {"rmsprop-bnb", OptimizerKind::rmsprop_bnb},
+      {"ademamix", OptimizerKind::ademamix},
+      {"paged-lion-8bit", OptimizerKind::paged_lion_8bit},
+      {"rmsprop-8bit", OptimizerKind::rmsprop_8bit},
+      {"rmsprop-bnb-8bit", OptimizerKind::rmsprop_8bit},
+      {"adagrad-8bit", OptimizerKind::adagrad_8bit},
+      {"sgdm-8bit", OptimizerKind::sgdm_8bit},
+      {"ademamix-8bit", OptimizerKind::ademamix_8bit},
   };
   return names;
 }
@@ -140,11 +162,25 @@ const Names<Recompute::Kind>& recompute_names() {
   return names;
 }
 
+const Names<Offload::By>& offload_by_names() {
+  using By = Offload::By;
+  static const Names<By> names = {{"save-on-cpu", By::save_on_cpu}, {"save-on-cpu-pinned", By::save_on_cpu_pinned}, {"trl", By::trl}};
+  return names;
+}
+
 const Names<Strategy::Task>& task_names() {
   using Task = Strategy::Task;
   static const Names<Task> names = {
       {"lm", Task::lm},   {"sft", Task::lm},          {"full", Task::lm},     {"lora", Task::lm},        {"qlora", Task::lm},
       {"cls", Task::cls}, {"seq2seq", Task::seq2seq}, {"image", Task::image}, {"flux", Task::diffusion}, {"diffusion", Task::diffusion},
+  };
+  return names;
+}
+
+const Names<PeftMethod>& peft_method_names() {
+  static const Names<PeftMethod> names = {
+      {"ia3", PeftMethod::ia3},           {"ln_tuning", PeftMethod::ln_tuning},         {"prompt_tuning", PeftMethod::prompt_tuning},
+      {"p_tuning", PeftMethod::p_tuning}, {"prefix_tuning", PeftMethod::prefix_tuning},
   };
   return names;
 }

@@ -29,8 +29,10 @@ const Names<OptimizerImpl>& optimizer_impl_names();
 const Names<AttentionKernel>& attention_names();
 const Names<LossKernel>& loss_names();
 const Names<Recompute::Kind>& recompute_names();
+const Names<Offload::By>& offload_by_names();
 const Names<Strategy::Task>& task_names();
 const Names<BaseWeights>& base_weights_names();
+const Names<PeftMethod>& peft_method_names();
 const Names<DType>& dtype_names();
 
 /// The first name of a value.

@@ -108,7 +108,8 @@ void set_cuda_graph(Setting& x) {
 /// "none", "activations", "params+grads+optimizer" …
 void set_offload(Setting& x) {
   Offload offload = x.s.offload;
-  offload.params = offload.grads = offload.optimizer = offload.activations = false;
+  offload.params = offload.grads = offload.optimizer = false;
+  offload.activations = offload.activations_by != Offload::By::automatic;
   const std::string& text = x.value.text();
   for (std::size_t at = 0, plus = 0; plus != std::string::npos; at = plus + 1) {
     plus = text.find('+', at);
@@ -132,16 +133,27 @@ Lora& lora(Setting& x) {
   return *x.s.lora;
 }
 
+Peft& peft(Setting& x) {
+  if (!x.s.peft) x.s.peft.emplace();
+  return *x.s.peft;
+}
+
 void set_task(Setting& x) {
   const std::string& task = x.value.text();
-  for (const char* method : {"ia3", "ln_tuning", "prompt_tuning", "prefix_tuning", "p_tuning"})
-    if (task == method) {
-      x.s.peft_method = task;
+  for (const auto& method : peft_method_names())
+    if (task == method.name) {
+      peft(x).method = method.value;
       return;
     }
   if (task == "lora" || task == "qlora") lora(x);
   if (task == "qlora" && x.s.base_weights == BaseWeights::as_trained) x.s.base_weights = BaseWeights::nf4;
   x.choice(x.s.task, task_names());
+}
+
+/// `activation_offload`: says also that activations leave.
+void set_activation_offload(Setting& x) {
+  x.choice(x.s.offload.activations_by, offload_by_names());
+  x.s.offload.activations = true;
 }
 
 void set_base_weights(Setting& x) { x.s.base_weights = x.named(base_weights_names()); }
@@ -268,7 +280,7 @@ const std::vector<Entry>& framework_entries() {
       {"framework_version", "text", "its version", [](Setting& x) { x.name(x.s.framework_version); }, true},
       {"torch", "text", "PyTorch's version", [](Setting& x) { x.name(x.s.torch); }, true},
       {"transformers", "text", "transformers' version", nullptr, true},
-      {"task", "lm, cls, seq2seq, image, diffusion, lora, qlora, sft", "what is trained", set_task},
+      {"task", "lm, cls, seq2seq, image, diffusion, sft, lora, qlora, ia3, ln_tuning, prompt_tuning, p_tuning, prefix_tuning", "what is trained", set_task},
       {"gpus", "ranks", "world size", [](Setting& x) { x.count(x.s.gpus); }},
       {"tp", "ranks", "tensor parallel", [](Setting& x) { x.count(x.s.tp); }},
       {"pp", "ranks", "pipeline parallel", [](Setting& x) { x.count(x.s.pp); }},
@@ -348,6 +360,7 @@ const std::vector<Entry>& data_parallel_entries() {
       {"cp_comm_type", "p2p, a2a, allgather", "Megatron", [](Setting& x) { x.name(x.s.megatron.cp_comm_type); }},
       {"cp_comm", "text", "how context parallelism exchanges keys and values", nullptr},
       {"offload", "none, params, grads, optimizer, activations, joined by +", "what leaves the device", set_offload},
+      {"activation_offload", "save-on-cpu, save-on-cpu-pinned, trl", "who takes activations to the host", set_activation_offload},
       {"offload_layers", "layers", "whose activations leave", [](Setting& x) { x.count(x.s.offload.activation_layers); }},
   };
   return table;
@@ -461,7 +474,7 @@ const std::vector<Entry>& precision_entries() {
       {"state_dtype", "fp32, bf16", "the optimizer's moments", [](Setting& x) { x.type(x.s.state_dtype); }},
       {"master_dtype", "fp32, none", "copy of the weights in the optimizer", set_master},
       {"composer_mixed_precision", "PURE, DEFAULT, FULL", "llm-foundry", set_composer_precision},
-      {"optimizer", "adamw, adam, sgd, sgdm, adafactor, lion, muon, adamw-8bit …", "",
+      {"optimizer", "adamw, adam, sgd, sgdm, adafactor, torch-adafactor, lion, muon, nadam, adamw-8bit, paged-adamw …", "",
        [](Setting& x) { x.choice(x.s.optimizer, optimizer_names()); }},
       {"optimizer_impl", "foreach, fused, for-loop, library, cpu", "", set_optimizer_impl},
       {"optimizer_in_bwd", "true, false", "each gradient is applied and freed in backward",
@@ -476,8 +489,13 @@ const std::vector<Entry>& precision_entries() {
       {"lora.use_dora", "true, false", "", [](Setting& x) { x.flag(lora(x).dora); }},
       {"lora.note", "text", "", nullptr},
       {"lora.peft", "text", "", nullptr, true},
-      {"trainable_params", "parameters", "", nullptr},
+      {"trainable_params", "parameters", "as the run printed them", [](Setting& x) { x.count(x.s.trainable_params); }},
+      {"peft.target_modules", "list", "what ia3 or ln_tuning trains", [](Setting& x) { x.list(peft(x).targets); }},
+      {"peft.feedforward_modules", "list", "", [](Setting& x) { x.list(peft(x).feedforward); }},
+      {"peft.num_virtual_tokens", "tokens", "prompts learnt before the text", [](Setting& x) { x.count(peft(x).virtual_tokens); }},
+      {"peft.encoder_hidden_size", "size", "", [](Setting& x) { x.count(peft(x).encoder_hidden_size); }},
       {"base_weights", "as-trained, nf4, nf4-double-quant, int8", "how frozen weights are stored", set_base_weights},
+      {"bnb_4bit_quant_storage", "fp32, bf16, fp16; left out: uint8", "the type that 4-bit weights lie in", [](Setting& x) { x.type(x.s.quant_storage); }},
   };
   return table;
 }
@@ -494,6 +512,7 @@ const std::vector<Entry>& kernel_entries() {
        [](Setting& x) { x.choice(x.s.attention, attention_names()); }},
       {"loss", "ce, chunked-ce, vocab-parallel cross entropy, native, te, liger, liger-fused-linear", "",
        [](Setting& x) { x.choice(x.s.loss, loss_names()); }},
+      {"liger_kernel", "true, false", "Liger's modules in transformers (use_liger_kernel)", [](Setting& x) { x.flag(x.s.liger_kernel); }},
       {"loss_chunks", "chunks", "of chunked-ce", [](Setting& x) { x.count(x.s.loss_chunks); }},
       {"loss_parallel", "true, false", "torchtitan: logits stay cut over tp", [](Setting& x) { x.flag(x.s.loss_parallel); }},
       {"cross_entropy_fusion", "native, te", "Megatron", set_cross_entropy_fusion},
