@@ -220,6 +220,10 @@ struct MegatronOptions {
   bool precision_aware_optimizer = false;
   std::string cp_comm_type;  ///< "p2p", "a2a", "allgather"; empty: the framework's
   int make_vocab_size_divisible_by = 128;
+  /// Megatron-FSDP's data_parallel_sharding_strategy: what is cut over the data-parallel ranks.
+  enum class Sharding : std::uint8_t { automatic, no_shard, optim, optim_grads, optim_grads_params } sharding = Sharding::automatic;
+  bool fsdp_double_buffer = false;                ///< gathered layers and their gradients lie in buffers that are never given back
+  std::int64_t suggested_communication_unit = 0;  ///< elements under way at once; 0: the framework's
 };
 
 /// How routed tokens spread, and what carries them.

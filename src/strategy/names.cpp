@@ -185,6 +185,17 @@ const Names<PeftMethod>& peft_method_names() {
   return names;
 }
 
+const Names<MegatronOptions::Sharding>& megatron_sharding_names() {
+  using Sharding = MegatronOptions::Sharding;
+  static const Names<Sharding> names = {
+      {"no_shard", Sharding::no_shard},
+      {"optim", Sharding::optim},
+      {"optim_grads", Sharding::optim_grads},
+      {"optim_grads_params", Sharding::optim_grads_params},
+  };
+  return names;
+}
+
 const Names<BaseWeights>& base_weights_names() {
   static const Names<BaseWeights> names = {
       {"as-trained", BaseWeights::as_trained},

@@ -33,6 +33,7 @@ const Names<Offload::By>& offload_by_names();
 const Names<Strategy::Task>& task_names();
 const Names<BaseWeights>& base_weights_names();
 const Names<PeftMethod>& peft_method_names();
+const Names<MegatronOptions::Sharding>& megatron_sharding_names();
 const Names<DType>& dtype_names();
 
 /// The first name of a value.
