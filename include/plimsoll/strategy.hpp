@@ -120,6 +120,7 @@ enum class AttentionKernel : std::uint8_t {
   sdpa,     ///< torch's choice: flash for 16 bits, memory-efficient for fp32 and masks
   flash,
   flash_varlen,
+  flex,     ///< torch.nn.attention.flex_attention over a block mask, compiled
   memory_efficient,
   cudnn,
   te,  ///< Transformer Engine's (cuDNN or flash)
@@ -206,8 +207,22 @@ struct DeepSpeedOptions {
   bool fp16_master_weights_and_grads = false, bf16_master_weights_and_grads = false, bf16_optimizer_states = false;
   std::optional<bool> zero_init;  ///< the model is built sharded; resolved (true for stage 3)
   std::string wrapper;            ///< class of the optimizer wrapper ("BF16_Optimizer"); resolved as DeepSpeed chooses it
-  std::int64_t offload_param_buffer_count = 5, offload_param_buffer_size = 100'000'000;  ///< NVMe
-  bool offload_to_nvme = false;
+  /// offload_optimizer and offload_param. `pin_memory` is resolved (true; before 0.17 false); buffers are those of the NVMe swapper, sizes in
+  /// elements.
+  struct Offload {
+    bool nvme = false;  ///< device nvme: host memory is a buffer only
+    std::optional<bool> pin_memory;
+    std::int64_t buffer_count = 0;  ///< resolved (4 of the optimizer, 5 of parameters)
+    std::int64_t buffer_size = 100'000'000, max_in_cpu = 1'000'000'000;                 ///< parameters
+    bool pipeline_read = false, pipeline_write = false, fast_init = false;              ///< optimizer
+    double ratio = 1;                                                                   ///< optimizer: share of the sub-groups on the host
+  };
+  Offload offload_optimizer, offload_param;
+  std::optional<DType> communication_data_type;  ///< gradients on their way; empty: the weights' type
+  bool prescale_gradients = false;
+  double gradient_predivide_factor = 1;
+  bool use_all_reduce_for_fetch_params = false, allgather_sequential = false;  ///< stage3_…
+  std::vector<std::string> lower_precision_safe_modules;  ///< torch_autocast: classes whose gradients are sent in its type; empty: DeepSpeed's list
 };
 
 /// Megatron-LM and Megatron-core.

@@ -25,6 +25,11 @@ void complete(Strategy& s, const Model&) {
     if (stage3) s.assumed.push_back("zero_init: the model is built inside deepspeed.zero.Init");
   }
   if (ds.wrapper.empty()) ds.wrapper = wrapper_of(s);
+  const bool pins = s.framework_version.rfind("0.16", 0) != 0;  // the default of pin_memory since then
+  for (auto* offload : {&ds.offload_optimizer, &ds.offload_param})
+    if (!offload->pin_memory) offload->pin_memory = pins;
+  if (ds.offload_optimizer.buffer_count == 0) ds.offload_optimizer.buffer_count = 4;
+  if (ds.offload_param.buffer_count == 0) ds.offload_param.buffer_count = 5;
 }
 
 void check(const Strategy& s, const Model&, Complaints& complaints) {

@@ -250,17 +250,39 @@ void set_pp_layers(Setting& x) {
 void set_rank(Setting& x, std::optional<int>& rank) { rank = static_cast<int>(x.whole(0, 1 << 24)); }
 
 /// DeepSpeed's {"device": "none" | "cpu" | "nvme"}.
-void set_offload_device(Setting& x, bool& what) {
+void set_offload_device(Setting& x, bool& what, DeepSpeedOptions::Offload& offload) {
   static const Names<int> names = {{"none", 0}, {"cpu", 1}, {"nvme", 2}};
   const int device = x.named(names);
   what = device != 0;
-  if (device == 2) x.s.deepspeed.offload_to_nvme = true;
+  offload.nvme = device == 2;
 }
 
 /// A switch that is modelled as DeepSpeed sets it itself and not otherwise.
 template <bool by_default>
 void keep_default(Setting& x) {
   if (x.value.boolean() != by_default) refuse("this DeepSpeed setting is modelled only as it is by default", x.value.where());
+}
+
+void refuse_section(Setting& x) { refuse("this section of DeepSpeed's JSON is not modelled", x.value.where()); }
+
+/// torch.autocast over fp32 weights, as the engine opens it; gradients of the classes named are sent in its type.
+void set_torch_autocast(Setting& x) {
+  const auto is_given = [&x](const char* key) {
+    const auto keys = x.value.keys();
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
+  };
+  const bool enabled = is_given("enabled") && x.value["enabled"].boolean();
+  DType type = DType::bf16;
+  if (is_given("dtype")) {
+    const std::string& name = x.value["dtype"].text();
+    if (name != "bfloat16" && name != "float16" && name != "bf16" && name != "fp16")
+      x.value["dtype"].expected("bfloat16 or float16");
+    type = name == "float16" || name == "fp16" ? DType::fp16 : DType::bf16;
+  }
+  if (is_given("lower_precision_safe_modules"))
+    for (const JsonValue& module : x.value["lower_precision_safe_modules"].elements())
+      x.s.deepspeed.lower_precision_safe_modules.push_back(module.text());
+  if (enabled) x.set(x.s.precision, Precision::automatic, type == DType::fp16 ? Precision::amp_fp16 : Precision::amp_bf16);
 }
 
 /// A size of DeepSpeed's JSON: "auto" is what DeepSpeed takes by itself.
@@ -433,8 +455,10 @@ const std::vector<Entry>& deepspeed_entries() {
        [](Setting& x) { x.flag(x.s.deepspeed.zero_quantized_gradients); }},
       {"deepspeed.zero_optimization.round_robin_gradients", "true, false", "",
        [](Setting& x) { x.flag(x.s.deepspeed.round_robin_gradients); }},
-      {"deepspeed.zero_optimization.stage3_use_all_reduce_for_fetch_params", "false", "", keep_default<false>},
-      {"deepspeed.zero_optimization.stage3_allgather_sequential", "false", "", keep_default<false>},
+      {"deepspeed.zero_optimization.stage3_use_all_reduce_for_fetch_params", "true, false", "",
+       [](Setting& x) { x.flag(x.s.deepspeed.use_all_reduce_for_fetch_params); }},
+      {"deepspeed.zero_optimization.stage3_allgather_sequential", "true, false", "",
+       [](Setting& x) { x.flag(x.s.deepspeed.allgather_sequential); }},
       {"deepspeed.zero_optimization.zero_quantized_nontrainable_weights", "false", "", keep_default<false>},
       {"deepspeed.zero_optimization.parameter_alignment", "false", "", keep_default<false>},
       {"deepspeed.zero_optimization.use_multi_rank_bucket_allreduce", "true", "", keep_default<true>},
@@ -444,15 +468,42 @@ const std::vector<Entry>& deepspeed_entries() {
       {"deepspeed.zero_optimization.elastic_checkpoint", "true, false", "", nullptr},
       {"deepspeed.zero_optimization.ignore_unused_parameters", "true, false", "", nullptr},
       {"deepspeed.zero_optimization.offload_optimizer.device", "none, cpu, nvme", "",
-       [](Setting& x) { set_offload_device(x, x.s.offload.optimizer); }},
-      {"deepspeed.zero_optimization.offload_optimizer.*", "", "", nullptr},
+       [](Setting& x) { set_offload_device(x, x.s.offload.optimizer, x.s.deepspeed.offload_optimizer); }},
+      {"deepspeed.zero_optimization.offload_optimizer.pin_memory", "true, false", "",
+       [](Setting& x) { x.flag(x.s.deepspeed.offload_optimizer.pin_memory); }},
+      {"deepspeed.zero_optimization.offload_optimizer.buffer_count", "buffers", "NVMe",
+       [](Setting& x) { set_elements(x, x.s.deepspeed.offload_optimizer.buffer_count); }},
+      {"deepspeed.zero_optimization.offload_optimizer.pipeline_read", "true, false", "NVMe",
+       [](Setting& x) { x.flag(x.s.deepspeed.offload_optimizer.pipeline_read); }},
+      {"deepspeed.zero_optimization.offload_optimizer.pipeline_write", "true, false", "NVMe",
+       [](Setting& x) { x.flag(x.s.deepspeed.offload_optimizer.pipeline_write); }},
+      {"deepspeed.zero_optimization.offload_optimizer.fast_init", "true, false", "NVMe",
+       [](Setting& x) { x.flag(x.s.deepspeed.offload_optimizer.fast_init); }},
+      {"deepspeed.zero_optimization.offload_optimizer.ratio", "0 … 1", "share of the sub-groups that is updated on the host",
+       [](Setting& x) { x.s.deepspeed.offload_optimizer.ratio = x.value.number(0, 1); }},
+      {"deepspeed.zero_optimization.offload_optimizer.super_offload", "false", "", keep_default<false>},
+      {"deepspeed.zero_optimization.offload_optimizer.nvme_path", "path", "", nullptr},
+      {"deepspeed.zero_optimization.offload_optimizer.cpuadam_cores_perc", "0 … 1", "", nullptr},
       {"deepspeed.zero_optimization.offload_param.device", "none, cpu, nvme", "",
-       [](Setting& x) { set_offload_device(x, x.s.offload.params); }},
+       [](Setting& x) { set_offload_device(x, x.s.offload.params, x.s.deepspeed.offload_param); }},
+      {"deepspeed.zero_optimization.offload_param.pin_memory", "true, false", "",
+       [](Setting& x) { x.flag(x.s.deepspeed.offload_param.pin_memory); }},
       {"deepspeed.zero_optimization.offload_param.buffer_count", "buffers", "NVMe",
-       [](Setting& x) { set_elements(x, x.s.deepspeed.offload_param_buffer_count); }},
+       [](Setting& x) { set_elements(x, x.s.deepspeed.offload_param.buffer_count); }},
       {"deepspeed.zero_optimization.offload_param.buffer_size", "elements", "NVMe",
-       [](Setting& x) { set_elements(x, x.s.deepspeed.offload_param_buffer_size); }},
-      {"deepspeed.zero_optimization.offload_param.*", "", "", nullptr},
+       [](Setting& x) { set_elements(x, x.s.deepspeed.offload_param.buffer_size); }},
+      {"deepspeed.zero_optimization.offload_param.max_in_cpu", "elements", "NVMe",
+       [](Setting& x) { set_elements(x, x.s.deepspeed.offload_param.max_in_cpu); }},
+      {"deepspeed.zero_optimization.offload_param.nvme_path", "path", "", nullptr},
+      {"deepspeed.zero_optimization.zenflow", "none", "", refuse_section},
+      {"deepspeed.communication_data_type", "fp32, bf16, fp16", "gradients on their way",
+       [](Setting& x) { x.type(x.s.deepspeed.communication_data_type); }},
+      {"deepspeed.prescale_gradients", "true, false", "", [](Setting& x) { x.flag(x.s.deepspeed.prescale_gradients); }},
+      {"deepspeed.gradient_predivide_factor", "factor", "",
+       [](Setting& x) { x.s.deepspeed.gradient_predivide_factor = x.value.number(0, 1e9); }},
+      {"deepspeed.torch_autocast", "{enabled, dtype, lower_precision_safe_modules}", "", set_torch_autocast},
+      {"deepspeed.activation_checkpointing.*", "", "", nullptr},
+      {"deepspeed.sparse_gradients", "false", "", keep_default<false>},
       {"deepspeed.wall_clock_breakdown", "true, false", "", nullptr},
       {"deepspeed.steps_per_print", "steps", "", nullptr},
       {"deepspeed.flops_profiler.*", "", "", nullptr},
@@ -513,7 +564,7 @@ const std::vector<Entry>& kernel_entries() {
       {"recompute_method", "uniform, block", "Megatron", [](Setting& x) { x.s.recompute.method = x.named(method_names()); }},
       {"recompute_num_layers", "layers", "of the method", [](Setting& x) { x.s.recompute.layers = static_cast<int>(x.whole(0, 1 << 20)); }},
       {"recompute_reentrant", "true, false", "torch.utils.checkpoint's use_reentrant", [](Setting& x) { x.flag(x.s.recompute.reentrant); }},
-      {"attention", "eager, unfused, sdpa, flash, flash-varlen, memory-efficient, cudnn, te", "",
+      {"attention", "eager, unfused, sdpa, flash, flash-varlen, flex, memory-efficient, cudnn, te", "",
        [](Setting& x) { x.choice(x.s.attention, attention_names()); }},
       {"loss", "ce, chunked-ce, vocab-parallel cross entropy, native, te, liger, liger-fused-linear", "",
        [](Setting& x) { x.choice(x.s.loss, loss_names()); }},

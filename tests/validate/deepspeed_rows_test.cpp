@@ -94,7 +94,7 @@ bool refused_when(void (*change)(Strategy&)) {
 
 TEST(DeepSpeedRefusals, NameWhatIsNotModelled) {
   EXPECT_FALSE(refused_when([](Strategy&) {}));
-  EXPECT_TRUE(refused_when([](Strategy& s) { s.deepspeed.offload_to_nvme = true; }));
+  EXPECT_TRUE(refused_when([](Strategy& s) { s.deepspeed.offload_param.nvme = true; }));
   EXPECT_TRUE(refused_when([](Strategy& s) { s.deepspeed.zero_quantized_weights = true; }));
   EXPECT_TRUE(refused_when([](Strategy& s) { s.deepspeed.mics_shard_size = 4; }));
   EXPECT_TRUE(refused_when([](Strategy& s) { s.framework_version = "0.12.3"; }));
@@ -103,7 +103,8 @@ TEST(DeepSpeedRefusals, NameWhatIsNotModelled) {
   };
   EXPECT_NO_THROW(read(R"("stage": 3, "memory_efficient_linear": true)"));
   EXPECT_THROW(read(R"("stage": 3, "memory_efficient_linear": false)"), Error);
-  EXPECT_THROW(read(R"("stage": 3, "stage3_use_all_reduce_for_fetch_params": true)"), Error);
+  EXPECT_NO_THROW(read(R"("stage": 3, "stage3_use_all_reduce_for_fetch_params": true)"));
+  EXPECT_THROW(read(R"("stage": 2, "zenflow": {"topk_ratio": 0.1})"), Error);
 }
 
 }  // namespace

@@ -23,7 +23,12 @@ bool before_0_17(const std::string& version) {
 
 void refuse_unmodelled(const Strategy& strategy) {
   const DeepSpeedOptions& json = strategy.deepspeed;
-  if (json.offload_to_nvme) refuse("offload to NVMe is not modelled", "deepspeed.zero_optimization", "device cpu");
+  if (json.offload_optimizer.nvme || json.offload_param.nvme)
+    refuse("offload to NVMe is not modelled", "deepspeed.zero_optimization", "device cpu");
+  if (json.offload_optimizer.ratio < 1)
+    refuse("partial offload of the optimizer is not modelled", "deepspeed.zero_optimization.offload_optimizer.ratio");
+  if (json.prescale_gradients || json.gradient_predivide_factor != 1)
+    refuse("scaling gradients before they are reduced is not modelled", "deepspeed");
   if (json.zero_quantized_weights || json.zero_quantized_gradients) refuse("ZeRO++ quantisation is not modelled", "deepspeed");
   if (json.mics_shard_size > 0)
     refuse("DeepSpeed 0.19 has no MiCS any more, and 0.16's is not modelled", "deepspeed.zero_optimization.mics_shard_size");

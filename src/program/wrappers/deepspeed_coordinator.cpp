@@ -25,6 +25,7 @@ ZeroCoordinator::ZeroCoordinator(Tape& tape, Module& root, const DeepSpeedSettin
       settings_(settings),
       gather_stream_(settings.json.overlap_comm.value_or(true) ? tape.add_stream("all-gather") : kComputeStream) {
   for (const auto& slot : root.all_parameters()) add_parameter(slot);
+  mark_persistent_parameters();
   type_ = parameters.front()->slot->type;
   nothing_ = tape.empty({0}, type_);
 }
@@ -35,8 +36,18 @@ void ZeroCoordinator::add_parameter(const std::shared_ptr<Parameter>& slot) {
   parameter->id = static_cast<std::int64_t>(parameters.size());
   parameter->elements = slot->sizes.product();
   parameter->shard = ceil_div(parameter->elements, settings_.ranks);
-  parameter->persistent = parameter->elements <= settings_.json.stage3_param_persistence_threshold;
   parameters.push_back(std::move(parameter));
+}
+
+/// parameter_offload.py: small parameters, in the order of the model, as long as all of them are not more than the model's threshold.
+void ZeroCoordinator::mark_persistent_parameters() {
+  std::int64_t total = 0;
+  for (auto& parameter : parameters) {
+    if (parameter->elements > settings_.json.stage3_model_persistence_threshold - total) continue;
+    if (parameter->elements > settings_.json.stage3_param_persistence_threshold) continue;
+    parameter->persistent = true;
+    total += parameter->elements;
+  }
 }
 
 std::int64_t ZeroCoordinator::shard_elements() const {
@@ -46,7 +57,7 @@ std::int64_t ZeroCoordinator::shard_elements() const {
 }
 
 Tensor ZeroCoordinator::new_shard(const ZeroParameter& parameter) {
-  if (settings_.offload_parameters && !parameter.persistent) return {};
+  if (settings_.offload_parameters) return {};
   return tape_.empty({parameter.shard}, type_, Category::parameter);
 }
 
@@ -244,6 +255,11 @@ void ZeroCoordinator::fetch(const Module& module, bool forward) {
   tape_.operator_name = operator_before;
 }
 
+/// With stage3_allgather_sequential one element is the most that is gathered ahead, so one parameter.
+std::int64_t ZeroCoordinator::prefetch_size() const {
+  return settings_.json.allgather_sequential ? 1 : settings_.json.stage3_prefetch_bucket_size;
+}
+
 void ZeroCoordinator::prefetch(ModuleState& state) {
   // What this module uses is taken from the queue, unless an earlier prefetch has done so.
   std::int64_t unseen = 0;
@@ -252,7 +268,7 @@ void ZeroCoordinator::prefetch(ModuleState& state) {
     queue_.front().parameter->fetched_for = queue_.front().step;
     queue_.pop_front();
   }
-  const std::int64_t most = std::min(settings_.json.stage3_max_live_parameters - available_, settings_.json.stage3_prefetch_bucket_size);
+  const std::int64_t most = std::min(settings_.json.stage3_max_live_parameters - available_, prefetch_size());
   std::vector<ZeroParameter*> wanted;
   std::int64_t elements = 0;
   while (!queue_.empty() && elements < most) {
@@ -302,11 +318,27 @@ void ZeroCoordinator::launch_gather(const std::vector<ZeroParameter*>& absent) {
       set_data(*parameter, shard ? shard : flat_);
     }
     handle->complete = true;
-  } else if (absent.size() == 1) {
-    gather_one(*absent.front(), handle);
+  } else if (absent.size() == 1 || settings_.json.allgather_sequential) {
+    for (ZeroParameter* parameter : absent) gather_one(*parameter, handle);
+  } else if (settings_.json.use_all_reduce_for_fetch_params && !absent.front()->secondary) {
+    all_reduce_coalesced(absent);
   } else {
     gather_coalesced(handle);
   }
+}
+
+/// stage3_use_all_reduce_for_fetch_params: one tensor of zeros with the rank's shards in their places, summed; parameters are views of it.
+void ZeroCoordinator::all_reduce_coalesced(const std::vector<ZeroParameter*>& absent) {
+  std::int64_t elements = 0;
+  for (const ZeroParameter* parameter : absent) elements += parameter->shard * settings_.ranks;
+  const Tensor flat = zeros(tape_, {elements}, type_);
+  Tape::categorize(flat, Category::communication_buffer);
+  for (ZeroParameter* parameter : absent) {
+    const auto direction = settings_.offload_parameters ? Copy::Direction::host_to_device : Copy::Direction::device_to_device;
+    tape_.copy({direction, parameter->shard * size_of(type_)}, tape_.stream);
+    set_data(*parameter, flat);
+  }
+  tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = flat.bytes(), .type = type_}, tape_.stream);
 }
 
 void ZeroCoordinator::gather_one(ZeroParameter& parameter, const std::shared_ptr<ZeroGather>& handle) {

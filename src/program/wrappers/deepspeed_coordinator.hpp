@@ -70,6 +70,7 @@ class ZeroCoordinator {
   void partition_at_construction(Module& module, std::vector<Tensor>& shards, std::vector<Tensor>& duplicates);
   void partition_materialized(std::vector<Tensor>& shards);
   void add_parameter(const std::shared_ptr<Parameter>& slot);
+  void mark_persistent_parameters();
   Tensor new_shard(const ZeroParameter& parameter);
   Tensor new_secondary(const ZeroParameter& parameter);
   void keep_secondary(ZeroParameter& parameter);
@@ -79,10 +80,12 @@ class ZeroCoordinator {
   void construct_parameter_trace();
   void fetch(const Module& module, bool forward);
   void prefetch(ModuleState& state);
+  std::int64_t prefetch_size() const;
   void gather(const std::vector<ZeroParameter*>& wanted);
   void launch_gather(const std::vector<ZeroParameter*>& absent);
   void gather_one(ZeroParameter& parameter, const std::shared_ptr<ZeroGather>& handle);
   void gather_coalesced(const std::shared_ptr<ZeroGather>& handle);
+  void all_reduce_coalesced(const std::vector<ZeroParameter*>& absent);
   void all_gather(std::int64_t bytes, const std::shared_ptr<ZeroGather>& handle);
   void wait(ZeroParameter& parameter);
   void release_module(const Module& module, bool forward);

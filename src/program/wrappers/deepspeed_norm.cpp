@@ -75,16 +75,20 @@ Tensor norm_over_ranks(const std::vector<Tensor>& norms, DType sent) {
   return norm;
 }
 
-Tensor combined_norm(const Tensor& group) {
-  Tape& tape = group.tape();
-  const Tensor stacked = clone(tape.view(group, {1}, {1}));
+Tensor combined_norm(const std::vector<Tensor>& groups) {
+  Tape& tape = groups.front().tape();
+  std::vector<Tensor> rows;
+  for (const Tensor& group : groups) rows.push_back(tape.view(group, {1}, {1}));
+  const Tensor stacked = cat(rows, 0);
   Tensor invalid;
   {
     const Tensor infinite = scalar(is_finite(stacked)), negative = scalar(stacked, DType::boolean);
     invalid = elementwise(tape, {&infinite, &negative}, DType::boolean);
   }
-  const Tensor any = clone(invalid);
-  const Tensor combined = scalar(stacked);  // vector_norm of one element is its magnitude
+  // any() of one element is a copy, vector_norm its magnitude.
+  const bool one = groups.size() == 1;
+  const Tensor any = one ? clone(invalid) : reduce(invalid, {true}, false, DType::boolean, 1);
+  const Tensor combined = one ? scalar(stacked) : reduce(stacked, {true}, false, stacked.dtype(), size_of(stacked.dtype()));
   Tensor safe;
   {
     const Tensor infinity = tape.empty({}, DType::fp32);

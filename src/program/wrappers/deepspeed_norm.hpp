@@ -14,8 +14,8 @@ void check_overflow(Tape& tape, const std::vector<Tensor>& gradients);
 /// get_grad_norm_direct behind the norms of the tensors: their squares summed, sent as `sent`, rooted; −1 where that is no number.
 Tensor norm_over_ranks(const std::vector<Tensor>& norms, DType sent);
 
-/// combine_grad_norm_groups of one group's norm, over the loss scale: what engine.get_global_grad_norm() answers.
-Tensor combined_norm(const Tensor& group);
+/// combine_grad_norm_groups of the groups' norms, over the loss scale: what engine.get_global_grad_norm() answers.
+Tensor combined_norm(const std::vector<Tensor>& groups);
 
 /// unscale_and_clip_grads: the factor from the norm, and the gradient times it.
 void unscale_and_clip(const Tensor& norm, const Tensor& gradient);

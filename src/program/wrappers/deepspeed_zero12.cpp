@@ -23,6 +23,10 @@ ZeroStage12::ZeroStage12(Tape& tape, Module& root, const DeepSpeedSettings& sett
   compact_ = settings.accumulate_fp32 && type_ != DType::fp32;
   accumulate_apart_ = compact_ && settings.stage == 1;
   if (settings.before_0_17 && compact_) refuse("fp32 gradient accumulation of ZeRO 1 and 2 is modelled for DeepSpeed 0.19 only");
+  if (!settings.before_0_17 && overlaps() && !contiguous())
+    refuse("with overlap_comm and without contiguous_gradients DeepSpeed 0.19 keeps another bucket of reduce_bucket_size in every backward pass "
+           "until memory runs out (setup_buckets adds, nothing clears)",
+           "deepspeed.zero_optimization", "contiguous_gradients true");
   std::int64_t total = 0;
   for (const Member& member : members_) total += member.elements;
   piece_ = ceil_div(total, kAlignment * settings_.ranks) * kAlignment;
@@ -224,9 +228,7 @@ void ZeroStage12::average(const Tensor& tensor) {
   const std::int64_t bytes = bucketed_elements_ * size_of(tensor.dtype());
   launch(tape_, KernelKind::elementwise, tensor.dtype(), bytes, bytes);
   if (!settings_.json.reduce_scatter) {
-    all_reduce({{settings_.rank, bucketed_elements_, false}}, tensor);
-    for (std::size_t i : bucketed_)
-      if (compact_ && touches_own_piece(members_[i])) add_to_compact(own_elements(members_[i]));
+    reduce_whole(tensor);
     return;
   }
   // allreduce_and_scatter: several ranks' parts together, up to the size of a bucket.
@@ -241,6 +243,19 @@ void ZeroStage12::average(const Tensor& tensor) {
     elements = 0;
   }
   if (!together.empty()) all_reduce(together, tensor);
+}
+
+/// gradient_reduction_w_predivide of the whole bucket, and _add_full_reduction_to_compact_grad_partition.
+void ZeroStage12::reduce_whole(const Tensor& tensor) {
+  Tensor narrow;
+  if (tensor.dtype() != sent_type()) {
+    narrow = tape_.empty({bucketed_elements_}, sent_type(), Category::communication_buffer);
+    launch(tape_, KernelKind::elementwise, sent_type(), bucketed_elements_ * size_of(tensor.dtype()), narrow.bytes());
+  }
+  send(bucketed_elements_);
+  if (narrow) launch(tape_, KernelKind::elementwise, tensor.dtype(), narrow.bytes(), bucketed_elements_ * size_of(tensor.dtype()));
+  for (std::size_t i : bucketed_)
+    if (compact_ && touches_own_piece(members_[i])) add_to_compact(own_elements(members_[i]));
 }
 
 /// Neighbours of one rank are one part, except where each gradient has its own place in the compact buffer.
@@ -266,25 +281,35 @@ void ZeroStage12::all_reduce(const std::vector<Slice>& slices, const Tensor& ten
   std::int64_t elements = 0;
   for (const Slice& slice : slices) elements += slice.elements;
   if (std::any_of(slices.begin(), slices.end(), [](const Slice& slice) { return slice.to_compact; })) make_compact_buffer();
-  Tensor flat;
+  Tensor reduced;  // what is sent: a copy, or the tensor itself
   if (slices.size() > 1) {
-    flat = tape_.empty({elements}, tensor.dtype(), Category::communication_buffer);
-    launch(tape_, KernelKind::elementwise, flat.dtype(), flat.bytes(), flat.bytes());
+    reduced = tape_.empty({elements}, tensor.dtype(), Category::communication_buffer);
+    launch(tape_, KernelKind::elementwise, reduced.dtype(), reduced.bytes(), reduced.bytes());
   }
-  Tensor narrow;  // where the gradients are wider than what is sent
-  if (tensor.dtype() != type_) {
-    narrow = tape_.empty({elements}, type_, Category::communication_buffer);
-    launch(tape_, KernelKind::elementwise, type_, elements * size_of(tensor.dtype()), narrow.bytes());
+  if (tensor.dtype() != sent_type()) {
+    const Tensor flat = std::move(reduced);
+    reduced = tape_.empty({elements}, sent_type(), Category::communication_buffer);
+    launch(tape_, KernelKind::elementwise, sent_type(), elements * size_of(tensor.dtype()), reduced.bytes());
+    send(elements);
+    launch(tape_, KernelKind::elementwise, tensor.dtype(), reduced.bytes(), elements * size_of(tensor.dtype()));
+  } else {
+    send(elements);
   }
-  tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = elements * size_of(type_), .type = type_},
-                   tape_.stream);
-  if (overlaps() && !flat && !narrow) tape_.record_stream(tensor, reduction_stream_);
+  if (overlaps() && !reduced) tape_.record_stream(tensor, reduction_stream_);
   for (const Slice& slice : slices) {
     if (slice.rank != settings_.rank) continue;
     if (slice.to_compact) add_to_compact(slice.elements);
-    copy_elements(tape_, slice.elements, type_, tensor.dtype());
+    copy_elements(tape_, slice.elements, sent_type(), tensor.dtype());
     if (overlaps()) tape_.record_stream(tensor, reduction_stream_);
   }
+}
+
+void ZeroStage12::send(std::int64_t elements) {
+  tape_.collective({.kind = CollectiveKind::all_reduce,
+                    .group = Group::data_shard,
+                    .bytes = elements * size_of(sent_type()),
+                    .type = sent_type()},
+                   tape_.stream);
 }
 
 /// _build_compact_grad_partition_buffer.
@@ -297,8 +322,12 @@ void ZeroStage12::make_compact_buffer() {
 /// _add_to_grad_partition_buffer: output.add_(source.to(fp32)).
 void ZeroStage12::add_to_compact(std::int64_t elements) {
   make_compact_buffer();
-  const Tensor wide = tape_.empty({elements}, DType::fp32);
-  launch(tape_, KernelKind::elementwise, DType::fp32, wide.bytes() * 2, wide.bytes());
+  Tensor wide;
+  if (sent_type() != DType::fp32) {
+    wide = tape_.empty({elements}, DType::fp32);
+    launch(tape_, KernelKind::elementwise, DType::fp32, elements * size_of(sent_type()), wide.bytes());
+  }
+  launch(tape_, KernelKind::elementwise, DType::fp32, elements * 8, elements * 4);
 }
 
 /// What becomes of a reduced gradient: stage 2 drops those of other ranks, and the bucket will be written again.
@@ -436,6 +465,7 @@ void ZeroStage12::step() {
     update_on_device();
   }
   gather_parameters();
+  for (Member& member : members_) member.accumulated.reset();  // zero_grad()
 }
 
 /// check_overflow and get_grad_norm_direct: piece by piece, the norm in fp64.
@@ -451,7 +481,7 @@ void ZeroStage12::norm(const std::vector<Tensor>& pieces) {
   if (settings_.before_0_17) {
     if (!global_norm_) global_norm_ = tape_.empty({}, DType::fp32);
   } else if (!norms.empty()) {
-    global_norm_ = combined_norm(norm_over_ranks(norms, DType::fp32));
+    global_norm_ = combined_norm({norm_over_ranks(norms, DType::fp32)});
   }
 }
 
@@ -467,6 +497,8 @@ void ZeroStage12::unscale() {
 }
 
 void ZeroStage12::update_on_device() {
+  for (Member& member : members_)
+    if (!touches_own_piece(member)) member.accumulated.reset();  // free_grad_in_param_list
   if (compact_) {
     std::vector<Tensor> pieces;
     for (std::size_t i : own_) pieces.push_back(tape_.view(compact_buffer_, {own_elements(members_[i])}, {1}));

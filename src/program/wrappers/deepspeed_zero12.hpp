@@ -46,7 +46,9 @@ class ZeroStage12 final : public DeepSpeedOptimizer {
   void reduce_bucket();
   void average(const Tensor& tensor);
   std::vector<Slice> slices_of_bucket() const;
+  void reduce_whole(const Tensor& tensor);
   void all_reduce(const std::vector<Slice>& slices, const Tensor& tensor);
+  void send(std::int64_t elements);
   void make_compact_buffer();
   void add_to_compact(std::int64_t elements);
   void keep_or_clear(std::size_t member);
@@ -70,6 +72,8 @@ class ZeroStage12 final : public DeepSpeedOptimizer {
   std::int64_t own_start() const { return settings_.rank * piece_; }
   StreamId reducing_stream() const { return settings_.json.overlap_comm.value_or(false) ? reduction_stream_ : tape_.stream; }
   bool overlaps() const { return settings_.json.overlap_comm.value_or(false); }
+  /// communication_data_type: gradients on their way.
+  DType sent_type() const { return settings_.json.communication_data_type.value_or(type_); }
   bool contiguous() const { return settings_.json.contiguous_gradients || settings_.offload_optimizer; }
 
   std::vector<Member> members_;    ///< in the order of the model

@@ -26,7 +26,7 @@ ZeroStage3::ZeroStage3(Tape& tape, Module& root, const DeepSpeedSettings& settin
   make_masters();
   tape_.operator_name = "gradient buffers";
   if (settings_.json.contiguous_gradients)
-    bucket_ = tape_.empty({settings_.json.reduce_bucket_size}, coordinator_.type(), Category::communication_buffer);
+    bucket_ = tape_.empty({settings_.json.reduce_bucket_size}, sent_type(), Category::communication_buffer);
   if (settings_.offload_optimizer) {
     reserve_host_memory();
   } else {
@@ -97,7 +97,7 @@ void ZeroStage3::gradient_ready(ZeroParameter& parameter) {
   if (bucket_ && bucketed_elements_ + parameter.elements <= size) {
     const StreamScope scope(tape_, reduce_stream_);
     Tensor& gradient = parameter.leaf.grad();
-    copy_elements(tape_, parameter.elements, gradient.dtype(), gradient.dtype());
+    copy_elements(tape_, parameter.elements, gradient.dtype(), sent_type());
     if (overlaps()) tape_.record_stream(gradient, reduce_stream_);
     gradient = tape_.view(bucket_, gradient.sizes(), contiguous_strides(gradient.sizes()));
   }
@@ -111,19 +111,21 @@ void ZeroStage3::reduce_bucket() {
   const StreamScope scope(tape_, reduce_stream_);
   std::sort(bucketed_.begin(), bucketed_.end(), [](const ZeroParameter* a, const ZeroParameter* b) { return a->id < b->id; });
   const bool whole = !settings_.json.reduce_scatter && bucket_ && bucketed_elements_ <= settings_.json.reduce_bucket_size;
-  {
-    const Tensor reduced = whole ? all_reduce_bucket() : reduce_scatter();
-    keep_shards();
-  }
+  keep_shards(whole ? all_reduce_bucket() : reduce_scatter());
   bucketed_.clear();
   bucketed_elements_ = 0;
 }
 
-/// reduce_scatter_coalesced: the gradients' pieces rank by rank in a new tensor, unless a single one divides.
-Tensor ZeroStage3::reduce_scatter() {
-  const DType type = coordinator_.type();
+/// __avg_scatter_grads and reduce_scatter_coalesced: the gradients' pieces rank by rank in a new tensor, unless a single one divides. What
+/// comes back keeps the rank's shards alive: that tensor, or copies of the shards in the type of the accumulation.
+std::vector<Tensor> ZeroStage3::reduce_scatter() {
+  const DType type = sent_type();
+  std::vector<Tensor> whole;  // gradients that did not go through the bucket, in the type that is sent
   std::int64_t elements = 0;
-  for (const ZeroParameter* parameter : bucketed_) elements += parameter->shard * settings_.ranks;
+  for (const ZeroParameter* parameter : bucketed_) {
+    whole.push_back(type == coordinator_.type() ? Tensor() : converted(parameter->leaf.grad(), type));
+    elements += parameter->shard * settings_.ranks;
+  }
   const bool alone = bucketed_.size() == 1 && bucketed_.front()->elements == elements;
   Tensor flat;
   if (!alone) {
@@ -133,27 +135,50 @@ Tensor ZeroStage3::reduce_scatter() {
   launch(tape_, KernelKind::elementwise, type, elements * size_of(type), elements * size_of(type));
   tape_.collective({.kind = CollectiveKind::reduce_scatter, .group = Group::data_shard, .bytes = elements * size_of(type), .type = type},
                    tape_.stream);
-  return flat;
+  if (accumulation_type() == type) return {flat ? flat : whole.front()};
+  std::vector<Tensor> shards;
+  for (const ZeroParameter* parameter : bucketed_) shards.push_back(shard_in_accumulation_type(*parameter, type));
+  return shards;
 }
 
-/// __avg_scatter_contiguous_grads: the bucket in place.
-Tensor ZeroStage3::all_reduce_bucket() {
-  const DType type = coordinator_.type();
-  tape_.collective(
-      {.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = bucketed_elements_ * size_of(type), .type = type},
-      tape_.stream);
-  if (accumulation_type() == type) return {};
-  return tape_.empty({bucketed_elements_}, accumulation_type());
+Tensor ZeroStage3::shard_in_accumulation_type(const ZeroParameter& parameter, DType from) {
+  Tensor shard = tape_.empty({own_elements(parameter)}, accumulation_type());
+  launch(tape_, KernelKind::elementwise, shard.dtype(), shard.elements() * size_of(from), shard.bytes());
+  return shard;
 }
 
-/// partition_grads: the rank's shards are copied or added into the flat buffer, the whole gradients dropped.
-void ZeroStage3::keep_shards() {
-  std::vector<Tensor> wide;  // shards in the type of the accumulation
-  if (accumulation_type() != coordinator_.type())
-    for (const ZeroParameter* parameter : bucketed_) wide.push_back(tape_.empty({parameter->shard}, accumulation_type()));
+/// __avg_scatter_contiguous_grads: the bucket in place, times the predivide factor (1) in a new tensor, and in the accumulation's type; the
+/// rank's shards are views of it, or copies where padding fills them up.
+std::vector<Tensor> ZeroStage3::all_reduce_bucket() {
+  const DType type = sent_type();
+  const std::int64_t bytes = bucketed_elements_ * size_of(type);
+  launch(tape_, KernelKind::elementwise, type, bytes, bytes);
+  tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = bytes, .type = type}, tape_.stream);
+  std::vector<Tensor> kept;
+  Tensor reduced;
+  if (settings_.ranks > 1) {
+    reduced = tape_.empty({bucketed_elements_}, type);
+    launch(tape_, KernelKind::elementwise, type, bytes, bytes);
+  }
+  if (accumulation_type() != type) {
+    Tensor wide = tape_.empty({bucketed_elements_}, accumulation_type());
+    launch(tape_, KernelKind::elementwise, wide.dtype(), bytes, wide.bytes());
+    reduced = std::move(wide);
+  }
+  kept.push_back(std::move(reduced));
+  for (const ZeroParameter* parameter : bucketed_) {
+    if (own_elements(*parameter) == parameter->shard) continue;
+    kept.push_back(zeros(tape_, {parameter->shard}, accumulation_type()));
+    if (own_elements(*parameter) > 0) copy_elements(tape_, own_elements(*parameter), accumulation_type(), accumulation_type());
+  }
+  return kept;
+}
+
+/// partition_grads: the rank's shards are copied or added into the flat buffer, the whole gradients dropped. `reduced` holds the shards.
+void ZeroStage3::keep_shards(const std::vector<Tensor>& reduced) {
   for (ZeroParameter* parameter : bucketed_) {
     Tensor& gradient = parameter->leaf.grad();
-    if (parameter->shard * settings_.rank < parameter->elements) {
+    if (own_elements(*parameter) > 0) {
       const std::int64_t bytes = parameter->shard * size_of(accumulation_type());
       if (micro_step_ > 0) {
         launch(tape_, KernelKind::elementwise, accumulation_type(), bytes * 2, bytes);
@@ -169,7 +194,7 @@ void ZeroStage3::keep_shards() {
 
 /// The shard goes to the host and back; at the boundary its norm is taken and an fp32 copy sent.
 void ZeroStage3::to_host(const ZeroParameter& parameter) {
-  const std::int64_t elements = std::min(parameter.shard, parameter.elements - parameter.shard * settings_.rank);
+  const std::int64_t elements = own_elements(parameter);
   const Tensor shard = tape_.empty({elements}, accumulation_type(), Category::gradient);
   tape_.copy({Copy::Direction::host_to_device, shard.bytes()}, tape_.stream);
   tape_.copy({Copy::Direction::device_to_host, shard.bytes()}, tape_.stream);
@@ -218,13 +243,17 @@ void ZeroStage3::check_overflow() {
   const Tensor any = reduce(nan, {true}, false, DType::boolean, 1);
 }
 
+/// _get_norm_groups: sub-group by sub-group.
 void ZeroStage3::norm() {
   if (settings_.offload_optimizer) return;
-  std::vector<Tensor> norms;
-  for (const SubGroup& group : groups_)
+  std::vector<Tensor> of_groups;
+  for (const SubGroup& group : groups_) {
+    std::vector<Tensor> norms;
     for (const ZeroParameter* parameter : group.parameters)
       norms.push_back(norm_in(tape_.view(gradients_, {parameter->shard}, {1}), DType::fp64));
-  if (!settings_.before_0_17) global_norm_ = combined_norm(norm_over_ranks(norms, DType::fp64));
+    if (!settings_.before_0_17) of_groups.push_back(norm_over_ranks(norms, DType::fp64));
+  }
+  if (!of_groups.empty()) global_norm_ = combined_norm(of_groups);
 }
 
 /// One sub-group: its gradients flattened and in fp32, the optimizer, the weights.

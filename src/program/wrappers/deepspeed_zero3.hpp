@@ -1,6 +1,8 @@
 /// ZeRO stage 3. Source: deepspeed/runtime/zero/stage3.py.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -32,15 +34,22 @@ class ZeroStage3 final : public DeepSpeedOptimizer {
 
   void gradient_ready(ZeroParameter& parameter);
   void reduce_bucket();
-  Tensor reduce_scatter();
-  Tensor all_reduce_bucket();
-  void keep_shards();
+  std::vector<Tensor> reduce_scatter();
+  std::vector<Tensor> all_reduce_bucket();
+  Tensor shard_in_accumulation_type(const ZeroParameter& parameter, DType from);
+  void keep_shards(const std::vector<Tensor>& reduced);
   void to_host(const ZeroParameter& parameter);
   void check_overflow();
   void norm();
   void update(SubGroup& group);
 
   bool overlaps() const { return settings_.json.overlap_comm.value_or(true); }
+  /// communication_data_type: gradients on their way.
+  DType sent_type() const { return settings_.json.communication_data_type.value_or(coordinator_.type()); }
+  /// Of the rank's shard, what is no padding; none where the ranks are more than the elements.
+  std::int64_t own_elements(const ZeroParameter& parameter) const {
+    return std::clamp<std::int64_t>(parameter.elements - parameter.shard * settings_.rank, 0, parameter.shard);
+  }
   DType accumulation_type() const { return settings_.accumulate_fp32 ? DType::fp32 : coordinator_.type(); }
 
   ZeroCoordinator coordinator_;
