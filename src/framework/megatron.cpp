@@ -21,6 +21,10 @@ void complete(Strategy& s, const Model&) {
   if (!megatron.masked_softmax_fusion) megatron.masked_softmax_fusion = !local;
   if (!megatron.rope_fusion) megatron.rope_fusion = !local;
   if (megatron.cp_comm_type.empty()) megatron.cp_comm_type = "p2p";
+  if (s.data_parallel == DataParallel::megatron_fsdp && megatron.sharding == MegatronOptions::Sharding::automatic) {
+    megatron.sharding = MegatronOptions::Sharding::optim_grads_params;
+    s.assumed.push_back("data_parallel_sharding_strategy: optim_grads_params");
+  }
   if (s.moe.dispatcher.empty()) s.moe.dispatcher = "alltoall";
   if (s.recompute.kind == Recompute::Kind::selective && s.recompute.modules.empty()) s.recompute.modules = {"core_attn"};
   if (s.recompute.kind == Recompute::Kind::full && s.recompute.method == Recompute::Method::none) {

@@ -189,7 +189,9 @@ TEST(Megatron, AStepLeavesWhatItFound) {
 
 TEST(Megatron, WhatIsNotModelledIsRefusedByName) {
   for (const char* more :
-       {R"(, "recompute": "selective", "recompute_modules": ["layernorm"])", R"(, "data_parallel": "megatron-fsdp")", R"(, "cp": 2)"}) {
+       {R"(, "recompute": "selective", "recompute_modules": ["moe_act"])", R"(, "data_parallel": "megatron-fsdp", "pp": 2)",
+        R"(, "data_parallel": "megatron-fsdp", "fsdp_double_buffer": true)",
+        R"(, "data_parallel": "megatron-fsdp", "data_parallel_sharding_strategy": "no_shard")", R"(, "cp": 2)"}) {
     try {
       lowered(2, more, 4);
       ADD_FAILURE() << more << " was lowered";

@@ -49,6 +49,14 @@ TEST(MegatronRows, FurtherSettingsAgreeWithTheAllocatorItself) {
   for (const MeasuredRow& row : rows) expect_peaks_of(row, {2e-4, 0.01});
 }
 
+/// Megatron-FSDP under every strategy: what is sharded, tensor and sequence parallel, recomputation, experts, 16-bit gradients, fp32, one
+/// rank, prefetching that ends before the model does. All fit to the block; so do reserved bytes.
+TEST(MegatronRows, FullyShardedRunsAgreeWithTheAllocatorItself) {
+  const std::vector<MeasuredRow> rows = rows_of("tests/validate/data/megatron_fsdp_rows.json");
+  ASSERT_GE(rows.size(), 12U);
+  for (const MeasuredRow& row : rows) expect_peaks_of(row, {1e-5, 0.005});
+}
+
 /// Llama-3-405B and DeepSeek-V3 cut to four layers over Transformer Engine's layers on eight B200 (SimuMax's measured runs, docs/b200), and
 /// from the same table Llama-3-70B cut to twelve layers and DeepSeek-V2 to four: tensor, sequence, pipeline and expert parallel, context
 /// parallel by exchange of heads, latent attention, grouped experts. The table gives the worst rank.

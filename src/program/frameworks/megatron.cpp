@@ -13,6 +13,7 @@
 #include "program/lower.hpp"
 #include "program/modules/megatron_gpt.hpp"
 #include "program/wrappers/megatron_ddp.hpp"
+#include "program/wrappers/megatron_fsdp.hpp"
 #include "program/wrappers/megatron_optimizer.hpp"
 
 namespace plimsoll::program {
@@ -47,6 +48,22 @@ MegatronDdpOptions ddp_options(const Strategy& strategy) {
     options.bucket_size =
         strategy.megatron.ddp_bucket_size > 0 ? strategy.megatron.ddp_bucket_size : framework::megatron_bucket_size(options.ranks);
   }
+  return options;
+}
+
+/// training.py: buckets close where reductions were asked to overlap, even though sharding gradients makes them overlap anyway.
+MegatronFsdpOptions fsdp_options(const Strategy& strategy) {
+  const MegatronDdpOptions ddp = ddp_options(strategy);
+  MegatronFsdpOptions options;
+  options.sharding = strategy.megatron.sharding;
+  options.ranks = ddp.ranks;
+  options.expert_ranks = ddp.expert_ranks;
+  options.rank = strategy.rank.value_or(0);
+  options.bucket_size = ddp.bucket_size;
+  options.communication_unit = strategy.megatron.suggested_communication_unit;
+  options.overlap_grad_reduce = ddp.overlap_grad_reduce;
+  options.overlap_param_gather = *strategy.megatron.overlap_param_gather;
+  options.grad_dtype = ddp.grad_dtype;
   return options;
 }
 
@@ -103,7 +120,6 @@ class Training {
     for (const auto& chunk : chunks_) chunk->move_to_device();
     for (const auto& chunk : chunks_) chunk->convert();
     wrap();
-    make_optimizers();
   }
 
   /// The step of `micro_batches`, `warm_up` of which are under way in 1F1B's steady state.
@@ -131,22 +147,31 @@ class Training {
  private:
   void wrap() {
     const StreamId side = tape_.add_stream("initialization");
+    const auto already_added = [this](const Tensor& gradient) { return runtime_.is_dummy(gradient); };
+    if (strategy_.data_parallel == DataParallel::megatron_fsdp) {
+      MegatronFsdpOptions options = fsdp_options(strategy_);
+      options.already_added = already_added;
+      auto wrapped = std::make_unique<MegatronFsdp>(tape_, chunks_.front()->fsdp_modules(), options, side);
+      optimizers_.push_back(std::make_unique<MegatronOptimizer>(tape_, strategy_, wrapped->mains()));
+      wrapped_.push_back(std::move(wrapped));
+      return;
+    }
     MegatronDdpOptions options = ddp_options(strategy_);
-    options.already_added = [this](const Tensor& gradient) { return runtime_.is_dummy(gradient); };
+    options.already_added = already_added;
+    std::vector<MegatronParameterBuffer*> dense, expert;
     for (const auto& chunk : chunks_) {
       // Chunks behind the first, and ranks behind the first, have one bucket.
       MegatronDdpOptions own = options;
       if (chunk != chunks_.front() || pipeline_rank_ > 0) own.bucket_size = 0;
-      wrapped_.push_back(std::make_unique<MegatronDdp>(tape_, chunk->parameters(), chunk->shared_embedding(), own, side));
+      auto wrapped = std::make_unique<MegatronDdp>(tape_, chunk->parameters(), chunk->shared_embedding(), own, side);
+      for (const auto& buffer : wrapped->buffers()) (buffer->expert ? expert : dense).push_back(buffer.get());
+      wrapped_.push_back(std::move(wrapped));
     }
+    make_optimizers(dense, expert);
   }
 
   /// ChainedOptimizer: the dense parameters of all chunks, then the experts'.
-  void make_optimizers() {
-    std::vector<MegatronParameterBuffer*> dense, expert;
-    for (const auto& wrapped : wrapped_) {
-      for (const auto& buffer : wrapped->buffers()) (buffer->expert ? expert : dense).push_back(buffer.get());
-    }
+  void make_optimizers(const std::vector<MegatronParameterBuffer*>& dense, const std::vector<MegatronParameterBuffer*>& expert) {
     optimizers_.push_back(std::make_unique<MegatronOptimizer>(tape_, strategy_, dense, strategy_.rank.value_or(0)));
     if (!expert.empty()) optimizers_.push_back(std::make_unique<MegatronOptimizer>(tape_, strategy_, expert, 0));
   }
@@ -154,6 +179,8 @@ class Training {
   void record_step(MegatronRank& rank) {
     for (const auto& wrapped : wrapped_) wrapped->zero_grad_buffer();
     for (const auto& optimizer : optimizers_) optimizer->zero_grad();
+    if (strategy_.data_parallel == DataParallel::megatron_fsdp)  // whose optimizer asks for the same once more
+      for (const auto& wrapped : wrapped_) wrapped->zero_grad_buffer();
     run_megatron_schedule(rank, optimizers_.front()->scale());
     tape_.phase(Phase::optimizer);
     const LabelScope label(tape_, tape_.intern("optimizer"));
@@ -162,9 +189,7 @@ class Training {
       if (strategy_.clip_grad_norm.value_or(true)) optimizer->clip_grads();
     }
     for (const auto& optimizer : optimizers_) optimizer->step_with_ready_grads();
-    if (strategy_.data_parallel == DataParallel::megatron_distopt) {
-      for (const auto& wrapped : wrapped_) wrapped->gather_parameters();
-    }
+    for (const auto& wrapped : wrapped_) wrapped->gather_parameters();
     tape_.phase(Phase::end);
   }
 
@@ -174,7 +199,7 @@ class Training {
   MegatronConfig config_;
   MegatronRuntime runtime_;
   std::vector<std::unique_ptr<MegatronChunk>> chunks_;
-  std::vector<std::unique_ptr<MegatronDdp>> wrapped_;
+  std::vector<std::unique_ptr<MegatronDataParallel>> wrapped_;
   std::vector<std::unique_ptr<MegatronOptimizer>> optimizers_;
 };
 

@@ -354,11 +354,11 @@ class Step {
     std::int64_t elements = 0;
     for (std::size_t i = 0; i < rank_.chunks.size(); ++i) {
       for (const auto& parameter : rank_.chunks[i]->parameters()) {
-        if (rank_.chunks[i]->sequence_partial(*parameter)) elements += parameter->sizes.product();
+        if (rank_.chunks[i]->sequence_partial(*parameter)) elements += rank_.wrapped[i]->gradient_elements(*parameter);
       }
     }
     if (elements > 0) {
-      const DType type = rank_.wrapped.front()->buffers().front()->grad_data.dtype();
+      const DType type = rank_.wrapped.front()->gradient_type();
       const Tensor flat = tape_.empty({elements}, type, Category::communication_buffer);
       rank_.runtime.collective(CollectiveKind::all_reduce, flat.bytes(), type);
     }

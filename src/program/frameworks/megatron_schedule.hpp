@@ -9,7 +9,7 @@
 
 #include "program/modules/megatron_gpt.hpp"
 #include "program/pipeline_passes.hpp"
-#include "program/wrappers/megatron_ddp.hpp"
+#include "program/wrappers/megatron_data_parallel.hpp"
 
 namespace plimsoll::program {
 
@@ -19,7 +19,7 @@ struct MegatronRank {
   MegatronRuntime& runtime;
   const MegatronConfig& config;
   std::vector<std::unique_ptr<MegatronChunk>>& chunks;
-  std::vector<std::unique_ptr<MegatronDdp>>& wrapped;
+  std::vector<std::unique_ptr<MegatronDataParallel>>& wrapped;
   std::int64_t micro_batch = 1, length = 1, micro_batches = 1;
   std::int64_t left_out = 0;          ///< further micro-batches of the steady state that are not recorded
   Repeated repeated = {};             ///< out: the passes that stand for them

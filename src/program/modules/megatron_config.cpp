@@ -87,8 +87,22 @@ void check_transformer_engine(const Strategy& s) {
     refuse_kernel("loss", name_of(s.loss), kLayers);
 }
 
+/// What Megatron-FSDP itself refuses (mcore_fsdp_adapter.py), and what of it is not modelled.
+void check_fsdp(const Strategy& s) {
+  if (s.pp > 1) refuse("Megatron-FSDP runs without a pipeline: its mesh knows data- and tensor-parallel ranks alone", "pp");
+  if (s.dp_replicate > 1) refuse("hybrid sharding of Megatron-FSDP is not modelled", "dp_replicate");
+  if (s.megatron.sharding == MegatronOptions::Sharding::no_shard && !*s.megatron.overlap_param_gather)
+    refuse("Megatron-FSDP's no_shard fails without overlap_param_gather: it gathers from a buffer that there is not",
+           "data_parallel_sharding_strategy", "set overlap_param_gather, or use ddp");
+  if (s.megatron.fsdp_double_buffer) refuse("Megatron-FSDP's double buffers are not modelled", "fsdp_double_buffer");
+  if (s.precision == Precision::mixed_fp16)
+    refuse("Megatron-FSDP fails with loss scaling: it unscales gradients of parts that a rank does not have", "precision", "use bf16");
+  if (s.low_precision != LowPrecision::none) refuse("8-bit products are not modelled for Megatron-FSDP", "low_precision");
+  if (s.lora) refuse("adapters are not modelled for Megatron-FSDP", "lora");
+}
+
 void check_strategy(const Strategy& s) {
-  if (s.data_parallel == DataParallel::megatron_fsdp) refuse("Megatron-FSDP has no lowering yet", "data_parallel");
+  if (s.data_parallel == DataParallel::megatron_fsdp) check_fsdp(s);
   if (s.offload.any()) refuse("offloading is not modelled for Megatron-core", "offload");
   if (s.megatron.precision_aware_optimizer) refuse("the precision-aware optimizer is not modelled", "precision_aware_optimizer");
   s.megatron.layer_spec == "te" ? check_transformer_engine(s) : check_local(s);
@@ -97,8 +111,8 @@ void check_strategy(const Strategy& s) {
   const Recompute& recompute = s.recompute;
   const bool selective = recompute.kind == Recompute::Kind::selective;
   for (const std::string& module : recompute.modules) {
-    if (selective && module != "core_attn" && module != "mlp" && module != "moe")
-      refuse("selective recomputation of '" + module + "' is not modelled", "recompute_modules", "core_attn, mlp and moe are");
+    if (selective && module != "core_attn" && module != "mlp" && module != "moe" && module != "layernorm")
+      refuse("selective recomputation of '" + module + "' is not modelled", "recompute_modules", "core_attn, layernorm, mlp and moe are");
   }
   if (!selective && recompute.kind != Recompute::Kind::none && recompute.kind != Recompute::Kind::full)
     refuse("this recomputation is not modelled for Megatron-core", "recompute");

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "program/checkpoint.hpp"
+#include "program/modules/megatron_recompute.hpp"
 #include "program/modules/megatron_te.hpp"
 #include "program/modules/megatron_te_experts.hpp"
 #include "program/ops.hpp"
@@ -40,10 +41,13 @@ class MegatronChunk::Layer {
   }
 
   Tensor operator()(const Tensor& input, const Tensor& rotary) const {
-    const LabelScope label(runtime().tape(), module_.label);
-    Tensor hidden = attention_branch(input, rotary);
-    return mlp_branch(hidden);
+    Tensor x = input;
+    ModuleCall call(module_, runtime().tape(), {&x});
+    const Tensor hidden = attention_branch(x, rotary);
+    return call.done(mlp_branch(hidden));
   }
+
+  Module& module() const { return module_; }
 
  private:
   MegatronRuntime& runtime() const { return chunk_.runtime_; }
@@ -52,8 +56,10 @@ class MegatronChunk::Layer {
 
   Tensor attention_branch(const Tensor& residual, const Tensor& rotary) const {
     const bool norm_apart = !config().te || config().latent;
-    const Tensor normed = norm_apart ? chunk_.norm(module_.child("input_layernorm"), residual) : residual;
+    CheckpointWithoutOutput again;
+    const Tensor normed = norm_apart ? normed_before("input_layernorm", residual, again) : residual;
     Tensor attended = config().latent ? latent_attention(normed) : attention(normed, rotary);
+    again.discard(attended);
     Tensor hidden =
         bias_dropout_add(attended, module_.child("self_attention").child("linear_proj").tensor("bias"), residual, config().hidden_dropout);
     return hidden;
@@ -61,13 +67,25 @@ class MegatronChunk::Layer {
 
   Tensor mlp_branch(const Tensor& residual) const {
     const bool norm_apart = !config().te || experts_;
-    const Tensor normed = norm_apart ? chunk_.norm(module_.child("pre_mlp_layernorm"), residual) : residual;
+    CheckpointWithoutOutput again;
+    const Tensor normed = norm_apart ? normed_before("pre_mlp_layernorm", residual, again) : residual;
     const Tensor bias = experts_ ? Tensor() : module_.child("mlp").child("linear_fc2").tensor("bias");
     const Region region = [this](const std::vector<Tensor>& x) { return experts_ ? (*experts_)(x[0]) : mlp(x[0]); };
     const Tensor output = recomputes(config().recompute, experts_ ? "moe" : "mlp")
                               ? checkpoint_reentrant(runtime().tape(), region, {normed})
                               : region({normed});
+    again.discard(output);
     return bias_dropout_add(output, bias, residual, config().hidden_dropout);
+  }
+
+  /// A norm of its own in front of a branch; `again` runs it a second time where it is recomputed.
+  Tensor normed_before(const char* name, const Tensor& x, CheckpointWithoutOutput& again) const {
+    Module& module = module_.child(name);
+    if (!recomputes(config().recompute, "layernorm")) return chunk_.norm(module, x);
+    const CheckpointWithoutOutput::Region region = [this, &module](const std::vector<Tensor>& in) {
+      return std::vector{chunk_.norm(module, in[0])};
+    };
+    return again.run(runtime().tape(), region, {x}).front();
   }
 
   /// MLP.forward without the last bias, which the caller fuses.
@@ -366,8 +384,17 @@ bool MegatronChunk::sequence_partial(const Parameter& parameter) const {
   return false;
 }
 
+MegatronFsdpModules MegatronChunk::fsdp_modules() {
+  MegatronFsdpModules modules{.root = root_.get(), .layers = {}, .outside = {}};
+  for (const auto& layer : layers_) modules.layers.push_back(&layer->module());
+  for (Module* module : root_->all_modules()) {
+    if (!module->parameters.empty() && module->path.find("decoder.layers.") == std::string::npos) modules.outside.push_back(module);
+  }
+  return modules;
+}
+
 Tensor MegatronChunk::norm(Module& module, const Tensor& x) const {
-  const LabelScope label(runtime_.tape(), module.label);
+  const ModuleCall call(module, runtime_.tape(), {});
   const Tensor& weight = module.tensor("weight");
   if (config_.te) return te_norm(x, {weight, module.tensor("bias")});
   return config_.norm.kind == NormSpec::Kind::layer_norm ? layer_norm(x, weight, module.tensor("bias")) : rms_norm(x, weight);
@@ -377,9 +404,13 @@ Tensor MegatronChunk::norm(Module& module, const Tensor& x) const {
 Tensor MegatronChunk::embed(const MegatronBatch& batch) {
   Module& module = root_->child("embedding");
   const LabelScope label(runtime_.tape(), module.label);
-  const Tensor& weight = module.child("word_embeddings").tensor("weight");
   const bool sequence = runtime_.sequence_parallel(), learned = config_.positions > 0;
-  Tensor words = vocab_parallel_embedding(runtime_, weight, batch.tokens), embeddings, places;
+  Tensor words, embeddings, places;
+  {
+    Module& table = module.child("word_embeddings");
+    const ModuleCall call(table, runtime_.tape(), {});
+    words = vocab_parallel_embedding(runtime_, table.tensor("weight"), batch.tokens);
+  }
   const bool scatter_early = sequence && !learned;
   if (scatter_early) {
     const Tensor moved = contiguous(transpose(words, 0, 1));
@@ -389,7 +420,9 @@ Tensor MegatronChunk::embed(const MegatronBatch& batch) {
   }
   embeddings = words;
   if (learned) {
-    places = embedding(module.child("position_embeddings").tensor("weight"), batch.positions);
+    Module& table = module.child("position_embeddings");
+    const ModuleCall call(table, runtime_.tape(), {});
+    places = embedding(table.tensor("weight"), batch.positions);
     embeddings = add(words, places);
   }
   if (!scatter_early) {
@@ -455,7 +488,7 @@ Tensor MegatronChunk::loss(const Tensor& hidden, const Tensor& labels) {
   Tape& tape = runtime_.tape();
   tape.phase(Phase::loss);
   Module* head = root_->find_child("output_layer");
-  const LabelScope label(tape, head ? head->label : root_->child("embedding").label);
+  const ModuleCall call(head ? *head : root_->child("embedding"), tape, {});
   const Tensor& weight = head ? head->tensor("weight") : root_->child("embedding").child("word_embeddings").tensor("weight");
   const bool parallel = runtime_.tp() > 1, sequence = runtime_.sequence_parallel();
   const Tensor logits = megatron_linear(runtime_, hidden, weight, {}, {.gather_input = sequence, .reduce_gradient = parallel && !sequence});
@@ -466,11 +499,12 @@ Tensor MegatronChunk::loss(const Tensor& hidden, const Tensor& labels) {
 }
 
 Tensor MegatronChunk::forward(const MegatronBatch& batch) {
+  ModuleCall call(*root_, runtime_.tape(), {});
   Tensor hidden = plan_.embedding ? embed(batch) : input_;
   const std::int64_t length = hidden.size(0) * (runtime_.sequence_parallel() ? runtime_.tp() : 1);
   const Tensor table = rotary(length);
   hidden = decode(hidden, table);
-  return plan_.head ? loss(hidden, batch.labels) : hidden;
+  return call.done(plan_.head ? loss(hidden, batch.labels) : hidden);
 }
 
 }  // namespace plimsoll::program

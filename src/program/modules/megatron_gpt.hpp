@@ -14,6 +14,7 @@
 #include "program/module.hpp"
 #include "program/modules/megatron_config.hpp"
 #include "program/modules/megatron_ops.hpp"
+#include "program/wrappers/megatron_fsdp_modules.hpp"
 
 namespace plimsoll::program {
 
@@ -40,6 +41,8 @@ class MegatronChunk {
   Tensor forward(const MegatronBatch& batch);
 
   Module& root() { return *root_; }
+  /// The modules that a sharding wrapper hooks.
+  MegatronFsdpModules fsdp_modules();
   /// Parameters in registration order, frozen ones too.
   const std::vector<std::shared_ptr<Parameter>>& parameters() const { return parameters_; }
   const ChunkPlan& plan() const { return plan_; }

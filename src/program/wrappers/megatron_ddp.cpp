@@ -127,7 +127,7 @@ void MegatronDdp::finish_grad_sync() {
 }
 
 void MegatronDdp::gather_parameters() {
-  if (options_.ranks == 1) return;
+  if (!options_.distributed_optimizer || options_.ranks == 1) return;
   tape_.wait(stream_, kComputeStream);
   for (const auto& buffer : buffers_) {
     if (buffer->ranks == 1) continue;

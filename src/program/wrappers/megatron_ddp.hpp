@@ -9,6 +9,7 @@
 
 #include "program/module.hpp"
 #include "program/tape.hpp"
+#include "program/wrappers/megatron_data_parallel.hpp"
 
 namespace plimsoll::program {
 
@@ -46,21 +47,21 @@ struct MegatronParameterBuffer {
 };
 
 /// The wrapper of one model chunk.
-class MegatronDdp {
+class MegatronDdp : public MegatronDataParallel {
  public:
   /// Moves the parameters into buffers that are allocated on `side` (with the distributed optimizer) and registers the gradient hooks.
   /// `shared_embedding` may be null: the weight that two pipeline stages share gets a bucket of its own.
   MegatronDdp(Tape& tape, const std::vector<std::shared_ptr<Parameter>>& parameters, const Parameter* shared_embedding,
               const MegatronDdpOptions& options, StreamId side);
 
-  /// zero_grad_buffer().
-  void zero_grad_buffer();
-  /// Outside of no_sync: gradients of buckets that fill are reduced at once, if the reduction overlaps.
-  void set_synchronizing(bool yes) { synchronizing_ = yes; }
-  /// finish_grad_sync(): whatever was not reduced yet.
-  void finish_grad_sync();
+  void zero_grad_buffer() override;
+  /// Outside of no_sync gradients of buckets that fill are reduced at once, if the reduction overlaps.
+  void set_synchronizing(bool yes) override { synchronizing_ = yes; }
+  void finish_grad_sync() override;
   /// The gathered parameters of the distributed optimizer.
-  void gather_parameters();
+  void gather_parameters() override;
+  std::int64_t gradient_elements(const Parameter& parameter) const override { return parameter.sizes.product(); }
+  DType gradient_type() const override { return options_.grad_dtype; }
 
   const std::vector<std::unique_ptr<MegatronParameterBuffer>>& buffers() const { return buffers_; }
 

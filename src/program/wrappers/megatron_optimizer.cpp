@@ -15,17 +15,38 @@ MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const
       scales_copies_(!distributed_ && strategy.precision == Precision::mixed_fp16),
       groups_(2) {
   const LabelScope label(tape, tape.intern("optimizer"));
-  scale_ = tape.empty({1}, DType::fp32, Category::optimizer_state);
+  make_scalars(strategy);
   const auto parts = owned(buffers, shard_rank);
   for (std::size_t group = 0; group < groups_.size(); ++group) {
     for (const auto& [entry, elements] : parts) {
       const bool decays = entry->parameter->sizes.rank() > 1;
       if (decays == (group == 0)) add(groups_[group], *entry, elements);
     }
-    std::vector<Tensor> tensors;
-    for (const Main& main : groups_[group].mains) tensors.push_back(main.parameter);
-    groups_[group].optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, std::move(tensors));
+    make_torch_optimizer(groups_[group], strategy);
   }
+}
+
+MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const std::vector<MegatronMain>& mains)
+    : tape_(tape), distributed_(true), attaches_gradients_(false), scales_copies_(false), groups_(2) {
+  const LabelScope label(tape, tape.intern("optimizer"));
+  make_scalars(strategy);
+  for (const MegatronMain& main : mains) groups_[main.decays ? 0 : 1].mains.push_back(main);
+  for (ParameterGroup& group : groups_) make_torch_optimizer(group, strategy);
+}
+
+/// DynamicGradScaler's factors, found_inf and _dummy_overflow_buf of MixedPrecisionOptimizer, which a distributed optimizer in fp32 is too.
+void MegatronOptimizer::make_scalars(const Strategy& strategy) {
+  const bool half = strategy.precision == Precision::mixed_fp16;
+  const auto scalar = [&](DType type) { return tape_.empty({1}, type, Category::optimizer_state); };
+  scale_ = scalar(DType::fp32);
+  for (int i = 0; half && i < 4; ++i) scalars_.push_back(scalar(DType::fp32));
+  if (half || (distributed_ && strategy.precision == Precision::fp32)) scalars_.push_back(scalar(DType::int32));
+}
+
+void MegatronOptimizer::make_torch_optimizer(ParameterGroup& group, const Strategy& strategy) {
+  std::vector<Tensor> tensors;
+  for (const MegatronMain& main : group.mains) tensors.push_back(main.parameter);
+  group.optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape_, std::move(tensors));
 }
 
 /// The parameters of which this rank keeps the states, with the elements that it keeps: in the order of the buffers where states are
@@ -61,13 +82,14 @@ void MegatronOptimizer::add(ParameterGroup& group, const BufferedParameter& entr
     main = to(copy, DType::fp32);
     Tape::categorize(main, Category::optimizer_state);
   }
-  group.mains.push_back({main, part(entry.main_grad)});
+  group.mains.push_back({main, part(entry.main_grad), entry.parameter->sizes.rank() > 1});
 }
 
 void MegatronOptimizer::prepare_grads() {
+  if (!attaches_gradients_) return;
   tape_.operator_name = "copy_model_grads_to_main_grads";
   for (ParameterGroup& group : groups_) {
-    for (Main& main : group.mains) main.parameter.grad() = to(main.source, DType::fp32);
+    for (MegatronMain& main : group.mains) main.parameter.grad() = to(main.source, DType::fp32);
   }
 }
 
@@ -76,7 +98,7 @@ void MegatronOptimizer::clip_grads() {
   const Tensor overflow = tape_.empty({1}, DType::int32, Category::workspace);
   std::vector<Tensor> norms;
   for (const ParameterGroup& group : groups_) {
-    for (const Main& main : group.mains) {
+    for (const MegatronMain& main : group.mains) {
       const Tensor& gradient = main.parameter.grad();
       norms.push_back(reduce(gradient, std::vector<bool>(static_cast<std::size_t>(gradient.rank()), true), false, DType::fp32));
     }
@@ -87,7 +109,7 @@ void MegatronOptimizer::clip_grads() {
   tape_.scratch(4);  // its square
   for (const ParameterGroup& group : groups_) {
     std::vector<Tensor> gradients;
-    for (const Main& main : group.mains) gradients.push_back(main.parameter.grad());
+    for (const MegatronMain& main : group.mains) gradients.push_back(main.parameter.grad());
     if (!gradients.empty()) launch_foreach(tape_, gradients, 2, 1);
   }
 }
@@ -98,7 +120,7 @@ void MegatronOptimizer::step_with_ready_grads() {
   }
   tape_.operator_name = "copy_main_params_to_model_params";
   for (const ParameterGroup& group : groups_) {
-    for (const Main& main : group.mains) {
+    for (const MegatronMain& main : group.mains) {
       const Tensor scaled = scales_copies_ ? elementwise(tape_, {&main.parameter}, DType::fp32) : main.parameter;
       in_place(main.parameter, {&scaled});
     }
@@ -106,8 +128,9 @@ void MegatronOptimizer::step_with_ready_grads() {
 }
 
 void MegatronOptimizer::zero_grad() {
+  if (!attaches_gradients_) return;
   for (ParameterGroup& group : groups_) {
-    for (Main& main : group.mains) main.parameter.grad().reset();
+    for (MegatronMain& main : group.mains) main.parameter.grad().reset();
   }
 }
 

@@ -11,11 +11,20 @@
 
 namespace plimsoll::program {
 
+/// A parameter as the optimizer sees it.
+struct MegatronMain {
+  Tensor parameter;    ///< fp32: a copy where the model's parameter is 16-bit, or this rank's part
+  Tensor source;       ///< the part of the buffer's gradients
+  bool decays = true;  ///< matrices have weight decay
+};
+
 /// One of the chained optimizers: of the dense parameters or of the experts'.
 class MegatronOptimizer {
  public:
   /// `buffers`: one per model chunk. `shard_rank`: whose share of each bucket a distributed optimizer owns.
   MegatronOptimizer(Tape& tape, const Strategy& strategy, const std::vector<MegatronParameterBuffer*>& buffers, std::int64_t shard_rank);
+  /// Of main parameters that a wrapper (Megatron-FSDP) made, and whose gradients it attaches and drops.
+  MegatronOptimizer(Tape& tape, const Strategy& strategy, const std::vector<MegatronMain>& mains);
 
   /// The loss scale, a tensor of one element.
   const Tensor& scale() const { return scale_; }
@@ -28,23 +37,23 @@ class MegatronOptimizer {
   void zero_grad();
 
  private:
-  struct Main {
-    Tensor parameter;  ///< what torch.optim sees: fp32, a copy where the model's parameter is 16-bit
-    Tensor source;     ///< the part of the buffer's gradients
-  };
   struct ParameterGroup {
-    std::vector<Main> mains;
+    std::vector<MegatronMain> mains;
     std::unique_ptr<Optimizer> optimizer;
   };
 
+  void make_scalars(const Strategy& strategy);
+  void make_torch_optimizer(ParameterGroup& group, const Strategy& strategy);
   void add(ParameterGroup& group, const BufferedParameter& entry, std::int64_t elements);
   std::vector<std::pair<const BufferedParameter*, std::int64_t>> owned(const std::vector<MegatronParameterBuffer*>& buffers,
                                                                        std::int64_t shard_rank) const;
 
   Tape& tape_;
   bool distributed_;
+  bool attaches_gradients_ = true;  ///< else the wrapper does
   bool scales_copies_;  ///< fp16 weights are written by multi_tensor_scale, through a product of its own each
   Tensor scale_;
+  std::vector<Tensor> scalars_;         ///< the loss scaler's factors, overflow flags
   std::vector<ParameterGroup> groups_;  ///< with weight decay, without
 };
 
