@@ -33,7 +33,7 @@ Cluster calibrated(const Model& model, const Strategy& strategy, benchmark::Stat
   MeasureSession session(options);
   session.measure_machine(0.5);
   const Cluster first = fit_hardware(session.set()).cluster;
-  session.measure_program(playable_rank(model, first, strategy, 0).program, 0.5);
+  session.measure_program(playable_rank(model, first, strategy, 0), 0.5);
   state.counters["warnings"] = static_cast<double>(session.warnings().size());
   return fit_hardware(session.set()).cluster;
 }

@@ -33,6 +33,8 @@ enum class SampleKind : std::uint8_t {
   peer_copy,
   collective,      ///< `group` names it; `bytes` is the full buffer
   context_memory,  ///< device memory that the runtime's context takes: `bytes`
+  allocation,      ///< one allocation and its release through the caching allocator, whose driver is not asked
+  reference,       ///< how fast the machine was at that moment: `kernel` "product" or "stream", always the same
 };
 std::string_view name_of(SampleKind kind);
 
@@ -44,6 +46,7 @@ struct Sample {
   std::string type;    ///< of the operands: "bf16"; empty where it does not matter
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
   std::int64_t bytes = 0;  ///< moved; of collectives: full buffer
+  std::int64_t reuse = -1;  ///< bytes that other work moved since the operands were touched, as in a model's step; −1: no model's
   double flops = 0;
   int ranks = 1, nodes = 1;
   double seconds = 0;  ///< median of the runs, at the clock that the device sustains
@@ -109,8 +112,9 @@ class MeasureSession {
 
   /// Bandwidths, rates, launches and copies, within `share` of the seconds.
   void measure_machine(double share = 1);
-  /// Every product, attention and memory-bound kernel of a step, with exactly its sizes, within `share` of the seconds.
-  void measure_program(const StepProgram& program, double share = 1);
+  /// Every product, attention and memory-bound kernel of a step, with exactly its sizes and on operands as cold as in the step, within
+  /// `share` of the seconds.
+  void measure_program(const PlayableRank& rank, double share = 1);
 
   const SampleSet& set() const;
   bool interrupted() const;
@@ -219,20 +223,35 @@ struct ReplayOptions {
   std::function<bool()> stop;  ///< asked after every step
 };
 
+inline constexpr const char* kCopiesLine = "copies";
+inline constexpr const char* kCollectivesLine = "collectives";
+inline constexpr const char* kHostLine = "between kernels";  ///< allocations, of a processor, which does one thing at a time
+
 /// The kernels of one kind in one steady step.
 struct ReplayLine {
-  std::string what;  ///< "gemm", "elementwise", …, "copies", "collectives"
+  std::string what;  ///< "gemm", "elementwise", …, or one of the names above
   std::int64_t count = 0;
   double flops = 0, bytes = 0;            ///< as the program says
   double done_flops = 0, done_bytes = 0;  ///< as it was really done
-  double predicted = 0, measured = 0;     ///< seconds
+  double predicted = 0;                   ///< seconds, at the clock at which the device was calibrated
+  double predicted_now = 0;               ///< at the clock during this replay
+  double measured = 0;
+};
+
+/// Time of a reference kernel during a replay over its time during the calibration; 1 where it was not calibrated with them.
+struct ClockSlowdown {
+  double product = 1;  ///< of a product in the caches
+  double stream = 1;   ///< of a pass through memory
 };
 
 /// One step of a rank, predicted and executed.
 struct Replay {
   DeviceFacts device;
   std::vector<ReplayLine> lines;
-  double predicted_step = 0, measured_step = 0, spread = 0;  ///< seconds; the spread as in Sample
+  double predicted_step = 0;                 ///< seconds, at the clock at which the device was calibrated
+  double predicted_now = 0;                  ///< at the clock during this replay
+  double measured_step = 0, spread = 0;      ///< the spread as in Sample
+  std::optional<ClockSlowdown> slowdown;     ///< empty: the device's file has no reference to compare with
   int steps = 0;
   Bytes predicted_allocated, replayed_allocated;  ///< peaks over the steps: played, and of the allocator that really gave memory
   Bytes predicted_reserved, replayed_reserved;

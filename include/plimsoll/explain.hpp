@@ -1,6 +1,7 @@
 /// Why a rank needs the memory that it needs: the instant of the peak, what is alive there, and what would lower it most.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -9,6 +10,8 @@
 
 #include "plimsoll/estimate.hpp"
 #include "plimsoll/memory.hpp"
+#include "plimsoll/play.hpp"
+#include "plimsoll/topology.hpp"
 
 namespace plimsoll {
 
@@ -57,6 +60,7 @@ std::vector<PeakGroup> group_alive(const std::vector<LiveTensor>& alive);
 struct PlayableRank {
   StepProgram program;
   PlayMemoryOptions options;
+  std::array<RankGroup, kGroups> groups;  ///< of rank 0, by Group: where its process groups lie among all ranks
 };
 /// Of a rank of that stage. Throws Error(refused) with the reason where there is no lowering.
 PlayableRank playable_rank(const Model& model, const Cluster& cluster, const Strategy& strategy, std::int64_t stage);

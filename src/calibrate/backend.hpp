@@ -39,6 +39,12 @@ class Backend {
 
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) = 0;
+  /// Addresses without memory, for expandable segments: `map` gives whole pages of `page` bytes to a part of them, `unmap` takes any run
+  /// of such pages back.
+  virtual void* reserve(std::size_t bytes) = 0;
+  virtual void release_range(void* range) = 0;
+  virtual void map(void* at, std::size_t bytes, std::size_t page) = 0;
+  virtual void unmap(void* at, std::size_t bytes) = 0;
   /// Host memory that copies reach at full speed.
   virtual void* allocate_host(std::size_t bytes) = 0;
   virtual void release_host(void* memory) = 0;

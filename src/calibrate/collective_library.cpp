@@ -13,11 +13,11 @@ constexpr int kFloat = 7, kSum = 0;
 
 class Nccl : public DeviceCollectives {
  public:
-  Nccl(std::string name, std::unique_ptr<DynamicLibrary> library, Processes& processes)
-      : name_(std::move(name)), library_(std::move(library)), ranks_(processes.place().ranks), rank_(processes.place().rank) {
+  Nccl(std::string name, std::unique_ptr<DynamicLibrary> library, Processes& processes, const plimsoll_mpi_group& group)
+      : name_(std::move(name)), library_(std::move(library)), ranks_(group.ranks), rank_(group.rank) {
     UniqueId id{};
     if (rank_ == 0) call<UniqueId*>("ncclGetUniqueId", &id);
-    processes.share(&id, sizeof id);
+    processes.share(group, &id, sizeof id);
     call<void**, int, UniqueId, int>("ncclCommInitRank", &communicator_, ranks_, id, rank_);
   }
   ~Nccl() override {
@@ -74,13 +74,14 @@ class Nccl : public DeviceCollectives {
 
 }  // namespace
 
-std::unique_ptr<DeviceCollectives> open_device_collectives(const std::string& backend, Processes& processes) {
+std::unique_ptr<DeviceCollectives> open_device_collectives(const std::string& backend, Processes& processes,
+                                                           const plimsoll_mpi_group& group) {
   const bool amd = backend == "hip";
   auto library = std::make_unique<DynamicLibrary>(amd ? rocm_candidates("librccl.so", 2, 1) : cuda_candidates("libnccl.so", 2, 2),
                                                   amd ? "PLIMSOLL_RCCL_LIBRARY" : "PLIMSOLL_NCCL_LIBRARY");
   const std::string name = amd ? "rccl" : "nccl";
   if (!library->loaded()) fail("no " + name + ": " + library->reason(), "--collectives", "--backend cpu measures MPI over host memory");
-  return std::make_unique<Nccl>(name, std::move(library), processes);
+  return std::make_unique<Nccl>(name, std::move(library), processes, group);
 }
 
 }  // namespace plimsoll::calibrate

@@ -17,7 +17,8 @@ class DeviceCollectives {
   virtual void run(CollectiveKind kind, void* send, void* receive, std::int64_t bytes, void* stream) = 0;
 };
 
-/// The device library that goes with a backend, with a communicator over all processes. Throws Error where it is missing or fails.
-std::unique_ptr<DeviceCollectives> open_device_collectives(const std::string& backend, Processes& processes);
+/// The device library that goes with a backend, with a communicator over the processes of a group. Throws Error where it is missing or
+/// fails.
+std::unique_ptr<DeviceCollectives> open_device_collectives(const std::string& backend, Processes& processes, const plimsoll_mpi_group& group);
 
 }  // namespace plimsoll::calibrate

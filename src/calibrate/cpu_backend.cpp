@@ -73,16 +73,8 @@ class CpuBackend : public Backend {
            "cpu", "fewer bytes: a smaller model or batch");
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) fail("the system gives no " + to_string(Bytes(static_cast<std::int64_t>(bytes))), "cpu");
-    madvise(memory, bytes, MADV_HUGEPAGE);
     mapped_[memory] = bytes;
-    std::byte* first = static_cast<std::byte*>(memory);
-    pool_.run([&](int part) {
-      const std::size_t from = bytes / 4096 * static_cast<std::size_t>(part) / static_cast<std::size_t>(pool_.parts()) * 4096;
-      const std::size_t to = part + 1 == pool_.parts()
-                                 ? bytes
-                                 : bytes / 4096 * static_cast<std::size_t>(part + 1) / static_cast<std::size_t>(pool_.parts()) * 4096;
-      std::memset(first + from, 0, to - from);
-    });
+    touch(memory, bytes);
     return memory;
   }
   void release(void* memory) override {
@@ -90,6 +82,21 @@ class CpuBackend : public Backend {
     if (found == mapped_.end()) throw Error(ErrorCode::internal, "memory is released that was not allocated");
     munmap(memory, found->second);
     mapped_.erase(found);
+  }
+  void* reserve(std::size_t bytes) override {
+    void* range = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range == MAP_FAILED) fail("the system gives no addresses for " + to_string(Bytes(static_cast<std::int64_t>(bytes))), "cpu");
+    mapped_[range] = bytes;
+    return range;
+  }
+  void release_range(void* range) override { release(range); }
+  void map(void* at, std::size_t bytes, std::size_t) override {
+    if (mprotect(at, bytes, PROT_READ | PROT_WRITE) != 0) fail("the system gives no " + to_string(Bytes(static_cast<std::int64_t>(bytes))), "cpu");
+    touch(at, bytes);
+  }
+  void unmap(void* at, std::size_t bytes) override {
+    madvise(at, bytes, MADV_DONTNEED);
+    mprotect(at, bytes, PROT_NONE);
   }
   void* allocate_host(std::size_t bytes) override { return allocate(bytes); }
   void release_host(void* memory) override { release(memory); }
@@ -129,6 +136,17 @@ class CpuBackend : public Backend {
   }
 
  private:
+  /// Every page is written by the thread that will work on it.
+  void touch(void* memory, std::size_t bytes) {
+    madvise(memory, bytes, MADV_HUGEPAGE);
+    auto* first = static_cast<std::byte*>(memory);
+    pool_.run([&](int part) {
+      const auto pages = bytes / 4096, n = static_cast<std::size_t>(pool_.parts()), i = static_cast<std::size_t>(part);
+      const std::size_t from = pages * i / n * 4096, to = i + 1 == n ? bytes : pages * (i + 1) / n * 4096;
+      std::memset(first + from, 0, to - from);
+    });
+  }
+
   static constexpr std::int64_t kReclaimable = std::int64_t{64} << 30;  // of the page cache, which the system gives back when asked
 
   ThreadPool pool_;

@@ -10,6 +10,7 @@ namespace {
 constexpr int kClockRate = 13, kMultiprocessors = 16, kMajor = 75, kMinor = 76;
 constexpr unsigned kNonBlocking = 1;
 using Pointer = unsigned long long;  // CUdeviceptr
+using Handle = unsigned long long;   // CUmemGenericAllocationHandle
 
 struct CudaCalls {
   int (*cuInit)(unsigned);
@@ -42,6 +43,17 @@ struct CudaCalls {
   int (*cuCtxSynchronize)();
   int (*cuDeviceCanAccessPeer)(int*, int, int);
   int (*cuCtxEnablePeerAccess)(void*, unsigned);
+};
+
+/// Memory that is mapped page by page, since CUDA 10.2.
+struct CudaMapping {
+  int (*cuMemAddressReserve)(Pointer*, std::size_t, std::size_t, Pointer, unsigned long long);
+  int (*cuMemAddressFree)(Pointer, std::size_t);
+  int (*cuMemCreate)(Handle*, std::size_t, const MappedMemory*, unsigned long long);
+  int (*cuMemRelease)(Handle);
+  int (*cuMemMap)(Pointer, std::size_t, std::size_t, Handle, unsigned long long);
+  int (*cuMemUnmap)(Pointer, std::size_t);
+  int (*cuMemSetAccess)(Pointer, std::size_t, const MappedAccess*, std::size_t);
 };
 
 template <class Function>
@@ -87,11 +99,29 @@ std::string fetch_all(const DynamicLibrary& library, CudaCalls& cuda) {
   return missing;
 }
 
+/// True where the driver has them all.
+bool fetch_all(const DynamicLibrary& library, CudaMapping& mapping) {
+  std::string missing;
+#define PLIMSOLL_CUDA(symbol) fetch(library, #symbol, mapping.symbol, missing)
+  PLIMSOLL_CUDA(cuMemAddressReserve);
+  PLIMSOLL_CUDA(cuMemAddressFree);
+  PLIMSOLL_CUDA(cuMemCreate);
+  PLIMSOLL_CUDA(cuMemRelease);
+  PLIMSOLL_CUDA(cuMemMap);
+  PLIMSOLL_CUDA(cuMemUnmap);
+  PLIMSOLL_CUDA(cuMemSetAccess);
+#undef PLIMSOLL_CUDA
+  return missing.empty();
+}
+
 Pointer address(const void* memory) { return reinterpret_cast<Pointer>(memory); }
 
 class CudaDriver : public GpuDriver {
  public:
-  explicit CudaDriver(std::unique_ptr<DynamicLibrary> library) : library_(std::move(library)) { missing_ = fetch_all(*library_, cuda_); }
+  explicit CudaDriver(std::unique_ptr<DynamicLibrary> library) : library_(std::move(library)) {
+    missing_ = fetch_all(*library_, cuda_);
+    has_mapping_ = fetch_all(*library_, mapping_);
+  }
 
   const std::string& missing() const { return missing_; }
   int initialise() { return cuda_.cuInit(0); }
@@ -146,6 +176,27 @@ class CudaDriver : public GpuDriver {
   }
   int allocate_shared(void** memory, std::size_t bytes) override { return allocate(memory, bytes); }
   int release(void* memory) override { return cuda_.cuMemFree(address(memory)); }
+  bool has_mapping() const override { return has_mapping_; }
+  int reserve(void** range, std::size_t bytes) override {
+    Pointer given = 0;
+    const int code = mapping_.cuMemAddressReserve(&given, bytes, 0, 0, 0);
+    *range = reinterpret_cast<void*>(given);
+    return code;
+  }
+  int release_range(void* range, std::size_t bytes) override { return mapping_.cuMemAddressFree(address(range), bytes); }
+  int map(void* at, std::size_t page, int device, void** handle) override {
+    const MappedMemory memory = MappedMemory::on(device);
+    const MappedAccess access = MappedAccess::on(device);
+    Handle made = 0;
+    if (const int code = mapping_.cuMemCreate(&made, page, &memory, 0); code != 0) return code;
+    *handle = reinterpret_cast<void*>(made);
+    if (const int code = mapping_.cuMemMap(address(at), page, 0, made, 0); code != 0) return code;
+    return mapping_.cuMemSetAccess(address(at), page, &access, 1);
+  }
+  int unmap(void* at, std::size_t page, void* handle) override {
+    if (const int code = mapping_.cuMemUnmap(address(at), page); code != 0) return code;
+    return mapping_.cuMemRelease(address(handle));
+  }
   int allocate_host(void** memory, std::size_t bytes) override { return cuda_.cuMemHostAlloc(memory, bytes, 0); }
   int release_host(void* memory) override { return cuda_.cuMemFreeHost(memory); }
   int copy(void* to, const void* from, std::size_t bytes, CopyDirection, void* stream) override {
@@ -180,6 +231,8 @@ class CudaDriver : public GpuDriver {
  private:
   std::unique_ptr<DynamicLibrary> library_;
   CudaCalls cuda_{};
+  CudaMapping mapping_{};
+  bool has_mapping_ = false;
   std::string missing_;
   int major_ = 0, minor_ = 0;
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "calibrate/peers.hpp"
 #include "calibrate/statistics.hpp"
@@ -137,6 +138,15 @@ void identify(const SampleSet& set, const std::string& name, Cluster& cluster) {
     if (source.key == kUnknown) device.sources.push_back(source);
 }
 
+/// The clock at which the samples were taken: the median of what the reference kernels took among them.
+void keep_reference(const std::vector<Sample>& samples, Accelerator& device) {
+  std::map<std::string, std::vector<double>> times;
+  for (const Sample& sample : of_kind(samples, SampleKind::reference)) times[sample.kernel].push_back(sample.seconds);
+  Measurement reference{"reference", "how fast the machine was: a product in the caches, a pass through memory", kSource, Provenance::measured, {}};
+  for (const auto& [kernel, list] : times) reference.values.emplace_back(kernel, fmt::format("{:.6g} us", median(list) * 1e6));
+  if (!reference.values.empty()) device.measurements.push_back(reference);
+}
+
 /// What is measured but no constant of the cost model: kept for the reader, and the launch gap for the player.
 void keep_measurements(const std::vector<Sample>& samples, Calibration& calibration) {
   Accelerator& device = calibration.cluster.accelerator;
@@ -150,7 +160,10 @@ void keep_measurements(const std::vector<Sample>& samples, Calibration& calibrat
     launch.values.emplace_back("gap", fmt::format("{:.6g} us", median(gaps) * 1e6));
   if (const auto trips = gather(SampleKind::round_trip); !trips.empty())
     launch.values.emplace_back("round_trip", fmt::format("{:.6g} us", median(trips) * 1e6));
+  if (const auto pairs = gather(SampleKind::allocation); !pairs.empty())
+    launch.values.emplace_back("allocation", fmt::format("{:.6g} us", median(pairs) * 1e6));
   if (!launch.values.empty()) device.measurements.push_back(launch);
+  keep_reference(samples, device);
   Measurement latency{"memory_latency", "one dependent load", kSource, Provenance::measured, {}};
   for (const Sample& sample : of_kind(samples, SampleKind::pointer_chase))
     latency.values.emplace_back(fmt::format("{} B", sample.bytes), fmt::format("{:.4g} ns", sample.seconds * 1e9));
@@ -205,8 +218,12 @@ bool has_rate(const Sample& sample, const Accelerator& device) {
 
 std::vector<FitResidual> fit_residuals(const std::vector<Sample>& samples, const Cluster& cluster) {
   std::map<std::string, std::vector<double>> errors;
+  std::set<std::string> of_model;  // groups of streams whose curve is that of a model's step
+  for (const Sample& sample : samples)
+    if (sample.kind == SampleKind::stream && sample.reuse >= 0) of_model.insert(sample.group);
   for (const Sample& sample : samples) {
     if (!has_rate(sample, cluster.accelerator)) continue;
+    if (sample.kind == SampleKind::stream && sample.reuse < 0 && of_model.count(sample.group) > 0) continue;
     const double expected = predicted(sample, cluster);
     const std::string what = std::string(name_of(sample.kind)) + (sample.group.empty() ? "" : " " + sample.group) +
                              (sample.kind == SampleKind::gemm ? " " + sample.type : "") +

@@ -28,6 +28,41 @@ StreamingCurve curve_of(const std::string& group, const KinkedLine& line, double
   return curve;
 }
 
+/// Averages neighbours until no time is less than the one before: a curve that rises (pool adjacent violators).
+std::vector<TimedSize> rising(const std::vector<TimedSize>& points) {
+  struct Pool {
+    double sum;
+    std::size_t count;
+    double mean() const { return sum / static_cast<double>(count); }
+  };
+  std::vector<Pool> pools;
+  for (const TimedSize& point : points) {
+    pools.push_back({point.seconds, 1});
+    while (pools.size() > 1 && pools[pools.size() - 2].mean() >= pools.back().mean()) {
+      pools[pools.size() - 2].sum += pools.back().sum, pools[pools.size() - 2].count += pools.back().count;
+      pools.pop_back();
+    }
+  }
+  std::vector<TimedSize> risen;
+  for (const Pool& pool : pools)
+    for (std::size_t i = 0; i < pool.count; ++i) risen.push_back({points[risen.size()].size, pool.mean()});
+  return risen;
+}
+
+/// The sizes of a model's step as they were measured; before and behind them the line of the machine, which no time is below.
+StreamingCurve curve_through(const std::vector<TimedSize>& points, const StreamingCurve& machine) {
+  std::map<double, std::vector<double>> times;
+  for (const TimedSize& point : points) times[point.size].push_back(point.seconds);
+  std::vector<TimedSize> list{{0, machine.points.front().time.value}};
+  for (const auto& [size, several] : times) list.push_back({size, median(several)});
+  for (const auto& point : machine.points)
+    if (static_cast<double>(point.bytes.count) > list.back().size) list.push_back({static_cast<double>(point.bytes.count), point.time.value});
+  list.front().seconds = std::min(list.front().seconds, list[1].seconds);
+  StreamingCurve curve{machine.kernels, Provenance::measured, kSource, {}};
+  for (const TimedSize& point : rising(list)) curve.points.push_back({Bytes(std::llround(point.size)), Seconds(point.seconds)});
+  return curve;
+}
+
 bool have_one_size(const std::vector<TimedSize>& points) {
   return std::all_of(points.begin(), points.end(), [&](const TimedSize& point) { return point.size == points.front().size; });
 }
@@ -35,11 +70,12 @@ bool have_one_size(const std::vector<TimedSize>& points) {
 /// The bandwidth of streams that no cache holds: the median of the rates of the largest.
 void fit_bandwidth(const std::vector<Sample>& streams, Accelerator& device) {
   std::int64_t largest = 0;
-  for (const Sample& sample : streams) largest = std::max(largest, sample.bytes);
+  for (const Sample& sample : streams)
+    if (sample.reuse < 0) largest = std::max(largest, sample.bytes);
   const double passed = kCachesPassed * static_cast<double>(device.last_level_cache.value.count);
   std::vector<double> rates;
   for (const Sample& sample : streams)
-    if (static_cast<double>(sample.bytes) >= std::min(passed, static_cast<double>(largest)) && sample.group == "elementwise")
+    if (static_cast<double>(sample.bytes) >= std::min(passed, static_cast<double>(largest)) && sample.group == "elementwise" && sample.reuse < 0)
       rates.push_back(static_cast<double>(sample.bytes) / sample.seconds);
   if (rates.empty()) return;
   const double rate = median(rates);
@@ -195,17 +231,26 @@ void set_rate(Accelerator& device, MathType type, double sustained, double on_re
   found->sustained = calibrated(std::max(sustained / found->peak.value.value, kLeastShare));
 }
 
-/// Of products timed several times, by several tools, the fastest counts: it is what a library at its best does.
-void keep_times(const std::vector<Sample>& products, Accelerator& device) {
-  std::map<std::string, std::map<std::vector<std::int64_t>, double>> best;
-  for (const Sample& sample : products) {
-    double& time = best[sample.type].try_emplace({sample.m, sample.n, sample.k, sample.batch}, sample.seconds).first->second;
-    time = std::min(time, sample.seconds);
+/// Of products timed several times, by several tools, the fastest counts: it is what a library at its best does. Those of a model's step
+/// were timed as the step runs them: their mean counts, and nothing else of that shape.
+double representative_time(const std::vector<Sample>& several) {
+  double sum = 0, fastest = HUGE_VAL;
+  int in_step = 0;
+  for (const Sample& sample : several) {
+    fastest = std::min(fastest, sample.seconds);
+    if (sample.reuse >= 0) sum += sample.seconds, ++in_step;
   }
+  return in_step > 0 ? sum / in_step : fastest;
+}
+
+void keep_times(const std::vector<Sample>& products, Accelerator& device) {
+  std::map<std::string, std::map<std::vector<std::int64_t>, std::vector<Sample>>> by_shape;
+  for (const Sample& sample : products) by_shape[sample.type][{sample.m, sample.n, sample.k, sample.batch}].push_back(sample);
   device.gemm_times.clear();
-  for (const auto& [type, shapes] : best) {
+  for (const auto& [type, shapes] : by_shape) {
     GemmTimes times{math_named(type), Provenance::measured, kSource, {}};
-    for (const auto& [shape, time] : shapes) times.points.push_back({shape[0], shape[1], shape[2], shape[3], Seconds(time)});
+    for (const auto& [shape, several] : shapes)
+      times.points.push_back({shape[0], shape[1], shape[2], shape[3], Seconds(representative_time(several))});
     device.gemm_times.push_back(std::move(times));
   }
 }
@@ -244,8 +289,11 @@ void fit_streaming(const std::vector<Sample>& samples, Calibration& calibration)
   const std::vector<Sample> streams = of_kind(samples, SampleKind::stream);
   Accelerator& device = calibration.cluster.accelerator;
   fit_bandwidth(streams, device);
-  std::map<std::string, std::vector<TimedSize>> groups;
-  for (const Sample& sample : streams) groups[sample.group].push_back({static_cast<double>(sample.bytes), sample.seconds});
+  std::map<std::string, std::vector<TimedSize>> groups, of_model;
+  for (const Sample& sample : streams)
+    (sample.reuse < 0 ? groups : of_model)[sample.group].push_back({static_cast<double>(sample.bytes), sample.seconds});
+  for (const auto& [group, points] : of_model)
+    if (groups.count(group) == 0) groups[group] = points;
   for (const auto& [group, points] : groups) {
     if (have_one_size(points)) {
       calibration.notes.push_back(group + " kernels: one size only, no line fitted");
@@ -253,7 +301,9 @@ void fit_streaming(const std::vector<Sample>& samples, Calibration& calibration)
     }
     double largest = 0;
     for (const TimedSize& point : points) largest = std::max(largest, point.size);
-    device.streaming.push_back(curve_of(group, fit_kinked_line(points, kMostKinks), largest));
+    const StreamingCurve machine = curve_of(group, fit_kinked_line(points, kMostKinks), largest);
+    const auto model = of_model.find(group);
+    device.streaming.push_back(model == of_model.end() ? machine : curve_through(model->second, machine));
   }
 }
 

@@ -26,6 +26,11 @@ std::string advice(int code) {
       return "another process has the device for itself";
     case 209:
       return "the device code does not match the device: build plimsoll with its target";
+    case 218:
+    case 222:
+      return "the driver does not translate this PTX: one of CUDA 12.4 or later does";
+    case 221:
+      return "the driver's compiler of PTX is missing: install libnvidia-ptxjitcompiler of the same version";
     case 214:
       return "the device reports a memory error that it cannot correct: reset or replace it";
     case 304:
@@ -73,6 +78,33 @@ class GpuBackend : public Backend {
     return memory;
   }
   void release(void* memory) override { check(*driver_, driver_->release(memory), "Free"); }
+  void* reserve(std::size_t bytes) override {
+    if (!driver_->has_mapping()) refuse(driver_->library() + " maps no memory page by page", "expandable segments");
+    void* range = nullptr;
+    check(*driver_, driver_->reserve(&range, bytes), "MemAddressReserve");
+    ranges_[static_cast<std::byte*>(range)] = {bytes, {}};
+    return range;
+  }
+  void release_range(void* range) override {
+    const auto found = ranges_.find(static_cast<std::byte*>(range));
+    for (const auto& [at, page] : found->second.pages) check(*driver_, driver_->unmap(at, page.bytes, page.handle), "MemUnmap");
+    check(*driver_, driver_->release_range(range, found->second.bytes), "MemAddressFree");
+    ranges_.erase(found);
+  }
+  void map(void* at, std::size_t bytes, std::size_t page) override {
+    auto* first = static_cast<std::byte*>(at);
+    for (std::size_t done = 0; done < bytes; done += page) {
+      void* handle = nullptr;
+      check(*driver_, driver_->map(first + done, page, device_, &handle), "MemMap");
+      range_of(first).pages[first + done] = {page, handle};
+    }
+  }
+  void unmap(void* at, std::size_t bytes) override {
+    auto* first = static_cast<std::byte*>(at);
+    auto& pages = range_of(first).pages;
+    for (auto page = pages.lower_bound(first); page != pages.end() && page->first < first + bytes; page = pages.erase(page))
+      check(*driver_, driver_->unmap(page->first, page->second.bytes, page->second.handle), "MemUnmap");
+  }
   void* allocate_host(std::size_t bytes) override {
     void* memory = nullptr;
     check(*driver_, driver_->allocate_host(&memory, bytes), "HostMalloc");
@@ -164,6 +196,17 @@ class GpuBackend : public Backend {
   }
   void launch_rows(std::string_view name, std::int64_t count, const std::vector<void*>& buffers, StreamId stream, Work& done);
 
+  /// Addresses, and the pages among them that have memory.
+  struct Page {
+    std::size_t bytes;
+    void* handle;
+  };
+  struct Range {
+    std::size_t bytes;
+    std::map<std::byte*, Page> pages;
+  };
+  Range& range_of(std::byte* at) { return std::prev(ranges_.upper_bound(at))->second; }
+
   std::unique_ptr<GpuDriver> driver_;
   int device_, devices_ = 0, clock_kilohertz_ = 0;
   std::vector<std::unique_ptr<GemmLibrary>> libraries_;
@@ -175,6 +218,7 @@ class GpuBackend : public Backend {
   std::map<std::string_view, void*> functions_;
   std::vector<void*> events_;
   std::size_t used_events_ = 0;
+  std::map<std::byte*, Range> ranges_;
 };
 
 std::byte* at(void* memory, std::int64_t bytes) { return static_cast<std::byte*>(memory) + bytes; }

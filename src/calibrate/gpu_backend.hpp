@@ -12,6 +12,30 @@
 
 namespace plimsoll::calibrate {
 
+/// What memory is to be mapped: CUmemAllocationProp (cuda.h) and hipMemAllocationProp (hip_runtime_api.h), the same 32 bytes.
+struct MappedMemory {
+  int type, handle_types, location_type, device;
+  void* meta_data;
+  unsigned char flags[8];
+
+  static constexpr MappedMemory on(int device) {
+    constexpr int kPinned = 1, kNoHandle = 0, kDevice = 1;
+    return {kPinned, kNoHandle, kDevice, device, nullptr, {}};
+  }
+};
+static_assert(sizeof(MappedMemory) == 32);
+
+/// Who may use it: CUmemAccessDesc and hipMemAccessDesc.
+struct MappedAccess {
+  int location_type, device, flags;
+
+  static constexpr MappedAccess on(int device) {
+    constexpr int kDevice = 1, kReadAndWrite = 3;
+    return {kDevice, device, kReadAndWrite};
+  }
+};
+static_assert(sizeof(MappedAccess) == 12);
+
 /// The driver's calls. Every one returns the driver's own error code, 0 for success.
 class GpuDriver {
  public:
@@ -37,6 +61,13 @@ class GpuDriver {
   /// Memory in which other devices see what a running kernel writes.
   virtual int allocate_shared(void** memory, std::size_t bytes) = 0;
   virtual int release(void* memory) = 0;
+  /// Whether the driver has the calls for memory that is mapped page by page.
+  virtual bool has_mapping() const = 0;
+  virtual int reserve(void** range, std::size_t bytes) = 0;
+  virtual int release_range(void* range, std::size_t bytes) = 0;
+  /// A page of its own, readable and writable by the device; `handle` receives the driver's name for its memory.
+  virtual int map(void* at, std::size_t page, int device, void** handle) = 0;
+  virtual int unmap(void* at, std::size_t page, void* handle) = 0;
   virtual int allocate_host(void** memory, std::size_t bytes) = 0;
   virtual int release_host(void* memory) = 0;
   virtual int copy(void* to, const void* from, std::size_t bytes, CopyDirection direction, void* stream) = 0;

@@ -1,4 +1,4 @@
-// HIP by dlopen: 29 entry points with plain C types that are alike in ROCm 5, 6 and 7. The structures that are not are read at known
+// HIP by dlopen: entry points with plain C types that are alike in ROCm 5, 6 and 7. The structures that are not are read at known
 // offsets, the newest layout first.
 #include <fmt/format.h>
 
@@ -49,6 +49,17 @@ struct HipCalls {
   int (*hipDeviceEnablePeerAccess)(int, unsigned);
 };
 
+/// Memory that is mapped page by page, since ROCm 5.
+struct HipMapping {
+  int (*hipMemAddressReserve)(void**, std::size_t, std::size_t, void*, unsigned long long);
+  int (*hipMemAddressFree)(void*, std::size_t);
+  int (*hipMemCreate)(void**, std::size_t, const MappedMemory*, unsigned long long);
+  int (*hipMemRelease)(void*);
+  int (*hipMemMap)(void*, std::size_t, std::size_t, void*, unsigned long long);
+  int (*hipMemUnmap)(void*, std::size_t);
+  int (*hipMemSetAccess)(void*, std::size_t, const MappedAccess*, std::size_t);
+};
+
 /// Fills one call; remembers the first that the library lacks.
 template <class Function>
 void fetch(const DynamicLibrary& library, const char* symbol, Function*& call, std::string& missing) {
@@ -92,9 +103,27 @@ std::string fetch_all(const DynamicLibrary& library, HipCalls& hip) {
   return missing;
 }
 
+/// True where the runtime has them all.
+bool fetch_all(const DynamicLibrary& library, HipMapping& mapping) {
+  std::string missing;
+#define PLIMSOLL_HIP(symbol) fetch(library, #symbol, mapping.symbol, missing)
+  PLIMSOLL_HIP(hipMemAddressReserve);
+  PLIMSOLL_HIP(hipMemAddressFree);
+  PLIMSOLL_HIP(hipMemCreate);
+  PLIMSOLL_HIP(hipMemRelease);
+  PLIMSOLL_HIP(hipMemMap);
+  PLIMSOLL_HIP(hipMemUnmap);
+  PLIMSOLL_HIP(hipMemSetAccess);
+#undef PLIMSOLL_HIP
+  return missing.empty();
+}
+
 class HipDriver : public GpuDriver {
  public:
-  explicit HipDriver(std::unique_ptr<DynamicLibrary> library) : library_(std::move(library)) { missing_ = fetch_all(*library_, hip_); }
+  explicit HipDriver(std::unique_ptr<DynamicLibrary> library) : library_(std::move(library)) {
+    missing_ = fetch_all(*library_, hip_);
+    has_mapping_ = fetch_all(*library_, mapping_);
+  }
 
   const std::string& missing() const { return missing_; }
   int initialise() { return hip_.hipInit(0); }
@@ -149,6 +178,20 @@ class HipDriver : public GpuDriver {
     return hip_.hipExtMallocWithFlags(memory, bytes, kFineGrained);  // ordinary memory is coherent only between kernels
   }
   int release(void* memory) override { return hip_.hipFree(memory); }
+  bool has_mapping() const override { return has_mapping_; }
+  int reserve(void** range, std::size_t bytes) override { return mapping_.hipMemAddressReserve(range, bytes, 0, nullptr, 0); }
+  int release_range(void* range, std::size_t bytes) override { return mapping_.hipMemAddressFree(range, bytes); }
+  int map(void* at, std::size_t page, int device, void** handle) override {
+    const MappedMemory memory = MappedMemory::on(device);
+    const MappedAccess access = MappedAccess::on(device);
+    if (const int code = mapping_.hipMemCreate(handle, page, &memory, 0); code != 0) return code;
+    if (const int code = mapping_.hipMemMap(at, page, 0, *handle, 0); code != 0) return code;
+    return mapping_.hipMemSetAccess(at, page, &access, 1);
+  }
+  int unmap(void* at, std::size_t page, void* handle) override {
+    if (const int code = mapping_.hipMemUnmap(at, page); code != 0) return code;
+    return mapping_.hipMemRelease(handle);
+  }
   int allocate_host(void** memory, std::size_t bytes) override { return hip_.hipHostMalloc(memory, bytes, 0); }
   int release_host(void* memory) override { return hip_.hipHostFree(memory); }
   int copy(void* to, const void* from, std::size_t bytes, CopyDirection direction, void* stream) override {
@@ -180,6 +223,8 @@ class HipDriver : public GpuDriver {
  private:
   std::unique_ptr<DynamicLibrary> library_;
   HipCalls hip_{};
+  HipMapping mapping_{};
+  bool has_mapping_ = false;
   std::string missing_;
 };
 

@@ -10,6 +10,7 @@
 
 #include "calibrate/peers.hpp"
 #include "calibrate/power_monitor.hpp"
+#include "calibrate/reference_clock.hpp"
 #include "calibrate/statistics.hpp"
 #include "calibrate/workload.hpp"
 #include "plimsoll/error.hpp"
@@ -29,6 +30,7 @@ constexpr double kLeastPatience = 20;    // or within these, where other work ta
 constexpr double kDisagreement = 0.15;   // of the medians of two visits
 constexpr double kPeerShare = 0.2;       // of the seconds, for what several devices do with each other
 constexpr double kPreemptions = 10;      // per second: other work had the processor
+constexpr double kReadingEvery = 0.5;    // seconds between two readings of the reference clock
 
 double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -105,9 +107,19 @@ struct MeasureSession::State {
     set.device.watts = power->cap_watts();
     open_file();
     calibrate::check_kernels(*backend);
+    clock = std::make_unique<calibrate::ReferenceClock>(*backend);
   }
   ~State() {
     if (file) std::fclose(file);
+  }
+
+  /// How fast the machine is now, every so often.
+  void read_clock() {
+    if (last_reading && calibrate::since(*last_reading) < calibrate::kReadingEvery) return;
+    const calibrate::ReferenceTimes now = clock->measure();
+    keep(calibrate::reference_sample(calibrate::kReferenceProduct, now.product));
+    keep(calibrate::reference_sample(calibrate::kReferenceStream, now.stream));
+    last_reading = calibrate::Clock::now();
   }
 
   void measure_peers(double seconds) {
@@ -158,6 +170,7 @@ struct MeasureSession::State {
                                        : fmt::format("the time was up: {} of {} were measured; give it more --seconds", done, list.size()));
           return;
         }
+        read_clock();
         report(done++, calibrate::kVisits * list.size(), calibrate::since(start), remaining, workload.sample());
         const Sample sample = calibrate::measure_one(*backend, workload, std::max(0.002, 0.8 * remaining * workload.weight() / left),
                                                      *power, [this] { return stopped(); });
@@ -191,6 +204,8 @@ struct MeasureSession::State {
   std::unique_ptr<calibrate::Backend> backend;
   std::unique_ptr<calibrate::PowerMonitor> power;
   SampleSet set;
+  std::unique_ptr<calibrate::ReferenceClock> clock;
+  std::optional<calibrate::Clock::time_point> last_reading;
   std::FILE* file = nullptr;
   bool interrupted = false;
   int disagreements = 0;
@@ -218,8 +233,8 @@ void MeasureSession::measure_machine(double share) {
   if (peers > 0 && !state.stopped()) state.measure_peers(peers * share * state.options.seconds);
 }
 
-void MeasureSession::measure_program(const StepProgram& program, double share) {
-  Workloads list = calibrate::program_workloads(program, *state_->backend);
+void MeasureSession::measure_program(const PlayableRank& rank, double share) {
+  Workloads list = calibrate::program_workloads(rank, *state_->backend);
   state_->measure(list, share * state_->options.seconds);
 }
 

@@ -45,7 +45,7 @@ class Runner {
   }
   std::string library() const { return collectives_->library(); }
 
-  void run(CollectiveKind kind, std::int64_t bytes) { collectives_->run(kind, send_, receive_, bytes, kComputeStream); }
+  void run(CollectiveKind kind, std::int64_t bytes) { collectives_->run(Group::world, kind, send_, receive_, bytes, kComputeStream); }
   void finish() { backend_.synchronize(); }
 
   /// Sums and copies of the ranks' numbers, against what they must be.
@@ -96,7 +96,7 @@ class Runner {
 /// Every rank takes part in every decision: rank 0 makes it.
 template <class T>
 T agreed(Processes& processes, T value) {
-  processes.share(&value, sizeof value);
+  processes.share(processes.everybody(), &value, sizeof value);
   return value;
 }
 

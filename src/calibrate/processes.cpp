@@ -51,10 +51,19 @@ double Processes::largest(double value) {
   return value;
 }
 
-void Processes::share(void* data, std::size_t bytes) { call<void*, int>("plimsoll_mpi_share", data, static_cast<int>(bytes)); }
+plimsoll_mpi_group Processes::split(std::int64_t colour) {
+  plimsoll_mpi_group group{};
+  call<int, plimsoll_mpi_group*>("plimsoll_mpi_split", static_cast<int>(colour), &group);
+  return group;
+}
 
-void Processes::collective(CollectiveKind kind, const void* send, void* receive, std::int64_t bytes) {
-  call<int, const void*, void*, long long>("plimsoll_mpi_collective", static_cast<int>(kind), send, receive, static_cast<long long>(bytes));
+void Processes::share(const plimsoll_mpi_group& group, void* data, std::size_t bytes) {
+  call<int, void*, int>("plimsoll_mpi_share", group.id, data, static_cast<int>(bytes));
+}
+
+void Processes::collective(const plimsoll_mpi_group& group, CollectiveKind kind, const void* send, void* receive, std::int64_t bytes) {
+  call<int, int, const void*, void*, long long>("plimsoll_mpi_collective", group.id, static_cast<int>(kind), send, receive,
+                                                static_cast<long long>(bytes));
 }
 
 }  // namespace plimsoll::calibrate

@@ -21,8 +21,14 @@ class Processes {
   const plimsoll_mpi_place& place() const { return place_; }
   void barrier();
   double largest(double value);
-  void share(void* data, std::size_t bytes);
-  void collective(CollectiveKind kind, const void* send, void* receive, std::int64_t bytes);
+
+  /// All processes, as a group.
+  plimsoll_mpi_group everybody() const { return {0, place_.rank, place_.ranks}; }
+  /// The processes that say the same colour; every process calls it.
+  plimsoll_mpi_group split(std::int64_t colour);
+  /// Bytes of the group's first process, on each of its processes.
+  void share(const plimsoll_mpi_group& group, void* data, std::size_t bytes);
+  void collective(const plimsoll_mpi_group& group, CollectiveKind kind, const void* send, void* receive, std::int64_t bytes);
 
  private:
   template <class... Types, class... Arguments>

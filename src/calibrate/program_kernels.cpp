@@ -139,8 +139,8 @@ Operands operands_of(const plimsoll::Kernel& kernel, const DeviceShape& device) 
     const GemmPlace place(kernel, device);
     return {kernel.batch * (place.a + place.b), kernel.batch * place.c};
   }
-  if (kernel.kind == ProgramKind::convolution)
-    refuse("convolutions have no calibration kernel", "replay", "networks of matrix products are replayed");
+  if (kernel.kind == ProgramKind::convolution && kernel.flops > 0)  // those without arithmetic lay windows out for the product behind them
+    refuse("depthwise convolutions have no calibration kernel", "replay", "convolutions of all channels run as windows and a product");
   if (is_attention(kernel.kind)) {
     const Attention attention = attention_of(kernel, device);
     const std::int64_t one = attention.tensor(), per_row = attention.rows() * 4;

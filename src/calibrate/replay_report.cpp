@@ -51,17 +51,23 @@ std::string to_text(const Replay& replay) {
                       "GFLOP", "GB moved");
   double predicted = 0, measured = 0;
   for (const ReplayLine& line : replay.lines) {
-    text += fmt::format("  {:<20}{:>8}{:>13}{:>13}{:>10}{:>11.3f}{:>11.3f}\n", line.what, line.count, to_string(Seconds(line.predicted)),
-                        to_string(Seconds(line.measured)), error_text(line.predicted, line.measured), line.done_flops / 1e9,
+    text += fmt::format("  {:<20}{:>8}{:>13}{:>13}{:>10}{:>11.3f}{:>11.3f}\n", line.what, line.count, to_string(Seconds(line.predicted_now)),
+                        to_string(Seconds(line.measured)), error_text(line.predicted_now, line.measured), line.done_flops / 1e9,
                         line.done_bytes / 1e9);
-    predicted += line.predicted;
+    predicted += line.predicted_now;
     measured += line.measured;
   }
   text += fmt::format("  {:<20}{:>8}{:>13}{:>13}{:>10}\n", "their sum", "", to_string(Seconds(predicted)), to_string(Seconds(measured)),
                       error_text(predicted, measured));
   text +=
-      fmt::format("  {:<20}{:>8}{:>13}{:>13}{:>10}  (spread {:.1f} %)\n", "step", "", to_string(Seconds(replay.predicted_step)),
-                  to_string(Seconds(replay.measured_step)), error_text(replay.predicted_step, replay.measured_step), 100 * replay.spread);
+      fmt::format("  {:<20}{:>8}{:>13}{:>13}{:>10}  (spread {:.1f} %)\n", "step", "", to_string(Seconds(replay.predicted_now)),
+                  to_string(Seconds(replay.measured_step)), error_text(replay.predicted_now, replay.measured_step), 100 * replay.spread);
+  if (replay.slowdown)
+    text += fmt::format(
+        "  predicted at the clock of this replay: products took {:.2f} times as long as in the calibration, memory {:.2f}\n"
+        "  {:<20}{:>8}{:>13}{:>13}{:>10}\n",
+        replay.slowdown->product, replay.slowdown->stream, "  calibrated clock", "", to_string(Seconds(replay.predicted_step)),
+        to_string(Seconds(replay.measured_step)), error_text(replay.predicted_step, replay.measured_step));
   text += fmt::format("  {:<20}{:>16}{:>16}\n", "memory", "predicted", "replayed");
   text += bytes_row("allocated, peak", replay.predicted_allocated, replay.replayed_allocated);
   text += bytes_row("reserved, peak", replay.predicted_reserved, replay.replayed_reserved);

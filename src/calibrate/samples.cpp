@@ -14,9 +14,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kSchema = "plimsoll/samples/1";
-constexpr std::array<std::string_view, 14> kKinds{"launch",         "round_trip", "stream",     "cache_read",         "pointer_chase",
+constexpr std::array<std::string_view, 16> kKinds{"launch",         "round_trip", "stream",     "cache_read",         "pointer_chase",
                                                   "matrix_rate",    "gemm",       "attention",  "attention_backward", "host_to_device",
-                                                  "device_to_host", "peer_copy",  "collective", "context_memory"};
+                                                  "device_to_host", "peer_copy",  "collective", "context_memory",     "allocation", "reference"};
 constexpr std::int64_t kMostFileBytes = std::int64_t{256} << 20;
 constexpr double kMost = 1e30;
 
@@ -81,6 +81,7 @@ Sample read_sample(const JsonValue& root) {
   sample.k = integer_of(root, "k", 1, kMostSize, 0);
   sample.batch = integer_of(root, "batch", 1, kMostSize, 1);
   sample.bytes = integer_of(root, "bytes", 0, kMostSize, 0);
+  sample.reuse = integer_of(root, "reuse", 0, kMostSize, -1);
   sample.flops = number_of(root, "flops");
   sample.ranks = static_cast<int>(integer_of(root, "ranks", 1, 1 << 20, 1));
   sample.nodes = static_cast<int>(integer_of(root, "nodes", 1, sample.ranks, 1));
@@ -134,6 +135,7 @@ std::string to_json_line(const Sample& sample) {
   put(object, "k", sample.k, zero);
   put(object, "batch", sample.batch, std::int64_t{1});
   put(object, "bytes", sample.bytes, zero);
+  put(object, "reuse", sample.reuse, std::int64_t{-1});
   put(object, "flops", sample.flops, 0.0);
   put(object, "ranks", sample.ranks, 1);
   put(object, "nodes", sample.nodes, 1);

@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <map>
+#include <iterator>
 
 #include "calibrate/program_kernels.hpp"
+#include "calibrate/replay_memory.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::calibrate {
@@ -43,15 +44,6 @@ Sizes for_inputs(const Kernel& kernel, Sizes sizes) {
   return sizes;
 }
 
-/// Writes `data` over a buffer again and again until it is full.
-void tile(Backend& backend, void* memory, std::int64_t bytes, const std::vector<std::byte>& data) {
-  for (std::int64_t at = 0; at < bytes && !data.empty(); at += static_cast<std::int64_t>(data.size())) {
-    const auto part = static_cast<std::size_t>(std::min<std::int64_t>(bytes - at, static_cast<std::int64_t>(data.size())));
-    backend.copy(static_cast<std::byte*>(memory) + at, data.data(), part, CopyDirection::host_to_device, kComputeStream);
-  }
-  backend.synchronize();
-}
-
 class TableWorkload : public Workload {
  public:
   TableWorkload(const Kernel& kernel, Sizes sizes, const DeviceShape& device, Sample sample, double weight)
@@ -75,7 +67,7 @@ class TableWorkload : public Workload {
         const std::int64_t bytes = bytes_of(kernel_.buffers[i], sizes_);
         buffers.push_back(backend.allocate(static_cast<std::size_t>(bytes)));
         allocated_.push_back(buffers.back());
-        tile(backend, buffers.back(), bytes, data[i]);
+        randomise(backend, buffers.back(), bytes, data[i]);
       }
       sets_.push_back(std::move(buffers));
     }
@@ -149,7 +141,7 @@ class ProgramWorkload : public Workload {
   };
   static void* place(Backend& backend, std::int64_t bytes, const std::vector<std::byte>& data) {
     void* memory = backend.allocate(static_cast<std::size_t>(std::max<std::int64_t>(bytes, 64)));
-    tile(backend, memory, bytes, data);
+    randomise(backend, memory, bytes, data);
     return memory;
   }
 
@@ -177,6 +169,39 @@ class LaunchWorkload : public Workload {
  private:
   static constexpr int kChain = 200;
   bool round_trip_;
+};
+
+/// Allocations through the caching allocator as a step makes them: a tensor is made, and the oldest of some that are alive dies.
+class AllocationWorkload : public Workload {
+ public:
+  AllocationWorkload() {
+    sample_.kind = SampleKind::allocation;
+    sample_.kernel = "caching allocator";
+  }
+  double parts() const override { return kPairs; }
+  void prepare(Backend& backend) override {
+    memory_ = std::make_unique<ReplayMemory>(backend, PlayMemoryOptions{});
+    for (TensorId id = 0; id < kAlive; ++id) make(id);
+  }
+  void run(Backend&, std::size_t) override {
+    for (int pair = 0; pair < kPairs; ++pair) {
+      const TensorId oldest = next_++ % kAlive;
+      memory_->free({InstructionKind::free, kComputeStream, Category::temporary, oldest});
+      make(oldest);
+    }
+  }
+  void finish(Backend&) override { memory_.reset(); }
+
+ private:
+  static constexpr TensorId kAlive = 64;
+  static constexpr int kPairs = 256;
+  void make(TensorId id) {
+    constexpr std::int64_t kSizes[] = {4096, 262144, 512, 65536, 1572864, 16384, 720896, 1024};
+    memory_->allocate({InstructionKind::alloc, kComputeStream, Category::temporary, id, kSizes[(id * 5 + 3) % std::size(kSizes)]});
+  }
+
+  std::unique_ptr<ReplayMemory> memory_;
+  TensorId next_ = 0;
 };
 
 class CopyWorkload : public Workload {
@@ -221,6 +246,7 @@ class MachineList {
   Workloads make() {
     list_.push_back(std::make_unique<LaunchWorkload>(false));
     list_.push_back(std::make_unique<LaunchWorkload>(true));
+    if (cpu_) list_.push_back(std::make_unique<AllocationWorkload>());  // elsewhere the host runs ahead
     for (int third = 0; third < 3; ++third) {
       streams(third);
       products(third);
@@ -275,6 +301,7 @@ class MachineList {
         program_stream(Kind::reduction, bytes, bytes / 16);
         program_stream(Kind::reduction, bytes, bytes);
         program_stream(Kind::gather, bytes, bytes);
+        program_stream(Kind::convolution, bytes, bytes);
         program_stream(Kind::multi_tensor, 4 * bytes, 3 * bytes);
         continue;
       }
@@ -387,56 +414,6 @@ class MachineList {
   Workloads list_;
 };
 
-// ---- what a program is measured by ------------------------------------------------------------------------------------------
-
-/// Kernels with the same work, and how often the step runs them.
-struct Distinct {
-  plimsoll::Kernel kernel;
-  std::int64_t count = 0;
-};
-
-std::vector<Distinct> distinct_kernels(const StepProgram& program) {
-  std::map<std::array<std::int64_t, 8>, Distinct> by_work;
-  for (std::size_t i = 0; i < program.step.size(); ++i) {
-    if (program.step[i].kind != InstructionKind::kernel) continue;
-    const plimsoll::Kernel& kernel = program.kernels.at(program.step[i].id);
-    Distinct& entry = by_work[{static_cast<std::int64_t>(kernel.kind), static_cast<std::int64_t>(kernel.type), kernel.m, kernel.n, kernel.k,
-                               kernel.batch, kernel.bytes_read, kernel.bytes_written}];
-    entry.kernel = kernel;
-    entry.count += program.repeated.runs_of(i);
-  }
-  std::vector<Distinct> list;
-  for (const auto& [work, entry] : by_work) list.push_back(entry);
-  return list;
-}
-
-Sample sample_of(const plimsoll::Kernel& kernel) {
-  using Kind = plimsoll::KernelKind;
-  Sample sample;
-  sample.type = name_of(kernel.type);
-  sample.kernel = plimsoll::name_of(kernel.kind);
-  sample.flops = kernel.flops;
-  sample.m = kernel.m, sample.n = kernel.n, sample.k = kernel.k, sample.batch = std::max<std::int64_t>(kernel.batch, 1);
-  switch (kernel.kind) {
-    case Kind::gemm:
-      sample.kind = SampleKind::gemm;
-      sample.kernel = "model";
-      sample.flops = 2.0 * static_cast<double>(kernel.m) * static_cast<double>(kernel.n) * static_cast<double>(kernel.k * kernel.batch);
-      break;
-    case Kind::attention:
-      sample.kind = SampleKind::attention;
-      break;
-    case Kind::attention_backward:
-      sample.kind = SampleKind::attention_backward;
-      break;
-    default:
-      sample.kind = SampleKind::stream;
-      sample.group = plimsoll::name_of(kernel.kind);
-      sample.bytes = kernel.bytes_read + kernel.bytes_written;
-  }
-  return sample;
-}
-
 }  // namespace
 
 std::unique_ptr<Workload> table_workload(const Kernel& kernel, const Sizes& sizes, const DeviceShape& device, Sample sample,
@@ -445,16 +422,5 @@ std::unique_ptr<Workload> table_workload(const Kernel& kernel, const Sizes& size
 }
 
 Workloads machine_workloads(Backend& backend, std::int64_t largest) { return MachineList(backend, largest).make(); }
-
-Workloads program_workloads(const StepProgram& program, Backend& backend) {
-  Workloads list;
-  for (const Distinct& entry : distinct_kernels(program)) {
-    const plimsoll::Kernel& kernel = entry.kernel;
-    if (kernel.kind != plimsoll::KernelKind::gemm && kernel.bytes_read + kernel.bytes_written == 0) continue;
-    operands_of(kernel, backend.shape());  // refuses what the device has no kernel for before anything runs
-    list.push_back(std::make_unique<ProgramWorkload>(kernel, sample_of(kernel), 1 + std::log2(static_cast<double>(entry.count))));
-  }
-  return list;
-}
 
 }  // namespace plimsoll::calibrate

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "calibrate/backend.hpp"
+#include "plimsoll/explain.hpp"
 
 namespace plimsoll::calibrate {
 
@@ -36,8 +37,8 @@ std::unique_ptr<Workload> table_workload(const Kernel& kernel, const Sizes& size
 
 /// Everything that the constants of a machine are fitted to, small before large. No buffer is larger than `largest`.
 Workloads machine_workloads(Backend& backend, std::int64_t largest);
-/// The distinct kernels of one step.
-Workloads program_workloads(const StepProgram& program, Backend& backend);
+/// The distinct kernels of one steady step, each on operands as cold as it finds them in the step.
+Workloads program_workloads(const PlayableRank& rank, Backend& backend);
 
 /// Runs every kernel of the table that the device has on a small problem, and products through every library, and holds the answers
 /// against the reference. Throws Error with the worst element of a wrong one.

@@ -1,5 +1,6 @@
 // calibrate: measure this machine, fit its constants, write its hardware file.
 #include <cstdio>
+#include <optional>
 
 #include "command.hpp"
 #include "plimsoll/calibrate.hpp"
@@ -52,15 +53,18 @@ MeasureOptions measure_options(const Arguments& arguments) {
 /// Measures, with the shapes of the model where one is named; the samples file has what was measured whatever happens.
 SampleSet measured(const Arguments& arguments) {
   const MeasureOptions options = measure_options(arguments);
+  std::optional<Model> model;
+  Strategy strategy;
+  if (arguments.has("--model")) {  // before anything is measured: what is wrong with them is said at once
+    model = load_model(arguments["--model"]);
+    strategy = strategy_of(arguments, "--device");
+  }
   watch_for_interruption();
   MeasureSession session(options);
-  const bool with_model = arguments.has("--model");
-  session.measure_machine(with_model ? kMachineShare : 1);
-  if (with_model && !session.interrupted()) {
+  session.measure_machine(model ? kMachineShare : 1);
+  if (model && !session.interrupted()) {
     const Calibration so_far = fit_hardware(session.set(), fit_options(arguments));
-    const Model model = load_model(arguments["--model"]);
-    const PlayableRank rank = playable_rank(model, so_far.cluster, strategy_of(arguments, "--device"), 0);
-    session.measure_program(rank.program, 1 - kMachineShare);
+    session.measure_program(playable_rank(*model, so_far.cluster, strategy, 0), 1 - kMachineShare);
   }
   clear_progress();
   for (const std::string& warning : session.warnings()) std::fprintf(stderr, "plimsoll: %s\n", warning.c_str());

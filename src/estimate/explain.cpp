@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "estimate/rank_groups.hpp"
 #include "estimate/rank_memory.hpp"
 #include "estimate/single_changes.hpp"
 #include "plimsoll/error.hpp"
@@ -61,7 +62,7 @@ PlayableRank playable_rank(const Model& model, const Cluster& cluster, const Str
   auto program = RankPrograms(model, resolved, cluster).of_stage(static_cast<int>(stage), reason);
   if (!program) refuse(reason + ", so there are no allocations to play");
   const PlayMemoryOptions options = play_options(*program, cluster, resolved);
-  return {*std::move(program), options};
+  return {*std::move(program), options, rank_groups(resolved)};
 }
 
 Explanation explain(const Model& model, const Cluster& cluster, const Strategy& strategy, std::optional<std::int64_t> stage) {

@@ -75,7 +75,7 @@ GemmCurve read_gemm_curve(const JsonValue& object) {
 }
 
 StreamingCurve read_streaming_curve(const JsonValue& object) {
-  const std::vector<std::string> known{"elementwise", "reduction", "gather", "multi_tensor"};
+  const std::vector<std::string> known{"elementwise", "reduction", "gather", "multi_tensor", "convolution"};
   StreamingCurve curve{object["kernels"].text(), read_provenance(object["provenance"]), object["source"].text(), {}};
   if (std::find(known.begin(), known.end(), curve.kernels) == known.end())
     fail("'" + curve.kernels + "' is no kind of memory-bound kernel", object["kernels"].where(), suggest(curve.kernels, known));

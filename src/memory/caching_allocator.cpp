@@ -242,6 +242,12 @@ BlockId CachingAllocator::take_new_block(std::uint32_t pool, std::int64_t size) 
 
 // ---- expandable segments -------------------------------------------------------------------------------------------
 
+CachingAllocator::ExpandableSegment CachingAllocator::expandable_segment(std::uint64_t address) const {
+  for (const ExpandableSegment& segment : expandables_)
+    if (address >= segment.address && address - segment.address < static_cast<std::uint64_t>(segment.size)) return segment;
+  return {};
+}
+
 bool CachingAllocator::has_room(BlockId first, std::int64_t size) const {
   std::int64_t room = 0;
   for (BlockId id = first; room < size && id != kNoBlock && blocks_[id].available(); id = blocks_[id].next) room += blocks_[id].size;

@@ -81,6 +81,14 @@ class CachingAllocator {
   std::uint64_t address(BlockId block) const { return blocks_[block].address; }
   bool in_use(BlockId block) const { return blocks_[block].allocated; }
 
+  /// The addresses that an expandable segment may grow into, and what it grows by.
+  struct ExpandableSegment {
+    std::uint64_t address = 0;
+    std::int64_t size = 0, page = 0;
+  };
+  /// The one that holds an address; its size is 0 where there is none.
+  ExpandableSegment expandable_segment(std::uint64_t address) const;
+
   /// All segments in order of address.
   std::vector<Segment> segments() const;
   /// Everything that later decisions depend on, apart from the ages that garbage collection keeps. `tags` (by block) says what is in
@@ -105,10 +113,6 @@ class CachingAllocator {
     bool small;
     FreeList free;
     std::vector<BlockId> unmapped;  // address ranges of expandable segments without memory, by address
-  };
-  struct ExpandableSegment {
-    std::uint64_t address = 0;
-    std::int64_t size = 0, page = 0;
   };
 
   void note(AllocatorEvent::Kind kind, std::uint64_t address, std::int64_t size, std::uint32_t pool);

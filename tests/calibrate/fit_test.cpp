@@ -10,6 +10,7 @@
 #include <random>
 
 #include "calibrate/least_squares.hpp"
+#include "calibrate/reference_clock.hpp"
 #include "calibrate/statistics.hpp"
 #include "plimsoll/calibrate.hpp"
 #include "plimsoll/cost.hpp"
@@ -248,6 +249,65 @@ TEST(Fit, TimesOfExactProductsArePricedAsMeasured) {
     const Kernel kernel{KernelKind::gemm, DType::bf16, sample.m, sample.n, sample.k, 1, sample.flops, 0, 0};
     EXPECT_LE(price(kernel, found.cluster.accelerator).value, sample.seconds * (1 + 1e-9));
   }
+}
+
+/// 2 us and 10 GB/s; a model's kernels of 64 KiB and 1 MiB took longer, in colder caches.
+SampleSet streams_of_machine_and_model() {
+  SampleSet set;
+  set.device.backend = "cpu";
+  set.device.compute_units = 2;
+  const auto add = [&](std::int64_t bytes, double seconds, std::int64_t reuse) {
+    Sample sample;
+    sample.kind = SampleKind::stream;
+    sample.group = "elementwise";
+    sample.bytes = bytes, sample.seconds = sample.fastest = seconds, sample.reuse = reuse;
+    set.samples.push_back(sample);
+  };
+  for (std::int64_t bytes = 16384; bytes <= std::int64_t{64} << 20; bytes *= 4) add(bytes, 2e-6 + static_cast<double>(bytes) / 10e9, -1);
+  for (int visit = 0; visit < 2; ++visit) add(65536, 30e-6, 1 << 20), add(1 << 20, 200e-6, 1 << 24);
+  return set;
+}
+
+TEST(Fit, StreamsOfAModelArePricedAsTheyRanInItsStep) {
+  const Calibration calibration = fit_hardware(streams_of_machine_and_model(), {"machine", ""});
+  const Accelerator& device = calibration.cluster.accelerator;
+  const auto microseconds = [&](std::int64_t bytes) { return memory_bound_time(device, Bytes(bytes), "elementwise").value * 1e6; };
+  EXPECT_NEAR(microseconds(65536), 30, 1e-6);
+  EXPECT_NEAR(microseconds(1 << 20), 200, 1e-6);
+  EXPECT_NEAR(microseconds((65536 + (1 << 20)) / 2), 115, 1e-6);
+  EXPECT_NEAR(microseconds(std::int64_t{64} << 20), 6713, 30);  // beyond the model's sizes the machine's line holds
+  for (const FitResidual& residual : calibration.residuals)
+    if (residual.what == "stream elementwise") {
+      EXPECT_EQ(residual.samples, 4u) << "samples that the curve does not stand for are not held against it";
+    }
+}
+
+TEST(Fit, ProductsOfAModelCountBeforeTheFastest) {
+  SampleSet set = streams_of_machine_and_model();
+  for (const auto& [seconds, reuse] : {std::pair<double, std::int64_t>{1e-4, -1}, {2e-4, 1 << 20}, {4e-4, 1 << 20}}) {
+    Sample sample;
+    sample.kind = SampleKind::gemm;
+    sample.type = "fp32";
+    sample.m = sample.n = sample.k = 256;
+    sample.flops = 2.0 * 256 * 256 * 256;
+    sample.seconds = sample.fastest = seconds, sample.reuse = reuse;
+    set.samples.push_back(sample);
+  }
+  const Accelerator device = fit_hardware(set, {"machine", ""}).cluster.accelerator;
+  ASSERT_EQ(device.gemm_times.size(), 1u);
+  EXPECT_DOUBLE_EQ(device.gemm_times[0].points.at(0).time.value, 3e-4);
+}
+
+TEST(Fit, TheReferenceClockIsKept) {
+  SampleSet set = streams_of_machine_and_model();
+  for (double seconds : {1e-4, 3e-4, 2e-4})
+    for (const char* kernel : {calibrate::kReferenceProduct, calibrate::kReferenceStream})
+      set.samples.push_back(calibrate::reference_sample(kernel, kernel == std::string("product") ? seconds : 10 * seconds));
+  const auto kept = calibrate::reference_of(fit_hardware(set, {"machine", ""}).cluster.accelerator);
+  ASSERT_TRUE(kept.has_value());
+  EXPECT_DOUBLE_EQ(kept->product, 2e-4);
+  EXPECT_DOUBLE_EQ(kept->stream, 2e-3);
+  EXPECT_FALSE(calibrate::reference_of(fit_hardware(streams_of_machine_and_model(), {"machine", ""}).cluster.accelerator).has_value());
 }
 
 TEST(Fit, EveryShippedClusterSurvivesItsFile) {

@@ -45,6 +45,24 @@ Cluster machine() {
   return fit_hardware(set, {"test-cpu", ""}).cluster;
 }
 
+/// Emulated devices of both vendors, whose kernels take modelled time and compute nothing.
+class FakeDevices {
+ public:
+  FakeDevices() {
+    for (const auto& [name, value] : settings_) setenv(name, value, 1);
+  }
+  ~FakeDevices() {
+    for (const auto& [name, value] : settings_) unsetenv(name);
+  }
+  FakeDevices(const FakeDevices&) = delete;
+  FakeDevices& operator=(const FakeDevices&) = delete;
+
+ private:
+  std::vector<std::pair<const char*, const char*>> settings_{
+      {"PLIMSOLL_HIP_LIBRARY", PLIMSOLL_FAKE_HIP},   {"FAKE_HIP_TIME", "model"},  {"FAKE_HIP_EXECUTE", "0"},
+      {"PLIMSOLL_CUDA_LIBRARY", PLIMSOLL_FAKE_CUDA}, {"FAKE_CUDA_TIME", "model"}, {"FAKE_CUDA_EXECUTE", "0"}};
+};
+
 class ReplayTest : public testing::Test {
  protected:
   ReplayTest() {
@@ -88,7 +106,7 @@ TEST_F(ReplayTest, DoesExactlyWhatTheProgramSays) {
   }
   double done_flops = 0, done_bytes = 0;
   for (const ReplayLine& line : result.lines) {
-    if (line.what == "copies") continue;
+    if (line.what == kCopiesLine || line.what == kHostLine) continue;
     done_flops += line.done_flops;
     done_bytes += line.done_bytes;
     EXPECT_GT(line.measured, 0) << line.what;
@@ -198,23 +216,67 @@ TEST_F(ReplayTest, PeersWithoutOtherProcessesAreRefused) {
   EXPECT_THROW(replay(rank(), cluster_, options), Error);
 }
 
-TEST_F(ReplayTest, RefusesExpandableSegments) {
+TEST_F(ReplayTest, ExpandableSegmentsGrowPageByPage) {
   set_option(strategy_, "allocator.expandable_segments", "true");
+  const PlayableRank playable = rank();
+  const MemoryTrace played = play_memory(playable.program, playable.options);
+  ASSERT_EQ(played.peak_reserved.count % (2 << 20), 0);
+  ReplayOptions options;
+  options.steps = 1;
+  for (const char* backend : {"cpu", "hip", "cuda"}) {
+    const FakeDevices devices;
+    options.backend = backend;
+    const Replay result = replay(playable, cluster_, options);
+    EXPECT_EQ(result.device.backend, backend);
+    EXPECT_EQ(result.replayed_reserved, played.peak_reserved) << backend;
+    EXPECT_EQ(result.driver_peak, played.peak_reserved) << backend;
+  }
+}
+
+TEST_F(ReplayTest, ADeviceThatFailsOnTheWayIsAnError) {
+  const FakeDevices devices;
+  ReplayOptions options;
+  for (const auto& [backend, variable, value] :
+       {std::tuple{"hip", "FAKE_HIP_LAUNCH_ERROR", "gemm_fp32"}, {"cuda", "FAKE_CUDA_SYNCHRONIZE_ERROR", "214"}}) {
+    options.backend = backend;
+    setenv(variable, value, 1);
+    try {
+      replay(rank(), cluster_, options);
+      ADD_FAILURE() << variable;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::bad_input) << error.what();
+    }
+    unsetenv(variable);
+  }
+}
+
+TEST_F(ReplayTest, ConvolutionsLayWindowsOutAndMultiply) {
+  model_ = load_model("resnet-18");
+  for (const auto& [key, value] : {std::pair{"precision", "fp32"}, {"micro_batch", "1"}}) set_option(strategy_, key, value);
+  strategy_.seq_len = 0;  // images have a size
   ReplayOptions options;
   options.backend = "cpu";
-  EXPECT_THROW(replay(rank(), cluster_, options), Error);
+  options.steps = 1;
+  const PlayableRank playable = rank();
+  const Replay result = replay(playable, cluster_, options);
+  EXPECT_EQ(result.replayed_allocated, play_memory(playable.program, playable.options).peak_allocated);
+  bool windows = false;
+  for (const ReplayLine& line : result.lines) {
+    windows = windows || line.what == name_of(KernelKind::convolution);
+    if (line.what != kCopiesLine && line.what != kHostLine) {
+      EXPECT_NEAR(line.done_flops, line.flops, 1e-9 * line.flops) << line.what;
+    }
+  }
+  EXPECT_TRUE(windows);
 }
 
 TEST_F(ReplayTest, RunsOnAHipDevice) {
-  setenv("PLIMSOLL_HIP_LIBRARY", PLIMSOLL_FAKE_HIP, 1);
-  setenv("FAKE_HIP_TIME", "model", 1);
-  setenv("FAKE_HIP_EXECUTE", "0", 1);
+  const FakeDevices devices;
   ReplayOptions options;
   options.backend = "hip";
   options.steps = 2;
   const PlayableRank playable = rank();
   const Replay result = replay(playable, cluster_, options);
-  for (const char* name : {"PLIMSOLL_HIP_LIBRARY", "FAKE_HIP_TIME", "FAKE_HIP_EXECUTE"}) unsetenv(name);
   EXPECT_EQ(result.device.backend, "hip");
   EXPECT_EQ(result.replayed_allocated, play_memory(playable.program, playable.options).peak_allocated);
   for (const ReplayLine& line : result.lines) {

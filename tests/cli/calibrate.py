@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 from driver import PROGRAM, Checks, run
 
@@ -77,10 +78,20 @@ def replay(checks, folder):
     result = run(*measure, folder=folder, limit=120)
     checks.check(result.code == 0, f"calibrate for a model: {result.code}: {result.err[:300]}")
     device = json.load(open(os.path.join(folder, "cpu.json")))["accelerator"]
+    kept = {measurement["what"]: measurement["values"] for measurement in device["measurements"]}
+    checks.check({"product", "stream"} <= set(kept.get("reference", {})) and "allocation" in kept["launch"], f"clock and host are kept: {kept.keys()}")
+    reuse = [json.loads(line).get("reuse", -1) for line in open(os.path.join(folder, "plimsoll-samples.jsonl"))]
+    checks.check(min(reuse) == -1 and max(reuse) > 4096, "the model's kernels were measured as cold as in its step")
+    begun = time.monotonic()
+    wrong = run("calibrate", "--backend", "cpu", "--seconds", "60", "--model", "small.json", *RUN, "--precision", "fp33", folder=folder, limit=120)
+    checks.check(wrong.code == 2 and "fp33" in wrong.err and time.monotonic() - begun < 15, f"a wrong strategy is said before anything is measured: {wrong.err[:200]}")
     shapes = [point[:4] for table in device["gemm_times"] for point in table["points"]]
     checks.check([64, 128, 128, 1] in shapes or [128, 64, 128, 1] in shapes, "the model's own products were measured")
     result = run("replay", "small.json", "--on", "cpu.json", "--backend", "cpu", *RUN, "--row", "row.json", folder=folder, limit=120)
     checks.check(result.code == 0, f"replay: {result.code}: {result.err[:300]}")
+    checks.check("predicted at the clock of this replay" in result.out and "calibrated clock" in result.out, f"both clocks: {result.out[:1500]}")
+    other = run("replay", "small.json", "--on", "mi300x", "--backend", "cpu", *RUN, "--steps", "1", folder=folder, limit=120)
+    checks.check(other.code == 0 and "predicted for" in other.out and "no reference clock" in other.out, f"another device's file: {other.out[-600:]}")
     allocated = [line for line in result.out.splitlines() if "allocated, peak" in line]
     checks.check(len(allocated) == 1 and allocated[0].endswith("equal"), f"the replayed peak is the predicted one: {allocated}")
     validated = run("validate", "row.json", "--json", folder=folder)
@@ -166,9 +177,20 @@ def replay_among_processes(checks, folder):
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
     checks.check("2 processes" in done.stdout and "collectives" in lines and "left out" not in done.stdout, f"collectives ran: {done.stdout[:1500]}")
     checks.check(done.stdout.count("equal") == 2, f"peaks are the predicted ones: {done.stdout[-800:]}")
+    replay_in_groups(checks, folder)
     for arguments, count, said in [(command, 1, "1 processes for 2 devices"), ([*command, "--tp", "2", "--framework", "nothing"], 1, "nothing")]:
         done = among(count, arguments, folder)
         checks.check(done.returncode == 2 and said in done.stderr, f"{arguments}: {done.returncode}: {done.stderr[:300]}")
+
+
+def replay_in_groups(checks, folder):
+    """Two tensor-parallel pairs, each rank with a data-parallel peer in the other pair: collectives of two kinds of groups in one step."""
+    command = ["replay", "small.json", "--on", "4xpair.json", "--backend", "cpu", "--collectives", *RUN, "--framework", "torchtitan", "--tp", "2",
+               "--dp-shard", "2", "--steps", "1"]
+    done = among(4, command, folder)
+    checks.check(done.returncode == 0, f"tp x dp among processes: {done.returncode}: {done.stderr[:500]}")
+    checks.check("4 processes" in done.stdout and "left out" not in done.stdout, f"collectives of both groups ran: {done.stdout[:1500]}")
+    checks.check(done.stdout.count("equal") == 2, f"peaks are the predicted ones: {done.stdout[-800:]}")
 
 
 def among(count, arguments, folder):

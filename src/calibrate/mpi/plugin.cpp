@@ -2,7 +2,17 @@
 
 #include <mpi.h>
 
+#include <vector>
+
 namespace {
+
+std::vector<MPI_Comm>& groups() {
+  static std::vector<MPI_Comm> all{MPI_COMM_WORLD};
+  return all;
+}
+
+bool known(int group) { return group >= 0 && static_cast<std::size_t>(group) < groups().size(); }
+MPI_Comm communicator(int group) { return groups()[static_cast<std::size_t>(group)]; }
 
 /// Nodes are numbered in the order of their first ranks.
 int find_place(plimsoll_mpi_place* place) {
@@ -45,23 +55,37 @@ extern "C" int plimsoll_mpi_largest(double* value) {
   *value = largest;
   return code;
 }
-extern "C" int plimsoll_mpi_share(void* data, int bytes) { return MPI_Bcast(data, bytes, MPI_BYTE, 0, MPI_COMM_WORLD); }
+extern "C" int plimsoll_mpi_split(int colour, plimsoll_mpi_group* group) {
+  int world_rank = 0;
+  MPI_Comm made = MPI_COMM_NULL;
+  MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+  if (const int code = MPI_Comm_split(MPI_COMM_WORLD, colour, world_rank, &made); code != MPI_SUCCESS) return code;
+  group->id = static_cast<int>(groups().size());
+  groups().push_back(made);
+  MPI_Comm_rank(made, &group->rank);
+  return MPI_Comm_size(made, &group->ranks);
+}
+extern "C" int plimsoll_mpi_share(int group, void* data, int bytes) {
+  return known(group) ? MPI_Bcast(data, bytes, MPI_BYTE, 0, communicator(group)) : MPI_ERR_COMM;
+}
 
-extern "C" int plimsoll_mpi_collective(int kind, const void* send, void* receive, long long bytes) {
+extern "C" int plimsoll_mpi_collective(int group, int kind, const void* send, void* receive, long long bytes) {
+  if (!known(group)) return MPI_ERR_COMM;
+  const MPI_Comm among = communicator(group);
   int ranks = 1;
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  MPI_Comm_size(among, &ranks);
   const int all = static_cast<int>(bytes / 4), part = all / ranks;
   switch (kind) {
     case plimsoll_mpi_all_reduce:
-      return MPI_Allreduce(send, receive, all, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+      return MPI_Allreduce(send, receive, all, MPI_FLOAT, MPI_SUM, among);
     case plimsoll_mpi_all_gather:
-      return MPI_Allgather(send, part, MPI_FLOAT, receive, part, MPI_FLOAT, MPI_COMM_WORLD);
+      return MPI_Allgather(send, part, MPI_FLOAT, receive, part, MPI_FLOAT, among);
     case plimsoll_mpi_reduce_scatter:
-      return MPI_Reduce_scatter_block(send, receive, part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+      return MPI_Reduce_scatter_block(send, receive, part, MPI_FLOAT, MPI_SUM, among);
     case plimsoll_mpi_all_to_all:
-      return MPI_Alltoall(send, part, MPI_FLOAT, receive, part, MPI_FLOAT, MPI_COMM_WORLD);
+      return MPI_Alltoall(send, part, MPI_FLOAT, receive, part, MPI_FLOAT, among);
     case plimsoll_mpi_broadcast:
-      return MPI_Bcast(receive, all, MPI_FLOAT, 0, MPI_COMM_WORLD);
+      return MPI_Bcast(receive, all, MPI_FLOAT, 0, among);
     default:
       return MPI_ERR_ARG;
   }

@@ -22,10 +22,17 @@ int plimsoll_mpi_stop(void);
 int plimsoll_mpi_barrier(void);
 /* The largest value of any rank, on every rank. */
 int plimsoll_mpi_largest(double* value);
-/* Bytes of rank 0, on every rank. */
-int plimsoll_mpi_share(void* data, int bytes);
-/* One collective of floats; `bytes` is the full buffer, a multiple of 4 · ranks. Both buffers hold that many. */
-int plimsoll_mpi_collective(int kind, const void* send, void* receive, long long bytes);
+
+/* Some of the processes; 0 names all of them. */
+struct plimsoll_mpi_group {
+  int id, rank, ranks;
+};
+/* Puts the processes that say the same colour together, in the order of their ranks. All processes call it. */
+int plimsoll_mpi_split(int colour, struct plimsoll_mpi_group* group);
+/* Bytes of a group's rank 0, on each of its ranks. */
+int plimsoll_mpi_share(int group, void* data, int bytes);
+/* One collective of floats in a group; `bytes` is the full buffer, a multiple of 4 · ranks. Both buffers hold that many. */
+int plimsoll_mpi_collective(int group, int kind, const void* send, void* receive, long long bytes);
 
 #ifdef __cplusplus
 }

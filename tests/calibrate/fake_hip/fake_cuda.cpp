@@ -112,6 +112,27 @@ API int cuMemAlloc_v2(Pointer* memory, std::size_t bytes) {
   return fits ? 0 : fake::kOutOfMemory;
 }
 API int cuMemFree_v2(Pointer memory) { return fake::release(pointer(memory)); }
+API int cuMemAddressReserve(Pointer* range, std::size_t bytes, std::size_t, Pointer, unsigned long long) {
+  void* given = nullptr;
+  const int code = fake::reserve_addresses(&given, bytes);
+  *range = reinterpret_cast<Pointer>(given);
+  return code;
+}
+API int cuMemAddressFree(Pointer range, std::size_t bytes) { return fake::free_addresses(pointer(range), bytes); }
+API int cuMemCreate(Pointer* handle, std::size_t bytes, const fake::MappedMemory* wanted, unsigned long long) {
+  void* made = nullptr;
+  const int code = fake::create_pages(&made, bytes, wanted);
+  *handle = reinterpret_cast<Pointer>(made);
+  return code;
+}
+API int cuMemRelease(Pointer handle) { return fake::release_pages(pointer(handle)); }
+API int cuMemMap(Pointer at, std::size_t bytes, std::size_t, Pointer handle, unsigned long long) {
+  return fake::map_pages(pointer(at), bytes, pointer(handle));
+}
+API int cuMemUnmap(Pointer at, std::size_t bytes) { return fake::unmap_pages(pointer(at), bytes); }
+API int cuMemSetAccess(Pointer at, std::size_t bytes, const fake::MappedAccess* access, std::size_t count) {
+  return count == 1 ? fake::set_access(pointer(at), bytes, access) : fake::kInvalidValue;
+}
 API int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned) { return fake::allocate_host(memory, bytes); }
 API int cuMemFreeHost(void* memory) { return fake::release_host(memory); }
 API int cuMemcpyAsync(Pointer to, Pointer from, std::size_t bytes, void*) {

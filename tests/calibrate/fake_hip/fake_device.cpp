@@ -135,6 +135,26 @@ bool Device::owns(const void* memory) {
   return static_cast<const std::byte*>(memory) < static_cast<const std::byte*>(found->first) + found->second;
 }
 
+bool Device::create(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (used_ + bytes > total()) return false;
+  used_ += bytes;
+  return true;
+}
+void Device::destroy(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  used_ -= bytes;
+}
+void Device::map(void* at, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  memory_[at] = bytes;
+}
+void Device::unmap(void* at) {
+  synchronize();
+  const std::lock_guard lock(mutex_);
+  memory_.erase(at);
+}
+
 std::size_t Device::total() const { return static_cast<std::size_t>(setting("MEMORY", std::int64_t{1} << 30)); }
 
 std::size_t Device::used() {

@@ -56,6 +56,11 @@ class Device {
   bool allocate(void** memory, std::size_t bytes);
   bool release(void* memory);
   bool owns(const void* memory);
+  /// Memory that is counted before it has an address, then mapped at one.
+  bool create(std::size_t bytes);
+  void destroy(std::size_t bytes);
+  void map(void* at, std::size_t bytes);
+  void unmap(void* at);
   std::size_t total() const;
   std::size_t used();
 
@@ -116,6 +121,26 @@ int device_name(char* name, int size, int device);
 int pci_address(char* text, int size, int device);
 int memory_info(std::size_t* free, std::size_t* total);
 int release(void* memory);
+
+/// What is asked for and who may use it, as both drivers lay it out.
+struct MappedMemory {
+  int type, handle_types, location_type, device;
+  void* meta_data;
+  unsigned char flags[8];
+};
+struct MappedAccess {
+  int location_type, device, flags;
+};
+// Pages of 2 MiB, as real devices have: what is not whole pages, not mapped, mapped twice or still mapped is refused.
+int reserve_addresses(void** range, std::size_t bytes);
+int free_addresses(void* range, std::size_t bytes);
+int create_pages(void** handle, std::size_t bytes, const MappedMemory* wanted);
+int release_pages(void* handle);
+int map_pages(void* at, std::size_t bytes, void* handle);
+int unmap_pages(void* at, std::size_t bytes);
+/// Until this call mapped memory cannot be touched.
+int set_access(void* at, std::size_t bytes, const MappedAccess* access);
+
 int allocate_host(void** memory, std::size_t bytes);
 int release_host(void* memory);
 /// A stream is only a name: all streams of a device run in one order.

@@ -121,6 +121,19 @@ API int hipDeviceTotalMem(std::size_t* total, int device) {
 API int hipMalloc(void** memory, std::size_t bytes) { return fake::current().allocate(memory, bytes) ? 0 : fake::kOutOfMemory; }
 API int hipExtMallocWithFlags(void** memory, std::size_t bytes, unsigned) { return hipMalloc(memory, bytes); }
 API int hipFree(void* memory) { return fake::release(memory); }
+API int hipMemAddressReserve(void** range, std::size_t bytes, std::size_t, void*, unsigned long long) {
+  return fake::reserve_addresses(range, bytes);
+}
+API int hipMemAddressFree(void* range, std::size_t bytes) { return fake::free_addresses(range, bytes); }
+API int hipMemCreate(void** handle, std::size_t bytes, const fake::MappedMemory* wanted, unsigned long long) {
+  return fake::create_pages(handle, bytes, wanted);
+}
+API int hipMemRelease(void* handle) { return fake::release_pages(handle); }
+API int hipMemMap(void* at, std::size_t bytes, std::size_t, void* handle, unsigned long long) { return fake::map_pages(at, bytes, handle); }
+API int hipMemUnmap(void* at, std::size_t bytes) { return fake::unmap_pages(at, bytes); }
+API int hipMemSetAccess(void* at, std::size_t bytes, const fake::MappedAccess* access, std::size_t count) {
+  return count == 1 ? fake::set_access(at, bytes, access) : fake::kInvalidValue;
+}
 API int hipHostMalloc(void** memory, std::size_t bytes, unsigned) { return fake::allocate_host(memory, bytes); }
 API int hipHostFree(void* memory) { return fake::release_host(memory); }
 API int hipMemcpyAsync(void* to, const void* from, std::size_t bytes, int, void*) {
