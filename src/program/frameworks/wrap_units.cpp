@@ -9,7 +9,7 @@ namespace plimsoll::program {
 namespace {
 
 bool is_class_name(const std::string& entry) {
-  return entry.find_first_of(".*+_") == std::string::npos && std::isupper(static_cast<unsigned char>(entry[0]));
+  return entry.find_first_of(".*+") == std::string::npos && std::isupper(static_cast<unsigned char>(entry[0]));
 }
 
 /// "LlamaForCausalLM" → "Llama": what the class names of an architecture's modules begin with.

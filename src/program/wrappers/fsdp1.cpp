@@ -56,6 +56,9 @@ class Fsdp1Unit {
   std::vector<Tensor> zeros_of_unused(BackwardCall& call) const;
   void show_views();
   void show_gradient();
+  void show_unsharded_gradient();
+  /// Elements of an original parameter in rank 0's shard; what lies in other ranks' shards is empty and no business of the optimizer.
+  std::int64_t mine(const FlatPiece& piece) const;
   Tensor reduce(Tensor unsharded);
   void reduce_whole(Tensor gradient);
   void accumulate(Tensor output);
@@ -83,6 +86,7 @@ class Fsdp1Unit {
   std::vector<Tensor> views_;  ///< of the original parameters, outputs of one split
   Tensor reduced_;             ///< the reduced gradient: _saved_grad_shard
   bool unsharded_ = false;
+  bool unsharded_gradient_shown_ = false;  ///< original parameters have gradients from no_sync()
   bool prefetched_ = false;            ///< gathered by the unit that runs before it in forward
   bool unshards_in_backward_ = false;  ///< _needs_pre_backward_unshard
   std::size_t inputs_waiting_ = 0;     ///< of a frozen unit: inputs whose gradients have not come yet
@@ -124,17 +128,19 @@ std::vector<Tensor> Fsdp1Unit::materialize_modules() {
 void Fsdp1Unit::materialize() {
   const LabelScope label(tape(), module_.label);
   const std::vector<Tensor> parameters = materialize_modules();
-  const Tensor flat = tape().empty({elements_}, type_, Category::parameter);
+  Tensor flat;
+  if (sharded()) flat = tape().empty({elements_}, type_, Category::parameter);  // FlatParamHandle.shard: the rank's part is a clone
   shard_ = tape().parameter({shard_elements()}, type_, true);
-  // Rank 0's pieces of the original parameters; what lies in other ranks' shards is empty and no business of the optimizer.
-  for (const FlatPiece& piece : pieces_) {
-    const std::int64_t mine = std::min(piece.offset + piece.slot->sizes.product(), shard_elements()) - piece.offset;
-    if (mine > 0 && piece.slot->trainable) originals_.push_back(leaf_on(tape(), shard_, {mine}, true));
-  }
+  for (const FlatPiece& piece : pieces_)
+    if (mine(piece) > 0 && piece.slot->trainable) originals_.push_back(leaf_on(tape(), shard_, {mine(piece)}, true));
   if (!owner_.settings_.offload_to_host) return;
   tape().copy({Copy::Direction::device_to_host, shard_.bytes()}, tape().stream);
   tape().free_storage(shard_);
   tape().program().host_pinned += Bytes(2 * shard_.bytes());  // and as much for the reduced gradient
+}
+
+std::int64_t Fsdp1Unit::mine(const FlatPiece& piece) const {
+  return std::max<std::int64_t>(std::min(piece.offset + piece.slot->sizes.product(), shard_elements()) - piece.offset, 0);
 }
 
 /// init_flat_param_attributes at the first forward: buffers are made and emptied.
@@ -354,7 +360,7 @@ void Fsdp1Unit::post_backward() {
   const LabelScope label(tape(), module_.label);
   reshard(frees_in_backward());
   views_.clear();
-  if (!owner_.synchronize_) return;
+  if (!owner_.synchronize_) return show_unsharded_gradient();
   tape().wait(owner_.reduce_stream_, kComputeStream);
   const StreamScope scope(tape(), owner_.reduce_stream_);
   const Tensor computed = gathered_.grad();
@@ -365,6 +371,15 @@ void Fsdp1Unit::post_backward() {
   else
     reduce_whole(std::move(gradient));
   tape().record_stream(computed, owner_.reduce_stream_);
+}
+
+/// _use_unsharded_grad_views in no_sync(): where the original parameter differs in size or type from its gradient's view, it is given an
+/// empty gradient first, whose data then become the view.
+void Fsdp1Unit::show_unsharded_gradient() {
+  if (!owner_.settings_.use_orig_params || std::exchange(unsharded_gradient_shown_, true)) return;
+  if (!sharded() && !low_precision()) return;
+  for (const FlatPiece& piece : pieces_)
+    if (mine(piece) > 0 && piece.slot->trainable) tape().empty({mine(piece)}, type_, Category::gradient);
 }
 
 /// _reduce_grad: reduce-scattered, with HYBRID_SHARD then all-reduced over the replicas on a stream of its own.
@@ -428,6 +443,7 @@ void Fsdp1Unit::end_backward() {
 }
 
 void Fsdp1Unit::forget_gradient() {
+  unsharded_gradient_shown_ = false;
   reduced_.reset();
   if (gathered_) gathered_.grad().reset();
 }

@@ -10,6 +10,16 @@
 
 namespace plimsoll::program {
 
+namespace {
+
+/// _fsdp_init.py, _get_managed_modules and _get_managed_states: a module's own parameters stand behind those of its children.
+void append_managed(const Module& module, std::vector<std::shared_ptr<Parameter>>& slots) {
+  for (const auto& child : module.children) append_managed(*child, slots);
+  slots.insert(slots.end(), module.parameters.begin(), module.parameters.end());
+}
+
+}  // namespace
+
 Fsdp2::Fsdp2(Tape& tape, Module& root, const std::vector<std::vector<Module*>>& units, const Fsdp2Options& options)
     : tape_(tape),
       root_(root),
@@ -21,10 +31,10 @@ Fsdp2::Fsdp2(Tape& tape, Module& root, const std::vector<std::vector<Module*>>& 
   // A parameter belongs to the innermost wrapped module that holds it: units are wrapped before the modules around them.
   std::unordered_set<Parameter*> managed;
   auto wrap = [&](const std::vector<Module*>& modules, bool is_root) {
-    std::vector<std::shared_ptr<Parameter>> slots;
-    for (Module* module : modules)
-      for (auto& slot : module->all_parameters())
-        if (managed.insert(slot.get()).second) slots.push_back(slot);
+    std::vector<std::shared_ptr<Parameter>> held, slots;
+    for (const Module* module : modules) append_managed(*module, held);
+    for (auto& slot : held)
+      if (managed.insert(slot.get()).second) slots.push_back(std::move(slot));
     units_.push_back(std::make_unique<Fsdp2Unit>(*this, modules, std::move(slots), is_root));
     return units_.back().get();
   };
