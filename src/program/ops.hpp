@@ -71,6 +71,8 @@ Tensor filled(Tape& tape, const Dims& sizes, DType type);
 Tensor masked_fill(const Tensor& x, const Tensor& mask);
 /// x.clamp(least, most) of numbers.
 Tensor clamp(const Tensor& x);
+/// x.clamp_(least, most): the result has x's storage.
+Tensor clamp_into(const Tensor& x);
 /// a += b as autograd sees it: the result has a's storage.
 Tensor add_into(const Tensor& a, const Tensor& b);
 /// x /= scalar, likewise.
@@ -128,7 +130,7 @@ struct AttentionArguments {
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
                                     const AttentionArguments& arguments);
 
-/// Compiled flex_attention over a block mask, [batch, heads, length, head_dim], as many heads of keys as of queries.
+/// Compiled flex_attention over a block mask, [batch, heads, length, head_dim]; keys may have fewer heads, values another width.
 Tensor flex_attention(const Tensor& query, const Tensor& key, const Tensor& value);
 
 /// torch.nn.attention.varlen.varlen_attn, causal: query [tokens, heads, head_dim] of `sequences` packed sequences.

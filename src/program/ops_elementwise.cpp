@@ -242,17 +242,32 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask) {
   });
 }
 
+namespace {
+
+/// clamp_backward: where((self >= min).logical_and_(self <= max), grad, 0).
+void clamp_backward(BackwardCall& b) {
+  const Tensor self = b.saved(0);
+  const Tensor zero = zeros(b.tape, {}, b.grad().dtype());
+  const Tensor above = elementwise(b.tape, {&self}, DType::boolean), below = elementwise(b.tape, {&self}, DType::boolean);
+  in_place(above, {&above, &below});
+  b.give(0, elementwise(b.tape, {&above, &b.grad(), &zero}, b.grad().dtype()));
+}
+
+}  // namespace
+
 Tensor clamp(const Tensor& x) {
   Op op("clamp", {&x});
   op.save(x);
   Tensor y = op.elementwise({&x}, x.dtype());
-  return op.done(y, [](BackwardCall& b) {  // where((self >= min).logical_and_(self <= max), grad, 0)
-    const Tensor self = b.saved(0);
-    const Tensor zero = zeros(b.tape, {}, b.grad().dtype());
-    const Tensor above = elementwise(b.tape, {&self}, DType::boolean), below = elementwise(b.tape, {&self}, DType::boolean);
-    in_place(above, {&above, &below});
-    b.give(0, elementwise(b.tape, {&above, &b.grad(), &zero}, b.grad().dtype()));
-  });
+  return op.done(y, clamp_backward);
+}
+
+Tensor clamp_into(const Tensor& x) {
+  Op op("clamp_", {&x});
+  if (op.needs(0)) op.save(elementwise(op.tape(), {&x}, x.dtype()));  // its backward reads what x was
+  Tensor y = x.detach();
+  in_place(y, {&x});
+  return op.done(y, clamp_backward);
 }
 
 Tensor add_into(const Tensor& a, const Tensor& b) {

@@ -154,6 +154,7 @@ Tensor count(const Tensor& mask, const std::vector<bool>& reduced) {
 Tensor gather_last(const Tensor& x, const Tensor& indices) {
   Op op("gather", {&x});
   op.save(indices);
+  op.save(x);  // gather_backward takes it for its sizes
   Tensor y = op.output(indices.sizes(), x.dtype());
   launch(op.tape(), KernelKind::gather, x.dtype(), y.bytes() + indices.bytes(), y.bytes());
   return op.done(y, [before = x.sizes()](BackwardCall& b) {

@@ -30,6 +30,9 @@ void place_norms(LayerPlan& layer, const Config& config) {
     return;
   }
   layer.placement = config.flag("parallel_attn") ? NormPlacement::parallel : NormPlacement::pre;
+  const std::int64_t heads = config.dimension("num_attention_heads"), kv_heads = config.dimension_or("num_kv_heads", heads);
+  if (new_architecture && (kv_heads == 1 || kv_heads == heads))
+    config.refuse_at("num_ln_in_parallel_attn", "the new decoder architecture with one norm and heads that are not grouped is not modelled");
   layer.registration = {"self_attention", "mlp", "post_attention_layernorm", "input_layernorm"};
 }
 

@@ -8,6 +8,7 @@ namespace {
 struct RelativePositions {
   std::int64_t rows = 0;  // of the shared table; 0: none
   bool key_projection = false, query_projection = false;
+  std::string kinds;  // words on what is scored and how: "c2p", "p2c", "shared" projections, logarithmic "buckets"
 };
 
 bool lists(const Config& config, const std::string& type) {
@@ -24,8 +25,13 @@ RelativePositions relative_positions(const Config& config, const Model& model) {
   const std::int64_t buckets = config.integer_or("position_buckets", -1, -1, kLargestDimension);
   const std::int64_t stated = config.integer_or("max_relative_positions", -1, -1, kLargestDimension);
   const std::int64_t reach = buckets > 0 ? buckets : stated < 1 ? model.max_positions : stated;
-  const bool own = !config.flag_or("share_att_key", false);
-  return {2 * reach, own && lists(config, "c2p"), own && lists(config, "p2c")};
+  const bool own = !config.flag_or("share_att_key", false), c2p = lists(config, "c2p"), p2c = lists(config, "p2c");
+  std::string kinds;
+  if (c2p) kinds += "c2p ";
+  if (p2c) kinds += "p2c ";
+  if (!own) kinds += "shared ";
+  if (buckets > 0) kinds += "buckets ";
+  return {2 * reach, own && c2p, own && p2c, kinds};
 }
 
 LayerPlan deberta_layer(const Model& model, const Config& config, const std::string& stack) {
@@ -73,7 +79,9 @@ void add_position_projections(Block& block, const RelativePositions& relative, s
 // The table of relative positions, normed: executed before the layers, registered behind them.
 void append_relative_table(Model& model, const Config& config, const Modules& name, const RelativePositions& relative) {
   BlockBuilder table(Block::Role::embedding, name("encoder"));
-  const int rows = table.add(position_embedding("rel_embeddings", relative.rows, model.hidden_size), {kBlockInput});
+  Operator positions = position_embedding("rel_embeddings", relative.rows, model.hidden_size);
+  positions.function = relative.kinds;
+  const int rows = table.add(std::move(positions), {kBlockInput});
   if (config.text_or("norm_rel_ebd", "none").find("layer_norm") != std::string::npos)
     table.norm("LayerNorm", rows, layer_norm(model.hidden_size));
   table.block().tokens = relative.rows;
@@ -128,7 +136,6 @@ Model build_deberta_v2(const Config& config) {
   if (const auto types = config.find("pos_att_type")) types->mark_read();
   const Modules name(config, "deberta");
   Model model = encoder_model(config);
-  model.activations_modelled = false;  // the disentangled attention keeps scores of its own
   model.intermediate_size = config.dimension("intermediate_size");
   model.max_positions = config.dimension("max_position_embeddings");
   model.embedding_dropout = config.rate_or("hidden_dropout_prob", 0.1);
@@ -146,7 +153,11 @@ Model build_deberta_v2(const Config& config) {
       config.refuse_at("pooler_hidden_size", "a pooler of another width than the layers is not modelled");
     if (pooled) {
       const std::string activation = config.text_or("pooler_hidden_act", "gelu");
-      Chain(Block::Role::pooler, "pooler", width, 1).dense("dense", width).activation("activation", activation).append_to(model);
+      Chain(Block::Role::pooler, "pooler", width, 1)
+          .dropout(config.rate_or("pooler_dropout", 0.0))
+          .dense("dense", width)
+          .activation("activation", activation)
+          .append_to(model);
     }
     if (!append_linear_text_head(model, config, {config.rate_or("cls_dropout", model.embedding_dropout)}))
       refuse_head(

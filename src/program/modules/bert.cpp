@@ -5,6 +5,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/causal_lm.hpp"
 #include "program/modules/families.hpp"
+#include "program/modules/post_norm.hpp"
 #include "program/ops.hpp"
 
 namespace plimsoll::program {
@@ -12,36 +13,6 @@ namespace plimsoll::program {
 namespace {
 
 NormSpec layer_norm_of(std::int64_t width) { return {.kind = NormSpec::Kind::layer_norm, .bias = true, .width = width}; }
-
-/// BertSelfOutput and BertOutput: dense, dropout, LayerNorm of the sum with the input.
-class PostNorm {
- public:
-  PostNorm(Module& module, Tape& tape, const Block& block)
-      : module_(module),
-        tape_(tape),
-        rate_(block.hidden_dropout),
-        dense_(module.child("dense"), tape),
-        norm_(module.child("LayerNorm"), tape, block.norm) {}
-
-  Tensor operator()(const Tensor& input, const Tensor& residual) const {
-    Tensor hidden = input;
-    ModuleCall call(module_, tape_, {&hidden});
-    hidden = dense_(hidden);
-    hidden = dropout(hidden, rate_);
-    {
-      const Tensor sum = add(hidden, residual);
-      hidden = norm_(sum);
-    }
-    return call.done(hidden);
-  }
-
- private:
-  Module& module_;
-  Tape& tape_;
-  double rate_;
-  Linear dense_;
-  Norm norm_;
-};
 
 /// The projections and the attention of a module that holds query, key and value: [batch, length, hidden], heads joined again.
 class SelfAttention {

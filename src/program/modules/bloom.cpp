@@ -171,18 +171,6 @@ class BloomBlock {
   Linear qkv_, output_, up_, down_;
 };
 
-/// _get_alibi_slopes: one power per head, in two parts where the heads are no power of two.
-Tensor alibi_slopes(Tape& tape, std::int64_t heads) {
-  std::int64_t closest = 1;
-  while (2 * closest <= heads) closest *= 2;
-  const auto powers_of = [&](std::int64_t count) {
-    const Tensor base = zeros(tape, {}, DType::fp32), powers = arange(tape, count, DType::int32);
-    return elementwise(tape, {&base, &powers}, DType::fp32);
-  };
-  const Tensor slopes = powers_of(closest);
-  return closest == heads ? slopes : cat({slopes, powers_of(heads - closest)}, 0);
-}
-
 /// slopes × positions, repeated for every sample: [batch × heads, 1, length].
 Tensor alibi_of(Tape& tape, const Tensor& slopes, std::int64_t batch, std::int64_t length, DType type) {
   const std::int64_t heads = slopes.size(0);

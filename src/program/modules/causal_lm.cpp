@@ -56,6 +56,17 @@ Tensor materialized_causal_mask(Tape& tape, const RunOptions& options, const Ten
   return options.attention == RunOptions::Attention::sdpa ? allowed : additive_mask(tape, allowed, embeddings.dtype());
 }
 
+Tensor alibi_slopes(Tape& tape, std::int64_t heads) {
+  std::int64_t closest = 1;
+  while (2 * closest <= heads) closest *= 2;
+  const auto powers_of = [&](std::int64_t count) {
+    const Tensor base = zeros(tape, {}, DType::fp32), powers = arange(tape, count, DType::int32);
+    return elementwise(tape, {&base, &powers}, DType::fp32);
+  };
+  const Tensor slopes = powers_of(closest);
+  return closest == heads ? slopes : cat({slopes, powers_of(heads - closest)}, 0);
+}
+
 Tensor bidirectional_mask(Tape&, const RunOptions&, const Tensor&) { return {}; }
 
 namespace {

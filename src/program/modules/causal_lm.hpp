@@ -24,6 +24,9 @@ Tensor bidirectional_mask(Tape& tape, const RunOptions& options, const Tensor& e
 /// create_bidirectional_sliding_window_mask of keys at most `window` away: none while the sequence is shorter.
 Tensor bidirectional_window_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::int64_t window);
 
+/// The slopes of ALiBi, fp32: one power per head, in two parts where the heads are no power of two.
+Tensor alibi_slopes(Tape& tape, std::int64_t heads);
+
 struct AttentionCall {
   RunOptions::Attention kind = RunOptions::Attention::sdpa;
   bool causal = true;

@@ -34,7 +34,7 @@ class DecoderStack : public Network {
         tokens_(base_.child(names.tokens), tape),
         head_(root.child("lm_head"), tape) {
     for (const Block& block : model.blocks) {
-      if (block.role == Block::Role::final_norm) norm_.emplace(base_.child(names.norm), tape, block.norm);
+      if (block.role == Block::Role::final_norm) norm_.emplace(base_.child(names.norm, !block.norm.weight), tape, block.norm);
       if (block.role != Block::Role::decoder) continue;
       for (std::int64_t i = 0; i < block.repeat; ++i) {
         layers_.emplace_back(base_.child(names.layers).child(std::to_string(block.first + i)), tape_, options_, block);
@@ -45,7 +45,9 @@ class DecoderStack : public Network {
   /// The base model's forward: the hidden state behind its final norm.
   virtual Tensor decode(const Tensor& ids) = 0;
 
+  /// `ids` may be embeddings already (inputs_embeds).
   Tensor embed(const Tensor& ids) const {
+    if (ids.dtype() != DType::int64) return ids;
     const Tensor embeddings = tokens_(ids);
     if (options_.hidden_requires_grad && !embeddings.requires_grad()) embeddings.set_requires_grad(true);
     return embeddings;

@@ -19,6 +19,7 @@ std::unique_ptr<Network> make_gptj(const Model& model, const RunOptions& options
 std::unique_ptr<Network> make_gpt_neox(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_falcon(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_bert(const Model& model, const RunOptions& options, Module& root, Tape& tape);
+std::unique_ptr<Network> make_deberta(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_distilbert(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_modernbert(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_vit(const Model& model, const RunOptions& options, Module& root, Tape& tape);

@@ -22,9 +22,7 @@ class MptBlock {
         qkv_(attention_.child("Wqkv"), tape),
         output_(attention_.child("out_proj"), tape),
         up_(mlp_.child("up_proj"), tape),
-        down_(mlp_.child("down_proj"), tape) {
-    if (block.attention->clip > 0) refuse("clamped queries, keys and values are not modelled", module.path);
-  }
+        down_(mlp_.child("down_proj"), tape) {}
 
   /// `outputs` gets the probabilities, as the block's tuple does.
   Tensor operator()(const Tensor& input, const Tensor& alibi, const Tensor& mask, const std::weak_ptr<Tensor>& outputs) const {
@@ -54,7 +52,8 @@ class MptBlock {
     ModuleCall call(attention_, tape_, {&hidden});
     const AttentionSpec& spec = *block_.attention;
     const std::int64_t batch = hidden.size(0), length = hidden.size(1);
-    const Tensor fused = qkv_(hidden);
+    Tensor fused = qkv_(hidden);
+    if (spec.clip > 0) fused = clamp(fused);
     std::vector<Tensor> parts = chunk(fused, 3, 2);
     for (Tensor& part : parts) part = transpose(reshape(part, {batch, length, spec.heads, spec.head_dim}), 1, 2);
     Tensor scores = matmul(parts[0], transpose(parts[1], -1, -2));

@@ -66,6 +66,7 @@ constexpr Family kFamilies[] = {
     {"camembert", make_bert},
     {"electra", make_bert},
     {"albert", make_bert},
+    {"deberta-v2", make_deberta},
     {"distilbert", make_distilbert},
     {"modernbert", make_modernbert},
     {"vit", make_vit},

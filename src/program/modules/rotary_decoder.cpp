@@ -115,7 +115,6 @@ class Attention {
  public:
   Attention(Module& module, Tape& tape, const RunOptions& options, const Block& block, const Style& style)
       : module_(module), tape_(tape), options_(options), spec_(*block.attention), style_(style), output_(projection(style.output)) {
-    if (spec_.clip > 0) refuse("clamped queries, keys and values are not modelled", module.path);
     dropout_ = style.dropout_within ? block.hidden_dropout : 0;
     if (spec_.fused_qkv) {
       q_ = projection("qkv_proj");
@@ -175,6 +174,12 @@ class Attention {
     return cat(normed, 1);
   }
 
+  /// clip_qkv, in place.
+  void clamp_all(Tensor& query, Tensor& key, Tensor& value) const {
+    if (spec_.clip == 0) return;
+    for (Tensor* x : {&query, &key, &value}) *x = clamp_into(*x);
+  }
+
   Linear projection(const char* name) { return Linear(module_.child(name), tape_); }
 
   /// [batch, heads, length, head_dim] of the three projections.
@@ -193,10 +198,11 @@ class Attention {
     }
     switch (spec_.qk_norm) {
       case AttentionSpec::QkNorm::none:
-        if (style_.norm_each_head) {  // all projections, then all views
+        if (style_.norm_each_head || spec_.clip > 0) {  // stablelm, olmo: all projections, then all views
           query = q_(hidden);
           key = k_(hidden);
           value = v_(hidden);
+          clamp_all(query, key, value);
           query = heads(query);
           key = heads(key);
           value = heads(value);
@@ -247,6 +253,7 @@ class Attention {
         query = (*q_norm_)(q_(hidden));
         key = (*k_norm_)(k_(hidden));
         value = v_(hidden);
+        clamp_all(query, key, value);
         query = heads(query);
         key = heads(key);
         value = heads(value);
@@ -510,7 +517,9 @@ class RotaryDecoder final : public Network {
     return rotary_tables(rotary, tape_, positions, style_.fp32_tables || style_.wide_tables ? DType::fp32 : type, frequencies);
   }
 
+  /// `ids` may be embeddings already (inputs_embeds).
   Tensor embed(const Tensor& ids) {
+    if (ids.dtype() != DType::int64) return ids;
     Tensor embeddings = embed_(ids);
     if (style_.scaled_embedding) {
       Module& module = base_.child("embed_tokens");
