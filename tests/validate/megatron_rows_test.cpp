@@ -50,10 +50,10 @@ TEST(MegatronRows, FurtherSettingsAgreeWithTheAllocatorItself) {
 }
 
 /// Megatron-FSDP under every strategy: what is sharded, tensor and sequence parallel, recomputation, experts, 16-bit gradients, fp32, one
-/// rank, prefetching that ends before the model does. All fit to the block; so do reserved bytes.
+/// rank, prefetching that ends before the model does, double buffers. Bytes agree, reserved ones too.
 TEST(MegatronRows, FullyShardedRunsAgreeWithTheAllocatorItself) {
   const std::vector<MeasuredRow> rows = rows_of("tests/validate/data/megatron_fsdp_rows.json");
-  ASSERT_GE(rows.size(), 12U);
+  ASSERT_GE(rows.size(), 18U);
   for (const MeasuredRow& row : rows) expect_peaks_of(row, {1e-5, 0.005});
 }
 

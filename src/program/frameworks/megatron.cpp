@@ -63,6 +63,7 @@ MegatronFsdpOptions fsdp_options(const Strategy& strategy) {
   options.communication_unit = strategy.megatron.suggested_communication_unit;
   options.overlap_grad_reduce = ddp.overlap_grad_reduce;
   options.overlap_param_gather = *strategy.megatron.overlap_param_gather;
+  options.double_buffer = strategy.megatron.fsdp_double_buffer;
   options.grad_dtype = ddp.grad_dtype;
   return options;
 }

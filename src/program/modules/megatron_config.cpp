@@ -94,11 +94,25 @@ void check_fsdp(const Strategy& s) {
   if (s.megatron.sharding == MegatronOptions::Sharding::no_shard && !*s.megatron.overlap_param_gather)
     refuse("Megatron-FSDP's no_shard fails without overlap_param_gather: it gathers from a buffer that there is not",
            "data_parallel_sharding_strategy", "set overlap_param_gather, or use ddp");
-  if (s.megatron.fsdp_double_buffer) refuse("Megatron-FSDP's double buffers are not modelled", "fsdp_double_buffer");
   if (s.precision == Precision::mixed_fp16)
     refuse("Megatron-FSDP fails with loss scaling: it unscales gradients of parts that a rank does not have", "precision", "use bf16");
   if (s.low_precision != LowPrecision::none) refuse("8-bit products are not modelled for Megatron-FSDP", "low_precision");
   if (s.lora) refuse("adapters are not modelled for Megatron-FSDP", "lora");
+}
+
+/// TransformerConfig's own checks, and what is not modelled.
+void check_recomputed_modules(const Strategy& s) {
+  for (const std::string& module : s.recompute.modules) {
+    if (module == "core_attn" || module == "mlp" || module == "moe" || module == "shared_experts" || module == "mla_up_proj") continue;
+    if (module != "layernorm" && module != "moe_act")
+      refuse("there is no selective recomputation of '" + module + "'", "recompute_modules",
+             "core_attn, layernorm, mla_up_proj, mlp, moe, moe_act and shared_experts are");
+    if (module == "moe_act" && s.megatron.layer_spec != "te")
+      refuse("moe_act is recomputed behind grouped products alone, which local layers do not have", "recompute_modules");
+    // Linears then keep their input as it was, beside what they multiply (set_save_original_input).
+    if (s.low_precision != LowPrecision::none)
+      refuse("selective recomputation of '" + module + "' is not modelled for 8-bit products", "recompute_modules");
+  }
 }
 
 void check_strategy(const Strategy& s) {
@@ -110,10 +124,7 @@ void check_strategy(const Strategy& s) {
     refuse("precision '" + std::string(name_of(s.precision)) + "' is not modelled for Megatron-core", "precision");
   const Recompute& recompute = s.recompute;
   const bool selective = recompute.kind == Recompute::Kind::selective;
-  for (const std::string& module : recompute.modules) {
-    if (selective && module != "core_attn" && module != "mlp" && module != "moe" && module != "layernorm")
-      refuse("selective recomputation of '" + module + "' is not modelled", "recompute_modules", "core_attn, layernorm, mlp and moe are");
-  }
+  if (selective) check_recomputed_modules(s);
   if (!selective && recompute.kind != Recompute::Kind::none && recompute.kind != Recompute::Kind::full)
     refuse("this recomputation is not modelled for Megatron-core", "recompute");
   if (recompute.kind == Recompute::Kind::full && recompute.method == Recompute::Method::none)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
 #include "program/modules/megatron_recompute.hpp"
 #include "program/modules/megatron_te.hpp"
@@ -21,13 +22,6 @@ Module& module_at(Module& root, const std::string& path) {
     start = dot + 1;
   }
   return *module;
-}
-
-/// Whether selective recomputation runs this module of a layer again; none named means core_attn.
-bool recomputes(const Recompute& recompute, std::string_view module) {
-  if (recompute.kind != Recompute::Kind::selective) return false;
-  if (recompute.modules.empty()) return module == "core_attn";
-  return std::find(recompute.modules.begin(), recompute.modules.end(), module) != recompute.modules.end();
 }
 
 }  // namespace
@@ -175,25 +169,35 @@ class MegatronChunk::Layer {
     const LabelScope label = labelled("self_attention");
     Module& self = module_.child("self_attention");
     const MlaSpec& mla = *block_.attention->mla;
-    const std::int64_t heads = block_.attention->heads / runtime().tp();
     const auto down = [&](const char* name) { return te_linear(runtime(), x, self.child(name).tensor("weight"), {}, TeParallel::none); };
     const Tensor narrow_query = mla.q_lora_rank > 0 ? down("linear_q_down_proj") : Tensor();
     const Tensor combined = down("linear_kv_down_proj");
     const std::vector<Tensor> parts = split(combined, {mla.kv_lora_rank, mla.qk_rope_head_dim}, -1);
     const Tensor rotary_key = runtime().sequence_parallel() ? gather_sequence(runtime(), parts[1]) : parts[1];
-    Tensor query;
-    TeLatent latent;
-    {
-      const auto by_heads = [&](const Tensor& wide, std::int64_t width) { return view(wide, {wide.size(0), wide.size(1), heads, width}); };
-      const Tensor wide_query = narrow_query
-                                    ? column(narrow_query, self.child("linear_q_up_proj"), {})
-                                    : te_linear(runtime(), x, self.child("linear_q_proj").tensor("weight"), {}, TeParallel::column);
-      const Tensor wide = by_heads(column(parts[0], self.child("linear_kv_up_proj"), {}), mla.qk_nope_head_dim + mla.v_head_dim);
-      const Tensor table = latent_table(wide.size(0));
-      query = te_latent_rotary_query(by_heads(wide_query, mla.qk_nope_head_dim + mla.qk_rope_head_dim), table);
-      latent = te_latent_rotary_key_value(wide, unsqueeze(rotary_key, -2), mla.v_head_dim, table);
-    }
-    return row(attend(query, latent.key, latent.value), self.child("linear_proj"));
+    const CheckpointWithoutOutput::Region widen = [this](const std::vector<Tensor>& in) { return widened(in[0], in[1], in[2]); };
+    const std::vector<Tensor> narrow{narrow_query ? narrow_query : x, parts[0], rotary_key};
+    CheckpointWithoutOutput again;
+    const std::vector<Tensor> qkv =
+        recomputes(config().recompute, "mla_up_proj") ? again.run(runtime().tape(), widen, narrow) : widen(narrow);
+    const Tensor attended = attend(qkv[0], qkv[1], qkv[2]);
+    again.discard(attended);
+    return row(attended, self.child("linear_proj"));
+  }
+
+  /// qkv_up_proj_and_rope_apply: queries, keys and values from what the narrow projections gave (queries may come from the layer's input).
+  std::vector<Tensor> widened(const Tensor& for_query, const Tensor& for_key_value, const Tensor& rotary_key) const {
+    Module& self = module_.child("self_attention");
+    const MlaSpec& mla = *block_.attention->mla;
+    const std::int64_t heads = block_.attention->heads / runtime().tp();
+    const auto by_heads = [&](const Tensor& wide, std::int64_t width) { return view(wide, {wide.size(0), wide.size(1), heads, width}); };
+    const Tensor wide_query = mla.q_lora_rank > 0
+                                  ? column(for_query, self.child("linear_q_up_proj"), {})
+                                  : te_linear(runtime(), for_query, self.child("linear_q_proj").tensor("weight"), {}, TeParallel::column);
+    const Tensor wide = by_heads(column(for_key_value, self.child("linear_kv_up_proj"), {}), mla.qk_nope_head_dim + mla.v_head_dim);
+    const Tensor table = latent_table(wide.size(0));
+    const Tensor query = te_latent_rotary_query(by_heads(wide_query, mla.qk_nope_head_dim + mla.qk_rope_head_dim), table);
+    const TeLatent latent = te_latent_rotary_key_value(wide, unsqueeze(rotary_key, -2), mla.v_head_dim, table);
+    return {query, latent.key, latent.value};
   }
 
   /// Cosines and sines of each layer's own rotary embedding, made at the first call and kept.
@@ -460,8 +464,12 @@ Tensor MegatronChunk::decode(Tensor hidden, const Tensor& rotary_embedding) {
   const bool full = recompute.kind == Recompute::Kind::full;
   const std::size_t count = layers_.size(), group = static_cast<std::size_t>(std::max(recompute.layers, 1));
   const bool uniform = recompute.method == Recompute::Method::uniform;
+  if (full && uniform && count % group != 0)
+    refuse("Megatron's uniform recomputation reaches for layers that there are not where recompute_num_layers " + std::to_string(group) +
+               " does not divide the " + std::to_string(count) + " layers of a stage",
+           "recompute_num_layers");
   for (std::size_t first = 0; first < count;) {
-    const std::size_t last = full && uniform ? std::min(first + group, count) : first + 1;
+    const std::size_t last = full && uniform ? first + group : first + 1;
     if (full && (uniform || first < group)) {
       const Region region = [this, first, last](const std::vector<Tensor>& arguments) {
         Tensor x = arguments[0];

@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "plimsoll/error.hpp"
+#include "program/checkpoint.hpp"
+#include "program/modules/megatron_recompute.hpp"
 #include "program/modules/megatron_te.hpp"
 #include "program/modules/megatron_te_experts.hpp"
 #include "program/op.hpp"
@@ -165,7 +167,9 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s) {
           .capacity_factor = s.moe.capacity_factor,
           .imbalance = s.moe.imbalance,
           .te = te,
-          .auxiliary_loss = s.moe.load_balancing != "none" && s.moe.aux_loss_coeff > 0};
+          .auxiliary_loss = s.moe.load_balancing != "none" && s.moe.aux_loss_coeff > 0,
+          .recomputes_activation = recomputes(s.recompute, "moe_act"),
+          .recomputes_shared = recomputes(s.recompute, "shared_experts")};
 }
 
 std::vector<ExpertParameter> expert_parameters(const MoeSpec& spec, std::int64_t hidden, std::int64_t tensor_parallel,
@@ -400,8 +404,16 @@ Tensor MegatronExperts::grouped_mlp(const Tensor& tokens, const Tensor& probabil
     return all;
   };
   const Tensor inner = te_grouped_linear(runtime_, tokens, weights("linear_fc1"));
-  const Tensor active = weighted_swiglu(inner, unsqueeze(probabilities, -1));
-  return te_grouped_linear(runtime_, active, weights("linear_fc2"));
+  const CheckpointWithoutOutput::Region activation = [](const std::vector<Tensor>& in) {
+    return std::vector{weighted_swiglu(in[0], in[1])};
+  };
+  const std::vector<Tensor> arguments{inner, unsqueeze(probabilities, -1)};
+  CheckpointWithoutOutput again;
+  const Tensor active =
+      (options_.recomputes_activation ? again.run(runtime_.tape(), activation, arguments) : activation(arguments)).front();
+  Tensor output = te_grouped_linear(runtime_, active, weights("linear_fc2"));
+  again.discard(output);
+  return output;
 }
 
 /// dispatch_postprocess, TEGroupedMLP.forward, combine_preprocess.
@@ -439,7 +451,10 @@ Tensor MegatronExperts::shared(const Tensor& hidden) const {
 
 Tensor MegatronExperts::operator()(const Tensor& hidden) const {
   const LabelScope label(runtime_.tape(), module_.label);
-  const Tensor common = spec_.shared_intermediate > 0 ? shared(hidden) : Tensor();
+  const Region sharing = [this](const std::vector<Tensor>& in) { return shared(in[0]); };
+  Tensor common;
+  if (spec_.shared_intermediate > 0)
+    common = options_.recomputes_shared ? checkpoint_reentrant(runtime_.tape(), sharing, {hidden}) : sharing({hidden});
   Permuted permuted;
   {
     const Routed routed = route(hidden);

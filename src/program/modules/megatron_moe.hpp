@@ -30,6 +30,8 @@ struct ExpertOptions {
   double imbalance = 1;                   ///< where none is dropped: tokens that this rank's experts get, over the mean
   bool te = false;                        ///< Transformer Engine's grouped products and fused permutations; else an MLP per expert
   bool auxiliary_loss = false;            ///< of load balancing
+  bool recomputes_activation = false;     ///< selective recomputation of moe_act
+  bool recomputes_shared = false;         ///< of shared_experts
 };
 
 /// Throws Error (refused): what of a mixture of experts is not modelled.

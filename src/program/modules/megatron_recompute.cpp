@@ -1,10 +1,17 @@
 #include "program/modules/megatron_recompute.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "program/op.hpp"
 
 namespace plimsoll::program {
+
+bool recomputes(const Recompute& recompute, std::string_view module) {
+  if (recompute.kind != Recompute::Kind::selective) return false;
+  if (recompute.modules.empty()) return module == "core_attn";
+  return std::find(recompute.modules.begin(), recompute.modules.end(), module) != recompute.modules.end();
+}
 
 struct CheckpointWithoutOutput::State {
   Region region;
@@ -48,16 +55,17 @@ std::vector<Tensor> CheckpointWithoutOutput::run(Tape& tape, Region region, cons
   for (const Tensor& argument : arguments) {
     Tensor kept = argument.detach();
     kept.set_requires_grad(argument.requires_grad());
+    Tape::categorize(kept, Category::activation);
     state_->arguments.push_back(std::move(kept));
   }
   for (const Tensor& output : outputs) state_->outputs.push_back(output.detach());
   op.finish_all(outputs, [state = state_](BackwardCall& b) {
     std::vector<Tensor> gradients;
     for (std::size_t i = 0; i < state->recomputed.size(); ++i) gradients.push_back(b.grad(i));
-    const std::vector<Tensor> roots = std::move(state->recomputed), inputs = std::move(state->inputs);
+    const std::vector<Tensor> roots = std::move(state->recomputed), leaves = std::move(state->inputs);
     b.tape.backward(roots, std::move(gradients));
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i].requires_grad()) b.give(i, inputs[i].grad());
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      if (leaves[i].requires_grad()) b.give(i, leaves[i].grad());
     }
     state->arguments.clear();
   });

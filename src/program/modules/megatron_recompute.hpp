@@ -3,11 +3,16 @@
 
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
+#include "plimsoll/strategy.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program {
+
+/// Whether selective recomputation runs this module of a layer again (recompute_modules); none named means core_attn.
+bool recomputes(const Recompute& recompute, std::string_view module);
 
 /// A region whose outputs lose their memory once what follows has used them, and get it back, filled by a second run, when the gradient of
 /// what follows is known.

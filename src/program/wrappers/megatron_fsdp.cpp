@@ -14,8 +14,11 @@ MegatronFsdp::MegatronFsdp(Tape& tape, const MegatronFsdpModules& modules, const
       options_(options),
       gather_stream_(tape.add_stream("parameter gather")),
       reduce_stream_(tape.add_stream("gradient reduction")),
+      weight_pool_(tape),
+      gradient_pool_(tape),
       parameters_(modules.root->all_parameters()) {
   make_groups(modules);
+  if (options_.double_buffer && shards_weights()) choose_pooled();
   {
     const LabelScope label(tape_, tape_.intern("param_and_grad_buffer"));
     const StreamScope stream(tape_, side);
@@ -71,7 +74,7 @@ void MegatronFsdp::hook_unit(Module& layer) {
     for (const std::size_t index : groups_of(unit, true)) {
       Group& group = groups_[index];
       if (recomputed && group.status != Status::empty) group.may_be_released = true;
-      if (!recomputed) release(group);
+      if (!recomputed) release(index);
     }
     on_gradients_of(outputs, [this, &unit] {
       before_backward_.insert(&unit);
@@ -96,7 +99,7 @@ void MegatronFsdp::register_backward(Module& layer, std::vector<Tensor*>& tensor
       outputs.push_back(std::move(alias));
     }
     op.finish_all(outputs, [this, &layer, count = inputs.size()](BackwardCall& b) {
-      for (const std::size_t index : groups_of(layer, true)) release(groups_[index]);
+      for (const std::size_t index : groups_of(layer, true)) release(index);
       before_backward_.erase(&layer);
       for (std::size_t i = 0; i < count; ++i) {
         if (b.grad(i).defined()) b.give(i, b.grad(i));

@@ -17,6 +17,7 @@
 #include "program/wrappers/megatron_data_parallel.hpp"
 #include "program/wrappers/megatron_fsdp_layout.hpp"
 #include "program/wrappers/megatron_fsdp_modules.hpp"
+#include "program/wrappers/megatron_fsdp_pool.hpp"
 #include "program/wrappers/megatron_optimizer.hpp"
 
 namespace plimsoll::program {
@@ -29,6 +30,7 @@ struct MegatronFsdpOptions {
   std::int64_t bucket_size = 0;        ///< elements at which a bucket outside of the layers closes; 0: never
   std::int64_t communication_unit = 0;  ///< suggested_communication_unit_size; 0: the framework's
   bool overlap_grad_reduce = false, overlap_param_gather = false;  ///< as asked for; sharding of gradients and of parameters imply them
+  bool double_buffer = false;
   DType grad_dtype = DType::fp32;
   std::function<bool(const Tensor&)> already_added;  ///< whether a gradient is in main_grad when it arrives (grad_added_to_main_grad)
 };
@@ -66,6 +68,7 @@ class MegatronFsdp : public MegatronDataParallel {
     Tensor gradients;                   ///< main_grad_buffer: a piece of the buffer of all groups
     Tensor whole_gradients;             ///< the bucket that gradients are collected in: `gradients` where these are whole, else born anew
     std::vector<MegatronMain> mains;    ///< of each item, what the optimizer sees; undefined where this rank has no part
+    std::optional<std::size_t> pooled;  ///< its place among its layer's groups, where the layer takes turns in the pools' buffers
     bool shares_weights = false, shares_gradients = false;  ///< whether those buffers are this rank's share alone
     Status status = Status::empty;
     bool may_be_released = false;  ///< bucket_can_be_released
@@ -86,7 +89,9 @@ class MegatronFsdp : public MegatronDataParallel {
 
   // megatron_fsdp_buffers.cpp: ParamAndGradBuffer
   void make_groups(const MegatronFsdpModules& modules);
+  void choose_pooled();
   void make_buffers();
+  void set_weights(Group& group);
   void make_gradients();
   void make_mains();
   void attach_gradients();
@@ -104,8 +109,10 @@ class MegatronFsdp : public MegatronDataParallel {
   void add_prefetched(std::vector<std::size_t>& wanted, Prefetch order) const;
   std::optional<std::size_t> next_group(const std::vector<std::size_t>& wanted, Prefetch order) const;
   void start_gather(std::size_t index);
+  void fetch_bucket(std::size_t index);
+  void free_bucket(std::size_t index);
   void wait_gathered(Group& group);
-  void release(Group& group);
+  void release(std::size_t index);
   void release_unused();
   void release_all();
 
@@ -115,12 +122,15 @@ class MegatronFsdp : public MegatronDataParallel {
   void reduce(const std::vector<std::size_t>& together);
   void reduce_at_once();
   void wait_reduced(std::int64_t most_elements);
+  void wait_first_reduced();
+  void wait_for_buffers(const std::vector<std::size_t>& wanted);
 
   Tape& tape_;
   MegatronFsdpOptions options_;
   StreamId gather_stream_, reduce_stream_;
   std::int64_t under_way_ = 0;  ///< suggested_communication_unit_size: elements of gradients; of weights half of it
   std::vector<Group> groups_;
+  MegatronFsdpPool weight_pool_, gradient_pool_;
   std::unordered_map<const Parameter*, Place> places_;
   std::vector<std::shared_ptr<Parameter>> parameters_;  ///< in registration order
   Tensor all_gradients_;

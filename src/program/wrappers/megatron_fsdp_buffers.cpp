@@ -1,5 +1,6 @@
 // ParamAndGradBuffer: what Megatron-FSDP keeps of parameters, gradients and main weights from step to step.
 #include <algorithm>
+#include <map>
 
 #include "program/op.hpp"
 #include "program/ops.hpp"
@@ -28,10 +29,16 @@ void MegatronFsdp::make_groups(const MegatronFsdpModules& modules) {
       in_units += parameter->sizes.product();
     }
   }
+  std::unordered_set<const Parameter*> experts;
+  for (const Module* module : modules.root->all_modules()) {
+    if ((module->path + ".").find(".experts.") == std::string::npos) continue;
+    for (const auto& parameter : module->parameters) experts.insert(parameter.get());
+  }
   std::vector<MegatronFsdpParameter> all;
   for (const auto& parameter : parameters_) {
     const auto unit = units.find(parameter.get());
-    all.push_back({parameter, unit == units.end() ? std::nullopt : std::optional<std::int64_t>(unit->second)});
+    all.push_back({.parameter = parameter, .unit = {}, .expert = experts.count(parameter.get()) > 0});
+    if (unit != units.end()) all.back().unit = unit->second;
   }
   const MegatronFsdpLayoutOptions layout_options{
       .shards = shards_states(), .bucket_size = options_.bucket_size, .ranks = options_.ranks, .expert_ranks = options_.expert_ranks};
@@ -58,21 +65,45 @@ void MegatronFsdp::make_groups(const MegatronFsdpModules& modules) {
   under_way_ = options_.communication_unit > 0 ? options_.communication_unit : std::max(kLeast, two_units);
 }
 
-void MegatronFsdp::make_buffers() {
+/// FixedPoolAllocator's choice: the most layers whose groups are alike.
+void MegatronFsdp::choose_pooled() {
+  using Kind = std::vector<std::pair<DType, std::int64_t>>;
+  std::map<std::int64_t, Kind> kinds;  // by unit
+  for (const Group& group : groups_) {
+    std::int64_t elements = 0;
+    for (const auto& item : group.layout.items) elements += item.end - item.begin;
+    if (group.layout.unit) kinds[*group.layout.unit].emplace_back(group.layout.type, elements);
+  }
+  const auto alike = [&](const Kind& kind) {
+    return std::count_if(kinds.begin(), kinds.end(), [&](const auto& unit) { return unit.second == kind; });
+  };
+  const auto most = std::max_element(kinds.begin(), kinds.end(),
+                                     [&](const auto& a, const auto& b) { return alike(a.second) < alike(b.second); });
+  std::map<std::int64_t, std::size_t> places;
   for (Group& group : groups_) {
+    if (group.layout.unit && kinds[*group.layout.unit] == most->second) group.pooled = places[*group.layout.unit]++;
+  }
+}
+
+void MegatronFsdp::make_buffers() {
+  for (std::size_t index = 0; index < groups_.size(); ++index) {
+    Group& group = groups_[index];
     const MegatronFsdpLayout& layout = group.layout;
     if (shards_states()) {
       group.weights = tape_.empty({group.shares_weights ? layout.share() : layout.elements}, layout.type, Category::parameter);
-      group.gathered =
-          group.shares_weights ? tape_.empty({layout.elements}, layout.type, Category::communication_buffer) : group.weights;
+      if (group.shares_weights) fetch_bucket(index);
+      if (!group.shares_weights) group.gathered = group.weights;
     }
     const bool shares_mains = shards_states() && layout.ranks > 1;
     group.main_weights = tape_.empty({shares_mains ? layout.share() : layout.elements}, DType::fp32, Category::optimizer_state);
-    if (!shards_states()) continue;
-    // param.data becomes a piece of the bucket: the TensorImpl that everybody holds changes its storage.
-    for (const auto& item : layout.items) item.parameter->tensor.impl()->storage = group.gathered.impl()->storage;
-    if (group.shares_weights) tape_.free_storage(group.gathered);
+    if (shards_states()) set_weights(group);
+    if (group.shares_weights) free_bucket(index);
   }
+}
+
+/// param.data becomes a piece of the bucket: the TensorImpl that everybody holds changes its storage.
+void MegatronFsdp::set_weights(Group& group) {
+  for (const auto& item : group.layout.items) item.parameter->tensor.impl()->storage = group.gathered.impl()->storage;
 }
 
 /// buffer_all_in_one: one tensor for the gradients of all groups.

@@ -16,8 +16,8 @@ std::vector<std::vector<MegatronFsdpParameter>> grouped(const std::vector<Megatr
   std::vector<std::vector<MegatronFsdpParameter>> groups;
   for (const MegatronFsdpParameter& each : parameters) {
     const auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& other) {
-      return other.front().parameter->type == each.parameter->type && other.front().parameter->expert == each.parameter->expert &&
-             other.front().unit == each.unit;
+      const MegatronFsdpParameter& first = other.front();
+      return first.parameter->type == each.parameter->type && first.expert == each.expert && first.unit == each.unit;
     });
     if (group == groups.end()) {
       groups.push_back({each});
@@ -125,11 +125,11 @@ class Placement {
 };
 
 MegatronFsdpLayout laid_out(std::vector<MegatronFsdpParameter> bucket, const MegatronFsdpLayoutOptions& options) {
-  const Parameter& first = *bucket.front().parameter;
+  const MegatronFsdpParameter first = bucket.front();
   MegatronFsdpLayout layout;
-  layout.unit = bucket.front().unit;
+  layout.unit = first.unit;
   layout.expert = first.expert;
-  layout.type = first.type;
+  layout.type = first.parameter->type;
   layout.ranks = first.expert ? options.expert_ranks : options.ranks;
   layout.chunk = chunk_size(bucket);
   Placement placement(bucket, layout.chunk);

@@ -16,6 +16,7 @@ namespace plimsoll::program {
 struct MegatronFsdpParameter {
   std::shared_ptr<Parameter> parameter;
   std::optional<std::int64_t> unit;  ///< the FSDP unit (layer) that it lies in
+  bool expert = false;               ///< ".experts." stands in its name, however many expert-parallel ranks there are
 };
 
 struct MegatronFsdpLayoutOptions {

@@ -1,6 +1,7 @@
 // AllGatherPipeline and GradReducePipeline of Megatron-FSDP: when buckets of weights and gradients come and go.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "program/op.hpp"
 #include "program/wrappers/megatron_fsdp.hpp"
@@ -8,6 +9,9 @@
 namespace plimsoll::program {
 
 namespace {
+
+/// Units that the two buffers hold.
+constexpr std::size_t kBufferedUnits = 2;
 
 Group collective_group(const MegatronFsdpLayout& layout) { return layout.expert ? Group::expert_data : Group::data_shard; }
 
@@ -55,8 +59,14 @@ void MegatronFsdp::add_prefetched(std::vector<std::size_t>& wanted, Prefetch ord
     return sum;
   };
   const std::int64_t asked = elements();
+  std::set<std::optional<std::int64_t>> buffered;
+  for (const std::size_t index : wanted) {
+    if (groups_[index].pooled) buffered.insert(groups_[index].layout.unit);
+  }
   for (auto next = next_group(wanted, order); next; next = next_group(wanted, order)) {
     if (elements() - asked >= under_way_ / 2) return;
+    buffered.insert(groups_[*next].layout.unit);
+    if (options_.double_buffer && buffered.size() > kBufferedUnits) return;
     const auto& together = groups_[*next].together;
     wanted.insert(wanted.end(), together.begin(), together.end());
     std::sort(wanted.begin(), wanted.end());
@@ -72,9 +82,8 @@ void MegatronFsdp::start_gather(std::size_t index) {
   group.status = Status::communicating;
   release_unused();
   if (group.shares_weights) {
-    const LabelScope label(tape_, tape_.intern("gathered parameters"));
-    group.gathered.impl()->storage->stream = tape_.stream;
-    tape_.allocate_storage(group.gathered, Category::communication_buffer);
+    fetch_bucket(index);
+    set_weights(group);
   }
   if (group.layout.ranks == 1) return;
   tape_.collective({.kind = CollectiveKind::all_gather,
@@ -84,6 +93,31 @@ void MegatronFsdp::start_gather(std::size_t index) {
                    gather_stream_);
 }
 
+/// DataParallelBuffer.fetch_bucket: from the pool, or else a new tensor, where buffers are doubled; a tensor that is resized otherwise.
+void MegatronFsdp::fetch_bucket(std::size_t index) {
+  Group& group = groups_[index];
+  const LabelScope label(tape_, tape_.intern("gathered parameters"));
+  constexpr Category kCategory = Category::communication_buffer;
+  if (group.pooled) {
+    group.gathered = weight_pool_.take(index, *group.pooled, group.layout.elements, group.layout.type, kCategory);
+  } else if (!group.gathered || options_.double_buffer) {
+    group.gathered = tape_.empty({group.layout.elements}, group.layout.type, kCategory);
+  } else {
+    group.gathered.impl()->storage->stream = tape_.stream;
+    tape_.allocate_storage(group.gathered, kCategory);
+  }
+}
+
+/// free_bucket_storage.
+void MegatronFsdp::free_bucket(std::size_t index) {
+  Group& group = groups_[index];
+  if (group.pooled) {
+    weight_pool_.give_back(index);
+  } else {
+    tape_.free_storage(group.gathered);
+  }
+}
+
 void MegatronFsdp::wait_gathered(Group& group) {
   if (group.status != Status::communicating) return;
   tape_.wait(kComputeStream, group.gathered_event);
@@ -91,18 +125,19 @@ void MegatronFsdp::wait_gathered(Group& group) {
 }
 
 /// release_bucket, not lazily.
-void MegatronFsdp::release(Group& group) {
+void MegatronFsdp::release(std::size_t index) {
+  Group& group = groups_[index];
   if (group.status == Status::empty) return;
   wait_gathered(group);
-  if (group.shares_weights) tape_.free_storage(group.gathered);
+  if (group.shares_weights) free_bucket(index);
   group.status = Status::empty;
 }
 
 /// recycle_unused_buckets.
 void MegatronFsdp::release_unused() {
-  for (Group& group : groups_) {
-    if (group.may_be_released) release(group);
-    group.may_be_released = false;
+  for (std::size_t index = 0; index < groups_.size(); ++index) {
+    if (groups_[index].may_be_released) release(index);
+    groups_[index].may_be_released = false;
   }
 }
 
@@ -118,9 +153,13 @@ void MegatronFsdp::release_all() {
 void MegatronFsdp::gradient_ready(const Place& place) {
   Group& group = groups_[place.group];
   Tensor& gradient = group.layout.items[place.item].parameter->tensor.grad();
+  if (group.shares_gradients && options_.double_buffer) wait_for_buffers({place.group});
   if (!group.whole_gradients) {
     const LabelScope label(tape_, tape_.intern("gradient bucket"));
-    group.whole_gradients = tape_.empty({group.layout.elements}, options_.grad_dtype, Category::gradient);
+    const std::int64_t elements = group.layout.elements;
+    group.whole_gradients =
+        group.pooled ? gradient_pool_.take(place.group, *group.pooled, elements, options_.grad_dtype, Category::gradient)
+                     : tape_.empty({elements}, options_.grad_dtype, Category::gradient);
   }
   if (!options_.already_added(gradient)) {
     if (group.shares_gradients) {
@@ -145,8 +184,10 @@ void MegatronFsdp::mark_ready(std::size_t index) {
   reduce(together);
 }
 
-/// _bucket_group_gradient_reduce: into a fresh share each, which is added to what earlier micro-batches left.
+/// _bucket_group_gradient_reduce: into a fresh share each (in place where buffers are doubled), which is added to what earlier
+/// micro-batches left.
 void MegatronFsdp::reduce(const std::vector<std::size_t>& together) {
+  if (options_.double_buffer) wait_for_buffers(together);
   tape_.wait(reduce_stream_, kComputeStream);
   const StreamScope stream(tape_, reduce_stream_);
   const LabelScope label(tape_, tape_.intern("gradient reduction"));
@@ -154,7 +195,8 @@ void MegatronFsdp::reduce(const std::vector<std::size_t>& together) {
   for (const std::size_t index : together) {
     Group& group = groups_[index];
     if (options_.grad_dtype == DType::bf16) in_place(group.whole_gradients, {&group.whole_gradients});  // scaled apart from the sum
-    if (shards_states()) reduced.push_back(tape_.empty({group.layout.share()}, options_.grad_dtype, Category::communication_buffer));
+    if (shards_states() && !options_.double_buffer)
+      reduced.push_back(tape_.empty({group.layout.share()}, options_.grad_dtype, Category::communication_buffer));
     if (group.layout.ranks == 1) continue;
     tape_.collective({.kind = shards_states() ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
                       .group = collective_group(group.layout),
@@ -162,7 +204,10 @@ void MegatronFsdp::reduce(const std::vector<std::size_t>& together) {
                       .type = options_.grad_dtype},
                      reduce_stream_);
   }
-  for (const Tensor& share : reduced) in_place(share, {&share, &share});
+  for (const std::size_t index : together) {
+    const Tensor& own = groups_[index].gradients;
+    if (shards_states()) in_place(own, {&own, &own});
+  }
   for (const std::size_t index : together) {
     tape_.wait(groups_[index].reduced_event, reduce_stream_);
     reducing_.push_back(index);
@@ -174,13 +219,35 @@ void MegatronFsdp::wait_reduced(std::int64_t most_elements) {
   std::int64_t elements = 0;
   for (const std::size_t index : reducing_) elements += groups_[index].layout.elements;
   while (!reducing_.empty() && elements > most_elements) {
-    Group& group = groups_[reducing_.front()];
-    reducing_.pop_front();
-    elements -= group.layout.elements;
-    tape_.wait(kComputeStream, group.reduced_event);
-    group.gradients_ready = 0;
-    if (group.shares_gradients) group.whole_gradients.reset();
+    elements -= groups_[reducing_.front()].layout.elements;
+    wait_first_reduced();
   }
+}
+
+void MegatronFsdp::wait_first_reduced() {
+  const std::size_t index = reducing_.front();
+  Group& group = groups_[index];
+  reducing_.pop_front();
+  tape_.wait(kComputeStream, group.reduced_event);
+  group.gradients_ready = 0;
+  if (!group.shares_gradients) return;
+  group.whole_gradients.reset();
+  if (group.pooled) gradient_pool_.give_back(index);
+}
+
+/// _enforce_double_buffer_limit: no more units are under way than there are buffers, those wanted next included.
+void MegatronFsdp::wait_for_buffers(const std::vector<std::size_t>& wanted) {
+  std::set<std::optional<std::int64_t>> units;
+  for (const std::size_t index : wanted) {
+    if (groups_[index].pooled) units.insert(groups_[index].layout.unit);
+  }
+  std::size_t kept = reducing_.size();
+  for (auto index = reducing_.rbegin(); index != reducing_.rend(); ++index) {
+    units.insert(groups_[*index].layout.unit);
+    if (units.size() > kBufferedUnits) --kept;
+  }
+  kept = std::min(kept, groups_.size() - 1);
+  while (reducing_.size() > kept) wait_first_reduced();
 }
 
 /// start_grad_sync without overlap: every buffer in turn, in place. (all_reduce_gradients of no_shard leaves out all that have a buffer.)
