@@ -1,10 +1,12 @@
 #include "program/checkpoint.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <unordered_map>
 
 #include "plimsoll/error.hpp"
+#include "program/op.hpp"
 #include "program/ops.hpp"
 
 namespace plimsoll::program {
@@ -66,7 +68,7 @@ class SelectiveScope {
 /// _CheckpointFrame: one call of checkpoint().
 struct Frame {
   Tape& tape;
-  Region region;
+  TupleRegion region;
   std::vector<SavedTensor> arguments;  ///< of a node of their own, so that hooks around the region see them (_NoopSaveInputs)
   bool autocast;                       ///< of the forward
   DType autocast_type;
@@ -161,7 +163,8 @@ class CheckpointHooks final : public SavedTensorHooks {
 
 }  // namespace
 
-Tensor checkpoint(Tape& tape, const Region& region, const std::vector<Tensor>& arguments, const CheckpointOptions& options) {
+std::vector<Tensor> checkpoint(Tape& tape, const TupleRegion& region, const std::vector<Tensor>& arguments,
+                               const CheckpointOptions& options) {
   auto frame = std::make_shared<Frame>(Frame{.tape = tape,
                                              .region = region,
                                              .arguments = {},
@@ -181,34 +184,84 @@ Tensor checkpoint(Tape& tape, const Region& region, const std::vector<Tensor>& a
   return region(arguments);
 }
 
+namespace {
+
+/// A region of one result as one of several.
+TupleRegion as_tuple(const Region& region) {
+  return [region](const std::vector<Tensor>& arguments) {
+    std::vector<Tensor> results;
+    results.push_back(region(arguments));
+    return results;
+  };
+}
+
+/// detach_variable: leaves in the place of the arguments.
+std::vector<Tensor> detached_arguments(const BackwardCall& call, std::size_t count) {
+  std::vector<Tensor> detached;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Tensor& saved = call.saved(i);
+    detached.push_back(saved ? saved.detach() : Tensor());
+    if (saved) detached.back().set_requires_grad(saved.requires_grad());
+  }
+  return detached;
+}
+
+}  // namespace
+
+Tensor checkpoint(Tape& tape, const Region& region, const std::vector<Tensor>& arguments, const CheckpointOptions& options) {
+  return checkpoint(tape, as_tuple(region), arguments, options).front();
+}
+
 Tensor checkpoint_reentrant(Tape& tape, const Region& region, const std::vector<Tensor>& arguments) {
+  return checkpoint_reentrant(tape, as_tuple(region), arguments).front();
+}
+
+std::vector<Tensor> checkpoint_reentrant(Tape& tape, const TupleRegion& region, const std::vector<Tensor>& arguments) {
   List<const Tensor*> inputs;
   for (const Tensor& argument : arguments) inputs.push_back(&argument);
   Op op("CheckpointFunction", inputs);
   for (const Tensor& argument : arguments) op.save(argument);
-  Tensor output;
+  std::vector<Tensor> results;
   {
     const GradMode no_grad(tape, false);
-    output = region(arguments);
+    results = region(arguments);
   }
-  return op.done(output, [region, count = arguments.size(), enabled = tape.autocast.enabled, type = tape.autocast.type](BackwardCall& b) {
-    std::vector<Tensor> detached;
-    for (std::size_t i = 0; i < count; ++i) {
-      const Tensor& saved = b.saved(i);
-      detached.push_back(saved ? saved.detach() : Tensor());
-      if (saved) detached.back().set_requires_grad(saved.requires_grad());
-    }
-    Tensor again;
+  std::vector<Tensor> outputs;  // those that are tensors; an argument that comes back is another tensor of its storage (view_as)
+  for (const Tensor& result : results) {
+    if (!result) continue;
+    const bool argument = std::any_of(inputs.begin(), inputs.end(), [&](const Tensor* input) { return input->impl() == result.impl(); });
+    outputs.push_back(argument ? result.detach() : result);
+  }
+  op.finish_all(outputs, [region, count = arguments.size(), enabled = tape.autocast.enabled, type = tape.autocast.type](BackwardCall& b) {
+    std::vector<Tensor> gradients;
+    for (std::size_t i = 0; i < b.node.outputs.size(); ++i)
+      gradients.push_back(b.grad(i) ? b.grad(i) : zeros(b.tape, b.node.outputs[i].sizes, b.node.outputs[i].type));
+    const std::vector<Tensor> detached = detached_arguments(b, count);
+    std::vector<Tensor> again;
     {
       const GradMode grad(b.tape, true);
       const AutocastScope autocast(b.tape, enabled, type);
       again = region(detached);
     }
-    b.tape.backward(again, b.grad());
+    std::vector<Tensor> roots, root_gradients;
+    std::size_t output = 0;
+    for (const Tensor& result : again) {
+      if (!result) continue;
+      if (result.requires_grad()) {
+        roots.push_back(result);
+        root_gradients.push_back(gradients[output]);
+      }
+      ++output;
+    }
+    b.tape.backward(roots, std::move(root_gradients));
     for (std::size_t i = 0; i < count; ++i) {
       if (b.needs(i)) b.give(i, detached[i].grad());
     }
   });
+  std::size_t output = 0;
+  for (Tensor& result : results)
+    if (result) result = std::move(outputs[output++]);
+  return results;
 }
 
 }  // namespace plimsoll::program

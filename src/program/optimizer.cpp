@@ -1,11 +1,13 @@
 #include "program/optimizer.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "plimsoll/error.hpp"
 #include "program/op.hpp"
 #include "program/ops.hpp"
 #include "program/optimizer_kinds.hpp"
+#include "program/optimizer_torch.hpp"
 #include "program/reduction.hpp"
 
 namespace plimsoll::program {
@@ -284,26 +286,25 @@ void launch_foreach(Tape& tape, const std::vector<Tensor>& tensors, int depth, i
   // MultiTensorApply.cuh: chunks of 65,536 elements, 2,240 blocks a launch (CUDA 13: 32 KiB of kernel arguments), and as many tensors as
   // fit the kernel's arguments.
   constexpr std::int64_t kChunk = 65536;
-  constexpr int kBlocks = 2240;
+  constexpr std::int64_t kBlocks = 2240;
   constexpr int kTensors[] = {770, 448, 336, 252, 210};
-  int held = 0, blocks = 0;
-  std::int64_t bytes = 0;
+  int held = 0;
+  std::int64_t blocks = 0, bytes = 0;
   const auto flush = [&] {
     if (blocks > 0) launch(tape, KernelKind::multi_tensor, tensors.front().dtype(), bytes * depth, bytes * written);
     blocks = 0;
     bytes = 0;
   };
   for (const Tensor& tensor : tensors) {
-    const std::int64_t elements = tensor.elements(), chunks = ceil_div(elements, kChunk);
     ++held;
-    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
-      ++blocks;
-      bytes += std::min(kChunk, elements - chunk * kChunk) * size_of(tensor.dtype());
-      const bool last_chunk = chunk == chunks - 1;
-      if ((held == kTensors[depth - 1] && last_chunk) || blocks == kBlocks) {
-        flush();
-        held = last_chunk ? 0 : 1;
-      }
+    for (std::int64_t left = tensor.elements(); left > 0;) {  // as many of its chunks as the launch still takes
+      const std::int64_t chunks = std::min(ceil_div(left, kChunk), kBlocks - blocks), elements = std::min(left, chunks * kChunk);
+      blocks += chunks;
+      bytes += elements * size_of(tensor.dtype());
+      left -= elements;
+      if (blocks < kBlocks && (left > 0 || held != kTensors[depth - 1])) continue;
+      flush();
+      held = left > 0 ? 1 : 0;
     }
   }
   flush();
@@ -351,8 +352,19 @@ void clip_grad_norm(Tape& tape, const std::vector<Tensor>& parameters) {
   launch_foreach(tape, gradients, 1, 1);
 }
 
+/// Of torch.optim only these have fused=True.
+static void refuse_unless_fused(OptimizerKind kind) {
+  constexpr OptimizerKind kFused[] = {OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::sgd, OptimizerKind::sgdm,
+                                      OptimizerKind::adagrad};
+  if (std::find(std::begin(kFused), std::end(kFused), kind) == std::end(kFused))
+    refuse("optimizer '" + std::string(name_of(kind)) + "' has no fused implementation", "optimizer_impl", "leave it out");
+}
+
 std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, OptimizerImpl implementation, Tape& tape, std::vector<Tensor> parameters,
                                           std::optional<DType> state_type) {
+  if (implementation == OptimizerImpl::fused) refuse_unless_fused(kind);
+  if (std::unique_ptr<Optimizer> made = make_torch_optimizer(kind, implementation, tape, parameters)) return made;
+  if (std::unique_ptr<Optimizer> made = make_bitsandbytes(kind, tape, parameters)) return made;
   switch (kind) {
     case OptimizerKind::adam:
     case OptimizerKind::adamw:
@@ -371,13 +383,6 @@ std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, OptimizerImpl impl
       return make_lion(tape, std::move(parameters));
     case OptimizerKind::lora_fa:
       return make_lora_fa(tape, std::move(parameters));
-    case OptimizerKind::adam_8bit:
-    case OptimizerKind::adamw_8bit:
-      return make_8bit(tape, std::move(parameters), 2, false);
-    case OptimizerKind::paged_adamw_8bit:
-      return make_8bit(tape, std::move(parameters), 2, true);
-    case OptimizerKind::lion_8bit:
-      return make_8bit(tape, std::move(parameters), 1, false);
     default:
       refuse("optimizer '" + std::string(name_of(kind)) + "' is not modelled");
   }

@@ -32,8 +32,8 @@ class Optimizer {
 std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, OptimizerImpl implementation, Tape& tape, std::vector<Tensor> parameters,
                                           std::optional<DType> state_type = {});
 
-/// Whether it is one of bitsandbytes' 8-bit optimizers.
-bool is_8bit(OptimizerKind kind);
+/// Whether it is one of bitsandbytes' optimizers.
+bool is_bitsandbytes(OptimizerKind kind);
 
 /// torch.nn.utils.clip_grad_norm_(parameters, max_norm), foreach.
 void clip_grad_norm(Tape& tape, const std::vector<Tensor>& parameters);

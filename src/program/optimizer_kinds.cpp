@@ -1,8 +1,10 @@
 #include "program/optimizer_kinds.hpp"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
+#include "plimsoll/error.hpp"
 #include "program/op.hpp"
 #include "program/ops.hpp"
 #include "program/reduction.hpp"
@@ -54,7 +56,10 @@ class Adagrad final : public SquaredGradients {
   Adagrad(Tape& tape, std::vector<Tensor> parameters, OptimizerImpl implementation)
       : SquaredGradients(tape, std::move(parameters), implementation) {
     tape.operator_name = "adagrad";
-    for (std::size_t i = 0; i < parameters_.size(); ++i) create(i);
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (implementation == OptimizerImpl::fused) steps_.push_back(state_of(tape, {}, DType::fp32));  // on the device only when fused
+      create(i);
+    }
   }
 
   void step() override {
@@ -68,6 +73,9 @@ class Adagrad final : public SquaredGradients {
     const std::vector<Tensor> numerators = list(parameters);
     launch_foreach(tape_, parameters, 3, 1);  // addcdiv
   }
+
+ private:
+  std::vector<Tensor> steps_;
 };
 
 class RmsProp final : public SquaredGradients {
@@ -220,49 +228,87 @@ class LoraFa final : public Optimizer {
   std::vector<Tensor> first_, second_;
 };
 
-/// Optimizer1State and Optimizer2State of bitsandbytes with 8 bits: a byte per element and moment and an fp32 maximum per 256 elements;
-/// parameters of fewer than 4,096 elements keep fp32 moments. One kernel per parameter, no temporaries.
-class EightBit final : public Optimizer {
+/// How one of bitsandbytes' optimizers keeps its states.
+struct BitsAndBytes {
+  OptimizerKind kind;
+  int moments;
+  bool eight_bits = false;
+  bool paged = false;           ///< large states lie in managed memory
+  bool narrow_gradients = true; ///< there is a kernel for bf16 gradients with fp32 states
+};
+
+constexpr BitsAndBytes kBitsAndBytes[] = {
+    {OptimizerKind::adamw_bnb, 2},
+    {OptimizerKind::paged_adamw, 2, false, true},
+    {OptimizerKind::lion_bnb, 1},
+    {OptimizerKind::paged_lion, 1, false, true},
+    {OptimizerKind::rmsprop_bnb, 1, false, false, false},
+    {OptimizerKind::ademamix, 3},
+    {OptimizerKind::adam_8bit, 2, true},
+    {OptimizerKind::adamw_8bit, 2, true},
+    {OptimizerKind::paged_adamw_8bit, 2, true, true},
+    {OptimizerKind::lion_8bit, 1, true},
+    {OptimizerKind::paged_lion_8bit, 1, true, true},
+    {OptimizerKind::rmsprop_8bit, 1, true, false, false},
+    {OptimizerKind::adagrad_8bit, 1, true, false, false},
+    {OptimizerKind::sgdm_8bit, 1, true, false, false},
+    {OptimizerKind::ademamix_8bit, 3, true},
+};
+
+const BitsAndBytes* bitsandbytes_of(OptimizerKind kind) {
+  for (const BitsAndBytes& entry : kBitsAndBytes)
+    if (entry.kind == kind) return &entry;
+  return nullptr;
+}
+
+/// Optimizer1State, Optimizer2State and AdEMAMix of bitsandbytes: fp32 moments, or with 8 bits a byte per element and moment and an fp32
+/// maximum per 256 elements; parameters of fewer than 4,096 elements keep fp32 moments. One kernel per parameter, no temporaries.
+class BitsAndBytesOptimizer final : public Optimizer {
  public:
-  EightBit(Tape& tape, std::vector<Tensor> parameters, int moments, bool paged)
-      : Optimizer(tape, std::move(parameters)), moments_(moments), paged_(paged), states_(parameters_.size()) {}
+  BitsAndBytesOptimizer(Tape& tape, std::vector<Tensor> parameters, const BitsAndBytes& options)
+      : Optimizer(tape, std::move(parameters)), options_(options), states_(parameters_.size()) {}
 
   void step() override {
-    tape_.operator_name = "8bit";
+    tape_.operator_name = options_.eight_bits ? "8bit" : "bitsandbytes";
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      if (!parameters_[i].grad()) continue;
-      if (states_[i].empty()) create(parameters_[i], states_[i]);
-      const std::int64_t states = moments_ * parameters_[i].elements();
-      launch(tape_, KernelKind::multi_tensor, parameters_[i].dtype(), 2 * parameters_[i].bytes() + states, parameters_[i].bytes() + states);
+      const Tensor& parameter = parameters_[i];
+      if (!parameter.grad()) continue;
+      if (states_[i].empty()) create(parameter, states_[i]);
+      const std::int64_t states = options_.moments * parameter.elements() * size_of(state_type(parameter));
+      launch(tape_, KernelKind::multi_tensor, parameter.dtype(), 2 * parameter.bytes() + states, parameter.bytes() + states);
     }
   }
 
  private:
   static constexpr std::int64_t kLeastQuantized = 4096, kBlock = 256, kMapEntries = 256, kLeastPaged = 100'000;
 
-  void create(const Tensor& parameter, std::vector<Tensor>& states) {
-    const std::int64_t elements = parameter.elements();
-    const bool quantized = elements >= kLeastQuantized;
-    for (int i = 0; quantized && maps_.size() < static_cast<std::size_t>(moments_) && i < moments_; ++i)
-      maps_.push_back(state_of(tape_, {kMapEntries}, DType::fp32));
-    if (!paged_ || elements < kLeastPaged) {
-      for (int i = 0; i < moments_; ++i) states.push_back(state_of(tape_, parameter.sizes(), quantized ? DType::uint8 : DType::fp32));
-    }
-    for (int i = 0; quantized && i < moments_; ++i) states.push_back(state_of(tape_, {ceil_div(elements, kBlock)}, DType::fp32));
+  DType state_type(const Tensor& parameter) const {
+    return options_.eight_bits && parameter.elements() >= kLeastQuantized ? DType::uint8 : DType::fp32;
   }
 
-  int moments_;
-  bool paged_;
+  /// How many moments lie in each of the buffers: AdEMAMix's two averages share one.
+  std::vector<int> buffers() const { return options_.moments == 3 ? std::vector<int>{2, 1} : std::vector<int>(options_.moments, 1); }
+
+  void create(const Tensor& parameter, std::vector<Tensor>& states) {
+    const std::int64_t elements = parameter.elements();
+    const bool quantized = state_type(parameter) == DType::uint8;
+    const std::vector<int> moments = buffers();
+    while (quantized && maps_.size() < moments.size()) maps_.push_back(state_of(tape_, {kMapEntries}, DType::fp32));
+    if (!options_.paged || elements < kLeastPaged) {
+      for (const int count : moments) states.push_back(state_of(tape_, {count, elements}, state_type(parameter)));
+    }
+    for (const int count : moments)
+      if (quantized) states.push_back(state_of(tape_, {count, ceil_div(elements, kBlock)}, DType::fp32));
+  }
+
+  BitsAndBytes options_;
   std::vector<std::vector<Tensor>> states_;
-  std::vector<Tensor> maps_;  ///< the values that a byte stands for, one table per moment
+  std::vector<Tensor> maps_;  ///< the values that a byte stands for, one table per buffer
 };
 
 }  // namespace
 
-bool is_8bit(OptimizerKind kind) {
-  return kind == OptimizerKind::adam_8bit || kind == OptimizerKind::adamw_8bit || kind == OptimizerKind::paged_adamw_8bit ||
-         kind == OptimizerKind::lion_8bit;
-}
+bool is_bitsandbytes(OptimizerKind kind) { return bitsandbytes_of(kind) != nullptr; }
 
 std::unique_ptr<Optimizer> make_adagrad(Tape& tape, std::vector<Tensor> parameters, OptimizerImpl implementation) {
   return std::make_unique<Adagrad>(tape, std::move(parameters), implementation);
@@ -284,8 +330,14 @@ std::unique_ptr<Optimizer> make_lora_fa(Tape& tape, std::vector<Tensor> paramete
   return std::make_unique<LoraFa>(tape, std::move(parameters));
 }
 
-std::unique_ptr<Optimizer> make_8bit(Tape& tape, std::vector<Tensor> parameters, int moments, bool paged) {
-  return std::make_unique<EightBit>(tape, std::move(parameters), moments, paged);
+std::unique_ptr<Optimizer> make_bitsandbytes(OptimizerKind kind, Tape& tape, const std::vector<Tensor>& parameters) {
+  const BitsAndBytes* options = bitsandbytes_of(kind);
+  if (!options) return nullptr;
+  for (const Tensor& parameter : parameters) {
+    if (!options->narrow_gradients && parameter.dtype() == DType::bf16)
+      refuse("bitsandbytes has no kernel of " + std::string(name_of(kind)) + " for bf16 gradients", "optimizer", "adamw-8bit or lion-8bit");
+  }
+  return std::make_unique<BitsAndBytesOptimizer>(tape, parameters, *options);
 }
 
 }  // namespace plimsoll::program

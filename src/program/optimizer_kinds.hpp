@@ -1,4 +1,4 @@
-/// Optimizers beside Adam, SGD and Adafactor: torch.optim's Adagrad, RMSprop and Muon, Lion, and bitsandbytes' 8-bit ones.
+/// Optimizers beside Adam, SGD and Adafactor: torch.optim's Adagrad, RMSprop and Muon, Lion, and bitsandbytes'.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ std::unique_ptr<Optimizer> make_lion(Tape& tape, std::vector<Tensor> parameters)
 std::unique_ptr<Optimizer> make_muon(Tape& tape, const std::vector<Tensor>& matrices, std::vector<Tensor> others);
 /// peft's LoraFAOptimizer: Adam on lora_B, whose gradients are projected; lora_A is frozen.
 std::unique_ptr<Optimizer> make_lora_fa(Tape& tape, std::vector<Tensor> parameters);
-/// bitsandbytes' block-wise 8-bit optimizers of `moments` states; paged ones keep large states in managed memory.
-std::unique_ptr<Optimizer> make_8bit(Tape& tape, std::vector<Tensor> parameters, int moments, bool paged);
+/// bitsandbytes' optimizers; null for any other kind. Throws Error (refused): gradients of a type that the optimizer has no kernel for.
+std::unique_ptr<Optimizer> make_bitsandbytes(OptimizerKind kind, Tape& tape, const std::vector<Tensor>& parameters);
 
 }  // namespace plimsoll::program

@@ -35,6 +35,21 @@ Fsdp2Options fsdp2_options(const Strategy& strategy) {
   return options;
 }
 
+/// Optimizers that fail on FSDP2's DTensors.
+void refuse_without_dtensors(OptimizerKind optimizer) {
+  if (is_bitsandbytes(optimizer)) refuse("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "use FSDP1 or AdamW");
+  switch (optimizer) {
+    case OptimizerKind::rprop:
+      refuse("Rprop does not take FSDP2's DTensors: _foreach_copy_ has no sharding strategy", "optimizer", "use FSDP1 or AdamW");
+    case OptimizerKind::torch_adafactor:
+      refuse("torch.optim.Adafactor does not take FSDP2's DTensors: it squares partial norms in place", "optimizer", "use FSDP1 or AdamW");
+    case OptimizerKind::adafactor:
+      refuse("transformers' Adafactor does not take FSDP2's DTensors: its factors are plain tensors", "optimizer", "use FSDP1 or AdamW");
+    default:
+      break;
+  }
+}
+
 }  // namespace
 
 StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy) {
@@ -46,7 +61,7 @@ StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy) {
   sharded.materialize();
   const Batch batch = hf_batch(model, strategy, tape);
   const std::vector<Tensor> shards = sharded.shards();
-  if (is_8bit(strategy.optimizer)) refuse("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "use FSDP1 or AdamW");
+  refuse_without_dtensors(strategy.optimizer);
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, shards);
   record_hf_steps(tape, {*network, *optimizer, shards, [&](bool last) { sharded.set_requires_gradient_sync(last || !strategy.no_sync); }},
                   strategy, batch);

@@ -51,7 +51,7 @@ void refuse_what_is_not_modelled(const Strategy& s) {
     refuse("low-precision products of TorchTitan are not modelled", "precision");
   if (compiled && !before_0_3(s)) refuse("compiled blocks of TorchTitan 0.3 are not modelled", "compile");
   if (s.lora) refuse("adapters in TorchTitan are not modelled", "lora");
-  if (is_8bit(s.optimizer)) refuse("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "adamw");
+  if (is_bitsandbytes(s.optimizer)) refuse("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "adamw");
   if (s.attention == AttentionKernel::cudnn)
     refuse("attention '" + std::string(name_of(s.attention)) + "' is not modelled for TorchTitan", "attention");
   if (s.data_parallel != DataParallel::fsdp2) refuse("TorchTitan without fully_shard is not modelled", "data_parallel");

@@ -71,8 +71,8 @@ class BartLayer {
     return run_layer(module_, tape_, options_, {input}, [this, mask](const std::vector<Tensor>& x) { return forward(x[0], mask, {}); });
   }
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& encoded) const {
-    return run_layer(module_, tape_, options_, {input, encoded},
-                     [this, mask](const std::vector<Tensor>& x) { return forward(x[0], mask, x[1]); });
+    return run_layer(module_, tape_, options_, {input, mask, encoded},
+                     [this](const std::vector<Tensor>& x) { return forward(x[0], x[1], x[2]); });
   }
 
  private:

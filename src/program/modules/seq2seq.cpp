@@ -5,19 +5,32 @@
 
 namespace plimsoll::program {
 
-Tensor run_layer(Module& module, Tape& tape, const RunOptions& options, const std::vector<Tensor>& arguments_in,
-                 const std::function<Tensor(const std::vector<Tensor>&)>& forward) {
+std::vector<Tensor> run_layer(Module& module, Tape& tape, const RunOptions& options, const std::vector<Tensor>& arguments_in,
+                              const TupleRegion& forward) {
   std::vector<Tensor> arguments = arguments_in;
   ModuleCall call(module, tape, {&arguments.front()});
+  std::vector<Tensor> results;
   switch (options.checkpointing) {
     case RunOptions::Checkpointing::non_reentrant:
-      return call.done(checkpoint(tape, forward, arguments));
-    case RunOptions::Checkpointing::reentrant:
-      return call.done(checkpoint_reentrant(tape, forward, arguments));
-    case RunOptions::Checkpointing::none:
+      results = checkpoint(tape, forward, arguments);
       break;
+    case RunOptions::Checkpointing::reentrant:
+      results = checkpoint_reentrant(tape, forward, arguments);
+      break;
+    case RunOptions::Checkpointing::none:
+      results = forward(arguments);
   }
-  return call.done(forward(arguments));
+  call.done({&results.front()});
+  return results;
+}
+
+Tensor run_layer(Module& module, Tape& tape, const RunOptions& options, const std::vector<Tensor>& arguments, const Region& forward) {
+  return run_layer(module, tape, options, arguments, TupleRegion([forward](const std::vector<Tensor>& x) {
+                     std::vector<Tensor> results;
+                     results.push_back(forward(x));
+                     return results;
+                   }))
+      .front();
 }
 
 Tensor flat_cross_entropy(const Tensor& logits, const Tensor& labels) {

@@ -1,5 +1,5 @@
 // T5ForConditionalGeneration and MT5ForConditionalGeneration.
-#include "plimsoll/error.hpp"
+#include "program/checkpoint.hpp"
 #include "program/modules/families.hpp"
 #include "program/modules/seq2seq.hpp"
 #include "program/op.hpp"
@@ -125,7 +125,7 @@ class T5Attention {
   Tensor make_bias(std::int64_t queries, std::int64_t keys, DType type) const {
     if (table_) return compute_bias(queries, keys);
     Tensor none = zeros(tape_, {1, spec_.heads, queries, keys}, type);
-    if (options_.checkpointing != RunOptions::Checkpointing::none && tape_.grad_enabled) none.set_requires_grad(true);
+    if (options_.checkpointing != RunOptions::Checkpointing::none) none.set_requires_grad(true);
     return none;
   }
 
@@ -334,19 +334,16 @@ class T5Block {
     cross_.emplace(module.child("layer").child("1"), "EncDecAttention", tape, options, block, *block.cross_attention, true);
   }
 
-  /// The biases that it makes are the first run's: what a recomputation makes anew is its own.
+  /// Every tensor is an argument of the checkpointed region, and the biases are results: gradients of a bias come from all blocks.
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& encoded, Biases& biases) const {
-    const Biases before = biases;
-    auto made = std::make_shared<Biases>();
-    Tensor output = run_layer(module_, tape_, options_, {input, encoded ? encoded : input},
-                              [this, mask, before, encodes = !encoded, kept = std::weak_ptr<Biases>(made)](const std::vector<Tensor>& x) {
-                                Biases now = before;
-                                Tensor hidden = forward(x[0], mask, encodes ? Tensor() : x[1], now);
-                                if (const auto first = kept.lock()) *first = now;
-                                return hidden;
-                              });
-    biases = *made;
-    return output;
+    const TupleRegion region = [this](const std::vector<Tensor>& x) {
+      Biases now{x[2], x[4]};
+      const Tensor hidden = forward(x[0], x[1], x[3], now);
+      return std::vector<Tensor>{hidden, now.self, now.cross};
+    };
+    const std::vector<Tensor> results = run_layer(module_, tape_, options_, {input, mask, biases.self, encoded, biases.cross}, region);
+    biases = {results[1], results[2]};
+    return results[0];
   }
 
  private:
@@ -422,9 +419,7 @@ class T5 final : public Network {
         root_(root),
         encoder_(model, options_, root.child("encoder"), tape, Block::Stream::main),
         decoder_(model, options_, root.child("decoder"), tape, Block::Stream::second),
-        head_(root.child("lm_head"), tape) {
-    if (options.checkpointing == RunOptions::Checkpointing::reentrant) refuse("reentrant checkpoints of T5's blocks are not modelled");
-  }
+        head_(root.child("lm_head"), tape) {}
 
   Tensor loss(const Batch& batch) override {
     Tensor ids = batch.input_ids, labels = batch.labels;
