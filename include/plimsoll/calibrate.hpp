@@ -250,7 +250,8 @@ struct Replay {
   std::vector<ReplayLine> lines;
   double predicted_step = 0;                 ///< seconds, at the clock at which the device was calibrated
   double predicted_now = 0;                  ///< at the clock during this replay
-  double measured_step = 0, spread = 0;      ///< the spread as in Sample
+  double measured_step = 0, spread = 0;      ///< without the time that other work had a processor; the spread as in Sample
+  double taken = 0;                          ///< share of the time that other work had one of a processor's threads' processors
   std::optional<ClockSlowdown> slowdown;     ///< empty: the device's file has no reference to compare with
   int steps = 0;
   Bytes predicted_allocated, replayed_allocated;  ///< peaks over the steps: played, and of the allocator that really gave memory

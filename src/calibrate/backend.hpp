@@ -26,6 +26,9 @@ struct GemmCall {
   void *a = nullptr, *b = nullptr, *c = nullptr;
 };
 
+/// Bytes of a device's last cache; where it does not say, of the largest that a GPU has (MI300's Infinity Cache).
+inline std::int64_t cache_of(const DeviceFacts& facts) { return facts.cache_bytes > 0 ? facts.cache_bytes : std::int64_t{256} << 20; }
+
 /// Every failing call throws Error(bad_input) that names the call, the driver's own word for the error and what to do.
 class Backend {
  public:
@@ -60,6 +63,8 @@ class Backend {
   virtual std::size_t mark(StreamId stream) = 0;
   virtual double between(std::size_t first, std::size_t last) = 0;
   virtual void forget_marks() = 0;
+  /// Of a processor: seconds that each of its threads has had so far. What is missing to the time on the wall went to other work.
+  virtual std::vector<double> processor_seconds() { return {}; }
 
   /// The driver's own stream, for a vendor's libraries; nullptr on the CPU.
   virtual void* native_stream(StreamId) { return nullptr; }

@@ -129,6 +129,7 @@ class CpuBackend : public Backend {
     return std::chrono::duration<double>(marks_.at(last) - marks_.at(first)).count();
   }
   void forget_marks() override { marks_.clear(); }
+  std::vector<double> processor_seconds() override { return pool_.processor_seconds(); }
 
   Work stream_bytes(plimsoll::KernelKind kind, void* from, std::int64_t read, void* to, std::int64_t written, StreamId) override {
     pool_.run([&](int part) { cpu_stream(kind, from, read, to, written, part, pool_.parts()); });

@@ -142,7 +142,7 @@ void identify(const SampleSet& set, const std::string& name, Cluster& cluster) {
 void keep_reference(const std::vector<Sample>& samples, Accelerator& device) {
   std::map<std::string, std::vector<double>> times;
   for (const Sample& sample : of_kind(samples, SampleKind::reference)) times[sample.kernel].push_back(sample.seconds);
-  Measurement reference{"reference", "how fast the machine was: a product in the caches, a pass through memory", kSource, Provenance::measured, {}};
+  Measurement reference{"reference", "a product in the caches, a gibibyte passed through memory", kSource, Provenance::measured, {}};
   for (const auto& [kernel, list] : times) reference.values.emplace_back(kernel, fmt::format("{:.6g} us", median(list) * 1e6));
   if (!reference.values.empty()) device.measurements.push_back(reference);
 }

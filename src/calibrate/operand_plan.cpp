@@ -28,7 +28,7 @@ class Touches {
       sum += static_cast<double>(moved_ - (found == last_.end() ? 0 : found->second));
       ++stretches;
     });
-    return stretches == 0 ? moved_ : static_cast<std::int64_t>(sum / static_cast<double>(stretches));
+    return stretches == 0 ? 0 : static_cast<std::int64_t>(sum / static_cast<double>(stretches));
   }
   void touch(std::uint64_t address, std::int64_t bytes) {
     each(address, bytes, [&](std::uint64_t stretch) { last_[stretch] = moved_; });
@@ -54,7 +54,10 @@ class Planner {
         at_waits_(rank.options.delayed_free == DelayedFree::next_wait),
         allocator_({rank.options.allocator, INT64_MAX, rank.options.total.value_or(rank.options.capacity).count, rank.options.delayed_free}),
         touches_(most_held(rank)) {
-    for (const plimsoll::Kernel& kernel : program_.kernels) needs_.push_back(operands_of(kernel, device));
+    for (const plimsoll::Kernel& kernel : program_.kernels) {
+      const bool product = kernel.kind == plimsoll::KernelKind::gemm || kernel.flops > 8.0 * static_cast<double>(kernel.bytes_read);
+      needs_.push_back({operands_of(kernel, device), product && device.target != Target::cpu});
+    }
   }
 
   PlannedPart plan(const std::vector<Instruction>& part) {
@@ -68,6 +71,14 @@ class Planner {
  private:
   static constexpr int kLookBack = 512;            // of tensors alive: a kernel's operands are young
   static constexpr std::int64_t kWholeParts = 4096;  // a collective's buffer has whole floats for every rank, of a thousand at most
+  /// Where spare memory counts as lying: far from all that the allocator gives out.
+  static constexpr std::uint64_t kSpareFrom = std::uint64_t{1} << 63, kSpareTo = kSpareFrom + (std::uint64_t{1} << 62);
+  /// What a kernel works on. On a GPU products read random spare memory: results of results grow until a device multiplies infinities, at
+  /// a clock that no training run sees.
+  struct Needs {
+    Operands bytes;
+    bool fresh;
+  };
   struct Tensor {
     memory::BlockId block = kNoBlock;
     std::int64_t bytes = 0;
@@ -101,10 +112,10 @@ class Planner {
         return of(needs_.at(instruction.id));
       case InstructionKind::copy: {
         const Copy& copy = program_.copies.at(instruction.id);
-        return of({copy.direction == Copy::Direction::device_to_device ? copy.bytes : 0, copy.bytes});
+        return of({{copy.direction == Copy::Direction::device_to_device ? copy.bytes : 0, copy.bytes}, false});
       }
       case InstructionKind::collective:
-        return of({0, round_up(program_.collectives.at(instruction.id).bytes, kWholeParts)});
+        return of({{0, round_up(program_.collectives.at(instruction.id).bytes, kWholeParts)}, false});
       default:
         break;
     }
@@ -137,23 +148,21 @@ class Planner {
     return PlannedOperands::kSpare;
   }
 
-  PlannedOperands of(Operands needs) {
+  PlannedOperands of(const Needs& needs) {
     PlannedOperands planned;
-    planned.to = youngest(needs.written, PlannedOperands::kSpare);
-    planned.from = needs.read == 0 ? PlannedOperands::kSpare : youngest(needs.read, planned.to);
-    planned.from_reuse = since(planned.from, needs.read);
-    planned.to_reuse = since(planned.to, needs.written);
-    touches_.move(needs.read + needs.written);
-    touch(planned.from, needs.read);
-    touch(planned.to, needs.written);
+    const Operands& bytes = needs.bytes;
+    planned.to = youngest(bytes.written, PlannedOperands::kSpare);
+    if (bytes.read > 0 && !needs.fresh) planned.from = youngest(bytes.read, planned.to);
+    const std::uint64_t from = address(planned.from, kSpareFrom), to = address(planned.to, kSpareTo);
+    planned.from_reuse = touches_.since(from, bytes.read);
+    planned.to_reuse = touches_.since(to, bytes.written);
+    touches_.move(bytes.read + bytes.written);
+    touches_.touch(from, bytes.read);
+    touches_.touch(to, bytes.written);
     return planned;
   }
-  /// Spare memory is as large as the largest operand and everybody's: it is as cold as anything.
-  std::int64_t since(TensorId id, std::int64_t bytes) const {
-    return id == PlannedOperands::kSpare ? touches_.since(0, 0) : touches_.since(allocator_.address(tensors_[id].block), bytes);
-  }
-  void touch(TensorId id, std::int64_t bytes) {
-    if (id != PlannedOperands::kSpare) touches_.touch(allocator_.address(tensors_[id].block), bytes);
+  std::uint64_t address(TensorId id, std::uint64_t spare) const {
+    return id == PlannedOperands::kSpare ? spare : allocator_.address(tensors_[id].block);
   }
 
   struct Alive {
@@ -164,7 +173,7 @@ class Planner {
   bool at_waits_;
   CachingAllocator allocator_;
   Touches touches_;
-  std::vector<Operands> needs_;
+  std::vector<Needs> needs_;
   std::vector<Tensor> tensors_;
   std::vector<Alive> alive_;  // by birth
   std::uint64_t births_ = 0;

@@ -1,9 +1,12 @@
 #include "calibrate/processes.hpp"
 
+#include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
+#include "calibrate/thread_pool.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::calibrate {
@@ -42,6 +45,18 @@ Processes::Processes() : library_(candidates(), "PLIMSOLL_MPI_LIBRARY", DynamicL
 
 Processes::~Processes() {
   if (const auto stop = library_.find<int()>("plimsoll_mpi_stop")) stop();
+}
+
+void Processes::take_processors() const {
+  const std::vector<int> usable = usable_processors();
+  const auto count = static_cast<int>(usable.size());
+  if (count < sysconf(_SC_NPROCESSORS_ONLN)) return;
+  const int first = count * place_.local_rank / place_.local_ranks;
+  const int end = std::max(first + 1, count * (place_.local_rank + 1) / place_.local_ranks);
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  for (int i = first; i < end; ++i) CPU_SET(usable[static_cast<std::size_t>(i)], &own);
+  sched_setaffinity(0, sizeof own, &own);
 }
 
 void Processes::barrier() { call<>("plimsoll_mpi_barrier"); }

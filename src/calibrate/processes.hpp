@@ -19,6 +19,9 @@ class Processes {
   Processes& operator=(const Processes&) = delete;
 
   const plimsoll_mpi_place& place() const { return place_; }
+  /// Every process of a node stands for a device of its own: it takes its part of the processors, where mpirun has not given it one.
+  /// Before a backend is opened.
+  void take_processors() const;
   void barrier();
   double largest(double value);
 

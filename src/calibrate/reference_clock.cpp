@@ -10,8 +10,8 @@ namespace plimsoll::calibrate {
 namespace {
 
 constexpr int kRuns = 5;
-/// Beyond the caches of anything that is sold: a last-level cache of a processor has some hundred megabytes, of a device 256 MiB.
-constexpr std::int64_t kLeastStream = std::int64_t{32} << 20;
+constexpr std::int64_t kMemoryShare = 8;  // of the free memory for each buffer, at most
+constexpr double kStreamUnit = 1 << 30;   // bytes that the stream's time is stated for, however many it moves
 
 plimsoll::Kernel product_for(const DeviceShape& device) {
   plimsoll::Kernel kernel{plimsoll::KernelKind::gemm};
@@ -21,17 +21,17 @@ plimsoll::Kernel product_for(const DeviceShape& device) {
   return kernel;
 }
 
-plimsoll::Kernel stream_for(std::int64_t cache_bytes) {
+plimsoll::Kernel stream_for(const Backend& backend) {
   plimsoll::Kernel kernel{plimsoll::KernelKind::elementwise};
   kernel.type = DType::fp32;
-  kernel.bytes_read = kernel.bytes_written = std::max(kLeastStream, cache_bytes);
+  kernel.bytes_read = kernel.bytes_written = std::min(cache_of(backend.facts()), backend.memory().free / kMemoryShare) / 4096 * 4096;
   return kernel;
 }
 
 }  // namespace
 
 ReferenceClock::ReferenceClock(Backend& backend)
-    : backend_(backend), product_(product_for(backend.shape())), stream_(stream_for(backend.facts().cache_bytes)) {
+    : backend_(backend), product_(product_for(backend.shape())), stream_(stream_for(backend)) {
   const Operands operands = operands_of(product_, backend.shape());
   const std::int64_t bytes = std::max({operands.read, operands.written, stream_.bytes_read});
   for (void** memory : {&from_, &to_}) {
@@ -63,7 +63,7 @@ double ReferenceClock::median_of(const plimsoll::Kernel& kernel, void* from, voi
 
 ReferenceTimes ReferenceClock::measure() {
   ReferenceTimes times;
-  times.stream = median_of(stream_, from_, to_);
+  times.stream = median_of(stream_, from_, to_) * kStreamUnit / static_cast<double>(stream_.bytes_read + stream_.bytes_written);
   times.product = median_of(product_, from_, to_);
   return times;
 }

@@ -12,7 +12,7 @@ namespace plimsoll::calibrate {
 /// Seconds of the two kernels.
 struct ReferenceTimes {
   double product = 0;  ///< a matrix product whose operands the nearest caches hold: the clock of the arithmetic
-  double stream = 0;   ///< a pass through more memory than any cache holds: what memory gives
+  double stream = 0;   ///< per gibibyte, of a pass through more memory than any cache holds: what memory gives
 };
 
 class ReferenceClock {

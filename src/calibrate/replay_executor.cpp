@@ -55,20 +55,33 @@ Done Executor::play(const PlannedPart& part, bool timed) {
   return done;
 }
 
-double Executor::time_step() {
+namespace {
+
+/// The most that any thread lacked of `wall` seconds.
+double taken_by_others(const std::vector<double>& before, const std::vector<double>& after, double wall) {
+  double most = 0;
+  for (std::size_t i = 0; i < std::min(before.size(), after.size()); ++i) most = std::max(most, wall - (after[i] - before[i]));
+  return std::min(most, wall);
+}
+
+}  // namespace
+
+StepTime Executor::time_step() {
   backend_.synchronize();
   if (peers_) peers_->processes.barrier();
   backend_.forget_marks();
   Done done;
   const std::vector<Instruction>& step = program_.step;
+  const std::vector<double> before = backend_.processor_seconds();
   const std::size_t first = backend_.mark(kComputeStream);
   for (std::size_t i = 0; i < step.size(); ++i) execute(step[i], plan_.step.operands[i], false, done);
   for (std::size_t stream = 1; stream < program_.streams.size(); ++stream) backend_.wait(kComputeStream, static_cast<StreamId>(stream));
   const std::size_t last = backend_.mark(kComputeStream);
   backend_.synchronize();
   memory_.end_step();
-  const double seconds = backend_.between(first, last);
-  return peers_ ? peers_->processes.largest(seconds) : seconds;
+  const double wall = backend_.between(first, last), taken = taken_by_others(before, backend_.processor_seconds(), wall);
+  if (!peers_) return {wall - taken, taken};
+  return {peers_->processes.largest(wall), 0};  // who waits for a peer has not lost its processor to other work
 }
 
 void Executor::execute(const Instruction& instruction, const PlannedOperands& operands, bool timed, Done& done) {
@@ -110,13 +123,9 @@ void* Executor::memory_of(TensorId id, int spare) const {
   return memory ? memory : spare_[spare];
 }
 
-/// On a GPU products always read random spare memory: results of results grow until a device multiplies infinities, at a clock that no
-/// training run sees.
 void Executor::run_kernel(const Instruction& instruction, const PlannedOperands& operands, bool timed, Done& done) {
   const plimsoll::Kernel& kernel = program_.kernels.at(instruction.id);
-  const bool product = kernel.kind == plimsoll::KernelKind::gemm || kernel.flops > 8.0 * static_cast<double>(kernel.bytes_read);
-  void* to = memory_of(operands.to, 1);
-  void* from = product && backend_.shape().target != Target::cpu ? spare_[0] : memory_of(operands.from, 0);
+  void *to = memory_of(operands.to, 1), *from = memory_of(operands.from, 0);
   const std::size_t first = timed ? backend_.mark(instruction.stream) : 0;
   const Work work = run_program_kernel(backend_, kernel, from, to, instruction.stream);
   if (timed) marks_.push_back({static_cast<int>(kernel.kind), first, backend_.mark(instruction.stream)});

@@ -23,6 +23,11 @@ struct Done {
   double host_seconds = 0;  ///< of a processor, which runs one thing at a time: outside of all that was timed
 };
 
+/// Seconds of a step: those in which it ran, and, of a processor, those in which other work had one of its threads' processors.
+struct StepTime {
+  double ran = 0, taken = 0;
+};
+
 /// The other processes of a replay, each with a device of its own.
 struct Peers {
   Peers(Backend& backend, Processes& all, const std::array<RankGroup, kGroups>& groups) : processes(all), collectives(backend, all, groups) {}
@@ -45,8 +50,8 @@ class Executor {
 
   /// Plays a part once; with `timed` every kernel is timed by itself.
   Done play(const PlannedPart& part, bool timed);
-  /// Seconds of one steady step from its first kernel to the last of any stream, of the slowest process.
-  double time_step();
+  /// One steady step from its first kernel to the last of any stream, of the slowest process.
+  StepTime time_step();
 
  private:
   static constexpr int kCopies = kKinds, kCollectives = kKinds + 1;

@@ -68,6 +68,9 @@ std::string to_text(const Replay& replay) {
         "  {:<20}{:>8}{:>13}{:>13}{:>10}\n",
         replay.slowdown->product, replay.slowdown->stream, "  calibrated clock", "", to_string(Seconds(replay.predicted_step)),
         to_string(Seconds(replay.measured_step)), error_text(replay.predicted_step, replay.measured_step));
+  constexpr double kShownShare = 0.005;
+  if (replay.taken > kShownShare)
+    text += fmt::format("  other work had a processor for {:.1f} % of the time, which is not counted as the step's\n", 100 * replay.taken);
   text += fmt::format("  {:<20}{:>16}{:>16}\n", "memory", "predicted", "replayed");
   text += bytes_row("allocated, peak", replay.predicted_allocated, replay.replayed_allocated);
   text += bytes_row("reserved, peak", replay.predicted_reserved, replay.replayed_reserved);

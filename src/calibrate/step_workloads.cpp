@@ -151,7 +151,7 @@ Workloads program_workloads(const PlayableRank& rank, Backend& backend) {
     const Operands operands = operands_of(entry.kernel, device);
     largest = std::max({largest, operands.read, operands.written});
   }
-  const std::int64_t wanted = largest + kCachesPassed * backend.facts().cache_bytes;
+  const std::int64_t wanted = largest + kCachesPassed * cache_of(backend.facts());
   const auto arena = std::make_shared<Arena>(
       backend, round_up(std::max(largest, std::min(wanted, backend.memory().free / kMemoryShare)), kAlignment));
   Workloads list;

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <time.h>
 
 #include <chrono>
 
@@ -72,6 +73,20 @@ void ThreadPool::run(const std::function<void(int)>& part) {
   round_.notify_all();
   part(0);
   while (!spin_until([&] { return running_.load(std::memory_order_acquire) == 0; })) sched_yield();
+}
+
+std::vector<double> ThreadPool::processor_seconds() {
+  const auto read = [](clockid_t clock) {
+    timespec time{};
+    clock_gettime(clock, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  std::vector<double> seconds{read(CLOCK_THREAD_CPUTIME_ID)};
+  for (std::thread& thread : threads_) {
+    clockid_t clock{};
+    if (pthread_getcpuclockid(thread.native_handle(), &clock) == 0) seconds.push_back(read(clock));
+  }
+  return seconds;
 }
 
 void ThreadPool::work(int part) {

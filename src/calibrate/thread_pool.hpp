@@ -19,6 +19,8 @@ class ThreadPool {
   int parts() const { return static_cast<int>(processors_.size()); }
   /// Runs part(0) … part(parts − 1) and returns when all have ended.
   void run(const std::function<void(int)>& part);
+  /// Seconds that each thread has had its processor so far; the caller's is that of the thread that asks.
+  std::vector<double> processor_seconds();
 
  private:
   void work(int part);

@@ -53,6 +53,15 @@ TEST(OperandPlan, WhatNoTensorHoldsIsSpareMemory) {
   const PlannedPart step = plan_operands(rank, {Target::cpu, 1}).step;
   EXPECT_EQ(step.operands[1].to, PlannedOperands::kSpare);
   EXPECT_EQ(step.operands[1].from, 1u);
+  EXPECT_EQ(step.operands[4].to_reuse, 12 * kKibi);  // the same spare memory: `shrink` lies between
+}
+
+TEST(OperandPlan, ProductsOfAGpuReadSpareMemory) {
+  PlayableRank rank = small_rank();
+  rank.program.kernels[0].kind = plimsoll::KernelKind::gemm;
+  rank.program.kernels[0].m = rank.program.kernels[0].n = rank.program.kernels[0].k = 16;
+  EXPECT_EQ(plan_operands(rank, {Target::gfx942, 1}).step.operands[1].from, PlannedOperands::kSpare);
+  EXPECT_NE(plan_operands(rank, {Target::cpu, 1}).step.operands[1].from, PlannedOperands::kSpare);
 }
 
 }  // namespace

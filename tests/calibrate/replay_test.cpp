@@ -122,7 +122,15 @@ TEST_F(ReplayTest, DoesExactlyWhatTheProgramSays) {
   EXPECT_EQ(result.replayed_reserved, played.peak_reserved);
   EXPECT_EQ(result.driver_peak, played.peak_reserved);  // what the allocator reserves, the system really gave
   EXPECT_GT(result.measured_step, 0);
+  EXPECT_GE(result.taken, 0);
+  EXPECT_LT(result.taken, 1);
   EXPECT_EQ(result.steps, 2);
+  // The step's lines are all there is on a processor, and this machine's file has no clock to compare with.
+  double sum = 0;
+  for (const ReplayLine& line : result.lines) sum += line.predicted;
+  EXPECT_DOUBLE_EQ(result.predicted_step, sum);
+  EXPECT_FALSE(result.slowdown.has_value());
+  EXPECT_DOUBLE_EQ(result.predicted_now, result.predicted_step);
   EXPECT_NE(to_text(result).find("equal"), std::string::npos);
 }
 
@@ -194,6 +202,25 @@ TEST_F(ReplayTest, HeadsAndSequencesFillTheKernelsTiles) {
     EXPECT_DOUBLE_EQ(line.done_flops / line.flops, 2 * (128 * 129 / 2) / (64 * 64 / 2.0));
   }
   EXPECT_TRUE(ran);
+}
+
+TEST_F(ReplayTest, IsPredictedAtTheClockOfTheReplay) {
+  // A machine that was calibrated when its reference kernels took no time to speak of: now everything takes longer.
+  cluster_.accelerator.measurements.push_back(
+      {"reference", "", "calibration", Provenance::measured, {{"product", "0.001 us"}, {"stream", "0.001 us"}}});
+  ReplayOptions options;
+  options.backend = "cpu";
+  options.steps = 1;
+  const Replay result = replay(rank(), cluster_, options);
+  ASSERT_TRUE(result.slowdown.has_value());
+  EXPECT_GT(result.slowdown->product, 1000);
+  EXPECT_GT(result.slowdown->stream, 1000);
+  EXPECT_GT(result.predicted_now, 1000 * result.predicted_step);
+  for (const ReplayLine& line : result.lines) {
+    if (line.what == name_of(KernelKind::gemm)) {
+      EXPECT_NEAR(line.predicted_now, result.slowdown->product * line.predicted, 1e-9 * line.predicted_now);
+    }
+  }
 }
 
 TEST_F(ReplayTest, RefusesWhatNoKernelDoes) {

@@ -106,10 +106,10 @@ def interruption(checks, folder):
     """Ctrl-C keeps what was measured and fits it."""
     process = subprocess.Popen([PROGRAM, "calibrate", "--backend", "cpu", "--seconds", "60", "-o", "cut.json", "--samples", "cut.jsonl"], cwd=folder,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        process.wait(timeout=3)
-    except subprocess.TimeoutExpired:
-        process.send_signal(2)
+    path = os.path.join(folder, "cut.jsonl")
+    while process.poll() is None and (not os.path.exists(path) or open(path).read().count("\n") < 5):
+        time.sleep(0.2)
+    process.send_signal(2)
     _, err = process.communicate(timeout=60)
     lines = open(os.path.join(folder, "cut.jsonl")).read().splitlines()
     checks.check(process.returncode == 0 and "interrupted" in err and len(lines) > 1, f"interrupted: {process.returncode}: {err[:300]}")
@@ -185,8 +185,11 @@ def replay_among_processes(checks, folder):
 
 def replay_in_groups(checks, folder):
     """Two tensor-parallel pairs, each rank with a data-parallel peer in the other pair: collectives of two kinds of groups in one step."""
-    command = ["replay", "small.json", "--on", "4xpair.json", "--backend", "cpu", "--collectives", *RUN, "--framework", "torchtitan", "--tp", "2",
-               "--dp-shard", "2", "--steps", "1"]
+    done = among(4, ["calibrate", "--collectives", "--backend", "cpu", "--seconds", "1", "--largest", "256 KiB", "--fit", "plimsoll-samples.jsonl",
+                     "--samples", "quad.jsonl", "-o", "quad.json"], folder)
+    checks.check(done.returncode == 0, f"a node of four processes: {done.returncode}: {done.stderr[:500]}")
+    command = ["replay", "small.json", "--on", "quad.json", "--backend", "cpu", "--collectives", "--micro-batch", "1", "--seq", "64", "--precision",
+               "bf16", "--framework", "torchtitan", "--tp", "2", "--steps", "1"]
     done = among(4, command, folder)
     checks.check(done.returncode == 0, f"tp x dp among processes: {done.returncode}: {done.stderr[:500]}")
     checks.check("4 processes" in done.stdout and "left out" not in done.stdout, f"collectives of both groups ran: {done.stdout[:1500]}")

@@ -22,6 +22,7 @@ int find_place(plimsoll_mpi_place* place) {
   if (const int code = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, place->rank, MPI_INFO_NULL, &node); code != MPI_SUCCESS)
     return code;
   MPI_Comm_rank(node, &place->local_rank);
+  MPI_Comm_size(node, &place->local_ranks);
   const int leads = place->local_rank == 0;
   if (const int code = MPI_Comm_split(MPI_COMM_WORLD, leads ? 0 : MPI_UNDEFINED, place->rank, &leaders); code != MPI_SUCCESS) return code;
   int of_leader[2] = {0, 0};

@@ -11,7 +11,7 @@ extern "C" {
 struct plimsoll_mpi_place {
   int rank, ranks;
   int node, nodes;      /* nodes: how many share memory among themselves */
-  int local_rank;       /* within the node */
+  int local_rank, local_ranks; /* within the node */
 };
 
 /* The order of plimsoll::CollectiveKind. */
