@@ -10,6 +10,7 @@
 #include "estimate/rank_groups.hpp"
 #include "estimate/residuals.hpp"
 #include "memory/outside.hpp"
+#include "memory/player.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/memory.hpp"
@@ -75,13 +76,13 @@ StepWork work_of(const StepProgram& program) {
   return work;
 }
 
-MemoryTrace played(const StepProgram& program, PlayMemoryOptions options, bool& out_of_memory, std::string& at) {
-  MemoryTrace trace = play_memory(program, options);
-  if (!trace.out_of_memory) return trace;
-  out_of_memory = true;
-  at = fmt::format("{} of step {}, {}", name_of(trace.out_of_memory->phase), trace.out_of_memory->step + 1, trace.out_of_memory->label);
-  options.capacity = Bytes(INT64_MAX);  // how much it would have taken
-  return play_memory(program, options);
+MemoryTrace played(const StepProgram& program, const PlayMemoryOptions& options, bool& out_of_memory, std::string& at) {
+  memory::BoundedTrace played = memory::play_beyond_capacity(program, options);
+  if (const auto& failed = played.out_of_memory) {
+    out_of_memory = true;
+    at = fmt::format("{} of step {}, {}", name_of(failed->phase), failed->step + 1, failed->label);
+  }
+  return std::move(played.trace);
 }
 
 /// Free blocks that the allocator holds where no trace says how many: a tenth of what comes and goes.

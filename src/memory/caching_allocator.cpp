@@ -59,6 +59,17 @@ CachingAllocator::CachingAllocator(const Options& options)
   blocks_.reserve(1024);
 }
 
+/// Segments that expand are mapped page by page up to the refusal, and a limit below capacity refuses first: these do not stop.
+void CachingAllocator::stop_once_at_capacity() { stops_at_capacity_ = !settings_.expandable_segments && fraction_limit_ < 0; }
+
+void CachingAllocator::lift_capacity() { capacity_ = kUnbounded; }
+
+bool CachingAllocator::stop_at_capacity() {
+  stopped_at_capacity_ = stops_at_capacity_;
+  stops_at_capacity_ = false;
+  return stopped_at_capacity_;
+}
+
 // ---- blocks and pools ----------------------------------------------------------------------------------------------
 
 void CachingAllocator::note(AllocatorEvent::Kind kind, std::uint64_t address, std::int64_t size, std::uint32_t pool) {
@@ -99,7 +110,7 @@ void CachingAllocator::insert_free(BlockId id) {
   Block& block = blocks_[id];
   Pool& pool = pools_[block.pool];
   block.age_base = searches_[pool.small];
-  pool.free.insert({block.size, block.address, id});
+  pool.free.insert(entry_of(id));
 }
 
 void CachingAllocator::erase_free(BlockId id) { pools_[blocks_[id].pool].free.erase(blocks_[id].size, blocks_[id].address); }
@@ -130,13 +141,13 @@ void CachingAllocator::splice_after(BlockId id, BlockId previous) {
   blocks_[previous].next = id;
 }
 
-/// Joins the neighbour `from` (which may be kNoBlock, in use, or of the other mapping) to `into`, which is in no list.
-void CachingAllocator::merge(BlockId into, BlockId from) {
-  if (from == kNoBlock || !blocks_[from].available() || blocks_[into].mapped != blocks_[from].mapped) return;
-  if (blocks_[from].mapped)
-    erase_free(from);
-  else
-    erase_unmapped(from);
+/// Whether a neighbour, if there is one, is free and mapped like the block.
+bool CachingAllocator::may_join(BlockId id, BlockId neighbour) const {
+  return neighbour != kNoBlock && blocks_[neighbour].available() && blocks_[id].mapped == blocks_[neighbour].mapped;
+}
+
+/// Joins the neighbour `from` to `into`; neither is in a list.
+void CachingAllocator::join(BlockId into, BlockId from) {
   Block& target = blocks_[into];
   const Block& source = blocks_[from];
   if (target.previous == from) {
@@ -151,11 +162,31 @@ void CachingAllocator::merge(BlockId into, BlockId from) {
   delete_block(from);
 }
 
+/// Joins the neighbour `from`, where it may be, to `into`, which is in no list.
+void CachingAllocator::merge(BlockId into, BlockId from) {
+  if (!may_join(into, from)) return;
+  if (blocks_[from].mapped)
+    erase_free(from);
+  else
+    erase_unmapped(from);
+  join(into, from);
+}
+
+/// Cuts a block to `size`; the rest of it, which is in no list.
+BlockId CachingAllocator::split(BlockId id, std::int64_t size) {
+  const Block whole = blocks_[id];
+  const BlockId rest = new_block(whole.address + static_cast<std::uint64_t>(size), whole.size - size, whole.pool, whole.expandable);
+  blocks_[id].size = size;
+  splice_after(rest, id);
+  return rest;
+}
+
 // ---- allocation ----------------------------------------------------------------------------------------------------
 
 BlockId CachingAllocator::allocate(std::int64_t bytes, StreamId stream) {
   if (any_pending_ && delayed_free_ == DelayedFree::next_allocation) complete_all();
   if (bytes > capacity_) {
+    if (stop_at_capacity()) return kNoBlock;
     release_all();
     ++retries_;
     return kNoBlock;
@@ -167,6 +198,7 @@ BlockId CachingAllocator::allocate(std::int64_t bytes, StreamId stream) {
     if (collects_garbage()) collect_garbage();
     found = take_new_block(pool, size);
   }
+  if (found == kNoBlock && stop_at_capacity()) return kNoBlock;
   if (found == kNoBlock && release_oversize(pool, size)) found = take_new_block(pool, size);
   if (found == kNoBlock) {
     release_all();
@@ -184,47 +216,62 @@ bool CachingAllocator::should_split(const Block& block, std::int64_t size) const
 
 /// Gives out the block `id`, which is in no list; the rest goes back to the pool where it is worth splitting off.
 BlockId CachingAllocator::hand_out(BlockId id, std::int64_t size) {
-  if (should_split(blocks_[id], size)) {
-    const Block whole = blocks_[id];
-    const BlockId rest = new_block(whole.address + static_cast<std::uint64_t>(size), whole.size - size, whole.pool, whole.expandable);
-    blocks_[id].size = size;
-    splice_after(rest, id);
-    insert_free(rest);
-  }
+  if (should_split(blocks_[id], size)) insert_free(split(id, size));
   blocks_[id].allocated = true;
   allocated_ += blocks_[id].size;
   return id;
 }
 
+/// The free block that serves a request; the end where none does.
+FreeList::Cursor CachingAllocator::best_fit(const Pool& pool, std::int64_t size) const {
+  FreeList::Cursor cursor = pool.free.lower_bound(size);
+  if (pool.free.at_end(cursor)) return cursor;
+  if (settings_.expandable_segments) cursor = best_expandable(pool, cursor);
+  const std::int64_t found = pool.free.at(cursor).size;
+  // Oversize blocks serve oversize requests only, and only those that nearly fill them.
+  const bool kept_whole = size < max_split_ && found >= max_split_;
+  const bool too_large = size >= max_split_ && found >= size + settings_.max_non_split_rounding.count;
+  return kept_whole || too_large ? pool.free.end() : cursor;
+}
+
 BlockId CachingAllocator::take_free_block(std::uint32_t pool_id, std::int64_t size) {
   Pool& pool = pools_[pool_id];
   if (collects_garbage()) ++searches_[pool.small];
-  const FreeList::Cursor cursor = pool.free.lower_bound(size);
-  if (pool.free.at_end(cursor)) return kNoBlock;
-  const BlockId id = settings_.expandable_segments ? best_expandable(pool, cursor) : pool.free.at(cursor).block;
-  const std::int64_t found = blocks_[id].size;
-  // Oversize blocks serve oversize requests only, and only those that nearly fill them.
-  if (size < max_split_ && found >= max_split_) return kNoBlock;
-  if (size >= max_split_ && found >= size + settings_.max_non_split_rounding.count) return kNoBlock;
-  if (pool.free.at(cursor).block == id)
-    pool.free.erase(cursor);
-  else
-    erase_free(id);
+  const FreeList::Cursor place = best_fit(pool, size);
+  if (pool.free.at_end(place)) return kNoBlock;
+  const BlockId id = pool.free.at(place).block;
+  if (!should_split(blocks_[id], size)) {
+    pool.free.erase(place);
+    return id;
+  }
+  const BlockId rest = split(id, size);
+  blocks_[rest].age_base = searches_[pool.small];
+  pool.free.replace(place, entry_of(rest));
   return id;
 }
 
+std::int64_t CachingAllocator::passing_size(std::int64_t bytes, StreamId stream) {
+  if (any_pending_ && delayed_free_ == DelayedFree::next_allocation) complete_all();
+  if (collects_garbage()) return 0;  // whose clock counts searches
+  const std::int64_t size = rounded_size(bytes, settings_.roundup_power2_divisions);
+  const Pool& pool = pools_[pool_of(stream, size <= kSmallSize)];
+  const FreeList::Cursor place = best_fit(pool, size);
+  if (pool.free.at_end(place)) return 0;
+  const Block& block = blocks_[pool.free.at(place).block];
+  return should_split(block, size) ? size : block.size;
+}
+
 /// From the first block that fits: a block that can still grow counts with the address range behind it, so a smaller one is preferred.
-BlockId CachingAllocator::best_expandable(const Pool& pool, FreeList::Cursor cursor) const {
-  const auto room = [&](BlockId id) {
-    const Block& block = blocks_[id];
+FreeList::Cursor CachingAllocator::best_expandable(const Pool& pool, FreeList::Cursor cursor) const {
+  const auto room = [&](FreeList::Cursor at) {
+    const Block& block = blocks_[pool.free.at(at).block];
     const bool grows = block.next != kNoBlock && !blocks_[block.next].mapped;
     return block.size + (grows ? blocks_[block.next].size : 0);
   };
-  BlockId best = pool.free.at(cursor).block;
+  FreeList::Cursor best = cursor;
   for (cursor = pool.free.next(cursor); !pool.free.at_end(cursor); cursor = pool.free.next(cursor)) {
-    const BlockId candidate = pool.free.at(cursor).block;
-    if (room(candidate) >= room(best)) break;
-    best = candidate;
+    if (room(cursor) >= room(best)) break;
+    best = cursor;
   }
   return best;
 }
@@ -348,10 +395,19 @@ void CachingAllocator::free(BlockId id) {
   any_pending_ = true;
 }
 
+/// Joins the block to its free neighbours, one of whose places in the list it takes.
 void CachingAllocator::return_to_pool(BlockId id) {
-  merge(id, blocks_[id].previous);
-  merge(id, blocks_[id].next);
-  insert_free(id);
+  const BlockId previous = blocks_[id].previous, next = blocks_[id].next;
+  const bool joins_previous = may_join(id, previous), joins_next = may_join(id, next);
+  if (!joins_previous && !joins_next) return insert_free(id);
+  Pool& pool = pools_[blocks_[id].pool];
+  if (joins_previous && joins_next) erase_free(next);
+  const Block& listed = blocks_[joins_previous ? previous : next];
+  const FreeList::Cursor place = pool.free.find(listed.size, listed.address);
+  if (joins_previous) join(id, previous);
+  if (joins_next) join(id, next);
+  blocks_[id].age_base = searches_[pool.small];
+  pool.free.replace(place, entry_of(id));
 }
 
 void CachingAllocator::record_stream(BlockId block, StreamId stream) {

@@ -57,6 +57,16 @@ class CachingAllocator {
 
   /// A block of at least `bytes` (> 0) in the pool of `stream`, or kNoBlock when the device is full.
   BlockId allocate(std::int64_t bytes, StreamId stream);
+  /// What the block would measure that allocate() would find free; 0 where it would find none. For memory that is given back at once: taking
+  /// and freeing such a block leaves everything as it is.
+  std::int64_t passing_size(std::int64_t bytes, StreamId stream);
+  /// The first time that the driver refuses what allocate() asks of it, allocate() is to return without changing anything. Called again it
+  /// gives memory back before it asks once more, as always.
+  void stop_once_at_capacity();
+  /// Whether the allocation that failed last stopped there.
+  bool stopped_at_capacity() const { return stopped_at_capacity_; }
+  /// From now on the device is as large as need be.
+  void lift_capacity();
   void free(BlockId block);
   /// The block is also used on `stream`: once freed it comes back only when that stream is known to be done.
   void record_stream(BlockId block, StreamId stream);
@@ -120,15 +130,21 @@ class CachingAllocator {
   BlockId new_block(std::uint64_t address, std::int64_t size, std::uint32_t pool, std::int32_t expandable);
   void delete_block(BlockId id) { unused_blocks_.push_back(id); }
   std::uint32_t pool_of(StreamId stream, bool small);
+  FreeList::Entry entry_of(BlockId id) const { return {blocks_[id].size, blocks_[id].address, id}; }
   void insert_free(BlockId id);
   void erase_free(BlockId id);
   void splice_before(BlockId id, BlockId next);
   void splice_after(BlockId id, BlockId previous);
+  bool may_join(BlockId id, BlockId neighbour) const;
+  void join(BlockId into, BlockId from);
   void merge(BlockId into, BlockId from);
+  BlockId split(BlockId id, std::int64_t size);
 
+  bool stop_at_capacity();
   bool collects_garbage() const { return fraction_limit_ >= 0 && settings_.garbage_collection_threshold > 0; }
   BlockId take_free_block(std::uint32_t pool, std::int64_t size);
-  BlockId best_expandable(const Pool& pool, FreeList::Cursor cursor) const;
+  FreeList::Cursor best_fit(const Pool& pool, std::int64_t size) const;
+  FreeList::Cursor best_expandable(const Pool& pool, FreeList::Cursor cursor) const;
   BlockId take_new_block(std::uint32_t pool, std::int64_t size);
   BlockId take_expandable_block(std::uint32_t pool, std::int64_t size);
   BlockId find_expandable_room(std::uint32_t pool, std::int64_t size);
@@ -149,6 +165,7 @@ class CachingAllocator {
 
   AllocatorSettings settings_;
   std::int64_t capacity_, total_, max_split_, fraction_limit_ = -1;
+  bool stops_at_capacity_ = false, stopped_at_capacity_ = false;
   DelayedFree delayed_free_;
   std::uint64_t next_address_;
   std::vector<Block> blocks_;

@@ -44,6 +44,10 @@ bool Player::allocate(const Instruction& instruction) {
   const int retries = allocator_.retries();
   if (!lagging_) host_waits();
   tensor.block = allocator_.allocate(instruction.bytes, instruction.stream);
+  if (tensor.block == kNoBlock && allocator_.stopped_at_capacity()) {
+    stop_at_capacity(instruction);
+    tensor.block = allocator_.allocate(instruction.bytes, instruction.stream);
+  }
   if (allocator_.retries() != retries) behind_.clear();  // before the driver is asked again the host waits for the device
   if (history_) note(AllocatorEvent::Kind::alloc, tensor);
   if (tensor.block == kNoBlock) {
@@ -55,6 +59,28 @@ bool Player::allocate(const Instruction& instruction) {
   if (allocator_.allocated() > part_peak_) reach_peak(instruction);
   if (allocator_.reserved() > trace_.peak_reserved.count) trace_.peak_reserved = Bytes(allocator_.reserved());
   return true;
+}
+
+/// Whether a tensor that dies at once (a BLAS workspace) finds a free block and reaches no peak: then nothing remembers it.
+bool Player::passes_by(const Instruction& instruction) {
+  if (instruction.bytes <= 0 || tensor(instruction.id).alive || history_ || samples_) return false;
+  if (!lagging_) host_waits();
+  const std::int64_t size = allocator_.passing_size(instruction.bytes, instruction.stream);
+  return size > 0 && allocator_.allocated() + size <= part_peak_;
+}
+
+void Player::keep_beyond(std::unique_ptr<Player>& beyond) {
+  beyond_ = &beyond;
+  allocator_.stop_once_at_capacity();
+}
+
+/// The copy is to play the instruction once more.
+void Player::stop_at_capacity(const Instruction& instruction) {
+  auto other = std::make_unique<Player>(*this);
+  other->beyond_ = nullptr;
+  other->allocator_.lift_capacity();
+  other->tensor(instruction.id).alive = false;
+  *beyond_ = std::move(other);
 }
 
 void Player::free(const Instruction& instruction) {
@@ -163,14 +189,26 @@ void Player::wait(const Instruction& instruction) {
 
 /// Plays the first `count` instructions of a part; false when an allocation failed.
 bool Player::play_part(int step, std::size_t count) {
-  const auto& instructions = part(step);
   step_ = step;
-  for (position_ = 0; position_ < count; ++position_) {
+  position_ = 0;
+  return play_to(count);
+}
+
+bool Player::play_to(std::size_t count) {
+  const auto& instructions = part(step_);
+  for (; position_ < count; ++position_) {
     const Instruction& instruction = instructions[position_];
     switch (instruction.kind) {
-      case InstructionKind::alloc:
-        if (!allocate(instruction)) return false;
+      case InstructionKind::alloc: {
+        const Instruction* const next = position_ + 1 < count ? &instruction + 1 : nullptr;
+        if (next && next->kind == InstructionKind::free && next->id == instruction.id && passes_by(instruction)) {
+          ++position_;
+          ++instructions_played_;
+        } else if (!allocate(instruction)) {
+          return false;
+        }
         break;
+      }
       case InstructionKind::free:
         free(instruction);
         break;
@@ -210,7 +248,10 @@ bool Player::play_part(int step, std::size_t count) {
   return true;
 }
 
-void Player::start_step() {
+void Player::begin_step(int step) {
+  step_ = step;
+  position_ = 0;
+  retries_before_ = allocator_.retries();
   forward_peak_ = backward_peak_ = 0;
   phase_ = Phase::forward;
   part_peak_ = allocator_.allocated();
@@ -218,7 +259,7 @@ void Player::start_step() {
   part_peak_live_ = live_;
   part_peak_requested_ = requested_;
   part_peak_label_ = 0;
-  part_peak_instant_ = {step_ + 1, 0};
+  part_peak_instant_ = {step_, 0};
 }
 
 /// Takes the part's peaks into the trace: of step 1 apart, of the steady steps the largest; at the phases' ends those of the last step.
@@ -242,7 +283,7 @@ void Player::end_step(int step) {
 }
 
 /// Whether the allocator and the tensors that live across steps are exactly as after the step before.
-bool Player::recurs(std::vector<std::uint64_t>& last) const {
+bool Player::recurs() {
   std::vector<std::uint64_t> tags, empty;
   for (std::size_t id = 0; id < tensors_.size(); ++id) {
     const Tensor& tensor = tensors_[id];
@@ -256,30 +297,41 @@ bool Player::recurs(std::vector<std::uint64_t>& last) const {
   }
   std::vector<std::uint64_t> now = allocator_.state(tags);
   now.insert(now.end(), empty.begin(), empty.end());
-  const bool same = now == last;
-  last = std::move(now);
+  const bool same = now == state_;
+  state_ = std::move(now);
   return same;
+}
+
+/// False when an allocation failed.
+bool Player::play_init() {
+  const bool done = play_to(program_.init.size());
+  trace_.init_peak_allocated = Bytes(part_peak_);
+  if (done) trace_.peak_reserved = Bytes(allocator_.reserved());
+  if (!done) end_step(0);
+  return done;
 }
 
 MemoryTrace Player::play() {
   trace_ = {};
-  const bool initialised = play_part(-1, program_.init.size());
-  trace_.init_peak_allocated = Bytes(part_peak_);
-  if (initialised) trace_.peak_reserved = Bytes(allocator_.reserved());
-  if (!initialised) end_step(0);
+  step_ = -1;
+  position_ = 0;
+  return play_on();
+}
+
+MemoryTrace Player::play_on() {
   const bool may_skip = options_.skip_recurring_steps && options_.allocator.garbage_collection_threshold == 0;
   const int first_steady = program_.second_step.empty() ? 1 : 2;
-  std::vector<std::uint64_t> last;
-  for (int step = 0; initialised && step < options_.steps; ++step) {
-    start_step();
-    const int retries = allocator_.retries();
-    const bool done = play_part(step, part(step).size());
-    end_step(step);
+  bool done = true;
+  if (step_ < 0 && (done = play_init())) begin_step(0);
+  while (done && step_ < options_.steps) {
+    done = play_to(part(step_).size());
+    end_step(step_);
     if (!done) break;
-    if (may_skip && recurs(last) && step >= first_steady) {
-      trace_.alloc_retries = (options_.steps - 1 - step) * (allocator_.retries() - retries);
+    if (may_skip && recurs() && step_ >= first_steady) {
+      trace_.alloc_retries = (options_.steps - 1 - step_) * (allocator_.retries() - retries_before_);
       break;
     }
+    begin_step(step_ + 1);
   }
   trace_.alloc_retries += allocator_.retries();
   trace_.persistent = Bytes(allocator_.allocated());
@@ -296,6 +348,18 @@ std::vector<LiveTensor> Player::alive_at(Instant instant) {
       alive.push_back({tensor.category, Bytes(allocator_.size(tensor.block)), program_.labels.at(tensor.label), Bytes(tensor.bytes)});
   std::stable_sort(alive.begin(), alive.end(), [](const LiveTensor& a, const LiveTensor& b) { return a.bytes > b.bytes; });
   return alive;
+}
+
+BoundedTrace play_beyond_capacity(const StepProgram& program, const PlayMemoryOptions& options) {
+  Player player(program, options);
+  std::unique_ptr<Player> beyond;
+  player.keep_beyond(beyond);
+  MemoryTrace trace = player.play();
+  if (!trace.out_of_memory) return {std::move(trace), {}};
+  if (beyond) return {beyond->play_on(), std::move(trace.out_of_memory)};
+  PlayMemoryOptions unbounded = options;
+  unbounded.capacity = Bytes(INT64_MAX);
+  return {play_memory(program, unbounded), std::move(trace.out_of_memory)};
 }
 
 }  // namespace plimsoll::memory

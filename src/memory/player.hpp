@@ -2,12 +2,21 @@
 #pragma once
 
 #include <deque>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "memory/caching_allocator.hpp"
 #include "plimsoll/memory.hpp"
 
 namespace plimsoll::memory {
+
+/// What a program does on a device, and what it would have taken where that ran out of memory.
+struct BoundedTrace {
+  MemoryTrace trace;                         // of the device without limit where there is an out_of_memory
+  std::optional<OutOfMemory> out_of_memory;  // on the device as it is
+};
+BoundedTrace play_beyond_capacity(const StepProgram& program, const PlayMemoryOptions& options);
 
 /// A point of a playing: step -1 is `init`; `instruction` counts within the part played.
 struct Instant {
@@ -21,6 +30,11 @@ class Player {
 
   /// Plays all steps, or until an allocation fails.
   MemoryTrace play();
+  /// Plays on from where it stands: what keep_beyond() left.
+  MemoryTrace play_on();
+  /// Where an allocation first does not fit, a copy of this player is put into `beyond`, whose device is without limit; `beyond` must outlive
+  /// the playing. Segments that expand, and a limit on the process, leave nothing: how they fill up depends on the device's size.
+  void keep_beyond(std::unique_ptr<Player>& beyond);
   /// From now on everything is noted in `history`, which must outlive the player; at the end of play() also the segments.
   void record(AllocatorHistory* history);
   /// From now on every change of allocated or reserved bytes is noted in `samples`, which must outlive the player.
@@ -48,13 +62,17 @@ class Player {
 
   const std::vector<Instruction>& part(int step) const;
   bool play_part(int step, std::size_t count);
+  bool play_to(std::size_t count);
+  bool play_init();
+  void begin_step(int step);
+  void stop_at_capacity(const Instruction& instruction);
   bool allocate(const Instruction& instruction);
+  bool passes_by(const Instruction& instruction);
   void free(const Instruction& instruction);
   void enter_phase(Phase phase);
   void wait(const Instruction& instruction);
   void launched(int entries);
   void host_waits();
-  void start_step();
   void end_step(int step);
   void note(AllocatorEvent::Kind kind, const Tensor& tensor);
   void note_segments();
@@ -63,7 +81,7 @@ class Player {
   void reach_peak(const Instruction& instruction);
   void fail_allocation(const Instruction& instruction);
   Tensor& tensor(std::uint32_t id);
-  bool recurs(std::vector<std::uint64_t>& last) const;
+  bool recurs();
 
   std::int64_t launches_ = 0;
   std::deque<Behind> behind_;  // in order
@@ -80,6 +98,9 @@ class Player {
   Phase phase_ = Phase::init;
   int step_ = -1;
   std::size_t position_ = 0;
+  int retries_before_ = 0;              // this step
+  std::vector<std::uint64_t> state_;    // of the allocator and of what lives across steps, behind the last step
+  std::unique_ptr<Player>* beyond_ = nullptr;
 
   // Of the part being played.
   std::int64_t part_peak_ = 0;  // running maximum of allocated bytes

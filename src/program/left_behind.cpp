@@ -1,21 +1,17 @@
 #include "program/left_behind.hpp"
 
-#include <unordered_map>
+#include <cstdint>
 #include <utility>
 
 namespace plimsoll::program {
 
 namespace {
 
-/// The allocations of the stretch that nothing frees before `until`, in order.
-std::vector<Instruction> kept_of(const std::vector<Instruction>& part, const Repeated& repeated, std::size_t until) {
-  std::unordered_map<TensorId, bool> freed;
-  for (std::size_t i = repeated.begin; i < until; ++i) {
-    if (part[i].kind == InstructionKind::alloc && i < repeated.end) freed[part[i].id] = false;
-    if (part[i].kind != InstructionKind::free) continue;
-    const auto found = freed.find(part[i].id);
-    if (found != freed.end()) found->second = true;
-  }
+/// The allocations of the stretch that nothing frees before `until`, in order. Tensors are named below `names`.
+std::vector<Instruction> kept_of(const std::vector<Instruction>& part, const Repeated& repeated, std::size_t until, TensorId names) {
+  std::vector<bool> freed(names);
+  for (std::size_t i = repeated.begin; i < until; ++i)
+    if (part[i].kind == InstructionKind::free) freed[part[i].id] = true;
   std::vector<Instruction> kept;
   for (std::size_t i = repeated.begin; i < repeated.end; ++i)
     if (part[i].kind == InstructionKind::alloc && !freed[part[i].id]) kept.push_back(part[i]);
@@ -25,27 +21,28 @@ std::vector<Instruction> kept_of(const std::vector<Instruction>& part, const Rep
 }  // namespace
 
 void add_left_behind(std::vector<Instruction>& part, Repeated& repeated, std::size_t until, TensorId& next) {
-  const std::vector<Instruction> kept = kept_of(part, repeated, until);
+  const std::vector<Instruction> kept = kept_of(part, repeated, until, next);
   if (kept.empty() || repeated.times <= 1) return;
-  std::unordered_map<TensorId, std::vector<TensorId>> copies;
-  for (const Instruction& allocation : kept) copies[allocation.id] = {};
+  constexpr std::uint32_t kNone = UINT32_MAX;
+  const auto more = static_cast<TensorId>(repeated.times - 1);
+  std::vector<TensorId> copies(next, kNone);  // of a tensor that is kept: the first of its further ones
+  for (const Instruction& allocation : kept) {
+    copies[allocation.id] = next;
+    next += more;
+  }
   std::vector<Instruction> longer;
-  longer.reserve(part.size() + kept.size() * static_cast<std::size_t>(repeated.times));
-  for (std::size_t i = 0; i < part.size(); ++i) {
-    const Instruction& instruction = part[i];
+  longer.reserve(part.size() + 2 * kept.size() * more);
+  for (const Instruction& instruction : part) {
     longer.push_back(instruction);
-    const bool dies = instruction.kind == InstructionKind::free,
-               born = instruction.kind == InstructionKind::alloc && i >= repeated.begin && i < repeated.end;
-    const auto found = dies || born ? copies.find(instruction.id) : copies.end();
-    if (found == copies.end()) continue;
-    for (std::int64_t run = 1; born && run < repeated.times; ++run) found->second.push_back(next++);
-    for (const TensorId copy : found->second) {
+    const bool lives_or_dies = instruction.kind == InstructionKind::free || instruction.kind == InstructionKind::alloc;
+    if (!lives_or_dies || copies[instruction.id] == kNone) continue;
+    for (TensorId run = 0; run < more; ++run) {
       longer.push_back(instruction);
-      longer.back().id = copy;
+      longer.back().id = copies[instruction.id] + run;
     }
   }
   part = std::move(longer);
-  repeated.end += kept.size() * static_cast<std::size_t>(repeated.times - 1);
+  repeated.end += kept.size() * more;
 }
 
 }  // namespace plimsoll::program

@@ -9,17 +9,18 @@
 
 namespace plimsoll::program {
 
-/// transformers' modules in eager PyTorch on one device: forward, backward, optimizer (plain engine).
-StepProgram lower_hf_eager(const Model& model, const Strategy& strategy);
+/// transformers' modules in eager PyTorch on one device: forward, backward, optimizer (plain engine). Of many micro-batches those that only
+/// repeat others are left out of the program (StepProgram::repeated), unless `every_micro_batch`; so below.
+StepProgram lower_hf_eager(const Model& model, const Strategy& strategy, bool every_micro_batch = false);
 
 /// The same under DistributedDataParallel.
-StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy);
+StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy, bool every_micro_batch = false);
 
 /// The same under FullyShardedDataParallel.
-StepProgram lower_hf_fsdp1(const Model& model, const Strategy& strategy);
+StepProgram lower_hf_fsdp1(const Model& model, const Strategy& strategy, bool every_micro_batch = false);
 
 /// The same under fully_shard.
-StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy);
+StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy, bool every_micro_batch = false);
 
 /// TorchTitan's trainer, one rank of pipeline rank `pipeline_rank`. Micro-batches that only repeat the steady state of the schedule are
 /// left out of the program, unless `every_micro_batch`.
@@ -50,10 +51,10 @@ struct TuneDevice {
 };
 
 /// torchtune's fine-tuning recipes: full, LoRA and QLoRA.
-StepProgram lower_torchtune(const Model& model, const Strategy& strategy, const TuneDevice& device = {});
+StepProgram lower_torchtune(const Model& model, const Strategy& strategy, const TuneDevice& device = {}, bool every_micro_batch = false);
 
 /// The same under deepspeed.initialize: ZeRO stages 0 to 3 with offload to the host.
-StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy);
+StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy, bool every_micro_batch = false);
 
 /// nanotron's Llama on one rank of pipeline rank `pipeline_rank`: torch DDP or ZeRO-1, tensor and pipeline parallel.
 StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pipeline_rank);

@@ -28,11 +28,13 @@ class Order {
       rank_in_row_.push_back(rows_[row].size());
       rows_[row].push_back(i);
       if (is_of_a_micro_batch(passes_[i].kind)) by_micro_batch_[key(row, passes_[i].micro_batch)] = i;
+      micro_batches_ = std::max(micro_batches_, passes_[i].micro_batch + 1);
     }
   }
 
   const std::vector<PipelinePass>& passes() const { return passes_; }
   std::size_t size() const { return passes_.size(); }
+  std::int64_t micro_batches() const { return micro_batches_; }
 
   std::int64_t rank_in_row(std::size_t pass) const { return static_cast<std::int64_t>(rank_in_row_[pass]); }
   bool is_last_of_row(std::size_t pass) const { return row(passes_[pass].kind, passes_[pass].chunk).back() == pass; }
@@ -79,6 +81,7 @@ class Order {
   std::vector<Row> rows_;
   std::vector<std::size_t> rank_in_row_;
   std::unordered_map<std::uint64_t, std::size_t> by_micro_batch_;
+  std::int64_t micro_batches_ = 0;
   Row none_;
 };
 
@@ -124,6 +127,7 @@ class Part {
     }
     for (TensorId id = 0; id < ids; ++id)
       if (alive[id].pass != kElsewhere) survivors_.emplace_back(id, reference_to(alive[id], kEpilogue));
+    find_sweeps();
   }
 
   std::size_t begin(std::size_t pass) const { return marks_.at[pass]; }
@@ -132,6 +136,20 @@ class Part {
   std::size_t epilogue_begin() const { return marks_.end; }
   const std::vector<Instruction>& instructions() const { return instructions_; }
   const Reference& reference(std::size_t instruction) const { return references_[instruction]; }
+  /// Instructions that the part's end repeats for every micro-batch from `first` on, `length` for each.
+  struct Sweep {
+    std::size_t begin = 0, length = 0;
+    std::int64_t first = 0;
+    std::size_t end = 0;
+  };
+  const std::vector<Sweep>& sweeps() const { return sweeps_; }
+  /// Where the tensor that an instruction of a sweep names was born.
+  const PipelinePass& birthplace(std::size_t instruction) const { return order_.passes()[births_at_end_[instruction - epilogue_begin()].pass]; }
+  std::uint32_t birth_ordinal(std::size_t instruction) const { return births_at_end_[instruction - epilogue_begin()].ordinal; }
+
+  /// How many tensors are alive behind the part that were not before.
+  std::int64_t left() const { return left_; }
+
   /// The tensors of the part that outlive it, by their names in it and as its end names them.
   const std::vector<std::pair<TensorId, Reference>>& survivors() const { return survivors_; }
 
@@ -158,9 +176,42 @@ class Part {
     return sizes;
   }
 
+  /// Micro-batch of the tensor that an instruction of the part's end drops; -1 where it is not of one.
+  std::int64_t dropped(std::size_t i) const {
+    const Birth& birth = births_at_end_[i - epilogue_begin()];
+    if (instructions_[i].kind != InstructionKind::free || birth.pass >= order_.size()) return -1;
+    return is_of_a_micro_batch(birthplace(i).kind) ? birthplace(i).micro_batch : -1;
+  }
+
+  /// Whether instruction `b` of the part's end drops for the next micro-batch what `a` does for its own.
+  bool drops_the_next(std::size_t a, std::size_t b) const {
+    if (b >= instructions_.size() || dropped(a) < 0 || dropped(b) != dropped(a) + 1) return false;
+    return birthplace(a).kind == birthplace(b).kind && birthplace(a).chunk == birthplace(b).chunk && birth_ordinal(a) == birth_ordinal(b) &&
+           instructions_[a].stream == instructions_[b].stream;
+  }
+
+  /// What every micro-batch left (its loss, what was sent) dies with the lists that held it, micro-batch by micro-batch.
+  void find_sweeps() {
+    for (std::size_t i = epilogue_begin(); i < instructions_.size(); ++i) {
+      const std::int64_t first = dropped(i);
+      if (first < 0 || first >= kFirst) continue;
+      std::size_t length = 1;
+      while (i + length < instructions_.size() && dropped(i + length) == first) ++length;
+      std::size_t same = 0;  // instructions that are repeated `length` further on
+      while (drops_the_next(i + same, i + same + length)) ++same;
+      const std::size_t end = i + same + length;
+      if (same < 2 * length || same % length != 0 || dropped(end - 1) + 1 != order_.micro_batches()) continue;
+      sweeps_.push_back({i, length, first, end});
+      i = end - 1;
+    }
+  }
+
   void refer(std::size_t pass, std::size_t i, std::vector<Birth>& alive) {
     const Instruction& instruction = instructions_[i];
+    if (pass == kEpilogue) births_at_end_.emplace_back();
     if (!names_a_tensor(instruction)) return;
+    left_ += (instruction.kind == InstructionKind::alloc) - (instruction.kind == InstructionKind::free);
+    if (pass == kEpilogue && instruction.kind == InstructionKind::free) births_at_end_.back() = alive[instruction.id];
     if (instruction.kind == InstructionKind::alloc) alive[instruction.id] = {pass, ordinal_++};
     const Birth& birth = alive[instruction.id];
     references_[i] =
@@ -195,6 +246,9 @@ class Part {
   const Order& order_;
   std::vector<Reference> references_;
   std::vector<std::pair<TensorId, Reference>> survivors_;
+  std::vector<Birth> births_at_end_;  ///< of what the instructions behind the passes drop
+  std::vector<Sweep> sweeps_;
+  std::int64_t left_ = 0;
   std::uint32_t ordinal_ = 0;
 };
 
@@ -290,6 +344,7 @@ class Writer {
   Writer(const Part& part, const Order& wanted, const std::vector<std::size_t>& patterns, TensorId& next_id, std::vector<TensorId>& renamed)
       : part_(part), wanted_(wanted), patterns_(patterns), next_id_(next_id), renamed_(renamed), born_(wanted.size()) {}
 
+  /// Nothing where a pass names what is not there, or where more or less outlives the part than where it was recorded.
   std::optional<std::vector<Instruction>> write() {
     out_.reserve(size());
     copy(kPrologue, 0, part_.prologue_end());
@@ -298,9 +353,9 @@ class Writer {
       copy(pass, part_.begin(patterns_[pass]), part_.end(patterns_[pass]));
     }
     begins_.push_back(out_.size());
-    copy(kEpilogue, part_.epilogue_begin(), part_.instructions().size());
+    write_end();
     for (const auto& [id, reference] : part_.survivors()) renamed_[id] = resolve(reference, kEpilogue);
-    if (!known_) return {};
+    if (!known_ || left_ != part_.left()) return {};
     return std::move(out_);
   }
 
@@ -308,24 +363,57 @@ class Writer {
   std::size_t begin(std::size_t pass) const { return begins_[pass]; }
 
  private:
+  /// The tensors that a pass gave birth to, which are named one after the other.
+  struct Born {
+    TensorId first = 0;
+    std::uint32_t count = 0;
+  };
+
   std::size_t size() const {
     std::size_t size = part_.prologue_end() + part_.instructions().size() - part_.epilogue_begin();
     for (const std::size_t pattern : patterns_) size += part_.end(pattern) - part_.begin(pattern);
     return size;
   }
 
-  std::vector<TensorId>& born_in(std::size_t pass) { return pass == kPrologue ? prologue_ : pass == kEpilogue ? epilogue_ : born_[pass]; }
+  Born& born_in(std::size_t pass) { return pass == kPrologue ? prologue_ : pass == kEpilogue ? epilogue_ : born_[pass]; }
 
   void copy(std::size_t pass, std::size_t from, std::size_t to) {
-    for (std::size_t i = from; i < to; ++i) {
-      Instruction instruction = part_.instructions()[i];
+    Born& born = born_in(pass);
+    if (born.count == 0) born.first = next_id_;
+    const auto begin = part_.instructions().begin();
+    auto written = out_.insert(out_.end(), begin + static_cast<std::ptrdiff_t>(from), begin + static_cast<std::ptrdiff_t>(to));
+    for (std::size_t i = from; i < to; ++i, ++written) {
+      Instruction& instruction = *written;
       if (instruction.kind == InstructionKind::alloc) {
-        born_in(pass).push_back(instruction.id = next_id_++);
+        instruction.id = next_id_++;
+        ++born.count;
+        ++left_;
       } else if (names_a_tensor(instruction)) {
-        instruction.id = resolve(part_.reference(i), pass);
+        const Reference& reference = part_.reference(i);
+        instruction.id = reference.to == Reference::To::same_pass ? at(born, reference.ordinal) : resolve(reference, pass);
+        left_ -= instruction.kind == InstructionKind::free;
       }
-      out_.push_back(instruction);
     }
+  }
+
+  /// What follows the passes: where it drops something of every micro-batch, of as many as there are here.
+  void write_end() {
+    std::size_t from = part_.epilogue_begin();
+    const std::int64_t micro_batches = wanted_.micro_batches();
+    for (const Part::Sweep& sweep : part_.sweeps()) {
+      copy(kEpilogue, from, sweep.begin);
+      for (std::int64_t micro_batch = sweep.first; micro_batch < micro_batches; ++micro_batch)
+        for (std::size_t i = sweep.begin; i < sweep.begin + sweep.length; ++i) drop(i, micro_batch);
+      from = sweep.end;
+    }
+    copy(kEpilogue, from, part_.instructions().size());
+  }
+
+  void drop(std::size_t i, std::int64_t micro_batch) {
+    const PipelinePass& born = part_.birthplace(i);
+    out_.push_back(part_.instructions()[i]);
+    out_.back().id = of(wanted_.of_micro_batch(born.kind, born.chunk, micro_batch), part_.birth_ordinal(i));
+    --left_;
   }
 
   TensorId resolve(const Reference& reference, std::size_t pass) {
@@ -359,8 +447,8 @@ class Writer {
     known_ = false;
     return 0;
   }
-  TensorId at(const std::vector<TensorId>& born, std::uint32_t ordinal) {
-    if (ordinal < born.size()) return born[ordinal];
+  TensorId at(const Born& born, std::uint32_t ordinal) {
+    if (ordinal < born.count) return born.first + ordinal;
     known_ = false;
     return 0;
   }
@@ -370,10 +458,11 @@ class Writer {
   const std::vector<std::size_t>& patterns_;  ///< by pass: the recorded one that stands for it
   TensorId& next_id_;
   std::vector<TensorId>& renamed_;  ///< recorded → new, of what the next part may name
-  std::vector<std::vector<TensorId>> born_;
+  std::vector<Born> born_;
   std::vector<std::size_t> begins_;  ///< per pass, in what is written; behind the last: where the passes end
-  std::vector<TensorId> prologue_, epilogue_;
+  Born prologue_, epilogue_;
   std::vector<Instruction> out_;
+  std::int64_t left_ = 0;  ///< tensors that were born and have not died, as Part::left
   bool known_ = true;
 };
 

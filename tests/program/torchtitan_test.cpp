@@ -181,6 +181,8 @@ std::int64_t most_alive(const StepProgram& program) {
 constexpr const char* kPipelines[] = {
     R"(, "pp": 8, "pp_schedule": "1f1b", "recompute": "full", "global_batch": 96)",
     R"(, "pp": 8, "pp_schedule": "1f1b", "recompute": "none", "tp": 2, "global_batch": 96)",
+    R"(, "pp": 16, "pp_schedule": "1f1b", "recompute": "none", "tp": 2, "global_batch": 16)",
+    R"(, "pp": 8, "pp_schedule": "gpipe", "recompute": "none", "global_batch": 96)",
     R"(, "pp": 4, "vp": 2, "pp_schedule": "interleaved-1f1b", "recompute": "selective-ac-op", "global_batch": 64)",
     R"(, "pp": 4, "vp": 4, "pp_schedule": "interleaved-1f1b", "recompute": "full", "global_batch": 64)",
     R"(, "pp": 4, "vp": 2, "pp_schedule": "interleaved-zero-bubble", "recompute": "none", "global_batch": 64)",

@@ -12,7 +12,7 @@ constexpr double kDefaultBucketCap = 25;  // MiB; only a cap that was asked for 
 
 }  // namespace
 
-StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy) {
+StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy, bool every_micro_batch) {
   if (strategy.ddp.static_graph.value_or(false) && strategy.no_sync && strategy.grad_accum > 1)
     refuse("the reducer of a static graph fails where its first backward runs under no_sync (expect_autograd_hooks_)", "ddp.static_graph",
            "false, or gradients reduced in every micro-batch");
@@ -34,7 +34,7 @@ StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy) {
   record_hf_steps(tape,
                   {*network, *optimizer, parameters, [&](bool last) { wrapped.before_forward(last || !strategy.no_sync); },
                    [&] { wrapped.after_step(); }, options.static_graph},
-                  strategy, batch);
+                  strategy, batch, every_micro_batch);
   return tape.take();
 }
 

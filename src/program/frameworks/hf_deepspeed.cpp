@@ -1,5 +1,6 @@
 // transformers' modules under deepspeed.initialize: engine(**batch), engine.backward(loss), engine.step().
 #include "plimsoll/error.hpp"
+#include "program/accumulation.hpp"
 #include "program/carried.hpp"
 #include "program/frameworks/hf_training.hpp"
 #include "program/lower.hpp"
@@ -92,13 +93,13 @@ void backward(Tape& tape, DeepSpeedOptimizer& optimizer, const Tensor& loss, boo
   optimizer.after_backward();
 }
 
-void record_step(Tape& tape, Network& network, DeepSpeedOptimizer& optimizer, const Strategy& strategy, const Batch& batch) {
-  const std::int64_t micro_batches = std::max<std::int64_t>(strategy.grad_accum, 1);
-  for (std::int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
+void record_step(Tape& tape, Network& network, DeepSpeedOptimizer& optimizer, const Strategy& strategy, const Batch& batch,
+                 Accumulation& accumulation) {
+  accumulation.run([&](bool last) {
     tape.phase(Phase::forward);
     const Tensor loss = hf_loss(network, strategy, batch, tape);
-    backward(tape, optimizer, loss, micro_batch + 1 == micro_batches);
-  }
+    backward(tape, optimizer, loss, last);
+  });
   tape.phase(Phase::optimizer);
   optimizer.step();
   tape.phase(Phase::end);
@@ -106,7 +107,7 @@ void record_step(Tape& tape, Network& network, DeepSpeedOptimizer& optimizer, co
 
 }  // namespace
 
-StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy) {
+StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy, bool every_micro_batch) {
   refuse_unmodelled(strategy);
   const DeepSpeedSettings settings = settings_of(strategy);
   Tape tape;
@@ -117,11 +118,13 @@ StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy) {
   const std::unique_ptr<DeepSpeedOptimizer> optimizer = make_wrapper(strategy, settings, tape, *root);
   Batch batch = hf_batch(model, strategy, tape);
   if (model.task == Model::Task::causal_lm) batch.labels = batch.input_ids;  // engine(input_ids=ids, labels=ids)
+  Accumulation accumulation(tape, settings.micro_batches, every_micro_batch);
   for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
     tape.record_into(part);
-    record_step(tape, *network, *optimizer, strategy, batch);
+    record_step(tape, *network, *optimizer, strategy, batch, accumulation);
   }
   StepProgram program = tape.take();
+  accumulation.repeat(program);
   carry_across_steps(program);  // persistent parameters are gathered anew in every step
   return program;
 }

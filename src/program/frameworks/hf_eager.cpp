@@ -4,7 +4,7 @@
 
 namespace plimsoll::program {
 
-StepProgram lower_hf_eager(const Model& model, const Strategy& strategy) {
+StepProgram lower_hf_eager(const Model& model, const Strategy& strategy, bool every_micro_batch) {
   Tape tape;
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   tape.phase(Phase::init);
@@ -13,7 +13,7 @@ StepProgram lower_hf_eager(const Model& model, const Strategy& strategy) {
   const std::vector<Tensor> parameters = trainable_tensors(*root);
   const std::unique_ptr<Optimizer> optimizer = hf_optimizer(model, strategy, *root, tape);
   const Batch batch = hf_batch(model, strategy, tape);
-  record_hf_steps(tape, {*network, *optimizer, parameters}, strategy, batch);
+  record_hf_steps(tape, {*network, *optimizer, parameters}, strategy, batch, every_micro_batch);
   return tape.take();
 }
 

@@ -53,7 +53,7 @@ void untie(Module& root) {
 
 }  // namespace
 
-StepProgram lower_hf_fsdp1(const Model& model, const Strategy& strategy) {
+StepProgram lower_hf_fsdp1(const Model& model, const Strategy& strategy, bool every_micro_batch) {
   refuse_impossible(strategy);
   Tape tape;
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
@@ -71,7 +71,7 @@ StepProgram lower_hf_fsdp1(const Model& model, const Strategy& strategy) {
   record_hf_steps(tape,
                   {*network, *optimizer, shards, [&](bool last) { sharded.set_requires_gradient_sync(last || !strategy.no_sync); },
                    [&] { sharded.after_step(); }},
-                  strategy, batch);
+                  strategy, batch, every_micro_batch);
   return tape.take();
 }
 

@@ -52,7 +52,7 @@ void refuse_without_dtensors(OptimizerKind optimizer) {
 
 }  // namespace
 
-StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy) {
+StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy, bool every_micro_batch) {
   Tape tape;
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
@@ -64,7 +64,7 @@ StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy) {
   refuse_without_dtensors(strategy.optimizer);
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, shards);
   record_hf_steps(tape, {*network, *optimizer, shards, [&](bool last) { sharded.set_requires_gradient_sync(last || !strategy.no_sync); }},
-                  strategy, batch);
+                  strategy, batch, every_micro_batch);
   return tape.take();
 }
 

@@ -1,3 +1,4 @@
+#include "program/accumulation.hpp"
 #include "program/frameworks/hf_training.hpp"
 
 #include <algorithm>
@@ -146,15 +147,14 @@ void clear_gradients(Tape& tape, const TrainingLoop& loop, const Strategy& strat
     if (const Tensor& gradient = parameter.grad()) launch(tape, KernelKind::elementwise, gradient.dtype(), 0, gradient.bytes());
 }
 
-void record_step(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch) {
-  const std::int64_t micro_batches = std::max<std::int64_t>(strategy.grad_accum, 1);
-  for (std::int64_t micro_batch = 0; micro_batch < micro_batches; ++micro_batch) {
-    if (loop.before_micro_batch) loop.before_micro_batch(micro_batch + 1 == micro_batches);
+void record_step(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch, Accumulation& accumulation) {
+  accumulation.run([&](bool last) {
+    if (loop.before_micro_batch) loop.before_micro_batch(last);
     tape.phase(Phase::forward);
     const Tensor loss = hf_loss(loop.network, strategy, batch, tape);
     tape.phase(Phase::backward);
     tape.backward(loss);
-  }
+  });
   tape.phase(Phase::optimizer);
   if (strategy.clip_grad_norm.value_or(false)) clip_grad_norm(tape, loop.clipped);
   loop.optimizer.step();
@@ -164,13 +164,15 @@ void record_step(Tape& tape, const TrainingLoop& loop, const Strategy& strategy,
 
 }  // namespace
 
-void record_hf_steps(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch) {
+void record_hf_steps(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch, bool every_micro_batch) {
+  Accumulation accumulation(tape, std::max<std::int64_t>(strategy.grad_accum, 1), every_micro_batch);
   for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::second_step, Tape::Part::step}) {
     if (part == Tape::Part::second_step && !loop.second_step) continue;
     tape.record_into(part);
-    record_step(tape, loop, strategy, batch);
+    record_step(tape, loop, strategy, batch, accumulation);
     if (loop.after_step) loop.after_step();
   }
+  accumulation.repeat(tape.program());
 }
 
 }  // namespace plimsoll::program

@@ -46,7 +46,8 @@ struct TrainingLoop {
   bool second_step = false;  ///< something happens once in or behind the second step
 };
 
-/// Records the first step and the steady one: micro-batches, clipping, optimizer.step(), zero_grad().
-void record_hf_steps(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch);
+/// Records the first step and the steady one: micro-batches (those that only repeat others if `every_micro_batch`), clipping,
+/// optimizer.step(), zero_grad().
+void record_hf_steps(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch, bool every_micro_batch);
 
 }  // namespace plimsoll::program

@@ -79,9 +79,6 @@ std::int64_t recorded_micro_batches(const Strategy& strategy, int pipeline_rank)
 
 /// The fewest micro-batches of warm-up and of the steady state from which patterns can be taken: a first, a second, two alike, a last.
 constexpr std::int64_t kPatternWarmUp = 5, kPatternSteady = 6;
-/// The fewest micro-batches of warm-up of a rank that is put together: a first, a second, a last.
-constexpr std::int64_t kFewestWarmUp = 3;
-
 /// Micro-batches that go forward before the first comes back, in 1F1B.
 std::int64_t warm_up_of(const Strategy& strategy, int pipeline_rank) { return strategy.pp - pipeline_rank - 1; }
 
@@ -229,16 +226,18 @@ MegatronPipeline::~MegatronPipeline() = default;
 StepProgram MegatronPipeline::rank(int pipeline_rank) {
   const Strategy& s = impl_->strategy;
   const std::int64_t warm_up = warm_up_of(s, pipeline_rank), micro_batches = recorded_micro_batches(s, pipeline_rank);
-  if (s.vp == 1 && warm_up >= kFewestWarmUp && micro_batches - warm_up >= kPatternSteady) {
+  if (s.vp == 1 && warm_up > 0 && micro_batches > warm_up) {
     auto& patterns = impl_->patterns[held_by(s, impl_->config, pipeline_rank)];
-    if (!patterns) {
+    if (!patterns && micro_batches > kPatternWarmUp + kPatternSteady) {
       RecordedPipelineRank recorded =
           Training(impl_->model, s, pipeline_rank, impl_->device).record(kPatternWarmUp + kPatternSteady, kPatternWarmUp);
       if (!(recorded.step.passes == megatron_passes(kPatternWarmUp, kPatternSteady, 0).passes))
         throw Error(ErrorCode::internal, "a recorded pipeline's passes are not those of 1F1B", "pipeline passes");
       patterns = std::make_unique<PipelinePatterns>(std::move(recorded));
     }
-    if (auto program = patterns->compose(megatron_passes(warm_up, micro_batches - warm_up, s.micro_batches - micro_batches))) {
+    auto program = patterns ? patterns->compose(megatron_passes(warm_up, micro_batches - warm_up, s.micro_batches - micro_batches))
+                            : std::nullopt;
+    if (program) {
       carry_across_steps(*program);
       return std::move(*program);
     }

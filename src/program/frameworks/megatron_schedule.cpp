@@ -104,6 +104,7 @@ class Step {
       output = chunk.forward(batch);
       mask = batch.loss_mask;
     }
+    tape_.operator_name = "schedule";
     if (!chunk.plan().head) return {output, {}};
     return reduced_loss(output, mask);
   }
@@ -114,6 +115,7 @@ class Step {
     Tensor output = output_in;
     if (!gradient) output = multiply(scale_, output);
     tape_.backward(output, gradient);
+    tape_.operator_name = "schedule";
     return input ? input.grad() : Tensor();
   }
 

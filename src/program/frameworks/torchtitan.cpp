@@ -133,17 +133,18 @@ TitanStage whole_model(const Model& model) {
 /// Micro-batches of 1F1B's steady state (of the last rank, which keeps something of each), and groups of as many micro-batches as ranks of
 /// a schedule with several chunks, that are recorded; the same blocks come and go for every further one.
 constexpr std::int64_t kSteady = 8, kSteadyOfLast = 31, kGroups = 4;
-/// Micro-batches of the rank whose passes become patterns: of its warm-up, and behind it.
-constexpr std::int64_t kPatternWarmUp = 6, kPatternSteady = 7;
-/// Ranks with a shorter warm-up, and those of shorter pipelines, are recorded themselves.
+/// Micro-batches of the rank whose passes become patterns: of its warm-up at most, and behind it; of GPipe's in all.
+constexpr std::int64_t kPatternWarmUp = 6, kPatternSteady = 7, kPatternGpipe = 8;
+/// Ranks with a shorter warm-up than others that hold the same, and those of shorter pipelines with several chunks, are recorded themselves.
 constexpr std::int64_t kFewestWarmUp = 3, kFewestRanks = 4;
 
 bool has_one_chunk(const Strategy& s) { return s.vp == 1; }
+bool is_gpipe(const Strategy& s) { return s.pp_schedule == "gpipe"; }
 
 /// Micro-batches of one run that are recorded on a rank with `stages_from_here` stages to the last.
 std::int64_t recorded_micro_batches(const Strategy& s, std::int64_t stages_from_here) {
   const std::int64_t all = s.micro_batches_per_run();
-  if (s.grad_accum > 1 || s.pp_schedule == "gpipe") return all;
+  if (s.grad_accum > 1 || is_gpipe(s)) return all;
   if (has_one_chunk(s)) return std::min(all, stages_from_here + (stages_from_here == 1 ? kSteadyOfLast : kSteady));
   return all % s.pp == 0 ? std::min(all, kGroups * s.pp) : all;
 }
@@ -240,9 +241,13 @@ struct TitanPipeline::Impl {
   }
 
   TitanRankPlan plan_of(int rank, bool every_micro_batch) const {
-    if (strategy.pp == 1) return {.parts = {whole_model(model)}, .stages = {}, .passes = {}};
-    const std::int64_t all = strategy.micro_batches_per_run(), from_here = strategy.pp - rank;
     TitanRankPlan plan;
+    plan.every_micro_batch = every_micro_batch;
+    if (strategy.pp == 1) {
+      plan.parts = {whole_model(model)};
+      return plan;
+    }
+    const std::int64_t all = strategy.micro_batches_per_run(), from_here = strategy.pp - rank;
     plan.stages = stage_indices(strategy, schedule, rank);
     for (int index : plan.stages) plan.parts.push_back(stage_of(strategy, index));
     plan.micro_batches = every_micro_batch ? all : recorded_micro_batches(strategy, from_here);
@@ -253,7 +258,7 @@ struct TitanPipeline::Impl {
       plan.passes = passes_of(
           every_micro_batch ? actions_of(whole)[static_cast<std::size_t>(rank)] : actions[static_cast<std::size_t>(rank)], plan.stages);
       repeat(plan, (kGroups / 2) * strategy.pp, strategy.pp);
-    } else if (strategy.pp_schedule == "gpipe") {
+    } else if (is_gpipe(strategy)) {
       plan.passes = passes_of_gpipe(plan.micro_batches);
     } else {
       plan.passes = passes_of_1f1b(plan.micro_batches, from_here);
@@ -264,16 +269,16 @@ struct TitanPipeline::Impl {
 
   StepProgram record(const TitanRankPlan& plan) const { return TitanTrainer(model, strategy, run, plan).record().program; }
 
-  /// The rank whose passes serve for all that hold equal stages.
-  RecordedPipelineRank record_patterns(const TitanRankPlan& plan) const {
+  /// The passes that serve for all ranks that hold what rank `rank` does.
+  TitanRankPlan pattern_plan(const TitanRankPlan& plan, int rank) const {
     TitanRankPlan pattern = plan;
-    if (has_one_chunk(strategy)) {
-      pattern.micro_batches = kPatternWarmUp + kPatternSteady;
-      pattern.left_out = strategy.micro_batches_per_run() - pattern.micro_batches;
-      pattern.passes = passes_of_1f1b(pattern.micro_batches, kPatternWarmUp);
-    }
     pattern.repeat_times = 1;
-    return TitanTrainer(model, strategy, run, pattern).record();
+    if (!has_one_chunk(strategy)) return pattern;
+    const std::int64_t warm_up = std::min<std::int64_t>(strategy.pp - rank, kPatternWarmUp);
+    pattern.micro_batches = is_gpipe(strategy) ? kPatternGpipe : warm_up + kPatternSteady;
+    pattern.left_out = strategy.micro_batches_per_run() - pattern.micro_batches;
+    pattern.passes = is_gpipe(strategy) ? passes_of_gpipe(pattern.micro_batches) : passes_of_1f1b(pattern.micro_batches, warm_up);
+    return pattern;
   }
 
   /// What tells the programs of two ranks apart, their place in the pipeline aside.
@@ -290,18 +295,23 @@ struct TitanPipeline::Impl {
 
   /// Where patterns are worth their while: ranks with equal neighbours, or more micro-batches under way than patterns take.
   bool may_compose(const TitanRankPlan& plan, int rank) const {
-    if (strategy.pp == 1 || strategy.grad_accum > 1 || strategy.pp_schedule == "gpipe" || run.every > 1) return false;
-    const std::int64_t from_here = strategy.pp - rank;
-    if (has_one_chunk(strategy) && (from_here < kFewestWarmUp || plan.micro_batches < from_here + kSteady)) return false;
+    if (strategy.pp == 1 || strategy.grad_accum > 1 || run.every > 1) return false;
+    if (has_one_chunk(strategy)) {
+      const std::int64_t from_here = strategy.pp - rank;
+      const bool too_short = from_here > 1 && from_here < kFewestWarmUp;
+      if (!is_gpipe(strategy) && (too_short || plan.micro_batches <= from_here)) return false;
+      return patterns.count(held_by(plan)) > 0 || plan.micro_batches > pattern_plan(plan, rank).micro_batches;
+    }
     const bool at_an_end =
         std::any_of(plan.parts.begin(), plan.parts.end(), [](const TitanStage& part) { return part.embedding || part.head; });
-    return at_an_end ? has_one_chunk(strategy) && from_here > kPatternWarmUp : strategy.pp >= kFewestRanks;
+    return !at_an_end && strategy.pp >= kFewestRanks;
   }
 
   /// The program that equal ranks' passes give; nothing where they do not.
-  std::optional<StepProgram> compose(const TitanRankPlan& plan) {
+  std::optional<StepProgram> compose(const TitanRankPlan& plan, int rank) {
     auto& known = patterns[held_by(plan)];
-    if (!known) known = std::make_unique<RankPatterns>(record_patterns(plan), plan.parts);
+    if (!known)
+      known = std::make_unique<RankPatterns>(TitanTrainer(model, strategy, run, pattern_plan(plan, rank)).record(), plan.parts);
     auto program = known->passes.compose(plan.order());
     if (program) rename_layers(program->labels, known->parts, plan.parts);
     return program;
@@ -324,7 +334,7 @@ TitanPipeline::~TitanPipeline() = default;
 StepProgram TitanPipeline::rank(int pipeline_rank) {
   const TitanRankPlan plan = impl_->plan_of(pipeline_rank, false);
   if (!impl_->may_compose(plan, pipeline_rank)) return impl_->record(plan);
-  if (auto program = impl_->compose(plan)) return std::move(*program);
+  if (auto program = impl_->compose(plan, pipeline_rank)) return std::move(*program);
   return impl_->record(plan);
 }
 

@@ -43,12 +43,14 @@ RecordedPipelineRank TitanTrainer::record() {
     for (Tensor& shard : part->sharded().shards()) shards_.push_back(shard);
   optimizer_ = make_optimizer(strategy_.optimizer, strategy_.optimizer_impl, tape_, shards_, strategy_.state_dtype);
   RecordedPipelineRank recorded;
+  Accumulation accumulation(tape_, std::max<std::int64_t>(strategy_.grad_accum, 1), plan_.every_micro_batch);
   for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
     tape_.record_into(part);
-    train_step(part == Tape::Part::first_step ? recorded.first_step : recorded.step);
+    train_step(accumulation, part == Tape::Part::first_step ? recorded.first_step : recorded.step);
   }
   recorded.program = tape_.take();
   if (plan_.repeat_times > 1) repeat_passes(recorded);
+  accumulation.repeat(recorded.program);
   return recorded;
 }
 
@@ -105,11 +107,11 @@ Tensor TitanTrainer::count_tokens() {
   return elementwise(tape_, {&local}, DType::int64);
 }
 
-void TitanTrainer::train_step(PassMarks& marks) {
+void TitanTrainer::train_step(Accumulation& accumulation, PassMarks& marks) {
   const Tensor valid_tokens = before_0_3(strategy_) ? Tensor() : count_tokens();
   std::vector<TitanBatch> batches;  // train_step's list keeps the tokens of all micro-batches of the step
   Tensor loss;
-  for (std::int64_t i = 0; i < std::max<std::int64_t>(strategy_.grad_accum, 1); ++i) {
+  accumulation.run([&](bool) {
     if (strategy_.pp > 1) {
       run_schedule(batches, valid_tokens, marks);
     } else {
@@ -117,7 +119,7 @@ void TitanTrainer::train_step(PassMarks& marks) {
       forget_labels(batches, batches.size() - 1);
       loss = forward_backward(batches.back(), valid_tokens);
     }
-  }
+  });
   tape_.phase(Phase::optimizer);
   if (strategy_.clip_grad_norm.value_or(true)) clip_grad_norm(tape_, shards_);
   for (auto& part : parts_) balance_experts(tape_, part->decoder().mixtures(), strategy_.recompute.kind != Recompute::Kind::none);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "plimsoll/strategy.hpp"
+#include "program/accumulation.hpp"
 #include "program/frameworks/torchtitan_pipeline.hpp"
 #include "program/optimizer.hpp"
 #include "program/pipeline_passes.hpp"
@@ -20,6 +21,7 @@ struct TitanRankPlan {
   std::int64_t left_out = 0;          ///< further ones, for which those of passes [repeat_begin, repeat_end) stand
   std::size_t repeat_begin = 0, repeat_end = 0;
   std::int64_t repeat_times = 1;
+  bool every_micro_batch = false;  ///< record those as well that only repeat others, where gradients are accumulated over several runs
 
   PassOrder order() const;
 };
@@ -35,7 +37,7 @@ class TitanTrainer {
   RecordedPipelineRank record();
 
  private:
-  void train_step(PassMarks& marks);
+  void train_step(Accumulation& accumulation, PassMarks& marks);
   void repeat_passes(RecordedPipelineRank& recorded) const;
   TitanBatch next_batch();
   TitanBatch context_part(const TitanBatch& batch);

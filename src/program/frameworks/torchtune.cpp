@@ -5,6 +5,7 @@
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
+#include "program/accumulation.hpp"
 #include "program/frameworks/torchtune_loss.hpp"
 #include "program/lower.hpp"
 #include "program/modules/torchtune_decoder.hpp"
@@ -156,7 +157,7 @@ class Trainer {
     sharded_ = std::make_unique<Fsdp2>(tape_, decoder_.root(), units_of(decoder_, strategy.fsdp.units), fsdp2_options(strategy));
   }
 
-  StepProgram record() {
+  StepProgram record(bool every_micro_batch) {
     tape_.phase(Phase::init);
     materialize();
     Tensor blas_workspace;
@@ -167,11 +168,14 @@ class Trainer {
     if (strategy_.offload.activations) offload_activations();
     make_optimizers();
     ignored_ = tape_.empty({strategy_.micro_batch, 1}, DType::int64, Category::input);
+    Accumulation accumulation(tape_, std::max<std::int64_t>(strategy_.grad_accum, 1), every_micro_batch);
     for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
       tape_.record_into(part);
-      train_step();
+      train_step(accumulation);
     }
-    return tape_.take();
+    StepProgram program = tape_.take();
+    accumulation.repeat(program);
+    return program;
   }
 
  private:
@@ -246,10 +250,10 @@ class Trainer {
     return chunked_output_loss(logits, labels, run_.compiled);
   }
 
-  void train_step() {
+  void train_step(Accumulation& accumulation) {
     Tensor targets, loss_sum, scaled_loss;
     TuneBatch batch;
-    for (std::int64_t i = 0; i < std::max<std::int64_t>(strategy_.grad_accum, 1); ++i) {
+    accumulation.run([&](bool) {
       batch = next_batch();
       tape_.operator_name = "loss";
       const Tensor counted = count_targets(batch.labels);
@@ -268,7 +272,7 @@ class Trainer {
       loss_sum = loss_sum ? add_into(loss_sum, scaled_loss) : add_scalar(scaled_loss);
       tape_.phase(Phase::backward);
       tape_.backward(scaled_loss);
-    }
+    });
     tape_.phase(Phase::optimizer);
     if (!strategy_.optimizer_in_backward) step_optimizer(targets);
     if (!logged_) logged_ = elementwise(tape_, {&targets}, DType::fp32);
@@ -299,9 +303,9 @@ class Trainer {
 
 }  // namespace
 
-StepProgram lower_torchtune(const Model& model, const Strategy& strategy, const TuneDevice& device) {
+StepProgram lower_torchtune(const Model& model, const Strategy& strategy, const TuneDevice& device, bool every_micro_batch) {
   refuse_what_is_not_modelled(strategy);
-  return Trainer(model, strategy, device).record();
+  return Trainer(model, strategy, device).record(every_micro_batch);
 }
 
 }  // namespace plimsoll::program
