@@ -18,17 +18,19 @@ void map(const std::byte* from, std::byte* to, std::size_t bytes) {
   std::memcpy(to + count * sizeof(float), from + count * sizeof(float), bytes % sizeof(float));
 }
 
-/// Eight sums side by side; the result leaves through a volatile so that nothing is optimised away.
+/// Sums side by side, of memory that need not be aligned; the result leaves through a volatile so that nothing is optimised away.
 void sum(const std::byte* from, std::size_t bytes) {
-  constexpr std::size_t kLanes = 16;
-  const std::size_t count = bytes / sizeof(std::uint32_t) / kLanes * kLanes;
+  constexpr std::size_t kLanes = kLine / sizeof(std::uint32_t);
+  const std::size_t whole = bytes / kLine * kLine;
   std::uint32_t totals[kLanes] = {};
-  const auto* x = reinterpret_cast<const std::uint32_t*>(from);
-  for (std::size_t i = 0; i < count; i += kLanes)
-    for (std::size_t lane = 0; lane < kLanes; ++lane) totals[lane] += x[i + lane];
+  for (std::size_t at = 0; at < whole; at += kLine) {
+    std::uint32_t line[kLanes];
+    std::memcpy(line, from + at, kLine);
+    for (std::size_t lane = 0; lane < kLanes; ++lane) totals[lane] += line[lane];
+  }
   std::uint32_t total = 0;
   for (std::uint32_t each : totals) total += each;
-  for (std::size_t i = count * sizeof(std::uint32_t); i < bytes; ++i) total += static_cast<std::uint32_t>(from[i]);
+  for (std::size_t i = whole; i < bytes; ++i) total += static_cast<std::uint32_t>(from[i]);
   volatile std::uint32_t sink = total;
   static_cast<void>(sink);
 }

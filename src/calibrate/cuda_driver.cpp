@@ -246,7 +246,7 @@ FoundDriver find_cuda_driver() {
   auto driver = std::make_unique<CudaDriver>(std::move(library));
   if (!driver->missing().empty()) return {nullptr, name + " lacks " + driver->missing()};
   if (const int code = driver->initialise(); code != 0)
-    return {nullptr, fmt::format("{}: cuInit says {} ({})", name, driver->error_name(code), code)};
+    return {nullptr, fmt::format("{}: cuInit says {} ({}): {}", name, driver->error_name(code), code, advice_on(code))};
   return {std::move(driver), {}};
 }
 

@@ -8,10 +8,8 @@
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::calibrate {
-namespace {
 
-/// What a user can do about an error; the codes are the same in HIP and CUDA.
-std::string advice(int code) {
+std::string advice_on(int code) {
   switch (code) {
     case 2:
       return "the device's memory is taken: see who uses it (rocm-smi --showpids, nvidia-smi), or measure less";
@@ -37,9 +35,11 @@ std::string advice(int code) {
     case 800:
       return "no permission: is the user in the groups render and video?";
     default:
-      return "what was measured until now is kept in the samples";
+      return "plimsoll doctor looks at the device; what calibrate measured until now is kept in its samples";
   }
 }
+
+namespace {
 
 class GpuBackend : public Backend {
  public:
@@ -277,7 +277,7 @@ Work GpuBackend::stream_bytes(plimsoll::KernelKind kind, void* from, std::int64_
 
 void check(const GpuDriver& driver, int code, const char* call) {
   if (code == 0) return;
-  fail(fmt::format("{}: {} ({})", call, driver.error_name(code), code), driver.backend(), advice(code));
+  fail(fmt::format("{}: {} ({})", call, driver.error_name(code), code), driver.backend(), advice_on(code));
 }
 
 FoundBackend open_gpu(FoundDriver found, int device, OpenLibraries* libraries) {

@@ -90,6 +90,8 @@ class GpuDriver {
   virtual int enable_peer(int peer) = 0;
 };
 
+/// What a user can do about an error; the codes are the same in HIP and CUDA.
+std::string advice_on(int code);
 /// Throws Error for a code that is not 0: the call, the driver's word for the error, and what to do.
 void check(const GpuDriver& driver, int code, const char* call);
 
