@@ -44,6 +44,7 @@ struct MemoryPart {
 struct RankMemory {
   Bytes allocated;                  ///< torch.cuda.max_memory_allocated
   Bytes reserved;                   ///< torch.cuda.max_memory_reserved
+  Bytes optimizer_reserved;         ///< the same of a trainer that resets its peaks before the optimizer's step, where it was played
   Band device;                      ///< what nvidia-smi or rocm-smi shows, bytes
   Bytes capacity;                   ///< usable bytes of the device
   std::vector<MemoryPart> parts;    ///< largest first

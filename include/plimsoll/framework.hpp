@@ -85,8 +85,6 @@ struct FrameworkProfile {
   bool adapters = false;                 ///< LoRA
   bool offload_activations = false;
 
-  Bytes other_communicators;  ///< device memory of process groups that the framework opens beyond those the strategy needs
-
   // Kernels of the layers.
   bool fused_rms_norm = false;   ///< saves the input and one statistic per row; else the eager module's tensors
   bool fused_gated_mlp = false;  ///< saves gate and up only; else also silu(gate) and the product

@@ -49,6 +49,8 @@ struct MemoryTrace {
   Bytes peak_allocated;           ///< maximum over steady steps (2, 3, …), blocks rounded as the allocator rounds them;
                                   ///< of step 1 where no steady step was played
   Bytes peak_reserved;            ///< maximum over all steps
+  Bytes optimizer_reserved;       ///< maximum over the optimizer's phase of the last step: less than peak_reserved where segments were
+                                  ///< given back; 0 without such a phase
   Bytes first_step_allocated;     ///< peak of step 1
   Bytes persistent;               ///< allocated after the last step
   Bytes init_peak_allocated;
@@ -74,7 +76,9 @@ struct PlayMemoryOptions {
   /// a copy is one entry; a collective is three, its kernel and the events by which its stream and the one that issued it wait for each
   /// other. 0: it does not lag, `delayed_free` says when.
   std::int64_t launches_behind = 0;
+  double lead = 1;  ///< share of the device's time by which the host is quicker: how fast it comes to lag that far after each wait; 1: at once
   bool behind_in_stalls_only = false;  ///< it lags only from `stall` to `synchronize`: elsewhere the host is the slower one
+  bool shortage_is_fatal = false;      ///< the run ends where segments would have to be given back to serve an allocation
   bool skip_recurring_steps = true;   ///< once the allocator's state recurs, later steps are known without playing them
 };
 

@@ -31,6 +31,7 @@ struct Observed {
   std::string quantity;
   double value = 0;
   bool lower_bound = false;  ///< the true value is at least this (reserved bytes where frees depend on the device's lag)
+  bool of_optimizer = false; ///< of reserved bytes: the trainer resets its peaks before the optimizer's step
 };
 
 /// One measured run, read. A row that cannot be used says why in `refused` and nothing else of it counts.

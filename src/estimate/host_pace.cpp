@@ -6,28 +6,50 @@
 
 #include "estimate/rank_groups.hpp"
 #include "framework/nanotron.hpp"
+#include "hardware/read_values.hpp"
 #include "plimsoll/cost.hpp"
 #include "program/lower.hpp"
+#include "units/json_reader.hpp"
 
 namespace plimsoll::estimation {
 namespace {
 
-// Hugging Face's sweep on H100, December 2024. Within a node no layer of ten collectives takes less than 4.4 ms, whatever the model, tp and
-// the micro-batch; across nodes never less than 8, so that there the collectives themselves are the slower ones.
-constexpr double kAlone = 0.44e-3;  // s per collective
-constexpr double kAcrossNodes = 1 - 4.4 / 8;
+/// hardware/hosts.json.
+struct HostPace {
+  Seconds collective, collective_across_nodes;  ///< of the host; of the device at least, in a group across nodes
+  Seconds meeting, meeting_per_rank;            ///< of the host where the hosts of a group meet at every collective
+  std::int64_t late_peer_micro_batches = 0;     ///< of a step in which some peer is late
+  std::int64_t filling_micro_batches = 0;       ///< of a step that fills the launch queue, however little the host is quicker
+};
 
-// With a pipeline it takes about 8.5, 13.5, 21.5 and 47 ms at tp 2, 4, 8 and 16 as long as the device is quicker: the hosts of a group wait
-// for each other at every collective. Those whose backward pass takes longer than this hold what a whole queue holds, the others nothing of
-// it.
-constexpr double kInPipeline = 0.24e-3, kInPipelinePerRank = 0.21e-3;  // s per collective, and per rank of its group
+std::int64_t read_micro_batches(const JsonValue& object) {
+  constexpr std::int64_t kMost = 1 << 20;
+  hardware::read_provenance(object["provenance"]);
+  if (const auto note = object.find("note")) note->mark_read();
+  object["source"].mark_read();
+  return object["value"].integer(1, kMost);
+}
 
-/// Micro-batches of a step from which on some peer is late in one: such runs are as far behind as those of slow devices, and of runs with
-/// half as many about half.
-constexpr std::int64_t kManyMicroBatches = 16;
+HostPace read_host_pace() {
+  const JsonDocument document = hardware::shipped_document("hardware/hosts.json");
+  const JsonValue root = document.root();
+  const JsonValue nanotron = root["nanotron"];
+  const auto seconds = [&](const char* key) { return hardware::read_sourced(nanotron[key], hardware::seconds_value).value; };
+  HostPace pace;
+  pace.collective = seconds("collective");
+  pace.collective_across_nodes = seconds("collective_across_nodes");
+  pace.meeting = seconds("meeting");
+  pace.meeting_per_rank = seconds("meeting_per_rank");
+  pace.late_peer_micro_batches = read_micro_batches(nanotron["late_peer_micro_batches"]);
+  pace.filling_micro_batches = read_micro_batches(nanotron["filling_micro_batches"]);
+  return pace;
+}
 
-/// Micro-batches of a step below which no peer is late enough to fill a queue that the host's own lead does not fill.
-constexpr std::int64_t kFewMicroBatches = 3;
+/// Read once: every rank of every estimate asks.
+const HostPace& host_pace() {
+  static const HostPace pace = read_host_pace();
+  return pace;
+}
 
 /// Seconds of each distinct kernel once: a step repeats few of them.
 class KernelPrices {
@@ -46,11 +68,17 @@ class KernelPrices {
   std::map<std::tuple<KernelKind, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>, double> prices_;
 };
 
-/// Share of the device's time by which its host is quicker, in the forward passes or in the backward ones, whichever is more; 0: it is not.
-double host_lead(const StepProgram& program, const Cluster& cluster, const Strategy& resolved) {
-  if (resolved.tp == 1) return 0;  // what a pipeline alone marks as used elsewhere, its messages, is done by the time it is freed
+/// Share of the device's time by which its host is quicker; 0: it is not.
+struct HostLead {
+  double mean = 0;  ///< over all passes
+  double most = 0;  ///< over the forward passes or the backward ones, whichever is more
+};
+
+HostLead host_lead(const StepProgram& program, const Cluster& cluster, const Strategy& resolved, bool hosts_meet) {
+  if (resolved.tp == 1) return {};  // what a pipeline alone marks as used elsewhere, its messages, is done by the time it is freed
+  const HostPace& pace = host_pace();
   const GroupShape tensor = group_shapes(resolved, Topology(cluster))[static_cast<std::size_t>(Group::tensor)];
-  const double host_seconds = resolved.pp > 1 ? kInPipeline + kInPipelinePerRank * resolved.tp : kAlone;
+  const double host_seconds = hosts_meet ? pace.meeting.value + pace.meeting_per_rank.value * resolved.tp : pace.collective.value;
   KernelPrices kernel_seconds(cluster.accelerator);
   double device[2] = {}, host[2] = {};  // seconds: forward, backward
   bool backward = false;
@@ -65,9 +93,12 @@ double host_lead(const StepProgram& program, const Cluster& cluster, const Strat
     device[backward] += price(program.collectives[instruction.id], tensor, cluster).value;
     host[backward] += host_seconds;
   }
-  double lead = resolved.pp == 1 && tensor.nodes > 1 ? kAcrossNodes : 0;
+  if (device[0] + device[1] <= 0) return {};  // a stage without layers
+  HostLead lead;
+  lead.mean = std::max(0.0, 1 - (host[0] + host[1]) / (device[0] + device[1]));
+  lead.most = !hosts_meet && tensor.nodes > 1 ? 1 - host_seconds / pace.collective_across_nodes.value : 0;
   for (int i = 0; i < 2; ++i) {
-    if (device[i] > 0) lead = std::max(lead, 1 - host[i] / device[i]);
+    if (device[i] > 0) lead.most = std::max(lead.most, 1 - host[i] / device[i]);
   }
   return lead;
 }
@@ -86,16 +117,24 @@ std::int64_t entries_of_passes(const StepProgram& program) {
 }  // namespace
 
 void set_launches_behind(PlayMemoryOptions& options, const StepProgram& program, const Cluster& cluster, const Strategy& resolved) {
+  const HostPace& pace = host_pace();
   options.launches_behind = program::nanotron_launch_queue();
-  const bool often_late = resolved.pp == 1 && resolved.micro_batches >= kManyMicroBatches;
-  // Waiting for sends means asking for each message ten times a second: no device is slower.
-  const bool host_sleeps = resolved.pp > 1 && framework::nanotron_waits_for_sends(resolved);
-  const double lead = host_sleeps ? 0 : host_lead(program, cluster, resolved);
-  options.behind_in_stalls_only = !often_late && lead <= 0;
-  if (options.behind_in_stalls_only || resolved.micro_batches >= kFewMicroBatches) return;
+  const bool hosts_meet = cluster.nodes > 1 && framework::nanotron_hosts_meet(resolved);
+  const HostLead lead = host_lead(program, cluster, resolved, hosts_meet);
+  if (resolved.pp > 1 && framework::nanotron_waits_for_sends(resolved)) {
+    // Each pass begins with a device that has nothing to do. Of the sweep's runs of this pipeline none went through that had to give
+    // segments back (all did of the one after it): why is not known.
+    options.shortage_is_fatal = true;
+    options.behind_in_stalls_only = lead.mean <= 0;
+    if (lead.mean > 0) options.lead = lead.mean;
+    return;
+  }
+  const bool often_late = resolved.pp == 1 && !hosts_meet && resolved.micro_batches >= pace.late_peer_micro_batches;
+  options.behind_in_stalls_only = !often_late && lead.most <= 0;
+  if (options.behind_in_stalls_only || resolved.micro_batches >= pace.filling_micro_batches) return;
   // A queue fills by what the host is quicker, in a pipeline from receive to receive.
   const std::int64_t passes = resolved.pp > 1 ? resolved.micro_batches : 1;
-  const double reached = lead * static_cast<double>(entries_of_passes(program) / passes);
+  const double reached = lead.most * static_cast<double>(entries_of_passes(program) / passes);
   options.launches_behind = std::clamp(static_cast<std::int64_t>(reached), std::int64_t{1}, options.launches_behind);
 }
 

@@ -9,9 +9,10 @@
 namespace plimsoll::estimation {
 
 /// Sets PlayMemoryOptions::launches_behind and behind_in_stalls_only. The host is a whole launch queue ahead where kernels and
-/// tensor-parallel collectives take longer than the host over those collectives. Where they do not, it gets ahead only while some peer is
-/// late: in a pipeline when the program says so, else sooner or later in a step of many micro-batches. A step of one or two micro-batches
-/// is as far behind as its own passes make it.
+/// tensor-parallel collectives take longer than the host over those collectives (hardware/hosts.json); where the hosts of a group meet at
+/// each, that time grows with the group. Where they do not take longer, it gets ahead only while some peer is late: in a pipeline when the
+/// program says so, else, unless hosts meet, sooner or later in a step of many micro-batches. A step of one or two micro-batches is as far
+/// behind as its own passes make it.
 void set_launches_behind(PlayMemoryOptions& options, const StepProgram& program, const Cluster& cluster, const Strategy& resolved);
 
 }  // namespace plimsoll::estimation

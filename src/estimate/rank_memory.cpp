@@ -7,7 +7,7 @@
 
 #include "estimate/closed_form_memory.hpp"
 #include "estimate/host_pace.hpp"
-#include "estimate/rank_groups.hpp"
+#include "estimate/process_groups.hpp"
 #include "estimate/residuals.hpp"
 #include "memory/outside.hpp"
 #include "memory/player.hpp"
@@ -21,7 +21,6 @@ namespace {
 
 using memory::BytesBand;
 using memory::OutsideAllocator;
-using memory::ProcessGroup;
 
 StepProgram lower_transformers(const Model& model, const Strategy& s) {
   if (s.tp > 1 || s.pp > 1 || s.cp > 1 || s.ep > 1)
@@ -44,19 +43,9 @@ StepProgram lower_transformers(const Model& model, const Strategy& s) {
 
 /// What is outside PyTorch's allocator: the context and a communicator per process group of more than one rank.
 OutsideAllocator outside_of(const Cluster& cluster, const Strategy& resolved) {
-  const auto groups = rank_groups(resolved);
-  std::vector<ProcessGroup> communicating;
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    const auto group = static_cast<Group>(i);
-    if (group == Group::world) continue;
-    if (group == Group::expert_data && resolved.ep <= 1) continue;  // the same ranks as the data-parallel group
-    const std::int64_t ranks = groups[i].size;
-    const std::int64_t peers = group == Group::pipeline ? std::min<std::int64_t>(2, ranks - 1) : group == Group::expert ? ranks - 1 : 0;
-    if (ranks > 1) communicating.push_back({ranks, peers});
-  }
-  OutsideAllocator outside = memory::outside_allocator(cluster.accelerator, communicating);
-  const Bytes others = profile_of(resolved).other_communicators;
-  if (others > Bytes(0) && resolved.gpus > 1) outside.communicators.push_back({others, others, others});
+  OutsideAllocator outside = memory::outside_allocator(cluster.accelerator, communicating_groups(cluster, resolved));
+  const Bytes more = memory::communicators_of_framework(resolved.framework);
+  if (more > Bytes(0) && resolved.gpus > 1) outside.communicators.push_back({more, more, more});
   return outside;
 }
 
@@ -187,6 +176,7 @@ RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::ve
   }
   memory.allocated = trace.peak_allocated;
   memory.reserved = trace.peak_reserved;
+  memory.optimizer_reserved = trace.optimizer_reserved;
   memory.device = device_band(trace.peak_reserved, resolved, memory.basis, outside.total());
   memory.parts = parts_of(trace, outside, memory.basis);
   memory.backward_peak = trace.backward_peak;

@@ -94,20 +94,22 @@ void take_nemo_conventions(const JsonValue& json, MeasuredRow& row) {
   }
 }
 
-/// What nanotron's benchmark fixes and no row repeats: whose memory it writes (helpers.py: global rank zero's), and the day's code, which
-/// the number of the cluster's job tells where an id has it: the source itself calls the runs from 14097000 on those after the pipeline's
-/// fix.
+/// What nanotron's benchmark fixes and no row repeats: whose memory it writes (helpers.py: global rank zero's) and since when (trainer.py:
+/// log_memory resets the peaks after the passes), and the day's code, which the number of the cluster's job tells where an id has it. The
+/// source itself calls the runs from 14097000 on those after the pipeline's fix; between 14016421 and 14019166 each collective across nodes
+/// becomes slower by as much for every rank of its group.
 void take_nanotron_conventions(const JsonValue& json, MeasuredRow& row) {
-  constexpr int kFirstAfterFix = 14097000;
+  constexpr int kFirstMeeting = 14018000, kFirstAfterFix = 14097000;
   Strategy& s = row.strategy;
   if (s.framework != "nanotron") return;
+  for (Observed& seen : row.measured) seen.of_optimizer = seen.quantity == quantity::reserved;
   if (json["measured"].has("peak_mem_gib") && s.pp > 1 && !s.pp_rank) {
     s.pp_rank = 0;
     row.assumed.push_back("training.pp_rank: 0 (the log is that of global rank zero)");
   }
   int job = 0;
   if (!s.framework_version.empty() || std::sscanf(row.id.c_str(), "nanotron-%8d-", &job) != 1 || job < 10'000'000) return;
-  s.framework_version = job < kFirstAfterFix ? "2024-12-18" : "2024-12-27";
+  s.framework_version = job < kFirstMeeting ? "2024-12-18" : job < kFirstAfterFix ? "2024-12-26" : "2024-12-27";
   row.assumed.push_back("training.framework_version: " + s.framework_version + " (job " + std::to_string(job) + ")");
 }
 

@@ -9,6 +9,10 @@ bool nanotron_waits_for_sends(const Strategy& strategy) {
   return !strategy.framework_version.empty() && strategy.framework_version < "2024-12-27";
 }
 
+bool nanotron_hosts_meet(const Strategy& strategy) {
+  return strategy.pp > 1 || (!strategy.framework_version.empty() && strategy.framework_version >= "2024-12-26");
+}
+
 Entry nanotron() {
   FrameworkProfile p;
   p.name = "nanotron";
@@ -28,9 +32,6 @@ Entry nanotron() {
   p.low_precisions = {LowPrecision::none};
   p.schedules = {"1f1b", "gpipe"};
   p.stages = StageSplit::by_cost;
-  // ParallelContext opens about ten process groups, whatever the degrees. Calibrated on the published H100 sweep: of 874 runs that went
-  // through none held more than 68.72 GiB of the device's 79.2 GiB in segments.
-  p.other_communicators = Bytes(9LL << 30);
   p.other_stage_modules = 5;  // embedding, final norm, head, cast and loss are pipeline blocks
   p.tensor = p.sequence_parallel = true;
   p.fused_rms_norm = p.fused_qkv = true;

@@ -40,6 +40,14 @@ VendorOverheads read_vendor(const JsonValue& root, const JsonValue& vendor) {
   return overheads;
 }
 
+std::map<std::string, Bytes> read_frameworks() {
+  const JsonDocument document = hardware::shipped_document("hardware/overheads.json");
+  const JsonValue object = document.root()["communicators_of_frameworks"];
+  std::map<std::string, Bytes> frameworks;
+  for (const std::string& framework : object.keys()) frameworks.emplace(framework, read_bytes(object[framework]));
+  return frameworks;
+}
+
 std::map<std::string, VendorOverheads> read_vendors() {
   const JsonDocument document = hardware::shipped_document("hardware/overheads.json");
   const JsonValue root = document.root();
@@ -71,6 +79,12 @@ BytesBand OutsideAllocator::total() const {
   BytesBand sum = context;
   for (const BytesBand& band : communicators) sum = sum + band;
   return sum;
+}
+
+Bytes communicators_of_framework(const std::string& framework) {
+  static const std::map<std::string, Bytes> frameworks = read_frameworks();
+  const auto found = frameworks.find(framework);
+  return found == frameworks.end() ? Bytes(0) : found->second;
 }
 
 Bytes connection_buffers(const std::string& vendor) { return overheads_of(vendor).connection; }

@@ -34,6 +34,9 @@ struct OutsideAllocator {
 /// context that was measured has no band. Throws Error(refused) for a vendor that the file does not have.
 OutsideAllocator outside_allocator(const Accelerator& device, const std::vector<ProcessGroup>& groups);
 
+/// What a framework's communicators were found to take beyond that (hardware/overheads.json); 0 for those that the file does not have.
+Bytes communicators_of_framework(const std::string& framework);
+
 /// Receive buffers of one connection: one peer, one channel, all protocols (NCCL 9,633,792 B, RCCL 4,915,200 B).
 Bytes connection_buffers(const std::string& vendor);
 

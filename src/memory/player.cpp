@@ -48,17 +48,27 @@ bool Player::allocate(const Instruction& instruction) {
     stop_at_capacity(instruction);
     tensor.block = allocator_.allocate(instruction.bytes, instruction.stream);
   }
-  if (allocator_.retries() != retries) behind_.clear();  // before the driver is asked again the host waits for the device
+  const bool ran_short = allocator_.retries() != retries;
+  if (ran_short) {  // before the driver is asked again the host waits for the device
+    behind_.clear();
+    waited_ = launches_;
+  }
   if (history_) note(AllocatorEvent::Kind::alloc, tensor);
-  if (tensor.block == kNoBlock) {
+  if (tensor.block == kNoBlock || (ran_short && options_.shortage_is_fatal)) {
     fail_allocation(instruction);
     return false;
   }
   live_[instruction.category] += Bytes(allocator_.size(tensor.block));
   requested_ += instruction.bytes;
   if (allocator_.allocated() > part_peak_) reach_peak(instruction);
-  if (allocator_.reserved() > trace_.peak_reserved.count) trace_.peak_reserved = Bytes(allocator_.reserved());
+  note_reserved();
   return true;
+}
+
+void Player::note_reserved() {
+  const Bytes reserved(allocator_.reserved());
+  trace_.peak_reserved = std::max(trace_.peak_reserved, reserved);
+  if (phase_ == Phase::optimizer) trace_.optimizer_reserved = std::max(trace_.optimizer_reserved, reserved);
 }
 
 /// Whether a tensor that dies at once (a BLAS workspace) finds a free block and reaches no peak: then nothing remembers it.
@@ -91,19 +101,29 @@ void Player::free(const Instruction& instruction) {
   if (history_) note(AllocatorEvent::Kind::free, tensor);
   live_[tensor.category] -= Bytes(allocator_.size(tensor.block));
   requested_ -= tensor.bytes;
-  if (options_.launches_behind > 0 && allocator_.used_elsewhere(tensor.block)) behind_.push_back({launches_, tensor.block});
+  if (options_.launches_behind > 0 && allocator_.used_elsewhere(tensor.block)) behind_.push_back({reached_at(), tensor.block});
   allocator_.free(tensor.block);
 }
 
 /// The device has come to what was issued so many entries ago: events recorded by then are over.
 void Player::launched(int entries) {
   launches_ += entries;
-  for (; !behind_.empty() && behind_.front().launch + options_.launches_behind <= launches_; behind_.pop_front())
+  for (; !behind_.empty() && behind_.front().launch <= launches_; behind_.pop_front())
     allocator_.complete_block(behind_.front().block);
+}
+
+/// Launches issued by the time the device has come to what is issued now: since the last wait it does (1 − lead) of what its host does,
+/// and the queue takes no more than it holds.
+std::int64_t Player::reached_at() const {
+  const std::int64_t full_queue = launches_ + options_.launches_behind;
+  if (options_.lead >= 1) return full_queue;
+  const double since_wait = static_cast<double>(launches_ - waited_) / (1 - options_.lead);
+  return std::min(full_queue, waited_ + static_cast<std::int64_t>(since_wait));
 }
 
 /// The device has done all that was issued.
 void Player::host_waits() {
+  waited_ = launches_;
   if (options_.launches_behind == 0 || behind_.empty()) return;
   behind_.clear();
   allocator_.complete_all();
@@ -180,6 +200,7 @@ void Player::enter_phase(Phase phase) {
   if (was_forward && phase != Phase::forward && phase != Phase::loss && forward_peak_ == 0) forward_peak_ = part_peak_;
   if (phase_ == Phase::backward && phase != Phase::backward) backward_peak_ = part_peak_;
   phase_ = phase;
+  if (phase == Phase::optimizer) trace_.optimizer_reserved = Bytes(allocator_.reserved());
 }
 
 void Player::wait(const Instruction& instruction) {
@@ -265,6 +286,7 @@ void Player::begin_step(int step) {
 /// Takes the part's peaks into the trace: of step 1 apart, of the steady steps the largest; at the phases' ends those of the last step.
 void Player::end_step(int step) {
   enter_phase(Phase::end);
+  waited_ = launches_;
   behind_.clear();
   allocator_.complete_all();
   lagging_ = !options_.behind_in_stalls_only;

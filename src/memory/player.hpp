@@ -54,7 +54,7 @@ class Player {
     std::int64_t bytes = 0;  // as requested
   };
 
-  /// A block freed while another stream used it, and the launches before that.
+  /// A block freed while another stream used it, and the launches by which the device has come to that.
   struct Behind {
     std::int64_t launch;
     BlockId block;
@@ -70,8 +70,10 @@ class Player {
   bool passes_by(const Instruction& instruction);
   void free(const Instruction& instruction);
   void enter_phase(Phase phase);
+  void note_reserved();
   void wait(const Instruction& instruction);
   void launched(int entries);
+  std::int64_t reached_at() const;
   void host_waits();
   void end_step(int step);
   void note(AllocatorEvent::Kind kind, const Tensor& tensor);
@@ -84,6 +86,7 @@ class Player {
   bool recurs();
 
   std::int64_t launches_ = 0;
+  std::int64_t waited_ = 0;  // launches when the host last waited for the device
   std::deque<Behind> behind_;  // in order
   bool lagging_;               // the host is ahead of the device now
   const StepProgram& program_;

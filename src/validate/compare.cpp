@@ -34,11 +34,21 @@ double of_rank(const Report& report, const Strategy& strategy, Read read) {
 }
 
 std::int64_t total_parameters(const MeasuredRow& row) {
-  return row.model->parameters() + (row.strategy.lora ? adapter_parameters(*row.model, *row.strategy.lora) : 0);
+  const std::int64_t learnt = row.strategy.peft ? row.strategy.trainable_params : 0;
+  return row.model->parameters() + learnt + (row.strategy.lora ? adapter_parameters(*row.model, *row.strategy.lora) : 0);
+}
+
+/// Reserved bytes as the run's trainer reads them.
+double predicted_reserved(const Observed& seen, const Report& report, const Strategy& strategy) {
+  return of_rank(report, strategy, [&](const RankReport& rank) {
+    const RankMemory& memory = rank.memory;
+    return static_cast<double>((seen.of_optimizer && memory.optimizer_reserved > Bytes(0) ? memory.optimizer_reserved : memory.reserved).count);
+  });
 }
 
 /// The prediction of one quantity, or nothing for what is not predicted.
-std::optional<double> predicted(const std::string& what, const Report& report, const Strategy& strategy) {
+std::optional<double> predicted(const Observed& seen, const Report& report, const Strategy& strategy) {
+  const std::string& what = seen.quantity;
   auto count = [](Bytes bytes) { return static_cast<double>(bytes.count); };
   if (what == quantity::step_seconds) return report.time.step_seconds.expected;
   if (what == quantity::tokens_per_second) return report.time.tokens_per_second_per_gpu;
@@ -46,7 +56,7 @@ std::optional<double> predicted(const std::string& what, const Report& report, c
   if (what == quantity::rank_parameters)
     return of_rank(report, strategy, [](const RankReport& rank) { return static_cast<double>(rank.parameters); });
   if (what == quantity::allocated) return of_rank(report, strategy, [&](const RankReport& rank) { return count(rank.memory.allocated); });
-  if (what == quantity::reserved) return of_rank(report, strategy, [&](const RankReport& rank) { return count(rank.memory.reserved); });
+  if (what == quantity::reserved) return predicted_reserved(seen, report, strategy);
   if (what == quantity::backward_peak)
     return of_rank(report, strategy, [&](const RankReport& rank) { return count(rank.memory.backward_peak); });
   if (what == quantity::device) return of_rank(report, strategy, [](const RankReport& rank) { return rank.memory.device.expected; });
@@ -85,7 +95,7 @@ void compare_step(RowResult& result, const std::string& source, const MeasuredRo
   for (const Observed& seen : row.measured) {
     if (seen.quantity == quantity::parameters) continue;
     const Report& from = unbounded && is_memory(seen.quantity) ? *unbounded : report;
-    const auto value = predicted(seen.quantity, from, row.strategy);
+    const auto value = predicted(seen, from, row.strategy);
     if (!value) continue;
     Comparison& comparison = add(result, source, row, seen, *value);
     comparison.framework = from.framework;

@@ -70,6 +70,19 @@ TEST(HostPace, WithoutAPipelineManyMicroBatchesMeetALatePeer) {
   EXPECT_FALSE(always_behind({32, 8, 1, 1, 8}));
 }
 
+// Runs of the 27th of December across nodes: published 36.46 GiB of two replicas on tp 16 at a micro-batch of 16, 49.54 of 64 replicas on
+// tp 4 at 64 micro-batches of 1 and 23.36 of 64 replicas on tp 8 at a micro-batch of 4; without the queue 36.46, 49.54 and 23.36, with it
+// 64.3, 51.6 and 29.7. On one node hosts are as quick as before: 24.39 of tp 8 (with the queue 24.3, without 22.5), and so they were across
+// nodes: 63.25 of tp 16 (61.6, without 33.9).
+TEST(HostPace, HostsThatMeetAtEachCollectiveAreSlowerThanTheirDevices) {
+  const char* version = "2024-12-27";
+  EXPECT_FALSE(always_behind({2, 16, 1, 16, 8, version}));
+  EXPECT_FALSE(always_behind({64, 4, 1, 1, 64, version}));
+  EXPECT_FALSE(always_behind({64, 8, 1, 4, 1, version}));
+  EXPECT_TRUE(always_behind({1, 8, 1, 1, 256, version}));
+  EXPECT_TRUE(always_behind({2, 16, 1, 16, 8, "2024-12-18"}));
+}
+
 // Two micro-batches of 32 sequences of the sweep's 1B on tp 8, a stage of ten layers: published 42.58 GiB, 35.6 without the queue and 58.6
 // with all of it.
 TEST(HostPace, AShortStepFillsNoQueue) {

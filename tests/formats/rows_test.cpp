@@ -185,7 +185,7 @@ TEST(Rows, WhatNemoFixesStandsInForWhatItsRowsLeaveOut) {
   EXPECT_DOUBLE_EQ(read(row(kModel, kHardware, training(lora + R"(, "dropout": 0.05})"), measured)).strategy.lora->dropout, 0.05);
 }
 
-/// nanotron's benchmark writes global rank zero's memory; the number of the cluster's job is the day of the code. Whatever the row says
+/// nanotron's benchmark writes global rank zero's memory from the optimizer's step on; the number of the cluster's job is the day of the code. Whatever the row says
 /// itself stays, and an id without a job's number says nothing.
 TEST(Rows, WhatNanotronsBenchmarkFixes) {
   const auto training = [](const std::string& more) {
@@ -200,7 +200,10 @@ TEST(Rows, WhatNanotronsBenchmarkFixes) {
   const MeasuredRow before = read_as("nanotron-14096999-8B_dp4", ""), after = read_as("nanotron-14097000-8B_dp4", "");
   ASSERT_EQ(before.refused, "");
   EXPECT_EQ(before.strategy.pp_rank, 0);
-  EXPECT_EQ(before.strategy.framework_version, "2024-12-18");
+  EXPECT_EQ(before.strategy.framework_version, "2024-12-26");
+  ASSERT_EQ(before.measured.size(), 1u);
+  EXPECT_TRUE(before.measured[0].of_optimizer);
+  EXPECT_EQ(read_as("nanotron-14016421-8B_dp4", "").strategy.framework_version, "2024-12-18");
   EXPECT_EQ(after.strategy.framework_version, "2024-12-27");
   EXPECT_EQ(after.assumed.size(), 2u);
   EXPECT_EQ(read_as("nanotron-14096999-8B_dp4", R"(, "framework_version": "2025-06-01")").strategy.framework_version, "2025-06-01");

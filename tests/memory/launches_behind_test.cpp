@@ -82,6 +82,38 @@ TEST(LaunchesBehind, OnlyWhileAPeerIsLate) {
   EXPECT_EQ(reserved_with({InstructionKind::stall}, {InstructionKind::synchronize}), kBlock);
 }
 
+// Six kernels after a wait, with a host quicker by half of the device's time: the device has come to the sixth when the host has issued the
+// twelfth, six later, if the queue takes as many.
+TEST(LaunchesBehind, TheLagGrowsFromEachWait) {
+  const auto reserved_after = [](int kernels, std::int64_t queue) {
+    StepProgram program = program_with(kernels);
+    const Instruction kernel{InstructionKind::kernel, kComputeStream, Category::temporary, 0, 0, 0};
+    program.step.insert(program.step.begin() + 2, 6, kernel);
+    program.step.insert(program.step.begin() + 2, {InstructionKind::synchronize, kComputeStream, Category::temporary, 0, 0, 0});
+    PlayMemoryOptions options;
+    options.launches_behind = queue;
+    options.lead = 0.5;
+    options.steps = 1;
+    return play_memory(program, options).peak_reserved.count;
+  };
+  EXPECT_EQ(reserved_after(5, 100), 2 * kBlock);
+  EXPECT_EQ(reserved_after(6, 100), kBlock);
+  EXPECT_EQ(reserved_after(4, 4), kBlock);
+}
+
+// Where giving segments back comes too late, the run ends with the allocation that needed them.
+TEST(LaunchesBehind, AFatalShortageEndsTheRun) {
+  PlayMemoryOptions options;
+  options.launches_behind = 4;
+  options.shortage_is_fatal = true;
+  options.capacity = Bytes(2 * kBlock);
+  EXPECT_FALSE(play_memory(program_with(3), options).out_of_memory);
+  options.capacity = Bytes(kBlock);
+  const MemoryTrace trace = play_memory(program_with(3), options);
+  ASSERT_TRUE(trace.out_of_memory);
+  EXPECT_EQ(trace.out_of_memory->requested, Bytes(kBlock));
+}
+
 // A queue of six entries holds two collectives: the one that frees them is the second.
 TEST(LaunchesBehind, ACollectiveIsThreeEntries) {
   EXPECT_EQ(reserved_with({InstructionKind::stall}, {InstructionKind::collective, InstructionKind::kernel, InstructionKind::kernel}),

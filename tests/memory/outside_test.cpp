@@ -40,6 +40,11 @@ TEST(Outside, PeersAddBuffers) {
   EXPECT_EQ(pipeline.expected, ring.expected);
 }
 
+TEST(Outside, CommunicatorsOfAFramework) {
+  EXPECT_EQ(communicators_of_framework("nanotron"), Bytes(9448928051));  // 8.8 GiB
+  EXPECT_EQ(communicators_of_framework("torchtitan"), Bytes(0));
+}
+
 // What was measured has no band; a device that is said to keep nothing for communicators keeps nothing.
 TEST(Outside, MeasuredValuesStand) {
   Accelerator measured = device("NVIDIA");

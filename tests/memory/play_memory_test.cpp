@@ -51,6 +51,26 @@ StepProgram small_program() {
   return program;
 }
 
+// 90 MiB are given back for 30 of another stream, so that the optimizer finds 30 in segments.
+TEST(PlayMemory, TellsWhatIsReservedInTheOptimizer) {
+  StepProgram program;
+  program.labels = {""};
+  Script{program.step}
+      .phase(Phase::forward)
+      .alloc(0, 90 * kMiB, Category::activation)
+      .free(0)
+      .alloc(1, 30 * kMiB, Category::gradient, 0, 1)
+      .phase(Phase::optimizer)
+      .free(1);
+  PlayMemoryOptions options;
+  EXPECT_EQ(play_memory(program, options).optimizer_reserved, 120_MiB);
+  options.capacity = 100_MiB;
+  options.steps = 1;
+  const MemoryTrace trace = play_memory(program, options);
+  EXPECT_EQ(trace.peak_reserved, 90_MiB);
+  EXPECT_EQ(trace.optimizer_reserved, 30_MiB);
+}
+
 // Step 1: 40 + 30 + 40 + 20 = 130 in backward, then 40 + 40 + 80 = 160 in the optimizer. Later: 40 + 80 + 30 + 40 + 20 = 210 in backward.
 TEST(PlayMemory, TellsFirstAndSteadyPeaksWithPhaseAndCategories) {
   const MemoryTrace trace = play_memory(small_program(), {});

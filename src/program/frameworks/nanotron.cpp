@@ -162,9 +162,9 @@ class NanotronOptimizer {
 /// One pipeline rank's OneForwardOneBackwardPipelineEngine.
 class NanotronEngine {
  public:
-  /// `connected`: no neighbour opens its communicators while this rank's host goes on.
+  /// `waits_for_sends`: so that no neighbour opens its communicators while this rank's host goes on.
   NanotronEngine(NanotronDevice& device, NanotronLlama& model, const NanotronStage& stage, NanotronOptimizer& optimizer, Ddp* ddp,
-                 bool connected)
+                 bool waits_for_sends)
       : device_(device),
         tape_(device.tape),
         model_(model),
@@ -172,7 +172,8 @@ class NanotronEngine {
         optimizer_(optimizer),
         ddp_(ddp),
         pipeline_(tape_.add_stream("pipeline")),
-        connected_(connected) {}
+        waits_for_sends_(waits_for_sends),
+        connected_(waits_for_sends) {}
 
   /// `warm_up`: forward passes before the first backward one. The second turn of the steady state stands for `left_out` more.
   /// In the first step the next rank stops between its first two receives to open its communicator with the rank behind it, while this
@@ -279,9 +280,9 @@ class NanotronEngine {
     activation_.reset();
   }
 
-  /// The receiver reads on the host what tensor is to come, and so waits for the device.
+  /// The receiver reads on the host what tensor is to come, and so waits for the device; once the sender asked until it had been read.
   void transfer(CollectiveKind kind, const Tensor& tensor) {
-    if (kind == CollectiveKind::receive) tape_.synchronize();
+    if (kind == CollectiveKind::receive || waits_for_sends_) tape_.synchronize();
     tape_.collective({.kind = kind, .group = Group::pipeline, .bytes = tensor.bytes(), .type = tensor.dtype()}, pipeline_);
     tape_.record_stream(tensor, pipeline_);
   }
@@ -293,6 +294,7 @@ class NanotronEngine {
   NanotronOptimizer& optimizer_;
   Ddp* ddp_;
   StreamId pipeline_;
+  bool waits_for_sends_;
   bool connected_;  ///< every neighbour has opened its communicators
   std::int64_t backwards_left_ = 0;
   Batch batch_;
