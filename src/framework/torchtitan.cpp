@@ -15,7 +15,10 @@ void adjust(FrameworkProfile& p, const Strategy& s) {
 void complete(Strategy& s, const Model&) {
   auto& titan = s.titan;
   const bool recent = from_0_3(s);
-  if (titan.spmd_backend.empty()) titan.spmd_backend = recent ? "spmd_types" : "partial_dtensor";
+  if (titan.spmd_backend.empty()) {
+    titan.spmd_backend = recent && s.cp == 1 ? "spmd_types" : "partial_dtensor";
+    if (recent && s.cp > 1) s.assumed.push_back("spmd_backend: partial_dtensor (spmd_types has no context parallelism of this attention)");
+  }
   if (!titan.fused_qkv) titan.fused_qkv = recent;
   if (!titan.rope_positions_given) titan.rope_positions_given = recent;
   if (!s.loss_parallel) s.loss_parallel = s.tp > 1;
@@ -36,6 +39,9 @@ void check(const Strategy& s, const Model&, Complaints& complaints) {
     complaints.add(
         "torchtitan runs " + std::to_string(s.pp) + " pipeline stages with at least as many micro-batches, not " + std::to_string(per_run),
         "raise global_batch or lower micro_batch");
+  // full_dtensor.validate_config.
+  if (s.cp > 1 && s.titan.spmd_backend == "spmd_types")
+    complaints.add("torchtitan's spmd_types runs context parallelism with flex_attention alone", "choose spmd_backend partial_dtensor");
   if (s.ep > 1 && (s.dp_shard * s.cp * s.tp) % s.ep != 0)
     complaints.add("ep " + std::to_string(s.ep) + " does not divide dp_shard · cp · tp = " + std::to_string(s.dp_shard * s.cp * s.tp),
                    "choose an ep that does");
@@ -57,7 +63,7 @@ Entry torchtitan() {
   p.attention = AttentionKernel::flash;
   p.loss = LossKernel::cross_entropy;
   p.kinds = {DataParallel::none, DataParallel::ddp, DataParallel::fsdp2};
-  p.attentions = {AttentionKernel::flash, AttentionKernel::sdpa, AttentionKernel::flash_varlen, AttentionKernel::cudnn};
+  p.attentions = {AttentionKernel::flash, AttentionKernel::sdpa, AttentionKernel::flash_varlen, AttentionKernel::flex, AttentionKernel::cudnn};
   p.losses = {LossKernel::cross_entropy, LossKernel::chunked, LossKernel::compiled};
   p.recomputes = {Recompute::Kind::none, Recompute::Kind::full, Recompute::Kind::operators, Recompute::Kind::alternate};
   p.low_precisions = {LowPrecision::none, LowPrecision::fp8, LowPrecision::mxfp8, LowPrecision::nvfp4};

@@ -19,4 +19,11 @@ struct FlashGradients {
 /// Its backward; `gradient` [batch, length, heads, dim] is contiguous.
 FlashGradients flash_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& gradient, bool causal);
 
+struct VarlenOutputs {
+  Tensor output;       ///< as the query
+  Tensor log_sum_exp;  ///< [heads, tokens] fp32, without gradient
+};
+/// varlen_attention (ops.hpp) with the statistics that it keeps (AuxRequest(lse=True)).
+VarlenOutputs varlen_attention_with_statistics(const Tensor& query, const Tensor& key, const Tensor& value, std::int64_t sequences);
+
 }  // namespace plimsoll::program

@@ -1,4 +1,7 @@
 /// torch.nn.attention.flex_attention over a block mask, compiled by Inductor (torch/_inductor/kernel/flex).
+#include <utility>
+#include <vector>
+
 #include "program/op.hpp"
 #include "program/ops.hpp"
 
@@ -37,23 +40,29 @@ void flex_backward(BackwardCall& b) {
 
 }  // namespace
 
+namespace {
+
+/// The compiled forward: the output in the order of the query's dimensions, and what it hands to its backward, its arguments among it. A
+/// selective checkpoint keeps all of these, for they are outputs of one operator (inductor_compiled_code).
+std::vector<Tensor> flex_forward(Tape& tape, const Tensor& query, const Tensor& key, const Tensor& value) {
+  const Dims rows{query.size(0), query.size(1), query.size(2)}, sizes{rows[0], rows[1], rows[2], value.size(3)};
+  const Tensor log_sum_exp = tape.empty(rows, DType::fp32);
+  const Tensor maxima = tape.empty(rows, DType::fp32, Category::workspace);
+  Tensor output = tape.empty(sizes, query.dtype());
+  output.impl()->strides = elementwise_strides(sizes, {&query});
+  launch_flex(tape, KernelKind::attention, query, 2);
+  return {std::move(output), query, key, value, log_sum_exp};
+}
+
+}  // namespace
+
 Tensor flex_attention(const Tensor& query, const Tensor& key, const Tensor& value) {
   Op op("flex_attention", {&query, &key, &value});
-  Tape& tape = op.tape();
-  const Dims rows{query.size(0), query.size(1), query.size(2)};
-  const Tensor log_sum_exp = tape.empty(rows, DType::fp32);
-  Tensor output;
-  {
-    const Tensor maxima = tape.empty(rows, DType::fp32, Category::workspace);
-    output = empty_like(query);
-    launch_flex(tape, KernelKind::attention, query, 2);
-  }
-  op.save(query);
-  op.save(key);
-  op.save(value);
-  op.save_output(output);
-  op.save_output(log_sum_exp);
-  return op.done(output, flex_backward);
+  std::vector<Tensor> outputs = selected(op.tape(), "flex_attention", [&] { return flex_forward(op.tape(), query, key, value); });
+  for (std::size_t argument = 1; argument <= 3; ++argument) op.save(outputs[argument]);
+  op.save_output(outputs.front());
+  op.save_output(outputs.back());
+  return op.done(outputs.front(), flex_backward);
 }
 
 }  // namespace plimsoll::program

@@ -1,4 +1,5 @@
 /// torch.nn.attention.varlen.varlen_attn: flash attention over sequences that are packed end to end.
+#include "program/attention_kernels.hpp"
 #include "program/ops.hpp"
 
 namespace plimsoll::program {
@@ -66,7 +67,7 @@ void backward_kernel(BackwardCall& b, const Packed& s) {
 
 }  // namespace
 
-Tensor varlen_attention(const Tensor& query, const Tensor& key, const Tensor& value, std::int64_t sequences) {
+VarlenOutputs varlen_attention_with_statistics(const Tensor& query, const Tensor& key, const Tensor& value, std::int64_t sequences) {
   const Packed s{query.size(0), sequences, query.size(1), key.size(1), query.size(2)};
   Op op("varlen_attention", {&query, &key, &value});
   op.save(query);
@@ -75,7 +76,11 @@ Tensor varlen_attention(const Tensor& query, const Tensor& key, const Tensor& va
   const std::vector<Tensor> outputs = selected(op.tape(), "varlen_attention", [&] { return forward_kernel(op.tape(), query, s); });
   Tensor out = outputs[0];
   for (const Tensor& output : outputs) op.save_output(output);
-  return op.done(out, [s](BackwardCall& b) { backward_kernel(b, s); });
+  return {op.done(out, [s](BackwardCall& b) { backward_kernel(b, s); }), outputs[1]};
+}
+
+Tensor varlen_attention(const Tensor& query, const Tensor& key, const Tensor& value, std::int64_t sequences) {
+  return varlen_attention_with_statistics(query, key, value, sequences).output;
 }
 
 }  // namespace plimsoll::program

@@ -94,8 +94,11 @@ Tensor linear_with_bias(const Tensor& x, const Tensor& weight, const Tensor& bia
   op.save_if(op.needs(1), weight);
   Dims sizes = x.sizes();
   sizes[-1] = out;
-  Tensor y = op.output(sizes, x.dtype());
-  gemm(op.tape(), x.dtype(), rows, out, in, 1, true);
+  Tensor y = selected(op.tape(), "addmm", [&]() -> std::vector<Tensor> {
+               Tensor product = op.output(sizes, x.dtype());
+               gemm(op.tape(), x.dtype(), rows, out, in, 1, true);
+               return {product};
+             }).front();
   return op.done(y, [in, out, rows, wide = x.sizes(), folded = x.rank() != 2](BackwardCall& b) {
     const Tensor g = as_matrix(b.take_grad(), rows, out);
     if (b.needs(1)) {

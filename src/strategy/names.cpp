@@ -128,6 +128,7 @@ const Names<AttentionKernel>& attention_names() {
       {"flash", AttentionKernel::flash},
       {"flash (torch varlen_attn)", AttentionKernel::flash_varlen},
       {"flash-varlen", AttentionKernel::flash_varlen},
+      {"flex", AttentionKernel::flex},
       {"memory-efficient", AttentionKernel::memory_efficient},
       {"cudnn", AttentionKernel::cudnn},
       {"te", AttentionKernel::te},

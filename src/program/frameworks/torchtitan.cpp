@@ -36,6 +36,9 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   }
   if (s.cp > 1 && ((before_0_3(s) && !compiled) || s.attention == AttentionKernel::flash_varlen))
     refuse("context parallelism of TorchTitan is modelled for scaled dot-product attention, before 0.3 in compiled blocks", "cp");
+  if (s.attention == AttentionKernel::flex && before_0_3(s)) refuse("flex_attention of TorchTitan before 0.3 is not modelled", "attention");
+  if (s.attention == AttentionKernel::flex && s.cp > 1)
+    refuse("context parallelism of TorchTitan is not modelled for flex_attention", "attention", "sdpa");
   if (s.ep > 1 && before_0_3(s)) refuse("expert parallelism of TorchTitan before 0.3 is not modelled", "framework_version", "0.3.0");
   if (s.ep > 1 && s.moe.dispatcher != "alltoall")
     refuse("TorchTitan's token dispatcher '" + s.moe.dispatcher + "' is not modelled", "moe.moe_token_dispatcher_type", "alltoall");
@@ -57,6 +60,12 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   if (s.data_parallel != DataParallel::fsdp2) refuse("TorchTitan without fully_shard is not modelled", "data_parallel");
 }
 
+/// The router of the model's mixtures: a softmax but for DeepSeek-V3's sigmoid. The chosen scores are divided by their sum, but for those of
+/// DeepSeek-V2's sizes.
+TitanRun::Router router_of(const Model& model) {
+  return {.softmax = model.model_type != "deepseek_v3", .normalized = model.model_type != "deepseek_v2"};
+}
+
 TitanRun run_of(const Model& model, const Strategy& s) {
   TitanRun run;
   run.tensor_parallel = {.degree = s.tp,
@@ -66,15 +75,18 @@ TitanRun run_of(const Model& model, const Strategy& s) {
   run.one_table = model.tied_embeddings && run.tensor_parallel.functional && !run.tensor_parallel.on();
   run.fused_qkv = s.titan.fused_qkv.value_or(true);
   run.positions_given = s.titan.rope_positions_given.value_or(true);
-  run.complex_rope = run.truncated_init = model.model_type.rfind("qwen3", 0) != 0;
+  run.truncated_init = model.model_type.rfind("qwen3", 0) != 0;
+  run.complex_rope = run.truncated_init && model.model_type != "gpt_oss";
   run.expert_ranks = s.ep;
   run.float8_rowwise = s.low_precision == LowPrecision::fp8 && !before_0_3(s);
   const bool mixture = std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
   if (run.float8_rowwise && mixture) refuse("float8 products of TorchTitan's mixtures of experts are not modelled", "precision");
+  run.router = router_of(model);
   run.skip_head = s.loss == LossKernel::chunked;
   run.length = s.seq_len;
   run.context_ranks = s.cp;
-  run.packed = s.attention == AttentionKernel::flash_varlen;
+  if (s.attention == AttentionKernel::flash_varlen) run.attention = TitanRun::Attention::varlen;
+  if (s.attention == AttentionKernel::flex) run.attention = TitanRun::Attention::flex;
   run.fused_norm = profile_of(s).fused_rms_norm;
   if (before_0_3(s)) {
     run.shared_table = model.max_positions;

@@ -62,10 +62,21 @@ void draw_fused(Tape& tape, const Parameter& weight, const AttentionSizes& sizes
   const Tensor shard = tape.empty({shard_elements}, DType::fp32);
 }
 
+/// A weight is drawn in its shard; norms are set to ones.
+void draw_weight(Tape& tape, const TitanDecoder& decoder, std::string_view module, const Parameter& weight, std::int64_t shard) {
+  if (weight.sizes.rank() < 2) return;
+  const std::int64_t ranks = decoder.run().tensor_parallel.degree;
+  const std::int64_t local = ceil_div(weight.sizes[0], shard) * (weight.sizes.product() / weight.sizes[0]);
+  if (module == "wqkv") return draw_fused(tape, weight, decoder.attention_sizes(), ranks, local, decoder.run().truncated_init);
+  if (!decoder.run().truncated_init) return;
+  const std::int64_t whole = weight.sizes.product() * ranks;
+  const bool columns = module == "wo" || module == "w2";  // cut by columns: gathered over the ranks first
+  check_outliers(tape, local, ranks == 1 ? whole : columns ? local * ranks : whole / ranks, whole);
+}
+
 }  // namespace
 
 void initialize_weights(Tape& tape, TitanDecoder& decoder, std::int64_t shard, bool on_host) {
-  const std::int64_t ranks = decoder.run().tensor_parallel.degree;
   for (Module* module : decoder.root().all_modules()) {
     const LabelScope label(tape, module->label);
     tape.operator_name = "init_states";
@@ -75,17 +86,8 @@ void initialize_weights(Tape& tape, TitanDecoder& decoder, std::int64_t shard, b
       continue;
     }
     for (ModuleBuffer& buffer : module->buffers) renew_table(tape, buffer);
-    if (on_host || module->parameters.empty() || module->parameters.front()->sizes.rank() < 2 || name == "tok_embeddings") continue;
-    const Parameter& weight = *module->parameters.front();
-    const std::int64_t local = ceil_div(weight.sizes[0], shard) * (weight.sizes.product() / weight.sizes[0]);
-    if (name == "wqkv") {
-      draw_fused(tape, weight, decoder.attention_sizes(), ranks, local, decoder.run().truncated_init);
-      continue;
-    }
-    if (!decoder.run().truncated_init) continue;
-    const std::int64_t whole = weight.sizes.product() * ranks;
-    const bool columns = name == "wo" || name == "w2";  // cut by columns: gathered over the ranks first
-    check_outliers(tape, local, ranks == 1 ? whole : columns ? local * ranks : whole / ranks, whole);
+    if (on_host || name == "tok_embeddings") continue;
+    for (const auto& parameter : module->parameters) draw_weight(tape, decoder, name, *parameter, shard);
   }
 }
 

@@ -16,6 +16,7 @@ namespace plimsoll::program {
 /// One micro-batch on the device.
 struct TitanBatch {
   Tensor tokens, positions, labels;  ///< [batch, length]
+  std::vector<Tensor> mask;          ///< flex_attention's, which every layer looks at until the batch is done
 };
 
 class TitanPart {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "program/block_mask.hpp"
 #include "program/left_behind.hpp"
 #include "program/modules/torchtitan_moe.hpp"
 #include "program/op.hpp"
@@ -72,7 +73,7 @@ TitanBatch TitanTrainer::next_batch() {
   const bool whole = !before_0_3(strategy_);  // cp_shard cuts whole sequences that are on the device
   const Dims sizes{strategy_.micro_batch, whole ? strategy_.seq_len : strategy_.seq_len / strategy_.cp};
   const auto input = [&] { return tape_.empty(sizes, DType::int64, Category::input); };
-  TitanBatch batch{input(), {}, {}};
+  TitanBatch batch{input(), {}, {}, {}};
   if (whole) batch.positions = input();
   batch.labels = input();
   return batch;
@@ -99,6 +100,13 @@ TitanBatch TitanTrainer::context_part(const TitanBatch& batch) {
   mine.positions = part(batch.positions);
   mine.labels = part(batch.labels);
   return mine;
+}
+
+/// post_dataloading_process: the mask of flex_attention, and this rank's part of the sequences.
+TitanBatch TitanTrainer::prepare(const TitanBatch& whole) {
+  TitanBatch batch = context_part(whole);
+  if (strategy_.attention == AttentionKernel::flex) batch.mask = packed_causal_mask(whole.positions);
+  return batch;
 }
 
 /// dist_sum_tensor(local_valid_tokens.to(device)).
@@ -132,7 +140,7 @@ void TitanTrainer::train_step(Accumulation& accumulation, PassMarks& marks) {
 Tensor TitanTrainer::forward_backward(const TitanBatch& whole, const Tensor& valid_tokens) {
   TitanPart& part = *parts_.front();
   tape_.phase(Phase::forward);
-  const TitanBatch batch = context_part(whole);
+  const TitanBatch batch = prepare(whole);
   Tensor prediction = part.decoder()(batch.tokens, batch.positions);
   tape_.phase(Phase::loss);
   Tensor loss = part.loss(prediction, batch, valid_tokens);
@@ -158,7 +166,7 @@ void TitanTrainer::run_schedule(std::vector<TitanBatch>& batches, const Tensor& 
   forget_labels(batches, from);
   std::vector<TitanBatch> own;
   for (std::size_t i = 0; i < count; ++i) {
-    own.push_back(context_part(batches[from + i]));
+    own.push_back(prepare(batches[from + i]));
     if (i > 0) forget_unused(own[i - 1]);
   }
   if (from == 0 && !before_0_3(strategy_) && tape_.part() == Tape::Part::first_step) infer_metadata(parts_, own.front(), valid_tokens);

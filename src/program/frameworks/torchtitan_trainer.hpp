@@ -41,6 +41,7 @@ class TitanTrainer {
   void repeat_passes(RecordedPipelineRank& recorded) const;
   TitanBatch next_batch();
   TitanBatch context_part(const TitanBatch& batch);
+  TitanBatch prepare(const TitanBatch& whole);
   void forget_unused(TitanBatch& batch) const;
   Tensor count_tokens();
   Tensor forward_backward(const TitanBatch& whole, const Tensor& valid_tokens);

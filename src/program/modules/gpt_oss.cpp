@@ -5,9 +5,7 @@
 
 namespace plimsoll::program {
 
-namespace {
-
-/// clamp with a maximum alone: the gradient passes where x <= max.
+/// The gradient passes where x <= max.
 Tensor clamp_above(const Tensor& x) {
   Op op("clamp", {&x});
   op.save(x);
@@ -19,8 +17,6 @@ Tensor clamp_above(const Tensor& x) {
     b.give(0, elementwise(b.tape, {&below, &b.grad(), &zero}, b.grad().dtype()));
   });
 }
-
-}  // namespace
 
 RotaryTables half_rotary_tables(Module& rotary, Tape& tape, const Tensor& position_ids, DType type) {
   const GradMode no_grad(tape, false);

@@ -1,121 +1,21 @@
 #include "program/modules/torchtitan_decoder.hpp"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
 #include "program/modules/float8_linear.hpp"
+#include "program/modules/torchtitan_attention.hpp"
 #include "program/modules/torchtitan_compiled.hpp"
 #include "program/modules/torchtitan_layers.hpp"
 #include "program/modules/torchtitan_moe.hpp"
-#include "program/modules/torchtitan_rope.hpp"
 #include "program/ops.hpp"
 
 namespace plimsoll::program {
 
 namespace {
-
-/// GQAttention with a fused or three separate projections.
-class Attention {
- public:
-  Attention(Module& parent, const AttentionSpec& spec, const TitanContext& context)
-      : module_(add_titan_module(parent, "attention", context.tape)), context_(context), spec_(spec) {
-    const TensorParallel& tp = context.run.tensor_parallel;
-    Tape& tape = context.tape;
-    const RopeShape shape{context.run.complex_rope, context.run.positions_given, spec.head_dim, context.run.length};
-    rope_ = context.run.shared_table > 0 ? shared_rope(context.root, "freqs_cis", shape, tape) : add_rope(module_, shape, tape);
-    Module& qkv = add_titan_module(module_, "qkv_linear", tape);
-    const std::int64_t q = spec.heads * spec.head_dim, kv = spec.kv_heads * spec.head_dim;
-    if (context.run.fused_qkv) {
-      qkv_ = add_titan_linear(qkv, "wqkv", spec.hidden, tp.share(q + 2 * kv), tape);
-    } else {
-      query_ = add_titan_linear(qkv, "wq", spec.hidden, tp.share(q), tape);
-      key_ = add_titan_linear(qkv, "wk", spec.hidden, tp.share(kv), tape);
-      value_ = add_titan_linear(qkv, "wv", spec.hidden, tp.share(kv), tape);
-    }
-    output_ = add_titan_linear(module_, "wo", tp.share(q), spec.hidden, tape);
-    if (spec.qk_norm == AttentionSpec::QkNorm::per_head) {
-      query_norm_.emplace(module_, "q_norm", spec.head_dim, context.run.fused_norm, tape);
-      key_norm_.emplace(module_, "k_norm", spec.head_dim, context.run.fused_norm, tape);
-    }
-  }
-
-  Tensor operator()(const Tensor& input, const Tensor& positions) const {
-    Tensor x = input;
-    ModuleCall call(module_, context_.tape, {&x});
-    const TensorParallel& tp = context_.run.tensor_parallel;
-    if (tp.on()) x = tp.sequence ? gather_sequence(tp, x) : replicate_input(tp, x);
-    std::vector<Tensor> heads = project(x);
-    if (query_norm_) {
-      heads[0] = (*query_norm_)(heads[0]);
-      heads[1] = (*key_norm_)(heads[1]);
-    }
-    {
-      std::pair<Tensor, Tensor> turned = rope_(heads[0], heads[1], positions);
-      heads[0] = std::move(turned.first);
-      heads[1] = std::move(turned.second);
-    }
-    Tensor out = inner(heads);
-    out = reshape(out, {x.size(0), x.size(1), -1});
-    Tensor result = output_(out);
-    if (tp.on()) result = tp.sequence ? scatter_sequence(tp, result) : reduce_partial(tp, result);
-    return call.done(result);
-  }
-
- private:
-  /// FusedQKVLinear.forward: one product, split by kv group; each part is made contiguous.
-  std::vector<Tensor> project(const Tensor& x) const {
-    const std::int64_t batch = x.size(0), length = x.size(1), dim = spec_.head_dim;
-    if (!context_.run.fused_qkv) {
-      return {view(query_(x), {batch, length, -1, dim}), view(key_(x), {batch, length, -1, dim}),
-              view(value_(x), {batch, length, -1, dim})};
-    }
-    const std::int64_t group = spec_.heads / spec_.kv_heads;
-    const Tensor product = qkv_(x);
-    const std::vector<Tensor> parts = split(view(product, {batch, length, -1, group + 2, dim}), {group, 1, 1}, -2);
-    std::vector<Tensor> heads;
-    for (const Tensor& part : parts) {
-      const Tensor shaped = reshape(part, {batch, length, -1, dim});
-      heads.push_back(contiguous(shaped));
-    }
-    return heads;
-  }
-
-  /// VarlenAttention: the batch's sequences end to end.
-  Tensor packed(const std::vector<Tensor>& heads) const {
-    const auto joined = [&](const Tensor& x) { return reshape(x, {x.size(0) * x.size(1), -1, spec_.head_dim}); };
-    const Tensor query = joined(heads[0]), key = joined(heads[1]), value = joined(heads[2]);
-    const Tensor out = varlen_attention(query, key, value, heads[0].size(0));
-    return view(out, heads[0].sizes());
-  }
-
-  /// repeat_kv of [batch, length, kv heads, dim].
-  Tensor repeated(const Tensor& x) const {
-    const std::int64_t times = spec_.heads / spec_.kv_heads;
-    if (times == 1) return x;
-    const Tensor wide = expand(unsqueeze(x, 3), {x.size(0), x.size(1), x.size(2), times, x.size(3)});
-    return reshape(wide, {x.size(0), x.size(1), x.size(2) * times, x.size(3)});
-  }
-
-  /// ScaledDotProductAttention: [batch, length, heads, dim] on the way in and out.
-  Tensor inner(const std::vector<Tensor>& heads) const {
-    if (context_.run.packed) return packed(heads);
-    const bool grouped = context_.run.grouped_attention;
-    const Tensor query = transpose(heads[0], 1, 2), key = transpose(grouped ? heads[1] : repeated(heads[1]), 1, 2),
-                 value = transpose(grouped ? heads[2] : repeated(heads[2]), 1, 2);
-    if (context_.run.context_ranks > 1) return contiguous(transpose(ring_attention(query, key, value, context_.run.context_ranks), 1, 2));
-    const Tensor out =
-        scaled_dot_product_attention(query, key, value, {}, {.causal = true, .enable_gqa = grouped && spec_.heads > spec_.kv_heads});
-    return contiguous(transpose(out, 1, 2));
-  }
-
-  Module& module_;
-  TitanContext context_;
-  const AttentionSpec& spec_;
-  Rope rope_;
-  Linear qkv_, query_, key_, value_, output_;
-  std::optional<TitanNorm> query_norm_, key_norm_;
-};
 
 /// SelectiveAC's policy: attention is kept, and of the products every second is computed again.
 class EverySecondProduct final : public SelectivePolicy {
@@ -139,13 +39,14 @@ std::vector<const Block*> blocks_of_layers(const Model& model) {
 }
 
 void check_family(const Model& model) {
-  const bool known = model.model_type == "llama" || model.model_type == "qwen3" || model.model_type == "qwen3_moe";
-  if (!known) refuse("TorchTitan's modules of model type '" + model.model_type + "' are not modelled");
+  static const std::array<const char*, 6> kKnown = {"llama", "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gpt_oss"};
+  if (std::find(kKnown.begin(), kKnown.end(), model.model_type) == kKnown.end()) refuse("TorchTitan's modules of model type '" + model.model_type + "' are not modelled");
 }
 
 }  // namespace
 
-/// Llama3TransformerBlock and Qwen3TransformerBlock.
+/// Llama3TransformerBlock and Qwen3TransformerBlock; DeepSeekV3TransformerBlock and GptOssTransformerBlock, which register their norms in
+/// front of the feed-forward.
 class TitanLayer {
  public:
   TitanLayer(Module& module, const Block& block, const TitanRun& run, Module& root, Tape& tape)
@@ -153,11 +54,13 @@ class TitanLayer {
         block_(block),
         tape_(tape),
         float8_(run.float8_rowwise),
-        attention_(module, *block.attention, {run, root, tape}),
-        feed_forward_(make_feed_forward(module, block, {run, root, tape})),
-        moe_(make_moe(module, block, {run, root, tape})),
-        attention_norm_(module, "attention_norm", block.attention->hidden, run.fused_norm, tape),
-        mlp_norm_(module, "ffn_norm", block.attention->hidden, run.fused_norm, tape) {}
+        attention_(make_titan_attention(module, *block.attention, {run, root, tape})) {
+    const bool norms_first = block.attention->mla || block.attention->sinks;
+    if (norms_first) add_norms(run);
+    feed_forward_ = make_feed_forward(module, block, {run, root, tape});
+    moe_ = make_moe(module, block, {run, root, tape});
+    if (!norms_first) add_norms(run);
+  }
 
   Tensor operator()(const Tensor& input, const Tensor& positions) const {
     Tensor x = input;
@@ -199,17 +102,21 @@ class TitanLayer {
     return add(hidden, branch);
   }
   Tensor attended(const Tensor& x, const Tensor& positions) const {
-    const Tensor normed = attention_norm_(x);
-    return attention_(normed, positions);
+    const Tensor normed = (*attention_norm_)(x);
+    return (*attention_)(normed, positions);
   }
   Tensor fed_forward(const Tensor& x) const {
-    const Tensor normed = mlp_norm_(x);
+    const Tensor normed = (*mlp_norm_)(x);
     return moe_ ? (*moe_)(normed) : (*feed_forward_)(normed);
   }
-  static std::optional<TitanFeedForward> make_feed_forward(Module& module, const Block& block, const TitanContext& context) {
-    if (block.moe) return {};
-    return std::optional<TitanFeedForward>(std::in_place, module, "feed_forward", block.attention->hidden, block.mlp->intermediate,
-                                           context);
+  void add_norms(const TitanRun& run) {
+    const std::int64_t hidden = block_.attention->hidden;
+    attention_norm_.emplace(module_, "attention_norm", hidden, run.fused_norm, tape_);
+    mlp_norm_.emplace(module_, "ffn_norm", hidden, run.fused_norm, tape_);
+  }
+  static std::unique_ptr<TitanFeedForward> make_feed_forward(Module& module, const Block& block, const TitanContext& context) {
+    if (block.moe) return nullptr;
+    return std::make_unique<TitanFeedForward>(module, "feed_forward", block.attention->hidden, block.mlp->intermediate, context);
   }
   static std::unique_ptr<TitanMoe> make_moe(Module& module, const Block& block, const TitanContext& context) {
     return block.moe ? std::make_unique<TitanMoe>(module, *block.moe, context) : nullptr;
@@ -219,10 +126,10 @@ class TitanLayer {
   Block block_;
   Tape& tape_;
   bool float8_;
-  Attention attention_;
-  std::optional<TitanFeedForward> feed_forward_;
+  std::unique_ptr<TitanAttention> attention_;
+  std::unique_ptr<TitanFeedForward> feed_forward_;
   std::unique_ptr<TitanMoe> moe_;
-  TitanNorm attention_norm_, mlp_norm_;
+  std::optional<TitanNorm> attention_norm_, mlp_norm_;
 };
 
 TitanDecoder::TitanDecoder(const Model& model, const TitanRun& run, const TitanStage& stage, Tape& tape) : tape_(tape), run_(run) {

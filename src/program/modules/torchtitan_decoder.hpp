@@ -24,7 +24,11 @@ struct TitanRun {
   bool fused_norm = true;         ///< aten::_fused_rms_norm; before torch 2.8 its parts
   bool grouped_attention = true;  ///< attention takes fewer key heads; before 0.3 they were repeated
   bool one_table = false;         ///< tied tables are one parameter when they are sharded; else only their shards are
-  bool packed = false;            ///< attention over packed sequences (varlen_attn)
+  enum class Attention : std::uint8_t {
+    scaled_dot_product,
+    varlen,  ///< over packed sequences (varlen_attn)
+    flex,    ///< flex_attention over a block mask, compiled
+  } attention = Attention::scaled_dot_product;
   bool float8_rowwise = false;    ///< the layers' products are torchao's Float8Linear
   bool truncated_init = true;     ///< projections start from trunc_normal_, which looks at what it drew; else from normal_
   struct Router {

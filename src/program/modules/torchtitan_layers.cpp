@@ -35,9 +35,10 @@ void add_titan_parameter(Module& module, const std::string& name, const Dims& si
   module.parameters.push_back(std::make_shared<Parameter>(Parameter{.name = name, .sizes = sizes, .type = DType::fp32, .tensor = {}}));
 }
 
-Linear add_titan_linear(Module& parent, const std::string& name, std::int64_t in, std::int64_t out, Tape& tape) {
+Linear add_titan_linear(Module& parent, const std::string& name, std::int64_t in, std::int64_t out, Tape& tape, bool bias) {
   Module& module = add_titan_module(parent, name, tape);
   add_titan_parameter(module, "weight", {out, in});
+  if (bias) add_titan_parameter(module, "bias", {out});
   return {module, tape};
 }
 

@@ -20,7 +20,7 @@ struct TitanContext {
 
 Module& add_titan_module(Module& parent, const std::string& name, Tape& tape);
 void add_titan_parameter(Module& module, const std::string& name, const Dims& sizes);
-Linear add_titan_linear(Module& parent, const std::string& name, std::int64_t in, std::int64_t out, Tape& tape);
+Linear add_titan_linear(Module& parent, const std::string& name, std::int64_t in, std::int64_t out, Tape& tape, bool bias = false);
 
 /// F.rms_norm: one kernel, or before torch 2.8 its parts.
 Tensor apply_rms_norm(bool fused, const Tensor& x, const Tensor& weight);

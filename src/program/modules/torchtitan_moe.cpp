@@ -2,16 +2,19 @@
 
 #include "plimsoll/error.hpp"
 #include "program/modules/expert_parallel.hpp"
+#include "program/modules/torchtitan_gpt_oss.hpp"
 #include "program/ops.hpp"
 
 namespace plimsoll::program {
 
 namespace {
 
-/// SelectiveAC never keeps nor counts products of the shape of the router's.
+/// SelectiveAC never keeps nor counts products (mm) of the shape of the router's; with a bias it is another operator, which is kept.
 class OutsideOfPolicy {
  public:
-  explicit OutsideOfPolicy(Tape& tape) : tape_(tape), before_(std::exchange(tape.selective_outputs, nullptr)) {}
+  OutsideOfPolicy(Tape& tape, bool biased) : tape_(tape), before_(tape.selective_outputs) {
+    if (!biased) tape.selective_outputs = nullptr;
+  }
   ~OutsideOfPolicy() { tape_.selective_outputs = std::move(before_); }
   OutsideOfPolicy(const OutsideOfPolicy&) = delete;
   OutsideOfPolicy& operator=(const OutsideOfPolicy&) = delete;
@@ -36,21 +39,33 @@ TitanMoe::TitanMoe(Module& parent, const MoeSpec& spec, const TitanContext& cont
       routed_(add_titan_module(module_, "routed_experts", context.tape)),
       grouped_(add_titan_module(routed_, "inner_experts", context.tape)),
       router_(add_titan_module(module_, "router", context.tape)) {
-  if (!spec.gated || spec.expert_bias || spec.transposed || spec.shared_gate)
-    refuse("TorchTitan's experts with biases, without gate or with a gated shared expert are not modelled", module_.path);
-  const TensorParallel& tp = context.run.tensor_parallel;
-  const std::int64_t inner = context.run.expert_ranks > 1 ? spec.expert_intermediate : tp.share(spec.expert_intermediate);
-  const std::int64_t own = spec.experts / context.run.expert_ranks;
-  add_titan_parameter(grouped_, "w1_EFD", {own, inner, spec.hidden});
-  add_titan_parameter(grouped_, "w2_EDF", {own, spec.hidden, inner});
-  add_titan_parameter(grouped_, "w3_EFD", {own, inner, spec.hidden});
-  for (auto& parameter : grouped_.parameters) parameter->expert = true;
-  gate_ = add_titan_linear(router_, "gate", spec.hidden, spec.experts, context.tape);
+  if (!spec.gated || spec.shared_gate)
+    refuse("TorchTitan's experts without gate or with a gated shared expert are not modelled", module_.path);
+  add_experts();
+  gate_ = add_titan_linear(router_, "gate", spec.hidden, spec.experts, context.tape, spec.router_bias);
   if (spec.shared_intermediate > 0)
     shared_.emplace(module_, "shared_experts", spec.hidden, spec.shared_intermediate, context,
                     context.run.expert_ranks > 1 ? TitanFeedForward::Input::of_block : TitanFeedForward::Input::gathered);
   for (const char* name : {"expert_bias_E", "tokens_per_expert_E"})
     module_.buffers.push_back({.name = name, .sizes = {spec.experts}, .type = DType::fp32, .tensor = {}});
+}
+
+/// GroupedExperts' weights, or GptOssGroupedExperts', whose gate and up lie together and which have biases.
+void TitanMoe::add_experts() {
+  const TensorParallel& tp = context_.run.tensor_parallel;
+  const std::int64_t inner = context_.run.expert_ranks > 1 ? spec_.expert_intermediate : tp.share(spec_.expert_intermediate);
+  const std::int64_t own = spec_.experts / context_.run.expert_ranks, hidden = spec_.hidden;
+  if (spec_.expert_bias) {
+    add_titan_parameter(grouped_, "mlp1_weight_EGD", {own, 2 * inner, hidden});
+    add_titan_parameter(grouped_, "mlp1_bias_EG", {own, 2 * inner});
+    add_titan_parameter(grouped_, "mlp2_weight_EDF", {own, hidden, inner});
+    add_titan_parameter(grouped_, "mlp2_bias_ED", {own, hidden});
+  } else {
+    add_titan_parameter(grouped_, "w1_EFD", {own, inner, hidden});
+    add_titan_parameter(grouped_, "w2_EDF", {own, hidden, inner});
+    add_titan_parameter(grouped_, "w3_EFD", {own, inner, hidden});
+  }
+  for (auto& parameter : grouped_.parameters) parameter->expert = true;
 }
 
 Tensor TitanMoe::operator()(const Tensor& input) const {
@@ -84,7 +99,7 @@ TitanMoe::Routing TitanMoe::route(const Tensor& input) const {
   Routing routing;
   {
     const AutocastScope autocast(context_.tape, true, DType::fp32);
-    const OutsideOfPolicy outside(context_.tape);
+    const OutsideOfPolicy outside(context_.tape, spec_.router_bias);
     routing.scores = gate_(x);
   }
   routing.scores = context_.run.router.softmax ? softmax(routing.scores, DType::fp32) : sigmoid(routing.scores);
@@ -208,6 +223,7 @@ TitanMoe::Dispatched TitanMoe::exchange(const Tensor& rows, const Tensor& counts
 Tensor TitanMoe::run_experts(const Tensor& input, const Tensor& counts) const {
   Tensor rows = input;
   ModuleCall call(grouped_, context_.tape, {&rows});
+  if (spec_.expert_bias) return call.done(run_gpt_oss_experts(grouped_, rows, counts));
   const Tensor offsets = cumulative_sum(counts, DType::int32);
   Tensor hidden;
   {

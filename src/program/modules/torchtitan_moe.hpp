@@ -27,6 +27,7 @@ class TitanMoe {
     Tensor tokens, weights;  ///< of each sorted pair of token and expert
     Tensor order;            ///< from the order of ranks to that of experts; undefined without expert parallelism
   };
+  void add_experts();
   Tensor mixed(const Tensor& x) const;
   Routing route(const Tensor& x) const;
   Tensor scores_within_groups(const Tensor& scores) const;
