@@ -178,6 +178,19 @@ TEST(Megatron, EarlierStagesHoldMoreMicroBatches) {
   EXPECT_LT(last.saved, 2 * layers);
 }
 
+TEST(Megatron, ThePrecisionAwareOptimizerKeepsWhatBf16LacksOfFp32) {
+  // Two bytes of remainder in the place of four of main parameter, over 4 ranks. With gradients in 16 bits no fp32 copy of them either,
+  // which otherwise lives from the optimizer's step into the next.
+  const Model model = gpt(2);
+  const auto kept = [&](const std::string& more) {
+    const std::string all = R"(, "data_parallel": "megatron-distopt", "gradient_accumulation_fusion": false)" + more;
+    return played(lower_megatron(model, resolved(model, all, 4, R"("te")"), 0)).end;
+  };
+  const std::string aware = R"(, "precision_aware_optimizer": true)", narrow = R"(, "grad_dtype": "bf16")";
+  EXPECT_EQ(kept("") - kept(aware), 2 * model.parameters() / 4);
+  EXPECT_EQ(kept(narrow) - kept(narrow + aware), 6 * model.parameters() / 4);
+}
+
 TEST(Megatron, AStepLeavesWhatItFound) {
   // Tensors may live into the next step (a stage's last input, 16-bit gradients' fp32 copies): each repetition drops those of the one
   // before.

@@ -115,10 +115,24 @@ void check_recomputed_modules(const Strategy& s) {
   }
 }
 
+/// OptimizerConfig's own checks, and what of it is not modelled.
+void check_precision_aware(const Strategy& s) {
+  constexpr const char* kKey = "precision_aware_optimizer";
+  if (s.megatron.layer_spec != "te") refuse("the precision-aware optimizer is Transformer Engine's FusedAdam", kKey);
+  if (s.data_parallel != DataParallel::megatron_distopt)
+    refuse("the precision-aware optimizer is modelled for the distributed optimizer alone, which Megatron asks for", kKey);
+  if (s.optimizer != OptimizerKind::adamw && s.optimizer != OptimizerKind::adam)
+    refuse("the precision-aware optimizer is Adam's alone", kKey);
+  if (s.precision != Precision::mixed_bf16 || s.low_precision != LowPrecision::none)
+    refuse("the precision-aware optimizer is modelled for bf16 alone", kKey);
+  if (s.state_dtype.value_or(DType::fp32) != DType::fp32)
+    refuse("moments other than fp32 are not modelled for Megatron-core", "state_dtype");
+}
+
 void check_strategy(const Strategy& s) {
   if (s.data_parallel == DataParallel::megatron_fsdp) check_fsdp(s);
   if (s.offload.any()) refuse("offloading is not modelled for Megatron-core", "offload");
-  if (s.megatron.precision_aware_optimizer) refuse("the precision-aware optimizer is not modelled", "precision_aware_optimizer");
+  if (s.megatron.precision_aware_optimizer) check_precision_aware(s);
   s.megatron.layer_spec == "te" ? check_transformer_engine(s) : check_local(s);
   if (s.precision != Precision::mixed_bf16 && s.precision != Precision::mixed_fp16 && s.precision != Precision::fp32)
     refuse("precision '" + std::string(name_of(s.precision)) + "' is not modelled for Megatron-core", "precision");

@@ -12,6 +12,7 @@ MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const
                                      std::int64_t shard_rank)
     : tape_(tape),
       distributed_(strategy.data_parallel == DataParallel::megatron_distopt),
+      keeps_remainders_(strategy.megatron.precision_aware_optimizer),
       scales_copies_(!distributed_ && strategy.precision == Precision::mixed_fp16),
       groups_(2) {
   const LabelScope label(tape, tape.intern("optimizer"));
@@ -46,7 +47,7 @@ void MegatronOptimizer::make_scalars(const Strategy& strategy) {
 void MegatronOptimizer::make_torch_optimizer(ParameterGroup& group, const Strategy& strategy) {
   std::vector<Tensor> tensors;
   for (const MegatronMain& main : group.mains) tensors.push_back(main.parameter);
-  group.optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape_, std::move(tensors));
+  group.optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape_, std::move(tensors), DType::fp32);
 }
 
 /// The parameters of which this rank keeps the states, with the elements that it keeps: in the order of the buffers where states are
@@ -77,7 +78,7 @@ void MegatronOptimizer::add(ParameterGroup& group, const BufferedParameter& entr
     return same;
   };
   Tensor main = part(entry.parameter->tensor);
-  if (entry.parameter->type != DType::fp32) {
+  if (entry.parameter->type != DType::fp32 && !keeps_remainders_) {
     const Tensor copy = clone(main);
     main = to(copy, DType::fp32);
     Tape::categorize(main, Category::optimizer_state);
@@ -89,7 +90,18 @@ void MegatronOptimizer::prepare_grads() {
   if (!attaches_gradients_) return;
   tape_.operator_name = "copy_model_grads_to_main_grads";
   for (ParameterGroup& group : groups_) {
-    for (MegatronMain& main : group.mains) main.parameter.grad() = to(main.source, DType::fp32);
+    for (MegatronMain& main : group.mains) main.parameter.grad() = keeps_remainders_ ? main.source : to(main.source, DType::fp32);
+  }
+}
+
+/// FusedAdam.initialize_state: "master_param" beside the moments.
+void MegatronOptimizer::make_remainders() {
+  if (!keeps_remainders_ || !remainders_.empty()) return;
+  for (const ParameterGroup& group : groups_) {
+    for (const MegatronMain& main : group.mains) {
+      if (main.parameter.dtype() != DType::fp32)
+        remainders_.push_back(tape_.empty(main.parameter.sizes(), main.parameter.dtype(), Category::optimizer_state));
+    }
   }
 }
 
@@ -115,9 +127,11 @@ void MegatronOptimizer::clip_grads() {
 }
 
 void MegatronOptimizer::step_with_ready_grads() {
+  make_remainders();
   for (ParameterGroup& group : groups_) {
     if (!group.mains.empty()) group.optimizer->step();
   }
+  if (keeps_remainders_) return;  // its kernel writes the parameters
   tape_.operator_name = "copy_main_params_to_model_params";
   for (const ParameterGroup& group : groups_) {
     for (const MegatronMain& main : group.mains) {

@@ -43,6 +43,7 @@ class MegatronOptimizer {
   };
 
   void make_scalars(const Strategy& strategy);
+  void make_remainders();
   void make_torch_optimizer(ParameterGroup& group, const Strategy& strategy);
   void add(ParameterGroup& group, const BufferedParameter& entry, std::int64_t elements);
   std::vector<std::pair<const BufferedParameter*, std::int64_t>> owned(const std::vector<MegatronParameterBuffer*>& buffers,
@@ -51,8 +52,12 @@ class MegatronOptimizer {
   Tape& tape_;
   bool distributed_;
   bool attaches_gradients_ = true;  ///< else the wrapper does
+  /// use_precision_aware_optimizer: Transformer Engine's FusedAdam sees the 16-bit parameters themselves and keeps what they lack of fp32,
+  /// 16 bits each (store_param_remainders); gradients are read from their buffer (decoupled_grad).
+  bool keeps_remainders_ = false;
   bool scales_copies_;  ///< fp16 weights are written by multi_tensor_scale, through a product of its own each
   Tensor scale_;
+  std::vector<Tensor> remainders_;      ///< made in the first step
   std::vector<Tensor> scalars_;         ///< the loss scaler's factors, overflow flags
   std::vector<ParameterGroup> groups_;  ///< with weight decay, without
 };
