@@ -34,12 +34,13 @@ void add_option(CLI::App& app, const Option& option, Bound& bound, std::size_t i
   bound.options[index] = added;
 }
 
-void add_command(CLI::App& parent, const Command& command, std::vector<std::unique_ptr<Bound>>& all) {
+/// Options are bound only where the command is the one that was `named`: there are hundreds, and every other's would be in vain.
+void add_command(CLI::App& parent, const Command& command, bool named, std::vector<std::unique_ptr<Bound>>& all) {
   CLI::App* app = parent.add_subcommand(command.name, command.help);
   if (!command.examples.empty()) app->footer("Examples:\n" + command.examples);
   app->allow_extras();
-  for (const Command& child : command.children) add_command(*app, child, all);
-  if (!command.run) return;
+  for (const Command& child : command.children) add_command(*app, child, named, all);
+  if (!command.run || !named) return;
   auto bound = std::make_unique<Bound>(Bound{&command, {}, {}});
   bound->values.resize(command.options.size());
   bound->options.resize(command.options.size());
@@ -115,7 +116,7 @@ int run(const std::vector<Command>& commands, int argc, const char* const* argv)
   app.set_version_flag("--version", std::string("plimsoll ") + version());
   app.footer("plimsoll COMMAND --help has examples. Exit codes: 0 fits, 1 does not fit, 2 bad input, 70 internal.");
   std::vector<std::unique_ptr<Bound>> all;
-  for (const Command& command : commands) add_command(app, command, all);
+  for (const Command& command : commands) add_command(app, command, argc > 1 && command.name == argv[1], all);
 
   const bool top_level = argc > 1 && argv[1][0] == '-';
   const int own = end_of_own(argc, argv);
