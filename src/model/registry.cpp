@@ -56,10 +56,13 @@ const std::vector<Family>& families() {
       {"glm4_moe", "Glm4Moe", "Glm4MoeForCausalLM", build_glm4_moe},
       // Encoders, sequence to sequence.
       {"bert", "Bert", "BertModel", build_bert},
+      {"ernie", "Ernie", "ErnieModel", build_bert},
       {"roberta", "Roberta", "RobertaModel", build_roberta},
+      {"data2vec-text", "Data2VecText", "Data2VecTextModel", build_roberta},
       {"xlm-roberta", "XLMRoberta", "XLMRobertaModel", build_roberta},
       {"camembert", "Camembert", "CamembertModel", build_roberta},
       {"electra", "Electra", "ElectraModel", build_electra},
+      {"mpnet", "MPNet", "MPNetModel", build_mpnet},
       {"distilbert", "DistilBert", "DistilBertModel", build_distilbert},
       {"albert", "Albert", "AlbertModel", build_albert},
       {"deberta-v2", "DebertaV2", "DebertaV2Model", build_deberta_v2},

@@ -48,6 +48,17 @@ TEST(AllocatorRows, TransformersOnOneDeviceDdpFsdpAndAdapters) {
   expect_verdicts_right(rows);
 }
 
+// Every family of transformers at sizes and settings drawn at random: one device, DDP, FSDP1, FSDP2, HSDP, adapters, checkpointing,
+// accumulation, types, optimizers.
+TEST(AllocatorRows, TransformersFamilies) {
+  const Validation rows = validate_file("allocator-families");
+  EXPECT_TRUE(rows.refused.empty());
+  expect_within(rows, quantity::allocated, {0, 0.0005});
+  expect_within(rows, quantity::backward_peak, {0, 0.0005});
+  expect_within(rows, quantity::reserved, {0, 0.001});
+  expect_within(rows, quantity::parameters, {0, 0});
+}
+
 TEST(AllocatorRows, MegatronCore) {
   const Validation rows = validate_file("allocator-megatron");
   EXPECT_TRUE(rows.refused.empty());

@@ -1,4 +1,4 @@
-// bert, roberta, xlm-roberta, camembert, electra: post-norm encoders that differ in embeddings and heads.
+// bert, ernie, roberta, data2vec-text, xlm-roberta, camembert, electra, mpnet: post-norm encoders that differ in embeddings and heads.
 #include "model/families/encoder.hpp"
 #include "model/families/families.hpp"
 #include "plimsoll/error.hpp"
@@ -97,6 +97,16 @@ void append_dense_classifier(Model& model, const Config& config, double dropout,
       .append_to(model);
 }
 
+void append_roberta_predictions(Model& model, const std::string& tied_to) {
+  model.task = Model::Task::masked_lm;
+  Chain(Block::Role::head, "lm_head", model.hidden_size)
+      .dense("dense", model.hidden_size)
+      .activation("gelu", "gelu")
+      .norm("layer_norm")
+      .vocabulary("decoder", model.vocab_size, tied_to, true, "bias")
+      .append_to(model, {"decoder", "dense", "layer_norm"});
+}
+
 // xlm-roberta and camembert register their heads before their body: what is tied is then the head's, and the embedding follows it.
 void register_head_first(Model& model, std::size_t body_blocks) {
   const int body = static_cast<int>(body_blocks), all = static_cast<int>(model.blocks.size());
@@ -116,7 +126,9 @@ Model backbone(Model model) {
 }  // namespace
 
 Model build_bert(const Config& config) {
-  const Modules name(config, "bert");
+  if (config.flag_or("use_task_id", false)) config.refuse_at("use_task_id", "ernie's embeddings of tasks are not modelled");
+  note_keys(config, {"task_type_vocab_size"});
+  const Modules name(config, config.model_type());
   Model model = bert_body(config, name, config.dimension("hidden_size"), {});
   const bool pooled = name.base_model() || config.architecture_ends_with("ForSequenceClassification") ||
                       config.architecture_ends_with("ForMultipleChoice") || config.architecture_ends_with("ForPreTraining") ||
@@ -144,30 +156,71 @@ Model build_bert(const Config& config) {
 }
 
 Model build_roberta(const Config& config) {
-  const Modules name(config, "roberta");
+  const bool data2vec = config.model_type() == "data2vec-text";
+  const Modules name(config, data2vec ? "data2vec_text" : "roberta");
   Model model = bert_body(config, name, config.dimension("hidden_size"),
                           {"word_embeddings", "token_type_embeddings", "LayerNorm", "position_embeddings"});
   if (name.base_model() || config.architecture_ends_with("ForMultipleChoice")) append_pooler(model, name);
   if (name.base_model()) return backbone(std::move(model));
   const std::size_t body = model.blocks.size();
-  const bool head_first = config.model_type() != "roberta";
+  const bool head_first = config.model_type() != "roberta" && !data2vec;
   const double dropout = classifier_dropout(config, model.embedding_dropout);
   if (config.architecture_ends_with("ForSequenceClassification")) {
     append_dense_classifier(model, config, dropout, "tanh");
   } else if (config.architecture_ends_with("ForMaskedLM")) {
-    model.task = Model::Task::masked_lm;
-    Chain(Block::Role::head, "lm_head", model.hidden_size)
-        .dense("dense", model.hidden_size)
-        .activation("gelu", "gelu")
-        .norm("layer_norm")
-        .vocabulary("decoder", model.vocab_size, head_first ? "" : tied_words(model, name), true, "bias")
-        .append_to(model, {"decoder", "dense", "layer_norm"});
+    append_roberta_predictions(model, head_first ? "" : tied_words(model, name));
   } else if (!append_linear_text_head(model, config, {dropout})) {
     refuse_head(
         config,
         "ForMaskedLM, ForSequenceClassification, ForTokenClassification, ForQuestionAnswering, ForMultipleChoice and the base model");
   }
   if (head_first) register_head_first(model, body);
+  return model;
+}
+
+Model build_mpnet(const Config& config) {
+  const Modules name(config, "mpnet");
+  Model model = encoder_model(config);
+  note_keys(config, {"num_labels", "classifier_dropout"});
+  model.intermediate_size = config.dimension("intermediate_size");
+  model.max_positions = config.dimension("max_position_embeddings");
+  model.embedding_dropout = config.rate_or("hidden_dropout_prob", 0.1);
+  TextEmbeddings embeddings;
+  embeddings.name = name("embeddings");
+  embeddings.width = model.hidden_size;
+  embeddings.segment_buffer = false;
+  embeddings.positions = model.max_positions;
+  embeddings.dropout = model.embedding_dropout;
+  append_text_embeddings(model, embeddings);
+
+  // Biases of all heads by the bucket of a distance, looked up before the layers and registered behind them.
+  BlockBuilder table(Block::Role::embedding, name("encoder"));
+  table.add(position_embedding("relative_attention_bias", config.dimension("relative_attention_num_buckets"), model.heads), {kBlockInput});
+  model.blocks.push_back(table.build());
+  LayerPlan layer = bert_layer(model, config, name("encoder.layer"));
+  layer.attention.positions = Positions::relative_bias;
+  layer.names.q = "attn.q";
+  layer.names.k = "attn.k";
+  layer.names.v = "attn.v";
+  layer.names.output = "attn.o";
+  layer.names.attention_norm = "attention.LayerNorm";
+  model.blocks.push_back(encoder_layer(layer));
+  model.blocks.back().input = 0;
+  model.blocks.back().side_inputs = {1};
+
+  if (name.base_model()) {
+    append_pooler(model, name);
+    model = backbone(std::move(model));
+  } else if (config.architecture_ends_with("ForMaskedLM")) {
+    append_roberta_predictions(model, tied_words(model, name));
+  } else if (config.architecture_ends_with("ForSequenceClassification")) {
+    append_dense_classifier(model, config, model.embedding_dropout, "tanh");
+  } else if (config.architecture_ends_with("ForMultipleChoice") || !append_linear_text_head(model, config, {model.embedding_dropout})) {
+    refuse_head(config, "ForMaskedLM, ForSequenceClassification, ForTokenClassification, ForQuestionAnswering and the base model");
+  }
+  model.registration = {0, 2, 1};
+  for (auto block = static_cast<int>(model.registration.size()); block < static_cast<int>(model.blocks.size()); ++block)
+    model.registration.push_back(block);
   return model;
 }
 

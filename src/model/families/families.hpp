@@ -56,6 +56,7 @@ Model build_glm4_moe(const Config& config);
 Model build_bert(const Config& config);
 Model build_roberta(const Config& config);
 Model build_electra(const Config& config);
+Model build_mpnet(const Config& config);
 Model build_distilbert(const Config& config);
 Model build_albert(const Config& config);
 Model build_deberta_v2(const Config& config);
