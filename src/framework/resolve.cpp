@@ -78,7 +78,6 @@ void resolve_framework(Resolver& r) {
   const FrameworkProfile& profile = r.profile();
   s.framework = profile.name;
   if (!profile.refused.empty()) refuse(profile.title + " is not modelled: " + profile.refused);
-  if (!s.peft_method.empty()) refuse("fine-tuning by " + s.peft_method + " is not modelled", {}, "LoRA is");
   if (s.megatron.layer_spec.empty()) s.megatron.layer_spec = profile.layer_spec;
   resolve_torch(r);
 }
@@ -100,6 +99,8 @@ void resolve_kernels(Resolver& r) {
     s.loss = titan_0_3 || s.loss_chunks > 0 ? LossKernel::chunked : profile.loss;
     const bool compiled_loss = s.framework == "torchtitan" && !titan_0_3 && s.compile == Strategy::Compile::blocks;
     if (compiled_loss) s.loss = LossKernel::compiled;
+    // The defaults of apply_liger_kernel_to_…: only Granite has no fused one.
+    if (s.liger_kernel) s.loss = r.model.model_type == "granite" ? LossKernel::liger : LossKernel::liger_fused_linear;
     r.assume("loss: " + std::string(name_of(s.loss)));
   }
   if (s.loss == LossKernel::chunked && s.loss_chunks == 0) {

@@ -5,6 +5,10 @@ namespace plimsoll::framework {
 namespace {
 
 void complete(Strategy& s, const Model&) {
+  if (s.offload.activations && s.offload.activations_by == Offload::By::automatic) {
+    s.offload.activations_by = Offload::By::save_on_cpu;
+    s.assumed.push_back("activation_offload: save-on-cpu");
+  }
   // PEFT keeps adapters of 16-bit models in fp32 (autocast_adapter_dtype).
   if (s.lora && !s.lora->adapter_dtype) {
     s.lora->adapter_dtype = DType::fp32;
@@ -25,7 +29,7 @@ FrameworkProfile profile() {
   p.losses = {LossKernel::cross_entropy, LossKernel::compiled, LossKernel::liger, LossKernel::liger_fused_linear};
   p.recomputes = {Recompute::Kind::none, Recompute::Kind::full, Recompute::Kind::alternate};
   p.low_precisions = {LowPrecision::none};
-  p.adapters = true;
+  p.adapters = p.offload_activations = true;
   return p;
 }
 

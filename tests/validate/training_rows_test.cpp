@@ -82,5 +82,18 @@ TEST(TrainingRefusals, OptimizersThatFailOnWhatTheyAreGiven) {
   EXPECT_TRUE(refused_when("opt-nadam-fp32-foreach", [](Strategy& s) { s.optimizer_impl = OptimizerImpl::fused; }));
 }
 
+// What Liger does not patch, or patches without effect; who offloads activations otherwise.
+TEST(TrainingRefusals, KernelsAndOffloadsThatAreNotThere) {
+  EXPECT_FALSE(refused_when("liger-qwen3-bf16", [](Strategy&) {}));
+  EXPECT_TRUE(refused_when("opt-nadam-fsdp2", [](Strategy& s) {
+    s.liger_kernel = true;
+    s.fsdp.units.push_back("lm_head");
+  }));
+  EXPECT_TRUE(refused_when("every2-t5-amp", [](Strategy& s) { s.liger_kernel = true; }));
+  EXPECT_FALSE(refused_when("offload-llama-bf16-save-on-cpu", [](Strategy&) {}));
+  EXPECT_TRUE(refused_when("offload-llama-bf16-save-on-cpu", [](Strategy& s) { s.offload.activations_by = Offload::By::trl; }));
+  EXPECT_TRUE(refused_when("offload-llama-bf16-save-on-cpu", [](Strategy& s) { s.offload.activation_layers = 1; }));
+}
+
 }  // namespace
 }  // namespace plimsoll

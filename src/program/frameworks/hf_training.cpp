@@ -11,14 +11,45 @@
 #include "program/modules/lora.hpp"
 #include "program/op.hpp"
 #include "program/optimizer_kinds.hpp"
+#include "program/save_on_cpu.hpp"
 #include "strategy/torch_release.hpp"
 
 namespace plimsoll::program {
 
+namespace {
+
+RunOptions::Loss loss_of(const Strategy& strategy) {
+  switch (strategy.loss) {
+    case LossKernel::automatic:
+    case LossKernel::cross_entropy:
+      return RunOptions::Loss::cross_entropy;
+    case LossKernel::liger:
+      return RunOptions::Loss::liger;
+    case LossKernel::liger_fused_linear:
+      return RunOptions::Loss::liger_fused_linear;
+    default:
+      refuse("loss '" + std::string(name_of(strategy.loss)) + "' is not modelled for transformers' modules", "loss", "ce");
+  }
+}
+
+/// Who keeps saved tensors while the network runs; null: the device.
+std::shared_ptr<SavedTensorHooks> activation_offload(const Strategy& strategy, Tape& tape) {
+  if (!strategy.offload.activations) return nullptr;
+  if (strategy.data_parallel == DataParallel::fsdp1) refuse("save_on_cpu under FSDP1 is not modelled", "data_parallel", "none, ddp or fsdp2");
+  if (strategy.offload.activation_layers > 0) refuse("save_on_cpu takes the saved tensors of all layers", "offload_layers");
+  if (strategy.offload.activations_by == Offload::By::trl)
+    refuse("TRL's OffloadActivations is not modelled for transformers' modules", "activation_offload", "save-on-cpu or save-on-cpu-pinned");
+  return std::make_shared<SaveOnCpu>(tape, strategy.offload.activations_by == Offload::By::save_on_cpu_pinned);
+}
+
+}  // namespace
+
 RunOptions hf_run_options(const Strategy& strategy) {
-  if (strategy.loss != LossKernel::automatic && strategy.loss != LossKernel::cross_entropy)
-    refuse("loss '" + std::string(name_of(strategy.loss)) + "' is not modelled for transformers' modules", "loss", "ce");
   RunOptions options;
+  options.liger = strategy.liger_kernel;
+  options.loss = loss_of(strategy);
+  if (options.loss == RunOptions::Loss::liger_fused_linear && strategy.data_parallel == DataParallel::zero3)
+    refuse("Liger reads the head's weight without calling its module, which is when ZeRO-3 gathers it", "loss", "liger or ce");
   options.compiled_blocks = strategy.compile == Strategy::Compile::blocks;
   switch (strategy.attention) {
     case AttentionKernel::eager:
@@ -36,6 +67,9 @@ RunOptions hf_run_options(const Strategy& strategy) {
     case Recompute::Kind::automatic:
     case Recompute::Kind::none:
       break;
+    case Recompute::Kind::alternate:
+      options.checkpoint_every = std::max(1, strategy.recompute.every);
+      [[fallthrough]];
     case Recompute::Kind::full:
       options.checkpointing =
           strategy.recompute.reentrant.value_or(false) ? RunOptions::Checkpointing::reentrant : RunOptions::Checkpointing::non_reentrant;
@@ -49,6 +83,11 @@ RunOptions hf_run_options(const Strategy& strategy) {
     refuse("compiled blocks with reentrant checkpointing are not modelled", "compile");
   if (options.compiled_blocks && strategy.lora) refuse("compiled blocks with adapters are not modelled", "compile");
   options.hidden_requires_grad = strategy.lora && options.checkpointing != RunOptions::Checkpointing::none;
+  if (options.checkpoint_every > 1) {
+    RunOptions unchecked = options;
+    unchecked.checkpointing = RunOptions::Checkpointing::none;
+    options.unchecked = std::make_shared<const RunOptions>(std::move(unchecked));
+  }
   return options;
 }
 
@@ -132,6 +171,8 @@ Tensor hf_loss(Network& network, const Strategy& strategy, const Batch& batch, T
   Tensor output;
   {
     const AutocastScope autocast(tape, type.has_value(), type.value_or(DType::bf16));
+    std::optional<SavedTensorHooksScope> offloaded;
+    if (auto hooks = activation_offload(strategy, tape)) offloaded.emplace(tape, std::move(hooks));
     output = network.loss(batch);
   }
   return network.criterion(std::move(output));

@@ -84,7 +84,8 @@ class DistilBert final : public Network {
       if (block.role != Block::Role::encoder) continue;
       norm_ = block.norm;
       for (std::int64_t i = 0; i < block.repeat; ++i) {
-        layers_.emplace_back(base_.child("transformer").child("layer").child(std::to_string(block.first + i)), tape_, options_, block);
+        Module& layer = base_.child("transformer").child("layer").child(std::to_string(block.first + i));
+        layers_.emplace_back(layer, tape_, options_.of_layer(block.first + i), block);
       }
     }
   }

@@ -1,14 +1,16 @@
 #include "program/modules/gated_mlp.hpp"
 
 #include "program/ops.hpp"
+#include "program/ops_liger.hpp"
 
 namespace plimsoll::program {
 
-GatedMlp::GatedMlp(Module& module, Tape& tape, std::string activation, bool fused_gate_up)
+GatedMlp::GatedMlp(Module& module, Tape& tape, std::string activation, bool fused_gate_up, bool liger)
     : module_(module),
       tape_(tape),
       activation_(std::move(activation)),
       fused_(fused_gate_up),
+      liger_(liger),
       gate_(module.child(fused_gate_up ? "gate_up_proj" : "gate_proj"), tape),
       down_(module.child("down_proj"), tape) {
   if (!fused_gate_up) up_ = Linear(module.child("up_proj"), tape);
@@ -17,6 +19,7 @@ GatedMlp::GatedMlp(Module& module, Tape& tape, std::string activation, bool fuse
 Tensor GatedMlp::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(module_, tape_, {&x});
+  if (liger_) return call.done(liger(x));
   return call.done(fused_ ? fused(x) : separate(x));
 }
 
@@ -39,6 +42,23 @@ Tensor GatedMlp::fused(const Tensor& x) const {
     up = multiply(up, active);
   }
   return down_(up);
+}
+
+Tensor GatedMlp::liger(const Tensor& x) const {
+  const char* activation = activation_ == "silu" || activation_ == "swish" ? "silu" : "gelu";
+  Tensor product;
+  if (fused_) {
+    Tensor both = gate_(x);
+    const std::vector<Tensor> halves = chunk(both, 2, -1);
+    both.reset();
+    product = liger_gated(activation, halves[0], halves[1]);
+    return down_(product);
+  }
+  {
+    const Tensor gate = gate_(x), up = up_(x);
+    product = liger_gated(activation, gate, up);
+  }
+  return down_(product);
 }
 
 }  // namespace plimsoll::program

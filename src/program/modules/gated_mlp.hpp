@@ -8,17 +8,19 @@ namespace plimsoll::program {
 
 class GatedMlp {
  public:
-  GatedMlp(Module& module, Tape& tape, std::string activation, bool fused_gate_up = false);
+  /// `liger`: LigerSwiGLUMLP, LigerPhi3SwiGLUMLP or LigerGEGLUMLP.
+  GatedMlp(Module& module, Tape& tape, std::string activation, bool fused_gate_up = false, bool liger = false);
   Tensor operator()(const Tensor& input) const;
 
  private:
   Tensor separate(const Tensor& x) const;
   Tensor fused(const Tensor& x) const;
+  Tensor liger(const Tensor& x) const;
 
   Module& module_;
   Tape& tape_;
   std::string activation_;
-  bool fused_;
+  bool fused_, liger_;
   Linear gate_, up_, down_;
 };
 

@@ -2,6 +2,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/modules/families.hpp"
+#include "program/modules/liger.hpp"
 
 namespace plimsoll::program {
 
@@ -61,10 +62,7 @@ constexpr Family kFamilies[] = {
     {"gpt_neox", make_gpt_neox},
     {"falcon", make_falcon},
     {"bert", make_bert},
-    {"ernie", make_bert},
-    {"mpnet", make_bert},
     {"roberta", make_bert},
-    {"data2vec-text", make_bert},
     {"xlm-roberta", make_bert},
     {"camembert", make_bert},
     {"electra", make_bert},
@@ -97,6 +95,9 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
     if (model.model_type != family.model_type) continue;
     if (options.compiled_blocks && !family.compiles)
       refuse("compiled blocks of model type '" + model.model_type + "' are not modelled", "compile");
+    if (options.unchecked && model.task == Model::Task::diffusion)
+      refuse("checkpoints of every k-th block are not modelled for diffusers", "recompute", "full or none");
+    (void)liger_patches(model.model_type, options);
     return family.make(model, options, root, tape);
   }
   refuse("the memory and time of a step of model type '" + model.model_type + "' are not modelled", {}, suggest(model.model_type, known));

@@ -15,8 +15,15 @@ namespace plimsoll::program {
 struct RunOptions {
   enum class Attention : std::uint8_t { eager, sdpa } attention = Attention::sdpa;
   enum class Checkpointing : std::uint8_t { none, non_reentrant, reentrant } checkpointing = Checkpointing::none;
+  int checkpoint_every = 1;           ///< of a stack's layers the k-th, the 2k-th … are checkpointed
   bool compiled_blocks = false;       ///< torch.compile of every decoder layer
+  bool liger = false;                 ///< Liger's norms, rotation and gated MLPs in the families that it patches
+  enum class Loss : std::uint8_t { cross_entropy, liger, liger_fused_linear } loss = Loss::cross_entropy;
   bool hidden_requires_grad = false;  ///< enable_input_require_grads(): the embedding's output is a leaf of the graph (LoRA)
+  std::shared_ptr<const RunOptions> unchecked = {};  ///< the same without checkpointing, where only some layers have it
+
+  /// Those of a stack's layer, counted from 0.
+  const RunOptions& of_layer(std::int64_t layer) const { return unchecked && (layer + 1) % checkpoint_every != 0 ? *unchecked : *this; }
 };
 
 /// The inputs of one micro-batch, on the device.

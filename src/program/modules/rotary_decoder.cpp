@@ -7,9 +7,11 @@
 #include "program/modules/families.hpp"
 #include "program/modules/gpt_oss.hpp"
 #include "program/modules/latent_attention.hpp"
+#include "program/modules/liger.hpp"
 #include "program/modules/mixture.hpp"
 #include "program/modules/plain_mlp.hpp"
 #include "program/ops.hpp"
+#include "program/ops_liger.hpp"
 
 namespace plimsoll::program {
 
@@ -33,6 +35,10 @@ struct Style {
   bool residual_first = false;      ///< stablelm: residual + attention + dropout(mlp); phi: dropout(attention) + dropout(mlp) + residual
   Rotation rotation = Rotation::whole;
   std::string model_type = {};
+  std::optional<LigerPatches> liger = {};  ///< none: transformers' own modules
+
+  const LigerPatches* liger_norms() const { return liger ? &*liger : nullptr; }
+  const LigerPatches* liger_head_norms() const { return liger && liger->head_norms ? &*liger : nullptr; }
   LatentAttention::Rotation latent_rotation = LatentAttention::Rotation::neighbours;
   const char* mixture = "mlp";  ///< name of a layer's mixture of experts
   const char *output = "o_proj", *q_norm = "q_norm", *k_norm = "k_norm", *up = "up_proj", *down = "down_proj", *final_norm = "norm";
@@ -70,7 +76,7 @@ void style_with_layer_norms(Style& style, const std::string& model_type) {
   }
 }
 
-Style style_of(const Model& model) {
+Style style_of(const Model& model, const RunOptions& options) {
   Style style;
   if (model.model_type == "gpt_oss") style = {.norm_rounding = Norm::Rounding::after_weight, .sinks = true};
   if (model.model_type == "olmo2") style = {.norm_rounding = Norm::Rounding::after_weight, .fp32_tables = true};
@@ -101,6 +107,7 @@ Style style_of(const Model& model) {
   if (model.model_type == "phi3") style.rotation = Rotation::join_each;
   if (model.model_type == "deepseek_v2") style.latent_rotation = LatentAttention::Rotation::complex;
   style.model_type = model.model_type;
+  style.liger = liger_patches(model.model_type, options);
   return style;
 }
 
@@ -129,8 +136,8 @@ class Attention {
       add_norms(module.child(style.k_norm).child("norms"), tape, block, k_norms_);
       return;
     }
-    q_norm_.emplace(module.child(style.q_norm), tape, block.norm, style.norm_rounding);
-    k_norm_.emplace(module.child(style.k_norm), tape, block.norm, style.norm_rounding);
+    q_norm_.emplace(module.child(style.q_norm), tape, block.norm, style.norm_rounding, style.liger_head_norms());
+    k_norm_.emplace(module.child(style.k_norm), tape, block.norm, style.norm_rounding, style.liger_head_norms());
   }
 
   /// `probabilities`: the second of the results, which the layer keeps until it returns.
@@ -269,6 +276,12 @@ class Attention {
       query = turned_query;
       return;
     }
+    if (style_.liger && style_.liger->rope) {
+      const auto turned = liger_rope(query, key, tables.cosine, tables.sine);
+      query = turned.first;
+      key = turned.second;
+      return;
+    }
     if (!style_.fp32_tables) {
       std::vector<Tensor> own;
       std::vector<Tensor>* kept = style_.rotates_in_frame ? &parts : style_.joins_both_at_last ? &own : nullptr;
@@ -288,7 +301,7 @@ class Attention {
   Style style_;
   double dropout_ = 0;
   Linear q_, k_, v_, output_;
-  std::optional<Norm> q_norm_, k_norm_;
+  std::optional<PatchedNorm> q_norm_, k_norm_;
   std::vector<Norm> q_norms_, k_norms_;  ///< stablelm: of every head
 };
 
@@ -303,7 +316,7 @@ class Layer {
     }
     if (block.moe) mixture_.emplace(module.child(style.mixture), tape, *block.moe, style.model_type);
     if (block.mlp && block.mlp->gated)
-      mlp_.emplace(module.child("mlp"), tape, block.mlp->activation, block.mlp->fused_gate_up);
+      mlp_.emplace(module.child("mlp"), tape, block.mlp->activation, block.mlp->fused_gate_up, style.liger.has_value());
     else if (block.mlp)
       plain_mlp_.emplace(module.child("mlp"), tape, block.mlp->activation, style.up, style.down);
     if (!block.norm.weight) {  // olmo: modules without parameters
@@ -311,7 +324,8 @@ class Layer {
     }
     for (const char* name : {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm",
                              "post_self_attn_layernorm", "post_mlp_layernorm"}) {
-      if (Module* norm = module.find_child(name)) norms_.emplace(name, Norm(*norm, tape, block.norm, style.norm_rounding));
+      if (Module* norm = module.find_child(name))
+        norms_.emplace(name, PatchedNorm(*norm, tape, block.norm, style.norm_rounding, style.liger_norms()));
     }
   }
 
@@ -427,7 +441,7 @@ class Layer {
   Tape& tape_;
   const RunOptions& options_;
   const Block& block_;
-  std::map<std::string_view, Norm> norms_;
+  std::map<std::string_view, PatchedNorm> norms_;
   Style style_;
   std::optional<Attention> attention_;
   std::optional<LatentAttention> latent_attention_;
@@ -441,7 +455,7 @@ class RotaryDecoder final : public Network {
   RotaryDecoder(const Model& model, const RunOptions& options, Module& root, Tape& tape)
       : tape_(tape),
         options_(options),
-        style_(style_of(model)),
+        style_(style_of(model, options)),
         softcap_(model.logit_softcap > 0),
         embedding_dropout_(model.embedding_dropout),
         sliding_frequencies_(model.model_type == "gemma3_text"),
@@ -454,14 +468,15 @@ class RotaryDecoder final : public Network {
     if (model.model_type == "qwen2_moe") window_ = 0;  // its config says 0 where no window is used, and the mask of it is made all the same
     for (const Block& block : model.blocks) {
       if (block.role == Block::Role::final_norm)
-        norm_.emplace(base_.child(style_.final_norm, !block.norm.weight), tape, block.norm, style_.norm_rounding);
+        norm_.emplace(base_.child(style_.final_norm, !block.norm.weight), tape, block.norm, style_.norm_rounding,
+                      style_.liger_norms());
       if (block.role != Block::Role::decoder) continue;
       if (options.compiled_blocks) check_compiled_rotary(block);
       if (block.attention->sliding_window) window_ = block.attention->sliding_window;
       if (!block.attention->sliding_window) full_attention_ = true;
       latent_ = latent_ || block.attention->mla.has_value();
       for (std::int64_t i = 0; i < block.repeat; ++i) {
-        layers_.emplace_back(base_.child("layers").child(std::to_string(block.first + i)), tape_, options_, block, style_);
+        layers_.emplace_back(base_.child("layers").child(std::to_string(block.first + i)), tape_, options_.of_layer(block.first + i), block, style_);
       }
     }
   }
@@ -470,6 +485,12 @@ class RotaryDecoder final : public Network {
     Tensor ids = batch.input_ids, labels = batch.labels;
     ModuleCall call(root_, tape_, {&ids, &labels});
     const Tensor hidden = decode(ids);
+    if (options_.loss == RunOptions::Loss::liger_fused_linear) {
+      tape_.phase(Phase::loss);
+      Tensor loss = liger_fused_causal_lm_loss(slice(hidden, 1, 0, hidden.size(1)), root_.child("lm_head"), labels);
+      call.done({&loss});
+      return loss;
+    }
     Tensor logits = head_(slice(hidden, 1, 0, hidden.size(1)));
     if (style_.scaled_everywhere) logits = divide_scalar(logits);
     if (style_.scaled_logits) logits = multiply_scalar(logits);
@@ -479,7 +500,7 @@ class RotaryDecoder final : public Network {
       logits = multiply_scalar(logits);
     }
     tape_.phase(Phase::loss);
-    Tensor loss = causal_lm_loss(logits, labels);
+    Tensor loss = options_.loss == RunOptions::Loss::liger ? liger_causal_lm_loss(logits, labels) : causal_lm_loss(logits, labels);
     call.done({&loss, &logits});
     return loss;
   }
@@ -539,7 +560,7 @@ class RotaryDecoder final : public Network {
   Module& base_;
   Embedding embed_;
   std::vector<Layer> layers_;
-  std::optional<Norm> norm_;
+  std::optional<PatchedNorm> norm_;
   std::optional<std::int64_t> window_;
   bool full_attention_ = false, latent_ = false;
   Linear head_;

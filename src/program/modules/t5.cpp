@@ -376,7 +376,7 @@ class T5Stack {
     for (const Block& block : model.blocks) {
       if (!block.attention || block.stream != stream) continue;
       for (std::int64_t i = 0; i < block.repeat; ++i) {
-        blocks_.emplace_back(module.child("block").child(std::to_string(block.first + i)), tape_, options_, block);
+        blocks_.emplace_back(module.child("block").child(std::to_string(block.first + i)), tape_, options_.of_layer(block.first + i), block);
       }
     }
   }

@@ -117,7 +117,7 @@ class Vit final : public Network {
       if (block.role == Block::Role::final_norm) norm_.emplace(base_.child("layernorm"), tape, block.norm);
       if (block.role != Block::Role::encoder) continue;
       for (std::int64_t i = 0; i < block.repeat; ++i) {
-        layers_.emplace_back(stack().child(std::to_string(block.first + i)), tape_, options_, block);
+        layers_.emplace_back(stack().child(std::to_string(block.first + i)), tape_, options_.of_layer(block.first + i), block);
       }
     }
   }
