@@ -1,4 +1,5 @@
-// Sequence classification and masked language modeling of bert, roberta, xlm-roberta, camembert, electra and albert.
+// Sequence classification and masked language modeling of bert, ernie, roberta, data2vec-text, xlm-roberta, camembert, electra, albert and
+// mpnet.
 #include <algorithm>
 #include <functional>
 
@@ -130,6 +131,66 @@ class AlbertLayer {
   Norm attention_norm_, output_norm_;
 };
 
+/// MPNetLayer: scores with a bias of relative positions, in eager attention of its own.
+class MpnetLayer {
+ public:
+  MpnetLayer(Module& module, Tape& tape, const RunOptions&, const Block& block)
+      : module_(module),
+        attention_(module.child("attention")),
+        self_(attention_.child("attn")),
+        tape_(tape),
+        block_(block),
+        q_(self_.child("q"), tape),
+        k_(self_.child("k"), tape),
+        v_(self_.child("v"), tape),
+        o_(self_.child("o"), tape),
+        up_(module.child("intermediate").child("dense"), tape),
+        attention_norm_(attention_.child("LayerNorm"), tape, block.norm),
+        output_(module.child("output"), tape, block) {}
+
+  Tensor operator()(const Tensor& input, const Tensor& bias) const {
+    Tensor hidden = input;
+    ModuleCall call(module_, tape_, {&hidden});
+    Tensor attended;
+    {
+      Tensor projected = attend(hidden, bias);
+      const Tensor kept = dropout(projected, block_.hidden_dropout);
+      const Tensor sum = add(kept, hidden);
+      attended = attention_norm_(sum);
+    }
+    Tensor up = up_(attended);
+    up = activate(block_.mlp->activation, up);
+    return call.done(output_(up, attended));
+  }
+
+ private:
+  Tensor attend(const Tensor& input, const Tensor& bias) const {
+    Tensor hidden = input;
+    ModuleCall call(self_, tape_, {&hidden});
+    const AttentionSpec& spec = *block_.attention;
+    const std::int64_t batch = hidden.size(0), length = hidden.size(1);
+    const auto heads = [&](const Tensor& x) { return transpose(view(x, {batch, length, -1, spec.head_dim}), 1, 2); };
+    const Tensor query = heads(q_(hidden)), key = heads(k_(hidden)), value = heads(v_(hidden));
+    Tensor scores = matmul(query, transpose(key, -1, -2));
+    scores = divide_scalar(scores);
+    scores = add_into(scores, bias);
+    Tensor weights = softmax(scores, scores.dtype());
+    weights = dropout(weights, spec.dropout);
+    Tensor context = matmul(weights, value);
+    context = view(contiguous(permute(context, {0, 2, 1, 3})), {batch, length, -1});
+    return call.done(o_(context));
+  }
+
+  Module& module_;
+  Module& attention_;
+  Module& self_;
+  Tape& tape_;
+  const Block& block_;
+  Linear q_, k_, v_, o_, up_;
+  Norm attention_norm_;
+  PostNorm output_;
+};
+
 class Bert final : public Network {
  public:
   Bert(const Model& model, const RunOptions& options, Module& root, Tape& tape)
@@ -144,15 +205,17 @@ class Bert final : public Network {
       if (block.role != Block::Role::encoder) continue;
       Module& stack = *root.find(block.name);
       for (std::int64_t i = 0; i < block.repeat; ++i) {
-        if (kind_ == Kind::albert) {
+        if (kind_ == Kind::mpnet) {
+          layers_.emplace_back(MpnetLayer(stack.child(std::to_string(block.first + i)), tape_, options_, block));
+        } else if (kind_ == Kind::albert) {
           layers_.emplace_back(AlbertLayer(stack.child("0"), tape_, options_, block));
         } else {
           layers_.emplace_back(BertLayer(stack.child(std::to_string(block.first + i)), tape_, options_.of_layer(block.first + i), block));
         }
       }
     }
-    if (kind_ == Kind::albert && options.checkpointing != RunOptions::Checkpointing::none)
-      refuse("gradient checkpointing does not exist for albert", {}, "leave recompute out");
+    if ((kind_ == Kind::albert || kind_ == Kind::mpnet) && options.checkpointing != RunOptions::Checkpointing::none)
+      refuse("gradient checkpointing does not exist for " + model.model_type, {}, "leave recompute out");
   }
 
   Tensor loss(const Batch& batch) override {
@@ -169,7 +232,7 @@ class Bert final : public Network {
   }
 
  private:
-  enum class Kind { bert, roberta, electra, albert };
+  enum class Kind { bert, roberta, electra, albert, mpnet };
   static Module& base_of(const Model& model, Module& root, Kind kind) {
     const auto ends_with = [&](std::string_view end) {
       return model.architecture.size() > end.size() &&
@@ -178,11 +241,13 @@ class Bert final : public Network {
     if (!ends_with("ForSequenceClassification") && !ends_with("ForMaskedLM")) {
       refuse("the head of " + model.architecture + " is not modelled for training");
     }
+    if (model.model_type == "data2vec-text") return root.child("data2vec_text");
     return root.child(kind == Kind::roberta ? "roberta" : model.model_type);
   }
 
   static Kind kind_of(const Model& model) {
-    if (model.model_type == "bert") return Kind::bert;
+    if (model.model_type == "bert" || model.model_type == "ernie") return Kind::bert;
+    if (model.model_type == "mpnet") return Kind::mpnet;
     if (model.model_type == "albert") return Kind::albert;
     return model.model_type == "electra" ? Kind::electra : Kind::roberta;
   }
@@ -225,6 +290,7 @@ class Bert final : public Network {
         return project(hidden, transform.child("dense"), transform.child("LayerNorm"),
                        root_.child("cls").child("predictions").child("decoder"));
       }
+      case Kind::mpnet:
       case Kind::roberta: {
         Module& head = root_.child("lm_head");
         return project(hidden, head.child("dense"), head.child("layer_norm"), head.child("decoder"));
@@ -269,11 +335,47 @@ class Bert final : public Network {
     Tensor embeddings = embed(ids);  // the model's variable outlives the encoder
     if (Module* projection = base_.find_child("embeddings_project")) embeddings = linear_of(*projection)(embeddings);
     Tensor hidden = embeddings;
-    const Tensor mask = bidirectional_mask(tape_, options_, hidden);
+    const Tensor mask = kind_ == Kind::mpnet ? distance_bias(hidden) : bidirectional_mask(tape_, options_, hidden);
     if (Module* wider = base_.find("encoder.embedding_hidden_mapping_in")) hidden = linear_of(*wider)(hidden);
     for (const auto& layer : layers_) hidden = layer(hidden, mask);
     if ((kind_ == Kind::bert || kind_ == Kind::albert) && model_.task == Model::Task::classification) pooled = pool(hidden);
     return call.done(hidden);
+  }
+
+  /// MPNetEncoder.compute_position_bias: a value per bucket of distances and head, [batch, heads, length, length].
+  Tensor distance_bias(const Tensor& hidden) {
+    const std::int64_t length = hidden.size(1);
+    Tensor distance;
+    {
+      const Tensor queries = view(arange(tape_, length), {length, 1}), keys = view(arange(tape_, length), {1, length});
+      distance = elementwise(tape_, {&keys, &queries}, DType::int64);
+    }
+    const Tensor buckets = both_ways_buckets(distance);
+    const Tensor values = Embedding(base_.child("encoder").child("relative_attention_bias"), tape_)(buckets);
+    return contiguous(expand(unsqueeze(permute(values, {2, 0, 1}), 0), {hidden.size(0), -1, length, length}));
+  }
+
+  /// relative_position_bucket: half of the buckets for each direction, near distances one by one, far ones by their logarithm.
+  Tensor both_ways_buckets(const Tensor& distance) {
+    const auto like = [&](const Tensor& x, DType type) { return elementwise(tape_, {&x}, type); };
+    Tensor steps = like(distance, DType::int64), buckets;
+    {
+      const Tensor ahead = like(steps, DType::boolean), counted = to(ahead, DType::int64), scaled = like(counted, DType::int64);
+      buckets = like(scaled, DType::int64);
+    }
+    steps = like(steps, DType::int64);
+    const Tensor near = like(steps, DType::boolean);
+    Tensor far = to(steps, DType::fp32);
+    for (int step = 0; step < 4; ++step) far = like(far, DType::fp32);  // /, log, /, ×
+    far = to(far, DType::int64);
+    far = like(far, DType::int64);
+    {
+      const Tensor most = like(far, DType::int64);
+      far = elementwise(tape_, {&far, &most}, DType::int64);
+    }
+    const Tensor chosen = elementwise(tape_, {&near, &steps, &far}, DType::int64);
+    in_place(buckets, {&chosen});
+    return buckets;
   }
 
   /// RobertaEmbeddings.create_position_ids_from_input_ids: positions counted over the tokens that are no padding.
@@ -301,6 +403,7 @@ class Bert final : public Network {
     Tensor ids = input;
     ModuleCall call(embeddings_, tape_, {&ids});
     const std::int64_t batch = ids.size(0), length = ids.size(1);
+    if (kind_ == Kind::mpnet) return call.done(embed_without_segments(ids));
     const Tensor positions = kind_ == Kind::roberta ? positions_of(ids) : slice(embeddings_.buffer("position_ids"), 1, 0, length);
     const Tensor gathered = tape_.empty(positions.sizes(), DType::int64);  // token types of these positions
     launch(tape_, KernelKind::gather, DType::int64, 2 * gathered.bytes(), gathered.bytes());
@@ -313,6 +416,15 @@ class Bert final : public Network {
     hidden = norm_of(embeddings_.child("LayerNorm"), hidden);
     hidden = dropout(hidden, model_.embedding_dropout);
     return call.done(hidden);
+  }
+
+  Tensor embed_without_segments(const Tensor& ids) {
+    const Tensor positions = positions_of(ids);
+    const Tensor words = Embedding(embeddings_.child("word_embeddings"), tape_)(ids);
+    const Tensor places = Embedding(embeddings_.child("position_embeddings"), tape_)(positions);
+    Tensor hidden = add(words, places);
+    hidden = norm_of(embeddings_.child("LayerNorm"), hidden);
+    return dropout(hidden, model_.embedding_dropout);
   }
 
   Tape& tape_;
