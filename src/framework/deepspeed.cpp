@@ -43,6 +43,10 @@ void check(const Strategy& s, const Model&, Complaints& complaints) {
     complaints.add("DeepSpeed without ZeRO accumulates gradients in the weights' type, " + std::string(name_of(*s.param_dtype)) +
                        ", not in " + std::string(name_of(*ds.grad_accum_dtype)),
                    "set zero 1 or leave grad_accum_dtype out");
+  const bool scatters = ds.reduce_scatter && (stage3 || s.data_parallel == DataParallel::zero2);
+  if (scatters && (ds.prescale_gradients || ds.gradient_predivide_factor != 1))
+    complaints.add("DeepSpeed's ZeRO-2 and 3 do not scale gradients that they reduce-scatter",
+                   "set reduce_scatter false, or leave prescale_gradients and gradient_predivide_factor out");
   if (ds.zero_hpz_partition_size > 1 && !stage3) complaints.add("zero_hpz_partition_size is part of ZeRO-3", "set zero 3 or leave it out");
   if (ds.zero_hpz_partition_size > 1 && s.dp % ds.zero_hpz_partition_size != 0)
     complaints.add("zero_hpz_partition_size " + std::to_string(ds.zero_hpz_partition_size) + " does not divide dp " + std::to_string(s.dp),

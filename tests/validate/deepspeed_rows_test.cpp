@@ -12,6 +12,7 @@
 #include "plimsoll/memory.hpp"
 #include "plimsoll/rows.hpp"
 #include "program/lower.hpp"
+#include "program/wrappers/deepspeed_quantized.hpp"
 #include "validate/measured_rows.hpp"
 
 namespace plimsoll {
@@ -32,7 +33,9 @@ class DeepSpeedRow : public ::testing::TestWithParam<std::size_t> {
 // of 512 bytes. The deviations allowed are 64 such blocks, and one 2 MiB segment in a thousand of what is reserved.
 TEST_P(DeepSpeedRow, AgreesWithPyTorch) {
   if (measured(row(), quantity::allocated) == 0) GTEST_SKIP() << "ran out of memory";
-  const MemoryTrace trace = play_memory(lowered(), {});
+  PlayMemoryOptions options;
+  options.allocator = row().strategy.allocator;
+  const MemoryTrace trace = play_memory(lowered(), options);
   const double allocated = measured(row(), quantity::allocated), backward = measured(row(), quantity::backward_peak);
   EXPECT_NEAR(static_cast<double>(trace.peak_allocated.count), allocated, std::max(64 * 512.0, 0.0002 * allocated));
   EXPECT_NEAR(static_cast<double>(trace.backward_peak.count), backward, std::max(64 * 512.0, 0.0002 * backward));
@@ -65,6 +68,26 @@ TEST(DeepSpeedOffload, PinnedHostMemory) {
   EXPECT_EQ(pinned("z3-bf16-w64-b1-s2048-ckpt-cpu-adam-offload-all"), 10 * kParameters / 64);
 }
 
+// The same with the states on NVMe (ZeRO-Infinity), Llama-3.2-1B on 8 ranks, P = 1,235,814,400: bf16 gradients 2·P/N, and four swap buffers of the
+// largest sub-group, here all P/N = 154,476,800 fp32 elements, a multiple of the 256 that a file is written in. With parameters there too, two
+// bf16 copies of the shards that max_in_cpu keeps on the host, and five buffers of 1e8 elements, rounded up to 512 (1,024 bytes).
+TEST(DeepSpeedOffload, BuffersOfNvme) {
+  const MeasuredRow& row = row_called("ds-llama-3.2-1b-z3-bf16-w8-b1-s2048");
+  Strategy strategy = row.strategy;
+  strategy.offload.optimizer = strategy.deepspeed.offload_optimizer.nvme = true;
+  constexpr std::int64_t kShards = 1'235'814'400 / 8, kStates = 2 * kShards + 4 * 4 * kShards;
+  EXPECT_EQ(lower_row(row, strategy).host_pinned.count, kStates);
+  strategy.offload.params = strategy.deepspeed.offload_param.nvme = true;
+  EXPECT_EQ(lower_row(row, strategy).host_pinned.count, kStates + 2 * kShards + 5 * 2 * 100'000'256);
+}
+
+// CUDAQuantizer.quantize: from one group per 8,000 elements on, the first number of groups that leaves them a multiple of 8 elements each.
+TEST(DeepSpeedQuantizer, Groups) {
+  EXPECT_EQ(program::quantizer_groups(8'000), 1);
+  EXPECT_EQ(program::quantizer_groups(16'384), 4);  // 3 · 8 does not divide it
+  EXPECT_THROW(program::quantizer_groups(4'100), Error);
+}
+
 // The bucket of stage 2 is reduce_bucket_size elements of 2 bytes, twice with overlap_comm: 8e8 bytes apart at 2e8 elements each. It lives
 // from the first gradient to the end of backward, in which nothing of that size exists otherwise.
 TEST(DeepSpeedBuckets, OverlapMakesASecond) {
@@ -80,8 +103,8 @@ TEST(DeepSpeedBuckets, OverlapMakesASecond) {
   EXPECT_EQ(buckets(true), 2);
 }
 
-bool refused_when(void (*change)(Strategy&)) {
-  const MeasuredRow& row = row_called("ds-llama-3.2-1b-z3-bf16-w8-b1-s2048");
+bool refused_when(void (*change)(Strategy&), const std::string& id = "ds-llama-3.2-1b-z3-bf16-w8-b1-s2048") {
+  const MeasuredRow& row = row_called(id);
   Strategy strategy = resolve(row.strategy, *row.model, *row.cluster);
   change(strategy);
   try {
@@ -94,8 +117,14 @@ bool refused_when(void (*change)(Strategy&)) {
 
 TEST(DeepSpeedRefusals, NameWhatIsNotModelled) {
   EXPECT_FALSE(refused_when([](Strategy&) {}));
-  EXPECT_TRUE(refused_when([](Strategy& s) { s.deepspeed.offload_param.nvme = true; }));
-  EXPECT_TRUE(refused_when([](Strategy& s) { s.deepspeed.zero_quantized_weights = true; }));
+  EXPECT_TRUE(refused_when([](Strategy& s) {
+    s.offload.params = s.deepspeed.offload_param.nvme = true;
+    s.deepspeed.offload_param.max_in_cpu = 1'000'000;
+  }));
+  EXPECT_TRUE(refused_when([](Strategy& s) { s.deepspeed.zero_quantized_gradients = true; }));
+  EXPECT_TRUE(refused_when([](Strategy& s) { s.precision = Precision::msamp_o2; }));
+  // A bucket more in every backward pass.
+  EXPECT_TRUE(refused_when([](Strategy& s) { s.deepspeed.contiguous_gradients = false; }, "ds-llama-3.2-1b-z2-bf16-w8-b1-s2048-ckpt-overlap"));
   EXPECT_TRUE(refused_when([](Strategy& s) { s.deepspeed.mics_shard_size = 4; }));
   EXPECT_TRUE(refused_when([](Strategy& s) { s.framework_version = "0.12.3"; }));
   const auto read = [](const char* setting) {

@@ -24,13 +24,18 @@ bool before_0_17(const std::string& version) {
 
 void refuse_unmodelled(const Strategy& strategy) {
   const DeepSpeedOptions& json = strategy.deepspeed;
-  if (json.offload_optimizer.nvme || json.offload_param.nvme)
-    refuse("offload to NVMe is not modelled", "deepspeed.zero_optimization", "device cpu");
+  if (strategy.precision == Precision::msamp_o1 || strategy.precision == Precision::msamp_o2 || strategy.precision == Precision::msamp_o3)
+    refuse("MS-AMP is not played: its products, gradients and optimizer work on 8-bit values with scales of their own", "precision");
   if (json.offload_optimizer.ratio < 1)
     refuse("partial offload of the optimizer is not modelled", "deepspeed.zero_optimization.offload_optimizer.ratio");
-  if (json.prescale_gradients || json.gradient_predivide_factor != 1)
-    refuse("scaling gradients before they are reduced is not modelled", "deepspeed");
-  if (json.zero_quantized_weights || json.zero_quantized_gradients) refuse("ZeRO++ quantisation is not modelled", "deepspeed");
+  if (json.gradient_predivide_factor != 1 && strategy.data_parallel == DataParallel::zero3)
+    refuse("a gradient_predivide_factor is not modelled for ZeRO-3", "deepspeed.gradient_predivide_factor");
+  if (json.zero_quantized_gradients)
+    refuse("ZeRO++'s quantised gradients are not modelled: what they make depends on how many nodes the ranks stand on",
+           "deepspeed.zero_optimization.zero_quantized_gradients");
+  if (json.zero_quantized_weights && (json.allgather_sequential || before_0_17(strategy.framework_version)))
+    refuse("ZeRO++'s quantised weights are modelled for DeepSpeed 0.19 and parameters gathered together",
+           "deepspeed.zero_optimization.zero_quantized_weights");
   if (json.mics_shard_size > 0)
     refuse("DeepSpeed 0.19 has no MiCS any more, and 0.16's is not modelled", "deepspeed.zero_optimization.mics_shard_size");
   if (json.zero_hpz_partition_size > 1 && strategy.offload.params)
@@ -66,6 +71,7 @@ DeepSpeedSettings settings_of(const Strategy& strategy) {
   settings.accumulate_fp32 = strategy.deepspeed.grad_accum_dtype == DType::fp32;
   settings.offload_optimizer = strategy.offload.optimizer;
   settings.offload_parameters = strategy.offload.params;
+  settings.pinned = strategy.deepspeed.offload_optimizer.pin_memory.value_or(true);
   settings.clips = strategy.clip_grad_norm.value_or(false);
   settings.before_0_17 = before_0_17(strategy.framework_version);
   settings.optimizer = strategy.optimizer;

@@ -6,6 +6,7 @@
 #include "program/op.hpp"
 #include "program/ops.hpp"
 #include "program/wrappers/deepspeed_linear.hpp"
+#include "program/wrappers/deepspeed_quantized.hpp"
 
 namespace plimsoll::program {
 
@@ -14,6 +15,7 @@ struct ZeroGather {
   std::vector<ZeroParameter*> parameters;
   Tensor flat;
   Tensor input;  ///< copy of a shard that lives on the host
+  Tensor scales, dequantized;  ///< zero_quantized_weights: `flat` is of bytes
   bool complete = false;
 };
 
@@ -78,8 +80,9 @@ void ZeroCoordinator::keep_secondary(ZeroParameter& parameter) {
 void ZeroCoordinator::partition() {
   tape_.operator_name = "partition parameters";
   std::vector<Tensor> shards, duplicates;
-  if (settings_.json.zero_init.value_or(true)) {
-    tape_.patched_linear = zero3_linear;
+  const bool at_construction = settings_.json.zero_init.value_or(true);
+  if (at_construction || !settings_.before_0_17) tape_.patched_linear = zero3_linear;  // memory_efficient_linear
+  if (at_construction) {
     partition_at_construction(root_, shards, duplicates);
   } else {
     partition_materialized(shards);
@@ -318,6 +321,8 @@ void ZeroCoordinator::launch_gather(const std::vector<ZeroParameter*>& absent) {
       set_data(*parameter, shard ? shard : flat_);
     }
     handle->complete = true;
+  } else if (settings_.json.zero_quantized_weights) {
+    gather_quantized(handle);
   } else if (absent.size() == 1 || settings_.json.allgather_sequential) {
     for (ZeroParameter* parameter : absent) gather_one(*parameter, handle);
   } else if (settings_.json.use_all_reduce_for_fetch_params && !absent.front()->secondary) {
@@ -361,6 +366,51 @@ void ZeroCoordinator::gather_coalesced(const std::shared_ptr<ZeroGather>& handle
   all_gather(handle->flat.bytes(), handle);
 }
 
+/// The quantized part of _all_gather_sequential and _all_gather_coalesced: bytes and scales are gathered, the latter's input is held.
+void ZeroCoordinator::gather_quantized(const std::shared_ptr<ZeroGather>& handle) {
+  const bool within_node = static_cast<bool>(handle->parameters.front()->secondary), several = handle->parameters.size() > 1;
+  const int ranks = within_node ? std::min(settings_.json.zero_hpz_partition_size, settings_.ranks) : settings_.ranks;
+  std::int64_t elements = 0;
+  for (const ZeroParameter* parameter : handle->parameters)
+    elements += within_node ? parameter->secondary.elements() : parameter->shard;
+  handle->flat = tape_.empty({elements * ranks}, DType::int8, Category::communication_buffer);
+  QuantizedWeights quantized;
+  {
+    std::vector<Tensor> shards;
+    Tensor together;
+    if (several) {
+      for (const ZeroParameter* parameter : handle->parameters) shards.push_back(within_node ? Tensor() : shard_on_device(*parameter));
+      together = tape_.empty({elements}, type_, Category::communication_buffer);
+      launch(tape_, KernelKind::elementwise, type_, together.bytes(), together.bytes());
+      while (!shards.empty()) shards.pop_back();
+    }
+    const bool on_host = settings_.offload_parameters && !within_node && !several;
+    quantized = quantize_weights(tape_, elements, on_host || type_ != DType::fp16);
+  }
+  const auto scales = [&] { return tape_.empty({quantized.scales.elements() * ranks}, DType::fp32, Category::communication_buffer); };
+  if (several) handle->scales = scales();
+  all_gather(handle->flat.bytes(), handle);
+  if (!several) handle->scales = scales();
+  all_gather(handle->scales.bytes(), handle);
+  handle->input = std::move(quantized.scales);
+}
+
+/// Behind a quantized gather: the bytes become fp16, and that the weights' type; several parameters are cut out of one fp16 tensor first.
+void ZeroCoordinator::dequantize(ZeroGather& handle) {
+  if (handle.parameters.size() == 1) {
+    ZeroParameter& parameter = *handle.parameters.front();
+    const Tensor half = dequantize_weights(tape_, parameter.elements);
+    set_data(parameter, converted(half, type_));
+    return;
+  }
+  handle.dequantized = dequantize_weights(tape_, handle.flat.elements());
+  for (ZeroParameter* parameter : handle.parameters) {
+    const Tensor half = tape_.empty(parameter->slot->sizes, DType::fp16, Category::communication_buffer);
+    launch(tape_, KernelKind::elementwise, DType::fp16, half.bytes(), half.bytes());
+    set_data(*parameter, converted(half, type_));
+  }
+}
+
 /// ProcessGroupNCCL holds a collective's input until it is waited for, or until the next one is launched after its end.
 void ZeroCoordinator::all_gather(std::int64_t bytes, const std::shared_ptr<ZeroGather>& handle) {
   tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = bytes, .type = type_}, tape_.stream);
@@ -375,7 +425,9 @@ void ZeroCoordinator::wait(ZeroParameter& parameter) {
   in_flight_.erase(std::remove(in_flight_.begin(), in_flight_.end(), &parameter), in_flight_.end());
   const StreamScope scope(tape_, gather_stream_);
   handle->input.reset();
-  if (handle->flat && !handle->complete) {
+  if (handle->scales && !handle->complete) {
+    dequantize(*handle);
+  } else if (handle->flat && !handle->complete) {
     for (ZeroParameter* member : handle->parameters) {
       const Tensor whole = tape_.empty(member->slot->sizes, type_, Category::communication_buffer);
       launch(tape_, KernelKind::elementwise, type_, whole.bytes(), whole.bytes());

@@ -85,6 +85,8 @@ class ZeroCoordinator {
   void launch_gather(const std::vector<ZeroParameter*>& absent);
   void gather_one(ZeroParameter& parameter, const std::shared_ptr<ZeroGather>& handle);
   void gather_coalesced(const std::shared_ptr<ZeroGather>& handle);
+  void gather_quantized(const std::shared_ptr<ZeroGather>& handle);
+  void dequantize(ZeroGather& handle);
   void all_reduce_coalesced(const std::vector<ZeroParameter*>& absent);
   void all_gather(std::int64_t bytes, const std::shared_ptr<ZeroGather>& handle);
   void wait(ZeroParameter& parameter);

@@ -1,7 +1,9 @@
 #include "program/wrappers/deepspeed_zero3.hpp"
 
 #include <algorithm>
+#include <string>
 
+#include "plimsoll/error.hpp"
 #include "program/op.hpp"
 #include "program/ops.hpp"
 #include "program/reduction.hpp"
@@ -12,6 +14,11 @@ namespace plimsoll::program {
 namespace {
 
 constexpr std::int64_t kNormPiece = 250'000'000;  // _constant_buffered_norm2: elements
+
+// swap_tensor/utils.py and constants.py, by default: what is smaller than that stays in memory; files are written in units of the other.
+constexpr std::int64_t kLeastSwapped = 1 << 20, kSwapAlignment = 1024;  // bytes
+
+std::int64_t swap_aligned(std::int64_t elements, DType type) { return round_up(elements, kSwapAlignment / size_of(type)); }
 
 }  // namespace
 
@@ -27,8 +34,9 @@ ZeroStage3::ZeroStage3(Tape& tape, Module& root, const DeepSpeedSettings& settin
   tape_.operator_name = "gradient buffers";
   if (settings_.json.contiguous_gradients)
     bucket_ = tape_.empty({settings_.json.reduce_bucket_size}, sent_type(), Category::communication_buffer);
+  if (settings_.offload_parameters) reserve_host_memory_of_parameters();
   if (settings_.offload_optimizer) {
-    reserve_host_memory();
+    reserve_host_memory_of_states();
   } else {
     gradients_ = zeros(tape_, {coordinator_.shard_elements()}, accumulation_type());
     Tape::categorize(gradients_, Category::gradient);
@@ -76,14 +84,47 @@ void ZeroStage3::make_masters() {
   if (!settings_.offload_optimizer) zeros(tape_, {largest}, DType::fp32);
 }
 
-/// Pinned: gradients in fp32 and as they arrive, and offloaded parameters twice (one by one, then side by side; PyTorch's host allocator
-/// keeps what was freed). Pageable: masters and the moments of CPUAdam.
-void ZeroStage3::reserve_host_memory() {
-  const std::int64_t elements = coordinator_.shard_elements();
-  std::int64_t bytes = elements * (4 + size_of(accumulation_type()));
-  if (settings_.offload_parameters) bytes += elements * 2 * size_of(coordinator_.type());
-  (settings_.pinned ? tape_.program().host_pinned : tape_.program().host_pageable) += Bytes(bytes);
-  tape_.program().host_pageable += Bytes(elements * 12);
+/// Gradients as they arrive and in fp32: pinned where asked for. Masters and the moments of CPUAdam never are. Of sub-groups whose states are in
+/// files there are only the swapper's buffers, locked, and the new moments of one sub-group in the first step.
+void ZeroStage3::reserve_host_memory_of_states() {
+  const DeepSpeedOptions::Offload& offload = settings_.json.offload_optimizer;
+  const std::int64_t all = coordinator_.shard_elements();
+  std::int64_t in_memory = 0, largest = 0;
+  for (const SubGroup& group : groups_) {
+    largest = std::max(largest, group.elements);
+    if (!is_on_nvme(group)) in_memory += group.elements;
+  }
+  StepProgram& program = tape_.program();
+  (settings_.pinned ? program.host_pinned : program.host_pageable) += Bytes(all * size_of(accumulation_type()) + in_memory * 4);
+  program.host_pageable += Bytes(in_memory * 12);
+  if (in_memory == all) return;
+  program.host_pinned += Bytes(offload.buffer_count * swap_aligned(largest, DType::fp32) * 4);
+  program.host_pageable += Bytes(largest * 8);
+}
+
+/// Offloaded parameters are there twice: one by one, then side by side (PyTorch's host allocator keeps what was freed). Those of NVMe that fit
+/// into max_in_cpu stay on the host, too; the swapper's buffers stand beside them.
+void ZeroStage3::reserve_host_memory_of_parameters() {
+  const DeepSpeedOptions::Offload& offload = settings_.json.offload_param;
+  const DType type = coordinator_.type();
+  const std::int64_t all = coordinator_.shard_elements();
+  StepProgram& program = tape_.program();
+  program.host_pinned += Bytes(all * size_of(type));
+  if (!offload.nvme) {
+    (offload.pin_memory.value_or(true) ? program.host_pinned : program.host_pageable) += Bytes(all * size_of(type));
+    return;
+  }
+  if (all > offload.max_in_cpu)
+    refuse("the rank's " + std::to_string(all) + " elements of parameters are more than max_in_cpu: how they come and go by way of NVMe is not "
+           "modelled",
+           "deepspeed.zero_optimization.offload_param", "a larger max_in_cpu, more ranks or device cpu");
+  for (const auto& parameter : coordinator_.parameters) {
+    if (parameter->shard > offload.buffer_size)
+      fail("DeepSpeed stops: the shard of " + parameter->slot->name + " has " + std::to_string(parameter->shard) + " elements, a swap buffer " +
+               std::to_string(offload.buffer_size),
+           "deepspeed.zero_optimization.offload_param.buffer_size", "a larger one");
+  }
+  program.host_pinned += Bytes(offload.buffer_count * swap_aligned(offload.buffer_size, type) * size_of(type));
 }
 
 // ---- gradients -----------------------------------------------------------------------------------------------------------
@@ -147,8 +188,8 @@ Tensor ZeroStage3::shard_in_accumulation_type(const ZeroParameter& parameter, DT
   return shard;
 }
 
-/// __avg_scatter_contiguous_grads: the bucket in place, times the predivide factor (1) in a new tensor, and in the accumulation's type; the
-/// rank's shards are views of it, or copies where padding fills them up.
+/// __avg_scatter_contiguous_grads: the bucket in place, times the predivide factor (1) in a new tensor unless gradients are scaled before, and in
+/// the accumulation's type; the rank's shards are views of it, or copies where padding fills them up.
 std::vector<Tensor> ZeroStage3::all_reduce_bucket() {
   const DType type = sent_type();
   const std::int64_t bytes = bucketed_elements_ * size_of(type);
@@ -156,7 +197,7 @@ std::vector<Tensor> ZeroStage3::all_reduce_bucket() {
   tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = bytes, .type = type}, tape_.stream);
   std::vector<Tensor> kept;
   Tensor reduced;
-  if (settings_.ranks > 1) {
+  if (settings_.ranks > 1 && !settings_.json.prescale_gradients) {
     reduced = tape_.empty({bucketed_elements_}, type);
     launch(tape_, KernelKind::elementwise, type, bytes, bytes);
   }
@@ -176,6 +217,7 @@ std::vector<Tensor> ZeroStage3::all_reduce_bucket() {
 
 /// partition_grads: the rank's shards are copied or added into the flat buffer, the whole gradients dropped. `reduced` holds the shards.
 void ZeroStage3::keep_shards(const std::vector<Tensor>& reduced) {
+  std::vector<std::pair<SubGroup*, Tensor>> to_files;
   for (ZeroParameter* parameter : bucketed_) {
     Tensor& gradient = parameter->leaf.grad();
     if (own_elements(*parameter) > 0) {
@@ -185,26 +227,48 @@ void ZeroStage3::keep_shards(const std::vector<Tensor>& reduced) {
       } else {
         copy_elements(tape_, parameter->shard, accumulation_type(), accumulation_type());
       }
-      if (settings_.offload_optimizer) to_host(*parameter);
+      if (settings_.offload_optimizer) {
+        Tensor wide = to_host(*parameter);
+        if (wide) to_files.emplace_back(&group_of(*parameter), std::move(wide));
+      }
       if (overlaps() && gradient && gradient.impl()->storage->stream != reduce_stream_) tape_.record_stream(gradient, reduce_stream_);
     }
     gradient.reset();
   }
+  // _swap_out_gradients: what is too small for a file, or its rest behind the last whole unit, is kept on the device until the step.
+  for (auto& [group, gradient] : to_files) {
+    tape_.copy({Copy::Direction::device_to_host, gradient.bytes()}, tape_.stream);
+    if (gradient.bytes() < kLeastSwapped || gradient.bytes() % kSwapAlignment != 0) group->unswapped.push_back(gradient);
+  }
 }
 
-/// The shard goes to the host and back; at the boundary its norm is taken and an fp32 copy sent.
-void ZeroStage3::to_host(const ZeroParameter& parameter) {
+ZeroStage3::SubGroup& ZeroStage3::group_of(const ZeroParameter& parameter) {
+  const auto holds = [&](const SubGroup& group) {
+    return std::find(group.parameters.begin(), group.parameters.end(), &parameter) != group.parameters.end();
+  };
+  return *std::find_if(groups_.begin(), groups_.end(), holds);
+}
+
+bool ZeroStage3::is_on_nvme(const SubGroup& group) const {
+  return settings_.json.offload_optimizer.nvme && group.elements * 4 >= kLeastSwapped;
+}
+
+/// The shard goes to the host and back; at the boundary its norm is taken and an fp32 copy sent. That copy is what comes back where the
+/// sub-group's states are in files: it is written when all shards of the bucket are there.
+Tensor ZeroStage3::to_host(const ZeroParameter& parameter) {
   const std::int64_t elements = own_elements(parameter);
   const Tensor shard = tape_.empty({elements}, accumulation_type(), Category::gradient);
   tape_.copy({Copy::Direction::host_to_device, shard.bytes()}, tape_.stream);
   tape_.copy({Copy::Direction::device_to_host, shard.bytes()}, tape_.stream);
-  if (!boundary_) return;
+  if (!boundary_) return {};
   Tensor norm;
   for (std::int64_t start = 0; start < elements; start += kNormPiece)
     norm = norm_in(tape_.view(shard, {std::min(kNormPiece, elements - start)}, {1}), DType::fp64);
   offload_norms_.push_back(std::move(norm));
-  const Tensor wide = converted(shard, DType::fp32);
+  Tensor wide = converted(shard, DType::fp32);
+  if (is_on_nvme(group_of(parameter))) return wide;
   tape_.copy({Copy::Direction::device_to_host, wide.bytes()}, tape_.stream);
+  return {};
 }
 
 void ZeroStage3::after_backward() {
@@ -261,6 +325,7 @@ void ZeroStage3::update(SubGroup& group) {
   const DType type = coordinator_.type();
   if (settings_.offload_optimizer) {
     group.optimizer->step();
+    group.unswapped.clear();
     if (!settings_.offload_parameters) tape_.copy({Copy::Direction::host_to_device, group.elements * size_of(type)}, tape_.stream);
     return;
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "program/wrappers/deepspeed_coordinator.hpp"
@@ -26,11 +27,13 @@ class ZeroStage3 final : public DeepSpeedOptimizer {
     std::int64_t elements = 0;  ///< of the rank's shards
     Tensor master;
     std::unique_ptr<Optimizer> optimizer;
+    std::vector<Tensor> unswapped;  ///< offload to NVMe: fp32 gradients that no file takes, until the step
   };
 
   void make_sub_groups();
   void make_masters();
-  void reserve_host_memory();
+  void reserve_host_memory_of_states();
+  void reserve_host_memory_of_parameters();
 
   void gradient_ready(ZeroParameter& parameter);
   void reduce_bucket();
@@ -38,7 +41,9 @@ class ZeroStage3 final : public DeepSpeedOptimizer {
   std::vector<Tensor> all_reduce_bucket();
   Tensor shard_in_accumulation_type(const ZeroParameter& parameter, DType from);
   void keep_shards(const std::vector<Tensor>& reduced);
-  void to_host(const ZeroParameter& parameter);
+  Tensor to_host(const ZeroParameter& parameter);
+  SubGroup& group_of(const ZeroParameter& parameter);
+  bool is_on_nvme(const SubGroup& group) const;
   void check_overflow();
   void norm();
   void update(SubGroup& group);
