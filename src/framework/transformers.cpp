@@ -1,10 +1,12 @@
 // Hugging Face's modules, run eagerly by a plain PyTorch loop, Trainer, Accelerate or PEFT.
 #include "framework/catalogue.hpp"
+#include "framework/peft.hpp"
 
 namespace plimsoll::framework {
 namespace {
 
-void complete(Strategy& s, const Model&) {
+void complete(Strategy& s, const Model& model) {
+  complete_peft(s, model);
   if (s.offload.activations && s.offload.activations_by == Offload::By::automatic) {
     s.offload.activations_by = Offload::By::save_on_cpu;
     s.assumed.push_back("activation_offload: save-on-cpu");

@@ -59,6 +59,16 @@ TEST(AllocatorRows, TransformersFamilies) {
   expect_within(rows, quantity::parameters, {0, 0});
 }
 
+// What PEFT trains beside LoRA: ia3, ln_tuning, prompt_tuning and p_tuning, on one device and under DDP, with and without checkpointing.
+TEST(AllocatorRows, Peft) {
+  const Validation rows = validate_file("allocator-peft");
+  EXPECT_TRUE(rows.refused.empty());
+  expect_within(rows, quantity::allocated, {0, 0});
+  expect_within(rows, quantity::backward_peak, {0, 0});
+  expect_within(rows, quantity::reserved, {0, 0});
+  expect_within(rows, quantity::parameters, {0, 0});
+}
+
 TEST(AllocatorRows, MegatronCore) {
   const Validation rows = validate_file("allocator-megatron");
   EXPECT_TRUE(rows.refused.empty());

@@ -20,7 +20,7 @@ StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy, bool ever
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   tape.phase(Phase::init);
   materialize(*root, tape);
-  const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
+  const std::unique_ptr<Network> network = hf_network(model, strategy, *root, tape);
   DdpSettings options;
   if (strategy.ddp.bucket_cap_mb && *strategy.ddp.bucket_cap_mb != kDefaultBucketCap)
     options.bucket_cap = options.first_bucket_cap = static_cast<std::int64_t>(*strategy.ddp.bucket_cap_mb * 0x1p20);

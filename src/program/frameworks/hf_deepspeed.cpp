@@ -24,8 +24,6 @@ bool before_0_17(const std::string& version) {
 
 void refuse_unmodelled(const Strategy& strategy) {
   const DeepSpeedOptions& json = strategy.deepspeed;
-  if (strategy.precision == Precision::msamp_o1 || strategy.precision == Precision::msamp_o2 || strategy.precision == Precision::msamp_o3)
-    refuse("MS-AMP is not played: its products, gradients and optimizer work on 8-bit values with scales of their own", "precision");
   if (json.offload_optimizer.ratio < 1)
     refuse("partial offload of the optimizer is not modelled", "deepspeed.zero_optimization.offload_optimizer.ratio");
   if (json.gradient_predivide_factor != 1 && strategy.data_parallel == DataParallel::zero3)

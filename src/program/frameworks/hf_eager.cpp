@@ -9,7 +9,7 @@ StepProgram lower_hf_eager(const Model& model, const Strategy& strategy, bool ev
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   tape.phase(Phase::init);
   materialize(*root, tape);
-  const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
+  const std::unique_ptr<Network> network = hf_network(model, strategy, *root, tape);
   const std::vector<Tensor> parameters = trainable_tensors(*root);
   const std::unique_ptr<Optimizer> optimizer = hf_optimizer(model, strategy, *root, tape);
   const Batch batch = hf_batch(model, strategy, tape);

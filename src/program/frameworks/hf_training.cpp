@@ -9,6 +9,7 @@
 #include "program/modules/diffusion.hpp"
 #include "program/modules/bnb_4bit.hpp"
 #include "program/modules/lora.hpp"
+#include "program/modules/peft.hpp"
 #include "program/op.hpp"
 #include "program/optimizer_kinds.hpp"
 #include "program/save_on_cpu.hpp"
@@ -81,8 +82,9 @@ RunOptions hf_run_options(const Strategy& strategy) {
     refuse("compiled blocks with eager attention are not modelled", "compile");
   if (options.compiled_blocks && options.checkpointing == RunOptions::Checkpointing::reentrant)
     refuse("compiled blocks with reentrant checkpointing are not modelled", "compile");
-  if (options.compiled_blocks && strategy.lora) refuse("compiled blocks with adapters are not modelled", "compile");
-  options.hidden_requires_grad = strategy.lora && options.checkpointing != RunOptions::Checkpointing::none;
+  const bool adapted = strategy.lora || strategy.peft;
+  if (options.compiled_blocks && adapted) refuse("compiled blocks with adapters are not modelled", "compile");
+  options.hidden_requires_grad = adapted && options.checkpointing != RunOptions::Checkpointing::none;
   if (options.checkpoint_every > 1) {
     RunOptions unchecked = options;
     unchecked.checkpointing = RunOptions::Checkpointing::none;
@@ -98,6 +100,8 @@ std::optional<DType> hf_autocast(const Strategy& strategy) {
 }
 
 DType hf_parameter_type(const Strategy& strategy) {
+  if (strategy.precision == Precision::msamp_o1 || strategy.precision == Precision::msamp_o2 || strategy.precision == Precision::msamp_o3)
+    refuse("MS-AMP is not played: its products, gradients and optimizer work on 8-bit values with scales of their own", "precision");
   if (strategy.param_dtype) return *strategy.param_dtype;
   switch (strategy.precision) {
     case Precision::pure_bf16:
@@ -116,6 +120,11 @@ DType hf_parameter_type(const Strategy& strategy) {
 std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape) {
   std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
   if (strategy.lora) add_lora(*root, model, *strategy.lora, kAdapterType, tape);
+  if (strategy.peft) {
+    if (strategy.data_parallel != DataParallel::none && strategy.data_parallel != DataParallel::ddp)
+      refuse("PEFT's methods beside LoRA are not modelled for sharded parameters", "data_parallel", "none or ddp");
+    add_peft(*root, model, *strategy.peft, tape);
+  }
   if (strategy.quant_storage) refuse("4-bit weights that lie in another type than uint8 are not modelled", "bnb_4bit_quant_storage", "leave it out");
   if (strategy.base_weights == BaseWeights::int8) refuse("bitsandbytes' 8-bit weights are not modelled", "base_weights", "nf4");
   if (strategy.base_weights != BaseWeights::as_trained) {
@@ -130,6 +139,13 @@ std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy,
     freeze_lora_a(*root);
   }
   return root;
+}
+
+std::unique_ptr<Network> hf_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape) {
+  const RunOptions options = hf_run_options(strategy);
+  std::unique_ptr<Network> network = make_network(model, options, root, tape);
+  if (!root.find_child("prompt_encoder")) return network;
+  return std::make_unique<PromptedNetwork>(std::move(network), model, options, root, tape);
 }
 
 std::unique_ptr<Optimizer> hf_optimizer(const Model& model, const Strategy& strategy, Module& root, Tape& tape) {

@@ -18,6 +18,9 @@ RunOptions hf_run_options(const Strategy& strategy);
 /// The modules of the model, not yet on the device, with adapters where the strategy asks for them.
 std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape);
 
+/// The network of those modules; with an encoder of prompts among them, in front of it.
+std::unique_ptr<Network> hf_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape);
+
 /// Token ids or pixel values and labels of one micro-batch, resident.
 Batch hf_batch(const Model& model, const Strategy& strategy, Tape& tape);
 

@@ -3,7 +3,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/decoder_stack.hpp"
 #include "program/modules/families.hpp"
-#include "program/modules/lora.hpp"
+#include "program/modules/peft.hpp"
 #include "program/ops.hpp"
 
 namespace plimsoll::program {
@@ -18,7 +18,7 @@ class FalconLinear {
   Tensor operator()(const Tensor& input) const {
     Tensor x = input;
     ModuleCall call(module_, tape_, {&x});
-    if (Module* base = module_.find_child("base_layer")) return call.done(adapted(module_, tape_, x, FalconLinear(*base, tape_)(x)));
+    if (Module* base = module_.find_child("base_layer")) return call.done(adapted(module_, tape_, x, FalconLinear(*base, tape_)));
     const Tensor hidden = linear(x, alias(module_.tensor("weight")));  // weight.T is a view: autocast casts it every time
     const Tensor& bias = module_.tensor("bias");
     return call.done(bias ? add(hidden, bias) : hidden);

@@ -2,7 +2,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/modules/bnb_4bit.hpp"
-#include "program/modules/lora.hpp"
+#include "program/modules/peft.hpp"
 #include "program/ops.hpp"
 
 namespace plimsoll::program {
@@ -74,9 +74,10 @@ Tensor Linear::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(*module_, *tape_, {&x});
   if (Module* base = module_->find_child("base_layer")) {
-    Tensor result = Linear(*base, *tape_)(x);
-    if (is_4bit(*base)) result = clone(result);  // as PEFT does
-    return call.done(adapted(*module_, *tape_, x, std::move(result)));
+    return call.done(adapted(*module_, *tape_, x, [&](const Tensor& argument) {
+      const Tensor result = Linear(*base, *tape_)(argument);
+      return is_4bit(*base) ? clone(result) : result;  // as PEFT does
+    }));
   }
   if (is_4bit(*module_)) return call.done(linear_4bit(*module_, x, tape_->autocast.enabled ? tape_->autocast.type : x.dtype()));
   return call.done(linear(x, module_->tensor("weight"), module_->tensor("bias")));
@@ -85,7 +86,7 @@ Tensor Linear::operator()(const Tensor& input) const {
 Tensor Conv1D::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(*module_, *tape_, {&x});
-  if (Module* base = module_->find_child("base_layer")) return call.done(adapted(*module_, *tape_, x, Conv1D(*base, *tape_)(x)));
+  if (Module* base = module_->find_child("base_layer")) return call.done(adapted(*module_, *tape_, x, Conv1D(*base, *tape_)));
   const Tensor& weight = module_->tensor("weight");
   Dims sizes = x.sizes();
   sizes[-1] = weight.size(1);
@@ -139,6 +140,9 @@ Tensor layer_norm_unit_offset(Tape& tape, const Tensor& input, const Tensor& wei
 }
 
 }  // namespace
+
+Norm::Norm(Module& module, Tape& tape, const NormSpec& spec, Rounding rounding)
+    : module_(&trained_norm(module)), tape_(&tape), spec_(spec), rounding_(rounding) {}
 
 Tensor Norm::operator()(const Tensor& input) const {
   Tensor x = input;

@@ -48,8 +48,7 @@ class Norm {
  public:
   /// When the eager RMSNorm goes back to the input's type: llama before the product with the weight, olmo2 after it.
   enum class Rounding : std::uint8_t { before_weight, after_weight };
-  Norm(Module& module, Tape& tape, const NormSpec& spec, Rounding rounding = Rounding::before_weight)
-      : module_(&module), tape_(&tape), spec_(spec), rounding_(rounding) {}
+  Norm(Module& module, Tape& tape, const NormSpec& spec, Rounding rounding = Rounding::before_weight);
   Tensor operator()(const Tensor& x) const;
 
  private:

@@ -10,12 +10,12 @@
 
 namespace plimsoll::program {
 
-namespace {
-
-std::shared_ptr<Parameter> trained(const char* name, const Dims& sizes, DType type) {
+std::shared_ptr<Parameter> trained_parameter(const char* name, const Dims& sizes, DType type) {
   return std::make_shared<Parameter>(
       Parameter{.name = name, .sizes = sizes, .type = type, .trainable = true, .expert = false, .cut = Cut::replicated, .tensor = {}});
 }
+
+namespace {
 
 /// `transposed`: the weight is [in, out] (Conv1D).
 void adapt(Module& linear, const Lora& lora, DType type, bool transposed) {
@@ -26,7 +26,7 @@ void adapt(Module& linear, const Lora& lora, DType type, bool transposed) {
   linear.parameters.clear();
   linear.adapter_dropout = lora.dropout;
   const auto add = [&](const char* name, const Dims& shape) {
-    linear.child(name, true).child("default", true).parameters.push_back(trained("weight", shape, type));
+    linear.child(name, true).child("default", true).parameters.push_back(trained_parameter("weight", shape, type));
   };
   add("lora_A", {lora.r, in});
   add("lora_B", {out, lora.r});
@@ -44,11 +44,11 @@ void train_whole(Module& module) {
     auto kept = std::make_unique<Module>();
     kept->path = original->path + "." + std::string(child->name());
     kept->parameters = child->parameters;
-    for (auto& parameter : child->parameters) parameter = trained(parameter->name.c_str(), parameter->sizes, parameter->type);
+    for (auto& parameter : child->parameters) parameter = trained_parameter(parameter->name.c_str(), parameter->sizes, parameter->type);
     original->children.push_back(std::move(kept));
   }
   for (const auto& parameter : original->parameters)
-    module.parameters.push_back(trained(parameter->name.c_str(), parameter->sizes, parameter->type));
+    module.parameters.push_back(trained_parameter(parameter->name.c_str(), parameter->sizes, parameter->type));
   module.children.insert(module.children.begin(), std::move(original));
 }
 
@@ -67,15 +67,6 @@ void follow_trained_copies(Module& root) {
       if (copy != copies.end()) parameter = copy->second;
     }
   }
-}
-
-/// PEFT's rule: the key is the name, or ends in a dot and the name.
-bool matches(const Module& module, const std::vector<std::string>& names) {
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    const std::string& path = module.path;
-    if (path.size() <= name.size()) return path == name;
-    return path.compare(path.size() - name.size(), name.size(), name) == 0 && path[path.size() - name.size() - 1] == '.';
-  });
 }
 
 /// What each module with a weight is, by the operator that owns it.
@@ -103,19 +94,32 @@ void check_target(const Module& module, const std::unordered_map<std::string, Op
 
 }  // namespace
 
+bool targeted(const Module& module, const std::vector<std::string>& targets) {
+  return std::any_of(targets.begin(), targets.end(), [&](const std::string& name) {
+    const std::string& path = module.path;
+    if (path.size() <= name.size()) return path == name;
+    return path.compare(path.size() - name.size(), name.size(), name) == 0 && path[path.size() - name.size() - 1] == '.';
+  });
+}
+
+std::vector<Module*> targeted_linears(Module& root, const Model& model, const std::vector<std::string>& targets, const char* key) {
+  const auto kinds = kinds_of(model);
+  std::vector<Module*> found;
+  for (Module* module : root.all_modules()) {
+    if (!module->find_parameter("weight") || !targeted(*module, targets)) continue;
+    check_target(*module, kinds);
+    found.push_back(module);
+  }
+  if (found.empty()) fail("no module of the model has such a name", key);
+  return found;
+}
+
 void add_lora(Module& root, const Model& model, const Lora& lora, DType adapter_type, Tape& tape) {
   for (const auto& parameter : root.all_parameters()) parameter->trainable = false;
-  const auto kinds = kinds_of(model);
-  bool found = false;
-  for (Module* module : root.all_modules()) {
-    if (!module->find_parameter("weight") || !matches(*module, lora.targets)) continue;
-    check_target(*module, kinds);
+  for (Module* module : targeted_linears(root, model, lora.targets, "lora.target_modules"))
     adapt(*module, lora, adapter_type, model.model_type == "gpt2" && module->name() != "lm_head");
-    found = true;
-  }
-  if (!found) fail("no module of the model is a LoRA target", "lora.target_modules");
   for (Module* module : root.all_modules()) {
-    if (matches(*module, lora.modules_to_save)) train_whole(*module);
+    if (targeted(*module, lora.modules_to_save)) train_whole(*module);
   }
   follow_trained_copies(root);
   for (Module* module : root.all_modules()) module->label = tape.intern(module->path);
@@ -171,7 +175,7 @@ Tensor dora_update(Module& module, Tape& tape, const Tensor& x, const Tensor& ba
 
 }  // namespace
 
-Tensor adapted(Module& module, Tape& tape, const Tensor& input, Tensor result) {
+Tensor lora_adapted(Module& module, Tape& tape, const Tensor& input, Tensor result) {
   const DType type = result.dtype();
   Module& a = module.child("lora_A").child("default");
   const Linear down(a, tape), up(module.child("lora_B").child("default"), tape);

@@ -105,7 +105,7 @@ class Opt final : public DecoderStack<OptLayer> {
     Tensor ids = input;
     ModuleCall call(base_, tape_, {&ids});
     Tensor embeddings = embed(ids);
-    const Tensor ones = filled(tape_, ids.sizes(), DType::fp32);
+    const Tensor ones = filled(tape_, {ids.size(0), ids.size(1)}, DType::fp32);
     const Tensor positions = summed_positions(ones);
     const Tensor mask = causal_mask(tape_, options_, embeddings, std::nullopt);
     const Tensor position_embeddings = table_(add_scalar(positions));

@@ -1,0 +1,108 @@
+#include "framework/peft.hpp"
+
+#include <string>
+#include <vector>
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::framework {
+namespace {
+
+/// A row of TRANSFORMERS_MODELS_TO_{IA3_TARGET_MODULES, IA3_FEEDFORWARD_MODULES, LNTUNING_TARGET_MODULES}_MAPPING (PEFT 0.21).
+struct Modules {
+  const char* model_type;
+  std::vector<std::string> scaled, feedforward, norms;
+};
+
+const std::vector<Modules>& tables() {
+  static const std::vector<Modules> rows = {
+      {"llama", {"k_proj", "v_proj", "down_proj"}, {"down_proj"}, {"input_layernorm", "post_attention_layernorm", "norm"}},
+      {"mistral", {"k_proj", "v_proj", "down_proj"}, {"down_proj"}, {"input_layernorm", "post_attention_layernorm", "norm"}},
+      {"gemma", {"q_proj", "v_proj", "down_proj"}, {"down_proj"}, {"input_layernorm", "post_attention_layernorm", "norm"}},
+      {"gemma2",
+       {"q_proj", "v_proj", "down_proj"},
+       {"down_proj"},
+       {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm", "norm"}},
+      {"gemma3_text",
+       {"q_proj", "v_proj", "down_proj"},
+       {"down_proj"},
+       {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm", "norm"}},
+      {"qwen2", {"q_proj", "v_proj", "down_proj"}, {"down_proj"}, {"post_attention_layernorm"}},
+      {"qwen3", {"q_proj", "v_proj", "down_proj"}, {"down_proj"}, {"post_attention_layernorm"}},
+      {"phi", {"q_proj", "v_proj", "fc2"}, {"fc2"}, {"input_layernorm", "final_layernorm"}},
+      {"opt", {"q_proj", "k_proj", "fc2"}, {"fc2"}, {}},
+      {"gpt2", {"c_attn", "mlp.c_proj"}, {"mlp.c_proj"}, {"ln_1", "ln_2", "ln_f"}},
+      {"gpt_bigcode", {"c_attn", "mlp.c_proj"}, {"mlp.c_proj"}, {}},
+      {"gptj", {"q_proj", "v_proj", "fc_out"}, {"fc_out"}, {"ln_1", "ln_f"}},
+      {"gpt_neox", {"query_key_value", "dense_4h_to_h"}, {"dense_4h_to_h"}, {}},
+      {"gpt_neo", {"q_proj", "v_proj", "c_proj"}, {"c_proj"}, {}},
+      {"bloom",
+       {"query_key_value", "mlp.dense_4h_to_h"},
+       {"mlp.dense_4h_to_h"},
+       {"input_layernorm", "post_attention_layernorm", "ln_f"}},
+      {"falcon", {"query_key_value", "dense_4h_to_h"}, {"dense_4h_to_h"}, {"input_layernorm", "post_attention_layernorm", "ln_f"}},
+  };
+  return rows;
+}
+
+const Modules& table_of(const Model& model) {
+  for (const Modules& row : tables())
+    if (model.model_type == row.model_type) return row;
+  fail("PEFT has no usual modules for model type '" + model.model_type + "'", "peft.target_modules", "list them");
+}
+
+void complete_targets(Strategy& s, const Model& model) {
+  Peft& peft = *s.peft;
+  const bool scales = peft.method == PeftMethod::ia3;
+  const auto take = [&](std::vector<std::string>& field, const std::vector<std::string>& usual, const char* key) {
+    if (!field.empty()) return;
+    if (usual.empty()) fail("PEFT has no usual modules for model type '" + model.model_type + "'", key, "list them");
+    field = usual;
+    std::string text;
+    for (const std::string& name : usual) text += (text.empty() ? "" : ", ") + name;
+    s.assumed.push_back(std::string(key) + ": " + text + " (PEFT's for " + model.model_type + ")");
+  };
+  if (!peft.targets.empty() && (!scales || !peft.feedforward.empty())) return;
+  const Modules& row = table_of(model);
+  take(peft.targets, scales ? row.scaled : row.norms, "peft.target_modules");
+  if (scales) take(peft.feedforward, row.feedforward, "peft.feedforward_modules");
+}
+
+/// PromptEncoder's three linears with their biases; none for the other methods.
+std::int64_t encoder_parameters(const Peft& peft, std::int64_t hidden) {
+  if (peft.method != PeftMethod::p_tuning) return 0;
+  const std::int64_t inner = peft.encoder_hidden_size;
+  return (hidden + 1) * inner + (inner + 1) * inner + (inner + 1) * hidden;
+}
+
+void complete_virtual_tokens(Strategy& s, const Model& model) {
+  Peft& peft = *s.peft;
+  if (peft.method == PeftMethod::p_tuning && peft.encoder_hidden_size == 0) {
+    peft.encoder_hidden_size = model.hidden_size;
+    s.assumed.push_back("peft.encoder_hidden_size: the model's");
+  }
+  if (peft.virtual_tokens) return;
+  const std::int64_t learnt = s.trainable_params - encoder_parameters(peft, model.hidden_size);
+  const std::int64_t per_token =
+      peft.method == PeftMethod::prefix_tuning ? 2 * model.layers * model.kv_heads * model.head_dim : model.hidden_size;
+  if (learnt <= 0) fail("the number of virtual tokens is missing", "peft.num_virtual_tokens", "give it, or trainable_params");
+  if (learnt % per_token != 0)
+    fail("no number of virtual tokens has " + std::to_string(s.trainable_params) + " parameters", "trainable_params", "give peft.num_virtual_tokens");
+  peft.virtual_tokens = learnt / per_token;
+  s.assumed.push_back("peft.num_virtual_tokens: " + std::to_string(peft.virtual_tokens) + " (from trainable_params)");
+}
+
+}  // namespace
+
+void complete_peft(Strategy& s, const Model& model) {
+  if (!s.peft) return;
+  if (s.lora) fail("a run has either low-rank adapters or another of PEFT's methods", "task", "leave one out");
+  if (model.task != Model::Task::causal_lm) refuse("PEFT's methods beside LoRA are modelled for causal language models only", "task");
+  const bool modules = s.peft->method == PeftMethod::ia3 || s.peft->method == PeftMethod::ln_tuning;
+  if (modules)
+    complete_targets(s, model);
+  else
+    complete_virtual_tokens(s, model);
+}
+
+}  // namespace plimsoll::framework
