@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "calibrate/reference_clock.hpp"
 #include "calibrate/replay_executor.hpp"
@@ -208,10 +210,32 @@ std::int64_t Replay::kernels() const {
   return count;
 }
 
+namespace calibrate {
+namespace {
+
+/// The stretch that a step runs again and again, written out as often: it frees what it allocates, so its tensors keep their numbers.
+PlayableRank unrolled(const PlayableRank& rank) {
+  constexpr std::int64_t kMost = 20'000'000;  // instructions: 300 MB
+  PlayableRank out = rank;
+  const Repeated again = std::exchange(out.program.repeated, {});
+  std::vector<Instruction>& step = out.program.step;
+  const auto length = static_cast<std::int64_t>(again.end - again.begin);
+  if (again.times > (kMost - static_cast<std::int64_t>(step.size())) / std::max<std::int64_t>(length, 1))
+    refuse(fmt::format("a step of {} times {} instructions is not replayed", again.times, length), kWhere, "fewer micro-batches");
+  const std::vector<Instruction> stretch(step.begin() + static_cast<std::ptrdiff_t>(again.begin),
+                                         step.begin() + static_cast<std::ptrdiff_t>(again.end));
+  std::vector<Instruction> more;
+  more.reserve(stretch.size() * static_cast<std::size_t>(again.times - 1));
+  for (std::int64_t i = 1; i < again.times; ++i) more.insert(more.end(), stretch.begin(), stretch.end());
+  step.insert(step.begin() + static_cast<std::ptrdiff_t>(again.end), more.begin(), more.end());
+  return out;
+}
+
+}  // namespace
+}  // namespace calibrate
+
 Replay replay(const PlayableRank& rank, const Cluster& cluster, const ReplayOptions& options) {
-  if (rank.program.repeated.times > 1)
-    refuse("micro-batches that only repeat the steady state are not replayed", calibrate::kWhere,
-           "at most 8 micro-batches more than stages");
+  if (rank.program.repeated.times > 1) return replay(calibrate::unrolled(rank), cluster, options);
   Replay result;
   std::unique_ptr<calibrate::Processes> processes;
   if (options.collectives) processes = calibrate::find_processes(rank.program, cluster);

@@ -1,5 +1,5 @@
 /// torch.autocast: casts of inputs and the cache of cast weights (aten/src/ATen/autocast_mode.cpp, cached_cast).
-#include "program/ops.hpp"
+#include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
 

@@ -7,7 +7,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/op.hpp"
-#include "program/ops.hpp"
+#include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "program/ops.hpp"
+#include "program/ops/ops.hpp"
 #include "program/running_node.hpp"
 #include "program/tape.hpp"
 

@@ -134,6 +134,25 @@ TEST_F(ReplayTest, DoesExactlyWhatTheProgramSays) {
   EXPECT_NE(to_text(result).find("equal"), std::string::npos);
 }
 
+// Of twelve accumulated micro-batches eight are recorded, one of them for all that are left out: the replay runs all twelve.
+TEST_F(ReplayTest, RepeatedMicroBatchesRunAsOftenAsTheyAreMeant) {
+  set_option(strategy_, "grad_accum", "12");
+  const PlayableRank playable = rank();
+  const StepProgram& program = playable.program;
+  ASSERT_GT(program.repeated.times, 1);
+  std::int64_t kernels = 0;
+  for (std::size_t i = 0; i < program.step.size(); ++i)
+    if (program.step[i].kind == InstructionKind::kernel) kernels += program.repeated.runs_of(i);
+  ReplayOptions options;
+  options.backend = "cpu";
+  options.steps = 1;
+  const Replay result = replay(playable, cluster_, options);
+  EXPECT_EQ(result.kernels(), kernels);
+  const MemoryTrace played = play_memory(program, playable.options);
+  EXPECT_EQ(result.replayed_allocated, played.peak_allocated);
+  EXPECT_EQ(result.replayed_reserved, played.peak_reserved);
+}
+
 TEST_F(ReplayTest, ItsRowIsAMeasuredRow) {
   ReplayOptions options;
   options.backend = "cpu";

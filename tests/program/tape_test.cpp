@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "program/checkpoint.hpp"
-#include "program/ops.hpp"
+#include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
 namespace {

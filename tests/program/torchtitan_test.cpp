@@ -8,10 +8,10 @@
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/model.hpp"
-#include "program/frameworks/torchtitan_actions.hpp"
+#include "program/frameworks/torchtitan/actions.hpp"
 #include "program/lower.hpp"
 #include "program/modules/expert_parallel.hpp"
-#include "program/ops.hpp"
+#include "program/ops/ops.hpp"
 #include "program/split_backward.hpp"
 #include "programs.hpp"
 

@@ -12,7 +12,7 @@
 #include "plimsoll/memory.hpp"
 #include "plimsoll/rows.hpp"
 #include "program/lower.hpp"
-#include "program/wrappers/deepspeed_quantized.hpp"
+#include "program/wrappers/deepspeed/quantized.hpp"
 #include "validate/measured_rows.hpp"
 
 namespace plimsoll {

@@ -9,10 +9,10 @@
 
 #include "plimsoll/error.hpp"
 #include "program/lower.hpp"
-#include "program/modules/nanotron_llama.hpp"
+#include "program/modules/nanotron/llama.hpp"
 #include "program/op.hpp"
-#include "program/ops.hpp"
-#include "program/optimizer.hpp"
+#include "program/ops/ops.hpp"
+#include "program/optimizers/optimizer.hpp"
 #include "program/wrappers/ddp.hpp"
 
 namespace plimsoll::program {

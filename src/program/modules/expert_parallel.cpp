@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "program/ops.hpp"
+#include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
 

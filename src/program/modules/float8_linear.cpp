@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "plimsoll/error.hpp"
-#include "program/ops.hpp"
+#include "program/ops/ops.hpp"
 #include "program/reduction.hpp"
 
 namespace plimsoll::program {

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "plimsoll/error.hpp"
-#include "program/modules/causal_lm.hpp"
-#include "program/modules/families.hpp"
-#include "program/ops.hpp"
+#include "program/modules/transformers/causal_lm.hpp"
+#include "program/modules/transformers/families.hpp"
+#include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
 

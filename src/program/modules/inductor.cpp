@@ -5,7 +5,7 @@
 
 #include "plimsoll/units.hpp"
 #include "program/op.hpp"
-#include "program/ops.hpp"
+#include "program/ops/ops.hpp"
 
 namespace plimsoll::program::inductor {
 

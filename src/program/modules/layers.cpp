@@ -1,9 +1,9 @@
 #include "program/modules/layers.hpp"
 
 #include "plimsoll/error.hpp"
-#include "program/modules/bnb_4bit.hpp"
-#include "program/modules/peft.hpp"
-#include "program/ops.hpp"
+#include "program/modules/adapters/bnb_4bit.hpp"
+#include "program/modules/adapters/peft.hpp"
+#include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
 

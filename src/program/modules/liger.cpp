@@ -4,8 +4,8 @@
 #include <iterator>
 
 #include "plimsoll/error.hpp"
-#include "program/ops.hpp"
-#include "program/ops_liger.hpp"
+#include "program/ops/ops.hpp"
+#include "program/ops/liger.hpp"
 
 namespace plimsoll::program {
 

@@ -1,7 +1,7 @@
 #include "program/modules/network.hpp"
 
 #include "plimsoll/error.hpp"
-#include "program/modules/families.hpp"
+#include "program/modules/transformers/families.hpp"
 #include "program/modules/liger.hpp"
 
 namespace plimsoll::program {

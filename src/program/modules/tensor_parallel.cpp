@@ -1,6 +1,6 @@
 #include "program/modules/tensor_parallel.hpp"
 
-#include "program/ops.hpp"
+#include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
 

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "program/op.hpp"
-#include "program/optimizer.hpp"
+#include "program/optimizers/optimizer.hpp"
 
 namespace plimsoll::program {
 

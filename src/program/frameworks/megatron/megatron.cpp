@@ -1,0 +1,248 @@
+// Megatron-core's training loop on one pipeline rank: GPTModel with local layers, DDP buffers, mixed-precision or distributed optimizer.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <tuple>
+#include <vector>
+
+#include "framework/parameter_layout.hpp"
+#include "plimsoll/error.hpp"
+#include "program/carried.hpp"
+#include "program/frameworks/megatron/schedule.hpp"
+#include "program/lower.hpp"
+#include "program/modules/megatron/gpt.hpp"
+#include "program/wrappers/megatron/ddp.hpp"
+#include "program/wrappers/megatron/fsdp.hpp"
+#include "program/wrappers/megatron/optimizer.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+std::vector<ChunkPlan> chunk_plans(const Strategy& strategy, const MegatronConfig& config, int pipeline_rank) {
+  std::vector<int> layers = strategy.pp_layers;
+  if (layers.empty()) layers.push_back(static_cast<int>(config.layers.size()));
+  const int stages = static_cast<int>(layers.size());
+  if (stages != strategy.pp * strategy.vp || std::accumulate(layers.begin(), layers.end(), 0) != static_cast<int>(config.layers.size()))
+    throw Error(ErrorCode::internal, "the stages' layers do not add up to the model's");
+  std::vector<ChunkPlan> plans;
+  for (int chunk = 0; chunk < strategy.vp; ++chunk) {
+    const int stage = chunk * strategy.pp + pipeline_rank;
+    const auto own = layers.begin() + stage;
+    plans.push_back(
+        {.first_layer = std::accumulate(layers.begin(), own, 0), .layers = *own, .embedding = stage == 0, .head = stage == stages - 1});
+  }
+  return plans;
+}
+
+MegatronDdpOptions ddp_options(const Strategy& strategy) {
+  MegatronDdpOptions options;
+  options.distributed_optimizer = strategy.data_parallel == DataParallel::megatron_distopt;
+  options.ranks = static_cast<std::int64_t>(strategy.dp) * strategy.cp;
+  options.expert_ranks = options.ranks * strategy.tp / (static_cast<std::int64_t>(strategy.ep) * strategy.etp);
+  options.overlap_grad_reduce = *strategy.megatron.overlap_grad_reduce;
+  options.pad_for_high_nccl_busbw = strategy.megatron.pad_buckets_for_high_nccl_busbw;
+  options.grad_dtype = strategy.grad_dtype.value_or(DType::fp32);
+  if (options.overlap_grad_reduce) {
+    options.bucket_size =
+        strategy.megatron.ddp_bucket_size > 0 ? strategy.megatron.ddp_bucket_size : framework::megatron_bucket_size(options.ranks);
+  }
+  return options;
+}
+
+/// training.py: buckets close where reductions were asked to overlap, even though sharding gradients makes them overlap anyway.
+MegatronFsdpOptions fsdp_options(const Strategy& strategy) {
+  const MegatronDdpOptions ddp = ddp_options(strategy);
+  MegatronFsdpOptions options;
+  options.sharding = strategy.megatron.sharding;
+  options.ranks = ddp.ranks;
+  options.expert_ranks = ddp.expert_ranks;
+  options.rank = strategy.rank.value_or(0);
+  options.bucket_size = ddp.bucket_size;
+  options.communication_unit = strategy.megatron.suggested_communication_unit;
+  options.overlap_grad_reduce = ddp.overlap_grad_reduce;
+  options.overlap_param_gather = *strategy.megatron.overlap_param_gather;
+  options.double_buffer = strategy.megatron.fsdp_double_buffer;
+  options.grad_dtype = ddp.grad_dtype;
+  return options;
+}
+
+/// Micro-batches that are recorded: those that fill the pipeline, some of the steady state, in which the same blocks come and go for every
+/// further one, and those that drain it.
+std::int64_t recorded_micro_batches(const Strategy& strategy, int pipeline_rank) {
+  constexpr std::int64_t kSteady = 8, kSteadyGroups = 3;
+  const std::int64_t stages = strategy.pp, all = strategy.micro_batches;
+  if (strategy.vp > 1) return all % stages == 0 ? std::min(all, kSteadyGroups * stages) : all;
+  return std::min(all, stages - pipeline_rank - 1 + kSteady);
+}
+
+/// The fewest micro-batches of warm-up and of the steady state from which patterns can be taken: a first, a second, two alike, a last.
+constexpr std::int64_t kPatternWarmUp = 5, kPatternSteady = 6;
+/// Micro-batches that go forward before the first comes back, in 1F1B.
+std::int64_t warm_up_of(const Strategy& strategy, int pipeline_rank) { return strategy.pp - pipeline_rank - 1; }
+
+/// What tells the programs of two ranks apart, their place in the pipeline aside.
+struct Held {
+  bool embedding = false, head = false;
+  std::vector<const Block*> layers;  ///< of the first chunk
+  friend bool operator<(const Held& a, const Held& b) {
+    return std::tie(a.embedding, a.head, a.layers) < std::tie(b.embedding, b.head, b.layers);
+  }
+};
+
+Held held_by(const Strategy& strategy, const MegatronConfig& config, int pipeline_rank) {
+  const ChunkPlan plan = chunk_plans(strategy, config, pipeline_rank).front();
+  const auto first = config.layers.begin() + plan.first_layer;
+  return {plan.embedding, plan.head, {first, first + plan.layers}};
+}
+
+/// Everything of the rank that lives from step to step.
+class Training {
+ public:
+  Training(const Model& model, const Strategy& strategy, int pipeline_rank, const MegatronDevice& device)
+      : strategy_(strategy),
+        pipeline_rank_(pipeline_rank),
+        config_(megatron_config(model, strategy, device)),
+        runtime_(tape_, {.tensor_parallel = strategy.tp,
+                         .context_parallel = strategy.cp,
+                         .sequence_parallel = strategy.sequence_parallel,
+                         .quantization = config_.quantization,
+                         .fused_weight_gradients = *strategy.megatron.gradient_accumulation_fusion,
+                         .keeps_dummies = config_.keeps_dummies}) {
+    tape_.phase(Phase::init);
+    for (const ChunkPlan& plan : chunk_plans(strategy, config_, pipeline_rank)) {
+      chunks_.push_back(std::make_unique<MegatronChunk>(runtime_, config_, plan, static_cast<std::int64_t>(chunks_.size())));
+      chunks_.back()->construct();
+    }
+    for (const auto& chunk : chunks_) chunk->move_to_device();
+    for (const auto& chunk : chunks_) chunk->convert();
+    wrap();
+  }
+
+  /// The step of `micro_batches`, `warm_up` of which are under way in 1F1B's steady state.
+  RecordedPipelineRank record(std::int64_t micro_batches, std::int64_t warm_up) {
+    RecordedPipelineRank recorded;
+    MegatronRank rank{.tape = tape_, .runtime = runtime_, .config = config_, .chunks = chunks_, .wrapped = wrapped_};
+    rank.micro_batch = strategy_.micro_batch;
+    rank.length = strategy_.seq_len / strategy_.cp;
+    rank.micro_batches = micro_batches;
+    rank.warm_up = warm_up;
+    rank.left_out = strategy_.micro_batches - rank.micro_batches;
+    rank.stages = strategy_.pp;
+    rank.rank = pipeline_rank_;
+    if (strategy_.pp > 1) rank.pipeline_stream = tape_.add_stream("pipeline");
+    for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
+      tape_.record_into(part);
+      rank.marks = part == Tape::Part::first_step ? &recorded.first_step : &recorded.step;
+      record_step(rank);
+    }
+    recorded.program = tape_.take();
+    recorded.program.repeated = rank.repeated;
+    return recorded;
+  }
+
+ private:
+  void wrap() {
+    const StreamId side = tape_.add_stream("initialization");
+    const auto already_added = [this](const Tensor& gradient) { return runtime_.is_dummy(gradient); };
+    if (strategy_.data_parallel == DataParallel::megatron_fsdp) {
+      MegatronFsdpOptions options = fsdp_options(strategy_);
+      options.already_added = already_added;
+      auto wrapped = std::make_unique<MegatronFsdp>(tape_, chunks_.front()->fsdp_modules(), options, side);
+      optimizers_.push_back(std::make_unique<MegatronOptimizer>(tape_, strategy_, wrapped->mains()));
+      wrapped_.push_back(std::move(wrapped));
+      return;
+    }
+    MegatronDdpOptions options = ddp_options(strategy_);
+    options.already_added = already_added;
+    std::vector<MegatronParameterBuffer*> dense, expert;
+    for (const auto& chunk : chunks_) {
+      // Chunks behind the first, and ranks behind the first, have one bucket.
+      MegatronDdpOptions own = options;
+      if (chunk != chunks_.front() || pipeline_rank_ > 0) own.bucket_size = 0;
+      auto wrapped = std::make_unique<MegatronDdp>(tape_, chunk->parameters(), chunk->shared_embedding(), own, side);
+      for (const auto& buffer : wrapped->buffers()) (buffer->expert ? expert : dense).push_back(buffer.get());
+      wrapped_.push_back(std::move(wrapped));
+    }
+    make_optimizers(dense, expert);
+  }
+
+  /// ChainedOptimizer: the dense parameters of all chunks, then the experts'.
+  void make_optimizers(const std::vector<MegatronParameterBuffer*>& dense, const std::vector<MegatronParameterBuffer*>& expert) {
+    optimizers_.push_back(std::make_unique<MegatronOptimizer>(tape_, strategy_, dense, strategy_.rank.value_or(0)));
+    if (!expert.empty()) optimizers_.push_back(std::make_unique<MegatronOptimizer>(tape_, strategy_, expert, 0));
+  }
+
+  void record_step(MegatronRank& rank) {
+    for (const auto& wrapped : wrapped_) wrapped->zero_grad_buffer();
+    for (const auto& optimizer : optimizers_) optimizer->zero_grad();
+    if (strategy_.data_parallel == DataParallel::megatron_fsdp)  // whose optimizer asks for the same once more
+      for (const auto& wrapped : wrapped_) wrapped->zero_grad_buffer();
+    run_megatron_schedule(rank, optimizers_.front()->scale());
+    tape_.phase(Phase::optimizer);
+    const LabelScope label(tape_, tape_.intern("optimizer"));
+    for (const auto& optimizer : optimizers_) optimizer->prepare_grads();
+    for (const auto& optimizer : optimizers_) {
+      if (strategy_.clip_grad_norm.value_or(true)) optimizer->clip_grads();
+    }
+    for (const auto& optimizer : optimizers_) optimizer->step_with_ready_grads();
+    for (const auto& wrapped : wrapped_) wrapped->gather_parameters();
+    tape_.phase(Phase::end);
+  }
+
+  const Strategy& strategy_;
+  int pipeline_rank_;
+  Tape tape_;
+  MegatronConfig config_;
+  MegatronRuntime runtime_;
+  std::vector<std::unique_ptr<MegatronChunk>> chunks_;
+  std::vector<std::unique_ptr<MegatronDataParallel>> wrapped_;
+  std::vector<std::unique_ptr<MegatronOptimizer>> optimizers_;
+};
+
+}  // namespace
+
+StepProgram lower_megatron(const Model& model, const Strategy& strategy, int pipeline_rank, bool every_micro_batch,
+                           const MegatronDevice& device) {
+  const std::int64_t micro_batches = every_micro_batch ? strategy.micro_batches : recorded_micro_batches(strategy, pipeline_rank);
+  StepProgram program = Training(model, strategy, pipeline_rank, device).record(micro_batches, warm_up_of(strategy, pipeline_rank)).program;
+  carry_across_steps(program);
+  return program;
+}
+
+struct MegatronPipeline::Impl {
+  const Model& model;
+  const Strategy& strategy;
+  MegatronDevice device;
+  MegatronConfig config;
+  std::map<Held, std::unique_ptr<PipelinePatterns>> patterns;
+};
+
+MegatronPipeline::MegatronPipeline(const Model& model, const Strategy& strategy, const MegatronDevice& device)
+    : impl_(std::make_unique<Impl>(Impl{model, strategy, device, megatron_config(model, strategy, device), {}})) {}
+MegatronPipeline::~MegatronPipeline() = default;
+
+StepProgram MegatronPipeline::rank(int pipeline_rank) {
+  const Strategy& s = impl_->strategy;
+  const std::int64_t warm_up = warm_up_of(s, pipeline_rank), micro_batches = recorded_micro_batches(s, pipeline_rank);
+  if (s.vp == 1 && warm_up > 0 && micro_batches > warm_up) {
+    auto& patterns = impl_->patterns[held_by(s, impl_->config, pipeline_rank)];
+    if (!patterns && micro_batches > kPatternWarmUp + kPatternSteady) {
+      RecordedPipelineRank recorded =
+          Training(impl_->model, s, pipeline_rank, impl_->device).record(kPatternWarmUp + kPatternSteady, kPatternWarmUp);
+      if (!(recorded.step.passes == megatron_passes(kPatternWarmUp, kPatternSteady, 0).passes))
+        throw Error(ErrorCode::internal, "a recorded pipeline's passes are not those of 1F1B", "pipeline passes");
+      patterns = std::make_unique<PipelinePatterns>(std::move(recorded));
+    }
+    auto program = patterns ? patterns->compose(megatron_passes(warm_up, micro_batches - warm_up, s.micro_batches - micro_batches))
+                            : std::nullopt;
+    if (program) {
+      carry_across_steps(*program);
+      return std::move(*program);
+    }
+  }
+  return lower_megatron(impl_->model, s, pipeline_rank, false, impl_->device);
+}
+
+}  // namespace plimsoll::program

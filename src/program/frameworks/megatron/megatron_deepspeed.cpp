@@ -1,0 +1,266 @@
+// Megatron-DeepSpeed's GPT under DeepSpeed's PipelineEngine, one pipeline rank: its training schedule instruction by instruction,
+// activations and gradients that cross stages cut over the tensor-parallel ranks. Sources: deepspeed/runtime/pipe/{engine,schedule}.py and
+// runtime/utils.py (PartitionedTensor) of DeepSpeed 0.8.1, pretrain_gpt.py of Megatron-DeepSpeed.
+#include <algorithm>
+#include <vector>
+
+#include "program/carried.hpp"
+#include "program/lower.hpp"
+#include "program/modules/megatron/legacy.hpp"
+#include "program/op.hpp"
+#include "program/ops/ops.hpp"
+#include "program/wrappers/deepspeed/pipeline_bf16.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// What a step of the schedule does with a micro-batch.
+struct Turn {
+  std::int64_t micro_batch = 0;
+  bool forward = false;
+};
+
+/// TrainSchedule: stages of even and odd number go forward in alternate steps.
+class TrainSchedule {
+ public:
+  TrainSchedule(std::int64_t micro_batches, std::int64_t stages, std::int64_t stage)
+      : micro_batches_(micro_batches), stages_(stages), stage_(stage) {}
+
+  std::int64_t steps() const { return 2 * (micro_batches_ + stages_ - 1); }
+  bool valid(std::int64_t micro_batch) const { return micro_batch >= 0 && micro_batch < micro_batches_; }
+  std::size_t buffers() const {
+    return static_cast<std::size_t>(std::max<std::int64_t>(2, std::min(stages_ - stage_ + 1, micro_batches_)));
+  }
+
+  /// _step_to_micro_batch.
+  Turn turn(std::int64_t step) const {
+    const bool odd_step = step % 2 != 0, odd_stage = stage_ % 2 != 0;
+    const std::int64_t base = step / 2;
+    if (odd_step == odd_stage) return {base - stage_ / 2, true};
+    return {odd_stage ? base - stages_ + (stage_ + 1) / 2 : base - stages_ + 1 + stage_ / 2, false};
+  }
+
+ private:
+  std::int64_t micro_batches_, stages_, stage_;
+};
+
+/// pipe_buffers: what one micro-batch under way holds.
+struct PipeBuffer {
+  Tensor input, positions, mask;  ///< received or loaded
+  Tensor labels, loss_mask;
+  Tensor output, part;  ///< the stage's result, and this rank's part of it where it is cut
+};
+
+class PipelineEngine {
+ public:
+  PipelineEngine(Tape& tape, MegatronRuntime& runtime, LegacyStage& stage, PipelineBf16Optimizer& optimizer, std::int64_t rank)
+      : tape_(tape), runtime_(runtime), stage_(stage), optimizer_(optimizer), rank_(rank) {
+    pipeline_ = tape_.add_stream("pipeline");
+  }
+
+  /// train_batch. Rounds of the steady state beyond the recorded ones are `left_out`.
+  void train_batch(std::int64_t micro_batches, std::int64_t stages, std::int64_t left_out) {
+    const TrainSchedule schedule(micro_batches, stages, rank_);
+    const std::int64_t steady = stages - rank_ + 2;  // a micro-batch whose passes alternate with those of earlier ones
+    Repeated repeated{.times = 1 + left_out};
+    buffers_.resize(schedule.buffers());
+    Turn before{-1, false};
+    for (std::int64_t step = 0; step < schedule.steps(); ++step) {
+      const Turn turn = schedule.turn(step);
+      if (turn.forward && turn.micro_batch == steady) repeated.begin = tape_.recorded();
+      if (turn.forward && turn.micro_batch == steady + 1) repeated.end = tape_.recorded();
+      exchange(schedule, turn, before);
+      if (schedule.valid(turn.micro_batch)) turn.forward ? forward_pass(buffer(turn)) : backward_pass(buffer(turn));
+      before = turn;
+    }
+    tape_.program().repeated = repeated;
+    tape_.phase(Phase::optimizer);
+    const LabelScope label(tape_, tape_.intern("optimizer"));
+    optimizer_.reduce();
+    optimizer_.step(stage_.collectives());
+    tape_.phase(Phase::end);
+  }
+
+ private:
+  bool first() const { return stage_.plan().embedding; }
+  bool last() const { return stage_.plan().head; }
+  bool cut() const { return runtime_.tp() > 1; }
+  PipeBuffer& buffer(const Turn& turn) { return buffers_[static_cast<std::size_t>(turn.micro_batch) % buffers_.size()]; }
+
+  /// The transfers of a step: before a forward pass the next input comes and the last gradient goes, before a backward pass the reverse.
+  void exchange(const TrainSchedule& schedule, const Turn& turn, const Turn& before) {
+    const bool now = schedule.valid(turn.micro_batch), earlier = schedule.valid(before.micro_batch);
+    if (turn.forward) {
+      if (now && !first()) receive_input(buffer(turn));
+      if (earlier && !first()) send_gradient(buffer(before));
+      if (now) load(buffer(turn));
+    } else {
+      if (earlier && !last()) transfer(CollectiveKind::send, received_elements());
+      if (now && !last()) receive_gradient();
+    }
+  }
+
+  Tensor ids() { return tape_.empty({stage_.plan().micro_batch, stage_.plan().length}, DType::int64, Category::input); }
+
+  /// _exec_load_micro_batch: the first stage's ids and causal mask, the last stage's labels and loss mask.
+  void load(PipeBuffer& buffer) {
+    const LabelScope label(tape_, tape_.intern("batch"));
+    const std::int64_t length = stage_.plan().length;
+    if (first()) {
+      buffer.input = ids();
+      buffer.positions = ids();
+      buffer.mask = tape_.empty({1, 1, length, length}, DType::boolean, Category::input);
+    }
+    if (last()) {
+      buffer.labels = ids();
+      buffer.loss_mask = tape_.empty({stage_.plan().micro_batch, length}, DType::fp32, Category::input);
+    }
+  }
+
+  // ---- passes -------------------------------------------------------------------------------------------------------------
+
+  void forward_pass(PipeBuffer& buffer) {
+    tape_.phase(Phase::forward);
+    {
+      const Tensor input = clone(buffer.input.detach());
+      if (!first()) {
+        buffer.input = cut() ? whole(input) : input;
+        buffer.input.set_requires_grad(true);
+      }
+      const Tensor positions = buffer.positions ? clone(buffer.positions) : Tensor(), mask = buffer.mask ? clone(buffer.mask) : Tensor();
+      buffer.output = stage_.forward(first() ? input : buffer.input, positions);
+    }
+    if (last()) {
+      loss_ = stage_.loss(buffer.output, buffer.labels, buffer.loss_mask);
+    } else if (cut()) {
+      buffer.part = part_of(buffer.output);
+      const Tensor nothing = tape_.empty({0}, buffer.output.dtype());  // first_output.data = torch.zeros(1), on the host
+      buffer.output.impl()->storage = nothing.impl()->storage;
+    }
+  }
+
+  void backward_pass(PipeBuffer& buffer) {
+    tape_.phase(Phase::backward);
+    if (last()) {
+      const Tensor scaled = divide_scalar(loss_);
+      optimizer_.clear_gradients();
+      tape_.backward(scaled);
+      optimizer_.accumulate();
+      return;
+    }
+    if (cut()) {
+      const Tensor output = whole(buffer.part);
+      buffer.output.impl()->storage = output.impl()->storage;
+    }
+    {
+      const Tensor gradient = cut() ? whole(gradient_buffer_) : gradient_buffer_;
+      optimizer_.clear_gradients();
+      tape_.backward(buffer.output, gradient);
+      optimizer_.accumulate();
+    }
+    buffer.output.reset();
+    buffer.part.reset();
+  }
+
+  // ---- tensors that are cut over the tensor-parallel ranks ----------------------------------------------------------------------
+
+  Dims hidden_state() const { return {stage_.plan().length, stage_.plan().micro_batch, stage_.plan().hidden}; }
+  std::int64_t received_elements() const { return hidden_state().product() / (cut() ? runtime_.tp() : 1); }
+
+  /// PartitionedTensor(tensor): a copy of this rank's part.
+  Tensor part_of(const Tensor& tensor) {
+    Tensor part = tape_.empty({received_elements()}, tensor.dtype(), Category::activation);
+    launch(tape_, KernelKind::elementwise, part.dtype(), part.bytes(), part.bytes());
+    return part;
+  }
+
+  /// PartitionedTensor.full(): gathered by a list, for which the process group has a flat tensor of its own, and cloned. The sizes come
+  /// from the device first (meta.tolist()): by then the device has done all that was asked of it.
+  Tensor whole(const Tensor& part) {
+    const LabelScope label(tape_, tape_.intern("gathered over tensor-parallel ranks"));
+    tape_.wait(kComputeStream, stage_.collectives());
+    const Tensor flat = zeros(tape_, {hidden_state().product()}, part.dtype());
+    {
+      const Tensor own = tape_.empty(flat.sizes(), flat.dtype(), Category::communication_buffer);
+      runtime_.collective(CollectiveKind::all_gather, own.bytes(), own.dtype());
+      in_place(flat, {&own});
+      tape_.record_stream(own, stage_.collectives());
+    }
+    return clone(view(flat, hidden_state()));
+  }
+
+  // ---- point to point -----------------------------------------------------------------------------------------------------------
+
+  Tensor transfer_buffer() {
+    const LabelScope label(tape_, tape_.intern("pipeline transfer"));
+    return tape_.empty(cut() ? Dims{received_elements()} : hidden_state(), stage_.plan().type, Category::communication_buffer);
+  }
+
+  void receive_input(PipeBuffer& buffer) {
+    if (!input_buffer_) input_buffer_ = transfer_buffer();
+    transfer(CollectiveKind::receive, received_elements());
+    buffer.input = clone(input_buffer_);
+  }
+
+  void receive_gradient() {
+    if (!gradient_buffer_) gradient_buffer_ = transfer_buffer();
+    transfer(CollectiveKind::receive, received_elements());
+  }
+
+  void send_gradient(PipeBuffer& buffer) {
+    {
+      const Tensor part = cut() ? part_of(buffer.input.grad()) : buffer.input.grad();
+      transfer(CollectiveKind::send, part.elements());
+    }
+    buffer.input.reset();
+  }
+
+  void transfer(CollectiveKind kind, std::int64_t elements) {
+    const DType type = stage_.plan().type;
+    tape_.wait(pipeline_, kComputeStream);
+    tape_.collective({.kind = kind, .group = Group::pipeline, .bytes = elements * size_of(type), .type = type}, pipeline_);
+    tape_.wait(kComputeStream, pipeline_);
+  }
+
+  Tape& tape_;
+  MegatronRuntime& runtime_;
+  LegacyStage& stage_;
+  PipelineBf16Optimizer& optimizer_;
+  std::int64_t rank_;
+  StreamId pipeline_ = kComputeStream;
+  std::vector<PipeBuffer> buffers_;
+  Tensor input_buffer_, gradient_buffer_, loss_;
+};
+
+DeepSpeedSettings settings_of(const Strategy& strategy) {
+  DeepSpeedSettings settings;
+  settings.ranks = std::max(strategy.dp, 1);
+  settings.optimizer = strategy.optimizer;
+  settings.implementation = strategy.optimizer_impl;
+  return settings;
+}
+
+}  // namespace
+
+StepProgram lower_megatron_deepspeed(const Model& model, const Strategy& strategy, int pipeline_rank) {
+  constexpr std::int64_t kSteady = 8;  // further micro-batches find the allocator as these do
+  const LegacyStagePlan plan = legacy_stage_plan(model, strategy, pipeline_rank);
+  const std::int64_t recorded = std::min<std::int64_t>(strategy.micro_batches, strategy.pp - pipeline_rank + kSteady);
+  Tape tape;
+  tape.record_into(Tape::Part::init);
+  tape.phase(Phase::init);
+  MegatronRuntime runtime(tape, {.tensor_parallel = strategy.tp, .quantization = {}});
+  LegacyStage stage(runtime, plan);
+  PipelineBf16Optimizer optimizer(tape, stage.parameter_groups(), settings_of(strategy), strategy.clip_grad_norm.value_or(true));
+  PipelineEngine engine(tape, runtime, stage, optimizer, pipeline_rank);
+  for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
+    tape.record_into(part);
+    engine.train_batch(recorded, strategy.pp, strategy.micro_batches - recorded);
+  }
+  StepProgram program = tape.take();
+  carry_across_steps(program);
+  return program;
+}
+
+}  // namespace plimsoll::program

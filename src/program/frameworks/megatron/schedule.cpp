@@ -1,0 +1,402 @@
+#include "program/frameworks/megatron/schedule.hpp"
+
+#include <algorithm>
+#include <deque>
+
+#include "plimsoll/error.hpp"
+#include "program/op.hpp"
+#include "program/ops/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// x /= other, recorded; `other` may be a number (undefined).
+void divide_in_place(Tensor& x, const Tensor& other) {
+  Op op("div_", {&x, &other});
+  op.save(other);
+  in_place(x, {&x});
+  Tensor y = x.detach();
+  x = op.done(y, [](BackwardCall& b) { b.give(0, elementwise(b.tape, {&b.grad()}, b.grad().dtype())); });
+}
+
+/// What one pass forward leaves to the schedule.
+struct Passed {
+  Tensor output, tokens;
+};
+
+class Step {
+ public:
+  Step(MegatronRank& rank, const Tensor& scale) : rank_(rank), tape_(rank.tape), scale_(scale) {}
+
+  void run() {
+    tape_.operator_name = "schedule";
+    rank_.repeated = {};
+    for (const auto& wrapped : rank_.wrapped) wrapped->set_synchronizing(false);
+    if (rank_.chunks.back()->plan().head) {  // what the micro-batches that are left out would have reported
+      for (std::int64_t i = 0; i < rank_.left_out; ++i) reports_.push_back(tape_.empty({2}, DType::fp32));
+    }
+    if (rank_.stages == 1) {
+      without_pipeline();
+    } else if (rank_.chunks.size() == 1) {
+      one_forward_one_backward();
+    } else {
+      interleaved();
+    }
+    if (rank_.left_out > 0) rank_.repeated.times += rank_.chunks.size() > 1 ? rank_.left_out / rank_.stages : rank_.left_out;
+    finalize();
+  }
+
+ private:
+  bool first_rank() const { return rank_.rank == 0; }
+  bool last_rank() const { return rank_.rank == rank_.stages - 1; }
+
+  void synchronize(std::size_t chunk) { rank_.wrapped[chunk]->set_synchronizing(true); }
+
+  // ---- passes -------------------------------------------------------------------------------------------------------------
+
+  /// The tensors that a data loader puts on the device; stages between the ends need the loss mask alone.
+  MegatronBatch load() {
+    const auto tensor = [&](DType type) { return tape_.empty({rank_.micro_batch, rank_.length}, type, Category::input); };
+    MegatronBatch batch;
+    const LabelScope label(tape_, tape_.intern("batch"));
+    if (first_rank() || last_rank()) {
+      batch.tokens = tensor(DType::int64);
+      batch.labels = tensor(DType::int64);
+      batch.loss_mask = tensor(DType::fp32);
+      batch.positions = tensor(DType::int64);
+    } else {
+      batch.loss_mask = tensor(DType::fp32);
+    }
+    return batch;
+  }
+
+  /// The sum of all tokens' losses, averaged over tokens and micro-batches.
+  Passed reduced_loss(const Tensor& losses, const Tensor& loss_mask) {
+    const LabelScope label(tape_, tape_.intern("loss"));
+    Tensor loss, count;
+    {
+      const Tensor flat = view(losses, {-1}), mask = view(loss_mask, {-1});
+      {
+        const Tensor masked = multiply(flat, mask);
+        loss = sum(masked, {}, false);
+      }
+      Tensor total = sum(mask, {}, false);
+      Tensor copy = clone(total);
+      total.reset();
+      count = to(copy, DType::int32);
+    }
+    const Tensor copy = clone(loss.detach());
+    reports_.push_back(tape_.empty({2}, DType::fp32));
+    const Tensor at_least_one = elementwise(tape_, {&count}, DType::int32);
+    divide_in_place(loss, at_least_one);
+    divide_in_place(loss, {});
+    return {loss, count};
+  }
+
+  Passed forward_step(std::size_t chunk_index, const Tensor& input) {
+    MegatronChunk& chunk = *rank_.chunks[chunk_index];
+    tape_.phase(Phase::forward);
+    chunk.set_input(input);
+    Tensor output, mask;
+    {
+      const MegatronBatch batch = load();
+      output = chunk.forward(batch);
+      mask = batch.loss_mask;
+    }
+    tape_.operator_name = "schedule";
+    if (!chunk.plan().head) return {output, {}};
+    return reduced_loss(output, mask);
+  }
+
+  /// backward_step: the gradient of the stage's input; undefined on the first stage.
+  Tensor backward_step(const Tensor& input, const Tensor& output_in, const Tensor& gradient) {
+    tape_.phase(Phase::backward);
+    Tensor output = output_in;
+    if (!gradient) output = multiply(scale_, output);
+    tape_.backward(output, gradient);
+    tape_.operator_name = "schedule";
+    return input ? input.grad() : Tensor();
+  }
+
+  /// deallocate_output_tensor: the sent output keeps its place in the graph and loses its memory.
+  void deallocate(const Tensor& output) {
+    if (!output) return;
+    const Tensor one = tape_.empty({1}, output.dtype());
+    output.impl()->storage = one.impl()->storage;
+  }
+
+  // ---- point to point -------------------------------------------------------------------------------------------------------
+
+  Tensor receive(bool wanted) {
+    if (!wanted) return {};
+    const LabelScope label(tape_, tape_.intern("pipeline receive"));
+    const std::int64_t length = rank_.length / (rank_.runtime.sequence_parallel() ? rank_.runtime.tp() : 1);
+    Tensor buffer = tape_.empty({length, rank_.micro_batch, rank_.config.hidden}, rank_.config.type, Category::communication_buffer);
+    buffer.set_requires_grad(true);
+    communicate(CollectiveKind::receive, buffer.bytes());
+    return buffer;
+  }
+
+  void send(const Tensor& tensor) {
+    if (tensor) communicate(CollectiveKind::send, tensor.bytes());
+  }
+
+  void communicate(CollectiveKind kind, std::int64_t bytes) {
+    tape_.wait(rank_.pipeline_stream, kComputeStream);
+    tape_.collective({.kind = kind, .group = Group::pipeline, .bytes = bytes, .type = rank_.config.type}, rank_.pipeline_stream);
+    tape_.wait(kComputeStream, rank_.pipeline_stream);
+  }
+
+  // ---- schedules ------------------------------------------------------------------------------------------------------------
+
+  /// Instructions of the step so far.
+  void mark(PassKind kind, std::int64_t micro_batch) {
+    if (rank_.marks) rank_.marks->mark(tape_.recorded(), {kind, 0, micro_batch});
+  }
+
+  /// Called before turn `turn` of `turns` of the steady state, `period` of which run the same passes as those left out.
+  void before_turn(std::int64_t turn, std::int64_t turns, std::int64_t period) {
+    const std::int64_t first = (turns - period) / 2;
+    if (turn == first) rank_.repeated.begin = tape_.recorded();
+    if (turn == first + period) rank_.repeated.end = tape_.recorded();
+  }
+
+  void without_pipeline() {
+    const Tensor total_tokens = zeros(tape_, {}, DType::int32);
+    Passed passed;
+    for (std::int64_t i = 0; i < rank_.micro_batches; ++i) {
+      before_turn(i, rank_.micro_batches, 1);
+      if (i + 1 == rank_.micro_batches) synchronize(0);
+      passed = forward_step(0, {});
+      backward_step({}, passed.output, {});
+    }
+    reports_.clear();
+  }
+
+  /// forward_backward_pipelining_without_interleaving: warm-up, one forward and one backward in turn, cool-down.
+  void one_forward_one_backward() {
+    const Tensor total_tokens = zeros(tape_, {}, DType::int32);
+    const std::int64_t warm_up = std::min(rank_.warm_up, rank_.micro_batches);
+    const std::int64_t steady = rank_.micro_batches - warm_up;
+    std::deque<Tensor> inputs, outputs;
+    Passed passed;
+    Tensor input, output, gradient, input_gradient;
+    for (std::int64_t i = 0; i < warm_up; ++i) {
+      mark(PassKind::receive_input, i);
+      input = receive(!first_rank());
+      mark(PassKind::forward, i);
+      passed = forward_step(0, input);
+      output = passed.output;
+      send(output);
+      mark(PassKind::release_output, i);
+      inputs.push_back(input);
+      outputs.push_back(output);
+      deallocate(output);
+    }
+    mark(PassKind::receive_input, warm_up);
+    if (steady > 0) input = receive(!first_rank());
+    for (std::int64_t i = 0; i < steady; ++i) {
+      before_turn(i, steady, 1);
+      mark(PassKind::forward, warm_up + i);
+      passed = forward_step(0, input);
+      output = std::move(passed.output);
+      if (!last_rank()) send(output);
+      mark(PassKind::receive_gradient, i);
+      gradient = receive(!last_rank());
+      mark(PassKind::release_output, warm_up + i);
+      inputs.push_back(input);
+      outputs.push_back(output);
+      deallocate(output);
+      mark(PassKind::backward, i);
+      input = inputs.front();
+      output = outputs.front();
+      inputs.pop_front();
+      outputs.pop_front();
+      if (warm_up == 0 && i + 1 == steady) synchronize(0);
+      input_gradient = backward_step(input, output, gradient);
+      send(input_gradient);
+      if (i + 1 < steady) mark(PassKind::receive_input, warm_up + i + 1);
+      input = i + 1 == steady ? Tensor() : receive(!first_rank());
+    }
+    passed.output.reset();
+    for (std::int64_t i = 0; i < warm_up; ++i) {
+      if (i + 1 == warm_up) synchronize(0);
+      mark(PassKind::receive_gradient, steady + i);
+      input = inputs.front();
+      output = outputs.front();
+      inputs.pop_front();
+      outputs.pop_front();
+      gradient = receive(!last_rank());
+      mark(PassKind::backward, steady + i);
+      input_gradient = backward_step(input, output, gradient);
+      send(input_gradient);
+    }
+    if (rank_.marks) rank_.marks->end = tape_.recorded();
+    reports_.clear();
+  }
+
+  // ---- interleaved ------------------------------------------------------------------------------------------------------------
+
+  std::int64_t chunks() const { return static_cast<std::int64_t>(rank_.chunks.size()); }
+  std::int64_t passes() const { return rank_.micro_batches * chunks(); }
+
+  /// get_model_chunk_id over get_schedule_table with groups of as many micro-batches as stages.
+  std::int64_t chunk_of(std::int64_t pass, bool forward) const {
+    const std::int64_t group = rank_.stages * chunks(), at = (pass % passes()) / group;
+    const std::int64_t size = std::min(rank_.stages, rank_.micro_batches - at * rank_.stages);
+    const std::int64_t chunk = ((pass % passes()) - at * group) / size;
+    return forward ? chunk : chunks() - 1 - chunk;
+  }
+
+  struct Next {
+    bool receives;
+    std::size_t chunk;
+  };
+  /// recv_tensor_from_previous_stage: whether the neighbour sends now, and for which chunk.
+  Next next_of(std::int64_t pass, bool forward) const {
+    const bool leading = forward ? first_rank() : last_rank();
+    if (!leading) return {true, static_cast<std::size_t>(pass + 1 < passes() ? chunk_of(pass + 1, forward) : 0)};
+    const bool early = pass < rank_.stages - 1;
+    const std::int64_t chunk = early ? chunk_of(pass + 1, forward) : chunk_of(pass - (rank_.stages - 1), forward);
+    const std::int64_t last = forward ? chunks() - 1 : 0, next = forward ? chunk + 1 : chunk - 1;
+    return {!early && chunk != last, static_cast<std::size_t>(std::clamp<std::int64_t>(next, 0, chunks() - 1))};
+  }
+
+  struct Queues {
+    std::deque<Tensor> inputs, outputs, gradients;
+  };
+
+  Tensor forward_pass(std::vector<Queues>& queues, std::vector<std::int64_t>& run, std::int64_t pass) {
+    const auto chunk = static_cast<std::size_t>(chunk_of(pass, true));
+    Queues& queue = queues[chunk];
+    if (rank_.chunks[chunk]->plan().embedding && queue.inputs.size() == queue.outputs.size()) queue.inputs.emplace_back();
+    const Tensor input = queue.inputs[queue.outputs.size()];
+    const Passed passed = forward_step(chunk, input);
+    queue.outputs.push_back(passed.output);
+    ++run[chunk];
+    return rank_.chunks[chunk]->plan().head ? Tensor() : passed.output;
+  }
+
+  Tensor backward_pass(std::vector<Queues>& queues, std::vector<std::int64_t>& done, std::int64_t pass) {
+    const auto chunk = static_cast<std::size_t>(chunk_of(pass, false));
+    Queues& queue = queues[chunk];
+    if (++done[chunk] == rank_.micro_batches) synchronize(chunk);
+    if (rank_.chunks[chunk]->plan().head && queue.gradients.empty()) queue.gradients.emplace_back();
+    const Tensor input = queue.inputs.front(), output = queue.outputs.front(), gradient = queue.gradients.front();
+    queue.inputs.pop_front();
+    queue.outputs.pop_front();
+    queue.gradients.pop_front();
+    const Tensor input_gradient = backward_step(input, output, gradient);
+    return rank_.chunks[chunk]->plan().embedding ? Tensor() : input_gradient;
+  }
+
+  /// forward_backward_pipelining_with_interleaving with overlap_p2p_comm, without overlap_p2p_comm_warmup_flush.
+  void interleaved() {
+    const std::int64_t p = rank_.stages, m = rank_.micro_batches;
+    if (m % p != 0) refuse("Megatron needs a number of micro-batches that the pipeline stages divide for its interleaved schedule", "pp");
+    const Tensor total_tokens = zeros(tape_, {}, DType::int32);
+    std::vector<Queues> queues(rank_.chunks.size());
+    std::vector<std::int64_t> run(rank_.chunks.size()), done(rank_.chunks.size());
+    const std::int64_t warm_up = std::min(passes(), 2 * (p - rank_.rank - 1) + (chunks() - 1) * p);
+    const bool all_in_warm_up = warm_up == passes();
+    const std::int64_t steady = passes() - warm_up;
+    Tensor output, input, input_gradient, received_gradient, forward_buffer, backward_buffer;
+    Tensor awaited;  // what the last overlapped receive put down: its handle, which the cool-down waits for, holds it to the end
+    queues[0].inputs.push_back(receive(!rank_.chunks[0]->plan().embedding));
+    for (std::int64_t k = 0; k < warm_up; ++k) {
+      Next next = next_of(k, true);
+      if (k == passes() - 1) next.receives = false;
+      output = forward_pass(queues, run, k);
+      send(output);
+      input = receive(next.receives);
+      if (next.receives) queues[next.chunk].inputs.push_back(input);
+      deallocate(output);
+      if (k == warm_up - 1 && !all_in_warm_up) {
+        backward_buffer = receive(!last_rank());
+        if (!last_rank()) queues.back().gradients.push_back(backward_buffer);
+      }
+    }
+    for (std::int64_t k = 0; k < steady; ++k) {
+      before_turn(k, steady, p * chunks());
+      deallocate(output);
+      Tensor forward_output = forward_pass(queues, run, k + warm_up);
+      Next next = next_of(k + warm_up, true);
+      if (k == steady - 1) next.receives = false;
+      send(forward_output);
+      forward_buffer = receive(next.receives);
+      if (next.receives) queues[next.chunk].inputs.push_back(std::move(forward_buffer));
+      Tensor gradient = backward_pass(queues, done, k);
+      const Next back = next_of(k, false);
+      send(gradient);
+      backward_buffer = receive(back.receives);
+      if (back.receives && k == steady - 1) awaited = backward_buffer;
+      if (back.receives) queues[back.chunk].gradients.push_back(std::move(backward_buffer));
+      output = std::move(forward_output);
+      input_gradient = std::move(gradient);
+    }
+    deallocate(output);
+    if (all_in_warm_up) queues.back().gradients.push_back(receive(!rank_.chunks.back()->plan().head));
+    for (std::int64_t k = steady; k < passes(); ++k) {
+      Next next = next_of(k, false);
+      if (k == passes() - 1) next.receives = false;
+      input_gradient = backward_pass(queues, done, k);
+      send(input_gradient);
+      received_gradient = receive(next.receives);
+      if (next.receives) queues[next.chunk].gradients.push_back(received_gradient);
+    }
+    reports_.clear();
+  }
+
+  // ---- after the last backward ------------------------------------------------------------------------------------------------
+
+  /// finalize_model_grads: gradients over the data-parallel ranks, then those that are partial sums over the sequence.
+  void finalize() {
+    for (const auto& wrapped : rank_.wrapped) wrapped->finish_grad_sync();
+    std::int64_t elements = 0;
+    for (std::size_t i = 0; i < rank_.chunks.size(); ++i) {
+      for (const auto& parameter : rank_.chunks[i]->parameters()) {
+        if (rank_.chunks[i]->sequence_partial(*parameter)) elements += rank_.wrapped[i]->gradient_elements(*parameter);
+      }
+    }
+    if (elements > 0) {
+      const DType type = rank_.wrapped.front()->gradient_type();
+      const Tensor flat = tape_.empty({elements}, type, Category::communication_buffer);
+      rank_.runtime.collective(CollectiveKind::all_reduce, flat.bytes(), type);
+    }
+  }
+
+  MegatronRank& rank_;
+  Tape& tape_;
+  const Tensor& scale_;
+  std::vector<Tensor> reports_;  ///< forward_data_store
+};
+
+}  // namespace
+
+void run_megatron_schedule(MegatronRank& rank, const Tensor& scale) { Step(rank, scale).run(); }
+
+PassOrder megatron_passes(std::int64_t warm_up, std::int64_t steady, std::int64_t left_out) {
+  PassOrder order;
+  const auto add = [&](PassKind kind, std::int64_t micro_batch) { order.passes.push_back({kind, 0, micro_batch}); };
+  for (std::int64_t i = 0; i < warm_up; ++i) {
+    for (const PassKind kind : {PassKind::receive_input, PassKind::forward, PassKind::release_output}) add(kind, i);
+  }
+  add(PassKind::receive_input, warm_up);
+  for (std::int64_t i = 0; i < steady; ++i) {
+    if (i == (steady - 1) / 2) order.begin = order.passes.size();
+    if (i == (steady - 1) / 2 + 1) order.end = order.passes.size();
+    add(PassKind::forward, warm_up + i);
+    add(PassKind::receive_gradient, i);
+    add(PassKind::release_output, warm_up + i);
+    add(PassKind::backward, i);
+    if (i + 1 < steady) add(PassKind::receive_input, warm_up + i + 1);
+  }
+  for (std::int64_t i = 0; i < warm_up; ++i) {
+    for (const PassKind kind : {PassKind::receive_gradient, PassKind::backward}) add(kind, steady + i);
+  }
+  order.times = 1 + left_out;
+  return order;
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,40 @@
+/// Megatron-core's pipeline schedules on one rank, variable by variable: what is alive between two passes is decided by them.
+/// Source: megatron/core/pipeline_parallel/schedules.py of Megatron-core 0.16.1.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "program/modules/megatron/gpt.hpp"
+#include "program/pipeline_passes.hpp"
+#include "program/wrappers/megatron/data_parallel.hpp"
+
+namespace plimsoll::program {
+
+/// What the schedules need to know of the rank and its batch.
+struct MegatronRank {
+  Tape& tape;
+  MegatronRuntime& runtime;
+  const MegatronConfig& config;
+  std::vector<std::unique_ptr<MegatronChunk>>& chunks;
+  std::vector<std::unique_ptr<MegatronDataParallel>>& wrapped;
+  std::int64_t micro_batch = 1, length = 1, micro_batches = 1;
+  std::int64_t left_out = 0;          ///< further micro-batches of the steady state that are not recorded
+  Repeated repeated = {};             ///< out: the passes that stand for them
+  std::int64_t stages = 1, rank = 0;  ///< of the pipeline
+  std::int64_t warm_up = 0;           ///< micro-batches that go forward before the first comes back, in 1F1B
+  PassMarks* marks = nullptr;         ///< where the passes of 1F1B stand in the step that is recorded, for whoever asks
+  StreamId pipeline_stream = kComputeStream;
+};
+
+/// forward_backward_no_pipelining, …_pipelining_without_interleaving or …_with_interleaving, as the rank needs; then
+/// finalize_model_grads. `scale` is the optimizer's loss scale.
+void run_megatron_schedule(MegatronRank& rank, const Tensor& scale);
+
+/// The passes of a rank in 1F1B: `warm_up` micro-batches go forward before the first comes back, `steady` follow, the middle one of which
+/// stands for `left_out` more.
+PassOrder megatron_passes(std::int64_t warm_up, std::int64_t steady, std::int64_t left_out);
+
+}  // namespace plimsoll::program

@@ -1,0 +1,180 @@
+#include "program/frameworks/torchtitan/loss.hpp"
+
+#include "program/ops/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// torch.split of dimension 1, each piece made contiguous.
+std::vector<Tensor> chunk_sequence(const Tensor& x, int chunks) {
+  std::vector<Tensor> pieces;
+  const std::vector<std::int64_t> lengths(static_cast<std::size_t>(chunks), x.size(1) / chunks);
+  for (const Tensor& piece : split(x, lengths, 1)) pieces.push_back(contiguous(piece));
+  return pieces;
+}
+
+/// GradAccumulator.add: the piece's gradient in fp32, written to its place.
+void accumulate(const Tensor& buffer, const Tensor& gradient) {
+  const Tensor wide = to(gradient, buffer.dtype());
+  in_place(wide, {&wide});
+}
+
+/// _DecoderOutputGradientBackProp: the loss, whose gradient is the accumulated one.
+Tensor with_gradient(const Tensor& hidden, const Tensor& gradient, const Tensor& loss) {
+  Op op("chunked_loss", {&hidden});
+  op.save(gradient);
+  Tensor result = loss.detach();
+  return op.done(result, [](BackwardCall& b) { b.give(0, b.saved(0)); });
+}
+
+void reduce_over_ranks(Tape& tape, Tensor& x) {
+  x = elementwise(tape, {&x}, x.dtype());
+  tape.collective({.kind = CollectiveKind::all_reduce, .group = Group::tensor, .bytes = x.bytes(), .type = x.dtype()}, kComputeStream);
+}
+
+/// The labels of this rank's part of the vocabulary and the mask of the others', as _LossParallelCrossEntropy makes them.
+struct LocalLabels {
+  Tensor safe, outside, local;
+};
+
+LocalLabels local_labels(Tape& tape, const Tensor& labels) {
+  LocalLabels result;
+  auto& [safe, outside, local] = result;
+  {
+    const Tensor valid = elementwise(tape, {&labels}, DType::boolean), zero = tape.empty({}, DType::int64);
+    safe = elementwise(tape, {&valid, &labels, &zero}, DType::int64);
+  }
+  {
+    const Tensor below = elementwise(tape, {&safe}, DType::boolean), above = elementwise(tape, {&safe}, DType::boolean);
+    outside = elementwise(tape, {&below, &above}, DType::boolean);
+  }
+  local = elementwise(tape, {&safe}, DType::int64);
+  return result;
+}
+
+/// torch.where(labels != IGNORE_INDEX, x, 0).
+Tensor where_labelled(Tape& tape, const Tensor& labels, const Tensor& x, const Dims& sizes) {
+  const Tensor valid = elementwise(tape, {&labels}, DType::boolean), zero = tape.empty({}, DType::fp32);
+  const Tensor result = tape.empty(sizes, DType::fp32);
+  launch(tape, KernelKind::elementwise, DType::fp32, valid.bytes() + x.bytes(), result.bytes());
+  return result;
+}
+
+/// The backward of _LossParallelCrossEntropy: (−1 at the labels + softmax) · gradient.
+void vocabulary_backward(BackwardCall& b) {
+  Tape& tape = b.tape;
+  const Tensor log_probabilities = b.saved(0);
+  const LocalLabels ids = local_labels(tape, b.saved(1));
+  const Tensor one_hot = zeros(tape, log_probabilities.sizes(), DType::fp32);
+  const Tensor rows = arange(tape, ids.local.elements());
+  Tensor update = elementwise(tape, {&ids.outside}, DType::fp32);
+  update = elementwise(tape, {&update}, DType::fp32);  // less one
+  const Tensor of_rows = where_labelled(tape, b.saved(1), b.grad(), {ids.local.elements(), 1});
+  Tensor sum;
+  {
+    const Tensor softmax = elementwise(tape, {&log_probabilities}, DType::fp32);
+    sum = elementwise(tape, {&one_hot, &softmax}, DType::fp32);
+  }
+  Tensor gradient = elementwise(tape, {&sum, &of_rows}, DType::fp32);
+  b.give(0, std::move(gradient));
+}
+
+/// _LossParallelCrossEntropy: logits [rows, vocabulary / ranks] in fp32; the sum over the rows.
+Tensor vocabulary_cross_entropy(const Tensor& logits, const Tensor& labels) {
+  Op op("loss_parallel", {&logits});
+  Tape& tape = op.tape();
+  const Dims column{logits.size(0), 1};
+  Tensor largest = tape.empty(column, DType::fp32);
+  launch(tape, KernelKind::reduction, DType::fp32, logits.bytes(), largest.bytes());
+  reduce_over_ranks(tape, largest);
+  const Tensor shifted = elementwise(tape, {&logits, &largest}, DType::fp32);
+  Tensor total;
+  {
+    const Tensor exponentials = elementwise(tape, {&shifted}, DType::fp32);
+    total = tape.empty(column, DType::fp32);
+    launch(tape, KernelKind::reduction, DType::fp32, exponentials.bytes(), total.bytes());
+  }
+  reduce_over_ranks(tape, total);
+  Tensor log_probabilities;
+  {
+    const Tensor logarithm = elementwise(tape, {&total}, DType::fp32);
+    log_probabilities = elementwise(tape, {&shifted, &logarithm}, DType::fp32);
+  }
+  const LocalLabels ids = local_labels(tape, labels);
+  Tensor picked = tape.empty(column, DType::fp32);
+  launch(tape, KernelKind::gather, DType::fp32, picked.bytes(), picked.bytes());
+  reduce_over_ranks(tape, picked);
+  Tensor losses = elementwise(tape, {&picked}, DType::fp32);
+  losses = where_labelled(tape, labels, losses, {logits.size(0)});
+  Tensor loss = tape.empty({}, DType::fp32);
+  launch(tape, KernelKind::reduction, DType::fp32, losses.bytes(), loss.bytes());
+  op.save(log_probabilities);
+  op.save(labels);
+  return op.done(loss, vocabulary_backward);
+}
+
+}  // namespace
+
+Tensor cross_entropy_loss(const TensorParallel& group, const Tensor& logits, const LossInputs& inputs) {
+  Tensor sum;
+  {
+    const Tensor flat = view(logits, {-1, logits.size(-1)});
+    const Tensor wide = to(flat, DType::fp32);
+    const Tensor labels = view(inputs.labels, {-1});
+    sum = group.on() ? vocabulary_cross_entropy(wide, labels) : cross_entropy(wide, labels);
+  }
+  return inputs.valid_tokens ? divide(sum, inputs.valid_tokens) : sum;
+}
+
+Tensor compiled_cross_entropy(const Tensor& logits, const LossInputs& inputs) {
+  Op op("compiled_loss", {&logits});
+  Tape& tape = op.tape();
+  const Dims column{logits.elements() / logits.size(-1), 1};
+  const Tensor largest = tape.empty(column, DType::fp32), logarithm = tape.empty(column, DType::fp32);
+  launch(tape, KernelKind::reduction, logits.dtype(), 2 * logits.bytes(), largest.bytes() + logarithm.bytes());
+  Tensor loss = tape.empty({}, DType::fp32);
+  launch(tape, KernelKind::reduction, DType::fp32, logarithm.bytes(), loss.bytes());
+  for (const Tensor* kept : {&logits, &inputs.labels, &largest, &logarithm}) op.save(*kept);
+  return op.done(loss, [](BackwardCall& b) {
+    const Tensor saved = b.take_saved(0);
+    Tensor gradient = b.tape.empty(saved.sizes(), saved.dtype());
+    launch(b.tape, KernelKind::elementwise, saved.dtype(), saved.bytes(), gradient.bytes());
+    b.give(0, std::move(gradient));
+  });
+}
+
+Tensor chunked_loss(Tape& tape, TitanDecoder& decoder, Fsdp2& sharded, int chunks, const Tensor& hidden, const LossInputs& inputs) {
+  std::vector<Tensor> pieces = chunk_sequence(hidden, chunks);
+  for (Tensor& piece : pieces) {
+    piece = piece.detach();
+    piece.set_requires_grad(true);
+  }
+  const std::vector<Tensor> labels = chunk_sequence(inputs.labels, chunks), positions = chunk_sequence(inputs.positions, chunks);
+  tape.operator_name = "chunked_loss";
+  Tensor buffer = zeros(tape, hidden.sizes(), DType::fp32);
+  Tensor total = zeros(tape, {}, DType::fp32);
+  Module& head = *decoder.head();
+  sharded.set_reshard_after_forward(head, false);
+  sharded.set_reshard_after_backward(head, false);
+  sharded.set_requires_gradient_sync(head, false);
+  sharded.unshard(head);
+  Tensor logits, loss;  // Python's variables live on into the next round
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (i + 1 == pieces.size()) sharded.set_requires_gradient_sync(head, true);
+    logits = decoder.apply_head(pieces[i]);
+    loss = cross_entropy_loss(decoder.run().tensor_parallel, logits, {labels[i], positions[i], inputs.valid_tokens});
+    total = add(total, loss.detach());
+    tape.backward(loss);
+    accumulate(buffer, pieces[i].grad());
+    pieces[i].grad().reset();
+  }
+  sharded.set_reshard_after_forward(head, true);
+  sharded.set_reshard_after_backward(head, true);
+  sharded.reshard(head);
+  const Tensor gradient = to(buffer, hidden.dtype());
+  buffer.reset();
+  return with_gradient(hidden, gradient, total);
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,40 @@
+/// The pipeline schedules of torch.distributed.pipelining (schedules.py, 2.15) on one rank: when buffers come and go.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "program/frameworks/torchtitan/stage.hpp"
+#include "program/pipeline_passes.hpp"
+
+namespace plimsoll::program {
+
+/// A pass, and whether the schedule's list of operations still names what it received or sent when the next one comes.
+struct ScheduledPass {
+  PipelinePass pass;
+  bool kept = false;
+};
+
+/// Schedule1F1B._step_microbatches of a rank with `stages_from_here` stages to the last, inclusive.
+std::vector<ScheduledPass> passes_of_1f1b(std::int64_t micro_batches, std::int64_t stages_from_here);
+/// ScheduleGPipe._step_microbatches.
+std::vector<ScheduledPass> passes_of_gpipe(std::int64_t micro_batches);
+
+/// One run of a rank's passes over its parts of the model.
+struct PipelineRun {
+  std::vector<std::unique_ptr<TitanPart>>& parts;
+  const std::vector<int>& stages;  ///< of the parts
+  const std::vector<ScheduledPass>& passes;
+  const TitanBatch* batches;
+  std::int64_t micro_batches = 0;  ///< that are run
+  const Tensor& valid_tokens;
+  PassMarks* marks = nullptr;  ///< where the passes stand in the part that is recorded, for whoever asks
+};
+
+/// What the first run does before all else (_initialize_pp_stages), on the stages of a rank in the order of the model.
+void infer_metadata(const std::vector<std::unique_ptr<TitanPart>>& parts, const TitanBatch& batch, const Tensor& valid_tokens);
+
+void run_pipeline(Tape& tape, const PipelineRun& run);
+
+}  // namespace plimsoll::program

@@ -1,0 +1,280 @@
+#include "program/frameworks/torchtitan/stage.hpp"
+
+#include "plimsoll/error.hpp"
+#include "program/frameworks/torchtitan/init.hpp"
+#include "program/frameworks/torchtitan/loss.hpp"
+#include "program/op.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// apply_fsdp_to_decoder's shard_placement_fn: experts are cut over the ranks that hold the same experts, and along their rows where there
+/// are more ranks than experts.
+Fsdp2Placement place_parameter(const Strategy& s, std::int64_t experts, const Parameter& parameter) {
+  const Fsdp2Mesh dense{s.fsdp_degree, s.dp_replicate};
+  if (!parameter.expert) return {0, dense};
+  Fsdp2Mesh mesh = dense;
+  if (s.ep > 1) mesh = {s.fsdp_degree * s.tp / s.ep, s.dp_replicate, Group::expert_data};
+  return {mesh.shard * s.ep > experts ? 1 : 0, mesh};
+}
+
+std::int64_t experts_of(const Model& model) {
+  for (const Block& block : model.blocks)
+    if (block.moe) return block.moe->experts;
+  return 0;
+}
+
+Fsdp2Options fsdp2_options(const Model& model, const Strategy& s) {
+  if (s.fsdp.reshard == FsdpOptions::Reshard::number)
+    refuse("reshard_after_forward to a smaller group is not modelled", "fsdp.reshard_after_forward");
+  Fsdp2Options options;
+  options.shard = s.fsdp_degree;
+  options.replicate = s.dp_replicate;
+  options.param_dtype = s.compute_dtype;
+  options.reduce_dtype = s.reduce_dtype;
+  options.cast_forward_inputs = false;
+  // get_fsdp_reshard_after_forward_policy: by default a pipeline keeps its parameters gathered.
+  const bool always = s.fsdp.reshard == FsdpOptions::Reshard::always;
+  options.reshard_after_forward = always || (s.fsdp.reshard != FsdpOptions::Reshard::never && s.pp == 1);
+  options.offload_to_host = options.buffers_on_host = s.offload.params;  // to_empty on the host; buffers are made anew on the device
+  if (const std::int64_t experts = experts_of(model); experts > 0)
+    options.placement = [s, experts](const Parameter& parameter) { return place_parameter(s, experts, parameter); };
+  return options;
+}
+
+/// apply_fsdp_to_decoder: the embedding, norm and head together, every layer; tied tables are one unit with the norm.
+std::vector<std::vector<Module*>> units_of(TitanDecoder& decoder, bool tied) {
+  std::vector<std::vector<Module*>> units;
+  if (tied) {
+    units.push_back({decoder.embedding(), decoder.norm(), decoder.head()});
+  } else {
+    if (decoder.embedding()) units.push_back({decoder.embedding()});
+    if (decoder.head()) units.push_back({decoder.norm(), decoder.head()});
+  }
+  for (std::size_t i = 0; i < decoder.layers(); ++i) units.push_back({&decoder.layer(i)});
+  return units;
+}
+
+/// Before 0.3: every layer, and the root around embedding, norm and head.
+std::vector<std::vector<Module*>> layers_of(TitanDecoder& decoder) {
+  std::vector<std::vector<Module*>> units;
+  for (std::size_t i = 0; i < decoder.layers(); ++i) units.push_back({&decoder.layer(i)});
+  return units;
+}
+
+/// What is left of an output that was sent: its edge into the graph, without memory (torch.autograd.graph.GradientEdge).
+Tensor edge_of(const Tensor& output) {
+  Tensor edge = output.tape().empty({0}, output.dtype());
+  TensorImpl& impl = *edge.impl();
+  impl.sizes = output.sizes();
+  impl.strides = output.strides();
+  impl.grad_fn = output.impl()->grad_fn;
+  impl.output = output.impl()->output;
+  impl.requires_grad = true;
+  return edge;
+}
+
+}  // namespace
+
+TitanPart::TitanPart(const Model& model, const Strategy& strategy, const TitanRun& run, const TitanStage& stage, Tape& tape)
+    : tape_(tape),
+      strategy_(strategy),
+      stage_(stage),
+      hidden_(model.hidden_size),
+      tied_(model.tied_embeddings),
+      decoder_(model, run, stage, tape),
+      sharded_(tape, decoder_.root(), run.shared_table > 0 ? layers_of(decoder_) : units_of(decoder_, model.tied_embeddings),
+               fsdp2_options(model, strategy)) {
+  if (decoder_.norm() && run.shared_table == 0)
+    sharded_.set_reshard_after_forward(*decoder_.norm(), strategy.fsdp.reshard == FsdpOptions::Reshard::always);
+  if (strategy.ep > 1) prefetch_in_order();
+}
+
+/// With expert parallelism every unit gathers the next one itself: the exchange of tokens waits for the host.
+void TitanPart::prefetch_in_order() {
+  std::vector<const Module*> order;
+  if (decoder_.embedding()) order.push_back(decoder_.embedding());
+  for (std::size_t i = 0; i < decoder_.layers(); ++i) order.push_back(&decoder_.layer(i));
+  if (decoder_.norm()) order.push_back(decoder_.norm());
+  for (std::size_t i = 0; i + 1 < order.size(); ++i) {
+    sharded_.prefetch_in_forward(*order[i], *order[i + 1]);
+    sharded_.prefetch_in_backward(*order[i + 1], *order[i]);
+  }
+}
+
+void TitanPart::materialize() {
+  sharded_.materialize();
+  if (tied_ && !decoder_.run().one_table) sharded_.share_shard(*decoder_.embedding(), *decoder_.head());
+  if (decoder_.run().shared_table == 0) initialize_weights(tape_, decoder_, strategy_.fsdp_degree, strategy_.offload.params);
+}
+
+Tensor TitanPart::loss(const Tensor& prediction, const TitanBatch& batch, const Tensor& valid_tokens) {
+  const LossInputs inputs{batch.labels, batch.positions, valid_tokens};
+  if (strategy_.loss == LossKernel::chunked) return chunked_loss(tape_, decoder_, sharded_, strategy_.loss_chunks, prediction, inputs);
+  if (decoder_.run().compiled_loss) return compiled_cross_entropy(prediction, inputs);
+  return cross_entropy_loss(decoder_.run().tensor_parallel, prediction, inputs);
+}
+
+/// A tensor that travels between stages: the hidden states of one micro-batch.
+Tensor TitanPart::boundary() {
+  const TensorParallel& tp = decoder_.run().tensor_parallel;
+  const std::int64_t length = strategy_.seq_len / strategy_.cp / (tp.sequence ? tp.degree : 1);
+  tape_.operator_name = "pipeline";
+  return tape_.empty({strategy_.micro_batch, length, hidden_}, strategy_.compute_dtype.value_or(DType::bf16),
+                     Category::communication_buffer);
+}
+
+void TitanPart::begin_inference() {
+  tape_.operator_name = "metadata_inference";
+  for (Module* module : decoder_.root().all_modules())
+    for (const ModuleBuffer& buffer : module->buffers) buffers_kept_.push_back(elementwise(tape_, {&buffer.tensor}, buffer.type));
+}
+
+void TitanPart::infer_forward(const TitanBatch& batch) {
+  tape_.phase(Phase::forward);
+  inferred_input_ = first() ? batch.tokens : boundary();
+  if (!first()) inferred_input_.set_requires_grad(true);
+  inferred_output_ = decoder_(inferred_input_, batch.positions);
+}
+
+/// Gradients of the input alone; the first stage has none to infer.
+void TitanPart::infer_backward(const TitanBatch& batch, const Tensor& valid_tokens) {
+  const Tensor input = std::move(inferred_input_), output = std::move(inferred_output_);
+  inferred_input_.reset();
+  inferred_output_.reset();
+  tape_.phase(Phase::backward);
+  const Tensor root = last() ? loss(output, batch, valid_tokens) : output;
+  Tensor ones;
+  if (!last()) ones = boundary();
+  if (first()) return;
+  if (last()) ones = elementwise(tape_, {&root}, root.dtype());
+  tape_.gradients({tape_.gradient_edge(root)}, {ones}, {tape_.gradient_edge(input)}, false);
+}
+
+void TitanPart::end_inference() {
+  buffers_kept_.clear();
+  sharded_.reshard_all();
+  for (const Tensor& shard : sharded_.shards()) shard.grad().reset();
+}
+
+void TitanPart::begin_schedule(std::int64_t micro_batches) {
+  const auto count = static_cast<std::size_t>(micro_batches);
+  for (std::vector<Tensor>* list : {&inputs_, &outputs_, &gradients_, &losses_}) list->assign(count, Tensor());
+  halves_.clear();
+  halves_.resize(count);
+}
+
+void TitanPart::receive_activation(std::size_t micro_batch, bool kept) {
+  if (first()) return;
+  inputs_[micro_batch] = boundary();
+  const Tensor& buffer = inputs_[micro_batch];
+  if (kept) last_received_ = buffer;
+  tape_.collective({.kind = CollectiveKind::receive, .group = Group::pipeline, .bytes = buffer.bytes(), .type = buffer.dtype()},
+                   kComputeStream);
+}
+
+void TitanPart::receive_gradient(std::size_t micro_batch, bool kept) {
+  if (last()) return;
+  gradients_[micro_batch] = boundary();
+  if (kept) last_gradient_ = gradients_[micro_batch];
+  const Tensor& buffer = gradients_[micro_batch];
+  tape_.collective({.kind = CollectiveKind::receive, .group = Group::pipeline, .bytes = buffer.bytes(), .type = buffer.dtype()},
+                   kComputeStream);
+}
+
+void TitanPart::forward(std::size_t micro_batch, const TitanBatch& batch, const Tensor& valid_tokens) {
+  sharded_.set_manual_finalization(true);
+  Tensor input = batch.tokens;
+  if (!first()) {
+    input = inputs_[micro_batch];
+    input.set_requires_grad(true);
+  }
+  tape_.phase(Phase::forward);
+  outputs_[micro_batch] = decoder_(input, batch.positions);
+  const Tensor& output = outputs_[micro_batch];
+  if (last()) {
+    tape_.phase(Phase::loss);
+    losses_[micro_batch] = loss(output, batch, valid_tokens);
+  } else {
+    tape_.collective({.kind = CollectiveKind::send, .group = Group::pipeline, .bytes = output.bytes(), .type = output.dtype()},
+                     kComputeStream);
+  }
+}
+
+void TitanPart::release_output(std::size_t micro_batch) {
+  if (!last() && outputs_[micro_batch]) outputs_[micro_batch] = edge_of(outputs_[micro_batch]);
+}
+
+TitanPart::BetweenHalves TitanPart::take_state(std::size_t micro_batch) {
+  BetweenHalves state;
+  state.output = std::move(outputs_[micro_batch]);
+  state.gradient = std::move(gradients_[micro_batch]);
+  state.input = std::move(inputs_[micro_batch]);
+  for (std::vector<Tensor>* list : {&outputs_, &gradients_, &inputs_}) (*list)[micro_batch].reset();
+  return state;
+}
+
+/// The gradients of all micro-batches are reduced together, and the weights stay gathered until then.
+void TitanPart::hold_reductions() {
+  tape_.phase(Phase::backward);
+  sharded_.set_reshard_after_backward(false);
+  sharded_.set_requires_gradient_sync(false);
+}
+
+Tensor TitanPart::backward(std::size_t micro_batch) {
+  hold_reductions();
+  const BetweenHalves state = take_state(micro_batch);
+  tape_.backward(last() ? losses_[micro_batch] : state.output, state.gradient);
+  if (!state.input || first()) return {};
+  return std::exchange(state.input.grad(), Tensor());
+}
+
+Tensor TitanPart::backward_input(std::size_t micro_batch) {
+  hold_reductions();
+  BetweenHalves& state = halves_[micro_batch] = take_state(micro_batch);
+  if (first()) return {};
+  const Tensor& root = last() ? losses_[micro_batch] : state.output;
+  InputBackward result = backward_to_input(tape_, root, state.gradient, state.input, sharded_.gathered());
+  state.groups = std::move(result.groups);
+  state.input.grad() = result.gradient;
+  root.impl()->grad_fn.reset();  // detach_()
+  if (last()) state.output.reset();
+  return result.gradient;
+}
+
+void TitanPart::backward_weight(std::size_t micro_batch) {
+  hold_reductions();
+  BetweenHalves state = std::exchange(halves_[micro_batch], BetweenHalves());
+  if (first()) {
+    tape_.backward(last() ? losses_[micro_batch] : state.output, state.gradient);
+  } else {
+    backward_to_weights(tape_, std::move(state.groups), sharded_.gathered());
+  }
+}
+
+void TitanPart::send_gradient(Tensor gradient) {
+  tape_.collective({.kind = CollectiveKind::send, .group = Group::pipeline, .bytes = gradient.bytes(), .type = gradient.dtype()},
+                   kComputeStream);
+  sent_gradients_.push_back(std::move(gradient));
+}
+
+void TitanPart::release_sent_gradients(std::size_t kept) {
+  while (sent_gradients_.size() > kept) sent_gradients_.pop_front();
+}
+
+void TitanPart::reduce_gradients() {
+  sharded_.finalize_backward();
+  sharded_.set_manual_finalization(false);
+}
+
+void TitanPart::end_schedule() {
+  losses_of_step_ = std::move(losses_);
+  for (std::vector<Tensor>* list : {&inputs_, &outputs_, &gradients_, &losses_}) list->clear();
+  halves_.clear();
+  last_received_.reset();
+  last_gradient_.reset();
+  sent_gradients_.clear();
+}
+
+}  // namespace plimsoll::program

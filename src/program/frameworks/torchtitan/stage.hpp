@@ -1,0 +1,96 @@
+/// One pipeline stage of TorchTitan under torch.distributed.pipelining: a part of the decoder, sharded, and what its micro-batches hold.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "plimsoll/strategy.hpp"
+#include "program/modules/torchtitan/decoder.hpp"
+#include "program/split_backward.hpp"
+#include "program/wrappers/fsdp/fsdp2.hpp"
+
+namespace plimsoll::program {
+
+/// One micro-batch on the device.
+struct TitanBatch {
+  Tensor tokens, positions, labels;  ///< [batch, length]
+  std::vector<Tensor> mask;          ///< flex_attention's, which every layer looks at until the batch is done
+};
+
+class TitanPart {
+ public:
+  TitanPart(const Model& model, const Strategy& strategy, const TitanRun& run, const TitanStage& stage, Tape& tape);
+
+  TitanDecoder& decoder() { return decoder_; }
+  Fsdp2& sharded() { return sharded_; }
+  bool first() const { return stage_.embedding; }
+  bool last() const { return stage_.head; }
+
+  /// Shards, their initial values.
+  void materialize();
+  /// The loss of a last part's output.
+  Tensor loss(const Tensor& prediction, const TitanBatch& batch, const Tensor& valid_tokens);
+
+  // ---- torch.distributed.pipelining.PipelineStage ----
+  // Dynamic metadata inference: before its first run a stage computes once forward and backward, to know the shapes that it sends.
+  void begin_inference();
+  void infer_forward(const TitanBatch& batch);
+  void infer_backward(const TitanBatch& batch, const Tensor& valid_tokens);
+  void end_inference();
+
+  void begin_schedule(std::int64_t micro_batches);
+  /// Receive buffers of an activation and of a gradient. `kept`: the list of operations that names the buffer lives on until the next one.
+  void receive_activation(std::size_t micro_batch, bool kept = false);
+  void receive_gradient(std::size_t micro_batch, bool kept = false);
+  /// The same from the neighbouring stage of this rank, without a copy.
+  void take_activation(std::size_t micro_batch, const Tensor& output) { inputs_[micro_batch] = output.detach(); }
+  void take_gradient(std::size_t micro_batch, Tensor gradient) { gradients_[micro_batch] = std::move(gradient); }
+  void forward(std::size_t micro_batch, const TitanBatch& batch, const Tensor& valid_tokens);
+  /// The output has been sent: only its place in the graph is kept.
+  void release_output(std::size_t micro_batch);
+  const Tensor& output(std::size_t micro_batch) const { return outputs_[micro_batch]; }
+  /// The gradient of the stage's input; undefined on the first stage.
+  Tensor backward(std::size_t micro_batch);
+  /// backward_one_chunk without the weights: the input's gradient (nothing on the first stage), and what the other half will need.
+  Tensor backward_input(std::size_t micro_batch);
+  /// backward_weight_one_chunk: the other half; on the first stage all of it.
+  void backward_weight(std::size_t micro_batch);
+  void send_gradient(Tensor gradient);
+  /// Lets go of the input gradients that were sent, but for the last `kept`.
+  void release_sent_gradients(std::size_t kept);
+  /// perform_reduce_grad: what all micro-batches accumulated is reduced.
+  void reduce_gradients();
+  void end_schedule();
+  /// The trainer's loss of its last run dies, and with it the graph that its micro-batches left.
+  void end_step() { losses_of_step_.clear(); }
+
+ private:
+  /// What a micro-batch holds between the halves of its backward (backward_state).
+  struct BetweenHalves {
+    Tensor input, output, gradient;
+    std::vector<WeightGroup> groups;
+  };
+  void prefetch_in_order();
+  BetweenHalves take_state(std::size_t micro_batch);
+  void hold_reductions();
+  Tensor boundary();
+
+  Tape& tape_;
+  Strategy strategy_;
+  TitanStage stage_;
+  std::int64_t hidden_;
+  bool tied_;
+  TitanDecoder decoder_;
+  Fsdp2 sharded_;
+  std::vector<Tensor> inputs_, outputs_, gradients_, losses_;  ///< by micro-batch
+  std::vector<Tensor> losses_of_step_;
+  std::vector<Tensor> buffers_kept_;  ///< copies of the buffers during inference
+  Tensor inferred_input_, inferred_output_;
+  std::vector<BetweenHalves> halves_;  ///< by micro-batch
+  std::deque<Tensor> sent_gradients_;
+  Tensor last_received_, last_gradient_;
+};
+
+}  // namespace plimsoll::program

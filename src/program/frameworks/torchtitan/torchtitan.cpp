@@ -1,0 +1,361 @@
+// TorchTitan's Trainer: the decoder under fully_shard, its loss, clipping and optimizer.
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <tuple>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
+#include "plimsoll/schedule.hpp"
+#include "program/frameworks/torchtitan/actions.hpp"
+#include "program/frameworks/torchtitan/trainer.hpp"
+#include "program/lower.hpp"
+#include "program/modules/torchtitan/decoder.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+bool splits_backward(const Strategy& s) {
+  return s.pp_schedule == "interleaved-zero-bubble" || s.pp_schedule == "zbv" || s.pp_schedule == "dualpipev";
+}
+
+void refuse_what_is_not_modelled(const Strategy& s) {
+  const bool compiled = s.compile == Strategy::Compile::blocks;
+  if (before_0_3(s) && s.loss == LossKernel::chunked) refuse("TorchTitan had no chunked loss before 0.3", "loss", "cross_entropy");
+  if (before_0_3(s) && (s.tp > 1 || s.pp > 1) && !(compiled && s.recompute.kind == Recompute::Kind::full && !profile_of(s).fused_rms_norm))
+    refuse("tensor and pipeline parallelism of TorchTitan before 0.3 are modelled for torch 2.7, compiled, with full recomputation",
+           "framework_version", "0.3.0");
+  if (before_0_3(s) && s.tp > 1 && !s.sequence_parallel)
+    refuse("TorchTitan before 0.3 had no tensor parallelism without sequence parallelism", "sequence_parallel", "true");
+  if (s.pp > 1 && splits_backward(s)) {
+    if (s.recompute.kind != Recompute::Kind::none && s.recompute.kind != Recompute::Kind::automatic)
+      refuse("recomputation under a backward in halves is not modelled", "recompute", "none");
+    if (s.fsdp.reshard == FsdpOptions::Reshard::always)
+      refuse("weights resharded between the halves of a backward are not modelled", "fsdp.reshard_after_forward", "default");
+  }
+  if (s.cp > 1 && ((before_0_3(s) && !compiled) || s.attention == AttentionKernel::flash_varlen))
+    refuse("context parallelism of TorchTitan is modelled for scaled dot-product attention, before 0.3 in compiled blocks", "cp");
+  if (s.attention == AttentionKernel::flex && before_0_3(s)) refuse("flex_attention of TorchTitan before 0.3 is not modelled", "attention");
+  if (s.attention == AttentionKernel::flex && s.cp > 1)
+    refuse("context parallelism of TorchTitan is not modelled for flex_attention", "attention", "sdpa");
+  if (s.ep > 1 && before_0_3(s)) refuse("expert parallelism of TorchTitan before 0.3 is not modelled", "framework_version", "0.3.0");
+  if (s.ep > 1 && s.moe.dispatcher != "alltoall")
+    refuse("TorchTitan's token dispatcher '" + s.moe.dispatcher + "' is not modelled", "moe.moe_token_dispatcher_type", "alltoall");
+  if (s.ep > 1 && s.moe.imbalance != 1) refuse("unbalanced experts are not modelled for TorchTitan", "moe_imbalance", "1");
+  if (s.ep > 1 && s.tp > 1 && !s.sequence_parallel)
+    refuse("expert parallelism of TorchTitan beside tensor parallelism is modelled with sequence parallelism", "sequence_parallel");
+  // float8 products keep their 16-bit inputs for backward, eager (torchao's rowwise linear) and compiled; the casts die with the product.
+  const bool eager_rowwise = !compiled && !before_0_3(s) && s.fp8_scaling == Fp8Scaling::rowwise;
+  const bool float8 = s.low_precision == LowPrecision::fp8 && ((compiled && before_0_3(s)) || eager_rowwise);
+  const bool mxfp8 = s.low_precision == LowPrecision::mxfp8 && compiled && before_0_3(s);  // mx_mm keeps its 16-bit arguments
+  const bool nvfp4 = s.low_precision == LowPrecision::nvfp4 && compiled && before_0_3(s) && s.pp == 1;
+  if (s.low_precision != LowPrecision::none && !float8 && !mxfp8 && !nvfp4)
+    refuse("low-precision products of TorchTitan are not modelled", "precision");
+  if (compiled && !before_0_3(s)) refuse("compiled blocks of TorchTitan 0.3 are not modelled", "compile");
+  if (s.lora) refuse("adapters in TorchTitan are not modelled", "lora");
+  if (is_bitsandbytes(s.optimizer)) refuse("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "adamw");
+  if (s.attention == AttentionKernel::cudnn)
+    refuse("attention '" + std::string(name_of(s.attention)) + "' is not modelled for TorchTitan", "attention");
+  if (s.data_parallel != DataParallel::fsdp2) refuse("TorchTitan without fully_shard is not modelled", "data_parallel");
+}
+
+/// The router of the model's mixtures: a softmax but for DeepSeek-V3's sigmoid. The chosen scores are divided by their sum, but for those of
+/// DeepSeek-V2's sizes.
+TitanRun::Router router_of(const Model& model) {
+  return {.softmax = model.model_type != "deepseek_v3", .normalized = model.model_type != "deepseek_v2"};
+}
+
+TitanRun run_of(const Model& model, const Strategy& s) {
+  TitanRun run;
+  run.tensor_parallel = {.degree = s.tp,
+                         .sequence = s.sequence_parallel,
+                         .asynchronous = s.async_tp.value_or(false),
+                         .functional = s.titan.spmd_backend == "partial_dtensor"};
+  run.one_table = model.tied_embeddings && run.tensor_parallel.functional && !run.tensor_parallel.on();
+  run.fused_qkv = s.titan.fused_qkv.value_or(true);
+  run.positions_given = s.titan.rope_positions_given.value_or(true);
+  run.truncated_init = model.model_type.rfind("qwen3", 0) != 0;
+  run.complex_rope = run.truncated_init && model.model_type != "gpt_oss";
+  run.expert_ranks = s.ep;
+  run.float8_rowwise = s.low_precision == LowPrecision::fp8 && !before_0_3(s);
+  const bool mixture = std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
+  if (run.float8_rowwise && mixture) refuse("float8 products of TorchTitan's mixtures of experts are not modelled", "precision");
+  run.router = router_of(model);
+  run.skip_head = s.loss == LossKernel::chunked;
+  run.length = s.seq_len;
+  run.context_ranks = s.cp;
+  if (s.attention == AttentionKernel::flash_varlen) run.attention = TitanRun::Attention::varlen;
+  if (s.attention == AttentionKernel::flex) run.attention = TitanRun::Attention::flex;
+  run.fused_norm = profile_of(s).fused_rms_norm;
+  if (before_0_3(s)) {
+    run.shared_table = model.max_positions;
+    run.grouped_attention = false;
+    run.early_stop = true;
+    run.compiled = s.compile == Strategy::Compile::blocks;
+    if (s.low_precision == LowPrecision::nvfp4) run.four_bit_layers = model.layers - s.bf16_tail_layers;
+    run.compiled_loss = run.compiled && s.loss == LossKernel::compiled && profile_of(s).fused_rms_norm;  // torch 2.8, as the norm
+  }
+  switch (s.recompute.kind) {
+    case Recompute::Kind::automatic:
+    case Recompute::Kind::none:
+      break;
+    case Recompute::Kind::full:
+      run.checkpointing = TitanRun::Checkpointing::full;
+      break;
+    case Recompute::Kind::alternate:
+      run.checkpointing = TitanRun::Checkpointing::full;
+      run.every = s.recompute.every > 0 ? s.recompute.every : 2;
+      break;
+    case Recompute::Kind::operators:
+      run.checkpointing = TitanRun::Checkpointing::operators;
+      break;
+    default:
+      refuse("this recomputation is not TorchTitan's", "recompute");
+  }
+  return run;
+}
+
+/// The model's stages that pipeline rank `rank` holds, by chunk.
+std::vector<int> stage_indices(const Strategy& s, const Schedule& schedule, int rank) {
+  std::vector<int> stages;
+  for (int chunk = 0; chunk < s.vp; ++chunk) stages.push_back(schedule.stage_of(rank, chunk));
+  return stages;
+}
+
+/// The part of the model that stage `index` of a pipeline is.
+TitanStage stage_of(const Strategy& s, int index) {
+  TitanStage stage{.layers = {}, .embedding = index == 0, .head = index == s.pp * s.vp - 1};
+  std::int64_t from = 0;
+  for (int before = 0; before < index; ++before) from += s.pp_layers[static_cast<std::size_t>(before)];
+  stage.layers.resize(static_cast<std::size_t>(s.pp_layers[static_cast<std::size_t>(index)]));
+  std::iota(stage.layers.begin(), stage.layers.end(), from);
+  return stage;
+}
+
+TitanStage whole_model(const Model& model) {
+  TitanStage whole;
+  whole.layers.resize(static_cast<std::size_t>(model.layers));
+  std::iota(whole.layers.begin(), whole.layers.end(), 0);
+  return whole;
+}
+
+// ---- what is recorded of a pipeline --------------------------------------------------------------------------------------
+
+/// Micro-batches of 1F1B's steady state (of the last rank, which keeps something of each), and groups of as many micro-batches as ranks of
+/// a schedule with several chunks, that are recorded; the same blocks come and go for every further one.
+constexpr std::int64_t kSteady = 8, kSteadyOfLast = 31, kGroups = 4;
+/// Micro-batches of the rank whose passes become patterns: of its warm-up at most, and behind it; of GPipe's in all.
+constexpr std::int64_t kPatternWarmUp = 6, kPatternSteady = 7, kPatternGpipe = 8;
+/// Ranks with a shorter warm-up than others that hold the same, and those of shorter pipelines with several chunks, are recorded themselves.
+constexpr std::int64_t kFewestWarmUp = 3, kFewestRanks = 4;
+
+bool has_one_chunk(const Strategy& s) { return s.vp == 1; }
+bool is_gpipe(const Strategy& s) { return s.pp_schedule == "gpipe"; }
+
+/// Micro-batches of one run that are recorded on a rank with `stages_from_here` stages to the last.
+std::int64_t recorded_micro_batches(const Strategy& s, std::int64_t stages_from_here) {
+  const std::int64_t all = s.micro_batches_per_run();
+  if (s.grad_accum > 1 || is_gpipe(s)) return all;
+  if (has_one_chunk(s)) return std::min(all, stages_from_here + (stages_from_here == 1 ? kSteadyOfLast : kSteady));
+  return all % s.pp == 0 ? std::min(all, kGroups * s.pp) : all;
+}
+
+PassKind kind_of(StageAction::Kind kind) {
+  switch (kind) {
+    case StageAction::Kind::unshard:
+      return PassKind::gather;
+    case StageAction::Kind::reshard:
+      return PassKind::reshard;
+    case StageAction::Kind::forward:
+      return PassKind::forward;
+    case StageAction::Kind::backward:
+      return PassKind::backward;
+    case StageAction::Kind::input_gradient:
+      return PassKind::input_gradient;
+    case StageAction::Kind::weight_gradient:
+      return PassKind::weight_gradient;
+    case StageAction::Kind::reduce:
+      return PassKind::reduce;
+    case StageAction::Kind::receive_activation:
+      return PassKind::receive_input;
+    default:
+      return PassKind::receive_gradient;
+  }
+}
+
+std::vector<ScheduledPass> passes_of(const std::vector<StageAction>& actions, const std::vector<int>& stages) {
+  std::vector<ScheduledPass> passes;
+  for (const StageAction& action : actions) {
+    const auto chunk = static_cast<int>(std::find(stages.begin(), stages.end(), action.stage) - stages.begin());
+    const PassKind kind = kind_of(action.kind);
+    const bool sends_back = kind == PassKind::backward || kind == PassKind::input_gradient;
+    passes.push_back({{kind, chunk, action.micro_batch}, sends_back});  // what was sent lives until the schedule ends
+  }
+  return passes;
+}
+
+const Block* block_of_layer(const Model& model, std::int64_t layer) {
+  for (const Block& block : model.blocks) {
+    if (block.role != Block::Role::decoder) continue;
+    if (layer < block.repeat) return &block;
+    layer -= block.repeat;
+  }
+  return nullptr;
+}
+
+/// The passes of a rank, and the layers whose names they carry.
+struct RankPatterns {
+  RankPatterns(RecordedPipelineRank recorded, std::vector<TitanStage> of) : passes(std::move(recorded)), parts(std::move(of)) {}
+
+  PipelinePatterns passes;
+  std::vector<TitanStage> parts;
+};
+
+/// Labels name layers by their place in the model ("layers.14.attention: view"): those of `from` become those of `to`.
+void rename_layers(std::vector<std::string>& labels, const std::vector<TitanStage>& from, const std::vector<TitanStage>& to) {
+  static const std::string kLayers = "layers.";
+  std::map<std::string, std::string> renamed;
+  for (std::size_t part = 0; part < from.size(); ++part)
+    for (std::size_t i = 0; i < from[part].layers.size(); ++i)
+      renamed[std::to_string(from[part].layers[i])] = std::to_string(to[part].layers[i]);
+  for (std::string& label : labels) {
+    if (label.compare(0, kLayers.size(), kLayers) != 0) continue;
+    const std::size_t end = std::min(label.find_first_not_of("0123456789", kLayers.size()), label.size());
+    const auto found = renamed.find(label.substr(kLayers.size(), end - kLayers.size()));
+    if (found != renamed.end()) label = kLayers + found->second + label.substr(end);
+  }
+}
+
+std::size_t forward_of(const std::vector<ScheduledPass>& passes, std::int64_t micro_batch) {
+  const PipelinePass wanted{PassKind::forward, 0, micro_batch};
+  return static_cast<std::size_t>(std::find_if(passes.begin(), passes.end(), [&](const ScheduledPass& p) { return p.pass == wanted; }) -
+                                  passes.begin());
+}
+
+/// Marks the passes from the forward of `first` on as standing for those of the micro-batches that are left out, `period` at a time.
+void repeat(TitanRankPlan& plan, std::int64_t first, std::int64_t period) {
+  if (plan.left_out == 0) return;
+  plan.repeat_begin = forward_of(plan.passes, first);
+  plan.repeat_end = forward_of(plan.passes, first + period);
+  plan.repeat_times = 1 + plan.left_out / period;
+}
+
+}  // namespace
+
+/// A pipeline's schedules and what its ranks hold.
+struct TitanPipeline::Impl {
+  Impl(const Model& of, const Strategy& with) : model(of), strategy(with), run(run_of(of, with)) {
+    if (strategy.pp == 1) return;
+    const auto run_in_chunks = static_cast<int>(recorded_micro_batches(strategy, 0));
+    schedule = make_schedule(strategy.pp_schedule, strategy.pp, run_in_chunks, strategy.vp);
+    if (!has_one_chunk(strategy)) actions = actions_of(schedule);
+  }
+
+  TitanRankPlan plan_of(int rank, bool every_micro_batch) const {
+    TitanRankPlan plan;
+    plan.every_micro_batch = every_micro_batch;
+    if (strategy.pp == 1) {
+      plan.parts = {whole_model(model)};
+      return plan;
+    }
+    const std::int64_t all = strategy.micro_batches_per_run(), from_here = strategy.pp - rank;
+    plan.stages = stage_indices(strategy, schedule, rank);
+    for (int index : plan.stages) plan.parts.push_back(stage_of(strategy, index));
+    plan.micro_batches = every_micro_batch ? all : recorded_micro_batches(strategy, from_here);
+    plan.left_out = all - plan.micro_batches;
+    if (!has_one_chunk(strategy)) {
+      const Schedule whole =
+          every_micro_batch ? make_schedule(strategy.pp_schedule, strategy.pp, static_cast<int>(all), strategy.vp) : Schedule();
+      plan.passes = passes_of(
+          every_micro_batch ? actions_of(whole)[static_cast<std::size_t>(rank)] : actions[static_cast<std::size_t>(rank)], plan.stages);
+      repeat(plan, (kGroups / 2) * strategy.pp, strategy.pp);
+    } else if (is_gpipe(strategy)) {
+      plan.passes = passes_of_gpipe(plan.micro_batches);
+    } else {
+      plan.passes = passes_of_1f1b(plan.micro_batches, from_here);
+      repeat(plan, from_here + (kSteady - 1) / 2, 1);
+    }
+    return plan;
+  }
+
+  StepProgram record(const TitanRankPlan& plan) const { return TitanTrainer(model, strategy, run, plan).record().program; }
+
+  /// The passes that serve for all ranks that hold what rank `rank` does.
+  TitanRankPlan pattern_plan(const TitanRankPlan& plan, int rank) const {
+    TitanRankPlan pattern = plan;
+    pattern.repeat_times = 1;
+    if (!has_one_chunk(strategy)) return pattern;
+    const std::int64_t warm_up = std::min<std::int64_t>(strategy.pp - rank, kPatternWarmUp);
+    pattern.micro_batches = is_gpipe(strategy) ? kPatternGpipe : warm_up + kPatternSteady;
+    pattern.left_out = strategy.micro_batches_per_run() - pattern.micro_batches;
+    pattern.passes = is_gpipe(strategy) ? passes_of_gpipe(pattern.micro_batches) : passes_of_1f1b(pattern.micro_batches, warm_up);
+    return pattern;
+  }
+
+  /// What tells the programs of two ranks apart, their place in the pipeline aside.
+  using Held = std::vector<std::tuple<bool, bool, std::vector<const Block*>>>;
+  Held held_by(const TitanRankPlan& plan) const {
+    Held held;
+    for (const TitanStage& part : plan.parts) {
+      std::vector<const Block*> blocks;
+      for (const std::int64_t layer : part.layers) blocks.push_back(block_of_layer(model, layer));
+      held.emplace_back(part.embedding, part.head, std::move(blocks));
+    }
+    return held;
+  }
+
+  /// Where patterns are worth their while: ranks with equal neighbours, or more micro-batches under way than patterns take.
+  bool may_compose(const TitanRankPlan& plan, int rank) const {
+    if (strategy.pp == 1 || strategy.grad_accum > 1 || run.every > 1) return false;
+    if (has_one_chunk(strategy)) {
+      const std::int64_t from_here = strategy.pp - rank;
+      const bool too_short = from_here > 1 && from_here < kFewestWarmUp;
+      if (!is_gpipe(strategy) && (too_short || plan.micro_batches <= from_here)) return false;
+      return patterns.count(held_by(plan)) > 0 || plan.micro_batches > pattern_plan(plan, rank).micro_batches;
+    }
+    const bool at_an_end =
+        std::any_of(plan.parts.begin(), plan.parts.end(), [](const TitanStage& part) { return part.embedding || part.head; });
+    return !at_an_end && strategy.pp >= kFewestRanks;
+  }
+
+  /// The program that equal ranks' passes give; nothing where they do not.
+  std::optional<StepProgram> compose(const TitanRankPlan& plan, int rank) {
+    auto& known = patterns[held_by(plan)];
+    if (!known)
+      known = std::make_unique<RankPatterns>(TitanTrainer(model, strategy, run, pattern_plan(plan, rank)).record(), plan.parts);
+    auto program = known->passes.compose(plan.order());
+    if (program) rename_layers(program->labels, known->parts, plan.parts);
+    return program;
+  }
+
+  const Model& model;
+  const Strategy& strategy;
+  TitanRun run;
+  Schedule schedule;                              ///< of the micro-batches that are recorded
+  std::vector<std::vector<StageAction>> actions;  ///< by rank, where ranks hold several chunks
+  std::map<Held, std::unique_ptr<RankPatterns>> patterns;
+};
+
+TitanPipeline::TitanPipeline(const Model& model, const Strategy& strategy) {
+  refuse_what_is_not_modelled(strategy);
+  impl_ = std::make_unique<Impl>(model, strategy);
+}
+TitanPipeline::~TitanPipeline() = default;
+
+StepProgram TitanPipeline::rank(int pipeline_rank) {
+  const TitanRankPlan plan = impl_->plan_of(pipeline_rank, false);
+  if (!impl_->may_compose(plan, pipeline_rank)) return impl_->record(plan);
+  if (auto program = impl_->compose(plan, pipeline_rank)) return std::move(*program);
+  return impl_->record(plan);
+}
+
+StepProgram TitanPipeline::recorded(int pipeline_rank, bool every_micro_batch) const {
+  return impl_->record(impl_->plan_of(pipeline_rank, every_micro_batch));
+}
+
+StepProgram lower_torchtitan(const Model& model, const Strategy& strategy, int pipeline_rank, bool every_micro_batch) {
+  return TitanPipeline(model, strategy).recorded(pipeline_rank, every_micro_batch);
+}
+
+}  // namespace plimsoll::program

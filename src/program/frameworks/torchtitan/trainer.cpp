@@ -1,0 +1,182 @@
+#include "program/frameworks/torchtitan/trainer.hpp"
+
+#include <algorithm>
+
+#include "program/ops/block_mask.hpp"
+#include "program/left_behind.hpp"
+#include "program/modules/torchtitan/moe.hpp"
+#include "program/op.hpp"
+#include "program/tensor_names.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// The labels of earlier groups of micro-batches are named until those of the next one are there.
+void forget_labels(std::vector<TitanBatch>& batches, std::size_t earlier) {
+  for (std::size_t i = 0; i < earlier; ++i) batches[i].labels.reset();
+}
+
+}  // namespace
+
+bool before_0_3(const Strategy& s) { return !s.titan.fused_qkv.value_or(true) && !s.titan.rope_positions_given.value_or(true); }
+
+PassOrder TitanRankPlan::order() const {
+  PassOrder order{.passes = {}, .begin = repeat_begin, .end = repeat_end, .times = repeat_times};
+  for (const ScheduledPass& scheduled : passes) order.passes.push_back(scheduled.pass);
+  return order;
+}
+
+TitanTrainer::TitanTrainer(const Model& model, const Strategy& strategy, const TitanRun& run, const TitanRankPlan& plan)
+    : strategy_(strategy), plan_(plan) {
+  for (const TitanStage& stage : plan_.parts) parts_.push_back(std::make_unique<TitanPart>(model, strategy, run, stage, tape_));
+}
+
+RecordedPipelineRank TitanTrainer::record() {
+  tape_.phase(Phase::init);
+  Tensor blas_workspace;
+  if (before_0_3(strategy_)) {  // cuBLAS kept its workspace; later versions take it for each product
+    blas_workspace = tape_.empty({tape_.gemm_workspace}, DType::uint8, Category::workspace);
+    tape_.gemm_workspace = 0;
+  }
+  for (auto& part : parts_) part->materialize();
+  for (auto& part : parts_)
+    for (Tensor& shard : part->sharded().shards()) shards_.push_back(shard);
+  optimizer_ = make_optimizer(strategy_.optimizer, strategy_.optimizer_impl, tape_, shards_, strategy_.state_dtype);
+  RecordedPipelineRank recorded;
+  Accumulation accumulation(tape_, std::max<std::int64_t>(strategy_.grad_accum, 1), plan_.every_micro_batch);
+  for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
+    tape_.record_into(part);
+    train_step(accumulation, part == Tape::Part::first_step ? recorded.first_step : recorded.step);
+  }
+  recorded.program = tape_.take();
+  if (plan_.repeat_times > 1) repeat_passes(recorded);
+  accumulation.repeat(recorded.program);
+  return recorded;
+}
+
+/// The passes of the plan's steady turn stand for those that are left out, in both parts of the program.
+void TitanTrainer::repeat_passes(RecordedPipelineRank& recorded) const {
+  StepProgram& program = recorded.program;
+  const auto repeated = [&](const PassMarks& marks) {
+    return Repeated{marks.at[plan_.repeat_begin], marks.at[plan_.repeat_end], plan_.repeat_times};
+  };
+  program.repeated = repeated(recorded.step);
+  TensorId next = std::max({names_in(program.init), names_in(program.first_step), names_in(program.step)});
+  Repeated in_first = repeated(recorded.first_step);
+  add_left_behind(program.first_step, in_first, recorded.first_step.end, next);
+  add_left_behind(program.step, program.repeated, recorded.step.end, next);
+}
+
+TitanBatch TitanTrainer::next_batch() {
+  tape_.operator_name = "inputs";
+  const bool whole = !before_0_3(strategy_);  // cp_shard cuts whole sequences that are on the device
+  const Dims sizes{strategy_.micro_batch, whole ? strategy_.seq_len : strategy_.seq_len / strategy_.cp};
+  const auto input = [&] { return tape_.empty(sizes, DType::int64, Category::input); };
+  TitanBatch batch{input(), {}, {}, {}};
+  if (whole) batch.positions = input();
+  batch.labels = input();
+  return batch;
+}
+
+/// cp_shard: this rank's chunks of the sequences, the n-th from the front and the n-th from the back.
+TitanBatch TitanTrainer::context_part(const TitanBatch& batch) {
+  if (strategy_.cp == 1 || before_0_3(strategy_)) return batch;
+  tape_.operator_name = "cp_shard";
+  const std::int64_t length = strategy_.seq_len;
+  Tensor order;
+  {
+    const Tensor indices = tape_.empty({length}, DType::int32);
+    const Tensor heads = tape_.empty({strategy_.cp}, DType::int64), tails = tape_.empty({strategy_.cp}, DType::int64);
+    const Tensor front = tape_.empty({length / 2}, DType::int32), back = tape_.empty({length / 2}, DType::int32);
+    order = elementwise(tape_, {&indices}, DType::int32);
+  }
+  const auto part = [&](const Tensor& whole) {
+    const Tensor reordered = elementwise(tape_, {&whole}, whole.dtype());
+    return tape_.empty({whole.size(0), length / strategy_.cp}, whole.dtype(), Category::input);
+  };
+  TitanBatch mine;
+  mine.tokens = part(batch.tokens);
+  mine.positions = part(batch.positions);
+  mine.labels = part(batch.labels);
+  return mine;
+}
+
+/// post_dataloading_process: the mask of flex_attention, and this rank's part of the sequences.
+TitanBatch TitanTrainer::prepare(const TitanBatch& whole) {
+  TitanBatch batch = context_part(whole);
+  if (strategy_.attention == AttentionKernel::flex) batch.mask = packed_causal_mask(whole.positions);
+  return batch;
+}
+
+/// dist_sum_tensor(local_valid_tokens.to(device)).
+Tensor TitanTrainer::count_tokens() {
+  const Tensor local = tape_.empty({}, DType::int64, Category::input);
+  return elementwise(tape_, {&local}, DType::int64);
+}
+
+void TitanTrainer::train_step(Accumulation& accumulation, PassMarks& marks) {
+  const Tensor valid_tokens = before_0_3(strategy_) ? Tensor() : count_tokens();
+  std::vector<TitanBatch> batches;  // train_step's list keeps the tokens of all micro-batches of the step
+  Tensor loss;
+  accumulation.run([&](bool) {
+    if (strategy_.pp > 1) {
+      run_schedule(batches, valid_tokens, marks);
+    } else {
+      batches.push_back(next_batch());
+      forget_labels(batches, batches.size() - 1);
+      loss = forward_backward(batches.back(), valid_tokens);
+    }
+  });
+  tape_.phase(Phase::optimizer);
+  if (strategy_.clip_grad_norm.value_or(true)) clip_grad_norm(tape_, shards_);
+  for (auto& part : parts_) balance_experts(tape_, part->decoder().mixtures(), strategy_.recompute.kind != Recompute::Kind::none);
+  optimizer_->step();
+  for (auto& part : parts_) part->end_step();
+  optimizer_->zero_grad();
+  tape_.phase(Phase::end);
+}
+
+Tensor TitanTrainer::forward_backward(const TitanBatch& whole, const Tensor& valid_tokens) {
+  TitanPart& part = *parts_.front();
+  tape_.phase(Phase::forward);
+  const TitanBatch batch = prepare(whole);
+  Tensor prediction = part.decoder()(batch.tokens, batch.positions);
+  tape_.phase(Phase::loss);
+  Tensor loss = part.loss(prediction, batch, valid_tokens);
+  prediction.reset();
+  tape_.phase(Phase::backward);
+  tape_.backward(loss);
+  return loss;
+}
+
+/// Only a rank with the first stage lists the tokens of its micro-batches, only one with the last stage the labels.
+void TitanTrainer::forget_unused(TitanBatch& batch) const {
+  const auto any = [&](bool TitanStage::*end) {
+    return std::any_of(plan_.parts.begin(), plan_.parts.end(), [end](const TitanStage& part) { return part.*end; });
+  };
+  if (!any(&TitanStage::embedding)) batch.tokens.reset();
+  if (!any(&TitanStage::head)) batch.labels.reset();
+}
+
+void TitanTrainer::run_schedule(std::vector<TitanBatch>& batches, const Tensor& valid_tokens, PassMarks& marks) {
+  const auto count = static_cast<std::size_t>(plan_.micro_batches + plan_.left_out);
+  const std::size_t from = batches.size();
+  for (std::size_t i = 0; i < count; ++i) batches.push_back(next_batch());
+  forget_labels(batches, from);
+  std::vector<TitanBatch> own;
+  for (std::size_t i = 0; i < count; ++i) {
+    own.push_back(prepare(batches[from + i]));
+    if (i > 0) forget_unused(own[i - 1]);
+  }
+  if (from == 0 && !before_0_3(strategy_) && tape_.part() == Tape::Part::first_step) infer_metadata(parts_, own.front(), valid_tokens);
+  run_pipeline(tape_, {.parts = parts_,
+                       .stages = plan_.stages,
+                       .passes = plan_.passes,
+                       .batches = own.data(),
+                       .micro_batches = plan_.micro_batches,
+                       .valid_tokens = valid_tokens,
+                       .marks = &marks});
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,58 @@
+/// TorchTitan's Trainer on one rank, from its first allocation to its steady step.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "plimsoll/strategy.hpp"
+#include "program/accumulation.hpp"
+#include "program/frameworks/torchtitan/pipeline.hpp"
+#include "program/optimizers/optimizer.hpp"
+#include "program/pipeline_passes.hpp"
+
+namespace plimsoll::program {
+
+/// What one rank holds of the model and runs of its pipeline's schedule.
+struct TitanRankPlan {
+  std::vector<TitanStage> parts;
+  std::vector<int> stages;            ///< of the parts, in a pipeline
+  std::vector<ScheduledPass> passes;  ///< of one run, in a pipeline
+  std::int64_t micro_batches = 1;     ///< of one run, that `passes` run
+  std::int64_t left_out = 0;          ///< further ones, for which those of passes [repeat_begin, repeat_end) stand
+  std::size_t repeat_begin = 0, repeat_end = 0;
+  std::int64_t repeat_times = 1;
+  bool every_micro_batch = false;  ///< record those as well that only repeat others, where gradients are accumulated over several runs
+
+  PassOrder order() const;
+};
+
+/// Whether the code is that of the end of 2024: one rotary table, separate projections, a root unit around embedding, norm and head.
+bool before_0_3(const Strategy& strategy);
+
+class TitanTrainer {
+ public:
+  TitanTrainer(const Model& model, const Strategy& strategy, const TitanRun& run, const TitanRankPlan& plan);
+
+  /// The program, and where the passes of its pipeline stand.
+  RecordedPipelineRank record();
+
+ private:
+  void train_step(Accumulation& accumulation, PassMarks& marks);
+  void repeat_passes(RecordedPipelineRank& recorded) const;
+  TitanBatch next_batch();
+  TitanBatch context_part(const TitanBatch& batch);
+  TitanBatch prepare(const TitanBatch& whole);
+  void forget_unused(TitanBatch& batch) const;
+  Tensor count_tokens();
+  Tensor forward_backward(const TitanBatch& whole, const Tensor& valid_tokens);
+  void run_schedule(std::vector<TitanBatch>& batches, const Tensor& valid_tokens, PassMarks& marks);
+
+  Strategy strategy_;
+  TitanRankPlan plan_;
+  Tape tape_;
+  std::vector<std::unique_ptr<TitanPart>> parts_;
+  std::vector<Tensor> shards_;
+  std::unique_ptr<Optimizer> optimizer_;
+};
+
+}  // namespace plimsoll::program

@@ -1,0 +1,136 @@
+// transformers' modules under deepspeed.initialize: engine(**batch), engine.backward(loss), engine.step().
+#include "plimsoll/error.hpp"
+#include "program/accumulation.hpp"
+#include "program/carried.hpp"
+#include "program/frameworks/transformers/training.hpp"
+#include "program/lower.hpp"
+#include "program/ops/ops.hpp"
+#include "program/wrappers/deepspeed/deepspeed.hpp"
+#include "program/wrappers/deepspeed/flat.hpp"
+#include "program/wrappers/deepspeed/zero12.hpp"
+#include "program/wrappers/deepspeed/zero3.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// "0.16.9" < "0.17": what changed between the two releases that are modelled.
+bool before_0_17(const std::string& version) {
+  if (version.empty()) return false;
+  if (version.rfind("0.16", 0) == 0) return true;
+  if (version.rfind("0.19", 0) == 0) return false;
+  refuse("DeepSpeed " + version + " is not modelled", "framework_version", "0.19.8 or 0.16.9");
+}
+
+void refuse_unmodelled(const Strategy& strategy) {
+  const DeepSpeedOptions& json = strategy.deepspeed;
+  if (json.offload_optimizer.ratio < 1)
+    refuse("partial offload of the optimizer is not modelled", "deepspeed.zero_optimization.offload_optimizer.ratio");
+  if (json.gradient_predivide_factor != 1 && strategy.data_parallel == DataParallel::zero3)
+    refuse("a gradient_predivide_factor is not modelled for ZeRO-3", "deepspeed.gradient_predivide_factor");
+  if (json.zero_quantized_gradients)
+    refuse("ZeRO++'s quantised gradients are not modelled: what they make depends on how many nodes the ranks stand on",
+           "deepspeed.zero_optimization.zero_quantized_gradients");
+  if (json.zero_quantized_weights && (json.allgather_sequential || before_0_17(strategy.framework_version)))
+    refuse("ZeRO++'s quantised weights are modelled for DeepSpeed 0.19 and parameters gathered together",
+           "deepspeed.zero_optimization.zero_quantized_weights");
+  if (json.mics_shard_size > 0)
+    refuse("DeepSpeed 0.19 has no MiCS any more, and 0.16's is not modelled", "deepspeed.zero_optimization.mics_shard_size");
+  if (json.zero_hpz_partition_size > 1 && strategy.offload.params)
+    refuse("ZeRO++ hpZ with offloaded parameters is not modelled", "deepspeed.zero_optimization.zero_hpz_partition_size");
+  if (json.fp16_master_weights_and_grads || json.bf16_master_weights_and_grads || json.bf16_optimizer_states)
+    refuse("16-bit master weights and states of DeepSpeed are not modelled", "deepspeed");
+  if (hf_autocast(strategy))
+    refuse("torch_autocast under DeepSpeed is not modelled: it sends gradients and weights of some modules in 16 bits", "autocast");
+  if (strategy.lora) refuse("LoRA under DeepSpeed is not modelled", "lora");
+  if (strategy.offload.activations) refuse("activation offload under DeepSpeed is not modelled", "offload");
+}
+
+int stage_of(const Strategy& strategy) {
+  switch (strategy.data_parallel) {
+    case DataParallel::zero0:
+      return 0;
+    case DataParallel::zero1:
+      return 1;
+    case DataParallel::zero2:
+      return 2;
+    default:
+      return 3;
+  }
+}
+
+DeepSpeedSettings settings_of(const Strategy& strategy) {
+  DeepSpeedSettings settings;
+  settings.json = strategy.deepspeed;
+  settings.stage = stage_of(strategy);
+  settings.ranks = strategy.dp;
+  settings.rank = strategy.rank.value_or(0);
+  settings.micro_batches = std::max<std::int64_t>(strategy.grad_accum, 1);
+  settings.accumulate_fp32 = strategy.deepspeed.grad_accum_dtype == DType::fp32;
+  settings.offload_optimizer = strategy.offload.optimizer;
+  settings.offload_parameters = strategy.offload.params;
+  settings.pinned = strategy.deepspeed.offload_optimizer.pin_memory.value_or(true);
+  settings.clips = strategy.clip_grad_norm.value_or(false);
+  settings.before_0_17 = before_0_17(strategy.framework_version);
+  settings.optimizer = strategy.optimizer;
+  settings.implementation = strategy.optimizer_impl;
+  return settings;
+}
+
+std::unique_ptr<DeepSpeedOptimizer> make_wrapper(const Strategy& strategy, const DeepSpeedSettings& settings, Tape& tape, Module& root) {
+  const std::string& wrapper = strategy.deepspeed.wrapper;
+  if (wrapper == "DeepSpeedZeroOptimizer") return std::make_unique<ZeroStage12>(tape, root, settings);
+  const bool bare = settings.stage == 0 && hf_parameter_type(strategy) == DType::fp32;  // the optimizer itself, nothing around it
+  if (bare || wrapper == "FP16_Optimizer" || wrapper == "FP16_UnfusedOptimizer") return std::make_unique<WholeStates>(tape, root, settings);
+  if (wrapper == "DeepSpeedZeroOptimizer_Stage3") return std::make_unique<ZeroStage3>(tape, root, settings);
+  if (wrapper == "BF16_Optimizer") return std::make_unique<Bf16Optimizer>(tape, root, settings);
+  refuse("DeepSpeed's " + wrapper + " is not modelled", "zero_wrapper");
+}
+
+/// engine.backward(loss): the loss over the micro-batches, and over it the loss scale where the wrapper has one.
+void backward(Tape& tape, DeepSpeedOptimizer& optimizer, const Tensor& loss, bool boundary) {
+  tape.phase(Phase::backward);
+  const Tensor mean = divide_scalar(loss);
+  optimizer.before_backward(boundary);
+  const Tensor scaled = optimizer.scales_loss() ? multiply_scalar(mean) : mean;
+  tape.backward(scaled);
+  optimizer.after_backward();
+}
+
+void record_step(Tape& tape, Network& network, DeepSpeedOptimizer& optimizer, const Strategy& strategy, const Batch& batch,
+                 Accumulation& accumulation) {
+  accumulation.run([&](bool last) {
+    tape.phase(Phase::forward);
+    const Tensor loss = hf_loss(network, strategy, batch, tape);
+    backward(tape, optimizer, loss, last);
+  });
+  tape.phase(Phase::optimizer);
+  optimizer.step();
+  tape.phase(Phase::end);
+}
+
+}  // namespace
+
+StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy, bool every_micro_batch) {
+  refuse_unmodelled(strategy);
+  const DeepSpeedSettings settings = settings_of(strategy);
+  Tape tape;
+  const std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
+  tape.phase(Phase::init);
+  if (settings.stage < 3 || !strategy.deepspeed.zero_init.value_or(true)) materialize(*root, tape);
+  const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
+  const std::unique_ptr<DeepSpeedOptimizer> optimizer = make_wrapper(strategy, settings, tape, *root);
+  Batch batch = hf_batch(model, strategy, tape);
+  if (model.task == Model::Task::causal_lm) batch.labels = batch.input_ids;  // engine(input_ids=ids, labels=ids)
+  Accumulation accumulation(tape, settings.micro_batches, every_micro_batch);
+  for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
+    tape.record_into(part);
+    record_step(tape, *network, *optimizer, strategy, batch, accumulation);
+  }
+  StepProgram program = tape.take();
+  accumulation.repeat(program);
+  carry_across_steps(program);  // persistent parameters are gathered anew in every step
+  return program;
+}
+
+}  // namespace plimsoll::program

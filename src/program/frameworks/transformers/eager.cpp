@@ -1,0 +1,20 @@
+// transformers on one device: loss = model(**batch).loss; loss.backward(); clipping; optimizer.step(); zero_grad().
+#include "program/frameworks/transformers/training.hpp"
+#include "program/lower.hpp"
+
+namespace plimsoll::program {
+
+StepProgram lower_hf_eager(const Model& model, const Strategy& strategy, bool every_micro_batch) {
+  Tape tape;
+  const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
+  tape.phase(Phase::init);
+  materialize(*root, tape);
+  const std::unique_ptr<Network> network = hf_network(model, strategy, *root, tape);
+  const std::vector<Tensor> parameters = trainable_tensors(*root);
+  const std::unique_ptr<Optimizer> optimizer = hf_optimizer(model, strategy, *root, tape);
+  const Batch batch = hf_batch(model, strategy, tape);
+  record_hf_steps(tape, {*network, *optimizer, parameters}, strategy, batch, every_micro_batch);
+  return tape.take();
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,78 @@
+// transformers' modules under FullyShardedDataParallel: the layers' own units, the root unit around them.
+#include <unordered_set>
+
+#include "plimsoll/error.hpp"
+#include "program/frameworks/transformers/training.hpp"
+#include "program/frameworks/wrap_units.hpp"
+#include "program/lower.hpp"
+#include "program/wrappers/fsdp/fsdp1.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// What FullyShardedDataParallel's constructor raises, and what it does that is not modelled.
+void refuse_impossible(const Strategy& strategy) {
+  const bool no_shard = strategy.fsdp.sharding == FsdpOptions::Sharding::no_shard || strategy.dp_shard == 1;
+  if (strategy.offload.params && no_shard) refuse("FSDP1 with parameters on the host and NO_SHARD is not modelled", "offload");
+  if (!strategy.lora) return;
+  if (!strategy.fsdp.use_orig_params.value_or(true))
+    refuse("FSDP1 flattens frozen and trained parameters together only with use_orig_params", "fsdp.use_orig_params", "true");
+  if (hf_parameter_type(strategy) != strategy.lora->adapter_dtype.value_or(kAdapterType))
+    refuse("FSDP1 flattens tensors of one type only; PEFT keeps adapters of 16-bit weights in fp32", "lora.adapter_dtype", "fp32 weights");
+}
+
+Fsdp1Settings fsdp1_settings(const Strategy& strategy) {
+  using Sharding = FsdpOptions::Sharding;
+  const Sharding sharding = strategy.fsdp.sharding;
+  Fsdp1Settings settings;
+  settings.sharded = sharding != Sharding::no_shard && strategy.dp_shard > 1;  // alone, FSDP1 switches to NO_SHARD by itself
+  if (settings.sharded) {
+    settings.shard = strategy.dp_shard;
+    settings.replicate = strategy.dp_replicate;
+  }
+  if (strategy.fsdp.mixed_precision.value_or(true)) {
+    settings.param_dtype = strategy.compute_dtype;
+    settings.reduce_dtype = strategy.reduce_dtype;
+  }
+  settings.reshard_after_forward = sharding != Sharding::shard_grad_op && sharding != Sharding::hybrid_shard_zero2;
+  settings.use_orig_params = strategy.fsdp.use_orig_params.value_or(true);
+  settings.forward_prefetch = strategy.fsdp.forward_prefetch.value_or(false);
+  settings.offload_to_host = strategy.offload.params;
+  return settings;
+}
+
+/// FSDP1 puts a model built on the meta device on the device module by module, which gives a tied parameter a tensor in each of its
+/// modules.
+void untie(Module& root) {
+  std::unordered_set<Parameter*> seen;
+  for (Module* module : root.all_modules())
+    for (std::shared_ptr<Parameter>& parameter : module->parameters)
+      if (!seen.insert(parameter.get()).second) parameter = std::make_shared<Parameter>(*parameter);
+}
+
+}  // namespace
+
+StepProgram lower_hf_fsdp1(const Model& model, const Strategy& strategy, bool every_micro_batch) {
+  refuse_impossible(strategy);
+  Tape tape;
+  const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
+  untie(*root);
+  const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
+  std::vector<Module*> units;
+  for (const std::vector<Module*>& unit : wrap_units(model, *root, strategy.fsdp.units))
+    units.insert(units.end(), unit.begin(), unit.end());
+  Fsdp1 sharded(tape, *root, units, fsdp1_settings(strategy));
+  tape.phase(Phase::init);
+  sharded.materialize();
+  const Batch batch = hf_batch(model, strategy, tape);
+  const std::vector<Tensor> shards = sharded.shards();
+  const std::unique_ptr<Optimizer> optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, shards);
+  record_hf_steps(tape,
+                  {*network, *optimizer, shards, [&](bool last) { sharded.set_requires_gradient_sync(last || !strategy.no_sync); },
+                   [&] { sharded.after_step(); }},
+                  strategy, batch, every_micro_batch);
+  return tape.take();
+}
+
+}  // namespace plimsoll::program

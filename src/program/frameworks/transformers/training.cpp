@@ -1,0 +1,236 @@
+#include "program/accumulation.hpp"
+#include "program/frameworks/transformers/training.hpp"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "plimsoll/error.hpp"
+#include "program/frameworks/wrap_units.hpp"
+#include "program/modules/diffusers/diffusion.hpp"
+#include "program/modules/adapters/bnb_4bit.hpp"
+#include "program/modules/adapters/lora.hpp"
+#include "program/modules/adapters/peft.hpp"
+#include "program/op.hpp"
+#include "program/optimizers/optimizer_kinds.hpp"
+#include "program/save_on_cpu.hpp"
+#include "strategy/torch_release.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+RunOptions::Loss loss_of(const Strategy& strategy) {
+  switch (strategy.loss) {
+    case LossKernel::automatic:
+    case LossKernel::cross_entropy:
+      return RunOptions::Loss::cross_entropy;
+    case LossKernel::liger:
+      return RunOptions::Loss::liger;
+    case LossKernel::liger_fused_linear:
+      return RunOptions::Loss::liger_fused_linear;
+    default:
+      refuse("loss '" + std::string(name_of(strategy.loss)) + "' is not modelled for transformers' modules", "loss", "ce");
+  }
+}
+
+/// Who keeps saved tensors while the network runs; null: the device.
+std::shared_ptr<SavedTensorHooks> activation_offload(const Strategy& strategy, Tape& tape) {
+  if (!strategy.offload.activations) return nullptr;
+  if (strategy.data_parallel == DataParallel::fsdp1) refuse("save_on_cpu under FSDP1 is not modelled", "data_parallel", "none, ddp or fsdp2");
+  if (strategy.offload.activation_layers > 0) refuse("save_on_cpu takes the saved tensors of all layers", "offload_layers");
+  if (strategy.offload.activations_by == Offload::By::trl)
+    refuse("TRL's OffloadActivations is not modelled for transformers' modules", "activation_offload", "save-on-cpu or save-on-cpu-pinned");
+  return std::make_shared<SaveOnCpu>(tape, strategy.offload.activations_by == Offload::By::save_on_cpu_pinned);
+}
+
+}  // namespace
+
+RunOptions hf_run_options(const Strategy& strategy) {
+  RunOptions options;
+  options.liger = strategy.liger_kernel;
+  options.loss = loss_of(strategy);
+  if (options.loss == RunOptions::Loss::liger_fused_linear && strategy.data_parallel == DataParallel::zero3)
+    refuse("Liger reads the head's weight without calling its module, which is when ZeRO-3 gathers it", "loss", "liger or ce");
+  options.compiled_blocks = strategy.compile == Strategy::Compile::blocks;
+  switch (strategy.attention) {
+    case AttentionKernel::eager:
+    case AttentionKernel::unfused:
+      options.attention = RunOptions::Attention::eager;
+      break;
+    case AttentionKernel::automatic:
+    case AttentionKernel::sdpa:
+      options.attention = RunOptions::Attention::sdpa;
+      break;
+    default:
+      refuse("attention '" + std::string(name_of(strategy.attention)) + "' is not modelled for transformers' modules");
+  }
+  switch (strategy.recompute.kind) {
+    case Recompute::Kind::automatic:
+    case Recompute::Kind::none:
+      break;
+    case Recompute::Kind::alternate:
+      options.checkpoint_every = std::max(1, strategy.recompute.every);
+      [[fallthrough]];
+    case Recompute::Kind::full:
+      options.checkpointing =
+          strategy.recompute.reentrant.value_or(false) ? RunOptions::Checkpointing::reentrant : RunOptions::Checkpointing::non_reentrant;
+      break;
+    default:
+      refuse("transformers' gradient checkpointing recomputes whole layers; nothing else is modelled");
+  }
+  if (options.compiled_blocks && options.attention != RunOptions::Attention::sdpa)
+    refuse("compiled blocks with eager attention are not modelled", "compile");
+  if (options.compiled_blocks && options.checkpointing == RunOptions::Checkpointing::reentrant)
+    refuse("compiled blocks with reentrant checkpointing are not modelled", "compile");
+  const bool adapted = strategy.lora || strategy.peft;
+  if (options.compiled_blocks && adapted) refuse("compiled blocks with adapters are not modelled", "compile");
+  options.hidden_requires_grad = adapted && options.checkpointing != RunOptions::Checkpointing::none;
+  if (options.checkpoint_every > 1) {
+    RunOptions unchecked = options;
+    unchecked.checkpointing = RunOptions::Checkpointing::none;
+    options.unchecked = std::make_shared<const RunOptions>(std::move(unchecked));
+  }
+  return options;
+}
+
+std::optional<DType> hf_autocast(const Strategy& strategy) {
+  if (strategy.precision == Precision::amp_bf16) return DType::bf16;
+  if (strategy.precision == Precision::amp_fp16) return DType::fp16;
+  return std::nullopt;
+}
+
+DType hf_parameter_type(const Strategy& strategy) {
+  if (strategy.precision == Precision::msamp_o1 || strategy.precision == Precision::msamp_o2 || strategy.precision == Precision::msamp_o3)
+    refuse("MS-AMP is not played: its products, gradients and optimizer work on 8-bit values with scales of their own", "precision");
+  if (strategy.param_dtype) return *strategy.param_dtype;
+  switch (strategy.precision) {
+    case Precision::pure_bf16:
+      return DType::bf16;
+    case Precision::pure_fp16:
+      return DType::fp16;
+    case Precision::fp32:
+    case Precision::amp_bf16:
+    case Precision::amp_fp16:
+      return DType::fp32;
+    default:
+      refuse("precision '" + std::string(name_of(strategy.precision)) + "' is not modelled for plain PyTorch training");
+  }
+}
+
+std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape) {
+  std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
+  if (strategy.lora) add_lora(*root, model, *strategy.lora, kAdapterType, tape);
+  if (strategy.peft) {
+    if (strategy.data_parallel != DataParallel::none && strategy.data_parallel != DataParallel::ddp)
+      refuse("PEFT's methods beside LoRA are not modelled for sharded parameters", "data_parallel", "none or ddp");
+    add_peft(*root, model, *strategy.peft, tape);
+  }
+  if (strategy.quant_storage) refuse("4-bit weights that lie in another type than uint8 are not modelled", "bnb_4bit_quant_storage", "leave it out");
+  if (strategy.base_weights == BaseWeights::int8) refuse("bitsandbytes' 8-bit weights are not modelled", "base_weights", "nf4");
+  if (strategy.base_weights != BaseWeights::as_trained) {
+    if (!strategy.lora) refuse("4-bit weights are frozen: they need adapters", "lora");
+    if (strategy.data_parallel != DataParallel::none && strategy.data_parallel != DataParallel::ddp)
+      refuse("sharded 4-bit weights are not modelled for transformers", "data_parallel", "none or ddp");
+    if (strategy.lora->dora) refuse("DoRA of 4-bit weights is not modelled", "lora.use_dora");
+    quantize_linears(*root, model, strategy.base_weights == BaseWeights::nf4_double_quant);
+  }
+  if (strategy.optimizer == OptimizerKind::lora_fa) {
+    if (!strategy.lora) fail("LoRA-FA trains adapters, and there are none", "optimizer", "give lora");
+    freeze_lora_a(*root);
+  }
+  return root;
+}
+
+std::unique_ptr<Network> hf_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape) {
+  const RunOptions options = hf_run_options(strategy);
+  std::unique_ptr<Network> network = make_network(model, options, root, tape);
+  if (!root.find_child("prompt_encoder")) return network;
+  return std::make_unique<PromptedNetwork>(std::move(network), model, options, root, tape);
+}
+
+std::unique_ptr<Optimizer> hf_optimizer(const Model& model, const Strategy& strategy, Module& root, Tape& tape) {
+  const std::vector<Tensor> parameters = trainable_tensors(root);
+  if (strategy.optimizer != OptimizerKind::muon) return make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, parameters);
+  std::unordered_set<const Parameter*> hidden;
+  for (Module* layer : layer_modules(model, root))
+    for (const auto& parameter : layer->all_parameters())
+      if (parameter->sizes.rank() == 2) hidden.insert(parameter.get());
+  std::vector<Tensor> matrices, others;
+  for (const auto& parameter : root.all_parameters())
+    if (parameter->trainable) (hidden.count(parameter.get()) ? matrices : others).push_back(parameter->tensor);
+  return make_muon(tape, matrices, others);
+}
+
+Batch hf_batch(const Model& model, const Strategy& strategy, Tape& tape) {
+  const std::int64_t batch = strategy.micro_batch, length = strategy.seq_len;
+  tape.operator_name = "inputs";
+  switch (model.task) {
+    case Model::Task::causal_lm:
+    case Model::Task::masked_lm:
+      return {tape.empty({batch, length}, DType::int64, Category::input), tape.empty({batch, length}, DType::int64, Category::input)};
+    case Model::Task::classification:
+      return {tape.empty({batch, length}, DType::int64, Category::input), tape.empty({batch}, DType::int64, Category::input)};
+    case Model::Task::seq2seq:
+      return {tape.empty({batch, length}, DType::int64, Category::input),
+              tape.empty({batch, strategy.tgt_len}, DType::int64, Category::input)};
+    case Model::Task::image_classification:
+      return {tape.empty({batch, model.channels, model.image_size, model.image_size}, hf_parameter_type(strategy), Category::input),
+              tape.empty({batch}, DType::int64, Category::input)};
+    case Model::Task::diffusion:
+      return diffusion_batch(model, tape, hf_parameter_type(strategy), batch, length, strategy.text_tokens);
+    default:
+      refuse("a training step of this task is not modelled for transformers' modules");
+  }
+}
+
+Tensor hf_loss(Network& network, const Strategy& strategy, const Batch& batch, Tape& tape) {
+  const std::optional<DType> type = hf_autocast(strategy);
+  Tensor output;
+  {
+    const AutocastScope autocast(tape, type.has_value(), type.value_or(DType::bf16));
+    std::optional<SavedTensorHooksScope> offloaded;
+    if (auto hooks = activation_offload(strategy, tape)) offloaded.emplace(tape, std::move(hooks));
+    output = network.loss(batch);
+  }
+  return network.criterion(std::move(output));
+}
+
+namespace {
+
+/// optimizer.zero_grad().
+void clear_gradients(Tape& tape, const TrainingLoop& loop, const Strategy& strategy) {
+  if (!before_torch_2(strategy)) return loop.optimizer.zero_grad();
+  tape.operator_name = "zero_grad";
+  for (const Tensor& parameter : loop.clipped)
+    if (const Tensor& gradient = parameter.grad()) launch(tape, KernelKind::elementwise, gradient.dtype(), 0, gradient.bytes());
+}
+
+void record_step(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch, Accumulation& accumulation) {
+  accumulation.run([&](bool last) {
+    if (loop.before_micro_batch) loop.before_micro_batch(last);
+    tape.phase(Phase::forward);
+    const Tensor loss = hf_loss(loop.network, strategy, batch, tape);
+    tape.phase(Phase::backward);
+    tape.backward(loss);
+  });
+  tape.phase(Phase::optimizer);
+  if (strategy.clip_grad_norm.value_or(false)) clip_grad_norm(tape, loop.clipped);
+  loop.optimizer.step();
+  clear_gradients(tape, loop, strategy);
+  tape.phase(Phase::end);
+}
+
+}  // namespace
+
+void record_hf_steps(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch, bool every_micro_batch) {
+  Accumulation accumulation(tape, std::max<std::int64_t>(strategy.grad_accum, 1), every_micro_batch);
+  for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::second_step, Tape::Part::step}) {
+    if (part == Tape::Part::second_step && !loop.second_step) continue;
+    tape.record_into(part);
+    record_step(tape, loop, strategy, batch, accumulation);
+    if (loop.after_step) loop.after_step();
+  }
+  accumulation.repeat(tape.program());
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,56 @@
+/// What a training step of transformers' modules consists of, whoever shards its states.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "plimsoll/strategy.hpp"
+#include "program/modules/network.hpp"
+#include "program/optimizers/optimizer.hpp"
+#include "program/tape.hpp"
+
+namespace plimsoll::program {
+
+/// How the modules run under a resolved strategy. Throws Error (refused): a kernel or a recomputation that transformers does not have.
+RunOptions hf_run_options(const Strategy& strategy);
+
+/// The modules of the model, not yet on the device, with adapters where the strategy asks for them.
+std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape);
+
+/// The network of those modules; with an encoder of prompts among them, in front of it.
+std::unique_ptr<Network> hf_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape);
+
+/// Token ids or pixel values and labels of one micro-batch, resident.
+Batch hf_batch(const Model& model, const Strategy& strategy, Tape& tape);
+
+/// loss = model(**batch).loss under the strategy's autocast.
+Tensor hf_loss(Network& network, const Strategy& strategy, const Batch& batch, Tape& tape);
+
+/// The type that the strategy's precision autocasts to; none when it does not.
+std::optional<DType> hf_autocast(const Strategy& strategy);
+
+/// PEFT keeps the adapters of 16-bit weights in fp32 (autocast_adapter_dtype).
+constexpr DType kAdapterType = DType::fp32;
+
+/// Data type of the stored weights.
+DType hf_parameter_type(const Strategy& strategy);
+
+/// The strategy's optimizer over the trainable parameters below `root`, which are on the device whole.
+std::unique_ptr<Optimizer> hf_optimizer(const Model& model, const Strategy& strategy, Module& root, Tape& tape);
+
+/// Who takes part in a training step, whatever wraps the network.
+struct TrainingLoop {
+  Network& network;
+  Optimizer& optimizer;
+  std::vector<Tensor> clipped;                             ///< what clip_grad_norm_ sees
+  std::function<void(bool last)> before_micro_batch = {};  ///< told whether the micro-batch is the step's last
+  std::function<void()> after_step = {};
+  bool second_step = false;  ///< something happens once in or behind the second step
+};
+
+/// Records the first step and the steady one: micro-batches (those that only repeat others if `every_micro_batch`), clipping,
+/// optimizer.step(), zero_grad().
+void record_hf_steps(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch, bool every_micro_batch);
+
+}  // namespace plimsoll::program

@@ -1,0 +1,197 @@
+#include "program/modules/adapters/lora.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "plimsoll/error.hpp"
+#include "program/modules/layers.hpp"
+#include "program/ops/ops.hpp"
+#include "program/reduction.hpp"
+
+namespace plimsoll::program {
+
+std::shared_ptr<Parameter> trained_parameter(const char* name, const Dims& sizes, DType type) {
+  return std::make_shared<Parameter>(
+      Parameter{.name = name, .sizes = sizes, .type = type, .trainable = true, .expert = false, .cut = Cut::replicated, .tensor = {}});
+}
+
+namespace {
+
+/// `transposed`: the weight is [in, out] (Conv1D).
+void adapt(Module& linear, const Lora& lora, DType type, bool transposed) {
+  const Dims sizes = linear.find_parameter("weight")->sizes;
+  const std::int64_t in = sizes[transposed ? 0 : 1], out = sizes[transposed ? 1 : 0];
+  Module& base = linear.child("base_layer", true);
+  base.parameters = std::move(linear.parameters);
+  linear.parameters.clear();
+  linear.adapter_dropout = lora.dropout;
+  const auto add = [&](const char* name, const Dims& shape) {
+    linear.child(name, true).child("default", true).parameters.push_back(trained_parameter("weight", shape, type));
+  };
+  add("lora_A", {lora.r, in});
+  add("lora_B", {out, lora.r});
+  if (lora.dora) add("lora_magnitude_vector", {out});
+}
+
+/// ModulesToSaveWrapper: the original stays, frozen, in front of the copy that is trained and run.
+void train_whole(Module& module) {
+  auto original = std::make_unique<Module>();
+  original->path = module.path + ".original_module";
+  original->parameters = std::move(module.parameters);
+  module.parameters.clear();
+  for (const auto& child : module.children) {
+    if (!child->children.empty()) refuse("modules_to_save whose parts have parts of their own are not modelled", module.path);
+    auto kept = std::make_unique<Module>();
+    kept->path = original->path + "." + std::string(child->name());
+    kept->parameters = child->parameters;
+    for (auto& parameter : child->parameters) parameter = trained_parameter(parameter->name.c_str(), parameter->sizes, parameter->type);
+    original->children.push_back(std::move(kept));
+  }
+  for (const auto& parameter : original->parameters)
+    module.parameters.push_back(trained_parameter(parameter->name.c_str(), parameter->sizes, parameter->type));
+  module.children.insert(module.children.begin(), std::move(original));
+}
+
+/// tie_weights(): a head tied to an embedding that is trained whole reads the copy.
+void follow_trained_copies(Module& root) {
+  std::unordered_map<const Parameter*, std::shared_ptr<Parameter>> copies;
+  for (Module* module : root.all_modules()) {
+    Module* original = module->find_child("original_module");
+    if (!original) continue;
+    for (std::size_t i = 0; i < original->parameters.size(); ++i) copies.emplace(original->parameters[i].get(), module->parameters[i]);
+  }
+  for (Module* module : root.all_modules()) {
+    if (module->name() == "original_module") continue;
+    for (auto& parameter : module->parameters) {
+      const auto copy = copies.find(parameter.get());
+      if (copy != copies.end()) parameter = copy->second;
+    }
+  }
+}
+
+/// What each module with a weight is, by the operator that owns it.
+std::unordered_map<std::string, OperatorKind> kinds_of(const Model& model) {
+  std::unordered_map<std::string, OperatorKind> kinds;
+  for (const Block& block : model.blocks) {
+    for (std::int64_t i = 0; i < block.repeat; ++i) {
+      for (const Operator& op : block.operators) {
+        for (const ParameterTensor& tensor : op.parameters) {
+          const std::string full = full_name(block, i, tensor);
+          kinds.emplace(full.substr(0, full.rfind('.')), op.kind);
+        }
+      }
+    }
+  }
+  return kinds;
+}
+
+void check_target(const Module& module, const std::unordered_map<std::string, OperatorKind>& kinds) {
+  const auto kind = kinds.find(module.path);
+  const bool linear = kind != kinds.end() && (kind->second == OperatorKind::linear || kind->second == OperatorKind::modulation);
+  if (linear) return;
+  refuse("adapters of this kind of module are not modelled", module.path, "target linears");
+}
+
+}  // namespace
+
+bool targeted(const Module& module, const std::vector<std::string>& targets) {
+  return std::any_of(targets.begin(), targets.end(), [&](const std::string& name) {
+    const std::string& path = module.path;
+    if (path.size() <= name.size()) return path == name;
+    return path.compare(path.size() - name.size(), name.size(), name) == 0 && path[path.size() - name.size() - 1] == '.';
+  });
+}
+
+std::vector<Module*> targeted_linears(Module& root, const Model& model, const std::vector<std::string>& targets, const char* key) {
+  const auto kinds = kinds_of(model);
+  std::vector<Module*> found;
+  for (Module* module : root.all_modules()) {
+    if (!module->find_parameter("weight") || !targeted(*module, targets)) continue;
+    check_target(*module, kinds);
+    found.push_back(module);
+  }
+  if (found.empty()) fail("no module of the model has such a name", key);
+  return found;
+}
+
+void add_lora(Module& root, const Model& model, const Lora& lora, DType adapter_type, Tape& tape) {
+  for (const auto& parameter : root.all_parameters()) parameter->trainable = false;
+  for (Module* module : targeted_linears(root, model, lora.targets, "lora.target_modules"))
+    adapt(*module, lora, adapter_type, model.model_type == "gpt2" && module->name() != "lm_head");
+  for (Module* module : root.all_modules()) {
+    if (targeted(*module, lora.modules_to_save)) train_whole(*module);
+  }
+  follow_trained_copies(root);
+  for (Module* module : root.all_modules()) module->label = tape.intern(module->path);
+}
+
+void freeze_lora_a(Module& root) {
+  for (Module* module : root.all_modules()) {
+    Module* down = module->find_child("lora_A");
+    if (down) down->child("default").find_parameter("weight")->trainable = false;
+  }
+}
+
+namespace {
+
+/// DoraLinearLayer.forward: ‖W + BA‖ of every output is a constant; the magnitudes over it scale the base layer's result and the update.
+/// Without `base_result` the weight is applied again, to x behind its dropout.
+Tensor dora_update(Module& module, Tape& tape, const Tensor& x, const Tensor& base_result) {
+  const Linear down(module.child("lora_A").child("default"), tape), up(module.child("lora_B").child("default"), tape);
+  const Tensor& magnitude = module.child("lora_magnitude_vector").child("default").tensor("weight");
+  Tensor product;
+  {
+    const Tensor identity = zeros(tape, {x.size(-1), x.size(-1)}, module.child("lora_A").child("default").tensor("weight").dtype());
+    in_place(identity, {});
+    product = up(down(identity));
+  }
+  product = to(transpose(product, 0, 1), x.dtype());
+  const Tensor weight = to(module.child("base_layer").tensor("weight"), x.dtype());
+  Tensor norm;
+  {
+    const GradMode frozen(tape, false);
+    Tensor whole;
+    {
+      const Tensor scaled = multiply_scalar(product);
+      whole = add(weight, scaled);
+    }
+    norm = reduce(whole, {false, true}, false, whole.dtype());
+  }
+  const Tensor scale = view(divide(magnitude, norm), {1, -1});
+  Tensor update = up(down(x));
+  Tensor result = base_result;
+  const Tensor& bias = module.child("base_layer").tensor("bias");
+  if (result && bias) result = subtract(result, bias);
+  if (!result) result = linear(x, weight);
+  Tensor kept;
+  {
+    const Tensor over = add_scalar(scale);
+    kept = multiply(over, result);
+  }
+  update = multiply(scale, update);
+  update = multiply_scalar(update);
+  return add(kept, update);
+}
+
+}  // namespace
+
+Tensor lora_adapted(Module& module, Tape& tape, const Tensor& input, Tensor result) {
+  const DType type = result.dtype();
+  Module& a = module.child("lora_A").child("default");
+  const Linear down(a, tape), up(module.child("lora_B").child("default"), tape);
+  Tensor x = to(input, a.tensor("weight").dtype());
+  if (module.find_child("lora_magnitude_vector")) {
+    x = dropout(x, module.adapter_dropout);
+    result = add(result, dora_update(module, tape, x, module.adapter_dropout > 0 ? Tensor() : result));
+    return to(result, type);
+  }
+  Tensor update = dropout(x, module.adapter_dropout);
+  update = down(update);
+  update = up(update);
+  update = multiply_scalar(update);
+  result = add(result, update);
+  update.reset();
+  return to(result, type);
+}
+
+}  // namespace plimsoll::program

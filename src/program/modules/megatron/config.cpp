@@ -1,0 +1,339 @@
+#include "program/modules/megatron/config.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// Everything that decides what a layer allocates is known here; what is not modelled is refused by name.
+void check_layer(const Block& block, const Strategy& strategy) {
+  const auto no = [&](bool unknown, const char* what) {
+    if (unknown) refuse(std::string(what) + " is not modelled for Megatron-core", block.name);
+  };
+  no(!block.attention || (!block.mlp && !block.moe) || block.cross_attention, "this kind of layer");
+  no(block.placement != NormPlacement::pre, "a placement of norms other than before the branches");
+  no(block.norm.unit_offset || block.norm.decomposed || block.norm.kind == NormSpec::Kind::none, "this norm");
+  const AttentionSpec& attention = *block.attention;
+  const bool te = strategy.megatron.layer_spec == "te";
+  no(attention.mla && !te, "multi-head latent attention of local layers");
+  no(attention.mla && !*strategy.megatron.rope_fusion, "multi-head latent attention without the fused rotary kernel");
+  no(attention.qk_norm != AttentionSpec::QkNorm::none && attention.qk_norm != AttentionSpec::QkNorm::per_head,
+     "a norm of queries and keys over more than one head");
+  no(attention.sliding_window.has_value(), "a sliding window");
+  no(attention.softcap > 0 || attention.sinks || attention.clip > 0 || !attention.causal, "this attention");
+  no(attention.positions != Positions::learned && attention.positions != Positions::rope, "this position embedding");
+  no(attention.heads % strategy.tp != 0, "a number of heads that the tensor-parallel ranks do not divide");
+  no(attention.kv_heads % strategy.tp != 0 && strategy.tp % attention.kv_heads != 0, "this number of key and value heads");
+  if (block.mlp) {
+    const bool swiglu = block.mlp->gated && block.mlp->activation == "silu";
+    const bool gelu = !block.mlp->gated && block.mlp->activation.rfind("gelu", 0) == 0 && block.mlp->bias;
+    no(!swiglu && !gelu, "an MLP other than silu-gated, or gelu with biases,");
+  }
+}
+
+[[noreturn]] void refuse_kernel(const char* key, std::string_view kernel, const char* layers) {
+  refuse(std::string(key) + " '" + std::string(kernel) + "' is not modelled for " + layers, key);
+}
+
+/// Megatron's names of the linears that get an adapter: as it calls them, or MLPerf's phrase.
+std::vector<std::string> adapted_linears(const Lora& lora) {
+  std::vector<std::string> linears;
+  for (const std::string& target : lora.targets) {
+    if (target == "linear_qkv" || target == "linear_proj") {
+      linears.push_back(target);
+    } else if (target == "attention qkv and proj") {
+      linears.insert(linears.end(), {"linear_qkv", "linear_proj"});
+    } else {
+      refuse("an adapter of '" + target + "' is not modelled for Megatron-core", "lora.target_modules", "linear_qkv and linear_proj are");
+    }
+  }
+  return linears;
+}
+
+void check_adapters(const Strategy& s) {
+  if (s.tp > 1) refuse("adapters on more than one tensor-parallel rank are not modelled for Megatron-core", "lora");
+  if (s.lora->dora || !s.lora->modules_to_save.empty()) refuse("DoRA and modules_to_save are not modelled for Megatron-core", "lora");
+  if (s.base_weights != BaseWeights::as_trained)
+    refuse("frozen weights of their own type are not modelled for Megatron-core", "base_weights");
+  adapted_linears(*s.lora);
+}
+
+void check_local(const Strategy& s) {
+  if (s.lora) refuse("adapters on Megatron-core's local layers are not modelled", "lora");
+  constexpr const char* kLayers = "Megatron-core's local layers";
+  if (s.cp > 1) refuse("context parallelism is not modelled for Megatron-core's local layers", "cp");
+  if (*s.megatron.gradient_accumulation_fusion)
+    refuse("gradient accumulation fusion needs apex; not modelled", "gradient_accumulation_fusion");
+  if (s.low_precision != LowPrecision::none) refuse("8-bit products need Transformer Engine's layers", "low_precision");
+  if (*s.megatron.masked_softmax_fusion) refuse("the fused masked softmax is not modelled", "masked_softmax_fusion");
+  if (*s.megatron.rope_fusion) refuse("fused rotary embedding is not modelled", "rope_fusion");
+  if (s.attention != AttentionKernel::unfused && s.attention != AttentionKernel::sdpa && s.attention != AttentionKernel::flash)
+    refuse_kernel("attention", name_of(s.attention), kLayers);
+  if (s.loss != LossKernel::vocab_parallel && s.loss != LossKernel::fused_vocab_parallel) refuse_kernel("loss", name_of(s.loss), kLayers);
+}
+
+void check_transformer_engine(const Strategy& s) {
+  constexpr const char* kLayers = "Transformer Engine's layers";
+  if (s.precision == Precision::fp32) refuse_kernel("precision", name_of(s.precision), kLayers);
+  if (s.lora) check_adapters(s);
+  if (s.bf16_tail_layers > 0) refuse("single layers in 16 bits are not modelled for Transformer Engine's layers", "bf16_tail_layers");
+  if (s.attention != AttentionKernel::te && s.attention != AttentionKernel::flash)
+    refuse_kernel("attention", name_of(s.attention), kLayers);
+  if (s.loss != LossKernel::vocab_parallel && s.loss != LossKernel::fused_vocab_parallel && s.loss != LossKernel::te)
+    refuse_kernel("loss", name_of(s.loss), kLayers);
+}
+
+/// What Megatron-FSDP itself refuses (mcore_fsdp_adapter.py), and what of it is not modelled.
+void check_fsdp(const Strategy& s) {
+  if (s.pp > 1) refuse("Megatron-FSDP runs without a pipeline: its mesh knows data- and tensor-parallel ranks alone", "pp");
+  if (s.dp_replicate > 1) refuse("hybrid sharding of Megatron-FSDP is not modelled", "dp_replicate");
+  if (s.megatron.sharding == MegatronOptions::Sharding::no_shard && !*s.megatron.overlap_param_gather)
+    refuse("Megatron-FSDP's no_shard fails without overlap_param_gather: it gathers from a buffer that there is not",
+           "data_parallel_sharding_strategy", "set overlap_param_gather, or use ddp");
+  if (s.precision == Precision::mixed_fp16)
+    refuse("Megatron-FSDP fails with loss scaling: it unscales gradients of parts that a rank does not have", "precision", "use bf16");
+  if (s.low_precision != LowPrecision::none) refuse("8-bit products are not modelled for Megatron-FSDP", "low_precision");
+  if (s.lora) refuse("adapters are not modelled for Megatron-FSDP", "lora");
+}
+
+/// TransformerConfig's own checks, and what is not modelled.
+void check_recomputed_modules(const Strategy& s) {
+  for (const std::string& module : s.recompute.modules) {
+    if (module == "core_attn" || module == "mlp" || module == "moe" || module == "shared_experts" || module == "mla_up_proj") continue;
+    if (module != "layernorm" && module != "moe_act")
+      refuse("there is no selective recomputation of '" + module + "'", "recompute_modules",
+             "core_attn, layernorm, mla_up_proj, mlp, moe, moe_act and shared_experts are");
+    if (module == "moe_act" && s.megatron.layer_spec != "te")
+      refuse("moe_act is recomputed behind grouped products alone, which local layers do not have", "recompute_modules");
+    // Linears then keep their input as it was, beside what they multiply (set_save_original_input).
+    if (s.low_precision != LowPrecision::none)
+      refuse("selective recomputation of '" + module + "' is not modelled for 8-bit products", "recompute_modules");
+  }
+}
+
+/// OptimizerConfig's own checks, and what of it is not modelled.
+void check_precision_aware(const Strategy& s) {
+  constexpr const char* kKey = "precision_aware_optimizer";
+  if (s.megatron.layer_spec != "te") refuse("the precision-aware optimizer is Transformer Engine's FusedAdam", kKey);
+  if (s.data_parallel != DataParallel::megatron_distopt)
+    refuse("the precision-aware optimizer is modelled for the distributed optimizer alone, which Megatron asks for", kKey);
+  if (s.optimizer != OptimizerKind::adamw && s.optimizer != OptimizerKind::adam)
+    refuse("the precision-aware optimizer is Adam's alone", kKey);
+  if (s.precision != Precision::mixed_bf16 || s.low_precision != LowPrecision::none)
+    refuse("the precision-aware optimizer is modelled for bf16 alone", kKey);
+  if (s.state_dtype.value_or(DType::fp32) != DType::fp32)
+    refuse("moments other than fp32 are not modelled for Megatron-core", "state_dtype");
+}
+
+void check_strategy(const Strategy& s) {
+  if (s.data_parallel == DataParallel::megatron_fsdp) check_fsdp(s);
+  if (s.offload.any()) refuse("offloading is not modelled for Megatron-core", "offload");
+  if (s.megatron.precision_aware_optimizer) check_precision_aware(s);
+  s.megatron.layer_spec == "te" ? check_transformer_engine(s) : check_local(s);
+  if (s.precision != Precision::mixed_bf16 && s.precision != Precision::mixed_fp16 && s.precision != Precision::fp32)
+    refuse("precision '" + std::string(name_of(s.precision)) + "' is not modelled for Megatron-core", "precision");
+  const Recompute& recompute = s.recompute;
+  const bool selective = recompute.kind == Recompute::Kind::selective;
+  if (selective) check_recomputed_modules(s);
+  if (!selective && recompute.kind != Recompute::Kind::none && recompute.kind != Recompute::Kind::full)
+    refuse("this recomputation is not modelled for Megatron-core", "recompute");
+  if (recompute.kind == Recompute::Kind::full && recompute.method == Recompute::Method::none)
+    refuse("Megatron needs recompute_method uniform or block for full recomputation", "recompute_method");
+}
+
+}  // namespace
+
+namespace {
+
+/// "NVIDIA NeMo Framework Release 25.04": containers up to that one hold Transformer Engine 2.2 or older. (PyTorch's containers, which
+/// others are built on, do not say what stands above them.)
+bool holds_te_2_3(const std::string& version) {
+  int year = 0, month = 0;
+  const auto at = version.find("NeMo Framework Release ");
+  if (at == std::string::npos || std::sscanf(version.c_str() + at, "NeMo Framework Release %2d.%2d", &year, &month) != 2) return true;
+  return year > 25 || (year == 25 && month > 4);
+}
+
+}  // namespace
+
+TeQuantization te_quantization(const Strategy& s, const MegatronDevice& device) {
+  constexpr std::int64_t kScaled = 32;  // elements per byte of scales: mxfp8 has one byte for 32, blockwise scaling four for 128
+  TeQuantization quantization;
+  quantization.enabled = s.low_precision != LowPrecision::none;
+  quantization.primary = s.fp8_params;
+  if (!quantization.enabled) return quantization;
+  const bool mxfp8 = s.low_precision == LowPrecision::mxfp8, blockwise = !mxfp8 && s.fp8_scaling == Fp8Scaling::blockwise;
+  if (s.low_precision == LowPrecision::nvfp4 || s.fp8_scaling == Fp8Scaling::rowwise)
+    refuse("this recipe of low precision is not modelled for Transformer Engine's layers", "low_precision");
+  if ((mxfp8 || blockwise) && s.fp8_params)
+    refuse("primary weights with scales of blocks are not modelled for Transformer Engine's layers", "fp8_params");
+  quantization.block = mxfp8 || blockwise ? kScaled : 0;
+  quantization.transposes = quantization.block > 0 || !device.multiplies_untransposed_fp8;
+  quantization.fused_norm = mxfp8 || s.fp8_scaling == Fp8Scaling::delayed;
+  return quantization;
+}
+
+MegatronConfig megatron_config(const Model& model, const Strategy& strategy, const MegatronDevice& device) {
+  check_strategy(strategy);
+  if (model.task != Model::Task::causal_lm) refuse("Megatron's GPTModel is lowered alone; this model is no causal decoder");
+  MegatronConfig config;
+  config.type = *strategy.param_dtype;
+  config.hidden = model.hidden_size;
+  config.vocabulary = round_up(model.vocab_size, static_cast<std::int64_t>(strategy.megatron.make_vocab_size_divisible_by) * strategy.tp);
+  config.flash = strategy.attention != AttentionKernel::unfused;
+  config.te = strategy.megatron.layer_spec == "te";
+  config.quantization = te_quantization(strategy, device);
+  config.eight_bit_activations = strategy.fp8_activations;
+  config.fused_rotary = *strategy.megatron.rope_fusion;
+  config.keeps_dummies = holds_te_2_3(strategy.framework_version);
+  config.attention = {.exchange = strategy.megatron.cp_comm_type, .in_eight_bits = strategy.fp8_attention};
+  config.lora = strategy.lora;
+  if (config.lora) config.adapted = adapted_linears(*config.lora);
+  config.loss = strategy.loss;
+  config.tied = model.tied_embeddings;
+  config.pipeline = strategy.pp;
+  config.recompute = strategy.recompute;
+  for (const Block& block : model.blocks) {
+    if (block.role != Block::Role::decoder) continue;
+    check_layer(block, strategy);
+    if (block.moe) config.experts = expert_options(*block.moe, strategy);
+    config.latent = block.attention->mla.has_value();
+    config.norm = block.norm;
+    config.hidden_dropout = block.hidden_dropout;
+    if (block.attention->positions == Positions::learned) config.positions = model.max_positions;
+    for (std::int64_t i = 0; i < block.repeat; ++i) config.layers.push_back(&block);
+  }
+  return config;
+}
+
+// ---- parameters -------------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Lists a chunk's parameters.
+class ParameterList {
+ public:
+  ParameterList(const MegatronConfig& config, std::int64_t tensor_parallel) : config_(config), tp_(tensor_parallel) {}
+
+  void embedding() {
+    add("embedding.word_embeddings", "weight", {config_.vocabulary / tp_, config_.hidden});
+    if (config_.positions > 0) add("embedding.position_embeddings", "weight", {config_.positions, config_.hidden}, Birth::host_fp32);
+  }
+
+  void layer(const std::string& path, const Block& block) {
+    const AttentionSpec& attention = *block.attention;
+    const std::string self = path + ".self_attention.";
+    if (!config_.te || attention.mla) norm(path + ".input_layernorm", config_.hidden);
+    attention.mla ? latent_attention(self, attention) : plain_attention(self, attention);
+    if (attention.qk_norm == AttentionSpec::QkNorm::per_head) {
+      norm(self + "q_layernorm", attention.head_dim);
+      norm(self + "k_layernorm", attention.head_dim);
+    }
+    if (!config_.te || block.moe) norm(path + ".pre_mlp_layernorm", config_.hidden);
+    block.moe ? experts(path + ".mlp.", *block.moe) : mlp(path + ".mlp.", *block.mlp);
+  }
+
+  void head(bool own_weight) {
+    norm("decoder.final_layernorm", config_.hidden);
+    if (own_weight) add("output_layer", "weight", {config_.vocabulary / tp_, config_.hidden});
+  }
+
+  std::vector<PlacedParameter> take() { return std::move(list_); }
+
+ private:
+  using Birth = PlacedParameter::Birth;
+
+  Parameter& add(const std::string& path, const std::string& name, const Dims& sizes, Birth birth = Birth::device) {
+    auto made = std::make_shared<Parameter>(
+        Parameter{.name = name, .sizes = sizes, .type = config_.type, .trainable = !config_.lora, .tensor = {}});
+    list_.push_back({path, std::move(made), birth});
+    return *list_.back().parameter;
+  }
+
+  /// Transformer Engine makes its norms on the device, in their final type.
+  void norm(const std::string& path, std::int64_t width) {
+    const Birth birth = config_.te ? Birth::device : Birth::host_fp32;
+    add(path, "weight", {width}, birth);
+    if (layer_norm()) add(path, "bias", {width}, birth);
+  }
+
+  void linear(const std::string& path, const Dims& sizes, bool bias) {
+    Parameter& weight = add(path, "weight", sizes);
+    if (config_.quantization.primary) weight.type = DType::fp8;
+    if (bias) add(path, "bias", {sizes[0]});
+  }
+
+  /// A linear that Transformer Engine fuses with the norm before it.
+  void normed_linear(const std::string& path, const Dims& sizes, bool bias) {
+    if (config_.te) add(path, "layer_norm_weight", {sizes[1]});
+    if (config_.te && layer_norm()) add(path, "layer_norm_bias", {sizes[1]});
+    linear(path, sizes, bias);
+  }
+
+  void adapter(const std::string& parent, const std::string& name, const Dims& sizes) {
+    if (std::find(config_.adapted.begin(), config_.adapted.end(), name) == config_.adapted.end()) return;
+    const std::int64_t rank = config_.lora->r;
+    add(parent + name + ".adapter.linear_in", "weight", {rank, sizes[1]}).trainable = true;
+    add(parent + name + ".adapter.linear_out", "weight", {sizes[0], rank}).trainable = true;
+  }
+
+  void plain_attention(const std::string& self, const AttentionSpec& attention) {
+    const std::int64_t width = attention.heads * attention.head_dim, kv = attention.kv_heads * attention.head_dim;
+    const Dims projection{config_.hidden, width / tp_}, qkv{(width + 2 * kv) / tp_, config_.hidden};
+    linear(self + "linear_proj", projection, attention.output_bias);
+    adapter(self, "linear_proj", projection);
+    normed_linear(self + "linear_qkv", qkv, attention.qkv_bias);
+    adapter(self, "linear_qkv", qkv);
+  }
+
+  void latent_attention(const std::string& self, const AttentionSpec& attention) {
+    const MlaSpec& mla = *attention.mla;
+    const std::int64_t heads = attention.heads / tp_;
+    const std::int64_t query = heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim);
+    linear(self + "linear_proj", {config_.hidden, heads * mla.v_head_dim}, false);
+    if (mla.q_lora_rank > 0) {
+      linear(self + "linear_q_down_proj", {mla.q_lora_rank, config_.hidden}, false);
+      normed_linear(self + "linear_q_up_proj", {query, mla.q_lora_rank}, false);
+    } else {
+      linear(self + "linear_q_proj", {query, config_.hidden}, false);
+    }
+    linear(self + "linear_kv_down_proj", {mla.kv_lora_rank + mla.qk_rope_head_dim, config_.hidden}, false);
+    normed_linear(self + "linear_kv_up_proj", {heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank}, false);
+  }
+
+  void mlp(const std::string& path, const MlpSpec& spec) {
+    normed_linear(path + "linear_fc1", {spec.intermediate * (spec.gated ? 2 : 1) / tp_, config_.hidden}, spec.bias);
+    linear(path + "linear_fc2", {config_.hidden, spec.intermediate / tp_}, spec.bias);
+  }
+
+  void experts(const std::string& path, const MoeSpec& spec) {
+    for (const ExpertParameter& each : expert_parameters(spec, config_.hidden, tp_, config_.experts)) {
+      Parameter& made = add(path + each.path, each.name, each.sizes, each.host ? Birth::host : Birth::device);
+      made.expert = each.expert;
+      if (config_.quantization.primary && each.path != "router") made.type = DType::fp8;
+    }
+  }
+
+  bool layer_norm() const { return config_.norm.kind == NormSpec::Kind::layer_norm; }
+
+  const MegatronConfig& config_;
+  std::int64_t tp_;
+  std::vector<PlacedParameter> list_;
+};
+
+}  // namespace
+
+std::vector<PlacedParameter> megatron_parameters(const MegatronConfig& config, const ChunkPlan& plan, std::int64_t tensor_parallel) {
+  ParameterList list(config, tensor_parallel);
+  if (plan.embedding) list.embedding();
+  for (std::int64_t i = 0; i < plan.layers; ++i)
+    list.layer("decoder.layers." + std::to_string(i), *config.layers[static_cast<std::size_t>(plan.first_layer + i)]);
+  if (plan.head) list.head(!config.tied || !plan.embedding);
+  return list.take();
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,68 @@
+/// What of a model and a strategy Megatron-core's GPTModel is built by, and the parameters of one model chunk.
+/// Source: megatron/core/transformer/transformer_config.py, models/gpt/gpt_layer_specs.py of Megatron-core 0.16.1.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plimsoll/model.hpp"
+#include "plimsoll/strategy.hpp"
+#include "program/lower.hpp"
+#include "program/module.hpp"
+#include "program/modules/megatron/moe.hpp"
+#include "program/modules/megatron/ops.hpp"
+#include "program/modules/megatron/te.hpp"
+
+namespace plimsoll::program {
+
+/// What TransformerConfig says, for all layers alike.
+struct MegatronConfig {
+  DType type = DType::bf16;                 ///< of parameters and activations
+  std::int64_t hidden = 0, vocabulary = 0;  ///< vocabulary padded to all ranks
+  std::int64_t positions = 0;               ///< rows of the learned position table; 0: rotary
+  double hidden_dropout = 0;
+  bool flash = false;  ///< torch's SDPA as the core attention; else DotProductAttention
+  bool te = false;     ///< Transformer Engine's modules; else Megatron's own
+  TeQuantization quantization;
+  bool eight_bit_activations = false;  ///< the gated activation saves its input in 8 bits
+  bool fused_rotary = false;           ///< Transformer Engine's rotary kernel
+  bool keeps_dummies = true;           ///< Transformer Engine's dummy gradients live for ever
+  TeAttention attention;               ///< of Transformer Engine
+  std::optional<Lora> lora;
+  std::vector<std::string> adapted;  ///< linears that get an adapter, by Megatron's names
+  LossKernel loss = LossKernel::vocab_parallel;
+  bool tied = false;
+  bool latent = false;  ///< multi-head latent attention
+  std::int64_t pipeline = 1;
+  ExpertOptions experts;
+  Recompute recompute;
+  NormSpec norm;
+  std::vector<const Block*> layers;  ///< of the whole model, in order
+};
+
+/// Throws Error (refused): whatever of the model or the strategy is not modelled for Megatron-core.
+MegatronConfig megatron_config(const Model& model, const Strategy& strategy, const MegatronDevice& device = {});
+
+/// How Transformer Engine multiplies in 8 bits. Throws Error (refused): a recipe that is not modelled.
+TeQuantization te_quantization(const Strategy& strategy, const MegatronDevice& device = {});
+
+/// What one model chunk holds.
+struct ChunkPlan {
+  std::int64_t first_layer = 0, layers = 0;
+  bool embedding = false, head = false;
+};
+
+/// A parameter of a chunk and the module that it hangs on.
+struct PlacedParameter {
+  std::string path;
+  std::shared_ptr<Parameter> parameter;
+  enum class Birth : std::uint8_t { device, host_fp32, host } birth = Birth::device;  ///< torch.nn's norms and tables are made in fp32
+};
+
+/// The parameters of a chunk on one tensor-parallel rank, in registration order.
+std::vector<PlacedParameter> megatron_parameters(const MegatronConfig& config, const ChunkPlan& plan, std::int64_t tensor_parallel);
+
+}  // namespace plimsoll::program

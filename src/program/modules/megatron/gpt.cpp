@@ -1,0 +1,518 @@
+#include "program/modules/megatron/gpt.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "plimsoll/error.hpp"
+#include "program/checkpoint.hpp"
+#include "program/modules/megatron/recompute.hpp"
+#include "program/modules/megatron/te.hpp"
+#include "program/modules/megatron/te_experts.hpp"
+#include "program/ops/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+Module& module_at(Module& root, const std::string& path) {
+  Module* module = &root;
+  for (std::size_t start = 0; start < path.size();) {
+    const std::size_t dot = std::min(path.find('.', start), path.size());
+    module = &module->child(std::string_view(path).substr(start, dot - start), true);
+    start = dot + 1;
+  }
+  return *module;
+}
+
+}  // namespace
+
+// ---- one layer --------------------------------------------------------------------------------------------------------------
+
+class MegatronChunk::Layer {
+ public:
+  Layer(MegatronChunk& chunk, Module& module, const Block& block) : chunk_(chunk), module_(module), block_(block) {
+    if (block.moe) experts_.emplace(chunk.runtime_, module_.child("mlp"), *block.moe, chunk.config_.experts);
+  }
+
+  Tensor operator()(const Tensor& input, const Tensor& rotary) const {
+    Tensor x = input;
+    ModuleCall call(module_, runtime().tape(), {&x});
+    const Tensor hidden = attention_branch(x, rotary);
+    return call.done(mlp_branch(hidden));
+  }
+
+  Module& module() const { return module_; }
+
+ private:
+  MegatronRuntime& runtime() const { return chunk_.runtime_; }
+  const MegatronConfig& config() const { return chunk_.config_; }
+  LabelScope labelled(const char* part) const { return LabelScope(runtime().tape(), module_.child(part).label); }
+
+  Tensor attention_branch(const Tensor& residual, const Tensor& rotary) const {
+    const bool norm_apart = !config().te || config().latent;
+    CheckpointWithoutOutput again;
+    const Tensor normed = norm_apart ? normed_before("input_layernorm", residual, again) : residual;
+    Tensor attended = config().latent ? latent_attention(normed) : attention(normed, rotary);
+    again.discard(attended);
+    Tensor hidden =
+        bias_dropout_add(attended, module_.child("self_attention").child("linear_proj").tensor("bias"), residual, config().hidden_dropout);
+    return hidden;
+  }
+
+  Tensor mlp_branch(const Tensor& residual) const {
+    const bool norm_apart = !config().te || experts_;
+    CheckpointWithoutOutput again;
+    const Tensor normed = norm_apart ? normed_before("pre_mlp_layernorm", residual, again) : residual;
+    const Tensor bias = experts_ ? Tensor() : module_.child("mlp").child("linear_fc2").tensor("bias");
+    const Region region = [this](const std::vector<Tensor>& x) { return experts_ ? (*experts_)(x[0]) : mlp(x[0]); };
+    const Tensor output = recomputes(config().recompute, experts_ ? "moe" : "mlp")
+                              ? checkpoint_reentrant(runtime().tape(), region, {normed})
+                              : region({normed});
+    again.discard(output);
+    return bias_dropout_add(output, bias, residual, config().hidden_dropout);
+  }
+
+  /// A norm of its own in front of a branch; `again` runs it a second time where it is recomputed.
+  Tensor normed_before(const char* name, const Tensor& x, CheckpointWithoutOutput& again) const {
+    Module& module = module_.child(name);
+    if (!recomputes(config().recompute, "layernorm")) return chunk_.norm(module, x);
+    const CheckpointWithoutOutput::Region region = [this, &module](const std::vector<Tensor>& in) {
+      return std::vector{chunk_.norm(module, in[0])};
+    };
+    return again.run(runtime().tape(), region, {x}).front();
+  }
+
+  /// MLP.forward without the last bias, which the caller fuses.
+  Tensor mlp(const Tensor& x) const {
+    const LabelScope label = labelled("mlp");
+    Module& up = module_.child("mlp").child("linear_fc1");
+    Module& down = module_.child("mlp").child("linear_fc2");
+    Tensor inner = column(x, up, {});
+    const Tensor up_bias = up.tensor("bias");
+    Tensor active = block_.mlp->gated ? bias_swiglu(inner, up_bias, config().eight_bit_activations) : bias_gelu(inner, up_bias);
+    inner = std::move(active);
+    return row(inner, down);
+  }
+
+  /// ColumnParallelLinear, or TELayerNormColumnParallelLinear; a bias is added at once unless the caller fuses it.
+  Tensor column(const Tensor& x, Module& module, const Tensor& bias) const {
+    if (config().te) {
+      const TeNorm norm{module.tensor("layer_norm_weight"), module.tensor("layer_norm_bias")};
+      Module* adapter = module.find_child("adapter");
+      if (adapter == nullptr) return te_layernorm_linear(runtime(), x, norm, module.tensor("weight"), bias);
+      Tensor normed;
+      const Tensor output = te_layernorm_linear(runtime(), x, norm, module.tensor("weight"), bias, &normed);
+      return adapted(output, normed, *adapter);
+    }
+    const bool parallel = runtime().tp() > 1, sequence = runtime().sequence_parallel();
+    return megatron_linear(runtime(), x, module.tensor("weight"), bias,
+                           {.gather_input = sequence, .reduce_gradient = parallel && !sequence});
+  }
+
+  /// RowParallelLinear without its bias, which the caller fuses.
+  Tensor row(const Tensor& x, Module& module) const {
+    if (config().te) {
+      const Tensor output = te_linear(runtime(), x, module.tensor("weight"), {}, TeParallel::row);
+      Module* adapter = module.find_child("adapter");
+      return adapter == nullptr ? output : adapted(output, x, *adapter);
+    }
+    const Tensor partial = megatron_linear(runtime(), x, module.tensor("weight"), {}, {});
+    return runtime().sequence_parallel() ? reduce_scatter_sequence(runtime(), partial) : reduce_over_tensor_parallel(runtime(), partial);
+  }
+
+  /// LoRALinear.forward: output + scaled product of the adapter's two linears.
+  Tensor adapted(const Tensor& output, const Tensor& x, Module& adapter) const {
+    const LabelScope label(runtime().tape(), adapter.label);
+    Tensor inner = dropout(contiguous(x), config().lora->dropout);
+    Tensor narrow = megatron_linear(runtime(), inner, adapter.child("linear_in").tensor("weight"), {}, {});
+    inner = std::move(narrow);
+    Tensor wide = megatron_linear(runtime(), inner, adapter.child("linear_out").tensor("weight"), {}, {});
+    inner = multiply_scalar(wide);
+    wide.reset();
+    return add(output, inner);
+  }
+
+  Tensor attention(const Tensor& x, const Tensor& rotary) const {
+    const LabelScope label = labelled("self_attention");
+    Module& self = module_.child("self_attention");
+    const AttentionSpec& spec = *block_.attention;
+    const std::int64_t groups = std::max<std::int64_t>(spec.kv_heads / runtime().tp(), 1), each = spec.heads / spec.kv_heads;
+    const bool shares_groups = spec.kv_heads < runtime().tp();
+    Tensor query, key, value;
+    // The tuple of the projections lives as long as the call.
+    Tensor mixed = column(x, self.child("linear_qkv"), self.child("linear_qkv").tensor("bias"));
+    if (shares_groups) {  // a group's heads lie on several ranks: all of them are gathered, and this rank's group is cut out
+      mixed = gather_last_dimension(runtime(), mixed);
+      mixed = slice(mixed, -1, 0, mixed.size(-1) / spec.kv_heads);
+    }
+    const Tensor grouped = view(mixed, {mixed.size(0), mixed.size(1), groups, (each + 2) * spec.head_dim});
+    const std::vector<Tensor> parts = split(grouped, {each * spec.head_dim, spec.head_dim, spec.head_dim}, 3);
+    Tensor projected = reshape(parts[0], {mixed.size(0), mixed.size(1), groups * each, spec.head_dim}), keys = parts[1];
+    if (shares_groups) projected = slice(projected, 2, 0, spec.heads / runtime().tp());
+    if (spec.qk_norm == AttentionSpec::QkNorm::per_head) {
+      projected = chunk_.norm(self.child("q_layernorm"), projected);
+      keys = chunk_.norm(self.child("k_layernorm"), keys);
+    }
+    query = projected;
+    key = keys;
+    value = parts[2];
+    if (rotary) {
+      query = config().fused_rotary ? te_rotary(query, rotary) : rotate(query, rotary);
+      key = config().fused_rotary ? te_rotary(key, rotary) : rotate(key, rotary);
+    }
+    const Tensor output = attend(query, key, value);
+    return row(output, self.child("linear_proj"));
+  }
+
+  /// MLASelfAttention.forward: queries, keys and values come from narrow projections, norms fused into what widens them.
+  Tensor latent_attention(const Tensor& x) const {
+    const LabelScope label = labelled("self_attention");
+    Module& self = module_.child("self_attention");
+    const MlaSpec& mla = *block_.attention->mla;
+    const auto down = [&](const char* name) { return te_linear(runtime(), x, self.child(name).tensor("weight"), {}, TeParallel::none); };
+    const Tensor narrow_query = mla.q_lora_rank > 0 ? down("linear_q_down_proj") : Tensor();
+    const Tensor combined = down("linear_kv_down_proj");
+    const std::vector<Tensor> parts = split(combined, {mla.kv_lora_rank, mla.qk_rope_head_dim}, -1);
+    const Tensor rotary_key = runtime().sequence_parallel() ? gather_sequence(runtime(), parts[1]) : parts[1];
+    const CheckpointWithoutOutput::Region widen = [this](const std::vector<Tensor>& in) { return widened(in[0], in[1], in[2]); };
+    const std::vector<Tensor> narrow{narrow_query ? narrow_query : x, parts[0], rotary_key};
+    CheckpointWithoutOutput again;
+    const std::vector<Tensor> qkv =
+        recomputes(config().recompute, "mla_up_proj") ? again.run(runtime().tape(), widen, narrow) : widen(narrow);
+    const Tensor attended = attend(qkv[0], qkv[1], qkv[2]);
+    again.discard(attended);
+    return row(attended, self.child("linear_proj"));
+  }
+
+  /// qkv_up_proj_and_rope_apply: queries, keys and values from what the narrow projections gave (queries may come from the layer's input).
+  std::vector<Tensor> widened(const Tensor& for_query, const Tensor& for_key_value, const Tensor& rotary_key) const {
+    Module& self = module_.child("self_attention");
+    const MlaSpec& mla = *block_.attention->mla;
+    const std::int64_t heads = block_.attention->heads / runtime().tp();
+    const auto by_heads = [&](const Tensor& wide, std::int64_t width) { return view(wide, {wide.size(0), wide.size(1), heads, width}); };
+    const Tensor wide_query = mla.q_lora_rank > 0
+                                  ? column(for_query, self.child("linear_q_up_proj"), {})
+                                  : te_linear(runtime(), for_query, self.child("linear_q_proj").tensor("weight"), {}, TeParallel::column);
+    const Tensor wide = by_heads(column(for_key_value, self.child("linear_kv_up_proj"), {}), mla.qk_nope_head_dim + mla.v_head_dim);
+    const Tensor table = latent_table(wide.size(0));
+    const Tensor query = te_latent_rotary_query(by_heads(wide_query, mla.qk_nope_head_dim + mla.qk_rope_head_dim), table);
+    const TeLatent latent = te_latent_rotary_key_value(wide, unsqueeze(rotary_key, -2), mla.v_head_dim, table);
+    return {query, latent.key, latent.value};
+  }
+
+  /// Cosines and sines of each layer's own rotary embedding, made at the first call and kept.
+  Tensor latent_table(std::int64_t length) const {
+    if (!latent_table_) {
+      const std::int64_t width = block_.attention->mla->qk_rope_head_dim;
+      latent_table_ = runtime().tape().empty({2, length * runtime().cp(), 1, 1, width}, config().type, Category::parameter);
+    }
+    return latent_table_;
+  }
+
+  /// The core attention, run again in backward where it is recomputed.
+  Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value) const {
+    if (!recomputes(config().recompute, "core_attn")) return core_attention(query, key, value);
+    return checkpoint_reentrant(runtime().tape(), [this](const std::vector<Tensor>& qkv) { return core_attention(qkv[0], qkv[1], qkv[2]); },
+                                {query, key, value});
+  }
+
+  /// _apply_rotary_pos_emb_bshd: cosines and sines are made anew in every call.
+  static Tensor rotate(const Tensor& x, const Tensor& frequencies) {
+    const std::int64_t width = frequencies.size(-1);
+    const Tensor turning = slice(x, -1, 0, width), passing = slice(x, -1, width, x.size(-1));
+    const auto scaled = [&](Tensor wide) {
+      wide = multiply_scalar(wide);
+      return to(wide, x.dtype());
+    };
+    const Tensor cosines = scaled(cosine(frequencies));
+    const Tensor sines = scaled(sine(frequencies));
+    Tensor turned;
+    {
+      const Tensor kept = multiply(turning, cosines);
+      Tensor half = rotate_half(turning);
+      half = multiply(half, sines);
+      turned = add(kept, half);
+    }
+    return cat({turned, passing}, -1);
+  }
+
+  static Tensor rotate_half(const Tensor& x) {
+    const std::vector<Tensor> halves = chunk(x, 2, -1);
+    const Tensor negative = negate(halves[1]);
+    return cat({negative, halves[0]}, -1);
+  }
+
+  Tensor core_attention(const Tensor& query, const Tensor& key, const Tensor& value) const {
+    if (config().te) return te_attention(runtime(), query, key, value, config().attention);
+    return config().flash ? flash_attention(query, key, value) : unfused_attention(query, key, value);
+  }
+
+  /// torch's scaled_dot_product_attention on contiguous queries, keys and values.
+  Tensor flash_attention(const Tensor& query, const Tensor& key, const Tensor& value) const {
+    const auto heads_first = [](const Tensor& x) { return permute(contiguous(x), {1, 2, 0, 3}); };
+    const Tensor q = heads_first(query), k = heads_first(key), v = heads_first(value);
+    Tensor output = scaled_dot_product_attention(
+        q, k, v, {}, {.causal = true, .dropout = block_.attention->dropout, .enable_gqa = q.size(1) != k.size(1)});
+    output = permute(output, {2, 0, 1, 3});
+    return reshape(output, {output.size(0), output.size(1), -1});
+  }
+
+  /// DotProductAttention.forward.
+  Tensor unfused_attention(const Tensor& query_in, const Tensor& key_in, const Tensor& value_in) const {
+    Tape& tape = runtime().tape();
+    const std::int64_t length = query_in.size(0), batch = query_in.size(1), heads = query_in.size(2), dim = query_in.size(3);
+    Tensor query = query_in, key = key_in, value = value_in;
+    if (heads != key.size(2)) {
+      key = repeat_interleave(key, heads / key.size(2), 2);
+      value = repeat_interleave(value, heads / value.size(2), 2);
+    }
+    query = reshape(query, {length, batch * heads, dim});
+    key = view(key, {length, batch * heads, dim});
+    runtime().global_buffer({batch * heads, length, length}, query.dtype());
+    const Tensor scores = scaled_product(transpose(query, 0, 1), transpose(transpose(key, 0, 1), 1, 2));
+    Tensor probabilities = softmax_in_fp32(tape, view(scores, {batch, heads, length, length}));
+    probabilities = dropout(probabilities, block_.attention->dropout);
+    value = view(value, {length, batch * heads, dim});
+    probabilities = view(probabilities, {batch * heads, length, length});
+    Tensor context = bmm(probabilities, transpose(value, 0, 1));
+    context = view(context, {batch, heads, length, dim});
+    context = contiguous(permute(context, {2, 0, 1, 3}));
+    return view(context, {length, batch, heads * dim});
+  }
+
+  /// FusedScaleMaskSoftmax.forward_torch_softmax with attention_softmax_in_fp32; the causal mask is made anew every time.
+  static Tensor softmax_in_fp32(Tape& tape, const Tensor& scores) {
+    const std::int64_t length = scores.size(-1);
+    Tensor wide = to(scores, DType::fp32);
+    Tensor mask;
+    {
+      Tensor triangle;
+      {
+        const Tensor ones = zeros(tape, {length, length}, DType::fp32);
+        triangle = elementwise(tape, {&ones}, DType::fp32);
+      }
+      mask = to(triangle, DType::boolean);
+    }
+    const Tensor masked = masked_fill_in_place(wide, mask);
+    const Tensor probabilities = softmax(masked, DType::fp32);
+    return to(probabilities, scores.dtype());
+  }
+
+  MegatronChunk& chunk_;
+  Module& module_;
+  const Block& block_;
+  std::optional<MegatronExperts> experts_;
+  mutable Tensor latent_table_;
+};
+
+// ---- the chunk --------------------------------------------------------------------------------------------------------------
+
+MegatronChunk::MegatronChunk(MegatronRuntime& runtime, const MegatronConfig& config, const ChunkPlan& plan, std::int64_t index)
+    : runtime_(runtime), config_(config), plan_(plan), root_(std::make_unique<Module>()) {
+  root_->path = config.pipeline > 1 ? "chunk" + std::to_string(index) : "";
+  build();
+}
+
+MegatronChunk::~MegatronChunk() = default;
+
+void MegatronChunk::build() {
+  for (const PlacedParameter& placed : megatron_parameters(config_, plan_, runtime_.tp())) {
+    if (placed.birth != PlacedParameter::Birth::device) born_on_host_.push_back(placed.parameter.get());
+    if (placed.birth == PlacedParameter::Birth::host) in_final_type_.insert(placed.parameter.get());
+    parameters_.push_back(placed.parameter);
+    module_at(*root_, placed.path).parameters.push_back(placed.parameter);
+  }
+  for (Module* module : root_->all_modules()) module->label = runtime_.tape().intern(module->path);
+  for (std::int64_t i = 0; i < plan_.layers; ++i) {
+    const Block& block = *config_.layers[static_cast<std::size_t>(plan_.first_layer + i)];
+    layers_.push_back(std::make_unique<Layer>(*this, module_at(*root_, "decoder.layers." + std::to_string(i)), block));
+  }
+}
+
+void MegatronChunk::construct() {
+  Tape& tape = runtime_.tape();
+  for (const auto& parameter : parameters_) {
+    if (std::find(born_on_host_.begin(), born_on_host_.end(), parameter.get()) == born_on_host_.end())
+      parameter->tensor = tape.parameter(parameter->sizes, parameter->type, parameter->trainable);
+    if (parameter->type == DType::fp8) parameter->tensor.impl()->grad_dtype = config_.type;
+    if (parameter == parameters_.front() && plan_.embedding && config_.positions == 0 && !config_.latent)
+      frequencies_ = tape.empty({config_.layers.front()->attention->rotary_dim / 2}, DType::fp32, Category::parameter);
+  }
+  if (!plan_.embedding && config_.positions == 0 && !config_.latent)
+    frequencies_ = tape.empty({config_.layers.front()->attention->rotary_dim / 2}, DType::fp32, Category::parameter);
+}
+
+void MegatronChunk::move_to_device() {
+  Tape& tape = runtime_.tape();
+  for (Parameter* parameter : born_on_host_) {
+    // torch.nn makes norms and tables in fp32; a router has its type from the start.
+    if (config_.type == DType::fp32 || in_final_type_.count(parameter) > 0) {
+      parameter->tensor = tape.parameter(parameter->sizes, parameter->type, parameter->trainable);
+    } else {
+      in_fp32_.push_back(tape.empty(parameter->sizes, DType::fp32, Category::parameter));
+    }
+  }
+}
+
+void MegatronChunk::convert() {
+  auto old = in_fp32_.begin();
+  for (Parameter* parameter : born_on_host_) {
+    if (parameter->tensor) continue;
+    parameter->tensor = runtime_.tape().parameter(parameter->sizes, parameter->type, parameter->trainable);
+    (old++)->reset();
+  }
+  in_fp32_.clear();
+}
+
+const Parameter* MegatronChunk::shared_embedding() const {
+  if (!config_.tied || config_.pipeline == 1 || plan_.embedding == plan_.head) return nullptr;
+  return plan_.embedding ? parameters_.front().get() : parameters_.back().get();
+}
+
+bool MegatronChunk::sequence_partial(const Parameter& parameter) const {
+  if (runtime_.tp() == 1 || parameter.expert || !parameter.trainable) return false;
+  for (Module* module : root_->all_modules()) {
+    for (const auto& own : module->parameters) {
+      if (own.get() != &parameter) continue;
+      const std::string& path = module->path;
+      const auto ends = [&](std::string_view end) {
+        return path.size() >= end.size() && path.compare(path.size() - end.size(), end.size(), end) == 0;
+      };
+      // Norms of heads see this rank's heads alone, whether or not the sequence is cut.
+      if (ends("q_layernorm") || ends("k_layernorm")) return true;
+      if (!runtime_.sequence_parallel()) return false;
+      if (ends("layernorm") || ends("router") || ends("down_proj") || parameter.name.rfind("layer_norm", 0) == 0) return true;
+      return parameter.name == "bias" && (ends("linear_proj") || ends("linear_fc2"));
+    }
+  }
+  return false;
+}
+
+MegatronFsdpModules MegatronChunk::fsdp_modules() {
+  MegatronFsdpModules modules{.root = root_.get(), .layers = {}, .outside = {}};
+  for (const auto& layer : layers_) modules.layers.push_back(&layer->module());
+  for (Module* module : root_->all_modules()) {
+    if (!module->parameters.empty() && module->path.find("decoder.layers.") == std::string::npos) modules.outside.push_back(module);
+  }
+  return modules;
+}
+
+Tensor MegatronChunk::norm(Module& module, const Tensor& x) const {
+  const ModuleCall call(module, runtime_.tape(), {});
+  const Tensor& weight = module.tensor("weight");
+  if (config_.te) return te_norm(x, {weight, module.tensor("bias")});
+  return config_.norm.kind == NormSpec::Kind::layer_norm ? layer_norm(x, weight, module.tensor("bias")) : rms_norm(x, weight);
+}
+
+/// LanguageModelEmbedding.forward: [b, s] → [s, b, h], cut over the sequence under sequence parallelism.
+Tensor MegatronChunk::embed(const MegatronBatch& batch) {
+  Module& module = root_->child("embedding");
+  const LabelScope label(runtime_.tape(), module.label);
+  const bool sequence = runtime_.sequence_parallel(), learned = config_.positions > 0;
+  Tensor words, embeddings, places;
+  {
+    Module& table = module.child("word_embeddings");
+    const ModuleCall call(table, runtime_.tape(), {});
+    words = vocab_parallel_embedding(runtime_, table.tensor("weight"), batch.tokens);
+  }
+  const bool scatter_early = sequence && !learned;
+  if (scatter_early) {
+    const Tensor moved = contiguous(transpose(words, 0, 1));
+    words = reduce_scatter_sequence(runtime_, moved);
+  } else {
+    words = reduce_over_tensor_parallel(runtime_, words);
+  }
+  embeddings = words;
+  if (learned) {
+    Module& table = module.child("position_embeddings");
+    const ModuleCall call(table, runtime_.tape(), {});
+    places = embedding(table.tensor("weight"), batch.positions);
+    embeddings = add(words, places);
+  }
+  if (!scatter_early) {
+    embeddings = contiguous(transpose(embeddings, 0, 1));
+    if (sequence) embeddings = scatter_sequence(runtime_, embeddings);
+  }
+  if (sequence) embeddings = clone(embeddings);
+  return dropout(embeddings, config_.hidden_dropout);
+}
+
+/// RotaryEmbedding.forward, cached after its first call.
+Tensor MegatronChunk::rotary(std::int64_t length) {
+  if (config_.positions > 0 || config_.latent) return {};
+  if (rotary_table_) return rotary_table_;
+  Tape& tape = runtime_.tape();
+  const GradMode no_grad(tape, false);
+  Tensor table;
+  {
+    Tensor angles;
+    {
+      const Tensor range = arange(tape, length, DType::fp32);
+      const Tensor places = add_scalar(range);
+      angles = tape.empty({length, frequencies_.size(0)}, DType::fp32);
+      launch(tape, KernelKind::elementwise, DType::fp32, places.bytes(), angles.bytes());
+    }
+    table = cat({angles, angles}, -1);
+  }
+  rotary_table_ = view(table, {length, 1, 1, 2 * frequencies_.size(0)});
+  return rotary_table_;
+}
+
+/// TransformerBlock.forward with its recomputation.
+Tensor MegatronChunk::decode(Tensor hidden, const Tensor& rotary_embedding) {
+  const Recompute& recompute = config_.recompute;
+  const bool full = recompute.kind == Recompute::Kind::full;
+  const std::size_t count = layers_.size(), group = static_cast<std::size_t>(std::max(recompute.layers, 1));
+  const bool uniform = recompute.method == Recompute::Method::uniform;
+  if (full && uniform && count % group != 0)
+    refuse("Megatron's uniform recomputation reaches for layers that there are not where recompute_num_layers " + std::to_string(group) +
+               " does not divide the " + std::to_string(count) + " layers of a stage",
+           "recompute_num_layers");
+  for (std::size_t first = 0; first < count;) {
+    const std::size_t last = full && uniform ? first + group : first + 1;
+    if (full && (uniform || first < group)) {
+      const Region region = [this, first, last](const std::vector<Tensor>& arguments) {
+        Tensor x = arguments[0];
+        for (std::size_t i = first; i < last; ++i) x = (*layers_[i])(x, arguments[1]);
+        return x;
+      };
+      hidden = checkpoint_reentrant(runtime_.tape(), region, {hidden, rotary_embedding});
+    } else {
+      hidden = (*layers_[first])(hidden, rotary_embedding);
+    }
+    first = last;
+  }
+  return plan_.head ? norm(root_->child("decoder").child("final_layernorm"), hidden) : hidden;
+}
+
+Tensor MegatronChunk::token_losses(const Tensor& logits, const Tensor& target) const {
+  if (config_.loss == LossKernel::te) return te_cross_entropy(runtime_, logits, target);
+  if (config_.loss == LossKernel::fused_vocab_parallel) return fused_vocab_parallel_cross_entropy(runtime_, logits, target);
+  return vocab_parallel_cross_entropy(runtime_, logits, target);
+}
+
+/// The output layer and the loss of every token.
+Tensor MegatronChunk::loss(const Tensor& hidden, const Tensor& labels) {
+  Tape& tape = runtime_.tape();
+  tape.phase(Phase::loss);
+  Module* head = root_->find_child("output_layer");
+  const ModuleCall call(head ? *head : root_->child("embedding"), tape, {});
+  const Tensor& weight = head ? head->tensor("weight") : root_->child("embedding").child("word_embeddings").tensor("weight");
+  const bool parallel = runtime_.tp() > 1, sequence = runtime_.sequence_parallel();
+  const Tensor logits = megatron_linear(runtime_, hidden, weight, {}, {.gather_input = sequence, .reduce_gradient = parallel && !sequence});
+  const Tensor target = contiguous(transpose(labels, 0, 1));
+  Tensor losses = token_losses(logits, target);
+  losses = contiguous(transpose(losses, 0, 1));
+  return losses;
+}
+
+Tensor MegatronChunk::forward(const MegatronBatch& batch) {
+  ModuleCall call(*root_, runtime_.tape(), {});
+  Tensor hidden = plan_.embedding ? embed(batch) : input_;
+  const std::int64_t length = hidden.size(0) * (runtime_.sequence_parallel() ? runtime_.tp() : 1);
+  const Tensor table = rotary(length);
+  hidden = decode(hidden, table);
+  return call.done(plan_.head ? loss(hidden, batch.labels) : hidden);
+}
+
+}  // namespace plimsoll::program

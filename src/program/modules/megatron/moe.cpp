@@ -1,0 +1,475 @@
+#include "program/modules/megatron/moe.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "plimsoll/error.hpp"
+#include "program/checkpoint.hpp"
+#include "program/modules/megatron/recompute.hpp"
+#include "program/modules/megatron/te.hpp"
+#include "program/modules/megatron/te_experts.hpp"
+#include "program/op.hpp"
+#include "program/ops/ops.hpp"
+#include "program/reduction.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+Tensor flat(const Tensor& x, const Dims& sizes) {
+  Tensor y = x.detach();
+  y.impl()->sizes = sizes;
+  y.impl()->strides = contiguous_strides(sizes);
+  return y;
+}
+
+/// RouterGatingLinearFunction: [s, b, h] → [s, b, experts].
+Tensor gating_linear(const Tensor& input, const Tensor& weight) {
+  Op op("router_gating_linear", {&input, &weight});
+  op.save(input);
+  op.save(weight);
+  const Dims rows{input.elements() / input.size(-1), input.size(-1)};
+  Tensor logits;
+  {
+    const GradMode no_grad(op.tape(), false);
+    const Tensor product = mm(flat(input, rows), transpose(weight, 0, 1));
+    logits = flat(product, {input.size(0), input.size(1), weight.size(0)});
+  }
+  return op.done(logits, [rows](BackwardCall& b) {
+    const Tensor x = b.saved(0), router = b.saved(1);
+    const Tensor gradient = flat(contiguous(b.grad()), {rows[0], router.size(0)});
+    const Tensor wide = mm(gradient, router);
+    b.give(0, flat(wide, x.sizes()));
+    b.give(1, mm(transpose(gradient, 0, 1), flat(x, rows)));
+    b.drop_gradients();
+  });
+}
+
+/// zeros_like(like).scatter(dim, indices, values).
+Tensor scatter_into_zeros(const Tensor& like, const Tensor& indices, const Tensor& values) {
+  Tape& tape = like.tape();
+  const Tensor nothing = zeros(tape, like.sizes(), like.dtype());
+  Op op("scatter", {&values});
+  op.save(indices);
+  Tensor y = clone(nothing);
+  in_place(y, {&values});
+  return op.done(y, [](BackwardCall& b) {  // gather
+    const Tensor where = b.saved(0);
+    const Tensor gradient = b.tape.empty(where.sizes(), b.grad().dtype());
+    launch(b.tape, KernelKind::gather, gradient.dtype(), gradient.bytes(), gradient.bytes());
+    b.give(0, gradient);
+  });
+}
+
+/// zeros_like(like)[.to(type)].scatter(dim, indices, 1).bool().
+Tensor map_of(const Tensor& like, DType type) {
+  Tape& tape = like.tape();
+  Tensor marks;
+  {
+    const Tensor nothing = zeros(tape, like.sizes(), like.dtype());
+    if (type == like.dtype()) {
+      marks = clone(nothing);
+    } else {
+      Tensor integers = to(nothing, type);
+      marks = std::move(integers);
+    }
+  }
+  if (type != like.dtype()) {
+    Tensor scattered = clone(marks);
+    marks = std::move(scattered);
+  }
+  return to(marks, DType::boolean);
+}
+
+/// x.index_select(0, indices).
+Tensor select_rows(const Tensor& x, const Tensor& indices) {
+  Op op("index_select", {&x});
+  op.save(indices);
+  Dims sizes = x.sizes();
+  sizes[0] = indices.elements();
+  Tensor y = op.output(sizes, x.dtype());
+  launch(op.tape(), KernelKind::gather, x.dtype(), y.bytes(), y.bytes());
+  return op.done(y, [before = x.sizes()](BackwardCall& b) {  // zeros.index_add
+    Tensor gradient = zeros(b.tape, before, b.grad().dtype());
+    launch(b.tape, KernelKind::gather, gradient.dtype(), b.grad().bytes(), b.grad().bytes());
+    b.give(0, std::move(gradient));
+  });
+}
+
+/// The indices of x.argsort(dim=-1, stable=True) of 8-bit integers [rows, width]; sorted copies come and go (Sort.cpp, Sort.cu).
+Tensor stable_order(const Tensor& x) {
+  constexpr std::int64_t kOneBlock = 4096;  // the longest row that one block sorts
+  Tape& tape = x.tape();
+  const Tensor values = tape.empty(x.sizes(), x.dtype(), Category::workspace);
+  Tensor indices = tape.empty(x.sizes(), DType::int64);
+  Tensor first, second;
+  if (x.size(-1) > kOneBlock) {  // segments are sorted by cub with pairs of indices of their own
+    first = tape.empty(x.sizes(), DType::int64, Category::workspace);
+    second = tape.empty(x.sizes(), DType::int64, Category::workspace);
+  }
+  const Tensor copy = tape.empty(x.sizes(), x.dtype(), Category::workspace);
+  launch(tape, KernelKind::gather, DType::int64, 2 * x.bytes(), indices.bytes());
+  return indices;
+}
+
+/// WeightedSwiGLUFunction: silu(first half) · second half · weight of the row.
+Tensor weighted_swiglu(const Tensor& x, const Tensor& weights) {
+  Op op("weighted_swiglu", {&x, &weights});
+  op.save(x);
+  op.save(weights);
+  Dims half = x.sizes();
+  half[-1] /= 2;
+  Tensor y = op.output(half, x.dtype());
+  launch(op.tape(), KernelKind::elementwise, x.dtype(), x.bytes(), y.bytes(), 6.0 * static_cast<double>(y.elements()));
+  return op.done(y, [](BackwardCall& b) {
+    const Tensor input = b.saved(0), scale = b.saved(1);
+    const Tensor gradient = b.tape.empty(input.sizes(), input.dtype());
+    const Tensor scale_gradient = b.tape.empty(scale.sizes(), scale.dtype());
+    launch(b.tape, KernelKind::elementwise, input.dtype(), input.bytes() + b.grad().bytes(), input.bytes());
+    b.give(0, gradient);
+    b.give(1, scale_gradient);
+    b.drop_gradients();
+  });
+}
+
+/// MoEAuxLossAutoScaler: passes the activation on, and gives the loss its own gradient.
+Tensor attach_loss(const Tensor& activation, const Tensor& loss) {
+  Op op("aux_loss", {&activation, &loss});
+  op.save(loss);
+  Tensor same = activation.detach();
+  return op.done(same, [](BackwardCall& b) {
+    b.give(0, b.grad());
+    const Tensor ones = b.tape.empty({}, DType::fp32);
+    b.give(1, b.tape.empty({1}, DType::fp32));
+    launch(b.tape, KernelKind::elementwise, DType::fp32, 4, 4);
+  });
+}
+
+}  // namespace
+
+ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s) {
+  const auto no = [](bool unknown, const char* what) {
+    if (unknown) refuse(std::string(what) + " not modelled for Megatron-core's mixtures of experts", "moe");
+  };
+  const bool te = s.megatron.layer_spec == "te";
+  no(spec.shared_gate, "a gate of the shared experts is");
+  no(!spec.gated || spec.activation != "silu", "experts other than silu-gated are");
+  no(spec.router_bias || spec.expert_bias, "biases of the router or the experts are");
+  no(s.moe.dispatcher != "alltoall", "a dispatcher other than alltoall is");
+  no(s.moe.capacity_factor && !s.moe.pad_to_capacity, "dropping tokens without padding to the capacity is");
+  no(!s.moe.capacity_factor && !te, "routing that drops no token is, with local layers,");
+  const std::string& balancing = s.moe.load_balancing;
+  no(!balancing.empty() && balancing != "aux_loss" && balancing != "seq_aux_loss" && balancing != "none", "this load balancing is");
+  no(s.etp != 1 && s.etp != s.tp, "a tensor-parallel size of the experts other than 1 or tp is");
+  no(s.tp > 1 && !s.sequence_parallel, "tensor parallelism without sequence parallelism is");
+  return {.expert_parallel = s.ep,
+          .expert_tensor_parallel = s.etp,
+          .capacity_factor = s.moe.capacity_factor,
+          .imbalance = s.moe.imbalance,
+          .te = te,
+          .auxiliary_loss = s.moe.load_balancing != "none" && s.moe.aux_loss_coeff > 0,
+          .recomputes_activation = recomputes(s.recompute, "moe_act"),
+          .recomputes_shared = recomputes(s.recompute, "shared_experts")};
+}
+
+std::vector<ExpertParameter> expert_parameters(const MoeSpec& spec, std::int64_t hidden, std::int64_t tensor_parallel,
+                                               const ExpertOptions& options) {
+  std::vector<ExpertParameter> parameters{{"router", "weight", {spec.experts, hidden}, true, false}};
+  const std::int64_t inner = spec.expert_intermediate / options.expert_tensor_parallel, local = spec.experts / options.expert_parallel;
+  const bool own = options.expert_parallel > 1;  // else their gradients are reduced with all others
+  const Dims up{2 * inner, hidden}, down{hidden, inner};
+  if (options.te) {
+    for (std::int64_t i = 0; i < local; ++i) parameters.push_back({"experts.linear_fc1", "weight" + std::to_string(i), up, false, own});
+    for (std::int64_t i = 0; i < local; ++i) parameters.push_back({"experts.linear_fc2", "weight" + std::to_string(i), down, false, own});
+  }
+  for (std::int64_t i = 0; i < local && !options.te; ++i) {
+    const std::string expert = "experts.local_experts." + std::to_string(i);
+    parameters.push_back({expert + ".linear_fc1", "weight", up, false, own});
+    parameters.push_back({expert + ".linear_fc2", "weight", down, false, own});
+  }
+  if (spec.shared_intermediate > 0) {
+    const std::int64_t shared = spec.shared_intermediate / tensor_parallel;
+    parameters.push_back({"shared_experts.linear_fc1", "weight", {2 * shared, hidden}, false, false});
+    parameters.push_back({"shared_experts.linear_fc2", "weight", {hidden, shared}, false, false});
+  }
+  return parameters;
+}
+
+std::int64_t MegatronExperts::capacity(std::int64_t tokens) const {
+  const double mean = static_cast<double>(tokens * spec_.top_k) / static_cast<double>(spec_.experts);
+  return static_cast<std::int64_t>(std::ceil(mean * *options_.capacity_factor));
+}
+
+std::int64_t MegatronExperts::sent_rows(std::int64_t tokens) const {
+  return options_.capacity_factor ? std::min(capacity(tokens), tokens) * spec_.experts : tokens * spec_.top_k;
+}
+
+Tensor MegatronExperts::all_to_all(const Tensor& x, std::int64_t rows) const {
+  if (options_.expert_parallel == 1) return x;
+  Op op("all_to_all", {&x});
+  const auto exchange = [](Tape& tape, const Tensor& from, std::int64_t received_rows) {
+    const Tensor packed = contiguous(from);
+    Dims sizes = packed.sizes();
+    sizes[0] = received_rows;
+    Tensor received = tape.empty(sizes, packed.dtype());
+    tape.collective({.kind = CollectiveKind::all_to_all, .group = Group::expert, .bytes = packed.bytes(), .type = packed.dtype()},
+                    kComputeStream);
+    return received;
+  };
+  Tensor received;
+  {
+    const GradMode no_grad(op.tape(), false);
+    received = exchange(op.tape(), x, rows);
+  }
+  return op.done(received, [exchange, back = x.size(0)](BackwardCall& b) { b.give(0, exchange(b.tape, b.grad(), back)); });
+}
+
+/// topk_routing_with_score_function: softmax over the chosen experts' logits.
+MegatronExperts::Routed MegatronExperts::top_k_of(const Tensor& logits) const {
+  const TopK chosen = top_k(logits, spec_.top_k);
+  Tensor weights = softmax(chosen.values, DType::fp32);
+  weights = to(weights, logits.dtype());
+  Routed routed;
+  routed.probabilities = scatter_into_zeros(logits, chosen.indices, weights);
+  routed.map = map_of(logits, DType::int32);
+  return routed;
+}
+
+/// apply_router_token_dropping with pad_to_capacity: every expert takes its `capacity` tokens of highest probability.
+MegatronExperts::Routed MegatronExperts::drop(const Routed& routed) const {
+  Tape& tape = runtime_.tape();
+  const Tensor& all = routed.probabilities;
+  const std::int64_t most = std::min(capacity(all.size(0)), all.size(0));
+  Routed kept;
+  const Tensor values = tape.empty({most, spec_.experts}, all.dtype()), indices = tape.empty({most, spec_.experts}, DType::int64);
+  launch(tape, KernelKind::gather, all.dtype(), all.bytes(), values.bytes() + indices.bytes());
+  kept.map = map_of(all.detach(), all.dtype());
+  kept.probabilities = multiply(all, kept.map);
+  return kept;
+}
+
+/// compute_routing_scores_for_aux_loss and switch_load_balancing_loss_func.
+Tensor MegatronExperts::with_auxiliary_loss(const Tensor& probabilities, const Tensor& logits) const {
+  Tape& tape = runtime_.tape();
+  const Tensor scores = softmax(logits, DType::fp32);
+  Tensor map;
+  {
+    const TopK chosen = top_k(scores.detach(), spec_.top_k);
+    map = map_of(logits.detach(), DType::int32);
+  }
+  const Tensor counts = tape.empty({spec_.experts}, DType::int64);
+  {
+    const Tensor wide = elementwise(tape, {&map}, DType::int64);
+    const ReductionScratch scratch = reduction_scratch(tape, wide, {true, false}, 8);
+    tape.scratch(scratch.buffer);
+    launch(tape, KernelKind::reduction, DType::int64, wide.bytes(), counts.bytes());
+  }
+  runtime_.collective(CollectiveKind::all_reduce, counts.bytes(), DType::int64);
+  Tensor loss;
+  {
+    const Tensor per_expert = sum(scores, {0}, false);
+    Tensor total;
+    {
+      const Tensor products = multiply(per_expert, counts);
+      total = sum(products, {}, false);
+    }
+    loss = multiply_scalar(total);
+  }
+  tape.scratch(4);  // the logged value
+  return attach_loss(probabilities, loss);
+}
+
+MegatronExperts::Routed MegatronExperts::route(const Tensor& hidden) const {
+  const LabelScope label(runtime_.tape(), module_.child("router").label);
+  const Tensor gated = gating_linear(hidden, module_.child("router").tensor("weight"));
+  const Tensor logits = view(gated, {-1, spec_.experts});
+  Routed routed = top_k_of(logits);
+  if (options_.capacity_factor) routed = drop(routed);
+  if (options_.auxiliary_loss && runtime_.tape().grad_enabled) routed.probabilities = with_auxiliary_loss(routed.probabilities, logits);
+  return routed;
+}
+
+/// dispatch_preprocess: tokens in the order of their experts, `capacity` each.
+MegatronExperts::Permuted MegatronExperts::permute_tokens(const Tensor& hidden, const Routed& routed) const {
+  Tape& tape = runtime_.tape();
+  remembered_.probabilities = routed.probabilities;
+  remembered_.map = routed.map;
+  const Tensor rows = view(hidden, {-1, hidden.size(-1)});
+  const std::int64_t tokens = rows.size(0), each = std::min(capacity(tokens), tokens), experts = spec_.experts;
+  Tensor by_expert;
+  {
+    const Tensor bytes = to(routed.map, DType::int8);
+    by_expert = contiguous(transpose(bytes, 0, 1));
+  }
+  Tensor order;
+  {
+    const Tensor sorted = stable_order(by_expert);
+    order = contiguous(slice(sorted, -1, 0, each));
+  }
+  order = flat(order, {experts * each});
+  const Tensor weights = view(contiguous(transpose(routed.probabilities, 0, 1)), {-1});
+  const Tensor range = arange(tape, experts);
+  Tensor places;
+  {
+    const Tensor starts = elementwise(tape, {&range}, DType::int64);
+    places = tape.empty({experts * each}, DType::int64);
+    launch(tape, KernelKind::elementwise, DType::int64, places.bytes(), places.bytes());
+  }
+  Permuted permuted;
+  permuted.probabilities = select_rows(weights, places);
+  permuted.tokens = select_rows(rows, order);
+  by_expert.reset();
+  remembered_.order = order;
+  return permuted;
+}
+
+/// MLP of one expert on its tokens.
+Tensor MegatronExperts::expert(const std::string& index, const Tensor& tokens, const Tensor& probabilities) const {
+  Module& mlp = module_.child("experts").child("local_experts").child(index);
+  Tensor inner = megatron_linear(runtime_, tokens, mlp.child("linear_fc1").tensor("weight"), {}, {});
+  Tensor active = weighted_swiglu(inner, unsqueeze(probabilities, -1));
+  inner = std::move(active);
+  return megatron_linear(runtime_, inner, mlp.child("linear_fc2").tensor("weight"), {}, {});
+}
+
+/// dispatch_postprocess, SequentialMLP.forward, combine_preprocess.
+Tensor MegatronExperts::compute(const Tensor& dispatched, const Tensor& probabilities) const {
+  const std::int64_t local = local_experts(), hidden = dispatched.size(-1);
+  const bool cut = options_.expert_tensor_parallel > 1;
+  Tensor tokens = dispatched, weights = probabilities;
+  if (cut) {
+    tokens = gather_sequence(runtime_, tokens);
+    weights = gather_sequence(runtime_, weights);
+  }
+  if (local == 1) {
+    Tensor output = expert("0", tokens, weights);
+    return cut ? reduce_scatter_sequence(runtime_, output) : output;
+  }
+  const std::int64_t ranks = options_.expert_tensor_parallel * options_.expert_parallel, each = tokens.size(0) / (ranks * local);
+  const std::int64_t rows = ranks * each;
+  tokens = view(contiguous(transpose(view(tokens, {ranks, local, each, hidden}), 0, 1)), {local * rows, hidden});
+  weights = view(contiguous(transpose(view(weights, {ranks, local, each}), 0, 1)), {local * rows});
+  Tensor joined;
+  {
+    const std::vector<std::int64_t> sizes(static_cast<std::size_t>(local), rows);
+    const std::vector<Tensor> parts = split(tokens, sizes, 0), scales = split(weights, sizes, 0);
+    std::vector<Tensor> outputs;
+    for (std::size_t i = 0; i < parts.size(); ++i) outputs.push_back(expert(std::to_string(i), parts[i], scales[i]));
+    joined = cat(outputs, 0);
+  }
+  Tensor restored = view(contiguous(transpose(view(joined, {local, ranks, each, hidden}), 0, 1)), {local * rows, hidden});
+  return cut ? reduce_scatter_sequence(runtime_, restored) : restored;
+}
+
+/// unpermute: zeros.scatter_add_.
+Tensor MegatronExperts::unpermute(const Tensor& tokens, std::int64_t rows) const {
+  Op op("scatter_add", {&tokens});
+  op.save(remembered_.order);
+  Tensor output = zeros(op.tape(), {rows, tokens.size(-1)}, tokens.dtype());
+  launch(op.tape(), KernelKind::gather, tokens.dtype(), 2 * tokens.bytes(), tokens.bytes());
+  return op.done(output, [sizes = tokens.sizes()](BackwardCall& b) {
+    const Tensor gradient = b.tape.empty(sizes, b.grad().dtype());
+    launch(b.tape, KernelKind::gather, gradient.dtype(), gradient.bytes(), gradient.bytes());
+    b.give(0, gradient);
+  });
+}
+
+// ---- over Transformer Engine ---------------------------------------------------------------------------------------------------
+
+/// dispatch_preprocess with moe_permute_fusion.
+MegatronExperts::Permuted MegatronExperts::permute_fused(const Tensor& hidden, const Routed& routed) const {
+  remembered_.probabilities = routed.probabilities;
+  remembered_.map = routed.map;
+  const Tensor rows = view(hidden, {-1, hidden.size(-1)});
+  const TePermuted permuted = te_permute(rows, routed.probabilities, sent_rows(rows.size(0)));
+  remembered_.order = permuted.places;
+  return {permuted.tokens, permuted.probabilities};
+}
+
+/// [ranks, experts, capacity] → [experts, ranks, capacity] for `outer` = ranks, and back for `outer` = experts.
+Tensor MegatronExperts::regrouped(const Tensor& rows, std::int64_t outer, std::int64_t inner) const {
+  if (!options_.capacity_factor) return te_sort_chunks(rows, {}).rows;
+  const std::int64_t each = rows.size(0) / (outer * inner);
+  const bool wide = rows.rank() > 1;
+  const Tensor parts = view(rows, wide ? Dims{outer, inner, each, rows.size(1)} : Dims{outer, inner, each});
+  return view(contiguous(transpose(parts, 0, 1)), rows.sizes());
+}
+
+/// TEGroupedMLP.forward.
+Tensor MegatronExperts::grouped_mlp(const Tensor& tokens, const Tensor& probabilities) const {
+  Module& experts = module_.child("experts");
+  const auto weights = [&](const char* linear) {
+    std::vector<Tensor> all;
+    for (const auto& parameter : experts.child(linear).parameters) all.push_back(parameter->tensor);
+    return all;
+  };
+  const Tensor inner = te_grouped_linear(runtime_, tokens, weights("linear_fc1"));
+  const CheckpointWithoutOutput::Region activation = [](const std::vector<Tensor>& in) {
+    return std::vector{weighted_swiglu(in[0], in[1])};
+  };
+  const std::vector<Tensor> arguments{inner, unsqueeze(probabilities, -1)};
+  CheckpointWithoutOutput again;
+  const Tensor active =
+      (options_.recomputes_activation ? again.run(runtime_.tape(), activation, arguments) : activation(arguments)).front();
+  Tensor output = te_grouped_linear(runtime_, active, weights("linear_fc2"));
+  again.discard(output);
+  return output;
+}
+
+/// dispatch_postprocess, TEGroupedMLP.forward, combine_preprocess.
+Tensor MegatronExperts::compute_grouped(const Tensor& dispatched, const Tensor& probabilities) const {
+  const std::int64_t local = local_experts(), ranks = options_.expert_tensor_parallel * options_.expert_parallel;
+  const bool cut = options_.expert_tensor_parallel > 1;
+  Tensor tokens = dispatched, weights = probabilities;
+  if (cut) {
+    tokens = gather_sequence(runtime_, tokens);
+    weights = gather_sequence(runtime_, weights);
+  }
+  if (local > 1) {
+    tokens = regrouped(tokens, ranks, local);
+    weights = regrouped(weights, ranks, local);
+  }
+  const Tensor output = grouped_mlp(tokens, weights);
+  Tensor restored = local > 1 ? regrouped(output, local, ranks) : output;
+  return cut ? reduce_scatter_sequence(runtime_, restored) : restored;
+}
+
+/// SharedExpertMLP.forward.
+Tensor MegatronExperts::shared(const Tensor& hidden) const {
+  Module& mlp = module_.child("shared_experts");
+  const LabelScope label(runtime_.tape(), mlp.label);
+  const Tensor up = mlp.child("linear_fc1").tensor("weight"), down = mlp.child("linear_fc2").tensor("weight");
+  const bool sequence = runtime_.sequence_parallel();
+  Tensor inner = options_.te ? te_linear(runtime_, hidden, up, {}, TeParallel::column)
+                             : megatron_linear(runtime_, hidden, up, {}, {.gather_input = sequence, .reduce_gradient = false});
+  Tensor active = bias_swiglu(inner, {});
+  inner = std::move(active);
+  if (options_.te) return te_linear(runtime_, inner, down, {}, TeParallel::row);
+  const Tensor partial = megatron_linear(runtime_, inner, down, {}, {});
+  return sequence ? reduce_scatter_sequence(runtime_, partial) : reduce_over_tensor_parallel(runtime_, partial);
+}
+
+Tensor MegatronExperts::operator()(const Tensor& hidden) const {
+  const LabelScope label(runtime_.tape(), module_.label);
+  const Region sharing = [this](const std::vector<Tensor>& in) { return shared(in[0]); };
+  Tensor common;
+  if (spec_.shared_intermediate > 0)
+    common = options_.recomputes_shared ? checkpoint_reentrant(runtime_.tape(), sharing, {hidden}) : sharing({hidden});
+  Permuted permuted;
+  {
+    const Routed routed = route(hidden);
+    permuted = options_.te ? permute_fused(hidden, routed) : permute_tokens(hidden, routed);
+  }
+  const std::int64_t sent = permuted.tokens.size(0);
+  const bool even = options_.capacity_factor.has_value();
+  const auto received = even ? sent : static_cast<std::int64_t>(std::ceil(static_cast<double>(sent) * options_.imbalance));
+  const Tensor dispatched = all_to_all(permuted.tokens, received);
+  permuted.probabilities = all_to_all(permuted.probabilities, received);
+  Tensor output = options_.te ? compute_grouped(dispatched, permuted.probabilities) : compute(dispatched, permuted.probabilities);
+  output = all_to_all(output, sent);
+  output = options_.te ? te_unpermute(output, remembered_.order) : unpermute(output, hidden.elements() / hidden.size(-1));
+  output = view(output, hidden.sizes());
+  return common ? add(output, common) : output;
+}
+
+}  // namespace plimsoll::program

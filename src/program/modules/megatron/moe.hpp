@@ -1,0 +1,90 @@
+/// Megatron-core's MoELayer: top-k router, all-to-all dispatcher, and SequentialMLP (local layers) or TEGroupedMLP (Transformer Engine).
+/// Source: megatron/core/transformer/moe of Megatron-core 0.16.1.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plimsoll/model.hpp"
+#include "plimsoll/strategy.hpp"
+#include "program/module.hpp"
+#include "program/modules/megatron/ops.hpp"
+
+namespace plimsoll::program {
+
+/// One parameter below the layer's "mlp".
+struct ExpertParameter {
+  std::string path;  ///< of its module
+  std::string name;
+  Dims sizes;
+  bool host;    ///< made on the host in its final type, moved later
+  bool expert;  ///< of one expert-parallel rank
+};
+
+/// How tokens go to experts, for all layers alike.
+struct ExpertOptions {
+  std::int64_t expert_parallel = 1, expert_tensor_parallel = 1;
+  std::optional<double> capacity_factor;  ///< empty: no token is dropped
+  double imbalance = 1;                   ///< where none is dropped: tokens that this rank's experts get, over the mean
+  bool te = false;                        ///< Transformer Engine's grouped products and fused permutations; else an MLP per expert
+  bool auxiliary_loss = false;            ///< of load balancing
+  bool recomputes_activation = false;     ///< selective recomputation of moe_act
+  bool recomputes_shared = false;         ///< of shared_experts
+};
+
+/// Throws Error (refused): what of a mixture of experts is not modelled.
+ExpertOptions expert_options(const MoeSpec& spec, const Strategy& strategy);
+
+/// The parameters of a layer on one rank, in registration order.
+std::vector<ExpertParameter> expert_parameters(const MoeSpec& spec, std::int64_t hidden, std::int64_t tensor_parallel,
+                                               const ExpertOptions& options);
+
+/// MoELayer.forward.
+class MegatronExperts {
+ public:
+  MegatronExperts(MegatronRuntime& runtime, Module& module, const MoeSpec& spec, const ExpertOptions& options)
+      : runtime_(runtime), module_(module), spec_(spec), options_(options) {}
+
+  Tensor operator()(const Tensor& hidden) const;
+
+ private:
+  struct Routed {
+    Tensor probabilities, map;  ///< [tokens, experts]
+  };
+  struct Permuted {
+    Tensor tokens, probabilities;  ///< [experts · capacity, hidden] and [experts · capacity]
+  };
+  struct Remembered {
+    Tensor probabilities, map, order;
+  };
+
+  Routed route(const Tensor& hidden) const;
+  Routed top_k_of(const Tensor& logits) const;
+  Routed drop(const Routed& routed) const;
+  Tensor with_auxiliary_loss(const Tensor& probabilities, const Tensor& logits) const;
+  Permuted permute_tokens(const Tensor& hidden, const Routed& routed) const;
+  Tensor compute(const Tensor& dispatched, const Tensor& probabilities) const;
+  Tensor compute_grouped(const Tensor& dispatched, const Tensor& probabilities) const;
+  Tensor grouped_mlp(const Tensor& tokens, const Tensor& probabilities) const;
+  Permuted permute_fused(const Tensor& hidden, const Routed& routed) const;
+  Tensor regrouped(const Tensor& rows, std::int64_t outer, std::int64_t inner) const;
+  Tensor shared(const Tensor& hidden) const;
+  Tensor unpermute(const Tensor& tokens, std::int64_t rows) const;
+  Tensor expert(const std::string& index, const Tensor& tokens, const Tensor& probabilities) const;
+  /// [own rows, …] → [`rows`, …].
+  Tensor all_to_all(const Tensor& x, std::int64_t rows) const;
+  std::int64_t capacity(std::int64_t tokens) const;
+  /// Rows that this rank sends: capacity of every expert, or every token top_k times.
+  std::int64_t sent_rows(std::int64_t tokens) const;
+  std::int64_t local_experts() const { return spec_.experts / options_.expert_parallel; }
+
+  MegatronRuntime& runtime_;
+  Module& module_;
+  const MoeSpec& spec_;
+  ExpertOptions options_;
+  mutable Remembered remembered_;  ///< the dispatcher's attributes, which live from call to call
+};
+
+}  // namespace plimsoll::program

@@ -1,0 +1,154 @@
+#include "program/modules/megatron/te_experts.hpp"
+
+#include <utility>
+
+#include "program/modules/megatron/te.hpp"
+#include "program/op.hpp"
+#include "program/ops/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// One product per group, all of one shape.
+void grouped_gemm(MegatronRuntime& runtime, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, std::int64_t groups) {
+  runtime.reserve_grouped_workspaces();
+  Tape& tape = runtime.tape();
+  const std::int64_t eager = std::exchange(tape.gemm_workspace, 0);
+  gemm(tape, type, rows, columns, inner, groups);
+  tape.gemm_workspace = eager;
+}
+
+void move_rows(Tape& tape, const Tensor& from, const Tensor& to) { launch(tape, KernelKind::gather, to.dtype(), from.bytes(), to.bytes()); }
+
+}  // namespace
+
+Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::vector<Tensor>& weights) {
+  List<const Tensor*> inputs{&x};
+  for (const Tensor& weight : weights) inputs.push_back(&weight);
+  Op op("te_grouped_linear", inputs);
+  const TeOperand operand = te_quantize(runtime, x, op.needs(1));
+  op.save(operand.kept());
+  for (const Tensor& weight : weights) {
+    op.save(weight);
+    runtime.reserve_quantized(weight, false);
+  }
+  const DType type = x.dtype();
+  const auto groups = static_cast<std::int64_t>(weights.size());
+  const std::int64_t rows = x.size(0) / groups, out = weights.front().size(0), in = weights.front().size(1);
+  Tensor output = op.output({x.size(0), out}, type);
+  grouped_gemm(runtime, te_product_type(runtime, type), rows, out, in, groups);
+  return op.done(output, [&runtime, type, groups, rows, out, in](BackwardCall& b) {
+    Tensor input = b.take_saved(0);
+    const TeOperand gradient = te_quantize(runtime, contiguous(b.grad()), true);
+    const Tensor wide = b.tape.empty({b.grad().size(0), in}, type);
+    for (std::int64_t i = 0; i < groups; ++i) runtime.reserve_quantized(b.saved(static_cast<std::size_t>(i) + 1), true);
+    grouped_gemm(runtime, te_product_type(runtime, type), rows, in, out, groups);
+    const bool fused = runtime.fused_weight_gradients();
+    std::vector<Tensor> own;
+    for (std::int64_t i = 0; i < groups && !fused; ++i) own.push_back(b.tape.empty({out, in}, type));
+    grouped_gemm(runtime, te_product_type(runtime, type), out, in, rows, groups);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(groups); ++i)
+      b.give(i + 1, fused ? runtime.dummy_gradient(b.saved(i + 1)) : own[i]);
+    input.reset();
+    b.give(0, wide);
+    b.drop_gradients();
+  });
+}
+
+TePermuted te_permute(const Tensor& tokens, const Tensor& probabilities, std::int64_t rows) {
+  constexpr std::int64_t kBlock = 1024;
+  Op op("te_permute", {&tokens, &probabilities});
+  Tape& tape = op.tape();
+  const std::int64_t count = tokens.size(0), experts = probabilities.size(1);
+  TePermuted permuted;
+  permuted.places = tape.empty({count, 2 * experts + 1}, DType::int32);
+  tape.scratch(4 * experts * ceil_div(count, kBlock));
+  permuted.tokens = op.output({rows, tokens.size(1)}, tokens.dtype());
+  permuted.probabilities = op.output({rows}, probabilities.dtype());
+  move_rows(tape, tokens, permuted.tokens);
+  op.save_output(permuted.places);
+  op.finish({&permuted.tokens, &permuted.probabilities}, [count, experts, width = tokens.size(1)](BackwardCall& b) {
+    const Tensor gradient = b.tape.empty({count, width}, b.grad(0).dtype());
+    if (b.grad(1)) b.give(1, b.tape.empty({count, experts}, b.grad(1).dtype()));
+    move_rows(b.tape, b.grad(0), gradient);
+    b.give(0, gradient);
+    b.drop_gradients();
+  });
+  return permuted;
+}
+
+Tensor te_unpermute(const Tensor& rows, const Tensor& places) {
+  Op op("te_unpermute", {&rows});
+  op.save(places);
+  Tensor tokens = op.output({places.size(0), rows.size(1)}, rows.dtype());
+  move_rows(op.tape(), rows, tokens);
+  return op.done(tokens, [sizes = rows.sizes()](BackwardCall& b) {
+    const Tensor gradient = b.tape.empty(sizes, b.grad().dtype());
+    move_rows(b.tape, b.grad(), gradient);
+    b.give(0, gradient);
+    b.drop_gradients();
+  });
+}
+
+TeSorted te_sort_chunks(const Tensor& rows, const Tensor& probabilities) {
+  Op op("te_sort_chunks", {&rows, &probabilities});
+  const Tensor places = op.output({rows.size(0)}, DType::int32);
+  TeSorted sorted;
+  sorted.rows = op.output(rows.sizes(), rows.dtype());
+  if (probabilities) sorted.probabilities = op.output(probabilities.sizes(), probabilities.dtype());
+  move_rows(op.tape(), rows, sorted.rows);
+  op.save_output(places);
+  const auto backward = [](BackwardCall& b) {
+    const Tensor gradient = empty_like(b.grad(0));
+    move_rows(b.tape, b.grad(0), gradient);
+    if (b.needs(1) && b.grad(1)) b.give(1, empty_like(b.grad(1)));
+    b.give(0, gradient);
+    b.drop_gradients();
+  };
+  if (probabilities) {
+    op.finish({&sorted.rows, &sorted.probabilities}, backward);
+  } else {
+    op.finish({&sorted.rows}, [](BackwardCall& b) {
+      const Tensor gradient = empty_like(b.grad());
+      move_rows(b.tape, b.grad(), gradient);
+      b.give(0, gradient);
+      b.drop_gradients();
+    });
+  }
+  return sorted;
+}
+
+Tensor te_latent_rotary_query(const Tensor& query, const Tensor& table) {
+  Op op("te_latent_rotary", {&query});
+  op.save(table);
+  in_place(query, {&query});
+  Tensor turned = query.detach();
+  return op.done(turned, [](BackwardCall& b) {
+    const Tensor gradient = contiguous(b.grad());
+    in_place(gradient, {&gradient});
+    b.give(0, gradient);
+  });
+}
+
+TeLatent te_latent_rotary_key_value(const Tensor& kv, const Tensor& rotary_key, std::int64_t value_width, const Tensor& table) {
+  Op op("te_latent_rotary", {&kv, &rotary_key});
+  op.save(table);
+  const auto with_width = [&](std::int64_t width) { return Dims{kv.size(0), kv.size(1), kv.size(2), width}; };
+  const std::int64_t rope = rotary_key.size(-1);
+  TeLatent latent;
+  latent.key = op.output(with_width(kv.size(3) - value_width + rope), kv.dtype());
+  latent.value = op.output(with_width(value_width), kv.dtype());
+  move_rows(op.tape(), kv, latent.key);
+  op.finish({&latent.key, &latent.value}, [sizes = kv.sizes(), rope](BackwardCall& b) {
+    const Tensor key = contiguous(b.grad(0)), value = contiguous(b.grad(1));
+    const Tensor whole = b.tape.empty(sizes, key.dtype()), shared = b.tape.empty({sizes[0], sizes[1], 1, rope}, key.dtype());
+    move_rows(b.tape, key, whole);
+    b.give(0, whole);
+    b.give(1, shared);
+    b.drop_gradients();
+  });
+  return latent;
+}
+
+}  // namespace plimsoll::program

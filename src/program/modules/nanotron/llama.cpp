@@ -1,0 +1,513 @@
+#include "program/modules/nanotron/llama.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "program/op.hpp"
+#include "program/ops/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+constexpr std::int64_t kWorkspace = 32LL << 20;     // cuBLAS workspace on sm90 (CublasHandlePool.cpp, 4096 × 8 KiB)
+constexpr std::int64_t kFlushBuffer = 256'000'000;  // triton.testing.do_bench, fast_flush
+constexpr int kNormConfigurations = 6;              // layer_norm.py: 1 to 32 warps
+constexpr std::int64_t kAttentionRows = 128;        // flash_api.cpp: rows are padded per sequence …
+constexpr std::int64_t kHeadDimensionQuantum = 32;  // … and head dimensions to this
+
+/// A row-major product's operands, as the tape's kernels describe them.
+Kernel gemm_kernel(std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+  return {.kind = KernelKind::gemm,
+          .type = DType::bf16,
+          .m = columns,
+          .n = rows,
+          .k = inner,
+          .flops = 2.0 * static_cast<double>(rows) * static_cast<double>(columns) * static_cast<double>(inner),
+          .bytes_read = 2 * (rows + columns) * inner,
+          .bytes_written = 2 * rows * columns};
+}
+
+/// flash-attention's Triton RMSNorm. Besides the statistics it writes the residual stream once more, and keeps it next to its input.
+Tensor rms_norm(NanotronDevice& device, const Tensor& x, const Tensor& weight) {
+  Op op("rms_norm", {&x, &weight});
+  const std::int64_t columns = x.size(-1), rows = x.elements() / columns;
+  Tensor y = op.output(x.sizes(), x.dtype());
+  const Tensor residual = op.output(x.sizes(), x.dtype());
+  const Tensor scale = op.output({rows}, DType::fp32);
+  device.tune(NanotronDevice::TunedKernel::norm_forward);
+  launch(op.tape(), KernelKind::reduction, x.dtype(), x.bytes(), 2 * x.bytes());
+  op.save(x);
+  op.save(weight);
+  op.save(scale);
+  op.save(residual);
+  return op.done(y, [&device, columns](BackwardCall& b) {
+    const Tensor gradient = contiguous(b.grad());
+    Tensor dx = b.tape.empty(gradient.sizes(), gradient.dtype());
+    const Tensor partial = b.tape.empty({b.tape.multiprocessors, columns}, DType::fp32);
+    device.tune(NanotronDevice::TunedKernel::norm_backward);
+    launch(b.tape, KernelKind::reduction, gradient.dtype(), 2 * gradient.bytes(), dx.bytes());
+    const Tensor sum = b.tape.empty({columns}, DType::fp32);
+    launch(b.tape, KernelKind::reduction, DType::fp32, partial.bytes(), sum.bytes());
+    b.give(0, std::move(dx));
+    b.give(1, elementwise(b.tape, {&sum}, DType::bf16));
+  });
+}
+
+/// _ColumnLinearAsyncCommunication: keeps the rank's piece of the input and gathers it again in backward.
+Tensor column_linear(NanotronDevice& device, const Tensor& x, const Tensor& weight) {
+  Op op("column_linear", {&x, &weight});
+  const NanotronSizes& sizes = device.sizes;
+  const std::int64_t in = weight.size(1), out = weight.size(0), rows = sizes.tokens();
+  if (sizes.tp > 1) device.gathered_input(x);
+  Tensor y = op.output({sizes.sequence, sizes.batch, out}, x.dtype());
+  device.product_beside_gather(rows, out, in);
+  op.save(x);
+  op.save(weight);
+  return op.done(y, [&device, in, out, rows](BackwardCall& b) {
+    const NanotronSizes& shape = device.sizes;
+    if (shape.tp > 1) device.gathered_input(b.saved(0));
+    Tensor whole = b.tape.empty({shape.sequence, shape.batch, in}, DType::bf16);
+    device.product(rows, in, out);
+    const Tensor gradient = contiguous(b.grad());
+    Tensor dx = shape.tp > 1 ? device.reduce_scattered(whole, b.saved(0).sizes()) : whole;
+    Tensor dw = b.tape.empty({out, in}, DType::bf16);
+    device.product(out, in, rows);
+    b.give(0, std::move(dx));
+    b.give(1, std::move(dw));
+  });
+}
+
+/// _RowLinearAsyncCommunication: the output is reduced and scattered along the sequence, its gradient gathered.
+Tensor row_linear(NanotronDevice& device, const Tensor& x, const Tensor& weight) {
+  Op op("row_linear", {&x, &weight});
+  const NanotronSizes& sizes = device.sizes;
+  const std::int64_t in = weight.size(1), out = weight.size(0), rows = sizes.tokens();
+  Tensor y;
+  {
+    const GradMode none(op.tape(), false);
+    const Tensor folded = contiguous(x);  // matmul folds sequence and batch: a copy where attention left them transposed
+    y = op.output({sizes.sequence, sizes.batch, out}, x.dtype());
+    device.product(rows, out, in);
+  }
+  if (sizes.tp > 1) y = device.reduce_scattered(y, sizes.hidden_state());
+  op.save(x);
+  op.save(weight);
+  return op.done(y, [&device, in, out, rows](BackwardCall& b) {
+    if (device.sizes.tp > 1) device.gathered_gradient(b.grad());
+    Tensor dx = b.tape.empty(b.saved(0).sizes(), DType::bf16);
+    device.product_beside_gather(rows, in, out);
+    const Tensor folded = contiguous(b.saved(0));
+    Tensor dw = b.tape.empty({out, in}, DType::bf16);
+    device.product(out, in, rows);
+    b.give(0, std::move(dx));
+    b.give(1, std::move(dw));
+  });
+}
+
+/// a, b, c = x: views, whose gradients are stacked.
+std::vector<Tensor> unbind(const Tensor& x) {
+  Op op("unbind", {&x});
+  Dims sizes, strides;
+  for (int i = 1; i < x.rank(); ++i) {
+    sizes.push_back(x.size(i));
+    strides.push_back(x.strides()[i]);
+  }
+  std::vector<Tensor> parts;
+  for (std::int64_t i = 0; i < x.size(0); ++i) parts.push_back(op.tape().view(x, sizes, strides));
+  op.finish_all(parts, [whole = x.sizes()](BackwardCall& b) {
+    Tensor stacked = b.tape.empty(whole, DType::bf16);
+    launch(b.tape, KernelKind::elementwise, DType::bf16, stacked.bytes(), stacked.bytes());
+    b.give(0, std::move(stacked));
+  });
+  return parts;
+}
+
+/// flash-attention's rotary kernel out of place; its backward copies the gradient first (interleaved = false).
+Tensor rotary(const Tensor& x, const Tensor& cosine, const Tensor& sine) {
+  Op op("rotary", {&x});
+  Tensor y = empty_like(x);
+  in_place(y, {&x, &cosine, &sine});
+  op.save(cosine);
+  op.save(sine);
+  return op.done(y, [](BackwardCall& b) {
+    const Tensor copy = elementwise(b.tape, {&b.grad()}, DType::bf16);
+    Tensor dx = empty_like(copy);
+    in_place(dx, {&copy});
+    b.give(0, std::move(dx));
+  });
+}
+
+/// The same on the keys within [batch, sequence, 2, heads, dim], in place, as is its backward.
+Tensor rotary_of_keys(const Tensor& kv, const Tensor& cosine, const Tensor& sine) {
+  Op op("rotary_kv", {&kv});
+  Tensor y = op.tape().view(kv, kv.sizes(), kv.strides());
+  launch(op.tape(), KernelKind::elementwise, DType::bf16, kv.bytes() / 2, kv.bytes() / 2);
+  op.save(cosine);
+  op.save(sine);
+  return op.done(y, [](BackwardCall& b) {
+    launch(b.tape, KernelKind::elementwise, DType::bf16, b.grad().bytes() / 2, b.grad().bytes() / 2);
+    b.give(0, b.grad());
+  });
+}
+
+Kernel attention_kernel(const NanotronSizes& sizes, bool backward) {
+  const double scores = static_cast<double>(sizes.tokens() * sizes.sequence * sizes.heads * sizes.head_dim);
+  const std::int64_t read = 2 * sizes.tokens() * (sizes.heads + 2 * sizes.kv_heads) * sizes.head_dim;
+  return {.kind = backward ? KernelKind::attention_backward : KernelKind::attention,
+          .type = DType::bf16,
+          .m = sizes.sequence,
+          .n = sizes.sequence,
+          .k = sizes.head_dim,
+          .batch = sizes.batch * sizes.heads,
+          .flops = (backward ? 5.0 : 2.0) * scores,  // two products forward, five backward, half of each under the causal mask
+          .bytes_read = backward ? 2 * read : read,
+          .bytes_written = backward ? read : 2 * sizes.tokens() * sizes.heads * sizes.head_dim};
+}
+
+/// Where each sequence starts: zeros, then the running sum of each row's count of tokens.
+Tensor sequence_starts(NanotronDevice& device) {
+  const NanotronSizes& sizes = device.sizes;
+  Tape& tape = device.tape;
+  Tensor starts = tape.empty({sizes.batch + 1}, DType::int32);
+  launch(tape, KernelKind::elementwise, DType::int32, 0, starts.bytes());
+  const Tensor counted = tape.empty({sizes.batch, sizes.sequence}, DType::int32);
+  launch(tape, KernelKind::elementwise, DType::int32, sizes.tokens(), counted.bytes());
+  const Tensor counts = tape.empty({sizes.batch}, DType::int32);
+  launch(tape, KernelKind::reduction, DType::int32, counted.bytes(), counts.bytes());
+  launch(tape, KernelKind::elementwise, DType::int32, 0, 0);  // the scan's state
+  launch(tape, KernelKind::reduction, DType::int32, counts.bytes(), counts.bytes());
+  return starts;
+}
+
+/// What varlen_bwd takes besides the gradients: row sums, fp32 accumulators of dq, and dk and dv for every query head.
+void attention_scratch(NanotronDevice& device) {
+  const NanotronSizes& sizes = device.sizes;
+  Tape& tape = device.tape;
+  const Tensor row_sums =
+      tape.empty({sizes.batch, sizes.heads, round_up(sizes.sequence, kAttentionRows)}, DType::fp32, Category::workspace);
+  const Tensor accumulator =
+      tape.empty({sizes.tokens() + kAttentionRows * sizes.batch, sizes.heads, round_up(sizes.head_dim, kHeadDimensionQuantum)}, DType::fp32,
+                 Category::workspace);
+  Tensor keys, values;
+  if (sizes.kv_heads != sizes.heads) {
+    keys = tape.empty({sizes.tokens(), sizes.heads, sizes.head_dim}, DType::bf16, Category::workspace);
+    values = tape.empty({sizes.tokens(), sizes.heads, sizes.head_dim}, DType::bf16, Category::workspace);
+  }
+  const std::int64_t outputs = 2 * sizes.tokens() * sizes.heads * sizes.head_dim;
+  launch(tape, KernelKind::reduction, DType::bf16, 2 * outputs, row_sums.bytes() + accumulator.bytes());
+  tape.kernel(attention_kernel(sizes, true));
+  launch(tape, KernelKind::elementwise, DType::bf16, accumulator.bytes(), outputs);
+}
+
+/// flash_attn_varlen_func on [tokens, heads, dim].
+Tensor flash_attention(NanotronDevice& device, const Tensor& query, const Tensor& key, const Tensor& value) {
+  const NanotronSizes& sizes = device.sizes;
+  Tape& tape = device.tape;
+  const Tensor query_starts = sequence_starts(device), key_starts = sequence_starts(device);
+  Op op("flash_attention", {&query, &key, &value});
+  Tensor out = empty_like(query);
+  const Tensor log_sums = op.output({sizes.batch, sizes.heads, sizes.sequence}, DType::fp32);
+  const Tensor random_state = op.output({2}, DType::int64);
+  tape.kernel(attention_kernel(sizes, false));
+  for (const Tensor* kept : {&query, &key, &value}) op.save(*kept);
+  op.save_output(out);
+  for (const Tensor* kept : {&log_sums, &query_starts, &key_starts, &random_state}) op.save(*kept);
+  return op.done(out, [&device](BackwardCall& b) {
+    const Tensor gradient = contiguous(b.grad());
+    Tensor dq = empty_like(b.saved(0)), dk = empty_like(b.saved(1)), dv = empty_like(b.saved(2));
+    attention_scratch(device);
+    b.give(0, std::move(dq));
+    b.give(1, std::move(dk));
+    b.give(2, std::move(dv));
+  });
+}
+
+/// out · mask, where this rank's part of the vocabulary was looked up.
+Tensor masked(const Tensor& x, const Tensor& mask) {
+  Op op("mask", {&x});
+  op.save(mask);
+  Tensor y = op.elementwise({&x}, x.dtype());
+  return op.done(y, [](BackwardCall& b) { b.give(0, elementwise(b.tape, {&b.grad()}, b.grad().dtype())); });
+}
+
+/// DifferentiableReduceScatterSum; its backward gathers.
+Tensor reduce_scatter(NanotronDevice& device, const Tensor& x) {
+  Op op("reduce_scatter", {&x});
+  Tensor y = device.reduce_scattered(x, device.sizes.hidden_state());
+  return op.done(y, [&device, whole = x.sizes()](BackwardCall& b) { b.give(0, device.all_gathered(b.grad(), whole)); });
+}
+
+void reduce_over_vocabulary(NanotronDevice& device, const Tensor& x) {
+  device.tape.collective({.kind = CollectiveKind::all_reduce, .group = Group::tensor, .bytes = x.bytes(), .type = x.dtype()},
+                         device.communication());
+  device.use_on_communication_stream(x);
+}
+
+/// _ShardedCrossEntropy on fp32 logits [sequence, batch, vocabulary of the rank]: the softmax is made in place of the shifted logits,
+/// kept, and turned into the gradient in place.
+Tensor sharded_cross_entropy(NanotronDevice& device, const Tensor& logits, const Tensor& target) {
+  Op op("cross_entropy", {&logits});
+  Tape& tape = op.tape();
+  const Dims& rows = target.sizes();
+  const Tensor largest = tape.empty(rows, DType::fp32);
+  tape.empty(rows, DType::int64);  // torch.max answers positions too
+  launch(tape, KernelKind::reduction, DType::fp32, logits.bytes(), largest.bytes());
+  reduce_over_vocabulary(device, largest);
+  const Tensor softmax = elementwise(tape, {&logits, &logits}, DType::fp32);
+  const Tensor outside = tape.empty(rows, DType::boolean);
+  for (int i = 0; i < 3; ++i)
+    launch(tape, KernelKind::elementwise, DType::boolean, target.bytes(), outside.bytes());  // below, above, either
+  const Tensor index = tape.empty(rows, DType::int64);
+  for (int i = 0; i < 3; ++i)
+    launch(tape, KernelKind::elementwise, DType::int64, target.bytes(), index.bytes());  // copied, shifted, masked
+  const Tensor range = arange(tape, rows.product());
+  const Tensor predicted = tape.empty(rows, DType::fp32);
+  launch(tape, KernelKind::gather, DType::fp32, predicted.bytes(), predicted.bytes());
+  for (int i = 0; i < 2; ++i) launch(tape, KernelKind::elementwise, DType::fp32, predicted.bytes(), predicted.bytes());  // copied, masked
+  reduce_over_vocabulary(device, predicted);
+  in_place(softmax, {&softmax});
+  const Tensor sums = tape.empty(rows, DType::fp32);
+  launch(tape, KernelKind::reduction, DType::fp32, softmax.bytes(), sums.bytes());
+  reduce_over_vocabulary(device, sums);
+  Tensor loss = elementwise(tape, {&sums, &predicted}, DType::fp32);
+  in_place(softmax, {&softmax});
+  for (const Tensor* kept : {&softmax, &outside, &index}) op.save(*kept);
+  return op.done(loss, [](BackwardCall& b) {
+    const Tensor softmax_kept = b.saved(0);
+    const Tensor rows_range = arange(b.tape, b.saved(2).elements());
+    const Tensor corrections = b.tape.empty(b.saved(2).sizes(), DType::fp32);
+    for (int i = 0; i < 2; ++i) launch(b.tape, KernelKind::gather, DType::fp32, corrections.bytes(), corrections.bytes());  // read, written
+    for (int i = 0; i < 3; ++i) launch(b.tape, KernelKind::elementwise, DType::fp32, corrections.bytes(), corrections.bytes());
+    in_place(softmax_kept, {&softmax_kept, &b.grad()});
+    b.give(0, softmax_kept);
+  });
+}
+
+/// masked_mean: (loss · mask).sum() / mask.sum().
+Tensor masked_mean(const Tensor& loss, const Tensor& mask) {
+  Op op("masked_mean", {&loss});
+  const Tensor kept = elementwise(op.tape(), {&loss, &mask}, DType::fp32);
+  const Tensor sum = op.output({}, DType::fp32), count = op.output({}, DType::int64);
+  launch(op.tape(), KernelKind::reduction, DType::fp32, kept.bytes(), sum.bytes());
+  op.save(mask);
+  op.save(count);
+  Tensor y = op.output({}, DType::fp32);
+  return op.done(y, [sizes = loss.sizes()](BackwardCall& b) {
+    Tensor gradient = b.tape.empty(sizes, DType::fp32);
+    launch(b.tape, KernelKind::elementwise, DType::fp32, gradient.bytes(), gradient.bytes());
+    b.give(0, std::move(gradient));
+  });
+}
+
+}  // namespace
+
+NanotronDevice::NanotronDevice(Tape& tape_in, const NanotronSizes& sizes_in)
+    : tape(tape_in), sizes(sizes_in), communication_(tape_in.add_stream("tensor parallel")) {}
+
+void NanotronDevice::product_beside_gather(std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+  const std::int64_t own = rows / sizes.tp;
+  product(own, columns, inner);
+  if (sizes.tp > 1) product(rows - own, columns, inner);
+}
+
+void NanotronDevice::product(std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+  Tensor& workspace = tape.in_backward() ? backward_workspace_ : forward_workspace_;
+  if (!workspace) workspace = tape.empty({kWorkspace}, DType::uint8, Category::workspace);
+  tape.kernel(gemm_kernel(rows, columns, inner));
+}
+
+Tensor NanotronDevice::gathered(Tensor& buffer, const Tensor& shard) {
+  if (!buffer) buffer = tape.empty({shard.elements() * sizes.tp}, shard.dtype(), Category::communication_buffer);
+  tape.collective({.kind = CollectiveKind::all_gather, .group = Group::tensor, .bytes = buffer.bytes(), .type = shard.dtype()},
+                  communication_);
+  use_on_communication_stream(shard);
+  return buffer;
+}
+
+Tensor NanotronDevice::reduce_scattered(const Tensor& whole, const Dims& piece) {
+  Tensor y = tape.empty(piece, whole.dtype());
+  tape.collective({.kind = CollectiveKind::reduce_scatter, .group = Group::tensor, .bytes = whole.bytes(), .type = whole.dtype()},
+                  communication_);
+  use_on_communication_stream(whole);
+  use_on_communication_stream(y);
+  return y;
+}
+
+void NanotronDevice::use_on_communication_stream(const Tensor& tensor) { tape.record_stream(tensor, communication_); }
+
+Tensor NanotronDevice::all_gathered(const Tensor& piece, const Dims& whole) {
+  Tensor y = tape.empty(whole, piece.dtype());
+  tape.collective({.kind = CollectiveKind::all_gather, .group = Group::tensor, .bytes = y.bytes(), .type = y.dtype()}, communication_);
+  use_on_communication_stream(piece);
+  use_on_communication_stream(y);
+  return y;
+}
+
+void NanotronDevice::tune(TunedKernel kernel) {
+  bool& tuned = tuned_[static_cast<std::size_t>(kernel)];
+  if (tuned) return;
+  tuned = true;
+  for (int i = 0; i < kNormConfigurations; ++i) tape.scratch(kFlushBuffer);
+}
+
+NanotronLlama::NanotronLlama(NanotronDevice& device, const NanotronStage& stage, bool tied_embeddings)
+    : device_(device), tape_(device.tape), sizes_(device.sizes) {
+  if (stage.embedding) embedding_ = &make("model.token_position_embeddings.pp_block.token_embedding", {sizes_.vocab, sizes_.hidden});
+  for (int i = 0; i < stage.layers; ++i) layers_.push_back(make_layer(stage.first_layer + i));
+  if (!stage.head) return;
+  final_norm_ = &make("model.final_layer_norm.pp_block", {sizes_.hidden});
+  head_ = &make("model.lm_head.pp_block", {sizes_.vocab, sizes_.hidden});
+  if (tied_embeddings && stage.embedding) head_->parameters = embedding_->parameters;  // tie_parameters: the head's own storage dies
+}
+
+Module& NanotronLlama::make(const std::string& path, const Dims& sizes) {
+  Module* module = &root_;
+  for (std::size_t start = 0; start <= path.size();) {
+    const std::size_t end = std::min(path.find('.', start), path.size());
+    module = &module->child(std::string_view(path).substr(start, end - start), true);
+    start = end + 1;
+  }
+  module->label = tape_.intern(path);
+  const LabelScope label(tape_, module->label);
+  auto weight = std::make_shared<Parameter>();
+  weight->name = "weight";
+  weight->sizes = sizes;
+  weight->type = DType::bf16;
+  weight->tensor = tape_.parameter(sizes, DType::bf16, true);
+  module->parameters.push_back(std::move(weight));
+  return *module;
+}
+
+NanotronLlama::Layer NanotronLlama::make_layer(int index) {
+  const std::string path = "model.decoder." + std::to_string(index) + ".pp_block";
+  const std::int64_t queries = sizes_.heads * sizes_.head_dim, keys = sizes_.kv_heads * sizes_.head_dim;
+  Layer layer{};
+  layer.input_norm = &make(path + ".input_layernorm", {sizes_.hidden});
+  layer.qkv = &make(path + ".attn.qkv_proj", {queries + 2 * keys, sizes_.hidden});
+  layer.output = &make(path + ".attn.o_proj", {sizes_.hidden, queries});
+  layer.attention_norm = &make(path + ".post_attention_layernorm", {sizes_.hidden});
+  layer.gate_up = &make(path + ".mlp.gate_up_proj", {2 * sizes_.ffn, sizes_.hidden});
+  layer.down = &make(path + ".mlp.down_proj", {sizes_.hidden, sizes_.ffn});
+  layer.module = root_.find(path);
+  layer.module->label = tape_.intern(path);
+  return layer;
+}
+
+Tensor NanotronLlama::embed(const Tensor& ids) {
+  const LabelScope label(tape_, embedding_->label);
+  const Tensor transposed = transpose(ids, 0, 1);
+  if (sizes_.tp == 1) return embedding(embedding_->tensor("weight"), transposed);
+  const Tensor outside = tape_.empty(transposed.sizes(), DType::boolean);
+  for (int i = 0; i < 3; ++i)  // below, above, either
+    launch(tape_, KernelKind::elementwise, DType::boolean, transposed.bytes(), outside.bytes());
+  for (int i = 0; i < 2; ++i)  // copied, masked; shifted below
+    launch(tape_, KernelKind::elementwise, DType::int64, transposed.bytes(), transposed.bytes());
+  const Tensor local = elementwise(tape_, {&transposed}, DType::int64);
+  Tensor out = embedding(embedding_->tensor("weight"), local);
+  const Tensor inside = elementwise(tape_, {&outside}, DType::boolean);
+  out = masked(out, inside);
+  return reduce_scatter(device_, out);
+}
+
+Tensor NanotronLlama::attend(Layer& layer, const Tensor& input) {
+  const std::int64_t length = sizes_.sequence, batch = sizes_.batch, dim = sizes_.head_dim, heads = sizes_.heads, pairs = sizes_.kv_heads;
+  const Tensor qkv = column_linear(device_, input, layer.qkv->tensor("weight"));
+  Tensor query, key, value;
+  if (heads == pairs) {
+    Tensor packed = view(qkv, {length, batch, 3, heads, dim});
+    packed = permute(packed, {2, 1, 0, 3, 4});
+    packed = contiguous(packed);
+    const std::vector<Tensor> parts = unbind(packed);
+    query = parts[0];
+    key = parts[1];
+    value = parts[2];
+  } else {
+    const std::vector<Tensor> parts = split(qkv, {heads * dim, pairs * dim, pairs * dim}, -1);
+    const auto batch_first = [&](const Tensor& part, std::int64_t count) {
+      const Tensor turned = transpose(part, 0, 1);
+      const Tensor copied = contiguous(turned);
+      return view(copied, {batch, length, count, dim});
+    };
+    query = batch_first(parts[0], heads);
+    key = batch_first(parts[1], pairs);
+    value = batch_first(parts[2], pairs);
+  }
+  Tensor pair;
+  {
+    const Tensor keys = unsqueeze(key, 0), values = unsqueeze(value, 0);
+    pair = cat({keys, values}, 0);
+  }
+  pair = permute(pair, {1, 2, 0, 3, 4});
+  pair = contiguous(pair);
+  if (!layer.cosine) {
+    const Tensor positions = arange(tape_, length, DType::fp32);
+    const Tensor angles = tape_.empty({length, dim / 2}, DType::fp32);
+    const Tensor cosines = elementwise(tape_, {&angles}, DType::fp32);
+    layer.cosine = elementwise(tape_, {&cosines}, DType::bf16);
+    layer.sine = elementwise(tape_, {&cosines}, DType::bf16);
+  }
+  const Tensor rotated = rotary(query, layer.cosine, layer.sine);
+  pair = rotary_of_keys(pair, layer.cosine, layer.sine);
+  query = rotated;
+  {
+    const std::vector<Tensor> parts = split(pair, {1, 1}, 2);
+    key = parts[0];
+    value = parts[1];
+  }
+  query = view(query, {batch * length, heads, dim});
+  key = view(key, {batch * length, pairs, dim});
+  value = view(value, {batch * length, pairs, dim});
+  Tensor out = flash_attention(device_, query, key, value);
+  out = view(out, {batch, length, heads * dim});
+  out = transpose(out, 0, 1);
+  return row_linear(device_, out, layer.output->tensor("weight"));
+}
+
+Tensor NanotronLlama::run_layer(Layer& layer, const Tensor& input) {
+  const LabelScope label(tape_, layer.module->label);
+  Tensor hidden = rms_norm(device_, input, layer.input_norm->tensor("weight"));
+  const Tensor attended = attend(layer, hidden);
+  hidden = add(attended, input);
+  const Tensor residual = hidden;
+  hidden = rms_norm(device_, hidden, layer.attention_norm->tensor("weight"));
+  {
+    const Tensor merged = column_linear(device_, hidden, layer.gate_up->tensor("weight"));
+    Tensor product;
+    {
+      const std::vector<Tensor> parts = split(merged, {sizes_.ffn, sizes_.ffn}, -1);
+      const Tensor gate = silu(parts[0]);
+      product = multiply(gate, parts[1]);
+    }
+    hidden = row_linear(device_, product, layer.down->tensor("weight"));
+  }
+  return add(hidden, residual);
+}
+
+Tensor NanotronLlama::hidden(const Tensor& input) {
+  Tensor state = embedding_ ? embed(input) : input;
+  for (Layer& layer : layers_) state = run_layer(layer, state);
+  return state;
+}
+
+Tensor NanotronLlama::loss(const Tensor& hidden, const Tensor& labels, const Tensor& label_mask) {
+  Tensor logits;
+  {
+    Tensor normed;
+    {
+      const LabelScope label(tape_, final_norm_->label);
+      normed = rms_norm(device_, hidden, final_norm_->tensor("weight"));
+    }
+    const LabelScope label(tape_, head_->label);
+    const Tensor narrow = column_linear(device_, normed, head_->tensor("weight"));
+    logits = to(narrow, DType::fp32);
+  }
+  const LabelScope label(tape_, tape_.intern("loss"));
+  const Tensor turned = transpose(labels, 0, 1);
+  const Tensor target = contiguous(turned);
+  const Tensor token_losses = sharded_cross_entropy(device_, logits, target);
+  const Tensor by_sequence = transpose(token_losses, 0, 1);
+  return masked_mean(by_sequence, label_mask);
+}
+
+}  // namespace plimsoll::program

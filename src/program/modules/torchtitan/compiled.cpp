@@ -1,0 +1,288 @@
+#include "program/modules/torchtitan/compiled.hpp"
+
+#include <vector>
+
+#include "program/ops/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// Sizes of the block's tensors and the kernels that make them.
+class Graph {
+ public:
+  Graph(Tape& tape, const CompiledBlock& block, const Tensor& x)
+      : tape_(tape),
+        group_(block.tensor_parallel),
+        tokens_(x.elements() / x.size(-1) * group_.degree),
+        batch_(x.size(0)),
+        spec_(block.attention),
+        inner_(block.intermediate),
+        context_ranks_(block.context_ranks),
+        type_(x.dtype()) {}
+
+  std::int64_t query_width() const { return group_.share(spec_.heads * spec_.head_dim); }
+  std::int64_t key_width() const { return group_.share(spec_.kv_heads * spec_.head_dim); }
+  std::int64_t inner() const { return group_.share(inner_); }
+  std::int64_t hidden() const { return spec_.hidden; }
+
+  /// A product of [tokens, in] with [in, width].
+  Tensor product(std::int64_t in, std::int64_t width) {
+    Tensor y = tape_.empty({tokens_, width}, type_);
+    gemm(tape_, type_, tokens_, width, in);
+    return y;
+  }
+  /// The gradient of a weight [out, in].
+  Tensor weight_gradient(std::int64_t out, std::int64_t in) {
+    Tensor y = tape_.empty({out, in}, type_);
+    gemm(tape_, type_, out, in, tokens_);
+    return y;
+  }
+  /// One generated pointwise or reduction kernel over [tokens, width].
+  Tensor fused(std::int64_t width, DType type) {
+    Tensor y = tape_.empty({tokens_, width}, type);
+    launch(tape_, KernelKind::elementwise, type, 2 * y.bytes(), y.bytes());
+    return y;
+  }
+  Tensor fused(std::int64_t width) { return fused(width, type_); }
+  Tensor statistics() { return tape_.empty({batch_, group_.share(spec_.heads), tokens_ / batch_}, DType::fp32); }
+
+  /// One generated kernel over the activations between the blocks, which tensor parallelism cuts over the sequence.
+  Tensor fused_between() {
+    Tensor y = tape_.empty({tokens_ / group_.degree, spec_.hidden}, type_);
+    launch(tape_, KernelKind::elementwise, type_, 2 * y.bytes(), y.bytes());
+    return y;
+  }
+  /// The whole sequence of such activations: gathered over the first dimension, then put in order.
+  Tensor gathered(Tensor part) {
+    if (!group_.on()) return part;
+    Tensor flat = tape_.empty({tokens_, spec_.hidden}, type_, Category::communication_buffer);
+    communicate(CollectiveKind::all_gather, flat);
+    part.reset();
+    if (group_.asynchronous || batch_ == 1) return flat;
+    return fused(spec_.hidden);
+  }
+  /// The ranks' partial sums, reduced, this rank's part of the sequence.
+  Tensor scattered(Tensor partial) {
+    if (!group_.on()) return partial;
+    if (!group_.asynchronous && batch_ > 1) partial = fused(spec_.hidden);
+    Tensor part = tape_.empty({tokens_ / group_.degree, spec_.hidden}, type_);
+    communicate(CollectiveKind::reduce_scatter, partial);
+    return part;
+  }
+  /// The sum of gradients of one input of several products.
+  Tensor sum_of(std::vector<Tensor> gradients) {
+    if (!group_.on()) return fused(spec_.hidden);
+    Tensor sum = fused(spec_.hidden);
+    gradients.clear();
+    sum = scattered(std::move(sum));
+    return fused_between();
+  }
+  /// Keys and values side by side, and those of all context-parallel ranks (_AllGatherRotater); nothing without such ranks.
+  std::vector<Tensor> rotated() {
+    if (context_ranks_ == 1) return {};
+    const Tensor own = tape_.empty({2, tokens_, query_width()}, type_, Category::communication_buffer);
+    Tensor all = tape_.empty({context_ranks_, 2, tokens_, query_width()}, type_, Category::communication_buffer);
+    tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::context, .bytes = all.bytes(), .type = type_}, kComputeStream);
+    return {own, all};
+  }
+  void attend(bool backward) {
+    const double pairs = 0.5 * static_cast<double>(tokens_) * static_cast<double>(tokens_ / batch_);
+    const double flops = 4.0 * static_cast<double>(query_width()) * pairs * (backward ? 2.5 : 1.0);
+    const std::int64_t bytes = 4 * tokens_ * query_width() * size_of(type_);
+    tape_.kernel({.kind = backward ? KernelKind::attention_backward : KernelKind::attention,
+                  .type = type_,
+                  .m = tokens_ / batch_,
+                  .n = tokens_ / batch_,
+                  .k = spec_.head_dim,
+                  .batch = batch_ * group_.share(spec_.heads),
+                  .flops = flops,
+                  .bytes_read = bytes,
+                  .bytes_written = bytes});
+  }
+
+ private:
+  void communicate(CollectiveKind kind, const Tensor& whole) {
+    tape_.collective({.kind = kind, .group = Group::tensor, .bytes = whole.bytes(), .type = type_}, kComputeStream);
+  }
+
+  Tape& tape_;
+  TensorParallel group_;
+  std::int64_t tokens_, batch_;
+  AttentionSpec spec_;
+  std::int64_t inner_;
+  std::int64_t context_ranks_;
+  DType type_;
+};
+
+/// What the forward graph keeps for the backward graph.
+struct Kept {
+  Tensor query, value, out, statistics, gate;
+};
+
+/// The forward up to the gate projection; `hidden` gets x + attention where the caller goes on.
+Kept attention_and_gate(Graph& g, Tensor& residual, Tensor& normed) {
+  Kept kept;
+  Tensor key;
+  {
+    const Tensor y = g.gathered(g.fused_between());
+    kept.query = g.product(g.hidden(), g.query_width());
+    key = g.product(g.hidden(), g.key_width());
+    kept.value = g.product(g.hidden(), g.key_width());
+  }
+  {
+    const Tensor query = g.fused(g.query_width()), keys = g.fused(g.query_width()), values = g.fused(g.query_width());
+    key.reset();
+    const std::vector<Tensor> ring = g.rotated();
+    kept.out = g.fused(g.query_width());
+    kept.statistics = g.statistics();
+    g.attend(false);
+  }
+  residual = g.scattered(g.product(g.query_width(), g.hidden()));
+  normed = g.gathered(g.fused_between());
+  kept.gate = g.product(g.hidden(), g.inner());
+  return kept;
+}
+
+/// The products that NVFP4 blocks compute again, beside attention's output.
+void products_again(Graph& g, Kept& kept) {
+  {
+    const Tensor y = g.gathered(g.fused_between());
+    kept.query = g.product(g.hidden(), g.query_width());
+    kept.value = g.product(g.hidden(), g.key_width());
+  }
+  const Tensor residual = g.scattered(g.product(g.query_width(), g.hidden()));
+  const Tensor normed = g.gathered(g.fused_between());
+  kept.gate = g.product(g.hidden(), g.inner());
+}
+
+/// Everything that the forward makes; its result.
+Tensor forward_graph(Graph& g, Kept& kept) {
+  Tensor residual, normed;
+  kept = attention_and_gate(g, residual, normed);
+  Tensor up = g.product(g.hidden(), g.inner());
+  normed.reset();
+  const Tensor product = g.fused(g.inner());
+  up.reset();
+  return g.scattered(g.product(g.inner(), g.hidden()));
+}
+
+/// Positions of the weights among the node's inputs, behind x.
+enum Input : std::size_t { kX, kQuery, kKey, kValue, kOutput, kGate, kDown, kUp, kAttentionNorm, kMlpNorm };
+
+/// The feed-forward half: gradients of its weights; the gradient of the hidden states between the halves.
+Tensor feed_forward_backward(BackwardCall& b, Graph& g, Tensor up, Tensor product, Tensor gate, Tensor normed) {
+  const Tensor incoming = g.gathered(b.take_grad());
+  b.give(kDown, g.weight_gradient(g.hidden(), g.inner()));
+  Tensor of_product = g.product(g.hidden(), g.inner());
+  product.reset();
+  Tensor of_up = g.fused(g.inner()), of_gate = g.fused(g.inner());
+  of_product.reset();
+  up.reset();
+  gate.reset();
+  b.give(kGate, g.weight_gradient(g.inner(), g.hidden()));
+  Tensor through_gate = g.product(g.inner(), g.hidden());
+  of_gate.reset();
+  b.give(kUp, g.weight_gradient(g.inner(), g.hidden()));
+  Tensor through_up = g.product(g.inner(), g.hidden());
+  of_up.reset();
+  normed.reset();
+  return g.sum_of({std::move(through_gate), std::move(through_up)});
+}
+
+struct AttentionGradients {
+  Tensor query, key, value;
+};
+
+/// Attention's own backward, over repeated keys and values.
+AttentionGradients attention_backward(BackwardCall& b, Graph& g, Kept& kept, const Tensor& of_hidden) {
+  AttentionGradients wide;
+  {
+    const Tensor incoming = g.gathered(of_hidden);
+    const Tensor of_out = g.product(g.hidden(), g.query_width());
+    b.give(kOutput, g.weight_gradient(g.hidden(), g.query_width()));
+    const Tensor query = g.fused(g.query_width()), keys = g.fused(g.query_width()), values = g.fused(g.query_width());
+    const std::vector<Tensor> ring = g.rotated();
+    const Tensor accumulator = g.fused(g.query_width(), DType::fp32), products = g.statistics();
+    wide = {g.fused(g.query_width()), g.fused(g.query_width()), g.fused(g.query_width())};
+    g.attend(true);
+  }
+  kept.out.reset();
+  kept.statistics.reset();
+  return wide;
+}
+
+void backward_graph(BackwardCall& b, Graph& g, Kept kept) {
+  Tensor normed = g.gathered(g.fused_between());
+  Tensor key = g.product(g.hidden(), g.key_width());
+  Tensor residual = g.scattered(g.product(g.query_width(), g.hidden()));
+  Tensor of_hidden;
+  {
+    Tensor mlp_normed = g.gathered(g.fused_between()), up = g.product(g.hidden(), g.inner()), product = g.fused(g.inner());
+    of_hidden = feed_forward_backward(b, g, std::move(up), std::move(product), std::move(kept.gate), std::move(mlp_normed));
+  }
+  AttentionGradients grad = attention_backward(b, g, kept, of_hidden);
+  residual.reset();
+  {
+    AttentionGradients narrow{g.fused(g.query_width()), g.fused(g.key_width()), g.fused(g.key_width())};
+    grad = std::move(narrow);
+  }
+  b.give(kQuery, g.weight_gradient(g.query_width(), g.hidden()));
+  Tensor through_query = g.product(g.query_width(), g.hidden());
+  grad.query.reset();
+  b.give(kKey, g.weight_gradient(g.key_width(), g.hidden()));
+  Tensor through_key = g.product(g.key_width(), g.hidden());
+  grad.key.reset();
+  b.give(kValue, g.weight_gradient(g.key_width(), g.hidden()));
+  Tensor through_value = g.product(g.key_width(), g.hidden());
+  grad.value.reset();
+  normed.reset();
+  key.reset();
+  kept = {};
+  const Tensor gradient = g.sum_of({std::move(through_query), std::move(through_key), std::move(through_value)});
+  Tensor shaped = b.tape.view(gradient, b.saved(0).sizes(), contiguous_strides(b.saved(0).sizes()));
+  shaped.impl()->base.reset();  // the graph's own output
+  b.give(kX, std::move(shaped));
+}
+
+}  // namespace
+
+Tensor run_compiled(Tape& tape, const CompiledBlock& block, const Tensor& x) {
+  Module& attention = block.module->child("attention");
+  Module& projections = attention.child("qkv_linear");
+  Module& mlp = block.module->child("feed_forward");
+  const auto weight = [](Module& of, const char* name) { return &of.child(name).tensor("weight"); };
+  Op op("compiled_block",
+        {&x, weight(projections, "wq"), weight(projections, "wk"), weight(projections, "wv"), weight(attention, "wo"), weight(mlp, "w1"),
+         weight(mlp, "w2"), weight(mlp, "w3"), weight(*block.module, "attention_norm"), weight(*block.module, "ffn_norm")});
+  Graph graph(tape, block, x);
+  Kept kept;
+  Tensor y;
+  {
+    const GradMode no_grad(tape, false);
+    const Tensor flat = forward_graph(graph, kept);
+    y = unsafe_view(flat, x.sizes());
+  }
+  op.save(x);
+  if (!block.recomputed) {
+    for (const Tensor* tensor : {&kept.query, &kept.value}) op.save_if(!block.four_bits, *tensor);
+    for (const Tensor* tensor : {&kept.out, &kept.statistics}) op.save(*tensor);
+    op.save_if(!block.four_bits, kept.gate);
+  }
+  return op.done(
+      y, [graph, recomputed = block.recomputed, four_bits = block.four_bits, width = block.attention.hidden](BackwardCall& b) mutable {
+        const Tensor input = b.saved(0);
+        Kept again;
+        if (recomputed) {
+          Tensor residual, normed;
+          again = attention_and_gate(graph, residual, normed);
+        } else {
+          again = {b.take_saved(1), b.take_saved(2), b.take_saved(3), b.take_saved(4), b.take_saved(5)};
+          if (four_bits) products_again(graph, again);
+        }
+        backward_graph(b, graph, std::move(again));
+        for (const Input norm : {kAttentionNorm, kMlpNorm}) b.give(norm, b.tape.empty({width}, input.dtype()));
+      });
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,79 @@
+#include "program/modules/torchtitan/rope.hpp"
+
+#include "program/modules/layers.hpp"
+#include "program/ops/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// ComplexRoPE.apply_rotary_emb: pairs of neighbouring elements as complex fp32 numbers.
+std::pair<Tensor, Tensor> turn_complex(const Tensor& query, const Tensor& key, const Tensor& rows) {
+  const auto paired = [](const Tensor& x) {
+    const Tensor wide = to(x, DType::fp32);
+    return view_as_complex(reshape(wide, {x.size(0), x.size(1), x.size(2), -1, 2}));
+  };
+  const auto turned = [&](const Tensor& x) {
+    const Tensor product = multiply_complex(x, rows);
+    return reshape(view_as_real(product), {x.size(0), x.size(1), x.size(2), -1});
+  };
+  const Tensor wide_query = paired(query), wide_key = paired(key);
+  const Tensor turned_query = turned(wide_query), turned_key = turned(wide_key);
+  Tensor low_query = to(turned_query, query.dtype());
+  Tensor low_key = to(turned_key, key.dtype());
+  return {std::move(low_query), std::move(low_key)};
+}
+
+/// CosSinRoPE.apply_rotary_emb: x · cos + rotate_half(x) · sin in fp32.
+std::pair<Tensor, Tensor> turn_halves(const Tensor& query, const Tensor& key, const Tensor& rows) {
+  const std::int64_t dim = query.size(-1);
+  const Tensor cosine = slice(rows, -1, 0, dim), sine = slice(rows, -1, dim, 2 * dim);
+  const Tensor wide_query = to(query, DType::fp32), wide_key = to(key, DType::fp32);
+  const Tensor turned_query = rotate(wide_query, cosine, sine), turned_key = rotate(wide_key, cosine, sine);
+  Tensor low_query = to(turned_query, query.dtype());
+  Tensor low_key = to(turned_key, key.dtype());
+  return {std::move(low_query), std::move(low_key)};
+}
+
+/// _maybe_check_max_pos: torch.all(positions <= limit), asserted on the device.
+void check_positions(Tape& tape, const Tensor& positions) {
+  tape.operator_name = "check_positions";
+  const Tensor below = elementwise(tape, {&positions}, DType::boolean);
+  const Tensor all = tape.empty({}, DType::boolean);
+  launch(tape, KernelKind::reduction, DType::boolean, below.bytes(), 1);
+}
+
+}  // namespace
+
+Rope add_rope(Module& parent, const RopeShape& shape, Tape& tape) {
+  Module& module = parent.child("rope", true);
+  module.label = tape.intern(module.path);
+  const std::int64_t width = shape.complex ? shape.dim / 2 : 2 * shape.dim;
+  module.buffers.push_back(
+      {.name = "cache", .sizes = {shape.length, width}, .type = shape.complex ? DType::complex64 : DType::fp32, .tensor = {}});
+  return {module, shape, tape};
+}
+
+Rope shared_rope(Module& owner, const char* table, const RopeShape& shape, Tape& tape) {
+  RopeShape shared = shape;
+  shared.table = table;
+  return {owner, shared, tape};
+}
+
+/// _reshape_for_broadcast: [1 or batch, length, 1, width].
+Tensor Rope::rows(const Tensor& query, const Tensor& positions) const {
+  const Tensor& table = module_->buffer(shape_.table);
+  const std::int64_t width = table.size(1), length = query.size(1);
+  if (!shape_.positions) return view(slice(table, 0, 0, length), {1, length, 1, width});
+  check_positions(*tape_, positions);
+  const Tensor gathered = positions.size(0) == 1 ? table_rows(table, positions) : gather_rows(table, positions);
+  return view(gathered, {positions.size(0), length, 1, width});
+}
+
+std::pair<Tensor, Tensor> Rope::operator()(const Tensor& query, const Tensor& key, const Tensor& positions) const {
+  const LabelScope label(*tape_, module_->label);
+  const Tensor table = rows(query, positions);
+  return shape_.complex ? turn_complex(query, key, table) : turn_halves(query, key, table);
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,205 @@
+#include "program/modules/transformers/causal_lm.hpp"
+
+#include "plimsoll/error.hpp"
+#include "program/checkpoint.hpp"
+#include "program/ops/ops.hpp"
+
+namespace plimsoll::program {
+
+Tensor position_ids(Tape& tape, std::int64_t length) {
+  const Tensor positions = arange(tape, length);
+  return unsqueeze(add_scalar(positions), 0);
+}
+
+namespace {
+
+/// masking_utils.sdpa_mask: index ranges, compared by broadcasting; [batch, 1, length, length] of bools, expanded over the batch.
+Tensor boolean_mask(Tape& tape, std::int64_t batch, std::int64_t length, bool windowed) {
+  const Tensor batch_range = arange(tape, batch), head_range = arange(tape, 1);
+  const Tensor queries = add_scalar(arange(tape, length)), keys = add_scalar(arange(tape, length));
+  const Tensor query = view(queries, {1, 1, length, 1}), key = view(keys, {1, 1, 1, length});
+  const auto compare = [&](const Tensor& a, const Tensor& b) { return elementwise(tape, {&a, &b}, DType::boolean); };
+  if (!windowed) return expand(compare(key, query), {batch, -1, -1, -1});
+  // and_masks(sliding_window_overlay, causal_mask_function), starting from a scalar true
+  Tensor within;
+  {
+    const Tensor one = zeros(tape, {}, DType::boolean);
+    Tensor edge = add_scalar(query);
+    const Tensor inside = compare(key, edge);
+    edge.reset();
+    within = compare(one, inside);
+  }
+  const Tensor causal = compare(key, query);
+  return expand(compare(within, causal), {batch, -1, -1, -1});
+}
+
+/// masking_utils.eager_mask: zeros where attended, the type's minimum elsewhere.
+Tensor additive_mask(Tape& tape, const Tensor& allowed, DType type) {
+  const Tensor zero = zeros(tape, {}, type);
+  const Tensor least = filled(tape, {}, type);
+  return elementwise(tape, {&allowed, &zero, &least}, type);
+}
+
+}  // namespace
+
+Tensor causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::optional<std::int64_t> window) {
+  const std::int64_t batch = embeddings.size(0), length = embeddings.size(1);
+  if (options.attention == RunOptions::Attention::sdpa && !(window && length >= *window)) return {};
+  tape.operator_name = "causal_mask";
+  const Tensor allowed = boolean_mask(tape, batch, length, window.has_value());
+  return options.attention == RunOptions::Attention::sdpa ? allowed : additive_mask(tape, allowed, embeddings.dtype());
+}
+
+Tensor materialized_causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings) {
+  tape.operator_name = "causal_mask";
+  const Tensor allowed = boolean_mask(tape, embeddings.size(0), embeddings.size(1), false);
+  return options.attention == RunOptions::Attention::sdpa ? allowed : additive_mask(tape, allowed, embeddings.dtype());
+}
+
+Tensor alibi_slopes(Tape& tape, std::int64_t heads) {
+  std::int64_t closest = 1;
+  while (2 * closest <= heads) closest *= 2;
+  const auto powers_of = [&](std::int64_t count) {
+    const Tensor base = zeros(tape, {}, DType::fp32), powers = arange(tape, count, DType::int32);
+    return elementwise(tape, {&base, &powers}, DType::fp32);
+  };
+  const Tensor slopes = powers_of(closest);
+  return closest == heads ? slopes : cat({slopes, powers_of(heads - closest)}, 0);
+}
+
+Tensor bidirectional_mask(Tape&, const RunOptions&, const Tensor&) { return {}; }
+
+namespace {
+
+/// sliding_window_bidirectional_mask_function on index ranges: |query - key| <= window.
+Tensor boolean_window_mask(Tape& tape, std::int64_t batch, std::int64_t length) {
+  const Tensor batch_range = arange(tape, batch), head_range = arange(tape, 1);
+  const Tensor queries = add_scalar(arange(tape, length)), keys = add_scalar(arange(tape, length));
+  const Tensor query = view(queries, {1, 1, length, 1}), key = view(keys, {1, 1, 1, length});
+  const auto compare = [&](const Tensor& a, const Tensor& b) { return elementwise(tape, {&a, &b}, DType::boolean); };
+  Tensor within;
+  {
+    const Tensor one = zeros(tape, {}, DType::boolean);
+    Tensor distance = elementwise(tape, {&query, &key}, DType::int64);
+    distance = elementwise(tape, {&distance}, DType::int64);
+    const Tensor inside = elementwise(tape, {&distance}, DType::boolean);
+    distance.reset();
+    within = compare(one, inside);
+  }
+  const Tensor real = elementwise(tape, {&query}, DType::boolean);
+  return expand(compare(within, real), {batch, -1, -1, -1});
+}
+
+}  // namespace
+
+Tensor bidirectional_window_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::int64_t window) {
+  if (embeddings.size(1) < window) return {};
+  tape.operator_name = "bidirectional_mask";
+  const Tensor allowed = boolean_window_mask(tape, embeddings.size(0), embeddings.size(1));
+  return options.attention == RunOptions::Attention::sdpa ? allowed : additive_mask(tape, allowed, embeddings.dtype());
+}
+
+namespace {
+
+/// eager_attention_forward of llama.
+Tensor attend_eagerly(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionCall& call) {
+  const std::int64_t groups = query.size(1) / key.size(1);
+  const Tensor keys = repeat_kv(key, groups);
+  const Tensor values = repeat_kv(value, groups);
+  Tensor weights = matmul(query, transpose(keys, 2, 3));
+  weights = multiply_scalar(weights);
+  if (call.softcap) {
+    weights = divide_scalar(weights);
+    weights = tanh(weights);
+    weights = multiply_scalar(weights);
+  }
+  if (mask) weights = add(weights, mask);
+  if (call.softmax_in_fp32) {
+    const Tensor probabilities = softmax(weights, DType::fp32);
+    weights = to(probabilities, query.dtype());
+  } else {
+    weights = softmax(weights, weights.dtype());
+  }
+  weights = dropout(weights, call.dropout);
+  if (call.weights) *call.weights = weights;
+  Tensor output = matmul(weights, values);
+  return contiguous(transpose(output, 1, 2));
+}
+
+}  // namespace
+
+Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionCall& call) {
+  if (call.softcap && call.kind != RunOptions::Attention::eager) {
+    refuse("sdpa attention does not support softcap", {}, "use eager attention, as transformers itself demands");
+  }
+  if (call.kind == RunOptions::Attention::eager) return attend_eagerly(query, key, value, mask, call);
+  const std::int64_t groups = query.size(1) / key.size(1);
+  const bool grouped = groups > 1 && !mask && key.size(-1) == value.size(-1) && key.size(-1) <= 256;
+  const Tensor keys = grouped ? key : repeat_kv(key, groups);
+  const Tensor values = grouped ? value : repeat_kv(value, groups);
+  const Tensor output = scaled_dot_product_attention(
+      query, keys, values, mask, {.causal = call.causal && !mask && query.size(2) > 1, .dropout = call.dropout, .enable_gqa = grouped});
+  return contiguous(transpose(output, 1, 2));
+}
+
+namespace {
+
+/// Hooks of modules within a compiled layer would cut its graph.
+void refuse_wrapped_parts(Module& layer) {
+  for (const Module* part : layer.all_modules()) {
+    const bool hooked = !part->pre_forward.empty() || !part->post_forward.empty();
+    if (part != &layer && hooked)
+      refuse("compiled blocks whose parts are wrapped on their own are not modelled", part->path, "wrap whole blocks");
+  }
+}
+
+}  // namespace
+
+Tensor run_layer(Module& module, Tape& tape, const RunOptions& options, const Tensor& input,
+                 const std::function<Tensor(const Tensor&)>& forward) {
+  Tensor hidden = input;
+  ModuleCall call(module, tape, {&hidden});
+  const Region region = [&forward](const std::vector<Tensor>& arguments) { return forward(arguments[0]); };
+  // A compiled layer's checkpointing is within its graph.
+  if (options.compiled_blocks) {
+    refuse_wrapped_parts(module);
+    return call.done(region({hidden}));
+  }
+  switch (options.checkpointing) {
+    case RunOptions::Checkpointing::non_reentrant: {
+      // The region outlives this call: it holds its own copy of the forward function.
+      const Region kept = [forward](const std::vector<Tensor>& arguments) { return forward(arguments[0]); };
+      return call.done(checkpoint(tape, kept, {hidden}));
+    }
+    case RunOptions::Checkpointing::reentrant: {
+      const Region kept = [forward](const std::vector<Tensor>& arguments) { return forward(arguments[0]); };
+      return call.done(checkpoint_reentrant(tape, kept, {hidden}));
+    }
+    case RunOptions::Checkpointing::none:
+      break;
+  }
+  return call.done(region({hidden}));
+}
+
+Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in) {
+  Tensor logits = to(logits_in, DType::fp32);
+  const Tensor labels = pad_last(labels_in, 0, 1);
+  Tensor shifted = contiguous(slice(labels, -1, 1, labels.size(-1)));
+  logits = view(logits, {-1, logits.size(-1)});
+  shifted = view(shifted, {-1});
+  return cross_entropy(logits, shifted);
+}
+
+Tensor language_model_loss(Module& root, Tape& tape, const Linear& head, const Batch& batch,
+                           const std::function<Tensor(const Tensor& ids)>& decode) {
+  Tensor ids = batch.input_ids, labels = batch.labels;
+  ModuleCall call(root, tape, {&ids, &labels});
+  const Tensor hidden = decode(ids);
+  Tensor logits = head(slice(hidden, 1, 0, hidden.size(1)));
+  tape.phase(Phase::loss);
+  Tensor loss = causal_lm_loss(logits, labels);
+  call.done({&loss, &logits});
+  return loss;
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,118 @@
+// GPTNeoXForCausalLM.
+#include "program/modules/transformers/decoder_stack.hpp"
+#include "program/modules/transformers/families.hpp"
+#include "program/ops/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+class NeoxLayer {
+ public:
+  NeoxLayer(Module& module, Tape& tape, const RunOptions& options, const Block& block)
+      : module_(module),
+        attention_(module.child("attention")),
+        mlp_(module.child("mlp")),
+        tape_(tape),
+        options_(options),
+        block_(block),
+        attention_norm_(module.child("input_layernorm"), tape, block.norm),
+        mlp_norm_(module.child("post_attention_layernorm"), tape, block.norm),
+        qkv_(attention_.child("query_key_value"), tape),
+        output_(attention_.child("dense"), tape),
+        up_(mlp_.child("dense_h_to_4h"), tape),
+        down_(mlp_.child("dense_4h_to_h"), tape) {}
+
+  Tensor operator()(const Tensor& input, const Tensor& mask, const RotaryTables& tables, const Tensor& positions) const {
+    return run_layer(module_, tape_, options_, input,
+                     [this, mask, tables, positions](const Tensor& x) { return forward(x, mask, tables); });
+  }
+
+ private:
+  Tensor forward(const Tensor& input, const Tensor& mask, const RotaryTables& tables) const {
+    Tensor probabilities;  // the second of the attention's results lives until the layer returns
+    Tensor attended;
+    {
+      const Tensor normed = attention_norm_(input);
+      attended = attend_all(normed, mask, tables, probabilities);
+    }
+    attended = dropout(attended, block_.hidden_dropout);
+    const bool parallel = block_.placement == NormPlacement::parallel_two;
+    if (!parallel) attended = add(attended, input);
+    Tensor fed;
+    {
+      const Tensor normed = mlp_norm_(parallel ? input : attended);
+      fed = feed_forward(normed);
+    }
+    fed = dropout(fed, block_.hidden_dropout);
+    const Tensor joined = add(fed, attended);
+    return parallel ? add(joined, input) : joined;
+  }
+
+  Tensor attend_all(const Tensor& input, const Tensor& mask, const RotaryTables& tables, Tensor& probabilities) const {
+    Tensor hidden = input;
+    ModuleCall call(attention_, tape_, {&hidden});
+    const AttentionSpec& spec = *block_.attention;
+    const std::int64_t batch = hidden.size(0), length = hidden.size(1);
+    Tensor query, key, value;
+    const Tensor qkv = transpose(view(qkv_(hidden), {batch, length, -1, 3 * spec.head_dim}), 1, 2);
+    {
+      const std::vector<Tensor> parts = chunk(qkv, 3, -1);
+      query = parts[0];
+      key = parts[1];
+      value = parts[2];
+    }
+    rotate_pair(query, key, tables, Rotation::join_last);
+    Tensor output =
+        attend(query, key, value, mask, {.kind = options_.attention, .causal = true, .dropout = spec.dropout, .weights = &probabilities});
+    output = contiguous(reshape(output, {batch, length, -1}));
+    output = output_(output);
+    return call.done(output);
+  }
+
+  Tensor feed_forward(const Tensor& input) const {
+    Tensor hidden = input;
+    ModuleCall call(mlp_, tape_, {&hidden});
+    hidden = up_(hidden);
+    hidden = activate(block_.mlp->activation, hidden);
+    hidden = down_(hidden);
+    return call.done(hidden);
+  }
+
+  Module& module_;
+  Module& attention_;
+  Module& mlp_;
+  Tape& tape_;
+  const RunOptions& options_;
+  const Block& block_;
+  Norm attention_norm_, mlp_norm_;
+  Linear qkv_, output_, up_, down_;
+};
+
+class GptNeox final : public DecoderStack<NeoxLayer> {
+ public:
+  GptNeox(const Model& model, const RunOptions& options, Module& root, Tape& tape)
+      : DecoderStack(model, options, root, tape, {"gpt_neox", "embed_in", "layers", "final_layer_norm"}) {}
+
+ private:
+  Tensor decode(const Tensor& input) override {
+    Tensor ids = input;
+    ModuleCall call(base_, tape_, {&ids});
+    const Tensor embeddings = embed(ids);
+    const Tensor positions = position_ids(tape_, ids.size(1));
+    const Tensor mask = causal_mask(tape_, options_, embeddings, std::nullopt);
+    Tensor hidden = dropout(embeddings, embedding_dropout_);
+    const RotaryTables tables = rotary_tables(base_.child("rotary_emb"), tape_, positions, hidden.dtype());
+    for (const NeoxLayer& layer : layers_) hidden = layer(hidden, mask, tables, positions);
+    hidden = (*norm_)(hidden);
+    return call.done(hidden);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Network> make_gpt_neox(const Model& model, const RunOptions& options, Module& root, Tape& tape) {
+  return std::make_unique<GptNeox>(model, options, root, tape);
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,66 @@
+/// A mixture of experts in transformers: a family's router, the experts in one grouped product, shared experts beside them.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "plimsoll/model.hpp"
+#include "program/modules/transformers/gated_mlp.hpp"
+
+namespace plimsoll::program {
+
+class MixtureOfExperts {
+ public:
+  /// `module` is the sparse block (model.layers.3.mlp).
+  /// Throws Error (refused): a model type whose router is not modelled.
+  MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type);
+  /// [batch, length, hidden] to the same.
+  Tensor operator()(const Tensor& input) const;
+
+ private:
+  /// How a family turns logits into weights.
+  enum class Router {
+    softmax_of_floats,  ///< mixtral: softmax(logits.float()), top-k, normalized, left in fp32
+    softmax_in_floats,  ///< olmoe, qwen2_moe, qwen3_moe: softmax(logits, dtype=float), top-k, normalized or not, cast back
+    top_k_first,        ///< granitemoe: top-k of the logits, then softmax
+    top_k_softmax,      ///< gpt_oss: the same in the logits' own type, the product with a bias
+    scaled_softmax,     ///< deepseek_v2: fp32 product, softmax, top-k, scaled
+    corrected_sigmoid,  ///< deepseek_v3, glm4_moe: fp32 product, sigmoid, groups chosen by corrected scores, weights gathered, scaled
+  };
+  static Router router_of(std::string_view model_type);
+
+  struct Routing {
+    Tensor logits, weights, indices;
+  };
+  /// What a choice within groups leaves behind.
+  struct Choice {
+    Tensor scores, group_scores, groups, group_mask, mask, experts;
+  };
+  Routing route(const Tensor& hidden) const;
+  Routing softmax_first(const Tensor& hidden) const;
+  Routing top_k_first(const Tensor& hidden) const;
+  Routing scaled_softmax(const Tensor& hidden) const;
+  Routing corrected_sigmoid(const Tensor& hidden) const;
+  Tensor wide_logits(const Tensor& hidden) const;
+  Choice choose_in_groups(const Tensor& scores) const;
+  void keep_best_groups(Choice& choice) const;
+  Tensor mix(const Tensor& hidden, const Tensor& indices, const Tensor& weights) const;
+  Tensor run_experts(const Tensor& selected, const Tensor& offsets, const Tensor& expert_ids, Tensor& biases) const;
+  Tensor grouped_linear(const Tensor& rows, const char* name, const Tensor& offsets, const Tensor& biases) const;
+  Tensor gate(const Tensor& rows) const;
+  Tensor gated_shared(const Tensor& flat, const Tensor& common) const;
+  Tensor beside_shared_gate(const Tensor& hidden) const;
+  Tensor beside_shared(const Tensor& hidden) const;
+  Tensor alone(const Tensor& hidden) const;
+
+  Module& module_;
+  Tape& tape_;
+  MoeSpec spec_;
+  Router kind_;
+  Module& router_;
+  Module& experts_;
+  std::optional<GatedMlp> shared_;
+  std::optional<Linear> shared_gate_;
+};
+
+}  // namespace plimsoll::program

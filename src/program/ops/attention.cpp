@@ -1,0 +1,312 @@
+/// Scaled dot-product attention: PyTorch's flash and memory-efficient kernels (aten/src/ATen/native/transformers/cuda), cuDNN off.
+#include <cmath>
+
+#include "plimsoll/error.hpp"
+#include "program/ops/attention_kernels.hpp"
+#include "program/ops/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+struct Shape {
+  std::int64_t batch, heads, kv_heads, queries, keys, head_dim, value_dim;
+  bool causal;
+
+  double flops() const {  // two products over the attended pairs
+    const double pairs = static_cast<double>(queries) * static_cast<double>(keys) * (causal ? 0.5 : 1.0);
+    return 2.0 * static_cast<double>(batch * heads * (head_dim + value_dim)) * pairs;
+  }
+};
+
+Shape shape_of(const Tensor& query, const Tensor& key, const Tensor& value, bool causal) {
+  return {query.size(0), query.size(1), key.size(1), query.size(2), key.size(2), query.size(3), value.size(3), causal};
+}
+
+/// A new [batch, heads, length, dim] tensor that lies in memory as [batch, length, heads, dim].
+Tensor heads_inside(Tape& tape, std::int64_t batch, std::int64_t heads, std::int64_t length, std::int64_t dim, DType type) {
+  Tensor y = tape.empty({batch, heads, length, dim}, type);
+  y.impl()->strides = {length * heads * dim, dim, heads * dim, 1};
+  return y;
+}
+
+using InputGradients = FlashGradients;
+
+InputGradients empty_gradients(Tape& tape, const Shape& s, DType type) {
+  InputGradients g;
+  g.query = heads_inside(tape, s.batch, s.heads, s.queries, s.head_dim, type);
+  g.key = heads_inside(tape, s.batch, s.kv_heads, s.keys, s.head_dim, type);
+  g.value = heads_inside(tape, s.batch, s.kv_heads, s.keys, s.value_dim, type);
+  return g;
+}
+
+void give(BackwardCall& b, InputGradients& g) {
+  b.give(0, std::move(g.query));
+  b.give(1, std::move(g.key));
+  b.give(2, std::move(g.value));
+}
+
+/// Gradients of keys and values for every query head, summed over the group afterwards.
+struct ExpandedGradients {
+  ExpandedGradients(Tape& tape_in, const Shape& s, DType type) : tape(tape_in) {
+    if (s.heads == s.kv_heads) return;
+    key = tape.empty({s.batch, s.keys, s.heads, s.head_dim}, type, Category::workspace);
+    value = tape.empty({s.batch, s.keys, s.heads, s.value_dim}, type, Category::workspace);
+  }
+  void sum(const InputGradients& g) const {
+    if (!key) return;
+    launch(tape, KernelKind::reduction, key.dtype(), key.bytes(), g.key.bytes());
+    launch(tape, KernelKind::reduction, value.dtype(), value.bytes(), g.value.bytes());
+  }
+  Tape& tape;
+  Tensor key, value;
+};
+
+// Queries by keys by head size, once per head: what a replay needs to run the kernel.
+void launch_forward(Tape& tape, const Tensor& query, const Tensor& key, const Tensor& value, const Shape& s) {
+  tape.kernel({.kind = KernelKind::attention,
+               .type = query.dtype(),
+               .m = s.queries,
+               .n = s.keys,
+               .k = s.head_dim,
+               .batch = s.batch * s.heads,
+               .flops = s.flops(),
+               .bytes_read = query.bytes() + key.bytes() + value.bytes(),
+               .bytes_written = query.bytes()});
+}
+
+void launch_backward(Tape& tape, const InputGradients& g, const Shape& s) {
+  const std::int64_t bytes = g.query.bytes() + g.key.bytes() + g.value.bytes();
+  tape.kernel({.kind = KernelKind::attention_backward,
+               .type = g.query.dtype(),
+               .m = s.queries,
+               .n = s.keys,
+               .k = s.head_dim,
+               .batch = s.batch * s.heads,
+               .flops = 2.5 * s.flops(),
+               .bytes_read = bytes + 2 * g.query.bytes(),
+               .bytes_written = bytes});
+}
+
+// ---- flash ----------------------------------------------------------------------------------------------------------------
+
+/// num_splits_heuristic of flash-attention: how many parts the keys are cut into when there are too few blocks for the device.
+std::int64_t key_splits(const Tape& tape, const Shape& s) {
+  const std::int64_t block = s.head_dim <= 64 ? 256 : s.head_dim <= 128 ? 128 : 64;
+  const std::int64_t key_blocks = ceil_div(s.keys, block), work = s.batch * s.heads * ceil_div(s.queries, 64);
+  const std::int64_t processors = 2 * tape.multiprocessors;
+  if (static_cast<double>(work) >= 0.8 * static_cast<double>(processors)) return 1;
+  const std::int64_t most = std::min<std::int64_t>({128, processors, key_blocks});
+  const auto eligible = [&](std::int64_t n) { return n == 1 || ceil_div(key_blocks, n) != ceil_div(key_blocks, n - 1); };
+  const auto efficiency = [&](std::int64_t n) {
+    const double waves = static_cast<double>(work * n) / static_cast<double>(processors);
+    return eligible(n) ? waves / std::ceil(waves) : 0.0;
+  };
+  double best = 0;
+  for (std::int64_t n = 1; n <= most; ++n) best = std::max(best, efficiency(n));
+  for (std::int64_t n = 1; n <= most; ++n) {
+    if (eligible(n) && efficiency(n) >= 0.85 * best) return n;
+  }
+  return 1;
+}
+
+std::int64_t rounded_head_dim(std::int64_t head_dim) { return round_up(head_dim, head_dim <= 128 ? 32 : 64); }
+
+/// `grad` as the kernel reads it: [batch, length, heads, dim].
+InputGradients flash_gradients(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& grad, const Shape& s) {
+  Tape& tape = query.tape();
+  const DType type = query.dtype();
+  InputGradients gradients{empty_like(query), empty_like(key), empty_like(value)};
+  const std::int64_t rounded = round_up(s.queries, 128);
+  const Tensor softmax_d = tape.empty({s.batch, s.heads, rounded}, DType::fp32, Category::workspace);
+  const Tensor dq_accumulator = tape.empty({s.batch, rounded, s.heads, rounded_head_dim(s.head_dim)}, DType::fp32, Category::workspace);
+  const ExpandedGradients expanded(tape, s, type);
+  // The dot product of the gradient with the output, the backward itself, the conversion of dq.
+  launch(tape, KernelKind::reduction, type, 2 * grad.bytes(), softmax_d.bytes());
+  launch_backward(tape, gradients, s);
+  launch(tape, KernelKind::elementwise, type, dq_accumulator.bytes(), gradients.query.bytes());
+  expanded.sum(gradients);
+  return gradients;
+}
+
+void flash_backward(BackwardCall& b, const Shape& s) {
+  const Tensor grad = contiguous(transpose(b.grad(), 1, 2));
+  const Tensor out = contiguous(transpose(b.saved(4), 1, 2));
+  InputGradients gradients = flash_gradients(b.saved(1), b.saved(0), b.saved(2), grad, s);
+  give(b, gradients);
+}
+
+/// The forward kernel: output, log-sum-exp, the generator's state and an unused scalar.
+std::vector<Tensor> flash_forward(Tape& tape, const Tensor& query, const Tensor& key, const Tensor& value, const Shape& s, double dropout) {
+  Tensor out = empty_like(query);
+  const Tensor lse = tape.empty({s.batch, s.heads, s.queries}, DType::fp32);
+  Tensor partial_lse, partial_out;
+  const std::int64_t splits = dropout > 0 ? 1 : key_splits(tape, s);
+  if (splits > 1) {
+    partial_lse = tape.empty({splits, s.batch, s.heads, s.queries}, DType::fp32, Category::workspace);
+    partial_out = tape.empty({splits, s.batch, s.heads, s.queries, rounded_head_dim(s.head_dim)}, DType::fp32, Category::workspace);
+  }
+  Tensor rng_state = tape.empty({2}, DType::int64);
+  const Tensor unused = tape.empty({1}, DType::int64);
+  if (dropout > 0) rng_state = tape.empty({2}, DType::int64);
+  launch_forward(tape, query, key, value, s);
+  return {out, lse, rng_state, unused};
+}
+
+Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionArguments& arguments) {
+  const Shape s = shape_of(query, key, value, arguments.causal);
+  Op op("flash_attention", {&query, &key, &value});
+  Tape& tape = op.tape();
+  op.save(key);
+  op.save(query);
+  op.save(value);
+  const std::vector<Tensor> outputs =
+      selected(tape, "flash_attention", [&] { return flash_forward(tape, query, key, value, s, arguments.dropout); });
+  Tensor out = outputs[0];
+  const Tensor &lse = outputs[1], &rng_state = outputs[2], &unused = outputs[3];
+  op.save_output(lse);
+  op.save_output(out);
+  op.save_output(rng_state);
+  op.save_output(unused);
+  return op.done(out, [s](BackwardCall& b) { flash_backward(b, s); });
+}
+
+// ---- memory-efficient -----------------------------------------------------------------------------------------------------
+
+/// Tile of the CUTLASS backward kernel that is chosen on sm80 and later (cutlassB.h), and whether it keeps dK and dV in registers.
+struct BackwardTile {
+  std::int64_t rows, columns;
+  bool gradients_in_registers;
+};
+
+BackwardTile backward_tile(std::int64_t widest, bool sixteen_bit) {
+  if (widest <= 64) return {64, 64, sixteen_bit};
+  if (sixteen_bit && widest <= 128) return {128, 128, true};
+  return {128, 64, false};
+}
+
+/// AttentionBackwardKernel::Params::workspace_size: dQ accumulators with their locks, and those of dK and dV where they are needed.
+std::int64_t backward_workspace(const Shape& s, bool sixteen_bit) {
+  const BackwardTile tile = backward_tile(std::max(s.head_dim, s.value_dim), sixteen_bit);
+  const std::int64_t blocks = ceil_div(s.queries, tile.rows), columns = ceil_div(s.head_dim, tile.columns);
+  std::int64_t elements = blocks * columns * (4 + tile.rows * tile.columns);
+  if (sixteen_bit && !tile.gradients_in_registers) {
+    const std::int64_t splits = std::max<std::int64_t>(1, std::min(ceil_div(s.keys, tile.columns), 200 / (s.batch * s.heads)));
+    elements += splits * tile.columns * (round_up(s.head_dim, tile.rows) + round_up(s.value_dim, tile.rows));
+  }
+  return s.batch * s.heads * round_up(elements, 4) * 4;
+}
+
+void efficient_backward(BackwardCall& b, const Shape& s) {
+  Tape& tape = b.tape;
+  const DType type = b.saved(2).dtype();
+  const bool sixteen_bit = type != DType::fp32;
+  const Tensor grad = contiguous(transpose(b.grad(), 1, 2));
+  InputGradients gradients = empty_gradients(tape, s, type);
+  if (b.needs(3)) {  // of a learned mask, its rows aligned to 16 elements
+    const std::int64_t width = round_up(s.keys, 16);
+    const Tensor whole = tape.empty({s.batch, s.heads, s.queries, width}, type);
+    b.give(3, tape.view(whole, {s.batch, s.heads, s.queries, s.keys}, whole.strides()));
+  }
+  {
+    const ExpandedGradients expanded(tape, s, type);
+    Tensor delta;
+    if (sixteen_bit) {
+      delta = tape.empty({s.batch, s.heads, s.queries}, DType::fp32, Category::workspace);
+    } else {  // (grad * out).sum(-1), transposed
+      const Tensor product = elementwise(tape, {&grad}, DType::fp32);
+      const Tensor sums = tape.empty({s.batch, s.queries, s.heads}, DType::fp32, Category::workspace);
+      launch(tape, KernelKind::reduction, type, product.bytes(), sums.bytes());
+      delta = elementwise(tape, {&sums}, DType::fp32);
+    }
+    const Tensor workspace = tape.empty({backward_workspace(s, sixteen_bit)}, DType::uint8, Category::workspace);
+    launch_backward(tape, gradients, s);
+    expanded.sum(gradients);
+  }
+  give(b, gradients);
+}
+
+/// convert_boolean_attn_mask and pad_bias: an additive mask in the query's type, its last dimension aligned to 16 bytes.
+Tensor additive_mask(Tape& tape, const Tensor& mask, DType type) {
+  Tensor bias = mask;
+  if (mask.dtype() == DType::boolean) {
+    const Tensor zero = zeros(tape, {}, type), least = zeros(tape, {}, type);
+    bias = elementwise(tape, {&mask, &zero, &least}, type);
+  }
+  const std::int64_t quantum = 16 / size_of(type), width = bias.size(-1);
+  if (width % quantum == 0) return bias;
+  return pad_last(bias, 0, round_up(width, quantum) - width);
+}
+
+/// A mask that takes part in autograd, seen by every sample and head: pad_bias and expand are operators then.
+Tensor learned_mask(const Tensor& mask, const Shape& s) {
+  const std::int64_t quantum = 16 / size_of(mask.dtype()), missing = round_up(s.keys, quantum) - s.keys;
+  Tensor bias = mask;
+  if (missing > 0) {
+    const Tensor wide = pad_last(mask, 0, missing);
+    bias = slice(wide, -1, 0, s.keys);
+  }
+  return expand(bias, {s.batch, s.heads, s.queries, s.keys});
+}
+
+Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionArguments& arguments) {
+  const Shape s = shape_of(query, key, value, arguments.causal);
+  Tensor bias;
+  if (mask) bias = mask.requires_grad() ? learned_mask(mask, s) : additive_mask(query.tape(), mask, query.dtype());
+  Op op("efficient_attention", {&query, &key, &value, &bias});
+  Tape& tape = op.tape();
+  op.save(bias);
+  op.save(key);
+  op.save(query);
+  op.save(value);
+  Tensor seed, offset;
+  if (arguments.dropout == 0) {  // with dropout they are the generator's, on the host
+    seed = tape.empty({}, DType::int64);
+    offset = tape.empty({}, DType::int64);
+  }
+  Tensor out = heads_inside(tape, s.batch, s.heads, s.queries, s.value_dim, query.dtype());
+  // Only a backward reads the log-sum-exp.
+  const Tensor lse = op.differentiable() ? tape.empty({s.batch, s.heads, round_up(s.queries, 32)}, DType::fp32) : Tensor();
+  if (query.dtype() != DType::fp32 && std::max(s.head_dim, s.value_dim) > 128)
+    tape.scratch(4 * out.elements());  // accumulator of the output
+  launch_forward(tape, query, key, value, s);
+  op.save_output(lse);
+  op.save_output(out);
+  op.save_output(offset);
+  op.save_output(seed);
+  return op.done(out, [s](BackwardCall& b) { efficient_backward(b, s); });
+}
+
+/// Zero padding of the last dimension to a multiple of eight, for flash.
+Tensor padded(const Tensor& x) { return pad_last(x, 0, round_up(x.size(-1), 8) - x.size(-1)); }
+
+bool flash_takes(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask) {
+  return q.dtype() != DType::fp32 && !mask && q.size(-1) == k.size(-1) && k.size(-1) == v.size(-1) && q.size(-1) <= 256;
+}
+
+}  // namespace
+
+FlashOutputs flash_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value, bool causal, double dropout) {
+  std::vector<Tensor> outputs = flash_forward(query.tape(), query, key, value, shape_of(query, key, value, causal), dropout);
+  return {std::move(outputs[0]), std::move(outputs[1]), std::move(outputs[2]), std::move(outputs[3])};
+}
+
+FlashGradients flash_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& gradient, bool causal) {
+  return flash_gradients(query, key, value, gradient, shape_of(query, key, value, causal));
+}
+
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
+                                    const AttentionArguments& arguments) {
+  const Tensor bias = mask ? autocast_low(mask) : mask;  // the compiler's order, the last argument first
+  const Tensor v = autocast_low(value), k = autocast_low(key), q = autocast_low(query);
+  if (flash_takes(q, k, v, mask)) {
+    if (q.size(-1) % 8 == 0) return flash(q, k, v, arguments);
+    const Tensor wide_q = padded(q), wide_k = padded(k), wide_v = padded(v);
+    return slice(flash(wide_q, wide_k, wide_v, arguments), -1, 0, v.size(-1));
+  }
+  if (q.size(-1) % (16 / size_of(q.dtype())) != 0)
+    refuse("attention with a head dimension of " + std::to_string(q.size(-1)) + " in this type");
+  return efficient(q, k, v, bias, arguments);
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,68 @@
+/// torch.nn.attention.flex_attention over a block mask, compiled by Inductor (torch/_inductor/kernel/flex).
+#include <utility>
+#include <vector>
+
+#include "program/op.hpp"
+#include "program/ops/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+void launch_flex(Tape& tape, KernelKind kind, const Tensor& query, double products) {
+  const double pairs = static_cast<double>(query.size(2)) * static_cast<double>(query.size(2)) / 2;
+  tape.kernel({.kind = kind,
+               .type = query.dtype(),
+               .m = query.size(2),
+               .n = query.size(2),
+               .k = query.size(3),
+               .batch = query.size(0) * query.size(1),
+               .flops = 2 * products * pairs * static_cast<double>(query.size(3) * query.size(0) * query.size(1)),
+               .bytes_read = 3 * query.bytes(),
+               .bytes_written = query.bytes()});
+}
+
+/// The compiled backward: one kernel for the products of gradients and outputs, one for all three gradients.
+void flex_backward(BackwardCall& b) {
+  Tape& tape = b.tape;
+  const Tensor query = b.take_saved(0), key = b.take_saved(1), value = b.take_saved(2);
+  Tensor output = b.take_saved(3);
+  const Tensor log_sum_exp = b.take_saved(4);
+  const Tensor delta = tape.empty(log_sum_exp.sizes(), DType::fp32, Category::workspace);
+  launch(tape, KernelKind::reduction, output.dtype(), 2 * output.bytes(), delta.bytes());
+  output.reset();
+  Tensor query_gradient = empty_like(query), value_gradient = empty_like(value), key_gradient = empty_like(key);
+  launch_flex(tape, KernelKind::attention_backward, query, 5);
+  b.give(0, std::move(query_gradient));
+  b.give(1, std::move(key_gradient));
+  b.give(2, std::move(value_gradient));
+}
+
+}  // namespace
+
+namespace {
+
+/// The compiled forward: the output in the order of the query's dimensions, and what it hands to its backward, its arguments among it. A
+/// selective checkpoint keeps all of these, for they are outputs of one operator (inductor_compiled_code).
+std::vector<Tensor> flex_forward(Tape& tape, const Tensor& query, const Tensor& key, const Tensor& value) {
+  const Dims rows{query.size(0), query.size(1), query.size(2)}, sizes{rows[0], rows[1], rows[2], value.size(3)};
+  const Tensor log_sum_exp = tape.empty(rows, DType::fp32);
+  const Tensor maxima = tape.empty(rows, DType::fp32, Category::workspace);
+  Tensor output = tape.empty(sizes, query.dtype());
+  output.impl()->strides = elementwise_strides(sizes, {&query});
+  launch_flex(tape, KernelKind::attention, query, 2);
+  return {std::move(output), query, key, value, log_sum_exp};
+}
+
+}  // namespace
+
+Tensor flex_attention(const Tensor& query, const Tensor& key, const Tensor& value) {
+  Op op("flex_attention", {&query, &key, &value});
+  std::vector<Tensor> outputs = selected(op.tape(), "flex_attention", [&] { return flex_forward(op.tape(), query, key, value); });
+  for (std::size_t argument = 1; argument <= 3; ++argument) op.save(outputs[argument]);
+  op.save_output(outputs.front());
+  op.save_output(outputs.back());
+  return op.done(outputs.front(), flex_backward);
+}
+
+}  // namespace plimsoll::program

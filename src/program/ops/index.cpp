@@ -1,0 +1,151 @@
+#include "program/cub.hpp"
+#include "program/ops/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+using cub::aligned;
+using cub::kAlignment;
+using cub::radix_sort_bytes;
+using cub::radix_sort_launches;
+
+/// Temporary storage of cub's unique_by_key and of its exclusive sum: one descriptor of 16 bytes per tile.
+std::int64_t unique_bytes(std::int64_t n) { return aligned(768 + 16 * ceil_div(n, 4096)) + kAlignment - 1; }
+std::int64_t exclusive_sum_bytes(std::int64_t n) { return aligned(816 + 16 * ceil_div(n, 1024)) + kAlignment - 1; }
+
+/// A buffer of `count` 64-bit integers.
+Tensor integers(Tape& tape, std::int64_t count) { return tape.empty({count}, DType::int64, Category::workspace); }
+
+void small_launches(Tape& tape, std::int64_t count, std::int64_t bytes) {
+  for (std::int64_t i = 0; i < count; ++i) launch(tape, KernelKind::gather, DType::int64, bytes, bytes);
+}
+
+/// embedding_backward_cuda_kernel: rows of equal index are summed by segments (EmbeddingBackwardKernel.cu).
+void sum_segments(Tape& tape, std::int64_t n, const Dims& table, const Tensor& gradient) {
+  const Tensor segment_offsets = integers(tape, n);
+  const Tensor segments = integers(tape, 1);
+  {
+    const Tensor keys = integers(tape, n);
+    tape.scratch(unique_bytes(n));
+  }
+  const std::int64_t most_segments = std::min(n, table[0]);
+  const Tensor partials = integers(tape, most_segments);
+  const Tensor partial_offsets = integers(tape, most_segments);
+  tape.scratch(exclusive_sum_bytes(most_segments));
+  const Tensor partial_count = integers(tape, 1);
+  const std::int64_t most_partials = n / 10 + most_segments;  // NROWS_PER_THREAD
+  const Tensor partial_segments = integers(tape, most_partials);
+  // Few rows that repeat often are summed with atomics into an fp32 copy of the table: seen from 32 indices per row on, not at 16.
+  const bool atomic = n >= 32 * most_segments;
+  Tensor more_segments, sums;
+  if (atomic) more_segments = integers(tape, most_partials);
+  if (!atomic) sums = tape.empty({most_partials, round_up(table[1], 32)}, DType::fp32, Category::workspace);
+  if (atomic && gradient.dtype() != DType::fp32) sums = tape.empty(table, DType::fp32, Category::workspace);
+  // Initial states and sweep of unique_by_key and of the exclusive sum; krn_partials_per_segment, compute_num_of_partial_segments and
+  // krn_partial_segment_offset; with atomics krn_partial_to_segment_idx too, whose sums are cast at the end where the table is not fp32.
+  small_launches(tape, atomic ? 8 : 7, 8 * n);
+  launch(tape, KernelKind::gather, gradient.dtype(), n * table[1] * size_of(gradient.dtype()), n * table[1] * 4);
+  if (!atomic || gradient.dtype() != DType::fp32)
+    launch(tape, KernelKind::gather, gradient.dtype(), n * table[1] * 4, n * table[1] * size_of(gradient.dtype()));
+}
+
+/// embedding_dense_backward_cuda: one kernel up to 3,072 indices, else they are sorted.
+Tensor embedding_backward(Tape& tape, const Tensor& grad, const Dims& table, std::int64_t n) {
+  constexpr std::int64_t kSortedAbove = 3072;
+  if (n <= kSortedAbove) {
+    Tensor gradient = zeros(tape, table, grad.dtype());
+    launch(tape, KernelKind::gather, grad.dtype(), grad.bytes(), grad.bytes());
+    return gradient;
+  }
+  const Tensor sorted = integers(tape, n), order = integers(tape, n);
+  {
+    const Tensor range = integers(tape, n);
+    tape.scratch(radix_sort_bytes(n, table[0]));
+    small_launches(tape, 1 + radix_sort_launches(table[0]), 16 * n);  // arange, and the sort
+  }
+  Tensor gradient = zeros(tape, table, grad.dtype());
+  sum_segments(tape, n, table, gradient);
+  return gradient;
+}
+
+}  // namespace
+
+Tensor arange(Tape& tape, std::int64_t length, DType type) {
+  tape.operator_name = "arange";
+  Tensor y = tape.empty({length}, type);
+  launch(tape, KernelKind::elementwise, type, 0, y.bytes());
+  return y;
+}
+
+Tensor index_one(const Tensor& x, int dimension) {
+  const int at = dimension < 0 ? dimension + x.rank() : dimension;
+  Op op("index", {&x});
+  const Tensor index = op.tape().empty({1}, DType::int64);
+  op.tape().copy({.direction = Copy::Direction::host_to_device, .bytes = 8}, op.tape().stream);
+  op.save(index);
+  Dims sizes = x.sizes();
+  sizes[at] = 1;
+  Tensor y = op.output(sizes, x.dtype());
+  launch(op.tape(), KernelKind::gather, x.dtype(), y.bytes(), y.bytes());
+  return op.done(y, [before = x.sizes()](BackwardCall& b) {  // index_put_ with accumulation into zeros: the indices are sorted
+    Tensor whole = zeros(b.tape, before, b.grad().dtype());
+    const Tensor linear = [&] {
+      const Tensor first = integers(b.tape, 1);
+      return integers(b.tape, 1);
+    }();
+    const Tensor order = integers(b.tape, 1), range = integers(b.tape, 1), sorted = integers(b.tape, 1);
+    b.tape.scratch(1);
+    small_launches(b.tape, 5, 8);
+    launch(b.tape, KernelKind::gather, whole.dtype(), 2 * b.grad().bytes(), b.grad().bytes());
+    b.give(0, std::move(whole));
+  });
+}
+
+Tensor cumulative_sum(const Tensor& x, DType type) {
+  Op op("cumsum", {&x});
+  Tensor y = op.output(x.sizes(), type);
+  const Tensor wide = x.dtype() == type ? x : elementwise(op.tape(), {&x}, type);
+  const bool one_row = x.rank() == 1 || x.size(0) == 1;
+  // cub's scan: a status and a sum per tile, 32 tiles more than there are.
+  const std::int64_t tile = 2 * size_of(type);
+  if (one_row) op.tape().scratch(aligned(256 + 32 * tile + 2 * tile * ceil_div(x.elements(), 4096)) + kAlignment - 1);
+  if (one_row) launch(op.tape(), KernelKind::elementwise, type, 0, 32 * tile);  // DeviceScanInitKernel
+  launch(op.tape(), KernelKind::reduction, type, x.bytes(), y.bytes());
+  return y;
+}
+
+Tensor embedding(const Tensor& weight, const Tensor& indices) {
+  Op op("embedding", {&weight});
+  op.save(indices);
+  const Tensor flat = contiguous(indices);  // index_select of indices.reshape(-1)
+  Dims sizes = indices.sizes();
+  sizes.push_back(weight.size(1));
+  Tensor y = op.output(sizes, weight.dtype());
+  launch(op.tape(), KernelKind::gather, weight.dtype(), y.bytes() + indices.bytes(), y.bytes());
+  return op.done(y, [table = weight.sizes()](BackwardCall& b) {
+    const Tensor grad = contiguous(b.grad());
+    const Tensor row = contiguous(b.saved(0));
+    b.give(0, embedding_backward(b.tape, grad, table, row.elements()));
+  });
+}
+
+Tensor table_rows(const Tensor& table, const Tensor& rows) {
+  const Op op("index", {&table});
+  Dims sizes = table.sizes();
+  sizes[0] = rows.elements();
+  Tensor y = op.tape().empty(sizes, table.dtype());
+  launch(op.tape(), KernelKind::gather, table.dtype(), y.bytes() + rows.bytes(), y.bytes());
+  return y;
+}
+
+Tensor gather_rows(const Tensor& table, const Tensor& indices) {
+  const Op op("gather", {&table});
+  Dims sizes = indices.sizes();
+  sizes.push_back(table.size(1));
+  Tensor y = op.tape().empty(sizes, table.dtype());
+  launch(op.tape(), KernelKind::gather, table.dtype(), y.bytes() + indices.bytes(), y.bytes());
+  return y;
+}
+
+}  // namespace plimsoll::program

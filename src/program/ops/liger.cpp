@@ -1,0 +1,229 @@
+#include "program/ops/liger.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "program/op.hpp"
+#include "program/ops/ops.hpp"
+#include "program/reduction.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// x, or a copy of it in rows (ensure_contiguous), as the body of an autograd function sees it.
+Tensor dense(const Tensor& x) {
+  const GradMode no_grad(x.tape(), false);
+  return contiguous(x.detach());
+}
+
+/// One Triton kernel over these tensors.
+void triton(Tape& tape, DType type, std::initializer_list<const Tensor*> read, std::initializer_list<const Tensor*> written) {
+  const auto bytes = [](std::initializer_list<const Tensor*> tensors) {
+    std::int64_t sum = 0;
+    for (const Tensor* tensor : tensors) sum += tensor->bytes();
+    return sum;
+  };
+  launch(tape, KernelKind::reduction, type, bytes(read), bytes(written));
+}
+
+/// torch.sum of per-token losses.
+Tensor sum_of(const Tensor& losses) { return reduce(losses, {true}, false, losses.dtype()); }
+
+/// "If cross entropy is the last layer, grad_output is 1.0": torch.equal with a new scalar; then nothing is scaled.
+void compare_with_one(BackwardCall& b) {
+  const Tensor one = zeros(b.tape, {}, DType::fp32);
+  const Tensor equal = elementwise(b.tape, {&b.grad(), &one}, DType::boolean);
+  const Tensor all = reduce(equal, {}, false, DType::boolean, 1);
+}
+
+/// target != ignore_index, and how many those are.
+Tensor counted_mask(const Tensor& target) {
+  Tensor mask = elementwise(target.tape(), {&target}, DType::boolean);
+  const Tensor wide = to(mask, DType::int64);
+  reduce(wide, {true}, false, DType::int64, 8);
+  return mask;
+}
+
+/// The assertions that targets are classes: a product with the mask, its extreme value, a comparison.
+void check_bound(const Tensor& target, const Tensor& mask) {
+  const Tensor kept = elementwise(target.tape(), {&target, &mask}, DType::int64);
+  const Tensor extreme = reduce(kept, {true}, false, DType::int64, 8);
+  elementwise(target.tape(), {&extreme}, DType::boolean);
+}
+
+std::int64_t next_power_of_2(std::int64_t n) {
+  std::int64_t power = 1;
+  while (power < n) power *= 2;
+  return power;
+}
+
+/// fused_linear_cross_entropy_forward's loop.
+class FusedLinear {
+ public:
+  FusedLinear(const Tensor& hidden, const Tensor& weight, const Tensor& grad_input, const Tensor& grad_weight)
+      : tape_(hidden.tape()), hidden_(hidden), weight_(weight), grad_input_(grad_input), grad_weight_(grad_weight) {
+    const std::int64_t rows = hidden.size(0), factor = ceil_div(weight.size(0), hidden.size(1));
+    chunk_ = std::min(rows, next_power_of_2(ceil_div(rows, factor)));
+    writes_into_ = hidden.dtype() == weight.dtype() && (!tape_.autocast.enabled || hidden.dtype() == tape_.autocast.type);
+  }
+
+  void run() {
+    const std::int64_t rows = hidden_.size(0);
+    Tensor storage;
+    if (writes_into_) storage = tape_.empty({chunk_, classes()}, hidden_.dtype());
+    for (std::int64_t first = 0; first < rows; first += chunk_) one_chunk(slice(hidden_, 0, first, std::min(first + chunk_, rows)), storage);
+  }
+
+ private:
+  std::int64_t classes() const { return weight_.size(0); }
+  std::int64_t width() const { return weight_.size(1); }
+
+  void one_chunk(const Tensor& hidden, const Tensor& storage) {
+    const std::int64_t rows = hidden.size(0);
+    const Tensor logits = storage ? slice(storage, 0, 0, rows) : product_with_transposed(hidden);
+    triton(tape_, logits.dtype(), {&logits, &logits}, {&logits});
+    give_input(logits, rows);
+    if (grad_weight_) add_to_weight(logits, hidden);
+  }
+
+  /// chunk @ weight.t(): under autocast the transposed view is cast anew in every chunk, since only leaves are cached.
+  Tensor product_with_transposed(const Tensor& hidden) {
+    const Tensor low_weight = autocast_low(transpose(weight_.detach(), 0, 1)), low = autocast_low(hidden);
+    Tensor made = tape_.empty({hidden.size(0), classes()}, low.dtype());
+    gemm(tape_, low.dtype(), hidden.size(0), classes(), width());
+    return made;
+  }
+
+  void give_input(const Tensor& gradient, std::int64_t rows) {
+    if (writes_into_) {
+      gemm(tape_, gradient.dtype(), rows, width(), classes());
+    } else {
+      const Tensor low_weight = autocast_low(weight_);
+      const Tensor made = tape_.empty({rows, width()}, gradient.dtype());
+      gemm(tape_, gradient.dtype(), rows, width(), classes());
+      in_place(grad_input_, {&made});
+    }
+  }
+
+  /// addmm into the accumulator; for fp32 logits a product of the weight's size, added.
+  void add_to_weight(const Tensor& gradient, const Tensor& hidden) {
+    const bool low = gradient.dtype() != DType::fp32;
+    if (low && (grad_weight_.dtype() == DType::fp32 || grad_weight_.dtype() == gradient.dtype())) {
+      const Tensor narrow = to(hidden, gradient.dtype());
+      return gemm(tape_, gradient.dtype(), classes(), width(), hidden.size(0));
+    }
+    const Tensor narrow = autocast_low(hidden);
+    const Tensor made = tape_.empty({classes(), width()}, gradient.dtype());
+    gemm(tape_, gradient.dtype(), classes(), width(), hidden.size(0));
+    const Tensor wide = to(made, DType::fp32);
+    in_place(grad_weight_, {&grad_weight_, &wide});
+  }
+
+  Tape& tape_;
+  const Tensor &hidden_, &weight_, &grad_input_, &grad_weight_;
+  std::int64_t chunk_ = 0;
+  bool writes_into_ = false;
+};
+
+}  // namespace
+
+Tensor liger_rms_norm(const Tensor& x, const Tensor& weight, bool in_place) {
+  Op op("LigerRMSNorm", {&x, &weight});
+  const Tensor rows = dense(x);
+  const std::int64_t width = x.size(-1);
+  Tensor y = op.output(x.sizes(), x.dtype());
+  const Tensor deviation = op.output({x.elements() / width}, DType::fp32);
+  triton(op.tape(), x.dtype(), {&rows, &weight}, {&y, &deviation});
+  op.save(rows);
+  op.save(weight);
+  op.save(deviation);
+  return op.done(y, [in_place, width](BackwardCall& b) {
+    const Tensor gradient = contiguous(b.grad());
+    Tensor partial;
+    if (b.needs(1)) partial = b.tape.empty({b.tape.multiprocessors, width}, DType::fp32);
+    Tensor result = in_place ? gradient.detach() : zeros(b.tape, gradient.sizes(), gradient.dtype());
+    triton(b.tape, gradient.dtype(), {&gradient, &b.saved(0), &b.saved(1), &b.saved(2)}, {&result});
+    if (partial) {
+      const Tensor sum = reduce(partial, {true, false}, false, DType::fp32);
+      b.give(1, to(sum, b.saved(1).dtype()));
+    }
+    b.give(0, std::move(result));
+  });
+}
+
+std::pair<Tensor, Tensor> liger_rope(const Tensor& query, const Tensor& key, const Tensor& cosine, const Tensor& sine) {
+  const auto turned = [](const Tensor& x) {
+    const GradMode no_grad(x.tape(), false);
+    const Tensor physical = contiguous(transpose(x.detach(), 1, 2));
+    return transpose(physical, 1, 2);
+  };
+  Op op("LigerRope", {&query, &key});
+  Tensor q = turned(query), k = turned(key);
+  triton(op.tape(), q.dtype(), {&q, &k, &cosine, &sine}, {&q, &k});
+  op.save(cosine.detach());
+  op.save(sine.detach());
+  op.finish({&q, &k}, [turned](BackwardCall& b) {
+    Tensor dq = turned(b.grad(0)), dk = turned(b.grad(1));
+    triton(b.tape, dq.dtype(), {&dq, &dk}, {&dq, &dk});
+    b.give(0, std::move(dq));
+    b.give(1, std::move(dk));
+  });
+  return {std::move(q), std::move(k)};
+}
+
+Tensor liger_gated(const char* activation, const Tensor& gate, const Tensor& up) {
+  Op op(std::strcmp(activation, "silu") == 0 ? "LigerSiLUMul" : "LigerGELUMul", {&gate, &up});
+  const Tensor a = dense(gate), c = dense(up);
+  Tensor y = op.output(gate.sizes(), gate.dtype());
+  triton(op.tape(), gate.dtype(), {&a, &c}, {&y});
+  op.save(a);
+  op.save(c);
+  return op.done(y, [](BackwardCall& b) {
+    const Tensor gradient = contiguous(b.grad());
+    triton(b.tape, gradient.dtype(), {&gradient, &b.saved(0), &b.saved(1)}, {&b.saved(0), &b.saved(1)});
+    b.give(0, b.saved(0).detach());
+    b.give(1, b.saved(1).detach());
+  });
+}
+
+Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target) {
+  Op op("LigerCrossEntropy", {&logits, &target});
+  Tensor loss;
+  {
+    const Tensor losses = zeros(op.tape(), {logits.size(0)}, logits.dtype());
+    const Tensor mask = counted_mask(target);
+    for (int i = 0; i < 2; ++i) check_bound(target, mask);
+    triton(op.tape(), logits.dtype(), {&logits, &logits}, {&logits});
+    loss = sum_of(losses);
+  }
+  op.save(logits.detach());
+  return op.done(loss, [](BackwardCall& b) {
+    compare_with_one(b);
+    b.give(0, b.saved(0).detach());
+  });
+}
+
+Tensor liger_fused_linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& target) {
+  Op op("LigerFusedLinearCrossEntropy", {&hidden, &weight, &target});
+  const GradMode no_grad(op.tape(), false);
+  const Tensor grad_input = zeros(op.tape(), hidden.sizes(), hidden.dtype());
+  Tensor grad_weight;
+  if (op.needs(0) && op.needs(1)) grad_weight = zeros(op.tape(), weight.sizes(), weight.dtype());
+  Tensor loss;
+  {
+    const Tensor losses = zeros(op.tape(), {hidden.size(0)}, DType::fp32);
+    const Tensor mask = counted_mask(target);
+    FusedLinear(hidden, weight, grad_input, grad_weight).run();
+    loss = sum_of(losses);
+  }
+  op.save(grad_input);
+  op.save_if(grad_weight.defined(), grad_weight);
+  return op.done(loss, [](BackwardCall& b) {
+    compare_with_one(b);
+    b.give(0, b.saved(0).detach());
+    if (b.saved(1)) b.give(1, b.saved(1).detach());
+  });
+}
+
+}  // namespace plimsoll::program

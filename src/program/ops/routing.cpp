@@ -1,0 +1,200 @@
+/// What a mixture of experts routes with: top-k, sort, indexing of rows, counting, and the product of groups of rows with a weight each.
+#include <limits>
+
+#include "program/cub.hpp"
+#include "program/ops/ops.hpp"
+#include "program/reduction.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// index_put_with_sort_kernel's scratch (Indexing.cu): wrapped and linear indices, then both sorted with their origins. `filled`: under
+/// torch.use_deterministic_algorithms the last of them is filled first, by a scalar on the device.
+void sort_for_accumulation(Tape& tape, std::int64_t n, std::int64_t rows, bool filled = false) {
+  const auto integers = [&] { return tape.empty({n}, DType::int64, Category::workspace); };
+  Tensor wrapped = integers();
+  const Tensor linear = integers();
+  wrapped.reset();
+  const Tensor sorted = integers(), origins = integers(), range = integers();
+  if (filled) tape.scratch(size_of(DType::int64));
+  tape.scratch(cub::radix_sort_bytes(n, rows));
+  for (int i = 0; i < 4; ++i) launch(tape, KernelKind::gather, DType::int64, 16 * n, 16 * n);
+}
+
+/// One product per expert of its rows and its weight. On sm90 in bf16 one CUTLASS kernel with its arguments and tensor maps as scratch
+/// (GroupMM.cu); in other types ATen's fallback: a cuBLAS product after the other, whose sizes the host must know. They are taken as
+/// equal: balanced routing.
+void launch_groups(Tape& tape, DType type, std::int64_t groups, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+  if (type == DType::bf16) {
+    constexpr std::int64_t kArgumentsPerGroup = 60, kMapsPerProcessor = 512;
+    const Tensor arguments = tape.empty({kArgumentsPerGroup * groups}, DType::uint8, Category::workspace);
+    tape.scratch(kMapsPerProcessor * tape.multiprocessors);
+  } else {
+    for (std::int64_t i = 0; i < groups; ++i) tape.scratch(tape.gemm_workspace);
+  }
+  const std::int64_t size = size_of(type);
+  tape.kernel({.kind = KernelKind::gemm,
+               .type = type,
+               .m = columns,
+               .n = ceil_div(rows, groups),
+               .k = inner,
+               .batch = groups,
+               .flops = 2.0 * static_cast<double>(rows) * static_cast<double>(columns) * static_cast<double>(inner),
+               .bytes_read = (rows * inner + groups * inner * columns) * size,
+               .bytes_written = rows * columns * size});
+}
+
+}  // namespace
+
+TopK top_k(const Tensor& x, std::int64_t k) {
+  Op op("topk", {&x});
+  Dims sizes = x.sizes();
+  sizes[-1] = k;
+  std::vector<Tensor> best = selected(op.tape(), "topk", [&]() -> std::vector<Tensor> {
+    const Tensor chosen = op.output(sizes, x.dtype()), places = op.output(sizes, DType::int64);
+    launch(op.tape(), KernelKind::gather, x.dtype(), x.bytes(), chosen.bytes() + places.bytes());
+    return {chosen, places};
+  });
+  Tensor values = std::move(best[0]);
+  const Tensor indices = std::move(best[1]);
+  op.save_output(indices);
+  op.finish({&values}, [before = x.sizes()](BackwardCall& b) {  // value_selecting_reduction_backward: scattered into zeros
+    Tensor gradient = zeros(b.tape, before, b.grad().dtype());
+    launch(b.tape, KernelKind::gather, gradient.dtype(), b.grad().bytes(), b.grad().bytes());
+    b.give(0, std::move(gradient));
+  });
+  return {values, indices};
+}
+
+SortedIntegers sort_integers(const Tensor& x) {
+  constexpr std::int64_t kOneBlock = 4096;  // the most that one block sorts (Sort.cu)
+  Op op("sort", {&x});
+  SortedIntegers sorted{op.output(x.sizes(), x.dtype()), op.output(x.sizes(), DType::int64)};
+  const Tensor copy = op.tape().empty(x.sizes(), x.dtype(), Category::workspace);
+  if (x.elements() > kOneBlock) op.tape().scratch(cub::radix_sort_bytes(x.elements(), std::numeric_limits<std::int64_t>::max()));
+  launch(op.tape(), KernelKind::gather, x.dtype(), 2 * x.bytes(), 4 * x.bytes());
+  return sorted;
+}
+
+Tensor index_rows(const Tensor& x, const Tensor& indices) {
+  Op op("index", {&x});
+  op.save(indices);
+  Dims sizes = x.sizes();
+  sizes[0] = indices.size(0);
+  Tensor y = op.output(sizes, x.dtype());
+  launch(op.tape(), KernelKind::gather, x.dtype(), y.bytes() + indices.bytes(), y.bytes());
+  return op.done(y, [before = x.sizes(), n = indices.elements()](BackwardCall& b) {  // index_put_ into zeros, accumulating
+    Tensor gradient = zeros(b.tape, before, b.grad().dtype());
+    sort_for_accumulation(b.tape, n, before[0]);
+    launch(b.tape, KernelKind::gather, gradient.dtype(), b.grad().bytes(), b.grad().bytes());
+    b.give(0, std::move(gradient));
+  });
+}
+
+Tensor place_rows(const Tensor& x, const Tensor& indices) {
+  Op op("index_put", {&x});
+  op.save(indices);
+  Tensor y = op.output(x.sizes(), x.dtype());
+  launch(op.tape(), KernelKind::gather, x.dtype(), x.bytes() + indices.bytes(), y.bytes());
+  return op.done(y, [](BackwardCall& b) {
+    Tensor gradient = b.tape.empty(b.grad().sizes(), b.grad().dtype());
+    launch(b.tape, KernelKind::gather, gradient.dtype(), gradient.bytes(), gradient.bytes());
+    b.give(0, std::move(gradient));
+  });
+}
+
+Tensor scatter_add_rows(const Tensor& x, const Tensor& indices, const Tensor& rows) {
+  Op op("scatter_add", {&x, &rows});
+  op.save(indices);
+  Tape& tape = op.tape();
+  Tensor y = op.output(x.sizes(), x.dtype());
+  {
+    const Tensor least = tape.empty({}, DType::int64, Category::workspace), most = tape.empty({}, DType::int64, Category::workspace);
+    for (int i = 0; i < 2; ++i) tape.scratch(1);
+  }
+  sort_for_accumulation(tape, indices.elements(), x.size(0), true);
+  launch(tape, KernelKind::gather, x.dtype(), rows.bytes() + x.bytes(), y.bytes());
+  return op.done(y, [sizes = rows.sizes()](BackwardCall& b) {
+    if (!b.needs(1)) return;
+    Tensor gradient = b.tape.empty(sizes, b.grad().dtype());
+    launch(b.tape, KernelKind::gather, gradient.dtype(), gradient.bytes(), gradient.bytes());
+    b.give(1, std::move(gradient));
+  });
+}
+
+Tensor repeat_interleave(const Tensor& x, const Tensor& times, std::int64_t total) {
+  Tape& tape = x.tape();
+  Tensor origins;
+  {
+    const Tensor ends = cumulative_sum(times, DType::int64);
+    origins = tape.empty({total}, DType::int64);
+    launch(tape, KernelKind::gather, DType::int64, ends.bytes(), origins.bytes());
+  }
+  return index_rows(x, origins);
+}
+
+Tensor count(const Tensor& mask, const std::vector<bool>& reduced) {
+  Tape& tape = mask.tape();
+  Dims sizes;
+  for (int i = 0; i < mask.rank(); ++i)
+    if (!reduced[static_cast<std::size_t>(i)]) sizes.push_back(mask.size(i));
+  Tensor y = tape.empty(sizes, DType::int64);
+  const Tensor wide = elementwise(tape, {&mask}, DType::int64);
+  const ReductionScratch scratch = reduction_scratch(tape, wide, reduced, size_of(DType::int64));
+  Tensor buffer, semaphores;
+  if (scratch.buffer > 0) {
+    buffer = tape.empty({scratch.buffer}, DType::uint8, Category::workspace);
+    semaphores = tape.empty({scratch.semaphores}, DType::uint8, Category::workspace);
+  }
+  launch(tape, KernelKind::reduction, DType::int64, wide.bytes(), y.bytes());
+  return y;
+}
+
+Tensor gather_last(const Tensor& x, const Tensor& indices) {
+  Op op("gather", {&x});
+  op.save(indices);
+  op.save(x);  // gather_backward takes it for its sizes
+  Tensor y = op.output(indices.sizes(), x.dtype());
+  launch(op.tape(), KernelKind::gather, x.dtype(), y.bytes() + indices.bytes(), y.bytes());
+  return op.done(y, [before = x.sizes()](BackwardCall& b) {
+    Tensor gradient = zeros(b.tape, before, b.grad().dtype());
+    launch(b.tape, KernelKind::gather, gradient.dtype(), b.grad().bytes(), b.grad().bytes());
+    b.give(0, std::move(gradient));
+  });
+}
+
+Tensor histogram(const Tensor& x, std::int64_t bins) {
+  Op op("histc", {&x});
+  Tensor y = op.output({bins}, x.dtype());
+  launch(op.tape(), KernelKind::reduction, x.dtype(), x.bytes(), y.bytes());
+  return y;
+}
+
+Tensor grouped_product(const Tensor& x, const Tensor& weight, const Tensor& offsets) {
+  const std::int64_t groups = weight.size(0), out = weight.size(1), in = weight.size(2), rows = x.size(0);
+  const Tensor transposed = transpose(weight, 1, 2);
+  Op op("grouped_mm", {&x, &transposed});
+  op.save_if(op.needs(0), transposed);
+  op.save(offsets);
+  op.save_if(op.needs(1), x);
+  Tensor y = op.output({rows, out}, x.dtype());
+  launch_groups(op.tape(), x.dtype(), groups, rows, out, in);
+  const bool row_major = transposed.strides()[-1] == 1;  // gpt_oss keeps [experts, in, out]
+  const Dims strides = row_major ? Dims{in * out, out, 1} : Dims{out * in, 1, in};
+  return op.done(y, [groups, rows, in, out, strides](BackwardCall& b) {
+    const DType type = b.grad().dtype();
+    if (b.needs(1)) {  // in the layout of the transposed weight
+      const Tensor whole = b.tape.empty({groups, out, in}, type);
+      launch_groups(b.tape, type, groups, rows, out, in);
+      b.give(1, b.tape.view(whole, {groups, in, out}, strides));
+    }
+    if (b.needs(0)) {
+      Tensor gradient = b.tape.empty({rows, in}, type);
+      launch_groups(b.tape, type, groups, rows, in, out);
+      b.give(0, std::move(gradient));
+    }
+  });
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,350 @@
+#include <optional>
+
+#include "program/ops/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+int wrapped(int dimension, int rank) { return dimension < 0 ? dimension + rank : dimension; }
+
+Dims inferred(const Tensor& x, Dims sizes) {
+  std::int64_t known = 1;
+  int unknown = -1;
+  for (int i = 0; i < sizes.rank(); ++i) {
+    if (sizes[i] < 0) {
+      unknown = i;
+    } else {
+      known *= sizes[i];
+    }
+  }
+  if (unknown >= 0) sizes[unknown] = x.elements() / std::max<std::int64_t>(known, 1);
+  return sizes;
+}
+
+/// at::detail::computeStride: the strides of a view with `sizes`, if there is one.
+std::optional<Dims> view_strides(const Tensor& x, const Dims& sizes) {
+  if (x.is_contiguous()) return contiguous_strides(sizes);
+  Dims strides = sizes;
+  int next = sizes.rank() - 1;
+  std::int64_t chunk_base = x.strides()[-1];
+  std::int64_t tensor_elements = 1, view_elements = 1;
+  for (int i = x.rank() - 1; i >= 0; --i) {
+    tensor_elements *= x.size(i);
+    const bool chunk_ends = i == 0 || (x.size(i - 1) != 1 && x.strides()[i - 1] != tensor_elements * chunk_base);
+    if (!chunk_ends) continue;
+    while (next >= 0 && (view_elements < tensor_elements || sizes[next] == 1)) {
+      strides[next] = view_elements * chunk_base;
+      view_elements *= sizes[next];
+      --next;
+    }
+    if (view_elements != tensor_elements) return std::nullopt;
+    if (i > 0) {
+      chunk_base = x.strides()[i - 1];
+      tensor_elements = view_elements = 1;
+    }
+  }
+  return next == -1 ? std::optional<Dims>(strides) : std::nullopt;
+}
+
+/// A view operator: no kernel; `backward` maps the gradient back.
+template <class Function>
+Tensor view_op(const char* name, const Tensor& x, const Dims& sizes, const Dims& strides, Function&& backward) {
+  Op op(name, {&x});
+  Tensor y = op.tape().view(x, sizes, strides);
+  return op.done(y, std::forward<Function>(backward));
+}
+
+/// One kernel that copies `from` into the part `target` of another tensor.
+void copy_into(const Tensor& target, const Tensor& from) { in_place(target, {&from}); }
+
+}  // namespace
+
+Tensor view(const Tensor& x, Dims sizes) {
+  sizes = inferred(x, sizes);
+  return view_op("view", x, sizes, view_strides(x, sizes).value(),
+                 [before = x.sizes()](BackwardCall& b) { b.give(0, reshape(b.grad(), before)); });
+}
+
+Tensor alias(const Tensor& x) {
+  return view_op("alias", x, x.sizes(), x.strides(), [](BackwardCall& b) { b.give(0, b.grad()); });
+}
+
+Tensor unsafe_view(const Tensor& x, Dims sizes) {
+  sizes = inferred(x, sizes);
+  Op op("unsafe_view", {&x});
+  Tensor y = x.detach();
+  y.impl()->sizes = sizes;
+  y.impl()->strides = view_strides(x, sizes).value();
+  return op.done(y, [before = x.sizes()](BackwardCall& b) { b.give(0, reshape(b.grad(), before)); });
+}
+
+Tensor reshape(const Tensor& x, Dims sizes) {
+  sizes = inferred(x, sizes);
+  if (view_strides(x, sizes)) return view(x, sizes);
+  Tensor packed;
+  {
+    Op op("reshape", {&x});
+    Tensor copy = op.output(x.sizes(), x.dtype());
+    copy_into(copy, x);
+    packed = op.done(copy, [](BackwardCall& b) { b.give(0, b.grad()); });
+  }
+  return unsafe_view(packed, sizes);
+}
+
+Tensor permute(const Tensor& x, const Dims& order) {
+  Dims sizes = x.sizes(), strides = x.strides(), inverse = order;
+  for (int i = 0; i < order.rank(); ++i) {
+    sizes[i] = x.size(static_cast<int>(order[i]));
+    strides[i] = x.strides()[static_cast<int>(order[i])];
+    inverse[static_cast<int>(order[i])] = i;
+  }
+  return view_op("permute", x, sizes, strides, [inverse](BackwardCall& b) { b.give(0, permute(b.grad(), inverse)); });
+}
+
+Tensor transpose(const Tensor& x, int first, int second) {
+  Dims sizes = x.sizes(), strides = x.strides();
+  std::swap(sizes[first], sizes[second]);
+  std::swap(strides[first], strides[second]);
+  return view_op("transpose", x, sizes, strides, [first, second](BackwardCall& b) { b.give(0, transpose(b.grad(), first, second)); });
+}
+
+Tensor unsqueeze(const Tensor& x, int dimension) {
+  const int at = wrapped(dimension, x.rank() + 1);
+  Dims sizes, strides;
+  for (int i = 0; i <= x.rank(); ++i) {
+    if (i == at) {
+      sizes.push_back(1);
+      strides.push_back(at < x.rank() ? x.size(at) * x.strides()[at] : 1);
+    }
+    if (i < x.rank()) {
+      sizes.push_back(x.size(i));
+      strides.push_back(x.strides()[i]);
+    }
+  }
+  return view_op("unsqueeze", x, sizes, strides, [at](BackwardCall& b) { b.give(0, squeeze(b.grad(), at)); });
+}
+
+Tensor squeeze(const Tensor& x, int dimension) {
+  const int at = wrapped(dimension, x.rank());
+  Dims sizes, strides;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (i == at) continue;
+    sizes.push_back(x.size(i));
+    strides.push_back(x.strides()[i]);
+  }
+  return view_op("squeeze", x, sizes, strides, [at](BackwardCall& b) { b.give(0, unsqueeze(b.grad(), at)); });
+}
+
+Tensor expand(const Tensor& x, Dims sizes) {
+  Dims strides = sizes;
+  const int added = sizes.rank() - x.rank();
+  for (int i = 0; i < sizes.rank(); ++i) {
+    if (sizes[i] < 0) sizes[i] = x.size(i - added);
+    strides[i] = i < added || (x.size(i - added) == 1 && sizes[i] != 1) ? 0 : x.strides()[i - added];
+  }
+  return view_op("expand", x, sizes, strides, [before = x.sizes()](BackwardCall& b) { b.give(0, sum_to(b.grad(), before)); });
+}
+
+Tensor slice(const Tensor& x, int dimension, std::int64_t start, std::int64_t end) {
+  const int at = wrapped(dimension, x.rank());
+  if (start == 0 && end == x.size(at)) return alias(x);
+  Dims sizes = x.sizes();
+  sizes[at] = end - start;
+  return view_op("slice", x, sizes, x.strides(), [before = x.sizes()](BackwardCall& b) {  // slice_backward
+    Tensor whole = zeros(b.tape, before, b.grad().dtype());
+    launch(b.tape, KernelKind::elementwise, whole.dtype(), b.grad().bytes(), b.grad().bytes());
+    b.give(0, std::move(whole));
+  });
+}
+
+Tensor every_second(const Tensor& x, std::int64_t start) {
+  Dims sizes = x.sizes(), strides = x.strides();
+  sizes[-1] = ceil_div(x.size(-1) - start, 2);
+  strides[-1] *= 2;
+  return view_op("slice", x, sizes, strides, [before = x.sizes()](BackwardCall& b) {  // slice_backward
+    Tensor whole = zeros(b.tape, before, b.grad().dtype());
+    launch(b.tape, KernelKind::elementwise, whole.dtype(), b.grad().bytes(), b.grad().bytes());
+    b.give(0, std::move(whole));
+  });
+}
+
+Tensor select(const Tensor& x, int dimension) {
+  const int at = wrapped(dimension, x.rank());
+  Dims sizes, strides;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (i == at) continue;
+    sizes.push_back(x.size(i));
+    strides.push_back(x.strides()[i]);
+  }
+  return view_op("select", x, sizes, strides, [before = x.sizes()](BackwardCall& b) {  // select_backward
+    Tensor whole = zeros(b.tape, before, b.grad().dtype());
+    launch(b.tape, KernelKind::elementwise, whole.dtype(), b.grad().bytes(), b.grad().bytes());
+    b.give(0, std::move(whole));
+  });
+}
+
+std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dimension) {
+  const int at = wrapped(dimension, x.rank());
+  Op op("split", {&x});
+  std::vector<Tensor> parts;
+  parts.reserve(sizes.size());
+  for (std::int64_t size : sizes) {
+    Dims part = x.sizes();
+    part[at] = size;
+    parts.push_back(op.tape().view(x, part, x.strides()));
+  }
+  op.finish_all(parts, [at, count = sizes.size()](BackwardCall& b) {  // split_backward: cat of the gradients, zeros where none came
+    std::vector<Tensor> gradients;
+    for (std::size_t i = 0; i < count; ++i) {
+      const TensorMeta& meta = b.node.outputs[i];
+      gradients.push_back(b.grad(i) ? b.grad(i) : zeros(b.tape, meta.sizes, meta.type));
+    }
+    b.give(0, cat(gradients, at));
+  });
+  return parts;
+}
+
+std::vector<Tensor> chunk(const Tensor& x, int chunks, int dimension) {
+  const std::int64_t size = x.size(dimension);
+  const std::int64_t each = ceil_div(size, chunks);
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t start = 0; start < size; start += each) sizes.push_back(std::min(each, size - start));
+  return split(x, sizes, dimension);
+}
+
+std::vector<Tensor> unbind(const Tensor& x, int dimension) {
+  const int at = wrapped(dimension, x.rank());
+  Dims sizes, strides;
+  for (int i = 0; i < x.rank(); ++i) {
+    if (i == at) continue;
+    sizes.push_back(x.size(i));
+    strides.push_back(x.strides()[i]);
+  }
+  Op op("unbind", {&x});
+  std::vector<Tensor> parts;
+  for (std::int64_t i = 0; i < x.size(at); ++i) parts.push_back(op.tape().view(x, sizes, strides));
+  op.finish_all(parts, [at, count = parts.size()](BackwardCall& b) {  // unbind_backward: stack of the gradients, zeros where none came
+    std::vector<Tensor> gradients;
+    for (std::size_t i = 0; i < count; ++i) {
+      const TensorMeta& meta = b.node.outputs[i];
+      gradients.push_back(b.grad(i) ? b.grad(i) : zeros(b.tape, meta.sizes, meta.type));
+    }
+    b.give(0, stack(gradients, at));
+  });
+  return parts;
+}
+
+Tensor stack(const std::vector<Tensor>& tensors, int dimension) {
+  const Tensor& first = tensors.front();
+  const int at = wrapped(dimension, first.rank() + 1);
+  Dims sizes;
+  for (int i = 0; i <= first.rank(); ++i) {
+    if (i == at) sizes.push_back(static_cast<std::int64_t>(tensors.size()));
+    if (i < first.rank()) sizes.push_back(first.size(i));
+  }
+  List<const Tensor*> inputs;
+  for (const Tensor& tensor : tensors) inputs.push_back(&tensor);
+  Op op("stack", inputs);
+  Tensor y = op.output(sizes, first.dtype());
+  launch(op.tape(), KernelKind::elementwise, y.dtype(), y.bytes(), y.bytes());
+  return op.done(y, [at, part = first.sizes(), count = tensors.size()](BackwardCall& b) {  // unbind of the gradient
+    Dims strides;
+    for (int i = 0; i <= part.rank(); ++i)
+      if (i != at) strides.push_back(b.grad().strides()[i]);
+    for (std::size_t i = 0; i < count; ++i)
+      if (b.needs(i)) b.give(i, b.tape.view(b.grad(), part, strides));
+  });
+}
+
+Tensor cat(const std::vector<Tensor>& tensors, int dimension) {
+  const int at = wrapped(dimension, tensors.front().rank());
+  List<const Tensor*> inputs;
+  Dims sizes = tensors.front().sizes();
+  sizes[at] = 0;
+  std::int64_t read = 0;
+  DType type = tensors.front().dtype();  // of the widest
+  for (const Tensor& tensor : tensors) {
+    if (size_of(tensor.dtype()) > size_of(type)) type = tensor.dtype();
+    inputs.push_back(&tensor);
+    sizes[at] += tensor.size(at);
+    read += tensor.bytes();
+  }
+  Op op("cat", inputs);
+  Tensor y = op.output(sizes, type);
+  launch(op.tape(), KernelKind::elementwise, y.dtype(), read, y.bytes());
+  std::vector<Dims> parts;
+  for (const Tensor& tensor : tensors) parts.push_back(tensor.sizes());
+  return op.done(y, [parts = std::move(parts)](BackwardCall& b) {  // narrow of the gradient
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (b.needs(i)) b.give(i, b.tape.view(b.grad(), parts[i], b.grad().strides()));
+    }
+  });
+}
+
+namespace {
+
+/// base[slice].copy_(part): CopySlices, whose backward copies the whole gradient, then the slice of it that the part gets; what the base
+/// held before gets zeros there.
+Tensor copy_slice(const Tensor& base, const Tensor& part) {
+  Op op("copy_slices", {&base, &part});
+  copy_into(part.detach(), part);
+  Tensor y = base.detach();
+  return op.done(y, [before = part.sizes()](BackwardCall& b) {
+    Tensor whole = empty_like(b.grad());
+    copy_into(whole, b.grad());
+    Tensor piece = b.tape.empty(before, b.grad().dtype());
+    launch(b.tape, KernelKind::elementwise, piece.dtype(), piece.bytes(), piece.bytes());
+    if (b.needs(0)) {
+      zeros(b.tape, before, b.grad().dtype());
+      b.give(0, std::move(whole));
+    }
+    b.give(1, std::move(piece));
+  });
+}
+
+}  // namespace
+
+Tensor copied_side_by_side(const Tensor& left, const Tensor& right) {
+  Dims sizes = left.sizes();
+  sizes[-1] += right.size(-1);
+  left.tape().operator_name = "copy_slices";
+  const Tensor base = left.tape().empty(sizes, left.dtype());
+  const Tensor half = copy_slice(base, left);
+  return copy_slice(half, right);
+}
+
+Tensor clone(const Tensor& x) {
+  Op op("clone", {&x});
+  Tensor y = empty_like(x);
+  copy_into(y, x);
+  return op.done(y, [](BackwardCall& b) { b.give(0, b.grad()); });
+}
+
+Tensor contiguous(const Tensor& x) {
+  if (x.is_contiguous()) return x;
+  Op op("contiguous", {&x});
+  Tensor y = op.output(x.sizes(), x.dtype());
+  copy_into(y, x);
+  return op.done(y, [](BackwardCall& b) { b.give(0, b.grad()); });
+}
+
+Tensor pad_last(const Tensor& x, std::int64_t left, std::int64_t right) {
+  Op op("pad", {&x});
+  Dims sizes = x.sizes();
+  sizes[-1] += left + right;
+  Tensor y = op.output(sizes, x.dtype());  // constant_pad_nd: fill, then copy into the middle
+  launch(op.tape(), KernelKind::elementwise, y.dtype(), 0, y.bytes());
+  if (x.elements() == x.size(-1)) {  // a single row lies in one piece there
+    op.tape().copy({Copy::Direction::device_to_device, x.bytes()}, op.tape().stream);
+  } else {
+    launch(op.tape(), KernelKind::elementwise, y.dtype(), x.bytes(), x.bytes());
+  }
+  return op.done(y, [before = x.sizes()](BackwardCall& b) {  // constant_pad_nd with negative padding: a clone of the narrowed gradient
+    Tensor inner = b.tape.empty(before, b.grad().dtype());
+    launch(b.tape, KernelKind::elementwise, inner.dtype(), inner.bytes(), inner.bytes());
+    b.give(0, std::move(inner));
+  });
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,391 @@
+#include "program/optimizers/optimizer.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+#include "plimsoll/error.hpp"
+#include "program/op.hpp"
+#include "program/ops/ops.hpp"
+#include "program/optimizers/optimizer_kinds.hpp"
+#include "program/optimizers/optimizer_torch.hpp"
+#include "program/reduction.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+Tensor state_like(const Tensor& parameter, std::optional<DType> type = {}) {
+  Tensor state = parameter.tape().empty(parameter.sizes(), type.value_or(parameter.dtype()), Category::optimizer_state);
+  launch(parameter.tape(), KernelKind::elementwise, parameter.dtype(), 0, state.bytes());
+  return state;
+}
+
+/// torch.optim.Adam and AdamW.
+class Adam : public Optimizer {
+ public:
+  Adam(Tape& tape, std::vector<Tensor> parameters, OptimizerImpl implementation, std::optional<DType> state_type)
+      : Optimizer(tape, std::move(parameters)),
+        implementation_(implementation),
+        state_type_(state_type),
+        first_(parameters_.size()),
+        second_(parameters_.size()),
+        steps_(parameters_.size()) {}
+
+  void step() override {
+    tape_.operator_name = "adam";
+    create_states();
+    switch (implementation_) {
+      case OptimizerImpl::foreach:
+        foreach_step();
+        break;
+      case OptimizerImpl::fused:
+        launch_foreach(tape_, steps_on_device(), 1, 1);  // _foreach_add_(state_steps, 1)
+        launch_foreach(tape_, with_gradients(), 4, 3);
+        break;
+      default:
+        for_loop_step();
+    }
+  }
+
+ private:
+  std::vector<Tensor> steps_on_device() const {
+    std::vector<Tensor> counts;
+    for (const Tensor& steps : steps_)
+      if (steps) counts.push_back(steps);
+    return counts;
+  }
+
+  void create_states() {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const Tensor& parameter = parameters_[i];
+      if (!parameter.grad() || first_[i]) continue;
+      if (implementation_ == OptimizerImpl::fused) {  // the step count lives on the device only when fused
+        steps_[i] = tape_.empty({}, DType::fp32, Category::optimizer_state);
+        launch(tape_, KernelKind::elementwise, DType::fp32, 0, 4);
+      }
+      first_[i] = state_like(parameter, state_type_);
+      second_[i] = state_like(parameter, state_type_);
+    }
+  }
+
+  /// _multi_tensor_adam: one list of temporaries, exp_avg_sq_sqrt.
+  void foreach_step() {
+    const std::vector<Tensor> parameters = with_gradients();
+    std::vector<Tensor> roots;
+    roots.reserve(parameters.size());
+    launch_foreach(tape_, parameters, 1, 1);  // weight decay
+    launch_foreach(tape_, parameters, 2, 1);  // lerp
+    launch_foreach(tape_, parameters, 1, 1);  // mul
+    launch_foreach(tape_, parameters, 3, 1);  // addcmul
+    for (const Tensor& parameter : parameters) roots.push_back(tape_.empty(parameter.sizes(), parameter.dtype()));
+    launch_foreach(tape_, parameters, 2, 1);  // sqrt
+    launch_foreach(tape_, parameters, 1, 1);  // div
+    launch_foreach(tape_, parameters, 1, 1);  // add
+    launch_foreach(tape_, parameters, 3, 1);  // addcdiv
+  }
+
+  /// _single_tensor_adam: (exp_avg_sq.sqrt() / bias_correction2_sqrt).add_(eps), parameter by parameter.
+  void for_loop_step() {
+    Tensor denominator;  // Python's variable lives on until the next parameter's
+    for (const Tensor& parameter : with_gradients()) {
+      for (int i = 0; i < 4; ++i) in_place(parameter, {&parameter});  // decay, lerp, mul, addcmul
+      Tensor root = elementwise(tape_, {&parameter}, parameter.dtype());
+      Tensor scaled = elementwise(tape_, {&root}, parameter.dtype());
+      root.reset();
+      denominator = std::move(scaled);
+      in_place(denominator, {&denominator});
+      in_place(parameter, {&parameter, &denominator});
+    }
+  }
+
+  OptimizerImpl implementation_;
+  std::optional<DType> state_type_;
+  std::vector<Tensor> first_, second_, steps_;
+};
+
+/// torch.optim.SGD; momentum buffers are clones of the first gradients.
+class Sgd final : public Optimizer {
+ public:
+  Sgd(Tape& tape, std::vector<Tensor> parameters, OptimizerImpl implementation, bool momentum)
+      : Optimizer(tape, std::move(parameters)), implementation_(implementation), momentum_(momentum), buffers_(parameters_.size()) {}
+
+  void step() override {
+    tape_.operator_name = "sgd";
+    if (momentum_) update_buffers();
+    if (implementation_ == OptimizerImpl::for_loop) {
+      for (const Tensor& parameter : with_gradients()) in_place(parameter, {&parameter, &parameter});
+    } else {
+      launch_foreach(tape_, with_gradients(), 2, 1);
+    }
+  }
+
+ private:
+  void update_buffers() {
+    bool created = false;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (!parameters_[i].grad() || buffers_[i]) continue;
+      buffers_[i] = state_like(parameters_[i]);
+      created = true;
+    }
+    if (created) return;
+    if (implementation_ == OptimizerImpl::for_loop) {
+      for (const Tensor& parameter : with_gradients()) {
+        in_place(parameter, {&parameter});
+        in_place(parameter, {&parameter, &parameter});
+      }
+    } else if (implementation_ == OptimizerImpl::foreach) {  // mul, then add; fused does both in its one kernel
+      launch_foreach(tape_, with_gradients(), 1, 1);
+      launch_foreach(tape_, with_gradients(), 2, 1);
+    }
+  }
+
+  OptimizerImpl implementation_;
+  bool momentum_;
+  std::vector<Tensor> buffers_;
+};
+
+/// transformers.Adafactor(scale_parameter=False, relative_step=False): parameter by parameter, in fp32 whatever the weights' type.
+class Adafactor final : public Optimizer {
+ public:
+  Adafactor(Tape& tape, std::vector<Tensor> parameters) : Optimizer(tape, std::move(parameters)), states_(parameters_.size()) {}
+
+  void step() override {
+    tape_.operator_name = "adafactor";
+    Tensor gradient, weights, update;  // Python's variables live on until the next parameter's
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      if (parameters_[i].grad()) update_one(parameters_[i], states_[i], gradient, weights, update);
+    }
+  }
+
+ private:
+  struct State {
+    Tensor row, column, full, rms;
+  };
+
+  void create(State& state, const Tensor& parameter, const Tensor& gradient) {
+    const auto zeroed = [&](const Dims& sizes) {
+      Tensor made = tape_.empty(sizes, gradient.dtype(), Category::optimizer_state);
+      launch(tape_, KernelKind::elementwise, made.dtype(), 0, made.bytes());
+      return made;
+    };
+    if (parameter.rank() >= 2) {
+      Dims row, column;
+      for (int i = 0; i < parameter.rank(); ++i) {
+        if (i != parameter.rank() - 1) row.push_back(parameter.size(i));
+        if (i != parameter.rank() - 2) column.push_back(parameter.size(i));
+      }
+      state.row = zeroed(row);
+      state.column = zeroed(column);
+    } else {
+      state.full = zeroed(parameter.sizes());
+    }
+  }
+
+  /// _rms: norm over everything, divided by the root of the count: a scalar.
+  Tensor rms(const Tensor& x) {
+    const Tensor norm = reduce(x, std::vector<bool>(static_cast<std::size_t>(x.rank()), true), false, x.dtype());
+    return elementwise(tape_, {&norm}, x.dtype());
+  }
+
+  /// _approx_sq_grad: the outer product of the factors' inverse roots.
+  Tensor approximation(const State& state) {
+    Tensor row_factor;
+    {
+      std::vector<bool> last(static_cast<std::size_t>(state.row.rank()), false);
+      last.back() = true;
+      const Tensor mean = reduce(state.row, last, true, state.row.dtype());
+      row_factor = elementwise(tape_, {&state.row, &mean}, state.row.dtype());
+    }
+    in_place(row_factor, {&row_factor});
+    const Tensor column_factor = elementwise(tape_, {&state.column}, state.column.dtype());
+    const Tensor rows = unsqueeze(row_factor, -1), columns = unsqueeze(column_factor, -2);
+    return elementwise(tape_, {&rows, &columns}, state.row.dtype());
+  }
+
+  void accumulate(const Tensor& into, const Tensor& update, int dimension) {
+    std::vector<bool> reduced(static_cast<std::size_t>(update.rank()), false);
+    reduced[static_cast<std::size_t>(update.rank() + dimension)] = true;
+    in_place(into, {&into});
+    const Tensor mean = reduce(update, reduced, false, update.dtype());
+    in_place(into, {&into, &mean});
+  }
+
+  void clip(const Tensor& update) {
+    Tensor scale = rms(update);
+    scale = elementwise(tape_, {&scale}, update.dtype());
+    in_place(scale, {&scale});
+    in_place(update, {&update, &scale});
+  }
+
+  void update_one(const Tensor& parameter, State& state, Tensor& gradient, Tensor& weights, Tensor& update) {
+    const bool low = parameter.dtype() != DType::fp32;
+    gradient = parameter.grad();
+    if (low) gradient = to(gradient, DType::fp32);
+    if (!state.row && !state.full) create(state, parameter, gradient);
+    weights = parameter.detach();
+    if (low) weights = to(weights, DType::fp32);
+    keep_rms(state, weights);
+    {
+      const Tensor square = elementwise(tape_, {&gradient}, gradient.dtype());
+      update = elementwise(tape_, {&square}, gradient.dtype());
+    }
+    if (state.row) {
+      accumulate(state.row, update, -1);
+      accumulate(state.column, update, -2);
+      update = approximation(state);
+    } else {
+      in_place(state.full, {&state.full});
+      in_place(state.full, {&state.full, &update});
+      update = elementwise(tape_, {&state.full}, state.full.dtype());
+    }
+    in_place(update, {&update, &gradient});
+    clip(update);
+    in_place(update, {&update});
+    const Tensor negated = elementwise(tape_, {&update}, update.dtype());
+    in_place(weights, {&weights, &negated});
+    if (low) in_place(parameter, {&weights});
+  }
+
+  /// state["RMS"] is a new scalar every step. Its block is kept instead of being given back and taken again, so that a step leaves what it
+  /// found.
+  void keep_rms(State& state, const Tensor& weights) {
+    const Tensor value = rms(weights);
+    if (!state.rms) {
+      state.rms = value;
+      Tape::categorize(value, Category::optimizer_state);
+    }
+  }
+
+  std::vector<State> states_;
+};
+
+}  // namespace
+
+void Optimizer::zero_grad() {
+  for (const Tensor& parameter : parameters_) parameter.grad().reset();
+}
+
+std::vector<Tensor> Optimizer::with_gradients() const {
+  std::vector<Tensor> with;
+  with.reserve(parameters_.size());
+  for (const Tensor& parameter : parameters_) {
+    if (parameter.grad()) with.push_back(parameter);
+  }
+  return with;
+}
+
+std::vector<Tensor> trainable_tensors(Module& root) {
+  std::vector<Tensor> tensors;
+  for (const auto& parameter : root.all_parameters()) {
+    if (parameter->trainable) tensors.push_back(parameter->tensor);
+  }
+  return tensors;
+}
+
+void launch_foreach(Tape& tape, const std::vector<Tensor>& tensors, int depth, int written) {
+  // MultiTensorApply.cuh: chunks of 65,536 elements, 2,240 blocks a launch (CUDA 13: 32 KiB of kernel arguments), and as many tensors as
+  // fit the kernel's arguments.
+  constexpr std::int64_t kChunk = 65536;
+  constexpr std::int64_t kBlocks = 2240;
+  constexpr int kTensors[] = {770, 448, 336, 252, 210};
+  int held = 0;
+  std::int64_t blocks = 0, bytes = 0;
+  const auto flush = [&] {
+    if (blocks > 0) launch(tape, KernelKind::multi_tensor, tensors.front().dtype(), bytes * depth, bytes * written);
+    blocks = 0;
+    bytes = 0;
+  };
+  for (const Tensor& tensor : tensors) {
+    ++held;
+    for (std::int64_t left = tensor.elements(); left > 0;) {  // as many of its chunks as the launch still takes
+      const std::int64_t chunks = std::min(ceil_div(left, kChunk), kBlocks - blocks), elements = std::min(left, chunks * kChunk);
+      blocks += chunks;
+      bytes += elements * size_of(tensor.dtype());
+      left -= elements;
+      if (blocks < kBlocks && (left > 0 || held != kTensors[depth - 1])) continue;
+      flush();
+      held = left > 0 ? 1 : 0;
+    }
+  }
+  flush();
+}
+
+/// _foreach_norm: partial sums of chunks of 65,536 elements, then one norm per tensor.
+static std::vector<Tensor> foreach_norms(Tape& tape, const std::vector<Tensor>& tensors) {
+  std::int64_t chunks = 0;
+  for (const Tensor& tensor : tensors) chunks += ceil_div(tensor.elements(), 65536);
+  const auto count = static_cast<std::int64_t>(tensors.size());
+  const Tensor offsets = tape.empty({count + 1}, DType::int64, Category::workspace);
+  const Tensor partial = tape.empty({chunks}, DType::fp32, Category::workspace);
+  launch(tape, KernelKind::elementwise, DType::fp32, 0, partial.bytes());
+  std::vector<Tensor> norms;
+  norms.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) norms.push_back(tape.empty({}, tensor.dtype()));
+  launch_foreach(tape, tensors, 1, 0);
+  launch(tape, KernelKind::reduction, DType::fp32, partial.bytes(), count * 4);
+  return norms;
+}
+
+/// Norms of all gradients, their norm, the clamped coefficient, and a product in place.
+void clip_grad_norm(Tape& tape, const std::vector<Tensor>& parameters) {
+  tape.operator_name = "clip_grad_norm";
+  std::vector<Tensor> gradients;
+  for (const Tensor& parameter : parameters) {
+    if (parameter.grad()) gradients.push_back(parameter.grad());
+  }
+  if (gradients.empty()) return;
+  const DType type = gradients.front().dtype();
+  Tensor total;
+  {
+    const std::vector<Tensor> norms = foreach_norms(tape, gradients);
+    const Tensor stacked = tape.empty({static_cast<std::int64_t>(norms.size())}, type);
+    launch(tape, KernelKind::elementwise, type, stacked.bytes(), stacked.bytes());
+    total = reduce(stacked, {true}, false, type);
+  }
+  Tensor coefficient;
+  {
+    const Tensor raised = elementwise(tape, {&total}, type);
+    const Tensor inverse = elementwise(tape, {&raised}, type);
+    coefficient = elementwise(tape, {&inverse}, type);
+  }
+  coefficient = elementwise(tape, {&coefficient}, type);  // clamp
+  launch_foreach(tape, gradients, 1, 1);
+}
+
+/// Of torch.optim only these have fused=True.
+static void refuse_unless_fused(OptimizerKind kind) {
+  constexpr OptimizerKind kFused[] = {OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::sgd, OptimizerKind::sgdm,
+                                      OptimizerKind::adagrad};
+  if (std::find(std::begin(kFused), std::end(kFused), kind) == std::end(kFused))
+    refuse("optimizer '" + std::string(name_of(kind)) + "' has no fused implementation", "optimizer_impl", "leave it out");
+}
+
+std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, OptimizerImpl implementation, Tape& tape, std::vector<Tensor> parameters,
+                                          std::optional<DType> state_type) {
+  if (implementation == OptimizerImpl::fused) refuse_unless_fused(kind);
+  if (std::unique_ptr<Optimizer> made = make_torch_optimizer(kind, implementation, tape, parameters)) return made;
+  if (std::unique_ptr<Optimizer> made = make_bitsandbytes(kind, tape, parameters)) return made;
+  switch (kind) {
+    case OptimizerKind::adam:
+    case OptimizerKind::adamw:
+      return std::make_unique<Adam>(tape, std::move(parameters), implementation, state_type);
+    case OptimizerKind::sgd:
+      return std::make_unique<Sgd>(tape, std::move(parameters), implementation, false);
+    case OptimizerKind::sgdm:
+      return std::make_unique<Sgd>(tape, std::move(parameters), implementation, true);
+    case OptimizerKind::adafactor:
+      return std::make_unique<Adafactor>(tape, std::move(parameters));
+    case OptimizerKind::adagrad:
+      return make_adagrad(tape, std::move(parameters), implementation);
+    case OptimizerKind::rmsprop:
+      return make_rmsprop(tape, std::move(parameters), implementation);
+    case OptimizerKind::lion:
+      return make_lion(tape, std::move(parameters));
+    case OptimizerKind::lora_fa:
+      return make_lora_fa(tape, std::move(parameters));
+    default:
+      refuse("optimizer '" + std::string(name_of(kind)) + "' is not modelled");
+  }
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,529 @@
+#include "program/wrappers/deepspeed/coordinator.hpp"
+
+#include <algorithm>
+#include <functional>
+
+#include "program/op.hpp"
+#include "program/ops/ops.hpp"
+#include "program/wrappers/deepspeed/linear.hpp"
+#include "program/wrappers/deepspeed/quantized.hpp"
+
+namespace plimsoll::program {
+
+/// One all-gather that was launched: of one parameter into its own memory, or of several into a flat tensor that is taken apart later.
+struct ZeroGather {
+  std::vector<ZeroParameter*> parameters;
+  Tensor flat;
+  Tensor input;  ///< copy of a shard that lives on the host
+  Tensor scales, dequantized;  ///< zero_quantized_weights: `flat` is of bytes
+  bool complete = false;
+};
+
+// ---- partitioning ----------------------------------------------------------------------------------------------------------
+
+ZeroCoordinator::ZeroCoordinator(Tape& tape, Module& root, const DeepSpeedSettings& settings)
+    : tape_(tape),
+      root_(root),
+      settings_(settings),
+      gather_stream_(settings.json.overlap_comm.value_or(true) ? tape.add_stream("all-gather") : kComputeStream) {
+  for (const auto& slot : root.all_parameters()) add_parameter(slot);
+  mark_persistent_parameters();
+  type_ = parameters.front()->slot->type;
+  nothing_ = tape.empty({0}, type_);
+}
+
+void ZeroCoordinator::add_parameter(const std::shared_ptr<Parameter>& slot) {
+  auto parameter = std::make_unique<ZeroParameter>();
+  parameter->slot = slot;
+  parameter->id = static_cast<std::int64_t>(parameters.size());
+  parameter->elements = slot->sizes.product();
+  parameter->shard = ceil_div(parameter->elements, settings_.ranks);
+  parameters.push_back(std::move(parameter));
+}
+
+/// parameter_offload.py: small parameters, in the order of the model, as long as all of them are not more than the model's threshold.
+void ZeroCoordinator::mark_persistent_parameters() {
+  std::int64_t total = 0;
+  for (auto& parameter : parameters) {
+    if (parameter->elements > settings_.json.stage3_model_persistence_threshold - total) continue;
+    if (parameter->elements > settings_.json.stage3_param_persistence_threshold) continue;
+    parameter->persistent = true;
+    total += parameter->elements;
+  }
+}
+
+std::int64_t ZeroCoordinator::shard_elements() const {
+  std::int64_t elements = 0;
+  for (const auto& parameter : parameters) elements += parameter->shard;
+  return elements;
+}
+
+Tensor ZeroCoordinator::new_shard(const ZeroParameter& parameter) {
+  if (settings_.offload_parameters) return {};
+  return tape_.empty({parameter.shard}, type_, Category::parameter);
+}
+
+/// _partition_param_sec: undefined without hpZ.
+Tensor ZeroCoordinator::new_secondary(const ZeroParameter& parameter) {
+  const int ranks = std::min(settings_.json.zero_hpz_partition_size, settings_.ranks);
+  if (settings_.json.zero_hpz_partition_size <= 1) return {};
+  Tensor secondary = tape_.empty({parameter.shard * settings_.ranks / ranks}, type_, Category::parameter);
+  launch(tape_, KernelKind::elementwise, type_, secondary.bytes(), 2 * secondary.bytes());
+  return secondary;
+}
+
+/// What was gathered from all ranks is kept in part until the step, so that backward gathers it within the node.
+void ZeroCoordinator::keep_secondary(ZeroParameter& parameter) {
+  if (!parameter.secondary) parameter.secondary = new_secondary(parameter);
+}
+
+void ZeroCoordinator::partition() {
+  tape_.operator_name = "partition parameters";
+  std::vector<Tensor> shards, duplicates;
+  const bool at_construction = settings_.json.zero_init.value_or(true);
+  if (at_construction || !settings_.before_0_17) tape_.patched_linear = zero3_linear;  // memory_efficient_linear
+  if (at_construction) {
+    partition_at_construction(root_, shards, duplicates);
+  } else {
+    partition_materialized(shards);
+  }
+  duplicates.clear();
+  // defragment(): by way of the host, so that the shards can be one tensor; offloaded ones stay there.
+  shards.clear();
+  if (!settings_.offload_parameters) {
+    tape_.empty_cache();
+    tape_.copy({Copy::Direction::device_to_host, shard_elements() * size_of(type_)}, tape_.stream);
+    flat_ = tape_.empty({shard_elements()}, type_, Category::parameter);
+    tape_.copy({Copy::Direction::host_to_device, flat_.bytes()}, tape_.stream);
+  }
+  for (auto& parameter : parameters) {
+    parameter->leaf = tape_.view(nothing_, parameter->slot->sizes, contiguous_strides(parameter->slot->sizes));
+    parameter->leaf.impl()->base.reset();
+    parameter->leaf.set_requires_grad(parameter->slot->trainable);
+    parameter->slot->tensor = parameter->leaf;
+  }
+}
+
+/// deepspeed.zero.Init: a parameter is whole on the device until its module's __init__ returns.
+void ZeroCoordinator::partition_at_construction(Module& module, std::vector<Tensor>& shards, std::vector<Tensor>& duplicates) {
+  for (const auto& child : module.children) partition_at_construction(*child, shards, duplicates);
+  const LabelScope label(tape_, module.label);
+  for (ModuleBuffer& buffer : module.buffers) buffer.tensor = tape_.empty(buffer.sizes, buffer.type, Category::parameter);
+  std::vector<std::pair<ZeroParameter*, Tensor>> whole;
+  for (const auto& slot : module.parameters)
+    for (const auto& parameter : parameters)
+      if (parameter->slot == slot) whole.emplace_back(parameter.get(), tape_.empty(slot->sizes, type_, Category::parameter));
+  for (auto& [parameter, tensor] : whole) {
+    const bool again = parameter->status == ZeroParameter::Status::available;  // a tied parameter, made a second time
+    if (again)
+      duplicates.push_back(new_secondary(*parameter));
+    else
+      keep_secondary(*parameter);
+    (again ? duplicates : shards).push_back(new_shard(*parameter));
+    parameter->status = ZeroParameter::Status::available;
+    tensor.reset();
+  }
+  if (&module == &root_)
+    for (auto& parameter : parameters) parameter->status = ZeroParameter::Status::absent;
+}
+
+void ZeroCoordinator::partition_materialized(std::vector<Tensor>& shards) {
+  for (const auto& parameter : parameters) {
+    keep_secondary(*parameter);
+    shards.push_back(new_shard(*parameter));
+    parameter->slot->tensor.reset();
+  }
+}
+
+void ZeroCoordinator::touch_all() {
+  tape_.operator_name = "gradient hooks";
+  for (const auto& parameter : parameters) {
+    if (!parameter->slot->trainable || settings_.ranks == 1) continue;
+    const Tensor whole = tape_.empty({parameter->shard * settings_.ranks}, type_, Category::communication_buffer);
+    const Tensor shard = shard_on_device(*parameter);
+    tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = whole.bytes(), .type = type_}, tape_.stream);
+  }
+}
+
+/// param.ds_tensor.to(device): undefined where the shard is on the device anyway.
+Tensor ZeroCoordinator::shard_on_device(const ZeroParameter& parameter) {
+  if (!settings_.offload_parameters) return {};
+  Tensor shard = tape_.empty({parameter.shard}, type_, Category::communication_buffer);
+  tape_.copy({Copy::Direction::host_to_device, shard.bytes()}, tape_.stream);
+  return shard;
+}
+
+// ---- hooks -----------------------------------------------------------------------------------------------------------------
+
+void ZeroCoordinator::install_hooks() {
+  root_.pre_forward.push_back([this](Module&, std::vector<Tensor*>&) { reset_step(); });
+  for (Module* module : root_.all_modules()) attach(*module);
+}
+
+void ZeroCoordinator::attach(Module& module) {
+  ModuleState& state = states_[&module];
+  for (const auto& parameter : parameters)
+    for (const auto& slot : module.parameters)
+      if (slot == parameter->slot) state.parameters.push_back(parameter.get());
+  module.pre_forward.push_back([this](Module& called, std::vector<Tensor*>& inputs) {
+    fetch(called, true);
+    add_post_backward(called, inputs);
+  });
+  module.post_forward.push_back([this](Module& called, std::vector<Tensor*>& outputs) {
+    release_module(called, true);
+    add_pre_backward(called, outputs);
+  });
+}
+
+/// PreBackwardFunctionForModule on the outputs.
+void ZeroCoordinator::add_pre_backward(const Module& module, std::vector<Tensor*>& outputs) {
+  for (Tensor* output : outputs) {
+    if (!output->defined()) continue;
+    ++states_[&module].pre_backward_pending;
+    Tensor alias = tape_.view(*output, output->sizes(), output->strides());
+    alias.impl()->base.reset();
+    Op op("PreBackward", {output});
+    op.finish({&alias}, [this, &module](BackwardCall& call) {
+      ModuleState& state = states_[&module];
+      if (state.pre_backward_pending > 0) {
+        fetch(module, false);
+        --state.pre_backward_pending;
+      }
+      call.give(0, call.grad());
+    });
+    *output = std::move(alias);
+  }
+}
+
+/// PostBackwardFunctionModule on the inputs: the module's backward is over when all of their gradients have passed.
+void ZeroCoordinator::add_post_backward(const Module& module, std::vector<Tensor*>& inputs) {
+  ModuleState& state = states_[&module];
+  state.inputs_remaining = 0;
+  if (state.parameters.empty()) return;
+  for (Tensor* input : inputs) {
+    if (!input->defined() || !input->requires_grad()) continue;
+    ++state.inputs_remaining;
+    Tensor alias = tape_.view(*input, input->sizes(), input->strides());
+    alias.impl()->base.reset();
+    Op op("PostBackward", {input});
+    op.finish({&alias}, [this, &module](BackwardCall& call) {
+      if (--states_[&module].inputs_remaining == 0) release_module(module, false);
+      call.give(0, call.grad());
+    });
+    *input = std::move(alias);
+  }
+}
+
+// ---- the trace -------------------------------------------------------------------------------------------------------------
+
+/// At the start of every forward pass.
+void ZeroCoordinator::reset_step() {
+  for (ZeroParameter* parameter : std::vector<ZeroParameter*>(in_flight_)) {
+    wait(*parameter);
+    release(*parameter);
+  }
+  if (trace_ == Trace::recording) {
+    construct_parameter_trace();
+    trace_ = Trace::complete;
+  } else if (trace_ == Trace::invalid) {
+    trace_ = Trace::recording;
+  }
+  queue_.assign(parameter_order_.begin(), parameter_order_.end());
+  for (auto& parameter : parameters) parameter->fetched_for = std::numeric_limits<std::int64_t>::min();
+  step_ = 0;
+  available_ = 0;
+}
+
+void ZeroCoordinator::construct_parameter_trace() {
+  for (std::size_t step = 0; step < module_order_.size(); ++step)
+    for (ZeroParameter* parameter : states_[module_order_[step]].parameters)
+      parameter_order_.push_back({parameter, static_cast<std::int64_t>(step)});
+}
+
+/// fetch_sub_module: gathers what the module needs, waits for it, and starts gathering what comes next.
+void ZeroCoordinator::fetch(const Module& module, bool forward) {
+  const char* const operator_before = std::exchange(tape_.operator_name, "gather parameters");
+  if (trace_ == Trace::recording) module_order_.push_back(&module);
+  if (!forward && std::find(backward_modules_.begin(), backward_modules_.end(), &module) == backward_modules_.end())
+    backward_modules_.push_back(&module);
+  ModuleState& state = states_[&module];
+  gather(state.parameters);
+  for (ZeroParameter* parameter : state.parameters) {
+    if (std::find(parameter->users.begin(), parameter->users.end(), &module) == parameter->users.end()) parameter->users.push_back(&module);
+    if (parameter->gather) wait(*parameter);
+  }
+  if (gather_stream_ != kComputeStream) tape_.wait(kComputeStream, gather_stream_);
+  if (trace_ == Trace::complete) prefetch(state);
+  ++step_;
+  tape_.operator_name = operator_before;
+}
+
+/// With stage3_allgather_sequential one element is the most that is gathered ahead, so one parameter.
+std::int64_t ZeroCoordinator::prefetch_size() const {
+  return settings_.json.allgather_sequential ? 1 : settings_.json.stage3_prefetch_bucket_size;
+}
+
+void ZeroCoordinator::prefetch(ModuleState& state) {
+  // What this module uses is taken from the queue, unless an earlier prefetch has done so.
+  std::int64_t unseen = 0;
+  for (const ZeroParameter* parameter : state.parameters) unseen += parameter->fetched_for < step_;
+  for (; unseen > 0 && !queue_.empty(); --unseen) {
+    queue_.front().parameter->fetched_for = queue_.front().step;
+    queue_.pop_front();
+  }
+  const std::int64_t most = std::min(settings_.json.stage3_max_live_parameters - available_, prefetch_size());
+  std::vector<ZeroParameter*> wanted;
+  std::int64_t elements = 0;
+  while (!queue_.empty() && elements < most) {
+    const Use use = queue_.front();
+    queue_.pop_front();
+    ZeroParameter& parameter = *use.parameter;
+    parameter.fetched_for = std::max(parameter.fetched_for, use.step);
+    if (parameter.status != ZeroParameter::Status::absent) continue;
+    if (std::find(wanted.begin(), wanted.end(), &parameter) != wanted.end()) continue;
+    wanted.push_back(&parameter);
+    elements += parameter.elements;
+  }
+  gather(wanted);
+}
+
+// ---- gathering -------------------------------------------------------------------------------------------------------------
+
+void ZeroCoordinator::set_data(ZeroParameter& parameter, const Tensor& data) { parameter.leaf.impl()->storage = data.impl()->storage; }
+
+/// __all_gather_params.
+void ZeroCoordinator::gather(const std::vector<ZeroParameter*>& wanted) {
+  std::vector<ZeroParameter*> within_node, everywhere;
+  for (ZeroParameter* parameter : wanted) {
+    if (parameter->status != ZeroParameter::Status::absent) continue;
+    (parameter->secondary ? within_node : everywhere).push_back(parameter);
+    available_ += parameter->elements;
+  }
+  for (auto* absent : {&within_node, &everywhere}) {
+    std::sort(absent->begin(), absent->end(), [](const ZeroParameter* a, const ZeroParameter* b) { return a->id < b->id; });
+    if (!absent->empty()) launch_gather(*absent);
+  }
+}
+
+/// Of hpZ's two groups both gather buffers of the same size: padding is for all ranks.
+void ZeroCoordinator::launch_gather(const std::vector<ZeroParameter*>& absent) {
+  auto handle = std::make_shared<ZeroGather>();
+  const StreamScope scope(tape_, gather_stream_);
+  for (ZeroParameter* parameter : absent) {
+    parameter->status = ZeroParameter::Status::in_flight;
+    parameter->gather = handle;
+    in_flight_.push_back(parameter);
+  }
+  handle->parameters = absent;
+  if (settings_.ranks == 1) {
+    for (ZeroParameter* parameter : absent) {
+      const Tensor shard = shard_on_device(*parameter);
+      set_data(*parameter, shard ? shard : flat_);
+    }
+    handle->complete = true;
+  } else if (settings_.json.zero_quantized_weights) {
+    gather_quantized(handle);
+  } else if (absent.size() == 1 || settings_.json.allgather_sequential) {
+    for (ZeroParameter* parameter : absent) gather_one(*parameter, handle);
+  } else if (settings_.json.use_all_reduce_for_fetch_params && !absent.front()->secondary) {
+    all_reduce_coalesced(absent);
+  } else {
+    gather_coalesced(handle);
+  }
+}
+
+/// stage3_use_all_reduce_for_fetch_params: one tensor of zeros with the rank's shards in their places, summed; parameters are views of it.
+void ZeroCoordinator::all_reduce_coalesced(const std::vector<ZeroParameter*>& absent) {
+  std::int64_t elements = 0;
+  for (const ZeroParameter* parameter : absent) elements += parameter->shard * settings_.ranks;
+  const Tensor flat = zeros(tape_, {elements}, type_);
+  Tape::categorize(flat, Category::communication_buffer);
+  for (ZeroParameter* parameter : absent) {
+    const auto direction = settings_.offload_parameters ? Copy::Direction::host_to_device : Copy::Direction::device_to_device;
+    tape_.copy({direction, parameter->shard * size_of(type_)}, tape_.stream);
+    set_data(*parameter, flat);
+  }
+  tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = flat.bytes(), .type = type_}, tape_.stream);
+}
+
+void ZeroCoordinator::gather_one(ZeroParameter& parameter, const std::shared_ptr<ZeroGather>& handle) {
+  const Tensor whole = tape_.empty({parameter.shard * settings_.ranks}, type_, Category::communication_buffer);
+  Tensor shard = shard_on_device(parameter);
+  all_gather(whole.bytes(), handle);
+  handle->input = std::move(shard);
+  set_data(parameter, whole);
+}
+
+/// _all_gather_dtype: the shards of all parameters behind one another, from every rank.
+void ZeroCoordinator::gather_coalesced(const std::shared_ptr<ZeroGather>& handle) {
+  std::int64_t elements = 0;
+  for (const ZeroParameter* parameter : handle->parameters) elements += parameter->shard;
+  handle->flat = tape_.empty({elements * settings_.ranks}, type_, Category::communication_buffer);
+  std::vector<Tensor> shards;
+  for (const ZeroParameter* parameter : handle->parameters) shards.push_back(shard_on_device(*parameter));
+  launch(tape_, KernelKind::elementwise, type_, elements * size_of(type_), elements * size_of(type_));
+  while (!shards.empty()) shards.pop_back();  // a Python list drops its last element first
+  all_gather(handle->flat.bytes(), handle);
+}
+
+/// The quantized part of _all_gather_sequential and _all_gather_coalesced: bytes and scales are gathered, the latter's input is held.
+void ZeroCoordinator::gather_quantized(const std::shared_ptr<ZeroGather>& handle) {
+  const bool within_node = static_cast<bool>(handle->parameters.front()->secondary), several = handle->parameters.size() > 1;
+  const int ranks = within_node ? std::min(settings_.json.zero_hpz_partition_size, settings_.ranks) : settings_.ranks;
+  std::int64_t elements = 0;
+  for (const ZeroParameter* parameter : handle->parameters)
+    elements += within_node ? parameter->secondary.elements() : parameter->shard;
+  handle->flat = tape_.empty({elements * ranks}, DType::int8, Category::communication_buffer);
+  QuantizedWeights quantized;
+  {
+    std::vector<Tensor> shards;
+    Tensor together;
+    if (several) {
+      for (const ZeroParameter* parameter : handle->parameters) shards.push_back(within_node ? Tensor() : shard_on_device(*parameter));
+      together = tape_.empty({elements}, type_, Category::communication_buffer);
+      launch(tape_, KernelKind::elementwise, type_, together.bytes(), together.bytes());
+      while (!shards.empty()) shards.pop_back();
+    }
+    const bool on_host = settings_.offload_parameters && !within_node && !several;
+    quantized = quantize_weights(tape_, elements, on_host || type_ != DType::fp16);
+  }
+  const auto scales = [&] { return tape_.empty({quantized.scales.elements() * ranks}, DType::fp32, Category::communication_buffer); };
+  if (several) handle->scales = scales();
+  all_gather(handle->flat.bytes(), handle);
+  if (!several) handle->scales = scales();
+  all_gather(handle->scales.bytes(), handle);
+  handle->input = std::move(quantized.scales);
+}
+
+/// Behind a quantized gather: the bytes become fp16, and that the weights' type; several parameters are cut out of one fp16 tensor first.
+void ZeroCoordinator::dequantize(ZeroGather& handle) {
+  if (handle.parameters.size() == 1) {
+    ZeroParameter& parameter = *handle.parameters.front();
+    const Tensor half = dequantize_weights(tape_, parameter.elements);
+    set_data(parameter, converted(half, type_));
+    return;
+  }
+  handle.dequantized = dequantize_weights(tape_, handle.flat.elements());
+  for (ZeroParameter* parameter : handle.parameters) {
+    const Tensor half = tape_.empty(parameter->slot->sizes, DType::fp16, Category::communication_buffer);
+    launch(tape_, KernelKind::elementwise, DType::fp16, half.bytes(), half.bytes());
+    set_data(*parameter, converted(half, type_));
+  }
+}
+
+/// ProcessGroupNCCL holds a collective's input until it is waited for, or until the next one is launched after its end.
+void ZeroCoordinator::all_gather(std::int64_t bytes, const std::shared_ptr<ZeroGather>& handle) {
+  tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = bytes, .type = type_}, tape_.stream);
+  if (const auto before = launched_.lock()) before->input.reset();
+  launched_ = handle;
+}
+
+/// The handle's wait: a coalesced gather is taken apart into one new tensor per parameter.
+void ZeroCoordinator::wait(ZeroParameter& parameter) {
+  const std::shared_ptr<ZeroGather> handle = std::move(parameter.gather);
+  parameter.gather.reset();
+  in_flight_.erase(std::remove(in_flight_.begin(), in_flight_.end(), &parameter), in_flight_.end());
+  const StreamScope scope(tape_, gather_stream_);
+  handle->input.reset();
+  if (handle->scales && !handle->complete) {
+    dequantize(*handle);
+  } else if (handle->flat && !handle->complete) {
+    for (ZeroParameter* member : handle->parameters) {
+      const Tensor whole = tape_.empty(member->slot->sizes, type_, Category::communication_buffer);
+      launch(tape_, KernelKind::elementwise, type_, whole.bytes(), whole.bytes());
+      set_data(*member, whole);
+    }
+  }
+  handle->complete = true;
+  for (ZeroParameter* member : handle->parameters)
+    if (member->status == ZeroParameter::Status::in_flight) member->status = ZeroParameter::Status::available;
+}
+
+void ZeroCoordinator::gather_persistent() {
+  tape_.operator_name = "gather persistent parameters";
+  std::vector<ZeroParameter*> wanted;
+  for (const auto& parameter : parameters)
+    if (parameter->persistent && parameter->status == ZeroParameter::Status::absent) wanted.push_back(parameter.get());
+  std::vector<Tensor> shards, gathered;
+  for (const ZeroParameter* parameter : wanted) shards.push_back(shard_on_device(*parameter));
+  for (const ZeroParameter* parameter : wanted)
+    gathered.push_back(settings_.ranks == 1 ? shards[gathered.size()]
+                                            : tape_.empty({parameter->shard * settings_.ranks}, type_, Category::communication_buffer));
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    tape_.collective({.kind = CollectiveKind::all_gather,
+                      .group = Group::data_shard,
+                      .bytes = wanted[i]->shard * settings_.ranks * size_of(type_),
+                      .type = type_},
+                     tape_.stream);
+    set_data(*wanted[i], gathered[i] ? gathered[i] : flat_);
+    wanted[i]->status = ZeroParameter::Status::available;
+  }
+  for (auto& parameter : parameters) parameter->secondary.reset();
+}
+
+// ---- releasing -------------------------------------------------------------------------------------------------------------
+
+/// release_sub_module.
+void ZeroCoordinator::release_module(const Module& module, bool forward) {
+  ModuleState& state = states_[&module];
+  const std::vector<ZeroParameter*> candidates = trace_ == Trace::complete ? releasable(module, step_) : state.parameters;
+  if (!forward) backward_modules_.erase(std::remove(backward_modules_.begin(), backward_modules_.end(), &module), backward_modules_.end());
+  for (ZeroParameter* parameter : state.parameters) {
+    parameter->users.erase(std::remove(parameter->users.begin(), parameter->users.end(), &module), parameter->users.end());
+    if (std::find(candidates.begin(), candidates.end(), parameter) != candidates.end()) release(*parameter);
+  }
+}
+
+/// __params_to_release, which remembers its answers: neither persistent parameters, nor those that a prefetch has counted on, nor those
+/// that are used again within max_reuse_distance elements.
+const std::vector<ZeroParameter*>& ZeroCoordinator::releasable(const Module& module, std::int64_t step) {
+  const auto [at, is_new] = releasable_.try_emplace({&module, step});
+  if (!is_new) return at->second;
+  std::vector<ZeroParameter*>& found = at->second;
+  for (ZeroParameter* parameter : states_[&module].parameters)
+    if (!parameter->persistent && parameter->fetched_for <= step) found.push_back(parameter);
+  if (found.empty()) return found;
+  std::int64_t traversed = 0;
+  for (auto i = static_cast<std::size_t>(step); i < module_order_.size() && traversed < settings_.json.stage3_max_reuse_distance; ++i) {
+    for (const ZeroParameter* parameter : states_[module_order_[i]].parameters) {
+      found.erase(std::remove(found.begin(), found.end(), parameter), found.end());
+      traversed += parameter->elements;
+    }
+  }
+  return found;
+}
+
+/// __release_param and free_param: what another stream gathered is in use on this one until its work is done.
+void ZeroCoordinator::release(ZeroParameter& parameter) {
+  if (parameter.status != ZeroParameter::Status::available || !parameter.users.empty()) return;
+  keep_secondary(parameter);
+  const Storage& storage = *parameter.leaf.impl()->storage;
+  if (storage.resident && storage.stream != tape_.stream) tape_.record_stream(parameter.leaf, tape_.stream);
+  set_data(parameter, nothing_);
+  parameter.status = ZeroParameter::Status::absent;
+  available_ -= parameter.elements;
+}
+
+/// Persistent parameters are given back here and gathered again behind the step. In the steady state their blocks are kept instead, so
+/// that a step leaves what it found.
+void ZeroCoordinator::release_all() {
+  for (auto& parameter : parameters) {
+    if (parameter->gather) wait(*parameter);
+    parameter->users.clear();
+    release(*parameter);
+    if (parameter->persistent) keep_secondary(*parameter);
+  }
+}
+
+void ZeroCoordinator::release_backward_leftovers() {
+  while (!backward_modules_.empty()) {
+    const Module* module = backward_modules_.back();
+    backward_modules_.pop_back();
+    for (ZeroParameter* parameter : states_[module].parameters) {
+      parameter->users.erase(std::remove(parameter->users.begin(), parameter->users.end(), module), parameter->users.end());
+      if (!parameter->persistent) release(*parameter);
+    }
+  }
+}
+
+}  // namespace plimsoll::program

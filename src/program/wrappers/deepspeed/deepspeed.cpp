@@ -1,0 +1,103 @@
+#include "program/wrappers/deepspeed/deepspeed.hpp"
+
+#include "program/op.hpp"
+#include "program/ops/ops.hpp"
+#include "program/reduction.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// deepspeed.ops.adam.FusedAdam: one kernel, moments made in the first step, a skip buffer.
+class FusedAdam final : public Optimizer {
+ public:
+  FusedAdam(Tape& tape, std::vector<Tensor> masters)
+      : Optimizer(tape, std::move(masters)), moments_(parameters_.size()), skip_(tape.empty({1}, DType::int32)) {}
+
+  void step() override {
+    tape_.operator_name = "FusedAdam";
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const Tensor& master = parameters_[i];
+      if (!master.grad()) continue;
+      for (Tensor* moment : {&moments_[i].first, &moments_[i].second}) {
+        if (*moment) continue;
+        *moment = tape_.empty(master.sizes(), master.dtype(), Category::optimizer_state);
+        launch(tape_, KernelKind::elementwise, master.dtype(), 0, moment->bytes());
+      }
+    }
+    launch_foreach(tape_, with_gradients(), 4, 3);
+  }
+
+ private:
+  std::vector<std::pair<Tensor, Tensor>> moments_;
+  Tensor skip_;  ///< _dummy_overflow_buf
+};
+
+/// DeepSpeedCPUAdam: masters, gradients and moments are on the host.
+class CpuAdam final : public Optimizer {
+ public:
+  CpuAdam(Tape& tape, std::vector<Tensor> masters) : Optimizer(tape, std::move(masters)) {}
+  void step() override {}
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_deepspeed_optimizer(const DeepSpeedSettings& settings, Tape& tape, std::vector<Tensor> masters) {
+  if (settings.offload_optimizer) return std::make_unique<CpuAdam>(tape, std::move(masters));
+  const bool adam = settings.optimizer == OptimizerKind::adam || settings.optimizer == OptimizerKind::adamw;
+  if (adam && settings.implementation == OptimizerImpl::fused) return std::make_unique<FusedAdam>(tape, std::move(masters));
+  return make_optimizer(settings.optimizer, settings.implementation, tape, std::move(masters));
+}
+
+Tensor parameter_on(Tape& tape, const Tensor& flat, const Parameter& slot) {
+  Tensor leaf = tape.view(flat, slot.sizes, contiguous_strides(slot.sizes));
+  leaf.impl()->base.reset();
+  leaf.set_requires_grad(slot.trainable);
+  return leaf;
+}
+
+void copy_elements(Tape& tape, std::int64_t elements, DType from, DType to) {
+  if (from == to) {
+    tape.copy({Copy::Direction::device_to_device, elements * size_of(to)}, tape.stream);
+  } else {
+    launch(tape, KernelKind::elementwise, to, elements * size_of(from), elements * size_of(to));
+  }
+}
+
+Tensor flatten(Tape& tape, const std::vector<Tensor>& tensors) {
+  if (tensors.size() == 1) return tensors.front();
+  std::int64_t elements = 0;
+  for (const Tensor& tensor : tensors) elements += tensor.elements();
+  Tensor flat = tape.empty({elements}, tensors.front().dtype());
+  launch(tape, KernelKind::elementwise, flat.dtype(), flat.bytes(), flat.bytes());
+  return flat;
+}
+
+Tensor converted(const Tensor& x, DType type) { return x.dtype() == type ? x : elementwise(x.tape(), {&x}, type); }
+
+void check_finite(const Tensor& x, const DeepSpeedSettings& settings) {
+  Tape& tape = x.tape();
+  const Tensor flat = tape.view(x, {x.elements()}, {1});
+  if (!settings.before_0_17) {
+    const Tensor largest = reduce(flat, {true}, false, flat.dtype(), size_of(flat.dtype()));
+    const Tensor smallest = reduce(flat, {true}, false, flat.dtype(), size_of(flat.dtype()));
+    return;
+  }
+  const Tensor wide = converted(flat, DType::fp32);
+  const Tensor nan = elementwise(tape, {&wide}, DType::boolean);
+  Tensor infinite;
+  {
+    const Tensor magnitude = elementwise(tape, {&wide}, DType::fp32);  // isinf is abs() == inf
+    infinite = elementwise(tape, {&magnitude}, DType::boolean);
+  }
+  const Tensor either = elementwise(tape, {&nan, &infinite}, DType::boolean);
+  const Tensor marks = elementwise(tape, {&either}, DType::fp32);
+  const Tensor most = reduce(marks, {true}, false, DType::fp32);
+}
+
+Tensor norm_in(const Tensor& x, DType type) {
+  const Tensor wide = converted(x.tape().view(x, {x.elements()}, {1}), type);
+  return reduce(wide, {true}, false, type, size_of(type));
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,73 @@
+/// DeepSpeed's optimizer wrappers: what deepspeed.initialize puts around a model and its optimizer. Source: deepspeed/runtime of
+/// DeepSpeed 0.19.8, and of 0.16.9 where `before_0_17` says so.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "plimsoll/strategy.hpp"
+#include "program/module.hpp"
+#include "program/optimizers/optimizer.hpp"
+#include "program/tape.hpp"
+
+namespace plimsoll::program {
+
+struct DeepSpeedSettings {
+  DeepSpeedOptions json;
+  int stage = 0;
+  int ranks = 1;  ///< data-parallel ranks
+  int rank = 0;   ///< of them
+  std::int64_t micro_batches = 1;
+  bool accumulate_fp32 = false;  ///< data_types.grad_accum_dtype wider than the weights
+  bool offload_optimizer = false, offload_parameters = false;
+  bool clips = true;         ///< gradient_clipping
+  bool pinned = true;        ///< host memory of the offload is page-locked
+  bool before_0_17 = false;  ///< the rules of 0.16.9
+  OptimizerKind optimizer = OptimizerKind::adamw;
+  OptimizerImpl implementation = OptimizerImpl::fused;
+};
+
+/// deepspeed.runtime.base_optimizer.DeepSpeedOptimizer, with what DeepSpeedEngine does around it.
+class DeepSpeedOptimizer {
+ public:
+  virtual ~DeepSpeedOptimizer() = default;
+  /// Before loss.backward(); `boundary`: of the step's last micro-batch.
+  virtual void before_backward(bool boundary) { boundary_ = boundary; }
+  /// Whether engine.backward multiplies the loss by a scale.
+  virtual bool scales_loss() const { return false; }
+  /// DeepSpeedEngine._backward_epilogue.
+  virtual void after_backward() = 0;
+  /// optimizer.step() and zero_grad() at the boundary.
+  virtual void step() = 0;
+
+ protected:
+  DeepSpeedOptimizer(Tape& tape, const DeepSpeedSettings& settings) : tape_(tape), settings_(settings) {}
+
+  Tape& tape_;
+  DeepSpeedSettings settings_;
+  bool boundary_ = true;
+};
+
+/// The optimizer that updates the fp32 tensors `masters`: FusedAdam, CPUAdam (no device memory) or one of torch.optim.
+std::unique_ptr<Optimizer> make_deepspeed_optimizer(const DeepSpeedSettings& settings, Tape& tape, std::vector<Tensor> masters);
+
+/// A parameter as a view of a flat buffer (param.data = flat.narrow(…).view(shape)).
+Tensor parameter_on(Tape& tape, const Tensor& flat, const Parameter& slot);
+
+/// target.copy_(source) of contiguous tensors: a memory copy, or a kernel where their types differ.
+void copy_elements(Tape& tape, std::int64_t elements, DType from, DType to);
+
+/// torch's flatten_dense_tensors: one new tensor, or the tensor itself when there is only one.
+Tensor flatten(Tape& tape, const std::vector<Tensor>& tensors);
+
+/// x.to(type) outside autograd: x itself when it has that type.
+Tensor converted(const Tensor& x, DType type);
+
+/// runtime/utils.py, has_inf_or_nan: its largest and its smallest element (0.16.9: elementwise in fp32).
+void check_finite(const Tensor& x, const DeepSpeedSettings& settings);
+
+/// torch.linalg.vector_norm(x.to(type)): a scalar.
+Tensor norm_in(const Tensor& x, DType type);
+
+}  // namespace plimsoll::program

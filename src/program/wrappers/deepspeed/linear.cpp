@@ -1,0 +1,40 @@
+#include "program/wrappers/deepspeed/linear.hpp"
+
+#include "program/op.hpp"
+#include "program/ops/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// A product without a bias epilogue into a new tensor of `sizes`.
+Tensor product(Tape& tape, const Dims& sizes, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner,
+               bool biased = false) {
+  Tensor y = tape.empty(sizes, type);
+  gemm(tape, type, rows, columns, inner, 1, biased);
+  return y;
+}
+
+}  // namespace
+
+Tensor zero3_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const std::int64_t in = weight.size(1), out = weight.size(0), rows = x.elements() / in;
+  Op op("linear", {&x, &weight, &bias});
+  for (const Tensor* input : {&x, &weight, &bias}) op.save_output(*input);  // setup_context runs behind the kernel
+  Dims sizes = x.sizes();
+  sizes[-1] = out;
+  const bool fused = bias && x.rank() == 2;  // torch.addmm
+  Tensor y = product(op.tape(), sizes, x.dtype(), rows, out, in, fused);
+  if (bias && !fused) in_place(y, {&y, &bias});
+  return op.done(y, [in, out, rows](BackwardCall& b) {
+    const Tensor &g = b.grad(), &input = b.saved(0);
+    if (b.needs(0)) b.give(0, product(b.tape, input.sizes(), g.dtype(), rows, in, out));
+    if (b.needs(1)) {
+      const Tensor matrix = reshape(g, {rows, out});
+      b.give(1, product(b.tape, {out, in}, g.dtype(), out, in, rows));
+    }
+    if (b.needs(2)) b.give(2, sum_to(g, {out}));
+  });
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,536 @@
+#include "program/wrappers/deepspeed/zero12.hpp"
+
+#include <algorithm>
+
+#include "plimsoll/error.hpp"
+#include "program/op.hpp"
+#include "program/ops/ops.hpp"
+#include "program/wrappers/deepspeed/norm.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+constexpr std::int64_t kAlignment = 2;  ///< nccl_start_alignment_factor: elements per rank
+
+}  // namespace
+
+// ---- setting up ----------------------------------------------------------------------------------------------------------
+
+ZeroStage12::ZeroStage12(Tape& tape, Module& root, const DeepSpeedSettings& settings)
+    : DeepSpeedOptimizer(tape, settings), reduction_stream_(tape.add_stream("reduction")) {
+  place_members(root);
+  compact_ = settings.accumulate_fp32 && type_ != DType::fp32;
+  accumulate_apart_ = compact_ && settings.stage == 1;
+  if (settings.before_0_17 && compact_) refuse("fp32 gradient accumulation of ZeRO 1 and 2 is modelled for DeepSpeed 0.19 only");
+  if (!settings.before_0_17 && overlaps() && !contiguous())
+    refuse("with overlap_comm and without contiguous_gradients DeepSpeed 0.19 keeps another bucket of reduce_bucket_size in every backward pass "
+           "until memory runs out (setup_buckets adds, nothing clears)",
+           "deepspeed.zero_optimization", "contiguous_gradients true");
+  std::int64_t total = 0;
+  for (const Member& member : members_) total += member.elements;
+  piece_ = ceil_div(total, kAlignment * settings_.ranks) * kAlignment;
+  for (std::size_t i = 0; i < members_.size(); ++i)
+    if (touches_own_piece(members_[i])) own_.push_back(i);
+  std::sort(own_.begin(), own_.end(), [this](std::size_t a, std::size_t b) { return members_[a].start < members_[b].start; });
+  flatten_parameters(piece_ * settings_.ranks - total);
+  make_master();
+  for (std::size_t i = 0; i < members_.size(); ++i)
+    members_[i].slot->tensor.register_post_accumulate_grad_hook([this, i](const Tensor&) { gradient_ready(i); });
+}
+
+/// The trainable parameters and their places in the flat buffer, which with round_robin_gradients deals them out to the ranks in turn.
+void ZeroStage12::place_members(Module& root) {
+  for (const auto& slot : root.all_parameters()) {
+    if (!slot->trainable) continue;
+    Member member;
+    member.slot = slot;
+    member.elements = slot->sizes.product();
+    members_.push_back(std::move(member));
+  }
+  if (members_.empty()) fail("DeepSpeed needs a parameter that is trained", "lora");
+  type_ = members_.front().slot->type;
+  const std::size_t turns = settings_.json.round_robin_gradients ? static_cast<std::size_t>(settings_.ranks) : 1;
+  std::int64_t start = 0;
+  for (std::size_t first = 0; first < turns; ++first) {
+    for (std::size_t i = first; i < members_.size(); i += turns) {
+      members_[i].start = start;
+      start += members_[i].elements;
+    }
+  }
+}
+
+/// The weights are copied side by side on the device (0.16.9: on the host) and every parameter becomes a view.
+void ZeroStage12::flatten_parameters(std::int64_t padding) {
+  tape_.operator_name = "flatten parameters";
+  tape_.empty_cache();
+  if (settings_.before_0_17) {
+    for (Member& member : members_) {
+      tape_.copy({Copy::Direction::device_to_host, member.slot->tensor.bytes()}, tape_.stream);
+      const Tensor placeholder = tape_.empty({1}, DType::fp32);
+      member.slot->tensor = parameter_on(tape_, placeholder, *member.slot);
+    }
+    tape_.empty_cache();
+    flat_ = tape_.empty({piece_ * settings_.ranks}, type_, Category::parameter);
+    tape_.copy({Copy::Direction::host_to_device, flat_.bytes()}, tape_.stream);
+  } else {
+    Tensor pad;
+    if (padding > 0) pad = zeros(tape_, {padding}, type_);
+    flat_ = tape_.empty({piece_ * settings_.ranks}, type_, Category::parameter);
+    launch(tape_, KernelKind::elementwise, type_, flat_.bytes(), flat_.bytes());
+  }
+  for (Member& member : members_) member.slot->tensor = parameter_on(tape_, flat_, *member.slot);
+}
+
+/// The rank's fp32 master piece. A gradient of its size is made once and dropped, so that the memory is known to be there.
+void ZeroStage12::make_master() {
+  tape_.operator_name = "master weights";
+  {
+    const Tensor piece = tape_.empty({piece_}, type_, Category::optimizer_state);  // clone()
+    launch(tape_, KernelKind::elementwise, type_, piece.bytes(), piece.bytes());
+    if (settings_.offload_optimizer) {
+      tape_.copy({Copy::Direction::device_to_host, piece.bytes()}, tape_.stream);
+    } else {
+      master_ = converted(piece, DType::fp32);
+    }
+  }
+  if (settings_.offload_optimizer) {
+    reserve_host_memory();
+    std::int64_t largest = 0;
+    for (const Member& member : members_) largest = std::max(largest, member.elements);
+    offload_buffer_ = tape_.empty({largest}, type_, Category::communication_buffer);
+    optimizer_ = make_deepspeed_optimizer(settings_, tape_, {});
+    return;
+  }
+  Tape::categorize(master_, Category::optimizer_state);
+  const Tensor gradient = zeros(tape_, {piece_}, DType::fp32);
+  optimizer_ = make_deepspeed_optimizer(settings_, tape_, {master_});
+}
+
+/// ZeRO-Offload: master, its 16-bit copy and its gradient, two buffers of the largest parameter's size (one of them on the host), sums of
+/// the micro-batches' gradients; the moments of CPUAdam are never pinned.
+void ZeroStage12::reserve_host_memory() {
+  std::int64_t largest = 0, own = 0;
+  for (const Member& member : members_) largest = std::max(largest, member.elements);
+  for (std::size_t i : own_) own += members_[i].elements;
+  std::int64_t bytes = piece_ * (4 + 4 + size_of(type_)) + largest * size_of(type_);
+  if (settings_.micro_batches > 1 && !compact_) bytes += own * size_of(type_);
+  (settings_.pinned ? tape_.program().host_pinned : tape_.program().host_pageable) += Bytes(bytes);
+  tape_.program().host_pageable += Bytes(piece_ * 8);
+}
+
+bool ZeroStage12::touches_own_piece(const Member& member) const {
+  return member.start < own_start() + piece_ && member.end() > own_start();
+}
+
+std::int64_t ZeroStage12::own_elements(const Member& member) const {
+  return std::min(member.end(), own_start() + piece_) - std::max(member.start, own_start());
+}
+
+// ---- gradients -----------------------------------------------------------------------------------------------------------
+
+Tensor& ZeroStage12::gradient_of(std::size_t member) {
+  return accumulate_apart_ ? members_[member].accumulated : members_[member].slot->tensor.grad();
+}
+
+void ZeroStage12::before_backward(bool boundary) {
+  DeepSpeedOptimizer::before_backward(boundary);
+  if (settings_.before_0_17) set_up_buckets();
+}
+
+/// setup_buckets: before the first gradient (0.16.9: before backward) the buckets are made.
+void ZeroStage12::set_up_buckets() {
+  if (ready_) return;
+  ready_ = true;
+  ++micro_step_;
+  if (!contiguous()) return;
+  const DType type = accumulate_apart_ ? DType::fp32 : type_;
+  for (int i = 0; i < (overlaps() ? 2 : 1); ++i)
+    buckets_.push_back(tape_.empty({settings_.json.reduce_bucket_size}, type, Category::communication_buffer));
+  bucket_ = 0;
+}
+
+/// process_gradients, the hook on every parameter.
+void ZeroStage12::gradient_ready(std::size_t member) {
+  const bool hooked = settings_.stage == 2 || overlaps() || accumulate_apart_ || contiguous();
+  if (!hooked) return;
+  tape_.operator_name = "reduce gradients";
+  set_up_buckets();
+  if (accumulate_apart_) {
+    Tensor& gradient = members_[member].slot->tensor.grad();
+    Tensor& sum = members_[member].accumulated;
+    Tensor wide = converted(gradient, DType::fp32);
+    if (sum) {
+      in_place(sum, {&sum, &wide});
+    } else {
+      Tape::categorize(wide, Category::gradient);
+      sum = std::move(wide);
+    }
+    gradient.reset();
+  }
+  if (settings_.stage == 2 || (overlaps() && boundary_)) into_bucket(member);
+}
+
+/// reduce_independent_p_g_buckets_and_remove_grads: the gradient moves into the bucket, which is reduced before it would overflow.
+void ZeroStage12::into_bucket(std::size_t member) {
+  const std::int64_t elements = members_[member].elements;
+  if (elements == 0) return;
+  if (bucketed_elements_ + elements > settings_.json.reduce_bucket_size) {
+    reduce_bucket();
+    if (contiguous() && overlaps()) bucket_ = 1 - bucket_;
+  }
+  if (contiguous()) {
+    Tensor& gradient = gradient_of(member);
+    oversized_ = elements > settings_.json.reduce_bucket_size;
+    if (!oversized_) {
+      copy_elements(tape_, elements, gradient.dtype(), gradient.dtype());
+      gradient = tape_.view(buckets_[bucket_], gradient.sizes(), contiguous_strides(gradient.sizes()));
+    } else if (settings_.offload_optimizer && !settings_.before_0_17) {
+      gradient = clone(gradient);
+    }
+  }
+  bucketed_elements_ += elements;
+  bucketed_.push_back(member);
+}
+
+/// reduce_ipg_grads.
+void ZeroStage12::reduce_bucket() {
+  if (!bucketed_.empty()) {
+    if (!contiguous()) {
+      std::vector<Slice> slices;
+      for (std::size_t member : bucketed_)
+        slices.push_back({settings_.rank, members_[member].elements, compact_ && touches_own_piece(members_[member])});
+      if (overlaps()) {
+        for (std::size_t member : previously_reduced_) gradient_of(member).reset();
+        previously_reduced_.clear();
+      }
+      const StreamScope scope(tape_, reducing_stream());
+      all_reduce(slices, gradient_of(bucketed_.front()));
+    } else {
+      average(oversized_ ? gradient_of(bucketed_.front()) : buckets_[bucket_]);
+    }
+  }
+  const StreamScope scope(tape_, reducing_stream());
+  for (std::size_t member : bucketed_) keep_or_clear(member);
+  bucketed_.clear();
+  bucketed_elements_ = 0;
+  oversized_ = false;
+}
+
+/// average_tensor: the mean over the ranks of what the bucket holds.
+void ZeroStage12::average(const Tensor& tensor) {
+  if (overlaps()) {
+    tape_.wait(reduction_stream_, tape_.stream);
+    tape_.wait(tape_.stream, reduction_stream_);
+  }
+  const StreamScope scope(tape_, reducing_stream());
+  if (settings_.offload_optimizer && !settings_.before_0_17 && overlaps()) tape_.record_stream(tensor, reduction_stream_);
+  const std::int64_t bytes = bucketed_elements_ * size_of(tensor.dtype());
+  launch(tape_, KernelKind::elementwise, tensor.dtype(), bytes, bytes);
+  if (!settings_.json.reduce_scatter) {
+    reduce_whole(tensor);
+    return;
+  }
+  // allreduce_and_scatter: several ranks' parts together, up to the size of a bucket.
+  std::vector<Slice> together;
+  std::int64_t elements = 0;
+  for (const Slice& slice : slices_of_bucket()) {
+    together.push_back(slice);
+    elements += slice.elements;
+    if (elements <= settings_.json.reduce_bucket_size) continue;
+    all_reduce(together, tensor);
+    together.clear();
+    elements = 0;
+  }
+  if (!together.empty()) all_reduce(together, tensor);
+}
+
+/// gradient_reduction_w_predivide of the whole bucket, and _add_full_reduction_to_compact_grad_partition.
+void ZeroStage12::reduce_whole(const Tensor& tensor) {
+  Tensor narrow;
+  if (tensor.dtype() != sent_type()) {
+    narrow = tape_.empty({bucketed_elements_}, sent_type(), Category::communication_buffer);
+    launch(tape_, KernelKind::elementwise, sent_type(), bucketed_elements_ * size_of(tensor.dtype()), narrow.bytes());
+  }
+  send(bucketed_elements_);
+  if (narrow) launch(tape_, KernelKind::elementwise, tensor.dtype(), narrow.bytes(), bucketed_elements_ * size_of(tensor.dtype()));
+  for (std::size_t i : bucketed_)
+    if (compact_ && touches_own_piece(members_[i])) add_to_compact(own_elements(members_[i]));
+}
+
+/// Neighbours of one rank are one part, except where each gradient has its own place in the compact buffer.
+std::vector<ZeroStage12::Slice> ZeroStage12::slices_of_bucket() const {
+  std::vector<Slice> slices;
+  for (std::size_t i : bucketed_) {
+    const Member& member = members_[i];
+    for (std::int64_t rank = member.start / piece_; rank <= (member.end() - 1) / piece_; ++rank) {
+      const std::int64_t elements = std::min(member.end(), (rank + 1) * piece_) - std::max(member.start, rank * piece_);
+      const bool to_compact = compact_ && rank == settings_.rank;
+      if (!slices.empty() && slices.back().rank == rank && !to_compact) {
+        slices.back().elements += elements;
+      } else {
+        slices.push_back({rank, elements, to_compact});
+      }
+    }
+  }
+  return slices;
+}
+
+/// allreduce_and_copy_with_multiple_ranks: parts of several ranks are flattened into a copy, reduced, and the own ones copied back.
+void ZeroStage12::all_reduce(const std::vector<Slice>& slices, const Tensor& tensor) {
+  std::int64_t elements = 0;
+  for (const Slice& slice : slices) elements += slice.elements;
+  if (std::any_of(slices.begin(), slices.end(), [](const Slice& slice) { return slice.to_compact; })) make_compact_buffer();
+  Tensor reduced;  // what is sent: a copy, or the tensor itself
+  if (slices.size() > 1) {
+    reduced = tape_.empty({elements}, tensor.dtype(), Category::communication_buffer);
+    launch(tape_, KernelKind::elementwise, reduced.dtype(), reduced.bytes(), reduced.bytes());
+  }
+  if (tensor.dtype() != sent_type()) {
+    const Tensor flat = std::move(reduced);
+    reduced = tape_.empty({elements}, sent_type(), Category::communication_buffer);
+    launch(tape_, KernelKind::elementwise, sent_type(), elements * size_of(tensor.dtype()), reduced.bytes());
+    send(elements);
+    launch(tape_, KernelKind::elementwise, tensor.dtype(), reduced.bytes(), elements * size_of(tensor.dtype()));
+  } else {
+    send(elements);
+  }
+  if (overlaps() && !reduced) tape_.record_stream(tensor, reduction_stream_);
+  for (const Slice& slice : slices) {
+    if (slice.rank != settings_.rank) continue;
+    if (slice.to_compact) add_to_compact(slice.elements);
+    copy_elements(tape_, slice.elements, sent_type(), tensor.dtype());
+    if (overlaps()) tape_.record_stream(tensor, reduction_stream_);
+  }
+}
+
+void ZeroStage12::send(std::int64_t elements) {
+  tape_.collective({.kind = CollectiveKind::all_reduce,
+                    .group = Group::data_shard,
+                    .bytes = elements * size_of(sent_type()),
+                    .type = sent_type()},
+                   tape_.stream);
+}
+
+/// _build_compact_grad_partition_buffer.
+void ZeroStage12::make_compact_buffer() {
+  if (compact_buffer_) return;
+  compact_buffer_ = tape_.empty({piece_}, DType::fp32, Category::gradient);
+  launch(tape_, KernelKind::elementwise, DType::fp32, 0, compact_buffer_.bytes());
+}
+
+/// _add_to_grad_partition_buffer: output.add_(source.to(fp32)).
+void ZeroStage12::add_to_compact(std::int64_t elements) {
+  make_compact_buffer();
+  Tensor wide;
+  if (sent_type() != DType::fp32) {
+    wide = tape_.empty({elements}, DType::fp32);
+    launch(tape_, KernelKind::elementwise, DType::fp32, elements * size_of(sent_type()), wide.bytes());
+  }
+  launch(tape_, KernelKind::elementwise, DType::fp32, elements * 8, elements * 4);
+}
+
+/// What becomes of a reduced gradient: stage 2 drops those of other ranks, and the bucket will be written again.
+void ZeroStage12::keep_or_clear(std::size_t member) {
+  const bool own = touches_own_piece(members_[member]);
+  if (own) {
+    if (contiguous()) keep_in_partition(member);
+  } else if (settings_.stage == 2) {
+    if (overlaps() && !contiguous()) {
+      previously_reduced_.push_back(member);
+    } else {
+      gradient_of(member).reset();
+    }
+  }
+}
+
+/// copy_grads_in_partition: whole gradients, although the rank may own a part only.
+void ZeroStage12::keep_in_partition(std::size_t member) {
+  if (settings_.offload_optimizer) {
+    to_host(member);
+    return;
+  }
+  Tensor& gradient = gradient_of(member);
+  if (compact_) {
+    if (accumulate_apart_) gradient.reset();
+    return;
+  }
+  if (!kept_) {
+    std::int64_t total = 0;
+    for (std::size_t i : own_) total += members_[i].elements;
+    kept_ = tape_.empty({total}, type_, Category::gradient);
+  }
+  copy_elements(tape_, gradient.elements(), gradient.dtype(), gradient.dtype());
+  gradient = tape_.view(kept_, gradient.sizes(), contiguous_strides(gradient.sizes()));
+}
+
+/// The offloading part of copy_grads_in_partition: sums of micro-batches on the host, then norm and fp32 copy of the own part.
+void ZeroStage12::to_host(std::size_t member) {
+  Tensor& gradient = gradient_of(member);
+  const std::int64_t bytes = gradient.bytes();
+  if (!compact_ && (micro_step_ > 0 || !boundary_)) {
+    if (micro_step_ > 0) {
+      tape_.copy({Copy::Direction::host_to_device, bytes}, tape_.stream);
+      in_place(gradient, {&gradient, &offload_buffer_});
+    }
+    tape_.copy({Copy::Direction::device_to_host, bytes}, tape_.stream);
+  }
+  if (!boundary_) return;
+  const std::int64_t own = own_elements(members_[member]);
+  {
+    const Tensor part = tape_.view(compact_ ? compact_buffer_ : gradient, {own}, {1});
+    offload_norms_.push_back(norm_in(part, DType::fp64));
+    check_finite(compact_ ? part : gradient, settings_);
+    const Tensor wide = converted(part, DType::fp32);
+    tape_.copy({Copy::Direction::device_to_host, wide.bytes()}, tape_.stream);
+  }
+  gradient.reset();
+}
+
+void ZeroStage12::after_backward() {
+  tape_.operator_name = "reduce gradients";
+  if (settings_.stage == 2) {
+    epilogue();
+  } else if (boundary_) {
+    if (!overlaps()) {
+      for (std::size_t i = 0; i < members_.size(); ++i)
+        if (gradient_of(i)) into_bucket(i);
+    }
+    epilogue();
+  }
+}
+
+/// independent_gradient_partition_epilogue.
+void ZeroStage12::epilogue() {
+  reduce_bucket();
+  if (overlaps()) {
+    tape_.wait(kComputeStream, reduction_stream_);
+    for (std::size_t member : previously_reduced_) gradient_of(member).reset();
+    previously_reduced_.clear();
+  }
+  const std::vector<Tensor> fresh = collect_gradients();
+  release_buckets();
+  for (std::size_t i = 0; i < members_.size(); ++i) members_[i].slot->tensor.grad().reset();
+}
+
+/// The own gradients are summed over the micro-batches; at the last one they become the rank's piece. Returns this micro-batch's.
+std::vector<Tensor> ZeroStage12::collect_gradients() {
+  std::vector<Tensor> gradients;
+  if (settings_.offload_optimizer || compact_) return gradients;
+  for (std::size_t i : own_) {
+    Tensor gradient = gradient_of(i);
+    if (!gradient) gradient = zeros(tape_, members_[i].slot->sizes, type_);
+    gradients.push_back(std::move(gradient));
+  }
+  if (micro_gradients_.empty()) {
+    micro_gradients_ = std::move(gradients);
+    gradients.clear();
+  } else {
+    for (std::size_t i = 0; i < gradients.size(); ++i) in_place(micro_gradients_[i], {&micro_gradients_[i], &gradients[i]});
+  }
+  if (boundary_) {
+    averaged_ = partition_pieces(micro_gradients_);
+    micro_gradients_.clear();
+  }
+  return gradients;
+}
+
+/// get_flat_partition: the parts of the gradients that are the rank's, and zeros to fill the last rank's piece.
+std::vector<Tensor> ZeroStage12::partition_pieces(const std::vector<Tensor>& gradients) {
+  std::vector<Tensor> pieces;
+  std::int64_t filled = 0;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const std::int64_t elements = own_elements(members_[own_[i]]);
+    pieces.push_back(tape_.view(gradients[i], {elements}, {1}));
+    filled += elements;
+  }
+  if (filled < piece_) pieces.push_back(zeros(tape_, {piece_ - filled}, type_));
+  return pieces;
+}
+
+void ZeroStage12::release_buckets() {
+  buckets_.clear();
+  kept_.reset();
+  ready_ = false;
+}
+
+// ---- the step ------------------------------------------------------------------------------------------------------------
+
+void ZeroStage12::step() {
+  micro_step_ = -1;
+  tape_.operator_name = "ZeRO step";
+  if (settings_.offload_optimizer) {
+    update_on_host();
+  } else {
+    update_on_device();
+  }
+  gather_parameters();
+  for (Member& member : members_) member.accumulated.reset();  // zero_grad()
+}
+
+/// check_overflow and get_grad_norm_direct: piece by piece, the norm in fp64.
+void ZeroStage12::norm(const std::vector<Tensor>& pieces) {
+  const bool checked = type_ == DType::fp16 || (type_ == DType::bf16 && !settings_.before_0_17);  // check_grad_overflow
+  if (checked && settings_.before_0_17) {
+    for (const Tensor& piece : pieces) check_finite(piece, settings_);
+  } else if (checked) {
+    check_overflow(tape_, pieces);
+  }
+  std::vector<Tensor> norms;
+  for (std::size_t i = 0; i < std::min(pieces.size(), own_.size()); ++i) norms.push_back(norm_in(pieces[i], DType::fp64));
+  if (settings_.before_0_17) {
+    if (!global_norm_) global_norm_ = tape_.empty({}, DType::fp32);
+  } else if (!norms.empty()) {
+    global_norm_ = combined_norm({norm_over_ranks(norms, DType::fp32)});
+  }
+}
+
+/// unscale_and_clip_grads: nothing where there is neither a limit nor a loss scale.
+void ZeroStage12::unscale() {
+  if (settings_.before_0_17 || !global_norm_) {
+    in_place(master_.grad(), {&master_.grad()});
+  } else if (settings_.clips) {
+    unscale_and_clip(global_norm_, master_.grad());
+  } else if (type_ == DType::fp16) {
+    in_place(master_.grad(), {&master_.grad()});
+  }
+}
+
+void ZeroStage12::update_on_device() {
+  for (Member& member : members_)
+    if (!touches_own_piece(member)) member.accumulated.reset();  // free_grad_in_param_list
+  if (compact_) {
+    std::vector<Tensor> pieces;
+    for (std::size_t i : own_) pieces.push_back(tape_.view(compact_buffer_, {own_elements(members_[i])}, {1}));
+    norm(pieces);
+    master_.grad() = std::move(compact_buffer_);
+    compact_buffer_.reset();
+  } else {
+    norm(averaged_);
+    const Tensor flat = flatten(tape_, averaged_);
+    Tensor gradient = converted(flat, DType::fp32);
+    Tape::categorize(gradient, Category::gradient);
+    master_.grad() = std::move(gradient);
+  }
+  averaged_.clear();
+  unscale();
+  optimizer_->step();
+  master_.grad().reset();
+  launch(tape_, KernelKind::elementwise, type_, piece_ * 4, piece_ * size_of(type_));
+}
+
+void ZeroStage12::update_on_host() {
+  optimizer_->step();
+  tape_.copy({Copy::Direction::host_to_device, piece_ * size_of(type_)}, tape_.stream);
+  averaged_.clear();
+  compact_buffer_.reset();
+  offload_norms_.clear();
+}
+
+/// all_gather_dp_groups: in place, the whole group at once.
+void ZeroStage12::gather_parameters() {
+  if (settings_.ranks == 1) return;
+  tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = flat_.bytes(), .type = type_}, tape_.stream);
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,109 @@
+/// ZeRO stages 1 and 2. Source: deepspeed/runtime/zero/stage_1_and_2.py.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "program/wrappers/deepspeed/deepspeed.hpp"
+
+namespace plimsoll::program {
+
+/// The trainable parameters become views of one flat buffer; every rank owns one piece of it, its fp32 master and its moments.
+/// Gradients go through a bucket that is all-reduced when full; the rank keeps those of parameters that touch its piece.
+class ZeroStage12 final : public DeepSpeedOptimizer {
+ public:
+  ZeroStage12(Tape& tape, Module& root, const DeepSpeedSettings& settings);
+
+  void before_backward(bool boundary) override;
+  bool scales_loss() const override { return true; }
+  void after_backward() override;
+  void step() override;
+
+ private:
+  /// A trainable parameter and its place in the flat buffer.
+  struct Member {
+    std::shared_ptr<Parameter> slot;
+    std::int64_t start = 0, elements = 0;
+    Tensor accumulated;  ///< param.grad_accum, where gradients are accumulated in fp32 in stage 1
+    std::int64_t end() const { return start + elements; }
+  };
+  /// A part of the bucket that belongs to one rank.
+  struct Slice {
+    std::int64_t rank = 0, elements = 0;
+    bool to_compact = false;  ///< is added to the compact fp32 buffer of the rank's gradients
+  };
+
+  // ---- setting up (deepspeed.initialize) ----
+  void place_members(Module& root);
+  void flatten_parameters(std::int64_t padding);
+  void make_master();
+  void reserve_host_memory();
+
+  // ---- gradients ----
+  void gradient_ready(std::size_t member);
+  void set_up_buckets();
+  void into_bucket(std::size_t member);
+  void reduce_bucket();
+  void average(const Tensor& tensor);
+  std::vector<Slice> slices_of_bucket() const;
+  void reduce_whole(const Tensor& tensor);
+  void all_reduce(const std::vector<Slice>& slices, const Tensor& tensor);
+  void send(std::int64_t elements);
+  void make_compact_buffer();
+  void add_to_compact(std::int64_t elements);
+  void keep_or_clear(std::size_t member);
+  void keep_in_partition(std::size_t member);
+  void to_host(std::size_t member);
+  void epilogue();
+  std::vector<Tensor> collect_gradients();
+  std::vector<Tensor> partition_pieces(const std::vector<Tensor>& gradients);
+  void release_buckets();
+
+  // ---- the step ----
+  void norm(const std::vector<Tensor>& pieces);
+  void unscale();
+  void update_on_device();
+  void update_on_host();
+  void gather_parameters();
+
+  Tensor& gradient_of(std::size_t member);
+  bool touches_own_piece(const Member& member) const;
+  std::int64_t own_elements(const Member& member) const;
+  std::int64_t own_start() const { return settings_.rank * piece_; }
+  StreamId reducing_stream() const { return settings_.json.overlap_comm.value_or(false) ? reduction_stream_ : tape_.stream; }
+  bool overlaps() const { return settings_.json.overlap_comm.value_or(false); }
+  /// communication_data_type: gradients on their way.
+  DType sent_type() const { return settings_.json.communication_data_type.value_or(type_); }
+  bool contiguous() const { return settings_.json.contiguous_gradients || settings_.offload_optimizer; }
+
+  std::vector<Member> members_;    ///< in the order of the model
+  std::vector<std::size_t> own_;   ///< those that touch the rank's piece, in the order of the flat buffer
+  std::int64_t piece_ = 0;         ///< elements of one rank's piece
+  DType type_ = DType::bf16;       ///< of weights and gradients
+  bool compact_ = false;           ///< the rank's gradients are one fp32 buffer (fp32 accumulation)
+  bool accumulate_apart_ = false;  ///< gradients are accumulated in fp32 tensors of their own (stage 1)
+  StreamId reduction_stream_;
+
+  Tensor flat_, master_;
+  std::unique_ptr<Optimizer> optimizer_;
+
+  bool ready_ = false;  ///< the buckets exist
+  std::int64_t micro_step_ = -1;
+  std::vector<Tensor> buckets_;  ///< two with overlap_comm
+  std::size_t bucket_ = 0;       ///< the one that fills
+  std::vector<std::size_t> bucketed_;
+  std::int64_t bucketed_elements_ = 0;
+  bool oversized_ = false;  ///< the only gradient in the bucket is larger than a bucket and stays where it is
+  std::vector<std::size_t> previously_reduced_;
+
+  Tensor kept_;  ///< grads_in_partition: whole gradients of the rank's parameters, one after another
+  std::int64_t kept_elements_ = 0;
+  std::vector<Tensor> micro_gradients_;  ///< all_grad_tensors: summed over the micro-batches
+  std::vector<Tensor> averaged_;         ///< averaged_gradients: the rank's piece, in pieces
+  Tensor compact_buffer_;
+  Tensor offload_buffer_;  ///< temp_grad_buffer_for_gpu_offload
+  std::vector<Tensor> offload_norms_;
+  Tensor global_norm_;
+};
+
+}  // namespace plimsoll::program

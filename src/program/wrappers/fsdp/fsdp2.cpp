@@ -1,0 +1,182 @@
+#include "program/wrappers/fsdp/fsdp2.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <unordered_set>
+#include <utility>
+
+#include "plimsoll/error.hpp"
+#include "program/wrappers/fsdp/fsdp2_unit.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// _fsdp_init.py, _get_managed_modules and _get_managed_states: a module's own parameters stand behind those of its children.
+void append_managed(const Module& module, std::vector<std::shared_ptr<Parameter>>& slots) {
+  for (const auto& child : module.children) append_managed(*child, slots);
+  slots.insert(slots.end(), module.parameters.begin(), module.parameters.end());
+}
+
+}  // namespace
+
+Fsdp2::Fsdp2(Tape& tape, Module& root, const std::vector<std::vector<Module*>>& units, const Fsdp2Options& options)
+    : tape_(tape),
+      root_(root),
+      options_(options),
+      copy_in_stream_(tape.add_stream("all-gather copy-in")),
+      gather_stream_(tape.add_stream("all-gather")),
+      reduce_stream_(tape.add_stream("reduce-scatter")),
+      replicate_stream_(tape.add_stream("all-reduce")) {
+  // A parameter belongs to the innermost wrapped module that holds it: units are wrapped before the modules around them.
+  std::unordered_set<Parameter*> managed;
+  auto wrap = [&](const std::vector<Module*>& modules, bool is_root) {
+    std::vector<std::shared_ptr<Parameter>> held, slots;
+    for (const Module* module : modules) append_managed(*module, held);
+    for (auto& slot : held)
+      if (managed.insert(slot.get()).second) slots.push_back(std::move(slot));
+    units_.push_back(std::make_unique<Fsdp2Unit>(*this, modules, std::move(slots), is_root));
+    return units_.back().get();
+  };
+  std::vector<std::pair<Module*, Fsdp2Unit*>> by_module;
+  for (const auto& modules : units) {
+    Fsdp2Unit* unit = wrap(modules, false);
+    for (Module* module : modules) by_module.emplace_back(module, unit);
+  }
+  Fsdp2Unit* root_unit = wrap({&root}, true);
+  by_module.emplace_back(&root, root_unit);
+  for (Module* module : root.all_modules())
+    for (const auto& [wrapped, unit] : by_module)
+      if (wrapped == module &&
+          std::find(states_in_module_order_.begin(), states_in_module_order_.end(), unit) == states_in_module_order_.end())
+        states_in_module_order_.push_back(unit);
+  for (auto& unit : units_) unit->install_hooks();
+  for (auto& unit : units_)
+    for (auto& group : unit->groups) groups_.push_back(group.get());
+}
+
+Fsdp2::~Fsdp2() = default;
+
+void Fsdp2::materialize() {
+  // Module._apply: children first, then a module's own parameters, then its buffers.
+  const std::function<void(Module&)> visit = [&](Module& module) {
+    for (const auto& child : module.children) visit(*child);
+    const LabelScope label(tape_, module.label);
+    for (const auto& slot : module.parameters)
+      for (Fsdp2Group* group : groups_) group->materialize_shard(slot.get());
+    if (options_.buffers_on_host) return;
+    for (ModuleBuffer& buffer : module.buffers) buffer.tensor = tape_.empty(buffer.sizes, buffer.type, Category::parameter);
+  };
+  visit(root_);
+}
+
+std::vector<Tensor> Fsdp2::shards() const {
+  std::vector<Tensor> all;
+  for (const auto& slot : root_.all_parameters())
+    for (const Fsdp2Group* group : groups_)
+      for (const ShardedParameter& parameter : group->parameters)
+        if (parameter.slot == slot && std::none_of(all.begin(), all.end(), [&](const Tensor& known) {
+              return known.impl() == parameter.shard.impl();  // tied
+            }))
+          all.push_back(parameter.shard);
+  return all;
+}
+
+Fsdp2Unit& Fsdp2::unit_of(const Module& module) const {
+  for (const auto& unit : units_)
+    if (unit->holds(module)) return *unit;
+  throw Error(ErrorCode::internal, "module '" + module.path + "' is no unit of its own");
+}
+
+void Fsdp2::set_requires_gradient_sync(bool yes) {
+  for (Fsdp2Group* group : groups_) group->reduce_gradients = yes;
+}
+void Fsdp2::set_requires_gradient_sync(const Module& module, bool yes) {
+  for (auto& group : unit_of(module).groups) group->reduce_gradients = yes;
+}
+void Fsdp2::set_reshard_after_forward(const Module& module, bool yes) {
+  for (auto& group : unit_of(module).groups) group->reshard_after_forward = yes;
+}
+void Fsdp2::set_reshard_after_backward(const Module& module, bool yes) {
+  for (auto& group : unit_of(module).groups) group->reshard_after_backward = yes;
+}
+void Fsdp2::prefetch_in_forward(const Module& module, const Module& target) { unit_of(module).forward_prefetch = {&unit_of(target)}; }
+void Fsdp2::prefetch_in_backward(const Module& module, const Module& target) { unit_of(module).backward_prefetch = {&unit_of(target)}; }
+
+void Fsdp2::unshard(const Module& module) {
+  for (auto& group : unit_of(module).groups) {
+    group->unshard();
+    group->wait_for_unshard();
+  }
+}
+
+void Fsdp2::share_shard(const Module& one, const Module& other) {
+  const auto parameter_of = [&](const Module& module) -> ShardedParameter& {
+    for (auto& group : unit_of(module).groups)
+      for (ShardedParameter& parameter : group->parameters)
+        if (parameter.slot == module.parameters.front()) return parameter;
+    throw Error(ErrorCode::internal, "module '" + module.path + "' has no sharded weight");
+  };
+  parameter_of(one).shard = parameter_of(other).shard;
+}
+
+void Fsdp2::reshard(const Module& module) {
+  for (auto& group : unit_of(module).groups) group->reshard();
+}
+
+void Fsdp2::unshard_all() {
+  for (Fsdp2Unit* unit : states_in_module_order_)
+    for (auto& group : unit->groups) group->unshard();
+}
+
+void Fsdp2::wait_for_unshard_all() {
+  for (Fsdp2Unit* unit : states_in_module_order_)
+    for (auto& group : unit->groups) group->wait_for_unshard();
+}
+
+void Fsdp2::reshard_all() {
+  for (Fsdp2Unit* unit : states_in_module_order_)
+    for (auto& group : unit->groups) group->reshard();
+}
+
+std::vector<Tensor> Fsdp2::gathered() const {
+  std::vector<Tensor> all;
+  for (const auto& slot : root_.all_parameters())
+    if (slot->tensor) all.push_back(slot->tensor);
+  return all;
+}
+
+void Fsdp2::queue_root_post_backward() {
+  if (callback_queued_) return;
+  callback_queued_ = true;
+  tape_.queue_callback([this] { root_post_backward(); });
+}
+
+void Fsdp2::root_post_backward() {
+  forward_root_ = nullptr;
+  for (Fsdp2Unit* unit : states_in_module_order_) unit->end_backward(manual_finalization_);
+  callback_queued_ = false;
+  deferred_all_gather_.reset();
+  if (!manual_finalization_) end_iteration();
+}
+
+void Fsdp2::end_iteration() {
+  deferred_all_gather_.reset();
+  tape_.wait(kComputeStream, reduce_stream_);
+  for (Fsdp2Group* group : groups_) group->finish_iteration();
+  post_forward_order_.clear();
+  reduce_states_.clear();
+}
+
+void Fsdp2::finalize_backward() {
+  for (Fsdp2Group* group : groups_) group->reduce_gradients = group->reshard_after_backward = true;
+  for (auto unit = states_in_module_order_.rbegin(); unit != states_in_module_order_.rend(); ++unit)
+    for (auto group = (*unit)->groups.rbegin(); group != (*unit)->groups.rend(); ++group) (*group)->finalize();
+  end_iteration();
+}
+
+void Fsdp2::set_reshard_after_backward(bool yes) {
+  for (Fsdp2Group* group : groups_) group->reshard_after_backward = yes;
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,151 @@
+#include "program/wrappers/megatron/optimizer.hpp"
+
+#include <algorithm>
+
+#include "program/op.hpp"
+#include "program/ops/ops.hpp"
+#include "program/reduction.hpp"
+
+namespace plimsoll::program {
+
+MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const std::vector<MegatronParameterBuffer*>& buffers,
+                                     std::int64_t shard_rank)
+    : tape_(tape),
+      distributed_(strategy.data_parallel == DataParallel::megatron_distopt),
+      keeps_remainders_(strategy.megatron.precision_aware_optimizer),
+      scales_copies_(!distributed_ && strategy.precision == Precision::mixed_fp16),
+      groups_(2) {
+  const LabelScope label(tape, tape.intern("optimizer"));
+  make_scalars(strategy);
+  const auto parts = owned(buffers, shard_rank);
+  for (std::size_t group = 0; group < groups_.size(); ++group) {
+    for (const auto& [entry, elements] : parts) {
+      const bool decays = entry->parameter->sizes.rank() > 1;
+      if (decays == (group == 0)) add(groups_[group], *entry, elements);
+    }
+    make_torch_optimizer(groups_[group], strategy);
+  }
+}
+
+MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const std::vector<MegatronMain>& mains)
+    : tape_(tape), distributed_(true), attaches_gradients_(false), scales_copies_(false), groups_(2) {
+  const LabelScope label(tape, tape.intern("optimizer"));
+  make_scalars(strategy);
+  for (const MegatronMain& main : mains) groups_[main.decays ? 0 : 1].mains.push_back(main);
+  for (ParameterGroup& group : groups_) make_torch_optimizer(group, strategy);
+}
+
+/// DynamicGradScaler's factors, found_inf and _dummy_overflow_buf of MixedPrecisionOptimizer, which a distributed optimizer in fp32 is too.
+void MegatronOptimizer::make_scalars(const Strategy& strategy) {
+  const bool half = strategy.precision == Precision::mixed_fp16;
+  const auto scalar = [&](DType type) { return tape_.empty({1}, type, Category::optimizer_state); };
+  scale_ = scalar(DType::fp32);
+  for (int i = 0; half && i < 4; ++i) scalars_.push_back(scalar(DType::fp32));
+  if (half || (distributed_ && strategy.precision == Precision::fp32)) scalars_.push_back(scalar(DType::int32));
+}
+
+void MegatronOptimizer::make_torch_optimizer(ParameterGroup& group, const Strategy& strategy) {
+  std::vector<Tensor> tensors;
+  for (const MegatronMain& main : group.mains) tensors.push_back(main.parameter);
+  group.optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape_, std::move(tensors), DType::fp32);
+}
+
+/// The parameters of which this rank keeps the states, with the elements that it keeps: in the order of the buffers where states are
+/// sharded by them, else in registration order.
+std::vector<std::pair<const BufferedParameter*, std::int64_t>> MegatronOptimizer::owned(
+    const std::vector<MegatronParameterBuffer*>& buffers, std::int64_t shard_rank) const {
+  std::vector<std::pair<const BufferedParameter*, std::int64_t>> parts;
+  for (const MegatronParameterBuffer* buffer : buffers) {
+    const std::size_t first = parts.size();
+    for (const BufferedParameter& entry : buffer->parameters) {
+      const MegatronParameterBuffer::Bucket& bucket = buffer->buckets[entry.bucket];
+      const std::int64_t share = (bucket.end - bucket.begin) / buffer->ranks, begin = bucket.begin + shard_rank * share;
+      const std::int64_t elements =
+          distributed_ ? std::min(entry.end, begin + share) - std::max(entry.begin, begin) : entry.end - entry.begin;
+      if (elements > 0) parts.emplace_back(&entry, elements);
+    }
+    if (!distributed_) std::reverse(parts.begin() + static_cast<std::ptrdiff_t>(first), parts.end());
+  }
+  return parts;
+}
+
+void MegatronOptimizer::add(ParameterGroup& group, const BufferedParameter& entry, std::int64_t elements) {
+  const Dims sizes = distributed_ ? Dims{elements} : entry.parameter->sizes;
+  const auto part = [&](const Tensor& whole) {
+    Tensor same = whole.detach();
+    same.impl()->sizes = sizes;
+    same.impl()->strides = contiguous_strides(sizes);
+    return same;
+  };
+  Tensor main = part(entry.parameter->tensor);
+  if (entry.parameter->type != DType::fp32 && !keeps_remainders_) {
+    const Tensor copy = clone(main);
+    main = to(copy, DType::fp32);
+    Tape::categorize(main, Category::optimizer_state);
+  }
+  group.mains.push_back({main, part(entry.main_grad), entry.parameter->sizes.rank() > 1});
+}
+
+void MegatronOptimizer::prepare_grads() {
+  if (!attaches_gradients_) return;
+  tape_.operator_name = "copy_model_grads_to_main_grads";
+  for (ParameterGroup& group : groups_) {
+    for (MegatronMain& main : group.mains) main.parameter.grad() = keeps_remainders_ ? main.source : to(main.source, DType::fp32);
+  }
+}
+
+/// FusedAdam.initialize_state: "master_param" beside the moments.
+void MegatronOptimizer::make_remainders() {
+  if (!keeps_remainders_ || !remainders_.empty()) return;
+  for (const ParameterGroup& group : groups_) {
+    for (const MegatronMain& main : group.mains) {
+      if (main.parameter.dtype() != DType::fp32)
+        remainders_.push_back(tape_.empty(main.parameter.sizes(), main.parameter.dtype(), Category::optimizer_state));
+    }
+  }
+}
+
+void MegatronOptimizer::clip_grads() {
+  tape_.operator_name = "clip_grad_norm";
+  const Tensor overflow = tape_.empty({1}, DType::int32, Category::workspace);
+  std::vector<Tensor> norms;
+  for (const ParameterGroup& group : groups_) {
+    for (const MegatronMain& main : group.mains) {
+      const Tensor& gradient = main.parameter.grad();
+      norms.push_back(reduce(gradient, std::vector<bool>(static_cast<std::size_t>(gradient.rank()), true), false, DType::fp32));
+    }
+  }
+  const Tensor total = tape_.empty({}, DType::fp32);
+  launch(tape_, KernelKind::reduction, DType::fp32, static_cast<std::int64_t>(norms.size()) * 4, 4);
+  norms.clear();
+  tape_.scratch(4);  // its square
+  for (const ParameterGroup& group : groups_) {
+    std::vector<Tensor> gradients;
+    for (const MegatronMain& main : group.mains) gradients.push_back(main.parameter.grad());
+    if (!gradients.empty()) launch_foreach(tape_, gradients, 2, 1);
+  }
+}
+
+void MegatronOptimizer::step_with_ready_grads() {
+  make_remainders();
+  for (ParameterGroup& group : groups_) {
+    if (!group.mains.empty()) group.optimizer->step();
+  }
+  if (keeps_remainders_) return;  // its kernel writes the parameters
+  tape_.operator_name = "copy_main_params_to_model_params";
+  for (const ParameterGroup& group : groups_) {
+    for (const MegatronMain& main : group.mains) {
+      const Tensor scaled = scales_copies_ ? elementwise(tape_, {&main.parameter}, DType::fp32) : main.parameter;
+      in_place(main.parameter, {&scaled});
+    }
+  }
+}
+
+void MegatronOptimizer::zero_grad() {
+  if (!attaches_gradients_) return;
+  for (ParameterGroup& group : groups_) {
+    for (MegatronMain& main : group.mains) main.parameter.grad().reset();
+  }
+}
+
+}  // namespace plimsoll::program

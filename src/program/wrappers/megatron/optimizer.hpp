@@ -1,0 +1,65 @@
+/// Megatron-core's optimizers over torch.optim: fp32 main parameters, whole or sharded over the data-parallel ranks.
+/// Sources: megatron/core/optimizer/{optimizer,distrib_optimizer,clip_grads}.py of Megatron-core 0.16.1.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "plimsoll/strategy.hpp"
+#include "program/optimizers/optimizer.hpp"
+#include "program/wrappers/megatron/ddp.hpp"
+
+namespace plimsoll::program {
+
+/// A parameter as the optimizer sees it.
+struct MegatronMain {
+  Tensor parameter;    ///< fp32: a copy where the model's parameter is 16-bit, or this rank's part
+  Tensor source;       ///< the part of the buffer's gradients
+  bool decays = true;  ///< matrices have weight decay
+};
+
+/// One of the chained optimizers: of the dense parameters or of the experts'.
+class MegatronOptimizer {
+ public:
+  /// `buffers`: one per model chunk. `shard_rank`: whose share of each bucket a distributed optimizer owns.
+  MegatronOptimizer(Tape& tape, const Strategy& strategy, const std::vector<MegatronParameterBuffer*>& buffers, std::int64_t shard_rank);
+  /// Of main parameters that a wrapper (Megatron-FSDP) made, and whose gradients it attaches and drops.
+  MegatronOptimizer(Tape& tape, const Strategy& strategy, const std::vector<MegatronMain>& mains);
+
+  /// The loss scale, a tensor of one element.
+  const Tensor& scale() const { return scale_; }
+  /// Gradients of the main parameters from the buffers.
+  void prepare_grads();
+  /// Norms of all gradients; scaling is in place.
+  void clip_grads();
+  void step_with_ready_grads();
+  /// Drops the fp32 copies of 16-bit gradients, which live until the next step begins.
+  void zero_grad();
+
+ private:
+  struct ParameterGroup {
+    std::vector<MegatronMain> mains;
+    std::unique_ptr<Optimizer> optimizer;
+  };
+
+  void make_scalars(const Strategy& strategy);
+  void make_remainders();
+  void make_torch_optimizer(ParameterGroup& group, const Strategy& strategy);
+  void add(ParameterGroup& group, const BufferedParameter& entry, std::int64_t elements);
+  std::vector<std::pair<const BufferedParameter*, std::int64_t>> owned(const std::vector<MegatronParameterBuffer*>& buffers,
+                                                                       std::int64_t shard_rank) const;
+
+  Tape& tape_;
+  bool distributed_;
+  bool attaches_gradients_ = true;  ///< else the wrapper does
+  /// use_precision_aware_optimizer: Transformer Engine's FusedAdam sees the 16-bit parameters themselves and keeps what they lack of fp32,
+  /// 16 bits each (store_param_remainders); gradients are read from their buffer (decoupled_grad).
+  bool keeps_remainders_ = false;
+  bool scales_copies_;  ///< fp16 weights are written by multi_tensor_scale, through a product of its own each
+  Tensor scale_;
+  std::vector<Tensor> remainders_;      ///< made in the first step
+  std::vector<Tensor> scalars_;         ///< the loss scaler's factors, overflow flags
+  std::vector<ParameterGroup> groups_;  ///< with weight decay, without
+};
+
+}  // namespace plimsoll::program
