@@ -82,11 +82,22 @@ void resolve_framework(Resolver& r) {
   resolve_torch(r);
 }
 
+bool torchtitan_0_3(const Strategy& s) {
+  return s.framework == "torchtitan" && (s.framework_version.empty() || s.framework_version.rfind("0.", 0) == 0);
+}
+
+/// TorchTitan 0.3: model_registry's attn_backend is "flex", gpt-oss's "varlen". Flex under context parallelism has no lowering.
+AttentionKernel usual_attention(const Strategy& s, const Resolver& r) {
+  if (s.megatron.layer_spec == "local") return AttentionKernel::unfused;
+  if (!torchtitan_0_3(s) || s.cp > 1) return r.profile().attention;
+  return r.model.model_type == "gpt_oss" ? AttentionKernel::flash_varlen : AttentionKernel::flex;
+}
+
 void resolve_kernels(Resolver& r) {
   Strategy& s = r.s;
   const FrameworkProfile& profile = r.profile();
   if (s.attention == AttentionKernel::automatic) {
-    s.attention = s.megatron.layer_spec == "local" ? AttentionKernel::unfused : profile.attention;
+    s.attention = usual_attention(s, r);
     r.assume("attention: " + std::string(name_of(s.attention)));
   }
   // The same thing under two names: Megatron calls the model's own expression unfused.
@@ -95,7 +106,7 @@ void resolve_kernels(Resolver& r) {
   if (s.attention == AttentionKernel::unfused && names_eager) s.attention = AttentionKernel::eager;
   if (s.attention == AttentionKernel::eager && !names_eager) s.attention = AttentionKernel::unfused;
   if (s.loss == LossKernel::automatic) {
-    const bool titan_0_3 = s.framework == "torchtitan" && (s.framework_version.empty() || s.framework_version.rfind("0.", 0) == 0);
+    const bool titan_0_3 = torchtitan_0_3(s);
     s.loss = titan_0_3 || s.loss_chunks > 0 ? LossKernel::chunked : profile.loss;
     const bool compiled_loss = s.framework == "torchtitan" && !titan_0_3 && s.compile == Strategy::Compile::blocks;
     if (compiled_loss) s.loss = LossKernel::compiled;
