@@ -63,7 +63,7 @@ States states_of(const std::vector<const Stage*>& chunks, const Strategy& s) {
       (is_layer(*part.block) ? states.largest_unit : states.root_unit) =
           is_layer(*part.block) ? std::max(states.largest_unit, unit) : states.root_unit + unit;
     }
-  if (s.peft) refuse("PEFT's methods beside LoRA have no closed form", "task");
+  if (s.peft) refuse("PEFT's methods beside LoRA are not modelled for this combination", "task");
   trainable = s.lora ? 0 : states.elements;
   const Sharing share = sharing_of(s);
   states.parameters = states.elements * bytes_of(s.param_dtype, DType::fp32) / share.parameters;

@@ -71,6 +71,11 @@ void check(const Strategy& s, const Model&, Complaints& complaints) {
     complaints.add("overlap_param_gather needs the distributed optimizer", "set data_parallel megatron-distopt or leave it out");
   if (*s.megatron.overlap_param_gather && !*s.megatron.overlap_grad_reduce)
     complaints.add("overlap_param_gather needs overlap_grad_reduce", "set both or leave it out");
+  const bool of_fsdp = s.megatron.sharding != MegatronOptions::Sharding::automatic || s.megatron.fsdp_double_buffer ||
+                       s.megatron.suggested_communication_unit > 0;
+  if (of_fsdp && s.data_parallel != DataParallel::megatron_fsdp)
+    complaints.add("data_parallel_sharding_strategy, fsdp_double_buffer and suggested_communication_unit_size are Megatron-FSDP's",
+                   "set data_parallel megatron-fsdp or leave them out");
   if (s.seq_len % (2 * s.cp) != 0 && s.cp > 1)
     complaints.add("Megatron gives each context-parallel rank two pieces of the sequence, and 2 · cp = " + std::to_string(2 * s.cp) +
                        " does not divide seq_len " + std::to_string(s.seq_len),

@@ -83,12 +83,10 @@ void complete_virtual_tokens(Strategy& s, const Model& model) {
   }
   if (peft.virtual_tokens) return;
   const std::int64_t learnt = s.trainable_params - encoder_parameters(peft, model.hidden_size);
-  const std::int64_t per_token =
-      peft.method == PeftMethod::prefix_tuning ? 2 * model.layers * model.kv_heads * model.head_dim : model.hidden_size;
   if (learnt <= 0) fail("the number of virtual tokens is missing", "peft.num_virtual_tokens", "give it, or trainable_params");
-  if (learnt % per_token != 0)
+  if (learnt % model.hidden_size != 0)
     fail("no number of virtual tokens has " + std::to_string(s.trainable_params) + " parameters", "trainable_params", "give peft.num_virtual_tokens");
-  peft.virtual_tokens = learnt / per_token;
+  peft.virtual_tokens = learnt / model.hidden_size;
   s.assumed.push_back("peft.num_virtual_tokens: " + std::to_string(peft.virtual_tokens) + " (from trainable_params)");
 }
 
@@ -97,6 +95,9 @@ void complete_virtual_tokens(Strategy& s, const Model& model) {
 void complete_peft(Strategy& s, const Model& model) {
   if (!s.peft) return;
   if (s.lora) fail("a run has either low-rank adapters or another of PEFT's methods", "task", "leave one out");
+  if (s.peft->method == PeftMethod::prefix_tuning) refuse("prefix tuning is not modelled", "task", "prompt_tuning and p_tuning are");
+  if (s.data_parallel != DataParallel::none && s.data_parallel != DataParallel::ddp)
+    refuse("PEFT's methods beside LoRA are not modelled for sharded parameters", "data_parallel", "none or ddp");
   if (model.task != Model::Task::causal_lm) refuse("PEFT's methods beside LoRA are modelled for causal language models only", "task");
   const bool modules = s.peft->method == PeftMethod::ia3 || s.peft->method == PeftMethod::ln_tuning;
   if (modules)

@@ -8,7 +8,7 @@ namespace plimsoll::framework {
 
 /// Fills `strategy.peft`: the modules that PEFT trains in a model of this type (peft/utils/constants.py), an encoder as wide as the model,
 /// and as many virtual tokens as the run's `trainable_params` hold. Throws Error: no table for the model's type, or nothing says how many
-/// virtual tokens there are.
+/// virtual tokens there are; refused: prefix tuning, sharded parameters, models that are no causal language models.
 void complete_peft(Strategy& strategy, const Model& model);
 
 }  // namespace plimsoll::framework

@@ -58,6 +58,7 @@ TEST(Peft, WhatIsMissingIsSaid) {
   EXPECT_NE(error_of(R"({"task": "prompt_tuning", "micro_batch": 4, "seq_len": 768})").find("virtual tokens"), std::string::npos);
   EXPECT_NE(error_of(R"({"task": "prompt_tuning", "trainable_params": 5000, "micro_batch": 4, "seq_len": 768})").find("5000"),
             std::string::npos);
+  EXPECT_NE(error_of(R"({"task": "prefix_tuning", "micro_batch": 4, "seq_len": 768})").find("prefix tuning"), std::string::npos);
   EXPECT_NE(error_of(R"({"task": "ia3", "micro_batch": 4, "seq_len": 768})", "olmo2").find("olmo2"), std::string::npos);
   EXPECT_NE(error_of(R"({"task": "ia3", "lora": {"r": 8, "target_modules": ["q_proj"]}, "micro_batch": 4, "seq_len": 768})").find("low-rank"),
             std::string::npos);

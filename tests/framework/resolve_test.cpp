@@ -190,6 +190,7 @@ TEST(Resolve, RefusesWhatTheFrameworkRefuses) {
       << "interleaved 1F1B wants micro-batches in multiples of pp";
   EXPECT_TRUE(contains(error_of(R"({"framework": "deepspeed", "zero": 2, "offload": "params"})"), "ZeRO-3 only"));
   EXPECT_TRUE(contains(error_of(R"({"framework": "jax-maxtext"})"), "not modelled"));
+  EXPECT_TRUE(contains(error_of(R"({"framework": "megatron-core", "data_parallel_sharding_strategy": "optim"})"), "Megatron-FSDP"));
   EXPECT_TRUE(contains(error_of(R"({"framework": "torchtitan", "task": "ia3"})"), "torchtitan has no PEFT"));
   EXPECT_TRUE(contains(error_of(R"({"ep": 4})"), "without experts"));
   EXPECT_TRUE(contains(error_of(R"({"dp": 3})"), "takes 3 GPUs and there are 8"));

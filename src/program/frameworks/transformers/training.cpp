@@ -120,11 +120,7 @@ DType hf_parameter_type(const Strategy& strategy) {
 std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape) {
   std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
   if (strategy.lora) add_lora(*root, model, *strategy.lora, kAdapterType, tape);
-  if (strategy.peft) {
-    if (strategy.data_parallel != DataParallel::none && strategy.data_parallel != DataParallel::ddp)
-      refuse("PEFT's methods beside LoRA are not modelled for sharded parameters", "data_parallel", "none or ddp");
-    add_peft(*root, model, *strategy.peft, tape);
-  }
+  if (strategy.peft) add_peft(*root, model, *strategy.peft, tape);
   if (strategy.quant_storage) refuse("4-bit weights that lie in another type than uint8 are not modelled", "bnb_4bit_quant_storage", "leave it out");
   if (strategy.base_weights == BaseWeights::int8) refuse("bitsandbytes' 8-bit weights are not modelled", "base_weights", "nf4");
   if (strategy.base_weights != BaseWeights::as_trained) {
