@@ -1,11 +1,9 @@
-// Every key that a strategy understands: the keys of the measured rows' `training` object, DeepSpeed's own JSON below `deepspeed`,
-// and a few short forms for the command line.
-#include <algorithm>
-#include <cmath>
-#include <limits>
+// Every key that a strategy understands: the keys of the measured rows' `training` object and a few short forms for the command line;
+// DeepSpeed's own JSON is in deepspeed_options.cpp.
+#include <cstdio>
 
 #include "plimsoll/error.hpp"
-#include "strategy/setting.hpp"
+#include "strategy/options.hpp"
 
 namespace plimsoll::strategy {
 namespace {
@@ -80,9 +78,6 @@ void set_recompute(Setting& x) {
     if (recompute.kind == Recompute::Kind::alternate) recompute.every = 2;  // torchtitan's selective_ac_option "2"
   }
 }
-
-/// false, true, a norm: whether gradients are clipped; the norm itself changes nothing.
-void set_clip(Setting& x) { x.s.clip_grad_norm = x.value.is_boolean() ? x.value.boolean() : x.value.number(0, 1e30) > 0; }
 
 /// true, false, "blocks", or the remarks of the measured rows.
 void set_compile(Setting& x) {
@@ -186,11 +181,6 @@ void set_fsdp(Setting& x) {
 
 void set_sharding(Setting& x) { x.choice(x.s.fsdp.sharding, sharding_names()); }
 
-void set_zero_stage(Setting& x) {
-  constexpr DataParallel stages[] = {DataParallel::zero0, DataParallel::zero1, DataParallel::zero2, DataParallel::zero3};
-  x.set(x.s.data_parallel, DataParallel::automatic, stages[x.whole(0, 3)]);
-}
-
 /// "fused", or "fused, bf16 states".
 void set_optimizer_impl(Setting& x) {
   if (x.value.text() == "fused, bf16 states") {
@@ -199,14 +189,6 @@ void set_optimizer_impl(Setting& x) {
   } else {
     x.choice(x.s.optimizer_impl, optimizer_impl_names());
   }
-}
-
-/// An optimizer's name in any spelling of DeepSpeed's JSON.
-void set_deepspeed_optimizer(Setting& x) {
-  static const Names<OptimizerKind> names = {{"AdamW", OptimizerKind::adamw}, {"Adam", OptimizerKind::adam},
-                                             {"SGD", OptimizerKind::sgd},     {"Adagrad", OptimizerKind::adagrad},
-                                             {"Lion", OptimizerKind::lion},   {"Muon", OptimizerKind::muon}};
-  x.choice(x.s.optimizer, names);
 }
 
 /// Composer's FSDP mixed precision: PURE reduces in the compute type, DEFAULT and FULL in fp32.
@@ -248,48 +230,6 @@ void set_pp_layers(Setting& x) {
 }
 
 void set_rank(Setting& x, std::optional<int>& rank) { rank = static_cast<int>(x.whole(0, 1 << 24)); }
-
-/// DeepSpeed's {"device": "none" | "cpu" | "nvme"}.
-void set_offload_device(Setting& x, bool& what, DeepSpeedOptions::Offload& offload) {
-  static const Names<int> names = {{"none", 0}, {"cpu", 1}, {"nvme", 2}};
-  const int device = x.named(names);
-  what = device != 0;
-  offload.nvme = device == 2;
-}
-
-/// A switch that is modelled as DeepSpeed sets it itself and not otherwise.
-template <bool by_default>
-void keep_default(Setting& x) {
-  if (x.value.boolean() != by_default) refuse("this DeepSpeed setting is modelled only as it is by default", x.value.where());
-}
-
-void refuse_section(Setting& x) { refuse("this section of DeepSpeed's JSON is not modelled", x.value.where()); }
-
-/// torch.autocast over fp32 weights, as the engine opens it; gradients of the classes named are sent in its type.
-void set_torch_autocast(Setting& x) {
-  const auto is_given = [&x](const char* key) {
-    const auto keys = x.value.keys();
-    return std::find(keys.begin(), keys.end(), key) != keys.end();
-  };
-  const bool enabled = is_given("enabled") && x.value["enabled"].boolean();
-  DType type = DType::bf16;
-  if (is_given("dtype")) {
-    const std::string& name = x.value["dtype"].text();
-    if (name != "bfloat16" && name != "float16" && name != "bf16" && name != "fp16")
-      x.value["dtype"].expected("bfloat16 or float16");
-    type = name == "float16" || name == "fp16" ? DType::fp16 : DType::bf16;
-  }
-  if (is_given("lower_precision_safe_modules"))
-    for (const JsonValue& module : x.value["lower_precision_safe_modules"].elements())
-      x.s.deepspeed.lower_precision_safe_modules.push_back(module.text());
-  if (enabled) x.set(x.s.precision, Precision::automatic, type == DType::fp16 ? Precision::amp_fp16 : Precision::amp_bf16);
-}
-
-/// A size of DeepSpeed's JSON: "auto" is what DeepSpeed takes by itself.
-void set_elements(Setting& x, std::int64_t& field) {
-  if (x.value.is_text() && x.value.text() == "auto") return;
-  x.size(field);
-}
 
 void set_max_split(Setting& x) { x.s.allocator.max_split_size = Bytes(x.whole(1, 1 << 24) << 20); }
 
@@ -393,127 +333,6 @@ const std::vector<Entry>& data_parallel_entries() {
   return table;
 }
 
-const std::vector<Entry>& deepspeed_entries() {
-  static const std::vector<Entry> table = {
-      {"zero_init", "true, false", "the model is built sharded", [](Setting& x) { x.flag(x.s.deepspeed.zero_init); }},
-      {"zero_wrapper", "class", "DeepSpeed's optimizer wrapper", [](Setting& x) { x.name(x.s.deepspeed.wrapper); }},
-      {"optimizer_class", "class", "", nullptr},
-      {"deepspeed.train_batch_size", "sequences", "global_batch", [](Setting& x) { x.count(x.s.global_batch); }},
-      {"deepspeed.train_micro_batch_size_per_gpu", "sequences", "micro_batch", [](Setting& x) { x.count(x.s.micro_batch); }},
-      {"deepspeed.gradient_accumulation_steps", "passes", "grad_accum", [](Setting& x) { x.count(x.s.grad_accum); }},
-      {"deepspeed.gradient_clipping", "norm", "", set_clip},
-      {"deepspeed.bf16.enabled", "true, false", "",
-       [](Setting& x) {
-         if (x.value.boolean() && x.s.precision == Precision::automatic) x.s.precision = Precision::bf16;
-       }},
-      {"deepspeed.fp16.enabled", "true, false", "",
-       [](Setting& x) {
-         if (x.value.boolean() && x.s.precision == Precision::automatic) x.s.precision = Precision::fp16;
-       }},
-      {"deepspeed.bf16.bf16_master_weights_and_grads", "true, false", "",
-       [](Setting& x) { x.flag(x.s.deepspeed.bf16_master_weights_and_grads); }},
-      {"deepspeed.bf16.bf16_optimizer_states", "true, false", "", [](Setting& x) { x.flag(x.s.deepspeed.bf16_optimizer_states); }},
-      {"deepspeed.fp16.fp16_master_weights_and_grads", "true, false", "",
-       [](Setting& x) { x.flag(x.s.deepspeed.fp16_master_weights_and_grads); }},
-      {"deepspeed.bf16.*", "", "", nullptr},
-      {"deepspeed.fp16.*", "", "", nullptr},
-      {"deepspeed.data_types.grad_accum_dtype", "fp32, bf16, fp16", "", [](Setting& x) { x.type(x.s.deepspeed.grad_accum_dtype); }},
-      {"deepspeed.optimizer.type", "AdamW, Adam, …", "", set_deepspeed_optimizer},
-      {"deepspeed.optimizer.params.*", "", "", nullptr},
-      {"deepspeed.scheduler.*", "", "", nullptr},
-      {"deepspeed.zero_force_ds_cpu_optimizer", "true, false", "", nullptr},
-      {"deepspeed.zero_allow_untested_optimizer", "true, false", "", nullptr},
-      {"deepspeed.zero_optimization.stage", "0 … 3", "", set_zero_stage},
-      {"deepspeed.zero_optimization.contiguous_gradients", "true, false", "",
-       [](Setting& x) { x.flag(x.s.deepspeed.contiguous_gradients); }},
-      {"deepspeed.zero_optimization.overlap_comm", "true, false", "", [](Setting& x) { x.flag(x.s.deepspeed.overlap_comm); }},
-      {"deepspeed.zero_optimization.reduce_scatter", "true, false", "", [](Setting& x) { x.flag(x.s.deepspeed.reduce_scatter); }},
-      {"deepspeed.zero_optimization.reduce_bucket_size", "elements", "",
-       [](Setting& x) { set_elements(x, x.s.deepspeed.reduce_bucket_size); }},
-      {"deepspeed.zero_optimization.allgather_bucket_size", "elements", "",
-       [](Setting& x) { set_elements(x, x.s.deepspeed.allgather_bucket_size); }},
-      {"deepspeed.zero_optimization.allgather_partitions", "true, false", "", nullptr},
-      {"deepspeed.zero_optimization.sub_group_size", "elements", "", [](Setting& x) { set_elements(x, x.s.deepspeed.sub_group_size); }},
-      {"deepspeed.zero_optimization.stage3_prefetch_bucket_size", "elements", "",
-       [](Setting& x) { set_elements(x, x.s.deepspeed.stage3_prefetch_bucket_size); }},
-      {"deepspeed.zero_optimization.stage3_param_persistence_threshold", "elements", "",
-       [](Setting& x) { set_elements(x, x.s.deepspeed.stage3_param_persistence_threshold); }},
-      {"deepspeed.zero_optimization.stage3_model_persistence_threshold", "elements", "",
-       [](Setting& x) { set_elements(x, x.s.deepspeed.stage3_model_persistence_threshold); }},
-      {"deepspeed.zero_optimization.stage3_max_live_parameters", "elements", "",
-       [](Setting& x) { set_elements(x, x.s.deepspeed.stage3_max_live_parameters); }},
-      {"deepspeed.zero_optimization.stage3_max_reuse_distance", "elements", "",
-       [](Setting& x) { set_elements(x, x.s.deepspeed.stage3_max_reuse_distance); }},
-      {"deepspeed.zero_optimization.stage3_gather_16bit_weights_on_model_save", "true, false", "", nullptr},
-      {"deepspeed.zero_optimization.zero_hpz_partition_size", "ranks", "",
-       [](Setting& x) { x.s.deepspeed.zero_hpz_partition_size = static_cast<int>(x.whole(1, 1 << 20)); }},
-      {"deepspeed.zero_optimization.mics_shard_size", "ranks", "",
-       [](Setting& x) { x.s.deepspeed.mics_shard_size = static_cast<int>(x.whole(-1, 1 << 20)); }},
-      {"deepspeed.zero_optimization.zero_quantized_weights", "true, false", "",
-       [](Setting& x) { x.flag(x.s.deepspeed.zero_quantized_weights); }},
-      {"deepspeed.zero_optimization.zero_quantized_gradients", "true, false", "",
-       [](Setting& x) { x.flag(x.s.deepspeed.zero_quantized_gradients); }},
-      {"deepspeed.zero_optimization.round_robin_gradients", "true, false", "",
-       [](Setting& x) { x.flag(x.s.deepspeed.round_robin_gradients); }},
-      {"deepspeed.zero_optimization.stage3_use_all_reduce_for_fetch_params", "true, false", "",
-       [](Setting& x) { x.flag(x.s.deepspeed.use_all_reduce_for_fetch_params); }},
-      {"deepspeed.zero_optimization.stage3_allgather_sequential", "true, false", "",
-       [](Setting& x) { x.flag(x.s.deepspeed.allgather_sequential); }},
-      {"deepspeed.zero_optimization.zero_quantized_nontrainable_weights", "false", "", keep_default<false>},
-      {"deepspeed.zero_optimization.parameter_alignment", "false", "", keep_default<false>},
-      {"deepspeed.zero_optimization.use_multi_rank_bucket_allreduce", "true", "", keep_default<true>},
-      {"deepspeed.zero_optimization.memory_efficient_linear", "true", "", keep_default<true>},
-      {"deepspeed.zero_optimization.compute_grad_norm", "true", "", keep_default<true>},
-      {"deepspeed.zero_optimization.load_from_fp32_weights", "true, false", "", nullptr},
-      {"deepspeed.zero_optimization.elastic_checkpoint", "true, false", "", nullptr},
-      {"deepspeed.zero_optimization.ignore_unused_parameters", "true, false", "", nullptr},
-      {"deepspeed.zero_optimization.offload_optimizer.device", "none, cpu, nvme", "",
-       [](Setting& x) { set_offload_device(x, x.s.offload.optimizer, x.s.deepspeed.offload_optimizer); }},
-      {"deepspeed.zero_optimization.offload_optimizer.pin_memory", "true, false", "",
-       [](Setting& x) { x.flag(x.s.deepspeed.offload_optimizer.pin_memory); }},
-      {"deepspeed.zero_optimization.offload_optimizer.buffer_count", "buffers", "NVMe",
-       [](Setting& x) { set_elements(x, x.s.deepspeed.offload_optimizer.buffer_count); }},
-      {"deepspeed.zero_optimization.offload_optimizer.pipeline_read", "true, false", "NVMe",
-       [](Setting& x) { x.flag(x.s.deepspeed.offload_optimizer.pipeline_read); }},
-      {"deepspeed.zero_optimization.offload_optimizer.pipeline_write", "true, false", "NVMe",
-       [](Setting& x) { x.flag(x.s.deepspeed.offload_optimizer.pipeline_write); }},
-      {"deepspeed.zero_optimization.offload_optimizer.fast_init", "true, false", "NVMe",
-       [](Setting& x) { x.flag(x.s.deepspeed.offload_optimizer.fast_init); }},
-      {"deepspeed.zero_optimization.offload_optimizer.ratio", "0 … 1", "share of the sub-groups that is updated on the host",
-       [](Setting& x) { x.s.deepspeed.offload_optimizer.ratio = x.value.number(0, 1); }},
-      {"deepspeed.zero_optimization.offload_optimizer.super_offload", "false", "", keep_default<false>},
-      {"deepspeed.zero_optimization.offload_optimizer.nvme_path", "path", "", nullptr},
-      {"deepspeed.zero_optimization.offload_optimizer.cpuadam_cores_perc", "0 … 1", "", nullptr},
-      {"deepspeed.zero_optimization.offload_param.device", "none, cpu, nvme", "",
-       [](Setting& x) { set_offload_device(x, x.s.offload.params, x.s.deepspeed.offload_param); }},
-      {"deepspeed.zero_optimization.offload_param.pin_memory", "true, false", "",
-       [](Setting& x) { x.flag(x.s.deepspeed.offload_param.pin_memory); }},
-      {"deepspeed.zero_optimization.offload_param.buffer_count", "buffers", "NVMe",
-       [](Setting& x) { set_elements(x, x.s.deepspeed.offload_param.buffer_count); }},
-      {"deepspeed.zero_optimization.offload_param.buffer_size", "elements", "NVMe",
-       [](Setting& x) { set_elements(x, x.s.deepspeed.offload_param.buffer_size); }},
-      {"deepspeed.zero_optimization.offload_param.max_in_cpu", "elements", "NVMe",
-       [](Setting& x) { set_elements(x, x.s.deepspeed.offload_param.max_in_cpu); }},
-      {"deepspeed.zero_optimization.offload_param.nvme_path", "path", "", nullptr},
-      {"deepspeed.zero_optimization.zenflow", "none", "", refuse_section},
-      {"deepspeed.communication_data_type", "fp32, bf16, fp16", "gradients on their way",
-       [](Setting& x) { x.type(x.s.deepspeed.communication_data_type); }},
-      {"deepspeed.prescale_gradients", "true, false", "", [](Setting& x) { x.flag(x.s.deepspeed.prescale_gradients); }},
-      {"deepspeed.gradient_predivide_factor", "factor", "",
-       [](Setting& x) { x.s.deepspeed.gradient_predivide_factor = x.value.number(0, 1e9); }},
-      {"deepspeed.torch_autocast", "{enabled, dtype, lower_precision_safe_modules}", "", set_torch_autocast},
-      {"deepspeed.activation_checkpointing.*", "", "", nullptr},
-      {"deepspeed.sparse_gradients", "false", "", keep_default<false>},
-      {"deepspeed.wall_clock_breakdown", "true, false", "", nullptr},
-      {"deepspeed.steps_per_print", "steps", "", nullptr},
-      {"deepspeed.flops_profiler.*", "", "", nullptr},
-      {"deepspeed.comms_logger.*", "", "", nullptr},
-      {"deepspeed.aio.*", "", "", nullptr},
-      {"deepspeed.autotuning.*", "", "", nullptr},
-  };
-  return table;
-}
-
 const std::vector<Entry>& precision_entries() {
   static const std::vector<Entry> table = {
       {"precision", "bf16, fp16, fp32, amp-bf16, pure-bf16, mixed-bf16, fsdp-mixed-bf16, fp8, mxfp8, nvfp4, msamp-o1 …",
@@ -604,6 +423,13 @@ const std::vector<Entry>& kernel_entries() {
 }
 
 }  // namespace
+
+void set_clip(Setting& x) { x.s.clip_grad_norm = x.value.is_boolean() ? x.value.boolean() : x.value.number(0, 1e30) > 0; }
+
+void set_zero_stage(Setting& x) {
+  constexpr DataParallel stages[] = {DataParallel::zero0, DataParallel::zero1, DataParallel::zero2, DataParallel::zero3};
+  x.set(x.s.data_parallel, DataParallel::automatic, stages[x.whole(0, 3)]);
+}
 
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> all = [] {

@@ -1,0 +1,18 @@
+// The parts of the table of keys, and what several of them share.
+#pragma once
+
+#include <vector>
+
+#include "strategy/setting.hpp"
+
+namespace plimsoll::strategy {
+
+/// DeepSpeed's JSON below `deepspeed`, and what its launchers say beside it.
+const std::vector<Entry>& deepspeed_entries();
+
+/// false, true, a norm: whether gradients are clipped; the norm itself changes nothing.
+void set_clip(Setting& x);
+/// 0 … 3
+void set_zero_stage(Setting& x);
+
+}  // namespace plimsoll::strategy
