@@ -2,6 +2,7 @@
 #include <cctype>
 
 #include "framework/resolver.hpp"
+#include "framework/torchtitan.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/schedule.hpp"
 
@@ -82,15 +83,16 @@ void resolve_framework(Resolver& r) {
   resolve_torch(r);
 }
 
-bool torchtitan_0_3(const Strategy& s) {
-  return s.framework == "torchtitan" && (s.framework_version.empty() || s.framework_version.rfind("0.", 0) == 0);
-}
-
-/// TorchTitan 0.3: model_registry's attn_backend is "flex", gpt-oss's "varlen". Flex under context parallelism has no lowering.
 AttentionKernel usual_attention(const Strategy& s, const Resolver& r) {
   if (s.megatron.layer_spec == "local") return AttentionKernel::unfused;
-  if (!torchtitan_0_3(s) || s.cp > 1) return r.profile().attention;
-  return r.model.model_type == "gpt_oss" ? AttentionKernel::flash_varlen : AttentionKernel::flex;
+  return s.framework == "torchtitan" ? torchtitan_attention(s, r.model) : r.profile().attention;
+}
+
+LossKernel usual_loss(const Strategy& s, const Resolver& r) {
+  // The defaults of apply_liger_kernel_to_…: only Granite has no fused one.
+  if (s.liger_kernel) return r.model.model_type == "granite" ? LossKernel::liger : LossKernel::liger_fused_linear;
+  if (s.framework == "torchtitan") return torchtitan_loss(s);
+  return s.loss_chunks > 0 ? LossKernel::chunked : r.profile().loss;
 }
 
 void resolve_kernels(Resolver& r) {
@@ -106,12 +108,7 @@ void resolve_kernels(Resolver& r) {
   if (s.attention == AttentionKernel::unfused && names_eager) s.attention = AttentionKernel::eager;
   if (s.attention == AttentionKernel::eager && !names_eager) s.attention = AttentionKernel::unfused;
   if (s.loss == LossKernel::automatic) {
-    const bool titan_0_3 = torchtitan_0_3(s);
-    s.loss = titan_0_3 || s.loss_chunks > 0 ? LossKernel::chunked : profile.loss;
-    const bool compiled_loss = s.framework == "torchtitan" && !titan_0_3 && s.compile == Strategy::Compile::blocks;
-    if (compiled_loss) s.loss = LossKernel::compiled;
-    // The defaults of apply_liger_kernel_to_…: only Granite has no fused one.
-    if (s.liger_kernel) s.loss = r.model.model_type == "granite" ? LossKernel::liger : LossKernel::liger_fused_linear;
+    s.loss = usual_loss(s, r);
     r.assume("loss: " + std::string(name_of(s.loss)));
   }
   if (s.loss == LossKernel::chunked && s.loss_chunks == 0) {

@@ -1,20 +1,36 @@
 // TorchTitan: FSDP2 with tensor, context, expert and pipeline parallelism over plain PyTorch modules.
+#include "framework/torchtitan.hpp"
+
 #include "framework/catalogue.hpp"
 
 namespace plimsoll::framework {
-namespace {
 
-bool from_0_3(const Strategy& s) { return s.framework_version.empty() || s.framework_version.rfind("0.", 0) == 0; }
+bool torchtitan_0_3(const Strategy& s) {
+  return s.framework == "torchtitan" && (s.framework_version.empty() || s.framework_version.rfind("0.", 0) == 0);
+}
+
+AttentionKernel torchtitan_attention(const Strategy& s, const Model& model) {
+  if (!torchtitan_0_3(s) || s.cp > 1) return AttentionKernel::flash;
+  return model.model_type == "gpt_oss" ? AttentionKernel::flash_varlen : AttentionKernel::flex;
+}
+
+LossKernel torchtitan_loss(const Strategy& s) {
+  if (torchtitan_0_3(s)) return LossKernel::chunked;
+  if (s.compile == Strategy::Compile::blocks) return LossKernel::compiled;
+  return s.loss_chunks > 0 ? LossKernel::chunked : LossKernel::cross_entropy;
+}
+
+namespace {
 
 void adjust(FrameworkProfile& p, const Strategy& s) {
   p.fused_rms_norm = torch_release(s) >= 208;  // nn.RMSNorm decomposed before torch 2.8
-  p.fused_qkv = s.titan.fused_qkv.value_or(from_0_3(s));
-  p.stages = from_0_3(s) ? StageSplit::counted_ends : StageSplit::middle;
+  p.fused_qkv = s.titan.fused_qkv.value_or(torchtitan_0_3(s));
+  p.stages = torchtitan_0_3(s) ? StageSplit::counted_ends : StageSplit::middle;
 }
 
 void complete(Strategy& s, const Model&) {
   auto& titan = s.titan;
-  const bool recent = from_0_3(s);
+  const bool recent = torchtitan_0_3(s);
   if (titan.spmd_backend.empty()) {
     titan.spmd_backend = recent && s.cp == 1 ? "spmd_types" : "partial_dtensor";
     if (recent && s.cp > 1) s.assumed.push_back("spmd_backend: partial_dtensor (spmd_types has no context parallelism of this attention)");
