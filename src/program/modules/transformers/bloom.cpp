@@ -102,15 +102,9 @@ class BloomBlock {
         up_(mlp_.child("dense_h_to_4h"), tape),
         down_(mlp_.child("dense_4h_to_h"), tape) {}
 
-  /// `outputs` gets the probabilities: the model's variable holds a block's tuple until the next block has returned. A recomputation runs
-  /// when nobody holds it any more.
   Tensor operator()(const Tensor& input, const Tensor& alibi, const Tensor& mask, const std::weak_ptr<Tensor>& outputs) const {
-    return run_layer(module_, tape_, options_, input, [this, alibi, mask, outputs](const Tensor& x) {
-      Tensor probabilities;
-      const Tensor hidden = forward(x, alibi, mask, probabilities);
-      if (const std::shared_ptr<Tensor> held = outputs.lock()) *held = probabilities;
-      return hidden;
-    });
+    return run_layer_of_tuples(module_, tape_, options_, input, outputs,
+                               [this, alibi, mask](const Tensor& x, Tensor& probabilities) { return forward(x, alibi, mask, probabilities); });
   }
 
  private:

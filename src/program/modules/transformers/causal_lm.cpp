@@ -181,6 +181,16 @@ Tensor run_layer(Module& module, Tape& tape, const RunOptions& options, const Te
   return call.done(region({hidden}));
 }
 
+Tensor run_layer_of_tuples(Module& module, Tape& tape, const RunOptions& options, const Tensor& input, const std::weak_ptr<Tensor>& outputs,
+                           const std::function<Tensor(const Tensor&, Tensor&)>& forward) {
+  return run_layer(module, tape, options, input, [forward, outputs](const Tensor& x) {
+    Tensor probabilities;
+    const Tensor hidden = forward(x, probabilities);
+    if (const std::shared_ptr<Tensor> held = outputs.lock()) *held = probabilities;
+    return hidden;
+  });
+}
+
 Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in) {
   Tensor logits = to(logits_in, DType::fp32);
   const Tensor labels = pad_last(labels_in, 0, 1);

@@ -55,14 +55,9 @@ class FalconLayer {
     if (sequential()) mlp_norm_.emplace(module.child("post_attention_layernorm"), tape, block.norm);
   }
 
-  /// `outputs` gets the probabilities, as the layer's tuple does.
   Tensor operator()(const Tensor& input, const FalconPlaces& places, const std::weak_ptr<Tensor>& outputs) const {
-    return run_layer(module_, tape_, options_, input, [this, places, outputs](const Tensor& x) {
-      Tensor probabilities;
-      const Tensor hidden = forward(x, places, probabilities);
-      if (const std::shared_ptr<Tensor> held = outputs.lock()) *held = probabilities;
-      return hidden;
-    });
+    return run_layer_of_tuples(module_, tape_, options_, input, outputs,
+                               [this, places](const Tensor& x, Tensor& probabilities) { return forward(x, places, probabilities); });
   }
 
  private:

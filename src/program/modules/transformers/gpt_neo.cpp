@@ -26,15 +26,9 @@ class GptNeoBlock {
         output_(attention_.child("out_proj"), tape),
         mlp_(module.child("mlp"), tape, block.mlp->activation, "c_fc", "c_proj") {}
 
-  /// `outputs` gets the probabilities: the model's variable holds a block's tuple until the next block has returned. A recomputation runs
-  /// when nobody holds it any more.
   Tensor operator()(const Tensor& input, const Tensor& mask, const std::weak_ptr<Tensor>& outputs) const {
-    return run_layer(module_, tape_, options_, input, [this, mask, outputs](const Tensor& x) {
-      Tensor probabilities;
-      const Tensor hidden = forward(x, mask, probabilities);
-      if (const std::shared_ptr<Tensor> held = outputs.lock()) *held = probabilities;
-      return hidden;
-    });
+    return run_layer_of_tuples(module_, tape_, options_, input, outputs,
+                               [this, mask](const Tensor& x, Tensor& probabilities) { return forward(x, mask, probabilities); });
   }
 
  private:

@@ -1,6 +1,7 @@
 // GPTNeoXForCausalLM.
 #include "program/modules/transformers/decoder_stack.hpp"
 #include "program/modules/transformers/families.hpp"
+#include "program/modules/transformers/plain_mlp.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -12,7 +13,6 @@ class NeoxLayer {
   NeoxLayer(Module& module, Tape& tape, const RunOptions& options, const Block& block)
       : module_(module),
         attention_(module.child("attention")),
-        mlp_(module.child("mlp")),
         tape_(tape),
         options_(options),
         block_(block),
@@ -20,8 +20,7 @@ class NeoxLayer {
         mlp_norm_(module.child("post_attention_layernorm"), tape, block.norm),
         qkv_(attention_.child("query_key_value"), tape),
         output_(attention_.child("dense"), tape),
-        up_(mlp_.child("dense_h_to_4h"), tape),
-        down_(mlp_.child("dense_4h_to_h"), tape) {}
+        mlp_(module.child("mlp"), tape, block.mlp->activation, "dense_h_to_4h", "dense_4h_to_h") {}
 
   Tensor operator()(const Tensor& input, const Tensor& mask, const RotaryTables& tables, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input,
@@ -42,7 +41,7 @@ class NeoxLayer {
     Tensor fed;
     {
       const Tensor normed = mlp_norm_(parallel ? input : attended);
-      fed = feed_forward(normed);
+      fed = mlp_(normed);
     }
     fed = dropout(fed, block_.hidden_dropout);
     const Tensor joined = add(fed, attended);
@@ -70,23 +69,14 @@ class NeoxLayer {
     return call.done(output);
   }
 
-  Tensor feed_forward(const Tensor& input) const {
-    Tensor hidden = input;
-    ModuleCall call(mlp_, tape_, {&hidden});
-    hidden = up_(hidden);
-    hidden = activate(block_.mlp->activation, hidden);
-    hidden = down_(hidden);
-    return call.done(hidden);
-  }
-
   Module& module_;
   Module& attention_;
-  Module& mlp_;
   Tape& tape_;
   const RunOptions& options_;
   const Block& block_;
   Norm attention_norm_, mlp_norm_;
-  Linear qkv_, output_, up_, down_;
+  Linear qkv_, output_;
+  PlainMlp mlp_;
 };
 
 class GptNeox final : public DecoderStack<NeoxLayer> {

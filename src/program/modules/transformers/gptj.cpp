@@ -33,14 +33,9 @@ class GptjBlock {
     v_ = Linear(attention_.child("v_proj"), tape);
   }
 
-  /// `outputs` gets the probabilities, as the block's tuple does.
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& positions, const std::weak_ptr<Tensor>& outputs) const {
-    return run_layer(module_, tape_, options_, input, [this, mask, positions, outputs](const Tensor& x) {
-      Tensor probabilities;
-      const Tensor hidden = forward(x, mask, positions, probabilities);
-      if (const std::shared_ptr<Tensor> held = outputs.lock()) *held = probabilities;
-      return hidden;
-    });
+    return run_layer_of_tuples(module_, tape_, options_, input, outputs,
+                               [this, mask, positions](const Tensor& x, Tensor& probabilities) { return forward(x, mask, positions, probabilities); });
   }
 
  private:

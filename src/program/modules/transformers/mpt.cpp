@@ -24,14 +24,9 @@ class MptBlock {
         up_(mlp_.child("up_proj"), tape),
         down_(mlp_.child("down_proj"), tape) {}
 
-  /// `outputs` gets the probabilities, as the block's tuple does.
   Tensor operator()(const Tensor& input, const Tensor& alibi, const Tensor& mask, const std::weak_ptr<Tensor>& outputs) const {
-    return run_layer(module_, tape_, options_, input, [this, alibi, mask, outputs](const Tensor& x) {
-      Tensor probabilities;
-      const Tensor hidden = forward(x, alibi, mask, probabilities);
-      if (const std::shared_ptr<Tensor> held = outputs.lock()) *held = probabilities;
-      return hidden;
-    });
+    return run_layer_of_tuples(module_, tape_, options_, input, outputs,
+                               [this, alibi, mask](const Tensor& x, Tensor& probabilities) { return forward(x, alibi, mask, probabilities); });
   }
 
  private:
