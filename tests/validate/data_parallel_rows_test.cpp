@@ -23,21 +23,6 @@ const std::vector<MeasuredRow>& rows() {
   return all;
 }
 
-StepProgram lower(const Model& model, const Strategy& strategy) {
-  switch (engine_of(strategy)) {
-    case Engine::torch_ddp:
-      return program::lower_hf_ddp(model, strategy);
-    case Engine::fsdp1:
-      return program::lower_hf_fsdp1(model, strategy);
-    case Engine::fsdp2:
-      return program::lower_hf_fsdp2(model, strategy);
-    case Engine::deepspeed:
-      return program::lower_hf_deepspeed(model, strategy);
-    default:
-      throw Error(ErrorCode::internal, "a row of another engine");
-  }
-}
-
 class DataParallelRow : public ::testing::TestWithParam<std::size_t> {
  protected:
   const MeasuredRow& row() const { return rows()[GetParam()]; }
@@ -51,7 +36,7 @@ TEST_P(DataParallelRow, AgreesWithPyTorch) {
   const Strategy resolved = strategy();
   PlayMemoryOptions options;
   options.allocator = resolved.allocator;
-  const MemoryTrace trace = play_memory(lower(*row().model, resolved), options);
+  const MemoryTrace trace = play_memory(lower_transformers(*row().model, resolved), options);
   const double allocated = measured(row(), quantity::allocated);
   const double tolerance = std::max(64 * 512.0, (engine_of(resolved) == Engine::fsdp1 ? 0.004 : 0.0006) * allocated);
   EXPECT_NEAR(static_cast<double>(trace.peak_allocated.count), allocated, tolerance);
@@ -61,23 +46,14 @@ TEST_P(DataParallelRow, AgreesWithPyTorch) {
   }
 }
 
-TEST_P(DataParallelRow, TheStepLeavesWhatItFound) { expect_leaves_what_it_found(lower(*row().model, strategy())); }
+TEST_P(DataParallelRow, TheStepLeavesWhatItFound) { expect_leaves_what_it_found(lower_transformers(*row().model, strategy())); }
 
 INSTANTIATE_TEST_SUITE_P(Rows, DataParallelRow, ::testing::Range<std::size_t>(0, rows().size()),
                          [](const ::testing::TestParamInfo<std::size_t>& instance) { return test_name(rows()[instance.param]); });
 
-const MeasuredRow& row_called(const std::string& id) { return row_of(rows(), id); }
-
 bool refused_when(const std::string& id, void (*change)(Strategy&)) {
-  const MeasuredRow& row = row_called(id);
-  Strategy strategy = row.strategy;
-  change(strategy);
-  try {
-    lower(*row.model, resolve(strategy, *row.model, *row.cluster));
-  } catch (const Error& error) {
-    return error.code() != ErrorCode::internal;
-  }
-  return false;
+  const std::optional<ErrorCode> failure = failure_after(row_of(rows(), id), change);
+  return failure && *failure != ErrorCode::internal;
 }
 
 // What the wrappers raise themselves: the reducer's assertion that hooks are expected (a static graph under no_sync), FSDP1's demands of

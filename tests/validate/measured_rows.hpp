@@ -5,12 +5,16 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
 #include "plimsoll/program.hpp"
 #include "plimsoll/rows.hpp"
+#include "program/lower.hpp"
 
 namespace plimsoll {
 
@@ -32,6 +36,36 @@ inline std::string test_name(const MeasuredRow& row) {
   std::string name = row.id;
   for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return name;
+}
+
+/// The step of transformers' modules under the strategy's engine.
+inline StepProgram lower_transformers(const Model& model, const Strategy& strategy) {
+  switch (engine_of(strategy)) {
+    case Engine::plain:
+      return program::lower_hf_eager(model, strategy);
+    case Engine::torch_ddp:
+      return program::lower_hf_ddp(model, strategy);
+    case Engine::fsdp1:
+      return program::lower_hf_fsdp1(model, strategy);
+    case Engine::fsdp2:
+      return program::lower_hf_fsdp2(model, strategy);
+    case Engine::deepspeed:
+      return program::lower_hf_deepspeed(model, strategy);
+    default:
+      throw std::runtime_error("a row of another engine");
+  }
+}
+
+/// What resolving or lowering the row's step fails with once `change` was made; nothing where it does not.
+inline std::optional<ErrorCode> failure_after(const MeasuredRow& row, void (*change)(Strategy&)) {
+  Strategy strategy = row.strategy;
+  change(strategy);
+  try {
+    lower_transformers(*row.model, resolve(strategy, *row.model, *row.cluster));
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return std::nullopt;
 }
 
 /// A step is played over and over: it gives back what it takes.

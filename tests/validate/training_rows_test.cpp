@@ -20,21 +20,6 @@ const std::vector<MeasuredRow>& rows() {
   return all;
 }
 
-StepProgram lower(const Model& model, const Strategy& strategy) {
-  switch (engine_of(strategy)) {
-    case Engine::plain:
-      return program::lower_hf_eager(model, strategy);
-    case Engine::torch_ddp:
-      return program::lower_hf_ddp(model, strategy);
-    case Engine::fsdp1:
-      return program::lower_hf_fsdp1(model, strategy);
-    case Engine::fsdp2:
-      return program::lower_hf_fsdp2(model, strategy);
-    default:
-      throw Error(ErrorCode::internal, "a row of another engine");
-  }
-}
-
 class TrainingRow : public ::testing::TestWithParam<std::size_t> {
  protected:
   const MeasuredRow& row() const { return rows()[GetParam()]; }
@@ -45,29 +30,21 @@ TEST_P(TrainingRow, AgreesWithPyTorch) {
   const Strategy resolved = strategy();
   PlayMemoryOptions options;
   options.allocator = resolved.allocator;
-  const MemoryTrace trace = play_memory(lower(*row().model, resolved), options);
+  const MemoryTrace trace = play_memory(lower_transformers(*row().model, resolved), options);
   EXPECT_EQ(trace.peak_allocated.count, static_cast<std::int64_t>(measured(row(), quantity::allocated)));
   EXPECT_EQ(trace.backward_peak.count, static_cast<std::int64_t>(measured(row(), quantity::backward_peak)));
   const double reserved = measured(row(), quantity::reserved);
   EXPECT_NEAR(static_cast<double>(trace.peak_reserved.count), reserved, 0.001 * reserved);
 }
 
-TEST_P(TrainingRow, TheStepLeavesWhatItFound) { expect_leaves_what_it_found(lower(*row().model, strategy())); }
+TEST_P(TrainingRow, TheStepLeavesWhatItFound) { expect_leaves_what_it_found(lower_transformers(*row().model, strategy())); }
 
 INSTANTIATE_TEST_SUITE_P(Rows, TrainingRow, ::testing::Range<std::size_t>(0, rows().size()),
                          [](const ::testing::TestParamInfo<std::size_t>& instance) { return test_name(rows()[instance.param]); });
 
 /// Whether the row's step is refused once `change` was made.
 bool refused_when(const std::string& id, void (*change)(Strategy&)) {
-  const MeasuredRow& row = row_of(rows(), id);
-  Strategy strategy = row.strategy;
-  change(strategy);
-  try {
-    lower(*row.model, resolve(strategy, *row.model, *row.cluster));
-  } catch (const Error& error) {
-    return error.code() == ErrorCode::refused;
-  }
-  return false;
+  return failure_after(row_of(rows(), id), change) == ErrorCode::refused;
 }
 
 // What torch.optim and bitsandbytes raise themselves: DTensors without a sharding strategy, gradients without a kernel, fused=True.
