@@ -38,6 +38,7 @@ struct QuantitySummary {
   double median = 0;     ///< of |error|
   double ninetieth = 0;  ///< 90th percentile of |error|
   double bias = 0;       ///< median of the signed error
+  std::size_t closed_form = 0;  ///< rows of a memory quantity whose step was not played: a closed form stands in
 };
 
 /// Verdicts of one source against what happened.

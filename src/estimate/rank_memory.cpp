@@ -94,6 +94,19 @@ std::vector<MemoryPart> parts_of(const MemoryTrace& trace, const OutsideAllocato
   return parts;
 }
 
+/// The closed form of a step that cannot be played; where there is none either, the refusal tells both reasons.
+MemoryTrace unplayed(const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster, const Strategy& resolved,
+                     const std::string& because) {
+  try {
+    MemoryTrace trace = closed_form_memory(model, stages, stage, cluster, resolved);
+    trace.peak_reserved = trace.peak_allocated + assumed_cache(trace);
+    return trace;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::refused || because == error.message()) throw;
+    refuse(fmt::format("{} (nor has it a closed form: {})", because, error.message()), error.where(), error.hint());
+  }
+}
+
 /// The spread of reserved bytes over measured runs of this kind, and that of what lies outside the allocator.
 Band device_band(Bytes reserved, const Strategy& resolved, Basis basis, const BytesBand& outside) {
   const auto count = [](Bytes bytes) { return static_cast<double>(bytes.count); };
@@ -171,8 +184,7 @@ RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::ve
     work = work_of(*program);
     trace = played(*program, play_options(*program, cluster, resolved), memory.out_of_memory, memory.out_of_memory_at);
   } else {
-    trace = closed_form_memory(model, stages, stage, cluster, resolved);
-    trace.peak_reserved = trace.peak_allocated + assumed_cache(trace);
+    trace = unplayed(model, stages, stage, cluster, resolved, memory.closed_form_because);
   }
   memory.allocated = trace.peak_allocated;
   memory.reserved = trace.peak_reserved;

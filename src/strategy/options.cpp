@@ -136,10 +136,7 @@ Peft& peft(Setting& x) {
 void set_task(Setting& x) {
   const std::string& task = x.value.text();
   for (const auto& method : peft_method_names())
-    if (task == method.name) {
-      peft(x).method = method.value;
-      return;
-    }
+    if (task == method.name) peft(x).method = method.value;
   if (task == "lora" || task == "qlora") lora(x);
   if (task == "qlora" && x.s.base_weights == BaseWeights::as_trained) x.s.base_weights = BaseWeights::nf4;
   x.choice(x.s.task, task_names());

@@ -11,11 +11,6 @@ namespace {
 
 constexpr Bytes kUnbounded{std::int64_t{1} << 46};
 
-bool is_memory(const std::string& quantity) {
-  return quantity == quantity::allocated || quantity == quantity::reserved || quantity == quantity::device ||
-         quantity == quantity::backward_peak;
-}
-
 /// The report of the rank that the row is about; nothing: the worst of all, quantity by quantity.
 const RankReport* asked_rank(const Report& report, const Strategy& strategy) {
   if (!strategy.pp_rank) return nullptr;
@@ -110,6 +105,11 @@ std::string quantities_of(const MeasuredRow& row) {
 }
 
 }  // namespace
+
+bool is_memory(const std::string& quantity) {
+  return quantity == quantity::allocated || quantity == quantity::reserved || quantity == quantity::device ||
+         quantity == quantity::backward_peak;
+}
 
 std::int64_t adapter_parameters(const Model& model, const Lora& lora) {
   auto adapted = [&](const std::string& name) {

@@ -19,6 +19,9 @@ RowResult compare_row(const std::string& source, const MeasuredRow& row, const P
 /// Parameters of the adapters that the strategy puts on the model's linears: r · (in + out) each.
 std::int64_t adapter_parameters(const Model& model, const Lora& lora);
 
+/// Whether the quantity is bytes of a played step or of the closed form that stands in for it.
+bool is_memory(const std::string& quantity);
+
 /// Median and 90th percentile of the errors, per source and quantity; verdicts; shares.
 void summarise(Validation& validation);
 

@@ -19,8 +19,14 @@ namespace {
 
 using Key = std::pair<std::string, std::string>;  // source, quantity
 
-QuantitySummary summary_of(const Key& key, std::vector<double> errors) {
-  QuantitySummary summary{key.first, key.second, errors.size(), 0, 0, 0};
+struct Errors {
+  std::vector<double> all;
+  std::size_t closed_form = 0;
+};
+
+QuantitySummary summary_of(const Key& key, const Errors& of_key) {
+  std::vector<double> errors = of_key.all;
+  QuantitySummary summary{key.first, key.second, errors.size(), 0, 0, 0, of_key.closed_form};
   std::sort(errors.begin(), errors.end());
   summary.bias = quantile(errors, 0.5);
   for (double& error : errors) error = std::fabs(error);
@@ -39,17 +45,19 @@ void count_verdict(FitsSummary& fits, const Comparison& row) {
 }  // namespace
 
 void summarise(Validation& validation) {
-  std::map<Key, std::vector<double>> errors;
+  std::map<Key, Errors> errors;
   std::map<std::string, FitsSummary> fits;
   for (const Comparison& row : validation.rows) {
     if (row.quantity == quantity::fits) {
       fits[row.source].source = row.source;
       count_verdict(fits[row.source], row);
     } else if (!row.lower_bound) {
-      errors[{row.source, row.quantity}].push_back(row.error);
+      Errors& of_key = errors[{row.source, row.quantity}];
+      of_key.all.push_back(row.error);
+      if (is_memory(row.quantity) && row.basis != Basis::played) ++of_key.closed_form;
     }
   }
-  for (auto& [key, list] : errors) validation.quantities.push_back(summary_of(key, std::move(list)));
+  for (const auto& [key, of_key] : errors) validation.quantities.push_back(summary_of(key, of_key));
   for (auto& [source, each] : fits) validation.fits.push_back(each);
   std::stable_sort(validation.rows.begin(), validation.rows.end(),
                    [](const Comparison& a, const Comparison& b) { return std::fabs(a.error) > std::fabs(b.error); });

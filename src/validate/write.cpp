@@ -38,8 +38,8 @@ std::string json_summary(const Validation& v) {
     return fmt::format("{{\"source\":{},\"rows\":{},\"predicted\":{}}}", quoted(s.source), s.rows, s.predicted);
   });
   const std::string quantities = json_list(v.quantities, [](const QuantitySummary& q) {
-    return fmt::format("{{\"source\":{},\"quantity\":{},\"rows\":{},\"median\":{},\"ninetieth\":{},\"bias\":{}}}", quoted(q.source),
-                       quoted(q.quantity), q.rows, number(q.median), number(q.ninetieth), number(q.bias));
+    return fmt::format("{{\"source\":{},\"quantity\":{},\"rows\":{},\"median\":{},\"ninetieth\":{},\"bias\":{},\"closed_form\":{}}}",
+                       quoted(q.source), quoted(q.quantity), q.rows, number(q.median), number(q.ninetieth), number(q.bias), q.closed_form);
   });
   const std::string fits = json_list(v.fits, [](const FitsSummary& f) {
     return fmt::format(
@@ -96,8 +96,8 @@ std::string validation_text(const Validation& v, std::size_t most) {
   for (const auto& key : v.unread_keys) text += fmt::format("{:>5}  {}\n", key.rows, key.key);
   text += fmt::format("\n{:<28} {:<26} {:>6} {:>9} {:>9} {:>9}\n", "source", "quantity", "rows", "median", "9 in 10", "bias");
   for (const auto& q : v.quantities)
-    text += fmt::format("{:<28} {:<26} {:>6} {:>8.2f}% {:>8.2f}% {:>8.2f}%\n", q.source, q.quantity, q.rows, q.median * 100,
-                        q.ninetieth * 100, q.bias * 100);
+    text += fmt::format("{:<28} {:<26} {:>6} {:>8.2f}% {:>8.2f}% {:>8.2f}%{}\n", q.source, q.quantity, q.rows, q.median * 100,
+                        q.ninetieth * 100, q.bias * 100, q.closed_form == 0 ? "" : fmt::format("  ({} by closed forms)", q.closed_form));
   for (const auto& f : v.fits)
     text += fmt::format("{:<28} fits: {:.1f}% of {} right; ran {} right {} wrong, out of memory {} right {} wrong (false fits {:.2f}%)\n",
                         f.source, f.right() * 100, f.rows(), f.fits_right, f.fits_wrong, f.oom_right, f.oom_wrong, f.false_fits() * 100);

@@ -114,6 +114,18 @@ TEST(Validate, MedianAndNinetiethPercentileOfTheErrors) {
   EXPECT_NEAR(v.quantities[0].bias, 0.05, 1e-12);
 }
 
+TEST(Validate, RowsThatAClosedFormStandsInForAreCounted) {
+  const auto played = [](const Model& model, const Cluster& cluster, const Strategy& strategy) {
+    Report report = fixed(model, cluster, strategy);
+    for (RankReport& rank : report.ranks) rank.memory.basis = Basis::played;
+    return report;
+  };
+  const std::vector<RowSet> sets{{"s", {row("a", {{quantity::allocated, 90, false}, {quantity::step_seconds, 1, false}})}}};
+  for (const auto& each : validate(sets, played).quantities) EXPECT_EQ(each.closed_form, 0u) << each.quantity;
+  for (const auto& each : validate(sets, fixed).quantities)
+    EXPECT_EQ(each.closed_form, each.quantity == quantity::allocated ? 1u : 0u) << "time has no closed form of memory";
+}
+
 TEST(Validate, ALowerBoundIsShownAndNotSummedUp) {
   const auto v = validate({{"s", {row("a", {{quantity::reserved, 50, true}})}}}, fixed);
   EXPECT_TRUE(only(v).lower_bound);
