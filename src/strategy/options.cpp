@@ -133,13 +133,16 @@ Peft& peft(Setting& x) {
   return *x.s.peft;
 }
 
+constexpr const char* kTasks = "lm, cls, seq2seq, image, diffusion, sft, lora, qlora, ia3, ln_tuning, prompt_tuning, p_tuning, prefix_tuning";
+
+/// A task is what the model learns to do, or the method by which a causal language model learns it: all of `kTasks` mean different runs.
 void set_task(Setting& x) {
   const std::string& task = x.value.text();
   for (const auto& method : peft_method_names())
     if (task == method.name) peft(x).method = method.value;
   if (task == "lora" || task == "qlora") lora(x);
   if (task == "qlora" && x.s.base_weights == BaseWeights::as_trained) x.s.base_weights = BaseWeights::nf4;
-  x.choice(x.s.task, task_names());
+  x.choice(x.s.task, task_names(), kTasks);
 }
 
 /// `activation_offload`: says also that activations leave.
@@ -239,7 +242,7 @@ const std::vector<Entry>& framework_entries() {
       {"framework_version", "text", "its version", [](Setting& x) { x.name(x.s.framework_version); }, true},
       {"torch", "text", "PyTorch's version", [](Setting& x) { x.name(x.s.torch); }, true},
       {"transformers", "text", "transformers' version", nullptr, true},
-      {"task", "lm, cls, seq2seq, image, diffusion, sft, lora, qlora, ia3, ln_tuning, prompt_tuning, p_tuning, prefix_tuning", "what is trained", set_task},
+      {"task", kTasks, "what is trained", set_task},
       {"gpus", "ranks", "world size", [](Setting& x) { x.count(x.s.gpus); }},
       {"tp", "ranks", "tensor parallel", [](Setting& x) { x.count(x.s.tp); }},
       {"pp", "ranks", "pipeline parallel", [](Setting& x) { x.count(x.s.pp); }},

@@ -34,7 +34,12 @@ class Setting {
 
   template <class Enum>
   void choice(Enum& field, const Names<Enum>& names) {
-    field = checked(field, Enum::automatic, named(names));
+    choice(field, names, list_of(names));
+  }
+  /// The same where synonyms mean more than the field says: a message names all of `listed`.
+  template <class Enum>
+  void choice(Enum& field, const Names<Enum>& names, const std::string& listed) {
+    field = checked(field, Enum::automatic, named(names, listed));
   }
   /// A value already understood, for a field whose `unsaid` means that nothing was said.
   template <class T>
@@ -47,11 +52,15 @@ class Setting {
   /// The value of that name; a remark in parentheses behind the name is ignored: "flash (torch SDPA)".
   template <class Enum>
   Enum named(const Names<Enum>& names) const {
+    return named(names, list_of(names));
+  }
+  template <class Enum>
+  Enum named(const Names<Enum>& names, const std::string& listed) const {
     const std::string text = value.text();
     for (const std::string& candidate : {text, without_remark(text)})
       for (const auto& entry : names)
         if (same_name(candidate, entry.name)) return entry.value;
-    value.expected("one of " + list_of(names));
+    value.expected("one of " + listed);
   }
 
  private:
