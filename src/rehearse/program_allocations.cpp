@@ -1,0 +1,76 @@
+// Memory: the blocks and segments of the framework's allocator.
+#include "rehearse/program_builder.hpp"
+
+#include <algorithm>
+
+#include "rehearse/recorded_values.hpp"
+
+namespace plimsoll::rehearse {
+
+void ProgramBuilder::block(const record::Block& event) {
+  if (event.action == record::BlockAction::allocate) allocated(event);
+  if (event.action == record::BlockAction::free_requested) freed(event.address);
+}
+
+void ProgramBuilder::allocated(const record::Block& event) {
+  recording_.has_blocks = true;
+  if (blocks_.count(event.address) != 0) freed(event.address);  // its free was not told: a pool that was dropped as a whole
+  const auto id = static_cast<TensorId>(tensors_.size());
+  const std::int64_t bytes = signed_bytes(event.bytes);
+  tensors_.push_back({bytes, static_cast<std::uint32_t>(parts_.size() - 1), static_cast<std::uint32_t>(phase_), 0, 0});
+  blocks_[event.address] = {id, bytes};
+  Instruction instruction{InstructionKind::alloc};
+  instruction.stream = stream(event.stream, event.header.device);
+  instruction.id = id;
+  instruction.bytes = bytes;
+  if (event.stack != 0) {
+    instruction.label = label(file_.name(event.stack));
+  } else {
+    unlabelled_.push_back(part().instructions.size());
+  }
+  part().instructions.push_back(instruction);
+  allocated_ = plus(allocated_, bytes);
+  part().totals.peak_allocated = std::max(part().totals.peak_allocated, Bytes(allocated_));
+}
+
+void ProgramBuilder::freed(std::uint64_t address) {
+  const auto found = blocks_.find(address);
+  if (found == blocks_.end()) return;
+  Tensor& tensor = tensors_[found->second.id];
+  tensor.dead = true;
+  tensor.died_part = static_cast<std::uint32_t>(parts_.size() - 1);
+  tensor.died_phase = static_cast<std::uint32_t>(phase_);
+  Instruction instruction{InstructionKind::free};
+  instruction.id = found->second.id;
+  part().instructions.push_back(instruction);
+  allocated_ = plus(allocated_, -found->second.bytes);
+  blocks_.erase(found);
+}
+
+void ProgramBuilder::reserve(std::int64_t change) {
+  reserved_ = plus(reserved_, change);
+  part().totals.peak_reserved = std::max(part().totals.peak_reserved, Bytes(reserved_));
+}
+
+void ProgramBuilder::segment(const record::Segment& event) {
+  const std::int64_t bytes = signed_bytes(event.bytes);
+  switch (event.action) {
+    case record::SegmentAction::allocate:
+    case record::SegmentAction::pool_allocate:
+    case record::SegmentAction::create:
+      reserve(bytes);
+      recording_.segments_peak = std::max(recording_.segments_peak, Bytes(signed_bytes(event.used_bytes)));
+      return;
+    case record::SegmentAction::free:
+    case record::SegmentAction::pool_free:
+    case record::SegmentAction::release:
+      return reserve(-bytes);
+    case record::SegmentAction::host_allocate:
+      pinned_ = std::max(pinned_, signed_bytes(event.used_bytes));
+      return;
+    default:
+      return;
+  }
+}
+
+}  // namespace plimsoll::rehearse

@@ -1,0 +1,34 @@
+// What a record's numbers are called in a StepProgram; numbers of a damaged record stay in bounds.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plimsoll/dtype.hpp"
+#include "plimsoll/program.hpp"
+#include "rehearse/record.hpp"
+
+namespace plimsoll::rehearse {
+
+DType type_of(record::Type type);
+
+CollectiveKind kind_of(record::Collective op);
+
+/// Bytes of the full buffer of a collective, as program.hpp counts them; `argument`: those that the call names.
+std::int64_t full_bytes(CollectiveKind kind, std::int64_t argument, std::int64_t ranks);
+
+/// A sum that does not overflow, whatever the record says.
+std::int64_t plus(std::int64_t sum, std::int64_t change);
+
+std::int64_t signed_bytes(std::uint64_t bytes);
+
+/// "0 8 16": the ranks in a text, or none where it is no list of ranks.
+std::vector<std::int64_t> numbers_in(const std::string& text);
+
+/// "m n k batch bytes": a product of experts over all of their tokens, whose groups lie on the device. It is taken to be of 16-bit numbers,
+/// or of 8-bit ones where an element has one byte.
+std::optional<record::Gemm> grouped_product(const std::string& text);
+
+}  // namespace plimsoll::rehearse
