@@ -63,10 +63,11 @@ void draw_fused(Tape& tape, const Parameter& weight, const AttentionSizes& sizes
 }
 
 /// A weight is drawn in its shard; norms are set to ones.
-void draw_weight(Tape& tape, const TitanDecoder& decoder, std::string_view module, const Parameter& weight, std::int64_t shard) {
+void draw_weight(Tape& tape, const TitanDecoder& decoder, std::string_view module, const Parameter& weight,
+                 const Fsdp2Mesh& mesh) {
   if (weight.sizes.rank() < 2) return;
   const std::int64_t ranks = decoder.run().tensor_parallel.degree;
-  const std::int64_t local = ceil_div(weight.sizes[0], shard) * (weight.sizes.product() / weight.sizes[0]);
+  const std::int64_t local = mesh.own_rows(weight.sizes[0]) * (weight.sizes.product() / weight.sizes[0]);
   if (module == "wqkv") return draw_fused(tape, weight, decoder.attention_sizes(), ranks, local, decoder.run().truncated_init);
   if (!decoder.run().truncated_init) return;
   const std::int64_t whole = weight.sizes.product() * ranks;
@@ -76,7 +77,7 @@ void draw_weight(Tape& tape, const TitanDecoder& decoder, std::string_view modul
 
 }  // namespace
 
-void initialize_weights(Tape& tape, TitanDecoder& decoder, std::int64_t shard, bool on_host) {
+void initialize_weights(Tape& tape, TitanDecoder& decoder, const Fsdp2Mesh& mesh, bool on_host) {
   for (Module* module : decoder.root().all_modules()) {
     const LabelScope label(tape, module->label);
     tape.operator_name = "init_states";
@@ -87,7 +88,7 @@ void initialize_weights(Tape& tape, TitanDecoder& decoder, std::int64_t shard, b
     }
     for (ModuleBuffer& buffer : module->buffers) renew_table(tape, buffer);
     if (on_host || name == "tok_embeddings") continue;
-    for (const auto& parameter : module->parameters) draw_weight(tape, decoder, name, *parameter, shard);
+    for (const auto& parameter : module->parameters) draw_weight(tape, decoder, name, *parameter, mesh);
   }
 }
 

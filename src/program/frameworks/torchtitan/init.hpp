@@ -1,16 +1,15 @@
 /// What initializing the weights of a TorchTitan model allocates and frees on the device.
 #pragma once
 
-#include <cstdint>
-
 #include "program/modules/torchtitan/decoder.hpp"
 #include "program/tape.hpp"
+#include "program/wrappers/fsdp/fsdp2.hpp"
 
 namespace plimsoll::program {
 
-/// Decoder.init_states on `shard` ranks: rotary tables are computed anew, truncated normals are checked for outliers (masks over the whole
+/// Decoder.init_states on a rank of `mesh`: rotary tables are computed anew, truncated normals are checked for outliers (masks over the whole
 /// weight), a fused query-key-value weight is made whole before it is cut. `on_host`: weights are drawn there, of which the device sees
 /// nothing.
-void initialize_weights(Tape& tape, TitanDecoder& decoder, std::int64_t shard, bool on_host);
+void initialize_weights(Tape& tape, TitanDecoder& decoder, const Fsdp2Mesh& mesh, bool on_host);
 
 }  // namespace plimsoll::program

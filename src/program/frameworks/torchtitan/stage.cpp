@@ -9,13 +9,17 @@ namespace plimsoll::program {
 
 namespace {
 
+/// ParallelDims: sequences of a context-parallel group lie within the sharding group; of each the first rank is asked about.
+Fsdp2Mesh dense_mesh(const Strategy& s) {
+  return {s.fsdp_degree, s.dp_replicate, Group::data_shard, std::int64_t{data_mesh(s).rank} * s.cp};
+}
+
 /// apply_fsdp_to_decoder's shard_placement_fn: experts are cut over the ranks that hold the same experts, and along their rows where there
 /// are more ranks than experts.
 Fsdp2Placement place_parameter(const Strategy& s, std::int64_t experts, const Parameter& parameter) {
-  const Fsdp2Mesh dense{s.fsdp_degree, s.dp_replicate};
-  if (!parameter.expert) return {0, dense};
-  Fsdp2Mesh mesh = dense;
-  if (s.ep > 1) mesh = {s.fsdp_degree * s.tp / s.ep, s.dp_replicate, Group::expert_data};
+  Fsdp2Mesh mesh = dense_mesh(s);
+  if (!parameter.expert) return {0, mesh};
+  if (s.ep > 1) mesh = {s.fsdp_degree * s.tp / s.ep, s.dp_replicate, Group::expert_data, mesh.rank * s.tp / s.ep};
   return {mesh.shard * s.ep > experts ? 1 : 0, mesh};
 }
 
@@ -29,8 +33,7 @@ Fsdp2Options fsdp2_options(const Model& model, const Strategy& s) {
   if (s.fsdp.reshard == FsdpOptions::Reshard::number)
     refuse("reshard_after_forward to a smaller group is not modelled", "fsdp.reshard_after_forward");
   Fsdp2Options options;
-  options.shard = s.fsdp_degree;
-  options.replicate = s.dp_replicate;
+  options.mesh = dense_mesh(s);
   options.param_dtype = s.compute_dtype;
   options.reduce_dtype = s.reduce_dtype;
   options.cast_forward_inputs = false;
@@ -106,7 +109,7 @@ void TitanPart::prefetch_in_order() {
 void TitanPart::materialize() {
   sharded_.materialize();
   if (tied_ && !decoder_.run().one_table) sharded_.share_shard(*decoder_.embedding(), *decoder_.head());
-  if (decoder_.run().shared_table == 0) initialize_weights(tape_, decoder_, strategy_.fsdp_degree, strategy_.offload.params);
+  if (decoder_.run().shared_table == 0) initialize_weights(tape_, decoder_, dense_mesh(strategy_), strategy_.offload.params);
 }
 
 Tensor TitanPart::loss(const Tensor& prediction, const TitanBatch& batch, const Tensor& valid_tokens) {

@@ -136,8 +136,7 @@ Fsdp2Options fsdp2_options(const Strategy& s) {
   if (s.fsdp.reshard == FsdpOptions::Reshard::number)
     refuse("torchtune reshards behind a forward pass or not at all", "fsdp.reshard_after_forward");
   Fsdp2Options options;
-  options.shard = s.dp_shard;
-  options.replicate = s.dp_replicate;
+  options.mesh = data_mesh(s);
   options.reshard_after_forward = s.fsdp.reshard != FsdpOptions::Reshard::never;
   // Said explicitly it holds for the root, too; before, the root was never resharded after forward.
   options.reshard_root = options.reshard_after_forward && torch_release(s) >= kRootResharded;

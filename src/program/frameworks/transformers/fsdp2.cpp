@@ -22,8 +22,7 @@ void reshard_in_parts(const Strategy& strategy, Fsdp2Options& options) {
 
 Fsdp2Options fsdp2_options(const Strategy& strategy) {
   Fsdp2Options options;
-  options.shard = strategy.dp_shard;
-  options.replicate = strategy.dp_replicate;
+  options.mesh = data_mesh(strategy);
   if (strategy.fsdp.mixed_precision.value_or(true)) {
     options.param_dtype = strategy.compute_dtype;
     options.reduce_dtype = strategy.reduce_dtype;

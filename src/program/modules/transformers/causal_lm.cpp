@@ -156,9 +156,11 @@ void refuse_wrapped_parts(Module& layer) {
 }  // namespace
 
 Tensor run_layer(Module& module, Tape& tape, const RunOptions& options, const Tensor& input,
-                 const std::function<Tensor(const Tensor&)>& forward) {
+                 const std::function<Tensor(const Tensor&)>& forward, const std::vector<Tensor*>& keywords) {
   Tensor hidden = input;
-  ModuleCall call(module, tape, {&hidden});
+  std::vector<Tensor*> hooked{&hidden};
+  hooked.insert(hooked.end(), keywords.begin(), keywords.end());
+  ModuleCall call(module, tape, hooked);
   const Region region = [&forward](const std::vector<Tensor>& arguments) { return forward(arguments[0]); };
   // A compiled layer's checkpointing is within its graph.
   if (options.compiled_blocks) {

@@ -330,15 +330,17 @@ class Layer {
   }
 
   Tensor operator()(const Tensor& input, const LayerInputs& all) const {
-    LayerInputs inputs = all;  // a layer is given the mask of its kind only
-    (block_.attention->sliding_window ? inputs.full_mask : inputs.sliding_mask).reset();
-    if (block_.attention->sliding_window && inputs.sliding_tables.cosine) inputs.tables = inputs.sliding_tables;
-    inputs.sliding_tables = {};
-    return run_layer(module_, tape_, options_, input, [this, inputs](const Tensor& x) {
-      if (!options_.compiled_blocks) return forward(x, inputs);
+    const auto inputs = std::make_shared<LayerInputs>(all);  // a layer is given the mask of its kind only
+    (block_.attention->sliding_window ? inputs->full_mask : inputs->sliding_mask).reset();
+    if (block_.attention->sliding_window && inputs->sliding_tables.cosine) inputs->tables = inputs->sliding_tables;
+    inputs->sliding_tables = {};
+    const auto body = [this, inputs](const Tensor& x) {
+      if (!options_.compiled_blocks) return forward(x, *inputs);
       const bool checkpointed = options_.checkpointing != RunOptions::Checkpointing::none;
-      return compiled_rotary_layer(module_, block_, x, inputs.tables, checkpointed);
-    });
+      return compiled_rotary_layer(module_, block_, x, inputs->tables, checkpointed);
+    };
+    return run_layer(module_, tape_, options_, input, body,
+                     {&inputs->full_mask, &inputs->sliding_mask, &inputs->tables.cosine, &inputs->tables.sine});
   }
 
  private:

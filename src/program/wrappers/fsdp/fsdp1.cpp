@@ -278,6 +278,7 @@ void Fsdp1Unit::prefetch_backward() {
 
 // ---- forward -------------------------------------------------------------------------------------------------------------
 
+/// MixedPrecision casts the root's inputs (cast_root_forward_inputs), those of other units only where it is told so (cast_forward_inputs).
 void Fsdp1Unit::cast_inputs(std::vector<Tensor*>& inputs) const {
   if (!owner_.settings_.param_dtype) return;
   for (Tensor* input : inputs)
@@ -301,7 +302,6 @@ void Fsdp1Unit::pre_forward(std::vector<Tensor*>& inputs) {
     show_views();
     prefetch_forward();
   }
-  cast_inputs(inputs);
   if (!trainable_) reshard_behind(inputs);
 }
 

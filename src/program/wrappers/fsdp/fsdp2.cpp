@@ -66,6 +66,9 @@ void Fsdp2::materialize() {
       for (Fsdp2Group* group : groups_) group->materialize_shard(slot.get());
     if (options_.buffers_on_host) return;
     for (ModuleBuffer& buffer : module.buffers) buffer.tensor = tape_.empty(buffer.sizes, buffer.type, Category::parameter);
+    for (const auto& unit : units_)
+      if (unit->holds(module))
+        for (const auto& group : unit->groups) group->pad_shards();
   };
   visit(root_);
 }

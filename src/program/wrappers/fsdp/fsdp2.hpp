@@ -1,6 +1,7 @@
 /// torch.distributed.fsdp.fully_shard (FSDP2), by its own hooks. Source: torch/distributed/fsdp/_fully_shard of PyTorch 2.15.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -8,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "plimsoll/strategy.hpp"
 #include "program/module.hpp"
 #include "program/tape.hpp"
 
@@ -15,13 +17,23 @@ namespace plimsoll::program {
 
 /// The ranks that parameters are cut over, and those that hold the same cut.
 struct Fsdp2Mesh {
-  std::int64_t shard = 1;      ///< ranks of the sharding group
-  std::int64_t replicate = 1;  ///< ranks of the replication group (HSDP)
-  Group group = Group::data_shard;
+  std::int64_t shard = 1;           ///< ranks of the sharding group
+  std::int64_t replicate = 1;       ///< ranks of the replication group (HSDP)
+  Group group = Group::data_shard;  ///< that shards
+  std::int64_t rank = 0;            ///< whose step is recorded, in the sharding group
   friend bool operator==(const Fsdp2Mesh& a, const Fsdp2Mesh& b) {
-    return a.shard == b.shard && a.replicate == b.replicate && a.group == b.group;
+    return a.shard == b.shard && a.replicate == b.replicate && a.group == b.group && a.rank == b.rank;
+  }
+  /// What every rank gathers and reduces of `size` rows: its own, and padding up to those of the first rank.
+  std::int64_t padded_rows(std::int64_t size) const { return (size + shard - 1) / shard; }
+  /// Of `size` rows, those of `rank` (torch.chunk): the last ranks hold fewer or none.
+  std::int64_t own_rows(std::int64_t size) const {
+    return std::clamp<std::int64_t>(size - rank * padded_rows(size), 0, padded_rows(size));
   }
 };
+
+/// The mesh of plain data parallelism: the sharding groups lie side by side within a replica.
+inline Fsdp2Mesh data_mesh(const Strategy& s) { return {s.dp_shard, s.dp_replicate, Group::data_shard, s.rank.value_or(0) % s.dp_shard}; }
 
 /// Where a parameter goes (shard_placement_fn).
 struct Fsdp2Placement {
@@ -30,8 +42,7 @@ struct Fsdp2Placement {
 };
 
 struct Fsdp2Options {
-  std::int64_t shard = 1;             ///< ranks of the sharding group
-  std::int64_t replicate = 1;         ///< ranks of the replication group (HSDP)
+  Fsdp2Mesh mesh;                     ///< of every parameter that `placement` does not put elsewhere
   std::optional<DType> param_dtype;   ///< of the gathered parameters; none: the parameters' own
   std::optional<DType> reduce_dtype;  ///< of the gradient reduction; none: that of the gradients
   bool cast_forward_inputs = true;
@@ -40,7 +51,7 @@ struct Fsdp2Options {
   std::int64_t reshard_to = 0;        ///< reshard_after_forward=int: ranks that keep the gathered parameters in parts after forward; 0: none
   bool buffers_on_host = false;       ///< materialize() leaves the modules' buffers on the host
   bool offload_to_host = false;       ///< CPUOffloadPolicy: shards, gradients and states in pinned host memory
-  std::function<Fsdp2Placement(const Parameter&)> placement;  ///< none: every parameter over `shard` and `replicate`, first dimension cut
+  std::function<Fsdp2Placement(const Parameter&)> placement;  ///< none: every parameter over `mesh`, first dimension cut
 };
 
 /// One call of fully_shard: modules that are gathered, resharded and reduced together, in one group per mesh of their parameters.

@@ -19,8 +19,12 @@ void Fsdp2Group::add(const std::shared_ptr<Parameter>& slot, int dimension) {
   parameter.slot = slot;
   parameter.dimension = dimension;
   parameter.shard_sizes = slot->sizes;
-  if (parameter.shard_sizes.rank() > 0) parameter.shard_sizes[dimension] = ceil_div(slot->sizes[dimension], mesh.shard);
-  parameter.shard_elements = parameter.shard_sizes.product();
+  Dims padded = slot->sizes;
+  if (padded.rank() > 0) {
+    padded[dimension] = mesh.padded_rows(slot->sizes[dimension]);
+    parameter.shard_sizes[dimension] = mesh.own_rows(slot->sizes[dimension]);
+  }
+  parameter.shard_elements = padded.product();
   parameters.push_back(std::move(parameter));
 }
 
@@ -42,6 +46,15 @@ void Fsdp2Group::materialize_shard(const Parameter* slot) {
     } else {
       parameter.shard = tape().parameter(parameter.shard_sizes, slot->type, slot->trainable);
     }
+    parameter.padded = owner_.options_.offload_to_host || parameter.shard_sizes.product() == parameter.shard_elements;
+  }
+}
+
+void Fsdp2Group::pad_shards() {
+  for (ShardedParameter& parameter : parameters) {
+    if (!parameter.shard || parameter.padded) continue;
+    parameter.shard.impl()->storage = tape().empty({parameter.shard_elements}, parameter.slot->type, Category::parameter).impl()->storage;
+    parameter.padded = true;
   }
 }
 

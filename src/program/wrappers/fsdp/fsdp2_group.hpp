@@ -14,12 +14,13 @@ namespace plimsoll::program {
 /// FSDPParam: one parameter, its shard and its gathered form.
 struct ShardedParameter {
   std::shared_ptr<Parameter> slot;
-  int dimension = 0;  ///< that is cut over the ranks
-  Dims shard_sizes;   ///< of this rank, padded: every rank stores ceil(size / N) of the dimension
-  std::int64_t shard_elements = 0;
-  Tensor shard;     ///< what the optimizer steps
-  Tensor gathered;  ///< leaf of the compute type; its storage is freed while sharded
-  Tensor kept;      ///< a part of it, from its forward to its backward (reshard_after_forward=int)
+  int dimension = 0;                ///< that is cut over the ranks
+  Dims shard_sizes;                 ///< of this rank
+  std::int64_t shard_elements = 0;  ///< of every rank with its padding, which is gathered and reduced with it
+  bool padded = true;               ///< the shard's storage has room for the padding
+  Tensor shard;                     ///< what the optimizer steps
+  Tensor gathered;                  ///< leaf of the compute type; its storage is freed while sharded
+  Tensor kept;                      ///< a part of it, from its forward to its backward (reshard_after_forward=int)
 
   std::int64_t gathered_elements(std::int64_t ranks) const { return shard_elements * ranks; }
 };
@@ -33,6 +34,8 @@ class Fsdp2Group {
 
   void add(const std::shared_ptr<Parameter>& slot, int dimension);
   void materialize_shard(const Parameter* slot);
+  /// reset_sharded_param, when the unit's modules have been applied to: shards that are smaller than others' move to padded storages.
+  void pad_shards();
   bool is_gathered() const { return gathered_; }
   void unshard();
   void wait_for_unshard();

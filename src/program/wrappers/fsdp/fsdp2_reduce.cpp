@@ -85,7 +85,7 @@ void Fsdp2Group::accumulate_shards(const std::vector<std::pair<ShardedParameter*
   Tape::categorize(output, Category::gradient);
   for (const auto& [parameter, unused] : owners) {
     if (owner_.options_.offload_to_host) {
-      tape().copy({Copy::Direction::device_to_host, parameter->shard_elements * size_of(type)}, tape().stream);
+      tape().copy({Copy::Direction::device_to_host, parameter->shard_sizes.product() * size_of(type)}, tape().stream);
       continue;
     }
     Tensor view = tape().view(output, parameter->shard_sizes, contiguous_strides(parameter->shard_sizes));
