@@ -106,6 +106,7 @@ class Training {
         config_(megatron_config(model, strategy, device)),
         runtime_(tape_, {.tensor_parallel = strategy.tp,
                          .context_parallel = strategy.cp,
+                         .layers_of_model = static_cast<std::int64_t>(config_.layers.size()),
                          .sequence_parallel = strategy.sequence_parallel,
                          .quantization = config_.quantization,
                          .fused_weight_gradients = *strategy.megatron.gradient_accumulation_fusion,

@@ -105,15 +105,35 @@ class Step {
       mask = batch.loss_mask;
     }
     tape_.operator_name = "schedule";
-    if (!chunk.plan().head) return {output, {}};
-    return reduced_loss(output, mask);
+    Passed passed = chunk.plan().head ? reduced_loss(output, mask) : Passed{output, {}};
+    if (rank_.config.routes_tokens) scale_auxiliary_losses();
+    return passed;
   }
 
-  /// backward_step: the gradient of the stage's input; undefined on the first stage.
-  Tensor backward_step(const Tensor& input, const Tensor& output_in, const Tensor& gradient) {
+  /// forward_step_calc_loss calls MoEAuxLossAutoScaler.set_loss_scale, which keeps the first scale and writes all later ones into it.
+  void scale_auxiliary_losses() {
+    Tensor scale, per_micro_batch;
+    {
+      const Tensor one = tape_.empty({1}, DType::fp32);
+      scale = multiply(scale_, one);
+    }
+    {
+      const Tensor over_context = multiply_scalar(scale);
+      per_micro_batch = multiply_scalar(over_context);
+    }
+    if (rank_.auxiliary_loss_scale) return;
+    Tape::categorize(per_micro_batch, Category::workspace);
+    rank_.auxiliary_loss_scale = std::move(per_micro_batch);
+  }
+
+  /// backward_step: the gradient of the stage's input; undefined on the first stage. A loss is scaled in its place: 1F1B passes the list
+  /// that it lies in, the other schedules a copy of it.
+  Tensor backward_step(const Tensor& input, Tensor& output, const Tensor& gradient) {
     tape_.phase(Phase::backward);
-    Tensor output = output_in;
-    if (!gradient) output = multiply(scale_, output);
+    if (!gradient) {
+      Tensor scaled = multiply(scale_, output);
+      output = std::move(scaled);
+    }
     tape_.backward(output, gradient);
     tape_.operator_name = "schedule";
     return input ? input.grad() : Tensor();
@@ -169,7 +189,8 @@ class Step {
       before_turn(i, rank_.micro_batches, 1);
       if (i + 1 == rank_.micro_batches) synchronize(0);
       passed = forward_step(0, {});
-      backward_step({}, passed.output, {});
+      Tensor output = passed.output;
+      backward_step({}, output, {});
     }
     reports_.clear();
   }
@@ -287,7 +308,8 @@ class Step {
     queue.inputs.pop_front();
     queue.outputs.pop_front();
     queue.gradients.pop_front();
-    const Tensor input_gradient = backward_step(input, output, gradient);
+    Tensor differentiated = output;
+    const Tensor input_gradient = backward_step(input, differentiated, gradient);
     return rank_.chunks[chunk]->plan().embedding ? Tensor() : input_gradient;
   }
 

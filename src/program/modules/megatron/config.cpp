@@ -201,6 +201,7 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
     if (block.role != Block::Role::decoder) continue;
     check_layer(block, strategy);
     if (block.moe) config.experts = expert_options(*block.moe, strategy);
+    config.routes_tokens |= block.moe.has_value();
     config.latent = block.attention->mla.has_value();
     config.norm = block.norm;
     config.hidden_dropout = block.hidden_dropout;

@@ -35,7 +35,8 @@ struct MegatronConfig {
   std::vector<std::string> adapted;  ///< linears that get an adapter, by Megatron's names
   LossKernel loss = LossKernel::vocab_parallel;
   bool tied = false;
-  bool latent = false;  ///< multi-head latent attention
+  bool latent = false;         ///< multi-head latent attention
+  bool routes_tokens = false;  ///< some layers are mixtures of experts
   std::int64_t pipeline = 1;
   ExpertOptions experts;
   Recompute recompute;

@@ -447,8 +447,11 @@ Tensor MegatronChunk::rotary(std::int64_t length) {
   {
     Tensor angles;
     {
-      const Tensor range = arange(tape, length, DType::fp32);
-      const Tensor places = add_scalar(range);
+      Tensor places;
+      {
+        const Tensor range = arange(tape, length, DType::fp32);
+        places = add_scalar(range);
+      }
       angles = tape.empty({length, frequencies_.size(0)}, DType::fp32);
       launch(tape, KernelKind::elementwise, DType::fp32, places.bytes(), angles.bytes());
     }

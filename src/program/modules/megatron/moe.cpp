@@ -96,18 +96,21 @@ Tensor select_rows(const Tensor& x, const Tensor& indices) {
   });
 }
 
-/// The indices of x.argsort(dim=-1, stable=True) of 8-bit integers [rows, width]; sorted copies come and go (Sort.cpp, Sort.cu).
+/// The indices of x.argsort(dim=-1, stable=True) of 8-bit integers [rows, width] (Sort.cpp, Sort.cu): rows that one block sorts are sorted
+/// in place, with the indices of a row filled in from a range; longer ones by cub, from a copy of the keys.
 Tensor stable_order(const Tensor& x) {
   constexpr std::int64_t kOneBlock = 4096;  // the longest row that one block sorts
   Tape& tape = x.tape();
   const Tensor values = tape.empty(x.sizes(), x.dtype(), Category::workspace);
   Tensor indices = tape.empty(x.sizes(), DType::int64);
-  Tensor first, second;
-  if (x.size(-1) > kOneBlock) {  // segments are sorted by cub with pairs of indices of their own
+  Tensor first, second, keys, range;
+  if (x.size(-1) > kOneBlock) {  // segments are sorted with pairs of indices of their own
     first = tape.empty(x.sizes(), DType::int64, Category::workspace);
     second = tape.empty(x.sizes(), DType::int64, Category::workspace);
+    keys = tape.empty(x.sizes(), x.dtype(), Category::workspace);
+  } else {
+    range = tape.empty({x.size(-1)}, DType::int64, Category::workspace);
   }
-  const Tensor copy = tape.empty(x.sizes(), x.dtype(), Category::workspace);
   launch(tape, KernelKind::gather, DType::int64, 2 * x.bytes(), indices.bytes());
   return indices;
 }
@@ -275,7 +278,7 @@ Tensor MegatronExperts::with_auxiliary_loss(const Tensor& probabilities, const T
     }
     loss = multiply_scalar(total);
   }
-  tape.scratch(4);  // the logged value
+  runtime_.log_auxiliary_loss();
   return attach_loss(probabilities, loss);
 }
 

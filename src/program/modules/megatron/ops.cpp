@@ -124,6 +124,11 @@ void MegatronRuntime::reserve_gemm_workspace() {
   if (!gemm_workspace_) gemm_workspace_ = te_workspace(tape_);
 }
 
+void MegatronRuntime::log_auxiliary_loss() {
+  const Tensor unscaled = tape_.empty({}, DType::fp32);
+  if (!auxiliary_losses_) auxiliary_losses_ = tape_.empty({options_.layers_of_model}, DType::fp32, Category::workspace);
+}
+
 void MegatronRuntime::reserve_grouped_workspaces() {
   if (!grouped_workspaces_.empty()) return;
   for (int i = 0; i < kTeStreams; ++i) grouped_workspaces_.push_back(te_workspace(tape_));

@@ -26,6 +26,7 @@ struct TeQuantization {
 /// How one rank's functions work, for all of them alike.
 struct MegatronRuntimeOptions {
   std::int64_t tensor_parallel = 1, context_parallel = 1;
+  std::int64_t layers_of_model = 0;
   bool sequence_parallel = false;
   TeQuantization quantization;
   bool fused_weight_gradients = false;  ///< gradient_accumulation_fusion: products add a weight's gradient to its main_grad themselves
@@ -55,6 +56,8 @@ class MegatronRuntime {
   bool is_dummy(const Tensor& gradient);
   /// Transformer Engine's workspace of its products, taken at the first of them and kept.
   void reserve_gemm_workspace();
+  /// save_to_aux_losses_tracker: adds a layer's loss to the list of all layers of the model, which the first call makes.
+  void log_auxiliary_loss();
   /// The workspaces of its grouped products, one per stream.
   void reserve_grouped_workspaces();
   /// The stream of Transformer Engine's context parallelism.
@@ -73,7 +76,7 @@ class MegatronRuntime {
   std::map<std::tuple<std::int64_t, std::int64_t, DType>, Tensor> dummies_;
   std::set<const Storage*> awaited_dummies_;                          ///< those made anew, until they arrive
   std::map<const TensorImpl*, std::pair<Tensor, Tensor>> quantized_;  ///< by weight: as it is, transposed
-  Tensor gemm_workspace_;
+  Tensor gemm_workspace_, auxiliary_losses_;
   std::vector<Tensor> grouped_workspaces_;
   std::optional<StreamId> context_stream_;
 };
