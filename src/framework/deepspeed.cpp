@@ -6,7 +6,8 @@ namespace {
 
 /// The wrapper that DeepSpeedEngine._configure_optimizer chooses (runtime/engine.py).
 std::string wrapper_of(const Strategy& s) {
-  const bool fused = s.optimizer_impl == OptimizerImpl::fused;  // deepspeed.ops.adam.FusedAdam
+  const bool adam = s.optimizer == OptimizerKind::adam || s.optimizer == OptimizerKind::adamw;
+  const bool fused = adam && s.optimizer_impl == OptimizerImpl::fused;  // deepspeed.ops.adam.FusedAdam
   const bool fp32_accumulation = s.deepspeed.grad_accum_dtype == DType::fp32;
   if (s.data_parallel == DataParallel::zero3) return "DeepSpeedZeroOptimizer_Stage3";
   if (s.data_parallel == DataParallel::zero2) return "DeepSpeedZeroOptimizer";

@@ -124,17 +124,19 @@ namespace {
 
 using ByName = std::unordered_map<std::string, std::shared_ptr<Parameter>>;
 
+/// Own tensors first: a module whose weight is tied and whose bias its parent holds (BERT's decoder) is registered where its weight is.
 void add_parameters(Module& root, const Block& block, std::int64_t index, DType type, ByName& by_name) {
+  std::vector<std::pair<std::string, std::shared_ptr<Parameter>>> tied;
   for (const ParameterTensor* tensor : block.parameter_list()) {
     const bool shared_layer = block.role == Block::Role::encoder && !tensor->tied_to.empty();  // albert: no module of its own
     if (shared_layer) continue;
     const std::string full = full_name(block, index, *tensor);
-    auto [module, name] = owner(root, full);
-    const auto tied = by_name.find(tensor->tied_to);
-    if (!tensor->tied_to.empty() && tied != by_name.end()) {
-      module->parameters.push_back(tied->second);
+    const auto other = by_name.find(tensor->tied_to);
+    if (!tensor->tied_to.empty() && other != by_name.end()) {
+      tied.emplace_back(full, other->second);
       continue;
     }
+    auto [module, name] = owner(root, full);
     auto parameter = std::make_shared<Parameter>(Parameter{.name = name,
                                                            .sizes = dims_of(tensor->shape, full),
                                                            .type = type,
@@ -145,6 +147,7 @@ void add_parameters(Module& root, const Block& block, std::int64_t index, DType 
     by_name.emplace(full, parameter);
     module->parameters.push_back(std::move(parameter));
   }
+  for (auto& [full, parameter] : tied) owner(root, full).first->parameters.push_back(std::move(parameter));
 }
 
 /// A scalar constant and a persistent buffer of numbers are made in the default type, which is that of the weights; tables say their own.

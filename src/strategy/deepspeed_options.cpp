@@ -87,6 +87,10 @@ const std::vector<Entry>& deepspeed_entries() {
       {"deepspeed.fp16.*", "", "", nullptr},
       {"deepspeed.data_types.grad_accum_dtype", "fp32, bf16, fp16", "", [](Setting& x) { x.type(x.s.deepspeed.grad_accum_dtype); }},
       {"deepspeed.optimizer.type", "AdamW, Adam, …", "", set_deepspeed_optimizer},
+      {"deepspeed.optimizer.params.torch_adam", "true, false", "torch.optim's Adam in place of FusedAdam and CPUAdam",
+       [](Setting& x) {
+         if (x.value.boolean()) x.s.optimizer_impl = OptimizerImpl::foreach;
+       }},
       {"deepspeed.optimizer.params.*", "", "", nullptr},
       {"deepspeed.scheduler.*", "", "", nullptr},
       {"deepspeed.zero_force_ds_cpu_optimizer", "true, false", "", nullptr},

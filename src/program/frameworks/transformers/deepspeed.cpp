@@ -121,7 +121,8 @@ StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy, boo
   const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
   const std::unique_ptr<DeepSpeedOptimizer> optimizer = make_wrapper(strategy, settings, tape, *root);
   Batch batch = hf_batch(model, strategy, tape);
-  if (model.task == Model::Task::causal_lm) batch.labels = batch.input_ids;  // engine(input_ids=ids, labels=ids)
+  // engine(input_ids=ids, labels=ids), where one tensor can be both
+  if (batch.labels.dtype() == batch.input_ids.dtype() && batch.labels.sizes() == batch.input_ids.sizes()) batch.labels = batch.input_ids;
   Accumulation accumulation(tape, settings.micro_batches, every_micro_batch);
   for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
     tape.record_into(part);

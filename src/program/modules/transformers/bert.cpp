@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "plimsoll/error.hpp"
+#include "program/modules/bare.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/post_norm.hpp"
@@ -52,7 +53,8 @@ class BertLayer {
         attend_(self_, tape, options, block),
         up_(module.child("intermediate").child("dense"), tape),
         attention_output_(module.child("attention").child("output"), tape, block),
-        output_(module.child("output"), tape, block) {}
+        output_(module.child("output"), tape, block),
+        act_(module.child("intermediate"), "intermediate_act_fn", tape, block.mlp->activation) {}
 
   Tensor operator()(const Tensor& input, const Tensor& mask) const {
     return run_layer(module_, tape_, options_, input, [this, mask](const Tensor& x) { return forward(x, mask); });
@@ -64,7 +66,7 @@ class BertLayer {
     Tensor attended = attend_all(input, mask, probabilities);
     attended = attention_output_(attended, input);
     Tensor up = up_(attended);
-    up = activate(block_.mlp->activation, up);
+    up = act_(up);
     return output_(up, attended);
   }
 
@@ -82,6 +84,7 @@ class BertLayer {
   SelfAttention attend_;
   Linear up_;
   PostNorm attention_output_, output_;
+  Activation act_;
 };
 
 /// AlbertLayer: all runs of a group share its parameters.

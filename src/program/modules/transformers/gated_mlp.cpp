@@ -11,6 +11,7 @@ GatedMlp::GatedMlp(Module& module, Tape& tape, std::string activation, bool fuse
       activation_(std::move(activation)),
       fused_(fused_gate_up),
       liger_(liger),
+      act_fn_(module, "act_fn", tape, activation_),
       gate_(module.child(fused_gate_up ? "gate_up_proj" : "gate_proj"), tape),
       down_(module.child("down_proj"), tape) {
   if (!fused_gate_up) up_ = Linear(module.child("up_proj"), tape);
@@ -25,7 +26,7 @@ Tensor GatedMlp::operator()(const Tensor& input) const {
 
 Tensor GatedMlp::separate(const Tensor& x) const {
   Tensor gate = gate_(x);
-  gate = activate(activation_, gate);
+  gate = act_fn_(gate);
   {
     const Tensor up = up_(x);
     gate = multiply(gate, up);
@@ -38,7 +39,7 @@ Tensor GatedMlp::fused(const Tensor& x) const {
   const std::vector<Tensor> halves = chunk(up, 2, -1);
   up = halves[1];
   {
-    const Tensor active = activate(activation_, halves[0]);
+    const Tensor active = act_fn_(halves[0]);
     up = multiply(up, active);
   }
   return down_(up);

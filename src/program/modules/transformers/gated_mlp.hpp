@@ -2,6 +2,7 @@
 #pragma once
 
 #include "plimsoll/model.hpp"
+#include "program/modules/bare.hpp"
 #include "program/modules/layers.hpp"
 
 namespace plimsoll::program {
@@ -21,6 +22,7 @@ class GatedMlp {
   Tape& tape_;
   std::string activation_;
   bool fused_, liger_;
+  Activation act_fn_;
   Linear gate_, up_, down_;
 };
 

@@ -1,4 +1,5 @@
 // GPT2LMHeadModel.
+#include "program/modules/bare.hpp"
 #include "program/modules/transformers/compiled_gpt2.hpp"
 #include "program/modules/transformers/decoder_stack.hpp"
 #include "program/modules/transformers/families.hpp"
@@ -9,14 +10,14 @@ namespace plimsoll::program {
 namespace {
 
 /// gpt2's own eager_attention_forward: softmax in the scores' type, no copy of the transposed output.
-Tensor attend_eagerly(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, double dropout_rate,
+Tensor attend_eagerly(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const Dropout& attention_dropout,
                       Tensor& probabilities) {
   Tensor weights = matmul(query, transpose(key, -1, -2));
   weights = multiply_scalar(weights);
   if (mask) weights = add(weights, mask);
   weights = softmax(weights, weights.dtype());
   weights = to(weights, value.dtype());
-  weights = dropout(weights, dropout_rate);
+  weights = attention_dropout(weights);
   probabilities = weights;
   return transpose(matmul(weights, value), 1, 2);
 }
@@ -35,7 +36,11 @@ class Gpt2Block {
         qkv_(attention_.child("c_attn"), tape),
         output_(attention_.child("c_proj"), tape),
         up_(mlp_.child("c_fc"), tape),
-        down_(mlp_.child("c_proj"), tape) {
+        down_(mlp_.child("c_proj"), tape),
+        attention_dropout_(attention_, "attn_dropout", tape, block.attention->dropout),
+        output_dropout_(attention_, "resid_dropout", tape, block.hidden_dropout),
+        act_(mlp_, "act", tape, block.mlp->activation),
+        mlp_dropout_(mlp_, "dropout", tape, block.hidden_dropout) {
     if (options.compiled_blocks) check_compiled_gpt2(block);
   }
 
@@ -74,11 +79,11 @@ class Gpt2Block {
       query = heads(parts[0]);
     }
     Tensor output = options_.attention == RunOptions::Attention::eager
-                        ? attend_eagerly(query, key, value, mask, spec.dropout, probabilities)
+                        ? attend_eagerly(query, key, value, mask, attention_dropout_, probabilities)
                         : attend(query, key, value, mask, {.kind = options_.attention, .causal = true, .dropout = spec.dropout});
     output = contiguous(reshape(output, {batch, length, -1}));
     output = output_(output);
-    output = dropout(output, block_.hidden_dropout);
+    output = output_dropout_(output);
     return call.done(output);
   }
 
@@ -86,9 +91,9 @@ class Gpt2Block {
     Tensor hidden = input;
     ModuleCall call(mlp_, tape_, {&hidden});
     hidden = up_(hidden);
-    hidden = activate(block_.mlp->activation, hidden);
+    hidden = act_(hidden);
     hidden = down_(hidden);
-    hidden = dropout(hidden, block_.hidden_dropout);
+    hidden = mlp_dropout_(hidden);
     return call.done(hidden);
   }
 
@@ -100,12 +105,17 @@ class Gpt2Block {
   const Block& block_;
   Norm attention_norm_, mlp_norm_;
   Conv1D qkv_, output_, up_, down_;
+  Dropout attention_dropout_, output_dropout_;
+  Activation act_;
+  Dropout mlp_dropout_;
 };
 
 class Gpt2 final : public DecoderStack<Gpt2Block> {
  public:
   Gpt2(const Model& model, const RunOptions& options, Module& root, Tape& tape)
-      : DecoderStack(model, options, root, tape, {"transformer", "wte", "h", "ln_f"}), table_(base_.child("wpe"), tape) {}
+      : DecoderStack(model, options, root, tape, {"transformer", "wte", "h", "ln_f"}),
+        table_(base_.child("wpe"), tape),
+        drop_(base_, "drop", tape, embedding_dropout_) {}
 
  private:
   Tensor decode(const Tensor& input) override {
@@ -116,7 +126,7 @@ class Gpt2 final : public DecoderStack<Gpt2Block> {
     const Tensor position_embeddings = table_(positions);
     Tensor hidden = add(embeddings, position_embeddings);
     const Tensor mask = causal_mask(tape_, options_, embeddings, std::nullopt);
-    hidden = dropout(hidden, embedding_dropout_);
+    hidden = drop_(hidden);
     for (const Gpt2Block& block : layers_) hidden = block(hidden, mask, positions);
     hidden = (*norm_)(hidden);
     hidden = view(hidden, {-1, hidden.size(1), hidden.size(2)});
@@ -124,6 +134,7 @@ class Gpt2 final : public DecoderStack<Gpt2Block> {
   }
 
   Embedding table_;
+  Dropout drop_;
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
 // GPTNeoXForCausalLM.
+#include "program/modules/bare.hpp"
 #include "program/modules/transformers/decoder_stack.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/plain_mlp.hpp"
@@ -20,7 +21,9 @@ class NeoxLayer {
         mlp_norm_(module.child("post_attention_layernorm"), tape, block.norm),
         qkv_(attention_.child("query_key_value"), tape),
         output_(attention_.child("dense"), tape),
-        mlp_(module.child("mlp"), tape, block.mlp->activation, "dense_h_to_4h", "dense_4h_to_h") {}
+        mlp_(module.child("mlp"), tape, block.mlp->activation, "dense_h_to_4h", "dense_4h_to_h"),
+        attention_dropout_(module, "post_attention_dropout", tape, block.hidden_dropout),
+        mlp_dropout_(module, "post_mlp_dropout", tape, block.hidden_dropout) {}
 
   Tensor operator()(const Tensor& input, const Tensor& mask, const RotaryTables& tables, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input,
@@ -35,7 +38,7 @@ class NeoxLayer {
       const Tensor normed = attention_norm_(input);
       attended = attend_all(normed, mask, tables, probabilities);
     }
-    attended = dropout(attended, block_.hidden_dropout);
+    attended = attention_dropout_(attended);
     const bool parallel = block_.placement == NormPlacement::parallel_two;
     if (!parallel) attended = add(attended, input);
     Tensor fed;
@@ -43,7 +46,7 @@ class NeoxLayer {
       const Tensor normed = mlp_norm_(parallel ? input : attended);
       fed = mlp_(normed);
     }
-    fed = dropout(fed, block_.hidden_dropout);
+    fed = mlp_dropout_(fed);
     const Tensor joined = add(fed, attended);
     return parallel ? add(joined, input) : joined;
   }
@@ -77,12 +80,14 @@ class NeoxLayer {
   Norm attention_norm_, mlp_norm_;
   Linear qkv_, output_;
   PlainMlp mlp_;
+  Dropout attention_dropout_, mlp_dropout_;
 };
 
 class GptNeox final : public DecoderStack<NeoxLayer> {
  public:
   GptNeox(const Model& model, const RunOptions& options, Module& root, Tape& tape)
-      : DecoderStack(model, options, root, tape, {"gpt_neox", "embed_in", "layers", "final_layer_norm"}) {}
+      : DecoderStack(model, options, root, tape, {"gpt_neox", "embed_in", "layers", "final_layer_norm"}),
+        emb_dropout_(base_, "emb_dropout", tape, embedding_dropout_) {}
 
  private:
   Tensor decode(const Tensor& input) override {
@@ -91,12 +96,14 @@ class GptNeox final : public DecoderStack<NeoxLayer> {
     const Tensor embeddings = embed(ids);
     const Tensor positions = position_ids(tape_, ids.size(1));
     const Tensor mask = causal_mask(tape_, options_, embeddings, std::nullopt);
-    Tensor hidden = dropout(embeddings, embedding_dropout_);
+    Tensor hidden = emb_dropout_(embeddings);
     const RotaryTables tables = rotary_tables(base_.child("rotary_emb"), tape_, positions, hidden.dtype());
     for (const NeoxLayer& layer : layers_) hidden = layer(hidden, mask, tables, positions);
     hidden = (*norm_)(hidden);
     return call.done(hidden);
   }
+
+  Dropout emb_dropout_;
 };
 
 }  // namespace

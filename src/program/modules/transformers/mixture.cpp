@@ -22,7 +22,8 @@ MixtureOfExperts::MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& sp
       spec_(spec),
       kind_(router_of(model_type)),
       router_(module.child(kind_ == Router::top_k_first || kind_ == Router::top_k_softmax ? "router" : "gate")),
-      experts_(module.child("experts")) {
+      experts_(module.child("experts")),
+      act_fn_(experts_, "act_fn", tape, spec_.activation) {
   if (spec.shared_intermediate == 0) return;
   shared_.emplace(module.child(spec.shared_gate ? "shared_expert" : "shared_experts"), tape, spec.activation);
   if (spec.shared_gate) shared_gate_.emplace(module.child("shared_expert_gate"), tape);
@@ -243,7 +244,7 @@ Tensor MixtureOfExperts::grouped_linear(const Tensor& rows, const char* name, co
 Tensor MixtureOfExperts::gate(const Tensor& rows) const {
   if (spec_.activation == "clamped_swiglu") return clamped_swiglu(rows);
   const std::vector<Tensor> halves = chunk(rows, 2, -1);
-  const Tensor active = activate(spec_.activation, halves[0]);
+  const Tensor active = act_fn_(halves[0]);
   return multiply(active, halves[1]);
 }
 

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "plimsoll/model.hpp"
+#include "program/modules/bare.hpp"
 #include "program/modules/transformers/gated_mlp.hpp"
 
 namespace plimsoll::program {
@@ -59,6 +60,7 @@ class MixtureOfExperts {
   Router kind_;
   Module& router_;
   Module& experts_;
+  Activation act_fn_;
   std::optional<GatedMlp> shared_;
   std::optional<Linear> shared_gate_;
 };

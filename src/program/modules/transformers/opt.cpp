@@ -1,4 +1,5 @@
 // OPTForCausalLM.
+#include "program/modules/bare.hpp"
 #include "program/modules/transformers/decoder_stack.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/ops/ops.hpp"
@@ -22,7 +23,8 @@ class OptLayer {
         v_(attention_.child("v_proj"), tape),
         output_(attention_.child("out_proj"), tape),
         up_(module.child("fc1"), tape),
-        down_(module.child("fc2"), tape) {}
+        down_(module.child("fc2"), tape),
+        activation_fn_(module, "activation_fn", tape, block.mlp->activation) {}
 
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input, [this, mask, positions](const Tensor& x) { return forward(x, mask); });
@@ -43,7 +45,7 @@ class OptLayer {
     residual = hidden;
     if (before) hidden = final_norm_(hidden);
     hidden = up_(hidden);
-    hidden = activate(block_.mlp->activation, hidden);
+    hidden = activation_fn_(hidden);
     hidden = down_(hidden);
     hidden = dropout(hidden, block_.hidden_dropout);
     hidden = view(add(residual, hidden), sizes);
@@ -78,6 +80,7 @@ class OptLayer {
   const Block& block_;
   Norm attention_norm_, final_norm_;
   Linear q_, k_, v_, output_, up_, down_;
+  Activation activation_fn_;
 };
 
 class Opt final : public DecoderStack<OptLayer> {

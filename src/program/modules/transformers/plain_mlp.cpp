@@ -5,13 +5,13 @@
 namespace plimsoll::program {
 
 PlainMlp::PlainMlp(Module& module, Tape& tape, std::string activation, const char* up, const char* down)
-    : module_(module), tape_(tape), activation_(std::move(activation)), up_(module.child(up), tape), down_(module.child(down), tape) {}
+    : module_(module), tape_(tape), act_(module, "act", tape, std::move(activation)), up_(module.child(up), tape), down_(module.child(down), tape) {}
 
 Tensor PlainMlp::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(module_, tape_, {&x});
   Tensor hidden = up_(x);
-  hidden = activate(activation_, hidden);
+  hidden = act_(hidden);
   return call.done(down_(hidden));
 }
 

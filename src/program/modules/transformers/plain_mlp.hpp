@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "program/modules/bare.hpp"
 #include "program/modules/layers.hpp"
 
 namespace plimsoll::program {
@@ -15,7 +16,7 @@ class PlainMlp {
  private:
   Module& module_;
   Tape& tape_;
-  std::string activation_;
+  Activation act_;
   Linear up_, down_;
 };
 

@@ -1,6 +1,7 @@
 /// BertSelfOutput and BertOutput, and those of their relatives: dense, dropout, LayerNorm of the sum with the input.
 #pragma once
 
+#include "program/modules/bare.hpp"
 #include "program/modules/layers.hpp"
 #include "program/ops/ops.hpp"
 
@@ -12,15 +13,15 @@ class PostNorm {
   PostNorm(Module& module, Tape& tape, const Block& block)
       : module_(module),
         tape_(tape),
-        rate_(block.hidden_dropout),
         dense_(module.child("dense"), tape),
+        dropout_(module, "dropout", tape, block.hidden_dropout),
         norm_(module.child("LayerNorm"), tape, block.norm) {}
 
   Tensor operator()(const Tensor& input, const Tensor& residual) const {
     Tensor hidden = input;
     ModuleCall call(module_, tape_, {&hidden});
     hidden = dense_(hidden);
-    hidden = dropout(hidden, rate_);
+    hidden = dropout_(hidden);
     {
       const Tensor sum = add(hidden, residual);
       hidden = norm_(sum);
@@ -31,8 +32,8 @@ class PostNorm {
  private:
   Module& module_;
   Tape& tape_;
-  double rate_;
   Linear dense_;
+  Dropout dropout_;
   Norm norm_;
 };
 

@@ -1,5 +1,6 @@
 // T5ForConditionalGeneration and MT5ForConditionalGeneration.
 #include "program/checkpoint.hpp"
+#include "program/modules/bare.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/seq2seq.hpp"
 #include "program/op.hpp"
@@ -199,7 +200,7 @@ class T5AttentionLayer {
                    bool decoder)
       : module_(module),
         tape_(tape),
-        rate_(block.hidden_dropout),
+        dropout_(module, "dropout", tape, block.hidden_dropout),
         norm_(module.child("layer_norm"), tape),
         attention_(module.child(name), tape, options, spec, decoder) {}
 
@@ -209,7 +210,7 @@ class T5AttentionLayer {
     ModuleCall call(module_, tape_, {&hidden});
     const Tensor normed = norm_(hidden);
     const Attended attended = attention_(normed, encoded ? encoded : normed, mask, bias);
-    const Tensor kept = dropout(attended.output, rate_);
+    const Tensor kept = dropout_(attended.output);
     Tensor output = add(hidden, kept);
     call.done({&output});
     return {output, attended.weights};
@@ -218,7 +219,7 @@ class T5AttentionLayer {
  private:
   Module& module_;
   Tape& tape_;
-  double rate_;
+  Dropout dropout_;
   T5Norm norm_;
   T5Attention attention_;
 };
@@ -230,10 +231,12 @@ class T5FeedForward {
       : module_(module),
         dense_(module.child("DenseReluDense")),
         tape_(tape),
-        block_(block),
         norm_(module.child("layer_norm"), tape),
         up_(dense_.child(block.mlp->gated ? "wi_1" : "wi"), tape),
-        down_(dense_.child("wo"), tape) {
+        down_(dense_.child("wo"), tape),
+        act_(dense_, "act", tape, block.mlp->activation),
+        inner_dropout_(dense_, "dropout", tape, block.mlp->dropout),
+        dropout_(module, "dropout", tape, block.hidden_dropout) {
     if (block.mlp->gated) gate_.emplace(dense_.child("wi_0"), tape);
   }
 
@@ -243,7 +246,7 @@ class T5FeedForward {
     Tensor forwarded = norm_(hidden);
     forwarded = dense(forwarded);
     {
-      const Tensor kept = dropout(forwarded, block_.hidden_dropout);
+      const Tensor kept = dropout_(forwarded);
       hidden = add(hidden, kept);
     }
     return call.done(hidden);
@@ -255,19 +258,19 @@ class T5FeedForward {
     ModuleCall call(dense_, tape_, {&x});
     if (gate_) {
       Tensor gate = (*gate_)(x);
-      gate = activate(block_.mlp->activation, gate);
+      gate = act_(gate);
       const Tensor up = up_(x);
       x = multiply(gate, up);
       return call.done(leave(x));
     }
     x = up_(x);
-    x = activate(block_.mlp->activation, x);
+    x = act_(x);
     return call.done(leave(x));
   }
 
   /// Dropout, the cast to the type that wo's weight is kept in, wo.
   Tensor leave(Tensor& x) const {
-    x = dropout(x, block_.mlp->dropout);
+    x = inner_dropout_(x);
     x = to(x, dense_.child("wo").tensor("weight").dtype());
     return down_(x);
   }
@@ -275,9 +278,10 @@ class T5FeedForward {
   Module& module_;
   Module& dense_;
   Tape& tape_;
-  const Block& block_;
   T5Norm norm_;
   Linear up_, down_;
+  Activation act_;
+  Dropout inner_dropout_, dropout_;
   std::optional<Linear> gate_;
 };
 
@@ -372,7 +376,7 @@ class T5Block {
 class T5Stack {
  public:
   T5Stack(const Model& model, const RunOptions& options, Module& module, Tape& tape, Block::Stream stream)
-      : tape_(tape), options_(options), module_(module), rate_(model.embedding_dropout), norm_(module.child("final_layer_norm"), tape) {
+      : tape_(tape), options_(options), module_(module), dropout_(module, "dropout", tape, model.embedding_dropout), norm_(module.child("final_layer_norm"), tape) {
     for (const Block& block : model.blocks) {
       if (!block.attention || block.stream != stream) continue;
       for (std::int64_t i = 0; i < block.repeat; ++i) {
@@ -387,11 +391,11 @@ class T5Stack {
     ModuleCall call(module_, tape_, {&ids});
     const Tensor embeddings = Embedding(words, tape_)(ids);
     const Tensor mask = encoded ? causal_mask(tape_, options_, embeddings, std::nullopt) : Tensor();
-    Tensor hidden = dropout(embeddings, rate_);
+    Tensor hidden = dropout_(embeddings);
     Biases biases;
     for (const T5Block& block : blocks_) hidden = block(hidden, mask, encoded, biases);
     hidden = norm_(hidden);
-    hidden = dropout(hidden, rate_);
+    hidden = dropout_(hidden);
     return call.done(hidden);
   }
 
@@ -399,7 +403,7 @@ class T5Stack {
   Tape& tape_;
   const RunOptions& options_;
   Module& module_;
-  double rate_;
+  Dropout dropout_;
   T5Norm norm_;
   std::vector<T5Block> blocks_;
 };

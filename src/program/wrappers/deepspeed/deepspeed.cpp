@@ -3,49 +3,53 @@
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/reduction.hpp"
+#include "program/wrappers/deepspeed/norm.hpp"
 
 namespace plimsoll::program {
 
 namespace {
 
-/// deepspeed.ops.adam.FusedAdam: one kernel, moments made in the first step, a skip buffer.
-class FusedAdam final : public Optimizer {
+/// deepspeed.ops.adam.FusedAdam and deepspeed.ops.lion.FusedLion: one kernel, moments made in the first step, a skip buffer.
+class FusedStates final : public Optimizer {
  public:
-  FusedAdam(Tape& tape, std::vector<Tensor> masters)
-      : Optimizer(tape, std::move(masters)), moments_(parameters_.size()), skip_(tape.empty({1}, DType::int32)) {}
+  FusedStates(Tape& tape, std::vector<Tensor> masters, bool adam)
+      : Optimizer(tape, std::move(masters)), adam_(adam), moments_(parameters_.size()), skip_(tape.empty({1}, DType::int32)) {}
 
   void step() override {
-    tape_.operator_name = "FusedAdam";
+    tape_.operator_name = adam_ ? "FusedAdam" : "FusedLion";
+    const std::size_t each = adam_ ? 2 : 1;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       const Tensor& master = parameters_[i];
       if (!master.grad()) continue;
-      for (Tensor* moment : {&moments_[i].first, &moments_[i].second}) {
-        if (*moment) continue;
-        *moment = tape_.empty(master.sizes(), master.dtype(), Category::optimizer_state);
-        launch(tape_, KernelKind::elementwise, master.dtype(), 0, moment->bytes());
+      while (moments_[i].size() < each) {
+        moments_[i].push_back(tape_.empty(master.sizes(), master.dtype(), Category::optimizer_state));
+        launch(tape_, KernelKind::elementwise, master.dtype(), 0, moments_[i].back().bytes());
       }
     }
-    launch_foreach(tape_, with_gradients(), 4, 3);
+    launch_foreach(tape_, with_gradients(), adam_ ? 4 : 3, adam_ ? 3 : 2);
   }
 
  private:
-  std::vector<std::pair<Tensor, Tensor>> moments_;
+  bool adam_;
+  std::vector<std::vector<Tensor>> moments_;
   Tensor skip_;  ///< _dummy_overflow_buf
 };
 
-/// DeepSpeedCPUAdam: masters, gradients and moments are on the host.
-class CpuAdam final : public Optimizer {
+/// DeepSpeedCPUAdam and whatever else steps there: masters, gradients and moments are on the host.
+class HostOptimizer final : public Optimizer {
  public:
-  CpuAdam(Tape& tape, std::vector<Tensor> masters) : Optimizer(tape, std::move(masters)) {}
+  HostOptimizer(Tape& tape, std::vector<Tensor> masters) : Optimizer(tape, std::move(masters)) {}
   void step() override {}
 };
 
 }  // namespace
 
 std::unique_ptr<Optimizer> make_deepspeed_optimizer(const DeepSpeedSettings& settings, Tape& tape, std::vector<Tensor> masters) {
-  if (settings.offload_optimizer) return std::make_unique<CpuAdam>(tape, std::move(masters));
+  if (settings.offload_optimizer) return std::make_unique<HostOptimizer>(tape, std::move(masters));
   const bool adam = settings.optimizer == OptimizerKind::adam || settings.optimizer == OptimizerKind::adamw;
-  if (adam && settings.implementation == OptimizerImpl::fused) return std::make_unique<FusedAdam>(tape, std::move(masters));
+  const bool lion = settings.optimizer == OptimizerKind::lion;  // torch.optim has none: it is DeepSpeed's own
+  if (lion || (adam && settings.implementation == OptimizerImpl::fused))
+    return std::make_unique<FusedStates>(tape, std::move(masters), adam);
   return make_optimizer(settings.optimizer, settings.implementation, tape, std::move(masters));
 }
 
@@ -79,8 +83,7 @@ void check_finite(const Tensor& x, const DeepSpeedSettings& settings) {
   Tape& tape = x.tape();
   const Tensor flat = tape.view(x, {x.elements()}, {1});
   if (!settings.before_0_17) {
-    const Tensor largest = reduce(flat, {true}, false, flat.dtype(), size_of(flat.dtype()));
-    const Tensor smallest = reduce(flat, {true}, false, flat.dtype(), size_of(flat.dtype()));
+    const Tensor bad = has_inf_or_nan(flat);
     return;
   }
   const Tensor wide = converted(flat, DType::fp32);

@@ -49,7 +49,7 @@ class DeepSpeedOptimizer {
   bool boundary_ = true;
 };
 
-/// The optimizer that updates the fp32 tensors `masters`: FusedAdam, CPUAdam (no device memory) or one of torch.optim.
+/// The optimizer that updates the fp32 tensors `masters`: FusedAdam, FusedLion, one on the host (no device memory) or one of torch.optim.
 std::unique_ptr<Optimizer> make_deepspeed_optimizer(const DeepSpeedSettings& settings, Tape& tape, std::vector<Tensor> masters);
 
 /// A parameter as a view of a flat buffer (param.data = flat.narrow(…).view(shape)).

@@ -24,7 +24,13 @@ Tensor is_finite(const Tensor& x) {
 
 Tensor extreme_is_finite(const Tensor& flat) { return is_finite(reduce(flat, {true}, false, flat.dtype(), size_of(flat.dtype()))); }
 
-/// has_inf_or_nan.
+void all_reduce(const Tensor& x) {
+  x.tape().collective({.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = x.bytes(), .type = x.dtype()},
+                      x.tape().stream);
+}
+
+}  // namespace
+
 Tensor has_inf_or_nan(const Tensor& gradient) {
   const Tensor flat = gradient.tape().view(gradient, {gradient.elements()}, {1});
   Tensor both;
@@ -34,13 +40,6 @@ Tensor has_inf_or_nan(const Tensor& gradient) {
   }
   return scalar(both);
 }
-
-void all_reduce(const Tensor& x) {
-  x.tape().collective({.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = x.bytes(), .type = x.dtype()},
-                      x.tape().stream);
-}
-
-}  // namespace
 
 void check_overflow(Tape& tape, const std::vector<Tensor>& gradients) {
   const Tensor count = zeros(tape, {1}, DType::fp32);

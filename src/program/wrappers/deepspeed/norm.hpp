@@ -8,6 +8,9 @@
 
 namespace plimsoll::program {
 
+/// has_inf_or_nan: a scalar of bools from the largest and the smallest element.
+Tensor has_inf_or_nan(const Tensor& gradient);
+
 /// has_overflow: every gradient's extremes, the count over the ranks, one byte sent and read back by the host.
 void check_overflow(Tape& tape, const std::vector<Tensor>& gradients);
 

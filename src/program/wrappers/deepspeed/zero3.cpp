@@ -29,6 +29,8 @@ ZeroStage3::ZeroStage3(Tape& tape, Module& root, const DeepSpeedSettings& settin
       coordinator_(tape, root, settings),
       reduce_stream_(overlaps() ? tape.add_stream("reduce-scatter") : kComputeStream) {
   coordinator_.partition();
+  if (!settings_.offload_optimizer) overflow_ = tape_.empty({1}, DType::boolean);
+  barrier_ = tape_.empty({1}, DType::fp32);
   make_sub_groups();
   make_masters();
   tape_.operator_name = "gradient buffers";

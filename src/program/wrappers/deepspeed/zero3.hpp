@@ -67,6 +67,8 @@ class ZeroStage3 final : public DeepSpeedOptimizer {
   std::int64_t micro_step_ = 0;
   std::vector<Tensor> offload_norms_;
   Tensor global_norm_;  ///< engine.get_global_grad_norm()
+  Tensor overflow_;     ///< inf_or_nan_tracker
+  Tensor barrier_;      ///< what ProcessGroupNCCL reduces in a barrier and keeps
 };
 
 }  // namespace plimsoll::program
