@@ -131,6 +131,11 @@ const std::vector<Entry>& deepspeed_entries() {
        [](Setting& x) { x.flag(x.s.deepspeed.use_all_reduce_for_fetch_params); }},
       {"deepspeed.zero_optimization.stage3_allgather_sequential", "true, false", "",
        [](Setting& x) { x.flag(x.s.deepspeed.allgather_sequential); }},
+      {"deepspeed.zero_optimization.leaf_module", "none", "", refuse_section},
+      {"deepspeed.zero_optimization.stage3_module_granularity_threshold", "0", "",
+       [](Setting& x) {
+         if (x.whole(0, INT64_MAX) != 0) refuse("leaf modules by their granularity are not modelled", x.value.where(), "0");
+       }},
       {"deepspeed.zero_optimization.zero_quantized_nontrainable_weights", "false", "", keep_default<false>},
       {"deepspeed.zero_optimization.parameter_alignment", "false", "", keep_default<false>},
       {"deepspeed.zero_optimization.use_multi_rank_bucket_allreduce", "true", "", keep_default<true>},

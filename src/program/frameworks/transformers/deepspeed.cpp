@@ -59,6 +59,16 @@ int stage_of(const Strategy& strategy) {
   }
 }
 
+/// runtime/zero/leaf_module_config.py: the blocks of experts that DeepSpeed 0.19 takes as one module.
+std::vector<Module*> leaf_modules(const Model& model, const Strategy& strategy, Module& root) {
+  if (before_0_17(strategy.framework_version)) return {};
+  if (model.model_type != "mixtral" && model.model_type != "qwen2_moe" && model.model_type != "qwen3_moe") return {};
+  std::vector<Module*> leaves;
+  for (Module* module : root.all_modules())
+    if (module->find_child("experts")) leaves.push_back(module);
+  return leaves;
+}
+
 DeepSpeedSettings settings_of(const Strategy& strategy) {
   DeepSpeedSettings settings;
   settings.json = strategy.deepspeed;
@@ -113,12 +123,13 @@ void record_step(Tape& tape, Network& network, DeepSpeedOptimizer& optimizer, co
 
 StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy, bool every_micro_batch) {
   refuse_unmodelled(strategy);
-  const DeepSpeedSettings settings = settings_of(strategy);
+  DeepSpeedSettings settings = settings_of(strategy);
   Tape tape;
   const std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
   tape.phase(Phase::init);
   if (settings.stage < 3 || !strategy.deepspeed.zero_init.value_or(true)) materialize(*root, tape);
   const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
+  settings.leaf_modules = leaf_modules(model, strategy, *root);
   const std::unique_ptr<DeepSpeedOptimizer> optimizer = make_wrapper(strategy, settings, tape, *root);
   Batch batch = hf_batch(model, strategy, tape);
   // engine(input_ids=ids, labels=ids), where one tensor can be both

@@ -138,7 +138,7 @@ void ZeroCoordinator::partition_materialized(std::vector<Tensor>& shards) {
 void ZeroCoordinator::touch_all() {
   tape_.operator_name = "gradient hooks";
   for (const auto& parameter : parameters) {
-    if (!parameter->slot->trainable || settings_.ranks == 1) continue;
+    if (!parameter->slot->trainable) continue;
     const Tensor whole = tape_.empty({parameter->shard * settings_.ranks}, type_, Category::communication_buffer);
     const Tensor shard = shard_on_device(*parameter);
     tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = whole.bytes(), .type = type_}, tape_.stream);
@@ -157,13 +157,24 @@ Tensor ZeroCoordinator::shard_on_device(const ZeroParameter& parameter) {
 
 void ZeroCoordinator::install_hooks() {
   root_.pre_forward.push_back([this](Module&, std::vector<Tensor*>&) { reset_step(); });
-  for (Module* module : root_.all_modules()) attach(*module);
+  attach_below(root_);
 }
 
-void ZeroCoordinator::attach(Module& module) {
+/// _register_deepspeed_module.
+void ZeroCoordinator::attach_below(Module& module) {
+  const std::vector<Module*>& leaves = settings_.leaf_modules;
+  if (std::find(leaves.begin(), leaves.end(), &module) != leaves.end()) {
+    attach(module, module.all_parameters());
+    return;
+  }
+  attach(module, module.parameters);
+  for (const auto& child : module.children) attach_below(*child);
+}
+
+void ZeroCoordinator::attach(Module& module, const std::vector<std::shared_ptr<Parameter>>& slots) {
   ModuleState& state = states_[&module];
   for (const auto& parameter : parameters)
-    for (const auto& slot : module.parameters)
+    for (const auto& slot : slots)
       if (slot == parameter->slot) state.parameters.push_back(parameter.get());
   module.pre_forward.push_back([this](Module& called, std::vector<Tensor*>& inputs) {
     fetch(called, true);

@@ -61,7 +61,7 @@ class ZeroCoordinator {
     std::int64_t step;
   };
   struct ModuleState {
-    std::vector<ZeroParameter*> parameters;  ///< its own, by id
+    std::vector<ZeroParameter*> parameters;  ///< its own, of a leaf module all below it, by id
     int pre_backward_pending = 0;            ///< applied_pre_backward_ref_cnt
     int inputs_remaining = 0;                ///< ds_grads_remaining
   };
@@ -74,7 +74,8 @@ class ZeroCoordinator {
   Tensor new_shard(const ZeroParameter& parameter);
   Tensor new_secondary(const ZeroParameter& parameter);
   void keep_secondary(ZeroParameter& parameter);
-  void attach(Module& module);
+  void attach_below(Module& module);
+  void attach(Module& module, const std::vector<std::shared_ptr<Parameter>>& slots);
 
   void reset_step();
   void construct_parameter_trace();

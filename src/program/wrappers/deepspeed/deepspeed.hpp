@@ -26,6 +26,8 @@ struct DeepSpeedSettings {
   bool before_0_17 = false;  ///< the rules of 0.16.9
   OptimizerKind optimizer = OptimizerKind::adamw;
   OptimizerImpl implementation = OptimizerImpl::fused;
+  /// ZeRO-3's leaf modules (runtime/zero/leaf_module_config.py): gathered, released and reduced as one, their children without hooks.
+  std::vector<Module*> leaf_modules = {};
 };
 
 /// deepspeed.runtime.base_optimizer.DeepSpeedOptimizer, with what DeepSpeedEngine does around it.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <unordered_map>
 
 #include "plimsoll/error.hpp"
 #include "program/op.hpp"
@@ -45,10 +46,7 @@ ZeroStage3::ZeroStage3(Tape& tape, Module& root, const DeepSpeedSettings& settin
   }
   coordinator_.touch_all();
   coordinator_.install_hooks();
-  for (auto& parameter : coordinator_.parameters) {
-    if (!parameter->slot->trainable) continue;
-    parameter->leaf.register_post_accumulate_grad_hook([this, raw = parameter.get()](const Tensor&) { gradient_ready(*raw); });
-  }
+  install_gradient_hooks();
 }
 
 /// _create_fp16_sub_groups: a group closes when its shards reach sub_group_size.
@@ -130,6 +128,44 @@ void ZeroStage3::reserve_host_memory_of_parameters() {
 }
 
 // ---- gradients -----------------------------------------------------------------------------------------------------------
+
+/// create_reduce_and_remove_grad_hooks: one on every parameter, and one for all of a leaf module.
+void ZeroStage3::install_gradient_hooks() {
+  std::unordered_map<const Parameter*, Module*> leaf_of;
+  for (Module* leaf : settings_.leaf_modules)
+    for (const auto& slot : leaf->all_parameters()) leaf_of.emplace(slot.get(), leaf);
+  std::unordered_map<Module*, std::vector<ZeroParameter*>> of_leaf;
+  for (auto& parameter : coordinator_.parameters) {
+    if (!parameter->slot->trainable) continue;
+    const auto leaf = leaf_of.find(parameter->slot.get());
+    if (leaf != leaf_of.end()) {
+      of_leaf[leaf->second].push_back(parameter.get());
+    } else {
+      parameter->leaf.register_post_accumulate_grad_hook([this, raw = parameter.get()](const Tensor&) { gradient_ready(*raw); });
+    }
+  }
+  for (auto& [leaf, parameters] : of_leaf) reduce_leaf_at_its_end(*leaf, std::move(parameters));
+}
+
+/// register_full_backward_hook: runs once the gradients of the module's inputs are there; a parameter without a gradient gets zeros.
+void ZeroStage3::reduce_leaf_at_its_end(Module& leaf, std::vector<ZeroParameter*> parameters) {
+  leaf.pre_forward.push_back([this, parameters = std::move(parameters)](Module&, std::vector<Tensor*>& inputs) {
+    for (Tensor* input : inputs) {
+      if (!input->defined() || !input->requires_grad()) continue;
+      Tensor alias = tape_.view(*input, input->sizes(), input->strides());
+      alias.impl()->base.reset();
+      Op op("BackwardHook", {input});
+      op.finish({&alias}, [this, parameters](BackwardCall& call) {
+        for (ZeroParameter* parameter : parameters) {
+          if (!parameter->leaf.grad()) parameter->leaf.grad() = zeros(tape_, parameter->slot->sizes, coordinator_.type());
+          gradient_ready(*parameter);
+        }
+        call.give(0, call.grad());
+      });
+      *input = std::move(alias);
+    }
+  });
+}
 
 /// reduce_independent_p_g_buckets_and_remove_grads.
 void ZeroStage3::gradient_ready(ZeroParameter& parameter) {

@@ -35,6 +35,8 @@ class ZeroStage3 final : public DeepSpeedOptimizer {
   void reserve_host_memory_of_states();
   void reserve_host_memory_of_parameters();
 
+  void install_gradient_hooks();
+  void reduce_leaf_at_its_end(Module& leaf, std::vector<ZeroParameter*> parameters);
   void gradient_ready(ZeroParameter& parameter);
   void reduce_bucket();
   std::vector<Tensor> reduce_scatter();
