@@ -373,7 +373,7 @@ void ZeroCoordinator::gather_coalesced(const std::shared_ptr<ZeroGather>& handle
   std::vector<Tensor> shards;
   for (const ZeroParameter* parameter : handle->parameters) shards.push_back(shard_on_device(*parameter));
   launch(tape_, KernelKind::elementwise, type_, elements * size_of(type_), elements * size_of(type_));
-  while (!shards.empty()) shards.pop_back();  // a Python list drops its last element first
+  drop_list(shards);
   all_gather(handle->flat.bytes(), handle);
 }
 
@@ -393,7 +393,7 @@ void ZeroCoordinator::gather_quantized(const std::shared_ptr<ZeroGather>& handle
       for (const ZeroParameter* parameter : handle->parameters) shards.push_back(within_node ? Tensor() : shard_on_device(*parameter));
       together = tape_.empty({elements}, type_, Category::communication_buffer);
       launch(tape_, KernelKind::elementwise, type_, together.bytes(), together.bytes());
-      while (!shards.empty()) shards.pop_back();
+      drop_list(shards);
     }
     const bool on_host = settings_.offload_parameters && !within_node && !several;
     quantized = quantize_weights(tape_, elements, on_host || type_ != DType::fp16);

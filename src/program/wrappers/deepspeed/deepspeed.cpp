@@ -77,6 +77,10 @@ Tensor flatten(Tape& tape, const std::vector<Tensor>& tensors) {
   return flat;
 }
 
+void drop_list(std::vector<Tensor>& list) {
+  while (!list.empty()) list.pop_back();
+}
+
 Tensor converted(const Tensor& x, DType type) { return x.dtype() == type ? x : elementwise(x.tape(), {&x}, type); }
 
 void check_finite(const Tensor& x, const DeepSpeedSettings& settings) {

@@ -63,6 +63,9 @@ void copy_elements(Tape& tape, std::int64_t elements, DType from, DType to);
 /// torch's flatten_dense_tensors: one new tensor, or the tensor itself when there is only one.
 Tensor flatten(Tape& tape, const std::vector<Tensor>& tensors);
 
+/// A Python list dies: its last element goes first.
+void drop_list(std::vector<Tensor>& list);
+
 /// x.to(type) outside autograd: x itself when it has that type.
 Tensor converted(const Tensor& x, DType type);
 

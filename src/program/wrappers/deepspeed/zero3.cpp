@@ -190,7 +190,9 @@ void ZeroStage3::reduce_bucket() {
   const StreamScope scope(tape_, reduce_stream_);
   std::sort(bucketed_.begin(), bucketed_.end(), [](const ZeroParameter* a, const ZeroParameter* b) { return a->id < b->id; });
   const bool whole = !settings_.json.reduce_scatter && bucket_ && bucketed_elements_ <= settings_.json.reduce_bucket_size;
-  keep_shards(whole ? all_reduce_bucket() : reduce_scatter());
+  std::vector<Tensor> reduced = whole ? all_reduce_bucket() : reduce_scatter();
+  keep_shards();
+  drop_list(reduced);
   bucketed_.clear();
   bucketed_elements_ = 0;
 }
@@ -214,9 +216,14 @@ std::vector<Tensor> ZeroStage3::reduce_scatter() {
   launch(tape_, KernelKind::elementwise, type, elements * size_of(type), elements * size_of(type));
   tape_.collective({.kind = CollectiveKind::reduce_scatter, .group = Group::data_shard, .bytes = elements * size_of(type), .type = type},
                    tape_.stream);
-  if (accumulation_type() == type) return {flat ? flat : whole.front()};
   std::vector<Tensor> shards;
+  if (accumulation_type() == type) {
+    shards.push_back(flat ? std::move(flat) : whole.front());
+    drop_list(whole);
+    return shards;
+  }
   for (const ZeroParameter* parameter : bucketed_) shards.push_back(shard_in_accumulation_type(*parameter, type));
+  drop_list(whole);
   return shards;
 }
 
@@ -253,8 +260,8 @@ std::vector<Tensor> ZeroStage3::all_reduce_bucket() {
   return kept;
 }
 
-/// partition_grads: the rank's shards are copied or added into the flat buffer, the whole gradients dropped. `reduced` holds the shards.
-void ZeroStage3::keep_shards(const std::vector<Tensor>& reduced) {
+/// partition_grads: the rank's shards are copied or added into the flat buffer, the whole gradients dropped.
+void ZeroStage3::keep_shards() {
   std::vector<std::pair<SubGroup*, Tensor>> to_files;
   for (ZeroParameter* parameter : bucketed_) {
     Tensor& gradient = parameter->leaf.grad();

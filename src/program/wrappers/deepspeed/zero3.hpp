@@ -42,7 +42,7 @@ class ZeroStage3 final : public DeepSpeedOptimizer {
   std::vector<Tensor> reduce_scatter();
   std::vector<Tensor> all_reduce_bucket();
   Tensor shard_in_accumulation_type(const ZeroParameter& parameter, DType from);
-  void keep_shards(const std::vector<Tensor>& reduced);
+  void keep_shards();
   Tensor to_host(const ZeroParameter& parameter);
   SubGroup& group_of(const ZeroParameter& parameter);
   bool is_on_nvme(const SubGroup& group) const;
