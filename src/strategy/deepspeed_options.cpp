@@ -33,6 +33,21 @@ void keep_default(Setting& x) {
 
 void refuse_section(Setting& x) { refuse("this section of DeepSpeed's JSON is not modelled", x.value.where()); }
 
+/// A section that is modelled only when it says {"enabled": false}.
+void refuse_enabled(Setting& x) {
+  for (const std::string& key : x.value.keys())
+    if (key == "enabled" && !x.value[key].boolean()) return;
+  refuse_section(x);
+}
+
+/// Ranks among which something is cut that is not modelled under DeepSpeed.
+template <const char* what>
+void refuse_ranks(Setting& x) {
+  if (x.whole(0, 1 << 24) > 1) refuse(std::string(what) + " is not modelled", x.value.where(), "1");
+}
+constexpr char kUlysses[] = "DeepSpeed's sequence parallelism (Ulysses)";
+constexpr char kAutoTp[] = "DeepSpeed's automatic tensor parallelism (AutoTP)";
+
 /// torch.autocast over fp32 weights, as the engine opens it; gradients of the classes named are sent in its type.
 void set_torch_autocast(Setting& x) {
   const auto is_given = [&x](const char* key) {
@@ -180,6 +195,26 @@ const std::vector<Entry>& deepspeed_entries() {
        [](Setting& x) { x.s.deepspeed.gradient_predivide_factor = x.value.number(0, 1e9); }},
       {"deepspeed.torch_autocast", "{enabled, dtype, lower_precision_safe_modules}", "", set_torch_autocast},
       {"deepspeed.activation_checkpointing.*", "", "", nullptr},
+      {"deepspeed.sequence_parallel_size", "1", "", refuse_ranks<kUlysses>},
+      {"deepspeed.tensor_parallel.autotp_size", "1", "", refuse_ranks<kAutoTp>},
+      {"deepspeed.tensor_parallel.*", "", "", nullptr},
+      {"deepspeed.compile.deepcompile", "false", "", keep_default<false>},
+      {"deepspeed.compile.*", "", "", nullptr},
+      {"deepspeed.compression_training", "none", "", refuse_section},
+      {"deepspeed.expert_parallel", "{enabled: false}", "", refuse_enabled},
+      {"deepspeed.hybrid_engine", "{enabled: false}", "", refuse_enabled},
+      {"deepspeed.amp", "{enabled: false}", "", refuse_enabled},
+      {"deepspeed.data_efficiency", "{enabled: false}", "", refuse_enabled},
+      {"deepspeed.curriculum_learning", "{enabled: false}", "", refuse_enabled},
+      {"deepspeed.progressive_layer_drop", "{enabled: false}", "", refuse_enabled},
+      {"deepspeed.eigenvalue", "{enabled: false}", "", refuse_enabled},
+      {"deepspeed.elasticity", "{enabled: false}", "", refuse_enabled},
+      {"deepspeed.checkpoint.*", "", "", nullptr},
+      {"deepspeed.tensorboard.*", "", "", nullptr},
+      {"deepspeed.wandb.*", "", "", nullptr},
+      {"deepspeed.csv_monitor.*", "", "", nullptr},
+      {"deepspeed.dump_state", "true, false", "", nullptr},
+      {"deepspeed.memory_breakdown", "true, false", "", nullptr},
       {"deepspeed.sparse_gradients", "false", "", keep_default<false>},
       {"deepspeed.wall_clock_breakdown", "true, false", "", nullptr},
       {"deepspeed.steps_per_print", "steps", "", nullptr},

@@ -134,6 +134,16 @@ TEST(DeepSpeedRefusals, NameWhatIsNotModelled) {
   EXPECT_THROW(read(R"("stage": 3, "memory_efficient_linear": false)"), Error);
   EXPECT_NO_THROW(read(R"("stage": 3, "stage3_use_all_reduce_for_fetch_params": true)"));
   EXPECT_THROW(read(R"("stage": 2, "zenflow": {"topk_ratio": 0.1})"), Error);
+  EXPECT_THROW(read(R"("stage": 3, "leaf_module": {"names": ["mlp"]})"), Error);
+  EXPECT_THROW(read(R"("stage": 3, "stage3_module_granularity_threshold": 1000)"), Error);
+  const auto read_beside = [](const char* setting) {
+    parse_strategy(std::string(R"({"framework": "deepspeed", "deepspeed": {)") + setting + "}}", "strategy");
+  };
+  EXPECT_NO_THROW(read_beside(R"("sequence_parallel_size": 1, "tensor_parallel": {"autotp_size": 1}, "amp": {"enabled": false})"));
+  EXPECT_THROW(read_beside(R"("sequence_parallel_size": 4)"), Error);
+  EXPECT_THROW(read_beside(R"("tensor_parallel": {"autotp_size": 2})"), Error);
+  EXPECT_THROW(read_beside(R"("compile": {"deepcompile": true})"), Error);
+  EXPECT_THROW(read_beside(R"("hybrid_engine": {"enabled": true})"), Error);
 }
 
 }  // namespace
