@@ -36,8 +36,9 @@ void renew_table(Tape& tape, ModuleBuffer& table) {
   table.tensor = std::move(renewed);
 }
 
-/// trunc_normal_'s check of the drawn values: two masks and their union, of which any() looks at the whole weight.
-void check_outliers(Tape& tape, std::int64_t local, std::int64_t gathered, std::int64_t whole) {
+/// trunc_normal_'s check of the drawn values: two masks and their union, of which any() looks at the whole weight. What tensor-parallel ranks
+/// hold is gathered first where they hold columns, and put side by side.
+void check_outliers(Tape& tape, std::int64_t local, std::int64_t gathered, std::int64_t whole, bool columns = false) {
   const auto mask = [&](std::int64_t elements) { return tape.empty({elements}, DType::boolean); };
   Tensor either;
   {
@@ -45,7 +46,8 @@ void check_outliers(Tape& tape, std::int64_t local, std::int64_t gathered, std::
     either = mask(local);
   }
   if (gathered == local && whole == local) return;
-  const Tensor of_group = gathered == whole ? Tensor() : mask(gathered);
+  Tensor of_group = gathered == whole ? Tensor() : mask(gathered);
+  if (columns) of_group = mask(gathered);
   const Tensor all = mask(whole);
 }
 
@@ -72,7 +74,7 @@ void draw_weight(Tape& tape, const TitanDecoder& decoder, std::string_view modul
   if (!decoder.run().truncated_init) return;
   const std::int64_t whole = weight.sizes.product() * ranks;
   const bool columns = module == "wo" || module == "w2";  // cut by columns: gathered over the ranks first
-  check_outliers(tape, local, ranks == 1 ? whole : columns ? local * ranks : whole / ranks, whole);
+  check_outliers(tape, local, ranks == 1 ? whole : columns ? local * ranks : whole / ranks, whole, columns && ranks > 1);
 }
 
 }  // namespace

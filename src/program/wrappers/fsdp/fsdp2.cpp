@@ -120,7 +120,8 @@ void Fsdp2::share_shard(const Module& one, const Module& other) {
         if (parameter.slot == module.parameters.front()) return parameter;
     throw Error(ErrorCode::internal, "module '" + module.path + "' has no sharded weight");
   };
-  parameter_of(one).shard = parameter_of(other).shard;
+  ShardedParameter& tied = parameter_of(one);
+  replaced_shards_.push_back(std::exchange(tied.shard, parameter_of(other).shard));
 }
 
 void Fsdp2::reshard(const Module& module) {

@@ -118,6 +118,7 @@ class Fsdp2 {
   std::vector<Fsdp2Group*> groups_;                 ///< of all units, in the order of wrapping
   std::vector<Fsdp2Unit*> states_in_module_order_;  ///< all_states: the root first
   std::vector<Fsdp2Group*> post_forward_order_;
+  std::vector<Tensor> replaced_shards_;             ///< which FSDP holds until its lazy initialization looks at the parameters anew
   Tensor deferred_all_gather_;  ///< all_gather_state: freed at the next unit's copy-out
   std::deque<ReduceState> reduce_states_;
   StreamId copy_in_stream_, gather_stream_, reduce_stream_, replicate_stream_;
