@@ -6,8 +6,7 @@ namespace {
 
 bool fp16_family(Precision precision) {
   return precision == Precision::fp16 || precision == Precision::amp_fp16 || precision == Precision::pure_fp16 ||
-         precision == Precision::mixed_fp16 || precision == Precision::fsdp_mixed_fp16 || precision == Precision::msamp_o1 ||
-         precision == Precision::msamp_o2 || precision == Precision::msamp_o3;
+         precision == Precision::mixed_fp16 || precision == Precision::fsdp_mixed_fp16;
 }
 
 /// What plain "bf16" or "fp16" means here: weights without a master are pure; FSDP shards of fp32 are cast when gathered.
@@ -56,9 +55,9 @@ Types usual_types(const Resolver& r) {
       return {param, half, param, r.profile().fsdp_reduce, param};
     }
     case Precision::msamp_o1:
-      return {DType::fp16, DType::fp16, DType::fp8, DType::fp8, DType::fp32};
+      return {s.param_dtype.value_or(DType::fp32), DType::bf16, DType::fp8, DType::fp8, DType::fp32};
     case Precision::msamp_o2:
-      return {DType::fp16, DType::fp16, DType::fp8, DType::fp8, DType::fp16};
+      return {s.param_dtype.value_or(DType::fp32), DType::bf16, DType::fp8, DType::fp8, DType::fp16};
     case Precision::msamp_o3:
       return {DType::fp8, DType::fp16, DType::fp8, DType::fp8, DType::fp16};
     default:
@@ -110,6 +109,7 @@ void resolve_optimizer(Resolver& r) {
       case OptimizerKind::adamw:
         s.optimizer_impl = s.offload.optimizer ? OptimizerImpl::cpu : r.profile().optimizer_impl;
         if (s.optimizer_impl == OptimizerImpl::foreach && before_torch_2(s)) s.optimizer_impl = OptimizerImpl::for_loop;
+        if (s.precision == Precision::msamp_o1 || s.precision == Precision::msamp_o2) s.optimizer_impl = OptimizerImpl::library;  // LBAdamW
         break;
       case OptimizerKind::sgd:
       case OptimizerKind::sgdm:

@@ -34,7 +34,9 @@ std::vector<const Instruction*> left_behind(const std::vector<Instruction>& part
 /// What `step` leaves behind, and what it drops in its place.
 std::vector<std::pair<std::uint32_t, std::uint32_t>> successors(const StepProgram& program, std::size_t names) {
   const std::vector<bool> dropped = freed_in(program.step, names);
-  std::vector<const Instruction*> before = left_behind(program.first_step, freed_in(program.first_step, names));
+  std::vector<const Instruction*> before;
+  for (const std::vector<Instruction>* part : {&program.first_step, &program.second_step})
+    for (const Instruction* birth : left_behind(*part, freed_in(*part, names))) before.push_back(birth);
   before.erase(std::remove_if(before.begin(), before.end(), [&](const Instruction* birth) { return !dropped[birth->id]; }), before.end());
   const std::vector<const Instruction*> after = left_behind(program.step, dropped);
   bool match = before.size() == after.size();
@@ -51,7 +53,7 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> successors(const StepProgra
 
 void carry_across_steps(StepProgram& program) {
   constexpr std::uint32_t kNone = UINT32_MAX;
-  const std::size_t names = std::max({names_in(program.init), names_in(program.first_step), names_in(program.step)});
+  const std::size_t names = std::max({names_in(program.init), names_in(program.first_step), names_in(program.second_step), names_in(program.step)});
   const auto pairs = successors(program, names);
   if (pairs.empty()) return;
   std::vector<std::uint32_t> renamed(names, kNone), death(names, kNone);  // death: the instruction of `step` that drops it

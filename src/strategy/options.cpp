@@ -29,6 +29,7 @@ const Names<FsdpOptions::Sharding>& sharding_names() {
 void set_precision(Setting& x) {
   for (const auto& entry : low_precision_names())
     if (entry.value != LowPrecision::none && x.value.text() == entry.name) {
+      if (entry.value == LowPrecision::fp8 && is_msamp(x.s.precision)) return;  // it is MS-AMP's
       x.s.low_precision = entry.value;
       return x.set(x.s.precision, Precision::automatic, Precision::bf16);
     }
@@ -434,7 +435,7 @@ void set_zero_stage(Setting& x) {
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> all = [] {
     std::vector<Entry> joined;
-    for (const auto* part : {&framework_entries(), &data_parallel_entries(), &deepspeed_entries(), &precision_entries(), &kernel_entries()})
+    for (const auto* part : {&framework_entries(), &data_parallel_entries(), &deepspeed_entries(), &precision_entries(), &accelerate_entries(), &kernel_entries()})
       joined.insert(joined.end(), part->begin(), part->end());
     return joined;
   }();

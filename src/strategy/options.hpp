@@ -10,6 +10,11 @@ namespace plimsoll::strategy {
 /// DeepSpeed's JSON below `deepspeed`, and what its launchers say beside it.
 const std::vector<Entry>& deepspeed_entries();
 
+/// O1 and O2, which Accelerate knows.
+bool is_msamp(Precision precision);
+/// What Accelerate's launcher and configuration file say of precision.
+const std::vector<Entry>& accelerate_entries();
+
 /// false, true, a norm: whether gradients are clipped; the norm itself changes nothing.
 void set_clip(Setting& x);
 /// 0 … 3

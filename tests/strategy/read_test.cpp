@@ -114,6 +114,25 @@ TEST(SetOption, TakesTheCommandLinesForms) {
   EXPECT_THROW(set_option(s, "tp", "two"), Error);
 }
 
+// Accelerate's configuration file and its launcher: MS-AMP takes the place of 8-bit products over 16-bit training, at O2 unless said.
+TEST(ReadStrategy, AcceleratesBackendsOfEightBits) {
+  const auto read = [](const char* keys) { return parse_strategy(std::string("{") + keys + "}", "strategy"); };
+  EXPECT_EQ(read(R"("mixed_precision": "fp8", "fp8_config": {"backend": "MSAMP"})").precision, Precision::msamp_o2);
+  EXPECT_EQ(read(R"("fp8_backend": "msamp", "mixed_precision": "fp8")").precision, Precision::msamp_o2);
+  for (const char* keys : {R"("mixed_precision": "fp8", "fp8_config": {"backend": "MSAMP", "optimization_level": "O1"})",
+                           R"("fp8_opt_level": "O1", "fp8_backend": "msamp", "precision": "fp8")"}) {
+    EXPECT_EQ(read(keys).precision, Precision::msamp_o1) << keys;
+    EXPECT_EQ(read(keys).low_precision, LowPrecision::none) << keys;
+  }
+  const Strategy te = read(R"("mixed_precision": "fp8", "fp8_backend": "te")"), ao = read(R"("mixed_precision": "fp8", "fp8_backend": "ao")");
+  EXPECT_EQ(te.low_precision, LowPrecision::fp8);
+  EXPECT_EQ(te.fp8_scaling, Fp8Scaling::delayed);
+  EXPECT_EQ(ao.fp8_scaling, Fp8Scaling::tensorwise);
+  EXPECT_EQ(read(R"("mixed_precision": "no")").precision, Precision::fp32);
+  EXPECT_THROW(read(R"("mixed_precision": "fp4")"), Error);
+  EXPECT_THROW(read(R"("mixed_precision": "bf16", "fp8_opt_level": "O1")"), Error);
+}
+
 TEST(SetOption, EveryOptionIsDocumented) {
   std::ifstream file(std::string(PLIMSOLL_SOURCE_DIR) + "/docs/rows.md");
   const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());

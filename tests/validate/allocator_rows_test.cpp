@@ -69,6 +69,17 @@ TEST(AllocatorRows, Peft) {
   expect_within(rows, quantity::parameters, {0, 0});
 }
 
+// MS-AMP's O1 and O2 over transformers on one device and under its DDP, with checkpointing, accumulation and clipping. The last step's own
+// peak of backward alternates where the gradient of a copied head moves from step to step.
+TEST(AllocatorRows, MsAmp) {
+  const Validation rows = validate_file("allocator-msamp");
+  EXPECT_TRUE(rows.refused.empty());
+  expect_within(rows, quantity::allocated, {0, 0});
+  expect_within(rows, quantity::backward_peak, {0, 0});
+  expect_within(rows, quantity::reserved, {0, 0});
+  expect_within(rows, quantity::parameters, {0, 0});
+}
+
 TEST(AllocatorRows, MegatronCore) {
   const Validation rows = validate_file("allocator-megatron");
   EXPECT_TRUE(rows.refused.empty());

@@ -3,6 +3,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/adapters/bnb_4bit.hpp"
 #include "program/modules/adapters/peft.hpp"
+#include "program/modules/replaced.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -73,6 +74,7 @@ Tensor gelu_fast(const Tensor& x) {
 Tensor Linear::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(*module_, *tape_, {&x});
+  if (Tensor y = replaced_forward(*module_, x)) return call.done(std::move(y));
   if (Module* base = module_->find_child("base_layer")) {
     return call.done(adapted(*module_, *tape_, x, [&](const Tensor& argument) {
       const Tensor result = Linear(*base, *tape_)(argument);
@@ -147,6 +149,7 @@ Norm::Norm(Module& module, Tape& tape, const NormSpec& spec, Rounding rounding)
 Tensor Norm::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(*module_, *tape_, {&x});
+  if (Tensor y = replaced_forward(*module_, x)) return call.done(std::move(y));
   if (spec_.decomposed) return call.done(layer_norm_eager(x, module_->tensor("weight")));
   if (!spec_.weight) {  // olmo: F.layer_norm in fp32, without weights
     Tensor normed = to(x, DType::fp32);

@@ -6,7 +6,6 @@
 #include <map>
 
 #include "program/op.hpp"
-#include "program/optimizers/optimizer.hpp"
 
 namespace plimsoll::program {
 
@@ -42,9 +41,13 @@ std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<Tensor>& 
 }
 
 Ddp::Ddp(Tape& tape, Module& root, const DdpSettings& options)
-    : tape_(tape), options_(options), stream_(tape.add_stream("all-reduce")), parameters_(trainable_tensors(root)) {
+    : tape_(tape), options_(options), stream_(tape.add_stream("all-reduce")) {
   std::vector<Tensor> states;
-  for (const auto& parameter : root.all_parameters()) states.push_back(parameter->tensor);
+  for (const auto& parameter : root.all_parameters()) {
+    if (options_.ignored.count(parameter.get()) > 0) continue;
+    states.push_back(parameter->tensor);
+    if (parameter->trainable) parameters_.push_back(parameter->tensor);
+  }
   for (Module* module : root.all_modules())
     for (const ModuleBuffer& buffer : module->buffers) buffers_.push_back(buffer.tensor);
   states.insert(states.end(), buffers_.begin(), buffers_.end());

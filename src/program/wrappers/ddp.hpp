@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <unordered_set>
 #include <vector>
 
 #include "program/module.hpp"
@@ -16,6 +17,7 @@ struct DdpSettings {
       1LL << 20;  ///< bytes: the first bucket starts its reduction early; a cap that was asked for holds for it too
   bool gradient_as_bucket_view = false;
   bool static_graph = false;            ///< the first backward only counts, the second tells the order, the third forward makes the buckets
+  std::unordered_set<const Parameter*> ignored = {};  ///< _ddp_params_and_buffers_to_ignore: neither broadcast nor reduced
   bool find_unused_parameters = false;  ///< the outputs are copied in every forward, and the first buckets stay
 };
 
@@ -34,6 +36,8 @@ class Ddp {
   /// Once the order in which gradients arrive is known, the next forward begins with buckets in that order; nothing lies between that and
   /// the end of the step before.
   void after_step();
+  /// Of the process group's collectives.
+  StreamId stream() const { return stream_; }
 
  private:
   struct Bucket {

@@ -12,7 +12,18 @@ constexpr double kDefaultBucketCap = 25;  // MiB; only a cap that was asked for 
 
 }  // namespace
 
+DdpSettings hf_ddp_settings(const Strategy& strategy) {
+  DdpSettings options;
+  if (strategy.ddp.bucket_cap_mb && *strategy.ddp.bucket_cap_mb != kDefaultBucketCap)
+    options.bucket_cap = options.first_bucket_cap = static_cast<std::int64_t>(*strategy.ddp.bucket_cap_mb * 0x1p20);
+  options.gradient_as_bucket_view = strategy.ddp.gradient_as_bucket_view.value_or(false);
+  options.static_graph = strategy.ddp.static_graph.value_or(false);
+  options.find_unused_parameters = strategy.ddp.find_unused_parameters.value_or(false);
+  return options;
+}
+
 StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy, bool every_micro_batch) {
+  if (is_msamp(strategy.precision)) return lower_hf_msamp(model, strategy, every_micro_batch);
   if (strategy.ddp.static_graph.value_or(false) && strategy.no_sync && strategy.grad_accum > 1)
     refuse("the reducer of a static graph fails where its first backward runs under no_sync (expect_autograd_hooks_)", "ddp.static_graph",
            "false, or gradients reduced in every micro-batch");
@@ -21,12 +32,7 @@ StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy, bool ever
   tape.phase(Phase::init);
   materialize(*root, tape);
   const std::unique_ptr<Network> network = hf_network(model, strategy, *root, tape);
-  DdpSettings options;
-  if (strategy.ddp.bucket_cap_mb && *strategy.ddp.bucket_cap_mb != kDefaultBucketCap)
-    options.bucket_cap = options.first_bucket_cap = static_cast<std::int64_t>(*strategy.ddp.bucket_cap_mb * 0x1p20);
-  options.gradient_as_bucket_view = strategy.ddp.gradient_as_bucket_view.value_or(false);
-  options.static_graph = strategy.ddp.static_graph.value_or(false);
-  options.find_unused_parameters = strategy.ddp.find_unused_parameters.value_or(false);
+  const DdpSettings options = hf_ddp_settings(strategy);
   Ddp wrapped(tape, *root, options);
   const Batch batch = hf_batch(model, strategy, tape);
   const std::vector<Tensor> parameters = trainable_tensors(*root);

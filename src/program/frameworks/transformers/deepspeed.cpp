@@ -23,6 +23,7 @@ bool before_0_17(const std::string& version) {
 }
 
 void refuse_unmodelled(const Strategy& strategy) {
+  if (is_msamp(strategy.precision)) refuse("MS-AMP's own engine of DeepSpeed is not modelled", "precision");
   const DeepSpeedOptions& json = strategy.deepspeed;
   if (json.offload_optimizer.ratio < 1)
     refuse("partial offload of the optimizer is not modelled", "deepspeed.zero_optimization.offload_optimizer.ratio");

@@ -5,6 +5,7 @@
 namespace plimsoll::program {
 
 StepProgram lower_hf_eager(const Model& model, const Strategy& strategy, bool every_micro_batch) {
+  if (is_msamp(strategy.precision)) return lower_hf_msamp(model, strategy, every_micro_batch);
   Tape tape;
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   tape.phase(Phase::init);

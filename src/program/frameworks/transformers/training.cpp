@@ -94,14 +94,12 @@ RunOptions hf_run_options(const Strategy& strategy) {
 }
 
 std::optional<DType> hf_autocast(const Strategy& strategy) {
-  if (strategy.precision == Precision::amp_bf16) return DType::bf16;
+  if (strategy.precision == Precision::amp_bf16 || is_msamp(strategy.precision)) return DType::bf16;
   if (strategy.precision == Precision::amp_fp16) return DType::fp16;
   return std::nullopt;
 }
 
 DType hf_parameter_type(const Strategy& strategy) {
-  if (strategy.precision == Precision::msamp_o1 || strategy.precision == Precision::msamp_o2 || strategy.precision == Precision::msamp_o3)
-    refuse("MS-AMP is not played: its products, gradients and optimizer work on 8-bit values with scales of their own", "precision");
   if (strategy.param_dtype) return *strategy.param_dtype;
   switch (strategy.precision) {
     case Precision::pure_bf16:
@@ -111,6 +109,8 @@ DType hf_parameter_type(const Strategy& strategy) {
     case Precision::fp32:
     case Precision::amp_bf16:
     case Precision::amp_fp16:
+    case Precision::msamp_o1:
+    case Precision::msamp_o2:
       return DType::fp32;
     default:
       refuse("precision '" + std::string(name_of(strategy.precision)) + "' is not modelled for plain PyTorch training");
@@ -118,6 +118,8 @@ DType hf_parameter_type(const Strategy& strategy) {
 }
 
 std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape) {
+  const bool sharded = strategy.data_parallel == DataParallel::fsdp1 || strategy.data_parallel == DataParallel::fsdp2;
+  if (sharded && is_msamp(strategy.precision)) refuse("Accelerate has no MS-AMP under FSDP", "data_parallel", "none or ddp");
   std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
   if (strategy.lora) add_lora(*root, model, *strategy.lora, kAdapterType, tape);
   if (strategy.peft) add_peft(*root, model, *strategy.peft, tape);
@@ -210,7 +212,12 @@ void record_step(Tape& tape, const TrainingLoop& loop, const Strategy& strategy,
     tape.backward(loss);
   });
   tape.phase(Phase::optimizer);
-  if (strategy.clip_grad_norm.value_or(false)) clip_grad_norm(tape, loop.clipped);
+  if (strategy.clip_grad_norm.value_or(false)) {
+    if (loop.clip)
+      loop.clip();
+    else
+      clip_grad_norm(tape, loop.clipped);
+  }
   loop.optimizer.step();
   clear_gradients(tape, loop, strategy);
   tape.phase(Phase::end);

@@ -9,6 +9,7 @@
 #include "program/modules/network.hpp"
 #include "program/optimizers/optimizer.hpp"
 #include "program/tape.hpp"
+#include "program/wrappers/ddp.hpp"
 
 namespace plimsoll::program {
 
@@ -39,6 +40,16 @@ DType hf_parameter_type(const Strategy& strategy);
 /// The strategy's optimizer over the trainable parameters below `root`, which are on the device whole.
 std::unique_ptr<Optimizer> hf_optimizer(const Model& model, const Strategy& strategy, Module& root, Tape& tape);
 
+/// DistributedDataParallel's arguments.
+DdpSettings hf_ddp_settings(const Strategy& strategy);
+
+/// Whether msamp.initialize stands before the training loop.
+bool is_msamp(Precision precision);
+
+/// transformers' modules as msamp.initialize makes them, on one device or under MS-AMP's DistributedDataParallel, autocast to bf16 as
+/// Accelerate does. Throws Error (refused): O3, another optimizer than Adam and AdamW, adapters, compiled or quantised modules.
+StepProgram lower_hf_msamp(const Model& model, const Strategy& strategy, bool every_micro_batch);
+
 /// Who takes part in a training step, whatever wraps the network.
 struct TrainingLoop {
   Network& network;
@@ -47,6 +58,7 @@ struct TrainingLoop {
   std::function<void(bool last)> before_micro_batch = {};  ///< told whether the micro-batch is the step's last
   std::function<void()> after_step = {};
   bool second_step = false;  ///< something happens once in or behind the second step
+  std::function<void()> clip = {};  ///< in the place of torch.nn.utils.clip_grad_norm_
 };
 
 /// Records the first step and the steady one: micro-batches (those that only repeat others if `every_micro_batch`), clipping,

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "plimsoll/error.hpp"
+#include "program/modules/linear_modules.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -18,25 +19,6 @@ const char* const kOuterMaxima = "weight.state2.absmax";
 const char* const kOuterCode = "weight.state2.code";
 const char* const kOffset = "weight.offset";
 const char* const kCode = "weight.code";
-
-/// Modules of the model's linears, by path; the head stays as it is.
-std::unordered_set<std::string> linear_paths(const Model& model) {
-  std::unordered_set<std::string> paths;
-  for (const Block& block : model.blocks) {
-    if (block.role == Block::Role::head) continue;
-    if (block.moe) refuse("4-bit weights of a mixture of experts are not modelled", "base_weights");
-    for (std::int64_t i = 0; i < block.repeat; ++i) {
-      for (const Operator& op : block.operators) {
-        if (op.kind != OperatorKind::linear) continue;
-        for (const ParameterTensor& tensor : op.parameters) {
-          const std::string full = full_name(block, i, tensor);
-          paths.insert(full.substr(0, full.rfind('.')));
-        }
-      }
-    }
-  }
-  return paths;
-}
 
 void add_part(Module& module, const char* name, const Dims& sizes, DType type) {
   module.parameters.push_back(
@@ -100,7 +82,9 @@ Tensor matmul_4bit(Module& linear, const Tensor& x) {
 }  // namespace
 
 void quantize_linears(Module& root, const Model& model, bool doubly) {
-  const std::unordered_set<std::string> paths = linear_paths(model);
+  for (const Block& block : model.blocks)
+    if (block.moe) refuse("4-bit weights of a mixture of experts are not modelled", "base_weights");
+  const std::unordered_set<std::string> paths = linear_paths(model, false);  // the head stays as it is
   if (model.model_type == "gpt2") refuse("4-bit weights of GPT-2's Conv1D are not modelled", "base_weights");
   bool found = false;
   for (Module* module : root.all_modules()) {

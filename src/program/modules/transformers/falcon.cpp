@@ -4,6 +4,7 @@
 #include "program/modules/transformers/decoder_stack.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/adapters/peft.hpp"
+#include "program/modules/replaced.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -18,6 +19,7 @@ class FalconLinear {
   Tensor operator()(const Tensor& input) const {
     Tensor x = input;
     ModuleCall call(module_, tape_, {&x});
+    if (Tensor y = replaced_forward(module_, x)) return call.done(std::move(y));
     if (Module* base = module_.find_child("base_layer")) return call.done(adapted(module_, tape_, x, FalconLinear(*base, tape_)));
     const Tensor hidden = linear(x, alias(module_.tensor("weight")));  // weight.T is a view: autocast casts it every time
     const Tensor& bias = module_.tensor("bias");
