@@ -90,6 +90,25 @@ struct Moe {
   std::int64_t experts = 0, top_k = 0, width = 0, shared = 0, first_dense = 0, every = 1;
 };
 
+/// Megatron's `moe_layer_freq`: 1, or a list of 0 and 1 by layer, read as the number of dense layers in front of all others.
+std::int64_t leading_dense_layers(const JsonValue& frequency) {
+  if (!frequency.is_array()) {
+    if (frequency.integer(1, 1 << 20) != 1) refuse("a moe_layer_freq other than 1 or a list is not modelled", frequency.where());
+    return 0;
+  }
+  std::int64_t dense = 0, routed = 0;
+  for (const JsonValue& layer : frequency.elements()) {
+    if (layer.integer(0, 1) == 1) {
+      ++routed;
+    } else if (routed > 0) {
+      refuse("a moe_layer_freq with dense layers behind routed ones is not modelled", frequency.where());
+    } else {
+      ++dense;
+    }
+  }
+  return dense;
+}
+
 Moe read_moe(const Fields& fields) {
   Moe moe;
   if (fields.megatron() && fields.megatron()->has("num_moe_experts")) {
@@ -104,6 +123,7 @@ Moe read_moe(const Fields& fields) {
                megatron["moe_shared_expert_intermediate_size"].where());
       moe.shared = width / moe.width;
     }
+    if (megatron.has("moe_layer_freq")) moe.first_dense = leading_dense_layers(megatron["moe_layer_freq"]);
     return moe;
   }
   if (!fields.has("moe")) return moe;
@@ -210,9 +230,10 @@ std::string moe_config(const Fields& fields, const Moe& moe, const Strategy& str
   const bool mla = latent_attention(fields);
   const std::int64_t intermediate = fields.dimension("intermediate_size", "intermediate_size");
   if (moe.every != 1) refuse("a mixture of experts in every " + std::to_string(moe.every) + "th layer is not modelled", fields.where());
-  const bool windows = fields.has("sliding_window"), qk_norm = fields.flag("qk_norm", false), shared = moe.shared > 0 && !mla;
+  const bool windows = fields.has("sliding_window"), qk_norm = fields.flag("qk_norm", false);
+  const bool shared = (moe.shared > 0 || moe.first_dense > 0) && !mla;  // or dense layers, which have the same architecture
   if (shared && (windows || fields.text("mlp") == "geglu"))
-    refuse("shared experts beside a sliding window or geglu experts are not modelled", fields.where());
+    refuse("shared experts or dense layers beside a sliding window or geglu experts are not modelled", fields.where());
   const char* type = mla ? "deepseek_v3" : shared ? "glm4_moe" : windows ? "gpt_oss" : qk_norm ? "qwen3_moe" : "mixtral";
   ObjectText config = common_config(fields, type, strategy);
   if (!mla) add_grouped_heads(config, fields);

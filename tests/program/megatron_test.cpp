@@ -217,10 +217,24 @@ TEST(Megatron, AStepLeavesWhatItFound) {
   }
 }
 
+/// HybridDeviceOptimizer: fp32 parameters and moments in pageable memory, gradients pinned; half of them on each of two ranks.
+TEST(Megatron, AnOptimizerOnTheHostKeepsItsStatesThere) {
+  for (const int ranks : {1, 2}) {
+    const StepProgram program =
+        lowered(2, R"(, "data_parallel": "megatron-distopt", "offload": "optimizer", "precision_aware_optimizer": true)", ranks);
+    const std::int64_t own = gpt(2).parameters() / ranks;
+    EXPECT_EQ(program.host_pageable.count, 12 * own) << ranks;
+    EXPECT_EQ(program.host_pinned.count, 4 * own) << ranks;
+  }
+}
+
 TEST(Megatron, WhatIsNotModelledIsRefusedByName) {
   for (const char* more :
        {R"(, "recompute": "selective", "recompute_modules": ["moe_act"])", R"(, "data_parallel": "megatron-fsdp", "pp": 2)",
-        R"(, "data_parallel": "megatron-fsdp", "data_parallel_sharding_strategy": "no_shard")", R"(, "cp": 2)"}) {
+        R"(, "data_parallel": "megatron-fsdp", "data_parallel_sharding_strategy": "no_shard")", R"(, "cp": 2)",
+        R"(, "data_parallel": "megatron-distopt", "offload": "optimizer")",
+        R"(, "data_parallel": "megatron-distopt", "offload": "optimizer+grads", "precision_aware_optimizer": true)",
+        R"(, "data_parallel": "megatron-distopt", "offload": "optimizer", "precision_aware_optimizer": true, "optimizer_impl": "fused")"}) {
     try {
       lowered(2, more, 4);
       ADD_FAILURE() << more << " was lowered";

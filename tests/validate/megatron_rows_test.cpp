@@ -43,10 +43,11 @@ TEST(MegatronRows, AllocatedPeaksAreThoseOfTheAllocatorItself) {
 /// Further settings, measured in the same way: mixtures of experts (top-k, capacity, experts on one rank, recomputation), half precision
 /// with its loss scaling, more tensor-parallel ranks than key and value heads, tied embeddings over a pipeline, virtual stages of every
 /// depth, recomputation of modules (norms too), of blocks and of chunks, 16-bit gradients, ranks that are no power of two, a single
-/// micro-batch.
+/// micro-batch, norms of queries and keys, biases on them, dense layers in front of routed ones, long rows to sort, the optimizer on the
+/// host.
 TEST(MegatronRows, FurtherSettingsAgreeWithTheAllocatorItself) {
   const std::vector<MeasuredRow> rows = rows_of("tests/validate/data/megatron_core_rows.json");
-  ASSERT_GE(rows.size(), 58U);
+  ASSERT_GE(rows.size(), 94U);
   for (const MeasuredRow& row : rows) expect_peaks_of(row, {2e-4, 0.01});
 }
 

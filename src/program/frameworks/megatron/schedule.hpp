@@ -27,7 +27,7 @@ struct MegatronRank {
   std::int64_t warm_up = 0;           ///< micro-batches that go forward before the first comes back, in 1F1B
   PassMarks* marks = nullptr;         ///< where the passes of 1F1B stand in the step that is recorded, for whoever asks
   StreamId pipeline_stream = kComputeStream;
-  Tensor auxiliary_loss_scale;  ///< MoEAuxLossAutoScaler.main_loss_backward_scale: made by the first pass forward, kept for good
+  Tensor auxiliary_loss_scale = {};  ///< MoEAuxLossAutoScaler.main_loss_backward_scale: made by the first pass forward, kept for good
 };
 
 /// forward_backward_no_pipelining, …_pipelining_without_interleaving or …_with_interleaving, as the rank needs; then

@@ -19,7 +19,9 @@ void check_layer(const Block& block, const Strategy& strategy) {
   no(block.norm.unit_offset || block.norm.decomposed || block.norm.kind == NormSpec::Kind::none, "this norm");
   const AttentionSpec& attention = *block.attention;
   const bool te = strategy.megatron.layer_spec == "te";
-  no(attention.mla && !te, "multi-head latent attention of local layers");
+  if (attention.mla && !te)
+    refuse("Megatron-core cannot build latent attention of local layers: their DotProductAttention takes neither k_channels nor v_channels",
+           block.name, "use layer_spec te");
   no(attention.mla && !*strategy.megatron.rope_fusion, "multi-head latent attention without the fused rotary kernel");
   no(attention.qk_norm != AttentionSpec::QkNorm::none && attention.qk_norm != AttentionSpec::QkNorm::per_head,
      "a norm of queries and keys over more than one head");
@@ -118,7 +120,8 @@ void check_recomputed_modules(const Strategy& s) {
 /// OptimizerConfig's own checks, and what of it is not modelled.
 void check_precision_aware(const Strategy& s) {
   constexpr const char* kKey = "precision_aware_optimizer";
-  if (s.megatron.layer_spec != "te") refuse("the precision-aware optimizer is Transformer Engine's FusedAdam", kKey);
+  if (s.megatron.layer_spec != "te" && !s.offload.optimizer)
+    refuse("the precision-aware optimizer is Transformer Engine's FusedAdam", kKey);
   if (s.data_parallel != DataParallel::megatron_distopt)
     refuse("the precision-aware optimizer is modelled for the distributed optimizer alone, which Megatron asks for", kKey);
   if (s.optimizer != OptimizerKind::adamw && s.optimizer != OptimizerKind::adam)
@@ -129,9 +132,21 @@ void check_precision_aware(const Strategy& s) {
     refuse("moments other than fp32 are not modelled for Megatron-core", "state_dtype");
 }
 
+/// optimizer_cpu_offload (training/arguments.py), and what of offloading is not modelled.
+void check_offload(const Strategy& s) {
+  if (s.offload.params || s.offload.grads || s.offload.activations)
+    refuse("offloading of anything but the optimizer is not modelled for Megatron-core", "offload");
+  if (!s.offload.optimizer) return;
+  if (!s.megatron.precision_aware_optimizer)
+    refuse("Megatron's optimizer_cpu_offload needs use_precision_aware_optimizer", "offload", "set precision_aware_optimizer");
+  if (s.optimizer_impl != OptimizerImpl::cpu)
+    refuse("optimizer_cpu_offload steps on the host: optimizer_impl '" + std::string(name_of(s.optimizer_impl)) + "' is none of it",
+           "optimizer_impl", "leave it out");
+}
+
 void check_strategy(const Strategy& s) {
   if (s.data_parallel == DataParallel::megatron_fsdp) check_fsdp(s);
-  if (s.offload.any()) refuse("offloading is not modelled for Megatron-core", "offload");
+  check_offload(s);
   if (s.megatron.precision_aware_optimizer) check_precision_aware(s);
   s.megatron.layer_spec == "te" ? check_transformer_engine(s) : check_local(s);
   if (s.precision != Precision::mixed_bf16 && s.precision != Precision::mixed_fp16 && s.precision != Precision::fp32)

@@ -13,17 +13,26 @@ MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const
     : tape_(tape),
       distributed_(strategy.data_parallel == DataParallel::megatron_distopt),
       keeps_remainders_(strategy.megatron.precision_aware_optimizer),
+      on_host_(strategy.offload.optimizer),
       scales_copies_(!distributed_ && strategy.precision == Precision::mixed_fp16),
       groups_(2) {
   const LabelScope label(tape, tape.intern("optimizer"));
   make_scalars(strategy);
+  if (on_host_) copy_to_host(whole(buffers), false);  // before DistributedOptimizer gives it this rank's parts
   const auto parts = owned(buffers, shard_rank);
   for (std::size_t group = 0; group < groups_.size(); ++group) {
     for (const auto& [entry, elements] : parts) {
       const bool decays = entry->parameter->sizes.rank() > 1;
       if (decays == (group == 0)) add(groups_[group], *entry, elements);
     }
-    make_torch_optimizer(groups_[group], strategy);
+    if (!on_host_) make_torch_optimizer(groups_[group], strategy);
+  }
+  if (on_host_) {
+    std::vector<Tensor> parameters;
+    for (const ParameterGroup& group : groups_) {
+      for (const MegatronMain& main : group.mains) parameters.push_back(main.parameter);
+    }
+    copy_to_host(parameters, true);
   }
 }
 
@@ -44,10 +53,52 @@ void MegatronOptimizer::make_scalars(const Strategy& strategy) {
   if (half || (distributed_ && strategy.precision == Precision::fp32)) scalars_.push_back(scalar(DType::int32));
 }
 
+/// HybridDeviceOptimizer._init_sub_optimizers: every parameter is cloned, goes to the host and becomes fp32 there. `kept`: it stays, with
+/// two moments in pageable memory and a pinned gradient.
+void MegatronOptimizer::copy_to_host(const std::vector<Tensor>& parameters, bool kept) {
+  constexpr std::int64_t kParameterAndMoments = 12, kGradient = 4;  // bytes per element
+  for (const Tensor& parameter : parameters) {
+    const Tensor copy = clone(parameter);
+    tape_.copy({Copy::Direction::device_to_host, copy.bytes()}, tape_.stream);
+    if (!kept) continue;
+    tape_.program().host_pageable += Bytes(parameter.elements() * kParameterAndMoments);
+    tape_.program().host_pinned += Bytes(parameter.elements() * kGradient);
+  }
+}
+
+/// HybridDeviceOptimizer.step. A copy between host and device converts on the device: through a tensor in the type of the host's side.
+void MegatronOptimizer::step_on_host() {
+  const auto moved = [this](const Tensor& tensor, Copy::Direction direction) {
+    const std::int64_t bytes = tensor.elements() * size_of(DType::fp32);
+    const Tensor converted = tensor.dtype() != DType::fp32 ? elementwise(tape_, {&tensor}, DType::fp32) : tensor;
+    tape_.copy({direction, bytes}, tape_.stream);
+  };
+  tape_.operator_name = "hybrid_device_optimizer";
+  for (const ParameterGroup& group : groups_) {
+    for (const MegatronMain& main : group.mains) moved(main.parameter.grad(), Copy::Direction::device_to_host);
+  }
+  for (const ParameterGroup& group : groups_) {
+    for (const MegatronMain& main : group.mains) moved(main.parameter, Copy::Direction::host_to_device);
+  }
+}
+
 void MegatronOptimizer::make_torch_optimizer(ParameterGroup& group, const Strategy& strategy) {
   std::vector<Tensor> tensors;
   for (const MegatronMain& main : group.mains) tensors.push_back(main.parameter);
   group.optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape_, std::move(tensors), DType::fp32);
+}
+
+/// The parameters of all buffers, matrices first.
+std::vector<Tensor> MegatronOptimizer::whole(const std::vector<MegatronParameterBuffer*>& buffers) {
+  std::vector<Tensor> parameters;
+  for (const bool decays : {true, false}) {
+    for (const MegatronParameterBuffer* buffer : buffers) {
+      for (auto entry = buffer->parameters.rbegin(); entry != buffer->parameters.rend(); ++entry) {
+        if ((entry->parameter->sizes.rank() > 1) == decays) parameters.push_back(entry->parameter->tensor);
+      }
+    }
+  }
+  return parameters;
 }
 
 /// The parameters of which this rank keeps the states, with the elements that it keeps: in the order of the buffers where states are
@@ -96,7 +147,7 @@ void MegatronOptimizer::prepare_grads() {
 
 /// FusedAdam.initialize_state: "master_param" beside the moments.
 void MegatronOptimizer::make_remainders() {
-  if (!keeps_remainders_ || !remainders_.empty()) return;
+  if (!keeps_remainders_ || on_host_ || !remainders_.empty()) return;
   for (const ParameterGroup& group : groups_) {
     for (const MegatronMain& main : group.mains) {
       if (main.parameter.dtype() != DType::fp32)
@@ -127,6 +178,7 @@ void MegatronOptimizer::clip_grads() {
 }
 
 void MegatronOptimizer::step_with_ready_grads() {
+  if (on_host_) return step_on_host();
   make_remainders();
   for (ParameterGroup& group : groups_) {
     if (!group.mains.empty()) group.optimizer->step();

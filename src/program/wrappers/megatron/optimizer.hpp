@@ -1,5 +1,6 @@
 /// Megatron-core's optimizers over torch.optim: fp32 main parameters, whole or sharded over the data-parallel ranks.
-/// Sources: megatron/core/optimizer/{optimizer,distrib_optimizer,clip_grads}.py of Megatron-core 0.16.1.
+/// Sources: megatron/core/optimizer/{optimizer,distrib_optimizer,clip_grads}.py and cpu_offloading/hybrid_optimizer.py of Megatron-core
+/// 0.16.1.
 #pragma once
 
 #include <memory>
@@ -43,9 +44,12 @@ class MegatronOptimizer {
   };
 
   void make_scalars(const Strategy& strategy);
+  void copy_to_host(const std::vector<Tensor>& parameters, bool kept);
+  void step_on_host();
   void make_remainders();
   void make_torch_optimizer(ParameterGroup& group, const Strategy& strategy);
   void add(ParameterGroup& group, const BufferedParameter& entry, std::int64_t elements);
+  static std::vector<Tensor> whole(const std::vector<MegatronParameterBuffer*>& buffers);
   std::vector<std::pair<const BufferedParameter*, std::int64_t>> owned(const std::vector<MegatronParameterBuffer*>& buffers,
                                                                        std::int64_t shard_rank) const;
 
@@ -55,6 +59,9 @@ class MegatronOptimizer {
   /// use_precision_aware_optimizer: Transformer Engine's FusedAdam sees the 16-bit parameters themselves and keeps what they lack of fp32,
   /// 16 bits each (store_param_remainders); gradients are read from their buffer (decoupled_grad).
   bool keeps_remainders_ = false;
+  /// optimizer_cpu_offload of the whole model (optimizer_offload_fraction 1): HybridDeviceOptimizer keeps fp32 parameters and moments on
+  /// the host, steps there, and writes the 16-bit parameters, without overlap_cpu_optimizer_d2h_h2d.
+  bool on_host_ = false;
   bool scales_copies_;  ///< fp16 weights are written by multi_tensor_scale, through a product of its own each
   Tensor scale_;
   std::vector<Tensor> remainders_;      ///< made in the first step
