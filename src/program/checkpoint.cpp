@@ -1,6 +1,7 @@
 #include "program/checkpoint.hpp"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -8,6 +9,7 @@
 #include "plimsoll/error.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/running_node.hpp"
 
 namespace plimsoll::program {
 
@@ -77,9 +79,16 @@ struct Frame {
   std::shared_ptr<KeptOutputs> selective;
   std::size_t holders = 0;   ///< tensors that the region saved
   std::vector<bool> wanted;  ///< whether holder i is still referenced
-  std::vector<Tensor> recomputed;
-  bool is_recomputed = false;
+  /// What the region saved when it ran again, by graph task: a backward in halves runs it anew in each, and what a task did not ask for
+  /// stays as long as the graph.
+  std::map<std::uint32_t, std::vector<Tensor>> recomputed;
 };
+
+/// _current_graph_task_id: the task that reached the node whose backward runs.
+std::uint32_t running_task() {
+  const Node* node = running_node();
+  return node == nullptr ? 0 : node->visited;
+}
 
 /// Stands in a node for a tensor saved within the region.
 class Holder final : public SavedTensorHooks::Packed {
@@ -87,7 +96,8 @@ class Holder final : public SavedTensorHooks::Packed {
   Holder(std::shared_ptr<Frame> frame, std::size_t index) : frame_(std::move(frame)), index_(index) {}
   ~Holder() override {
     frame_->wanted[index_] = false;
-    if (index_ < frame_->recomputed.size()) frame_->recomputed[index_].reset();
+    for (auto& [task, tensors] : frame_->recomputed)
+      if (index_ < tensors.size()) tensors[index_].reset();
   }
   Frame& frame() const { return *frame_; }
   std::size_t index() const { return index_; }
@@ -100,7 +110,7 @@ class Holder final : public SavedTensorHooks::Packed {
 /// While the region runs again: the i-th saved tensor belongs to the i-th holder.
 class RecomputationHooks final : public SavedTensorHooks {
  public:
-  explicit RecomputationHooks(Frame& frame) : frame_(frame) {}
+  RecomputationHooks(Frame& frame, std::vector<Tensor>& recomputed) : frame_(frame), recomputed_(recomputed) {}
   std::unique_ptr<Packed> pack(const Tensor& tensor) override;
   Tensor unpack(Packed& packed) override;
 
@@ -109,29 +119,29 @@ class RecomputationHooks final : public SavedTensorHooks {
     Tensor tensor;
   };
   Frame& frame_;
+  std::vector<Tensor>& recomputed_;
 };
 
 std::unique_ptr<SavedTensorHooks::Packed> RecomputationHooks::pack(const Tensor& tensor) {
   auto kept = std::make_unique<Kept>();
   kept->tensor = tensor.requires_grad() ? tensor.detach() : tensor;
-  const std::size_t index = frame_.recomputed.size();
+  const std::size_t index = recomputed_.size();
   if (index >= frame_.holders) throw Error(ErrorCode::internal, "recomputation saves more tensors than the forward pass");
-  frame_.recomputed.push_back(frame_.wanted[index] ? kept->tensor : Tensor());
-  if (frame_.early_stop && frame_.recomputed.size() == frame_.holders) throw StopRecomputation{};
+  recomputed_.push_back(frame_.wanted[index] ? kept->tensor : Tensor());
+  if (frame_.early_stop && recomputed_.size() == frame_.holders) throw StopRecomputation{};
   return kept;
 }
 
 Tensor RecomputationHooks::unpack(Packed& packed) { return static_cast<Kept&>(packed).tensor; }
 
-void recompute(Frame& frame) {
-  frame.is_recomputed = true;
-  frame.recomputed.reserve(frame.holders);
+void recompute(Frame& frame, std::vector<Tensor>& recomputed) {
+  recomputed.reserve(frame.holders);
   Tape& tape = frame.tape;
   const LabelScope label(tape, frame.module_label);
   if (frame.selective) frame.selective->run_again();
   const SelectiveScope selective(tape, frame.selective);
   try {
-    const SavedTensorHooksScope hooks(tape, std::make_shared<RecomputationHooks>(frame));
+    const SavedTensorHooksScope hooks(tape, std::make_shared<RecomputationHooks>(frame, recomputed));
     const GradMode grad(tape, true);
     const AutocastScope autocast(tape, frame.autocast, frame.autocast_type);
     std::vector<Tensor> arguments;
@@ -153,8 +163,9 @@ class CheckpointHooks final : public SavedTensorHooks {
   Tensor unpack(Packed& packed) override {
     const Holder& holder = static_cast<Holder&>(packed);
     Frame& frame = holder.frame();
-    if (!frame.is_recomputed) recompute(frame);
-    return std::move(frame.recomputed[holder.index()]);
+    const auto [run, first] = frame.recomputed.try_emplace(running_task());
+    if (first) recompute(frame, run->second);
+    return std::move(run->second[holder.index()]);
   }
 
  private:

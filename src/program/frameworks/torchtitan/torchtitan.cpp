@@ -29,8 +29,8 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   if (before_0_3(s) && s.tp > 1 && !s.sequence_parallel)
     refuse("TorchTitan before 0.3 had no tensor parallelism without sequence parallelism", "sequence_parallel", "true");
   if (s.pp > 1 && splits_backward(s)) {
-    if (s.recompute.kind != Recompute::Kind::none && s.recompute.kind != Recompute::Kind::automatic)
-      refuse("recomputation under a backward in halves is not modelled", "recompute", "none");
+    if (s.recompute.kind == Recompute::Kind::operators)  // torch/utils/checkpoint.py: "Trying to backward an extra time"
+      refuse("PyTorch goes back through a region of selective checkpointing once, a backward in halves several times", "recompute", "full");
     if (s.fsdp.reshard == FsdpOptions::Reshard::always)
       refuse("weights resharded between the halves of a backward are not modelled", "fsdp.reshard_after_forward", "default");
   }
