@@ -473,6 +473,21 @@ Order order_of(const RecordedPipelineRank& recorded) {
   return Order(recorded.step.passes);
 }
 
+/// Whether every tensor that an instruction names lives there. A pass that a pattern was taken for without being its like (schedules that go
+/// back whole here and in halves there) names what has died.
+bool names_the_living(const StepProgram& program) {
+  std::vector<bool> alive(std::max({names_in(program.init), names_in(program.first_step), names_in(program.step)}));
+  for (const auto* part : {&program.init, &program.first_step, &program.step}) {
+    for (const Instruction& instruction : *part) {
+      if (!names_a_tensor(instruction)) continue;
+      const bool born = instruction.kind == InstructionKind::alloc;
+      if (alive[instruction.id] == born) return false;
+      if (born || instruction.kind == InstructionKind::free) alive[instruction.id] = born;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 struct PipelinePatterns::Impl {
@@ -538,6 +553,7 @@ std::optional<StepProgram> PipelinePatterns::compose(const PassOrder& order) con
   program.streams = old.streams;
   program.host_pinned = old.host_pinned;
   program.host_pageable = old.host_pageable;
+  if (!names_the_living(program)) return {};
   return program;
 }
 
