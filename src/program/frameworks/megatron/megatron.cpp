@@ -184,12 +184,25 @@ class Training {
     tape_.phase(Phase::optimizer);
     const LabelScope label(tape_, tape_.intern("optimizer"));
     for (const auto& optimizer : optimizers_) optimizer->prepare_grads();
+    take_grad_norm();
     for (const auto& optimizer : optimizers_) {
-      if (strategy_.clip_grad_norm.value_or(true)) optimizer->clip_grads();
+      if (strategy_.clip_grad_norm.value_or(true)) optimizer->scale_grads();
     }
     for (const auto& optimizer : optimizers_) optimizer->step_with_ready_grads();
     for (const auto& wrapped : wrapped_) wrapped->gather_parameters();
     tape_.phase(Phase::end);
+  }
+
+  /// ChainedOptimizer.get_grad_norm, whether or not gradients are clipped: over all of them at once where the same ranks reduce the
+  /// statistics of all optimizers, as those of distributed optimizers.
+  void take_grad_norm() {
+    std::vector<Tensor> gradients;
+    for (const auto& optimizer : optimizers_) {
+      for (Tensor& gradient : optimizer->gradients()) gradients.push_back(std::move(gradient));
+      if (strategy_.data_parallel == DataParallel::megatron_distopt && optimizer != optimizers_.back()) continue;
+      megatron_grad_norm(tape_, gradients);
+      gradients.clear();
+    }
   }
 
   const Strategy& strategy_;

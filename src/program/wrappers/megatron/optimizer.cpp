@@ -156,24 +156,32 @@ void MegatronOptimizer::make_remainders() {
   }
 }
 
-void MegatronOptimizer::clip_grads() {
-  tape_.operator_name = "clip_grad_norm";
-  const Tensor overflow = tape_.empty({1}, DType::int32, Category::workspace);
+void megatron_grad_norm(Tape& tape, const std::vector<Tensor>& gradients) {
+  tape.operator_name = "clip_grad_norm";
+  const Tensor overflow = tape.empty({1}, DType::int32, Category::workspace);
   std::vector<Tensor> norms;
-  for (const ParameterGroup& group : groups_) {
-    for (const MegatronMain& main : group.mains) {
-      const Tensor& gradient = main.parameter.grad();
-      norms.push_back(reduce(gradient, std::vector<bool>(static_cast<std::size_t>(gradient.rank()), true), false, DType::fp32));
-    }
-  }
-  const Tensor total = tape_.empty({}, DType::fp32);
-  launch(tape_, KernelKind::reduction, DType::fp32, static_cast<std::int64_t>(norms.size()) * 4, 4);
+  for (const Tensor& gradient : gradients)
+    norms.push_back(reduce(gradient, std::vector<bool>(static_cast<std::size_t>(gradient.rank()), true), false, DType::fp32));
+  const Tensor total = tape.empty({}, DType::fp32);
+  launch(tape, KernelKind::reduction, DType::fp32, static_cast<std::int64_t>(norms.size()) * 4, 4);
   norms.clear();
-  tape_.scratch(4);  // its square
+  tape.scratch(4);  // its square
+}
+
+std::vector<Tensor> MegatronOptimizer::gradients() const {
+  std::vector<Tensor> all;
   for (const ParameterGroup& group : groups_) {
-    std::vector<Tensor> gradients;
-    for (const MegatronMain& main : group.mains) gradients.push_back(main.parameter.grad());
-    if (!gradients.empty()) launch_foreach(tape_, gradients, 2, 1);
+    for (const MegatronMain& main : group.mains) all.push_back(main.parameter.grad());
+  }
+  return all;
+}
+
+void MegatronOptimizer::scale_grads() {
+  tape_.operator_name = "clip_grad_norm";
+  for (const ParameterGroup& group : groups_) {
+    std::vector<Tensor> own;
+    for (const MegatronMain& main : group.mains) own.push_back(main.parameter.grad());
+    if (!own.empty()) launch_foreach(tape_, own, 2, 1);
   }
 }
 

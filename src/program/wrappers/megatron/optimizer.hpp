@@ -19,6 +19,9 @@ struct MegatronMain {
   bool decays = true;  ///< matrices have weight decay
 };
 
+/// get_grad_norm_fp32 over gradients whose norms are taken one by one.
+void megatron_grad_norm(Tape& tape, const std::vector<Tensor>& gradients);
+
 /// One of the chained optimizers: of the dense parameters or of the experts'.
 class MegatronOptimizer {
  public:
@@ -31,8 +34,10 @@ class MegatronOptimizer {
   const Tensor& scale() const { return scale_; }
   /// Gradients of the main parameters from the buffers.
   void prepare_grads();
-  /// Norms of all gradients; scaling is in place.
-  void clip_grads();
+  /// Of the main parameters, once they are prepared.
+  std::vector<Tensor> gradients() const;
+  /// clip_grad_by_total_norm_fp32, in place.
+  void scale_grads();
   void step_with_ready_grads();
   /// Drops the fp32 copies of 16-bit gradients, which live until the next step begins.
   void zero_grad();
