@@ -302,7 +302,9 @@ void Tape::free_storage(const Tensor& tensor) {
 
 void Tape::allocate_storage(const Tensor& tensor, Category category) {
   Storage& storage = *tensor.impl()->storage;
-  if (!storage.resident && storage.bytes > 0) emit_alloc(storage, category);
+  if (storage.resident || storage.bytes == 0) return;
+  storage.stream = stream;
+  emit_alloc(storage, category);
 }
 
 void Tape::scratch(std::int64_t bytes) {

@@ -23,6 +23,7 @@ Model build_ernie4_5(const Config& config) {
   Model model = decoder_model(config);
   LayerPlan layer = llama_layer(config, model);
   set_attention_bias(layer.attention, config.flag("use_bias"));
+  layer.attention.dropout = 0;  // Ernie4_5Attention has none, whatever the config says
   layer.mlp->bias = config.flag("use_bias");
   return rotary_decoder(std::move(model), config, layer);
 }

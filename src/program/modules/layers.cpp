@@ -44,31 +44,6 @@ Tensor rms_norm_unit_offset(const Tensor& x, const Tensor& weight) {
   return to(output, x.dtype());
 }
 
-/// NewGELUActivation and PytorchGELUTanh's older spelling: 0.5 * x * (1 + tanh(√(2/π) (x + 0.044715 x³))).
-Tensor gelu_new(const Tensor& x) {
-  const Tensor half = multiply_scalar(x);
-  Tensor inner = power(x, 3);
-  inner = multiply_scalar(inner);
-  inner = add(x, inner);
-  inner = multiply_scalar(inner);
-  inner = tanh(inner);
-  inner = add_scalar(inner);
-  return multiply(half, inner);
-}
-
-/// FastGELUActivation: 0.5 * x * (1 + tanh(x * 0.7978845608 * (1 + 0.044715 * x * x))).
-Tensor gelu_fast(const Tensor& x) {
-  const Tensor half = multiply_scalar(x);
-  const Tensor scaled = multiply_scalar(x);
-  Tensor inner = multiply_scalar(x);
-  inner = multiply(inner, x);
-  inner = add_scalar(inner);
-  inner = multiply(scaled, inner);
-  inner = tanh(inner);
-  inner = add_scalar(inner);
-  return multiply(half, inner);
-}
-
 }  // namespace
 
 Tensor Linear::operator()(const Tensor& input) const {
@@ -161,19 +136,6 @@ Tensor Norm::operator()(const Tensor& input) const {
     return call.done(layer_norm_unit_offset(*tape_, x, weight, module_->tensor("bias")));
   if (spec_.kind == NormSpec::Kind::layer_norm) return call.done(layer_norm(x, weight, module_->tensor("bias")));
   return call.done(spec_.unit_offset ? rms_norm_unit_offset(x, weight) : rms_norm_eager(x, weight, rounding_));
-}
-
-Tensor activate(std::string_view function, const Tensor& x) {
-  if (function == "silu" || function == "swish") return silu(x);
-  if (function == "gelu" || function == "gelu_pytorch_tanh") return gelu(x);
-  if (function == "gelu_new") return gelu_new(x);
-  if (function == "gelu_fast") return gelu_fast(x);
-  if (function == "relu") return relu(x);
-  if (function == "relu2") {
-    const Tensor positive = relu(x);
-    return power(positive);
-  }
-  refuse("activation '" + std::string(function) + "' is not modelled");
 }
 
 RotaryTables rotary_tables(Module& rotary, Tape& tape, const Tensor& position_ids, DType type, const char* frequencies_name) {

@@ -70,7 +70,7 @@ StepProgram lower_hf_fsdp1(const Model& model, const Strategy& strategy, bool ev
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, shards);
   record_hf_steps(tape,
                   {*network, *optimizer, shards, [&](bool last) { sharded.set_requires_gradient_sync(last || !strategy.no_sync); },
-                   [&] { sharded.after_step(); }},
+                   [&] { sharded.after_step(); }, false, [&] { sharded.clip_grad_norm(shards); }},
                   strategy, batch, every_micro_batch);
   return tape.take();
 }

@@ -2,6 +2,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
+#include "program/modules/transformers/seq2seq.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -185,12 +186,14 @@ Tensor run_layer(Module& module, Tape& tape, const RunOptions& options, const Te
 
 Tensor run_layer_of_tuples(Module& module, Tape& tape, const RunOptions& options, const Tensor& input, const std::weak_ptr<Tensor>& outputs,
                            const std::function<Tensor(const Tensor&, Tensor&)>& forward) {
-  return run_layer(module, tape, options, input, [forward, outputs](const Tensor& x) {
-    Tensor probabilities;
-    const Tensor hidden = forward(x, probabilities);
-    if (const std::shared_ptr<Tensor> held = outputs.lock()) *held = probabilities;
-    return hidden;
-  });
+  const TupleRegion region = [forward](const std::vector<Tensor>& x) {
+    std::vector<Tensor> tuple(2);
+    tuple[0] = forward(x[0], tuple[1]);
+    return tuple;
+  };
+  const std::vector<Tensor> tuple = run_layer(module, tape, options, {input}, region);
+  if (const std::shared_ptr<Tensor> held = outputs.lock()) *held = tuple[1];
+  return tuple[0];
 }
 
 Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in) {

@@ -1,4 +1,6 @@
 // LlamaForCausalLM and its relatives: rotary positions; RMS norms or LayerNorms; gated or plain MLPs.
+#include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "plimsoll/error.hpp"
@@ -32,6 +34,7 @@ struct Style {
   bool joins_both_at_last = false;  ///< nemotron: the rotated parts live until both are joined
   bool rotates_in_frame = false;    ///< phi, stablelm: the attention itself rotates, and keeps the parts until it returns
   bool sinks = false;               ///< gpt_oss: its own attention and rotation; its MLP's second result takes the probabilities' place
+  bool one_mask = false;            ///< mistral and its kin: the mask of the config's one kind; all others make the full one in any case
   bool residual_first = false;      ///< stablelm: residual + attention + dropout(mlp); phi: dropout(attention) + dropout(mlp) + residual
   Rotation rotation = Rotation::whole;
   std::string model_type = {};
@@ -105,6 +108,8 @@ Style style_of(const Model& model, const RunOptions& options) {
   if (model.model_type == "granite" || model.model_type == "granitemoe") style.scaled_everywhere = true;
   if (model.model_type == "granitemoe") style.mixture = "block_sparse_moe";
   if (model.model_type == "phi3") style.rotation = Rotation::join_each;
+  constexpr const char* kOneMask[] = {"mistral", "mixtral", "phi3", "starcoder2", "qwen3_moe"};
+  style.one_mask = std::find(std::begin(kOneMask), std::end(kOneMask), model.model_type) != std::end(kOneMask);
   if (model.model_type == "deepseek_v2") style.latent_rotation = LatentAttention::Rotation::complex;
   style.model_type = model.model_type;
   style.liger = liger_patches(model.model_type, options);
@@ -517,7 +522,7 @@ class RotaryDecoder final : public Network {
     if (options_.compiled_blocks && window_ && ids.size(1) >= *window_)
       refuse("compiled blocks with a sliding window shorter than the sequence are not modelled", "compile");
     LayerInputs inputs;
-    if (full_attention_) inputs.full_mask = causal_mask(tape_, options_, embeddings, std::nullopt);
+    if (full_attention_ || !style_.one_mask) inputs.full_mask = causal_mask(tape_, options_, embeddings, std::nullopt);
     if (window_) inputs.sliding_mask = causal_mask(tape_, options_, embeddings, window_);
     if (style_.scaled_everywhere && style_.model_type == "granitemoe") embeddings = multiply_scalar(embeddings);
     Tensor hidden = dropout(embeddings, embedding_dropout_);

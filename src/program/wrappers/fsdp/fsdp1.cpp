@@ -6,6 +6,8 @@
 
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/optimizers/optimizer.hpp"
+#include "program/reduction.hpp"
 #include "program/wrappers/leaf.hpp"
 
 namespace plimsoll::program {
@@ -513,6 +515,37 @@ std::vector<Tensor> Fsdp1::shards() const {
 
 void Fsdp1::after_step() {
   for (auto& unit : units_) unit->forget_gradient();
+}
+
+void Fsdp1::clip_grad_norm(const std::vector<Tensor>& parameters) {
+  tape_.operator_name = "clip_grad_norm";
+  if (!zero_scalar_) zero_scalar_ = tape_.empty({}, DType::fp32, Category::parameter);
+  if (!settings_.sharded) return program::clip_grad_norm(tape_, parameters);
+  std::vector<Tensor> gradients;
+  for (const Tensor& parameter : parameters)
+    if (parameter.grad()) gradients.push_back(parameter.grad());
+  if (gradients.empty()) return;  // of shards on the host
+  Tensor total;
+  {
+    std::vector<Tensor> norms;
+    for (const Tensor& gradient : gradients) norms.push_back(reduce(gradient, {true}, false, DType::fp32));
+    const Tensor stacked = tape_.empty({static_cast<std::int64_t>(norms.size())}, DType::fp32);
+    launch(tape_, KernelKind::elementwise, DType::fp32, stacked.bytes(), stacked.bytes());
+    total = reduce(stacked, {true}, false, DType::fp32);
+  }
+  total = elementwise(tape_, {&total}, DType::fp32);  // ** 2
+  tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = total.bytes(), .type = DType::fp32}, tape_.stream);
+  total = elementwise(tape_, {&total}, DType::fp32);  // ** 0.5
+  Tensor coefficient;
+  {
+    const Tensor raised = elementwise(tape_, {&total}, DType::fp32), inverse = elementwise(tape_, {&raised}, DType::fp32);
+    coefficient = elementwise(tape_, {&inverse}, DType::fp32);
+  }
+  coefficient = elementwise(tape_, {&coefficient}, DType::fp32);  // clamp
+  for (const Tensor& gradient : gradients) {
+    const Tensor factor = to(coefficient, gradient.dtype());
+    in_place(gradient, {&gradient, &factor});
+  }
 }
 
 void Fsdp1::finish_backward() {

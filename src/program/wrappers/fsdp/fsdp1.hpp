@@ -40,6 +40,8 @@ class Fsdp1 {
   std::vector<Tensor> shards() const;
   /// no_sync: without it gradients stay whole, in the type of the gathered parameters.
   void set_requires_gradient_sync(bool yes) { synchronize_ = yes; }
+  /// FullyShardedDataParallel.clip_grad_norm_: of shards the norms one by one, in fp32, and their sum of squares over the ranks.
+  void clip_grad_norm(const std::vector<Tensor>& parameters);
   /// After zero_grad(): flat gradients whose pieces the optimizer saw die at the start of the next forward; nothing lies between.
   void after_step();
 
@@ -56,6 +58,7 @@ class Fsdp1 {
   std::vector<Fsdp1Unit*> pre_forward_order_;      ///< of the first forward
   std::vector<Fsdp1Unit*> post_forward_order_;
   StreamId pre_unshard_stream_, unshard_stream_, reduce_stream_, replicate_stream_;
+  Tensor zero_scalar_;  ///< the norm of ranks without gradients, made by the first clipping
   bool initialized_ = false, callback_queued_ = false, synchronize_ = true;
 };
 
