@@ -311,7 +311,8 @@ class Bert final : public Network {
 
   Tensor project(const Tensor& hidden, Module& dense, Module& norm, Module& vocabulary) {
     Tensor x = linear_of(dense)(hidden);
-    x = activate(kind_ == Kind::albert ? model_activation() : "gelu", x);
+    const bool fixed = kind_ == Kind::roberta || kind_ == Kind::mpnet;  // their heads call gelu, whatever the config says
+    x = activate(fixed ? "gelu" : model_activation(), x);
     x = norm_of(norm, x);
     return linear_of(vocabulary)(x);
   }

@@ -1,4 +1,6 @@
 // Sequence classification and masked language modeling of distilbert.
+#include <string>
+
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
 #include "program/modules/transformers/families.hpp"
@@ -83,6 +85,7 @@ class DistilBert final : public Network {
     for (const Block& block : model.blocks) {
       if (block.role != Block::Role::encoder) continue;
       norm_ = block.norm;
+      activation_ = block.mlp->activation;
       for (std::int64_t i = 0; i < block.repeat; ++i) {
         Module& layer = base_.child("transformer").child("layer").child(std::to_string(block.first + i));
         layers_.emplace_back(layer, tape_, options_.of_layer(block.first + i), block);
@@ -112,7 +115,7 @@ class DistilBert final : public Network {
 
   Tensor predict(const Tensor& hidden) {
     Tensor x = Linear(root_.child("vocab_transform"), tape_)(hidden);
-    x = gelu(x);
+    x = activate(activation_, x);
     x = Norm(root_.child("vocab_layer_norm"), tape_, norm_)(x);
     return Linear(root_.child("vocab_projector"), tape_)(x);
   }
@@ -147,6 +150,7 @@ class DistilBert final : public Network {
   Module& root_;
   Module& base_;
   Module& embeddings_;
+  std::string activation_;  ///< of the layers and of the head
   NormSpec norm_;
   std::vector<DistilBertLayer> layers_;
 };

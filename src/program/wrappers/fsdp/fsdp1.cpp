@@ -413,13 +413,15 @@ void Fsdp1Unit::accumulate(Tensor output) {
   tape().record_stream(reduced_, owner_.reduce_stream_);
 }
 
-/// _reduce_grad_no_shard: the flat parameter keeps the gradient, to which later micro-batches add.
+/// _reduce_grad_no_shard: the flat parameter keeps the gradient, to which later micro-batches add; what the optimizer sees follows at once
+/// (_post_backward_use_sharded_grad_views).
 void Fsdp1Unit::reduce_whole(Tensor gradient) {
   tape().collective({.kind = CollectiveKind::all_reduce, .group = Group::world, .bytes = gradient.bytes(), .type = gradient.dtype()},
                     tape().stream);
   if (gradient.dtype() != type_) gradient = elementwise(tape(), {&gradient}, type_);
   Tape::categorize(gradient, Category::gradient);
   gathered_.grad() = std::move(gradient);
+  show_gradient();
 }
 
 /// prepare_gradient_for_optim: the optimizer's tensors get views of the reduced gradient.
