@@ -104,6 +104,22 @@ TEST(Megatron, TransformerEngineSavesTheSameAndInEightBitsHalfOfTheProductsInput
 
 constexpr std::int64_t kInner = 1024;
 
+TEST(Megatron, ASquaredReluSavesItsInputAlone) {
+  // Both norms' inputs and outputs 8h, queries, keys and values 6h, their result 2h, the activation's input and output 4f: what the square
+  // needs is computed again. Two statistics per norm, the softmax's, no dropout.
+  const auto saved = [](int layers) {
+    const Model model = parse_model(
+        R"({"model_type": "nemotron", "architectures": ["NemotronForCausalLM"], "vocab_size": 1024, "hidden_size": 512, "num_attention_heads": 8,
+            "num_key_value_heads": 8, "intermediate_size": 1024, "max_position_embeddings": 256, "num_hidden_layers": )" +
+            std::to_string(layers) + "}",
+        "nemotron", "nemotron");
+    const std::string text = R"({"framework": "megatron-core", "seq_len": 256, "micro_batch": 2, "data_parallel": "ddp", "precision": "bf16"})";
+    return played(lower_megatron(model, resolve(parse_strategy(text, "strategy"), model, cluster_of("H100-SXM5-80GB", 1)), 0)).saved;
+  };
+  const std::int64_t tokens = kBatch * kLength, expected = tokens * (16 * kHidden + 4 * kInner + 2 * 8 + 4 * kHeads);
+  EXPECT_NEAR(static_cast<double>(saved(3) - saved(2)), static_cast<double>(expected), 64);
+}
+
 /// What one more layer of four grouped experts saves over Transformer Engine's layers; every token goes to two of them.
 std::int64_t saved_by_grouped_experts(const std::string& precision, const std::string& more = {}) {
   const auto saved = [&](int layers) {
@@ -146,6 +162,10 @@ TEST(Megatron, FrozenLinearsSaveNoInputs) {
   const std::int64_t tokens = kBatch * kLength, statistics = 2 * 8 * tokens + 4 * kHeads * tokens;
   const std::int64_t saved = saved_by_transformer_engine("bf16", R"(, "lora": {"r": 8, "target_modules": ["linear_qkv", "linear_proj"]})");
   EXPECT_NEAR(static_cast<double>(saved), static_cast<double>(24 * tokens * kHidden + 2 * 2 * kRank * tokens + statistics), 64);
+  // Adapters on all four keep all four inputs.
+  const std::int64_t all = saved_by_transformer_engine(
+      "bf16", R"(, "lora": {"r": 8, "target_modules": ["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]})");
+  EXPECT_NEAR(static_cast<double>(all), static_cast<double>(34 * tokens * kHidden + 4 * 2 * kRank * tokens + statistics), 64);
 }
 
 TEST(Megatron, SequenceParallelismDividesALayerByTheRanks) {

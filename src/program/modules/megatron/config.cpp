@@ -16,9 +16,14 @@ void check_layer(const Block& block, const Strategy& strategy) {
   };
   no(!block.attention || (!block.mlp && !block.moe) || block.cross_attention, "this kind of layer");
   no(block.placement != NormPlacement::pre, "a placement of norms other than before the branches");
-  no(block.norm.unit_offset || block.norm.decomposed || block.norm.kind == NormSpec::Kind::none, "this norm");
-  const AttentionSpec& attention = *block.attention;
   const bool te = strategy.megatron.layer_spec == "te";
+  // layernorm_zero_centered_gamma: Transformer Engine's kernels add the one; torch's norm refuses it.
+  if (block.norm.unit_offset && !te)
+    refuse("Megatron-core's local layers have no norm that multiplies by 1 + weight", block.name, "use layer_spec te");
+  no((block.norm.unit_offset && block.norm.kind != NormSpec::Kind::layer_norm) || block.norm.decomposed ||
+         block.norm.kind == NormSpec::Kind::none,
+     "this norm");
+  const AttentionSpec& attention = *block.attention;
   if (attention.mla && !te)
     refuse("Megatron-core cannot build latent attention of local layers: their DotProductAttention takes neither k_channels nor v_channels",
            block.name, "use layer_spec te");
@@ -33,7 +38,8 @@ void check_layer(const Block& block, const Strategy& strategy) {
   if (block.mlp) {
     const bool swiglu = block.mlp->gated && block.mlp->activation == "silu";
     const bool gelu = !block.mlp->gated && block.mlp->activation.rfind("gelu", 0) == 0 && block.mlp->bias;
-    no(!swiglu && !gelu, "an MLP other than silu-gated, or gelu with biases,");
+    const bool squared_relu = !block.mlp->gated && block.mlp->activation == "relu2" && !block.mlp->bias;
+    no(!swiglu && !gelu && !squared_relu, "an MLP other than silu-gated, gelu with biases or squared relu without them");
   }
 }
 
@@ -41,19 +47,25 @@ void check_layer(const Block& block, const Strategy& strategy) {
   refuse(std::string(key) + " '" + std::string(kernel) + "' is not modelled for " + layers, key);
 }
 
-/// Megatron's names of the linears that get an adapter: as it calls them, or MLPerf's phrase.
+/// Megatron's names of the linears that get an adapter: as it calls them, or MLPerf's phrases.
 std::vector<std::string> adapted_linears(const Lora& lora) {
+  const std::vector<std::string> known{"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"};
   std::vector<std::string> linears;
   for (const std::string& target : lora.targets) {
-    if (target == "linear_qkv" || target == "linear_proj") {
+    if (std::find(known.begin(), known.end(), target) != known.end()) {
       linears.push_back(target);
-    } else if (target == "attention qkv and proj") {
+    } else if (target == "attention" || target == "attention qkv and proj" || target == "attention (qkv + proj)") {
       linears.insert(linears.end(), {"linear_qkv", "linear_proj"});
     } else {
-      refuse("an adapter of '" + target + "' is not modelled for Megatron-core", "lora.target_modules", "linear_qkv and linear_proj are");
+      refuse("an adapter of '" + target + "' is not modelled for Megatron-core", "lora.target_modules",
+             "linear_qkv, linear_proj, linear_fc1 and linear_fc2 are");
     }
   }
   return linears;
+}
+
+bool adapts_feed_forward(const std::vector<std::string>& linears) {
+  return std::any_of(linears.begin(), linears.end(), [](const std::string& name) { return name.rfind("linear_fc", 0) == 0; });
 }
 
 void check_adapters(const Strategy& s) {
@@ -217,6 +229,8 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
     check_layer(block, strategy);
     if (block.moe) config.experts = expert_options(*block.moe, strategy);
     config.routes_tokens |= block.moe.has_value();
+    if (block.moe && adapts_feed_forward(config.adapted))
+      refuse("adapters of experts are not modelled for Megatron-core", "lora.target_modules", "linear_qkv and linear_proj are");
     config.latent = block.attention->mla.has_value();
     config.norm = block.norm;
     config.hidden_dropout = block.hidden_dropout;
@@ -322,8 +336,11 @@ class ParameterList {
   }
 
   void mlp(const std::string& path, const MlpSpec& spec) {
-    normed_linear(path + "linear_fc1", {spec.intermediate * (spec.gated ? 2 : 1) / tp_, config_.hidden}, spec.bias);
-    linear(path + "linear_fc2", {config_.hidden, spec.intermediate / tp_}, spec.bias);
+    const Dims up{spec.intermediate * (spec.gated ? 2 : 1) / tp_, config_.hidden}, down{config_.hidden, spec.intermediate / tp_};
+    normed_linear(path + "linear_fc1", up, spec.bias);
+    adapter(path, "linear_fc1", up);
+    linear(path + "linear_fc2", down, spec.bias);
+    adapter(path, "linear_fc2", down);
   }
 
   void experts(const std::string& path, const MoeSpec& spec) {

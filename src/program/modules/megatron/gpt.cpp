@@ -89,9 +89,14 @@ class MegatronChunk::Layer {
     Module& down = module_.child("mlp").child("linear_fc2");
     Tensor inner = column(x, up, {});
     const Tensor up_bias = up.tensor("bias");
-    Tensor active = block_.mlp->gated ? bias_swiglu(inner, up_bias, config().eight_bit_activations) : bias_gelu(inner, up_bias);
+    Tensor active = activated(inner, up_bias);
     inner = std::move(active);
     return row(inner, down);
+  }
+
+  Tensor activated(const Tensor& inner, const Tensor& bias) const {
+    if (block_.mlp->gated) return bias_swiglu(inner, bias, config().eight_bit_activations);
+    return block_.mlp->activation == "relu2" ? squared_relu(inner) : bias_gelu(inner, bias);
   }
 
   /// ColumnParallelLinear, or TELayerNormColumnParallelLinear; a bias is added at once unless the caller fuses it.

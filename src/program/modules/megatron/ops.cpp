@@ -348,6 +348,17 @@ Tensor bias_gelu(const Tensor& x, const Tensor& bias) {
   });
 }
 
+Tensor squared_relu(const Tensor& x) {
+  Op op("squared_relu", {&x});
+  op.save(x);
+  Tensor y = op.elementwise({&x}, x.dtype());
+  return op.done(y, [](BackwardCall& b) {
+    const Tensor input = b.saved(0);
+    b.give(0, elementwise(b.tape, {&b.grad(), &input}, input.dtype()));
+    b.drop_gradients();
+  });
+}
+
 Tensor bias_swiglu(const Tensor& x, const Tensor& bias, bool in_eight_bits) {
   Op op("swiglu", {&x, &bias});
   {

@@ -105,6 +105,8 @@ Tensor reduce_over_tensor_parallel(MegatronRuntime& runtime, const Tensor& x);
 Tensor bias_dropout_add(const Tensor& x, const Tensor& bias, const Tensor& residual, double p);
 /// GeLUFunction: gelu(x + bias), compiled.
 Tensor bias_gelu(const Tensor& x, const Tensor& bias);
+/// squared_relu, compiled: its backward computes relu(x) again.
+Tensor squared_relu(const Tensor& x);
 /// SwiGLUFunction and BiasSwiGLUFunction: silu(first half) · second half of the last dimension, compiled. `bias` may be undefined.
 /// `in_eight_bits`: its input is saved in 8 bits (activation_func_fp8_input_store).
 Tensor bias_swiglu(const Tensor& x, const Tensor& bias, bool in_eight_bits = false);
