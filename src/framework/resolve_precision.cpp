@@ -92,6 +92,11 @@ void resolve_precision(Resolver& r) {
   s.master_weights = s.precision == Precision::mixed_bf16 || s.precision == Precision::mixed_fp16 || s.precision == Precision::msamp_o3;
   if (!s.fsdp.mixed_precision)
     s.fsdp.mixed_precision = s.precision == Precision::fsdp_mixed_bf16 || s.precision == Precision::fsdp_mixed_fp16;
+  // Of the backends that are installed Accelerate takes torchao's first.
+  if (s.low_precision == LowPrecision::fp8 && s.fp8_scaling == Fp8Scaling::automatic && r.profile().code == ModelCode::transformers) {
+    s.fp8_scaling = Fp8Scaling::tensorwise;
+    r.assume("fp8_backend: ao");
+  }
   if (s.low_precision != LowPrecision::none && s.fp8_scaling == Fp8Scaling::automatic)
     s.fp8_scaling = s.low_precision == LowPrecision::fp8 ? Fp8Scaling::delayed : Fp8Scaling::blockwise;
   if (s.lora && !s.lora->adapter_dtype && r.profile().adapter_dtype) s.lora->adapter_dtype = r.profile().adapter_dtype;
@@ -109,6 +114,10 @@ void resolve_optimizer(Resolver& r) {
       case OptimizerKind::adamw:
         s.optimizer_impl = s.offload.optimizer ? OptimizerImpl::cpu : r.profile().optimizer_impl;
         if (s.optimizer_impl == OptimizerImpl::foreach && before_torch_2(s)) s.optimizer_impl = OptimizerImpl::for_loop;
+        // torchao's 8-bit gathering wraps weights in a class of its own, for which torch.optim takes no lists; on by default (AORecipeKwargs).
+        if (s.optimizer_impl == OptimizerImpl::foreach && r.profile().code == ModelCode::transformers && s.low_precision == LowPrecision::fp8 &&
+            s.fp8_scaling == Fp8Scaling::tensorwise)
+          s.optimizer_impl = OptimizerImpl::for_loop;
         if (s.precision == Precision::msamp_o1 || s.precision == Precision::msamp_o2) s.optimizer_impl = OptimizerImpl::library;  // LBAdamW
         break;
       case OptimizerKind::sgd:

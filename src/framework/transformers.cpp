@@ -30,7 +30,7 @@ FrameworkProfile profile() {
                   AttentionKernel::cudnn};
   p.losses = {LossKernel::cross_entropy, LossKernel::compiled, LossKernel::liger, LossKernel::liger_fused_linear};
   p.recomputes = {Recompute::Kind::none, Recompute::Kind::full, Recompute::Kind::alternate};
-  p.low_precisions = {LowPrecision::none};
+  p.low_precisions = {LowPrecision::none, LowPrecision::fp8};
   p.adapters = p.offload_activations = true;
   return p;
 }
@@ -48,6 +48,7 @@ Entry diffusers() {
   p.source = "diffusers 0.42, torch 2.15";
   p.code = ModelCode::diffusers;
   p.losses = {LossKernel::cross_entropy};
+  p.low_precisions = {LowPrecision::none};
   return {p, nullptr, complete, nullptr};
 }
 

@@ -38,7 +38,7 @@ void set_mixed_precision(Setting& x) {
   x.set(x.s.precision, Precision::automatic, Precision::bf16);
 }
 
-/// MSAMPRecipeKwargs: O2 unless said.
+/// MSAMPRecipeKwargs: O2 unless said. Which scales torchao has is left to fp8_recipe.
 void set_fp8_backend(Setting& x) {
   const Backend backend = x.named(backend_names());
   if (backend == Backend::msamp) {
@@ -46,7 +46,7 @@ void set_fp8_backend(Setting& x) {
     return;
   }
   x.set(x.s.low_precision, LowPrecision::none, LowPrecision::fp8);
-  x.set(x.s.fp8_scaling, Fp8Scaling::automatic, backend == Backend::te ? Fp8Scaling::delayed : Fp8Scaling::tensorwise);
+  if (backend == Backend::te) x.set(x.s.fp8_scaling, Fp8Scaling::automatic, Fp8Scaling::delayed);
 }
 
 void set_opt_level(Setting& x) { set_msamp(x, x.named(opt_level_names())); }

@@ -127,7 +127,9 @@ TEST(ReadStrategy, AcceleratesBackendsOfEightBits) {
   const Strategy te = read(R"("mixed_precision": "fp8", "fp8_backend": "te")"), ao = read(R"("mixed_precision": "fp8", "fp8_backend": "ao")");
   EXPECT_EQ(te.low_precision, LowPrecision::fp8);
   EXPECT_EQ(te.fp8_scaling, Fp8Scaling::delayed);
-  EXPECT_EQ(ao.fp8_scaling, Fp8Scaling::tensorwise);
+  EXPECT_EQ(ao.low_precision, LowPrecision::fp8);
+  EXPECT_EQ(ao.fp8_scaling, Fp8Scaling::automatic);
+  EXPECT_EQ(read(R"("fp8_backend": "ao", "fp8_recipe": "rowwise")").fp8_scaling, Fp8Scaling::rowwise);
   EXPECT_EQ(read(R"("mixed_precision": "no")").precision, Precision::fp32);
   EXPECT_THROW(read(R"("mixed_precision": "fp4")"), Error);
   EXPECT_THROW(read(R"("mixed_precision": "bf16", "fp8_opt_level": "O1")"), Error);

@@ -80,6 +80,16 @@ TEST(AllocatorRows, MsAmp) {
   expect_within(rows, quantity::parameters, {0, 0});
 }
 
+// torchao's Float8Linear as Accelerate puts it into transformers, run eagerly: scales per tensor with padding, and per row.
+TEST(AllocatorRows, TorchAo) {
+  const Validation rows = validate_file("allocator-torchao");
+  EXPECT_TRUE(rows.refused.empty());
+  expect_within(rows, quantity::allocated, {0, 0});
+  expect_within(rows, quantity::backward_peak, {0, 0});
+  expect_within(rows, quantity::reserved, {0, 0});
+  expect_within(rows, quantity::parameters, {0, 0});
+}
+
 TEST(AllocatorRows, MegatronCore) {
   const Validation rows = validate_file("allocator-megatron");
   EXPECT_TRUE(rows.refused.empty());

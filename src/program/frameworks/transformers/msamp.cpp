@@ -26,6 +26,8 @@ void check(const plimsoll::Model& model, const Strategy& strategy) {
   if (strategy.compile != Strategy::Compile::no) refuse("MS-AMP with compiled modules is not modelled", "compile");
   if (strategy.loss == LossKernel::liger_fused_linear)
     refuse("Liger reads the head's weight as an ordinary tensor, which MS-AMP's is not", "loss", "liger or ce");
+  if (model.model_type == "falcon" && strategy.micro_batch * strategy.seq_len % 16 != 0)
+    refuse("Falcon adds in place to what its linears return, which autograd forbids of a padded product's view", "seq_len", "a multiple of 16 tokens");
   if (model.task == plimsoll::Model::Task::diffusion) refuse("MS-AMP of diffusion transformers is not modelled", "precision");
 }
 

@@ -10,6 +10,7 @@
 #include "program/modules/adapters/bnb_4bit.hpp"
 #include "program/modules/adapters/lora.hpp"
 #include "program/modules/adapters/peft.hpp"
+#include "program/modules/float8_linear.hpp"
 #include "program/op.hpp"
 #include "program/optimizers/optimizer_kinds.hpp"
 #include "program/save_on_cpu.hpp"
@@ -117,6 +118,25 @@ DType hf_parameter_type(const Strategy& strategy) {
   }
 }
 
+namespace {
+
+/// Linears in 8 bits, as Accelerate puts them in (Accelerator._prepare_ao).
+void put_8_bit_linears(Module& root, const Model& model, const Strategy& strategy, Tape& tape) {
+  if (strategy.fp8_scaling == Fp8Scaling::delayed)
+    refuse("Transformer Engine's modules under Accelerate are not modelled: their weights are cast anew in every forward", "fp8_backend", "ao");
+  if (strategy.data_parallel != DataParallel::none && strategy.data_parallel != DataParallel::ddp)
+    refuse("8-bit weights gathered by FSDP are not modelled for transformers", "data_parallel", "none or ddp");
+  if (strategy.fp8_scaling == Fp8Scaling::blockwise) refuse("torchao's linears have scales per tensor or row", "fp8_recipe", "tensorwise or rowwise");
+  if (strategy.lora || strategy.peft || strategy.base_weights != BaseWeights::as_trained)
+    refuse("8-bit linears with adapters or quantised weights are not modelled", "fp8_backend");
+  if (strategy.compile != Strategy::Compile::no) refuse("compiled 8-bit linears are not modelled for transformers", "compile");
+  // AORecipeKwargs pads; a recipe of torchao's own by rows does not.
+  const bool by_row = strategy.fp8_scaling == Fp8Scaling::rowwise;
+  convert_linears_to_float8(root, model, {.by_row = by_row, .pads = !by_row}, tape);
+}
+
+}  // namespace
+
 std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape) {
   const bool sharded = strategy.data_parallel == DataParallel::fsdp1 || strategy.data_parallel == DataParallel::fsdp2;
   if (sharded && is_msamp(strategy.precision)) refuse("Accelerate has no MS-AMP under FSDP", "data_parallel", "none or ddp");
@@ -136,6 +156,7 @@ std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy,
     if (!strategy.lora) fail("LoRA-FA trains adapters, and there are none", "optimizer", "give lora");
     freeze_lora_a(*root);
   }
+  if (strategy.low_precision == LowPrecision::fp8) put_8_bit_linears(*root, model, strategy, tape);
   return root;
 }
 
