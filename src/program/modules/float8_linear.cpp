@@ -194,7 +194,8 @@ Tensor forward(Module& module, Tape& tape, const Tensor& x, const Float8Recipe& 
 }  // namespace
 
 void convert_linears_to_float8(Module& root, const Model& model, const Float8Recipe& recipe, Tape& tape) {
-  if (model.model_type == "falcon") refuse("Falcon adds in place to what its linears return, which autograd forbids of Float8Linear's views", "fp8_backend");
+  if (model.model_type == "falcon")
+    refuse("Falcon adds in place to what its linears return, which autograd forbids of Float8Linear's views", "fp8_backend");
   const std::vector<Module*> linears = linear_modules(root, model);
   bool converted = false;
   for (Module* module : linears) {
@@ -204,7 +205,9 @@ void convert_linears_to_float8(Module& root, const Model& model, const Float8Rec
     replace_forward(*module, [module, &tape, recipe](const Tensor& x) { return forward(*module, tape, x, recipe); });
     converted = true;
   }
-  if (!converted) refuse("Accelerate leaves the first and the last nn.Linear in 16 bits, and the model has no other whose widths are multiples of 16", "fp8_backend");
+  if (!converted)
+    refuse("Accelerate leaves the first and the last nn.Linear in 16 bits, and the model has no other whose widths are multiples of 16",
+           "fp8_backend");
 }
 
 }  // namespace plimsoll::program

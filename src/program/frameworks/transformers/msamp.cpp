@@ -27,7 +27,8 @@ void check(const plimsoll::Model& model, const Strategy& strategy) {
   if (strategy.loss == LossKernel::liger_fused_linear)
     refuse("Liger reads the head's weight as an ordinary tensor, which MS-AMP's is not", "loss", "liger or ce");
   if (model.model_type == "falcon" && strategy.micro_batch * strategy.seq_len % 16 != 0)
-    refuse("Falcon adds in place to what its linears return, which autograd forbids of a padded product's view", "seq_len", "a multiple of 16 tokens");
+    refuse("Falcon adds in place to what its linears return, which autograd forbids of a padded product's view", "seq_len",
+           "a multiple of 16 tokens");
   if (model.task == plimsoll::Model::Task::diffusion) refuse("MS-AMP of diffusion transformers is not modelled", "precision");
 }
 
@@ -49,7 +50,8 @@ class Distributed {
   static DdpSettings settings(const msamp::Model& model, const Strategy& strategy) {
     DdpSettings settings = hf_ddp_settings(strategy);
     if (model.leaves_unused() && !settings.find_unused_parameters)
-      refuse("the head's bias is a copy under MS-AMP, and DDP waits for the gradient of the one it was tied to", "ddp.find_unused_parameters", "true");
+      refuse("the head's bias is a copy under MS-AMP, and DDP waits for the gradient of the one it was tied to",
+             "ddp.find_unused_parameters", "true");
     for (const auto& linear : model.linears()) settings.ignored.insert(linear->weight.get());
     return settings;
   }
