@@ -26,16 +26,6 @@ void product_into(const Tensor& buffer, std::int64_t rows, std::int64_t columns,
   gemm(buffer.tape(), buffer.dtype(), rows, columns, inner);
 }
 
-Tensor biased_product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
-  Tensor y = tape.empty({rows, columns}, type);
-  biased_product_into(y, rows, columns, inner);
-  return y;
-}
-
-void biased_product_into(const Tensor& buffer, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
-  gemm(buffer.tape(), buffer.dtype(), rows, columns, inner, 1, true);
-}
-
 std::int64_t outer_sum_splits(const Tape& tape, std::int64_t reduced, std::int64_t kept) {
   constexpr std::int64_t kLeast = 32, kMost = 512, kRowsPerThread = 4, kColumnsPerBlock = 128, kThreads = 256;
   const std::int64_t device = static_cast<std::int64_t>(tape.multiprocessors) * tape.threads_per_multiprocessor;
@@ -79,12 +69,12 @@ bool mixes_reduction_orders(std::int64_t rows, std::int64_t columns) {
   return rows * columns >= kLeastElements && rows >= kLeastRows && columns <= kMostColumns;
 }
 
-Tensor mixed_order_workspace(Tape& tape, std::int64_t rows, std::int64_t columns, int sums) {
+Dims mixed_order_workspace_sizes(const Tape& tape, std::int64_t rows, std::int64_t columns, int sums) {
   constexpr std::int64_t kPartsPerProcessor = 8, kLeast = 16, kMost = 128;
   const std::int64_t wanted = rows / (kPartsPerProcessor * tape.multiprocessors);
   std::int64_t size = kLeast;
   while (size * 2 <= wanted && size < kMost) size *= 2;
-  return tape.empty({sums, ceil_div(rows, size), columns}, DType::fp32, Category::workspace);
+  return {sums, ceil_div(rows, size), columns};
 }
 
 Tensor mixed_order_sum(const Tensor& workspace, std::int64_t columns, DType type) {

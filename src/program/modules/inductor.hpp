@@ -16,9 +16,6 @@ void fused(Tape& tape, std::initializer_list<const Tensor*> reads, std::initiali
 Tensor product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner);
 /// The same into `buffer`, whose contents are no longer needed.
 void product_into(const Tensor& buffer, std::int64_t rows, std::int64_t columns, std::int64_t inner);
-/// extern_kernels.addmm: with a bias, which cuBLASLt adds in its epilogue.
-Tensor biased_product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner);
-void biased_product_into(const Tensor& buffer, std::int64_t rows, std::int64_t columns, std::int64_t inner);
 
 /// Parts into which a sum over `reduced` rows of `kept` columns is cut (torch/_inductor/choices.py, reduction_split_factor of outer
 /// reductions).
@@ -31,8 +28,8 @@ Tensor finish_sum(const Tensor& partial, std::int64_t kept, DType type);
 
 /// Whether sums over rows are taken by the kernel that also sums over columns of the same tensor (scheduler.MixOrderReduction.can_fuse).
 bool mixes_reduction_orders(std::int64_t rows, std::int64_t columns);
-/// Its fp32 partial sums, one row per part, of `sums` sums over rows (simd.py, _codegen_mix_order_reduction).
-Tensor mixed_order_workspace(Tape& tape, std::int64_t rows, std::int64_t columns, int sums);
+/// Sizes of its fp32 partial sums over rows, [sums, parts, columns] (simd.py, _codegen_mix_order_reduction).
+Dims mixed_order_workspace_sizes(const Tape& tape, std::int64_t rows, std::int64_t columns, int sums);
 /// One of those sums: workspace.view(parts, columns).sum(dim=0).to(type), in eager mode.
 Tensor mixed_order_sum(const Tensor& workspace, std::int64_t columns, DType type);
 

@@ -1,4 +1,4 @@
-/// A decoder layer of llama, mistral or qwen2 as one graph of torch.compile.
+/// A decoder layer of llama or of a family near it as one graph of torch.compile.
 #pragma once
 
 #include "plimsoll/model.hpp"
@@ -7,11 +7,17 @@
 
 namespace plimsoll::program {
 
+/// What a family calls the parts of its layers.
+struct CompiledNames {
+  const char *output = "o_proj", *q_norm = "q_norm", *k_norm = "k_norm", *up = "up_proj", *down = "down_proj";
+};
+
 /// Throws Error (refused): a layer whose compiled graph is not known.
 void check_compiled_rotary(const Block& block);
 
 /// The layer's forward as one operator on the tape: what AOTAutograd's partitioner saves, in the buffers of the code that Inductor
 /// generates. Gradient checkpointing is part of the graph: `checkpointed` keeps the graph's inputs alone.
-Tensor compiled_rotary_layer(Module& layer, const Block& block, const Tensor& hidden, const RotaryTables& tables, bool checkpointed);
+Tensor compiled_rotary_layer(Module& layer, const Block& block, const CompiledNames& names, const Tensor& hidden, const RotaryTables& tables,
+                             bool checkpointed);
 
 }  // namespace plimsoll::program

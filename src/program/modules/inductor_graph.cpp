@@ -1,0 +1,425 @@
+#include "program/modules/inductor_graph.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "program/modules/inductor.hpp"
+#include "program/op.hpp"
+
+namespace plimsoll::program::inductor {
+
+// ---- building ---------------------------------------------------------------------------------------------------------
+
+Value Graph::add_input(Owner owner, Tensor tensor) {
+  if (!tensor) return {};
+  const int index = static_cast<int>(buffers_.size());
+  // Inputs are freed, but never handed on: where their names stand among those of buffers makes no difference.
+  buffers_.push_back({.name = "in" + std::to_string(index),
+                      .owner = owner,
+                      .sizes = tensor.sizes(),
+                      .type = tensor.dtype(),
+                      .bytes = tensor.bytes(),
+                      .readers = {},
+                      .tensor = std::move(tensor),
+                      .returned = {}});
+  return {index};
+}
+
+Value Graph::primal(Tensor tensor) { return add_input(Owner::caller, std::move(tensor)); }
+Value Graph::saved(Tensor tensor) { return add_input(Owner::forward, std::move(tensor)); }
+
+Value Graph::add(Operation operation, const Dims& sizes, DType type, Owner owner) {
+  const int index = static_cast<int>(buffers_.size()), id = static_cast<int>(operations_.size());
+  operation.output = index;
+  for (const int read : operation.reads) at(read).readers.push_back(id);
+  operations_.push_back(std::move(operation));
+  buffers_.push_back({.name = "buf" + std::to_string(names_++),
+                      .owner = owner,
+                      .sizes = sizes,
+                      .type = type,
+                      .bytes = owner == Owner::call ? 0 : sizes.product() * size_of(type),
+                      .maker = id,
+                      .readers = {},
+                      .tensor = {},
+                      .returned = {}});
+  return {index};
+}
+
+namespace {
+
+std::vector<int> defined_indices(const std::vector<Value>& values) {
+  std::vector<int> indices;
+  for (const Value value : values) {
+    if (value.defined() && std::find(indices.begin(), indices.end(), value.index) == indices.end()) indices.push_back(value.index);
+  }
+  return indices;
+}
+
+}  // namespace
+
+Value Graph::pointwise(const Dims& sizes, DType type, std::vector<Value> reads, const std::vector<Value>& may_replace) {
+  Operation operation{.kind = Operation::Kind::pointwise, .reads = defined_indices(reads), .may_replace = defined_indices(may_replace), .run = {}};
+  return add(std::move(operation), sizes, type);
+}
+
+Value Graph::reduction(const Dims& sizes, DType type, std::vector<Value> reads) {
+  return add({.kind = Operation::Kind::reduction, .reads = defined_indices(reads), .may_replace = {}, .run = {}}, sizes, type);
+}
+
+Value Graph::product(DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, std::vector<Value> factors, Value bias) {
+  factors.push_back(bias);
+  return add({.kind = Operation::Kind::product,
+              .reads = defined_indices(factors),
+              .may_replace = {},
+              .rows = rows,
+              .columns = columns,
+              .inner = inner,
+              .biased = bias.defined(),
+              .run = {}},
+             {rows, columns}, type);
+}
+
+std::vector<Value> Graph::call(std::vector<Value> reads, const std::vector<Output>& outputs,
+                               std::function<std::vector<Tensor>(const std::vector<Tensor>& reads)> run) {
+  const Value all = add({.kind = Operation::Kind::call, .reads = defined_indices(reads), .may_replace = {}, .run = std::move(run)}, {},
+                        DType::fp32, Owner::call);
+  std::vector<Value> values;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    values.push_back(add({.kind = Operation::Kind::element, .reads = {all.index}, .may_replace = {}, .element = i, .run = {}}, outputs[i].sizes,
+                         outputs[i].type));
+  }
+  return values;
+}
+
+void Graph::fuse(const std::vector<Value>& values) {
+  std::vector<int> operations;
+  for (const Value value : values) {
+    if (value.defined()) operations.push_back(at(value.index).maker);
+  }
+  fused_.push_back(std::move(operations));
+}
+
+void Graph::mix(const std::vector<Value>& across, const std::vector<Value>& parts, const std::vector<Value>& totals, std::int64_t rows,
+                std::int64_t columns) {
+  std::vector<Value> all = across;
+  all.insert(all.end(), parts.begin(), parts.end());
+  fuse(all);
+  const int maker_of_first = at(parts.front().index).maker;
+  const Dims sizes = mixed_order_workspace_sizes(tape_, rows, columns, static_cast<int>(parts.size()));
+  Mixed mixed{maker_of_first, static_cast<int>(buffers_.size()), columns, {}};
+  buffers_.push_back({.name = "workspace_" + std::to_string(mixed_.size()),
+                      .owner = Owner::graph,
+                      .sizes = sizes,
+                      .type = DType::fp32,
+                      .bytes = sizes.product() * size_of(DType::fp32),
+                      .workspace = true,
+                      .maker = maker_of_first,
+                      .readers = {},
+                      .tensor = {},
+                      .returned = {}});
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    operations_[static_cast<std::size_t>(at(parts[i].index).maker)].total = totals[i].index;
+    operations_[static_cast<std::size_t>(at(totals[i].index).maker)].made_early = true;
+    mixed.parts.push_back(parts[i].index);
+  }
+  mixed_.push_back(std::move(mixed));
+}
+
+void Graph::result(Value value) {
+  if (value.defined()) at(value.index).result = true;
+}
+
+// ---- nodes ------------------------------------------------------------------------------------------------------------
+
+void Graph::make_nodes() {
+  // Each operation knows the first of its kernel; groups that share an operation are one.
+  for (const std::vector<int>& group : fused_) {
+    std::vector<int> all = group;
+    for (const int operation : group) {
+      const int known = node_of(operation);
+      for (std::size_t i = 0; known >= 0 && i < operations_.size(); ++i) {
+        if (operations_[i].node == known) all.push_back(static_cast<int>(i));
+      }
+    }
+    const int first = *std::min_element(all.begin(), all.end());
+    for (const int operation : all) operations_[static_cast<std::size_t>(operation)].node = first;
+  }
+  std::map<int, int> node_of_first;
+  for (std::size_t i = 0; i < operations_.size(); ++i) {
+    const int first = operations_[i].node < 0 ? static_cast<int>(i) : operations_[i].node;
+    const auto [known, added] = node_of_first.emplace(first, static_cast<int>(nodes_.size()));
+    if (added) nodes_.emplace_back();
+    operations_[i].node = known->second;
+    nodes_[static_cast<std::size_t>(known->second)].operations.push_back(static_cast<int>(i));
+  }
+}
+
+/// Nodes other than its maker's that read the buffer.
+std::vector<int> Graph::outside_readers(int buffer) const {
+  const int own = at(buffer).maker < 0 ? -1 : node_of(at(buffer).maker);
+  std::vector<int> readers;
+  for (const int operation : at(buffer).readers) {
+    const int node = node_of(operation);
+    if (node != own && std::find(readers.begin(), readers.end(), node) == readers.end()) readers.push_back(node);
+  }
+  return readers;
+}
+
+/// A value that one kernel makes and uses up: it never reaches memory.
+bool Graph::within_its_node(int buffer) const {
+  const Buffer& b = at(buffer);
+  return b.owner == Owner::graph && !b.result && !b.readers.empty() && !made_early(buffer) && outside_readers(buffer).empty();
+}
+
+std::vector<ScheduledBuffer> Graph::scheduled_buffers() const {
+  std::vector<ScheduledBuffer> all;
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const Buffer& b = buffers_[i];
+    ScheduledBuffer scheduled{.name = b.name, .result = b.result, .readers = outside_readers(static_cast<int>(i))};
+    if (b.workspace) {
+      scheduled.maker = node_of(b.maker);
+    } else if (b.maker < 0) {
+      scheduled.input = true;
+      if (b.owner == Owner::forward && !b.readers.empty()) scheduled.freed = b.bytes;
+    } else {
+      scheduled.maker = node_of(b.maker);
+      const bool element = operations_[static_cast<std::size_t>(b.maker)].kind == Operation::Kind::element;
+      scheduled.freed = b.bytes;
+      scheduled.allocated = element ? 0 : b.bytes;
+      if (b.owner == Owner::call) {
+        for (const int reader : b.readers) scheduled.allocated += at(operations_[static_cast<std::size_t>(reader)].output).bytes;
+      }
+    }
+    all.push_back(std::move(scheduled));
+  }
+  return all;
+}
+
+std::vector<ScheduledNode> Graph::scheduled_nodes() const {
+  std::vector<ScheduledNode> all(nodes_.size());
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    for (const int id : nodes_[i].operations) {
+      const Operation& operation = operations_[static_cast<std::size_t>(id)];
+      all[i].writes.push_back(operation.output);
+      for (const int read : operation.reads) {
+        const Buffer& buffer = at(read);
+        const bool own = buffer.maker >= 0 && node_of(buffer.maker) == static_cast<int>(i);
+        if (own || buffer.owner == Owner::caller) continue;
+        if (std::find(all[i].reads.begin(), all[i].reads.end(), read) == all[i].reads.end()) all[i].reads.push_back(read);
+      }
+    }
+  }
+  return all;
+}
+
+// ---- buffers ----------------------------------------------------------------------------------------------------------
+
+/// Which buffer takes the place of which: within a kernel (SchedulerNode.decide_inplace_update), else one of the same size and type that was
+/// let go last (AllocateLine.plan), unless keeping it until then would raise the estimated peak.
+class Graph::Planner {
+ public:
+  Planner(const Graph& graph, const std::vector<int>& order)
+      : graph_(graph), order_(order), memory_(memory_by_step(order, graph.scheduled_buffers())), step_(order.size()) {
+    peak_ = *std::max_element(memory_.begin(), memory_.end());
+    for (std::size_t i = 0; i < order.size(); ++i) step_[static_cast<std::size_t>(order[i])] = static_cast<int>(i);
+  }
+
+  Plan plan() {
+    Plan plan{std::vector<int>(graph_.buffers_.size(), -1), std::vector<std::vector<int>>(order_.size())};
+    std::vector<bool> gone(graph_.buffers_.size());
+    for (std::size_t step = 0; step < order_.size(); ++step) {
+      for (const int operation : graph_.nodes_[static_cast<std::size_t>(order_[step])].operations)
+        plan.from[static_cast<std::size_t>(output_of(operation))] = source(operation, static_cast<int>(step), gone);
+      if (const Mixed* mixed = graph_.mixed(order_[step]))
+        plan.from[static_cast<std::size_t>(mixed->workspace)] = reused(mixed->workspace, static_cast<int>(step));
+      for (const int buffer : dying(static_cast<int>(step))) {
+        if (gone[static_cast<std::size_t>(buffer)]) continue;
+        gone[static_cast<std::size_t>(buffer)] = true;
+        if (graph_.at(buffer).owner == Owner::graph) pool_[key(buffer)].push_back({buffer, static_cast<int>(step)});
+        plan.let_go[step].push_back(buffer);
+      }
+    }
+    for (std::vector<int>& buffers : plan.let_go) {
+      std::erase_if(buffers, [this](int buffer) { return std::find(reused_.begin(), reused_.end(), buffer) != reused_.end(); });
+    }
+    return plan;
+  }
+
+ private:
+  struct Free {
+    int buffer, step;
+  };
+  using Key = std::pair<DType, std::int64_t>;
+
+  int output_of(int operation) const { return graph_.operations_[static_cast<std::size_t>(operation)].output; }
+  int step_of(int operation) const { return step_[static_cast<std::size_t>(graph_.node_of(operation))]; }
+  Key key(int buffer) const { return {graph_.at(buffer).type, graph_.at(buffer).bytes}; }
+
+  /// Nobody else reads the buffer any more: other readers are done, or within the same kernel what the operation itself builds on.
+  bool reads_last(int operation, int buffer) const {
+    if (graph_.at(buffer).result) return false;
+    const std::vector<int>& readers = graph_.at(buffer).readers;
+    return std::all_of(readers.begin(), readers.end(), [&](int reader) {
+      return reader == operation || step_of(reader) < step_of(operation) || (step_of(reader) == step_of(operation) && builds_on(operation, reader));
+    });
+  }
+  bool builds_on(int operation, int other) const {
+    const std::vector<int>& reads = graph_.operations_[static_cast<std::size_t>(operation)].reads;
+    return std::any_of(reads.begin(), reads.end(), [&](int read) {
+      const int maker = graph_.at(read).maker;
+      return maker >= 0 && (maker == other || (step_of(maker) == step_of(operation) && builds_on(maker, other)));
+    });
+  }
+
+  int source(int id, int step, std::vector<bool>& gone) {
+    const Operation& operation = graph_.operations_[static_cast<std::size_t>(id)];
+    if (operation.kind == Operation::Kind::call || operation.kind == Operation::Kind::element) return -1;
+    if (operation.made_early || operation.total >= 0 || graph_.within_its_node(operation.output)) return -1;
+    for (const int candidate : operation.may_replace) {
+      if (graph_.at(candidate).owner == Owner::caller || gone[static_cast<std::size_t>(candidate)] || graph_.within_its_node(candidate)) continue;
+      if (key(candidate) != key(operation.output) || !reads_last(id, candidate)) continue;
+      gone[static_cast<std::size_t>(candidate)] = true;
+      return candidate;
+    }
+    return reused(operation.output, step);
+  }
+
+  /// The buffer of the same size and type that was let go last; -1: none that is worth keeping.
+  int reused(int buffer, int step) {
+    std::vector<Free>& free = pool_[key(buffer)];
+    if (free.empty() || !worth_keeping(free.back(), step, graph_.at(buffer).bytes)) return -1;
+    const Free chosen = free.back();
+    free.pop_back();
+    for (int between = chosen.step + 1; between < step; ++between) memory_[static_cast<std::size_t>(between)] += graph_.at(chosen.buffer).bytes;
+    reused_.push_back(chosen.buffer);
+    return chosen.buffer;
+  }
+
+  bool worth_keeping(const Free& free, int step, std::int64_t bytes) const {
+    if (free.step + 1 == step) return true;
+    const auto begin = memory_.begin() + free.step + 1, end = memory_.begin() + step;
+    return bytes + (begin < end ? *std::max_element(begin, end) : 0) <= peak_;
+  }
+
+  /// Buffers and inputs that this step reads or makes last, by name.
+  std::vector<int> dying(int step) const {
+    std::vector<int> buffers;
+    for (std::size_t i = 0; i < graph_.buffers_.size(); ++i) {
+      const Buffer& buffer = graph_.buffers_[i];
+      if (buffer.result || graph_.within_its_node(static_cast<int>(i)) || graph_.in_workspace(static_cast<int>(i))) continue;
+      int last = buffer.maker < 0 ? -1 : step_of(buffer.maker);
+      for (const int reader : buffer.readers) last = std::max(last, step_of(reader));
+      if (last == step) buffers.push_back(static_cast<int>(i));
+    }
+    std::sort(buffers.begin(), buffers.end(), [this](int a, int b) { return graph_.at(a).name < graph_.at(b).name; });
+    return buffers;
+  }
+
+  const Graph& graph_;
+  const std::vector<int>& order_;
+  std::vector<std::int64_t> memory_;
+  std::vector<int> step_;
+  std::int64_t peak_ = 0;
+  std::map<Key, std::vector<Free>> pool_;
+  std::vector<int> reused_;
+};
+
+// ---- running ----------------------------------------------------------------------------------------------------------
+
+void Graph::run() {
+  make_nodes();
+  for (Buffer& buffer : buffers_) {
+    if (buffer.maker < 0 && buffer.readers.empty() && !buffer.result) buffer.tensor.reset();
+  }
+  const std::vector<int> order = schedule(scheduled_nodes(), scheduled_buffers());
+  const Plan plan = Planner(*this, order).plan();
+  for (std::size_t step = 0; step < order.size(); ++step) {
+    execute(order[step], plan);
+    for (const int buffer : plan.let_go[step]) {
+      at(buffer).tensor.reset();
+      at(buffer).returned.clear();
+    }
+  }
+}
+
+/// The buffer's memory: new, or that of `from` under another shape.
+void Graph::place(int buffer, int from) {
+  Buffer& b = at(buffer);
+  if (from < 0) {
+    b.tensor = tape_.empty(b.sizes, b.type);
+    return;
+  }
+  b.tensor = tape_.view(at(from).tensor, b.sizes, contiguous_strides(b.sizes));
+  b.tensor.impl()->base = {};  // reinterpret_tensor is no view of autograd's
+  at(from).tensor.reset();
+}
+
+void Graph::launch_kernel(const Node& node) {
+  std::int64_t read = 0, written = 0;
+  bool sums = true;
+  std::vector<int> seen;
+  for (const int id : node.operations) {
+    const Operation& operation = operations_[static_cast<std::size_t>(id)];
+    sums = sums && operation.kind == Operation::Kind::reduction;
+    if (!within_its_node(operation.output)) written += at(operation.output).bytes;
+    for (const int buffer : operation.reads) {
+      if (within_its_node(buffer) || std::find(seen.begin(), seen.end(), buffer) != seen.end()) continue;
+      seen.push_back(buffer);
+      read += at(buffer).bytes;
+    }
+  }
+  const int output = operations_[static_cast<std::size_t>(node.operations.back())].output;
+  launch(tape_, sums ? KernelKind::reduction : KernelKind::elementwise, at(output).type, read, written);
+}
+
+/// The node's workspace, if it has one.
+const Graph::Mixed* Graph::mixed(int node) const {
+  const auto found = std::find_if(mixed_.begin(), mixed_.end(), [&](const Mixed& m) { return node_of(m.operation) == node; });
+  return found == mixed_.end() ? nullptr : &*found;
+}
+
+void Graph::execute(int number, const Plan& plan) {
+  const Node& node = nodes_[static_cast<std::size_t>(number)];
+  const Operation& first = operations_[static_cast<std::size_t>(node.operations.front())];
+  if (first.kind == Operation::Kind::element) {
+    at(first.output).tensor = at(first.reads.front()).returned[first.element];
+    return;
+  }
+  if (first.kind == Operation::Kind::call) {
+    std::vector<Tensor> reads;
+    for (const int read : first.reads) reads.push_back(at(read).tensor);
+    at(first.output).returned = first.run(reads);
+    return;
+  }
+  for (const int id : node.operations) {
+    const int output = operations_[static_cast<std::size_t>(id)].output;
+    if (!within_its_node(output) && !in_workspace(output) && !made_early(output)) place(output, plan.from[static_cast<std::size_t>(output)]);
+  }
+  if (const Mixed* sums = mixed(number)) {
+    place(sums->workspace, plan.from[static_cast<std::size_t>(sums->workspace)]);
+    return sum_workspace(*sums, node);
+  }
+  if (first.made_early && node.operations.size() == 1) return;
+  if (first.kind == Operation::Kind::product) {
+    gemm(tape_, at(first.output).type, first.rows, first.columns, first.inner, 1, first.biased);
+  } else {
+    launch_kernel(node);
+  }
+}
+
+void Graph::sum_workspace(const Mixed& mixed, const Node& node) {
+  launch_kernel(node);
+  const Tensor& workspace = at(mixed.workspace).tensor;
+  for (const int part : mixed.parts) {
+    Buffer& total = at(maker(part).total);
+    total.tensor = mixed_order_sum(workspace, mixed.columns, total.type);
+  }
+}
+
+Tensor Graph::take(Value value) {
+  if (!value.defined()) return {};
+  return std::move(at(value.index).tensor);
+}
+
+}  // namespace plimsoll::program::inductor

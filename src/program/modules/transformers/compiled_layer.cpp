@@ -1,0 +1,521 @@
+#include "program/modules/transformers/compiled_layer.hpp"
+
+#include <utility>
+
+#include "program/modules/inductor.hpp"
+#include "program/ops/attention_kernels.hpp"
+
+namespace plimsoll::program {
+
+using inductor::Value;
+
+namespace {
+
+/// A projection's result, or any packed tensor of that size, as heads: [batch, heads, length, head_dim] over [batch, length, heads, head_dim].
+Tensor as_heads(const Tensor& x, const CompiledShape& s, std::int64_t heads) {
+  return x.tape().view(x, {s.batch, heads, s.length, s.head_dim}, {s.length * heads * s.head_dim, s.head_dim, heads * s.head_dim, 1});
+}
+
+struct Heads {
+  Tensor query, key, value;
+};
+
+/// Queries, keys and values from the first of `reads`: three of them, or one that holds them side by side.
+Heads heads_of(const std::vector<Tensor>& reads, const CompiledShape& s) {
+  if (!s.fused_qkv) return {as_heads(reads[0], s, s.heads), as_heads(reads[1], s, s.kv_heads), as_heads(reads[2], s, s.kv_heads)};
+  const std::int64_t width = s.q_width() + 2 * s.kv_width();
+  const auto part = [&](std::int64_t heads) {
+    return reads[0].tape().view(reads[0], {s.batch, heads, s.length, s.head_dim}, {s.length * width, s.head_dim, width, 1});
+  };
+  return {part(s.heads), part(s.kv_heads), part(s.kv_heads)};
+}
+
+constexpr DType kFp32 = DType::fp32;
+
+}  // namespace
+
+// ---- forward ----------------------------------------------------------------------------------------------------------
+
+void CompiledLayer::low_weight(CompiledSlot weight, std::int64_t in, std::int64_t out) {
+  if (s_.casts()) v_[weight] = g_.pointwise({in, out}, s_.low, {v_[weight]});
+}
+
+/// The weight and the bias in the type of the products.
+void CompiledLayer::low_copy(CompiledSlot weight, std::int64_t in, std::int64_t out) {
+  low_weight(weight, in, out);
+  if (s_.casts() && s_.biased[weight]) v_[weight + 1] = g_.pointwise({out}, s_.low, {v_[weight + 1]});
+}
+
+/// A product's weight and what it multiplies, where that is still to be computed: mm sees its weight's copy first, addmm its input, and so
+/// does a graph without a backward.
+template <class Compute>
+void CompiledLayer::low_copy_and(Compute&& input, CompiledSlot weight, std::int64_t in, std::int64_t out) {
+  const bool input_first = forward_only_ || s_.biased[weight];
+  if (input_first) input();
+  low_copy(weight, in, out);
+  if (!input_first) input();
+}
+
+/// What the norm sums over columns. The scale is a buffer of its own where the backward graph is given it.
+void CompiledLayer::norm_statistics(const Norm& norm, const Values& reads) {
+  const Values before = norm.mean == kMlpMean ? dropped_ : Values{};
+  v_[norm.mean] = g_.reduction(per_row(), kFp32, reads);
+  Value square = v_[norm.mean];
+  if (s_.layer_norm) {
+    square = g_.reduction(per_row(), kFp32, reads);
+    g_.skip_name();  // var_mean's count
+  }
+  v_[norm.scale] = s_.checkpointed ? square : g_.pointwise(per_row(), kFp32, {square});
+  if (s_.layer_norm) {
+    statistics_ = {v_[norm.mean], square, v_[norm.scale]};
+  } else {
+    statistics_ = {square, v_[norm.scale]};
+    v_[norm.mean] = {};
+  }
+  statistics_.insert(statistics_.end(), before.begin(), before.end());
+}
+
+void CompiledLayer::apply_norm(const Norm& norm, const Values& reads) {
+  Values all = reads;
+  for (const Value value : {v_[norm.mean], v_[norm.scale]}) all.push_back(value);
+  if (norm.mean == kMlpMean && s_.dropout && s_.checkpointed && !forward_only_) {
+    standardized_ = g_.pointwise(stream_sizes(), kFp32, all);
+    statistics_.push_back(standardized_);
+    all = {standardized_};
+  }
+  for (const Value value : {v_[norm.weight], v_[norm.bias]}) all.push_back(value);
+  v_[norm.normed] = g_.pointwise(stream_sizes(), s_.low, all);
+  statistics_.push_back(v_[norm.normed]);
+  g_.fuse(statistics_);
+}
+
+Value CompiledLayer::linear(CompiledSlot weight, Value input, std::int64_t in, std::int64_t out) {
+  return g_.product(s_.low, s_.rows(), out, in, {input, v_[weight]}, v_[weight + 1]);
+}
+
+/// The scale of an RMS norm over each head.
+void CompiledLayer::head_statistics(CompiledSlot raw, CompiledSlot scale, std::int64_t heads) {
+  if (!s_.head_norms) return;
+  const Dims sizes{s_.batch, s_.length, heads, 1};
+  const Value sum = g_.reduction(sizes, kFp32, {v_[raw]});
+  v_[scale] = s_.checkpointed ? sum : g_.pointwise(sizes, kFp32, {sum});
+  (raw == kRawQuery ? query_statistics_ : key_statistics_) = {sum, v_[scale]};
+}
+
+/// The heads' norm as a value of its own: where its scale is none, it is too much to be computed twice by the rotation.
+Value CompiledLayer::norm_heads(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, std::int64_t heads) {
+  if (!s_.head_norms || !s_.checkpointed) return {};
+  const Value normed = g_.pointwise({s_.batch, s_.length, heads, s_.head_dim}, s_.low, {v_[raw], v_[scale], v_[weight]});
+  (raw == kRawQuery ? query_statistics_ : key_statistics_).push_back(normed);
+  return normed;
+}
+
+void CompiledLayer::rotate(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, Value normed, CompiledSlot turned, std::int64_t heads) {
+  const Dims sizes{s_.batch, heads, s_.length, s_.head_dim};
+  v_[turned] = normed.defined() ? g_.pointwise(sizes, s_.low, {normed, v_[kCosine], v_[kSine]})
+                                : g_.pointwise(sizes, s_.low, {v_[raw], v_[scale], v_[weight], v_[kCosine], v_[kSine]});
+  if (!s_.head_norms) return;
+  Values& statistics = raw == kRawQuery ? query_statistics_ : key_statistics_;
+  statistics.push_back(v_[turned]);
+  g_.fuse(statistics);
+}
+
+/// The projections of the norm's output.
+void CompiledLayer::project(const Norm& norm, const Values& reads) {
+  if (s_.fused_qkv) {
+    const std::int64_t width = s_.q_width() + 2 * s_.kv_width();
+    low_copy_and([&] { apply_norm(norm, reads); }, kQkv, s_.hidden, width);
+    v_[kProjections] = linear(kQkv, v_[kNormed], s_.hidden, width);
+    return;
+  }
+  low_copy_and([&] { apply_norm(norm, reads); }, kQ, s_.hidden, s_.q_width());
+  v_[kRawQuery] = linear(kQ, v_[kNormed], s_.hidden, s_.q_width());
+  head_statistics(kRawQuery, kQueryScale, s_.heads);
+  low_copy(kK, s_.hidden, s_.kv_width());
+  v_[kRawKey] = linear(kK, v_[kNormed], s_.hidden, s_.kv_width());
+  head_statistics(kRawKey, kKeyScale, s_.kv_heads);
+  low_copy(kV, s_.hidden, s_.kv_width());
+  v_[kValue] = linear(kV, v_[kNormed], s_.hidden, s_.kv_width());
+}
+
+std::vector<Value> CompiledLayer::flash(const Values& reads) {
+  std::vector<inductor::Graph::Output> outputs{{{s_.batch, s_.heads, s_.length, s_.head_dim}, s_.low}};
+  if (!forward_only_) {
+    outputs.push_back({{s_.batch, s_.heads, s_.length}, kFp32});
+    outputs.push_back({{2}, DType::int64});
+    outputs.push_back({{1}, DType::int64});
+  }
+  const CompiledShape shape = s_;
+  const std::vector<Value> results = g_.call(reads, outputs, [shape](const std::vector<Tensor>& tensors) {
+    const Heads heads = heads_of(tensors, shape);
+    FlashOutputs all = flash_attention_forward(heads.query, heads.key, heads.value, true, shape.attention_dropout);
+    return std::vector<Tensor>{std::move(all.output), std::move(all.log_sum_exp), std::move(all.rng_state), std::move(all.rng_offset)};
+  });
+  for (std::size_t i = results.size(); i < 5; ++i) g_.skip_name();  // the rest of what the operator returns
+  for (std::size_t i = 0; i < results.size(); ++i) v_[kAttended + i] = results[i];
+  return results;
+}
+
+void CompiledLayer::attend() {
+  if (s_.fused_qkv) {
+    flash({v_[kProjections]});
+    return;
+  }
+  const auto norm_query = [this] { return norm_heads(kRawQuery, kQueryScale, kQNorm, s_.heads); };
+  const auto norm_key = [this] { return norm_heads(kRawKey, kKeyScale, kKNorm, s_.kv_heads); };
+  const auto rotate_query = [this](Value normed) { rotate(kRawQuery, kQueryScale, kQNorm, normed, kQuery, s_.heads); };
+  const auto rotate_key = [this](Value normed) { rotate(kRawKey, kKeyScale, kKNorm, normed, kKey, s_.kv_heads); };
+  if (forward_only_) {
+    const Value query = norm_query(), key = norm_key();
+    rotate_query(query);
+    rotate_key(key);
+  } else if (s_.casts()) {
+    rotate_key(norm_key());
+    rotate_query(norm_query());
+  } else {
+    rotate_query(norm_query());
+    rotate_key(norm_key());
+  }
+  flash({v_[kQuery], v_[kKey], v_[kValue]});
+}
+
+/// Seeds of both dropouts, and the attention's: its mask is kept, or what it drew until it is used again.
+void CompiledLayer::drop_attention() {
+  if (!seeds_.defined()) seeds_ = g_.pointwise({2}, DType::int64, {});
+  random_ = g_.pointwise(stream_sizes(), kFp32, {seeds_});
+  dropped_ = {random_};
+  if (s_.checkpointed) return;
+  v_[kAttentionMask] = g_.pointwise(stream_sizes(), DType::boolean, {random_});
+  dropped_.push_back(v_[kAttentionMask]);
+}
+
+/// From the arguments to the MLP's products.
+void CompiledLayer::compute() {
+  const Norm input{kInputNorm, kInputNormBias, kInputMean, kInputScale, kNormed};
+  const Norm mlp{kMlpNorm, kMlpNormBias, kMlpMean, kMlpScale, kMlpNormed};
+  norm_statistics(input, {v_[kHidden]});
+  project(input, {v_[kHidden]});
+  attend();
+  low_copy(kOutput, s_.q_width(), s_.hidden);
+  v_[kProjected] = linear(kOutput, v_[kAttended], s_.q_width(), s_.hidden);
+
+  if (s_.dropout) drop_attention();
+  const Values stream{v_[kHidden], v_[kProjected], s_.checkpointed ? random_ : v_[kAttentionMask]};
+  const CompiledSlot first = s_.gated ? kGate : kUp;
+  norm_statistics(mlp, stream);
+  low_copy_and([&] { apply_norm(mlp, stream); }, first, s_.hidden, s_.inner);
+  if (s_.gated) {
+    v_[kGated] = linear(kGate, v_[kMlpNormed], s_.hidden, s_.inner);
+    low_copy(kUp, s_.hidden, s_.inner);
+  }
+  v_[kRaised] = linear(kUp, v_[kMlpNormed], s_.hidden, s_.inner);
+}
+
+void CompiledLayer::activate() {
+  v_[kActivated] = g_.pointwise({s_.batch, s_.length, s_.inner}, s_.low, {v_[kGated], v_[kRaised]}, {v_[kGated], v_[kRaised]});
+}
+
+Value CompiledLayer::forward() {
+  forward_only_ = s_.checkpointed;
+  compute();
+  low_copy_and([this] { activate(); }, kDown, s_.inner, s_.hidden);
+  const Value branch = linear(kDown, v_[kActivated], s_.inner, s_.hidden);
+  if (!s_.dropout) return g_.pointwise(stream_sizes(), s_.wide, {v_[kHidden], v_[kProjected], branch}, {v_[kProjected], branch});
+  const Value random = g_.pointwise(stream_sizes(), kFp32, {seeds_});
+  if (!s_.checkpointed) v_[kMlpMask] = g_.pointwise(stream_sizes(), DType::boolean, {random});
+  const Value attention = s_.checkpointed ? random_ : v_[kAttentionMask], mlp = s_.checkpointed ? random : v_[kMlpMask];
+  const Value output =
+      g_.pointwise(stream_sizes(), s_.wide, {v_[kHidden], v_[kProjected], attention, branch, mlp}, {random_, v_[kProjected], branch});
+  g_.fuse({random, v_[kMlpMask], output});
+  return output;
+}
+
+// ---- backward ---------------------------------------------------------------------------------------------------------
+
+/// The gradient of a linear's weight [out, in], in the weight's type.
+void CompiledLayer::to_weight(CompiledSlot weight, Value gradient, Value input, std::int64_t in, std::int64_t out) {
+  gradients_[weight] = g_.product(s_.low, out, in, s_.rows(), {gradient, input});
+}
+
+void CompiledLayer::widen(CompiledSlot weight, std::int64_t in, std::int64_t out) {
+  if (s_.casts()) gradients_[weight] = g_.pointwise({out, in}, s_.wide, {gradients_[weight]});
+}
+
+Value CompiledLayer::to_input(CompiledSlot weight, Value gradient, std::int64_t in, std::int64_t out) {
+  return g_.product(s_.low, s_.rows(), in, out, {gradient, v_[weight]});
+}
+
+/// A sum over rows of `reads`: in parts where there are many, and the parts themselves.
+CompiledLayer::RowSum CompiledLayer::sum_rows(const Values& reads, std::int64_t width, DType type) {
+  const std::int64_t parts = inductor::outer_sum_splits(tape_, s_.rows(), width);
+  if (parts <= 1) {
+    const Value sum = g_.reduction({width}, type, reads);
+    return {sum, sum};
+  }
+  const Value partial = g_.reduction({parts, width}, kFp32, reads);
+  return {g_.reduction({width}, type, {partial}), partial};
+}
+
+/// A linear's backward: mm's has the weight's gradient first, addmm's the input's. Gives the input's gradient.
+Value CompiledLayer::linear_backward(CompiledSlot weight, Value gradient, Value input, std::int64_t in, std::int64_t out) {
+  if (!s_.biased[weight]) {
+    to_weight(weight, gradient, input, in, out);
+    const Value result = to_input(weight, gradient, in, out);
+    widen(weight, in, out);
+    return result;
+  }
+  const Value result = to_input(weight, gradient, in, out);
+  to_weight(weight, gradient, input, in, out);
+  finish_biased(weight, gradient, in, out);
+  return result;
+}
+
+/// The bias's gradient and, under autocast, the parameters' type.
+void CompiledLayer::finish_biased(CompiledSlot weight, Value gradient, std::int64_t in, std::int64_t out) {
+  const auto bias = static_cast<CompiledSlot>(weight + 1);
+  const RowSum sums = sum_rows({gradient}, out, s_.casts() ? kFp32 : s_.wide);
+  const Value sum = sums.total;
+  bias_parts_ = sums.parts;
+  if (weight == kDown) down_bias_ = sums;
+  if (!s_.conv1d) widen(weight, in, out);
+  // Under autocast the sum is rounded to the products' type and widened again, by the same kernel.
+  gradients_[bias] = s_.casts() ? g_.pointwise({out}, s_.wide, {sum}) : sum;
+  if (s_.casts()) g_.fuse({sum, gradients_[bias]});
+  if (s_.conv1d) widen(weight, in, out);
+}
+
+/// A norm's backward: sums over rows for its parameters, sums over columns, and the gradient of its input added to `residual`.
+CompiledLayer::NormGradient CompiledLayer::norm_backward(const Norm& norm, const Values& gradients, const Values& stream, Value residual) {
+  Values reads = stream;
+  for (const Value value : {v_[norm.mean], v_[norm.scale]}) reads.push_back(value);
+  Values weighted = gradients;
+  weighted.push_back(v_[norm.weight]);
+  Values all = reads;
+  for (const Value value : weighted) all.push_back(value);
+  Values kernel;
+  NormGradient result;
+
+  const auto sums_of_rows = [&] {
+    kernel.push_back(g_.reduction(per_row(), kFp32, s_.layer_norm ? weighted : all));
+    if (s_.layer_norm) kernel.push_back(g_.reduction(per_row(), kFp32, all));
+  };
+  Values for_weight = reads;
+  for (const Value value : gradients) for_weight.push_back(value);
+  if (s_.layer_norm) {
+    sums_of_rows();
+    if (gradients.size() > 1) kernel.push_back(g_.pointwise(stream_sizes(), kFp32, all));
+    result.weight = sum_rows(for_weight, s_.hidden, kFp32);
+    result.bias = sum_rows(gradients, s_.hidden, kFp32);
+    if (stream.size() > 1 && s_.checkpointed) kernel.push_back(g_.pointwise(stream_sizes(), s_.low, all));
+    gradients_[norm.weight] = narrowed(result.weight.total);
+    gradients_[norm.bias] = narrowed(result.bias.total);
+  } else {
+    result.weight = sum_rows(for_weight, s_.hidden, s_.widened_weights ? kFp32 : s_.wide);
+    gradients_[norm.weight] = s_.widened_weights ? narrowed(result.weight.total) : result.weight.total;
+    sums_of_rows();
+  }
+  Values last{residual};
+  for (const Value value : all) last.push_back(value);
+  for (const Value value : kernel) last.push_back(value);
+  result.stream = g_.pointwise(stream_sizes(), s_.wide, last, {residual});
+  kernel.push_back(result.stream);
+  result.kernel = std::move(kernel);
+  return result;
+}
+
+/// A sum in fp32 in the type of the parameters, by the same kernel.
+Value CompiledLayer::narrowed(Value sum) {
+  if (s_.wide == kFp32) return sum;
+  const Value narrow = g_.pointwise({s_.hidden}, s_.wide, {sum});
+  g_.fuse({sum, narrow});
+  return narrow;
+}
+
+/// Through the rotation, and through the heads' norm where there is one: the gradient of the projection's result.
+Value CompiledLayer::heads_backward(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, Value turned, std::int64_t heads) {
+  const Dims unturned{s_.batch, s_.length, heads, s_.head_dim};
+  if (!s_.head_norms) return g_.pointwise(unturned, s_.low, {turned, v_[kCosine], v_[kSine]});
+  const Value gradient = g_.pointwise({s_.batch, heads, s_.length, s_.head_dim}, s_.low, {turned, v_[kCosine], v_[kSine]});
+  const std::int64_t parts = inductor::outer_sum_splits(tape_, s_.rows() * heads, s_.head_dim);
+  const Value partial = g_.reduction({parts, s_.head_dim}, kFp32, {gradient, v_[raw], v_[scale]});
+  gradients_[weight] = g_.reduction({s_.head_dim}, s_.wide, {partial});
+  const Value sum = g_.reduction({s_.batch, s_.length, heads, 1}, kFp32, {gradient, v_[raw], v_[weight], v_[scale]});
+  const Value result = g_.pointwise(unturned, s_.low, {gradient, v_[raw], v_[weight], v_[scale], sum});
+  g_.fuse({gradient, sum, result});
+  return result;
+}
+
+/// The MLP's backward; the gradients that its products give to the norm's output.
+CompiledLayer::Values CompiledLayer::mlp_backward(Value incoming) {
+  Value down;
+  const bool biased = s_.biased[kDown];
+  if (s_.checkpointed) {
+    if (biased) {
+      low_weight(kDown, s_.inner, s_.hidden);
+      down = to_input(kDown, incoming, s_.inner, s_.hidden);
+    }
+    compute();
+    activate();
+  }
+  if (s_.checkpointed && biased) {
+    to_weight(kDown, incoming, v_[kActivated], s_.inner, s_.hidden);
+    finish_biased(kDown, incoming, s_.inner, s_.hidden);
+  } else if (s_.checkpointed && s_.casts()) {
+    to_weight(kDown, incoming, v_[kActivated], s_.inner, s_.hidden);
+    low_copy(kDown, s_.hidden, s_.inner);
+    down = to_input(kDown, incoming, s_.inner, s_.hidden);
+    widen(kDown, s_.inner, s_.hidden);
+  } else {
+    down = linear_backward(kDown, incoming, v_[kActivated], s_.inner, s_.hidden);
+  }
+  const Dims sizes{s_.batch, s_.length, s_.inner};
+  Values kernel;
+  if (s_.checkpointed) kernel.push_back(v_[kActivated]);
+  if (!s_.gated) {
+    const Value raised = g_.pointwise(sizes, s_.low, {down, v_[kRaised]}, {down, v_[kRaised]});
+    kernel.push_back(raised);
+    g_.fuse(kernel);
+    return {linear_backward(kUp, raised, v_[kMlpNormed], s_.hidden, s_.inner)};
+  }
+  const Value raised = g_.pointwise(sizes, s_.low, {down, v_[kGated]}, {});
+  const Value from_up = linear_backward(kUp, raised, v_[kMlpNormed], s_.hidden, s_.inner);
+  const Value gated = g_.pointwise(sizes, s_.low, {down, v_[kGated], v_[kRaised]}, {v_[kRaised], down});
+  const Value from_gate = linear_backward(kGate, gated, v_[kMlpNormed], s_.hidden, s_.inner);
+  kernel.push_back(raised);
+  kernel.push_back(gated);
+  g_.fuse(kernel);
+  return {from_up, from_gate};
+}
+
+/// Of a single head, the turned gradient and its sum over rows have the same loops: one kernel.
+void CompiledLayer::fuse_with_bias(CompiledSlot weight, Value gradient, std::int64_t heads) {
+  if (s_.biased[weight] && heads == 1 && !s_.head_norms) g_.fuse({gradient, bias_parts_});
+}
+
+/// From the residual stream's gradient to the gradients that the three projections give to the norm's output.
+CompiledLayer::Values CompiledLayer::attention_backward(Value narrow) {
+  const Value attended = linear_backward(kOutput, narrow, v_[kAttended], s_.q_width(), s_.hidden);
+  const Dims wide_heads{s_.batch, s_.heads, s_.length, s_.head_dim}, narrow_heads{s_.batch, s_.kv_heads, s_.length, s_.head_dim};
+  const CompiledShape shape = s_;
+  Values reads = s_.fused_qkv ? Values{v_[kProjections]} : Values{v_[kQuery], v_[kKey], v_[kValue]};
+  for (const Value value : {attended, v_[kAttended], v_[kLogSumExp], v_[kRngState], v_[kRngOffset]}) reads.push_back(value);
+  const std::size_t gradient = s_.fused_qkv ? 1 : 3;
+  const std::vector<Value> flash = g_.call(
+      reads, {{wide_heads, s_.low}, {narrow_heads, s_.low}, {narrow_heads, s_.low}}, [shape, gradient](const std::vector<Tensor>& tensors) {
+        const Dims sizes{shape.batch, shape.length, shape.heads, shape.head_dim};
+        const Heads heads = heads_of(tensors, shape);
+        FlashGradients all = flash_attention_backward(heads.query, heads.key, heads.value,
+                                                      tensors[gradient].tape().view(tensors[gradient], sizes, contiguous_strides(sizes)), true);
+        return std::vector<Tensor>{std::move(all.query), std::move(all.key), std::move(all.value)};
+      });
+  if (s_.fused_qkv) {
+    const std::int64_t width = s_.q_width() + 2 * s_.kv_width();
+    const Value joined = g_.pointwise({s_.batch, s_.length, width}, s_.low, {flash[0], flash[1], flash[2]});
+    return {linear_backward(kQkv, joined, v_[kNormed], s_.hidden, width)};
+  }
+  const Value from_value = linear_backward(kV, flash[2], v_[kNormed], s_.hidden, s_.kv_width());
+  const Value key = heads_backward(kRawKey, kKeyScale, kKNorm, flash[1], s_.kv_heads);
+  const Value from_key = linear_backward(kK, key, v_[kNormed], s_.hidden, s_.kv_width());
+  fuse_with_bias(kK, key, s_.kv_heads);
+  const Value query = heads_backward(kRawQuery, kQueryScale, kQNorm, flash[0], s_.heads);
+  const Value from_query = linear_backward(kQ, query, v_[kNormed], s_.hidden, s_.q_width());
+  fuse_with_bias(kQ, query, s_.heads);
+  return {from_value, from_key, from_query};
+}
+
+void CompiledLayer::fuse_norms(const NormGradient& mlp, const NormGradient& input) {
+  const bool mixed = inductor::mixes_reduction_orders(s_.rows(), s_.hidden);
+  if (s_.dropout) {  // the MLP's norm reads its standardized input: nothing in common with the other's
+    for (const NormGradient* norm : {&mlp, &input}) {
+      const Values parts{norm->weight.parts, norm->bias.parts};
+      if (mixed) {
+        g_.mix(norm->kernel, parts, {norm->weight.total, norm->bias.total}, s_.rows(), s_.hidden);
+      } else {
+        g_.fuse(norm->kernel);
+        g_.fuse(parts);
+        if (norm == &mlp && !s_.checkpointed) g_.fuse({standardized_, norm->kernel.front()});
+      }
+    }
+    return;
+  }
+  Values sums{mlp.weight.parts};
+  if (s_.layer_norm) sums.push_back(mlp.bias.parts);
+  sums.push_back(input.weight.parts);
+  if (s_.layer_norm) sums.push_back(input.bias.parts);
+  g_.fuse(mlp.kernel);
+  if (!mixed) {
+    g_.fuse(sums);
+    g_.fuse(input.kernel);
+    return;
+  }
+  Values totals{mlp.weight.total};
+  if (s_.layer_norm) totals.push_back(mlp.bias.total);
+  totals.push_back(input.weight.total);
+  if (s_.layer_norm) totals.push_back(input.bias.total);
+  // The sums over columns go with those over rows; what follows them is a kernel of its own.
+  const auto columns = input.kernel.begin() + (s_.layer_norm ? 2 : 1);
+  g_.mix({input.kernel.begin(), columns}, sums, totals, s_.rows(), s_.hidden);
+  g_.fuse({columns, input.kernel.end()});
+  // The MLP's norm reads the incoming gradient, as the sum for the last product's bias does.
+  if (s_.layer_norm && s_.biased[kDown] && !s_.casts())
+    g_.mix(mlp.kernel, {down_bias_.parts}, {down_bias_.total}, s_.rows(), s_.hidden);
+}
+
+/// The MLP's norm behind a dropout, before its weight: a buffer, because its kernel reads too much to be repeated.
+Value CompiledLayer::standardize() {
+  if (!standardized_.defined())
+    standardized_ = g_.pointwise(stream_sizes(), kFp32, {v_[kHidden], v_[kProjected], v_[kAttentionMask], v_[kMlpMean], v_[kMlpScale]});
+  return standardized_;
+}
+
+/// norm_backward of the MLP's norm behind a dropout; `masked` is what the dropout gives to the output projection.
+CompiledLayer::NormGradient CompiledLayer::dropped_norm_backward(Value gradient, Value residual, Value& masked) {
+  NormGradient result;
+  const Value first = g_.reduction(per_row(), kFp32, {gradient, v_[kMlpNorm]});
+  const Value standardized = standardize();
+  const Value second = g_.reduction(per_row(), kFp32, {gradient, v_[kMlpNorm], standardized});
+  result.weight = sum_rows({gradient, standardized}, s_.hidden, kFp32);
+  result.bias = sum_rows({gradient}, s_.hidden, kFp32);
+  gradients_[kMlpNorm] = narrowed(result.weight.total);
+  gradients_[kMlpNormBias] = narrowed(result.bias.total);
+  result.stream =
+      g_.pointwise(stream_sizes(), s_.wide, {residual, gradient, v_[kMlpNorm], standardized, v_[kMlpScale], first, second}, {residual});
+  masked = g_.pointwise(stream_sizes(), s_.low, {result.stream, s_.checkpointed ? random_ : v_[kAttentionMask]});
+  result.kernel = {first, second, result.stream, masked};
+  return result;
+}
+
+/// The incoming gradient as the last product needs it: masked, or in its type.
+Value CompiledLayer::enter(Value incoming) {
+  if (!s_.dropout) return s_.casts() ? g_.pointwise({s_.rows(), s_.hidden}, s_.low, {incoming}) : incoming;
+  if (!s_.checkpointed) return g_.pointwise(stream_sizes(), s_.low, {incoming, v_[kMlpMask]});
+  seeds_ = g_.pointwise({2}, DType::int64, {});
+  const Value random = g_.pointwise(stream_sizes(), kFp32, {seeds_});
+  const Value masked = g_.pointwise(stream_sizes(), s_.low, {incoming, random});
+  g_.fuse({random, masked});
+  return masked;
+}
+
+std::array<Value, kArguments> CompiledLayer::backward(Value incoming) {
+  const Values from_mlp = mlp_backward(enter(incoming));
+  NormGradient mlp;
+  Value middle;
+  if (s_.dropout) {
+    mlp = dropped_norm_backward(from_mlp.front(), incoming, middle);
+  } else {
+    mlp = norm_backward({kMlpNorm, kMlpNormBias, kMlpMean, kMlpScale, kMlpNormed}, from_mlp, {v_[kHidden], v_[kProjected]}, incoming);
+    middle = mlp.stream;
+    if (s_.casts()) {
+      middle = g_.pointwise({s_.rows(), s_.hidden}, s_.low, {mlp.stream});
+      mlp.kernel.push_back(middle);
+    }
+  }
+  const Values from_attention = attention_backward(middle);
+  const NormGradient input =
+      norm_backward({kInputNorm, kInputNormBias, kInputMean, kInputScale, kNormed}, from_attention, {v_[kHidden]}, mlp.stream);
+  fuse_norms(mlp, input);
+  gradients_[kHidden] = input.stream;
+  return gradients_;
+}
+
+}  // namespace plimsoll::program

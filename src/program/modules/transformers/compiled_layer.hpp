@@ -1,0 +1,170 @@
+/// A decoder layer as the two graphs that AOTAutograd makes of it (torch/_functorch/partitioners.py of PyTorch 2.15): what the forward graph
+/// computes and keeps, and the backward graph over it, as operations of an inductor::Graph.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "plimsoll/model.hpp"
+#include "program/modules/inductor_graph.hpp"
+
+namespace plimsoll::program {
+
+/// Values of the layer: first the graph's arguments, then what it computes.
+enum CompiledSlot : std::size_t {
+  kHidden,
+  kCosine,
+  kSine,
+  kInputNorm,
+  kInputNormBias,
+  kQkv,
+  kQkvBias,
+  kQ,
+  kQBias,
+  kQNorm,
+  kK,
+  kKBias,
+  kKNorm,
+  kV,
+  kVBias,
+  kOutput,
+  kOutputBias,
+  kMlpNorm,
+  kMlpNormBias,
+  kGate,
+  kGateBias,
+  kUp,
+  kUpBias,
+  kDown,
+  kDownBias,
+  kArguments,
+  kInputMean = kArguments,
+  kInputScale,
+  kNormed,
+  kProjections,  ///< queries, keys and values of one product
+  kRawQuery,
+  kQueryScale,
+  kQuery,
+  kRawKey,
+  kKeyScale,
+  kKey,
+  kValue,
+  kAttended,
+  kLogSumExp,
+  kRngState,
+  kRngOffset,
+  kProjected,
+  kAttentionMask,
+  kMlpMean,
+  kMlpScale,
+  kMlpNormed,
+  kGated,
+  kRaised,
+  kActivated,
+  kMlpMask,
+  kSlots
+};
+using CompiledValues = std::array<inductor::Value, kSlots>;
+
+/// The layer's sizes and kinds.
+struct CompiledShape {
+  DType low = DType::bf16;   ///< of the products
+  DType wide = DType::bf16;  ///< of the residual stream and the weights
+  bool checkpointed = false; ///< torch.utils.checkpoint within the graph: the backward graph computes the activations again
+  bool layer_norm = false;   ///< nn.LayerNorm instead of an RMS norm
+  bool head_norms = false;   ///< RMS norms of queries and keys, per head
+  bool gated = true;         ///< a gated MLP; else one product up
+  bool fused_qkv = false;    ///< queries, keys and values of one product; without positions
+  bool conv1d = false;       ///< weights [in, out] (transformers' Conv1D, addmm)
+  bool dropout = false;      ///< of both branches
+  double attention_dropout = 0;
+  bool widened_weights = false;  ///< gemma: the norms' weights are widened themselves, their gradients narrowed behind the sums
+  std::array<bool, kArguments> biased{};  ///< by weight: its linear has a bias
+  std::int64_t batch = 0, length = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, inner = 0;
+
+  bool casts() const { return low != wide; }  ///< weights are cast within the graph, their gradients cast back
+  std::int64_t rows() const { return batch * length; }
+  std::int64_t q_width() const { return heads * head_dim; }
+  std::int64_t kv_width() const { return kv_heads * head_dim; }
+};
+
+/// Builds either graph. `values` holds the arguments (undefined where the layer has none) and, for a backward graph that is not
+/// checkpointed, what the forward graph kept.
+class CompiledLayer {
+ public:
+  CompiledLayer(inductor::Graph& graph, const CompiledShape& shape, CompiledValues& values, const Tape& tape)
+      : g_(graph), s_(shape), v_(values), tape_(tape) {}
+
+  /// The forward graph: the layer's output. Values that it makes are put into their slots.
+  inductor::Value forward();
+  /// The backward graph: the gradients of the arguments, by slot.
+  std::array<inductor::Value, kArguments> backward(inductor::Value incoming);
+
+ private:
+  using Values = std::vector<inductor::Value>;
+  struct Norm {
+    CompiledSlot weight, bias, mean, scale, normed;
+  };
+  /// A sum over rows: its result, and what it sums first (the same where it is not cut into parts).
+  struct RowSum {
+    inductor::Value total, parts;
+  };
+  struct NormGradient {
+    RowSum weight, bias;
+    inductor::Value stream;
+    Values kernel;  ///< the sums over columns and the stream's gradient
+  };
+
+  Dims stream_sizes() const { return {s_.batch, s_.length, s_.hidden}; }
+  Dims per_row() const { return {s_.batch, s_.length, 1}; }
+
+  void low_copy(CompiledSlot weight, std::int64_t in, std::int64_t out);
+  template <class Compute>
+  void low_copy_and(Compute&& input, CompiledSlot weight, std::int64_t in, std::int64_t out);
+  void norm_statistics(const Norm& norm, const Values& reads);
+  void apply_norm(const Norm& norm, const Values& reads);
+  inductor::Value linear(CompiledSlot weight, inductor::Value input, std::int64_t in, std::int64_t out);
+  void head_statistics(CompiledSlot raw, CompiledSlot scale, std::int64_t heads);
+  inductor::Value norm_heads(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, std::int64_t heads);
+  void rotate(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, inductor::Value normed, CompiledSlot turned, std::int64_t heads);
+  void project(const Norm& norm, const Values& reads);
+  std::vector<inductor::Value> flash(const Values& reads);
+  void attend();
+  void drop_attention();
+  void low_weight(CompiledSlot weight, std::int64_t in, std::int64_t out);
+  void compute();
+  void activate();
+
+  void to_weight(CompiledSlot weight, inductor::Value gradient, inductor::Value input, std::int64_t in, std::int64_t out);
+  void widen(CompiledSlot weight, std::int64_t in, std::int64_t out);
+  inductor::Value to_input(CompiledSlot weight, inductor::Value gradient, std::int64_t in, std::int64_t out);
+  RowSum sum_rows(const Values& reads, std::int64_t width, DType type);
+  inductor::Value linear_backward(CompiledSlot weight, inductor::Value gradient, inductor::Value input, std::int64_t in, std::int64_t out);
+  void finish_biased(CompiledSlot weight, inductor::Value gradient, std::int64_t in, std::int64_t out);
+  void fuse_with_bias(CompiledSlot weight, inductor::Value gradient, std::int64_t heads);
+  NormGradient norm_backward(const Norm& norm, const Values& gradients, const Values& stream, inductor::Value residual);
+  NormGradient dropped_norm_backward(inductor::Value gradient, inductor::Value residual, inductor::Value& masked);
+  inductor::Value standardize();
+  inductor::Value enter(inductor::Value incoming);
+  inductor::Value narrowed(inductor::Value sum);
+  inductor::Value heads_backward(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, inductor::Value turned, std::int64_t heads);
+  Values mlp_backward(inductor::Value incoming);
+  Values attention_backward(inductor::Value narrow);
+  void fuse_norms(const NormGradient& mlp, const NormGradient& input);
+
+  inductor::Graph& g_;
+  const CompiledShape& s_;
+  CompiledValues& v_;
+  const Tape& tape_;
+  bool forward_only_ = false;
+  Values statistics_, query_statistics_, key_statistics_;
+  inductor::Value bias_parts_;  ///< of the last linear's bias
+  RowSum down_bias_;
+  inductor::Value seeds_, random_;  ///< of the dropouts; what the attention's drew
+  inductor::Value standardized_;    ///< the MLP's norm before its weight, where it is a buffer
+  Values dropped_;                  ///< what the kernel of the attention's dropout makes beside the norm
+  std::array<inductor::Value, kArguments> gradients_;
+};
+
+}  // namespace plimsoll::program

@@ -1,0 +1,98 @@
+#include "program/modules/transformers/compiled_operator.hpp"
+
+#include <utility>
+
+#include "plimsoll/error.hpp"
+#include "program/op.hpp"
+
+namespace plimsoll::program {
+
+using inductor::Graph;
+using inductor::Value;
+
+namespace {
+
+/// Weights of products: under autocast the forward graph keeps their copies instead.
+bool is_product(std::size_t slot) {
+  return slot == kQkv || slot == kQ || slot == kK || slot == kV || slot == kOutput || slot == kGate || slot == kUp || slot == kDown;
+}
+
+bool is_bias(std::size_t slot) {
+  return slot == kInputNormBias || slot == kMlpNormBias || (slot > 0 && is_product(slot - 1));
+}
+
+/// What the partitioner saves: a checkpointed graph its arguments; else arguments but biases, and activations that products, norms,
+/// rotations and attention read again.
+bool is_saved(const CompiledShape& s, std::size_t slot) {
+  if (s.checkpointed) return slot < kArguments;
+  if (slot < kArguments) return !is_bias(slot);
+  if (slot == kRawQuery || slot == kRawKey) return s.head_norms;
+  return true;
+}
+
+CompiledValues values_of(Graph& graph, const CompiledArguments& arguments) {
+  CompiledValues values;
+  for (std::size_t i = 0; i < kArguments; ++i) values[i] = graph.primal(arguments[i]);
+  return values;
+}
+
+void backward(BackwardCall& b, const CompiledShape& s) {
+  Graph graph(b.tape);
+  const Value incoming = graph.primal(b.take_grad());
+  CompiledValues values;
+  for (std::size_t i = 0; i < kSlots; ++i) {
+    const bool made = i >= kArguments || (s.casts() && !s.checkpointed && is_product(i));
+    Tensor tensor = b.take_saved(i);
+    values[i] = made ? graph.saved(std::move(tensor)) : graph.primal(std::move(tensor));
+  }
+  const std::array<Value, kArguments> gradients = CompiledLayer(graph, s, values, b.tape).backward(incoming);
+  for (const Value value : gradients) graph.result(value);
+  graph.run();
+  for (std::size_t i = 0; i < kArguments; ++i) {
+    if (gradients[i].defined()) b.give(i, graph.take(gradients[i]));
+  }
+}
+
+}  // namespace
+
+CompiledShape with_arguments(CompiledShape s, const CompiledArguments& arguments) {
+  const Tensor& hidden = arguments[kHidden];
+  const Autocast& autocast = hidden.tape().autocast;
+  s.low = autocast.enabled ? autocast.type : hidden.dtype();
+  s.wide = arguments[kOutput].dtype();
+  if (s.low == DType::fp32) refuse("compiled blocks with fp32 products are not modelled", "compile");
+  if (hidden.dtype() != s.wide) refuse("compiled blocks whose weights and inputs have different types are not modelled", "compile");
+  for (std::size_t slot = 0; slot + 1 < kArguments; ++slot) s.biased[slot] = is_product(slot) && arguments[slot + 1].defined();
+  s.batch = hidden.size(0);
+  s.length = hidden.size(1);
+  s.hidden = hidden.size(2);
+  return s;
+}
+
+Tensor compiled_layer(const CompiledArguments& arguments, const CompiledShape& s) {
+  List<const Tensor*> inputs;
+  for (const Tensor& argument : arguments) inputs.push_back(&argument);
+  Op op("compiled_layer", inputs);
+
+  Graph graph(op.tape());
+  CompiledValues values = values_of(graph, arguments);
+  const CompiledValues given = values;
+  const Value output = CompiledLayer(graph, s, values, op.tape()).forward();
+  graph.result(output);
+  const auto kept = [&](std::size_t slot) { return !s.checkpointed && is_saved(s, slot) && values[slot].index != given[slot].index; };
+  for (std::size_t i = 0; i < kSlots; ++i) {
+    if (kept(i)) graph.result(values[i]);
+  }
+  graph.run();
+  for (std::size_t i = 0; i < kSlots; ++i) {
+    if (kept(i)) {
+      op.save_output(graph.take(values[i]));
+    } else {
+      op.save_output(i < kArguments && is_saved(s, i) ? arguments[i] : Tensor());
+    }
+  }
+  Tensor result = graph.take(output);
+  return op.done(result, [s](BackwardCall& b) { backward(b, s); });
+}
+
+}  // namespace plimsoll::program
