@@ -91,7 +91,8 @@ TEST(AllocatorRows, MsAmp) {
   expect_within(rows, quantity::parameters, {0, 0});
 }
 
-// torchao's Float8Linear as Accelerate puts it into transformers, run eagerly: scales per tensor with padding, and per row.
+// torchao's Float8Linear as Accelerate puts it into transformers, run eagerly: scales per tensor with padding, and per row, there
+// under FSDP2 too.
 TEST(AllocatorRows, TorchAo) {
   const Validation rows = validate_file("allocator-torchao");
   EXPECT_TRUE(rows.refused.empty());

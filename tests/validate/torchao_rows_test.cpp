@@ -21,7 +21,8 @@ TEST(TorchAoRefusals, NameWhatIsNotPlayed) {
   EXPECT_TRUE(refused_when("ao-llama", [](Strategy& s) { s.fp8_scaling = Fp8Scaling::delayed; }));
   EXPECT_TRUE(refused_when("ao-llama", [](Strategy& s) { s.fp8_scaling = Fp8Scaling::blockwise; }));
   EXPECT_TRUE(refused_when("ao-llama", [](Strategy& s) { s.compile = Strategy::Compile::blocks; }));
-  EXPECT_TRUE(refused_when("ao-llama-ddp", [](Strategy& s) { s.data_parallel = DataParallel::fsdp2; }));
+  EXPECT_TRUE(refused_when("ao-llama-row-fsdp2", [](Strategy& s) { s.fsdp = {}, s.data_parallel = DataParallel::fsdp1; }));
+  EXPECT_TRUE(refused_when("ao-llama-row-fsdp2", [](Strategy& s) { s.fp8_scaling = Fp8Scaling::tensorwise; }));
 }
 
 // The weights' gradients are products over the tokens: by rows nobody pads them to multiples of 16.

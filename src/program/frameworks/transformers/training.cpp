@@ -124,14 +124,15 @@ namespace {
 void put_8_bit_linears(Module& root, const Model& model, const Strategy& strategy, Tape& tape) {
   if (strategy.fp8_scaling == Fp8Scaling::delayed)
     refuse("Transformer Engine's modules under Accelerate are not modelled: their weights are cast anew in every forward", "fp8_backend", "ao");
-  if (strategy.data_parallel != DataParallel::none && strategy.data_parallel != DataParallel::ddp)
-    refuse("8-bit weights gathered by FSDP are not modelled for transformers", "data_parallel", "none or ddp");
+  const bool by_row = strategy.fp8_scaling == Fp8Scaling::rowwise;
+  if (strategy.data_parallel == DataParallel::fsdp1) refuse("torchao's linears under FSDP1 are not modelled", "data_parallel", "fsdp2");
+  if (strategy.data_parallel == DataParallel::fsdp2 && !by_row)
+    refuse("weights that FSDP gathers in 8 bits (enable_fsdp_float8_all_gather) are not modelled", "fp8_recipe", "rowwise, whose weights are not");
   if (strategy.fp8_scaling == Fp8Scaling::blockwise) refuse("torchao's linears have scales per tensor or row", "fp8_recipe", "tensorwise or rowwise");
   if (strategy.lora || strategy.peft || strategy.base_weights != BaseWeights::as_trained)
     refuse("8-bit linears with adapters or quantised weights are not modelled", "fp8_backend");
   if (strategy.compile != Strategy::Compile::no) refuse("compiled 8-bit linears are not modelled for transformers", "compile");
   // AORecipeKwargs pads; a recipe of torchao's own by rows does not.
-  const bool by_row = strategy.fp8_scaling == Fp8Scaling::rowwise;
   convert_linears_to_float8(root, model, {.by_row = by_row, .pads = !by_row}, tape);
 }
 
