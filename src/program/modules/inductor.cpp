@@ -16,6 +16,21 @@ void fused(Tape& tape, std::initializer_list<const Tensor*> reads, std::initiali
   launch(tape, KernelKind::elementwise, (*writes.begin())->dtype(), bytes_read, bytes_written);
 }
 
+Tensor handed_to_backward(Tape& tape, const Dims& sizes, DType type) {
+  constexpr std::int64_t kThreshold = 1024, kAlignment = 128;  // padding_stride_threshold, padding_alignment_bytes
+  const std::int64_t whole = std::max<std::int64_t>(kAlignment / size_of(type), 1);
+  std::int64_t stride = 1, last = 0;
+  for (int i = sizes.rank() - 1; i >= 0; --i) {
+    last += (sizes[i] - 1) * stride;
+    stride *= sizes[i];
+    if (stride > kThreshold) stride = round_up(stride, whole);
+  }
+  Tensor buffer = tape.empty({last + 1}, type);
+  buffer.impl()->sizes = sizes;
+  buffer.impl()->strides = contiguous_strides(sizes);
+  return buffer;
+}
+
 Tensor product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
   Tensor y = tape.empty({rows, columns}, type);
   product_into(y, rows, columns, inner);

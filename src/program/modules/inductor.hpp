@@ -12,6 +12,10 @@ namespace plimsoll::program::inductor {
 /// One generated kernel that reads and writes these tensors.
 void fused(Tape& tape, std::initializer_list<const Tensor*> reads, std::initializer_list<const Tensor*> writes);
 
+/// A buffer that a graph's forward hands to its backward, as a dropout's mask: strides of more than 1,024 elements are padded to whole 128
+/// bytes (config.comprehensive_padding; torch/_inductor/ir.py, Layout._pad_strides). What the caller sees is not padded.
+Tensor handed_to_backward(Tape& tape, const Dims& sizes, DType type);
+
 /// extern_kernels.mm into a new buffer, [rows × columns].
 Tensor product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner);
 /// The same into `buffer`, whose contents are no longer needed.

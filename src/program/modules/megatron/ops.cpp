@@ -317,7 +317,7 @@ Tensor bias_dropout_add(const Tensor& x, const Tensor& bias, const Tensor& resid
   {
     const Tensor seed = p > 0 ? tape.empty({1}, DType::int64, Category::workspace) : Tensor();
     // Without a backward the mask never leaves the kernel.
-    if (p > 0 && op.differentiable()) mask = tape.empty(x.sizes(), DType::boolean);
+    if (p > 0 && op.differentiable()) mask = inductor::handed_to_backward(tape, x.sizes(), DType::boolean);
     output = bias ? op.elementwise({&x, &bias, &residual}, x.dtype()) : op.elementwise({&x, &residual}, x.dtype());
   }
   if (mask) op.save_output(mask);
