@@ -137,9 +137,13 @@ class ScaledStates final : public LbAdam {
 
   void update(const std::vector<std::size_t>& with_gradients) override {
     const std::vector<Tensor> inverses = inverse_scales(with_gradients);
+    for (std::vector<Moment>* moments : {&first_, &second_}) {
+      std::vector<Tensor> largest;
+      for (std::size_t i : with_gradients) largest.push_back((*moments)[i].scaling.largest);
+      launch_foreach(tape_, largest, 1, 1);  // _foreach_zero_
+    }
     Tensor wide, gradient;
     for (std::size_t i : with_gradients) {
-      for (const Moment* moment : {&first_[i], &second_[i]}) in_place(moment->scaling.largest, {});  // _foreach_zero_
       wide.reset();
       wide = wide_weight(trained_[i]);
       gradient = wide_gradient(trained_[i]);

@@ -81,8 +81,12 @@ Tensor scaling_factor(const Tensor& largest, const Tensor& scale) {
   };
   Tensor exponent = divided(largest);
   for (int i = 0; i < 3; ++i) exponent = number(exponent);  // log2, floor, - margin
-  Tensor factor = number(exponent);                         // abs, pow, round
-  for (int i = 0; i < 2; ++i) factor = number(factor);
+  Tensor factor = number(exponent);                         // abs
+  {
+    const Tensor base = filled(tape, {}, DType::int64);  // of torch.pow(2, …), on the device
+    factor = elementwise(tape, {&base, &factor}, DType::fp32);
+  }
+  factor = number(factor);  // round
   {
     const Tensor positive = truth(largest);
     factor = chosen(positive, factor, scale);
