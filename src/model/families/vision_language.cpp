@@ -1,4 +1,5 @@
-// llava, gemma3, qwen2_vl, qwen2_5_vl: a vision tower whose patches, projected, stand among the words of a language model.
+// llava, gemma3, qwen2_vl, qwen2_5_vl: a vision tower whose patches, projected, stand among the words of a language model. A training step is
+// one of text alone.
 #include "model/families/decoder.hpp"
 #include "model/families/encoder.hpp"
 #include "model/families/families.hpp"
@@ -51,6 +52,11 @@ void append_vocabulary_head(Model& model, const Config& config, const std::strin
       .append_to(model);
 }
 
+/// Language models whose layers run within a model of images and text as they do alone.
+bool is_modelled_beside_images(const std::string& text) {
+  return text == "llama" || text == "gemma3_text" || text == "qwen2_vl_text" || text == "qwen2_5_vl_text";
+}
+
 /// What every class here is: tower, projector, language model, head.
 template <class AppendTower>
 Model image_and_text(const Config& config, const Config& text, AppendTower append_tower) {
@@ -60,6 +66,12 @@ Model image_and_text(const Config& config, const Config& text, AppendTower appen
   Model model = counted_model(config);
   Model language = build_language_model(text);
   append_tower(model, name, language.hidden_size);
+  for (Block& block : model.blocks) {  // rests where no image is given
+    block.stream = Block::Stream::second;
+    block.tokens = 0;
+  }
+  model.activations_modelled = is_modelled_beside_images(text.model_type()) && !config.architecture_ends_with("Model");
+  if (model.activations_modelled) model.assumed.push_back("a batch of text alone: the vision tower rests");
   append_language_model(model, std::move(language), name("language_model"));
   append_vocabulary_head(model, config, name("language_model") + ".embed_tokens.weight");
   return model;

@@ -66,6 +66,7 @@ bool runs_again(const Block& block) {
 /// "LlamaDecoderLayer" of a LlamaForCausalLM, "GPT2Block" of a GPT2LMHeadModel; distilbert calls its layers otherwise.
 bool is_layer_class(const std::string& entry, const Model& model) {
   if (model.model_type == "distilbert") return entry == "TransformerBlock";
+  if (model.model_type == "llava") return entry == "LlamaDecoderLayer";
   return entry.rfind(class_prefix(model.architecture), 0) == 0 && (ends_with(entry, "Layer") || ends_with(entry, "Block"));
 }
 
@@ -76,6 +77,7 @@ std::vector<Module*> layer_modules(const Model& model, Module& root) {
   for (const Block* block : model.registered_blocks()) {
     if (block->role != Block::Role::decoder && block->role != Block::Role::encoder) continue;
     if (runs_again(*block)) continue;
+    if (block->stream == Block::Stream::second && model.task == Model::Task::causal_lm) continue;  // a tower beside the language model
     for (std::int64_t i = 0; i < block->repeat; ++i) {
       const std::string path = block->name + "." + std::to_string(block->first + i);
       Module* module = root.find(path);

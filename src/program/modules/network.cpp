@@ -36,6 +36,10 @@ constexpr Family kFamilies[] = {
     {"starcoder2", make_rotary_decoder, true},
     {"stablelm", make_rotary_decoder},
     {"gemma3_text", make_rotary_decoder},
+    {"llava", make_rotary_decoder},
+    {"gemma3", make_rotary_decoder},
+    {"qwen2_vl", make_rotary_decoder},
+    {"qwen2_5_vl", make_rotary_decoder},
     {"phi", make_rotary_decoder},
     {"seed_oss", make_rotary_decoder},
     {"arcee", make_rotary_decoder},
@@ -92,6 +96,7 @@ constexpr Family kFamilies[] = {
 }  // namespace
 
 std::unique_ptr<Network> make_network(const Model& model, const RunOptions& options, Module& root, Tape& tape) {
+  if (!model.activations_modelled) refuse("a training step of " + model.architecture + " is not modelled");
   std::vector<std::string> known;
   for (const Family& family : kFamilies) {
     known.emplace_back(family.model_type);

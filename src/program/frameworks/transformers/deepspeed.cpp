@@ -124,6 +124,7 @@ void record_step(Tape& tape, Network& network, DeepSpeedOptimizer& optimizer, co
 
 StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy, bool every_micro_batch) {
   refuse_unmodelled(strategy);
+  refuse_resting_tower(model, "DeepSpeed");
   DeepSpeedSettings settings = settings_of(strategy);
   Tape tape;
   const std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);

@@ -55,6 +55,7 @@ void untie(Module& root) {
 
 StepProgram lower_hf_fsdp1(const Model& model, const Strategy& strategy, bool every_micro_batch) {
   refuse_impossible(strategy);
+  refuse_resting_tower(model, "FSDP1");
   Tape tape;
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   untie(*root);

@@ -168,6 +168,14 @@ std::unique_ptr<Network> hf_network(const Model& model, const Strategy& strategy
   return std::make_unique<PromptedNetwork>(std::move(network), model, options, root, tape);
 }
 
+void refuse_resting_tower(const Model& model, const std::string& wrapper) {
+  const bool beside_text = model.task == Model::Task::causal_lm &&
+                           std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& b) { return b.stream == Block::Stream::second; });
+  if (beside_text)
+    refuse("a batch of text alone gives the vision tower of " + model.architecture + " no gradients, which is not modelled under " + wrapper,
+           "data_parallel", "none or fsdp2");
+}
+
 std::unique_ptr<Optimizer> hf_optimizer(const Model& model, const Strategy& strategy, Module& root, Tape& tape) {
   const std::vector<Tensor> parameters = trainable_tensors(root);
   if (strategy.optimizer != OptimizerKind::muon) return make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, parameters);

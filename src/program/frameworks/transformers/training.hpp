@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "plimsoll/strategy.hpp"
@@ -21,6 +22,10 @@ std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy,
 
 /// The network of those modules; with an encoder of prompts among them, in front of it.
 std::unique_ptr<Network> hf_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape);
+
+/// Of a model of images and text, whose vision tower gets no gradient from a batch of text alone. Throws Error (refused) for such a model under
+/// `wrapper`, which waits for every parameter's gradient.
+void refuse_resting_tower(const Model& model, const std::string& wrapper);
 
 /// Token ids or pixel values and labels of one micro-batch, resident.
 Batch hf_batch(const Model& model, const Strategy& strategy, Tape& tape);

@@ -12,6 +12,7 @@
 #include "program/modules/liger.hpp"
 #include "program/modules/transformers/mixture.hpp"
 #include "program/modules/transformers/plain_mlp.hpp"
+#include "program/modules/transformers/rotary_3d.hpp"
 #include "program/ops/ops.hpp"
 #include "program/ops/liger.hpp"
 
@@ -33,6 +34,8 @@ struct Style {
   bool norm_each_head = false;      ///< stablelm: queries' and keys' norms are modules of every head
   bool joins_both_at_last = false;  ///< nemotron: the rotated parts live until both are joined
   bool rotates_in_frame = false;    ///< phi, stablelm: the attention itself rotates, and keeps the parts until it returns
+  bool masks_outside = false;       ///< gemma3 beside images: the outer model makes the masks, before there are positions
+  bool positions_3d = false;        ///< qwen2_vl: positions in time, height and width
   bool sinks = false;               ///< gpt_oss: its own attention and rotation; its MLP's second result takes the probabilities' place
   bool one_mask = false;            ///< mistral and its kin: the mask of the config's one kind; all others make the full one in any case
   bool residual_first = false;      ///< stablelm: residual + attention + dropout(mlp); phi: dropout(attention) + dropout(mlp) + residual
@@ -79,39 +82,49 @@ void style_with_layer_norms(Style& style, const std::string& model_type) {
   }
 }
 
+/// The language model of a model of images and text; else the model itself.
+std::string text_type(const std::string& model_type) {
+  if (model_type == "gemma3") return "gemma3_text";
+  if (model_type == "qwen2_vl" || model_type == "qwen2_5_vl") return "qwen2";
+  return model_type == "llava" ? "llama" : model_type;
+}
+
 Style style_of(const Model& model, const RunOptions& options) {
   Style style;
-  if (model.model_type == "gpt_oss") style = {.norm_rounding = Norm::Rounding::after_weight, .sinks = true};
-  if (model.model_type == "olmo2") style = {.norm_rounding = Norm::Rounding::after_weight, .fp32_tables = true};
-  if (model.model_type == "gemma" || model.model_type == "gemma2" || model.model_type == "gemma3_text") style.scaled_embedding = true;
-  if (model.model_type == "gemma3_text" || model.model_type == "exaone4") style.norms_turned_heads = true;
-  if (model.model_type == "glm4_moe") {
+  const std::string type = text_type(model.model_type);
+  if (type == "gpt_oss") style = {.norm_rounding = Norm::Rounding::after_weight, .sinks = true};
+  if (type == "olmo2") style = {.norm_rounding = Norm::Rounding::after_weight, .fp32_tables = true};
+  if (type == "gemma" || type == "gemma2" || type == "gemma3_text") style.scaled_embedding = true;
+  if (type == "gemma3_text" || type == "exaone4") style.norms_turned_heads = true;
+  if (type == "glm4_moe") {
     style.rotation = Rotation::join_last;
     style.norms_behind_all = true;
   }
-  if (model.model_type == "glm" || model.model_type == "glm4") style.rotation = Rotation::neighbours_join_last;
-  if (model.model_type == "glm4") {
+  if (type == "glm" || type == "glm4") style.rotation = Rotation::neighbours_join_last;
+  if (type == "glm4") {
     style.attention_out_norm = "post_self_attn_layernorm";
     style.mlp_norm = "post_attention_layernorm";
     style.mlp_out_norm = "post_mlp_layernorm";
   }
-  if (model.model_type == "nemotron") {
+  if (type == "nemotron") {
     style.rotation = Rotation::join_last;
     style.joins_both_at_last = true;
   }
-  if (model.model_type == "seed_oss") style.dropout_within = true;
-  if (model.model_type == "ernie4_5") {
+  if (type == "seed_oss") style.dropout_within = true;
+  if (type == "ernie4_5") {
     style.wide_tables = true;
     style.rotation = Rotation::neighbours_then_fp32;
   }
-  style_with_layer_norms(style, model.model_type);
-  if (model.model_type == "granite" || model.model_type == "granitemoe") style.scaled_everywhere = true;
-  if (model.model_type == "granitemoe") style.mixture = "block_sparse_moe";
-  if (model.model_type == "phi3") style.rotation = Rotation::join_each;
+  style_with_layer_norms(style, type);
+  if (type == "granite" || type == "granitemoe") style.scaled_everywhere = true;
+  if (type == "granitemoe") style.mixture = "block_sparse_moe";
+  if (type == "phi3") style.rotation = Rotation::join_each;
   constexpr const char* kOneMask[] = {"mistral", "mixtral", "phi3", "starcoder2", "qwen3_moe"};
-  style.one_mask = std::find(std::begin(kOneMask), std::end(kOneMask), model.model_type) != std::end(kOneMask);
-  if (model.model_type == "deepseek_v2") style.latent_rotation = LatentAttention::Rotation::complex;
-  style.model_type = model.model_type;
+  style.one_mask = std::find(std::begin(kOneMask), std::end(kOneMask), type) != std::end(kOneMask);
+  if (type == "deepseek_v2") style.latent_rotation = LatentAttention::Rotation::complex;
+  style.masks_outside = model.model_type == "gemma3";
+  style.positions_3d = model.model_type == "qwen2_vl" || model.model_type == "qwen2_5_vl";
+  style.model_type = type;
   style.liger = liger_patches(model.model_type, options);
   return style;
 }
@@ -466,9 +479,10 @@ class RotaryDecoder final : public Network {
         style_(style_of(model, options)),
         softcap_(model.logit_softcap > 0),
         embedding_dropout_(model.embedding_dropout),
-        sliding_frequencies_(model.model_type == "gemma3_text"),
+        sliding_frequencies_(style_.model_type == "gemma3_text"),
         root_(root),
-        base_(root.child("model")),
+        outer_(text_type(model.model_type) == model.model_type ? nullptr : &root.child("model")),
+        base_(outer_ ? outer_->child("language_model") : root.child("model")),
         embed_(base_.child("embed_tokens"), tape),
         head_(root.child("lm_head"), tape) {
     if (style_.sinks && options.attention != RunOptions::Attention::eager)
@@ -514,7 +528,18 @@ class RotaryDecoder final : public Network {
   }
 
  private:
+  /// Beside images the outer model embeds, and holds the embeddings.
   Tensor decode(const Tensor& input) {
+    if (!outer_) return decode_text(input);
+    Tensor ids = input;
+    ModuleCall call(*outer_, tape_, {&ids});
+    const Tensor embeddings = embed(ids);
+    return call.done(decode_text(embeddings));
+  }
+
+  Tensor decode_text(const Tensor& input) {
+    LayerInputs inputs;
+    if (style_.masks_outside) make_masks(inputs, input);
     Tensor ids = input;
     ModuleCall call(base_, tape_, {&ids});
     Tensor embeddings = embed(ids);
@@ -522,23 +547,28 @@ class RotaryDecoder final : public Network {
     const Tensor positions = position_ids(tape_, ids.size(1));
     if (options_.compiled_blocks && window_ && ids.size(1) >= *window_)
       refuse("compiled blocks with a sliding window shorter than the sequence are not modelled", "compile");
-    LayerInputs inputs;
-    if (full_attention_ || !style_.one_mask) inputs.full_mask = causal_mask(tape_, options_, embeddings, std::nullopt);
-    if (window_) inputs.sliding_mask = causal_mask(tape_, options_, embeddings, window_);
+    if (!style_.masks_outside) make_masks(inputs, embeddings);
     if (style_.scaled_everywhere && style_.model_type == "granitemoe") embeddings = multiply_scalar(embeddings);
     Tensor hidden = dropout(embeddings, embedding_dropout_);
     if (style_.model_type == "phi") embeddings = hidden;
-    inputs.tables = tables(positions, hidden.dtype());
+    inputs.tables = tables(positions, hidden);
     if (sliding_frequencies_ && window_)
       inputs.sliding_tables = rotary_tables(base_.child("rotary_emb"), tape_, positions, hidden.dtype(), "sliding_attention_inv_freq");
-    inputs.positions = positions;
+    if (!style_.positions_3d) inputs.positions = positions;  // else layers are given those of packed sequences only
     for (const Layer& layer : layers_) hidden = layer(hidden, inputs);
     hidden = (*norm_)(hidden);
     return call.done(hidden);
   }
 
-  RotaryTables tables(const Tensor& positions, DType type) {
+  void make_masks(LayerInputs& inputs, const Tensor& embeddings) {
+    if (full_attention_ || !style_.one_mask) inputs.full_mask = causal_mask(tape_, options_, embeddings, std::nullopt);
+    if (window_) inputs.sliding_mask = causal_mask(tape_, options_, embeddings, window_);
+  }
+
+  RotaryTables tables(const Tensor& positions, const Tensor& hidden) {
+    const DType type = hidden.dtype();
     Module& rotary = base_.child("rotary_emb");
+    if (style_.positions_3d) return rotary_tables_3d(rotary, tape_, positions, hidden.size(0), type);
     if (style_.sinks) return half_rotary_tables(rotary, tape_, positions, type);
     if (latent_ && style_.latent_rotation == LatentAttention::Rotation::complex) return polar_tables(rotary, tape_, positions);
     const char* frequencies = sliding_frequencies_ ? "full_attention_inv_freq" : "inv_freq";
@@ -565,6 +595,7 @@ class RotaryDecoder final : public Network {
   double embedding_dropout_;
   bool sliding_frequencies_;  ///< gemma3: sliding layers rotate by frequencies of their own
   Module& root_;
+  Module* outer_;  ///< of images and text
   Module& base_;
   Embedding embed_;
   std::vector<Layer> layers_;
