@@ -81,7 +81,7 @@ void ZeroCoordinator::partition() {
   tape_.operator_name = "partition parameters";
   std::vector<Tensor> shards, duplicates;
   const bool at_construction = settings_.json.zero_init.value_or(true);
-  if (at_construction || !settings_.before_0_17) tape_.patched_linear = zero3_linear;  // memory_efficient_linear
+  tape_.patched_linear = at_construction || !settings_.before_0_17 ? zero3_linear : linear_of_views;  // memory_efficient_linear
   if (at_construction) {
     partition_at_construction(root_, shards, duplicates);
   } else {
@@ -135,13 +135,15 @@ void ZeroCoordinator::partition_materialized(std::vector<Tensor>& shards) {
   }
 }
 
+/// Each is gathered into a tensor of its own (0.16.9: and copied out of it).
 void ZeroCoordinator::touch_all() {
   tape_.operator_name = "gradient hooks";
   for (const auto& parameter : parameters) {
     if (!parameter->slot->trainable) continue;
-    const Tensor whole = tape_.empty({parameter->shard * settings_.ranks}, type_, Category::communication_buffer);
-    const Tensor shard = shard_on_device(*parameter);
+    Tensor whole = tape_.empty({parameter->shard * settings_.ranks}, type_, Category::communication_buffer);
+    Tensor other = settings_.before_0_17 ? tape_.empty(parameter->slot->sizes, type_) : shard_on_device(*parameter);
     tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = whole.bytes(), .type = type_}, tape_.stream);
+    whole.reset();
   }
 }
 

@@ -1,5 +1,7 @@
 #include "program/wrappers/deepspeed/linear.hpp"
 
+#include <utility>
+
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 
@@ -35,6 +37,15 @@ Tensor zero3_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
     }
     if (b.needs(2)) b.give(2, sum_to(g, {out}));
   });
+}
+
+Tensor linear_of_views(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  Tape& tape = x.tape();
+  const auto patched = std::exchange(tape.patched_linear, nullptr);
+  const Tensor transposed = transpose(weight, 0, 1);
+  const Tensor y = linear(x, transpose(transposed, 0, 1), bias);
+  tape.patched_linear = patched;
+  return y;
 }
 
 }  // namespace plimsoll::program

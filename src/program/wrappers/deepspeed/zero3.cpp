@@ -36,7 +36,7 @@ ZeroStage3::ZeroStage3(Tape& tape, Module& root, const DeepSpeedSettings& settin
   make_masters();
   tape_.operator_name = "gradient buffers";
   if (settings_.json.contiguous_gradients)
-    bucket_ = tape_.empty({settings_.json.reduce_bucket_size}, sent_type(), Category::communication_buffer);
+    bucket_ = tape_.empty({settings_.json.reduce_bucket_size}, bucket_type(), Category::communication_buffer);
   if (settings_.offload_parameters) reserve_host_memory_of_parameters();
   if (settings_.offload_optimizer) {
     reserve_host_memory_of_states();
@@ -176,7 +176,7 @@ void ZeroStage3::gradient_ready(ZeroParameter& parameter) {
   if (bucket_ && bucketed_elements_ + parameter.elements <= size) {
     const StreamScope scope(tape_, reduce_stream_);
     Tensor& gradient = parameter.leaf.grad();
-    copy_elements(tape_, parameter.elements, gradient.dtype(), sent_type());
+    copy_elements(tape_, parameter.elements, gradient.dtype(), bucket_type());
     if (overlaps()) tape_.record_stream(gradient, reduce_stream_);
     gradient = tape_.view(bucket_, gradient.sizes(), contiguous_strides(gradient.sizes()));
   }
@@ -217,24 +217,24 @@ std::vector<Tensor> ZeroStage3::reduce_scatter() {
   tape_.collective({.kind = CollectiveKind::reduce_scatter, .group = Group::data_shard, .bytes = elements * size_of(type), .type = type},
                    tape_.stream);
   std::vector<Tensor> shards;
-  if (accumulation_type() == type) {
+  if (reduced_type() == type) {
     shards.push_back(flat ? std::move(flat) : whole.front());
     drop_list(whole);
     return shards;
   }
-  for (const ZeroParameter* parameter : bucketed_) shards.push_back(shard_in_accumulation_type(*parameter, type));
+  for (const ZeroParameter* parameter : bucketed_) shards.push_back(shard_in(reduced_type(), *parameter, type));
   drop_list(whole);
   return shards;
 }
 
-Tensor ZeroStage3::shard_in_accumulation_type(const ZeroParameter& parameter, DType from) {
-  Tensor shard = tape_.empty({own_elements(parameter)}, accumulation_type());
+Tensor ZeroStage3::shard_in(DType to, const ZeroParameter& parameter, DType from) {
+  Tensor shard = tape_.empty({own_elements(parameter)}, to);
   launch(tape_, KernelKind::elementwise, shard.dtype(), shard.elements() * size_of(from), shard.bytes());
   return shard;
 }
 
 /// __avg_scatter_contiguous_grads: the bucket in place, times the predivide factor (1) in a new tensor unless gradients are scaled before, and in
-/// the accumulation's type; the rank's shards are views of it, or copies where padding fills them up.
+/// the type that shards have then; the rank's shards are views of it, or copies where padding fills them up.
 std::vector<Tensor> ZeroStage3::all_reduce_bucket() {
   const DType type = sent_type();
   const std::int64_t bytes = bucketed_elements_ * size_of(type);
@@ -242,20 +242,22 @@ std::vector<Tensor> ZeroStage3::all_reduce_bucket() {
   tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = bytes, .type = type}, tape_.stream);
   std::vector<Tensor> kept;
   Tensor reduced;
+  if (type != bucket_type()) reduced = tape_.empty({bucketed_elements_}, type);
   if (settings_.ranks > 1 && !settings_.json.prescale_gradients) {
-    reduced = tape_.empty({bucketed_elements_}, type);
+    Tensor scaled = tape_.empty({bucketed_elements_}, type);
     launch(tape_, KernelKind::elementwise, type, bytes, bytes);
+    reduced = std::move(scaled);
   }
-  if (accumulation_type() != type) {
-    Tensor wide = tape_.empty({bucketed_elements_}, accumulation_type());
+  if (reduced_type() != type) {
+    Tensor wide = tape_.empty({bucketed_elements_}, reduced_type());
     launch(tape_, KernelKind::elementwise, wide.dtype(), bytes, wide.bytes());
     reduced = std::move(wide);
   }
   kept.push_back(std::move(reduced));
   for (const ZeroParameter* parameter : bucketed_) {
     if (own_elements(*parameter) == parameter->shard) continue;
-    kept.push_back(zeros(tape_, {parameter->shard}, accumulation_type()));
-    if (own_elements(*parameter) > 0) copy_elements(tape_, own_elements(*parameter), accumulation_type(), accumulation_type());
+    kept.push_back(zeros(tape_, {parameter->shard}, reduced_type()));
+    if (own_elements(*parameter) > 0) copy_elements(tape_, own_elements(*parameter), reduced_type(), reduced_type());
   }
   return kept;
 }
@@ -268,9 +270,11 @@ void ZeroStage3::keep_shards() {
     if (own_elements(*parameter) > 0) {
       const std::int64_t bytes = parameter->shard * size_of(accumulation_type());
       if (micro_step_ > 0) {
+        Tensor added;
+        if (reduced_type() != accumulation_type()) added = shard_in(accumulation_type(), *parameter, reduced_type());
         launch(tape_, KernelKind::elementwise, accumulation_type(), bytes * 2, bytes);
       } else {
-        copy_elements(tape_, parameter->shard, accumulation_type(), accumulation_type());
+        copy_elements(tape_, parameter->shard, reduced_type(), accumulation_type());
       }
       if (settings_.offload_optimizer) {
         Tensor wide = to_host(*parameter);

@@ -41,7 +41,7 @@ class ZeroStage3 final : public DeepSpeedOptimizer {
   void reduce_bucket();
   std::vector<Tensor> reduce_scatter();
   std::vector<Tensor> all_reduce_bucket();
-  Tensor shard_in_accumulation_type(const ZeroParameter& parameter, DType from);
+  Tensor shard_in(DType to, const ZeroParameter& parameter, DType from);
   void keep_shards();
   Tensor to_host(const ZeroParameter& parameter);
   SubGroup& group_of(const ZeroParameter& parameter);
@@ -58,6 +58,10 @@ class ZeroStage3 final : public DeepSpeedOptimizer {
     return std::clamp<std::int64_t>(parameter.elements - parameter.shard * settings_.rank, 0, parameter.shard);
   }
   DType accumulation_type() const { return settings_.accumulate_fp32 ? DType::fp32 : coordinator_.type(); }
+  /// Of the bucket (0.16.9: the weights', whatever is sent).
+  DType bucket_type() const { return settings_.before_0_17 ? coordinator_.type() : sent_type(); }
+  /// Of the rank's shards once they are reduced: the accumulation's (0.16.9: the weights').
+  DType reduced_type() const { return settings_.before_0_17 ? coordinator_.type() : accumulation_type(); }
 
   ZeroCoordinator coordinator_;
   StreamId reduce_stream_;
