@@ -18,6 +18,17 @@ void complete(Strategy& s, const Model& model) {
   }
 }
 
+/// What MS-AMP and Accelerate around it raise themselves.
+void check_msamp(const Strategy& s, const Model&, Complaints& complaints) {
+  const bool msamp = s.precision == Precision::msamp_o1 || s.precision == Precision::msamp_o2;
+  if (s.precision == Precision::msamp_o3)
+    complaints.add("MS-AMP has its O3 in its own DeepSpeed engine alone", "set precision msamp-o1 or msamp-o2");
+  if (msamp && s.data_parallel != DataParallel::none && s.data_parallel != DataParallel::ddp)
+    complaints.add("Accelerate has no MS-AMP under FSDP", "set data_parallel ddp or none");
+  if (msamp && s.optimizer != OptimizerKind::adam && s.optimizer != OptimizerKind::adamw)
+    complaints.add("MS-AMP casts Adam and AdamW alone", "set optimizer adamw or adam");
+}
+
 FrameworkProfile profile() {
   FrameworkProfile p;
   p.name = "transformers";
@@ -37,7 +48,7 @@ FrameworkProfile profile() {
 
 }  // namespace
 
-Entry transformers() { return {profile(), nullptr, complete, nullptr}; }
+Entry transformers() { return {profile(), nullptr, complete, check_msamp}; }
 
 /// The diffusion transformers of diffusers, run the same way; the loss is a mean squared error.
 Entry diffusers() {
@@ -49,7 +60,7 @@ Entry diffusers() {
   p.code = ModelCode::diffusers;
   p.losses = {LossKernel::cross_entropy};
   p.low_precisions = {LowPrecision::none};
-  return {p, nullptr, complete, nullptr};
+  return {p, nullptr, complete, check_msamp};
 }
 
 }  // namespace plimsoll::framework

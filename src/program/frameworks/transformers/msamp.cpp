@@ -17,10 +17,6 @@ namespace plimsoll::program {
 namespace {
 
 void check(const plimsoll::Model& model, const Strategy& strategy) {
-  if (strategy.precision == Precision::msamp_o3)
-    refuse("MS-AMP has its O3 in its own DeepSpeed engine alone, whose ZeRO is not played", "precision", "msamp-o1 or msamp-o2");
-  if (strategy.optimizer != OptimizerKind::adam && strategy.optimizer != OptimizerKind::adamw)
-    refuse("MS-AMP casts Adam and AdamW alone", "optimizer", "adam or adamw");
   if (strategy.lora || strategy.peft || strategy.base_weights != BaseWeights::as_trained)
     refuse("MS-AMP with adapters or quantised weights is not modelled", "precision");
   if (strategy.compile != Strategy::Compile::no) refuse("MS-AMP with compiled modules is not modelled", "compile");

@@ -139,8 +139,6 @@ void put_8_bit_linears(Module& root, const Model& model, const Strategy& strateg
 }  // namespace
 
 std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape) {
-  const bool sharded = strategy.data_parallel == DataParallel::fsdp1 || strategy.data_parallel == DataParallel::fsdp2;
-  if (sharded && is_msamp(strategy.precision)) refuse("Accelerate has no MS-AMP under FSDP", "data_parallel", "none or ddp");
   std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
   if (strategy.lora) add_lora(*root, model, *strategy.lora, kAdapterType, tape);
   if (strategy.peft) add_peft(*root, model, *strategy.peft, tape);

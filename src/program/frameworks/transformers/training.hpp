@@ -52,7 +52,7 @@ DdpSettings hf_ddp_settings(const Strategy& strategy);
 bool is_msamp(Precision precision);
 
 /// transformers' modules as msamp.initialize makes them, on one device or under MS-AMP's DistributedDataParallel, autocast to bf16 as
-/// Accelerate does. Throws Error (refused): O3, another optimizer than Adam and AdamW, adapters, compiled or quantised modules.
+/// Accelerate does. Throws Error (refused): adapters, compiled or quantised modules.
 StepProgram lower_hf_msamp(const Model& model, const Strategy& strategy, bool every_micro_batch);
 
 /// Who takes part in a training step, whatever wraps the network.
