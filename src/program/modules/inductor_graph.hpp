@@ -121,8 +121,8 @@ class Graph {
   void place(int buffer, int from);
   void launch_kernel(const Node& node);
   const Operation& maker(int buffer) const { return operations_[static_cast<std::size_t>(at(buffer).maker)]; }
-  bool in_workspace(int buffer) const { return at(buffer).maker >= 0 && maker(buffer).total >= 0; }
-  bool made_early(int buffer) const { return at(buffer).maker >= 0 && maker(buffer).made_early; }
+  bool in_workspace(int buffer) const { return !at(buffer).workspace && at(buffer).maker >= 0 && maker(buffer).total >= 0; }
+  bool made_early(int buffer) const { return !at(buffer).workspace && at(buffer).maker >= 0 && maker(buffer).made_early; }
   const Mixed* mixed(int node) const;
   void sum_workspace(const Mixed& mixed, const Node& node);
 

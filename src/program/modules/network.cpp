@@ -22,7 +22,7 @@ constexpr Family kFamilies[] = {
     {"mistral", make_rotary_decoder, true},
     {"qwen2", make_rotary_decoder, true},
     {"qwen3", make_rotary_decoder, true},
-    {"phi3", make_rotary_decoder},
+    {"phi3", make_rotary_decoder, true},
     {"gemma", make_rotary_decoder, true},
     {"gemma2", make_rotary_decoder},
     {"olmo2", make_rotary_decoder},

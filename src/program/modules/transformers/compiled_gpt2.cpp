@@ -34,6 +34,7 @@ Tensor compiled_gpt2_block(Module& module, const Block& block, const Tensor& hid
   shape.checkpointed = checkpointed;
   shape.layer_norm = true;
   shape.gated = false;
+  shape.rotary = false;
   shape.fused_qkv = shape.conv1d = true;
   shape.dropout = block.hidden_dropout > 0;
   shape.attention_dropout = block.attention->dropout;

@@ -20,14 +20,15 @@ struct Heads {
   Tensor query, key, value;
 };
 
-/// Queries, keys and values from the first of `reads`: three of them, or one that holds them side by side.
+/// Queries, keys and values from the first of `reads`: three of them, of which the last may hold the others too, or one that holds all side by side.
 Heads heads_of(const std::vector<Tensor>& reads, const CompiledShape& s) {
-  if (!s.fused_qkv) return {as_heads(reads[0], s, s.heads), as_heads(reads[1], s, s.kv_heads), as_heads(reads[2], s, s.kv_heads)};
   const std::int64_t width = s.q_width() + 2 * s.kv_width();
-  const auto part = [&](std::int64_t heads) {
-    return reads[0].tape().view(reads[0], {s.batch, heads, s.length, s.head_dim}, {s.length * width, s.head_dim, width, 1});
+  const auto part = [&](const Tensor& all, std::int64_t heads) {
+    return all.tape().view(all, {s.batch, heads, s.length, s.head_dim}, {s.length * width, s.head_dim, width, 1});
   };
-  return {part(s.heads), part(s.kv_heads), part(s.kv_heads)};
+  if (!s.rotary) return {part(reads[0], s.heads), part(reads[0], s.kv_heads), part(reads[0], s.kv_heads)};
+  const Tensor value = s.fused_qkv ? part(reads[2], s.kv_heads) : as_heads(reads[2], s, s.kv_heads);
+  return {as_heads(reads[0], s, s.heads), as_heads(reads[1], s, s.kv_heads), value};
 }
 
 constexpr DType kFp32 = DType::fp32;
@@ -102,16 +103,21 @@ void CompiledLayer::head_statistics(CompiledSlot raw, CompiledSlot scale, std::i
   (raw == kRawQuery ? query_statistics_ : key_statistics_) = {sum, v_[scale]};
 }
 
-/// The heads' norm as a value of its own: where its scale is none, it is too much to be computed twice by the rotation.
+/// The heads' norm as a value of its own, where it is too much to be computed twice by the rotation: without a scale that is kept, or under
+/// autocast, where it is fp32.
 Value CompiledLayer::norm_heads(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, std::int64_t heads) {
-  if (!s_.head_norms || !s_.checkpointed) return {};
-  const Value normed = g_.pointwise({s_.batch, s_.length, heads, s_.head_dim}, s_.low, {v_[raw], v_[scale], v_[weight]});
+  if (!s_.head_norms || !(s_.checkpointed || s_.casts())) return {};
+  const Value normed = g_.pointwise({s_.batch, s_.length, heads, s_.head_dim}, s_.wide, {v_[raw], v_[scale], v_[weight]});
   (raw == kRawQuery ? query_statistics_ : key_statistics_).push_back(normed);
   return normed;
 }
 
 void CompiledLayer::rotate(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, Value normed, CompiledSlot turned, std::int64_t heads) {
   const Dims sizes{s_.batch, heads, s_.length, s_.head_dim};
+  if (s_.fused_qkv) {
+    v_[turned] = g_.pointwise(sizes, s_.low, {v_[kProjections], v_[kCosine], v_[kSine]});
+    return;
+  }
   v_[turned] = normed.defined() ? g_.pointwise(sizes, s_.low, {normed, v_[kCosine], v_[kSine]})
                                 : g_.pointwise(sizes, s_.low, {v_[raw], v_[scale], v_[weight], v_[kCosine], v_[kSine]});
   if (!s_.head_norms) return;
@@ -123,7 +129,7 @@ void CompiledLayer::rotate(CompiledSlot raw, CompiledSlot scale, CompiledSlot we
 /// The projections of the norm's output.
 void CompiledLayer::project(const Norm& norm, const Values& reads) {
   if (s_.fused_qkv) {
-    const std::int64_t width = s_.q_width() + 2 * s_.kv_width();
+    const std::int64_t width = qkv_width();
     low_copy_and([&] { apply_norm(norm, reads); }, kQkv, s_.hidden, width);
     v_[kProjections] = linear(kQkv, v_[kNormed], s_.hidden, width);
     return;
@@ -157,7 +163,7 @@ std::vector<Value> CompiledLayer::flash(const Values& reads) {
 }
 
 void CompiledLayer::attend() {
-  if (s_.fused_qkv) {
+  if (!s_.rotary) {
     flash({v_[kProjections]});
     return;
   }
@@ -170,13 +176,14 @@ void CompiledLayer::attend() {
     rotate_query(query);
     rotate_key(key);
   } else if (s_.casts()) {
-    rotate_key(norm_key());
-    rotate_query(norm_query());
+    const Value query = norm_query(), key = norm_key();
+    rotate_key(key);
+    rotate_query(query);
   } else {
     rotate_query(norm_query());
     rotate_key(norm_key());
   }
-  flash({v_[kQuery], v_[kKey], v_[kValue]});
+  flash({v_[kQuery], v_[kKey], v_[s_.fused_qkv ? kProjections : kValue]});
 }
 
 /// Seeds of both dropouts, and the attention's: its mask is kept, or what it drew until it is used again.
@@ -201,14 +208,16 @@ void CompiledLayer::compute() {
 
   if (s_.dropout) drop_attention();
   const Values stream{v_[kHidden], v_[kProjected], s_.checkpointed ? random_ : v_[kAttentionMask]};
-  const CompiledSlot first = s_.gated ? kGate : kUp;
+  const bool two = s_.gated && !s_.fused_gate_up;
+  const CompiledSlot first = two ? kGate : kUp;
+  const std::int64_t up = s_.fused_gate_up ? 2 * s_.inner : s_.inner;
   norm_statistics(mlp, stream);
-  low_copy_and([&] { apply_norm(mlp, stream); }, first, s_.hidden, s_.inner);
-  if (s_.gated) {
+  low_copy_and([&] { apply_norm(mlp, stream); }, first, s_.hidden, up);
+  if (two) {
     v_[kGated] = linear(kGate, v_[kMlpNormed], s_.hidden, s_.inner);
     low_copy(kUp, s_.hidden, s_.inner);
   }
-  v_[kRaised] = linear(kUp, v_[kMlpNormed], s_.hidden, s_.inner);
+  v_[kRaised] = linear(kUp, v_[kMlpNormed], s_.hidden, up);
 }
 
 void CompiledLayer::activate() {
@@ -335,7 +344,7 @@ Value CompiledLayer::narrowed(Value sum) {
 Value CompiledLayer::heads_backward(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, Value turned, std::int64_t heads) {
   const Dims unturned{s_.batch, s_.length, heads, s_.head_dim};
   if (!s_.head_norms) return g_.pointwise(unturned, s_.low, {turned, v_[kCosine], v_[kSine]});
-  const Value gradient = g_.pointwise({s_.batch, heads, s_.length, s_.head_dim}, s_.low, {turned, v_[kCosine], v_[kSine]});
+  const Value gradient = g_.pointwise({s_.batch, heads, s_.length, s_.head_dim}, s_.wide, {turned, v_[kCosine], v_[kSine]});
   const std::int64_t parts = inductor::outer_sum_splits(tape_, s_.rows() * heads, s_.head_dim);
   const Value partial = g_.reduction({parts, s_.head_dim}, kFp32, {gradient, v_[raw], v_[scale]});
   gradients_[weight] = g_.reduction({s_.head_dim}, s_.wide, {partial});
@@ -371,11 +380,13 @@ CompiledLayer::Values CompiledLayer::mlp_backward(Value incoming) {
   const Dims sizes{s_.batch, s_.length, s_.inner};
   Values kernel;
   if (s_.checkpointed) kernel.push_back(v_[kActivated]);
-  if (!s_.gated) {
-    const Value raised = g_.pointwise(sizes, s_.low, {down, v_[kRaised]}, {down, v_[kRaised]});
+  if (!s_.gated || s_.fused_gate_up) {
+    const std::int64_t up = s_.fused_gate_up ? 2 * s_.inner : s_.inner;
+    const Values replaced = s_.fused_gate_up ? Values{} : Values{down, v_[kRaised]};
+    const Value raised = g_.pointwise({s_.batch, s_.length, up}, s_.low, {down, v_[kRaised]}, replaced);
     kernel.push_back(raised);
-    g_.fuse(kernel);
-    return {linear_backward(kUp, raised, v_[kMlpNormed], s_.hidden, s_.inner)};
+    if (!s_.fused_gate_up) g_.fuse(kernel);
+    return {linear_backward(kUp, raised, v_[kMlpNormed], s_.hidden, up)};
   }
   const Value raised = g_.pointwise(sizes, s_.low, {down, v_[kGated]}, {});
   const Value from_up = linear_backward(kUp, raised, v_[kMlpNormed], s_.hidden, s_.inner);
@@ -385,6 +396,25 @@ CompiledLayer::Values CompiledLayer::mlp_backward(Value incoming) {
   kernel.push_back(gated);
   g_.fuse(kernel);
   return {from_up, from_gate};
+}
+
+/// The gradients of queries, keys and values side by side. Slices of a rotation's result are added up, each in a buffer as wide as all; under
+/// autocast the rotations' results are buffers first.
+Value CompiledLayer::join_projections(const Values& gradients) {
+  const Dims sizes{s_.batch, s_.length, qkv_width()};
+  if (!s_.rotary) return g_.pointwise(sizes, s_.low, gradients);
+  if (s_.casts()) {
+    const auto turn = [&](Value gradient, std::int64_t heads) {
+      return g_.pointwise({s_.batch, heads, s_.length, s_.head_dim}, s_.low, {gradient, v_[kCosine], v_[kSine]});
+    };
+    const Value key = turn(gradients[1], s_.kv_heads), query = turn(gradients[0], s_.heads);
+    return g_.pointwise(sizes, s_.low, {query, key, gradients[2]});
+  }
+  const Value query = g_.pointwise(sizes, s_.low, {gradients[1], v_[kCosine], v_[kSine]});
+  const Value key = g_.pointwise(sizes, s_.low, {gradients[0], v_[kCosine], v_[kSine]});
+  const Value joined = g_.pointwise(sizes, s_.low, {query, key, gradients[2]});
+  g_.fuse({query, key, joined});
+  return joined;
 }
 
 /// Of a single head, the turned gradient and its sum over rows have the same loops: one kernel.
@@ -397,9 +427,10 @@ CompiledLayer::Values CompiledLayer::attention_backward(Value narrow) {
   const Value attended = linear_backward(kOutput, narrow, v_[kAttended], s_.q_width(), s_.hidden);
   const Dims wide_heads{s_.batch, s_.heads, s_.length, s_.head_dim}, narrow_heads{s_.batch, s_.kv_heads, s_.length, s_.head_dim};
   const CompiledShape shape = s_;
-  Values reads = s_.fused_qkv ? Values{v_[kProjections]} : Values{v_[kQuery], v_[kKey], v_[kValue]};
+  Values reads{v_[kProjections]};
+  if (s_.rotary) reads = {v_[kQuery], v_[kKey], v_[s_.fused_qkv ? kProjections : kValue]};
+  const std::size_t gradient = reads.size();
   for (const Value value : {attended, v_[kAttended], v_[kLogSumExp], v_[kRngState], v_[kRngOffset]}) reads.push_back(value);
-  const std::size_t gradient = s_.fused_qkv ? 1 : 3;
   const std::vector<Value> flash = g_.call(
       reads, {{wide_heads, s_.low}, {narrow_heads, s_.low}, {narrow_heads, s_.low}}, [shape, gradient](const std::vector<Tensor>& tensors) {
         const Dims sizes{shape.batch, shape.length, shape.heads, shape.head_dim};
@@ -409,9 +440,7 @@ CompiledLayer::Values CompiledLayer::attention_backward(Value narrow) {
         return std::vector<Tensor>{std::move(all.query), std::move(all.key), std::move(all.value)};
       });
   if (s_.fused_qkv) {
-    const std::int64_t width = s_.q_width() + 2 * s_.kv_width();
-    const Value joined = g_.pointwise({s_.batch, s_.length, width}, s_.low, {flash[0], flash[1], flash[2]});
-    return {linear_backward(kQkv, joined, v_[kNormed], s_.hidden, width)};
+    return {linear_backward(kQkv, join_projections(flash), v_[kNormed], s_.hidden, qkv_width())};
   }
   const Value from_value = linear_backward(kV, flash[2], v_[kNormed], s_.hidden, s_.kv_width());
   const Value key = heads_backward(kRawKey, kKeyScale, kKNorm, flash[1], s_.kv_heads);

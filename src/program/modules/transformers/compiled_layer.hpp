@@ -75,7 +75,9 @@ struct CompiledShape {
   bool layer_norm = false;   ///< nn.LayerNorm instead of an RMS norm
   bool head_norms = false;   ///< RMS norms of queries and keys, per head
   bool gated = true;         ///< a gated MLP; else one product up
-  bool fused_qkv = false;    ///< queries, keys and values of one product; without positions
+  bool fused_qkv = false;    ///< queries, keys and values of one product
+  bool rotary = true;
+  bool fused_gate_up = false;  ///< both products into a gated MLP are one
   bool conv1d = false;       ///< weights [in, out] (transformers' Conv1D, addmm)
   bool dropout = false;      ///< of both branches
   double attention_dropout = 0;
@@ -117,6 +119,7 @@ class CompiledLayer {
   };
 
   Dims stream_sizes() const { return {s_.batch, s_.length, s_.hidden}; }
+  std::int64_t qkv_width() const { return s_.q_width() + 2 * s_.kv_width(); }
   Dims per_row() const { return {s_.batch, s_.length, 1}; }
 
   void low_copy(CompiledSlot weight, std::int64_t in, std::int64_t out);
@@ -150,6 +153,7 @@ class CompiledLayer {
   inductor::Value narrowed(inductor::Value sum);
   inductor::Value heads_backward(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, inductor::Value turned, std::int64_t heads);
   Values mlp_backward(inductor::Value incoming);
+  inductor::Value join_projections(const Values& gradients);
   Values attention_backward(inductor::Value narrow);
   void fuse_norms(const NormGradient& mlp, const NormGradient& input);
 

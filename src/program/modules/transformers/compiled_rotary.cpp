@@ -23,6 +23,7 @@ CompiledArguments arguments_of(Module& layer, const CompiledNames& names, const 
     if (all[slot]) all[slot + 1] = parent.child(name).tensor("bias");
   };
   with_bias(kInputNorm, layer, "input_layernorm");
+  with_bias(kQkv, attention, "qkv_proj");
   with_bias(kQ, attention, "q_proj");
   weight(kQNorm, attention, names.q_norm);
   with_bias(kK, attention, "k_proj");
@@ -31,7 +32,7 @@ CompiledArguments arguments_of(Module& layer, const CompiledNames& names, const 
   with_bias(kOutput, attention, names.output);
   with_bias(kMlpNorm, layer, "post_attention_layernorm");
   with_bias(kGate, mlp, "gate_proj");
-  with_bias(kUp, mlp, names.up);
+  with_bias(kUp, mlp, mlp.find_child("gate_up_proj") ? "gate_up_proj" : names.up);
   with_bias(kDown, mlp, names.down);
   return all;
 }
@@ -44,6 +45,8 @@ CompiledShape shape_of(const Block& block, bool checkpointed) {
   s.widened_weights = block.norm.unit_offset;
   s.head_norms = spec.qk_norm == AttentionSpec::QkNorm::per_head;
   s.gated = block.mlp->gated;
+  s.fused_qkv = spec.fused_qkv;
+  s.fused_gate_up = block.mlp->fused_gate_up;
   s.heads = spec.heads;
   s.kv_heads = spec.kv_heads;
   s.head_dim = spec.head_dim;
@@ -62,11 +65,11 @@ void check_compiled_rotary(const Block& block) {
   require(block.placement == NormPlacement::pre, "this placement of norms");
   require(block.norm.weight && (block.norm.kind == NormSpec::Kind::rms_norm || block.norm.bias), "these norms");
   require(attention.positions == Positions::rope && attention.rotary_dim == attention.head_dim, "these positions");
-  require((attention.qk_norm == AttentionSpec::QkNorm::none || attention.qk_norm == AttentionSpec::QkNorm::per_head) && !attention.fused_qkv,
+  require((attention.qk_norm == AttentionSpec::QkNorm::none || attention.qk_norm == AttentionSpec::QkNorm::per_head) &&
+              !(attention.fused_qkv && attention.qk_norm != AttentionSpec::QkNorm::none),
           "these projections of queries and keys");
   require(attention.causal && attention.softcap == 0 && attention.clip == 0, "this attention");
   require(attention.head_dim % 8 == 0 && attention.head_dim <= 256, "this head dimension");
-  require(!block.mlp->fused_gate_up, "this MLP");
   require(attention.dropout == 0 && block.hidden_dropout == 0, "dropout");
 }
 
