@@ -70,12 +70,13 @@ bool is_layer_class(const std::string& entry, const Model& model) {
   return entry.rfind(class_prefix(model.architecture), 0) == 0 && (ends_with(entry, "Layer") || ends_with(entry, "Block"));
 }
 
-}  // namespace
-
-std::vector<Module*> layer_modules(const Model& model, Module& root) {
+/// The repeated layers that are of the class: an encoder-decoder's are of two, BartEncoderLayer and BartDecoderLayer.
+std::vector<Module*> layers_of_class(const Model& model, Module& root, const std::string& entry) {
   std::vector<Module*> layers;
   for (const Block* block : model.registered_blocks()) {
     if (block->role != Block::Role::decoder && block->role != Block::Role::encoder) continue;
+    if (ends_with(entry, "EncoderLayer") && block->role == Block::Role::decoder) continue;
+    if (ends_with(entry, "DecoderLayer") && block->role == Block::Role::encoder) continue;
     if (runs_again(*block)) continue;
     if (block->stream == Block::Stream::second && model.task == Model::Task::causal_lm) continue;  // a tower beside the language model
     for (std::int64_t i = 0; i < block->repeat; ++i) {
@@ -87,6 +88,10 @@ std::vector<Module*> layer_modules(const Model& model, Module& root) {
   }
   return layers;
 }
+
+}  // namespace
+
+std::vector<Module*> layer_modules(const Model& model, Module& root) { return layers_of_class(model, root, {}); }
 
 std::vector<std::vector<Module*>> wrap_units(const Model& model, Module& root, const std::vector<std::string>& entries) {
   std::vector<std::vector<Module*>> units;
@@ -102,7 +107,7 @@ std::vector<std::vector<Module*>> wrap_units(const Model& model, Module& root, c
       if (!is_layer_class(entry, model))
         refuse("units of class '" + entry + "' are not modelled", "fsdp.units",
                "the class of the repeated layers, or a path such as 'layers.*'");
-      one_each(layer_modules(model, root));
+      one_each(layers_of_class(model, root, entry));
     } else if (entry.find('+') != std::string::npos) {
       std::vector<Module*> together;
       for (std::size_t start = 0; start <= entry.size();) {

@@ -26,11 +26,12 @@ constexpr Family kFamilies[] = {
     {"phi3", {}},
     {"smollm3", {}},
     {"gemma", {}},
-    {"gemma2", {.gradient_in_place = false}},
-    {"gemma3_text", {.gradient_in_place = false, .head_norms = true}},
+    {"gemma2", {.gradient_in_place = false, .final_gradient_in_place = false}},
+    {"gemma3_text", {.gradient_in_place = false, .final_gradient_in_place = false, .head_norms = true}},
     {"granite", {}, false},
-    {"glm4", {.gradient_in_place = false, .rope = false}},
-    {"exaone4", {.gradient_in_place = false, .head_norms = true}},
+    {"olmo2", {.gradient_in_place = false}},
+    {"glm4", {.gradient_in_place = false, .final_gradient_in_place = false, .rope = false}},
+    {"exaone4", {.gradient_in_place = false, .final_gradient_in_place = false, .head_norms = true}},
 };
 
 Tensor shifted_labels(const Tensor& padded) { return contiguous(slice(padded, -1, 1, padded.size(-1))); }

@@ -12,7 +12,8 @@ namespace plimsoll::program {
 
 /// What is patched in a family.
 struct LigerPatches {
-  bool gradient_in_place = true;  ///< of the norms
+  bool gradient_in_place = true;        ///< of the layers' norms
+  bool final_gradient_in_place = true;  ///< of the norm behind them
   bool rope = true;
   bool head_norms = false;  ///< those of queries and keys
 };

@@ -40,15 +40,14 @@ void compare_with_one(BackwardCall& b) {
 /// target != ignore_index, and how many those are.
 Tensor counted_mask(const Tensor& target) {
   Tensor mask = elementwise(target.tape(), {&target}, DType::boolean);
-  const Tensor wide = to(mask, DType::int64);
-  reduce(wide, {true}, false, DType::int64, 8);
+  count(mask, {true});
   return mask;
 }
 
 /// The assertions that targets are classes: a product with the mask, its extreme value, a comparison.
 void check_bound(const Tensor& target, const Tensor& mask) {
-  const Tensor kept = elementwise(target.tape(), {&target, &mask}, DType::int64);
-  const Tensor extreme = reduce(kept, {true}, false, DType::int64, 8);
+  Tensor extreme = elementwise(target.tape(), {&target, &mask}, DType::int64);
+  extreme = reduce(extreme, {true}, false, DType::int64, 8);
   elementwise(target.tape(), {&extreme}, DType::boolean);
 }
 
@@ -82,6 +81,7 @@ class FusedLinear {
   void one_chunk(const Tensor& hidden, const Tensor& storage) {
     const std::int64_t rows = hidden.size(0);
     const Tensor logits = storage ? slice(storage, 0, 0, rows) : product_with_transposed(hidden);
+    if (storage) gemm(tape_, logits.dtype(), rows, classes(), width());
     triton(tape_, logits.dtype(), {&logits, &logits}, {&logits});
     give_input(logits, rows);
     if (grad_weight_) add_to_weight(logits, hidden);
@@ -142,7 +142,8 @@ Tensor liger_rms_norm(const Tensor& x, const Tensor& weight, bool in_place) {
     const Tensor gradient = contiguous(b.grad());
     Tensor partial;
     if (b.needs(1)) partial = b.tape.empty({b.tape.multiprocessors, width}, DType::fp32);
-    Tensor result = in_place ? gradient.detach() : zeros(b.tape, gradient.sizes(), gradient.dtype());
+    const Tensor rows_gradient = in_place ? gradient : zeros(b.tape, gradient.sizes(), gradient.dtype());
+    Tensor result = b.tape.view(rows_gradient, gradient.sizes(), gradient.strides());  // dX.view(*shape): its base is a reference
     triton(b.tape, gradient.dtype(), {&gradient, &b.saved(0), &b.saved(1), &b.saved(2)}, {&result});
     if (partial) {
       const Tensor sum = reduce(partial, {true, false}, false, DType::fp32);

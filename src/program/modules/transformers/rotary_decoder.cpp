@@ -44,6 +44,11 @@ struct Style {
   std::optional<LigerPatches> liger = {};  ///< none: transformers' own modules
 
   const LigerPatches* liger_norms() const { return liger ? &*liger : nullptr; }
+  std::optional<LigerPatches> liger_final_norm() const {
+    std::optional<LigerPatches> patches = liger;
+    if (patches) patches->gradient_in_place = patches->final_gradient_in_place;
+    return patches;
+  }
   const LigerPatches* liger_head_norms() const { return liger && liger->head_norms ? &*liger : nullptr; }
   LatentAttention::Rotation latent_rotation = LatentAttention::Rotation::neighbours;
   const char* mixture = "mlp";  ///< name of a layer's mixture of experts
@@ -488,10 +493,11 @@ class RotaryDecoder final : public Network {
     if (style_.sinks && options.attention != RunOptions::Attention::eager)
       refuse("transformers' GPT-OSS does not support scaled_dot_product_attention", "attention", "eager");
     if (model.model_type == "qwen2_moe") window_ = 0;  // its config says 0 where no window is used, and the mask of it is made all the same
+    const std::optional<LigerPatches> final_patches = style_.liger_final_norm();
     for (const Block& block : model.blocks) {
       if (block.role == Block::Role::final_norm)
         norm_.emplace(base_.child(style_.final_norm, !block.norm.weight), tape, block.norm, style_.norm_rounding,
-                      style_.liger_norms());
+                      final_patches ? &*final_patches : nullptr);
       if (block.role != Block::Role::decoder) continue;
       if (options.compiled_blocks) check_compiled_rotary(block);
       if (block.attention->sliding_window) window_ = block.attention->sliding_window;
