@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <vector>
 
 #include "program/op.hpp"
 
@@ -36,19 +37,28 @@ void renew_table(Tape& tape, ModuleBuffer& table) {
   table.tensor = std::move(renewed);
 }
 
-/// trunc_normal_'s check of the drawn values: two masks and their union, of which any() looks at the whole weight. What tensor-parallel ranks
-/// hold is gathered first where they hold columns, and put side by side.
-void check_outliers(Tape& tape, std::int64_t local, std::int64_t gathered, std::int64_t whole, bool columns = false) {
+/// DTensor puts a mask together that ranks hold parts of, one dimension of the mesh after the other.
+struct Gather {
+  std::int64_t elements;      ///< behind it
+  bool side_by_side = false;  ///< what is cut along another dimension than the first arrives rank by rank, and is copied into place
+};
+
+/// trunc_normal_'s check of the drawn values: two masks and their union, of which any() looks at the whole weight.
+void check_outliers(Tape& tape, std::int64_t local, const std::vector<Gather>& gathers) {
   const auto mask = [&](std::int64_t elements) { return tape.empty({elements}, DType::boolean); };
   Tensor either;
   {
     const Tensor below = mask(local), above = mask(local);
     either = mask(local);
   }
-  if (gathered == local && whole == local) return;
-  Tensor of_group = gathered == whole ? Tensor() : mask(gathered);
-  if (columns) of_group = mask(gathered);
-  const Tensor all = mask(whole);
+  Tensor gathered;
+  std::int64_t elements = local;
+  for (const Gather& gather : gathers) {
+    if (gather.elements == elements) continue;  // a dimension of one rank
+    elements = gather.elements;
+    gathered = mask(elements);
+    if (gather.side_by_side) gathered = mask(elements);
+  }
 }
 
 /// A fused projection: query, key and value are drawn whole, put together and cut.
@@ -58,28 +68,31 @@ void draw_fused(Tape& tape, const Parameter& weight, const AttentionSizes& sizes
   const Tensor query = tape.empty({sizes.query, in}, DType::fp32), key = tape.empty({sizes.key, in}, DType::fp32),
                value = tape.empty({sizes.key, in}, DType::fp32);
   if (truncated)
-    for (const Tensor* drawn : {&query, &key, &value}) check_outliers(tape, drawn->elements(), drawn->elements(), drawn->elements());
+    for (const Tensor* drawn : {&query, &key, &value}) check_outliers(tape, drawn->elements(), {});
   const Tensor together = tape.empty({sizes.query + 2 * sizes.key, in}, DType::fp32);
   const Tensor of_rank = ranks > 1 ? tape.empty(weight.sizes, DType::fp32) : Tensor();
-  const Tensor shard = tape.empty({shard_elements}, DType::fp32);
+  const Tensor shard = shard_elements < weight.sizes.product() ? tape.empty({shard_elements}, DType::fp32) : Tensor();
 }
 
 /// A weight is drawn in its shard; norms are set to ones.
-void draw_weight(Tape& tape, const TitanDecoder& decoder, std::string_view module, const Parameter& weight,
-                 const Fsdp2Mesh& mesh) {
+void draw_weight(Tape& tape, const TitanDecoder& decoder, std::string_view module, const Parameter& weight, const Fsdp2Placement& place) {
   if (weight.sizes.rank() < 2) return;
-  const std::int64_t ranks = decoder.run().tensor_parallel.degree;
-  const std::int64_t local = mesh.own_rows(weight.sizes[0]) * (weight.sizes.product() / weight.sizes[0]);
-  if (module == "wqkv") return draw_fused(tape, weight, decoder.attention_sizes(), ranks, local, decoder.run().truncated_init);
-  if (!decoder.run().truncated_init) return;
-  const std::int64_t whole = weight.sizes.product() * ranks;
-  const bool columns = module == "wo" || module == "w2";  // cut by columns: gathered over the ranks first
-  check_outliers(tape, local, ranks == 1 ? whole : columns ? local * ranks : whole / ranks, whole, columns && ranks > 1);
+  const TitanRun& run = decoder.run();
+  const std::int64_t ranks = run.tensor_parallel.degree;
+  Dims shard = weight.sizes;
+  shard[place.dimension] = place.mesh.own_rows(shard[place.dimension]);
+  const std::int64_t local = shard.product(), held = weight.sizes.product();
+  if (module == "wqkv" && run.fused_draw) return draw_fused(tape, weight, decoder.attention_sizes(), ranks, local, run.truncated_init);
+  if (!run.truncated_init) return;
+  if (weight.expert && run.expert_ranks > 1) return check_outliers(tape, local, {{held, place.dimension != 0}, {held * run.expert_ranks}});
+  const bool columns = module == "wo" || module == "w2" || weight.expert;  // cut over the tensor-parallel ranks by columns
+  const std::vector<Gather> by_columns{{local * ranks, ranks > 1}, {held * ranks}}, by_rows{{held}, {held * ranks}};
+  check_outliers(tape, local, columns ? by_columns : by_rows);
 }
 
 }  // namespace
 
-void initialize_weights(Tape& tape, TitanDecoder& decoder, const Fsdp2Mesh& mesh, bool on_host) {
+void initialize_weights(Tape& tape, TitanDecoder& decoder, const Fsdp2Options& sharding, bool on_host) {
   for (Module* module : decoder.root().all_modules()) {
     const LabelScope label(tape, module->label);
     tape.operator_name = "init_states";
@@ -90,7 +103,7 @@ void initialize_weights(Tape& tape, TitanDecoder& decoder, const Fsdp2Mesh& mesh
     }
     for (ModuleBuffer& buffer : module->buffers) renew_table(tape, buffer);
     if (on_host || name == "tok_embeddings") continue;
-    for (const auto& parameter : module->parameters) draw_weight(tape, decoder, name, *parameter, mesh);
+    for (const auto& parameter : module->parameters) draw_weight(tape, decoder, name, *parameter, sharding.placement_of(*parameter));
   }
 }
 

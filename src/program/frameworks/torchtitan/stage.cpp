@@ -109,7 +109,7 @@ void TitanPart::prefetch_in_order() {
 void TitanPart::materialize() {
   sharded_.materialize();
   if (tied_ && !decoder_.run().one_table) sharded_.share_shard(*decoder_.embedding(), *decoder_.head());
-  if (decoder_.run().shared_table == 0) initialize_weights(tape_, decoder_, dense_mesh(strategy_), strategy_.offload.params);
+  if (decoder_.run().shared_table == 0) initialize_weights(tape_, decoder_, sharded_.options(), strategy_.offload.params);
 }
 
 Tensor TitanPart::loss(const Tensor& prediction, const TitanBatch& batch, const Tensor& valid_tokens) {

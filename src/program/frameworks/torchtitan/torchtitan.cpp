@@ -77,6 +77,7 @@ TitanRun run_of(const Model& model, const Strategy& s) {
   run.positions_given = s.titan.rope_positions_given.value_or(true);
   run.truncated_init = model.model_type.rfind("qwen3", 0) != 0;
   run.complex_rope = run.truncated_init && model.model_type != "gpt_oss";
+  run.fused_draw = model.model_type != "gpt_oss";
   run.expert_ranks = s.ep;
   run.float8_rowwise = s.low_precision == LowPrecision::fp8 && !before_0_3(s);
   const bool mixture = std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });

@@ -52,6 +52,8 @@ struct Fsdp2Options {
   bool buffers_on_host = false;       ///< materialize() leaves the modules' buffers on the host
   bool offload_to_host = false;       ///< CPUOffloadPolicy: shards, gradients and states in pinned host memory
   std::function<Fsdp2Placement(const Parameter&)> placement;  ///< none: every parameter over `mesh`, first dimension cut
+
+  Fsdp2Placement placement_of(const Parameter& parameter) const { return placement ? placement(parameter) : Fsdp2Placement{0, mesh}; }
 };
 
 /// One call of fully_shard: modules that are gathered, resharded and reduced together, in one group per mesh of their parameters.
@@ -66,6 +68,7 @@ class Fsdp2 {
   Fsdp2(const Fsdp2&) = delete;
   Fsdp2& operator=(const Fsdp2&) = delete;
 
+  const Fsdp2Options& options() const { return options_; }
   /// The shards that the optimizer sees, in registration order of the model; a gradient is in tensor.grad() after backward.
   std::vector<Tensor> shards() const;
   /// model.to_empty(device): allocates the shards, and buffers, in the order of Module._apply.

@@ -11,7 +11,7 @@ namespace plimsoll::program {
 Fsdp2Unit::Fsdp2Unit(Fsdp2& owner, std::vector<Module*> modules, const std::vector<std::shared_ptr<Parameter>>& slots, bool is_root)
     : owner_(owner), modules_(std::move(modules)) {
   for (const auto& slot : slots) {
-    const Fsdp2Placement placement = owner.options_.placement ? owner.options_.placement(*slot) : Fsdp2Placement{0, owner.options_.mesh};
+    const Fsdp2Placement placement = owner.options_.placement_of(*slot);
     group_on(placement.mesh, is_root).add(slot, placement.dimension);
   }
   for (auto& group : groups) group->last_of_unit = group == groups.back();
