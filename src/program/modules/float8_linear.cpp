@@ -158,14 +158,18 @@ Tensor float8_matmul(const Tensor& x, const Tensor& weight, const Float8Recipe& 
   op.save(weight);
   Dims sizes = x.sizes();
   sizes[-1] = out;
-  Tensor y = selected(op.tape(), "mm", [&]() -> std::vector<Tensor> {
-               const GradMode no_grad(op.tape(), false);
-               const Cast inputs = cast(x, {x.rank() - 1}, recipe), weights = cast(weight, {1, true}, recipe);
-               const Tensor product = scaled_product(op.tape(), {rows, out, in}, true, {inputs.data}, {weights.data}, recipe);
-               Tensor result = op.tape().view(product, sizes, contiguous_strides(sizes));
-               result.impl()->base.reset();
-               return {result};
-             }).front();
+  Tensor y;
+  {
+    const GradMode no_grad(op.tape(), false);
+    // A recomputation casts anew, whether the product was kept or not.
+    const Cast inputs = cast(x, {x.rank() - 1}, recipe), weights = cast(weight, {1, true}, recipe);
+    y = selected(op.tape(), "mm", [&]() -> std::vector<Tensor> {
+          const Tensor product = scaled_product(op.tape(), {rows, out, in}, true, {inputs.data}, {weights.data}, recipe);
+          Tensor result = op.tape().view(product, sizes, contiguous_strides(sizes));
+          result.impl()->base.reset();
+          return {result};
+        }).front();
+  }
   return op.done(y, [recipe](BackwardCall& b) { backward(b, recipe); });
 }
 
