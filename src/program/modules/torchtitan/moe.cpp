@@ -224,17 +224,27 @@ Tensor TitanMoe::run_experts(const Tensor& input, const Tensor& counts) const {
   Tensor rows = input;
   ModuleCall call(grouped_, context_.tape, {&rows});
   if (spec_.expert_bias) return call.done(run_gpt_oss_experts(grouped_, rows, counts));
+  const Tensor w1 = local_weight("w1_EFD"), w2 = local_weight("w2_EDF"), w3 = local_weight("w3_EFD");
   const Tensor offsets = cumulative_sum(counts, DType::int32);
   Tensor hidden;
   {
-    const Tensor gate = grouped_product(rows, grouped_.tensor("w1_EFD"), offsets);
+    const Tensor gate = grouped_product(rows, w1, offsets);
     hidden = silu(gate);
   }
   {
-    const Tensor up = grouped_product(rows, grouped_.tensor("w3_EFD"), offsets);
+    const Tensor up = grouped_product(rows, w3, offsets);
     hidden = multiply(hidden, up);
   }
-  return call.done(grouped_product(hidden, grouped_.tensor("w2_EDF"), offsets));
+  return call.done(grouped_product(hidden, w2, offsets));
+}
+
+/// A weight of the experts; as a DTensor (over expert or tensor-parallel ranks) its own part, by a node of the graph: gradients of all three
+/// weights arrive behind the last product's backward.
+Tensor TitanMoe::local_weight(const char* name) const {
+  const TensorParallel& tp = context_.run.tensor_parallel;
+  const Tensor& weight = grouped_.tensor(name);
+  const bool distributed = tp.functional && (context_.run.expert_ranks > 1 || tp.on());
+  return distributed ? view(weight, weight.sizes()) : weight;
 }
 
 /// LocalTokenDispatcher.combine and AllToAllTokenDispatcher.combine.

@@ -35,6 +35,7 @@ class TitanMoe {
   Dispatched dispatch(const Tensor& x, const Tensor& weights, const Tensor& experts, const Tensor& counts) const;
   Dispatched exchange(const Tensor& rows, const Tensor& counts) const;
   Tensor run_experts(const Tensor& rows, const Tensor& counts) const;
+  Tensor local_weight(const char* name) const;
   Tensor combine(const Tensor& output, const Dispatched& dispatched, const Tensor& x) const;
 
   TitanContext context_;
