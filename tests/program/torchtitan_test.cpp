@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/model.hpp"
@@ -187,7 +188,9 @@ constexpr const char* kPipelines[] = {
     R"(, "pp": 4, "vp": 4, "pp_schedule": "interleaved-1f1b", "recompute": "full", "global_batch": 64)",
     R"(, "pp": 4, "vp": 2, "pp_schedule": "interleaved-zero-bubble", "recompute": "none", "global_batch": 64)",
     R"(, "pp": 4, "vp": 2, "pp_schedule": "zbv", "recompute": "none", "global_batch": 64)",
-    R"(, "pp": 4, "vp": 2, "pp_schedule": "dualpipev", "recompute": "none", "global_batch": 64)"};
+    R"(, "pp": 4, "vp": 2, "pp_schedule": "zbv", "recompute": "full", "global_batch": 64)",
+    R"(, "pp": 4, "vp": 2, "pp_schedule": "dualpipev", "recompute": "none", "global_batch": 64)",
+    R"(, "pp": 8, "vp": 2, "pp_schedule": "dualpipev", "recompute": "full", "global_batch": 96)"};
 constexpr int kGpus = 32;
 
 TEST(TitanPipeline, MicroBatchesThatAreWrittenOnceAreCountedAsOftenAsTheyRun) {
@@ -222,6 +225,14 @@ TEST(TitanPipeline, ComposedRanksAreTheRecordedOnes) {
       ASSERT_EQ(first.first, composed.end()) << more << " rank " << rank << ": " << *first.first << " where recorded " << *first.second;
     }
   }
+}
+
+// torch.utils.checkpoint: "Trying to backward an extra time" on a region under selective activation checkpointing.
+TEST(TitanPipeline, SelectiveCheckpointingIsRefusedUnderABackwardInHalves) {
+  const Model model = llama(22);
+  const Strategy strategy =
+      titan(model, R"(, "pp": 4, "vp": 2, "pp_schedule": "zbv", "recompute": "selective-ac-op", "global_batch": 64)", kGpus);
+  EXPECT_THROW(TitanPipeline(model, strategy), Error);
 }
 
 /// Programs that are put together share the kernels of the recorded rank, which are fewer.

@@ -115,9 +115,9 @@ TEST(AllocatorRows, MegatronCore) {
 TEST(AllocatorRows, TorchTitan) {
   const Validation rows = validate_file("allocator-torchtitan");
   EXPECT_TRUE(rows.refused.empty());
-  expect_within(rows, quantity::allocated, {0.0001, 0.0005});
-  expect_within(rows, quantity::backward_peak, {0.0001, 0.0005});
-  expect_within(rows, quantity::reserved, {0.0005, 0.005});
+  expect_within(rows, quantity::allocated, {0, 0.0000005});
+  expect_within(rows, quantity::backward_peak, {0, 0.0000005});
+  expect_within(rows, quantity::reserved, {0, 0});
   expect_verdicts_right(rows);
 }
 
