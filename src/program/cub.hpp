@@ -18,8 +18,12 @@ inline std::int64_t radix_sort_passes(std::int64_t largest_key) {
   return ceil_div(bits, 8);
 }
 
-/// Kernels of a radix sort: the histogram, the sum over it, and one for each pass (DeviceRadixSortOnesweepKernel).
-inline std::int64_t radix_sort_launches(std::int64_t largest_key) { return 2 + radix_sort_passes(largest_key); }
+/// Kernels of a radix sort of n pairs of 64-bit keys and values: one where a single tile holds them all, else the histogram, the sum over
+/// it, and one for each pass (DeviceRadixSortOnesweepKernel).
+inline std::int64_t radix_sort_launches(std::int64_t n, std::int64_t largest_key) {
+  constexpr std::int64_t kSingleTile = 2304;
+  return n <= kSingleTile ? 1 : 2 + radix_sort_passes(largest_key);
+}
 
 /// Temporary storage of cub's radix sort of n pairs of 64-bit keys and values: two buffers, 256 counters per pass of 8 bits and
 /// per tile of 4,608 pairs. Read off PyTorch 2.15's caching allocator for 3,073 to 131,072 indices.

@@ -110,7 +110,7 @@ Tensor elementwise(Tape& tape, std::initializer_list<const Tensor*> inputs, DTyp
   y.impl()->strides = elementwise_strides(sizes, inputs);
   std::int64_t read = 0;
   for (const Tensor* input : inputs) read += input->bytes();
-  launch(tape, KernelKind::elementwise, type, read, y.bytes(), static_cast<double>(y.elements()));
+  if (y.elements() > 0) launch(tape, KernelKind::elementwise, type, read, y.bytes(), static_cast<double>(y.elements()));
   return y;
 }
 
@@ -127,6 +127,7 @@ Tensor zeros(Tape& tape, const Dims& sizes, DType type) {
 }
 
 void in_place(const Tensor& target, std::initializer_list<const Tensor*> inputs) {
+  if (target.elements() == 0) return;
   std::int64_t read = 0;
   for (const Tensor* input : inputs) read += input->bytes();
   launch(target.tape(), KernelKind::elementwise, target.dtype(), read, target.bytes(), static_cast<double>(target.elements()));

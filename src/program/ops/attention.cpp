@@ -150,6 +150,7 @@ std::vector<Tensor> flash_forward(Tape& tape, const Tensor& query, const Tensor&
   const Tensor unused = tape.empty({1}, DType::int64);
   if (dropout > 0) rng_state = tape.empty({2}, DType::int64);
   launch_forward(tape, query, key, value, s);
+  if (splits > 1) launch(tape, KernelKind::reduction, query.dtype(), partial_out.bytes() + partial_lse.bytes(), out.bytes() + lse.bytes());
   return {out, lse, rng_state, unused};
 }
 
@@ -217,7 +218,7 @@ void efficient_backward(BackwardCall& b, const Shape& s) {
       const Tensor product = elementwise(tape, {&grad}, DType::fp32);
       const Tensor sums = tape.empty({s.batch, s.queries, s.heads}, DType::fp32, Category::workspace);
       launch(tape, KernelKind::reduction, type, product.bytes(), sums.bytes());
-      delta = elementwise(tape, {&sums}, DType::fp32);
+      delta = s.heads == 1 ? sums : elementwise(tape, {&sums}, DType::fp32);  // heads in front; a single head lies so already
     }
     const Tensor workspace = tape.empty({backward_workspace(s, sixteen_bit)}, DType::uint8, Category::workspace);
     launch_backward(tape, gradients, s);
@@ -230,7 +231,7 @@ void efficient_backward(BackwardCall& b, const Shape& s) {
 Tensor additive_mask(Tape& tape, const Tensor& mask, DType type) {
   Tensor bias = mask;
   if (mask.dtype() == DType::boolean) {
-    const Tensor zero = zeros(tape, {}, type), least = zeros(tape, {}, type);
+    const Tensor zero = filled(tape, {}, type), least = filled(tape, {}, type);  // scalars of at::where
     bias = elementwise(tape, {&mask, &zero, &least}, type);
   }
   const std::int64_t quantum = 16 / size_of(type), width = bias.size(-1);

@@ -218,7 +218,7 @@ Tensor where(const Tensor& condition, const Tensor& x) {
   const Tensor number = zeros(op.tape(), {}, x.dtype());
   Tensor y = op.elementwise({&condition, &x, &number}, x.dtype());
   return op.done(y, [](BackwardCall& b) {  // where(condition, grad, 0)
-    const Tensor kept = b.saved(0), zero = zeros(b.tape, {}, b.grad().dtype());
+    const Tensor kept = b.saved(0), zero = filled(b.tape, {}, b.grad().dtype());
     b.give(0, elementwise(b.tape, {&kept, &b.grad(), &zero}, b.grad().dtype()));
   });
 }

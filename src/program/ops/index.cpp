@@ -62,7 +62,7 @@ Tensor embedding_backward(Tape& tape, const Tensor& grad, const Dims& table, std
   {
     const Tensor range = integers(tape, n);
     tape.scratch(radix_sort_bytes(n, table[0]));
-    small_launches(tape, 1 + radix_sort_launches(table[0]), 16 * n);  // arange, and the sort
+    small_launches(tape, 1 + radix_sort_launches(n, table[0]), 16 * n);  // arange, and the sort
   }
   Tensor gradient = zeros(tape, table, grad.dtype());
   sum_segments(tape, n, table, gradient);

@@ -88,7 +88,7 @@ Tensor layer_norm(const Tensor& x_in, const Tensor& weight_in, const Tensor& bia
   op.save_output(rstd);
   return op.done(y, [](BackwardCall& b) {  // native_layer_norm_backward: dX, then dgamma and dbeta
     const Tensor input = b.saved(1), scale = b.saved(2);
-    const Tensor packed = contiguous(input.detach());
+    const Tensor packed = contiguous(input.detach()), incoming = contiguous(b.grad().detach());
     if (b.needs(0)) {
       Tensor gradient = b.tape.empty(input.sizes(), input.dtype());
       launch(b.tape, KernelKind::reduction, input.dtype(), 2 * input.bytes(), input.bytes(), 8.0 * static_cast<double>(input.elements()));

@@ -3,6 +3,7 @@
 
 #include "program/cub.hpp"
 #include "program/ops/ops.hpp"
+#include "program/ops/routing.hpp"
 #include "program/reduction.hpp"
 
 namespace plimsoll::program {
@@ -19,7 +20,9 @@ void sort_for_accumulation(Tape& tape, std::int64_t n, std::int64_t rows, bool f
   const Tensor sorted = integers(), origins = integers(), range = integers();
   if (filled) tape.scratch(size_of(DType::int64));
   tape.scratch(cub::radix_sort_bytes(n, rows));
-  for (int i = 0; i < 4; ++i) launch(tape, KernelKind::gather, DType::int64, 16 * n, 16 * n);
+  // Remainder, product with the stride, quotient by the size of a row, the range, and the sort.
+  const std::int64_t launches = 4 + cub::radix_sort_launches(n, rows);
+  for (std::int64_t i = 0; i < launches; ++i) launch(tape, KernelKind::gather, DType::int64, 16 * n, 16 * n);
 }
 
 /// One product per expert of its rows and its weight. On sm90 in bf16 one CUTLASS kernel with its arguments and tensor maps as scratch
@@ -29,6 +32,7 @@ void launch_groups(Tape& tape, DType type, std::int64_t groups, std::int64_t row
   if (type == DType::bf16) {
     constexpr std::int64_t kArgumentsPerGroup = 60, kMapsPerProcessor = 512;
     const Tensor arguments = tape.empty({kArgumentsPerGroup * groups}, DType::uint8, Category::workspace);
+    launch(tape, KernelKind::elementwise, type, 0, arguments.bytes());  // prepare_grouped_gemm_data
     tape.scratch(kMapsPerProcessor * tape.multiprocessors);
   } else {
     for (std::int64_t i = 0; i < groups; ++i) tape.scratch(tape.gemm_workspace);
@@ -47,13 +51,18 @@ void launch_groups(Tape& tape, DType type, std::int64_t groups, std::int64_t row
 
 }  // namespace
 
-TopK top_k(const Tensor& x, std::int64_t k) {
+namespace {
+
+/// One kernel (gatherTopK of a block per row), and the sort of each row's k values where they are asked for in order.
+TopK top_k_of(const Tensor& x, std::int64_t k, bool sorted) {
   Op op("topk", {&x});
   Dims sizes = x.sizes();
   sizes[-1] = k;
   std::vector<Tensor> best = selected(op.tape(), "topk", [&]() -> std::vector<Tensor> {
     const Tensor chosen = op.output(sizes, x.dtype()), places = op.output(sizes, DType::int64);
     launch(op.tape(), KernelKind::gather, x.dtype(), x.bytes(), chosen.bytes() + places.bytes());
+    if (sorted && k > 1)
+      launch(op.tape(), KernelKind::gather, x.dtype(), chosen.bytes() + places.bytes(), chosen.bytes() + places.bytes());
     return {chosen, places};
   });
   Tensor values = std::move(best[0]);
@@ -67,13 +76,20 @@ TopK top_k(const Tensor& x, std::int64_t k) {
   return {values, indices};
 }
 
+}  // namespace
+
+TopK top_k(const Tensor& x, std::int64_t k) { return top_k_of(x, k, true); }
+TopK unsorted_top_k(const Tensor& x, std::int64_t k) { return top_k_of(x, k, false); }
+
 SortedIntegers sort_integers(const Tensor& x) {
   constexpr std::int64_t kOneBlock = 4096;  // the most that one block sorts (Sort.cu)
   Op op("sort", {&x});
   SortedIntegers sorted{op.output(x.sizes(), x.dtype()), op.output(x.sizes(), DType::int64)};
   const Tensor copy = op.tape().empty(x.sizes(), x.dtype(), Category::workspace);
-  if (x.elements() > kOneBlock) op.tape().scratch(cub::radix_sort_bytes(x.elements(), std::numeric_limits<std::int64_t>::max()));
-  launch(op.tape(), KernelKind::gather, x.dtype(), 2 * x.bytes(), 4 * x.bytes());
+  constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
+  if (x.elements() > kOneBlock) op.tape().scratch(cub::radix_sort_bytes(x.elements(), kLargest));
+  const std::int64_t launches = 1 + (x.elements() > kOneBlock ? cub::radix_sort_launches(x.elements(), kLargest) : 1);  // the indices first
+  for (std::int64_t i = 0; i < launches; ++i) launch(op.tape(), KernelKind::gather, x.dtype(), 2 * x.bytes(), 2 * x.bytes());
   return sorted;
 }
 

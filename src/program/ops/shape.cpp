@@ -1,5 +1,6 @@
 #include <optional>
 
+#include "program/ops/copying.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -55,8 +56,36 @@ Tensor view_op(const char* name, const Tensor& x, const Dims& sizes, const Dims&
   return op.done(y, std::forward<Function>(backward));
 }
 
-/// One kernel that copies `from` into the part `target` of another tensor.
-void copy_into(const Tensor& target, const Tensor& from) { in_place(target, {&from}); }
+/// slice_backward and select_backward: the gradient copied into its place, a view of these strides, among zeros.
+Tensor placed_in_zeros(BackwardCall& b, const Dims& before, const Dims& strides) {
+  Tensor whole = zeros(b.tape, before, b.grad().dtype());
+  if (b.grad().elements() > 0) copy_into(b.tape.view(whole, b.grad().sizes(), strides), b.grad());
+  return whole;
+}
+
+/// contiguous_strides of a tensor without its dimension `at`.
+Dims strides_without(const Dims& sizes, int at) {
+  const Dims whole = contiguous_strides(sizes);
+  Dims strides;
+  for (int i = 0; i < whole.rank(); ++i)
+    if (i != at) strides.push_back(whole[i]);
+  return strides;
+}
+
+/// Kernels of cat (cat_out_cuda): one batched copy of inputs of one type in up to four dimensions, else input by input a copy into its
+/// part of the result, a view of these strides.
+void launch_cat(Tape& tape, const Tensor& y, const Dims& strides, const std::vector<Tensor>& inputs) {
+  constexpr int kMostDimensions = 4;
+  std::int64_t read = 0;
+  bool one_type = true;
+  for (const Tensor& input : inputs) {
+    read += input.bytes();
+    one_type = one_type && input.dtype() == y.dtype();
+  }
+  if (inputs.size() > 1 && one_type && y.rank() <= kMostDimensions) return launch(tape, KernelKind::elementwise, y.dtype(), read, y.bytes());
+  for (const Tensor& input : inputs)
+    if (input.elements() > 0) copy_into(tape.view(y, input.sizes(), strides), input);
+}
 
 }  // namespace
 
@@ -152,9 +181,7 @@ Tensor slice(const Tensor& x, int dimension, std::int64_t start, std::int64_t en
   Dims sizes = x.sizes();
   sizes[at] = end - start;
   return view_op("slice", x, sizes, x.strides(), [before = x.sizes()](BackwardCall& b) {  // slice_backward
-    Tensor whole = zeros(b.tape, before, b.grad().dtype());
-    launch(b.tape, KernelKind::elementwise, whole.dtype(), b.grad().bytes(), b.grad().bytes());
-    b.give(0, std::move(whole));
+    b.give(0, placed_in_zeros(b, before, contiguous_strides(before)));
   });
 }
 
@@ -163,9 +190,9 @@ Tensor every_second(const Tensor& x, std::int64_t start) {
   sizes[-1] = ceil_div(x.size(-1) - start, 2);
   strides[-1] *= 2;
   return view_op("slice", x, sizes, strides, [before = x.sizes()](BackwardCall& b) {  // slice_backward
-    Tensor whole = zeros(b.tape, before, b.grad().dtype());
-    launch(b.tape, KernelKind::elementwise, whole.dtype(), b.grad().bytes(), b.grad().bytes());
-    b.give(0, std::move(whole));
+    Dims every_other = contiguous_strides(before);
+    every_other[-1] *= 2;
+    b.give(0, placed_in_zeros(b, before, every_other));
   });
 }
 
@@ -177,10 +204,8 @@ Tensor select(const Tensor& x, int dimension) {
     sizes.push_back(x.size(i));
     strides.push_back(x.strides()[i]);
   }
-  return view_op("select", x, sizes, strides, [before = x.sizes()](BackwardCall& b) {  // select_backward
-    Tensor whole = zeros(b.tape, before, b.grad().dtype());
-    launch(b.tape, KernelKind::elementwise, whole.dtype(), b.grad().bytes(), b.grad().bytes());
-    b.give(0, std::move(whole));
+  return view_op("select", x, sizes, strides, [before = x.sizes(), at](BackwardCall& b) {  // select_backward
+    b.give(0, placed_in_zeros(b, before, strides_without(before, at)));
   });
 }
 
@@ -247,7 +272,7 @@ Tensor stack(const std::vector<Tensor>& tensors, int dimension) {
   for (const Tensor& tensor : tensors) inputs.push_back(&tensor);
   Op op("stack", inputs);
   Tensor y = op.output(sizes, first.dtype());
-  launch(op.tape(), KernelKind::elementwise, y.dtype(), y.bytes(), y.bytes());
+  launch_cat(op.tape(), y, strides_without(sizes, at), tensors);
   return op.done(y, [at, part = first.sizes(), count = tensors.size()](BackwardCall& b) {  // unbind of the gradient
     Dims strides;
     for (int i = 0; i <= part.rank(); ++i)
@@ -262,17 +287,15 @@ Tensor cat(const std::vector<Tensor>& tensors, int dimension) {
   List<const Tensor*> inputs;
   Dims sizes = tensors.front().sizes();
   sizes[at] = 0;
-  std::int64_t read = 0;
   DType type = tensors.front().dtype();  // of the widest
   for (const Tensor& tensor : tensors) {
     if (size_of(tensor.dtype()) > size_of(type)) type = tensor.dtype();
     inputs.push_back(&tensor);
     sizes[at] += tensor.size(at);
-    read += tensor.bytes();
   }
   Op op("cat", inputs);
   Tensor y = op.output(sizes, type);
-  launch(op.tape(), KernelKind::elementwise, y.dtype(), read, y.bytes());
+  launch_cat(op.tape(), y, y.strides(), tensors);
   std::vector<Dims> parts;
   for (const Tensor& tensor : tensors) parts.push_back(tensor.sizes());
   return op.done(y, [parts = std::move(parts)](BackwardCall& b) {  // narrow of the gradient
@@ -291,12 +314,13 @@ Tensor copy_slice(const Tensor& base, const Tensor& part) {
   copy_into(part.detach(), part);
   Tensor y = base.detach();
   return op.done(y, [before = part.sizes()](BackwardCall& b) {
-    Tensor whole = empty_like(b.grad());
+    Tensor whole = b.tape.empty(b.grad().sizes(), b.grad().dtype());  // as the base lies
     copy_into(whole, b.grad());
     Tensor piece = b.tape.empty(before, b.grad().dtype());
     launch(b.tape, KernelKind::elementwise, piece.dtype(), piece.bytes(), piece.bytes());
     if (b.needs(0)) {
-      zeros(b.tape, before, b.grad().dtype());
+      const Tensor nothing = zeros(b.tape, before, b.grad().dtype());
+      launch(b.tape, KernelKind::elementwise, piece.dtype(), nothing.bytes(), nothing.bytes());
       b.give(0, std::move(whole));
     }
     b.give(1, std::move(piece));

@@ -310,48 +310,6 @@ void launch_foreach(Tape& tape, const std::vector<Tensor>& tensors, int depth, i
   flush();
 }
 
-/// _foreach_norm: partial sums of chunks of 65,536 elements, then one norm per tensor.
-static std::vector<Tensor> foreach_norms(Tape& tape, const std::vector<Tensor>& tensors) {
-  std::int64_t chunks = 0;
-  for (const Tensor& tensor : tensors) chunks += ceil_div(tensor.elements(), 65536);
-  const auto count = static_cast<std::int64_t>(tensors.size());
-  const Tensor offsets = tape.empty({count + 1}, DType::int64, Category::workspace);
-  const Tensor partial = tape.empty({chunks}, DType::fp32, Category::workspace);
-  launch(tape, KernelKind::elementwise, DType::fp32, 0, partial.bytes());
-  std::vector<Tensor> norms;
-  norms.reserve(tensors.size());
-  for (const Tensor& tensor : tensors) norms.push_back(tape.empty({}, tensor.dtype()));
-  launch_foreach(tape, tensors, 1, 0);
-  launch(tape, KernelKind::reduction, DType::fp32, partial.bytes(), count * 4);
-  return norms;
-}
-
-/// Norms of all gradients, their norm, the clamped coefficient, and a product in place.
-void clip_grad_norm(Tape& tape, const std::vector<Tensor>& parameters) {
-  tape.operator_name = "clip_grad_norm";
-  std::vector<Tensor> gradients;
-  for (const Tensor& parameter : parameters) {
-    if (parameter.grad()) gradients.push_back(parameter.grad());
-  }
-  if (gradients.empty()) return;
-  const DType type = gradients.front().dtype();
-  Tensor total;
-  {
-    const std::vector<Tensor> norms = foreach_norms(tape, gradients);
-    const Tensor stacked = tape.empty({static_cast<std::int64_t>(norms.size())}, type);
-    launch(tape, KernelKind::elementwise, type, stacked.bytes(), stacked.bytes());
-    total = reduce(stacked, {true}, false, type);
-  }
-  Tensor coefficient;
-  {
-    const Tensor raised = elementwise(tape, {&total}, type);
-    const Tensor inverse = elementwise(tape, {&raised}, type);
-    coefficient = elementwise(tape, {&inverse}, type);
-  }
-  coefficient = elementwise(tape, {&coefficient}, type);  // clamp
-  launch_foreach(tape, gradients, 1, 1);
-}
-
 /// Of torch.optim only these have fused=True.
 static void refuse_unless_fused(OptimizerKind kind) {
   constexpr OptimizerKind kFused[] = {OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::sgd, OptimizerKind::sgdm,

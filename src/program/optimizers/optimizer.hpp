@@ -35,9 +35,6 @@ std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, OptimizerImpl impl
 /// Whether it is one of bitsandbytes' optimizers.
 bool is_bitsandbytes(OptimizerKind kind);
 
-/// torch.nn.utils.clip_grad_norm_(parameters, max_norm), foreach.
-void clip_grad_norm(Tape& tape, const std::vector<Tensor>& parameters);
-
 /// The tensors of the trainable parameters below `root`, in registration order.
 std::vector<Tensor> trainable_tensors(Module& root);
 

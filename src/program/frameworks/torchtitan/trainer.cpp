@@ -6,6 +6,7 @@
 #include "program/left_behind.hpp"
 #include "program/modules/torchtitan/moe.hpp"
 #include "program/op.hpp"
+#include "program/optimizers/clipping.hpp"
 #include "program/tensor_names.hpp"
 
 namespace plimsoll::program {

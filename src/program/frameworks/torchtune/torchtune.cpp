@@ -12,6 +12,7 @@
 #include "program/offload_activations.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/optimizers/clipping.hpp"
 #include "program/optimizers/optimizer.hpp"
 #include "program/wrappers/fsdp/fsdp2.hpp"
 

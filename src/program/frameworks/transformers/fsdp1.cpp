@@ -27,6 +27,7 @@ Fsdp1Settings fsdp1_settings(const Strategy& strategy) {
   const Sharding sharding = strategy.fsdp.sharding;
   Fsdp1Settings settings;
   settings.sharded = sharding != Sharding::no_shard && strategy.dp_shard > 1;  // alone, FSDP1 switches to NO_SHARD by itself
+  settings.world = strategy.dp_shard * strategy.dp_replicate;
   if (settings.sharded) {
     settings.shard = strategy.dp_shard;
     settings.replicate = strategy.dp_replicate;

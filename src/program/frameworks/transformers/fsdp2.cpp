@@ -62,8 +62,9 @@ StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy, bool ev
   const std::vector<Tensor> shards = sharded.shards();
   refuse_without_dtensors(strategy.optimizer);
   const std::unique_ptr<Optimizer> optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, shards);
-  record_hf_steps(tape, {*network, *optimizer, shards, [&](bool last) { sharded.set_requires_gradient_sync(last || !strategy.no_sync); }},
-                  strategy, batch, every_micro_batch);
+  TrainingLoop loop{*network, *optimizer, shards, [&](bool last) { sharded.set_requires_gradient_sync(last || !strategy.no_sync); }};
+  loop.clip = [&] { clip_grad_norm(tape, shards, Group::data_shard); };
+  record_hf_steps(tape, loop, strategy, batch, every_micro_batch);
   return tape.take();
 }
 

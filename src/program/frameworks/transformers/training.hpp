@@ -8,6 +8,7 @@
 
 #include "plimsoll/strategy.hpp"
 #include "program/modules/network.hpp"
+#include "program/optimizers/clipping.hpp"
 #include "program/optimizers/optimizer.hpp"
 #include "program/tape.hpp"
 #include "program/wrappers/ddp.hpp"

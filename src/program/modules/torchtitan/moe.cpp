@@ -4,6 +4,7 @@
 #include "program/modules/expert_parallel.hpp"
 #include "program/modules/torchtitan/gpt_oss.hpp"
 #include "program/ops/ops.hpp"
+#include "program/ops/routing.hpp"
 
 namespace plimsoll::program {
 
@@ -105,7 +106,7 @@ TitanMoe::Routing TitanMoe::route(const Tensor& input) const {
   routing.scores = context_.run.router.softmax ? softmax(routing.scores, DType::fp32) : sigmoid(routing.scores);
   Tensor choice = add(routing.scores, module_.buffer("expert_bias_E"));
   if (spec_.groups > 0) choice = scores_within_groups(choice);
-  const TopK best = top_k(choice, spec_.top_k);
+  const TopK best = unsorted_top_k(choice, spec_.top_k);
   routing.experts = best.indices;
   routing.weights = gather_last(routing.scores, routing.experts);
   Tensor denominator;
@@ -126,7 +127,7 @@ Tensor TitanMoe::scores_within_groups(const Tensor& scores) const {
   const Tensor grouped = view(scores, {scores.size(0), scores.size(1), spec_.groups, spec_.experts / spec_.groups});
   const TopK best_two = top_k(grouped, 2);
   const Tensor group_scores = sum(best_two.values, {-1}, false);
-  const TopK chosen = top_k(group_scores, spec_.chosen_groups);
+  const TopK chosen = unsorted_top_k(group_scores, spec_.chosen_groups);
   const Tensor mask = elementwise(context_.tape, {&group_scores}, DType::boolean);
   in_place(mask, {&chosen.indices});
   const Tensor limited = masked_fill(grouped, unsqueeze(mask, -1));

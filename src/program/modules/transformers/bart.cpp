@@ -1,6 +1,7 @@
 // ForConditionalGeneration of bart, mbart and pegasus.
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/seq2seq.hpp"
+#include "program/ops/copying.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -155,7 +156,7 @@ class BartStack {
     ModuleCall call(module_, tape_, {&ids});
     const Tensor words = embed(ids);
     Tensor range = add_scalar(arange(tape_, words.size(1)));
-    Tensor ones = zeros(tape_, {words.size(0), words.size(1)}, DType::fp32);
+    Tensor ones = filled(tape_, {words.size(0), words.size(1)}, DType::fp32);
     const Tensor mask = padded_causal_mask(words, ones);
     const bool names_anew = model_.model_type == "bart";  // attention_mask is the causal mask from here on; mbart keeps both
     if (names_anew) ones.reset();
@@ -207,7 +208,7 @@ class BartStack {
     for (int asked = 0; sdpa && asked < 2; ++asked) ask_whether_all(padding);
     const Tensor allowed = combined_mask(padding);
     if (sdpa) return allowed;
-    const Tensor zero = zeros(tape_, {}, words.dtype()), least = zeros(tape_, {}, words.dtype());
+    const Tensor zero = zeros(tape_, {}, words.dtype()), least = filled(tape_, {}, words.dtype());
     return elementwise(tape_, {&allowed, &zero, &least}, words.dtype());
   }
 
@@ -229,13 +230,16 @@ class BartStack {
     const Tensor query = view(queries, {1, 1, length, 1}), key = view(keys, {1, 1, 1, length});
     Tensor causal;
     {
-      const Tensor one = zeros(tape_, {}, DType::boolean);
+      const Tensor one = filled(tape_, {}, DType::boolean);
       const Tensor before = compare(key, query);
       causal = compare(one, before);
     }
     Tensor kept;
     {
+      // Indices of index(): expanded to one shape, then made contiguous.
       const Tensor rows = tape_.empty({batch, length}, DType::int64), columns = tape_.empty({batch, length}, DType::int64);
+      copy_into(rows, expand(unsqueeze(batch_range, 1), {batch, length}));
+      copy_into(columns, expand(unsqueeze(keys, 0), {batch, length}));
       kept = tape_.empty({batch, 1, 1, length}, DType::boolean);
       in_place(kept, {&rows, &columns, &padding});
     }
@@ -315,9 +319,11 @@ class Bart final : public Network {
     }
     const Tensor first = tape_.empty({labels.size(0)}, DType::int64);
     in_place(first, {&shifted, &last});
-    const Tensor kept = tape_.empty({labels.size(0), labels.size(1) - 1}, DType::int64);
-    in_place(kept, {&shifted});
-    in_place(shifted, {&kept, &first});
+    const std::int64_t length = labels.size(1);
+    const Tensor kept = tape_.empty({labels.size(0), length - 1}, DType::int64);
+    copy_into(kept, slice(shifted, -1, 0, length - 1));
+    copy_into(slice(shifted, -1, 1, length), kept);
+    copy_into(slice(shifted, -1, 0, 1), unsqueeze(first, 1));
     return shifted;
   }
 

@@ -389,15 +389,9 @@ class Bert final : public Network {
       const Tensor is_real = elementwise(tape_, {&ids}, DType::boolean);
       real = to(is_real, DType::int32);
     }
-    Tensor counted;
-    {
-      const Tensor sums = tape_.empty(ids.sizes(), DType::int64);
-      const Tensor wide = to(real, DType::int64);
-      in_place(sums, {&wide});
-      counted = sums;
-    }
+    Tensor counted = cumulative_sum(real, DType::int64);
     counted = to(counted, DType::int32);
-    counted = add_scalar(counted);
+    if (kind_ != Kind::mpnet) counted = add_scalar(counted);  // + past_key_values_length
     counted = multiply(counted, real);
     const Tensor positions = to(counted, DType::int64);
     return add_scalar(positions);

@@ -24,7 +24,7 @@ Tensor boolean_mask(Tape& tape, std::int64_t batch, std::int64_t length, bool wi
   // and_masks(sliding_window_overlay, causal_mask_function), starting from a scalar true
   Tensor within;
   {
-    const Tensor one = zeros(tape, {}, DType::boolean);
+    const Tensor one = filled(tape, {}, DType::boolean);
     Tensor edge = add_scalar(query);
     const Tensor inside = compare(key, edge);
     edge.reset();
@@ -61,7 +61,7 @@ Tensor alibi_slopes(Tape& tape, std::int64_t heads) {
   std::int64_t closest = 1;
   while (2 * closest <= heads) closest *= 2;
   const auto powers_of = [&](std::int64_t count) {
-    const Tensor base = zeros(tape, {}, DType::fp32), powers = arange(tape, count, DType::int32);
+    const Tensor base = filled(tape, {}, DType::fp32), powers = arange(tape, count, DType::int32);
     return elementwise(tape, {&base, &powers}, DType::fp32);
   };
   const Tensor slopes = powers_of(closest);
@@ -80,7 +80,7 @@ Tensor boolean_window_mask(Tape& tape, std::int64_t batch, std::int64_t length) 
   const auto compare = [&](const Tensor& a, const Tensor& b) { return elementwise(tape, {&a, &b}, DType::boolean); };
   Tensor within;
   {
-    const Tensor one = zeros(tape, {}, DType::boolean);
+    const Tensor one = filled(tape, {}, DType::boolean);
     Tensor distance = elementwise(tape, {&query, &key}, DType::int64);
     distance = elementwise(tape, {&distance}, DType::int64);
     const Tensor inside = elementwise(tape, {&distance}, DType::boolean);

@@ -276,12 +276,22 @@ class Deberta final : public Network {
   Tensor encode(const Tensor& input) {
     Tensor ids = input;
     ModuleCall call(base_, tape_, {&ids});
+    look_for_padding(ids);
     const Tensor mask = filled(tape_, ids.sizes(), DType::fp32);
     const Tensor segments = zeros(tape_, ids.sizes(), DType::int64);
     const Tensor embedded = embed(ids, segments, mask);
     std::vector<Tensor> states;  // the encoder gives all hidden states
     const Tensor last = run_layers(embedded, mask, states);
     return call.done(last);
+  }
+
+  /// warn_if_padding_and_no_attention_mask: pad_token_id in input_ids[:, [-1, 0]].
+  void look_for_padding(const Tensor& ids) const {
+    tape_.operator_name = "look_for_padding";
+    const Tensor ends = tape_.empty({ids.size(0), 2}, DType::int64);
+    launch(tape_, KernelKind::gather, DType::int64, ends.bytes(), ends.bytes());
+    const Tensor equal = elementwise(tape_, {&ends}, DType::boolean), any = tape_.empty({}, DType::boolean);
+    launch(tape_, KernelKind::reduction, DType::boolean, equal.bytes(), any.bytes());
   }
 
   Tensor run_layers(const Tensor& input, const Tensor& mask, std::vector<Tensor>& states) {
@@ -323,7 +333,7 @@ class Deberta final : public Network {
     {
       const Tensor below = like(relative, DType::boolean), above = like(relative, DType::boolean);
       const Tensor near = elementwise(tape_, {&below, &above}, DType::boolean);
-      const Tensor middle = filled(tape_, {}, DType::int64), absolute = like(relative, DType::int64);
+      const Tensor middle = zeros(tape_, {}, DType::int64), absolute = like(relative, DType::int64);
       distance = elementwise(tape_, {&near, &middle, &absolute}, DType::int64);
     }
     Tensor logarithm = like(distance, DType::fp32);

@@ -3,6 +3,7 @@
 #include "program/modules/transformers/decoder_stack.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/plain_mlp.hpp"
+#include "program/ops/copying.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -100,9 +101,9 @@ class GptjBlock {
     const Tensor& table = attention_.buffer("embed_positions");
     if (block_.attention->fused_qkv) return gather_rows(table, positions);
     const Tensor repeated = empty_like(table);
-    in_place(repeated, {&table});
+    copy_into(repeated, table);
     const Tensor indices = tape_.empty({1, positions.size(1), table.size(1)}, DType::int64);
-    in_place(indices, {&positions});
+    copy_into(indices, expand(unsqueeze(positions, -1), {-1, -1, table.size(1)}));
     frame = {repeated, indices};
     const Tensor gathered = gather_rows(repeated, positions);
     return to(gathered, type);

@@ -16,7 +16,7 @@ RotaryTables polar_tables(Module& rotary, Tape& tape, const Tensor& position_ids
   }
   Tensor table;
   {
-    const Tensor ones = zeros(tape, frequencies.sizes(), DType::fp32);
+    const Tensor ones = filled(tape, frequencies.sizes(), DType::fp32);
     table = elementwise(tape, {&ones, &frequencies}, DType::complex64);
   }
   return {multiply_scalar(table), {}};

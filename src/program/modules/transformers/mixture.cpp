@@ -3,6 +3,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/gpt_oss.hpp"
 #include "program/ops/ops.hpp"
+#include "program/ops/routing.hpp"
 
 namespace plimsoll::program {
 
@@ -146,14 +147,14 @@ MixtureOfExperts::Routing MixtureOfExperts::scaled_softmax(const Tensor& input) 
     choice.group_scores = view(best, {-1, spec_.groups});
     keep_best_groups(choice);
   }
-  TopK best = top_k(choice.scores, spec_.top_k);
+  TopK best = unsorted_top_k(choice.scores, spec_.top_k);
   best.values = multiply_scalar(best.values);
   return {logits, best.values, best.indices};
 }
 
 /// Experts outside of the best groups lose their scores.
 void MixtureOfExperts::keep_best_groups(Choice& choice) const {
-  choice.groups = top_k(choice.group_scores, spec_.chosen_groups).indices;
+  choice.groups = unsorted_top_k(choice.group_scores, spec_.chosen_groups).indices;
   choice.group_mask = empty_like(choice.group_scores);
   in_place(choice.group_mask, {&choice.groups});
   choice.mask = reshape(expand(unsqueeze(choice.group_mask, -1), {-1, spec_.groups, spec_.experts / spec_.groups}), {-1, spec_.experts});
@@ -174,7 +175,7 @@ MixtureOfExperts::Choice MixtureOfExperts::choose_in_groups(const Tensor& scores
     choice.group_scores = sum(best_two, {-1}, false);
   }
   keep_best_groups(choice);
-  choice.experts = top_k(choice.scores, spec_.top_k).indices;
+  choice.experts = unsorted_top_k(choice.scores, spec_.top_k).indices;
   return choice;
 }
 

@@ -129,7 +129,7 @@ class Mpt final : public DecoderStack<MptBlock> {
     {
       const Tensor powers = tape_.empty(base.sizes(), DType::fp32);
       {
-        const Tensor two = zeros(tape_, {}, DType::int64);
+        const Tensor two = filled(tape_, {}, DType::int64);
         in_place(powers, {&two, &base});
       }
       const Tensor inverse = elementwise(tape_, {&powers}, DType::fp32);

@@ -1,6 +1,7 @@
 #include "program/modules/transformers/seq2seq.hpp"
 
 #include "program/checkpoint.hpp"
+#include "program/ops/copying.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -45,9 +46,10 @@ Tensor shift_right(const Tensor& labels) {
   {
     const Tensor kept = slice(labels, -1, 0, labels.size(-1) - 1);
     const Tensor copy = tape.empty(kept.sizes(), kept.dtype());
-    in_place(copy, {&kept});
-    in_place(shifted, {&copy});
+    copy_into(copy, kept);
+    copy_into(slice(shifted, -1, 1, shifted.size(-1)), copy);
   }
+  launch(tape, KernelKind::elementwise, shifted.dtype(), 0, shifted.size(0) * size_of(shifted.dtype()));  // the start token
   const Tensor ignored = elementwise(tape, {&shifted}, DType::boolean);
   in_place(shifted, {&ignored});
   return shifted;

@@ -101,6 +101,7 @@ class T5Attention {
       const Tensor row = view(rows, {queries, 1}), column = view(columns, {1, keys});
       allowed = elementwise(tape_, {&row, &column}, DType::boolean);
     }
+    launch(tape_, KernelKind::elementwise, bias.dtype(), 0, size_of(bias.dtype()));  // the least number, a scalar of at::where
     const Tensor masked = where(view(allowed, {1, 1, queries, keys}), bias);
     return contiguous(masked);
   }
@@ -159,7 +160,7 @@ class T5Attention {
   Tensor backward_buckets(const Tensor& distance) const {
     Tensor steps;
     {
-      Tensor least = integers(distance);
+      Tensor least = zeros(tape_, distance.sizes(), DType::int64);
       const Tensor smaller = elementwise(tape_, {&distance, &least}, DType::int64);
       least.reset();
       steps = integers(smaller);

@@ -6,8 +6,7 @@
 
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
-#include "program/optimizers/optimizer.hpp"
-#include "program/reduction.hpp"
+#include "program/optimizers/clipping.hpp"
 #include "program/wrappers/leaf.hpp"
 
 namespace plimsoll::program {
@@ -17,6 +16,11 @@ namespace {
 constexpr std::int64_t kAlignment = 16;  // bytes; FlatParamHandle aligns the original parameters it shows
 
 bool is_floating(DType type) { return type == DType::fp32 || type == DType::bf16 || type == DType::fp16; }
+
+/// _div_if_needed.
+void divide_if(bool needed, const Tensor& gradient) {
+  if (needed) in_place(gradient, {&gradient});
+}
 
 struct FlatPiece {
   std::shared_ptr<Parameter> slot;
@@ -388,13 +392,19 @@ void Fsdp1Unit::show_unsharded_gradient() {
 Tensor Fsdp1Unit::reduce(Tensor unsharded) {
   if (padded_ > elements_) unsharded = pad_last(unsharded, 0, padded_ - elements_);
   Tensor output = tape().empty({shard_elements()}, reduce_type(), Category::gradient);
+  divide_if(owner_.predivision() > 1, unsharded);
   tape().collective({.kind = CollectiveKind::reduce_scatter, .group = Group::data_shard, .bytes = unsharded.bytes(), .type = reduce_type()},
                     tape().stream);
-  if (owner_.settings_.replicate == 1) return output;
+  if (owner_.settings_.replicate == 1) {
+    divide_if(owner_.divides_again(), output);
+    return output;
+  }
   tape().wait(owner_.replicate_stream_, tape().stream);
   tape().record_stream(output, owner_.replicate_stream_);
   tape().collective({.kind = CollectiveKind::all_reduce, .group = Group::data_replicate, .bytes = output.bytes(), .type = reduce_type()},
                     owner_.replicate_stream_);
+  const StreamScope scope(tape(), owner_.replicate_stream_);
+  divide_if(owner_.divides_again(), output);
   return output;
 }
 
@@ -416,8 +426,10 @@ void Fsdp1Unit::accumulate(Tensor output) {
 /// _reduce_grad_no_shard: the flat parameter keeps the gradient, to which later micro-batches add; what the optimizer sees follows at once
 /// (_post_backward_use_sharded_grad_views).
 void Fsdp1Unit::reduce_whole(Tensor gradient) {
+  divide_if(owner_.predivision() > 1, gradient);
   tape().collective({.kind = CollectiveKind::all_reduce, .group = Group::world, .bytes = gradient.bytes(), .type = gradient.dtype()},
                     tape().stream);
+  divide_if(owner_.divides_again(), gradient);
   if (gradient.dtype() != type_) gradient = elementwise(tape(), {&gradient}, type_);
   Tape::categorize(gradient, Category::gradient);
   gathered_.grad() = std::move(gradient);
@@ -488,6 +500,13 @@ void Fsdp1::materialize() {
   for (auto& unit : units_) unit->materialize();
 }
 
+/// DefaultState._get_gradient_predivide_factor: about the root of the number of ranks, so that sums neither overflow nor underflow.
+std::int64_t Fsdp1::predivision() const {
+  std::int64_t factor = 1;
+  while (settings_.world % factor == 0 && settings_.world > factor * factor) factor *= 2;
+  return factor;
+}
+
 bool Fsdp1::wraps(const Module& module) const {
   return std::any_of(units_.begin(), units_.end(), [&](const auto& unit) { return &unit->module() == &module; });
 }
@@ -520,34 +539,11 @@ void Fsdp1::after_step() {
 }
 
 void Fsdp1::clip_grad_norm(const std::vector<Tensor>& parameters) {
-  tape_.operator_name = "clip_grad_norm";
   if (!zero_scalar_) zero_scalar_ = tape_.empty({}, DType::fp32, Category::parameter);
-  if (!settings_.sharded) return program::clip_grad_norm(tape_, parameters);
-  std::vector<Tensor> gradients;
-  for (const Tensor& parameter : parameters)
-    if (parameter.grad()) gradients.push_back(parameter.grad());
-  if (gradients.empty()) return;  // of shards on the host
-  Tensor total;
-  {
-    std::vector<Tensor> norms;
-    for (const Tensor& gradient : gradients) norms.push_back(reduce(gradient, {true}, false, DType::fp32));
-    const Tensor stacked = tape_.empty({static_cast<std::int64_t>(norms.size())}, DType::fp32);
-    launch(tape_, KernelKind::elementwise, DType::fp32, stacked.bytes(), stacked.bytes());
-    total = reduce(stacked, {true}, false, DType::fp32);
-  }
-  total = elementwise(tape_, {&total}, DType::fp32);  // ** 2
-  tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = total.bytes(), .type = DType::fp32}, tape_.stream);
-  total = elementwise(tape_, {&total}, DType::fp32);  // ** 0.5
-  Tensor coefficient;
-  {
-    const Tensor raised = elementwise(tape_, {&total}, DType::fp32), inverse = elementwise(tape_, {&raised}, DType::fp32);
-    coefficient = elementwise(tape_, {&inverse}, DType::fp32);
-  }
-  coefficient = elementwise(tape_, {&coefficient}, DType::fp32);  // clamp
-  for (const Tensor& gradient : gradients) {
-    const Tensor factor = to(coefficient, gradient.dtype());
-    in_place(gradient, {&gradient, &factor});
-  }
+  if (settings_.sharded)
+    clip_flat_grad_norm(tape_, parameters);
+  else
+    program::clip_grad_norm(tape_, parameters);
 }
 
 void Fsdp1::finish_backward() {

@@ -13,6 +13,7 @@
 namespace plimsoll::program {
 
 struct Fsdp1Settings {
+  std::int64_t world = 1;             ///< ranks over which gradients are averaged
   std::int64_t shard = 1;             ///< ranks of the sharding group
   std::int64_t replicate = 1;         ///< ranks that hold the same shard (HYBRID_SHARD)
   bool sharded = true;                ///< false: NO_SHARD, every rank holds all parameters and all-reduces
@@ -48,6 +49,8 @@ class Fsdp1 {
  private:
   friend class Fsdp1Unit;
   bool wraps(const Module& module) const;
+  std::int64_t predivision() const;
+  bool divides_again() const { return settings_.world > predivision(); }  ///< by what the division before the reduction left
   void initialize();
   void finish_backward();
 

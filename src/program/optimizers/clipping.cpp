@@ -1,0 +1,97 @@
+#include "program/optimizers/clipping.hpp"
+
+#include "program/op.hpp"
+#include "program/optimizers/optimizer.hpp"
+#include "program/reduction.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+std::vector<Tensor> gradients_of(const std::vector<Tensor>& parameters) {
+  std::vector<Tensor> gradients;
+  for (const Tensor& parameter : parameters)
+    if (parameter.grad()) gradients.push_back(parameter.grad());
+  return gradients;
+}
+
+/// _foreach_norm: partial sums of chunks of 65,536 elements in a buffer set to zero, then one norm per tensor.
+std::vector<Tensor> foreach_norms(Tape& tape, const std::vector<Tensor>& tensors) {
+  std::int64_t chunks = 0;
+  for (const Tensor& tensor : tensors) chunks += ceil_div(tensor.elements(), 65536);
+  const auto count = static_cast<std::int64_t>(tensors.size());
+  const Tensor offsets = tape.empty({count + 1}, DType::int64, Category::workspace);
+  const Tensor partial = tape.empty({chunks}, DType::fp32, Category::workspace);
+  std::vector<Tensor> norms;
+  norms.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) norms.push_back(tape.empty({}, tensor.dtype()));
+  launch_foreach(tape, tensors, 1, 0);
+  launch(tape, KernelKind::reduction, DType::fp32, partial.bytes(), count * 4);
+  return norms;
+}
+
+Tensor stacked(Tape& tape, const std::vector<Tensor>& norms, DType type) {
+  Tensor all = tape.empty({static_cast<std::int64_t>(norms.size())}, type);
+  launch(tape, KernelKind::elementwise, type, all.bytes(), all.bytes());
+  return all;
+}
+
+/// Squares, their sum over the group, the root of it.
+Tensor norm_over(Tape& tape, const Tensor& norms, Group group) {
+  const Tensor squares = elementwise(tape, {&norms}, norms.dtype());
+  tape.collective({.kind = CollectiveKind::all_reduce, .group = group, .bytes = squares.bytes(), .type = squares.dtype()}, tape.stream);
+  return elementwise(tape, {&squares}, norms.dtype());
+}
+
+/// min(max_norm / (norm + 1e-6), 1): a sum, a reciprocal, a product and the clamp.
+Tensor coefficient_of(Tape& tape, const Tensor& norm) {
+  Tensor coefficient;
+  {
+    const Tensor raised = elementwise(tape, {&norm}, norm.dtype());
+    const Tensor inverse = elementwise(tape, {&raised}, norm.dtype());
+    coefficient = elementwise(tape, {&inverse}, norm.dtype());
+  }
+  return elementwise(tape, {&coefficient}, norm.dtype());
+}
+
+}  // namespace
+
+void clip_grad_norm(Tape& tape, const std::vector<Tensor>& parameters, std::optional<Group> shards) {
+  tape.operator_name = "clip_grad_norm";
+  const std::vector<Tensor> gradients = gradients_of(parameters);
+  if (gradients.empty()) return;
+  const DType type = gradients.front().dtype();
+  Tensor total;
+  {
+    const std::vector<Tensor> norms = foreach_norms(tape, gradients);
+    Tensor all = stacked(tape, norms, type);
+    if (shards) all = norm_over(tape, all, *shards);
+    total = reduce(all, {true}, false, type);
+  }
+  const Tensor coefficient = coefficient_of(tape, total);
+  launch_foreach(tape, gradients, 1, 1);
+}
+
+void clip_flat_grad_norm(Tape& tape, const std::vector<Tensor>& parameters) {
+  tape.operator_name = "clip_grad_norm";
+  const std::vector<Tensor> gradients = gradients_of(parameters);
+  if (gradients.empty()) return;
+  const DType type = gradients.front().dtype();
+  Tensor total;
+  {
+    std::vector<Tensor> norms;
+    for (const Tensor& gradient : gradients) norms.push_back(reduce(gradient, {true}, false, DType::fp32));
+    const Tensor all = stacked(tape, norms, DType::fp32);
+    total = reduce(all, {true}, false, DType::fp32);
+  }
+  total = norm_over(tape, total, Group::data_shard);
+  const Tensor coefficient = coefficient_of(tape, total);
+  for (const Tensor& gradient : gradients) {
+    Tensor factor = coefficient;
+    if (type != DType::fp32) factor = elementwise(tape, {&coefficient}, type);
+    in_place(gradient, {&gradient, &factor});
+  }
+  if (type != DType::fp32) elementwise(tape, {&total}, type);  // the norm that is returned
+}
+
+}  // namespace plimsoll::program
