@@ -1,3 +1,4 @@
+#include "program/ops/copying.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -159,8 +160,8 @@ Tensor power(const Tensor& x_in, int exponent) {
   return op.done(y, [exponent](BackwardCall& b) {  // pow_backward: grad * (exponent * self.pow(exponent - 1))
     const Tensor self = b.saved(0);
     const Tensor lower = empty_like(self);
-    if (exponent == 2)  // self.pow(1) is a copy, no kernel
-      b.tape.copy({Copy::Direction::device_to_device, self.bytes()}, b.tape.stream);
+    if (exponent == 2)  // self.pow(1) is a copy
+      copy_into(lower, self);
     else
       in_place(lower, {&self});
     const Tensor scaled = elementwise(b.tape, {&lower}, self.dtype());

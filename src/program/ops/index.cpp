@@ -97,6 +97,7 @@ Tensor index_one(const Tensor& x, int dimension) {
     const Tensor order = integers(b.tape, 1), range = integers(b.tape, 1), sorted = integers(b.tape, 1);
     b.tape.scratch(1);
     small_launches(b.tape, 5, 8);
+    const Tensor values = contiguous(b.grad());
     launch(b.tape, KernelKind::gather, whole.dtype(), 2 * b.grad().bytes(), b.grad().bytes());
     b.give(0, std::move(whole));
   });

@@ -1,5 +1,7 @@
 #include "program/optimizers/clipping.hpp"
 
+#include <algorithm>
+
 #include "program/op.hpp"
 #include "program/optimizers/optimizer.hpp"
 #include "program/reduction.hpp"
@@ -30,9 +32,14 @@ std::vector<Tensor> foreach_norms(Tape& tape, const std::vector<Tensor>& tensors
   return norms;
 }
 
+constexpr std::int64_t kCatBatch = 128;  // inputs of one launch: CAT_ARRAY_BATCH_SIZE of Shape.cu
+
 Tensor stacked(Tape& tape, const std::vector<Tensor>& norms, DType type) {
   Tensor all = tape.empty({static_cast<std::int64_t>(norms.size())}, type);
-  launch(tape, KernelKind::elementwise, type, all.bytes(), all.bytes());
+  for (std::int64_t left = all.elements(); left > 0; left -= kCatBatch) {
+    const std::int64_t bytes = std::min(left, kCatBatch) * size_of(type);
+    launch(tape, KernelKind::elementwise, type, bytes, bytes);
+  }
   return all;
 }
 

@@ -158,14 +158,16 @@ class DebertaLayer {
         attention_output_(module.child("attention").child("output"), tape, block),
         output_(module.child("output"), tape, block) {}
 
-  Tensor operator()(const Tensor& input, const DebertaInputs& inputs) const {
-    return run_layer(module_, tape_, options_, input, [this, inputs](const Tensor& x) {
-      Tensor attended = attention_(x, inputs);
+  Tensor operator()(const Tensor& input, const DebertaInputs& all) const {
+    const auto inputs = std::make_shared<DebertaInputs>(all);
+    const auto body = [this, inputs](const Tensor& x) {
+      Tensor attended = attention_(x, *inputs);
       attended = attention_output_(attended, x);
       Tensor up = up_(attended);
       up = activate(block_.mlp->activation, up);
       return output_(up, attended);
-    });
+    };
+    return run_layer(module_, tape_, options_, input, body, {&inputs->mask, &inputs->table});
   }
 
  private:
