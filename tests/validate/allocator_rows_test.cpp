@@ -141,6 +141,23 @@ TEST(AllocatorRows, ConvolutionalNetworks) {
   expect_within(rows, quantity::parameters, {0, 0});
 }
 
+// Kernels and matrix products of a steady step, as PyTorch asks the device for them.
+TEST(AllocatorRows, Launches) {
+  const Validation rows = validate_file("allocator-launches");
+  EXPECT_TRUE(rows.refused.empty());
+  expect_within(rows, quantity::launches, {0, 0});
+  expect_within(rows, quantity::gemm_flops, {0, 0});
+}
+
+// The same of 34 model types: one device, DDP, FSDP1, FSDP2, HSDP and LoRA, types, optimizers, checkpointing, clipping and accumulation drawn
+// at random.
+TEST(AllocatorRows, LaunchesOfFamilies) {
+  const Validation rows = validate_file("allocator-launches-families");
+  EXPECT_TRUE(rows.refused.empty());
+  expect_within(rows, quantity::launches, {0, 0.0001});
+  expect_within(rows, quantity::gemm_flops, {0, 0});
+}
+
 TEST(AllocatorRows, DeepSpeed) {
   const Validation rows = validate_file("allocator-deepspeed");
   expect_within(rows, quantity::allocated, kAllocated);
