@@ -220,6 +220,10 @@ const std::vector<Entry>& deepspeed_entries() {
       {"deepspeed.steps_per_print", "steps", "", nullptr},
       {"deepspeed.flops_profiler.*", "", "", nullptr},
       {"deepspeed.comms_logger.*", "", "", nullptr},
+      {"deepspeed.aio.block_size", "bytes", "NVMe",
+       [](Setting& x) {  // swap_tensor: what is smaller than a block or 1 MiB, whichever is more, stays in memory
+         if (x.whole(1, INT64_MAX) > 1 << 20) refuse("blocks of more than 1 MiB are not modelled", x.value.where(), "1048576");
+       }},
       {"deepspeed.aio.*", "", "", nullptr},
       {"deepspeed.autotuning.*", "", "", nullptr},
   };

@@ -140,6 +140,8 @@ TEST(DeepSpeedRefusals, NameWhatIsNotModelled) {
     parse_strategy(std::string(R"({"framework": "deepspeed", "deepspeed": {)") + setting + "}}", "strategy");
   };
   EXPECT_NO_THROW(read_beside(R"("sequence_parallel_size": 1, "tensor_parallel": {"autotp_size": 1}, "amp": {"enabled": false})"));
+  EXPECT_NO_THROW(read_beside(R"("aio": {"block_size": 1048576, "queue_depth": 8})"));
+  EXPECT_THROW(read_beside(R"("aio": {"block_size": 2097152})"), Error);
   EXPECT_THROW(read_beside(R"("sequence_parallel_size": 4)"), Error);
   EXPECT_THROW(read_beside(R"("tensor_parallel": {"autotp_size": 2})"), Error);
   EXPECT_THROW(read_beside(R"("compile": {"deepcompile": true})"), Error);

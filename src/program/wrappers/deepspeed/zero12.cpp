@@ -85,15 +85,13 @@ void ZeroStage12::flatten_parameters(std::int64_t padding) {
 /// The rank's fp32 master piece. A gradient of its size is made once and dropped, so that the memory is known to be there.
 void ZeroStage12::make_master() {
   tape_.operator_name = "master weights";
-  {
+  const bool cloned_on_host = settings_.before_0_17 && settings_.offload_optimizer;
+  if (!cloned_on_host) {
     const Tensor piece = tape_.empty({piece_}, type_, Category::optimizer_state);  // clone()
     launch(tape_, KernelKind::elementwise, type_, piece.bytes(), piece.bytes());
-    if (settings_.offload_optimizer) {
-      tape_.copy({Copy::Direction::device_to_host, piece.bytes()}, tape_.stream);
-    } else {
-      master_ = converted(piece, DType::fp32);
-    }
+    if (!settings_.offload_optimizer) master_ = converted(piece, DType::fp32);
   }
+  if (settings_.offload_optimizer) tape_.copy({Copy::Direction::device_to_host, piece_ * size_of(type_)}, tape_.stream);
   if (settings_.offload_optimizer) {
     reserve_host_memory();
     std::int64_t largest = 0;

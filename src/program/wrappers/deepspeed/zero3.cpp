@@ -223,6 +223,7 @@ std::vector<Tensor> ZeroStage3::reduce_scatter() {
     return shards;
   }
   for (const ZeroParameter* parameter : bucketed_) shards.push_back(shard_in(reduced_type(), *parameter, type));
+  flat.reset();  // the list of its pieces is named anew
   drop_list(whole);
   return shards;
 }
