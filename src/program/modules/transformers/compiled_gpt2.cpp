@@ -11,7 +11,6 @@ void check_compiled_gpt2(const Block& block) {
   const auto require = [](bool known, const char* what) {
     if (!known) refuse(std::string("compiled GPT-2 blocks with ") + what + " are not modelled", "compile");
   };
-  require(block.hidden_dropout > 0, "no dropout");
   require(block.attention->head_dim % 8 == 0 && block.attention->head_dim <= 256, "this head dimension");
 }
 

@@ -47,6 +47,7 @@ CompiledShape shape_of(const Block& block, bool checkpointed) {
   s.gated = block.mlp->gated;
   s.fused_qkv = spec.fused_qkv;
   s.fused_gate_up = block.mlp->fused_gate_up;
+  s.attention_dropout = spec.dropout;
   s.heads = spec.heads;
   s.kv_heads = spec.kv_heads;
   s.head_dim = spec.head_dim;
@@ -70,7 +71,7 @@ void check_compiled_rotary(const Block& block) {
           "these projections of queries and keys");
   require(attention.causal && attention.softcap == 0 && attention.clip == 0, "this attention");
   require(attention.head_dim % 8 == 0 && attention.head_dim <= 256, "this head dimension");
-  require(attention.dropout == 0 && block.hidden_dropout == 0, "dropout");
+  require(block.hidden_dropout == 0, "dropout of its branches");
 }
 
 Tensor compiled_rotary_layer(Module& layer, const Block& block, const CompiledNames& names, const Tensor& hidden, const RotaryTables& tables,
