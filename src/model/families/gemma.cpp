@@ -84,7 +84,7 @@ Model build_gemma3_text(const Config& config) {
   LayerPlan layer = gemma_layer(config, model);
   make_sandwich(layer, config);
   layer.attention.qk_norm = AttentionSpec::QkNorm::per_head;
-  layer.attention.softcap = config.number_or("attn_logit_softcapping", 0.0, 0.0, 1e9);
+  (void)config.number_or("attn_logit_softcapping", 0.0, 0.0, 1e9);  // Gemma3Attention keeps it and applies nothing
   layer.attention.causal = !config.flag_or("use_bidirectional_attention", false);
   model.logit_softcap = config.number_or("final_logit_softcapping", 0.0, 0.0, 1e9);
 
