@@ -248,7 +248,7 @@ namespace {
 /// clamp_backward: where((self >= min).logical_and_(self <= max), grad, 0).
 void clamp_backward(BackwardCall& b) {
   const Tensor self = b.saved(0);
-  const Tensor zero = zeros(b.tape, {}, b.grad().dtype());
+  const Tensor zero = filled(b.tape, {}, b.grad().dtype());
   const Tensor above = elementwise(b.tape, {&self}, DType::boolean), below = elementwise(b.tape, {&self}, DType::boolean);
   in_place(above, {&above, &below});
   b.give(0, elementwise(b.tape, {&above, &b.grad(), &zero}, b.grad().dtype()));

@@ -4,6 +4,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/decoder_stack.hpp"
 #include "program/modules/transformers/families.hpp"
+#include "program/ops/copying.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -174,7 +175,10 @@ Tensor alibi_of(Tape& tape, const Tensor& slopes, std::int64_t batch, std::int64
     biases = elementwise(tape, {&column, &positions}, DType::fp32);
   }
   const Tensor repeated = tape.empty({batch * heads, 1, length}, DType::fp32);
-  in_place(repeated, {&biases});
+  if (batch == 1)
+    copy_into(repeated, biases);
+  else
+    in_place(repeated, {&biases});
   return to(repeated, type);
 }
 

@@ -3,6 +3,7 @@
 #include "program/modules/transformers/causal_lm.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/post_norm.hpp"
+#include "program/ops/copying.hpp"
 
 namespace plimsoll::program {
 
@@ -28,7 +29,10 @@ RelativePositions relative_positions(const Model& model) {
 Tensor repeated(const Tensor& x, std::int64_t times) {
   Op op("repeat", {&x});
   Tensor y = op.output({times * x.size(0), x.size(1), x.size(2)}, x.dtype());
-  launch(op.tape(), KernelKind::elementwise, x.dtype(), x.bytes(), y.bytes());
+  if (times == 1)
+    copy_into(y, x);
+  else
+    in_place(y, {&x});
   return op.done(y, [times, sizes = x.sizes()](BackwardCall& b) {  // repeat_backward
     if (times == 1) return b.give(0, b.grad());
     b.give(0, sum(reshape(b.grad(), {times, sizes[0], sizes[1], sizes[2]}), {0}, false));
