@@ -265,7 +265,7 @@ Tensor clamp(const Tensor& x) {
 
 Tensor clamp_into(const Tensor& x) {
   Op op("clamp_", {&x});
-  if (op.needs(0)) op.save(elementwise(op.tape(), {&x}, x.dtype()));  // its backward reads what x was
+  if (op.needs(0)) op.save(clone(x.detach()));  // its backward reads what x was
   Tensor y = x.detach();
   in_place(y, {&x});
   return op.done(y, clamp_backward);
