@@ -1,0 +1,184 @@
+#include "program/modules/transformers/rotary_attention.hpp"
+
+#include "program/modules/transformers/causal_lm.hpp"
+#include "program/modules/transformers/gpt_oss.hpp"
+#include "program/ops/liger.hpp"
+#include "program/ops/ops.hpp"
+
+namespace plimsoll::program::rotary {
+
+namespace {
+
+void add_norms(Module& list, Tape& tape, const Block& block, std::vector<Norm>& norms) {
+  NormSpec spec = block.norm;
+  spec.bias = false;
+  for (const auto& module : list.children) norms.emplace_back(*module, tape, spec);
+}
+
+/// StableLmLayerNormPerHead: every head through a norm of its own.
+Tensor normed_heads(const Tensor& x, const std::vector<Norm>& norms) {
+  const std::vector<Tensor> parts = split(x, std::vector<std::int64_t>(norms.size(), 1), 1);
+  std::vector<Tensor> normed;
+  for (std::size_t i = 0; i < norms.size(); ++i) normed.push_back(norms[i](parts[i]));
+  return cat(normed, 1);
+}
+
+}  // namespace
+
+Attention::Attention(Module& module, Tape& tape, const RunOptions& options, const Block& block, const Style& style)
+    : module_(module), tape_(tape), options_(options), spec_(*block.attention), style_(style), output_(projection(style.output)) {
+  dropout_ = style.dropout_within ? block.hidden_dropout : 0;
+  if (spec_.fused_qkv) {
+    q_ = projection("qkv_proj");
+  } else {
+    q_ = projection("q_proj");
+    k_ = projection("k_proj");
+    v_ = projection("v_proj");
+  }
+  if (spec_.qk_norm == AttentionSpec::QkNorm::none) return;
+  if (style.norm_each_head) {
+    add_norms(module.child(style.q_norm).child("norms"), tape, block, q_norms_);
+    add_norms(module.child(style.k_norm).child("norms"), tape, block, k_norms_);
+    return;
+  }
+  q_norm_.emplace(module.child(style.q_norm), tape, block.norm, style.norm_rounding, style.liger_head_norms());
+  k_norm_.emplace(module.child(style.k_norm), tape, block.norm, style.norm_rounding, style.liger_head_norms());
+}
+
+Tensor Attention::operator()(const Tensor& input, const LayerInputs& inputs, Tensor& probabilities) const {
+  Tensor hidden = input;
+  ModuleCall call(module_, tape_, {&hidden});
+  const std::int64_t batch = hidden.size(0), length = hidden.size(1);
+  Tensor query, key, value;
+  project(hidden, query, key, value);
+  std::vector<Tensor> parts;
+  rotate_both(query, key, inputs.tables, parts);
+  Tensor output = attend_masked(query, key, value, spec_.sliding_window ? inputs.sliding_mask : inputs.full_mask, probabilities);
+  output = contiguous(reshape(output, {batch, length, -1}));
+  output = output_(output);
+  output = dropout(output, dropout_);
+  return call.done(output);
+}
+
+Tensor Attention::attend_masked(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, Tensor& probabilities) const {
+  const AttentionCall call{.kind = options_.attention,
+                           .causal = spec_.causal,
+                           .dropout = spec_.dropout,
+                           .softcap = spec_.softcap > 0,
+                           .weights = &probabilities};
+  if (style_.sinks) return attend_with_sinks(query, key, value, mask, module_.tensor("sinks"), call);
+  return attend(query, key, value, mask, call);
+}
+
+/// clip_qkv, in place.
+void Attention::clamp_all(Tensor& query, Tensor& key, Tensor& value) const {
+  if (spec_.clip == 0) return;
+  for (Tensor* x : {&query, &key, &value}) *x = clamp_into(*x);
+}
+
+/// [batch, heads, length, head_dim] of the three projections.
+void Attention::project(const Tensor& hidden, Tensor& query, Tensor& key, Tensor& value) const {
+  const std::int64_t batch = hidden.size(0), length = hidden.size(1);
+  const auto split = [&](const Tensor& x) { return view(x, {batch, length, -1, spec_.head_dim}); };
+  const auto heads = [&](const Tensor& x) { return transpose(split(x), 1, 2); };
+  if (spec_.fused_qkv) {
+    const Tensor qkv = q_(hidden);
+    const std::int64_t q_end = spec_.heads * spec_.head_dim, k_end = q_end + spec_.kv_heads * spec_.head_dim;
+    const Tensor q = slice(qkv, -1, 0, q_end), k = slice(qkv, -1, q_end, k_end), v = slice(qkv, -1, k_end, qkv.size(-1));
+    query = heads(q);
+    key = heads(k);
+    value = heads(v);
+    return;
+  }
+  switch (spec_.qk_norm) {
+    case AttentionSpec::QkNorm::none:
+      if (style_.norm_each_head || spec_.clip > 0) {  // stablelm, olmo: all projections, then all views
+        query = q_(hidden);
+        key = k_(hidden);
+        value = v_(hidden);
+        clamp_all(query, key, value);
+        query = heads(query);
+        key = heads(key);
+        value = heads(value);
+        return;
+      }
+      query = heads(q_(hidden));
+      key = heads(k_(hidden));
+      value = heads(v_(hidden));
+      return;
+    case AttentionSpec::QkNorm::each_head:
+      if (style_.norm_each_head) {
+        query = q_(hidden);
+        key = k_(hidden);
+        value = v_(hidden);
+        query = heads(query);
+        key = heads(key);
+        value = heads(value);
+        query = normed_heads(query, q_norms_);
+        key = normed_heads(key, k_norms_);
+        return;
+      }
+      [[fallthrough]];  // cohere: one norm whose weight is [heads, head_dim]
+    case AttentionSpec::QkNorm::per_head:
+      if (style_.norms_turned_heads) {
+        query = heads(q_(hidden));
+        key = heads(k_(hidden));
+        value = heads(v_(hidden));
+        query = (*q_norm_)(query);
+        key = (*k_norm_)(key);
+        return;
+      }
+      if (style_.norms_behind_all) {
+        query = split(q_(hidden));
+        key = split(k_(hidden));
+        value = split(v_(hidden));
+        query = (*q_norm_)(query);
+        key = (*k_norm_)(key);
+        query = transpose(query, 1, 2);
+        key = transpose(key, 1, 2);
+        value = transpose(value, 1, 2);
+        return;
+      }
+      query = transpose((*q_norm_)(split(q_(hidden))), 1, 2);
+      key = transpose((*k_norm_)(split(k_(hidden))), 1, 2);
+      value = heads(v_(hidden));
+      return;
+    case AttentionSpec::QkNorm::full_width:
+      query = (*q_norm_)(q_(hidden));
+      key = (*k_norm_)(k_(hidden));
+      value = v_(hidden);
+      clamp_all(query, key, value);
+      query = heads(query);
+      key = heads(key);
+      value = heads(value);
+      return;
+  }
+}
+
+void Attention::rotate_both(Tensor& query, Tensor& key, const RotaryTables& tables, std::vector<Tensor>& parts) const {
+  if (spec_.positions != Positions::rope) return;
+  if (style_.sinks) {
+    const Tensor turned_query = rotate_by_half_tables(query, tables);
+    key = rotate_by_half_tables(key, tables);
+    query = turned_query;
+    return;
+  }
+  if (style_.liger && style_.liger->rope) {
+    const auto turned = liger_rope(query, key, tables.cosine, tables.sine);
+    query = turned.first;
+    key = turned.second;
+    return;
+  }
+  if (!style_.fp32_tables) {
+    std::vector<Tensor> own;
+    std::vector<Tensor>* kept = style_.rotates_in_frame ? &parts : style_.joins_both_at_last ? &own : nullptr;
+    return rotate_pair(query, key, tables, style_.rotation, kept);
+  }
+  Tensor turned_query = query, turned_key = key;
+  rotate_pair(turned_query, turned_key, tables, style_.rotation);
+  const Tensor low_query = to(turned_query, query.dtype()), low_key = to(turned_key, key.dtype());
+  query = low_query;
+  key = low_key;
+}
+
+}  // namespace plimsoll::program::rotary
