@@ -76,11 +76,25 @@ void Attention::clamp_all(Tensor& query, Tensor& key, Tensor& value) const {
   for (Tensor* x : {&query, &key, &value}) *x = clamp_into(*x);
 }
 
-/// [batch, heads, length, head_dim] of the three projections.
+/// [batch, heads, length, head_dim] of the three projections; a family's order of projections, views and norms decides what lives together.
 void Attention::project(const Tensor& hidden, Tensor& query, Tensor& key, Tensor& value) const {
   const std::int64_t batch = hidden.size(0), length = hidden.size(1);
   const auto split = [&](const Tensor& x) { return view(x, {batch, length, -1, spec_.head_dim}); };
-  const auto heads = [&](const Tensor& x) { return transpose(split(x), 1, 2); };
+  const auto turn = [](const Tensor& x) { return transpose(x, 1, 2); };
+  const auto heads = [&](const Tensor& x) { return turn(split(x)); };
+  const auto as_it_is = [](Tensor x) { return x; };
+  const auto project_each = [&](const auto& shaped) {
+    query = shaped(q_(hidden));
+    key = shaped(k_(hidden));
+    value = shaped(v_(hidden));
+  };
+  const auto shape_each = [&](const auto& shaped) {
+    for (Tensor* x : {&query, &key, &value}) *x = shaped(*x);
+  };
+  const auto norm_both = [&] {
+    query = (*q_norm_)(query);
+    key = (*k_norm_)(key);
+  };
   if (spec_.fused_qkv) {
     const Tensor qkv = q_(hidden);
     const std::int64_t q_end = spec_.heads * spec_.head_dim, k_end = q_end + spec_.kv_heads * spec_.head_dim;
@@ -92,28 +106,14 @@ void Attention::project(const Tensor& hidden, Tensor& query, Tensor& key, Tensor
   }
   switch (spec_.qk_norm) {
     case AttentionSpec::QkNorm::none:
-      if (style_.norm_each_head || spec_.clip > 0) {  // stablelm, olmo: all projections, then all views
-        query = q_(hidden);
-        key = k_(hidden);
-        value = v_(hidden);
-        clamp_all(query, key, value);
-        query = heads(query);
-        key = heads(key);
-        value = heads(value);
-        return;
-      }
-      query = heads(q_(hidden));
-      key = heads(k_(hidden));
-      value = heads(v_(hidden));
-      return;
+      if (spec_.clip == 0 && !style_.norm_each_head) return project_each(heads);
+      project_each(as_it_is);  // stablelm, olmo: all projections, then all views
+      clamp_all(query, key, value);
+      return shape_each(heads);
     case AttentionSpec::QkNorm::each_head:
       if (style_.norm_each_head) {
-        query = q_(hidden);
-        key = k_(hidden);
-        value = v_(hidden);
-        query = heads(query);
-        key = heads(key);
-        value = heads(value);
+        project_each(as_it_is);
+        shape_each(heads);
         query = normed_heads(query, q_norms_);
         key = normed_heads(key, k_norms_);
         return;
@@ -121,26 +121,16 @@ void Attention::project(const Tensor& hidden, Tensor& query, Tensor& key, Tensor
       [[fallthrough]];  // cohere: one norm whose weight is [heads, head_dim]
     case AttentionSpec::QkNorm::per_head:
       if (style_.norms_turned_heads) {
-        query = heads(q_(hidden));
-        key = heads(k_(hidden));
-        value = heads(v_(hidden));
-        query = (*q_norm_)(query);
-        key = (*k_norm_)(key);
-        return;
+        project_each(heads);
+        return norm_both();
       }
       if (style_.norms_behind_all) {
-        query = split(q_(hidden));
-        key = split(k_(hidden));
-        value = split(v_(hidden));
-        query = (*q_norm_)(query);
-        key = (*k_norm_)(key);
-        query = transpose(query, 1, 2);
-        key = transpose(key, 1, 2);
-        value = transpose(value, 1, 2);
-        return;
+        project_each(split);
+        norm_both();
+        return shape_each(turn);
       }
-      query = transpose((*q_norm_)(split(q_(hidden))), 1, 2);
-      key = transpose((*k_norm_)(split(k_(hidden))), 1, 2);
+      query = turn((*q_norm_)(split(q_(hidden))));
+      key = turn((*k_norm_)(split(k_(hidden))));
       value = heads(v_(hidden));
       return;
     case AttentionSpec::QkNorm::full_width:
@@ -148,10 +138,7 @@ void Attention::project(const Tensor& hidden, Tensor& query, Tensor& key, Tensor
       key = (*k_norm_)(k_(hidden));
       value = v_(hidden);
       clamp_all(query, key, value);
-      query = heads(query);
-      key = heads(key);
-      value = heads(value);
-      return;
+      return shape_each(heads);
   }
 }
 
