@@ -347,7 +347,8 @@ void Graph::run() {
 void Graph::place(int buffer, int from) {
   Buffer& b = at(buffer);
   if (from < 0) {
-    b.tensor = tape_.empty(b.sizes, b.type);
+    // Rows of masks, one byte per element, are seldom whole multiples of what others' rows are.
+    b.tensor = b.type == DType::boolean ? handed_to_backward(tape_, b.sizes, b.type) : tape_.empty(b.sizes, b.type);
     return;
   }
   b.tensor = tape_.view(at(from).tensor, b.sizes, contiguous_strides(b.sizes));
