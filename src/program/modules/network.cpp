@@ -62,7 +62,7 @@ constexpr Family kFamilies[] = {
     {"bloom", make_bloom},
     {"mpt", make_mpt},
     {"gpt_neo", make_gpt_neo},
-    {"opt", make_opt},
+    {"opt", make_opt, true},
     {"gpt_neox", make_gpt_neox},
     {"falcon", make_falcon},
     {"bert", make_bert},

@@ -26,7 +26,7 @@ Heads heads_of(const std::vector<Tensor>& reads, const CompiledShape& s) {
   const auto part = [&](const Tensor& all, std::int64_t heads) {
     return all.tape().view(all, {s.batch, heads, s.length, s.head_dim}, {s.length * width, s.head_dim, width, 1});
   };
-  if (!s.rotary) return {part(reads[0], s.heads), part(reads[0], s.kv_heads), part(reads[0], s.kv_heads)};
+  if (!s.rotary && s.fused_qkv) return {part(reads[0], s.heads), part(reads[0], s.kv_heads), part(reads[0], s.kv_heads)};
   const Tensor value = s.fused_qkv ? part(reads[2], s.kv_heads) : as_heads(reads[2], s, s.kv_heads);
   return {as_heads(reads[0], s, s.heads), as_heads(reads[1], s, s.kv_heads), value};
 }
@@ -136,12 +136,25 @@ void CompiledLayer::project(const Norm& norm, const Values& reads) {
   }
   low_copy_and([&] { apply_norm(norm, reads); }, kQ, s_.hidden, s_.q_width());
   v_[kRawQuery] = linear(kQ, v_[kNormed], s_.hidden, s_.q_width());
+  if (s_.scaled_queries && !s_.checkpointed) v_[kQuery] = g_.pointwise({s_.batch, s_.length, s_.q_width()}, s_.low, {v_[kRawQuery]}, {v_[kRawQuery]});
   head_statistics(kRawQuery, kQueryScale, s_.heads);
   low_copy(kK, s_.hidden, s_.kv_width());
   v_[kRawKey] = linear(kK, v_[kNormed], s_.hidden, s_.kv_width());
+  if (!s_.rotary) v_[kKey] = v_[kRawKey];
   head_statistics(kRawKey, kKeyScale, s_.kv_heads);
   low_copy(kV, s_.hidden, s_.kv_width());
   v_[kValue] = linear(kV, v_[kNormed], s_.hidden, s_.kv_width());
+}
+
+/// The scaled queries of a checkpointed layer: nobody keeps them, so that their kernel stands where attention reads them.
+Value CompiledLayer::scale_queries() {
+  return g_.pointwise({s_.batch, s_.heads, s_.length, s_.head_dim}, s_.low, {v_[kRawQuery]}, {v_[kRawQuery]});
+}
+
+/// Queries, keys and values as attention reads them: one product's result, or three tensors.
+CompiledLayer::Values CompiledLayer::attention_inputs() const {
+  if (s_.fused_qkv && !s_.rotary) return {v_[kProjections]};
+  return {v_[kQuery], v_[kKey], v_[s_.fused_qkv ? kProjections : kValue]};
 }
 
 std::vector<Value> CompiledLayer::flash(const Values& reads) {
@@ -164,7 +177,8 @@ std::vector<Value> CompiledLayer::flash(const Values& reads) {
 
 void CompiledLayer::attend() {
   if (!s_.rotary) {
-    flash({v_[kProjections]});
+    if (s_.scaled_queries && s_.checkpointed) v_[kQuery] = scale_queries();
+    flash(attention_inputs());
     return;
   }
   const auto norm_query = [this] { return norm_heads(kRawQuery, kQueryScale, kQNorm, s_.heads); };
@@ -183,7 +197,7 @@ void CompiledLayer::attend() {
     rotate_query(norm_query());
     rotate_key(norm_key());
   }
-  flash({v_[kQuery], v_[kKey], v_[s_.fused_qkv ? kProjections : kValue]});
+  flash(attention_inputs());
 }
 
 /// Seeds of both dropouts, and the attention's: its mask is kept, or what it drew until it is used again.
@@ -340,8 +354,12 @@ Value CompiledLayer::narrowed(Value sum) {
   return narrow;
 }
 
-/// Through the rotation, and through the heads' norm where there is one: the gradient of the projection's result.
+/// Through the rotation (opt: the queries' scale), and through the heads' norm where there is one: the gradient of the projection's result.
 Value CompiledLayer::heads_backward(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, Value turned, std::int64_t heads) {
+  if (!s_.rotary) {
+    if (raw == kRawKey) return turned;
+    return g_.pointwise({s_.rows(), s_.q_width()}, s_.low, {turned}, {turned});  // the queries' scale
+  }
   const Dims unturned{s_.batch, s_.length, heads, s_.head_dim};
   if (!s_.head_norms) return g_.pointwise(unturned, s_.low, {turned, v_[kCosine], v_[kSine]});
   const Value gradient = g_.pointwise({s_.batch, heads, s_.length, s_.head_dim}, s_.wide, {turned, v_[kCosine], v_[kSine]});
@@ -382,8 +400,9 @@ CompiledLayer::Values CompiledLayer::mlp_backward(Value incoming) {
   if (s_.checkpointed) kernel.push_back(v_[kActivated]);
   if (!s_.gated || s_.fused_gate_up) {
     const std::int64_t up = s_.fused_gate_up ? 2 * s_.inner : s_.inner;
-    const Values replaced = s_.fused_gate_up ? Values{} : Values{down, v_[kRaised]};
-    const Value raised = g_.pointwise({s_.batch, s_.length, up}, s_.low, {down, v_[kRaised]}, replaced);
+    const Value input = s_.relu ? v_[kActivated] : v_[kRaised];
+    const Values replaced = s_.fused_gate_up ? Values{} : Values{down, input};
+    const Value raised = g_.pointwise({s_.batch, s_.length, up}, s_.low, {down, input}, replaced);
     kernel.push_back(raised);
     if (!s_.fused_gate_up) g_.fuse(kernel);
     return {linear_backward(kUp, raised, v_[kMlpNormed], s_.hidden, up)};
@@ -419,7 +438,7 @@ Value CompiledLayer::join_projections(const Values& gradients) {
 
 /// Of a single head, the turned gradient and its sum over rows have the same loops: one kernel.
 void CompiledLayer::fuse_with_bias(CompiledSlot weight, Value gradient, std::int64_t heads) {
-  if (s_.biased[weight] && heads == 1 && !s_.head_norms) g_.fuse({gradient, bias_parts_});
+  if (s_.biased[weight] && heads == 1 && s_.rotary && !s_.head_norms) g_.fuse({gradient, bias_parts_});
 }
 
 /// From the residual stream's gradient to the gradients that the three projections give to the norm's output.
@@ -427,8 +446,12 @@ CompiledLayer::Values CompiledLayer::attention_backward(Value narrow) {
   const Value attended = linear_backward(kOutput, narrow, v_[kAttended], s_.q_width(), s_.hidden);
   const Dims wide_heads{s_.batch, s_.heads, s_.length, s_.head_dim}, narrow_heads{s_.batch, s_.kv_heads, s_.length, s_.head_dim};
   const CompiledShape shape = s_;
-  Values reads{v_[kProjections]};
-  if (s_.rotary) reads = {v_[kQuery], v_[kKey], v_[s_.fused_qkv ? kProjections : kValue]};
+  if (s_.scaled_queries && s_.checkpointed) {  // for the backward once more, by the kernel of the forward
+    const Value again = scale_queries();
+    g_.fuse({v_[kQuery], again});
+    v_[kQuery] = again;
+  }
+  Values reads = attention_inputs();
   const std::size_t gradient = reads.size();
   for (const Value value : {attended, v_[kAttended], v_[kLogSumExp], v_[kRngState], v_[kRngOffset]}) reads.push_back(value);
   const std::vector<Value> flash = g_.call(

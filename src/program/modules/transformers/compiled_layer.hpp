@@ -77,6 +77,8 @@ struct CompiledShape {
   bool gated = true;         ///< a gated MLP; else one product up
   bool fused_qkv = false;    ///< queries, keys and values of one product
   bool rotary = true;
+  bool scaled_queries = false;  ///< opt: a kernel scales the queries before attention
+  bool relu = false;       ///< of the MLP: its result is what its backward needs
   bool fused_gate_up = false;  ///< both products into a gated MLP are one
   bool conv1d = false;       ///< weights [in, out] (transformers' Conv1D, addmm)
   bool dropout = false;      ///< of both branches
@@ -132,6 +134,8 @@ class CompiledLayer {
   inductor::Value norm_heads(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, std::int64_t heads);
   void rotate(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, inductor::Value normed, CompiledSlot turned, std::int64_t heads);
   void project(const Norm& norm, const Values& reads);
+  inductor::Value scale_queries();
+  Values attention_inputs() const;
   std::vector<inductor::Value> flash(const Values& reads);
   void attend();
   void drop_attention();

@@ -27,6 +27,7 @@ bool is_saved(const CompiledShape& s, std::size_t slot) {
   if (s.checkpointed) return slot < kArguments;
   if (slot < kArguments) return !is_bias(slot);
   if (slot == kRawQuery || slot == kRawKey) return s.head_norms;
+  if (slot == kRaised) return !s.relu;
   return true;
 }
 

@@ -1,5 +1,6 @@
 // OPTForCausalLM.
 #include "program/modules/bare.hpp"
+#include "program/modules/transformers/compiled_opt.hpp"
 #include "program/modules/transformers/decoder_stack.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/ops/ops.hpp"
@@ -24,10 +25,15 @@ class OptLayer {
         output_(attention_.child("out_proj"), tape),
         up_(module.child("fc1"), tape),
         down_(module.child("fc2"), tape),
-        activation_fn_(module, "activation_fn", tape, block.mlp->activation) {}
+        activation_fn_(module, "activation_fn", tape, block.mlp->activation) {
+    if (options.compiled_blocks) check_compiled_opt(block);
+  }
 
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& positions) const {
-    return run_layer(module_, tape_, options_, input, [this, mask, positions](const Tensor& x) { return forward(x, mask); });
+    return run_layer(module_, tape_, options_, input, [this, mask, positions](const Tensor& x) {
+      if (!options_.compiled_blocks) return forward(x, mask);
+      return compiled_opt_layer(module_, block_, x, options_.checkpointing != RunOptions::Checkpointing::none);
+    });
   }
 
  private:
