@@ -36,15 +36,20 @@ void expect_verdicts_right(const Validation& validation) {
   EXPECT_GE(validation.fits.front().right(), 0.99);
 }
 
-constexpr Bound kAllocated{0.005, 0.02}, kReserved{0.015, 0.06};
+constexpr Bound kExact{0, 0};
+
+/// Every row is predicted, its allocated peaks of the step and of backward within one bound, its reserved peak within another.
+void expect_peaks(const Validation& validation, Bound allocated, Bound reserved) {
+  EXPECT_TRUE(validation.refused.empty());
+  expect_within(validation, quantity::allocated, allocated);
+  expect_within(validation, quantity::backward_peak, allocated);
+  expect_within(validation, quantity::reserved, reserved);
+}
 
 TEST(AllocatorRows, TransformersOnOneDeviceDdpFsdpAndAdapters) {
   const Validation rows = validate_file("allocator-transformers");
-  EXPECT_TRUE(rows.refused.empty());
-  expect_within(rows, quantity::allocated, kAllocated);
-  expect_within(rows, quantity::backward_peak, kAllocated);
-  expect_within(rows, quantity::reserved, kReserved);
-  expect_within(rows, quantity::parameters, {0, 0});
+  expect_peaks(rows, {0, 0.00005}, {0, 0.0002});
+  expect_within(rows, quantity::parameters, kExact);
   expect_verdicts_right(rows);
 }
 
@@ -52,11 +57,8 @@ TEST(AllocatorRows, TransformersOnOneDeviceDdpFsdpAndAdapters) {
 // accumulation, types, optimizers; some on devices that are just too small, or just large enough once cached segments are given back.
 TEST(AllocatorRows, TransformersFamilies) {
   const Validation rows = validate_file("allocator-families");
-  EXPECT_TRUE(rows.refused.empty());
-  expect_within(rows, quantity::allocated, {0, 0.0005});
-  expect_within(rows, quantity::backward_peak, {0, 0.0005});
-  expect_within(rows, quantity::reserved, {0, 0.001});
-  expect_within(rows, quantity::parameters, {0, 0});
+  expect_peaks(rows, {0, 0.0005}, {0, 0.001});
+  expect_within(rows, quantity::parameters, kExact);
   expect_verdicts_right(rows);
 }
 
@@ -64,90 +66,66 @@ TEST(AllocatorRows, TransformersFamilies) {
 // of kernels that follows the sizes.
 TEST(AllocatorRows, TransformersCompiled) {
   const Validation rows = validate_file("allocator-compiled");
-  EXPECT_TRUE(rows.refused.empty());
-  expect_within(rows, quantity::allocated, {0, 0});
-  expect_within(rows, quantity::backward_peak, {0, 0});
-  expect_within(rows, quantity::reserved, {0, 0});
-  expect_within(rows, quantity::parameters, {0, 0});
+  expect_peaks(rows, kExact, kExact);
+  expect_within(rows, quantity::parameters, kExact);
 }
 
 // What PEFT trains beside LoRA: ia3, ln_tuning, prompt_tuning and p_tuning, on one device and under DDP, with and without checkpointing.
 TEST(AllocatorRows, Peft) {
   const Validation rows = validate_file("allocator-peft");
-  EXPECT_TRUE(rows.refused.empty());
-  expect_within(rows, quantity::allocated, {0, 0});
-  expect_within(rows, quantity::backward_peak, {0, 0});
-  expect_within(rows, quantity::reserved, {0, 0});
-  expect_within(rows, quantity::parameters, {0, 0});
+  expect_peaks(rows, kExact, kExact);
+  expect_within(rows, quantity::parameters, kExact);
 }
 
 // MS-AMP's O1 and O2 over transformers on one device and under its DDP, with checkpointing, accumulation and clipping. The last step's own
 // peak of backward alternates where the gradient of a copied head moves from step to step.
 TEST(AllocatorRows, MsAmp) {
   const Validation rows = validate_file("allocator-msamp");
-  EXPECT_TRUE(rows.refused.empty());
-  expect_within(rows, quantity::allocated, {0, 0});
-  expect_within(rows, quantity::backward_peak, {0, 0});
-  expect_within(rows, quantity::reserved, {0, 0});
-  expect_within(rows, quantity::parameters, {0, 0});
+  expect_peaks(rows, kExact, kExact);
+  expect_within(rows, quantity::parameters, kExact);
 }
 
 // torchao's Float8Linear as Accelerate puts it into transformers, run eagerly: scales per tensor with padding, and per row, there
 // under FSDP2 too.
 TEST(AllocatorRows, TorchAo) {
   const Validation rows = validate_file("allocator-torchao");
-  EXPECT_TRUE(rows.refused.empty());
-  expect_within(rows, quantity::allocated, {0, 0});
-  expect_within(rows, quantity::backward_peak, {0, 0});
-  expect_within(rows, quantity::reserved, {0, 0});
-  expect_within(rows, quantity::parameters, {0, 0});
+  expect_peaks(rows, kExact, kExact);
+  expect_within(rows, quantity::parameters, kExact);
 }
 
 TEST(AllocatorRows, MegatronCore) {
   const Validation rows = validate_file("allocator-megatron");
-  EXPECT_TRUE(rows.refused.empty());
-  expect_within(rows, quantity::allocated, kAllocated);
-  expect_within(rows, quantity::backward_peak, kAllocated);
-  expect_within(rows, quantity::reserved, kReserved);
-  expect_within(rows, quantity::rank_parameters, {0, 0});
+  expect_peaks(rows, {0, 0.00005}, {0, 0.0002});
+  expect_within(rows, quantity::rank_parameters, kExact);
   expect_verdicts_right(rows);
 }
 
 TEST(AllocatorRows, TorchTitan) {
   const Validation rows = validate_file("allocator-torchtitan");
-  EXPECT_TRUE(rows.refused.empty());
-  expect_within(rows, quantity::allocated, {0, 0.0000005});
-  expect_within(rows, quantity::backward_peak, {0, 0.0000005});
-  expect_within(rows, quantity::reserved, {0, 0});
+  expect_peaks(rows, {0, 0.0000005}, kExact);
   expect_verdicts_right(rows);
 }
 
 // FLUX, Stable Diffusion 3 and DiT on one device, DDP, FSDP1 and FSDP2, with adapters and checkpointing.
 TEST(AllocatorRows, Diffusers) {
   const Validation rows = validate_file("allocator-diffusers");
-  EXPECT_TRUE(rows.refused.empty());
-  expect_within(rows, quantity::allocated, {0, 0});
-  expect_within(rows, quantity::backward_peak, {0, 0});
-  expect_within(rows, quantity::reserved, {0, 0.001});
-  expect_within(rows, quantity::parameters, {0, 0});
+  expect_peaks(rows, kExact, {0, 0.001});
+  expect_within(rows, quantity::parameters, kExact);
 }
 
 // Residual networks of transformers, cuDNN off.
 TEST(AllocatorRows, ConvolutionalNetworks) {
   const Validation rows = validate_file("allocator-images");
-  EXPECT_TRUE(rows.refused.empty());
-  expect_within(rows, quantity::allocated, {0, 0});
-  expect_within(rows, quantity::backward_peak, {0, 0});
-  expect_within(rows, quantity::reserved, {0, 0.001});
-  expect_within(rows, quantity::parameters, {0, 0});
+  expect_peaks(rows, kExact, {0, 0.001});
+  expect_within(rows, quantity::parameters, kExact);
 }
 
 // Kernels and matrix products of a steady step, as PyTorch asks the device for them.
 TEST(AllocatorRows, Launches) {
   const Validation rows = validate_file("allocator-launches");
   EXPECT_TRUE(rows.refused.empty());
-  expect_within(rows, quantity::launches, {0, 0});
-  expect_within(rows, quantity::gemm_flops, {0, 0});
+  expect_within(rows, quantity::launches, kExact);
+  expect_within(rows, quantity::gemm_flops, kExact);
 }
 
 // The same of 34 model types: one device, DDP, FSDP1, FSDP2, HSDP and LoRA, types, optimizers, checkpointing, clipping and accumulation drawn
@@ -156,13 +134,12 @@ TEST(AllocatorRows, LaunchesOfFamilies) {
   const Validation rows = validate_file("allocator-launches-families");
   EXPECT_TRUE(rows.refused.empty());
   expect_within(rows, quantity::launches, {0, 0.0001});
-  expect_within(rows, quantity::gemm_flops, {0, 0});
+  expect_within(rows, quantity::gemm_flops, kExact);
 }
 
 TEST(AllocatorRows, DeepSpeed) {
   const Validation rows = validate_file("allocator-deepspeed");
-  expect_within(rows, quantity::allocated, kAllocated);
-  expect_within(rows, quantity::reserved, kReserved);
+  expect_peaks(rows, {0, 0.0000005}, kExact);
   expect_verdicts_right(rows);
 }
 
