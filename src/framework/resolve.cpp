@@ -127,24 +127,30 @@ void resolve_kernels(Resolver& r) {
   if (!s.moe.a2a_overlap) s.moe.a2a_overlap = false;
   if (!s.comm_overlap) s.comm_overlap = true;
   if (!s.async_tp) s.async_tp = false;
-  if (s.task == Strategy::Task::automatic) {
-    using Task = Strategy::Task;
-    switch (r.model.task) {
-      case Model::Task::classification:
-        s.task = Task::cls;
-        break;
-      case Model::Task::seq2seq:
-        s.task = Task::seq2seq;
-        break;
-      case Model::Task::image_classification:
-        s.task = Task::image;
-        break;
-      case Model::Task::diffusion:
-        s.task = Task::diffusion;
-        break;
-      default:
-        s.task = Task::lm;
-    }
+  const bool whole_graphs = s.compile == Strategy::Compile::blocks && s.data_parallel == DataParallel::ddp && s.recompute.kind == Recompute::Kind::none;
+  if (whole_graphs) r.assume("compile: every block is one graph (torch's DDPOptimizer, which cuts blocks where DDP's buckets end, is not followed)");
+}
+
+/// The task that the model's head was made for.
+void resolve_task(Resolver& r) {
+  Strategy& s = r.s;
+  if (s.task != Strategy::Task::automatic) return;
+  using Task = Strategy::Task;
+  switch (r.model.task) {
+    case Model::Task::classification:
+      s.task = Task::cls;
+      break;
+    case Model::Task::seq2seq:
+      s.task = Task::seq2seq;
+      break;
+    case Model::Task::image_classification:
+      s.task = Task::image;
+      break;
+    case Model::Task::diffusion:
+      s.task = Task::diffusion;
+      break;
+    default:
+      s.task = Task::lm;
   }
 }
 
@@ -167,6 +173,7 @@ Strategy resolve(const Strategy& said, const Model& model, const Cluster& cluste
   resolve_precision(r);
   resolve_optimizer(r);
   resolve_kernels(r);
+  resolve_task(r);
   const Entry& entry = entry_of(r.s.framework);
   if (entry.complete != nullptr) entry.complete(r.s, model);
   check_shapes(r);

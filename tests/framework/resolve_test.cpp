@@ -171,6 +171,15 @@ TEST(Resolve, TheUsualFrameworkIsTakenAndTold) {
   EXPECT_EQ(resolved(R"({"tp": 2, "data_parallel": "fsdp"})").framework, "torchtitan");
 }
 
+TEST(Resolve, CompiledBlocksUnderDdpAreToldToBeWhole) {
+  const auto tells = [](const char* recompute) {
+    const Strategy s = resolved(std::string(R"({"data_parallel": "ddp", "compile": true, "recompute": ")") + recompute + "\"}");
+    return std::any_of(s.assumed.begin(), s.assumed.end(), [](const std::string& line) { return line.find("DDPOptimizer") != std::string::npos; });
+  };
+  EXPECT_TRUE(tells("none"));
+  EXPECT_FALSE(tells("full"));
+}
+
 TEST(Resolve, AllContradictionsAreNamedTogether) {
   const std::string error = error_of(R"({"framework": "megatron-core", "tp": 3, "pp": 5, "global_batch": 10, "micro_batch": 4})");
   EXPECT_TRUE(contains(error, "8 GPUs are no multiple of tp · pp · cp = 3 · 5 · 1 = 15")) << error;
