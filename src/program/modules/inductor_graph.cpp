@@ -347,7 +347,7 @@ void Graph::run() {
 void Graph::place(int buffer, int from) {
   Buffer& b = at(buffer);
   if (from < 0) {
-    // Rows of masks, one byte per element, are seldom whole multiples of what others' rows are.
+    // Rows of masks, a byte per element, are padded where rows of wider types need not be.
     b.tensor = b.type == DType::boolean ? handed_to_backward(tape_, b.sizes, b.type) : tape_.empty(b.sizes, b.type);
     return;
   }

@@ -32,7 +32,7 @@ constexpr Family kFamilies[] = {
     {"qwen3_moe", make_rotary_decoder},
     {"granite", make_rotary_decoder},
     {"granitemoe", make_rotary_decoder},
-    {"smollm3", make_rotary_decoder},
+    {"smollm3", make_rotary_decoder, true},
     {"starcoder2", make_rotary_decoder, true},
     {"stablelm", make_rotary_decoder},
     {"gemma3_text", make_rotary_decoder},

@@ -140,7 +140,10 @@ void CompiledLayer::project(const Norm& norm, const Values& reads) {
   head_statistics(kRawQuery, kQueryScale, s_.heads);
   low_copy(kK, s_.hidden, s_.kv_width());
   v_[kRawKey] = linear(kK, v_[kNormed], s_.hidden, s_.kv_width());
-  if (!s_.rotary) v_[kKey] = v_[kRawKey];
+  if (!s_.rotary) {
+    v_[kKey] = v_[kRawKey];
+    if (!s_.scaled_queries) v_[kQuery] = v_[kRawQuery];
+  }
   head_statistics(kRawKey, kKeyScale, s_.kv_heads);
   low_copy(kV, s_.hidden, s_.kv_width());
   v_[kValue] = linear(kV, v_[kNormed], s_.hidden, s_.kv_width());
@@ -357,7 +360,7 @@ Value CompiledLayer::narrowed(Value sum) {
 /// Through the rotation (opt: the queries' scale), and through the heads' norm where there is one: the gradient of the projection's result.
 Value CompiledLayer::heads_backward(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, Value turned, std::int64_t heads) {
   if (!s_.rotary) {
-    if (raw == kRawKey) return turned;
+    if (raw == kRawKey || !s_.scaled_queries) return turned;
     return g_.pointwise({s_.rows(), s_.q_width()}, s_.low, {turned}, {turned});  // the queries' scale
   }
   const Dims unturned{s_.batch, s_.length, heads, s_.head_dim};

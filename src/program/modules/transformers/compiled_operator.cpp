@@ -1,5 +1,6 @@
 #include "program/modules/transformers/compiled_operator.hpp"
 
+#include <string>
 #include <utility>
 
 #include "plimsoll/error.hpp"
@@ -30,6 +31,9 @@ bool is_saved(const CompiledShape& s, std::size_t slot) {
   if (slot == kRaised) return !s.relu;
   return true;
 }
+
+/// 16-bit rows of more than `kPaddedRow` elements are padded to whole multiples of `kWholeRow` (torch/_inductor/ir.py, Layout._pad_strides).
+constexpr std::int64_t kPaddedRow = 1024, kWholeRow = 64;
 
 CompiledValues values_of(Graph& graph, const CompiledArguments& arguments) {
   CompiledValues values;
@@ -64,6 +68,11 @@ CompiledShape with_arguments(CompiledShape s, const CompiledArguments& arguments
   if (s.low == DType::fp32) refuse("compiled blocks with fp32 products are not modelled", "compile");
   if (hidden.dtype() != s.wide) refuse("compiled blocks whose weights and inputs have different types are not modelled", "compile");
   for (std::size_t slot = 0; slot + 1 < kArguments; ++slot) s.biased[slot] = is_product(slot) && arguments[slot + 1].defined();
+  for (const std::int64_t row : {hidden.size(2), s.q_width(), s.kv_width(), s.inner}) {
+    if (row > kPaddedRow && row % kWholeRow != 0)
+      refuse("compiled blocks with rows of " + std::to_string(row) + " elements, which Inductor pads, are not modelled", "compile",
+             "sizes that are multiples of " + std::to_string(kWholeRow));
+  }
   s.batch = hidden.size(0);
   s.length = hidden.size(1);
   s.hidden = hidden.size(2);

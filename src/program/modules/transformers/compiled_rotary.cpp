@@ -9,12 +9,15 @@ namespace plimsoll::program {
 
 namespace {
 
-CompiledArguments arguments_of(Module& layer, const CompiledNames& names, const Tensor& hidden, const RotaryTables& tables) {
+CompiledArguments arguments_of(Module& layer, const CompiledNames& names, const Tensor& hidden, const RotaryTables& tables,
+                               bool rotary) {
   Module &attention = layer.child("self_attn"), &mlp = layer.child("mlp");
   CompiledArguments all;
   all[kHidden] = hidden;
-  all[kCosine] = tables.cosine;
-  all[kSine] = tables.sine;
+  if (rotary) {
+    all[kCosine] = tables.cosine;
+    all[kSine] = tables.sine;
+  }
   const auto weight = [&all](CompiledSlot slot, Module& parent, const char* name) {
     if (Module* module = parent.find_child(name)) all[slot] = module->tensor("weight");
   };
@@ -46,6 +49,7 @@ CompiledShape shape_of(const Block& block, bool checkpointed) {
   s.head_norms = spec.qk_norm == AttentionSpec::QkNorm::per_head;
   s.gated = block.mlp->gated;
   s.fused_qkv = spec.fused_qkv;
+  s.rotary = spec.positions == Positions::rope;
   s.fused_gate_up = block.mlp->fused_gate_up;
   s.attention_dropout = spec.dropout;
   s.heads = spec.heads;
@@ -65,7 +69,9 @@ void check_compiled_rotary(const Block& block) {
   const AttentionSpec& attention = *block.attention;
   require(block.placement == NormPlacement::pre, "this placement of norms");
   require(block.norm.weight && (block.norm.kind == NormSpec::Kind::rms_norm || block.norm.bias), "these norms");
-  require(attention.positions == Positions::rope && attention.rotary_dim == attention.head_dim, "these positions");
+  const bool rotary = attention.positions == Positions::rope && attention.rotary_dim == attention.head_dim;
+  const bool plain = attention.positions == Positions::none && !attention.fused_qkv && attention.qk_norm == AttentionSpec::QkNorm::none;
+  require(rotary || plain, "these positions");
   require((attention.qk_norm == AttentionSpec::QkNorm::none || attention.qk_norm == AttentionSpec::QkNorm::per_head) &&
               !(attention.fused_qkv && attention.qk_norm != AttentionSpec::QkNorm::none),
           "these projections of queries and keys");
@@ -76,8 +82,9 @@ void check_compiled_rotary(const Block& block) {
 
 Tensor compiled_rotary_layer(Module& layer, const Block& block, const CompiledNames& names, const Tensor& hidden, const RotaryTables& tables,
                              bool checkpointed) {
-  const CompiledArguments arguments = arguments_of(layer, names, hidden, tables);
-  return compiled_layer(arguments, with_arguments(shape_of(block, checkpointed), arguments));
+  const CompiledShape shape = shape_of(block, checkpointed);
+  const CompiledArguments arguments = arguments_of(layer, names, hidden, tables, shape.rotary);
+  return compiled_layer(arguments, with_arguments(shape, arguments));
 }
 
 }  // namespace plimsoll::program
