@@ -127,8 +127,9 @@ void resolve_kernels(Resolver& r) {
   if (!s.moe.a2a_overlap) s.moe.a2a_overlap = false;
   if (!s.comm_overlap) s.comm_overlap = true;
   if (!s.async_tp) s.async_tp = false;
-  const bool whole_graphs = s.compile == Strategy::Compile::blocks && s.data_parallel == DataParallel::ddp && s.recompute.kind == Recompute::Kind::none;
-  if (whole_graphs) r.assume("compile: every block is one graph (torch's DDPOptimizer, which cuts blocks where DDP's buckets end, is not followed)");
+  const bool plain_ddp = s.data_parallel == DataParallel::ddp && s.recompute.kind == Recompute::Kind::none;
+  if (plain_ddp && s.compile == Strategy::Compile::blocks)
+    r.assume("compile: every block is one graph (torch's DDPOptimizer, which cuts blocks where DDP's buckets end, is not followed)");
 }
 
 /// The task that the model's head was made for.
