@@ -25,6 +25,16 @@ const Names<FsdpOptions::Sharding>& sharding_names() {
 
 // ---- values that need more than a table ------------------------------------------------------------------------------
 
+/// DDP's hooks (fp16, bf16, power_sgd) hold a compressed copy of every bucket in flight.
+void refuse_comm_hook(Setting& x) {
+  if (x.value.text() != "no") refuse("communication hooks of DDP are not modelled, found \"" + x.value.text() + "\"", "ddp.comm_hook", "no");
+}
+
+/// LoraConfig's bias: all or lora_only also train biases of the base model.
+void refuse_lora_bias(Setting& x) {
+  if (x.value.text() != "none") refuse("biases trained beside adapters are not modelled, found \"" + x.value.text() + "\"", "lora.bias", "none");
+}
+
 /// "fp8", "mxfp8", "nvfp4" are products over 16-bit training; all other names are ways to hold the weights.
 void set_precision(Setting& x) {
   for (const auto& entry : low_precision_names())
@@ -307,6 +317,7 @@ const std::vector<Entry>& data_parallel_entries() {
       {"ddp.gradient_as_bucket_view", "true, false", "", [](Setting& x) { x.flag(x.s.ddp.gradient_as_bucket_view); }},
       {"ddp.static_graph", "true, false", "", [](Setting& x) { x.flag(x.s.ddp.static_graph); }},
       {"ddp.find_unused_parameters", "true, false", "", [](Setting& x) { x.flag(x.s.ddp.find_unused_parameters); }},
+      {"ddp.comm_hook", "no", "", refuse_comm_hook},
       {"ddp.no_sync", "true, false", "gradients reduced in the last micro-batch only", [](Setting& x) { x.flag(x.s.no_sync); }},
       {"overlap_grad_reduce", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.overlap_grad_reduce); }},
       {"overlap_param_gather", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.overlap_param_gather); }},
@@ -359,10 +370,12 @@ const std::vector<Entry>& precision_entries() {
       {"lora.r", "rank", "low-rank adapters", [](Setting& x) { x.count(lora(x).r); }},
       {"lora.alpha", "", "", [](Setting& x) { lora(x).alpha = x.value.number(0, 1e9); }},
       {"lora.dropout", "0 … 1", "", [](Setting& x) { lora(x).dropout = x.value.number(0, 1); }},
-      {"lora.target_modules", "list", "linears that get an adapter", [](Setting& x) { x.list(lora(x).targets); }},
+      {"lora.target_modules", "list, all-linear", "linears that get an adapter", [](Setting& x) { x.list(lora(x).targets); }},
       {"lora.modules_to_save", "list", "modules trained whole", [](Setting& x) { x.list(lora(x).modules_to_save); }},
       {"lora.adapter_dtype", "fp32, bf16, fp16", "", [](Setting& x) { x.type(lora(x).adapter_dtype); }},
       {"lora.use_dora", "true, false", "", [](Setting& x) { x.flag(lora(x).dora); }},
+      {"lora.use_rslora", "true, false", "scales by alpha / √r: no byte of it", nullptr},
+      {"lora.bias", "none", "", refuse_lora_bias},
       {"lora.note", "text", "", nullptr},
       {"lora.peft", "text", "", nullptr, true},
       {"trainable_params", "parameters", "as the run printed them", [](Setting& x) { x.count(x.s.trainable_params); }},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
+#include <set>
 
 #include "plimsoll/error.hpp"
 
@@ -111,18 +112,47 @@ bool is_memory(const std::string& quantity) {
          quantity == quantity::backward_peak;
 }
 
-std::int64_t adapter_parameters(const Model& model, const Lora& lora) {
-  auto adapted = [&](const std::string& name) {
-    return std::any_of(lora.targets.begin(), lora.targets.end(), [&](const std::string& target) {
-      const bool tail = name.size() > target.size() && name.compare(name.size() - target.size() - 1, std::string::npos, "." + target) == 0;
-      return target == "all-linear" || name == target || tail;
-    });
-  };
+namespace {
+
+/// Whether a module is, or lies within, one that PEFT's list names by the end of its path.
+bool named(const std::string& path, const std::vector<std::string>& names) {
+  const std::string dotted = "." + path + ".";
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return dotted.find("." + name + ".") != std::string::npos; });
+}
+
+/// Parameters of the copies that are trained whole (modules_to_save); what is tied has one copy.
+std::int64_t saved_copies(const Model& model, const std::vector<std::string>& modules) {
+  std::set<std::string> counted;
   std::int64_t total = 0;
   for (const Block& block : model.blocks) {
+    for (const Operator& op : block.operators) {
+      for (const ParameterTensor& tensor : op.parameters) {
+        const std::string full = full_name(block, 0, tensor);
+        if (!named(full.substr(0, full.rfind('.')), modules)) continue;
+        if (counted.insert(tensor.tied_to.empty() ? full : tensor.tied_to).second) total += block.repeat * tensor.elements();
+      }
+    }
+  }
+  return total;
+}
+
+}  // namespace
+
+std::int64_t adapter_parameters(const Model& model, const Lora& lora) {
+  const bool all = lora.targets == std::vector<std::string>{"all-linear"};
+  auto adapted = [&](const std::string& name) {
+    return all || std::any_of(lora.targets.begin(), lora.targets.end(), [&](const std::string& target) {
+             const std::size_t at = name.rfind(target);
+             return at != std::string::npos && at + target.size() == name.size() && (at == 0 || name[at - 1] == '.');
+           });
+  };
+  std::int64_t total = saved_copies(model, lora.modules_to_save);
+  for (const Block& block : model.blocks) {
     if (block.role == Block::Role::head) continue;
-    for (const Operator& op : block.operators)
-      if (op.kind == OperatorKind::linear && adapted(op.name)) total += block.repeat * lora.r * (op.in_features + op.out_features);
+    for (const Operator& op : block.operators) {
+      if (op.kind != OperatorKind::linear || !adapted(op.name)) continue;
+      total += block.repeat * (lora.r * (op.in_features + op.out_features) + (lora.dora ? op.out_features : 0));
+    }
   }
   return total;
 }

@@ -16,7 +16,7 @@ struct RowResult {
 
 RowResult compare_row(const std::string& source, const MeasuredRow& row, const Predictor& predictor);
 
-/// Parameters of the adapters that the strategy puts on the model's linears: r · (in + out) each.
+/// Parameters that PEFT adds: r · (in + out) for each targeted linear, DoRA's `out` magnitudes, and copies of modules_to_save.
 std::int64_t adapter_parameters(const Model& model, const Lora& lora);
 
 /// Whether the quantity is bytes of a played step or of the closed form that stands in for it.

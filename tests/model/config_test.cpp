@@ -1,6 +1,7 @@
 // What a config may say, leave out, and get wrong.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -34,6 +35,20 @@ TEST(Config, MissingKeysTakeTheClassDefaults) {
   EXPECT_EQ(model.head_dim, 128);
   ASSERT_EQ(model.assumed.size(), 1U);
   EXPECT_TRUE(mentions(model.assumed.front(), "LlamaForCausalLM"));
+}
+
+TEST(Config, RoutersAuxiliaryLossIsNotedWhereItIsComputed) {
+  const auto noted = [](const std::string& type, const std::string& rest) {
+    const Model model = parse_model(R"({"model_type": ")" + type + R"(")" + rest + "}", "config.json", "test");
+    return std::ranges::count_if(model.assumed, [](const std::string& line) { return mentions(line, "output_router_logits"); });
+  };
+  for (const char* type : {"mixtral", "phimoe", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "gpt_oss"}) {
+    EXPECT_EQ(noted(type, R"(, "output_router_logits": true)"), 1) << type;
+    EXPECT_EQ(noted(type, R"(, "output_router_logits": false)"), 0) << type;
+    EXPECT_EQ(noted(type, ""), 0) << type;
+  }
+  EXPECT_EQ(noted("mixtral", R"(, "output_router_logits": true, "architectures": ["MixtralForSequenceClassification"])"), 0);
+  EXPECT_EQ(noted("deepseek_v3", R"(, "output_router_logits": true)"), 0);  // its config has the key, its model computes no such loss
 }
 
 TEST(Config, NullIsGivenAndEmpty) {

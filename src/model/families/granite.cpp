@@ -40,6 +40,7 @@ Model build_granitemoe(const Config& config) {
   moe.expert_intermediate = model.intermediate_size;
   moe.activation = layer.mlp->activation;
   layer.moe = moe;
+  note_router_loss(model, config);
   layer.mlp.reset();
   layer.names.moe = "block_sparse_moe";
   layer.names.router = "router";

@@ -17,6 +17,7 @@ LayerPlan expert_layer(const Config& config, Model& model) {
   moe.normalized_top_k = true;
   layer.moe = moe;
   layer.mlp.reset();
+  note_router_loss(model, config);
   return layer;
 }
 

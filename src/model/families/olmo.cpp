@@ -54,6 +54,7 @@ Model build_olmoe(const Config& config) {
   moe.activation = layer.mlp->activation;
   moe.normalized_top_k = config.flag_or("norm_topk_prob", false);
   layer.moe = moe;
+  note_router_loss(model, config);
   layer.mlp.reset();
   return rotary_decoder(std::move(model), config, layer);
 }

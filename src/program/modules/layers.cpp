@@ -63,7 +63,8 @@ Tensor Linear::operator()(const Tensor& input) const {
 Tensor Conv1D::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(*module_, *tape_, {&x});
-  if (Module* base = module_->find_child("base_layer")) return call.done(adapted(*module_, *tape_, x, Conv1D(*base, *tape_)));
+  if (Module* base = module_->find_child("base_layer"))
+    return call.done(adapted(*module_, *tape_, x, Conv1D(*base, *tape_), WeightLayout::in_out));
   const Tensor& weight = module_->tensor("weight");
   Dims sizes = x.sizes();
   sizes[-1] = weight.size(1);

@@ -92,6 +92,28 @@ void check_target(const Module& module, const std::unordered_map<std::string, Op
   refuse("adapters of this kind of module are not modelled", module.path, "target linears");
 }
 
+/// PEFT's _maybe_include_all_linear_layers: the paths of all linears but a language model's output embeddings.
+std::vector<std::string> all_linears(const Model& model) {
+  const Operator* head = nullptr;
+  for (const Block& block : model.blocks) {
+    for (const Operator& op : block.operators)
+      if (op.kind == OperatorKind::linear && block.role == Block::Role::head) head = &op;
+  }
+  if (!head || head->out_features != model.vocab_size)
+    refuse("adapters of all linears are modelled for language models only", "lora.target_modules", "list the linears");
+  std::vector<std::string> paths;
+  for (const Block& block : model.blocks) {
+    for (std::int64_t i = 0; i < block.repeat; ++i) {
+      for (const Operator& op : block.operators) {
+        if (op.kind != OperatorKind::linear || &op == head) continue;
+        const std::string weight = full_name(block, i, op.parameters.front());
+        paths.push_back(weight.substr(0, weight.rfind('.')));
+      }
+    }
+  }
+  return paths;
+}
+
 }  // namespace
 
 bool targeted(const Module& module, const std::vector<std::string>& targets) {
@@ -103,6 +125,7 @@ bool targeted(const Module& module, const std::vector<std::string>& targets) {
 }
 
 std::vector<Module*> targeted_linears(Module& root, const Model& model, const std::vector<std::string>& targets, const char* key) {
+  if (targets == std::vector<std::string>{kAllLinear}) return targeted_linears(root, model, all_linears(model), key);
   const auto kinds = kinds_of(model);
   std::vector<Module*> found;
   for (Module* module : root.all_modules()) {
@@ -135,8 +158,8 @@ void freeze_lora_a(Module& root) {
 namespace {
 
 /// DoraLinearLayer.forward: ‖W + BA‖ of every output is a constant; the magnitudes over it scale the base layer's result and the update.
-/// Without `base_result` the weight is applied again, to x behind its dropout.
-Tensor dora_update(Module& module, Tape& tape, const Tensor& x, const Tensor& base_result) {
+/// Without `base_result` the weight is applied again, to x behind its dropout. A weight that lies transposed is viewed as [out, in].
+Tensor dora_update(Module& module, Tape& tape, const Tensor& x, const Tensor& base_result, WeightLayout layout) {
   const Linear down(module.child("lora_A").child("default"), tape), up(module.child("lora_B").child("default"), tape);
   const Tensor& magnitude = module.child("lora_magnitude_vector").child("default").tensor("weight");
   Tensor product;
@@ -146,7 +169,8 @@ Tensor dora_update(Module& module, Tape& tape, const Tensor& x, const Tensor& ba
     product = up(down(identity));
   }
   product = to(transpose(product, 0, 1), x.dtype());
-  const Tensor weight = to(module.child("base_layer").tensor("weight"), x.dtype());
+  Tensor weight = to(module.child("base_layer").tensor("weight"), x.dtype());
+  if (layout == WeightLayout::in_out) weight = transpose(weight, 0, 1);
   Tensor norm;
   {
     const GradMode frozen(tape, false);
@@ -175,14 +199,14 @@ Tensor dora_update(Module& module, Tape& tape, const Tensor& x, const Tensor& ba
 
 }  // namespace
 
-Tensor lora_adapted(Module& module, Tape& tape, const Tensor& input, Tensor result) {
+Tensor lora_adapted(Module& module, Tape& tape, const Tensor& input, Tensor result, WeightLayout layout) {
   const DType type = result.dtype();
   Module& a = module.child("lora_A").child("default");
   const Linear down(a, tape), up(module.child("lora_B").child("default"), tape);
   Tensor x = to(input, a.tensor("weight").dtype());
   if (module.find_child("lora_magnitude_vector")) {
     x = dropout(x, module.adapter_dropout);
-    result = add(result, dora_update(module, tape, x, module.adapter_dropout > 0 ? Tensor() : result));
+    result = add(result, dora_update(module, tape, x, module.adapter_dropout > 0 ? Tensor() : result, layout));
     return to(result, type);
   }
   Tensor update = dropout(x, module.adapter_dropout);

@@ -14,8 +14,11 @@ void add_lora(Module& root, const Model& model, const Lora& lora, DType adapter_
 /// A parameter that PEFT adds, trained; not yet on the device.
 std::shared_ptr<Parameter> trained_parameter(const char* name, const Dims& sizes, DType type);
 
-/// The linears among the model's modules that a list of targets names (a path is a target or ends in a dot and the target).
-/// Throws Error (refused): a target that is no linear; bad input: no module of a target's name (`key` is what named them).
+/// PEFT's word for every linear but the output embeddings, in the place of a list of targets.
+inline constexpr const char* kAllLinear = "all-linear";
+
+/// The linears among the model's modules that a list of targets names (a path is a target or ends in a dot and the target; or all-linear).
+/// Throws Error (refused): a target that is no linear, all linears of what is no language model; bad input: no module of a target's name (`key` is what named them).
 std::vector<Module*> targeted_linears(Module& root, const Model& model, const std::vector<std::string>& targets, const char* key);
 /// Whether a list of targets names this module.
 bool targeted(const Module& module, const std::vector<std::string>& targets);
@@ -23,8 +26,11 @@ bool targeted(const Module& module, const std::vector<std::string>& targets);
 /// create_lorafa_optimizer: only lora_B is trained.
 void freeze_lora_a(Module& root);
 
+/// How a linear's weight lies: nn.Linear's rows of outputs, or Conv1D's rows of inputs (PEFT's fan_in_fan_out).
+enum class WeightLayout : std::uint8_t { out_in, in_out };
+
 /// lora.Linear.forward behind its base layer's `result` for `input`: result + lora_B(lora_A(dropout(x))) * scaling, or DoRA's update; cast
 /// back to the result's type.
-Tensor lora_adapted(Module& module, Tape& tape, const Tensor& input, Tensor result);
+Tensor lora_adapted(Module& module, Tape& tape, const Tensor& input, Tensor result, WeightLayout layout);
 
 }  // namespace plimsoll::program

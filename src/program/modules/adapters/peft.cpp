@@ -103,9 +103,10 @@ Tensor scaled(Module& module, const Tensor& input, const std::function<Tensor(co
 
 }  // namespace
 
-Tensor adapted(Module& module, Tape& tape, const Tensor& input, const std::function<Tensor(const Tensor&)>& base) {
+Tensor adapted(Module& module, Tape& tape, const Tensor& input, const std::function<Tensor(const Tensor&)>& base,
+               WeightLayout layout) {
   if (module.find_child("ia3_l")) return scaled(module, input, base);
-  return lora_adapted(module, tape, input, base(input));
+  return lora_adapted(module, tape, input, base(input), layout);
 }
 
 Module& trained_norm(Module& norm) {

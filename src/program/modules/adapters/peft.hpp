@@ -6,6 +6,7 @@
 
 #include "plimsoll/strategy.hpp"
 #include "program/module.hpp"
+#include "program/modules/adapters/lora.hpp"
 #include "program/modules/network.hpp"
 
 namespace plimsoll::program {
@@ -31,8 +32,9 @@ class PromptedNetwork final : public Network {
   Tape& tape_;
 };
 
-/// A linear with an adapter below it, LoRA's or ia3's; `base` runs what was there before.
-Tensor adapted(Module& module, Tape& tape, const Tensor& input, const std::function<Tensor(const Tensor&)>& base);
+/// A linear with an adapter below it, LoRA's or ia3's; `base` runs what was there before, whose weight lies as `layout` says.
+Tensor adapted(Module& module, Tape& tape, const Tensor& input, const std::function<Tensor(const Tensor&)>& base,
+               WeightLayout layout = WeightLayout::out_in);
 
 /// The norm that runs in the place of `norm`: ln_tuning's copy, or itself.
 Module& trained_norm(Module& norm);
