@@ -157,8 +157,19 @@ void freeze_lora_a(Module& root) {
 
 namespace {
 
+/// peft.utils.other.transpose of a weight that lies transposed. Of a Parameter it makes another one, and a Parameter takes a gradient: that of
+/// a frozen weight is computed, and lies with its leaf until the graph is dropped.
+Tensor as_out_in(const Tensor& weight, WeightLayout layout, bool is_parameter) {
+  if (layout == WeightLayout::out_in) return weight;
+  Tensor turned = transpose(weight, 0, 1);
+  if (!is_parameter) return turned;
+  turned = turned.detach();
+  turned.set_requires_grad(true);
+  return turned;
+}
+
 /// DoraLinearLayer.forward: ‖W + BA‖ of every output is a constant; the magnitudes over it scale the base layer's result and the update.
-/// Without `base_result` the weight is applied again, to x behind its dropout. A weight that lies transposed is viewed as [out, in].
+/// Without `base_result` the weight is applied again, to x behind its dropout.
 Tensor dora_update(Module& module, Tape& tape, const Tensor& x, const Tensor& base_result, WeightLayout layout) {
   const Linear down(module.child("lora_A").child("default"), tape), up(module.child("lora_B").child("default"), tape);
   const Tensor& magnitude = module.child("lora_magnitude_vector").child("default").tensor("weight");
@@ -169,15 +180,16 @@ Tensor dora_update(Module& module, Tape& tape, const Tensor& x, const Tensor& ba
     product = up(down(identity));
   }
   product = to(transpose(product, 0, 1), x.dtype());
-  Tensor weight = to(module.child("base_layer").tensor("weight"), x.dtype());
-  if (layout == WeightLayout::in_out) weight = transpose(weight, 0, 1);
+  const Tensor& stored = module.child("base_layer").tensor("weight");
+  const Tensor weight = to(stored, x.dtype());
+  const bool is_parameter = stored.dtype() == x.dtype();
   Tensor norm;
   {
     const GradMode frozen(tape, false);
     Tensor whole;
     {
       const Tensor scaled = multiply_scalar(product);
-      whole = add(weight, scaled);
+      whole = add(as_out_in(weight, layout, is_parameter), scaled);
     }
     norm = reduce(whole, {false, true}, false, whole.dtype());
   }
@@ -186,7 +198,7 @@ Tensor dora_update(Module& module, Tape& tape, const Tensor& x, const Tensor& ba
   Tensor result = base_result;
   const Tensor& bias = module.child("base_layer").tensor("bias");
   if (result && bias) result = subtract(result, bias);
-  if (!result) result = linear(x, weight);
+  if (!result) result = linear(x, as_out_in(weight, layout, is_parameter));
   Tensor kept;
   {
     const Tensor over = add_scalar(scale);
@@ -203,10 +215,12 @@ Tensor lora_adapted(Module& module, Tape& tape, const Tensor& input, Tensor resu
   const DType type = result.dtype();
   Module& a = module.child("lora_A").child("default");
   const Linear down(a, tape), up(module.child("lora_B").child("default"), tape);
-  Tensor x = to(input, a.tensor("weight").dtype());
+  const Tensor x = to(input, a.tensor("weight").dtype());
   if (module.find_child("lora_magnitude_vector")) {
-    x = dropout(x, module.adapter_dropout);
-    result = add(result, dora_update(module, tape, x, module.adapter_dropout > 0 ? Tensor() : result, layout));
+    {
+      const Tensor dropped = dropout(x, module.adapter_dropout);  // a local of DoraLinearVariant.forward
+      result = add(result, dora_update(module, tape, dropped, module.adapter_dropout > 0 ? Tensor() : result, layout));
+    }
     return to(result, type);
   }
   Tensor update = dropout(x, module.adapter_dropout);
