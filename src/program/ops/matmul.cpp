@@ -85,26 +85,21 @@ Tensor linear_batched(const Tensor& x, const Tensor& weight) {
   });
 }
 
-/// F.linear with bias on contiguous input: addmm of the flattened input; AddmmBackward gives the input's gradient first.
+/// F.linear with bias of a matrix: addmm, whose backward gives the input's gradient first.
 Tensor linear_with_bias(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const std::int64_t in = weight.size(1), out = weight.size(0), rows = x.elements() / in;
   Op op("linear", {&bias, &x, &weight});
   op.see_transposed(2);
   op.save_if(op.needs(2), x);
   op.save_if(op.needs(1), weight);
-  Dims sizes = x.sizes();
-  sizes[-1] = out;
   Tensor y = selected(op.tape(), "addmm", [&]() -> std::vector<Tensor> {
-               Tensor product = op.output(sizes, x.dtype());
+               Tensor product = op.output({rows, out}, x.dtype());
                gemm(op.tape(), x.dtype(), rows, out, in, 1, true);
                return {product};
              }).front();
-  return op.done(y, [in, out, rows, wide = x.sizes(), folded = x.rank() != 2](BackwardCall& b) {
-    const Tensor g = as_matrix(b.take_grad(), rows, out);
-    if (b.needs(1)) {
-      const Tensor gradient = product(b.tape, g.dtype(), rows, in, out);
-      b.give(1, folded ? as_view(b.tape, gradient, wide) : gradient);
-    }
+  return op.done(y, [in, out, rows](BackwardCall& b) {
+    const Tensor& g = b.grad();
+    if (b.needs(1)) b.give(1, product(b.tape, g.dtype(), rows, in, out));
     if (b.needs(2)) b.give(2, as_view(b.tape, product(b.tape, g.dtype(), out, in, rows), {out, in}));
     if (b.needs(0)) b.give(0, g);
   });
@@ -124,7 +119,12 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
   if (!bias) return linear_without_bias(flat, weight);
   // A sequence that is not contiguous is multiplied as a matmul, whose result gets the bias in place.
   if (x.rank() == 3 && !x.is_contiguous()) return add_into(linear_without_bias(flat, weight), bias);
-  return linear_with_bias(flat, weight, bias);
+  if (flat.rank() == 2) return linear_with_bias(flat, weight, bias);
+  // _flatten_nd_linear: the views before and behind the product are operators of their own; in backward the weight's turn comes before the
+  // input's, whose view was made first.
+  Dims sizes = flat.sizes();
+  sizes[-1] = weight.size(0);
+  return view(linear_with_bias(view(flat, {-1, flat.size(-1)}), weight, bias), sizes);
 }
 
 Tensor addmm(const Tensor& bias_in, const Tensor& x_in, const Tensor& weight_in) {
