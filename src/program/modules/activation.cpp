@@ -4,6 +4,7 @@
 #include <iterator>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "plimsoll/error.hpp"
 #include "program/modules/layers.hpp"
@@ -53,11 +54,11 @@ Tensor gelu_new(const Tensor& x) {
 /// FastGELUActivation: 0.5 * x * (1 + tanh(x * 0.7978845608 * (1 + 0.044715 * x * x))).
 Tensor gelu_fast(const Tensor& x) {
   const Tensor half = multiply_scalar(x);
-  const Tensor scaled = multiply_scalar(x);
+  Tensor scaled = multiply_scalar(x);
   Tensor inner = multiply_scalar(x);
   inner = multiply(inner, x);
   inner = add_scalar(inner);
-  inner = multiply(scaled, inner);
+  inner = multiply(std::exchange(scaled, {}), inner);
   inner = tanh(inner);
   inner = add_scalar(inner);
   return multiply(half, inner);
