@@ -43,7 +43,7 @@ constexpr Family kFamilies[] = {
     {"phi", make_rotary_decoder},
     {"seed_oss", make_rotary_decoder},
     {"arcee", make_rotary_decoder},
-    {"ernie4_5", make_rotary_decoder},
+    {"ernie4_5", make_rotary_decoder, true},
     {"olmo", make_rotary_decoder},
     {"cohere", make_rotary_decoder},
     {"cohere2", make_rotary_decoder},

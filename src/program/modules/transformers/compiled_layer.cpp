@@ -200,7 +200,13 @@ void CompiledLayer::attend() {
     rotate_query(norm_query());
     rotate_key(norm_key());
   }
+  fuse_rotations(v_[kQuery], v_[kKey]);
   flash(attention_inputs());
+}
+
+/// Under autocast, as many queries as keys have the same loops and read the same fp32 tables: one kernel rotates both.
+void CompiledLayer::fuse_rotations(Value query, Value key) {
+  if (s_.casts() && s_.rotary && s_.heads == s_.kv_heads && !s_.fused_qkv && !s_.head_norms) g_.fuse({query, key});
 }
 
 /// Seeds of both dropouts, and the attention's: its mask is kept, or what it drew until it is used again.
@@ -475,6 +481,7 @@ CompiledLayer::Values CompiledLayer::attention_backward(Value narrow) {
   const Value query = heads_backward(kRawQuery, kQueryScale, kQNorm, flash[0], s_.heads);
   const Value from_query = linear_backward(kQ, query, v_[kNormed], s_.hidden, s_.q_width());
   fuse_with_bias(kQ, query, s_.heads);
+  fuse_rotations(query, key);
   return {from_value, from_key, from_query};
 }
 

@@ -138,6 +138,7 @@ class CompiledLayer {
   Values attention_inputs() const;
   std::vector<inductor::Value> flash(const Values& reads);
   void attend();
+  void fuse_rotations(inductor::Value query, inductor::Value key);
   void drop_attention();
   void low_weight(CompiledSlot weight, std::int64_t in, std::int64_t out);
   void compute();
