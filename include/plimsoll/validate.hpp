@@ -21,9 +21,9 @@ struct RowSet {
 struct Comparison {
   std::string source, id, quantity;
   double predicted = 0, measured = 0;
-  double error = 0;          ///< predicted / measured − 1; of `fits`: predicted − measured
-  bool lower_bound = false;  ///< the measured value is a lower bound: no part of the summary
-  std::string framework;     ///< whose code the run executed
+  double error = 0;                  ///< predicted / measured − 1; of `fits`: predicted − measured
+  bool lower_bound = false;          ///< the measured value is a lower bound: no part of the summary
+  std::string framework;             ///< whose code the run executed
   Basis basis = Basis::closed_form;  ///< how the prediction was reached
 };
 
@@ -35,9 +35,9 @@ struct RefusedRow {
 struct QuantitySummary {
   std::string source, quantity;
   std::size_t rows = 0;
-  double median = 0;     ///< of |error|
-  double ninetieth = 0;  ///< 90th percentile of |error|
-  double bias = 0;       ///< median of the signed error
+  double median = 0;            ///< of |error|
+  double ninetieth = 0;         ///< 90th percentile of |error|
+  double bias = 0;              ///< median of the signed error
   std::size_t closed_form = 0;  ///< rows of a memory quantity whose step was not played: a closed form stands in
 };
 

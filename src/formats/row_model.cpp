@@ -229,7 +229,8 @@ void add_mla(ObjectText& config, const Fields& fields) {
 std::string moe_config(const Fields& fields, const Moe& moe, const Strategy& strategy) {
   const bool mla = latent_attention(fields);
   const std::int64_t intermediate = fields.dimension("intermediate_size", "intermediate_size");
-  if (moe.every != 1) refuse("a mixture of experts in one of every " + std::to_string(moe.every) + " layers is not modelled", fields.where());
+  if (moe.every != 1)
+    refuse("a mixture of experts in one of every " + std::to_string(moe.every) + " layers is not modelled", fields.where());
   const bool windows = fields.has("sliding_window"), qk_norm = fields.flag("qk_norm", false);
   const bool shared = (moe.shared > 0 || moe.first_dense > 0) && !mla;  // or dense layers, which have the same architecture
   if (shared && (windows || fields.text("mlp") == "geglu"))

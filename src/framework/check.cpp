@@ -63,7 +63,8 @@ void check_pipeline(Resolver& r) {
   }
   if (s.pp_rank && *s.pp_rank >= s.pp)
     r.complaints.add("pp_rank " + number(*s.pp_rank) + " of " + number(s.pp) + " pipeline ranks", "give one below pp");
-  if (s.rank && *s.rank >= s.dp) r.complaints.add("rank " + number(*s.rank) + " of " + number(s.dp) + " data-parallel ranks", "give one below dp");
+  if (s.rank && *s.rank >= s.dp)
+    r.complaints.add("rank " + number(*s.rank) + " of " + number(s.dp) + " data-parallel ranks", "give one below dp");
   if (s.pp == 1) return;
   const auto& known = r.profile().schedules;
   const std::int64_t per_run = std::max<std::int64_t>(1, s.micro_batches / std::max<std::int64_t>(1, s.grad_accum));

@@ -114,9 +114,10 @@ void resolve_optimizer(Resolver& r) {
       case OptimizerKind::adamw:
         s.optimizer_impl = s.offload.optimizer ? OptimizerImpl::cpu : r.profile().optimizer_impl;
         if (s.optimizer_impl == OptimizerImpl::foreach && before_torch_2(s)) s.optimizer_impl = OptimizerImpl::for_loop;
-        // torchao's 8-bit gathering wraps weights in a class of its own, for which torch.optim takes no lists; on by default (AORecipeKwargs).
-        if (s.optimizer_impl == OptimizerImpl::foreach && r.profile().code == ModelCode::transformers && s.low_precision == LowPrecision::fp8 &&
-            s.fp8_scaling == Fp8Scaling::tensorwise)
+        // torchao's 8-bit gathering wraps weights in a class of its own, for which torch.optim takes no lists; on by default
+        // (AORecipeKwargs).
+        if (s.optimizer_impl == OptimizerImpl::foreach && r.profile().code == ModelCode::transformers &&
+            s.low_precision == LowPrecision::fp8 && s.fp8_scaling == Fp8Scaling::tensorwise)
           s.optimizer_impl = OptimizerImpl::for_loop;
         if (s.precision == Precision::msamp_o1 || s.precision == Precision::msamp_o2) s.optimizer_impl = OptimizerImpl::library;  // LBAdamW
         break;

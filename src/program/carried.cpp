@@ -53,7 +53,8 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> successors(const StepProgra
 
 void carry_across_steps(StepProgram& program) {
   constexpr std::uint32_t kNone = UINT32_MAX;
-  const std::size_t names = std::max({names_in(program.init), names_in(program.first_step), names_in(program.second_step), names_in(program.step)});
+  const std::size_t names =
+      std::max({names_in(program.init), names_in(program.first_step), names_in(program.second_step), names_in(program.step)});
   const auto pairs = successors(program, names);
   if (pairs.empty()) return;
   std::vector<std::uint32_t> renamed(names, kNone), death(names, kNone);  // death: the instruction of `step` that drops it

@@ -148,9 +148,7 @@ Tensor zeros(Tape& tape, const Dims& sizes, DType type) {
   return y;
 }
 
-void in_place(const Tensor& target, std::initializer_list<const Tensor*> inputs) {
-  launch_pointwise(target, inputs);
-}
+void in_place(const Tensor& target, std::initializer_list<const Tensor*> inputs) { launch_pointwise(target, inputs); }
 
 Op::Op(const char* name, std::initializer_list<const Tensor*> inputs) : Op(name, List<const Tensor*>(inputs)) {}
 

@@ -144,7 +144,9 @@ class Part {
   };
   const std::vector<Sweep>& sweeps() const { return sweeps_; }
   /// Where the tensor that an instruction of a sweep names was born.
-  const PipelinePass& birthplace(std::size_t instruction) const { return order_.passes()[births_at_end_[instruction - epilogue_begin()].pass]; }
+  const PipelinePass& birthplace(std::size_t instruction) const {
+    return order_.passes()[births_at_end_[instruction - epilogue_begin()].pass];
+  }
   std::uint32_t birth_ordinal(std::size_t instruction) const { return births_at_end_[instruction - epilogue_begin()].ordinal; }
 
   /// How many tensors are alive behind the part that were not before.
@@ -473,8 +475,8 @@ Order order_of(const RecordedPipelineRank& recorded) {
   return Order(recorded.step.passes);
 }
 
-/// Whether every tensor that an instruction names lives there. A pass that a pattern was taken for without being its like (schedules that go
-/// back whole here and in halves there) names what has died.
+/// Whether every tensor that an instruction names lives there. A pass that a pattern was taken for without being its like (schedules that
+/// go back whole here and in halves there) names what has died.
 bool names_the_living(const StepProgram& program) {
   std::vector<bool> alive(std::max({names_in(program.init), names_in(program.first_step), names_in(program.step)}));
   for (const auto* part : {&program.init, &program.first_step, &program.step}) {

@@ -130,7 +130,7 @@ bool BackwardCall::needs(std::size_t input) const { return node.should_compute(i
 
 /// Deletes without recursion: a graph is as deep as the network.
 void Node::release() {
-  Tape& owner = *tape;   // outlives this node
+  Tape& owner = *tape;  // outlives this node
   owner.dying_.push_back(this);
   if (owner.burying_) return;
   owner.burying_ = true;

@@ -1,8 +1,7 @@
 // Memory: the blocks and segments of the framework's allocator.
-#include "rehearse/program_builder.hpp"
-
 #include <algorithm>
 
+#include "rehearse/program_builder.hpp"
 #include "rehearse/recorded_values.hpp"
 
 namespace plimsoll::rehearse {

@@ -1,8 +1,8 @@
 // The program: the parts of a record as init, first steps and the step that is played again.
-#include "rehearse/program_builder.hpp"
-
 #include <algorithm>
 #include <utility>
+
+#include "rehearse/program_builder.hpp"
 
 namespace plimsoll::rehearse {
 

@@ -58,8 +58,7 @@ void set_torch_autocast(Setting& x) {
   DType type = DType::bf16;
   if (is_given("dtype")) {
     const std::string& name = x.value["dtype"].text();
-    if (name != "bfloat16" && name != "float16" && name != "bf16" && name != "fp16")
-      x.value["dtype"].expected("bfloat16 or float16");
+    if (name != "bfloat16" && name != "float16" && name != "bf16" && name != "fp16") x.value["dtype"].expected("bfloat16 or float16");
     type = name == "float16" || name == "fp16" ? DType::fp16 : DType::bf16;
   }
   if (is_given("lower_precision_safe_modules"))

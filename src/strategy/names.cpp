@@ -172,9 +172,21 @@ const Names<Offload::By>& offload_by_names() {
 const Names<Strategy::Task>& task_names() {
   using Task = Strategy::Task;
   static const Names<Task> names = {
-      {"lm", Task::lm},   {"sft", Task::lm},          {"full", Task::lm},     {"lora", Task::lm},        {"qlora", Task::lm},
-      {"cls", Task::cls}, {"seq2seq", Task::seq2seq}, {"image", Task::image}, {"flux", Task::diffusion}, {"diffusion", Task::diffusion},
-      {"ia3", Task::lm},  {"ln_tuning", Task::lm},    {"prompt_tuning", Task::lm}, {"p_tuning", Task::lm}, {"prefix_tuning", Task::lm},
+      {"lm", Task::lm},
+      {"sft", Task::lm},
+      {"full", Task::lm},
+      {"lora", Task::lm},
+      {"qlora", Task::lm},
+      {"cls", Task::cls},
+      {"seq2seq", Task::seq2seq},
+      {"image", Task::image},
+      {"flux", Task::diffusion},
+      {"diffusion", Task::diffusion},
+      {"ia3", Task::lm},
+      {"ln_tuning", Task::lm},
+      {"prompt_tuning", Task::lm},
+      {"p_tuning", Task::lm},
+      {"prefix_tuning", Task::lm},
   };
   return names;
 }

@@ -1,9 +1,10 @@
 // Every key that a strategy understands: the keys of the measured rows' `training` object and a few short forms for the command line;
 // DeepSpeed's own JSON is in deepspeed_options.cpp.
+#include "strategy/options.hpp"
+
 #include <cstdio>
 
 #include "plimsoll/error.hpp"
-#include "strategy/options.hpp"
 
 namespace plimsoll::strategy {
 namespace {
@@ -27,12 +28,14 @@ const Names<FsdpOptions::Sharding>& sharding_names() {
 
 /// DDP's hooks (fp16, bf16, power_sgd) hold a compressed copy of every bucket in flight.
 void refuse_comm_hook(Setting& x) {
-  if (x.value.text() != "no") refuse("communication hooks of DDP are not modelled, found \"" + x.value.text() + "\"", "ddp.comm_hook", "no");
+  if (x.value.text() != "no")
+    refuse("communication hooks of DDP are not modelled, found \"" + x.value.text() + "\"", "ddp.comm_hook", "no");
 }
 
 /// LoraConfig's bias: all or lora_only also train biases of the base model.
 void refuse_lora_bias(Setting& x) {
-  if (x.value.text() != "none") refuse("biases trained beside adapters are not modelled, found \"" + x.value.text() + "\"", "lora.bias", "none");
+  if (x.value.text() != "none")
+    refuse("biases trained beside adapters are not modelled, found \"" + x.value.text() + "\"", "lora.bias", "none");
 }
 
 /// "fp8", "mxfp8", "nvfp4" are products over 16-bit training; all other names are ways to hold the weights.
@@ -144,7 +147,8 @@ Peft& peft(Setting& x) {
   return *x.s.peft;
 }
 
-constexpr const char* kTasks = "lm, cls, seq2seq, image, diffusion, sft, lora, qlora, ia3, ln_tuning, prompt_tuning, p_tuning, prefix_tuning";
+constexpr const char* kTasks =
+    "lm, cls, seq2seq, image, diffusion, sft, lora, qlora, ia3, ln_tuning, prompt_tuning, p_tuning, prefix_tuning";
 
 /// A task is what the model learns to do, or the method by which a causal language model learns it: all of `kTasks` mean different runs.
 void set_task(Setting& x) {
@@ -384,7 +388,8 @@ const std::vector<Entry>& precision_entries() {
       {"peft.num_virtual_tokens", "tokens", "prompts learnt before the text", [](Setting& x) { x.count(peft(x).virtual_tokens); }},
       {"peft.encoder_hidden_size", "size", "", [](Setting& x) { x.count(peft(x).encoder_hidden_size); }},
       {"base_weights", "as-trained, nf4, nf4-double-quant, int8", "how frozen weights are stored", set_base_weights},
-      {"bnb_4bit_quant_storage", "fp32, bf16, fp16; left out: uint8", "the type that 4-bit weights lie in", [](Setting& x) { x.type(x.s.quant_storage); }},
+      {"bnb_4bit_quant_storage", "fp32, bf16, fp16; left out: uint8", "the type that 4-bit weights lie in",
+       [](Setting& x) { x.type(x.s.quant_storage); }},
   };
   return table;
 }
@@ -448,7 +453,8 @@ void set_zero_stage(Setting& x) {
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> all = [] {
     std::vector<Entry> joined;
-    for (const auto* part : {&framework_entries(), &data_parallel_entries(), &deepspeed_entries(), &precision_entries(), &accelerate_entries(), &kernel_entries()})
+    for (const auto* part : {&framework_entries(), &data_parallel_entries(), &deepspeed_entries(), &precision_entries(),
+                             &accelerate_entries(), &kernel_entries()})
       joined.insert(joined.end(), part->begin(), part->end());
     return joined;
   }();

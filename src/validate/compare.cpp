@@ -38,7 +38,8 @@ std::int64_t total_parameters(const MeasuredRow& row) {
 double predicted_reserved(const Observed& seen, const Report& report, const Strategy& strategy) {
   return of_rank(report, strategy, [&](const RankReport& rank) {
     const RankMemory& memory = rank.memory;
-    return static_cast<double>((seen.of_optimizer && memory.optimizer_reserved > Bytes(0) ? memory.optimizer_reserved : memory.reserved).count);
+    return static_cast<double>(
+        (seen.of_optimizer && memory.optimizer_reserved > Bytes(0) ? memory.optimizer_reserved : memory.reserved).count);
   });
 }
 
@@ -117,7 +118,8 @@ namespace {
 /// Whether a module is, or lies within, one that PEFT's list names by the end of its path.
 bool named(const std::string& path, const std::vector<std::string>& names) {
   const std::string dotted = "." + path + ".";
-  return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return dotted.find("." + name + ".") != std::string::npos; });
+  return std::any_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return dotted.find("." + name + ".") != std::string::npos; });
 }
 
 /// Parameters of the copies that are trained whole (modules_to_save); what is tied has one copy.

@@ -174,7 +174,8 @@ TEST(Resolve, TheUsualFrameworkIsTakenAndTold) {
 TEST(Resolve, CompiledBlocksUnderDdpAreToldToBeWhole) {
   const auto tells = [](const char* recompute) {
     const Strategy s = resolved(std::string(R"({"data_parallel": "ddp", "compile": true, "recompute": ")") + recompute + "\"}");
-    return std::any_of(s.assumed.begin(), s.assumed.end(), [](const std::string& line) { return line.find("DDPOptimizer") != std::string::npos; });
+    return std::any_of(s.assumed.begin(), s.assumed.end(),
+                       [](const std::string& line) { return line.find("DDPOptimizer") != std::string::npos; });
   };
   EXPECT_TRUE(tells("none"));
   EXPECT_FALSE(tells("full"));

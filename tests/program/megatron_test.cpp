@@ -113,7 +113,8 @@ TEST(Megatron, ASquaredReluSavesItsInputAlone) {
             "num_key_value_heads": 8, "intermediate_size": 1024, "max_position_embeddings": 256, "num_hidden_layers": )" +
             std::to_string(layers) + "}",
         "nemotron", "nemotron");
-    const std::string text = R"({"framework": "megatron-core", "seq_len": 256, "micro_batch": 2, "data_parallel": "ddp", "precision": "bf16"})";
+    const std::string text =
+        R"({"framework": "megatron-core", "seq_len": 256, "micro_batch": 2, "data_parallel": "ddp", "precision": "bf16"})";
     return played(lower_megatron(model, resolve(parse_strategy(text, "strategy"), model, cluster_of("H100-SXM5-80GB", 1)), 0)).saved;
   };
   const std::int64_t tokens = kBatch * kLength, expected = tokens * (16 * kHidden + 4 * kInner + 2 * 8 + 4 * kHeads);
@@ -296,8 +297,8 @@ TEST(MegatronPipeline, ComposedRanksAreTheRecordedOnes) {
         const auto composed = told(pipeline.rank(rank)), recorded = told(lower_megatron(model, strategy, rank));
         ASSERT_EQ(composed.size(), recorded.size()) << layers << " rank " << rank << " of batch " << batch;
         const auto first = std::mismatch(composed.begin(), composed.end(), recorded.begin());
-        ASSERT_EQ(first.first, composed.end())
-            << layers << " rank " << rank << " of batch " << batch << ": " << *first.first << " where recorded " << *first.second;
+        ASSERT_EQ(first.first, composed.end()) << layers << " rank " << rank << " of batch " << batch << ": " << *first.first
+                                               << " where recorded " << *first.second;
       }
     }
   }

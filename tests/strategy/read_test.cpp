@@ -124,7 +124,8 @@ TEST(ReadStrategy, AcceleratesBackendsOfEightBits) {
     EXPECT_EQ(read(keys).precision, Precision::msamp_o1) << keys;
     EXPECT_EQ(read(keys).low_precision, LowPrecision::none) << keys;
   }
-  const Strategy te = read(R"("mixed_precision": "fp8", "fp8_backend": "te")"), ao = read(R"("mixed_precision": "fp8", "fp8_backend": "ao")");
+  const Strategy te = read(R"("mixed_precision": "fp8", "fp8_backend": "te")"),
+                 ao = read(R"("mixed_precision": "fp8", "fp8_backend": "ao")");
   EXPECT_EQ(te.low_precision, LowPrecision::fp8);
   EXPECT_EQ(te.fp8_scaling, Fp8Scaling::delayed);
   EXPECT_EQ(ao.low_precision, LowPrecision::fp8);

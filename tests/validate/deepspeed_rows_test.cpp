@@ -68,9 +68,10 @@ TEST(DeepSpeedOffload, PinnedHostMemory) {
   EXPECT_EQ(pinned("z3-bf16-w64-b1-s2048-ckpt-cpu-adam-offload-all"), 10 * kParameters / 64);
 }
 
-// The same with the states on NVMe (ZeRO-Infinity), Llama-3.2-1B on 8 ranks, P = 1,235,814,400: bf16 gradients 2·P/N, and four swap buffers of the
-// largest sub-group, here all P/N = 154,476,800 fp32 elements, a multiple of the 256 that a file is written in. With parameters there too, two
-// bf16 copies of the shards that max_in_cpu keeps on the host, and five buffers of 1e8 elements, rounded up to 512 (1,024 bytes).
+// The same with the states on NVMe (ZeRO-Infinity), Llama-3.2-1B on 8 ranks, P = 1,235,814,400: bf16 gradients 2·P/N, and four swap buffers
+// of the largest sub-group, here all P/N = 154,476,800 fp32 elements, a multiple of the 256 that a file is written in. With parameters
+// there too, two bf16 copies of the shards that max_in_cpu keeps on the host, and five buffers of 1e8 elements, rounded up to 512 (1,024
+// bytes).
 TEST(DeepSpeedOffload, BuffersOfNvme) {
   const MeasuredRow& row = row_called("ds-llama-3.2-1b-z3-bf16-w8-b1-s2048");
   Strategy strategy = row.strategy;
@@ -124,7 +125,8 @@ TEST(DeepSpeedRefusals, NameWhatIsNotModelled) {
   EXPECT_TRUE(refused_when([](Strategy& s) { s.deepspeed.zero_quantized_gradients = true; }));
   EXPECT_TRUE(refused_when([](Strategy& s) { s.precision = Precision::msamp_o2; }));
   // A bucket more in every backward pass.
-  EXPECT_TRUE(refused_when([](Strategy& s) { s.deepspeed.contiguous_gradients = false; }, "ds-llama-3.2-1b-z2-bf16-w8-b1-s2048-ckpt-overlap"));
+  EXPECT_TRUE(
+      refused_when([](Strategy& s) { s.deepspeed.contiguous_gradients = false; }, "ds-llama-3.2-1b-z2-bf16-w8-b1-s2048-ckpt-overlap"));
   EXPECT_TRUE(refused_when([](Strategy& s) { s.deepspeed.mics_shard_size = 4; }));
   EXPECT_TRUE(refused_when([](Strategy& s) { s.framework_version = "0.12.3"; }));
   const auto read = [](const char* setting) {

@@ -14,7 +14,9 @@ const std::vector<MeasuredRow>& rows() {
   return all;
 }
 
-bool refused_when(const std::string& id, void (*change)(Strategy&)) { return failure_after(row_of(rows(), id), change) == ErrorCode::refused; }
+bool refused_when(const std::string& id, void (*change)(Strategy&)) {
+  return failure_after(row_of(rows(), id), change) == ErrorCode::refused;
+}
 
 TEST(TorchAoRefusals, NameWhatIsNotPlayed) {
   EXPECT_FALSE(refused_when("ao-llama", [](Strategy&) {}));

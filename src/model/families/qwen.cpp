@@ -6,7 +6,7 @@ namespace plimsoll::model {
 namespace {
 
 std::optional<std::int64_t> window(const Config& config) {
-  (void)config.find("max_window_layers");   // written by most configs, used by some classes
+  (void)config.find("max_window_layers");  // written by most configs, used by some classes
   const auto stated = config.optional_dimension("sliding_window");
   return config.flag_or("use_sliding_window", false) ? stated : std::nullopt;
 }

@@ -1,5 +1,5 @@
-// llava, gemma3, qwen2_vl, qwen2_5_vl: a vision tower whose patches, projected, stand among the words of a language model. A training step is
-// one of text alone.
+// llava, gemma3, qwen2_vl, qwen2_5_vl: a vision tower whose patches, projected, stand among the words of a language model. A training step
+// is one of text alone.
 #include "model/families/decoder.hpp"
 #include "model/families/encoder.hpp"
 #include "model/families/families.hpp"

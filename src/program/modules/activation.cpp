@@ -136,7 +136,8 @@ constexpr Activation kActivations[] = {
 }  // namespace
 
 Tensor activate(std::string_view function, const Tensor& x) {
-  const auto found = std::find_if(std::begin(kActivations), std::end(kActivations), [&](const Activation& a) { return a.name == function; });
+  const auto found =
+      std::find_if(std::begin(kActivations), std::end(kActivations), [&](const Activation& a) { return a.name == function; });
   if (found == std::end(kActivations)) refuse("activation '" + std::string(function) + "' is not modelled");
   return found->run(x);
 }

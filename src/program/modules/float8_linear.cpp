@@ -97,8 +97,8 @@ Tensor padded(Tape& tape, const Tensor& data, std::int64_t outer, std::int64_t i
   return y;
 }
 
-/// preprocess_addmm, then addmm_float8_unwrapped. `fast`: scales go into the product; else, by rows, it is scaled behind it. Padding lays its
-/// result out anew, which spares the left argument the copy that its layout would need.
+/// preprocess_addmm, then addmm_float8_unwrapped. `fast`: scales go into the product; else, by rows, it is scaled behind it. Padding lays
+/// its result out anew, which spares the left argument the copy that its layout would need.
 Tensor scaled_product(Tape& tape, const ProductSizes& sizes, bool fast, const Argument& a, const Argument& b, const Float8Recipe& recipe) {
   const bool uneven = recipe.pads && sizes.inner % kAlignment != 0;
   Tensor left_data, right_data;

@@ -1,5 +1,5 @@
-/// torchao's Float8Linear with dynamic scales (float8_linear.py, float8_ops.py, 0.18): the arguments stay as they are for backward, the casts
-/// to 8 bits die with the products that use them.
+/// torchao's Float8Linear with dynamic scales (float8_linear.py, float8_ops.py, 0.18): the arguments stay as they are for backward, the
+/// casts to 8 bits die with the products that use them.
 #pragma once
 
 #include "plimsoll/model.hpp"

@@ -59,7 +59,8 @@ std::vector<int> defined_indices(const std::vector<Value>& values) {
 }  // namespace
 
 Value Graph::pointwise(const Dims& sizes, DType type, std::vector<Value> reads, const std::vector<Value>& may_replace) {
-  Operation operation{.kind = Operation::Kind::pointwise, .reads = defined_indices(reads), .may_replace = defined_indices(may_replace), .run = {}};
+  Operation operation{
+      .kind = Operation::Kind::pointwise, .reads = defined_indices(reads), .may_replace = defined_indices(may_replace), .run = {}};
   return add(std::move(operation), sizes, type);
 }
 
@@ -86,8 +87,8 @@ std::vector<Value> Graph::call(std::vector<Value> reads, const std::vector<Outpu
                         DType::fp32, Owner::call);
   std::vector<Value> values;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    values.push_back(add({.kind = Operation::Kind::element, .reads = {all.index}, .may_replace = {}, .element = i, .run = {}}, outputs[i].sizes,
-                         outputs[i].type));
+    values.push_back(add({.kind = Operation::Kind::element, .reads = {all.index}, .may_replace = {}, .element = i, .run = {}},
+                         outputs[i].sizes, outputs[i].type));
   }
   return values;
 }
@@ -215,8 +216,8 @@ std::vector<ScheduledNode> Graph::scheduled_nodes() const {
 
 // ---- buffers ----------------------------------------------------------------------------------------------------------
 
-/// Which buffer takes the place of which: within a kernel (SchedulerNode.decide_inplace_update), else one of the same size and type that was
-/// let go last (AllocateLine.plan), unless keeping it until then would raise the estimated peak.
+/// Which buffer takes the place of which: within a kernel (SchedulerNode.decide_inplace_update), else one of the same size and type that
+/// was let go last (AllocateLine.plan), unless keeping it until then would raise the estimated peak.
 class Graph::Planner {
  public:
   Planner(const Graph& graph, const std::vector<int>& order)
@@ -261,7 +262,8 @@ class Graph::Planner {
     if (graph_.at(buffer).result) return false;
     const std::vector<int>& readers = graph_.at(buffer).readers;
     return std::all_of(readers.begin(), readers.end(), [&](int reader) {
-      return reader == operation || step_of(reader) < step_of(operation) || (step_of(reader) == step_of(operation) && builds_on(operation, reader));
+      return reader == operation || step_of(reader) < step_of(operation) ||
+             (step_of(reader) == step_of(operation) && builds_on(operation, reader));
     });
   }
   bool builds_on(int operation, int other) const {
@@ -277,7 +279,8 @@ class Graph::Planner {
     if (operation.kind == Operation::Kind::call || operation.kind == Operation::Kind::element) return -1;
     if (operation.made_early || operation.total >= 0 || graph_.within_its_node(operation.output)) return -1;
     for (const int candidate : operation.may_replace) {
-      if (graph_.at(candidate).owner == Owner::caller || gone[static_cast<std::size_t>(candidate)] || graph_.within_its_node(candidate)) continue;
+      if (graph_.at(candidate).owner == Owner::caller || gone[static_cast<std::size_t>(candidate)] || graph_.within_its_node(candidate))
+        continue;
       if (key(candidate) != key(operation.output) || !reads_last(id, candidate)) continue;
       gone[static_cast<std::size_t>(candidate)] = true;
       return candidate;
@@ -291,7 +294,8 @@ class Graph::Planner {
     if (free.empty() || !worth_keeping(free.back(), step, graph_.at(buffer).bytes)) return -1;
     const Free chosen = free.back();
     free.pop_back();
-    for (int between = chosen.step + 1; between < step; ++between) memory_[static_cast<std::size_t>(between)] += graph_.at(chosen.buffer).bytes;
+    for (int between = chosen.step + 1; between < step; ++between)
+      memory_[static_cast<std::size_t>(between)] += graph_.at(chosen.buffer).bytes;
     reused_.push_back(chosen.buffer);
     return chosen.buffer;
   }
@@ -395,7 +399,8 @@ void Graph::execute(int number, const Plan& plan) {
   }
   for (const int id : node.operations) {
     const int output = operations_[static_cast<std::size_t>(id)].output;
-    if (!within_its_node(output) && !in_workspace(output) && !made_early(output)) place(output, plan.from[static_cast<std::size_t>(output)]);
+    if (!within_its_node(output) && !in_workspace(output) && !made_early(output))
+      place(output, plan.from[static_cast<std::size_t>(output)]);
   }
   if (const Mixed* sums = mixed(number)) {
     place(sums->workspace, plan.from[static_cast<std::size_t>(sums->workspace)]);

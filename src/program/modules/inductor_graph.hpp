@@ -1,6 +1,6 @@
-/// A graph as Inductor's scheduler sees it (torch/_inductor/scheduler.py and codegen/wrapper.py of PyTorch 2.15): kernels, products and calls
-/// that make one buffer each, some of them fused. The order in which they run, which buffers take the place of others and where the rest is
-/// let go follow the scheduler's own rules.
+/// A graph as Inductor's scheduler sees it (torch/_inductor/scheduler.py and codegen/wrapper.py of PyTorch 2.15): kernels, products and
+/// calls that make one buffer each, some of them fused. The order in which they run, which buffers take the place of others and where the
+/// rest is let go follow the scheduler's own rules.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,8 @@ class Graph {
   /// What the forward graph made for the backward one: let go behind its last reader, and a kernel may write into it (a donated buffer).
   Value saved(Tensor tensor);
 
-  /// One element-wise kernel; the output takes the place of the first of `may_replace` that nobody reads any more, of the same size and type.
+  /// One element-wise kernel; the output takes the place of the first of `may_replace` that nobody reads any more, of the same size and
+  /// type.
   Value pointwise(const Dims& sizes, DType type, std::vector<Value> reads, const std::vector<Value>& may_replace = {});
   /// A kernel that sums.
   Value reduction(const Dims& sizes, DType type, std::vector<Value> reads);
@@ -48,8 +49,8 @@ class Graph {
 
   /// These operations are one kernel.
   void fuse(const std::vector<Value>& values);
-  /// One kernel sums over columns (`across`) and over rows [`rows` × `columns`] (scheduler.MixOrderReduction): the parts of the sums over rows
-  /// lie in a workspace, and each of `totals` is taken from it in eager mode behind the kernel.
+  /// One kernel sums over columns (`across`) and over rows [`rows` × `columns`] (scheduler.MixOrderReduction): the parts of the sums over
+  /// rows lie in a workspace, and each of `totals` is taken from it in eager mode behind the kernel.
   void mix(const std::vector<Value>& across, const std::vector<Value>& parts, const std::vector<Value>& totals, std::int64_t rows,
            std::int64_t columns);
   /// The graph returns it.

@@ -4,8 +4,8 @@
 #include <iterator>
 
 #include "plimsoll/error.hpp"
-#include "program/ops/ops.hpp"
 #include "program/ops/liger.hpp"
+#include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
 
@@ -45,8 +45,8 @@ std::optional<LigerPatches> liger_patches(const std::string& model_type, const R
   if (options.loss == RunOptions::Loss::liger_fused_linear && !family->fused_loss)
     refuse("Liger's fused linear cross entropy is not available for " + model_type, "loss", "liger");
   if (options.loss == RunOptions::Loss::liger && !family->loss)
-    refuse("Liger's cross entropy does not reach the loss of " + model_type + ": it replaces a name that transformers 5 does not use", "loss",
-           "liger-fused-linear or ce");
+    refuse("Liger's cross entropy does not reach the loss of " + model_type + ": it replaces a name that transformers 5 does not use",
+           "loss", "liger-fused-linear or ce");
   if (options.compiled_blocks) refuse("compiled blocks with Liger's kernels are not modelled", "compile");
   return options.liger ? std::optional<LigerPatches>(family->patches) : std::nullopt;
 }

@@ -1,8 +1,8 @@
 #include "program/modules/network.hpp"
 
 #include "plimsoll/error.hpp"
-#include "program/modules/transformers/families.hpp"
 #include "program/modules/liger.hpp"
+#include "program/modules/transformers/families.hpp"
 
 namespace plimsoll::program {
 

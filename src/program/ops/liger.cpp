@@ -71,7 +71,8 @@ class FusedLinear {
     const std::int64_t rows = hidden_.size(0);
     Tensor storage;
     if (writes_into_) storage = tape_.empty({chunk_, classes()}, hidden_.dtype());
-    for (std::int64_t first = 0; first < rows; first += chunk_) one_chunk(slice(hidden_, 0, first, std::min(first + chunk_, rows)), storage);
+    for (std::int64_t first = 0; first < rows; first += chunk_)
+      one_chunk(slice(hidden_, 0, first, std::min(first + chunk_, rows)), storage);
   }
 
  private:

@@ -70,8 +70,8 @@ Tensor linear_without_bias(const Tensor& x, const Tensor& weight) {
   });
 }
 
-/// at::matmul of x [batch, rows, in] whose leading dimensions do not fold, by a weight that takes no gradient: a batched product, instead of
-/// the copy that spares a trained weight a gradient per batch (LinearAlgebra.cpp, should_fold).
+/// at::matmul of x [batch, rows, in] whose leading dimensions do not fold, by a weight that takes no gradient: a batched product, instead
+/// of the copy that spares a trained weight a gradient per batch (LinearAlgebra.cpp, should_fold).
 Tensor linear_batched(const Tensor& x, const Tensor& weight) {
   const std::int64_t batch = x.size(0), rows = x.size(1), in = weight.size(1), out = weight.size(0);
   Op op("linear", {&x, &weight});

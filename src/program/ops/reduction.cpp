@@ -1,5 +1,6 @@
-#include "program/ops/ops.hpp"
 #include "program/reduction.hpp"
+
+#include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
 

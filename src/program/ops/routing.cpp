@@ -1,9 +1,10 @@
 /// What a mixture of experts routes with: top-k, sort, indexing of rows, counting, and the product of groups of rows with a weight each.
+#include "program/ops/routing.hpp"
+
 #include <limits>
 
 #include "program/cub.hpp"
 #include "program/ops/ops.hpp"
-#include "program/ops/routing.hpp"
 #include "program/reduction.hpp"
 
 namespace plimsoll::program {
@@ -61,8 +62,7 @@ TopK top_k_of(const Tensor& x, std::int64_t k, bool sorted) {
   std::vector<Tensor> best = selected(op.tape(), "topk", [&]() -> std::vector<Tensor> {
     const Tensor chosen = op.output(sizes, x.dtype()), places = op.output(sizes, DType::int64);
     launch(op.tape(), KernelKind::gather, x.dtype(), x.bytes(), chosen.bytes() + places.bytes());
-    if (sorted && k > 1)
-      launch(op.tape(), KernelKind::gather, x.dtype(), chosen.bytes() + places.bytes(), chosen.bytes() + places.bytes());
+    if (sorted && k > 1) launch(op.tape(), KernelKind::gather, x.dtype(), chosen.bytes() + places.bytes(), chosen.bytes() + places.bytes());
     return {chosen, places};
   });
   Tensor values = std::move(best[0]);

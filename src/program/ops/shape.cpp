@@ -82,7 +82,8 @@ void launch_cat(Tape& tape, const Tensor& y, const Dims& strides, const std::vec
     read += input.bytes();
     one_type = one_type && input.dtype() == y.dtype();
   }
-  if (inputs.size() > 1 && one_type && y.rank() <= kMostDimensions) return launch(tape, KernelKind::elementwise, y.dtype(), read, y.bytes());
+  if (inputs.size() > 1 && one_type && y.rank() <= kMostDimensions)
+    return launch(tape, KernelKind::elementwise, y.dtype(), read, y.bytes());
   for (const Tensor& input : inputs)
     if (input.elements() > 0) copy_into(tape.view(y, input.sizes(), strides), input);
 }

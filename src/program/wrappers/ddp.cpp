@@ -40,8 +40,7 @@ std::vector<std::vector<std::size_t>> assign_buckets(const std::vector<Tensor>& 
   return buckets;
 }
 
-Ddp::Ddp(Tape& tape, Module& root, const DdpSettings& options)
-    : tape_(tape), options_(options), stream_(tape.add_stream("all-reduce")) {
+Ddp::Ddp(Tape& tape, Module& root, const DdpSettings& options) : tape_(tape), options_(options), stream_(tape.add_stream("all-reduce")) {
   std::vector<Tensor> states;
   for (const auto& parameter : root.all_parameters()) {
     if (options_.ignored.count(parameter.get()) > 0) continue;

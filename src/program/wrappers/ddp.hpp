@@ -16,9 +16,9 @@ struct DdpSettings {
   std::int64_t first_bucket_cap =
       1LL << 20;  ///< bytes: the first bucket starts its reduction early; a cap that was asked for holds for it too
   bool gradient_as_bucket_view = false;
-  bool static_graph = false;            ///< the first backward only counts, the second tells the order, the third forward makes the buckets
+  bool static_graph = false;  ///< the first backward only counts, the second tells the order, the third forward makes the buckets
   std::unordered_set<const Parameter*> ignored = {};  ///< _ddp_params_and_buffers_to_ignore: neither broadcast nor reduced
-  bool find_unused_parameters = false;  ///< the outputs are copied in every forward, and the first buckets stay
+  bool find_unused_parameters = false;                ///< the outputs are copied in every forward, and the first buckets stay
 };
 
 /// Bytes of tensors grouped as compute_bucket_assignment_by_size does: in order, per type, a bucket closes when it reaches its limit; the

@@ -249,8 +249,8 @@ StepProgram MegatronPipeline::rank(int pipeline_rank) {
         throw Error(ErrorCode::internal, "a recorded pipeline's passes are not those of 1F1B", "pipeline passes");
       patterns = std::make_unique<PipelinePatterns>(std::move(recorded));
     }
-    auto program = patterns ? patterns->compose(megatron_passes(warm_up, micro_batches - warm_up, s.micro_batches - micro_batches))
-                            : std::nullopt;
+    auto program =
+        patterns ? patterns->compose(megatron_passes(warm_up, micro_batches - warm_up, s.micro_batches - micro_batches)) : std::nullopt;
     if (program) {
       carry_across_steps(*program);
       return std::move(*program);

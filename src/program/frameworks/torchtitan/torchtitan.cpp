@@ -60,8 +60,8 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   if (s.data_parallel != DataParallel::fsdp2) refuse("TorchTitan without fully_shard is not modelled", "data_parallel");
 }
 
-/// The router of the model's mixtures: a softmax but for DeepSeek-V3's sigmoid. The chosen scores are divided by their sum, but for those of
-/// DeepSeek-V2's sizes.
+/// The router of the model's mixtures: a softmax but for DeepSeek-V3's sigmoid. The chosen scores are divided by their sum, but for those
+/// of DeepSeek-V2's sizes.
 TitanRun::Router router_of(const Model& model) {
   return {.softmax = model.model_type != "deepseek_v3", .normalized = model.model_type != "deepseek_v2"};
 }
@@ -148,7 +148,8 @@ TitanStage whole_model(const Model& model) {
 constexpr std::int64_t kSteady = 8, kSteadyOfLast = 31, kGroups = 4;
 /// Micro-batches of the rank whose passes become patterns: of its warm-up at most, and behind it; of GPipe's in all.
 constexpr std::int64_t kPatternWarmUp = 6, kPatternSteady = 7, kPatternGpipe = 8;
-/// Ranks with a shorter warm-up than others that hold the same, and those of shorter pipelines with several chunks, are recorded themselves.
+/// Ranks with a shorter warm-up than others that hold the same, and those of shorter pipelines with several chunks, are recorded
+/// themselves.
 constexpr std::int64_t kFewestWarmUp = 3, kFewestRanks = 4;
 
 bool has_one_chunk(const Strategy& s) { return s.vp == 1; }
@@ -323,8 +324,7 @@ struct TitanPipeline::Impl {
   /// The program that equal ranks' passes give; nothing where they do not.
   std::optional<StepProgram> compose(const TitanRankPlan& plan, int rank) {
     auto& known = patterns[held_by(plan)];
-    if (!known)
-      known = std::make_unique<RankPatterns>(TitanTrainer(model, strategy, run, pattern_plan(plan, rank)).record(), plan.parts);
+    if (!known) known = std::make_unique<RankPatterns>(TitanTrainer(model, strategy, run, pattern_plan(plan, rank)).record(), plan.parts);
     auto program = known->passes.compose(plan.order());
     if (program) rename_layers(program->labels, known->parts, plan.parts);
     return program;

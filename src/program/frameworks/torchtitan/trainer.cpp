@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "program/ops/block_mask.hpp"
 #include "program/left_behind.hpp"
 #include "program/modules/torchtitan/moe.hpp"
 #include "program/op.hpp"
+#include "program/ops/block_mask.hpp"
 #include "program/optimizers/clipping.hpp"
 #include "program/tensor_names.hpp"
 

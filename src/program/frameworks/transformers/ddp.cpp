@@ -1,8 +1,9 @@
 // transformers' modules under DistributedDataParallel.
+#include "program/wrappers/ddp.hpp"
+
 #include "plimsoll/error.hpp"
 #include "program/frameworks/transformers/training.hpp"
 #include "program/lower.hpp"
-#include "program/wrappers/ddp.hpp"
 
 namespace plimsoll::program {
 

@@ -1,11 +1,12 @@
 // transformers' modules under deepspeed.initialize: engine(**batch), engine.backward(loss), engine.step().
+#include "program/wrappers/deepspeed/deepspeed.hpp"
+
 #include "plimsoll/error.hpp"
 #include "program/accumulation.hpp"
 #include "program/carried.hpp"
 #include "program/frameworks/transformers/training.hpp"
 #include "program/lower.hpp"
 #include "program/ops/ops.hpp"
-#include "program/wrappers/deepspeed/deepspeed.hpp"
 #include "program/wrappers/deepspeed/flat.hpp"
 #include "program/wrappers/deepspeed/zero12.hpp"
 #include "program/wrappers/deepspeed/zero3.hpp"

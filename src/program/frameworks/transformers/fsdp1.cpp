@@ -1,11 +1,12 @@
 // transformers' modules under FullyShardedDataParallel: the layers' own units, the root unit around them.
+#include "program/wrappers/fsdp/fsdp1.hpp"
+
 #include <unordered_set>
 
 #include "plimsoll/error.hpp"
 #include "program/frameworks/transformers/training.hpp"
 #include "program/frameworks/wrap_units.hpp"
 #include "program/lower.hpp"
-#include "program/wrappers/fsdp/fsdp1.hpp"
 
 namespace plimsoll::program {
 

@@ -1,10 +1,11 @@
 // transformers' modules under torch.distributed.fsdp.fully_shard: the layers' own units, the root unit around them.
+#include "program/wrappers/fsdp/fsdp2.hpp"
+
 #include "plimsoll/error.hpp"
 #include "program/frameworks/transformers/training.hpp"
 #include "program/frameworks/wrap_units.hpp"
 #include "program/lower.hpp"
 #include "program/optimizers/optimizer.hpp"
-#include "program/wrappers/fsdp/fsdp2.hpp"
 
 namespace plimsoll::program {
 

@@ -1,5 +1,5 @@
-// transformers' modules trained by MS-AMP: msamp.initialize(model, optimizer), then the plain loop. Gradients are set to None after a step, as
-// Accelerate's optimizer does; MS-AMP's own zero_grad() would keep them. Casts look for their largest magnitudes first, as they do until
+// transformers' modules trained by MS-AMP: msamp.initialize(model, optimizer), then the plain loop. Gradients are set to None after a step,
+// as Accelerate's optimizer does; MS-AMP's own zero_grad() would keep them. Casts look for their largest magnitudes first, as they do until
 // their windows of sixteen steps are full.
 #include <memory>
 #include <optional>

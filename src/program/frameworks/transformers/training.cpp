@@ -1,15 +1,15 @@
-#include "program/accumulation.hpp"
 #include "program/frameworks/transformers/training.hpp"
 
 #include <algorithm>
 #include <unordered_set>
 
 #include "plimsoll/error.hpp"
+#include "program/accumulation.hpp"
 #include "program/frameworks/wrap_units.hpp"
-#include "program/modules/diffusers/diffusion.hpp"
 #include "program/modules/adapters/bnb_4bit.hpp"
 #include "program/modules/adapters/lora.hpp"
 #include "program/modules/adapters/peft.hpp"
+#include "program/modules/diffusers/diffusion.hpp"
 #include "program/modules/float8_linear.hpp"
 #include "program/op.hpp"
 #include "program/optimizers/optimizer_kinds.hpp"
@@ -37,7 +37,8 @@ RunOptions::Loss loss_of(const Strategy& strategy) {
 /// Who keeps saved tensors while the network runs; null: the device.
 std::shared_ptr<SavedTensorHooks> activation_offload(const Strategy& strategy, Tape& tape) {
   if (!strategy.offload.activations) return nullptr;
-  if (strategy.data_parallel == DataParallel::fsdp1) refuse("save_on_cpu under FSDP1 is not modelled", "data_parallel", "none, ddp or fsdp2");
+  if (strategy.data_parallel == DataParallel::fsdp1)
+    refuse("save_on_cpu under FSDP1 is not modelled", "data_parallel", "none, ddp or fsdp2");
   if (strategy.offload.activation_layers > 0) refuse("save_on_cpu takes the saved tensors of all layers", "offload_layers");
   if (strategy.offload.activations_by == Offload::By::trl)
     refuse("TRL's OffloadActivations is not modelled for transformers' modules", "activation_offload", "save-on-cpu or save-on-cpu-pinned");
@@ -123,12 +124,15 @@ namespace {
 /// Linears in 8 bits, as Accelerate puts them in (Accelerator._prepare_ao).
 void put_8_bit_linears(Module& root, const Model& model, const Strategy& strategy, Tape& tape) {
   if (strategy.fp8_scaling == Fp8Scaling::delayed)
-    refuse("Transformer Engine's modules under Accelerate are not modelled: their weights are cast anew in every forward", "fp8_backend", "ao");
+    refuse("Transformer Engine's modules under Accelerate are not modelled: their weights are cast anew in every forward", "fp8_backend",
+           "ao");
   const bool by_row = strategy.fp8_scaling == Fp8Scaling::rowwise;
   if (strategy.data_parallel == DataParallel::fsdp1) refuse("torchao's linears under FSDP1 are not modelled", "data_parallel", "fsdp2");
   if (strategy.data_parallel == DataParallel::fsdp2 && !by_row)
-    refuse("weights that FSDP gathers in 8 bits (enable_fsdp_float8_all_gather) are not modelled", "fp8_recipe", "rowwise, whose weights are not");
-  if (strategy.fp8_scaling == Fp8Scaling::blockwise) refuse("torchao's linears have scales per tensor or row", "fp8_recipe", "tensorwise or rowwise");
+    refuse("weights that FSDP gathers in 8 bits (enable_fsdp_float8_all_gather) are not modelled", "fp8_recipe",
+           "rowwise, whose weights are not");
+  if (strategy.fp8_scaling == Fp8Scaling::blockwise)
+    refuse("torchao's linears have scales per tensor or row", "fp8_recipe", "tensorwise or rowwise");
   if (strategy.lora || strategy.peft || strategy.base_weights != BaseWeights::as_trained)
     refuse("8-bit linears with adapters or quantised weights are not modelled", "fp8_backend");
   if (strategy.compile != Strategy::Compile::no) refuse("compiled 8-bit linears are not modelled for transformers", "compile");
@@ -142,7 +146,8 @@ std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy,
   std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
   if (strategy.lora) add_lora(*root, model, *strategy.lora, kAdapterType, tape);
   if (strategy.peft) add_peft(*root, model, *strategy.peft, tape);
-  if (strategy.quant_storage) refuse("4-bit weights that lie in another type than uint8 are not modelled", "bnb_4bit_quant_storage", "leave it out");
+  if (strategy.quant_storage)
+    refuse("4-bit weights that lie in another type than uint8 are not modelled", "bnb_4bit_quant_storage", "leave it out");
   if (strategy.base_weights == BaseWeights::int8) refuse("bitsandbytes' 8-bit weights are not modelled", "base_weights", "nf4");
   if (strategy.base_weights != BaseWeights::as_trained) {
     if (!strategy.lora) refuse("4-bit weights are frozen: they need adapters", "lora");
@@ -167,11 +172,13 @@ std::unique_ptr<Network> hf_network(const Model& model, const Strategy& strategy
 }
 
 void refuse_resting_tower(const Model& model, const std::string& wrapper) {
-  const bool beside_text = model.task == Model::Task::causal_lm &&
-                           std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& b) { return b.stream == Block::Stream::second; });
+  const bool beside_text =
+      model.task == Model::Task::causal_lm &&
+      std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& b) { return b.stream == Block::Stream::second; });
   if (beside_text)
-    refuse("a batch of text alone gives the vision tower of " + model.architecture + " no gradients, which is not modelled under " + wrapper,
-           "data_parallel", "none or fsdp2");
+    refuse(
+        "a batch of text alone gives the vision tower of " + model.architecture + " no gradients, which is not modelled under " + wrapper,
+        "data_parallel", "none or fsdp2");
 }
 
 std::unique_ptr<Optimizer> hf_optimizer(const Model& model, const Strategy& strategy, Module& root, Tape& tape) {

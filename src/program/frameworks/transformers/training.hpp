@@ -24,8 +24,8 @@ std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy,
 /// The network of those modules; with an encoder of prompts among them, in front of it.
 std::unique_ptr<Network> hf_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape);
 
-/// Of a model of images and text, whose vision tower gets no gradient from a batch of text alone. Throws Error (refused) for such a model under
-/// `wrapper`, which waits for every parameter's gradient.
+/// Of a model of images and text, whose vision tower gets no gradient from a batch of text alone. Throws Error (refused) for such a model
+/// under `wrapper`, which waits for every parameter's gradient.
 void refuse_resting_tower(const Model& model, const std::string& wrapper);
 
 /// Token ids or pixel values and labels of one micro-batch, resident.
@@ -63,7 +63,7 @@ struct TrainingLoop {
   std::vector<Tensor> clipped;                             ///< what clip_grad_norm_ sees
   std::function<void(bool last)> before_micro_batch = {};  ///< told whether the micro-batch is the step's last
   std::function<void()> after_step = {};
-  bool second_step = false;  ///< something happens once in or behind the second step
+  bool second_step = false;         ///< something happens once in or behind the second step
   std::function<void()> clip = {};  ///< in the place of torch.nn.utils.clip_grad_norm_
 };
 

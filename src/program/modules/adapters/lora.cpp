@@ -157,8 +157,8 @@ void freeze_lora_a(Module& root) {
 
 namespace {
 
-/// peft.utils.other.transpose of a weight that lies transposed. Of a Parameter it makes another one, and a Parameter takes a gradient: that of
-/// a frozen weight is computed, and lies with its leaf until the graph is dropped.
+/// peft.utils.other.transpose of a weight that lies transposed. Of a Parameter it makes another one, and a Parameter takes a gradient: that
+/// of a frozen weight is computed, and lies with its leaf until the graph is dropped.
 Tensor as_out_in(const Tensor& weight, WeightLayout layout, bool is_parameter) {
   if (layout == WeightLayout::out_in) return weight;
   Tensor turned = transpose(weight, 0, 1);

@@ -18,7 +18,8 @@ std::shared_ptr<Parameter> trained_parameter(const char* name, const Dims& sizes
 inline constexpr const char* kAllLinear = "all-linear";
 
 /// The linears among the model's modules that a list of targets names (a path is a target or ends in a dot and the target; or all-linear).
-/// Throws Error (refused): a target that is no linear, all linears of what is no language model; bad input: no module of a target's name (`key` is what named them).
+/// Throws Error (refused): a target that is no linear, all linears of what is no language model; bad input: no module of a target's name
+/// (`key` is what named them).
 std::vector<Module*> targeted_linears(Module& root, const Model& model, const std::vector<std::string>& targets, const char* key);
 /// Whether a list of targets names this module.
 bool targeted(const Module& module, const std::vector<std::string>& targets);

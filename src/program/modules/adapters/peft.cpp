@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "plimsoll/error.hpp"
-#include "program/modules/layers.hpp"
 #include "program/modules/adapters/lora.hpp"
+#include "program/modules/layers.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -25,8 +25,7 @@ void add_vectors(Module& root, const Model& model, const Peft& peft) {
     Module& base = linear->child("base_layer", true);
     base.parameters = std::move(linear->parameters);
     linear->parameters.clear();
-    linear->child("ia3_l", true).parameters.push_back(
-        trained_parameter("default", feedforward ? Dims{1, in} : Dims{out, 1}, kLearntType));
+    linear->child("ia3_l", true).parameters.push_back(trained_parameter("default", feedforward ? Dims{1, in} : Dims{out, 1}, kLearntType));
   }
 }
 
@@ -103,8 +102,7 @@ Tensor scaled(Module& module, const Tensor& input, const std::function<Tensor(co
 
 }  // namespace
 
-Tensor adapted(Module& module, Tape& tape, const Tensor& input, const std::function<Tensor(const Tensor&)>& base,
-               WeightLayout layout) {
+Tensor adapted(Module& module, Tape& tape, const Tensor& input, const std::function<Tensor(const Tensor&)>& base, WeightLayout layout) {
   if (module.find_child("ia3_l")) return scaled(module, input, base);
   return lora_adapted(module, tape, input, base(input), layout);
 }

@@ -11,8 +11,8 @@
 
 namespace plimsoll::program {
 
-/// get_peft_model: ia3's vectors beside linears, ln_tuning's copies of norms, or an encoder of prompts behind the model; all else is frozen.
-/// Throws Error (refused): prefix tuning, targets of another kind; bad input: no module of a target's name.
+/// get_peft_model: ia3's vectors beside linears, ln_tuning's copies of norms, or an encoder of prompts behind the model; all else is
+/// frozen. Throws Error (refused): prefix tuning, targets of another kind; bad input: no module of a target's name.
 void add_peft(Module& root, const Model& model, const Peft& peft, Tape& tape);
 
 /// PeftModelForCausalLM.forward of a model with a prompt encoder: `network` is given embeddings, the prompts' before the text's, and labels

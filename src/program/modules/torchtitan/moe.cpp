@@ -239,8 +239,8 @@ Tensor TitanMoe::run_experts(const Tensor& input, const Tensor& counts) const {
   return call.done(grouped_product(hidden, w2, offsets));
 }
 
-/// A weight of the experts; as a DTensor (over expert or tensor-parallel ranks) its own part, by a node of the graph: gradients of all three
-/// weights arrive behind the last product's backward.
+/// A weight of the experts; as a DTensor (over expert or tensor-parallel ranks) its own part, by a node of the graph: gradients of all
+/// three weights arrive behind the last product's backward.
 Tensor TitanMoe::local_weight(const char* name) const {
   const TensorParallel& tp = context_.run.tensor_parallel;
   const Tensor& weight = grouped_.tensor(name);

@@ -135,7 +135,8 @@ class BartStack {
     for (const Block& block : model.blocks) {
       if (!block.attention || block.stream != stream) continue;
       for (std::int64_t i = 0; i < block.repeat; ++i) {
-        layers_.emplace_back(module.child("layers").child(std::to_string(block.first + i)), tape_, options_.of_layer(block.first + i), block);
+        layers_.emplace_back(module.child("layers").child(std::to_string(block.first + i)), tape_, options_.of_layer(block.first + i),
+                             block);
       }
     }
   }

@@ -104,8 +104,9 @@ class BloomBlock {
         down_(mlp_.child("dense_4h_to_h"), tape) {}
 
   Tensor operator()(const Tensor& input, const Tensor& alibi, const Tensor& mask, const std::weak_ptr<Tensor>& outputs) const {
-    return run_layer_of_tuples(module_, tape_, options_, input, outputs,
-                               [this, alibi, mask](const Tensor& x, Tensor& probabilities) { return forward(x, alibi, mask, probabilities); });
+    return run_layer_of_tuples(module_, tape_, options_, input, outputs, [this, alibi, mask](const Tensor& x, Tensor& probabilities) {
+      return forward(x, alibi, mask, probabilities);
+    });
   }
 
  private:

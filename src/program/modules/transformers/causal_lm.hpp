@@ -39,15 +39,16 @@ struct AttentionCall {
 /// The attention interface of the model's `attn_implementation` on [batch, heads, length, dim]; answers [batch, length, heads, dim].
 Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionCall& call);
 
-/// GradientCheckpointingLayer: hooks of `module` around the region, the region checkpointed as the options say. `keywords` are what `forward`
-/// holds beside the hidden states: a wrapper's hooks may replace them (FSDP casts a layer's floating inputs).
+/// GradientCheckpointingLayer: hooks of `module` around the region, the region checkpointed as the options say. `keywords` are what
+/// `forward` holds beside the hidden states: a wrapper's hooks may replace them (FSDP casts a layer's floating inputs).
 Tensor run_layer(Module& module, Tape& tape, const RunOptions& options, const Tensor& hidden,
                  const std::function<Tensor(const Tensor&)>& forward, const std::vector<Tensor*>& keywords = {});
 
 /// The same for a layer that answers a tuple: `forward` is given a place for the attention's probabilities, which `outputs` gets. The
 /// model's variable holds a layer's tuple until the next layer has returned (DecoderStack::run_holding_tuples); a recomputation runs when
 /// nobody holds it any more.
-Tensor run_layer_of_tuples(Module& module, Tape& tape, const RunOptions& options, const Tensor& hidden, const std::weak_ptr<Tensor>& outputs,
+Tensor run_layer_of_tuples(Module& module, Tape& tape, const RunOptions& options, const Tensor& hidden,
+                           const std::weak_ptr<Tensor>& outputs,
                            const std::function<Tensor(const Tensor&, Tensor& probabilities)>& forward);
 
 /// ForCausalLMLoss: fp32 logits, labels shifted by a padded column, mean cross entropy.

@@ -11,7 +11,8 @@ using inductor::Value;
 
 namespace {
 
-/// A projection's result, or any packed tensor of that size, as heads: [batch, heads, length, head_dim] over [batch, length, heads, head_dim].
+/// A projection's result, or any packed tensor of that size, as heads: [batch, heads, length, head_dim] over [batch, length, heads,
+/// head_dim].
 Tensor as_heads(const Tensor& x, const CompiledShape& s, std::int64_t heads) {
   return x.tape().view(x, {s.batch, heads, s.length, s.head_dim}, {s.length * heads * s.head_dim, s.head_dim, heads * s.head_dim, 1});
 }
@@ -20,7 +21,8 @@ struct Heads {
   Tensor query, key, value;
 };
 
-/// Queries, keys and values from the first of `reads`: three of them, of which the last may hold the others too, or one that holds all side by side.
+/// Queries, keys and values from the first of `reads`: three of them, of which the last may hold the others too, or one that holds all side
+/// by side.
 Heads heads_of(const std::vector<Tensor>& reads, const CompiledShape& s) {
   const std::int64_t width = s.q_width() + 2 * s.kv_width();
   const auto part = [&](const Tensor& all, std::int64_t heads) {
@@ -112,7 +114,8 @@ Value CompiledLayer::norm_heads(CompiledSlot raw, CompiledSlot scale, CompiledSl
   return normed;
 }
 
-void CompiledLayer::rotate(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, Value normed, CompiledSlot turned, std::int64_t heads) {
+void CompiledLayer::rotate(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, Value normed, CompiledSlot turned,
+                           std::int64_t heads) {
   const Dims sizes{s_.batch, heads, s_.length, s_.head_dim};
   if (s_.fused_qkv) {
     v_[turned] = g_.pointwise(sizes, s_.low, {v_[kProjections], v_[kCosine], v_[kSine]});
@@ -136,7 +139,8 @@ void CompiledLayer::project(const Norm& norm, const Values& reads) {
   }
   low_copy_and([&] { apply_norm(norm, reads); }, kQ, s_.hidden, s_.q_width());
   v_[kRawQuery] = linear(kQ, v_[kNormed], s_.hidden, s_.q_width());
-  if (s_.scaled_queries && !s_.checkpointed) v_[kQuery] = g_.pointwise({s_.batch, s_.length, s_.q_width()}, s_.low, {v_[kRawQuery]}, {v_[kRawQuery]});
+  if (s_.scaled_queries && !s_.checkpointed)
+    v_[kQuery] = g_.pointwise({s_.batch, s_.length, s_.q_width()}, s_.low, {v_[kRawQuery]}, {v_[kRawQuery]});
   head_statistics(kRawQuery, kQueryScale, s_.heads);
   low_copy(kK, s_.hidden, s_.kv_width());
   v_[kRawKey] = linear(kK, v_[kNormed], s_.hidden, s_.kv_width());
@@ -426,8 +430,8 @@ CompiledLayer::Values CompiledLayer::mlp_backward(Value incoming) {
   return {from_up, from_gate};
 }
 
-/// The gradients of queries, keys and values side by side. Slices of a rotation's result are added up, each in a buffer as wide as all; under
-/// autocast the rotations' results are buffers first.
+/// The gradients of queries, keys and values side by side. Slices of a rotation's result are added up, each in a buffer as wide as all;
+/// under autocast the rotations' results are buffers first.
 Value CompiledLayer::join_projections(const Values& gradients) {
   const Dims sizes{s_.batch, s_.length, qkv_width()};
   if (!s_.rotary) return g_.pointwise(sizes, s_.low, gradients);
@@ -467,8 +471,8 @@ CompiledLayer::Values CompiledLayer::attention_backward(Value narrow) {
       reads, {{wide_heads, s_.low}, {narrow_heads, s_.low}, {narrow_heads, s_.low}}, [shape, gradient](const std::vector<Tensor>& tensors) {
         const Dims sizes{shape.batch, shape.length, shape.heads, shape.head_dim};
         const Heads heads = heads_of(tensors, shape);
-        FlashGradients all = flash_attention_backward(heads.query, heads.key, heads.value,
-                                                      tensors[gradient].tape().view(tensors[gradient], sizes, contiguous_strides(sizes)), true);
+        FlashGradients all = flash_attention_backward(
+            heads.query, heads.key, heads.value, tensors[gradient].tape().view(tensors[gradient], sizes, contiguous_strides(sizes)), true);
         return std::vector<Tensor>{std::move(all.query), std::move(all.key), std::move(all.value)};
       });
   if (s_.fused_qkv) {
@@ -519,8 +523,7 @@ void CompiledLayer::fuse_norms(const NormGradient& mlp, const NormGradient& inpu
   g_.mix({input.kernel.begin(), columns}, sums, totals, s_.rows(), s_.hidden);
   g_.fuse({columns, input.kernel.end()});
   // The MLP's norm reads the incoming gradient, as the sum for the last product's bias does.
-  if (s_.layer_norm && s_.biased[kDown] && !s_.casts())
-    g_.mix(mlp.kernel, {down_bias_.parts}, {down_bias_.total}, s_.rows(), s_.hidden);
+  if (s_.layer_norm && s_.biased[kDown] && !s_.casts()) g_.mix(mlp.kernel, {down_bias_.parts}, {down_bias_.total}, s_.rows(), s_.hidden);
 }
 
 /// The MLP's norm behind a dropout, before its weight: a buffer, because its kernel reads too much to be repeated.

@@ -1,5 +1,5 @@
-/// A decoder layer as the two graphs that AOTAutograd makes of it (torch/_functorch/partitioners.py of PyTorch 2.15): what the forward graph
-/// computes and keeps, and the backward graph over it, as operations of an inductor::Graph.
+/// A decoder layer as the two graphs that AOTAutograd makes of it (torch/_functorch/partitioners.py of PyTorch 2.15): what the forward
+/// graph computes and keeps, and the backward graph over it, as operations of an inductor::Graph.
 #pragma once
 
 #include <array>
@@ -69,21 +69,21 @@ using CompiledValues = std::array<inductor::Value, kSlots>;
 
 /// The layer's sizes and kinds.
 struct CompiledShape {
-  DType low = DType::bf16;   ///< of the products
-  DType wide = DType::bf16;  ///< of the residual stream and the weights
-  bool checkpointed = false; ///< torch.utils.checkpoint within the graph: the backward graph computes the activations again
-  bool layer_norm = false;   ///< nn.LayerNorm instead of an RMS norm
-  bool head_norms = false;   ///< RMS norms of queries and keys, per head
-  bool gated = true;         ///< a gated MLP; else one product up
-  bool fused_qkv = false;    ///< queries, keys and values of one product
+  DType low = DType::bf16;    ///< of the products
+  DType wide = DType::bf16;   ///< of the residual stream and the weights
+  bool checkpointed = false;  ///< torch.utils.checkpoint within the graph: the backward graph computes the activations again
+  bool layer_norm = false;    ///< nn.LayerNorm instead of an RMS norm
+  bool head_norms = false;    ///< RMS norms of queries and keys, per head
+  bool gated = true;          ///< a gated MLP; else one product up
+  bool fused_qkv = false;     ///< queries, keys and values of one product
   bool rotary = true;
   bool scaled_queries = false;  ///< opt: a kernel scales the queries before attention
-  bool relu = false;       ///< of the MLP: its result is what its backward needs
-  bool fused_gate_up = false;  ///< both products into a gated MLP are one
-  bool conv1d = false;       ///< weights [in, out] (transformers' Conv1D, addmm)
-  bool dropout = false;      ///< of both branches
+  bool relu = false;            ///< of the MLP: its result is what its backward needs
+  bool fused_gate_up = false;   ///< both products into a gated MLP are one
+  bool conv1d = false;          ///< weights [in, out] (transformers' Conv1D, addmm)
+  bool dropout = false;         ///< of both branches
   double attention_dropout = 0;
-  bool widened_weights = false;  ///< gemma: the norms' weights are widened themselves, their gradients narrowed behind the sums
+  bool widened_weights = false;           ///< gemma: the norms' weights are widened themselves, their gradients narrowed behind the sums
   std::array<bool, kArguments> biased{};  ///< by weight: its linear has a bias
   std::int64_t batch = 0, length = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, inner = 0;
 

@@ -18,9 +18,7 @@ bool is_product(std::size_t slot) {
   return slot == kQkv || slot == kQ || slot == kK || slot == kV || slot == kOutput || slot == kGate || slot == kUp || slot == kDown;
 }
 
-bool is_bias(std::size_t slot) {
-  return slot == kInputNormBias || slot == kMlpNormBias || (slot > 0 && is_product(slot - 1));
-}
+bool is_bias(std::size_t slot) { return slot == kInputNormBias || slot == kMlpNormBias || (slot > 0 && is_product(slot - 1)); }
 
 /// What the partitioner saves: a checkpointed graph its arguments; else arguments but biases, and activations that products, norms,
 /// rotations and attention read again.
@@ -32,7 +30,8 @@ bool is_saved(const CompiledShape& s, std::size_t slot) {
   return true;
 }
 
-/// 16-bit rows of more than `kPaddedRow` elements are padded to whole multiples of `kWholeRow` (torch/_inductor/ir.py, Layout._pad_strides).
+/// 16-bit rows of more than `kPaddedRow` elements are padded to whole multiples of `kWholeRow` (torch/_inductor/ir.py,
+/// Layout._pad_strides).
 constexpr std::int64_t kPaddedRow = 1024, kWholeRow = 64;
 
 CompiledValues values_of(Graph& graph, const CompiledArguments& arguments) {

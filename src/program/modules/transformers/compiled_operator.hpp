@@ -11,8 +11,8 @@ namespace plimsoll::program {
 /// The layer's arguments by slot; undefined where it has none.
 using CompiledArguments = std::array<Tensor, kArguments>;
 
-/// Completes `shape` with what the arguments tell: types, sizes, biases and autocast. Throws Error (refused): products in fp32, and types that
-/// autocast does not explain.
+/// Completes `shape` with what the arguments tell: types, sizes, biases and autocast. Throws Error (refused): products in fp32, and types
+/// that autocast does not explain.
 CompiledShape with_arguments(CompiledShape shape, const CompiledArguments& arguments);
 
 /// The layer's forward: its output. The backward is the graph that AOTAutograd makes of it.

@@ -9,8 +9,7 @@ namespace plimsoll::program {
 
 namespace {
 
-CompiledArguments arguments_of(Module& layer, const CompiledNames& names, const Tensor& hidden, const RotaryTables& tables,
-                               bool rotary) {
+CompiledArguments arguments_of(Module& layer, const CompiledNames& names, const Tensor& hidden, const RotaryTables& tables, bool rotary) {
   Module &attention = layer.child("self_attn"), &mlp = layer.child("mlp");
   CompiledArguments all;
   all[kHidden] = hidden;
@@ -80,8 +79,8 @@ void check_compiled_rotary(const Block& block) {
   require(block.hidden_dropout == 0, "dropout of its branches");
 }
 
-Tensor compiled_rotary_layer(Module& layer, const Block& block, const CompiledNames& names, const Tensor& hidden, const RotaryTables& tables,
-                             bool checkpointed) {
+Tensor compiled_rotary_layer(Module& layer, const Block& block, const CompiledNames& names, const Tensor& hidden,
+                             const RotaryTables& tables, bool checkpointed) {
   const CompiledShape shape = shape_of(block, checkpointed);
   const CompiledArguments arguments = arguments_of(layer, names, hidden, tables, shape.rotary);
   return compiled_layer(arguments, with_arguments(shape, arguments));

@@ -17,7 +17,7 @@ void check_compiled_rotary(const Block& block);
 
 /// The layer's forward as one operator on the tape: what AOTAutograd's partitioner saves, in the buffers of the code that Inductor
 /// generates. Gradient checkpointing is part of the graph: `checkpointed` keeps the graph's inputs alone.
-Tensor compiled_rotary_layer(Module& layer, const Block& block, const CompiledNames& names, const Tensor& hidden, const RotaryTables& tables,
-                             bool checkpointed);
+Tensor compiled_rotary_layer(Module& layer, const Block& block, const CompiledNames& names, const Tensor& hidden,
+                             const RotaryTables& tables, bool checkpointed);
 
 }  // namespace plimsoll::program

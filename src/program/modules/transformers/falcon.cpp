@@ -1,10 +1,10 @@
 // FalconForCausalLM: the RW kind (ALiBi, a head of keys for each of queries, sequential), the 7B kind (one key-value head, one shared norm)
 // and the 40B kind (grouped heads, a norm for each branch).
 #include "plimsoll/error.hpp"
-#include "program/modules/transformers/decoder_stack.hpp"
-#include "program/modules/transformers/families.hpp"
 #include "program/modules/adapters/peft.hpp"
 #include "program/modules/replaced.hpp"
+#include "program/modules/transformers/decoder_stack.hpp"
+#include "program/modules/transformers/families.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -137,10 +137,10 @@ class FalconLayer {
     key = heads(key);
     value = heads(value);
     if (!places.alibi) rotate_pair(query, key, places.tables, Rotation::whole);
-    if (options_.attention == RunOptions::Attention::eager) return call.done(eager(query, key, value, places, hidden.dtype(), probabilities));
-    Tensor output =
-        scaled_dot_product_attention(query, key, value, places.mask,
-                                     {.causal = !places.mask && length > 1, .dropout = places.alibi ? spec.dropout : 0});
+    if (options_.attention == RunOptions::Attention::eager)
+      return call.done(eager(query, key, value, places, hidden.dtype(), probabilities));
+    Tensor output = scaled_dot_product_attention(query, key, value, places.mask,
+                                                 {.causal = !places.mask && length > 1, .dropout = places.alibi ? spec.dropout : 0});
     return call.done(merged(output));
   }
 

@@ -1,7 +1,7 @@
 #include "program/modules/transformers/gated_mlp.hpp"
 
-#include "program/ops/ops.hpp"
 #include "program/ops/liger.hpp"
+#include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
 

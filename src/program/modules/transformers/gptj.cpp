@@ -35,8 +35,9 @@ class GptjBlock {
   }
 
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& positions, const std::weak_ptr<Tensor>& outputs) const {
-    return run_layer_of_tuples(module_, tape_, options_, input, outputs,
-                               [this, mask, positions](const Tensor& x, Tensor& probabilities) { return forward(x, mask, positions, probabilities); });
+    return run_layer_of_tuples(module_, tape_, options_, input, outputs, [this, mask, positions](const Tensor& x, Tensor& probabilities) {
+      return forward(x, mask, positions, probabilities);
+    });
   }
 
  private:

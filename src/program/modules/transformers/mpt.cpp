@@ -25,8 +25,9 @@ class MptBlock {
         down_(mlp_.child("down_proj"), tape) {}
 
   Tensor operator()(const Tensor& input, const Tensor& alibi, const Tensor& mask, const std::weak_ptr<Tensor>& outputs) const {
-    return run_layer_of_tuples(module_, tape_, options_, input, outputs,
-                               [this, alibi, mask](const Tensor& x, Tensor& probabilities) { return forward(x, alibi, mask, probabilities); });
+    return run_layer_of_tuples(module_, tape_, options_, input, outputs, [this, alibi, mask](const Tensor& x, Tensor& probabilities) {
+      return forward(x, alibi, mask, probabilities);
+    });
   }
 
  private:

@@ -5,7 +5,11 @@
 namespace plimsoll::program {
 
 PlainMlp::PlainMlp(Module& module, Tape& tape, std::string activation, const char* up, const char* down)
-    : module_(module), tape_(tape), act_(module, "act", tape, std::move(activation)), up_(module.child(up), tape), down_(module.child(down), tape) {}
+    : module_(module),
+      tape_(tape),
+      act_(module, "act", tape, std::move(activation)),
+      up_(module.child(up), tape),
+      down_(module.child(down), tape) {}
 
 Tensor PlainMlp::operator()(const Tensor& input) const {
   Tensor x = input;

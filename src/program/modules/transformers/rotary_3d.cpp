@@ -7,8 +7,8 @@ namespace plimsoll::program {
 
 namespace {
 
-/// recomposition_frequencies: of every section of the frequencies the positions of one of the three directions, twice side by side. Where the
-/// sections end does not matter to memory.
+/// recomposition_frequencies: of every section of the frequencies the positions of one of the three directions, twice side by side. Where
+/// the sections end does not matter to memory.
 Tensor recomposed(const Tensor& frequencies) {
   const std::int64_t width = frequencies.size(-1), third = width / 3;
   const auto section = [&](std::int64_t i) {

@@ -60,7 +60,8 @@ Tensor Attention::operator()(const Tensor& input, const LayerInputs& inputs, Ten
   return call.done(output);
 }
 
-Tensor Attention::attend_masked(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, Tensor& probabilities) const {
+Tensor Attention::attend_masked(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
+                                Tensor& probabilities) const {
   const AttentionCall call{.kind = options_.attention,
                            .causal = spec_.causal,
                            .dropout = spec_.dropout,

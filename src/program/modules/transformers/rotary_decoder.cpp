@@ -200,7 +200,8 @@ class RotaryDecoder final : public Network {
       if (!block.attention->sliding_window) full_attention_ = true;
       latent_ = latent_ || block.attention->mla.has_value();
       for (std::int64_t i = 0; i < block.repeat; ++i) {
-        layers_.emplace_back(base_.child("layers").child(std::to_string(block.first + i)), tape_, options_.of_layer(block.first + i), block, style_);
+        layers_.emplace_back(base_.child("layers").child(std::to_string(block.first + i)), tape_, options_.of_layer(block.first + i), block,
+                             style_);
       }
     }
   }

@@ -377,11 +377,16 @@ class T5Block {
 class T5Stack {
  public:
   T5Stack(const Model& model, const RunOptions& options, Module& module, Tape& tape, Block::Stream stream)
-      : tape_(tape), options_(options), module_(module), dropout_(module, "dropout", tape, model.embedding_dropout), norm_(module.child("final_layer_norm"), tape) {
+      : tape_(tape),
+        options_(options),
+        module_(module),
+        dropout_(module, "dropout", tape, model.embedding_dropout),
+        norm_(module.child("final_layer_norm"), tape) {
     for (const Block& block : model.blocks) {
       if (!block.attention || block.stream != stream) continue;
       for (std::int64_t i = 0; i < block.repeat; ++i) {
-        blocks_.emplace_back(module.child("block").child(std::to_string(block.first + i)), tape_, options_.of_layer(block.first + i), block);
+        blocks_.emplace_back(module.child("block").child(std::to_string(block.first + i)), tape_, options_.of_layer(block.first + i),
+                             block);
       }
     }
   }

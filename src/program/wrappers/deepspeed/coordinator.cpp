@@ -14,7 +14,7 @@ namespace plimsoll::program {
 struct ZeroGather {
   std::vector<ZeroParameter*> parameters;
   Tensor flat;
-  Tensor input;  ///< copy of a shard that lives on the host
+  Tensor input;                ///< copy of a shard that lives on the host
   Tensor scales, dequantized;  ///< zero_quantized_weights: `flat` is of bytes
   bool complete = false;
 };
@@ -384,8 +384,7 @@ void ZeroCoordinator::gather_quantized(const std::shared_ptr<ZeroGather>& handle
   const bool within_node = static_cast<bool>(handle->parameters.front()->secondary), several = handle->parameters.size() > 1;
   const int ranks = within_node ? std::min(settings_.json.zero_hpz_partition_size, settings_.ranks) : settings_.ranks;
   std::int64_t elements = 0;
-  for (const ZeroParameter* parameter : handle->parameters)
-    elements += within_node ? parameter->secondary.elements() : parameter->shard;
+  for (const ZeroParameter* parameter : handle->parameters) elements += within_node ? parameter->secondary.elements() : parameter->shard;
   handle->flat = tape_.empty({elements * ranks}, DType::int8, Category::communication_buffer);
   QuantizedWeights quantized;
   {

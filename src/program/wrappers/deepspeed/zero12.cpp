@@ -24,9 +24,11 @@ ZeroStage12::ZeroStage12(Tape& tape, Module& root, const DeepSpeedSettings& sett
   accumulate_apart_ = compact_ && settings.stage == 1;
   if (settings.before_0_17 && compact_) refuse("fp32 gradient accumulation of ZeRO 1 and 2 is modelled for DeepSpeed 0.19 only");
   if (!settings.before_0_17 && overlaps() && !contiguous())
-    refuse("with overlap_comm and without contiguous_gradients DeepSpeed 0.19 keeps another bucket of reduce_bucket_size in every backward pass "
-           "until memory runs out (setup_buckets adds, nothing clears)",
-           "deepspeed.zero_optimization", "contiguous_gradients true");
+    refuse(
+        "with overlap_comm and without contiguous_gradients DeepSpeed 0.19 keeps another bucket of reduce_bucket_size in every backward "
+        "pass "
+        "until memory runs out (setup_buckets adds, nothing clears)",
+        "deepspeed.zero_optimization", "contiguous_gradients true");
   std::int64_t total = 0;
   for (const Member& member : members_) total += member.elements;
   piece_ = ceil_div(total, kAlignment * settings_.ranks) * kAlignment;
@@ -303,11 +305,9 @@ void ZeroStage12::all_reduce(const std::vector<Slice>& slices, const Tensor& ten
 }
 
 void ZeroStage12::send(std::int64_t elements) {
-  tape_.collective({.kind = CollectiveKind::all_reduce,
-                    .group = Group::data_shard,
-                    .bytes = elements * size_of(sent_type()),
-                    .type = sent_type()},
-                   tape_.stream);
+  tape_.collective(
+      {.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = elements * size_of(sent_type()), .type = sent_type()},
+      tape_.stream);
 }
 
 /// _build_compact_grad_partition_buffer.

@@ -84,8 +84,8 @@ void ZeroStage3::make_masters() {
   if (!settings_.offload_optimizer) zeros(tape_, {largest}, DType::fp32);
 }
 
-/// Gradients as they arrive and in fp32: pinned where asked for. Masters and the moments of CPUAdam never are. Of sub-groups whose states are in
-/// files there are only the swapper's buffers, locked, and the new moments of one sub-group in the first step.
+/// Gradients as they arrive and in fp32: pinned where asked for. Masters and the moments of CPUAdam never are. Of sub-groups whose states
+/// are in files there are only the swapper's buffers, locked, and the new moments of one sub-group in the first step.
 void ZeroStage3::reserve_host_memory_of_states() {
   const DeepSpeedOptions::Offload& offload = settings_.json.offload_optimizer;
   const std::int64_t all = coordinator_.shard_elements();
@@ -102,8 +102,8 @@ void ZeroStage3::reserve_host_memory_of_states() {
   program.host_pageable += Bytes(largest * 8);
 }
 
-/// Offloaded parameters are there twice: one by one, then side by side (PyTorch's host allocator keeps what was freed). Those of NVMe that fit
-/// into max_in_cpu stay on the host, too; the swapper's buffers stand beside them.
+/// Offloaded parameters are there twice: one by one, then side by side (PyTorch's host allocator keeps what was freed). Those of NVMe that
+/// fit into max_in_cpu stay on the host, too; the swapper's buffers stand beside them.
 void ZeroStage3::reserve_host_memory_of_parameters() {
   const DeepSpeedOptions::Offload& offload = settings_.json.offload_param;
   const DType type = coordinator_.type();
@@ -115,13 +115,14 @@ void ZeroStage3::reserve_host_memory_of_parameters() {
     return;
   }
   if (all > offload.max_in_cpu)
-    refuse("the rank's " + std::to_string(all) + " elements of parameters are more than max_in_cpu: how they come and go by way of NVMe is not "
-           "modelled",
+    refuse("the rank's " + std::to_string(all) +
+               " elements of parameters are more than max_in_cpu: how they come and go by way of NVMe is not "
+               "modelled",
            "deepspeed.zero_optimization.offload_param", "a larger max_in_cpu, more ranks or device cpu");
   for (const auto& parameter : coordinator_.parameters) {
     if (parameter->shard > offload.buffer_size)
-      fail("DeepSpeed stops: the shard of " + parameter->slot->name + " has " + std::to_string(parameter->shard) + " elements, a swap buffer " +
-               std::to_string(offload.buffer_size),
+      fail("DeepSpeed stops: the shard of " + parameter->slot->name + " has " + std::to_string(parameter->shard) +
+               " elements, a swap buffer " + std::to_string(offload.buffer_size),
            "deepspeed.zero_optimization.offload_param.buffer_size", "a larger one");
   }
   program.host_pinned += Bytes(offload.buffer_count * swap_aligned(offload.buffer_size, type) * size_of(type));
@@ -234,8 +235,8 @@ Tensor ZeroStage3::shard_in(DType to, const ZeroParameter& parameter, DType from
   return shard;
 }
 
-/// __avg_scatter_contiguous_grads: the bucket in place, times the predivide factor (1) in a new tensor unless gradients are scaled before, and in
-/// the type that shards have then; the rank's shards are views of it, or copies where padding fills them up.
+/// __avg_scatter_contiguous_grads: the bucket in place, times the predivide factor (1) in a new tensor unless gradients are scaled before,
+/// and in the type that shards have then; the rank's shards are views of it, or copies where padding fills them up.
 std::vector<Tensor> ZeroStage3::all_reduce_bucket() {
   const DType type = sent_type();
   const std::int64_t bytes = bucketed_elements_ * size_of(type);

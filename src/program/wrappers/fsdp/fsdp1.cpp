@@ -93,9 +93,9 @@ class Fsdp1Unit {
   Tensor reduced_;             ///< the reduced gradient: _saved_grad_shard
   bool unsharded_ = false;
   bool unsharded_gradient_shown_ = false;  ///< original parameters have gradients from no_sync()
-  bool prefetched_ = false;            ///< gathered by the unit that runs before it in forward
-  bool unshards_in_backward_ = false;  ///< _needs_pre_backward_unshard
-  std::size_t inputs_waiting_ = 0;     ///< of a frozen unit: inputs whose gradients have not come yet
+  bool prefetched_ = false;                ///< gathered by the unit that runs before it in forward
+  bool unshards_in_backward_ = false;      ///< _needs_pre_backward_unshard
+  std::size_t inputs_waiting_ = 0;         ///< of a frozen unit: inputs whose gradients have not come yet
   std::optional<std::size_t> pre_forward_index_;
   std::size_t post_forward_index_ = 0;
 };

@@ -27,9 +27,7 @@ struct Fsdp2Mesh {
   /// What every rank gathers and reduces of `size` rows: its own, and padding up to those of the first rank.
   std::int64_t padded_rows(std::int64_t size) const { return (size + shard - 1) / shard; }
   /// Of `size` rows, those of `rank` (torch.chunk): the last ranks hold fewer or none.
-  std::int64_t own_rows(std::int64_t size) const {
-    return std::clamp<std::int64_t>(size - rank * padded_rows(size), 0, padded_rows(size));
-  }
+  std::int64_t own_rows(std::int64_t size) const { return std::clamp<std::int64_t>(size - rank * padded_rows(size), 0, padded_rows(size)); }
 };
 
 /// The mesh of plain data parallelism: the sharding groups lie side by side within a replica.
@@ -48,9 +46,9 @@ struct Fsdp2Options {
   bool cast_forward_inputs = true;
   bool reshard_after_forward = true;  ///< of all units but the root, which is never resharded after forward by default
   bool reshard_root = false;          ///< reshard_after_forward=True said for the root explicitly
-  std::int64_t reshard_to = 0;        ///< reshard_after_forward=int: ranks that keep the gathered parameters in parts after forward; 0: none
-  bool buffers_on_host = false;       ///< materialize() leaves the modules' buffers on the host
-  bool offload_to_host = false;       ///< CPUOffloadPolicy: shards, gradients and states in pinned host memory
+  std::int64_t reshard_to = 0;   ///< reshard_after_forward=int: ranks that keep the gathered parameters in parts after forward; 0: none
+  bool buffers_on_host = false;  ///< materialize() leaves the modules' buffers on the host
+  bool offload_to_host = false;  ///< CPUOffloadPolicy: shards, gradients and states in pinned host memory
   std::function<Fsdp2Placement(const Parameter&)> placement;  ///< none: every parameter over `mesh`, first dimension cut
 
   Fsdp2Placement placement_of(const Parameter& parameter) const { return placement ? placement(parameter) : Fsdp2Placement{0, mesh}; }
@@ -121,8 +119,8 @@ class Fsdp2 {
   std::vector<Fsdp2Group*> groups_;                 ///< of all units, in the order of wrapping
   std::vector<Fsdp2Unit*> states_in_module_order_;  ///< all_states: the root first
   std::vector<Fsdp2Group*> post_forward_order_;
-  std::vector<Tensor> replaced_shards_;             ///< which FSDP holds until its lazy initialization looks at the parameters anew
-  Tensor deferred_all_gather_;  ///< all_gather_state: freed at the next unit's copy-out
+  std::vector<Tensor> replaced_shards_;  ///< which FSDP holds until its lazy initialization looks at the parameters anew
+  Tensor deferred_all_gather_;           ///< all_gather_state: freed at the next unit's copy-out
   std::deque<ReduceState> reduce_states_;
   StreamId copy_in_stream_, gather_stream_, reduce_stream_, replicate_stream_;
   bool callback_queued_ = false;

@@ -13,17 +13,17 @@ namespace plimsoll::program::msamp {
 
 namespace {
 
-constexpr std::int64_t kWindow = 16;                     // FP8Linear.DEFAULT_WINDOW_SIZE
+constexpr std::int64_t kWindow = 16;                      // FP8Linear.DEFAULT_WINDOW_SIZE
 constexpr std::int64_t kBroadcastElements = 512LL << 20;  // TensorDist.BROADCAST_BUCKET_SIZE, which counts elements
-constexpr std::int64_t kWorkspace = 32LL << 20;          // Gemm._get_cublas_workspace_size_bytes on sm90
+constexpr std::int64_t kWorkspace = 32LL << 20;           // Gemm._get_cublas_workspace_size_bytes on sm90
 
 /// The type that FP8Linear's products answer in.
 DType output_type(const Tape& tape, const Tensor& x) { return tape.autocast.enabled ? tape.autocast.type : x.dtype(); }
 
 }  // namespace
 
-/// What _FP8GemmFunction's context has for backward. These are attributes of the context and no saved tensors: they live until the node dies,
-/// which is when the loss is dropped, and checkpoints that recompute by hooks on saved tensors do not see them.
+/// What _FP8GemmFunction's context has for backward. These are attributes of the context and no saved tensors: they live until the node
+/// dies, which is when the loss is dropped, and checkpoints that recompute by hooks on saved tensors do not see them.
 struct Model::Saved {
   Tensor input;
   EightBits weight;
@@ -97,7 +97,8 @@ void Model::broadcast() {
     flatten(tensors);
     std::int64_t bytes = 0;
     for (const Tensor* tensor : tensors) bytes += tensor->bytes();
-    tape_.collective({.kind = CollectiveKind::broadcast, .group = Group::world, .bytes = bytes, .type = tensors.front()->dtype()}, tape_.stream);
+    tape_.collective({.kind = CollectiveKind::broadcast, .group = Group::world, .bytes = bytes, .type = tensors.front()->dtype()},
+                     tape_.stream);
     tensors.clear();
   };
   std::vector<Tensor*> values, inverses;

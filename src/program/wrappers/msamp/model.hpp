@@ -27,8 +27,9 @@ struct Trained {
 
 class Model {
  public:
-  /// msamp.initialize of modules on the device: every nn.Linear becomes an FP8Linear, the optimizer lets the old weights go. With more than one
-  /// rank, fp16 weights are broadcast in flat pieces, which they then lie in. Throws Error (refused): experts, whose weights no linear has.
+  /// msamp.initialize of modules on the device: every nn.Linear becomes an FP8Linear, the optimizer lets the old weights go. With more than
+  /// one rank, fp16 weights are broadcast in flat pieces, which they then lie in. Throws Error (refused): experts, whose weights no linear
+  /// has.
   Model(Tape& tape, Module& root, const plimsoll::Model& model, std::int64_t ranks);
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
@@ -64,7 +65,7 @@ class Model {
   std::vector<Trained> trained_;
   bool leaves_unused_ = false;
   std::unordered_map<const Parameter*, Trained> copies_;  ///< of the linears' old parameters
-  Tensor workspace_;  ///< cuBLASLt's, from the first product on
+  Tensor workspace_;                                      ///< cuBLASLt's, from the first product on
 };
 
 }  // namespace plimsoll::program::msamp

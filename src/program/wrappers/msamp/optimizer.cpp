@@ -32,7 +32,8 @@ void write_back(const Trained& one, const Tensor& wide) {
   if (!one.linear) return;
   const Tensor half = to_half(wide, one.linear->scaling);
   assign(one.parameter->tensor, half);
-  for (const Tensor* number : {&one.linear->scaling.scale, &one.linear->scaling.inverse, &one.linear->scaling.largest}) assign(*number, *number);
+  for (const Tensor* number : {&one.linear->scaling.scale, &one.linear->scaling.inverse, &one.linear->scaling.largest})
+    assign(*number, *number);
 }
 
 class LbAdam : public Optimizer {
@@ -112,8 +113,8 @@ class Fp32States final : public LbAdam {
   std::vector<Tensor> first_, second_;
 };
 
-/// O2: the first moment in 8 bits, the second in fp16, updated by two kernels of MS-AMP's: the weights and the new largest magnitudes, then,
-/// once all scales are known, the moments.
+/// O2: the first moment in 8 bits, the second in fp16, updated by two kernels of MS-AMP's: the weights and the new largest magnitudes,
+/// then, once all scales are known, the moments.
 class ScaledStates final : public LbAdam {
  public:
   ScaledStates(Tape& tape, Model& model, bool decays) : LbAdam(tape, model, decays), first_(trained_.size()), second_(trained_.size()) {}

@@ -42,7 +42,8 @@ void Reducer::reduce(const Bucket& bucket) {
   fill(bucket);
   tape_.wait(kComputeStream, stream_);
   tape_.wait(collectives_, stream_);
-  tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_replicate, .bytes = bucket.elements, .type = DType::fp8}, collectives_);
+  tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_replicate, .bytes = bucket.elements, .type = DType::fp8},
+                   collectives_);
 }
 
 /// Steps 2 and 3: the largest magnitudes of all ranks, and the scales from them.
@@ -67,7 +68,8 @@ void Reducer::synchronize_scales(const Bucket& bucket) {
   const Tensor scales = stacked();
   in_place(largest, {&largest});  // nan_to_num_
   tape_.wait(collectives_, stream_);
-  tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_replicate, .bytes = largest.bytes(), .type = DType::fp32}, collectives_);
+  tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_replicate, .bytes = largest.bytes(), .type = DType::fp32},
+                   collectives_);
   tape_.wait(stream_, collectives_);
   const Tensor factor = scaling_factor(largest, scales);
   in_place(factor, {&factor});

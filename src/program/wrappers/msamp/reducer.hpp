@@ -8,12 +8,12 @@
 
 namespace plimsoll::program::msamp {
 
-/// _ScalingTensorReducer: 16-bit gradients wait until their bucket is complete, are put into 8 bits in one buffer for all, and reduced there.
-/// It knows no no_sync(): every micro-batch is reduced.
+/// _ScalingTensorReducer: 16-bit gradients wait until their bucket is complete, are put into 8 bits in one buffer for all, and reduced
+/// there. It knows no no_sync(): every micro-batch is reduced.
 class Reducer {
  public:
-  /// Takes over what happens to the model's gradients. `bucket_cap`: DDP's, in bytes, of 8-bit gradients. `collectives`: the process group's
-  /// stream.
+  /// Takes over what happens to the model's gradients. `bucket_cap`: DDP's, in bytes, of 8-bit gradients. `collectives`: the process
+  /// group's stream.
   Reducer(Tape& tape, Model& model, std::int64_t bucket_cap, StreamId collectives);
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;

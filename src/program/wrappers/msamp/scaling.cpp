@@ -104,7 +104,8 @@ Tensor scaling_factor(const Tensor& largest, const Tensor& scale) {
 }
 
 void assign(const Tensor& target, const Tensor& source) {
-  if (target.dtype() == source.dtype()) return target.tape().copy({Copy::Direction::device_to_device, target.bytes()}, target.tape().stream);
+  if (target.dtype() == source.dtype())
+    return target.tape().copy({Copy::Direction::device_to_device, target.bytes()}, target.tape().stream);
   in_place(target, {&source});
 }
 
