@@ -29,17 +29,8 @@ Tensor compiled_gpt2_block(Module& module, const Block& block, const Tensor& hid
   both(kUp, "mlp.c_fc");
   both(kDown, "mlp.c_proj");
 
-  CompiledShape shape;
-  shape.checkpointed = checkpointed;
-  shape.layer_norm = true;
-  shape.gated = false;
-  shape.rotary = false;
+  CompiledShape shape = plain_shape(block, checkpointed);
   shape.fused_qkv = shape.conv1d = true;
-  shape.dropout = block.hidden_dropout > 0;
-  shape.attention_dropout = block.attention->dropout;
-  shape.heads = shape.kv_heads = block.attention->heads;
-  shape.head_dim = block.attention->head_dim;
-  shape.inner = block.mlp->intermediate;
   return compiled_layer(arguments, with_arguments(shape, arguments));
 }
 

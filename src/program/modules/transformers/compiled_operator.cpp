@@ -59,6 +59,20 @@ void backward(BackwardCall& b, const CompiledShape& s) {
 
 }  // namespace
 
+CompiledShape plain_shape(const Block& block, bool checkpointed) {
+  CompiledShape shape;
+  shape.checkpointed = checkpointed;
+  shape.layer_norm = true;
+  shape.gated = false;
+  shape.rotary = false;
+  shape.dropout = block.hidden_dropout > 0;
+  shape.attention_dropout = block.attention->dropout;
+  shape.heads = shape.kv_heads = block.attention->heads;
+  shape.head_dim = block.attention->head_dim;
+  shape.inner = block.mlp->intermediate;
+  return shape;
+}
+
 CompiledShape with_arguments(CompiledShape s, const CompiledArguments& arguments) {
   const Tensor& hidden = arguments[kHidden];
   const Autocast& autocast = hidden.tape().autocast;

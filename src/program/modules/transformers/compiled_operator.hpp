@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "plimsoll/model.hpp"
 #include "program/modules/transformers/compiled_layer.hpp"
 #include "program/tape.hpp"
 
@@ -10,6 +11,9 @@ namespace plimsoll::program {
 
 /// The layer's arguments by slot; undefined where it has none.
 using CompiledArguments = std::array<Tensor, kArguments>;
+
+/// Of a layer with LayerNorms, a plain MLP and positions that were added to its input.
+CompiledShape plain_shape(const Block& block, bool checkpointed);
 
 /// Completes `shape` with what the arguments tell: types, sizes, biases and autocast. Throws Error (refused): products in fp32, and types
 /// that autocast does not explain.

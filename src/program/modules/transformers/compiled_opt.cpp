@@ -34,18 +34,9 @@ Tensor compiled_opt_layer(Module& module, const Block& block, const Tensor& hidd
   both(kUp, module, "fc1");
   both(kDown, module, "fc2");
 
-  CompiledShape shape;
-  shape.checkpointed = checkpointed;
-  shape.layer_norm = true;
-  shape.gated = false;
-  shape.rotary = false;
+  CompiledShape shape = plain_shape(block, checkpointed);
   shape.scaled_queries = true;
   shape.relu = block.mlp->activation == "relu";
-  shape.dropout = block.hidden_dropout > 0;
-  shape.attention_dropout = block.attention->dropout;
-  shape.heads = shape.kv_heads = block.attention->heads;
-  shape.head_dim = block.attention->head_dim;
-  shape.inner = block.mlp->intermediate;
   return compiled_layer(arguments, with_arguments(shape, arguments));
 }
 
