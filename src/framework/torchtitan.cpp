@@ -47,7 +47,10 @@ void complete(Strategy& s, const Model&) {
   }
 }
 
-void check(const Strategy& s, const Model&, Complaints& complaints) {
+void check(const Strategy& s, const Model& model, Complaints& complaints) {
+  // Decoder.Config.update_from_config: "Weight tying is not supported with Pipeline Parallel."
+  if (s.pp > 1 && model.tied_embeddings)
+    complaints.add("torchtitan has no pipeline of a model whose embedding and head are one table", "set pp 1 or tie_embeddings false");
   // torch.distributed.pipelining refuses fewer micro-batches than stages.
   const bool single_stage = s.pp_schedule == "1f1b" || s.pp_schedule == "gpipe";
   const std::int64_t per_run = s.grad_accum > 0 ? s.micro_batches / s.grad_accum : s.micro_batches;
@@ -79,7 +82,8 @@ Entry torchtitan() {
   p.attention = AttentionKernel::flash;
   p.loss = LossKernel::cross_entropy;
   p.kinds = {DataParallel::none, DataParallel::ddp, DataParallel::fsdp2};
-  p.attentions = {AttentionKernel::flash, AttentionKernel::sdpa, AttentionKernel::flash_varlen, AttentionKernel::flex, AttentionKernel::cudnn};
+  p.attentions = {AttentionKernel::flash, AttentionKernel::sdpa, AttentionKernel::flash_varlen, AttentionKernel::flex,
+                  AttentionKernel::cudnn};
   p.losses = {LossKernel::cross_entropy, LossKernel::chunked, LossKernel::compiled};
   p.recomputes = {Recompute::Kind::none, Recompute::Kind::full, Recompute::Kind::operators, Recompute::Kind::alternate};
   p.low_precisions = {LowPrecision::none, LowPrecision::fp8, LowPrecision::mxfp8, LowPrecision::nvfp4};

@@ -234,6 +234,7 @@ void set_dispatcher(Setting& x) {
 void set_stage_layers(Setting& x) {
   x.s.stage_layers.clear();
   for (const JsonValue& chunk : x.value.elements()) {
+    if (chunk.elements().empty()) continue;  // a stage of the norm and the head alone
     const auto first = static_cast<int>(chunk.at(0).integer(0, 1 << 20)), last = static_cast<int>(chunk.at(1).integer(0, 1 << 20));
     x.s.stage_layers.emplace_back(first, last);
   }

@@ -190,6 +190,15 @@ TEST(Resolve, AllContradictionsAreNamedTogether) {
   EXPECT_TRUE(contains(error, "global_batch 10 is no multiple of micro_batch · dp = 4 · 1 = 4")) << error;
 }
 
+TEST(Resolve, TorchtitanHasNoPipelineOfTiedTables) {
+  Model model = llama_8b();
+  const Strategy said =
+      parse_strategy(R"({"framework": "torchtitan", "pp": 2, "micro_batch": 1, "global_batch": 64, "seq_len": 4096})", "s");
+  EXPECT_EQ(resolve(said, model, gpus(1, 8)).pp, 2);
+  model.tied_embeddings = true;
+  EXPECT_THROW(resolve(said, model, gpus(1, 8)), Error);
+}
+
 TEST(Resolve, RefusesWhatTheFrameworkRefuses) {
   EXPECT_TRUE(contains(error_of(R"({"framework": "transformers", "tp": 2})"), "transformers has no tensor parallelism"));
   EXPECT_TRUE(contains(error_of(R"({"framework": "torchtitan", "zero": 2})"), "torchtitan has no data_parallel zero2"));

@@ -14,13 +14,21 @@ Fsdp2Mesh dense_mesh(const Strategy& s) {
   return {s.fsdp_degree, s.dp_replicate, Group::data_shard, std::int64_t{data_mesh(s).rank} * s.cp};
 }
 
+/// The ranks of which apply_fsdp_to_decoder asks whether they are more than there are experts: those over which expert parallelism spreads
+/// them; without it the whole mesh that fully_shard is given, replicas and, under spmd_types, tensor-parallel ranks included.
+std::int64_t ranks_of_experts(const Strategy& s) {
+  const std::int64_t shard = s.fsdp_degree;
+  if (s.ep > 1) return shard * s.tp;
+  return shard * s.dp_replicate * (s.titan.spmd_backend == "spmd_types" ? s.tp : 1);
+}
+
 /// apply_fsdp_to_decoder's shard_placement_fn: experts are cut over the ranks that hold the same experts, and along their rows where there
 /// are more ranks than experts.
 Fsdp2Placement place_parameter(const Strategy& s, std::int64_t experts, const Parameter& parameter) {
   Fsdp2Mesh mesh = dense_mesh(s);
   if (!parameter.expert) return {0, mesh};
   if (s.ep > 1) mesh = {s.fsdp_degree * s.tp / s.ep, s.dp_replicate, Group::expert_data, mesh.rank * s.tp / s.ep};
-  return {mesh.shard * s.ep > experts ? 1 : 0, mesh};
+  return {ranks_of_experts(s) > experts ? 1 : 0, mesh};
 }
 
 std::int64_t experts_of(const Model& model) {
