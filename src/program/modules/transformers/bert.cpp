@@ -26,14 +26,28 @@ class SelfAttention {
         k_(module.child("key"), tape),
         v_(module.child("value"), tape) {}
 
+  struct Heads {
+    Tensor query, key, value;
+  };
+
   Tensor operator()(const Tensor& hidden, const Tensor& mask, Tensor& probabilities) const {
-    const std::int64_t batch = hidden.size(0), length = hidden.size(1);
-    const auto heads = [&](const Tensor& x) { return transpose(view(x, {batch, length, -1, spec_.head_dim}), 1, 2); };
-    const Tensor query = heads(q_(hidden)), key = heads(k_(hidden)), value = heads(v_(hidden));
+    return joined(project(hidden), mask, probabilities);
+  }
+
+  Heads project(const Tensor& hidden) const {
+    const auto heads = [&](const Tensor& x) { return transpose(view(x, {hidden.size(0), hidden.size(1), -1, spec_.head_dim}), 1, 2); };
+    Heads result;
+    result.query = heads(q_(hidden));
+    result.key = heads(k_(hidden));
+    result.value = heads(v_(hidden));
+    return result;
+  }
+
+  Tensor joined(const Heads& heads, const Tensor& mask, Tensor& probabilities) const {
     const AttentionCall arguments{
         .kind = options_.attention, .causal = false, .dropout = spec_.dropout, .weights = &probabilities, .softmax_in_fp32 = false};
-    const Tensor output = attend(query, key, value, mask, arguments);
-    return contiguous(reshape(output, {batch, length, -1}));
+    const Tensor output = attend(heads.query, heads.key, heads.value, mask, arguments);
+    return contiguous(reshape(output, {output.size(0), output.size(1), -1}));
   }
 
  private:
@@ -118,11 +132,17 @@ class AlbertLayer {
   Tensor attend_all(const Tensor& input, const Tensor& mask, Tensor& probabilities) const {
     Tensor hidden = input;
     ModuleCall call(attention_, tape_, {&hidden});
-    Tensor attended = attend_(hidden, mask, probabilities);
+    return call.done(attend_and_norm(hidden, mask, probabilities));
+  }
+
+  /// AlbertAttention.forward: one function, whose variables keep the heads to its end.
+  Tensor attend_and_norm(const Tensor& hidden, const Tensor& mask, Tensor& probabilities) const {
+    const SelfAttention::Heads heads = attend_.project(hidden);
+    Tensor attended = attend_.joined(heads, mask, probabilities);
     attended = output_(attended);
     attended = dropout(attended, block_.hidden_dropout);
     const Tensor sum = add(hidden, attended);
-    return call.done(attention_norm_(sum));
+    return attention_norm_(sum);
   }
 
   Module& module_;
@@ -156,9 +176,9 @@ class MpnetLayer {
     ModuleCall call(module_, tape_, {&hidden});
     Tensor attended;
     {
-      Tensor projected = attend(hidden, bias);
-      const Tensor kept = dropout(projected, block_.hidden_dropout);
-      const Tensor sum = add(kept, hidden);
+      const Tensor projected = attend(hidden, bias);  // its tuple is a variable of MPNetAttention
+      Tensor sum = dropout(projected, block_.hidden_dropout);
+      sum = add(sum, hidden);
       attended = attention_norm_(sum);
     }
     Tensor up = up_(attended);
@@ -349,11 +369,8 @@ class Bert final : public Network {
   /// MPNetEncoder.compute_position_bias: a value per bucket of distances and head, [batch, heads, length, length].
   Tensor distance_bias(const Tensor& hidden) {
     const std::int64_t length = hidden.size(1);
-    Tensor distance;
-    {
-      const Tensor queries = view(arange(tape_, length), {length, 1}), keys = view(arange(tape_, length), {1, length});
-      distance = elementwise(tape_, {&keys, &queries}, DType::int64);
-    }
+    const Tensor queries = view(arange(tape_, length), {length, 1}), keys = view(arange(tape_, length), {1, length});
+    const Tensor distance = elementwise(tape_, {&keys, &queries}, DType::int64);
     const Tensor buckets = both_ways_buckets(distance);
     const Tensor values = Embedding(base_.child("encoder").child("relative_attention_bias"), tape_)(buckets);
     return contiguous(expand(unsqueeze(permute(values, {2, 0, 1}), 0), {hidden.size(0), -1, length, length}));
@@ -364,7 +381,9 @@ class Bert final : public Network {
     const auto like = [&](const Tensor& x, DType type) { return elementwise(tape_, {&x}, type); };
     Tensor steps = like(distance, DType::int64), buckets;
     {
-      const Tensor ahead = like(steps, DType::boolean), counted = to(ahead, DType::int64), scaled = like(counted, DType::int64);
+      Tensor ahead = like(steps, DType::boolean), scaled = to(ahead, DType::int64);
+      ahead.reset();
+      scaled = like(scaled, DType::int64);
       buckets = like(scaled, DType::int64);
     }
     steps = like(steps, DType::int64);

@@ -75,17 +75,15 @@ class DisentangledSelfAttention {
       const Tensor scaled = divide_scalar(transpose(key, -1, -2));
       scores = product(query, scaled);
     }
-    Tensor bias;
+    Tensor table, bias;
     if (relative_.used) {
-      const Tensor table = dropout(inputs.table, block_.hidden_dropout);
+      table = dropout(inputs.table, block_.hidden_dropout);
       bias = position_scores(query, key, inputs.positions, table);
       scores = bias ? add(scores, bias) : add_scalar(scores);
     }
     scores = view(scores, {batch, spec_.heads, length, length});
-    {
-      const Tensor seen = elementwise(tape_, {&inputs.mask}, DType::boolean), hidden_places = elementwise(tape_, {&seen}, DType::boolean);
-      scores = masked_fill(scores, hidden_places);
-    }
+    const Tensor seen = elementwise(tape_, {&inputs.mask}, DType::boolean);
+    scores = masked_fill(scores, elementwise(tape_, {&seen}, DType::boolean));
     Tensor weights = softmax(scores, scores.dtype());
     weights = dropout(weights, spec_.dropout);
     Tensor context = product(view(weights, {batch * spec_.heads, length, length}), value);
@@ -117,9 +115,9 @@ class DisentangledSelfAttention {
     if (relative_.shared || relative_.content_to_position) position_key = all_samples(position_key_);
     if (!relative_.shared && relative_.position_to_content) position_query = all_samples(position_query_);
     Tensor score, content_scores, content_places, position_scores, position_places;
-    const auto places_of = [&](const Tensor& from) {
-      const Tensor shifted = elementwise(tape_, {&from}, DType::int64);
-      return elementwise(tape_, {&shifted}, DType::int64);  // clamped to the table
+    const auto places_of = [&](Tensor from) {
+      from = elementwise(tape_, {&from}, DType::int64);
+      return elementwise(tape_, {&from}, DType::int64);  // clamped to the table
     };
     const auto expanded = [&](const Tensor& places) { return expand(view(places, {1, length, length}), {query.size(0), -1, -1}); };
     if (relative_.content_to_position) {
@@ -130,10 +128,7 @@ class DisentangledSelfAttention {
       score = add_scalar(scaled);  // 0 + scaled
     }
     if (relative_.position_to_content) {
-      {
-        const Tensor negative = elementwise(tape_, {&positions}, DType::int64);
-        position_places = places_of(negative);
-      }
+      position_places = places_of(elementwise(tape_, {&positions}, DType::int64));
       position_scores = product(key, transpose(position_query, -1, -2));
       position_scores = transpose(gather_last(position_scores, expanded(position_places)), -1, -2);
       const Tensor scaled = divide_scalar(position_scores);
@@ -294,8 +289,10 @@ class Deberta final : public Network {
   /// warn_if_padding_and_no_attention_mask: pad_token_id in input_ids[:, [-1, 0]].
   void look_for_padding(const Tensor& ids) const {
     tape_.operator_name = "look_for_padding";
+    Tensor places = tape_.empty({2}, DType::int64);  // copied from the host
     const Tensor ends = tape_.empty({ids.size(0), 2}, DType::int64);
     launch(tape_, KernelKind::gather, DType::int64, ends.bytes(), ends.bytes());
+    places.reset();
     const Tensor equal = elementwise(tape_, {&ends}, DType::boolean), any = tape_.empty({}, DType::boolean);
     launch(tape_, KernelKind::reduction, DType::boolean, equal.bytes(), any.bytes());
   }
@@ -337,8 +334,10 @@ class Deberta final : public Network {
     const Tensor sign = like(relative, DType::int64);
     Tensor distance;
     {
-      const Tensor below = like(relative, DType::boolean), above = like(relative, DType::boolean);
+      Tensor below = like(relative, DType::boolean), above = like(relative, DType::boolean);
       const Tensor near = elementwise(tape_, {&below, &above}, DType::boolean);
+      below.reset();
+      above.reset();
       const Tensor middle = zeros(tape_, {}, DType::int64), absolute = like(relative, DType::int64);
       distance = elementwise(tape_, {&near, &middle, &absolute}, DType::int64);
     }

@@ -65,7 +65,8 @@ class Fsdp1Unit {
   void show_unsharded_gradient();
   /// Elements of an original parameter in rank 0's shard; what lies in other ranks' shards is empty and no business of the optimizer.
   std::int64_t mine(const FlatPiece& piece) const;
-  Tensor reduce(Tensor unsharded);
+  void reduce_sharded(const Tensor& gradient);
+  Tensor reduce(const Tensor& unsharded);
   void reduce_whole(Tensor gradient);
   void accumulate(Tensor output);
   DType compute_type() const { return owner_.settings_.param_dtype.value_or(type_); }
@@ -373,7 +374,7 @@ void Fsdp1Unit::post_backward() {
   gathered_.grad().reset();
   Tensor gradient = computed.dtype() == reduce_type() ? computed : elementwise(tape(), {&computed}, reduce_type());
   if (sharded())
-    accumulate(reduce(std::move(gradient)));
+    reduce_sharded(gradient);
   else
     reduce_whole(std::move(gradient));
   tape().record_stream(computed, owner_.reduce_stream_);
@@ -388,9 +389,14 @@ void Fsdp1Unit::show_unsharded_gradient() {
     if (mine(piece) > 0 && piece.slot->trainable) tape().empty({mine(piece)}, type_, Category::gradient);
 }
 
-/// _reduce_grad: reduce-scattered, with HYBRID_SHARD then all-reduced over the replicas on a stream of its own.
-Tensor Fsdp1Unit::reduce(Tensor unsharded) {
-  if (padded_ > elements_) unsharded = pad_last(unsharded, 0, padded_ - elements_);
+/// _reduce_grad, whose variables hold the gradient both as it was and padded until it returns.
+void Fsdp1Unit::reduce_sharded(const Tensor& gradient) {
+  const Tensor padded = padded_ > elements_ ? pad_last(gradient, 0, padded_ - elements_) : gradient;
+  accumulate(reduce(padded));
+}
+
+/// Reduce-scattered, with HYBRID_SHARD then all-reduced over the replicas on a stream of its own.
+Tensor Fsdp1Unit::reduce(const Tensor& unsharded) {
   Tensor output = tape().empty({shard_elements()}, reduce_type(), Category::gradient);
   divide_if(owner_.predivision() > 1, unsharded);
   tape().collective({.kind = CollectiveKind::reduce_scatter, .group = Group::data_shard, .bytes = unsharded.bytes(), .type = reduce_type()},
