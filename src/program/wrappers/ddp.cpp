@@ -4,7 +4,9 @@
 #include <deque>
 #include <limits>
 #include <map>
+#include <utility>
 
+#include "plimsoll/error.hpp"
 #include "program/op.hpp"
 
 namespace plimsoll::program {
@@ -123,10 +125,22 @@ void Ddp::rebuild_buckets() {
 }
 
 void Ddp::before_forward(bool synchronize) {
+  check_reduction();
   if (rebuild_is_due()) rebuild_buckets();
   synchronize_ = synchronize;
-  if (synchronize && !buffers_.empty()) broadcast(buffers_);
+  if (!synchronize) return;
+  if (!buffers_.empty()) broadcast(buffers_);
   for (Bucket& bucket : buckets_) bucket.pending = bucket.parameters.size();
+  marked_unused_ = false;
+}
+
+/// Reducer::ensure_prior_reduction_finished.
+void Ddp::check_reduction() const {
+  for (const Bucket& bucket : buckets_)
+    if (bucket.pending > 0)
+      refuse(options_.find_unused_parameters ? "DDP's search for parameters that get no gradient is modelled only where it finds none"
+                                             : "DDP fails where a trained parameter gets no gradient",
+             "ddp.static_graph", "true");
 }
 
 void Ddp::after_step() {
@@ -160,6 +174,13 @@ void Ddp::pass_through_sink(std::vector<Tensor*>& outputs) {
 /// Reducer::autograd_hook.
 void Ddp::gradient_ready(std::size_t parameter) {
   if (!synchronize_ || (options_.static_graph && !counted_)) return;
+  if (!std::exchange(marked_unused_, true))
+    for (std::size_t unused : unused_) mark_ready(unused);
+  mark_ready(parameter);
+}
+
+/// Reducer::mark_variable_ready.
+void Ddp::mark_ready(std::size_t parameter) {
   const bool orders = options_.static_graph || !options_.find_unused_parameters;
   if (orders && !rebuilt_ && arrival_.size() < parameters_.size()) arrival_.push_back(parameter);
   fill_bucket(parameter);
@@ -169,9 +190,11 @@ void Ddp::gradient_ready(std::size_t parameter) {
   if (std::all_of(buckets_.begin(), buckets_.end(), [](const Bucket& other) { return other.pending == 0; })) finish_backward();
 }
 
-/// Reducer::mark_variable_ready_dense: the gradient is copied into its place in the bucket, and becomes a view of it.
+/// Reducer::mark_variable_ready_dense: the gradient is copied into its place in the bucket, and becomes a view of it; zeros take the place
+/// of one that did not come.
 void Ddp::fill_bucket(std::size_t parameter) {
   Tensor& gradient = parameters_[parameter].grad();
+  if (!gradient) return launch(tape_, KernelKind::elementwise, parameters_[parameter].dtype(), 0, parameters_[parameter].bytes());
   launch(tape_, KernelKind::elementwise, gradient.dtype(), gradient.bytes(), gradient.bytes());
   if (!options_.gradient_as_bucket_view) return;
   gradient = tape_.view(buckets_[place_[parameter].first].flat, gradient.sizes(), gradient.strides());
@@ -187,9 +210,14 @@ void Ddp::reduce(const Bucket& bucket) {
 /// Reducer::delay_all_reduce: behind a static graph's first backward, which only told who takes part.
 void Ddp::reduce_all_at_once() {
   counted_ = true;
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (parameters_[i].grad()) fill_bucket(i);
-  for (const Bucket& bucket : buckets_) reduce(bucket);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].grad()) unused_.push_back(i);
+    fill_bucket(i);
+  }
+  for (Bucket& bucket : buckets_) {
+    reduce(bucket);
+    bucket.pending = 0;
+  }
   finish_backward();
 }
 
@@ -197,7 +225,8 @@ void Ddp::reduce_all_at_once() {
 void Ddp::finish_backward() {
   tape_.wait(kComputeStream, stream_);
   if (options_.gradient_as_bucket_view) return;
-  for (const Tensor& reduced : parameters_) tape_.copy({Copy::Direction::device_to_device, reduced.bytes()}, kComputeStream);
+  for (const Tensor& reduced : parameters_)
+    if (reduced.grad()) tape_.copy({Copy::Direction::device_to_device, reduced.bytes()}, kComputeStream);
 }
 
 }  // namespace plimsoll::program

@@ -53,7 +53,9 @@ class Ddp {
   bool rebuild_is_due() const;
   void rebuild_buckets();
   void pass_through_sink(std::vector<Tensor*>& outputs);
+  void check_reduction() const;
   void gradient_ready(std::size_t parameter);
+  void mark_ready(std::size_t parameter);
   void fill_bucket(std::size_t parameter);
   void reduce(const Bucket& bucket);
   void reduce_all_at_once();
@@ -70,7 +72,9 @@ class Ddp {
   Tensor used_parameters_;                                   ///< local_used_map_dev: who got a gradient
   std::vector<std::size_t> arrival_;                         ///< order in which gradients came, before the buckets follow it
   bool rebuilt_ = false, synchronize_ = true;
-  bool counted_ = false;  ///< a static graph's first backward has been
+  bool counted_ = false;             ///< a static graph's first backward has been
+  std::vector<std::size_t> unused_;  ///< a static graph's parameters without gradients: ready with the first gradient that comes
+  bool marked_unused_ = false;
 };
 
 }  // namespace plimsoll::program

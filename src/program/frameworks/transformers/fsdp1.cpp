@@ -41,6 +41,7 @@ Fsdp1Settings fsdp1_settings(const Strategy& strategy) {
   settings.use_orig_params = strategy.fsdp.use_orig_params.value_or(true);
   settings.forward_prefetch = strategy.fsdp.forward_prefetch.value_or(false);
   settings.offload_to_host = strategy.offload.params;
+  settings.rank = strategy.rank.value_or(0);
   return settings;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "program/op.hpp"
@@ -27,6 +28,12 @@ struct FlatPiece {
   std::int64_t offset = 0;  ///< elements from the start of the flat parameter
 };
 
+/// What the optimizer sees of a parameter.
+struct Original {
+  const Parameter* slot;
+  Tensor tensor;
+};
+
 }  // namespace
 
 /// FlatParamHandle: the parameters of one wrapped module in one flat tensor.
@@ -41,7 +48,10 @@ class Fsdp1Unit {
   void unshard();
   void reshard(bool free_gathered);
   void end_backward();
-  void collect_shards(std::vector<Tensor>& into) const;
+  /// The flat shard, without use_orig_params.
+  void collect_shard(std::vector<Tensor>& into) const;
+  /// The pieces of original parameters, by parameter.
+  void collect_originals(std::unordered_map<const Parameter*, Tensor>& into) const;
   const Module& module() const { return module_; }
   void forget_gradient();
 
@@ -63,7 +73,7 @@ class Fsdp1Unit {
   void show_views();
   void show_gradient();
   void show_unsharded_gradient();
-  /// Elements of an original parameter in rank 0's shard; what lies in other ranks' shards is empty and no business of the optimizer.
+  /// Elements of an original parameter in the rank's shard; what lies in other ranks' shards is empty and no business of the optimizer.
   std::int64_t mine(const FlatPiece& piece) const;
   void reduce_sharded(const Tensor& gradient);
   Tensor reduce(const Tensor& unsharded);
@@ -85,10 +95,10 @@ class Fsdp1Unit {
   DType type_ = DType::fp32;
   bool trainable_ = false;  ///< any of its parameters: then the flat parameter gets a gradient as a whole
   std::int64_t elements_ = 0, padded_ = 0;
-  Tensor shard_;                   ///< the rank's part, in the parameters' type
-  std::vector<Tensor> originals_;  ///< the optimizer's pieces of it, with use_orig_params
-  Tensor gathered_;                ///< leaf on the padded unsharded storage
-  NodeRef accumulator_;            ///< of the leaf: carries the post-backward hook
+  Tensor shard_;                     ///< the rank's part, in the parameters' type
+  std::vector<Original> originals_;  ///< the optimizer's pieces of it, with use_orig_params
+  Tensor gathered_;                  ///< leaf on the padded unsharded storage
+  NodeRef accumulator_;              ///< of the leaf: carries the post-backward hook
   Tensor low_precision_shard_;
   std::vector<Tensor> views_;  ///< of the original parameters, outputs of one split
   Tensor reduced_;             ///< the reduced gradient: _saved_grad_shard
@@ -139,7 +149,8 @@ void Fsdp1Unit::materialize() {
   if (sharded()) flat = tape().empty({elements_}, type_, Category::parameter);  // FlatParamHandle.shard: the rank's part is a clone
   shard_ = tape().parameter({shard_elements()}, type_, true);
   for (const FlatPiece& piece : pieces_)
-    if (mine(piece) > 0 && piece.slot->trainable) originals_.push_back(leaf_on(tape(), shard_, {mine(piece)}, true));
+    if (mine(piece) > 0 && piece.slot->trainable)  // _use_unsharded_views and _use_sharded_views: only whole parameters keep their shape
+      originals_.push_back({piece.slot.get(), leaf_on(tape(), shard_, sharded() ? Dims{mine(piece)} : piece.slot->sizes, true)});
   if (!owner_.settings_.offload_to_host) return;
   tape().copy({Copy::Direction::device_to_host, shard_.bytes()}, tape().stream);
   tape().free_storage(shard_);
@@ -147,7 +158,9 @@ void Fsdp1Unit::materialize() {
 }
 
 std::int64_t Fsdp1Unit::mine(const FlatPiece& piece) const {
-  return std::max<std::int64_t>(std::min(piece.offset + piece.slot->sizes.product(), shard_elements()) - piece.offset, 0);
+  const std::int64_t begin = sharded() ? owner_.settings_.rank % owner_.settings_.shard * shard_elements() : 0,
+                     end = begin + shard_elements();
+  return std::max<std::int64_t>(std::min(piece.offset + piece.slot->sizes.product(), end) - std::max(piece.offset, begin), 0);
 }
 
 /// init_flat_param_attributes at the first forward: buffers are made and emptied.
@@ -454,7 +467,7 @@ void Fsdp1Unit::show_gradient() {
     shard_.grad() = std::exchange(reduced_, {});
     return;
   }
-  for (const Tensor& original : originals_) original.grad() = tape().view(reduced_, original.sizes(), original.strides());
+  for (const auto& [slot, original] : originals_) original.grad() = tape().view(reduced_, original.sizes(), original.strides());
 }
 
 void Fsdp1Unit::end_backward() {
@@ -470,12 +483,12 @@ void Fsdp1Unit::forget_gradient() {
   if (gathered_) gathered_.grad().reset();
 }
 
-void Fsdp1Unit::collect_shards(std::vector<Tensor>& into) const {
-  if (owner_.settings_.use_orig_params) {
-    into.insert(into.end(), originals_.begin(), originals_.end());
-  } else if (shard_) {
-    into.push_back(shard_);
-  }
+void Fsdp1Unit::collect_shard(std::vector<Tensor>& into) const {
+  if (shard_) into.push_back(shard_);
+}
+
+void Fsdp1Unit::collect_originals(std::unordered_map<const Parameter*, Tensor>& into) const {
+  for (const auto& [slot, original] : originals_) into.emplace(slot, original);
 }
 
 // ---- the model -----------------------------------------------------------------------------------------------------------
@@ -535,13 +548,21 @@ void Fsdp1::initialize() {
 
 std::vector<Tensor> Fsdp1::shards() const {
   std::vector<Tensor> all;
-  units_.back()->collect_shards(all);  // the root's own come first in named_parameters()
-  for (auto unit = units_.begin(); unit + 1 != units_.end(); ++unit) (*unit)->collect_shards(all);
+  if (!settings_.use_orig_params) {
+    units_.back()->collect_shard(all);  // the root's own comes first in named_parameters()
+    for (auto unit = units_.begin(); unit + 1 != units_.end(); ++unit) (*unit)->collect_shard(all);
+    return all;
+  }
+  std::unordered_map<const Parameter*, Tensor> originals;
+  for (const auto& unit : units_) unit->collect_originals(originals);
+  for (const auto& slot : root_.all_parameters())
+    if (const auto original = originals.find(slot.get()); original != originals.end()) all.push_back(original->second);
   return all;
 }
 
 void Fsdp1::after_step() {
-  for (auto& unit : units_) unit->forget_gradient();
+  units_.back()->forget_gradient();  // zero_grad() or _root_pre_forward, the root's handle first
+  for (auto unit = units_.begin(); unit + 1 != units_.end(); ++unit) (*unit)->forget_gradient();
 }
 
 void Fsdp1::clip_grad_norm(const std::vector<Tensor>& parameters) {

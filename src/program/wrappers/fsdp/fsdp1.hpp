@@ -16,6 +16,7 @@ struct Fsdp1Settings {
   std::int64_t world = 1;             ///< ranks over which gradients are averaged
   std::int64_t shard = 1;             ///< ranks of the sharding group
   std::int64_t replicate = 1;         ///< ranks that hold the same shard (HYBRID_SHARD)
+  std::int64_t rank = 0;              ///< whose pieces of the original parameters
   bool sharded = true;                ///< false: NO_SHARD, every rank holds all parameters and all-reduces
   std::optional<DType> param_dtype;   ///< of the gathered parameters, inputs and buffers; none: their own
   std::optional<DType> reduce_dtype;  ///< of the gradient reduction; none: that of the gathered parameters
@@ -37,7 +38,7 @@ class Fsdp1 {
 
   /// Allocates each unit's parameters, flattens them and keeps the rank's shard.
   void materialize();
-  /// What the optimizer sees: rank 0's shards, or its pieces of the original parameters.
+  /// What the optimizer sees: the rank's shards, or its pieces of the original parameters.
   std::vector<Tensor> shards() const;
   /// no_sync: without it gradients stay whole, in the type of the gathered parameters.
   void set_requires_gradient_sync(bool yes) { synchronize_ = yes; }
