@@ -7,7 +7,7 @@ namespace {
 
 LayerPlan granite_layer(const Config& config, Model& model) {
   LayerPlan layer = llama_layer(config, model);
-  layer.scaled_branches = true;
+  layer.scaled_branches = config.number_or("residual_multiplier", 1, 0, 1e9) != 1;
   set_attention_bias(layer.attention, config.flag("attention_bias"));
   return layer;
 }

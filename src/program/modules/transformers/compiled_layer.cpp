@@ -51,8 +51,7 @@ void CompiledLayer::low_copy(CompiledSlot weight, std::int64_t in, std::int64_t 
 
 /// A product's weight and what it multiplies, where that is still to be computed: mm sees its weight's copy first, addmm its input, and so
 /// does a graph without a backward.
-template <class Compute>
-void CompiledLayer::low_copy_and(Compute&& input, CompiledSlot weight, std::int64_t in, std::int64_t out) {
+void CompiledLayer::low_copy_and(const std::function<void()>& input, CompiledSlot weight, std::int64_t in, std::int64_t out) {
   const bool input_first = forward_only_ || s_.biased[weight];
   if (input_first) input();
   low_copy(weight, in, out);
@@ -96,9 +95,9 @@ Value CompiledLayer::linear(CompiledSlot weight, Value input, std::int64_t in, s
   return g_.product(s_.low, s_.rows(), out, in, {input, v_[weight]}, v_[weight + 1]);
 }
 
-/// The scale of an RMS norm over each head.
+/// The scale of an RMS norm over each head; of all together where `heads` is 1.
 void CompiledLayer::head_statistics(CompiledSlot raw, CompiledSlot scale, std::int64_t heads) {
-  if (!s_.head_norms) return;
+  if (!s_.head_norms && !s_.row_norms) return;
   const Dims sizes{s_.batch, s_.length, heads, 1};
   const Value sum = g_.reduction(sizes, kFp32, {v_[raw]});
   v_[scale] = s_.checkpointed ? sum : g_.pointwise(sizes, kFp32, {sum});
@@ -247,12 +246,15 @@ void CompiledLayer::compute() {
   v_[kRaised] = linear(kUp, v_[kMlpNormed], s_.hidden, up);
 }
 
+void CompiledLayer::merge_heads() { v_[kMerged] = g_.pointwise({s_.batch, s_.length, s_.heads, s_.head_dim}, s_.low, {v_[kAttended]}); }
+
 void CompiledLayer::activate() {
   v_[kActivated] = g_.pointwise({s_.batch, s_.length, s_.inner}, s_.low, {v_[kGated], v_[kRaised]}, {v_[kGated], v_[kRaised]});
 }
 
 Value CompiledLayer::forward() {
   forward_only_ = s_.checkpointed;
+  if (s_.norms_behind) return forward_behind();
   compute();
   low_copy_and([this] { activate(); }, kDown, s_.inner, s_.hidden);
   const Value branch = linear(kDown, v_[kActivated], s_.inner, s_.hidden);
@@ -321,7 +323,8 @@ void CompiledLayer::finish_biased(CompiledSlot weight, Value gradient, std::int6
 }
 
 /// A norm's backward: sums over rows for its parameters, sums over columns, and the gradient of its input added to `residual`.
-CompiledLayer::NormGradient CompiledLayer::norm_backward(const Norm& norm, const Values& gradients, const Values& stream, Value residual) {
+CompiledLayer::NormGradient CompiledLayer::norm_backward(const Norm& norm, const Values& gradients, const Values& stream,
+                                                         const Values& residual) {
   Values reads = stream;
   for (const Value value : {v_[norm.mean], v_[norm.scale]}) reads.push_back(value);
   Values weighted = gradients;
@@ -343,26 +346,38 @@ CompiledLayer::NormGradient CompiledLayer::norm_backward(const Norm& norm, const
     result.weight = sum_rows(for_weight, s_.hidden, kFp32);
     result.bias = sum_rows(gradients, s_.hidden, kFp32);
     if (stream.size() > 1 && s_.checkpointed) kernel.push_back(g_.pointwise(stream_sizes(), s_.low, all));
-    gradients_[norm.weight] = narrowed(result.weight.total);
-    gradients_[norm.bias] = narrowed(result.bias.total);
+    gradients_[norm.weight] = narrowed(result.weight.total, s_.hidden);
+    gradients_[norm.bias] = narrowed(result.bias.total, s_.hidden);
   } else {
     result.weight = sum_rows(for_weight, s_.hidden, s_.widened_weights ? kFp32 : s_.wide);
-    gradients_[norm.weight] = s_.widened_weights ? narrowed(result.weight.total) : result.weight.total;
+    gradients_[norm.weight] = s_.widened_weights ? narrowed(result.weight.total, s_.hidden) : result.weight.total;
     sums_of_rows();
   }
-  Values last{residual};
-  for (const Value value : all) last.push_back(value);
+  Values last = all;
   for (const Value value : kernel) last.push_back(value);
-  result.stream = g_.pointwise(stream_sizes(), s_.wide, last, {residual});
+  if (stream.size() > 1 && s_.scaled_branches && s_.checkpointed && !s_.casts()) {
+    // Scaled branches and a scale that is computed again: too many operations for one expression (config.realize_opcount_threshold), and
+    // the sum with the residual is little enough to be computed twice.
+    kernel.push_back(g_.pointwise(stream_sizes(), kFp32, last));
+    result.residual = residual;
+    result.residual.push_back(kernel.back());
+    result.kernel = std::move(kernel);
+    return result;
+  }
+  Values replaced = residual;
+  for (const Value value : residual) last.push_back(value);
+  for (const Value value : gradients) replaced.push_back(value);
+  result.stream = g_.pointwise(stream_sizes(), s_.wide, last, replaced);
+  result.residual = {result.stream};
   kernel.push_back(result.stream);
   result.kernel = std::move(kernel);
   return result;
 }
 
 /// A sum in fp32 in the type of the parameters, by the same kernel.
-Value CompiledLayer::narrowed(Value sum) {
+Value CompiledLayer::narrowed(Value sum, std::int64_t width) {
   if (s_.wide == kFp32) return sum;
-  const Value narrow = g_.pointwise({s_.hidden}, s_.wide, {sum});
+  const Value narrow = g_.pointwise({width}, s_.wide, {sum});
   g_.fuse({sum, narrow});
   return narrow;
 }
@@ -414,12 +429,19 @@ CompiledLayer::Values CompiledLayer::mlp_backward(Value incoming) {
   if (!s_.gated || s_.fused_gate_up) {
     const std::int64_t up = s_.fused_gate_up ? 2 * s_.inner : s_.inner;
     const Value input = s_.relu ? v_[kActivated] : v_[kRaised];
-    const Values replaced = s_.fused_gate_up ? Values{} : Values{down, input};
+    Values replaced;
+    if (!s_.fused_gate_up) replaced = s_.relu_squared ? Values{input, down} : Values{down, input};
     const Value raised = g_.pointwise({s_.batch, s_.length, up}, s_.low, {down, input}, replaced);
     kernel.push_back(raised);
     if (!s_.fused_gate_up) g_.fuse(kernel);
     return {linear_backward(kUp, raised, v_[kMlpNormed], s_.hidden, up)};
   }
+  return gates_backward(down, std::move(kernel));
+}
+
+/// Through a gated MLP, from the gradient of its product down; `kernel` is what the gates' kernel makes beside their gradients.
+CompiledLayer::Values CompiledLayer::gates_backward(Value down, Values kernel) {
+  const Dims sizes{s_.batch, s_.length, s_.inner};
   const Value raised = g_.pointwise(sizes, s_.low, {down, v_[kGated]}, {});
   const Value from_up = linear_backward(kUp, raised, v_[kMlpNormed], s_.hidden, s_.inner);
   const Value gated = g_.pointwise(sizes, s_.low, {down, v_[kGated], v_[kRaised]}, {v_[kRaised], down});
@@ -454,9 +476,8 @@ void CompiledLayer::fuse_with_bias(CompiledSlot weight, Value gradient, std::int
   if (s_.biased[weight] && heads == 1 && s_.rotary && !s_.head_norms) g_.fuse({gradient, bias_parts_});
 }
 
-/// From the residual stream's gradient to the gradients that the three projections give to the norm's output.
-CompiledLayer::Values CompiledLayer::attention_backward(Value narrow) {
-  const Value attended = linear_backward(kOutput, narrow, v_[kAttended], s_.q_width(), s_.hidden);
+/// The gradients of queries, keys and values from that of what attention gave.
+std::vector<Value> CompiledLayer::flash_backward(Value gradient) {
   const Dims wide_heads{s_.batch, s_.heads, s_.length, s_.head_dim}, narrow_heads{s_.batch, s_.kv_heads, s_.length, s_.head_dim};
   const CompiledShape shape = s_;
   if (s_.scaled_queries && s_.checkpointed) {  // for the backward once more, by the kernel of the forward
@@ -465,16 +486,22 @@ CompiledLayer::Values CompiledLayer::attention_backward(Value narrow) {
     v_[kQuery] = again;
   }
   Values reads = attention_inputs();
-  const std::size_t gradient = reads.size();
-  for (const Value value : {attended, v_[kAttended], v_[kLogSumExp], v_[kRngState], v_[kRngOffset]}) reads.push_back(value);
-  const std::vector<Value> flash = g_.call(
-      reads, {{wide_heads, s_.low}, {narrow_heads, s_.low}, {narrow_heads, s_.low}}, [shape, gradient](const std::vector<Tensor>& tensors) {
+  const std::size_t position = reads.size();
+  for (const Value value : {gradient, v_[kAttended], v_[kLogSumExp], v_[kRngState], v_[kRngOffset]}) reads.push_back(value);
+  return g_.call(
+      reads, {{wide_heads, s_.low}, {narrow_heads, s_.low}, {narrow_heads, s_.low}}, [shape, position](const std::vector<Tensor>& tensors) {
         const Dims sizes{shape.batch, shape.length, shape.heads, shape.head_dim};
         const Heads heads = heads_of(tensors, shape);
         FlashGradients all = flash_attention_backward(
-            heads.query, heads.key, heads.value, tensors[gradient].tape().view(tensors[gradient], sizes, contiguous_strides(sizes)), true);
+            heads.query, heads.key, heads.value, tensors[position].tape().view(tensors[position], sizes, contiguous_strides(sizes)), true);
         return std::vector<Tensor>{std::move(all.query), std::move(all.key), std::move(all.value)};
       });
+}
+
+/// From the residual stream's gradient to the gradients that the three projections give to the norm's output.
+CompiledLayer::Values CompiledLayer::attention_backward(Value narrow) {
+  const Value attended = linear_backward(kOutput, narrow, v_[kAttended], s_.q_width(), s_.hidden);
+  const std::vector<Value> flash = flash_backward(attended);
   if (s_.fused_qkv) {
     return {linear_backward(kQkv, join_projections(flash), v_[kNormed], s_.hidden, qkv_width())};
   }
@@ -541,18 +568,19 @@ CompiledLayer::NormGradient CompiledLayer::dropped_norm_backward(Value gradient,
   const Value second = g_.reduction(per_row(), kFp32, {gradient, v_[kMlpNorm], standardized});
   result.weight = sum_rows({gradient, standardized}, s_.hidden, kFp32);
   result.bias = sum_rows({gradient}, s_.hidden, kFp32);
-  gradients_[kMlpNorm] = narrowed(result.weight.total);
-  gradients_[kMlpNormBias] = narrowed(result.bias.total);
+  gradients_[kMlpNorm] = narrowed(result.weight.total, s_.hidden);
+  gradients_[kMlpNormBias] = narrowed(result.bias.total, s_.hidden);
   result.stream =
       g_.pointwise(stream_sizes(), s_.wide, {residual, gradient, v_[kMlpNorm], standardized, v_[kMlpScale], first, second}, {residual});
   masked = g_.pointwise(stream_sizes(), s_.low, {result.stream, s_.checkpointed ? random_ : v_[kAttentionMask]});
+  result.residual = {result.stream};
   result.kernel = {first, second, result.stream, masked};
   return result;
 }
 
-/// The incoming gradient as the last product needs it: masked, or in its type.
+/// The incoming gradient as the last product needs it: masked, scaled, or in its type.
 Value CompiledLayer::enter(Value incoming) {
-  if (!s_.dropout) return s_.casts() ? g_.pointwise({s_.rows(), s_.hidden}, s_.low, {incoming}) : incoming;
+  if (!s_.dropout) return s_.casts() || s_.scaled_branches ? g_.pointwise({s_.rows(), s_.hidden}, s_.low, {incoming}) : incoming;
   if (!s_.checkpointed) return g_.pointwise(stream_sizes(), s_.low, {incoming, v_[kMlpMask]});
   seeds_ = g_.pointwise({2}, DType::int64, {});
   const Value random = g_.pointwise(stream_sizes(), kFp32, {seeds_});
@@ -562,22 +590,23 @@ Value CompiledLayer::enter(Value incoming) {
 }
 
 std::array<Value, kArguments> CompiledLayer::backward(Value incoming) {
+  if (s_.norms_behind) return backward_behind(incoming);
   const Values from_mlp = mlp_backward(enter(incoming));
   NormGradient mlp;
   Value middle;
   if (s_.dropout) {
     mlp = dropped_norm_backward(from_mlp.front(), incoming, middle);
   } else {
-    mlp = norm_backward({kMlpNorm, kMlpNormBias, kMlpMean, kMlpScale, kMlpNormed}, from_mlp, {v_[kHidden], v_[kProjected]}, incoming);
+    mlp = norm_backward({kMlpNorm, kMlpNormBias, kMlpMean, kMlpScale, kMlpNormed}, from_mlp, {v_[kHidden], v_[kProjected]}, {incoming});
     middle = mlp.stream;
-    if (s_.casts()) {
-      middle = g_.pointwise({s_.rows(), s_.hidden}, s_.low, {mlp.stream});
+    if (s_.casts() || s_.scaled_branches) {
+      middle = g_.pointwise({s_.rows(), s_.hidden}, s_.low, mlp.residual);
       mlp.kernel.push_back(middle);
     }
   }
   const Values from_attention = attention_backward(middle);
   const NormGradient input =
-      norm_backward({kInputNorm, kInputNormBias, kInputMean, kInputScale, kNormed}, from_attention, {v_[kHidden]}, mlp.stream);
+      norm_backward({kInputNorm, kInputNormBias, kInputMean, kInputScale, kNormed}, from_attention, {v_[kHidden]}, mlp.residual);
   fuse_norms(mlp, input);
   gradients_[kHidden] = input.stream;
   return gradients_;

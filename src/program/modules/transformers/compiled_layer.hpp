@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "plimsoll/model.hpp"
@@ -63,6 +64,8 @@ enum CompiledSlot : std::size_t {
   kRaised,
   kActivated,
   kMlpMask,
+  kMerged,  ///< what attention gave, [batch, length, heads, head_dim] in memory, where a copy is needed for that
+  kBranch,  ///< the MLP's result
   kSlots
 };
 using CompiledValues = std::array<inductor::Value, kSlots>;
@@ -73,15 +76,19 @@ struct CompiledShape {
   DType wide = DType::bf16;   ///< of the residual stream and the weights
   bool checkpointed = false;  ///< torch.utils.checkpoint within the graph: the backward graph computes the activations again
   bool layer_norm = false;    ///< nn.LayerNorm instead of an RMS norm
+  bool norms_behind = false;  ///< RMS norms of the branches' results instead of their inputs (olmo2)
   bool head_norms = false;    ///< RMS norms of queries and keys, per head
+  bool row_norms = false;     ///< RMS norms of queries and keys, over all heads
   bool gated = true;          ///< a gated MLP; else one product up
   bool fused_qkv = false;     ///< queries, keys and values of one product
   bool rotary = true;
-  bool scaled_queries = false;  ///< opt: a kernel scales the queries before attention
-  bool relu = false;            ///< of the MLP: its result is what its backward needs
-  bool fused_gate_up = false;   ///< both products into a gated MLP are one
-  bool conv1d = false;          ///< weights [in, out] (transformers' Conv1D, addmm)
-  bool dropout = false;         ///< of both branches
+  bool scaled_queries = false;   ///< opt: a kernel scales the queries before attention
+  bool relu = false;             ///< of the MLP: its result is what its backward needs
+  bool relu_squared = false;     ///< of the MLP: its backward reads what it squared before the gradient
+  bool fused_gate_up = false;    ///< both products into a gated MLP are one
+  bool conv1d = false;           ///< weights [in, out] (transformers' Conv1D, addmm)
+  bool dropout = false;          ///< of both branches
+  bool scaled_branches = false;  ///< granite: the branches' results times a constant
   double attention_dropout = 0;
   bool widened_weights = false;           ///< gemma: the norms' weights are widened themselves, their gradients narrowed behind the sums
   std::array<bool, kArguments> biased{};  ///< by weight: its linear has a bias
@@ -117,7 +124,8 @@ class CompiledLayer {
   struct NormGradient {
     RowSum weight, bias;
     inductor::Value stream;
-    Values kernel;  ///< the sums over columns and the stream's gradient
+    Values residual;  ///< the stream's gradient as what follows reads it: the stream itself, or what it is the sum of
+    Values kernel;    ///< the sums over columns and the stream's gradient
   };
 
   Dims stream_sizes() const { return {s_.batch, s_.length, s_.hidden}; }
@@ -125,8 +133,7 @@ class CompiledLayer {
   Dims per_row() const { return {s_.batch, s_.length, 1}; }
 
   void low_copy(CompiledSlot weight, std::int64_t in, std::int64_t out);
-  template <class Compute>
-  void low_copy_and(Compute&& input, CompiledSlot weight, std::int64_t in, std::int64_t out);
+  void low_copy_and(const std::function<void()>& input, CompiledSlot weight, std::int64_t in, std::int64_t out);
   void norm_statistics(const Norm& norm, const Values& reads);
   void apply_norm(const Norm& norm, const Values& reads);
   inductor::Value linear(CompiledSlot weight, inductor::Value input, std::int64_t in, std::int64_t out);
@@ -143,6 +150,17 @@ class CompiledLayer {
   void low_weight(CompiledSlot weight, std::int64_t in, std::int64_t out);
   void compute();
   void activate();
+  void merge_heads();
+  /// What the output projection reads.
+  inductor::Value merged() const { return v_[kMerged].defined() ? v_[kMerged] : v_[kAttended]; }
+
+  void normed_rotations();
+  void compute_behind();
+  inductor::Value forward_behind();
+  RowSum norm_behind_backward(const Norm& norm, const Values& gradients, inductor::Value branch, Values& kernel);
+  inductor::Value row_norm_backward(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, inductor::Value turned, std::int64_t width,
+                                    inductor::Value& unturned);
+  std::array<inductor::Value, kArguments> backward_behind(inductor::Value incoming);
 
   void to_weight(CompiledSlot weight, inductor::Value gradient, inductor::Value input, std::int64_t in, std::int64_t out);
   void widen(CompiledSlot weight, std::int64_t in, std::int64_t out);
@@ -151,13 +169,15 @@ class CompiledLayer {
   inductor::Value linear_backward(CompiledSlot weight, inductor::Value gradient, inductor::Value input, std::int64_t in, std::int64_t out);
   void finish_biased(CompiledSlot weight, inductor::Value gradient, std::int64_t in, std::int64_t out);
   void fuse_with_bias(CompiledSlot weight, inductor::Value gradient, std::int64_t heads);
-  NormGradient norm_backward(const Norm& norm, const Values& gradients, const Values& stream, inductor::Value residual);
+  NormGradient norm_backward(const Norm& norm, const Values& gradients, const Values& stream, const Values& residual);
   NormGradient dropped_norm_backward(inductor::Value gradient, inductor::Value residual, inductor::Value& masked);
   inductor::Value standardize();
   inductor::Value enter(inductor::Value incoming);
-  inductor::Value narrowed(inductor::Value sum);
+  inductor::Value narrowed(inductor::Value sum, std::int64_t width);
   inductor::Value heads_backward(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, inductor::Value turned, std::int64_t heads);
   Values mlp_backward(inductor::Value incoming);
+  Values gates_backward(inductor::Value down, Values kernel);
+  std::vector<inductor::Value> flash_backward(inductor::Value gradient);
   inductor::Value join_projections(const Values& gradients);
   Values attention_backward(inductor::Value narrow);
   void fuse_norms(const NormGradient& mlp, const NormGradient& input);

@@ -24,8 +24,9 @@ bool is_bias(std::size_t slot) { return slot == kInputNormBias || slot == kMlpNo
 /// rotations and attention read again.
 bool is_saved(const CompiledShape& s, std::size_t slot) {
   if (s.checkpointed) return slot < kArguments;
+  if (slot == kHidden) return !(s.norms_behind && s.casts());  // products read its copy, and nothing else does
   if (slot < kArguments) return !is_bias(slot);
-  if (slot == kRawQuery || slot == kRawKey) return s.head_norms;
+  if (slot == kRawQuery || slot == kRawKey) return s.head_norms || s.row_norms;
   if (slot == kRaised) return !s.relu;
   return true;
 }

@@ -1,5 +1,6 @@
 #include "program/modules/transformers/compiled_rotary.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "plimsoll/error.hpp"
@@ -24,7 +25,8 @@ CompiledArguments arguments_of(Module& layer, const CompiledNames& names, const 
     weight(slot, parent, name);
     if (all[slot]) all[slot + 1] = parent.child(name).tensor("bias");
   };
-  with_bias(kInputNorm, layer, "input_layernorm");
+  const bool behind = layer.find_child("post_feedforward_layernorm");  // olmo2: norms of the branches' results
+  with_bias(kInputNorm, layer, behind ? "post_attention_layernorm" : "input_layernorm");
   with_bias(kQkv, attention, "qkv_proj");
   with_bias(kQ, attention, "q_proj");
   weight(kQNorm, attention, names.q_norm);
@@ -32,7 +34,7 @@ CompiledArguments arguments_of(Module& layer, const CompiledNames& names, const 
   weight(kKNorm, attention, names.k_norm);
   with_bias(kV, attention, "v_proj");
   with_bias(kOutput, attention, names.output);
-  with_bias(kMlpNorm, layer, "post_attention_layernorm");
+  with_bias(kMlpNorm, layer, behind ? "post_feedforward_layernorm" : "post_attention_layernorm");
   with_bias(kGate, mlp, "gate_proj");
   with_bias(kUp, mlp, mlp.find_child("gate_up_proj") ? "gate_up_proj" : names.up);
   with_bias(kDown, mlp, names.down);
@@ -45,8 +47,13 @@ CompiledShape shape_of(const Block& block, bool checkpointed) {
   s.checkpointed = checkpointed;
   s.layer_norm = block.norm.kind != NormSpec::Kind::rms_norm;
   s.widened_weights = block.norm.unit_offset;
+  s.norms_behind = block.placement == NormPlacement::post_branch;
   s.head_norms = spec.qk_norm == AttentionSpec::QkNorm::per_head;
+  s.row_norms = spec.qk_norm == AttentionSpec::QkNorm::full_width;
   s.gated = block.mlp->gated;
+  s.scaled_branches = std::any_of(block.operators.begin(), block.operators.end(),
+                                  [](const Operator& one) { return one.name.ends_with("residual_multiplier"); });
+  s.relu_squared = block.mlp->activation == "relu2";
   s.fused_qkv = spec.fused_qkv;
   s.rotary = spec.positions == Positions::rope;
   s.fused_gate_up = block.mlp->fused_gate_up;
@@ -66,14 +73,18 @@ void check_compiled_rotary(const Block& block) {
   };
   require(block.attention && block.mlp && !block.moe, "a mixture of experts");
   const AttentionSpec& attention = *block.attention;
-  require(block.placement == NormPlacement::pre, "this placement of norms");
+  const bool behind = block.placement == NormPlacement::post_branch;
+  require(behind || block.placement == NormPlacement::pre, "this placement of norms");
+  require(behind == (attention.qk_norm == AttentionSpec::QkNorm::full_width), "these norms of queries and keys");
   require(block.norm.weight && (block.norm.kind == NormSpec::Kind::rms_norm || block.norm.bias), "these norms");
+  require(!behind || (!attention.qkv_bias && !attention.output_bias && !block.mlp->fused_gate_up),
+          "these projections beside norms behind them");
   const bool rotary = attention.positions == Positions::rope && attention.rotary_dim == attention.head_dim;
   const bool plain = attention.positions == Positions::none && !attention.fused_qkv && attention.qk_norm == AttentionSpec::QkNorm::none;
   require(rotary || plain, "these positions");
-  require((attention.qk_norm == AttentionSpec::QkNorm::none || attention.qk_norm == AttentionSpec::QkNorm::per_head) &&
-              !(attention.fused_qkv && attention.qk_norm != AttentionSpec::QkNorm::none),
-          "these projections of queries and keys");
+  require(
+      attention.qk_norm != AttentionSpec::QkNorm::each_head && !(attention.fused_qkv && attention.qk_norm != AttentionSpec::QkNorm::none),
+      "these projections of queries and keys");
   require(attention.causal && attention.softcap == 0 && attention.clip == 0, "this attention");
   require(attention.head_dim % 8 == 0 && attention.head_dim <= 256, "this head dimension");
   require(block.hidden_dropout == 0, "dropout of its branches");
