@@ -1,5 +1,6 @@
 // DeepSpeed ZeRO over Hugging Face's modules, and Megatron-DeepSpeed over Megatron's.
 #include "framework/catalogue.hpp"
+#include "strategy/msamp.hpp"
 
 namespace plimsoll::framework {
 namespace {
@@ -9,6 +10,7 @@ std::string wrapper_of(const Strategy& s) {
   const bool adam = s.optimizer == OptimizerKind::adam || s.optimizer == OptimizerKind::adamw;
   const bool fused = adam && s.optimizer_impl == OptimizerImpl::fused;  // deepspeed.ops.adam.FusedAdam
   const bool fp32_accumulation = s.deepspeed.grad_accum_dtype == DType::fp32;
+  if (is_msamp(s.precision)) return "FP8DeepSpeedZeroOptimizer";
   if (s.data_parallel == DataParallel::zero3) return "DeepSpeedZeroOptimizer_Stage3";
   if (s.data_parallel == DataParallel::zero2) return "DeepSpeedZeroOptimizer";
   const bool bf16 = s.precision == Precision::mixed_bf16;
@@ -21,6 +23,7 @@ void complete(Strategy& s, const Model&) {
   auto& ds = s.deepspeed;
   const bool stage3 = s.data_parallel == DataParallel::zero3;
   if (!ds.overlap_comm) ds.overlap_comm = stage3;
+  if (is_msamp(s.precision) && s.data_parallel == DataParallel::zero1) ds.overlap_comm = ds.round_robin_gradients = false;  // ignored
   if (!ds.zero_init) {
     ds.zero_init = stage3;
     if (stage3) s.assumed.push_back("zero_init: the model is built inside deepspeed.zero.Init");
@@ -33,7 +36,23 @@ void complete(Strategy& s, const Model&) {
   if (ds.offload_param.buffer_count == 0) ds.offload_param.buffer_count = 5;
 }
 
+/// What MS-AMP's engine raises itself (msamp/__init__.py, msamp/deepspeed/runtime).
+void check_msamp(const Strategy& s, Complaints& complaints) {
+  const bool adam = s.optimizer == OptimizerKind::adam || s.optimizer == OptimizerKind::adamw;
+  if (!adam) complaints.add("MS-AMP casts Adam and AdamW alone", "set optimizer adamw or adam");
+  const bool stage0 = s.data_parallel == DataParallel::zero0;
+  if (s.data_parallel == DataParallel::zero3) complaints.add("MS-AMP's weights are no parameters that ZeRO-3 could cut", "set zero 1 or 2");
+  if (stage0 && s.precision == Precision::msamp_o3) complaints.add("MS-AMP's O3 is for ZeRO-1 and 2", "set zero 1 or 2");
+  if (stage0 && s.param_dtype == DType::bf16)
+    complaints.add("MS-AMP's optimizer without ZeRO fails in bf16: its engine asks for a process group that it lacks",
+                   "set param_dtype fp16");
+  if (s.offload.any()) complaints.add("MS-AMP's ZeRO offloads nothing", "leave the offload out");
+  if (!s.deepspeed.contiguous_gradients) complaints.add("MS-AMP's ZeRO has contiguous gradients alone", "set contiguous_gradients true");
+  if (!s.deepspeed.reduce_scatter) complaints.add("MS-AMP's ZeRO reduces 8-bit gradients to their ranks alone", "set reduce_scatter true");
+}
+
 void check(const Strategy& s, const Model&, Complaints& complaints) {
+  if (is_msamp(s.precision)) check_msamp(s, complaints);
   const auto& ds = s.deepspeed;
   const bool stage3 = s.data_parallel == DataParallel::zero3, stage0 = s.data_parallel == DataParallel::zero0;
   if (s.offload.params && !stage3)

@@ -1,4 +1,5 @@
 #include "framework/resolver.hpp"
+#include "strategy/msamp.hpp"
 #include "strategy/torch_release.hpp"
 
 namespace plimsoll::framework {
@@ -55,11 +56,12 @@ Types usual_types(const Resolver& r) {
       return {param, half, param, r.profile().fsdp_reduce, param};
     }
     case Precision::msamp_o1:
-      return {s.param_dtype.value_or(DType::fp32), DType::bf16, DType::fp8, DType::fp8, DType::fp32};
     case Precision::msamp_o2:
-      return {s.param_dtype.value_or(DType::fp32), DType::bf16, DType::fp8, DType::fp8, DType::fp16};
-    case Precision::msamp_o3:
-      return {DType::fp8, DType::fp16, DType::fp8, DType::fp8, DType::fp16};
+    case Precision::msamp_o3: {
+      // Of all but the linears' weights. Accelerate autocasts to bf16, DeepSpeed does not.
+      const DType param = s.param_dtype.value_or(DType::fp32), state = s.precision == Precision::msamp_o1 ? DType::fp32 : DType::fp16;
+      return {param, engine_of(s) == Engine::deepspeed ? param : DType::bf16, DType::fp8, DType::fp8, state};
+    }
     default:
       return {half, half, half, half, half};
   }
@@ -119,7 +121,7 @@ void resolve_optimizer(Resolver& r) {
         if (s.optimizer_impl == OptimizerImpl::foreach && r.profile().code == ModelCode::transformers &&
             s.low_precision == LowPrecision::fp8 && s.fp8_scaling == Fp8Scaling::tensorwise)
           s.optimizer_impl = OptimizerImpl::for_loop;
-        if (s.precision == Precision::msamp_o1 || s.precision == Precision::msamp_o2) s.optimizer_impl = OptimizerImpl::library;  // LBAdamW
+        if (is_msamp(s.precision)) s.optimizer_impl = OptimizerImpl::library;  // LBAdamW
         break;
       case OptimizerKind::sgd:
       case OptimizerKind::sgdm:

@@ -1,6 +1,7 @@
 // Hugging Face's modules, run eagerly by a plain PyTorch loop, Trainer, Accelerate or PEFT.
 #include "framework/catalogue.hpp"
 #include "framework/peft.hpp"
+#include "strategy/msamp.hpp"
 
 namespace plimsoll::framework {
 namespace {
@@ -20,10 +21,10 @@ void complete(Strategy& s, const Model& model) {
 
 /// What MS-AMP and Accelerate around it raise themselves.
 void check_msamp(const Strategy& s, const Model&, Complaints& complaints) {
-  const bool msamp = s.precision == Precision::msamp_o1 || s.precision == Precision::msamp_o2;
+  const bool msamp = is_msamp(s.precision);
   if (s.precision == Precision::msamp_o3)
-    complaints.add("MS-AMP has its O3 in its own DeepSpeed engine alone", "set precision msamp-o1 or msamp-o2");
-  if (msamp && s.data_parallel != DataParallel::none && s.data_parallel != DataParallel::ddp)
+    complaints.add("MS-AMP has its O3 in its own DeepSpeed engine alone", "set framework deepspeed, or precision msamp-o1 or msamp-o2");
+  else if (msamp && s.data_parallel != DataParallel::none && s.data_parallel != DataParallel::ddp)
     complaints.add("Accelerate has no MS-AMP under FSDP", "set data_parallel ddp or none");
   if (msamp && s.optimizer != OptimizerKind::adam && s.optimizer != OptimizerKind::adamw)
     complaints.add("MS-AMP casts Adam and AdamW alone", "set optimizer adamw or adam");

@@ -1,6 +1,7 @@
 // Accelerate's keys of precision, as its launcher and its configuration file spell them (accelerate/commands/launch.py, config/cluster.py).
 #include <string>
 
+#include "strategy/msamp.hpp"
 #include "strategy/options.hpp"
 
 namespace plimsoll::strategy {
@@ -52,8 +53,6 @@ void set_fp8_backend(Setting& x) {
 void set_opt_level(Setting& x) { set_msamp(x, x.named(opt_level_names())); }
 
 }  // namespace
-
-bool is_msamp(Precision precision) { return precision == Precision::msamp_o1 || precision == Precision::msamp_o2; }
 
 const std::vector<Entry>& accelerate_entries() {
   static const std::vector<Entry> table = {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "plimsoll/error.hpp"
+#include "strategy/msamp.hpp"
 #include "strategy/options.hpp"
 
 namespace plimsoll::strategy {
@@ -67,6 +68,38 @@ void set_torch_autocast(Setting& x) {
   if (enabled) x.set(x.s.precision, Precision::automatic, type == DType::fp16 ? Precision::amp_fp16 : Precision::amp_bf16);
 }
 
+/// bf16.enabled and fp16.enabled: under MS-AMP the type of all that is not a linear's weight.
+void set_half(Setting& x, DType type) {
+  if (!x.value.boolean()) return;
+  if (x.s.precision == Precision::automatic) x.s.precision = type == DType::fp16 ? Precision::fp16 : Precision::bf16;
+  if (is_msamp(x.s.precision) && !x.s.param_dtype) x.s.param_dtype = type;
+}
+
+/// The section of MS-AMP's engine (msamp/deepspeed/runtime/config.py): O1 unless said.
+void set_msamp(Setting& x) {
+  static const Names<Precision> levels = {{"O1", Precision::msamp_o1}, {"O2", Precision::msamp_o2}, {"O3", Precision::msamp_o3}};
+  bool enabled = false;
+  Precision level = Precision::msamp_o1;
+  for (const std::string& key : x.value.keys()) {
+    const JsonValue& value = x.value[key];
+    if (key == "enabled") {
+      enabled = value.boolean();
+    } else if (key == "opt_level") {
+      level = Setting(x.s, value, true).named(levels);
+    } else if (key != "use_te") {
+      value.expected("no such key: enabled, opt_level or use_te");
+    } else if (value.boolean()) {
+      refuse("MS-AMP in Transformer Engine's modules is not modelled", value.where(), "false");
+    }
+  }
+  if (!enabled) return;
+  if (x.s.precision == Precision::bf16 || x.s.precision == Precision::fp16) {  // which the same text's bf16 or fp16 section said
+    if (!x.s.param_dtype) x.s.param_dtype = x.s.precision == Precision::fp16 ? DType::fp16 : DType::bf16;
+    x.s.precision = Precision::automatic;
+  }
+  x.set(x.s.precision, Precision::automatic, level);
+}
+
 /// A size of DeepSpeed's JSON: "auto" is what DeepSpeed takes by itself.
 void set_elements(Setting& x, std::int64_t& field) {
   if (x.value.is_text() && x.value.text() == "auto") return;
@@ -84,14 +117,9 @@ const std::vector<Entry>& deepspeed_entries() {
       {"deepspeed.train_micro_batch_size_per_gpu", "sequences", "micro_batch", [](Setting& x) { x.count(x.s.micro_batch); }},
       {"deepspeed.gradient_accumulation_steps", "passes", "grad_accum", [](Setting& x) { x.count(x.s.grad_accum); }},
       {"deepspeed.gradient_clipping", "norm", "", set_clip},
-      {"deepspeed.bf16.enabled", "true, false", "",
-       [](Setting& x) {
-         if (x.value.boolean() && x.s.precision == Precision::automatic) x.s.precision = Precision::bf16;
-       }},
-      {"deepspeed.fp16.enabled", "true, false", "",
-       [](Setting& x) {
-         if (x.value.boolean() && x.s.precision == Precision::automatic) x.s.precision = Precision::fp16;
-       }},
+      {"deepspeed.bf16.enabled", "true, false", "", [](Setting& x) { set_half(x, DType::bf16); }},
+      {"deepspeed.fp16.enabled", "true, false", "", [](Setting& x) { set_half(x, DType::fp16); }},
+      {"deepspeed.msamp", "{enabled, opt_level, use_te}", "MS-AMP's engine of DeepSpeed 0.13", set_msamp},
       {"deepspeed.bf16.bf16_master_weights_and_grads", "true, false", "",
        [](Setting& x) { x.flag(x.s.deepspeed.bf16_master_weights_and_grads); }},
       {"deepspeed.bf16.bf16_optimizer_states", "true, false", "", [](Setting& x) { x.flag(x.s.deepspeed.bf16_optimizer_states); }},

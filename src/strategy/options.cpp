@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "plimsoll/error.hpp"
+#include "strategy/msamp.hpp"
 
 namespace plimsoll::strategy {
 namespace {

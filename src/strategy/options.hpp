@@ -10,8 +10,6 @@ namespace plimsoll::strategy {
 /// DeepSpeed's JSON below `deepspeed`, and what its launchers say beside it.
 const std::vector<Entry>& deepspeed_entries();
 
-/// O1 and O2, which Accelerate knows.
-bool is_msamp(Precision precision);
 /// What Accelerate's launcher and configuration file say of precision.
 const std::vector<Entry>& accelerate_entries();
 

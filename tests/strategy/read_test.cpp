@@ -77,6 +77,22 @@ TEST(ReadStrategy, ReadsDeepSpeedsOwnJson) {
   EXPECT_TRUE(s.unread_keys.empty());
 }
 
+// MS-AMP's engine: bf16 and fp16, before or behind its section, are the type of what it leaves alone; a section that is off changes
+// nothing.
+TEST(ReadStrategy, ReadsTheSectionOfMsAmp) {
+  const auto read = [](const char* sections) { return parse_strategy(std::string(R"({"deepspeed": {)") + sections + "}}", "s"); };
+  for (const char* sections : {R"("bf16": {"enabled": true}, "msamp": {"enabled": true, "opt_level": "O3"})",
+                               R"("msamp": {"enabled": true, "opt_level": "O3", "use_te": false}, "bf16": {"enabled": true})"}) {
+    EXPECT_EQ(read(sections).precision, Precision::msamp_o3) << sections;
+    EXPECT_EQ(read(sections).param_dtype, DType::bf16) << sections;
+  }
+  EXPECT_EQ(read(R"("msamp": {"enabled": true})").precision, Precision::msamp_o1);
+  EXPECT_EQ(read(R"("fp16": {"enabled": true}, "msamp": {"enabled": false})").precision, Precision::fp16);
+  for (const char* wrong : {R"("msamp": {"enabled": true, "opt_level": "O4"})", R"("msamp": {"enabled": true, "use_te": true})",
+                            R"("msamp": {"enabled": true, "level": "O3"})"})
+    EXPECT_THROW(read(wrong), Error) << wrong;
+}
+
 TEST(ReadStrategy, NamesUnknownKeysAndRefusesNearMisses) {
   EXPECT_EQ(parse_strategy(R"({"tp": 2, "moon_phase": "full"})", "s").unread_keys, (std::vector<std::string>{"moon_phase"}));
   EXPECT_NE(error_of(R"({"micro_bach": 2})").find("did you mean 'micro_batch'"), std::string::npos);

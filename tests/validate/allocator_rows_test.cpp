@@ -81,8 +81,9 @@ TEST(AllocatorRows, Peft) {
   expect_within(rows, quantity::parameters, kExact);
 }
 
-// MS-AMP's O1 and O2 over transformers on one device and under its DDP, with checkpointing, accumulation and clipping. The last step's own
-// peak of backward alternates where the gradient of a copied head moves from step to step.
+// MS-AMP's O1 and O2 over transformers on one device and under its DDP, and all its levels under its engine of DeepSpeed, with
+// checkpointing, accumulation and clipping. The last step's own peak of backward alternates where the gradient of a copied head moves from
+// step to step; one row of those reserves more in its fourth step.
 TEST(AllocatorRows, MsAmp) {
   const Validation rows = validate_file("allocator-msamp");
   expect_peaks(rows, kExact, kExact);

@@ -1,6 +1,7 @@
 // What MS-AMP does not do, or is not played for, over transformers (bench/corpus/allocator-msamp.json: MS-AMP 0.4.0).
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,51 @@ TEST(MsAmpRefusals, WhatMsAmpAndAccelerateRaise) {
   EXPECT_TRUE(impossible("msamp-llama-O2", [](Strategy& s) { s.precision = Precision::msamp_o3; }));
   EXPECT_TRUE(impossible("msamp-llama-O2", [](Strategy& s) { s.optimizer = OptimizerKind::sgd; }));
   EXPECT_TRUE(impossible("msamp-llama-O2-ddp", [](Strategy& s) { s.data_parallel = DataParallel::fsdp2; }));
+  EXPECT_FALSE(impossible("msamp-o3-llama-z2-w4-r0", [](Strategy&) {}));
+  EXPECT_TRUE(impossible("msamp-o3-llama-z2-w4-r0", [](Strategy& s) { s.data_parallel = DataParallel::zero3; }));
+  EXPECT_TRUE(impossible("msamp-o3-llama-z2-w4-r0", [](Strategy& s) { s.deepspeed.contiguous_gradients = false; }));
+  EXPECT_TRUE(impossible("msamp-o3-llama-z2-w4-r0", [](Strategy& s) { s.deepspeed.reduce_scatter = false; }));
+  EXPECT_TRUE(impossible("msamp-o3-llama-z2-w4-r0", [](Strategy& s) { s.offload.optimizer = true; }));
+  EXPECT_TRUE(impossible("msamp-o3-llama-z2-w4-r0", [](Strategy& s) { s.optimizer = OptimizerKind::lion; }));
+}
+
+TEST(MsAmpRefusals, AReleaseAndAWeightThatItsEngineDoesNotTake) {
+  EXPECT_TRUE(refused_when("msamp-o3-llama-z2-w4-r0", [](Strategy& s) { s.framework_version = "0.19.8"; }));
+  EXPECT_TRUE(refused_when("msamp-o3-llama-z2-w4-r0",
+                           [](Strategy& s) { s.deepspeed.reduce_bucket_size = 16'000'000; }));  // the head has 16,384,000
+}
+
+/// Bytes of each collective of that kind and type in a steady step.
+std::vector<std::int64_t> collectives_of(const std::string& id, CollectiveKind kind, DType type) {
+  const MeasuredRow& row = row_of(rows(), id);
+  const StepProgram program = lower_transformers(*row.model, resolve(row.strategy, *row.model, *row.cluster));
+  std::vector<std::int64_t> bytes;
+  for (const Instruction& instruction : program.step) {
+    if (instruction.kind != InstructionKind::collective) continue;
+    const Collective& collective = program.collectives[instruction.id];
+    if (collective.kind == kind && collective.type == type) bytes.push_back(collective.bytes);
+  }
+  return bytes;
+}
+
+// Four ranks share the weights of llama's two layers and its head whole, the largest first, each to the rank that has least. The head,
+// 32,000 · 512 = 16,384,000, fills rank 0; six of 512 · 1,408, four of 512 · 512 and four of 512 · 256 go to the three others, 1,966,080 to
+// each: two large ones, then two, one and one, then none, two and two, so the fullest has five weights. All parts are as long as the
+// longest, scales by fours: 4 · 16,384,000 bytes of weights and 4 · 8 scales of four bytes.
+TEST(MsAmpRows, WeightsAreDealtOutWhole) {
+  using Bytes = std::vector<std::int64_t>;
+  EXPECT_EQ(collectives_of("msamp-o3-llama-z2-w4-r0", CollectiveKind::all_gather, DType::fp8), Bytes{65'536'000});
+  EXPECT_EQ(collectives_of("msamp-o3-llama-z2-w4-r0", CollectiveKind::all_gather, DType::fp32), Bytes{128});
+}
+
+// Every 8-bit gradient goes to its weight's rank by itself, one byte an element: fifteen of them in every micro-batch of stage 2, and once
+// at the end of stage 1's.
+TEST(MsAmpRows, EveryGradientIsReducedByItself) {
+  const auto reduced = [](const std::string& id) { return collectives_of(id, CollectiveKind::broadcast, DType::fp8); };
+  EXPECT_EQ(reduced("msamp-o3-llama-z2-w8-r2-a3").size(), 45u);
+  const std::vector<std::int64_t> once = reduced("msamp-o3-llama-z1-w8-r5-a3");
+  EXPECT_EQ(once.size(), 15u);
+  EXPECT_EQ(std::accumulate(once.begin(), once.end(), std::int64_t{0}), 16'384'000 + 3 * 1'966'080);
 }
 
 // The decoder's bias is tied to one of BERT's head, which nobody uses once MS-AMP has copied it; the reducer would wait for its gradient.

@@ -4,6 +4,7 @@
 #include "plimsoll/error.hpp"
 #include "program/frameworks/transformers/training.hpp"
 #include "program/lower.hpp"
+#include "strategy/msamp.hpp"
 
 namespace plimsoll::program {
 

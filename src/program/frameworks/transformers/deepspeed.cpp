@@ -10,21 +10,27 @@
 #include "program/wrappers/deepspeed/flat.hpp"
 #include "program/wrappers/deepspeed/zero12.hpp"
 #include "program/wrappers/deepspeed/zero3.hpp"
+#include "program/wrappers/msamp/zero.hpp"
+#include "strategy/msamp.hpp"
 
 namespace plimsoll::program {
 
 namespace {
 
-/// "0.16.9" < "0.17": what changed between the two releases that are modelled.
-bool before_0_17(const std::string& version) {
-  if (version.empty()) return false;
-  if (version.rfind("0.16", 0) == 0) return true;
-  if (version.rfind("0.19", 0) == 0) return false;
+/// "0.16.9" < "0.17": what changed between the two releases that are modelled. MS-AMP's engine is written for 0.13.1.
+bool before_0_17(const Strategy& strategy) {
+  const std::string& version = strategy.framework_version;
+  const auto is = [&](const char* release) { return version.rfind(release, 0) == 0; };
+  if (is_msamp(strategy.precision)) {
+    if (version.empty() || is("0.13")) return true;
+    refuse("MS-AMP's engine over DeepSpeed " + version + " is not modelled", "framework_version", "0.13.1");
+  }
+  if (version.empty() || is("0.19")) return false;
+  if (is("0.16")) return true;
   refuse("DeepSpeed " + version + " is not modelled", "framework_version", "0.19.8 or 0.16.9");
 }
 
 void refuse_unmodelled(const Strategy& strategy) {
-  if (is_msamp(strategy.precision)) refuse("MS-AMP's own engine of DeepSpeed is not modelled", "precision");
   const DeepSpeedOptions& json = strategy.deepspeed;
   if (json.offload_optimizer.ratio < 1)
     refuse("partial offload of the optimizer is not modelled", "deepspeed.zero_optimization.offload_optimizer.ratio");
@@ -33,7 +39,7 @@ void refuse_unmodelled(const Strategy& strategy) {
   if (json.zero_quantized_gradients)
     refuse("ZeRO++'s quantised gradients are not modelled: what they make depends on how many nodes the ranks stand on",
            "deepspeed.zero_optimization.zero_quantized_gradients");
-  if (json.zero_quantized_weights && (json.allgather_sequential || before_0_17(strategy.framework_version)))
+  if (json.zero_quantized_weights && (json.allgather_sequential || before_0_17(strategy)))
     refuse("ZeRO++'s quantised weights are modelled for DeepSpeed 0.19 and parameters gathered together",
            "deepspeed.zero_optimization.zero_quantized_weights");
   if (json.mics_shard_size > 0)
@@ -63,7 +69,7 @@ int stage_of(const Strategy& strategy) {
 
 /// runtime/zero/leaf_module_config.py: the blocks of experts that DeepSpeed 0.19 takes as one module.
 std::vector<Module*> leaf_modules(const Model& model, const Strategy& strategy, Module& root) {
-  if (before_0_17(strategy.framework_version)) return {};
+  if (before_0_17(strategy)) return {};
   if (model.model_type != "mixtral" && model.model_type != "qwen2_moe" && model.model_type != "qwen3_moe") return {};
   std::vector<Module*> leaves;
   for (Module* module : root.all_modules())
@@ -83,7 +89,7 @@ DeepSpeedSettings settings_of(const Strategy& strategy) {
   settings.offload_parameters = strategy.offload.params;
   settings.pinned = strategy.deepspeed.offload_optimizer.pin_memory.value_or(true);
   settings.clips = strategy.clip_grad_norm.value_or(false);
-  settings.before_0_17 = before_0_17(strategy.framework_version);
+  settings.before_0_17 = before_0_17(strategy);
   settings.optimizer = strategy.optimizer;
   settings.implementation = strategy.optimizer_impl;
   return settings;
@@ -91,7 +97,7 @@ DeepSpeedSettings settings_of(const Strategy& strategy) {
 
 std::unique_ptr<DeepSpeedOptimizer> make_wrapper(const Strategy& strategy, const DeepSpeedSettings& settings, Tape& tape, Module& root) {
   const std::string& wrapper = strategy.deepspeed.wrapper;
-  if (wrapper == "DeepSpeedZeroOptimizer") return std::make_unique<ZeroStage12>(tape, root, settings);
+  if (wrapper == "DeepSpeedZeroOptimizer") return std::make_unique<ZeroStage12>(tape, root.all_parameters(), settings);
   const bool bare = settings.stage == 0 && hf_parameter_type(strategy) == DType::fp32;  // the optimizer itself, nothing around it
   if (bare || wrapper == "FP16_Optimizer" || wrapper == "FP16_UnfusedOptimizer") return std::make_unique<WholeStates>(tape, root, settings);
   if (wrapper == "DeepSpeedZeroOptimizer_Stage3") return std::make_unique<ZeroStage3>(tape, root, settings);
@@ -99,10 +105,19 @@ std::unique_ptr<DeepSpeedOptimizer> make_wrapper(const Strategy& strategy, const
   refuse("DeepSpeed's " + wrapper + " is not modelled", "zero_wrapper");
 }
 
-/// engine.backward(loss): the loss over the micro-batches, and over it the loss scale where the wrapper has one.
-void backward(Tape& tape, DeepSpeedOptimizer& optimizer, const Tensor& loss, bool boundary) {
+/// MSAMPDeepSpeedEngine._configure_zero_optimizer: O2 is O3 where ZeRO shares the states, and O1 differs by its moments.
+std::unique_ptr<DeepSpeedOptimizer> make_msamp_wrapper(const Strategy& strategy, const DeepSpeedSettings& settings, Tape& tape,
+                                                       msamp::Model& model) {
+  if (settings.stage == 0) refuse("MS-AMP's FP8Optimizer is not modelled", "data_parallel", "zero1 or zero2");
+  const msamp::States states = strategy.precision == Precision::msamp_o1 ? msamp::States::fp32 : msamp::States::scaled;
+  return std::make_unique<msamp::ScaledZero>(tape, model, settings, states);
+}
+
+/// engine.backward(loss): the loss over the micro-batches (MS-AMP's engine: where there are several), and over it the loss scale where the
+/// wrapper has one.
+void backward(Tape& tape, DeepSpeedOptimizer& optimizer, const Strategy& strategy, const Tensor& loss, bool boundary) {
   tape.phase(Phase::backward);
-  const Tensor mean = divide_scalar(loss);
+  const Tensor mean = is_msamp(strategy.precision) && strategy.grad_accum <= 1 ? loss : divide_scalar(loss);
   optimizer.before_backward(boundary);
   const Tensor scaled = optimizer.scales_loss() ? multiply_scalar(mean) : mean;
   tape.backward(scaled);
@@ -114,7 +129,7 @@ void record_step(Tape& tape, Network& network, DeepSpeedOptimizer& optimizer, co
   accumulation.run([&](bool last) {
     tape.phase(Phase::forward);
     const Tensor loss = hf_loss(network, strategy, batch, tape);
-    backward(tape, optimizer, loss, last);
+    backward(tape, optimizer, strategy, loss, last);
   });
   tape.phase(Phase::optimizer);
   optimizer.step();
@@ -131,14 +146,21 @@ StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy, boo
   const std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
   tape.phase(Phase::init);
   if (settings.stage < 3 || !strategy.deepspeed.zero_init.value_or(true)) materialize(*root, tape);
+  const std::vector<std::shared_ptr<Parameter>> given = root->all_parameters();  // deepspeed/utils/debug.py keeps what is replaced, too
+  std::optional<msamp::Model> scaled;
+  if (is_msamp(strategy.precision)) scaled.emplace(tape, *root, model, settings.ranks);
   const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
   settings.leaf_modules = leaf_modules(model, strategy, *root);
-  const std::unique_ptr<DeepSpeedOptimizer> optimizer = make_wrapper(strategy, settings, tape, *root);
+  const std::unique_ptr<DeepSpeedOptimizer> optimizer =
+      scaled ? make_msamp_wrapper(strategy, settings, tape, *scaled) : make_wrapper(strategy, settings, tape, *root);
   Batch batch = hf_batch(model, strategy, tape);
   // engine(input_ids=ids, labels=ids), where one tensor can be both
   if (batch.labels.dtype() == batch.input_ids.dtype() && batch.labels.sizes() == batch.input_ids.sizes()) batch.labels = batch.input_ids;
   Accumulation accumulation(tape, settings.micro_batches, every_micro_batch);
-  for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
+  std::vector<Tape::Part> parts = {Tape::Part::first_step};
+  if (scaled) parts.push_back(Tape::Part::second_step);  // from then on gradients of a head that was tied add to those of the step before
+  parts.push_back(Tape::Part::step);
+  for (const Tape::Part part : parts) {
     tape.record_into(part);
     record_step(tape, *network, *optimizer, strategy, batch, accumulation);
   }

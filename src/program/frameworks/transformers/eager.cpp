@@ -1,6 +1,7 @@
 // transformers on one device: loss = model(**batch).loss; loss.backward(); clipping; optimizer.step(); zero_grad().
 #include "program/frameworks/transformers/training.hpp"
 #include "program/lower.hpp"
+#include "strategy/msamp.hpp"
 
 namespace plimsoll::program {
 

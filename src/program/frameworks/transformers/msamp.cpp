@@ -59,10 +59,6 @@ class Distributed {
 
 }  // namespace
 
-bool is_msamp(Precision precision) {
-  return precision == Precision::msamp_o1 || precision == Precision::msamp_o2 || precision == Precision::msamp_o3;
-}
-
 StepProgram lower_hf_msamp(const plimsoll::Model& model, const Strategy& strategy, bool every_micro_batch) {
   check(model, strategy);
   const bool distributed = strategy.data_parallel == DataParallel::ddp;
@@ -76,7 +72,8 @@ StepProgram lower_hf_msamp(const plimsoll::Model& model, const Strategy& strateg
   if (distributed) wrapped.emplace(tape, *root, scaled, strategy);
   const Batch batch = hf_batch(model, strategy, tape);
   const msamp::States states = strategy.precision == Precision::msamp_o2 ? msamp::States::scaled : msamp::States::fp32;
-  const std::unique_ptr<Optimizer> optimizer = msamp::make_optimizer(tape, scaled, states, strategy.optimizer == OptimizerKind::adamw);
+  const bool decays = strategy.optimizer == OptimizerKind::adamw;
+  const std::unique_ptr<Optimizer> optimizer = msamp::make_optimizer(tape, scaled, scaled.trained(), states, decays);
   TrainingLoop loop{.network = *network, .optimizer = *optimizer, .clipped = {}};
   loop.clip = [&] { msamp::clip_grad_norm(tape, scaled.all()); };
   loop.second_step = true;  // from then on gradients of a head that was tied add to those of the step before

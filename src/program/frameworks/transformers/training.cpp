@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
 #include "program/accumulation.hpp"
 #include "program/frameworks/wrap_units.hpp"
 #include "program/modules/adapters/bnb_4bit.hpp"
@@ -14,6 +15,7 @@
 #include "program/op.hpp"
 #include "program/optimizers/optimizer_kinds.hpp"
 #include "program/save_on_cpu.hpp"
+#include "strategy/msamp.hpp"
 #include "strategy/torch_release.hpp"
 
 namespace plimsoll::program {
@@ -96,7 +98,8 @@ RunOptions hf_run_options(const Strategy& strategy) {
 }
 
 std::optional<DType> hf_autocast(const Strategy& strategy) {
-  if (strategy.precision == Precision::amp_bf16 || is_msamp(strategy.precision)) return DType::bf16;
+  const bool accelerate = is_msamp(strategy.precision) && engine_of(strategy) != Engine::deepspeed;
+  if (strategy.precision == Precision::amp_bf16 || accelerate) return DType::bf16;
   if (strategy.precision == Precision::amp_fp16) return DType::fp16;
   return std::nullopt;
 }
@@ -113,6 +116,7 @@ DType hf_parameter_type(const Strategy& strategy) {
     case Precision::amp_fp16:
     case Precision::msamp_o1:
     case Precision::msamp_o2:
+    case Precision::msamp_o3:
       return DType::fp32;
     default:
       refuse("precision '" + std::string(name_of(strategy.precision)) + "' is not modelled for plain PyTorch training");

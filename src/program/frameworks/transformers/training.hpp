@@ -49,9 +49,6 @@ std::unique_ptr<Optimizer> hf_optimizer(const Model& model, const Strategy& stra
 /// DistributedDataParallel's arguments.
 DdpSettings hf_ddp_settings(const Strategy& strategy);
 
-/// Whether msamp.initialize stands before the training loop.
-bool is_msamp(Precision precision);
-
 /// transformers' modules as msamp.initialize makes them, on one device or under MS-AMP's DistributedDataParallel, autocast to bf16 as
 /// Accelerate does. Throws Error (refused): adapters, compiled or quantised modules.
 StepProgram lower_hf_msamp(const Model& model, const Strategy& strategy, bool every_micro_batch);

@@ -71,8 +71,12 @@ void copy_elements(Tape& tape, std::int64_t elements, DType from, DType to) {
 Tensor flatten(Tape& tape, const std::vector<Tensor>& tensors) {
   if (tensors.size() == 1) return tensors.front();
   std::int64_t elements = 0;
-  for (const Tensor& tensor : tensors) elements += tensor.elements();
-  Tensor flat = tape.empty({elements}, tensors.front().dtype());
+  DType type = tensors.front().dtype();
+  for (const Tensor& tensor : tensors) {
+    elements += tensor.elements();
+    if (size_of(tensor.dtype()) > size_of(type)) type = tensor.dtype();
+  }
+  Tensor flat = tape.empty({elements}, type);
   launch(tape, KernelKind::elementwise, flat.dtype(), flat.bytes(), flat.bytes());
   return flat;
 }

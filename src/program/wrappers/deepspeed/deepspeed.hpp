@@ -60,7 +60,7 @@ Tensor parameter_on(Tape& tape, const Tensor& flat, const Parameter& slot);
 /// target.copy_(source) of contiguous tensors: a memory copy, or a kernel where their types differ.
 void copy_elements(Tape& tape, std::int64_t elements, DType from, DType to);
 
-/// torch's flatten_dense_tensors: one new tensor, or the tensor itself when there is only one.
+/// torch's flatten_dense_tensors: one new tensor of the widest type among them, or the tensor itself when there is only one.
 Tensor flatten(Tape& tape, const std::vector<Tensor>& tensors);
 
 /// A Python list dies: its last element goes first.

@@ -11,7 +11,13 @@ namespace {
 Tensor scalar(const Tensor& x, DType type) { return elementwise(x.tape(), {&x}, type); }
 Tensor scalar(const Tensor& x) { return scalar(x, x.dtype()); }
 
-/// torch.isfinite: |x| ≠ ∞ and x = x.
+void all_reduce(const Tensor& x) {
+  x.tape().collective({.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = x.bytes(), .type = x.dtype()},
+                      x.tape().stream);
+}
+
+}  // namespace
+
 Tensor is_finite(const Tensor& x) {
   Tensor bounded;
   {
@@ -22,20 +28,12 @@ Tensor is_finite(const Tensor& x) {
   return elementwise(x.tape(), {&bounded, &number}, DType::boolean);
 }
 
-Tensor extreme_is_finite(const Tensor& flat) { return is_finite(reduce(flat, {true}, false, flat.dtype(), size_of(flat.dtype()))); }
-
-void all_reduce(const Tensor& x) {
-  x.tape().collective({.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = x.bytes(), .type = x.dtype()},
-                      x.tape().stream);
-}
-
-}  // namespace
-
 Tensor has_inf_or_nan(const Tensor& gradient) {
   const Tensor flat = gradient.tape().view(gradient, {gradient.elements()}, {1});
+  const auto extreme_is_finite = [&] { return is_finite(reduce(flat, {true}, false, flat.dtype(), size_of(flat.dtype()))); };
   Tensor both;
   {
-    const Tensor largest = extreme_is_finite(flat), smallest = extreme_is_finite(flat);
+    const Tensor largest = extreme_is_finite(), smallest = extreme_is_finite();
     both = elementwise(gradient.tape(), {&largest, &smallest}, DType::boolean);
   }
   return scalar(both);

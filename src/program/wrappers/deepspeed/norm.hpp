@@ -8,6 +8,9 @@
 
 namespace plimsoll::program {
 
+/// torch.isfinite: |x| ≠ ∞ and x = x.
+Tensor is_finite(const Tensor& x);
+
 /// has_inf_or_nan: a scalar of bools from the largest and the smallest element.
 Tensor has_inf_or_nan(const Tensor& gradient);
 

@@ -17,9 +17,15 @@ constexpr std::int64_t kAlignment = 2;  ///< nccl_start_alignment_factor: elemen
 
 // ---- setting up ----------------------------------------------------------------------------------------------------------
 
-ZeroStage12::ZeroStage12(Tape& tape, Module& root, const DeepSpeedSettings& settings)
+ZeroStage12::ZeroStage12(Tape& tape, const std::vector<std::shared_ptr<Parameter>>& parameters, const DeepSpeedSettings& settings)
+    : ZeroStage12(tape, parameters, settings, WithoutOptimizer{}) {
+  make_optimizer();
+}
+
+ZeroStage12::ZeroStage12(Tape& tape, const std::vector<std::shared_ptr<Parameter>>& parameters, const DeepSpeedSettings& settings,
+                         WithoutOptimizer)
     : DeepSpeedOptimizer(tape, settings), reduction_stream_(tape.add_stream("reduction")) {
-  place_members(root);
+  place_members(parameters);
   compact_ = settings.accumulate_fp32 && type_ != DType::fp32;
   accumulate_apart_ = compact_ && settings.stage == 1;
   if (settings.before_0_17 && compact_) refuse("fp32 gradient accumulation of ZeRO 1 and 2 is modelled for DeepSpeed 0.19 only");
@@ -42,8 +48,8 @@ ZeroStage12::ZeroStage12(Tape& tape, Module& root, const DeepSpeedSettings& sett
 }
 
 /// The trainable parameters and their places in the flat buffer, which with round_robin_gradients deals them out to the ranks in turn.
-void ZeroStage12::place_members(Module& root) {
-  for (const auto& slot : root.all_parameters()) {
+void ZeroStage12::place_members(const std::vector<std::shared_ptr<Parameter>>& parameters) {
+  for (const auto& slot : parameters) {
     if (!slot->trainable) continue;
     Member member;
     member.slot = slot;
@@ -65,7 +71,6 @@ void ZeroStage12::place_members(Module& root) {
 /// The weights are copied side by side on the device (0.16.9: on the host) and every parameter becomes a view.
 void ZeroStage12::flatten_parameters(std::int64_t padding) {
   tape_.operator_name = "flatten parameters";
-  tape_.empty_cache();
   if (settings_.before_0_17) {
     for (Member& member : members_) {
       tape_.copy({Copy::Direction::device_to_host, member.slot->tensor.bytes()}, tape_.stream);
@@ -76,6 +81,7 @@ void ZeroStage12::flatten_parameters(std::int64_t padding) {
     flat_ = tape_.empty({piece_ * settings_.ranks}, type_, Category::parameter);
     tape_.copy({Copy::Direction::host_to_device, flat_.bytes()}, tape_.stream);
   } else {
+    tape_.empty_cache();
     Tensor pad;
     if (padding > 0) pad = zeros(tape_, {padding}, type_);
     flat_ = tape_.empty({piece_ * settings_.ranks}, type_, Category::parameter);
@@ -84,7 +90,7 @@ void ZeroStage12::flatten_parameters(std::int64_t padding) {
   for (Member& member : members_) member.slot->tensor = parameter_on(tape_, flat_, *member.slot);
 }
 
-/// The rank's fp32 master piece. A gradient of its size is made once and dropped, so that the memory is known to be there.
+/// The rank's fp32 master piece.
 void ZeroStage12::make_master() {
   tape_.operator_name = "master weights";
   const bool cloned_on_host = settings_.before_0_17 && settings_.offload_optimizer;
@@ -93,7 +99,15 @@ void ZeroStage12::make_master() {
     launch(tape_, KernelKind::elementwise, type_, piece.bytes(), piece.bytes());
     if (!settings_.offload_optimizer) master_ = converted(piece, DType::fp32);
   }
-  if (settings_.offload_optimizer) tape_.copy({Copy::Direction::device_to_host, piece_ * size_of(type_)}, tape_.stream);
+  if (settings_.offload_optimizer) {
+    tape_.copy({Copy::Direction::device_to_host, piece_ * size_of(type_)}, tape_.stream);
+  } else {
+    Tape::categorize(master_, Category::optimizer_state);
+  }
+}
+
+/// The optimizer of the master. A gradient of its size is made once and dropped, so that the memory is known to be there.
+void ZeroStage12::make_optimizer() {
   if (settings_.offload_optimizer) {
     reserve_host_memory();
     std::int64_t largest = 0;
@@ -102,7 +116,6 @@ void ZeroStage12::make_master() {
     optimizer_ = make_deepspeed_optimizer(settings_, tape_, {});
     return;
   }
-  Tape::categorize(master_, Category::optimizer_state);
   const Tensor gradient = zeros(tape_, {piece_}, DType::fp32);
   optimizer_ = make_deepspeed_optimizer(settings_, tape_, {master_});
 }
@@ -295,12 +308,13 @@ void ZeroStage12::all_reduce(const std::vector<Slice>& slices, const Tensor& ten
   } else {
     send(elements);
   }
-  if (overlaps() && !reduced) tape_.record_stream(tensor, reduction_stream_);
+  const bool marks = overlaps() && !settings_.before_0_17;
+  if (marks && !reduced) tape_.record_stream(tensor, reduction_stream_);
   for (const Slice& slice : slices) {
     if (slice.rank != settings_.rank) continue;
     if (slice.to_compact) add_to_compact(slice.elements);
     copy_elements(tape_, slice.elements, sent_type(), tensor.dtype());
-    if (overlaps()) tape_.record_stream(tensor, reduction_stream_);
+    if (marks) tape_.record_stream(tensor, reduction_stream_);
   }
 }
 
@@ -390,36 +404,50 @@ void ZeroStage12::after_backward() {
   if (settings_.stage == 2) {
     epilogue();
   } else if (boundary_) {
-    if (!overlaps()) {
-      for (std::size_t i = 0; i < members_.size(); ++i)
-        if (gradient_of(i)) into_bucket(i);
-    }
+    reduce_gradients();
     epilogue();
   }
 }
 
-/// independent_gradient_partition_epilogue.
+void ZeroStage12::reduce_gradients() {
+  if (overlaps()) return;
+  for (std::size_t i = 0; i < members_.size(); ++i)
+    if (gradient_of(i)) into_bucket(i);
+}
+
 void ZeroStage12::epilogue() {
   reduce_bucket();
-  if (overlaps()) {
-    tape_.wait(kComputeStream, reduction_stream_);
-    for (std::size_t member : previously_reduced_) gradient_of(member).reset();
-    previously_reduced_.clear();
-  }
+  await_reductions();
   const std::vector<Tensor> fresh = collect_gradients();
   release_buckets();
-  for (std::size_t i = 0; i < members_.size(); ++i) members_[i].slot->tensor.grad().reset();
+  clear_gradients();
+}
+
+void ZeroStage12::await_reductions() {
+  if (!overlaps()) return;
+  tape_.wait(kComputeStream, reduction_stream_);
+  for (std::size_t member : previously_reduced_) gradient_of(member).reset();
+  previously_reduced_.clear();
+}
+
+void ZeroStage12::clear_gradients() {
+  for (const Member& member : members_) member.slot->tensor.grad().reset();
+}
+
+std::vector<Tensor> ZeroStage12::own_gradients(DType missing) {
+  std::vector<Tensor> gradients;
+  for (std::size_t i : own_) {
+    Tensor gradient = gradient_of(i);
+    if (!gradient) gradient = zeros(tape_, members_[i].slot->sizes, missing);
+    gradients.push_back(std::move(gradient));
+  }
+  return gradients;
 }
 
 /// The own gradients are summed over the micro-batches; at the last one they become the rank's piece. Returns this micro-batch's.
 std::vector<Tensor> ZeroStage12::collect_gradients() {
-  std::vector<Tensor> gradients;
-  if (settings_.offload_optimizer || compact_) return gradients;
-  for (std::size_t i : own_) {
-    Tensor gradient = gradient_of(i);
-    if (!gradient) gradient = zeros(tape_, members_[i].slot->sizes, type_);
-    gradients.push_back(std::move(gradient));
-  }
+  if (settings_.offload_optimizer || compact_) return {};
+  std::vector<Tensor> gradients = own_gradients(type_);
   if (micro_gradients_.empty()) {
     micro_gradients_ = std::move(gradients);
     gradients.clear();
@@ -427,14 +455,13 @@ std::vector<Tensor> ZeroStage12::collect_gradients() {
     for (std::size_t i = 0; i < gradients.size(); ++i) in_place(micro_gradients_[i], {&micro_gradients_[i], &gradients[i]});
   }
   if (boundary_) {
-    averaged_ = partition_pieces(micro_gradients_);
+    averaged_ = partition_pieces(micro_gradients_, type_);
     micro_gradients_.clear();
   }
   return gradients;
 }
 
-/// get_flat_partition: the parts of the gradients that are the rank's, and zeros to fill the last rank's piece.
-std::vector<Tensor> ZeroStage12::partition_pieces(const std::vector<Tensor>& gradients) {
+std::vector<Tensor> ZeroStage12::partition_pieces(const std::vector<Tensor>& gradients, DType padding) {
   std::vector<Tensor> pieces;
   std::int64_t filled = 0;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -442,7 +469,7 @@ std::vector<Tensor> ZeroStage12::partition_pieces(const std::vector<Tensor>& gra
     pieces.push_back(tape_.view(gradients[i], {elements}, {1}));
     filled += elements;
   }
-  if (filled < piece_) pieces.push_back(zeros(tape_, {piece_ - filled}, type_));
+  if (filled < piece_) pieces.push_back(zeros(tape_, {piece_ - filled}, padding));
   return pieces;
 }
 
@@ -514,8 +541,10 @@ void ZeroStage12::update_on_device() {
   unscale();
   optimizer_->step();
   master_.grad().reset();
-  launch(tape_, KernelKind::elementwise, type_, piece_ * 4, piece_ * size_of(type_));
+  write_weights();
 }
+
+void ZeroStage12::write_weights() { launch(tape_, KernelKind::elementwise, type_, piece_ * 4, piece_ * size_of(type_)); }
 
 void ZeroStage12::update_on_host() {
   optimizer_->step();

@@ -10,14 +10,47 @@ namespace plimsoll::program {
 
 /// The trainable parameters become views of one flat buffer; every rank owns one piece of it, its fp32 master and its moments.
 /// Gradients go through a bucket that is all-reduced when full; the rank keeps those of parameters that touch its piece.
-class ZeroStage12 final : public DeepSpeedOptimizer {
+class ZeroStage12 : public DeepSpeedOptimizer {
  public:
-  ZeroStage12(Tape& tape, Module& root, const DeepSpeedSettings& settings);
+  ZeroStage12(Tape& tape, const std::vector<std::shared_ptr<Parameter>>& parameters, const DeepSpeedSettings& settings);
 
   void before_backward(bool boundary) override;
   bool scales_loss() const override { return true; }
   void after_backward() override;
   void step() override;
+
+ protected:
+  /// Weights and master alone: the optimizer and its states are the derived class's.
+  struct WithoutOptimizer {};
+  ZeroStage12(Tape& tape, const std::vector<std::shared_ptr<Parameter>>& parameters, const DeepSpeedSettings& settings, WithoutOptimizer);
+
+  /// Stage 1 at the step's last micro-batch: gradients that no hook has put into a bucket.
+  virtual void reduce_gradients();
+  /// independent_gradient_partition_epilogue.
+  virtual void epilogue();
+
+  void reduce_bucket();
+  void await_reductions();
+  /// Gradients of the rank's parameters, zeros of type `missing` where there is none.
+  std::vector<Tensor> own_gradients(DType missing);
+  /// get_flat_partition: the parts of the gradients that are the rank's, and zeros of type `padding` to fill the last rank's piece.
+  std::vector<Tensor> partition_pieces(const std::vector<Tensor>& gradients, DType padding);
+  void release_buckets();
+  void clear_gradients();
+  /// How many parameters touch the rank's piece.
+  std::size_t own_parameters() const { return own_.size(); }
+  /// The master's 16-bit copy into the rank's piece of the weights.
+  void write_weights();
+  void gather_parameters();
+
+  StreamId reducing_stream() const { return overlaps() ? reduction_stream_ : tape_.stream; }
+  bool overlaps() const { return settings_.json.overlap_comm.value_or(false); }
+
+  DType type_ = DType::bf16;  ///< of weights and gradients
+  StreamId reduction_stream_;
+  std::vector<Tensor> averaged_;  ///< averaged_gradients: the rank's piece, in pieces
+  Tensor master_;
+  std::unique_ptr<Optimizer> optimizer_;
 
  private:
   /// A trainable parameter and its place in the flat buffer.
@@ -34,16 +67,16 @@ class ZeroStage12 final : public DeepSpeedOptimizer {
   };
 
   // ---- setting up (deepspeed.initialize) ----
-  void place_members(Module& root);
+  void place_members(const std::vector<std::shared_ptr<Parameter>>& parameters);
   void flatten_parameters(std::int64_t padding);
   void make_master();
+  void make_optimizer();
   void reserve_host_memory();
 
   // ---- gradients ----
   void gradient_ready(std::size_t member);
   void set_up_buckets();
   void into_bucket(std::size_t member);
-  void reduce_bucket();
   void average(const Tensor& tensor);
   std::vector<Slice> slices_of_bucket() const;
   void reduce_whole(const Tensor& tensor);
@@ -54,24 +87,18 @@ class ZeroStage12 final : public DeepSpeedOptimizer {
   void keep_or_clear(std::size_t member);
   void keep_in_partition(std::size_t member);
   void to_host(std::size_t member);
-  void epilogue();
   std::vector<Tensor> collect_gradients();
-  std::vector<Tensor> partition_pieces(const std::vector<Tensor>& gradients);
-  void release_buckets();
 
   // ---- the step ----
   void norm(const std::vector<Tensor>& pieces);
   void unscale();
   void update_on_device();
   void update_on_host();
-  void gather_parameters();
 
   Tensor& gradient_of(std::size_t member);
   bool touches_own_piece(const Member& member) const;
   std::int64_t own_elements(const Member& member) const;
   std::int64_t own_start() const { return settings_.rank * piece_; }
-  StreamId reducing_stream() const { return settings_.json.overlap_comm.value_or(false) ? reduction_stream_ : tape_.stream; }
-  bool overlaps() const { return settings_.json.overlap_comm.value_or(false); }
   /// communication_data_type: gradients on their way.
   DType sent_type() const { return settings_.json.communication_data_type.value_or(type_); }
   bool contiguous() const { return settings_.json.contiguous_gradients || settings_.offload_optimizer; }
@@ -79,13 +106,9 @@ class ZeroStage12 final : public DeepSpeedOptimizer {
   std::vector<Member> members_;    ///< in the order of the model
   std::vector<std::size_t> own_;   ///< those that touch the rank's piece, in the order of the flat buffer
   std::int64_t piece_ = 0;         ///< elements of one rank's piece
-  DType type_ = DType::bf16;       ///< of weights and gradients
   bool compact_ = false;           ///< the rank's gradients are one fp32 buffer (fp32 accumulation)
   bool accumulate_apart_ = false;  ///< gradients are accumulated in fp32 tensors of their own (stage 1)
-  StreamId reduction_stream_;
-
-  Tensor flat_, master_;
-  std::unique_ptr<Optimizer> optimizer_;
+  Tensor flat_;
 
   bool ready_ = false;  ///< the buckets exist
   std::int64_t micro_step_ = -1;
@@ -96,10 +119,8 @@ class ZeroStage12 final : public DeepSpeedOptimizer {
   bool oversized_ = false;  ///< the only gradient in the bucket is larger than a bucket and stays where it is
   std::vector<std::size_t> previously_reduced_;
 
-  Tensor kept_;  ///< grads_in_partition: whole gradients of the rank's parameters, one after another
-  std::int64_t kept_elements_ = 0;
+  Tensor kept_;                          ///< grads_in_partition: whole gradients of the rank's parameters, one after another
   std::vector<Tensor> micro_gradients_;  ///< all_grad_tensors: summed over the micro-batches
-  std::vector<Tensor> averaged_;         ///< averaged_gradients: the rank's piece, in pieces
   Tensor compact_buffer_;
   Tensor offload_buffer_;  ///< temp_grad_buffer_for_gpu_offload
   std::vector<Tensor> offload_norms_;

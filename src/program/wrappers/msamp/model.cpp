@@ -30,7 +30,7 @@ struct Model::Saved {
   DType type = DType::bf16;
 };
 
-Model::Model(Tape& tape, Module& root, const plimsoll::Model& model, std::int64_t ranks) : tape_(tape), root_(root) {
+Model::Model(Tape& tape, Module& root, const plimsoll::Model& model, std::int64_t ranks) : tape_(tape), root_(root), ranks_(ranks) {
   const GradMode no_grad(tape, false);
   tape.operator_name = "msamp.initialize";
   const std::vector<std::shared_ptr<Parameter>> originals = root.all_parameters();
@@ -63,7 +63,7 @@ void Model::replace(Module& module, std::vector<Tensor>& replaced) {
   linear->input = new_scaling(tape_, kWindow, Category::parameter);
   linear->weight_gradient = new_scaling(tape_, 1, Category::parameter);
   linear->output_gradient = new_scaling(tape_, kWindow, Category::parameter);
-  Tensor bias;
+  const Parameter* bias = nullptr;
   std::vector<std::shared_ptr<Parameter>> parameters;
   for (const auto& old : module.parameters) {
     auto parameter = std::make_shared<Parameter>(*old);
@@ -72,13 +72,14 @@ void Model::replace(Module& module, std::vector<Tensor>& replaced) {
       parameter->tensor = tape_.empty(old->sizes, DType::fp16, Category::parameter);
       linear->weight = parameter;
     } else {
-      parameter->tensor = bias = tape_.parameter(old->sizes, old->type, old->trainable);
+      parameter->tensor = tape_.parameter(old->sizes, old->type, old->trainable);
+      bias = parameter.get();
     }
     replaced.push_back(old->tensor);
     copies_.emplace(old.get(), Trained{parameter, parameter == linear->weight ? linear.get() : nullptr});
     parameters.push_back(std::move(parameter));
   }
-  if (bias) assign(bias, bias);
+  if (bias) assign(bias->tensor, bias->tensor);
   {
     Scaling cast = new_scaling(tape_, 1, Category::temporary);
     const Tensor half = to_half(module.find_parameter("weight")->tensor, cast);
@@ -156,10 +157,11 @@ Tensor Model::product(const Tensor& a_in, const Tensor& b_in, DType type, const 
 }
 
 /// F.linear as FunctionalOverider has it.
-Tensor Model::forward(ScaledLinear& linear, const Tensor& bias, const Tensor& x) {
+Tensor Model::forward(ScaledLinear& linear, const Parameter* bias, const Tensor& x) {
   const Dims sizes = x.sizes();
   const std::int64_t width = linear.weight->sizes[0];
   const DType type = output_type(tape_, x);
+  const bool casts = linear.weight->tensor.dtype() != DType::fp8;
   Tensor y;
   {
     const Tensor flat = x.rank() == 2 ? x : reshape(x, {-1, x.size(-1)});
@@ -170,17 +172,17 @@ Tensor Model::forward(ScaledLinear& linear, const Tensor& bias, const Tensor& x)
       const GradMode no_grad(tape_, false);
       saved.type = type;
       saved.input = to_eight_bits(contiguous(flat), linear.input, {});
-      saved.weight = to_eight_bits(linear.weight->tensor, linear.scaling);
+      saved.weight = casts ? to_eight_bits(linear.weight->tensor, linear.scaling) : EightBits{linear.weight->tensor, linear.scaling};
       y = product(saved.weight.value, saved.input, type);
     }
-    if (op.differentiable())
-      for (const Tensor* kept : {&saved.input, &saved.weight.value}) Tape::categorize(*kept, Category::activation);
+    if (op.differentiable()) Tape::categorize(saved.input, Category::activation);
+    if (op.differentiable() && casts) Tape::categorize(saved.weight.value, Category::activation);
     y = op.done(y, [this, &linear, saved = std::move(saved)](BackwardCall& call) { backward(linear, saved, call); });
   }
   if (bias) {
     Tensor sum;
     {
-      const Tensor low = to(bias, type);
+      const Tensor low = to(bias->tensor, type);
       sum = add(y, view(low, {1, width}));
     }
     y = std::move(sum);
@@ -207,10 +209,12 @@ void Model::backward(ScaledLinear& linear, const Saved& saved, BackwardCall& cal
   Tensor input_gradient = product(weight, gradients.straight, saved.type);
   const Tensor input = transposed(saved.input);
   Tensor weight_gradient = weight_product(linear, input, gradients.transposed, saved.type);
-  if (!reduces) weight_gradient = to_eight_bits(weight_gradient, linear.weight_gradient, {.searches = true, .synchronizes = true});
+  if (!keeps_wide_gradients)
+    weight_gradient = to_eight_bits(weight_gradient, linear.weight_gradient, {.searches = true, .synchronizes = true, .ranks = ranks_});
   Tape::categorize(weight_gradient, Category::gradient);
   linear.weight->tensor.grad() = weight_gradient;
-  if (reduces) reduces(linear);
+  if (!keeps_wide_gradients) weight_gradient.reset();  // the variable's value is the gradient's own, which a hook may move
+  if (on_gradient) on_gradient(linear);
   call.give(0, std::move(input_gradient));
   call.drop_gradients();
 }

@@ -13,7 +13,8 @@
 
 namespace plimsoll::program::msamp {
 
-/// FP8Linear: an fp16 weight with its scale, a bias of the linear's type, and the scalings of what its products read.
+/// FP8Linear: a weight of fp16 (of 8 bits where ZeRO keeps fp16 masters of it) with its scale, a bias of the linear's type, and the
+/// scalings of what its products read.
 struct ScaledLinear {
   std::shared_ptr<Parameter> weight;  ///< its gradient has 8 bits, or 16 while it waits for its bucket's reduction
   Scaling scaling, input, weight_gradient, output_gradient;
@@ -42,8 +43,10 @@ class Model {
   /// What all parameters have for a gradient, the untrained head's too.
   std::vector<Trained> all();
 
-  /// Called when an FP8Linear's gradient stands, in 16 bits; none: it is put into 8 bits as it comes (model_state.use_fp8_ddp).
-  std::function<void(ScaledLinear&)> reduces;
+  /// Whether gradients stay in 16 bits until they are reduced (model_state.use_fp8_ddp); else they are put into 8 as they come.
+  bool keeps_wide_gradients = false;
+  /// Called when an FP8Linear's gradient stands (ScalingTensor.register_backward_post_hook).
+  std::function<void(ScaledLinear&)> on_gradient;
 
   /// Scales of inputs and output gradients from their windows (LBOptimizer._update_scaling_factors).
   void update_scales();
@@ -53,7 +56,7 @@ class Model {
   void broadcast();
   void register_scalings();
   void find_trained(const std::vector<std::shared_ptr<Parameter>>& originals);
-  Tensor forward(ScaledLinear& linear, const Tensor& bias, const Tensor& x);
+  Tensor forward(ScaledLinear& linear, const Parameter* bias, const Tensor& x);
   Tensor product(const Tensor& a, const Tensor& b, DType type, const Tensor& into = {});
   Tensor weight_product(ScaledLinear& linear, const Tensor& input, const Tensor& gradient, DType type);
   struct Saved;
@@ -61,6 +64,7 @@ class Model {
 
   Tape& tape_;
   Module& root_;
+  std::int64_t ranks_;
   std::vector<std::unique_ptr<ScaledLinear>> linears_;
   std::vector<Trained> trained_;
   bool leaves_unused_ = false;

@@ -38,8 +38,8 @@ void write_back(const Trained& one, const Tensor& wide) {
 
 class LbAdam : public Optimizer {
  public:
-  LbAdam(Tape& tape, Model& model, bool decays)
-      : Optimizer(tape, tensors_of(model.trained())), model_(model), decays_(decays), trained_(model.trained()) {}
+  LbAdam(Tape& tape, Model& model, std::vector<Trained> trained, bool decays)
+      : Optimizer(tape, tensors_of(trained)), model_(model), decays_(decays), trained_(std::move(trained)) {}
 
   void step() override {
     tape_.operator_name = "lb_adam";
@@ -72,7 +72,8 @@ class LbAdam : public Optimizer {
 /// O1: moments in fp32, in PyTorch's own operators.
 class Fp32States final : public LbAdam {
  public:
-  Fp32States(Tape& tape, Model& model, bool decays) : LbAdam(tape, model, decays), first_(trained_.size()), second_(trained_.size()) {}
+  Fp32States(Tape& tape, Model& model, std::vector<Trained> trained, bool decays)
+      : LbAdam(tape, model, std::move(trained), decays), first_(trained_.size()), second_(trained_.size()) {}
 
  private:
   void create_states(std::size_t index) override {
@@ -117,7 +118,8 @@ class Fp32States final : public LbAdam {
 /// then, once all scales are known, the moments.
 class ScaledStates final : public LbAdam {
  public:
-  ScaledStates(Tape& tape, Model& model, bool decays) : LbAdam(tape, model, decays), first_(trained_.size()), second_(trained_.size()) {}
+  ScaledStates(Tape& tape, Model& model, std::vector<Trained> trained, bool decays)
+      : LbAdam(tape, model, std::move(trained), decays), first_(trained_.size()), second_(trained_.size()) {}
 
  private:
   struct Moment {
@@ -202,9 +204,9 @@ class ScaledStates final : public LbAdam {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_optimizer(Tape& tape, Model& model, States states, bool decays) {
-  if (states == States::fp32) return std::make_unique<Fp32States>(tape, model, decays);
-  return std::make_unique<ScaledStates>(tape, model, decays);
+std::unique_ptr<Optimizer> make_optimizer(Tape& tape, Model& model, std::vector<Trained> trained, States states, bool decays) {
+  if (states == States::fp32) return std::make_unique<Fp32States>(tape, model, std::move(trained), decays);
+  return std::make_unique<ScaledStates>(tape, model, std::move(trained), decays);
 }
 
 void clip_grad_norm(Tape& tape, const std::vector<Trained>& parameters) {

@@ -20,7 +20,8 @@ Reducer::Reducer(Tape& tape, Model& model, std::int64_t bucket_cap, StreamId col
     elements_ += (*linear)->weight->sizes.product();
     open = bucket.elements < bucket_cap;
   }
-  model.reduces = [this](ScaledLinear& linear) { ready(linear); };
+  model.keeps_wide_gradients = true;
+  model.on_gradient = [this](ScaledLinear& linear) { ready(linear); };
 }
 
 void Reducer::reset() {

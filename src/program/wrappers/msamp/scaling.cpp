@@ -111,10 +111,18 @@ void assign(const Tensor& target, const Tensor& source) {
 
 Tensor to_eight_bits(const Tensor& x, Scaling& scaling, Cast cast) {
   if (cast.searches) find_largest(x, scaling);
-  if (cast.synchronizes) in_place(slice(scaling.largest, 0, 0, 1), {&scaling.largest});  // nan_to_num_
+  const Tensor first = slice(scaling.largest, 0, 0, 1);
+  Tensor agreed;
+  if (cast.synchronizes) in_place(first, {&scaling.largest});  // nan_to_num_
+  if (cast.synchronizes && cast.ranks > 1) {
+    x.tape().collective({.kind = CollectiveKind::all_reduce, .group = Group::world, .bytes = first.bytes(), .type = DType::fp32},
+                        x.tape().stream);
+    agreed = clone(first);
+  }
   if (cast.searches || cast.synchronizes) reset(scaling);
   Tensor y = eight_bits(x);
   invert(scaling);
+  if (agreed) assign(first, agreed);
   return y;
 }
 

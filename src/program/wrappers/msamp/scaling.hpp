@@ -23,10 +23,11 @@ Tensor scaling_factor(const Tensor& largest, const Tensor& scale);
 /// target.copy_(source): a copy of the device where types agree, else a kernel.
 void assign(const Tensor& target, const Tensor& source);
 
-/// Whether the largest magnitude is looked for before the cast (a window of one step, or one that is not full yet), and whether ranks agree
-/// on it, which computes the scale too.
+/// Whether the largest magnitude is looked for before the cast (a window of one step, or one that is not full yet), and whether `ranks`
+/// agree on it, which computes the scale too.
 struct Cast {
   bool searches = true, synchronizes = false;
+  std::int64_t ranks = 1;
 };
 
 /// TypeCast.cast_to_fp8: x in 8 bits.

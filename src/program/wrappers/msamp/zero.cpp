@@ -1,0 +1,359 @@
+#include "program/wrappers/msamp/zero.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "plimsoll/error.hpp"
+#include "program/op.hpp"
+#include "program/ops/ops.hpp"
+#include "program/reduction.hpp"
+#include "program/wrappers/deepspeed/norm.hpp"
+
+namespace plimsoll::program::msamp {
+
+namespace {
+
+constexpr std::int64_t kAlignment = 4;  ///< fp8_nccl_start_alignment_factor: elements per rank
+
+std::int64_t aligned(std::int64_t elements) { return ceil_div(elements, kAlignment) * kAlignment; }
+
+/// The parameters that DeepSpeed itself takes: those that are not FP8Linears' weights.
+std::vector<std::shared_ptr<Parameter>> ordinary(const Model& model) {
+  std::vector<std::shared_ptr<Parameter>> parameters;
+  for (const Trained& one : model.trained())
+    if (!one.linear) parameters.push_back(one.parameter);
+  return parameters;
+}
+
+/// copy.deepcopy of a tensor: its whole storage.
+Tensor deep_copy(const Tensor& x) {
+  Tensor y = x.tape().empty({x.impl()->storage->bytes / size_of(x.dtype())}, x.dtype(), Category::optimizer_state);
+  assign(y, y);
+  return x.tape().view(y, x.sizes(), x.strides());
+}
+
+/// target.meta.copy_(source.meta).
+void assign_scaling(const Scaling& target, const Scaling& source) {
+  assign(target.scale, source.scale);
+  assign(target.inverse, source.inverse);
+  assign(target.largest, source.largest);
+}
+
+/// gradient.value.data = values: what it was made as is a view's base (cast_to_fp8's view_as) and lives as long as the gradient.
+void move_values(Tensor& gradient, const Tensor& values) {
+  Tensor moved = values.tape().view(values, gradient.sizes(), contiguous_strides(gradient.sizes()));
+  const Ref<TensorImpl> made = gradient.impl()->base;
+  moved.impl()->base = made ? made : Ref<TensorImpl>(gradient.impl());
+  gradient = std::move(moved);
+}
+
+/// A parameter of the optimizer that no module has.
+std::shared_ptr<Parameter> master_parameter(const Tensor& tensor) {
+  auto parameter = std::make_shared<Parameter>();
+  parameter->sizes = tensor.sizes();
+  parameter->type = tensor.dtype();
+  parameter->tensor = tensor;
+  return parameter;
+}
+
+}  // namespace
+
+// ---- setting up ----------------------------------------------------------------------------------------------------------
+
+ScaledZero::ScaledZero(Tape& tape, Model& model, const DeepSpeedSettings& settings, States states)
+    : ZeroStage12(tape, ordinary(model), settings, WithoutOptimizer{}), model_(model) {
+  const GradMode no_grad(tape, false);
+  tape_.operator_name = "fp8 weights";
+  deal_out();
+  for (Share* share : dealt_) narrow(*share);
+  if (!shares_.empty()) flatten_shares();
+  optimizer_ = make_lb_adam(states);
+  if (settings_.stage < 2) return;
+  model.on_gradient = [this](ScaledLinear& linear) {
+    for (Share& share : shares_)
+      if (share.linear == &linear) into_bucket(share);
+  };
+}
+
+/// The largest weight first, each to the rank that has least so far. Equal ones are taken in the order of their places modulo the ranks.
+void ScaledZero::deal_out() {
+  for (const Trained& one : model_.trained())
+    if (one.linear) shares_.push_back({one.linear, one.parameter->sizes.product()});
+  for (Share& share : shares_) {
+    dealt_.push_back(&share);
+    if (share.elements > settings_.json.reduce_bucket_size)
+      refuse("MS-AMP fails on a weight of " + std::to_string(share.elements) + " elements, which fits into no bucket",
+             "deepspeed.zero_optimization.reduce_bucket_size", std::to_string(share.elements) + " or more");
+  }
+  const auto turn = [&](const Share* share) { return (share - shares_.data()) % settings_.ranks; };
+  std::stable_sort(dealt_.begin(), dealt_.end(), [&](const Share* a, const Share* b) {
+    return a->elements != b->elements ? a->elements > b->elements : turn(a) < turn(b);
+  });
+  std::vector<std::int64_t> filled(static_cast<std::size_t>(settings_.ranks));
+  for (Share* share : dealt_) {
+    const auto least = std::min_element(filled.begin(), filled.end());
+    share->rank = least - filled.begin();
+    *least += share->elements;
+  }
+  share_size_ = aligned(*std::max_element(filled.begin(), filled.end()));
+}
+
+/// p.clone() as the master on its rank, p.cast_(kfloat8_e4m3) on all.
+void ScaledZero::narrow(Share& share) {
+  ScaledLinear& linear = *share.linear;
+  Tensor& weight = linear.weight->tensor;
+  if (is_own(share)) {
+    share.master = std::make_unique<ScaledLinear>();
+    const Tensor value = clone(weight);
+    Tape::categorize(value, Category::optimizer_state);
+    share.master->weight = master_parameter(value);
+    for (Tensor Scaling::*number : {&Scaling::scale, &Scaling::inverse, &Scaling::largest})
+      share.master->scaling.*number = deep_copy(linear.scaling.*number);
+    share.master->weight_gradient = linear.weight_gradient;
+  }
+  const EightBits cast = to_eight_bits(weight, linear.scaling);
+  weight = cast.value;
+  assign_scaling(linear.scaling, cast.scaling);
+}
+
+/// _pad_and_flat: by way of the host, one after another.
+void ScaledZero::flatten_shares() {
+  std::vector<std::int64_t> padding(static_cast<std::size_t>(settings_.ranks), share_size_);
+  for (const Share& share : shares_) padding[static_cast<std::size_t>(share.rank)] -= share.elements;
+  std::vector<Tensor> pads;
+  for (std::int64_t elements : padding)
+    if (elements > 0) pads.push_back(tape_.empty({elements}, DType::fp8));
+  for (Share* share : dealt_) {
+    Tensor& weight = share->linear->weight->tensor;
+    tape_.copy({Copy::Direction::device_to_host, weight.bytes()}, tape_.stream);
+    weight.reset();
+  }
+  pads.clear();
+  flat_ = tape_.empty({share_size_ * settings_.ranks}, DType::fp8, Category::parameter);
+  tape_.copy({Copy::Direction::host_to_device, flat_.bytes()}, tape_.stream);
+  for (Share& share : shares_) {
+    Parameter& weight = *share.linear->weight;
+    weight.type = DType::fp8;
+    weight.tensor = tape_.view(flat_, weight.sizes, contiguous_strides(weight.sizes));
+    weight.tensor.impl()->base.reset();
+  }
+}
+
+/// DSAdam of DeepSpeed's master and of the rank's own.
+std::unique_ptr<Optimizer> ScaledZero::make_lb_adam(States states) {
+  std::vector<Trained> trained = {{master_parameter(master_), nullptr}};
+  for (Share* share : dealt_)
+    if (share->master) trained.push_back({share->master->weight, share->master.get()});
+  return msamp::make_optimizer(tape_, model_, std::move(trained), states, settings_.optimizer == OptimizerKind::adamw);
+}
+
+// ---- gradients -----------------------------------------------------------------------------------------------------------
+
+void ScaledZero::before_backward(bool boundary) {
+  buckets_.clear();
+  for (int i = 0; i < (overlaps() ? 2 : 1); ++i)
+    buckets_.push_back(tape_.empty({settings_.json.reduce_bucket_size}, DType::fp8, Category::communication_buffer));
+  bucket_ = 0;
+  release_buckets();
+  ZeroStage12::before_backward(boundary);
+}
+
+void ScaledZero::reduce_gradients() {
+  ZeroStage12::reduce_gradients();
+  for (Share& share : shares_)
+    if (share.linear->weight->tensor.grad()) into_bucket(share);
+}
+
+/// fp8_reduce_independent_p_g_buckets_and_remove_grads.
+void ScaledZero::into_bucket(Share& share) {
+  if (bucketed_elements_ + share.elements > settings_.json.reduce_bucket_size) {
+    reduce_shares();
+    if (overlaps()) bucket_ = 1 - bucket_;
+  }
+  Tensor& gradient = share.linear->weight->tensor.grad();
+  copy_elements(tape_, share.elements, DType::fp8, DType::fp8);
+  move_values(gradient, buckets_[bucket_]);
+  bucketed_elements_ += share.elements;
+  bucketed_.push_back(&share);
+}
+
+/// fp8_reduce_ipg_grads: every gradient goes to the rank of its weight, which divides it by its scale.
+void ScaledZero::reduce_shares() {
+  if (overlaps()) tape_.wait(reduction_stream_, tape_.stream);
+  const StreamScope scope(tape_, reducing_stream());
+  for (const Share* share : bucketed_)
+    if (is_own(*share)) in_place(share->linear->weight_gradient.inverse, {&share->linear->weight_gradient.inverse});
+  for (const Share* share : bucketed_)  // a reduction to one rank moves what a broadcast moves
+    tape_.collective({.kind = CollectiveKind::broadcast, .group = Group::data_shard, .bytes = share->elements, .type = DType::fp8},
+                     tape_.stream);
+  for (const Share* share : bucketed_) keep_or_clear(*share);
+  bucketed_.clear();
+  bucketed_elements_ = 0;
+}
+
+/// fp8_copy_grads_in_partition, or what stage 2 drops: the bucket will be written again.
+void ScaledZero::keep_or_clear(const Share& share) {
+  Tensor& gradient = share.linear->weight->tensor.grad();
+  if (!is_own(share)) {
+    if (settings_.stage == 2) gradient.reset();
+    return;
+  }
+  if (!kept_) {
+    std::int64_t total = 0;
+    for (const Share& other : shares_)
+      if (is_own(other)) total += other.elements;
+    kept_ = tape_.empty({total}, DType::fp8, Category::gradient);
+  }
+  copy_elements(tape_, share.elements, DType::fp8, DType::fp8);
+  move_values(gradient, kept_);
+}
+
+void ScaledZero::epilogue() {
+  reduce_bucket();
+  reduce_shares();
+  await_reductions();
+  const std::vector<Tensor> pieces = collect_pieces(), shares = collect_shares();
+  release_buckets();
+  buckets_.clear();
+  kept_.reset();
+  clear_gradients();
+  for (Share& share : shares_) share.linear->weight->tensor.grad().reset();
+}
+
+/// Of DeepSpeed's parameters, as its release 0.13 sums them: piece by piece. Returns this micro-batch's.
+std::vector<Tensor> ScaledZero::collect_pieces() {
+  const DType accumulated = type_ == DType::bf16 ? DType::fp32 : type_;  // get_acc_dtype
+  std::vector<Tensor> pieces = partition_pieces(own_gradients(accumulated), accumulated);
+  if (averaged_.empty()) return std::exchange(averaged_, std::move(pieces));
+  for (std::size_t i = 0; i < pieces.size(); ++i) in_place(averaged_[i], {&averaged_[i], &pieces[i]});
+  return pieces;
+}
+
+/// Of FP8Linears: the sum over micro-batches is cast anew every time. Returns this micro-batch's.
+std::vector<Tensor> ScaledZero::collect_shares() {
+  std::vector<Tensor> fresh;
+  std::vector<ScaledLinear*> linears;
+  for (Share* share : dealt_) {
+    if (!is_own(*share)) continue;
+    linears.push_back(share->linear);
+    fresh.push_back(share->linear->weight->tensor.grad());
+  }
+  if (gradients_.empty()) return std::exchange(gradients_, std::move(fresh));
+  for (std::size_t i = 0; i < fresh.size(); ++i) {
+    Scaling& scaling = linears[i]->weight_gradient;
+    Tensor sum;
+    {
+      const Tensor before = widened(gradients_[i], &scaling, DType::fp32), now = widened(fresh[i], &scaling, DType::fp32);
+      sum = elementwise(tape_, {&before, &now}, DType::fp32);
+    }
+    const Tensor cast = to_eight_bits(sum, scaling, {});
+    Tape::categorize(cast, Category::gradient);
+    move_values(gradients_[i], cast);
+  }
+  return fresh;
+}
+
+// ---- the step ------------------------------------------------------------------------------------------------------------
+
+void ScaledZero::step() {
+  tape_.operator_name = "ZeRO step";
+  check_overflow();
+  norm();
+  assign_gradients();
+  const Tensor last = gradients_.empty() ? Tensor() : gradients_.back();  // the loop's variable lives until step() returns
+  gradients_.clear();
+  optimizer_->step();
+  master_.grad().reset();
+  for (Share& share : shares_)
+    if (share.master) share.master->weight->tensor.grad().reset();
+  write_shares();
+  write_weights();
+  gather_parameters();
+  gather_shares();
+  gather_scales();
+}
+
+/// has_overflow: the host reads a sum of every piece, and the largest magnitude of every 8-bit gradient.
+void ScaledZero::check_overflow() {
+  const auto read = [&](const Tensor& x) { tape_.copy({Copy::Direction::device_to_host, x.bytes()}, tape_.stream); };
+  for (const Tensor& piece : averaged_) {
+    const Tensor wide = converted(tape_.view(piece, {piece.elements()}, {1}), DType::fp32);
+    read(reduce(wide, {true}, false, DType::fp32));
+  }
+  for (const Share* share : dealt_) {
+    if (!is_own(*share)) continue;
+    const Tensor largest = select(share->linear->weight_gradient.largest, 0);
+    read(is_finite(largest));
+  }
+  const Tensor overflow = tape_.empty({1}, DType::uint8);
+  tape_.copy({Copy::Direction::host_to_device, overflow.bytes()}, tape_.stream);
+  tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = overflow.bytes(), .type = DType::uint8},
+                   tape_.stream);
+  read(overflow);
+}
+
+/// get_grad_norm_direct of DeepSpeed's parameters alone: each norm is a number of the host.
+void ScaledZero::norm() {
+  for (std::size_t i = 0; i < std::min(averaged_.size(), own_parameters()); ++i) {
+    const Tensor norm = norm_in(averaged_[i], DType::fp64);
+    tape_.copy({Copy::Direction::device_to_host, norm.bytes()}, tape_.stream);
+  }
+  const Tensor total = tape_.empty({1}, DType::fp32);
+  tape_.copy({Copy::Direction::host_to_device, total.bytes()}, tape_.stream);
+  tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = total.bytes(), .type = DType::fp32},
+                   tape_.stream);
+  tape_.copy({Copy::Direction::device_to_host, total.bytes()}, tape_.stream);
+}
+
+/// The masters' gradients, and unscale_and_clip_grads: 8-bit ones are multiplied through their scales.
+void ScaledZero::assign_gradients() {
+  {
+    const Tensor flat = flatten(tape_, averaged_);
+    Tensor gradient = converted(flat, DType::fp32);
+    Tape::categorize(gradient, Category::gradient);
+    master_.grad() = std::move(gradient);
+  }
+  averaged_.clear();
+  in_place(master_.grad(), {&master_.grad()});
+  std::size_t next = 0;
+  for (const Share* share : dealt_) {
+    if (!share->master) continue;
+    share->master->weight->tensor.grad() = gradients_[next++];
+    in_place(share->master->weight_gradient.inverse, {&share->master->weight_gradient.inverse});
+  }
+}
+
+/// lp.copy_(hp.cast(lp.qtype)) of the rank's own.
+void ScaledZero::write_shares() {
+  for (const Share& share : shares_) {
+    if (!share.master) continue;
+    const EightBits cast = to_eight_bits(share.master->weight->tensor, share.master->scaling);
+    assign(share.linear->weight->tensor, cast.value);
+    assign_scaling(share.linear->scaling, cast.scaling);
+  }
+}
+
+void ScaledZero::gather_shares() {
+  if (settings_.ranks == 1 || !flat_) return;
+  tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = flat_.bytes(), .type = DType::fp8},
+                   tape_.stream);
+}
+
+/// all_gather_fp8_metas: the inverse scales of all weights, rank by rank, as many from each.
+void ScaledZero::gather_scales() {
+  if (shares_.empty()) return;
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(settings_.ranks));
+  for (const Share& share : shares_) ++counts[static_cast<std::size_t>(share.rank)];
+  const std::int64_t longest = aligned(*std::max_element(counts.begin(), counts.end()));
+  std::vector<Tensor> padding;
+  for (std::int64_t count : counts)
+    if (count < longest) padding.push_back(tape_.empty({longest - count}, DType::fp32));
+  const Tensor flat = tape_.empty({longest * settings_.ranks}, DType::fp32);
+  launch(tape_, KernelKind::elementwise, DType::fp32, flat.bytes(), flat.bytes());
+  if (settings_.ranks > 1)
+    tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = flat.bytes(), .type = DType::fp32},
+                     tape_.stream);
+  for (const Share& share : shares_) assign(share.linear->scaling.inverse, share.linear->scaling.inverse);
+}
+
+}  // namespace plimsoll::program::msamp
