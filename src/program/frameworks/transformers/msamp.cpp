@@ -45,9 +45,11 @@ class Distributed {
  private:
   static DdpSettings settings(const msamp::Model& model, const Strategy& strategy) {
     DdpSettings settings = hf_ddp_settings(strategy);
-    if (model.leaves_unused() && !settings.find_unused_parameters)
-      refuse("the head's bias is a copy under MS-AMP, and DDP waits for the gradient of the one it was tied to",
-             "ddp.find_unused_parameters", "true");
+    if (model.leaves_unused())
+      refuse(settings.find_unused_parameters
+                 ? "DDP's search for the bias that MS-AMP's copy of the head leaves unused is not modelled"
+                 : "the head's bias is a copy under MS-AMP, and DDP waits for the gradient of the one it was tied to",
+             "data_parallel", "none");
     for (const auto& linear : model.linears()) settings.ignored.insert(linear->weight.get());
     return settings;
   }
