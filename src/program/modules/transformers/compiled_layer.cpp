@@ -4,6 +4,7 @@
 
 #include "program/modules/inductor.hpp"
 #include "program/ops/attention_kernels.hpp"
+#include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
 
@@ -15,6 +16,12 @@ namespace {
 /// head_dim].
 Tensor as_heads(const Tensor& x, const CompiledShape& s, std::int64_t heads) {
   return x.tape().view(x, {s.batch, heads, s.length, s.head_dim}, {s.length * heads * s.head_dim, s.head_dim, heads * s.head_dim, 1});
+}
+
+/// [batch, length, heads, head_dim] over [batch, heads, length, head_dim].
+Tensor heads_before_positions(const Tensor& x, const CompiledShape& s) {
+  const std::int64_t width = s.length * s.head_dim;
+  return x.tape().view(x, {s.batch, s.length, s.heads, s.head_dim}, {s.heads * width, s.head_dim, width, 1});
 }
 
 struct Heads {
@@ -187,6 +194,11 @@ void CompiledLayer::attend() {
     flash(attention_inputs());
     return;
   }
+  if (s_.partial_rotary && s_.casts()) {
+    join_rotations();
+    flash(attention_inputs());
+    return;
+  }
   const auto norm_query = [this] { return norm_heads(kRawQuery, kQueryScale, kQNorm, s_.heads); };
   const auto norm_key = [this] { return norm_heads(kRawKey, kKeyScale, kKNorm, s_.kv_heads); };
   const auto rotate_query = [this](Value normed) { rotate(kRawQuery, kQueryScale, kQNorm, normed, kQuery, s_.heads); };
@@ -207,9 +219,10 @@ void CompiledLayer::attend() {
   flash(attention_inputs());
 }
 
-/// Under autocast, as many queries as keys have the same loops and read the same fp32 tables: one kernel rotates both.
+/// Under autocast, as many queries as keys have the same loops and read the same fp32 tables: one kernel rotates both. So it does where a
+/// part of each is turned.
 void CompiledLayer::fuse_rotations(Value query, Value key) {
-  if (s_.casts() && s_.rotary && s_.heads == s_.kv_heads && !s_.fused_qkv && !s_.head_norms) g_.fuse({query, key});
+  if ((s_.casts() || s_.partial_rotary) && s_.rotary && s_.heads == s_.kv_heads && !s_.fused_qkv && !s_.head_norms) g_.fuse({query, key});
 }
 
 /// Seeds of both dropouts, and the attention's: its mask is kept, or what it drew until it is used again.
@@ -229,8 +242,12 @@ void CompiledLayer::compute() {
   norm_statistics(input, {v_[kHidden]});
   project(input, {v_[kHidden]});
   attend();
-  low_copy(kOutput, s_.q_width(), s_.hidden);
-  v_[kProjected] = linear(kOutput, v_[kAttended], s_.q_width(), s_.hidden);
+  low_copy_and(
+      [this] {
+        if (s_.partial_rotary) merge_heads();
+      },
+      kOutput, s_.q_width(), s_.hidden);
+  v_[kProjected] = linear(kOutput, merged(), s_.q_width(), s_.hidden);
 
   if (s_.dropout) drop_attention();
   const Values stream{v_[kHidden], v_[kProjected], s_.checkpointed ? random_ : v_[kAttentionMask]};
@@ -246,7 +263,12 @@ void CompiledLayer::compute() {
   v_[kRaised] = linear(kUp, v_[kMlpNormed], s_.hidden, up);
 }
 
-void CompiledLayer::merge_heads() { v_[kMerged] = g_.pointwise({s_.batch, s_.length, s_.heads, s_.head_dim}, s_.low, {v_[kAttended]}); }
+void CompiledLayer::merge_heads() {
+  // Neighbours turned in a checkpointed layer leave queries as their product lies, and so attention's result.
+  const bool in_place = s_.neighbours && s_.checkpointed && !s_.casts();
+  v_[kMerged] =
+      g_.pointwise({s_.batch, s_.length, s_.heads, s_.head_dim}, s_.low, {v_[kAttended]}, in_place ? Values{v_[kAttended]} : Values{});
+}
 
 void CompiledLayer::activate() {
   v_[kActivated] = g_.pointwise({s_.batch, s_.length, s_.inner}, s_.low, {v_[kGated], v_[kRaised]}, {v_[kGated], v_[kRaised]});
@@ -342,12 +364,22 @@ CompiledLayer::NormGradient CompiledLayer::norm_backward(const Norm& norm, const
   for (const Value value : gradients) for_weight.push_back(value);
   if (s_.layer_norm) {
     sums_of_rows();
-    if (gradients.size() > 1) kernel.push_back(g_.pointwise(stream_sizes(), kFp32, all));
+    if (gradients.size() > 1) {  // more reads than one expression may have
+      Values summed = all;
+      for (const Value value : kernel) summed.push_back(value);
+      kernel.push_back(g_.pointwise(stream_sizes(), kFp32, summed));
+    }
     result.weight = sum_rows(for_weight, s_.hidden, kFp32);
     result.bias = sum_rows(gradients, s_.hidden, kFp32);
-    if (stream.size() > 1 && s_.checkpointed) kernel.push_back(g_.pointwise(stream_sizes(), s_.low, all));
+    if (stream.size() > 1 && s_.checkpointed && gradients.size() == 1) kernel.push_back(g_.pointwise(stream_sizes(), s_.low, all));
     gradients_[norm.weight] = narrowed(result.weight.total, s_.hidden);
     gradients_[norm.bias] = narrowed(result.bias.total, s_.hidden);
+    if (stream.size() > 1 && gradients.size() > 1 && s_.casts()) {  // what is left to do with the fp32 value may be done twice
+      result.residual = residual;
+      result.residual.insert(result.residual.begin(), {kernel.back(), v_[norm.scale]});
+      result.kernel = std::move(kernel);
+      return result;
+    }
   } else {
     result.weight = sum_rows(for_weight, s_.hidden, s_.widened_weights ? kFp32 : s_.wide);
     gradients_[norm.weight] = s_.widened_weights ? narrowed(result.weight.total, s_.hidden) : result.weight.total;
@@ -485,6 +517,7 @@ std::vector<Value> CompiledLayer::flash_backward(Value gradient) {
     g_.fuse({v_[kQuery], again});
     v_[kQuery] = again;
   }
+  if (s_.partial_rotary && s_.checkpointed && s_.casts()) cast_rotations_again();
   Values reads = attention_inputs();
   const std::size_t position = reads.size();
   for (const Value value : {gradient, v_[kAttended], v_[kLogSumExp], v_[kRngState], v_[kRngOffset]}) reads.push_back(value);
@@ -492,6 +525,8 @@ std::vector<Value> CompiledLayer::flash_backward(Value gradient) {
       reads, {{wide_heads, s_.low}, {narrow_heads, s_.low}, {narrow_heads, s_.low}}, [shape, position](const std::vector<Tensor>& tensors) {
         const Dims sizes{shape.batch, shape.length, shape.heads, shape.head_dim};
         const Heads heads = heads_of(tensors, shape);
+        // _flash_attention_backward reads attention's result with heads behind positions.
+        const Tensor result = shape.heads_first() ? contiguous(heads_before_positions(tensors[position + 1], shape)) : Tensor();
         FlashGradients all = flash_attention_backward(
             heads.query, heads.key, heads.value, tensors[position].tape().view(tensors[position], sizes, contiguous_strides(sizes)), true);
         return std::vector<Tensor>{std::move(all.query), std::move(all.key), std::move(all.value)};
@@ -500,11 +535,12 @@ std::vector<Value> CompiledLayer::flash_backward(Value gradient) {
 
 /// From the residual stream's gradient to the gradients that the three projections give to the norm's output.
 CompiledLayer::Values CompiledLayer::attention_backward(Value narrow) {
-  const Value attended = linear_backward(kOutput, narrow, v_[kAttended], s_.q_width(), s_.hidden);
+  const Value attended = linear_backward(kOutput, narrow, merged(), s_.q_width(), s_.hidden);
   const std::vector<Value> flash = flash_backward(attended);
   if (s_.fused_qkv) {
     return {linear_backward(kQkv, join_projections(flash), v_[kNormed], s_.hidden, qkv_width())};
   }
+  if (s_.partial_rotary) return partial_rotary_backward(flash);
   const Value from_value = linear_backward(kV, flash[2], v_[kNormed], s_.hidden, s_.kv_width());
   const Value key = heads_backward(kRawKey, kKeyScale, kKNorm, flash[1], s_.kv_heads);
   const Value from_key = linear_backward(kK, key, v_[kNormed], s_.hidden, s_.kv_width());

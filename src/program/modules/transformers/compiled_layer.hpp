@@ -82,6 +82,8 @@ struct CompiledShape {
   bool gated = true;          ///< a gated MLP; else one product up
   bool fused_qkv = false;     ///< queries, keys and values of one product
   bool rotary = true;
+  bool partial_rotary = false;   ///< stablelm, glm: a part of each head is turned and joined with the rest
+  bool neighbours = false;       ///< glm: pairs of neighbours are turned
   bool scaled_queries = false;   ///< opt: a kernel scales the queries before attention
   bool relu = false;             ///< of the MLP: its result is what its backward needs
   bool relu_squared = false;     ///< of the MLP: its backward reads what it squared before the gradient
@@ -92,8 +94,11 @@ struct CompiledShape {
   double attention_dropout = 0;
   bool widened_weights = false;           ///< gemma: the norms' weights are widened themselves, their gradients narrowed behind the sums
   std::array<bool, kArguments> biased{};  ///< by weight: its linear has a bias
-  std::int64_t batch = 0, length = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, inner = 0;
+  std::int64_t batch = 0, length = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, rotary_dim = 0, inner = 0;
 
+  /// Whether what the backward graph knows as attention's result lies with heads before positions, as its queries do: joined of parts, or
+  /// normed over all heads and computed again.
+  bool heads_first() const { return norms_behind ? checkpointed : partial_rotary && (casts() || !checkpointed); }
   bool casts() const { return low != wide; }  ///< weights are cast within the graph, their gradients cast back
   std::int64_t rows() const { return batch * length; }
   std::int64_t q_width() const { return heads * head_dim; }
@@ -154,6 +159,12 @@ class CompiledLayer {
   /// What the output projection reads.
   inductor::Value merged() const { return v_[kMerged].defined() ? v_[kMerged] : v_[kAttended]; }
 
+  void join_rotations();
+  void cast_rotations_again();
+  inductor::Value unturn_part(inductor::Value turned, std::int64_t heads);
+  inductor::Value unturn(inductor::Value turned, inductor::Value part, std::int64_t heads);
+  Values partial_rotary_backward(const Values& flash);
+
   void normed_rotations();
   void compute_behind();
   inductor::Value forward_behind();
@@ -188,7 +199,8 @@ class CompiledLayer {
   const Tape& tape_;
   bool forward_only_ = false;
   Values statistics_, query_statistics_, key_statistics_;
-  inductor::Value bias_parts_;  ///< of the last linear's bias
+  inductor::Value turned_query_, turned_key_;  ///< before their casts
+  inductor::Value bias_parts_;                 ///< of the last linear's bias
   RowSum down_bias_;
   inductor::Value seeds_, random_;  ///< of the dropouts; what the attention's drew
   inductor::Value standardized_;    ///< the MLP's norm before its weight, where it is a buffer

@@ -41,7 +41,7 @@ CompiledArguments arguments_of(Module& layer, const CompiledNames& names, const 
   return all;
 }
 
-CompiledShape shape_of(const Block& block, bool checkpointed) {
+CompiledShape shape_of(const Block& block, const CompiledNames& names, bool checkpointed) {
   const AttentionSpec& spec = *block.attention;
   CompiledShape s;
   s.checkpointed = checkpointed;
@@ -56,6 +56,9 @@ CompiledShape shape_of(const Block& block, bool checkpointed) {
   s.relu_squared = block.mlp->activation == "relu2";
   s.fused_qkv = spec.fused_qkv;
   s.rotary = spec.positions == Positions::rope;
+  s.neighbours = names.rotation == Rotation::neighbours_join_last;
+  s.partial_rotary = s.neighbours || names.rotation == Rotation::join_last;
+  s.rotary_dim = spec.rotary_dim;
   s.fused_gate_up = block.mlp->fused_gate_up;
   s.attention_dropout = spec.dropout;
   s.heads = spec.heads;
@@ -67,7 +70,7 @@ CompiledShape shape_of(const Block& block, bool checkpointed) {
 
 }  // namespace
 
-void check_compiled_rotary(const Block& block) {
+void check_compiled_rotary(const Block& block, Rotation rotation) {
   const auto require = [](bool known, const char* what) {
     if (!known) refuse(std::string("compiled blocks with ") + what + " are not modelled", "compile");
   };
@@ -79,7 +82,8 @@ void check_compiled_rotary(const Block& block) {
   require(block.norm.weight && (block.norm.kind == NormSpec::Kind::rms_norm || block.norm.bias), "these norms");
   require(!behind || (!attention.qkv_bias && !attention.output_bias && !block.mlp->fused_gate_up),
           "these projections beside norms behind them");
-  const bool rotary = attention.positions == Positions::rope && attention.rotary_dim == attention.head_dim;
+  const bool partial = rotation == Rotation::join_last || rotation == Rotation::neighbours_join_last;
+  const bool rotary = attention.positions == Positions::rope && partial == (attention.rotary_dim < attention.head_dim);
   const bool plain = attention.positions == Positions::none && !attention.fused_qkv && attention.qk_norm == AttentionSpec::QkNorm::none;
   require(rotary || plain, "these positions");
   require(
@@ -92,7 +96,7 @@ void check_compiled_rotary(const Block& block) {
 
 Tensor compiled_rotary_layer(Module& layer, const Block& block, const CompiledNames& names, const Tensor& hidden,
                              const RotaryTables& tables, bool checkpointed) {
-  const CompiledShape shape = shape_of(block, checkpointed);
+  const CompiledShape shape = shape_of(block, names, checkpointed);
   const CompiledArguments arguments = arguments_of(layer, names, hidden, tables, shape.rotary);
   return compiled_layer(arguments, with_arguments(shape, arguments));
 }

@@ -7,13 +7,14 @@
 
 namespace plimsoll::program {
 
-/// What a family calls the parts of its layers.
+/// What a family calls the parts of its layers, and how it turns its heads.
 struct CompiledNames {
   const char *output = "o_proj", *q_norm = "q_norm", *k_norm = "k_norm", *up = "up_proj", *down = "down_proj";
+  Rotation rotation;
 };
 
 /// Throws Error (refused): a layer whose compiled graph is not known.
-void check_compiled_rotary(const Block& block);
+void check_compiled_rotary(const Block& block, Rotation rotation);
 
 /// The layer's forward as one operator on the tape: what AOTAutograd's partitioner saves, in the buffers of the code that Inductor
 /// generates. Gradient checkpointing is part of the graph: `checkpointed` keeps the graph's inputs alone.

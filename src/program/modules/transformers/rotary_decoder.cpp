@@ -56,7 +56,7 @@ class Layer {
     const auto body = [this, inputs](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x, *inputs);
       const bool checkpointed = options_.checkpointing != RunOptions::Checkpointing::none;
-      const CompiledNames names{style_.output, style_.q_norm, style_.k_norm, style_.up, style_.down};
+      const CompiledNames names{style_.output, style_.q_norm, style_.k_norm, style_.up, style_.down, style_.rotation};
       return compiled_rotary_layer(module_, block_, names, x, inputs->tables, checkpointed);
     };
     return run_layer(module_, tape_, options_, input, body,
@@ -195,7 +195,7 @@ class RotaryDecoder final : public Network {
         norm_.emplace(base_.child(style_.final_norm, !block.norm.weight), tape, block.norm, style_.norm_rounding,
                       final_patches ? &*final_patches : nullptr);
       if (block.role != Block::Role::decoder) continue;
-      if (options.compiled_blocks) check_compiled_rotary(block);
+      if (options.compiled_blocks) check_compiled_rotary(block, style_.rotation);
       if (block.attention->sliding_window) window_ = block.attention->sliding_window;
       if (!block.attention->sliding_window) full_attention_ = true;
       latent_ = latent_ || block.attention->mla.has_value();
