@@ -81,32 +81,39 @@ std::uint64_t CachingAllocator::new_addresses(std::int64_t size) {
   return next_address_ - static_cast<std::uint64_t>(size);
 }
 
-BlockId CachingAllocator::new_block(std::uint64_t address, std::int64_t size, std::uint32_t pool, std::int32_t expandable) {
-  Block block;
+inline BlockId CachingAllocator::new_block(std::uint64_t address, std::int64_t size, std::uint32_t pool, std::int32_t expandable) {
+  if (unused_blocks_.empty()) {
+    unused_blocks_.push_back(static_cast<BlockId>(blocks_.size()));
+    blocks_.emplace_back();
+  }
+  const BlockId id = unused_blocks_.back();
+  unused_blocks_.pop_back();
+  Block& block = blocks_[id];
+  block = {};
   block.address = address;
   block.size = size;
   block.pool = pool;
   block.expandable = expandable;
-  if (unused_blocks_.empty()) {
-    blocks_.push_back(block);
-    return static_cast<BlockId>(blocks_.size() - 1);
-  }
-  const BlockId id = unused_blocks_.back();
-  unused_blocks_.pop_back();
-  blocks_[id] = block;
   return id;
 }
 
-std::uint32_t CachingAllocator::pool_of(StreamId stream, bool small) {
-  std::uint32_t& index = pool_index_[stream * 2u + (small ? 1 : 0)];
-  if (index == 0) {
-    pools_.push_back({stream, small, {}, {}});
-    index = static_cast<std::uint32_t>(pools_.size());
-  }
-  return index - 1;
+inline void CachingAllocator::delete_block(BlockId id) {
+  blocks_[id].size = 0;
+  unused_blocks_.push_back(id);
 }
 
-void CachingAllocator::insert_free(BlockId id) {
+inline std::uint32_t CachingAllocator::pool_of(StreamId stream, bool small) {
+  const std::uint32_t index = pool_index_[stream * 2u + (small ? 1 : 0)];
+  return index != 0 ? index - 1 : new_pool(stream, small);
+}
+
+std::uint32_t CachingAllocator::new_pool(StreamId stream, bool small) {
+  pools_.push_back({stream, small, {}, {}});
+  pool_index_[stream * 2u + (small ? 1 : 0)] = static_cast<std::uint32_t>(pools_.size());
+  return static_cast<std::uint32_t>(pools_.size() - 1);
+}
+
+inline void CachingAllocator::insert_free(BlockId id) {
   Block& block = blocks_[id];
   Pool& pool = pools_[block.pool];
   block.age_base = searches_[pool.small];
@@ -133,7 +140,7 @@ void CachingAllocator::splice_before(BlockId id, BlockId next) {
   blocks_[next].previous = id;
 }
 
-void CachingAllocator::splice_after(BlockId id, BlockId previous) {
+inline void CachingAllocator::splice_after(BlockId id, BlockId previous) {
   Block& block = blocks_[id];
   block.next = blocks_[previous].next;
   block.previous = previous;
@@ -142,12 +149,12 @@ void CachingAllocator::splice_after(BlockId id, BlockId previous) {
 }
 
 /// Whether a neighbour, if there is one, is free and mapped like the block.
-bool CachingAllocator::may_join(BlockId id, BlockId neighbour) const {
+inline bool CachingAllocator::may_join(BlockId id, BlockId neighbour) const {
   return neighbour != kNoBlock && blocks_[neighbour].available() && blocks_[id].mapped == blocks_[neighbour].mapped;
 }
 
 /// Joins the neighbour `from` to `into`; neither is in a list.
-void CachingAllocator::join(BlockId into, BlockId from) {
+inline void CachingAllocator::join(BlockId into, BlockId from) {
   Block& target = blocks_[into];
   const Block& source = blocks_[from];
   if (target.previous == from) {
@@ -173,8 +180,8 @@ void CachingAllocator::merge(BlockId into, BlockId from) {
 }
 
 /// Cuts a block to `size`; the rest of it, which is in no list.
-BlockId CachingAllocator::split(BlockId id, std::int64_t size) {
-  const Block whole = blocks_[id];
+inline BlockId CachingAllocator::split(BlockId id, std::int64_t size) {
+  const Block& whole = blocks_[id];
   const BlockId rest = new_block(whole.address + static_cast<std::uint64_t>(size), whole.size - size, whole.pool, whole.expandable);
   blocks_[id].size = size;
   splice_after(rest, id);
@@ -183,47 +190,15 @@ BlockId CachingAllocator::split(BlockId id, std::int64_t size) {
 
 // ---- allocation ----------------------------------------------------------------------------------------------------
 
-BlockId CachingAllocator::allocate(std::int64_t bytes, StreamId stream) {
-  if (any_pending_ && delayed_free_ == DelayedFree::next_allocation) complete_all();
-  if (bytes > capacity_) {
-    if (stop_at_capacity()) return kNoBlock;
-    release_all();
-    ++retries_;
-    return kNoBlock;
-  }
-  const std::int64_t size = rounded_size(bytes, settings_.roundup_power2_divisions);
-  const std::uint32_t pool = pool_of(stream, size <= kSmallSize);
-  BlockId found = take_free_block(pool, size);
-  if (found == kNoBlock) {
-    if (collects_garbage()) collect_garbage();
-    found = take_new_block(pool, size);
-  }
-  if (found == kNoBlock && stop_at_capacity()) return kNoBlock;
-  if (found == kNoBlock && release_oversize(pool, size)) found = take_new_block(pool, size);
-  if (found == kNoBlock) {
-    release_all();
-    ++retries_;
-    found = take_new_block(pool, size);
-  }
-  return found == kNoBlock ? kNoBlock : hand_out(found, size);
-}
-
-bool CachingAllocator::should_split(const Block& block, std::int64_t size) const {
+inline bool CachingAllocator::should_split(const Block& block, std::int64_t size) const {
   const std::int64_t rest = block.size - size;
-  if (pools_[block.pool].small || settings_.expandable_segments) return rest >= kMinBlock;
+  if (rest < kMinBlock) return false;
+  if (pools_[block.pool].small || settings_.expandable_segments) return true;
   return size < max_split_ && rest > kSmallSize;
 }
 
-/// Gives out the block `id`, which is in no list; the rest goes back to the pool where it is worth splitting off.
-BlockId CachingAllocator::hand_out(BlockId id, std::int64_t size) {
-  if (should_split(blocks_[id], size)) insert_free(split(id, size));
-  blocks_[id].allocated = true;
-  allocated_ += blocks_[id].size;
-  return id;
-}
-
 /// The free block that serves a request; the end where none does.
-FreeList::Cursor CachingAllocator::best_fit(const Pool& pool, std::int64_t size) const {
+inline FreeList::Cursor CachingAllocator::best_fit(const Pool& pool, std::int64_t size) const {
   FreeList::Cursor cursor = pool.free.lower_bound(size);
   if (pool.free.at_end(cursor)) return cursor;
   if (settings_.expandable_segments) cursor = best_expandable(pool, cursor);
@@ -234,7 +209,7 @@ FreeList::Cursor CachingAllocator::best_fit(const Pool& pool, std::int64_t size)
   return kept_whole || too_large ? pool.free.end() : cursor;
 }
 
-BlockId CachingAllocator::take_free_block(std::uint32_t pool_id, std::int64_t size) {
+inline BlockId CachingAllocator::take_free_block(std::uint32_t pool_id, std::int64_t size) {
   Pool& pool = pools_[pool_id];
   if (collects_garbage()) ++searches_[pool.small];
   const FreeList::Cursor place = best_fit(pool, size);
@@ -248,6 +223,40 @@ BlockId CachingAllocator::take_free_block(std::uint32_t pool_id, std::int64_t si
   blocks_[rest].age_base = searches_[pool.small];
   pool.free.replace(place, entry_of(rest));
   return id;
+}
+
+BlockId CachingAllocator::allocate(std::int64_t bytes, StreamId stream) {
+  if (any_pending_ && delayed_free_ == DelayedFree::next_allocation) complete_all();
+  if (bytes > capacity_) {
+    if (stop_at_capacity()) return kNoBlock;
+    release_all();
+    ++retries_;
+    return kNoBlock;
+  }
+  const std::int64_t size = rounded_size(bytes, settings_.roundup_power2_divisions);
+  const std::uint32_t pool = pool_of(stream, size <= kSmallSize);
+  BlockId found = take_free_block(pool, size);
+  if (found == kNoBlock) found = take_from_driver(pool, size);
+  if (found == kNoBlock) return kNoBlock;
+  blocks_[found].allocated = true;
+  allocated_ += blocks_[found].size;
+  return found;
+}
+
+/// What no free block serves: a new segment, if need be in the place of those that are given back. The rest goes to the pool where it is
+/// worth splitting off.
+BlockId CachingAllocator::take_from_driver(std::uint32_t pool, std::int64_t size) {
+  if (collects_garbage()) collect_garbage();
+  BlockId found = take_new_block(pool, size);
+  if (found == kNoBlock && stop_at_capacity()) return kNoBlock;
+  if (found == kNoBlock && release_oversize(pool, size)) found = take_new_block(pool, size);
+  if (found == kNoBlock) {
+    release_all();
+    ++retries_;
+    found = take_new_block(pool, size);
+  }
+  if (found != kNoBlock && should_split(blocks_[found], size)) insert_free(split(found, size));
+  return found;
 }
 
 std::int64_t CachingAllocator::passing_size(std::int64_t bytes, StreamId stream) {
@@ -385,18 +394,8 @@ void CachingAllocator::unmap(BlockId id) {
 
 // ---- free ----------------------------------------------------------------------------------------------------------
 
-void CachingAllocator::free(BlockId id) {
-  Block& block = blocks_[id];
-  block.allocated = false;
-  allocated_ -= block.size;
-  if (block.uses == 0) return return_to_pool(id);
-  for (std::size_t stream = 0; stream < pending_.size(); ++stream)
-    if (block.uses >> stream & 1) pending_[stream].push_back(id);
-  any_pending_ = true;
-}
-
 /// Joins the block to its free neighbours, one of whose places in the list it takes.
-void CachingAllocator::return_to_pool(BlockId id) {
+inline void CachingAllocator::return_to_pool(BlockId id) {
   const BlockId previous = blocks_[id].previous, next = blocks_[id].next;
   const bool joins_previous = may_join(id, previous), joins_next = may_join(id, next);
   if (!joins_previous && !joins_next) return insert_free(id);
@@ -408,6 +407,16 @@ void CachingAllocator::return_to_pool(BlockId id) {
   if (joins_next) join(id, next);
   blocks_[id].age_base = searches_[pool.small];
   pool.free.replace(place, entry_of(id));
+}
+
+void CachingAllocator::free(BlockId id) {
+  Block& block = blocks_[id];
+  block.allocated = false;
+  allocated_ -= block.size;
+  if (block.uses == 0) return return_to_pool(id);
+  for (std::size_t stream = 0; stream < pending_.size(); ++stream)
+    if (block.uses >> stream & 1) pending_[stream].push_back(id);
+  any_pending_ = true;
 }
 
 void CachingAllocator::record_stream(BlockId block, StreamId stream) {
@@ -532,14 +541,25 @@ void CachingAllocator::empty_cache() { release_all(); }
 
 // ---- what others see -----------------------------------------------------------------------------------------------
 
+/// The first block of every contiguous range of memory, by address.
+std::vector<BlockId> CachingAllocator::segment_heads() const {
+  std::vector<std::pair<std::uint64_t, BlockId>> heads;
+  for (BlockId id = 0; id < blocks_.size(); ++id) {
+    const Block& block = blocks_[id];
+    const bool starts = block.previous == kNoBlock || !blocks_[block.previous].mapped;
+    if (block.size > 0 && block.mapped && starts) heads.emplace_back(block.address, id);
+  }
+  std::sort(heads.begin(), heads.end());
+  std::vector<BlockId> ids;
+  ids.reserve(heads.size());
+  for (const auto& [address, id] : heads) ids.push_back(id);
+  return ids;
+}
+
 std::vector<CachingAllocator::Segment> CachingAllocator::segments() const {
-  std::vector<char> unused(blocks_.size(), 0);
-  for (BlockId id : unused_blocks_) unused[id] = 1;
   std::vector<Segment> found;
-  for (BlockId head = 0; head < blocks_.size(); ++head) {
+  for (const BlockId head : segment_heads()) {
     const Block& first = blocks_[head];
-    const bool starts = first.previous == kNoBlock || !blocks_[first.previous].mapped;
-    if (unused[head] || !first.mapped || !starts) continue;
     const Pool& pool = pools_[first.pool];
     Segment segment{first.address, 0, pool.stream, pool.small, first.expandable >= 0, {}};
     for (BlockId id = head; id != kNoBlock && blocks_[id].mapped; id = blocks_[id].next) {
@@ -548,21 +568,21 @@ std::vector<CachingAllocator::Segment> CachingAllocator::segments() const {
     }
     found.push_back(std::move(segment));
   }
-  std::sort(found.begin(), found.end(), [](const Segment& a, const Segment& b) { return a.address < b.address; });
   return found;
 }
 
-std::vector<std::uint64_t> CachingAllocator::state(const std::vector<std::uint64_t>& tags) const {
+std::vector<std::uint64_t> CachingAllocator::state(const std::vector<TensorId>& holders) const {
   std::vector<std::uint64_t> state;
-  for (const Segment& segment : segments()) {  // their order counts, their addresses do not
-    state.push_back(segment.stream * 4u + (segment.small ? 2u : 0u) + (segment.expandable ? 1u : 0u));
-    state.push_back(segment.blocks.size());
-    for (BlockId id : segment.blocks) {
+  state.reserve(4 * blocks_.size());
+  for (const BlockId head : segment_heads()) {  // their order counts, their addresses do not
+    state.push_back(std::uint64_t{blocks_[head].pool} << 1 | (blocks_[head].expandable >= 0 ? 1u : 0u));
+    for (BlockId id = head; id != kNoBlock && blocks_[id].mapped; id = blocks_[id].next) {
       const Block& block = blocks_[id];
       state.push_back(static_cast<std::uint64_t>(block.size) << 1 | (block.allocated ? 1u : 0u));
       state.push_back(block.uses);
-      state.push_back(block.allocated && id < tags.size() ? tags[id] : 0);
+      if (block.allocated) state.push_back(holders[id]);
     }
+    state.push_back(0);  // no block's size
   }
   return state;
 }

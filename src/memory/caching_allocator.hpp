@@ -57,8 +57,8 @@ class CachingAllocator {
 
   /// A block of at least `bytes` (> 0) in the pool of `stream`, or kNoBlock when the device is full.
   BlockId allocate(std::int64_t bytes, StreamId stream);
-  /// What the block would measure that allocate() would find free; 0 where it would find none. For memory that is given back at once: taking
-  /// and freeing such a block leaves everything as it is.
+  /// What the block would measure that allocate() would find free; 0 where it would find none. For memory that is given back at once:
+  /// taking and freeing such a block leaves everything as it is.
   std::int64_t passing_size(std::int64_t bytes, StreamId stream);
   /// The first time that the driver refuses what allocate() asks of it, allocate() is to return without changing anything. Called again it
   /// gives memory back before it asks once more, as always.
@@ -101,14 +101,14 @@ class CachingAllocator {
 
   /// All segments in order of address.
   std::vector<Segment> segments() const;
-  /// Everything that later decisions depend on, apart from the ages that garbage collection keeps. `tags` (by block) says what is in
-  /// the blocks in use; blocks beyond its end have none.
-  std::vector<std::uint64_t> state(const std::vector<std::uint64_t>& tags) const;
+  /// Everything that later decisions depend on, apart from the ages that garbage collection keeps. `holders` (by block) says what is in
+  /// the blocks in use.
+  std::vector<std::uint64_t> state(const std::vector<TensorId>& holders) const;
 
  private:
   struct Block {
     std::uint64_t address = 0;
-    std::int64_t size = 0;
+    std::int64_t size = 0;      // 0 while the id is unused
     std::uint64_t uses = 0;     // other streams that use it, one bit each; of a freed block: those not known to be done
     std::int64_t age_base = 0;  // searches of its pool when it became free (garbage collection)
     BlockId previous = kNoBlock, next = kNoBlock;
@@ -128,8 +128,9 @@ class CachingAllocator {
   void note(AllocatorEvent::Kind kind, std::uint64_t address, std::int64_t size, std::uint32_t pool);
   std::uint64_t new_addresses(std::int64_t size);
   BlockId new_block(std::uint64_t address, std::int64_t size, std::uint32_t pool, std::int32_t expandable);
-  void delete_block(BlockId id) { unused_blocks_.push_back(id); }
+  void delete_block(BlockId id);
   std::uint32_t pool_of(StreamId stream, bool small);
+  std::uint32_t new_pool(StreamId stream, bool small);
   FreeList::Entry entry_of(BlockId id) const { return {blocks_[id].size, blocks_[id].address, id}; }
   void insert_free(BlockId id);
   void erase_free(BlockId id);
@@ -145,13 +146,13 @@ class CachingAllocator {
   BlockId take_free_block(std::uint32_t pool, std::int64_t size);
   FreeList::Cursor best_fit(const Pool& pool, std::int64_t size) const;
   FreeList::Cursor best_expandable(const Pool& pool, FreeList::Cursor cursor) const;
+  BlockId take_from_driver(std::uint32_t pool, std::int64_t size);
   BlockId take_new_block(std::uint32_t pool, std::int64_t size);
   BlockId take_expandable_block(std::uint32_t pool, std::int64_t size);
   BlockId find_expandable_room(std::uint32_t pool, std::int64_t size);
   bool has_room(BlockId first, std::int64_t size) const;
   bool map(BlockId id, std::int64_t size);
   void unmap(BlockId id);
-  BlockId hand_out(BlockId id, std::int64_t size);
   bool should_split(const Block& block, std::int64_t size) const;
 
   void return_to_pool(BlockId id);
@@ -160,6 +161,7 @@ class CachingAllocator {
   void release_all();
   void release_pool(std::uint32_t pool);
   void release_segment(BlockId id);
+  std::vector<BlockId> segment_heads() const;
   void erase_unmapped(BlockId id);
   void insert_unmapped(BlockId id);
 

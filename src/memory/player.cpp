@@ -1,6 +1,7 @@
 #include "memory/player.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "plimsoll/error.hpp"
 
@@ -30,17 +31,31 @@ const std::vector<Instruction>& Player::part(int step) const {
   return step == 1 && !program_.second_step.empty() ? program_.second_step : program_.step;
 }
 
-Player::Tensor& Player::tensor(std::uint32_t id) {
+inline Player::Tensor& Player::tensor(std::uint32_t id) {
   if (id >= tensors_.size()) tensors_.resize(std::max<std::size_t>(id + std::size_t{1}, tensors_.size() * 2));
   return tensors_[id];
 }
 
-bool Player::allocate(const Instruction& instruction) {
+inline void Player::note_reserved() {
+  const Bytes reserved(allocator_.reserved());
+  trace_.peak_reserved = std::max(trace_.peak_reserved, reserved);
+  if (phase_ == Phase::optimizer) trace_.optimizer_reserved = std::max(trace_.optimizer_reserved, reserved);
+}
+
+inline void Player::hold(BlockId block, TensorId tensor) {
+  if (block >= holders_.size()) holders_.resize(2 * (block + std::size_t{1}));
+  holders_[block] = tensor;
+}
+
+inline bool Player::allocate(const Instruction& instruction) {
   Tensor& tensor = this->tensor(instruction.id);
-  if (tensor.alive) defect("a tensor that is alive is allocated", program_, instruction);
+  if (tensor.alive()) defect("a tensor that is alive is allocated", program_, instruction);
   if (instruction.bytes < 0) defect("an allocation of negative size", program_, instruction);
-  tensor = {kNoBlock, true, instruction.category, instruction.stream, instruction.label, instruction.bytes};
-  if (instruction.bytes == 0) return true;
+  tensor = {&instruction, kNoBlock};
+  if (instruction.bytes == 0) {
+    without_bytes_.push_back(instruction.id);
+    return true;
+  }
   const int retries = allocator_.retries();
   if (!lagging_) host_waits();
   tensor.block = allocator_.allocate(instruction.bytes, instruction.stream);
@@ -54,7 +69,9 @@ bool Player::allocate(const Instruction& instruction) {
     waited_ = launches_;
   }
   if (history_) note(AllocatorEvent::Kind::alloc, tensor);
-  if (tensor.block == kNoBlock || (ran_short && options_.shortage_is_fatal)) {
+  const bool given = tensor.block != kNoBlock;
+  if (given) hold(tensor.block, instruction.id);
+  if (!given || (ran_short && options_.shortage_is_fatal)) {
     fail_allocation(instruction);
     return false;
   }
@@ -65,15 +82,9 @@ bool Player::allocate(const Instruction& instruction) {
   return true;
 }
 
-void Player::note_reserved() {
-  const Bytes reserved(allocator_.reserved());
-  trace_.peak_reserved = std::max(trace_.peak_reserved, reserved);
-  if (phase_ == Phase::optimizer) trace_.optimizer_reserved = std::max(trace_.optimizer_reserved, reserved);
-}
-
 /// Whether a tensor that dies at once (a BLAS workspace) finds a free block and reaches no peak: then nothing remembers it.
 bool Player::passes_by(const Instruction& instruction) {
-  if (instruction.bytes <= 0 || tensor(instruction.id).alive || history_ || samples_) return false;
+  if (instruction.bytes <= 0 || tensor(instruction.id).alive() || history_ || samples_) return false;
   if (!lagging_) host_waits();
   const std::int64_t size = allocator_.passing_size(instruction.bytes, instruction.stream);
   return size > 0 && allocator_.allocated() + size <= part_peak_;
@@ -89,27 +100,28 @@ void Player::stop_at_capacity(const Instruction& instruction) {
   auto other = std::make_unique<Player>(*this);
   other->beyond_ = nullptr;
   other->allocator_.lift_capacity();
-  other->tensor(instruction.id).alive = false;
+  other->tensor(instruction.id) = {};
   *beyond_ = std::move(other);
 }
 
-void Player::free(const Instruction& instruction) {
-  Tensor& tensor = this->tensor(instruction.id);
-  if (!tensor.alive) defect("a tensor that is not alive is freed", program_, instruction);
-  tensor.alive = false;
-  if (tensor.block == kNoBlock) return;
+inline void Player::free(const Instruction& instruction) {
+  const Tensor tensor = std::exchange(this->tensor(instruction.id), {});
+  if (!tensor.alive()) defect("a tensor that is not alive is freed", program_, instruction);
+  if (tensor.block == kNoBlock) {
+    without_bytes_.erase(std::find(without_bytes_.begin(), without_bytes_.end(), instruction.id));
+    return;
+  }
   if (history_) note(AllocatorEvent::Kind::free, tensor);
-  live_[tensor.category] -= Bytes(allocator_.size(tensor.block));
-  requested_ -= tensor.bytes;
+  live_[tensor.birth->category] -= Bytes(allocator_.size(tensor.block));
+  requested_ -= tensor.birth->bytes;
   if (options_.launches_behind > 0 && allocator_.used_elsewhere(tensor.block)) behind_.push_back({reached_at(), tensor.block});
   allocator_.free(tensor.block);
 }
 
 /// The device has come to what was issued so many entries ago: events recorded by then are over.
-void Player::launched(int entries) {
+inline void Player::launched(int entries) {
   launches_ += entries;
-  for (; !behind_.empty() && behind_.front().launch <= launches_; behind_.pop_front())
-    allocator_.complete_block(behind_.front().block);
+  for (; !behind_.empty() && behind_.front().launch <= launches_; behind_.pop_front()) allocator_.complete_block(behind_.front().block);
 }
 
 /// Launches issued by the time the device has come to what is issued now: since the last wait it does (1 − lead) of what its host does,
@@ -137,7 +149,8 @@ void Player::record(AllocatorHistory* history) {
 /// What the allocator asked of the driver comes before the allocation that made it ask.
 void Player::note(AllocatorEvent::Kind kind, const Tensor& tensor) {
   note_segments();
-  AllocatorEvent event{kind, tensor.stream, tensor.category, tensor.label, 0, Bytes(tensor.bytes)};
+  const Instruction& birth = *tensor.birth;
+  AllocatorEvent event{kind, birth.stream, birth.category, birth.label, 0, Bytes(birth.bytes)};
   if (tensor.block == kNoBlock)
     event.kind = AllocatorEvent::Kind::out_of_memory;
   else
@@ -153,20 +166,15 @@ void Player::note_segments() {
 
 void Player::note_final_segments() {
   note_segments();
-  std::vector<const Tensor*> holder;
-  for (const Tensor& tensor : tensors_) {
-    if (!tensor.alive || tensor.block == kNoBlock) continue;
-    if (tensor.block >= holder.size()) holder.resize(tensor.block + std::size_t{1});
-    holder[tensor.block] = &tensor;
-  }
   for (const auto& segment : allocator_.segments()) {
     history_->segments.push_back({segment.address, Bytes(segment.size), segment.stream, segment.small, segment.expandable, {}});
     for (BlockId id : segment.blocks) {
       AllocatorSegment::Block block{allocator_.address(id), Bytes(allocator_.size(id)), {}, allocator_.in_use(id), {}, 0};
-      if (const Tensor* tensor = id < holder.size() ? holder[id] : nullptr) {
-        block.requested = Bytes(tensor->bytes);
-        block.category = tensor->category;
-        block.label = tensor->label;
+      if (block.in_use) {
+        const Instruction& birth = *tensors_[holders_[id]].birth;
+        block.requested = Bytes(birth.bytes);
+        block.category = birth.category;
+        block.label = birth.label;
       }
       history_->segments.back().blocks.push_back(block);
     }
@@ -240,7 +248,7 @@ bool Player::play_to(std::size_t count) {
         wait(instruction);
         break;
       case InstructionKind::record_stream:
-        if (!tensor(instruction.id).alive) defect("record_stream of a tensor that is not alive", program_, instruction);
+        if (!tensor(instruction.id).alive()) defect("record_stream of a tensor that is not alive", program_, instruction);
         if (tensor(instruction.id).block != kNoBlock) allocator_.record_stream(tensor(instruction.id).block, instruction.stream);
         break;
       case InstructionKind::empty_cache:
@@ -306,19 +314,9 @@ void Player::end_step(int step) {
 
 /// Whether the allocator and the tensors that live across steps are exactly as after the step before.
 bool Player::recurs() {
-  std::vector<std::uint64_t> tags, empty;
-  for (std::size_t id = 0; id < tensors_.size(); ++id) {
-    const Tensor& tensor = tensors_[id];
-    if (!tensor.alive) continue;
-    if (tensor.block == kNoBlock) {
-      empty.push_back(id);
-      continue;
-    }
-    if (tensor.block >= tags.size()) tags.resize(tensor.block + std::size_t{1});
-    tags[tensor.block] = id + 1;
-  }
-  std::vector<std::uint64_t> now = allocator_.state(tags);
-  now.insert(now.end(), empty.begin(), empty.end());
+  std::vector<std::uint64_t> now = allocator_.state(holders_);
+  std::sort(without_bytes_.begin(), without_bytes_.end());
+  now.insert(now.end(), without_bytes_.begin(), without_bytes_.end());
   const bool same = now == state_;
   state_ = std::move(now);
   return same;
@@ -366,8 +364,8 @@ std::vector<LiveTensor> Player::alive_at(Instant instant) {
   play_part(instant.step, std::min(instant.instruction + 1, part(instant.step).size()));
   std::vector<LiveTensor> alive;
   for (const Tensor& tensor : tensors_)
-    if (tensor.alive && tensor.block != kNoBlock)
-      alive.push_back({tensor.category, Bytes(allocator_.size(tensor.block)), program_.labels.at(tensor.label), Bytes(tensor.bytes)});
+    if (const Instruction* birth = tensor.birth; birth && tensor.block != kNoBlock)
+      alive.push_back({birth->category, Bytes(allocator_.size(tensor.block)), program_.labels.at(birth->label), Bytes(birth->bytes)});
   std::stable_sort(alive.begin(), alive.end(), [](const LiveTensor& a, const LiveTensor& b) { return a.bytes > b.bytes; });
   return alive;
 }

@@ -32,8 +32,8 @@ class Player {
   MemoryTrace play();
   /// Plays on from where it stands: what keep_beyond() left.
   MemoryTrace play_on();
-  /// Where an allocation first does not fit, a copy of this player is put into `beyond`, whose device is without limit; `beyond` must outlive
-  /// the playing. Segments that expand, and a limit on the process, leave nothing: how they fill up depends on the device's size.
+  /// Where an allocation first does not fit, a copy of this player is put into `beyond`, whose device is without limit; `beyond` must
+  /// outlive the playing. Segments that expand, and a limit on the process, leave nothing: how they fill up depends on the device's size.
   void keep_beyond(std::unique_ptr<Player>& beyond);
   /// From now on everything is noted in `history`, which must outlive the player; at the end of play() also the segments.
   void record(AllocatorHistory* history);
@@ -46,12 +46,9 @@ class Player {
 
  private:
   struct Tensor {
-    BlockId block = kNoBlock;
-    bool alive = false;
-    Category category = Category::temporary;
-    StreamId stream = kComputeStream;
-    std::uint32_t label = 0;
-    std::int64_t bytes = 0;  // as requested
+    const Instruction* birth = nullptr;  // its allocation while it is alive
+    BlockId block = kNoBlock;            // none of a tensor without bytes
+    bool alive() const { return birth != nullptr; }
   };
 
   /// A block freed while another stream used it, and the launches by which the device has come to that.
@@ -68,6 +65,7 @@ class Player {
   void stop_at_capacity(const Instruction& instruction);
   bool allocate(const Instruction& instruction);
   bool passes_by(const Instruction& instruction);
+  void hold(BlockId block, TensorId tensor);
   void free(const Instruction& instruction);
   void enter_phase(Phase phase);
   void note_reserved();
@@ -86,13 +84,15 @@ class Player {
   bool recurs();
 
   std::int64_t launches_ = 0;
-  std::int64_t waited_ = 0;  // launches when the host last waited for the device
+  std::int64_t waited_ = 0;    // launches when the host last waited for the device
   std::deque<Behind> behind_;  // in order
   bool lagging_;               // the host is ahead of the device now
   const StepProgram& program_;
   PlayMemoryOptions options_;
   CachingAllocator allocator_;
   std::vector<Tensor> tensors_;
+  std::vector<TensorId> holders_;        // by block: the tensor that was last put into it
+  std::vector<TensorId> without_bytes_;  // tensors that are alive and have no block
   MemoryTrace trace_;
   AllocatorHistory* history_ = nullptr;
   std::vector<CachingAllocator::SegmentEvent> segment_log_;
@@ -101,8 +101,8 @@ class Player {
   Phase phase_ = Phase::init;
   int step_ = -1;
   std::size_t position_ = 0;
-  int retries_before_ = 0;              // this step
-  std::vector<std::uint64_t> state_;    // of the allocator and of what lives across steps, behind the last step
+  int retries_before_ = 0;            // this step
+  std::vector<std::uint64_t> state_;  // of the allocator and of what lives across steps, behind the last step
   std::unique_ptr<Player>* beyond_ = nullptr;
 
   // Of the part being played.
