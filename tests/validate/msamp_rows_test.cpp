@@ -71,6 +71,27 @@ TEST(MsAmpRows, WeightsAreDealtOutWhole) {
   EXPECT_EQ(collectives_of("msamp-o3-llama-z2-w4-r0", CollectiveKind::all_gather, DType::fp32), Bytes{128});
 }
 
+// Without a rank the worst is meant. Of three matrices of 512 · 768 = 393,216 elements the first and the third go to rank 0, the second to
+// rank 1, which then gets both of 512 · 512, 917,504 together, before the two of 64 · 512 go to rank 0: 851,968. Gradients are kept in as
+// many bytes.
+TEST(MsAmpRows, TheFullestRankStandsForAll) {
+  const Model model = parse_model(R"({"model_type": "llama", "hidden_size": 512, "intermediate_size": 768, "num_hidden_layers": 1,
+      "num_attention_heads": 8, "num_key_value_heads": 1, "vocab_size": 1000, "tie_word_embeddings": true})",
+                                  "config", "small llama");
+  const MeasuredRow& row = row_of(rows(), "msamp-o3-qwen2-z2-w2-r0");
+  const auto keeps = [&](std::optional<int> rank, std::int64_t bytes) {
+    Strategy strategy = row.strategy;
+    strategy.rank = rank;
+    const StepProgram program = lower_transformers(model, resolve(strategy, model, *row.cluster));
+    return std::any_of(program.step.begin(), program.step.end(),
+                       [&](const Instruction& i) { return i.kind == InstructionKind::alloc && i.bytes == bytes; });
+  };
+  EXPECT_TRUE(keeps(std::nullopt, 917'504));
+  EXPECT_TRUE(keeps(1, 917'504));
+  EXPECT_TRUE(keeps(0, 851'968));
+  EXPECT_FALSE(keeps(0, 917'504));
+}
+
 // Every 8-bit gradient goes to its weight's rank by itself, one byte an element: fifteen of them in every micro-batch of stage 2, and once
 // at the end of stage 1's.
 TEST(MsAmpRows, EveryGradientIsReducedByItself) {

@@ -149,6 +149,7 @@ StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy, boo
   const std::vector<std::shared_ptr<Parameter>> given = root->all_parameters();  // deepspeed/utils/debug.py keeps what is replaced, too
   std::optional<msamp::Model> scaled;
   if (is_msamp(strategy.precision)) scaled.emplace(tape, *root, model, settings.ranks);
+  if (scaled && !strategy.rank) settings.rank = msamp::fullest_rank(*scaled, settings.ranks);
   const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
   settings.leaf_modules = leaf_modules(model, strategy, *root);
   const std::unique_ptr<DeepSpeedOptimizer> optimizer =

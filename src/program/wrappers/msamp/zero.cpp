@@ -1,6 +1,7 @@
 #include "program/wrappers/msamp/zero.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "plimsoll/error.hpp"
@@ -16,6 +17,37 @@ namespace {
 constexpr std::int64_t kAlignment = 4;  ///< fp8_nccl_start_alignment_factor: elements per rank
 
 std::int64_t aligned(std::int64_t elements) { return ceil_div(elements, kAlignment) * kAlignment; }
+
+/// Elements of the weights that are dealt out, in the order of the model.
+std::vector<std::int64_t> sizes_of(const Model& model) {
+  std::vector<std::int64_t> sizes;
+  for (const Trained& one : model.trained())
+    if (one.linear) sizes.push_back(one.parameter->sizes.product());
+  return sizes;
+}
+
+/// Which rank each weight goes to, in which order they were dealt out, and what each rank has of them.
+struct Deal {
+  std::vector<std::int64_t> rank;
+  std::vector<std::size_t> order;
+  std::vector<std::int64_t> filled;
+};
+
+/// The largest weight first, each to the rank that has least so far. Equal ones are taken in the order of their places modulo the ranks.
+Deal deal(const std::vector<std::int64_t>& sizes, int ranks) {
+  Deal deal{std::vector<std::int64_t>(sizes.size()), std::vector<std::size_t>(sizes.size()),
+            std::vector<std::int64_t>(static_cast<std::size_t>(ranks))};
+  std::iota(deal.order.begin(), deal.order.end(), std::size_t{0});
+  const auto turn = [&](std::size_t i) { return i % static_cast<std::size_t>(ranks); };
+  std::stable_sort(deal.order.begin(), deal.order.end(),
+                   [&](std::size_t a, std::size_t b) { return sizes[a] != sizes[b] ? sizes[a] > sizes[b] : turn(a) < turn(b); });
+  for (std::size_t i : deal.order) {
+    const auto least = std::min_element(deal.filled.begin(), deal.filled.end());
+    deal.rank[i] = least - deal.filled.begin();
+    *least += sizes[i];
+  }
+  return deal;
+}
 
 /// The parameters that DeepSpeed itself takes: those that are not FP8Linears' weights.
 std::vector<std::shared_ptr<Parameter>> ordinary(const Model& model) {
@@ -58,6 +90,11 @@ std::shared_ptr<Parameter> master_parameter(const Tensor& tensor) {
 
 }  // namespace
 
+int fullest_rank(const Model& model, int ranks) {
+  const std::vector<std::int64_t> filled = deal(sizes_of(model), ranks).filled;
+  return static_cast<int>(std::max_element(filled.begin(), filled.end()) - filled.begin());
+}
+
 // ---- setting up ----------------------------------------------------------------------------------------------------------
 
 ScaledZero::ScaledZero(Tape& tape, Model& model, const DeepSpeedSettings& settings, States states)
@@ -75,27 +112,17 @@ ScaledZero::ScaledZero(Tape& tape, Model& model, const DeepSpeedSettings& settin
   };
 }
 
-/// The largest weight first, each to the rank that has least so far. Equal ones are taken in the order of their places modulo the ranks.
 void ScaledZero::deal_out() {
+  const std::vector<std::int64_t> sizes = sizes_of(model_);
+  const Deal dealt = deal(sizes, settings_.ranks);
   for (const Trained& one : model_.trained())
-    if (one.linear) shares_.push_back({one.linear, one.parameter->sizes.product()});
-  for (Share& share : shares_) {
-    dealt_.push_back(&share);
-    if (share.elements > settings_.json.reduce_bucket_size)
-      refuse("MS-AMP fails on a weight of " + std::to_string(share.elements) + " elements, which fits into no bucket",
-             "deepspeed.zero_optimization.reduce_bucket_size", std::to_string(share.elements) + " or more");
-  }
-  const auto turn = [&](const Share* share) { return (share - shares_.data()) % settings_.ranks; };
-  std::stable_sort(dealt_.begin(), dealt_.end(), [&](const Share* a, const Share* b) {
-    return a->elements != b->elements ? a->elements > b->elements : turn(a) < turn(b);
-  });
-  std::vector<std::int64_t> filled(static_cast<std::size_t>(settings_.ranks));
-  for (Share* share : dealt_) {
-    const auto least = std::min_element(filled.begin(), filled.end());
-    share->rank = least - filled.begin();
-    *least += share->elements;
-  }
-  share_size_ = aligned(*std::max_element(filled.begin(), filled.end()));
+    if (one.linear) shares_.push_back({one.linear, sizes[shares_.size()], dealt.rank[shares_.size()]});
+  for (std::size_t i : dealt.order) dealt_.push_back(&shares_[i]);
+  share_size_ = aligned(*std::max_element(dealt.filled.begin(), dealt.filled.end()));
+  for (std::int64_t elements : sizes)
+    if (elements > settings_.json.reduce_bucket_size)
+      refuse("MS-AMP fails on a weight of " + std::to_string(elements) + " elements, which fits into no bucket",
+             "deepspeed.zero_optimization.reduce_bucket_size", std::to_string(elements) + " or more");
 }
 
 /// p.clone() as the master on its rank, p.cast_(kfloat8_e4m3) on all.

@@ -11,6 +11,9 @@
 
 namespace plimsoll::program::msamp {
 
+/// The rank that the most elements of weights are dealt out to.
+int fullest_rank(const Model& model, int ranks);
+
 /// FP8DeepSpeedZeroOptimizer: whole weights of FP8Linears are dealt out to the ranks by size, their gradients reduced in 8-bit buckets
 /// beside those of the other parameters, which are DeepSpeed's own. One optimizer of MS-AMP's steps both.
 class ScaledZero final : public ZeroStage12 {
