@@ -207,7 +207,7 @@ void CompiledLayer::attend() {
     const Value query = norm_query(), key = norm_key();
     rotate_query(query);
     rotate_key(key);
-  } else if (s_.casts()) {
+  } else if (s_.casts() && !s_.fp32_tables) {
     const Value query = norm_query(), key = norm_key();
     rotate_key(key);
     rotate_query(query);
@@ -219,10 +219,11 @@ void CompiledLayer::attend() {
   flash(attention_inputs());
 }
 
-/// Under autocast, as many queries as keys have the same loops and read the same fp32 tables: one kernel rotates both. So it does where a
-/// part of each is turned.
+/// Under autocast, as many queries as keys have the same loops and read the same fp32 tables: one kernel rotates both. So it does where
+/// tables are always fp32, and where a part of each head is turned.
 void CompiledLayer::fuse_rotations(Value query, Value key) {
-  if ((s_.casts() || s_.partial_rotary) && s_.rotary && s_.heads == s_.kv_heads && !s_.fused_qkv && !s_.head_norms) g_.fuse({query, key});
+  if ((s_.casts() || s_.fp32_tables || s_.partial_rotary) && s_.rotary && s_.heads == s_.kv_heads && !s_.fused_qkv && !s_.head_norms)
+    g_.fuse({query, key});
 }
 
 /// Seeds of both dropouts, and the attention's: its mask is kept, or what it drew until it is used again.
@@ -362,7 +363,9 @@ CompiledLayer::NormGradient CompiledLayer::norm_backward(const Norm& norm, const
   };
   Values for_weight = reads;
   for (const Value value : gradients) for_weight.push_back(value);
-  if (s_.layer_norm) {
+  if (!s_.norm_weights) {
+    sums_of_rows();
+  } else if (s_.layer_norm) {
     sums_of_rows();
     if (gradients.size() > 1) {  // more reads than one expression may have
       Values summed = all;
@@ -565,6 +568,11 @@ void CompiledLayer::fuse_norms(const NormGradient& mlp, const NormGradient& inpu
         if (norm == &mlp && !s_.checkpointed) g_.fuse({standardized_, norm->kernel.front()});
       }
     }
+    return;
+  }
+  if (!s_.norm_weights) {
+    g_.fuse(mlp.kernel);
+    g_.fuse(input.kernel);
     return;
   }
   Values sums{mlp.weight.parts};

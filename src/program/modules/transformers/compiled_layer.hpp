@@ -76,12 +76,14 @@ struct CompiledShape {
   DType wide = DType::bf16;   ///< of the residual stream and the weights
   bool checkpointed = false;  ///< torch.utils.checkpoint within the graph: the backward graph computes the activations again
   bool layer_norm = false;    ///< nn.LayerNorm instead of an RMS norm
+  bool norm_weights = true;   ///< olmo's LayerNorms have none
   bool norms_behind = false;  ///< RMS norms of the branches' results instead of their inputs (olmo2)
   bool head_norms = false;    ///< RMS norms of queries and keys, per head
   bool row_norms = false;     ///< RMS norms of queries and keys, over all heads
   bool gated = true;          ///< a gated MLP; else one product up
   bool fused_qkv = false;     ///< queries, keys and values of one product
   bool rotary = true;
+  bool fp32_tables = false;      ///< olmo: rotation in fp32, its results rounded
   bool partial_rotary = false;   ///< stablelm, glm: a part of each head is turned and joined with the rest
   bool neighbours = false;       ///< glm: pairs of neighbours are turned
   bool scaled_queries = false;   ///< opt: a kernel scales the queries before attention

@@ -46,6 +46,7 @@ CompiledShape shape_of(const Block& block, const CompiledNames& names, bool chec
   CompiledShape s;
   s.checkpointed = checkpointed;
   s.layer_norm = block.norm.kind != NormSpec::Kind::rms_norm;
+  s.norm_weights = block.norm.weight;
   s.widened_weights = block.norm.unit_offset;
   s.norms_behind = block.placement == NormPlacement::post_branch;
   s.head_norms = spec.qk_norm == AttentionSpec::QkNorm::per_head;
@@ -58,6 +59,7 @@ CompiledShape shape_of(const Block& block, const CompiledNames& names, bool chec
   s.rotary = spec.positions == Positions::rope;
   s.neighbours = names.rotation == Rotation::neighbours_join_last;
   s.partial_rotary = s.neighbours || names.rotation == Rotation::join_last;
+  s.fp32_tables = names.fp32_tables;
   s.rotary_dim = spec.rotary_dim;
   s.fused_gate_up = block.mlp->fused_gate_up;
   s.attention_dropout = spec.dropout;
@@ -79,7 +81,8 @@ void check_compiled_rotary(const Block& block, Rotation rotation) {
   const bool behind = block.placement == NormPlacement::post_branch;
   require(behind || block.placement == NormPlacement::pre, "this placement of norms");
   require(behind == (attention.qk_norm == AttentionSpec::QkNorm::full_width), "these norms of queries and keys");
-  require(block.norm.weight && (block.norm.kind == NormSpec::Kind::rms_norm || block.norm.bias), "these norms");
+  require(block.norm.kind == NormSpec::Kind::rms_norm ? block.norm.weight : block.norm.bias == block.norm.weight && !block.norm.decomposed,
+          "these norms");
   require(!behind || (!attention.qkv_bias && !attention.output_bias && !block.mlp->fused_gate_up),
           "these projections beside norms behind them");
   const bool partial = rotation == Rotation::join_last || rotation == Rotation::neighbours_join_last;

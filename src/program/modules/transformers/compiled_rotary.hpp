@@ -11,6 +11,7 @@ namespace plimsoll::program {
 struct CompiledNames {
   const char *output = "o_proj", *q_norm = "q_norm", *k_norm = "k_norm", *up = "up_proj", *down = "down_proj";
   Rotation rotation;
+  bool fp32_tables;  ///< whatever the type of the stream
 };
 
 /// Throws Error (refused): a layer whose compiled graph is not known.

@@ -56,7 +56,7 @@ class Layer {
     const auto body = [this, inputs](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x, *inputs);
       const bool checkpointed = options_.checkpointing != RunOptions::Checkpointing::none;
-      const CompiledNames names{style_.output, style_.q_norm, style_.k_norm, style_.up, style_.down, style_.rotation};
+      const CompiledNames names{style_.output, style_.q_norm, style_.k_norm, style_.up, style_.down, style_.rotation, style_.fp32_tables};
       return compiled_rotary_layer(module_, block_, names, x, inputs->tables, checkpointed);
     };
     return run_layer(module_, tape_, options_, input, body,
