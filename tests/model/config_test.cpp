@@ -70,6 +70,8 @@ TEST(Config, TheArchitectureChoosesTheHead) {
   EXPECT_EQ(total("LlamaForCausalLM"), body + 32000 * 4096);
   EXPECT_EQ(total("LlamaModel"), body);
   EXPECT_EQ(total("LlamaForSequenceClassification"), body + 2 * 4096);
+  EXPECT_EQ(total("LlamaForTokenClassification"), body + 2 * 4096 + 2);  // with a bias
+  EXPECT_EQ(total("LlamaForQuestionAnswering"), body + 2 * 4096 + 2);    // a start and an end
   EXPECT_TRUE(
       mentions(error_of(R"({"model_type": "llama", "architectures": ["LlamaForTokenTalk"]})", ErrorCode::refused), "LlamaForTokenTalk"));
   EXPECT_TRUE(mentions(error_of(R"({"model_type": "llama", "architectures": ["MistralForCausalLM"]})", ErrorCode::refused), "no class of"));

@@ -129,7 +129,7 @@ TEST(AllocatorRows, Launches) {
   expect_within(rows, quantity::gemm_flops, kExact);
 }
 
-// The same of 34 model types: one device, DDP, FSDP1, FSDP2, HSDP and LoRA, types, optimizers, checkpointing, clipping and accumulation
+// The same of 35 model types: one device, DDP, FSDP1, FSDP2, HSDP and LoRA, types, optimizers, checkpointing, clipping and accumulation
 // drawn at random.
 TEST(AllocatorRows, LaunchesOfFamilies) {
   const Validation rows = validate_file("allocator-launches-families");

@@ -32,7 +32,8 @@ void place_norms(LayerPlan& layer, const Config& config) {
   layer.placement = config.flag("parallel_attn") ? NormPlacement::parallel : NormPlacement::pre;
   const std::int64_t heads = config.dimension("num_attention_heads"), kv_heads = config.dimension_or("num_kv_heads", heads);
   if (new_architecture && (kv_heads == 1 || kv_heads == heads))
-    config.refuse_at("num_ln_in_parallel_attn", "the new decoder architecture with one norm and heads that are not grouped is not modelled");
+    config.refuse_at("num_ln_in_parallel_attn",
+                     "the new decoder architecture with one norm and heads that are not grouped is not modelled");
   layer.registration = {"self_attention", "mlp", "post_attention_layernorm", "input_layernorm"};
 }
 
@@ -55,7 +56,7 @@ Model build_bloom(const Config& config) {
   append_token_embedding(model, {.module = "transformer", .token = "word_embeddings", .norm = "word_embeddings_layernorm"});
   append_layers(model, layer);
   append_final_norm(model, layer.norm, "transformer.ln_f");
-  append_head(model, config);
+  append_head(model, config, {.token_classifier = "classifier"});
   return model;
 }
 
@@ -85,7 +86,7 @@ Model build_falcon(const Config& config) {
   append_rotary(model, layer.attention.rotary_dim, "transformer.rotary_emb");  // with ALiBi too: the class always makes it
   append_layers(model, layer);
   append_final_norm(model, layer.norm, "transformer.ln_f");
-  append_head(model, config);
+  append_head(model, config, {.token_classifier = "classifier"});
   return model;
 }
 

@@ -485,16 +485,25 @@ void append_head(Model& model, const Config& config, const HeadPlan& plan) {
     return;
   }
   model.tied_embeddings = false;
-  if (config.architecture_ends_with("ForSequenceClassification")) {
-    model.task = Model::Task::classification;
-    model.labels = config.labels();
-    append_linear_head(model, "score", {.in = width, .out = model.labels});
-  } else if (config.architecture_ends_with("Model")) {
+  if (config.architecture_ends_with("Model") && !config.architecture_ends_with("DoubleHeadsModel")) {
     model.task = Model::Task::backbone;
     strip_base_prefix(model);
+    return;
+  }
+  model.task = Model::Task::classification;
+  model.activations_modelled = false;
+  if (config.architecture_ends_with("ForSequenceClassification")) {
+    model.labels = config.labels();
+    append_linear_head(model, "score", {.in = width, .out = model.labels});
+  } else if (config.architecture_ends_with("ForTokenClassification")) {
+    model.labels = config.labels();
+    append_linear_head(model, plan.token_classifier, {.in = width, .out = model.labels, .bias = true});
+  } else if (config.architecture_ends_with("ForQuestionAnswering")) {
+    model.labels = 2;  // where an answer starts and ends
+    append_linear_head(model, "qa_outputs", {.in = width, .out = model.labels, .bias = true});
   } else {
     refuse(fmt::format("the head of {} is not modelled", config.architecture()), "",
-           "ForCausalLM, ForSequenceClassification and the base model are");
+           "ForCausalLM, ForSequenceClassification, ForTokenClassification, ForQuestionAnswering and the base model are");
   }
 }
 

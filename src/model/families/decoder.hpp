@@ -97,6 +97,7 @@ struct HeadPlan {
   bool bias = false;
   bool scaled = false;     ///< cohere, granite: logits times or over a constant
   std::int64_t width = 0;  ///< of its input; 0: hidden_size
+  std::string token_classifier = "score";
 };
 void append_head(Model& model, const Config& config, const HeadPlan& plan = {});
 

@@ -34,7 +34,7 @@ Model assemble(Model model, const Config& config, const LayerPlan& layer) {
   append_token_embedding(model, {.module = "transformer", .token = "wte", .position = "wpe", .position_rows = model.max_positions});
   append_layers(model, layer);
   append_final_norm(model, layer.norm, "transformer.ln_f");
-  append_head(model, config);
+  append_head(model, config, {.token_classifier = "classifier"});
   return model;
 }
 
@@ -86,7 +86,7 @@ Model build_gpt_bigcode(const Config& config) {
   model.blocks.back().operators.front().buffers.push_back({"bias", {model.max_positions, model.max_positions}, DType::boolean, false});
   append_layers(model, layer);
   append_final_norm(model, layer.norm, "transformer.ln_f");
-  append_head(model, config);
+  append_head(model, config, {.token_classifier = "classifier"});
   return model;
 }
 
@@ -115,7 +115,7 @@ Model build_gpt_neo(const Config& config) {
         return plan;
       });
   append_final_norm(model, layer.norm, "transformer.ln_f");
-  append_head(model, config);
+  append_head(model, config, {.token_classifier = "classifier"});
   return model;
 }
 

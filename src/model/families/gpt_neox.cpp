@@ -30,7 +30,7 @@ Model build_gpt_neox(const Config& config) {
   append_rotary(model, layer.attention.rotary_dim, "gpt_neox.rotary_emb");
   append_layers(model, layer);
   append_final_norm(model, layer.norm, "gpt_neox.final_layer_norm");
-  append_head(model, config);
+  append_head(model, config, {.token_classifier = "classifier"});
   return model;
 }
 

@@ -35,7 +35,7 @@ Model build_mpt(const Config& config) {
   append_token_embedding(model, {.module = "transformer", .token = "wte"});
   append_layers(model, layer);
   append_final_norm(model, layer.norm, "transformer.norm_f");
-  append_head(model, config);
+  append_head(model, config, {.token_classifier = "classifier"});
   return model;
 }
 
