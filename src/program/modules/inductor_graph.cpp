@@ -27,7 +27,11 @@ Value Graph::add_input(Owner owner, Tensor tensor) {
 }
 
 Value Graph::primal(Tensor tensor) { return add_input(Owner::caller, std::move(tensor)); }
-Value Graph::saved(Tensor tensor) { return add_input(Owner::forward, std::move(tensor)); }
+Value Graph::saved(Tensor tensor, std::optional<std::int64_t> elements) {
+  const Value value = add_input(Owner::forward, std::move(tensor));
+  if (value.defined() && elements) at(value.index).bytes = *elements * size_of(at(value.index).type);
+  return value;
+}
 
 Value Graph::add(Operation operation, const Dims& sizes, DType type, Owner owner) {
   const int index = static_cast<int>(buffers_.size()), id = static_cast<int>(operations_.size());
@@ -93,13 +97,17 @@ std::vector<Value> Graph::call(std::vector<Value> reads, const std::vector<Outpu
   return values;
 }
 
-void Graph::fuse(const std::vector<Value>& values) {
+std::vector<int> Graph::makers(const std::vector<Value>& values) const {
   std::vector<int> operations;
   for (const Value value : values) {
     if (value.defined()) operations.push_back(at(value.index).maker);
   }
-  fused_.push_back(std::move(operations));
+  return operations;
 }
+
+void Graph::fuse(const std::vector<Value>& values) { fused_.push_back(makers(values)); }
+
+void Graph::order(const std::vector<Value>& values) { ordered_.push_back(makers(values)); }
 
 void Graph::mix(const std::vector<Value>& across, const std::vector<Value>& parts, const std::vector<Value>& totals, std::int64_t rows,
                 std::int64_t columns) {
@@ -154,6 +162,7 @@ void Graph::make_nodes() {
     operations_[i].node = known->second;
     nodes_[static_cast<std::size_t>(known->second)].operations.push_back(static_cast<int>(i));
   }
+  for (const std::vector<int>& all : ordered_) nodes_[static_cast<std::size_t>(node_of(all.front()))].operations = all;
 }
 
 /// Nodes other than its maker's that read the buffer.

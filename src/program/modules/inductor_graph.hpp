@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,8 @@ class Graph {
   /// A parameter, an argument or the incoming gradient: never written; let go behind its last reader.
   Value primal(Tensor tensor);
   /// What the forward graph made for the backward one: let go behind its last reader, and a kernel may write into it (a donated buffer).
-  Value saved(Tensor tensor);
+  /// Where it is a view, the scheduler counts its own `elements` alone.
+  Value saved(Tensor tensor, std::optional<std::int64_t> elements = std::nullopt);
 
   /// One element-wise kernel; the output takes the place of the first of `may_replace` that nobody reads any more, of the same size and
   /// type.
@@ -49,6 +51,8 @@ class Graph {
 
   /// These operations are one kernel.
   void fuse(const std::vector<Value>& values);
+  /// All operations of one kernel: its buffers are made in this order, that in which it was fused, instead of that of their names.
+  void order(const std::vector<Value>& values);
   /// One kernel sums over columns (`across`) and over rows [`rows` × `columns`] (scheduler.MixOrderReduction): the parts of the sums over
   /// rows lie in a workspace, and each of `totals` is taken from it in eager mode behind the kernel.
   void mix(const std::vector<Value>& across, const std::vector<Value>& parts, const std::vector<Value>& totals, std::int64_t rows,
@@ -114,6 +118,7 @@ class Graph {
   Value add_input(Owner owner, Tensor tensor);
   Value add(Operation operation, const Dims& sizes, DType type, Owner owner = Owner::graph);
   void make_nodes();
+  std::vector<int> makers(const std::vector<Value>& values) const;
   bool within_its_node(int buffer) const;
   std::vector<int> outside_readers(int buffer) const;
   std::vector<ScheduledBuffer> scheduled_buffers() const;
@@ -131,7 +136,7 @@ class Graph {
   int names_ = 0;
   std::vector<Buffer> buffers_;
   std::vector<Operation> operations_;
-  std::vector<std::vector<int>> fused_;
+  std::vector<std::vector<int>> fused_, ordered_;
   std::vector<Mixed> mixed_;
   std::vector<Node> nodes_;
 };

@@ -6,6 +6,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/bare.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
+#include "program/modules/transformers/compiled_bert.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/post_norm.hpp"
 #include "program/ops/ops.hpp"
@@ -68,10 +69,15 @@ class BertLayer {
         up_(module.child("intermediate").child("dense"), tape),
         attention_output_(module.child("attention").child("output"), tape, block),
         output_(module.child("output"), tape, block),
-        act_(module.child("intermediate"), "intermediate_act_fn", tape, block.mlp->activation) {}
+        act_(module.child("intermediate"), "intermediate_act_fn", tape, block.mlp->activation) {
+    if (options.compiled_blocks) check_compiled_bert(block);
+  }
 
   Tensor operator()(const Tensor& input, const Tensor& mask) const {
-    return run_layer(module_, tape_, options_, input, [this, mask](const Tensor& x) { return forward(x, mask); });
+    return run_layer(module_, tape_, options_, input, [this, mask](const Tensor& x) {
+      if (!options_.compiled_blocks) return forward(x, mask);
+      return compiled_bert_layer(module_, block_, x, options_.checkpointing != RunOptions::Checkpointing::none);
+    });
   }
 
  private:

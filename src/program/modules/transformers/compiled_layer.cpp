@@ -85,6 +85,7 @@ void CompiledLayer::norm_statistics(const Norm& norm, const Values& reads) {
 }
 
 void CompiledLayer::apply_norm(const Norm& norm, const Values& reads) {
+  if (v_[norm.normed].defined()) return;  // for the other branch of a parallel layer
   Values all = reads;
   for (const Value value : {v_[norm.mean], v_[norm.scale]}) all.push_back(value);
   if (norm.mean == kMlpMean && s_.dropout && s_.checkpointed && !forward_only_) {
@@ -180,7 +181,7 @@ std::vector<Value> CompiledLayer::flash(const Values& reads) {
   const CompiledShape shape = s_;
   const std::vector<Value> results = g_.call(reads, outputs, [shape](const std::vector<Tensor>& tensors) {
     const Heads heads = heads_of(tensors, shape);
-    FlashOutputs all = flash_attention_forward(heads.query, heads.key, heads.value, true, shape.attention_dropout);
+    FlashOutputs all = flash_attention_forward(heads.query, heads.key, heads.value, shape.causal, shape.attention_dropout);
     return std::vector<Tensor>{std::move(all.output), std::move(all.log_sum_exp), std::move(all.rng_state), std::move(all.rng_offset)};
   });
   for (std::size_t i = results.size(); i < 5; ++i) g_.skip_name();  // the rest of what the operator returns
@@ -222,8 +223,8 @@ void CompiledLayer::attend() {
 /// Under autocast, as many queries as keys have the same loops and read the same fp32 tables: one kernel rotates both. So it does where
 /// tables are always fp32, and where a part of each head is turned.
 void CompiledLayer::fuse_rotations(Value query, Value key) {
-  if ((s_.casts() || s_.fp32_tables || s_.partial_rotary) && s_.rotary && s_.heads == s_.kv_heads && !s_.fused_qkv && !s_.head_norms)
-    g_.fuse({query, key});
+  const bool one = s_.casts() || s_.fp32_tables || s_.partial_rotary;
+  if (one && s_.rotary && s_.heads == s_.kv_heads && (!s_.fused_qkv || s_.parallel) && !s_.head_norms) g_.fuse({query, key});
 }
 
 /// Seeds of both dropouts, and the attention's: its mask is kept, or what it drew until it is used again.
@@ -238,10 +239,9 @@ void CompiledLayer::drop_attention() {
 
 /// From the arguments to the MLP's products.
 void CompiledLayer::compute() {
-  const Norm input{kInputNorm, kInputNormBias, kInputMean, kInputScale, kNormed};
   const Norm mlp{kMlpNorm, kMlpNormBias, kMlpMean, kMlpScale, kMlpNormed};
-  norm_statistics(input, {v_[kHidden]});
-  project(input, {v_[kHidden]});
+  norm_statistics(kInput, {v_[kHidden]});
+  project(kInput, {v_[kHidden]});
   attend();
   low_copy_and(
       [this] {
@@ -265,8 +265,9 @@ void CompiledLayer::compute() {
 }
 
 void CompiledLayer::merge_heads() {
-  // Neighbours turned in a checkpointed layer leave queries as their product lies, and so attention's result.
-  const bool in_place = s_.neighbours && s_.checkpointed && !s_.casts();
+  // Queries that a graph computes again, and neighbours turned in a checkpointed layer, lie as their product does, and so attention's
+  // result.
+  const bool in_place = s_.checkpointed && !s_.norms_behind && !s_.casts() && (s_.neighbours || !forward_only_);
   v_[kMerged] =
       g_.pointwise({s_.batch, s_.length, s_.heads, s_.head_dim}, s_.low, {v_[kAttended]}, in_place ? Values{v_[kAttended]} : Values{});
 }
@@ -281,7 +282,10 @@ Value CompiledLayer::forward() {
   compute();
   low_copy_and([this] { activate(); }, kDown, s_.inner, s_.hidden);
   const Value branch = linear(kDown, v_[kActivated], s_.inner, s_.hidden);
-  if (!s_.dropout) return g_.pointwise(stream_sizes(), s_.wide, {v_[kHidden], v_[kProjected], branch}, {v_[kProjected], branch});
+  if (!s_.dropout) {
+    const Values branches = s_.mlp_first ? Values{branch, v_[kProjected]} : Values{v_[kProjected], branch};
+    return g_.pointwise(stream_sizes(), s_.wide, {v_[kHidden], v_[kProjected], branch}, branches);
+  }
   const Value random = g_.pointwise(stream_sizes(), kFp32, {seeds_});
   if (!s_.checkpointed) v_[kMlpMask] = g_.pointwise(stream_sizes(), DType::boolean, {random});
   const Value attention = s_.checkpointed ? random_ : v_[kAttentionMask], mlp = s_.checkpointed ? random : v_[kMlpMask];
@@ -331,18 +335,32 @@ Value CompiledLayer::linear_backward(CompiledSlot weight, Value gradient, Value 
   return result;
 }
 
-/// The bias's gradient and, under autocast, the parameters' type.
-void CompiledLayer::finish_biased(CompiledSlot weight, Value gradient, std::int64_t in, std::int64_t out) {
-  const auto bias = static_cast<CompiledSlot>(weight + 1);
-  const RowSum sums = sum_rows({gradient}, out, s_.casts() ? kFp32 : s_.wide);
-  const Value sum = sums.total;
+/// The sum that is the gradient of a linear's bias.
+Value CompiledLayer::sum_for_bias(CompiledSlot weight, Value gradient, std::int64_t out) {
+  // Under autocast a sum that was taken already is found again; else it would be a result twice.
+  const bool known = s_.casts() && weight == kOutput && gradient.index == down_gradient_.index;
+  const RowSum sums = known ? down_bias_ : sum_rows({gradient}, out, s_.casts() ? kFp32 : s_.wide);
   bias_parts_ = sums.parts;
-  if (weight == kDown) down_bias_ = sums;
+  if (weight == kDown) {
+    down_bias_ = sums;
+    down_gradient_ = gradient;
+  }
+  return sums.total;
+}
+
+/// The gradients of a linear's weight and bias in the parameters' type.
+void CompiledLayer::widen_biased(CompiledSlot weight, Value sum, std::int64_t in, std::int64_t out) {
+  const auto bias = static_cast<CompiledSlot>(weight + 1);
   if (!s_.conv1d) widen(weight, in, out);
   // Under autocast the sum is rounded to the products' type and widened again, by the same kernel.
   gradients_[bias] = s_.casts() ? g_.pointwise({out}, s_.wide, {sum}) : sum;
   if (s_.casts()) g_.fuse({sum, gradients_[bias]});
   if (s_.conv1d) widen(weight, in, out);
+}
+
+/// The bias's gradient and, under autocast, the parameters' type.
+void CompiledLayer::finish_biased(CompiledSlot weight, Value gradient, std::int64_t in, std::int64_t out) {
+  widen_biased(weight, sum_for_bias(weight, gradient, out), in, out);
 }
 
 /// A norm's backward: sums over rows for its parameters, sums over columns, and the gradient of its input added to `residual`.
@@ -530,8 +548,9 @@ std::vector<Value> CompiledLayer::flash_backward(Value gradient) {
         const Heads heads = heads_of(tensors, shape);
         // _flash_attention_backward reads attention's result with heads behind positions.
         const Tensor result = shape.heads_first() ? contiguous(heads_before_positions(tensors[position + 1], shape)) : Tensor();
-        FlashGradients all = flash_attention_backward(
-            heads.query, heads.key, heads.value, tensors[position].tape().view(tensors[position], sizes, contiguous_strides(sizes)), true);
+        FlashGradients all =
+            flash_attention_backward(heads.query, heads.key, heads.value,
+                                     tensors[position].tape().view(tensors[position], sizes, contiguous_strides(sizes)), shape.causal);
         return std::vector<Tensor>{std::move(all.query), std::move(all.key), std::move(all.value)};
       });
 }
@@ -649,8 +668,7 @@ std::array<Value, kArguments> CompiledLayer::backward(Value incoming) {
     }
   }
   const Values from_attention = attention_backward(middle);
-  const NormGradient input =
-      norm_backward({kInputNorm, kInputNormBias, kInputMean, kInputScale, kNormed}, from_attention, {v_[kHidden]}, mlp.residual);
+  const NormGradient input = norm_backward(kInput, from_attention, {v_[kHidden]}, mlp.residual);
   fuse_norms(mlp, input);
   gradients_[kHidden] = input.stream;
   return gradients_;

@@ -64,8 +64,10 @@ enum CompiledSlot : std::size_t {
   kRaised,
   kActivated,
   kMlpMask,
-  kMerged,  ///< what attention gave, [batch, length, heads, head_dim] in memory, where a copy is needed for that
-  kBranch,  ///< the MLP's result
+  kMerged,        ///< what attention gave, [batch, length, heads, head_dim] in memory, where a copy is needed for that
+  kBranch,        ///< the MLP's result
+  kStandardized,  ///< of layers whose norms are behind their branches: the first norm's input, standardized
+  kSummed,        ///< the second norm's input; under autocast standardized
   kSlots
 };
 using CompiledValues = std::array<inductor::Value, kSlots>;
@@ -83,8 +85,9 @@ struct CompiledShape {
   bool gated = true;          ///< a gated MLP; else one product up
   bool fused_qkv = false;     ///< queries, keys and values of one product
   bool rotary = true;
+  bool causal = true;
   bool fp32_tables = false;      ///< olmo: rotation in fp32, its results rounded
-  bool partial_rotary = false;   ///< stablelm, glm: a part of each head is turned and joined with the rest
+  bool partial_rotary = false;   ///< stablelm, glm, phi, gpt_neox: a part of each head is turned and joined with the rest
   bool neighbours = false;       ///< glm: pairs of neighbours are turned
   bool scaled_queries = false;   ///< opt: a kernel scales the queries before attention
   bool relu = false;             ///< of the MLP: its result is what its backward needs
@@ -94,6 +97,10 @@ struct CompiledShape {
   bool dropout = false;          ///< of both branches
   bool scaled_branches = false;  ///< granite: the branches' results times a constant
   double attention_dropout = 0;
+  bool parallel = false;                  ///< the MLP reads the layer's input, not the attention's result (compiled_parallel)
+  bool post_norm = false;                 ///< norms are behind the branches (compiled_post_norm)
+  bool shared_norm = false;               ///< of such a layer: one norm is before both branches
+  bool mlp_first = false;                 ///< the output is the MLP's branch + what comes before it; else the other way round
   bool widened_weights = false;           ///< gemma: the norms' weights are widened themselves, their gradients narrowed behind the sums
   std::array<bool, kArguments> biased{};  ///< by weight: its linear has a bias
   std::int64_t batch = 0, length = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, rotary_dim = 0, inner = 0;
@@ -113,17 +120,19 @@ class CompiledLayer {
  public:
   CompiledLayer(inductor::Graph& graph, const CompiledShape& shape, CompiledValues& values, const Tape& tape)
       : g_(graph), s_(shape), v_(values), tape_(tape) {}
+  virtual ~CompiledLayer() = default;
 
   /// The forward graph: the layer's output. Values that it makes are put into their slots.
-  inductor::Value forward();
+  virtual inductor::Value forward();
   /// The backward graph: the gradients of the arguments, by slot.
-  std::array<inductor::Value, kArguments> backward(inductor::Value incoming);
+  virtual std::array<inductor::Value, kArguments> backward(inductor::Value incoming);
 
- private:
+ protected:
   using Values = std::vector<inductor::Value>;
   struct Norm {
     CompiledSlot weight, bias, mean, scale, normed;
   };
+  static constexpr Norm kInput{kInputNorm, kInputNormBias, kInputMean, kInputScale, kNormed};
   /// A sum over rows: its result, and what it sums first (the same where it is not cut into parts).
   struct RowSum {
     inductor::Value total, parts;
@@ -135,6 +144,10 @@ class CompiledLayer {
     Values kernel;    ///< the sums over columns and the stream's gradient
   };
 
+  static Values joined(Values first, const Values& second) {
+    first.insert(first.end(), second.begin(), second.end());
+    return first;
+  }
   Dims stream_sizes() const { return {s_.batch, s_.length, s_.hidden}; }
   std::int64_t qkv_width() const { return s_.q_width() + 2 * s_.kv_width(); }
   Dims per_row() const { return {s_.batch, s_.length, 1}; }
@@ -155,7 +168,7 @@ class CompiledLayer {
   void fuse_rotations(inductor::Value query, inductor::Value key);
   void drop_attention();
   void low_weight(CompiledSlot weight, std::int64_t in, std::int64_t out);
-  void compute();
+  virtual void compute();
   void activate();
   void merge_heads();
   /// What the output projection reads.
@@ -180,6 +193,8 @@ class CompiledLayer {
   inductor::Value to_input(CompiledSlot weight, inductor::Value gradient, std::int64_t in, std::int64_t out);
   RowSum sum_rows(const Values& reads, std::int64_t width, DType type);
   inductor::Value linear_backward(CompiledSlot weight, inductor::Value gradient, inductor::Value input, std::int64_t in, std::int64_t out);
+  inductor::Value sum_for_bias(CompiledSlot weight, inductor::Value gradient, std::int64_t out);
+  void widen_biased(CompiledSlot weight, inductor::Value sum, std::int64_t in, std::int64_t out);
   void finish_biased(CompiledSlot weight, inductor::Value gradient, std::int64_t in, std::int64_t out);
   void fuse_with_bias(CompiledSlot weight, inductor::Value gradient, std::int64_t heads);
   NormGradient norm_backward(const Norm& norm, const Values& gradients, const Values& stream, const Values& residual);
@@ -204,6 +219,7 @@ class CompiledLayer {
   inductor::Value turned_query_, turned_key_;  ///< before their casts
   inductor::Value bias_parts_;                 ///< of the last linear's bias
   RowSum down_bias_;
+  inductor::Value down_gradient_;   ///< of the last product's result
   inductor::Value seeds_, random_;  ///< of the dropouts; what the attention's drew
   inductor::Value standardized_;    ///< the MLP's norm before its weight, where it is a buffer
   Values dropped_;                  ///< what the kernel of the attention's dropout makes beside the norm

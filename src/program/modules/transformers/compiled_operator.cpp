@@ -1,9 +1,13 @@
 #include "program/modules/transformers/compiled_operator.hpp"
 
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "plimsoll/error.hpp"
+#include "program/modules/transformers/compiled_parallel.hpp"
+#include "program/modules/transformers/compiled_post_norm.hpp"
 #include "program/op.hpp"
 
 namespace plimsoll::program {
@@ -24,7 +28,7 @@ bool is_bias(std::size_t slot) { return slot == kInputNormBias || slot == kMlpNo
 /// rotations and attention read again.
 bool is_saved(const CompiledShape& s, std::size_t slot) {
   if (s.checkpointed) return slot < kArguments;
-  if (slot == kHidden) return !(s.norms_behind && s.casts());  // products read its copy, and nothing else does
+  if (slot == kHidden) return !((s.norms_behind || s.post_norm) && s.casts());  // products read its copy, and nothing else does
   if (slot < kArguments) return !is_bias(slot);
   if (slot == kRawQuery || slot == kRawKey) return s.head_norms || s.row_norms;
   if (slot == kRaised) return !s.relu;
@@ -41,6 +45,12 @@ CompiledValues values_of(Graph& graph, const CompiledArguments& arguments) {
   return values;
 }
 
+std::unique_ptr<CompiledLayer> make_layer(Graph& graph, const CompiledShape& s, CompiledValues& values, const Tape& tape) {
+  if (s.parallel) return std::make_unique<CompiledParallelLayer>(graph, s, values, tape);
+  if (s.post_norm) return std::make_unique<CompiledPostNormLayer>(graph, s, values, tape);
+  return std::make_unique<CompiledLayer>(graph, s, values, tape);
+}
+
 void backward(BackwardCall& b, const CompiledShape& s) {
   Graph graph(b.tape);
   const Value incoming = graph.primal(b.take_grad());
@@ -48,9 +58,11 @@ void backward(BackwardCall& b, const CompiledShape& s) {
   for (std::size_t i = 0; i < kSlots; ++i) {
     const bool made = i >= kArguments || (s.casts() && !s.checkpointed && is_product(i));
     Tensor tensor = b.take_saved(i);
-    values[i] = made ? graph.saved(std::move(tensor)) : graph.primal(std::move(tensor));
+    std::optional<std::int64_t> elements;
+    if (i == kProjections && s.rotary) elements = s.rows() * s.kv_width();  // the values among them
+    values[i] = made ? graph.saved(std::move(tensor), elements) : graph.primal(std::move(tensor));
   }
-  const std::array<Value, kArguments> gradients = CompiledLayer(graph, s, values, b.tape).backward(incoming);
+  const std::array<Value, kArguments> gradients = make_layer(graph, s, values, b.tape)->backward(incoming);
   for (const Value value : gradients) graph.result(value);
   graph.run();
   for (std::size_t i = 0; i < kArguments; ++i) {
@@ -101,7 +113,7 @@ Tensor compiled_layer(const CompiledArguments& arguments, const CompiledShape& s
   Graph graph(op.tape());
   CompiledValues values = values_of(graph, arguments);
   const CompiledValues given = values;
-  const Value output = CompiledLayer(graph, s, values, op.tape()).forward();
+  const Value output = make_layer(graph, s, values, op.tape())->forward();
   graph.result(output);
   const auto kept = [&](std::size_t slot) { return !s.checkpointed && is_saved(s, slot) && values[slot].index != given[slot].index; };
   for (std::size_t i = 0; i < kSlots; ++i) {

@@ -1,5 +1,5 @@
-// Compiled layers that turn a part of each head and join it with the rest (stablelm; glm, whose pairs are neighbours): queries and keys
-// come out with heads before positions, so that attention's result is copied for the product behind it.
+// Compiled layers that turn a part of each head and join it with the rest (stablelm, phi, gpt_neox; glm, whose pairs are neighbours):
+// queries and keys come out with heads before positions, so that attention's result is copied for the product behind it.
 #include "program/modules/transformers/compiled_layer.hpp"
 
 namespace plimsoll::program {
@@ -9,8 +9,8 @@ using inductor::Value;
 /// Under autocast tables are fp32 and so is what was turned; one kernel turns and casts.
 void CompiledLayer::join_rotations() {
   const Dims query{s_.batch, s_.heads, s_.length, s_.head_dim}, key{s_.batch, s_.kv_heads, s_.length, s_.head_dim};
-  turned_query_ = g_.pointwise(query, DType::fp32, {v_[kRawQuery], v_[kCosine], v_[kSine]});
-  turned_key_ = g_.pointwise(key, DType::fp32, {v_[kRawKey], v_[kCosine], v_[kSine]});
+  turned_query_ = g_.pointwise(query, DType::fp32, {v_[s_.fused_qkv ? kProjections : kRawQuery], v_[kCosine], v_[kSine]});
+  turned_key_ = g_.pointwise(key, DType::fp32, {v_[s_.fused_qkv ? kProjections : kRawKey], v_[kCosine], v_[kSine]});
   const auto cast_query = [&] { v_[kQuery] = g_.pointwise(query, s_.low, {turned_query_}); };
   const auto cast_key = [&] { v_[kKey] = g_.pointwise(key, s_.low, {turned_key_}); };
   const bool query_first = s_.checkpointed;
@@ -33,6 +33,7 @@ void CompiledLayer::cast_rotations_again() {
   const Value key = g_.pointwise({s_.batch, s_.kv_heads, s_.length, s_.head_dim}, s_.low, {turned_key_});
   g_.fuse({turned_query_, query});
   g_.fuse({turned_key_, key});
+  if (s_.heads == s_.kv_heads) g_.order({turned_query_, turned_key_, v_[kQuery], query, v_[kKey], key});
   v_[kQuery] = query;
   v_[kKey] = key;
 }

@@ -61,6 +61,7 @@ CompiledShape shape_of(const Block& block, const CompiledNames& names, bool chec
   s.partial_rotary = s.neighbours || names.rotation == Rotation::join_last;
   s.fp32_tables = names.fp32_tables;
   s.rotary_dim = spec.rotary_dim;
+  s.parallel = s.shared_norm = block.placement == NormPlacement::parallel;
   s.fused_gate_up = block.mlp->fused_gate_up;
   s.attention_dropout = spec.dropout;
   s.heads = spec.heads;
@@ -78,8 +79,8 @@ void check_compiled_rotary(const Block& block, Rotation rotation) {
   };
   require(block.attention && block.mlp && !block.moe, "a mixture of experts");
   const AttentionSpec& attention = *block.attention;
-  const bool behind = block.placement == NormPlacement::post_branch;
-  require(behind || block.placement == NormPlacement::pre, "this placement of norms");
+  const bool behind = block.placement == NormPlacement::post_branch, parallel = block.placement == NormPlacement::parallel;
+  require(behind || parallel || block.placement == NormPlacement::pre, "this placement of norms");
   require(behind == (attention.qk_norm == AttentionSpec::QkNorm::full_width), "these norms of queries and keys");
   require(block.norm.kind == NormSpec::Kind::rms_norm ? block.norm.weight : block.norm.bias == block.norm.weight && !block.norm.decomposed,
           "these norms");
@@ -92,6 +93,7 @@ void check_compiled_rotary(const Block& block, Rotation rotation) {
   require(
       attention.qk_norm != AttentionSpec::QkNorm::each_head && !(attention.fused_qkv && attention.qk_norm != AttentionSpec::QkNorm::none),
       "these projections of queries and keys");
+  require(!parallel || attention.heads == attention.kv_heads, "fewer keys than queries beside a parallel MLP");
   require(attention.causal && attention.softcap == 0 && attention.clip == 0, "this attention");
   require(attention.head_dim % 8 == 0 && attention.head_dim <= 256, "this head dimension");
   require(block.hidden_dropout == 0, "dropout of its branches");

@@ -1,5 +1,6 @@
 // GPTNeoXForCausalLM.
 #include "program/modules/bare.hpp"
+#include "program/modules/transformers/compiled_gpt_neox.hpp"
 #include "program/modules/transformers/decoder_stack.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/plain_mlp.hpp"
@@ -23,11 +24,15 @@ class NeoxLayer {
         output_(attention_.child("dense"), tape),
         mlp_(module.child("mlp"), tape, block.mlp->activation, "dense_h_to_4h", "dense_4h_to_h"),
         attention_dropout_(module, "post_attention_dropout", tape, block.hidden_dropout),
-        mlp_dropout_(module, "post_mlp_dropout", tape, block.hidden_dropout) {}
+        mlp_dropout_(module, "post_mlp_dropout", tape, block.hidden_dropout) {
+    if (options.compiled_blocks) check_compiled_gpt_neox(block);
+  }
 
   Tensor operator()(const Tensor& input, const Tensor& mask, const RotaryTables& tables, const Tensor& positions) const {
-    return run_layer(module_, tape_, options_, input,
-                     [this, mask, tables, positions](const Tensor& x) { return forward(x, mask, tables); });
+    return run_layer(module_, tape_, options_, input, [this, mask, tables, positions](const Tensor& x) {
+      if (!options_.compiled_blocks) return forward(x, mask, tables);
+      return compiled_gpt_neox_layer(module_, block_, x, tables, options_.checkpointing != RunOptions::Checkpointing::none);
+    });
   }
 
  private:

@@ -1,6 +1,7 @@
 // Image classification of vit, deit and dinov2.
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
+#include "program/modules/transformers/compiled_vit.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/ops/ops.hpp"
 
@@ -25,10 +26,14 @@ class VitLayer {
         up_(either(module.child("mlp"), "fc1", "up_proj"), tape),
         down_(either(module.child("mlp"), "fc2", "down_proj"), tape) {
     if (block.mlp->gated) gate_.emplace(module.child("mlp").child("gate_proj"), tape);
+    if (options.compiled_blocks) check_compiled_vit(module, block);
   }
 
   Tensor operator()(const Tensor& input) const {
-    return run_layer(module_, tape_, options_, input, [this](const Tensor& x) { return forward(x); });
+    return run_layer(module_, tape_, options_, input, [this](const Tensor& x) {
+      if (!options_.compiled_blocks) return forward(x);
+      return compiled_vit_layer(module_, block_, x, options_.checkpointing != RunOptions::Checkpointing::none);
+    });
   }
 
  private:
