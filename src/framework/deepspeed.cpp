@@ -10,7 +10,7 @@ std::string wrapper_of(const Strategy& s) {
   const bool adam = s.optimizer == OptimizerKind::adam || s.optimizer == OptimizerKind::adamw;
   const bool fused = adam && s.optimizer_impl == OptimizerImpl::fused;  // deepspeed.ops.adam.FusedAdam
   const bool fp32_accumulation = s.deepspeed.grad_accum_dtype == DType::fp32;
-  if (is_msamp(s.precision)) return "FP8DeepSpeedZeroOptimizer";
+  if (is_msamp(s.precision)) return s.data_parallel == DataParallel::zero0 ? "FP8Optimizer" : "FP8DeepSpeedZeroOptimizer";
   if (s.data_parallel == DataParallel::zero3) return "DeepSpeedZeroOptimizer_Stage3";
   if (s.data_parallel == DataParallel::zero2) return "DeepSpeedZeroOptimizer";
   const bool bf16 = s.precision == Precision::mixed_bf16;

@@ -10,6 +10,7 @@
 #include "program/wrappers/deepspeed/flat.hpp"
 #include "program/wrappers/deepspeed/zero12.hpp"
 #include "program/wrappers/deepspeed/zero3.hpp"
+#include "program/wrappers/msamp/whole.hpp"
 #include "program/wrappers/msamp/zero.hpp"
 #include "strategy/msamp.hpp"
 
@@ -105,11 +106,11 @@ std::unique_ptr<DeepSpeedOptimizer> make_wrapper(const Strategy& strategy, const
   refuse("DeepSpeed's " + wrapper + " is not modelled", "zero_wrapper");
 }
 
-/// MSAMPDeepSpeedEngine._configure_zero_optimizer: O2 is O3 where ZeRO shares the states, and O1 differs by its moments.
+/// MSAMPDeepSpeedEngine._configure_optimizer: O2 is O3 where ZeRO shares the states, and O1 differs by its moments.
 std::unique_ptr<DeepSpeedOptimizer> make_msamp_wrapper(const Strategy& strategy, const DeepSpeedSettings& settings, Tape& tape,
                                                        msamp::Model& model) {
-  if (settings.stage == 0) refuse("MS-AMP's FP8Optimizer is not modelled", "data_parallel", "zero1 or zero2");
   const msamp::States states = strategy.precision == Precision::msamp_o1 ? msamp::States::fp32 : msamp::States::scaled;
+  if (settings.stage == 0) return std::make_unique<msamp::ScaledWhole>(tape, model, settings, states);
   return std::make_unique<msamp::ScaledZero>(tape, model, settings, states);
 }
 

@@ -7,8 +7,7 @@
 #include "plimsoll/error.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
-#include "program/reduction.hpp"
-#include "program/wrappers/deepspeed/norm.hpp"
+#include "program/wrappers/msamp/masters.hpp"
 
 namespace plimsoll::program::msamp {
 
@@ -49,43 +48,11 @@ Deal deal(const std::vector<std::int64_t>& sizes, int ranks) {
   return deal;
 }
 
-/// The parameters that DeepSpeed itself takes: those that are not FP8Linears' weights.
-std::vector<std::shared_ptr<Parameter>> ordinary(const Model& model) {
-  std::vector<std::shared_ptr<Parameter>> parameters;
-  for (const Trained& one : model.trained())
-    if (!one.linear) parameters.push_back(one.parameter);
-  return parameters;
-}
-
-/// copy.deepcopy of a tensor: its whole storage.
-Tensor deep_copy(const Tensor& x) {
-  Tensor y = x.tape().empty({x.impl()->storage->bytes / size_of(x.dtype())}, x.dtype(), Category::optimizer_state);
-  assign(y, y);
-  return x.tape().view(y, x.sizes(), x.strides());
-}
-
 /// target.meta.copy_(source.meta).
 void assign_scaling(const Scaling& target, const Scaling& source) {
   assign(target.scale, source.scale);
   assign(target.inverse, source.inverse);
   assign(target.largest, source.largest);
-}
-
-/// gradient.value.data = values: what it was made as is a view's base (cast_to_fp8's view_as) and lives as long as the gradient.
-void move_values(Tensor& gradient, const Tensor& values) {
-  Tensor moved = values.tape().view(values, gradient.sizes(), contiguous_strides(gradient.sizes()));
-  const Ref<TensorImpl> made = gradient.impl()->base;
-  moved.impl()->base = made ? made : Ref<TensorImpl>(gradient.impl());
-  gradient = std::move(moved);
-}
-
-/// A parameter of the optimizer that no module has.
-std::shared_ptr<Parameter> master_parameter(const Tensor& tensor) {
-  auto parameter = std::make_shared<Parameter>();
-  parameter->sizes = tensor.sizes();
-  parameter->type = tensor.dtype();
-  parameter->tensor = tensor;
-  return parameter;
 }
 
 }  // namespace
@@ -129,15 +96,7 @@ void ScaledZero::deal_out() {
 void ScaledZero::narrow(Share& share) {
   ScaledLinear& linear = *share.linear;
   Tensor& weight = linear.weight->tensor;
-  if (is_own(share)) {
-    share.master = std::make_unique<ScaledLinear>();
-    const Tensor value = clone(weight);
-    Tape::categorize(value, Category::optimizer_state);
-    share.master->weight = master_parameter(value);
-    for (Tensor Scaling::*number : {&Scaling::scale, &Scaling::inverse, &Scaling::largest})
-      share.master->scaling.*number = deep_copy(linear.scaling.*number);
-    share.master->weight_gradient = linear.weight_gradient;
-  }
+  if (is_own(share)) share.master = cloned_master(linear);
   const EightBits cast = to_eight_bits(weight, linear.scaling);
   weight = cast.value;
   assign_scaling(linear.scaling, cast.scaling);
@@ -300,23 +259,17 @@ void ScaledZero::step() {
   gather_scales();
 }
 
-/// has_overflow: the host reads a sum of every piece, and the largest magnitude of every 8-bit gradient.
+/// has_overflow, over the ranks.
 void ScaledZero::check_overflow() {
-  const auto read = [&](const Tensor& x) { tape_.copy({Copy::Direction::device_to_host, x.bytes()}, tape_.stream); };
-  for (const Tensor& piece : averaged_) {
-    const Tensor wide = converted(tape_.view(piece, {piece.elements()}, {1}), DType::fp32);
-    read(reduce(wide, {true}, false, DType::fp32));
-  }
-  for (const Share* share : dealt_) {
-    if (!is_own(*share)) continue;
-    const Tensor largest = select(share->linear->weight_gradient.largest, 0);
-    read(is_finite(largest));
-  }
+  std::vector<const ScaledLinear*> linears;
+  for (const Share* share : dealt_)
+    if (share->master) linears.push_back(share->linear);
+  read_overflow(tape_, averaged_, linears);
   const Tensor overflow = tape_.empty({1}, DType::uint8);
   tape_.copy({Copy::Direction::host_to_device, overflow.bytes()}, tape_.stream);
   tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = overflow.bytes(), .type = DType::uint8},
                    tape_.stream);
-  read(overflow);
+  tape_.copy({Copy::Direction::device_to_host, overflow.bytes()}, tape_.stream);
 }
 
 /// get_grad_norm_direct of DeepSpeed's parameters alone: each norm is a number of the host.
