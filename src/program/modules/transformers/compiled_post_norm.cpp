@@ -53,12 +53,13 @@ void CompiledPostNormLayer::norm_attention() {
   if (finishes) v_[kInputMean] = mean;
   reads = joined(reads, {mean, v_[kInputScale]});
   attention_kernel_ = joined(attention_kernel_, {mean, square, v_[kInputScale]});
+  Values may_replace{projected};
   if (keeps_standard()) {
     v_[kStandardized] = g_.pointwise(stream_sizes(), kFp32, reads);
     attention_kernel_.push_back(v_[kStandardized]);
-    reads = {v_[kStandardized]};
+    reads = may_replace = {v_[kStandardized]};
   }
-  v_[kMlpNormed] = g_.pointwise(stream_sizes(), s_.low, joined(reads, {v_[kInputNorm], v_[kInputNormBias]}), {projected});
+  v_[kMlpNormed] = g_.pointwise(stream_sizes(), s_.low, joined(reads, {v_[kInputNorm], v_[kInputNormBias]}), may_replace);
   attention_kernel_.push_back(v_[kMlpNormed]);
 }
 
