@@ -79,7 +79,7 @@ Entry deepspeed() {
   FrameworkProfile p;
   p.name = "deepspeed";
   p.title = "DeepSpeed ZeRO over transformers";
-  p.source = "DeepSpeed 0.19.8 (0.16.9 where it differs)";
+  p.source = "DeepSpeed 0.19.8 (0.16.9 where it differs); MS-AMP 0.4 over DeepSpeed 0.13.1";
   p.code = ModelCode::transformers;
   p.bf16 = Precision::mixed_bf16;
   p.fp16 = Precision::mixed_fp16;

@@ -24,6 +24,7 @@ TEST(MsAmpRefusals, NameWhatIsNotPlayed) {
   EXPECT_FALSE(refused_when("msamp-llama-O2", [](Strategy&) {}));
   EXPECT_TRUE(refused_when("msamp-llama-O2", [](Strategy& s) { s.compile = Strategy::Compile::blocks; }));
   EXPECT_TRUE(refused_when("msamp-llama-O2", [](Strategy& s) { s.loss = LossKernel::liger_fused_linear; }));
+  EXPECT_TRUE(refused_when("msamp-o3-llama-z2-w4-r0", [](Strategy& s) { s.loss = LossKernel::liger_fused_linear; }));
 }
 
 // O3 is for MS-AMP's own DeepSpeed engine, its casts are for Adam, and Accelerate raises where FSDP is asked for.

@@ -141,6 +141,7 @@ void record_step(Tape& tape, Network& network, DeepSpeedOptimizer& optimizer, co
 
 StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy, bool every_micro_batch) {
   refuse_unmodelled(strategy);
+  if (is_msamp(strategy.precision)) refuse_unmodelled_msamp(model, strategy);
   refuse_resting_tower(model, "DeepSpeed");
   DeepSpeedSettings settings = settings_of(strategy);
   Tape tape;

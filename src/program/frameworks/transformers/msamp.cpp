@@ -16,18 +16,6 @@ namespace plimsoll::program {
 
 namespace {
 
-void check(const plimsoll::Model& model, const Strategy& strategy) {
-  if (strategy.lora || strategy.peft || strategy.base_weights != BaseWeights::as_trained)
-    refuse("MS-AMP with adapters or quantised weights is not modelled", "precision");
-  if (strategy.compile != Strategy::Compile::no) refuse("MS-AMP with compiled modules is not modelled", "compile");
-  if (strategy.loss == LossKernel::liger_fused_linear)
-    refuse("Liger reads the head's weight as an ordinary tensor, which MS-AMP's is not", "loss", "liger or ce");
-  if (model.model_type == "falcon" && strategy.micro_batch * strategy.seq_len % 16 != 0)
-    refuse("Falcon adds in place to what its linears return, which autograd forbids of a padded product's view", "seq_len",
-           "a multiple of 16 tokens");
-  if (model.task == plimsoll::Model::Task::diffusion) refuse("MS-AMP of diffusion transformers is not modelled", "precision");
-}
-
 /// DistributedDataParallel over the ordinary parameters, and MS-AMP's reducer over the others.
 class Distributed {
  public:
@@ -61,8 +49,20 @@ class Distributed {
 
 }  // namespace
 
+void refuse_unmodelled_msamp(const plimsoll::Model& model, const Strategy& strategy) {
+  if (strategy.lora || strategy.peft || strategy.base_weights != BaseWeights::as_trained)
+    refuse("MS-AMP with adapters or quantised weights is not modelled", "precision");
+  if (strategy.compile != Strategy::Compile::no) refuse("MS-AMP with compiled modules is not modelled", "compile");
+  if (strategy.loss == LossKernel::liger_fused_linear)
+    refuse("Liger reads the head's weight as an ordinary tensor, which MS-AMP's is not", "loss", "liger or ce");
+  if (model.model_type == "falcon" && strategy.micro_batch * strategy.seq_len % 16 != 0)
+    refuse("Falcon adds in place to what its linears return, which autograd forbids of a padded product's view", "seq_len",
+           "a multiple of 16 tokens");
+  if (model.task == plimsoll::Model::Task::diffusion) refuse("MS-AMP of diffusion transformers is not modelled", "precision");
+}
+
 StepProgram lower_hf_msamp(const plimsoll::Model& model, const Strategy& strategy, bool every_micro_batch) {
-  check(model, strategy);
+  refuse_unmodelled_msamp(model, strategy);
   const bool distributed = strategy.data_parallel == DataParallel::ddp;
   Tape tape;
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);

@@ -49,6 +49,9 @@ std::unique_ptr<Optimizer> hf_optimizer(const Model& model, const Strategy& stra
 /// DistributedDataParallel's arguments.
 DdpSettings hf_ddp_settings(const Strategy& strategy);
 
+/// Throws Error (refused) where MS-AMP's linears do not go with what the strategy makes of the model, under whichever engine.
+void refuse_unmodelled_msamp(const Model& model, const Strategy& strategy);
+
 /// transformers' modules as msamp.initialize makes them, on one device or under MS-AMP's DistributedDataParallel, autocast to bf16 as
 /// Accelerate does. Throws Error (refused): adapters, compiled or quantised modules.
 StepProgram lower_hf_msamp(const Model& model, const Strategy& strategy, bool every_micro_batch);
