@@ -198,10 +198,27 @@ std::int64_t backward_workspace(const Shape& s, bool sixteen_bit) {
   return s.batch * s.heads * round_up(elements, 4) * 4;
 }
 
+/// The backward kernel and what it needs beside the gradients that it writes.
+void run_efficient_backward(Tape& tape, const Shape& s, DType type, InputGradients& gradients, const Tensor& grad) {
+  const bool sixteen_bit = type != DType::fp32;
+  const ExpandedGradients expanded(tape, s, type);
+  Tensor delta;
+  if (sixteen_bit) {
+    delta = tape.empty({s.batch, s.heads, s.queries}, DType::fp32, Category::workspace);
+  } else {  // (grad * out).sum(-1), transposed
+    const Tensor product = elementwise(tape, {&grad}, DType::fp32);
+    const Tensor sums = tape.empty({s.batch, s.queries, s.heads}, DType::fp32, Category::workspace);
+    launch(tape, KernelKind::reduction, type, product.bytes(), sums.bytes());
+    delta = s.heads == 1 ? sums : elementwise(tape, {&sums}, DType::fp32);  // heads in front; a single head lies so already
+  }
+  const Tensor workspace = tape.empty({backward_workspace(s, sixteen_bit)}, DType::uint8, Category::workspace);
+  launch_backward(tape, gradients, s);
+  expanded.sum(gradients);
+}
+
 void efficient_backward(BackwardCall& b, const Shape& s) {
   Tape& tape = b.tape;
   const DType type = b.saved(2).dtype();
-  const bool sixteen_bit = type != DType::fp32;
   const Tensor grad = contiguous(transpose(b.grad(), 1, 2));
   InputGradients gradients = empty_gradients(tape, s, type);
   if (b.needs(3)) {  // of a learned mask, its rows aligned to 16 elements
@@ -209,21 +226,7 @@ void efficient_backward(BackwardCall& b, const Shape& s) {
     const Tensor whole = tape.empty({s.batch, s.heads, s.queries, width}, type);
     b.give(3, tape.view(whole, {s.batch, s.heads, s.queries, s.keys}, whole.strides()));
   }
-  {
-    const ExpandedGradients expanded(tape, s, type);
-    Tensor delta;
-    if (sixteen_bit) {
-      delta = tape.empty({s.batch, s.heads, s.queries}, DType::fp32, Category::workspace);
-    } else {  // (grad * out).sum(-1), transposed
-      const Tensor product = elementwise(tape, {&grad}, DType::fp32);
-      const Tensor sums = tape.empty({s.batch, s.queries, s.heads}, DType::fp32, Category::workspace);
-      launch(tape, KernelKind::reduction, type, product.bytes(), sums.bytes());
-      delta = s.heads == 1 ? sums : elementwise(tape, {&sums}, DType::fp32);  // heads in front; a single head lies so already
-    }
-    const Tensor workspace = tape.empty({backward_workspace(s, sixteen_bit)}, DType::uint8, Category::workspace);
-    launch_backward(tape, gradients, s);
-    expanded.sum(gradients);
-  }
+  run_efficient_backward(tape, s, type, gradients, grad);
   give(b, gradients);
 }
 
@@ -250,6 +253,22 @@ Tensor learned_mask(const Tensor& mask, const Shape& s) {
   return expand(bias, {s.batch, s.heads, s.queries, s.keys});
 }
 
+/// The forward kernel. Only a backward reads the log-sum-exp.
+EfficientOutputs efficient_forward(Tape& tape, const Tensor& query, const Tensor& key, const Tensor& value, const Shape& s, double dropout,
+                                   bool differentiable) {
+  EfficientOutputs all;
+  if (dropout == 0) {  // with dropout they are the generator's, on the host
+    all.seed = tape.empty({}, DType::int64);
+    all.offset = tape.empty({}, DType::int64);
+  }
+  all.output = heads_inside(tape, s.batch, s.heads, s.queries, s.value_dim, query.dtype());
+  if (differentiable) all.log_sum_exp = tape.empty({s.batch, s.heads, round_up(s.queries, 32)}, DType::fp32);
+  if (query.dtype() != DType::fp32 && std::max(s.head_dim, s.value_dim) > 128)
+    tape.scratch(4 * all.output.elements());  // accumulator of the output
+  launch_forward(tape, query, key, value, s);
+  return all;
+}
+
 Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionArguments& arguments) {
   const Shape s = shape_of(query, key, value, arguments.causal);
   Tensor bias;
@@ -260,22 +279,12 @@ Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, co
   op.save(key);
   op.save(query);
   op.save(value);
-  Tensor seed, offset;
-  if (arguments.dropout == 0) {  // with dropout they are the generator's, on the host
-    seed = tape.empty({}, DType::int64);
-    offset = tape.empty({}, DType::int64);
-  }
-  Tensor out = heads_inside(tape, s.batch, s.heads, s.queries, s.value_dim, query.dtype());
-  // Only a backward reads the log-sum-exp.
-  const Tensor lse = op.differentiable() ? tape.empty({s.batch, s.heads, round_up(s.queries, 32)}, DType::fp32) : Tensor();
-  if (query.dtype() != DType::fp32 && std::max(s.head_dim, s.value_dim) > 128)
-    tape.scratch(4 * out.elements());  // accumulator of the output
-  launch_forward(tape, query, key, value, s);
-  op.save_output(lse);
-  op.save_output(out);
-  op.save_output(offset);
-  op.save_output(seed);
-  return op.done(out, [s](BackwardCall& b) { efficient_backward(b, s); });
+  EfficientOutputs outputs = efficient_forward(tape, query, key, value, s, arguments.dropout, op.differentiable());
+  op.save_output(outputs.log_sum_exp);
+  op.save_output(outputs.output);
+  op.save_output(outputs.offset);
+  op.save_output(outputs.seed);
+  return op.done(outputs.output, [s](BackwardCall& b) { efficient_backward(b, s); });
 }
 
 /// Zero padding of the last dimension to a multiple of eight, for flash.
@@ -294,6 +303,18 @@ FlashOutputs flash_attention_forward(const Tensor& query, const Tensor& key, con
 
 FlashGradients flash_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& gradient, bool causal) {
   return flash_gradients(query, key, value, gradient, shape_of(query, key, value, causal));
+}
+
+EfficientOutputs efficient_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value) {
+  return efficient_forward(query.tape(), query, key, value, shape_of(query, key, value, false), 0, true);
+}
+
+FlashGradients efficient_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& gradient) {
+  Tape& tape = query.tape();
+  const Shape s = shape_of(query, key, value, false);
+  InputGradients gradients = empty_gradients(tape, s, query.dtype());
+  run_efficient_backward(tape, s, query.dtype(), gradients, gradient);
+  return gradients;
 }
 
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,

@@ -6,8 +6,8 @@
 namespace plimsoll::program {
 
 struct FlashOutputs {
-  Tensor output;                ///< [batch, heads, length, dim], in memory [batch, length, heads, dim]
-  Tensor log_sum_exp;           ///< [batch, heads, length] fp32
+  Tensor output;       ///< [batch, heads, length, dim], in memory [batch, length, heads, dim]
+  Tensor log_sum_exp;  ///< [batch, heads, length] fp32
   Tensor rng_state, rng_offset;
 };
 /// aten::_scaled_dot_product_flash_attention of [batch, heads, length, dim] tensors.
@@ -18,6 +18,14 @@ struct FlashGradients {
 };
 /// Its backward; `gradient` [batch, length, heads, dim] is contiguous.
 FlashGradients flash_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& gradient, bool causal);
+
+struct EfficientOutputs {
+  Tensor output, log_sum_exp, seed, offset;
+};
+/// aten::_scaled_dot_product_efficient_attention of [batch, heads, length, dim] tensors without dropout, as training calls it.
+EfficientOutputs efficient_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value);
+/// Its backward with a gradient [batch, length, heads, dim] that is contiguous.
+FlashGradients efficient_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& gradient);
 
 struct VarlenOutputs {
   Tensor output;       ///< as the query

@@ -190,6 +190,10 @@ std::vector<Value> CompiledLayer::flash(const Values& reads) {
 }
 
 void CompiledLayer::attend() {
+  if (s_.masked) {
+    attend_masked();
+    return;
+  }
   if (!s_.rotary) {
     if (s_.scaled_queries && s_.checkpointed) v_[kQuery] = scale_queries();
     flash(attention_inputs());
@@ -221,9 +225,9 @@ void CompiledLayer::attend() {
 }
 
 /// Under autocast, as many queries as keys have the same loops and read the same fp32 tables: one kernel rotates both. So it does where
-/// tables are always fp32, and where a part of each head is turned.
+/// tables are always fp32, where a part of each head is turned, and beside a mask.
 void CompiledLayer::fuse_rotations(Value query, Value key) {
-  const bool one = s_.casts() || s_.fp32_tables || s_.partial_rotary;
+  const bool one = s_.casts() || s_.fp32_tables || s_.partial_rotary || s_.masked;
   if (one && s_.rotary && s_.heads == s_.kv_heads && (!s_.fused_qkv || s_.parallel) && !s_.head_norms) g_.fuse({query, key});
 }
 
@@ -531,6 +535,7 @@ void CompiledLayer::fuse_with_bias(CompiledSlot weight, Value gradient, std::int
 
 /// The gradients of queries, keys and values from that of what attention gave.
 std::vector<Value> CompiledLayer::flash_backward(Value gradient) {
+  if (s_.masked) return masked_flash_backward(gradient);
   const Dims wide_heads{s_.batch, s_.heads, s_.length, s_.head_dim}, narrow_heads{s_.batch, s_.kv_heads, s_.length, s_.head_dim};
   const CompiledShape shape = s_;
   if (s_.scaled_queries && s_.checkpointed) {  // for the backward once more, by the kernel of the forward
@@ -563,6 +568,7 @@ CompiledLayer::Values CompiledLayer::attention_backward(Value narrow) {
     return {linear_backward(kQkv, join_projections(flash), v_[kNormed], s_.hidden, qkv_width())};
   }
   if (s_.partial_rotary) return partial_rotary_backward(flash);
+  if (s_.masked) return masked_projections_backward(flash);
   const Value from_value = linear_backward(kV, flash[2], v_[kNormed], s_.hidden, s_.kv_width());
   const Value key = heads_backward(kRawKey, kKeyScale, kKNorm, flash[1], s_.kv_heads);
   const Value from_key = linear_backward(kK, key, v_[kNormed], s_.hidden, s_.kv_width());

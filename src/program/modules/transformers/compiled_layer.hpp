@@ -17,6 +17,7 @@ enum CompiledSlot : std::size_t {
   kHidden,
   kCosine,
   kSine,
+  kVisible,  ///< which keys each query sees, where that is not all before it
   kInputNorm,
   kInputNormBias,
   kQkv,
@@ -65,6 +66,7 @@ enum CompiledSlot : std::size_t {
   kActivated,
   kMlpMask,
   kMerged,        ///< what attention gave, [batch, length, heads, head_dim] in memory, where a copy is needed for that
+  kScoreBias,     ///< kVisible as what is added to the scores
   kBranch,        ///< the MLP's result
   kStandardized,  ///< of layers whose norms are behind their branches: the first norm's input, standardized
   kSummed,        ///< the second norm's input; under autocast standardized
@@ -86,6 +88,7 @@ struct CompiledShape {
   bool fused_qkv = false;     ///< queries, keys and values of one product
   bool rotary = true;
   bool causal = true;
+  bool masked = false;           ///< attention with a mask
   bool fp32_tables = false;      ///< olmo: rotation in fp32, its results rounded
   bool partial_rotary = false;   ///< stablelm, glm, phi, gpt_neox: a part of each head is turned and joined with the rest
   bool neighbours = false;       ///< glm: pairs of neighbours are turned
@@ -174,6 +177,12 @@ class CompiledLayer {
   /// What the output projection reads.
   inductor::Value merged() const { return v_[kMerged].defined() ? v_[kMerged] : v_[kAttended]; }
 
+  bool repeats() const { return s_.heads != s_.kv_heads; }
+  void prepare_masked();
+  void attend_masked();
+  std::vector<inductor::Value> masked_flash_backward(inductor::Value gradient);
+  Values masked_projections_backward(const Values& gradients);
+
   void join_rotations();
   void cast_rotations_again();
   inductor::Value unturn_part(inductor::Value turned, std::int64_t heads);
@@ -216,6 +225,7 @@ class CompiledLayer {
   const Tape& tape_;
   bool forward_only_ = false;
   Values statistics_, query_statistics_, key_statistics_;
+  inductor::Value raw_value_;                  ///< before it is repeated
   inductor::Value turned_query_, turned_key_;  ///< before their casts
   inductor::Value bias_parts_;                 ///< of the last linear's bias
   RowSum down_bias_;

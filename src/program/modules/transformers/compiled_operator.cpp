@@ -28,6 +28,7 @@ bool is_bias(std::size_t slot) { return slot == kInputNormBias || slot == kMlpNo
 /// rotations and attention read again.
 bool is_saved(const CompiledShape& s, std::size_t slot) {
   if (s.checkpointed) return slot < kArguments;
+  if (slot == kVisible) return false;                                           // the bias made of it is
   if (slot == kHidden) return !((s.norms_behind || s.post_norm) && s.casts());  // products read its copy, and nothing else does
   if (slot < kArguments) return !is_bias(slot);
   if (slot == kRawQuery || slot == kRawKey) return s.head_norms || s.row_norms;

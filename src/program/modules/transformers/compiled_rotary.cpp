@@ -71,6 +71,17 @@ CompiledShape shape_of(const Block& block, const CompiledNames& names, bool chec
   return s;
 }
 
+/// Of layers with a mask those are known whose queries, keys and values are three products without biases and are turned as they are.
+void check_masked(const CompiledShape& s, const CompiledArguments& arguments) {
+  constexpr std::int64_t kWhole = 64, kReductions = 8;  // sums of fewer are written out (config.unroll_reductions_threshold)
+  if (!s.rotary || s.parallel || s.partial_rotary || s.fused_qkv || s.head_norms || s.norms_behind || s.fp32_tables ||
+      s.attention_dropout > 0 || arguments[kQBias] || s.heads / s.kv_heads >= kReductions)
+    refuse("compiled blocks of this kind with a sliding window shorter than the sequence are not modelled", "compile");
+  if (arguments[kHidden].size(1) % kWhole != 0)
+    refuse("compiled blocks with a mask whose rows Inductor pads are not modelled", "compile",
+           "sequences that are multiples of " + std::to_string(kWhole));
+}
+
 }  // namespace
 
 void check_compiled_rotary(const Block& block, Rotation rotation) {
@@ -100,9 +111,14 @@ void check_compiled_rotary(const Block& block, Rotation rotation) {
 }
 
 Tensor compiled_rotary_layer(Module& layer, const Block& block, const CompiledNames& names, const Tensor& hidden,
-                             const RotaryTables& tables, bool checkpointed) {
-  const CompiledShape shape = shape_of(block, names, checkpointed);
-  const CompiledArguments arguments = arguments_of(layer, names, hidden, tables, shape.rotary);
+                             const RotaryTables& tables, const Tensor& mask, bool checkpointed) {
+  CompiledShape shape = shape_of(block, names, checkpointed);
+  CompiledArguments arguments = arguments_of(layer, names, hidden, tables, shape.rotary);
+  if (mask) {
+    check_masked(shape, arguments);
+    shape.masked = true;
+    arguments[kVisible] = mask;
+  }
   return compiled_layer(arguments, with_arguments(shape, arguments));
 }
 

@@ -18,8 +18,9 @@ struct CompiledNames {
 void check_compiled_rotary(const Block& block, Rotation rotation);
 
 /// The layer's forward as one operator on the tape: what AOTAutograd's partitioner saves, in the buffers of the code that Inductor
-/// generates. Gradient checkpointing is part of the graph: `checkpointed` keeps the graph's inputs alone.
+/// generates. Gradient checkpointing is part of the graph: `checkpointed` keeps the graph's inputs alone. `mask`, where there is
+/// one, says which keys each query sees.
 Tensor compiled_rotary_layer(Module& layer, const Block& block, const CompiledNames& names, const Tensor& hidden,
-                             const RotaryTables& tables, bool checkpointed);
+                             const RotaryTables& tables, const Tensor& mask, bool checkpointed);
 
 }  // namespace plimsoll::program

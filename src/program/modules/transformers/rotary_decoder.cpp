@@ -57,7 +57,8 @@ class Layer {
       if (!options_.compiled_blocks) return forward(x, *inputs);
       const bool checkpointed = options_.checkpointing != RunOptions::Checkpointing::none;
       const CompiledNames names{style_.output, style_.q_norm, style_.k_norm, style_.up, style_.down, style_.rotation, style_.fp32_tables};
-      return compiled_rotary_layer(module_, block_, names, x, inputs->tables, checkpointed);
+      const Tensor& mask = inputs->sliding_mask ? inputs->sliding_mask : inputs->full_mask;
+      return compiled_rotary_layer(module_, block_, names, x, inputs->tables, mask, checkpointed);
     };
     return run_layer(module_, tape_, options_, input, body,
                      {&inputs->full_mask, &inputs->sliding_mask, &inputs->tables.cosine, &inputs->tables.sine});
@@ -248,8 +249,6 @@ class RotaryDecoder final : public Network {
     Tensor embeddings = embed(ids);
     if (style_.scaled_everywhere && style_.model_type == "granite") embeddings = multiply_scalar(embeddings);
     const Tensor positions = position_ids(tape_, ids.size(1));
-    if (options_.compiled_blocks && window_ && ids.size(1) >= *window_)
-      refuse("compiled blocks with a sliding window shorter than the sequence are not modelled", "compile");
     if (!style_.masks_outside) make_masks(inputs, embeddings);
     if (style_.scaled_everywhere && style_.model_type == "granitemoe") embeddings = multiply_scalar(embeddings);
     Tensor hidden = dropout(embeddings, embedding_dropout_);
