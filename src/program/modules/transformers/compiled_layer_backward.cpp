@@ -1,0 +1,365 @@
+// The backward graph of a compiled layer.
+#include <utility>
+
+#include "program/modules/inductor.hpp"
+#include "program/modules/transformers/compiled_layer.hpp"
+
+namespace plimsoll::program {
+
+using inductor::Value;
+
+constexpr DType kFp32 = DType::fp32;
+
+/// The gradient of a linear's weight [out, in], in the weight's type.
+void CompiledLayer::to_weight(CompiledSlot weight, Value gradient, Value input, std::int64_t in, std::int64_t out) {
+  gradients_[weight] = g_.product(s_.low, out, in, s_.rows(), {gradient, input});
+}
+
+void CompiledLayer::widen(CompiledSlot weight, std::int64_t in, std::int64_t out) {
+  if (s_.casts()) gradients_[weight] = g_.pointwise({out, in}, s_.wide, {gradients_[weight]});
+}
+
+Value CompiledLayer::to_input(CompiledSlot weight, Value gradient, std::int64_t in, std::int64_t out) {
+  return g_.product(s_.low, s_.rows(), in, out, {gradient, v_[weight]});
+}
+
+/// A sum over rows of `reads`: in parts where there are many, and the parts themselves.
+CompiledLayer::RowSum CompiledLayer::sum_rows(const Values& reads, std::int64_t width, DType type) {
+  const std::int64_t parts = inductor::outer_sum_splits(tape_, s_.rows(), width);
+  if (parts <= 1) {
+    const Value sum = g_.reduction({width}, type, reads);
+    return {sum, sum};
+  }
+  const Value partial = g_.reduction({parts, width}, kFp32, reads);
+  return {g_.reduction({width}, type, {partial}), partial};
+}
+
+/// A linear's backward: mm's has the weight's gradient first, addmm's the input's. Gives the input's gradient.
+Value CompiledLayer::linear_backward(CompiledSlot weight, Value gradient, Value input, std::int64_t in, std::int64_t out) {
+  if (!s_.biased[weight]) {
+    to_weight(weight, gradient, input, in, out);
+    const Value result = to_input(weight, gradient, in, out);
+    widen(weight, in, out);
+    return result;
+  }
+  const Value result = to_input(weight, gradient, in, out);
+  to_weight(weight, gradient, input, in, out);
+  finish_biased(weight, gradient, in, out);
+  return result;
+}
+
+/// The sum that is the gradient of a linear's bias.
+Value CompiledLayer::sum_for_bias(CompiledSlot weight, Value gradient, std::int64_t out) {
+  // Under autocast a sum that was taken already is found again; else it would be a result twice.
+  const bool known = s_.casts() && weight == kOutput && gradient.index == down_gradient_.index;
+  const RowSum sums = known ? down_bias_ : sum_rows({gradient}, out, s_.casts() ? kFp32 : s_.wide);
+  bias_parts_ = sums.parts;
+  if (weight == kDown) {
+    down_bias_ = sums;
+    down_gradient_ = gradient;
+  }
+  return sums.total;
+}
+
+/// The gradients of a linear's weight and bias in the parameters' type.
+void CompiledLayer::widen_biased(CompiledSlot weight, Value sum, std::int64_t in, std::int64_t out) {
+  const auto bias = static_cast<CompiledSlot>(weight + 1);
+  if (!s_.conv1d) widen(weight, in, out);
+  // Under autocast the sum is rounded to the products' type and widened again, by the same kernel.
+  gradients_[bias] = s_.casts() ? g_.pointwise({out}, s_.wide, {sum}) : sum;
+  if (s_.casts()) g_.fuse({sum, gradients_[bias]});
+  if (s_.conv1d) widen(weight, in, out);
+}
+
+/// The bias's gradient and, under autocast, the parameters' type.
+void CompiledLayer::finish_biased(CompiledSlot weight, Value gradient, std::int64_t in, std::int64_t out) {
+  widen_biased(weight, sum_for_bias(weight, gradient, out), in, out);
+}
+
+/// A norm's backward: sums over rows for its parameters, sums over columns, and the gradient of its input added to `residual`.
+CompiledLayer::NormGradient CompiledLayer::norm_backward(const Norm& norm, const Values& gradients, const Values& stream,
+                                                         const Values& residual) {
+  Values reads = stream;
+  for (const Value value : {v_[norm.mean], v_[norm.scale]}) reads.push_back(value);
+  Values weighted = gradients;
+  weighted.push_back(v_[norm.weight]);
+  Values all = reads;
+  for (const Value value : weighted) all.push_back(value);
+  Values kernel;
+  NormGradient result;
+
+  const auto sums_of_rows = [&] {
+    kernel.push_back(g_.reduction(per_row(), kFp32, s_.layer_norm ? weighted : all));
+    if (s_.layer_norm) kernel.push_back(g_.reduction(per_row(), kFp32, all));
+  };
+  Values for_weight = reads;
+  for (const Value value : gradients) for_weight.push_back(value);
+  if (!s_.norm_weights) {
+    sums_of_rows();
+  } else if (s_.layer_norm) {
+    sums_of_rows();
+    if (gradients.size() > 1) {  // more reads than one expression may have
+      Values summed = all;
+      for (const Value value : kernel) summed.push_back(value);
+      kernel.push_back(g_.pointwise(stream_sizes(), kFp32, summed));
+    }
+    result.weight = sum_rows(for_weight, s_.hidden, kFp32);
+    result.bias = sum_rows(gradients, s_.hidden, kFp32);
+    if (stream.size() > 1 && s_.checkpointed && gradients.size() == 1) kernel.push_back(g_.pointwise(stream_sizes(), s_.low, all));
+    gradients_[norm.weight] = narrowed(result.weight.total, s_.hidden);
+    gradients_[norm.bias] = narrowed(result.bias.total, s_.hidden);
+    if (stream.size() > 1 && gradients.size() > 1 && s_.casts()) {  // what is left to do with the fp32 value may be done twice
+      result.residual = residual;
+      result.residual.insert(result.residual.begin(), {kernel.back(), v_[norm.scale]});
+      result.kernel = std::move(kernel);
+      return result;
+    }
+  } else {
+    result.weight = sum_rows(for_weight, s_.hidden, s_.widened_weights ? kFp32 : s_.wide);
+    gradients_[norm.weight] = s_.widened_weights ? narrowed(result.weight.total, s_.hidden) : result.weight.total;
+    sums_of_rows();
+  }
+  Values last = all;
+  for (const Value value : kernel) last.push_back(value);
+  if (stream.size() > 1 && s_.scaled_branches && s_.checkpointed && !s_.casts()) {
+    // Scaled branches and a scale that is computed again: too many operations for one expression (config.realize_opcount_threshold), and
+    // the sum with the residual is little enough to be computed twice.
+    kernel.push_back(g_.pointwise(stream_sizes(), kFp32, last));
+    result.residual = residual;
+    result.residual.push_back(kernel.back());
+    result.kernel = std::move(kernel);
+    return result;
+  }
+  Values replaced = residual;
+  for (const Value value : residual) last.push_back(value);
+  for (const Value value : gradients) replaced.push_back(value);
+  result.stream = g_.pointwise(stream_sizes(), s_.wide, last, replaced);
+  result.residual = {result.stream};
+  kernel.push_back(result.stream);
+  result.kernel = std::move(kernel);
+  return result;
+}
+
+/// A sum in fp32 in the type of the parameters, by the same kernel.
+Value CompiledLayer::narrowed(Value sum, std::int64_t width) {
+  if (s_.wide == kFp32) return sum;
+  const Value narrow = g_.pointwise({width}, s_.wide, {sum});
+  g_.fuse({sum, narrow});
+  return narrow;
+}
+
+/// Through the rotation (opt: the queries' scale), and through the heads' norm where there is one: the gradient of the projection's result.
+Value CompiledLayer::heads_backward(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, Value turned, std::int64_t heads) {
+  if (!s_.rotary) {
+    if (raw == kRawKey || !s_.scaled_queries) return turned;
+    return g_.pointwise({s_.rows(), s_.q_width()}, s_.low, {turned}, {turned});  // the queries' scale
+  }
+  const Dims unturned{s_.batch, s_.length, heads, s_.head_dim};
+  if (!s_.head_norms) return g_.pointwise(unturned, s_.low, {turned, v_[kCosine], v_[kSine]});
+  const Value gradient = g_.pointwise({s_.batch, heads, s_.length, s_.head_dim}, s_.wide, {turned, v_[kCosine], v_[kSine]});
+  const std::int64_t parts = inductor::outer_sum_splits(tape_, s_.rows() * heads, s_.head_dim);
+  const Value partial = g_.reduction({parts, s_.head_dim}, kFp32, {gradient, v_[raw], v_[scale]});
+  gradients_[weight] = g_.reduction({s_.head_dim}, s_.wide, {partial});
+  const Value sum = g_.reduction({s_.batch, s_.length, heads, 1}, kFp32, {gradient, v_[raw], v_[weight], v_[scale]});
+  const Value result = g_.pointwise(unturned, s_.low, {gradient, v_[raw], v_[weight], v_[scale], sum});
+  g_.fuse({gradient, sum, result});
+  return result;
+}
+
+/// The MLP's backward; the gradients that its products give to the norm's output.
+CompiledLayer::Values CompiledLayer::mlp_backward(Value incoming) {
+  Value down;
+  const bool biased = s_.biased[kDown];
+  if (s_.checkpointed) {
+    if (biased) {
+      low_weight(kDown, s_.inner, s_.hidden);
+      down = to_input(kDown, incoming, s_.inner, s_.hidden);
+    }
+    compute();
+    activate();
+  }
+  if (s_.checkpointed && biased) {
+    to_weight(kDown, incoming, v_[kActivated], s_.inner, s_.hidden);
+    finish_biased(kDown, incoming, s_.inner, s_.hidden);
+  } else if (s_.checkpointed && s_.casts()) {
+    to_weight(kDown, incoming, v_[kActivated], s_.inner, s_.hidden);
+    low_copy(kDown, s_.hidden, s_.inner);
+    down = to_input(kDown, incoming, s_.inner, s_.hidden);
+    widen(kDown, s_.inner, s_.hidden);
+  } else {
+    down = linear_backward(kDown, incoming, v_[kActivated], s_.inner, s_.hidden);
+  }
+  const Dims sizes{s_.batch, s_.length, s_.inner};
+  Values kernel;
+  if (s_.checkpointed) kernel.push_back(v_[kActivated]);
+  if (!s_.gated || s_.fused_gate_up) {
+    const std::int64_t up = s_.fused_gate_up ? 2 * s_.inner : s_.inner;
+    const Value input = s_.relu ? v_[kActivated] : v_[kRaised];
+    Values replaced;
+    if (!s_.fused_gate_up) replaced = s_.relu_squared ? Values{input, down} : Values{down, input};
+    const Value raised = g_.pointwise({s_.batch, s_.length, up}, s_.low, {down, input}, replaced);
+    kernel.push_back(raised);
+    if (!s_.fused_gate_up) g_.fuse(kernel);
+    return {linear_backward(kUp, raised, v_[kMlpNormed], s_.hidden, up)};
+  }
+  return gates_backward(down, std::move(kernel));
+}
+
+/// Through a gated MLP, from the gradient of its product down; `kernel` is what the gates' kernel makes beside their gradients.
+CompiledLayer::Values CompiledLayer::gates_backward(Value down, Values kernel) {
+  const Dims sizes{s_.batch, s_.length, s_.inner};
+  const Value raised = g_.pointwise(sizes, s_.low, {down, v_[kGated]}, {});
+  const Value from_up = linear_backward(kUp, raised, v_[kMlpNormed], s_.hidden, s_.inner);
+  const Value gated = g_.pointwise(sizes, s_.low, {down, v_[kGated], v_[kRaised]}, {v_[kRaised], down});
+  const Value from_gate = linear_backward(kGate, gated, v_[kMlpNormed], s_.hidden, s_.inner);
+  kernel.push_back(raised);
+  kernel.push_back(gated);
+  g_.fuse(kernel);
+  return {from_up, from_gate};
+}
+
+/// The gradients of queries, keys and values side by side. Slices of a rotation's result are added up, each in a buffer as wide as all;
+/// under autocast the rotations' results are buffers first.
+Value CompiledLayer::join_projections(const Values& gradients) {
+  const Dims sizes{s_.batch, s_.length, qkv_width()};
+  if (!s_.rotary) return g_.pointwise(sizes, s_.low, gradients);
+  if (s_.casts()) {
+    const auto turn = [&](Value gradient, std::int64_t heads) {
+      return g_.pointwise({s_.batch, heads, s_.length, s_.head_dim}, s_.low, {gradient, v_[kCosine], v_[kSine]});
+    };
+    const Value key = turn(gradients[1], s_.kv_heads), query = turn(gradients[0], s_.heads);
+    return g_.pointwise(sizes, s_.low, {query, key, gradients[2]});
+  }
+  const Value query = g_.pointwise(sizes, s_.low, {gradients[1], v_[kCosine], v_[kSine]});
+  const Value key = g_.pointwise(sizes, s_.low, {gradients[0], v_[kCosine], v_[kSine]});
+  const Value joined = g_.pointwise(sizes, s_.low, {query, key, gradients[2]});
+  g_.fuse({query, key, joined});
+  return joined;
+}
+
+/// Of a single head, the turned gradient and its sum over rows have the same loops: one kernel.
+void CompiledLayer::fuse_with_bias(CompiledSlot weight, Value gradient, std::int64_t heads) {
+  if (s_.biased[weight] && heads == 1 && s_.rotary && !s_.head_norms) g_.fuse({gradient, bias_parts_});
+}
+
+/// From the residual stream's gradient to the gradients that the three projections give to the norm's output.
+CompiledLayer::Values CompiledLayer::attention_backward(Value narrow) {
+  const Value attended = linear_backward(kOutput, narrow, merged(), s_.q_width(), s_.hidden);
+  const std::vector<Value> flash = flash_backward(attended);
+  if (s_.fused_qkv) {
+    return {linear_backward(kQkv, join_projections(flash), v_[kNormed], s_.hidden, qkv_width())};
+  }
+  if (s_.partial_rotary) return partial_rotary_backward(flash);
+  if (s_.masked) return masked_projections_backward(flash);
+  const Value from_value = linear_backward(kV, flash[2], v_[kNormed], s_.hidden, s_.kv_width());
+  const Value key = heads_backward(kRawKey, kKeyScale, kKNorm, flash[1], s_.kv_heads);
+  const Value from_key = linear_backward(kK, key, v_[kNormed], s_.hidden, s_.kv_width());
+  fuse_with_bias(kK, key, s_.kv_heads);
+  const Value query = heads_backward(kRawQuery, kQueryScale, kQNorm, flash[0], s_.heads);
+  const Value from_query = linear_backward(kQ, query, v_[kNormed], s_.hidden, s_.q_width());
+  fuse_with_bias(kQ, query, s_.heads);
+  fuse_rotations(query, key);
+  return {from_value, from_key, from_query};
+}
+
+void CompiledLayer::fuse_norms(const NormGradient& mlp, const NormGradient& input) {
+  const bool mixed = inductor::mixes_reduction_orders(s_.rows(), s_.hidden);
+  if (s_.dropout) {  // the MLP's norm reads its standardized input: nothing in common with the other's
+    for (const NormGradient* norm : {&mlp, &input}) {
+      const Values parts{norm->weight.parts, norm->bias.parts};
+      if (mixed) {
+        g_.mix(norm->kernel, parts, {norm->weight.total, norm->bias.total}, s_.rows(), s_.hidden);
+      } else {
+        g_.fuse(norm->kernel);
+        g_.fuse(parts);
+        if (norm == &mlp && !s_.checkpointed) g_.fuse({standardized_, norm->kernel.front()});
+      }
+    }
+    return;
+  }
+  if (!s_.norm_weights) {
+    g_.fuse(mlp.kernel);
+    g_.fuse(input.kernel);
+    return;
+  }
+  Values sums{mlp.weight.parts};
+  if (s_.layer_norm) sums.push_back(mlp.bias.parts);
+  sums.push_back(input.weight.parts);
+  if (s_.layer_norm) sums.push_back(input.bias.parts);
+  g_.fuse(mlp.kernel);
+  if (!mixed) {
+    g_.fuse(sums);
+    g_.fuse(input.kernel);
+    return;
+  }
+  Values totals{mlp.weight.total};
+  if (s_.layer_norm) totals.push_back(mlp.bias.total);
+  totals.push_back(input.weight.total);
+  if (s_.layer_norm) totals.push_back(input.bias.total);
+  // The sums over columns go with those over rows; what follows them is a kernel of its own.
+  const auto columns = input.kernel.begin() + (s_.layer_norm ? 2 : 1);
+  g_.mix({input.kernel.begin(), columns}, sums, totals, s_.rows(), s_.hidden);
+  g_.fuse({columns, input.kernel.end()});
+  // The MLP's norm reads the incoming gradient, as the sum for the last product's bias does.
+  if (s_.layer_norm && s_.biased[kDown] && !s_.casts()) g_.mix(mlp.kernel, {down_bias_.parts}, {down_bias_.total}, s_.rows(), s_.hidden);
+}
+
+/// The MLP's norm behind a dropout, before its weight: a buffer, because its kernel reads too much to be repeated.
+Value CompiledLayer::standardize() {
+  if (!standardized_.defined())
+    standardized_ = g_.pointwise(stream_sizes(), kFp32, {v_[kHidden], v_[kProjected], v_[kAttentionMask], v_[kMlpMean], v_[kMlpScale]});
+  return standardized_;
+}
+
+/// norm_backward of the MLP's norm behind a dropout; `masked` is what the dropout gives to the output projection.
+CompiledLayer::NormGradient CompiledLayer::dropped_norm_backward(Value gradient, Value residual, Value& masked) {
+  NormGradient result;
+  const Value first = g_.reduction(per_row(), kFp32, {gradient, v_[kMlpNorm]});
+  const Value standardized = standardize();
+  const Value second = g_.reduction(per_row(), kFp32, {gradient, v_[kMlpNorm], standardized});
+  result.weight = sum_rows({gradient, standardized}, s_.hidden, kFp32);
+  result.bias = sum_rows({gradient}, s_.hidden, kFp32);
+  gradients_[kMlpNorm] = narrowed(result.weight.total, s_.hidden);
+  gradients_[kMlpNormBias] = narrowed(result.bias.total, s_.hidden);
+  result.stream =
+      g_.pointwise(stream_sizes(), s_.wide, {residual, gradient, v_[kMlpNorm], standardized, v_[kMlpScale], first, second}, {residual});
+  masked = g_.pointwise(stream_sizes(), s_.low, {result.stream, s_.checkpointed ? random_ : v_[kAttentionMask]});
+  result.residual = {result.stream};
+  result.kernel = {first, second, result.stream, masked};
+  return result;
+}
+
+/// The incoming gradient as the last product needs it: masked, scaled, or in its type.
+Value CompiledLayer::enter(Value incoming) {
+  if (!s_.dropout) return s_.casts() || s_.scaled_branches ? g_.pointwise({s_.rows(), s_.hidden}, s_.low, {incoming}) : incoming;
+  if (!s_.checkpointed) return g_.pointwise(stream_sizes(), s_.low, {incoming, v_[kMlpMask]});
+  seeds_ = g_.pointwise({2}, DType::int64, {});
+  const Value random = g_.pointwise(stream_sizes(), kFp32, {seeds_});
+  const Value masked = g_.pointwise(stream_sizes(), s_.low, {incoming, random});
+  g_.fuse({random, masked});
+  return masked;
+}
+
+std::array<Value, kArguments> CompiledLayer::backward(Value incoming) {
+  if (s_.norms_behind) return backward_behind(incoming);
+  const Values from_mlp = mlp_backward(enter(incoming));
+  NormGradient mlp;
+  Value middle;
+  if (s_.dropout) {
+    mlp = dropped_norm_backward(from_mlp.front(), incoming, middle);
+  } else {
+    mlp = norm_backward({kMlpNorm, kMlpNormBias, kMlpMean, kMlpScale, kMlpNormed}, from_mlp, {v_[kHidden], v_[kProjected]}, {incoming});
+    middle = mlp.stream;
+    if (s_.casts() || s_.scaled_branches) {
+      middle = g_.pointwise({s_.rows(), s_.hidden}, s_.low, mlp.residual);
+      mlp.kernel.push_back(middle);
+    }
+  }
+  const Values from_attention = attention_backward(middle);
+  const NormGradient input = norm_backward(kInput, from_attention, {v_[kHidden]}, mlp.residual);
+  fuse_norms(mlp, input);
+  gradients_[kHidden] = input.stream;
+  return gradients_;
+}
+
+}  // namespace plimsoll::program
