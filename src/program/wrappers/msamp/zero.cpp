@@ -172,6 +172,8 @@ void ScaledZero::reduce_shares() {
   for (const Share* share : bucketed_)  // a reduction to one rank moves what a broadcast moves
     tape_.collective({.kind = CollectiveKind::broadcast, .group = Group::data_shard, .bytes = share->elements, .type = DType::fp8},
                      tape_.stream);
+  std::vector<Tensor> held;  // fp8_grads_in_ipg_bucket: none dies before the bucket is cleared
+  for (const Share* share : bucketed_) held.push_back(share->linear->weight->tensor.grad());
   for (const Share* share : bucketed_) keep_or_clear(*share);
   bucketed_.clear();
   bucketed_elements_ = 0;
