@@ -12,6 +12,7 @@ void check_compiled_bert(const Block& block) {
     if (!known) refuse(std::string("compiled BERT layers with ") + what + " are not modelled", "compile");
   };
   require(block.hidden_dropout > 0, "no dropout of their branches");
+  require(block.mlp->activation != "relu", "relu");  // what of it is kept depends on how it is read
   require(block.attention->head_dim % 8 == 0 && block.attention->head_dim <= 256, "this head dimension");
 }
 

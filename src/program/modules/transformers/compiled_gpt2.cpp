@@ -11,6 +11,7 @@ void check_compiled_gpt2(const Block& block) {
   const auto require = [](bool known, const char* what) {
     if (!known) refuse(std::string("compiled GPT-2 blocks with ") + what + " are not modelled", "compile");
   };
+  require(block.mlp->activation != "relu", "relu");  // what of it is kept depends on how it is read
   require(block.attention->head_dim % 8 == 0 && block.attention->head_dim <= 256, "this head dimension");
 }
 

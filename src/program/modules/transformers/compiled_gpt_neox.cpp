@@ -12,6 +12,7 @@ void check_compiled_gpt_neox(const Block& block) {
     if (!known) refuse(std::string("compiled GPT-NeoX layers with ") + what + " are not modelled", "compile");
   };
   const AttentionSpec& attention = *block.attention;
+  require(block.mlp->activation != "relu", "relu");  // what of it is kept depends on how it is read
   require(block.placement == NormPlacement::parallel_two, "an MLP behind the attention");
   require(block.hidden_dropout == 0, "dropout of their branches");
   require(attention.qkv_bias && attention.output_bias, "projections without bias");

@@ -108,6 +108,7 @@ void check_compiled_rotary(const Block& block, Rotation rotation) {
   require(attention.causal && attention.softcap == 0 && attention.clip == 0, "this attention");
   require(attention.head_dim % 8 == 0 && attention.head_dim <= 256, "this head dimension");
   require(block.hidden_dropout == 0, "dropout of its branches");
+  require(block.mlp->activation != "relu", "relu");  // what of it is kept depends on how it is read
 }
 
 Tensor compiled_rotary_layer(Module& layer, const Block& block, const CompiledNames& names, const Tensor& hidden,

@@ -11,6 +11,7 @@ void check_compiled_vit(Module& layer, const Block& block) {
   const auto require = [](bool known, const char* what) {
     if (!known) refuse(std::string("compiled vision layers with ") + what + " are not modelled", "compile");
   };
+  require(block.mlp->activation != "relu", "relu");  // what of it is kept depends on how it is read
   require(layer.find_child("layernorm_before"), "scaled branches");
   require(block.attention->qkv_bias, "projections without bias");
   require(block.hidden_dropout == 0, "dropout of their branches");
