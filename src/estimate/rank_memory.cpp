@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "estimate/closed_form_memory.hpp"
 #include "estimate/host_pace.hpp"
@@ -137,7 +138,7 @@ StepProgram RankPrograms::lower(int stage) {
       return lower_transformers(model_, resolved_);
     case ModelCode::torchtitan:
       if (!torchtitan_) torchtitan_ = std::make_unique<program::TitanPipeline>(model_, resolved_);
-      return torchtitan_->rank(stage);
+      return torchtitan_->rank(stage, std::exchange(spare_, {}));
     case ModelCode::torchtune:
       return program::lower_torchtune(model_, resolved_, tune_device(cluster_));
     case ModelCode::nanotron:
@@ -147,7 +148,7 @@ StepProgram RankPrograms::lower(int stage) {
     case ModelCode::megatron_local:
     case ModelCode::megatron_te:
       if (!megatron_) megatron_ = std::make_unique<program::MegatronPipeline>(model_, resolved_, megatron_device(cluster_));
-      return megatron_->rank(stage);
+      return megatron_->rank(stage, std::exchange(spare_, {}));
     default:
       refuse(fmt::format("{}'s layers have no lowering yet", resolved_.framework));
   }
@@ -179,10 +180,11 @@ RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::ve
   memory.capacity = cluster.accelerator.memory_usable.value;
   const OutsideAllocator outside = outside_of(cluster, resolved);
   MemoryTrace trace;
-  if (const auto program = programs.of_stage(stage, memory.closed_form_because)) {
+  if (auto program = programs.of_stage(stage, memory.closed_form_because)) {
     memory.basis = Basis::played;
     work = work_of(*program);
     trace = played(*program, play_options(*program, cluster, resolved), memory.out_of_memory, memory.out_of_memory_at);
+    programs.give_back(std::move(*program));
   } else {
     trace = unplayed(model, stages, stage, cluster, resolved, memory.closed_form_because);
   }

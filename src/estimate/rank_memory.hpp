@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "estimate/stages.hpp"
@@ -21,6 +22,8 @@ class RankPrograms {
       : model_(model), resolved_(resolved), cluster_(cluster) {}
   /// The program of a rank of that pipeline stage; empty where there is no lowering, and why.
   std::optional<StepProgram> of_stage(int stage, std::string& reason);
+  /// Gives back a program that was read: the next one is written into its memory.
+  void give_back(StepProgram program) { spare_ = std::move(program); }
 
  private:
   StepProgram lower(int stage);
@@ -30,6 +33,7 @@ class RankPrograms {
   const Cluster& cluster_;
   std::unique_ptr<program::MegatronPipeline> megatron_;
   std::unique_ptr<program::TitanPipeline> torchtitan_;
+  StepProgram spare_;
 };
 
 /// Memory of a rank of pipeline stage `stage`.

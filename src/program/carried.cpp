@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,15 +17,15 @@ namespace {
 bool allocates(const Instruction& instruction) { return instruction.kind == InstructionKind::alloc; }
 bool frees(const Instruction& instruction) { return instruction.kind == InstructionKind::free; }
 
-std::vector<bool> freed_in(const std::vector<Instruction>& part, std::size_t names) {
-  std::vector<bool> freed(names);
+std::vector<char> freed_in(const std::vector<Instruction>& part, std::size_t names) {
+  std::vector<char> freed(names);
   for (const Instruction& instruction : part)
-    if (frees(instruction)) freed[instruction.id] = true;
+    if (frees(instruction)) freed[instruction.id] = 1;
   return freed;
 }
 
 /// The allocations of a part that no instruction of it frees, in order.
-std::vector<const Instruction*> left_behind(const std::vector<Instruction>& part, const std::vector<bool>& freed) {
+std::vector<const Instruction*> left_behind(const std::vector<Instruction>& part, const std::vector<char>& freed) {
   std::vector<const Instruction*> left;
   for (const Instruction& instruction : part)
     if (allocates(instruction) && !freed[instruction.id]) left.push_back(&instruction);
@@ -33,7 +34,7 @@ std::vector<const Instruction*> left_behind(const std::vector<Instruction>& part
 
 /// What `step` leaves behind, and what it drops in its place.
 std::vector<std::pair<std::uint32_t, std::uint32_t>> successors(const StepProgram& program, std::size_t names) {
-  const std::vector<bool> dropped = freed_in(program.step, names);
+  const std::vector<char> dropped = freed_in(program.step, names);
   std::vector<const Instruction*> before;
   for (const std::vector<Instruction>* part : {&program.first_step, &program.second_step})
     for (const Instruction* birth : left_behind(*part, freed_in(*part, names))) before.push_back(birth);
@@ -47,6 +48,35 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> successors(const StepProgra
   }
   if (!match) throw Error(ErrorCode::internal, "a step does not leave behind what it found");
   return pairs;
+}
+
+/// What happens at a place of a part: `before` comes before it, or else it is left out.
+struct Edit {
+  std::size_t at;
+  std::optional<Instruction> before;
+};
+
+/// Edits a part in its place, from the end: all that is left out lies behind what comes in its stead.
+void edit(std::vector<Instruction>& part, const std::vector<Edit>& edits, Repeated& repeated) {
+  std::size_t end = part.size(), to = part.size();
+  const auto move_from = [&](std::size_t begin) {
+    const auto at = [&](std::size_t place) { return part.begin() + static_cast<std::ptrdiff_t>(place); };
+    if (to != end) std::move_backward(at(begin), at(end), at(to));
+    to -= end - begin;
+  };
+  for (auto edit = edits.rbegin(); edit != edits.rend(); ++edit) {
+    move_from(edit->before ? edit->at : edit->at + 1);
+    if (edit->before) part[--to] = *edit->before;
+    end = edit->at;
+  }
+  const auto stands_at = [&](std::size_t place) {
+    auto now = static_cast<std::ptrdiff_t>(place);
+    for (const Edit& edit : edits)
+      if (edit.at < place) now += edit.before ? 1 : -1;
+    return static_cast<std::size_t>(now);
+  };
+  repeated.begin = stands_at(repeated.begin);
+  repeated.end = stands_at(repeated.end);
 }
 
 }  // namespace
@@ -66,30 +96,23 @@ void carry_across_steps(StepProgram& program) {
     const Instruction& instruction = program.step[i];
     if (frees(instruction) && death[instruction.id] != kNone) death[instruction.id] = i;
   }
-  std::vector<bool> dead(names);
-  std::vector<Instruction> step;
-  step.reserve(program.step.size());
-  Repeated& repeated = program.repeated;
-  const std::size_t begin = repeated.begin, end = repeated.end;
+  std::vector<char> dead(names);
+  std::vector<Edit> edits;
   for (std::size_t i = 0; i < program.step.size(); ++i) {
-    if (i == begin) repeated.begin = step.size();
-    if (i == end) repeated.end = step.size();
-    Instruction instruction = program.step[i];
-    if (frees(instruction) && death[instruction.id] != kNone) {
-      if (dead[instruction.id]) continue;
-      dead[instruction.id] = true;
-    }
-    const bool named = allocates(instruction) || instruction.kind == InstructionKind::record_stream;
-    if (named && renamed[instruction.id] != kNone) {
+    Instruction& instruction = program.step[i];
+    if (!names_a_tensor(instruction)) continue;
+    if (frees(instruction)) {
+      if (death[instruction.id] == kNone) continue;
+      if (dead[instruction.id]) edits.push_back({i, {}});
+      dead[instruction.id] = 1;
+    } else if (renamed[instruction.id] != kNone) {
       instruction.id = renamed[instruction.id];
-      if (allocates(instruction) && !dead[instruction.id]) {
-        dead[instruction.id] = true;
-        step.push_back(program.step[death[instruction.id]]);
-      }
+      if (!allocates(instruction) || dead[instruction.id]) continue;
+      dead[instruction.id] = 1;
+      edits.push_back({i, program.step[death[instruction.id]]});
     }
-    step.push_back(instruction);
   }
-  program.step = std::move(step);
+  edit(program.step, edits, program.repeated);
 }
 
 }  // namespace plimsoll::program

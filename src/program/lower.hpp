@@ -35,8 +35,8 @@ class TitanPipeline {
   TitanPipeline(const TitanPipeline&) = delete;
   TitanPipeline& operator=(const TitanPipeline&) = delete;
 
-  /// What lower_torchtitan gives for this rank.
-  StepProgram rank(int pipeline_rank);
+  /// What lower_torchtitan gives for this rank, if possible in the memory of `spare`, a program that nobody needs any more.
+  StepProgram rank(int pipeline_rank, StepProgram spare = {});
   /// The same without other ranks' help.
   StepProgram recorded(int pipeline_rank, bool every_micro_batch) const;
 
@@ -77,8 +77,8 @@ StepProgram lower_megatron(const Model& model, const Strategy& strategy, int pip
 /// beyond a few are left out, as above. To be played with DelayedFree::next_wait: the host hands out gathers without waiting for them.
 StepProgram lower_megatron_deepspeed(const Model& model, const Strategy& strategy, int pipeline_rank);
 
-/// Programs of a Megatron pipeline's ranks. What ranks with equal stages do is recorded once, and each rank's program is put together from it
-/// (pipeline_passes.hpp), so that a long pipeline costs little more than a short one. `model` and `strategy` must outlive it.
+/// Programs of a Megatron pipeline's ranks. What ranks with equal stages do is recorded once, and each rank's program is put together from
+/// it (pipeline_passes.hpp), so that a long pipeline costs little more than a short one. `model` and `strategy` must outlive it.
 class MegatronPipeline {
  public:
   MegatronPipeline(const Model& model, const Strategy& strategy, const MegatronDevice& device = {});
@@ -86,8 +86,8 @@ class MegatronPipeline {
   MegatronPipeline(const MegatronPipeline&) = delete;
   MegatronPipeline& operator=(const MegatronPipeline&) = delete;
 
-  /// What lower_megatron gives for this rank.
-  StepProgram rank(int pipeline_rank);
+  /// What lower_megatron gives for this rank, if possible in the memory of `spare`.
+  StepProgram rank(int pipeline_rank, StepProgram spare = {});
 
  private:
   struct Impl;

@@ -340,14 +340,26 @@ class Patterns {
   std::map<Situation, std::size_t> patterns_;
 };
 
+/// The tensors of the new program.
+struct NewTensors {
+  std::vector<char> alive;        ///< by name
+  std::vector<TensorId> renamed;  ///< recorded → new, of what the next part may name
+
+  TensorId next() const { return static_cast<TensorId>(alive.size()); }
+};
+
 /// Writes one part of the new program.
 class Writer {
  public:
-  Writer(const Part& part, const Order& wanted, const std::vector<std::size_t>& patterns, TensorId& next_id, std::vector<TensorId>& renamed)
-      : part_(part), wanted_(wanted), patterns_(patterns), next_id_(next_id), renamed_(renamed), born_(wanted.size()) {}
+  Writer(const Part& part, const Order& wanted, const std::vector<std::size_t>& patterns, NewTensors& tensors)
+      : part_(part), wanted_(wanted), patterns_(patterns), tensors_(tensors), born_(wanted.size()) {}
 
-  /// Nothing where a pass names what is not there, or where more or less outlives the part than where it was recorded.
-  std::optional<std::vector<Instruction>> write() {
+  /// Writes into the memory of `out`. Nothing where a pass names what is not there or has died (one that a pattern was taken for without
+  /// being its like: schedules that go back whole here and in halves there), or where more or less outlives the part than where it was
+  /// recorded.
+  std::optional<std::vector<Instruction>> write(std::vector<Instruction> out) {
+    out_ = std::move(out);
+    out_.clear();
     out_.reserve(size());
     copy(kPrologue, 0, part_.prologue_end());
     for (std::size_t pass = 0; pass < wanted_.size(); ++pass) {
@@ -356,7 +368,7 @@ class Writer {
     }
     begins_.push_back(out_.size());
     write_end();
-    for (const auto& [id, reference] : part_.survivors()) renamed_[id] = resolve(reference, kEpilogue);
+    for (const auto& [id, reference] : part_.survivors()) tensors_.renamed[id] = resolve(reference, kEpilogue);
     if (!known_ || left_ != part_.left()) return {};
     return std::move(out_);
   }
@@ -381,19 +393,19 @@ class Writer {
 
   void copy(std::size_t pass, std::size_t from, std::size_t to) {
     Born& born = born_in(pass);
-    if (born.count == 0) born.first = next_id_;
+    if (born.count == 0) born.first = tensors_.next();
     const auto begin = part_.instructions().begin();
     auto written = out_.insert(out_.end(), begin + static_cast<std::ptrdiff_t>(from), begin + static_cast<std::ptrdiff_t>(to));
     for (std::size_t i = from; i < to; ++i, ++written) {
       Instruction& instruction = *written;
       if (instruction.kind == InstructionKind::alloc) {
-        instruction.id = next_id_++;
+        instruction.id = tensors_.next();
+        tensors_.alive.push_back(1);
         ++born.count;
         ++left_;
       } else if (names_a_tensor(instruction)) {
         const Reference& reference = part_.reference(i);
-        instruction.id = reference.to == Reference::To::same_pass ? at(born, reference.ordinal) : resolve(reference, pass);
-        left_ -= instruction.kind == InstructionKind::free;
+        name(instruction, reference.to == Reference::To::same_pass ? at(born, reference.ordinal) : resolve(reference, pass));
       }
     }
   }
@@ -414,7 +426,16 @@ class Writer {
   void drop(std::size_t i, std::int64_t micro_batch) {
     const PipelinePass& born = part_.birthplace(i);
     out_.push_back(part_.instructions()[i]);
-    out_.back().id = of(wanted_.of_micro_batch(born.kind, born.chunk, micro_batch), part_.birth_ordinal(i));
+    name(out_.back(), of(wanted_.of_micro_batch(born.kind, born.chunk, micro_batch), part_.birth_ordinal(i)));
+  }
+
+  /// Makes a tensor that lives the one that an instruction drops or marks.
+  void name(Instruction& instruction, TensorId id) {
+    instruction.id = id;
+    const bool lives = id < tensors_.next() && tensors_.alive[id] != 0;
+    known_ = known_ && lives;
+    if (instruction.kind != InstructionKind::free) return;
+    if (lives) tensors_.alive[id] = 0;
     --left_;
   }
 
@@ -441,7 +462,7 @@ class Writer {
       case Reference::To::elsewhere:
         break;
     }
-    return renamed_[reference.ordinal];
+    return tensors_.renamed[reference.ordinal];
   }
 
   TensorId of(std::optional<std::size_t> pass, std::uint32_t ordinal) {
@@ -458,8 +479,7 @@ class Writer {
   const Part& part_;
   const Order& wanted_;
   const std::vector<std::size_t>& patterns_;  ///< by pass: the recorded one that stands for it
-  TensorId& next_id_;
-  std::vector<TensorId>& renamed_;  ///< recorded → new, of what the next part may name
+  NewTensors& tensors_;
   std::vector<Born> born_;
   std::vector<std::size_t> begins_;  ///< per pass, in what is written; behind the last: where the passes end
   Born prologue_, epilogue_;
@@ -468,26 +488,19 @@ class Writer {
   bool known_ = true;
 };
 
+/// By name, which of the tensors of `init` live behind it.
+std::vector<char> alive_behind(const std::vector<Instruction>& init) {
+  std::vector<char> alive(names_in(init));
+  for (const Instruction& instruction : init)
+    if (names_a_tensor(instruction)) alive[instruction.id] = instruction.kind != InstructionKind::free;
+  return alive;
+}
+
 /// The order of the recorded passes; throws Error (internal) where the two parts differ.
 Order order_of(const RecordedPipelineRank& recorded) {
   if (recorded.first_step.passes != recorded.step.passes || recorded.step.passes.empty())
     throw Error(ErrorCode::internal, "the steps of a recorded pipeline do not run the same passes", "pipeline passes");
   return Order(recorded.step.passes);
-}
-
-/// Whether every tensor that an instruction names lives there. A pass that a pattern was taken for without being its like (schedules that
-/// go back whole here and in halves there) names what has died.
-bool names_the_living(const StepProgram& program) {
-  std::vector<bool> alive(std::max({names_in(program.init), names_in(program.first_step), names_in(program.step)}));
-  for (const auto* part : {&program.init, &program.first_step, &program.step}) {
-    for (const Instruction& instruction : *part) {
-      if (!names_a_tensor(instruction)) continue;
-      const bool born = instruction.kind == InstructionKind::alloc;
-      if (alive[instruction.id] == born) return false;
-      if (born || instruction.kind == InstructionKind::free) alive[instruction.id] = born;
-    }
-  }
-  return true;
 }
 
 }  // namespace
@@ -525,24 +538,25 @@ struct PipelinePatterns::Impl {
 PipelinePatterns::PipelinePatterns(RecordedPipelineRank recorded) : impl_(std::make_unique<Impl>(std::move(recorded))) {}
 PipelinePatterns::~PipelinePatterns() = default;
 
-std::optional<StepProgram> PipelinePatterns::compose(const PassOrder& order) const {
+std::optional<StepProgram> PipelinePatterns::compose(const PassOrder& order, StepProgram program) const {
   if (!impl_->usable) return {};
   const Order wanted(order.passes);
   const auto patterns = impl_->patterns_of(wanted);
   if (!patterns) return {};
   const StepProgram& old = impl_->recorded.program;
-  TensorId next_id = names_in(old.init);
-  std::vector<TensorId> renamed(impl_->ids);
-  std::iota(renamed.begin(), renamed.end(), 0U);
-  Writer first_writer(impl_->first_step, wanted, *patterns, next_id, renamed), writer(impl_->step, wanted, *patterns, next_id, renamed);
-  auto first_step = first_writer.write();
-  auto step = writer.write();
+  NewTensors tensors{alive_behind(old.init), std::vector<TensorId>(impl_->ids)};
+  std::iota(tensors.renamed.begin(), tensors.renamed.end(), 0U);
+  Writer first_writer(impl_->first_step, wanted, *patterns, tensors), writer(impl_->step, wanted, *patterns, tensors);
+  auto first_step = first_writer.write(std::move(program.first_step));
+  auto step = writer.write(std::move(program.step));
   if (!first_step || !step) return {};
-  StepProgram program;
   program.init = old.init;
+  program.second_step.clear();
   program.first_step = std::move(*first_step);
   program.step = std::move(*step);
+  program.repeated = {};
   if (order.times > 1) {
+    TensorId next_id = tensors.next();
     program.repeated = {writer.begin(order.begin), writer.begin(order.end), order.times};
     Repeated in_first{first_writer.begin(order.begin), first_writer.begin(order.end), order.times};
     add_left_behind(program.first_step, in_first, first_writer.begin(wanted.size()), next_id);
@@ -555,7 +569,6 @@ std::optional<StepProgram> PipelinePatterns::compose(const PassOrder& order) con
   program.streams = old.streams;
   program.host_pinned = old.host_pinned;
   program.host_pageable = old.host_pageable;
-  if (!names_the_living(program)) return {};
   return program;
 }
 

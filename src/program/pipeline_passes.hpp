@@ -73,8 +73,8 @@ class PipelinePatterns {
   PipelinePatterns& operator=(const PipelinePatterns&) = delete;
 
   /// The program of a rank that runs these passes on chunks equal to the recorded ones. Nothing where the recorded passes do not repeat, or
-  /// where one is wanted that they do not show.
-  std::optional<StepProgram> compose(const PassOrder& wanted) const;
+  /// where one is wanted that they do not show. It is written into the memory of `spare`, a program that nobody needs any more.
+  std::optional<StepProgram> compose(const PassOrder& wanted, StepProgram spare = {}) const;
 
  private:
   struct Impl;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <numeric>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "framework/parameter_layout.hpp"
@@ -237,7 +238,7 @@ MegatronPipeline::MegatronPipeline(const Model& model, const Strategy& strategy,
     : impl_(std::make_unique<Impl>(Impl{model, strategy, device, megatron_config(model, strategy, device), {}})) {}
 MegatronPipeline::~MegatronPipeline() = default;
 
-StepProgram MegatronPipeline::rank(int pipeline_rank) {
+StepProgram MegatronPipeline::rank(int pipeline_rank, StepProgram spare) {
   const Strategy& s = impl_->strategy;
   const std::int64_t warm_up = warm_up_of(s, pipeline_rank), micro_batches = recorded_micro_batches(s, pipeline_rank);
   if (s.vp == 1 && warm_up > 0 && micro_batches > warm_up) {
@@ -249,8 +250,8 @@ StepProgram MegatronPipeline::rank(int pipeline_rank) {
         throw Error(ErrorCode::internal, "a recorded pipeline's passes are not those of 1F1B", "pipeline passes");
       patterns = std::make_unique<PipelinePatterns>(std::move(recorded));
     }
-    auto program =
-        patterns ? patterns->compose(megatron_passes(warm_up, micro_batches - warm_up, s.micro_batches - micro_batches)) : std::nullopt;
+    const PassOrder wanted = megatron_passes(warm_up, micro_batches - warm_up, s.micro_batches - micro_batches);
+    auto program = patterns ? patterns->compose(wanted, std::move(spare)) : std::nullopt;
     if (program) {
       carry_across_steps(*program);
       return std::move(*program);

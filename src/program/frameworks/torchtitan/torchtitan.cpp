@@ -3,6 +3,7 @@
 #include <map>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
@@ -322,10 +323,10 @@ struct TitanPipeline::Impl {
   }
 
   /// The program that equal ranks' passes give; nothing where they do not.
-  std::optional<StepProgram> compose(const TitanRankPlan& plan, int rank) {
+  std::optional<StepProgram> compose(const TitanRankPlan& plan, int rank, StepProgram spare) {
     auto& known = patterns[held_by(plan)];
     if (!known) known = std::make_unique<RankPatterns>(TitanTrainer(model, strategy, run, pattern_plan(plan, rank)).record(), plan.parts);
-    auto program = known->passes.compose(plan.order());
+    auto program = known->passes.compose(plan.order(), std::move(spare));
     if (program) rename_layers(program->labels, known->parts, plan.parts);
     return program;
   }
@@ -344,10 +345,10 @@ TitanPipeline::TitanPipeline(const Model& model, const Strategy& strategy) {
 }
 TitanPipeline::~TitanPipeline() = default;
 
-StepProgram TitanPipeline::rank(int pipeline_rank) {
+StepProgram TitanPipeline::rank(int pipeline_rank, StepProgram spare) {
   const TitanRankPlan plan = impl_->plan_of(pipeline_rank, false);
   if (!impl_->may_compose(plan, pipeline_rank)) return impl_->record(plan);
-  if (auto program = impl_->compose(plan, pipeline_rank)) return std::move(*program);
+  if (auto program = impl_->compose(plan, pipeline_rank, std::move(spare))) return std::move(*program);
   return impl_->record(plan);
 }
 
