@@ -23,7 +23,9 @@ CachingAllocator::Options allocator_options(const PlayMemoryOptions& options) {
 }  // namespace
 
 Player::Player(const StepProgram& program, const PlayMemoryOptions& options)
-    : lagging_(!options.behind_in_stalls_only), program_(program), options_(options), allocator_(allocator_options(options)) {}
+    : lagging_(!options.behind_in_stalls_only), program_(program), options_(options), allocator_(allocator_options(options)) {
+  tensors_.reserve((program.init.size() + program.first_step.size() + program.step.size()) / 2);
+}
 
 const std::vector<Instruction>& Player::part(int step) const {
   if (step < 0) return program_.init;
@@ -32,7 +34,8 @@ const std::vector<Instruction>& Player::part(int step) const {
 }
 
 inline Player::Tensor& Player::tensor(std::uint32_t id) {
-  if (id >= tensors_.size()) tensors_.resize(std::max<std::size_t>(id + std::size_t{1}, tensors_.size() * 2));
+  constexpr std::size_t kMore = 256;
+  if (id >= tensors_.size()) tensors_.resize(id + kMore);
   return tensors_[id];
 }
 

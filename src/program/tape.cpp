@@ -148,6 +148,9 @@ void Node::release_saved() {
 
 // ---- Tape: recording ----------------------------------------------------------------------------------------------------
 
+/// Room that is made before a step is recorded, by the tensors that lie on the device by then: a transformer takes about as much.
+constexpr std::size_t kInstructionsPerTensor = 64, kKernelsPerTensor = 32;
+
 Tape::Tape() { record_into(Part::init); }
 
 Tape::~Tape() {
@@ -163,12 +166,15 @@ void Tape::record_into(Part part) {
       break;
     case Part::first_step:
       recording_ = &program_.first_step;
+      recording_->reserve(kInstructionsPerTensor * program_.init.size());
+      program_.kernels.reserve(kKernelsPerTensor * program_.init.size());
       break;
     case Part::second_step:
       recording_ = &program_.second_step;
       break;
     case Part::step:
       recording_ = &program_.step;
+      recording_->reserve(program_.first_step.size());  // a step is about as long as the one before
       break;
   }
 }

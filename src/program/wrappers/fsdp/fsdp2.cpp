@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -16,6 +17,18 @@ namespace {
 void append_managed(const Module& module, std::vector<std::shared_ptr<Parameter>>& slots) {
   for (const auto& child : module.children) append_managed(*child, slots);
   slots.insert(slots.end(), module.parameters.begin(), module.parameters.end());
+}
+
+/// The groups that shard each parameter, in their order.
+std::unordered_map<const Parameter*, std::vector<Fsdp2Group*>> groups_of_slots(const std::vector<Fsdp2Group*>& groups) {
+  std::unordered_map<const Parameter*, std::vector<Fsdp2Group*>> holders;
+  for (Fsdp2Group* group : groups) {
+    for (const ShardedParameter& parameter : group->parameters) {
+      auto& known = holders[parameter.slot.get()];
+      if (known.empty() || known.back() != group) known.push_back(group);
+    }
+  }
+  return holders;
 }
 
 }  // namespace
@@ -58,12 +71,13 @@ Fsdp2::Fsdp2(Tape& tape, Module& root, const std::vector<std::vector<Module*>>& 
 Fsdp2::~Fsdp2() = default;
 
 void Fsdp2::materialize() {
+  auto holders = groups_of_slots(groups_);
   // Module._apply: children first, then a module's own parameters, then its buffers.
   const std::function<void(Module&)> visit = [&](Module& module) {
     for (const auto& child : module.children) visit(*child);
     const LabelScope label(tape_, module.label);
     for (const auto& slot : module.parameters)
-      for (Fsdp2Group* group : groups_) group->materialize_shard(slot.get());
+      for (Fsdp2Group* group : holders[slot.get()]) group->materialize_shard(slot.get());
     if (options_.buffers_on_host) return;
     for (ModuleBuffer& buffer : module.buffers) buffer.tensor = tape_.empty(buffer.sizes, buffer.type, Category::parameter);
     for (const auto& unit : units_)
@@ -75,8 +89,9 @@ void Fsdp2::materialize() {
 
 std::vector<Tensor> Fsdp2::shards() const {
   std::vector<Tensor> all;
+  auto holders = groups_of_slots(groups_);
   for (const auto& slot : root_.all_parameters())
-    for (const Fsdp2Group* group : groups_)
+    for (const Fsdp2Group* group : holders[slot.get()])
       for (const ShardedParameter& parameter : group->parameters)
         if (parameter.slot == slot && std::none_of(all.begin(), all.end(), [&](const Tensor& known) {
               return known.impl() == parameter.shard.impl();  // tied
