@@ -30,8 +30,9 @@ inline constexpr const char* gemm_flops = "gemm_flops";
 struct Observed {
   std::string quantity;
   double value = 0;
-  bool lower_bound = false;  ///< the true value is at least this (reserved bytes where frees depend on the device's lag)
-  bool of_optimizer = false; ///< of reserved bytes: the trainer resets its peaks before the optimizer's step
+  bool lower_bound = false;   ///< the true value is at least this (reserved bytes where frees depend on the device's lag)
+  bool of_optimizer = false;  ///< of reserved bytes: the trainer resets its peaks before the optimizer's step
+  bool of_rank = false;       ///< of fits: the row says pp_rank, so the outcome is that pipeline rank's
 };
 
 /// One measured run, read. A row that cannot be used says why in `refused` and nothing else of it counts.

@@ -55,7 +55,9 @@ class Reading {
   }
 
   void take_fits() {
-    if (has("oom")) list_.push_back({quantity::fits, measured_["oom"].boolean() ? 0.0 : 1.0, false});
+    if (!has("oom")) return;
+    Observed& seen = list_.emplace_back(Observed{quantity::fits, measured_["oom"].boolean() ? 0.0 : 1.0});
+    seen.of_rank = row_.has("training") && row_["training"].has("pp_rank");
   }
 
   void take_backward() {

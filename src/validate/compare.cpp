@@ -43,13 +43,19 @@ double predicted_reserved(const Observed& seen, const Report& report, const Stra
   });
 }
 
+bool fits(const Observed& seen, const Report& report, const Strategy& strategy) {
+  const RankReport* rank = seen.of_rank ? asked_rank(report, strategy) : nullptr;
+  if (!rank) return report.verdict != Verdict::does_not_fit;
+  return !rank->memory.out_of_memory && !(rank->memory.margin() < Bytes(0));
+}
+
 /// The prediction of one quantity, or nothing for what is not predicted.
 std::optional<double> predicted(const Observed& seen, const Report& report, const Strategy& strategy) {
   const std::string& what = seen.quantity;
   auto count = [](Bytes bytes) { return static_cast<double>(bytes.count); };
   if (what == quantity::step_seconds) return report.time.step_seconds.expected;
   if (what == quantity::tokens_per_second) return report.time.tokens_per_second_per_gpu;
-  if (what == quantity::fits) return report.verdict == Verdict::does_not_fit ? 0.0 : 1.0;
+  if (what == quantity::fits) return fits(seen, report, strategy) ? 1.0 : 0.0;
   if (what == quantity::rank_parameters)
     return of_rank(report, strategy, [](const RankReport& rank) { return static_cast<double>(rank.parameters); });
   if (what == quantity::allocated) return of_rank(report, strategy, [&](const RankReport& rank) { return count(rank.memory.allocated); });
@@ -74,7 +80,9 @@ Comparison& add(RowResult& result, const std::string& source, const MeasuredRow&
       Comparison{source, row.id, seen.quantity, value, seen.value, error_of(seen, value), seen.lower_bound, {}, Basis::closed_form});
 }
 
-bool ran_out(const Report& report) {
+/// Whether the rank that is asked about ran out of memory, or any where none is.
+bool ran_out(const Report& report, const Strategy& strategy) {
+  if (const RankReport* rank = asked_rank(report, strategy)) return rank->memory.out_of_memory;
   return std::any_of(report.ranks.begin(), report.ranks.end(), [](const RankReport& rank) { return rank.memory.out_of_memory; });
 }
 
@@ -84,7 +92,7 @@ void compare_step(RowResult& result, const std::string& source, const MeasuredRo
   std::optional<Report> unbounded;
   const bool memory_measured =
       std::any_of(row.measured.begin(), row.measured.end(), [](const Observed& seen) { return is_memory(seen.quantity); });
-  if (memory_measured && ran_out(report)) {
+  if (memory_measured && ran_out(report, row.strategy)) {
     Cluster cluster = *row.cluster;
     cluster.accelerator.memory_usable.value = kUnbounded;
     unbounded = predictor(*row.model, cluster, row.strategy);
