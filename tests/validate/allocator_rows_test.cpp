@@ -141,6 +141,14 @@ TEST(AllocatorRows, LaunchesOfFamilies) {
   expect_within(rows, quantity::gemm_flops, kExact);
 }
 
+// The same of TorchTitan and DeepSpeed. Ring attention and tensor parallelism copy more often than is told, which holds nine in ten back.
+TEST(AllocatorRows, LaunchesOfFrameworks) {
+  const Validation rows = validate_file("allocator-launches-frameworks");
+  EXPECT_TRUE(rows.refused.empty());
+  expect_within(rows, quantity::launches, {0.003, 0.025});
+  expect_within(rows, quantity::gemm_flops, kExact);
+}
+
 TEST(AllocatorRows, DeepSpeed) {
   const Validation rows = validate_file("allocator-deepspeed");
   expect_peaks(rows, {0, 0.0000005}, kExact);

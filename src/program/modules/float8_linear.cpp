@@ -113,13 +113,18 @@ Tensor scaled_product(Tape& tape, const ProductSizes& sizes, bool fast, const Ar
   };
   if (a.turned && !uneven) turn(left_data, a.data);
   if (b.turned || uneven) turn(right_data, b.data);
-  const auto inverse = [&](const Dims& by_row) { return tape.empty(recipe.by_row ? by_row : Dims{}, DType::fp32); };
+  const auto filled_scalars = [&](const Dims& sizes) {  // one kernel for each: reciprocals of scales, or ones
+    Tensor scalars = tape.empty(sizes, DType::fp32);
+    launch(tape, KernelKind::elementwise, DType::fp32, scalars.bytes(), scalars.bytes());
+    return scalars;
+  };
+  const auto inverse = [&](const Dims& by_row) { return filled_scalars(recipe.by_row ? by_row : Dims{}); };
   Tensor left = inverse({sizes.rows, 1}), right = inverse({1, sizes.columns});
   Tensor behind;
   if (recipe.by_row && !fast) {
     behind = elementwise(tape, {&left, &right}, DType::fp32);
-    left = tape.empty({}, DType::fp32);
-    right = tape.empty({}, DType::fp32);
+    left = filled_scalars({});
+    right = filled_scalars({});
   }
   Tensor y = tape.empty({sizes.rows, sizes.columns}, DType::bf16);
   gemm(tape, DType::fp8, sizes.rows, sizes.columns, sizes.inner, 1, true);

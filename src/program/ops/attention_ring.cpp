@@ -27,6 +27,13 @@ Tensor of_other_rank(const Ring& s, const Tensor& gathered) {
   return gathered.tape().view(gathered, sizes, contiguous_strides(sizes));
 }
 
+/// torch.cat: what one kernel puts side by side.
+Tensor joined(Tape& tape, const Dims& sizes, DType type) {
+  Tensor whole = tape.empty(sizes, type);
+  launch(tape, KernelKind::elementwise, type, whole.bytes(), whole.bytes());
+  return whole;
+}
+
 /// Keys and values side by side, gathered once from all ranks.
 Tensor exchange(Tape& tape, const Ring& s, const Tensor& pair, const Tensor& gathered) {
   if (gathered) return gathered;
@@ -50,7 +57,7 @@ Tensor merged_with(Tape& tape, const Tensor& merged, const Tensor& half, Tensor&
   correction = elementwise(tape, {&half_statistics}, DType::fp32);
   correction = elementwise(tape, {&correction}, DType::fp32);
   correction = elementwise(tape, {&correction}, DType::fp32);
-  statistics = tape.empty(statistics.sizes(), DType::fp32);
+  statistics = joined(tape, statistics.sizes(), DType::fp32);
   Tensor result = tape.empty(merged.sizes(), DType::fp32);
   in_place(result, {&merged, &updated});
   return result;
@@ -63,7 +70,7 @@ std::vector<Tensor> ring_forward(Tape& tape, const Tensor& query, const Tensor& 
   for (std::int64_t i = 0; i < s.ranks; ++i) {
     if (i == 1) pair.reset();  // held until the gather was waited for
     if (i + 1 < s.ranks) {
-      pair = tape.empty({2 * s.batch * s.kv_heads * s.length * s.head_dim}, type);
+      pair = joined(tape, {2 * s.batch * s.kv_heads * s.length * s.head_dim}, type);
       gathered = exchange(tape, s, pair, gathered);
       if (i > 0) pair.reset();
     }
@@ -102,12 +109,12 @@ void ring_backward(BackwardCall& b, const Ring& s) {
   FlashGradients step;
   for (std::int64_t i = 0; i < s.ranks; ++i) {
     if (i + 1 < s.ranks) {
-      pair = tape.empty({pair_elements}, type);
+      pair = joined(tape, {pair_elements}, type);
       gathered = exchange(tape, s, pair, gathered);
     }
     const std::int64_t queries = i == 0 ? s.length : s.length / 2;
     if (i > 0) {
-      half_statistics = tape.empty({s.batch, s.heads, queries}, DType::fp32);
+      half_statistics = joined(tape, {s.batch, s.heads, queries}, DType::fp32);
       key.reset();
       value.reset();
     }
@@ -126,7 +133,7 @@ void ring_backward(BackwardCall& b, const Ring& s) {
     }
     {
       const Tensor flat_key = i == 0 ? clone(of_key) : Tensor(), flat_value = i == 0 ? clone(of_value) : Tensor();
-      sent = tape.empty({pair_elements}, DType::fp32);
+      sent = joined(tape, {pair_elements}, DType::fp32);
     }
     before = std::move(received);
     received = tape.empty({pair_elements}, DType::fp32, Category::communication_buffer);

@@ -29,8 +29,16 @@ Tensor with_gradient(const Tensor& hidden, const Tensor& gradient, const Tensor&
 }
 
 void reduce_over_ranks(Tape& tape, Tensor& x) {
-  x = elementwise(tape, {&x}, x.dtype());
+  Tensor sent = clone(x);
+  x = std::move(sent);
   tape.collective({.kind = CollectiveKind::all_reduce, .group = Group::tensor, .bytes = x.bytes(), .type = x.dtype()}, kComputeStream);
+}
+
+/// A number in the place of a tensor of torch.where.
+Tensor number(Tape& tape, DType type) {
+  Tensor x = tape.empty({}, type);
+  launch(tape, KernelKind::elementwise, type, 0, x.bytes());
+  return x;
 }
 
 /// The labels of this rank's part of the vocabulary and the mask of the others', as _LossParallelCrossEntropy makes them.
@@ -42,7 +50,7 @@ LocalLabels local_labels(Tape& tape, const Tensor& labels) {
   LocalLabels result;
   auto& [safe, outside, local] = result;
   {
-    const Tensor valid = elementwise(tape, {&labels}, DType::boolean), zero = tape.empty({}, DType::int64);
+    const Tensor valid = elementwise(tape, {&labels}, DType::boolean), zero = number(tape, DType::int64);
     safe = elementwise(tape, {&valid, &labels, &zero}, DType::int64);
   }
   {
@@ -50,12 +58,13 @@ LocalLabels local_labels(Tape& tape, const Tensor& labels) {
     outside = elementwise(tape, {&below, &above}, DType::boolean);
   }
   local = elementwise(tape, {&safe}, DType::int64);
+  in_place(local, {&local, &outside});
   return result;
 }
 
 /// torch.where(labels != IGNORE_INDEX, x, 0).
 Tensor where_labelled(Tape& tape, const Tensor& labels, const Tensor& x, const Dims& sizes) {
-  const Tensor valid = elementwise(tape, {&labels}, DType::boolean), zero = tape.empty({}, DType::fp32);
+  const Tensor valid = elementwise(tape, {&labels}, DType::boolean), zero = number(tape, DType::fp32);
   const Tensor result = tape.empty(sizes, DType::fp32);
   launch(tape, KernelKind::elementwise, DType::fp32, valid.bytes() + x.bytes(), result.bytes());
   return result;
@@ -69,7 +78,8 @@ void vocabulary_backward(BackwardCall& b) {
   const Tensor one_hot = zeros(tape, log_probabilities.sizes(), DType::fp32);
   const Tensor rows = arange(tape, ids.local.elements());
   Tensor update = elementwise(tape, {&ids.outside}, DType::fp32);
-  update = elementwise(tape, {&update}, DType::fp32);  // less one
+  update = elementwise(tape, {&update}, DType::fp32);                             // less one
+  launch(tape, KernelKind::gather, DType::fp32, update.bytes(), update.bytes());  // one_hot[rows, labels] = update
   const Tensor of_rows = where_labelled(tape, b.saved(1), b.grad(), {ids.local.elements(), 1});
   Tensor sum;
   {
@@ -104,6 +114,7 @@ Tensor vocabulary_cross_entropy(const Tensor& logits, const Tensor& labels) {
   const LocalLabels ids = local_labels(tape, labels);
   Tensor picked = tape.empty(column, DType::fp32);
   launch(tape, KernelKind::gather, DType::fp32, picked.bytes(), picked.bytes());
+  in_place(picked, {&picked, &ids.outside});
   reduce_over_ranks(tape, picked);
   Tensor losses = elementwise(tape, {&picked}, DType::fp32);
   losses = where_labelled(tape, labels, losses, {logits.size(0)});

@@ -130,7 +130,10 @@ void TitanTrainer::train_step(Accumulation& accumulation, PassMarks& marks) {
     }
   });
   tape_.phase(Phase::optimizer);
-  if (strategy_.clip_grad_norm.value_or(true)) clip_grad_norm(tape_, shards_);
+  if (strategy_.clip_grad_norm.value_or(true)) {
+    const bool sharded = strategy_.fsdp_degree > 1;
+    clip_grad_norm(tape_, shards_, sharded ? std::optional(Group::data_shard) : std::nullopt);
+  }
   for (auto& part : parts_) balance_experts(tape_, part->decoder().mixtures(), strategy_.recompute.kind != Recompute::Kind::none);
   optimizer_->step();
   for (auto& part : parts_) part->end_step();

@@ -41,6 +41,7 @@ void check_positions(Tape& tape, const Tensor& positions) {
   const Tensor below = elementwise(tape, {&positions}, DType::boolean);
   const Tensor all = tape.empty({}, DType::boolean);
   launch(tape, KernelKind::reduction, DType::boolean, below.bytes(), 1);
+  launch(tape, KernelKind::elementwise, DType::boolean, 1, 0);  // _assert_async
 }
 
 }  // namespace

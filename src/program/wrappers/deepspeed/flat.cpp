@@ -5,6 +5,8 @@
 #include "plimsoll/error.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/reduction.hpp"
+#include "program/wrappers/deepspeed/norm.hpp"
 
 namespace plimsoll::program {
 
@@ -26,28 +28,67 @@ std::int64_t elements_of(const std::vector<std::shared_ptr<Parameter>>& slots) {
   return elements;
 }
 
-/// engine.allreduce_bucket: flattened, reduced in the weights' type, and copied back.
-void all_reduce_together(Tape& tape, const std::vector<Tensor>& gradients, DType sent) {
+/// engine.allreduce_and_copy: flattened, reduced in the type of communication, divided by the ranks, and copied back one by one.
+void all_reduce_together(Tape& tape, const std::vector<Tensor>& gradients, DType sent, std::int64_t ranks) {
   const Tensor flat = flatten(tape, gradients);
   const Tensor narrow = converted(flat, sent);
   tape.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_replicate, .bytes = narrow.bytes(), .type = sent}, tape.stream);
-  in_place(flat, {&narrow});
-  if (gradients.size() > 1) launch_foreach(tape, gradients, 2, 1);
+  if (ranks > 1) in_place(narrow, {&narrow});
+  if (sent != flat.dtype()) in_place(flat, {&narrow});
+  if (gradients.size() == 1) return;  // flattened as it is
+  for (const Tensor& gradient : gradients) tape.copy({Copy::Direction::device_to_device, gradient.bytes()}, tape.stream);
 }
 
 /// engine.buffered_allreduce_fallback.
-void all_reduce(Tape& tape, const std::vector<Tensor>& gradients, DType sent) {
+void all_reduce(Tape& tape, const std::vector<Tensor>& gradients, DType sent, std::int64_t ranks) {
   std::vector<Tensor> together;
   std::int64_t elements = 0;
   for (const Tensor& gradient : gradients) {
     together.push_back(gradient);
     elements += gradient.elements();
     if (elements <= kReducedTogether) continue;
-    all_reduce_together(tape, together, sent);
+    all_reduce_together(tape, together, sent, ranks);
     together.clear();
     elements = 0;
   }
-  if (!together.empty()) all_reduce_together(tape, together, sent);
+  if (!together.empty()) all_reduce_together(tape, together, sent, ranks);
+}
+
+/// runtime.utils.clip_grad_norm_, which clips what no wrapper of DeepSpeed's holds: a norm for each gradient, their mean over the ranks,
+/// and every gradient multiplied by what is left of it.
+void clip_grad_norm(Tape& tape, const std::vector<std::shared_ptr<Parameter>>& slots) {
+  tape.operator_name = "clip_grad_norm";
+  const auto next = [&tape](const Tensor& x) { return elementwise(tape, {&x}, x.dtype()); };
+  Tensor total;
+  {
+    std::vector<Tensor> norms;
+    for (const auto& slot : slots)
+      if (slot->tensor.grad()) norms.push_back(norm_in(slot->tensor.grad(), DType::fp32));
+    const Tensor squares = next(flatten(tape, norms));
+    total = reduce(squares, {true}, false, DType::fp32);
+  }
+  total = next(total);  // the root
+  {
+    const Tensor sum = next(total);
+    total = next(sum);  // divided by the ranks
+  }
+  tape.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_replicate, .bytes = total.bytes(), .type = DType::fp32},
+                  tape.stream);
+  const auto from_host = [&tape] {
+    Tensor number = tape.empty({1}, DType::fp32);
+    tape.copy({Copy::Direction::host_to_device, number.bytes()}, tape.stream);
+    return number;
+  };
+  const Tensor limit = from_host();
+  Tensor share;
+  {
+    const Tensor above = next(total);  // total + 1e-6
+    share = elementwise(tape, {&limit, &above}, DType::fp32);
+  }
+  const Tensor one = from_host();
+  share = elementwise(tape, {&one, &share}, DType::fp32);
+  for (const auto& slot : slots)
+    if (slot->tensor.grad()) in_place(slot->tensor.grad(), {&slot->tensor.grad(), &share});
 }
 
 }  // namespace
@@ -113,12 +154,14 @@ void WholeStates::after_backward() {
     if (!gradient) gradient = zeros(tape_, slot->sizes, type_);
     gradients.push_back(gradient);
   }
-  all_reduce(tape_, gradients, type_);
+  all_reduce(tape_, gradients, type_, settings_.ranks);
 }
 
 void WholeStates::step() {
   tape_.operator_name = "FP16_Optimizer step";
   if (type_ == DType::fp32) {
+    if (settings_.clips) clip_grad_norm(tape_, slots_);
+    tape_.operator_name = "optimizer step";
     optimizer_->step();
     optimizer_->zero_grad();
     return;
@@ -132,7 +175,8 @@ void WholeStates::step() {
   }
   optimizer_->step();
   optimizer_->zero_grad();
-  launch_foreach(tape_, masters_, 1, 1);
+  for (const auto& slot : slots_)  // each weight is copied from its master, or its piece of the master
+    launch(tape_, KernelKind::elementwise, type_, slot->sizes.product() * size_of(DType::fp32), slot->sizes.product() * size_of(type_));
   for (const auto& slot : slots_) slot->tensor.grad().reset();
 }
 
@@ -155,16 +199,20 @@ void WholeStates::step_flat() {
 
 /// The norm of the 16-bit gradients in fp32, one parameter at a time; then an fp32 gradient for each.
 void WholeStates::step_unfused() {
-  Tensor norm;
-  for (const auto& slot : slots_)
-    if (slot->tensor.grad()) norm = norm_in(slot->tensor.grad(), DType::fp32);
+  Tensor sum;  // get_weight_norm
+  for (const auto& slot : slots_) {
+    if (!slot->tensor.grad()) continue;
+    const Tensor norm = norm_in(slot->tensor.grad(), DType::fp32);
+    Tensor next = with_square(sum, norm);
+    sum = std::move(next);
+  }
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const Tensor gradient = slots_[i]->tensor.grad();
     Tensor wide = gradient ? elementwise(tape_, {&gradient}, DType::fp32) : zeros(tape_, slots_[i]->sizes, DType::fp32);
     Tape::categorize(wide, Category::gradient);
     masters_[i].grad() = std::move(wide);
   }
-  launch_foreach(tape_, masters_, 1, 1);
+  for (const Tensor& master : masters_) in_place(master.grad(), {&master.grad()});  // unscale_and_clip_grads
 }
 
 // ---- BF16_Optimizer ----------------------------------------------------------------------------------------------------------
@@ -203,7 +251,7 @@ void Bf16Optimizer::after_backward() {
     launch(tape_, KernelKind::elementwise, DType::fp32, wide.bytes() * 2, wide.bytes());
     if (!boundary_) in_place(gradient, {});  // zeroed before the next backward
   }
-  if (boundary_) all_reduce(tape_, {gradients_}, DType::bf16);
+  if (boundary_) all_reduce(tape_, {gradients_}, DType::bf16, settings_.ranks);
 }
 
 void Bf16Optimizer::step() {

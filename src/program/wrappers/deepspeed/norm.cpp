@@ -51,6 +51,24 @@ void check_overflow(Tape& tape, const std::vector<Tensor>& gradients) {
   tape.copy({Copy::Direction::device_to_host, sent.bytes()}, tape.stream);
 }
 
+Tensor with_square(const Tensor& sum, const Tensor& norm) {
+  const Tensor square = scalar(norm);
+  return sum ? elementwise(norm.tape(), {&sum, &square}, norm.dtype()) : scalar(square);
+}
+
+Tensor root_over_ranks(Tensor total) {
+  Tape& tape = total.tape();
+  all_reduce(total);
+  const Tensor norm = scalar(total);
+  total.reset();
+  const Tensor infinite = scalar(scalar(norm), DType::boolean), not_a_number = scalar(norm, DType::boolean);
+  const Tensor invalid = elementwise(tape, {&not_a_number, &infinite}, DType::boolean);
+  const Tensor mark = tape.empty({}, DType::fp32);
+  tape.copy({Copy::Direction::host_to_device, mark.bytes()}, tape.stream);
+  in_place(norm, {&norm, &invalid, &mark});
+  return norm;
+}
+
 Tensor norm_over_ranks(const std::vector<Tensor>& norms, DType sent) {
   Tape& tape = norms.front().tape();
   Tensor total;
@@ -61,15 +79,7 @@ Tensor norm_over_ranks(const std::vector<Tensor>& norms, DType sent) {
     const Tensor sum = reduce(squares, {true}, false, squares.dtype(), size_of(squares.dtype()));
     total = sum.dtype() == sent ? sum : scalar(sum, sent);
   }
-  all_reduce(total);
-  const Tensor norm = scalar(total);
-  total.reset();
-  const Tensor infinite = scalar(scalar(norm), DType::boolean), not_a_number = scalar(norm, DType::boolean);
-  const Tensor invalid = elementwise(tape, {&not_a_number, &infinite}, DType::boolean);
-  const Tensor mark = tape.empty({}, DType::fp32);
-  tape.copy({Copy::Direction::host_to_device, mark.bytes()}, tape.stream);
-  in_place(norm, {&norm, &invalid, &mark});
-  return norm;
+  return root_over_ranks(std::move(total));
 }
 
 Tensor combined_norm(const std::vector<Tensor>& groups) {

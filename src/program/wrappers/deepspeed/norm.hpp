@@ -17,6 +17,12 @@ Tensor has_inf_or_nan(const Tensor& gradient);
 /// has_overflow: every gradient's extremes, the count over the ranks, one byte sent and read back by the host.
 void check_overflow(Tape& tape, const std::vector<Tensor>& gradients);
 
+/// `sum` (at first no tensor: Python's 0) and the square of a norm.
+Tensor with_square(const Tensor& sum, const Tensor& norm);
+
+/// The root of a sum of squares that is summed over the ranks; -1 where it is no finite number.
+Tensor root_over_ranks(Tensor total);
+
 /// get_grad_norm_direct behind the norms of the tensors: their squares summed, sent as `sent`, rooted; −1 where that is no number.
 Tensor norm_over_ranks(const std::vector<Tensor>& norms, DType sent);
 

@@ -312,10 +312,17 @@ Tensor ZeroStage3::to_host(const ZeroParameter& parameter) {
   tape_.copy({Copy::Direction::host_to_device, shard.bytes()}, tape_.stream);
   tape_.copy({Copy::Direction::device_to_host, shard.bytes()}, tape_.stream);
   if (!boundary_) return {};
-  Tensor norm;
-  for (std::int64_t start = 0; start < elements; start += kNormPiece)
-    norm = norm_in(tape_.view(shard, {std::min(kNormPiece, elements - start)}, {1}), DType::fp64);
-  offload_norms_.push_back(std::move(norm));
+  Tensor squares;  // _constant_buffered_norm2
+  for (std::int64_t start = 0; start < elements; start += kNormPiece) {
+    const Tensor norm = norm_in(tape_.view(shard, {std::min(kNormPiece, elements - start)}, {1}), DType::fp64);
+    const Tensor square = elementwise(tape_, {&norm}, DType::fp64);
+    if (!squares) {
+      squares = square;
+    } else {
+      in_place(squares, {&squares, &square});
+    }
+  }
+  offload_norms_.push_back(elementwise(tape_, {&squares}, DType::fp64));
   Tensor wide = converted(shard, DType::fp32);
   if (is_on_nvme(group_of(parameter))) return wide;
   tape_.copy({Copy::Direction::device_to_host, wide.bytes()}, tape_.stream);
@@ -358,9 +365,25 @@ void ZeroStage3::check_overflow() {
   const Tensor any = reduce(nan, {true}, false, DType::boolean, 1);
 }
 
+/// complete_grad_norm_calculation_for_cpu_offload: the squares of the parameters' norms are added up and read by the host, and their sum is
+/// reduced from there.
+void ZeroStage3::norm_of_offloaded() {
+  if (offload_norms_.empty()) return;
+  Tensor sum;
+  for (const Tensor& norm : offload_norms_) {
+    Tensor next = with_square(sum, norm);
+    sum = std::move(next);
+  }
+  tape_.copy({Copy::Direction::device_to_host, sum.bytes()}, tape_.stream);
+  const Tensor sent = tape_.empty({1}, DType::fp32);
+  tape_.copy({Copy::Direction::host_to_device, sent.bytes()}, tape_.stream);
+  const Tensor norm = root_over_ranks(sent);
+  tape_.copy({Copy::Direction::device_to_host, norm.bytes()}, tape_.stream);
+}
+
 /// _get_norm_groups: sub-group by sub-group.
 void ZeroStage3::norm() {
-  if (settings_.offload_optimizer) return;
+  if (settings_.offload_optimizer) return norm_of_offloaded();
   std::vector<Tensor> of_groups;
   for (const SubGroup& group : groups_) {
     std::vector<Tensor> norms;

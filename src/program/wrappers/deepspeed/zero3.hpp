@@ -48,6 +48,7 @@ class ZeroStage3 final : public DeepSpeedOptimizer {
   bool is_on_nvme(const SubGroup& group) const;
   void check_overflow();
   void norm();
+  void norm_of_offloaded();
   void update(SubGroup& group);
 
   bool overlaps() const { return settings_.json.overlap_comm.value_or(true); }
