@@ -154,7 +154,7 @@ void WholeStates::after_backward() {
     if (!gradient) gradient = zeros(tape_, slot->sizes, type_);
     gradients.push_back(gradient);
   }
-  all_reduce(tape_, gradients, type_, settings_.ranks);
+  all_reduce(tape_, gradients, settings_.json.communication_data_type.value_or(type_), settings_.ranks);
 }
 
 void WholeStates::step() {
@@ -251,7 +251,7 @@ void Bf16Optimizer::after_backward() {
     launch(tape_, KernelKind::elementwise, DType::fp32, wide.bytes() * 2, wide.bytes());
     if (!boundary_) in_place(gradient, {});  // zeroed before the next backward
   }
-  if (boundary_) all_reduce(tape_, {gradients_}, DType::bf16, settings_.ranks);
+  if (boundary_) all_reduce(tape_, {gradients_}, settings_.json.communication_data_type.value_or(DType::bf16), settings_.ranks);
 }
 
 void Bf16Optimizer::step() {
