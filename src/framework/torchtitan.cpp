@@ -82,7 +82,11 @@ Entry torchtitan() {
   p.attention = AttentionKernel::flash;
   p.loss = LossKernel::cross_entropy;
   p.kinds = {DataParallel::none, DataParallel::ddp, DataParallel::fsdp2};
-  p.attentions = {AttentionKernel::flash, AttentionKernel::sdpa, AttentionKernel::flash_varlen, AttentionKernel::flex,
+  p.attentions = {AttentionKernel::flash,
+                  AttentionKernel::sdpa,
+                  AttentionKernel::flash_varlen,
+                  AttentionKernel::flex,
+                  AttentionKernel::memory_efficient,
                   AttentionKernel::cudnn};
   p.losses = {LossKernel::cross_entropy, LossKernel::chunked, LossKernel::compiled};
   p.recomputes = {Recompute::Kind::none, Recompute::Kind::full, Recompute::Kind::operators, Recompute::Kind::alternate};

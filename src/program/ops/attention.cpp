@@ -317,6 +317,10 @@ FlashGradients efficient_attention_backward(const Tensor& query, const Tensor& k
   return gradients;
 }
 
+Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor& value) {
+  return efficient(query, key, value, {}, {.causal = true});
+}
+
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
                                     const AttentionArguments& arguments) {
   const Tensor bias = mask ? autocast_low(mask) : mask;  // the compiler's order, the last argument first

@@ -1,4 +1,5 @@
-/// Flash attention below autograd: what its kernels allocate, for callers that keep the tensors themselves (compiled graphs).
+/// Attention kernel by kernel: flash below autograd, for callers that keep the tensors themselves (compiled graphs), and the others by
+/// name.
 #pragma once
 
 #include "program/tape.hpp"
@@ -26,6 +27,9 @@ struct EfficientOutputs {
 EfficientOutputs efficient_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value);
 /// Its backward with a gradient [batch, length, heads, dim] that is contiguous.
 FlashGradients efficient_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& gradient);
+
+/// F.scaled_dot_product_attention where only the memory-efficient kernel is allowed (sdpa_kernel), causal.
+Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor& value);
 
 struct VarlenOutputs {
   Tensor output;       ///< as the query

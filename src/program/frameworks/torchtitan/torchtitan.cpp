@@ -35,7 +35,8 @@ void refuse_what_is_not_modelled(const Strategy& s) {
     if (s.fsdp.reshard == FsdpOptions::Reshard::always)
       refuse("weights resharded between the halves of a backward are not modelled", "fsdp.reshard_after_forward", "default");
   }
-  if (s.cp > 1 && ((before_0_3(s) && !compiled) || s.attention == AttentionKernel::flash_varlen))
+  if (s.cp > 1 &&
+      ((before_0_3(s) && !compiled) || s.attention == AttentionKernel::flash_varlen || s.attention == AttentionKernel::memory_efficient))
     refuse("context parallelism of TorchTitan is modelled for scaled dot-product attention, before 0.3 in compiled blocks", "cp");
   if (s.attention == AttentionKernel::flex && before_0_3(s)) refuse("flex_attention of TorchTitan before 0.3 is not modelled", "attention");
   if (s.attention == AttentionKernel::flex && s.cp > 1)
@@ -67,6 +68,13 @@ TitanRun::Router router_of(const Model& model) {
   return {.softmax = model.model_type != "deepseek_v3", .normalized = model.model_type != "deepseek_v2"};
 }
 
+/// Float8LinearConverter's filter: linears whose widths 16 divides.
+bool converts_router(const Model& model) {
+  return std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) {
+    return block.moe && !block.moe->router_bias && block.moe->experts % 16 == 0 && block.moe->hidden % 16 == 0;
+  });
+}
+
 TitanRun run_of(const Model& model, const Strategy& s) {
   TitanRun run;
   run.tensor_parallel = {.degree = s.tp,
@@ -82,12 +90,15 @@ TitanRun run_of(const Model& model, const Strategy& s) {
   run.expert_ranks = s.ep;
   run.float8_rowwise = s.low_precision == LowPrecision::fp8 && !before_0_3(s);
   const bool mixture = std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
+  if (run.float8_rowwise && converts_router(model))
+    refuse("TorchTitan's float8 linears take the router's gate, which runs in autocast to fp32: torchao fails there", "precision", "bf16");
   if (run.float8_rowwise && mixture) refuse("float8 products of TorchTitan's mixtures of experts are not modelled", "precision");
   run.router = router_of(model);
   run.skip_head = s.loss == LossKernel::chunked;
   run.length = s.seq_len;
   run.context_ranks = s.cp;
   if (s.attention == AttentionKernel::flash_varlen) run.attention = TitanRun::Attention::varlen;
+  if (s.attention == AttentionKernel::memory_efficient) run.attention = TitanRun::Attention::efficient;
   if (s.attention == AttentionKernel::flex) run.attention = TitanRun::Attention::flex;
   run.fused_norm = profile_of(s).fused_rms_norm;
   if (before_0_3(s)) {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "plimsoll/error.hpp"
-#include "program/ops/attention_kernels.hpp"
 #include "program/modules/tensor_parallel.hpp"
 #include "program/modules/torchtitan/rope.hpp"
+#include "program/ops/attention_kernels.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -55,6 +55,7 @@ Tensor attend(const TitanRun& run, const std::vector<Tensor>& heads) {
   const Tensor query = transpose(heads[0], 1, 2), key = transpose(grouped ? heads[1] : repeated(heads[1], group), 1, 2),
                value = transpose(grouped ? heads[2] : repeated(heads[2], group), 1, 2);
   if (run.attention == TitanRun::Attention::flex) return contiguous(transpose(flex_attention(query, key, value), 1, 2));
+  if (run.attention == TitanRun::Attention::efficient) return contiguous(transpose(efficient_attention(query, key, value), 1, 2));
   if (run.context_ranks > 1) return contiguous(transpose(ring_attention(query, key, value, run.context_ranks), 1, 2));
   const Tensor out = scaled_dot_product_attention(query, key, value, {}, {.causal = true, .enable_gqa = grouped && group > 1});
   return contiguous(transpose(out, 1, 2));
@@ -164,9 +165,9 @@ class LatentAttention final : public TitanAttention {
         context_(context),
         mla_(*spec.mla),
         heads_(context.run.tensor_parallel.share(spec.heads)) {
-    if (context.run.attention != TitanRun::Attention::flex)
-      refuse("TorchTitan's latent attention is modelled for flex_attention: flash kernels take equal widths of keys and values",
-             "attention", "flex");
+    if (context.run.attention != TitanRun::Attention::flex && context.run.attention != TitanRun::Attention::efficient)
+      refuse("flash kernels take equal widths of keys and values, which TorchTitan's latent attention has not", "attention",
+             "flex or memory-efficient");
     if (context.run.tensor_parallel.on() && context.run.tensor_parallel.functional)
       refuse("tensor parallelism of TorchTitan's latent attention is modelled for spmd_types", "spmd_backend", "spmd_types");
     Tape& tape = context.tape;

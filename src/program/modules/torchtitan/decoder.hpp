@@ -26,8 +26,9 @@ struct TitanRun {
   bool one_table = false;         ///< tied tables are one parameter when they are sharded; else only their shards are
   enum class Attention : std::uint8_t {
     scaled_dot_product,
-    varlen,  ///< over packed sequences (varlen_attn)
-    flex,    ///< flex_attention over a block mask, compiled
+    efficient,  ///< scaled_dot_product by the memory-efficient kernel alone
+    varlen,     ///< over packed sequences (varlen_attn)
+    flex,       ///< flex_attention over a block mask, compiled
   } attention = Attention::scaled_dot_product;
   bool float8_rowwise = false;  ///< the layers' products are torchao's Float8Linear
   bool truncated_init = true;   ///< projections start from trunc_normal_, which looks at what it drew; else from normal_
