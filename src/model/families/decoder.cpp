@@ -507,9 +507,11 @@ void append_head(Model& model, const Config& config, const HeadPlan& plan) {
   }
 }
 
-void note_router_loss(Model& model, const Config& config) {
+void balance_routers(Model& model, const Config& config) {
   if (!config.architecture_ends_with("ForCausalLM") || !config.flag_or("output_router_logits", false)) return;
-  model.assumed.emplace_back("the routers' auxiliary loss (output_router_logits) is left out of the step: under 0.1 % of its memory");
+  for (Block& block : model.blocks)
+    for (Operator& op : block.operators)
+      if (op.kind == OperatorKind::router) op.function = "auxiliary_loss";
 }
 
 Model rotary_decoder(Model model, const Config& config, const LayerPlan& layer) {

@@ -101,9 +101,8 @@ struct HeadPlan {
 };
 void append_head(Model& model, const Config& config, const HeadPlan& plan = {});
 
-/// Notes in `model.assumed` where a language model's config adds the routers' auxiliary loss ("output_router_logits"), which no step plays:
-/// transformers' load_balancing_loss_func keeps two numbers per token and expert of each layer and launches a handful of kernels.
-void note_router_loss(Model& model, const Config& config);
+/// Where a language model's config adds the routers' auxiliary loss ("output_router_logits"), each router's operator says so.
+void balance_routers(Model& model, const Config& config);
 
 /// The common whole: embedding, rotary module, equal layers, final norm, head, all under "model".
 Model rotary_decoder(Model model, const Config& config, const LayerPlan& layer);

@@ -35,7 +35,7 @@ Model build_gpt_oss(const Config& config) {
       });
   append_final_norm(model, layer.norm);
   append_head(model, config);
-  note_router_loss(model, config);
+  balance_routers(model, config);
   return model;
 }
 

@@ -40,12 +40,13 @@ Model build_granitemoe(const Config& config) {
   moe.expert_intermediate = model.intermediate_size;
   moe.activation = layer.mlp->activation;
   layer.moe = moe;
-  note_router_loss(model, config);
   layer.mlp.reset();
   layer.names.moe = "block_sparse_moe";
   layer.names.router = "router";
   layer.registration = {"self_attn", "input_layernorm", "post_attention_layernorm", "block_sparse_moe"};
-  return assemble(std::move(model), config, layer);
+  model = assemble(std::move(model), config, layer);
+  balance_routers(model, config);
+  return model;
 }
 
 }  // namespace plimsoll::model

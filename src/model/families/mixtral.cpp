@@ -17,7 +17,6 @@ LayerPlan expert_layer(const Config& config, Model& model) {
   moe.normalized_top_k = true;
   layer.moe = moe;
   layer.mlp.reset();
-  note_router_loss(model, config);
   return layer;
 }
 
@@ -26,7 +25,9 @@ LayerPlan expert_layer(const Config& config, Model& model) {
 Model build_mixtral(const Config& config) {
   Model model = decoder_model(config);
   const LayerPlan layer = expert_layer(config, model);
-  return rotary_decoder(std::move(model), config, layer);
+  model = rotary_decoder(std::move(model), config, layer);
+  balance_routers(model, config);
+  return model;
 }
 
 Model build_phimoe(const Config& config) {
@@ -40,6 +41,7 @@ Model build_phimoe(const Config& config) {
   append_layers(model, layer);
   append_final_norm(model, layer.norm);
   append_head(model, config, {.bias = config.flag("lm_head_bias")});
+  balance_routers(model, config);
   return model;
 }
 

@@ -54,9 +54,10 @@ Model build_olmoe(const Config& config) {
   moe.activation = layer.mlp->activation;
   moe.normalized_top_k = config.flag_or("norm_topk_prob", false);
   layer.moe = moe;
-  note_router_loss(model, config);
   layer.mlp.reset();
-  return rotary_decoder(std::move(model), config, layer);
+  model = rotary_decoder(std::move(model), config, layer);
+  balance_routers(model, config);
+  return model;
 }
 
 // EXAONE 4: every sliding_window_pattern-th layer sees everything and, where others slide, does not rotate.

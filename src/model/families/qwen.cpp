@@ -58,7 +58,7 @@ Model mixed(Model model, const Config& config, const LayerPlan& layer, const Moe
       });
   append_final_norm(model, layer.norm);
   append_head(model, config);
-  note_router_loss(model, config);
+  balance_routers(model, config);
   return model;
 }
 

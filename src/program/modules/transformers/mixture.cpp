@@ -17,14 +17,15 @@ MixtureOfExperts::Router MixtureOfExperts::router_of(std::string_view model_type
   refuse("the router of model type '" + std::string(model_type) + "' is not modelled");
 }
 
-MixtureOfExperts::MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type)
+MixtureOfExperts::MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type, RouterRecord& record)
     : module_(module),
       tape_(tape),
       spec_(spec),
       kind_(router_of(model_type)),
       router_(module.child(kind_ == Router::top_k_first || kind_ == Router::top_k_softmax ? "router" : "gate")),
       experts_(module.child("experts")),
-      act_fn_(experts_, "act_fn", tape, spec_.activation) {
+      act_fn_(experts_, "act_fn", tape, spec_.activation),
+      record_(record) {
   if (spec.shared_intermediate == 0) return;
   shared_.emplace(module.child(spec.shared_gate ? "shared_expert" : "shared_experts"), tape, spec.activation);
   if (spec.shared_gate) shared_gate_.emplace(module.child("shared_expert_gate"), tape);
@@ -95,6 +96,7 @@ MixtureOfExperts::Routing MixtureOfExperts::route(const Tensor& input) const {
       break;
   }
   call.done({&routing.logits, &routing.weights, &routing.indices});
+  if (record_.open) record_.logits.push_back(routing.logits);
   return routing;
 }
 
@@ -195,6 +197,34 @@ MixtureOfExperts::Routing MixtureOfExperts::corrected_sigmoid(const Tensor& inpu
   }
   weights = multiply_scalar(weights);
   return {logits, weights, choice.experts};
+}
+
+Tensor load_balancing_loss(Tape& tape, const std::vector<Tensor>& router_logits, const MoeSpec& spec) {
+  Tensor assigned = zeros(tape, {spec.experts}, DType::fp32), probability = zeros(tape, {spec.experts}, DType::fp32);
+  Tensor weights;
+  TopK best;
+  for (const Tensor& logits : router_logits) {
+    weights = softmax(logits, tape.autocast.enabled ? DType::fp32 : logits.dtype());
+    best = top_k(weights, spec.top_k);
+    {
+      Tensor counts = to(reshape(best.indices, {-1}), DType::int32);
+      counts = histogram(counts, spec.experts);
+      assigned = elementwise(tape, {&assigned, &counts}, DType::fp32);
+    }
+    Tensor total;
+    {
+      const Tensor wide = to(weights, DType::fp32);
+      total = sum(wide, {0}, false);
+    }
+    probability = add(probability, total);
+  }
+  const Tensor share = divide_scalar(assigned), mean = divide_scalar(probability);
+  Tensor loss;
+  {
+    const Tensor products = multiply(share, unsqueeze(mean, 0));
+    loss = sum(products, {0, 1}, false);
+  }
+  return multiply_scalar(loss);
 }
 
 /// integrations/moe.py, grouped_mm_experts_forward: pairs of token and expert sorted by expert, both products grouped, back in order,

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "plimsoll/model.hpp"
 #include "program/modules/bare.hpp"
@@ -10,11 +11,20 @@
 
 namespace plimsoll::program {
 
+/// What transformers' output recorder keeps of the routers while the model's forward runs; a recomputation comes later and is not recorded.
+struct RouterRecord {
+  bool open = false;
+  std::vector<Tensor> logits;
+};
+
+/// load_balancing_loss_func of mixtral and its relatives.
+Tensor load_balancing_loss(Tape& tape, const std::vector<Tensor>& router_logits, const MoeSpec& spec);
+
 class MixtureOfExperts {
  public:
   /// `module` is the sparse block (model.layers.3.mlp).
   /// Throws Error (refused): a model type whose router is not modelled.
-  MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type);
+  MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type, RouterRecord& record);
   /// [batch, length, hidden] to the same.
   Tensor operator()(const Tensor& input) const;
 
@@ -63,6 +73,7 @@ class MixtureOfExperts {
   Activation act_fn_;
   std::optional<GatedMlp> shared_;
   std::optional<Linear> shared_gate_;
+  RouterRecord& record_;
 };
 
 }  // namespace plimsoll::program

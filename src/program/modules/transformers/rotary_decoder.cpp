@@ -1,5 +1,6 @@
 // LlamaForCausalLM and its relatives: rotary positions; RMS norms or LayerNorms; gated or plain MLPs.
 #include <map>
+#include <utility>
 
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
@@ -26,14 +27,14 @@ using rotary::text_type;
 
 class Layer {
  public:
-  Layer(Module& module, Tape& tape, const RunOptions& options, const Block& block, const Style& style)
+  Layer(Module& module, Tape& tape, const RunOptions& options, const Block& block, const Style& style, RouterRecord& record)
       : module_(module), tape_(tape), options_(options), block_(block), style_(style) {
     if (block.attention->mla) {
       latent_attention_.emplace(module.child("self_attn"), tape, options, block, style.latent_rotation);
     } else {
       attention_.emplace(module.child("self_attn"), tape, options, block, style);
     }
-    if (block.moe) mixture_.emplace(module.child(style.mixture), tape, *block.moe, style.model_type);
+    if (block.moe) mixture_.emplace(module.child(style.mixture), tape, *block.moe, style.model_type, record);
     if (block.mlp && block.mlp->gated)
       mlp_.emplace(module.child("mlp"), tape, block.mlp->activation, block.mlp->fused_gate_up, style.liger.has_value());
     else if (block.mlp)
@@ -200,9 +201,11 @@ class RotaryDecoder final : public Network {
       if (block.attention->sliding_window) window_ = block.attention->sliding_window;
       if (!block.attention->sliding_window) full_attention_ = true;
       latent_ = latent_ || block.attention->mla.has_value();
+      for (const Operator& op : block.operators)
+        if (op.kind == OperatorKind::router && op.function == "auxiliary_loss") balanced_ = &*block.moe;
       for (std::int64_t i = 0; i < block.repeat; ++i) {
         layers_.emplace_back(base_.child("layers").child(std::to_string(block.first + i)), tape_, options_.of_layer(block.first + i), block,
-                             style_);
+                             style_, *record_);
       }
     }
   }
@@ -210,8 +213,12 @@ class RotaryDecoder final : public Network {
   Tensor loss(const Batch& batch) override {
     Tensor ids = batch.input_ids, labels = batch.labels;
     ModuleCall call(root_, tape_, {&ids, &labels});
+    record_->open = balanced_ != nullptr;
     const Tensor hidden = decode(ids);
+    record_->open = false;
+    std::vector<Tensor> router_logits = std::exchange(record_->logits, {});
     if (options_.loss == RunOptions::Loss::liger_fused_linear) {
+      if (balanced_) refuse("Liger's loss beside the routers' auxiliary loss is not modelled", "output_router_logits");
       tape_.phase(Phase::loss);
       Tensor loss = liger_fused_causal_lm_loss(slice(hidden, 1, 0, hidden.size(1)), root_.child("lm_head"), labels);
       call.done({&loss});
@@ -227,7 +234,16 @@ class RotaryDecoder final : public Network {
     }
     tape_.phase(Phase::loss);
     Tensor loss = options_.loss == RunOptions::Loss::liger ? liger_causal_lm_loss(logits, labels) : causal_lm_loss(logits, labels);
-    call.done({&loss, &logits});
+    Tensor auxiliary;
+    std::vector<Tensor*> outputs{&loss, &logits};
+    if (balanced_) {
+      auxiliary = load_balancing_loss(tape_, router_logits, *balanced_);
+      const Tensor scaled = multiply_scalar(auxiliary);
+      loss = add_into(loss, scaled);
+      outputs.insert(outputs.begin() + 1, &auxiliary);
+      for (Tensor& each : router_logits) outputs.push_back(&each);
+    }
+    call.done(outputs);
     return loss;
   }
 
@@ -304,6 +320,8 @@ class RotaryDecoder final : public Network {
   std::optional<PatchedNorm> norm_;
   std::optional<std::int64_t> window_;
   bool full_attention_ = false, latent_ = false;
+  std::unique_ptr<RouterRecord> record_ = std::make_unique<RouterRecord>();  // the layers refer to it
+  const MoeSpec* balanced_ = nullptr;                                        ///< of routers whose balance is part of the loss
   Linear head_;
 };
 
