@@ -42,6 +42,8 @@ class Module {
   double adapter_dropout = 0;  ///< of an adapted linear (lora.Linear): rate of the dropout in front of its adapter
   std::vector<Hook> pre_forward;   ///< before forward, with its tensor arguments, which may be replaced (register_forward_pre_hook)
   std::vector<Hook> post_forward;  ///< after forward, with its outputs (register_forward_hook)
+  /// What answers in the place of an nn.Linear that a library replaced (MS-AMP's FP8Linear, torchao's Float8Linear); usually empty.
+  std::function<Tensor(const Tensor& x)> replacement;
   std::uint32_t label = 0;
 
   std::string_view name() const;  ///< last component of the path

@@ -5,7 +5,6 @@
 
 #include "plimsoll/error.hpp"
 #include "program/modules/linear_modules.hpp"
-#include "program/modules/replaced.hpp"
 #include "program/ops/ops.hpp"
 #include "program/reduction.hpp"
 
@@ -211,7 +210,7 @@ void convert_linears_to_float8(Module& root, const Model& model, const Float8Rec
     if (module == linears.front() || module == linears.back()) continue;
     const Dims& sizes = module->find_parameter("weight")->sizes;
     if (sizes[0] % kAlignment != 0 || sizes[1] % kAlignment != 0) continue;
-    replace_forward(*module, [module, &tape, recipe](const Tensor& x) { return forward(*module, tape, x, recipe); });
+    module->replacement = [module, &tape, recipe](const Tensor& x) { return forward(*module, tape, x, recipe); };
     converted = true;
   }
   if (!converted)

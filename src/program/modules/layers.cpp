@@ -3,7 +3,6 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/adapters/bnb_4bit.hpp"
 #include "program/modules/adapters/peft.hpp"
-#include "program/modules/replaced.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -49,7 +48,7 @@ Tensor rms_norm_unit_offset(const Tensor& x, const Tensor& weight) {
 Tensor Linear::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(*module_, *tape_, {&x});
-  if (Tensor y = replaced_forward(*module_, x)) return call.done(std::move(y));
+  if (module_->replacement) return call.done(module_->replacement(x));
   if (Module* base = module_->find_child("base_layer")) {
     return call.done(adapted(*module_, *tape_, x, [&](const Tensor& argument) {
       const Tensor result = Linear(*base, *tape_)(argument);
@@ -125,7 +124,6 @@ Norm::Norm(Module& module, Tape& tape, const NormSpec& spec, Rounding rounding)
 Tensor Norm::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(*module_, *tape_, {&x});
-  if (Tensor y = replaced_forward(*module_, x)) return call.done(std::move(y));
   if (spec_.decomposed) return call.done(layer_norm_eager(x, module_->tensor("weight")));
   if (!spec_.weight) {  // olmo: F.layer_norm in fp32, without weights
     Tensor normed = to(x, DType::fp32);

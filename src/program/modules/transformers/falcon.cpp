@@ -2,7 +2,6 @@
 // and the 40B kind (grouped heads, a norm for each branch).
 #include "plimsoll/error.hpp"
 #include "program/modules/adapters/peft.hpp"
-#include "program/modules/replaced.hpp"
 #include "program/modules/transformers/decoder_stack.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/ops/ops.hpp"
@@ -19,7 +18,7 @@ class FalconLinear {
   Tensor operator()(const Tensor& input) const {
     Tensor x = input;
     ModuleCall call(module_, tape_, {&x});
-    if (Tensor y = replaced_forward(module_, x)) return call.done(std::move(y));
+    if (module_.replacement) return call.done(module_.replacement(x));
     if (Module* base = module_.find_child("base_layer")) return call.done(adapted(module_, tape_, x, FalconLinear(*base, tape_)));
     const Tensor hidden = linear(x, alias(module_.tensor("weight")));  // weight.T is a view: autocast casts it every time
     const Tensor& bias = module_.tensor("bias");

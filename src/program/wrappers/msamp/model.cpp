@@ -5,7 +5,6 @@
 
 #include "plimsoll/error.hpp"
 #include "program/modules/linear_modules.hpp"
-#include "program/modules/replaced.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 
@@ -87,7 +86,7 @@ void Model::replace(Module& module, std::vector<Tensor>& replaced) {
     for (const Tensor* number : {&linear->scaling.scale, &linear->scaling.inverse, &linear->scaling.largest}) assign(*number, *number);
   }
   module.parameters = std::move(parameters);
-  replace_forward(module, [this, bias, state = linear.get()](const Tensor& x) { return forward(*state, bias, x); });
+  module.replacement = [this, bias, state = linear.get()](const Tensor& x) { return forward(*state, bias, x); };
   linears_.push_back(std::move(linear));
 }
 
