@@ -23,25 +23,6 @@ namespace {
 using memory::BytesBand;
 using memory::OutsideAllocator;
 
-StepProgram lower_transformers(const Model& model, const Strategy& s) {
-  if (s.tp > 1 || s.pp > 1 || s.cp > 1 || s.ep > 1)
-    refuse("tensor, pipeline, context and expert parallel ranks of transformers have no lowering yet");
-  switch (engine_of(s)) {
-    case Engine::plain:
-      return program::lower_hf_eager(model, s);
-    case Engine::torch_ddp:
-      return program::lower_hf_ddp(model, s);
-    case Engine::fsdp1:
-      return program::lower_hf_fsdp1(model, s);
-    case Engine::fsdp2:
-      return program::lower_hf_fsdp2(model, s);
-    case Engine::deepspeed:
-      return program::lower_hf_deepspeed(model, s);
-    default:
-      refuse(fmt::format("{} has no lowering yet", name_of(engine_of(s))));
-  }
-}
-
 /// What is outside PyTorch's allocator: the context and a communicator per process group of more than one rank.
 OutsideAllocator outside_of(const Cluster& cluster, const Strategy& resolved) {
   OutsideAllocator outside = memory::outside_allocator(cluster.accelerator, communicating_groups(cluster, resolved));
@@ -135,7 +116,7 @@ StepProgram RankPrograms::lower(int stage) {
   switch (profile_of(resolved_).code) {
     case ModelCode::transformers:
     case ModelCode::diffusers:
-      return lower_transformers(model_, resolved_);
+      return program::lower_transformers(model_, resolved_);
     case ModelCode::torchtitan:
       if (!torchtitan_) torchtitan_ = std::make_unique<program::TitanPipeline>(model_, resolved_);
       return torchtitan_->rank(stage, std::exchange(spare_, {}));

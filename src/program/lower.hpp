@@ -22,6 +22,10 @@ StepProgram lower_hf_fsdp1(const Model& model, const Strategy& strategy, bool ev
 /// The same under fully_shard.
 StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy, bool every_micro_batch = false);
 
+/// transformers' modules under the strategy's engine: one of the above, or DeepSpeed's below.
+/// Throws Error (refused): parallelism beyond data parallelism, other engines.
+StepProgram lower_transformers(const Model& model, const Strategy& strategy, bool every_micro_batch = false);
+
 /// TorchTitan's trainer, one rank of pipeline rank `pipeline_rank`. Micro-batches that only repeat the steady state of the schedule are
 /// left out of the program, unless `every_micro_batch`.
 StepProgram lower_torchtitan(const Model& model, const Strategy& strategy, int pipeline_rank, bool every_micro_batch = false);

@@ -23,18 +23,7 @@ Model llama() {
 StepProgram lowered(const Model& model, const Strategy& strategy, bool every_micro_batch) {
   if (strategy.framework == "torchtitan") return program::lower_torchtitan(model, strategy, 0, every_micro_batch);
   if (strategy.framework == "torchtune") return program::lower_torchtune(model, strategy, {}, every_micro_batch);
-  switch (engine_of(strategy)) {
-    case Engine::torch_ddp:
-      return program::lower_hf_ddp(model, strategy, every_micro_batch);
-    case Engine::fsdp1:
-      return program::lower_hf_fsdp1(model, strategy, every_micro_batch);
-    case Engine::fsdp2:
-      return program::lower_hf_fsdp2(model, strategy, every_micro_batch);
-    case Engine::deepspeed:
-      return program::lower_hf_deepspeed(model, strategy, every_micro_batch);
-    default:
-      return program::lower_hf_eager(model, strategy, every_micro_batch);
-  }
+  return program::lower_transformers(model, strategy, every_micro_batch);
 }
 
 struct Case {
@@ -70,18 +59,19 @@ TEST_P(Accumulation, OneMicroBatchStandsForThoseThatRepeatIt) {
 
 INSTANTIATE_TEST_SUITE_P(
     Frameworks, Accumulation,
-    testing::Values(Case{R"("framework": "transformers", "precision": "amp-bf16")", 1},
-                    Case{R"("framework": "transformers", "data_parallel": "ddp", "precision": "amp-bf16")"},
-                    Case{R"("framework": "transformers", "data_parallel": "ddp", "precision": "fp32", "recompute": "full")"},
-                    Case{R"("framework": "transformers", "data_parallel": "fsdp1", "precision": "fsdp-mixed-bf16")"},
-                    Case{R"("framework": "transformers", "data_parallel": "fsdp2", "precision": "fsdp-mixed-bf16")"},
-                    Case{R"("framework": "transformers", "data_parallel": "fsdp2", "precision": "fsdp-mixed-bf16", "fsdp": {"no_sync": true})"},
-                    Case{R"("framework": "deepspeed", "zero_stage": 1, "precision": "bf16")"},
-                    Case{R"("framework": "deepspeed", "zero_stage": 2, "precision": "bf16")"},
-                    Case{R"("framework": "deepspeed", "zero_stage": 3, "precision": "bf16")"},
-                    Case{R"("framework": "torchtune", "data_parallel": "fsdp2", "precision": "bf16", "recompute": "full")"},
-                    Case{R"("framework": "torchtitan", "data_parallel": "fsdp", "recompute": "full")"},
-                    Case{R"("framework": "torchtitan", "data_parallel": "fsdp", "recompute": "selective-ac-op", "loss": "chunked-ce")"}));
+    testing::Values(
+        Case{R"("framework": "transformers", "precision": "amp-bf16")", 1},
+        Case{R"("framework": "transformers", "data_parallel": "ddp", "precision": "amp-bf16")"},
+        Case{R"("framework": "transformers", "data_parallel": "ddp", "precision": "fp32", "recompute": "full")"},
+        Case{R"("framework": "transformers", "data_parallel": "fsdp1", "precision": "fsdp-mixed-bf16")"},
+        Case{R"("framework": "transformers", "data_parallel": "fsdp2", "precision": "fsdp-mixed-bf16")"},
+        Case{R"("framework": "transformers", "data_parallel": "fsdp2", "precision": "fsdp-mixed-bf16", "fsdp": {"no_sync": true})"},
+        Case{R"("framework": "deepspeed", "zero_stage": 1, "precision": "bf16")"},
+        Case{R"("framework": "deepspeed", "zero_stage": 2, "precision": "bf16")"},
+        Case{R"("framework": "deepspeed", "zero_stage": 3, "precision": "bf16")"},
+        Case{R"("framework": "torchtune", "data_parallel": "fsdp2", "precision": "bf16", "recompute": "full")"},
+        Case{R"("framework": "torchtitan", "data_parallel": "fsdp", "recompute": "full")"},
+        Case{R"("framework": "torchtitan", "data_parallel": "fsdp", "recompute": "selective-ac-op", "loss": "chunked-ce")"}));
 
 }  // namespace
 }  // namespace plimsoll

@@ -36,7 +36,7 @@ TEST_P(DataParallelRow, AgreesWithPyTorch) {
   const Strategy resolved = strategy();
   PlayMemoryOptions options;
   options.allocator = resolved.allocator;
-  const MemoryTrace trace = play_memory(lower_transformers(*row().model, resolved), options);
+  const MemoryTrace trace = play_memory(program::lower_transformers(*row().model, resolved), options);
   const double allocated = measured(row(), quantity::allocated);
   const double tolerance = std::max(64 * 512.0, (engine_of(resolved) == Engine::fsdp1 ? 0.004 : 0.0006) * allocated);
   EXPECT_NEAR(static_cast<double>(trace.peak_allocated.count), allocated, tolerance);
@@ -46,7 +46,7 @@ TEST_P(DataParallelRow, AgreesWithPyTorch) {
   }
 }
 
-TEST_P(DataParallelRow, TheStepLeavesWhatItFound) { expect_leaves_what_it_found(lower_transformers(*row().model, strategy())); }
+TEST_P(DataParallelRow, TheStepLeavesWhatItFound) { expect_leaves_what_it_found(program::lower_transformers(*row().model, strategy())); }
 
 INSTANTIATE_TEST_SUITE_P(Rows, DataParallelRow, ::testing::Range<std::size_t>(0, rows().size()),
                          [](const ::testing::TestParamInfo<std::size_t>& instance) { return test_name(rows()[instance.param]); });

@@ -38,35 +38,20 @@ inline std::string test_name(const MeasuredRow& row) {
   return name;
 }
 
-/// The step of transformers' modules under the strategy's engine.
-inline StepProgram lower_transformers(const Model& model, const Strategy& strategy) {
-  switch (engine_of(strategy)) {
-    case Engine::plain:
-      return program::lower_hf_eager(model, strategy);
-    case Engine::torch_ddp:
-      return program::lower_hf_ddp(model, strategy);
-    case Engine::fsdp1:
-      return program::lower_hf_fsdp1(model, strategy);
-    case Engine::fsdp2:
-      return program::lower_hf_fsdp2(model, strategy);
-    case Engine::deepspeed:
-      return program::lower_hf_deepspeed(model, strategy);
-    default:
-      throw std::runtime_error("a row of another engine");
-  }
-}
-
 /// What resolving or lowering the row's step fails with once `change` was made; nothing where it does not.
 inline std::optional<ErrorCode> failure_after(const MeasuredRow& row, void (*change)(Strategy&)) {
   Strategy strategy = row.strategy;
   change(strategy);
   try {
-    lower_transformers(*row.model, resolve(strategy, *row.model, *row.cluster));
+    program::lower_transformers(*row.model, resolve(strategy, *row.model, *row.cluster));
   } catch (const Error& error) {
     return error.code();
   }
   return std::nullopt;
 }
+
+/// Whether the row's step is refused by name once `change` was made.
+inline bool refused_after(const MeasuredRow& row, void (*change)(Strategy&)) { return failure_after(row, change) == ErrorCode::refused; }
 
 /// A step is played over and over: it gives back what it takes.
 inline void expect_leaves_what_it_found(const StepProgram& program) {

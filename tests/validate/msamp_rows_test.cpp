@@ -16,15 +16,11 @@ const std::vector<MeasuredRow>& rows() {
   return all;
 }
 
-bool refused_when(const std::string& id, void (*change)(Strategy&)) {
-  return failure_after(row_of(rows(), id), change) == ErrorCode::refused;
-}
-
 TEST(MsAmpRefusals, NameWhatIsNotPlayed) {
-  EXPECT_FALSE(refused_when("msamp-llama-O2", [](Strategy&) {}));
-  EXPECT_TRUE(refused_when("msamp-llama-O2", [](Strategy& s) { s.compile = Strategy::Compile::blocks; }));
-  EXPECT_TRUE(refused_when("msamp-llama-O2", [](Strategy& s) { s.loss = LossKernel::liger_fused_linear; }));
-  EXPECT_TRUE(refused_when("msamp-o3-llama-z2-w4-r0", [](Strategy& s) { s.loss = LossKernel::liger_fused_linear; }));
+  EXPECT_FALSE(refused_after(row_of(rows(), "msamp-llama-O2"), [](Strategy&) {}));
+  EXPECT_TRUE(refused_after(row_of(rows(), "msamp-llama-O2"), [](Strategy& s) { s.compile = Strategy::Compile::blocks; }));
+  EXPECT_TRUE(refused_after(row_of(rows(), "msamp-llama-O2"), [](Strategy& s) { s.loss = LossKernel::liger_fused_linear; }));
+  EXPECT_TRUE(refused_after(row_of(rows(), "msamp-o3-llama-z2-w4-r0"), [](Strategy& s) { s.loss = LossKernel::liger_fused_linear; }));
 }
 
 // O3 is for MS-AMP's own DeepSpeed engine, its casts are for Adam, and Accelerate raises where FSDP is asked for.
@@ -46,15 +42,15 @@ TEST(MsAmpRefusals, WhatMsAmpAndAccelerateRaise) {
 }
 
 TEST(MsAmpRefusals, AReleaseAndAWeightThatItsEngineDoesNotTake) {
-  EXPECT_TRUE(refused_when("msamp-o3-llama-z2-w4-r0", [](Strategy& s) { s.framework_version = "0.19.8"; }));
-  EXPECT_TRUE(refused_when("msamp-o3-llama-z2-w4-r0",
+  EXPECT_TRUE(refused_after(row_of(rows(), "msamp-o3-llama-z2-w4-r0"), [](Strategy& s) { s.framework_version = "0.19.8"; }));
+  EXPECT_TRUE(refused_after(row_of(rows(), "msamp-o3-llama-z2-w4-r0"),
                            [](Strategy& s) { s.deepspeed.reduce_bucket_size = 16'000'000; }));  // the head has 16,384,000
 }
 
 /// Bytes of each collective of that kind and type in a steady step.
 std::vector<std::int64_t> collectives_of(const std::string& id, CollectiveKind kind, DType type) {
   const MeasuredRow& row = row_of(rows(), id);
-  const StepProgram program = lower_transformers(*row.model, resolve(row.strategy, *row.model, *row.cluster));
+  const StepProgram program = program::lower_transformers(*row.model, resolve(row.strategy, *row.model, *row.cluster));
   std::vector<std::int64_t> bytes;
   for (const Instruction& instruction : program.step) {
     if (instruction.kind != InstructionKind::collective) continue;
@@ -85,7 +81,7 @@ TEST(MsAmpRows, TheFullestRankStandsForAll) {
   const auto keeps = [&](std::optional<int> rank, std::int64_t bytes) {
     Strategy strategy = row.strategy;
     strategy.rank = rank;
-    const StepProgram program = lower_transformers(model, resolve(strategy, model, *row.cluster));
+    const StepProgram program = program::lower_transformers(model, resolve(strategy, model, *row.cluster));
     return std::any_of(program.step.begin(), program.step.end(),
                        [&](const Instruction& i) { return i.kind == InstructionKind::alloc && i.bytes == bytes; });
   };
@@ -112,9 +108,9 @@ TEST(MsAmpRefusals, DdpWaitsForABiasThatWasCopied) {
   Strategy distributed = resolve(row.strategy, *row.model, *row.cluster);
   distributed.data_parallel = DataParallel::ddp;
   distributed.dp = 8;
-  EXPECT_THROW(lower_transformers(*row.model, distributed), Error);
+  EXPECT_THROW(program::lower_transformers(*row.model, distributed), Error);
   distributed.ddp.find_unused_parameters = true;
-  EXPECT_THROW(lower_transformers(*row.model, distributed), Error);
+  EXPECT_THROW(program::lower_transformers(*row.model, distributed), Error);
 }
 
 // Without ZeRO they are reduced together, once a step, in 8 bits; the others, 32,000 · 512 of the embedding and five norms of 512, in fp16.
@@ -127,7 +123,7 @@ TEST(MsAmpRows, WithoutZeroGradientsAreReducedTogether) {
 // A step's gradients of a head that was tied are never cleared: the first step finds none, all later ones add to them.
 TEST(MsAmpRows, AHeadThatWasTiedKeepsItsGradient) {
   const MeasuredRow& row = row_of(rows(), "msamp-opt-O2");
-  const StepProgram program = lower_transformers(*row.model, resolve(row.strategy, *row.model, *row.cluster));
+  const StepProgram program = program::lower_transformers(*row.model, resolve(row.strategy, *row.model, *row.cluster));
   expect_leaves_what_it_found(program);
   EXPECT_FALSE(program.second_step.empty());
   EXPECT_EQ(static_cast<double>(play_memory(program, {}).peak_reserved.count), measured(row, quantity::reserved));

@@ -14,23 +14,19 @@ const std::vector<MeasuredRow>& rows() {
   return all;
 }
 
-bool refused_when(const std::string& id, void (*change)(Strategy&)) {
-  return failure_after(row_of(rows(), id), change) == ErrorCode::refused;
-}
-
 TEST(TorchAoRefusals, NameWhatIsNotPlayed) {
-  EXPECT_FALSE(refused_when("ao-llama", [](Strategy&) {}));
-  EXPECT_TRUE(refused_when("ao-llama", [](Strategy& s) { s.fp8_scaling = Fp8Scaling::delayed; }));
-  EXPECT_TRUE(refused_when("ao-llama", [](Strategy& s) { s.fp8_scaling = Fp8Scaling::blockwise; }));
-  EXPECT_TRUE(refused_when("ao-llama", [](Strategy& s) { s.compile = Strategy::Compile::blocks; }));
-  EXPECT_TRUE(refused_when("ao-llama-row-fsdp2", [](Strategy& s) { s.fsdp = {}, s.data_parallel = DataParallel::fsdp1; }));
-  EXPECT_TRUE(refused_when("ao-llama-row-fsdp2", [](Strategy& s) { s.fp8_scaling = Fp8Scaling::tensorwise; }));
+  EXPECT_FALSE(refused_after(row_of(rows(), "ao-llama"), [](Strategy&) {}));
+  EXPECT_TRUE(refused_after(row_of(rows(), "ao-llama"), [](Strategy& s) { s.fp8_scaling = Fp8Scaling::delayed; }));
+  EXPECT_TRUE(refused_after(row_of(rows(), "ao-llama"), [](Strategy& s) { s.fp8_scaling = Fp8Scaling::blockwise; }));
+  EXPECT_TRUE(refused_after(row_of(rows(), "ao-llama"), [](Strategy& s) { s.compile = Strategy::Compile::blocks; }));
+  EXPECT_TRUE(refused_after(row_of(rows(), "ao-llama-row-fsdp2"), [](Strategy& s) { s.fsdp = {}, s.data_parallel = DataParallel::fsdp1; }));
+  EXPECT_TRUE(refused_after(row_of(rows(), "ao-llama-row-fsdp2"), [](Strategy& s) { s.fp8_scaling = Fp8Scaling::tensorwise; }));
 }
 
 // The weights' gradients are products over the tokens: by rows nobody pads them to multiples of 16.
 TEST(TorchAoRefusals, TokensThatTheKernelDoesNotTake) {
-  EXPECT_FALSE(refused_when("ao-llama", [](Strategy& s) { s.seq_len = 501; }));
-  EXPECT_TRUE(refused_when("ao-llama", [](Strategy& s) {
+  EXPECT_FALSE(refused_after(row_of(rows(), "ao-llama"), [](Strategy& s) { s.seq_len = 501; }));
+  EXPECT_TRUE(refused_after(row_of(rows(), "ao-llama"), [](Strategy& s) {
     s.seq_len = 501;
     s.fp8_scaling = Fp8Scaling::rowwise;
   }));

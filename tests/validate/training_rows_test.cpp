@@ -30,14 +30,14 @@ TEST_P(TrainingRow, AgreesWithPyTorch) {
   const Strategy resolved = strategy();
   PlayMemoryOptions options;
   options.allocator = resolved.allocator;
-  const MemoryTrace trace = play_memory(lower_transformers(*row().model, resolved), options);
+  const MemoryTrace trace = play_memory(program::lower_transformers(*row().model, resolved), options);
   EXPECT_EQ(trace.peak_allocated.count, static_cast<std::int64_t>(measured(row(), quantity::allocated)));
   EXPECT_EQ(trace.backward_peak.count, static_cast<std::int64_t>(measured(row(), quantity::backward_peak)));
   const double reserved = measured(row(), quantity::reserved);
   EXPECT_NEAR(static_cast<double>(trace.peak_reserved.count), reserved, 0.001 * reserved);
 }
 
-TEST_P(TrainingRow, TheStepLeavesWhatItFound) { expect_leaves_what_it_found(lower_transformers(*row().model, strategy())); }
+TEST_P(TrainingRow, TheStepLeavesWhatItFound) { expect_leaves_what_it_found(program::lower_transformers(*row().model, strategy())); }
 
 INSTANTIATE_TEST_SUITE_P(Rows, TrainingRow, ::testing::Range<std::size_t>(0, rows().size()),
                          [](const ::testing::TestParamInfo<std::size_t>& instance) { return test_name(rows()[instance.param]); });

@@ -1,0 +1,30 @@
+// The engine that wraps transformers' modules, chosen by the strategy.
+#include "program/lower.hpp"
+
+#include <string>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
+
+namespace plimsoll::program {
+
+StepProgram lower_transformers(const Model& model, const Strategy& strategy, bool every_micro_batch) {
+  if (strategy.tp > 1 || strategy.pp > 1 || strategy.cp > 1 || strategy.ep > 1)
+    refuse("tensor, pipeline, context and expert parallel ranks of transformers have no lowering yet");
+  switch (engine_of(strategy)) {
+    case Engine::plain:
+      return lower_hf_eager(model, strategy, every_micro_batch);
+    case Engine::torch_ddp:
+      return lower_hf_ddp(model, strategy, every_micro_batch);
+    case Engine::fsdp1:
+      return lower_hf_fsdp1(model, strategy, every_micro_batch);
+    case Engine::fsdp2:
+      return lower_hf_fsdp2(model, strategy, every_micro_batch);
+    case Engine::deepspeed:
+      return lower_hf_deepspeed(model, strategy, every_micro_batch);
+    default:
+      refuse(std::string(name_of(engine_of(strategy))) + " has no lowering yet");
+  }
+}
+
+}  // namespace plimsoll::program
