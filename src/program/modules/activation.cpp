@@ -10,21 +10,11 @@
 #include "program/modules/layers.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/ops/unary.hpp"
 
 namespace plimsoll::program {
 
 namespace {
-
-/// An operator whose backward reads its input and makes nothing beside its result.
-Tensor saving_input(const char* name, const Tensor& x) {
-  Op op(name, {&x});
-  op.save(x);
-  Tensor y = op.elementwise({&x}, x.dtype());
-  return op.done(y, [](BackwardCall& b) {
-    const Tensor self = b.saved(0);
-    b.give(0, elementwise(b.tape, {&b.grad(), &self}, self.dtype()));
-  });
-}
 
 /// torch.erf; its backward is 2/√π · exp(-self²) · grad, whose temporaries all live to the end of the expression.
 Tensor erf(const Tensor& x) {
@@ -118,15 +108,15 @@ constexpr Activation kActivations[] = {
     {"gelu_python", gelu_python},
     {"gelu_python_tanh", gelu_new},
     {"gelu_pytorch_tanh", gelu},
-    {"hardswish", [](const Tensor& x) { return saving_input("hardswish", x); }},
+    {"hardswish", [](const Tensor& x) { return unary_saving_input("hardswish", x); }},
     {"laplace", laplace},
-    {"leaky_relu", [](const Tensor& x) { return saving_input("leaky_relu", x); }},
+    {"leaky_relu", [](const Tensor& x) { return unary_saving_input("leaky_relu", x); }},
     {"linear", unchanged},
-    {"mish", [](const Tensor& x) { return saving_input("mish", x); }},
+    {"mish", [](const Tensor& x) { return unary_saving_input("mish", x); }},
     {"quick_gelu", quick_gelu},
     {"relu", relu},
     {"relu2", relu_squared},
-    {"relu6", [](const Tensor& x) { return saving_input("hardtanh", x); }},
+    {"relu6", [](const Tensor& x) { return unary_saving_input("hardtanh", x); }},
     {"sigmoid", sigmoid},
     {"silu", silu},
     {"swish", silu},

@@ -89,7 +89,7 @@ struct Argument {
 
 /// pad_tensor_for_matmul of the inner dimension: a copy even where there is nothing to pad.
 Tensor padded(Tape& tape, const Tensor& data, std::int64_t outer, std::int64_t inner) {
-  const std::int64_t whole = (inner + kAlignment - 1) / kAlignment * kAlignment;
+  const std::int64_t whole = round_up(inner, kAlignment);
   Tensor y = tape.empty({outer, whole}, DType::fp8);
   if (whole != inner) launch(tape, KernelKind::elementwise, DType::fp8, 0, y.bytes());
   launch(tape, KernelKind::elementwise, DType::fp8, data.bytes(), data.bytes());

@@ -1,5 +1,6 @@
 #include "program/ops/copying.hpp"
 #include "program/ops/ops.hpp"
+#include "program/ops/unary.hpp"
 
 namespace plimsoll::program {
 
@@ -30,17 +31,6 @@ DType promoted(const Tensor& a, const Tensor& b) {
   return rank_of(a.dtype()) >= rank_of(b.dtype()) ? a.dtype() : b.dtype();
 }
 
-/// An operator of one input whose backward is one kernel over the gradient and what was saved.
-Tensor unary_saving_input(const char* name, const Tensor& x) {
-  Op op(name, {&x});
-  op.save(x);
-  Tensor y = op.elementwise({&x}, x.dtype());
-  return op.done(y, [](BackwardCall& b) {
-    const Tensor input = b.saved(0);
-    b.give(0, elementwise(b.tape, {&b.grad(), &input}, input.dtype()));
-  });
-}
-
 void result_backward(BackwardCall& b) {
   const Tensor result = b.saved(0);
   b.give(0, elementwise(b.tape, {&b.grad(), &result}, result.dtype()));
@@ -66,6 +56,16 @@ void divide_backward(BackwardCall& call) {
 }
 
 }  // namespace
+
+Tensor unary_saving_input(const char* name, const Tensor& x) {
+  Op op(name, {&x});
+  op.save(x);
+  Tensor y = op.elementwise({&x}, x.dtype());
+  return op.done(y, [](BackwardCall& b) {
+    const Tensor input = b.saved(0);
+    b.give(0, elementwise(b.tape, {&b.grad(), &input}, input.dtype()));
+  });
+}
 
 Tensor to(const Tensor& x, DType type) {
   if (x.dtype() == type) return x;

@@ -32,9 +32,18 @@ std::vector<Tensor> foreach_norms(Tape& tape, const std::vector<Tensor>& tensors
   return norms;
 }
 
+/// Squares, their sum over the group, the root of it.
+Tensor norm_over(Tape& tape, const Tensor& norms, Group group) {
+  const Tensor squares = elementwise(tape, {&norms}, norms.dtype());
+  tape.collective({.kind = CollectiveKind::all_reduce, .group = group, .bytes = squares.bytes(), .type = squares.dtype()}, tape.stream);
+  return elementwise(tape, {&squares}, norms.dtype());
+}
+
 constexpr std::int64_t kCatBatch = 128;  // inputs of one launch: CAT_ARRAY_BATCH_SIZE of Shape.cu
 
-Tensor stacked(Tape& tape, const std::vector<Tensor>& norms, DType type) {
+}  // namespace
+
+Tensor stacked_norms(Tape& tape, const std::vector<Tensor>& norms, DType type) {
   Tensor all = tape.empty({static_cast<std::int64_t>(norms.size())}, type);
   for (std::int64_t left = all.elements(); left > 0; left -= kCatBatch) {
     const std::int64_t bytes = std::min(left, kCatBatch) * size_of(type);
@@ -43,15 +52,7 @@ Tensor stacked(Tape& tape, const std::vector<Tensor>& norms, DType type) {
   return all;
 }
 
-/// Squares, their sum over the group, the root of it.
-Tensor norm_over(Tape& tape, const Tensor& norms, Group group) {
-  const Tensor squares = elementwise(tape, {&norms}, norms.dtype());
-  tape.collective({.kind = CollectiveKind::all_reduce, .group = group, .bytes = squares.bytes(), .type = squares.dtype()}, tape.stream);
-  return elementwise(tape, {&squares}, norms.dtype());
-}
-
-/// min(max_norm / (norm + 1e-6), 1): a sum, a reciprocal, a product and the clamp.
-Tensor coefficient_of(Tape& tape, const Tensor& norm) {
+Tensor clipping_coefficient(Tape& tape, const Tensor& norm) {
   Tensor coefficient;
   {
     const Tensor raised = elementwise(tape, {&norm}, norm.dtype());
@@ -61,8 +62,6 @@ Tensor coefficient_of(Tape& tape, const Tensor& norm) {
   return elementwise(tape, {&coefficient}, norm.dtype());
 }
 
-}  // namespace
-
 void clip_grad_norm(Tape& tape, const std::vector<Tensor>& parameters, std::optional<Group> shards) {
   tape.operator_name = "clip_grad_norm";
   const std::vector<Tensor> gradients = gradients_of(parameters);
@@ -71,11 +70,11 @@ void clip_grad_norm(Tape& tape, const std::vector<Tensor>& parameters, std::opti
   Tensor total;
   {
     const std::vector<Tensor> norms = foreach_norms(tape, gradients);
-    Tensor all = stacked(tape, norms, type);
+    Tensor all = stacked_norms(tape, norms, type);
     if (shards) all = norm_over(tape, all, *shards);
     total = reduce(all, {true}, false, type);
   }
-  const Tensor coefficient = coefficient_of(tape, total);
+  const Tensor coefficient = clipping_coefficient(tape, total);
   launch_foreach(tape, gradients, 1, 1);
 }
 
@@ -88,11 +87,11 @@ void clip_flat_grad_norm(Tape& tape, const std::vector<Tensor>& parameters) {
   {
     std::vector<Tensor> norms;
     for (const Tensor& gradient : gradients) norms.push_back(reduce(gradient, {true}, false, DType::fp32));
-    const Tensor all = stacked(tape, norms, DType::fp32);
+    const Tensor all = stacked_norms(tape, norms, DType::fp32);
     total = reduce(all, {true}, false, DType::fp32);
   }
   total = norm_over(tape, total, Group::data_shard);
-  const Tensor coefficient = coefficient_of(tape, total);
+  const Tensor coefficient = clipping_coefficient(tape, total);
   for (const Tensor& gradient : gradients) {
     Tensor factor = coefficient;
     if (type != DType::fp32) factor = elementwise(tape, {&coefficient}, type);

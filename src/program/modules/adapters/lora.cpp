@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "plimsoll/error.hpp"
 #include "program/modules/layers.hpp"
+#include "program/modules/linear_modules.hpp"
 #include "program/ops/ops.hpp"
 #include "program/reduction.hpp"
 
@@ -94,24 +96,16 @@ void check_target(const Module& module, const std::unordered_map<std::string, Op
 
 /// PEFT's _maybe_include_all_linear_layers: the paths of all linears but a language model's output embeddings.
 std::vector<std::string> all_linears(const Model& model) {
-  const Operator* head = nullptr;
+  std::string head;
   for (const Block& block : model.blocks) {
+    if (block.role != Block::Role::head) continue;
     for (const Operator& op : block.operators)
-      if (op.kind == OperatorKind::linear && block.role == Block::Role::head) head = &op;
+      if (op.kind == OperatorKind::linear && op.out_features == model.vocab_size) head = full_name(block, 0, op.parameters.front());
   }
-  if (!head || head->out_features != model.vocab_size)
-    refuse("adapters of all linears are modelled for language models only", "lora.target_modules", "list the linears");
-  std::vector<std::string> paths;
-  for (const Block& block : model.blocks) {
-    for (std::int64_t i = 0; i < block.repeat; ++i) {
-      for (const Operator& op : block.operators) {
-        if (op.kind != OperatorKind::linear || &op == head) continue;
-        const std::string weight = full_name(block, i, op.parameters.front());
-        paths.push_back(weight.substr(0, weight.rfind('.')));
-      }
-    }
-  }
-  return paths;
+  if (head.empty()) refuse("adapters of all linears are modelled for language models only", "lora.target_modules", "list the linears");
+  std::unordered_set<std::string> paths = linear_paths(model, true);
+  paths.erase(head.substr(0, head.rfind('.')));
+  return {paths.begin(), paths.end()};
 }
 
 }  // namespace

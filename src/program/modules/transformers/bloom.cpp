@@ -176,10 +176,7 @@ Tensor alibi_of(Tape& tape, const Tensor& slopes, std::int64_t batch, std::int64
     biases = elementwise(tape, {&column, &positions}, DType::fp32);
   }
   const Tensor repeated = tape.empty({batch * heads, 1, length}, DType::fp32);
-  if (batch == 1)
-    copy_into(repeated, biases);
-  else
-    in_place(repeated, {&biases});
+  copy_into(repeated, biases);
   return to(repeated, type);
 }
 

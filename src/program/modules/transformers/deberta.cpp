@@ -29,10 +29,7 @@ RelativePositions relative_positions(const Model& model) {
 Tensor repeated(const Tensor& x, std::int64_t times) {
   Op op("repeat", {&x});
   Tensor y = op.output({times * x.size(0), x.size(1), x.size(2)}, x.dtype());
-  if (times == 1)
-    copy_into(y, x);
-  else
-    in_place(y, {&x});
+  copy_into(y, x);
   return op.done(y, [times, sizes = x.sizes()](BackwardCall& b) {  // repeat_backward
     if (times == 1) return b.give(0, b.grad());
     b.give(0, sum(reshape(b.grad(), {times, sizes[0], sizes[1], sizes[2]}), {0}, false));

@@ -25,7 +25,7 @@ struct Fsdp2Mesh {
     return a.shard == b.shard && a.replicate == b.replicate && a.group == b.group && a.rank == b.rank;
   }
   /// What every rank gathers and reduces of `size` rows: its own, and padding up to those of the first rank.
-  std::int64_t padded_rows(std::int64_t size) const { return (size + shard - 1) / shard; }
+  std::int64_t padded_rows(std::int64_t size) const { return ceil_div(size, shard); }
   /// Of `size` rows, those of `rank` (torch.chunk): the last ranks hold fewer or none.
   std::int64_t own_rows(std::int64_t size) const { return std::clamp<std::int64_t>(size - rank * padded_rows(size), 0, padded_rows(size)); }
 };

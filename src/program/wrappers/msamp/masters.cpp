@@ -1,6 +1,7 @@
 #include "program/wrappers/msamp/masters.hpp"
 
 #include "program/op.hpp"
+#include "program/ops/copying.hpp"
 #include "program/ops/ops.hpp"
 #include "program/reduction.hpp"
 #include "program/wrappers/deepspeed/deepspeed.hpp"
@@ -13,7 +14,7 @@ namespace {
 /// copy.deepcopy of a tensor: its whole storage.
 Tensor deep_copy(const Tensor& x) {
   Tensor y = x.tape().empty({x.impl()->storage->bytes / size_of(x.dtype())}, x.dtype(), Category::optimizer_state);
-  assign(y, y);
+  copy_into(y, y);
   return x.tape().view(y, x.sizes(), x.strides());
 }
 

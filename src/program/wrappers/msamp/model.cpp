@@ -6,6 +6,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/linear_modules.hpp"
 #include "program/op.hpp"
+#include "program/ops/copying.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program::msamp {
@@ -78,12 +79,12 @@ void Model::replace(Module& module, std::vector<Tensor>& replaced) {
     copies_.emplace(old.get(), Trained{parameter, parameter == linear->weight ? linear.get() : nullptr});
     parameters.push_back(std::move(parameter));
   }
-  if (bias) assign(bias->tensor, bias->tensor);
+  if (bias) copy_into(bias->tensor, bias->tensor);
   {
     Scaling cast = new_scaling(tape_, 1, Category::temporary);
     const Tensor half = to_half(module.find_parameter("weight")->tensor, cast);
-    assign(linear->weight->tensor, half);
-    for (const Tensor* number : {&linear->scaling.scale, &linear->scaling.inverse, &linear->scaling.largest}) assign(*number, *number);
+    copy_into(linear->weight->tensor, half);
+    for (const Tensor* number : {&linear->scaling.scale, &linear->scaling.inverse, &linear->scaling.largest}) copy_into(*number, *number);
   }
   module.parameters = std::move(parameters);
   module.replacement = [this, bias, state = linear.get()](const Tensor& x) { return forward(*state, bias, x); };
@@ -151,8 +152,7 @@ Tensor Model::product(const Tensor& a_in, const Tensor& b_in, DType type, const 
     in_place(into, {&into});
     return into;
   }
-  const Tensor fewer_rows = slice(y, 0, 0, rows);
-  return contiguous(slice(fewer_rows, 1, 0, columns));
+  return trimmed(y, rows, columns);
 }
 
 /// F.linear as FunctionalOverider has it.
@@ -232,9 +232,9 @@ void Model::update_scales() {
       factor = scaling_factor(largest, scales);
     }
     const Tensor rolled = elementwise(tape_, {&windows}, DType::fp32);
-    assign(windows, rolled);
+    copy_into(windows, rolled);
     in_place(newest, {&newest});
-    assign(scales, factor);
+    copy_into(scales, factor);
   }
 }
 

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "program/op.hpp"
+#include "program/ops/copying.hpp"
 #include "program/ops/ops.hpp"
+#include "program/optimizers/clipping.hpp"
 #include "program/reduction.hpp"
 
 namespace plimsoll::program::msamp {
@@ -31,9 +33,9 @@ Tensor wide_weight(const Trained& one) {
 void write_back(const Trained& one, const Tensor& wide) {
   if (!one.linear) return;
   const Tensor half = to_half(wide, one.linear->scaling);
-  assign(one.parameter->tensor, half);
+  copy_into(one.parameter->tensor, half);
   for (const Tensor* number : {&one.linear->scaling.scale, &one.linear->scaling.inverse, &one.linear->scaling.largest})
-    assign(*number, *number);
+    copy_into(*number, *number);
 }
 
 class LbAdam : public Optimizer {
@@ -217,20 +219,14 @@ void clip_grad_norm(Tape& tape, const std::vector<Trained>& parameters) {
     const Tensor wide = wide_gradient(one);
     norms.push_back(reduce(wide, std::vector<bool>(static_cast<std::size_t>(wide.rank()), true), false, DType::fp32));
   }
-  const Tensor stacked = tape.empty({static_cast<std::int64_t>(norms.size())}, DType::fp32);
-  launch(tape, KernelKind::elementwise, DType::fp32, stacked.bytes(), stacked.bytes());
+  const Tensor stacked = stacked_norms(tape, norms, DType::fp32);
   const Tensor total = reduce(stacked, {true}, false, DType::fp32);
-  Tensor coefficient;
-  {
-    const Tensor padded = elementwise(tape, {&total}, DType::fp32), inverse = elementwise(tape, {&padded}, DType::fp32);
-    coefficient = elementwise(tape, {&inverse}, DType::fp32);
-  }
-  const Tensor clamped = elementwise(tape, {&coefficient}, DType::fp32);
+  const Tensor coefficient = clipping_coefficient(tape, total);
   for (const Trained& one : parameters) {
     const Tensor& gradient = one.parameter->tensor.grad();
     if (!gradient) continue;
     const Tensor& scaled = one.linear ? one.linear->weight_gradient.inverse : gradient;
-    in_place(scaled, {&scaled, &clamped});
+    in_place(scaled, {&scaled, &coefficient});
   }
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "program/op.hpp"
+#include "program/ops/copying.hpp"
 #include "program/ops/ops.hpp"
 #include "program/reduction.hpp"
 
@@ -75,7 +76,7 @@ void Reducer::synchronize_scales(const Bucket& bucket) {
   const Tensor factor = scaling_factor(largest, scales);
   in_place(factor, {&factor});
   for (ScaledLinear* linear : bucket.linears)
-    for (const Tensor* number : {&linear->weight_gradient.largest, &linear->weight_gradient.scale}) assign(*number, *number);
+    for (const Tensor* number : {&linear->weight_gradient.largest, &linear->weight_gradient.scale}) copy_into(*number, *number);
 }
 
 /// Step 4: gradients in 8 bits, copied into their places of the buffer. Every second one dies with the one before it only when the next is
@@ -93,7 +94,7 @@ void Reducer::fill(const Bucket& bucket) {
     held.push_back(gradient);
     cast = to_eight_bits(gradient, linear.weight_gradient, {.searches = false});
     Tensor place = tape_.view(slice(buffer_, 0, offset, offset + cast.elements()), cast.sizes(), contiguous_strides(cast.sizes()));
-    assign(place, cast);
+    copy_into(place, cast);
     gradient = std::move(place);
     in_place(linear.weight_gradient.inverse, {&linear.weight_gradient.inverse});  // / world_size
     offset += cast.elements();

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "program/op.hpp"
+#include "program/ops/copying.hpp"
 #include "program/ops/ops.hpp"
 #include "program/reduction.hpp"
 
@@ -18,19 +19,19 @@ void find_largest(const Tensor& x, const Scaling& scaling) {
     const Tensor magnitudes = elementwise(tape, {&x}, x.dtype());
     largest = reduce(magnitudes, std::vector<bool>(static_cast<std::size_t>(x.rank()), true), false, x.dtype(), size_of(x.dtype()));
   }
-  assign(slice(scaling.largest, 0, 0, 1), largest);
+  copy_into(select(scaling.largest, 0), largest);
 }
 
 /// ScalingMeta.reset_scaling_factor.
 void reset(const Scaling& scaling) {
   const Tensor first = select(scaling.largest, 0);
-  assign(scaling.scale, scaling_factor(first, scaling.scale));
+  copy_into(scaling.scale, scaling_factor(first, scaling.scale));
 }
 
 /// meta.scale_inv.copy_(torch.reciprocal(meta.scale)).
 void invert(const Scaling& scaling) {
   const Tensor inverse = elementwise(scaling.scale.tape(), {&scaling.scale}, DType::fp32);
-  assign(scaling.inverse, inverse);
+  copy_into(scaling.inverse, inverse);
 }
 
 Tensor eight_bits(const Tensor& x) {
@@ -103,12 +104,6 @@ Tensor scaling_factor(const Tensor& largest, const Tensor& scale) {
   return chosen(negative, inverse, factor);
 }
 
-void assign(const Tensor& target, const Tensor& source) {
-  if (target.dtype() == source.dtype())
-    return target.tape().copy({Copy::Direction::device_to_device, target.bytes()}, target.tape().stream);
-  in_place(target, {&source});
-}
-
 Tensor to_eight_bits(const Tensor& x, Scaling& scaling, Cast cast) {
   if (cast.searches) find_largest(x, scaling);
   const Tensor first = slice(scaling.largest, 0, 0, 1);
@@ -122,7 +117,7 @@ Tensor to_eight_bits(const Tensor& x, Scaling& scaling, Cast cast) {
   if (cast.searches || cast.synchronizes) reset(scaling);
   Tensor y = eight_bits(x);
   invert(scaling);
-  if (agreed) assign(first, agreed);
+  if (agreed) copy_into(first, agreed);
   return y;
 }
 
@@ -145,14 +140,14 @@ EightBits to_eight_bits(const Tensor& half, const Scaling& scaling) {
   Tape& tape = half.tape();
   EightBits result;
   const Tensor largest = tape.empty(scaling.largest.sizes(), DType::fp32);
-  assign(largest, scaling.largest);
+  copy_into(largest, scaling.largest);
   result.scaling = new_scaling(tape, largest, Category::activation);
   reset(result.scaling);
   const Tensor inverse = elementwise(tape, {&result.scaling.scale}, DType::fp32);
   in_place(result.scaling.scale, {&result.scaling.scale, &scaling.inverse});
   result.value = to_eight_bits(half, result.scaling, {.searches = false});
-  assign(result.scaling.largest, scaling.largest);
-  assign(result.scaling.inverse, inverse);
+  copy_into(result.scaling.largest, scaling.largest);
+  copy_into(result.scaling.inverse, inverse);
   return result;
 }
 
@@ -164,15 +159,10 @@ Tensor padded_to(const Tensor& x, std::int64_t rows, std::int64_t columns) {
   return y;
 }
 
-namespace {
-
-/// The matrix without its padding.
 Tensor trimmed(const Tensor& x, std::int64_t rows, std::int64_t columns) {
   const Tensor fewer_rows = slice(x, 0, 0, rows);
   return contiguous(slice(fewer_rows, 1, 0, columns));
 }
-
-}  // namespace
 
 CastPair cast_and_transpose(const Tensor& x, Scaling& scaling) {
   Tape& tape = x.tape();

@@ -20,9 +20,6 @@ Scaling new_scaling(Tape& tape, std::int64_t window, Category category);
 /// ScalingMeta.compute_scaling_factor: a power of two from largest magnitudes and the scales before, elementwise.
 Tensor scaling_factor(const Tensor& largest, const Tensor& scale);
 
-/// target.copy_(source): a copy of the device where types agree, else a kernel.
-void assign(const Tensor& target, const Tensor& source);
-
 /// Whether the largest magnitude is looked for before the cast (a window of one step, or one that is not full yet), and whether `ranks`
 /// agree on it, which computes the scale too.
 struct Cast {
@@ -59,9 +56,11 @@ Tensor transposed(const Tensor& x);
 void flatten(const std::vector<Tensor*>& tensors);
 
 /// The least multiple of 16, of which rows and columns of 8-bit products are.
-constexpr std::int64_t padded(std::int64_t size) { return (size + 15) / 16 * 16; }
+constexpr std::int64_t padded(std::int64_t size) { return round_up(size, 16); }
 
 /// F.pad of a matrix with zeros at its ends; the matrix itself where it has that size.
 Tensor padded_to(const Tensor& x, std::int64_t rows, std::int64_t columns);
+/// The matrix without its padding: itself where it has none.
+Tensor trimmed(const Tensor& x, std::int64_t rows, std::int64_t columns);
 
 }  // namespace plimsoll::program::msamp

@@ -6,6 +6,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/op.hpp"
+#include "program/ops/copying.hpp"
 #include "program/ops/ops.hpp"
 #include "program/wrappers/msamp/masters.hpp"
 
@@ -50,9 +51,9 @@ Deal deal(const std::vector<std::int64_t>& sizes, int ranks) {
 
 /// target.meta.copy_(source.meta).
 void assign_scaling(const Scaling& target, const Scaling& source) {
-  assign(target.scale, source.scale);
-  assign(target.inverse, source.inverse);
-  assign(target.largest, source.largest);
+  copy_into(target.scale, source.scale);
+  copy_into(target.inverse, source.inverse);
+  copy_into(target.largest, source.largest);
 }
 
 }  // namespace
@@ -310,7 +311,7 @@ void ScaledZero::write_shares() {
   for (const Share& share : shares_) {
     if (!share.master) continue;
     const EightBits cast = to_eight_bits(share.master->weight->tensor, share.master->scaling);
-    assign(share.linear->weight->tensor, cast.value);
+    copy_into(share.linear->weight->tensor, cast.value);
     assign_scaling(share.linear->scaling, cast.scaling);
   }
 }
@@ -335,7 +336,7 @@ void ScaledZero::gather_scales() {
   if (settings_.ranks > 1)
     tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = flat.bytes(), .type = DType::fp32},
                      tape_.stream);
-  for (const Share& share : shares_) assign(share.linear->scaling.inverse, share.linear->scaling.inverse);
+  for (const Share& share : shares_) copy_into(share.linear->scaling.inverse, share.linear->scaling.inverse);
 }
 
 }  // namespace plimsoll::program::msamp
