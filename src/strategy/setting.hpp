@@ -32,13 +32,9 @@ class Setting {
   /// A list of names: ["a", "b"] or "a,b".
   void list(std::vector<std::string>& field) { field = words(); }
 
+  /// One of `names`. Where synonyms mean more than the field says, a message names all of `listed` instead of the first names.
   template <class Enum>
-  void choice(Enum& field, const Names<Enum>& names) {
-    choice(field, names, list_of(names));
-  }
-  /// The same where synonyms mean more than the field says: a message names all of `listed`.
-  template <class Enum>
-  void choice(Enum& field, const Names<Enum>& names, const std::string& listed) {
+  void choice(Enum& field, const Names<Enum>& names, const char* listed = nullptr) {
     field = checked(field, Enum::automatic, named(names, listed));
   }
   /// A value already understood, for a field whose `unsaid` means that nothing was said.
@@ -51,16 +47,12 @@ class Setting {
   std::vector<std::string> words() const;
   /// The value of that name; a remark in parentheses behind the name is ignored: "flash (torch SDPA)".
   template <class Enum>
-  Enum named(const Names<Enum>& names) const {
-    return named(names, list_of(names));
-  }
-  template <class Enum>
-  Enum named(const Names<Enum>& names, const std::string& listed) const {
+  Enum named(const Names<Enum>& names, const char* listed = nullptr) const {
     const std::string text = value.text();
     for (const std::string& candidate : {text, without_remark(text)})
       for (const auto& entry : names)
         if (same_name(candidate, entry.name)) return entry.value;
-    value.expected("one of " + listed);
+    value.expected("one of " + (listed ? std::string(listed) : list_of(names)));
   }
 
  private:

@@ -114,15 +114,6 @@ std::string quantities_of(const MeasuredRow& row) {
   return list.empty() ? "nothing that plimsoll predicts" : list;
 }
 
-}  // namespace
-
-bool is_memory(const std::string& quantity) {
-  return quantity == quantity::allocated || quantity == quantity::reserved || quantity == quantity::device ||
-         quantity == quantity::backward_peak;
-}
-
-namespace {
-
 /// Whether a module is, or lies within, one that PEFT's list names by the end of its path.
 bool named(const std::string& path, const std::vector<std::string>& names) {
   const std::string dotted = "." + path + ".";
@@ -147,6 +138,11 @@ std::int64_t saved_copies(const Model& model, const std::vector<std::string>& mo
 }
 
 }  // namespace
+
+bool is_memory(const std::string& quantity) {
+  return quantity == quantity::allocated || quantity == quantity::reserved || quantity == quantity::device ||
+         quantity == quantity::backward_peak;
+}
 
 std::int64_t adapter_parameters(const Model& model, const Lora& lora) {
   const bool all = lora.targets == std::vector<std::string>{"all-linear"};

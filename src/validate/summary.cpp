@@ -24,8 +24,8 @@ struct Errors {
   std::size_t closed_form = 0;
 };
 
-QuantitySummary summary_of(const Key& key, const Errors& of_key) {
-  std::vector<double> errors = of_key.all;
+QuantitySummary summary_of(const Key& key, Errors of_key) {
+  std::vector<double>& errors = of_key.all;
   QuantitySummary summary{key.first, key.second, errors.size(), 0, 0, 0, of_key.closed_form};
   std::sort(errors.begin(), errors.end());
   summary.bias = quantile(errors, 0.5);
@@ -57,7 +57,7 @@ void summarise(Validation& validation) {
       if (is_memory(row.quantity) && row.basis != Basis::played) ++of_key.closed_form;
     }
   }
-  for (const auto& [key, of_key] : errors) validation.quantities.push_back(summary_of(key, of_key));
+  for (auto& [key, of_key] : errors) validation.quantities.push_back(summary_of(key, std::move(of_key)));
   for (auto& [source, each] : fits) validation.fits.push_back(each);
   std::stable_sort(validation.rows.begin(), validation.rows.end(),
                    [](const Comparison& a, const Comparison& b) { return std::fabs(a.error) > std::fabs(b.error); });
