@@ -1,6 +1,7 @@
 // GPTNeoXForCausalLM.
+#include "program/modules/transformers/compiled/gpt_neox.hpp"
+
 #include "program/modules/bare.hpp"
-#include "program/modules/transformers/compiled_gpt_neox.hpp"
 #include "program/modules/transformers/decoder_stack.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/plain_mlp.hpp"

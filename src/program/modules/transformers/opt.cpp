@@ -1,6 +1,7 @@
 // OPTForCausalLM.
+#include "program/modules/transformers/compiled/opt.hpp"
+
 #include "program/modules/bare.hpp"
-#include "program/modules/transformers/compiled_opt.hpp"
 #include "program/modules/transformers/decoder_stack.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/ops/ops.hpp"

@@ -1,4 +1,4 @@
-#include "program/modules/transformers/compiled_parallel.hpp"
+#include "program/modules/transformers/compiled/parallel.hpp"
 
 #include "program/modules/inductor.hpp"
 

@@ -1,6 +1,6 @@
 // Attention with a mask in a compiled layer, as that of a sliding window shorter than the sequence: memory-efficient attention with a bias,
 // keys and values repeated for their queries.
-#include "program/modules/transformers/compiled_layer.hpp"
+#include "program/modules/transformers/compiled/layer.hpp"
 #include "program/ops/attention_kernels.hpp"
 
 namespace plimsoll::program {

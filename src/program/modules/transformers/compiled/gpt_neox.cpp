@@ -1,9 +1,9 @@
-#include "program/modules/transformers/compiled_gpt_neox.hpp"
+#include "program/modules/transformers/compiled/gpt_neox.hpp"
 
 #include <string>
 
 #include "plimsoll/error.hpp"
-#include "program/modules/transformers/compiled_operator.hpp"
+#include "program/modules/transformers/compiled/operator.hpp"
 
 namespace plimsoll::program {
 

@@ -1,9 +1,9 @@
-#include "program/modules/transformers/compiled_vit.hpp"
+#include "program/modules/transformers/compiled/vit.hpp"
 
 #include <string>
 
 #include "plimsoll/error.hpp"
-#include "program/modules/transformers/compiled_operator.hpp"
+#include "program/modules/transformers/compiled/operator.hpp"
 
 namespace plimsoll::program {
 

@@ -1,4 +1,4 @@
-#include "program/modules/transformers/compiled_post_norm.hpp"
+#include "program/modules/transformers/compiled/post_norm.hpp"
 
 #include <utility>
 

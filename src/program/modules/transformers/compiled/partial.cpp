@@ -1,6 +1,6 @@
 // Compiled layers that turn a part of each head and join it with the rest (stablelm, phi, gpt_neox; glm, whose pairs are neighbours):
 // queries and keys come out with heads before positions, so that attention's result is copied for the product behind it.
-#include "program/modules/transformers/compiled_layer.hpp"
+#include "program/modules/transformers/compiled/layer.hpp"
 
 namespace plimsoll::program {
 

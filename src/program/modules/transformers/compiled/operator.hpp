@@ -4,7 +4,7 @@
 #include <array>
 
 #include "plimsoll/model.hpp"
-#include "program/modules/transformers/compiled_layer.hpp"
+#include "program/modules/transformers/compiled/layer.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program {

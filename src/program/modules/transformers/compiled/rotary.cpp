@@ -1,10 +1,10 @@
-#include "program/modules/transformers/compiled_rotary.hpp"
+#include "program/modules/transformers/compiled/rotary.hpp"
 
 #include <algorithm>
 #include <string>
 
 #include "plimsoll/error.hpp"
-#include "program/modules/transformers/compiled_operator.hpp"
+#include "program/modules/transformers/compiled/operator.hpp"
 
 namespace plimsoll::program {
 

@@ -1,9 +1,9 @@
-#include "program/modules/transformers/compiled_opt.hpp"
+#include "program/modules/transformers/compiled/opt.hpp"
 
 #include <string>
 
 #include "plimsoll/error.hpp"
-#include "program/modules/transformers/compiled_operator.hpp"
+#include "program/modules/transformers/compiled/operator.hpp"
 
 namespace plimsoll::program {
 

@@ -5,7 +5,7 @@
 #include <array>
 #include <vector>
 
-#include "program/modules/transformers/compiled_layer.hpp"
+#include "program/modules/transformers/compiled/layer.hpp"
 
 namespace plimsoll::program {
 

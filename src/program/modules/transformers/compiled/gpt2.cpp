@@ -1,9 +1,9 @@
-#include "program/modules/transformers/compiled_gpt2.hpp"
+#include "program/modules/transformers/compiled/gpt2.hpp"
 
 #include <string>
 
 #include "plimsoll/error.hpp"
-#include "program/modules/transformers/compiled_operator.hpp"
+#include "program/modules/transformers/compiled/operator.hpp"
 
 namespace plimsoll::program {
 

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "program/modules/transformers/compiled_layer.hpp"
+#include "program/modules/transformers/compiled/layer.hpp"
 
 namespace plimsoll::program {
 

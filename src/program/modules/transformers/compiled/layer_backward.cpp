@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "program/modules/inductor.hpp"
-#include "program/modules/transformers/compiled_layer.hpp"
+#include "program/modules/transformers/compiled/layer.hpp"
 
 namespace plimsoll::program {
 

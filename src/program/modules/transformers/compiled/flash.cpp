@@ -1,7 +1,7 @@
 // Flash attention in a compiled layer: operators that allocate by themselves.
 #include <utility>
 
-#include "program/modules/transformers/compiled_layer.hpp"
+#include "program/modules/transformers/compiled/layer.hpp"
 #include "program/ops/attention_kernels.hpp"
 #include "program/ops/ops.hpp"
 

@@ -1,4 +1,4 @@
-#include "program/modules/transformers/compiled_operator.hpp"
+#include "program/modules/transformers/compiled/operator.hpp"
 
 #include <memory>
 #include <optional>
@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "plimsoll/error.hpp"
-#include "program/modules/transformers/compiled_parallel.hpp"
-#include "program/modules/transformers/compiled_post_norm.hpp"
+#include "program/modules/transformers/compiled/parallel.hpp"
+#include "program/modules/transformers/compiled/post_norm.hpp"
 #include "program/op.hpp"
 
 namespace plimsoll::program {

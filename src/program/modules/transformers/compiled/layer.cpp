@@ -1,5 +1,5 @@
 // The forward graph of a compiled layer, which a checkpointed layer's backward graph computes again.
-#include "program/modules/transformers/compiled_layer.hpp"
+#include "program/modules/transformers/compiled/layer.hpp"
 
 namespace plimsoll::program {
 
