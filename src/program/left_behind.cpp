@@ -26,8 +26,8 @@ void add_left_behind(std::vector<Instruction>& part, Repeated& repeated, std::si
   const std::vector<Instruction> kept = kept_of(part, repeated, until, next);
   if (kept.empty() || repeated.times <= 1) return;
   const auto more = static_cast<TensorId>(repeated.times - 1);
-  std::vector<TensorId> copies(
-      next);  // of a tensor that is kept: the first of its further ones; 0 of others, for the new are behind `next`
+  // Of a tensor that is kept, the first of its further ones; 0 of others, for the new are behind `next`.
+  std::vector<TensorId> copies(next);
   for (const Instruction& allocation : kept) {
     copies[allocation.id] = next;
     next += more;

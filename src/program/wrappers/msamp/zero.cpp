@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kAlignment = 4;  ///< fp8_nccl_start_alignment_factor: elements per rank
 
-std::int64_t aligned(std::int64_t elements) { return ceil_div(elements, kAlignment) * kAlignment; }
+std::int64_t aligned(std::int64_t elements) { return round_up(elements, kAlignment); }
 
 /// Elements of the weights that are dealt out, in the order of the model.
 std::vector<std::int64_t> sizes_of(const Model& model) {
