@@ -1,13 +1,12 @@
 // Sequence classification and masked language modeling of bert, ernie, roberta, data2vec-text, xlm-roberta, camembert, electra, albert and
 // mpnet.
-#include "program/modules/transformers/compiled/bert.hpp"
-
 #include <algorithm>
 #include <functional>
 
 #include "plimsoll/error.hpp"
 #include "program/modules/bare.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
+#include "program/modules/transformers/compiled/families.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/post_norm.hpp"
 #include "program/ops/ops.hpp"

@@ -1,7 +1,6 @@
 // GPT2LMHeadModel.
-#include "program/modules/transformers/compiled/gpt2.hpp"
-
 #include "program/modules/bare.hpp"
+#include "program/modules/transformers/compiled/families.hpp"
 #include "program/modules/transformers/decoder_stack.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/ops/ops.hpp"

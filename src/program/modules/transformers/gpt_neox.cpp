@@ -1,7 +1,6 @@
 // GPTNeoXForCausalLM.
-#include "program/modules/transformers/compiled/gpt_neox.hpp"
-
 #include "program/modules/bare.hpp"
+#include "program/modules/transformers/compiled/families.hpp"
 #include "program/modules/transformers/decoder_stack.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/plain_mlp.hpp"

@@ -113,7 +113,8 @@ class ModernBert final : public Network {
       norm_ = block.norm;
       if (block.attention->sliding_window) window_ = block.attention->sliding_window;
       for (std::int64_t i = 0; i < block.repeat; ++i) {
-        layers_.emplace_back(base_.child("layers").child(std::to_string(block.first + i)), tape_, options_.of_layer(block.first + i), block);
+        layers_.emplace_back(base_.child("layers").child(std::to_string(block.first + i)), tape_, options_.of_layer(block.first + i),
+                             block);
       }
     }
   }

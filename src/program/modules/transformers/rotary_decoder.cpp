@@ -4,7 +4,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
-#include "program/modules/transformers/compiled/rotary.hpp"
+#include "program/modules/transformers/compiled/families.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/gpt_oss.hpp"
 #include "program/modules/transformers/latent_attention.hpp"

@@ -1,8 +1,7 @@
 // Image classification of vit, deit and dinov2.
-#include "program/modules/transformers/compiled/vit.hpp"
-
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
+#include "program/modules/transformers/compiled/families.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/ops/ops.hpp"
 

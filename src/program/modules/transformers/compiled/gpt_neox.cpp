@@ -1,16 +1,10 @@
-#include "program/modules/transformers/compiled/gpt_neox.hpp"
-
-#include <string>
-
-#include "plimsoll/error.hpp"
+#include "program/modules/transformers/compiled/families.hpp"
 #include "program/modules/transformers/compiled/operator.hpp"
 
 namespace plimsoll::program {
 
 void check_compiled_gpt_neox(const Block& block) {
-  const auto require = [](bool known, const char* what) {
-    if (!known) refuse(std::string("compiled GPT-NeoX layers with ") + what + " are not modelled", "compile");
-  };
+  const auto require = [](bool known, const char* what) { require_compiled(known, "GPT-NeoX layers", what); };
   const AttentionSpec& attention = *block.attention;
   require(block.mlp->activation != "relu", "relu");  // what of it is kept depends on how it is read
   require(block.placement == NormPlacement::parallel_two, "an MLP behind the attention");
@@ -21,22 +15,15 @@ void check_compiled_gpt_neox(const Block& block) {
 }
 
 Tensor compiled_gpt_neox_layer(Module& layer, const Block& block, const Tensor& hidden, const RotaryTables& tables, bool checkpointed) {
-  CompiledArguments arguments;
-  arguments[kHidden] = hidden;
+  CompiledArguments arguments = arguments_at(layer, hidden,
+                                             {{kInputNorm, "input_layernorm"},
+                                              {kQkv, "attention.query_key_value"},
+                                              {kOutput, "attention.dense"},
+                                              {kMlpNorm, "post_attention_layernorm"},
+                                              {kUp, "mlp.dense_h_to_4h"},
+                                              {kDown, "mlp.dense_4h_to_h"}});
   arguments[kCosine] = tables.cosine;
   arguments[kSine] = tables.sine;
-  const auto both = [&](CompiledSlot slot, const char* name) {
-    Module& part = *layer.find(name);
-    arguments[slot] = part.tensor("weight");
-    arguments[slot + 1] = part.tensor("bias");
-  };
-  both(kInputNorm, "input_layernorm");
-  both(kQkv, "attention.query_key_value");
-  both(kOutput, "attention.dense");
-  both(kMlpNorm, "post_attention_layernorm");
-  both(kUp, "mlp.dense_h_to_4h");
-  both(kDown, "mlp.dense_4h_to_h");
-
   CompiledShape shape = plain_shape(block, checkpointed);
   shape.rotary = shape.partial_rotary = shape.fused_qkv = shape.parallel = shape.mlp_first = true;
   shape.rotary_dim = block.attention->rotary_dim;

@@ -73,6 +73,21 @@ void backward(BackwardCall& b, const CompiledShape& s) {
 
 }  // namespace
 
+CompiledArguments arguments_at(Module& layer, const Tensor& hidden, const std::vector<std::pair<CompiledSlot, const char*>>& paths) {
+  CompiledArguments arguments;
+  arguments[kHidden] = hidden;
+  for (const auto& [slot, path] : paths) {
+    Module& part = *layer.find(path);
+    arguments[slot] = part.tensor("weight");
+    arguments[slot + 1] = part.tensor("bias");
+  }
+  return arguments;
+}
+
+void require_compiled(bool known, const char* layers, const char* what) {
+  if (!known) refuse("compiled " + std::string(layers) + " with " + what + " are not modelled", "compile");
+}
+
 CompiledShape plain_shape(const Block& block, bool checkpointed) {
   CompiledShape shape;
   shape.checkpointed = checkpointed;

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <array>
+#include <utility>
+#include <vector>
 
 #include "plimsoll/model.hpp"
+#include "program/module.hpp"
 #include "program/modules/transformers/compiled/layer.hpp"
 #include "program/tape.hpp"
 
@@ -11,6 +14,12 @@ namespace plimsoll::program {
 
 /// The layer's arguments by slot; undefined where it has none.
 using CompiledArguments = std::array<Tensor, kArguments>;
+
+/// The layer's input and, by slot, the weights and biases of the modules at those paths below it.
+CompiledArguments arguments_at(Module& layer, const Tensor& hidden, const std::vector<std::pair<CompiledSlot, const char*>>& paths);
+
+/// Throws Error (refused) unless `known`: compiled `layers` with `what` are not modelled.
+void require_compiled(bool known, const char* layers, const char* what);
 
 /// Of a layer with LayerNorms, a plain MLP and positions that were added to its input.
 CompiledShape plain_shape(const Block& block, bool checkpointed);

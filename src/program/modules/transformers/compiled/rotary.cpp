@@ -1,9 +1,8 @@
-#include "program/modules/transformers/compiled/rotary.hpp"
-
 #include <algorithm>
 #include <string>
 
 #include "plimsoll/error.hpp"
+#include "program/modules/transformers/compiled/families.hpp"
 #include "program/modules/transformers/compiled/operator.hpp"
 
 namespace plimsoll::program {
@@ -85,9 +84,7 @@ void check_masked(const CompiledShape& s, const CompiledArguments& arguments) {
 }  // namespace
 
 void check_compiled_rotary(const Block& block, Rotation rotation) {
-  const auto require = [](bool known, const char* what) {
-    if (!known) refuse(std::string("compiled blocks with ") + what + " are not modelled", "compile");
-  };
+  const auto require = [](bool known, const char* what) { require_compiled(known, "blocks", what); };
   require(block.attention && block.mlp && !block.moe, "a mixture of experts");
   const AttentionSpec& attention = *block.attention;
   const bool behind = block.placement == NormPlacement::post_branch, parallel = block.placement == NormPlacement::parallel;
