@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cctype>
+#include <set>
+#include <string>
 
 #include "framework/resolver.hpp"
 #include "framework/torchtitan.hpp"
@@ -83,8 +85,17 @@ void resolve_framework(Resolver& r) {
   resolve_torch(r);
 }
 
+/// Whether transformers' class has scaled dot-product attention (_supports_sdpa of transformers 5.23): where nothing is said, a class
+/// without it takes the eager one.
+bool has_sdpa(const std::string& model_type) {
+  static const std::set<std::string> without = {"bloom",   "codegen", "deberta", "deberta-v2", "gemma2",
+                                                "gpt_neo", "gpt_oss", "gptj",    "mpnet",      "mpt"};
+  return without.count(model_type) == 0;
+}
+
 AttentionKernel usual_attention(const Strategy& s, const Resolver& r) {
   if (s.megatron.layer_spec == "local") return AttentionKernel::unfused;
+  if (r.profile().code == ModelCode::transformers && !has_sdpa(r.model.model_type)) return AttentionKernel::eager;
   return s.framework == "torchtitan" ? torchtitan_attention(s, r.model) : r.profile().attention;
 }
 

@@ -109,6 +109,23 @@ std::string as_json(const std::string& text, bool quote) {
   return json + "\"";
 }
 
+/// A file whose keys all lie below one that nothing knows ("training", as rows have it) would say nothing.
+void refuse_wrapped(const Strategy& s, const JsonValue& root) {
+  for (const std::string& name : s.unread_keys) {
+    if (!root.has(name) || !root[name].is_object()) continue;
+    for (const std::string& key : root[name].keys())
+      if (find_entry(key) || has_entries_below(key))
+        fail("unknown key '" + name + "'", root[name].where(), "'" + key + "' stands at the top");
+  }
+}
+
+Strategy read_root(const JsonDocument& document) {
+  Strategy s;
+  read_object(s, document.root(), false);
+  refuse_wrapped(s, document.root());
+  return s;
+}
+
 }  // namespace
 
 void read_object(Strategy& s, const JsonValue& training, bool replace) {
@@ -118,19 +135,9 @@ void read_object(Strategy& s, const JsonValue& training, bool replace) {
 
 }  // namespace strategy
 
-Strategy parse_strategy(const std::string& json, const std::string& where) {
-  const JsonDocument document = JsonDocument::parse(json, where);
-  Strategy s;
-  strategy::read_object(s, document.root(), false);
-  return s;
-}
+Strategy parse_strategy(const std::string& json, const std::string& where) { return strategy::read_root(JsonDocument::parse(json, where)); }
 
-Strategy load_strategy(const std::string& path) {
-  const JsonDocument document = JsonDocument::read_file(path);
-  Strategy s;
-  strategy::read_object(s, document.root(), false);
-  return s;
-}
+Strategy load_strategy(const std::string& path) { return strategy::read_root(JsonDocument::read_file(path)); }
 
 void set_option(Strategy& s, const std::string& key, const std::string& value) {
   std::string name = key;

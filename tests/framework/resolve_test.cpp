@@ -126,6 +126,17 @@ TEST(Resolve, UnfusedAndEagerAttentionAreOneThing) {
   EXPECT_EQ(resolved(R"({"framework": "megatron-core", "attention": "eager"})").attention, AttentionKernel::unfused);
 }
 
+// BloomPreTrainedModel has no _supports_sdpa: transformers takes its eager attention, unless another is asked for.
+TEST(Resolve, AClassWithoutSdpaTakesEagerAttention) {
+  const auto attention = [](const char* model, const std::string& json) {
+    return resolve(parse_strategy(json, "s"), load_model(model), gpus(1, 1)).attention;
+  };
+  EXPECT_EQ(attention("bloom-560m", "{}"), AttentionKernel::eager);
+  EXPECT_EQ(attention("gemma-2-2b", "{}"), AttentionKernel::eager);
+  EXPECT_EQ(attention("bloom-560m", R"({"attention": "sdpa"})"), AttentionKernel::sdpa);
+  EXPECT_EQ(attention("gpt2", "{}"), AttentionKernel::sdpa);
+}
+
 TEST(Resolve, SixteenBitsMeanWhatTheFrameworkDoes) {
   // Bytes per parameter of modelling §2.1 follow from these types: Trainer's autocast keeps fp32 weights, Megatron 16-bit ones with a
   // master.

@@ -152,6 +152,12 @@ TEST(ReadStrategy, AcceleratesBackendsOfEightBits) {
   EXPECT_THROW(read(R"("mixed_precision": "bf16", "fp8_opt_level": "O1")"), Error);
 }
 
+// Keys that nothing knows are listed in the report; but where all that a file says lies below such a key, it would say nothing.
+TEST(ParseStrategy, AFileWrappedInAnotherKey) {
+  EXPECT_EQ(parse_strategy(R"({"tp": 2, "notes": {"author": "x"}})", "s").unread_keys, std::vector<std::string>{"notes"});
+  EXPECT_THROW(parse_strategy(R"({"training": {"tp": 2}})", "s"), Error);
+}
+
 TEST(SetOption, EveryOptionIsDocumented) {
   std::ifstream file(std::string(PLIMSOLL_SOURCE_DIR) + "/docs/rows.md");
   const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());

@@ -51,25 +51,20 @@ TEST_P(DataParallelRow, TheStepLeavesWhatItFound) { expect_leaves_what_it_found(
 INSTANTIATE_TEST_SUITE_P(Rows, DataParallelRow, ::testing::Range<std::size_t>(0, rows().size()),
                          [](const ::testing::TestParamInfo<std::size_t>& instance) { return test_name(rows()[instance.param]); });
 
-bool refused_when(const std::string& id, void (*change)(Strategy&)) {
-  const std::optional<ErrorCode> failure = failure_after(row_of(rows(), id), change);
-  return failure && *failure != ErrorCode::internal;
-}
-
 // What the wrappers raise themselves: the reducer's assertion that hooks are expected (a static graph under no_sync), FSDP1's demands of
 // one type and of use_orig_params for frozen parameters, fully_shard's factor, DeepSpeed's mix of types and its options that are gone.
 TEST(DataParallelRefusals, WhatTheWrappersRaise) {
-  EXPECT_FALSE(refused_when("ddp-qwen05-static-ga2-view", [](Strategy&) {}));
-  EXPECT_TRUE(refused_when("ddp-qwen05-static-ga2-view", [](Strategy& s) { s.no_sync = true; }));
-  EXPECT_FALSE(refused_when("f1-qwen05-lora-fp32", [](Strategy&) {}));
-  EXPECT_TRUE(refused_when("f1-qwen05-lora-fp32", [](Strategy& s) { s.fsdp.use_orig_params = false; }));
-  EXPECT_TRUE(refused_when("f1-qwen05-lora-fp32", [](Strategy& s) { s.param_dtype = DType::bf16; }));
-  EXPECT_FALSE(refused_when("f2-qwen3-reshard4of16", [](Strategy&) {}));
-  EXPECT_TRUE(refused_when("f2-qwen3-reshard4of16", [](Strategy& s) { s.fsdp.reshard_to = 5; }));
-  EXPECT_FALSE(refused_when("z0-pythia-fp32", [](Strategy&) {}));
-  EXPECT_TRUE(refused_when("z0-pythia-fp32", [](Strategy& s) { s.deepspeed.grad_accum_dtype = DType::bf16; }));
-  EXPECT_TRUE(refused_when("z3-tiny-hpz8of16", [](Strategy& s) { s.deepspeed.mics_shard_size = 8; }));
-  EXPECT_TRUE(refused_when("z3-tiny-hpz8of16", [](Strategy& s) { s.deepspeed.zero_hpz_partition_size = 5; }));
+  EXPECT_FALSE(refused_after(row_of(rows(), "ddp-qwen05-static-ga2-view"), [](Strategy&) {}));
+  EXPECT_TRUE(refused_after(row_of(rows(), "ddp-qwen05-static-ga2-view"), [](Strategy& s) { s.no_sync = true; }));
+  EXPECT_FALSE(refused_after(row_of(rows(), "f1-qwen05-lora-fp32"), [](Strategy&) {}));
+  EXPECT_TRUE(refused_after(row_of(rows(), "f1-qwen05-lora-fp32"), [](Strategy& s) { s.fsdp.use_orig_params = false; }));
+  EXPECT_TRUE(refused_after(row_of(rows(), "f1-qwen05-lora-fp32"), [](Strategy& s) { s.param_dtype = DType::bf16; }));
+  EXPECT_FALSE(refused_after(row_of(rows(), "f2-qwen3-reshard4of16"), [](Strategy&) {}));
+  EXPECT_TRUE(refused_after(row_of(rows(), "f2-qwen3-reshard4of16"), [](Strategy& s) { s.fsdp.reshard_to = 5; }));
+  EXPECT_FALSE(refused_after(row_of(rows(), "z0-pythia-fp32"), [](Strategy&) {}));
+  EXPECT_TRUE(refused_after(row_of(rows(), "z0-pythia-fp32"), [](Strategy& s) { s.deepspeed.grad_accum_dtype = DType::bf16; }));
+  EXPECT_TRUE(refused_after(row_of(rows(), "z3-tiny-hpz8of16"), [](Strategy& s) { s.deepspeed.mics_shard_size = 8; }));
+  EXPECT_TRUE(refused_after(row_of(rows(), "z3-tiny-hpz8of16"), [](Strategy& s) { s.deepspeed.zero_hpz_partition_size = 5; }));
 }
 
 }  // namespace

@@ -43,33 +43,30 @@ INSTANTIATE_TEST_SUITE_P(Rows, TrainingRow, ::testing::Range<std::size_t>(0, row
                          [](const ::testing::TestParamInfo<std::size_t>& instance) { return test_name(rows()[instance.param]); });
 
 /// Whether the row's step is refused once `change` was made.
-bool refused_when(const std::string& id, void (*change)(Strategy&)) {
-  return failure_after(row_of(rows(), id), change) == ErrorCode::refused;
-}
-
 // What torch.optim and bitsandbytes raise themselves: DTensors without a sharding strategy, gradients without a kernel, fused=True.
 TEST(TrainingRefusals, OptimizersThatFailOnWhatTheyAreGiven) {
-  EXPECT_FALSE(refused_when("opt-nadam-fsdp2", [](Strategy&) {}));
-  EXPECT_TRUE(refused_when("opt-nadam-fsdp2", [](Strategy& s) { s.optimizer = OptimizerKind::rprop; }));
-  EXPECT_TRUE(refused_when("opt-nadam-fsdp2", [](Strategy& s) { s.optimizer = OptimizerKind::torch_adafactor; }));
-  EXPECT_TRUE(refused_when("opt-nadam-fsdp2", [](Strategy& s) { s.optimizer = OptimizerKind::adafactor; }));
-  EXPECT_TRUE(refused_when("opt-nadam-fsdp2", [](Strategy& s) { s.optimizer = OptimizerKind::paged_adamw; }));
-  EXPECT_FALSE(refused_when("opt-lion-8bit-bf16", [](Strategy&) {}));
-  EXPECT_TRUE(refused_when("opt-lion-8bit-bf16", [](Strategy& s) { s.optimizer = OptimizerKind::rmsprop_8bit; }));
-  EXPECT_TRUE(refused_when("opt-nadam-fp32-foreach", [](Strategy& s) { s.optimizer_impl = OptimizerImpl::fused; }));
+  EXPECT_FALSE(refused_after(row_of(rows(), "opt-nadam-fsdp2"), [](Strategy&) {}));
+  EXPECT_TRUE(refused_after(row_of(rows(), "opt-nadam-fsdp2"), [](Strategy& s) { s.optimizer = OptimizerKind::rprop; }));
+  EXPECT_TRUE(refused_after(row_of(rows(), "opt-nadam-fsdp2"), [](Strategy& s) { s.optimizer = OptimizerKind::torch_adafactor; }));
+  EXPECT_TRUE(refused_after(row_of(rows(), "opt-nadam-fsdp2"), [](Strategy& s) { s.optimizer = OptimizerKind::adafactor; }));
+  EXPECT_TRUE(refused_after(row_of(rows(), "opt-nadam-fsdp2"), [](Strategy& s) { s.optimizer = OptimizerKind::paged_adamw; }));
+  EXPECT_FALSE(refused_after(row_of(rows(), "opt-lion-8bit-bf16"), [](Strategy&) {}));
+  EXPECT_TRUE(refused_after(row_of(rows(), "opt-lion-8bit-bf16"), [](Strategy& s) { s.optimizer = OptimizerKind::rmsprop_8bit; }));
+  EXPECT_TRUE(refused_after(row_of(rows(), "opt-nadam-fp32-foreach"), [](Strategy& s) { s.optimizer_impl = OptimizerImpl::fused; }));
 }
 
 // What Liger does not patch, or patches without effect; who offloads activations otherwise.
 TEST(TrainingRefusals, KernelsAndOffloadsThatAreNotThere) {
-  EXPECT_FALSE(refused_when("liger-qwen3-bf16", [](Strategy&) {}));
-  EXPECT_TRUE(refused_when("opt-nadam-fsdp2", [](Strategy& s) {
+  EXPECT_FALSE(refused_after(row_of(rows(), "liger-qwen3-bf16"), [](Strategy&) {}));
+  EXPECT_TRUE(refused_after(row_of(rows(), "opt-nadam-fsdp2"), [](Strategy& s) {
     s.liger_kernel = true;
     s.fsdp.units.push_back("lm_head");
   }));
-  EXPECT_TRUE(refused_when("every2-t5-amp", [](Strategy& s) { s.liger_kernel = true; }));
-  EXPECT_FALSE(refused_when("offload-llama-bf16-save-on-cpu", [](Strategy&) {}));
-  EXPECT_TRUE(refused_when("offload-llama-bf16-save-on-cpu", [](Strategy& s) { s.offload.activations_by = Offload::By::trl; }));
-  EXPECT_TRUE(refused_when("offload-llama-bf16-save-on-cpu", [](Strategy& s) { s.offload.activation_layers = 1; }));
+  EXPECT_TRUE(refused_after(row_of(rows(), "every2-t5-amp"), [](Strategy& s) { s.liger_kernel = true; }));
+  EXPECT_FALSE(refused_after(row_of(rows(), "offload-llama-bf16-save-on-cpu"), [](Strategy&) {}));
+  EXPECT_TRUE(
+      refused_after(row_of(rows(), "offload-llama-bf16-save-on-cpu"), [](Strategy& s) { s.offload.activations_by = Offload::By::trl; }));
+  EXPECT_TRUE(refused_after(row_of(rows(), "offload-llama-bf16-save-on-cpu"), [](Strategy& s) { s.offload.activation_layers = 1; }));
 }
 
 }  // namespace

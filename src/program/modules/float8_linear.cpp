@@ -153,9 +153,9 @@ void backward(BackwardCall& b, const Float8Recipe& recipe) {
 Tensor float8_matmul(const Tensor& x, const Tensor& weight, const Float8Recipe& recipe) {
   const std::int64_t in = weight.size(1), out = weight.size(0), rows = x.elements() / in;
   if (!recipe.pads && rows % kAlignment != 0)
-    refuse("torch._scaled_mm takes inner dimensions of multiples of 16 and this recipe pads none; a weight's gradient is summed over " +
-               std::to_string(rows) + " tokens",
-           "fp8_recipe", "tensorwise");
+    fail("torch._scaled_mm takes inner dimensions of multiples of 16 and this recipe pads none; a weight's gradient is summed over " +
+             std::to_string(rows) + " tokens",
+         "fp8_recipe", "tensorwise");
   Op op("float8_linear", {&x, &weight});
   if (weight.dtype() == x.dtype()) op.see_transposed(1);  // else the gradient is cast for weight.t() itself, in front of its backward
   op.save(x);
@@ -203,7 +203,7 @@ Tensor forward(Module& module, Tape& tape, const Tensor& x, const Float8Recipe& 
 
 void convert_linears_to_float8(Module& root, const Model& model, const Float8Recipe& recipe, Tape& tape) {
   if (model.model_type == "falcon")
-    refuse("Falcon adds in place to what its linears return, which autograd forbids of Float8Linear's views", "fp8_backend");
+    fail("Falcon adds in place to what its linears return, which autograd forbids of Float8Linear's views", "fp8_backend");
   const std::vector<Module*> linears = linear_modules(root, model);
   bool converted = false;
   for (Module* module : linears) {

@@ -69,8 +69,8 @@ Tensor liger_causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in) {
 Tensor liger_fused_causal_lm_loss(const Tensor& hidden, Module& head, const Tensor& labels_in) {
   const bool hooked = !head.pre_forward.empty() || !head.post_forward.empty();
   if (hooked)
-    refuse("Liger reads the head's weight without calling the module, whose unit is not gathered then", "fsdp.units",
-           "leave lm_head in the root");
+    fail("Liger reads the head's weight without calling the module, whose unit is not gathered then", "fsdp.units",
+         "leave lm_head in the root");
   if (head.find_child("base_layer") || head.find_child("modules_to_save"))
     refuse("Liger's fused linear cross entropy of an adapted head is not modelled", "lora.target_modules");
   const Tensor labels = pad_last(labels_in, 0, 1);

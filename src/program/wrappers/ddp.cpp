@@ -136,11 +136,9 @@ void Ddp::before_forward(bool synchronize) {
 
 /// Reducer::ensure_prior_reduction_finished.
 void Ddp::check_reduction() const {
-  for (const Bucket& bucket : buckets_)
-    if (bucket.pending > 0)
-      refuse(options_.find_unused_parameters ? "DDP's search for parameters that get no gradient is modelled only where it finds none"
-                                             : "DDP fails where a trained parameter gets no gradient",
-             "ddp.static_graph", "true");
+  if (std::none_of(buckets_.begin(), buckets_.end(), [](const Bucket& bucket) { return bucket.pending > 0; })) return;
+  if (!options_.find_unused_parameters) fail("DDP fails where a trained parameter gets no gradient", "ddp.static_graph", "true");
+  refuse("DDP's search for parameters that get no gradient is modelled only where it finds none", "ddp.static_graph", "true");
 }
 
 void Ddp::after_step() {

@@ -23,12 +23,12 @@ bool splits_backward(const Strategy& s) {
 
 void refuse_what_is_not_modelled(const Strategy& s) {
   const bool compiled = s.compile == Strategy::Compile::blocks;
-  if (before_0_3(s) && s.loss == LossKernel::chunked) refuse("TorchTitan had no chunked loss before 0.3", "loss", "cross_entropy");
+  if (before_0_3(s) && s.loss == LossKernel::chunked) fail("TorchTitan had no chunked loss before 0.3", "loss", "cross_entropy");
   if (before_0_3(s) && (s.tp > 1 || s.pp > 1) && !(compiled && s.recompute.kind == Recompute::Kind::full && !profile_of(s).fused_rms_norm))
     refuse("tensor and pipeline parallelism of TorchTitan before 0.3 are modelled for torch 2.7, compiled, with full recomputation",
            "framework_version", "0.3.0");
   if (before_0_3(s) && s.tp > 1 && !s.sequence_parallel)
-    refuse("TorchTitan before 0.3 had no tensor parallelism without sequence parallelism", "sequence_parallel", "true");
+    fail("TorchTitan before 0.3 had no tensor parallelism without sequence parallelism", "sequence_parallel", "true");
   if (s.pp > 1 && splits_backward(s)) {
     if (s.recompute.kind == Recompute::Kind::operators)  // torch/utils/checkpoint.py: "Trying to backward an extra time"
       refuse("PyTorch goes back through a region of selective checkpointing once, a backward in halves several times", "recompute", "full");
@@ -56,7 +56,7 @@ void refuse_what_is_not_modelled(const Strategy& s) {
     refuse("low-precision products of TorchTitan are not modelled", "precision");
   if (compiled && !before_0_3(s)) refuse("compiled blocks of TorchTitan 0.3 are not modelled", "compile");
   if (s.lora) refuse("adapters in TorchTitan are not modelled", "lora");
-  if (is_bitsandbytes(s.optimizer)) refuse("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "adamw");
+  if (is_bitsandbytes(s.optimizer)) fail("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "adamw");
   if (s.attention == AttentionKernel::cudnn)
     refuse("attention '" + std::string(name_of(s.attention)) + "' is not modelled for TorchTitan", "attention");
   if (s.data_parallel != DataParallel::fsdp2) refuse("TorchTitan without fully_shard is not modelled", "data_parallel");
@@ -91,7 +91,7 @@ TitanRun run_of(const Model& model, const Strategy& s) {
   run.float8_rowwise = s.low_precision == LowPrecision::fp8 && !before_0_3(s);
   const bool mixture = std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
   if (run.float8_rowwise && converts_router(model))
-    refuse("TorchTitan's float8 linears take the router's gate, which runs in autocast to fp32: torchao fails there", "precision", "bf16");
+    fail("TorchTitan's float8 linears take the router's gate, which runs in autocast to fp32: torchao fails there", "precision", "bf16");
   if (run.float8_rowwise && mixture) refuse("float8 products of TorchTitan's mixtures of experts are not modelled", "precision");
   run.router = router_of(model);
   run.skip_head = s.loss == LossKernel::chunked;

@@ -87,7 +87,7 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   if (s.data_parallel == DataParallel::fsdp2 && s.optimizer_in_backward)
     refuse("an optimizer within the backward of a sharded model is not modelled", "optimizer_in_bwd", "false");
   if (s.data_parallel == DataParallel::fsdp2 && is_bitsandbytes(s.optimizer))
-    refuse("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "adamw");
+    fail("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "adamw");
   if (s.base_weights == BaseWeights::int8) refuse("torchtune quantises base weights to NF4 only", "base_weights", "nf4");
   if (s.base_weights != BaseWeights::as_trained && !s.lora) refuse("NF4 weights are frozen: they need adapters", "lora");
   if (s.lora) check_targets(s.lora->targets);

@@ -27,8 +27,8 @@ DdpSettings hf_ddp_settings(const Strategy& strategy) {
 StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy, bool every_micro_batch) {
   if (is_msamp(strategy.precision)) return lower_hf_msamp(model, strategy, every_micro_batch);
   if (strategy.ddp.static_graph.value_or(false) && strategy.no_sync && strategy.grad_accum > 1)
-    refuse("the reducer of a static graph fails where its first backward runs under no_sync (expect_autograd_hooks_)", "ddp.static_graph",
-           "false, or gradients reduced in every micro-batch");
+    fail("the reducer of a static graph fails where its first backward runs under no_sync (expect_autograd_hooks_)", "ddp.static_graph",
+         "false, or gradients reduced in every micro-batch");
   refuse_resting_tower(model, "DistributedDataParallel");
   Tape tape;
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);

@@ -37,14 +37,14 @@ Fsdp2Options fsdp2_options(const Strategy& strategy) {
 
 /// Optimizers that fail on FSDP2's DTensors.
 void refuse_without_dtensors(OptimizerKind optimizer) {
-  if (is_bitsandbytes(optimizer)) refuse("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "use FSDP1 or AdamW");
+  if (is_bitsandbytes(optimizer)) fail("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "use FSDP1 or AdamW");
   switch (optimizer) {
     case OptimizerKind::rprop:
-      refuse("Rprop does not take FSDP2's DTensors: _foreach_copy_ has no sharding strategy", "optimizer", "use FSDP1 or AdamW");
+      fail("Rprop does not take FSDP2's DTensors: _foreach_copy_ has no sharding strategy", "optimizer", "use FSDP1 or AdamW");
     case OptimizerKind::torch_adafactor:
-      refuse("torch.optim.Adafactor does not take FSDP2's DTensors: it squares partial norms in place", "optimizer", "use FSDP1 or AdamW");
+      fail("torch.optim.Adafactor does not take FSDP2's DTensors: it squares partial norms in place", "optimizer", "use FSDP1 or AdamW");
     case OptimizerKind::adafactor:
-      refuse("transformers' Adafactor does not take FSDP2's DTensors: its factors are plain tensors", "optimizer", "use FSDP1 or AdamW");
+      fail("transformers' Adafactor does not take FSDP2's DTensors: its factors are plain tensors", "optimizer", "use FSDP1 or AdamW");
     default:
       break;
   }

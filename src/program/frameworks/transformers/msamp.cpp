@@ -33,11 +33,10 @@ class Distributed {
  private:
   static DdpSettings settings(const msamp::Model& model, const Strategy& strategy) {
     DdpSettings settings = hf_ddp_settings(strategy);
+    if (model.leaves_unused() && !settings.find_unused_parameters)
+      fail("the head's bias is a copy under MS-AMP, and DDP waits for the gradient of the one it was tied to", "data_parallel", "none");
     if (model.leaves_unused())
-      refuse(settings.find_unused_parameters
-                 ? "DDP's search for the bias that MS-AMP's copy of the head leaves unused is not modelled"
-                 : "the head's bias is a copy under MS-AMP, and DDP waits for the gradient of the one it was tied to",
-             "data_parallel", "none");
+      refuse("DDP's search for the bias that MS-AMP's copy of the head leaves unused is not modelled", "data_parallel", "none");
     for (const auto& linear : model.linears()) settings.ignored.insert(linear->weight.get());
     return settings;
   }
@@ -54,10 +53,10 @@ void refuse_unmodelled_msamp(const plimsoll::Model& model, const Strategy& strat
     refuse("MS-AMP with adapters or quantised weights is not modelled", "precision");
   if (strategy.compile != Strategy::Compile::no) refuse("MS-AMP with compiled modules is not modelled", "compile");
   if (strategy.loss == LossKernel::liger_fused_linear)
-    refuse("Liger reads the head's weight as an ordinary tensor, which MS-AMP's is not", "loss", "liger or ce");
+    fail("Liger reads the head's weight as an ordinary tensor, which MS-AMP's is not", "loss", "liger or ce");
   if (model.model_type == "falcon" && strategy.micro_batch * strategy.seq_len % 16 != 0)
-    refuse("Falcon adds in place to what its linears return, which autograd forbids of a padded product's view", "seq_len",
-           "a multiple of 16 tokens");
+    fail("Falcon adds in place to what its linears return, which autograd forbids of a padded product's view", "seq_len",
+         "a multiple of 16 tokens");
   if (model.task == plimsoll::Model::Task::diffusion) refuse("MS-AMP of diffusion transformers is not modelled", "precision");
 }
 

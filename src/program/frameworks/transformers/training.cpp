@@ -54,7 +54,7 @@ RunOptions hf_run_options(const Strategy& strategy) {
   options.liger = strategy.liger_kernel;
   options.loss = loss_of(strategy);
   if (options.loss == RunOptions::Loss::liger_fused_linear && strategy.data_parallel == DataParallel::zero3)
-    refuse("Liger reads the head's weight without calling its module, which is when ZeRO-3 gathers it", "loss", "liger or ce");
+    fail("Liger reads the head's weight without calling its module, which is when ZeRO-3 gathers it", "loss", "liger or ce");
   options.compiled_blocks = strategy.compile == Strategy::Compile::blocks;
   switch (strategy.attention) {
     case AttentionKernel::eager:

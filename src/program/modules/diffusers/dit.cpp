@@ -90,7 +90,7 @@ class Dit final : public DiffusionNetwork {
   Tensor predict(const Batch& batch) override {
     Module& first = root_.child("transformer_blocks").child("0");
     if (!first.pre_forward.empty())
-      refuse("diffusers' DiT calls the first block's embedding outside of the block, which sharding it on its own forbids", "fsdp.units");
+      fail("diffusers' DiT calls the first block's embedding outside of the block, which sharding it on its own forbids", "fsdp.units");
     Tensor latents = batch.input_ids, timestep = batch.conditions[0], labels = batch.conditions[1];
     ModuleCall call(root_, tape_, {&latents, &timestep, &labels});
     Tensor hidden = embed_patches(root_.child("pos_embed"), tape_, latents, model_.patch_size);

@@ -106,10 +106,10 @@ void check_fsdp(const Strategy& s) {
   if (s.pp > 1) refuse("Megatron-FSDP runs without a pipeline: its mesh knows data- and tensor-parallel ranks alone", "pp");
   if (s.dp_replicate > 1) refuse("hybrid sharding of Megatron-FSDP is not modelled", "dp_replicate");
   if (s.megatron.sharding == MegatronOptions::Sharding::no_shard && !*s.megatron.overlap_param_gather)
-    refuse("Megatron-FSDP's no_shard fails without overlap_param_gather: it gathers from a buffer that there is not",
-           "data_parallel_sharding_strategy", "set overlap_param_gather, or use ddp");
+    fail("Megatron-FSDP's no_shard fails without overlap_param_gather: it gathers from a buffer that there is not",
+         "data_parallel_sharding_strategy", "set overlap_param_gather, or use ddp");
   if (s.precision == Precision::mixed_fp16)
-    refuse("Megatron-FSDP fails with loss scaling: it unscales gradients of parts that a rank does not have", "precision", "use bf16");
+    fail("Megatron-FSDP fails with loss scaling: it unscales gradients of parts that a rank does not have", "precision", "use bf16");
   if (s.low_precision != LowPrecision::none) refuse("8-bit products are not modelled for Megatron-FSDP", "low_precision");
   if (s.lora) refuse("adapters are not modelled for Megatron-FSDP", "lora");
 }

@@ -244,7 +244,7 @@ class Bert final : public Network {
       }
     }
     if ((kind_ == Kind::albert || kind_ == Kind::mpnet) && options.checkpointing != RunOptions::Checkpointing::none)
-      refuse("gradient checkpointing does not exist for " + model.model_type, {}, "leave recompute out");
+      fail("gradient checkpointing does not exist for " + model.model_type, {}, "leave recompute out");
   }
 
   Tensor loss(const Batch& batch) override {

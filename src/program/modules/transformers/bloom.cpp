@@ -184,7 +184,7 @@ class Bloom final : public DecoderStack<BloomBlock> {
  public:
   Bloom(const Model& model, const RunOptions& options, Module& root, Tape& tape)
       : DecoderStack(model, options, root, tape, {"transformer", "word_embeddings", "h", "ln_f"}), heads_(model.heads) {
-    if (options.attention != RunOptions::Attention::eager) refuse("sdpa attention does not exist for bloom", {}, "use eager attention");
+    if (options.attention != RunOptions::Attention::eager) fail("sdpa attention does not exist for bloom", {}, "use eager attention");
     for (const Block& block : model.blocks) {
       if (block.role == Block::Role::decoder) embedding_norm_.emplace(base_.child("word_embeddings_layernorm"), tape, block.norm);
     }

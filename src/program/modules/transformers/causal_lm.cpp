@@ -131,7 +131,7 @@ Tensor attend_eagerly(const Tensor& query, const Tensor& key, const Tensor& valu
 
 Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionCall& call) {
   if (call.softcap && call.kind != RunOptions::Attention::eager) {
-    refuse("sdpa attention does not support softcap", {}, "use eager attention, as transformers itself demands");
+    fail("sdpa attention does not support softcap", {}, "use eager attention, as transformers itself demands");
   }
   if (call.kind == RunOptions::Attention::eager) return attend_eagerly(query, key, value, mask, call);
   const std::int64_t groups = query.size(1) / key.size(1);

@@ -92,7 +92,7 @@ class GptNeo final : public DecoderStack<GptNeoBlock> {
  public:
   GptNeo(const Model& model, const RunOptions& options, Module& root, Tape& tape)
       : DecoderStack(model, options, root, tape, {"transformer", "wte", "h", "ln_f"}), table_(base_.child("wpe"), tape) {
-    if (options.attention != RunOptions::Attention::eager) refuse("sdpa attention does not exist for gpt_neo", {}, "use eager attention");
+    if (options.attention != RunOptions::Attention::eager) fail("sdpa attention does not exist for gpt_neo", {}, "use eager attention");
   }
 
  private:

@@ -147,7 +147,7 @@ class Gptj final : public DecoderStack<GptjBlock> {
   Gptj(const Model& model, const RunOptions& options, Module& root, Tape& tape)
       : DecoderStack(model, options, root, tape, {"transformer", "wte", "h", "ln_f"}) {
     if (options.attention != RunOptions::Attention::eager)
-      refuse("sdpa attention does not exist for " + model.model_type, {}, "use eager attention");
+      fail("sdpa attention does not exist for " + model.model_type, {}, "use eager attention");
   }
 
  private:

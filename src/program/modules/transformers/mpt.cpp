@@ -96,7 +96,7 @@ class Mpt final : public DecoderStack<MptBlock> {
       : DecoderStack(model, options, root, tape, {"transformer", "wte", "blocks", "norm_f"}),
         heads_(model.heads),
         positions_(model.max_positions) {
-    if (options.attention != RunOptions::Attention::eager) refuse("sdpa attention does not exist for mpt", {}, "use eager attention");
+    if (options.attention != RunOptions::Attention::eager) fail("sdpa attention does not exist for mpt", {}, "use eager attention");
   }
 
  private:

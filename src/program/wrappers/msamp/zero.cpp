@@ -89,8 +89,8 @@ void ScaledZero::deal_out() {
   share_size_ = aligned(*std::max_element(dealt.filled.begin(), dealt.filled.end()));
   for (std::int64_t elements : sizes)
     if (elements > settings_.json.reduce_bucket_size)
-      refuse("MS-AMP fails on a weight of " + std::to_string(elements) + " elements, which fits into no bucket",
-             "deepspeed.zero_optimization.reduce_bucket_size", std::to_string(elements) + " or more");
+      fail("MS-AMP fails on a weight of " + std::to_string(elements) + " elements, which fits into no bucket",
+           "deepspeed.zero_optimization.reduce_bucket_size", std::to_string(elements) + " or more");
 }
 
 /// p.clone() as the master on its rank, p.cast_(kfloat8_e4m3) on all.
