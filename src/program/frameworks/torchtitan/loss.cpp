@@ -34,13 +34,6 @@ void reduce_over_ranks(Tape& tape, Tensor& x) {
   tape.collective({.kind = CollectiveKind::all_reduce, .group = Group::tensor, .bytes = x.bytes(), .type = x.dtype()}, kComputeStream);
 }
 
-/// A number in the place of a tensor of torch.where.
-Tensor number(Tape& tape, DType type) {
-  Tensor x = tape.empty({}, type);
-  launch(tape, KernelKind::elementwise, type, 0, x.bytes());
-  return x;
-}
-
 /// The labels of this rank's part of the vocabulary and the mask of the others', as _LossParallelCrossEntropy makes them.
 struct LocalLabels {
   Tensor safe, outside, local;
@@ -50,7 +43,7 @@ LocalLabels local_labels(Tape& tape, const Tensor& labels) {
   LocalLabels result;
   auto& [safe, outside, local] = result;
   {
-    const Tensor valid = elementwise(tape, {&labels}, DType::boolean), zero = number(tape, DType::int64);
+    const Tensor valid = elementwise(tape, {&labels}, DType::boolean), zero = filled(tape, {}, DType::int64);
     safe = elementwise(tape, {&valid, &labels, &zero}, DType::int64);
   }
   {
@@ -64,7 +57,7 @@ LocalLabels local_labels(Tape& tape, const Tensor& labels) {
 
 /// torch.where(labels != IGNORE_INDEX, x, 0).
 Tensor where_labelled(Tape& tape, const Tensor& labels, const Tensor& x, const Dims& sizes) {
-  const Tensor valid = elementwise(tape, {&labels}, DType::boolean), zero = number(tape, DType::fp32);
+  const Tensor valid = elementwise(tape, {&labels}, DType::boolean), zero = filled(tape, {}, DType::fp32);
   const Tensor result = tape.empty(sizes, DType::fp32);
   launch(tape, KernelKind::elementwise, DType::fp32, valid.bytes() + x.bytes(), result.bytes());
   return result;

@@ -47,8 +47,7 @@ void CompiledLayer::compute_behind() {
   if (s_.checkpointed && !forward_only_) merge_heads();
   v_[kProjected] = linear(kOutput, merged(), s_.q_width(), s_.hidden);
 
-  const Norm norm{kInputNorm, kInputNormBias, kInputMean, kInputScale, kMlpNormed};
-  norm_statistics(norm, {v_[kProjected]});
+  norm_statistics(kInput, {v_[kProjected]});
   const auto middle = [&] {
     v_[kMlpNormed] = g_.pointwise(stream_sizes(), s_.low, {v_[kHidden], v_[kProjected], v_[kInputScale], v_[kInputNorm]}, {v_[kProjected]});
     statistics_.push_back(v_[kMlpNormed]);
@@ -60,7 +59,7 @@ void CompiledLayer::compute_behind() {
   v_[kRaised] = linear(kUp, v_[kMlpNormed], s_.hidden, s_.inner);
   low_copy_and([this] { activate(); }, kDown, s_.inner, s_.hidden);
   v_[kBranch] = linear(kDown, v_[kActivated], s_.inner, s_.hidden);
-  norm_statistics({kMlpNorm, kMlpNormBias, kMlpMean, kMlpScale, kBranch}, {v_[kBranch]});
+  norm_statistics(kMlp, {v_[kBranch]});
 }
 
 Value CompiledLayer::forward_behind() {
@@ -117,12 +116,11 @@ std::array<Value, kArguments> CompiledLayer::backward_behind(Value incoming) {
   if (s_.checkpointed) compute_behind();
   Values mlp_kernel, attention_kernel;
   if (s_.checkpointed) mlp_kernel = statistics_;
-  const RowSum mlp = norm_behind_backward({kMlpNorm, kMlpNormBias, kMlpMean, kMlpScale, kBranch}, {incoming}, v_[kBranch], mlp_kernel);
+  const RowSum mlp = norm_behind_backward(kMlp, {incoming}, v_[kBranch], mlp_kernel);
   g_.fuse(mlp_kernel);
   const Value down = linear_backward(kDown, mlp_kernel.back(), v_[kActivated], s_.inner, s_.hidden);
   const Values from_mlp = gates_backward(down, {});
-  const RowSum attention = norm_behind_backward({kInputNorm, kInputNormBias, kInputMean, kInputScale, kProjected},
-                                                {incoming, from_mlp[0], from_mlp[1]}, v_[kProjected], attention_kernel);
+  const RowSum attention = norm_behind_backward(kInput, {incoming, from_mlp[0], from_mlp[1]}, v_[kProjected], attention_kernel);
   if (inductor::mixes_reduction_orders(s_.rows(), s_.hidden)) {
     const auto across = attention_kernel.begin() + 2;  // what follows is a kernel of its own
     g_.mix({attention_kernel.begin(), across}, {mlp.parts, attention.parts}, {mlp.total, attention.total}, s_.rows(), s_.hidden);

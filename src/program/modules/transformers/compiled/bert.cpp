@@ -7,7 +7,7 @@ void check_compiled_bert(const Block& block) {
   const auto require = [](bool known, const char* what) { require_compiled(known, "BERT layers", what); };
   require(block.hidden_dropout > 0, "no dropout of their branches");
   require(block.mlp->activation != "relu", "relu");  // what of it is kept depends on how it is read
-  require(block.attention->head_dim % 8 == 0 && block.attention->head_dim <= 256, "this head dimension");
+  require(takes_heads(*block.attention), "this head dimension");
 }
 
 Tensor compiled_bert_layer(Module& layer, const Block& block, const Tensor& hidden, bool checkpointed) {

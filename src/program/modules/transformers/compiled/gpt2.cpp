@@ -6,7 +6,7 @@ namespace plimsoll::program {
 void check_compiled_gpt2(const Block& block) {
   const auto require = [](bool known, const char* what) { require_compiled(known, "GPT-2 blocks", what); };
   require(block.mlp->activation != "relu", "relu");  // what of it is kept depends on how it is read
-  require(block.attention->head_dim % 8 == 0 && block.attention->head_dim <= 256, "this head dimension");
+  require(takes_heads(*block.attention), "this head dimension");
 }
 
 Tensor compiled_gpt2_block(Module& module, const Block& block, const Tensor& hidden, bool checkpointed) {

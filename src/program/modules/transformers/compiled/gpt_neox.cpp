@@ -11,7 +11,7 @@ void check_compiled_gpt_neox(const Block& block) {
   require(block.hidden_dropout == 0, "dropout of their branches");
   require(attention.qkv_bias && attention.output_bias, "projections without bias");
   require(attention.rotary_dim < attention.head_dim, "heads that are turned whole");
-  require(attention.head_dim % 8 == 0 && attention.head_dim <= 256, "this head dimension");
+  require(takes_heads(attention), "this head dimension");
 }
 
 Tensor compiled_gpt_neox_layer(Module& layer, const Block& block, const Tensor& hidden, const RotaryTables& tables, bool checkpointed) {

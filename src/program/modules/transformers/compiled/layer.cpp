@@ -180,7 +180,6 @@ void CompiledLayer::drop_attention() {
 
 /// From the arguments to the MLP's products.
 void CompiledLayer::compute() {
-  const Norm mlp{kMlpNorm, kMlpNormBias, kMlpMean, kMlpScale, kMlpNormed};
   norm_statistics(kInput, {v_[kHidden]});
   project(kInput, {v_[kHidden]});
   attend();
@@ -196,8 +195,8 @@ void CompiledLayer::compute() {
   const bool two = s_.gated && !s_.fused_gate_up;
   const CompiledSlot first = two ? kGate : kUp;
   const std::int64_t up = s_.fused_gate_up ? 2 * s_.inner : s_.inner;
-  norm_statistics(mlp, stream);
-  low_copy_and([&] { apply_norm(mlp, stream); }, first, s_.hidden, up);
+  norm_statistics(kMlp, stream);
+  low_copy_and([&] { apply_norm(kMlp, stream); }, first, s_.hidden, up);
   if (two) {
     v_[kGated] = linear(kGate, v_[kMlpNormed], s_.hidden, s_.inner);
     low_copy(kUp, s_.hidden, s_.inner);

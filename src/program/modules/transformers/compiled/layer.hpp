@@ -136,6 +136,7 @@ class CompiledLayer {
     CompiledSlot weight, bias, mean, scale, normed;
   };
   static constexpr Norm kInput{kInputNorm, kInputNormBias, kInputMean, kInputScale, kNormed};
+  static constexpr Norm kMlp{kMlpNorm, kMlpNormBias, kMlpMean, kMlpScale, kMlpNormed};
   /// A sum over rows: its result, and what it sums first (the same where it is not cut into parts).
   struct RowSum {
     inductor::Value total, parts;

@@ -282,23 +282,24 @@ void CompiledLayer::fuse_norms(const NormGradient& mlp, const NormGradient& inpu
     g_.fuse(input.kernel);
     return;
   }
-  Values sums{mlp.weight.parts};
-  if (s_.layer_norm) sums.push_back(mlp.bias.parts);
-  sums.push_back(input.weight.parts);
-  if (s_.layer_norm) sums.push_back(input.bias.parts);
+  const auto of_norms = [&](Value RowSum::*part) {
+    Values values;
+    for (const NormGradient* norm : {&mlp, &input}) {
+      values.push_back(norm->weight.*part);
+      if (s_.layer_norm) values.push_back(norm->bias.*part);
+    }
+    return values;
+  };
+  const Values sums = of_norms(&RowSum::parts);
   g_.fuse(mlp.kernel);
   if (!mixed) {
     g_.fuse(sums);
     g_.fuse(input.kernel);
     return;
   }
-  Values totals{mlp.weight.total};
-  if (s_.layer_norm) totals.push_back(mlp.bias.total);
-  totals.push_back(input.weight.total);
-  if (s_.layer_norm) totals.push_back(input.bias.total);
   // The sums over columns go with those over rows; what follows them is a kernel of its own.
   const auto columns = input.kernel.begin() + (s_.layer_norm ? 2 : 1);
-  g_.mix({input.kernel.begin(), columns}, sums, totals, s_.rows(), s_.hidden);
+  g_.mix({input.kernel.begin(), columns}, sums, of_norms(&RowSum::total), s_.rows(), s_.hidden);
   g_.fuse({columns, input.kernel.end()});
   // The MLP's norm reads the incoming gradient, as the sum for the last product's bias does.
   if (s_.layer_norm && s_.biased[kDown] && !s_.casts()) g_.mix(mlp.kernel, {down_bias_.parts}, {down_bias_.total}, s_.rows(), s_.hidden);
@@ -348,7 +349,7 @@ std::array<Value, kArguments> CompiledLayer::backward(Value incoming) {
   if (s_.dropout) {
     mlp = dropped_norm_backward(from_mlp.front(), incoming, middle);
   } else {
-    mlp = norm_backward({kMlpNorm, kMlpNormBias, kMlpMean, kMlpScale, kMlpNormed}, from_mlp, {v_[kHidden], v_[kProjected]}, {incoming});
+    mlp = norm_backward(kMlp, from_mlp, {v_[kHidden], v_[kProjected]}, {incoming});
     middle = mlp.stream;
     if (s_.casts() || s_.scaled_branches) {
       middle = g_.pointwise({s_.rows(), s_.hidden}, s_.low, mlp.residual);

@@ -48,7 +48,7 @@ void CompiledLayer::attend_masked() {
   prepare_masked();
   std::vector<inductor::Graph::Output> outputs{{{s_.batch, s_.heads, s_.length, s_.head_dim}, s_.low}};
   if (!forward_only_) {
-    outputs.push_back({{s_.batch, s_.heads, (s_.length + 31) / 32 * 32}, DType::fp32});
+    outputs.push_back({{s_.batch, s_.heads, round_up(s_.length, 32)}, DType::fp32});
     outputs.push_back({{1}, DType::int64});
     outputs.push_back({{1}, DType::int64});
   }

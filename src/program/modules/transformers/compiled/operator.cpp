@@ -88,6 +88,8 @@ void require_compiled(bool known, const char* layers, const char* what) {
   if (!known) refuse("compiled " + std::string(layers) + " with " + what + " are not modelled", "compile");
 }
 
+bool takes_heads(const AttentionSpec& attention) { return attention.head_dim % 8 == 0 && attention.head_dim <= 256; }
+
 CompiledShape plain_shape(const Block& block, bool checkpointed) {
   CompiledShape shape;
   shape.checkpointed = checkpointed;

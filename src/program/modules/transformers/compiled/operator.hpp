@@ -21,6 +21,9 @@ CompiledArguments arguments_at(Module& layer, const Tensor& hidden, const std::v
 /// Throws Error (refused) unless `known`: compiled `layers` with `what` are not modelled.
 void require_compiled(bool known, const char* layers, const char* what);
 
+/// Whether flash attention takes heads of that dimension as they are.
+bool takes_heads(const AttentionSpec& attention);
+
 /// Of a layer with LayerNorms, a plain MLP and positions that were added to its input.
 CompiledShape plain_shape(const Block& block, bool checkpointed);
 

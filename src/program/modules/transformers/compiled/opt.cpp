@@ -7,7 +7,7 @@ void check_compiled_opt(const Block& block) {
   const auto require = [](bool known, const char* what) { require_compiled(known, "OPT layers", what); };
   require(block.placement == NormPlacement::pre, "norms behind their branches");
   require(block.norm.weight && block.norm.bias, "norms without parameters");
-  require(block.attention->head_dim % 8 == 0 && block.attention->head_dim <= 256, "this head dimension");
+  require(takes_heads(*block.attention), "this head dimension");
 }
 
 Tensor compiled_opt_layer(Module& module, const Block& block, const Tensor& hidden, bool checkpointed) {

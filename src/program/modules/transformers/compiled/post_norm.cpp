@@ -199,7 +199,7 @@ std::array<Value, kArguments> CompiledPostNormLayer::backward(Value incoming) {
   if (!s_.casts()) v_[kNormed] = v_[kHidden];
   const Standard output = standard_of_output();
   if (!first.defined()) first = sum_columns({incoming, v_[kMlpNorm]});
-  const Value stream = norm_backward(kOutputNorm, first, {incoming}, output, {v_[kSummed]}, mlp_mask_, output_kernel_);
+  const Value stream = norm_backward(kMlp, first, {incoming}, output, {v_[kSummed]}, mlp_mask_, output_kernel_);
 
   const Values gradients{stream, mlp_backward(masked_)};
   first = sum_columns(joined(gradients, {v_[kInputNorm]}));

@@ -103,7 +103,7 @@ void check_compiled_rotary(const Block& block, Rotation rotation) {
       "these projections of queries and keys");
   require(!parallel || attention.heads == attention.kv_heads, "fewer keys than queries beside a parallel MLP");
   require(attention.causal && attention.softcap == 0 && attention.clip == 0, "this attention");
-  require(attention.head_dim % 8 == 0 && attention.head_dim <= 256, "this head dimension");
+  require(takes_heads(attention), "this head dimension");
   require(block.hidden_dropout == 0, "dropout of its branches");
   require(block.mlp->activation != "relu", "relu");  // what of it is kept depends on how it is read
 }

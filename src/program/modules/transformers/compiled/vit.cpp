@@ -9,7 +9,7 @@ void check_compiled_vit(Module& layer, const Block& block) {
   require(layer.find_child("layernorm_before"), "scaled branches");
   require(block.attention->qkv_bias, "projections without bias");
   require(block.hidden_dropout == 0, "dropout of their branches");
-  require(block.attention->head_dim % 8 == 0 && block.attention->head_dim <= 256, "this head dimension");
+  require(takes_heads(*block.attention), "this head dimension");
 }
 
 Tensor compiled_vit_layer(Module& layer, const Block& block, const Tensor& hidden, bool checkpointed) {
