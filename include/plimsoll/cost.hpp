@@ -39,6 +39,13 @@ Seconds attention_time(const Accelerator& device, MathType type, Flops flops, bo
 /// curve of those kernels says.
 Seconds memory_bound_time(const Accelerator& device, Bytes bytes, std::string_view kernels = "elementwise");
 
+/// Time to write so many bytes of elements of that type, and to copy so many from one place of the device's memory to another.
+Seconds fill_time(const Accelerator& device, Bytes bytes, DType type);
+Seconds device_copy_time(const Accelerator& device, Bytes bytes);
+
+/// Between the end of a kernel and the start of the next of its stream, which waits for it: in no price.
+Seconds kernel_gap(const Accelerator& device);
+
 /// Time of one kernel of a step program inside a saturated step.
 Seconds price(const Kernel& kernel, const Accelerator& device);
 Seconds price(const Product& product, const Accelerator& device);

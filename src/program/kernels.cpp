@@ -1,6 +1,7 @@
 #include "program/kernels.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "plimsoll/error.hpp"
@@ -65,11 +66,54 @@ bool broadcasts(const Tensor& x, const Tensor& out) {
   return false;
 }
 
-bool same_layout(const Tensor& x, const Tensor& like) {
-  if (x.sizes() != like.sizes()) return x.is_contiguous() && like.is_contiguous() && x.elements() == like.elements();
-  for (int i = 0; i < x.rank(); ++i)
-    if (x.size(i) != 1 && x.strides()[i] != like.strides()[i]) return false;
-  return true;
+/// The iteration over a result: its dimensions that are longer than one, from the one that moves least in memory.
+class Iteration {
+ public:
+  explicit Iteration(const Tensor& out) : out_(out) {
+    for (int i = out.rank() - 1; i >= 0; --i)
+      if (out.size(i) > 1) order_[static_cast<std::size_t>(dimensions_++)] = i;
+    std::stable_sort(order_.begin(), order_.begin() + dimensions_, [&](int a, int b) { return out.strides()[a] < out.strides()[b]; });
+  }
+
+  int dimensions() const { return dimensions_; }
+  /// Whether x moves from dimension i − 1 to dimension i as if they were one.
+  bool merges(const Tensor& x, int i) const { return step(x, i) == step(x, i - 1) * out_.size(at(i - 1)); }
+  /// Whether x follows the result without gaps.
+  bool dense(const Tensor& x) const {
+    bool follows = dimensions_ == 0 || step(x, 0) == 1;
+    for (int i = 1; i < dimensions_; ++i) follows = follows && merges(x, i);
+    return follows;
+  }
+  /// Whether the innermost step takes x to another place than its next element.
+  bool transposes(const Tensor& x) const { return dimensions_ > 0 && step(x, 0) > 1; }
+
+ private:
+  int at(int i) const { return order_[static_cast<std::size_t>(i)]; }
+  /// How far x moves in dimension i of the iteration: 0 where it is broadcast.
+  std::int64_t step(const Tensor& x, int i) const {
+    const int own = at(i) - (out_.rank() - x.rank());
+    return own < 0 || x.size(own) == 1 ? 0 : x.strides()[own];
+  }
+
+  const Tensor& out_;
+  std::array<int, Dims::kMost> order_{};
+  int dimensions_ = 0;
+};
+
+/// Of another shape, and as many elements in the order of memory: a view of the result's shape.
+bool flat(const Tensor& x, const Tensor& like) {
+  return x.sizes() != like.sizes() && x.is_contiguous() && like.is_contiguous() && x.elements() == like.elements();
+}
+
+/// Dimensions that are left when those that all operands walk through in one go are merged (TensorIteratorBase::coalesce_dimensions).
+std::uint8_t merged_dimensions(const Tensor& out, std::initializer_list<const Tensor*> ins) {
+  const Iteration iteration(out);
+  int merged = 1;
+  for (int i = 1; i < iteration.dimensions(); ++i) {
+    const auto merges = [&](const Tensor* in) { return flat(*in, out) || iteration.merges(*in, i); };
+    if (!iteration.merges(out, i) || !std::all_of(ins.begin(), ins.end(), merges)) ++merged;
+  }
+  return static_cast<std::uint8_t>(merged);
 }
 
 Operands operands_of(std::initializer_list<const Tensor*> ins, std::initializer_list<const Tensor*> outs) {
@@ -132,8 +176,10 @@ void grouped_gemm(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& ou
 }
 
 Operand operand(const Tensor& x, const Tensor& like) {
-  if (same_layout(x, like)) return {x.elements(), x.dtype(), Walk::contiguous};
-  return {distinct(x), x.dtype(), broadcasts(x, like) ? Walk::broadcast : Walk::strided};
+  const Iteration iteration(like);
+  if (flat(x, like) || iteration.dense(x)) return {x.elements(), x.dtype(), Walk::contiguous};
+  if (broadcasts(x, like)) return {distinct(x), x.dtype(), Walk::broadcast};
+  return {distinct(x), x.dtype(), iteration.transposes(x) ? Walk::transposed : Walk::strided};
 }
 
 Operand operand(const Tensor& x) { return {distinct(x), x.dtype(), x.is_contiguous() ? Walk::contiguous : Walk::strided}; }
@@ -148,7 +194,8 @@ void pointwise(const Tensor& out, std::initializer_list<const Tensor*> ins) {
   Pointwise kernel;
   kernel.elements = elements / parts;
   for (const Tensor* in : ins) kernel.operands.read(part_of(operand(*in, out), parts));
-  kernel.operands.write(part_of({elements, out.dtype(), Walk::contiguous}, parts));
+  kernel.operands.write(part_of(operand(out, out), parts));
+  kernel.dimensions = merged_dimensions(out, ins);
   for (std::int64_t i = 0; i < parts; ++i) out.tape().kernel({kernel});
 }
 
