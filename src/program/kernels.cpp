@@ -132,11 +132,15 @@ Tape& tape_of(std::initializer_list<const Tensor*> ins, std::initializer_list<co
   throw Error(ErrorCode::internal, "a kernel without a tensor");
 }
 
-Reduction::Axis axis_of(const Tensor& out, const Tensor& in) {
+/// Whether the dimension whose elements are neighbours in memory is among the reduced ones.
+Reduction::Axis axis_of(const Tensor& out, const Tensor& in, const std::vector<bool>& reduced) {
   if (out.elements() == 1) return Reduction::Axis::all;
-  const bool last_stays = out.rank() > 0 && in.rank() > 0 && out.size(-1) == in.size(-1) && out.size(-1) > 1;
-  const bool inner_is_last = in.rank() == 0 || in.strides()[-1] == 1;
-  return last_stays == inner_is_last ? Reduction::Axis::outer : Reduction::Axis::inner;
+  int innermost = -1;
+  for (int i = 0; i < in.rank(); ++i) {
+    if (in.size(i) == 1) continue;
+    if (innermost < 0 || in.strides()[i] <= in.strides()[innermost]) innermost = i;
+  }
+  return innermost >= 0 && reduced[static_cast<std::size_t>(innermost)] ? Reduction::Axis::inner : Reduction::Axis::outer;
 }
 
 }  // namespace
@@ -153,8 +157,12 @@ Matrix matrix(const Tensor& x) {
 }
 
 Matrix folded(const Tensor& x) {
+  if (x.rank() == 2) return matrix(x);
   const std::int64_t columns = x.size(-1);
-  return {x.elements() / columns, columns, 1, x.rank() == 2 ? std::max(x.strides()[0], columns) : columns, false, x.dtype()};
+  int rows = x.rank() - 2;  // the innermost dimension of rows
+  while (rows > 0 && x.size(rows) == 1) --rows;
+  const std::int64_t leading = rows < 0 ? columns : std::max(x.strides()[rows], columns);
+  return {x.elements() / columns, columns, 1, leading, false, x.dtype()};
 }
 
 void gemm(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, const ProductOptions& options) {
@@ -212,9 +220,9 @@ void concatenate(const Tensor& out, const std::vector<Tensor>& ins) {
   if (kernel.elements > 0) out.tape().kernel({kernel});
 }
 
-void reduce(const Tensor& out, const Tensor& in) {
+void reduce(const Tensor& out, const Tensor& in, const std::vector<bool>& reduced) {
   Reduction kernel;
-  kernel.axis = axis_of(out, in);
+  kernel.axis = axis_of(out, in, reduced);
   kernel.outputs = std::max<std::int64_t>(out.elements(), 1);
   kernel.reduced = in.elements() / kernel.outputs;
   kernel.operands = Operands({operand(in)}, {operand(out)});
