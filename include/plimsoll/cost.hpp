@@ -41,6 +41,15 @@ Seconds memory_bound_time(const Accelerator& device, Bytes bytes, std::string_vi
 
 /// Time of one kernel of a step program inside a saturated step.
 Seconds price(const Kernel& kernel, const Accelerator& device);
+Seconds price(const Product& product, const Accelerator& device);
+Seconds price(const Attention& attention, const Accelerator& device);
+Seconds price(const Convolution& convolution, const Accelerator& device);
+Seconds price(const Pointwise& kernel, const Accelerator& device);
+Seconds price(const Reduction& kernel, const Accelerator& device);
+Seconds price(const RowWise& kernel, const Accelerator& device);
+Seconds price(const Gather& kernel, const Accelerator& device);
+Seconds price(const MultiTensor& kernel, const Accelerator& device);
+Seconds price(const Unspecified& kernel, const Accelerator& device);
 
 // ---- collectives: closed forms -------------------------------------------------------------------------------------
 // D: bytes of the full buffer (of all-to-all: what each rank holds). B: bandwidth per rank and direction. α: latency per step.

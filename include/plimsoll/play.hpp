@@ -95,13 +95,12 @@ struct Timeline {
   Seconds exposed_communication;  ///< time when the compute stream waits and a collective runs
   Seconds exposed_copies;
   Seconds idle;                           ///< the compute stream does nothing, and nothing runs elsewhere
-  std::array<Seconds, 8> by_kernel;       ///< compute by KernelKind
+  std::array<Seconds, kKernelKinds> by_kernel;  ///< compute by KernelKind
   std::array<Seconds, kGroups> by_group;  ///< collectives by Group
   std::vector<Event> events;
 };
 
-/// Plays `program.step` once on its streams. A wait holds its stream for all that the other was issued so far, less the last `bytes` items:
-/// a recorded program waits for an event that lies behind these.
+/// Plays `program.step` once on its streams. A wait holds its stream until what lies before the event is done.
 Timeline play_time(const StepProgram& program, const Pricing& pricing);
 
 }  // namespace plimsoll

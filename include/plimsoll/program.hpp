@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plimsoll/dtype.hpp"
+#include "plimsoll/kernel.hpp"
 #include "plimsoll/units.hpp"
 
 namespace plimsoll {
@@ -28,10 +29,11 @@ inline constexpr int kCategories = 8;
 std::string_view name_of(Category category);
 
 /// Streams of a rank. Memory freed in one stream's pool is never reused by another stream.
-using StreamId = std::uint8_t;
+using StreamId = std::uint16_t;
 inline constexpr StreamId kComputeStream = 0;
 
 using TensorId = std::uint32_t;
+using EventId = std::uint32_t;
 
 enum class InstructionKind : std::uint8_t {
   alloc,        ///< tensor `id` of `bytes` comes to life in the pool of `stream`
@@ -39,13 +41,34 @@ enum class InstructionKind : std::uint8_t {
   kernel,       ///< work[index of kernels]
   collective,   ///< work[index of collectives]
   copy,         ///< work[index of copies]
-  wait,         ///< `stream` waits for everything issued so far on stream `id`
+  record_event, ///< event `id` is now behind everything issued so far on `stream`
+  wait_event,   ///< what is issued on `stream` from here on waits for what event `id` was last recorded behind
   record_stream,///< tensor `id` is also used on `stream`: its free is delayed until that stream gets there
   empty_cache,  ///< the framework gives its cached segments back (torch.cuda.empty_cache)
   phase,        ///< `id` = Phase: where in the step we are
   stall,        ///< the device waits for a late peer, the host does not: nothing is done before the host next waits for the device
   synchronize,  ///< the host waits until the device has done all that was issued
+  host,         ///< the host itself works: `bytes` pieces of HostWork `id`
 };
+
+/// What a host does to issue a step, as far as it takes its time; what a piece takes is the framework's and the machine's.
+enum class HostWork : std::uint8_t {
+  module,           ///< a call of a Python module, its hooks aside
+  operation,        ///< an operator, with what autograd notes of it
+  cast,             ///< autocast's cast of an argument
+  backward_node,    ///< a node that the autograd engine runs
+  python_function,  ///< a torch.autograd.Function, either way
+  accumulate,       ///< a leaf's gradient arrives
+  checkpoint,       ///< a checkpointed region: its entry, and its second run
+  saved_hook,       ///< a saved tensor is packed or unpacked by a hook
+  unit,             ///< a sharded unit's hooks around one pass (FSDP, ZeRO-3): flat buffers, views, events
+  collective,       ///< a collective of torch.distributed
+  optimizer,        ///< a call of step or of zero_grad
+  optimizer_tensor, ///< a tensor of a foreach or fused step
+  compiled_call,    ///< a compiled graph is entered: guards, arguments
+};
+inline constexpr std::size_t kHostWorks = 13;
+std::string_view name_of(HostWork work);
 
 /// Phases of a step, for attribution of the peak.
 enum class Phase : std::uint8_t { init, forward, loss, backward, optimizer, end };
@@ -60,26 +83,6 @@ struct Instruction {
   std::uint32_t label = 0;                  ///< index in StepProgram::labels: who did this ("layers.7.mlp.down_proj")
 };
 
-enum class KernelKind : std::uint8_t {
-  gemm,           ///< m × n × k, batch times
-  attention,      ///< fused attention forward
-  attention_backward,
-  elementwise,    ///< bound by bytes
-  reduction,      ///< norms, softmax, losses: bound by bytes
-  gather,         ///< embedding, index, sort
-  multi_tensor,   ///< foreach / fused optimizer kernels
-  convolution,
-};
-std::string_view name_of(KernelKind kind);
-
-struct Kernel {
-  KernelKind kind;
-  DType type = DType::bf16;
-  std::int64_t m = 0, n = 0, k = 0, batch = 1;  ///< of gemm
-  double flops = 0;
-  std::int64_t bytes_read = 0, bytes_written = 0;
-};
-
 enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send, receive };
 std::string_view name_of(CollectiveKind kind);
 
@@ -92,11 +95,21 @@ struct Collective {
   Group group;
   std::int64_t bytes = 0;  ///< of the full buffer: all-gather output, reduce-scatter input, all-reduce buffer
   DType type = DType::bf16;
+  std::int32_t peer = kNoPeer;  ///< of send and receive: the other's rank in the group; kNoPeer: a neighbour in a ring
+
+  static constexpr std::int32_t kNoPeer = -1;
+  bool operator==(const Collective&) const = default;
 };
 
 struct Copy {
-  enum class Direction : std::uint8_t { host_to_device, device_to_host, device_to_device } direction;
+  enum class Direction : std::uint8_t {
+    host_to_device,
+    device_to_host,
+    device_to_device,
+    set,  ///< a memory set
+  } direction;
   std::int64_t bytes = 0;
+  bool operator==(const Copy&) const = default;
 };
 
 /// A stretch of a step that is written once and run `times` times, each leaving the allocator as it found it: a pipeline's steady
@@ -115,7 +128,7 @@ struct Repeated {
 struct StepProgram {
   std::vector<Instruction> init, first_step, second_step, step;
   Repeated repeated;
-  std::vector<Kernel> kernels;
+  std::vector<Kernel> kernels;  ///< distinct ones
   std::vector<Collective> collectives;
   std::vector<Copy> copies;
   std::vector<std::string> labels{""};

@@ -55,7 +55,7 @@ class Planner {
         allocator_({rank.options.allocator, INT64_MAX, rank.options.total.value_or(rank.options.capacity).count, rank.options.delayed_free}),
         touches_(most_held(rank)) {
     for (const plimsoll::Kernel& kernel : program_.kernels) {
-      const bool product = kernel.kind == plimsoll::KernelKind::gemm || kernel.flops > 8.0 * static_cast<double>(kernel.bytes_read);
+      const bool product = kernel.product() != nullptr || kernel.flops() > 8.0 * static_cast<double>(kernel.bytes_read());
       needs_.push_back({operands_of(kernel, device), product && device.target != Target::cpu});
     }
   }
@@ -105,8 +105,12 @@ class Planner {
       case InstructionKind::empty_cache:
         allocator_.empty_cache();
         break;
-      case InstructionKind::wait:
-        if (at_waits_) allocator_.complete(static_cast<StreamId>(instruction.id));
+      case InstructionKind::record_event:
+        if (events_.size() <= instruction.id) events_.resize(instruction.id + std::size_t{1}, kComputeStream);
+        events_[instruction.id] = instruction.stream;
+        break;
+      case InstructionKind::wait_event:
+        if (at_waits_ && instruction.id < events_.size()) allocator_.complete(events_[instruction.id]);
         break;
       case InstructionKind::kernel:
         return of(needs_.at(instruction.id));
@@ -170,6 +174,7 @@ class Planner {
     TensorId id;
   };
   const StepProgram& program_;
+  std::vector<StreamId> events_;  ///< of each event: where it was last recorded
   bool at_waits_;
   CachingAllocator allocator_;
   Touches touches_;

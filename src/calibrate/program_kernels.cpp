@@ -22,10 +22,10 @@ std::byte* at(void* memory, std::int64_t bytes) { return static_cast<std::byte*>
 struct GemmPlace {
   std::int64_t k, a, b, c;  ///< bytes of A, B and C
 
-  GemmPlace(const plimsoll::Kernel& kernel, const DeviceShape& device) {
+  GemmPlace(const Product& kernel, const DeviceShape& device) {
     constexpr std::int64_t kStep = 128, kAlignment = 512;
     const bool cpu = device.target == Target::cpu;
-    const std::int64_t element = size_of(kernel.type), alignment = cpu ? 1 : kAlignment;
+    const std::int64_t element = size_of(kernel.a), alignment = cpu ? 1 : kAlignment;
     k = cpu ? kernel.k : round_up(kernel.k, kStep);
     a = round_up(kernel.m * k * element, alignment);
     b = round_up(kernel.n * k * element, alignment);
@@ -33,9 +33,9 @@ struct GemmPlace {
   }
 };
 
-const Kernel& gemm_kernel(const plimsoll::Kernel& kernel, const DeviceShape& device) {
-  const Kernel* found = find_kernel(KernelKind::gemm, kernel.type, device.target);
-  if (!found) refuse(fmt::format("a product of {} has no kernel on {}", name_of(kernel.type), name_of(device.target)), "replay");
+const Kernel& gemm_kernel(const Product& kernel, const DeviceShape& device) {
+  const Kernel* found = find_kernel(KernelKind::gemm, kernel.a, device.target);
+  if (!found) refuse(fmt::format("a product of {} has no kernel on {}", name_of(kernel.a), name_of(device.target)), "replay");
   return *found;
 }
 
@@ -46,23 +46,23 @@ bool any_library(Backend& backend, const GemmCall& call, StreamId stream) {
   return false;
 }
 
-Work run_gemm(Backend& backend, const plimsoll::Kernel& kernel, void* from, void* to, StreamId stream) {
+Work run_gemm(Backend& backend, const Product& kernel, void* from, void* to, StreamId stream) {
   const GemmPlace place(kernel, backend.shape());
   for (std::int64_t i = 0; i < kernel.batch; ++i) {
     std::byte* a = at(from, i * (place.a + place.b));
-    const GemmCall call{kernel.type, kernel.m, kernel.n, kernel.k, a, at(a, place.a), at(to, i * place.c)};
+    const GemmCall call{kernel.a, kernel.m, kernel.n, kernel.k, a, at(a, place.a), at(to, i * place.c)};
     if (!any_library(backend, call, stream))
       backend.launch(gemm_kernel(kernel, backend.shape()), {kernel.m, kernel.n, place.k}, {call.a, call.b, call.c}, stream);
   }
   const double m = static_cast<double>(kernel.m), n = static_cast<double>(kernel.n), k = static_cast<double>(kernel.k);
-  const double batch = static_cast<double>(kernel.batch), element = static_cast<double>(size_of(kernel.type));
+  const double batch = static_cast<double>(kernel.batch), element = static_cast<double>(size_of(kernel.a));
   return {batch * (m + n) * k * element, batch * m * n * element, batch * 2 * m * n * k};
 }
 
 // ---- attention -------------------------------------------------------------------------------------------------------
 
 /// How a program's attention runs on the table's kernels: sizes {heads, kv_heads, sequence, causal} and their head width.
-struct Attention {
+struct TableAttention {
   Sizes sizes;
   std::int64_t width;
 
@@ -73,20 +73,17 @@ struct Attention {
 
 /// Heads and sequences fill whole tiles, as the frameworks' kernels fill theirs: a head of 96 runs as one of 128. Numbers of 16 bits
 /// take the same instructions in either format.
-Attention attention_of(const plimsoll::Kernel& kernel, const DeviceShape& device) {
+TableAttention attention_of(const plimsoll::Attention& kernel, const DeviceShape& device) {
   const auto refused = [&](const std::string& why) {
-    refuse(fmt::format("attention of {} over {} x {} with heads of {}: {}", name_of(kernel.type), kernel.m, kernel.n, kernel.k, why),
+    refuse(fmt::format("attention of {} over {} x {} with heads of {}: {}", name_of(kernel.type), kernel.queries, kernel.keys, kernel.head_dim, why),
            "replay", "with --attention eager its products and softmax run one by one");
   };
   constexpr std::int64_t kTile = 128;
-  if (kernel.m == 0) refused("its program does not say its shape");
   if (kernel.type != DType::bf16 && kernel.type != DType::fp16) refused("the kernels take 16 bits");
-  if (kernel.m != kernel.n) refused("the kernels take equal lengths");
-  if (kernel.k > 128) refused("the kernels take heads of up to 128");
-  const double pairs = static_cast<double>(kernel.batch) * static_cast<double>(kernel.m * kernel.n * kernel.k);
-  const double passes = kernel.kind == ProgramKind::attention ? 4 : 10;
-  const bool causal = kernel.flops < 0.75 * passes * pairs;
-  const Attention attention{{kernel.batch, kernel.batch, round_up(kernel.m, kTile), causal ? 1 : 0}, kernel.k <= 64 ? 64 : 128};
+  if (kernel.queries != kernel.keys) refused("the kernels take equal lengths");
+  if (kernel.head_dim > 128) refused("the kernels take heads of up to 128");
+  const std::int64_t heads = kernel.batch * kernel.heads;
+  const TableAttention attention{{heads, heads, round_up(kernel.queries, kTile), kernel.causal ? 1 : 0}, kernel.head_dim <= 64 ? 64 : 128};
   const Kernel& row = kernel_named(attention.name(""));
   if (!row.runs_on(device.target)) refused(fmt::format("there is no such kernel on {}", name_of(device.target)));
   return attention;
@@ -109,7 +106,7 @@ class Launcher {
   StreamId stream_;
 };
 
-Work attention_forward(Backend& backend, const Attention& attention, void* from, void* to, StreamId stream) {
+Work attention_forward(Backend& backend, const TableAttention& attention, void* from, void* to, StreamId stream) {
   const std::int64_t one = attention.tensor();
   Launcher launch(backend, stream);
   launch(attention.name(""), attention.sizes, {from, at(from, one), at(from, 2 * one), to, at(to, one)});
@@ -117,7 +114,7 @@ Work attention_forward(Backend& backend, const Attention& attention, void* from,
 }
 
 /// As FlashAttention-2 goes about it: δ first, dQ added up in fp32 from zero, and brought to 16 bits at the end.
-Work attention_backward(Backend& backend, const Attention& attention, void* from, void* to, StreamId stream) {
+Work attention_backward(Backend& backend, const TableAttention& attention, void* from, void* to, StreamId stream) {
   const std::int64_t one = attention.tensor(), rows = attention.rows();
   const auto in = [&](std::int64_t tensor) { return at(from, tensor * one); };  // Q, K, V, O, dO, then the forward pass's sums
   void *dq = to, *dk = at(to, one), *dv = at(to, 2 * one), *sums = at(to, 3 * one), *delta = at(to, 5 * one);
@@ -130,24 +127,29 @@ Work attention_backward(Backend& backend, const Attention& attention, void* from
   return launch.done;
 }
 
-bool is_attention(ProgramKind kind) { return kind == ProgramKind::attention || kind == ProgramKind::attention_backward; }
+/// The whole of a pass of attention; its helpers run within it.
+const Attention* main_attention(const plimsoll::Kernel& kernel) {
+  const Attention* attention = kernel.attention();
+  const bool main = attention && (attention->part == Attention::Part::forward || attention->part == Attention::Part::backward);
+  return main ? attention : nullptr;
+}
 
 }  // namespace
 
 Operands operands_of(const plimsoll::Kernel& kernel, const DeviceShape& device) {
-  if (kernel.kind == ProgramKind::gemm) {
-    const GemmPlace place(kernel, device);
-    return {kernel.batch * (place.a + place.b), kernel.batch * place.c};
+  if (const Product* product = kernel.product()) {
+    const GemmPlace place(*product, device);
+    return {product->batch * (place.a + place.b), product->batch * place.c};
   }
-  if (kernel.kind == ProgramKind::convolution && kernel.flops > 0)  // those without arithmetic lay windows out for the product behind them
+  if (kernel.kind() == ProgramKind::convolution && kernel.flops() > 0)  // those without arithmetic lay windows out for the product behind them
     refuse("depthwise convolutions have no calibration kernel", "replay", "convolutions of all channels run as windows and a product");
-  if (is_attention(kernel.kind)) {
-    const Attention attention = attention_of(kernel, device);
+  if (const Attention* fused = main_attention(kernel)) {
+    const TableAttention attention = attention_of(*fused, device);
     const std::int64_t one = attention.tensor(), per_row = attention.rows() * 4;
-    if (kernel.kind == ProgramKind::attention) return {3 * one, one + per_row};
+    if (fused->part == Attention::Part::forward) return {3 * one, one + per_row};
     return {5 * one + per_row, 5 * one + per_row};
   }
-  return {kernel.bytes_read, kernel.bytes_written};
+  return {kernel.bytes_read(), kernel.bytes_written()};
 }
 
 /// Random bits are no numbers of bf16 that a training run sees: the upper half of an fp32 is, so it is there twice.
@@ -158,14 +160,14 @@ std::vector<std::byte> operand_numbers(const DeviceShape& device, std::uint64_t 
 }
 
 Work run_program_kernel(Backend& backend, const plimsoll::Kernel& kernel, void* from, void* to, StreamId stream) {
-  if (kernel.kind == ProgramKind::gemm) return run_gemm(backend, kernel, from, to, stream);
-  if (is_attention(kernel.kind)) {
-    const Attention attention = attention_of(kernel, backend.shape());
-    return kernel.kind == ProgramKind::attention ? attention_forward(backend, attention, from, to, stream)
-                                                 : attention_backward(backend, attention, from, to, stream);
+  if (const Product* product = kernel.product()) return run_gemm(backend, *product, from, to, stream);
+  if (const Attention* fused = main_attention(kernel)) {
+    const TableAttention attention = attention_of(*fused, backend.shape());
+    return fused->part == Attention::Part::forward ? attention_forward(backend, attention, from, to, stream)
+                                                   : attention_backward(backend, attention, from, to, stream);
   }
-  Work done = backend.stream_bytes(kernel.kind, from, kernel.bytes_read, to, kernel.bytes_written, stream);
-  done.flops += kernel.flops;
+  Work done = backend.stream_bytes(kernel.kind(), from, kernel.bytes_read(), to, kernel.bytes_written(), stream);
+  done.flops += kernel.flops();
   return done;
 }
 

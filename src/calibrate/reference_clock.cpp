@@ -14,18 +14,17 @@ constexpr std::int64_t kMemoryShare = 8;  // of the free memory for each buffer,
 constexpr double kStreamUnit = 1 << 30;   // bytes that the stream's time is stated for, however many it moves
 
 plimsoll::Kernel product_for(const DeviceShape& device) {
-  plimsoll::Kernel kernel{plimsoll::KernelKind::gemm};
+  Product product;
   const bool cpu = device.target == Target::cpu;
-  kernel.type = cpu ? DType::fp32 : DType::bf16;
-  kernel.m = kernel.n = kernel.k = cpu ? 256 : 4096;
-  return kernel;
+  product.a = product.b = product.result = cpu ? DType::fp32 : DType::bf16;
+  product.m = product.n = product.k = cpu ? 256 : 4096;
+  return {product};
 }
 
 plimsoll::Kernel stream_for(const Backend& backend) {
-  plimsoll::Kernel kernel{plimsoll::KernelKind::elementwise};
-  kernel.type = DType::fp32;
+  Unspecified kernel;
   kernel.bytes_read = kernel.bytes_written = std::min(cache_of(backend.facts()), backend.memory().free / kMemoryShare) / 4096 * 4096;
-  return kernel;
+  return {kernel};
 }
 
 }  // namespace
@@ -33,7 +32,7 @@ plimsoll::Kernel stream_for(const Backend& backend) {
 ReferenceClock::ReferenceClock(Backend& backend)
     : backend_(backend), product_(product_for(backend.shape())), stream_(stream_for(backend)) {
   const Operands operands = operands_of(product_, backend.shape());
-  const std::int64_t bytes = std::max({operands.read, operands.written, stream_.bytes_read});
+  const std::int64_t bytes = std::max({operands.read, operands.written, stream_.bytes_read()});
   for (void** memory : {&from_, &to_}) {
     *memory = backend.allocate(static_cast<std::size_t>(bytes));
     randomise(backend, *memory, bytes, operand_numbers(backend.shape(), 3));
@@ -63,7 +62,7 @@ double ReferenceClock::median_of(const plimsoll::Kernel& kernel, void* from, voi
 
 ReferenceTimes ReferenceClock::measure() {
   ReferenceTimes times;
-  times.stream = median_of(stream_, from_, to_) * kStreamUnit / static_cast<double>(stream_.bytes_read + stream_.bytes_written);
+  times.stream = median_of(stream_, from_, to_) * kStreamUnit / static_cast<double>(stream_.bytes_read() + stream_.bytes_written());
   times.product = median_of(product_, from_, to_);
   return times;
 }

@@ -47,9 +47,7 @@ struct Slowdown {
   double product = 1, stream = 1;
   /// Of a kernel: that of memory where it moves more than the caches hold.
   double of(const plimsoll::Kernel& kernel, std::int64_t cache) const {
-    const bool product_like = kernel.kind == plimsoll::KernelKind::gemm || kernel.kind == plimsoll::KernelKind::attention ||
-                              kernel.kind == plimsoll::KernelKind::attention_backward;
-    return !product_like && kernel.bytes_read + kernel.bytes_written > cache ? stream : product;
+    return !kernel.product() && !kernel.attention() && kernel.bytes() > cache ? stream : product;
   }
 };
 
@@ -58,13 +56,10 @@ std::vector<ReplayLine> kernel_lines(const StepProgram& program, const Accelerat
   for (const Instruction& instruction : program.step) {
     if (instruction.kind != InstructionKind::kernel) continue;
     const plimsoll::Kernel& kernel = program.kernels.at(instruction.id);
-    ReplayLine& line = kinds[static_cast<std::size_t>(kernel.kind)];
-    const bool product = kernel.kind == plimsoll::KernelKind::gemm;
+    ReplayLine& line = kinds[static_cast<std::size_t>(kernel.kind())];
     const double seconds = price(kernel, device).value;
-    line.flops += product
-                      ? 2.0 * static_cast<double>(kernel.m) * static_cast<double>(kernel.n) * static_cast<double>(kernel.k * kernel.batch)
-                      : kernel.flops;
-    line.bytes += static_cast<double>(kernel.bytes_read + kernel.bytes_written);
+    line.flops += kernel.flops();
+    line.bytes += static_cast<double>(kernel.bytes());
     line.predicted += seconds;
     line.predicted_now += seconds * slowdown.of(kernel, device.last_level_cache.value.count);
   }

@@ -98,9 +98,12 @@ void Executor::execute(const Instruction& instruction, const PlannedOperands& op
     case InstructionKind::empty_cache:
       memory_.empty_cache();
       break;
-    case InstructionKind::wait:
-      backend_.wait(instruction.stream, static_cast<StreamId>(instruction.id));
-      memory_.waited(static_cast<StreamId>(instruction.id));
+    case InstructionKind::record_event:
+      if (events_.size() <= instruction.id) events_.resize(instruction.id + std::size_t{1}, kComputeStream);
+      events_[instruction.id] = instruction.stream;
+      break;
+    case InstructionKind::wait_event:
+      wait_event(instruction);
       break;
     case InstructionKind::kernel:
       run_kernel(instruction, operands, timed, done);
@@ -114,8 +117,16 @@ void Executor::execute(const Instruction& instruction, const PlannedOperands& op
     case InstructionKind::phase:
     case InstructionKind::stall:
     case InstructionKind::synchronize:
+    case InstructionKind::host:
       break;
   }
+}
+
+/// The backend's waits are for all that a stream was issued: later than the event where more has been issued since.
+void Executor::wait_event(const Instruction& instruction) {
+  if (instruction.id >= events_.size()) return;
+  backend_.wait(instruction.stream, events_[instruction.id]);
+  memory_.waited(events_[instruction.id]);
 }
 
 void* Executor::memory_of(TensorId id, int spare) const {
@@ -128,8 +139,8 @@ void Executor::run_kernel(const Instruction& instruction, const PlannedOperands&
   void *to = memory_of(operands.to, 1), *from = memory_of(operands.from, 0);
   const std::size_t first = timed ? backend_.mark(instruction.stream) : 0;
   const Work work = run_program_kernel(backend_, kernel, from, to, instruction.stream);
-  if (timed) marks_.push_back({static_cast<int>(kernel.kind), first, backend_.mark(instruction.stream)});
-  const auto kind = static_cast<std::size_t>(kernel.kind);
+  if (timed) marks_.push_back({static_cast<int>(kernel.kind()), first, backend_.mark(instruction.stream)});
+  const auto kind = static_cast<std::size_t>(kernel.kind());
   ++done.count[kind];
   done.work[kind].bytes_read += work.bytes_read;
   done.work[kind].bytes_written += work.bytes_written;
@@ -148,6 +159,9 @@ void Executor::run_copy(const Instruction& instruction, const PlannedOperands& o
       break;
     case Copy::Direction::device_to_host:
       backend_.copy(host_, there, bytes, CopyDirection::device_to_host, instruction.stream);
+      break;
+    case Copy::Direction::set:
+      backend_.fill(there, 0, bytes, instruction.stream);
       break;
     case Copy::Direction::device_to_device:
       backend_.copy(there, memory_of(operands.from, 0), bytes, CopyDirection::device_to_device, instruction.stream);

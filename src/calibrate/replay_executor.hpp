@@ -62,6 +62,7 @@ class Executor {
 
   void* random_memory();
   void execute(const Instruction& instruction, const PlannedOperands& operands, bool timed, Done& done);
+  void wait_event(const Instruction& instruction);
   void run_kernel(const Instruction& instruction, const PlannedOperands& operands, bool timed, Done& done);
   void run_copy(const Instruction& instruction, const PlannedOperands& operands, bool timed, Done& done);
   void run_collective(const Instruction& instruction, const PlannedOperands& operands, bool timed, Done& done);
@@ -69,6 +70,7 @@ class Executor {
   void* memory_of(TensorId id, int spare) const;
 
   const StepProgram& program_;
+  std::vector<StreamId> events_;  ///< of each event: where it was last recorded
   Backend& backend_;
   Peers* peers_;
   OperandPlan plan_;

@@ -48,13 +48,11 @@ struct Distinct {
 std::vector<Distinct> distinct_kernels(const PlayableRank& rank, const DeviceShape& device) {
   const StepProgram& program = rank.program;
   const OperandPlan plan = plan_operands(rank, device);
-  std::map<std::array<std::int64_t, 8>, Distinct> by_work;
+  std::map<std::uint32_t, Distinct> by_work;
   for (std::size_t i = 0; i < program.step.size(); ++i) {
     if (program.step[i].kind != InstructionKind::kernel) continue;
-    const plimsoll::Kernel& kernel = program.kernels.at(program.step[i].id);
-    Distinct& entry = by_work[{static_cast<std::int64_t>(kernel.kind), static_cast<std::int64_t>(kernel.type), kernel.m, kernel.n, kernel.k,
-                               kernel.batch, kernel.bytes_read, kernel.bytes_written}];
-    entry.kernel = kernel;
+    Distinct& entry = by_work[program.step[i].id];
+    entry.kernel = program.kernels.at(program.step[i].id);
     entry.from_reuse.push_back(plan.step.operands[i].from_reuse);
     entry.to_reuse.push_back(plan.step.operands[i].to_reuse);
   }
@@ -117,15 +115,17 @@ class StepWorkload : public Workload {
 Sample sample_of(const plimsoll::Kernel& kernel) {
   using Kind = plimsoll::KernelKind;
   Sample sample;
-  sample.type = name_of(kernel.type);
-  sample.kernel = plimsoll::name_of(kernel.kind);
-  sample.flops = kernel.flops;
-  sample.m = kernel.m, sample.n = kernel.n, sample.k = kernel.k, sample.batch = std::max<std::int64_t>(kernel.batch, 1);
-  switch (kernel.kind) {
+  sample.type = name_of(kernel.type());
+  sample.kernel = plimsoll::name_of(kernel.kind());
+  sample.flops = kernel.flops();
+  if (const Product* product = kernel.product())
+    sample.m = product->m, sample.n = product->n, sample.k = product->k, sample.batch = product->batch;
+  if (const Attention* attention = kernel.attention())
+    sample.m = attention->queries, sample.n = attention->keys, sample.k = attention->head_dim, sample.batch = attention->batch * attention->heads;
+  switch (kernel.kind()) {
     case Kind::gemm:
       sample.kind = SampleKind::gemm;
       sample.kernel = "model";
-      sample.flops = 2.0 * static_cast<double>(kernel.m) * static_cast<double>(kernel.n) * static_cast<double>(kernel.k * kernel.batch);
       break;
     case Kind::attention:
       sample.kind = SampleKind::attention;
@@ -135,8 +135,8 @@ Sample sample_of(const plimsoll::Kernel& kernel) {
       break;
     default:
       sample.kind = SampleKind::stream;
-      sample.group = plimsoll::name_of(kernel.kind);
-      sample.bytes = kernel.bytes_read + kernel.bytes_written;
+      sample.group = plimsoll::name_of(kernel.kind());
+      sample.bytes = kernel.bytes();
   }
   return sample;
 }
@@ -156,7 +156,7 @@ Workloads program_workloads(const PlayableRank& rank, Backend& backend) {
       backend, round_up(std::max(largest, std::min(wanted, backend.memory().free / kMemoryShare)), kAlignment));
   Workloads list;
   for (const Distinct& entry : kernels)
-    if (entry.kernel.kind == plimsoll::KernelKind::gemm || entry.kernel.bytes_read + entry.kernel.bytes_written > 0)
+    if (entry.kernel.bytes() > 0)
       list.push_back(std::make_unique<StepWorkload>(entry, arena, sample_of(entry.kernel), device));
   return list;
 }

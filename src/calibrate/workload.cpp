@@ -276,11 +276,7 @@ class MachineList {
 
   /// A memory-bound kernel of a program on the CPU, where the table's kernels are bound by arithmetic.
   void program_stream(plimsoll::KernelKind kind, std::int64_t read, std::int64_t written) {
-    plimsoll::Kernel kernel;
-    kernel.kind = kind;
-    kernel.type = DType::fp32;
-    kernel.bytes_read = read;
-    kernel.bytes_written = written;
+    const plimsoll::Kernel kernel{Unspecified{kind, DType::fp32, 0, read, written}};
     if (std::max(read, written) > largest_) return;
     Sample sample = stream_of(std::string(plimsoll::name_of(kind)));
     sample.kernel = fmt::format("{} reads, {} writes", read, written);
@@ -382,13 +378,17 @@ class MachineList {
 
   /// The whole backward pass of the same attention, as a program runs it.
   void backward_of(Sample sample) {
-    plimsoll::Kernel kernel{plimsoll::KernelKind::attention_backward, DType::bf16, sample.m, sample.n, sample.k, sample.batch};
-    kernel.flops = 10 * static_cast<double>(sample.batch * sample.k) * static_cast<double>(sample.m * (sample.m + 1) / 2);
+    Attention attention;
+    attention.part = Attention::Part::backward;
+    attention.causal = true;
+    attention.heads = attention.kv_heads = sample.batch;
+    attention.queries = sample.m, attention.keys = sample.n, attention.head_dim = attention.value_dim = sample.k;
+    const plimsoll::Kernel kernel{attention};
     if (const Operands operands = operands_of(kernel, device_); std::max(operands.read, operands.written) > largest_) return;
     sample.kind = SampleKind::attention_backward;
-    sample.kernel = plimsoll::name_of(kernel.kind);
-    sample.type = name_of(kernel.type);
-    sample.flops = kernel.flops;
+    sample.kernel = plimsoll::name_of(kernel.kind());
+    sample.type = name_of(kernel.type());
+    sample.flops = kernel.flops();
     list_.push_back(std::make_unique<ProgramWorkload>(kernel, sample, 1));
   }
 

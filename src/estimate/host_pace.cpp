@@ -1,8 +1,7 @@
 #include "estimate/host_pace.hpp"
 
 #include <algorithm>
-#include <map>
-#include <tuple>
+#include <vector>
 
 #include "estimate/rank_groups.hpp"
 #include "framework/nanotron.hpp"
@@ -51,22 +50,11 @@ const HostPace& host_pace() {
   return pace;
 }
 
-/// Seconds of each distinct kernel once: a step repeats few of them.
-class KernelPrices {
- public:
-  explicit KernelPrices(const Accelerator& device) : device_(device) {}
-
-  double operator()(const Kernel& kernel) {
-    const auto key = std::make_tuple(kernel.kind, kernel.m, kernel.n, kernel.k, kernel.bytes_read, kernel.bytes_written);
-    const auto [at, inserted] = prices_.try_emplace(key, 0.0);
-    if (inserted) at->second = price(kernel, device_).value;
-    return at->second;
-  }
-
- private:
-  const Accelerator& device_;
-  std::map<std::tuple<KernelKind, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>, double> prices_;
-};
+std::vector<double> kernel_prices(const StepProgram& program, const Accelerator& device) {
+  std::vector<double> seconds;
+  for (const Kernel& kernel : program.kernels) seconds.push_back(price(kernel, device).value);
+  return seconds;
+}
 
 /// Share of the device's time by which its host is quicker; 0: it is not.
 struct HostLead {
@@ -79,7 +67,7 @@ HostLead host_lead(const StepProgram& program, const Cluster& cluster, const Str
   const HostPace& pace = host_pace();
   const GroupShape tensor = group_shapes(resolved, Topology(cluster))[static_cast<std::size_t>(Group::tensor)];
   const double host_seconds = hosts_meet ? pace.meeting.value + pace.meeting_per_rank.value * resolved.tp : pace.collective.value;
-  KernelPrices kernel_seconds(cluster.accelerator);
+  const std::vector<double> kernel_seconds = kernel_prices(program, cluster.accelerator);
   double device[2] = {}, host[2] = {};  // seconds: forward, backward
   bool backward = false;
   for (const Instruction& instruction : program.step) {
@@ -88,7 +76,7 @@ HostLead host_lead(const StepProgram& program, const Cluster& cluster, const Str
       if (phase == Phase::optimizer) break;
       backward = phase == Phase::backward;
     }
-    if (instruction.kind == InstructionKind::kernel) device[backward] += kernel_seconds(program.kernels[instruction.id]);
+    if (instruction.kind == InstructionKind::kernel) device[backward] += kernel_seconds[instruction.id];
     if (instruction.kind != InstructionKind::collective || program.collectives[instruction.id].group != Group::tensor) continue;
     device[backward] += price(program.collectives[instruction.id], tensor, cluster).value;
     host[backward] += host_seconds;

@@ -40,9 +40,9 @@ StepWork work_of(const StepProgram& program) {
     const Kernel& kernel = program.kernels[program.step[i].id];
     const std::int64_t runs = program.repeated.runs_of(i);
     work.launches += runs;
-    if (kernel.kind != KernelKind::gemm) continue;
+    if (!kernel.product()) continue;
     work.gemms += runs;
-    work.gemm_flops += static_cast<double>(runs) * kernel.flops;
+    work.gemm_flops += static_cast<double>(runs) * kernel.flops();
   }
   return work;
 }

@@ -55,7 +55,6 @@ CachingAllocator::CachingAllocator(const Options& options)
   check(settings_);
   if (settings_.per_process_memory_fraction)
     fraction_limit_ = static_cast<std::int64_t>(*settings_.per_process_memory_fraction * static_cast<double>(total_));
-  pool_index_.fill(0);
   blocks_.reserve(1024);
 }
 
@@ -103,13 +102,16 @@ inline void CachingAllocator::delete_block(BlockId id) {
 }
 
 inline std::uint32_t CachingAllocator::pool_of(StreamId stream, bool small) {
-  const std::uint32_t index = pool_index_[stream * 2u + (small ? 1 : 0)];
+  const std::size_t at = stream * std::size_t{2} + (small ? 1 : 0);
+  const std::uint32_t index = at < pool_index_.size() ? pool_index_[at] : 0;
   return index != 0 ? index - 1 : new_pool(stream, small);
 }
 
 std::uint32_t CachingAllocator::new_pool(StreamId stream, bool small) {
   pools_.push_back({stream, small, {}, {}});
-  pool_index_[stream * 2u + (small ? 1 : 0)] = static_cast<std::uint32_t>(pools_.size());
+  const std::size_t at = stream * std::size_t{2} + (small ? 1 : 0);
+  if (at >= pool_index_.size()) pool_index_.resize(at + 1, 0);
+  pool_index_[at] = static_cast<std::uint32_t>(pools_.size());
   return static_cast<std::uint32_t>(pools_.size() - 1);
 }
 

@@ -173,7 +173,7 @@ class CachingAllocator {
   std::vector<Block> blocks_;
   std::vector<BlockId> unused_blocks_;
   std::vector<Pool> pools_;
-  std::array<std::uint32_t, 512> pool_index_;  // stream × small → index in pools_ + 1
+  std::vector<std::uint32_t> pool_index_;  // stream × small → index in pools_ + 1
   std::vector<ExpandableSegment> expandables_;
   std::array<std::vector<BlockId>, 64> pending_;  // per stream: blocks freed while it used them, in order
   bool any_pending_ = false;

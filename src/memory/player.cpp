@@ -215,8 +215,13 @@ void Player::enter_phase(Phase phase) {
 }
 
 void Player::wait(const Instruction& instruction) {
-  if (options_.delayed_free == DelayedFree::next_wait && options_.launches_behind == 0)
-    allocator_.complete(static_cast<StreamId>(instruction.id));
+  if (options_.delayed_free == DelayedFree::next_wait && options_.launches_behind == 0 && instruction.id < event_streams_.size())
+    allocator_.complete(event_streams_[instruction.id]);
+}
+
+void Player::recorded(const Instruction& instruction) {
+  if (event_streams_.size() <= instruction.id) event_streams_.resize(instruction.id + std::size_t{1}, kComputeStream);
+  event_streams_[instruction.id] = instruction.stream;
 }
 
 /// Plays the first `count` instructions of a part; false when an allocation failed.
@@ -247,8 +252,13 @@ bool Player::play_to(std::size_t count) {
       case InstructionKind::phase:
         enter_phase(static_cast<Phase>(instruction.id));
         break;
-      case InstructionKind::wait:
+      case InstructionKind::record_event:
+        recorded(instruction);
+        break;
+      case InstructionKind::wait_event:
         wait(instruction);
+        break;
+      case InstructionKind::host:
         break;
       case InstructionKind::record_stream:
         if (!tensor(instruction.id).alive()) defect("record_stream of a tensor that is not alive", program_, instruction);

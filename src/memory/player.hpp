@@ -70,6 +70,7 @@ class Player {
   void enter_phase(Phase phase);
   void note_reserved();
   void wait(const Instruction& instruction);
+  void recorded(const Instruction& instruction);
   void launched(int entries);
   std::int64_t reached_at() const;
   void host_waits();
@@ -84,6 +85,7 @@ class Player {
   bool recurs();
 
   std::int64_t launches_ = 0;
+  std::vector<StreamId> event_streams_;  ///< of each event: where it was last recorded
   std::int64_t waited_ = 0;    // launches when the host last waited for the device
   std::deque<Behind> behind_;  // in order
   bool lagging_;               // the host is ahead of the device now

@@ -89,7 +89,7 @@ class Player {
       case InstructionKind::kernel:
         item.work = Work::kernel;
         item.remaining = prices_.kernel(instruction.id);
-        item.kind = static_cast<std::size_t>(program_.kernels[instruction.id].kind);
+        item.kind = static_cast<std::size_t>(program_.kernels[instruction.id].kind());
         break;
       case InstructionKind::collective:
         item.work = Work::collective;
@@ -100,9 +100,14 @@ class Player {
         item.work = Work::copy;
         item.remaining = prices_.copy(instruction.id);
         break;
-      case InstructionKind::wait:
-        item.target = static_cast<StreamId>(instruction.id);
-        item.until = stream(item.target).issued - std::min(stream(item.target).issued, static_cast<std::size_t>(instruction.bytes));
+      case InstructionKind::record_event:
+        if (events_.size() <= instruction.id) events_.resize(instruction.id + std::size_t{1}, {instruction.stream, 0});
+        events_[instruction.id] = {instruction.stream, stream(instruction.stream).issued};
+        return;
+      case InstructionKind::wait_event:
+        if (instruction.id >= events_.size() || events_[instruction.id].stream == instruction.stream) return;
+        item.target = events_[instruction.id].stream;
+        item.until = events_[instruction.id].issued;
         break;
       default:
         return;
@@ -204,6 +209,11 @@ class Player {
   const Pricing& pricing_;
   PriceList prices_;
   std::vector<Stream> streams_;
+  struct RecordedEvent {
+    StreamId stream;
+    std::size_t issued;  // items of the stream when it was recorded
+  };
+  std::vector<RecordedEvent> events_;
   double now_ = 0, host_ = 0;
   Timeline timeline_{};
 };

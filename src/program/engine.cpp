@@ -4,6 +4,7 @@
 
 #include "program/ops/ops.hpp"
 #include "program/running_node.hpp"
+#include "program/kernels.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program {
@@ -150,7 +151,7 @@ void Tape::backward(const std::vector<Tensor>& roots, std::vector<Tensor> gradie
     if (!gradients[i]) {  // _make_grads: ones_like(out)
       operator_name = "backward";
       gradients[i] = empty(roots[i].sizes(), roots[i].dtype());
-      kernel({.kind = KernelKind::elementwise, .type = roots[i].dtype(), .bytes_written = roots[i].bytes()});
+      pointwise(gradients[i], {});
     }
     edges.push_back(gradient_edge(roots[i]));
   }

@@ -13,10 +13,11 @@ std::string_view name_of(Phase phase) {
   return kNames[static_cast<int>(phase)];
 }
 
-std::string_view name_of(KernelKind kind) {
-  constexpr std::string_view kNames[] = {"gemm",      "attention", "attention_backward", "elementwise",
-                                         "reduction", "gather",    "multi_tensor",       "convolution"};
-  return kNames[static_cast<int>(kind)];
+std::string_view name_of(HostWork work) {
+  constexpr std::string_view kNames[kHostWorks] = {"module",     "operation", "cast",       "backward_node",    "python_function",
+                                                   "accumulate", "checkpoint", "saved_hook", "unit",             "collective",
+                                                   "optimizer",  "optimizer_tensor", "compiled_call"};
+  return kNames[static_cast<std::size_t>(work)];
 }
 
 std::string_view name_of(CollectiveKind kind) {

@@ -1,7 +1,5 @@
 #include "program/op.hpp"
 
-#include <limits>
-
 namespace plimsoll::program {
 
 namespace {
@@ -40,28 +38,6 @@ bool is_dense(const Tensor& x) {
     if (x.size(i) > 1) span += (x.size(i) - 1) * x.strides()[i];
   }
   return span == x.elements();
-}
-
-/// Kernels of a pointwise operator whose largest operand has so many elements of this size: TensorIterator halves what 32-bit offsets in
-/// bytes do not reach (TensorIterator::with_32bit_indexing).
-std::int64_t indexed_parts(std::int64_t elements, std::int64_t size) {
-  if (1 + (elements - 1) * size <= std::numeric_limits<std::int32_t>::max()) return 1;
-  return indexed_parts(elements / 2, size) + indexed_parts(elements - elements / 2, size);
-}
-
-/// The kernels of a pointwise operator that writes `target`.
-void launch_pointwise(const Tensor& target, std::initializer_list<const Tensor*> inputs) {
-  const std::int64_t elements = target.elements();
-  if (elements == 0) return;
-  std::int64_t read = 0, widest = size_of(target.dtype());
-  for (const Tensor* input : inputs) {
-    read += input->bytes();
-    if (input->elements() == elements) widest = std::max(widest, size_of(input->dtype()));
-  }
-  const std::int64_t parts = indexed_parts(elements, widest);
-  for (std::int64_t i = 0; i < parts; ++i)
-    launch(target.tape(), KernelKind::elementwise, target.dtype(), read / parts, target.bytes() / parts,
-           static_cast<double>(elements) / static_cast<double>(parts));
 }
 
 }  // namespace
@@ -125,14 +101,14 @@ Dims like_strides(const Tensor& x) {
 }
 
 void launch(Tape& tape, KernelKind kind, DType type, std::int64_t bytes_read, std::int64_t bytes_written, double flops) {
-  tape.kernel({.kind = kind, .type = type, .flops = flops, .bytes_read = bytes_read, .bytes_written = bytes_written});
+  tape.kernel({Unspecified{kind, type, flops, bytes_read, bytes_written}});
 }
 
 Tensor elementwise(Tape& tape, std::initializer_list<const Tensor*> inputs, DType type) {
   const Dims sizes = broadcast_sizes(inputs);
   Tensor y = tape.empty(sizes, type);
   y.impl()->strides = elementwise_strides(sizes, inputs);
-  launch_pointwise(y, inputs);
+  pointwise(y, inputs);
   return y;
 }
 
@@ -144,11 +120,11 @@ Tensor empty_like(const Tensor& x) {
 
 Tensor zeros(Tape& tape, const Dims& sizes, DType type) {
   Tensor y = tape.empty(sizes, type);
-  tape.copy({Copy::Direction::device_to_device, y.bytes()}, tape.stream);  // a memory set, no kernel
+  memset(y);
   return y;
 }
 
-void in_place(const Tensor& target, std::initializer_list<const Tensor*> inputs) { launch_pointwise(target, inputs); }
+void in_place(const Tensor& target, std::initializer_list<const Tensor*> inputs) { pointwise(target, inputs); }
 
 Op::Op(const char* name, std::initializer_list<const Tensor*> inputs) : Op(name, List<const Tensor*>(inputs)) {}
 

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "program/kernels.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program {
@@ -36,7 +37,7 @@ Tensor zeros(Tape& tape, const Dims& sizes, DType type);
 /// One kernel that reads `inputs` and writes into `target` (copy_, mul_, add_ …).
 void in_place(const Tensor& target, std::initializer_list<const Tensor*> inputs);
 
-/// A kernel bound by the bytes it moves.
+/// A kernel of which only its class and the bytes it moves are told.
 void launch(Tape& tape, KernelKind kind, DType type, std::int64_t bytes_read, std::int64_t bytes_written, double flops = 0);
 
 /// One cuBLAS product out[m × n] = a[m × k] · b[k × n], `batch` times, with its workspace. In cuBLAS's column-major terms, as the

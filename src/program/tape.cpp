@@ -207,9 +207,29 @@ void Tape::phase(Phase phase) { emit({.kind = InstructionKind::phase, .stream = 
 
 void Tape::kernel(const Kernel& kernel) {
   if (!recording_) return;
+  emit({.kind = InstructionKind::kernel, .stream = stream, .id = known_kernel(kernel), .label = label()});
+}
+
+/// Equal kernels are one entry.
+std::uint32_t Tape::known_kernel(const Kernel& kernel) {
+  const std::size_t hash = hash_of(kernel);
+  const auto [first, last] = kernels_.equal_range(hash);
+  for (auto at = first; at != last; ++at)
+    if (program_.kernels[at->second] == kernel) return at->second;
+  const auto id = static_cast<std::uint32_t>(program_.kernels.size());
   program_.kernels.push_back(kernel);
-  emit(
-      {.kind = InstructionKind::kernel, .stream = stream, .id = static_cast<std::uint32_t>(program_.kernels.size() - 1), .label = label()});
+  kernels_.emplace(hash, id);
+  return id;
+}
+
+void Tape::host(HostWork work, std::int64_t pieces) {
+  if (!recording_) return;
+  const auto id = static_cast<std::uint32_t>(work);
+  if (!recording_->empty() && recording_->back().kind == InstructionKind::host && recording_->back().id == id) {
+    recording_->back().bytes += pieces;
+    return;
+  }
+  emit({.kind = InstructionKind::host, .stream = stream, .id = id, .bytes = pieces});
 }
 
 void Tape::collective(const Collective& collective, StreamId on) {
@@ -227,7 +247,13 @@ void Tape::copy(const Copy& copy, StreamId on) {
   emit({.kind = InstructionKind::copy, .stream = on, .id = static_cast<std::uint32_t>(program_.copies.size() - 1), .label = label()});
 }
 
-void Tape::wait(StreamId waiting, StreamId awaited) { emit({.kind = InstructionKind::wait, .stream = waiting, .id = awaited}); }
+void Tape::wait(StreamId waiting, StreamId awaited) {
+  if (stream_events_.size() <= awaited) stream_events_.resize(awaited + std::size_t{1}, kNoEvent);
+  EventId& event = stream_events_[awaited];
+  if (event == kNoEvent) event = new_event();
+  record_event(event, awaited);
+  wait_event(waiting, event);
+}
 
 void Tape::record_stream(const Tensor& tensor, StreamId on) {
   emit({.kind = InstructionKind::record_stream, .stream = on, .id = tensor.impl()->storage->id});

@@ -312,6 +312,12 @@ class Tape {
   void copy(const Copy& copy, StreamId stream);
   /// `waiting` waits for everything issued so far on `awaited`.
   void wait(StreamId waiting, StreamId awaited);
+  /// An event of its own, for what is waited for later than it is recorded.
+  EventId new_event() { return next_event_++; }
+  void record_event(EventId event, StreamId on) { emit({.kind = InstructionKind::record_event, .stream = on, .id = event}); }
+  void wait_event(StreamId waiting, EventId event) { emit({.kind = InstructionKind::wait_event, .stream = waiting, .id = event}); }
+  /// The host does `pieces` of such work here.
+  void host(HostWork work, std::int64_t pieces = 1);
   void record_stream(const Tensor& tensor, StreamId stream);
   void empty_cache();
   void stall();
@@ -377,6 +383,7 @@ class Tape {
   // ---- settings of the device ----
   std::int64_t gemm_workspace = 33554432;      ///< cuBLAS workspace of each GEMM; 32 MiB on sm90 (CUDABlas.cpp, chooseHopper…)
   std::int64_t gemm_bias_workspace = 1048576;  ///< of a cuBLASLt product with a bias epilogue
+  bool tf32 = false;  ///< products of fp32 operands are rounded to tf32 (torch.backends.cuda.matmul.allow_tf32)
   int multiprocessors = 132;
   int threads_per_multiprocessor = 2048;
 
@@ -388,6 +395,7 @@ class Tape {
 
   std::uint32_t label();
   StorageRef new_storage(std::int64_t bytes, Category category);
+  std::uint32_t known_kernel(const Kernel& kernel);
   void emit_alloc(Storage& storage, Category category);
   void emit_free(Storage& storage);
   void emit(const Instruction& instruction) {
@@ -406,6 +414,10 @@ class Tape {
   std::vector<Instruction>* recording_ = nullptr;
   Part part_ = Part::init;
   TensorId next_id_ = 0;
+  static constexpr EventId kNoEvent = ~EventId{0};
+  EventId next_event_ = 0;
+  std::vector<EventId> stream_events_;  ///< per stream: the event of `wait`
+  std::unordered_multimap<std::size_t, std::uint32_t> kernels_;  ///< hash of a kernel → its index
   std::uint64_t sequence_ = 0;
   std::uint32_t visit_ = 0;
   std::uint32_t restricted_ = 0;  ///< stamp of the running task where it computes the gradients of some inputs only; 0: of all

@@ -20,10 +20,10 @@ struct Census {
   double launches = 0, flops = 0, collective_bytes = 0, allocated_bytes = 0, allocations = 0, kernel_bytes = 0;
 };
 
-std::string shape_of(const Kernel& kernel) {
-  const auto [small, large] = std::minmax(kernel.m, kernel.n);  // row-major callers see m and n swapped
-  return fmt::format("gemm {} x {} x {}{} {}", small, large, kernel.k,
-                     kernel.batch == 1 ? std::string() : fmt::format(" x {}", kernel.batch), name_of(kernel.type));
+std::string shape_of(const Product& product) {
+  const auto [small, large] = std::minmax(product.m, product.n);  // row-major callers see m and n swapped
+  return fmt::format("gemm {} x {} x {}{} {}", small, large, product.k,
+                     product.batch == 1 ? std::string() : fmt::format(" x {}", product.batch), name_of(product.a));
 }
 
 /// Blocks of the recorded allocator are rounded to 512 bytes: both programs' sizes are compared so.
@@ -31,15 +31,16 @@ std::int64_t rounded(std::int64_t bytes) { return (std::max<std::int64_t>(bytes,
 
 void add_kernel(const Kernel& kernel, double runs, Census& census) {
   census.launches += runs;
-  census.kernel_bytes += runs * static_cast<double>(kernel.bytes_read + kernel.bytes_written);
-  if (kernel.kind != KernelKind::gemm) {
-    census.kernels[fmt::format("{} kernels", name_of(kernel.kind))] += runs;
+  census.kernel_bytes += runs * static_cast<double>(kernel.bytes());
+  const Product* product = kernel.product();
+  if (!product) {
+    census.kernels[fmt::format("{} kernels", name_of(kernel.kind()))] += runs;
     return;
   }
-  const std::string shape = shape_of(kernel);
+  const std::string shape = shape_of(*product);
   census.gemms[shape] += runs;
-  census.gemm_flops[shape] += runs * kernel.flops;
-  census.flops += runs * kernel.flops;
+  census.gemm_flops[shape] += runs * kernel.flops();
+  census.flops += runs * kernel.flops();
 }
 
 Census census_of(const StepProgram& program) {
@@ -116,27 +117,26 @@ double bytes_named(const std::string& name) {
   return at == std::string::npos ? 0 : std::strtod(name.c_str() + at + 4, nullptr);
 }
 
-struct Product {
+struct LabelledShape {
   std::string shape, label;
 };
 
-std::vector<Product> products_of(const StepProgram& program) {
-  std::vector<Product> products;
+std::vector<LabelledShape> products_of(const StepProgram& program) {
+  std::vector<LabelledShape> products;
   for (const Instruction& instruction : program.step) {
     if (instruction.kind != InstructionKind::kernel) continue;
-    const Kernel& kernel = program.kernels[instruction.id];
-    if (kernel.kind == KernelKind::gemm) products.push_back({shape_of(kernel), program.labels[instruction.label]});
+    if (const Product* product = program.kernels[instruction.id].product()) products.push_back({shape_of(*product), program.labels[instruction.label]});
   }
   return products;
 }
 
-std::string said(const std::vector<Product>& products, std::size_t at) {
+std::string said(const std::vector<LabelledShape>& products, std::size_t at) {
   return at < products.size() ? products[at].shape + (products[at].label == products[at].shape ? "" : ", " + products[at].label)
                               : "nothing more";
 }
 
 void find_first(const StepProgram& lowered, const StepProgram& recorded, ProgramComparison& comparison) {
-  const std::vector<Product> a = products_of(lowered), b = products_of(recorded);
+  const std::vector<LabelledShape> a = products_of(lowered), b = products_of(recorded);
   for (std::size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
     if (i < a.size() && i < b.size() && a[i].shape == b[i].shape) continue;
     comparison.first_difference = static_cast<std::int64_t>(i);

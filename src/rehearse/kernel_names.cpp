@@ -72,11 +72,11 @@ std::int64_t product(const std::uint64_t (&extent)[3]) {
 }
 
 /// Reads and writes of `elements` in each of `tensors` operands, the last of them the result.
-void set_traffic(NamedKernel& named, std::int64_t elements, std::int64_t tensors) {
-  const std::int64_t each = elements * size_of(named.kernel.type);
-  named.kernel.bytes_written = each;
-  named.kernel.bytes_read = each * std::max<std::int64_t>(tensors - 1, 0);
-  named.bytes_known = true;
+NamedKernel with_traffic(Unspecified kernel, std::int64_t elements, std::int64_t tensors) {
+  const std::int64_t each = elements * size_of(kernel.type);
+  kernel.bytes_written = each;
+  kernel.bytes_read = each * std::max<std::int64_t>(tensors - 1, 0);
+  return {{kernel}, true};
 }
 
 /// Operands of an elementwise kernel: array<char*, N> where the name has it, else two inputs for a binary functor and one otherwise.
@@ -112,16 +112,16 @@ std::optional<NamedKernel> flash(std::string_view name, const Launch& launch) {
   const double sequence = static_cast<double>(launch.blocks[0]) * static_cast<double>(*rows);
   const std::size_t flags = name.find(">, ", name.find("kernel_traits<"));
   const bool causal = flags != std::string_view::npos && contains(name.substr(flags, 24), ", true");
-  NamedKernel named;
-  named.kernel.kind = backward ? KernelKind::attention_backward : KernelKind::attention;
-  named.kernel.type = type_of(name);
-  const double heads = static_cast<double>(launch.blocks[1]) * static_cast<double>(launch.blocks[2]);
-  named.kernel.flops = (backward ? 5 : 2) * 2 * heads * sequence * sequence * static_cast<double>(*head) / (causal ? 2 : 1);
-  const auto tensor = static_cast<std::int64_t>(heads * sequence * static_cast<double>(*head)) * size_of(named.kernel.type);
-  named.kernel.bytes_read = (backward ? 5 : 3) * tensor;
-  named.kernel.bytes_written = (backward ? 3 : 1) * tensor;
-  named.bytes_known = true;
-  return named;
+  constexpr double kMost = 1 << 24;
+  Attention attention;
+  attention.part = backward ? Attention::Part::backward : Attention::Part::forward;
+  attention.type = type_of(name);
+  attention.causal = causal;
+  attention.batch = static_cast<std::int64_t>(std::min<std::uint64_t>(launch.blocks[1], 1 << 20));
+  attention.heads = attention.kv_heads = static_cast<std::int64_t>(std::min<std::uint64_t>(launch.blocks[2], 1 << 20));
+  attention.queries = attention.keys = static_cast<std::int64_t>(std::min(sequence, kMost));
+  attention.head_dim = attention.value_dim = std::min<std::int64_t>(*head, 1024);
+  return NamedKernel{{attention}, true};
 }
 
 /// Tensors that a foreach kernel walks through at once: the depth of its list.
@@ -207,22 +207,18 @@ std::string short_name(const std::string& mangled) {
 NamedKernel classify_kernel(const std::string& mangled, const Launch& launch, int per_thread) {
   const std::string name = demangled(mangled);
   if (const auto attention = flash(name, launch)) return *attention;
-  NamedKernel named;
-  named.kernel.kind = kind_of(name);
-  named.kernel.type = type_of(name);
-  if (named.kernel.kind == KernelKind::multi_tensor) {
-    if (const auto depth = foreach_depth(name)) {
-      set_traffic(named, product(launch.blocks) * kForeachChunk, *depth);
-      return named;
-    }
+  Unspecified kernel;
+  kernel.kind = kind_of(name);
+  kernel.type = type_of(name);
+  if (kernel.kind == KernelKind::multi_tensor) {
+    if (const auto depth = foreach_depth(name)) return with_traffic(kernel, product(launch.blocks) * kForeachChunk, *depth);
   }
   if (const auto elements = elementwise_elements(name, launch, per_thread)) {
-    named.kernel.kind = KernelKind::elementwise;
-    set_traffic(named, *elements, operands(name));
-    return named;
+    kernel.kind = KernelKind::elementwise;
+    return with_traffic(kernel, *elements, operands(name));
   }
-  named.kernel.bytes_read = product(launch.blocks) * product(launch.threads) * kVectorBytes;
-  return named;
+  kernel.bytes_read = product(launch.blocks) * product(launch.threads) * kVectorBytes;
+  return {{kernel}, false};
 }
 
 }  // namespace plimsoll::rehearse

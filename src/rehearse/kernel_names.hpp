@@ -15,7 +15,7 @@ struct Launch {
 };
 
 struct NamedKernel {
-  Kernel kernel{KernelKind::elementwise};
+  Kernel kernel;
   bool bytes_known = false;  ///< else: sixteen bytes of each thread
 };
 

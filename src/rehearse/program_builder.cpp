@@ -11,9 +11,13 @@
 #include "rehearse/recorded_values.hpp"
 
 namespace plimsoll::rehearse {
+namespace {
+
+constexpr std::size_t kMostStreams = 4096;
+
+}  // namespace
 
 void ProgramBuilder::build() {
-  issued_.assign(1, 0);
   for (const EventView& event : file_.events()) read(event);
   recording_.events = static_cast<std::int64_t>(file_.events().size());
   recording_.bytes = static_cast<std::int64_t>(file_.bytes());
@@ -47,7 +51,7 @@ void ProgramBuilder::read(const EventView& event) {
     }
     case Kind::memset: {
       const auto set = event.as<record::Memset>();
-      return copy(stream(set.stream, set.header.device), Copy::Direction::device_to_device, signed_bytes(set.bytes), captured);
+      return copy(stream(set.stream, set.header.device), Copy::Direction::set, signed_bytes(set.bytes), captured);
     }
     case Kind::event_record:
       return event_recorded(event.as<record::EventRecord>());
@@ -101,8 +105,6 @@ void ProgramBuilder::issue(Instruction instruction, bool captured) {
     return;
   }
   part().instructions.push_back(instruction);
-  if (issued_.size() <= instruction.stream) issued_.resize(instruction.stream + std::size_t{1}, 0);
-  ++issued_[instruction.stream];
   if (instruction.kind != InstructionKind::kernel) return;
   for (const std::size_t waiting : unlabelled_) part().instructions[waiting].label = instruction.label;
   unlabelled_.clear();
@@ -111,28 +113,23 @@ void ProgramBuilder::issue(Instruction instruction, bool captured) {
 void ProgramBuilder::count(const Kernel& kernel) {
   StepWork& work = part().totals.work;
   ++work.launches;
-  if (kernel.kind != KernelKind::gemm) return;
+  if (!kernel.product()) return;
   ++work.gemms;
-  work.gemm_flops += kernel.flops;
+  work.gemm_flops += kernel.flops();
 }
 
 std::uint32_t ProgramBuilder::kernel_id(const Kernel& kernel, std::uint32_t name_label, bool bytes_known) {
-  const WorkKey key{static_cast<int>(kernel.kind),
-                    static_cast<int>(kernel.type),
-                    kernel.m,
-                    kernel.n,
-                    kernel.k,
-                    kernel.batch,
-                    kernel.flops,
-                    kernel.bytes_read + kernel.bytes_written,
-                    name_label};
-  const auto [found, is_new] = work_.try_emplace(key, static_cast<std::uint32_t>(recording_.program.kernels.size()));
-  if (is_new) {
-    recording_.program.kernels.push_back(kernel);
-    recording_.kernel_names.push_back(recording_.program.labels[name_label]);
-    recording_.bytes_known.push_back(bytes_known);
-  }
-  return found->second;
+  const std::string& name = recording_.program.labels[name_label];
+  const std::size_t key = hash_of(kernel) ^ name_label;
+  const auto [first, last] = work_.equal_range(key);
+  for (auto at = first; at != last; ++at)
+    if (recording_.program.kernels[at->second] == kernel && recording_.kernel_names[at->second] == name) return at->second;
+  const auto id = static_cast<std::uint32_t>(recording_.program.kernels.size());
+  recording_.program.kernels.push_back(kernel);
+  recording_.kernel_names.push_back(name);
+  recording_.bytes_known.push_back(bytes_known);
+  work_.emplace(key, id);
+  return id;
 }
 
 std::uint32_t ProgramBuilder::label(const std::string& text) {
@@ -143,9 +140,9 @@ std::uint32_t ProgramBuilder::label(const std::string& text) {
 
 StreamId ProgramBuilder::stream(std::uint32_t recorded, std::uint8_t device) {
   const std::uint64_t key = (std::uint64_t{device} << 32U) | recorded;
-  const auto [found, is_new] = streams_.try_emplace(key, static_cast<StreamId>(std::min<std::size_t>(streams_.size(), 255)));
+  const auto [found, is_new] = streams_.try_emplace(key, static_cast<StreamId>(std::min(streams_.size(), kMostStreams)));
   if (is_new) {
-    if (streams_.size() > 255) refuse("a program on more than 255 streams", file_.path());
+    if (streams_.size() > kMostStreams) refuse(fmt::format("a program on more than {} streams", kMostStreams), file_.path());
     recording_.program.streams.resize(streams_.size());
     recording_.program.streams[found->second] = recorded == 0 ? "default" : fmt::format("stream {}", recorded);
   }
@@ -181,20 +178,22 @@ void ProgramBuilder::gemm(const record::Gemm& event) {
       rows * columns * depth * event.batch > kMostProducts)
     fail(fmt::format("the record is damaged: a matrix product of {} x {} x {}, {} times", event.m, event.n, event.k, event.batch),
          file_.path());
-  Kernel kernel{KernelKind::gemm};
-  kernel.type = type_of(event.a);
-  kernel.m = event.m;
-  kernel.n = event.n;
-  kernel.k = event.k;
-  kernel.batch = event.batch;
-  kernel.flops = 2 * rows * columns * depth * event.batch;
-  const double element = static_cast<double>(size_of(kernel.type)), result = static_cast<double>(size_of(type_of(event.d)));
-  kernel.bytes_read = static_cast<std::int64_t>(std::min(1e18, element * (rows + columns) * depth * event.batch));
-  kernel.bytes_written = static_cast<std::int64_t>(std::min(1e18, result * rows * columns * event.batch));
+  Product product;
+  product.m = event.m;
+  product.n = event.n;
+  product.k = event.k;
+  product.batch = event.batch;
+  product.transpose_a = event.transpose_a != 0;
+  product.transpose_b = event.transpose_b != 0;
+  product.a = type_of(event.a);
+  product.b = type_of(event.b);
+  product.result = type_of(event.d);
+  if (event.compute == record::Compute::tf32) product.arithmetic = Arithmetic::tf32;
+  const Kernel kernel{product};
   Instruction instruction{InstructionKind::kernel};
   instruction.stream = stream(event.stream, event.header.device);
   instruction.label = label(fmt::format("gemm {} x {} x {}{} {}", event.m, event.n, event.k,
-                                        event.batch == 1 ? std::string() : fmt::format(" x {}", event.batch), name_of(kernel.type)));
+                                        event.batch == 1 ? std::string() : fmt::format(" x {}", event.batch), name_of(product.a)));
   instruction.id = kernel_id(kernel, instruction.label, true);
   count(kernel);
   issue(instruction, (event.header.flags & record::kCaptured) != 0);
@@ -211,7 +210,7 @@ void ProgramBuilder::library_call(const EventView& event) {
     return static_cast<double>(std::max<std::int64_t>(value, 1));
   };
   const std::string name = file_.name(call.name).substr(0, file_.name(call.name).find(' '));
-  Kernel kernel{KernelKind::convolution, type_of(call.type)};
+  Unspecified kernel{KernelKind::convolution, type_of(call.type), 0, 0, 0};
   const auto rank = static_cast<std::size_t>(number(0));
   const bool known = name.find("convolution") != std::string::npos && rank >= 3 && rank <= 5 && call.count >= 1 + 3 * rank;
   if (known) {
@@ -227,8 +226,8 @@ void ProgramBuilder::library_call(const EventView& event) {
   Instruction instruction{InstructionKind::kernel};
   instruction.stream = stream(call.stream, event.header().device);
   instruction.label = label(name);
-  instruction.id = kernel_id(kernel, instruction.label, known);
-  count(kernel);
+  instruction.id = kernel_id({kernel}, instruction.label, known);
+  count({kernel});
   issue(instruction, (event.header().flags & record::kCaptured) != 0);
 }
 
@@ -275,27 +274,29 @@ void ProgramBuilder::copy(StreamId on, Copy::Direction direction, std::int64_t b
   instruction.id = static_cast<std::uint32_t>(recording_.program.copies.size());
   instruction.label = label(direction == Copy::Direction::host_to_device   ? "copy to the device"
                             : direction == Copy::Direction::device_to_host ? "copy to the host"
-                                                                           : "copy or set on the device");
+                            : direction == Copy::Direction::set            ? "memory set"
+                                                                           : "copy on the device");
   recording_.program.copies.push_back({direction, bytes});
   ++part().totals.copies;
   issue(instruction, captured);
 }
 
 void ProgramBuilder::event_recorded(const record::EventRecord& event) {
-  const StreamId id = stream(event.stream, event.header.device);
-  if (issued_.size() <= id) issued_.resize(id + std::size_t{1}, 0);
-  events_[event.event] = {id, issued_[id], parts_.size()};
+  const auto id = static_cast<EventId>(events_.size());
+  RecordedEvent& known = events_.try_emplace(event.event, RecordedEvent{id, 0}).first->second;
+  known.part = parts_.size();
+  Instruction instruction{InstructionKind::record_event};
+  instruction.stream = stream(event.stream, event.header.device);
+  instruction.id = known.id;
+  issue(instruction, false);
 }
 
-/// A wait for all that its stream had been issued when the event was recorded; what came behind the event is told by `bytes`.
 void ProgramBuilder::wait(const record::StreamWait& event) {
   const auto found = events_.find(event.event);
   if (found == events_.end() || found->second.part != parts_.size()) return;  // an event of an earlier step is over
-  Instruction instruction{InstructionKind::wait};
+  Instruction instruction{InstructionKind::wait_event};
   instruction.stream = stream(event.stream, event.header.device);
-  instruction.id = found->second.stream;
-  if (instruction.stream == found->second.stream) return;
-  instruction.bytes = static_cast<std::int64_t>(issued_[found->second.stream] - found->second.issued);
+  instruction.id = found->second.id;
   issue(instruction, false);
 }
 
@@ -340,7 +341,6 @@ void ProgramBuilder::phase_begins(const std::string& name) {
     parts_.emplace_back().first_tensor = static_cast<std::uint32_t>(tensors_.size());
     part().totals.peak_allocated = Bytes(allocated_);
     part().totals.peak_reserved = Bytes(reserved_);
-    std::fill(issued_.begin(), issued_.end(), 0);
     unlabelled_.clear();
   }
   if (phase_ == *found && !part().instructions.empty()) return;
@@ -357,7 +357,6 @@ void ProgramBuilder::step_ended() {
   parts_.emplace_back().first_tensor = static_cast<std::uint32_t>(tensors_.size());
   part().totals.peak_allocated = Bytes(allocated_);
   part().totals.peak_reserved = Bytes(reserved_);
-  std::fill(issued_.begin(), issued_.end(), 0);
   unlabelled_.clear();
   phase_ = Phase::end;
 }

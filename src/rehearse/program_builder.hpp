@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -34,16 +33,14 @@ class ProgramBuilder {
     std::int64_t bytes;
   };
   struct RecordedEvent {
-    StreamId stream;
-    std::size_t issued;  ///< items of the stream when it was recorded
-    std::size_t part;
+    EventId id;        ///< in the program
+    std::size_t part;  ///< in which it was last recorded
   };
   struct Tensor {
     std::int64_t bytes;
     std::uint32_t born_part, born_phase, died_part, died_phase;
     bool dead = false;
   };
-  using WorkKey = std::tuple<int, int, std::int64_t, std::int64_t, std::int64_t, std::int64_t, double, std::int64_t, std::uint32_t>;
 
   void read(const EventView& event);
   void read_memory(const EventView& event);
@@ -90,10 +87,9 @@ class ProgramBuilder {
   std::vector<Tensor> tensors_;
   std::unordered_map<std::uint64_t, LiveBlock> blocks_;
   std::map<std::uint64_t, StreamId> streams_;
-  std::vector<std::size_t> issued_;  ///< per stream, of the current part
   std::unordered_map<std::uint32_t, RecordedEvent> events_;
   std::unordered_map<std::uint32_t, std::uint32_t> communicators_;  ///< recorded id -> index of groups
-  std::map<WorkKey, std::uint32_t> work_;
+  std::unordered_multimap<std::size_t, std::uint32_t> work_;  ///< hash of kernel and name → index
   std::unordered_map<std::string, std::uint32_t> labels_;
   std::unordered_map<std::uint32_t, std::uint32_t> name_labels_;
   std::map<std::uint32_t, std::vector<Instruction>> graphs_;

@@ -148,7 +148,6 @@ void ProgramBuilder::put_compute_first() {
   for (auto* part : {&program.init, &program.first_step, &program.step})
     for (Instruction& instruction : *part) {
       instruction.stream = swapped(instruction.stream);
-      if (instruction.kind == InstructionKind::wait) instruction.id = swapped(static_cast<StreamId>(instruction.id));
     }
   std::swap(program.streams[kComputeStream], program.streams[compute]);
 }

@@ -83,8 +83,8 @@ std::vector<KernelTime> kernel_table(const Recording& recording, const Timeline&
     ++sum.calls;
     sum.seconds += event.end - event.start;
     if (instruction.kind != InstructionKind::kernel) continue;
-    sum.kind = program.kernels[instruction.id].kind;
-    sum.flops += program.kernels[instruction.id].flops;
+    sum.kind = program.kernels[instruction.id].kind();
+    sum.flops += program.kernels[instruction.id].flops();
     sum.bytes_known = sum.bytes_known && recording.bytes_known[instruction.id];
   }
   std::vector<KernelTime> rows;
@@ -109,7 +109,7 @@ FlopsReport flops_of(const Recording& recording, const Timeline& timeline, const
   FlopsReport report;
   double flops = 0;
   for (const Instruction& instruction : recording.program.step)
-    if (instruction.kind == InstructionKind::kernel) flops += recording.program.kernels[instruction.id].flops;
+    if (instruction.kind == InstructionKind::kernel) flops += recording.program.kernels[instruction.id].flops();
   report.peak_flops_per_second = cluster.accelerator.peak(MathType::bf16).value;
   if (recording.tokens > 0) report.hardware_flops_per_token = flops / static_cast<double>(recording.tokens);
   if (timeline.step > Seconds(0)) report.hfu = flops / timeline.step.value / report.peak_flops_per_second;

@@ -15,10 +15,8 @@ Instruction kernel(std::uint32_t index) { return {InstructionKind::kernel, kComp
 /// Two kernels over three tensors: `map` reads and writes 8 KiB, `shrink` reads 8 and writes 4.
 PlayableRank small_rank() {
   PlayableRank rank{};
-  plimsoll::Kernel map{plimsoll::KernelKind::elementwise, DType::fp32};
-  map.bytes_read = map.bytes_written = 8 * kKibi;
-  plimsoll::Kernel shrink = map;
-  shrink.bytes_written = 4 * kKibi;
+  const plimsoll::Kernel map{Unspecified{plimsoll::KernelKind::elementwise, DType::fp32, 0, 8 * kKibi, 8 * kKibi}};
+  const plimsoll::Kernel shrink{Unspecified{plimsoll::KernelKind::elementwise, DType::fp32, 0, 8 * kKibi, 4 * kKibi}};
   rank.program.kernels = {map, shrink};
   rank.program.init = {alloc(0, 8 * kKibi)};
   rank.program.step = {alloc(1, 8 * kKibi), kernel(0), alloc(2, 4 * kKibi), kernel(1), kernel(0), free(2), free(1)};
@@ -49,7 +47,7 @@ TEST(OperandPlan, ReuseCountsWhatOtherWorkMoved) {
 
 TEST(OperandPlan, WhatNoTensorHoldsIsSpareMemory) {
   PlayableRank rank = small_rank();
-  rank.program.kernels[0].bytes_written = 1 << 20;
+  rank.program.kernels[0] = {Unspecified{plimsoll::KernelKind::elementwise, DType::fp32, 0, 8 * kKibi, 1 << 20}};
   const PlannedPart step = plan_operands(rank, {Target::cpu, 1}).step;
   EXPECT_EQ(step.operands[1].to, PlannedOperands::kSpare);
   EXPECT_EQ(step.operands[1].from, 1u);
@@ -58,8 +56,9 @@ TEST(OperandPlan, WhatNoTensorHoldsIsSpareMemory) {
 
 TEST(OperandPlan, ProductsOfAGpuReadSpareMemory) {
   PlayableRank rank = small_rank();
-  rank.program.kernels[0].kind = plimsoll::KernelKind::gemm;
-  rank.program.kernels[0].m = rank.program.kernels[0].n = rank.program.kernels[0].k = 16;
+  Product product;
+  product.m = product.n = product.k = 16;
+  rank.program.kernels[0] = {product};
   EXPECT_EQ(plan_operands(rank, {Target::gfx942, 1}).step.operands[1].from, PlannedOperands::kSpare);
   EXPECT_NE(plan_operands(rank, {Target::cpu, 1}).step.operands[1].from, PlannedOperands::kSpare);
 }

@@ -95,14 +95,8 @@ TEST_F(ReplayTest, DoesExactlyWhatTheProgramSays) {
     if (instruction.kind != InstructionKind::kernel) continue;
     const Kernel& kernel = playable.program.kernels[instruction.id];
     ++kernels;
-    if (kernel.kind == KernelKind::gemm) {
-      const double m = static_cast<double>(kernel.m), n = static_cast<double>(kernel.n), k = static_cast<double>(kernel.k);
-      flops += 2 * m * n * k * static_cast<double>(kernel.batch);
-      bytes += 4 * (m * k + n * k + m * n) * static_cast<double>(kernel.batch);  // both operands and the result, of fp32
-    } else {
-      flops += kernel.flops;
-      bytes += static_cast<double>(kernel.bytes_read + kernel.bytes_written);
-    }
+    flops += kernel.flops();
+    bytes += static_cast<double>(kernel.bytes());
   }
   double done_flops = 0, done_bytes = 0;
   for (const ReplayLine& line : result.lines) {

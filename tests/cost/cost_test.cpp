@@ -152,9 +152,10 @@ TEST(Attention, FlopsOverRate) {
 }
 
 TEST(Price, ArithmeticThatADeviceLacksIsRefusedByName) {
-  Kernel kernel{KernelKind::gemm, DType::bf16, 64, 64, 64, 1, 0, 0, 0};
+  Product product;
+  product.m = product.n = product.k = 64;
   try {
-    price(kernel, load_accelerator("v100-sxm2"));
+    price(product, load_accelerator("v100-sxm2"));
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::refused);

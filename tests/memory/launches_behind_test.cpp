@@ -13,7 +13,7 @@ constexpr StreamId kOther = 1;
 StepProgram program_with(int launches) {
   StepProgram program;
   program.streams.push_back("other");
-  program.kernels.push_back({KernelKind::elementwise});
+  program.kernels.push_back({});
   const auto add = [&](InstructionKind kind, std::uint32_t id, std::int64_t bytes = 0, StreamId stream = kComputeStream) {
     program.step.push_back({kind, stream, Category::temporary, id, bytes, 0});
   };
@@ -56,7 +56,7 @@ TEST(LaunchesBehind, AStepEndsWithTheDevice) {
 std::int64_t reserved_with(const std::vector<InstructionKind>& before_free, const std::vector<InstructionKind>& before_second) {
   StepProgram program;
   program.streams.push_back("other");
-  program.kernels.push_back({KernelKind::elementwise});
+  program.kernels.push_back({});
   program.collectives.push_back({CollectiveKind::all_reduce, Group::world});
   const auto add = [&](InstructionKind kind, std::uint32_t id = 0, std::int64_t bytes = 0, StreamId stream = kComputeStream) {
     program.step.push_back({kind, stream, Category::temporary, id, bytes, 0});

@@ -188,7 +188,8 @@ TEST(PlayMemory, DelaysFreesOfRecordedStreams) {
   script.alloc(0, 40 * kMiB, Category::communication_buffer);
   program.step.push_back({InstructionKind::record_stream, 1, {}, 0, 0, 0});
   script.free(0).alloc(1, 40 * kMiB, Category::activation);
-  program.step.push_back({InstructionKind::wait, kComputeStream, {}, 1, 0, 0});
+  program.step.push_back({InstructionKind::record_event, 1, {}, 1, 0, 0});
+  program.step.push_back({InstructionKind::wait_event, kComputeStream, {}, 1, 0, 0});
   script.alloc(2, 40 * kMiB, Category::activation).free(1).free(2);
   PlayMemoryOptions options;
   EXPECT_EQ(play_memory(program, options).peak_reserved, 80_MiB);

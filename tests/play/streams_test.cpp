@@ -11,7 +11,7 @@ struct Builder {
   StepProgram program;
   Builder() { program.streams = {"compute", "communication"}; }
   void kernel(std::int64_t bytes) {
-    program.kernels.push_back({KernelKind::elementwise, DType::bf16, 0, 0, 0, 1, 0, bytes, 0});
+    program.kernels.push_back({Unspecified{KernelKind::elementwise, DType::bf16, 0, bytes, 0}});
     program.step.push_back({InstructionKind::kernel, 0, Category::temporary, static_cast<std::uint32_t>(program.kernels.size() - 1), 0, 0});
   }
   void collective(std::int64_t bytes, StreamId stream = 1) {
@@ -20,7 +20,8 @@ struct Builder {
         {InstructionKind::collective, stream, Category::temporary, static_cast<std::uint32_t>(program.collectives.size() - 1), 0, 0});
   }
   void wait(StreamId stream, StreamId target) {
-    program.step.push_back({InstructionKind::wait, stream, Category::temporary, target, 0, 0});
+    program.step.push_back({InstructionKind::record_event, target, Category::temporary, target, 0, 0});
+    program.step.push_back({InstructionKind::wait_event, stream, Category::temporary, target, 0, 0});
   }
 };
 

@@ -95,7 +95,7 @@ TEST(Recording, WaitsReachBackToTheirEvent) {
   writer.write(record::Kind::stream_wait, wait).gemm(64, 64, 64, 7).step_end();
   const Recording recording = read(writer);
   const auto waits = std::find_if(recording.program.step.begin(), recording.program.step.end(),
-                                  [](const Instruction& each) { return each.kind == InstructionKind::wait; });
+                                  [](const Instruction& each) { return each.kind == InstructionKind::wait_event; });
   ASSERT_NE(waits, recording.program.step.end());
   EXPECT_EQ(waits->bytes, 1);
   const Cluster cluster = parse_cluster("1xh100-sxm");
@@ -146,7 +146,7 @@ TEST(Recording, ConvolutionsOfALibraryHaveTheirFlops) {
       .step_end();
   const Recording recording = read(writer);
   ASSERT_EQ(recording.program.kernels.size(), 1u);
-  EXPECT_EQ(recording.program.kernels[0].kind, KernelKind::convolution);
+  EXPECT_EQ(recording.program.kernels[0].kind(), KernelKind::convolution);
   EXPECT_EQ(recording.program.kernels[0].flops, 2.0 * 8 * 64 * 64 * 64 * 27);
   EXPECT_EQ(recording.kernel_names[0], "cudnn.convolution_forward");
 }
@@ -231,7 +231,9 @@ TEST(Comparison, NamesTheFirstProductThatDiffers) {
   EXPECT_EQ(same.first_difference, -1);
   EXPECT_TRUE(same.differences.empty());
   StepProgram lowered = recording.program;
-  lowered.kernels.push_back({KernelKind::gemm, DType::bf16, 7, 8, 9, 1, 2.0 * 7 * 8 * 9, 0, 0});
+  Product product;
+  product.m = 7, product.n = 8, product.k = 9;
+  lowered.kernels.push_back({product});
   Instruction more{InstructionKind::kernel};
   more.id = static_cast<std::uint32_t>(lowered.kernels.size() - 1);
   lowered.step.push_back(more);

@@ -12,11 +12,6 @@ namespace {
 struct Shape {
   std::int64_t batch, heads, kv_heads, queries, keys, head_dim, value_dim;
   bool causal;
-
-  double flops() const {  // two products over the attended pairs
-    const double pairs = static_cast<double>(queries) * static_cast<double>(keys) * (causal ? 0.5 : 1.0);
-    return 2.0 * static_cast<double>(batch * heads * (head_dim + value_dim)) * pairs;
-  }
 };
 
 Shape shape_of(const Tensor& query, const Tensor& key, const Tensor& value, bool causal) {
@@ -62,30 +57,20 @@ struct ExpandedGradients {
   Tensor key, value;
 };
 
-// Queries by keys by head size, once per head: what a replay needs to run the kernel.
-void launch_forward(Tape& tape, const Tensor& query, const Tensor& key, const Tensor& value, const Shape& s) {
-  tape.kernel({.kind = KernelKind::attention,
-               .type = query.dtype(),
-               .m = s.queries,
-               .n = s.keys,
-               .k = s.head_dim,
-               .batch = s.batch * s.heads,
-               .flops = s.flops(),
-               .bytes_read = query.bytes() + key.bytes() + value.bytes(),
-               .bytes_written = query.bytes()});
-}
-
-void launch_backward(Tape& tape, const InputGradients& g, const Shape& s) {
-  const std::int64_t bytes = g.query.bytes() + g.key.bytes() + g.value.bytes();
-  tape.kernel({.kind = KernelKind::attention_backward,
-               .type = g.query.dtype(),
-               .m = s.queries,
-               .n = s.keys,
-               .k = s.head_dim,
-               .batch = s.batch * s.heads,
-               .flops = 2.5 * s.flops(),
-               .bytes_read = bytes + 2 * g.query.bytes(),
-               .bytes_written = bytes});
+void launch_attention(Tape& tape, AttentionLibrary library, Attention::Part part, DType type, const Shape& s) {
+  Attention attention;
+  attention.library = library;
+  attention.part = part;
+  attention.type = type;
+  attention.causal = s.causal;
+  attention.batch = s.batch;
+  attention.heads = s.heads;
+  attention.kv_heads = s.kv_heads;
+  attention.queries = s.queries;
+  attention.keys = s.keys;
+  attention.head_dim = s.head_dim;
+  attention.value_dim = s.value_dim;
+  tape.kernel({attention});
 }
 
 // ---- flash ----------------------------------------------------------------------------------------------------------------
@@ -123,7 +108,7 @@ InputGradients flash_gradients(const Tensor& query, const Tensor& key, const Ten
   const ExpandedGradients expanded(tape, s, type);
   // The dot product of the gradient with the output, the backward itself, the conversion of dq.
   launch(tape, KernelKind::reduction, type, 2 * grad.bytes(), softmax_d.bytes());
-  launch_backward(tape, gradients, s);
+  launch_attention(tape, AttentionLibrary::flash2, Attention::Part::backward, type, s);
   launch(tape, KernelKind::elementwise, type, dq_accumulator.bytes(), gradients.query.bytes());
   expanded.sum(gradients);
   return gradients;
@@ -149,7 +134,7 @@ std::vector<Tensor> flash_forward(Tape& tape, const Tensor& query, const Tensor&
   Tensor rng_state = tape.empty({2}, DType::int64);
   const Tensor unused = tape.empty({1}, DType::int64);
   if (dropout > 0) rng_state = tape.empty({2}, DType::int64);
-  launch_forward(tape, query, key, value, s);
+  launch_attention(tape, AttentionLibrary::flash2, Attention::Part::forward, query.dtype(), s);
   if (splits > 1) launch(tape, KernelKind::reduction, query.dtype(), partial_out.bytes() + partial_lse.bytes(), out.bytes() + lse.bytes());
   return {out, lse, rng_state, unused};
 }
@@ -212,7 +197,7 @@ void run_efficient_backward(Tape& tape, const Shape& s, DType type, InputGradien
     delta = s.heads == 1 ? sums : elementwise(tape, {&sums}, DType::fp32);  // heads in front; a single head lies so already
   }
   const Tensor workspace = tape.empty({backward_workspace(s, sixteen_bit)}, DType::uint8, Category::workspace);
-  launch_backward(tape, gradients, s);
+  launch_attention(tape, AttentionLibrary::memory_efficient, Attention::Part::backward, type, s);
   expanded.sum(gradients);
 }
 
@@ -265,7 +250,7 @@ EfficientOutputs efficient_forward(Tape& tape, const Tensor& query, const Tensor
   if (differentiable) all.log_sum_exp = tape.empty({s.batch, s.heads, round_up(s.queries, 32)}, DType::fp32);
   if (query.dtype() != DType::fp32 && std::max(s.head_dim, s.value_dim) > 128)
     tape.scratch(4 * all.output.elements());  // accumulator of the output
-  launch_forward(tape, query, key, value, s);
+  launch_attention(tape, AttentionLibrary::memory_efficient, Attention::Part::forward, query.dtype(), s);
   return all;
 }
 

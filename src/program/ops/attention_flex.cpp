@@ -9,17 +9,20 @@ namespace plimsoll::program {
 
 namespace {
 
-void launch_flex(Tape& tape, KernelKind kind, const Tensor& query, double products) {
-  const double pairs = static_cast<double>(query.size(2)) * static_cast<double>(query.size(2)) / 2;
-  tape.kernel({.kind = kind,
-               .type = query.dtype(),
-               .m = query.size(2),
-               .n = query.size(2),
-               .k = query.size(3),
-               .batch = query.size(0) * query.size(1),
-               .flops = 2 * products * pairs * static_cast<double>(query.size(3) * query.size(0) * query.size(1)),
-               .bytes_read = 3 * query.bytes(),
-               .bytes_written = query.bytes()});
+void launch_flex(Tape& tape, Attention::Part part, const Tensor& query, const Tensor& key, const Tensor& value) {
+  Attention attention;
+  attention.library = AttentionLibrary::flex;
+  attention.part = part;
+  attention.type = query.dtype();
+  attention.causal = true;
+  attention.batch = query.size(0);
+  attention.heads = query.size(1);
+  attention.kv_heads = key.size(1);
+  attention.queries = query.size(2);
+  attention.keys = key.size(2);
+  attention.head_dim = query.size(3);
+  attention.value_dim = value.size(3);
+  tape.kernel({attention});
 }
 
 /// The compiled backward: one kernel for the products of gradients and outputs, one for all three gradients.
@@ -32,7 +35,7 @@ void flex_backward(BackwardCall& b) {
   launch(tape, KernelKind::reduction, output.dtype(), 2 * output.bytes(), delta.bytes());
   output.reset();
   Tensor query_gradient = empty_like(query), value_gradient = empty_like(value), key_gradient = empty_like(key);
-  launch_flex(tape, KernelKind::attention_backward, query, 5);
+  launch_flex(tape, Attention::Part::backward, query, key, value);
   b.give(0, std::move(query_gradient));
   b.give(1, std::move(key_gradient));
   b.give(2, std::move(value_gradient));
@@ -50,7 +53,7 @@ std::vector<Tensor> flex_forward(Tape& tape, const Tensor& query, const Tensor& 
   const Tensor maxima = tape.empty(rows, DType::fp32, Category::workspace);
   Tensor output = tape.empty(sizes, query.dtype());
   output.impl()->strides = elementwise_strides(sizes, {&query});
-  launch_flex(tape, KernelKind::attention, query, 2);
+  launch_flex(tape, Attention::Part::forward, query, key, value);
   return {std::move(output), query, key, value, log_sum_exp};
 }
 

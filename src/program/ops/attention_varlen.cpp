@@ -9,9 +9,18 @@ namespace {
 struct Packed {
   std::int64_t tokens, sequences, heads, kv_heads, head_dim;
 
-  double flops() const {  // two products over a causal triangle per sequence
-    const double length = static_cast<double>(tokens) / static_cast<double>(sequences);
-    return 2.0 * static_cast<double>(tokens * heads * head_dim) * length;
+  /// Sequences of equal length, one after another.
+  Attention attention(Attention::Part part, DType type) const {
+    Attention attention;
+    attention.part = part;
+    attention.type = type;
+    attention.causal = true;
+    attention.batch = sequences;
+    attention.heads = heads;
+    attention.kv_heads = kv_heads;
+    attention.queries = attention.keys = length();
+    attention.head_dim = attention.value_dim = head_dim;
+    return attention;
   }
   std::int64_t length() const { return tokens / sequences; }
   std::int64_t padded() const { return tokens + 128 * sequences; }  ///< rows of the accumulators: every sequence on a block of its own
@@ -22,15 +31,7 @@ std::vector<Tensor> forward_kernel(Tape& tape, const Tensor& query, const Packed
   Tensor statistics = tape.empty({s.heads, s.tokens}, DType::fp32);
   {
     const Tensor state = tape.empty({2}, DType::int64), unused = tape.empty({1}, DType::int64);
-    tape.kernel({.kind = KernelKind::attention,
-                 .type = query.dtype(),
-                 .m = s.length(),
-                 .n = s.length(),
-                 .k = s.head_dim,
-                 .batch = s.sequences * s.heads,
-                 .flops = s.flops(),
-                 .bytes_read = 2 * query.bytes(),
-                 .bytes_written = out.bytes()});
+    tape.kernel({s.attention(Attention::Part::forward, query.dtype())});
   }
   Tensor state = tape.empty({2}, DType::int64);
   return {std::move(out), std::move(statistics), std::move(state)};
@@ -50,15 +51,7 @@ void backward_kernel(BackwardCall& b, const Packed& s) {
       wide_key = tape.empty({s.tokens, s.heads, s.head_dim}, type, Category::workspace);
       wide_value = tape.empty({s.tokens, s.heads, s.head_dim}, type, Category::workspace);
     }
-    tape.kernel({.kind = KernelKind::attention_backward,
-                 .type = type,
-                 .m = s.length(),
-                 .n = s.length(),
-                 .k = s.head_dim,
-                 .batch = s.sequences * s.heads,
-                 .flops = 2.5 * s.flops(),
-                 .bytes_read = 4 * query.bytes(),
-                 .bytes_written = query.bytes() + key.bytes() + value.bytes()});
+    tape.kernel({s.attention(Attention::Part::backward, type)});
   }
   b.give(0, std::move(query));
   b.give(1, std::move(key));

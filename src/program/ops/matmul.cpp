@@ -4,19 +4,8 @@
 namespace plimsoll::program {
 
 void gemm(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, std::int64_t batch, bool biased) {
-  // A product with a bias epilogue goes through cuBLASLt, which has a workspace of its own (CUDABlas.cpp, gemm_and_bias).
-  tape.scratch(biased ? tape.gemm_bias_workspace : tape.gemm_workspace);
-  const std::int64_t size = size_of(type);
-  tape.kernel(
-      {.kind = KernelKind::gemm,
-       .type = type,
-       .m = columns,
-       .n = rows,
-       .k = inner,
-       .batch = batch,
-       .flops = 2.0 * static_cast<double>(rows) * static_cast<double>(columns) * static_cast<double>(inner) * static_cast<double>(batch),
-       .bytes_read = batch * (rows + columns) * inner * size,
-       .bytes_written = batch * rows * columns * size});
+  gemm(tape, Matrix{rows, inner, batch, inner, false, type}, Matrix{inner, columns, batch, columns, false, type},
+       Matrix{rows, columns, batch, columns, false, type}, {.epilogue = biased ? Epilogue::bias : Epilogue::none});
 }
 
 namespace {

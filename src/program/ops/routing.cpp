@@ -38,16 +38,14 @@ void launch_groups(Tape& tape, DType type, std::int64_t groups, std::int64_t row
   } else {
     for (std::int64_t i = 0; i < groups; ++i) tape.scratch(tape.gemm_workspace);
   }
-  const std::int64_t size = size_of(type);
-  tape.kernel({.kind = KernelKind::gemm,
-               .type = type,
-               .m = columns,
-               .n = ceil_div(rows, groups),
-               .k = inner,
-               .batch = groups,
-               .flops = 2.0 * static_cast<double>(rows) * static_cast<double>(columns) * static_cast<double>(inner),
-               .bytes_read = (rows * inner + groups * inner * columns) * size,
-               .bytes_written = rows * columns * size});
+  Product product;
+  product.m = columns;
+  product.n = ceil_div(rows, groups);
+  product.k = inner;
+  product.batch = groups;
+  product.a = product.b = product.result = type;
+  product.grouped = true;
+  tape.kernel({product});
 }
 
 }  // namespace

@@ -250,10 +250,21 @@ Tensor te_rotary(const Tensor& x, const Tensor& table) {
 
 namespace {
 
-/// FLOPs of a causal attention's two products over [s, b, heads, width].
-double causal_flops(const Tensor& query, const Tensor& key, const Tensor& value) {
-  const double pairs = static_cast<double>(query.size(0)) * static_cast<double>(key.size(0)) / 2;
-  return 2 * pairs * static_cast<double>(query.size(1) * query.size(2)) * static_cast<double>(query.size(3) + value.size(3));
+/// Causal attention over [s, b, heads, width] by cuDNN.
+Attention attention_of(Attention::Part part, const Tensor& query, const Tensor& key, const Tensor& value) {
+  Attention attention;
+  attention.library = AttentionLibrary::cudnn;
+  attention.part = part;
+  attention.type = query.dtype();
+  attention.causal = true;
+  attention.batch = query.size(1);
+  attention.heads = query.size(2);
+  attention.kv_heads = key.size(2);
+  attention.queries = query.size(0);
+  attention.keys = key.size(0);
+  attention.head_dim = query.size(3);
+  attention.value_dim = value.size(3);
+  return attention;
 }
 
 /// Outputs of cuDNN's fused forward: the result, the softmax's statistics and the generator's state.
@@ -266,15 +277,7 @@ Attended attend(Tape& tape, const Tensor& query, const Tensor& key, const Tensor
   attended.output = tape.empty(with_last(query.sizes(), value.size(-1)), query.dtype());
   attended.generator = tape.empty({2}, DType::int64);
   attended.statistics = tape.empty({query.size(1), query.size(2), query.size(0), 1}, DType::fp32);
-  tape.kernel({.kind = KernelKind::attention,
-               .type = query.dtype(),
-               .m = query.size(0),
-               .n = key.size(0),
-               .k = query.size(3),
-               .batch = query.size(1) * query.size(2),
-               .flops = causal_flops(query, key, value),
-               .bytes_read = query.bytes() + key.bytes() + value.bytes(),
-               .bytes_written = attended.output.bytes()});
+  tape.kernel({attention_of(Attention::Part::forward, query, key, value)});
   return attended;
 }
 
@@ -295,15 +298,7 @@ AttentionGradients attend_backward(Tape& tape, const Tensor& query, const Tensor
   gradients.key = tape.empty(key.sizes(), key.dtype());
   gradients.value = tape.empty(value.sizes(), value.dtype());
   tape.scratch(query.elements() * 4 + rows_of(query) * 4);
-  tape.kernel({.kind = KernelKind::attention_backward,
-               .type = query.dtype(),
-               .m = query.size(0),
-               .n = key.size(0),
-               .k = query.size(3),
-               .batch = query.size(1) * query.size(2),
-               .flops = 2.5 * causal_flops(query, key, value),
-               .bytes_read = 2 * (query.bytes() + key.bytes() + value.bytes()),
-               .bytes_written = query.bytes() + key.bytes() + value.bytes()});
+  tape.kernel({attention_of(Attention::Part::backward, query, key, value)});
   return gradients;
 }
 

@@ -16,17 +16,8 @@ constexpr int kNormConfigurations = 6;              // layer_norm.py: 1 to 32 wa
 constexpr std::int64_t kAttentionRows = 128;        // flash_api.cpp: rows are padded per sequence …
 constexpr std::int64_t kHeadDimensionQuantum = 32;  // … and head dimensions to this
 
-/// A row-major product's operands, as the tape's kernels describe them.
-Kernel gemm_kernel(std::int64_t rows, std::int64_t columns, std::int64_t inner) {
-  return {.kind = KernelKind::gemm,
-          .type = DType::bf16,
-          .m = columns,
-          .n = rows,
-          .k = inner,
-          .flops = 2.0 * static_cast<double>(rows) * static_cast<double>(columns) * static_cast<double>(inner),
-          .bytes_read = 2 * (rows + columns) * inner,
-          .bytes_written = 2 * rows * columns};
-}
+/// A row-major matrix of bf16.
+Matrix row_major(std::int64_t rows, std::int64_t columns) { return {rows, columns, 1, columns, false, DType::bf16}; }
 
 /// flash-attention's Triton RMSNorm. Besides the statistics it writes the residual stream once more, and keeps it next to its input.
 Tensor rms_norm(NanotronDevice& device, const Tensor& x, const Tensor& weight) {
@@ -152,17 +143,15 @@ Tensor rotary_of_keys(const Tensor& kv, const Tensor& cosine, const Tensor& sine
 }
 
 Kernel attention_kernel(const NanotronSizes& sizes, bool backward) {
-  const double scores = static_cast<double>(sizes.tokens() * sizes.sequence * sizes.heads * sizes.head_dim);
-  const std::int64_t read = 2 * sizes.tokens() * (sizes.heads + 2 * sizes.kv_heads) * sizes.head_dim;
-  return {.kind = backward ? KernelKind::attention_backward : KernelKind::attention,
-          .type = DType::bf16,
-          .m = sizes.sequence,
-          .n = sizes.sequence,
-          .k = sizes.head_dim,
-          .batch = sizes.batch * sizes.heads,
-          .flops = (backward ? 5.0 : 2.0) * scores,  // two products forward, five backward, half of each under the causal mask
-          .bytes_read = backward ? 2 * read : read,
-          .bytes_written = backward ? read : 2 * sizes.tokens() * sizes.heads * sizes.head_dim};
+  Attention attention;
+  attention.part = backward ? Attention::Part::backward : Attention::Part::forward;
+  attention.causal = true;
+  attention.batch = sizes.batch;
+  attention.heads = sizes.heads;
+  attention.kv_heads = sizes.kv_heads;
+  attention.queries = attention.keys = sizes.sequence;
+  attention.head_dim = attention.value_dim = sizes.head_dim;
+  return {attention};
 }
 
 /// Where each sequence starts: zeros, then the running sum of each row's count of tokens.
@@ -314,7 +303,7 @@ void NanotronDevice::product_beside_gather(std::int64_t rows, std::int64_t colum
 void NanotronDevice::product(std::int64_t rows, std::int64_t columns, std::int64_t inner) {
   Tensor& workspace = tape.in_backward() ? backward_workspace_ : forward_workspace_;
   if (!workspace) workspace = tape.empty({kWorkspace}, DType::uint8, Category::workspace);
-  tape.kernel(gemm_kernel(rows, columns, inner));
+  gemm(tape, row_major(rows, inner), row_major(inner, columns), row_major(rows, columns), {.workspace = false});
 }
 
 Tensor NanotronDevice::gathered(Tensor& buffer, const Tensor& shard) {

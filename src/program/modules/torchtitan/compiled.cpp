@@ -87,18 +87,15 @@ class Graph {
     return {own, all};
   }
   void attend(bool backward) {
-    const double pairs = 0.5 * static_cast<double>(tokens_) * static_cast<double>(tokens_ / batch_);
-    const double flops = 4.0 * static_cast<double>(query_width()) * pairs * (backward ? 2.5 : 1.0);
-    const std::int64_t bytes = 4 * tokens_ * query_width() * size_of(type_);
-    tape_.kernel({.kind = backward ? KernelKind::attention_backward : KernelKind::attention,
-                  .type = type_,
-                  .m = tokens_ / batch_,
-                  .n = tokens_ / batch_,
-                  .k = spec_.head_dim,
-                  .batch = batch_ * group_.share(spec_.heads),
-                  .flops = flops,
-                  .bytes_read = bytes,
-                  .bytes_written = bytes});
+    Attention attention;
+    attention.part = backward ? Attention::Part::backward : Attention::Part::forward;
+    attention.type = type_;
+    attention.causal = true;
+    attention.batch = batch_;
+    attention.heads = attention.kv_heads = group_.share(spec_.heads);
+    attention.queries = attention.keys = tokens_ / batch_;
+    attention.head_dim = attention.value_dim = spec_.head_dim;
+    tape_.kernel({attention});
   }
 
  private:

@@ -73,7 +73,7 @@ class MegatronFsdp : public MegatronDataParallel {
     Status status = Status::empty;
     bool may_be_released = false;  ///< bucket_can_be_released
     std::size_t gradients_ready = 0;
-    StreamId gathered_event = kComputeStream, reduced_event = kComputeStream;  ///< streams that wait for that and do nothing else
+    EventId gathered_event = 0, reduced_event = 0;
   };
   struct Place {
     std::size_t group, item;

@@ -47,8 +47,8 @@ void MegatronFsdp::make_groups(const MegatronFsdpModules& modules) {
     group.layout = std::move(layout);
     group.shares_weights = shards_weights() && group.layout.ranks > 1;
     group.shares_gradients = shards_gradients() && group.layout.ranks > 1;
-    group.gathered_event = tape_.add_stream("gathered " + std::to_string(groups_.size() - 1));
-    group.reduced_event = tape_.add_stream("reduced " + std::to_string(groups_.size() - 1));
+    group.gathered_event = tape_.new_event();
+    group.reduced_event = tape_.new_event();
   }
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     const MegatronFsdpLayout& own = groups_[i].layout;

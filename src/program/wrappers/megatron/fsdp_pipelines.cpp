@@ -33,7 +33,7 @@ void MegatronFsdp::gather(std::vector<std::size_t> wanted, Prefetch prefetch, bo
     tape_.wait(gather_stream_, kComputeStream);
     const StreamScope stream(tape_, gather_stream_);
     for (const std::size_t index : call.second) start_gather(index);
-    for (const std::size_t index : call.second) tape_.wait(groups_[index].gathered_event, gather_stream_);
+    for (const std::size_t index : call.second) tape_.record_event(groups_[index].gathered_event, gather_stream_);
   }
   if (!wait) return;
   for (const std::size_t index : asked) wait_gathered(groups_[index]);
@@ -120,7 +120,7 @@ void MegatronFsdp::free_bucket(std::size_t index) {
 
 void MegatronFsdp::wait_gathered(Group& group) {
   if (group.status != Status::communicating) return;
-  tape_.wait(kComputeStream, group.gathered_event);
+  tape_.wait_event(kComputeStream, group.gathered_event);
   group.status = Status::ready;
 }
 
@@ -209,7 +209,7 @@ void MegatronFsdp::reduce(const std::vector<std::size_t>& together) {
     if (shards_states()) in_place(own, {&own, &own});
   }
   for (const std::size_t index : together) {
-    tape_.wait(groups_[index].reduced_event, reduce_stream_);
+    tape_.record_event(groups_[index].reduced_event, reduce_stream_);
     reducing_.push_back(index);
   }
 }
@@ -228,7 +228,7 @@ void MegatronFsdp::wait_first_reduced() {
   const std::size_t index = reducing_.front();
   Group& group = groups_[index];
   reducing_.pop_front();
-  tape_.wait(kComputeStream, group.reduced_event);
+  tape_.wait_event(kComputeStream, group.reduced_event);
   group.gradients_ready = 0;
   if (!group.shares_gradients) return;
   group.whole_gradients.reset();

@@ -1,0 +1,199 @@
+#include "program/kernels.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::program {
+namespace {
+
+/// The largest power of two up to 16 bytes that divides every distance.
+std::int16_t alignment_of(std::initializer_list<const Matrix*> matrices) {
+  std::int64_t bits = 16;
+  for (const Matrix* matrix : matrices) bits |= matrix->leading * size_of(matrix->type);
+  return static_cast<std::int16_t>(bits & -bits);
+}
+
+Product product_of(const Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, const ProductOptions& options) {
+  Product product;
+  product.m = out.columns;  // column-major: the result's rows and columns, and the operands, change places
+  product.n = out.rows;
+  product.k = a.columns;
+  product.batch = out.batch;
+  product.transpose_a = b.transposed;
+  product.transpose_b = a.transposed;
+  product.a = b.type;
+  product.b = a.type;
+  product.result = out.type;
+  product.arithmetic = tape.tf32 && a.type == DType::fp32 ? Arithmetic::tf32 : Arithmetic::native;
+  product.scaling = options.scaling;
+  product.epilogue = options.epilogue;
+  product.accumulates = options.accumulates;
+  product.alignment = alignment_of({&a, &b, &out});
+  return product;
+}
+
+/// Distinct elements: those that a stride of zero repeats count once.
+std::int64_t distinct(const Tensor& x) {
+  std::int64_t elements = 1;
+  for (int i = 0; i < x.rank(); ++i)
+    if (x.strides()[i] != 0) elements *= x.size(i);
+  return elements;
+}
+
+/// Kernels of a pointwise operator whose largest operand has so many elements of this size: TensorIterator halves what 32-bit offsets in
+/// bytes do not reach (TensorIterator::with_32bit_indexing).
+std::int64_t indexed_parts(std::int64_t elements, std::int64_t size) {
+  if (1 + (elements - 1) * size <= std::numeric_limits<std::int32_t>::max()) return 1;
+  return indexed_parts(elements / 2, size) + indexed_parts(elements - elements / 2, size);
+}
+
+Operand part_of(Operand operand, std::int64_t parts) {
+  operand.elements /= parts;
+  return operand;
+}
+
+/// Whether some dimension of `out` that is longer than one is read by x without moving.
+bool broadcasts(const Tensor& x, const Tensor& out) {
+  const int shift = out.rank() - x.rank();
+  for (int i = 0; i < out.rank(); ++i) {
+    if (out.size(i) == 1) continue;
+    const int own = i - shift;
+    if (own < 0 || x.size(own) == 1 || x.strides()[own] == 0) return true;
+  }
+  return false;
+}
+
+bool same_layout(const Tensor& x, const Tensor& like) {
+  if (x.sizes() != like.sizes()) return x.is_contiguous() && like.is_contiguous() && x.elements() == like.elements();
+  for (int i = 0; i < x.rank(); ++i)
+    if (x.size(i) != 1 && x.strides()[i] != like.strides()[i]) return false;
+  return true;
+}
+
+Operands operands_of(std::initializer_list<const Tensor*> ins, std::initializer_list<const Tensor*> outs) {
+  Operands operands;
+  for (const Tensor* in : ins)
+    if (in->defined()) operands.read(operand(*in));
+  for (const Tensor* out : outs)
+    if (out->defined()) operands.write(operand(*out));
+  return operands;
+}
+
+Tape& tape_of(std::initializer_list<const Tensor*> ins, std::initializer_list<const Tensor*> outs) {
+  for (const auto& list : {outs, ins})
+    for (const Tensor* tensor : list)
+      if (tensor->defined()) return tensor->tape();
+  throw Error(ErrorCode::internal, "a kernel without a tensor");
+}
+
+Reduction::Axis axis_of(const Tensor& out, const Tensor& in) {
+  if (out.elements() == 1) return Reduction::Axis::all;
+  const bool last_stays = out.rank() > 0 && in.rank() > 0 && out.size(-1) == in.size(-1) && out.size(-1) > 1;
+  const bool inner_is_last = in.rank() == 0 || in.strides()[-1] == 1;
+  return last_stays == inner_is_last ? Reduction::Axis::outer : Reduction::Axis::inner;
+}
+
+}  // namespace
+
+Matrix matrix(const Tensor& x) {
+  Matrix m;
+  m.rows = x.size(-2);
+  m.columns = x.size(-1);
+  for (int i = 0; i < x.rank() - 2; ++i) m.batch *= x.size(i);
+  m.transposed = x.strides()[-1] != 1 && x.strides()[-2] == 1;
+  m.leading = std::max(x.strides()[m.transposed ? -1 : -2], m.transposed ? m.rows : m.columns);
+  m.type = x.dtype();
+  return m;
+}
+
+Matrix folded(const Tensor& x) {
+  const std::int64_t columns = x.size(-1);
+  return {x.elements() / columns, columns, 1, x.rank() == 2 ? std::max(x.strides()[0], columns) : columns, false, x.dtype()};
+}
+
+void gemm(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, const ProductOptions& options) {
+  // A product with an epilogue goes through cuBLASLt, which has a workspace of its own (CUDABlas.cpp, gemm_and_bias).
+  if (options.workspace) tape.scratch(options.epilogue == Epilogue::none ? tape.gemm_workspace : tape.gemm_bias_workspace);
+  tape.kernel({product_of(tape, a, b, out, options)});
+}
+
+void grouped_gemm(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, std::int64_t groups, const ProductOptions& options) {
+  Product product = product_of(tape, a, b, out, options);
+  product.grouped = true;
+  product.batch = groups;
+  if (out.batch == 1) {
+    product.n = ceil_div(product.n, groups);  // tokens
+  } else {
+    product.k = ceil_div(product.k, groups);
+  }
+  tape.kernel({product});
+}
+
+Operand operand(const Tensor& x, const Tensor& like) {
+  if (same_layout(x, like)) return {x.elements(), x.dtype(), Walk::contiguous};
+  return {distinct(x), x.dtype(), broadcasts(x, like) ? Walk::broadcast : Walk::strided};
+}
+
+Operand operand(const Tensor& x) { return {distinct(x), x.dtype(), x.is_contiguous() ? Walk::contiguous : Walk::strided}; }
+
+void pointwise(const Tensor& out, std::initializer_list<const Tensor*> ins) {
+  const std::int64_t elements = out.elements();
+  if (elements == 0) return;
+  std::int64_t widest = size_of(out.dtype());
+  for (const Tensor* in : ins)
+    if (in->elements() == elements) widest = std::max(widest, size_of(in->dtype()));
+  const std::int64_t parts = indexed_parts(elements, widest);
+  Pointwise kernel;
+  kernel.elements = elements / parts;
+  for (const Tensor* in : ins) kernel.operands.read(part_of(operand(*in, out), parts));
+  kernel.operands.write(part_of({elements, out.dtype(), Walk::contiguous}, parts));
+  for (std::int64_t i = 0; i < parts; ++i) out.tape().kernel({kernel});
+}
+
+void pointwise(Pointwise::Form form, std::initializer_list<const Tensor*> ins, std::initializer_list<const Tensor*> outs) {
+  Pointwise kernel{form, 0, operands_of(ins, outs)};
+  for (const Operand& each : kernel.operands) kernel.elements = std::max(kernel.elements, each.elements);
+  if (kernel.elements > 0) tape_of(ins, outs).kernel({kernel});
+}
+
+void concatenate(const Tensor& out, const std::vector<Tensor>& ins) {
+  Pointwise kernel{Pointwise::Form::concatenate, out.elements(), {}};
+  for (const Tensor& in : ins) kernel.operands.read(operand(in));
+  kernel.operands.write(operand(out));
+  if (kernel.elements > 0) out.tape().kernel({kernel});
+}
+
+void reduce(const Tensor& out, const Tensor& in) {
+  Reduction kernel;
+  kernel.axis = axis_of(out, in);
+  kernel.outputs = std::max<std::int64_t>(out.elements(), 1);
+  kernel.reduced = in.elements() / kernel.outputs;
+  kernel.operands = Operands({operand(in)}, {operand(out)});
+  out.tape().kernel({kernel});
+}
+
+void row_wise(RowWise::Function function, std::int64_t rows, std::int64_t columns, std::initializer_list<const Tensor*> ins,
+              std::initializer_list<const Tensor*> outs) {
+  tape_of(ins, outs).kernel({RowWise{function, rows, columns, operands_of(ins, outs)}});
+}
+
+void gather(Gather::Function function, std::int64_t elements, std::initializer_list<const Tensor*> ins,
+            std::initializer_list<const Tensor*> outs) {
+  tape_of(ins, outs).kernel({Gather{function, elements, operands_of(ins, outs)}});
+}
+
+void multi_tensor(Tape& tape, MultiTensor::Function function, std::int64_t tensors, std::int64_t elements,
+                  std::initializer_list<DType> reads, std::initializer_list<DType> writes) {
+  MultiTensor kernel{function, tensors, elements, {}};
+  for (const DType type : reads) kernel.operands.read({elements, type, Walk::contiguous});
+  for (const DType type : writes) kernel.operands.write({elements, type, Walk::contiguous});
+  tape.kernel({kernel});
+}
+
+void memset(const Tensor& target) {
+  if (target.bytes() > 0) target.tape().copy({Copy::Direction::set, target.bytes()}, target.tape().stream);
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,67 @@
+/// The only makers of kernels: each takes the tensors that a kernel reads and writes, and reads off them what its time depends on
+/// (plimsoll/kernel.hpp). Making a kernel launches it on the tape's current stream.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "program/tape.hpp"
+
+namespace plimsoll::program {
+
+// ---- products --------------------------------------------------------------------------------------------------------
+
+/// A matrix as a product sees it, row-major: rows × columns of a tensor, read in its order or transposed; `batch` of them.
+struct Matrix {
+  std::int64_t rows = 0, columns = 0, batch = 1;
+  std::int64_t leading = 0;  ///< elements from one row (transposed: column) to the next
+  bool transposed = false;   ///< neighbours in memory are of one column
+  DType type = DType::bf16;
+
+  /// The same memory with rows and columns exchanged: x.t().
+  Matrix t() const { return {columns, rows, batch, leading, !transposed, type}; }
+};
+/// The last two dimensions of x, as its strides have them; the dimensions before them are a batch.
+Matrix matrix(const Tensor& x);
+/// All dimensions before the last as rows (F.linear's view of its input).
+Matrix folded(const Tensor& x);
+
+struct ProductOptions {
+  Epilogue epilogue = Epilogue::none;
+  Scaling scaling = Scaling::none;
+  bool accumulates = false;
+  bool workspace = true;  ///< takes cuBLAS's workspace from the tape (cuBLASLt's with an epilogue), at once given back
+};
+/// out = a · b by cuBLAS. Its arithmetic is the operands' type's, or tf32 for fp32 where the tape allows it.
+void gemm(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, const ProductOptions& options = {});
+/// A grouped product of experts (CUTLASS): `a` holds all tokens in groups of even size, `b` one matrix a group; or (gradients of weights)
+/// both hold tokens and `out` one matrix a group.
+void grouped_gemm(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, std::int64_t groups, const ProductOptions& options = {});
+
+// ---- kernels bound by memory -----------------------------------------------------------------------------------------
+
+/// How a kernel whose results lie as `like` walks through x.
+Operand operand(const Tensor& x, const Tensor& like);
+/// The same where a kernel takes the tensor as it lies: contiguous, or strided.
+Operand operand(const Tensor& x);
+
+/// TensorIterator's kernel over broadcast inputs into `out`, cut where 32-bit offsets do not reach.
+void pointwise(const Tensor& out, std::initializer_list<const Tensor*> ins);
+/// The same of a kernel with several results (a fused one, dropout with its mask).
+void pointwise(Pointwise::Form form, std::initializer_list<const Tensor*> ins, std::initializer_list<const Tensor*> outs);
+/// cat and stack.
+void concatenate(const Tensor& out, const std::vector<Tensor>& ins);
+/// A reduction of `in` to `out`; the axis follows from their shapes.
+void reduce(const Tensor& out, const Tensor& in);
+void row_wise(RowWise::Function function, std::int64_t rows, std::int64_t columns, std::initializer_list<const Tensor*> ins,
+              std::initializer_list<const Tensor*> outs);
+void gather(Gather::Function function, std::int64_t elements, std::initializer_list<const Tensor*> ins,
+            std::initializer_list<const Tensor*> outs);
+/// A launch of multi_tensor_apply over `elements` of `tensors` tensors: the types of the lists that it reads, then of those it writes.
+void multi_tensor(Tape& tape, MultiTensor::Function function, std::int64_t tensors, std::int64_t elements,
+                  std::initializer_list<DType> reads, std::initializer_list<DType> writes);
+/// cudaMemsetAsync.
+void memset(const Tensor& target);
+
+}  // namespace plimsoll::program
