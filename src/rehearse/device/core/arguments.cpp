@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "../../signature.hpp"
+
 namespace plimsoll::device {
 namespace {
 
@@ -16,41 +18,17 @@ struct Structure {
   std::uint16_t bytes;
 };
 /// ATen/native/cuda: the closures of legacy elementwise kernels hold an OffsetCalculator of at least one operand (404 bytes of CUDA's 25
-/// dimensions), ReduceOp its numbers, ReduceConfig and such a calculator; of memory-efficient and flash attention the structures of sizes.
+/// dimensions), ReduceOp its numbers, ReduceConfig and such a calculator, cat's metadata the sizes of its inputs; memory-efficient and flash
+/// attention have structures of sizes.
 constexpr Structure kStructures[] = {{"elementwise_kernel<", "lambda(int", 404},
                                      {"elementwise_kernel_manual_unroll<", "lambda(int", 404},
                                      {"elementwise_kernel<", "LoadWithCast<", 8},
                                      {"elementwise_kernel<", "StoreWithCast<", 8},
                                      {"reduce_kernel<", "ReduceOp<", 512},
-                                     {"flash_", "params", 208},
-                                     {"fmha_cutlass", "::Params", 208}};
-
-/// The types between the parentheses that end a demangled name.
-std::vector<std::string_view> parameters_of(std::string_view name) {
-  std::size_t end = name.rfind(')');
-  if (end == std::string_view::npos) return {};
-  std::size_t begin = end;
-  for (int depth = 0;; --begin) {
-    depth += name[begin] == ')' ? 1 : name[begin] == '(' ? -1 : 0;
-    if (depth == 0) break;
-    if (begin == 0) return {};
-  }
-  std::vector<std::string_view> list;
-  std::size_t from = begin + 1;
-  int depth = 0;
-  for (std::size_t at = from; at <= end; ++at) {
-    const char letter = name[at];
-    if (at == end || (letter == ',' && depth == 0)) {
-      list.push_back(name.substr(from, at - from));
-      from = at + 2;
-    } else if (letter == '(' || letter == '<' || letter == '{') {
-      ++depth;
-    } else if (letter == ')' || letter == '>' || letter == '}') {
-      --depth;
-    }
-  }
-  return list;
-}
+                                     {"CatArrayBatchedCopy", ", unsigned int, 128,", 2560},
+                                     {"CatArrayBatchedCopy", ", unsigned int, 64,", 1280},
+                                     {"flash_", "params", 216},
+                                     {"fmha_cutlass", "::Params", 216}};
 
 std::uint16_t bytes_of(std::string_view kernel, std::string_view type) {
   constexpr std::string_view kConst = " const";
@@ -73,7 +51,7 @@ std::vector<KeptArgument> kept_arguments(const char* mangled) {
   const std::string_view name = text.get();
   std::vector<KeptArgument> kept;
   std::uint16_t parameter = 0;
-  for (const std::string_view type : parameters_of(name)) {
+  for (const std::string_view type : rehearse::parameters_of(name)) {
     if (const std::uint16_t bytes = bytes_of(name, type); bytes > 0) kept.push_back({parameter, bytes});
     ++parameter;
   }
