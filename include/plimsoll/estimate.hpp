@@ -27,7 +27,7 @@ struct Band {
 
 /// How a part of the answer was reached.
 enum class Basis : std::uint8_t {
-  played,        ///< read off the allocator's trace of the rank's step
+  played,        ///< read off the rank's program: the allocator's trace of it, or its streams' timeline
   closed_form,   ///< a formula of modelling.md, without the allocator
   profile,       ///< a constant of the framework or device, with its own provenance
 };
@@ -86,6 +86,8 @@ struct TimePart {
 
 struct TimeReport {
   Band step_seconds;
+  Basis basis = Basis::closed_form;     ///< of all of it
+  std::string closed_form_because;      ///< why there was nothing to play; empty when it was played
   double tokens_per_second_per_gpu = 0;
   std::vector<TimePart> breakdown;      ///< adds up to the expected step
 };

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "estimate/played_time.hpp"
 #include "estimate/rank_groups.hpp"
 #include "estimate/rank_memory.hpp"
 #include "estimate/residuals.hpp"
@@ -43,9 +44,10 @@ Verdict verdict_of(const RankMemory& memory) {
   return memory.margin() < reserve ? Verdict::tight : Verdict::fits;
 }
 
-TimeReport time_of(const StepTime& step, const Strategy& strategy, const std::string& framework) {
+TimeReport time_of(const StepTime& step, Basis basis, const Strategy& strategy, const std::string& framework) {
   TimeReport time;
-  time.step_seconds = band_of("step_seconds", framework, Basis::closed_form, step.total().value);
+  time.basis = basis;
+  time.step_seconds = band_of("step_seconds", framework, basis, step.total().value);
   for (const TimePart& part : step.parts())
     if (part.seconds.value > 0) time.breakdown.push_back(part);
   const double tokens = static_cast<double>(strategy.global_batch) * static_cast<double>(strategy.seq_len);
@@ -91,7 +93,8 @@ FlopsReport flops_of(const Model& model, const Cluster& cluster, const Strategy&
 }
 
 /// Ranks of one pipeline stage hold the same program.
-std::vector<RankReport> ranks_of(const Model& model, const std::vector<Stage>& stages, const Cluster& cluster, const Strategy& strategy) {
+std::vector<RankReport> ranks_of(const Model& model, const std::vector<Stage>& stages, const Cluster& cluster, const Strategy& strategy,
+                                 PlayedTime& time) {
   std::vector<RankReport> ranks;
   RankPrograms programs(model, strategy, cluster);
   for (int stage = 0; stage < strategy.pp; ++stage) {
@@ -100,7 +103,7 @@ std::vector<RankReport> ranks_of(const Model& model, const std::vector<Stage>& s
     rank.count = strategy.gpus / strategy.pp;
     for (std::size_t chunk = static_cast<std::size_t>(stage); chunk < stages.size(); chunk += static_cast<std::size_t>(strategy.pp))
       rank.parameters += stages[chunk].parameters(strategy);
-    rank.memory = rank_memory(programs, model, stages, stage, cluster, strategy, rank.work);
+    rank.memory = rank_memory(programs, model, stages, stage, cluster, strategy, rank.work, time);
     ranks.push_back(std::move(rank));
   }
   return ranks;
@@ -117,7 +120,9 @@ std::vector<Origin> provenance_of(const Report& report, const Cluster& cluster, 
       {"memory.capacity_bytes", device.memory_usable.provenance, device.memory_usable.source},
       {"memory.categories.context", device.overheads.context.provenance, device.overheads.context.source},
       {"memory.categories.communicators", device.overheads.first_communicator.provenance, device.overheads.first_communicator.source},
-      {"time.step_seconds", Provenance::derived, "closed form: roofline, collectives over the topology, pipeline schedule"},
+      {"time.step_seconds", Provenance::derived,
+       report.time.basis == Basis::played ? "played: the program on its streams, and its host"
+                                          : "closed form: roofline, collectives over the topology, pipeline schedule"},
       {fmt::format("accelerator.peak.{}", name_of(rate.type)), rate.peak.provenance, rate.peak.source},
       {fmt::format("accelerator.sustained.{}", name_of(rate.type)), rate.sustained.provenance, rate.sustained.source},
       {"accelerator.memory_bandwidth", device.memory_bandwidth.provenance, device.memory_bandwidth.source},
@@ -136,9 +141,11 @@ std::vector<std::string> notes_of(const Report& report) {
     notes.push_back(fmt::format("memory is a closed form, not a played step: {}", memory.closed_form_because));
     notes.push_back("reserved bytes: a tenth of what comes and goes is assumed to be held by the allocator");
   }
-  notes.push_back(
-      "time is a closed form: roofline of the kernels, collectives over the topology, the pipeline by its schedule; the host is never "
-      "late");
+  if (report.time.basis != Basis::played)
+    notes.push_back(fmt::format(
+        "time is a closed form (roofline of the kernels, collectives over the topology, the pipeline by its schedule; the host is never "
+        "late), not a played step: {}",
+        report.time.closed_form_because));
   return notes;
 }
 
@@ -164,10 +171,17 @@ Report estimate(const Model& model, const Cluster& cluster, const Strategy& said
   report.parameters = model.parameters();
   report.active_parameters = model.active_parameters();
   report.gpus = strategy.gpus;
-  report.ranks = ranks_of(model, stages, cluster, strategy);
+  PlayedTime time(cluster, groups, report.framework);
+  report.ranks = ranks_of(model, stages, cluster, strategy, time);
   report.worst = worst_of(report.ranks);
   report.verdict = verdict_of(report.worst_rank().memory);
-  report.time = time_of(step_time(model, stages, cluster, strategy, groups, lengths_of(strategy)), strategy, report.framework);
+  if (time.lacking().empty()) {
+    report.time = time_of(parts_of(time.busiest()), Basis::played, strategy, report.framework);
+  } else {
+    report.time =
+        time_of(step_time(model, stages, cluster, strategy, groups, lengths_of(strategy)), Basis::closed_form, strategy, report.framework);
+    report.time.closed_form_because = time.lacking();
+  }
   report.flops = flops_of(model, cluster, strategy, report.time.tokens_per_second_per_gpu);
   report.notes = notes_of(report);
   report.provenance = provenance_of(report, cluster, strategy);

@@ -121,6 +121,12 @@ FrameworkProfile launcher(const char* name, const char* title, const char* sourc
   return p;
 }
 
+/// Their recipes set tp_comm_overlap wherever tensor-parallel ranks cut the sequence.
+FrameworkProfile overlapping(FrameworkProfile p) {
+  p.tensor_overlap = true;
+  return p;
+}
+
 }  // namespace
 
 Entry megatron_core() { return {profile(), adjust, complete, check}; }
@@ -132,10 +138,10 @@ Entry megatron_lm() {
 }
 
 Entry megatron_bridge() {
-  return {launcher("megatron-bridge", "Megatron-Bridge", "Megatron-Bridge recipes"), adjust, complete_overlapped, check};
+  return {overlapping(launcher("megatron-bridge", "Megatron-Bridge", "Megatron-Bridge recipes")), adjust, complete_overlapped, check};
 }
 
-Entry nemo() { return {launcher("nemo", "NeMo", "NeMo 2 and MLPerf recipes"), adjust, complete_nemo, check}; }
+Entry nemo() { return {overlapping(launcher("nemo", "NeMo", "NeMo 2 and MLPerf recipes")), adjust, complete_nemo, check}; }
 
 Entry primus() {
   return {launcher("primus", "Primus (Megatron backend)", "Primus megatron-parameters.md"), adjust, complete_overlapped, check};

@@ -136,8 +136,8 @@ void resolve_kernels(Resolver& r) {
   if (s.autograd_threads == 0) s.autograd_threads = 1;
   if (!s.loss_parallel) s.loss_parallel = false;
   if (!s.moe.a2a_overlap) s.moe.a2a_overlap = false;
+  if (!s.async_tp) s.async_tp = profile.tensor_overlap && s.tp > 1 && s.sequence_parallel && s.comm_overlap.value_or(true);
   if (!s.comm_overlap) s.comm_overlap = true;
-  if (!s.async_tp) s.async_tp = false;
   const bool plain_ddp = s.data_parallel == DataParallel::ddp && s.recompute.kind == Recompute::Kind::none;
   if (plain_ddp && s.compile == Strategy::Compile::blocks)
     r.assume("compile: every block is one graph (torch's DDPOptimizer, which cuts blocks where DDP's buckets end, is not followed)");
