@@ -164,6 +164,7 @@ RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::ve
   if (auto program = programs.of_stage(stage, memory.closed_form_because)) {
     memory.basis = Basis::played;
     work = work_of(*program);
+    memory.host = program->host_pinned + program->host_pageable;
     trace = played(*program, play_options(*program, cluster, resolved), memory.out_of_memory, memory.out_of_memory_at);
     programs.give_back(std::move(*program));
   } else {
