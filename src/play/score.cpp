@@ -124,6 +124,7 @@ class ScoreWriter {
     double& seconds = kernels_[instruction.id];
     if (seconds < 0) seconds = tables_.seconds_of(kernel);
     item.what = Item::What::kernel;
+    item.multiplies = kernel.product() || kernel.attention();
     item.seconds = seconds;
     item.issue = tables_.pricing.host.launch.value;
     item.cause = phase_ == Phase::optimizer ? Cause::optimizer : instruction.again ? Cause::recompute : Cause::compute;
