@@ -7,8 +7,8 @@ namespace plimsoll::program {
 
 namespace {
 
-struct Convolution {
-  Convolution(const Tensor& x, const Tensor& weight, const ConvolutionArguments& arguments)
+struct Windows {
+  Windows(const Tensor& x, const Tensor& weight, const ConvolutionArguments& arguments)
       : batch(x.size(0)),
         in(weight.size(1)),
         out(weight.size(0)),
@@ -31,43 +31,52 @@ struct Convolution {
   std::int64_t inner;
 };
 
-void unfold(Tape& tape, const Convolution& c, DType type) {
-  const std::int64_t bytes = c.inner * c.places() * size_of(type);
-  launch(tape, KernelKind::convolution, type, bytes, bytes);
+/// im2col and col2im: windows that overlap are read, or added up, one by one.
+void unfold(Tape& tape, const Windows& c, DType type) {
+  const std::int64_t elements = c.inner * c.places();
+  pointwise(tape, Pointwise::Form::map, {{elements, type, Walk::strided}}, {packed(elements, type)});
 }
 
+/// A row-major matrix; a convolution's products are those of the unfolded windows of one image, [inner, places].
+Matrix rows_by_columns(std::int64_t rows, std::int64_t columns, DType type) { return {rows, columns, 1, columns, false, type}; }
+
 /// `columns`: one image's windows, shared by both gradients.
-void input_gradient(BackwardCall& b, const Convolution& c, const Tensor& input, Tensor& columns) {
+void input_gradient(BackwardCall& b, const Windows& c, const Tensor& input, Tensor& columns) {
   Tensor gradient = b.tape.empty(input.sizes(), input.dtype());
   columns = c.columns(b.tape, input.dtype());
   for (std::int64_t image = 0; image < c.batch; ++image) {
-    gemm(b.tape, input.dtype(), c.inner, c.places(), c.out);
+    const DType type = input.dtype();
+    gemm(b.tape, rows_by_columns(c.out, c.inner, type).t(), rows_by_columns(c.out, c.places(), type),
+         rows_by_columns(c.inner, c.places(), type));
     unfold(b.tape, c, input.dtype());  // col2im
   }
   b.give(0, std::move(gradient));
 }
 
-void weight_gradient(BackwardCall& b, const Convolution& c, const Tensor& input, Tensor& columns) {
+void weight_gradient(BackwardCall& b, const Windows& c, const Tensor& input, Tensor& columns) {
   Tensor gradient = b.tape.empty(b.saved(1).sizes(), input.dtype());
   if (c.unfolds && !columns) columns = c.columns(b.tape, input.dtype());
   for (std::int64_t image = 0; image < c.batch; ++image) {
     if (c.unfolds) unfold(b.tape, c, input.dtype());
-    gemm(b.tape, input.dtype(), c.out, c.inner, c.places());
+    const DType type = input.dtype();
+    gemm(b.tape, rows_by_columns(c.out, c.places(), type), rows_by_columns(c.inner, c.places(), type).t(),
+         rows_by_columns(c.out, c.inner, type), {.accumulates = image > 0});
   }
   b.give(1, std::move(gradient));
 }
 
-Tensor unfolded_convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, const Convolution& c) {
+Tensor unfolded_convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, const Windows& c) {
   Op op("conv2d", {&x, &weight, &bias});
   op.save(x);
   op.save(weight);
   Tensor y = op.output(c.output(), x.dtype());
   {
     const Tensor columns = c.unfolds ? c.columns(op.tape(), x.dtype()) : Tensor();
-    if (bias) launch(op.tape(), KernelKind::elementwise, x.dtype(), bias.bytes(), y.bytes());  // the products are added to it
+    if (bias) pointwise(op.tape(), Pointwise::Form::map, {operand(bias, y)}, {operand(y)});  // the products are added to it
     for (std::int64_t image = 0; image < c.batch; ++image) {
       if (c.unfolds) unfold(op.tape(), c, x.dtype());
-      gemm(op.tape(), x.dtype(), c.out, c.places(), c.inner);
+      gemm(op.tape(), rows_by_columns(c.out, c.inner, x.dtype()), rows_by_columns(c.inner, c.places(), x.dtype()),
+           rows_by_columns(c.out, c.places(), x.dtype()), {.accumulates = bias.defined()});
     }
   }
   return op.done(y, [c](BackwardCall& b) {  // slow_conv2d_backward: input, bias, weight
@@ -80,19 +89,24 @@ Tensor unfolded_convolution(const Tensor& x, const Tensor& weight, const Tensor&
   });
 }
 
-Tensor depthwise_convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, const Convolution& c) {
+Tensor depthwise_convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, const Windows& c) {
   Op op("conv_depthwise2d", {&x, &weight, &bias});
   op.save(x);
   op.save(weight);
   Tensor y = op.output(c.output(), x.dtype());
-  const double flops = 2.0 * static_cast<double>(y.elements()) * static_cast<double>(c.inner);
-  launch(op.tape(), KernelKind::convolution, x.dtype(), x.bytes(), y.bytes(), flops);
-  return op.done(y, [flops](BackwardCall& b) {
+  Convolution kernel{.type = x.dtype(), .batch = c.batch, .in = x.size(1), .out = c.out, .groups = x.size(1)};
+  kernel.image = x.size(2) * x.size(3);
+  kernel.result = c.places();
+  kernel.window = c.inner;
+  op.tape().kernel({kernel});
+  return op.done(y, [kernel](BackwardCall& b) {
     const Tensor& input = b.saved(0);
     const Tensor grad = contiguous(b.grad());
     const auto gradient_of = [&](std::size_t saved, std::size_t to) {
       Tensor gradient = b.tape.empty(b.saved(saved).sizes(), input.dtype());
-      launch(b.tape, KernelKind::convolution, input.dtype(), input.bytes() + grad.bytes(), gradient.bytes(), flops);
+      Convolution own = kernel;
+      own.pass = to == 0 ? Convolution::Pass::input_gradient : Convolution::Pass::weight_gradient;
+      b.tape.kernel({own});
       b.give(to, std::move(gradient));
     };
     if (b.needs(0)) gradient_of(0, 0);
@@ -107,7 +121,7 @@ Tensor convolution(const Tensor& x_in, const Tensor& weight_in, const Tensor& bi
   const Tensor bias = bias_in ? autocast_low(bias_in) : Tensor();
   const Tensor weight = autocast_low(weight_in), x = autocast_low(x_in);
   const Tensor packed = contiguous(x);
-  const Convolution c(packed, weight, arguments);
+  const Windows c(packed, weight, arguments);
   if (arguments.groups == 1) return unfolded_convolution(packed, weight, bias, c);
   if (arguments.groups == x.size(1) && weight.size(0) % x.size(1) == 0) return depthwise_convolution(packed, weight, bias, c);
   refuse("convolutions in groups of several channels are not modelled", {}, "groups 1, or as many as input channels");
@@ -119,8 +133,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   op.save(weight);
   Tensor y = empty_like(x);
   const Tensor mean = op.output({x.size(1)}, DType::fp32), deviation = op.output({x.size(1)}, DType::fp32);
-  launch(op.tape(), KernelKind::reduction, x.dtype(), x.bytes(), mean.bytes() + deviation.bytes(), 4.0 * static_cast<double>(x.elements()));
-  launch(op.tape(), KernelKind::elementwise, x.dtype(), x.bytes(), y.bytes(), 2.0 * static_cast<double>(x.elements()));
+  reduce(op.tape(), Reduction::Axis::inner, mean.elements(), {operand(x)}, {operand(mean), operand(deviation)});
+  pointwise(y, {&x});
   op.save_output(mean);
   op.save_output(deviation);
   return op.done(y, [](BackwardCall& b) {  // batch_norm_backward_cuda_template: one kernel
@@ -128,7 +142,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
     const Tensor grad = contiguous(b.grad());
     Tensor gradient = empty_like(input), weight_gradient = b.tape.empty(scale.sizes(), scale.dtype()),
            bias_gradient = b.tape.empty(scale.sizes(), scale.dtype());
-    launch(b.tape, KernelKind::reduction, input.dtype(), 2 * input.bytes(), input.bytes(), 8.0 * static_cast<double>(input.elements()));
+    reduce(b.tape, Reduction::Axis::inner, scale.elements(), {operand(input), operand(grad)},
+           {operand(gradient), operand(weight_gradient), operand(bias_gradient)});
     b.give(0, std::move(gradient));
     b.give(1, std::move(weight_gradient));
     b.give(2, std::move(bias_gradient));
@@ -150,13 +165,13 @@ Tensor max_pool(const Tensor& x, const PoolArguments& arguments) {
   op.save(x);
   Tensor y = op.output(pooled_sizes(x, arguments), x.dtype());
   const Tensor indices = op.output(y.sizes(), DType::int64);
-  launch(op.tape(), KernelKind::reduction, x.dtype(), x.bytes(), y.bytes() + indices.bytes());
+  reduce(op.tape(), Reduction::Axis::inner, y.elements(), {operand(x)}, {operand(y), operand(indices)});
   op.save_output(indices);
   return op.done(y, [](BackwardCall& b) {  // max_pool2d_with_indices_backward
     const Tensor input = b.saved(0);
     const Tensor grad = contiguous(b.grad());
     Tensor gradient = zeros(b.tape, input.sizes(), input.dtype());
-    launch(b.tape, KernelKind::reduction, input.dtype(), grad.bytes() + b.saved(1).bytes(), gradient.bytes());
+    gather(Gather::Function::scatter, gradient.elements(), {&grad, &b.saved(1)}, {&gradient});
     b.give(0, std::move(gradient));
   });
 }
@@ -165,12 +180,12 @@ Tensor average_pool(const Tensor& x, const PoolArguments& arguments) {
   Op op("avg_pool2d", {&x});
   op.save(x);
   Tensor y = op.output(pooled_sizes(x, arguments), x.dtype());
-  launch(op.tape(), KernelKind::reduction, x.dtype(), x.bytes(), y.bytes());
+  reduce(op.tape(), Reduction::Axis::inner, y.elements(), {operand(x)}, {operand(y)});
   return op.done(y, [](BackwardCall& b) {
     const Tensor input = b.saved(0);
     const Tensor grad = contiguous(b.grad());
     Tensor gradient = b.tape.empty(input.sizes(), input.dtype());
-    launch(b.tape, KernelKind::reduction, input.dtype(), grad.bytes(), gradient.bytes());
+    pointwise(b.tape, Pointwise::Form::map, {{grad.elements(), grad.dtype(), Walk::broadcast}}, {operand(gradient)});
     b.give(0, std::move(gradient));
   });
 }
