@@ -103,8 +103,8 @@ Seconds price(const Collective& collective, const GroupShape& group, const Clust
 Seconds price(const Copy& copy, const Cluster& cluster) {
   if (copy.bytes <= 0) return Seconds();
   const Accelerator& device = cluster.accelerator;
-  if (copy.direction == Copy::Direction::set) return memory_bound_time(cluster.accelerator, Bytes(copy.bytes));
-  if (copy.direction == Copy::Direction::device_to_device) return memory_bound_time(device, Bytes(2 * copy.bytes));
+  if (copy.direction == Copy::Direction::set) return fill_time(device, Bytes(copy.bytes), DType::fp32);
+  if (copy.direction == Copy::Direction::device_to_device) return device_copy_time(device, Bytes(copy.bytes));
   double bandwidth = cluster.node.host_link.achieved.value.value;
   if (const int sharing = cluster.node.gpus_per_pcie_switch; sharing > 0)
     bandwidth = std::min(bandwidth, cluster.node.uplink.achieved.value.value / std::min(sharing, cluster.gpus_per_node));

@@ -165,6 +165,7 @@ RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::ve
     memory.basis = Basis::played;
     work = work_of(*program);
     time.add(*program);
+    memory.host = program->host_pinned + program->host_pageable;
     trace = played(*program, play_options(*program, cluster, resolved), memory.out_of_memory, memory.out_of_memory_at);
     programs.give_back(std::move(*program));
   } else {

@@ -1,6 +1,7 @@
 #include "play/score.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "plimsoll/error.hpp"
@@ -37,12 +38,14 @@ struct Pricer::Tables {
   std::unordered_multimap<std::size_t, std::pair<Kernel, double>> kernels;
   std::unordered_map<std::uint64_t, double> collectives;
 
+  std::optional<Surroundings> around;  ///< of the first rank's step
+
   double seconds_of(const Kernel& kernel) {
     const std::size_t hash = hash_of(kernel);
     const auto [first, last] = kernels.equal_range(hash);
     for (auto at = first; at != last; ++at)
       if (at->second.first == kernel) return at->second.second;
-    const double seconds = price(kernel, pricing.cluster.accelerator).value;
+    const double seconds = price(kernel, pricing.cluster.accelerator, around.value_or(Surroundings{})).value;
     kernels.emplace(hash, std::make_pair(kernel, seconds));
     return seconds;
   }
@@ -125,6 +128,7 @@ class ScoreWriter {
     double& seconds = kernels_[instruction.id];
     if (seconds < 0) seconds = tables_.seconds_of(kernel);
     item.what = Item::What::kernel;
+    item.multiplies = kernel.product() || kernel.attention();
     item.seconds = seconds;
     if (item.stream == kComputeStream) ++kernels_issued_;
     item.issue = tables_.pricing.host.launch.value;
@@ -214,10 +218,28 @@ class ScoreWriter {
   Phase phase_ = Phase::forward;
 };
 
+
+/// The share of its kernels' time, each alone, that a step spends in products and attention.
+Surroundings surroundings_of(const StepProgram& program, const Accelerator& device) {
+  std::vector<double> runs(program.kernels.size());
+  for (std::size_t i = 0; i < program.step.size(); ++i)
+    if (program.step[i].kind == InstructionKind::kernel)
+      runs.at(program.step[i].id) += static_cast<double>(program.repeated.runs_of(i));
+  double matrix = 0, all = 0;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i] == 0) continue;
+    const double seconds = runs[i] * price(program.kernels[i], device).value;
+    all += seconds;
+    if (program.kernels[i].product() || program.kernels[i].attention()) matrix += seconds;
+  }
+  return {all > 0 ? matrix / all : 0};
+}
+
 }  // namespace
 
 Score Pricer::score(const StepProgram& program) {
   Score score;
+  if (!tables_->around) tables_->around = surroundings_of(program, tables_->pricing.cluster.accelerator);
   ScoreWriter<Tables>(program, *tables_, score.parts_.get()).write();
   return score;
 }

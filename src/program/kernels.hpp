@@ -52,8 +52,8 @@ void pointwise(const Tensor& out, std::initializer_list<const Tensor*> ins);
 void pointwise(Pointwise::Form form, std::initializer_list<const Tensor*> ins, std::initializer_list<const Tensor*> outs);
 /// cat and stack.
 void concatenate(const Tensor& out, const std::vector<Tensor>& ins);
-/// A reduction of `in` to `out`; the axis follows from their shapes.
-void reduce(const Tensor& out, const Tensor& in);
+/// A reduction of `in` to `out`; `reduced[i]`: dimension i is summed away.
+void reduce(const Tensor& out, const Tensor& in, const std::vector<bool>& reduced);
 void row_wise(RowWise::Function function, std::int64_t rows, std::int64_t columns, std::initializer_list<const Tensor*> ins,
               std::initializer_list<const Tensor*> outs);
 void gather(Gather::Function function, std::int64_t elements, std::initializer_list<const Tensor*> ins,

@@ -164,9 +164,6 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s) {
   const std::string& balancing = s.moe.load_balancing;
   no(!balancing.empty() && balancing != "aux_loss" && balancing != "seq_aux_loss" && balancing != "none", "this load balancing is");
   no(s.etp != 1 && s.etp != s.tp, "a tensor-parallel size of the experts other than 1 or tp is");
-  if (s.tp > 1 && !s.sequence_parallel)
-    refuse("Megatron-core trains mixtures of experts on several tensor-parallel ranks with sequence parallelism alone", "moe",
-           "set sequence_parallel");
   return {.expert_parallel = s.ep,
           .expert_tensor_parallel = s.etp,
           .capacity_factor = s.moe.capacity_factor,
