@@ -255,6 +255,12 @@ void reduce(const Tensor& out, const Tensor& in, const std::vector<bool>& reduce
   out.tape().kernel({kernel});
 }
 
+void reduce(const Tensor& out, const Tensor& in) {
+  const bool whole = out.elements() <= 1, last_stays = !whole && out.rank() > 0 && in.rank() > 0 && out.size(-1) == in.size(-1);
+  const Reduction::Axis axis = whole ? Reduction::Axis::all : last_stays ? Reduction::Axis::outer : Reduction::Axis::inner;
+  reduce(out.tape(), axis, out.elements(), {operand(in)}, {operand(out)});
+}
+
 void row_wise(RowWise::Function function, std::int64_t rows, std::int64_t columns, std::initializer_list<const Tensor*> ins,
               std::initializer_list<const Tensor*> outs) {
   tape_of(ins, outs).kernel({RowWise{function, rows, columns, operands_of(ins, outs)}});

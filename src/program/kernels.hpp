@@ -70,6 +70,8 @@ void pointwise(Pointwise::Form form, std::initializer_list<const Tensor*> ins, s
 void concatenate(const Tensor& out, const std::vector<Tensor>& ins);
 /// A reduction of `in` to `out`; `reduced[i]`: dimension i is summed away.
 void reduce(const Tensor& out, const Tensor& in, const std::vector<bool>& reduced);
+/// The same where the shapes tell: everything, the leading dimensions (the last stays as it is), or the last ones.
+void reduce(const Tensor& out, const Tensor& in);
 void row_wise(RowWise::Function function, std::int64_t rows, std::int64_t columns, std::initializer_list<const Tensor*> ins,
               std::initializer_list<const Tensor*> outs);
 void gather(Gather::Function function, std::int64_t elements, std::initializer_list<const Tensor*> ins,
