@@ -44,7 +44,7 @@ Seconds fill_time(const Accelerator& device, Bytes bytes, DType type);
 Seconds device_copy_time(const Accelerator& device, Bytes bytes);
 
 /// Between the end of a kernel and the start of the next of its stream, which waits for it: in no price.
-Seconds kernel_gap(const Accelerator& device);
+Seconds kernel_gap();
 
 /// Time of one kernel of a step program inside a saturated step.
 Seconds price(const Kernel& kernel, const Accelerator& device);

@@ -44,7 +44,7 @@ Pricing pricing_of(const Cluster& cluster, const std::array<GroupShape, kGroups>
   Pricing pricing;
   pricing.cluster = cluster;
   pricing.groups = groups;
-  pricing.gap = Seconds(1.5e-6);
+  pricing.gap = kernel_gap();
   pricing.host = pace_of(framework);
   if (cluster.node.host_memory_bandwidth.value.value > 0)
     pricing.host.work[static_cast<std::size_t>(HostWork::memory_traffic)] =
