@@ -68,7 +68,7 @@ Seconds memory_bound_time(const Accelerator& device, Bytes bytes, std::string_vi
   return Seconds((static_cast<double>(bytes.count) + half_size) / cost::streaming_bandwidth(device));
 }
 
-Seconds kernel_gap() { return cost::kernel_constants().gap; }
+Seconds kernel_gap(const Accelerator&) { return cost::kernel_constants().gap; }
 
 Seconds fill_time(const Accelerator& device, Bytes bytes, DType type) {
   const cost::KernelLaw& law = cost::kernel_constants().fill;

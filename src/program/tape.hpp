@@ -21,6 +21,7 @@
 #include "plimsoll/dtype.hpp"
 #include "plimsoll/program.hpp"
 #include "program/pool.hpp"
+#include "program/torch_release.hpp"
 
 namespace plimsoll::program {
 
@@ -385,6 +386,7 @@ class Tape {
   std::int64_t gemm_workspace = 33554432;      ///< cuBLAS workspace of each GEMM; 32 MiB on sm90 (CUDABlas.cpp, chooseHopper…)
   std::int64_t gemm_bias_workspace = 1048576;  ///< of a cuBLASLt product with a bias epilogue
   bool tf32 = false;  ///< products of fp32 operands are rounded to tf32 (torch.backends.cuda.matmul.allow_tf32)
+  TorchRelease torch;
   int multiprocessors = 132;
   int threads_per_multiprocessor = 2048;
 

@@ -38,7 +38,7 @@ inline Asked asked(const StepProgram& program) {
     const std::int64_t runs = program.repeated.runs_of(i);
     if (program.step[i].kind == InstructionKind::kernel) {
       asked.launches += runs;
-      asked.flops += static_cast<double>(runs) * program.kernels[program.step[i].id].flops;
+      asked.flops += static_cast<double>(runs) * program.kernels[program.step[i].id].flops();
     } else if (program.step[i].kind == InstructionKind::collective) {
       asked.collectives += runs;
       asked.collective_bytes += static_cast<double>(runs * program.collectives[program.step[i].id].bytes);

@@ -32,7 +32,7 @@ void flex_backward(BackwardCall& b) {
   Tensor output = b.take_saved(3);
   const Tensor log_sum_exp = b.take_saved(4);
   const Tensor delta = tape.empty(log_sum_exp.sizes(), DType::fp32, Category::workspace);
-  launch(tape, KernelKind::reduction, output.dtype(), 2 * output.bytes(), delta.bytes());
+  launch_flex(tape, Attention::Part::delta, query, key, value);
   output.reset();
   Tensor query_gradient = empty_like(query), value_gradient = empty_like(value), key_gradient = empty_like(key);
   launch_flex(tape, Attention::Part::backward, query, key, value);

@@ -17,14 +17,10 @@ Tensor dense(const Tensor& x) {
   return contiguous(x.detach());
 }
 
-/// One Triton kernel over these tensors.
-void triton(Tape& tape, DType type, std::initializer_list<const Tensor*> read, std::initializer_list<const Tensor*> written) {
-  const auto bytes = [](std::initializer_list<const Tensor*> tensors) {
-    std::int64_t sum = 0;
-    for (const Tensor* tensor : tensors) sum += tensor->bytes();
-    return sum;
-  };
-  launch(tape, KernelKind::reduction, type, bytes(read), bytes(written));
+/// One Triton kernel, a program per row of the first tensor.
+void triton(RowWise::Function function, std::initializer_list<const Tensor*> read, std::initializer_list<const Tensor*> written) {
+  const Tensor& rows = **read.begin();
+  row_wise(function, rows.elements() / rows.size(-1), rows.size(-1), read, written);
 }
 
 /// torch.sum of per-token losses.
@@ -78,12 +74,14 @@ class FusedLinear {
  private:
   std::int64_t classes() const { return weight_.size(0); }
   std::int64_t width() const { return weight_.size(1); }
+  LinearShape layer(std::int64_t rows, DType type) const { return {rows, width(), classes(), type, type}; }
+  void product(LinearPass pass, std::int64_t rows, DType type) { linear_product(tape_, pass, layer(rows, type)); }
 
   void one_chunk(const Tensor& hidden, const Tensor& storage) {
     const std::int64_t rows = hidden.size(0);
     const Tensor logits = storage ? slice(storage, 0, 0, rows) : product_with_transposed(hidden);
-    if (storage) gemm(tape_, logits.dtype(), rows, classes(), width());
-    triton(tape_, logits.dtype(), {&logits, &logits}, {&logits});
+    if (storage) product(LinearPass::forward, rows, logits.dtype());
+    triton(RowWise::Function::cross_entropy, {&logits, &logits}, {&logits});
     give_input(logits, rows);
     if (grad_weight_) add_to_weight(logits, hidden);
   }
@@ -92,17 +90,17 @@ class FusedLinear {
   Tensor product_with_transposed(const Tensor& hidden) {
     const Tensor low_weight = autocast_low(transpose(weight_.detach(), 0, 1)), low = autocast_low(hidden);
     Tensor made = tape_.empty({hidden.size(0), classes()}, low.dtype());
-    gemm(tape_, low.dtype(), hidden.size(0), classes(), width());
+    product(LinearPass::forward, hidden.size(0), low.dtype());
     return made;
   }
 
   void give_input(const Tensor& gradient, std::int64_t rows) {
     if (writes_into_) {
-      gemm(tape_, gradient.dtype(), rows, width(), classes());
+      product(LinearPass::input_gradient, rows, gradient.dtype());
     } else {
       const Tensor low_weight = autocast_low(weight_);
       const Tensor made = tape_.empty({rows, width()}, gradient.dtype());
-      gemm(tape_, gradient.dtype(), rows, width(), classes());
+      product(LinearPass::input_gradient, rows, gradient.dtype());
       in_place(grad_input_, {&made});
     }
   }
@@ -112,11 +110,13 @@ class FusedLinear {
     const bool low = gradient.dtype() != DType::fp32;
     if (low && (grad_weight_.dtype() == DType::fp32 || grad_weight_.dtype() == gradient.dtype())) {
       const Tensor narrow = to(hidden, gradient.dtype());
-      return gemm(tape_, gradient.dtype(), classes(), width(), hidden.size(0));
+      LinearShape shape = layer(hidden.size(0), gradient.dtype());
+      shape.result = grad_weight_.dtype();
+      return linear_product(tape_, LinearPass::weight_gradient, shape, {.accumulates = true});
     }
     const Tensor narrow = autocast_low(hidden);
     const Tensor made = tape_.empty({classes(), width()}, gradient.dtype());
-    gemm(tape_, gradient.dtype(), classes(), width(), hidden.size(0));
+    product(LinearPass::weight_gradient, hidden.size(0), gradient.dtype());
     const Tensor wide = to(made, DType::fp32);
     in_place(grad_weight_, {&grad_weight_, &wide});
   }
@@ -135,7 +135,7 @@ Tensor liger_rms_norm(const Tensor& x, const Tensor& weight, bool in_place) {
   const std::int64_t width = x.size(-1);
   Tensor y = op.output(x.sizes(), x.dtype());
   const Tensor deviation = op.output({x.elements() / width}, DType::fp32);
-  triton(op.tape(), x.dtype(), {&rows, &weight}, {&y, &deviation});
+  triton(RowWise::Function::rms_norm, {&rows, &weight}, {&y, &deviation});
   op.save(rows);
   op.save(weight);
   op.save(deviation);
@@ -145,7 +145,7 @@ Tensor liger_rms_norm(const Tensor& x, const Tensor& weight, bool in_place) {
     if (b.needs(1)) partial = b.tape.empty({b.tape.multiprocessors, width}, DType::fp32);
     const Tensor rows_gradient = in_place ? gradient : zeros(b.tape, gradient.sizes(), gradient.dtype());
     Tensor result = b.tape.view(rows_gradient, gradient.sizes(), gradient.strides());  // dX.view(*shape): its base is a reference
-    triton(b.tape, gradient.dtype(), {&gradient, &b.saved(0), &b.saved(1), &b.saved(2)}, {&result});
+    triton(RowWise::Function::rms_norm_backward, {&gradient, &b.saved(0), &b.saved(1), &b.saved(2)}, {&result, &partial});
     if (partial) {
       const Tensor sum = reduce(partial, {true, false}, false, DType::fp32);
       b.give(1, to(sum, b.saved(1).dtype()));
@@ -162,12 +162,12 @@ std::pair<Tensor, Tensor> liger_rope(const Tensor& query, const Tensor& key, con
   };
   Op op("LigerRope", {&query, &key});
   Tensor q = turned(query), k = turned(key);
-  triton(op.tape(), q.dtype(), {&q, &k, &cosine, &sine}, {&q, &k});
+  triton(RowWise::Function::rope, {&q, &k, &cosine, &sine}, {&q, &k});
   op.save(cosine.detach());
   op.save(sine.detach());
   op.finish({&q, &k}, [turned](BackwardCall& b) {
     Tensor dq = turned(b.grad(0)), dk = turned(b.grad(1));
-    triton(b.tape, dq.dtype(), {&dq, &dk}, {&dq, &dk});
+    triton(RowWise::Function::rope, {&dq, &dk}, {&dq, &dk});
     b.give(0, std::move(dq));
     b.give(1, std::move(dk));
   });
@@ -178,12 +178,12 @@ Tensor liger_gated(const char* activation, const Tensor& gate, const Tensor& up)
   Op op(std::strcmp(activation, "silu") == 0 ? "LigerSiLUMul" : "LigerGELUMul", {&gate, &up});
   const Tensor a = dense(gate), c = dense(up);
   Tensor y = op.output(gate.sizes(), gate.dtype());
-  triton(op.tape(), gate.dtype(), {&a, &c}, {&y});
+  pointwise(Pointwise::Form::fused, {&a, &c}, {&y});
   op.save(a);
   op.save(c);
   return op.done(y, [](BackwardCall& b) {
     const Tensor gradient = contiguous(b.grad());
-    triton(b.tape, gradient.dtype(), {&gradient, &b.saved(0), &b.saved(1)}, {&b.saved(0), &b.saved(1)});
+    pointwise(Pointwise::Form::fused, {&gradient, &b.saved(0), &b.saved(1)}, {&b.saved(0), &b.saved(1)});
     b.give(0, b.saved(0).detach());
     b.give(1, b.saved(1).detach());
   });
@@ -196,7 +196,7 @@ Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target) {
     const Tensor losses = zeros(op.tape(), {logits.size(0)}, logits.dtype());
     const Tensor mask = counted_mask(target);
     for (int i = 0; i < 2; ++i) check_bound(target, mask);
-    triton(op.tape(), logits.dtype(), {&logits, &logits}, {&logits});
+    triton(RowWise::Function::cross_entropy, {&logits, &logits}, {&logits});
     loss = sum_of(losses);
   }
   op.save(logits.detach());

@@ -23,29 +23,35 @@ void sort_for_accumulation(Tape& tape, std::int64_t n, std::int64_t rows, bool f
   tape.scratch(cub::radix_sort_bytes(n, rows));
   // Remainder, product with the stride, quotient by the size of a row, the range, and the sort.
   const std::int64_t launches = 4 + cub::radix_sort_launches(n, rows);
-  for (std::int64_t i = 0; i < launches; ++i) launch(tape, KernelKind::gather, DType::int64, 16 * n, 16 * n);
+  for (std::int64_t i = 0; i < launches; ++i)
+    gather(tape, Gather::Function::sort, n, {packed(2 * n, DType::int64)}, {packed(2 * n, DType::int64)});
 }
 
 /// One product per expert of its rows and its weight. On sm90 in bf16 one CUTLASS kernel with its arguments and tensor maps as scratch
 /// (GroupMM.cu); in other types ATen's fallback: a cuBLAS product after the other, whose sizes the host must know. They are taken as
 /// equal: balanced routing.
-void launch_groups(Tape& tape, DType type, std::int64_t groups, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+void launch_groups(Tape& tape, LinearPass pass, const LinearShape& shape, std::int64_t groups) {
+  const DType type = shape.type;
   if (type == DType::bf16) {
     constexpr std::int64_t kArgumentsPerGroup = 60, kMapsPerProcessor = 512;
     const Tensor arguments = tape.empty({kArgumentsPerGroup * groups}, DType::uint8, Category::workspace);
-    launch(tape, KernelKind::elementwise, type, 0, arguments.bytes());  // prepare_grouped_gemm_data
+    pointwise(arguments, {});  // prepare_grouped_gemm_data
     tape.scratch(kMapsPerProcessor * tape.multiprocessors);
   } else {
     for (std::int64_t i = 0; i < groups; ++i) tape.scratch(tape.gemm_workspace);
   }
-  Product product;
-  product.m = columns;
-  product.n = ceil_div(rows, groups);
-  product.k = inner;
-  product.batch = groups;
-  product.a = product.b = product.result = type;
-  product.grouped = true;
-  tape.kernel({product});
+  grouped_linear_product(tape, pass, shape, groups, {.workspace = false});
+}
+
+/// Elements of y, taken from another tensor by an index.
+void index(const Tensor& indices, const Tensor& y) {
+  gather(y.tape(), Gather::Function::index, y.elements(), {operand(indices), packed(y.elements(), y.dtype())}, {operand(y)});
+}
+
+/// The arriving gradient, put or added to places of another tensor by the index that was saved first.
+void scatter(const BackwardCall& b, const Tensor& gradient) {
+  const Operand rows = packed(b.grad().elements(), gradient.dtype());
+  gather(gradient.tape(), Gather::Function::scatter, rows.elements, {operand(b.saved(0)), rows}, {rows});
 }
 
 }  // namespace
@@ -59,8 +65,8 @@ TopK top_k_of(const Tensor& x, std::int64_t k, bool sorted) {
   sizes[-1] = k;
   std::vector<Tensor> best = selected(op.tape(), "topk", [&]() -> std::vector<Tensor> {
     const Tensor chosen = op.output(sizes, x.dtype()), places = op.output(sizes, DType::int64);
-    launch(op.tape(), KernelKind::gather, x.dtype(), x.bytes(), chosen.bytes() + places.bytes());
-    if (sorted && k > 1) launch(op.tape(), KernelKind::gather, x.dtype(), chosen.bytes() + places.bytes(), chosen.bytes() + places.bytes());
+    gather(Gather::Function::top_k, x.elements(), {&x}, {&chosen, &places});
+    if (sorted && k > 1) gather(Gather::Function::sort, chosen.elements(), {&chosen, &places}, {&chosen, &places});
     return {chosen, places};
   });
   Tensor values = std::move(best[0]);
@@ -68,7 +74,7 @@ TopK top_k_of(const Tensor& x, std::int64_t k, bool sorted) {
   op.save_output(indices);
   op.finish({&values}, [before = x.sizes()](BackwardCall& b) {  // value_selecting_reduction_backward: scattered into zeros
     Tensor gradient = zeros(b.tape, before, b.grad().dtype());
-    launch(b.tape, KernelKind::gather, gradient.dtype(), b.grad().bytes(), b.grad().bytes());
+    scatter(b, gradient);
     b.give(0, std::move(gradient));
   });
   return {values, indices};
@@ -87,7 +93,8 @@ SortedIntegers sort_integers(const Tensor& x) {
   constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
   if (x.elements() > kOneBlock) op.tape().scratch(cub::radix_sort_bytes(x.elements(), kLargest));
   const std::int64_t launches = 1 + (x.elements() > kOneBlock ? cub::radix_sort_launches(x.elements(), kLargest) : 1);  // the indices first
-  for (std::int64_t i = 0; i < launches; ++i) launch(op.tape(), KernelKind::gather, x.dtype(), 2 * x.bytes(), 2 * x.bytes());
+  for (std::int64_t i = 0; i < launches; ++i)
+    gather(Gather::Function::sort, x.elements(), {&x, &sorted.order}, {&sorted.values, &sorted.order});
   return sorted;
 }
 
@@ -97,11 +104,11 @@ Tensor index_rows(const Tensor& x, const Tensor& indices) {
   Dims sizes = x.sizes();
   sizes[0] = indices.size(0);
   Tensor y = op.output(sizes, x.dtype());
-  launch(op.tape(), KernelKind::gather, x.dtype(), y.bytes() + indices.bytes(), y.bytes());
+  index(indices, y);
   return op.done(y, [before = x.sizes(), n = indices.elements()](BackwardCall& b) {  // index_put_ into zeros, accumulating
     Tensor gradient = zeros(b.tape, before, b.grad().dtype());
     sort_for_accumulation(b.tape, n, before[0]);
-    launch(b.tape, KernelKind::gather, gradient.dtype(), b.grad().bytes(), b.grad().bytes());
+    scatter(b, gradient);
     b.give(0, std::move(gradient));
   });
 }
@@ -110,10 +117,10 @@ Tensor place_rows(const Tensor& x, const Tensor& indices) {
   Op op("index_put", {&x});
   op.save(indices);
   Tensor y = op.output(x.sizes(), x.dtype());
-  launch(op.tape(), KernelKind::gather, x.dtype(), x.bytes() + indices.bytes(), y.bytes());
+  gather(Gather::Function::scatter, x.elements(), {&indices, &x}, {&y});
   return op.done(y, [](BackwardCall& b) {
     Tensor gradient = b.tape.empty(b.grad().sizes(), b.grad().dtype());
-    launch(b.tape, KernelKind::gather, gradient.dtype(), gradient.bytes(), gradient.bytes());
+    index(b.saved(0), gradient);
     b.give(0, std::move(gradient));
   });
 }
@@ -128,11 +135,11 @@ Tensor scatter_add_rows(const Tensor& x, const Tensor& indices, const Tensor& ro
     for (int i = 0; i < 2; ++i) tape.scratch(1);
   }
   sort_for_accumulation(tape, indices.elements(), x.size(0), true);
-  launch(tape, KernelKind::gather, x.dtype(), rows.bytes() + x.bytes(), y.bytes());
+  gather(Gather::Function::scatter, rows.elements(), {&indices, &rows, &x}, {&y});
   return op.done(y, [sizes = rows.sizes()](BackwardCall& b) {
     if (!b.needs(1)) return;
     Tensor gradient = b.tape.empty(sizes, b.grad().dtype());
-    launch(b.tape, KernelKind::gather, gradient.dtype(), gradient.bytes(), gradient.bytes());
+    index(b.saved(0), gradient);
     b.give(1, std::move(gradient));
   });
 }
@@ -143,7 +150,7 @@ Tensor repeat_interleave(const Tensor& x, const Tensor& times, std::int64_t tota
   {
     const Tensor ends = cumulative_sum(times, DType::int64);
     origins = tape.empty({total}, DType::int64);
-    launch(tape, KernelKind::gather, DType::int64, ends.bytes(), origins.bytes());
+    gather(Gather::Function::index, total, {&ends}, {&origins});
   }
   return index_rows(x, origins);
 }
@@ -161,7 +168,7 @@ Tensor count(const Tensor& mask, const std::vector<bool>& reduced) {
     buffer = tape.empty({scratch.buffer}, DType::uint8, Category::workspace);
     semaphores = tape.empty({scratch.semaphores}, DType::uint8, Category::workspace);
   }
-  launch(tape, KernelKind::reduction, DType::int64, wide.bytes(), y.bytes());
+  reduce(y, wide);
   return y;
 }
 
@@ -170,10 +177,10 @@ Tensor gather_last(const Tensor& x, const Tensor& indices) {
   op.save(indices);
   op.save(x);  // gather_backward takes it for its sizes
   Tensor y = op.output(indices.sizes(), x.dtype());
-  launch(op.tape(), KernelKind::gather, x.dtype(), y.bytes() + indices.bytes(), y.bytes());
+  index(indices, y);
   return op.done(y, [before = x.sizes()](BackwardCall& b) {
     Tensor gradient = zeros(b.tape, before, b.grad().dtype());
-    launch(b.tape, KernelKind::gather, gradient.dtype(), b.grad().bytes(), b.grad().bytes());
+    scatter(b, gradient);
     b.give(0, std::move(gradient));
   });
 }
@@ -181,7 +188,7 @@ Tensor gather_last(const Tensor& x, const Tensor& indices) {
 Tensor histogram(const Tensor& x, std::int64_t bins) {
   Op op("histc", {&x});
   Tensor y = op.output({bins}, x.dtype());
-  launch(op.tape(), KernelKind::reduction, x.dtype(), x.bytes(), y.bytes());
+  gather(Gather::Function::scatter, x.elements(), {&x}, {&y});
   return y;
 }
 
@@ -193,19 +200,20 @@ Tensor grouped_product(const Tensor& x, const Tensor& weight, const Tensor& offs
   op.save(offsets);
   op.save_if(op.needs(1), x);
   Tensor y = op.output({rows, out}, x.dtype());
-  launch_groups(op.tape(), x.dtype(), groups, rows, out, in);
+  const LinearShape shape{rows, in, out, x.dtype(), x.dtype()};
+  launch_groups(op.tape(), LinearPass::forward, shape, groups);
   const bool row_major = transposed.strides()[-1] == 1;  // gpt_oss keeps [experts, in, out]
   const Dims strides = row_major ? Dims{in * out, out, 1} : Dims{out * in, 1, in};
-  return op.done(y, [groups, rows, in, out, strides](BackwardCall& b) {
+  return op.done(y, [shape, groups, rows, in, out, strides](BackwardCall& b) {
     const DType type = b.grad().dtype();
     if (b.needs(1)) {  // in the layout of the transposed weight
       const Tensor whole = b.tape.empty({groups, out, in}, type);
-      launch_groups(b.tape, type, groups, rows, out, in);
+      launch_groups(b.tape, LinearPass::weight_gradient, shape, groups);
       b.give(1, b.tape.view(whole, {groups, in, out}, strides));
     }
     if (b.needs(0)) {
       Tensor gradient = b.tape.empty({rows, in}, type);
-      launch_groups(b.tape, type, groups, rows, in, out);
+      launch_groups(b.tape, LinearPass::input_gradient, shape, groups);
       b.give(0, std::move(gradient));
     }
   });
