@@ -39,6 +39,13 @@ Seconds attention_time(const Accelerator& device, MathType type, Flops flops, bo
 /// curve of those kernels says.
 Seconds memory_bound_time(const Accelerator& device, Bytes bytes, std::string_view kernels = "elementwise");
 
+/// Time to write so many bytes of elements of that type, and to copy so many from one place of the device's memory to another.
+Seconds fill_time(const Accelerator& device, Bytes bytes, DType type);
+Seconds device_copy_time(const Accelerator& device, Bytes bytes);
+
+/// Between the end of a kernel and the start of the next of its stream, which waits for it: in no price.
+Seconds kernel_gap(const Accelerator& device);
+
 /// Time of one kernel of a step program inside a saturated step.
 Seconds price(const Kernel& kernel, const Accelerator& device);
 Seconds price(const Product& product, const Accelerator& device);
@@ -75,21 +82,25 @@ Seconds hierarchical_all_reduce(Bytes buffer, std::int64_t per_node, std::int64_
 
 /// One (algorithm, protocol) of NCCL's cost model: time = latency + D / bandwidth.
 struct ProtocolCost {
-  std::string algorithm;  ///< "ring" | "tree" | "nvls"
+  std::string algorithm;  ///< "ring" | "tree" | "nvls" (one node) | "nvls_tree" (several) | "pat" (one GPU per node)
   std::string protocol;   ///< "LL" | "LL128" | "Simple"
   Seconds latency;
   BytesPerSecond bandwidth;  ///< algorithm bandwidth, D / time
   Seconds time(Bytes buffer) const { return latency + buffer / bandwidth; }
 };
-/// NCCL's cost model (tuning.cc) of every (algorithm, protocol) that the node's constants cover.
+/// NCCL's cost model (tuning.cc) of every (algorithm, protocol) that the node's constants cover. All-reduce, all-gather, reduce-scatter,
+/// broadcast. Throws Error for other kinds and for a group of one rank.
 std::vector<ProtocolCost> protocol_costs(CollectiveKind kind, const GroupShape& group, const CollectiveLibrary& library);
-/// The cheapest of them at that size (trees corrected by size as the library does).
+/// The same at one size: trees, and rings across nodes, corrected by size as the library does.
+std::vector<ProtocolCost> protocol_costs_at(CollectiveKind kind, Bytes buffer, const GroupShape& group, const CollectiveLibrary& library);
+/// The cheapest of them at that size.
 ProtocolCost best_protocol(CollectiveKind kind, Bytes buffer, const GroupShape& group, const CollectiveLibrary& library);
 
 /// Bytes that each rank sends (and receives): the collective's volume.
 double bytes_sent(CollectiveKind kind, Bytes buffer, std::int64_t n);
 
-/// Time of one collective over a group.
+/// Time of one collective over a group: the cheapest algorithm, corrected by its measured curve where the cluster's file has one.
+/// Throws Error (refused) for a kind without a price.
 Seconds price(const Collective& collective, const GroupShape& group, const Cluster& cluster);
 
 /// Time of one copy between host and device.

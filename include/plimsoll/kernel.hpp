@@ -37,6 +37,7 @@ enum class Walk : std::uint8_t {
   contiguous,  ///< in the order of memory
   broadcast,   ///< elements are read again for other results (a stride of zero)
   strided,     ///< in another order, or with gaps
+  transposed,  ///< neighbours of the iteration lie far apart in memory: each element costs a sector
 };
 std::string_view name_of(Walk walk);
 
@@ -154,6 +155,8 @@ struct Pointwise {
   Form form = Form::map;
   std::int64_t elements = 0;  ///< of the widest result
   Operands operands;
+  /// That are left when those that every operand walks through in one go are merged (TensorIterator's coalescing); 0: not known.
+  std::uint8_t dimensions = 0;
 
   bool operator==(const Pointwise&) const = default;
 };

@@ -47,6 +47,10 @@ std::string to_memory_viz(const AllocatorHistory& history, const std::vector<std
 /// A microsecond of the trace is an instruction of the program: it has no clock.
 std::string to_memory_trace(const std::vector<MemorySample>& samples, const std::vector<std::string>& labels, const std::string& title);
 
+/// The step of a program, a line for everything that the device or the host does: number of the instruction, stream, what it is with the
+/// bytes that it reads and writes, the module and operator that did it, and how often where a stretch is repeated.
+std::string to_program_text(const StepProgram& program);
+
 /// The report of a rehearsal: as to_text(Report), with the launches by time (`most` rows) and the communicators.
 std::string to_text(const Rehearsal& rehearsal, std::size_t most);
 

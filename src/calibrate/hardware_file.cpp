@@ -153,28 +153,42 @@ Json by_nodes(const Sourced<BytesPerSecond> (&values)[3]) {
 bool given(const Sourced<BytesPerSecond>& value) { return value.value.value > 0; }
 bool given(const Sourced<Seconds>& value) { return value.value.value > 0; }
 
+Json curves_array(const std::vector<CollectiveCurve>& curves) {
+  Json array = Json::array();
+  for (const CollectiveCurve& curve : curves) {
+    Json points = Json::array();
+    for (const CollectivePoint& point : curve.points) points.push_back(Json::array({point.bytes.count, rounded_us(point.time)}));
+    array.push_back({{"gpus", curve.gpus},
+                     {"nodes", curve.nodes},
+                     {"algorithm", curve.algorithm},
+                     {"provenance", "measured"},
+                     {"source", curve.source},
+                     {"note", curve.note},
+                     {"points_unit", {"B", "us"}},
+                     {"points", points}});
+    if (curve.launch.value > 0) array.back()["launch"] = to_string(curve.launch);
+  }
+  return array;
+}
+
 Json collectives_object(const CollectiveLibrary& library) {
   Json object{{"library", library.name}, {"channels", library.channels}, {"ring", sourced(library.ring)}};
   if (given(library.ll_max[0])) object["ll_max"] = by_nodes(library.ll_max);
   if (given(library.tree_per_channel[0])) object["tree_per_channel"] = by_nodes(library.tree_per_channel);
-  if (given(library.ll128_per_channel)) object["ll128_per_channel"] = sourced(library.ll128_per_channel);
+  if (given(library.ll128_per_channel[0])) object["ll128_per_channel"] = by_nodes(library.ll128_per_channel);
+  if (given(library.ll128_tree_per_channel[0])) object["ll128_tree_per_channel"] = by_nodes(library.ll128_tree_per_channel);
   if (given(library.nvls)) object["nvls"] = sourced(library.nvls);
   if (given(library.all_to_all)) object["all_to_all"] = sourced(library.all_to_all);
   if (given(library.launch)) object["launch"] = sourced(library.launch);
   if (given(library.pipeline)) object["pipeline"] = sourced(library.pipeline), object["ll_share"] = sourced(library.ll_share);
-  Json curves = Json::array();
-  for (const CollectiveCurve& curve : library.all_reduce) {
-    Json points = Json::array();
-    for (const CollectivePoint& point : curve.points) points.push_back(Json::array({point.bytes.count, rounded_us(point.time)}));
-    curves.push_back({{"gpus", curve.gpus},
-                      {"nodes", curve.nodes},
-                      {"provenance", "measured"},
-                      {"source", curve.source},
-                      {"note", curve.note},
-                      {"points_unit", {"B", "us"}},
-                      {"points", points}});
-  }
-  if (!curves.empty()) object["all_reduce"] = curves;
+  if (library.network_all_to_all.value > 0) object["network_all_to_all"] = sourced(library.network_all_to_all);
+  if (library.pat) object["pat"] = true;
+  if (!library.all_reduce.empty()) object["all_reduce"] = curves_array(library.all_reduce);
+  if (!library.reduce_scatter.empty()) object["reduce_scatter"] = curves_array(library.reduce_scatter);
+  const Contention& contention = library.contention;
+  object["contention"] = {{"products", sourced(contention.products)},
+                          {"memory_bound", sourced(contention.memory_bound)},
+                          {"communication", sourced(contention.communication)}};
   return object;
 }
 

@@ -24,6 +24,7 @@ std::string recording(const std::string& format, const Model& model, const Clust
                       std::optional<std::int64_t> stage) {
   const std::int64_t shown = stage ? *stage : estimate(model, cluster, strategy).worst_rank().stage;
   const PlayableRank rank = playable_rank(model, cluster, strategy, shown);
+  if (format == "program") return to_program_text(rank.program);
   if (format == "memory_viz") return to_memory_viz(record_memory(rank.program, rank.options), rank.program.labels);
   const std::string title = model.name + " on " + cluster.name + ", stage " + std::to_string(shown);
   return to_memory_trace(memory_timeline(rank.program, rank.options), rank.program.labels, title);
@@ -31,9 +32,9 @@ std::string recording(const std::string& format, const Model& model, const Clust
 
 int run_explain(const Arguments& arguments) {
   const std::string format = arguments.has("--format") ? arguments["--format"] : "text";
-  const bool records = format == "memory_viz" || format == "trace";
+  const bool records = format == "memory_viz" || format == "trace" || format == "program";
   if (!records && format != "text" && format != "json")
-    fail("there is no format '" + format + "'", "--format", suggest(format, {"text", "json", "memory_viz", "trace"}));
+    fail("there is no format '" + format + "'", "--format", suggest(format, {"text", "json", "memory_viz", "trace", "program"}));
   if (format == "memory_viz" && !arguments.has("-o")) fail("a snapshot is no text", "--format memory_viz", "add -o snapshot.pickle");
   const std::string& on = cluster_name(arguments, "explain");
   const Model model = load_model(arguments["MODEL"]);
@@ -70,7 +71,8 @@ Command explain_command() {
   command.options.push_back({Option::value, kRank, "pipeline stage to explain; else the one with the least margin", false, {}});
   command.options.push_back({Option::value,
                              "--format",
-                             "text, json, memory_viz (a snapshot for pytorch.org/memory_viz), trace (Perfetto, chrome://tracing)",
+                             "text, json, memory_viz (a snapshot for pytorch.org/memory_viz), trace (Perfetto, chrome://tracing), program (what is "
+                             "launched, line by line)",
                              false,
                              {}});
   command.options.push_back({Option::value, "-o", "write to this file", false, {}});

@@ -162,7 +162,7 @@ PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluste
 }
 
 RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster,
-                       const Strategy& resolved, std::optional<StepWork>& work) {
+                       const Strategy& resolved, std::optional<StepWork>& work, PlayedTime& time) {
   RankMemory memory;
   memory.capacity = cluster.accelerator.memory_usable.value;
   const OutsideAllocator outside = outside_of(cluster, resolved);
@@ -170,9 +170,12 @@ RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::ve
   if (auto program = programs.of_stage(stage, memory.closed_form_because)) {
     memory.basis = Basis::played;
     work = work_of(*program);
+    time.add(*program);
+    memory.host = program->host_pinned + program->host_pageable;
     trace = played(*program, play_options(*program, cluster, resolved), memory.out_of_memory, memory.out_of_memory_at);
     programs.give_back(std::move(*program));
   } else {
+    time.lacks(memory.closed_form_because);
     trace = unplayed(model, stages, stage, cluster, resolved, memory.closed_form_because);
   }
   memory.allocated = trace.peak_allocated;

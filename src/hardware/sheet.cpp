@@ -90,9 +90,17 @@ std::string cluster_sheet(const Cluster& cluster) {
   text += row("ring bus bandwidth", node.collectives.ring);
   if (node.collectives.nvls.value.value > 0) text += row("in-switch all-reduce", node.collectives.nvls);
   if (node.collectives.all_to_all.value.value > 0) text += row("all-to-all", node.collectives.all_to_all);
-  for (const auto& curve : node.collectives.all_reduce)
-    text += fmt::format("  all-reduce measured over {} GPUs on {} node(s), {} sizes [{}]\n", curve.gpus, curve.nodes, curve.points.size(),
-                        curve.source);
+  const auto curves = [&](const char* kind, const std::vector<CollectiveCurve>& measured) {
+    for (const auto& curve : measured)
+      text += fmt::format("  {} ({}) measured over {} GPUs on {} node(s), {} sizes [{}]\n", kind, curve.algorithm, curve.gpus, curve.nodes,
+                          curve.points.size(), curve.source);
+  };
+  curves("all-reduce", node.collectives.all_reduce);
+  curves("reduce-scatter", node.collectives.reduce_scatter);
+  const Contention& contention = node.collectives.contention;
+  text += row("products beside a collective", contention.products);
+  text += row("memory-bound kernels beside one", contention.memory_bound);
+  text += row("a collective beside computation", contention.communication);
   if (cluster.fabric.nodes_per_leaf > 0)
     text += fmt::format("\nFabric: leaves of {} nodes, oversubscribed {} : 1\n", cluster.fabric.nodes_per_leaf,
                         cluster.fabric.oversubscription);

@@ -1,6 +1,7 @@
 #include "program/kernels.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "plimsoll/error.hpp"
@@ -65,11 +66,54 @@ bool broadcasts(const Tensor& x, const Tensor& out) {
   return false;
 }
 
-bool same_layout(const Tensor& x, const Tensor& like) {
-  if (x.sizes() != like.sizes()) return x.is_contiguous() && like.is_contiguous() && x.elements() == like.elements();
-  for (int i = 0; i < x.rank(); ++i)
-    if (x.size(i) != 1 && x.strides()[i] != like.strides()[i]) return false;
-  return true;
+/// The iteration over a result: its dimensions that are longer than one, from the one that moves least in memory.
+class Iteration {
+ public:
+  explicit Iteration(const Tensor& out) : out_(out) {
+    for (int i = out.rank() - 1; i >= 0; --i)
+      if (out.size(i) > 1) order_[static_cast<std::size_t>(dimensions_++)] = i;
+    std::stable_sort(order_.begin(), order_.begin() + dimensions_, [&](int a, int b) { return out.strides()[a] < out.strides()[b]; });
+  }
+
+  int dimensions() const { return dimensions_; }
+  /// Whether x moves from dimension i − 1 to dimension i as if they were one.
+  bool merges(const Tensor& x, int i) const { return step(x, i) == step(x, i - 1) * out_.size(at(i - 1)); }
+  /// Whether x follows the result without gaps.
+  bool dense(const Tensor& x) const {
+    bool follows = dimensions_ == 0 || step(x, 0) == 1;
+    for (int i = 1; i < dimensions_; ++i) follows = follows && merges(x, i);
+    return follows;
+  }
+  /// Whether the innermost step takes x to another place than its next element.
+  bool transposes(const Tensor& x) const { return dimensions_ > 0 && step(x, 0) > 1; }
+
+ private:
+  int at(int i) const { return order_[static_cast<std::size_t>(i)]; }
+  /// How far x moves in dimension i of the iteration: 0 where it is broadcast.
+  std::int64_t step(const Tensor& x, int i) const {
+    const int own = at(i) - (out_.rank() - x.rank());
+    return own < 0 || x.size(own) == 1 ? 0 : x.strides()[own];
+  }
+
+  const Tensor& out_;
+  std::array<int, Dims::kMost> order_{};
+  int dimensions_ = 0;
+};
+
+/// Of another shape, and as many elements in the order of memory: a view of the result's shape.
+bool flat(const Tensor& x, const Tensor& like) {
+  return x.sizes() != like.sizes() && x.is_contiguous() && like.is_contiguous() && x.elements() == like.elements();
+}
+
+/// Dimensions that are left when those that all operands walk through in one go are merged (TensorIteratorBase::coalesce_dimensions).
+std::uint8_t merged_dimensions(const Tensor& out, std::initializer_list<const Tensor*> ins) {
+  const Iteration iteration(out);
+  int merged = 1;
+  for (int i = 1; i < iteration.dimensions(); ++i) {
+    const auto merges = [&](const Tensor* in) { return flat(*in, out) || iteration.merges(*in, i); };
+    if (!iteration.merges(out, i) || !std::all_of(ins.begin(), ins.end(), merges)) ++merged;
+  }
+  return static_cast<std::uint8_t>(merged);
 }
 
 Operands operands_of(std::initializer_list<const Tensor*> ins, std::initializer_list<const Tensor*> outs) {
@@ -88,11 +132,15 @@ Tape& tape_of(std::initializer_list<const Tensor*> ins, std::initializer_list<co
   throw Error(ErrorCode::internal, "a kernel without a tensor");
 }
 
-Reduction::Axis axis_of(const Tensor& out, const Tensor& in) {
+/// Whether the dimension whose elements are neighbours in memory is among the reduced ones.
+Reduction::Axis axis_of(const Tensor& out, const Tensor& in, const std::vector<bool>& reduced) {
   if (out.elements() == 1) return Reduction::Axis::all;
-  const bool last_stays = out.rank() > 0 && in.rank() > 0 && out.size(-1) == in.size(-1) && out.size(-1) > 1;
-  const bool inner_is_last = in.rank() == 0 || in.strides()[-1] == 1;
-  return last_stays == inner_is_last ? Reduction::Axis::outer : Reduction::Axis::inner;
+  int innermost = -1;
+  for (int i = 0; i < in.rank(); ++i) {
+    if (in.size(i) == 1) continue;
+    if (innermost < 0 || in.strides()[i] <= in.strides()[innermost]) innermost = i;
+  }
+  return innermost >= 0 && reduced[static_cast<std::size_t>(innermost)] ? Reduction::Axis::inner : Reduction::Axis::outer;
 }
 
 }  // namespace
@@ -109,8 +157,12 @@ Matrix matrix(const Tensor& x) {
 }
 
 Matrix folded(const Tensor& x) {
+  if (x.rank() == 2) return matrix(x);
   const std::int64_t columns = x.size(-1);
-  return {x.elements() / columns, columns, 1, x.rank() == 2 ? std::max(x.strides()[0], columns) : columns, false, x.dtype()};
+  int rows = x.rank() - 2;  // the innermost dimension of rows
+  while (rows > 0 && x.size(rows) == 1) --rows;
+  const std::int64_t leading = rows < 0 ? columns : std::max(x.strides()[rows], columns);
+  return {x.elements() / columns, columns, 1, leading, false, x.dtype()};
 }
 
 void gemm(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, const ProductOptions& options) {
@@ -158,8 +210,10 @@ void grouped_linear_product(Tape& tape, LinearPass pass, const LinearShape& shap
 }
 
 Operand operand(const Tensor& x, const Tensor& like) {
-  if (same_layout(x, like)) return {x.elements(), x.dtype(), Walk::contiguous};
-  return {distinct(x), x.dtype(), broadcasts(x, like) ? Walk::broadcast : Walk::strided};
+  const Iteration iteration(like);
+  if (flat(x, like) || iteration.dense(x)) return {x.elements(), x.dtype(), Walk::contiguous};
+  if (broadcasts(x, like)) return {distinct(x), x.dtype(), Walk::broadcast};
+  return {distinct(x), x.dtype(), iteration.transposes(x) ? Walk::transposed : Walk::strided};
 }
 
 Operand operand(const Tensor& x) { return {distinct(x), x.dtype(), x.is_contiguous() ? Walk::contiguous : Walk::strided}; }
@@ -174,7 +228,8 @@ void pointwise(const Tensor& out, std::initializer_list<const Tensor*> ins) {
   Pointwise kernel;
   kernel.elements = elements / parts;
   for (const Tensor* in : ins) kernel.operands.read(part_of(operand(*in, out), parts));
-  kernel.operands.write(part_of({elements, out.dtype(), Walk::contiguous}, parts));
+  kernel.operands.write(part_of(operand(out, out), parts));
+  kernel.dimensions = merged_dimensions(out, ins);
   for (std::int64_t i = 0; i < parts; ++i) out.tape().kernel({kernel});
 }
 
@@ -191,9 +246,11 @@ void concatenate(const Tensor& out, const std::vector<Tensor>& ins) {
   if (kernel.elements > 0) out.tape().kernel({kernel});
 }
 
-void reduce(const Tensor& out, const Tensor& in) {
+void reduce(const Tensor& out, const Tensor& in, const std::vector<bool>& reduced) { reduce(out, in, axis_of(out, in, reduced)); }
+
+void reduce(const Tensor& out, const Tensor& in, Reduction::Axis axis) {
   Reduction kernel;
-  kernel.axis = axis_of(out, in);
+  kernel.axis = axis;
   kernel.outputs = std::max<std::int64_t>(out.elements(), 1);
   kernel.reduced = in.elements() / kernel.outputs;
   kernel.operands = Operands({operand(in)}, {operand(out)});

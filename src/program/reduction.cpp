@@ -107,7 +107,7 @@ void reduce_into(const Tensor& y, const Tensor& x, const std::vector<bool>& redu
     buffer = tape.empty({scratch.buffer}, DType::uint8, Category::workspace);
     semaphores = tape.empty({scratch.semaphores}, DType::uint8, Category::workspace);
   }
-  launch(tape, KernelKind::reduction, x.dtype(), x.bytes(), y.bytes(), static_cast<double>(x.elements()));
+  reduce(y, x, reduced);
 }
 
 Tensor reduce(const Tensor& x, const std::vector<bool>& reduced, bool keep, DType type, std::int64_t accumulator_bytes) {

@@ -11,11 +11,29 @@ namespace {
 
 struct Shape {
   std::int64_t batch, heads, kv_heads, queries, keys, head_dim, value_dim;
-  bool causal;
+  bool causal, dropout = false, masked = false;
+
+  Attention attention(AttentionLibrary library, Attention::Part part, DType type) const {
+    Attention attention;
+    attention.library = library;
+    attention.part = part;
+    attention.type = type;
+    attention.causal = causal;
+    attention.dropout = dropout;
+    attention.masked = masked;
+    attention.batch = batch;
+    attention.heads = heads;
+    attention.kv_heads = kv_heads;
+    attention.queries = queries;
+    attention.keys = keys;
+    attention.head_dim = head_dim;
+    attention.value_dim = value_dim;
+    return attention;
+  }
 };
 
-Shape shape_of(const Tensor& query, const Tensor& key, const Tensor& value, bool causal) {
-  return {query.size(0), query.size(1), key.size(1), query.size(2), key.size(2), query.size(3), value.size(3), causal};
+Shape shape_of(const Tensor& query, const Tensor& key, const Tensor& value, bool causal, double dropout = 0) {
+  return {query.size(0), query.size(1), key.size(1), query.size(2), key.size(2), query.size(3), value.size(3), causal, dropout > 0};
 }
 
 /// A new [batch, heads, length, dim] tensor that lies in memory as [batch, length, heads, dim].
@@ -43,34 +61,22 @@ void give(BackwardCall& b, InputGradients& g) {
 
 /// Gradients of keys and values for every query head, summed over the group afterwards.
 struct ExpandedGradients {
-  ExpandedGradients(Tape& tape_in, const Shape& s, DType type) : tape(tape_in) {
+  ExpandedGradients(Tape& tape_in, const Shape& s, DType type) : tape(tape_in), shape(s) {
     if (s.heads == s.kv_heads) return;
     key = tape.empty({s.batch, s.keys, s.heads, s.head_dim}, type, Category::workspace);
     value = tape.empty({s.batch, s.keys, s.heads, s.value_dim}, type, Category::workspace);
   }
-  void sum(const InputGradients& g) const {
+  void sum(AttentionLibrary library) const {
     if (!key) return;
-    launch(tape, KernelKind::reduction, key.dtype(), key.bytes(), g.key.bytes());
-    launch(tape, KernelKind::reduction, value.dtype(), value.bytes(), g.value.bytes());
+    for (int i = 0; i < 2; ++i) tape.kernel({shape.attention(library, Attention::Part::sum_heads, key.dtype())});
   }
   Tape& tape;
+  const Shape& shape;
   Tensor key, value;
 };
 
 void launch_attention(Tape& tape, AttentionLibrary library, Attention::Part part, DType type, const Shape& s) {
-  Attention attention;
-  attention.library = library;
-  attention.part = part;
-  attention.type = type;
-  attention.causal = s.causal;
-  attention.batch = s.batch;
-  attention.heads = s.heads;
-  attention.kv_heads = s.kv_heads;
-  attention.queries = s.queries;
-  attention.keys = s.keys;
-  attention.head_dim = s.head_dim;
-  attention.value_dim = s.value_dim;
-  tape.kernel({attention});
+  tape.kernel({s.attention(library, part, type)});
 }
 
 // ---- flash ----------------------------------------------------------------------------------------------------------------
@@ -97,8 +103,7 @@ std::int64_t key_splits(const Tape& tape, const Shape& s) {
 
 std::int64_t rounded_head_dim(std::int64_t head_dim) { return round_up(head_dim, head_dim <= 128 ? 32 : 64); }
 
-/// `grad` as the kernel reads it: [batch, length, heads, dim].
-InputGradients flash_gradients(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& grad, const Shape& s) {
+InputGradients flash_gradients(const Tensor& query, const Tensor& key, const Tensor& value, const Shape& s) {
   Tape& tape = query.tape();
   const DType type = query.dtype();
   InputGradients gradients{empty_like(query), empty_like(key), empty_like(value)};
@@ -107,47 +112,46 @@ InputGradients flash_gradients(const Tensor& query, const Tensor& key, const Ten
   const Tensor dq_accumulator = tape.empty({s.batch, rounded, s.heads, rounded_head_dim(s.head_dim)}, DType::fp32, Category::workspace);
   const ExpandedGradients expanded(tape, s, type);
   // The dot product of the gradient with the output, the backward itself, the conversion of dq.
-  launch(tape, KernelKind::reduction, type, 2 * grad.bytes(), softmax_d.bytes());
-  launch_attention(tape, AttentionLibrary::flash2, Attention::Part::backward, type, s);
-  launch(tape, KernelKind::elementwise, type, dq_accumulator.bytes(), gradients.query.bytes());
-  expanded.sum(gradients);
+  for (const Attention::Part part : {Attention::Part::delta, Attention::Part::backward, Attention::Part::convert})
+    launch_attention(tape, AttentionLibrary::flash2, part, type, s);
+  expanded.sum(AttentionLibrary::flash2);
   return gradients;
 }
 
 void flash_backward(BackwardCall& b, const Shape& s) {
   const Tensor grad = contiguous(transpose(b.grad(), 1, 2));
   const Tensor out = contiguous(transpose(b.saved(4), 1, 2));
-  InputGradients gradients = flash_gradients(b.saved(1), b.saved(0), b.saved(2), grad, s);
+  InputGradients gradients = flash_gradients(b.saved(1), b.saved(0), b.saved(2), s);
   give(b, gradients);
 }
 
 /// The forward kernel: output, log-sum-exp, the generator's state and an unused scalar.
-std::vector<Tensor> flash_forward(Tape& tape, const Tensor& query, const Tensor& key, const Tensor& value, const Shape& s, double dropout) {
+std::vector<Tensor> flash_forward(Tape& tape, const Tensor& query, const Tensor& key, const Tensor& value, const Shape& s) {
   Tensor out = empty_like(query);
   const Tensor lse = tape.empty({s.batch, s.heads, s.queries}, DType::fp32);
   Tensor partial_lse, partial_out;
-  const std::int64_t splits = dropout > 0 ? 1 : key_splits(tape, s);
+  const std::int64_t splits = s.dropout ? 1 : key_splits(tape, s);
   if (splits > 1) {
     partial_lse = tape.empty({splits, s.batch, s.heads, s.queries}, DType::fp32, Category::workspace);
     partial_out = tape.empty({splits, s.batch, s.heads, s.queries, rounded_head_dim(s.head_dim)}, DType::fp32, Category::workspace);
   }
   Tensor rng_state = tape.empty({2}, DType::int64);
   const Tensor unused = tape.empty({1}, DType::int64);
-  if (dropout > 0) rng_state = tape.empty({2}, DType::int64);
+  if (s.dropout) rng_state = tape.empty({2}, DType::int64);
   launch_attention(tape, AttentionLibrary::flash2, Attention::Part::forward, query.dtype(), s);
-  if (splits > 1) launch(tape, KernelKind::reduction, query.dtype(), partial_out.bytes() + partial_lse.bytes(), out.bytes() + lse.bytes());
+  if (splits > 1) launch_attention(tape, AttentionLibrary::flash2, Attention::Part::combine, query.dtype(), s);
   return {out, lse, rng_state, unused};
 }
 
 Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionArguments& arguments) {
-  const Shape s = shape_of(query, key, value, arguments.causal);
+  const Shape s = shape_of(query, key, value, arguments.causal, arguments.dropout);
   Op op("flash_attention", {&query, &key, &value});
   Tape& tape = op.tape();
   op.save(key);
   op.save(query);
   op.save(value);
   const std::vector<Tensor> outputs =
-      selected(tape, "flash_attention", [&] { return flash_forward(tape, query, key, value, s, arguments.dropout); });
+      selected(tape, "flash_attention", [&] { return flash_forward(tape, query, key, value, s); });
   Tensor out = outputs[0];
   const Tensor &lse = outputs[1], &rng_state = outputs[2], &unused = outputs[3];
   op.save_output(lse);
@@ -184,7 +188,7 @@ std::int64_t backward_workspace(const Shape& s, bool sixteen_bit) {
 }
 
 /// The backward kernel and what it needs beside the gradients that it writes.
-void run_efficient_backward(Tape& tape, const Shape& s, DType type, InputGradients& gradients, const Tensor& grad) {
+void run_efficient_backward(Tape& tape, const Shape& s, DType type, const Tensor& grad) {
   const bool sixteen_bit = type != DType::fp32;
   const ExpandedGradients expanded(tape, s, type);
   Tensor delta;
@@ -193,12 +197,12 @@ void run_efficient_backward(Tape& tape, const Shape& s, DType type, InputGradien
   } else {  // (grad * out).sum(-1), transposed
     const Tensor product = elementwise(tape, {&grad}, DType::fp32);
     const Tensor sums = tape.empty({s.batch, s.queries, s.heads}, DType::fp32, Category::workspace);
-    launch(tape, KernelKind::reduction, type, product.bytes(), sums.bytes());
+    tape.kernel({Reduction{Reduction::Axis::inner, sums.elements(), s.value_dim, Operands({operand(product)}, {operand(sums)})}});
     delta = s.heads == 1 ? sums : elementwise(tape, {&sums}, DType::fp32);  // heads in front; a single head lies so already
   }
   const Tensor workspace = tape.empty({backward_workspace(s, sixteen_bit)}, DType::uint8, Category::workspace);
   launch_attention(tape, AttentionLibrary::memory_efficient, Attention::Part::backward, type, s);
-  expanded.sum(gradients);
+  expanded.sum(AttentionLibrary::memory_efficient);
 }
 
 void efficient_backward(BackwardCall& b, const Shape& s) {
@@ -211,7 +215,7 @@ void efficient_backward(BackwardCall& b, const Shape& s) {
     const Tensor whole = tape.empty({s.batch, s.heads, s.queries, width}, type);
     b.give(3, tape.view(whole, {s.batch, s.heads, s.queries, s.keys}, whole.strides()));
   }
-  run_efficient_backward(tape, s, type, gradients, grad);
+  run_efficient_backward(tape, s, type, grad);
   give(b, gradients);
 }
 
@@ -239,10 +243,10 @@ Tensor learned_mask(const Tensor& mask, const Shape& s) {
 }
 
 /// The forward kernel. Only a backward reads the log-sum-exp.
-EfficientOutputs efficient_forward(Tape& tape, const Tensor& query, const Tensor& key, const Tensor& value, const Shape& s, double dropout,
+EfficientOutputs efficient_forward(Tape& tape, const Tensor& query, const Tensor& key, const Tensor& value, const Shape& s,
                                    bool differentiable) {
   EfficientOutputs all;
-  if (dropout == 0) {  // with dropout they are the generator's, on the host
+  if (!s.dropout) {  // with dropout they are the generator's, on the host
     all.seed = tape.empty({}, DType::int64);
     all.offset = tape.empty({}, DType::int64);
   }
@@ -255,7 +259,8 @@ EfficientOutputs efficient_forward(Tape& tape, const Tensor& query, const Tensor
 }
 
 Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionArguments& arguments) {
-  const Shape s = shape_of(query, key, value, arguments.causal);
+  Shape s = shape_of(query, key, value, arguments.causal, arguments.dropout);
+  s.masked = mask.defined();
   Tensor bias;
   if (mask) bias = mask.requires_grad() ? learned_mask(mask, s) : additive_mask(query.tape(), mask, query.dtype());
   Op op("efficient_attention", {&query, &key, &value, &bias});
@@ -264,7 +269,7 @@ Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, co
   op.save(key);
   op.save(query);
   op.save(value);
-  EfficientOutputs outputs = efficient_forward(tape, query, key, value, s, arguments.dropout, op.differentiable());
+  EfficientOutputs outputs = efficient_forward(tape, query, key, value, s, op.differentiable());
   op.save_output(outputs.log_sum_exp);
   op.save_output(outputs.output);
   op.save_output(outputs.offset);
@@ -282,23 +287,23 @@ bool flash_takes(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
 }  // namespace
 
 FlashOutputs flash_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value, bool causal, double dropout) {
-  std::vector<Tensor> outputs = flash_forward(query.tape(), query, key, value, shape_of(query, key, value, causal), dropout);
+  std::vector<Tensor> outputs = flash_forward(query.tape(), query, key, value, shape_of(query, key, value, causal, dropout));
   return {std::move(outputs[0]), std::move(outputs[1]), std::move(outputs[2]), std::move(outputs[3])};
 }
 
-FlashGradients flash_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& gradient, bool causal) {
-  return flash_gradients(query, key, value, gradient, shape_of(query, key, value, causal));
+FlashGradients flash_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& /*gradient*/, bool causal) {
+  return flash_gradients(query, key, value, shape_of(query, key, value, causal));
 }
 
 EfficientOutputs efficient_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value) {
-  return efficient_forward(query.tape(), query, key, value, shape_of(query, key, value, false), 0, true);
+  return efficient_forward(query.tape(), query, key, value, shape_of(query, key, value, false), true);
 }
 
 FlashGradients efficient_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& gradient) {
   Tape& tape = query.tape();
   const Shape s = shape_of(query, key, value, false);
   InputGradients gradients = empty_gradients(tape, s, query.dtype());
-  run_efficient_backward(tape, s, query.dtype(), gradients, gradient);
+  run_efficient_backward(tape, s, query.dtype(), gradient);
   return gradients;
 }
 

@@ -30,7 +30,7 @@ Tensor of_other_rank(const Ring& s, const Tensor& gathered) {
 /// torch.cat: what one kernel puts side by side.
 Tensor joined(Tape& tape, const Dims& sizes, DType type) {
   Tensor whole = tape.empty(sizes, type);
-  pointwise(tape, Pointwise::Form::concatenate, {operand(whole)}, {operand(whole)});
+  concatenate(whole, {whole});
   return whole;
 }
 

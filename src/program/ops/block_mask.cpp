@@ -92,7 +92,7 @@ std::vector<Tensor> ends_of_documents(const Tensor& positions) {
 /// argsort of whole rows of blocks: values and order, of which the order's 32-bit copy stays.
 void order_blocks(Tape& tape, const Dims& blocks) {
   const Tensor values = tape.empty(blocks, DType::int32), order = tape.empty(blocks, DType::int64);
-  gather(Gather::Function::sort, blocks.product(), {&values}, {&order});
+  gather(Gather::Function::sort, values.elements(), {&values}, {&order});
 }
 
 /// Half a BlockMask, of the blocks that are partly or wholly visible: numbers and indices by rows, then by columns, over a table with one

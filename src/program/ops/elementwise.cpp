@@ -205,7 +205,7 @@ Tensor dropout(const Tensor& x, double p) {
   Tensor mask = op.tape().empty(x.sizes(), DType::boolean);  // fused_dropout_cuda: the mask, then the result
   mask.impl()->strides = like_strides(x);
   Tensor y = empty_like(x);
-  launch(op.tape(), KernelKind::elementwise, x.dtype(), x.bytes(), y.bytes() + mask.bytes());
+  pointwise(Pointwise::Form::random, {&x}, {&y, &mask});
   op.save_output(mask);
   return op.done(y, [](BackwardCall& b) {  // native_dropout_backward: grad * mask * scale
     const Tensor kept = b.saved(0);

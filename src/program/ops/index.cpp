@@ -17,12 +17,15 @@ std::int64_t exclusive_sum_bytes(std::int64_t n) { return aligned(816 + 16 * cei
 /// A buffer of `count` 64-bit integers.
 Tensor integers(Tape& tape, std::int64_t count) { return tape.empty({count}, DType::int64, Category::workspace); }
 
-void small_launches(Tape& tape, std::int64_t count, std::int64_t bytes) {
-  for (std::int64_t i = 0; i < count; ++i) launch(tape, KernelKind::gather, DType::int64, bytes, bytes);
+/// Kernels over a list of indices: sorts and sums of them.
+void launch_over(const Tensor& indices, Gather::Function function, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) gather(function, indices.elements(), {&indices}, {&indices});
 }
 
 /// embedding_backward_cuda_kernel: rows of equal index are summed by segments (EmbeddingBackwardKernel.cu).
-void sum_segments(Tape& tape, std::int64_t n, const Dims& table, const Tensor& gradient) {
+void sum_segments(Tape& tape, const Tensor& indices, const Tensor& gradient) {
+  const Dims& table = gradient.sizes();
+  const std::int64_t n = indices.elements();
   const Tensor segment_offsets = integers(tape, n);
   const Tensor segments = integers(tape, 1);
   {
@@ -44,28 +47,32 @@ void sum_segments(Tape& tape, std::int64_t n, const Dims& table, const Tensor& g
   if (atomic && gradient.dtype() != DType::fp32) sums = tape.empty(table, DType::fp32, Category::workspace);
   // Initial states and sweep of unique_by_key and of the exclusive sum; krn_partials_per_segment, compute_num_of_partial_segments and
   // krn_partial_segment_offset; with atomics krn_partial_to_segment_idx too, whose sums are cast at the end where the table is not fp32.
-  small_launches(tape, atomic ? 8 : 7, 8 * n);
-  launch(tape, KernelKind::gather, gradient.dtype(), n * table[1] * size_of(gradient.dtype()), n * table[1] * 4);
+  launch_over(indices, Gather::Function::scan, atomic ? 8 : 7);
+  const Operand rows{n * table[1], gradient.dtype(), Walk::strided}, wide_rows{n * table[1], DType::fp32, Walk::contiguous};
+  tape.kernel({Gather{Gather::Function::embedding_backward, n * table[1], Operands({rows, operand(indices)}, {wide_rows})}});
   if (!atomic || gradient.dtype() != DType::fp32)
-    launch(tape, KernelKind::gather, gradient.dtype(), n * table[1] * 4, n * table[1] * size_of(gradient.dtype()));
+    tape.kernel({Gather{Gather::Function::embedding_backward, n * table[1], Operands({wide_rows}, {rows})}});
 }
 
 /// embedding_dense_backward_cuda: one kernel up to 3,072 indices, else they are sorted.
-Tensor embedding_backward(Tape& tape, const Tensor& grad, const Dims& table, std::int64_t n) {
+Tensor embedding_backward(Tape& tape, const Tensor& grad, const Dims& table, const Tensor& indices) {
   constexpr std::int64_t kSortedAbove = 3072;
+  const std::int64_t n = indices.elements();
   if (n <= kSortedAbove) {
     Tensor gradient = zeros(tape, table, grad.dtype());
-    launch(tape, KernelKind::gather, grad.dtype(), grad.bytes(), grad.bytes());
+    gather(Gather::Function::embedding_backward, grad.elements(), {&grad, &indices}, {&grad});
     return gradient;
   }
   const Tensor sorted = integers(tape, n), order = integers(tape, n);
   {
     const Tensor range = integers(tape, n);
     tape.scratch(radix_sort_bytes(n, table[0]));
-    small_launches(tape, 1 + radix_sort_launches(n, table[0]), 16 * n);  // arange, and the sort
+    pointwise(range, {});  // arange
+    for (std::int64_t i = radix_sort_launches(n, table[0]); i > 0; --i)
+      gather(Gather::Function::sort, n, {&sorted, &order}, {&sorted, &order});
   }
   Tensor gradient = zeros(tape, table, grad.dtype());
-  sum_segments(tape, n, table, gradient);
+  sum_segments(tape, sorted, gradient);
   return gradient;
 }
 
@@ -74,7 +81,7 @@ Tensor embedding_backward(Tape& tape, const Tensor& grad, const Dims& table, std
 Tensor arange(Tape& tape, std::int64_t length, DType type) {
   tape.operator_name = "arange";
   Tensor y = tape.empty({length}, type);
-  launch(tape, KernelKind::elementwise, type, 0, y.bytes());
+  pointwise(y, {});
   return y;
 }
 
@@ -87,7 +94,7 @@ Tensor index_one(const Tensor& x, int dimension) {
   Dims sizes = x.sizes();
   sizes[at] = 1;
   Tensor y = op.output(sizes, x.dtype());
-  launch(op.tape(), KernelKind::gather, x.dtype(), y.bytes(), y.bytes());
+  gather(Gather::Function::index, y.elements(), {&y, &index}, {&y});
   return op.done(y, [before = x.sizes()](BackwardCall& b) {  // index_put_ with accumulation into zeros: the indices are sorted
     Tensor whole = zeros(b.tape, before, b.grad().dtype());
     const Tensor linear = [&] {
@@ -96,9 +103,9 @@ Tensor index_one(const Tensor& x, int dimension) {
     }();
     const Tensor order = integers(b.tape, 1), range = integers(b.tape, 1), sorted = integers(b.tape, 1);
     b.tape.scratch(1);
-    small_launches(b.tape, 5, 8);
+    launch_over(linear, Gather::Function::sort, 5);
     const Tensor values = contiguous(b.grad());
-    launch(b.tape, KernelKind::gather, whole.dtype(), 2 * b.grad().bytes(), b.grad().bytes());
+    gather(Gather::Function::scatter, values.elements(), {&values, &values}, {&values});
     b.give(0, std::move(whole));
   });
 }
@@ -111,8 +118,11 @@ Tensor cumulative_sum(const Tensor& x, DType type) {
   // cub's scan: a status and a sum per tile, 32 tiles more than there are.
   const std::int64_t tile = 2 * size_of(type);
   if (one_row) op.tape().scratch(aligned(256 + 32 * tile + 2 * tile * ceil_div(x.elements(), 4096)) + kAlignment - 1);
-  if (one_row) launch(op.tape(), KernelKind::elementwise, type, 0, 32 * tile);  // DeviceScanInitKernel
-  launch(op.tape(), KernelKind::reduction, type, x.bytes(), y.bytes());
+  if (one_row) {  // DeviceScanInitKernel
+    const Operand statuses{32 * tile, DType::uint8, Walk::contiguous};
+    op.tape().kernel({Pointwise{Pointwise::Form::map, statuses.elements, Operands({}, {statuses})}});
+  }
+  gather(Gather::Function::scan, y.elements(), {&wide}, {&y});
   return y;
 }
 
@@ -123,11 +133,11 @@ Tensor embedding(const Tensor& weight, const Tensor& indices) {
   Dims sizes = indices.sizes();
   sizes.push_back(weight.size(1));
   Tensor y = op.output(sizes, weight.dtype());
-  launch(op.tape(), KernelKind::gather, weight.dtype(), y.bytes() + indices.bytes(), y.bytes());
+  gather(Gather::Function::embedding, y.elements(), {&y, &indices}, {&y});  // of the table, as many rows as it gives
   return op.done(y, [table = weight.sizes()](BackwardCall& b) {
     const Tensor grad = contiguous(b.grad());
     const Tensor row = contiguous(b.saved(0));
-    b.give(0, embedding_backward(b.tape, grad, table, row.elements()));
+    b.give(0, embedding_backward(b.tape, grad, table, row));
   });
 }
 
@@ -136,7 +146,7 @@ Tensor table_rows(const Tensor& table, const Tensor& rows) {
   Dims sizes = table.sizes();
   sizes[0] = rows.elements();
   Tensor y = op.tape().empty(sizes, table.dtype());
-  launch(op.tape(), KernelKind::gather, table.dtype(), y.bytes() + rows.bytes(), y.bytes());
+  gather(Gather::Function::index, y.elements(), {&y, &rows}, {&y});
   return y;
 }
 
@@ -145,7 +155,7 @@ Tensor gather_rows(const Tensor& table, const Tensor& indices) {
   Dims sizes = indices.sizes();
   sizes.push_back(table.size(1));
   Tensor y = op.tape().empty(sizes, table.dtype());
-  launch(op.tape(), KernelKind::gather, table.dtype(), y.bytes() + indices.bytes(), y.bytes());
+  gather(Gather::Function::index, y.elements(), {&y, &indices}, {&y});
   return y;
 }
 

@@ -12,12 +12,12 @@ Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target) {
   op.save(target);
   Tensor loss = op.output({}, log_probabilities.dtype());
   const Tensor total_weight = op.output({}, log_probabilities.dtype());
-  launch(op.tape(), KernelKind::reduction, loss.dtype(), target.size(0) * 12, 8);
+  gather(Gather::Function::nll_loss, target.elements(), {&target}, {&loss, &total_weight});
   op.save_output(total_weight);
   return op.done(loss, [](BackwardCall& b) {
-    const Tensor input = b.saved(0);
+    const Tensor input = b.saved(0), target = b.saved(1);
     Tensor gradient = zeros(b.tape, input.sizes(), input.dtype());  // zeros_like, then one element per row
-    launch(b.tape, KernelKind::gather, input.dtype(), input.size(0) * 8, input.size(0) * 4);
+    gather(Gather::Function::nll_loss, target.elements(), {&target}, {&target});
     b.give(0, std::move(gradient));
   });
 }

@@ -10,11 +10,20 @@ void gemm(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::
 
 namespace {
 
-/// A new [rows × columns] product.
-Tensor product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
-  Tensor y = tape.empty({rows, columns}, type);
-  gemm(tape, type, rows, columns, inner);
+/// A new row-major tensor of `sizes` that holds a · b.
+Tensor product(Tape& tape, const Matrix& a, const Matrix& b, const Dims& sizes) {
+  Tensor y = tape.empty(sizes, a.type);
+  gemm(tape, a, b, matrix(y));
   return y;
+}
+Tensor product(Tape& tape, const Matrix& a, const Matrix& b) { return product(tape, a, b, {a.rows, b.columns}); }
+
+/// mm_mat1_backward and mm_mat2_backward: the gradient of a factor that lies transposed is computed transposed.
+Tensor left_gradient(Tape& tape, const Matrix& g, const Matrix& left, const Matrix& right) {
+  return left.transposed ? transpose(product(tape, right, g.t()), 0, 1) : product(tape, g, right.t());
+}
+Tensor right_gradient(Tape& tape, const Matrix& g, const Matrix& left, const Matrix& right) {
+  return right.transposed ? transpose(product(tape, g.t(), left), 0, 1) : product(tape, left.t(), g);
 }
 
 /// The gradient of a matrix that was used transposed or reshaped: a view to the engine, which therefore never adds into it.
@@ -37,24 +46,24 @@ Tensor foldable(const Tensor& x) { return folds(x) ? x : contiguous(x); }
 /// F.linear without bias on any rank: matmul folds the leading dimensions, multiplies by weight.t(), and unfolds with _unsafe_view.
 /// MmBackward gives the weight's gradient first.
 Tensor linear_without_bias(const Tensor& x, const Tensor& weight) {
-  const std::int64_t in = weight.size(1), out = weight.size(0), rows = x.elements() / in;
+  const Matrix left = folded(x), right = matrix(weight).t();
   Op op("linear", {&x, &weight});
   op.see_transposed(1);
   op.save_if(op.needs(0), weight);
   op.save_if(op.needs(1), x);
   Dims sizes = x.sizes();
-  sizes[-1] = out;
+  sizes[-1] = right.columns;
   Tensor y = selected(op.tape(), "mm", [&]() -> std::vector<Tensor> {
                Tensor product = op.output(sizes, x.dtype());
-               gemm(op.tape(), x.dtype(), rows, out, in);
+               gemm(op.tape(), left, right, folded(product));
                return {product};
              }).front();
-  return op.done(y, [in, out, rows, wide = x.sizes(), folded = x.rank() != 2](BackwardCall& b) {
-    const Tensor g = as_matrix(b.take_grad(), rows, out);
-    if (b.needs(1)) b.give(1, as_view(b.tape, product(b.tape, g.dtype(), out, in, rows), {out, in}));
+  return op.done(y, [left, right, wide = x.sizes(), folds = x.rank() != 2](BackwardCall& b) {
+    const Tensor g = as_matrix(b.take_grad(), left.rows, right.columns);
+    if (b.needs(1)) b.give(1, as_view(b.tape, product(b.tape, matrix(g).t(), left), {right.columns, right.rows}));
     if (b.needs(0)) {
-      const Tensor gradient = product(b.tape, g.dtype(), rows, in, out);
-      b.give(0, folded ? as_view(b.tape, gradient, wide) : gradient);
+      const Tensor gradient = product(b.tape, matrix(g), right.t());
+      b.give(0, folds ? as_view(b.tape, gradient, wide) : gradient);
     }
   });
 }
@@ -62,34 +71,35 @@ Tensor linear_without_bias(const Tensor& x, const Tensor& weight) {
 /// at::matmul of x [batch, rows, in] whose leading dimensions do not fold, by a weight that takes no gradient: a batched product, instead
 /// of the copy that spares a trained weight a gradient per batch (LinearAlgebra.cpp, should_fold).
 Tensor linear_batched(const Tensor& x, const Tensor& weight) {
-  const std::int64_t batch = x.size(0), rows = x.size(1), in = weight.size(1), out = weight.size(0);
+  Matrix right = matrix(weight).t();
+  right.batch = x.size(0);
   Op op("linear", {&x, &weight});
   op.save_if(op.needs(0), weight);
-  Tensor y = op.output({batch, rows, out}, x.dtype());
-  gemm(op.tape(), x.dtype(), rows, out, in, batch);
-  return op.done(y, [batch, rows, in, out](BackwardCall& b) {
-    Tensor gradient = b.tape.empty({batch, rows, in}, b.grad().dtype());
-    gemm(b.tape, b.grad().dtype(), rows, in, out, batch);
-    b.give(0, std::move(gradient));
-  });
+  Tensor y = product(op.tape(), matrix(x), right, {x.size(0), x.size(1), right.columns});
+  return op.done(y, [right, sizes = x.sizes()](BackwardCall& b) { b.give(0, product(b.tape, matrix(b.grad()), right.t(), sizes)); });
+}
+
+/// a · b + a bias of every column, by cuBLASLt.
+Tensor biased_product(Tape& tape, const Matrix& a, const Matrix& b) {
+  Tensor y = tape.empty({a.rows, b.columns}, a.type);
+  gemm(tape, a, b, matrix(y), {.epilogue = Epilogue::bias});
+  return y;
 }
 
 /// F.linear with bias of a matrix: addmm, whose backward gives the input's gradient first.
 Tensor linear_with_bias(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  const std::int64_t in = weight.size(1), out = weight.size(0), rows = x.elements() / in;
+  const Matrix left = matrix(x), right = matrix(weight).t();
   Op op("linear", {&bias, &x, &weight});
   op.see_transposed(2);
   op.save_if(op.needs(2), x);
   op.save_if(op.needs(1), weight);
   Tensor y = selected(op.tape(), "addmm", [&]() -> std::vector<Tensor> {
-               Tensor product = op.output({rows, out}, x.dtype());
-               gemm(op.tape(), x.dtype(), rows, out, in, 1, true);
-               return {product};
+               return {biased_product(op.tape(), left, right)};
              }).front();
-  return op.done(y, [in, out, rows](BackwardCall& b) {
+  return op.done(y, [left, right](BackwardCall& b) {
     const Tensor& g = b.grad();
-    if (b.needs(1)) b.give(1, product(b.tape, g.dtype(), rows, in, out));
-    if (b.needs(2)) b.give(2, as_view(b.tape, product(b.tape, g.dtype(), out, in, rows), {out, in}));
+    if (b.needs(1)) b.give(1, left_gradient(b.tape, matrix(g), left, right));
+    if (b.needs(2)) b.give(2, as_view(b.tape, product(b.tape, matrix(g).t(), left), {right.columns, right.rows}));
     if (b.needs(0)) b.give(0, g);
   });
 }
@@ -118,52 +128,42 @@ Tensor linear(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in
 
 Tensor addmm(const Tensor& bias_in, const Tensor& x_in, const Tensor& weight_in) {
   const Tensor weight = autocast_low(weight_in), x = autocast_low(x_in), bias = autocast_low(bias_in);
-  const std::int64_t rows = x.size(0), in = weight.size(0), out = weight.size(1);
+  const Matrix left = matrix(x), right = matrix(weight);
   Op op("addmm", {&bias, &x, &weight});
   op.save_if(op.needs(2), x);
   op.save_if(op.needs(1), weight);
-  Tensor y = op.output({rows, out}, x.dtype());
-  gemm(op.tape(), x.dtype(), rows, out, in, 1, true);
-  return op.done(y, [in, out, rows](BackwardCall& b) {
+  Tensor y = biased_product(op.tape(), left, right);
+  return op.done(y, [left, right](BackwardCall& b) {
     const Tensor& g = b.grad();
-    if (b.needs(1)) b.give(1, product(b.tape, g.dtype(), rows, in, out));
-    if (b.needs(2)) b.give(2, product(b.tape, g.dtype(), in, out, rows));
+    if (b.needs(1)) b.give(1, left_gradient(b.tape, matrix(g), left, right));
+    if (b.needs(2)) b.give(2, right_gradient(b.tape, matrix(g), left, right));
     if (b.needs(0)) b.give(0, g);
   });
 }
 
 Tensor mm(const Tensor& a_in, const Tensor& b_in) {
   const Tensor b = autocast_low(b_in), a = autocast_low(a_in);
-  const std::int64_t rows = a.size(0), inner = a.size(1), columns = b.size(1);
+  const Matrix left = matrix(a), right = matrix(b);
   Op op("mm", {&a, &b});
   op.save_if(op.needs(0), b);
   op.save_if(op.needs(1), a);
-  Tensor y = product(op.tape(), a.dtype(), rows, columns, inner);
-  return op.done(y, [rows, inner, columns](BackwardCall& call) {
-    if (call.needs(1)) call.give(1, product(call.tape, call.grad().dtype(), inner, columns, rows));
-    if (call.needs(0)) call.give(0, product(call.tape, call.grad().dtype(), rows, inner, columns));
+  Tensor y = product(op.tape(), left, right);
+  return op.done(y, [left, right](BackwardCall& call) {
+    if (call.needs(1)) call.give(1, right_gradient(call.tape, matrix(call.grad()), left, right));
+    if (call.needs(0)) call.give(0, left_gradient(call.tape, matrix(call.grad()), left, right));
   });
 }
 
 Tensor bmm(const Tensor& a, const Tensor& b) {
-  const std::int64_t batch = a.size(0), rows = a.size(1), inner = a.size(2), columns = b.size(2);
+  const Matrix left = matrix(a), right = matrix(b);
   Op op("bmm", {&a, &b});
   op.save_if(op.needs(0), b);
   op.save_if(op.needs(1), a);
-  Tensor y = op.output({batch, rows, columns}, a.dtype());
-  gemm(op.tape(), a.dtype(), rows, columns, inner, batch);
-  return op.done(y, [batch, rows, inner, columns](BackwardCall& call) {
-    const DType type = call.grad().dtype();
-    if (call.needs(1)) {
-      Tensor gradient = call.tape.empty({batch, inner, columns}, type);
-      gemm(call.tape, type, inner, columns, rows, batch);
-      call.give(1, std::move(gradient));
-    }
-    if (call.needs(0)) {
-      Tensor gradient = call.tape.empty({batch, rows, inner}, type);
-      gemm(call.tape, type, rows, inner, columns, batch);
-      call.give(0, std::move(gradient));
-    }
+  Tensor y = product(op.tape(), left, right, {left.batch, left.rows, right.columns});
+  return op.done(y, [left, right](BackwardCall& call) {
+    const Matrix g = matrix(call.grad());
+    if (call.needs(1)) call.give(1, product(call.tape, left.t(), g, {left.batch, left.columns, right.columns}));
+    if (call.needs(0)) call.give(0, product(call.tape, g, right.t(), {left.batch, left.rows, left.columns}));
   });
 }
 

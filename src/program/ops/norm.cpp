@@ -6,6 +6,8 @@ namespace plimsoll::program {
 
 namespace {
 
+std::int64_t rows_of(const Tensor& x) { return x.elements() / x.size(-1); }
+
 /// x as the kernel reads it: itself where it is row-major, else a copy.
 Tensor packed_copy(const Tensor& x) {
   if (x.is_contiguous()) return x;
@@ -28,7 +30,7 @@ Tensor rms_norm(const Tensor& x_in, const Tensor& weight) {
     Dims rows = x.sizes();
     rows[-1] = 1;
     rstd = op.tape().empty(rows, DType::fp32);
-    launch(op.tape(), KernelKind::reduction, x.dtype(), x.bytes(), y.bytes() + rstd.bytes(), 4.0 * static_cast<double>(x.elements()));
+    row_wise(RowWise::Function::rms_norm, rows_of(x), x.size(-1), {&packed, &weight}, {&y, &rstd});
   }
   op.save_output(rstd);
   return op.done(y, [](BackwardCall& b) {  // _fused_rms_norm_backward: dX, then dgamma
@@ -36,18 +38,17 @@ Tensor rms_norm(const Tensor& x_in, const Tensor& weight) {
     const Tensor packed_input = packed_copy(input);
     if (b.needs(0)) {
       Tensor gradient = b.tape.empty(input.sizes(), input.dtype());
-      launch(b.tape, KernelKind::reduction, input.dtype(), 2 * input.bytes(), input.bytes(), 6.0 * static_cast<double>(input.elements()));
+      row_wise(RowWise::Function::rms_norm_backward, rows_of(input), input.size(-1), {&b.grad(), &packed_input, &scale}, {&gradient});
       b.give(0, std::move(gradient));
     }
     if (b.needs(1)) b.give(1, b.tape.empty(scale.sizes(), scale.dtype()));
     const Tensor packed_gradient = packed_copy(b.grad());
     if (b.needs(1)) {
-      const std::int64_t rows = input.elements() / input.size(-1);
-      if (rows > 64 * 1024 && input.size(-1) / 32 < b.tape.multiprocessors / 2) {  // many short rows: partial sums of 32 rows each
-        const Tensor partial = b.tape.empty({ceil_div(rows, 32), input.size(-1)}, scale.dtype());
+      if (rows_of(input) > 64 * 1024 && input.size(-1) / 32 < b.tape.multiprocessors / 2) {  // many short rows: partial sums of 32 rows each
+        const Tensor partial = b.tape.empty({ceil_div(rows_of(input), 32), input.size(-1)}, scale.dtype());
         b.give(1, reduce(partial, {true, false}, false, scale.dtype()));
       }
-      launch(b.tape, KernelKind::reduction, input.dtype(), 2 * input.bytes(), scale.bytes(), 2.0 * static_cast<double>(input.elements()));
+      row_wise(RowWise::Function::norm_weight_backward, rows_of(input), input.size(-1), {&packed_gradient, &packed_input}, {&scale});
     }
   });
 }

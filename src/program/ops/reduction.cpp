@@ -57,7 +57,7 @@ Tensor mean_over(const Tensor& x, const std::vector<int>& dimensions, bool keep)
   return op.done(y, [before = x.sizes(), reduced](BackwardCall& b) {  // mean_backward: expand, then divide
     const Tensor wide = expanded(b.tape, b.grad(), before, reduced);
     Tensor gradient = b.tape.empty(before, b.grad().dtype());
-    in_place(gradient, {&b.grad()});
+    in_place(gradient, {&wide});
     b.give(0, std::move(gradient));
   });
 }
@@ -82,23 +82,23 @@ Tensor layer_norm(const Tensor& x_in, const Tensor& weight_in, const Tensor& bia
     rows[-1] = 1;
     mean = op.tape().empty(rows, DType::fp32);
     rstd = op.tape().empty(rows, DType::fp32);
-    launch(op.tape(), KernelKind::reduction, x.dtype(), x.bytes(), y.bytes() + mean.bytes() + rstd.bytes(),
-           8.0 * static_cast<double>(x.elements()));
+    row_wise(RowWise::Function::layer_norm, mean.elements(), x.size(-1), {&packed, &weight, &bias}, {&y, &mean, &rstd});
   }
   op.save_output(mean);
   op.save_output(rstd);
   return op.done(y, [](BackwardCall& b) {  // native_layer_norm_backward: dX, then dgamma and dbeta
     const Tensor input = b.saved(1), scale = b.saved(2);
     const Tensor packed = contiguous(input.detach()), incoming = contiguous(b.grad().detach());
+    const std::int64_t columns = input.size(-1), rows = input.elements() / columns;
     if (b.needs(0)) {
       Tensor gradient = b.tape.empty(input.sizes(), input.dtype());
-      launch(b.tape, KernelKind::reduction, input.dtype(), 2 * input.bytes(), input.bytes(), 8.0 * static_cast<double>(input.elements()));
+      row_wise(RowWise::Function::layer_norm_backward, rows, columns, {&incoming, &packed, &scale}, {&gradient});
       b.give(0, std::move(gradient));
     }
     if (b.needs(1)) b.give(1, b.tape.empty(scale.sizes(), scale.dtype()));
     if (b.needs(2)) b.give(2, b.tape.empty(scale.sizes(), scale.dtype()));
     if (!b.needs(1) && !b.needs(2)) return;
-    launch(b.tape, KernelKind::reduction, input.dtype(), 2 * input.bytes(), 2 * scale.bytes(), 4.0 * static_cast<double>(input.elements()));
+    row_wise(RowWise::Function::norm_weight_backward, rows, columns, {&incoming, &packed}, {&scale, &scale});
   });
 }
 
@@ -108,15 +108,17 @@ namespace {
 Tensor softmax_kernel(const char* name, const Tensor& x, DType type, bool logarithm) {
   Op op(name, {&x});
   Tensor y = op.output(x.sizes(), type);
-  launch(op.tape(), KernelKind::reduction, type, x.bytes(), y.bytes(), 5.0 * static_cast<double>(x.elements()));
+  const std::int64_t columns = x.size(-1), rows = x.elements() / columns;
+  row_wise(logarithm ? RowWise::Function::log_softmax : RowWise::Function::softmax, rows, columns, {&x}, {&y});
   op.save_output(y);
-  return op.done(y, [input_type = x.dtype(), logarithm](BackwardCall& b) {
+  return op.done(y, [input_type = x.dtype(), logarithm, rows, columns](BackwardCall& b) {
     const Tensor result = b.saved(0);
     Tensor gradient = b.tape.empty(result.sizes(), input_type);
     // softmax_backward_cuda multiplies gradient and output first; log_softmax's needs no temporary.
     const Tensor product = logarithm ? Tensor() : elementwise(b.tape, {&b.grad(), &result}, result.dtype());
-    launch(b.tape, KernelKind::reduction, result.dtype(), 2 * result.bytes(), gradient.bytes(),
-           4.0 * static_cast<double>(result.elements()));
+    const Tensor& incoming = logarithm ? b.grad() : product;
+    row_wise(logarithm ? RowWise::Function::log_softmax_backward : RowWise::Function::softmax_backward, rows, columns, {&incoming, &result},
+             {&gradient});
     b.give(0, std::move(gradient));
   });
 }

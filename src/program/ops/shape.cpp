@@ -76,14 +76,8 @@ Dims strides_without(const Dims& sizes, int at) {
 /// part of the result, a view of these strides.
 void launch_cat(Tape& tape, const Tensor& y, const Dims& strides, const std::vector<Tensor>& inputs) {
   constexpr int kMostDimensions = 4;
-  std::int64_t read = 0;
-  bool one_type = true;
-  for (const Tensor& input : inputs) {
-    read += input.bytes();
-    one_type = one_type && input.dtype() == y.dtype();
-  }
-  if (inputs.size() > 1 && one_type && y.rank() <= kMostDimensions)
-    return launch(tape, KernelKind::elementwise, y.dtype(), read, y.bytes());
+  const bool one_type = std::all_of(inputs.begin(), inputs.end(), [&](const Tensor& input) { return input.dtype() == y.dtype(); });
+  if (inputs.size() > 1 && one_type && y.rank() <= kMostDimensions) return concatenate(y, inputs);
   for (const Tensor& input : inputs)
     if (input.elements() > 0) copy_into(tape.view(y, input.sizes(), strides), input);
 }
@@ -318,10 +312,11 @@ Tensor copy_slice(const Tensor& base, const Tensor& part) {
     Tensor whole = b.tape.empty(b.grad().sizes(), b.grad().dtype());  // as the base lies
     copy_into(whole, b.grad());
     Tensor piece = b.tape.empty(before, b.grad().dtype());
-    launch(b.tape, KernelKind::elementwise, piece.dtype(), piece.bytes(), piece.bytes());
+    const Tensor place = b.tape.view(whole, before, whole.strides());
+    in_place(piece, {&place});
     if (b.needs(0)) {
       const Tensor nothing = zeros(b.tape, before, b.grad().dtype());
-      launch(b.tape, KernelKind::elementwise, piece.dtype(), nothing.bytes(), nothing.bytes());
+      in_place(place, {&nothing});
       b.give(0, std::move(whole));
     }
     b.give(1, std::move(piece));
@@ -359,15 +354,16 @@ Tensor pad_last(const Tensor& x, std::int64_t left, std::int64_t right) {
   Dims sizes = x.sizes();
   sizes[-1] += left + right;
   Tensor y = op.output(sizes, x.dtype());  // constant_pad_nd: fill, then copy into the middle
-  launch(op.tape(), KernelKind::elementwise, y.dtype(), 0, y.bytes());
+  in_place(y, {});
   if (x.elements() == x.size(-1)) {  // a single row lies in one piece there
     op.tape().copy({Copy::Direction::device_to_device, x.bytes()}, op.tape().stream);
   } else {
-    launch(op.tape(), KernelKind::elementwise, y.dtype(), x.bytes(), x.bytes());
+    in_place(op.tape().view(y, x.sizes(), y.strides()), {&x});
   }
   return op.done(y, [before = x.sizes()](BackwardCall& b) {  // constant_pad_nd with negative padding: a clone of the narrowed gradient
     Tensor inner = b.tape.empty(before, b.grad().dtype());
-    launch(b.tape, KernelKind::elementwise, inner.dtype(), inner.bytes(), inner.bytes());
+    const Tensor narrow = b.tape.view(b.grad(), before, b.grad().strides());
+    in_place(inner, {&narrow});
     b.give(0, std::move(inner));
   });
 }

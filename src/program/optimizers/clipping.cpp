@@ -27,8 +27,10 @@ std::vector<Tensor> foreach_norms(Tape& tape, const std::vector<Tensor>& tensors
   std::vector<Tensor> norms;
   norms.reserve(tensors.size());
   for (const Tensor& tensor : tensors) norms.push_back(tape.empty({}, tensor.dtype()));
-  launch_foreach(tape, tensors, 1, 0);
-  launch(tape, KernelKind::reduction, DType::fp32, partial.bytes(), count * 4);
+  launch_foreach(tape, tensors, 1, 0, {.function = MultiTensor::Function::norm});
+  Reduction cleanup{Reduction::Axis::inner, count, ceil_div(chunks, count), {}};
+  cleanup.operands = Operands({operand(partial)}, {{count, tensors.front().dtype(), Walk::contiguous}});
+  tape.kernel({cleanup});
   return norms;
 }
 
@@ -46,8 +48,8 @@ constexpr std::int64_t kCatBatch = 128;  // inputs of one launch: CAT_ARRAY_BATC
 Tensor stacked_norms(Tape& tape, const std::vector<Tensor>& norms, DType type) {
   Tensor all = tape.empty({static_cast<std::int64_t>(norms.size())}, type);
   for (std::int64_t left = all.elements(); left > 0; left -= kCatBatch) {
-    const std::int64_t bytes = std::min(left, kCatBatch) * size_of(type);
-    launch(tape, KernelKind::elementwise, type, bytes, bytes);
+    const Operand batch{std::min(left, kCatBatch), type, Walk::contiguous};
+    tape.kernel({Pointwise{Pointwise::Form::concatenate, batch.elements, Operands({batch}, {batch})}});
   }
   return all;
 }

@@ -1,6 +1,7 @@
 #include "program/optimizers/optimizer.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 
 #include "plimsoll/error.hpp"
@@ -16,7 +17,7 @@ namespace {
 
 Tensor state_like(const Tensor& parameter, std::optional<DType> type = {}) {
   Tensor state = parameter.tape().empty(parameter.sizes(), type.value_or(parameter.dtype()), Category::optimizer_state);
-  launch(parameter.tape(), KernelKind::elementwise, parameter.dtype(), 0, state.bytes());
+  in_place(state, {});
   return state;
 }
 
@@ -40,7 +41,7 @@ class Adam : public Optimizer {
         break;
       case OptimizerImpl::fused:
         launch_foreach(tape_, steps_on_device(), 1, 1);  // _foreach_add_(state_steps, 1)
-        launch_foreach(tape_, with_gradients(), 4, 3);
+        launch_foreach(tape_, with_gradients(), 4, 3, {.function = MultiTensor::Function::fused});
         break;
       default:
         for_loop_step();
@@ -61,7 +62,7 @@ class Adam : public Optimizer {
       if (!parameter.grad() || first_[i]) continue;
       if (implementation_ == OptimizerImpl::fused) {  // the step count lives on the device only when fused
         steps_[i] = tape_.empty({}, DType::fp32, Category::optimizer_state);
-        launch(tape_, KernelKind::elementwise, DType::fp32, 0, 4);
+        in_place(steps_[i], {});
       }
       first_[i] = state_like(parameter, state_type_);
       second_[i] = state_like(parameter, state_type_);
@@ -78,10 +79,10 @@ class Adam : public Optimizer {
     launch_foreach(tape_, parameters, 1, 1);  // mul
     launch_foreach(tape_, parameters, 3, 1);  // addcmul
     for (const Tensor& parameter : parameters) roots.push_back(tape_.empty(parameter.sizes(), parameter.dtype()));
-    launch_foreach(tape_, parameters, 2, 1);  // sqrt
-    launch_foreach(tape_, parameters, 1, 1);  // div
+    launch_foreach(tape_, parameters, 2, 1, {.made = 1});  // sqrt
+    launch_foreach(tape_, parameters, 1, 1, {.scalars = true});  // div
     launch_foreach(tape_, parameters, 1, 1);  // add
-    launch_foreach(tape_, parameters, 3, 1);  // addcdiv
+    launch_foreach(tape_, parameters, 3, 1, {.scalars = true});  // addcdiv
   }
 
   /// _single_tensor_adam: (exp_avg_sq.sqrt() / bias_correction2_sqrt).add_(eps), parameter by parameter.
@@ -165,7 +166,7 @@ class Adafactor final : public Optimizer {
   void create(State& state, const Tensor& parameter, const Tensor& gradient) {
     const auto zeroed = [&](const Dims& sizes) {
       Tensor made = tape_.empty(sizes, gradient.dtype(), Category::optimizer_state);
-      launch(tape_, KernelKind::elementwise, made.dtype(), 0, made.bytes());
+      in_place(made, {});
       return made;
     };
     if (parameter.rank() >= 2) {
@@ -282,27 +283,44 @@ std::vector<Tensor> trainable_tensors(Module& root) {
   return tensors;
 }
 
-void launch_foreach(Tape& tape, const std::vector<Tensor>& tensors, int depth, int written) {
-  // MultiTensorApply.cuh: chunks of 65,536 elements, 2,240 blocks a launch (CUDA 13: 32 KiB of kernel arguments), and as many tensors as
-  // fit the kernel's arguments.
+namespace {
+
+/// Bounds of one launch (MultiTensorApply.cuh): so many blocks of a chunk each, and tensors by the number of lists, fewer where each has a
+/// number of its own. They fill the kernel's arguments: 4 KB, or 32 KB in PyTorch's builds for CUDA 13 from 2.12 on.
+struct LaunchBounds {
+  std::int64_t blocks;
+  std::array<int, 5> tensors, tensors_with_scalars;
+};
+constexpr LaunchBounds kSmallArguments{320, {110, 64, 48, 36, 30}, {96, 64, 48, 36, 30}};
+constexpr LaunchBounds kLargeArguments{2240, {770, 448, 336, 252, 210}, {672, 448, 336, 252, 210}};
+
+}  // namespace
+
+void launch_foreach(Tape& tape, const std::vector<Tensor>& tensors, int depth, int written, const Foreach& options) {
   constexpr std::int64_t kChunk = 65536;
-  constexpr std::int64_t kBlocks = 2240;
-  constexpr int kTensors[] = {770, 448, 336, 252, 210};
+  const LaunchBounds& bounds = tape.torch.large_kernel_arguments() ? kLargeArguments : kSmallArguments;
+  const int most_tensors = (options.scalars ? bounds.tensors_with_scalars : bounds.tensors)[static_cast<std::size_t>(depth - 1)];
   int held = 0;
-  std::int64_t blocks = 0, bytes = 0;
+  std::int64_t blocks = 0, launched = 0;
   const auto flush = [&] {
-    if (blocks > 0) launch(tape, KernelKind::multi_tensor, tensors.front().dtype(), bytes * depth, bytes * written);
-    blocks = 0;
-    bytes = 0;
+    if (blocks > 0) {
+      const Operand list{launched, tensors.front().dtype(), Walk::contiguous};
+      MultiTensor kernel{options.function, held, launched, {}};
+      for (int i = 0; i < depth - options.made; ++i) kernel.operands.read(list);
+      for (int i = 0; i < written; ++i) kernel.operands.write(list);
+      tape.kernel({kernel});
+    }
+    blocks = launched = 0;
   };
   for (const Tensor& tensor : tensors) {
+    if (tensor.elements() == 0) continue;
     ++held;
     for (std::int64_t left = tensor.elements(); left > 0;) {  // as many of its chunks as the launch still takes
-      const std::int64_t chunks = std::min(ceil_div(left, kChunk), kBlocks - blocks), elements = std::min(left, chunks * kChunk);
+      const std::int64_t chunks = std::min(ceil_div(left, kChunk), bounds.blocks - blocks), elements = std::min(left, chunks * kChunk);
       blocks += chunks;
-      bytes += elements * size_of(tensor.dtype());
+      launched += elements;
       left -= elements;
-      if (blocks < kBlocks && (left > 0 || held != kTensors[depth - 1])) continue;
+      if (blocks < bounds.blocks && (left > 0 || held != most_tensors)) continue;
       flush();
       held = left > 0 ? 1 : 0;
     }

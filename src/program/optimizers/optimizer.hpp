@@ -38,8 +38,13 @@ bool is_bitsandbytes(OptimizerKind kind);
 /// The tensors of the trainable parameters below `root`, in registration order.
 std::vector<Tensor> trainable_tensors(Module& root);
 
-/// Launches of a foreach operator over `tensors` (multi_tensor_apply): kernels of at most 2,240 blocks and as many tensors as `depth` lists
-/// allow.
-void launch_foreach(Tape& tape, const std::vector<Tensor>& tensors, int depth, int written);
+/// What a foreach operator does to its lists; each is as long as the tensors that it is launched over.
+struct Foreach {
+  MultiTensor::Function function = MultiTensor::Function::map;
+  int made = 0;         ///< of the lists that are written, new ones: they are not read
+  bool scalars = false; ///< takes a number for every tensor
+};
+/// Launches of a foreach operator over `depth` lists like `tensors`, of which it writes `written` (multi_tensor_apply).
+void launch_foreach(Tape& tape, const std::vector<Tensor>& tensors, int depth, int written, const Foreach& options = {});
 
 }  // namespace plimsoll::program

@@ -15,7 +15,7 @@ namespace {
 
 Tensor state_of(Tape& tape, const Dims& sizes, DType type) {
   Tensor state = tape.empty(sizes, type, Category::optimizer_state);
-  launch(tape, KernelKind::elementwise, type, 0, state.bytes());
+  in_place(state, {});
   return state;
 }
 
@@ -33,7 +33,7 @@ class SquaredGradients : public Optimizer {
     std::vector<Tensor> made;
     made.reserve(parameters.size());
     for (const Tensor& parameter : parameters) made.push_back(tape_.empty(parameter.sizes(), parameter.dtype()));
-    launch_foreach(tape_, parameters, 2, 1);
+    launch_foreach(tape_, parameters, 2, 1, {.made = 1});
     return made;
   }
 
@@ -161,8 +161,8 @@ class Muon final : public Optimizer {
 
   /// _zeropower_via_newtonschulz: in bf16 on the matrix or its transpose, whichever is wide.
   Tensor orthogonal(const Tensor& direction) {
-    const std::int64_t m = std::min(direction.size(0), direction.size(1)), n = std::max(direction.size(0), direction.size(1));
     Tensor result = elementwise(tape_, {&direction}, DType::bf16);
+    if (result.size(0) > result.size(1)) result = transpose(result, 0, 1);
     {
       Tensor norm = reduce(result, {true, true}, false, DType::bf16);
       norm = elementwise(tape_, {&norm}, DType::bf16);  // clamp
@@ -170,16 +170,17 @@ class Muon final : public Optimizer {
     }
     Tensor gram, polynomial;
     for (int step = 0; step < kNewtonSchulzSteps; ++step) {
-      gram = product(m, m, n);
-      polynomial = product(m, m, m);
-      result = product(m, n, m);
+      gram = product(result, transpose(result, 0, 1));  // the gradient, or its transpose, as it lies wide
+      polynomial = product(gram, gram, true);
+      result = product(polynomial, result, true);
     }
     return result;
   }
 
-  Tensor product(std::int64_t rows, std::int64_t columns, std::int64_t inner) {
-    Tensor made = tape_.empty({rows, columns}, DType::bf16);
-    gemm(tape_, DType::bf16, rows, columns, inner);
+  /// a · b, or addmm of it.
+  Tensor product(const Tensor& a, const Tensor& b, bool added = false) {
+    Tensor made = tape_.empty({a.size(0), b.size(1)}, DType::bf16);
+    gemm(tape_, matrix(a), matrix(b), matrix(made), {.accumulates = added});
     return made;
   }
 
@@ -219,7 +220,7 @@ class LoraFa final : public Optimizer {
     {
       const Tensor low = elementwise(tape_, {&parameter}, DType::bf16);
       const Tensor product = tape_.empty(parameter.sizes(), DType::bf16);
-      gemm(tape_, DType::bf16, parameter.size(0), rank, rank);
+      gemm(tape_, matrix(low), Matrix{rank, rank, 1, rank, false, DType::bf16}, matrix(product));
       scaled = elementwise(tape_, {&product}, DType::bf16);
     }
     return parameter.dtype() == DType::bf16 ? scaled : elementwise(tape_, {&scaled}, parameter.dtype());
@@ -274,8 +275,7 @@ class BitsAndBytesOptimizer final : public Optimizer {
       const Tensor& parameter = parameters_[i];
       if (!parameter.grad()) continue;
       if (states_[i].empty()) create(parameter, states_[i]);
-      const std::int64_t states = options_.moments * parameter.elements() * size_of(state_type(parameter));
-      launch(tape_, KernelKind::multi_tensor, parameter.dtype(), 2 * parameter.bytes() + states, parameter.bytes() + states);
+      launch_step(parameter);
     }
   }
 
@@ -284,6 +284,18 @@ class BitsAndBytesOptimizer final : public Optimizer {
 
   DType state_type(const Tensor& parameter) const {
     return options_.eight_bits && parameter.elements() >= kLeastQuantized ? DType::uint8 : DType::fp32;
+  }
+
+  /// Parameter, gradient and moments in one kernel.
+  void launch_step(const Tensor& parameter) {
+    const std::int64_t elements = parameter.elements();
+    const Operand weights{elements, parameter.dtype(), Walk::contiguous}, moment{elements, state_type(parameter), Walk::contiguous};
+    MultiTensor kernel{MultiTensor::Function::fused, 1, elements, {}};
+    for (int i = 0; i < 2; ++i) kernel.operands.read(weights);
+    for (int i = 0; i < options_.moments; ++i) kernel.operands.read(moment);
+    kernel.operands.write(weights);
+    for (int i = 0; i < options_.moments; ++i) kernel.operands.write(moment);
+    tape_.kernel({kernel});
   }
 
   /// How many moments lie in each of the buffers: AdEMAMix's two averages share one.

@@ -38,7 +38,7 @@ class PerParameter : public Optimizer {
 
   Tensor state(const Dims& sizes, DType type) {
     Tensor made = tape_.empty(sizes, type, Category::optimizer_state);
-    launch(tape_, KernelKind::elementwise, type, 0, made.bytes());
+    in_place(made, {});
     return made;
   }
 
@@ -47,7 +47,7 @@ class PerParameter : public Optimizer {
     Tensors made;
     made.reserve(like.size());
     for (const Tensor& tensor : like) made.push_back(tape_.empty(tensor.sizes(), tensor.dtype()));
-    launch_foreach(tape_, like, depth, 1);
+    launch_foreach(tape_, like, depth, 1, {.made = 1});
     return made;
   }
   /// A foreach operator in place over `depth` lists.
@@ -237,7 +237,7 @@ class Asgd final : public PerParameter {
  private:
   Tensor scalar() {
     Tensor made = tape_.empty({}, DType::fp32);
-    launch(tape_, KernelKind::elementwise, DType::fp32, 0, 4);
+    in_place(made, {});
     return made;
   }
 

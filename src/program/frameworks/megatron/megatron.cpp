@@ -109,6 +109,7 @@ class Training {
                          .context_parallel = strategy.cp,
                          .layers_of_model = static_cast<std::int64_t>(config_.layers.size()),
                          .sequence_parallel = strategy.sequence_parallel,
+                         .user_buffers = *strategy.async_tp,
                          .quantization = config_.quantization,
                          .fused_weight_gradients = *strategy.megatron.gradient_accumulation_fusion,
                          .main_gradient = strategy.grad_dtype.value_or(DType::fp32),

@@ -166,9 +166,6 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s) {
   const std::string& balancing = s.moe.load_balancing;
   no(!balancing.empty() && balancing != "aux_loss" && balancing != "seq_aux_loss" && balancing != "none", "this load balancing is");
   no(s.etp != 1 && s.etp != s.tp, "a tensor-parallel size of the experts other than 1 or tp is");
-  if (s.tp > 1 && !s.sequence_parallel)
-    refuse("Megatron-core trains mixtures of experts on several tensor-parallel ranks with sequence parallelism alone", "moe",
-           "set sequence_parallel");
   return {.expert_parallel = s.ep,
           .expert_tensor_parallel = s.etp,
           .capacity_factor = s.moe.capacity_factor,
@@ -269,7 +266,7 @@ Tensor MegatronExperts::with_auxiliary_loss(const Tensor& probabilities, const T
     const Tensor wide = elementwise(tape, {&map}, DType::int64);
     const ReductionScratch scratch = reduction_scratch(tape, wide, {true, false}, 8);
     tape.scratch(scratch.buffer);
-    plimsoll::program::reduce(counts, wide);
+    plimsoll::program::reduce(counts, wide, Reduction::Axis::outer);
   }
   runtime_.collective(CollectiveKind::all_reduce, counts.bytes(), DType::int64);
   Tensor loss;

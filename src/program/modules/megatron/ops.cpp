@@ -149,6 +149,20 @@ void MegatronRuntime::wait() {
   if (tp() > 1) tape_.wait(kComputeStream, stream_);
 }
 
+std::optional<EventId> MegatronRuntime::collective_event(CollectiveKind kind, std::int64_t bytes, DType type) {
+  if (tp() == 1) return std::nullopt;
+  collective_async(kind, bytes, type);
+  const auto [event, made] = events_.try_emplace(kind, EventId{});
+  if (made) event->second = tape_.new_event();
+  tape_.record_event(event->second, stream_);
+  return event->second;
+}
+
+void MegatronRuntime::await(Awaited& pending) {
+  if (pending.done) tape_.wait_event(kComputeStream, *pending.done);
+  pending.done.reset();
+}
+
 void MegatronRuntime::collective(CollectiveKind kind, std::int64_t bytes, DType type) {
   collective_async(kind, bytes, type);
   wait();
@@ -253,6 +267,22 @@ Tensor reduce_scatter_sequence(MegatronRuntime& runtime, const Tensor& x) {
   return op.done(part, [&runtime](BackwardCall& b) { b.give(0, gather(runtime, b.grad())); });
 }
 
+Awaited gather_sequence_async(MegatronRuntime& runtime, const Tensor& x) {
+  const Tensor part = contiguous(x);
+  Tensor whole = runtime.tape().empty(gathered(x, runtime.tp()), x.dtype());
+  const auto done = runtime.collective_event(CollectiveKind::all_gather, whole.bytes(), x.dtype());
+  return {std::move(whole), done};
+}
+
+Awaited reduce_scatter_sequence_async(MegatronRuntime& runtime, const Tensor& x) {
+  const Tensor whole = contiguous(x);
+  Tensor part = scattered_like(runtime, x);
+  const auto done = runtime.collective_event(CollectiveKind::reduce_scatter, whole.bytes(), x.dtype());
+  return {std::move(part), done};
+}
+
+Tensor scattered_like(MegatronRuntime& runtime, const Tensor& x) { return runtime.tape().empty(scattered(x, runtime.tp()), x.dtype()); }
+
 Tensor scatter_sequence(MegatronRuntime& runtime, const Tensor& x) {
   Op op("scatter", {&x});
   Tensor part = x.detach();
@@ -313,7 +343,7 @@ Tensor compiled_bias_gradient(Tape& tape, const Tensor& gradient, const Dims& si
   const std::int64_t splits = inductor::outer_sum_splits(tape, reduced, kept);
   const Tensor partial = splits > 1 ? tape.empty({splits, kept}, DType::fp32, Category::workspace) : Tensor();
   Tensor bias = tape.empty(sizes, gradient.dtype());
-  reduce(bias, gradient);
+  reduce(bias, gradient, Reduction::Axis::outer);
   return bias;
 }
 

@@ -148,12 +148,41 @@ Tensor te_norm(const Tensor& input, const TeNorm& norm) {
 
 namespace {
 
-/// The gradient of a linear's output as its products read it, whole where the input was cut.
-TeOperand output_gradient(MegatronRuntime& runtime, const Tensor& gradient, bool gathers) {
+/// The gradient of a linear's output as its products read it, and whether it is still coming in.
+struct OutputGradient {
+  TeOperand operand;
+  Awaited pending;
+};
+
+/// Whole where the input was cut. With user buffers the first product works through the pieces that are there.
+OutputGradient output_gradient(MegatronRuntime& runtime, const Tensor& gradient, bool gathers) {
   const Tensor packed = contiguous(gradient);
-  if (!gathers) return te_quantize(runtime, packed, true);
-  Tensor part = te_quantize(runtime, packed, false).straight;
-  return turn(runtime, gather_sequence(runtime, part));
+  if (!gathers) return {te_quantize(runtime, packed, true), {}};
+  const Tensor part = te_quantize(runtime, packed, false).straight;
+  Awaited whole = gather_sequence_async(runtime, part);
+  const bool turns = runtime.quantization().enabled && runtime.quantization().transposes;
+  if (turns || !runtime.user_buffers()) runtime.await(whole);
+  TeOperand operand = turn(runtime, std::exchange(whole.tensor, {}));
+  return {std::move(operand), std::move(whole)};
+}
+
+/// What a product reads of all ranks. With user buffers the pieces come in while the product works through those that are there.
+Awaited gather_beside_product(MegatronRuntime& runtime, const Tensor& x) {
+  Awaited whole = gather_sequence_async(runtime, x);
+  if (!runtime.user_buffers()) runtime.await(whole);
+  return whole;
+}
+
+/// x · weightᵀ, added up over the ranks and cut. With user buffers all but the last piece goes while the product still works.
+Tensor product_and_scatter(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight, DType type) {
+  const std::int64_t bytes = rows_of(x) * weight.size(0) * size_of(type);
+  const bool beside = runtime.user_buffers();
+  if (beside) runtime.collective_async(CollectiveKind::reduce_scatter, bytes - bytes / runtime.tp(), type);
+  const Tensor whole = product(runtime, x.sizes(), weight, type);
+  if (!beside) return reduce_scatter_sequence(runtime, whole);
+  const Tensor part = scattered_like(runtime, whole);
+  runtime.collective(CollectiveKind::reduce_scatter, bytes / runtime.tp(), type);
+  return part;
 }
 
 /// `returned`: the norm's output is an output of its own.
@@ -162,18 +191,29 @@ void layernorm_linear_backward(MegatronRuntime& runtime, bool returned, Backward
   const TeNorm norm{b.saved(2), b.saved(3)};
   Tensor normed = b.take_saved(4);
   const bool sequence = runtime.sequence_parallel();
-  const TeOperand gradient = output_gradient(runtime, b.grad(), false);
-  Tensor gathered = sequence && normed ? gather_sequence(runtime, normed) : Tensor();
+  const OutputGradient gradient = output_gradient(runtime, b.grad(), false);
+  Awaited gathered;
+  if (sequence && normed) gathered = gather_sequence_async(runtime, normed);
   const Tensor whole = input_gradient(runtime, b.grad().sizes(), weight, x.dtype());
-  Tensor part = sequence ? reduce_scatter_sequence(runtime, whole) : reduce_over_tensor_parallel(runtime, whole);
+  Awaited scattered;
+  Tensor part;
+  if (sequence) {
+    scattered = reduce_scatter_sequence_async(runtime, whole);
+    part = std::exchange(scattered.tensor, {});
+  } else {
+    part = reduce_over_tensor_parallel(runtime, whole);
+  }
   if (returned && b.grad(1)) {
+    runtime.await(scattered);
     Tensor sum = add(part, b.grad(1));
     part = std::move(sum);
   }
+  runtime.await(gathered);
   {
-    const TeOperand total = gathered ? turn(runtime, std::move(gathered)) : TeOperand{normed, {}};
+    const TeOperand total = gathered.tensor ? turn(runtime, std::move(gathered.tensor)) : TeOperand{normed, {}};
     give_weight_gradients(runtime, b, 3, weight, rows_of(b.grad()));
   }
+  runtime.await(scattered);
   normed.reset();
   give_norm_gradients(b, x, norm);
   b.drop_gradients();
@@ -183,18 +223,26 @@ void linear_backward(MegatronRuntime& runtime, TeParallel parallel, DType type, 
   const Tensor input = b.saved(0), weight = b.saved(1);
   const bool sequence = runtime.sequence_parallel();
   const bool gathers_gradient = parallel == TeParallel::row && sequence, gathers_input = parallel == TeParallel::column && sequence;
-  const TeOperand gradient = output_gradient(runtime, b.grad(), gathers_gradient);
-  Tensor gathered = gathers_input && input ? gather_sequence(runtime, input) : Tensor();
+  OutputGradient gradient = output_gradient(runtime, b.grad(), gathers_gradient);
+  Awaited gathered, scattered;
+  if (gathers_input && input) gathered = gather_sequence_async(runtime, input);
   Dims leading = b.grad().sizes();
   if (gathers_gradient) leading[0] *= runtime.tp();
   const Tensor whole = input_gradient(runtime, leading, weight, type);
+  runtime.await(gradient.pending);
   Tensor part = whole;
-  if (parallel == TeParallel::column)
-    part = sequence ? reduce_scatter_sequence(runtime, whole) : reduce_over_tensor_parallel(runtime, whole);
+  if (parallel == TeParallel::column && sequence) {
+    scattered = reduce_scatter_sequence_async(runtime, whole);
+    part = std::exchange(scattered.tensor, {});
+  } else if (parallel == TeParallel::column) {
+    part = reduce_over_tensor_parallel(runtime, whole);
+  }
+  runtime.await(gathered);
   {
-    const TeOperand total = gathered ? turn(runtime, std::move(gathered)) : TeOperand{input, {}};
+    const TeOperand total = gathered.tensor ? turn(runtime, std::move(gathered.tensor)) : TeOperand{input, {}};
     give_weight_gradients(runtime, b, 1, weight, rows_of(whole));
   }
+  runtime.await(scattered);
   if (b.needs(0)) b.give(0, std::move(part));
   b.drop_gradients();
 }
@@ -216,10 +264,12 @@ Tensor te_layernorm_linear(MegatronRuntime& runtime, const Tensor& x, const TeNo
   Tensor output;
   {
     const GradMode no_grad(op.tape(), false);
-    const Tensor total = sequence ? gather_sequence(runtime, quantized.straight) : quantized.straight;
+    Awaited total{quantized.straight, {}};
+    if (sequence) total = gather_beside_product(runtime, quantized.straight);
     Dims leading = x.sizes();
     if (sequence) leading[0] *= runtime.tp();
     output = product(runtime, leading, weight, x.dtype(), bias.defined());
+    runtime.await(total);
   }
   op.save_output_if(trained, quantized.kept());
   op.save_output(normed.mean);
@@ -240,13 +290,18 @@ Tensor te_linear(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight
   Tensor output;
   {
     const GradMode no_grad(op.tape(), false);
-    Tensor total = gathers ? gather_sequence(runtime, quantized.straight) : quantized.straight;
+    Awaited total{quantized.straight, {}};
+    if (gathers) total = gather_beside_product(runtime, quantized.straight);
     Dims leading = x.sizes();
     if (gathers) leading[0] *= runtime.tp();
-    output = product(runtime, leading, weight, x.dtype(), bias.defined());
-    total.reset();
-    if (parallel == TeParallel::row)
-      output = sequence ? reduce_scatter_sequence(runtime, output) : reduce_over_tensor_parallel(runtime, output);
+    if (parallel == TeParallel::row && sequence) {
+      output = product_and_scatter(runtime, x, weight, x.dtype());
+    } else {
+      output = product(runtime, leading, weight, x.dtype(), bias.defined());
+    }
+    runtime.await(total);
+    total.tensor.reset();
+    if (parallel == TeParallel::row && !sequence) output = reduce_over_tensor_parallel(runtime, output);
   }
   return op.done(output, [&runtime, parallel, type = x.dtype()](BackwardCall& b) { linear_backward(runtime, parallel, type, b); });
 }
