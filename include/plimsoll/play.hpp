@@ -83,7 +83,8 @@ struct HostPace {
 struct Pricing {
   Cluster cluster;
   std::array<GroupShape, kGroups> groups;  ///< by Group
-  double compute_slowdown = 1.0;           ///< of kernels while a collective is running
+  double product_slowdown = 1.0;           ///< of products and attention while a collective is running
+  double memory_slowdown = 1.0;            ///< of other kernels while a collective is running
   double communication_slowdown = 1.0;     ///< of collectives on streams of their own: kernels run beside them
   Seconds gap;                             ///< between two pieces of work of one stream
   HostPace host;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "estimate/model_states.hpp"
+#include "estimate/notes.hpp"
 #include "estimate/played_time.hpp"
 #include "estimate/rank_groups.hpp"
 #include "estimate/rank_memory.hpp"
@@ -44,7 +46,7 @@ Verdict verdict_of(const RankMemory& memory) {
   return memory.margin() < reserve ? Verdict::tight : Verdict::fits;
 }
 
-TimeReport time_of(const StepTime& step, Basis basis, const Strategy& strategy, const std::string& framework) {
+TimeReport time_of(const StepTime& step, Basis basis, const Model& model, const Strategy& strategy, const std::string& framework) {
   TimeReport time;
   time.basis = basis;
   time.step_seconds = band_of("step_seconds", framework, basis, step.total().value);
@@ -52,6 +54,8 @@ TimeReport time_of(const StepTime& step, Basis basis, const Strategy& strategy, 
     if (part.seconds.value > 0) time.breakdown.push_back(part);
   const double tokens = static_cast<double>(strategy.global_batch) * static_cast<double>(strategy.seq_len);
   time.tokens_per_second_per_gpu = tokens / time.step_seconds.expected / strategy.gpus;
+  if (model.task == Model::Task::image_classification || model.task == Model::Task::diffusion)
+    time.images_per_second_per_gpu = static_cast<double>(strategy.global_batch) / time.step_seconds.expected / strategy.gpus;
   return time;
 }
 
@@ -104,6 +108,7 @@ std::vector<RankReport> ranks_of(const Model& model, const std::vector<Stage>& s
     for (std::size_t chunk = static_cast<std::size_t>(stage); chunk < stages.size(); chunk += static_cast<std::size_t>(strategy.pp))
       rank.parameters += stages[chunk].parameters(strategy);
     rank.memory = rank_memory(programs, model, stages, stage, cluster, strategy, rank.work, time);
+    rank.host = std::max(rank.memory.host, host_states(chunks_of(stages, stage, strategy), strategy));
     ranks.push_back(std::move(rank));
   }
   return ranks;
@@ -134,21 +139,6 @@ std::vector<Origin> provenance_of(const Report& report, const Cluster& cluster, 
   return origins;
 }
 
-std::vector<std::string> notes_of(const Report& report) {
-  std::vector<std::string> notes;
-  const RankMemory& memory = report.worst_rank().memory;
-  if (memory.basis != Basis::played) {
-    notes.push_back(fmt::format("memory is a closed form, not a played step: {}", memory.closed_form_because));
-    notes.push_back("reserved bytes: a tenth of what comes and goes is assumed to be held by the allocator");
-  }
-  if (report.time.basis != Basis::played)
-    notes.push_back(fmt::format(
-        "time is a closed form (roofline of the kernels, collectives over the topology, the pipeline by its schedule; the host is never "
-        "late), not a played step: {}",
-        report.time.closed_form_because));
-  return notes;
-}
-
 void refuse_what_is_not_modelled(const Model& model) {
   if (!model.activations_modelled)
     refuse(fmt::format("the parameters of {} ({}) are exact, but a training step of it is not modelled", model.name, model.architecture),
@@ -171,19 +161,20 @@ Report estimate(const Model& model, const Cluster& cluster, const Strategy& said
   report.parameters = model.parameters();
   report.active_parameters = model.active_parameters();
   report.gpus = strategy.gpus;
+  report.gpus_per_node = cluster.gpus_per_node;
   PlayedTime time(cluster, groups, report.framework);
   report.ranks = ranks_of(model, stages, cluster, strategy, time);
   report.worst = worst_of(report.ranks);
   report.verdict = verdict_of(report.worst_rank().memory);
   if (time.lacking().empty()) {
-    report.time = time_of(parts_of(time.busiest()), Basis::played, strategy, report.framework);
+    report.time = time_of(parts_of(time.busiest()), Basis::played, model, strategy, report.framework);
   } else {
-    report.time =
-        time_of(step_time(model, stages, cluster, strategy, groups, lengths_of(strategy)), Basis::closed_form, strategy, report.framework);
+    const StepTime step = step_time(model, stages, cluster, strategy, groups, lengths_of(strategy));
+    report.time = time_of(step, Basis::closed_form, model, strategy, report.framework);
     report.time.closed_form_because = time.lacking();
   }
   report.flops = flops_of(model, cluster, strategy, report.time.tokens_per_second_per_gpu);
-  report.notes = notes_of(report);
+  report.notes = notes_of(report, model, strategy);
   report.provenance = provenance_of(report, cluster, strategy);
   report.assumptions = strategy.assumed;
   report.assumptions.insert(report.assumptions.end(), model.assumed.begin(), model.assumed.end());

@@ -145,7 +145,7 @@ void read_row(const JsonValue& json, RowCaches& caches, MeasuredRow& row) {
   if (json.has("assumed")) row.assumed = texts(json["assumed"]);
   row.measured = read_measurements(json, row.unread_keys);
   if (json.has("training")) {
-    strategy::read_object(row.strategy, json["training"], false);
+    strategy::read_object(row.strategy, json["training"]);
     for (const auto& key : row.strategy.unread_keys) row.unread_keys.push_back("training." + key);
     take_router_options(json["model"], row.strategy);
     date_by_source(json, row);

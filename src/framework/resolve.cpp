@@ -58,7 +58,11 @@ int release_of_date(const std::string& text) {
 constexpr int kNewestTorch = 215;
 
 void resolve_torch(Resolver& r) {
-  if (!r.s.torch.empty()) return;
+  if (!r.s.torch.empty()) {
+    const int said = torch_release(r.s);
+    if (said > kNewestTorch) r.assume("torch: " + r.s.torch + " as 2.15, the newest that is modelled");
+    return;
+  }
   int release = release_after(r.s.framework_version, "torch");
   if (release == 0) release = release_of_date(r.s.framework_version);
   if (release == 0) release = kNewestTorch;
@@ -176,7 +180,7 @@ int torch_release(const Strategy& resolved) {
 
 Strategy resolve(const Strategy& said, const Model& model, const Cluster& cluster) {
   using namespace framework;
-  Resolver r{said, model, cluster.gpus(), cluster.gpus_per_node, {}};
+  Resolver r{said, model, cluster.gpus(), cluster.gpus_per_node, cluster.accelerator.memory_usable.value, {}};
   resolve_framework(r);
   resolve_ranks(r);
   resolve_data_parallel(r);

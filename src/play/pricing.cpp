@@ -44,7 +44,13 @@ Pricing pricing_of(const Cluster& cluster, const std::array<GroupShape, kGroups>
   Pricing pricing;
   pricing.cluster = cluster;
   pricing.groups = groups;
-  pricing.gap = Seconds(1.5e-6);
+  pricing.gap = kernel_gap(cluster.accelerator);
+  const Contention& contention = cluster.node.collectives.contention;
+  if (contention.products.value > 0) {
+    pricing.product_slowdown = contention.products.value;
+    pricing.memory_slowdown = contention.memory_bound.value;
+    pricing.communication_slowdown = contention.communication.value;
+  }
   pricing.host = pace_of(framework);
   if (cluster.node.host_memory_bandwidth.value.value > 0)
     pricing.host.work[static_cast<std::size_t>(HostWork::memory_traffic)] =

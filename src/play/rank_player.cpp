@@ -115,7 +115,7 @@ bool RankPlayer::run(const Item& item) {
   if (!stream.open.empty() && !settle(item.stream)) return false;
   const Moment start = ready(stream, issued(item));
   const bool computes = item.stream == kComputeStream && item.what == What::kernel;
-  const double end = computes ? slowed(start.time, item.seconds) : start.time + item.seconds;
+  const double end = computes ? slowed(start.time, item) : start.time + item.seconds;
   if (item.stream == kComputeStream) count(start, end, item.cause);
   stream.last = {end, item.cause};
   launches_[launched_++ % launches_.size()] = start.time;
@@ -206,8 +206,8 @@ bool RankPlayer::synchronize() {
 }
 
 /// The end of a kernel that starts then: collectives beside it take a part of the device.
-double RankPlayer::slowed(double start, double seconds) {
-  const double slowdown = pricing_.compute_slowdown;
+double RankPlayer::slowed(double start, const Item& kernel) {
+  const double slowdown = kernel.multiplies ? pricing_.product_slowdown : pricing_.memory_slowdown, seconds = kernel.seconds;
   while (!beside_.empty() && beside_.front().end <= start) beside_.pop_front();
   if (slowdown <= 1 || beside_.empty()) return start + seconds;
   double at = start, left = seconds;

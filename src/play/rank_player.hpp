@@ -110,7 +110,7 @@ class RankPlayer {
   Moment ready(const Stream& stream, double issue) const;
   bool settle(StreamId id);
   bool settle_all();
-  double slowed(double start, double seconds);
+  double slowed(double start, const Item& kernel);
   void occupy(StreamId id, const Item& item, double start, double end);
   void count(Moment start, double end, Cause cause);
 

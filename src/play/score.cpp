@@ -1,6 +1,7 @@
 #include "play/score.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 
 #include "plimsoll/error.hpp"
@@ -37,12 +38,14 @@ struct Pricer::Tables {
   std::unordered_multimap<std::size_t, std::pair<Kernel, double>> kernels;
   std::unordered_map<std::uint64_t, double> collectives;
 
+  std::optional<Surroundings> around;  ///< of the first rank's step
+
   double seconds_of(const Kernel& kernel) {
     const std::size_t hash = hash_of(kernel);
     const auto [first, last] = kernels.equal_range(hash);
     for (auto at = first; at != last; ++at)
       if (at->second.first == kernel) return at->second.second;
-    const double seconds = price(kernel, pricing.cluster.accelerator).value;
+    const double seconds = price(kernel, pricing.cluster.accelerator, around.value_or(Surroundings{})).value;
     kernels.emplace(hash, std::make_pair(kernel, seconds));
     return seconds;
   }
@@ -99,6 +102,7 @@ class ScoreWriter {
       case InstructionKind::wait_event:
         item.what = instruction.kind == InstructionKind::record_event ? Item::What::record : Item::What::wait;
         item.id = instruction.id;
+        meet_event(item);
         score_.events = std::max(score_.events, instruction.id + std::size_t{1});
         return add(item);
       case InstructionKind::host:
@@ -124,7 +128,9 @@ class ScoreWriter {
     double& seconds = kernels_[instruction.id];
     if (seconds < 0) seconds = tables_.seconds_of(kernel);
     item.what = Item::What::kernel;
+    item.multiplies = kernel.product() || kernel.attention();
     item.seconds = seconds;
+    if (item.stream == kComputeStream) ++kernels_issued_;
     item.issue = tables_.pricing.host.launch.value;
     item.cause = phase_ == Phase::optimizer ? Cause::optimizer : instruction.again ? Cause::recompute : Cause::compute;
     score_.by_kernel[static_cast<std::size_t>(kernel.kind())] += Seconds(seconds * static_cast<double>(runs_));
@@ -148,10 +154,35 @@ class ScoreWriter {
     }
     const bool of_others = item.what != Item::What::collective;
     if (of_others && runs_ > 1) score_.repeats_alone = false;
-    if (item.stream != kComputeStream) item.seconds *= tables_.pricing.communication_slowdown;
+    if (item.stream != kComputeStream) slow_down(item, group);
     score_.communication += Seconds(item.seconds * static_cast<double>(runs_));
     score_.by_group[group] += Seconds(item.seconds * static_cast<double>(runs_));
     add(item);
+  }
+
+  /// Kernels run beside a collective on a stream of its own, unless the compute stream waits for it at once.
+  void slow_down(Item& item, std::size_t group) {
+    const double alone = item.seconds;
+    item.seconds *= tables_.pricing.communication_slowdown;
+    beside_[item.stream] = {score_.items.size(), kernels_issued_, group, alone};
+  }
+
+  /// The compute stream waits for what lies behind an event.
+  void meet_event(const Item& item) {
+    if (item.what == Item::What::record) {
+      recorded_on_[item.id] = item.stream;
+      return;
+    }
+    const auto recorded = recorded_on_.find(item.id);
+    if (item.stream != kComputeStream || recorded == recorded_on_.end()) return;
+    const auto beside = beside_.find(recorded->second);
+    if (beside == beside_.end() || beside->second.kernels != kernels_issued_) return;
+    double& seconds = score_.items[beside->second.item].seconds;
+    const Seconds saved((seconds - beside->second.alone) * static_cast<double>(runs_));
+    seconds = beside->second.alone;
+    score_.communication = score_.communication - saved;
+    score_.by_group[beside->second.group] = score_.by_group[beside->second.group] - saved;
+    beside_.erase(beside);
   }
 
   void copy(Item& item, const Copy& copy) {
@@ -174,15 +205,41 @@ class ScoreWriter {
   const StepProgram& program_;
   Tables& tables_;
   Score::Parts& score_;
+  /// The last collective of a stream, and how many kernels had been issued before it.
+  struct Beside {
+    std::size_t item, kernels, group;
+    double alone;  ///< seconds
+  };
+  std::unordered_map<StreamId, Beside> beside_;
+  std::unordered_map<std::uint32_t, StreamId> recorded_on_;  ///< by event
+  std::size_t kernels_issued_ = 0;
   std::vector<double> kernels_;
   std::int64_t runs_ = 1;
   Phase phase_ = Phase::forward;
 };
 
+
+/// The share of its kernels' time, each alone, that a step spends in products and attention.
+Surroundings surroundings_of(const StepProgram& program, const Accelerator& device) {
+  std::vector<double> runs(program.kernels.size());
+  for (std::size_t i = 0; i < program.step.size(); ++i)
+    if (program.step[i].kind == InstructionKind::kernel)
+      runs.at(program.step[i].id) += static_cast<double>(program.repeated.runs_of(i));
+  double matrix = 0, all = 0;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i] == 0) continue;
+    const double seconds = runs[i] * price(program.kernels[i], device).value;
+    all += seconds;
+    if (program.kernels[i].product() || program.kernels[i].attention()) matrix += seconds;
+  }
+  return {all > 0 ? matrix / all : 0};
+}
+
 }  // namespace
 
 Score Pricer::score(const StepProgram& program) {
   Score score;
+  if (!tables_->around) tables_->around = surroundings_of(program, tables_->pricing.cluster.accelerator);
   ScoreWriter<Tables>(program, *tables_, score.parts_.get()).write();
   return score;
 }

@@ -45,6 +45,7 @@ struct Item {
   StreamId stream = kComputeStream;
   What what = What::kernel;
   Cause cause = Cause::nothing;
+  bool multiplies = false;  ///< a kernel bound by arithmetic: products, attention
 };
 
 struct Score::Parts {

@@ -30,7 +30,7 @@ struct Builder {
 };
 
 Pricing pricing() {
-  Pricing pricing{parse_cluster("8xmi300x"), {}, 1, 1, {}, {}};
+  Pricing pricing{parse_cluster("8xmi300x"), {}, 1, 1, 1, {}, {}};
   const GroupShape group = Topology(pricing.cluster).group({0, 8, 1});
   pricing.groups.fill(group);
   return pricing;
@@ -96,7 +96,7 @@ TEST(PlayTime, ContentionStretchesBoth) {
   builder.kernel(kWork);
   Pricing prices = pricing();
   const double alone = play_time(builder.program, prices).compute.value;
-  prices.compute_slowdown = 1.25;
+  prices.memory_slowdown = 1.25;
   EXPECT_NEAR(play_time(builder.program, prices).compute.value, 1.25 * alone, 1e-9);
 }
 
