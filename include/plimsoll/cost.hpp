@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "plimsoll/hardware.hpp"
+#include "plimsoll/product_cost.hpp"
 #include "plimsoll/program.hpp"
 #include "plimsoll/topology.hpp"
 #include "plimsoll/units.hpp"
@@ -15,22 +16,8 @@ namespace plimsoll {
 
 // ---- kernels -------------------------------------------------------------------------------------------------------
 
-/// How a matrix product falls into output tiles and waves of compute units.
-struct TileCount {
-  std::int64_t tiles;
-  std::int64_t waves;
-  double wave_fill;  ///< tiles / (waves · slots)
-  double tile_fill;  ///< useful share of the tiles' area
-};
-/// `dies` > 1: tiles are dealt round-robin over the dies, each with units/dies slots.
-TileCount count_tiles(std::int64_t m, std::int64_t n, Tile tile, std::int64_t units, std::int64_t dies = 1);
-
-/// The clock that a kernel runs at: inside a saturated step the power limit sets it; a short isolated kernel boosts.
-enum class Clock : std::uint8_t { sustained, peak };
-
-/// Time of C[m,n] = A[m,k]·B[k,n], `batch` times; element sizes follow from `type`. The best tile and split of k is taken.
-Seconds gemm_time(const Accelerator& device, MathType type, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch = 1,
-                  Clock clock = Clock::sustained);
+/// Time of C[m,n] = A[m,k]·Bᵀ, `batch` times, alone on the device: what a linear layer of that type runs (product_cost.hpp has the law).
+Seconds gemm_time(const Accelerator& device, MathType type, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch = 1);
 
 /// Fused attention of that many FLOPs (causal ones counted as the kernel does them).
 Seconds attention_time(const Accelerator& device, MathType type, Flops flops, bool backward, std::int64_t head_dim = 128);
@@ -39,11 +26,16 @@ Seconds attention_time(const Accelerator& device, MathType type, Flops flops, bo
 /// curve of those kernels says.
 Seconds memory_bound_time(const Accelerator& device, Bytes bytes, std::string_view kernels = "elementwise");
 
-/// Time of one kernel of a step program inside a saturated step.
-Seconds price(const Kernel& kernel, const Accelerator& device);
-Seconds price(const Product& product, const Accelerator& device);
+/// Time to write so many bytes of elements of that type, and to copy so many from one place of the device's memory to another.
+Seconds fill_time(const Accelerator& device, Bytes bytes, DType type);
+Seconds device_copy_time(const Accelerator& device, Bytes bytes);
+
+/// Between the end of a kernel and the start of the next of its stream, which waits for it: in no price.
+Seconds kernel_gap(const Accelerator& device);
+
+/// Time of one kernel of a step program among those surroundings. Products and convolutions: product_cost.hpp.
+Seconds price(const Kernel& kernel, const Accelerator& device, const Surroundings& around = {});
 Seconds price(const Attention& attention, const Accelerator& device);
-Seconds price(const Convolution& convolution, const Accelerator& device);
 Seconds price(const Pointwise& kernel, const Accelerator& device);
 Seconds price(const Reduction& kernel, const Accelerator& device);
 Seconds price(const RowWise& kernel, const Accelerator& device);
@@ -75,21 +67,25 @@ Seconds hierarchical_all_reduce(Bytes buffer, std::int64_t per_node, std::int64_
 
 /// One (algorithm, protocol) of NCCL's cost model: time = latency + D / bandwidth.
 struct ProtocolCost {
-  std::string algorithm;  ///< "ring" | "tree" | "nvls"
+  std::string algorithm;  ///< "ring" | "tree" | "nvls" (one node) | "nvls_tree" (several) | "pat" (one GPU per node)
   std::string protocol;   ///< "LL" | "LL128" | "Simple"
   Seconds latency;
   BytesPerSecond bandwidth;  ///< algorithm bandwidth, D / time
   Seconds time(Bytes buffer) const { return latency + buffer / bandwidth; }
 };
-/// NCCL's cost model (tuning.cc) of every (algorithm, protocol) that the node's constants cover.
+/// NCCL's cost model (tuning.cc) of every (algorithm, protocol) that the node's constants cover. All-reduce, all-gather, reduce-scatter,
+/// broadcast. Throws Error for other kinds and for a group of one rank.
 std::vector<ProtocolCost> protocol_costs(CollectiveKind kind, const GroupShape& group, const CollectiveLibrary& library);
-/// The cheapest of them at that size (trees corrected by size as the library does).
+/// The same at one size: trees, and rings across nodes, corrected by size as the library does.
+std::vector<ProtocolCost> protocol_costs_at(CollectiveKind kind, Bytes buffer, const GroupShape& group, const CollectiveLibrary& library);
+/// The cheapest of them at that size.
 ProtocolCost best_protocol(CollectiveKind kind, Bytes buffer, const GroupShape& group, const CollectiveLibrary& library);
 
 /// Bytes that each rank sends (and receives): the collective's volume.
 double bytes_sent(CollectiveKind kind, Bytes buffer, std::int64_t n);
 
-/// Time of one collective over a group.
+/// Time of one collective over a group: the cheapest algorithm, corrected by its measured curve where the cluster's file has one.
+/// Throws Error (refused) for a kind without a price.
 Seconds price(const Collective& collective, const GroupShape& group, const Cluster& cluster);
 
 /// Time of one copy between host and device.

@@ -27,7 +27,7 @@ struct Band {
 
 /// How a part of the answer was reached.
 enum class Basis : std::uint8_t {
-  played,        ///< read off the allocator's trace of the rank's step
+  played,        ///< read off the rank's program: the allocator's trace of it, or its streams' timeline
   closed_form,   ///< a formula of modelling.md, without the allocator
   profile,       ///< a constant of the framework or device, with its own provenance
 };
@@ -55,6 +55,7 @@ struct RankMemory {
   Phase peak_phase = Phase::backward;
   std::string peak_label;           ///< operator at the peak, where it was played
   int peak_step = 0;                ///< step of the peak, 0 = the first, where it was played
+  Bytes host;                       ///< of the host's memory that the step's program asks for, where it was played
   Bytes requested;                  ///< tensor bytes alive at the peak before rounding to blocks, where it was played
   bool out_of_memory = false;       ///< the allocator gave up before the steps were done
   std::string closed_form_because;  ///< why there was nothing to play; empty when it was played
@@ -75,6 +76,7 @@ struct RankReport {
   std::int64_t stage = 0;       ///< pipeline stage
   std::int64_t count = 1;       ///< ranks alike
   std::int64_t parameters = 0;  ///< after tensor, pipeline and expert parallelism, before data-parallel sharding
+  Bytes host;                   ///< of the host's memory that the rank's offloaded tensors take; 0 without offload
   RankMemory memory;
   std::optional<StepWork> work; ///< where the rank's step was played
 };
@@ -86,7 +88,10 @@ struct TimePart {
 
 struct TimeReport {
   Band step_seconds;
+  Basis basis = Basis::closed_form;     ///< of all of it
+  std::string closed_form_because;      ///< why there was nothing to play; empty when it was played
   double tokens_per_second_per_gpu = 0;
+  double images_per_second_per_gpu = 0; ///< of models whose samples are images; else 0
   std::vector<TimePart> breakdown;      ///< adds up to the expected step
 };
 
@@ -118,7 +123,7 @@ struct Report {
   std::string model_name, cluster_name;
   std::string framework;                ///< whose code the ranks run: "torchtitan", "megatron-te", …
   std::string strategy;                 ///< one line: "fsdp full x 8, micro-batch 2, 8192 tokens, bf16"
-  std::int64_t parameters = 0, active_parameters = 0, gpus = 0;
+  std::int64_t parameters = 0, active_parameters = 0, gpus = 0, gpus_per_node = 0;
   std::vector<RankReport> ranks;        ///< one per distinct program, in order of stage
   std::size_t worst = 0;                ///< index in `ranks` of the least margin
   TimeReport time;

@@ -53,6 +53,10 @@ struct Explanation {
 /// that does not exist.
 Explanation explain(const Model& model, const Cluster& cluster, const Strategy& strategy, std::optional<std::int64_t> stage = {});
 
+/// The change with which a run that does not fit would: the largest saving first, several together where one is not enough (at most
+/// three). Its flags can be appended to the command line as they stand. Empty where nothing that was tried makes it fit.
+std::optional<Change> fitting_change(const Model& model, const Cluster& cluster, const Strategy& strategy);
+
 /// Gathers tensors by category, module without its layer numbers, and operator; largest first.
 std::vector<PeakGroup> group_alive(const std::vector<LiveTensor>& alive);
 

@@ -9,38 +9,11 @@
 #include <vector>
 
 #include "plimsoll/dtype.hpp"
+#include "plimsoll/product_kernels.hpp"
+#include "plimsoll/sourced.hpp"
 #include "plimsoll/units.hpp"
 
 namespace plimsoll {
-
-/// How much a number may be trusted, best first.
-enum class Provenance : std::uint8_t {
-  measured,    ///< read from a device or a published benchmark
-  calibrated,  ///< fitted to measurements
-  derived,     ///< computed from other numbers of the file
-  datasheet,   ///< the vendor's specification
-  assumed,     ///< nobody published it: a working value
-  rehearsed,   ///< read from the framework itself on a device that computes nothing; never in a hardware file
-};
-std::string_view name_of(Provenance provenance);
-
-/// A value, how far it may be trusted, and who says so (a key of the file's `sources`).
-template <class T>
-struct Sourced {
-  T value{};
-  Provenance provenance = Provenance::assumed;
-  std::string source;
-};
-
-/// Arithmetic that a device has a peak rate for; dense, with fp32 accumulation.
-enum class MathType : std::uint8_t { fp64, fp32, tf32, fp16, bf16, fp8, fp6, fp4, int8 };
-std::string_view name_of(MathType type);
-/// The arithmetic of a matrix product on operands of that type (fp32 → fp32: tf32 is a choice of the framework).
-MathType math_of(DType type);
-
-struct Tile {
-  std::int64_t m, n;
-};
 
 /// One measured matrix product C[m,n] = A[m,k]·B[k,n].
 struct GemmPoint {
@@ -96,14 +69,6 @@ struct ComputeRate {
   Sourced<double> sustained;
 };
 
-/// Constants of the GEMM time model (cost.hpp: gemm_time).
-struct GemmConstants {
-  std::vector<Tile> tiles;       ///< output tiles the library chooses from
-  Sourced<double> quantisation;  ///< 1: whole waves; 0: perfectly balanced (stream-K)
-  Sourced<Seconds> start;        ///< per kernel
-  Sourced<Seconds> epilogue;     ///< per wave
-};
-
 /// Fractions of the *sustained* rate that fused attention reaches, head dimension 128, long sequences.
 struct AttentionConstants {
   Sourced<double> forward, backward;
@@ -137,7 +102,7 @@ struct Accelerator {
   Sourced<Hertz> clock;   ///< boost clock of the peaks
   Sourced<Watts> power;
   std::vector<ComputeRate> rates;
-  GemmConstants gemm;
+  ProductConstants gemm;
   AttentionConstants attention;
   DeviceOverheads overheads;
   std::vector<StreamingCurve> streaming;  ///< of calibrated devices; empty: bandwidth, efficiency and a common start
@@ -185,11 +150,21 @@ struct CollectivePoint {
   Seconds time;
 };
 
-/// An all-reduce measured over one group shape.
+/// An all-reduce or reduce-scatter measured over one group shape.
 struct CollectiveCurve {
   int gpus, nodes;
   std::string source, note;
   std::vector<CollectivePoint> points;  ///< by rising size
+  std::string algorithm = "ring";       ///< "ring" | "nvls": what the benchmark ran
+  Seconds launch{};                     ///< the host's share of every point, where the benchmark issued each collective anew
+};
+
+/// What a collective that runs beside computation takes from it, and computation from the collective: factors of time, 1 or more. A kernel
+/// of the library holds compute units (its channels) and memory bandwidth (two to three times the payload) as long as it runs.
+struct Contention {
+  Sourced<double> products;       ///< matrix products and attention beside a collective
+  Sourced<double> memory_bound;   ///< kernels bound by memory beside a collective
+  Sourced<double> communication;  ///< the collective beside computation
 };
 
 /// Latencies of one protocol of the NCCL cost model (microseconds in the library's tables; seconds here).
@@ -203,16 +178,20 @@ struct CollectiveLibrary {
   int channels = 0;
   Sourced<BytesPerSecond> ring;                 ///< bus bandwidth of the node's ring graph, all GPUs
   Sourced<BytesPerSecond> ll_max[3];            ///< ceiling of the LL protocol on one, two, more nodes
-  Sourced<BytesPerSecond> ll128_per_channel;    ///< 0: the protocol is not used
-  Sourced<BytesPerSecond> tree_per_channel[3];  ///< ceiling of trees on one, two, more nodes
+  Sourced<BytesPerSecond> ll128_per_channel[3];       ///< ceiling of LL128's rings on one, two, more nodes; 0: the protocol is not used
+  Sourced<BytesPerSecond> ll128_tree_per_channel[3];  ///< and of its trees
+  Sourced<BytesPerSecond> tree_per_channel[3];        ///< ceiling of trees on one, two, more nodes
   ProtocolLatency ll, ll128, simple;
   Seconds network_overhead;
   Sourced<BytesPerSecond> nvls;        ///< bus bandwidth of in-switch all-reduce; 0: none
   Sourced<BytesPerSecond> all_to_all;  ///< measured bus bandwidth of all-to-all on one node; 0: unknown
+  Sourced<double> network_all_to_all;  ///< share of the NICs that an all-to-all across nodes reaches; 0: unknown, all of them
+  bool pat = false;                    ///< parallel aggregated trees, for groups of one GPU per node (NCCL 2.23)
   Sourced<Seconds> launch;             ///< floor of any collective, and of the low-latency protocol
   Sourced<Seconds> pipeline;           ///< start of the pipelined protocol (all-reduce); 0: the library's own tables hold
   Sourced<double> ll_share;            ///< share of the bandwidth that the low-latency protocol reaches
-  std::vector<CollectiveCurve> all_reduce;
+  std::vector<CollectiveCurve> all_reduce, reduce_scatter;
+  Contention contention;
 };
 
 struct Node {

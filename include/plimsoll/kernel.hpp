@@ -37,6 +37,7 @@ enum class Walk : std::uint8_t {
   contiguous,  ///< in the order of memory
   broadcast,   ///< elements are read again for other results (a stride of zero)
   strided,     ///< in another order, or with gaps
+  transposed,  ///< neighbours of the iteration lie far apart in memory: each element costs a sector
 };
 std::string_view name_of(Walk walk);
 
@@ -85,6 +86,7 @@ enum class Arithmetic : std::uint8_t {
 
 /// Scales of 8- and 4-bit operands.
 enum class Scaling : std::uint8_t { none, tensor, row, block, mxfp8, nvfp4 };
+std::string_view name_of(Scaling scaling);
 
 /// What a product does to its result before it is written.
 enum class Epilogue : std::uint8_t { none, bias, gelu, bias_gelu, bias_gradient, gelu_gradient };
@@ -154,6 +156,8 @@ struct Pointwise {
   Form form = Form::map;
   std::int64_t elements = 0;  ///< of the widest result
   Operands operands;
+  /// That are left when those that every operand walks through in one go are merged (TensorIterator's coalescing); 0: not known.
+  std::uint8_t dimensions = 0;
 
   bool operator==(const Pointwise&) const = default;
 };

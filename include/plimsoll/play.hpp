@@ -3,8 +3,9 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plimsoll/cost.hpp"
@@ -66,18 +67,32 @@ Seconds fsdp_backward(const std::vector<FsdpUnit>& units);
 /// The part of a communication that computation does not cover.
 Seconds exposed(Seconds communication, Seconds cover);
 
-// ---- a step program ------------------------------------------------------------------------------------------------
+// ---- programs ------------------------------------------------------------------------------------------------------
 
-inline constexpr int kGroups = 8;
+inline constexpr std::size_t kGroups = 8;
 
-/// What prices the work of a program.
+/// What a host takes to issue a step. All zero: it is never late.
+struct HostPace {
+  std::array<Seconds, kHostWorks> work{};  ///< of a piece, by HostWork; of the bytes of HostWork::memory_traffic: a byte
+  Seconds launch;                          ///< of each kernel, copy and memory set
+  Seconds wakes;                           ///< from the end of what it waited for to its next work
+  std::int64_t queue = 1024;               ///< launches that may lie between what it issues and what the device runs
+};
+
+/// What prices and plays the work of a program.
 struct Pricing {
   Cluster cluster;
   std::array<GroupShape, kGroups> groups;  ///< by Group
-  double compute_slowdown = 1.0;           ///< of kernels while a collective is running
-  double communication_slowdown = 1.0;     ///< of collectives while a kernel is running
-  Seconds host_per_launch;                 ///< host time per kernel, collective or copy; 0: the host is never late
+  double product_slowdown = 1.0;           ///< of products and attention while a collective is running
+  double memory_slowdown = 1.0;            ///< of other kernels while a collective is running
+  double communication_slowdown = 1.0;     ///< of collectives on streams of their own: kernels run beside them
+  Seconds gap;                             ///< between two pieces of work of one stream
+  HostPace host;
 };
+
+/// The pricing of a framework's run ("transformers", "megatron_te" … as name_of(ModelCode) says; its host's pace stands in
+/// hardware/hosts.json, "all" for those that are not there).
+Pricing pricing_of(const Cluster& cluster, const std::array<GroupShape, kGroups>& groups, std::string_view framework);
 
 /// One instruction that took time.
 struct Event {
@@ -86,21 +101,73 @@ struct Event {
   Seconds start, end;
 };
 
-/// The reading of time of one step.
+/// The reading of time of one rank's steady step. The parts are what its compute stream did or waited for; they add up to `step`.
 struct Timeline {
-  Seconds step;           ///< last end of any stream
-  Seconds compute;        ///< busy time of the compute stream
-  Seconds communication;  ///< sum of all collectives
-  Seconds copies;
-  Seconds exposed_communication;  ///< time when the compute stream waits and a collective runs
+  Seconds step;  ///< from the end of one step to the end of the next
+
+  Seconds compute;                       ///< kernels of forward and backward passes
+  Seconds recompute;                     ///< those that checkpoints run again
+  Seconds optimizer;                     ///< kernels of the optimizer's phase
+  std::array<Seconds, kGroups> exposed;  ///< collectives that it ran or waited for, by Group
+  Seconds transfers;                     ///< sends and receives themselves
+  Seconds bubble;                        ///< waits for what another pipeline rank has not sent yet, or for the slowest rank
   Seconds exposed_copies;
-  Seconds idle;                           ///< the compute stream does nothing, and nothing runs elsewhere
-  std::array<Seconds, kKernelKinds> by_kernel;  ///< compute by KernelKind
-  std::array<Seconds, kGroups> by_group;  ///< collectives by Group
-  std::vector<Event> events;
+  Seconds host;                          ///< nothing was issued yet
+  Seconds host_optimizer;                ///< the host itself computed
+
+  Seconds communication;                        ///< sum of all collectives, hidden or not
+  Seconds copies;                               ///< sum of all copies
+  std::array<Seconds, kKernelKinds> by_kernel;  ///< kernels by KernelKind
+  std::array<Seconds, kGroups> by_group;        ///< collectives by Group
+  std::vector<Event> events;                    ///< of the step, where they were asked for
+
+  Seconds exposed_communication() const;
+  /// The sum of all parts.
+  Seconds sum() const;
 };
 
-/// Plays `program.step` once on its streams. A wait holds its stream until what lies before the event is done.
-Timeline play_time(const StepProgram& program, const Pricing& pricing);
+/// A program with the time of all its work: what is left of it to be played.
+class Score {
+ public:
+  Score();
+  ~Score();
+  Score(Score&&) noexcept;
+  Score& operator=(Score&&) noexcept;
+
+  /// Its sends and receives find their neighbours ready.
+  void stand_alone();
+
+  struct Parts;
+  const Parts& parts() const { return *parts_; }
+
+ private:
+  friend class Pricer;
+  std::unique_ptr<Parts> parts_;
+};
+
+/// Prices programs of one run; equal work is priced once however many ranks do it.
+class Pricer {
+ public:
+  explicit Pricer(Pricing pricing);
+  ~Pricer();
+  Pricer(const Pricer&) = delete;
+  Pricer& operator=(const Pricer&) = delete;
+
+  /// Throws Error: work that the device, or the network, has no price for (refused by name); streams and work that are not there.
+  Score score(const StepProgram& program);
+  const Pricing& pricing() const;
+
+ private:
+  struct Tables;
+  std::unique_ptr<Tables> tables_;
+};
+
+/// Plays the ranks of a pipeline together: every stream is a queue in the order of issue, an event holds who waits for it, a receive and its
+/// send end together, and collectives of all ranks begin when the last one comes. Steps are played until one follows another as it will from
+/// then on. `ranks` are in the order of their place in the pipeline. Throws Error (internal) where sends and receives do not match.
+std::vector<Timeline> play_ranks(const std::vector<Score>& ranks, const Pricing& pricing, bool with_events = false);
+
+/// One rank alone: its neighbours are never late.
+Timeline play_time(const StepProgram& program, const Pricing& pricing, bool with_events = true);
 
 }  // namespace plimsoll

@@ -66,8 +66,9 @@ enum class HostWork : std::uint8_t {
   optimizer,        ///< a call of step or of zero_grad
   optimizer_tensor, ///< a tensor of a foreach or fused step
   compiled_call,    ///< a compiled graph is entered: guards, arguments
+  memory_traffic,   ///< bytes that an optimizer on the host reads and writes
 };
-inline constexpr std::size_t kHostWorks = 13;
+inline constexpr std::size_t kHostWorks = 14;
 std::string_view name_of(HostWork work);
 
 /// Phases of a step, for attribution of the peak.
@@ -81,6 +82,7 @@ struct Instruction {
   std::uint32_t id = 0;                     ///< tensor, index of the work, stream or phase: see InstructionKind
   std::int64_t bytes = 0;                   ///< of alloc: requested bytes, before the allocator's rounding
   std::uint32_t label = 0;                  ///< index in StepProgram::labels: who did this ("layers.7.mlp.down_proj")
+  bool again = false;                       ///< of work: a checkpointed region runs a second time
 };
 
 enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send, receive };

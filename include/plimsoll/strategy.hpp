@@ -391,6 +391,7 @@ struct Strategy {
   // ---- what resolve() and the readers say about it ---------------------------------------------------------------------
   std::vector<std::string> assumed;      ///< every default taken, in words
   std::vector<std::string> unread_keys;  ///< keys that nothing read
+  std::vector<std::pair<std::string, std::string>> options;  ///< keys and values that `set_options` was given, as they were spelled
 };
 
 /// Reads a strategy from the text of a JSON object with the keys of docs/rows.md. `where` names the text in errors.
@@ -403,6 +404,10 @@ Strategy load_strategy(const std::string& path);
 /// Sets one key from text: `set_option(s, "tp", "8")`; dashes count as underscores, a dotted key goes into an object
 /// ("fsdp.reduce_dtype"), lists are separated by commas. Throws Error with the nearest key or the valid values.
 void set_option(Strategy& strategy, const std::string& key, const std::string& value);
+
+/// Sets the keys of one command line, which replace what a file said before; a key given twice takes its last value. Throws Error as
+/// `set_option` does, and where two keys that say the same thing differ ("zero" and "data_parallel"), naming both.
+void set_options(Strategy& strategy, const std::vector<std::pair<std::string, std::string>>& options);
 
 /// One key that a strategy understands.
 struct StrategyOption {

@@ -25,6 +25,7 @@ struct Comparison {
   bool lower_bound = false;          ///< the measured value is a lower bound: no part of the summary
   std::string framework;             ///< whose code the run executed
   Basis basis = Basis::closed_form;  ///< how the prediction was reached
+  std::string closed_form_because;   ///< of a time that was not played
 };
 
 struct RefusedRow {
@@ -38,7 +39,7 @@ struct QuantitySummary {
   double median = 0;            ///< of |error|
   double ninetieth = 0;         ///< 90th percentile of |error|
   double bias = 0;              ///< median of the signed error
-  std::size_t closed_form = 0;  ///< rows of a memory quantity whose step was not played: a closed form stands in
+  std::size_t closed_form = 0;  ///< rows of memory or time whose step was not played: a closed form stands in
 };
 
 /// Verdicts of one source against what happened.

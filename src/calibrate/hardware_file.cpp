@@ -49,14 +49,41 @@ Json compute_object(const Accelerator& device) {
   return {{"units", device.compute_units}, {"dies", device.dies}, {"clock", sourced(device.clock)}, {"rates", rates}};
 }
 
+Json family_object(const ProductKernels& family) {
+  Json tiles = Json::array(), rates = Json::array();
+  for (const Tile& tile : family.tiles) tiles.push_back(fmt::format("{}x{}", tile.m, tile.n));
+  for (const ProductKernels::Rate& rate : family.rates) {
+    Json object{{"type", name_of(rate.type)}};
+    for (const Scaling scaling : rate.scalings) object["scalings"].push_back(name_of(scaling));
+    object["share"] = sourced(rate.share);
+    rates.push_back(std::move(object));
+  }
+  Json object{{"name", family.name}, {"alignment", family.alignment}};
+  if (!family.layouts.empty()) object["layouts"] = family.layouts;
+  if (family.grouped) object["grouped"] = true;
+  object.update({{"tiles", tiles},
+                 {"tiles_source", family.tiles_source},
+                 {"tiles_per_unit", family.tiles_per_unit},
+                 {"start", sourced(family.start)},
+                 {"feed", sourced(family.feed)},
+                 {"store", sourced(family.store)},
+                 {"power", sourced(family.power)},
+                 {"rates", rates}});
+  return object;
+}
+
 Json gemm_object(const Accelerator& device) {
-  Json tiles = Json::array();
-  for (const Tile& tile : device.gemm.tiles) tiles.push_back(fmt::format("{}x{}", tile.m, tile.n));
-  return {{"tiles", tiles},
-          {"tiles_source", device.gemm.quantisation.source},
-          {"quantisation", sourced(device.gemm.quantisation)},
-          {"start", sourced(device.gemm.start)},
-          {"epilogue", sourced(device.gemm.epilogue)}};
+  const ProductConstants& gemm = device.gemm;
+  Json families = Json::array();
+  for (const ProductKernels& family : gemm.kernels) families.push_back(family_object(family));
+  return {{"start", sourced(gemm.start)},
+          {"reduction", sourced(gemm.reduction)},
+          {"power_elsewhere", sourced(gemm.power_elsewhere)},
+          {"kernels", families},
+          {"convolution",
+           {{"forward", sourced(gemm.convolution.forward)},
+            {"input_gradient", sourced(gemm.convolution.input_gradient)},
+            {"weight_gradient", sourced(gemm.convolution.weight_gradient)}}}};
 }
 
 Json streaming_array(const Accelerator& device) {
@@ -153,28 +180,42 @@ Json by_nodes(const Sourced<BytesPerSecond> (&values)[3]) {
 bool given(const Sourced<BytesPerSecond>& value) { return value.value.value > 0; }
 bool given(const Sourced<Seconds>& value) { return value.value.value > 0; }
 
+Json curves_array(const std::vector<CollectiveCurve>& curves) {
+  Json array = Json::array();
+  for (const CollectiveCurve& curve : curves) {
+    Json points = Json::array();
+    for (const CollectivePoint& point : curve.points) points.push_back(Json::array({point.bytes.count, rounded_us(point.time)}));
+    array.push_back({{"gpus", curve.gpus},
+                     {"nodes", curve.nodes},
+                     {"algorithm", curve.algorithm},
+                     {"provenance", "measured"},
+                     {"source", curve.source},
+                     {"note", curve.note},
+                     {"points_unit", {"B", "us"}},
+                     {"points", points}});
+    if (curve.launch.value > 0) array.back()["launch"] = to_string(curve.launch);
+  }
+  return array;
+}
+
 Json collectives_object(const CollectiveLibrary& library) {
   Json object{{"library", library.name}, {"channels", library.channels}, {"ring", sourced(library.ring)}};
   if (given(library.ll_max[0])) object["ll_max"] = by_nodes(library.ll_max);
   if (given(library.tree_per_channel[0])) object["tree_per_channel"] = by_nodes(library.tree_per_channel);
-  if (given(library.ll128_per_channel)) object["ll128_per_channel"] = sourced(library.ll128_per_channel);
+  if (given(library.ll128_per_channel[0])) object["ll128_per_channel"] = by_nodes(library.ll128_per_channel);
+  if (given(library.ll128_tree_per_channel[0])) object["ll128_tree_per_channel"] = by_nodes(library.ll128_tree_per_channel);
   if (given(library.nvls)) object["nvls"] = sourced(library.nvls);
   if (given(library.all_to_all)) object["all_to_all"] = sourced(library.all_to_all);
   if (given(library.launch)) object["launch"] = sourced(library.launch);
   if (given(library.pipeline)) object["pipeline"] = sourced(library.pipeline), object["ll_share"] = sourced(library.ll_share);
-  Json curves = Json::array();
-  for (const CollectiveCurve& curve : library.all_reduce) {
-    Json points = Json::array();
-    for (const CollectivePoint& point : curve.points) points.push_back(Json::array({point.bytes.count, rounded_us(point.time)}));
-    curves.push_back({{"gpus", curve.gpus},
-                      {"nodes", curve.nodes},
-                      {"provenance", "measured"},
-                      {"source", curve.source},
-                      {"note", curve.note},
-                      {"points_unit", {"B", "us"}},
-                      {"points", points}});
-  }
-  if (!curves.empty()) object["all_reduce"] = curves;
+  if (library.network_all_to_all.value > 0) object["network_all_to_all"] = sourced(library.network_all_to_all);
+  if (library.pat) object["pat"] = true;
+  if (!library.all_reduce.empty()) object["all_reduce"] = curves_array(library.all_reduce);
+  if (!library.reduce_scatter.empty()) object["reduce_scatter"] = curves_array(library.reduce_scatter);
+  const Contention& contention = library.contention;
+  object["contention"] = {{"products", sourced(contention.products)},
+                          {"memory_bound", sourced(contention.memory_bound)},
+                          {"communication", sourced(contention.communication)}};
   return object;
 }
 

@@ -34,7 +34,7 @@ Seconds kept_time(const Accelerator& device, const std::string& what, const std:
 Pricing pricing_of(const PlayableRank& rank, const Cluster& cluster, const DeviceFacts& facts, bool with_peers) {
   Pricing pricing;
   pricing.cluster = cluster;
-  if (facts.backend != "cpu") pricing.host_per_launch = kept_time(cluster.accelerator, "launch", "gap");
+  if (facts.backend != "cpu") pricing.host.launch = kept_time(cluster.accelerator, "launch", "gap");
   if (!with_peers) return pricing;
   const Topology topology(cluster);
   for (std::size_t i = 0; i < pricing.groups.size(); ++i)

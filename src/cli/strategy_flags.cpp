@@ -40,10 +40,11 @@ std::vector<Option> strategy_flags(const std::string& taken) {
 }
 
 Strategy strategy_of(const Arguments& arguments, const std::string& taken) {
-  if (arguments.has("--zero") && arguments.has("--fsdp")) fail("--zero and --fsdp name two ways of sharding", {}, "give one of them");
   Strategy strategy = arguments.has("--strategy") ? load_strategy(arguments["--strategy"]) : Strategy{};
+  std::vector<std::pair<std::string, std::string>> options;
   for (const StrategyOption& option : strategy_options())
-    if (const std::string flag = flag_of(option); flag != taken && arguments.has(flag)) set_option(strategy, option.key, arguments[flag]);
+    if (const std::string flag = flag_of(option); flag != taken && arguments.has(flag)) options.emplace_back(option.key, arguments[flag]);
+  set_options(strategy, options);
   return strategy;
 }
 

@@ -1,36 +1,19 @@
-// What a collective costs on a cluster: the measured curve of exactly this group shape where one is published, otherwise the library's
-// own model (NCCL), or two calibrated protocols over the links that the group owns (RCCL on a mesh).
+// What a collective costs on a cluster: the cheapest algorithm and protocol of the library's own model (NCCL), or two calibrated protocols
+// over the links that the group owns (RCCL on a mesh), each corrected by the measured curve of that algorithm where one is published.
 #include <algorithm>
-#include <cmath>
+#include <limits>
 
+#include "cost/measured_collectives.hpp"
 #include "plimsoll/cost.hpp"
+#include "plimsoll/error.hpp"
 
 namespace plimsoll {
 namespace {
 
-/// GPU-side cost of a point-to-point transfer before the first byte (NCCL's Simple base).
-constexpr Seconds kPairLatency{10e-6};
 /// Host-driven copies pay a driver call.
 constexpr Seconds kCopyLatency{10e-6};
-
-/// Log-log interpolation; below the first point its time, above the last its bandwidth.
-Seconds on_curve(const CollectiveCurve& curve, Bytes buffer) {
-  const auto& points = curve.points;
-  const double bytes = static_cast<double>(buffer.count);
-  if (buffer <= points.front().bytes) return points.front().time;
-  if (buffer >= points.back().bytes) return points.back().time * (bytes / static_cast<double>(points.back().bytes.count));
-  const auto above = std::find_if(points.begin(), points.end(), [&](const CollectivePoint& point) { return buffer < point.bytes; });
-  const auto below = above - 1;
-  const double from = std::log(static_cast<double>(below->bytes.count)), to = std::log(static_cast<double>(above->bytes.count));
-  const double at = (std::log(bytes) - from) / (to - from);
-  return Seconds(std::exp(std::log(below->time.value) * (1 - at) + std::log(above->time.value) * at));
-}
-
-const CollectiveCurve* curve_of(const GroupShape& group, const CollectiveLibrary& library) {
-  for (const auto& curve : library.all_reduce)
-    if (curve.gpus == group.size && curve.nodes == group.nodes && group.uniform) return &curve;
-  return nullptr;
-}
+/// Share of a link that the low-latency protocol reaches: half of its bytes are flags.
+constexpr double kLlShare = 0.5;
 
 double bandwidth_of(const GroupShape& group, const CollectiveLibrary& library) {
   return group.per_node > 1 ? std::min(group.ring.value, library.ring.value.value) : group.ring.value;
@@ -45,21 +28,54 @@ Seconds two_protocols(CollectiveKind kind, Bytes buffer, const GroupShape& group
   return low < pipelined ? low : pipelined;
 }
 
-Seconds all_to_all(Bytes buffer, const GroupShape& group, const CollectiveLibrary& library) {
-  const double cap = library.all_to_all.value.value;
-  double bandwidth = group.all_to_all.value;
-  if (group.nodes == 1 && cap > 0) bandwidth = std::min(bandwidth, cap);
-  const Seconds latency = kPairLatency + (group.nodes > 1 ? group.inter_latency : group.intra_latency);
-  return latency + Seconds(bytes_sent(CollectiveKind::all_to_all, buffer, group.size) / bandwidth);
+bool has_two_protocols(const GroupShape& group, const CollectiveLibrary& library) {
+  return group.nodes == 1 && library.pipeline.value.value > 0;
 }
 
-bool has_two_protocols(const CollectiveLibrary& library) { return library.pipeline.value.value > 0; }
+/// The cheapest protocol of one algorithm; infinite where the group cannot run it.
+Seconds modelled(const std::string& algorithm, CollectiveKind kind, Bytes buffer, const GroupShape& group,
+                 const CollectiveLibrary& library) {
+  if (has_two_protocols(group, library)) return two_protocols(kind, buffer, group, library);
+  Seconds best(std::numeric_limits<double>::infinity());
+  for (const ProtocolCost& cost : protocol_costs_at(kind, buffer, group, library))
+    if (cost.algorithm == algorithm && cost.time(buffer) < best) best = cost.time(buffer);
+  return best;
+}
 
 Seconds ring_like(CollectiveKind kind, Bytes buffer, const GroupShape& group, const CollectiveLibrary& library) {
-  if (kind == CollectiveKind::all_reduce)
-    if (const auto* curve = curve_of(group, library)) return on_curve(*curve, buffer);
-  if (group.nodes == 1 && has_two_protocols(library)) return two_protocols(kind, buffer, group, library);
-  return best_protocol(kind, buffer, group, library).time(buffer);
+  Seconds best(std::numeric_limits<double>::infinity());
+  for (const char* algorithm : {"ring", "tree", "nvls", "nvls_tree", "pat"}) {
+    const Seconds model = modelled(algorithm, kind, buffer, group, library);
+    if (model.value == std::numeric_limits<double>::infinity()) continue;
+    const double factor = cost::measured_over_modelled(
+        algorithm, kind, buffer, group, library,
+        [&](CollectiveKind other, Bytes size, const GroupShape& shape) { return modelled(algorithm, other, size, shape, library); });
+    if (model * factor < best) best = model * factor;
+    if (has_two_protocols(group, library)) break;  // they stand for all algorithms
+  }
+  return best;
+}
+
+/// A send to one rank: the library's low-latency or its pipelined protocol, over the pair's link.
+Seconds pair_transfer(Bytes buffer, const GroupShape& group, const CollectiveLibrary& library) {
+  const auto protocol = [&](const ProtocolLatency& latency, double share) {
+    return latency.base_ring + (group.nodes > 1 ? latency.network_ring : latency.intra_ring) + buffer / (group.pair * share);
+  };
+  const Seconds pipelined = protocol(library.simple, 1);
+  if (library.ll.base_ring.value <= 0) return pipelined;
+  const Seconds low = protocol(library.ll, kLlShare);
+  return low < pipelined ? low : pipelined;
+}
+
+/// Pairwise exchange: every rank sends to all others at once, one message after the other over its link or NIC.
+Seconds all_to_all(Bytes buffer, const GroupShape& group, const CollectiveLibrary& library) {
+  const double cap = library.all_to_all.value.value, share = library.network_all_to_all.value;
+  double bandwidth = group.all_to_all.value;
+  if (group.nodes == 1 && cap > 0) bandwidth = std::min(bandwidth, cap);
+  if (group.nodes > 1 && share > 0) bandwidth *= share;
+  const double within = static_cast<double>(group.per_node - 1), across = static_cast<double>(group.size - group.per_node);
+  const Seconds messages = within * group.intra_latency + across * group.inter_latency;
+  return library.simple.base_ring + messages + Seconds(bytes_sent(CollectiveKind::all_to_all, buffer, group.size) / bandwidth);
 }
 
 }  // namespace
@@ -68,28 +84,27 @@ Seconds price(const Collective& collective, const GroupShape& group, const Clust
   if (group.size < 2 || collective.bytes <= 0) return Seconds();
   const Bytes buffer(collective.bytes);
   const CollectiveLibrary& library = cluster.node.collectives;
-  const Seconds hop = group.nodes > 1 ? group.inter_latency : group.intra_latency;
   switch (collective.kind) {
     case CollectiveKind::all_reduce:
     case CollectiveKind::all_gather:
     case CollectiveKind::reduce_scatter:
       return ring_like(collective.kind, buffer, group, library);
+    case CollectiveKind::broadcast:
+      return best_protocol(collective.kind, buffer, group, library).time(buffer);
     case CollectiveKind::all_to_all:
       return all_to_all(buffer, group, library);
-    case CollectiveKind::broadcast:
-      return kPairLatency + ring_broadcast(buffer, group.size, BytesPerSecond(bandwidth_of(group, library)), hop);
     case CollectiveKind::send:
     case CollectiveKind::receive:
-      return kPairLatency + hop + buffer / group.pair;
+      return pair_transfer(buffer, group, library);
   }
-  return Seconds();
+  refuse("a collective of kind " + std::to_string(static_cast<int>(collective.kind)) + " has no price");
 }
 
 Seconds price(const Copy& copy, const Cluster& cluster) {
   if (copy.bytes <= 0) return Seconds();
   const Accelerator& device = cluster.accelerator;
-  if (copy.direction == Copy::Direction::set) return memory_bound_time(cluster.accelerator, Bytes(copy.bytes));
-  if (copy.direction == Copy::Direction::device_to_device) return memory_bound_time(device, Bytes(2 * copy.bytes));
+  if (copy.direction == Copy::Direction::set) return fill_time(device, Bytes(copy.bytes), DType::fp32);
+  if (copy.direction == Copy::Direction::device_to_device) return device_copy_time(device, Bytes(copy.bytes));
   double bandwidth = cluster.node.host_link.achieved.value.value;
   if (const int sharing = cluster.node.gpus_per_pcie_switch; sharing > 0)
     bandwidth = std::min(bandwidth, cluster.node.uplink.achieved.value.value / std::min(sharing, cluster.gpus_per_node));

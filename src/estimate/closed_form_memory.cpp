@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "estimate/model_states.hpp"
 #include "estimate/saved_tensors.hpp"
 #include "memory/model_states.hpp"
 #include "plimsoll/error.hpp"
@@ -16,65 +17,6 @@ bool is_layer(const Block& block) { return block.role == Block::Role::decoder ||
 
 double bytes_of(std::optional<DType> type, DType otherwise) { return static_cast<double>(size_of(type.value_or(otherwise))); }
 
-/// What the data-parallel ranks divide among themselves.
-struct Sharing {
-  double parameters = 1, gradients = 1, optimizer = 1;
-};
-
-Sharing sharing_of(const Strategy& s) {
-  const double n = static_cast<double>(std::max(1, s.dp_shard)) * std::max(1, s.cp);
-  switch (s.data_parallel) {
-    case DataParallel::fsdp1:
-    case DataParallel::fsdp2:
-    case DataParallel::megatron_fsdp:
-    case DataParallel::zero3:
-      return s.fsdp.sharding == FsdpOptions::Sharding::no_shard ? Sharing{} : Sharing{n, n, n};
-    case DataParallel::zero2:
-      return {1, n, n};
-    case DataParallel::zero1:
-    case DataParallel::megatron_distopt:
-      return {1, 1, n};
-    default:
-      return {};
-  }
-}
-
-/// Model states of one rank of the stage.
-struct States {
-  double elements = 0;  ///< parameters on the rank, before data-parallel sharding
-  double largest_unit = 0, root_unit = 0;
-  double parameters = 0, gradients = 0, optimizer = 0;
-  bool gradients_persist = false;  ///< main gradients that are zeroed, never freed
-};
-
-double moments_per_element(const Strategy& s) {
-  const std::vector<std::int64_t> large{4096, 4096};  // per element of a large matrix: Adafactor's vectors vanish beside it
-  return static_cast<double>(memory::optimizer_state_bytes(s.optimizer, large, s.state_dtype.value_or(DType::fp32)).count) /
-         (4096.0 * 4096.0);
-}
-
-States states_of(const std::vector<const Stage*>& chunks, const Strategy& s) {
-  States states;
-  double trainable = 0;
-  for (const Stage* chunk : chunks)
-    for (const Part& part : chunk->parts) {
-      const double unit = static_cast<double>(Stage::parameters(*part.block, s));
-      states.elements += unit * static_cast<double>(part.layers);
-      (is_layer(*part.block) ? states.largest_unit : states.root_unit) =
-          is_layer(*part.block) ? std::max(states.largest_unit, unit) : states.root_unit + unit;
-    }
-  if (s.peft) refuse("PEFT's methods beside LoRA are not modelled for this combination", "task");
-  trainable = s.lora ? 0 : states.elements;
-  const Sharing share = sharing_of(s);
-  states.parameters = states.elements * bytes_of(s.param_dtype, DType::fp32) / share.parameters;
-  states.gradients = trainable * bytes_of(s.grad_dtype, DType::fp32) / share.gradients;
-  const double master = s.master_weights.value_or(false) ? 4 : 0;
-  if (!s.offload.optimizer) states.optimizer = trainable * (master + moments_per_element(s)) / share.optimizer;
-  if (s.offload.params) states.parameters = 0;
-  states.gradients_persist = engine_of(s) == Engine::megatron || engine_of(s) == Engine::nanotron;
-  return states;
-}
-
 /// Gathered and reduced copies that are alive while a layer's backward runs.
 double sharding_transient(const States& states, const Strategy& s) {
   const auto unit = static_cast<std::int64_t>(states.largest_unit);
@@ -84,10 +26,10 @@ double sharding_transient(const States& states, const Strategy& s) {
     case Engine::fsdp1:
     case Engine::fsdp2:
     case Engine::megatron_fsdp: {
-      if (sharing_of(s).parameters <= 1) return 0;
+      if (!divided_by(s).parameters) return 0;
       const double root = states.root_unit * bytes_of(s.compute_dtype, DType::bf16);
       const bool whole = s.fsdp.reshard == FsdpOptions::Reshard::never || s.pp > 1;  // every unit stays gathered
-      const double gathered = whole ? states.elements * bytes_of(s.compute_dtype, DType::bf16) : root;
+      const double gathered = whole ? states.held.whole * bytes_of(s.compute_dtype, DType::bf16) : root;
       return gathered + static_cast<double>(memory::fsdp2_backward_transient(unit, s.reduce_dtype.value_or(DType::fp32)).count);
     }
     case Engine::deepspeed: {
@@ -97,7 +39,7 @@ double sharding_transient(const States& states, const Strategy& s) {
           memory::deepspeed_reduce_buckets(s.deepspeed.reduce_bucket_size, type, s.deepspeed.overlap_comm.value_or(false)).count);
       if (s.data_parallel == DataParallel::zero3)
         bytes +=
-            std::min(states.elements, static_cast<double>(s.deepspeed.stage3_max_live_parameters)) * static_cast<double>(size_of(type));
+            std::min(states.held.whole, static_cast<double>(s.deepspeed.stage3_max_live_parameters)) * static_cast<double>(size_of(type));
       return bytes;
     }
     default:
@@ -106,8 +48,8 @@ double sharding_transient(const States& states, const Strategy& s) {
 }
 
 double optimizer_transient(const States& states, const Strategy& s) {
-  const Sharing share = sharing_of(s);
-  const double shard = states.elements / share.optimizer;
+  const Elements& trained = s.lora ? states.adapters : states.held;
+  const double shard = divided_by(s).optimizer ? trained.shard : trained.whole;
   if (engine_of(s) == Engine::deepspeed && s.data_parallel != DataParallel::zero0)
     return shard * (s.data_parallel == DataParallel::zero3 ? 6 : 2 + 4);  // flattened 16-bit gradients and their fp32 copy
   if (s.optimizer_impl != OptimizerImpl::foreach || s.offload.optimizer) return 0;
@@ -198,12 +140,12 @@ Point point(Phase phase, const States& states, double gradients, double activati
 
 MemoryTrace closed_form_memory(const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster,
                                const Strategy& resolved) {
-  std::vector<const Stage*> chunks;
-  for (std::size_t i = static_cast<std::size_t>(stage); i < stages.size(); i += static_cast<std::size_t>(resolved.pp))
-    chunks.push_back(&stages[i]);
+  const std::vector<const Stage*> chunks = chunks_of(stages, stage, resolved);
   const FrameworkProfile framework = profile_of(resolved);
   const flops::Lengths lengths{resolved.seq_len, resolved.tgt_len > 0 ? resolved.tgt_len : resolved.text_tokens};
-  const States states = states_of(chunks, resolved);
+  States states = states_of(chunks, resolved);
+  if (resolved.offload.params) states.parameters = 0;
+  if (resolved.offload.optimizer) states.optimizer = 0;
   const Activations activations = activations_of(model, chunks, stage, resolved, framework, lengths);
   const double head = loss_bytes(model, chunks, resolved, framework.code), transient = sharding_transient(states, resolved);
   const bool accumulates = states.gradients_persist || resolved.grad_accum > 1;

@@ -6,6 +6,9 @@
 
 #include <algorithm>
 
+#include "estimate/model_states.hpp"
+#include "estimate/notes.hpp"
+#include "estimate/played_time.hpp"
 #include "estimate/rank_groups.hpp"
 #include "estimate/rank_memory.hpp"
 #include "estimate/residuals.hpp"
@@ -43,13 +46,16 @@ Verdict verdict_of(const RankMemory& memory) {
   return memory.margin() < reserve ? Verdict::tight : Verdict::fits;
 }
 
-TimeReport time_of(const StepTime& step, const Strategy& strategy, const std::string& framework) {
+TimeReport time_of(const StepTime& step, Basis basis, const Model& model, const Strategy& strategy, const std::string& framework) {
   TimeReport time;
-  time.step_seconds = band_of("step_seconds", framework, Basis::closed_form, step.total().value);
+  time.basis = basis;
+  time.step_seconds = band_of("step_seconds", framework, basis, step.total().value);
   for (const TimePart& part : step.parts())
     if (part.seconds.value > 0) time.breakdown.push_back(part);
   const double tokens = static_cast<double>(strategy.global_batch) * static_cast<double>(strategy.seq_len);
   time.tokens_per_second_per_gpu = tokens / time.step_seconds.expected / strategy.gpus;
+  if (model.task == Model::Task::image_classification || model.task == Model::Task::diffusion)
+    time.images_per_second_per_gpu = static_cast<double>(strategy.global_batch) / time.step_seconds.expected / strategy.gpus;
   return time;
 }
 
@@ -91,7 +97,8 @@ FlopsReport flops_of(const Model& model, const Cluster& cluster, const Strategy&
 }
 
 /// Ranks of one pipeline stage hold the same program.
-std::vector<RankReport> ranks_of(const Model& model, const std::vector<Stage>& stages, const Cluster& cluster, const Strategy& strategy) {
+std::vector<RankReport> ranks_of(const Model& model, const std::vector<Stage>& stages, const Cluster& cluster, const Strategy& strategy,
+                                 PlayedTime& time) {
   std::vector<RankReport> ranks;
   RankPrograms programs(model, strategy, cluster);
   for (int stage = 0; stage < strategy.pp; ++stage) {
@@ -100,7 +107,8 @@ std::vector<RankReport> ranks_of(const Model& model, const std::vector<Stage>& s
     rank.count = strategy.gpus / strategy.pp;
     for (std::size_t chunk = static_cast<std::size_t>(stage); chunk < stages.size(); chunk += static_cast<std::size_t>(strategy.pp))
       rank.parameters += stages[chunk].parameters(strategy);
-    rank.memory = rank_memory(programs, model, stages, stage, cluster, strategy, rank.work);
+    rank.memory = rank_memory(programs, model, stages, stage, cluster, strategy, rank.work, time);
+    rank.host = std::max(rank.memory.host, host_states(chunks_of(stages, stage, strategy), strategy));
     ranks.push_back(std::move(rank));
   }
   return ranks;
@@ -117,7 +125,9 @@ std::vector<Origin> provenance_of(const Report& report, const Cluster& cluster, 
       {"memory.capacity_bytes", device.memory_usable.provenance, device.memory_usable.source},
       {"memory.categories.context", device.overheads.context.provenance, device.overheads.context.source},
       {"memory.categories.communicators", device.overheads.first_communicator.provenance, device.overheads.first_communicator.source},
-      {"time.step_seconds", Provenance::derived, "closed form: roofline, collectives over the topology, pipeline schedule"},
+      {"time.step_seconds", Provenance::derived,
+       report.time.basis == Basis::played ? "played: the program on its streams, and its host"
+                                          : "closed form: roofline, collectives over the topology, pipeline schedule"},
       {fmt::format("accelerator.peak.{}", name_of(rate.type)), rate.peak.provenance, rate.peak.source},
       {fmt::format("accelerator.sustained.{}", name_of(rate.type)), rate.sustained.provenance, rate.sustained.source},
       {"accelerator.memory_bandwidth", device.memory_bandwidth.provenance, device.memory_bandwidth.source},
@@ -127,19 +137,6 @@ std::vector<Origin> provenance_of(const Report& report, const Cluster& cluster, 
       origins.push_back({"memory.categories." + part.name, part.basis == Basis::profile ? Provenance::assumed : Provenance::derived,
                          std::string(name_of(part.basis))});
   return origins;
-}
-
-std::vector<std::string> notes_of(const Report& report) {
-  std::vector<std::string> notes;
-  const RankMemory& memory = report.worst_rank().memory;
-  if (memory.basis != Basis::played) {
-    notes.push_back(fmt::format("memory is a closed form, not a played step: {}", memory.closed_form_because));
-    notes.push_back("reserved bytes: a tenth of what comes and goes is assumed to be held by the allocator");
-  }
-  notes.push_back(
-      "time is a closed form: roofline of the kernels, collectives over the topology, the pipeline by its schedule; the host is never "
-      "late");
-  return notes;
 }
 
 void refuse_what_is_not_modelled(const Model& model) {
@@ -164,12 +161,20 @@ Report estimate(const Model& model, const Cluster& cluster, const Strategy& said
   report.parameters = model.parameters();
   report.active_parameters = model.active_parameters();
   report.gpus = strategy.gpus;
-  report.ranks = ranks_of(model, stages, cluster, strategy);
+  report.gpus_per_node = cluster.gpus_per_node;
+  PlayedTime time(cluster, groups, report.framework);
+  report.ranks = ranks_of(model, stages, cluster, strategy, time);
   report.worst = worst_of(report.ranks);
   report.verdict = verdict_of(report.worst_rank().memory);
-  report.time = time_of(step_time(model, stages, cluster, strategy, groups, lengths_of(strategy)), strategy, report.framework);
+  if (time.lacking().empty()) {
+    report.time = time_of(parts_of(time.busiest()), Basis::played, model, strategy, report.framework);
+  } else {
+    const StepTime step = step_time(model, stages, cluster, strategy, groups, lengths_of(strategy));
+    report.time = time_of(step, Basis::closed_form, model, strategy, report.framework);
+    report.time.closed_form_because = time.lacking();
+  }
   report.flops = flops_of(model, cluster, strategy, report.time.tokens_per_second_per_gpu);
-  report.notes = notes_of(report);
+  report.notes = notes_of(report, model, strategy);
   report.provenance = provenance_of(report, cluster, strategy);
   report.assumptions = strategy.assumed;
   report.assumptions.insert(report.assumptions.end(), model.assumed.begin(), model.assumed.end());

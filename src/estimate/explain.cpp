@@ -30,26 +30,42 @@ std::vector<LiveTensor> alive_tensors(const PlayableRank& rank, bool out_of_memo
   return alive_at_peak(rank.program, options);
 }
 
+/// A change with the strategy that it gives.
+struct Tried {
+  Change change;
+  Strategy strategy;
+};
+
 /// Holds one changed strategy against the explained rank. What the framework or plimsoll does not take is no suggestion.
-void compare(const Model& model, const Cluster& cluster, const SingleChange& change, Explanation& explanation) {
+std::optional<Tried> compare(const Model& model, const Cluster& cluster, const SingleChange& change, Explanation& explanation) {
   const RankReport& before = explanation.explained();
   try {
     const Report report = estimate(model, cluster, change.strategy);
-    if (explanation.rank >= report.ranks.size()) return;
+    if (explanation.rank >= report.ranks.size()) return {};
     const RankMemory& after = report.ranks[explanation.rank].memory;
     if (after.basis != before.memory.basis) {
       const std::string& reason = after.basis == Basis::played ? before.memory.closed_form_because : after.closed_form_because;
       explanation.incomparable.push_back({change.flag, reason});
-      return;
+      return {};
     }
     const Bytes device(static_cast<std::int64_t>(after.device.expected));
     const Bytes saved = Bytes(static_cast<std::int64_t>(before.memory.device.expected)) - device;
     std::optional<double> slowdown;
     if (!change.strategy.offload.any()) slowdown = report.time.step_seconds.expected / explanation.report.time.step_seconds.expected;
-    if (saved > Bytes(0)) explanation.changes.push_back({change.flag, saved, device, report.verdict, slowdown});
+    if (saved > Bytes(0)) return Tried{{change.flag, saved, device, report.verdict, slowdown}, change.strategy};
   } catch (const Error& error) {
     if (error.code() == ErrorCode::internal) throw;
   }
+  return {};
+}
+
+/// Every change that saves something, the largest saving first.
+std::vector<Tried> try_changes(const Model& model, const Cluster& cluster, const Strategy& strategy, Explanation& explanation) {
+  std::vector<Tried> tried;
+  for (const SingleChange& change : single_changes(strategy, resolve(strategy, model, cluster), model, cluster))
+    if (auto found = compare(model, cluster, change, explanation)) tried.push_back(*std::move(found));
+  std::stable_sort(tried.begin(), tried.end(), [](const Tried& a, const Tried& b) { return a.change.saved > b.change.saved; });
+  return tried;
 }
 
 }  // namespace
@@ -72,11 +88,31 @@ Explanation explain(const Model& model, const Cluster& cluster, const Strategy& 
   const RankReport& rank = explanation.explained();
   if (rank.memory.basis == Basis::played)
     explanation.alive = group_alive(alive_tensors(playable_rank(model, cluster, strategy, rank.stage), rank.memory.out_of_memory));
-  for (const SingleChange& change : single_changes(strategy, resolve(strategy, model, cluster)))
-    compare(model, cluster, change, explanation);
-  std::stable_sort(explanation.changes.begin(), explanation.changes.end(),
-                   [](const Change& a, const Change& b) { return a.saved > b.saved; });
+  for (Tried& tried : try_changes(model, cluster, strategy, explanation)) explanation.changes.push_back(std::move(tried.change));
   return explanation;
+}
+
+std::optional<Change> fitting_change(const Model& model, const Cluster& cluster, const Strategy& strategy) {
+  constexpr int kMostTogether = 3;
+  Strategy base = strategy;
+  std::string flags;
+  for (int together = 0; together < kMostTogether; ++together) {
+    Explanation explanation;
+    explanation.report = estimate(model, cluster, base);
+    explanation.rank = explanation.report.worst;
+    const std::vector<Tried> tried = try_changes(model, cluster, base, explanation);
+    const auto fits = std::find_if(tried.begin(), tried.end(), [](const Tried& one) { return one.change.verdict != Verdict::does_not_fit; });
+    const auto best = fits != tried.end() ? fits : tried.begin();
+    if (best == tried.end()) return {};
+    flags += (flags.empty() ? "" : " ") + best->change.flag;
+    if (fits != tried.end()) {
+      Change change = fits->change;
+      change.flag = flags;
+      return change;
+    }
+    base = best->strategy;
+  }
+  return {};
 }
 
 }  // namespace plimsoll

@@ -96,9 +96,15 @@ Band device_band(Bytes reserved, const Strategy& resolved, Basis basis, const By
   return {inside.low + count(outside.low), inside.expected + count(outside.expected), inside.high + count(outside.high)};
 }
 
-/// Blackwell multiplies 8-bit matrices of any layout (Transformer Engine: is_non_tn_fp8_gemm_supported).
+/// Blackwell multiplies 8-bit matrices of any layout (Transformer Engine: is_non_tn_fp8_gemm_supported). Where both can run, Transformer
+/// Engine takes cuDNN's attention before flash-attention from Hopper on, after it on Ampere and Ada (utils.py, get_attention_backend); on AMD
+/// its fused attention is Composable Kernel's.
 program::MegatronDevice megatron_device(const Cluster& cluster) {
-  return {.multiplies_untransposed_fp8 = cluster.accelerator.family == "Blackwell"};
+  const std::string& family = cluster.accelerator.family;
+  program::MegatronDevice device{.multiplies_untransposed_fp8 = family == "Blackwell"};
+  if (family != "Hopper" && family != "Blackwell") device.attention = AttentionLibrary::flash2;
+  if (family.rfind("CDNA", 0) == 0) device.attention = AttentionLibrary::composable_kernel;
+  return device;
 }
 
 /// chooseWorkspaceSize of CUDABlas.cpp, by compute capability.
@@ -156,7 +162,7 @@ PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluste
 }
 
 RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster,
-                       const Strategy& resolved, std::optional<StepWork>& work) {
+                       const Strategy& resolved, std::optional<StepWork>& work, PlayedTime& time) {
   RankMemory memory;
   memory.capacity = cluster.accelerator.memory_usable.value;
   const OutsideAllocator outside = outside_of(cluster, resolved);
@@ -164,9 +170,12 @@ RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::ve
   if (auto program = programs.of_stage(stage, memory.closed_form_because)) {
     memory.basis = Basis::played;
     work = work_of(*program);
+    time.add(*program);
+    memory.host = program->host_pinned + program->host_pageable;
     trace = played(*program, play_options(*program, cluster, resolved), memory.out_of_memory, memory.out_of_memory_at);
     programs.give_back(std::move(*program));
   } else {
+    time.lacks(memory.closed_form_because);
     trace = unplayed(model, stages, stage, cluster, resolved, memory.closed_form_because);
   }
   memory.allocated = trace.peak_allocated;

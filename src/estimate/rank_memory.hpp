@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "estimate/played_time.hpp"
 #include "estimate/stages.hpp"
 #include "plimsoll/estimate.hpp"
 #include "plimsoll/hardware.hpp"
@@ -36,9 +37,9 @@ class RankPrograms {
   StepProgram spare_;
 };
 
-/// Memory of a rank of pipeline stage `stage`.
+/// Memory of a rank of pipeline stage `stage`; its program's work and time go to `work` and `time`.
 RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster,
-                       const Strategy& resolved, std::optional<StepWork>& work);
+                       const Strategy& resolved, std::optional<StepWork>& work, PlayedTime& time);
 
 /// What plays a rank's program on that device: what lies outside the allocator is not the allocator's to take.
 PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluster, const Strategy& resolved);

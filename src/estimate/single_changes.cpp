@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 
 namespace plimsoll::estimation {
@@ -34,25 +35,33 @@ std::string quoted(std::string_view name) {
   return name.find(' ') == std::string_view::npos ? std::string(name) : fmt::format("'{}'", name);
 }
 
-/// The flag that says all of it: --offload given again replaces what it said.
-std::string offload_flag(const Offload& offload) {
-  std::string flag = "--offload ";
-  bool first = true;
+using Options = std::vector<std::pair<std::string, std::string>>;
+
+std::string as_flags(const Options& options) {
+  std::string text;
+  for (auto [key, value] : options) {
+    std::replace(key.begin(), key.end(), '_', '-');
+    text += fmt::format("{}--{} {}", text.empty() ? "" : " ", key, quoted(value));
+  }
+  return text;
+}
+
+std::string offload_value(const Offload& offload) {
+  std::string value;
   const auto say = [&](bool wanted, const char* name) {
-    if (wanted) flag += std::string(std::exchange(first, false) ? "" : "+") + name;
+    if (wanted) value += (value.empty() ? "" : "+") + std::string(name);
   };
   say(offload.params, "params");
   say(offload.grads, "grads");
   say(offload.optimizer, "optimizer");
   say(offload.activations, "activations");
-  return flag;
+  return value;
 }
 
 class Changes {
  public:
-  Changes(const Strategy& said, const Strategy& resolved) : base_(said), r_(resolved), profile_(profile_of(resolved)) {
-    base_.framework = resolved.framework;  // what was not said must not follow the change
-  }
+  Changes(const Strategy& said, const Strategy& resolved, const Model& model, const Cluster& cluster)
+      : said_(said), r_(resolved), model_(model), cluster_(cluster), profile_(profile_of(resolved)) {}
 
   std::vector<SingleChange> all() && {
     recompute();
@@ -66,19 +75,36 @@ class Changes {
   }
 
  private:
-  template <class Apply>
-  void add(std::string flag, Apply apply) {
-    changes_.push_back({std::move(flag), base_});
-    apply(changes_.back().strategy);
+  /// Takes the first spelling that contradicts nothing on the command line; what was not said must not follow the change.
+  void add(const std::vector<Options>& spellings) {
+    for (Options options : spellings) {
+      try {
+        Strategy changed = with(options);
+        if (resolve(changed, model_, cluster_).framework != r_.framework) {
+          options.emplace_back("framework", r_.framework);
+          changed = with(options);
+          (void)resolve(changed, model_, cluster_);
+        }
+        return changes_.push_back({as_flags(options), std::move(changed)});
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::internal) throw;
+      }
+    }
+  }
+  void add(const char* key, const std::string& value) { add({{{key, value}}}); }
+
+  Strategy with(const Options& more) const {
+    Strategy changed = said_;
+    Options options = said_.options;
+    options.insert(options.end(), more.begin(), more.end());
+    set_options(changed, options);
+    return changed;
   }
 
   void recompute() {
     for (const Recompute::Kind kind : {Recompute::Kind::full, Recompute::Kind::selective, Recompute::Kind::operators})
       if (kind != r_.recompute.kind && std::count(profile_.recomputes.begin(), profile_.recomputes.end(), kind) > 0)
-        add(fmt::format("--recompute {}", name_in_flags(kind)), [&](Strategy& s) {
-          s.recompute = {};
-          s.recompute.kind = kind;
-        });
+        add("recompute", name_in_flags(kind));
   }
 
   static const char* name_in_flags(Recompute::Kind kind) {
@@ -86,86 +112,95 @@ class Changes {
   }
 
   void loss() {
-    for (const LossKernel kernel : profile_.losses)
-      if (kernel != r_.loss && kernel != LossKernel::compiled)
-        add(fmt::format("--loss {}", quoted(name_of(kernel))), [&](Strategy& s) { s.loss = kernel; });
+    for (const LossKernel kernel : profile_.losses) {
+      if (kernel == r_.loss || kernel == LossKernel::compiled) continue;
+      std::vector<Options> spellings{{{"loss", std::string(name_of(kernel))}}};
+      if (kernel == LossKernel::te) spellings.push_back({{"cross_entropy_fusion", "te"}});
+      if (kernel == LossKernel::fused_vocab_parallel) spellings.push_back({{"cross_entropy_fusion", "native"}});
+      add(spellings);
+    }
   }
 
   void attention() {
     if (r_.attention != AttentionKernel::eager && r_.attention != AttentionKernel::unfused) return;
     for (const AttentionKernel kernel : {AttentionKernel::sdpa, AttentionKernel::flash})
       if (std::count(profile_.attentions.begin(), profile_.attentions.end(), kernel) > 0)
-        return add(fmt::format("--attention {}", name_of(kernel)), [&](Strategy& s) { s.attention = kernel; });
+        return add("attention", std::string(name_of(kernel)));
   }
 
   /// Smaller micro-batches of the same global batch.
   void batch() {
-    const std::string global = base_.global_batch > 0 ? "" : fmt::format(" --global-batch {}", r_.global_batch);
-    const auto smaller = [&](std::int64_t micro_batch) {
-      add(fmt::format("--micro-batch {}{}", micro_batch, global), [&](Strategy& s) {
-        s.micro_batch = micro_batch;
-        s.global_batch = r_.global_batch;
-        s.grad_accum = s.micro_batches = 0;
-      });
-    };
-    if (r_.micro_batch > 1) smaller(1);
-    if (r_.micro_batch > 3) smaller(r_.micro_batch / 2);
+    if (r_.micro_batch > 1) smaller_batch(1);
+    if (r_.micro_batch > 3) smaller_batch(r_.micro_batch / 2);
+  }
+
+  void smaller_batch(std::int64_t micro_batch) {
+    Options options{{"micro_batch", std::to_string(micro_batch)}};
+    const auto more = [&](std::int64_t passes) { return std::to_string(passes * r_.micro_batch / micro_batch); };
+    if (said_.grad_accum > 0) options.emplace_back("grad_accum", more(said_.grad_accum));
+    if (said_.micro_batches > 0) options.emplace_back("micro_batches_per_step", more(said_.micro_batches));
+    if (said_.global_batch == 0 && options.size() == 1) options.emplace_back("global_batch", std::to_string(r_.global_batch));
+    add({options});
   }
 
   void sharding() {
     if (r_.dp <= 1) return;
     for (const DataParallel kind : profile_.kinds)
-      if (sharding_level(kind) > sharding_level(r_.data_parallel))
-        add(fmt::format("--data-parallel {}", name_of(kind)), [&](Strategy& s) {
-          s.data_parallel = kind;
-          s.fsdp.sharding = FsdpOptions::Sharding::automatic;
-        });
+      if (sharding_level(kind) > sharding_level(r_.data_parallel)) add(spellings_of(kind));
+    using Sharding = FsdpOptions::Sharding;
+    const Sharding sharding = r_.fsdp.sharding;
     const bool keeps_parameters =
-        r_.fsdp.reshard == FsdpOptions::Reshard::never || r_.fsdp.sharding == FsdpOptions::Sharding::shard_grad_op;
-    if (shards_parameters(r_.data_parallel) && keeps_parameters)
-      add("--fsdp full", [&](Strategy& s) {
-        s.data_parallel = r_.data_parallel;
-        s.fsdp.sharding = FsdpOptions::Sharding::full_shard;
-        s.fsdp.reshard = FsdpOptions::Reshard::always;
-      });
-    if (shards_parameters(r_.data_parallel) && r_.dp_replicate > 1)
-      add("--dp-replicate 1", [&](Strategy& s) {
-        s.data_parallel = r_.data_parallel;
-        s.fsdp.sharding = FsdpOptions::Sharding::full_shard;
-        s.dp_replicate = 1;
-        s.dp_shard = s.fsdp_degree = 0;
-      });
+        r_.fsdp.reshard == FsdpOptions::Reshard::never || sharding == Sharding::shard_grad_op || sharding == Sharding::no_shard;
+    if (shards_parameters(r_.data_parallel) && keeps_parameters) add({{{"fsdp", "full"}}, {{"fsdp.reshard_after_forward", "always"}}});
+    if (shards_parameters(r_.data_parallel) && r_.dp_replicate > 1) {
+      const std::string all = std::to_string(r_.dp);
+      add({{{"dp_replicate", "1"}, {"fsdp", "full"}}, {{"dp_replicate", "1"}}, {{"dp_shard", all}, {"dp_replicate", "1"}}});
+    }
+  }
+
+  static std::vector<Options> spellings_of(DataParallel kind) {
+    std::vector<Options> spellings{{{"data_parallel", std::string(name_of(kind))}}};
+    if (kind == DataParallel::fsdp1 || kind == DataParallel::fsdp2) spellings.push_back({{"fsdp", "full"}});
+    for (const DataParallel stage : {DataParallel::zero1, DataParallel::zero2, DataParallel::zero3})
+      if (kind == stage)
+        for (const char* key : {"zero", "zero_stage", "deepspeed.zero_optimization.stage"})
+          spellings.push_back({{key, std::to_string(sharding_level(kind))}});
+    return spellings;
   }
 
   void optimizer() {
-    if (r_.optimizer_impl != OptimizerImpl::fused)
-      add("--optimizer-impl fused", [](Strategy& s) { s.optimizer_impl = OptimizerImpl::fused; });
+    if (r_.optimizer_impl != OptimizerImpl::fused) add("optimizer_impl", "fused");
+    Offload all = r_.offload;
+    all.params = all.grads = all.optimizer = true;
     if (!r_.offload.optimizer) offload(&Offload::optimizer);
+    if (!r_.offload.params) add("offload", offload_value(all));
   }
 
   void rest() {
-    if (r_.tp > 1 && !r_.sequence_parallel) add("--sequence-parallel true", [](Strategy& s) { s.sequence_parallel = true; });
-    if (r_.data_parallel == DataParallel::ddp && r_.ddp.gradient_as_bucket_view == false)
-      add("--ddp.gradient-as-bucket-view true", [](Strategy& s) { s.ddp.gradient_as_bucket_view = true; });
-    if (!r_.allocator.expandable_segments)
-      add("--allocator.expandable-segments true", [](Strategy& s) { s.allocator.expandable_segments = true; });
+    if (r_.tp > 1 && !r_.sequence_parallel) add("sequence_parallel", "true");
+    if (r_.data_parallel == DataParallel::ddp && r_.ddp.gradient_as_bucket_view == false) add("ddp.gradient_as_bucket_view", "true");
+    if (!r_.allocator.expandable_segments) add("allocator.expandable_segments", "true");
     if (profile_.offload_activations && !r_.offload.activations) offload(&Offload::activations);
   }
 
   void offload(bool Offload::*part) {
     Offload more = r_.offload;
     more.*part = true;
-    add(offload_flag(more), [&](Strategy& s) { s.offload = more; });
+    add("offload", offload_value(more));
   }
 
-  Strategy base_;
+  const Strategy& said_;
   const Strategy& r_;
+  const Model& model_;
+  const Cluster& cluster_;
   FrameworkProfile profile_;
   std::vector<SingleChange> changes_;
 };
 
 }  // namespace
 
-std::vector<SingleChange> single_changes(const Strategy& said, const Strategy& resolved) { return Changes(said, resolved).all(); }
+std::vector<SingleChange> single_changes(const Strategy& said, const Strategy& resolved, const Model& model, const Cluster& cluster) {
+  return Changes(said, resolved, model, cluster).all();
+}
 
 }  // namespace plimsoll::estimation

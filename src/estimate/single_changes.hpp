@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "plimsoll/hardware.hpp"
+#include "plimsoll/model.hpp"
 #include "plimsoll/strategy.hpp"
 
 namespace plimsoll::estimation {
@@ -13,7 +15,7 @@ struct SingleChange {
   Strategy strategy;  ///< what was said, with that change
 };
 
-/// The changes that could apply; whether the framework takes one, `resolve` says.
-std::vector<SingleChange> single_changes(const Strategy& said, const Strategy& resolved);
+/// The changes that could apply and that the framework takes: what is appended to the command line as `flag` gives `strategy`.
+std::vector<SingleChange> single_changes(const Strategy& said, const Strategy& resolved, const Model& model, const Cluster& cluster);
 
 }  // namespace plimsoll::estimation

@@ -69,13 +69,17 @@ ShardSpec shard_spec(const Strategy& resolved) {
 
 }  // namespace
 
-std::int64_t Stage::parameters(const Block& block, const Strategy& resolved, bool with_tied) {
+RankElements Stage::elements(const Block& block, const Strategy& resolved, bool with_tied) {
   const ShardSpec spec = shard_spec(resolved);
-  std::int64_t elements = 0;
+  RankElements elements;
   for (const Operator& op : block.operators)
     for (const ParameterTensor& tensor : op.parameters)
-      if (tensor.tied_to.empty() || with_tied) elements += shard_elements(tensor, spec);
+      if (tensor.tied_to.empty() || with_tied) (tensor.expert ? elements.expert : elements.dense) += shard_elements(tensor, spec);
   return elements;
+}
+
+std::int64_t Stage::parameters(const Block& block, const Strategy& resolved, bool with_tied) {
+  return elements(block, resolved, with_tied).total();
 }
 
 std::int64_t Stage::parameters(const Strategy& resolved) const {
@@ -93,6 +97,8 @@ std::vector<Stage> stages_of(const Model& model, const Strategy& resolved) {
   }
   refuse_two_stacks(model);
   const auto cut = layers_per_stage(model, resolved);
+  if (std::accumulate(cut.begin(), cut.end(), std::int64_t{0}) != layers_in(model))
+    refuse("pipeline parallelism of a model with several kinds of layers is not modelled", "/pp", "set pp to 1");
   std::vector<Stage> stages(cut.size());
   stages.front().first = stages.back().last = true;
   const auto first_layer = std::find_if(model.blocks.begin(), model.blocks.end(), is_layer);

@@ -253,6 +253,8 @@ std::vector<TimePart> StepTime::parts() const {
           {"exposed_data_parallel", data_parallel},
           {"pipeline_transfers", pipeline_transfers},
           {"bubble", bubble},
+          {"exposed_copies", copies},
+          {"host", host},
           {"optimizer", optimizer},
           {"host_optimizer", host_optimizer}};
 }

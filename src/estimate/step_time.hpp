@@ -16,6 +16,8 @@ struct StepTime {
   Seconds compute, recompute;
   Seconds tensor_parallel, context_parallel, expert_parallel, pipeline_transfers, data_parallel;  ///< exposed communication
   Seconds bubble;
+  Seconds copies;                     ///< exposed
+  Seconds host;                       ///< nothing was issued yet
   Seconds optimizer, host_optimizer;
 
   Seconds total() const;

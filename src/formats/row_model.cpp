@@ -7,6 +7,7 @@
 #include <cctype>
 #include <cstdio>
 
+#include "data/shipped_files.hpp"
 #include "formats/row_reader.hpp"
 #include "plimsoll/error.hpp"
 
@@ -319,6 +320,60 @@ std::string whole_config(const JsonValue& model) {
   return text.text();
 }
 
+/// Whether the fields of a row leave out what no default may stand for.
+bool leaves_out(const JsonValue& model) {
+  const auto has = [&](const char* key) {
+    const bool in_config = model.has("config") && model["config"].has(key);
+    return model.has(key) || in_config;
+  };
+  for (const char* key : {"hidden_size", "num_attention_heads", "intermediate_size", "mlp", "norm", "positions"})
+    if (!has(key)) return true;
+  if (!has("num_layers") && !has("num_hidden_layers")) return true;
+  const Fields fields(model);
+  const bool ranks = model.has("mla") || (model.has("attention_kind") && model["attention_kind"].text().rfind("mla q_lora", 0) == 0);
+  if (latent_attention(fields) && !ranks) return true;
+  return model.has("moe") && !(model["moe"].has("expert_intermediate_size") && model["moe"].has("experts") && model["moe"].has("top_k"));
+}
+
+/// The shipped model of a row's name, with what the row says of its width, depth, vocabulary and head: what the fields leave out is its
+/// public config's. Empty: no model of that name is shipped, or the row's has another width.
+std::string shipped_config(const JsonValue& model, const std::string& name) {
+  const std::string known = shipped_name(name);
+  const auto* file = known.empty() ? nullptr : data::find_shipped_file("models/" + known + "/config.json");
+  if (!file) return {};
+  const JsonDocument document = JsonDocument::parse(file->text, std::string(file->path));
+  const JsonValue config = document.root();
+  static const std::vector<std::pair<const char*, const char*>> said = {{"hidden_size", "hidden_size"},
+                                                                         {"num_layers", "num_hidden_layers"},
+                                                                         {"num_attention_heads", "num_attention_heads"},
+                                                                         {"num_key_value_heads", "num_key_value_heads"},
+                                                                         {"intermediate_size", "intermediate_size"},
+                                                                         {"vocab_size", "vocab_size"},
+                                                                         {"tie_embeddings", "tie_word_embeddings"}};
+  if (model.has("hidden_size") && config.has("hidden_size") &&
+      model["hidden_size"].integer(1, INT64_MAX) != config["hidden_size"].integer(1, INT64_MAX))
+    return {};
+  ObjectText text;
+  for (const auto& key : config.keys()) {
+    const auto found = std::find_if(said.begin(), said.end(), [&](const auto& pair) { return key == pair.second && model.has(pair.first); });
+    text.raw(key, json_text(found == said.end() ? config[key] : model[found->first]));
+  }
+  for (const auto& [field, key] : said)
+    if (model.has(field) && !config.has(key) && std::string(field) != "tie_embeddings")
+      refuse("the public config of " + known + " has no " + key + ": what the row leaves out cannot be taken from it", model.where());
+  return text.text();
+}
+
+/// The model of fields that leave something out, where a shipped model has it; empty otherwise.
+std::shared_ptr<const Model> completed_by_shipped(const JsonValue& model, const std::string& name, RowCaches& caches) {
+  if (!leaves_out(model)) return nullptr;
+  const std::string config = shipped_config(model, name);
+  if (config.empty()) return nullptr;
+  auto completed = std::make_shared<Model>(*caches.model(config, model.where(), name, {}));
+  completed->assumed.push_back("model: what the row leaves out is the public config's of " + shipped_name(name));
+  return completed;
+}
+
 void refuse_unknown_parts(const JsonValue& model) {
   if (model.has("hybrid")) refuse("hybrid networks (" + model["hybrid"].text() + ") are not modelled", model.where());
   if (model.has("mtp_layers") && model["mtp_layers"].integer(0, 1 << 20) > 0)
@@ -339,7 +394,9 @@ std::shared_ptr<const Model> read_row_model(const JsonValue& row, const Strategy
   refuse_unknown_parts(model);
   if (model.has("hidden_size") || model.has("config")) {
     const Fields fields(model);
-    if (auto encoder = shipped_encoder(fields)) return encoder;
+    if (model.has("num_layers"))
+      if (auto encoder = shipped_encoder(fields)) return encoder;
+    if (auto completed = completed_by_shipped(model, name, caches)) return completed;
     const Moe moe = read_moe(fields);
     return caches.model(moe.experts > 0 ? moe_config(fields, moe, strategy) : dense_config(fields, strategy), model.where(), name, {});
   }

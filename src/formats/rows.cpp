@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "formats/row_reader.hpp"
+#include "formats/row_recipes.hpp"
 #include "plimsoll/error.hpp"
 #include "strategy/setting.hpp"
 
@@ -144,7 +145,7 @@ void read_row(const JsonValue& json, RowCaches& caches, MeasuredRow& row) {
   if (json.has("assumed")) row.assumed = texts(json["assumed"]);
   row.measured = read_measurements(json, row.unread_keys);
   if (json.has("training")) {
-    strategy::read_object(row.strategy, json["training"], false);
+    strategy::read_object(row.strategy, json["training"]);
     for (const auto& key : row.strategy.unread_keys) row.unread_keys.push_back("training." + key);
     take_router_options(json["model"], row.strategy);
     date_by_source(json, row);
@@ -165,7 +166,13 @@ MeasuredRow read_one(const JsonValue& json, RowCaches& caches, std::size_t index
   try {
     if (!json.is_object()) json.expected("an object");
     row.id = json["id"].text();
-    read_row(json, caches, row);
+    std::vector<std::string> taken;
+    const auto completed = completed_by_recipe(json, taken);
+    if (completed)
+      read_row(JsonDocument::parse(*completed, json.where() + ", completed").root(), caches, row);
+    else
+      read_row(json, caches, row);
+    row.assumed.insert(row.assumed.end(), taken.begin(), taken.end());
   } catch (const Error& error) {
     row.refused = error.what();
   }

@@ -1,8 +1,12 @@
 #include <algorithm>
 #include <numeric>
+#include <set>
+#include <string>
 
 #include "framework/resolver.hpp"
+#include "plimsoll/flops.hpp"
 #include "plimsoll/schedule.hpp"
+#include "strategy/names.hpp"
 
 namespace plimsoll::framework {
 namespace {
@@ -91,10 +95,106 @@ void check_experts(Resolver& r) {
                      "choose an ep that does");
 }
 
+/// Rows of the text's learned position table that a sequence can use; 0: it has none. Vision towers have tables of their own.
+std::int64_t learned_positions(const Model& model) {
+  // RoBERTa's classes and OPT's begin behind the padding token's row and the one before it.
+  static const std::set<std::string> behind_padding = {"roberta", "xlm-roberta", "camembert", "data2vec-text", "opt", "bart"};
+  constexpr std::int64_t kBefore = 2;
+  const std::int64_t unused = behind_padding.count(model.model_type) > 0 ? kBefore : 0;
+  for (const Block& block : model.blocks)
+    for (const Operator& op : block.operators) {
+      if (op.kind != OperatorKind::position_embedding || op.parameters.empty()) continue;
+      const std::int64_t rows = op.parameters.front().shape.front();
+      if (rows >= model.max_positions && rows <= model.max_positions + kBefore) return rows - unused;
+    }
+  return 0;
+}
+
+/// The largest tensor that an operator makes of one micro-batch, on one rank, in bytes.
+double largest_output(const Model& model, const Strategy& s) {
+  const flops::Lengths lengths{s.seq_len, s.tgt_len > 0 ? s.tgt_len : s.text_tokens};
+  double largest = 0;
+  for (const Block& block : model.blocks)
+    for (const Operator& op : block.operators) {
+      double elements = static_cast<double>(s.micro_batch) * static_cast<double>(flops::positions(block, lengths));
+      for (const std::int64_t extent : op.output_per_token) elements *= static_cast<double>(extent);
+      largest = std::max(largest, 2 * elements / (static_cast<double>(s.tp) * s.cp));
+    }
+  return largest;
+}
+
+/// Sizes that no step can have, before anything is made of them: a tensor of many times the device's memory.
+void check_sizes(Resolver& r) {
+  constexpr double kMostDevices = 32;
+  const double bytes = largest_output(r.model, r.s);
+  if (bytes <= kMostDevices * static_cast<double>(r.device_memory.count)) return;
+  r.complaints.add("one tensor of a micro-batch of " + number(r.s.micro_batch) + " × " + number(r.s.seq_len) + " positions takes " +
+                       to_string(Bytes(static_cast<std::int64_t>(std::min(bytes, 9e18)))) + ", and a GPU has " + to_string(r.device_memory),
+                   "lower micro_batch or seq_len");
+}
+
+/// What the architecture fixes of a sample's length.
+void check_length(Resolver& r) {
+  const Strategy& s = r.s;
+  const bool images = r.model.task == Model::Task::image_classification;
+  const bool as_fixed = s.seq_len == r.image_positions || s.seq_len == r.image_positions - 1;  // with or without DeiT's distillation token
+  if (images && r.image_positions > 0 && !as_fixed)
+    r.complaints.add("seq_len " + number(s.seq_len) + " for " + r.model.name + ", whose images have " + number(r.image_positions) + " positions",
+                     "leave seq_len out; the image's size is in the config");
+  const std::int64_t rows = images || r.model.task == Model::Task::diffusion ? 0 : learned_positions(r.model);
+  if (rows > 0 && std::max(s.seq_len, s.tgt_len) > rows)
+    r.complaints.add("seq_len " + number(std::max(s.seq_len, s.tgt_len)) + " is past the " + number(rows) +
+                         " rows of the model's learned position table",
+                     "shorten the sequence, or lengthen the table in a config.json of your own");
+}
+
+std::string word_for(Strategy::Task task) {
+  for (const auto& entry : strategy::task_names())
+    if (entry.value == task) return entry.name;
+  return "automatic";
+}
+
+/// The task that was said against the head that the model has.
+void check_task(Resolver& r) {
+  using Task = Strategy::Task;
+  using Head = Model::Task;
+  const Task task = r.s.task;
+  const Head head = r.model.task;
+  if (task == Task::automatic || head == Head::backbone) return;
+  const bool images = head == Head::image_classification;
+  const bool fits = task == Task::lm          ? head == Head::causal_lm || head == Head::masked_lm || head == Head::seq2seq
+                    : task == Task::cls       ? head == Head::classification || images
+                    : task == Task::seq2seq   ? head == Head::seq2seq
+                    : task == Task::image     ? images || head == Head::diffusion
+                    : task == Task::diffusion ? head == Head::diffusion
+                                              : true;
+  if (!fits)
+    r.complaints.add("task " + word_for(task) + " for " + r.model.architecture + ", which has no such head",
+                     "leave task out, or name the class in the config's architectures");
+}
+
+/// Who can take what to the host.
+void check_offload(Resolver& r) {
+  const Offload& offload = r.s.offload;
+  const bool states = offload.params || offload.grads || offload.optimizer;
+  if (!states) return;
+  const Engine engine = engine_of(r.s);
+  if ((engine == Engine::fsdp1 || engine == Engine::fsdp2) && !offload.params)
+    r.complaints.add("FSDP takes parameters, gradients and optimizer states to the host together (CPUOffloadPolicy)",
+                     "set offload params+grads+optimizer");
+  if (engine == Engine::plain || engine == Engine::torch_ddp)
+    r.complaints.add(std::string(engine == Engine::plain ? "one rank" : "DDP") + " of " + r.profile().name + " keeps its model states on the device",
+                     "set data_parallel fsdp or zero2, or leave the offload of states out");
+}
+
 }  // namespace
 
 void check_shapes(Resolver& r) {
   Strategy& s = r.s;
+  check_sizes(r);
+  check_task(r);
+  check_length(r);
+  check_offload(r);
   if (s.sequence_parallel && s.tp == 1) {
     // Megatron-core raises; the launchers over it switch it off.
     if (r.profile().name == "megatron-core") {

@@ -1,4 +1,6 @@
 // Megatron-core and the launchers over it: Megatron-LM, Megatron-Bridge, NeMo, Primus.
+#include <algorithm>
+
 #include "framework/catalogue.hpp"
 
 namespace plimsoll::framework {
@@ -65,7 +67,14 @@ void complete_nemo(Strategy& s, const Model& model) {
   complete_overlapped(s, model);
 }
 
-void check(const Strategy& s, const Model&, Complaints& complaints) {
+bool has_experts(const Model& model) {
+  return std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
+}
+
+void check(const Strategy& s, const Model& model, Complaints& complaints) {
+  if (has_experts(model) && s.tp > 1 && !s.sequence_parallel)
+    complaints.add("Megatron-core trains a mixture of experts on several tensor-parallel ranks with sequence parallelism alone (MoELayer raises)",
+                   "set sequence_parallel, or tp to 1");
   if (*s.megatron.overlap_param_gather && s.data_parallel != DataParallel::megatron_distopt &&
       s.data_parallel != DataParallel::megatron_fsdp)
     complaints.add("overlap_param_gather needs the distributed optimizer", "set data_parallel megatron-distopt or leave it out");
@@ -121,6 +130,12 @@ FrameworkProfile launcher(const char* name, const char* title, const char* sourc
   return p;
 }
 
+/// Their recipes set tp_comm_overlap wherever tensor-parallel ranks cut the sequence.
+FrameworkProfile overlapping(FrameworkProfile p) {
+  p.tensor_overlap = true;
+  return p;
+}
+
 }  // namespace
 
 Entry megatron_core() { return {profile(), adjust, complete, check}; }
@@ -132,10 +147,10 @@ Entry megatron_lm() {
 }
 
 Entry megatron_bridge() {
-  return {launcher("megatron-bridge", "Megatron-Bridge", "Megatron-Bridge recipes"), adjust, complete_overlapped, check};
+  return {overlapping(launcher("megatron-bridge", "Megatron-Bridge", "Megatron-Bridge recipes")), adjust, complete_overlapped, check};
 }
 
-Entry nemo() { return {launcher("nemo", "NeMo", "NeMo 2 and MLPerf recipes"), adjust, complete_nemo, check}; }
+Entry nemo() { return {overlapping(launcher("nemo", "NeMo", "NeMo 2 and MLPerf recipes")), adjust, complete_nemo, check}; }
 
 Entry primus() {
   return {launcher("primus", "Primus (Megatron backend)", "Primus megatron-parameters.md"), adjust, complete_overlapped, check};

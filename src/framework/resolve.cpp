@@ -58,7 +58,11 @@ int release_of_date(const std::string& text) {
 constexpr int kNewestTorch = 215;
 
 void resolve_torch(Resolver& r) {
-  if (!r.s.torch.empty()) return;
+  if (!r.s.torch.empty()) {
+    const int said = torch_release(r.s);
+    if (said > kNewestTorch) r.assume("torch: " + r.s.torch + " as 2.15, the newest that is modelled");
+    return;
+  }
   int release = release_after(r.s.framework_version, "torch");
   if (release == 0) release = release_of_date(r.s.framework_version);
   if (release == 0) release = kNewestTorch;
@@ -136,8 +140,8 @@ void resolve_kernels(Resolver& r) {
   if (s.autograd_threads == 0) s.autograd_threads = 1;
   if (!s.loss_parallel) s.loss_parallel = false;
   if (!s.moe.a2a_overlap) s.moe.a2a_overlap = false;
+  if (!s.async_tp) s.async_tp = profile.tensor_overlap && s.tp > 1 && s.sequence_parallel && s.comm_overlap.value_or(true);
   if (!s.comm_overlap) s.comm_overlap = true;
-  if (!s.async_tp) s.async_tp = false;
   const bool plain_ddp = s.data_parallel == DataParallel::ddp && s.recompute.kind == Recompute::Kind::none;
   if (plain_ddp && s.compile == Strategy::Compile::blocks)
     r.assume("compile: every block is one graph (torch's DDPOptimizer, which cuts blocks where DDP's buckets end, is not followed)");
@@ -176,7 +180,7 @@ int torch_release(const Strategy& resolved) {
 
 Strategy resolve(const Strategy& said, const Model& model, const Cluster& cluster) {
   using namespace framework;
-  Resolver r{said, model, cluster.gpus(), cluster.gpus_per_node, {}};
+  Resolver r{said, model, cluster.gpus(), cluster.gpus_per_node, cluster.accelerator.memory_usable.value, {}};
   resolve_framework(r);
   resolve_ranks(r);
   resolve_data_parallel(r);

@@ -46,14 +46,34 @@ void resolve_accumulation(Resolver& r, bool both_given) {
     s.grad_accum = 1;
 }
 
+/// Rows of an image model's position table: its patches, and the class tokens before them; 0: it has none.
+std::int64_t position_rows(const Model& model) {
+  for (const Block& block : model.blocks)
+    for (const Operator& op : block.operators)
+      if (op.kind == OperatorKind::position_embedding && !op.parameters.empty())  // [rows, width], or [1, rows, width]
+        return op.parameters.front().shape.at(op.parameters.front().shape.size() - 2);
+  return 0;
+}
+
+/// What the architecture fixes; 0 where it leaves them open.
+std::int64_t positions_of_image(const Model& model) {
+  if (model.image_size == 0) return 0;
+  if (model.patch_size == 0) return 1;  // a convolutional network: one position per image
+  return model.task == Model::Task::image_classification ? position_rows(model) : 0;
+}
+
+std::int64_t usual_positions(const Model& model) {
+  if (const std::int64_t fixed = positions_of_image(model); fixed > 0) return fixed;
+  if (model.image_size == 0 || model.patch_size == 0) return 0;
+  const std::int64_t side = model.image_size / model.patch_size;
+  return side * side + (model.task == Model::Task::diffusion ? 0 : 1);  // a classifier has a class token beside its patches
+}
+
 void resolve_lengths(Resolver& r) {
   Strategy& s = r.s;
   const Model& model = r.model;
-  if (s.seq_len == 0 && model.image_size > 0 && model.patch_size == 0) s.seq_len = 1;  // a convolutional network: one position per image
-  if (s.seq_len == 0 && model.patch_size > 0 && model.image_size > 0) {
-    const std::int64_t side = model.image_size / model.patch_size;
-    s.seq_len = side * side + (model.task == Model::Task::diffusion ? 0 : 1);  // a classifier has a class token beside its patches
-  }
+  r.image_positions = positions_of_image(model);
+  if (s.seq_len == 0) s.seq_len = usual_positions(model);
   if (s.seq_len == 0) {
     constexpr std::int64_t kUsualLength = 4096;
     s.seq_len = model.max_positions > 0 ? std::min(model.max_positions, kUsualLength) : kUsualLength;

@@ -108,8 +108,9 @@ void resolve_fsdp(Resolver& r) {
 void resolve_ranks(Resolver& r) {
   Strategy& s = r.s;
   for (int* degree : {&s.tp, &s.pp, &s.cp, &s.ep}) default_to(*degree, 1);
-  // Megatron cuts experts by tp unless told; the launchers over it and torchtitan do not.
-  default_to(s.etp, s.framework == "megatron-core" || s.framework == "megatron-lm" ? s.tp : 1);
+  // Megatron cuts experts by tp unless told; the launchers over it do not, and torchtitan where expert parallelism does not.
+  const bool as_the_rest = s.framework == "megatron-core" || s.framework == "megatron-lm" || (s.framework == "torchtitan" && s.ep == 1);
+  default_to(s.etp, as_the_rest ? s.tp : 1);
   resolve_pipeline(r);
   resolve_world(r);
   resolve_shards(r);

@@ -13,7 +13,9 @@ struct Resolver {
   const Model& model;
   std::int64_t gpus;  ///< of the cluster
   int gpus_per_node;
+  Bytes device_memory;  ///< of one GPU
   Complaints complaints;
+  std::int64_t image_positions = 0;  ///< of an image model's sample, by its config; 0: it leaves them open
 
   void assume(const std::string& what) { s.assumed.push_back(what); }
   const FrameworkProfile& profile() const { return entry_of(s.framework).profile; }

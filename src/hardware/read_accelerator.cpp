@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdlib>
 
 #include "hardware/read_values.hpp"
 #include "plimsoll/error.hpp"
@@ -8,15 +7,6 @@ namespace plimsoll::hardware {
 namespace {
 
 constexpr std::int64_t kMostDimension = std::int64_t{1} << 40;
-
-Tile read_tile(const JsonValue& value) {
-  const std::string& text = value.text();
-  char* end = nullptr;
-  const long m = std::strtol(text.c_str(), &end, 10);
-  const long n = *end == 'x' ? std::strtol(end + 1, &end, 10) : 0;
-  if (*end != '\0' || m < 1 || n < 1 || m > 4096 || n > 4096) value.expected("a tile such as \"256x128\"");
-  return {m, n};
-}
 
 void read_memory(const JsonValue& memory, Accelerator& device) {
   device.memory_type = memory["type"].text();
@@ -40,13 +30,7 @@ void read_compute(const JsonValue& compute, Accelerator& device) {
 }
 
 void read_kernels(const JsonValue& root, Accelerator& device) {
-  const JsonValue gemm = root["gemm"];
-  for (const auto& tile : gemm["tiles"].elements()) device.gemm.tiles.push_back(read_tile(tile));
-  if (device.gemm.tiles.empty()) gemm["tiles"].expected("at least one tile");
-  gemm["tiles_source"].text();
-  device.gemm.quantisation = read_sourced(gemm["quantisation"], share_value);
-  device.gemm.start = read_sourced(gemm["start"], seconds_value);
-  device.gemm.epilogue = read_sourced(gemm["epilogue"], seconds_value);
+  device.gemm = read_products(root["gemm"]);
   const JsonValue attention = root["attention"];
   device.attention.forward = read_sourced(attention["forward"], positive_share_value);
   device.attention.backward = read_sourced(attention["backward"], positive_share_value);

@@ -34,6 +34,9 @@ CollectiveCurve read_curve(const JsonValue& object) {
                         optional_text(object, "note"),
                         {}};
   read_provenance(object["provenance"]);
+  if (object.has("algorithm")) curve.algorithm = object["algorithm"].text();
+  if (curve.algorithm != "ring" && curve.algorithm != "nvls") object["algorithm"].expected("\"ring\" or \"nvls\"");
+  if (const auto launch = object.find("launch")) curve.launch = seconds_value(*launch);
   object["points_unit"].mark_read();
   for (const auto& point : object["points"].elements()) {
     curve.points.push_back({Bytes(point.at(0).integer(1, std::int64_t{1} << 50)), Seconds(point.at(1).number(1e-3, 1e12) * 1e-6)});
@@ -41,7 +44,20 @@ CollectiveCurve read_curve(const JsonValue& object) {
       point.expected("a larger size than the point before");
   }
   if (curve.points.size() < 2) object["points"].expected("at least two points");
+  if (!(curve.launch < curve.points.front().time)) object["launch"].expected("less than the time of the first point");
   return curve;
+}
+
+void read_curves(const JsonValue& object, std::string_view key, std::vector<CollectiveCurve>& curves) {
+  if (const auto found = object.find(key))
+    for (const auto& curve : found->elements()) curves.push_back(read_curve(curve));
+}
+
+/// Factors by which work and communication that run beside each other take longer.
+Contention read_contention(const JsonValue& object) {
+  const auto factor = [](const JsonValue& value) { return value.number(1, 10); };
+  return {read_sourced(object["products"], +factor), read_sourced(object["memory_bound"], +factor),
+          read_sourced(object["communication"], +factor)};
 }
 
 /// One value per number of nodes: one, two, more.
@@ -58,14 +74,18 @@ CollectiveLibrary read_library(const JsonValue& object, NodeFabric fabric) {
   library.ring = read_sourced(object["ring"], bandwidth_value);
   read_by_nodes(object, "ll_max", library.ll_max);
   read_by_nodes(object, "tree_per_channel", library.tree_per_channel);
-  library.ll128_per_channel = read_optional(object, "ll128_per_channel", bandwidth_value);
+  read_by_nodes(object, "ll128_per_channel", library.ll128_per_channel);
+  read_by_nodes(object, "ll128_tree_per_channel", library.ll128_tree_per_channel);
   library.nvls = read_optional(object, "nvls", bandwidth_value);
   library.all_to_all = read_optional(object, "all_to_all", bandwidth_value);
   library.launch = read_optional(object, "launch", seconds_value);
   library.pipeline = read_optional(object, "pipeline", seconds_value);
   if (library.pipeline.value.value > 0) library.ll_share = read_sourced(object["ll_share"], positive_share_value);
-  if (const auto curves = object.find("all_reduce"))
-    for (const auto& curve : curves->elements()) library.all_reduce.push_back(read_curve(curve));
+  library.network_all_to_all = read_optional(object, "network_all_to_all", positive_share_value);
+  if (const auto pat = object.find("pat")) library.pat = pat->boolean();
+  read_curves(object, "all_reduce", library.all_reduce);
+  read_curves(object, "reduce_scatter", library.reduce_scatter);
+  library.contention = read_contention(object["contention"]);
   fill_latencies(library, fabric, object["library"].where());
   return library;
 }

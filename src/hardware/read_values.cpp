@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstdlib>
 
 #include "data/shipped_files.hpp"
 #include "plimsoll/error.hpp"
@@ -52,6 +53,14 @@ FlopsPerSecond flops_value(const JsonValue& value) { return positive(value, pars
 Seconds seconds_value(const JsonValue& value) { return positive(value, parse_seconds); }
 Hertz hertz_value(const JsonValue& value) { return positive(value, parse_hertz); }
 Watts watts_value(const JsonValue& value) { return positive(value, parse_watts); }
+Tile tile_value(const JsonValue& value) {
+  const std::string& text = value.text();
+  char* end = nullptr;
+  const long m = std::strtol(text.c_str(), &end, 10);
+  const long n = *end == 'x' ? std::strtol(end + 1, &end, 10) : 0;
+  if (*end != '\0' || m < 1 || n < 1 || m > 4096 || n > 4096) value.expected("a tile such as \"256x128\"");
+  return {m, n};
+}
 double share_value(const JsonValue& value) { return value.number(0, 1); }
 double positive_share_value(const JsonValue& value) { return value.number(1e-3, 1); }
 

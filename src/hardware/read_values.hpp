@@ -20,6 +20,8 @@ FlopsPerSecond flops_value(const JsonValue& value);
 Seconds seconds_value(const JsonValue& value);
 Hertz hertz_value(const JsonValue& value);
 Watts watts_value(const JsonValue& value);
+/// "256x128".
+Tile tile_value(const JsonValue& value);
 /// 0 ≤ x ≤ 1.
 double share_value(const JsonValue& value);
 /// 0.001 ≤ x ≤ 1: an efficiency, by which a rate is multiplied.
@@ -49,6 +51,8 @@ void check_complete(const JsonValue& root);
 JsonDocument shipped_document(const std::string& path);
 
 Accelerator read_accelerator(const JsonValue& root);
+/// The `gemm` of an accelerator's file.
+ProductConstants read_products(const JsonValue& object);
 /// A cluster file; its accelerator is named in it.
 Cluster read_cluster(const JsonValue& root);
 

@@ -139,6 +139,7 @@ void recompute(Frame& frame, std::vector<Tensor>& recomputed) {
   Tape& tape = frame.tape;
   const LabelScope label(tape, frame.module_label);
   tape.host(HostWork::checkpoint);
+  const RunningAgain again(tape);
   if (frame.selective) frame.selective->run_again();
   const SelectiveScope selective(tape, frame.selective);
   try {
@@ -255,6 +256,7 @@ std::vector<Tensor> checkpoint_reentrant(Tape& tape, const TupleRegion& region, 
     std::vector<Tensor> again;
     {
       const GradMode grad(b.tape, true);
+      const RunningAgain running_again(b.tape);
       const AutocastScope autocast(b.tape, enabled, type);
       again = region(detached);
     }

@@ -170,7 +170,7 @@ std::string_view name_of(KernelKind kind) {
 }
 
 std::string_view name_of(Walk walk) {
-  constexpr std::string_view kNames[] = {"contiguous", "broadcast", "strided"};
+  constexpr std::string_view kNames[] = {"contiguous", "broadcast", "strided", "transposed"};
   return kNames[static_cast<std::size_t>(walk)];
 }
 
@@ -274,7 +274,7 @@ std::size_t hash_of(const Kernel& kernel) {
                    hash << a.library << a.part << a.type << (a.causal * 4 + a.masked * 2 + a.dropout * 1) << a.batch << a.heads << a.kv_heads
                         << a.queries << a.keys << a.head_dim << a.value_dim << a.window;
                  },
-                 [&](const Pointwise& p) { hash << p.form << p.elements << p.operands; },
+                 [&](const Pointwise& p) { hash << p.form << p.elements << p.dimensions << p.operands; },
                  [&](const Reduction& r) { hash << r.axis << r.outputs << r.reduced << r.operands; },
                  [&](const RowWise& r) { hash << r.function << r.rows << r.columns << r.operands; },
                  [&](const Gather& g) { hash << g.function << g.elements << g.operands; },

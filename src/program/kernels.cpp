@@ -1,6 +1,7 @@
 #include "program/kernels.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "plimsoll/error.hpp"
@@ -76,20 +77,54 @@ bool broadcasts(const Tensor& x, const Tensor& out) {
   return false;
 }
 
-/// A permutation of a packed tensor: its elements fill a stretch of memory.
-bool is_dense(const Tensor& x) {
-  std::int64_t span = 1;
-  for (int i = 0; i < x.rank(); ++i)
-    if (x.size(i) > 1) span += (x.size(i) - 1) * x.strides()[i];
-  return span == x.elements();
+/// The iteration over a result: its dimensions that are longer than one, from the one that moves least in memory.
+class Iteration {
+ public:
+  explicit Iteration(const Tensor& out) : out_(out) {
+    for (int i = out.rank() - 1; i >= 0; --i)
+      if (out.size(i) > 1) order_[static_cast<std::size_t>(dimensions_++)] = i;
+    std::stable_sort(order_.begin(), order_.begin() + dimensions_, [&](int a, int b) { return out.strides()[a] < out.strides()[b]; });
+  }
+
+  int dimensions() const { return dimensions_; }
+  /// Whether x moves from dimension i − 1 to dimension i as if they were one.
+  bool merges(const Tensor& x, int i) const { return step(x, i) == step(x, i - 1) * out_.size(at(i - 1)); }
+  /// Whether x follows the result without gaps.
+  bool dense(const Tensor& x) const {
+    bool follows = dimensions_ == 0 || step(x, 0) == 1;
+    for (int i = 1; i < dimensions_; ++i) follows = follows && merges(x, i);
+    return follows;
+  }
+  /// Whether the innermost step takes x to another place than its next element.
+  bool transposes(const Tensor& x) const { return dimensions_ > 0 && step(x, 0) > 1; }
+
+ private:
+  int at(int i) const { return order_[static_cast<std::size_t>(i)]; }
+  /// How far x moves in dimension i of the iteration: 0 where it is broadcast.
+  std::int64_t step(const Tensor& x, int i) const {
+    const int own = at(i) - (out_.rank() - x.rank());
+    return own < 0 || x.size(own) == 1 ? 0 : x.strides()[own];
+  }
+
+  const Tensor& out_;
+  std::array<int, Dims::kMost> order_{};
+  int dimensions_ = 0;
+};
+
+/// Of another shape, and as many elements in the order of memory: a view of the result's shape.
+bool flat(const Tensor& x, const Tensor& like) {
+  return x.sizes() != like.sizes() && x.is_contiguous() && like.is_contiguous() && x.elements() == like.elements();
 }
 
-bool same_layout(const Tensor& x, const Tensor& like) {
-  if (x.sizes() != like.sizes()) return x.is_contiguous() && like.is_contiguous() && x.elements() == like.elements();
-  if (!is_dense(x)) return false;
-  for (int i = 0; i < x.rank(); ++i)
-    if (x.size(i) != 1 && x.strides()[i] != like.strides()[i]) return false;
-  return true;
+/// Dimensions that are left when those that all operands walk through in one go are merged (TensorIteratorBase::coalesce_dimensions).
+std::uint8_t merged_dimensions(const Tensor& out, std::initializer_list<const Tensor*> ins) {
+  const Iteration iteration(out);
+  int merged = 1;
+  for (int i = 1; i < iteration.dimensions(); ++i) {
+    const auto merges = [&](const Tensor* in) { return flat(*in, out) || iteration.merges(*in, i); };
+    if (!iteration.merges(out, i) || !std::all_of(ins.begin(), ins.end(), merges)) ++merged;
+  }
+  return static_cast<std::uint8_t>(merged);
 }
 
 Operands operands_of(std::initializer_list<const Tensor*> ins, std::initializer_list<const Tensor*> outs) {
@@ -161,9 +196,37 @@ void grouped_gemm(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& ou
   tape.kernel({product});
 }
 
+LinearMatrices matrices_of(LinearPass pass, const LinearShape& shape) {
+  const auto matrix_of = [](std::int64_t rows, std::int64_t columns, DType type) { return Matrix{rows, columns, 1, columns, false, type}; };
+  const auto [rows, in, out, type, result, turned] = shape;
+  switch (pass) {
+    case LinearPass::forward:
+      return {matrix_of(rows, in, type), matrix_of(out, in, type).t(), matrix_of(rows, out, result)};
+    case LinearPass::input_gradient:
+      return {matrix_of(rows, out, type), turned ? matrix_of(in, out, type).t() : matrix_of(out, in, type), matrix_of(rows, in, result)};
+    case LinearPass::weight_gradient:
+      if (turned) return {matrix_of(out, rows, type), matrix_of(in, rows, type).t(), matrix_of(out, in, result)};
+      return {matrix_of(rows, out, type).t(), matrix_of(rows, in, type), matrix_of(out, in, result)};
+  }
+  throw Error(ErrorCode::internal, "a linear layer has three products");
+}
+
+void linear_product(Tape& tape, LinearPass pass, const LinearShape& shape, const ProductOptions& options) {
+  const LinearMatrices m = matrices_of(pass, shape);
+  gemm(tape, m.a, m.b, m.out, options);
+}
+
+void grouped_linear_product(Tape& tape, LinearPass pass, const LinearShape& shape, std::int64_t groups, const ProductOptions& options) {
+  LinearMatrices m = matrices_of(pass, shape);
+  (pass == LinearPass::weight_gradient ? m.out : m.b).batch = groups;
+  grouped_gemm(tape, m.a, m.b, m.out, groups, options);
+}
+
 Operand operand(const Tensor& x, const Tensor& like) {
-  if (same_layout(x, like)) return {x.elements(), x.dtype(), Walk::contiguous};
-  return {distinct(x), x.dtype(), broadcasts(x, like) ? Walk::broadcast : Walk::strided};
+  const Iteration iteration(like);
+  if (flat(x, like) || iteration.dense(x)) return {x.elements(), x.dtype(), Walk::contiguous};
+  if (broadcasts(x, like)) return {distinct(x), x.dtype(), Walk::broadcast};
+  return {distinct(x), x.dtype(), iteration.transposes(x) ? Walk::transposed : Walk::strided};
 }
 
 Operand operand(const Tensor& x) { return {distinct(x), x.dtype(), x.is_contiguous() ? Walk::contiguous : Walk::strided}; }
@@ -179,6 +242,7 @@ void pointwise(const Tensor& out, std::initializer_list<const Tensor*> ins) {
   kernel.elements = elements / parts;
   for (const Tensor* in : ins) kernel.operands.read(part_of(operand(*in, out), parts));
   kernel.operands.write(part_of(operand(out, out), parts));
+  kernel.dimensions = merged_dimensions(out, ins);
   for (std::int64_t i = 0; i < parts; ++i) out.tape().kernel({kernel});
 }
 
@@ -204,6 +268,12 @@ void reduce(const Tensor& out, const Tensor& in, const std::vector<bool>& reduce
   out.tape().kernel({kernel});
 }
 
+void reduce(const Tensor& out, const Tensor& in) {
+  const bool whole = out.elements() <= 1, last_stays = !whole && out.rank() > 0 && in.rank() > 0 && out.size(-1) == in.size(-1);
+  const Reduction::Axis axis = whole ? Reduction::Axis::all : last_stays ? Reduction::Axis::outer : Reduction::Axis::inner;
+  reduce(out.tape(), axis, out.elements(), {operand(in)}, {operand(out)});
+}
+
 void row_wise(RowWise::Function function, std::int64_t rows, std::int64_t columns, std::initializer_list<const Tensor*> ins,
               std::initializer_list<const Tensor*> outs) {
   tape_of(ins, outs).kernel({RowWise{function, rows, columns, operands_of(ins, outs)}});
@@ -212,6 +282,31 @@ void row_wise(RowWise::Function function, std::int64_t rows, std::int64_t column
 void gather(Gather::Function function, std::int64_t elements, std::initializer_list<const Tensor*> ins,
             std::initializer_list<const Tensor*> outs) {
   tape_of(ins, outs).kernel({Gather{function, elements, operands_of(ins, outs)}});
+}
+
+Operand packed(std::int64_t elements, DType type) { return {elements, type, Walk::contiguous}; }
+
+void pointwise(Tape& tape, Pointwise::Form form, std::initializer_list<Operand> reads, std::initializer_list<Operand> writes) {
+  Pointwise kernel{form, 0, Operands(reads, writes)};
+  for (const Operand& each : kernel.operands) kernel.elements = std::max(kernel.elements, each.elements);
+  tape.kernel({kernel});
+}
+
+void reduce(Tape& tape, Reduction::Axis axis, std::int64_t outputs, std::initializer_list<Operand> reads,
+            std::initializer_list<Operand> writes) {
+  Reduction kernel{axis, std::max<std::int64_t>(outputs, 1), 0, Operands(reads, writes)};
+  kernel.reduced = kernel.operands.size() > 0 ? kernel.operands[0].elements / kernel.outputs : 0;
+  tape.kernel({kernel});
+}
+
+void row_wise(Tape& tape, RowWise::Function function, std::int64_t rows, std::int64_t columns, std::initializer_list<Operand> reads,
+              std::initializer_list<Operand> writes) {
+  tape.kernel({RowWise{function, rows, columns, Operands(reads, writes)}});
+}
+
+void gather(Tape& tape, Gather::Function function, std::int64_t elements, std::initializer_list<Operand> reads,
+            std::initializer_list<Operand> writes) {
+  tape.kernel({Gather{function, elements, Operands(reads, writes)}});
 }
 
 void multi_tensor(Tape& tape, MultiTensor::Function function, std::int64_t tensors, std::int64_t elements,

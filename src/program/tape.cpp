@@ -210,9 +210,12 @@ std::uint32_t Tape::label() {
 
 void Tape::phase(Phase phase) { emit({.kind = InstructionKind::phase, .stream = stream, .id = static_cast<std::uint32_t>(phase)}); }
 
+void Tape::work(InstructionKind kind, StreamId on, std::uint32_t id) {
+  emit({.kind = kind, .stream = on, .id = id, .label = label(), .again = running_again});
+}
+
 void Tape::kernel(const Kernel& kernel) {
-  if (!recording_) return;
-  emit({.kind = InstructionKind::kernel, .stream = stream, .id = known_kernel(kernel), .label = label()});
+  if (recording_) work(InstructionKind::kernel, stream, known_kernel(kernel));
 }
 
 /// Equal kernels are one entry.
@@ -237,20 +240,29 @@ void Tape::host(HostWork work, std::int64_t pieces) {
   emit({.kind = InstructionKind::host, .stream = stream, .id = id, .bytes = pieces});
 }
 
+namespace {
+
+/// The index of an entry that is the same as one of the last few, or of a new one.
+template <class Entry>
+std::uint32_t known(std::vector<Entry>& list, const Entry& entry) {
+  constexpr std::size_t kLookBack = 64;
+  const std::size_t first = list.size() > kLookBack ? list.size() - kLookBack : 0;
+  for (std::size_t i = list.size(); i-- > first;)
+    if (list[i] == entry) return static_cast<std::uint32_t>(i);
+  list.push_back(entry);
+  return static_cast<std::uint32_t>(list.size() - 1);
+}
+
+}  // namespace
+
 void Tape::collective(const Collective& collective, StreamId on) {
   if (!recording_) return;
   host(HostWork::collective);
-  program_.collectives.push_back(collective);
-  emit({.kind = InstructionKind::collective,
-        .stream = on,
-        .id = static_cast<std::uint32_t>(program_.collectives.size() - 1),
-        .label = label()});
+  work(InstructionKind::collective, on, known(program_.collectives, collective));
 }
 
 void Tape::copy(const Copy& copy, StreamId on) {
-  if (!recording_) return;
-  program_.copies.push_back(copy);
-  emit({.kind = InstructionKind::copy, .stream = on, .id = static_cast<std::uint32_t>(program_.copies.size() - 1), .label = label()});
+  if (recording_) work(InstructionKind::copy, on, known(program_.copies, copy));
 }
 
 void Tape::wait(StreamId waiting, StreamId awaited) {

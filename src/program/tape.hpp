@@ -381,6 +381,7 @@ class Tape {
   Tensor (*patched_linear)(const Tensor& x, const Tensor& weight, const Tensor& bias) = nullptr;
 
   // ---- attribution ----
+  bool running_again = false;         ///< what is launched was run before: a checkpointed region's second run
   std::uint32_t module_label = 0;  ///< index into program().labels: the module that runs
   const char* operator_name = "";  ///< a literal: the operator that runs; instructions are labelled "module: operator"
   std::uint32_t intern(const std::string& label);
@@ -404,6 +405,7 @@ class Tape {
   std::uint32_t label();
   StorageRef new_storage(std::int64_t bytes, Category category);
   std::uint32_t known_kernel(const Kernel& kernel);
+  void work(InstructionKind kind, StreamId on, std::uint32_t id);
   void emit_alloc(Storage& storage, Category category);
   void emit_free(Storage& storage);
   void emit(const Instruction& instruction) {
@@ -493,6 +495,19 @@ class StreamScope {
  private:
   Tape& tape_;
   StreamId before_;
+};
+
+/// What the scope launches was run before (a checkpoint's second run).
+class RunningAgain {
+ public:
+  explicit RunningAgain(Tape& tape) : tape_(tape), before_(std::exchange(tape.running_again, true)) {}
+  ~RunningAgain() { tape_.running_again = before_; }
+  RunningAgain(const RunningAgain&) = delete;
+  RunningAgain& operator=(const RunningAgain&) = delete;
+
+ private:
+  Tape& tape_;
+  bool before_;
 };
 
 /// The module that what is recorded in the scope is attributed to.

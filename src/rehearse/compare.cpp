@@ -14,7 +14,9 @@ namespace {
 struct Census {
   std::map<std::string, double> gemms;        // calls by shape
   std::map<std::string, double> gemm_flops;   // FLOPs by shape
-  std::map<std::string, double> kernels;      // launches by kind
+  std::map<std::string, double> kernels;       // other launches, by everything that is known of them
+  std::map<std::string, double> kernel_traffic;  // bytes of one such launch
+  std::map<std::string, double> kinds;         // launches by kind
   std::map<std::string, double> collectives;  // calls by kind and bytes
   std::map<std::int64_t, double> tensors;     // allocations by size
   double launches = 0, flops = 0, collective_bytes = 0, allocated_bytes = 0, allocations = 0, kernel_bytes = 0;
@@ -34,7 +36,10 @@ void add_kernel(const Kernel& kernel, double runs, Census& census) {
   census.kernel_bytes += runs * static_cast<double>(kernel.bytes());
   const Product* product = kernel.product();
   if (!product) {
-    census.kernels[fmt::format("{} kernels", name_of(kernel.kind()))] += runs;
+    const std::string what = describe(kernel);
+    census.kernels[what] += runs;
+    census.kernel_traffic[what] = static_cast<double>(kernel.bytes());
+    census.kinds[fmt::format("{} kernels", name_of(kernel.kind()))] += runs;
     return;
   }
   const std::string shape = shape_of(*product);
@@ -165,8 +170,15 @@ ProgramComparison compare_programs(const StepProgram& lowered, const Recording& 
                        {"allocations", {a.allocations, b.allocations}},
                        {"allocated bytes", {a.allocated_bytes, b.allocated_bytes}},
                        {"kernel traffic bytes", {a.kernel_bytes, b.kernel_bytes}}};
+  for (int i = 0; i < static_cast<int>(kKernelKinds); ++i) {
+    const std::string kind = fmt::format("{} kernels", name_of(static_cast<KernelKind>(i)));
+    if (of(a.kinds, kind) + of(b.kinds, kind) > 0) comparison.totals.push_back({kind, {of(a.kinds, kind), of(b.kinds, kind)}});
+  }
   const double flops = std::max({a.flops, b.flops, 1.0}), bytes = std::max({a.allocated_bytes, b.allocated_bytes, 1.0});
-  const double moved = std::max({a.collective_bytes, b.collective_bytes, 1.0}), launches = std::max({a.launches, b.launches, 1.0});
+  const double moved = std::max({a.collective_bytes, b.collective_bytes, 1.0});
+  const double traffic = std::max({a.kernel_bytes, b.kernel_bytes, 1.0});
+  std::map<std::string, double> launch_bytes = b.kernel_traffic;
+  launch_bytes.insert(a.kernel_traffic.begin(), a.kernel_traffic.end());
   std::map<std::string, double> each = b.gemm_flops;
   each.insert(a.gemm_flops.begin(), a.gemm_flops.end());
   add_differences(
@@ -180,7 +192,7 @@ ProgramComparison compare_programs(const StepProgram& lowered, const Recording& 
   add_differences(
       named(a.tensors), named(b.tensors), [&](const std::string& name) { return bytes_named(name) / bytes; }, comparison.differences);
   add_differences(
-      a.kernels, b.kernels, [&](const std::string&) { return 1 / launches; }, comparison.differences);
+      a.kernels, b.kernels, [&](const std::string& name) { return of(launch_bytes, name) / traffic; }, comparison.differences);
   std::stable_sort(comparison.differences.begin(), comparison.differences.end(),
                    [](const ProgramDifference& x, const ProgramDifference& y) { return x.weight > y.weight; });
   find_first(lowered, recorded.program, comparison);

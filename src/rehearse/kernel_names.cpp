@@ -3,134 +3,22 @@
 #include <cxxabi.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "rehearse/kernel_readers.hpp"
 
 namespace plimsoll::rehearse {
 namespace {
 
 /// Bytes that a thread of an unknown kernel moves: one vector load or store.
 constexpr std::int64_t kVectorBytes = 16;
-/// Elements of a chunk of multi_tensor_apply (ATen/native/cuda/MultiTensorApply.cuh, kChunkSize).
-constexpr std::int64_t kForeachChunk = 65536;
-
-std::string demangled(const std::string& mangled) {
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status), std::free);
-  return status == 0 && text ? std::string(text.get()) : mangled;
-}
 
 bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
-
-/// The whole number that follows the first `before` in the text.
-std::optional<std::int64_t> number_after(std::string_view text, std::string_view before) {
-  const std::size_t at = text.find(before);
-  if (at == std::string_view::npos) return {};
-  std::int64_t value = 0;
-  const char* first = text.data() + at + before.size();
-  const auto [end, error] = std::from_chars(first, text.data() + text.size(), value);
-  if (error != std::errc() || end == first) return {};
-  return value;
-}
-
-/// The element type that a name mentions first; float where it mentions none.
-DType type_of(std::string_view name) {
-  struct Spelling {
-    std::string_view text;
-    DType type;
-  };
-  constexpr Spelling kSpellings[] = {{"c10::BFloat16", DType::bf16}, {"cutlass::bfloat16_t", DType::bf16},
-                                     {"__nv_bfloat16", DType::bf16}, {"__hip_bfloat16", DType::bf16},
-                                     {"c10::Half", DType::fp16},     {"cutlass::half_t", DType::fp16},
-                                     {"__half", DType::fp16},        {"Float8_e", DType::fp8},
-                                     {"OpaqueType<2", DType::bf16},  {"OpaqueType<4", DType::fp32},
-                                     {"OpaqueType<8", DType::int64}, {"OpaqueType<1", DType::int8},
-                                     {"float", DType::fp32},         {"double", DType::fp64},
-                                     {"long", DType::int64},         {"bool", DType::boolean},
-                                     {"(int", DType::int32}};
-  std::size_t first = std::string_view::npos;
-  DType type = DType::fp32;
-  for (const Spelling& spelling : kSpellings) {
-    const std::size_t at = name.find(spelling.text);
-    if (at < first) {
-      first = at;
-      type = spelling.type;
-    }
-  }
-  return type;
-}
-
-std::int64_t product(const std::uint64_t (&extent)[3]) {
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 40;
-  std::uint64_t result = 1;
-  for (const std::uint64_t each : extent) result = std::min(kMost, result * std::min(kMost >> 20U, std::max<std::uint64_t>(each, 1)));
-  return static_cast<std::int64_t>(result);
-}
-
-/// Reads and writes of `elements` in each of `tensors` operands, the last of them the result.
-NamedKernel with_traffic(Unspecified kernel, std::int64_t elements, std::int64_t tensors) {
-  const std::int64_t each = elements * size_of(kernel.type);
-  kernel.bytes_written = each;
-  kernel.bytes_read = each * std::max<std::int64_t>(tensors - 1, 0);
-  return {{kernel}, true};
-}
-
-/// Operands of an elementwise kernel: array<char*, N> where the name has it, else two inputs for a binary functor and one otherwise.
-std::int64_t operands(std::string_view name) {
-  for (const std::string_view spelling : {"array<char*, ", "Array<char*, "})
-    if (const auto count = number_after(name, spelling)) return *count;
-  return contains(name, "BinaryFunctor<") || contains(name, "CUDAFunctor_") ? 3 : 2;
-}
-
-std::optional<std::int64_t> elementwise_elements(std::string_view name, const Launch& launch, int per_thread) {
-  if (contains(name, "vectorized_elementwise_kernel<")) return product(launch.blocks) * product(launch.threads) * per_thread;
-  if (contains(name, "unrolled_elementwise_kernel<")) return product(launch.blocks) * product(launch.threads) * 4;
-  const std::size_t at = name.find("elementwise_kernel<");
-  if (at == std::string_view::npos) return {};
-  const std::string_view arguments = name.substr(at);
-  const auto threads = number_after(arguments, "elementwise_kernel<");
-  const auto each = number_after(arguments, ", ");
-  if (!threads || !each || *threads > 1024 || *each > 64) return {};
-  return product(launch.blocks) * *threads * *each;
-}
-
-/// FlashAttention-2: grid (blocks of kBlockM queries, batch, heads) forward and (blocks of keys, batch, heads) backward; traits are
-/// <head dimension, kBlockM, kBlockN, …>, then <dropout, causal, …>. Products: 2 forward, 5 backward (Dao 2023), half of them when causal.
-std::optional<NamedKernel> flash(std::string_view name, const Launch& launch) {
-  const bool backward = contains(name, "flash_bwd_dq_dk_dv");
-  const bool forward = contains(name, "flash_fwd_kernel") || contains(name, "flash_fwd_splitkv_kernel");
-  if (!backward && !forward) return {};
-  const std::string_view traits = name.substr(std::min(name.find("kernel_traits<"), name.size()));
-  const auto head = number_after(traits, "kernel_traits<");
-  if (!head) return {};
-  const auto rows = number_after(traits.substr(traits.find(',')), ", ");
-  if (!rows || *rows <= 0 || *rows > 1024) return {};
-  const double sequence = static_cast<double>(launch.blocks[0]) * static_cast<double>(*rows);
-  const std::size_t flags = name.find(">, ", name.find("kernel_traits<"));
-  const bool causal = flags != std::string_view::npos && contains(name.substr(flags, 24), ", true");
-  constexpr double kMost = 1 << 24;
-  Attention attention;
-  attention.part = backward ? Attention::Part::backward : Attention::Part::forward;
-  attention.type = type_of(name);
-  attention.causal = causal;
-  attention.batch = static_cast<std::int64_t>(std::min<std::uint64_t>(launch.blocks[1], 1 << 20));
-  attention.heads = attention.kv_heads = static_cast<std::int64_t>(std::min<std::uint64_t>(launch.blocks[2], 1 << 20));
-  attention.queries = attention.keys = static_cast<std::int64_t>(std::min(sequence, kMost));
-  attention.head_dim = attention.value_dim = std::min<std::int64_t>(*head, 1024);
-  return NamedKernel{{attention}, true};
-}
-
-/// Tensors that a foreach kernel walks through at once: the depth of its list.
-std::optional<std::int64_t> foreach_depth(std::string_view name) {
-  for (const std::string_view spelling : {"TensorListMetadata<", "FusedOptimizerTensorListMetadata<"})
-    if (const auto depth = number_after(name, spelling)) return depth;
-  const std::size_t at = name.find("ScalarListMetadata<");
-  return at == std::string_view::npos ? std::optional<std::int64_t>() : number_after(name.substr(at), ", ");
-}
 
 KernelKind kind_of(std::string_view name) {
   struct Sign {
@@ -192,6 +80,74 @@ std::string functor_of(std::string_view name) {
 
 }  // namespace
 
+std::string demangled(const std::string& mangled) {
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> text(abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status), std::free);
+  return status == 0 && text ? std::string(text.get()) : mangled;
+}
+
+std::optional<DType> element_type(std::string_view text) {
+  for (const std::string_view noise : {"*", " const", "&"})
+    while (text.size() > noise.size() && text.substr(text.size() - noise.size()) == noise) text.remove_suffix(noise.size());
+  constexpr std::pair<std::string_view, DType> kTypes[] = {{"float", DType::fp32},
+                                                           {"double", DType::fp64},
+                                                           {"c10::BFloat16", DType::bf16},
+                                                           {"cutlass::bfloat16_t", DType::bf16},
+                                                           {"__nv_bfloat16", DType::bf16},
+                                                           {"__hip_bfloat16", DType::bf16},
+                                                           {"c10::Half", DType::fp16},
+                                                           {"cutlass::half_t", DType::fp16},
+                                                           {"__half", DType::fp16},
+                                                           {"c10::Float8_e4m3fn", DType::fp8},
+                                                           {"c10::Float8_e5m2", DType::fp8},
+                                                           {"c10::Float8_e4m3fnuz", DType::fp8},
+                                                           {"c10::Float8_e5m2fnuz", DType::fp8},
+                                                           {"long", DType::int64},
+                                                           {"unsigned long", DType::int64},
+                                                           {"int", DType::int32},
+                                                           {"unsigned int", DType::int32},
+                                                           {"short", DType::bf16},
+                                                           {"unsigned char", DType::uint8},
+                                                           {"signed char", DType::int8},
+                                                           {"char", DType::int8},
+                                                           {"bool", DType::boolean},
+                                                           {"c10::complex<float>", DType::complex64}};
+  for (const auto& [name, type] : kTypes)
+    if (text == name) return type;
+  constexpr std::pair<std::string_view, DType> kOpaque[] = {
+      {"OpaqueType<1", DType::int8}, {"OpaqueType<2", DType::bf16}, {"OpaqueType<4", DType::fp32}, {"OpaqueType<8", DType::int64}};
+  for (const auto& [name, type] : kOpaque)
+    if (contains(text, name)) return type;
+  return {};
+}
+
+/// The element type that a name mentions first; float where it mentions none.
+DType first_type(std::string_view name) {
+  struct Spelling {
+    std::string_view text;
+    DType type;
+  };
+  constexpr Spelling kSpellings[] = {{"c10::BFloat16", DType::bf16}, {"cutlass::bfloat16_t", DType::bf16},
+                                     {"__nv_bfloat16", DType::bf16}, {"__hip_bfloat16", DType::bf16},
+                                     {"c10::Half", DType::fp16},     {"cutlass::half_t", DType::fp16},
+                                     {"__half", DType::fp16},        {"Float8_e", DType::fp8},
+                                     {"OpaqueType<2", DType::bf16},  {"OpaqueType<4", DType::fp32},
+                                     {"OpaqueType<8", DType::int64}, {"OpaqueType<1", DType::int8},
+                                     {"float", DType::fp32},         {"double", DType::fp64},
+                                     {"long", DType::int64},         {"bool", DType::boolean},
+                                     {"(int", DType::int32}};
+  std::size_t first = std::string_view::npos;
+  DType type = DType::fp32;
+  for (const Spelling& spelling : kSpellings) {
+    const std::size_t at = name.find(spelling.text);
+    if (at < first) {
+      first = at;
+      type = spelling.type;
+    }
+  }
+  return type;
+}
+
 std::string short_name(const std::string& mangled) {
   const std::string full = demangled(mangled);
   std::string text = full;
@@ -206,19 +162,15 @@ std::string short_name(const std::string& mangled) {
 
 NamedKernel classify_kernel(const std::string& mangled, const Launch& launch, int per_thread) {
   const std::string name = demangled(mangled);
-  if (const auto attention = flash(name, launch)) return *attention;
-  Unspecified kernel;
-  kernel.kind = kind_of(name);
-  kernel.type = type_of(name);
-  if (kernel.kind == KernelKind::multi_tensor) {
-    if (const auto depth = foreach_depth(name)) return with_traffic(kernel, product(launch.blocks) * kForeachChunk, *depth);
-  }
-  if (const auto elements = elementwise_elements(name, launch, per_thread)) {
-    kernel.kind = KernelKind::elementwise;
-    return with_traffic(kernel, *elements, operands(name));
-  }
-  kernel.bytes_read = product(launch.blocks) * product(launch.threads) * kVectorBytes;
-  return {{kernel}, false};
+  std::optional<Kernel> kernel = read_pointwise(name, launch, per_thread);
+  for (const auto read : {read_reduction, read_row_wise, read_gather, read_attention, read_multi_tensor})
+    if (!kernel) kernel = read(name, launch);
+  if (kernel) return {*std::move(kernel), true};
+  Unspecified unknown;
+  unknown.kind = kind_of(name);
+  unknown.type = first_type(name);
+  unknown.bytes_read = threads_of(launch) * kVectorBytes;
+  return {{unknown}, false};
 }
 
 }  // namespace plimsoll::rehearse

@@ -31,7 +31,7 @@ void ProgramBuilder::read(const EventView& event) {
   const bool captured = (event.header().flags & record::kCaptured) != 0;
   switch (event.kind()) {
     case Kind::kernel:
-      return kernel(event.as<record::Kernel>());
+      return kernel(event);
     case Kind::gemm:
       return gemm(event.as<record::Gemm>());
     case Kind::library_call:
@@ -149,19 +149,21 @@ StreamId ProgramBuilder::stream(std::uint32_t recorded, std::uint8_t device) {
   return found->second;
 }
 
-void ProgramBuilder::kernel(const record::Kernel& event) {
+void ProgramBuilder::kernel(const EventView& view) {
+  const auto event = view.as<record::Kernel>();
   const std::string& mangled = file_.name(event.name);
   if (grouped_ && mangled.find("GroupProblemShape") != std::string::npos) {
     record::Gemm product = *std::exchange(grouped_, std::nullopt);
     product.header = event.header;
     product.stream = event.stream;
-    return gemm(product);
+    return gemm(product, true);
   }
   auto [known, is_new] = name_labels_.try_emplace(event.name, 0);
   if (is_new) known->second = label(mangled.empty() ? "kernel without a name" : short_name(mangled));
   Launch launch;
   std::copy(event.grid, event.grid + 3, launch.blocks);
   std::copy(event.block, event.block + 3, launch.threads);
+  launch.arguments = Arguments(view.tail(sizeof event));
   const NamedKernel named = classify_kernel(mangled, launch, per_thread_);
   Instruction instruction{InstructionKind::kernel};
   instruction.stream = stream(event.stream, event.header.device);
@@ -171,24 +173,15 @@ void ProgramBuilder::kernel(const record::Kernel& event) {
   issue(instruction, (event.header.flags & record::kCaptured) != 0);
 }
 
-void ProgramBuilder::gemm(const record::Gemm& event) {
+void ProgramBuilder::gemm(const record::Gemm& event, bool grouped) {
   constexpr double kMostProducts = 1e24, kMostElements = 1e15;
   const double rows = static_cast<double>(event.m), columns = static_cast<double>(event.n), depth = static_cast<double>(event.k);
   if (event.m < 0 || event.n < 0 || event.k < 0 || rows * columns * event.batch > kMostElements || depth > kMostElements ||
       rows * columns * depth * event.batch > kMostProducts)
     fail(fmt::format("the record is damaged: a matrix product of {} x {} x {}, {} times", event.m, event.n, event.k, event.batch),
          file_.path());
-  Product product;
-  product.m = event.m;
-  product.n = event.n;
-  product.k = event.k;
-  product.batch = event.batch;
-  product.transpose_a = event.transpose_a != 0;
-  product.transpose_b = event.transpose_b != 0;
-  product.a = type_of(event.a);
-  product.b = type_of(event.b);
-  product.result = type_of(event.d);
-  if (event.compute == record::Compute::tf32) product.arithmetic = Arithmetic::tf32;
+  Product product = product_of(event);
+  product.grouped = grouped;
   const Kernel kernel{product};
   Instruction instruction{InstructionKind::kernel};
   instruction.stream = stream(event.stream, event.header.device);
@@ -199,35 +192,17 @@ void ProgramBuilder::gemm(const record::Gemm& event) {
   issue(instruction, (event.header.flags & record::kCaptured) != 0);
 }
 
-/// "cudnn.convolution_…": the rank, then the dimensions of image, filter and result. A result's element takes 2·c·r·s FLOPs; the three
-/// passes do the same products.
 void ProgramBuilder::library_call(const EventView& event) {
   const auto call = event.as<record::LibraryCall>();
-  const std::string_view tail = event.tail(sizeof call);
-  const auto number = [&](std::size_t i) {
-    std::int64_t value = 1;
-    if ((i + 1) * sizeof value <= tail.size()) std::memcpy(&value, tail.data() + i * sizeof value, sizeof value);
-    return static_cast<double>(std::max<std::int64_t>(value, 1));
-  };
-  const std::string name = file_.name(call.name).substr(0, file_.name(call.name).find(' '));
-  Unspecified kernel{KernelKind::convolution, type_of(call.type), 0, 0, 0};
-  const auto rank = static_cast<std::size_t>(number(0));
-  const bool known = name.find("convolution") != std::string::npos && rank >= 3 && rank <= 5 && call.count >= 1 + 3 * rank;
-  if (known) {
-    double image = 1, filter = 1, result = 1;
-    for (std::size_t i = 0; i < rank; ++i) {
-      image *= number(1 + i);
-      filter *= number(1 + rank + i);
-      result *= number(1 + 2 * rank + i);
-    }
-    kernel.flops = 2 * result * filter / number(1 + rank);
-    kernel.bytes_read = static_cast<std::int64_t>(std::min(1e18, (image + filter + result) * static_cast<double>(size_of(kernel.type))));
-  }
+  const std::string& said = file_.name(call.name);
+  const std::string name = said.substr(0, said.find(' '));
+  const std::optional<Kernel> known = library_kernel(name, type_of(call.type), event.tail(sizeof call), call.count);
+  const Kernel kernel = known.value_or(Kernel{Unspecified{KernelKind::convolution, type_of(call.type), 0, 0, 0}});
   Instruction instruction{InstructionKind::kernel};
   instruction.stream = stream(call.stream, event.header().device);
   instruction.label = label(name);
-  instruction.id = kernel_id({kernel}, instruction.label, known);
-  count({kernel});
+  instruction.id = kernel_id(kernel, instruction.label, known.has_value());
+  count(kernel);
   issue(instruction, (event.header().flags & record::kCaptured) != 0);
 }
 

@@ -44,8 +44,8 @@ class ProgramBuilder {
 
   void read(const EventView& event);
   void read_memory(const EventView& event);
-  void kernel(const record::Kernel& event);
-  void gemm(const record::Gemm& event);
+  void kernel(const EventView& view);
+  void gemm(const record::Gemm& event, bool grouped = false);
   void library_call(const EventView& event);
   void collective(const record::CollectiveCall& event);
   void communicator(const record::Communicator& event);

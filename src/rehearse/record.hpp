@@ -87,6 +87,7 @@ struct Device {
 
 inline constexpr std::uint16_t kCooperative = 2;
 
+/// One launch. Arguments that its work can be told from may follow: each an Argument and its bytes, padded to eight.
 struct Kernel {
   EventHeader header;  ///< flags: kCaptured, kCooperative
   std::uint32_t stream;
@@ -97,6 +98,14 @@ struct Kernel {
   std::uint32_t cluster;       ///< blocks of a cluster, 1 without
 };
 static_assert(sizeof(Kernel) == 48);
+
+/// Before the bytes of an argument in a Kernel event's tail.
+struct Argument {
+  std::uint16_t parameter;  ///< of the kernel's signature, from 0
+  std::uint16_t bytes;      ///< a structure's first ones; a number's or pointer's all
+  std::uint32_t reserved;
+};
+static_assert(sizeof(Argument) == 8);
 
 /// Element types, the same for BLAS and collectives.
 enum class Type : std::uint8_t {

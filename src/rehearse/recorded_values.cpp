@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <system_error>
 
 namespace plimsoll::rehearse {
@@ -9,6 +10,52 @@ namespace {
 
 constexpr std::int64_t kMostRanks = 10'000'000;
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 60U;
+
+/// The numbers of a call, each at least 1 and small enough that three of them multiply.
+std::vector<std::int64_t> sizes_in(std::string_view bytes, std::uint32_t count) {
+  constexpr std::int64_t kMostSize = std::int64_t{1} << 40;
+  std::vector<std::int64_t> sizes(std::min<std::size_t>(count, bytes.size() / sizeof(std::int64_t)));
+  std::memcpy(sizes.data(), bytes.data(), sizes.size() * sizeof(std::int64_t));
+  for (std::int64_t& size : sizes) size = std::clamp<std::int64_t>(size, 1, kMostSize);
+  return sizes;
+}
+
+/// The rank, then the dimensions of image [n, c, …], filter [k, c / groups, …] and result [n, k, …].
+std::optional<Kernel> convolution(const std::string& name, DType type, const std::vector<std::int64_t>& sizes) {
+  const std::size_t rank = sizes.empty() ? 0 : static_cast<std::size_t>(sizes[0]);
+  if (rank < 3 || rank > 5 || sizes.size() < 1 + 3 * rank) return {};
+  const auto places = [&](std::size_t part) {
+    double product = 1;
+    for (std::size_t i = 2; i < rank; ++i) product *= static_cast<double>(sizes[1 + part * rank + i]);
+    return static_cast<std::int64_t>(std::min(product, 1e15));
+  };
+  Convolution c;
+  c.pass = name == "cudnn.convolution_data"     ? Convolution::Pass::input_gradient
+           : name == "cudnn.convolution_filter" ? Convolution::Pass::weight_gradient
+                                                : Convolution::Pass::forward;
+  c.type = type;
+  c.batch = sizes[1];
+  c.in = sizes[2];
+  c.out = sizes[1 + rank];
+  c.groups = std::max<std::int64_t>(c.in / sizes[2 + rank], 1);
+  c.image = places(0);
+  c.window = places(1);
+  c.result = places(2);
+  return Kernel{c};
+}
+
+/// Queries [b, h, s, d], then keys. Whether a mask is causal is not recorded: all pairs are counted, and no more than that is said.
+std::optional<Kernel> attention(bool backward, DType type, const std::vector<std::int64_t>& sizes) {
+  if (sizes.size() != 8) return {};
+  Attention a;
+  a.library = AttentionLibrary::cudnn;
+  a.part = backward ? Attention::Part::backward : Attention::Part::forward;
+  a.type = type;
+  a.batch = sizes[0], a.heads = sizes[1], a.queries = sizes[2], a.head_dim = a.value_dim = sizes[3];
+  a.kv_heads = sizes[5], a.keys = sizes[6];
+  const Kernel whole{a};
+  return Kernel{Unspecified{whole.kind(), type, whole.flops(), whole.bytes_read(), whole.bytes_written()}};
+}
 
 }  // namespace
 
@@ -46,6 +93,59 @@ DType type_of(record::Type type) {
     default:
       return DType::fp32;
   }
+}
+
+Epilogue epilogue_of(std::uint16_t code) {
+  switch (code) {
+    case 4:
+      return Epilogue::bias;
+    case 32:
+    case 160:  // and the argument of gelu is kept
+      return Epilogue::gelu;
+    case 36:
+    case 164:
+      return Epilogue::bias_gelu;
+    case 192:
+    case 208:  // and the bias' gradient
+      return Epilogue::gelu_gradient;
+    case 256:
+    case 512:
+      return Epilogue::bias_gradient;
+    default:
+      return Epilogue::none;
+  }
+}
+
+Product product_of(record::Gemm call) {
+  if (call.row_major != 0) {  // the same memory in columns: everything transposed
+    std::swap(call.m, call.n);
+    std::swap(call.a, call.b);
+    std::swap(call.transpose_a, call.transpose_b);
+  }
+  Product product;
+  product.m = call.m;
+  product.n = call.n;
+  product.k = call.k;
+  product.batch = std::max<std::int64_t>(call.batch, 1);
+  product.transpose_a = call.transpose_a != 0;
+  product.transpose_b = call.transpose_b != 0;
+  product.a = type_of(call.a);
+  product.b = type_of(call.b);
+  product.result = type_of(call.d);
+  if (call.compute == record::Compute::tf32) product.arithmetic = Arithmetic::tf32;
+  if (product.a == DType::fp8) product.scaling = Scaling::tensor;
+  product.epilogue = epilogue_of(call.epilogue);
+  const std::int64_t distances = 16 | (product.transpose_a ? call.k : call.m) * size_of(product.a) |
+                                 (product.transpose_b ? call.n : call.k) * size_of(product.b) | call.m * size_of(product.result);
+  product.alignment = static_cast<std::int16_t>(distances & -distances);
+  return product;
+}
+
+std::optional<Kernel> library_kernel(const std::string& name, DType type, std::string_view numbers, std::uint32_t count) {
+  const std::vector<std::int64_t> sizes = sizes_in(numbers, count);
+  if (name.find("cudnn.convolution") == 0) return convolution(name, type, sizes);
+  if (name.find("cudnn.attention") == 0) return attention(name == "cudnn.attention_backward", type, sizes);
+  return {};
 }
 
 CollectiveKind kind_of(record::Collective op) {
@@ -102,13 +202,15 @@ std::vector<std::int64_t> numbers_in(const std::string& text) {
 std::optional<record::Gemm> grouped_product(const std::string& text) {
   const std::vector<std::int64_t> numbers = numbers_in(text);
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
-  if (numbers.size() != 5 || std::any_of(numbers.begin(), numbers.end(), [](std::int64_t each) { return each < 0 || each > kMost; }))
+  if (numbers.size() != 7 || std::any_of(numbers.begin(), numbers.end(), [](std::int64_t each) { return each < 0 || each > kMost; }))
     return {};
   record::Gemm product{};
   product.m = numbers[0];
   product.n = numbers[1];
   product.k = numbers[2];
   product.batch = static_cast<decltype(product.batch)>(std::min<std::int64_t>(numbers[3], 1 << 20));
+  product.transpose_a = numbers[5] != 0;
+  product.transpose_b = numbers[6] != 0;
   product.a = product.b = numbers[4] == 1 ? record::Type::f8_e4m3 : record::Type::bf16;
   product.c = product.d = record::Type::bf16;
   return product;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plimsoll/dtype.hpp"
@@ -13,6 +14,15 @@
 namespace plimsoll::rehearse {
 
 DType type_of(record::Type type);
+
+/// cublasLtEpilogue_t and hipblasLtEpilogue_t, as far as training has them; others are none of the kernel's description.
+Epilogue epilogue_of(std::uint16_t code);
+
+/// The product of a call, in the terms of its library. Leading dimensions are taken to be the matrices' own.
+Product product_of(record::Gemm call);
+
+/// What a call of cuDNN does, told by its name and the numbers behind it (device/README.md). Nothing for another call.
+std::optional<Kernel> library_kernel(const std::string& name, DType type, std::string_view numbers, std::uint32_t count);
 
 CollectiveKind kind_of(record::Collective op);
 
@@ -27,8 +37,8 @@ std::int64_t signed_bytes(std::uint64_t bytes);
 /// "0 8 16": the ranks in a text, or none where it is no list of ranks.
 std::vector<std::int64_t> numbers_in(const std::string& text);
 
-/// "m n k batch bytes": a product of experts over all of their tokens, whose groups lie on the device. It is taken to be of 16-bit numbers,
-/// or of 8-bit ones where an element has one byte.
+/// "m n k groups bytes a b": a product of experts in BLAS's terms, each group an even share of what they multiply, its elements' bytes and
+/// whether an operand is transposed. It is taken to be of 16-bit numbers, or of 8-bit ones where an element has one byte.
 std::optional<record::Gemm> grouped_product(const std::string& text);
 
 }  // namespace plimsoll::rehearse

@@ -98,9 +98,12 @@ TimeReport time_of(const Recording& recording, const Timeline& timeline) {
   time.step_seconds = Band::exactly(timeline.step.value);
   if (timeline.step > Seconds(0)) time.tokens_per_second_per_gpu = static_cast<double>(recording.tokens) / timeline.step.value;
   time.breakdown = {{"compute", timeline.compute},
-                    {"exposed_communication", timeline.exposed_communication},
+                    {"recompute", timeline.recompute},
+                    {"optimizer", timeline.optimizer},
+                    {"exposed_communication", timeline.exposed_communication()},
+                    {"bubble", timeline.bubble},
                     {"exposed_copies", timeline.exposed_copies},
-                    {"idle", timeline.idle}};
+                    {"host", timeline.host}};
   return time;
 }
 
@@ -177,12 +180,11 @@ std::size_t worst_of(const std::vector<RankReport>& ranks) {
 }  // namespace
 
 Pricing pricing_of(const Recording& recording, const Cluster& cluster) {
-  Pricing pricing;
-  pricing.cluster = cluster;
+  std::array<GroupShape, kGroups> groups{};
   const Topology topology(cluster);
   for (const RecordedGroup& group : recording.groups) {
     if (group.size < 2) continue;
-    GroupShape& shape = pricing.groups[static_cast<std::size_t>(group.group)];
+    GroupShape& shape = groups[static_cast<std::size_t>(group.group)];
     const bool regular = group.ranks.size() > 1;
     const std::int64_t stride = regular ? group.ranks[1] - group.ranks[0] : 1;
     const std::int64_t last = regular ? group.ranks.back() : group.size - 1;
@@ -191,7 +193,7 @@ Pricing pricing_of(const Recording& recording, const Cluster& cluster) {
            "give the cluster that the program was launched for");
     shape = topology.group({regular ? group.ranks.front() : 0, group.size, std::max<std::int64_t>(1, stride)});
   }
-  return pricing;
+  return pricing_of(cluster, groups, "recorded");
 }
 
 Rehearsal rehearsal_of(std::vector<Recording> recordings, const Cluster& cluster) {

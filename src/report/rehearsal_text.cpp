@@ -61,9 +61,12 @@ std::string time_section(const Rehearsal& rehearsal, std::size_t shown) {
                   rank.work->gemms, rank.work->gemm_flops, rehearsal.recordings[shown].program.streams.size());
   text += row("step", to_string(timeline.step), 1);
   for (const auto& [name, part] : {std::pair<const char*, Seconds>{"  compute", timeline.compute},
-                                   {"  exposed communication", timeline.exposed_communication},
+                                   {"  recomputation", timeline.recompute},
+                                   {"  optimizer", timeline.optimizer},
+                                   {"  exposed communication", timeline.exposed_communication()},
+                                   {"  bubble", timeline.bubble},
                                    {"  exposed copies", timeline.exposed_copies},
-                                   {"  idle", timeline.idle}})
+                                   {"  host", timeline.host}})
     if (part > Seconds(0)) text += row(name, to_string(part), share(part));
   return text;
 }

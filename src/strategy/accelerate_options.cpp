@@ -22,21 +22,21 @@ const Names<Precision>& opt_level_names() {
 
 /// MS-AMP at `level`, in the place of "fp8", which said no more than 16-bit training with 8-bit products.
 void set_msamp(Setting& x, Precision level) {
-  if (x.s.precision == Precision::bf16 && x.s.low_precision == LowPrecision::fp8) x.s.precision = Precision::automatic;
-  if (is_msamp(x.s.precision)) x.s.precision = Precision::automatic;  // the backend alone says the usual level
-  x.s.low_precision = LowPrecision::none;
-  x.set(x.s.precision, Precision::automatic, level);
+  if (x.s.precision == Precision::bf16 && x.s.low_precision == LowPrecision::fp8) x.retract(x.s.precision, Precision::automatic);
+  if (is_msamp(x.s.precision)) x.retract(x.s.precision, Precision::automatic);  // the backend alone says the usual level
+  x.retract(x.s.low_precision, LowPrecision::none);
+  x.put(x.s.precision, level);
 }
 
 void set_mixed_precision(Setting& x) {
   const std::string& text = x.value.text();
-  if (text == "no") return x.set(x.s.precision, Precision::automatic, Precision::fp32);
-  if (text == "bf16") return x.set(x.s.precision, Precision::automatic, Precision::bf16);
-  if (text == "fp16") return x.set(x.s.precision, Precision::automatic, Precision::fp16);
+  if (text == "no") return put_precision(x, Precision::fp32);
+  if (text == "bf16") return put_precision(x, Precision::bf16);
+  if (text == "fp16") return put_precision(x, Precision::fp16);
   if (text != "fp8") x.value.expected("no, fp16, bf16 or fp8");
   if (is_msamp(x.s.precision)) return;
-  x.s.low_precision = LowPrecision::fp8;
-  x.set(x.s.precision, Precision::automatic, Precision::bf16);
+  x.put(x.s.low_precision, LowPrecision::fp8);
+  put_precision(x, Precision::bf16);
 }
 
 /// MSAMPRecipeKwargs: O2 unless said. Which scales torchao has is left to fp8_recipe.
@@ -46,8 +46,8 @@ void set_fp8_backend(Setting& x) {
     if (!is_msamp(x.s.precision)) set_msamp(x, Precision::msamp_o2);
     return;
   }
-  x.set(x.s.low_precision, LowPrecision::none, LowPrecision::fp8);
-  if (backend == Backend::te) x.set(x.s.fp8_scaling, Fp8Scaling::automatic, Fp8Scaling::delayed);
+  x.put(x.s.low_precision, LowPrecision::fp8);
+  if (backend == Backend::te) x.put(x.s.fp8_scaling, Fp8Scaling::delayed);
 }
 
 void set_opt_level(Setting& x) { set_msamp(x, x.named(opt_level_names())); }

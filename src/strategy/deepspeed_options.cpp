@@ -22,8 +22,8 @@ void set_deepspeed_optimizer(Setting& x) {
 void set_offload_device(Setting& x, bool& what, DeepSpeedOptions::Offload& offload) {
   static const Names<int> names = {{"none", 0}, {"cpu", 1}, {"nvme", 2}};
   const int device = x.named(names);
-  what = device != 0;
-  offload.nvme = device == 2;
+  x.put(what, device != 0);
+  x.put(offload.nvme, device == 2);
 }
 
 /// A switch that is modelled as DeepSpeed sets it itself and not otherwise.
@@ -65,14 +65,14 @@ void set_torch_autocast(Setting& x) {
   if (is_given("lower_precision_safe_modules"))
     for (const JsonValue& module : x.value["lower_precision_safe_modules"].elements())
       x.s.deepspeed.lower_precision_safe_modules.push_back(module.text());
-  if (enabled) x.set(x.s.precision, Precision::automatic, type == DType::fp16 ? Precision::amp_fp16 : Precision::amp_bf16);
+  if (enabled) x.put(x.s.precision, type == DType::fp16 ? Precision::amp_fp16 : Precision::amp_bf16);
 }
 
 /// bf16.enabled and fp16.enabled: under MS-AMP the type of all that is not a linear's weight.
 void set_half(Setting& x, DType type) {
   if (!x.value.boolean()) return;
-  if (x.s.precision == Precision::automatic) x.s.precision = type == DType::fp16 ? Precision::fp16 : Precision::bf16;
-  if (is_msamp(x.s.precision) && !x.s.param_dtype) x.s.param_dtype = type;
+  if (!is_msamp(x.s.precision)) return put_precision(x, type == DType::fp16 ? Precision::fp16 : Precision::bf16);
+  if (!x.s.param_dtype) x.s.param_dtype = type;
 }
 
 /// The section of MS-AMP's engine (msamp/deepspeed/runtime/config.py): O1 unless said.
@@ -85,7 +85,7 @@ void set_msamp(Setting& x) {
     if (key == "enabled") {
       enabled = value.boolean();
     } else if (key == "opt_level") {
-      level = Setting(x.s, value, true).named(levels);
+      level = x.at(value).named(levels);
     } else if (key != "use_te") {
       value.expected("no such key: enabled, opt_level or use_te");
     } else if (value.boolean()) {
@@ -95,9 +95,9 @@ void set_msamp(Setting& x) {
   if (!enabled) return;
   if (x.s.precision == Precision::bf16 || x.s.precision == Precision::fp16) {  // which the same text's bf16 or fp16 section said
     if (!x.s.param_dtype) x.s.param_dtype = x.s.precision == Precision::fp16 ? DType::fp16 : DType::bf16;
-    x.s.precision = Precision::automatic;
+    x.retract(x.s.precision, Precision::automatic);
   }
-  x.set(x.s.precision, Precision::automatic, level);
+  x.put(x.s.precision, level);
 }
 
 /// A size of DeepSpeed's JSON: "auto" is what DeepSpeed takes by itself.

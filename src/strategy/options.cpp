@@ -44,18 +44,18 @@ void set_precision(Setting& x) {
   for (const auto& entry : low_precision_names())
     if (entry.value != LowPrecision::none && x.value.text() == entry.name) {
       if (entry.value == LowPrecision::fp8 && is_msamp(x.s.precision)) return;  // it is MS-AMP's
-      x.s.low_precision = entry.value;
-      return x.set(x.s.precision, Precision::automatic, Precision::bf16);
+      x.put(x.s.low_precision, entry.value);
+      return put_precision(x, Precision::bf16);
     }
   if (x.value.text() == "amp-bf16 over bf16 parameters") x.s.param_dtype = DType::bf16;
-  x.choice(x.s.precision, precision_names());
+  put_precision(x, x.named(precision_names()));
 }
 
-/// `autocast`: bf16 or fp16 says amp, where `precision` does not say it already.
+/// `autocast`: bf16 or fp16 says amp.
 void set_autocast(Setting& x) {
   const DType type = x.named(dtype_names());
-  const bool amp = x.s.precision == Precision::amp_bf16 || x.s.precision == Precision::amp_fp16;
-  if (!amp) x.set(x.s.precision, Precision::automatic, type == DType::fp16 ? Precision::amp_fp16 : Precision::amp_bf16);
+  if (type != DType::fp16 && type != DType::bf16) x.value.expected("bf16 or fp16");
+  put_precision(x, type == DType::fp16 ? Precision::amp_fp16 : Precision::amp_bf16);
 }
 
 void set_fp8_recipe(Setting& x) {
@@ -63,7 +63,7 @@ void set_fp8_recipe(Setting& x) {
   for (const auto& entry : fp8_scaling_names())
     if (text.find(entry.name) != std::string::npos) {
       x.s.fp8_all_gather = text.find("fp8 all-gather") != std::string::npos;
-      return x.set(x.s.fp8_scaling, Fp8Scaling::automatic, entry.value);
+      return x.put(x.s.fp8_scaling, entry.value);
     }
   x.value.expected("one of " + list_of(fp8_scaling_names()));
 }
@@ -132,10 +132,13 @@ void set_offload(Setting& x) {
       offload.optimizer = true;
     else if (part == "activations")
       offload.activations = true;
-    else if (text != "none")
+    else if (text == "none")
+      offload.activations = false;
+    else
       x.value.expected("none, or params, grads, optimizer, activations joined by +");
   }
-  x.s.offload = offload;
+  for (bool Offload::*what : {&Offload::params, &Offload::grads, &Offload::optimizer, &Offload::activations})
+    x.put(x.s.offload.*what, offload.*what);
 }
 
 Lora& lora(Setting& x) {
@@ -164,7 +167,7 @@ void set_task(Setting& x) {
 /// `activation_offload`: says also that activations leave.
 void set_activation_offload(Setting& x) {
   x.choice(x.s.offload.activations_by, offload_by_names());
-  x.s.offload.activations = true;
+  x.put(x.s.offload.activations, true);
 }
 
 void set_base_weights(Setting& x) { x.s.base_weights = x.named(base_weights_names()); }
@@ -172,16 +175,31 @@ void set_base_weights(Setting& x) { x.s.base_weights = x.named(base_weights_name
 /// default | always | never | true | false | a number of ranks
 void set_reshard(Setting& x) {
   using Reshard = FsdpOptions::Reshard;
-  if (x.value.is_boolean()) {
-    x.s.fsdp.reshard = x.value.boolean() ? Reshard::always : Reshard::never;
-  } else if (x.value.is_integer()) {
-    x.s.fsdp.reshard = Reshard::number;
-    x.s.fsdp.reshard_to = static_cast<int>(x.whole(1, 1 << 20));
-  } else {
-    static const Names<Reshard> names = {{"default", Reshard::automatic}, {"always", Reshard::always}, {"never", Reshard::never}};
-    x.s.fsdp.reshard = x.named(names);
-  }
+  static const Names<Reshard> names = {{"default", Reshard::automatic}, {"always", Reshard::always}, {"never", Reshard::never}};
+  if (x.value.is_integer()) x.put(x.s.fsdp.reshard_to, static_cast<int>(x.whole(1, 1 << 20)));
+  const Reshard said = x.value.is_integer()   ? Reshard::number
+                       : !x.value.is_boolean() ? x.named(names)
+                       : x.value.boolean()     ? Reshard::always
+                                               : Reshard::never;
+  x.put(x.s.fsdp.reshard, said);
 }
+
+bool is_fsdp(DataParallel kind) {
+  return kind == DataParallel::fsdp || kind == DataParallel::hsdp || kind == DataParallel::fsdp1 || kind == DataParallel::fsdp2;
+}
+
+/// Who shares the states: "fsdp" and "hsdp" leave open which implementation, which another key may say.
+void put_kind(Setting& x, DataParallel kind) {
+  const DataParallel before = x.s.data_parallel;
+  const auto exact = [](DataParallel one) { return one == DataParallel::fsdp1 || one == DataParallel::fsdp2; };
+  if (is_fsdp(before) && is_fsdp(kind) && before != kind && exact(before) != exact(kind)) {
+    if (exact(before)) kind = before;
+    x.retract(x.s.data_parallel, kind);
+  }
+  x.put(x.s.data_parallel, kind);
+}
+
+void set_data_parallel(Setting& x) { put_kind(x, x.named(data_parallel_names())); }
 
 /// The command line's --fsdp full|grad-op|hybrid|none.
 void set_fsdp(Setting& x) {
@@ -191,8 +209,8 @@ void set_fsdp(Setting& x) {
                                         {"hybrid", Sharding::hybrid_shard},
                                         {"none", Sharding::no_shard}};
   const Sharding sharding = x.named(names);
-  x.set(x.s.data_parallel, DataParallel::automatic, sharding == Sharding::hybrid_shard ? DataParallel::hsdp : DataParallel::fsdp);
-  x.s.fsdp.sharding = sharding;
+  put_kind(x, sharding == Sharding::hybrid_shard ? DataParallel::hsdp : DataParallel::fsdp);
+  x.put(x.s.fsdp.sharding, sharding);
 }
 
 void set_sharding(Setting& x) { x.choice(x.s.fsdp.sharding, sharding_names()); }
@@ -201,7 +219,7 @@ void set_sharding(Setting& x) { x.choice(x.s.fsdp.sharding, sharding_names()); }
 void set_optimizer_impl(Setting& x) {
   if (x.value.text() == "fused, bf16 states") {
     x.s.state_dtype = DType::bf16;
-    x.set(x.s.optimizer_impl, OptimizerImpl::automatic, OptimizerImpl::fused);
+    x.put(x.s.optimizer_impl, OptimizerImpl::fused);
   } else {
     x.choice(x.s.optimizer_impl, optimizer_impl_names());
   }
@@ -216,7 +234,7 @@ void set_composer_precision(Setting& x) {
 
 void set_cross_entropy_fusion(Setting& x) {
   static const Names<LossKernel> names = {{"te", LossKernel::te}, {"native", LossKernel::fused_vocab_parallel}};
-  x.set(x.s.loss, LossKernel::automatic, x.named(names));
+  x.put(x.s.loss, x.named(names));
 }
 
 /// `master_dtype`: fp32 or none.
@@ -229,7 +247,7 @@ void set_master(Setting& x) {
 void set_dispatcher(Setting& x) {
   static const Names<const char*> names = {{"alltoall", "alltoall"}, {"all-to-all", "alltoall"}, {"allgather", "allgather"},
                                            {"flex", "deepep"},       {"deepep", "deepep"},       {"local", "local"}};
-  x.set(x.s.moe.dispatcher, std::string(), std::string(x.named(names)));
+  x.put(x.s.moe.dispatcher, std::string(x.named(names)));
 }
 
 void set_stage_layers(Setting& x) {
@@ -246,6 +264,27 @@ void set_pp_layers(Setting& x) {
   for (const JsonValue& stage : x.value.elements()) x.s.pp_layers.push_back(static_cast<int>(stage.integer(0, 1 << 20)));
 }
 
+/// "2.8", "2.15.0+cu132", "1.13".
+void set_torch(Setting& x) {
+  int major = 0, minor = 0;
+  const bool version = std::sscanf(x.value.text().c_str(), "%3d.%3d", &major, &minor) == 2 && major >= 1 && major <= 9;
+  if (!version) x.value.expected("a version of PyTorch, such as 2.8 or 2.15.0+cu132");
+  x.name(x.s.torch);
+}
+
+/// A release, a date or a container's name: whatever it is, it has a number.
+void set_framework_version(Setting& x) {
+  if (x.value.text().find_first_of("0123456789") == std::string::npos) x.value.expected("a version, such as 0.3.0, or a date");
+  x.name(x.s.framework_version);
+}
+
+/// One of a few words that a framework knows.
+void set_word(Setting& x, std::string& field, std::initializer_list<const char*> words) {
+  Names<const char*> names;
+  for (const char* word : words) names.push_back({word, word});
+  x.put(field, std::string(x.named(names)));
+}
+
 void set_rank(Setting& x, std::optional<int>& rank) { rank = static_cast<int>(x.whole(0, 1 << 24)); }
 
 void set_max_split(Setting& x) { x.s.allocator.max_split_size = Bytes(x.whole(1, 1 << 24) << 20); }
@@ -256,8 +295,8 @@ const std::vector<Entry>& framework_entries() {
   static const std::vector<Entry> table = {
       {"framework", "name", "who runs the step: transformers, torchtitan, megatron-core, deepspeed …",
        [](Setting& x) { x.name(x.s.framework); }},
-      {"framework_version", "text", "its version", [](Setting& x) { x.name(x.s.framework_version); }, true},
-      {"torch", "text", "PyTorch's version", [](Setting& x) { x.name(x.s.torch); }, true},
+      {"framework_version", "text", "its version", set_framework_version, true},
+      {"torch", "text", "PyTorch's version", set_torch, true},
       {"transformers", "text", "transformers' version", nullptr, true},
       {"task", kTasks, "what is trained", set_task},
       {"gpus", "ranks", "world size", [](Setting& x) { x.count(x.s.gpus); }},
@@ -299,7 +338,7 @@ const std::vector<Entry>& framework_entries() {
 const std::vector<Entry>& data_parallel_entries() {
   static const std::vector<Entry> table = {
       {"data_parallel", "none, ddp, zero0 … zero3, fsdp, hsdp, fsdp1, fsdp2, megatron-fsdp, megatron-distopt", "who shares the states",
-       [](Setting& x) { x.choice(x.s.data_parallel, data_parallel_names()); }},
+       set_data_parallel},
       {"zero_stage", "0 … 3", "DeepSpeed ZeRO", set_zero_stage},
       {"zero", "0 … 3", "short for zero_stage", set_zero_stage},
       {"fsdp", "full, grad-op, hybrid, none", "FSDP's sharding", set_fsdp},
@@ -333,11 +372,12 @@ const std::vector<Entry>& data_parallel_entries() {
       {"gradient_accumulation_fusion", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.gradient_accumulation_fusion); }},
       {"masked_softmax_fusion", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.masked_softmax_fusion); }},
       {"rope_fusion", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.rope_fusion); }},
-      {"layer_spec", "local, te", "Megatron-core", [](Setting& x) { x.name(x.s.megatron.layer_spec); }},
+      {"layer_spec", "local, te", "Megatron-core", [](Setting& x) { set_word(x, x.s.megatron.layer_spec, {"local", "te"}); }},
       {"precision_aware_optimizer", "true, false", "Megatron-core", [](Setting& x) { x.flag(x.s.megatron.precision_aware_optimizer); }},
       {"make_vocab_size_divisible_by", "rows", "Megatron",
        [](Setting& x) { x.s.megatron.make_vocab_size_divisible_by = static_cast<int>(x.whole(1, 1 << 20)); }},
-      {"cp_comm_type", "p2p, a2a, allgather", "Megatron", [](Setting& x) { x.name(x.s.megatron.cp_comm_type); }},
+      {"cp_comm_type", "p2p, a2a, allgather, a2a+p2p", "Megatron",
+       [](Setting& x) { set_word(x, x.s.megatron.cp_comm_type, {"p2p", "a2a", "allgather", "a2a+p2p"}); }},
       {"data_parallel_sharding_strategy", "no_shard, optim, optim_grads, optim_grads_params", "Megatron-FSDP",
        [](Setting& x) { x.choice(x.s.megatron.sharding, megatron_sharding_names()); }},
       {"fsdp_double_buffer", "true, false", "Megatron-FSDP", [](Setting& x) { x.flag(x.s.megatron.fsdp_double_buffer); }},
@@ -418,10 +458,11 @@ const std::vector<Entry>& kernel_entries() {
       {"tp_async", "true, false", "the same", [](Setting& x) { x.flag(x.s.async_tp); }},
       {"comm_overlap", "true, false", "", [](Setting& x) { x.flag(x.s.comm_overlap); }},
       {"autograd_threads", "threads", "", [](Setting& x) { x.count(x.s.autograd_threads); }},
-      {"spmd_backend", "spmd_types, partial_dtensor", "torchtitan", [](Setting& x) { x.name(x.s.titan.spmd_backend); }},
+      {"spmd_backend", "spmd_types, partial_dtensor", "torchtitan", [](Setting& x) { set_word(x, x.s.titan.spmd_backend, {"spmd_types", "partial_dtensor"}); }},
       {"fused_qkv", "true, false", "torchtitan", [](Setting& x) { x.flag(x.s.titan.fused_qkv); }},
       {"rope_positions_given", "true, false", "torchtitan", [](Setting& x) { x.flag(x.s.titan.rope_positions_given); }},
-      {"rope_cache", "text", "torchtitan", [](Setting& x) { x.name(x.s.titan.rope_cache); }},
+      {"rope_cache", "'complex64, one per layer', 'fp32 cos and sin, one per layer'", "torchtitan",
+       [](Setting& x) { set_word(x, x.s.titan.rope_cache, {"complex64, one per layer", "fp32 cos and sin, one per layer"}); }},
       {"moe_dispatcher", "alltoall, allgather, deepep, local", "", set_dispatcher},
       {"moe.moe_token_dispatcher_type", "alltoall, allgather, flex", "", set_dispatcher},
       {"moe_forced_balance", "true, false", "", [](Setting& x) { x.flag(x.s.moe.forced_balance); }},
@@ -429,7 +470,10 @@ const std::vector<Entry>& kernel_entries() {
       {"moe_a2a_overlap", "true, false", "", [](Setting& x) { x.flag(x.s.moe.a2a_overlap); }},
       {"moe.moe_expert_capacity_factor", "factor", "", [](Setting& x) { x.s.moe.capacity_factor = x.value.number(0, 1e6); }},
       {"moe.moe_pad_expert_input_to_capacity", "true, false", "", [](Setting& x) { x.flag(x.s.moe.pad_to_capacity); }},
-      {"moe.moe_router_load_balancing_type", "text", "", [](Setting& x) { x.name(x.s.moe.load_balancing); }},
+      {"moe.moe_router_load_balancing_type", "aux_loss, seq_aux_loss, global_aux_loss, sinkhorn, none", "",
+       [](Setting& x) {
+         set_word(x, x.s.moe.load_balancing, {"aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none"});
+       }},
       {"moe.moe_aux_loss_coeff", "", "", [](Setting& x) { x.s.moe.aux_loss_coeff = x.value.number(0, 1e6); }},
       {"moe.moe_router_topk", "experts", "", nullptr},
       {"allocator.expandable_segments", "true, false", "PYTORCH_CUDA_ALLOC_CONF",
@@ -443,13 +487,45 @@ const std::vector<Entry>& kernel_entries() {
   return table;
 }
 
+/// bf16 or fp16: the type that a recipe multiplies in; others have none of the two.
+DType half_of(Precision precision) {
+  switch (precision) {
+    case Precision::bf16:
+    case Precision::amp_bf16:
+    case Precision::pure_bf16:
+    case Precision::mixed_bf16:
+    case Precision::fsdp_mixed_bf16:
+      return DType::bf16;
+    case Precision::fp16:
+    case Precision::amp_fp16:
+    case Precision::pure_fp16:
+    case Precision::mixed_fp16:
+    case Precision::fsdp_mixed_fp16:
+      return DType::fp16;
+    default:
+      return DType::fp32;
+  }
+}
+
 }  // namespace
 
-void set_clip(Setting& x) { x.s.clip_grad_norm = x.value.is_boolean() ? x.value.boolean() : x.value.number(0, 1e30) > 0; }
+void put_precision(Setting& x, Precision precision) {
+  const Precision before = x.s.precision;
+  const auto open = [](Precision one) { return one == Precision::bf16 || one == Precision::fp16; };
+  if (half_of(before) == half_of(precision) && open(before) != open(precision) && before != Precision::automatic) {
+    if (!open(before)) precision = before;
+    x.retract(x.s.precision, precision);
+  }
+  x.put(x.s.precision, precision);
+}
+
+void set_clip(Setting& x) {
+  x.put(x.s.clip_grad_norm, std::optional<bool>(x.value.is_boolean() ? x.value.boolean() : x.value.number(0, 1e30) > 0));
+}
 
 void set_zero_stage(Setting& x) {
   constexpr DataParallel stages[] = {DataParallel::zero0, DataParallel::zero1, DataParallel::zero2, DataParallel::zero3};
-  x.set(x.s.data_parallel, DataParallel::automatic, stages[x.whole(0, 3)]);
+  x.put(x.s.data_parallel, stages[x.whole(0, 3)]);
 }
 
 const std::vector<Entry>& entries() {

@@ -13,6 +13,8 @@ const std::vector<Entry>& deepspeed_entries();
 /// What Accelerate's launcher and configuration file say of precision.
 const std::vector<Entry>& accelerate_entries();
 
+/// How weights, gradients and states are held; bf16 and fp16 leave open by which recipe, which another key may say.
+void put_precision(Setting& x, Precision precision);
 /// false, true, a norm: whether gradients are clipped; the norm itself changes nothing.
 void set_clip(Setting& x);
 /// 0 … 3

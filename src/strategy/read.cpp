@@ -38,7 +38,11 @@ bool Setting::same_name(const std::string& text, const char* name) {
          std::equal(text.begin(), text.end(), other.begin(), [&](char a, char b) { return plain(a) == plain(b); });
 }
 
-void Setting::disagree() const { fail("disagrees with another key that says the same thing", value.where(), "give it once"); }
+void Setting::agree(const void* field, bool agrees) const {
+  const std::string* other = agrees ? nullptr : source_.key_of(field);
+  if (other == nullptr || *other == key_) return;
+  fail("disagrees with '" + *other + "', which says the same thing", value.where(), "give one of them");
+}
 
 namespace {
 
@@ -73,18 +77,18 @@ std::vector<std::string> siblings(const std::string& prefix) {
   return names;
 }
 
-void read_below(Strategy& s, const JsonValue& object, const std::string& prefix, bool replace) {
+void read_below(Strategy& s, const JsonValue& object, const std::string& prefix, Source& source) {
   for (const std::string& name : object.keys()) {
     const std::string key = prefix + name;
     const JsonValue value = object[name];
     const bool branch = value.is_object() && has_entries_below(key);
     const Entry* entry = branch ? nullptr : find_entry(key);
     if (branch) {
-      read_below(s, value, key + ".", replace);
+      read_below(s, value, key + ".", source);
     } else if (entry != nullptr && (entry->set == nullptr || value.is_null())) {
       value.mark_read();
     } else if (entry != nullptr) {
-      Setting setting(s, value, replace);
+      Setting setting(s, value, key, source);
       entry->set(setting);
     } else {
       const std::string near = nearest_name(name, siblings(prefix));
@@ -121,16 +125,17 @@ void refuse_wrapped(const Strategy& s, const JsonValue& root) {
 
 Strategy read_root(const JsonDocument& document) {
   Strategy s;
-  read_object(s, document.root(), false);
+  read_object(s, document.root());
   refuse_wrapped(s, document.root());
   return s;
 }
 
 }  // namespace
 
-void read_object(Strategy& s, const JsonValue& training, bool replace) {
+void read_object(Strategy& s, const JsonValue& training) {
   if (!training.is_object()) training.expected("an object");
-  read_below(s, training, "", replace);
+  Source source;
+  read_below(s, training, "", source);
 }
 
 }  // namespace strategy
@@ -139,27 +144,49 @@ Strategy parse_strategy(const std::string& json, const std::string& where) { ret
 
 Strategy load_strategy(const std::string& path) { return strategy::read_root(JsonDocument::read_file(path)); }
 
-void set_option(Strategy& s, const std::string& key, const std::string& value) {
+namespace strategy {
+namespace {
+
+std::string flag_of(std::string key) {
+  std::replace(key.begin(), key.end(), '_', '-');
+  return "--" + key;
+}
+
+/// One key from the text of a command line.
+void set_from_text(Strategy& s, const std::string& key, const std::string& value, Source& source) {
   std::string name = key;
   std::replace(name.begin(), name.end(), '-', '_');
   if (name == "deepspeed") {  // a DeepSpeed file, as its own launcher takes it
     const JsonDocument file = JsonDocument::read_file(value);
-    strategy::read_below(s, file.root(), "deepspeed.", true);
+    read_below(s, file.root(), "deepspeed.", source);
     return;
   }
-  const strategy::Entry* entry = strategy::find_entry(name);
+  const Entry* entry = find_entry(name);
   if (entry == nullptr) {
     std::vector<std::string> known;
-    for (const auto& each : strategy::entries()) known.emplace_back(each.key);
+    for (const auto& each : entries()) known.emplace_back(each.key);
     fail("unknown option '" + key + "'", {}, suggest(name, known));
   }
   if (entry->set == nullptr) return;
-  std::string flag = "--" + key;  // errors name it as the command line spells it
-  std::replace(flag.begin(), flag.end(), '_', '-');
-  const JsonDocument document = JsonDocument::parse(strategy::as_json(value, entry->text), flag);
+  const std::string flag = flag_of(key);  // errors name it as the command line spells it
+  const JsonDocument document = JsonDocument::parse(as_json(value, entry->text), flag);
   const JsonValue root = document.root();
-  strategy::Setting setting(s, root, true);
+  Setting setting(s, root, flag, source);
   entry->set(setting);
+}
+
+}  // namespace
+}  // namespace strategy
+
+void set_option(Strategy& s, const std::string& key, const std::string& value) {
+  strategy::Source source;
+  strategy::set_from_text(s, key, value, source);
+}
+
+void set_options(Strategy& s, const std::vector<std::pair<std::string, std::string>>& options) {
+  strategy::Source source;
+  for (const auto& [key, value] : options) strategy::set_from_text(s, key, value, source);
+  s.options = options;
 }
 
 const std::vector<StrategyOption>& strategy_options() {

@@ -1,7 +1,8 @@
-// One value on its way into a field of a Strategy: typed, range-checked, and compared with what the same text said before.
+// One value on its way into a field of a Strategy: typed, range-checked, and compared with what the same text or command line said before.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,35 +13,64 @@
 
 namespace plimsoll::strategy {
 
+/// Which fields one text, or one command line, has set, and by which key: another key that says otherwise is a contradiction.
+class Source {
+ public:
+  /// The key that set the field; nullptr: none.
+  const std::string* key_of(const void* field) const {
+    const auto found = keys_.find(field);
+    return found == keys_.end() ? nullptr : &found->second;
+  }
+  void note(const void* field, const std::string& key) { keys_[field] = key; }
+  void forget(const void* field) { keys_.erase(field); }
+
+ private:
+  std::map<const void*, std::string> keys_;
+};
+
 class Setting {
  public:
   Strategy& s;
   const JsonValue& value;
 
-  /// `replace`: a later value wins (command line over file); otherwise two keys of one text that disagree are an error.
-  Setting(Strategy& strategy, const JsonValue& json, bool replace) : s(strategy), value(json), replace_(replace) {}
+  /// `key` as the text spells it; `source` has seen the text's other keys, and `strategy` must not move while it lives.
+  Setting(Strategy& strategy, const JsonValue& json, std::string key, Source& source)
+      : s(strategy), value(json), key_(std::move(key)), source_(source) {}
 
-  /// A whole number of at least 1, written as 8 or 5e8; a field of 0 was not said before.
-  void count(int& field) { field = checked(field, 0, static_cast<int>(whole(1, kMostRanks))); }
-  void count(std::int64_t& field) { field = checked(field, std::int64_t{0}, whole(1, kMostTokens)); }
+  /// The same of a value within this one.
+  Setting at(const JsonValue& inner) const { return Setting(s, inner, key_, source_); }
+
+  /// A whole number of at least 1, written as 8 or 5e8.
+  void count(int& field) { put(field, static_cast<int>(whole(1, kMostRanks))); }
+  void count(std::int64_t& field) { put(field, whole(1, kMostTokens)); }
   /// A whole number from 0 on that replaces the field's usual value.
-  void size(std::int64_t& field) { field = whole(0, INT64_MAX / 2); }
-  void flag(bool& field) { field = value.boolean(); }
-  void flag(std::optional<bool>& field) { field = agreed(field, value.boolean()); }
-  void name(std::string& field) { field = value.text(); }
-  void type(std::optional<DType>& field) { field = agreed(field, named(dtype_names())); }
+  void size(std::int64_t& field) { put(field, whole(0, INT64_MAX / 2)); }
+  void flag(bool& field) { put(field, value.boolean()); }
+  void flag(std::optional<bool>& field) { put(field, std::optional<bool>(value.boolean())); }
+  void name(std::string& field) { put(field, value.text()); }
+  void type(std::optional<DType>& field) { put(field, std::optional<DType>(named(dtype_names()))); }
   /// A list of names: ["a", "b"] or "a,b".
-  void list(std::vector<std::string>& field) { field = words(); }
+  void list(std::vector<std::string>& field) { put(field, words()); }
 
   /// One of `names`. Where synonyms mean more than the field says, a message names all of `listed` instead of the first names.
   template <class Enum>
   void choice(Enum& field, const Names<Enum>& names, const char* listed = nullptr) {
-    field = checked(field, Enum::automatic, named(names, listed));
+    put(field, named(names, listed));
   }
-  /// A value already understood, for a field whose `unsaid` means that nothing was said.
+  /// A value already understood. Throws Error where another key of the same source said otherwise.
   template <class T>
-  void set(T& field, T unsaid, T said) {
-    field = checked(field, unsaid, said);
+  void put(T& field, T said) {
+    if (field != said) agree(&field, false);
+    field = std::move(said);
+    source_.note(&field, key_);
+  }
+  /// Throws Error, naming both keys, where another key of the same source set the field and they do not `agree`.
+  void agree(const void* field, bool agrees) const;
+  /// What was said of the field stands for nothing: another key says it better.
+  template <class T>
+  void retract(T& field, T unsaid) {
+    field = unsaid;
+    source_.forget(&field);
   }
 
   std::int64_t whole(std::int64_t least, std::int64_t most) const;
@@ -62,19 +92,8 @@ class Setting {
   /// Equal up to case and the kind of dash.
   static bool same_name(const std::string& text, const char* name);
 
-  template <class T>
-  T checked(T before, T unsaid, T said) const {
-    if (!replace_ && before != unsaid && before != said) disagree();
-    return said;
-  }
-  template <class T>
-  T agreed(const std::optional<T>& before, T said) const {
-    if (!replace_ && before && *before != said) disagree();
-    return said;
-  }
-  [[noreturn]] void disagree() const;
-
-  bool replace_;
+  std::string key_;
+  Source& source_;
 };
 
 /// One key of a strategy.
@@ -90,6 +109,6 @@ struct Entry {
 const std::vector<Entry>& entries();
 
 /// Reads all keys of the object `training` into `s`. Keys that nothing knows go to `s.unread_keys`; near-misses throw.
-void read_object(Strategy& s, const JsonValue& training, bool replace);
+void read_object(Strategy& s, const JsonValue& training);
 
 }  // namespace plimsoll::strategy

@@ -77,7 +77,7 @@ double error_of(const Observed& seen, double value) {
 
 Comparison& add(RowResult& result, const std::string& source, const MeasuredRow& row, const Observed& seen, double value) {
   return result.comparisons.emplace_back(
-      Comparison{source, row.id, seen.quantity, value, seen.value, error_of(seen, value), seen.lower_bound, {}, Basis::closed_form});
+      Comparison{source, row.id, seen.quantity, value, seen.value, error_of(seen, value), seen.lower_bound, {}, Basis::closed_form, {}});
 }
 
 /// Whether the rank that is asked about ran out of memory, or any where none is.
@@ -105,6 +105,10 @@ void compare_step(RowResult& result, const std::string& source, const MeasuredRo
     Comparison& comparison = add(result, source, row, seen, *value);
     comparison.framework = from.framework;
     if (is_memory(seen.quantity)) comparison.basis = from.worst_rank().memory.basis;
+    if (is_time(seen.quantity)) {
+      comparison.basis = from.time.basis;
+      comparison.closed_form_because = from.time.closed_form_because;
+    }
   }
 }
 
@@ -138,6 +142,8 @@ std::int64_t saved_copies(const Model& model, const std::vector<std::string>& mo
 }
 
 }  // namespace
+
+bool is_time(const std::string& quantity) { return quantity == quantity::step_seconds || quantity == quantity::tokens_per_second; }
 
 bool is_memory(const std::string& quantity) {
   return quantity == quantity::allocated || quantity == quantity::reserved || quantity == quantity::device ||

@@ -21,6 +21,7 @@ std::int64_t adapter_parameters(const Model& model, const Lora& lora);
 
 /// Whether the quantity is bytes of a played step or of the closed form that stands in for it.
 bool is_memory(const std::string& quantity);
+bool is_time(const std::string& quantity);
 
 /// Median and 90th percentile of the errors, per source and quantity; verdicts; shares.
 void summarise(Validation& validation);

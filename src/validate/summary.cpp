@@ -54,7 +54,7 @@ void summarise(Validation& validation) {
     } else if (!row.lower_bound) {
       Errors& of_key = errors[{row.source, row.quantity}];
       of_key.all.push_back(row.error);
-      if (is_memory(row.quantity) && row.basis != Basis::played) ++of_key.closed_form;
+      if ((is_memory(row.quantity) || is_time(row.quantity)) && row.basis != Basis::played) ++of_key.closed_form;
     }
   }
   for (auto& [key, of_key] : errors) validation.quantities.push_back(summary_of(key, std::move(of_key)));

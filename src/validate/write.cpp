@@ -62,6 +62,16 @@ std::string text_rows(const Validation& v, std::size_t most) {
   return text;
 }
 
+/// Why times were not played, and of how many rows.
+std::string text_closed_forms(const Validation& v) {
+  std::map<std::string, std::size_t> reasons;
+  for (const Comparison& row : v.rows)
+    if (!row.closed_form_because.empty()) ++reasons[row.source + ": " + row.closed_form_because];
+  std::string text;
+  for (const auto& [reason, rows] : reasons) text += fmt::format("{:>5}  {}\n", rows, reason);
+  return reasons.empty() ? text : "\nTime by a closed form\n" + text;
+}
+
 /// How many rows share a reason; rows of one kind are refused alike.
 std::string text_refused(const Validation& v) {
   std::map<std::string, std::size_t> reasons;
@@ -91,7 +101,7 @@ std::string validation_json(const Validation& v) {
 }
 
 std::string validation_text(const Validation& v, std::size_t most) {
-  std::string text = text_rows(v, most) + text_refused(v);
+  std::string text = text_rows(v, most) + text_refused(v) + text_closed_forms(v);
   if (!v.unread_keys.empty()) text += "\nKeys that nothing read\n";
   for (const auto& key : v.unread_keys) text += fmt::format("{:>5}  {}\n", key.rows, key.key);
   text += fmt::format("\n{:<28} {:<26} {:>6} {:>9} {:>9} {:>9}\n", "source", "quantity", "rows", "median", "9 in 10", "bias");

@@ -97,7 +97,9 @@ TEST(Recording, WaitsReachBackToTheirEvent) {
   const auto waits = std::find_if(recording.program.step.begin(), recording.program.step.end(),
                                   [](const Instruction& each) { return each.kind == InstructionKind::wait_event; });
   ASSERT_NE(waits, recording.program.step.end());
-  EXPECT_EQ(waits->bytes, 1);
+  const auto record = std::find_if(recording.program.step.begin(), waits, [](const Instruction& each) { return each.kind == InstructionKind::record_event; });
+  ASSERT_NE(record, waits);
+  EXPECT_EQ(waits->id, record->id);
   const Cluster cluster = parse_cluster("1xh100-sxm");
   const Timeline timeline = play_time(recording.program, pricing_of(recording, cluster));
   const auto end_of = [&](StreamId stream) {
@@ -133,6 +135,47 @@ TEST(Recording, CollectivesHaveTheirGroup) {
   EXPECT_EQ(recording.steps[0].collectives[0].bytes_argument, 200);
 }
 
+/// fp32 with tf32's rounding, a row-major linear with its bias: y[96, 50257] = x[96, 768] · W[50257, 768]ᵀ + b. The distances between columns
+/// are 768, 768 and 50,257 elements of four bytes: 4 is the largest power of two that divides them.
+TEST(Recording, ProductsKeepWhatTheirCallSaid) {
+  RecordWriter writer;
+  record::Gemm call{};
+  call.m = 50257, call.n = 96, call.k = 768, call.batch = 1;
+  call.a = call.b = call.c = call.d = record::Type::f32;
+  call.transpose_a = 1;
+  call.compute = record::Compute::tf32;
+  call.epilogue = 4;
+  writer.phase("forward").write(record::Kind::gemm, call).step_end();
+  const Recording recording = read(writer);
+  Product product;
+  product.m = 50257, product.n = 96, product.k = 768;
+  product.transpose_a = true;
+  product.a = product.b = product.result = DType::fp32;
+  product.arithmetic = Arithmetic::tf32;
+  product.epilogue = Epilogue::bias;
+  product.alignment = 4;
+  ASSERT_EQ(recording.program.kernels.size(), 1u);
+  EXPECT_EQ(recording.program.kernels[0], Kernel{product});
+}
+
+/// Row-major D[64, 32] = A[64, 16] · B[16, 32] is the column-major Dᵀ[32, 64] = Bᵀ[32, 16] · Aᵀ[16, 64] of the same memory.
+TEST(Recording, ProductsInRowsAreProductsInColumnsTransposed) {
+  RecordWriter writer;
+  record::Gemm call{};
+  call.m = 64, call.n = 32, call.k = 16, call.batch = 1;
+  call.a = call.b = call.d = record::Type::bf16;
+  call.row_major = 1;
+  call.transpose_b = 1;
+  writer.phase("forward").write(record::Kind::gemm, call).step_end();
+  const Recording recording = read(writer);
+  const Product* product = recording.program.kernels.at(0).product();
+  ASSERT_NE(product, nullptr);
+  EXPECT_EQ(product->m, 32);
+  EXPECT_EQ(product->n, 64);
+  EXPECT_TRUE(product->transpose_a);
+  EXPECT_FALSE(product->transpose_b);
+}
+
 /// 8 images of 3 × 64 × 64, 64 filters of 3 × 3 × 3, a result of 8 × 64 × 64 × 64: 2 · 8·64·64·64 · 27 FLOPs.
 TEST(Recording, ConvolutionsOfALibraryHaveTheirFlops) {
   RecordWriter writer;
@@ -147,7 +190,7 @@ TEST(Recording, ConvolutionsOfALibraryHaveTheirFlops) {
   const Recording recording = read(writer);
   ASSERT_EQ(recording.program.kernels.size(), 1u);
   EXPECT_EQ(recording.program.kernels[0].kind(), KernelKind::convolution);
-  EXPECT_EQ(recording.program.kernels[0].flops, 2.0 * 8 * 64 * 64 * 64 * 27);
+  EXPECT_EQ(recording.program.kernels[0].flops(), 2.0 * 8 * 64 * 64 * 64 * 27);
   EXPECT_EQ(recording.kernel_names[0], "cudnn.convolution_forward");
 }
 
@@ -177,8 +220,8 @@ TEST(Recording, CopiesOfAnyDeviceStayOnTheirStream) {
   EXPECT_EQ(streams[2], streams[0]);
 }
 
-/// 1,024 tokens of width 64 through experts of width 32: 2·1,024·32·64 FLOPs, whichever expert takes them; the kernel before it does not
-/// count.
+/// 1,024 tokens of width 64 through 8 experts of width 32, an even share of 128 tokens each: 2·1,024·32·64 FLOPs, whichever expert takes
+/// them; the kernel before it does not count.
 TEST(Recording, GroupedProductsHaveTheShapeThatWasTold) {
   RecordWriter writer;
   writer.phase("forward").allocate(0x1000, kMiB);
@@ -188,7 +231,7 @@ TEST(Recording, GroupedProductsHaveTheShapeThatWasTold) {
     kernel.name = writer.name(name);
     writer.write(record::Kind::kernel, kernel);
   };
-  writer.mark(record::MarkKind::text, "grouped product 1024 32 64 1 2");
+  writer.mark(record::MarkKind::text, "grouped product 32 128 64 8 2 1 0");
   launch("prepare_grouped_gemm_data");
   launch("_ZN7cutlass13device_kernelIN4gemm6kernel13GemmUniversalINS1_17GroupProblemShapeEEEEvT_");
   launch("_ZN7cutlass13device_kernelIN4gemm6kernel13GemmUniversalINS1_17GroupProblemShapeEEEEvT_");  // nothing was told of this one
@@ -197,6 +240,11 @@ TEST(Recording, GroupedProductsHaveTheShapeThatWasTold) {
   EXPECT_EQ(recording.steps[0].work.launches, 3);
   EXPECT_EQ(recording.steps[0].work.gemms, 1);
   EXPECT_EQ(recording.steps[0].work.gemm_flops, 2.0 * 1024 * 32 * 64);
+  const Product* product = recording.program.kernels[1].product();
+  ASSERT_NE(product, nullptr);
+  EXPECT_TRUE(product->grouped);
+  EXPECT_TRUE(product->transpose_a);
+  EXPECT_EQ(product->batch, 8);
 }
 
 TEST(Recording, RefusesCollectivesOfNoCommunicator) {

@@ -1,6 +1,8 @@
 // Reading what the user chose, from JSON (the keys of the measured rows) and from the command line.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <fstream>
 #include <iterator>
 
@@ -111,6 +113,57 @@ TEST(ReadStrategy, KeysOfOneTextMustAgree) {
   EXPECT_NE(error_of(R"({"micro_batch": 2, "deepspeed": {"train_micro_batch_size_per_gpu": 4}})").find("disagrees"), std::string::npos);
   EXPECT_NE(error_of(R"({"precision": "pure-bf16", "autocast": "bf16"})").find("disagrees"), std::string::npos);
   EXPECT_EQ(error_of(R"({"precision": "amp-bf16", "autocast": "bf16"})"), "no error");
+}
+
+std::string error_of_options(const std::vector<std::pair<std::string, std::string>>& options) {
+  try {
+    Strategy s;
+    set_options(s, options);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// Two keys of one command line that say the same thing differently contradict each other, whichever comes first; the same thing twice does not.
+TEST(SetOptions, KeysOfOneCommandLineMustAgree) {
+  using Options = std::vector<std::pair<std::string, std::string>>;
+  const Options contradictions[] = {
+      {{"zero", "1"}, {"zero_stage", "3"}},          {{"data_parallel", "ddp"}, {"fsdp", "full"}},
+      {{"data_parallel", "ddp"}, {"zero", "3"}},     {{"seq", "128"}, {"seq_len", "256"}},
+      {{"precision", "fp16"}, {"autocast", "bf16"}}, {{"precision", "fp32"}, {"deepspeed.bf16.enabled", "true"}},
+      {{"schedule", "gpipe"}, {"pp_schedule", "1f1b"}}, {{"reshard_after_forward", "never"}, {"fsdp.reshard_after_forward", "always"}},
+      {{"loss", "te"}, {"cross_entropy_fusion", "native"}}, {{"offload", "none"}, {"activation_offload", "trl"}},
+      {{"clip_grad_norm", "false"}, {"deepspeed.gradient_clipping", "1"}},
+  };
+  for (Options options : contradictions)
+    for (int order = 0; order < 2; ++order) {
+      const std::string message = error_of_options(options);
+      for (std::string key : {options[0].first, options[1].first}) {
+        std::replace(key.begin(), key.end(), '_', '-');
+        EXPECT_NE(message.find("--" + key), std::string::npos) << options[0].first << ", " << options[1].first << ": " << message;
+      }
+      std::swap(options[0], options[1]);
+    }
+  const Options agreements[] = {
+      {{"zero", "2"}, {"zero_stage", "2"}}, {{"data_parallel", "fsdp2"}, {"fsdp", "full"}}, {{"data_parallel", "hsdp"}, {"fsdp", "hybrid"}},
+      {{"precision", "bf16"}, {"autocast", "bf16"}}, {{"precision", "mixed-bf16"}, {"deepspeed.bf16.enabled", "true"}},
+      {{"seq", "128"}, {"seq", "256"}},
+  };
+  for (Options options : agreements)
+    for (int order = 0; order < 2; ++order) {
+      EXPECT_EQ(error_of_options(options), "no error");
+      std::swap(options[0], options[1]);
+    }
+}
+
+// A command line comes on top of a file.
+TEST(SetOptions, ReplaceWhatAFileSaid) {
+  Strategy s = parse_strategy(R"({"zero_stage": 1, "seq_len": 128})", "strategy");
+  set_options(s, {{"data_parallel", "zero3"}, {"seq", "256"}});
+  EXPECT_EQ(s.data_parallel, DataParallel::zero3);
+  EXPECT_EQ(s.seq_len, 256);
+  EXPECT_EQ(s.options.size(), 2u);
 }
 
 TEST(SetOption, TakesTheCommandLinesForms) {

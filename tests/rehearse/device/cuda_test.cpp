@@ -290,6 +290,24 @@ TEST_P(Runtime, RecordsKernelsByName) {
   EXPECT_EQ(recorded.of<record::Kernel>(record::Kind::kernel).size(), 2u) << "what fails is no work";
 }
 
+/// Numbers and pointers of a signature follow a launch, each behind its place and its size; what the name does not tell of is not touched.
+TEST_P(Runtime, RecordsArgumentsBySignature) {
+  static const int kernel = 0;
+  rt.get<void(void**, const void*, char*, const char*, int, void*, void*, void*, void*, int*)>("__cudaRegisterFunction")(
+      nullptr, &kernel, nullptr, "_Z9my_kernelPKfi7Unknownl", -1, nullptr, nullptr, nullptr, nullptr, nullptr);
+  const Recorded recorded;
+  const void* address = &kernel;
+  std::int32_t rows = 7;
+  std::int64_t columns = 50257;
+  void* arguments[] = {&address, &rows, nullptr, &columns};
+  EXPECT_EQ((rt.get<int(const void*, Dim3, Dim3, void**, std::size_t, Handle)>("cudaLaunchKernel")(&kernel, {}, {}, arguments, 0, nullptr)), kOk);
+  const auto launches = recorded.of_tail<record::Kernel, std::int64_t>(record::Kind::kernel);
+  ASSERT_EQ(launches.size(), 1u);
+  const auto header = [](std::int64_t parameter, std::int64_t bytes) { return parameter | bytes << 16; };
+  EXPECT_EQ(launches[0].second, (std::vector<std::int64_t>{header(0, 8), reinterpret_cast<std::int64_t>(address), header(1, 4), 7, header(3, 8),
+                                                           50257}));
+}
+
 TEST_P(Runtime, RefusesWhatIsNoStream) {
   std::vector<char> not_a_stream(1024);
   const int kernel = 0;

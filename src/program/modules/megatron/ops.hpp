@@ -17,6 +17,8 @@ namespace plimsoll::program {
 /// Products of Transformer Engine in 8 bits.
 struct TeQuantization {
   bool enabled = false;
+  Scaling scaling = Scaling::none;
+  bool turned = false;     ///< products take one layout alone: gradients read the transposed copies
   bool primary = false;    ///< the weights themselves are 8-bit; else each keeps 8-bit copies beside its 16 bits
   bool transposes = true;  ///< a product over the other dimension needs a transposed copy: Hopper, and scales along one dimension anywhere
   std::int64_t block = 0;  ///< elements that share a scale; 0: the whole tensor
@@ -28,9 +30,18 @@ struct MegatronRuntimeOptions {
   std::int64_t tensor_parallel = 1, context_parallel = 1;
   std::int64_t layers_of_model = 0;
   bool sequence_parallel = false;
+  bool user_buffers = false;  ///< tp_comm_overlap: pieces of the sequence come and go while Transformer Engine's products run
   TeQuantization quantization;
   bool fused_weight_gradients = false;  ///< gradient_accumulation_fusion: products add a weight's gradient to its main_grad themselves
+  DType main_gradient = DType::fp32;    ///< what they add to
+  AttentionLibrary attention = AttentionLibrary::cudnn;  ///< of Transformer Engine
   bool keeps_dummies = true;            ///< Transformer Engine from 2.3 on: a dummy gradient serves all weights of its shape for ever
+};
+
+/// What a collective of the tensor-parallel ranks brings, and the event behind it while nobody has waited for it.
+struct Awaited {
+  Tensor tensor;
+  std::optional<EventId> done;
 };
 
 /// What all of Megatron's functions of one rank share.
@@ -42,8 +53,11 @@ class MegatronRuntime {
   std::int64_t tp() const { return options_.tensor_parallel; }
   std::int64_t cp() const { return options_.context_parallel; }
   bool sequence_parallel() const { return options_.sequence_parallel; }
+  bool user_buffers() const { return options_.user_buffers && options_.sequence_parallel && options_.tensor_parallel > 1; }
   const TeQuantization& quantization() const { return options_.quantization; }
   bool fused_weight_gradients() const { return options_.fused_weight_gradients; }
+  DType main_gradient() const { return options_.main_gradient; }
+  AttentionLibrary attention() const { return options_.attention; }
 
   /// GlobalMemoryBuffer.get_tensor(…, "mpu"): a view of one buffer per type that grows and is never given back.
   Tensor global_buffer(const Dims& sizes, DType type);
@@ -67,6 +81,9 @@ class MegatronRuntime {
   /// The same without waiting: `wait()` does.
   void collective_async(CollectiveKind kind, std::int64_t bytes, DType type);
   void wait();
+  /// The same with an event behind it, one for each kind: `await` holds the compute stream until then. Nothing when tp is 1.
+  std::optional<EventId> collective_event(CollectiveKind kind, std::int64_t bytes, DType type);
+  void await(Awaited& pending);
 
  private:
   Tape& tape_;
@@ -79,6 +96,7 @@ class MegatronRuntime {
   Tensor gemm_workspace_, auxiliary_losses_;
   std::vector<Tensor> grouped_workspaces_;
   std::optional<StreamId> context_stream_;
+  std::map<CollectiveKind, EventId> events_;
 };
 
 /// Who adds what over the tensor-parallel ranks around a product.
@@ -94,6 +112,12 @@ Tensor megatron_linear(MegatronRuntime& runtime, const Tensor& input, const Tens
 Tensor reduce_scatter_sequence(MegatronRuntime& runtime, const Tensor& x);
 /// scatter_to_sequence_parallel_region: this rank's part of [s, …], a view; backward gathers.
 Tensor scatter_sequence(MegatronRuntime& runtime, const Tensor& x);
+/// The same two without autograd and without waiting, as Transformer Engine's backward does: the gathering runs beside the product of the
+/// input's gradient, the scattering beside that of the weight's.
+Awaited gather_sequence_async(MegatronRuntime& runtime, const Tensor& x);
+Awaited reduce_scatter_sequence_async(MegatronRuntime& runtime, const Tensor& x);
+/// A rank's part of what is scattered, not written yet.
+Tensor scattered_like(MegatronRuntime& runtime, const Tensor& x);
 /// gather_from_sequence_parallel_region: [s/tp, …] → [s, …]; backward reduce-scatters.
 Tensor gather_sequence(MegatronRuntime& runtime, const Tensor& x);
 /// all_gather_last_dim_from_tensor_parallel_region: [s, b, w] → [s, b, w · tp]; backward reduce-scatters.

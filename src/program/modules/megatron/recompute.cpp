@@ -29,6 +29,7 @@ struct CheckpointWithoutOutput::State {
     }
     {
       const GradMode recording(tape, true);
+      const RunningAgain again(tape);
       recomputed = region(inputs);
     }
     region = nullptr;

@@ -1,8 +1,10 @@
 #include "work.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
+#include "arguments.hpp"
 #include "settings.hpp"
 
 namespace plimsoll::device {
@@ -15,6 +17,7 @@ class Kernels {
     const void* function = nullptr;
     const char* name = nullptr;
     std::uint32_t id = 0;  ///< of the string table, once launched
+    const std::vector<KeptArgument>* kept = nullptr;  ///< once launched; lives as long as the process
   };
 
   Kernels() : entries_(std::size_t{1} << 14) {}
@@ -27,9 +30,9 @@ class Kernels {
     Entry& entry = slot(function);
     if (entry.function == nullptr && ++count_ * 2 > entries_.size()) {
       grow();
-      slot(function) = {function, name, 0};
+      slot(function) = {function, name};
     } else {
-      entry = {function, name, 0};
+      entry = {function, name};
     }
   }
 
@@ -56,11 +59,28 @@ Kernels& kernels() {
   return *once;
 }
 
-std::uint32_t name_id(const void* function) {
+/// The kernel at that address, its name in the string table; null when it was never registered.
+const Kernels::Entry* launched(const void* function) {
   Kernels::Entry* entry = kernels().find(function);
-  if (entry == nullptr) return 0;
+  if (entry == nullptr) return nullptr;
   if (entry->id == 0) entry->id = machine().recorder.intern(entry->name);
-  return entry->id;
+  if (entry->kept == nullptr) entry->kept = new std::vector<KeptArgument>(kept_arguments(entry->name));
+  return entry;
+}
+
+/// The kept arguments one after the other, each behind its header, padded to eight bytes.
+std::vector<char> packed(const std::vector<KeptArgument>& kept, const void* const* arguments) {
+  std::vector<char> bytes;
+  for (const KeptArgument& each : kept) {
+    const void* const value = arguments[each.parameter];
+    if (value == nullptr) continue;
+    const record::Argument header{each.parameter, each.bytes, 0};
+    const std::size_t at = bytes.size();
+    bytes.resize(at + sizeof header + (each.bytes + 7U) / 8 * 8);
+    std::memcpy(bytes.data() + at, &header, sizeof header);
+    std::memcpy(bytes.data() + at + sizeof header, value, each.bytes);
+  }
+  return bytes;
 }
 
 bool launchable(const Launch& l, const Limits& limits) {
@@ -91,12 +111,15 @@ Status launch(const Launch& l, const Limits& limits, Stream& stream) {
   if (!m.recorder.on()) return Status::ok;
   record::Kernel event{};
   event.stream = stream.id;
-  event.name = name_id(l.function);
+  const Kernels::Entry* const kernel = launched(l.function);
+  event.name = kernel == nullptr ? 0 : kernel->id;
   event.grid[0] = l.grid.x, event.grid[1] = l.grid.y, event.grid[2] = l.grid.z;
   event.block[0] = l.block.x, event.block[1] = l.block.y, event.block[2] = l.block.z;
   event.shared_bytes = static_cast<std::uint32_t>(l.shared_bytes);
   event.cluster = l.cluster;
-  m.write(record::Kind::kernel, stream.device, event, static_cast<std::uint16_t>(flags | (l.cooperative ? record::kCooperative : 0)));
+  const std::vector<char> tail = kernel == nullptr || l.arguments == nullptr ? std::vector<char>() : packed(*kernel->kept, l.arguments);
+  m.write(record::Kind::kernel, stream.device, event, static_cast<std::uint16_t>(flags | (l.cooperative ? record::kCooperative : 0)),
+          tail.data(), tail.size());
   return Status::ok;
 }
 

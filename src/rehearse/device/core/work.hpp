@@ -23,6 +23,7 @@ struct Launch {
   std::uint64_t shared_bytes = 0;
   std::uint32_t cluster = 1;
   bool cooperative = false;
+  const void* const* arguments = nullptr;  ///< addresses of its arguments, as many as its signature has; null: given another way
 };
 PLIMSOLL_DEVICE_CORE Status launch(const Launch& launch, const Limits& limits, Stream& stream);
 PLIMSOLL_DEVICE_CORE void host_function(Stream& stream);

@@ -109,18 +109,20 @@ PLIMSOLL_DEVICE_API int INTERNAL(GetKernel)(const void** kernel, const void* fun
 PLIMSOLL_DEVICE_API int NAME(GetKernel)(const void** kernel, const void* function) { return INTERNAL(GetKernel)(kernel, function); }
 PLIMSOLL_DEVICE_API int NAME(GetFuncBySymbol)(const void** function, const void* symbol) { return INTERNAL(GetKernel)(function, symbol); }
 
-PLIMSOLL_DEVICE_API int NAME(LaunchKernel)(const void* function, Dim3 blocks, Dim3 threads, void**, std::size_t shared, Handle stream) {
-  return launch_on({function, grid(blocks), grid(threads), shared}, stream);
+PLIMSOLL_DEVICE_API int NAME(LaunchKernel)(const void* function, Dim3 blocks, Dim3 threads, void** arguments, std::size_t shared, Handle stream) {
+  return launch_on({function, grid(blocks), grid(threads), shared, 1, false, arguments}, stream);
 }
-PLIMSOLL_DEVICE_API int INTERNAL(LaunchKernel)(const void* function, Dim3 blocks, Dim3 threads, void**, std::size_t shared, Handle stream) {
-  return launch_on({function, grid(blocks), grid(threads), shared}, stream);
+PLIMSOLL_DEVICE_API int INTERNAL(LaunchKernel)(const void* function, Dim3 blocks, Dim3 threads, void** arguments, std::size_t shared, Handle stream) {
+  return launch_on({function, grid(blocks), grid(threads), shared, 1, false, arguments}, stream);
 }
-PLIMSOLL_DEVICE_API int NAME(LaunchCooperativeKernel)(const void* function, Dim3 blocks, Dim3 threads, void**, std::size_t shared,
-                                                      Handle stream) {
-  return launch_on({function, grid(blocks), grid(threads), shared, 1, true}, stream);
+PLIMSOLL_DEVICE_API int NAME(LaunchCooperativeKernel)(const void* function, Dim3 blocks, Dim3 threads, void** arguments,
+                                                      std::size_t shared, Handle stream) {
+  return launch_on({function, grid(blocks), grid(threads), shared, 1, true, arguments}, stream);
 }
-PLIMSOLL_DEVICE_API int NAME(LaunchKernelExC)(const LaunchConfiguration* c, const void* function, void**) {
-  return launch_on(launch_of(*c, function), c->stream);
+PLIMSOLL_DEVICE_API int NAME(LaunchKernelExC)(const LaunchConfiguration* c, const void* function, void** arguments) {
+  Launch it = launch_of(*c, function);
+  it.arguments = arguments;
+  return launch_on(it, c->stream);
 }
 
 PLIMSOLL_DEVICE_API int NAME(FuncGetAttributes)(FunctionAttributes* a, const void*) {

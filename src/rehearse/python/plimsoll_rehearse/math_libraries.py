@@ -48,18 +48,31 @@ def patch(torch):
 
 
 def telling_shapes(operator, kernel):
-    """The operator itself, which says before it runs what all of its groups together multiply."""
+    """The operator itself, which says before it runs what each of its groups multiplies when they are even."""
 
     def announced(keys, left, right, *arguments, **options):
-        batch = left.shape[0] if left.dim() == 3 and right.dim() == 3 else 1
-        shape = (left.shape[-2], right.shape[-1], left.shape[-1], batch, left.element_size())
-        device.mark(device.TEXT, 0, "grouped product " + " ".join(map(str, shape)))
         names = [each.name for each in operator._schema.arguments][2:]
         defaults = [each.default_value for each in operator._schema.arguments][2:]
         given = (*arguments, *(options.get(name, default) for name, default in list(zip(names, defaults))[len(arguments) :]))
+        offsets = dict(zip(names, given)).get("offs")
+        device.mark(device.TEXT, 0, "grouped product " + " ".join(map(str, even_groups(left, right, offsets))))
         return kernel.call_boxed(keys, left, right, *given)
 
     return announced
+
+
+def even_groups(left, right, offsets):
+    """m, n, k of BLAS (the row-major result transposed), groups, bytes of an element, whether either operand is transposed."""
+    groups = right.shape[0] if right.dim() == 3 else left.shape[0] if left.dim() == 3 else offsets.shape[0] if offsets is not None else 1
+    rows, columns, inner = left.shape[-2], right.shape[-1], left.shape[-1]
+    if left.dim() == 2 and right.dim() == 3:
+        rows = -(-rows // groups)
+    elif left.dim() == 3 and right.dim() == 2:
+        columns = -(-columns // groups)
+    elif left.dim() == 2 and right.dim() == 2:
+        inner = -(-inner // groups)
+    transposed = [int(each.stride(-2) == 1 and each.shape[-1] > 1) for each in (right, left)]
+    return columns, rows, inner, groups, left.element_size(), *transposed
 
 
 def results_of(torch, operator, maker):

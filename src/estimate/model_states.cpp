@@ -1,0 +1,140 @@
+#include "estimate/model_states.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "memory/model_states.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
+
+namespace plimsoll::estimation {
+namespace {
+
+bool is_layer(const Block& block) { return block.role == Block::Role::decoder || block.role == Block::Role::encoder; }
+
+double bytes_of(std::optional<DType> type, DType otherwise) { return static_cast<double>(size_of(type.value_or(otherwise))); }
+
+/// The ranks that share one copy of what is not an expert: dp_shard · cp.
+double dense_ranks(const Strategy& s) { return static_cast<double>(std::max(1, s.dp_shard)) * std::max(1, s.cp); }
+
+/// Those that share one copy of a rank's experts. Expert parallelism takes its ranks out of tp · cp · dp_shard: what it has cut already is not
+/// divided again (torchtitan's efsdp mesh, Megatron's expert_data_parallel group). Without it torchtitan cuts experts by tp like the rest.
+double expert_ranks(const Strategy& s) {
+  const bool own_mesh = s.ep > 1 || engine_of(s) == Engine::megatron;
+  if (!own_mesh) return dense_ranks(s);
+  return std::max(1.0, dense_ranks(s) * std::max(1, s.tp) / (static_cast<double>(std::max(1, s.ep)) * std::max(1, s.etp)));
+}
+
+double moments_per_element(const Strategy& s) {
+  const std::vector<std::int64_t> large{4096, 4096};  // per element of a large matrix: Adafactor's vectors vanish beside it
+  return static_cast<double>(memory::optimizer_state_bytes(s.optimizer, large, s.state_dtype.value_or(DType::fp32)).count) /
+         (4096.0 * 4096.0);
+}
+
+/// PEFT's rule: a module whose path is a target or ends in one behind a dot; "all-linear": all but a language model's head.
+bool adapted(const Operator& op, const Block& block, const Lora& lora) {
+  if (op.kind != OperatorKind::linear) return false;
+  if (lora.targets == std::vector<std::string>{"all-linear"}) return block.role != Block::Role::head;
+  return std::any_of(lora.targets.begin(), lora.targets.end(), [&](const std::string& target) {
+    const std::string path = "." + op.name, end = "." + target;
+    return path.size() >= end.size() && path.compare(path.size() - end.size(), end.size(), end) == 0;
+  });
+}
+
+/// A [r, in] and B [out, r] of every adapted linear of one repeat of a block.
+double adapter_elements(const Block& block, const Lora& lora) {
+  double elements = 0;
+  for (const Operator& op : block.operators)
+    if (adapted(op, block, lora)) elements += static_cast<double>(lora.r) * static_cast<double>(op.in_features + op.out_features);
+  return elements;
+}
+
+void refuse_unformulated(const Strategy& s) {
+  if (s.peft) refuse("PEFT's methods beside LoRA are not modelled for this combination", "task");
+  if (s.base_weights != BaseWeights::as_trained) refuse("quantised weights have no closed form", "base_weights");
+  if (!s.lora) return;
+  if (s.tp > 1 || s.ep > 1) refuse("adapters on tensor- or expert-parallel ranks have no closed form", "lora");
+  if (s.lora->dora || !s.lora->modules_to_save.empty()) refuse("DoRA and modules_to_save have no closed form", "lora");
+}
+
+void count_elements(States& states, const std::vector<const Stage*>& chunks, const Strategy& s) {
+  for (const Stage* chunk : chunks)
+    for (const Part& part : chunk->parts) {
+      // A tied head on another stage than its embedding is a tensor of its own.
+      const RankElements elements = Stage::elements(*part.block, s, chunk->last && !chunk->first);
+      const auto unit = static_cast<double>(elements.total());
+      const auto layers = static_cast<double>(part.layers);
+      states.held.whole += unit * layers;
+      states.held.shard +=
+          layers * (static_cast<double>(elements.dense) / dense_ranks(s) + static_cast<double>(elements.expert) / expert_ranks(s));
+      if (s.lora) states.adapters.whole += layers * adapter_elements(*part.block, *s.lora);
+      (is_layer(*part.block) ? states.largest_unit : states.root_unit) =
+          is_layer(*part.block) ? std::max(states.largest_unit, unit) : states.root_unit + unit;
+    }
+  states.adapters.shard = states.adapters.whole / dense_ranks(s);
+}
+
+/// DeepSpeed casts the module that it is given as a whole; elsewhere PEFT keeps adapters of 16-bit weights in fp32.
+DType adapter_type(const Strategy& s) {
+  const DType otherwise = engine_of(s) == Engine::deepspeed ? s.param_dtype.value_or(DType::fp32) : DType::fp32;
+  return s.lora->adapter_dtype.value_or(otherwise);
+}
+
+}  // namespace
+
+Divided divided_by(const Strategy& s) {
+  switch (s.data_parallel) {
+    case DataParallel::fsdp1:
+    case DataParallel::fsdp2:
+    case DataParallel::megatron_fsdp:
+    case DataParallel::zero3:
+      return s.fsdp.sharding == FsdpOptions::Sharding::no_shard ? Divided{} : Divided{true, true, true};
+    case DataParallel::zero2:
+      return {false, true, true};
+    case DataParallel::zero1:
+    case DataParallel::megatron_distopt:
+      return {false, false, true};
+    default:
+      return {};
+  }
+}
+
+std::vector<const Stage*> chunks_of(const std::vector<Stage>& stages, int stage, const Strategy& s) {
+  std::vector<const Stage*> chunks;
+  for (std::size_t i = static_cast<std::size_t>(stage); i < stages.size(); i += static_cast<std::size_t>(s.pp)) chunks.push_back(&stages[i]);
+  return chunks;
+}
+
+States states_of(const std::vector<const Stage*>& chunks, const Strategy& s) {
+  refuse_unformulated(s);
+  States states;
+  count_elements(states, chunks, s);
+  const Divided divided = divided_by(s);
+  const auto share = [](const Elements& elements, bool shared) { return shared ? elements.shard : elements.whole; };
+  const Elements& trained = s.lora ? states.adapters : states.held;
+  const double trained_width = s.lora ? size_of(adapter_type(s)) : bytes_of(s.grad_dtype, DType::fp32);
+  states.parameters = share(states.held, divided.parameters) * bytes_of(s.param_dtype, DType::fp32);
+  if (s.lora) states.parameters += share(states.adapters, divided.parameters) * trained_width;
+  states.gradients = share(trained, divided.gradients) * trained_width;
+  const bool master = s.master_weights.value_or(false) && (!s.lora || trained_width < 4);
+  states.optimizer = share(trained, divided.optimizer) * ((master ? 4 : 0) + moments_per_element(s));
+  states.gradients_persist = engine_of(s) == Engine::megatron || engine_of(s) == Engine::nanotron;
+  return states;
+}
+
+Bytes host_states(const std::vector<const Stage*>& chunks, const Strategy& s) {
+  if (!s.offload.params && !s.offload.optimizer) return {};
+  try {
+    const States states = states_of(chunks, s);
+    // FSDP takes gradients and optimizer states along (CPUOffloadPolicy); an optimizer on the host gets its gradients in fp32.
+    const bool together = engine_of(s) == Engine::fsdp1 || engine_of(s) == Engine::fsdp2;
+    double bytes = s.offload.params ? states.parameters : 0;
+    if (s.offload.optimizer || together) bytes += states.optimizer + states.gradients;
+    return Bytes(std::llround(bytes));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::refused) throw;
+    return {};
+  }
+}
+
+}  // namespace plimsoll::estimation

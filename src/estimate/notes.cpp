@@ -1,0 +1,83 @@
+#include "estimate/notes.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "plimsoll/framework.hpp"
+
+namespace plimsoll::estimation {
+namespace {
+
+void note_method(const Report& report, std::vector<std::string>& notes) {
+  const RankMemory& memory = report.worst_rank().memory;
+  if (memory.basis != Basis::played) {
+    notes.push_back(fmt::format("memory is a closed form, not a played step: {}", memory.closed_form_because));
+    notes.push_back("reserved bytes: a tenth of what comes and goes is assumed to be held by the allocator");
+  }
+  if (report.time.basis != Basis::played)
+    notes.push_back(fmt::format(
+        "time is a closed form (roofline of the kernels, collectives over the topology, the pipeline by its schedule; the host is never "
+        "late), not a played step: {}",
+        report.time.closed_form_because));
+}
+
+void note_offload(const Report& report, const Strategy& s, std::vector<std::string>& notes) {
+  if (!s.offload.any()) return;
+  const RankReport& rank = report.worst_rank();
+  const std::int64_t ranks = std::min(report.gpus, report.gpus_per_node);
+  notes.push_back(fmt::format("offload: {} of host memory per GPU, {} per node of {}{}", to_string(rank.host),
+                              to_string(Bytes(rank.host.count * ranks)), ranks,
+                              report.time.basis == Basis::played
+                                  ? ""
+                                  : "; copies between host and device, and what the host computes, are not in the step time"));
+}
+
+/// The names of the longest part of the step that is no computation.
+std::string longest_wait(const TimeReport& time) {
+  const TimePart* longest = nullptr;
+  for (const TimePart& part : time.breakdown)
+    if (part.name != "compute" && (longest == nullptr || part.seconds > longest->seconds)) longest = &part;
+  if (longest == nullptr || longest->seconds.value < 0.2 * time.step_seconds.expected) return {};
+  std::string name = longest->name;
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return fmt::format("{:.0f} % of the step is {}", 100 * longest->seconds.value / time.step_seconds.expected, name);
+}
+
+/// Shares of the peak that hardly any run reaches, or that say that the device waits.
+void note_utilisation(const Report& report, const Strategy& s, std::vector<std::string>& notes) {
+  constexpr double kHigh = 0.75, kLow = 0.05;
+  const double share = report.flops.hfu;
+  if (share > kHigh) {
+    notes.push_back(fmt::format("{:.0f} % of the device's peak is more than published runs reach: the step time takes matrix products at the "
+                                "rate of the device's file and no host that is late",
+                                100 * share));
+  } else if (share > 0 && share < kLow) {
+    std::string why = longest_wait(report.time);
+    if (why.empty()) {
+      const std::int64_t positions = s.micro_batch * s.seq_len;
+      why = fmt::format("{} positions in a micro-batch are too few for the device's matrix units; memory traffic and launches take the time",
+                        with_thousands(positions));
+    }
+    notes.push_back(fmt::format("only {:.1f} % of the device's peak: {}", 100 * share, why));
+  }
+}
+
+void note_length(const Model& model, const Strategy& s, std::vector<std::string>& notes) {
+  if (model.max_positions > 0 && s.seq_len > model.max_positions && model.task != Model::Task::diffusion)
+    notes.push_back(fmt::format("sequences of {} tokens go past the {} positions that the model's config names", with_thousands(s.seq_len),
+                                with_thousands(model.max_positions)));
+}
+
+}  // namespace
+
+std::vector<std::string> notes_of(const Report& report, const Model& model, const Strategy& resolved) {
+  std::vector<std::string> notes;
+  note_method(report, notes);
+  note_length(model, resolved, notes);
+  note_offload(report, resolved, notes);
+  note_utilisation(report, resolved, notes);
+  return notes;
+}
+
+}  // namespace plimsoll::estimation

@@ -1,0 +1,37 @@
+// Time of a step, read off the programs of its ranks.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "estimate/step_time.hpp"
+#include "plimsoll/play.hpp"
+#include "plimsoll/strategy.hpp"
+
+namespace plimsoll::estimation {
+
+/// The parts of a step on the rank that is busiest; they add up to it.
+StepTime parts_of(const Timeline& timeline);
+
+/// Takes the programs of a run's ranks one by one, in the order of their pipeline stages, and plays them together.
+class PlayedTime {
+ public:
+  PlayedTime(const Cluster& cluster, const std::array<GroupShape, kGroups>& groups, std::string_view framework)
+      : pricer_(pricing_of(cluster, groups, framework)) {}
+
+  void add(const StepProgram& program) { ranks_.push_back(pricer_.score(program)); }
+  /// A rank that has no program, and why: the step has none then.
+  void lacks(const std::string& reason);
+  /// Why there is no played time; empty where there is.
+  const std::string& lacking() const { return lacking_; }
+  /// The step on the rank that waits least for the others.
+  Timeline busiest() const;
+
+ private:
+  Pricer pricer_;
+  std::vector<Score> ranks_;
+  std::string lacking_;
+};
+
+}  // namespace plimsoll::estimation

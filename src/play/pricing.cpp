@@ -1,0 +1,61 @@
+// What a run's work and its host are priced by.
+#include <string>
+
+#include "hardware/read_values.hpp"
+#include "plimsoll/play.hpp"
+#include "units/json_reader.hpp"
+
+namespace plimsoll {
+namespace {
+
+/// Work that a pace does not name is part of what it does name.
+HostPace read_pace(const JsonValue& object) {
+  HostPace pace;
+  for (std::size_t i = 0; i < kHostWorks; ++i)
+    if (const auto found = object.find(std::string(name_of(static_cast<HostWork>(i)))))
+      pace.work[i] = hardware::read_sourced(*found, hardware::seconds_value).value;
+  pace.launch = hardware::read_sourced(object["launch"], hardware::seconds_value).value;
+  pace.wakes = hardware::read_sourced(object["wakes"], hardware::seconds_value).value;
+  return pace;
+}
+
+struct NamedPace {
+  std::string framework;
+  HostPace pace;
+};
+
+std::vector<NamedPace> read_paces() {
+  const JsonDocument document = hardware::shipped_document("hardware/hosts.json");
+  std::vector<NamedPace> paces;
+  for (const JsonValue& row : document.root()["paces"].elements()) paces.push_back({row["framework"].text(), read_pace(row)});
+  return paces;
+}
+
+const HostPace& pace_of(std::string_view framework) {
+  static const std::vector<NamedPace> paces = read_paces();
+  for (const NamedPace& each : paces)
+    if (each.framework == framework) return each.pace;
+  return paces.front().pace;  // "all"
+}
+
+}  // namespace
+
+Pricing pricing_of(const Cluster& cluster, const std::array<GroupShape, kGroups>& groups, std::string_view framework) {
+  Pricing pricing;
+  pricing.cluster = cluster;
+  pricing.groups = groups;
+  pricing.gap = kernel_gap(cluster.accelerator);
+  const Contention& contention = cluster.node.collectives.contention;
+  if (contention.products.value > 0) {
+    pricing.product_slowdown = contention.products.value;
+    pricing.memory_slowdown = contention.memory_bound.value;
+    pricing.communication_slowdown = contention.communication.value;
+  }
+  pricing.host = pace_of(framework);
+  if (cluster.node.host_memory_bandwidth.value.value > 0)
+    pricing.host.work[static_cast<std::size_t>(HostWork::memory_traffic)] =
+        Seconds(cluster.gpus_per_node / cluster.node.host_memory_bandwidth.value.value);
+  return pricing;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,341 @@
+#include "play/rank_player.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace plimsoll {
+
+using What = Item::What;
+
+// ---- Meetings ------------------------------------------------------------------------------------------------------
+
+void Meetings::send(std::uint32_t from, std::uint32_t to, double ready) {
+  Pair& pair = pairs_[{from, to}];
+  if (pair.received.empty()) {
+    pair.sent.push_back(ready);
+    return;
+  }
+  Meeting& meeting = all_[pair.received.front()];
+  pair.received.pop_front();
+  meeting = {std::max(meeting.ready, ready), 0};
+}
+
+MeetingId Meetings::receive(std::uint32_t from, std::uint32_t to, double ready) {
+  Pair& pair = pairs_[{from, to}];
+  if (pair.sent.empty()) {
+    pair.received.push_back(all_.size());
+    all_.push_back({ready, 1});
+  } else {
+    all_.push_back({std::max(ready, pair.sent.front()), 0});
+    pair.sent.pop_front();
+  }
+  return all_.size() - 1;
+}
+
+MeetingId Meetings::meet(std::uint32_t group, std::size_t index, double ready) {
+  std::vector<MeetingId>& list = of_all_[group];
+  if (list.size() <= index) {  // ranks come to them in order
+    list.push_back(all_.size());
+    all_.push_back({0, ranks_});
+  }
+  Meeting& meeting = all_[list[index]];
+  meeting.ready = std::max(meeting.ready, ready);
+  --meeting.missing;
+  return list[index];
+}
+
+// ---- one rank ------------------------------------------------------------------------------------------------------
+
+RankPlayer::RankPlayer(const Score& score, const PlaySettings& settings, std::uint32_t rank, Meetings& meetings)
+    : score_(score.parts()),
+      settings_(settings),
+      pricing_(*settings.pricing),
+      rank_(rank),
+      meetings_(meetings),
+      streams_(score_.streams),
+      events_(score_.events),
+      launches_(static_cast<std::size_t>(std::max<std::int64_t>(pricing_.host.queue, 1)), 0.0),
+      began_(score_.streams, 0.0) {}
+
+bool RankPlayer::play() {
+  for (; step_ < settings_.steps; end_step()) {
+    for (;;) {
+      if (at_ == score_.repeat_end && repeat()) continue;
+      if (at_ >= score_.items.size()) break;
+      if (!play(score_.items[at_])) return false;
+      ++at_;
+    }
+    if (!settle_all()) return false;
+  }
+  return true;
+}
+
+bool RankPlayer::play(const Item& item) {
+  switch (item.what) {
+    case What::kernel:
+    case What::copy:
+    case What::collective:
+      return run(item);
+    case What::meeting:
+      return settings_.meets[item.id] ? meet(item) : run(item);
+    case What::send:
+    case What::receive:
+      return meet(item);
+    case What::record:
+      record(item);
+      return true;
+    case What::wait:
+      return wait(item);
+    case What::host:
+      host_ = {host_.time + item.seconds, item.cause};
+      return true;
+    case What::synchronize:
+      return synchronize();
+  }
+  return true;
+}
+
+/// When the host has issued the item: it is at most a full queue ahead of the device.
+double RankPlayer::issued(const Item& item) {
+  host_.time = std::max(host_.time + item.issue, launches_[launched_ % launches_.size()]);
+  if (item.issue > 0) host_.cause = Cause::host;
+  return host_.time;
+}
+
+/// The earliest start of work on the stream.
+RankPlayer::Moment RankPlayer::ready(const Stream& stream, double issue) const {
+  Moment moment{stream.last.time + (stream.last.time > 0 ? pricing_.gap.value : 0), stream.last.cause};
+  if (stream.held.time > moment.time) moment = stream.held;
+  if (issue > moment.time) moment = {issue, host_.cause};
+  return moment;
+}
+
+bool RankPlayer::run(const Item& item) {
+  Stream& stream = streams_[item.stream];
+  if (!stream.open.empty() && !settle(item.stream)) return false;
+  const Moment start = ready(stream, issued(item));
+  const bool computes = item.stream == kComputeStream && item.what == What::kernel;
+  const double end = computes ? slowed(start.time, item) : start.time + item.seconds;
+  if (item.stream == kComputeStream) count(start, end, item.cause);
+  stream.last = {end, item.cause};
+  launches_[launched_++ % launches_.size()] = start.time;
+  occupy(item.stream, item, start.time, end);
+  return true;
+}
+
+/// A send goes off when it is ready. A receive, or a collective of all, stays open until what it waits for is known; transfers that follow
+/// one another join it (a group of NCCL's).
+bool RankPlayer::meet(const Item& item) {
+  Stream& stream = streams_[item.stream];
+  const bool joins = item.what != What::meeting && !stream.closed && item.stream != kComputeStream;
+  if (!stream.open.empty() && !joins && !settle(item.stream)) return false;
+  const Moment start = ready(stream, issued(item));
+  launches_[launched_++ % launches_.size()] = start.time;
+  if (item.what == What::send) {
+    meetings_.send(rank_, item.id, start.time);
+    if (item.stream == kComputeStream) count(start, start.time + item.seconds, item.cause);
+    if (stream.open.empty()) stream.last = {start.time + item.seconds, item.cause};
+    occupy(item.stream, item, start.time, start.time + item.seconds);
+    return true;
+  }
+  const MeetingId meeting = item.what == What::receive ? meetings_.receive(item.id, rank_, start.time)
+                                                       : meetings_.meet(item.id, met_[item.id]++, start.time);
+  stream.closed = false;
+  stream.open.push_back({meeting, start.time, item.seconds, item.instruction, item.cause});
+  return true;
+}
+
+/// Ends the open work of a stream, if everybody it waits for has come.
+bool RankPlayer::settle(StreamId id) {
+  Stream& stream = streams_[id];
+  for (const Open& open : stream.open)
+    if (!meetings_.complete(open.meeting)) return false;
+  for (const Open& open : stream.open) {
+    const double ready = meetings_.ready(open.meeting), end = ready + open.seconds;
+    const bool late = ready - open.ready > open.seconds;
+    if (id == kComputeStream) {
+      count({open.ready, open.cause}, open.ready, open.cause);
+      count({ready, Cause::bubble}, end, open.cause);
+    }
+    if (end > stream.last.time) stream.last = {end, late ? Cause::bubble : open.cause};
+    Item item;
+    item.instruction = open.instruction;
+    item.what = What::receive;
+    occupy(id, item, ready, end);
+  }
+  stream.open.clear();
+  stream.closed = false;
+  for (RecordedEvent& event : events_) {
+    if (!event.open || event.stream != id) continue;
+    event.open = false;
+    event.moment = stream.last;
+  }
+  return true;
+}
+
+bool RankPlayer::settle_all() {
+  for (std::size_t id = 0; id < streams_.size(); ++id)
+    if (!streams_[id].open.empty() && !settle(static_cast<StreamId>(id))) return false;
+  return true;
+}
+
+void RankPlayer::record(const Item& item) {
+  Stream& stream = streams_[item.stream];
+  RecordedEvent& event = events_[item.id];
+  event.stream = item.stream;
+  event.open = !stream.open.empty();
+  if (event.open) stream.closed = true;
+  event.moment = stream.held.time > stream.last.time ? stream.held : stream.last;
+}
+
+bool RankPlayer::wait(const Item& item) {
+  const RecordedEvent& event = events_[item.id];
+  if (event.open && !settle(event.stream)) return false;
+  Moment& held = streams_[item.stream].held;
+  if (event.stream != item.stream && event.moment.time > held.time) held = event.moment;
+  return true;
+}
+
+bool RankPlayer::synchronize() {
+  if (!settle_all()) return false;
+  double done = 0;
+  for (const Stream& stream : streams_) done = std::max(done, stream.last.time);
+  if (done > host_.time) host_ = {done, Cause::host};
+  host_.time += pricing_.host.wakes.value;
+  return true;
+}
+
+/// The end of a kernel that starts then: collectives beside it take a part of the device.
+double RankPlayer::slowed(double start, const Item& kernel) {
+  const double slowdown = kernel.multiplies ? pricing_.product_slowdown : pricing_.memory_slowdown, seconds = kernel.seconds;
+  while (!beside_.empty() && beside_.front().end <= start) beside_.pop_front();
+  if (slowdown <= 1 || beside_.empty()) return start + seconds;
+  double at = start, left = seconds;
+  for (const Interval& busy : beside_) {
+    if (busy.end <= at) continue;
+    const double free = std::max(0.0, busy.start - at);
+    if (left <= free) break;
+    left -= free, at += free;
+    const double shared = std::min(left * slowdown, busy.end - at);
+    left -= shared / slowdown, at += shared;
+    if (left <= 0) break;
+  }
+  return at + left;
+}
+
+void RankPlayer::occupy(StreamId id, const Item& item, double start, double end) {
+  if (settings_.with_events && step_ + 1 == settings_.steps) played_.push_back({item.instruction, id, Seconds(start), Seconds(end)});
+  const bool communicates = item.what != What::kernel && item.what != What::copy;
+  if (id != kComputeStream && communicates && end > start) beside_.push_back({start, end});
+}
+
+/// The compute stream waited until `start`, for what it says, and then did something else.
+void RankPlayer::count(Moment start, double end, Cause cause) {
+  const double gap = std::min(pricing_.gap.value, std::max(0.0, start.time - counted_));
+  const bool waited = start.time - counted_ > pricing_.gap.value;
+  parts_[static_cast<std::size_t>(waited ? start.cause : cause)] += std::max(0.0, start.time - counted_ - gap);
+  parts_[static_cast<std::size_t>(cause)] += gap + std::max(0.0, end - std::max(start.time, counted_));
+  counted_ = std::max(counted_, end);
+}
+
+void RankPlayer::end_step() {
+  ++step_;
+  if (step_ == settings_.steps) return;
+  at_ = 0;
+  repetition_ = 0;
+  before_ = before_that_ = {};
+  parts_.fill(0);
+  for (std::size_t i = 0; i < streams_.size(); ++i) began_[i] = streams_[i].last.time;
+  began_[kComputeStream] = counted_;
+}
+
+// ---- repeated micro-batches ------------------------------------------------------------------------------------------
+
+RankPlayer::Snapshot RankPlayer::snapshot() const {
+  Snapshot now;
+  for (const Stream& stream : streams_) now.streams.push_back(stream.last.time);
+  now.host = host_.time;
+  now.parts = parts_;
+  return now;
+}
+
+/// From a to b as much time went by everywhere as from b to c.
+bool RankPlayer::alike(const Snapshot& a, const Snapshot& b, const Snapshot& c) {
+  if (a.streams.empty()) return false;
+  const double whole = c.host - b.host + c.streams[kComputeStream] - b.streams[kComputeStream], tolerance = 1e-9 * whole;
+  const auto same = [&](double x, double y, double z) { return std::abs((z - y) - (y - x)) <= tolerance; };
+  for (std::size_t i = 0; i < a.streams.size(); ++i)
+    if (!same(a.streams[i], b.streams[i], c.streams[i])) return false;
+  return same(a.host, b.host, c.host);
+}
+
+/// At the end of the repeated items: whether they are played again. Once one repetition takes as long as the one before it, so do all others.
+bool RankPlayer::repeat() {
+  if (repetition_ + 1 >= score_.repeat_times) return false;
+  ++repetition_;
+  if (score_.repeats_alone) {
+    const Snapshot now = snapshot();
+    if (alike(before_that_, before_, now)) {
+      skip_repeats(static_cast<double>(score_.repeat_times - repetition_));
+      return false;
+    }
+    before_that_ = std::exchange(before_, now);
+  }
+  at_ = score_.repeat_begin;
+  return true;
+}
+
+/// `times` more of the last repetition.
+void RankPlayer::skip_repeats(double times) {
+  const Snapshot now = snapshot();
+  const auto longer = [&](std::size_t stream) { return times * (now.streams[stream] - before_.streams[stream]); };
+  for (RecordedEvent& event : events_) event.moment.time += longer(event.stream);
+  for (std::size_t i = 0; i < streams_.size(); ++i) streams_[i].last.time += longer(i);
+  for (Stream& stream : streams_) stream.held = {};
+  for (double& launch : launches_) launch += longer(kComputeStream);
+  for (std::size_t i = 0; i < kCauses; ++i) parts_[i] += times * (now.parts[i] - before_.parts[i]);
+  beside_.clear();
+  counted_ += longer(kComputeStream);
+  host_.time += times * (now.host - before_.host);
+  repetition_ = score_.repeat_times;
+}
+
+// ---- the reading ---------------------------------------------------------------------------------------------------
+
+double RankPlayer::seconds() const {
+  double longest = counted_ - began_[kComputeStream];
+  for (std::size_t i = 0; i < streams_.size(); ++i) longest = std::max(longest, streams_[i].last.time - began_[i]);
+  return longest;
+}
+
+/// What a stream beside the compute stream takes longer than it counts as that stream's work; what other ranks take longer is a bubble.
+Timeline RankPlayer::timeline(double slowest) const {
+  Timeline timeline{};
+  Parts parts = parts_;
+  const double own = seconds(), computed = counted_ - began_[kComputeStream];
+  for (std::size_t i = 0; i < streams_.size(); ++i)
+    if (own > computed && streams_[i].last.time - began_[i] >= own) {
+      parts[static_cast<std::size_t>(streams_[i].last.cause)] += own - computed;
+      break;
+    }
+  const auto part = [&](Cause cause) { return Seconds(parts[static_cast<std::size_t>(cause)]); };
+  timeline.compute = part(Cause::compute) + part(Cause::nothing);
+  timeline.recompute = part(Cause::recompute);
+  timeline.optimizer = part(Cause::optimizer);
+  timeline.exposed_copies = part(Cause::copy);
+  timeline.transfers = part(Cause::transfer);
+  timeline.bubble = part(Cause::bubble) + Seconds(std::max(0.0, slowest - own));
+  timeline.host = part(Cause::host);
+  timeline.host_optimizer = part(Cause::host_optimizer);
+  for (std::size_t i = 0; i < kGroups; ++i) timeline.exposed[i] = part(cause_of(static_cast<Group>(i)));
+  timeline.step = Seconds(std::max(slowest, own));
+  timeline.communication = score_.communication;
+  timeline.copies = score_.copies;
+  timeline.by_kernel = score_.by_kernel;
+  timeline.by_group = score_.by_group;
+  timeline.events = played_;
+  for (Event& event : timeline.events) event.start = event.start - Seconds(began_[kComputeStream]), event.end = event.end - Seconds(began_[kComputeStream]);
+  return timeline;
+}
+
+}  // namespace plimsoll

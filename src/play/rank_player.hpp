@@ -1,0 +1,148 @@
+// One rank on its way through its step.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "play/score.hpp"
+
+namespace plimsoll {
+
+using MeetingId = std::size_t;
+
+/// What ranks do together: sends with their receives, in order for each pair of ranks, and collectives of all.
+class Meetings {
+ public:
+  explicit Meetings(std::size_t ranks) : ranks_(ranks) {}
+
+  /// The next send from one rank to another is ready.
+  void send(std::uint32_t from, std::uint32_t to, double ready);
+  /// The next receive from another rank.
+  MeetingId receive(std::uint32_t from, std::uint32_t to, double ready);
+  /// The `index`-th collective of all ranks in that group.
+  MeetingId meet(std::uint32_t group, std::size_t index, double ready);
+
+  /// Whether everybody has come.
+  bool complete(MeetingId id) const { return all_[id].missing == 0; }
+  /// When the last one came.
+  double ready(MeetingId id) const { return all_[id].ready; }
+
+ private:
+  struct Meeting {
+    double ready = 0;
+    std::size_t missing = 0;
+  };
+  struct Pair {
+    std::deque<double> sent;         ///< not received yet
+    std::deque<MeetingId> received;  ///< not sent yet
+  };
+
+  std::size_t ranks_;
+  std::vector<Meeting> all_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Pair> pairs_;
+  std::map<std::uint32_t, std::vector<MeetingId>> of_all_;
+};
+
+/// How ranks are played.
+struct PlaySettings {
+  const Pricing* pricing = nullptr;
+  int steps = 1;                         ///< the last one is read
+  std::array<bool, kGroups> meets{};     ///< groups whose collectives wait for all ranks
+  bool with_events = false;
+};
+
+class RankPlayer {
+ public:
+  RankPlayer(const Score& score, const PlaySettings& settings, std::uint32_t rank, Meetings& meetings);
+
+  /// Goes on until the last step is done or another rank is needed; whether it is done.
+  bool play();
+  /// Rises with everything that is played.
+  std::size_t progress() const { return launched_ + at_ + static_cast<std::size_t>(step_) + static_cast<std::size_t>(repetition_) * score_.items.size(); }
+  /// Of the last step: from the end of the one before, on the stream that took longest.
+  double seconds() const;
+  /// The last step, where the slowest rank's takes so long.
+  Timeline timeline(double slowest) const;
+
+ private:
+  /// A moment, and what kept it from being earlier.
+  struct Moment {
+    double time = 0;
+    Cause cause = Cause::nothing;
+  };
+  /// Work that ends when another rank lets it.
+  struct Open {
+    MeetingId meeting;
+    double ready, seconds;
+    std::uint32_t instruction;
+    Cause cause;
+  };
+  struct Stream {
+    Moment last;        ///< the end of what was issued
+    Moment held;        ///< an event that it waits for
+    std::vector<Open> open;
+    bool closed = false;  ///< an event lies behind the open work: nothing joins it
+  };
+  struct RecordedEvent {
+    Moment moment;
+    StreamId stream = kComputeStream;
+    bool open = false;  ///< behind work that is open
+  };
+  struct Interval {
+    double start, end;
+  };
+  using Parts = std::array<double, kCauses>;
+
+  bool play(const Item& item);
+  bool run(const Item& item);
+  bool meet(const Item& item);
+  void record(const Item& item);
+  bool wait(const Item& item);
+  bool synchronize();
+  bool repeat();
+  void skip_repeats(double times);
+  void end_step();
+
+  double issued(const Item& item);
+  Moment ready(const Stream& stream, double issue) const;
+  bool settle(StreamId id);
+  bool settle_all();
+  double slowed(double start, const Item& kernel);
+  void occupy(StreamId id, const Item& item, double start, double end);
+  void count(Moment start, double end, Cause cause);
+
+  const Score::Parts& score_;
+  const PlaySettings& settings_;
+  const Pricing& pricing_;
+  std::uint32_t rank_;
+  Meetings& meetings_;
+
+  std::size_t at_ = 0;
+  int step_ = 0;
+  std::int64_t repetition_ = 0;
+  Moment host_{0, Cause::host};
+  std::vector<Stream> streams_;
+  std::vector<RecordedEvent> events_;
+  std::vector<double> launches_;  ///< a ring: when the last launches started
+  std::size_t launched_ = 0;
+  std::array<std::size_t, kGroups> met_{};
+  std::deque<Interval> beside_;  ///< collectives beside the compute stream that may still run
+  double counted_ = 0;           ///< the compute stream's time is counted up to here
+  std::vector<double> began_;    ///< the step, per stream: when the one before ended
+  Parts parts_{};
+  std::vector<Event> played_;
+
+  struct Snapshot {
+    std::vector<double> streams;
+    double host = 0;
+    Parts parts{};
+  };
+  Snapshot snapshot() const;
+  static bool alike(const Snapshot& a, const Snapshot& b, const Snapshot& c);
+  Snapshot before_, before_that_;  ///< at the ends of the last repetitions
+};
+
+}  // namespace plimsoll

@@ -1,0 +1,73 @@
+// Ranks of a pipeline played together. Work is started in the order of issue: a stream is a queue and an event lies behind what was issued
+// before it, so one walk over a rank's items gives every start. A rank stands still where it needs to know when something ends that another
+// rank has not come to yet; the others go on, and it is taken up again.
+#include <algorithm>
+
+#include "play/rank_player.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll {
+namespace {
+
+/// Groups whose collectives join all played ranks: those that all issue equally often.
+std::array<bool, kGroups> shared_meetings(const std::vector<const Score::Parts*>& ranks) {
+  std::array<bool, kGroups> shared{};
+  for (std::size_t group = 0; group < kGroups; ++group) {
+    const std::int64_t times = ranks.front()->meetings[group];
+    shared[group] = ranks.size() > 1 && times > 0 &&
+                    std::all_of(ranks.begin(), ranks.end(), [&](const Score::Parts* rank) { return rank->meetings[group] == times; });
+  }
+  return shared;
+}
+
+}  // namespace
+
+Seconds Timeline::exposed_communication() const {
+  Seconds sum = transfers;
+  for (const Seconds& each : exposed) sum += each;
+  return sum;
+}
+
+Seconds Timeline::sum() const {
+  return compute + recompute + optimizer + exposed_communication() + bubble + exposed_copies + host + host_optimizer;
+}
+
+std::vector<Timeline> play_ranks(const std::vector<Score>& ranks, const Pricing& pricing, bool with_events) {
+  if (ranks.empty()) return {};
+  std::vector<const Score::Parts*> scores;
+  for (const Score& rank : ranks) scores.push_back(&rank.parts());
+  // A pipeline is flushed at the end of a step; one rank alone may have its host ahead into the next.
+  const PlaySettings settings{&pricing, ranks.size() == 1 ? 2 : 1, shared_meetings(scores), with_events};
+  Meetings meetings(ranks.size());
+  std::vector<RankPlayer> players;
+  players.reserve(ranks.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i) players.emplace_back(ranks[i], settings, static_cast<std::uint32_t>(i), meetings);
+  std::vector<bool> done(ranks.size());
+  for (std::size_t left = ranks.size(), rounds = 0; left > 0; ++rounds) {
+    const std::size_t before = left;
+    bool moved = false;
+    for (std::size_t i = 0; i < players.size(); ++i) {
+      if (done[i]) continue;
+      const std::size_t from = players[i].progress();
+      done[i] = players[i].play();
+      if (done[i]) --left;
+      moved = moved || players[i].progress() != from;
+    }
+    if (left == before && !moved) throw Error(ErrorCode::internal, "the sends and receives of a pipeline's ranks do not match");
+  }
+  double slowest = 0;
+  for (const RankPlayer& player : players) slowest = std::max(slowest, player.seconds());
+  std::vector<Timeline> timelines;
+  for (const RankPlayer& player : players) timelines.push_back(player.timeline(slowest));
+  return timelines;
+}
+
+Timeline play_time(const StepProgram& program, const Pricing& pricing, bool with_events) {
+  Pricer pricer(pricing);
+  std::vector<Score> ranks;
+  ranks.push_back(pricer.score(program));
+  ranks.front().stand_alone();
+  return play_ranks(ranks, pricing, with_events).front();
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,247 @@
+#include "play/score.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll {
+namespace {
+
+std::uint64_t key_of(const Collective& c) {
+  return static_cast<std::uint64_t>(c.bytes) * 4096 + static_cast<std::uint64_t>(c.kind) * 256 + static_cast<std::uint64_t>(c.group) * 16 +
+         static_cast<std::uint64_t>(c.type);
+}
+
+/// Collectives over all ranks of a pipeline: nobody is done before the last one has come.
+bool joins_stages(const Collective& collective) {
+  const bool transfer = collective.kind == CollectiveKind::send || collective.kind == CollectiveKind::receive;
+  return !transfer && (collective.group == Group::world || collective.group == Group::pipeline);
+}
+
+}  // namespace
+
+Score::Score() : parts_(std::make_unique<Parts>()) {}
+Score::~Score() = default;
+Score::Score(Score&&) noexcept = default;
+Score& Score::operator=(Score&&) noexcept = default;
+
+void Score::stand_alone() {
+  for (Item& item : parts_->items)
+    if (item.what == Item::What::send || item.what == Item::What::receive) item.what = Item::What::collective;
+  parts_->repeats_alone = true;
+}
+
+struct Pricer::Tables {
+  Pricing pricing;
+  std::unordered_multimap<std::size_t, std::pair<Kernel, double>> kernels;
+  std::unordered_map<std::uint64_t, double> collectives;
+
+  std::optional<Surroundings> around;  ///< of the first rank's step
+
+  double seconds_of(const Kernel& kernel) {
+    const std::size_t hash = hash_of(kernel);
+    const auto [first, last] = kernels.equal_range(hash);
+    for (auto at = first; at != last; ++at)
+      if (at->second.first == kernel) return at->second.second;
+    const double seconds = price(kernel, pricing.cluster.accelerator, around.value_or(Surroundings{})).value;
+    kernels.emplace(hash, std::make_pair(kernel, seconds));
+    return seconds;
+  }
+
+  double seconds_of(const Collective& collective) {
+    const auto [at, inserted] = collectives.try_emplace(key_of(collective), 0.0);
+    if (inserted) at->second = price(collective, pricing.groups[static_cast<std::size_t>(collective.group)], pricing.cluster).value;
+    return at->second;
+  }
+};
+
+Pricer::Pricer(Pricing pricing) : tables_(std::make_unique<Tables>()) { tables_->pricing = std::move(pricing); }
+Pricer::~Pricer() = default;
+const Pricing& Pricer::pricing() const { return tables_->pricing; }
+
+namespace {
+
+/// Reads a program's instructions into items.
+template <class Tables>
+class ScoreWriter {
+ public:
+  ScoreWriter(const StepProgram& program, Tables& tables, Score::Parts* parts) : program_(program), tables_(tables), score_(*parts) {
+    kernels_.assign(program.kernels.size(), -1);
+  }
+
+  void write() {
+    score_.streams = std::max<std::size_t>(program_.streams.size(), 1);
+    score_.items.reserve(program_.step.size() / 2);
+    const Repeated& repeated = program_.repeated;
+    score_.repeat_times = repeated.begin < repeated.end ? repeated.times : 1;
+    for (std::size_t i = 0; i < program_.step.size(); ++i) {
+      if (i == repeated.begin) score_.repeat_begin = score_.items.size();
+      if (i == repeated.end) score_.repeat_end = score_.items.size();
+      read(static_cast<std::uint32_t>(i));
+    }
+    if (repeated.end >= program_.step.size() && repeated.begin < repeated.end) score_.repeat_end = score_.items.size();
+  }
+
+ private:
+  void read(std::uint32_t index) {
+    const Instruction& instruction = program_.step[index];
+    runs_ = program_.repeated.runs_of(index);
+    Item item;
+    item.instruction = index;
+    item.stream = instruction.stream;
+    switch (instruction.kind) {
+      case InstructionKind::kernel:
+        return kernel(item, instruction);
+      case InstructionKind::collective:
+        return collective(item, program_.collectives.at(instruction.id));
+      case InstructionKind::copy:
+        return copy(item, program_.copies.at(instruction.id));
+      case InstructionKind::record_event:
+      case InstructionKind::wait_event:
+        item.what = instruction.kind == InstructionKind::record_event ? Item::What::record : Item::What::wait;
+        item.id = instruction.id;
+        meet_event(item);
+        score_.events = std::max(score_.events, instruction.id + std::size_t{1});
+        return add(item);
+      case InstructionKind::host:
+        return host(item, instruction);
+      case InstructionKind::synchronize:
+        item.what = Item::What::synchronize;
+        return add(item);
+      case InstructionKind::phase:
+        phase_ = static_cast<Phase>(instruction.id);
+        return;
+      default:
+        return;
+    }
+  }
+
+  void add(const Item& item) {
+    if (item.stream >= score_.streams) throw Error(ErrorCode::internal, "a step program uses a stream that it does not name");
+    score_.items.push_back(item);
+  }
+
+  void kernel(Item& item, const Instruction& instruction) {
+    const Kernel& kernel = program_.kernels.at(instruction.id);
+    double& seconds = kernels_[instruction.id];
+    if (seconds < 0) seconds = tables_.seconds_of(kernel);
+    item.what = Item::What::kernel;
+    item.multiplies = kernel.product() || kernel.attention();
+    item.seconds = seconds;
+    if (item.stream == kComputeStream) ++kernels_issued_;
+    item.issue = tables_.pricing.host.launch.value;
+    item.cause = phase_ == Phase::optimizer ? Cause::optimizer : instruction.again ? Cause::recompute : Cause::compute;
+    score_.by_kernel[static_cast<std::size_t>(kernel.kind())] += Seconds(seconds * static_cast<double>(runs_));
+    add(item);
+  }
+
+  void collective(Item& item, const Collective& collective) {
+    item.seconds = tables_.seconds_of(collective);
+    item.cause = cause_of(collective.group);
+    const auto group = static_cast<std::size_t>(collective.group);
+    const bool transfer = collective.kind == CollectiveKind::send || collective.kind == CollectiveKind::receive;
+    if (transfer && collective.group == Group::pipeline) item.cause = Cause::transfer;
+    item.what = Item::What::collective;
+    if (transfer && collective.peer != Collective::kNoPeer) {
+      item.what = collective.kind == CollectiveKind::send ? Item::What::send : Item::What::receive;
+      item.id = static_cast<std::uint32_t>(collective.peer);
+    } else if (joins_stages(collective)) {
+      item.what = Item::What::meeting;
+      item.id = static_cast<std::uint32_t>(group);
+      score_.meetings[group] += runs_;
+    }
+    const bool of_others = item.what != Item::What::collective;
+    if (of_others && runs_ > 1) score_.repeats_alone = false;
+    if (item.stream != kComputeStream) slow_down(item, group);
+    score_.communication += Seconds(item.seconds * static_cast<double>(runs_));
+    score_.by_group[group] += Seconds(item.seconds * static_cast<double>(runs_));
+    add(item);
+  }
+
+  /// Kernels run beside a collective on a stream of its own, unless the compute stream waits for it at once.
+  void slow_down(Item& item, std::size_t group) {
+    const double alone = item.seconds;
+    item.seconds *= tables_.pricing.communication_slowdown;
+    beside_[item.stream] = {score_.items.size(), kernels_issued_, group, alone};
+  }
+
+  /// The compute stream waits for what lies behind an event.
+  void meet_event(const Item& item) {
+    if (item.what == Item::What::record) {
+      recorded_on_[item.id] = item.stream;
+      return;
+    }
+    const auto recorded = recorded_on_.find(item.id);
+    if (item.stream != kComputeStream || recorded == recorded_on_.end()) return;
+    const auto beside = beside_.find(recorded->second);
+    if (beside == beside_.end() || beside->second.kernels != kernels_issued_) return;
+    double& seconds = score_.items[beside->second.item].seconds;
+    const Seconds saved((seconds - beside->second.alone) * static_cast<double>(runs_));
+    seconds = beside->second.alone;
+    score_.communication = score_.communication - saved;
+    score_.by_group[beside->second.group] = score_.by_group[beside->second.group] - saved;
+    beside_.erase(beside);
+  }
+
+  void copy(Item& item, const Copy& copy) {
+    const bool on_device = copy.direction == Copy::Direction::set || copy.direction == Copy::Direction::device_to_device;
+    item.what = Item::What::copy;
+    item.seconds = price(copy, tables_.pricing.cluster).value;
+    item.issue = tables_.pricing.host.launch.value;
+    item.cause = !on_device ? Cause::copy : phase_ == Phase::optimizer ? Cause::optimizer : Cause::compute;
+    score_.copies += Seconds(item.seconds * static_cast<double>(runs_));
+    add(item);
+  }
+
+  void host(Item& item, const Instruction& instruction) {
+    item.what = Item::What::host;
+    item.seconds = static_cast<double>(instruction.bytes) * tables_.pricing.host.work.at(instruction.id).value;
+    item.cause = static_cast<HostWork>(instruction.id) == HostWork::memory_traffic ? Cause::host_optimizer : Cause::host;
+    if (item.seconds > 0) add(item);
+  }
+
+  const StepProgram& program_;
+  Tables& tables_;
+  Score::Parts& score_;
+  /// The last collective of a stream, and how many kernels had been issued before it.
+  struct Beside {
+    std::size_t item, kernels, group;
+    double alone;  ///< seconds
+  };
+  std::unordered_map<StreamId, Beside> beside_;
+  std::unordered_map<std::uint32_t, StreamId> recorded_on_;  ///< by event
+  std::size_t kernels_issued_ = 0;
+  std::vector<double> kernels_;
+  std::int64_t runs_ = 1;
+  Phase phase_ = Phase::forward;
+};
+
+
+/// The share of its kernels' time, each alone, that a step spends in products and attention.
+Surroundings surroundings_of(const StepProgram& program, const Accelerator& device) {
+  std::vector<double> runs(program.kernels.size());
+  for (std::size_t i = 0; i < program.step.size(); ++i)
+    if (program.step[i].kind == InstructionKind::kernel)
+      runs.at(program.step[i].id) += static_cast<double>(program.repeated.runs_of(i));
+  double matrix = 0, all = 0;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i] == 0) continue;
+    const double seconds = runs[i] * price(program.kernels[i], device).value;
+    all += seconds;
+    if (program.kernels[i].product() || program.kernels[i].attention()) matrix += seconds;
+  }
+  return {all > 0 ? matrix / all : 0};
+}
+
+}  // namespace
+
+Score Pricer::score(const StepProgram& program) {
+  Score score;
+  if (!tables_->around) tables_->around = surroundings_of(program, tables_->pricing.cluster.accelerator);
+  ScoreWriter<Tables>(program, *tables_, score.parts_.get()).write();
+  return score;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,110 @@
+// Kernels over indices and over lists of tensors (ATen/native/cuda: IndexKernelUtils.cu, Embedding.cu, Loss.cu, ForeachFunctors.cuh).
+#include <algorithm>
+#include <charconv>
+
+#include "rehearse/kernel_readers.hpp"
+#include "rehearse/signature.hpp"
+
+namespace plimsoll::rehearse {
+namespace {
+
+constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
+/// Elements of a chunk of multi_tensor_apply (ATen/native/cuda/MultiTensorApply.cuh, kChunkSize).
+constexpr std::int64_t kForeachChunk = 65536;
+
+bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+std::optional<std::int64_t> whole_number(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end == text.data()) return {};
+  return value;
+}
+
+/// The product of some parameters; nothing where one was not kept or the product is no sensible size.
+std::optional<std::int64_t> product_of(const Arguments& arguments, std::initializer_list<int> parameters) {
+  std::int64_t product = 1;
+  for (const int parameter : parameters) {
+    const auto value = arguments.integer(parameter);
+    if (!value || *value < 1 || *value > kMostElements / product) return {};
+    product *= *value;
+  }
+  return product;
+}
+
+// ---- gathers ---------------------------------------------------------------------------------------------------------
+
+/// A kernel that moves `size` elements each way, in the order of an index.
+struct GatherRule {
+  std::string_view sign;
+  Gather::Function function;
+  std::initializer_list<int> size;  ///< the parameters whose product it is
+  bool in_bytes = false;
+};
+const GatherRule kGatherRules[] = {{"vectorized_gather_kernel<", Gather::Function::embedding, {3, 4}, true},
+                                   {"indexSelectLargeIndex<", Gather::Function::embedding, {5}},
+                                   {"embedding_backward_feature_kernel<", Gather::Function::embedding_backward, {3, 4}},
+                                   {"compute_grad_weight<", Gather::Function::embedding_backward, {3, 4}},
+                                   {"nll_loss_forward_reduce_cuda_kernel_2d<", Gather::Function::nll_loss, {6}},
+                                   {"nll_loss_backward_reduce_cuda_kernel_2d<", Gather::Function::nll_loss, {6}},
+                                   {"tensor_kernel_scan_innermost_dim<", Gather::Function::scan, {2, 3}},
+                                   {"index_elementwise_kernel<", Gather::Function::index, {0}}};
+
+// ---- lists -----------------------------------------------------------------------------------------------------------
+
+/// Lists that a functor walks through: how many it reads, and how many it writes.
+struct Lists {
+  MultiTensor::Function function = MultiTensor::Function::map;
+  std::int64_t reads = 0, writes = 0;
+  DType type = DType::fp32;
+};
+
+/// ForeachFunctors.cuh: <type, depth, lists read, the one written>; the fused optimizers write all lists but the gradients'.
+std::optional<Lists> lists_of(std::string_view name) {
+  for (const std::string_view opening : {"FusedAdamMathFunctor<", "FusedSgdMathFunctor<", "FusedAdagradMathFunctor<"})
+    if (const auto arguments = template_arguments(name, opening); arguments.size() >= 2) {
+      const auto depth = whole_number(arguments[1]);
+      if (!depth || *depth < 2 || *depth > 6) return {};
+      return Lists{MultiTensor::Function::fused, *depth, *depth - 1, element_type(arguments[0]).value_or(DType::fp32)};
+    }
+  if (const auto norm = template_arguments(name, "LpNormFunctor<"); !norm.empty())
+    return Lists{MultiTensor::Function::norm, 1, 0, element_type(norm[0]).value_or(DType::fp32)};
+  for (const std::string_view functor : {"Functor<", "FunctorScalarList<"})
+    for (std::size_t at = name.find(functor); at != std::string_view::npos; at = name.find(functor, at + 1)) {
+      const auto arguments = template_arguments(name.substr(at), functor);
+      if (arguments.size() < 4) continue;
+      const auto type = element_type(arguments[0]);
+      const auto depth = whole_number(arguments[1]), reads = whole_number(arguments[2]);
+      if (!type || !depth || !reads || *reads < 0 || *reads > *depth || *depth > 6) continue;
+      const bool copies = contains(name, "CopyFunctor<");
+      return Lists{copies ? MultiTensor::Function::copy : MultiTensor::Function::map, *reads, 1, *type};
+    }
+  return {};
+}
+
+}  // namespace
+
+std::optional<Kernel> read_gather(std::string_view name, const Launch& launch) {
+  for (const GatherRule& rule : kGatherRules) {
+    if (!contains(name, rule.sign)) continue;
+    const auto size = product_of(launch.arguments, rule.size);
+    if (!size) return {};
+    const DType type = rule.in_bytes ? DType::uint8 : first_type(name);
+    return Kernel{Gather{rule.function, *size, Operands({{*size, type, Walk::strided}}, {{*size, type}})}};
+  }
+  return {};
+}
+
+std::optional<Kernel> read_multi_tensor(std::string_view name, const Launch& launch) {
+  if (!contains(name, "multi_tensor_apply_kernel<")) return {};
+  const auto lists = lists_of(name);
+  if (!lists) return {};
+  MultiTensor kernel;
+  kernel.function = lists->function;
+  kernel.elements = std::min(blocks_of(launch), kMostElements / kForeachChunk) * kForeachChunk;
+  for (std::int64_t i = 0; i < lists->reads; ++i) kernel.operands.read({kernel.elements, lists->type});
+  for (std::int64_t i = 0; i < lists->writes; ++i) kernel.operands.write({kernel.elements, lists->type});
+  return Kernel{kernel};
+}
+
+}  // namespace plimsoll::rehearse

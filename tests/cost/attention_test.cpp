@@ -1,0 +1,108 @@
+#include <gtest/gtest.h>
+
+#include "cost/kernel_constants.hpp"
+#include "plimsoll/cost.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll {
+namespace {
+
+Attention cudnn(std::int64_t batch, std::int64_t heads, std::int64_t length, std::int64_t width) {
+  Attention attention;
+  attention.library = AttentionLibrary::cudnn;
+  attention.batch = batch;
+  attention.heads = attention.kv_heads = heads;
+  attention.queries = attention.keys = length;
+  attention.head_dim = attention.value_dim = width;
+  return attention;
+}
+
+const cost::AttentionLaw& law(AttentionLibrary library, bool backward, const std::string& family) {
+  for (const auto& each : cost::kernel_constants().attention)
+    if (each.library == library && each.backward == backward && each.family == family && each.type == DType::bf16) return each;
+  throw Error(ErrorCode::internal, "no such law");
+}
+
+double us(Seconds time) { return time.value * 1e6; }
+
+/// Microseconds of so many tiles of heads of 128 on each of the H100's 132 units.
+double tiles_h100(const cost::AttentionLaw& l, double tiles, double share) {
+  const double flops = (l.backward ? 10.0 : 4.0) * static_cast<double>(l.tile.m * l.tile.n) * 128 * 132;
+  return tiles * flops / (989.4e12 * share) * 1e6;
+}
+
+// 2048 queries and keys, 16 heads of 128, 4 sequences: 64 · 16 blocks of 16 tiles and a prologue over 132 units, and half of a block more.
+TEST(Attention, BlocksOfEqualLength) {
+  const auto& l = law(AttentionLibrary::cudnn, false, "Hopper");
+  const double block = 16 + l.prologue, all = 64 * 16 * block / 132 + 0.5 * block;
+  EXPECT_NEAR(us(price(cudnn(4, 16, 2048, 128), load_accelerator("h100-sxm"))), us(l.start) + tiles_h100(l, all, l.rates[1].share), 1e-3);
+}
+
+// Causal: block i of 128 queries sees i + 1 tiles: 136 instead of 256 of a head; the longest ends when others are long done.
+TEST(Attention, CausalBlocksTakeTheirTilesOnly) {
+  const auto& l = law(AttentionLibrary::cudnn, false, "Hopper");
+  Attention causal = cudnn(4, 16, 2048, 128);
+  causal.causal = true;
+  const double all = 64 * (136 + 16 * l.prologue) / 132 + l.tail * (16 + l.prologue);
+  EXPECT_NEAR(us(price(causal, load_accelerator("h100-sxm"))), us(l.start) + tiles_h100(l, all, l.rates[1].share), 1e-3);
+}
+
+// A window of 512 keys: blocks 0 to 3 see 1 to 4 tiles, the other twelve 5 (the first query of a block sees 511 keys before it).
+TEST(Attention, WindowsLeaveABand) {
+  const auto& l = law(AttentionLibrary::cudnn, false, "Hopper");
+  Attention banded = cudnn(4, 16, 2048, 128);
+  banded.causal = true;
+  banded.window = 512;
+  const double all = 64 * (1 + 2 + 3 + 4 + 12 * 5 + 16 * l.prologue) / 132 + l.tail * (5 + l.prologue);
+  EXPECT_NEAR(us(price(banded, load_accelerator("h100-sxm"))), us(l.start) + tiles_h100(l, all, l.rates[1].share), 1e-3);
+}
+
+// Backward: 16 blocks of 128 keys; block i is seen by the queries from 128·i on, 32 − 2·i tiles of 64: 272 of 512.
+TEST(Attention, BackwardWalksOverQueries) {
+  const auto& l = law(AttentionLibrary::cudnn, true, "Hopper");
+  Attention causal = cudnn(4, 16, 2048, 128);
+  causal.causal = true;
+  causal.part = Attention::Part::backward;
+  const double all = 64 * (272 + 16 * l.prologue) / 132 + l.tail * (32 + l.prologue);
+  EXPECT_NEAR(us(price(causal, load_accelerator("h100-sxm"))), us(l.start) + tiles_h100(l, all, l.rates[1].share), 1e-3);
+}
+
+// Heads of 80 and 96 run in the kernel for 128 and cost what it costs.
+TEST(Attention, NarrowHeadsCostTheKernelThatHoldsThem) {
+  const Accelerator device = load_accelerator("h100-sxm");
+  EXPECT_EQ(price(cudnn(2, 32, 2048, 80), device).value, price(cudnn(2, 32, 2048, 128), device).value);
+  EXPECT_LT(price(cudnn(2, 32, 2048, 64), device).value, price(cudnn(2, 32, 2048, 80), device).value);
+}
+
+// Few queries of many heads (a decoder's last token) are bound by the bytes of keys and values.
+TEST(Attention, ShortQueriesAreBoundByBytes) {
+  Attention decode = cudnn(256, 32, 8192, 128);
+  decode.queries = 1;
+  decode.batch = 256;
+  const double bytes = static_cast<double>(Kernel{decode}.bytes());
+  EXPECT_GE(price(decode, load_accelerator("h200")).value, bytes / 4800e9);
+}
+
+// A device whose kernels nobody measured takes the share that its file states, in the shape of the kernels that were.
+TEST(Attention, OtherFamiliesTakeTheirOwnShare) {
+  const Accelerator device = load_accelerator("a100-80gb-sxm");
+  Attention flash = cudnn(1, 32, 16384, 128);
+  flash.library = AttentionLibrary::flash2;
+  const double flops = 4.0 * 32 * 16384 * 16384 * 128;
+  const double share = flops / price(flash, device).value / device.sustained(MathType::bf16).value;
+  EXPECT_NEAR(share, device.attention.forward.value, 0.04);
+}
+
+TEST(Attention, LibrariesWithoutAPriceAreRefusedByName) {
+  Attention flash = cudnn(1, 32, 2048, 128);
+  flash.library = AttentionLibrary::flash3;
+  try {
+    price(flash, load_accelerator("a100-80gb-sxm"));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("flash3 attention in bf16 on Ampere"), std::string::npos) << error.message();
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll

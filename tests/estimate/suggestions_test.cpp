@@ -1,0 +1,144 @@
+// Every change that explain suggests, appended to the command line that it was given, is the change that it promised.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <sstream>
+
+#include "estimate/single_changes.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/estimate.hpp"
+#include "plimsoll/explain.hpp"
+#include "plimsoll/framework.hpp"
+
+namespace plimsoll {
+namespace {
+
+using Options = std::vector<std::pair<std::string, std::string>>;
+
+class Draw {
+ public:
+  explicit Draw(unsigned seed) : random_(seed) {}
+
+  template <class T>
+  T one_of(std::initializer_list<T> values) {
+    return *(values.begin() + std::uniform_int_distribution<std::size_t>(0, values.size() - 1)(random_));
+  }
+
+  /// A command line in any of its spellings.
+  Options options() {
+    Options all{{"micro_batch", one_of<std::string>({"1", "2", "4"})}, {one_of<std::string>({"seq", "seq_len"}), "256"}};
+    switch (one_of({0, 1, 2, 3, 4, 5, 6})) {
+      case 0:
+        all.emplace_back(one_of<std::string>({"zero", "zero_stage", "deepspeed.zero_optimization.stage"}), one_of<std::string>({"0", "1", "2", "3"}));
+        break;
+      case 1:
+        all.emplace_back("data_parallel", one_of<std::string>({"ddp", "fsdp1", "fsdp2", "zero1"}));
+        break;
+      case 2:
+        all.emplace_back("fsdp", one_of<std::string>({"full", "grad-op", "hybrid", "none"}));
+        break;
+      case 3:
+        all.emplace_back("framework", "megatron-core");
+        all.emplace_back("tp", one_of<std::string>({"1", "2"}));
+        break;
+      case 4:
+        all.emplace_back("framework", "torchtitan");
+        all.emplace_back("pp", one_of<std::string>({"1", "2"}));
+        break;
+      case 5:
+        all.emplace_back("tp", "2");
+        break;
+      default:
+        break;
+    }
+    if (one_of({false, true})) all.emplace_back(one_of<std::string>({"global_batch", "grad_accum"}), one_of<std::string>({"64", "4"}));
+    if (one_of({false, false, true})) all.emplace_back("recompute", one_of<std::string>({"full", "none"}));
+    if (one_of({false, false, true})) all.emplace_back("offload", one_of<std::string>({"activations", "optimizer"}));
+    if (one_of({false, false, true})) all.emplace_back("cross_entropy_fusion", "te");
+    return all;
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+std::string text_of(const Options& options) {
+  std::string text;
+  for (const auto& [key, value] : options) text += " --" + key + " " + value;
+  return text;
+}
+
+/// "--micro-batch 1 --loss 'a b'" as a shell takes it apart.
+Options parsed(const std::string& flags) {
+  Options options;
+  std::istringstream words(flags);
+  std::string key, value;
+  while (words >> key >> value) {
+    if (value.front() == '\'') {
+      std::string rest;
+      std::getline(words, rest, '\'');
+      value = value.substr(1) + rest;
+    }
+    options.emplace_back(key.substr(2), value);
+  }
+  return options;
+}
+
+double device_of(const Model& model, const Cluster& cluster, const Strategy& strategy) {
+  return estimate(model, cluster, strategy).worst_rank().memory.device.expected;
+}
+
+TEST(Suggestions, PastedBackGiveWhatTheyPromised) {
+  const Model model = load_model("gpt2");
+  int suggestions = 0;
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    Draw draw(seed);
+    const Cluster cluster = parse_cluster(draw.one_of<std::string>({"1xh100-sxm", "8xh100-sxm"}));
+    const Options said = draw.options();
+    Strategy strategy, resolved;
+    try {
+      set_options(strategy, said);
+      resolved = resolve(strategy, model, cluster);
+    } catch (const Error&) {
+      continue;
+    }
+    for (const auto& change : estimation::single_changes(strategy, resolved, model, cluster)) {
+      Options pasted = said;
+      const Options more = parsed(change.flag);
+      pasted.insert(pasted.end(), more.begin(), more.end());
+      Strategy again;
+      ASSERT_NO_THROW(set_options(again, pasted)) << text_of(said) << " and then " << change.flag;
+      EXPECT_EQ(summary(resolve(again, model, cluster)), summary(resolve(change.strategy, model, cluster))) << text_of(pasted);
+      EXPECT_EQ(resolve(again, model, cluster).framework, resolved.framework) << text_of(pasted);
+      ++suggestions;
+      if (seed % 30 != 0) continue;  // the estimate itself, of some
+      try {
+        EXPECT_EQ(device_of(model, cluster, again), device_of(model, cluster, change.strategy)) << text_of(pasted);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::refused) << error.what();
+      }
+    }
+  }
+  EXPECT_GT(suggestions, 1000);
+}
+
+// 16 B · 8.03e9 = 128 GB of states alone: eight devices that share them have room, with or without more changes.
+TEST(Suggestions, ARunThatDoesNotFitGetsOneThatDoes) {
+  const Model model = load_model("llama-3.1-8b");
+  const Cluster cluster = parse_cluster("8xh100-sxm");
+  Strategy strategy;
+  const Options said{{"data_parallel", "ddp"}, {"micro_batch", "1"}, {"seq_len", "1024"}};
+  set_options(strategy, said);
+  const auto change = fitting_change(model, cluster, strategy);
+  ASSERT_TRUE(change.has_value());
+  Options pasted = said;
+  const Options more = parsed(change->flag);
+  pasted.insert(pasted.end(), more.begin(), more.end());
+  Strategy again;
+  set_options(again, pasted);
+  EXPECT_NE(estimate(model, cluster, again).verdict, Verdict::does_not_fit) << change->flag;
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,74 @@
+// What a row leaves out, where its model's public config or its source's own launch scripts say it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plimsoll/rows.hpp"
+
+namespace plimsoll {
+namespace {
+
+std::string row(const std::string& title, const std::string& model, const std::string& training) {
+  return R"({"id": "a", "source": {"title": ")" + title + R"("}, "model": )" + model +
+         R"(, "hardware": {"gpu": "A100-SXM4-80GB", "gpus": 1024, "gpus_per_node": 8}, "training": )" + training +
+         R"(, "measured": {"step_time_s": 1}})";
+}
+
+MeasuredRow read(const std::string& json) {
+  const auto rows = parse_rows("[" + json + "]", "rows.json");
+  EXPECT_EQ(rows.size(), 1u);
+  return rows.front();
+}
+
+bool lists(const std::vector<std::string>& all, const std::string& part) {
+  return std::any_of(all.begin(), all.end(), [&](const std::string& each) { return each.find(part) != std::string::npos; });
+}
+
+const char* const kTraining =
+    R"({"framework": "megatron-lm", "seq_len": 2048, "micro_batch": 1, "global_batch": 1024, "precision": "bf16", "tp": 8, "pp": 4, "dp": 32})";
+
+// DeepSeek-V3's table of a launcher says width and depth alone: ranks of the latent attention, experts and widths are the public config's.
+// 671,026,404,352 parameters (the checkpoint's 671,026,419,200 with the routers' 58 × 256 correction biases, which are buffers); a cut to 4
+// layers keeps the three dense ones and one of 256 experts.
+TEST(CompletedRows, DimensionsOfAShippedModel) {
+  const MeasuredRow whole = read(row("t", R"({"name": "DeepSeek-V3", "hidden_size": 7168, "num_layers": 61, "attention_type": "mla"})", kTraining));
+  ASSERT_EQ(whole.refused, "");
+  EXPECT_EQ(whole.model->parameters(), 671026404352);
+  EXPECT_TRUE(lists(whole.model->assumed, "deepseek-v3"));
+  const MeasuredRow cut = read(row("t", R"({"name": "DeepSeek-V3", "hidden_size": 7168, "num_layers": 4, "attention_kind": "mla"})", kTraining));
+  ASSERT_EQ(cut.refused, "");
+  EXPECT_EQ(cut.model->layers, 4);
+  const MeasuredRow llama = read(row("t", R"({"name": "Llama-3.1-8B", "hidden_size": 4096, "num_layers": 32, "num_attention_heads": 32,
+      "num_key_value_heads": 8, "mlp": "swiglu", "norm": "rmsnorm", "positions": "rope", "vocab_size": 128256})", kTraining));
+  ASSERT_EQ(llama.refused, "");
+  EXPECT_EQ(llama.model->parameters(), 8030261248);
+}
+
+TEST(CompletedRows, AnotherWidthIsNotThatModel) {
+  const MeasuredRow wide = read(row("t", R"({"name": "Llama-3.1-8B", "hidden_size": 5120, "num_layers": 32, "num_attention_heads": 32,
+      "mlp": "swiglu", "norm": "rmsnorm", "positions": "rope", "vocab_size": 128256})", kTraining));
+  EXPECT_NE(wide.refused.find("intermediate_size"), std::string::npos) << wide.refused;
+}
+
+// Narayanan et al.'s table says no micro-batch; Megatron-LM's examples/sc21/run_table_1.sh does: 76.1B with 2, and 5 of 60 layers in each of
+// 3 chunks on 4 stages. What a row says itself stays.
+TEST(CompletedRows, RecipesOfPublishedTables) {
+  const std::string title = "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM (Narayanan et al. 2021), weak scaling";
+  const std::string model = R"({"name": "GPT-76.1B", "hidden_size": 10240, "num_layers": 60, "num_attention_heads": 80,
+      "num_key_value_heads": 80, "intermediate_size": 40960, "vocab_size": 51200, "mlp": "gelu", "norm": "layernorm", "tie_embeddings": true,
+      "positions": "learned", "linear_bias": true})";
+  const auto training = [](const std::string& more) {
+    return R"({"framework": "megatron-lm", "seq_len": 2048, "global_batch": 1792, "precision": "fp16", "data_parallel": "ddp", "dp": 32, "tp": 8, "pp": 4)" +
+           more + "}";
+  };
+  const MeasuredRow published = read(row(title, model, training("")));
+  ASSERT_EQ(published.refused, "");
+  EXPECT_EQ(published.strategy.micro_batch, 2);
+  EXPECT_EQ(published.strategy.vp, 3);
+  EXPECT_TRUE(lists(published.assumed, "run_table_1.sh"));
+  EXPECT_EQ(read(row(title, model, training(R"(, "micro_batch": 1)"))).strategy.micro_batch, 1);
+  EXPECT_NE(read(row("another table", model, training(""))).refused.find("micro_batch"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace plimsoll
