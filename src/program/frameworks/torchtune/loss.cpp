@@ -9,7 +9,7 @@ Tensor count_targets(const Tensor& labels) {
   const Tensor counted = elementwise(tape, {&labels}, DType::boolean);
   Tensor sum = tape.empty({}, DType::int64);
   const Tensor wide = elementwise(tape, {&counted}, DType::int64);  // sum() of bools casts first
-  reduce(sum, wide);
+  reduce(sum, wide, Reduction::Axis::all);
   return sum;
 }
 
@@ -38,7 +38,7 @@ Tensor compiled_loss(const Tensor& logits, const Tensor& labels) {
   row_wise(tape, RowWise::Function::cross_entropy, logits.size(0), logits.size(-1), {operand(logits), operand(logits)},
            {operand(largest), operand(logarithm)});
   Tensor loss = tape.empty({}, DType::fp32);
-  reduce(loss, logarithm);
+  reduce(loss, logarithm, Reduction::Axis::all);
   op.save(logits);
   op.save(labels);
   op.save_output(largest);

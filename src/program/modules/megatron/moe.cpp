@@ -266,7 +266,7 @@ Tensor MegatronExperts::with_auxiliary_loss(const Tensor& probabilities, const T
     const Tensor wide = elementwise(tape, {&map}, DType::int64);
     const ReductionScratch scratch = reduction_scratch(tape, wide, {true, false}, 8);
     tape.scratch(scratch.buffer);
-    plimsoll::program::reduce(counts, wide);
+    plimsoll::program::reduce(counts, wide, Reduction::Axis::outer);
   }
   runtime_.collective(CollectiveKind::all_reduce, counts.bytes(), DType::int64);
   Tensor loss;

@@ -343,7 +343,7 @@ Tensor compiled_bias_gradient(Tape& tape, const Tensor& gradient, const Dims& si
   const std::int64_t splits = inductor::outer_sum_splits(tape, reduced, kept);
   const Tensor partial = splits > 1 ? tape.empty({splits, kept}, DType::fp32, Category::workspace) : Tensor();
   Tensor bias = tape.empty(sizes, gradient.dtype());
-  reduce(bias, gradient);
+  reduce(bias, gradient, Reduction::Axis::outer);
   return bias;
 }
 

@@ -36,7 +36,7 @@ Tensor rms_norm(NanotronDevice& device, const Tensor& x, const Tensor& weight) {
     device.tune(NanotronDevice::TunedKernel::norm_backward);
     row_wise(RowWise::Function::rms_norm_backward, gradient.elements() / columns, columns, {&gradient, &b.saved(0)}, {&dx, &partial});
     const Tensor sum = b.tape.empty({columns}, DType::fp32);
-    reduce(sum, partial);
+    reduce(sum, partial, Reduction::Axis::outer);
     b.give(0, std::move(dx));
     b.give(1, elementwise(b.tape, {&sum}, DType::bf16));
   });
@@ -166,7 +166,7 @@ Tensor sequence_starts(NanotronDevice& device) {
   const Tensor counted = tape.empty({sizes.batch, sizes.sequence}, DType::int32);
   pointwise(tape, Pointwise::Form::map, {packed(sizes.tokens(), DType::boolean)}, {operand(counted)});
   const Tensor counts = tape.empty({sizes.batch}, DType::int32);
-  reduce(counts, counted);
+  reduce(counts, counted, Reduction::Axis::inner);
   gather(tape, Gather::Function::scan, 0, {}, {});  // the scan's state
   gather(Gather::Function::scan, counts.elements(), {&counts}, {&counts});
   return starts;
@@ -258,7 +258,7 @@ Tensor sharded_cross_entropy(NanotronDevice& device, const Tensor& logits, const
   reduce_over_vocabulary(device, predicted);
   in_place(softmax, {&softmax});
   const Tensor sums = tape.empty(rows, DType::fp32);
-  reduce(sums, softmax);
+  reduce(sums, softmax, Reduction::Axis::inner);
   reduce_over_vocabulary(device, sums);
   Tensor loss = elementwise(tape, {&sums, &predicted}, DType::fp32);
   in_place(softmax, {&softmax});
@@ -280,7 +280,7 @@ Tensor masked_mean(const Tensor& loss, const Tensor& mask) {
   Op op("masked_mean", {&loss});
   const Tensor kept = elementwise(op.tape(), {&loss, &mask}, DType::fp32);
   const Tensor sum = op.output({}, DType::fp32), count = op.output({}, DType::int64);
-  reduce(sum, kept);
+  reduce(sum, kept, Reduction::Axis::all);
   op.save(mask);
   op.save(count);
   Tensor y = op.output({}, DType::fp32);
