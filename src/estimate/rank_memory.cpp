@@ -96,9 +96,15 @@ Band device_band(Bytes reserved, const Strategy& resolved, Basis basis, const By
   return {inside.low + count(outside.low), inside.expected + count(outside.expected), inside.high + count(outside.high)};
 }
 
-/// Blackwell multiplies 8-bit matrices of any layout (Transformer Engine: is_non_tn_fp8_gemm_supported).
+/// Blackwell multiplies 8-bit matrices of any layout (Transformer Engine: is_non_tn_fp8_gemm_supported). Where both can run, Transformer
+/// Engine takes cuDNN's attention before flash-attention from Hopper on, after it on Ampere and Ada (utils.py, get_attention_backend); on AMD
+/// its fused attention is Composable Kernel's.
 program::MegatronDevice megatron_device(const Cluster& cluster) {
-  return {.multiplies_untransposed_fp8 = cluster.accelerator.family == "Blackwell"};
+  const std::string& family = cluster.accelerator.family;
+  program::MegatronDevice device{.multiplies_untransposed_fp8 = family == "Blackwell"};
+  if (family != "Hopper" && family != "Blackwell") device.attention = AttentionLibrary::flash2;
+  if (family.rfind("CDNA", 0) == 0) device.attention = AttentionLibrary::composable_kernel;
+  return device;
 }
 
 /// chooseWorkspaceSize of CUDABlas.cpp, by compute capability.

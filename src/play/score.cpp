@@ -102,6 +102,7 @@ class ScoreWriter {
       case InstructionKind::wait_event:
         item.what = instruction.kind == InstructionKind::record_event ? Item::What::record : Item::What::wait;
         item.id = instruction.id;
+        meet_event(item);
         score_.events = std::max(score_.events, instruction.id + std::size_t{1});
         return add(item);
       case InstructionKind::host:
@@ -129,6 +130,7 @@ class ScoreWriter {
     item.what = Item::What::kernel;
     item.multiplies = kernel.product() || kernel.attention();
     item.seconds = seconds;
+    if (item.stream == kComputeStream) ++kernels_issued_;
     item.issue = tables_.pricing.host.launch.value;
     item.cause = phase_ == Phase::optimizer ? Cause::optimizer : instruction.again ? Cause::recompute : Cause::compute;
     score_.by_kernel[static_cast<std::size_t>(kernel.kind())] += Seconds(seconds * static_cast<double>(runs_));
@@ -152,10 +154,35 @@ class ScoreWriter {
     }
     const bool of_others = item.what != Item::What::collective;
     if (of_others && runs_ > 1) score_.repeats_alone = false;
-    if (item.stream != kComputeStream) item.seconds *= tables_.pricing.communication_slowdown;
+    if (item.stream != kComputeStream) slow_down(item, group);
     score_.communication += Seconds(item.seconds * static_cast<double>(runs_));
     score_.by_group[group] += Seconds(item.seconds * static_cast<double>(runs_));
     add(item);
+  }
+
+  /// Kernels run beside a collective on a stream of its own, unless the compute stream waits for it at once.
+  void slow_down(Item& item, std::size_t group) {
+    const double alone = item.seconds;
+    item.seconds *= tables_.pricing.communication_slowdown;
+    beside_[item.stream] = {score_.items.size(), kernels_issued_, group, alone};
+  }
+
+  /// The compute stream waits for what lies behind an event.
+  void meet_event(const Item& item) {
+    if (item.what == Item::What::record) {
+      recorded_on_[item.id] = item.stream;
+      return;
+    }
+    const auto recorded = recorded_on_.find(item.id);
+    if (item.stream != kComputeStream || recorded == recorded_on_.end()) return;
+    const auto beside = beside_.find(recorded->second);
+    if (beside == beside_.end() || beside->second.kernels != kernels_issued_) return;
+    double& seconds = score_.items[beside->second.item].seconds;
+    const Seconds saved((seconds - beside->second.alone) * static_cast<double>(runs_));
+    seconds = beside->second.alone;
+    score_.communication = score_.communication - saved;
+    score_.by_group[beside->second.group] = score_.by_group[beside->second.group] - saved;
+    beside_.erase(beside);
   }
 
   void copy(Item& item, const Copy& copy) {
@@ -178,6 +205,14 @@ class ScoreWriter {
   const StepProgram& program_;
   Tables& tables_;
   Score::Parts& score_;
+  /// The last collective of a stream, and how many kernels had been issued before it.
+  struct Beside {
+    std::size_t item, kernels, group;
+    double alone;  ///< seconds
+  };
+  std::unordered_map<StreamId, Beside> beside_;
+  std::unordered_map<std::uint32_t, StreamId> recorded_on_;  ///< by event
+  std::size_t kernels_issued_ = 0;
   std::vector<double> kernels_;
   std::int64_t runs_ = 1;
   Phase phase_ = Phase::forward;

@@ -35,6 +35,17 @@ Product product_of(const Tape& tape, const Matrix& a, const Matrix& b, const Mat
   return product;
 }
 
+constexpr std::int64_t kTileCounter = 4;
+
+/// Whether cuBLAS's kernels of Hopper on (nvjet) hand out the tiles of a 16-bit product by a counter, set to zero before: products of more
+/// than two waves of tiles. Read off traces of PyTorch 2.11 on an H100: tiles of 256 x 128 and others of about that size.
+bool schedules_tiles_by_counter(const Tape& tape, const Product& p) {
+  constexpr std::int64_t kRows = 256, kColumns = 128, kWaves = 2;
+  constexpr int kBuiltForCuda13 = 209;
+  if (tape.torch.number < kBuiltForCuda13 || size_of(p.a) != 2 || p.alignment < 16) return false;
+  return ceil_div(p.m, kRows) * ceil_div(p.n, kColumns) * p.batch > kWaves * tape.multiprocessors;
+}
+
 /// Distinct elements: those that a stride of zero repeats count once.
 std::int64_t distinct(const Tensor& x) {
   std::int64_t elements = 1;
@@ -167,8 +178,10 @@ Matrix folded(const Tensor& x) {
 
 void gemm(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, const ProductOptions& options) {
   // A product with an epilogue goes through cuBLASLt, which has a workspace of its own (CUDABlas.cpp, gemm_and_bias).
-  if (options.workspace) tape.scratch(options.epilogue == Epilogue::none ? tape.gemm_workspace : tape.gemm_bias_workspace);
-  tape.kernel({product_of(tape, a, b, out, options)});
+  if (options.workspace) tape.product_workspace(options.epilogue == Epilogue::none ? tape.gemm_workspace : tape.gemm_bias_workspace);
+  const Product product = product_of(tape, a, b, out, options);
+  if (schedules_tiles_by_counter(tape, product)) tape.copy({Copy::Direction::set, kTileCounter}, tape.stream);
+  tape.kernel({product});
 }
 
 void grouped_gemm(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, std::int64_t groups, const ProductOptions& options) {
@@ -181,6 +194,32 @@ void grouped_gemm(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& ou
     product.k = ceil_div(product.k, groups);
   }
   tape.kernel({product});
+}
+
+LinearMatrices matrices_of(LinearPass pass, const LinearShape& shape) {
+  const auto matrix_of = [](std::int64_t rows, std::int64_t columns, DType type) { return Matrix{rows, columns, 1, columns, false, type}; };
+  const auto [rows, in, out, type, result, turned] = shape;
+  switch (pass) {
+    case LinearPass::forward:
+      return {matrix_of(rows, in, type), matrix_of(out, in, type).t(), matrix_of(rows, out, result)};
+    case LinearPass::input_gradient:
+      return {matrix_of(rows, out, type), turned ? matrix_of(in, out, type).t() : matrix_of(out, in, type), matrix_of(rows, in, result)};
+    case LinearPass::weight_gradient:
+      if (turned) return {matrix_of(out, rows, type), matrix_of(in, rows, type).t(), matrix_of(out, in, result)};
+      return {matrix_of(rows, out, type).t(), matrix_of(rows, in, type), matrix_of(out, in, result)};
+  }
+  throw Error(ErrorCode::internal, "a linear layer has three products");
+}
+
+void linear_product(Tape& tape, LinearPass pass, const LinearShape& shape, const ProductOptions& options) {
+  const LinearMatrices m = matrices_of(pass, shape);
+  gemm(tape, m.a, m.b, m.out, options);
+}
+
+void grouped_linear_product(Tape& tape, LinearPass pass, const LinearShape& shape, std::int64_t groups, const ProductOptions& options) {
+  LinearMatrices m = matrices_of(pass, shape);
+  (pass == LinearPass::weight_gradient ? m.out : m.b).batch = groups;
+  grouped_gemm(tape, m.a, m.b, m.out, groups, options);
 }
 
 Operand operand(const Tensor& x, const Tensor& like) {
@@ -220,9 +259,11 @@ void concatenate(const Tensor& out, const std::vector<Tensor>& ins) {
   if (kernel.elements > 0) out.tape().kernel({kernel});
 }
 
-void reduce(const Tensor& out, const Tensor& in, const std::vector<bool>& reduced) {
+void reduce(const Tensor& out, const Tensor& in, const std::vector<bool>& reduced) { reduce(out, in, axis_of(out, in, reduced)); }
+
+void reduce(const Tensor& out, const Tensor& in, Reduction::Axis axis) {
   Reduction kernel;
-  kernel.axis = axis_of(out, in, reduced);
+  kernel.axis = axis;
   kernel.outputs = std::max<std::int64_t>(out.elements(), 1);
   kernel.reduced = in.elements() / kernel.outputs;
   kernel.operands = Operands({operand(in)}, {operand(out)});
@@ -237,6 +278,31 @@ void row_wise(RowWise::Function function, std::int64_t rows, std::int64_t column
 void gather(Gather::Function function, std::int64_t elements, std::initializer_list<const Tensor*> ins,
             std::initializer_list<const Tensor*> outs) {
   tape_of(ins, outs).kernel({Gather{function, elements, operands_of(ins, outs)}});
+}
+
+Operand packed(std::int64_t elements, DType type) { return {elements, type, Walk::contiguous}; }
+
+void pointwise(Tape& tape, Pointwise::Form form, std::initializer_list<Operand> reads, std::initializer_list<Operand> writes) {
+  Pointwise kernel{form, 0, Operands(reads, writes)};
+  for (const Operand& each : kernel.operands) kernel.elements = std::max(kernel.elements, each.elements);
+  tape.kernel({kernel});
+}
+
+void reduce(Tape& tape, Reduction::Axis axis, std::int64_t outputs, std::initializer_list<Operand> reads,
+            std::initializer_list<Operand> writes) {
+  Reduction kernel{axis, std::max<std::int64_t>(outputs, 1), 0, Operands(reads, writes)};
+  kernel.reduced = kernel.operands.size() > 0 ? kernel.operands[0].elements / kernel.outputs : 0;
+  tape.kernel({kernel});
+}
+
+void row_wise(Tape& tape, RowWise::Function function, std::int64_t rows, std::int64_t columns, std::initializer_list<Operand> reads,
+              std::initializer_list<Operand> writes) {
+  tape.kernel({RowWise{function, rows, columns, Operands(reads, writes)}});
+}
+
+void gather(Tape& tape, Gather::Function function, std::int64_t elements, std::initializer_list<Operand> reads,
+            std::initializer_list<Operand> writes) {
+  tape.kernel({Gather{function, elements, Operands(reads, writes)}});
 }
 
 void multi_tensor(Tape& tape, MultiTensor::Function function, std::int64_t tensors, std::int64_t elements,

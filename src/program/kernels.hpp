@@ -39,6 +39,21 @@ void gemm(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, const
 /// both hold tokens and `out` one matrix a group.
 void grouped_gemm(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, std::int64_t groups, const ProductOptions& options = {});
 
+/// The products of a linear layer y[rows, out] = x[rows, in] · W[out, in]ᵀ.
+enum class LinearPass : std::uint8_t { forward, input_gradient, weight_gradient };
+struct LinearShape {
+  std::int64_t rows = 0, in = 0, out = 0;
+  DType type = DType::bf16, result = DType::bf16;
+  bool turned = false;  ///< gradients read transposed copies: kernels that take one layout alone (8 bits on Hopper)
+};
+struct LinearMatrices {
+  Matrix a, b, out;
+};
+LinearMatrices matrices_of(LinearPass pass, const LinearShape& shape);
+void linear_product(Tape& tape, LinearPass pass, const LinearShape& shape, const ProductOptions& options = {});
+/// The same of `groups` layers of one shape in one launch; rows are those of all groups.
+void grouped_linear_product(Tape& tape, LinearPass pass, const LinearShape& shape, std::int64_t groups, const ProductOptions& options = {});
+
 // ---- kernels bound by memory -----------------------------------------------------------------------------------------
 
 /// How a kernel whose results lie as `like` walks through x.
@@ -54,6 +69,7 @@ void pointwise(Pointwise::Form form, std::initializer_list<const Tensor*> ins, s
 void concatenate(const Tensor& out, const std::vector<Tensor>& ins);
 /// A reduction of `in` to `out`; `reduced[i]`: dimension i is summed away.
 void reduce(const Tensor& out, const Tensor& in, const std::vector<bool>& reduced);
+void reduce(const Tensor& out, const Tensor& in, Reduction::Axis axis);
 void row_wise(RowWise::Function function, std::int64_t rows, std::int64_t columns, std::initializer_list<const Tensor*> ins,
               std::initializer_list<const Tensor*> outs);
 void gather(Gather::Function function, std::int64_t elements, std::initializer_list<const Tensor*> ins,
@@ -61,6 +77,19 @@ void gather(Gather::Function function, std::int64_t elements, std::initializer_l
 /// A launch of multi_tensor_apply over `elements` of `tensors` tensors: the types of the lists that it reads, then of those it writes.
 void multi_tensor(Tape& tape, MultiTensor::Function function, std::int64_t tensors, std::int64_t elements,
                   std::initializer_list<DType> reads, std::initializer_list<DType> writes);
+
+// The same of kernels whose operands are told one by one: those that work on a part of what their tensors hold.
+
+/// So many elements that lie one behind the other.
+Operand packed(std::int64_t elements, DType type);
+void pointwise(Tape& tape, Pointwise::Form form, std::initializer_list<Operand> reads, std::initializer_list<Operand> writes);
+void reduce(Tape& tape, Reduction::Axis axis, std::int64_t outputs, std::initializer_list<Operand> reads,
+            std::initializer_list<Operand> writes);
+void row_wise(Tape& tape, RowWise::Function function, std::int64_t rows, std::int64_t columns, std::initializer_list<Operand> reads,
+              std::initializer_list<Operand> writes);
+void gather(Tape& tape, Gather::Function function, std::int64_t elements, std::initializer_list<Operand> reads,
+            std::initializer_list<Operand> writes);
+
 /// cudaMemsetAsync.
 void memset(const Tensor& target);
 

@@ -70,6 +70,7 @@ std::int64_t nanotron_launch_queue();
 /// What of the device changes what Megatron's rank allocates.
 struct MegatronDevice {
   bool multiplies_untransposed_fp8 = false;  ///< 8-bit products of any layout: Blackwell; Hopper's need transposed copies
+  AttentionLibrary attention = AttentionLibrary::cudnn;  ///< Transformer Engine's choice (get_attention_backend): cuDNN from Hopper on
 };
 
 /// Megatron-core's GPTModel with its local layers on one pipeline rank, with DDP buffers and either of its optimizers. Micro-batches that

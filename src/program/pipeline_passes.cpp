@@ -351,8 +351,9 @@ struct NewTensors {
 /// Writes one part of the new program.
 class Writer {
  public:
-  Writer(const Part& part, const Order& wanted, const std::vector<std::size_t>& patterns, NewTensors& tensors)
-      : part_(part), wanted_(wanted), patterns_(patterns), tensors_(tensors), born_(wanted.size()) {}
+  Writer(const Part& part, const Order& wanted, const std::vector<std::size_t>& patterns, const MicroBatchEvents& events,
+         NewTensors& tensors)
+      : part_(part), wanted_(wanted), patterns_(patterns), events_(events), tensors_(tensors), born_(wanted.size()) {}
 
   /// Writes into the memory of `out`. Nothing where a pass names what is not there or has died (one that a pattern was taken for without
   /// being its like: schedules that go back whole here and in halves there), or where more or less outlives the part than where it was
@@ -406,8 +407,15 @@ class Writer {
       } else if (names_a_tensor(instruction)) {
         const Reference& reference = part_.reference(i);
         name(instruction, reference.to == Reference::To::same_pass ? at(born, reference.ordinal) : resolve(reference, pass));
+      } else if (pass < wanted_.size() && is_of_a_micro_batch(instruction)) {
+        instruction.id = events_.at((instruction.id - events_.first) / events_.period, wanted_.passes()[pass].micro_batch);
       }
     }
+  }
+
+  bool is_of_a_micro_batch(const Instruction& instruction) const {
+    const bool event = instruction.kind == InstructionKind::record_event || instruction.kind == InstructionKind::wait_event;
+    return event && instruction.id >= events_.first && instruction.id < events_.end;
   }
 
   /// What follows the passes: where it drops something of every micro-batch, of as many as there are here.
@@ -479,6 +487,7 @@ class Writer {
   const Part& part_;
   const Order& wanted_;
   const std::vector<std::size_t>& patterns_;  ///< by pass: the recorded one that stands for it
+  const MicroBatchEvents& events_;
   NewTensors& tensors_;
   std::vector<Born> born_;
   std::vector<std::size_t> begins_;  ///< per pass, in what is written; behind the last: where the passes end
@@ -504,6 +513,11 @@ Order order_of(const RecordedPipelineRank& recorded) {
 }
 
 }  // namespace
+
+void move_peers(StepProgram& program, int by, int ranks) {
+  for (Collective& collective : program.collectives)
+    if (collective.peer != Collective::kNoPeer) collective.peer = ((collective.peer + by) % ranks + ranks) % ranks;
+}
 
 struct PipelinePatterns::Impl {
   explicit Impl(RecordedPipelineRank rank)
@@ -546,7 +560,8 @@ std::optional<StepProgram> PipelinePatterns::compose(const PassOrder& order, Ste
   const StepProgram& old = impl_->recorded.program;
   NewTensors tensors{alive_behind(old.init), std::vector<TensorId>(impl_->ids)};
   std::iota(tensors.renamed.begin(), tensors.renamed.end(), 0U);
-  Writer first_writer(impl_->first_step, wanted, *patterns, tensors), writer(impl_->step, wanted, *patterns, tensors);
+  const MicroBatchEvents& events = impl_->recorded.events;
+  Writer first_writer(impl_->first_step, wanted, *patterns, events, tensors), writer(impl_->step, wanted, *patterns, events, tensors);
   auto first_step = first_writer.write(std::move(program.first_step));
   auto step = writer.write(std::move(program.step));
   if (!first_step || !step) return {};

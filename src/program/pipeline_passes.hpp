@@ -51,10 +51,22 @@ struct PassMarks {
   }
 };
 
+/// Events that a pass records for a later one of the same micro-batch: those of a purpose go round with the micro-batches, `period` of
+/// them, one purpose's behind another's.
+struct MicroBatchEvents {
+  EventId first = 0, end = 0;
+  std::int64_t period = 1;
+
+  EventId at(std::int64_t purpose, std::int64_t micro_batch) const {
+    return first + static_cast<EventId>(purpose * period + micro_batch % period);
+  }
+};
+
 /// A recorded rank: both parts hold the same passes.
 struct RecordedPipelineRank {
   StepProgram program;
   PassMarks first_step, step;
+  MicroBatchEvents events;
 };
 
 /// Passes of a rank of which those in [begin, end) stand for `times` as many.
@@ -63,6 +75,10 @@ struct PassOrder {
   std::size_t begin = 0, end = 0;
   std::int64_t times = 1;
 };
+
+/// Turns the peers of all sends and receives `by` ranks further in a pipeline of `ranks`: a program put together for another rank than the
+/// recorded one.
+void move_peers(StepProgram& program, int by, int ranks);
 
 /// The passes of a recorded rank as patterns.
 class PipelinePatterns {

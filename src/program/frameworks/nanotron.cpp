@@ -13,6 +13,7 @@
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/optimizers/optimizer.hpp"
+#include "program/point_to_point.hpp"
 #include "program/wrappers/ddp.hpp"
 
 namespace plimsoll::program {
@@ -159,19 +160,25 @@ class NanotronOptimizer {
   std::vector<Tensor> moments_;
 };
 
+/// Which rank of how many.
+struct PipelineRank {
+  int rank = 0, ranks = 1;
+};
+
 /// One pipeline rank's OneForwardOneBackwardPipelineEngine.
 class NanotronEngine {
  public:
   /// `waits_for_sends`: so that no neighbour opens its communicators while this rank's host goes on.
   NanotronEngine(NanotronDevice& device, NanotronLlama& model, const NanotronStage& stage, NanotronOptimizer& optimizer, Ddp* ddp,
-                 bool waits_for_sends)
+                 const PipelineRank& pipeline_rank, bool waits_for_sends)
       : device_(device),
         tape_(device.tape),
         model_(model),
         stage_(stage),
         optimizer_(optimizer),
         ddp_(ddp),
-        pipeline_(tape_.add_stream("pipeline")),
+        transfers_(tape_, pipeline_rank.ranks),
+        rank_(pipeline_rank.rank),
         waits_for_sends_(waits_for_sends),
         connected_(waits_for_sends) {}
 
@@ -251,14 +258,14 @@ class NanotronEngine {
   /// RecvTensorFromPipelineBuffer: a new tensor; its backward registers the gradient, which is sent at the next communication.
   Tensor receive_activation() {
     Tensor received = tape_.empty(device_.sizes.hidden_state(), DType::bf16, Category::communication_buffer);
-    transfer(CollectiveKind::receive, received);
+    transfer(CollectiveKind::receive, rank_ - 1, received);
     sent_gradient_.reset();
     received.set_requires_grad(true);
     Op op("receive", {&received});
     Tensor y = tape_.view(received, received.sizes(), received.strides());
     return op.done(y, [this](BackwardCall& b) {
       sent_gradient_ = b.grad();
-      transfer(CollectiveKind::send, sent_gradient_);
+      transfer(CollectiveKind::send, rank_ - 1, sent_gradient_);
     });
   }
 
@@ -268,7 +275,7 @@ class NanotronEngine {
     Tensor token = tape_.empty({0}, DType::fp32);
     return op.done(token, [this](BackwardCall& b) {
       Tensor gradient = b.tape.empty(device_.sizes.hidden_state(), DType::bf16, Category::communication_buffer);
-      transfer(CollectiveKind::receive, gradient);
+      transfer(CollectiveKind::receive, rank_ + 1, gradient);
       send_activation();
       b.give(0, std::move(gradient));
     });
@@ -276,15 +283,17 @@ class NanotronEngine {
 
   void send_activation() {
     if (!activation_) return;
-    transfer(CollectiveKind::send, activation_);
+    transfer(CollectiveKind::send, rank_ + 1, activation_);
     activation_.reset();
   }
 
   /// The receiver reads on the host what tensor is to come, and so waits for the device; once the sender asked until it had been read.
-  void transfer(CollectiveKind kind, const Tensor& tensor) {
+  /// What was received is waited for at once, what is sent never.
+  void transfer(CollectiveKind kind, int peer, const Tensor& tensor) {
     if (kind == CollectiveKind::receive || waits_for_sends_) tape_.synchronize();
-    tape_.collective({.kind = kind, .group = Group::pipeline, .bytes = tensor.bytes(), .type = tensor.dtype()}, pipeline_);
-    tape_.record_stream(tensor, pipeline_);
+    const StreamId stream = transfers_.issue(kind, peer, message_of(tensor));
+    tape_.record_stream(tensor, stream);
+    if (kind == CollectiveKind::receive) tape_.wait(kComputeStream, stream);
   }
 
   NanotronDevice& device_;
@@ -293,7 +302,8 @@ class NanotronEngine {
   NanotronStage stage_;
   NanotronOptimizer& optimizer_;
   Ddp* ddp_;
-  StreamId pipeline_;
+  PairedTransfers transfers_;
+  int rank_;
   bool waits_for_sends_;
   bool connected_;  ///< every neighbour has opened its communicators
   std::int64_t backwards_left_ = 0;
@@ -328,6 +338,7 @@ std::int64_t nanotron_launch_queue() { return kLaunchQueue; }
 StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pipeline_rank) {
   check(model, strategy);
   Tape tape;
+  tape.torch = {201};  // the one that nanotron ran on
   tape.record_into(Tape::Part::init);
   tape.phase(Phase::init);
   const std::int64_t dp = std::max(strategy.dp, 1);
@@ -339,7 +350,8 @@ StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pip
   if (strategy.data_parallel == DataParallel::ddp && dp > 1) ddp = std::make_unique<Ddp>(tape, llama.root(), DdpSettings{});
   NanotronOptimizer optimizer(tape, llama.root(), dp, strategy.data_parallel == DataParallel::zero1);
   tape.empty_cache();
-  NanotronEngine engine(device, llama, stage, optimizer, ddp.get(), framework::nanotron_waits_for_sends(strategy));
+  NanotronEngine engine(device, llama, stage, optimizer, ddp.get(), {pipeline_rank, std::max(strategy.pp, 1)},
+                        framework::nanotron_waits_for_sends(strategy));
   const StreamId communication = tape.add_stream("data parallel");
   const std::int64_t warm_up = std::max(strategy.pp, 1) - pipeline_rank - 1;
   const std::int64_t micro_batches = std::min(strategy.micro_batches, warm_up + kRecordedSteadyMicroBatches);

@@ -91,8 +91,8 @@ struct Argument {
 Tensor padded(Tape& tape, const Tensor& data, std::int64_t outer, std::int64_t inner) {
   const std::int64_t whole = round_up(inner, kAlignment);
   Tensor y = tape.empty({outer, whole}, DType::fp8);
-  if (whole != inner) launch(tape, KernelKind::elementwise, DType::fp8, 0, y.bytes());
-  launch(tape, KernelKind::elementwise, DType::fp8, data.bytes(), data.bytes());
+  if (whole != inner) pointwise(y, {});
+  pointwise(tape, Pointwise::Form::map, {operand(data)}, {packed(data.elements(), DType::fp8)});
   return y;
 }
 
@@ -114,7 +114,7 @@ Tensor scaled_product(Tape& tape, const ProductSizes& sizes, bool fast, const Ar
   if (b.turned || uneven) turn(right_data, b.data);
   const auto filled_scalars = [&](const Dims& sizes) {  // one kernel for each: reciprocals of scales, or ones
     Tensor scalars = tape.empty(sizes, DType::fp32);
-    launch(tape, KernelKind::elementwise, DType::fp32, scalars.bytes(), scalars.bytes());
+    pointwise(scalars, {&scalars});
     return scalars;
   };
   const auto inverse = [&](const Dims& by_row) { return filled_scalars(recipe.by_row ? by_row : Dims{}); };
@@ -126,7 +126,12 @@ Tensor scaled_product(Tape& tape, const ProductSizes& sizes, bool fast, const Ar
     right = filled_scalars({});
   }
   Tensor y = tape.empty({sizes.rows, sizes.columns}, DType::bf16);
-  gemm(tape, DType::fp8, sizes.rows, sizes.columns, sizes.inner, 1, true);
+  // The kernels take the left matrix row-major and the right one column-major alone.
+  const Matrix left_matrix{sizes.rows, sizes.inner, 1, sizes.inner, false, DType::fp8};
+  const Matrix right_matrix{sizes.columns, sizes.inner, 1, sizes.inner, false, DType::fp8};
+  const Scaling scaling = behind ? Scaling::tensor : recipe.by_row ? Scaling::row : Scaling::tensor;
+  tape.scratch(tape.gemm_bias_workspace);  // cuBLASLt's
+  gemm(tape, left_matrix, right_matrix.t(), matrix(y), {.scaling = scaling, .workspace = false});
   if (behind) in_place(y, {&y, &behind});
   return y;
 }

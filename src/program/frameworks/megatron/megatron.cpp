@@ -112,6 +112,8 @@ class Training {
                          .user_buffers = *strategy.async_tp,
                          .quantization = config_.quantization,
                          .fused_weight_gradients = *strategy.megatron.gradient_accumulation_fusion,
+                         .main_gradient = strategy.grad_dtype.value_or(DType::fp32),
+                         .attention = config_.attention_library,
                          .keeps_dummies = config_.keeps_dummies}) {
     tape_.phase(Phase::init);
     for (const ChunkPlan& plan : chunk_plans(strategy, config_, pipeline_rank)) {
@@ -134,7 +136,8 @@ class Training {
     rank.left_out = strategy_.micro_batches - rank.micro_batches;
     rank.stages = strategy_.pp;
     rank.rank = pipeline_rank_;
-    if (strategy_.pp > 1) rank.pipeline_stream = tape_.add_stream("pipeline");
+    if (strategy_.pp > 1 && strategy_.vp == 1) rank.batched.emplace(tape_, strategy_.pp);
+    if (strategy_.pp > 1 && strategy_.vp > 1) rank.paired.emplace(tape_, strategy_.pp);
     for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
       tape_.record_into(part);
       rank.marks = part == Tape::Part::first_step ? &recorded.first_step : &recorded.step;
@@ -232,7 +235,11 @@ struct MegatronPipeline::Impl {
   const Strategy& strategy;
   MegatronDevice device;
   MegatronConfig config;
-  std::map<Held, std::unique_ptr<PipelinePatterns>> patterns;
+  struct Known {
+    std::unique_ptr<PipelinePatterns> passes;
+    int rank = 0;  ///< whose they are
+  };
+  std::map<Held, Known> patterns;
 };
 
 MegatronPipeline::MegatronPipeline(const Model& model, const Strategy& strategy, const MegatronDevice& device)
@@ -244,16 +251,17 @@ StepProgram MegatronPipeline::rank(int pipeline_rank, StepProgram spare) {
   const std::int64_t warm_up = warm_up_of(s, pipeline_rank), micro_batches = recorded_micro_batches(s, pipeline_rank);
   if (s.vp == 1 && warm_up > 0 && micro_batches > warm_up) {
     auto& patterns = impl_->patterns[held_by(s, impl_->config, pipeline_rank)];
-    if (!patterns && micro_batches > kPatternWarmUp + kPatternSteady) {
+    if (!patterns.passes && micro_batches > kPatternWarmUp + kPatternSteady) {
       RecordedPipelineRank recorded =
           Training(impl_->model, s, pipeline_rank, impl_->device).record(kPatternWarmUp + kPatternSteady, kPatternWarmUp);
       if (!(recorded.step.passes == megatron_passes(kPatternWarmUp, kPatternSteady, 0).passes))
         throw Error(ErrorCode::internal, "a recorded pipeline's passes are not those of 1F1B", "pipeline passes");
-      patterns = std::make_unique<PipelinePatterns>(std::move(recorded));
+      patterns = {std::make_unique<PipelinePatterns>(std::move(recorded)), pipeline_rank};
     }
     const PassOrder wanted = megatron_passes(warm_up, micro_batches - warm_up, s.micro_batches - micro_batches);
-    auto program = patterns ? patterns->compose(wanted, std::move(spare)) : std::nullopt;
+    auto program = patterns.passes ? patterns.passes->compose(wanted, std::move(spare)) : std::nullopt;
     if (program) {
+      move_peers(*program, pipeline_rank - patterns.rank, s.pp);
       carry_across_steps(*program);
       return std::move(*program);
     }

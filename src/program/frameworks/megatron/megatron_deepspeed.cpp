@@ -9,6 +9,7 @@
 #include "program/modules/megatron/legacy.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/point_to_point.hpp"
 #include "program/wrappers/deepspeed/pipeline_bf16.hpp"
 
 namespace plimsoll::program {
@@ -54,10 +55,8 @@ struct PipeBuffer {
 
 class PipelineEngine {
  public:
-  PipelineEngine(Tape& tape, MegatronRuntime& runtime, LegacyStage& stage, PipelineBf16Optimizer& optimizer, std::int64_t rank)
-      : tape_(tape), runtime_(runtime), stage_(stage), optimizer_(optimizer), rank_(rank) {
-    pipeline_ = tape_.add_stream("pipeline");
-  }
+  PipelineEngine(Tape& tape, MegatronRuntime& runtime, LegacyStage& stage, PipelineBf16Optimizer& optimizer, int rank, int ranks)
+      : tape_(tape), runtime_(runtime), stage_(stage), optimizer_(optimizer), rank_(rank), transfers_(tape, ranks) {}
 
   /// train_batch. Rounds of the steady state beyond the recorded ones are `left_out`.
   void train_batch(std::int64_t micro_batches, std::int64_t stages, std::int64_t left_out) {
@@ -96,7 +95,7 @@ class PipelineEngine {
       if (earlier && !first()) send_gradient(buffer(before));
       if (now) load(buffer(turn));
     } else {
-      if (earlier && !last()) transfer(CollectiveKind::send, received_elements());
+      if (earlier && !last()) transfer(CollectiveKind::send, rank_ + 1, received_elements());
       if (now && !last()) receive_gradient();
     }
   }
@@ -171,7 +170,7 @@ class PipelineEngine {
   /// PartitionedTensor(tensor): a copy of this rank's part.
   Tensor part_of(const Tensor& tensor) {
     Tensor part = tape_.empty({received_elements()}, tensor.dtype(), Category::activation);
-    launch(tape_, KernelKind::elementwise, part.dtype(), part.bytes(), part.bytes());
+    pointwise(part, {&tensor});
     return part;
   }
 
@@ -199,36 +198,35 @@ class PipelineEngine {
 
   void receive_input(PipeBuffer& buffer) {
     if (!input_buffer_) input_buffer_ = transfer_buffer();
-    transfer(CollectiveKind::receive, received_elements());
+    transfer(CollectiveKind::receive, rank_ - 1, received_elements());
     buffer.input = clone(input_buffer_);
   }
 
   void receive_gradient() {
     if (!gradient_buffer_) gradient_buffer_ = transfer_buffer();
-    transfer(CollectiveKind::receive, received_elements());
+    transfer(CollectiveKind::receive, rank_ + 1, received_elements());
   }
 
   void send_gradient(PipeBuffer& buffer) {
     {
       const Tensor part = cut() ? part_of(buffer.input.grad()) : buffer.input.grad();
-      transfer(CollectiveKind::send, part.elements());
+      transfer(CollectiveKind::send, rank_ - 1, part.elements());
     }
     buffer.input.reset();
   }
 
-  void transfer(CollectiveKind kind, std::int64_t elements) {
+  /// torch.distributed.send and recv, waited for at once.
+  void transfer(CollectiveKind kind, int peer, std::int64_t elements) {
     const DType type = stage_.plan().type;
-    tape_.wait(pipeline_, kComputeStream);
-    tape_.collective({.kind = kind, .group = Group::pipeline, .bytes = elements * size_of(type), .type = type}, pipeline_);
-    tape_.wait(kComputeStream, pipeline_);
+    tape_.wait(kComputeStream, transfers_.issue(kind, peer, {elements * size_of(type), type}));
   }
 
   Tape& tape_;
   MegatronRuntime& runtime_;
   LegacyStage& stage_;
   PipelineBf16Optimizer& optimizer_;
-  std::int64_t rank_;
-  StreamId pipeline_ = kComputeStream;
+  int rank_;
+  PairedTransfers transfers_;
   std::vector<PipeBuffer> buffers_;
   Tensor input_buffer_, gradient_buffer_, loss_;
 };
@@ -253,7 +251,7 @@ StepProgram lower_megatron_deepspeed(const Model& model, const Strategy& strateg
   MegatronRuntime runtime(tape, {.tensor_parallel = strategy.tp, .quantization = {}});
   LegacyStage stage(runtime, plan);
   PipelineBf16Optimizer optimizer(tape, stage.parameter_groups(), settings_of(strategy), strategy.clip_grad_norm.value_or(true));
-  PipelineEngine engine(tape, runtime, stage, optimizer, pipeline_rank);
+  PipelineEngine engine(tape, runtime, stage, optimizer, pipeline_rank, strategy.pp);
   for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
     tape.record_into(part);
     engine.train_batch(recorded, strategy.pp, strategy.micro_batches - recorded);

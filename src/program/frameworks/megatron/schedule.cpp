@@ -1,6 +1,7 @@
 #include "program/frameworks/megatron/schedule.hpp"
 
 #include <algorithm>
+#include <array>
 #include <deque>
 
 #include "plimsoll/error.hpp"
@@ -148,24 +149,85 @@ class Step {
 
   // ---- point to point -------------------------------------------------------------------------------------------------------
 
-  Tensor receive(bool wanted) {
-    if (!wanted) return {};
+  int rank_before() const { return static_cast<int>(rank_.rank) - 1; }
+  int rank_behind() const { return static_cast<int>(rank_.rank) + 1; }
+
+  Tensor receive_buffer() {
     const LabelScope label(tape_, tape_.intern("pipeline receive"));
     const std::int64_t length = rank_.length / (rank_.runtime.sequence_parallel() ? rank_.runtime.tp() : 1);
     Tensor buffer = tape_.empty({length, rank_.micro_batch, rank_.config.hidden}, rank_.config.type, Category::communication_buffer);
     buffer.set_requires_grad(true);
-    communicate(CollectiveKind::receive, buffer.bytes());
     return buffer;
   }
 
-  void send(const Tensor& tensor) {
-    if (tensor) communicate(CollectiveKind::send, tensor.bytes());
+  // P2PCommunicator._communicate with batch_p2p_comm: what is sent and received together is one group.
+
+  void send(int peer, const Tensor& tensor) {
+    if (!tensor) return;
+    rank_.batched->begin();
+    rank_.batched->send(peer, message_of(tensor));
   }
 
-  void communicate(CollectiveKind kind, std::int64_t bytes) {
-    tape_.wait(rank_.pipeline_stream, kComputeStream);
-    tape_.collective({.kind = kind, .group = Group::pipeline, .bytes = bytes, .type = rank_.config.type}, rank_.pipeline_stream);
-    tape_.wait(kComputeStream, rank_.pipeline_stream);
+  /// Receives where that is wanted, and ends the group.
+  Tensor receive(int peer, bool wanted) {
+    Tensor buffer;
+    if (wanted) {
+      buffer = receive_buffer();
+      rank_.batched->begin();
+      rank_.batched->receive(peer, message_of(buffer));
+    }
+    end_group();
+    return buffer;
+  }
+
+  /// All requests are waited for, and the host waits for the device (batch_p2p_sync).
+  void end_group() {
+    if (!rank_.batched->open()) return;
+    rank_.batched->end(true);
+    tape_.synchronize();
+  }
+
+  // The same without it: isend and irecv one by one (_p2p_ops), each waited for where its handle is.
+
+  enum Way : std::size_t { kToNext, kFromPrevious, kToPrevious, kFromNext, kWays };
+
+  void issue(Way way, const Tensor& tensor) {
+    if (!tensor) return;
+    const bool sends = way == kToNext || way == kToPrevious, even = rank_.rank % 2 == 0;
+    const int peer = way == kToNext || way == kFromNext ? rank_behind() : rank_before();
+    // Two ranks take the world's communicator for one of the directions, so that both can be under way.
+    const char* communicator = rank_.stages == 2 && even != sends ? "world" : "pipeline";
+    const StreamId stream = rank_.paired->issue(sends ? CollectiveKind::send : CollectiveKind::receive, peer, message_of(tensor), communicator);
+    if (!handles_[way]) handles_[way] = tape_.new_event();
+    tape_.record_event(*handles_[way], stream);
+    pending_[way] = true;
+  }
+
+  void await(Way way) {
+    if (pending_[way]) tape_.wait_event(kComputeStream, *handles_[way]);
+    pending_[way] = false;
+  }
+
+  /// One call: sends, and receives into a new buffer; even ranks send first, odd ones receive first. The compute stream waits for what was
+  /// sent that way before.
+  Tensor exchange(Way to, const Tensor& sent, Way from, bool receives) {
+    Tensor buffer = receives ? receive_buffer() : Tensor();
+    await(to);
+    if (rank_.rank % 2 == 0) {
+      issue(to, sent);
+      issue(from, buffer);
+    } else {
+      issue(from, buffer);
+      issue(to, sent);
+    }
+    return buffer;
+  }
+  /// The same, waited for.
+  Tensor exchange_and_wait(Way to, const Tensor& sent, Way from, bool receives) {
+    Tensor buffer = exchange(to, sent, from, receives);
+    await(to);
+    await(from);
+    return buffer;
   }
 
   // ---- schedules ------------------------------------------------------------------------------------------------------------
@@ -205,26 +267,27 @@ class Step {
     Tensor input, output, gradient, input_gradient;
     for (std::int64_t i = 0; i < warm_up; ++i) {
       mark(PassKind::receive_input, i);
-      input = receive(!first_rank());
+      input = receive(rank_before(), !first_rank());
       mark(PassKind::forward, i);
       passed = forward_step(0, input);
       output = passed.output;
-      send(output);
+      send(rank_behind(), output);
       mark(PassKind::release_output, i);
+      end_group();
       inputs.push_back(input);
       outputs.push_back(output);
       deallocate(output);
     }
     mark(PassKind::receive_input, warm_up);
-    if (steady > 0) input = receive(!first_rank());
+    if (steady > 0) input = receive(rank_before(), !first_rank());
     for (std::int64_t i = 0; i < steady; ++i) {
       before_turn(i, steady, 1);
       mark(PassKind::forward, warm_up + i);
       passed = forward_step(0, input);
       output = std::move(passed.output);
-      if (!last_rank()) send(output);
+      if (!last_rank()) send(rank_behind(), output);
       mark(PassKind::receive_gradient, i);
-      gradient = receive(!last_rank());
+      gradient = receive(rank_behind(), !last_rank());
       mark(PassKind::release_output, warm_up + i);
       inputs.push_back(input);
       outputs.push_back(output);
@@ -236,23 +299,25 @@ class Step {
       outputs.pop_front();
       if (warm_up == 0 && i + 1 == steady) synchronize(0);
       input_gradient = backward_step(input, output, gradient);
-      send(input_gradient);
+      send(rank_before(), input_gradient);
       if (i + 1 < steady) mark(PassKind::receive_input, warm_up + i + 1);
-      input = i + 1 == steady ? Tensor() : receive(!first_rank());
+      input = i + 1 == steady ? Tensor() : receive(rank_before(), !first_rank());
     }
     passed.output.reset();
     for (std::int64_t i = 0; i < warm_up; ++i) {
       if (i + 1 == warm_up) synchronize(0);
       mark(PassKind::receive_gradient, steady + i);
+      end_group();
       input = inputs.front();
       output = outputs.front();
       inputs.pop_front();
       outputs.pop_front();
-      gradient = receive(!last_rank());
+      gradient = receive(rank_behind(), !last_rank());
       mark(PassKind::backward, steady + i);
       input_gradient = backward_step(input, output, gradient);
-      send(input_gradient);
+      send(rank_before(), input_gradient);
     }
+    end_group();
     if (rank_.marks) rank_.marks->end = tape_.recorded();
     reports_.clear();
   }
@@ -325,46 +390,46 @@ class Step {
     const std::int64_t steady = passes() - warm_up;
     Tensor output, input, input_gradient, received_gradient, forward_buffer, backward_buffer;
     Tensor awaited;  // what the last overlapped receive put down: its handle, which the cool-down waits for, holds it to the end
-    queues[0].inputs.push_back(receive(!rank_.chunks[0]->plan().embedding));
+    queues[0].inputs.push_back(exchange_and_wait(kToNext, {}, kFromPrevious, !rank_.chunks[0]->plan().embedding));
     for (std::int64_t k = 0; k < warm_up; ++k) {
       Next next = next_of(k, true);
       if (k == passes() - 1) next.receives = false;
       output = forward_pass(queues, run, k);
-      send(output);
-      input = receive(next.receives);
+      input = exchange_and_wait(kToNext, output, kFromPrevious, next.receives);
       if (next.receives) queues[next.chunk].inputs.push_back(input);
       deallocate(output);
       if (k == warm_up - 1 && !all_in_warm_up) {
-        backward_buffer = receive(!last_rank());
+        backward_buffer = exchange(kToPrevious, {}, kFromNext, !last_rank());
         if (!last_rank()) queues.back().gradients.push_back(backward_buffer);
       }
     }
     for (std::int64_t k = 0; k < steady; ++k) {
       before_turn(k, steady, p * chunks());
+      await(kFromPrevious);
       deallocate(output);
       Tensor forward_output = forward_pass(queues, run, k + warm_up);
       Next next = next_of(k + warm_up, true);
       if (k == steady - 1) next.receives = false;
-      send(forward_output);
-      forward_buffer = receive(next.receives);
+      forward_buffer = exchange(kToNext, forward_output, kFromPrevious, next.receives);
       if (next.receives) queues[next.chunk].inputs.push_back(std::move(forward_buffer));
+      await(kFromNext);
       Tensor gradient = backward_pass(queues, done, k);
       const Next back = next_of(k, false);
-      send(gradient);
-      backward_buffer = receive(back.receives);
+      backward_buffer = exchange(kToPrevious, gradient, kFromNext, back.receives);
       if (back.receives && k == steady - 1) awaited = backward_buffer;
       if (back.receives) queues[back.chunk].gradients.push_back(std::move(backward_buffer));
       output = std::move(forward_output);
       input_gradient = std::move(gradient);
     }
     deallocate(output);
-    if (all_in_warm_up) queues.back().gradients.push_back(receive(!rank_.chunks.back()->plan().head));
+    await(kFromNext);
+    if (all_in_warm_up)
+      queues.back().gradients.push_back(exchange_and_wait(kToPrevious, {}, kFromNext, !rank_.chunks.back()->plan().head));
     for (std::int64_t k = steady; k < passes(); ++k) {
       Next next = next_of(k, false);
       if (k == passes() - 1) next.receives = false;
       input_gradient = backward_pass(queues, done, k);
-      send(input_gradient);
-      received_gradient = receive(next.receives);
+      received_gradient = exchange_and_wait(kToPrevious, input_gradient, kFromNext, next.receives);
       if (next.receives) queues[next.chunk].gradients.push_back(received_gradient);
     }
     reports_.clear();
@@ -392,6 +457,8 @@ class Step {
   Tape& tape_;
   const Tensor& scale_;
   std::vector<Tensor> reports_;  ///< forward_data_store
+  std::array<std::optional<EventId>, kWays> handles_;  ///< by way: behind what was last issued
+  std::array<bool, kWays> pending_{};                  ///< and nobody has waited for it yet
 };
 
 }  // namespace

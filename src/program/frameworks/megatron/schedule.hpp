@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "program/modules/megatron/gpt.hpp"
 #include "program/pipeline_passes.hpp"
+#include "program/point_to_point.hpp"
 #include "program/wrappers/megatron/data_parallel.hpp"
 
 namespace plimsoll::program {
@@ -26,7 +28,8 @@ struct MegatronRank {
   std::int64_t stages = 1, rank = 0;  ///< of the pipeline
   std::int64_t warm_up = 0;           ///< micro-batches that go forward before the first comes back, in 1F1B
   PassMarks* marks = nullptr;         ///< where the passes of 1F1B stand in the step that is recorded, for whoever asks
-  StreamId pipeline_stream = kComputeStream;
+  std::optional<BatchedTransfers> batched = {};  ///< of a pipeline with one chunk a rank: batch_p2p_comm
+  std::optional<PairedTransfers> paired = {};    ///< of the interleaved schedule: overlap_p2p_comm
   Tensor auxiliary_loss_scale = {};  ///< MoEAuxLossAutoScaler.main_loss_backward_scale: made by the first pass forward, kept for good
 };
 

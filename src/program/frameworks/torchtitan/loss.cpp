@@ -59,7 +59,7 @@ LocalLabels local_labels(Tape& tape, const Tensor& labels) {
 Tensor where_labelled(Tape& tape, const Tensor& labels, const Tensor& x, const Dims& sizes) {
   const Tensor valid = elementwise(tape, {&labels}, DType::boolean), zero = filled(tape, {}, DType::fp32);
   const Tensor result = tape.empty(sizes, DType::fp32);
-  launch(tape, KernelKind::elementwise, DType::fp32, valid.bytes() + x.bytes(), result.bytes());
+  pointwise(tape, Pointwise::Form::map, {operand(valid), operand(x)}, {operand(result)});
   return result;
 }
 
@@ -72,7 +72,8 @@ void vocabulary_backward(BackwardCall& b) {
   const Tensor rows = arange(tape, ids.local.elements());
   Tensor update = elementwise(tape, {&ids.outside}, DType::fp32);
   update = elementwise(tape, {&update}, DType::fp32);                             // less one
-  launch(tape, KernelKind::gather, DType::fp32, update.bytes(), update.bytes());  // one_hot[rows, labels] = update
+  gather(tape, Gather::Function::scatter, update.elements(), {operand(rows), operand(ids.local), operand(update)},
+         {operand(update)});  // one_hot[rows, labels] = update
   const Tensor of_rows = where_labelled(tape, b.saved(1), b.grad(), {ids.local.elements(), 1});
   Tensor sum;
   {
@@ -89,14 +90,14 @@ Tensor vocabulary_cross_entropy(const Tensor& logits, const Tensor& labels) {
   Tape& tape = op.tape();
   const Dims column{logits.size(0), 1};
   Tensor largest = tape.empty(column, DType::fp32);
-  launch(tape, KernelKind::reduction, DType::fp32, logits.bytes(), largest.bytes());
+  reduce(largest, logits, Reduction::Axis::inner);
   reduce_over_ranks(tape, largest);
   const Tensor shifted = elementwise(tape, {&logits, &largest}, DType::fp32);
   Tensor total;
   {
     const Tensor exponentials = elementwise(tape, {&shifted}, DType::fp32);
     total = tape.empty(column, DType::fp32);
-    launch(tape, KernelKind::reduction, DType::fp32, exponentials.bytes(), total.bytes());
+    reduce(total, exponentials, Reduction::Axis::inner);
   }
   reduce_over_ranks(tape, total);
   Tensor log_probabilities;
@@ -106,13 +107,13 @@ Tensor vocabulary_cross_entropy(const Tensor& logits, const Tensor& labels) {
   }
   const LocalLabels ids = local_labels(tape, labels);
   Tensor picked = tape.empty(column, DType::fp32);
-  launch(tape, KernelKind::gather, DType::fp32, picked.bytes(), picked.bytes());
+  gather(tape, Gather::Function::index, picked.elements(), {operand(ids.local), operand(picked)}, {operand(picked)});
   in_place(picked, {&picked, &ids.outside});
   reduce_over_ranks(tape, picked);
   Tensor losses = elementwise(tape, {&picked}, DType::fp32);
   losses = where_labelled(tape, labels, losses, {logits.size(0)});
   Tensor loss = tape.empty({}, DType::fp32);
-  launch(tape, KernelKind::reduction, DType::fp32, losses.bytes(), loss.bytes());
+  reduce(loss, losses, Reduction::Axis::all);
   op.save(log_probabilities);
   op.save(labels);
   return op.done(loss, vocabulary_backward);
@@ -136,14 +137,16 @@ Tensor compiled_cross_entropy(const Tensor& logits, const LossInputs& inputs) {
   Tape& tape = op.tape();
   const Dims column{logits.elements() / logits.size(-1), 1};
   const Tensor largest = tape.empty(column, DType::fp32), logarithm = tape.empty(column, DType::fp32);
-  launch(tape, KernelKind::reduction, logits.dtype(), 2 * logits.bytes(), largest.bytes() + logarithm.bytes());
+  // Largest logits, then sums of exponentials: both passes over a row in one kernel.
+  row_wise(tape, RowWise::Function::cross_entropy, column[0], logits.size(-1), {operand(logits), operand(logits)},
+           {operand(largest), operand(logarithm)});
   Tensor loss = tape.empty({}, DType::fp32);
-  launch(tape, KernelKind::reduction, DType::fp32, logarithm.bytes(), loss.bytes());
+  reduce(loss, logarithm, Reduction::Axis::all);
   for (const Tensor* kept : {&logits, &inputs.labels, &largest, &logarithm}) op.save(*kept);
   return op.done(loss, [](BackwardCall& b) {
     const Tensor saved = b.take_saved(0);
     Tensor gradient = b.tape.empty(saved.sizes(), saved.dtype());
-    launch(b.tape, KernelKind::elementwise, saved.dtype(), saved.bytes(), gradient.bytes());
+    pointwise(Pointwise::Form::fused, {&saved, &b.saved(2), &b.saved(3)}, {&gradient});
     b.give(0, std::move(gradient));
   });
 }

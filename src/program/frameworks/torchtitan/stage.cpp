@@ -88,7 +88,8 @@ Tensor edge_of(const Tensor& output) {
 
 }  // namespace
 
-TitanPart::TitanPart(const Model& model, const Strategy& strategy, const TitanRun& run, const TitanStage& stage, Tape& tape)
+TitanPart::TitanPart(const Model& model, const Strategy& strategy, const TitanRun& run, const TitanStage& stage, Tape& tape,
+                     TitanTransfers* transfers, std::int64_t index)
     : tape_(tape),
       strategy_(strategy),
       stage_(stage),
@@ -96,7 +97,9 @@ TitanPart::TitanPart(const Model& model, const Strategy& strategy, const TitanRu
       tied_(model.tied_embeddings),
       decoder_(model, run, stage, tape),
       sharded_(tape, decoder_.root(), run.shared_table > 0 ? layers_of(decoder_) : units_of(decoder_, model.tied_embeddings),
-               fsdp2_options(model, strategy)) {
+               fsdp2_options(model, strategy)),
+      transfers_(transfers),
+      index_(index) {
   if (decoder_.norm() && run.shared_table == 0)
     sharded_.set_reshard_after_forward(*decoder_.norm(), strategy.fsdp.reshard == FsdpOptions::Reshard::always);
   if (strategy.ep > 1) prefetch_in_order();
@@ -176,22 +179,54 @@ void TitanPart::begin_schedule(std::int64_t micro_batches) {
   halves_.resize(count);
 }
 
+/// A send that waits for its receive goes with it; one in the other direction goes before, alone.
+void TitanPart::receive(Received what, std::size_t micro_batch, const Tensor& buffer) {
+  const bool forward = what == kActivation;
+  const int peer = forward ? stage_.rank_before : stage_.rank_behind;
+  BatchedTransfers& groups = transfers_->groups;
+  groups.begin();
+  Message& fused = forward ? gradient_to_send_ : activation_to_send_;
+  if (fused) groups.send(peer, std::exchange(fused, {}));
+  groups.receive(peer, message_of(buffer));
+  groups.end(!transfers_->waits_late);
+  if (transfers_->waits_late)
+    tape_.record_event(transfers_->events.at(kReceived * index_ + what, static_cast<std::int64_t>(micro_batch)), groups.receiving());
+}
+
+/// The compute stream waits for what was received earlier.
+void TitanPart::await(Received what, std::size_t micro_batch) {
+  if (!transfers_ || !transfers_->waits_late || (what == kActivation ? stage_.rank_before : stage_.rank_behind) < 0) return;
+  tape_.wait_event(kComputeStream, transfers_->events.at(kReceived * index_ + what, static_cast<std::int64_t>(micro_batch)));
+}
+
+void TitanPart::send(Message& pending, int peer, const Tensor& tensor) {
+  if (peer < 0) return;
+  pending = message_of(tensor);
+  if (!transfers_->fuses) fire(pending, peer);
+}
+
+/// A group of one send.
+void TitanPart::fire(Message& pending, int peer) {
+  if (!pending) return;
+  transfers_->groups.begin();
+  transfers_->groups.send(peer, std::exchange(pending, {}));
+  transfers_->groups.end(false);
+}
+
 void TitanPart::receive_activation(std::size_t micro_batch, bool kept) {
+  fire(activation_to_send_, stage_.rank_behind);
   if (first()) return;
   inputs_[micro_batch] = boundary();
-  const Tensor& buffer = inputs_[micro_batch];
-  if (kept) last_received_ = buffer;
-  tape_.collective({.kind = CollectiveKind::receive, .group = Group::pipeline, .bytes = buffer.bytes(), .type = buffer.dtype()},
-                   kComputeStream);
+  if (kept) last_received_ = inputs_[micro_batch];
+  receive(kActivation, micro_batch, inputs_[micro_batch]);
 }
 
 void TitanPart::receive_gradient(std::size_t micro_batch, bool kept) {
+  fire(gradient_to_send_, stage_.rank_before);
   if (last()) return;
   gradients_[micro_batch] = boundary();
   if (kept) last_gradient_ = gradients_[micro_batch];
-  const Tensor& buffer = gradients_[micro_batch];
-  tape_.collective({.kind = CollectiveKind::receive, .group = Group::pipeline, .bytes = buffer.bytes(), .type = buffer.dtype()},
-                   kComputeStream);
+  receive(kGradient, micro_batch, gradients_[micro_batch]);
 }
 
 void TitanPart::forward(std::size_t micro_batch, const TitanBatch& batch, const Tensor& valid_tokens) {
@@ -201,6 +236,7 @@ void TitanPart::forward(std::size_t micro_batch, const TitanBatch& batch, const 
     input = inputs_[micro_batch];
     input.set_requires_grad(true);
   }
+  await(kActivation, micro_batch);
   tape_.phase(Phase::forward);
   outputs_[micro_batch] = decoder_(input, batch.positions);
   const Tensor& output = outputs_[micro_batch];
@@ -208,12 +244,12 @@ void TitanPart::forward(std::size_t micro_batch, const TitanBatch& batch, const 
     tape_.phase(Phase::loss);
     losses_[micro_batch] = loss(output, batch, valid_tokens);
   } else {
-    tape_.collective({.kind = CollectiveKind::send, .group = Group::pipeline, .bytes = output.bytes(), .type = output.dtype()},
-                     kComputeStream);
+    send(activation_to_send_, stage_.rank_behind, output);
   }
 }
 
 void TitanPart::release_output(std::size_t micro_batch) {
+  if (!transfers_->fuses) transfers_->groups.await_sends();
   if (!last() && outputs_[micro_batch]) outputs_[micro_batch] = edge_of(outputs_[micro_batch]);
 }
 
@@ -234,6 +270,7 @@ void TitanPart::hold_reductions() {
 }
 
 Tensor TitanPart::backward(std::size_t micro_batch) {
+  await(kGradient, micro_batch);
   hold_reductions();
   const BetweenHalves state = take_state(micro_batch);
   tape_.backward(last() ? losses_[micro_batch] : state.output, state.gradient);
@@ -242,6 +279,7 @@ Tensor TitanPart::backward(std::size_t micro_batch) {
 }
 
 Tensor TitanPart::backward_input(std::size_t micro_batch) {
+  await(kGradient, micro_batch);
   hold_reductions();
   BetweenHalves& state = halves_[micro_batch] = take_state(micro_batch);
   if (first()) return {};
@@ -265,8 +303,7 @@ void TitanPart::backward_weight(std::size_t micro_batch) {
 }
 
 void TitanPart::send_gradient(Tensor gradient) {
-  tape_.collective({.kind = CollectiveKind::send, .group = Group::pipeline, .bytes = gradient.bytes(), .type = gradient.dtype()},
-                   kComputeStream);
+  send(gradient_to_send_, stage_.rank_before, gradient);
   sent_gradients_.push_back(std::move(gradient));
 }
 
@@ -275,11 +312,16 @@ void TitanPart::release_sent_gradients(std::size_t kept) {
 }
 
 void TitanPart::reduce_gradients() {
+  if (transfers_ && transfers_->fuses) {
+    fire(gradient_to_send_, stage_.rank_before);
+    transfers_->groups.await_sends();
+  }
   sharded_.finalize_backward();
   sharded_.set_manual_finalization(false);
 }
 
 void TitanPart::end_schedule() {
+  if (!transfers_->fuses) transfers_->groups.await_sends();
   losses_of_step_ = std::move(losses_);
   for (std::vector<Tensor>* list : {&inputs_, &outputs_, &gradients_, &losses_}) list->clear();
   halves_.clear();

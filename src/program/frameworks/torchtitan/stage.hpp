@@ -8,6 +8,8 @@
 
 #include "plimsoll/strategy.hpp"
 #include "program/modules/torchtitan/decoder.hpp"
+#include "program/pipeline_passes.hpp"
+#include "program/point_to_point.hpp"
 #include "program/split_backward.hpp"
 #include "program/wrappers/fsdp/fsdp2.hpp"
 
@@ -19,9 +21,19 @@ struct TitanBatch {
   std::vector<Tensor> mask;          ///< flex_attention's, which every layer looks at until the batch is done
 };
 
+/// What the parts of a rank send and receive through: groups on one communicator.
+struct TitanTransfers {
+  BatchedTransfers groups;
+  bool fuses = false;       ///< Schedule1F1B: a send waits for the receive that follows, and both are one group
+  bool waits_late = false;  ///< _PipelineScheduleRuntime: receives are waited for by the pass that needs them, not at once
+  MicroBatchEvents events;  ///< of such receives: activations of a part, then its gradients
+};
+
 class TitanPart {
  public:
-  TitanPart(const Model& model, const Strategy& strategy, const TitanRun& run, const TitanStage& stage, Tape& tape);
+  /// `transfers`: of the rank, in a pipeline; `index` of the part among those of the rank.
+  TitanPart(const Model& model, const Strategy& strategy, const TitanRun& run, const TitanStage& stage, Tape& tape,
+            TitanTransfers* transfers, std::int64_t index);
 
   TitanDecoder& decoder() { return decoder_; }
   Fsdp2& sharded() { return sharded_; }
@@ -72,6 +84,11 @@ class TitanPart {
     Tensor input, output, gradient;
     std::vector<WeightGroup> groups;
   };
+  enum Received : std::int64_t { kActivation, kGradient, kReceived };
+  void receive(Received what, std::size_t micro_batch, const Tensor& buffer);
+  void await(Received what, std::size_t micro_batch);
+  void send(Message& pending, int peer, const Tensor& tensor);
+  void fire(Message& pending, int peer);
   void prefetch_in_order();
   BetweenHalves take_state(std::size_t micro_batch);
   void hold_reductions();
@@ -88,6 +105,9 @@ class TitanPart {
   std::vector<Tensor> losses_of_step_;
   std::vector<Tensor> buffers_kept_;  ///< copies of the buffers during inference
   Tensor inferred_input_, inferred_output_;
+  TitanTransfers* transfers_;
+  std::int64_t index_;
+  Message activation_to_send_, gradient_to_send_;
   std::vector<BetweenHalves> halves_;  ///< by micro-batch
   std::deque<Tensor> sent_gradients_;
   Tensor last_received_, last_gradient_;

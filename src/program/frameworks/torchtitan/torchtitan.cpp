@@ -75,6 +75,13 @@ bool converts_router(const Model& model) {
   });
 }
 
+/// Scales of compiled layers' products in 8 bits (torchao's recipes; the default is a scale per tensor). Those of NVFP4 are said per layer.
+Scaling product_scaling(const Strategy& s) {
+  if (s.low_precision == LowPrecision::mxfp8) return Scaling::mxfp8;
+  if (s.low_precision != LowPrecision::fp8) return Scaling::none;
+  return s.fp8_scaling == Fp8Scaling::rowwise ? Scaling::row : Scaling::tensor;
+}
+
 TitanRun run_of(const Model& model, const Strategy& s) {
   TitanRun run;
   run.tensor_parallel = {.degree = s.tp,
@@ -106,6 +113,7 @@ TitanRun run_of(const Model& model, const Strategy& s) {
     run.grouped_attention = false;
     run.early_stop = true;
     run.compiled = s.compile == Strategy::Compile::blocks;
+    run.product_scaling = product_scaling(s);
     if (s.low_precision == LowPrecision::nvfp4) run.four_bit_layers = model.layers - s.bf16_tail_layers;
     run.compiled_loss = run.compiled && s.loss == LossKernel::compiled && profile_of(s).fused_rms_norm;  // torch 2.8, as the norm
   }
@@ -166,6 +174,7 @@ constexpr std::int64_t kFewestWarmUp = 3, kFewestRanks = 4;
 
 bool has_one_chunk(const Strategy& s) { return s.vp == 1; }
 bool is_gpipe(const Strategy& s) { return s.pp_schedule == "gpipe"; }
+bool is_1f1b(const Strategy& s) { return has_one_chunk(s) && !is_gpipe(s); }
 
 /// Micro-batches of one run that are recorded on a rank with `stages_from_here` stages to the last.
 std::int64_t recorded_micro_batches(const Strategy& s, std::int64_t stages_from_here) {
@@ -220,10 +229,12 @@ const Block* block_of_layer(const Model& model, std::int64_t layer) {
 
 /// The passes of a rank, and the layers whose names they carry.
 struct RankPatterns {
-  RankPatterns(RecordedPipelineRank recorded, std::vector<TitanStage> of) : passes(std::move(recorded)), parts(std::move(of)) {}
+  RankPatterns(RecordedPipelineRank recorded, std::vector<TitanStage> of, int of_rank)
+      : passes(std::move(recorded)), parts(std::move(of)), rank(of_rank) {}
 
   PipelinePatterns passes;
   std::vector<TitanStage> parts;
+  int rank;
 };
 
 /// Labels name layers by their place in the model ("layers.14.attention: view"): those of `from` become those of `to`.
@@ -275,7 +286,14 @@ struct TitanPipeline::Impl {
     }
     const std::int64_t all = strategy.micro_batches_per_run(), from_here = strategy.pp - rank;
     plan.stages = stage_indices(strategy, schedule, rank);
-    for (int index : plan.stages) plan.parts.push_back(stage_of(strategy, index));
+    for (int index : plan.stages) {
+      plan.parts.push_back(stage_of(strategy, index));
+      plan.parts.back().rank_before = rank_of(index - 1, rank);
+      plan.parts.back().rank_behind = rank_of(index + 1, rank);
+    }
+    plan.ranks = strategy.pp;
+    if (is_1f1b(strategy)) plan.sends = TitanRankPlan::Sends::with_next;
+    if (!has_one_chunk(strategy)) plan.sends = TitanRankPlan::Sends::in_advance;
     plan.micro_batches = every_micro_batch ? all : recorded_micro_batches(strategy, from_here);
     plan.left_out = all - plan.micro_batches;
     if (!has_one_chunk(strategy)) {
@@ -291,6 +309,15 @@ struct TitanPipeline::Impl {
       repeat(plan, from_here + (kSteady - 1) / 2, 1);
     }
     return plan;
+  }
+
+  /// The rank that holds stage `index`, where that is another one than `own`.
+  int rank_of(int index, int own) const {
+    for (int rank = 0; rank < strategy.pp; ++rank) {
+      const std::vector<int> stages = stage_indices(strategy, schedule, rank);
+      if (rank != own && std::find(stages.begin(), stages.end(), index) != stages.end()) return rank;
+    }
+    return -1;
   }
 
   StepProgram record(const TitanRankPlan& plan) const { return TitanTrainer(model, strategy, run, plan).record().program; }
@@ -336,9 +363,13 @@ struct TitanPipeline::Impl {
   /// The program that equal ranks' passes give; nothing where they do not.
   std::optional<StepProgram> compose(const TitanRankPlan& plan, int rank, StepProgram spare) {
     auto& known = patterns[held_by(plan)];
-    if (!known) known = std::make_unique<RankPatterns>(TitanTrainer(model, strategy, run, pattern_plan(plan, rank)).record(), plan.parts);
+    if (!known)
+      known = std::make_unique<RankPatterns>(TitanTrainer(model, strategy, run, pattern_plan(plan, rank)).record(), plan.parts, rank);
     auto program = known->passes.compose(plan.order(), std::move(spare));
-    if (program) rename_layers(program->labels, known->parts, plan.parts);
+    if (program) {
+      rename_layers(program->labels, known->parts, plan.parts);
+      move_peers(*program, rank - known->rank, strategy.pp);
+    }
     return program;
   }
 

@@ -29,8 +29,26 @@ PassOrder TitanRankPlan::order() const {
 }
 
 TitanTrainer::TitanTrainer(const Model& model, const Strategy& strategy, const TitanRun& run, const TitanRankPlan& plan)
-    : strategy_(strategy), plan_(plan) {
-  for (const TitanStage& stage : plan_.parts) parts_.push_back(std::make_unique<TitanPart>(model, strategy, run, stage, tape_));
+    : strategy_(strategy), plan_(plan), transfers_(make_transfers()) {
+  for (const TitanStage& stage : plan_.parts)
+    parts_.push_back(
+        std::make_unique<TitanPart>(model, strategy, run, stage, tape_, transfers_.get(), static_cast<std::int64_t>(parts_.size())));
+}
+
+/// What is received in advance has events of its own: no more micro-batches than ranks are on their way to a part.
+std::unique_ptr<TitanTransfers> TitanTrainer::make_transfers() {
+  if (plan_.ranks == 1) return nullptr;
+  auto transfers = std::make_unique<TitanTransfers>(TitanTransfers{.groups = {tape_, plan_.ranks}});
+  transfers->fuses = plan_.sends == TitanRankPlan::Sends::with_next;
+  transfers->waits_late = plan_.sends == TitanRankPlan::Sends::in_advance;
+  if (!transfers->waits_late) return transfers;
+  MicroBatchEvents& events = transfers->events;
+  events.period = plan_.ranks;
+  events.first = tape_.new_event();
+  const auto purposes = static_cast<std::int64_t>(2 * plan_.parts.size());  // activations and gradients of each part
+  for (std::int64_t i = 1; i < purposes * events.period; ++i) tape_.new_event();
+  events.end = events.first + static_cast<EventId>(purposes * events.period);
+  return transfers;
 }
 
 RecordedPipelineRank TitanTrainer::record() {
@@ -45,6 +63,7 @@ RecordedPipelineRank TitanTrainer::record() {
     for (Tensor& shard : part->sharded().shards()) shards_.push_back(shard);
   optimizer_ = make_optimizer(strategy_.optimizer, strategy_.optimizer_impl, tape_, shards_, strategy_.state_dtype);
   RecordedPipelineRank recorded;
+  if (transfers_) recorded.events = transfers_->events;
   Accumulation accumulation(tape_, std::max<std::int64_t>(strategy_.grad_accum, 1), plan_.every_micro_batch);
   for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
     tape_.record_into(part);

@@ -16,6 +16,12 @@ namespace plimsoll::program {
 struct TitanRankPlan {
   std::vector<TitanStage> parts;
   std::vector<int> stages;            ///< of the parts, in a pipeline
+  int ranks = 1;                      ///< of the pipeline
+  enum class Sends : std::uint8_t {
+    at_once,     ///< ScheduleGPipe
+    with_next,   ///< Schedule1F1B: fused with the receive that follows
+    in_advance,  ///< _PipelineScheduleRuntime: and receives are waited for by the passes that need them
+  } sends = Sends::at_once;
   std::vector<ScheduledPass> passes;  ///< of one run, in a pipeline
   std::int64_t micro_batches = 1;     ///< of one run, that `passes` run
   std::int64_t left_out = 0;          ///< further ones, for which those of passes [repeat_begin, repeat_end) stand
@@ -38,6 +44,7 @@ class TitanTrainer {
 
  private:
   void train_step(Accumulation& accumulation, PassMarks& marks);
+  std::unique_ptr<TitanTransfers> make_transfers();
   void repeat_passes(RecordedPipelineRank& recorded) const;
   TitanBatch next_batch();
   TitanBatch context_part(const TitanBatch& batch);
@@ -50,6 +57,7 @@ class TitanTrainer {
   Strategy strategy_;
   TitanRankPlan plan_;
   Tape tape_;
+  std::unique_ptr<TitanTransfers> transfers_;  ///< in a pipeline
   std::vector<std::unique_ptr<TitanPart>> parts_;
   std::vector<Tensor> shards_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -9,7 +9,7 @@ Tensor count_targets(const Tensor& labels) {
   const Tensor counted = elementwise(tape, {&labels}, DType::boolean);
   Tensor sum = tape.empty({}, DType::int64);
   const Tensor wide = elementwise(tape, {&counted}, DType::int64);  // sum() of bools casts first
-  launch(tape, KernelKind::reduction, DType::int64, wide.bytes(), sum.bytes());
+  reduce(sum, wide, Reduction::Axis::all);
   return sum;
 }
 
@@ -34,9 +34,11 @@ Tensor compiled_loss(const Tensor& logits, const Tensor& labels) {
   Tape& tape = op.tape();
   const Dims column{logits.size(0), 1};
   Tensor largest = tape.empty(column, DType::fp32), logarithm = tape.empty(column, DType::fp32);
-  launch(tape, KernelKind::reduction, logits.dtype(), 2 * logits.bytes(), largest.bytes() + logarithm.bytes());
+  // Largest logits, then sums of exponentials: both passes over a row in one kernel.
+  row_wise(tape, RowWise::Function::cross_entropy, logits.size(0), logits.size(-1), {operand(logits), operand(logits)},
+           {operand(largest), operand(logarithm)});
   Tensor loss = tape.empty({}, DType::fp32);
-  launch(tape, KernelKind::reduction, DType::fp32, logarithm.bytes(), loss.bytes());
+  reduce(loss, logarithm, Reduction::Axis::all);
   op.save(logits);
   op.save(labels);
   op.save_output(largest);
@@ -44,7 +46,7 @@ Tensor compiled_loss(const Tensor& logits, const Tensor& labels) {
   return op.done(loss, [](BackwardCall& b) {
     const Tensor saved = b.take_saved(0);
     Tensor gradient = b.tape.empty(saved.sizes(), saved.dtype());
-    launch(b.tape, KernelKind::elementwise, saved.dtype(), saved.bytes(), gradient.bytes());
+    pointwise(Pointwise::Form::fused, {&saved, &b.saved(2), &b.saved(3)}, {&gradient});
     b.give(0, std::move(gradient));
   });
 }

@@ -198,6 +198,8 @@ TeQuantization te_quantization(const Strategy& s, const MegatronDevice& device) 
     refuse("this recipe of low precision is not modelled for Transformer Engine's layers", "low_precision");
   if ((mxfp8 || blockwise) && s.fp8_params)
     refuse("primary weights with scales of blocks are not modelled for Transformer Engine's layers", "fp8_params");
+  quantization.scaling = mxfp8 ? Scaling::mxfp8 : blockwise ? Scaling::block : Scaling::tensor;
+  quantization.turned = !mxfp8 && !device.multiplies_untransposed_fp8;
   quantization.block = mxfp8 || blockwise ? kScaled : 0;
   quantization.transposes = quantization.block > 0 || !device.multiplies_untransposed_fp8;
   quantization.fused_norm = mxfp8 || s.fp8_scaling == Fp8Scaling::delayed;
@@ -217,6 +219,7 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
   config.eight_bit_activations = strategy.fp8_activations;
   config.fused_rotary = *strategy.megatron.rope_fusion;
   config.keeps_dummies = holds_te_2_3(strategy.framework_version);
+  config.attention_library = strategy.attention == AttentionKernel::flash ? AttentionLibrary::flash2 : device.attention;
   config.attention = {.exchange = strategy.megatron.cp_comm_type, .in_eight_bits = strategy.fp8_attention};
   config.lora = strategy.lora;
   if (config.lora) config.adapted = adapted_linears(*config.lora);

@@ -30,6 +30,7 @@ struct MegatronConfig {
   bool eight_bit_activations = false;  ///< the gated activation saves its input in 8 bits
   bool fused_rotary = false;           ///< Transformer Engine's rotary kernel
   bool keeps_dummies = true;           ///< Transformer Engine's dummy gradients live for ever
+  AttentionLibrary attention_library = AttentionLibrary::cudnn;  ///< of Transformer Engine
   TeAttention attention;               ///< of Transformer Engine
   std::optional<Lora> lora;
   std::vector<std::string> adapted;  ///< linears that get an adapter, by Megatron's names

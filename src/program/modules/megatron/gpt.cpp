@@ -458,7 +458,7 @@ Tensor MegatronChunk::rotary(std::int64_t length) {
         places = add_scalar(range);
       }
       angles = tape.empty({length, frequencies_.size(0)}, DType::fp32);
-      launch(tape, KernelKind::elementwise, DType::fp32, places.bytes(), angles.bytes());
+      pointwise(tape, Pointwise::Form::map, {operand(places), operand(frequencies_)}, {operand(angles)});
     }
     table = cat({angles, angles}, -1);
   }

@@ -18,12 +18,14 @@ constexpr std::int64_t kLongestFusedSoftmax = 4096;  // fused_softmax.py, is_ker
 Tensor fused_causal_softmax(const Tensor& scores) {
   Op op("scaled_upper_triang_masked_softmax", {&scores});
   Tensor probabilities = op.output(scores.sizes(), scores.dtype());
-  launch(op.tape(), KernelKind::reduction, scores.dtype(), scores.bytes(), scores.bytes(), 4.0 * static_cast<double>(scores.elements()));
+  const std::int64_t columns = scores.size(-1), rows = scores.elements() / columns;
+  row_wise(RowWise::Function::softmax, rows, columns, {&scores}, {&probabilities});
   op.save_output(probabilities);
   return op.done(probabilities, [](BackwardCall& b) {
     const Tensor kept = b.saved(0);
     Tensor gradient = contiguous(b.grad());
-    in_place(gradient, {&gradient, &kept});
+    row_wise(RowWise::Function::softmax_backward, gradient.elements() / gradient.size(-1), gradient.size(-1), {&gradient, &kept},
+             {&gradient});
     b.give(0, std::move(gradient));
   });
 }

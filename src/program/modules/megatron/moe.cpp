@@ -56,7 +56,7 @@ Tensor scatter_into_zeros(const Tensor& like, const Tensor& indices, const Tenso
   return op.done(y, [](BackwardCall& b) {  // gather
     const Tensor where = b.saved(0);
     const Tensor gradient = b.tape.empty(where.sizes(), b.grad().dtype());
-    launch(b.tape, KernelKind::gather, gradient.dtype(), gradient.bytes(), gradient.bytes());
+    gather(Gather::Function::index, gradient.elements(), {&where, &gradient}, {&gradient});
     b.give(0, gradient);
   });
 }
@@ -88,10 +88,11 @@ Tensor select_rows(const Tensor& x, const Tensor& indices) {
   Dims sizes = x.sizes();
   sizes[0] = indices.elements();
   Tensor y = op.output(sizes, x.dtype());
-  launch(op.tape(), KernelKind::gather, x.dtype(), y.bytes(), y.bytes());
+  gather(op.tape(), Gather::Function::index, y.elements(), {operand(indices), packed(y.elements(), x.dtype())}, {operand(y)});
   return op.done(y, [before = x.sizes()](BackwardCall& b) {  // zeros.index_add
     Tensor gradient = zeros(b.tape, before, b.grad().dtype());
-    launch(b.tape, KernelKind::gather, gradient.dtype(), b.grad().bytes(), b.grad().bytes());
+    gather(b.tape, Gather::Function::scatter, b.grad().elements(), {operand(b.saved(0)), operand(b.grad())},
+           {packed(b.grad().elements(), gradient.dtype())});
     b.give(0, std::move(gradient));
   });
 }
@@ -111,7 +112,7 @@ Tensor stable_order(const Tensor& x) {
   } else {
     range = tape.empty({x.size(-1)}, DType::int64, Category::workspace);
   }
-  launch(tape, KernelKind::gather, DType::int64, 2 * x.bytes(), indices.bytes());
+  gather(Gather::Function::sort, x.elements(), {&x}, {&values, &indices});
   return indices;
 }
 
@@ -123,12 +124,12 @@ Tensor weighted_swiglu(const Tensor& x, const Tensor& weights) {
   Dims half = x.sizes();
   half[-1] /= 2;
   Tensor y = op.output(half, x.dtype());
-  launch(op.tape(), KernelKind::elementwise, x.dtype(), x.bytes(), y.bytes(), 6.0 * static_cast<double>(y.elements()));
+  pointwise(Pointwise::Form::fused, {&x, &weights}, {&y});
   return op.done(y, [](BackwardCall& b) {
     const Tensor input = b.saved(0), scale = b.saved(1);
     const Tensor gradient = b.tape.empty(input.sizes(), input.dtype());
     const Tensor scale_gradient = b.tape.empty(scale.sizes(), scale.dtype());
-    launch(b.tape, KernelKind::elementwise, input.dtype(), input.bytes() + b.grad().bytes(), input.bytes());
+    pointwise(Pointwise::Form::fused, {&input, &scale, &b.grad()}, {&gradient, &scale_gradient});
     b.give(0, gradient);
     b.give(1, scale_gradient);
     b.drop_gradients();
@@ -143,8 +144,9 @@ Tensor attach_loss(const Tensor& activation, const Tensor& loss) {
   return op.done(same, [](BackwardCall& b) {
     b.give(0, b.grad());
     const Tensor ones = b.tape.empty({}, DType::fp32);
-    b.give(1, b.tape.empty({1}, DType::fp32));
-    launch(b.tape, KernelKind::elementwise, DType::fp32, 4, 4);
+    const Tensor scaled = b.tape.empty({1}, DType::fp32);
+    pointwise(scaled, {&ones});
+    b.give(1, scaled);
   });
 }
 
@@ -244,7 +246,7 @@ MegatronExperts::Routed MegatronExperts::drop(const Routed& routed) const {
   const std::int64_t most = std::min(capacity(all.size(0)), all.size(0));
   Routed kept;
   const Tensor values = tape.empty({most, spec_.experts}, all.dtype()), indices = tape.empty({most, spec_.experts}, DType::int64);
-  launch(tape, KernelKind::gather, all.dtype(), all.bytes(), values.bytes() + indices.bytes());
+  gather(Gather::Function::top_k, all.elements(), {&all}, {&values, &indices});
   kept.map = map_of(all.detach(), all.dtype());
   kept.probabilities = multiply(all, kept.map);
   return kept;
@@ -264,7 +266,7 @@ Tensor MegatronExperts::with_auxiliary_loss(const Tensor& probabilities, const T
     const Tensor wide = elementwise(tape, {&map}, DType::int64);
     const ReductionScratch scratch = reduction_scratch(tape, wide, {true, false}, 8);
     tape.scratch(scratch.buffer);
-    launch(tape, KernelKind::reduction, DType::int64, wide.bytes(), counts.bytes());
+    plimsoll::program::reduce(counts, wide, Reduction::Axis::outer);
   }
   runtime_.collective(CollectiveKind::all_reduce, counts.bytes(), DType::int64);
   Tensor loss;
@@ -315,7 +317,7 @@ MegatronExperts::Permuted MegatronExperts::permute_tokens(const Tensor& hidden, 
   {
     const Tensor starts = elementwise(tape, {&range}, DType::int64);
     places = tape.empty({experts * each}, DType::int64);
-    launch(tape, KernelKind::elementwise, DType::int64, places.bytes(), places.bytes());
+    pointwise(tape, Pointwise::Form::map, {operand(starts), operand(order)}, {operand(places)});
   }
   Permuted permuted;
   permuted.probabilities = select_rows(weights, places);
@@ -368,10 +370,13 @@ Tensor MegatronExperts::unpermute(const Tensor& tokens, std::int64_t rows) const
   Op op("scatter_add", {&tokens});
   op.save(remembered_.order);
   Tensor output = zeros(op.tape(), {rows, tokens.size(-1)}, tokens.dtype());
-  launch(op.tape(), KernelKind::gather, tokens.dtype(), 2 * tokens.bytes(), tokens.bytes());
+  gather(op.tape(), Gather::Function::scatter, tokens.elements(),
+         {operand(remembered_.order), operand(tokens), packed(tokens.elements(), tokens.dtype())},
+         {packed(tokens.elements(), tokens.dtype())});
   return op.done(output, [sizes = tokens.sizes()](BackwardCall& b) {
     const Tensor gradient = b.tape.empty(sizes, b.grad().dtype());
-    launch(b.tape, KernelKind::gather, gradient.dtype(), gradient.bytes(), gradient.bytes());
+    gather(b.tape, Gather::Function::index, gradient.elements(), {operand(b.saved(0)), packed(gradient.elements(), gradient.dtype())},
+           {operand(gradient)});
     b.give(0, gradient);
   });
 }

@@ -198,7 +198,8 @@ void linear_backward(MegatronRuntime& runtime, const MegatronLinear& mode, Backw
   }
   const Tensor rows = rows_of(total);
   if (runtime.fused_weight_gradients()) {
-    gemm(runtime.tape(), weight.dtype(), weight.size(0), weight.size(1), rows.size(0));
+    const LinearShape shape{rows.size(0), weight.size(1), weight.size(0), weight.dtype(), runtime.main_gradient()};
+    linear_product(runtime.tape(), LinearPass::weight_gradient, shape, {.accumulates = true});
     b.give(1, runtime.dummy_gradient(weight));
   } else {
     b.give(1, mm(transpose(gradient, 0, 1), rows));
@@ -327,13 +328,22 @@ Tensor reduce_over_tensor_parallel(MegatronRuntime& runtime, const Tensor& x) {
 
 namespace {
 
+/// One generated kernel into a new tensor.
+Tensor compiled_map(Tape& tape, std::initializer_list<const Tensor*> inputs, DType type) {
+  const Dims sizes = broadcast_sizes(inputs);
+  Tensor y = tape.empty(sizes, type);
+  y.impl()->strides = elementwise_strides(sizes, inputs);
+  pointwise(Pointwise::Form::fused, inputs, {&y});
+  return y;
+}
+
 /// The gradient of a bias in a compiled backward: partial sums in fp32, then their sum.
 Tensor compiled_bias_gradient(Tape& tape, const Tensor& gradient, const Dims& sizes) {
   const std::int64_t kept = sizes.product(), reduced = gradient.elements() / kept;
   const std::int64_t splits = inductor::outer_sum_splits(tape, reduced, kept);
   const Tensor partial = splits > 1 ? tape.empty({splits, kept}, DType::fp32, Category::workspace) : Tensor();
   Tensor bias = tape.empty(sizes, gradient.dtype());
-  launch(tape, KernelKind::reduction, gradient.dtype(), gradient.bytes(), bias.bytes());
+  reduce(bias, gradient, Reduction::Axis::outer);
   return bias;
 }
 
@@ -348,7 +358,7 @@ Tensor bias_dropout_add(const Tensor& x, const Tensor& bias, const Tensor& resid
     const Tensor seed = p > 0 ? tape.empty({1}, DType::int64, Category::workspace) : Tensor();
     // Without a backward the mask never leaves the kernel.
     if (p > 0 && op.differentiable()) mask = inductor::handed_to_backward(tape, x.sizes(), DType::boolean);
-    output = bias ? op.elementwise({&x, &bias, &residual}, x.dtype()) : op.elementwise({&x, &residual}, x.dtype());
+    output = bias ? compiled_map(op.tape(), {&x, &bias, &residual}, x.dtype()) : compiled_map(op.tape(), {&x, &residual}, x.dtype());
   }
   if (mask) op.save_output(mask);
   const Dims bias_sizes = bias ? bias.sizes() : Dims{};
@@ -356,7 +366,7 @@ Tensor bias_dropout_add(const Tensor& x, const Tensor& bias, const Tensor& resid
     Tensor gradient = b.grad();
     if (dropped) {
       const Tensor kept = b.take_saved(0);  // the compiled backward clears its arguments
-      gradient = elementwise(b.tape, {&b.grad(), &kept}, b.grad().dtype());
+      gradient = compiled_map(b.tape, {&b.grad(), &kept}, b.grad().dtype());
     }
     if (b.needs(1)) b.give(1, compiled_bias_gradient(b.tape, gradient, bias_sizes));
     if (b.needs(0)) b.give(0, gradient);
@@ -368,10 +378,10 @@ Tensor bias_gelu(const Tensor& x, const Tensor& bias) {
   Op op("bias_gelu", {&x, &bias});
   op.save(x);
   op.save(bias);
-  Tensor y = op.elementwise({&x, &bias}, x.dtype());
+  Tensor y = compiled_map(op.tape(), {&x, &bias}, x.dtype());
   return op.done(y, [](BackwardCall& b) {
     const Tensor input = b.saved(0);
-    const Tensor gradient = elementwise(b.tape, {&b.grad(), &input}, input.dtype());
+    const Tensor gradient = compiled_map(b.tape, {&b.grad(), &input}, input.dtype());
     b.give(0, gradient);
     b.give(1, gradient);
     b.drop_gradients();
@@ -381,10 +391,10 @@ Tensor bias_gelu(const Tensor& x, const Tensor& bias) {
 Tensor squared_relu(const Tensor& x) {
   Op op("squared_relu", {&x});
   op.save(x);
-  Tensor y = op.elementwise({&x}, x.dtype());
+  Tensor y = compiled_map(op.tape(), {&x}, x.dtype());
   return op.done(y, [](BackwardCall& b) {
     const Tensor input = b.saved(0);
-    b.give(0, elementwise(b.tape, {&b.grad(), &input}, input.dtype()));
+    b.give(0, compiled_map(b.tape, {&b.grad(), &input}, input.dtype()));
     b.drop_gradients();
   });
 }
@@ -399,11 +409,11 @@ Tensor bias_swiglu(const Tensor& x, const Tensor& bias, bool in_eight_bits) {
   Dims half = x.sizes();
   half[-1] /= 2;
   Tensor y = op.output(half, x.dtype());
-  launch(op.tape(), KernelKind::elementwise, x.dtype(), x.bytes(), y.bytes(), 5.0 * static_cast<double>(y.elements()));
+  pointwise(Pointwise::Form::fused, {&x, &bias}, {&y});
   return op.done(y, [](BackwardCall& b) {
     const Tensor input = b.saved(0);
     const Tensor gradient = b.tape.empty(input.sizes(), b.grad().dtype());
-    launch(b.tape, KernelKind::elementwise, gradient.dtype(), input.bytes() + b.grad().bytes(), gradient.bytes());
+    pointwise(Pointwise::Form::fused, {&input, &b.grad()}, {&gradient});
     b.give(0, gradient);
     if (b.needs(1)) b.give(1, gradient);
     b.drop_gradients();
@@ -473,7 +483,7 @@ Tensor cross_entropy_in_place(MegatronRuntime& runtime, const Tensor& scores, co
     const Tensor where = tape.empty(rows, DType::int64);
     // Beyond 32-bit offsets the kernel runs in pieces, with a value and an index of each row between them (Reduce.cuh).
     if (scores.bytes() > INT32_MAX) tape.scratch(16 * target.elements());
-    launch(tape, KernelKind::reduction, DType::fp32, scores.bytes(), most.bytes() + where.bytes());
+    reduce(tape, Reduction::Axis::inner, most.elements(), {operand(scores)}, {operand(most), operand(where)});
   }
   runtime.collective(CollectiveKind::all_reduce, most.bytes(), DType::fp32);
   in_place(scores, {&scores, &most});
@@ -483,7 +493,7 @@ Tensor cross_entropy_in_place(MegatronRuntime& runtime, const Tensor& scores, co
     const Tensor range = arange(tape, target.elements());
     {
       const Tensor picked = tape.empty({target.elements()}, DType::fp32);
-      launch(tape, KernelKind::gather, DType::fp32, picked.bytes(), picked.bytes());
+      gather(tape, Gather::Function::index, picked.elements(), {operand(range), operand(local.index), operand(picked)}, {operand(picked)});
       predicted = clone(picked);
     }
     in_place(predicted, {&local.outside});
@@ -511,9 +521,9 @@ void cross_entropy_gradient(Tape& tape, const Tensor& probabilities, const Tenso
   }
   {
     const Tensor picked = tape.empty({rows}, DType::fp32);
-    launch(tape, KernelKind::gather, DType::fp32, picked.bytes(), picked.bytes());
+    gather(tape, Gather::Function::index, rows, {operand(range), operand(picked)}, {operand(picked)});
     in_place(picked, {&picked, &update});
-    launch(tape, KernelKind::gather, DType::fp32, picked.bytes(), picked.bytes());
+    gather(tape, Gather::Function::scatter, rows, {operand(range), operand(picked)}, {operand(picked)});
   }
   in_place(probabilities, {&probabilities, &gradient});
 }
@@ -554,12 +564,12 @@ Tensor fused_vocab_parallel_cross_entropy(MegatronRuntime& runtime, const Tensor
     const Tensor predicted_and_sums = tape.empty({2 * rows}, DType::fp32);
     {  // the exponentials, copied back over the scores
       const Tensor exponentials = tape.empty(logits.sizes(), DType::fp32);
-      launch(tape, KernelKind::reduction, DType::fp32, scores.bytes(), exponentials.bytes());
+      pointwise(Pointwise::Form::fused, {&scores, &most}, {&exponentials});
       in_place(scores, {&exponentials});
     }
     runtime.collective(CollectiveKind::all_reduce, predicted_and_sums.bytes(), DType::fp32);
     loss = tape.empty(target.sizes(), DType::fp32);
-    launch(tape, KernelKind::elementwise, DType::fp32, scores.bytes(), scores.bytes() + loss.bytes());
+    pointwise(Pointwise::Form::fused, {&scores, &predicted_and_sums}, {&scores, &loss});
   }
   op.save_output(scores);
   op.save_output(outside);
@@ -568,9 +578,9 @@ Tensor fused_vocab_parallel_cross_entropy(MegatronRuntime& runtime, const Tensor
     const Tensor softmax = b.saved(0);
     // The kernel's own result is bf16 whatever the logits are; the engine casts it.
     const Tensor updated = b.tape.empty(softmax.sizes(), DType::fp32);
-    launch(b.tape, KernelKind::gather, DType::fp32, softmax.bytes(), updated.bytes());
+    pointwise(Pointwise::Form::fused, {&softmax}, {&updated});
     const Tensor gradient = b.tape.empty(softmax.sizes(), DType::bf16);
-    launch(b.tape, KernelKind::elementwise, DType::bf16, updated.bytes(), gradient.bytes());
+    pointwise(Pointwise::Form::fused, {&updated, &b.grad()}, {&gradient});
     b.give(0, gradient);
     b.drop_gradients();
   });

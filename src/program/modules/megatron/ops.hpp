@@ -17,6 +17,8 @@ namespace plimsoll::program {
 /// Products of Transformer Engine in 8 bits.
 struct TeQuantization {
   bool enabled = false;
+  Scaling scaling = Scaling::none;
+  bool turned = false;     ///< products take one layout alone: gradients read the transposed copies
   bool primary = false;    ///< the weights themselves are 8-bit; else each keeps 8-bit copies beside its 16 bits
   bool transposes = true;  ///< a product over the other dimension needs a transposed copy: Hopper, and scales along one dimension anywhere
   std::int64_t block = 0;  ///< elements that share a scale; 0: the whole tensor
@@ -31,6 +33,8 @@ struct MegatronRuntimeOptions {
   bool user_buffers = false;  ///< tp_comm_overlap: pieces of the sequence come and go while Transformer Engine's products run
   TeQuantization quantization;
   bool fused_weight_gradients = false;  ///< gradient_accumulation_fusion: products add a weight's gradient to its main_grad themselves
+  DType main_gradient = DType::fp32;    ///< what they add to
+  AttentionLibrary attention = AttentionLibrary::cudnn;  ///< of Transformer Engine
   bool keeps_dummies = true;            ///< Transformer Engine from 2.3 on: a dummy gradient serves all weights of its shape for ever
 };
 
@@ -52,6 +56,8 @@ class MegatronRuntime {
   bool user_buffers() const { return options_.user_buffers && options_.sequence_parallel && options_.tensor_parallel > 1; }
   const TeQuantization& quantization() const { return options_.quantization; }
   bool fused_weight_gradients() const { return options_.fused_weight_gradients; }
+  DType main_gradient() const { return options_.main_gradient; }
+  AttentionLibrary attention() const { return options_.attention; }
 
   /// GlobalMemoryBuffer.get_tensor(…, "mpu"): a view of one buffer per type that grows and is never given back.
   Tensor global_buffer(const Dims& sizes, DType type);

@@ -19,13 +19,14 @@ Dims with_last(const Dims& sizes, std::int64_t last) {
   return other;
 }
 
-/// One product on Transformer Engine's own workspace.
-void te_gemm(MegatronRuntime& runtime, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+/// One product of a linear layer, on Transformer Engine's own workspace.
+void te_gemm(MegatronRuntime& runtime, LinearPass pass, std::int64_t rows, const Tensor& weight, DType type,
+             Epilogue epilogue = Epilogue::none) {
   runtime.reserve_gemm_workspace();
-  Tape& tape = runtime.tape();
-  const std::int64_t eager = std::exchange(tape.gemm_workspace, 0);
-  gemm(tape, type, rows, columns, inner);
-  tape.gemm_workspace = eager;
+  const TeProduct product = te_product(runtime, pass, rows, {weight.size(0), weight.size(1)}, type);
+  ProductOptions options = product.options;
+  options.epilogue = epilogue;
+  linear_product(runtime.tape(), pass, product.shape, options);
 }
 
 Tensor eight_bits(MegatronRuntime& runtime, const Dims& sizes) {
@@ -40,15 +41,15 @@ TeOperand turn(MegatronRuntime& runtime, Tensor straight) {
   TeOperand quantized{std::move(straight), {}};
   if (!runtime.quantization().enabled || !runtime.quantization().transposes) return quantized;
   quantized.transposed = empty_like(quantized.straight);
-  launch(runtime.tape(), KernelKind::elementwise, DType::fp8, quantized.straight.bytes(), quantized.straight.bytes());
+  pointwise(Pointwise::Form::fused, {&quantized.straight}, {&quantized.transposed});
   return quantized;
 }
 
 /// x · weightᵀ, of x's leading sizes.
-Tensor product(MegatronRuntime& runtime, const Dims& leading, const Tensor& weight, DType type) {
+Tensor product(MegatronRuntime& runtime, const Dims& leading, const Tensor& weight, DType type, bool biased) {
   runtime.reserve_quantized(weight, false);
   Tensor y = runtime.tape().empty(with_last(leading, weight.size(0)), type);
-  te_gemm(runtime, te_product_type(runtime, type), rows_of(y), weight.size(0), weight.size(1));
+  te_gemm(runtime, LinearPass::forward, rows_of(y), weight, type, biased ? Epilogue::bias : Epilogue::none);
   return y;
 }
 
@@ -56,7 +57,7 @@ Tensor product(MegatronRuntime& runtime, const Dims& leading, const Tensor& weig
 Tensor input_gradient(MegatronRuntime& runtime, const Dims& leading, const Tensor& weight, DType type) {
   runtime.reserve_quantized(weight, true);
   Tensor y = runtime.tape().empty(with_last(leading, weight.size(1)), type);
-  te_gemm(runtime, te_product_type(runtime, type), rows_of(y), weight.size(1), weight.size(0));
+  te_gemm(runtime, LinearPass::input_gradient, rows_of(y), weight, type);
   return y;
 }
 
@@ -65,7 +66,9 @@ void give_weight_gradients(MegatronRuntime& runtime, BackwardCall& b, std::size_
   if (b.needs(index)) {
     const bool fused = runtime.fused_weight_gradients();
     Tensor gradient = fused ? Tensor() : b.tape.empty(weight.sizes(), b.grad().dtype());
-    te_gemm(runtime, te_product_type(runtime, b.grad().dtype()), weight.size(0), weight.size(1), rows);
+    // In 8 bits the bias's gradient comes of the kernel that quantizes the output's.
+    const bool with_bias = b.needs(index + 1) && !runtime.quantization().enabled;
+    te_gemm(runtime, LinearPass::weight_gradient, rows, weight, b.grad().dtype(), with_bias ? Epilogue::bias_gradient : Epilogue::none);
     if (fused) gradient = runtime.dummy_gradient(weight);
     b.give(index, std::move(gradient));
   }
@@ -83,7 +86,9 @@ Normed normalize(Tape& tape, const Tensor& x, bool centred, bool output = true) 
   if (output) normed.output = tape.empty(x.sizes(), x.dtype());
   if (centred) normed.mean = tape.empty({rows_of(x)}, DType::fp32);
   normed.deviation = tape.empty({rows_of(x)}, DType::fp32);
-  launch(tape, KernelKind::reduction, x.dtype(), x.bytes(), x.bytes(), 4.0 * static_cast<double>(x.elements()));
+  const auto function = centred ? RowWise::Function::layer_norm : RowWise::Function::rms_norm;
+  const Operand written = output ? operand(normed.output) : packed(x.elements(), DType::fp8);
+  row_wise(tape, function, rows_of(x), x.size(-1), {operand(x)}, {written, operand(normed.deviation)});
   return normed;
 }
 
@@ -94,7 +99,8 @@ void give_norm_gradients(BackwardCall& b, const Tensor& x, const TeNorm& norm) {
   Tensor gradient = b.tape.empty(x.sizes(), x.dtype());
   if (b.needs(1)) b.give(1, b.tape.empty(norm.weight.sizes(), norm.weight.dtype()));
   if (norm.bias && b.needs(2)) b.give(2, b.tape.empty(norm.bias.sizes(), norm.bias.dtype()));
-  launch(b.tape, KernelKind::reduction, x.dtype(), 2 * x.bytes(), x.bytes(), 8.0 * static_cast<double>(x.elements()));
+  const auto function = norm.bias ? RowWise::Function::layer_norm_backward : RowWise::Function::rms_norm_backward;
+  row_wise(function, rows_of(x), x.size(-1), {&x, &b.grad(), &norm.weight}, {&gradient, &partial});
   b.give(0, std::move(gradient));
 }
 
@@ -104,11 +110,24 @@ TeOperand te_quantize(MegatronRuntime& runtime, const Tensor& x, bool turned) {
   if (!runtime.quantization().enabled) return {x, {}};
   TeOperand quantized{eight_bits(runtime, x.sizes()), {}};
   if (turned && runtime.quantization().transposes) quantized.transposed = eight_bits(runtime, x.sizes());
-  launch(runtime.tape(), KernelKind::elementwise, x.dtype(), x.bytes(), quantized.straight.bytes() * (quantized.transposed ? 2 : 1));
+  if (runtime.quantization().block > 0) {
+    row_wise(RowWise::Function::quantize, rows_of(x), x.size(-1), {&x}, {&quantized.straight, &quantized.transposed});
+  } else {
+    pointwise(Pointwise::Form::fused, {&x}, {&quantized.straight, &quantized.transposed});
+  }
   return quantized;
 }
 
-DType te_product_type(const MegatronRuntime& runtime, DType type) { return runtime.quantization().enabled ? DType::fp8 : type; }
+TeProduct te_product(const MegatronRuntime& runtime, LinearPass pass, std::int64_t rows, const Dims& weight, DType type) {
+  const TeQuantization& quantization = runtime.quantization();
+  const bool added = pass == LinearPass::weight_gradient && runtime.fused_weight_gradients();
+  TeProduct product{{rows, weight[1], weight[0]}, {}};
+  product.shape.type = quantization.enabled ? DType::fp8 : type;
+  product.shape.result = added ? runtime.main_gradient() : type;
+  product.shape.turned = quantization.turned;
+  product.options = {.scaling = quantization.scaling, .accumulates = added, .workspace = false};
+  return product;
+}
 
 // ---- norms and linears ------------------------------------------------------------------------------------------------------
 
@@ -155,11 +174,11 @@ Awaited gather_beside_product(MegatronRuntime& runtime, const Tensor& x) {
 }
 
 /// x · weightᵀ, added up over the ranks and cut. With user buffers all but the last piece goes while the product still works.
-Tensor product_and_scatter(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight, DType type) {
+Tensor product_and_scatter(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight, DType type, bool biased) {
   const std::int64_t bytes = rows_of(x) * weight.size(0) * size_of(type);
   const bool beside = runtime.user_buffers();
   if (beside) runtime.collective_async(CollectiveKind::reduce_scatter, bytes - bytes / runtime.tp(), type);
-  const Tensor whole = product(runtime, x.sizes(), weight, type);
+  const Tensor whole = product(runtime, x.sizes(), weight, type, biased);
   if (!beside) return reduce_scatter_sequence(runtime, whole);
   const Tensor part = scattered_like(runtime, whole);
   runtime.collective(CollectiveKind::reduce_scatter, bytes / runtime.tp(), type);
@@ -249,7 +268,7 @@ Tensor te_layernorm_linear(MegatronRuntime& runtime, const Tensor& x, const TeNo
     if (sequence) total = gather_beside_product(runtime, quantized.straight);
     Dims leading = x.sizes();
     if (sequence) leading[0] *= runtime.tp();
-    output = product(runtime, leading, weight, x.dtype());
+    output = product(runtime, leading, weight, x.dtype(), bias.defined());
     runtime.await(total);
   }
   op.save_output_if(trained, quantized.kept());
@@ -276,9 +295,9 @@ Tensor te_linear(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight
     Dims leading = x.sizes();
     if (gathers) leading[0] *= runtime.tp();
     if (parallel == TeParallel::row && sequence) {
-      output = product_and_scatter(runtime, x, weight, x.dtype());
+      output = product_and_scatter(runtime, x, weight, x.dtype(), bias.defined());
     } else {
-      output = product(runtime, leading, weight, x.dtype());
+      output = product(runtime, leading, weight, x.dtype(), bias.defined());
     }
     runtime.await(total);
     total.tensor.reset();
@@ -293,11 +312,10 @@ Tensor te_rotary(const Tensor& x, const Tensor& table) {
   Op op("te_rotary", {&x});
   op.save(table);
   Tensor y = op.output(x.sizes(), x.dtype());
-  launch(op.tape(), KernelKind::elementwise, x.dtype(), x.bytes(), x.bytes(), 6.0 * static_cast<double>(x.elements()));
+  row_wise(RowWise::Function::rope, rows_of(x), x.size(-1), {&x, &table}, {&y});
   return op.done(y, [](BackwardCall& b) {
     const Tensor gradient = b.tape.empty(b.grad().sizes(), b.grad().dtype());
-    launch(b.tape, KernelKind::elementwise, gradient.dtype(), gradient.bytes(), gradient.bytes(),
-           6.0 * static_cast<double>(gradient.elements()));
+    row_wise(RowWise::Function::rope, rows_of(gradient), gradient.size(-1), {&b.grad(), &b.saved(0)}, {&gradient});
     b.give(0, gradient);
     b.drop_gradients();
   });
@@ -305,34 +323,46 @@ Tensor te_rotary(const Tensor& x, const Tensor& table) {
 
 namespace {
 
-/// Causal attention over [s, b, heads, width] by cuDNN.
-Attention attention_of(Attention::Part part, const Tensor& query, const Tensor& key, const Tensor& value) {
+/// How the fused kernels attend: whose they are, the type that they multiply, and whether the queries meet keys of another
+/// context-parallel rank, by half and without a mask.
+struct AttentionKernels {
+  AttentionLibrary library = AttentionLibrary::cudnn;
+  DType type = DType::bf16;
+  bool of_other_rank = false;
+};
+
+AttentionKernels kernels_of(const MegatronRuntime& runtime, const Tensor& query, bool in_eight_bits = false) {
+  return {runtime.attention(), in_eight_bits ? DType::fp8 : query.dtype()};
+}
+
+/// Causal attention over [s, b, heads, width].
+Attention attention_of(Attention::Part part, const AttentionKernels& kernels, const Tensor& query, const Tensor& key, const Tensor& value) {
   Attention attention;
-  attention.library = AttentionLibrary::cudnn;
+  attention.library = kernels.library;
   attention.part = part;
-  attention.type = query.dtype();
-  attention.causal = true;
+  attention.type = kernels.type;
+  attention.causal = !kernels.of_other_rank;
   attention.batch = query.size(1);
   attention.heads = query.size(2);
   attention.kv_heads = key.size(2);
-  attention.queries = query.size(0);
+  attention.queries = kernels.of_other_rank ? query.size(0) / 2 : query.size(0);
   attention.keys = key.size(0);
   attention.head_dim = query.size(3);
   attention.value_dim = value.size(3);
   return attention;
 }
 
-/// Outputs of cuDNN's fused forward: the result, the softmax's statistics and the generator's state.
+/// Outputs of the fused forward: the result, the softmax's statistics and the generator's state.
 struct Attended {
   Tensor output, statistics, generator;
 };
 
-Attended attend(Tape& tape, const Tensor& query, const Tensor& key, const Tensor& value) {
+Attended attend(Tape& tape, const AttentionKernels& kernels, const Tensor& query, const Tensor& key, const Tensor& value) {
   Attended attended;
   attended.output = tape.empty(with_last(query.sizes(), value.size(-1)), query.dtype());
   attended.generator = tape.empty({2}, DType::int64);
   attended.statistics = tape.empty({query.size(1), query.size(2), query.size(0), 1}, DType::fp32);
-  tape.kernel({attention_of(Attention::Part::forward, query, key, value)});
+  tape.kernel({attention_of(Attention::Part::forward, kernels, query, key, value)});
   return attended;
 }
 
@@ -347,27 +377,29 @@ Tensor eight_bit_copy(const Tensor& x) {
 }
 
 /// The fused backward; it adds the queries' gradient up in fp32.
-AttentionGradients attend_backward(Tape& tape, const Tensor& query, const Tensor& key, const Tensor& value) {
+AttentionGradients attend_backward(Tape& tape, const AttentionKernels& kernels, const Tensor& query, const Tensor& key,
+                                   const Tensor& value) {
   AttentionGradients gradients;
   gradients.query = tape.empty(query.sizes(), query.dtype());
   gradients.key = tape.empty(key.sizes(), key.dtype());
   gradients.value = tape.empty(value.sizes(), value.dtype());
   tape.scratch(query.elements() * 4 + rows_of(query) * 4);
-  tape.kernel({attention_of(Attention::Part::backward, query, key, value)});
+  tape.kernel({attention_of(Attention::Part::backward, kernels, query, key, value)});
   return gradients;
 }
 
 /// FusedAttnFunc with 8-bit arguments, result and gradients; what it takes and gives back has 16 bits.
-Tensor fused_attention_in_eight_bits(const Tensor& query, const Tensor& key, const Tensor& value) {
+Tensor fused_attention_in_eight_bits(const MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value) {
   Op op("te_attention", {&query, &key, &value});
   const Tensor q = eight_bit_copy(query), k = eight_bit_copy(key), v = eight_bit_copy(value);
-  Attended attended = attend(op.tape(), query, key, value);
+  const AttentionKernels kernels = kernels_of(runtime, query, true);
+  Attended attended = attend(op.tape(), kernels, query, key, value);
   const Tensor inverse = empty_like(attended.statistics), output = eight_bit_copy(attended.output);
   for (const Tensor& each : {q, k, v, output, attended.statistics, inverse, attended.generator}) op.save_output(each);
   const DType type = query.dtype();
-  return op.done(attended.output, [type](BackwardCall& b) {
+  return op.done(attended.output, [type, kernels](BackwardCall& b) {
     const Tensor gradient = eight_bit_copy(contiguous(b.grad()));
-    const AttentionGradients gradients = attend_backward(b.tape, b.saved(0), b.saved(1), b.saved(2));
+    const AttentionGradients gradients = attend_backward(b.tape, kernels, b.saved(0), b.saved(1), b.saved(2));
     const Tensor query_gradient = b.tape.empty(gradients.query.sizes(), type), key_gradient = b.tape.empty(gradients.key.sizes(), type);
     const Tensor value_gradient = b.tape.empty(gradients.value.sizes(), type);
     b.give(0, query_gradient);
@@ -378,18 +410,19 @@ Tensor fused_attention_in_eight_bits(const Tensor& query, const Tensor& key, con
 }
 
 /// FusedAttnFunc.
-Tensor fused_attention(const Tensor& query, const Tensor& key, const Tensor& value) {
+Tensor fused_attention(const MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value) {
   Op op("te_attention", {&query, &key, &value});
   op.save(query);
   op.save(key);
   op.save(value);
-  Attended attended = attend(op.tape(), query, key, value);
+  const AttentionKernels kernels = kernels_of(runtime, query);
+  Attended attended = attend(op.tape(), kernels, query, key, value);
   op.save_output(attended.output);
   op.save_output(attended.statistics);
   op.save_output(attended.generator);
-  return op.done(attended.output, [](BackwardCall& b) {
+  return op.done(attended.output, [kernels](BackwardCall& b) {
     const Tensor gradient = contiguous(b.grad());
-    const AttentionGradients gradients = attend_backward(b.tape, b.saved(0), b.saved(1), b.saved(2));
+    const AttentionGradients gradients = attend_backward(b.tape, kernels, b.saved(0), b.saved(1), b.saved(2));
     b.give(0, gradients.query);
     b.give(1, gradients.key);
     b.give(2, gradients.value);
@@ -466,7 +499,7 @@ Tensor exchanged_attention(MegatronRuntime& runtime, const Tensor& query, const 
   {
     const GradMode no_grad(op.tape(), false);
     exchanged = heads_to_sequence(runtime, {query, key, value});
-    attended = attend(op.tape(), exchanged[0], exchanged[1], exchanged[2]);
+    attended = attend(op.tape(), kernels_of(runtime, query), exchanged[0], exchanged[1], exchanged[2]);
     output = sequence_to_heads(runtime, {attended.output}).front();
   }
   for (const Tensor& each : exchanged) op.save_output(each);
@@ -475,7 +508,8 @@ Tensor exchanged_attention(MegatronRuntime& runtime, const Tensor& query, const 
   op.save_output(attended.generator);
   return op.done(output, [&runtime](BackwardCall& b) {
     const std::vector<Tensor> gradient = heads_to_sequence(runtime, {b.grad()});
-    const AttentionGradients gradients = attend_backward(b.tape, b.saved(0), b.saved(1), b.saved(2));
+    const AttentionGradients gradients =
+        attend_backward(b.tape, kernels_of(runtime, b.saved(0)), b.saved(0), b.saved(1), b.saved(2));
     const std::vector<Tensor> own = sequence_to_heads(runtime, {gradients.query, gradients.key, gradients.value});
     for (std::size_t i = 0; i < own.size(); ++i) b.give(i, own[i]);
     b.drop_gradients();
@@ -489,6 +523,7 @@ Tensor ring_of_keys(MegatronRuntime& runtime, const Tensor& query, const Tensor&
   Tape& tape = op.tape();
   const auto steps = static_cast<std::size_t>(runtime.cp());
   Tensor received, output, kept, statistics, queries = query;
+  AttentionKernels kernels = kernels_of(runtime, query, in_eight_bits);
   {
     const GradMode no_grad(tape, false);
     if (in_eight_bits) queries = eight_bit_copy(query);
@@ -500,7 +535,8 @@ Tensor ring_of_keys(MegatronRuntime& runtime, const Tensor& query, const Tensor&
         tape.wait(runtime.context_stream(), kComputeStream);
         exchange_over_context(runtime, CollectiveKind::send, buffers.back());
       }
-      attended.push_back(attend(tape, query, key, value));
+      kernels.of_other_rank = i > 0;
+      attended.push_back(attend(tape, kernels, query, key, value));
       tape.wait(kComputeStream, runtime.context_stream());
     }
     statistics = empty_like(attended.front().statistics);
@@ -513,7 +549,7 @@ Tensor ring_of_keys(MegatronRuntime& runtime, const Tensor& query, const Tensor&
   op.save_output(kept);
   op.save_output(statistics);
   const DType type = query.dtype();
-  return op.done(output, [&runtime, steps, type, key_sizes = key.sizes(), value_sizes = value.sizes()](BackwardCall& b) {
+  return op.done(output, [&runtime, kernels, steps, type, key_sizes = key.sizes(), value_sizes = value.sizes()](BackwardCall& b) {
     const Tensor saved = b.saved(0), own = b.saved(1), gradient = contiguous(b.grad());
     const Tensor key_gradient = b.tape.empty(key_sizes, type), value_gradient = b.tape.empty(value_sizes, type);
     const Tensor total = b.tape.empty(saved.sizes(), type);
@@ -521,7 +557,9 @@ Tensor ring_of_keys(MegatronRuntime& runtime, const Tensor& query, const Tensor&
     for (std::size_t i = 0; i < steps; ++i) {
       b.tape.wait(runtime.context_stream(), kComputeStream);
       exchange_over_context(runtime, CollectiveKind::send, buffers[i % 2]);
-      const AttentionGradients gradients = attend_backward(b.tape, saved, key_gradient, value_gradient);
+      AttentionKernels own_kernels = kernels;
+      own_kernels.of_other_rank = i > 0;
+      const AttentionGradients gradients = attend_backward(b.tape, own_kernels, saved, key_gradient, value_gradient);
       in_place(total, {&gradients.query});
       b.tape.wait(kComputeStream, runtime.context_stream());
     }
@@ -539,7 +577,7 @@ Tensor te_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor&
   const Tensor q = contiguous(query), k = contiguous(key), v = contiguous(value);
   Tensor output;
   if (runtime.cp() == 1) {
-    output = options.in_eight_bits ? fused_attention_in_eight_bits(q, k, v) : fused_attention(q, k, v);
+    output = options.in_eight_bits ? fused_attention_in_eight_bits(runtime, q, k, v) : fused_attention(runtime, q, k, v);
   } else if (options.exchange == "a2a" && !options.in_eight_bits) {
     output = exchanged_attention(runtime, q, k, v);
   } else if (options.exchange == "p2p") {
@@ -562,9 +600,10 @@ Tensor te_cross_entropy(MegatronRuntime& runtime, const Tensor& logits, const Te
   {
     const Tensor statistics = zeros(tape, {3 * target.elements()}, DType::fp32);
     const Tensor all = runtime.tp() > 1 ? zeros(tape, {3 * target.elements() * runtime.tp()}, DType::fp32) : Tensor();
-    launch(tape, KernelKind::reduction, logits.dtype(), logits.bytes(), statistics.bytes());
+    const std::int64_t rows = target.elements(), columns = logits.size(-1);
+    row_wise(RowWise::Function::cross_entropy, rows, columns, {&logits, &target}, {&statistics});
     if (all) runtime.collective(CollectiveKind::all_gather, all.bytes(), DType::fp32);
-    launch(tape, KernelKind::elementwise, logits.dtype(), logits.bytes(), logits.bytes(), 4.0 * static_cast<double>(logits.elements()));
+    row_wise(RowWise::Function::cross_entropy, rows, columns, {&logits, &statistics}, {&logits, &loss});
   }
   return op.done(loss, [](BackwardCall& b) {
     const Tensor gradient = b.saved(0).detach();

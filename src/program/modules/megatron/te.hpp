@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "program/kernels.hpp"
 #include "program/modules/megatron/ops.hpp"
 #include "program/tape.hpp"
 
@@ -22,8 +23,13 @@ struct TeOperand {
 /// x as a product reads it; `turned`: the transposed copy too, where products need one.
 TeOperand te_quantize(MegatronRuntime& runtime, const Tensor& x, bool turned);
 
-/// The type that products multiply in.
-DType te_product_type(const MegatronRuntime& runtime, DType type);
+/// A product of a layer with a weight [out, in] over `rows` tokens, in the recipe's types: a weight's gradient is added to its main_grad
+/// where products do so themselves.
+struct TeProduct {
+  LinearShape shape;
+  ProductOptions options;
+};
+TeProduct te_product(const MegatronRuntime& runtime, LinearPass pass, std::int64_t rows, const Dims& weight, DType type);
 
 /// Who a linear's product is shared with.
 enum class TeParallel : std::uint8_t {
@@ -51,7 +57,7 @@ Tensor te_linear(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight
 /// apply_rotary_pos_emb(fused=True): x [s, b, heads, width] turned by `table`.
 Tensor te_rotary(const Tensor& x, const Tensor& table);
 
-/// te.pytorch.DotProductAttention on cuDNN's fused kernels: query [s, b, heads, width], key and value with their own heads and widths →
+/// te.pytorch.DotProductAttention on the fused kernels of the library that it chooses: query [s, b, heads, width], key and value with their own heads and widths →
 /// [s, b, heads · value width]. Under context parallelism each rank has its part of the sequence; `exchange` says how they meet:
 /// "a2a" trades sequence for heads, "p2p" passes keys and values around the ring. `in_eight_bits`: fp8_dot_product_attention. Throws Error
 /// (refused): another exchange, or eight bits with an exchange of heads.

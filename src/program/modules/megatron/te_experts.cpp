@@ -10,16 +10,14 @@ namespace plimsoll::program {
 
 namespace {
 
-/// One product per group, all of one shape.
-void grouped_gemm(MegatronRuntime& runtime, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, std::int64_t groups) {
+/// One product per group, all of one shape; rows are those of all groups.
+void grouped_gemm(MegatronRuntime& runtime, LinearPass pass, std::int64_t rows, const Dims& weight, DType type, std::int64_t groups) {
   runtime.reserve_grouped_workspaces();
-  Tape& tape = runtime.tape();
-  const std::int64_t eager = std::exchange(tape.gemm_workspace, 0);
-  gemm(tape, type, rows, columns, inner, groups);
-  tape.gemm_workspace = eager;
+  const TeProduct product = te_product(runtime, pass, rows, weight, type);
+  grouped_linear_product(runtime.tape(), pass, product.shape, groups, product.options);
 }
 
-void move_rows(Tape& tape, const Tensor& from, const Tensor& to) { launch(tape, KernelKind::gather, to.dtype(), from.bytes(), to.bytes()); }
+void move_rows(const Tensor& from, const Tensor& to) { gather(Gather::Function::permute, to.elements(), {&from}, {&to}); }
 
 }  // namespace
 
@@ -35,19 +33,19 @@ Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::v
   }
   const DType type = x.dtype();
   const auto groups = static_cast<std::int64_t>(weights.size());
-  const std::int64_t rows = x.size(0) / groups, out = weights.front().size(0), in = weights.front().size(1);
+  const std::int64_t rows = x.size(0), out = weights.front().size(0), in = weights.front().size(1);
   Tensor output = op.output({x.size(0), out}, type);
-  grouped_gemm(runtime, te_product_type(runtime, type), rows, out, in, groups);
+  grouped_gemm(runtime, LinearPass::forward, rows, {out, in}, type, groups);
   return op.done(output, [&runtime, type, groups, rows, out, in](BackwardCall& b) {
     Tensor input = b.take_saved(0);
     const TeOperand gradient = te_quantize(runtime, contiguous(b.grad()), true);
     const Tensor wide = b.tape.empty({b.grad().size(0), in}, type);
     for (std::int64_t i = 0; i < groups; ++i) runtime.reserve_quantized(b.saved(static_cast<std::size_t>(i) + 1), true);
-    grouped_gemm(runtime, te_product_type(runtime, type), rows, in, out, groups);
+    grouped_gemm(runtime, LinearPass::input_gradient, rows, {out, in}, type, groups);
     const bool fused = runtime.fused_weight_gradients();
     std::vector<Tensor> own;
     for (std::int64_t i = 0; i < groups && !fused; ++i) own.push_back(b.tape.empty({out, in}, type));
-    grouped_gemm(runtime, te_product_type(runtime, type), out, in, rows, groups);
+    grouped_gemm(runtime, LinearPass::weight_gradient, rows, {out, in}, type, groups);
     for (std::size_t i = 0; i < static_cast<std::size_t>(groups); ++i)
       b.give(i + 1, fused ? runtime.dummy_gradient(b.saved(i + 1)) : own[i]);
     input.reset();
@@ -66,12 +64,12 @@ TePermuted te_permute(const Tensor& tokens, const Tensor& probabilities, std::in
   tape.scratch(4 * experts * ceil_div(count, kBlock));
   permuted.tokens = op.output({rows, tokens.size(1)}, tokens.dtype());
   permuted.probabilities = op.output({rows}, probabilities.dtype());
-  move_rows(tape, tokens, permuted.tokens);
+  move_rows(tokens, permuted.tokens);
   op.save_output(permuted.places);
   op.finish({&permuted.tokens, &permuted.probabilities}, [count, experts, width = tokens.size(1)](BackwardCall& b) {
     const Tensor gradient = b.tape.empty({count, width}, b.grad(0).dtype());
     if (b.grad(1)) b.give(1, b.tape.empty({count, experts}, b.grad(1).dtype()));
-    move_rows(b.tape, b.grad(0), gradient);
+    move_rows(b.grad(0), gradient);
     b.give(0, gradient);
     b.drop_gradients();
   });
@@ -82,10 +80,10 @@ Tensor te_unpermute(const Tensor& rows, const Tensor& places) {
   Op op("te_unpermute", {&rows});
   op.save(places);
   Tensor tokens = op.output({places.size(0), rows.size(1)}, rows.dtype());
-  move_rows(op.tape(), rows, tokens);
+  move_rows(rows, tokens);
   return op.done(tokens, [sizes = rows.sizes()](BackwardCall& b) {
     const Tensor gradient = b.tape.empty(sizes, b.grad().dtype());
-    move_rows(b.tape, b.grad(), gradient);
+    move_rows(b.grad(), gradient);
     b.give(0, gradient);
     b.drop_gradients();
   });
@@ -97,11 +95,11 @@ TeSorted te_sort_chunks(const Tensor& rows, const Tensor& probabilities) {
   TeSorted sorted;
   sorted.rows = op.output(rows.sizes(), rows.dtype());
   if (probabilities) sorted.probabilities = op.output(probabilities.sizes(), probabilities.dtype());
-  move_rows(op.tape(), rows, sorted.rows);
+  move_rows(rows, sorted.rows);
   op.save_output(places);
   const auto backward = [](BackwardCall& b) {
     const Tensor gradient = empty_like(b.grad(0));
-    move_rows(b.tape, b.grad(0), gradient);
+    move_rows(b.grad(0), gradient);
     if (b.needs(1) && b.grad(1)) b.give(1, empty_like(b.grad(1)));
     b.give(0, gradient);
     b.drop_gradients();
@@ -111,7 +109,7 @@ TeSorted te_sort_chunks(const Tensor& rows, const Tensor& probabilities) {
   } else {
     op.finish({&sorted.rows}, [](BackwardCall& b) {
       const Tensor gradient = empty_like(b.grad());
-      move_rows(b.tape, b.grad(), gradient);
+      move_rows(b.grad(), gradient);
       b.give(0, gradient);
       b.drop_gradients();
     });
@@ -139,11 +137,11 @@ TeLatent te_latent_rotary_key_value(const Tensor& kv, const Tensor& rotary_key, 
   TeLatent latent;
   latent.key = op.output(with_width(kv.size(3) - value_width + rope), kv.dtype());
   latent.value = op.output(with_width(value_width), kv.dtype());
-  move_rows(op.tape(), kv, latent.key);
+  row_wise(RowWise::Function::rope, kv.elements() / kv.size(-1), kv.size(-1), {&kv, &rotary_key, &table}, {&latent.key, &latent.value});
   op.finish({&latent.key, &latent.value}, [sizes = kv.sizes(), rope](BackwardCall& b) {
     const Tensor key = contiguous(b.grad(0)), value = contiguous(b.grad(1));
     const Tensor whole = b.tape.empty(sizes, key.dtype()), shared = b.tape.empty({sizes[0], sizes[1], 1, rope}, key.dtype());
-    move_rows(b.tape, key, whole);
+    row_wise(RowWise::Function::rope, whole.elements() / whole.size(-1), whole.size(-1), {&key, &value}, {&whole, &shared});
     b.give(0, whole);
     b.give(1, shared);
     b.drop_gradients();

@@ -16,9 +16,6 @@ constexpr int kNormConfigurations = 6;              // layer_norm.py: 1 to 32 wa
 constexpr std::int64_t kAttentionRows = 128;        // flash_api.cpp: rows are padded per sequence …
 constexpr std::int64_t kHeadDimensionQuantum = 32;  // … and head dimensions to this
 
-/// A row-major matrix of bf16.
-Matrix row_major(std::int64_t rows, std::int64_t columns) { return {rows, columns, 1, columns, false, DType::bf16}; }
-
 /// flash-attention's Triton RMSNorm. Besides the statistics it writes the residual stream once more, and keeps it next to its input.
 Tensor rms_norm(NanotronDevice& device, const Tensor& x, const Tensor& weight) {
   Op op("rms_norm", {&x, &weight});
@@ -27,7 +24,7 @@ Tensor rms_norm(NanotronDevice& device, const Tensor& x, const Tensor& weight) {
   const Tensor residual = op.output(x.sizes(), x.dtype());
   const Tensor scale = op.output({rows}, DType::fp32);
   device.tune(NanotronDevice::TunedKernel::norm_forward);
-  launch(op.tape(), KernelKind::reduction, x.dtype(), x.bytes(), 2 * x.bytes());
+  row_wise(RowWise::Function::rms_norm, rows, columns, {&x, &weight}, {&y, &residual, &scale});
   op.save(x);
   op.save(weight);
   op.save(scale);
@@ -37,9 +34,9 @@ Tensor rms_norm(NanotronDevice& device, const Tensor& x, const Tensor& weight) {
     Tensor dx = b.tape.empty(gradient.sizes(), gradient.dtype());
     const Tensor partial = b.tape.empty({b.tape.multiprocessors, columns}, DType::fp32);
     device.tune(NanotronDevice::TunedKernel::norm_backward);
-    launch(b.tape, KernelKind::reduction, gradient.dtype(), 2 * gradient.bytes(), dx.bytes());
+    row_wise(RowWise::Function::rms_norm_backward, gradient.elements() / columns, columns, {&gradient, &b.saved(0)}, {&dx, &partial});
     const Tensor sum = b.tape.empty({columns}, DType::fp32);
-    launch(b.tape, KernelKind::reduction, DType::fp32, partial.bytes(), sum.bytes());
+    reduce(sum, partial, Reduction::Axis::outer);
     b.give(0, std::move(dx));
     b.give(1, elementwise(b.tape, {&sum}, DType::bf16));
   });
@@ -52,18 +49,18 @@ Tensor column_linear(NanotronDevice& device, const Tensor& x, const Tensor& weig
   const std::int64_t in = weight.size(1), out = weight.size(0), rows = sizes.tokens();
   if (sizes.tp > 1) device.gathered_input(x);
   Tensor y = op.output({sizes.sequence, sizes.batch, out}, x.dtype());
-  device.product_beside_gather(rows, out, in);
+  device.product_beside_gather(LinearPass::forward, {rows, in, out});
   op.save(x);
   op.save(weight);
   return op.done(y, [&device, in, out, rows](BackwardCall& b) {
     const NanotronSizes& shape = device.sizes;
     if (shape.tp > 1) device.gathered_input(b.saved(0));
     Tensor whole = b.tape.empty({shape.sequence, shape.batch, in}, DType::bf16);
-    device.product(rows, in, out);
+    device.product(LinearPass::input_gradient, {rows, in, out});
     const Tensor gradient = contiguous(b.grad());
     Tensor dx = shape.tp > 1 ? device.reduce_scattered(whole, b.saved(0).sizes()) : whole;
     Tensor dw = b.tape.empty({out, in}, DType::bf16);
-    device.product(out, in, rows);
+    device.product(LinearPass::weight_gradient, {rows, in, out});
     b.give(0, std::move(dx));
     b.give(1, std::move(dw));
   });
@@ -79,7 +76,7 @@ Tensor row_linear(NanotronDevice& device, const Tensor& x, const Tensor& weight)
     const GradMode none(op.tape(), false);
     const Tensor folded = contiguous(x);  // matmul folds sequence and batch: a copy where attention left them transposed
     y = op.output({sizes.sequence, sizes.batch, out}, x.dtype());
-    device.product(rows, out, in);
+    device.product(LinearPass::forward, {rows, in, out});
   }
   if (sizes.tp > 1) y = device.reduce_scattered(y, sizes.hidden_state());
   op.save(x);
@@ -87,10 +84,10 @@ Tensor row_linear(NanotronDevice& device, const Tensor& x, const Tensor& weight)
   return op.done(y, [&device, in, out, rows](BackwardCall& b) {
     if (device.sizes.tp > 1) device.gathered_gradient(b.grad());
     Tensor dx = b.tape.empty(b.saved(0).sizes(), DType::bf16);
-    device.product_beside_gather(rows, in, out);
+    device.product_beside_gather(LinearPass::input_gradient, {rows, in, out});
     const Tensor folded = contiguous(b.saved(0));
     Tensor dw = b.tape.empty({out, in}, DType::bf16);
-    device.product(out, in, rows);
+    device.product(LinearPass::weight_gradient, {rows, in, out});
     b.give(0, std::move(dx));
     b.give(1, std::move(dw));
   });
@@ -108,7 +105,7 @@ std::vector<Tensor> unbind(const Tensor& x) {
   for (std::int64_t i = 0; i < x.size(0); ++i) parts.push_back(op.tape().view(x, sizes, strides));
   op.finish_all(parts, [whole = x.sizes()](BackwardCall& b) {
     Tensor stacked = b.tape.empty(whole, DType::bf16);
-    launch(b.tape, KernelKind::elementwise, DType::bf16, stacked.bytes(), stacked.bytes());
+    pointwise(b.tape, Pointwise::Form::concatenate, {operand(stacked)}, {operand(stacked)});
     b.give(0, std::move(stacked));
   });
   return parts;
@@ -118,33 +115,39 @@ std::vector<Tensor> unbind(const Tensor& x) {
 Tensor rotary(const Tensor& x, const Tensor& cosine, const Tensor& sine) {
   Op op("rotary", {&x});
   Tensor y = empty_like(x);
-  in_place(y, {&x, &cosine, &sine});
+  row_wise(RowWise::Function::rope, x.elements() / x.size(-1), x.size(-1), {&x, &cosine, &sine}, {&y});
   op.save(cosine);
   op.save(sine);
   return op.done(y, [](BackwardCall& b) {
     const Tensor copy = elementwise(b.tape, {&b.grad()}, DType::bf16);
     Tensor dx = empty_like(copy);
-    in_place(dx, {&copy});
+    row_wise(RowWise::Function::rope, dx.elements() / dx.size(-1), dx.size(-1), {&copy, &b.saved(0), &b.saved(1)}, {&dx});
     b.give(0, std::move(dx));
   });
+}
+
+/// The keys of keys and values, in place.
+void turn_keys(const Tensor& kv) {
+  const std::int64_t keys = kv.elements() / 2, width = kv.size(-1);
+  row_wise(kv.tape(), RowWise::Function::rope, keys / width, width, {packed(keys, DType::bf16)}, {packed(keys, DType::bf16)});
 }
 
 /// The same on the keys within [batch, sequence, 2, heads, dim], in place, as is its backward.
 Tensor rotary_of_keys(const Tensor& kv, const Tensor& cosine, const Tensor& sine) {
   Op op("rotary_kv", {&kv});
   Tensor y = op.tape().view(kv, kv.sizes(), kv.strides());
-  launch(op.tape(), KernelKind::elementwise, DType::bf16, kv.bytes() / 2, kv.bytes() / 2);
+  turn_keys(kv);
   op.save(cosine);
   op.save(sine);
   return op.done(y, [](BackwardCall& b) {
-    launch(b.tape, KernelKind::elementwise, DType::bf16, b.grad().bytes() / 2, b.grad().bytes() / 2);
+    turn_keys(b.grad());
     b.give(0, b.grad());
   });
 }
 
-Kernel attention_kernel(const NanotronSizes& sizes, bool backward) {
+Kernel attention_kernel(const NanotronSizes& sizes, Attention::Part part) {
   Attention attention;
-  attention.part = backward ? Attention::Part::backward : Attention::Part::forward;
+  attention.part = part;
   attention.causal = true;
   attention.batch = sizes.batch;
   attention.heads = sizes.heads;
@@ -159,13 +162,13 @@ Tensor sequence_starts(NanotronDevice& device) {
   const NanotronSizes& sizes = device.sizes;
   Tape& tape = device.tape;
   Tensor starts = tape.empty({sizes.batch + 1}, DType::int32);
-  launch(tape, KernelKind::elementwise, DType::int32, 0, starts.bytes());
+  pointwise(starts, {});
   const Tensor counted = tape.empty({sizes.batch, sizes.sequence}, DType::int32);
-  launch(tape, KernelKind::elementwise, DType::int32, sizes.tokens(), counted.bytes());
+  pointwise(tape, Pointwise::Form::map, {packed(sizes.tokens(), DType::boolean)}, {operand(counted)});
   const Tensor counts = tape.empty({sizes.batch}, DType::int32);
-  launch(tape, KernelKind::reduction, DType::int32, counted.bytes(), counts.bytes());
-  launch(tape, KernelKind::elementwise, DType::int32, 0, 0);  // the scan's state
-  launch(tape, KernelKind::reduction, DType::int32, counts.bytes(), counts.bytes());
+  reduce(counts, counted, Reduction::Axis::inner);
+  gather(tape, Gather::Function::scan, 0, {}, {});  // the scan's state
+  gather(Gather::Function::scan, counts.elements(), {&counts}, {&counts});
   return starts;
 }
 
@@ -183,10 +186,8 @@ void attention_scratch(NanotronDevice& device) {
     keys = tape.empty({sizes.tokens(), sizes.heads, sizes.head_dim}, DType::bf16, Category::workspace);
     values = tape.empty({sizes.tokens(), sizes.heads, sizes.head_dim}, DType::bf16, Category::workspace);
   }
-  const std::int64_t outputs = 2 * sizes.tokens() * sizes.heads * sizes.head_dim;
-  launch(tape, KernelKind::reduction, DType::bf16, 2 * outputs, row_sums.bytes() + accumulator.bytes());
-  tape.kernel(attention_kernel(sizes, true));
-  launch(tape, KernelKind::elementwise, DType::bf16, accumulator.bytes(), outputs);
+  for (const Attention::Part part : {Attention::Part::delta, Attention::Part::backward, Attention::Part::convert})
+    tape.kernel(attention_kernel(sizes, part));
 }
 
 /// flash_attn_varlen_func on [tokens, heads, dim].
@@ -198,7 +199,7 @@ Tensor flash_attention(NanotronDevice& device, const Tensor& query, const Tensor
   Tensor out = empty_like(query);
   const Tensor log_sums = op.output({sizes.batch, sizes.heads, sizes.sequence}, DType::fp32);
   const Tensor random_state = op.output({2}, DType::int64);
-  tape.kernel(attention_kernel(sizes, false));
+  tape.kernel(attention_kernel(sizes, Attention::Part::forward));
   for (const Tensor* kept : {&query, &key, &value}) op.save(*kept);
   op.save_output(out);
   for (const Tensor* kept : {&log_sums, &query_starts, &key_starts, &random_state}) op.save(*kept);
@@ -241,23 +242,23 @@ Tensor sharded_cross_entropy(NanotronDevice& device, const Tensor& logits, const
   const Dims& rows = target.sizes();
   const Tensor largest = tape.empty(rows, DType::fp32);
   tape.empty(rows, DType::int64);  // torch.max answers positions too
-  launch(tape, KernelKind::reduction, DType::fp32, logits.bytes(), largest.bytes());
+  reduce(tape, Reduction::Axis::inner, largest.elements(), {operand(logits)}, {operand(largest), packed(largest.elements(), DType::int64)});
   reduce_over_vocabulary(device, largest);
   const Tensor softmax = elementwise(tape, {&logits, &logits}, DType::fp32);
   const Tensor outside = tape.empty(rows, DType::boolean);
   for (int i = 0; i < 3; ++i)
-    launch(tape, KernelKind::elementwise, DType::boolean, target.bytes(), outside.bytes());  // below, above, either
+    pointwise(outside, {&target});  // below, above, either
   const Tensor index = tape.empty(rows, DType::int64);
   for (int i = 0; i < 3; ++i)
-    launch(tape, KernelKind::elementwise, DType::int64, target.bytes(), index.bytes());  // copied, shifted, masked
+    pointwise(index, {&target});  // copied, shifted, masked
   const Tensor range = arange(tape, rows.product());
   const Tensor predicted = tape.empty(rows, DType::fp32);
-  launch(tape, KernelKind::gather, DType::fp32, predicted.bytes(), predicted.bytes());
-  for (int i = 0; i < 2; ++i) launch(tape, KernelKind::elementwise, DType::fp32, predicted.bytes(), predicted.bytes());  // copied, masked
+  gather(tape, Gather::Function::index, predicted.elements(), {operand(range), operand(index), operand(predicted)}, {operand(predicted)});
+  for (int i = 0; i < 2; ++i) in_place(predicted, {&predicted});  // copied, masked
   reduce_over_vocabulary(device, predicted);
   in_place(softmax, {&softmax});
   const Tensor sums = tape.empty(rows, DType::fp32);
-  launch(tape, KernelKind::reduction, DType::fp32, softmax.bytes(), sums.bytes());
+  reduce(sums, softmax, Reduction::Axis::inner);
   reduce_over_vocabulary(device, sums);
   Tensor loss = elementwise(tape, {&sums, &predicted}, DType::fp32);
   in_place(softmax, {&softmax});
@@ -266,8 +267,9 @@ Tensor sharded_cross_entropy(NanotronDevice& device, const Tensor& logits, const
     const Tensor softmax_kept = b.saved(0);
     const Tensor rows_range = arange(b.tape, b.saved(2).elements());
     const Tensor corrections = b.tape.empty(b.saved(2).sizes(), DType::fp32);
-    for (int i = 0; i < 2; ++i) launch(b.tape, KernelKind::gather, DType::fp32, corrections.bytes(), corrections.bytes());  // read, written
-    for (int i = 0; i < 3; ++i) launch(b.tape, KernelKind::elementwise, DType::fp32, corrections.bytes(), corrections.bytes());
+    for (const Gather::Function function : {Gather::Function::index, Gather::Function::scatter})
+      gather(function, corrections.elements(), {&rows_range, &corrections}, {&corrections});
+    for (int i = 0; i < 3; ++i) in_place(corrections, {&corrections});
     in_place(softmax_kept, {&softmax_kept, &b.grad()});
     b.give(0, softmax_kept);
   });
@@ -278,13 +280,13 @@ Tensor masked_mean(const Tensor& loss, const Tensor& mask) {
   Op op("masked_mean", {&loss});
   const Tensor kept = elementwise(op.tape(), {&loss, &mask}, DType::fp32);
   const Tensor sum = op.output({}, DType::fp32), count = op.output({}, DType::int64);
-  launch(op.tape(), KernelKind::reduction, DType::fp32, kept.bytes(), sum.bytes());
+  reduce(sum, kept, Reduction::Axis::all);
   op.save(mask);
   op.save(count);
   Tensor y = op.output({}, DType::fp32);
   return op.done(y, [sizes = loss.sizes()](BackwardCall& b) {
     Tensor gradient = b.tape.empty(sizes, DType::fp32);
-    launch(b.tape, KernelKind::elementwise, DType::fp32, gradient.bytes(), gradient.bytes());
+    pointwise(gradient, {&b.saved(0)});
     b.give(0, std::move(gradient));
   });
 }
@@ -294,16 +296,18 @@ Tensor masked_mean(const Tensor& loss, const Tensor& mask) {
 NanotronDevice::NanotronDevice(Tape& tape_in, const NanotronSizes& sizes_in)
     : tape(tape_in), sizes(sizes_in), communication_(tape_in.add_stream("tensor parallel")) {}
 
-void NanotronDevice::product_beside_gather(std::int64_t rows, std::int64_t columns, std::int64_t inner) {
-  const std::int64_t own = rows / sizes.tp;
-  product(own, columns, inner);
-  if (sizes.tp > 1) product(rows - own, columns, inner);
+void NanotronDevice::product_beside_gather(LinearPass pass, const LinearShape& whole) {
+  LinearShape own = whole, others = whole;
+  own.rows = whole.rows / sizes.tp;
+  others.rows -= own.rows;
+  product(pass, own);
+  if (sizes.tp > 1) product(pass, others);
 }
 
-void NanotronDevice::product(std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+void NanotronDevice::product(LinearPass pass, const LinearShape& shape) {
   Tensor& workspace = tape.in_backward() ? backward_workspace_ : forward_workspace_;
   if (!workspace) workspace = tape.empty({kWorkspace}, DType::uint8, Category::workspace);
-  gemm(tape, row_major(rows, inner), row_major(inner, columns), row_major(rows, columns), {.workspace = false});
+  linear_product(tape, pass, shape, {.workspace = false});
 }
 
 Tensor NanotronDevice::gathered(Tensor& buffer, const Tensor& shard) {
@@ -389,9 +393,9 @@ Tensor NanotronLlama::embed(const Tensor& ids) {
   if (sizes_.tp == 1) return embedding(embedding_->tensor("weight"), transposed);
   const Tensor outside = tape_.empty(transposed.sizes(), DType::boolean);
   for (int i = 0; i < 3; ++i)  // below, above, either
-    launch(tape_, KernelKind::elementwise, DType::boolean, transposed.bytes(), outside.bytes());
+    pointwise(outside, {&transposed});
   for (int i = 0; i < 2; ++i)  // copied, masked; shifted below
-    launch(tape_, KernelKind::elementwise, DType::int64, transposed.bytes(), transposed.bytes());
+    in_place(transposed, {&transposed});
   const Tensor local = elementwise(tape_, {&transposed}, DType::int64);
   Tensor out = embedding(embedding_->tensor("weight"), local);
   const Tensor inside = elementwise(tape_, {&outside}, DType::boolean);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plimsoll/model.hpp"
+#include "program/kernels.hpp"
 #include "program/module.hpp"
 #include "program/tape.hpp"
 
@@ -32,9 +33,9 @@ class NanotronDevice {
   const NanotronSizes sizes;
 
   /// A product written into memory that exists. The first one of a thread (forward's, autograd's) makes cuBLAS's workspace, for good.
-  void product(std::int64_t rows, std::int64_t columns, std::int64_t inner);
+  void product(LinearPass pass, const LinearShape& shape);
   /// The same while its other operand is gathered: the rank's own rows first, the rest when they have come.
-  void product_beside_gather(std::int64_t rows, std::int64_t columns, std::int64_t inner);
+  void product_beside_gather(LinearPass pass, const LinearShape& whole);
   /// MemoryBuffer().get("allgather"): one buffer for all layers; gathers `shard` into it while the rank's own shard is multiplied.
   Tensor gathered_input(const Tensor& shard) { return gathered(input_buffer_, shard); }
   Tensor gathered_gradient(const Tensor& shard) { return gathered(gradient_buffer_, shard); }

@@ -19,6 +19,7 @@ class Graph {
         spec_(block.attention),
         inner_(block.intermediate),
         context_ranks_(block.context_ranks),
+        scaling_(block.scaling),
         type_(x.dtype()) {}
 
   std::int64_t query_width() const { return group_.share(spec_.heads * spec_.head_dim); }
@@ -26,22 +27,34 @@ class Graph {
   std::int64_t inner() const { return group_.share(inner_); }
   std::int64_t hidden() const { return spec_.hidden; }
 
-  /// A product of [tokens, in] with [in, width].
-  Tensor product(std::int64_t in, std::int64_t width) {
+  /// A product of [tokens, in] with a weight [width, in]. `cast_already`: of an input that another product has cast.
+  Tensor product(std::int64_t in, std::int64_t width, bool cast_already = false) {
     Tensor y = tape_.empty({tokens_, width}, type_);
-    gemm(tape_, type_, tokens_, width, in);
+    if (!cast_already) cast(tokens_, in);
+    cast(width, in);
+    multiply(LinearPass::forward, in, width);
+    return y;
+  }
+  /// The gradient of the input of a layer with a weight [out, in].
+  Tensor input_gradient(std::int64_t out, std::int64_t in) {
+    Tensor y = tape_.empty({tokens_, in}, type_);
+    cast(tokens_, out);
+    cast(out, in);
+    multiply(LinearPass::input_gradient, in, out);
     return y;
   }
   /// The gradient of a weight [out, in].
   Tensor weight_gradient(std::int64_t out, std::int64_t in) {
     Tensor y = tape_.empty({out, in}, type_);
-    gemm(tape_, type_, out, in, tokens_);
+    cast(tokens_, out);
+    cast(tokens_, in);
+    multiply(LinearPass::weight_gradient, in, out);
     return y;
   }
-  /// One generated pointwise or reduction kernel over [tokens, width].
+  /// One generated kernel over [tokens, width].
   Tensor fused(std::int64_t width, DType type) {
     Tensor y = tape_.empty({tokens_, width}, type);
-    launch(tape_, KernelKind::elementwise, type, 2 * y.bytes(), y.bytes());
+    generated(y);
     return y;
   }
   Tensor fused(std::int64_t width) { return fused(width, type_); }
@@ -50,7 +63,7 @@ class Graph {
   /// One generated kernel over the activations between the blocks, which tensor parallelism cuts over the sequence.
   Tensor fused_between() {
     Tensor y = tape_.empty({tokens_ / group_.degree, spec_.hidden}, type_);
-    launch(tape_, KernelKind::elementwise, type_, 2 * y.bytes(), y.bytes());
+    row_wise(tape_, RowWise::Function::rms_norm, y.size(0), y.size(1), {operand(y), operand(y)}, {operand(y)});
     return y;
   }
   /// The whole sequence of such activations: gathered over the first dimension, then put in order.
@@ -86,19 +99,74 @@ class Graph {
     tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::context, .bytes = all.bytes(), .type = type_}, kComputeStream);
     return {own, all};
   }
+  /// Flash attention over repeated keys and values. Of several context-parallel ranks, the first one's part: once with its own keys, then
+  /// with those of every other rank, which half of its queries see whole (head-tail balance), each result merged in fp32.
   void attend(bool backward) {
-    Attention attention;
-    attention.part = backward ? Attention::Part::backward : Attention::Part::forward;
-    attention.type = type_;
-    attention.causal = true;
-    attention.batch = batch_;
-    attention.heads = attention.kv_heads = group_.share(spec_.heads);
-    attention.queries = attention.keys = tokens_ / batch_;
-    attention.head_dim = attention.value_dim = spec_.head_dim;
-    tape_.kernel({attention});
+    for (std::int64_t rank = 0; rank < context_ranks_; ++rank) {
+      const bool own = rank == 0;
+      const auto run = [&](Attention::Part part) { tape_.kernel({attention_of(part, own)}); };
+      if (backward) {
+        for (const Attention::Part part : {Attention::Part::delta, Attention::Part::backward, Attention::Part::convert}) run(part);
+        if (context_ranks_ > 1) pass_gradients_on();
+      } else {
+        run(Attention::Part::forward);
+        if (context_ranks_ > 1) merge(own);
+      }
+    }
   }
 
  private:
+  Attention attention_of(Attention::Part part, bool own_keys) const {
+    Attention attention;
+    attention.part = part;
+    attention.type = type_;
+    attention.causal = own_keys;
+    attention.batch = batch_;
+    attention.heads = attention.kv_heads = group_.share(spec_.heads);
+    attention.keys = tokens_ / batch_;
+    attention.queries = own_keys ? attention.keys : attention.keys / 2;
+    attention.head_dim = attention.value_dim = spec_.head_dim;
+    return attention;
+  }
+  /// _SDPAMerger.step: the partial result in fp32; from the second one on (of half the queries) difference, scaling, subtraction, and the
+  /// merged result put together anew.
+  void merge(bool first) {
+    const std::int64_t whole = tokens_ * query_width(), part = first ? whole : whole / 2;
+    const auto map = [&](DType from) { pointwise(tape_, Pointwise::Form::map, {packed(part, from)}, {packed(part, DType::fp32)}); };
+    map(type_);
+    if (first) return;
+    for (int i = 0; i < 3; ++i) map(DType::fp32);
+    pointwise(tape_, Pointwise::Form::concatenate, {packed(whole, DType::fp32)}, {packed(whole, DType::fp32)});
+  }
+  /// Gradients of keys and values go around the ring in fp32, beside the sum of the queries' own.
+  void pass_gradients_on() {
+    const Operand pair = packed(2 * tokens_ * query_width(), DType::fp32);
+    pointwise(tape_, Pointwise::Form::map, {packed(pair.elements, type_), pair}, {pair});
+    tape_.collective({.kind = CollectiveKind::send, .group = Group::context, .bytes = pair.bytes(), .type = DType::fp32}, kComputeStream);
+  }
+
+  /// A generated kernel that reads two tensors like y and writes it.
+  void generated(const Tensor& y) {
+    pointwise(tape_, Pointwise::Form::fused, {operand(y), operand(y)}, {operand(y)});
+  }
+  bool low() const { return scaling_ != Scaling::none; }
+  /// A matrix in 8 or 4 bits: largest magnitudes and the cast, by rows in one generated kernel, of a whole tensor in two.
+  void cast(std::int64_t rows, std::int64_t columns) {
+    if (!low()) return;
+    const Operand high = packed(rows * columns, type_), narrow = packed(rows * columns, DType::fp8);
+    if (scaling_ == Scaling::tensor) {
+      reduce(tape_, Reduction::Axis::all, 1, {high}, {packed(1, DType::fp32)});
+      pointwise(tape_, Pointwise::Form::fused, {high}, {narrow});
+    } else {
+      row_wise(tape_, RowWise::Function::quantize, rows, columns, {high}, {narrow});
+    }
+  }
+  /// 8-bit operands are taken in one layout alone (torch._scaled_mm); 4-bit ones are said to have 8 bits, the least of a tensor here.
+  void multiply(LinearPass pass, std::int64_t in, std::int64_t out) {
+    LinearShape shape{tokens_, in, out, low() ? DType::fp8 : type_, type_};
+    shape.turned = low();
+    linear_product(tape_, pass, shape, {.scaling = scaling_});
+  }
   void communicate(CollectiveKind kind, const Tensor& whole) {
     tape_.collective({.kind = kind, .group = Group::tensor, .bytes = whole.bytes(), .type = type_}, kComputeStream);
   }
@@ -109,6 +177,7 @@ class Graph {
   AttentionSpec spec_;
   std::int64_t inner_;
   std::int64_t context_ranks_;
+  Scaling scaling_;
   DType type_;
 };
 
@@ -124,8 +193,8 @@ Kept attention_and_gate(Graph& g, Tensor& residual, Tensor& normed) {
   {
     const Tensor y = g.gathered(g.fused_between());
     kept.query = g.product(g.hidden(), g.query_width());
-    key = g.product(g.hidden(), g.key_width());
-    kept.value = g.product(g.hidden(), g.key_width());
+    key = g.product(g.hidden(), g.key_width(), true);
+    kept.value = g.product(g.hidden(), g.key_width(), true);
   }
   {
     const Tensor query = g.fused(g.query_width()), keys = g.fused(g.query_width()), values = g.fused(g.query_width());
@@ -146,7 +215,7 @@ void products_again(Graph& g, Kept& kept) {
   {
     const Tensor y = g.gathered(g.fused_between());
     kept.query = g.product(g.hidden(), g.query_width());
-    kept.value = g.product(g.hidden(), g.key_width());
+    kept.value = g.product(g.hidden(), g.key_width(), true);
   }
   const Tensor residual = g.scattered(g.product(g.query_width(), g.hidden()));
   const Tensor normed = g.gathered(g.fused_between());
@@ -157,7 +226,7 @@ void products_again(Graph& g, Kept& kept) {
 Tensor forward_graph(Graph& g, Kept& kept) {
   Tensor residual, normed;
   kept = attention_and_gate(g, residual, normed);
-  Tensor up = g.product(g.hidden(), g.inner());
+  Tensor up = g.product(g.hidden(), g.inner(), true);
   normed.reset();
   const Tensor product = g.fused(g.inner());
   up.reset();
@@ -171,17 +240,17 @@ enum Input : std::size_t { kX, kQuery, kKey, kValue, kOutput, kGate, kDown, kUp,
 Tensor feed_forward_backward(BackwardCall& b, Graph& g, Tensor up, Tensor product, Tensor gate, Tensor normed) {
   const Tensor incoming = g.gathered(b.take_grad());
   b.give(kDown, g.weight_gradient(g.hidden(), g.inner()));
-  Tensor of_product = g.product(g.hidden(), g.inner());
+  Tensor of_product = g.input_gradient(g.hidden(), g.inner());
   product.reset();
   Tensor of_up = g.fused(g.inner()), of_gate = g.fused(g.inner());
   of_product.reset();
   up.reset();
   gate.reset();
   b.give(kGate, g.weight_gradient(g.inner(), g.hidden()));
-  Tensor through_gate = g.product(g.inner(), g.hidden());
+  Tensor through_gate = g.input_gradient(g.inner(), g.hidden());
   of_gate.reset();
   b.give(kUp, g.weight_gradient(g.inner(), g.hidden()));
-  Tensor through_up = g.product(g.inner(), g.hidden());
+  Tensor through_up = g.input_gradient(g.inner(), g.hidden());
   of_up.reset();
   normed.reset();
   return g.sum_of({std::move(through_gate), std::move(through_up)});
@@ -196,7 +265,7 @@ AttentionGradients attention_backward(BackwardCall& b, Graph& g, Kept& kept, con
   AttentionGradients wide;
   {
     const Tensor incoming = g.gathered(of_hidden);
-    const Tensor of_out = g.product(g.hidden(), g.query_width());
+    const Tensor of_out = g.input_gradient(g.hidden(), g.query_width());
     b.give(kOutput, g.weight_gradient(g.hidden(), g.query_width()));
     const Tensor query = g.fused(g.query_width()), keys = g.fused(g.query_width()), values = g.fused(g.query_width());
     const std::vector<Tensor> ring = g.rotated();
@@ -225,13 +294,13 @@ void backward_graph(BackwardCall& b, Graph& g, Kept kept) {
     grad = std::move(narrow);
   }
   b.give(kQuery, g.weight_gradient(g.query_width(), g.hidden()));
-  Tensor through_query = g.product(g.query_width(), g.hidden());
+  Tensor through_query = g.input_gradient(g.query_width(), g.hidden());
   grad.query.reset();
   b.give(kKey, g.weight_gradient(g.key_width(), g.hidden()));
-  Tensor through_key = g.product(g.key_width(), g.hidden());
+  Tensor through_key = g.input_gradient(g.key_width(), g.hidden());
   grad.key.reset();
   b.give(kValue, g.weight_gradient(g.key_width(), g.hidden()));
-  Tensor through_value = g.product(g.key_width(), g.hidden());
+  Tensor through_value = g.input_gradient(g.key_width(), g.hidden());
   grad.value.reset();
   normed.reset();
   key.reset();

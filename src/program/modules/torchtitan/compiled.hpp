@@ -1,6 +1,7 @@
 /// A Llama block of TorchTitan under torch.compile: what the two generated graphs allocate and free, in order.
 #pragma once
 
+#include "plimsoll/kernel.hpp"
 #include "plimsoll/model.hpp"
 #include "program/module.hpp"
 #include "program/modules/tensor_parallel.hpp"
@@ -15,6 +16,7 @@ struct CompiledBlock {
   TensorParallel tensor_parallel;  ///< with the activations between the blocks cut over the sequence
   std::int64_t context_ranks = 1;  ///< ring attention over all-gathered keys and values
   bool recomputed = false;         ///< full checkpointing: the backward graph starts from the block's input alone
+  Scaling scaling = Scaling::none; ///< of 8- and 4-bit products: torchao's linears, cast in the graph
   bool four_bits = false;          ///< NVFP4 products, which per-operator checkpointing does not know: of the block only attention is kept
 };
 

@@ -80,6 +80,7 @@ class TitanLayer {
                                    .tensor_parallel = run.tensor_parallel,
                                    .context_ranks = run.context_ranks,
                                    .recomputed = run.checkpointing == TitanRun::Checkpointing::full,
+                                   .scaling = four_bits ? Scaling::nvfp4 : run.product_scaling,
                                    .four_bits = four_bits},
                                   x));
   }

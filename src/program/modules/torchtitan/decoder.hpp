@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "plimsoll/kernel.hpp"
 #include "plimsoll/model.hpp"
 #include "program/module.hpp"
 #include "program/modules/tensor_parallel.hpp"
@@ -30,6 +31,7 @@ struct TitanRun {
     varlen,     ///< over packed sequences (varlen_attn)
     flex,       ///< flex_attention over a block mask, compiled
   } attention = Attention::scaled_dot_product;
+  Scaling product_scaling = Scaling::none;  ///< of compiled layers' 8- and 4-bit products
   bool float8_rowwise = false;  ///< the layers' products are torchao's Float8Linear
   bool truncated_init = true;   ///< projections start from trunc_normal_, which looks at what it drew; else from normal_
   bool fused_draw = true;       ///< query, key and value of a fused projection are drawn one by one; gpt-oss: its shard as any other's
@@ -53,6 +55,7 @@ struct TitanRun {
 struct TitanStage {
   std::vector<std::int64_t> layers;  ///< global indices
   bool embedding = true, head = true;
+  int rank_before = -1, rank_behind = -1;  ///< pipeline ranks of the stages next to it; -1: none, or this rank itself
 };
 
 /// Rows of the query and key projections of a layer, over all ranks.

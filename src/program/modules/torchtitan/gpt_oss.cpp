@@ -15,10 +15,11 @@ Tensor select_rows(const Tensor& x, const Tensor& indices) {
   Op op("index_select", {&x});
   op.save(indices);
   Tensor y = op.output({indices.size(0), x.size(1)}, x.dtype());
-  launch(op.tape(), KernelKind::gather, x.dtype(), y.bytes() + indices.bytes(), y.bytes());
+  gather(op.tape(), Gather::Function::index, y.elements(), {operand(indices), packed(y.elements(), x.dtype())}, {operand(y)});
   return op.done(y, [before = x.sizes()](BackwardCall& b) {
     Tensor gradient = zeros(b.tape, before, b.grad().dtype());
-    launch(b.tape, KernelKind::gather, gradient.dtype(), b.grad().bytes(), b.grad().bytes());
+    const Operand rows = packed(b.grad().elements(), gradient.dtype());
+    gather(b.tape, Gather::Function::scatter, rows.elements, {operand(b.saved(0)), rows}, {rows});
     b.give(0, std::move(gradient));
   });
 }
@@ -64,7 +65,7 @@ Tensor bias_of_rows(const Tensor& bias, const Tensor& counts, std::int64_t rows)
   {
     const Tensor ends = cumulative_sum(counts, DType::int64);
     experts = tape.empty({rows}, DType::int64);
-    launch(tape, KernelKind::gather, DType::int64, ends.bytes(), experts.bytes());
+    gather(Gather::Function::index, rows, {&ends}, {&experts});
   }
   return select_rows(padded, experts);
 }

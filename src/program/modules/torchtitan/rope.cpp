@@ -40,8 +40,8 @@ void check_positions(Tape& tape, const Tensor& positions) {
   tape.operator_name = "check_positions";
   const Tensor below = elementwise(tape, {&positions}, DType::boolean);
   const Tensor all = tape.empty({}, DType::boolean);
-  launch(tape, KernelKind::reduction, DType::boolean, below.bytes(), 1);
-  launch(tape, KernelKind::elementwise, DType::boolean, 1, 0);  // _assert_async
+  reduce(all, below, Reduction::Axis::all);
+  pointwise(tape, Pointwise::Form::map, {operand(all)}, {});  // _assert_async
 }
 
 }  // namespace

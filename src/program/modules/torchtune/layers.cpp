@@ -161,7 +161,7 @@ Tensor TuneLinear::decomposed(const Tensor& input, const Tensor& out) const {
       whole = add(weight, scaled);
     }
     norm = tape_->empty({shape_.out}, x.dtype());
-    launch(*tape_, KernelKind::reduction, x.dtype(), whole.bytes(), norm.bytes());
+    reduce(norm, whole, Reduction::Axis::inner);
   }
   const Tensor scale = view(divide(module_->tensor("magnitude"), norm), {1, -1});
   Tensor result;
@@ -214,7 +214,7 @@ Tensor TuneRope::rows_of(const Tensor& x, const Tensor& positions) const {
   Tensor rows = slice(table_, 0, 0, length);
   if (positions) {
     rows = tape_.empty({batch, length, 2 * (kind_ == Kind::neighbours ? dim_ / 2 : dim_)}, DType::fp32);
-    launch(tape_, KernelKind::gather, DType::fp32, rows.bytes(), rows.bytes());
+    gather(tape_, Gather::Function::index, rows.elements(), {operand(positions), packed(rows.elements(), DType::fp32)}, {operand(rows)});
   }
   if (kind_ == Kind::neighbours) return view(rows, {batch, length, 1, dim_ / 2, 2});
   return view(rows, {batch, length, 1, 2 * dim_});

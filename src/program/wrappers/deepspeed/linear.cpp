@@ -9,11 +9,10 @@ namespace plimsoll::program {
 
 namespace {
 
-/// A product without a bias epilogue into a new tensor of `sizes`.
-Tensor product(Tape& tape, const Dims& sizes, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner,
-               bool biased = false) {
-  Tensor y = tape.empty(sizes, type);
-  gemm(tape, type, rows, columns, inner, 1, biased);
+/// A product into a new tensor of `sizes`.
+Tensor product(Tape& tape, const Dims& sizes, LinearPass pass, const LinearShape& shape, bool biased = false) {
+  Tensor y = tape.empty(sizes, shape.result);
+  linear_product(tape, pass, shape, {.epilogue = biased ? Epilogue::bias : Epilogue::none});
   return y;
 }
 
@@ -26,14 +25,16 @@ Tensor zero3_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Dims sizes = x.sizes();
   sizes[-1] = out;
   const bool fused = bias && x.rank() == 2;  // torch.addmm
-  Tensor y = product(op.tape(), sizes, x.dtype(), rows, out, in, fused);
+  const LinearShape shape{rows, in, out, x.dtype(), x.dtype()};
+  Tensor y = product(op.tape(), sizes, LinearPass::forward, shape, fused);
   if (bias && !fused) in_place(y, {&y, &bias});
   return op.done(y, [in, out, rows](BackwardCall& b) {
     const Tensor &g = b.grad(), &input = b.saved(0);
-    if (b.needs(0)) b.give(0, product(b.tape, input.sizes(), g.dtype(), rows, in, out));
+    const LinearShape layer{rows, in, out, g.dtype(), g.dtype()};
+    if (b.needs(0)) b.give(0, product(b.tape, input.sizes(), LinearPass::input_gradient, layer));
     if (b.needs(1)) {
       const Tensor matrix = reshape(g, {rows, out});
-      b.give(1, product(b.tape, {out, in}, g.dtype(), out, in, rows));
+      b.give(1, product(b.tape, {out, in}, LinearPass::weight_gradient, layer));
     }
     if (b.needs(2)) b.give(2, sum_to(g, {out}));
   });
