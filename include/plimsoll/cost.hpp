@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "plimsoll/hardware.hpp"
+#include "plimsoll/product_cost.hpp"
 #include "plimsoll/program.hpp"
 #include "plimsoll/topology.hpp"
 #include "plimsoll/units.hpp"
@@ -15,22 +17,8 @@ namespace plimsoll {
 
 // ---- kernels -------------------------------------------------------------------------------------------------------
 
-/// How a matrix product falls into output tiles and waves of compute units.
-struct TileCount {
-  std::int64_t tiles;
-  std::int64_t waves;
-  double wave_fill;  ///< tiles / (waves · slots)
-  double tile_fill;  ///< useful share of the tiles' area
-};
-/// `dies` > 1: tiles are dealt round-robin over the dies, each with units/dies slots.
-TileCount count_tiles(std::int64_t m, std::int64_t n, Tile tile, std::int64_t units, std::int64_t dies = 1);
-
-/// The clock that a kernel runs at: inside a saturated step the power limit sets it; a short isolated kernel boosts.
-enum class Clock : std::uint8_t { sustained, peak };
-
-/// Time of C[m,n] = A[m,k]·B[k,n], `batch` times; element sizes follow from `type`. The best tile and split of k is taken.
-Seconds gemm_time(const Accelerator& device, MathType type, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch = 1,
-                  Clock clock = Clock::sustained);
+/// Time of C[m,n] = A[m,k]·Bᵀ, `batch` times, alone on the device: what a linear layer of that type runs (product_cost.hpp has the law).
+Seconds gemm_time(const Accelerator& device, MathType type, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch = 1);
 
 /// Fused attention of that many FLOPs (causal ones counted as the kernel does them).
 Seconds attention_time(const Accelerator& device, MathType type, Flops flops, bool backward, std::int64_t head_dim = 128);
@@ -46,17 +34,28 @@ Seconds device_copy_time(const Accelerator& device, Bytes bytes);
 /// Between the end of a kernel and the start of the next of its stream, which waits for it: in no price.
 Seconds kernel_gap(const Accelerator& device);
 
-/// Time of one kernel of a step program inside a saturated step.
-Seconds price(const Kernel& kernel, const Accelerator& device);
-Seconds price(const Product& product, const Accelerator& device);
+/// Time of one kernel of a step program among those surroundings. Products and convolutions: product_cost.hpp.
+Seconds price(const Kernel& kernel, const Accelerator& device, const Surroundings& around = {});
 Seconds price(const Attention& attention, const Accelerator& device);
-Seconds price(const Convolution& convolution, const Accelerator& device);
 Seconds price(const Pointwise& kernel, const Accelerator& device);
 Seconds price(const Reduction& kernel, const Accelerator& device);
 Seconds price(const RowWise& kernel, const Accelerator& device);
 Seconds price(const Gather& kernel, const Accelerator& device);
 Seconds price(const MultiTensor& kernel, const Accelerator& device);
 Seconds price(const Unspecified& kernel, const Accelerator& device);
+
+/// What keeps a kernel from being faster.
+enum class Limit : std::uint8_t {
+  arithmetic,  ///< matrix or vector units, at the rate that its tiles reach
+  bandwidth,   ///< the device's memory
+  issue,       ///< instructions beside the bytes: casts, broadcasts, gathers
+  latency,     ///< its launch takes longer than its work
+  alignment,   ///< a product whose leading dimensions or addresses are no multiples of 16 bytes
+};
+std::string_view name_of(Limit limit);
+Limit limit_of(const Kernel& kernel, const Accelerator& device, const Surroundings& around = {});
+/// The product with all its sizes filled up to whole loads of 16 bytes; nothing where they are.
+std::optional<Product> padded(const Product& product);
 
 // ---- collectives: closed forms -------------------------------------------------------------------------------------
 // D: bytes of the full buffer (of all-to-all: what each rank holds). B: bandwidth per rank and direction. α: latency per step.

@@ -9,38 +9,11 @@
 #include <vector>
 
 #include "plimsoll/dtype.hpp"
+#include "plimsoll/product_kernels.hpp"
+#include "plimsoll/sourced.hpp"
 #include "plimsoll/units.hpp"
 
 namespace plimsoll {
-
-/// How much a number may be trusted, best first.
-enum class Provenance : std::uint8_t {
-  measured,    ///< read from a device or a published benchmark
-  calibrated,  ///< fitted to measurements
-  derived,     ///< computed from other numbers of the file
-  datasheet,   ///< the vendor's specification
-  assumed,     ///< nobody published it: a working value
-  rehearsed,   ///< read from the framework itself on a device that computes nothing; never in a hardware file
-};
-std::string_view name_of(Provenance provenance);
-
-/// A value, how far it may be trusted, and who says so (a key of the file's `sources`).
-template <class T>
-struct Sourced {
-  T value{};
-  Provenance provenance = Provenance::assumed;
-  std::string source;
-};
-
-/// Arithmetic that a device has a peak rate for; dense, with fp32 accumulation.
-enum class MathType : std::uint8_t { fp64, fp32, tf32, fp16, bf16, fp8, fp6, fp4, int8 };
-std::string_view name_of(MathType type);
-/// The arithmetic of a matrix product on operands of that type (fp32 → fp32: tf32 is a choice of the framework).
-MathType math_of(DType type);
-
-struct Tile {
-  std::int64_t m, n;
-};
 
 /// One measured matrix product C[m,n] = A[m,k]·B[k,n].
 struct GemmPoint {
@@ -96,14 +69,6 @@ struct ComputeRate {
   Sourced<double> sustained;
 };
 
-/// Constants of the GEMM time model (cost.hpp: gemm_time).
-struct GemmConstants {
-  std::vector<Tile> tiles;       ///< output tiles the library chooses from
-  Sourced<double> quantisation;  ///< 1: whole waves; 0: perfectly balanced (stream-K)
-  Sourced<Seconds> start;        ///< per kernel
-  Sourced<Seconds> epilogue;     ///< per wave
-};
-
 /// Fractions of the *sustained* rate that fused attention reaches, head dimension 128, long sequences.
 struct AttentionConstants {
   Sourced<double> forward, backward;
@@ -137,7 +102,7 @@ struct Accelerator {
   Sourced<Hertz> clock;   ///< boost clock of the peaks
   Sourced<Watts> power;
   std::vector<ComputeRate> rates;
-  GemmConstants gemm;
+  ProductConstants gemm;
   AttentionConstants attention;
   DeviceOverheads overheads;
   std::vector<StreamingCurve> streaming;  ///< of calibrated devices; empty: bandwidth, efficiency and a common start

@@ -86,6 +86,7 @@ enum class Arithmetic : std::uint8_t {
 
 /// Scales of 8- and 4-bit operands.
 enum class Scaling : std::uint8_t { none, tensor, row, block, mxfp8, nvfp4 };
+std::string_view name_of(Scaling scaling);
 
 /// What a product does to its result before it is written.
 enum class Epilogue : std::uint8_t { none, bias, gelu, bias_gelu, bias_gradient, gelu_gradient };

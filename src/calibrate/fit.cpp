@@ -50,7 +50,9 @@ Cluster unlike_any(const DeviceFacts& facts) {
   device.memory_efficiency = working(1.0);
   device.last_level_cache = working(Bytes(std::max<std::int64_t>(facts.cache_bytes, 1)));
   device.clock = working(Hertz(1e9));
-  device.gemm = {{{64, 64}}, working(0.0), working(Seconds(5e-6)), working(Seconds(1e-6))};
+  device.gemm.start = device.gemm.reduction = working(Seconds(5e-6));
+  device.gemm.power_elsewhere = working(1.0);
+  device.gemm.convolution = {working(0.5), working(0.5), working(0.5)};
   device.attention = {working(0.5), working(0.35)};
   device.overheads = {working(Bytes(1)), working(Bytes(1)), working(Bytes(1)), working(Bytes(1))};
   Cluster cluster;
@@ -187,7 +189,7 @@ double predicted(const Sample& sample, const Cluster& cluster) {
     case SampleKind::stream:
       return memory_bound_time(device, Bytes(sample.bytes), sample.group).value;
     case SampleKind::gemm:
-      return gemm_time(device, math_named(sample.type), sample.m, sample.n, sample.k, sample.batch).value;
+      return plan_product(product_of(sample), device).time().value;
     case SampleKind::attention:
     case SampleKind::attention_backward:
       return attention_time(device, math_named(sample.type), Flops(sample.flops), sample.kind == SampleKind::attention_backward).value;
@@ -216,6 +218,12 @@ bool has_rate(const Sample& sample, const Accelerator& device) {
 
 }  // namespace
 
+std::vector<FitResidual> residuals_of(const std::map<std::string, std::vector<double>>& errors) {
+  std::vector<FitResidual> residuals;
+  for (const auto& [what, list] : errors) residuals.push_back({what, list.size(), median(list), quantile(list, 0.9), quantile(list, 1)});
+  return residuals;
+}
+
 std::vector<FitResidual> fit_residuals(const std::vector<Sample>& samples, const Cluster& cluster) {
   std::map<std::string, std::vector<double>> errors;
   std::set<std::string> of_model;  // groups of streams whose curve is that of a model's step
@@ -230,9 +238,7 @@ std::vector<FitResidual> fit_residuals(const std::vector<Sample>& samples, const
                              (sample.tool == kPeerTool && sample.kind == SampleKind::collective ? " by peer kernels" : "");
     if (expected > 0) errors[what].push_back(std::abs(expected / sample.seconds - 1));
   }
-  std::vector<FitResidual> residuals;
-  for (const auto& [what, list] : errors) residuals.push_back({what, list.size(), median(list), quantile(list, 0.9), quantile(list, 1)});
-  return residuals;
+  return residuals_of(errors);
 }
 
 }  // namespace calibrate
@@ -249,6 +255,7 @@ Calibration fit_hardware(const SampleSet& set, const FitOptions& options) {
   calibrate::fit_copies(set.samples, calibration);
   calibrate::fit_collectives(set.samples, calibration);
   calibration.residuals = calibrate::fit_residuals(set.samples, calibration.cluster);
+  for (FitResidual& each : calibrate::left_out_products(set.samples, calibration)) calibration.residuals.push_back(std::move(each));
   calibrate::keep_measurements(set.samples, calibration);
   return calibration;
 }

@@ -1,10 +1,12 @@
 // The parts of a fit. Each takes the samples of its kind, changes the constants of the machine that they determine, and leaves the rest.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "plimsoll/calibrate.hpp"
+#include "plimsoll/cost.hpp"
 
 namespace plimsoll::calibrate {
 
@@ -24,8 +26,12 @@ MathType math_named(const std::string& name);
 
 /// Streaming bandwidth, and per kind of memory-bound kernels the start and the lines with their kinks.
 void fit_streaming(const std::vector<Sample>& samples, Calibration& calibration);
-/// Rates, start, epilogue and quantisation of matrix products, jointly over all types; products timed one by one go into gemm_times.
+/// Constants of the kernels that multiplied the samples, jointly over all types; products timed one by one go into gemm_times.
 void fit_gemm(const std::vector<Sample>& samples, Calibration& calibration);
+/// The same fit five times, each without a fifth of the products, on those that it has not seen.
+std::vector<FitResidual> left_out_products(const std::vector<Sample>& samples, const Calibration& calibration);
+/// The product that a sample timed.
+Product product_of(const Sample& sample);
 /// Shares of the sustained rate that fused attention reaches.
 void fit_attention(const std::vector<Sample>& samples, Calibration& calibration);
 /// Links between host and device, and between devices.
@@ -33,6 +39,8 @@ void fit_copies(const std::vector<Sample>& samples, Calibration& calibration);
 /// Protocols of the collectives in a node, and measured curves of all-reduce.
 void fit_collectives(const std::vector<Sample>& samples, Calibration& calibration);
 
+/// Quantiles of |predicted / measured − 1| by what was predicted.
+std::vector<FitResidual> residuals_of(const std::map<std::string, std::vector<double>>& errors);
 /// Predicts every sample with the fitted constants.
 std::vector<FitResidual> fit_residuals(const std::vector<Sample>& samples, const Cluster& cluster);
 

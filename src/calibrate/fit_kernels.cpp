@@ -1,4 +1,4 @@
-// Kernels: memory-bound ones as lines with kinks, matrix products by non-negative least squares on the terms of the cost model.
+// Kernels bound by memory, as lines with kinks, and attention.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,7 +8,6 @@
 #include "calibrate/fit.hpp"
 #include "calibrate/least_squares.hpp"
 #include "calibrate/statistics.hpp"
-#include "cost/gemm_choice.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::calibrate {
@@ -83,179 +82,11 @@ void fit_bandwidth(const std::vector<Sample>& streams, Accelerator& device) {
   device.memory_efficiency = calibrated(rate / device.memory_bandwidth.value.value);
 }
 
-// ---- products ------------------------------------------------------------------------------------------------------
-
-/// Constants in the units of the equations.
-struct GemmFit {
-  std::vector<double> inverse_rates;  ///< by type, in the order of the rates
-  double epilogue = 0, start = 0, quantisation = 0;
-  double error = HUGE_VAL;
-};
-
-class GemmFitter {
- public:
-  GemmFitter(const std::vector<Sample>& products, const Accelerator& device) : products_(products), device_(device) {
-    for (const Sample& sample : products)
-      if (std::find(types_.begin(), types_.end(), sample.type) == types_.end()) types_.push_back(sample.type);
-  }
-  const std::vector<std::string>& types() const { return types_; }
-
-  /// The quantisation enters by a product with the others: it is searched on a grid.
-  GemmFit fit() const {
-    GemmFit best;
-    for (int step = 0; step <= 10; ++step) {
-      const GemmFit found = with_quantisation(step / 10.0);
-      if (found.error < best.error - 1e-9) best = found;
-    }
-    return best;
-  }
-
- private:
-  std::size_t type_index(const Sample& sample) const {
-    return static_cast<std::size_t>(std::find(types_.begin(), types_.end(), sample.type) - types_.begin());
-  }
-
-  /// The rates of the best samples, nothing else: from there tiles are chosen first.
-  GemmFit first_guess(double quantisation) const {
-    GemmFit guess;
-    guess.quantisation = quantisation;
-    guess.inverse_rates.assign(types_.size(), HUGE_VAL);
-    double least = HUGE_VAL;
-    for (const Sample& sample : products_) {
-      double& inverse = guess.inverse_rates[type_index(sample)];
-      inverse = std::min(inverse, sample.seconds / sample.flops);
-      least = std::min(least, sample.seconds);
-    }
-    guess.start = least / 2;
-    return guess;
-  }
-
-  /// The tile and split that the library would take under those constants.
-  cost::GemmChoice best_choice(const Sample& sample, const GemmFit& at) const {
-    const cost::GemmShape shape{sample.m, sample.n, sample.k, sample.batch};
-    cost::GemmChoice best{};
-    double least = HUGE_VAL;
-    for (const Tile& tile : device_.gemm.tiles)
-      for (std::int64_t split : cost::kSplits) {
-        if (split > sample.k) continue;
-        const cost::GemmChoice choice = cost::gemm_choice(device_, shape, tile, split);
-        const double time =
-            choice.waves(at.quantisation) * (choice.tile_work * at.inverse_rates[type_index(sample)] + at.epilogue) + choice.reduction;
-        if (time < least) least = time, best = choice;
-      }
-    return best;
-  }
-
-  /// rate · waves · work + epilogue · waves + start = time − reduction, for the products that arithmetic bounds.
-  std::vector<Equation> equations(const GemmFit& at) const {
-    std::vector<Equation> list;
-    for (const Sample& sample : products_) {
-      const cost::GemmChoice choice = best_choice(sample, at);
-      const double traffic = cost::gemm_traffic_time(device_, math_named(sample.type), {sample.m, sample.n, sample.k, sample.batch});
-      const double waves = choice.waves(at.quantisation), compute = waves * choice.tile_work * at.inverse_rates[type_index(sample)];
-      if (traffic > compute || sample.seconds <= choice.reduction) continue;
-      Equation equation{std::vector<double>(types_.size() + 2, 0.0), sample.seconds - choice.reduction};
-      equation.coefficients[type_index(sample)] = waves * choice.tile_work;
-      equation.coefficients[types_.size()] = waves;
-      equation.coefficients[types_.size() + 1] = 1;
-      list.push_back(std::move(equation));
-    }
-    return list;
-  }
-
-  /// Choosing tiles and solving for the constants in turns, until neither changes.
-  GemmFit with_quantisation(double quantisation) const {
-    GemmFit now = first_guess(quantisation), best;
-    constexpr int kTurns = 12;
-    for (int turn = 0; turn < kTurns; ++turn) {
-      const std::vector<Equation> list = equations(now);
-      if (list.size() < types_.size() + 2) return best;
-      const std::vector<double> solved = fit_nonnegative(list);
-      for (std::size_t i = 0; i < types_.size(); ++i)
-        if (solved[i] > 0) now.inverse_rates[i] = solved[i];
-      now.epilogue = solved[types_.size()];
-      now.start = solved[types_.size() + 1];
-      now.error = relative_error(list, solved);
-      if (now.error < best.error) best = now;
-    }
-    return best;
-  }
-
-  const std::vector<Sample>& products_;
-  const Accelerator& device_;
-  std::vector<std::string> types_;
-};
-
-/// Products of a vendor's library stand for what a framework runs; our own stand in only where there are none of that type.
-std::vector<Sample> representative(const std::vector<Sample>& products) {
-  const auto own = [](const Sample& sample) { return sample.kernel.rfind("gemm_", 0) == 0; };
-  std::vector<Sample> kept;
-  for (const Sample& sample : products) {
-    const bool outdone = own(sample) && std::any_of(products.begin(), products.end(),
-                                                    [&](const Sample& other) { return other.type == sample.type && !own(other); });
-    if (!outdone) kept.push_back(sample);
-  }
-  return kept;
-}
-
-/// The best register rate of that type, or 0.
-double matrix_rate(const std::vector<Sample>& samples, const std::string& type) {
-  double best = 0;
-  for (const Sample& sample : of_kind(samples, SampleKind::matrix_rate))
-    if (sample.type == type) best = std::max(best, sample.flops / sample.fastest);
-  return best;
-}
+// ---- attention -----------------------------------------------------------------------------------------------------
 
 bool has_rate(const Accelerator& device, const std::string& type) {
   return std::any_of(device.rates.begin(), device.rates.end(), [&](const ComputeRate& rate) { return name_of(rate.type) == type; });
 }
-
-/// Of products that do not determine more: what the fastest reached.
-double best_rate(const std::vector<Sample>& products, const std::string& type) {
-  double best = 0;
-  for (const Sample& sample : products)
-    if (sample.type == type) best = std::max(best, sample.flops / sample.seconds);
-  return best;
-}
-
-/// A data sheet's peak stays, unless something faster was measured.
-void set_rate(Accelerator& device, MathType type, double sustained, double on_registers) {
-  auto found = std::find_if(device.rates.begin(), device.rates.end(), [&](const ComputeRate& rate) { return rate.type == type; });
-  if (found == device.rates.end()) {
-    device.rates.push_back({type, {}, {}});
-    found = device.rates.end() - 1;
-  }
-  const double measured_peak = std::max(on_registers, sustained);
-  if (found->peak.value.value < measured_peak) found->peak = {FlopsPerSecond(measured_peak), Provenance::measured, kSource};
-  constexpr double kLeastShare = 1e-3;  // that a file holds
-  found->sustained = calibrated(std::max(sustained / found->peak.value.value, kLeastShare));
-}
-
-/// Of products timed several times, by several tools, the fastest counts: it is what a library at its best does. Those of a model's step
-/// were timed as the step runs them: their mean counts, and nothing else of that shape.
-double representative_time(const std::vector<Sample>& several) {
-  double sum = 0, fastest = HUGE_VAL;
-  int in_step = 0;
-  for (const Sample& sample : several) {
-    fastest = std::min(fastest, sample.seconds);
-    if (sample.reuse >= 0) sum += sample.seconds, ++in_step;
-  }
-  return in_step > 0 ? sum / in_step : fastest;
-}
-
-void keep_times(const std::vector<Sample>& products, Accelerator& device) {
-  std::map<std::string, std::map<std::vector<std::int64_t>, std::vector<Sample>>> by_shape;
-  for (const Sample& sample : products) by_shape[sample.type][{sample.m, sample.n, sample.k, sample.batch}].push_back(sample);
-  device.gemm_times.clear();
-  for (const auto& [type, shapes] : by_shape) {
-    GemmTimes times{math_named(type), Provenance::measured, kSource, {}};
-    for (const auto& [shape, several] : shapes)
-      times.points.push_back({shape[0], shape[1], shape[2], shape[3], Seconds(representative_time(several))});
-    device.gemm_times.push_back(std::move(times));
-  }
-}
-
-// ---- attention -----------------------------------------------------------------------------------------------------
 
 Sourced<double> attention_share(const std::vector<Sample>& samples, const Accelerator& device) {
   std::vector<double> shares;
@@ -305,28 +136,6 @@ void fit_streaming(const std::vector<Sample>& samples, Calibration& calibration)
     const auto model = of_model.find(group);
     device.streaming.push_back(model == of_model.end() ? machine : curve_through(model->second, machine));
   }
-}
-
-void fit_gemm(const std::vector<Sample>& samples, Calibration& calibration) {
-  const std::vector<Sample> products = representative(of_kind(samples, SampleKind::gemm));
-  Accelerator& device = calibration.cluster.accelerator;
-  for (const Sample& sample : of_kind(samples, SampleKind::matrix_rate)) math_named(sample.type);
-  if (products.empty()) return;
-  const GemmFitter fitter(products, device);
-  const GemmFit fit = fitter.fit();
-  if (fit.inverse_rates.empty()) {
-    calibration.notes.push_back(
-        fmt::format("matrix products: {} shapes do not determine the constants of {} types", products.size(), fitter.types().size()));
-    for (const std::string& type : fitter.types())
-      if (!has_rate(device, type)) set_rate(device, math_named(type), best_rate(products, type), matrix_rate(samples, type));
-  } else {
-    for (std::size_t i = 0; i < fitter.types().size(); ++i)
-      set_rate(device, math_named(fitter.types()[i]), 1 / fit.inverse_rates[i], matrix_rate(samples, fitter.types()[i]));
-    device.gemm.quantisation = calibrated(fit.quantisation);
-    device.gemm.start = calibrated(Seconds(std::max(fit.start, 1e-9)));  // a file has no zero
-    device.gemm.epilogue = calibrated(Seconds(std::max(fit.epilogue, 1e-9)));
-  }
-  keep_times(products, device);
 }
 
 void fit_attention(const std::vector<Sample>& samples, Calibration& calibration) {

@@ -49,14 +49,41 @@ Json compute_object(const Accelerator& device) {
   return {{"units", device.compute_units}, {"dies", device.dies}, {"clock", sourced(device.clock)}, {"rates", rates}};
 }
 
+Json family_object(const ProductKernels& family) {
+  Json tiles = Json::array(), rates = Json::array();
+  for (const Tile& tile : family.tiles) tiles.push_back(fmt::format("{}x{}", tile.m, tile.n));
+  for (const ProductKernels::Rate& rate : family.rates) {
+    Json object{{"type", name_of(rate.type)}};
+    for (const Scaling scaling : rate.scalings) object["scalings"].push_back(name_of(scaling));
+    object["share"] = sourced(rate.share);
+    rates.push_back(std::move(object));
+  }
+  Json object{{"name", family.name}, {"alignment", family.alignment}};
+  if (!family.layouts.empty()) object["layouts"] = family.layouts;
+  if (family.grouped) object["grouped"] = true;
+  object.update({{"tiles", tiles},
+                 {"tiles_source", family.tiles_source},
+                 {"tiles_per_unit", family.tiles_per_unit},
+                 {"start", sourced(family.start)},
+                 {"feed", sourced(family.feed)},
+                 {"store", sourced(family.store)},
+                 {"power", sourced(family.power)},
+                 {"rates", rates}});
+  return object;
+}
+
 Json gemm_object(const Accelerator& device) {
-  Json tiles = Json::array();
-  for (const Tile& tile : device.gemm.tiles) tiles.push_back(fmt::format("{}x{}", tile.m, tile.n));
-  return {{"tiles", tiles},
-          {"tiles_source", device.gemm.quantisation.source},
-          {"quantisation", sourced(device.gemm.quantisation)},
-          {"start", sourced(device.gemm.start)},
-          {"epilogue", sourced(device.gemm.epilogue)}};
+  const ProductConstants& gemm = device.gemm;
+  Json families = Json::array();
+  for (const ProductKernels& family : gemm.kernels) families.push_back(family_object(family));
+  return {{"start", sourced(gemm.start)},
+          {"reduction", sourced(gemm.reduction)},
+          {"power_elsewhere", sourced(gemm.power_elsewhere)},
+          {"kernels", families},
+          {"convolution",
+           {{"forward", sourced(gemm.convolution.forward)},
+            {"input_gradient", sourced(gemm.convolution.input_gradient)},
+            {"weight_gradient", sourced(gemm.convolution.weight_gradient)}}}};
 }
 
 Json streaming_array(const Accelerator& device) {

@@ -1,82 +1,166 @@
-// Time of matrix products: tiles and waves of compute units on one side, the operands' traffic on the other.
+// Time of matrix products: product_cost.hpp has the law.
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <optional>
 
-#include "cost/gemm_choice.hpp"
+#include "plimsoll/error.hpp"
 #include "plimsoll/cost.hpp"
 
 namespace plimsoll {
 namespace {
 
-/// Share of the peak rate that the main loop of a GEMM reaches at full clock (measured 0.85 to 0.90 on Hopper with zeros as operands).
-constexpr double kMainLoop = 0.88;
-/// A tile's arithmetic intensity tm·tn/(tm+tn) at which operand traffic halves the rate of the main loop.
-constexpr double kHalfIntensity = 16;
-std::int64_t bytes_of(MathType type) {
-  switch (type) {
-    case MathType::fp64:
-      return 8;
-    case MathType::fp32:
-    case MathType::tf32:
-      return 4;
-    case MathType::fp16:
-    case MathType::bf16:
-      return 2;
-    default:
-      return 1;
+/// Ways to split k over several tiles of the same result.
+constexpr std::array<std::int64_t, 11> kSplits{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48};
+/// A part shorter than this does not fill a pipeline of loads.
+constexpr std::int64_t kLeastPart = 256;
+/// Parts of a split product are added as fp32.
+constexpr double kPartBytes = 4;
+
+/// A kernel's tiles with what one of them costs, without its length in k.
+struct TileCost {
+  double step;    ///< seconds for each element of k
+  double finish;  ///< seconds to write the result
+};
+
+class Planner {
+ public:
+  Planner(const Product& product, const Accelerator& device, const ProductKernels& kernels, double rate, double slowdown)
+      : product_(product),
+        device_(device),
+        kernels_(kernels),
+        rate_(rate / device.compute_units),
+        slowdown_(slowdown),
+        bandwidth_(device.memory_bandwidth.value.value * device.memory_efficiency.value) {}
+
+  ProductPlan best() const {
+    ProductPlan best;
+    double least = std::numeric_limits<double>::infinity();
+    const Seconds traffic = Seconds(bytes() / bandwidth_);
+    for (const Tile& tile : kernels_.tiles)
+      for (const std::int64_t split : kSplits) {
+        if (split > 1 && split * kLeastPart > product_.k) break;
+        const ProductPlan plan = with(tile, split, traffic);
+        const double time = plan.time().value;
+        if (time < least) least = time, best = plan;
+      }
+    return best;
   }
+
+ private:
+  double bytes() const {
+    const double m = static_cast<double>(product_.m), n = static_cast<double>(product_.n), k = static_cast<double>(product_.k);
+    return static_cast<double>(product_.batch) * ((m * operand_bytes(product_.a, product_.scaling) +
+                                                   n * operand_bytes(product_.b, product_.scaling)) * k + m * n * result_bytes());
+  }
+
+  /// Read as well where the product is added to it.
+  double result_bytes() const { return static_cast<double>(size_of(product_.result)) * (product_.accumulates ? 2 : 1); }
+
+  static double operand_bytes(DType type, Scaling scaling) {
+    constexpr double kScaleOfMxfp8 = 1.0 / 32, kBytesOfNvfp4 = 0.5 + 1.0 / 16;  // one byte of scale for 32 and for 16 elements
+    if (scaling == Scaling::nvfp4) return kBytesOfNvfp4;
+    return static_cast<double>(size_of(type)) + (scaling == Scaling::mxfp8 ? kScaleOfMxfp8 : 0);
+  }
+
+  TileCost cost_of(Tile tile, std::int64_t split) const {
+    const double m = static_cast<double>(tile.m), n = static_cast<double>(tile.n);
+    const double operands = m * operand_bytes(product_.a, product_.scaling) + n * operand_bytes(product_.b, product_.scaling);
+    return {std::max(2 * m * n / rate_, operands / kernels_.feed.value.value),
+            m * n * (split > 1 ? kPartBytes : result_bytes()) / kernels_.store.value.value};
+  }
+
+  /// Tiles of the busiest unit: they are dealt over the dies in turn, and share a unit `tiles_per_unit` at a time.
+  std::int64_t waves(std::int64_t tiles) const {
+    const std::int64_t together = kernels_.tiles_per_unit, slots = device_.compute_units / device_.dies * together;
+    return ceil_div(ceil_div(tiles, device_.dies), slots) * together;
+  }
+
+  ProductPlan with(Tile tile, std::int64_t split, Seconds traffic) const {
+    const TileCost cost = cost_of(tile, split);
+    ProductPlan plan{&kernels_, tile, split, 0, kernels_.start.value, {}, traffic, {}};
+    plan.waves = waves(ceil_div(product_.m, tile.m) * ceil_div(product_.n, tile.n) * product_.batch * split);
+    const double length = static_cast<double>(product_.k) / static_cast<double>(split);
+    plan.compute = Seconds(static_cast<double>(plan.waves) * (length * cost.step + cost.finish) * slowdown_);
+    if (split > 1) plan.reduction = reduction(split);
+    return plan;
+  }
+
+  Seconds reduction(std::int64_t split) const {
+    const double results = static_cast<double>(product_.m) * static_cast<double>(product_.n * product_.batch);
+    return device_.gemm.reduction.value +
+           Seconds(results * (kPartBytes * static_cast<double>(split) + result_bytes()) / bandwidth_);
+  }
+
+  const Product& product_;
+  const Accelerator& device_;
+  const ProductKernels& kernels_;
+  double rate_;  ///< of one compute unit, FLOP/s
+  double slowdown_, bandwidth_;
+};
+
+MathType math_of(const Product& product) {
+  if (product.arithmetic == Arithmetic::tf32) return MathType::tf32;
+  if (product.scaling == Scaling::nvfp4) return MathType::fp4;
+  return math_of(size_of(product.a) < size_of(product.b) ? product.b : product.a);
 }
 
-double intensity_share(Tile tile) {
-  const double intensity = static_cast<double>(tile.m) * static_cast<double>(tile.n) / static_cast<double>(tile.m + tile.n);
-  return intensity / (intensity + kHalfIntensity);
+DType operand_of(MathType type) {
+  switch (type) {
+    case MathType::fp64: return DType::fp64;
+    case MathType::fp32:
+    case MathType::tf32: return DType::fp32;
+    case MathType::fp16: return DType::fp16;
+    case MathType::bf16: return DType::bf16;
+    case MathType::int8: return DType::int8;
+    case MathType::fp8:
+    case MathType::fp4: return DType::fp8;  // fp4 by its scaling
+    case MathType::fp6: break;
+  }
+  refuse("no tensor has elements of " + std::string(name_of(type)));
 }
-
-double streaming_bandwidth(const Accelerator& device) { return device.memory_bandwidth.value.value * device.memory_efficiency.value; }
 
 /// The time measured for exactly this product, if it was.
-std::optional<Seconds> measured_gemm(const Accelerator& device, MathType type, const Product& product) {
+std::optional<Seconds> measured_time(const Product& product, const Accelerator& device) {
   for (const GemmTimes& times : device.gemm_times) {
-    if (times.type != type) continue;
+    if (times.type != math_of(product)) continue;
     for (const GemmTimes::Point& point : times.points)
       if (point.m == product.m && point.n == product.n && point.k == product.k && point.batch == product.batch) return point.time;
   }
   return std::nullopt;
 }
 
-/// The share of the rate that a tile reaches, against that of the device's widest.
-double tile_share(const Accelerator& device, Tile tile) {
-  double widest = 0;
-  for (const Tile& each : device.gemm.tiles) widest = std::max(widest, intensity_share(each));
-  return intensity_share(tile) / widest;
+bool has_layout(const ProductKernels& kernels, const Product& product) {
+  const char layout[] = {product.transpose_a ? 'T' : 'N', product.transpose_b ? 'T' : 'N', '\0'};
+  return kernels.layouts.empty() || std::find(kernels.layouts.begin(), kernels.layouts.end(), layout) != kernels.layouts.end();
+}
+
+/// Whether the family multiplies those operands.
+bool takes(const ProductKernels& kernels, const Product& product, MathType type) {
+  return kernels.rate(type, product.scaling) != nullptr && has_layout(kernels, product) && kernels.alignment <= product.alignment;
+}
+
+/// Those made for groups where there are some; of the rest those with the widest loads.
+bool better(const ProductKernels& kernels, const ProductKernels& other) {
+  return kernels.grouped != other.grouped ? kernels.grouped : kernels.alignment > other.alignment;
+}
+
+const ProductKernels& kernels_for(const Product& product, MathType type, const Accelerator& device) {
+  const ProductKernels* best = nullptr;
+  for (const ProductKernels& kernels : device.gemm.kernels)
+    if ((product.grouped || !kernels.grouped) && takes(kernels, product, type) && (best == nullptr || better(kernels, *best))) best = &kernels;
+  if (best != nullptr) return *best;
+  device.rate(type);  // refuses by name what the device has no arithmetic for
+  refuse("there is no measured or derived kernel for products of " + std::string(name_of(type)), "hardware/" + device.name + "#/gemm/kernels");
 }
 
 }  // namespace
 
-namespace cost {
-
-GemmChoice gemm_choice(const Accelerator& device, const GemmShape& gemm, Tile tile, std::int64_t split) {
-  const std::int64_t tiles = count_tiles(gemm.m, gemm.n, tile, device.compute_units).tiles * gemm.batch * split;
-  const std::int64_t per_die = device.compute_units / device.dies;
-  const double k = static_cast<double>(gemm.k) / static_cast<double>(split);
-  const double partial = static_cast<double>(gemm.m) * static_cast<double>(gemm.n * gemm.batch * split);
-  GemmChoice choice{};
-  choice.whole_waves = static_cast<double>(ceil_div(ceil_div(tiles, device.dies), per_die));
-  choice.balanced_waves = std::max(1.0, static_cast<double>(tiles) / device.compute_units);  // never less than one tile's time
-  choice.tile_work = 2.0 * static_cast<double>(tile.m * tile.n) * k * device.compute_units / tile_share(device, tile);
-  choice.reduction = split == 1 ? 0 : 8.0 * partial / streaming_bandwidth(device);
-  return choice;
+double slowdown(double power, const Accelerator& device, const Surroundings& around) {
+  const double share = std::clamp(around.matrix_share, 0.0, 1.0);
+  if (share == 0) return 1;
+  return std::max(1.0, power - (1 - share) / share * (1 - device.gemm.power_elsewhere.value));
 }
-
-double gemm_traffic_time(const Accelerator& device, MathType type, const GemmShape& gemm) {
-  const double element = static_cast<double>(bytes_of(type)), result = std::max(element, 2.0);
-  const double rows = static_cast<double>(gemm.m), columns = static_cast<double>(gemm.n), depth = static_cast<double>(gemm.k);
-  const double bytes = static_cast<double>(gemm.batch) * (element * (rows + columns) * depth + result * rows * columns);
-  return bytes / streaming_bandwidth(device);
-}
-
-}  // namespace cost
 
 TileCount count_tiles(std::int64_t m, std::int64_t n, Tile tile, std::int64_t units, std::int64_t dies) {
   const std::int64_t rows = ceil_div(m, tile.m), columns = ceil_div(n, tile.n);
@@ -88,32 +172,32 @@ TileCount count_tiles(std::int64_t m, std::int64_t n, Tile tile, std::int64_t un
   return count;
 }
 
-Seconds gemm_time(const Accelerator& device, MathType type, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch,
-                  Clock clock) {
-  if (m <= 0 || n <= 0 || k <= 0 || batch <= 0) return Seconds();
-  const cost::GemmShape gemm{m, n, k, batch};
-  const double rate = clock == Clock::sustained ? device.sustained(type).value : device.peak(type).value * kMainLoop;
-  const double quantisation = device.gemm.quantisation.value, epilogue = device.gemm.epilogue.value.value;
-  double compute = std::numeric_limits<double>::infinity();
-  for (const Tile& tile : device.gemm.tiles)
-    for (std::int64_t split : cost::kSplits) {
-      if (split > k) continue;
-      const cost::GemmChoice choice = cost::gemm_choice(device, gemm, tile, split);
-      compute = std::min(compute, choice.waves(quantisation) * (choice.tile_work / rate + epilogue) + choice.reduction);
-    }
-  return device.gemm.start.value + Seconds(std::max(compute, cost::gemm_traffic_time(device, type, gemm)));
+ProductPlan plan_product(const Product& product, const Accelerator& device, const Surroundings& around) {
+  if (product.m <= 0 || product.n <= 0 || product.k <= 0 || product.batch <= 0) return {};
+  const MathType type = math_of(product);
+  const ProductKernels& kernels = kernels_for(product, type, device);
+  const double rate = device.peak(type).value * kernels.rate(type, product.scaling)->share.value;
+  return Planner(product, device, kernels, rate, slowdown(kernels.power.value, device, around)).best();
 }
 
-Seconds price(const Product& product, const Accelerator& device) {
-  const MathType math = product.arithmetic == Arithmetic::tf32 ? MathType::tf32 : math_of(product.a);
-  if (const auto measured = measured_gemm(device, math, product)) return *measured;
-  return gemm_time(device, math, product.m, product.n, product.k, product.batch);
+Seconds price(const Product& product, const Accelerator& device, const Surroundings& around) {
+  if (const auto measured = measured_time(product, device)) return *measured;
+  return plan_product(product, device, around).time();
 }
 
-Seconds price(const Convolution& convolution, const Accelerator& device) {
-  const Kernel kernel{convolution};
-  const Seconds compute = device.gemm.start.value + Flops(kernel.flops()) / device.sustained(math_of(convolution.type));
-  return std::max(compute, memory_bound_time(device, Bytes(kernel.bytes())));
+Product linear_product(MathType type, std::int64_t rows, std::int64_t out, std::int64_t in, std::int64_t batch) {
+  Product product;
+  product.m = out, product.n = rows, product.k = in, product.batch = batch;
+  product.transpose_a = true;
+  product.a = product.b = operand_of(type);
+  product.result = size_of(product.a) == 1 ? DType::bf16 : product.a;
+  if (type == MathType::tf32) product.arithmetic = Arithmetic::tf32;
+  if (type == MathType::fp4) product.scaling = Scaling::nvfp4;
+  return product;
+}
+
+Seconds gemm_time(const Accelerator& device, MathType type, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch) {
+  return plan_product(linear_product(type, m, n, k, batch), device).time();
 }
 
 }  // namespace plimsoll

@@ -16,6 +16,11 @@ std::string_view name_of(MathType type) {
   return kNames[static_cast<std::size_t>(type)];
 }
 
+std::string_view name_of(Scaling scaling) {
+  constexpr std::array<std::string_view, 6> kNames{"none", "tensor", "row", "block", "mxfp8", "nvfp4"};
+  return kNames[static_cast<std::size_t>(scaling)];
+}
+
 std::string_view name_of(NodeFabric fabric) {
   constexpr std::array<std::string_view, 4> kNames{"mesh", "nvswitch", "pcie_tree", "links"};
   return kNames[static_cast<std::size_t>(fabric)];
@@ -38,6 +43,15 @@ MathType math_of(DType type) {
     default:
       return MathType::fp32;
   }
+}
+
+const ProductKernels::Rate* ProductKernels::rate(MathType type, Scaling scaling) const {
+  const auto holds = [&](const Rate& rate) {
+    const auto& list = rate.scalings;
+    return rate.type == type && (list.empty() || std::find(list.begin(), list.end(), scaling) != list.end());
+  };
+  const auto found = std::find_if(rates.begin(), rates.end(), holds);
+  return found == rates.end() ? nullptr : &*found;
 }
 
 const ComputeRate& Accelerator::rate(MathType type) const {

@@ -30,13 +30,7 @@ void read_compute(const JsonValue& compute, Accelerator& device) {
 }
 
 void read_kernels(const JsonValue& root, Accelerator& device) {
-  const JsonValue gemm = root["gemm"];
-  for (const auto& tile : gemm["tiles"].elements()) device.gemm.tiles.push_back(tile_value(tile));
-  if (device.gemm.tiles.empty()) gemm["tiles"].expected("at least one tile");
-  gemm["tiles_source"].text();
-  device.gemm.quantisation = read_sourced(gemm["quantisation"], share_value);
-  device.gemm.start = read_sourced(gemm["start"], seconds_value);
-  device.gemm.epilogue = read_sourced(gemm["epilogue"], seconds_value);
+  device.gemm = read_products(root["gemm"]);
   const JsonValue attention = root["attention"];
   device.attention.forward = read_sourced(attention["forward"], positive_share_value);
   device.attention.backward = read_sourced(attention["backward"], positive_share_value);

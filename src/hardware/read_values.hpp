@@ -51,6 +51,8 @@ void check_complete(const JsonValue& root);
 JsonDocument shipped_document(const std::string& path);
 
 Accelerator read_accelerator(const JsonValue& root);
+/// The `gemm` of an accelerator's file.
+ProductConstants read_products(const JsonValue& object);
 /// A cluster file; its accelerator is named in it.
 Cluster read_cluster(const JsonValue& root);
 

@@ -31,6 +31,25 @@ std::string source_rows(const std::vector<Accelerator::Source>& sources) {
   return text;
 }
 
+std::string product_rows(const ProductConstants& gemm) {
+  std::string text = "\nProducts: kernels of the libraries\n" + row("start of adding parts", gemm.reduction) +
+                     row("power elsewhere, of board", gemm.power_elsewhere);
+  for (const ProductKernels& kernels : gemm.kernels) {
+    std::string layouts;
+    for (const std::string& layout : kernels.layouts) layouts += " " + layout;
+    text += fmt::format("  {}, aligned to {} B{}, {} tiles\n", kernels.name, kernels.alignment, layouts, kernels.tiles.size());
+    text += row("  start", kernels.start) + row("  feed of a unit", kernels.feed) + row("  store of a unit", kernels.store) +
+            row("  power, of board", kernels.power);
+    for (const ProductKernels::Rate& rate : kernels.rates) {
+      std::string scalings;
+      for (const Scaling scaling : rate.scalings) scalings += " " + std::string(name_of(scaling));
+      text += row("  " + std::string(name_of(rate.type)) + scalings + ", share of peak", rate.share);
+    }
+  }
+  return text + row("convolution forward share", gemm.convolution.forward) +
+         row("  of its input's gradient", gemm.convolution.input_gradient) + row("  of its weight's gradient", gemm.convolution.weight_gradient);
+}
+
 std::string compute_rows(const Accelerator& device) {
   std::string text = fmt::format("\nCompute: {} {}{}\n", device.compute_units, device.is_amd() ? "CUs" : "SMs",
                                  device.dies > 1 ? fmt::format(" on {} dies", device.dies) : "");
@@ -39,9 +58,8 @@ std::string compute_rows(const Accelerator& device) {
   for (const auto& rate : device.rates)
     text += row(std::string(name_of(rate.type)) + " dense peak", rate.peak) + row("  sustained share", rate.sustained);
   text += row("attention forward share", device.attention.forward) + row("attention backward share", device.attention.backward);
-  text += row("kernel start", device.gemm.start) + row("tile epilogue", device.gemm.epilogue) +
-          row("wave quantisation", device.gemm.quantisation);
-  return text;
+  text += row("kernel start", device.gemm.start);
+  return text + product_rows(device.gemm);
 }
 
 std::string measurement_rows(const Accelerator& device) {

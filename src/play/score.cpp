@@ -1,6 +1,8 @@
 #include "play/score.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
 #include <unordered_map>
 
 #include "plimsoll/error.hpp"
@@ -37,12 +39,14 @@ struct Pricer::Tables {
   std::unordered_multimap<std::size_t, std::pair<Kernel, double>> kernels;
   std::unordered_map<std::uint64_t, double> collectives;
 
+  std::optional<Surroundings> around;  ///< of the first rank's step
+
   double seconds_of(const Kernel& kernel) {
     const std::size_t hash = hash_of(kernel);
     const auto [first, last] = kernels.equal_range(hash);
     for (auto at = first; at != last; ++at)
       if (at->second.first == kernel) return at->second.second;
-    const double seconds = price(kernel, pricing.cluster.accelerator).value;
+    const double seconds = price(kernel, pricing.cluster.accelerator, around.value_or(Surroundings{})).value;
     kernels.emplace(hash, std::make_pair(kernel, seconds));
     return seconds;
   }
@@ -57,6 +61,7 @@ struct Pricer::Tables {
 Pricer::Pricer(Pricing pricing) : tables_(std::make_unique<Tables>()) { tables_->pricing = std::move(pricing); }
 Pricer::~Pricer() = default;
 const Pricing& Pricer::pricing() const { return tables_->pricing; }
+Surroundings Pricer::around() const { return tables_->around.value_or(Surroundings{}); }
 
 namespace {
 
@@ -66,6 +71,7 @@ class ScoreWriter {
  public:
   ScoreWriter(const StepProgram& program, Tables& tables, Score::Parts* parts) : program_(program), tables_(tables), score_(*parts) {
     kernels_.assign(program.kernels.size(), -1);
+    launches_.resize(program.kernels.size());
   }
 
   void write() {
@@ -79,6 +85,7 @@ class ScoreWriter {
       read(static_cast<std::uint32_t>(i));
     }
     if (repeated.end >= program_.step.size() && repeated.begin < repeated.end) score_.repeat_end = score_.items.size();
+    find_dearest();
   }
 
  private:
@@ -99,6 +106,7 @@ class ScoreWriter {
       case InstructionKind::wait_event:
         item.what = instruction.kind == InstructionKind::record_event ? Item::What::record : Item::What::wait;
         item.id = instruction.id;
+        meet_event(item);
         score_.events = std::max(score_.events, instruction.id + std::size_t{1});
         return add(item);
       case InstructionKind::host:
@@ -114,6 +122,20 @@ class ScoreWriter {
     }
   }
 
+  void find_dearest() {
+    constexpr std::size_t kDearest = 10;
+    std::vector<std::size_t> order(launches_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const auto seconds = [&](std::size_t id) { return static_cast<double>(launches_[id].count) * std::max(kernels_[id], 0.0); };
+    const std::size_t most = std::min(kDearest, order.size());
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(most), order.end(),
+                      [&](std::size_t a, std::size_t b) { return seconds(a) > seconds(b); });
+    for (std::size_t i = 0; i < most && seconds(order[i]) > 0; ++i) {
+      const Launches& launches = launches_[order[i]];
+      score_.dearest.push_back({program_.kernels[order[i]], program_.labels.at(launches.label), launches.count, Seconds(seconds(order[i]))});
+    }
+  }
+
   void add(const Item& item) {
     if (item.stream >= score_.streams) throw Error(ErrorCode::internal, "a step program uses a stream that it does not name");
     score_.items.push_back(item);
@@ -123,9 +145,13 @@ class ScoreWriter {
     const Kernel& kernel = program_.kernels.at(instruction.id);
     double& seconds = kernels_[instruction.id];
     if (seconds < 0) seconds = tables_.seconds_of(kernel);
+    Launches& launches = launches_[instruction.id];
+    if (launches.count == 0) launches.label = instruction.label;
+    launches.count += runs_;
     item.what = Item::What::kernel;
     item.multiplies = kernel.product() || kernel.attention();
     item.seconds = seconds;
+    if (item.stream == kComputeStream) ++kernels_issued_;
     item.issue = tables_.pricing.host.launch.value;
     item.cause = phase_ == Phase::optimizer ? Cause::optimizer : instruction.again ? Cause::recompute : Cause::compute;
     score_.by_kernel[static_cast<std::size_t>(kernel.kind())] += Seconds(seconds * static_cast<double>(runs_));
@@ -149,10 +175,35 @@ class ScoreWriter {
     }
     const bool of_others = item.what != Item::What::collective;
     if (of_others && runs_ > 1) score_.repeats_alone = false;
-    if (item.stream != kComputeStream) item.seconds *= tables_.pricing.communication_slowdown;
+    if (item.stream != kComputeStream) slow_down(item, group);
     score_.communication += Seconds(item.seconds * static_cast<double>(runs_));
     score_.by_group[group] += Seconds(item.seconds * static_cast<double>(runs_));
     add(item);
+  }
+
+  /// Kernels run beside a collective on a stream of its own, unless the compute stream waits for it at once.
+  void slow_down(Item& item, std::size_t group) {
+    const double alone = item.seconds;
+    item.seconds *= tables_.pricing.communication_slowdown;
+    beside_[item.stream] = {score_.items.size(), kernels_issued_, group, alone};
+  }
+
+  /// The compute stream waits for what lies behind an event.
+  void meet_event(const Item& item) {
+    if (item.what == Item::What::record) {
+      recorded_on_[item.id] = item.stream;
+      return;
+    }
+    const auto recorded = recorded_on_.find(item.id);
+    if (item.stream != kComputeStream || recorded == recorded_on_.end()) return;
+    const auto beside = beside_.find(recorded->second);
+    if (beside == beside_.end() || beside->second.kernels != kernels_issued_) return;
+    double& seconds = score_.items[beside->second.item].seconds;
+    const Seconds saved((seconds - beside->second.alone) * static_cast<double>(runs_));
+    seconds = beside->second.alone;
+    score_.communication = score_.communication - saved;
+    score_.by_group[beside->second.group] = score_.by_group[beside->second.group] - saved;
+    beside_.erase(beside);
   }
 
   void copy(Item& item, const Copy& copy) {
@@ -175,15 +226,46 @@ class ScoreWriter {
   const StepProgram& program_;
   Tables& tables_;
   Score::Parts& score_;
-  std::vector<double> kernels_;
+  /// The last collective of a stream, and how many kernels had been issued before it.
+  struct Beside {
+    std::size_t item, kernels, group;
+    double alone;  ///< seconds
+  };
+  std::unordered_map<StreamId, Beside> beside_;
+  std::unordered_map<std::uint32_t, StreamId> recorded_on_;  ///< by event
+  std::size_t kernels_issued_ = 0;
+  struct Launches {
+    std::int64_t count = 0;
+    std::uint32_t label = 0;  ///< of the first
+  };
+  std::vector<double> kernels_;  ///< seconds of each; below zero: not asked for yet
+  std::vector<Launches> launches_;
   std::int64_t runs_ = 1;
   Phase phase_ = Phase::forward;
 };
+
+
+/// The share of its kernels' time, each alone, that a step spends in products and attention.
+Surroundings surroundings_of(const StepProgram& program, const Accelerator& device) {
+  std::vector<double> runs(program.kernels.size());
+  for (std::size_t i = 0; i < program.step.size(); ++i)
+    if (program.step[i].kind == InstructionKind::kernel)
+      runs.at(program.step[i].id) += static_cast<double>(program.repeated.runs_of(i));
+  double matrix = 0, all = 0;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i] == 0) continue;
+    const double seconds = runs[i] * price(program.kernels[i], device).value;
+    all += seconds;
+    if (program.kernels[i].product() || program.kernels[i].attention()) matrix += seconds;
+  }
+  return {all > 0 ? matrix / all : 0};
+}
 
 }  // namespace
 
 Score Pricer::score(const StepProgram& program) {
   Score score;
+  if (!tables_->around) tables_->around = surroundings_of(program, tables_->pricing.cluster.accelerator);
   ScoreWriter<Tables>(program, *tables_, score.parts_.get()).write();
   return score;
 }

@@ -8,9 +8,13 @@ Tensor autocast_low(const Tensor& x) {
   const bool castable = x.dtype() == DType::fp32 || x.dtype() == DType::bf16 || x.dtype() == DType::fp16;
   if (!autocast.enabled || !castable || x.dtype() == autocast.type) return x;
   const bool cached = x.dtype() == DType::fp32 && x.requires_grad() && x.is_leaf() && !x.is_view();
-  if (!cached) return to(x, autocast.type);
+  if (!cached) {
+    x.tape().host(HostWork::cast);
+    return to(x, autocast.type);
+  }
   const auto at = autocast.cache.find(x.impl());
   if (at != autocast.cache.end()) return at->second.second;
+  x.tape().host(HostWork::cast);
   const Tensor cast = to(x, autocast.type);
   autocast.cache.emplace(x.impl(), std::make_pair(x, cast));
   return cast;
@@ -18,7 +22,9 @@ Tensor autocast_low(const Tensor& x) {
 
 Tensor autocast_fp32(const Tensor& x) {
   const bool low = x.dtype() == DType::bf16 || x.dtype() == DType::fp16;
-  return x.tape().autocast.enabled && low ? to(x, DType::fp32) : x;
+  if (!x.tape().autocast.enabled || !low) return x;
+  x.tape().host(HostWork::cast);
+  return to(x, DType::fp32);
 }
 
 }  // namespace plimsoll::program

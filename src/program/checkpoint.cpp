@@ -138,6 +138,7 @@ void recompute(Frame& frame, std::vector<Tensor>& recomputed) {
   recomputed.reserve(frame.holders);
   Tape& tape = frame.tape;
   const LabelScope label(tape, frame.module_label);
+  tape.host(HostWork::checkpoint);
   const RunningAgain again(tape);
   if (frame.selective) frame.selective->run_again();
   const SelectiveScope selective(tape, frame.selective);
@@ -177,6 +178,7 @@ class CheckpointHooks final : public SavedTensorHooks {
 
 std::vector<Tensor> checkpoint(Tape& tape, const TupleRegion& region, const std::vector<Tensor>& arguments,
                                const CheckpointOptions& options) {
+  tape.host(HostWork::checkpoint);
   auto frame = std::make_shared<Frame>(Frame{.tape = tape,
                                              .region = region,
                                              .arguments = {},
@@ -232,6 +234,7 @@ std::vector<Tensor> checkpoint_reentrant(Tape& tape, const TupleRegion& region, 
   List<const Tensor*> inputs;
   for (const Tensor& argument : arguments) inputs.push_back(&argument);
   Op op("CheckpointFunction", inputs);
+  tape.host(HostWork::checkpoint);
   for (const Tensor& argument : arguments) op.save(argument);
   std::vector<Tensor> results;
   {
@@ -249,6 +252,7 @@ std::vector<Tensor> checkpoint_reentrant(Tape& tape, const TupleRegion& region, 
     for (std::size_t i = 0; i < b.node.outputs.size(); ++i)
       gradients.push_back(b.grad(i) ? b.grad(i) : zeros(b.tape, b.node.outputs[i].sizes, b.node.outputs[i].type));
     const std::vector<Tensor> detached = detached_arguments(b, count);
+    b.tape.host(HostWork::checkpoint);
     std::vector<Tensor> again;
     {
       const GradMode grad(b.tape, true);

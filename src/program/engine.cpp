@@ -218,6 +218,7 @@ void Tape::evaluate(GraphTask& task, const NodeRef& node) {
       return;
     }
   }
+  host(node->is_accumulator ? HostWork::accumulate : HostWork::backward_node);
   Gradients outputs(node->edges.size());
   call(*node, std::move(node->buffer), outputs);
   node->buffer.clear();

@@ -205,6 +205,7 @@ void materialize(Module& root, Tape& tape) {
 }
 
 ModuleCall::ModuleCall(Module& module, Tape& tape, std::vector<Tensor*> arguments) : module_(module), label_(tape, module.label) {
+  tape.host(HostWork::module);
   for (const Module::Hook& hook : module.pre_forward) hook(module, arguments);
 }
 

@@ -120,7 +120,10 @@ Tensor empty_like(const Tensor& x) {
 
 Tensor zeros(Tape& tape, const Dims& sizes, DType type) {
   Tensor y = tape.empty(sizes, type);
-  memset(y);
+  if (tape.torch.zeroes_by_driver())
+    memset(y);
+  else
+    in_place(y, {});
   return y;
 }
 
@@ -133,7 +136,9 @@ Op::Op(const char* name, List<const Tensor*> inputs)
       tape_(tape_of(inputs_)),
       name_(name),
       name_before_(std::exchange(tape_.operator_name, name)),
-      differentiable_(tape_.records(inputs_)) {}
+      differentiable_(tape_.records(inputs_)) {
+  tape_.host(HostWork::operation);
+}
 
 void Op::tie(Node& node) {
   node.tape = &tape_;

@@ -106,6 +106,7 @@ void reduce_into(const Tensor& y, const Tensor& x, const std::vector<bool>& redu
   if (scratch.buffer > 0) {
     buffer = tape.empty({scratch.buffer}, DType::uint8, Category::workspace);
     semaphores = tape.empty({scratch.semaphores}, DType::uint8, Category::workspace);
+    memset(semaphores);
   }
   reduce(y, x, reduced);
 }

@@ -30,7 +30,7 @@ std::unique_ptr<SavedTensorHooks::Packed> SaveOnCpu::pack(const Tensor& tensor) 
   Tensor rows;
   if (copies_on_device(tensor)) {
     rows = tape_.empty(tensor.sizes(), tensor.dtype());
-    launch(tape_, KernelKind::elementwise, tensor.dtype(), tensor.bytes(), tensor.bytes());
+    in_place(rows, {&tensor});
   }
   tape_.copy({.direction = Copy::Direction::device_to_host, .bytes = tensor.bytes()}, tape_.stream);
   return saved;

@@ -101,6 +101,7 @@ SavedTensor::SavedTensor(const Tensor& tensor, bool is_output) {
     tensor_ = kept;
     return;
   }
+  tape.host(HostWork::saved_hook);
   hooks_ = tape.saved_tensor_hooks.back();
   packed_ = hooks_->pack(kept);
 }
@@ -116,7 +117,10 @@ void SavedTensor::reset() {
 BackwardCall::BackwardCall(Tape& tape_in, Node& node_in, Gradients& inputs, Gradients& outputs)
     : tape(tape_in), node(node_in), in_(inputs), out_(outputs) {
   saved_.reserve(node.saved.size());
-  for (const SavedTensor& tensor : node.saved) saved_.push_back(tensor.unpack());
+  for (const SavedTensor& tensor : node.saved) {
+    if (tensor.has_hooks()) tape.host(HostWork::saved_hook);
+    saved_.push_back(tensor.unpack());
+  }
 }
 
 Tensor BackwardCall::take_saved(std::size_t index) {
@@ -156,6 +160,7 @@ Tape::Tape() { record_into(Part::init); }
 Tape::~Tape() {
   autocast.cache.clear();
   saved_tensor_hooks.clear();
+  workspaces_.clear();
 }
 
 void Tape::record_into(Part part) {
@@ -251,7 +256,9 @@ std::uint32_t known(std::vector<Entry>& list, const Entry& entry) {
 }  // namespace
 
 void Tape::collective(const Collective& collective, StreamId on) {
-  if (recording_) work(InstructionKind::collective, on, known(program_.collectives, collective));
+  if (!recording_) return;
+  host(HostWork::collective);
+  work(InstructionKind::collective, on, known(program_.collectives, collective));
 }
 
 void Tape::copy(const Copy& copy, StreamId on) {
@@ -355,6 +362,14 @@ void Tape::scratch(std::int64_t bytes) {
   const TensorId id = next_id_++;
   emit({.kind = InstructionKind::alloc, .stream = stream, .category = Category::workspace, .id = id, .bytes = bytes, .label = label()});
   emit({.kind = InstructionKind::free, .stream = stream, .id = id});
+}
+
+void Tape::product_workspace(std::int64_t bytes) {
+  if (torch.takes_workspaces_anew()) return scratch(bytes);
+  if (bytes <= 0 || !recording_ || gemm_workspace <= 0) return;
+  if (workspaces_.size() <= stream) workspaces_.resize(stream + std::size_t{1});
+  Tensor& kept = workspaces_[stream][in_backward() ? 1 : 0];
+  if (!kept) kept = empty({gemm_workspace}, DType::uint8, Category::workspace);
 }
 
 void Tape::categorize(const Tensor& tensor, Category category) {

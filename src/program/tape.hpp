@@ -189,6 +189,8 @@ class SavedTensor {
   SavedTensor() = default;
   SavedTensor(const Tensor& tensor, bool is_output);
   Tensor unpack() const;
+  /// Whether hooks packed it.
+  bool has_hooks() const { return packed_ != nullptr; }
   void reset();
 
  private:
@@ -335,8 +337,11 @@ class Tape {
   /// Frees a storage's memory and keeps its tensors (storage.resize_(0)), or gives it memory again.
   void free_storage(const Tensor& tensor);
   void allocate_storage(const Tensor& tensor, Category category);
-  /// Scratch taken and given back at once (BLAS workspaces).
+  /// Scratch taken and given back at once.
   void scratch(std::int64_t bytes);
+  /// The workspace of a BLAS product: scratch of `bytes`, or where the release keeps one the one of the current stream and thread (the
+  /// engine's has a handle of its own), made by the first product.
+  void product_workspace(std::int64_t bytes);
   /// Tells what the tensor turned out to be for.
   static void categorize(const Tensor& tensor, Category category);
 
@@ -387,6 +392,7 @@ class Tape {
   std::int64_t gemm_bias_workspace = 1048576;  ///< of a cuBLASLt product with a bias epilogue
   bool tf32 = false;  ///< products of fp32 operands are rounded to tf32 (torch.backends.cuda.matmul.allow_tf32)
   TorchRelease torch;
+  bool cudnn_attention = false;  ///< scaled_dot_product_attention may take cuDNN's kernels, before all others
   int multiprocessors = 132;
   int threads_per_multiprocessor = 2048;
 
@@ -429,6 +435,7 @@ class Tape {
   std::unordered_map<std::uint64_t, std::uint32_t> operator_labels_;  ///< (module label, operator name) → label
   std::uint32_t labelled_module_ = 0, label_ = 0;
   const char* labelled_operator_ = "";
+  std::vector<std::array<Tensor, 2>> workspaces_;  ///< kept ones by stream, of forward's thread and of the engine's
   std::vector<GraphTask*> tasks_;
   std::vector<Node*> dying_;
   bool burying_ = false;

@@ -1,20 +1,36 @@
 /// What of PyTorch depends on its release.
+///
+/// Between 2.11 and 2.15 stand releases that nobody looked at: what the one does and the other does not is taken to have come with 2.12.
 #pragma once
-
-#include <string>
 
 namespace plimsoll::program {
 
-/// A release of PyTorch, as major · 100 + minor.
+/// A release of PyTorch, as major · 100 + minor (plimsoll::torch_release of a resolved strategy).
 struct TorchRelease {
-  static constexpr int kNewest = 215;
-  int number = kNewest;
+  int number = 215;
 
-  /// From a version's text ("2.11.0+cu130"); the newest that is modelled where it names none.
-  static TorchRelease of(const std::string& version);
+  /// Kernels of multi_tensor_apply take 32 KB of arguments instead of 4 (MultiTensorApply.cuh).
+  bool large_kernel_arguments() const { return after_2_11(); }
+  /// zero_() sets memory by the driver; before, by a kernel that fills (fill_).
+  bool zeroes_by_driver() const { return after_2_11(); }
+  /// A BLAS workspace is taken from the allocator for each product; before, the first product of each handle and stream made one for good
+  /// (CublasHandlePool.cpp).
+  bool takes_workspaces_anew() const { return after_2_11(); }
 
-  /// Kernels of multi_tensor_apply take 32 KB of arguments instead of 4.
-  bool large_kernel_arguments() const { return number >= 212; }
+  // ---- scaled_dot_product_attention (sdp_utils.cpp) ----
+  /// cuDNN comes first on Hopper and data-centre Blackwell: from the first release that ships cuDNN 9.15.1 on.
+  bool prefers_cudnn_attention() const { return number >= 211; }
+  /// The memory-efficient kernels take fewer key heads than query heads (enable_gqa).
+  bool efficient_takes_grouped_heads() const { return after_2_11(); }
+  /// All fused kernels take one key head for all query heads without being told (multi-query attention).
+  bool takes_multi_query() const { return after_2_11(); }
+  /// Fused kernels take a mask whose last dimension is not contiguous.
+  bool takes_strided_masks() const { return after_2_11(); }
+  /// cuDNN takes only dropout in sixteenths.
+  bool cudnn_dropout_in_sixteenths() const { return after_2_11(); }
+
+ private:
+  bool after_2_11() const { return number >= 212; }
 };
 
 }  // namespace plimsoll::program

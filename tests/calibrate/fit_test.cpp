@@ -9,6 +9,7 @@
 #include <fstream>
 #include <random>
 
+#include "calibrate/fit.hpp"
 #include "calibrate/least_squares.hpp"
 #include "calibrate/reference_clock.hpp"
 #include "calibrate/statistics.hpp"
@@ -100,11 +101,12 @@ Cluster planted_machine() {
   Cluster cluster = parse_cluster("8xmi300x");
   Accelerator& device = cluster.accelerator;
   device.memory_efficiency.value = 0.71;
-  for (ComputeRate& rate : device.rates)
-    rate.sustained.value = rate.type == MathType::bf16 ? 0.47 : rate.type == MathType::fp8 ? 0.41 : 0.5;
-  device.gemm.start.value = Seconds(7e-6);
-  device.gemm.epilogue.value = Seconds(2.5e-6);
-  device.gemm.quantisation.value = 0.8;
+  for (ComputeRate& rate : device.rates) rate.sustained.value = 0.5;
+  ProductKernels& kernels = device.gemm.kernels[0];  // of aligned operands
+  for (ProductKernels::Rate& rate : kernels.rates)
+    rate.share.value = rate.type == MathType::bf16 ? 0.47 : rate.type == MathType::fp8 ? 0.41 : 0.5;
+  kernels.start.value = Seconds(7e-6);
+  kernels.store.value = BytesPerSecond(20e9);
   device.attention.forward.value = 0.44;
   cluster.node.host_link.achieved.value = BytesPerSecond(51e9);
   cluster.node.host_link.latency.value = Seconds(9e-6);
@@ -131,7 +133,7 @@ void add_streams(const Cluster& cluster, Noise& noise, std::vector<Sample>& samp
 void add_products(const Cluster& cluster, Noise& noise, std::vector<Sample>& samples) {
   std::mt19937 generator(7);
   std::uniform_real_distribution<double> exponent(7.5, 13);
-  for (const auto& [name, type] : {std::pair{"bf16", MathType::bf16}, {"fp8", MathType::fp8}})
+  for (const char* name : {"bf16", "fp8"})
     for (int i = 0; i < 60; ++i) {
       const auto size = [&] { return static_cast<std::int64_t>(std::exp2(exponent(generator)) / 32) * 32; };
       Sample sample;
@@ -140,7 +142,7 @@ void add_products(const Cluster& cluster, Noise& noise, std::vector<Sample>& sam
       sample.type = name;
       sample.m = size(), sample.n = size(), sample.k = size();
       sample.flops = 2.0 * static_cast<double>(sample.m) * static_cast<double>(sample.n) * static_cast<double>(sample.k);
-      sample.seconds = sample.fastest = noise(gemm_time(cluster.accelerator, type, sample.m, sample.n, sample.k).value);
+      sample.seconds = sample.fastest = noise(price(calibrate::product_of(sample), cluster.accelerator).value);
       samples.push_back(sample);
     }
 }
@@ -206,13 +208,15 @@ TEST(Fit, FindsPlantedConstants) {
   const Accelerator& device = found.cluster.accelerator;
   EXPECT_EQ(found.base, "mi300x");
   EXPECT_NEAR(device.memory_bandwidth.value.value * device.memory_efficiency.value, 0.71 * 5300e9, 0.02 * 0.71 * 5300e9);
-  EXPECT_NEAR(device.rate(MathType::bf16).sustained.value, 0.47, 0.02);
-  EXPECT_NEAR(device.rate(MathType::fp8).sustained.value, 0.41, 0.02);
+  const ProductKernels& kernels = device.gemm.kernels[0];
+  EXPECT_NEAR(kernels.rate(MathType::bf16, Scaling::none)->share.value, 0.47, 0.02);
+  EXPECT_NEAR(kernels.rate(MathType::fp8, Scaling::none)->share.value, 0.41, 0.02);
+  EXPECT_EQ(kernels.rate(MathType::bf16, Scaling::none)->share.provenance, Provenance::calibrated);
+  EXPECT_EQ(kernels.rate(MathType::fp16, Scaling::none)->share.provenance, Provenance::derived) << "not measured";
   EXPECT_EQ(device.rate(MathType::bf16).peak.provenance, Provenance::datasheet);
   EXPECT_EQ(device.rate(MathType::bf16).sustained.provenance, Provenance::calibrated);
-  EXPECT_NEAR(device.gemm.start.value.value, 7e-6, 1.5e-6);
-  EXPECT_NEAR(device.gemm.epilogue.value.value, 2.5e-6, 0.8e-6);
-  EXPECT_NEAR(device.gemm.quantisation.value, 0.8, 0.15);
+  EXPECT_NEAR(kernels.start.value.value, 7e-6, 1.5e-6);
+  EXPECT_NEAR(kernels.store.value.value, 20e9, 5e9);
   EXPECT_NEAR(device.attention.forward.value, 0.44, 0.03);
   const Node& node = found.cluster.node;
   EXPECT_NEAR(node.host_link.achieved.value.value, 51e9, 1.5e9);

@@ -5,6 +5,7 @@
 #include "program/frameworks/transformers/training.hpp"
 #include "program/lower.hpp"
 #include "program/modules/llm_foundry/mpt.hpp"
+#include "strategy/torch_release.hpp"
 
 namespace plimsoll::program {
 
@@ -36,6 +37,7 @@ AttentionLibrary attention_of(const Strategy& s) {
 StepProgram lower_llm_foundry(const Model& model, const Strategy& strategy, bool every_micro_batch) {
   check(strategy);
   Tape tape;
+  tape.torch = {torch_release(strategy)};
   const std::unique_ptr<Module> root = foundry_modules(model, tape);
   const FoundryOptions options{.attention = attention_of(strategy), .recomputes = strategy.recompute.kind == Recompute::Kind::full};
   const std::unique_ptr<Network> network = make_foundry_mpt(model, options, *root, tape);

@@ -344,6 +344,7 @@ std::int64_t nanotron_launch_queue() { return kLaunchQueue; }
 StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pipeline_rank) {
   check(model, strategy);
   Tape tape;
+  tape.torch = {201};  // the one that nanotron ran on
   tape.record_into(Tape::Part::init);
   tape.phase(Phase::init);
   const std::int64_t dp = std::max(strategy.dp, 1);

@@ -10,10 +10,13 @@
 namespace plimsoll::program::inductor {
 
 void fused(Tape& tape, std::initializer_list<const Tensor*> reads, std::initializer_list<const Tensor*> writes) {
-  std::int64_t bytes_read = 0, bytes_written = 0;
-  for (const Tensor* tensor : reads) bytes_read += tensor->defined() ? tensor->bytes() : 0;
-  for (const Tensor* tensor : writes) bytes_written += tensor->defined() ? tensor->bytes() : 0;
-  launch(tape, KernelKind::elementwise, (*writes.begin())->dtype(), bytes_read, bytes_written);
+  Pointwise kernel{Pointwise::Form::fused, 0, {}};
+  for (const Tensor* tensor : reads)
+    if (tensor->defined()) kernel.operands.read(operand(*tensor));
+  for (const Tensor* tensor : writes)
+    if (tensor->defined()) kernel.operands.write(operand(*tensor));
+  for (const Operand& each : kernel.operands) kernel.elements = std::max(kernel.elements, each.elements);
+  tape.kernel({kernel});
 }
 
 Tensor handed_to_backward(Tape& tape, const Dims& sizes, DType type) {
@@ -31,14 +34,21 @@ Tensor handed_to_backward(Tape& tape, const Dims& sizes, DType type) {
   return buffer;
 }
 
-Tensor product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
+void multiply(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, Turned turned, Epilogue epilogue) {
+  const auto row_major = [&](std::int64_t height, std::int64_t width) { return Matrix{height, width, 1, width, false, type}; };
+  const Matrix left = turned == Turned::left ? row_major(inner, rows).t() : row_major(rows, inner);
+  const Matrix right = turned == Turned::right ? row_major(columns, inner).t() : row_major(inner, columns);
+  gemm(tape, left, right, row_major(rows, columns), {.epilogue = epilogue});
+}
+
+Tensor product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, Turned turned) {
   Tensor y = tape.empty({rows, columns}, type);
-  product_into(y, rows, columns, inner);
+  product_into(y, rows, columns, inner, turned);
   return y;
 }
 
-void product_into(const Tensor& buffer, std::int64_t rows, std::int64_t columns, std::int64_t inner) {
-  gemm(buffer.tape(), buffer.dtype(), rows, columns, inner);
+void product_into(const Tensor& buffer, std::int64_t rows, std::int64_t columns, std::int64_t inner, Turned turned) {
+  multiply(buffer.tape(), buffer.dtype(), rows, columns, inner, turned);
 }
 
 std::int64_t outer_sum_splits(const Tape& tape, std::int64_t reduced, std::int64_t kept) {
@@ -75,7 +85,7 @@ Tensor partial_sums(Tape& tape, std::int64_t reduced, std::int64_t kept) {
 
 Tensor finish_sum(const Tensor& partial, std::int64_t kept, DType type) {
   Tensor sum = partial.tape().empty({kept}, type);
-  launch(partial.tape(), KernelKind::reduction, DType::fp32, partial.bytes(), sum.bytes());
+  program::reduce(sum, partial, {true, false});
   return sum;
 }
 
@@ -94,7 +104,7 @@ Dims mixed_order_workspace_sizes(const Tape& tape, std::int64_t rows, std::int64
 
 Tensor mixed_order_sum(const Tensor& workspace, std::int64_t columns, DType type) {
   const Tensor sum = workspace.tape().empty({columns}, DType::fp32, Category::workspace);
-  launch(workspace.tape(), KernelKind::reduction, DType::fp32, workspace.bytes() / workspace.size(0), sum.bytes());
+  program::reduce(sum, workspace.tape().view(workspace, {workspace.size(1), columns}, {columns, 1}), {true, false});
   return to(sum, type);
 }
 

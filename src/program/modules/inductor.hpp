@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "program/kernels.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program::inductor {
@@ -16,10 +17,15 @@ void fused(Tape& tape, std::initializer_list<const Tensor*> reads, std::initiali
 /// bytes (config.comprehensive_padding; torch/_inductor/ir.py, Layout._pad_strides). What the caller sees is not padded.
 Tensor handed_to_backward(Tape& tape, const Dims& sizes, DType type);
 
-/// extern_kernels.mm into a new buffer, [rows × columns].
-Tensor product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner);
+/// Which factor of a product lies transposed in memory: a linear's weight forward (right), its gradient for the weight (left).
+enum class Turned : std::uint8_t { neither, left, right };
+/// extern_kernels.mm: [rows × inner] by [inner × columns], with its workspace.
+void multiply(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, Turned turned,
+              Epilogue epilogue = Epilogue::none);
+/// The same into a new buffer, [rows × columns].
+Tensor product(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, Turned turned = Turned::neither);
 /// The same into `buffer`, whose contents are no longer needed.
-void product_into(const Tensor& buffer, std::int64_t rows, std::int64_t columns, std::int64_t inner);
+void product_into(const Tensor& buffer, std::int64_t rows, std::int64_t columns, std::int64_t inner, Turned turned = Turned::neither);
 
 /// Parts into which a sum over `reduced` rows of `kept` columns is cut (torch/_inductor/choices.py, reduction_split_factor of outer
 /// reductions).

@@ -72,7 +72,8 @@ Value Graph::reduction(const Dims& sizes, DType type, std::vector<Value> reads) 
   return add({.kind = Operation::Kind::reduction, .reads = defined_indices(reads), .may_replace = {}, .run = {}}, sizes, type);
 }
 
-Value Graph::product(DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, std::vector<Value> factors, Value bias) {
+Value Graph::product(DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, std::vector<Value> factors, Turned turned,
+                     Value bias) {
   factors.push_back(bias);
   return add({.kind = Operation::Kind::product,
               .reads = defined_indices(factors),
@@ -80,6 +81,7 @@ Value Graph::product(DType type, std::int64_t rows, std::int64_t columns, std::i
               .rows = rows,
               .columns = columns,
               .inner = inner,
+              .turned = turned,
               .biased = bias.defined(),
               .run = {}},
              {rows, columns}, type);
@@ -370,21 +372,28 @@ void Graph::place(int buffer, int from) {
 }
 
 void Graph::launch_kernel(const Node& node) {
-  std::int64_t read = 0, written = 0;
+  Operands operands;
   bool sums = true;
   std::vector<int> seen;
+  const auto whole = [&](int buffer) { return Operand{at(buffer).bytes / size_of(at(buffer).type), at(buffer).type, Walk::contiguous}; };
   for (const int id : node.operations) {
     const Operation& operation = operations_[static_cast<std::size_t>(id)];
     sums = sums && operation.kind == Operation::Kind::reduction;
-    if (!within_its_node(operation.output)) written += at(operation.output).bytes;
     for (const int buffer : operation.reads) {
       if (within_its_node(buffer) || std::find(seen.begin(), seen.end(), buffer) != seen.end()) continue;
       seen.push_back(buffer);
-      read += at(buffer).bytes;
+      operands.read(whole(buffer));
     }
   }
-  const int output = operations_[static_cast<std::size_t>(node.operations.back())].output;
-  launch(tape_, sums ? KernelKind::reduction : KernelKind::elementwise, at(output).type, read, written);
+  for (const int id : node.operations) {
+    const int output = operations_[static_cast<std::size_t>(id)].output;
+    if (!within_its_node(output)) operands.write(whole(output));
+  }
+  std::int64_t widest = 0;
+  for (const Operand& operand : operands) widest = std::max(widest, operand.elements);
+  if (!sums) return tape_.kernel({Pointwise{Pointwise::Form::fused, widest, operands}});
+  const std::int64_t outputs = operands.size() > operands.reads() ? std::max<std::int64_t>(operands[operands.reads()].elements, 1) : 1;
+  tape_.kernel({Reduction{Reduction::Axis::outer, outputs, ceil_div(widest, outputs), operands}});
 }
 
 /// The node's workspace, if it has one.
@@ -417,7 +426,7 @@ void Graph::execute(int number, const Plan& plan) {
   }
   if (first.made_early && node.operations.size() == 1) return;
   if (first.kind == Operation::Kind::product) {
-    gemm(tape_, at(first.output).type, first.rows, first.columns, first.inner, 1, first.biased);
+    multiply(tape_, at(first.output).type, first.rows, first.columns, first.inner, first.turned, first.biased ? Epilogue::bias : Epilogue::none);
   } else {
     launch_kernel(node);
   }

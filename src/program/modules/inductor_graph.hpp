@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "program/modules/inductor_scheduler.hpp"
+#include "program/modules/inductor.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program::inductor {
@@ -37,7 +38,8 @@ class Graph {
   /// A kernel that sums.
   Value reduction(const Dims& sizes, DType type, std::vector<Value> reads);
   /// extern_kernels.mm, or addmm where there is a bias: [rows × columns].
-  Value product(DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, std::vector<Value> factors, Value bias = {});
+  Value product(DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, std::vector<Value> factors, Turned turned,
+                Value bias = {});
 
   struct Output {
     Dims sizes;
@@ -87,6 +89,7 @@ class Graph {
     Kind kind;
     std::vector<int> reads, may_replace;
     std::int64_t rows = 0, columns = 0, inner = 0;  ///< of a product
+    Turned turned = Turned::neither;
     bool biased = false;
     std::size_t element = 0;  ///< of what the call returned
     std::function<std::vector<Tensor>(const std::vector<Tensor>&)> run;

@@ -1,7 +1,8 @@
-/// Scaled dot-product attention: PyTorch's flash and memory-efficient kernels (aten/src/ATen/native/transformers/cuda), cuDNN off.
+/// Scaled dot-product attention: PyTorch's flash and memory-efficient kernels (aten/src/ATen/native/transformers/cuda).
 #include <cmath>
 
 #include "plimsoll/error.hpp"
+#include "program/ops/attention_choice.hpp"
 #include "program/ops/attention_kernels.hpp"
 #include "program/ops/ops.hpp"
 
@@ -219,13 +220,10 @@ void efficient_backward(BackwardCall& b, const Shape& s) {
   give(b, gradients);
 }
 
-/// convert_boolean_attn_mask and pad_bias: an additive mask in the query's type, its last dimension aligned to 16 bytes.
-Tensor additive_mask(Tape& tape, const Tensor& mask, DType type) {
+/// pad_bias: an additive mask in the query's type, its last dimension aligned to 16 bytes.
+Tensor aligned_mask(Tape& tape, const Tensor& mask, DType type) {
   Tensor bias = mask;
-  if (mask.dtype() == DType::boolean) {
-    const Tensor zero = filled(tape, {}, type), least = filled(tape, {}, type);  // scalars of at::where
-    bias = elementwise(tape, {&mask, &zero, &least}, type);
-  }
+  if (mask.dtype() == DType::boolean) bias = additive_attention_mask(tape, mask, type);
   const std::int64_t quantum = 16 / size_of(type), width = bias.size(-1);
   if (width % quantum == 0) return bias;
   return pad_last(bias, 0, round_up(width, quantum) - width);
@@ -262,7 +260,7 @@ Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, co
   Shape s = shape_of(query, key, value, arguments.causal, arguments.dropout);
   s.masked = mask.defined();
   Tensor bias;
-  if (mask) bias = mask.requires_grad() ? learned_mask(mask, s) : additive_mask(query.tape(), mask, query.dtype());
+  if (mask) bias = mask.requires_grad() ? learned_mask(mask, s) : aligned_mask(query.tape(), mask, query.dtype());
   Op op("efficient_attention", {&query, &key, &value, &bias});
   Tape& tape = op.tape();
   op.save(bias);
@@ -280,11 +278,18 @@ Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, co
 /// Zero padding of the last dimension to a multiple of eight, for flash.
 Tensor padded(const Tensor& x) { return pad_last(x, 0, round_up(x.size(-1), 8) - x.size(-1)); }
 
-bool flash_takes(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask) {
-  return q.dtype() != DType::fp32 && !mask && q.size(-1) == k.size(-1) && k.size(-1) == v.size(-1) && q.size(-1) <= 256;
+Tensor padded_flash(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionArguments& arguments) {
+  if (q.size(-1) % 8 == 0) return flash(q, k, v, arguments);
+  const Tensor wide_q = padded(q), wide_k = padded(k), wide_v = padded(v);
+  return slice(flash(wide_q, wide_k, wide_v, arguments), -1, 0, v.size(-1));
 }
 
 }  // namespace
+
+Tensor additive_attention_mask(Tape& tape, const Tensor& mask, DType type) {
+  const Tensor zero = filled(tape, {}, type), least = filled(tape, {}, type);  // scalars of at::where
+  return elementwise(tape, {&mask, &zero, &least}, type);
+}
 
 FlashOutputs flash_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value, bool causal, double dropout) {
   std::vector<Tensor> outputs = flash_forward(query.tape(), query, key, value, shape_of(query, key, value, causal, dropout));
@@ -315,14 +320,17 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
                                     const AttentionArguments& arguments) {
   const Tensor bias = mask ? autocast_low(mask) : mask;  // the compiler's order, the last argument first
   const Tensor v = autocast_low(value), k = autocast_low(key), q = autocast_low(query);
-  if (flash_takes(q, k, v, mask)) {
-    if (q.size(-1) % 8 == 0) return flash(q, k, v, arguments);
-    const Tensor wide_q = padded(q), wide_k = padded(k), wide_v = padded(v);
-    return slice(flash(wide_q, wide_k, wide_v, arguments), -1, 0, v.size(-1));
+  switch (sdpa_backend(q, k, v, bias, arguments)) {
+    case SdpaBackend::cudnn:
+      return cudnn_attention(q, k, v, bias, arguments);
+    case SdpaBackend::flash:
+      return padded_flash(q, k, v, arguments);
+    case SdpaBackend::efficient:
+      return efficient(q, k, v, bias, arguments);
+    case SdpaBackend::math:
+      return math_attention(q, k, v, bias, arguments);
   }
-  if (q.size(-1) % (16 / size_of(q.dtype())) != 0)
-    refuse("attention with a head dimension of " + std::to_string(q.size(-1)) + " in this type");
-  return efficient(q, k, v, bias, arguments);
+  throw Error(ErrorCode::internal, "an attention kernel that is none of PyTorch's");
 }
 
 }  // namespace plimsoll::program

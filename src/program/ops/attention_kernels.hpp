@@ -2,7 +2,7 @@
 /// name.
 #pragma once
 
-#include "program/tape.hpp"
+#include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
 
@@ -30,6 +30,15 @@ FlashGradients efficient_attention_backward(const Tensor& query, const Tensor& k
 
 /// F.scaled_dot_product_attention where only the memory-efficient kernel is allowed (sdpa_kernel), causal.
 Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor& value);
+
+/// convert_boolean_attn_mask: zeros where `mask` is true, minus infinity elsewhere.
+Tensor additive_attention_mask(Tape& tape, const Tensor& mask, DType type);
+
+/// aten::_scaled_dot_product_cudnn_attention of [batch, heads, length, dim] tensors.
+Tensor cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionArguments& arguments);
+
+/// aten::_scaled_dot_product_attention_math: products and a softmax, 16-bit inputs in fp32.
+Tensor math_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionArguments& arguments);
 
 struct VarlenOutputs {
   Tensor output;       ///< as the query

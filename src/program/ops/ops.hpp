@@ -87,6 +87,8 @@ Tensor mean(const Tensor& x, int dimension, bool keep);
 /// F.softmax(x, dim=-1[, dtype]); `type` differs from x's when the kernel converts on its way.
 Tensor softmax(const Tensor& x, DType type);
 Tensor log_softmax(const Tensor& x, DType type);
+/// aten::_safe_softmax over the last dimension: zeros in rows that are all minus infinity.
+Tensor safe_softmax(const Tensor& x);
 /// F.layer_norm; weight and bias may be undefined.
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias);
 /// F.rms_norm (aten::_fused_rms_norm).
@@ -126,7 +128,7 @@ struct AttentionArguments {
   double dropout = 0;
   bool enable_gqa = false;
 };
-/// F.scaled_dot_product_attention on [batch, heads, length, head_dim], choosing the kernel as PyTorch does (cuDNN off).
+/// F.scaled_dot_product_attention on [batch, heads, length, head_dim], by the kernels that PyTorch chooses (attention_choice.hpp).
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
                                     const AttentionArguments& arguments);
 

@@ -104,6 +104,15 @@ Tensor layer_norm(const Tensor& x_in, const Tensor& weight_in, const Tensor& bia
 
 namespace {
 
+/// _softmax_backward_data: softmax_backward_cuda multiplies gradient and output first.
+Tensor softmax_gradient(Tape& tape, const Tensor& gradient, const Tensor& result, DType type) {
+  Tensor made = tape.empty(result.sizes(), type);
+  const Tensor product = elementwise(tape, {&gradient, &result}, result.dtype());
+  const std::int64_t columns = result.size(-1);
+  row_wise(RowWise::Function::softmax_backward, result.elements() / columns, columns, {&product, &result}, {&made});
+  return made;
+}
+
 /// The softmax kernel proper; `type` is that of the result: fp16 in, fp32 out is one kernel (half_to_float).
 Tensor softmax_kernel(const char* name, const Tensor& x, DType type, bool logarithm) {
   Op op(name, {&x});
@@ -113,12 +122,9 @@ Tensor softmax_kernel(const char* name, const Tensor& x, DType type, bool logari
   op.save_output(y);
   return op.done(y, [input_type = x.dtype(), logarithm, rows, columns](BackwardCall& b) {
     const Tensor result = b.saved(0);
+    if (!logarithm) return b.give(0, softmax_gradient(b.tape, b.grad(), result, input_type));
     Tensor gradient = b.tape.empty(result.sizes(), input_type);
-    // softmax_backward_cuda multiplies gradient and output first; log_softmax's needs no temporary.
-    const Tensor product = logarithm ? Tensor() : elementwise(b.tape, {&b.grad(), &result}, result.dtype());
-    const Tensor& incoming = logarithm ? b.grad() : product;
-    row_wise(logarithm ? RowWise::Function::log_softmax_backward : RowWise::Function::softmax_backward, rows, columns, {&incoming, &result},
-             {&gradient});
+    row_wise(RowWise::Function::log_softmax_backward, rows, columns, {&b.grad(), &result}, {&gradient});
     b.give(0, std::move(gradient));
   });
 }
@@ -139,5 +145,23 @@ DType default_softmax_type(const Tensor& x, DType type) {
 
 Tensor softmax(const Tensor& x, DType type) { return softmax_to("softmax", x, default_softmax_type(x, type), false); }
 Tensor log_softmax(const Tensor& x, DType type) { return softmax_to("log_softmax", x, type, true); }
+
+Tensor safe_softmax(const Tensor& x) {
+  Op op("safe_softmax", {&x});
+  const Tensor plain = op.output(x.sizes(), x.dtype());
+  const std::int64_t columns = x.size(-1);
+  row_wise(RowWise::Function::softmax, x.elements() / columns, columns, {&x}, {&plain});
+  Tensor y;
+  {
+    const Tensor masked = op.elementwise({&x}, DType::boolean);  // isneginf
+    std::vector<bool> last(static_cast<std::size_t>(x.rank()), false);
+    last.back() = true;
+    const Tensor masked_rows = reduce(masked, last, true, DType::boolean, size_of(DType::boolean));
+    const Tensor zero = filled(op.tape(), {}, x.dtype());
+    y = op.elementwise({&masked_rows, &zero, &plain}, x.dtype());
+  }
+  op.save_output(y);
+  return op.done(y, [](BackwardCall& b) { b.give(0, softmax_gradient(b.tape, b.grad(), b.saved(0), b.saved(0).dtype())); });
+}
 
 }  // namespace plimsoll::program

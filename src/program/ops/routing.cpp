@@ -40,7 +40,8 @@ void launch_groups(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& o
     pointwise(arguments, {});  // prepare_grouped_gemm_data
     tape.scratch(kMapsPerProcessor * tape.multiprocessors);
   } else {
-    for (std::int64_t i = 0; i < groups; ++i) tape.scratch(tape.gemm_workspace);
+    tape.synchronize();
+    for (std::int64_t i = 0; i < groups; ++i) tape.product_workspace(tape.gemm_workspace);
   }
   grouped_gemm(tape, a, b, out, groups);
 }

@@ -32,7 +32,7 @@ class Adam : public Optimizer {
         second_(parameters_.size()),
         steps_(parameters_.size()) {}
 
-  void step() override {
+  void do_step() override {
     tape_.operator_name = "adam";
     create_states();
     switch (implementation_) {
@@ -110,7 +110,7 @@ class Sgd final : public Optimizer {
   Sgd(Tape& tape, std::vector<Tensor> parameters, OptimizerImpl implementation, bool momentum)
       : Optimizer(tape, std::move(parameters)), implementation_(implementation), momentum_(momentum), buffers_(parameters_.size()) {}
 
-  void step() override {
+  void do_step() override {
     tape_.operator_name = "sgd";
     if (momentum_) update_buffers();
     if (implementation_ == OptimizerImpl::for_loop) {
@@ -150,7 +150,7 @@ class Adafactor final : public Optimizer {
  public:
   Adafactor(Tape& tape, std::vector<Tensor> parameters) : Optimizer(tape, std::move(parameters)), states_(parameters_.size()) {}
 
-  void step() override {
+  void do_step() override {
     tape_.operator_name = "adafactor";
     Tensor gradient, weights, update;  // Python's variables live on until the next parameter's
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -262,7 +262,13 @@ class Adafactor final : public Optimizer {
 
 }  // namespace
 
+void Optimizer::step() {
+  tape_.host(HostWork::optimizer);
+  do_step();
+}
+
 void Optimizer::zero_grad() {
+  tape_.host(HostWork::optimizer);
   for (const Tensor& parameter : parameters_) parameter.grad().reset();
 }
 
@@ -298,6 +304,7 @@ constexpr LaunchBounds kLargeArguments{2240, {770, 448, 336, 252, 210}, {672, 44
 
 void launch_foreach(Tape& tape, const std::vector<Tensor>& tensors, int depth, int written, const Foreach& options) {
   constexpr std::int64_t kChunk = 65536;
+  tape.host(HostWork::optimizer_tensor, static_cast<std::int64_t>(tensors.size()));
   const LaunchBounds& bounds = tape.torch.large_kernel_arguments() ? kLargeArguments : kSmallArguments;
   const int most_tensors = (options.scalars ? bounds.tensors_with_scalars : bounds.tensors)[static_cast<std::size_t>(depth - 1)];
   int held = 0;

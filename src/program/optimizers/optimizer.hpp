@@ -15,11 +15,12 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   /// optimizer.step(): parameters without a gradient are left alone.
-  virtual void step() = 0;
+  void step();
   /// optimizer.zero_grad(set_to_none=True).
   void zero_grad();
 
  protected:
+  virtual void do_step() = 0;
   Optimizer(Tape& tape, std::vector<Tensor> parameters) : tape_(tape), parameters_(std::move(parameters)) {}
   /// Parameters that have a gradient.
   std::vector<Tensor> with_gradients() const;

@@ -62,7 +62,7 @@ class Adagrad final : public SquaredGradients {
     }
   }
 
-  void step() override {
+  void do_step() override {
     tape_.operator_name = "adagrad";
     if (implementation_ == OptimizerImpl::for_loop) return for_loop_step();
     const std::vector<Tensor> parameters = with_gradients();
@@ -82,7 +82,7 @@ class RmsProp final : public SquaredGradients {
  public:
   using SquaredGradients::SquaredGradients;
 
-  void step() override {
+  void do_step() override {
     tape_.operator_name = "rmsprop";
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (parameters_[i].grad() && !squares_[i]) create(i);
@@ -101,7 +101,7 @@ class Lion final : public Optimizer {
  public:
   Lion(Tape& tape, std::vector<Tensor> parameters) : Optimizer(tape, std::move(parameters)), moments_(parameters_.size()) {}
 
-  void step() override {
+  void do_step() override {
     tape_.operator_name = "lion";
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       const Tensor& parameter = parameters_[i];
@@ -138,7 +138,7 @@ class Muon final : public Optimizer {
         buffers_(matrices.size()),
         others_(make_optimizer(OptimizerKind::adamw, OptimizerImpl::foreach, tape, std::move(others))) {}
 
-  void step() override {
+  void do_step() override {
     tape_.operator_name = "muon";
     for (std::size_t i = 0; i < matrices_.size(); ++i)
       if (matrices_[i].grad() && !buffers_[i]) buffers_[i] = state_of(tape_, matrices_[i].sizes(), matrices_[i].dtype());
@@ -194,7 +194,7 @@ class LoraFa final : public Optimizer {
   LoraFa(Tape& tape, std::vector<Tensor> parameters)
       : Optimizer(tape, std::move(parameters)), first_(parameters_.size()), second_(parameters_.size()) {}
 
-  void step() override {
+  void do_step() override {
     tape_.operator_name = "lora_fa";
     Tensor projected, denominator;  // Python's variables live on until the next adapter's
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -269,7 +269,7 @@ class BitsAndBytesOptimizer final : public Optimizer {
   BitsAndBytesOptimizer(Tape& tape, std::vector<Tensor> parameters, const BitsAndBytes& options)
       : Optimizer(tape, std::move(parameters)), options_(options), states_(parameters_.size()) {}
 
-  void step() override {
+  void do_step() override {
     tape_.operator_name = options_.eight_bits ? "8bit" : "bitsandbytes";
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       const Tensor& parameter = parameters_[i];

@@ -19,7 +19,7 @@ class PerParameter : public Optimizer {
   PerParameter(const char* name, Tape& tape, Tensors parameters, bool loops)
       : Optimizer(tape, std::move(parameters)), name_(name), loops_(loops), states_(parameters_.size()) {}
 
-  void step() override {
+  void do_step() override {
     tape_.operator_name = name_;
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       if (parameters_[i].grad() && states_[i].empty()) create(parameters_[i], states_[i]);

@@ -82,7 +82,7 @@ void Ddp::broadcast(const std::vector<Tensor>& tensors) {
       std::int64_t elements = 0;
       for (std::size_t i : bucket) elements += tensors[i].elements();
       flat = tape_.empty({elements}, flat.dtype(), Category::communication_buffer);
-      launch(tape_, KernelKind::elementwise, flat.dtype(), flat.bytes(), flat.bytes());
+      concatenate(flat, {flat});
     }
     tape_.collective({.kind = CollectiveKind::broadcast, .group = Group::world, .bytes = flat.bytes(), .type = flat.dtype()}, stream_);
     in_flight.push_back(std::move(flat));
@@ -156,7 +156,7 @@ void Ddp::pass_through_sink(std::vector<Tensor*>& outputs) {
     Op op("_DDPSink", inputs);
     for (const Tensor* input : inputs) {
       copies.push_back(tape_.empty(input->sizes(), input->dtype()));
-      launch(tape_, KernelKind::elementwise, input->dtype(), input->bytes(), input->bytes());
+      in_place(copies.back(), {input});
     }
     op.finish_all(copies, [this, count = inputs.size()](BackwardCall& call) {
       if (options_.static_graph) tape_.queue_callback([this] { reduce_all_at_once(); });
@@ -192,8 +192,8 @@ void Ddp::mark_ready(std::size_t parameter) {
 /// of one that did not come.
 void Ddp::fill_bucket(std::size_t parameter) {
   Tensor& gradient = parameters_[parameter].grad();
-  if (!gradient) return launch(tape_, KernelKind::elementwise, parameters_[parameter].dtype(), 0, parameters_[parameter].bytes());
-  launch(tape_, KernelKind::elementwise, gradient.dtype(), gradient.bytes(), gradient.bytes());
+  if (!gradient) return in_place(parameters_[parameter], {});
+  in_place(gradient, {&gradient});
   if (!options_.gradient_as_bucket_view) return;
   gradient = tape_.view(buckets_[place_[parameter].first].flat, gradient.sizes(), gradient.strides());
 }

@@ -147,6 +147,7 @@ void put_8_bit_linears(Module& root, const Model& model, const Strategy& strateg
 }  // namespace
 
 std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape) {
+  tape.torch = {torch_release(strategy)};
   std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
   if (strategy.lora) add_lora(*root, model, *strategy.lora, kAdapterType, tape);
   if (strategy.peft) add_peft(*root, model, *strategy.peft, tape);
@@ -239,7 +240,7 @@ void clear_gradients(Tape& tape, const TrainingLoop& loop, const Strategy& strat
   if (!before_torch_2(strategy)) return loop.optimizer.zero_grad();
   tape.operator_name = "zero_grad";
   for (const Tensor& parameter : loop.clipped)
-    if (const Tensor& gradient = parameter.grad()) launch(tape, KernelKind::elementwise, gradient.dtype(), 0, gradient.bytes());
+    if (const Tensor& gradient = parameter.grad()) in_place(gradient, {});
 }
 
 void record_step(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch, Accumulation& accumulation) {

@@ -52,7 +52,7 @@ Tensor widened_maxima(Module& linear, Tape& tape) {
 Tensor dequantized(Module& linear, Tape& tape, DType type) {
   const Tensor& data = linear.tensor(kData);
   Tensor weight = tape.empty({data.size(0), 2 * data.size(1)}, type);
-  launch(tape, KernelKind::elementwise, type, data.bytes(), weight.bytes());
+  pointwise(Pointwise::Form::fused, {&data, &linear.tensor(kMaxima)}, {&weight});
   return weight;
 }
 

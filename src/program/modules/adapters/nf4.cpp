@@ -35,7 +35,8 @@ Tensor block_maxima(const Tensor& x, std::int64_t block) {
   const Dims blocks{x.elements() / block};
   const Tensor maxima = tape.empty(blocks, x.dtype());
   const Tensor indices = tape.empty(blocks, DType::int64);
-  launch(tape, KernelKind::reduction, x.dtype(), magnitudes.bytes(), maxima.bytes());
+  const Operands operands({operand(magnitudes)}, {operand(maxima), operand(indices)});
+  tape.kernel({Reduction{Reduction::Axis::inner, blocks[0], block, operands}});
   return maxima;
 }
 
@@ -72,7 +73,8 @@ void quantize_chunk(Tape& tape, std::int64_t elements, DType type) {
     }
     const Tensor smallest = tape.empty({elements}, type);
     nearest = tape.empty({elements}, DType::int64);
-    launch(tape, KernelKind::reduction, type, distances.bytes(), nearest.bytes());
+    const Operands operands({operand(distances)}, {operand(smallest), operand(nearest)});
+    tape.kernel({Reduction{Reduction::Axis::inner, elements, kValues, operands}});
   }
   const Tensor bytes = elementwise(tape, {&nearest}, DType::uint8);
 }

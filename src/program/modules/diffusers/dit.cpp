@@ -16,7 +16,7 @@ Tensor drop_labels(const Tensor& labels) {
   Tensor dropped;
   {
     const Tensor random = tape.empty(labels.sizes(), DType::fp32);
-    launch(tape, KernelKind::elementwise, DType::fp32, 0, random.bytes());
+    pointwise(Pointwise::Form::random, {}, {&random});
     dropped = elementwise(tape, {&random}, DType::boolean);
   }
   const Tensor none = zeros(tape, {}, DType::int64);

@@ -175,11 +175,11 @@ Awaited gather_beside_product(MegatronRuntime& runtime, const Tensor& x) {
 }
 
 /// x · weightᵀ, added up over the ranks and cut. With user buffers all but the last piece goes while the product still works.
-Tensor product_and_scatter(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight, DType type) {
+Tensor product_and_scatter(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight, DType type, bool biased) {
   const std::int64_t bytes = rows_of(x) * weight.size(0) * size_of(type);
   const bool beside = runtime.user_buffers();
   if (beside) runtime.collective_async(CollectiveKind::reduce_scatter, bytes - bytes / runtime.tp(), type);
-  const Tensor whole = product(runtime, x.sizes(), weight, type, false);
+  const Tensor whole = product(runtime, x.sizes(), weight, type, biased);
   if (!beside) return reduce_scatter_sequence(runtime, whole);
   const Tensor part = scattered_like(runtime, whole);
   runtime.collective(CollectiveKind::reduce_scatter, bytes / runtime.tp(), type);
@@ -296,7 +296,7 @@ Tensor te_linear(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight
     Dims leading = x.sizes();
     if (gathers) leading[0] *= runtime.tp();
     if (parallel == TeParallel::row && sequence) {
-      output = product_and_scatter(runtime, x, weight, x.dtype());
+      output = product_and_scatter(runtime, x, weight, x.dtype(), bias.defined());
     } else {
       output = product(runtime, leading, weight, x.dtype(), bias.defined());
     }

@@ -429,7 +429,7 @@ class Bert final : public Network {
     if (kind_ == Kind::mpnet) return call.done(embed_without_segments(ids));
     const Tensor positions = kind_ == Kind::roberta ? positions_of(ids) : slice(embeddings_.buffer("position_ids"), 1, 0, length);
     const Tensor gathered = tape_.empty(positions.sizes(), DType::int64);  // token types of these positions
-    launch(tape_, KernelKind::gather, DType::int64, 2 * gathered.bytes(), gathered.bytes());
+    gather(Gather::Function::index, gathered.elements(), {&gathered, &positions}, {&gathered});
     const Tensor types = expand(gathered, {batch, length});
     const Tensor words = Embedding(embeddings_.child("word_embeddings"), tape_)(ids);
     const Tensor kinds = Embedding(embeddings_.child("token_type_embeddings"), tape_)(types);

@@ -14,25 +14,22 @@ namespace {
 /// bias.baddbmm(a, b, alpha≠1) of a bias without gradient, in autocast's low type.
 Tensor scaled_baddbmm(const Tensor& bias_in, const Tensor& a_in, const Tensor& b_in) {
   const Tensor bias = autocast_low(bias_in), a = autocast_low(a_in), b = autocast_low(b_in);
-  const std::int64_t batch = a.size(0), rows = a.size(1), inner = a.size(2), columns = b.size(2);
+  const Matrix left = matrix(a), right = matrix(b);
   Op op("baddbmm", {&bias, &a, &b});
   op.save_if(op.needs(2), a);
   op.save_if(op.needs(1), b);
-  Tensor y = op.output({batch, rows, columns}, a.dtype());
+  Tensor y = op.output({left.batch, left.rows, right.columns}, a.dtype());
   in_place(y, {&bias});
-  gemm(op.tape(), a.dtype(), rows, columns, inner, batch);
-  return op.done(y, [batch, rows, inner, columns](BackwardCall& call) {
-    const DType type = call.grad().dtype();
-    if (call.needs(1)) {
-      const Tensor product = call.tape.empty({batch, rows, inner}, type);
-      gemm(call.tape, type, rows, inner, columns, batch);
-      call.give(1, elementwise(call.tape, {&product}, type));
-    }
-    if (call.needs(2)) {
-      const Tensor product = call.tape.empty({batch, inner, columns}, type);
-      gemm(call.tape, type, inner, columns, rows, batch);
-      call.give(2, elementwise(call.tape, {&product}, type));
-    }
+  gemm(op.tape(), left, right, matrix(y), {.accumulates = true});
+  return op.done(y, [left, right](BackwardCall& call) {
+    const Matrix g = matrix(call.grad());
+    const auto scaled_product = [&](const Matrix& one, const Matrix& other) {
+      const Tensor product = call.tape.empty({one.batch, one.rows, other.columns}, call.grad().dtype());
+      gemm(call.tape, one, other, matrix(product));
+      return elementwise(call.tape, {&product}, product.dtype());
+    };
+    if (call.needs(1)) call.give(1, scaled_product(g, right.t()));
+    if (call.needs(2)) call.give(2, scaled_product(left.t(), g));
   });
 }
 

@@ -12,6 +12,12 @@ Tensor position_ids(Tape& tape, std::int64_t length) {
   return unsqueeze(add_scalar(positions), 0);
 }
 
+void find_packed_sequences(Tape& tape) {
+  tape.operator_name = "causal_mask";
+  tape.copy({Copy::Direction::device_to_host, 1}, tape.stream);
+  tape.synchronize();
+}
+
 namespace {
 
 /// masking_utils.sdpa_mask: index ranges, compared by broadcasting; [batch, 1, length, length] of bools, expanded over the batch.

@@ -252,7 +252,7 @@ class Deberta final : public Network {
     {
       const Tensor labelled = elementwise(tape_, {&labels}, DType::boolean);
       indices = tape_.empty({labels.size(0), 1}, DType::int64);
-      launch(tape_, KernelKind::gather, DType::int64, labelled.bytes(), indices.bytes());
+      gather(Gather::Function::scan, labelled.elements(), {&labelled}, {&indices});
     }
     const Tensor kept = gather_last(logits, expand(indices, logits.sizes()));
     const Tensor chosen = elementwise(tape_, {&labels}, DType::int64);
@@ -288,10 +288,10 @@ class Deberta final : public Network {
     tape_.operator_name = "look_for_padding";
     Tensor places = tape_.empty({2}, DType::int64);  // copied from the host
     const Tensor ends = tape_.empty({ids.size(0), 2}, DType::int64);
-    launch(tape_, KernelKind::gather, DType::int64, ends.bytes(), ends.bytes());
+    gather(Gather::Function::index, ends.elements(), {&ends, &places}, {&ends});
     places.reset();
     const Tensor equal = elementwise(tape_, {&ends}, DType::boolean), any = tape_.empty({}, DType::boolean);
-    launch(tape_, KernelKind::reduction, DType::boolean, equal.bytes(), any.bytes());
+    program::reduce(any, equal, {true, true});
   }
 
   Tensor run_layers(const Tensor& input, const Tensor& mask, std::vector<Tensor>& states) {

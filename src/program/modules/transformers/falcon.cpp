@@ -241,6 +241,7 @@ class Falcon final : public DecoderStack<FalconLayer> {
     FalconPlaces places;
     if (with_alibi_) places.alibi = alibi_of(tape_, ids.size(0), ids.size(1), heads_, embeddings.dtype());
     places.positions = position_ids(tape_, ids.size(1));
+    find_packed_sequences(tape_);
     places.mask = materialized_causal_mask(tape_, options_, embeddings);
     if (with_alibi_) places.mask = mask_with_alibi(tape_, places.mask, places.alibi);
     Tensor hidden = embeddings;

@@ -101,6 +101,7 @@ class GptNeo final : public DecoderStack<GptNeoBlock> {
     ModuleCall call(base_, tape_, {&ids});
     const Tensor embeddings = embed(ids);
     const Tensor positions = position_ids(tape_, ids.size(1));
+    find_packed_sequences(tape_);
     const Tensor mask = causal_mask(tape_, options_, embeddings, std::nullopt);
     const Tensor position_embeddings = table_(positions);
     Tensor hidden = add(embeddings, position_embeddings);

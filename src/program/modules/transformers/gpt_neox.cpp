@@ -100,6 +100,7 @@ class GptNeox final : public DecoderStack<NeoxLayer> {
     ModuleCall call(base_, tape_, {&ids});
     const Tensor embeddings = embed(ids);
     const Tensor positions = position_ids(tape_, ids.size(1));
+    find_packed_sequences(tape_);
     const Tensor mask = causal_mask(tape_, options_, embeddings, std::nullopt);
     Tensor hidden = emb_dropout_(embeddings);
     const RotaryTables tables = rotary_tables(base_.child("rotary_emb"), tape_, positions, hidden.dtype());

@@ -156,6 +156,7 @@ class Gptj final : public DecoderStack<GptjBlock> {
     ModuleCall call(base_, tape_, {&ids});
     const Tensor embeddings = embed(ids);
     const Tensor positions = position_ids(tape_, ids.size(1));
+    find_packed_sequences(tape_);
     const Tensor mask = causal_mask(tape_, options_, embeddings, std::nullopt);
     Tensor hidden = dropout(embeddings, embedding_dropout_);
     std::shared_ptr<Tensor> outputs;

@@ -279,8 +279,13 @@ class RotaryDecoder final : public Network {
   }
 
   void make_masks(LayerInputs& inputs, const Tensor& embeddings) {
-    if (full_attention_ || !style_.one_mask) inputs.full_mask = causal_mask(tape_, options_, embeddings, std::nullopt);
-    if (window_) inputs.sliding_mask = causal_mask(tape_, options_, embeddings, window_);
+    if (full_attention_ || !style_.one_mask) {
+      find_packed_sequences(tape_);
+      inputs.full_mask = causal_mask(tape_, options_, embeddings, std::nullopt);
+    }
+    if (!window_) return;
+    find_packed_sequences(tape_);
+    inputs.sliding_mask = causal_mask(tape_, options_, embeddings, window_);
   }
 
   RotaryTables tables(const Tensor& positions, const Tensor& hidden) {

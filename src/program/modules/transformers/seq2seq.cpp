@@ -49,7 +49,7 @@ Tensor shift_right(const Tensor& labels) {
     copy_into(copy, kept);
     copy_into(slice(shifted, -1, 1, shifted.size(-1)), copy);
   }
-  launch(tape, KernelKind::elementwise, shifted.dtype(), 0, shifted.size(0) * size_of(shifted.dtype()));  // the start token
+  in_place(select(shifted, -1), {});  // the start token
   const Tensor ignored = elementwise(tape, {&shifted}, DType::boolean);
   in_place(shifted, {&ignored});
   return shifted;

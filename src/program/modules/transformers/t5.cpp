@@ -101,7 +101,8 @@ class T5Attention {
       const Tensor row = view(rows, {queries, 1}), column = view(columns, {1, keys});
       allowed = elementwise(tape_, {&row, &column}, DType::boolean);
     }
-    launch(tape_, KernelKind::elementwise, bias.dtype(), 0, size_of(bias.dtype()));  // the least number, a scalar of at::where
+    const Operand scalar{1, bias.dtype(), Walk::contiguous};  // the least number, of at::where
+    tape_.kernel({Pointwise{Pointwise::Form::map, 1, Operands({}, {scalar})}});
     const Tensor masked = where(view(allowed, {1, 1, queries, keys}), bias);
     return contiguous(masked);
   }

@@ -15,7 +15,7 @@ class FusedStates final : public Optimizer {
   FusedStates(Tape& tape, std::vector<Tensor> masters, bool adam)
       : Optimizer(tape, std::move(masters)), adam_(adam), moments_(parameters_.size()), skip_(tape.empty({1}, DType::int32)) {}
 
-  void step() override {
+  void do_step() override {
     tape_.operator_name = adam_ ? "FusedAdam" : "FusedLion";
     const std::size_t each = adam_ ? 2 : 1;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -39,7 +39,7 @@ class FusedStates final : public Optimizer {
 class HostOptimizer final : public Optimizer {
  public:
   HostOptimizer(Tape& tape, std::vector<Tensor> masters) : Optimizer(tape, std::move(masters)) {}
-  void step() override {}
+  void do_step() override {}
 };
 
 }  // namespace

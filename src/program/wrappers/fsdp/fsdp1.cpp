@@ -208,7 +208,7 @@ void Fsdp1Unit::gather_low_precision() {
     arrived = tape().empty({shard_elements()}, type_, Category::communication_buffer);
     tape().copy({Copy::Direction::host_to_device, arrived.bytes()}, tape().stream);
   }
-  launch(tape(), KernelKind::elementwise, compute_type(), shard_.bytes(), low_precision_shard_.bytes());
+  in_place(low_precision_shard_, {&shard_});
 }
 
 void Fsdp1Unit::all_gather() {
@@ -251,7 +251,7 @@ void Fsdp1Unit::split_views() {
     const StreamScope backward_scope(tape(), owner_.unshard_stream_);
     const std::vector<Tensor> unused = zeros_of_unused(call);
     Tensor flat = tape().empty({elements_}, compute_type(), Category::gradient);
-    launch(tape(), KernelKind::elementwise, flat.dtype(), flat.bytes(), flat.bytes());
+    concatenate(flat, {flat});
     call.give(0, std::move(flat));
   });
 }
@@ -307,6 +307,7 @@ void Fsdp1Unit::cast_inputs(std::vector<Tensor*>& inputs) const {
 
 void Fsdp1Unit::pre_forward(std::vector<Tensor*>& inputs) {
   if (state_ == State::pre_backward) return;
+  tape().host(HostWork::unit);
   state_ = State::forward;
   if (is_root_) {
     owner_.initialize();
@@ -364,6 +365,7 @@ void Fsdp1Unit::pre_backward() {
     tape().queue_callback([&owner = owner_] { owner.finish_backward(); });
   }
   if (state_ == State::pre_backward || !unshards_in_backward_) return;
+  tape().host(HostWork::unit);
   state_ = State::pre_backward;
   unshard();
   tape().wait(kComputeStream, owner_.unshard_stream_);
@@ -376,6 +378,7 @@ void Fsdp1Unit::pre_backward() {
 /// _post_backward_hook: the flat gradient is reduced in its own stream and becomes the shard's gradient.
 void Fsdp1Unit::post_backward() {
   if (!gathered_.grad()) return;
+  tape().host(HostWork::unit);
   state_ = State::post_backward;
   const LabelScope label(tape(), module_.label);
   reshard(frees_in_backward());

@@ -16,7 +16,8 @@ std::vector<Tensor> Fsdp2Group::gather_inputs(std::int64_t elements) {
   const DType type = compute_type(parameters.front());
   if (type == parameters.front().slot->type) return {};
   const Tensor flat = tape().empty({elements}, type, Category::communication_buffer);
-  launch(tape(), KernelKind::elementwise, type, elements * size_of(parameters.front().slot->type), flat.bytes());
+  multi_tensor(tape(), MultiTensor::Function::copy, static_cast<std::int64_t>(parameters.size()), elements, {parameters.front().slot->type},
+               {type});
   return {flat};
 }
 
@@ -56,7 +57,8 @@ void Fsdp2Group::unshard() {
   const StreamScope scope(tape(), implicit ? owner_.copy_in_stream_ : tape().stream);
   const std::vector<Tensor> inputs = gather_inputs(elements);
   gather_output_ = empty_gather_output(elements, ranks);
-  launch(tape(), KernelKind::elementwise, gather_output_.dtype(), gather_output_.bytes() / ranks, gather_output_.bytes() / ranks);
+  multi_tensor(tape(), MultiTensor::Function::copy, static_cast<std::int64_t>(parameters.size()), gather_output_.elements() / ranks,
+               {gather_output_.dtype()}, {gather_output_.dtype()});
   tape().wait(owner_.gather_stream_, owner_.copy_in_stream_);
   tape().collective(
       {.kind = CollectiveKind::all_gather, .group = mesh.group, .bytes = gather_output_.bytes(), .type = gather_output_.dtype()},
@@ -103,7 +105,7 @@ void Fsdp2Group::copy_out() {
   }
   {
     const Tensor table = copy_out_table(tape(), chunks, ranks);
-    launch(tape(), KernelKind::elementwise, compute_type(parameters.front()), bytes, bytes);
+    multi_tensor(tape(), MultiTensor::Function::copy, static_cast<std::int64_t>(chunks.size()), bytes, {DType::uint8}, {DType::uint8});
   }
   for (const auto& [parameter, piece] : pieces) in_place(parameter->gathered, {&piece});
 }
@@ -150,7 +152,7 @@ void Fsdp2Group::keep_part(ShardedParameter& parameter) {
   const DType type = compute_type(parameter);
   parameter.kept =
       tape().empty({parameter.gathered_elements(mesh.shard) / owner_.options_.reshard_to}, type, Category::communication_buffer);
-  launch(tape(), KernelKind::elementwise, type, parameter.kept.bytes(), parameter.kept.bytes());
+  in_place(parameter.kept, {&parameter.kept});
 }
 
 void Fsdp2Group::prefetch(TrainingState pass) {

@@ -118,6 +118,7 @@ void Fsdp2Group::post_backward() {
   const bool partial = modules_.size() > 1 && state == TrainingState::forward;  // only some modules of the unit ran (a head by chunks)
   state = TrainingState::post_backward;
   if (parameters.empty()) return;
+  tape().host(HostWork::unit);
   const LabelScope label(tape(), modules_.front()->label);
   pending_ = !reduce_gradients;
   if (!reduce_gradients) {

@@ -46,6 +46,7 @@ void Fsdp2Group::reduce(std::vector<std::pair<ShardedParameter*, Tensor>>& gradi
   std::int64_t shard_elements = 0;
   std::int64_t bytes = 0;
   std::vector<std::int64_t> chunks;
+  const DType from = gradients.front().second.dtype();
   for (const auto& [parameter, gradient] : gradients) {
     shard_elements += parameter->shard_elements;
     bytes += gradient.bytes();
@@ -54,7 +55,7 @@ void Fsdp2Group::reduce(std::vector<std::pair<ShardedParameter*, Tensor>>& gradi
   Tensor input = tape().empty({shard_elements * mesh.shard}, type, Category::communication_buffer);
   {
     const Tensor table = mesh.shard > 1 ? chunk_cat_table(tape(), chunks) : Tensor();
-    launch(tape(), KernelKind::elementwise, type, bytes, input.bytes());
+    multi_tensor(tape(), MultiTensor::Function::copy, static_cast<std::int64_t>(chunks.size()), bytes / size_of(from), {from}, {type});
   }
   std::vector<std::pair<ShardedParameter*, Tensor>> owners;
   for (auto& [parameter, gradient] : gradients) owners.emplace_back(parameter, Tensor());

@@ -48,6 +48,7 @@ void Fsdp2Unit::cast_inputs(std::vector<Tensor*>& tensors) {
 }
 
 void Fsdp2Unit::pre_forward(std::vector<Tensor*>& tensors) {
+  tape().host(HostWork::unit);
   if (state_ == TrainingState::pre_backward) {  // a checkpointed region runs again
     for (auto& group : groups) {
       if (group->is_gathered()) continue;
@@ -100,6 +101,7 @@ void Fsdp2Unit::hook_outputs(std::vector<Tensor*>& outputs) {
 }
 
 void Fsdp2Unit::pre_backward() {
+  tape().host(HostWork::unit);
   state_ = TrainingState::pre_backward;
   owner_.queue_root_post_backward();
   for (auto& group : groups) group->pre_backward(backward_prefetch.empty());

@@ -43,7 +43,7 @@ class LbAdam : public Optimizer {
   LbAdam(Tape& tape, Model& model, std::vector<Trained> trained, bool decays)
       : Optimizer(tape, tensors_of(trained)), model_(model), decays_(decays), trained_(std::move(trained)) {}
 
-  void step() override {
+  void do_step() override {
     tape_.operator_name = "lb_adam";
     std::vector<std::size_t> with;
     for (std::size_t i = 0; i < trained_.size(); ++i) {

@@ -61,7 +61,8 @@ void CompiledLayer::apply_norm(const Norm& norm, const Values& reads) {
 }
 
 Value CompiledLayer::linear(CompiledSlot weight, Value input, std::int64_t in, std::int64_t out) {
-  return g_.product(s_.low, s_.rows(), out, in, {input, v_[weight]}, v_[weight + 1]);
+  return g_.product(s_.low, s_.rows(), out, in, {input, v_[weight]}, s_.conv1d ? inductor::Turned::neither : inductor::Turned::right,
+                    v_[weight + 1]);
 }
 
 /// The scale of an RMS norm over each head; of all together where `heads` is 1.

@@ -12,7 +12,7 @@ constexpr DType kFp32 = DType::fp32;
 
 /// The gradient of a linear's weight [out, in], in the weight's type.
 void CompiledLayer::to_weight(CompiledSlot weight, Value gradient, Value input, std::int64_t in, std::int64_t out) {
-  gradients_[weight] = g_.product(s_.low, out, in, s_.rows(), {gradient, input});
+  gradients_[weight] = g_.product(s_.low, out, in, s_.rows(), {gradient, input}, inductor::Turned::left);
 }
 
 void CompiledLayer::widen(CompiledSlot weight, std::int64_t in, std::int64_t out) {
@@ -20,7 +20,7 @@ void CompiledLayer::widen(CompiledSlot weight, std::int64_t in, std::int64_t out
 }
 
 Value CompiledLayer::to_input(CompiledSlot weight, Value gradient, std::int64_t in, std::int64_t out) {
-  return g_.product(s_.low, s_.rows(), in, out, {gradient, v_[weight]});
+  return g_.product(s_.low, s_.rows(), in, out, {gradient, v_[weight]}, s_.conv1d ? inductor::Turned::right : inductor::Turned::neither);
 }
 
 /// A sum over rows of `reads`: in parts where there are many, and the parts themselves.

@@ -1,0 +1,284 @@
+// Constants of matrix products, by non-negative least squares on the terms of their law (product_cost.hpp).
+//
+// With the plan of every product fixed (tile, split, what bounds it, what its traffic adds) its time is linear in 1 / rate, 1 / feed, 1 / store and the start.
+// Planning and solving take turns until neither changes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "calibrate/fit.hpp"
+#include "calibrate/least_squares.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::calibrate {
+namespace {
+
+constexpr int kTurns = 12;
+constexpr double kLeastShare = 1e-3, kMostShare = 1.0;  // that a file holds
+
+/// Products of a vendor's library stand for what a framework runs; our own stand in only where there are none of that type.
+std::vector<Sample> representative(const std::vector<Sample>& products) {
+  const auto own = [](const Sample& sample) { return sample.kernel.rfind("gemm_", 0) == 0; };
+  std::vector<Sample> kept;
+  for (const Sample& sample : products) {
+    const bool outdone = own(sample) && std::any_of(products.begin(), products.end(),
+                                                    [&](const Sample& other) { return other.type == sample.type && !own(other); });
+    if (!outdone) kept.push_back(sample);
+  }
+  return kept;
+}
+
+/// Of products timed several times, by several tools, the fastest counts: it is what a library at its best does. Those of a model's step
+/// were timed as the step runs them: their mean counts, and nothing else of that shape.
+double representative_time(const std::vector<Sample>& several) {
+  double sum = 0, fastest = HUGE_VAL;
+  int in_step = 0;
+  for (const Sample& sample : several) {
+    fastest = std::min(fastest, sample.seconds);
+    if (sample.reuse >= 0) sum += sample.seconds, ++in_step;
+  }
+  return in_step > 0 ? sum / in_step : fastest;
+}
+
+/// One sample of every shape and type, with its representative time.
+std::vector<Sample> distinct(const std::vector<Sample>& products) {
+  std::map<std::pair<std::string, std::vector<std::int64_t>>, std::vector<Sample>> shapes;
+  for (const Sample& sample : products) shapes[{sample.type, {sample.m, sample.n, sample.k, sample.batch}}].push_back(sample);
+  std::vector<Sample> list;
+  for (const auto& [shape, several] : shapes) {
+    list.push_back(several.front());
+    list.back().seconds = representative_time(several);
+  }
+  return list;
+}
+
+/// A library's calls take the host that long, whatever the device does: what is near the shortest call of its type says nothing of products.
+std::vector<Sample> beyond_the_host(const std::vector<Sample>& products) {
+  constexpr double kFarFromIt = 2;
+  std::map<std::string, double> shortest;
+  for (const Sample& sample : products) {
+    double& least = shortest.emplace(sample.type, HUGE_VAL).first->second;
+    least = std::min(least, sample.seconds);
+  }
+  std::vector<Sample> kept;
+  for (const Sample& sample : products)
+    if (sample.seconds > kFarFromIt * shortest[sample.type]) kept.push_back(sample);
+  return kept;
+}
+
+/// Unknowns of one family of kernels.
+struct Columns {
+  std::size_t feed, store, start;
+};
+
+class ProductFitter {
+ public:
+  ProductFitter(const std::vector<Sample>& products, Accelerator& device) : products_(products), device_(device) {
+    for (const Sample& sample : products_) {
+      const ProductKernels* family = plan_product(product_of(sample), device_).kernels;
+      if (columns_.count(family) == 0) columns_[family] = {unknowns_, unknowns_ + 1, unknowns_ + 2}, unknowns_ += 3;
+      if (rates_.emplace(std::pair{family, sample.type}, unknowns_).second) ++unknowns_;
+    }
+  }
+
+  /// False: the samples do not determine the constants; the device is as it was.
+  bool fit() {
+    const Accelerator before = device_;
+    std::vector<double> best;
+    double least = HUGE_VAL;
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const std::vector<Equation> list = equations();
+      if (list.size() < unknowns_ + 1) break;
+      const std::vector<double> solved = fit_nonnegative(list);
+      apply(solved);
+      const double error = model_error();
+      if (error < least) least = error, best = solved;
+    }
+    if (best.empty()) device_.gemm = before.gemm;
+    else apply(best);
+    return !best.empty();
+  }
+
+ private:
+  static std::size_t index_in(const Accelerator& device, const ProductKernels* family) {
+    return static_cast<std::size_t>(family - device.gemm.kernels.data());
+  }
+
+  double rate_of(const ProductKernels& family, const Product& product, MathType type) const {
+    return device_.peak(type).value * family.rate(type, product.scaling)->share.value / device_.compute_units;
+  }
+
+  std::vector<Equation> equations() const {
+    std::vector<Equation> list;
+    for (const Sample& sample : products_) {
+      const Product product = product_of(sample);
+      const ProductPlan plan = plan_product(product, device_);
+      if (plan.compute < plan.traffic || sample.seconds - plan.reduction.value <= 2 * plan.traffic.value) continue;
+      list.push_back(equation(sample, product, plan));
+    }
+    return list;
+  }
+
+  Equation equation(const Sample& sample, const Product& product, const ProductPlan& plan) const {
+    const Columns columns = columns_.at(plan.kernels);
+    const double m = static_cast<double>(plan.tile.m), n = static_cast<double>(plan.tile.n), waves = static_cast<double>(plan.waves);
+    const double length = static_cast<double>(product.k) / static_cast<double>(plan.split);
+    const double work = 2 * m * n * length, operands = (m + n) * static_cast<double>(size_of(product.a)) * length;
+    const double result = static_cast<double>(plan.split > 1 ? size_of(DType::fp32) : size_of(product.result));
+    const bool fed = operands / plan.kernels->feed.value.value > work / rate_of(*plan.kernels, product, math_named(sample.type));
+    // What traffic adds is taken from the last turn's plan.
+    const double hidden = plan.time().value - (plan.start + plan.compute + plan.reduction).value;
+    Equation equation{std::vector<double>(unknowns_, 0.0), sample.seconds - plan.reduction.value - hidden};
+    equation.coefficients[fed ? columns.feed : rates_.at({plan.kernels, sample.type})] = waves * (fed ? operands : work);
+    equation.coefficients[columns.store] = waves * m * n * result;
+    equation.coefficients[columns.start] = 1;
+    return equation;
+  }
+
+  void apply(const std::vector<double>& solved) {
+    for (const auto& [key, column] : rates_) {
+      if (solved[column] <= 0) continue;
+      ProductKernels& family = device_.gemm.kernels[index_in(device_, key.first)];
+      const MathType type = math_named(key.second);
+      const double rate = device_.compute_units / solved[column];
+      for (ProductKernels::Rate& each : family.rates)
+        if (each.type == type) each.share = calibrated(std::clamp(rate / device_.peak(type).value, kLeastShare, kMostShare));
+    }
+    for (const auto& [pointer, columns] : columns_) {
+      ProductKernels& family = device_.gemm.kernels[index_in(device_, pointer)];
+      if (solved[columns.feed] > 0) family.feed = calibrated(BytesPerSecond(1 / solved[columns.feed]));
+      if (solved[columns.store] > 0) family.store = calibrated(BytesPerSecond(1 / solved[columns.store]));
+      if (solved[columns.start] > 0) family.start = calibrated(Seconds(solved[columns.start]));
+    }
+  }
+
+  double model_error() const {
+    double sum = 0;
+    for (const Sample& sample : products_) {
+      const double error = std::log(plan_product(product_of(sample), device_).time().value / sample.seconds);
+      sum += std::min(std::abs(error), 1.0);  // a library's odd choice must not decide
+    }
+    return sum;
+  }
+
+  const std::vector<Sample>& products_;
+  Accelerator& device_;
+  std::map<const ProductKernels*, Columns> columns_;
+  std::map<std::pair<const ProductKernels*, std::string>, std::size_t> rates_;
+  std::size_t unknowns_ = 0;
+};
+
+/// The best register rate of that type, or 0.
+double matrix_rate(const std::vector<Sample>& samples, const std::string& type) {
+  double best = 0;
+  for (const Sample& sample : of_kind(samples, SampleKind::matrix_rate))
+    if (sample.type == type) best = std::max(best, sample.flops / sample.fastest);
+  return best;
+}
+
+/// Of products that do not determine more: what the fastest reached.
+double best_rate(const std::vector<Sample>& products, const std::string& type) {
+  double best = 0;
+  for (const Sample& sample : products)
+    if (sample.type == type) best = std::max(best, sample.flops / sample.seconds);
+  return best;
+}
+
+/// A peak that no sample is above: a data sheet's stays, unless something faster was measured.
+void raise_peak(Accelerator& device, MathType type, double measured) {
+  auto found = std::find_if(device.rates.begin(), device.rates.end(), [&](const ComputeRate& rate) { return rate.type == type; });
+  if (found == device.rates.end()) {
+    device.rates.push_back({type, {}, {}});
+    found = device.rates.end() - 1;
+  }
+  if (found->peak.value.value < measured) found->peak = {FlopsPerSecond(measured), Provenance::measured, kSource};
+}
+
+/// Kernels of no known library multiply what no family of the device does: in tiles of a size that any device's caches hold.
+void add_family(Accelerator& device, const std::string& type) {
+  const MathType math = math_named(type);
+  const auto multiplies = [&](const ProductKernels& family) { return family.rate(math, Scaling::none) != nullptr; };
+  if (std::any_of(device.gemm.kernels.begin(), device.gemm.kernels.end(), multiplies)) return;
+  ProductKernels family;
+  family.name = "measured " + type;
+  family.tiles = {{128, 128}, {64, 64}, {32, 32}};
+  family.tiles_source = kSource;
+  const auto working = [](auto value) { return Sourced<decltype(value)>{value, Provenance::assumed, kSource}; };
+  family.start = working(Seconds(5e-6));
+  family.feed = working(BytesPerSecond(1e12));
+  family.store = working(BytesPerSecond(1e12));
+  family.power = working(1.0);
+  family.rates.push_back({math, {}, working(0.9)});
+  device.gemm.kernels.push_back(std::move(family));
+}
+
+/// What large products hold: of the main loop's rate what tiles and waves leave.
+void set_sustained(Accelerator& device, MathType type, double reached) {
+  for (ComputeRate& rate : device.rates)
+    if (rate.type == type) rate.sustained = calibrated(std::clamp(reached / rate.peak.value.value, kLeastShare, kMostShare));
+}
+
+void keep_times(const std::vector<Sample>& products, Accelerator& device) {
+  device.gemm_times.clear();
+  for (const Sample& sample : products) {
+    const MathType type = math_named(sample.type);
+    if (device.gemm_times.empty() || device.gemm_times.back().type != type)
+      device.gemm_times.push_back({type, Provenance::measured, kSource, {}});
+    device.gemm_times.back().points.push_back({sample.m, sample.n, sample.k, sample.batch, Seconds(sample.seconds)});
+  }
+}
+
+std::vector<std::string> types_of(const std::vector<Sample>& products) {
+  std::vector<std::string> types;
+  for (const Sample& sample : products)
+    if (std::find(types.begin(), types.end(), sample.type) == types.end()) types.push_back(sample.type);
+  return types;
+}
+
+std::vector<Sample> products_of(const std::vector<Sample>& samples) { return distinct(representative(of_kind(samples, SampleKind::gemm))); }
+
+}  // namespace
+
+Product product_of(const Sample& sample) {
+  Product product = linear_product(math_named(sample.type), sample.n, sample.m, sample.k, sample.batch);
+  product.transpose_a = false;  // as the tools multiply: both operands in rows
+  return product;
+}
+
+void fit_gemm(const std::vector<Sample>& samples, Calibration& calibration) {
+  Accelerator& device = calibration.cluster.accelerator;
+  for (const Sample& sample : of_kind(samples, SampleKind::matrix_rate)) math_named(sample.type);
+  const std::vector<Sample> products = products_of(samples);
+  if (products.empty()) return;
+  for (const std::string& type : types_of(products)) {
+    raise_peak(device, math_named(type), std::max(matrix_rate(samples, type), best_rate(products, type)));
+    add_family(device, type);
+    set_sustained(device, math_named(type), best_rate(products, type));
+  }
+  const std::vector<Sample> timed = beyond_the_host(products);
+  if (timed.empty() || !ProductFitter(timed, device).fit())
+    calibration.notes.push_back(fmt::format("matrix products: {} shapes do not determine the constants of {} types", timed.size(),
+                                            types_of(products).size()));
+  keep_times(products, device);
+}
+
+std::vector<FitResidual> left_out_products(const std::vector<Sample>& samples, const Calibration& calibration) {
+  constexpr std::size_t kFolds = 5;
+  const std::vector<Sample> timed = beyond_the_host(products_of(samples));
+  std::map<std::string, std::vector<double>> errors;
+  for (std::size_t fold = 0; fold < kFolds; ++fold) {
+    Accelerator device = calibration.cluster.accelerator;
+    std::vector<Sample> seen;
+    for (std::size_t i = 0; i < timed.size(); ++i)
+      if (i % kFolds != fold) seen.push_back(timed[i]);
+    if (seen.empty() || !ProductFitter(seen, device).fit()) return {};
+    for (std::size_t i = fold; i < timed.size(); i += kFolds)
+      errors["gemm " + timed[i].type + ", left out"].push_back(
+          std::abs(plan_product(product_of(timed[i]), device).time().value / timed[i].seconds - 1));
+  }
+  return residuals_of(errors);
+}
+
+}  // namespace plimsoll::calibrate

@@ -1,0 +1,57 @@
+// Time of convolutions: implicit products.
+#include <algorithm>
+
+#include "plimsoll/cost.hpp"
+
+namespace plimsoll {
+namespace {
+
+const Sourced<double>& share_of(Convolution::Pass pass, const ConvolutionShares& shares) {
+  switch (pass) {
+    case Convolution::Pass::forward: return shares.forward;
+    case Convolution::Pass::input_gradient: return shares.input_gradient;
+    case Convolution::Pass::weight_gradient: return shares.weight_gradient;
+  }
+  return shares.forward;
+}
+
+std::int64_t padded(std::int64_t channels, DType type) {
+  const std::int64_t step = 16 / size_of(type);
+  return (channels + step - 1) / step * step;
+}
+
+}  // namespace
+
+Product as_product(const Convolution& convolution) {
+  Product product;
+  const std::int64_t out = convolution.out / convolution.groups, places = convolution.batch * convolution.result;
+  const std::int64_t in = padded(convolution.in / convolution.groups, convolution.type);
+  product.a = product.b = product.result = convolution.type;
+  product.batch = convolution.groups;
+  switch (convolution.pass) {
+    case Convolution::Pass::forward:
+      product.m = out, product.n = places, product.k = in * convolution.window;
+      product.transpose_a = true;
+      break;
+    case Convolution::Pass::input_gradient:  // a place of the image is under window · result / image places of the filter
+      product.m = in, product.n = convolution.batch * convolution.image;
+      product.k = std::max<std::int64_t>(1, out * convolution.window * convolution.result / convolution.image);
+      break;
+    case Convolution::Pass::weight_gradient:
+      product.m = in * convolution.window, product.n = out, product.k = places;
+      product.transpose_b = true;
+      break;
+  }
+  return product;
+}
+
+Seconds price(const Convolution& convolution, const Accelerator& device, const Surroundings& around) {
+  Product product = as_product(convolution);
+  const bool has_tf32 = std::any_of(device.rates.begin(), device.rates.end(), [](const auto& rate) { return rate.type == MathType::tf32; });
+  if (convolution.type == DType::fp32 && has_tf32) product.arithmetic = Arithmetic::tf32;  // PyTorch's default for convolutions
+  ProductPlan plan = plan_product(product, device, around);
+  plan.compute = plan.compute / share_of(convolution.pass, device.gemm.convolution).value;
+  return plan.time();
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,96 @@
+/// Scaled dot-product attention by cuDNN: aten::_scaled_dot_product_cudnn_attention (aten/src/ATen/native/cudnn/MHA.cpp).
+#include "program/ops/attention_kernels.hpp"
+#include "program/ops/ops.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// The counter of tiles that the kernels of a launch share.
+constexpr std::int64_t kTileCounter = 4;
+
+Attention attention_of(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias, const AttentionArguments& arguments) {
+  Attention attention;
+  attention.library = AttentionLibrary::cudnn;
+  attention.type = query.dtype();
+  attention.causal = arguments.causal;
+  attention.masked = bias.defined();
+  attention.dropout = arguments.dropout > 0;
+  attention.batch = query.size(0);
+  attention.heads = query.size(1);
+  attention.kv_heads = key.size(1);
+  attention.queries = query.size(2);
+  attention.keys = key.size(2);
+  attention.head_dim = query.size(3);
+  attention.value_dim = value.size(3);
+  return attention;
+}
+
+void launch_part(Tape& tape, Attention attention, Attention::Part part) {
+  attention.part = part;
+  tape.kernel({attention});
+}
+
+void set_tile_counter(Tape& tape) { tape.copy({Copy::Direction::set, kTileCounter}, tape.stream); }
+
+/// What the backward kernels write beside the gradients: row sums, the queries' gradient in fp32 and, where query heads share a key head,
+/// both gradients of every query head.
+struct BackwardWorkspace {
+  BackwardWorkspace(Tape& tape, const Attention& a)
+      : sums(tape.empty({a.batch, a.heads, a.queries}, DType::fp32, Category::workspace)),
+        query(tape.empty({a.batch, a.heads, a.queries, a.head_dim}, DType::fp32, Category::workspace)) {
+    if (a.heads == a.kv_heads) return;
+    key = tape.empty({a.batch, a.heads, a.keys, a.head_dim}, a.type, Category::workspace);
+    value = tape.empty({a.batch, a.heads, a.keys, a.value_dim}, a.type, Category::workspace);
+  }
+  Tensor sums, query, key, value;
+};
+
+void cudnn_backward(BackwardCall& b, const Attention& attention) {
+  Tape& tape = b.tape;
+  const Tensor &query = b.saved(2), &key = b.saved(1), &value = b.saved(3), &output = b.saved(5);
+  Tensor gradient = b.grad();
+  if (gradient.strides() != output.strides()) {  // laid out as the output is
+    gradient = empty_like(output);
+    in_place(gradient, {&b.grad()});
+  }
+  Tensor of_query = empty_like(query), of_key = empty_like(key), of_value = empty_like(value);
+  const BackwardWorkspace workspace(tape, attention);
+  set_tile_counter(tape);
+  for (const Attention::Part part : {Attention::Part::delta, Attention::Part::backward, Attention::Part::convert})
+    launch_part(tape, attention, part);
+  if (workspace.key)
+    for (int i = 0; i < 2; ++i) launch_part(tape, attention, Attention::Part::sum_heads);
+  b.give(0, std::move(of_query));
+  b.give(1, std::move(of_key));
+  b.give(2, std::move(of_value));
+}
+
+}  // namespace
+
+Tensor cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionArguments& arguments) {
+  Tape& tape = query.tape();
+  Tensor bias = mask;
+  if (mask && mask.dtype() == DType::boolean) bias = additive_attention_mask(tape, mask, query.dtype());
+  Op op("cudnn_attention", {&query, &key, &value});
+  const Attention attention = attention_of(query, key, value, bias, arguments);
+  op.save(bias);
+  op.save(key);
+  op.save(query);
+  op.save(value);
+  const Tensor seed = tape.empty({}, DType::int64), offset = tape.empty({}, DType::int64);
+  if (attention.dropout) in_place(seed, {&offset});  // philox::unpack_cudnn
+  Tensor out = empty_like(query);
+  if (query.size(3) != value.size(3)) out = tape.empty({query.size(0), query.size(1), query.size(2), value.size(3)}, query.dtype());
+  const Tensor log_sum_exp = tape.empty({query.size(0), query.size(1), query.size(2), 1}, DType::fp32);
+  tape.scratch(kTileCounter);
+  set_tile_counter(tape);
+  launch_part(tape, attention, Attention::Part::forward);
+  op.save_output(log_sum_exp);
+  op.save_output(out);
+  op.save_output(offset);
+  op.save_output(seed);
+  return op.done(out, [attention](BackwardCall& b) { cudnn_backward(b, attention); });
+}
+
+}  // namespace plimsoll::program
