@@ -28,7 +28,8 @@ bool strided(const Operands& operands) {
 /// Instructions of the elements and, where results are many and short, of the results; and the bytes.
 Seconds reduced(const Reduction& kernel, const Accelerator& device, double per_element, double per_result) {
   const double instructions = real(kernel.outputs) * (per_element * real(kernel.reduced) + per_result);
-  return cost::overlapped(cost::issue_time(device, instructions), cost::traffic_time(device, bytes_of(kernel.operands), KernelKind::reduction));
+  return cost::overlapped(cost::issue_time(device, instructions),
+                          cost::traffic_time(device, bytes_of(kernel.operands), KernelKind::reduction));
 }
 
 /// Neighbours stay apart: each block sums 128 columns; where rows are many they are split into parts, whose sums meet in memory.
