@@ -18,8 +18,6 @@ struct TorchRelease {
   bool takes_workspaces_anew() const { return after_2_11(); }
 
   // ---- scaled_dot_product_attention (sdp_utils.cpp) ----
-  /// cuDNN comes first on Hopper and data-centre Blackwell: from the first release that ships cuDNN 9.15.1 on.
-  bool prefers_cudnn_attention() const { return number >= 211; }
   /// The memory-efficient kernels take fewer key heads than query heads (enable_gqa).
   bool efficient_takes_grouped_heads() const { return after_2_11(); }
   /// All fused kernels take one key head for all query heads without being told (multi-query attention).

@@ -162,6 +162,7 @@ Tensor float8_matmul(const Tensor& x, const Tensor& weight, const Float8Recipe& 
              std::to_string(rows) + " tokens",
          "fp8_recipe", "tensorwise");
   Op op("float8_linear", {&x, &weight});
+  op.tape().host(HostWork::python_function);
   if (weight.dtype() == x.dtype()) op.see_transposed(1);  // else the gradient is cast for weight.t() itself, in front of its backward
   op.save(x);
   op.save(weight);

@@ -131,6 +131,7 @@ class FusedLinear {
 
 Tensor liger_rms_norm(const Tensor& x, const Tensor& weight, bool in_place) {
   Op op("LigerRMSNorm", {&x, &weight});
+  op.tape().host(HostWork::python_function);
   const Tensor rows = dense(x);
   const std::int64_t width = x.size(-1);
   Tensor y = op.output(x.sizes(), x.dtype());
@@ -140,6 +141,7 @@ Tensor liger_rms_norm(const Tensor& x, const Tensor& weight, bool in_place) {
   op.save(weight);
   op.save(deviation);
   return op.done(y, [in_place, width](BackwardCall& b) {
+    b.tape.host(HostWork::python_function);
     const Tensor gradient = contiguous(b.grad());
     Tensor partial;
     if (b.needs(1)) partial = b.tape.empty({b.tape.multiprocessors, width}, DType::fp32);
@@ -161,11 +163,13 @@ std::pair<Tensor, Tensor> liger_rope(const Tensor& query, const Tensor& key, con
     return transpose(physical, 1, 2);
   };
   Op op("LigerRope", {&query, &key});
+  op.tape().host(HostWork::python_function);
   Tensor q = turned(query), k = turned(key);
   triton(RowWise::Function::rope, {&q, &k, &cosine, &sine}, {&q, &k});
   op.save(cosine.detach());
   op.save(sine.detach());
   op.finish({&q, &k}, [turned](BackwardCall& b) {
+    b.tape.host(HostWork::python_function);
     Tensor dq = turned(b.grad(0)), dk = turned(b.grad(1));
     triton(RowWise::Function::rope, {&dq, &dk}, {&dq, &dk});
     b.give(0, std::move(dq));
@@ -176,12 +180,14 @@ std::pair<Tensor, Tensor> liger_rope(const Tensor& query, const Tensor& key, con
 
 Tensor liger_gated(const char* activation, const Tensor& gate, const Tensor& up) {
   Op op(std::strcmp(activation, "silu") == 0 ? "LigerSiLUMul" : "LigerGELUMul", {&gate, &up});
+  op.tape().host(HostWork::python_function);
   const Tensor a = dense(gate), c = dense(up);
   Tensor y = op.output(gate.sizes(), gate.dtype());
   pointwise(Pointwise::Form::fused, {&a, &c}, {&y});
   op.save(a);
   op.save(c);
   return op.done(y, [](BackwardCall& b) {
+    b.tape.host(HostWork::python_function);
     const Tensor gradient = contiguous(b.grad());
     pointwise(Pointwise::Form::fused, {&gradient, &b.saved(0), &b.saved(1)}, {&b.saved(0), &b.saved(1)});
     b.give(0, b.saved(0).detach());
@@ -191,6 +197,7 @@ Tensor liger_gated(const char* activation, const Tensor& gate, const Tensor& up)
 
 Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target) {
   Op op("LigerCrossEntropy", {&logits, &target});
+  op.tape().host(HostWork::python_function);
   Tensor loss;
   {
     const Tensor losses = zeros(op.tape(), {logits.size(0)}, logits.dtype());
@@ -201,6 +208,7 @@ Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target) {
   }
   op.save(logits.detach());
   return op.done(loss, [](BackwardCall& b) {
+    b.tape.host(HostWork::python_function);
     compare_with_one(b);
     b.give(0, b.saved(0).detach());
   });
@@ -208,6 +216,7 @@ Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target) {
 
 Tensor liger_fused_linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& target) {
   Op op("LigerFusedLinearCrossEntropy", {&hidden, &weight, &target});
+  op.tape().host(HostWork::python_function);
   const GradMode no_grad(op.tape(), false);
   const Tensor grad_input = zeros(op.tape(), hidden.sizes(), hidden.dtype());
   Tensor grad_weight;
@@ -222,6 +231,7 @@ Tensor liger_fused_linear_cross_entropy(const Tensor& hidden, const Tensor& weig
   op.save(grad_input);
   op.save_if(grad_weight.defined(), grad_weight);
   return op.done(loss, [](BackwardCall& b) {
+    b.tape.host(HostWork::python_function);
     compare_with_one(b);
     b.give(0, b.saved(0).detach());
     if (b.saved(1)) b.give(1, b.saved(1).detach());
