@@ -1,6 +1,6 @@
 /// Time of matrix products, by the tiles that a library cuts them into.
 ///
-///     time      = start + max(waves · tile · slowdown, bytes / bandwidth) + reduction
+///     time      = start + ⁴√((waves · tile · slowdown)⁴ + (bytes / bandwidth)⁴) + reduction
 ///     tile      = k / split · max(2 · tm · tn / rate, (tm + tn) · operand / feed) + tm · tn · result / store
 ///     waves     = the tiles that the busiest compute unit works on, one after the other
 ///     reduction = 0, or of a product split along k: its start + (split · 4 + result) · m · n / bandwidth
@@ -13,6 +13,7 @@
 /// stretched until the mean is 1, by p − (1 − s) / s · (1 − q) where that is above 1.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "plimsoll/hardware.hpp"
@@ -48,7 +49,11 @@ struct ProductPlan {
   std::int64_t split = 1, waves = 0;
   Seconds start, compute, traffic, reduction;  ///< compute: slowed down by its surroundings
 
-  Seconds time() const { return start + (compute < traffic ? traffic : compute) + reduction; }
+  /// Whichever is longer, and a little more where the other is nearly as long: neither hides wholly behind the other.
+  Seconds time() const {
+    const double c = compute.value * compute.value, t = traffic.value * traffic.value;
+    return start + Seconds(std::sqrt(std::sqrt(c * c + t * t))) + reduction;
+  }
 };
 
 /// Throws Error (refused) when the device has no kernels for that arithmetic.

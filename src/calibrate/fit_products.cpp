@@ -1,6 +1,6 @@
 // Constants of matrix products, by non-negative least squares on the terms of their law (product_cost.hpp).
 //
-// With the plan of every product fixed (tile, split, and what bounds it) its time is linear in 1 / rate, 1 / feed, 1 / store and the start.
+// With the plan of every product fixed (tile, split, what bounds it, what its traffic adds) its time is linear in 1 / rate, 1 / feed, 1 / store and the start.
 // Planning and solving take turns until neither changes.
 #include <fmt/format.h>
 
@@ -115,7 +115,7 @@ class ProductFitter {
     for (const Sample& sample : products_) {
       const Product product = product_of(sample);
       const ProductPlan plan = plan_product(product, device_);
-      if (plan.compute < plan.traffic || sample.seconds <= plan.reduction.value) continue;
+      if (plan.compute < plan.traffic || sample.seconds - plan.reduction.value <= 2 * plan.traffic.value) continue;
       list.push_back(equation(sample, product, plan));
     }
     return list;
@@ -128,7 +128,9 @@ class ProductFitter {
     const double work = 2 * m * n * length, operands = (m + n) * static_cast<double>(size_of(product.a)) * length;
     const double result = static_cast<double>(plan.split > 1 ? size_of(DType::fp32) : size_of(product.result));
     const bool fed = operands / plan.kernels->feed.value.value > work / rate_of(*plan.kernels, product, math_named(sample.type));
-    Equation equation{std::vector<double>(unknowns_, 0.0), sample.seconds - plan.reduction.value};
+    // What traffic adds is taken from the last turn's plan.
+    const double hidden = plan.time().value - (plan.start + plan.compute + plan.reduction).value;
+    Equation equation{std::vector<double>(unknowns_, 0.0), sample.seconds - plan.reduction.value - hidden};
     equation.coefficients[fed ? columns.feed : rates_.at({plan.kernels, sample.type})] = waves * (fed ? operands : work);
     equation.coefficients[columns.store] = waves * m * n * result;
     equation.coefficients[columns.start] = 1;

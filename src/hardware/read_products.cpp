@@ -1,20 +1,9 @@
 // Reading the `products` of an accelerator's file.
-#include <cstdlib>
-
 #include "hardware/read_values.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::hardware {
 namespace {
-
-Tile read_tile(const JsonValue& value) {
-  const std::string& text = value.text();
-  char* end = nullptr;
-  const long m = std::strtol(text.c_str(), &end, 10);
-  const long n = *end == 'x' ? std::strtol(end + 1, &end, 10) : 0;
-  if (*end != '\0' || m < 1 || n < 1 || m > 4096 || n > 4096) value.expected("a tile such as \"256x128\"");
-  return {m, n};
-}
 
 Scaling read_scaling(const JsonValue& value) {
   std::vector<std::string> names;
@@ -49,7 +38,7 @@ ProductKernels read_family(const JsonValue& object) {
   if (const auto layouts = object.find("layouts"))
     for (const auto& layout : layouts->elements()) family.layouts.push_back(read_layout(layout));
   if (const auto grouped = object.find("grouped")) family.grouped = grouped->boolean();
-  for (const auto& tile : object["tiles"].elements()) family.tiles.push_back(read_tile(tile));
+  for (const auto& tile : object["tiles"].elements()) family.tiles.push_back(tile_value(tile));
   if (family.tiles.empty()) object["tiles"].expected("at least one tile");
   family.tiles_source = object["tiles_source"].text();
   family.tiles_per_unit = object["tiles_per_unit"].integer(1, 16);

@@ -333,6 +333,7 @@ Timeline RankPlayer::timeline(double slowest) const {
   timeline.copies = score_.copies;
   timeline.by_kernel = score_.by_kernel;
   timeline.by_group = score_.by_group;
+  timeline.dearest = score_.dearest;
   timeline.events = played_;
   for (Event& event : timeline.events) event.start = event.start - Seconds(began_[kComputeStream]), event.end = event.end - Seconds(began_[kComputeStream]);
   return timeline;

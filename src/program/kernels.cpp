@@ -43,7 +43,7 @@ bool schedules_tiles_by_counter(const Tape& tape, const Product& p) {
   constexpr std::int64_t kRows = 256, kColumns = 128, kWaves = 2;
   constexpr int kBuiltForCuda13 = 209;
   if (tape.torch.number < kBuiltForCuda13 || size_of(p.a) != 2 || p.alignment < 16) return false;
-  return ceil_div(p.m, kRows) * ceil_div(p.n, kColumns) * p.batch > kWaves * tape.multiprocessors;
+  return p.m * p.n * p.batch > kWaves * tape.multiprocessors * kRows * kColumns;
 }
 
 /// Distinct elements: those that a stride of zero repeats count once.
@@ -259,19 +259,15 @@ void concatenate(const Tensor& out, const std::vector<Tensor>& ins) {
   if (kernel.elements > 0) out.tape().kernel({kernel});
 }
 
-void reduce(const Tensor& out, const Tensor& in, const std::vector<bool>& reduced) {
+void reduce(const Tensor& out, const Tensor& in, const std::vector<bool>& reduced) { reduce(out, in, axis_of(out, in, reduced)); }
+
+void reduce(const Tensor& out, const Tensor& in, Reduction::Axis axis) {
   Reduction kernel;
-  kernel.axis = axis_of(out, in, reduced);
+  kernel.axis = axis;
   kernel.outputs = std::max<std::int64_t>(out.elements(), 1);
   kernel.reduced = in.elements() / kernel.outputs;
   kernel.operands = Operands({operand(in)}, {operand(out)});
   out.tape().kernel({kernel});
-}
-
-void reduce(const Tensor& out, const Tensor& in) {
-  const bool whole = out.elements() <= 1, last_stays = !whole && out.rank() > 0 && in.rank() > 0 && out.size(-1) == in.size(-1);
-  const Reduction::Axis axis = whole ? Reduction::Axis::all : last_stays ? Reduction::Axis::outer : Reduction::Axis::inner;
-  reduce(out.tape(), axis, out.elements(), {operand(in)}, {operand(out)});
 }
 
 void row_wise(RowWise::Function function, std::int64_t rows, std::int64_t columns, std::initializer_list<const Tensor*> ins,

@@ -39,7 +39,6 @@ void gemm(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, const
 /// both hold tokens and `out` one matrix a group.
 void grouped_gemm(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, std::int64_t groups, const ProductOptions& options = {});
 
-
 /// The products of a linear layer y[rows, out] = x[rows, in] · W[out, in]ᵀ.
 enum class LinearPass : std::uint8_t { forward, input_gradient, weight_gradient };
 struct LinearShape {
@@ -70,8 +69,7 @@ void pointwise(Pointwise::Form form, std::initializer_list<const Tensor*> ins, s
 void concatenate(const Tensor& out, const std::vector<Tensor>& ins);
 /// A reduction of `in` to `out`; `reduced[i]`: dimension i is summed away.
 void reduce(const Tensor& out, const Tensor& in, const std::vector<bool>& reduced);
-/// The same where the shapes tell: everything, the leading dimensions (the last stays as it is), or the last ones.
-void reduce(const Tensor& out, const Tensor& in);
+void reduce(const Tensor& out, const Tensor& in, Reduction::Axis axis);
 void row_wise(RowWise::Function function, std::int64_t rows, std::int64_t columns, std::initializer_list<const Tensor*> ins,
               std::initializer_list<const Tensor*> outs);
 void gather(Gather::Function function, std::int64_t elements, std::initializer_list<const Tensor*> ins,
@@ -84,9 +82,9 @@ void multi_tensor(Tape& tape, MultiTensor::Function function, std::int64_t tenso
 
 /// So many elements that lie one behind the other.
 Operand packed(std::int64_t elements, DType type);
-/// `form` is of the widest result's elements.
 void pointwise(Tape& tape, Pointwise::Form form, std::initializer_list<Operand> reads, std::initializer_list<Operand> writes);
-void reduce(Tape& tape, Reduction::Axis axis, std::int64_t outputs, std::initializer_list<Operand> reads, std::initializer_list<Operand> writes);
+void reduce(Tape& tape, Reduction::Axis axis, std::int64_t outputs, std::initializer_list<Operand> reads,
+            std::initializer_list<Operand> writes);
 void row_wise(Tape& tape, RowWise::Function function, std::int64_t rows, std::int64_t columns, std::initializer_list<Operand> reads,
               std::initializer_list<Operand> writes);
 void gather(Tape& tape, Gather::Function function, std::int64_t elements, std::initializer_list<Operand> reads,

@@ -22,8 +22,6 @@ struct TorchRelease {
   bool efficient_takes_grouped_heads() const { return after_2_11(); }
   /// All fused kernels take one key head for all query heads without being told (multi-query attention).
   bool takes_multi_query() const { return after_2_11(); }
-  /// Fused kernels take a mask whose last dimension is not contiguous.
-  bool takes_strided_masks() const { return after_2_11(); }
   /// cuDNN takes only dropout in sixteenths.
   bool cudnn_dropout_in_sixteenths() const { return after_2_11(); }
 

@@ -49,6 +49,7 @@ TEST(Gemm, TilesAreDealtOverTheDies) {
 Accelerator ideal_h100() {
   Accelerator device = load_accelerator("h100-sxm");
   for (auto& rate : device.rates) rate.peak.value = FlopsPerSecond(132 * 4096 * 1.755e9);
+  device.memory_bandwidth.value = BytesPerSecond(1e18);
   ProductKernels kernels;
   kernels.tiles = {{256, 128}};  // column-major: 256 columns by 128 rows of a row-major result
   kernels.feed.value = kernels.store.value = BytesPerSecond(1e18);

@@ -5,6 +5,7 @@
 
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 #include "program/reduction.hpp"
 
 namespace plimsoll::program {
@@ -17,7 +18,7 @@ Tensor dense(const Tensor& x) {
   return contiguous(x.detach());
 }
 
-/// One Triton kernel, a program per row of the first tensor.
+/// One Triton kernel over the rows of these tensors.
 void triton(RowWise::Function function, std::initializer_list<const Tensor*> read, std::initializer_list<const Tensor*> written) {
   const Tensor& rows = **read.begin();
   row_wise(function, rows.elements() / rows.size(-1), rows.size(-1), read, written);
@@ -74,13 +75,11 @@ class FusedLinear {
  private:
   std::int64_t classes() const { return weight_.size(0); }
   std::int64_t width() const { return weight_.size(1); }
-  LinearShape layer(std::int64_t rows, DType type) const { return {rows, width(), classes(), type, type}; }
-  void product(LinearPass pass, std::int64_t rows, DType type) { linear_product(tape_, pass, layer(rows, type)); }
 
   void one_chunk(const Tensor& hidden, const Tensor& storage) {
     const std::int64_t rows = hidden.size(0);
     const Tensor logits = storage ? slice(storage, 0, 0, rows) : product_with_transposed(hidden);
-    if (storage) product(LinearPass::forward, rows, logits.dtype());
+    if (storage) gemm(tape_, matrix(hidden), matrix(weight_).t(), matrix(logits));
     triton(RowWise::Function::cross_entropy, {&logits, &logits}, {&logits});
     give_input(logits, rows);
     if (grad_weight_) add_to_weight(logits, hidden);
@@ -90,17 +89,19 @@ class FusedLinear {
   Tensor product_with_transposed(const Tensor& hidden) {
     const Tensor low_weight = autocast_low(transpose(weight_.detach(), 0, 1)), low = autocast_low(hidden);
     Tensor made = tape_.empty({hidden.size(0), classes()}, low.dtype());
-    product(LinearPass::forward, hidden.size(0), low.dtype());
+    gemm(tape_, matrix(low), matrix(low_weight), matrix(made));
     return made;
   }
 
   void give_input(const Tensor& gradient, std::int64_t rows) {
     if (writes_into_) {
-      product(LinearPass::input_gradient, rows, gradient.dtype());
+      Matrix out = matrix(gradient);
+      out.columns = out.leading = width();
+      gemm(tape_, matrix(gradient), matrix(weight_), out);
     } else {
       const Tensor low_weight = autocast_low(weight_);
       const Tensor made = tape_.empty({rows, width()}, gradient.dtype());
-      product(LinearPass::input_gradient, rows, gradient.dtype());
+      gemm(tape_, matrix(gradient), matrix(low_weight), matrix(made));
       in_place(grad_input_, {&made});
     }
   }
@@ -110,13 +111,11 @@ class FusedLinear {
     const bool low = gradient.dtype() != DType::fp32;
     if (low && (grad_weight_.dtype() == DType::fp32 || grad_weight_.dtype() == gradient.dtype())) {
       const Tensor narrow = to(hidden, gradient.dtype());
-      LinearShape shape = layer(hidden.size(0), gradient.dtype());
-      shape.result = grad_weight_.dtype();
-      return linear_product(tape_, LinearPass::weight_gradient, shape, {.accumulates = true});
+      return gemm(tape_, matrix(gradient).t(), matrix(narrow), matrix(grad_weight_), {.accumulates = true});
     }
     const Tensor narrow = autocast_low(hidden);
     const Tensor made = tape_.empty({classes(), width()}, gradient.dtype());
-    product(LinearPass::weight_gradient, hidden.size(0), gradient.dtype());
+    gemm(tape_, matrix(gradient).t(), matrix(narrow), matrix(made));
     const Tensor wide = to(made, DType::fp32);
     in_place(grad_weight_, {&grad_weight_, &wide});
   }
@@ -130,8 +129,7 @@ class FusedLinear {
 }  // namespace
 
 Tensor liger_rms_norm(const Tensor& x, const Tensor& weight, bool in_place) {
-  Op op("LigerRMSNorm", {&x, &weight});
-  op.tape().host(HostWork::python_function);
+  PythonFunction op("LigerRMSNorm", {&x, &weight});
   const Tensor rows = dense(x);
   const std::int64_t width = x.size(-1);
   Tensor y = op.output(x.sizes(), x.dtype());
@@ -141,13 +139,12 @@ Tensor liger_rms_norm(const Tensor& x, const Tensor& weight, bool in_place) {
   op.save(weight);
   op.save(deviation);
   return op.done(y, [in_place, width](BackwardCall& b) {
-    b.tape.host(HostWork::python_function);
     const Tensor gradient = contiguous(b.grad());
     Tensor partial;
     if (b.needs(1)) partial = b.tape.empty({b.tape.multiprocessors, width}, DType::fp32);
     const Tensor rows_gradient = in_place ? gradient : zeros(b.tape, gradient.sizes(), gradient.dtype());
     Tensor result = b.tape.view(rows_gradient, gradient.sizes(), gradient.strides());  // dX.view(*shape): its base is a reference
-    triton(RowWise::Function::rms_norm_backward, {&gradient, &b.saved(0), &b.saved(1), &b.saved(2)}, {&result, &partial});
+    triton(RowWise::Function::rms_norm_backward, {&gradient, &b.saved(0), &b.saved(1), &b.saved(2)}, {&result});
     if (partial) {
       const Tensor sum = reduce(partial, {true, false}, false, DType::fp32);
       b.give(1, to(sum, b.saved(1).dtype()));
@@ -162,14 +159,12 @@ std::pair<Tensor, Tensor> liger_rope(const Tensor& query, const Tensor& key, con
     const Tensor physical = contiguous(transpose(x.detach(), 1, 2));
     return transpose(physical, 1, 2);
   };
-  Op op("LigerRope", {&query, &key});
-  op.tape().host(HostWork::python_function);
+  PythonFunction op("LigerRope", {&query, &key});
   Tensor q = turned(query), k = turned(key);
   triton(RowWise::Function::rope, {&q, &k, &cosine, &sine}, {&q, &k});
   op.save(cosine.detach());
   op.save(sine.detach());
   op.finish({&q, &k}, [turned](BackwardCall& b) {
-    b.tape.host(HostWork::python_function);
     Tensor dq = turned(b.grad(0)), dk = turned(b.grad(1));
     triton(RowWise::Function::rope, {&dq, &dk}, {&dq, &dk});
     b.give(0, std::move(dq));
@@ -179,15 +174,13 @@ std::pair<Tensor, Tensor> liger_rope(const Tensor& query, const Tensor& key, con
 }
 
 Tensor liger_gated(const char* activation, const Tensor& gate, const Tensor& up) {
-  Op op(std::strcmp(activation, "silu") == 0 ? "LigerSiLUMul" : "LigerGELUMul", {&gate, &up});
-  op.tape().host(HostWork::python_function);
+  PythonFunction op(std::strcmp(activation, "silu") == 0 ? "LigerSiLUMul" : "LigerGELUMul", {&gate, &up});
   const Tensor a = dense(gate), c = dense(up);
   Tensor y = op.output(gate.sizes(), gate.dtype());
   pointwise(Pointwise::Form::fused, {&a, &c}, {&y});
   op.save(a);
   op.save(c);
   return op.done(y, [](BackwardCall& b) {
-    b.tape.host(HostWork::python_function);
     const Tensor gradient = contiguous(b.grad());
     pointwise(Pointwise::Form::fused, {&gradient, &b.saved(0), &b.saved(1)}, {&b.saved(0), &b.saved(1)});
     b.give(0, b.saved(0).detach());
@@ -196,8 +189,7 @@ Tensor liger_gated(const char* activation, const Tensor& gate, const Tensor& up)
 }
 
 Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target) {
-  Op op("LigerCrossEntropy", {&logits, &target});
-  op.tape().host(HostWork::python_function);
+  PythonFunction op("LigerCrossEntropy", {&logits, &target});
   Tensor loss;
   {
     const Tensor losses = zeros(op.tape(), {logits.size(0)}, logits.dtype());
@@ -208,15 +200,13 @@ Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target) {
   }
   op.save(logits.detach());
   return op.done(loss, [](BackwardCall& b) {
-    b.tape.host(HostWork::python_function);
     compare_with_one(b);
     b.give(0, b.saved(0).detach());
   });
 }
 
 Tensor liger_fused_linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& target) {
-  Op op("LigerFusedLinearCrossEntropy", {&hidden, &weight, &target});
-  op.tape().host(HostWork::python_function);
+  PythonFunction op("LigerFusedLinearCrossEntropy", {&hidden, &weight, &target});
   const GradMode no_grad(op.tape(), false);
   const Tensor grad_input = zeros(op.tape(), hidden.sizes(), hidden.dtype());
   Tensor grad_weight;
@@ -231,7 +221,6 @@ Tensor liger_fused_linear_cross_entropy(const Tensor& hidden, const Tensor& weig
   op.save(grad_input);
   op.save_if(grad_weight.defined(), grad_weight);
   return op.done(loss, [](BackwardCall& b) {
-    b.tape.host(HostWork::python_function);
     compare_with_one(b);
     b.give(0, b.saved(0).detach());
     if (b.saved(1)) b.give(1, b.saved(1).detach());

@@ -22,17 +22,19 @@ void sort_for_accumulation(Tape& tape, std::int64_t n, std::int64_t rows, bool f
   if (filled) tape.scratch(size_of(DType::int64));
   tape.scratch(cub::radix_sort_bytes(n, rows));
   // Remainder, product with the stride, quotient by the size of a row, the range, and the sort.
-  const std::int64_t launches = 4 + cub::radix_sort_launches(n, rows);
-  for (std::int64_t i = 0; i < launches; ++i)
-    gather(tape, Gather::Function::sort, n, {packed(2 * n, DType::int64)}, {packed(2 * n, DType::int64)});
+  pointwise(linear, {&linear});
+  pointwise(linear, {&linear});
+  pointwise(sorted, {&linear});
+  pointwise(range, {});
+  for (std::int64_t i = cub::radix_sort_launches(n, rows); i > 0; --i)
+    gather(Gather::Function::sort, n, {&sorted, &origins}, {&sorted, &origins});
 }
 
 /// One product per expert of its rows and its weight. On sm90 in bf16 one CUTLASS kernel with its arguments and tensor maps as scratch
 /// (GroupMM.cu); in other types ATen's fallback: a cuBLAS product after the other, whose sizes the host must know. They are taken as
 /// equal: balanced routing.
-void launch_groups(Tape& tape, LinearPass pass, const LinearShape& shape, std::int64_t groups) {
-  const DType type = shape.type;
-  if (type == DType::bf16) {
+void launch_groups(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, std::int64_t groups) {
+  if (a.type == DType::bf16) {
     constexpr std::int64_t kArgumentsPerGroup = 60, kMapsPerProcessor = 512;
     const Tensor arguments = tape.empty({kArgumentsPerGroup * groups}, DType::uint8, Category::workspace);
     pointwise(arguments, {});  // prepare_grouped_gemm_data
@@ -41,18 +43,7 @@ void launch_groups(Tape& tape, LinearPass pass, const LinearShape& shape, std::i
     tape.synchronize();
     for (std::int64_t i = 0; i < groups; ++i) tape.product_workspace(tape.gemm_workspace);
   }
-  grouped_linear_product(tape, pass, shape, groups, {.workspace = false});
-}
-
-/// Elements of y, taken from another tensor by an index.
-void index(const Tensor& indices, const Tensor& y) {
-  gather(y.tape(), Gather::Function::index, y.elements(), {operand(indices), packed(y.elements(), y.dtype())}, {operand(y)});
-}
-
-/// The arriving gradient, put or added to places of another tensor by the index that was saved first.
-void scatter(const BackwardCall& b, const Tensor& gradient) {
-  const Operand rows = packed(b.grad().elements(), gradient.dtype());
-  gather(gradient.tape(), Gather::Function::scatter, rows.elements, {operand(b.saved(0)), rows}, {rows});
+  grouped_gemm(tape, a, b, out, groups);
 }
 
 }  // namespace
@@ -75,7 +66,7 @@ TopK top_k_of(const Tensor& x, std::int64_t k, bool sorted) {
   op.save_output(indices);
   op.finish({&values}, [before = x.sizes()](BackwardCall& b) {  // value_selecting_reduction_backward: scattered into zeros
     Tensor gradient = zeros(b.tape, before, b.grad().dtype());
-    scatter(b, gradient);
+    gather(Gather::Function::scatter, b.grad().elements(), {&b.grad()}, {&b.grad()});
     b.give(0, std::move(gradient));
   });
   return {values, indices};
@@ -93,8 +84,8 @@ SortedIntegers sort_integers(const Tensor& x) {
   const Tensor copy = op.tape().empty(x.sizes(), x.dtype(), Category::workspace);
   constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
   if (x.elements() > kOneBlock) op.tape().scratch(cub::radix_sort_bytes(x.elements(), kLargest));
-  const std::int64_t launches = 1 + (x.elements() > kOneBlock ? cub::radix_sort_launches(x.elements(), kLargest) : 1);  // the indices first
-  for (std::int64_t i = 0; i < launches; ++i)
+  pointwise(sorted.order, {});
+  for (std::int64_t i = x.elements() > kOneBlock ? cub::radix_sort_launches(x.elements(), kLargest) : 1; i > 0; --i)
     gather(Gather::Function::sort, x.elements(), {&x, &sorted.order}, {&sorted.values, &sorted.order});
   return sorted;
 }
@@ -105,11 +96,11 @@ Tensor index_rows(const Tensor& x, const Tensor& indices) {
   Dims sizes = x.sizes();
   sizes[0] = indices.size(0);
   Tensor y = op.output(sizes, x.dtype());
-  index(indices, y);
+  gather(Gather::Function::index, y.elements(), {&y, &indices}, {&y});
   return op.done(y, [before = x.sizes(), n = indices.elements()](BackwardCall& b) {  // index_put_ into zeros, accumulating
     Tensor gradient = zeros(b.tape, before, b.grad().dtype());
     sort_for_accumulation(b.tape, n, before[0]);
-    scatter(b, gradient);
+    gather(Gather::Function::scatter, b.grad().elements(), {&b.grad()}, {&b.grad()});
     b.give(0, std::move(gradient));
   });
 }
@@ -118,10 +109,10 @@ Tensor place_rows(const Tensor& x, const Tensor& indices) {
   Op op("index_put", {&x});
   op.save(indices);
   Tensor y = op.output(x.sizes(), x.dtype());
-  gather(Gather::Function::scatter, x.elements(), {&indices, &x}, {&y});
+  gather(Gather::Function::scatter, x.elements(), {&x, &indices}, {&y});
   return op.done(y, [](BackwardCall& b) {
     Tensor gradient = b.tape.empty(b.grad().sizes(), b.grad().dtype());
-    index(b.saved(0), gradient);
+    gather(Gather::Function::index, gradient.elements(), {&b.grad(), &b.saved(0)}, {&gradient});
     b.give(0, std::move(gradient));
   });
 }
@@ -136,11 +127,11 @@ Tensor scatter_add_rows(const Tensor& x, const Tensor& indices, const Tensor& ro
     for (int i = 0; i < 2; ++i) tape.scratch(1);
   }
   sort_for_accumulation(tape, indices.elements(), x.size(0), true);
-  gather(Gather::Function::scatter, rows.elements(), {&indices, &rows, &x}, {&y});
+  gather(Gather::Function::scatter, rows.elements(), {&rows, &x}, {&y});
   return op.done(y, [sizes = rows.sizes()](BackwardCall& b) {
     if (!b.needs(1)) return;
     Tensor gradient = b.tape.empty(sizes, b.grad().dtype());
-    index(b.saved(0), gradient);
+    gather(Gather::Function::index, gradient.elements(), {&gradient, &b.saved(0)}, {&gradient});
     b.give(1, std::move(gradient));
   });
 }
@@ -151,7 +142,7 @@ Tensor repeat_interleave(const Tensor& x, const Tensor& times, std::int64_t tota
   {
     const Tensor ends = cumulative_sum(times, DType::int64);
     origins = tape.empty({total}, DType::int64);
-    gather(Gather::Function::index, total, {&ends}, {&origins});
+    gather(Gather::Function::scatter, total, {&ends}, {&origins});
   }
   return index_rows(x, origins);
 }
@@ -163,13 +154,7 @@ Tensor count(const Tensor& mask, const std::vector<bool>& reduced) {
     if (!reduced[static_cast<std::size_t>(i)]) sizes.push_back(mask.size(i));
   Tensor y = tape.empty(sizes, DType::int64);
   const Tensor wide = elementwise(tape, {&mask}, DType::int64);
-  const ReductionScratch scratch = reduction_scratch(tape, wide, reduced, size_of(DType::int64));
-  Tensor buffer, semaphores;
-  if (scratch.buffer > 0) {
-    buffer = tape.empty({scratch.buffer}, DType::uint8, Category::workspace);
-    semaphores = tape.empty({scratch.semaphores}, DType::uint8, Category::workspace);
-  }
-  reduce(y, wide);
+  reduce_into(y, wide, reduced, size_of(DType::int64));
   return y;
 }
 
@@ -178,10 +163,10 @@ Tensor gather_last(const Tensor& x, const Tensor& indices) {
   op.save(indices);
   op.save(x);  // gather_backward takes it for its sizes
   Tensor y = op.output(indices.sizes(), x.dtype());
-  index(indices, y);
+  gather(Gather::Function::index, y.elements(), {&y, &indices}, {&y});
   return op.done(y, [before = x.sizes()](BackwardCall& b) {
     Tensor gradient = zeros(b.tape, before, b.grad().dtype());
-    scatter(b, gradient);
+    gather(Gather::Function::scatter, b.grad().elements(), {&b.grad()}, {&b.grad()});
     b.give(0, std::move(gradient));
   });
 }
@@ -196,25 +181,26 @@ Tensor histogram(const Tensor& x, std::int64_t bins) {
 Tensor grouped_product(const Tensor& x, const Tensor& weight, const Tensor& offsets) {
   const std::int64_t groups = weight.size(0), out = weight.size(1), in = weight.size(2), rows = x.size(0);
   const Tensor transposed = transpose(weight, 1, 2);
+  const Matrix left = matrix(x), right = matrix(transposed);
   Op op("grouped_mm", {&x, &transposed});
   op.save_if(op.needs(0), transposed);
   op.save(offsets);
   op.save_if(op.needs(1), x);
   Tensor y = op.output({rows, out}, x.dtype());
-  const LinearShape shape{rows, in, out, x.dtype(), x.dtype()};
-  launch_groups(op.tape(), LinearPass::forward, shape, groups);
+  launch_groups(op.tape(), left, right, matrix(y), groups);
   const bool row_major = transposed.strides()[-1] == 1;  // gpt_oss keeps [experts, in, out]
   const Dims strides = row_major ? Dims{in * out, out, 1} : Dims{out * in, 1, in};
-  return op.done(y, [shape, groups, rows, in, out, strides](BackwardCall& b) {
+  return op.done(y, [=](BackwardCall& b) {
     const DType type = b.grad().dtype();
     if (b.needs(1)) {  // in the layout of the transposed weight
       const Tensor whole = b.tape.empty({groups, out, in}, type);
-      launch_groups(b.tape, LinearPass::weight_gradient, shape, groups);
-      b.give(1, b.tape.view(whole, {groups, in, out}, strides));
+      const Tensor gradient = b.tape.view(whole, {groups, in, out}, strides);
+      launch_groups(b.tape, left.t(), matrix(b.grad()), matrix(gradient), groups);
+      b.give(1, gradient);
     }
     if (b.needs(0)) {
       Tensor gradient = b.tape.empty({rows, in}, type);
-      launch_groups(b.tape, LinearPass::input_gradient, shape, groups);
+      launch_groups(b.tape, matrix(b.grad()), right.t(), matrix(gradient), groups);
       b.give(0, std::move(gradient));
     }
   });

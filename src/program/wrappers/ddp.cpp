@@ -154,8 +154,7 @@ void Ddp::pass_through_sink(std::vector<Tensor*>& outputs) {
     if (output->defined() && output->requires_grad()) inputs.push_back(output);
   std::vector<Tensor> copies;
   {
-    Op op("_DDPSink", inputs);
-    tape_.host(HostWork::python_function);
+    PythonFunction op("_DDPSink", inputs);
     for (const Tensor* input : inputs) {
       copies.push_back(tape_.empty(input->sizes(), input->dtype()));
       in_place(copies.back(), {input});

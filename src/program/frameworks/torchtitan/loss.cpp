@@ -1,6 +1,7 @@
 #include "program/frameworks/torchtitan/loss.hpp"
 
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -22,7 +23,7 @@ void accumulate(const Tensor& buffer, const Tensor& gradient) {
 
 /// _DecoderOutputGradientBackProp: the loss, whose gradient is the accumulated one.
 Tensor with_gradient(const Tensor& hidden, const Tensor& gradient, const Tensor& loss) {
-  Op op("chunked_loss", {&hidden});
+  PythonFunction op("chunked_loss", {&hidden});
   op.save(gradient);
   Tensor result = loss.detach();
   return op.done(result, [](BackwardCall& b) { b.give(0, b.saved(0)); });
@@ -90,14 +91,14 @@ Tensor vocabulary_cross_entropy(const Tensor& logits, const Tensor& labels) {
   Tape& tape = op.tape();
   const Dims column{logits.size(0), 1};
   Tensor largest = tape.empty(column, DType::fp32);
-  reduce(largest, logits);
+  reduce(largest, logits, Reduction::Axis::inner);
   reduce_over_ranks(tape, largest);
   const Tensor shifted = elementwise(tape, {&logits, &largest}, DType::fp32);
   Tensor total;
   {
     const Tensor exponentials = elementwise(tape, {&shifted}, DType::fp32);
     total = tape.empty(column, DType::fp32);
-    reduce(total, exponentials);
+    reduce(total, exponentials, Reduction::Axis::inner);
   }
   reduce_over_ranks(tape, total);
   Tensor log_probabilities;
@@ -113,7 +114,7 @@ Tensor vocabulary_cross_entropy(const Tensor& logits, const Tensor& labels) {
   Tensor losses = elementwise(tape, {&picked}, DType::fp32);
   losses = where_labelled(tape, labels, losses, {logits.size(0)});
   Tensor loss = tape.empty({}, DType::fp32);
-  reduce(loss, losses);
+  reduce(loss, losses, Reduction::Axis::all);
   op.save(log_probabilities);
   op.save(labels);
   return op.done(loss, vocabulary_backward);
@@ -133,7 +134,7 @@ Tensor cross_entropy_loss(const TensorParallel& group, const Tensor& logits, con
 }
 
 Tensor compiled_cross_entropy(const Tensor& logits, const LossInputs& inputs) {
-  Op op("compiled_loss", {&logits});
+  CompiledGraph op("compiled_loss", {&logits});
   Tape& tape = op.tape();
   const Dims column{logits.elements() / logits.size(-1), 1};
   const Tensor largest = tape.empty(column, DType::fp32), logarithm = tape.empty(column, DType::fp32);
@@ -141,7 +142,7 @@ Tensor compiled_cross_entropy(const Tensor& logits, const LossInputs& inputs) {
   row_wise(tape, RowWise::Function::cross_entropy, column[0], logits.size(-1), {operand(logits), operand(logits)},
            {operand(largest), operand(logarithm)});
   Tensor loss = tape.empty({}, DType::fp32);
-  reduce(loss, logarithm);
+  reduce(loss, logarithm, Reduction::Axis::all);
   for (const Tensor* kept : {&logits, &inputs.labels, &largest, &logarithm}) op.save(*kept);
   return op.done(loss, [](BackwardCall& b) {
     const Tensor saved = b.take_saved(0);

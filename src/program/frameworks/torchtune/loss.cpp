@@ -1,6 +1,7 @@
 #include "program/frameworks/torchtune/loss.hpp"
 
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -9,7 +10,7 @@ Tensor count_targets(const Tensor& labels) {
   const Tensor counted = elementwise(tape, {&labels}, DType::boolean);
   Tensor sum = tape.empty({}, DType::int64);
   const Tensor wide = elementwise(tape, {&counted}, DType::int64);  // sum() of bools casts first
-  reduce(sum, wide);
+  reduce(sum, wide, Reduction::Axis::all);
   return sum;
 }
 
@@ -30,7 +31,7 @@ Tensor eager_loss(const Tensor& logits, const Tensor& labels) {
 
 /// The same as Inductor compiles it: largest logit and logarithm of the sum per row are kept beside the logits.
 Tensor compiled_loss(const Tensor& logits, const Tensor& labels) {
-  Op op("compiled_loss", {&logits});
+  CompiledGraph op("compiled_loss", {&logits});
   Tape& tape = op.tape();
   const Dims column{logits.size(0), 1};
   Tensor largest = tape.empty(column, DType::fp32), logarithm = tape.empty(column, DType::fp32);
@@ -38,7 +39,7 @@ Tensor compiled_loss(const Tensor& logits, const Tensor& labels) {
   row_wise(tape, RowWise::Function::cross_entropy, logits.size(0), logits.size(-1), {operand(logits), operand(logits)},
            {operand(largest), operand(logarithm)});
   Tensor loss = tape.empty({}, DType::fp32);
-  reduce(loss, logarithm);
+  reduce(loss, logarithm, Reduction::Axis::all);
   op.save(logits);
   op.save(labels);
   op.save_output(largest);

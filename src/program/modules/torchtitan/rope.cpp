@@ -40,7 +40,7 @@ void check_positions(Tape& tape, const Tensor& positions) {
   tape.operator_name = "check_positions";
   const Tensor below = elementwise(tape, {&positions}, DType::boolean);
   const Tensor all = tape.empty({}, DType::boolean);
-  reduce(all, below);
+  reduce(all, below, Reduction::Axis::all);
   pointwise(tape, Pointwise::Form::map, {operand(all)}, {});  // _assert_async
 }
 

@@ -161,7 +161,7 @@ Tensor TuneLinear::decomposed(const Tensor& input, const Tensor& out) const {
       whole = add(weight, scaled);
     }
     norm = tape_->empty({shape_.out}, x.dtype());
-    reduce(norm, whole);
+    reduce(norm, whole, Reduction::Axis::inner);
   }
   const Tensor scale = view(divide(module_->tensor("magnitude"), norm), {1, -1});
   Tensor result;

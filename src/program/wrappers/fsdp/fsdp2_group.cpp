@@ -73,15 +73,13 @@ void Fsdp2Group::register_post_backward(std::vector<Tensor*>& tensors) {
   if (inputs.empty() || !tape().grad_enabled || parameters.empty()) return;
   std::vector<Tensor> outputs;
   {
-    Op op("RegisterPostBackward", inputs);
-    tape().host(HostWork::python_function);
+    PythonFunction op("RegisterPostBackward", inputs);
     for (const Tensor* input : inputs) {
       Tensor alias = tape().view(*input, input->sizes(), input->strides());
       alias.impl()->base.reset();
       outputs.push_back(std::move(alias));
     }
     op.finish_all(outputs, [this, count = inputs.size()](BackwardCall& call) {
-      tape().host(HostWork::python_function);
       post_backward();
       for (std::size_t i = 0; i < count; ++i)
         if (call.grad(i).defined()) call.give(i, call.grad(i));
