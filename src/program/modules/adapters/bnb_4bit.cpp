@@ -58,7 +58,7 @@ Tensor dequantized(Module& linear, Tape& tape, DType type) {
 
 /// MatMul4Bit: above some thousand rows the weight is dequantised for F.linear (_dequant_linear_fallback).
 Tensor matmul_4bit(Module& linear, const Tensor& x) {
-  Op op("matmul_4bit", {&x});
+  PythonFunction op("matmul_4bit", {&x});
   Tensor y;
   {
     const GradMode frozen(op.tape(), false);

@@ -158,7 +158,7 @@ Tensor dequantized(Module& module, Tape& tape, std::int64_t out, std::int64_t in
 }
 
 Tensor linear_nf4(const Tensor& x, Module& module, Tape& tape, std::int64_t out, std::int64_t in) {
-  Op op("linear_nf4", {&x});
+  PythonFunction op("linear_nf4", {&x});
   Tensor y;
   {
     const GradMode frozen(tape, false);

@@ -73,7 +73,7 @@ void Fsdp2Group::register_post_backward(std::vector<Tensor*>& tensors) {
   if (inputs.empty() || !tape().grad_enabled || parameters.empty()) return;
   std::vector<Tensor> outputs;
   {
-    Op op("RegisterPostBackward", inputs);
+    PythonFunction op("RegisterPostBackward", inputs);
     for (const Tensor* input : inputs) {
       Tensor alias = tape().view(*input, input->sizes(), input->strides());
       alias.impl()->base.reset();

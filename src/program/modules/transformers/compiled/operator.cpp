@@ -127,6 +127,7 @@ Tensor compiled_layer(const CompiledArguments& arguments, const CompiledShape& s
   List<const Tensor*> inputs;
   for (const Tensor& argument : arguments) inputs.push_back(&argument);
   Op op("compiled_layer", inputs);
+  op.tape().host(HostWork::compiled_call);
 
   Graph graph(op.tape());
   CompiledValues values = values_of(graph, arguments);
@@ -146,7 +147,10 @@ Tensor compiled_layer(const CompiledArguments& arguments, const CompiledShape& s
     }
   }
   Tensor result = graph.take(output);
-  return op.done(result, [s](BackwardCall& b) { backward(b, s); });
+  return op.done(result, [s](BackwardCall& b) {
+    b.tape.host(HostWork::compiled_call);
+    backward(b, s);
+  });
 }
 
 }  // namespace plimsoll::program
