@@ -86,6 +86,7 @@ struct Pricing {
   double product_slowdown = 1.0;           ///< of products and attention while a collective is running
   double memory_slowdown = 1.0;            ///< of other kernels while a collective is running
   double communication_slowdown = 1.0;     ///< of collectives on streams of their own: kernels run beside them
+  double pace = 1.0;                       ///< time of products and attention on the slowest of the run's devices over that of a usual one
   Seconds gap;                             ///< between two pieces of work of one stream
   HostPace host;
 };

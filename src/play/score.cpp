@@ -144,12 +144,12 @@ class ScoreWriter {
   void kernel(Item& item, const Instruction& instruction) {
     const Kernel& kernel = program_.kernels.at(instruction.id);
     double& seconds = kernels_[instruction.id];
-    if (seconds < 0) seconds = tables_.seconds_of(kernel);
+    item.what = Item::What::kernel;
     Launches& launches = launches_[instruction.id];
     if (launches.count == 0) launches.label = instruction.label;
     launches.count += runs_;
-    item.what = Item::What::kernel;
     item.multiplies = kernel.product() || kernel.attention();
+    if (seconds < 0) seconds = tables_.seconds_of(kernel) * (item.multiplies ? tables_.pricing.pace : 1);
     item.seconds = seconds;
     if (item.stream == kComputeStream) ++kernels_issued_;
     item.issue = tables_.pricing.host.launch.value;
