@@ -5,7 +5,9 @@ and what hangs on them are what they would be, whole numbers or not. What comes 
 it into a decision or reads it: then it is assumed (choices.py), stays so, and is reported."""
 
 import ctypes
+import sys
 import threading
+import types
 import warnings
 
 from . import choices, device, journal
@@ -328,10 +330,29 @@ class Values:
 _libraries = []  # a registration lasts as long as its library
 
 
+def keep_from_compiler(*modules):
+    """Operators of compiled code call back here: Dynamo, which would compile the frames of that too, is told to leave them alone."""
+    from torch._C._dynamo.eval_frame import skip_code
+
+    def skip(code):
+        skip_code(code)
+        for inner in code.co_consts:
+            if isinstance(inner, types.CodeType):
+                skip(inner)
+
+    for module in modules:
+        for each in vars(module).values():
+            owned = vars(each).values() if isinstance(each, type) and each.__module__ == module.__name__ else (each,)
+            for function in owned:
+                if isinstance(function, types.FunctionType) and function.__module__ == module.__name__:
+                    skip(function.__code__)
+
+
 def patch(torch):
     """Follows every operator that has a kernel for the device. Its place is taken at the key right above the backends: from there the kernel
     below can be called whatever its arguments are, which a kernel that was overridden cannot."""
     values = Values(torch)
+    keep_from_compiler(sys.modules[__name__], choices, device, journal)
     library = torch.library.Library("aten", "IMPL")
     _libraries.append(library)
     registered = torch._C._dispatch_get_registrations_for_dispatch_key
