@@ -2,8 +2,10 @@
 
 import functools
 import gc
+import sys
 
 from . import journal, steps
+from .imports import after
 
 
 def class_of_model(module):
@@ -35,9 +37,8 @@ def note_model(module):
 
 def note_largest_model():
     """Of a program that never called a module where it could be seen (a compiled function, a graph): the largest that lives."""
-    import torch
-
-    if journal.has("parameters") or not torch.cuda.is_initialized():
+    torch = sys.modules.get("torch")  # absent where its import failed
+    if journal.has("parameters") or torch is None or not torch.cuda.is_initialized():
         return
     largest, most = None, 0
     for each in gc.get_objects():
@@ -79,7 +80,7 @@ def mark_passes(torch):
     forward = ForwardWatch(torch)
     forward.arm()
     mark_backward(torch, forward)
-    mark_compiled(torch, forward)
+    after("torch._dynamo.eval_frame")(lambda module: mark_compiled(torch, forward, module))
     mark_graphs(torch, forward)
     mark_optimizers(torch, forward)
     count_tokens(torch)
@@ -109,11 +110,9 @@ def mark_backward(torch, forward):
     torch.autograd.grad = marks_backward(torch.autograd.grad)
 
 
-def mark_compiled(torch, forward):
+def mark_compiled(torch, forward, eval_frame):
     """A compiled function may be all of a pass: model.compile() makes one of the module's call."""
-    from torch._dynamo.eval_frame import _TorchDynamoContext
-
-    compiled = _TorchDynamoContext.__call__
+    compiled = eval_frame._TorchDynamoContext.__call__
 
     @functools.wraps(compiled)
     def compile_and_mark(self, function):
@@ -131,7 +130,7 @@ def mark_compiled(torch, forward):
 
         return called
 
-    _TorchDynamoContext.__call__ = compile_and_mark
+    eval_frame._TorchDynamoContext.__call__ = compile_and_mark
 
 
 def _compiles(context):

@@ -11,6 +11,7 @@ import types
 import warnings
 
 from . import choices, device, journal
+from .imports import after
 
 MOST_BYTES = 1 << 20  # of a tensor whose values are followed: not activations
 MOST_WHOLE = 1 << 20  # elements of one of whole numbers or truth values: ids and masks
@@ -330,17 +331,17 @@ class Values:
 _libraries = []  # a registration lasts as long as its library
 
 
-def keep_from_compiler(*modules):
+@after("torch._dynamo.eval_frame")
+def keep_from_compiler(eval_frame):
     """Operators of compiled code call back here: Dynamo, which would compile the frames of that too, is told to leave them alone."""
-    from torch._C._dynamo.eval_frame import skip_code
 
     def skip(code):
-        skip_code(code)
+        eval_frame.skip_code(code)
         for inner in code.co_consts:
             if isinstance(inner, types.CodeType):
                 skip(inner)
 
-    for module in modules:
+    for module in (sys.modules[__name__], choices, device, journal):
         for each in vars(module).values():
             owned = vars(each).values() if isinstance(each, type) and each.__module__ == module.__name__ else (each,)
             for function in owned:
@@ -352,7 +353,6 @@ def patch(torch):
     """Follows every operator that has a kernel for the device. Its place is taken at the key right above the backends: from there the kernel
     below can be called whatever its arguments are, which a kernel that was overridden cannot."""
     values = Values(torch)
-    keep_from_compiler(sys.modules[__name__], choices, device, journal)
     library = torch.library.Library("aten", "IMPL")
     _libraries.append(library)
     registered = torch._C._dispatch_get_registrations_for_dispatch_key
