@@ -86,6 +86,7 @@ struct Pricing {
   double product_slowdown = 1.0;           ///< of products and attention while a collective is running
   double memory_slowdown = 1.0;            ///< of other kernels while a collective is running
   double communication_slowdown = 1.0;     ///< of collectives on streams of their own: kernels run beside them
+  double pace = 1.0;                       ///< time of products and attention on the slowest of the run's devices over that of a usual one
   Seconds gap;                             ///< between two pieces of work of one stream
   HostPace host;
 };
@@ -99,6 +100,14 @@ struct Event {
   std::uint32_t instruction;  ///< index in StepProgram::step
   StreamId stream;
   Seconds start, end;
+};
+
+/// All launches of a step that are the same kernel.
+struct KernelShare {
+  Kernel kernel;
+  std::string label;          ///< who launches it first
+  std::int64_t launches = 0;  ///< in a step
+  Seconds seconds;            ///< of all of them
 };
 
 /// The reading of time of one rank's steady step. The parts are what its compute stream did or waited for; they add up to `step`.
@@ -119,6 +128,7 @@ struct Timeline {
   Seconds copies;                               ///< sum of all copies
   std::array<Seconds, kKernelKinds> by_kernel;  ///< kernels by KernelKind
   std::array<Seconds, kGroups> by_group;        ///< collectives by Group
+  std::vector<KernelShare> dearest;             ///< the kernels that take longest, first
   std::vector<Event> events;                    ///< of the step, where they were asked for
 
   Seconds exposed_communication() const;
@@ -156,6 +166,8 @@ class Pricer {
   /// Throws Error: work that the device, or the network, has no price for (refused by name); streams and work that are not there.
   Score score(const StepProgram& program);
   const Pricing& pricing() const;
+  /// What kernels are priced among; known once a program was.
+  Surroundings around() const;
 
  private:
   struct Tables;

@@ -54,7 +54,8 @@ class Model {
     add_rings();
     if (kind_ == CollectiveKind::broadcast) return std::move(list_);
     if (reduces_) add_trees();
-    if (reduces_ && library_.nvls.value.value > 0 && group_.per_node >= kFewestForNvls) add_nvls();
+    const bool trees = group_.nodes == 1 || per_channel(library_.tree_per_channel) > 0;
+    if (reduces_ && library_.nvls.value.value > 0 && group_.per_node >= kFewestForNvls && trees) add_nvls();
     if (!reduces_ && library_.pat && group_.nodes > 1 && group_.per_node == 1) add_pat();
     return std::move(list_);
   }

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <optional>
 #include <utility>
 
@@ -96,13 +97,21 @@ Band device_band(Bytes reserved, const Strategy& resolved, Basis basis, const By
   return {inside.low + count(outside.low), inside.expected + count(outside.expected), inside.high + count(outside.high)};
 }
 
+/// NeMo's containers up to 24.07: their attention goes at the pace of flash-attention 2, whose share of a step shows at up to a million
+/// tokens (NeMo's table of long sequences, 24.03).
+bool runs_before_cudnn_attention(const Strategy& strategy) {
+  int year = 0, month = 0;
+  if (strategy.framework != "nemo" || std::sscanf(strategy.framework_version.c_str(), "NeMo %2d.%2d", &year, &month) != 2) return false;
+  return year * 100 + month <= 2407;
+}
+
 /// Blackwell multiplies 8-bit matrices of any layout (Transformer Engine: is_non_tn_fp8_gemm_supported). Where both can run, Transformer
 /// Engine takes cuDNN's attention before flash-attention from Hopper on, after it on Ampere and Ada (utils.py, get_attention_backend); on AMD
 /// its fused attention is Composable Kernel's.
-program::MegatronDevice megatron_device(const Cluster& cluster) {
+program::MegatronDevice megatron_device(const Cluster& cluster, const Strategy& strategy) {
   const std::string& family = cluster.accelerator.family;
   program::MegatronDevice device{.multiplies_untransposed_fp8 = family == "Blackwell"};
-  if (family != "Hopper" && family != "Blackwell") device.attention = AttentionLibrary::flash2;
+  if ((family != "Hopper" && family != "Blackwell") || runs_before_cudnn_attention(strategy)) device.attention = AttentionLibrary::flash2;
   if (family.rfind("CDNA", 0) == 0) device.attention = AttentionLibrary::composable_kernel;
   return device;
 }
@@ -128,13 +137,15 @@ StepProgram RankPrograms::lower(int stage) {
       return torchtitan_->rank(stage, std::exchange(spare_, {}));
     case ModelCode::torchtune:
       return program::lower_torchtune(model_, resolved_, tune_device(cluster_));
+    case ModelCode::mpt:
+      return program::lower_llm_foundry(model_, resolved_);
     case ModelCode::nanotron:
       return program::lower_nanotron(model_, resolved_, stage);
     case ModelCode::megatron_legacy:
       return program::lower_megatron_deepspeed(model_, resolved_, stage);
     case ModelCode::megatron_local:
     case ModelCode::megatron_te:
-      if (!megatron_) megatron_ = std::make_unique<program::MegatronPipeline>(model_, resolved_, megatron_device(cluster_));
+      if (!megatron_) megatron_ = std::make_unique<program::MegatronPipeline>(model_, resolved_, megatron_device(cluster_, resolved_));
       return megatron_->rank(stage, std::exchange(spare_, {}));
     default:
       refuse(fmt::format("{}'s layers have no lowering yet", resolved_.framework));

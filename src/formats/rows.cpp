@@ -95,6 +95,14 @@ void take_nemo_conventions(const JsonValue& json, MeasuredRow& row) {
   }
 }
 
+/// The performance recipes of NeMo and Megatron-Bridge adapt queries, keys and values alone.
+void take_adapter_conventions(MeasuredRow& row) {
+  Strategy& s = row.strategy;
+  if ((s.framework != "nemo" && s.framework != "megatron-bridge") || !s.lora || !s.lora->targets.empty()) return;
+  s.lora->targets = {"linear_qkv"};
+  row.assumed.push_back("training.lora.target_modules: linear_qkv (the launchers' performance recipes)");
+}
+
 /// What nanotron's benchmark fixes and no row repeats: whose memory it writes (helpers.py: global rank zero's) and since when (trainer.py:
 /// log_memory resets the peaks after the passes), and the day's code, which the number of the cluster's job tells where an id has it. The
 /// source itself calls the runs from 14097000 on those after the pipeline's fix; between 14016421 and 14019166 each collective across nodes
@@ -132,6 +140,13 @@ void take_torchtune_conventions(const JsonValue& json, MeasuredRow& row) {
 }
 
 /// Megatron's router options may stand with the model.
+/// A CUDA runtime without a GPU has no cuDNN.
+void take_conventions_without_device(const JsonValue& json, MeasuredRow& row) {
+  const JsonValue hardware = json["hardware"];
+  const bool without = hardware.has("gpu") && hardware["gpu"].text() == "stub-sm90";
+  if (without && !row.strategy.cudnn_attention) row.strategy.cudnn_attention = false;
+}
+
 void take_router_options(const JsonValue& model, Strategy& strategy) {
   if (!model.has("moe")) return;
   const JsonValue moe = model["moe"];
@@ -150,8 +165,10 @@ void read_row(const JsonValue& json, RowCaches& caches, MeasuredRow& row) {
     take_router_options(json["model"], row.strategy);
     date_by_source(json, row);
     take_nemo_conventions(json, row);
+    take_adapter_conventions(row);
     take_nanotron_conventions(json, row);
     take_torchtune_conventions(json, row);
+    take_conventions_without_device(json, row);
   }
   row.model = read_row_model(json, row.strategy, caches);
   for (const auto& key : row.model->unread_keys) row.unread_keys.push_back("model.config." + key);

@@ -40,10 +40,26 @@ const HostPace& pace_of(std::string_view framework) {
 
 }  // namespace
 
+namespace {
+
+/// Devices of one kind differ by what their silicon draws at a clock, and all ranks of a step go at the pace of the slowest. The slowest of
+/// n rates that are even between 1 ± spread is expected at spread · (n − 1) / (n + 1) behind the middle.
+double pace_of_slowest(std::int64_t devices) {
+  static const double spread = [] {
+    const JsonDocument document = hardware::shipped_document("hardware/hosts.json");
+    return hardware::read_sourced(document.root()["fleet"]["spread"], hardware::positive_share_value).value;
+  }();
+  const double n = static_cast<double>(devices);
+  return 1 + spread * (n - 1) / (n + 1);
+}
+
+}  // namespace
+
 Pricing pricing_of(const Cluster& cluster, const std::array<GroupShape, kGroups>& groups, std::string_view framework) {
   Pricing pricing;
   pricing.cluster = cluster;
   pricing.groups = groups;
+  pricing.pace = pace_of_slowest(cluster.gpus());
   pricing.gap = kernel_gap(cluster.accelerator);
   const Contention& contention = cluster.node.collectives.contention;
   if (contention.products.value > 0) {
