@@ -1,7 +1,7 @@
 // Constants of matrix products, by non-negative least squares on the terms of their law (product_cost.hpp).
 //
-// With the plan of every product fixed (tile, split, what bounds it, what its traffic adds) its time is linear in 1 / rate, 1 / feed, 1 / store and the start.
-// Planning and solving take turns until neither changes.
+// With the plan of every product fixed (tile, split, what bounds it, what its traffic adds) its time is linear in 1 / rate, 1 / feed, 1 /
+// store and the start. Planning and solving take turns until neither changes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,8 +33,8 @@ std::vector<Sample> representative(const std::vector<Sample>& products, const Ac
   std::vector<Sample> kept;
   for (const Sample& sample : products) {
     const auto by_library = [&](const Sample& other) { return other.type == sample.type && !is_own(other); };
-    const bool stands = !is_own(sample) || (!has_kernels(device, math_named(sample.type)) &&
-                                            std::none_of(products.begin(), products.end(), by_library));
+    const bool stands =
+        !is_own(sample) || (!has_kernels(device, math_named(sample.type)) && std::none_of(products.begin(), products.end(), by_library));
     if (stands) kept.push_back(sample);
   }
   return kept;
@@ -64,7 +64,8 @@ std::vector<Sample> distinct(const std::vector<Sample>& products) {
   return list;
 }
 
-/// A library's calls take the host that long, whatever the device does: what is near the shortest call of its type says nothing of products.
+/// A library's calls take the host that long, whatever the device does: what is near the shortest call of its type says nothing of
+/// products.
 std::vector<Sample> beyond_the_host(const std::vector<Sample>& products) {
   constexpr double kFarFromIt = 2;
   std::map<std::string, double> shortest;
@@ -112,8 +113,10 @@ class ProductFitter {
       const double error = model_error();
       if (error < least) least = error, best = solved;
     }
-    if (best.empty()) device_.gemm = before.gemm;
-    else apply(best);
+    if (best.empty())
+      device_.gemm = before.gemm;
+    else
+      apply(best);
     return !best.empty();
   }
 
@@ -150,11 +153,16 @@ class ProductFitter {
     const double hidden = plan.time().value - (plan.start + plan.compute + plan.reduction).value;
     Equation equation{std::vector<double>(unknowns_, 0.0), sample.seconds - plan.reduction.value - hidden};
     equation.coefficients[columns.start] = 1;
-    if (!fed) equation.coefficients[rates_.at({plan.kernels, sample.type})] = waves * work;
-    else if (columns.feed) equation.coefficients[*columns.feed] = waves * operands;
-    else equation.value -= loaded;
-    if (columns.store) equation.coefficients[*columns.store] = stored;
-    else equation.value -= stored / plan.kernels->store.value.value;
+    if (!fed)
+      equation.coefficients[rates_.at({plan.kernels, sample.type})] = waves * work;
+    else if (columns.feed)
+      equation.coefficients[*columns.feed] = waves * operands;
+    else
+      equation.value -= loaded;
+    if (columns.store)
+      equation.coefficients[*columns.store] = stored;
+    else
+      equation.value -= stored / plan.kernels->store.value.value;
     return equation;
   }
 
@@ -165,7 +173,8 @@ class ProductFitter {
       const MathType type = math_named(key.second);
       const double rate = device_.compute_units / solved[column];
       for (ProductKernels::Rate& each : family.rates)
-        if (&each == family.rate(type, Scaling::none)) each.share = calibrated(std::clamp(rate / device_.peak(type).value, kLeastShare, kMostShare));
+        if (&each == family.rate(type, Scaling::none))
+          each.share = calibrated(std::clamp(rate / device_.peak(type).value, kLeastShare, kMostShare));
     }
     for (const auto& [pointer, columns] : columns_) {
       ProductKernels& family = device_.gemm.kernels[index_in(device_, pointer)];
@@ -291,8 +300,8 @@ void fit_gemm(const std::vector<Sample>& samples, Calibration& calibration) {
   }
   const std::vector<Sample> timed = beyond_the_host(products);
   if (timed.empty() || !ProductFitter(timed, device).fit())
-    calibration.notes.push_back(fmt::format("matrix products: {} shapes do not determine the constants of {} types", timed.size(),
-                                            types_of(products).size()));
+    calibration.notes.push_back(
+        fmt::format("matrix products: {} shapes do not determine the constants of {} types", timed.size(), types_of(products).size()));
   keep_times(products, device);
 }
 

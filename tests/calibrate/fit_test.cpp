@@ -1,5 +1,7 @@
 // The fit finds constants that were planted: samples are made by the cost model from a machine with known constants, with noise and
 // outliers, and the fitted machine must have them again.
+#include "calibrate/fit.hpp"
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -9,7 +11,6 @@
 #include <fstream>
 #include <random>
 
-#include "calibrate/fit.hpp"
 #include "calibrate/least_squares.hpp"
 #include "calibrate/reference_clock.hpp"
 #include "calibrate/statistics.hpp"
@@ -102,7 +103,7 @@ Cluster planted_machine() {
   Accelerator& device = cluster.accelerator;
   device.memory_efficiency.value = 0.71;
   for (ComputeRate& rate : device.rates) rate.sustained.value = 0.46;  // what its largest products reach
-  ProductKernels& kernels = device.gemm.kernels[0];  // of aligned operands
+  ProductKernels& kernels = device.gemm.kernels[0];                    // of aligned operands
   for (ProductKernels::Rate& rate : kernels.rates)
     rate.share.value = rate.type == MathType::bf16 ? 0.47 : rate.type == MathType::fp8 ? 0.41 : 0.5;
   kernels.start.value = Seconds(7e-6);
