@@ -24,17 +24,17 @@ struct ProductKernels {
     std::vector<Scaling> scalings;  ///< of 8- and 4-bit operands; empty: any
     Sourced<double> share;
   };
-  std::string name;                     ///< "wgmma", "simt"
-  std::int64_t alignment = 1;           ///< bytes that its loads need
-  std::vector<std::string> layouts;     ///< "TN", "NN", "NT", "TT": op(A) and op(B); empty: any
-  bool grouped = false;                 ///< of many products in one launch, each with its own matrix
-  std::vector<Tile> tiles;              ///< that the library chooses from
+  std::string name;                  ///< "wgmma", "simt"
+  std::int64_t alignment = 1;        ///< bytes that its loads need
+  std::vector<std::string> layouts;  ///< "TN", "NN", "NT", "TT": op(A) and op(B); empty: any
+  bool grouped = false;              ///< of many products in one launch, each with its own matrix
+  std::vector<Tile> tiles;           ///< that the library chooses from
   std::string tiles_source;
-  std::int64_t tiles_per_unit = 1;      ///< that share a compute unit
-  Sourced<Seconds> start;               ///< of a kernel: launch on the device, filling the pipeline, its last store
-  Sourced<BytesPerSecond> feed;         ///< operands that one compute unit takes in
-  Sourced<BytesPerSecond> store;        ///< results that one compute unit writes, its main loop waiting
-  Sourced<double> power;                ///< drawn at the boost clock by products in a row, in board powers; below 1: never throttled
+  std::int64_t tiles_per_unit = 1;  ///< that share a compute unit
+  Sourced<Seconds> start;           ///< of a kernel: launch on the device, filling the pipeline, its last store
+  Sourced<BytesPerSecond> feed;     ///< operands that one compute unit takes in
+  Sourced<BytesPerSecond> store;    ///< results that one compute unit writes, its main loop waiting
+  Sourced<double> power;            ///< drawn at the boost clock by products in a row, in board powers; below 1: never throttled
   std::vector<Rate> rates;
 
   const Rate* rate(MathType type, Scaling scaling) const;

@@ -230,7 +230,10 @@ std::vector<FitResidual> fit_residuals(const std::vector<Sample>& samples, const
   std::set<std::string> of_model;  // groups of streams whose curve is that of a model's step
   for (const Sample& sample : samples)
     if (sample.kind == SampleKind::stream && sample.reuse >= 0) of_model.insert(sample.group);
-  for (const Sample& sample : samples) {
+  std::vector<Sample> held = fitted_products(samples, cluster.accelerator);
+  for (const Sample& sample : samples)
+    if (sample.kind != SampleKind::gemm) held.push_back(sample);
+  for (const Sample& sample : held) {
     if (!has_rate(sample, cluster.accelerator)) continue;
     if (sample.kind == SampleKind::stream && sample.reuse < 0 && of_model.count(sample.group) > 0) continue;
     const double expected = predicted(sample, cluster);

@@ -28,6 +28,8 @@ MathType math_named(const std::string& name);
 void fit_streaming(const std::vector<Sample>& samples, Calibration& calibration);
 /// Constants of the kernels that multiplied the samples, jointly over all types; products timed one by one go into gemm_times.
 void fit_gemm(const std::vector<Sample>& samples, Calibration& calibration);
+/// The products that the fit is held against: a library's, each shape once, and none that the host's calls bound.
+std::vector<Sample> fitted_products(const std::vector<Sample>& samples, const Accelerator& device);
 /// The same fit five times, each without a fifth of the products, on those that it has not seen.
 std::vector<FitResidual> left_out_products(const std::vector<Sample>& samples, const Calibration& calibration);
 /// The product that a sample timed.

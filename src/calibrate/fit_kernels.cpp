@@ -55,7 +55,8 @@ StreamingCurve curve_through(const std::vector<TimedSize>& points, const Streami
   std::vector<TimedSize> list{{0, machine.points.front().time.value}};
   for (const auto& [size, several] : times) list.push_back({size, median(several)});
   for (const auto& point : machine.points)
-    if (static_cast<double>(point.bytes.count) > list.back().size) list.push_back({static_cast<double>(point.bytes.count), point.time.value});
+    if (static_cast<double>(point.bytes.count) > list.back().size)
+      list.push_back({static_cast<double>(point.bytes.count), point.time.value});
   list.front().seconds = std::min(list.front().seconds, list[1].seconds);
   StreamingCurve curve{machine.kernels, Provenance::measured, kSource, {}};
   for (const TimedSize& point : rising(list)) curve.points.push_back({Bytes(std::llround(point.size)), Seconds(point.seconds)});
@@ -74,7 +75,8 @@ void fit_bandwidth(const std::vector<Sample>& streams, Accelerator& device) {
   const double passed = kCachesPassed * static_cast<double>(device.last_level_cache.value.count);
   std::vector<double> rates;
   for (const Sample& sample : streams)
-    if (static_cast<double>(sample.bytes) >= std::min(passed, static_cast<double>(largest)) && sample.group == "elementwise" && sample.reuse < 0)
+    if (static_cast<double>(sample.bytes) >= std::min(passed, static_cast<double>(largest)) && sample.group == "elementwise" &&
+        sample.reuse < 0)
       rates.push_back(static_cast<double>(sample.bytes) / sample.seconds);
   if (rates.empty()) return;
   const double rate = median(rates);

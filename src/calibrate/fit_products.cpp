@@ -1,12 +1,13 @@
 // Constants of matrix products, by non-negative least squares on the terms of their law (product_cost.hpp).
 //
-// With the plan of every product fixed (tile, split, what bounds it, what its traffic adds) its time is linear in 1 / rate, 1 / feed, 1 / store and the start.
-// Planning and solving take turns until neither changes.
+// With the plan of every product fixed (tile, split, what bounds it, what its traffic adds) its time is linear in 1 / rate, 1 / feed, 1 /
+// store and the start. Planning and solving take turns until neither changes.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 
 #include "calibrate/fit.hpp"
 #include "calibrate/least_squares.hpp"
@@ -16,16 +17,25 @@ namespace plimsoll::calibrate {
 namespace {
 
 constexpr int kTurns = 12;
+/// Samples of a family that tell what its main loop, its operands and its results take.
+constexpr std::size_t kEnough = 30;
 constexpr double kLeastShare = 1e-3, kMostShare = 1.0;  // that a file holds
 
-/// Products of a vendor's library stand for what a framework runs; our own stand in only where there are none of that type.
-std::vector<Sample> representative(const std::vector<Sample>& products) {
-  const auto own = [](const Sample& sample) { return sample.kernel.rfind("gemm_", 0) == 0; };
+bool is_own(const Sample& sample) { return sample.kernel.rfind("gemm_", 0) == 0; }
+
+bool has_kernels(const Accelerator& device, MathType type) {
+  const auto multiplies = [&](const ProductKernels& family) { return family.rate(type, Scaling::none) != nullptr; };
+  return std::any_of(device.gemm.kernels.begin(), device.gemm.kernels.end(), multiplies);
+}
+
+/// Products of a vendor's library stand for what a framework runs. Our own do only where nothing is known of such a library.
+std::vector<Sample> representative(const std::vector<Sample>& products, const Accelerator& device) {
   std::vector<Sample> kept;
   for (const Sample& sample : products) {
-    const bool outdone = own(sample) && std::any_of(products.begin(), products.end(),
-                                                    [&](const Sample& other) { return other.type == sample.type && !own(other); });
-    if (!outdone) kept.push_back(sample);
+    const auto by_library = [&](const Sample& other) { return other.type == sample.type && !is_own(other); };
+    const bool stands =
+        !is_own(sample) || (!has_kernels(device, math_named(sample.type)) && std::none_of(products.begin(), products.end(), by_library));
+    if (stands) kept.push_back(sample);
   }
   return kept;
 }
@@ -54,7 +64,8 @@ std::vector<Sample> distinct(const std::vector<Sample>& products) {
   return list;
 }
 
-/// A library's calls take the host that long, whatever the device does: what is near the shortest call of its type says nothing of products.
+/// A library's calls take the host that long, whatever the device does: what is near the shortest call of its type says nothing of
+/// products.
 std::vector<Sample> beyond_the_host(const std::vector<Sample>& products) {
   constexpr double kFarFromIt = 2;
   std::map<std::string, double> shortest;
@@ -68,9 +79,10 @@ std::vector<Sample> beyond_the_host(const std::vector<Sample>& products) {
   return kept;
 }
 
-/// Unknowns of one family of kernels.
+/// Unknowns of one family of kernels: its start; feed and store where enough samples tell them apart from the rates.
 struct Columns {
-  std::size_t feed, store, start;
+  std::size_t start = 0, samples = 0;
+  std::optional<std::size_t> feed, store;
 };
 
 class ProductFitter {
@@ -78,8 +90,13 @@ class ProductFitter {
   ProductFitter(const std::vector<Sample>& products, Accelerator& device) : products_(products), device_(device) {
     for (const Sample& sample : products_) {
       const ProductKernels* family = plan_product(product_of(sample), device_).kernels;
-      if (columns_.count(family) == 0) columns_[family] = {unknowns_, unknowns_ + 1, unknowns_ + 2}, unknowns_ += 3;
-      if (rates_.emplace(std::pair{family, sample.type}, unknowns_).second) ++unknowns_;
+      ++columns_[family].samples;
+      rates_.emplace(std::pair{family, sample.type}, 0);
+    }
+    for (auto& [key, column] : rates_) column = unknowns_++;
+    for (auto& [family, columns] : columns_) {
+      columns.start = unknowns_++;
+      if (columns.samples >= kEnough) columns.feed = unknowns_++, columns.store = unknowns_++;
     }
   }
 
@@ -96,8 +113,10 @@ class ProductFitter {
       const double error = model_error();
       if (error < least) least = error, best = solved;
     }
-    if (best.empty()) device_.gemm = before.gemm;
-    else apply(best);
+    if (best.empty())
+      device_.gemm = before.gemm;
+    else
+      apply(best);
     return !best.empty();
   }
 
@@ -117,6 +136,7 @@ class ProductFitter {
       const ProductPlan plan = plan_product(product, device_);
       if (plan.compute < plan.traffic || sample.seconds - plan.reduction.value <= 2 * plan.traffic.value) continue;
       list.push_back(equation(sample, product, plan));
+      if (list.back().value <= 0) list.pop_back();
     }
     return list;
   }
@@ -127,13 +147,22 @@ class ProductFitter {
     const double length = static_cast<double>(product.k) / static_cast<double>(plan.split);
     const double work = 2 * m * n * length, operands = (m + n) * static_cast<double>(size_of(product.a)) * length;
     const double result = static_cast<double>(plan.split > 1 ? size_of(DType::fp32) : size_of(product.result));
-    const bool fed = operands / plan.kernels->feed.value.value > work / rate_of(*plan.kernels, product, math_named(sample.type));
+    const double loaded = waves * operands / plan.kernels->feed.value.value, stored = waves * m * n * result;
+    const bool fed = loaded > waves * work / rate_of(*plan.kernels, product, math_named(sample.type));
     // What traffic adds is taken from the last turn's plan.
     const double hidden = plan.time().value - (plan.start + plan.compute + plan.reduction).value;
     Equation equation{std::vector<double>(unknowns_, 0.0), sample.seconds - plan.reduction.value - hidden};
-    equation.coefficients[fed ? columns.feed : rates_.at({plan.kernels, sample.type})] = waves * (fed ? operands : work);
-    equation.coefficients[columns.store] = waves * m * n * result;
     equation.coefficients[columns.start] = 1;
+    if (!fed)
+      equation.coefficients[rates_.at({plan.kernels, sample.type})] = waves * work;
+    else if (columns.feed)
+      equation.coefficients[*columns.feed] = waves * operands;
+    else
+      equation.value -= loaded;
+    if (columns.store)
+      equation.coefficients[*columns.store] = stored;
+    else
+      equation.value -= stored / plan.kernels->store.value.value;
     return equation;
   }
 
@@ -144,12 +173,13 @@ class ProductFitter {
       const MathType type = math_named(key.second);
       const double rate = device_.compute_units / solved[column];
       for (ProductKernels::Rate& each : family.rates)
-        if (each.type == type) each.share = calibrated(std::clamp(rate / device_.peak(type).value, kLeastShare, kMostShare));
+        if (&each == family.rate(type, Scaling::none))
+          each.share = calibrated(std::clamp(rate / device_.peak(type).value, kLeastShare, kMostShare));
     }
     for (const auto& [pointer, columns] : columns_) {
       ProductKernels& family = device_.gemm.kernels[index_in(device_, pointer)];
-      if (solved[columns.feed] > 0) family.feed = calibrated(BytesPerSecond(1 / solved[columns.feed]));
-      if (solved[columns.store] > 0) family.store = calibrated(BytesPerSecond(1 / solved[columns.store]));
+      if (columns.feed && solved[*columns.feed] > 0) family.feed = calibrated(BytesPerSecond(1 / solved[*columns.feed]));
+      if (columns.store && solved[*columns.store] > 0) family.store = calibrated(BytesPerSecond(1 / solved[*columns.store]));
       if (solved[columns.start] > 0) family.start = calibrated(Seconds(solved[columns.start]));
     }
   }
@@ -170,11 +200,13 @@ class ProductFitter {
   std::size_t unknowns_ = 0;
 };
 
-/// The best register rate of that type, or 0.
+/// The best register rate of that arithmetic, or 0. Operands of tf32 kernels are fp32: the kernel's name tells.
 double matrix_rate(const std::vector<Sample>& samples, const std::string& type) {
   double best = 0;
-  for (const Sample& sample : of_kind(samples, SampleKind::matrix_rate))
-    if (sample.type == type) best = std::max(best, sample.flops / sample.fastest);
+  for (const Sample& sample : of_kind(samples, SampleKind::matrix_rate)) {
+    const bool rounds = sample.kernel.find("tf32") != std::string::npos;
+    if ((rounds ? "tf32" : sample.type) == type) best = std::max(best, sample.flops / sample.fastest);
+  }
   return best;
 }
 
@@ -193,14 +225,18 @@ void raise_peak(Accelerator& device, MathType type, double measured) {
     device.rates.push_back({type, {}, {}});
     found = device.rates.end() - 1;
   }
-  if (found->peak.value.value < measured) found->peak = {FlopsPerSecond(measured), Provenance::measured, kSource};
+  const double sheet = found->peak.value.value;
+  if (sheet >= measured) return;
+  found->peak = {FlopsPerSecond(measured), Provenance::measured, kSource};
+  for (ProductKernels& family : device.gemm.kernels)  // the rate of what was not measured stays
+    for (ProductKernels::Rate& rate : family.rates)
+      if (rate.type == type) rate.share.value *= sheet / measured;
 }
 
 /// Kernels of no known library multiply what no family of the device does: in tiles of a size that any device's caches hold.
 void add_family(Accelerator& device, const std::string& type) {
   const MathType math = math_named(type);
-  const auto multiplies = [&](const ProductKernels& family) { return family.rate(math, Scaling::none) != nullptr; };
-  if (std::any_of(device.gemm.kernels.begin(), device.gemm.kernels.end(), multiplies)) return;
+  if (has_kernels(device, math)) return;
   ProductKernels family;
   family.name = "measured " + type;
   family.tiles = {{128, 128}, {64, 64}, {32, 32}};
@@ -237,7 +273,9 @@ std::vector<std::string> types_of(const std::vector<Sample>& products) {
   return types;
 }
 
-std::vector<Sample> products_of(const std::vector<Sample>& samples) { return distinct(representative(of_kind(samples, SampleKind::gemm))); }
+std::vector<Sample> products_of(const std::vector<Sample>& samples, const Accelerator& device) {
+  return distinct(representative(of_kind(samples, SampleKind::gemm), device));
+}
 
 }  // namespace
 
@@ -250,7 +288,10 @@ Product product_of(const Sample& sample) {
 void fit_gemm(const std::vector<Sample>& samples, Calibration& calibration) {
   Accelerator& device = calibration.cluster.accelerator;
   for (const Sample& sample : of_kind(samples, SampleKind::matrix_rate)) math_named(sample.type);
-  const std::vector<Sample> products = products_of(samples);
+  const std::vector<Sample> all = of_kind(samples, SampleKind::gemm), products = products_of(samples, device);
+  for (const std::string& type : types_of(all))
+    if (std::none_of(products.begin(), products.end(), [&](const Sample& sample) { return sample.type == type; }))
+      calibration.notes.push_back(fmt::format("products of {}: no library's were timed, the constants of {} stay", type, calibration.base));
   if (products.empty()) return;
   for (const std::string& type : types_of(products)) {
     raise_peak(device, math_named(type), std::max(matrix_rate(samples, type), best_rate(products, type)));
@@ -259,14 +300,18 @@ void fit_gemm(const std::vector<Sample>& samples, Calibration& calibration) {
   }
   const std::vector<Sample> timed = beyond_the_host(products);
   if (timed.empty() || !ProductFitter(timed, device).fit())
-    calibration.notes.push_back(fmt::format("matrix products: {} shapes do not determine the constants of {} types", timed.size(),
-                                            types_of(products).size()));
+    calibration.notes.push_back(
+        fmt::format("matrix products: {} shapes do not determine the constants of {} types", timed.size(), types_of(products).size()));
   keep_times(products, device);
+}
+
+std::vector<Sample> fitted_products(const std::vector<Sample>& samples, const Accelerator& device) {
+  return beyond_the_host(products_of(samples, device));
 }
 
 std::vector<FitResidual> left_out_products(const std::vector<Sample>& samples, const Calibration& calibration) {
   constexpr std::size_t kFolds = 5;
-  const std::vector<Sample> timed = beyond_the_host(products_of(samples));
+  const std::vector<Sample> timed = fitted_products(samples, calibration.cluster.accelerator);
   std::map<std::string, std::vector<double>> errors;
   for (std::size_t fold = 0; fold < kFolds; ++fold) {
     Accelerator device = calibration.cluster.accelerator;

@@ -8,9 +8,12 @@ namespace {
 
 const Sourced<double>& share_of(Convolution::Pass pass, const ConvolutionShares& shares) {
   switch (pass) {
-    case Convolution::Pass::forward: return shares.forward;
-    case Convolution::Pass::input_gradient: return shares.input_gradient;
-    case Convolution::Pass::weight_gradient: return shares.weight_gradient;
+    case Convolution::Pass::forward:
+      return shares.forward;
+    case Convolution::Pass::input_gradient:
+      return shares.input_gradient;
+    case Convolution::Pass::weight_gradient:
+      return shares.weight_gradient;
   }
   return shares.forward;
 }

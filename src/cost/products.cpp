@@ -4,8 +4,8 @@
 #include <limits>
 #include <optional>
 
-#include "plimsoll/error.hpp"
 #include "plimsoll/cost.hpp"
+#include "plimsoll/error.hpp"
 
 namespace plimsoll {
 namespace {
@@ -50,8 +50,9 @@ class Planner {
  private:
   double bytes() const {
     const double m = static_cast<double>(product_.m), n = static_cast<double>(product_.n), k = static_cast<double>(product_.k);
-    return static_cast<double>(product_.batch) * ((m * operand_bytes(product_.a, product_.scaling) +
-                                                   n * operand_bytes(product_.b, product_.scaling)) * k + m * n * result_bytes());
+    return static_cast<double>(product_.batch) *
+           ((m * operand_bytes(product_.a, product_.scaling) + n * operand_bytes(product_.b, product_.scaling)) * k +
+            m * n * result_bytes());
   }
 
   /// Read as well where the product is added to it.
@@ -88,8 +89,7 @@ class Planner {
 
   Seconds reduction(std::int64_t split) const {
     const double results = static_cast<double>(product_.m) * static_cast<double>(product_.n * product_.batch);
-    return device_.gemm.reduction.value +
-           Seconds(results * (kPartBytes * static_cast<double>(split) + result_bytes()) / bandwidth_);
+    return device_.gemm.reduction.value + Seconds(results * (kPartBytes * static_cast<double>(split) + result_bytes()) / bandwidth_);
   }
 
   const Product& product_;
@@ -107,15 +107,22 @@ MathType math_of(const Product& product) {
 
 DType operand_of(MathType type) {
   switch (type) {
-    case MathType::fp64: return DType::fp64;
+    case MathType::fp64:
+      return DType::fp64;
     case MathType::fp32:
-    case MathType::tf32: return DType::fp32;
-    case MathType::fp16: return DType::fp16;
-    case MathType::bf16: return DType::bf16;
-    case MathType::int8: return DType::int8;
+    case MathType::tf32:
+      return DType::fp32;
+    case MathType::fp16:
+      return DType::fp16;
+    case MathType::bf16:
+      return DType::bf16;
+    case MathType::int8:
+      return DType::int8;
     case MathType::fp8:
-    case MathType::fp4: return DType::fp8;  // fp4 by its scaling
-    case MathType::fp6: break;
+    case MathType::fp4:
+      return DType::fp8;  // fp4 by its scaling
+    case MathType::fp6:
+      break;
   }
   refuse("no tensor has elements of " + std::string(name_of(type)));
 }
@@ -148,10 +155,12 @@ bool better(const ProductKernels& kernels, const ProductKernels& other) {
 const ProductKernels& kernels_for(const Product& product, MathType type, const Accelerator& device) {
   const ProductKernels* best = nullptr;
   for (const ProductKernels& kernels : device.gemm.kernels)
-    if ((product.grouped || !kernels.grouped) && takes(kernels, product, type) && (best == nullptr || better(kernels, *best))) best = &kernels;
+    if ((product.grouped || !kernels.grouped) && takes(kernels, product, type) && (best == nullptr || better(kernels, *best)))
+      best = &kernels;
   if (best != nullptr) return *best;
   device.rate(type);  // refuses by name what the device has no arithmetic for
-  refuse("there is no measured or derived kernel for products of " + std::string(name_of(type)), "hardware/" + device.name + "#/gemm/kernels");
+  refuse("there is no measured or derived kernel for products of " + std::string(name_of(type)),
+         "hardware/" + device.name + "#/gemm/kernels");
 }
 
 }  // namespace

@@ -47,7 +47,8 @@ std::string product_rows(const ProductConstants& gemm) {
     }
   }
   return text + row("convolution forward share", gemm.convolution.forward) +
-         row("  of its input's gradient", gemm.convolution.input_gradient) + row("  of its weight's gradient", gemm.convolution.weight_gradient);
+         row("  of its input's gradient", gemm.convolution.input_gradient) +
+         row("  of its weight's gradient", gemm.convolution.weight_gradient);
 }
 
 std::string compute_rows(const Accelerator& device) {

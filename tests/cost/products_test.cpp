@@ -266,7 +266,8 @@ TEST(Products, AgreeWithSilicon) {
     const Accelerator& device = devices.try_emplace(row.device, load_accelerator(row.device)).first->second;
     const double error = std::abs(predicted(row, device) / row.us - 1);
     const std::string alignment = row.product.alignment == 16 ? "" : " not aligned";
-    for (const std::string& key : {row.device + " " + row.where, row.device + " " + row.where + " " + std::string(name_of(row.type)) + alignment})
+    for (const std::string& key :
+         {row.device + " " + row.where, row.device + " " + row.where + " " + std::string(name_of(row.type)) + alignment})
       errors[key].push_back(error);
   }
   constexpr Bound kBounds[] = {{"h100-sxm step", 0.05, 0.15},
