@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,19 @@ Seconds price(const RowWise& kernel, const Accelerator& device);
 Seconds price(const Gather& kernel, const Accelerator& device);
 Seconds price(const MultiTensor& kernel, const Accelerator& device);
 Seconds price(const Unspecified& kernel, const Accelerator& device);
+
+/// What keeps a kernel from being faster.
+enum class Limit : std::uint8_t {
+  arithmetic,  ///< matrix or vector units, at the rate that its tiles reach
+  bandwidth,   ///< the device's memory
+  issue,       ///< instructions beside the bytes: casts, broadcasts, gathers
+  latency,     ///< its launch takes longer than its work
+  alignment,   ///< a product whose leading dimensions or addresses are no multiples of 16 bytes
+};
+std::string_view name_of(Limit limit);
+Limit limit_of(const Kernel& kernel, const Accelerator& device, const Surroundings& around = {});
+/// The product with all its sizes filled up to whole loads of 16 bytes; nothing where they are.
+std::optional<Product> padded(const Product& product);
 
 // ---- collectives: closed forms -------------------------------------------------------------------------------------
 // D: bytes of the full buffer (of all-to-all: what each rank holds). B: bandwidth per rank and direction. α: latency per step.

@@ -86,6 +86,15 @@ struct TimePart {
   Seconds seconds;
 };
 
+/// Launches of a step that are the same kernel, and what keeps them from being faster.
+struct DearKernel {
+  std::string what;    ///< "bf16 product 4096 x 8192 x 2048, T N"
+  std::string label;   ///< who launches it first: "layers.0.mlp.down_proj: linear"
+  std::int64_t launches = 0;
+  Seconds seconds;     ///< of all of them
+  std::string limit;   ///< "arithmetic", "bandwidth", "issue", "latency", "alignment"
+};
+
 struct TimeReport {
   Band step_seconds;
   Basis basis = Basis::closed_form;     ///< of all of it
@@ -93,6 +102,8 @@ struct TimeReport {
   double tokens_per_second_per_gpu = 0;
   double images_per_second_per_gpu = 0; ///< of models whose samples are images; else 0
   std::vector<TimePart> breakdown;      ///< adds up to the expected step
+  std::vector<DearKernel> dearest;      ///< the kernels that take longest, where the step was played
+  std::vector<std::string> advice;      ///< what would make it faster, as sentences
 };
 
 struct FlopsConvention {

@@ -103,6 +103,14 @@ struct Event {
   Seconds start, end;
 };
 
+/// All launches of a step that are the same kernel.
+struct KernelShare {
+  Kernel kernel;
+  std::string label;          ///< who launches it first
+  std::int64_t launches = 0;  ///< in a step
+  Seconds seconds;            ///< of all of them
+};
+
 /// The reading of time of one rank's steady step. The parts are what its compute stream did or waited for; they add up to `step`.
 struct Timeline {
   Seconds step;  ///< from the end of one step to the end of the next
@@ -121,6 +129,7 @@ struct Timeline {
   Seconds copies;                               ///< sum of all copies
   std::array<Seconds, kKernelKinds> by_kernel;  ///< kernels by KernelKind
   std::array<Seconds, kGroups> by_group;        ///< collectives by Group
+  std::vector<KernelShare> dearest;             ///< the kernels that take longest, first
   std::vector<Event> events;                    ///< of the step, where they were asked for
 
   Seconds exposed_communication() const;
@@ -158,6 +167,8 @@ class Pricer {
   /// Throws Error: work that the device, or the network, has no price for (refused by name); streams and work that are not there.
   Score score(const StepProgram& program);
   const Pricing& pricing() const;
+  /// What kernels are priced among; known once a program was.
+  Surroundings around() const;
 
  private:
   struct Tables;

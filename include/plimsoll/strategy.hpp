@@ -117,7 +117,7 @@ enum class AttentionKernel : std::uint8_t {
   automatic,
   eager,    ///< the model's own expression: scores, softmax and product are tensors of their own
   unfused,  ///< Megatron's DotProductAttention
-  sdpa,     ///< torch's choice: flash for 16 bits, memory-efficient for fp32 and masks
+  sdpa,     ///< torch's choice, by release and device: cuDNN or flash for 16 bits, memory-efficient, or written out
   flash,
   flash_varlen,
   flex,     ///< torch.nn.attention.flex_attention over a block mask, compiled
@@ -385,6 +385,10 @@ struct Strategy {
   std::int64_t trainable_params = 0;  ///< as the run printed them; what `peft` leaves open follows from it
   BaseWeights base_weights = BaseWeights::as_trained;
   std::optional<DType> quant_storage;  ///< bnb_4bit_quant_storage, the type that 4-bit weights lie in; empty: uint8
+  bool tf32 = false;                   ///< fp32 products in tf32 (torch.backends.cuda.matmul.allow_tf32)
+  /// Whether scaled_dot_product_attention takes cuDNN's kernels before its own (torch.backends.cuda.enable_cudnn_sdp); resolved: where the
+  /// release and the device prefer them.
+  std::optional<bool> cudnn_attention;
   bool liger_kernel = false;           ///< Liger's modules in the place of transformers' (TrainingArguments.use_liger_kernel)
   AllocatorSettings allocator;
 

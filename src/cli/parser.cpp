@@ -94,6 +94,17 @@ int end_of_own(int argc, const char* const* argv) {
   return static_cast<int>(std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; }) - argv);
 }
 
+/// The first word that is neither an option of the command nor the value of one: another program starts there, without "--".
+int end_of_options(const Command& command, int argc, const char* const* argv) {
+  int at = 2;
+  while (at < argc && argv[at][0] == '-') {
+    const std::string_view word = argv[at++];
+    const auto option = std::find_if(command.options.begin(), command.options.end(), [&](const Option& each) { return each.name == word; });
+    if (option != command.options.end() && option->kind != Option::flag && at < argc) ++at;
+  }
+  return at;
+}
+
 void add_rest(Arguments& arguments, const Command& command, int argc, const char* const* argv, int from) {
   for (const Option& option : command.options)
     if (option.kind == Option::rest)
@@ -119,8 +130,9 @@ int run(const std::vector<Command>& commands, int argc, const char* const* argv)
   for (const Command& command : commands) add_command(app, command, argc > 1 && command.name == argv[1], all);
 
   const bool top_level = argc > 1 && argv[1][0] == '-';
-  const int own = end_of_own(argc, argv);
+  int own = end_of_own(argc, argv);
   const Command* chosen = top_level || asks_for_help(own, argv) ? nullptr : &find_command(commands, argc, argv, 1, "");
+  if (chosen && takes_rest(*chosen)) own = std::min(own, end_of_options(*chosen, argc, argv));
   try {
     app.parse(chosen && takes_rest(*chosen) ? own : argc, argv);
   } catch (const CLI::Success& wanted) {  // --help, --version
@@ -136,7 +148,7 @@ int run(const std::vector<Command>& commands, int argc, const char* const* argv)
     while (!used->get_subcommands().empty()) used = used->get_subcommands().front();
     refuse_extras(*used, *chosen);
     Arguments arguments = arguments_of(*bound);
-    add_rest(arguments, *chosen, argc, argv, own + 1);
+    add_rest(arguments, *chosen, argc, argv, own < argc && std::string_view(argv[own]) == "--" ? own + 1 : own);
     return chosen->run(arguments);
   }
   fail("a command is missing", {}, suggest("", names_of(commands)));

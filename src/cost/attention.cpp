@@ -69,8 +69,8 @@ struct Blocks {
   double tiles = 0, longest = 0;  ///< of one head: all of them, and those of the longest block; prologues included
 };
 
-/// Forward: blocks of queries over tiles of keys. Backward: blocks of keys over tiles of queries, which see them from the other side. Causal
-/// query i sees the keys up to i + keys − queries, in a window the last of them.
+/// Forward: blocks of queries over tiles of keys. Backward: blocks of keys over tiles of queries, which see them from the other side.
+/// Causal query i sees the keys up to i + keys − queries, in a window the last of them.
 Blocks blocks_of(const Attention& attention, const AttentionLaw& law) {
   const std::int64_t rows = law.backward ? attention.keys : attention.queries, columns = law.backward ? attention.queries : attention.keys;
   const std::int64_t shift = law.backward ? attention.queries - attention.keys : attention.keys - attention.queries;

@@ -88,7 +88,8 @@ Seconds price(const Unspecified& kernel, const Accelerator& device) {
   const Seconds memory = cost::kernel_constants().pointwise.contiguous.start + cost::traffic_time(device, bytes, kernel.kind);
   const MathType math = math_of(kernel.type);
   const bool backward = kernel.kind == KernelKind::attention_backward;
-  if (kernel.kind == KernelKind::attention || backward) return std::max(memory, attention_time(device, math, Flops(kernel.flops), backward));
+  if (kernel.kind == KernelKind::attention || backward)
+    return std::max(memory, attention_time(device, math, Flops(kernel.flops), backward));
   const bool multiplies = kernel.kind == KernelKind::gemm || kernel.kind == KernelKind::convolution;
   return multiplies ? std::max(memory, device.gemm.start.value + Flops(kernel.flops) / device.sustained(math)) : memory;
 }

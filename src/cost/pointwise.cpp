@@ -19,9 +19,11 @@ bool walks(const Operands& operands) {
 bool casts(const Operands& operands) {
   if (operands.reads() == 0) return false;
   const Operand& result = operands[operands.size() - 1];
-  if (operands.reads() == 1) return result.type != DType::boolean && size_of(result.type) >= size_of(operands[0].type) && result.type != operands[0].type;
+  if (result.type == DType::boolean) return false;
+  const Operand& first = operands[0];
+  if (operands.reads() == 1) return result.type != first.type && size_of(result.type) >= size_of(first.type);
   const auto other = [&](const Operand& operand) { return operand.type != DType::boolean && operand.type != result.type; };
-  return result.type != DType::boolean && std::any_of(operands.begin(), operands.begin() + operands.reads(), other);
+  return std::any_of(operands.begin(), operands.begin() + operands.reads(), other);
 }
 
 /// Dimensions that are left when those that every operand walks through in one go are merged.

@@ -28,7 +28,8 @@ bool strided(const Operands& operands) {
 /// Instructions of the elements and, where results are many and short, of the results; and the bytes.
 Seconds reduced(const Reduction& kernel, const Accelerator& device, double per_element, double per_result) {
   const double instructions = real(kernel.outputs) * (per_element * real(kernel.reduced) + per_result);
-  return cost::overlapped(cost::issue_time(device, instructions), cost::traffic_time(device, bytes_of(kernel.operands), KernelKind::reduction));
+  return cost::overlapped(cost::issue_time(device, instructions),
+                          cost::traffic_time(device, bytes_of(kernel.operands), KernelKind::reduction));
 }
 
 /// Neighbours stay apart: each block sums 128 columns; where rows are many they are split into parts, whose sums meet in memory.
@@ -61,14 +62,14 @@ double softmax_instructions(const RowWise& kernel) {
 }
 
 /// A row that shared memory does not hold is read again: `again` times its first operand, out of the cache as far as the rows in flight
-/// fit there.
+/// fit there, results included.
 Seconds read_again(const RowWise& kernel, const Accelerator& device, double again) {
   const RowWiseLaws& laws = cost::kernel_constants().row_wise;
   if (kernel.operands.size() == 0 || kernel.rows <= 0) return Seconds();
-  const double row = real(kernel.operands[0].bytes()) / real(kernel.rows);
-  if (row <= real(laws.row_in_shared_memory.count)) return Seconds();
-  const double flying = row * std::min(real(kernel.rows), real(laws.blocks_per_unit * device.compute_units));
-  return cost::traffic_time(device, again * row * real(kernel.rows), cost::cold_share(device, flying));
+  const double first = real(kernel.operands[0].bytes());
+  if (first <= real(laws.row_in_shared_memory.count) * real(kernel.rows)) return Seconds();
+  const double flying = std::min(1.0, real(laws.blocks_per_unit * device.compute_units) / real(kernel.rows));
+  return cost::traffic_time(device, again * first, cost::cold_share(device, flying * bytes_of(kernel.operands)));
 }
 
 Seconds softmax_time(const RowWise& kernel, const Accelerator& device, double again) {

@@ -171,7 +171,9 @@ Report estimate(const Model& model, const Cluster& cluster, const Strategy& said
   report.worst = worst_of(report.ranks);
   report.verdict = verdict_of(report.worst_rank().memory);
   if (time.lacking().empty()) {
-    report.time = time_of(parts_of(time.busiest()), Basis::played, model, strategy, report.framework);
+    const Timeline timeline = time.busiest();
+    report.time = time_of(parts_of(timeline), Basis::played, model, strategy, report.framework);
+    time.describe(timeline, report.time);
   } else {
     const StepTime step = step_time(model, stages, cluster, strategy, groups, lengths_of(strategy));
     report.time = time_of(step, Basis::closed_form, model, strategy, report.framework);

@@ -1,6 +1,11 @@
 #include "estimate/played_time.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "plimsoll/cost.hpp"
+#include "plimsoll/units.hpp"
 
 namespace plimsoll::estimation {
 namespace {
@@ -37,6 +42,30 @@ void PlayedTime::lacks(const std::string& reason) {
 Timeline PlayedTime::busiest() const {
   std::vector<Timeline> timelines = play_ranks(ranks_, pricer_.pricing());
   return std::move(*std::min_element(timelines.begin(), timelines.end(), [](const Timeline& a, const Timeline& b) { return a.bubble < b.bubble; }));
+}
+
+void PlayedTime::describe(const Timeline& timeline, TimeReport& report) const {
+  constexpr double kWorthSaying = 0.01;  // of a step
+  const Accelerator& device = pricer_.pricing().cluster.accelerator;
+  const Surroundings around = pricer_.around();
+  double spared = 0;
+  std::int64_t odd = 0, whole = 0;
+  for (const KernelShare& each : timeline.dearest) {
+    report.dearest.push_back({plimsoll::describe(each.kernel), each.label, each.launches, each.seconds,
+                              std::string(name_of(limit_of(each.kernel, device, around)))});
+    const Product* product = each.kernel.product();
+    const std::optional<Product> padding = product ? padded(*product) : std::nullopt;
+    if (!padding) continue;
+    const double saved = each.seconds.value - static_cast<double>(each.launches) * price(*padding, device, around).value;
+    if (saved <= 0) continue;
+    spared += saved;
+    for (const auto& [from, to] : {std::pair{product->m, padding->m}, {product->n, padding->n}, {product->k, padding->k}})
+      if (from != to && from > odd) odd = from, whole = to;
+  }
+  if (odd > 0 && spared > kWorthSaying * timeline.step.value)
+    report.advice.push_back(fmt::format("pad the dimension of {} to {}: products that are no multiple of 16 bytes run without matrix units' "
+                                        "widest loads, -{:.0f} % of the step",
+                                        with_thousands(odd), with_thousands(round_up(whole, 64)), 100 * spared / timeline.step.value));
 }
 
 }  // namespace plimsoll::estimation

@@ -27,6 +27,8 @@ class PlayedTime {
   const std::string& lacking() const { return lacking_; }
   /// The step on the rank that waits least for the others.
   Timeline busiest() const;
+  /// Its dearest kernels, and what would make the step faster.
+  void describe(const Timeline& timeline, TimeReport& report) const;
 
  private:
   Pricer pricer_;

@@ -137,6 +137,8 @@ StepProgram RankPrograms::lower(int stage) {
       return torchtitan_->rank(stage, std::exchange(spare_, {}));
     case ModelCode::torchtune:
       return program::lower_torchtune(model_, resolved_, tune_device(cluster_));
+    case ModelCode::mpt:
+      return program::lower_llm_foundry(model_, resolved_);
     case ModelCode::nanotron:
       return program::lower_nanotron(model_, resolved_, stage);
     case ModelCode::megatron_legacy:

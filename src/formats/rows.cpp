@@ -140,6 +140,13 @@ void take_torchtune_conventions(const JsonValue& json, MeasuredRow& row) {
 }
 
 /// Megatron's router options may stand with the model.
+/// A CUDA runtime without a GPU has no cuDNN.
+void take_conventions_without_device(const JsonValue& json, MeasuredRow& row) {
+  const JsonValue hardware = json["hardware"];
+  const bool without = hardware.has("gpu") && hardware["gpu"].text() == "stub-sm90";
+  if (without && !row.strategy.cudnn_attention) row.strategy.cudnn_attention = false;
+}
+
 void take_router_options(const JsonValue& model, Strategy& strategy) {
   if (!model.has("moe")) return;
   const JsonValue moe = model["moe"];
@@ -161,6 +168,7 @@ void read_row(const JsonValue& json, RowCaches& caches, MeasuredRow& row) {
     take_adapter_conventions(row);
     take_nanotron_conventions(json, row);
     take_torchtune_conventions(json, row);
+    take_conventions_without_device(json, row);
   }
   row.model = read_row_model(json, row.strategy, caches);
   for (const auto& key : row.model->unread_keys) row.unread_keys.push_back("model.config." + key);

@@ -170,6 +170,12 @@ void resolve_task(Resolver& r) {
   }
 }
 
+/// sdp_utils.cpp, check_prefer_cudnn_attention: on Hopper and data-centre Blackwell from cuDNN 9.15.1 on, which 2.11 is the first to ship.
+static bool prefers_cudnn_attention(const Accelerator& device, int release) {
+  constexpr int kShipsThatCudnn = 211;
+  return release >= kShipsThatCudnn && (device.target == "sm_90" || device.target == "sm_100" || device.target == "sm_103");
+}
+
 }  // namespace framework
 
 int torch_release(const Strategy& resolved) {
@@ -189,6 +195,7 @@ Strategy resolve(const Strategy& said, const Model& model, const Cluster& cluste
   resolve_precision(r);
   resolve_optimizer(r);
   resolve_kernels(r);
+  if (!r.s.cudnn_attention) r.s.cudnn_attention = framework::prefers_cudnn_attention(cluster.accelerator, torch_release(r.s));
   resolve_task(r);
   const Entry& entry = entry_of(r.s.framework);
   if (entry.complete != nullptr) entry.complete(r.s, model);

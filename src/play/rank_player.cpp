@@ -198,9 +198,13 @@ bool RankPlayer::wait(const Item& item) {
 
 bool RankPlayer::synchronize() {
   if (!settle_all()) return false;
-  double done = 0;
-  for (const Stream& stream : streams_) done = std::max(done, stream.last.time);
-  if (done > host_.time) host_ = {done, Cause::host};
+  Moment done;
+  for (const Stream& stream : streams_)
+    if (stream.last.time > done.time) done = stream.last;
+  if (done.time > host_.time) {
+    awaited_ = done;
+    host_ = {done.time, Cause::host};
+  }
   host_.time += pricing_.host.wakes.value;
   return true;
 }
@@ -229,8 +233,14 @@ void RankPlayer::occupy(StreamId id, const Item& item, double start, double end)
   if (id != kComputeStream && communicates && end > start) beside_.push_back({start, end});
 }
 
-/// The compute stream waited until `start`, for what it says, and then did something else.
+/// The compute stream waited until `start`, for what it says, and then did something else. A host that had waited itself is late because of
+/// what it waited for.
 void RankPlayer::count(Moment start, double end, Cause cause) {
+  if (start.cause == Cause::host && awaited_.time > counted_ && start.time > counted_) {
+    const double until = std::min(start.time, awaited_.time);
+    parts_[static_cast<std::size_t>(awaited_.cause)] += until - counted_;
+    counted_ = until;
+  }
   const double gap = std::min(pricing_.gap.value, std::max(0.0, start.time - counted_));
   const bool waited = start.time - counted_ > pricing_.gap.value;
   parts_[static_cast<std::size_t>(waited ? start.cause : cause)] += std::max(0.0, start.time - counted_ - gap);
@@ -333,6 +343,7 @@ Timeline RankPlayer::timeline(double slowest) const {
   timeline.copies = score_.copies;
   timeline.by_kernel = score_.by_kernel;
   timeline.by_group = score_.by_group;
+  timeline.dearest = score_.dearest;
   timeline.events = played_;
   for (Event& event : timeline.events) event.start = event.start - Seconds(began_[kComputeStream]), event.end = event.end - Seconds(began_[kComputeStream]);
   return timeline;

@@ -124,6 +124,7 @@ class RankPlayer {
   int step_ = 0;
   std::int64_t repetition_ = 0;
   Moment host_{0, Cause::host};
+  Moment awaited_;  ///< what the host last waited for
   std::vector<Stream> streams_;
   std::vector<RecordedEvent> events_;
   std::vector<double> launches_;  ///< a ring: when the last launches started

@@ -1,6 +1,7 @@
 #include "play/score.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <unordered_map>
 
@@ -60,6 +61,7 @@ struct Pricer::Tables {
 Pricer::Pricer(Pricing pricing) : tables_(std::make_unique<Tables>()) { tables_->pricing = std::move(pricing); }
 Pricer::~Pricer() = default;
 const Pricing& Pricer::pricing() const { return tables_->pricing; }
+Surroundings Pricer::around() const { return tables_->around.value_or(Surroundings{}); }
 
 namespace {
 
@@ -69,6 +71,7 @@ class ScoreWriter {
  public:
   ScoreWriter(const StepProgram& program, Tables& tables, Score::Parts* parts) : program_(program), tables_(tables), score_(*parts) {
     kernels_.assign(program.kernels.size(), -1);
+    launches_.resize(program.kernels.size());
   }
 
   void write() {
@@ -82,6 +85,7 @@ class ScoreWriter {
       read(static_cast<std::uint32_t>(i));
     }
     if (repeated.end >= program_.step.size() && repeated.begin < repeated.end) score_.repeat_end = score_.items.size();
+    find_dearest();
   }
 
  private:
@@ -118,6 +122,20 @@ class ScoreWriter {
     }
   }
 
+  void find_dearest() {
+    constexpr std::size_t kDearest = 10;
+    std::vector<std::size_t> order(launches_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    const auto seconds = [&](std::size_t id) { return static_cast<double>(launches_[id].count) * std::max(kernels_[id], 0.0); };
+    const std::size_t most = std::min(kDearest, order.size());
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(most), order.end(),
+                      [&](std::size_t a, std::size_t b) { return seconds(a) > seconds(b); });
+    for (std::size_t i = 0; i < most && seconds(order[i]) > 0; ++i) {
+      const Launches& launches = launches_[order[i]];
+      score_.dearest.push_back({program_.kernels[order[i]], program_.labels.at(launches.label), launches.count, Seconds(seconds(order[i]))});
+    }
+  }
+
   void add(const Item& item) {
     if (item.stream >= score_.streams) throw Error(ErrorCode::internal, "a step program uses a stream that it does not name");
     score_.items.push_back(item);
@@ -127,6 +145,9 @@ class ScoreWriter {
     const Kernel& kernel = program_.kernels.at(instruction.id);
     double& seconds = kernels_[instruction.id];
     item.what = Item::What::kernel;
+    Launches& launches = launches_[instruction.id];
+    if (launches.count == 0) launches.label = instruction.label;
+    launches.count += runs_;
     item.multiplies = kernel.product() || kernel.attention();
     if (seconds < 0) seconds = tables_.seconds_of(kernel) * (item.multiplies ? tables_.pricing.pace : 1);
     item.seconds = seconds;
@@ -213,7 +234,12 @@ class ScoreWriter {
   std::unordered_map<StreamId, Beside> beside_;
   std::unordered_map<std::uint32_t, StreamId> recorded_on_;  ///< by event
   std::size_t kernels_issued_ = 0;
-  std::vector<double> kernels_;
+  struct Launches {
+    std::int64_t count = 0;
+    std::uint32_t label = 0;  ///< of the first
+  };
+  std::vector<double> kernels_;  ///< seconds of each; below zero: not asked for yet
+  std::vector<Launches> launches_;
   std::int64_t runs_ = 1;
   Phase phase_ = Phase::forward;
 };

@@ -55,6 +55,7 @@ struct Score::Parts {
   bool repeats_alone = true;  ///< nothing of other ranks within the repeated items
   std::size_t streams = 1, events = 0;
   std::array<std::int64_t, kGroups> meetings{};  ///< per group: collectives that all ranks might share
+  std::vector<KernelShare> dearest;
   Seconds communication, copies;
   std::array<Seconds, kKernelKinds> by_kernel{};
   std::array<Seconds, kGroups> by_group{};

@@ -147,7 +147,12 @@ std::string described(const Attention& a) {
                      a.batch, a.heads, a.queries, a.keys, a.head_dim, a.causal ? ", causal" : "", a.dropout ? ", dropout" : "");
 }
 
-std::string described(const Pointwise& p) { return fmt::format("pointwise {}, {} elements", walked(p.operands), p.elements); }
+std::string_view name_of(Pointwise::Form form) {
+  constexpr std::string_view kNames[] = {"pointwise", "concatenate", "random", "fused"};
+  return kNames[static_cast<std::size_t>(form)];
+}
+
+std::string described(const Pointwise& p) { return fmt::format("{} {}, {} elements", name_of(p.form), walked(p.operands), p.elements); }
 std::string described(const Reduction& r) { return fmt::format("reduction {}, {} of {} each", walked(r.operands), r.outputs, r.reduced); }
 std::string described(const RowWise& r) { return fmt::format("{} {}, {} x {}", name_of(r.function), walked(r.operands), r.rows, r.columns); }
 std::string described(const Gather& g) { return fmt::format("{} {}, {} elements", name_of(g.function), walked(g.operands), g.elements); }

@@ -43,6 +43,8 @@ class TitanPipeline {
   StepProgram rank(int pipeline_rank, StepProgram spare = {});
   /// The same without other ranks' help.
   StepProgram recorded(int pipeline_rank, bool every_micro_batch) const;
+  /// Ranks that were recorded so far; all others were put together.
+  int recordings() const;
 
  private:
   struct Impl;
@@ -59,6 +61,9 @@ StepProgram lower_torchtune(const Model& model, const Strategy& strategy, const 
 
 /// The same under deepspeed.initialize: ZeRO stages 0 to 3 with offload to the host.
 StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy, bool every_micro_batch = false);
+
+/// llm-foundry's MPT under Composer's FSDP1.
+StepProgram lower_llm_foundry(const Model& model, const Strategy& strategy, bool every_micro_batch = false);
 
 /// nanotron's Llama on one rank of pipeline rank `pipeline_rank`: torch DDP or ZeRO-1, tensor and pipeline parallel.
 StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pipeline_rank);
@@ -93,6 +98,8 @@ class MegatronPipeline {
 
   /// What lower_megatron gives for this rank, if possible in the memory of `spare`.
   StepProgram rank(int pipeline_rank, StepProgram spare = {});
+  /// Ranks that were recorded so far; all others were put together.
+  int recordings() const;
 
  private:
   struct Impl;

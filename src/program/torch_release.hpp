@@ -18,14 +18,10 @@ struct TorchRelease {
   bool takes_workspaces_anew() const { return after_2_11(); }
 
   // ---- scaled_dot_product_attention (sdp_utils.cpp) ----
-  /// cuDNN comes first on Hopper and data-centre Blackwell: from the first release that ships cuDNN 9.15.1 on.
-  bool prefers_cudnn_attention() const { return number >= 211; }
   /// The memory-efficient kernels take fewer key heads than query heads (enable_gqa).
   bool efficient_takes_grouped_heads() const { return after_2_11(); }
   /// All fused kernels take one key head for all query heads without being told (multi-query attention).
   bool takes_multi_query() const { return after_2_11(); }
-  /// Fused kernels take a mask whose last dimension is not contiguous.
-  bool takes_strided_masks() const { return after_2_11(); }
   /// cuDNN takes only dropout in sixteenths.
   bool cudnn_dropout_in_sixteenths() const { return after_2_11(); }
 

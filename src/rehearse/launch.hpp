@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace plimsoll::rehearse {
 
@@ -17,8 +18,13 @@ class Arguments {
   std::string_view bytes(int parameter) const;
   /// A parameter that is a number or a pointer.
   std::optional<std::int64_t> integer(int parameter) const;
+  /// All that were kept, in order: numbers of four bytes, and of eight (pointers are among them).
+  std::vector<std::int64_t> words() const { return numbers(4); }
+  std::vector<std::int64_t> longs() const { return numbers(8); }
 
  private:
+  std::vector<std::int64_t> numbers(std::size_t bytes) const;
+
   std::string_view tail_;
 };
 

@@ -111,6 +111,7 @@ void ProgramBuilder::issue(Instruction instruction, bool captured) {
 }
 
 void ProgramBuilder::count(const Kernel& kernel) {
+  if (capturing_ != 0) return;  // into a graph: counted when that is launched
   StepWork& work = part().totals.work;
   ++work.launches;
   if (!kernel.product()) return;
@@ -149,6 +150,26 @@ StreamId ProgramBuilder::stream(std::uint32_t recorded, std::uint8_t device) {
   return found->second;
 }
 
+/// What lies from its pointers to the ends of their blocks, where name and arguments tell no shape. A kernel of Inductor's has its sizes
+/// behind its pointers, and touches no element of a tensor more often than their product; others have strides among them.
+void ProgramBuilder::read_pointers(const std::string& name, const Launch& launch, NamedKernel& named) const {
+  constexpr std::int64_t kMostElements = std::int64_t{1} << 40, kWidest = 8;
+  std::int64_t elements = 1;
+  for (const std::int64_t size : launch.arguments.words()) elements = std::min(kMostElements, elements * std::clamp(size, std::int64_t{1}, kMostElements / elements));
+  const bool inductor = name.rfind("triton_", 0) == 0 && !launch.arguments.words().empty();
+  std::int64_t bytes = 0;
+  for (const std::int64_t pointer : launch.arguments.longs()) {
+    const auto above = blocks_.upper_bound(static_cast<std::uint64_t>(pointer));
+    if (above == blocks_.begin()) continue;
+    const auto& [address, block] = *std::prev(above);
+    const std::int64_t rest = block.bytes - (pointer - static_cast<std::int64_t>(address));
+    if (rest > 0) bytes = plus(bytes, inductor ? std::min(rest, elements * kWidest) : rest);
+  }
+  if (bytes == 0) return;
+  const Unspecified& unknown = std::get<Unspecified>(named.kernel.work);
+  named = {{Unspecified{unknown.kind, unknown.type, inductor ? static_cast<double>(elements) : 0, bytes, 0}}, true};
+}
+
 void ProgramBuilder::kernel(const EventView& view) {
   const auto event = view.as<record::Kernel>();
   const std::string& mangled = file_.name(event.name);
@@ -164,7 +185,8 @@ void ProgramBuilder::kernel(const EventView& view) {
   std::copy(event.grid, event.grid + 3, launch.blocks);
   std::copy(event.block, event.block + 3, launch.threads);
   launch.arguments = Arguments(view.tail(sizeof event));
-  const NamedKernel named = classify_kernel(mangled, launch, per_thread_);
+  NamedKernel named = classify_kernel(mangled, launch, per_thread_);
+  if (!named.bytes_known) read_pointers(mangled, launch, named);
   Instruction instruction{InstructionKind::kernel};
   instruction.stream = stream(event.stream, event.header.device);
   instruction.label = known->second;
@@ -291,7 +313,7 @@ void ProgramBuilder::graph_launch(const record::GraphLaunch& event) {
 void ProgramBuilder::mark(const record::Mark& event) {
   switch (event.kind) {
     case record::MarkKind::step_end:
-      return step_ended();
+      return step_ended(event.value);
     case record::MarkKind::phase_begin:
       return phase_begins(file_.name(event.text));
     case record::MarkKind::text:
@@ -325,8 +347,11 @@ void ProgramBuilder::phase_begins(const std::string& name) {
   part().instructions.push_back(instruction);
 }
 
-void ProgramBuilder::step_ended() {
+/// `boundary` is its number: not every one ends a step where a program has several optimizers.
+void ProgramBuilder::step_ended(std::int64_t boundary) {
   if (parts_.size() == 1) return;  // an optimizer stepped before any pass: still preparation
+  const auto& ends = recording_.step_ends;
+  if (ends && std::find(ends->begin(), ends->end(), boundary) == ends->end()) return;
   part().totals.allocated = Bytes(allocated_);
   part().totals.reserved = Bytes(reserved_);
   parts_.emplace_back().first_tensor = static_cast<std::uint32_t>(tensors_.size());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "plimsoll/rehearse.hpp"
+#include "rehearse/kernel_names.hpp"
 #include "rehearse/record_file.hpp"
 
 namespace plimsoll::rehearse {
@@ -45,6 +46,7 @@ class ProgramBuilder {
   void read(const EventView& event);
   void read_memory(const EventView& event);
   void kernel(const EventView& view);
+  void read_pointers(const std::string& name, const Launch& launch, NamedKernel& named) const;
   void gemm(const record::Gemm& event, bool grouped = false);
   void library_call(const EventView& event);
   void collective(const record::CollectiveCall& event);
@@ -55,7 +57,7 @@ class ProgramBuilder {
   void mark(const record::Mark& event);
   void text_mark(const std::string& text, std::int64_t value);
   void phase_begins(const std::string& name);
-  void step_ended();
+  void step_ended(std::int64_t boundary);
   void block(const record::Block& event);
   void allocated(const record::Block& event);
   void freed(std::uint64_t address);
@@ -85,7 +87,7 @@ class ProgramBuilder {
   int per_thread_;
   std::vector<Part> parts_;
   std::vector<Tensor> tensors_;
-  std::unordered_map<std::uint64_t, LiveBlock> blocks_;
+  std::map<std::uint64_t, LiveBlock> blocks_;  ///< by address
   std::map<std::uint64_t, StreamId> streams_;
   std::unordered_map<std::uint32_t, RecordedEvent> events_;
   std::unordered_map<std::uint32_t, std::uint32_t> communicators_;  ///< recorded id -> index of groups

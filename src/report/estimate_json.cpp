@@ -46,9 +46,15 @@ Json ranks_array(const Report& report) {
 Json time_object(const TimeReport& time) {
   Json breakdown = Json::object();
   for (const TimePart& part : time.breakdown) breakdown[part.name] = part.seconds.value;
+  Json dearest = Json::array();
+  for (const DearKernel& each : time.dearest)
+    dearest.push_back({{"kernel", each.what}, {"label", each.label}, {"launches", each.launches}, {"seconds", each.seconds.value}, {"bound_by", each.limit}});
   return {{"step_seconds", quantity(time.step_seconds, real)},
           {"tokens_per_second_per_gpu", time.tokens_per_second_per_gpu},
-          {"breakdown", std::move(breakdown)}};
+          {"basis", name_of(time.basis)},
+          {"breakdown", std::move(breakdown)},
+          {"dearest", std::move(dearest)},
+          {"advice", time.advice}};
 }
 
 Json flops_object(const FlopsReport& flops) {

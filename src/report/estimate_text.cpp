@@ -79,6 +79,21 @@ std::string time_section(const Report& report) {
   return text;
 }
 
+/// The kernels that take longest, and what would spare some of it.
+std::string kernels_section(const TimeReport& time) {
+  constexpr std::size_t kShown = 5;
+  if (time.dearest.empty()) return {};
+  std::string text = "dearest kernels\n";
+  for (std::size_t i = 0; i < std::min(kShown, time.dearest.size()); ++i) {
+    const DearKernel& each = time.dearest[i];
+    text += fmt::format("  {:<{}}{:>13}  {} launches, bound by {}\n", fmt::format("{:.0f} %", 100 * each.seconds.value / time.step_seconds.expected),
+                        kLabelWidth, to_string(each.seconds), with_thousands(each.launches), each.limit);
+    text += wrapped("    ", printable(fmt::format("{}: {}", each.label, each.what)));
+  }
+  for (const std::string& line : time.advice) text += wrapped("  - ", printable(line));
+  return text;
+}
+
 /// The two conventions that people quote side by side; JSON has all of them.
 std::string flops_section(const Report& report) {
   std::string text =
@@ -105,7 +120,7 @@ std::string to_text(const Report& report) {
   std::string text = verdict_line(report) + wrapped("", printable(report.strategy)) + "\n";
   text += memory_section(report.worst_rank()) + "\n";
   if (report.ranks.size() > 1) text += stages_section(report) + "\n";
-  text += time_section(report) + "\n" + flops_section(report);
+  text += time_section(report) + "\n" + kernels_section(report.time) + "\n" + flops_section(report);
   for (const auto& section : {list_section("assumptions", report.assumptions), list_section("notes", report.notes),
                               list_section("keys of the config that were not read", report.unread_keys)})
     if (!section.empty()) text += "\n" + section;

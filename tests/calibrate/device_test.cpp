@@ -98,7 +98,8 @@ TEST(HipDevice, IsFoundMeasuredAndFitted) {
   EXPECT_GT(device.sustained(MathType::bf16).value, 300e12);
   for (const Sample& sample : set.samples) {
     if (sample.kind != SampleKind::gemm || sample.type != "bf16") continue;
-    const Kernel kernel{KernelKind::gemm, DType::bf16, sample.m, sample.n, sample.k, 1, sample.flops, 0, 0};
+    Product kernel;
+    kernel.m = sample.m, kernel.n = sample.n, kernel.k = sample.k;
     EXPECT_NEAR(price(kernel, device).value, sample.seconds, 1e-9);
   }
   // Copies take 8 us + bytes / 50 GB/s.

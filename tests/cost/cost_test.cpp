@@ -55,6 +55,7 @@ Accelerator ideal_h100() {
   kernels.feed.value = kernels.store.value = BytesPerSecond(1e18);
   kernels.rates = {{MathType::bf16, {}, {1.0, Provenance::assumed, "test"}}};
   device.gemm.kernels = {kernels};
+  device.gemm.reduction.value = Seconds(1);  // nothing is worth splitting
   return device;
 }
 
@@ -147,7 +148,8 @@ TEST(Streaming, HalfPerformanceSize) {
 // Causal attention forward, b 1, s 8192, 32 heads of 128: 4·s²·a·d/2 FLOPs at 600 TFLOP/s.
 TEST(Attention, FlopsOverRate) {
   Accelerator device = ideal_h100();
-  for (auto& rate : device.rates) rate.peak.value = FlopsPerSecond(600e12);
+  for (auto& rate : device.rates) rate.peak.value = FlopsPerSecond(600e12), rate.sustained.value = 1;
+  device.gemm.start.value = Seconds(0);
   device.attention.forward.value = 1;
   const double flops = 4.0 * 8192 * 8192 * 32 * 128 / 2;
   EXPECT_NEAR(attention_time(device, MathType::bf16, Flops(flops), false).value / kMicro, 916.26, 1e-2);

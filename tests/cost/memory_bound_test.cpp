@@ -112,7 +112,8 @@ TEST(Reduction, ColumnSumsAreSplitIntoParts) {
   const auto& laws = constants().reduction;
   const double instructions = laws.outer_result * 768 / 12.8e12;
   const double bytes = (8192.0 * 768 + 768) * 4 / 1e12;
-  const double expected = laws.outer_start.value + 128 * laws.outer_part.value + 768 * laws.outer_block.value + std::hypot(instructions, bytes);
+  const double meeting = 128 * laws.outer_part.value + 768 * laws.outer_block.value;
+  const double expected = laws.outer_start.value + meeting + std::hypot(instructions, bytes);
   EXPECT_NEAR(us(price(sum(Reduction::Axis::outer, 768, 8192), plain_device())), expected * 1e6, 1e-6);
   // 512 rows are one chain of 128 a thread.
   const double short_bytes = us(cost::traffic_time(plain_device(), (512.0 * 1024 + 1024) * 4, KernelKind::reduction));
@@ -126,8 +127,8 @@ RowWise rows(RowWise::Function function, std::int64_t rows, std::int64_t columns
   return {function, rows, columns, {{x}, {x}}};
 }
 
-// A row of 128,256 logits (513 kB) fits no shared memory, 200 of them no cache: three reads and a write, as the H100 moves 16.8 GB for 8192 rows
-// in 5551 us. A row of 2048 is read once.
+// A row of 128,256 logits (513 kB) fits no shared memory, 200 of them no cache: three reads and a write, as the H100 moves 16.8 GB for
+// 8192 rows in 5551 us. A row of 2048 is read once.
 TEST(RowWise, LongRowsAreReadThrice) {
   const Accelerator device = plain_device();
   const double issue = constants().row_wise.softmax_instructions * 8192 * 128256 / 12.8e12 * 1e6;
@@ -151,7 +152,8 @@ TEST(MultiTensor, ChunksAreOneBlockEach) {
   const Accelerator device = plain_device();
   const auto& laws = constants().multi_tensor;
   const Operand all = contiguous(320 * 65536, DType::fp32), few = contiguous(65536, DType::fp32);
-  EXPECT_NEAR(us(price(MultiTensor{MultiTensor::Function::map, 1, all.elements, {{all}, {all}}}, device)), us(laws.start) + 167.77216, 1e-6);
+  const MultiTensor launch{MultiTensor::Function::map, 1, all.elements, {{all}, {all}}};
+  EXPECT_NEAR(us(price(launch, device)), us(laws.start) + 167.77216, 1e-6);
   EXPECT_NEAR(us(price(MultiTensor{MultiTensor::Function::map, 1, few.elements, {{few}, {few}}}, device)),
               us(laws.chunk_start) + 2 * us(laws.chunk_per_operand), 1e-6);
 }
@@ -166,7 +168,8 @@ TEST(Gather, ReadsAreNeverInTheCache) {
 // A calibrated device's curve stands for the bytes, less the start that it begins with.
 TEST(Streaming, MeasuredCurvesReplaceTheBandwidth) {
   Accelerator device = plain_device();
-  device.streaming.push_back({"elementwise", Provenance::measured, "machine", {{Bytes(0), Seconds(2e-6)}, {Bytes(1'000'000'000), Seconds(502e-6)}}});
+  const std::vector<StreamingCurve::Point> points{{Bytes(0), Seconds(2e-6)}, {Bytes(1'000'000'000), Seconds(502e-6)}};
+  device.streaming.push_back({"elementwise", Provenance::measured, "machine", points});
   const Operand x = contiguous(100 * kMillion, DType::bf16);
   EXPECT_NEAR(us(price(map(x.elements, {{x, x}, {x}}), device)), us(constants().pointwise.contiguous.start) + 300, 1e-6);
 }

@@ -24,6 +24,7 @@ Cluster gpus(std::int64_t nodes, int per_node) {
   Cluster cluster;
   cluster.nodes = nodes;
   cluster.gpus_per_node = per_node;
+  cluster.accelerator.memory_usable.value = Bytes(80LL << 30);
   return cluster;
 }
 

@@ -292,7 +292,6 @@ TEST(MegatronPipeline, ComposedRanksAreTheRecordedOnes) {
       const Model model = gpt(24);
       const Strategy strategy = resolved(model, R"(, "tp": 2, "sequence_parallel": true, "pp": 12, "global_batch": )" + batch, 24, layers);
       MegatronPipeline pipeline(model, strategy);
-      EXPECT_LT(pipeline.rank(1).collectives.size(), lower_megatron(model, strategy, 1).collectives.size()) << "nothing was put together";
       for (int rank = 0; rank < 12; ++rank) {
         const auto composed = told(pipeline.rank(rank)), recorded = told(lower_megatron(model, strategy, rank));
         ASSERT_EQ(composed.size(), recorded.size()) << layers << " rank " << rank << " of batch " << batch;
@@ -300,6 +299,7 @@ TEST(MegatronPipeline, ComposedRanksAreTheRecordedOnes) {
         ASSERT_EQ(first.first, composed.end()) << layers << " rank " << rank << " of batch " << batch << ": " << *first.first
                                                << " where recorded " << *first.second;
       }
+      EXPECT_LT(pipeline.recordings(), 12) << "nothing was put together";
     }
   }
 }

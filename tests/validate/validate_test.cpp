@@ -118,12 +118,12 @@ TEST(Validate, RowsThatAClosedFormStandsInForAreCounted) {
   const auto played = [](const Model& model, const Cluster& cluster, const Strategy& strategy) {
     Report report = fixed(model, cluster, strategy);
     for (RankReport& rank : report.ranks) rank.memory.basis = Basis::played;
+    report.time.basis = Basis::played;
     return report;
   };
   const std::vector<RowSet> sets{{"s", {row("a", {{quantity::allocated, 90, false}, {quantity::step_seconds, 1, false}})}}};
   for (const auto& each : validate(sets, played).quantities) EXPECT_EQ(each.closed_form, 0u) << each.quantity;
-  for (const auto& each : validate(sets, fixed).quantities)
-    EXPECT_EQ(each.closed_form, each.quantity == quantity::allocated ? 1u : 0u) << "time has no closed form of memory";
+  for (const auto& each : validate(sets, fixed).quantities) EXPECT_EQ(each.closed_form, 1u) << each.quantity;
 }
 
 TEST(Validate, ALowerBoundIsShownAndNotSummedUp) {

@@ -14,6 +14,7 @@
 #include "program/ops/ops.hpp"
 #include "program/optimizers/optimizer.hpp"
 #include "program/point_to_point.hpp"
+#include "program/python_function.hpp"
 #include "program/wrappers/ddp.hpp"
 
 namespace plimsoll::program {
@@ -97,7 +98,8 @@ class NanotronOptimizer {
     for (const Tensor& parameter : parameters_) {
       Tensor& gradient = parameter.grad();
       if (!gradient) continue;
-      launch(tape_, KernelKind::elementwise, DType::fp32, gradient.bytes() * 3, gradient.bytes() * 2);
+      const Operand sum = packed(gradient.elements(), DType::fp32);
+      pointwise(tape_, Pointwise::Form::map, {sum, operand(gradient)}, {sum});
       gradient.reset();
     }
   }
@@ -106,6 +108,8 @@ class NanotronOptimizer {
     if (sharded_) all_reduce_gradients(communication);
     clip();
     tape_.operator_name = "adamw";
+    tape_.host(HostWork::optimizer);
+    tape_.host(HostWork::optimizer_tensor, static_cast<std::int64_t>(parameters_.size()));
     const bool first = moments_.empty();
     for (const Tensor& parameter : parameters_) {
       const std::int64_t own = slice(parameter);
@@ -113,11 +117,12 @@ class NanotronOptimizer {
         moments_.push_back(tape_.empty({}, DType::fp32, Category::optimizer_state));  // step
         for (int moment = 0; moment < 2; ++moment) moments_.push_back(tape_.empty({own}, DType::fp32, Category::optimizer_state));
       }
-      launch(tape_, KernelKind::multi_tensor, DType::fp32, 16 * own, 12 * own);
+      multi_tensor(tape_, MultiTensor::Function::fused, 1, own, {DType::fp32, DType::fp32, DType::fp32, DType::fp32},
+                   {DType::fp32, DType::fp32, DType::fp32});
     }
-    launch(tape_, KernelKind::elementwise, DType::bf16, 4 * own_, 2 * own_);
+    pointwise(tape_, Pointwise::Form::map, {packed(own_, DType::fp32)}, {packed(own_, DType::bf16)});
     if (sharded_) gather_weights(communication);
-    launch(tape_, KernelKind::elementwise, DType::fp32, 0, 4 * all_);  // zero_grad
+    pointwise(tape_, Pointwise::Form::map, {}, {packed(all_, DType::fp32)});  // zero_grad
   }
 
  private:
@@ -135,8 +140,9 @@ class NanotronOptimizer {
     std::vector<Tensor> norms;
     for (const Tensor& parameter : parameters_) {
       norms.push_back(tape_.empty({}, DType::fp32));
-      launch(tape_, KernelKind::reduction, DType::fp32, 4 * parameter.elements(), 4);
-      launch(tape_, KernelKind::elementwise, DType::fp32, 4 * parameter.elements(), 4 * parameter.elements());
+      const Operand gradient = packed(parameter.elements(), DType::fp32);
+      reduce(tape_, Reduction::Axis::all, 1, {gradient}, {operand(norms.back())});
+      pointwise(tape_, Pointwise::Form::map, {gradient}, {gradient});
     }
   }
 
@@ -149,7 +155,7 @@ class NanotronOptimizer {
     const Tensor flat = tape_.empty({own_ * ranks_}, DType::bf16, Category::communication_buffer);
     tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = flat.bytes(), .type = DType::bf16},
                      communication);
-    launch(tape_, KernelKind::elementwise, DType::bf16, 2 * flat.bytes(), 2 * flat.bytes());
+    pointwise(tape_, Pointwise::Form::map, {packed(2 * flat.elements(), DType::bf16)}, {packed(2 * flat.elements(), DType::bf16)});
   }
 
   Tape& tape_;
@@ -261,7 +267,7 @@ class NanotronEngine {
     transfer(CollectiveKind::receive, rank_ - 1, received);
     sent_gradient_.reset();
     received.set_requires_grad(true);
-    Op op("receive", {&received});
+    PythonFunction op("receive", {&received});
     Tensor y = tape_.view(received, received.sizes(), received.strides());
     return op.done(y, [this](BackwardCall& b) {
       sent_gradient_ = b.grad();
@@ -271,7 +277,7 @@ class NanotronEngine {
 
   /// SendTensorToPipelineBuffer: a scalar on the host, whose backward sends what is still to be sent and receives the gradient.
   Tensor register_send(const Tensor& state) {
-    Op op("send", {&state});
+    PythonFunction op("send", {&state});
     Tensor token = tape_.empty({0}, DType::fp32);
     return op.done(token, [this](BackwardCall& b) {
       Tensor gradient = b.tape.empty(device_.sizes.hidden_state(), DType::bf16, Category::communication_buffer);
@@ -361,6 +367,7 @@ StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pip
     tape.phase(Phase::optimizer);
     optimizer.step(communication);
     if (ddp) ddp->after_step();
+    tape.synchronize();  // the loss is printed
     tape.phase(Phase::end);
   }
   return tape.take();

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -34,7 +35,7 @@ Tensor exchanged(Tape& tape, const ExpertParallel& group, const Tensor& x) {
 }  // namespace
 
 Tensor all_to_all(const ExpertParallel& group, const Tensor& x) {
-  Op op("all_to_all", {&x});
+  PythonFunction op("all_to_all", {&x});
   Tensor y;
   {
     const GradMode no_grad(op.tape(), false);

@@ -6,6 +6,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/linear_modules.hpp"
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 #include "program/reduction.hpp"
 
 namespace plimsoll::program {
@@ -130,7 +131,7 @@ Tensor scaled_product(Tape& tape, const ProductSizes& sizes, bool fast, const Ar
   const Matrix left_matrix{sizes.rows, sizes.inner, 1, sizes.inner, false, DType::fp8};
   const Matrix right_matrix{sizes.columns, sizes.inner, 1, sizes.inner, false, DType::fp8};
   const Scaling scaling = behind ? Scaling::tensor : recipe.by_row ? Scaling::row : Scaling::tensor;
-  tape.scratch(tape.gemm_bias_workspace);  // cuBLASLt's
+  tape.product_workspace(tape.gemm_bias_workspace);  // cuBLASLt's
   gemm(tape, left_matrix, right_matrix.t(), matrix(y), {.scaling = scaling, .workspace = false});
   if (behind) in_place(y, {&y, &behind});
   return y;
@@ -161,7 +162,7 @@ Tensor float8_matmul(const Tensor& x, const Tensor& weight, const Float8Recipe& 
     fail("torch._scaled_mm takes inner dimensions of multiples of 16 and this recipe pads none; a weight's gradient is summed over " +
              std::to_string(rows) + " tokens",
          "fp8_recipe", "tensorwise");
-  Op op("float8_linear", {&x, &weight});
+  PythonFunction op("float8_linear", {&x, &weight});
   if (weight.dtype() == x.dtype()) op.see_transposed(1);  // else the gradient is cast for weight.t() itself, in front of its backward
   op.save(x);
   op.save(weight);

@@ -11,6 +11,17 @@
 
 namespace plimsoll::program {
 
+/// A release of transformers, as major · 100 + minor. Between 5.17 and 5.23 stand releases that nobody looked at: what the one does and the
+/// other does not is taken to have ended with 5.17.
+struct HfRelease {
+  int number = 523;
+
+  /// grouped_mm_experts_forward fills rows of experts of other ranks with zeros, though there be none.
+  bool masks_absent_experts() const { return number <= 517; }
+  /// T5Attention gives SDPA its position bias in rows; before, as the table of buckets was read.
+  bool packs_position_bias() const { return number > 517; }
+};
+
 /// How the modules run, beyond what the model says.
 struct RunOptions {
   enum class Attention : std::uint8_t { eager, sdpa } attention = Attention::sdpa;
@@ -19,6 +30,7 @@ struct RunOptions {
   bool compiled_blocks = false;       ///< torch.compile of every decoder layer
   bool liger = false;                 ///< Liger's norms, rotation and gated MLPs in the families that it patches
   enum class Loss : std::uint8_t { cross_entropy, liger, liger_fused_linear } loss = Loss::cross_entropy;
+  HfRelease release;                  ///< of transformers
   bool hidden_requires_grad = false;  ///< enable_input_require_grads(): the embedding's output is a leaf of the graph (LoRA)
   std::shared_ptr<const RunOptions> unchecked = {};  ///< the same without checkpointing, where only some layers have it
 

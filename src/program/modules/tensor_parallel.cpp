@@ -1,6 +1,7 @@
 #include "program/modules/tensor_parallel.hpp"
 
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -83,7 +84,7 @@ Tensor all_reduced(Tape& tape, const Tensor& x) {
 }  // namespace
 
 Tensor gather_sequence(const TensorParallel& group, const Tensor& x) {
-  Op op("all_gather", {&x});
+  PythonFunction op("all_gather", {&x});
   Tensor y;
   {
     const GradMode no_grad(op.tape(), false);
@@ -93,7 +94,7 @@ Tensor gather_sequence(const TensorParallel& group, const Tensor& x) {
 }
 
 Tensor scatter_sequence(const TensorParallel& group, const Tensor& x, Tensor* pieces) {
-  Op op("reduce_scatter", {&x});
+  PythonFunction op("reduce_scatter", {&x});
   Tensor y;
   {
     const GradMode no_grad(op.tape(), false);
@@ -104,13 +105,13 @@ Tensor scatter_sequence(const TensorParallel& group, const Tensor& x, Tensor* pi
 }
 
 Tensor reduce_partial(const TensorParallel&, const Tensor& x) {
-  Op op("all_reduce", {&x});
+  PythonFunction op("all_reduce", {&x});
   Tensor y = all_reduced(op.tape(), x);
   return op.done(y, [](BackwardCall& b) { b.give(0, b.grad()); });
 }
 
 Tensor replicate_input(const TensorParallel&, const Tensor& x) {
-  Op op("replicate", {&x});
+  PythonFunction op("replicate", {&x});
   Tensor y = op.tape().view(x, x.sizes(), x.strides());
   y.impl()->base.reset();
   return op.done(y, [](BackwardCall& b) { b.give(0, all_reduced(b.tape, b.grad())); });

@@ -27,7 +27,7 @@ bool heads_fit(const Call& c, bool takes_groups) {
 bool rows_lie_dense(const Call& c) {
   const auto dense = [](const Tensor& x) { return x.size(-1) == 1 || x.strides()[-1] == 1; };
   if (!dense(c.query) || !dense(c.key) || !dense(c.value)) return false;
-  return !c.mask || c.torch().takes_strided_masks() || c.mask.strides()[-1] == 1;
+  return !c.mask || c.mask.strides()[-1] == 1;
 }
 
 /// check_attn_mask_shape: a mask without gradient, of every pair or broadcast.

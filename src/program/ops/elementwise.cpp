@@ -234,11 +234,11 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask) {
   Op op("masked_fill", {&x});
   op.save(mask);
   Tensor y = clone(x.detach());  // masked_fill: a clone, filled in place
-  in_place(y, {&mask});
+  in_place(y, {&y, &mask});
   return op.done(y, [](BackwardCall& b) {
     const Tensor filled = b.saved(0);
     Tensor gradient = clone(b.grad());
-    in_place(gradient, {&filled});
+    in_place(gradient, {&gradient, &filled});
     b.give(0, std::move(gradient));
   });
 }

@@ -5,6 +5,7 @@
 
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 #include "program/reduction.hpp"
 
 namespace plimsoll::program {
@@ -128,7 +129,7 @@ class FusedLinear {
 }  // namespace
 
 Tensor liger_rms_norm(const Tensor& x, const Tensor& weight, bool in_place) {
-  Op op("LigerRMSNorm", {&x, &weight});
+  PythonFunction op("LigerRMSNorm", {&x, &weight});
   const Tensor rows = dense(x);
   const std::int64_t width = x.size(-1);
   Tensor y = op.output(x.sizes(), x.dtype());
@@ -158,7 +159,7 @@ std::pair<Tensor, Tensor> liger_rope(const Tensor& query, const Tensor& key, con
     const Tensor physical = contiguous(transpose(x.detach(), 1, 2));
     return transpose(physical, 1, 2);
   };
-  Op op("LigerRope", {&query, &key});
+  PythonFunction op("LigerRope", {&query, &key});
   Tensor q = turned(query), k = turned(key);
   triton(RowWise::Function::rope, {&q, &k, &cosine, &sine}, {&q, &k});
   op.save(cosine.detach());
@@ -173,7 +174,7 @@ std::pair<Tensor, Tensor> liger_rope(const Tensor& query, const Tensor& key, con
 }
 
 Tensor liger_gated(const char* activation, const Tensor& gate, const Tensor& up) {
-  Op op(std::strcmp(activation, "silu") == 0 ? "LigerSiLUMul" : "LigerGELUMul", {&gate, &up});
+  PythonFunction op(std::strcmp(activation, "silu") == 0 ? "LigerSiLUMul" : "LigerGELUMul", {&gate, &up});
   const Tensor a = dense(gate), c = dense(up);
   Tensor y = op.output(gate.sizes(), gate.dtype());
   pointwise(Pointwise::Form::fused, {&a, &c}, {&y});
@@ -188,7 +189,7 @@ Tensor liger_gated(const char* activation, const Tensor& gate, const Tensor& up)
 }
 
 Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target) {
-  Op op("LigerCrossEntropy", {&logits, &target});
+  PythonFunction op("LigerCrossEntropy", {&logits, &target});
   Tensor loss;
   {
     const Tensor losses = zeros(op.tape(), {logits.size(0)}, logits.dtype());
@@ -205,7 +206,7 @@ Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target) {
 }
 
 Tensor liger_fused_linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& target) {
-  Op op("LigerFusedLinearCrossEntropy", {&hidden, &weight, &target});
+  PythonFunction op("LigerFusedLinearCrossEntropy", {&hidden, &weight, &target});
   const GradMode no_grad(op.tape(), false);
   const Tensor grad_input = zeros(op.tape(), hidden.sizes(), hidden.dtype());
   Tensor grad_weight;

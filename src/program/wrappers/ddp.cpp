@@ -8,6 +8,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/op.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -125,6 +126,7 @@ void Ddp::rebuild_buckets() {
 }
 
 void Ddp::before_forward(bool synchronize) {
+  tape_.host(HostWork::unit);
   check_reduction();
   if (rebuild_is_due()) rebuild_buckets();
   synchronize_ = synchronize;
@@ -153,7 +155,7 @@ void Ddp::pass_through_sink(std::vector<Tensor*>& outputs) {
     if (output->defined() && output->requires_grad()) inputs.push_back(output);
   std::vector<Tensor> copies;
   {
-    Op op("_DDPSink", inputs);
+    PythonFunction op("_DDPSink", inputs);
     for (const Tensor* input : inputs) {
       copies.push_back(tape_.empty(input->sizes(), input->dtype()));
       in_place(copies.back(), {input});

@@ -43,6 +43,7 @@ MegatronDdpOptions ddp_options(const Strategy& strategy) {
   options.ranks = static_cast<std::int64_t>(strategy.dp) * strategy.cp;
   options.expert_ranks = options.ranks * strategy.tp / (static_cast<std::int64_t>(strategy.ep) * strategy.etp);
   options.overlap_grad_reduce = *strategy.megatron.overlap_grad_reduce;
+  options.overlap_param_gather = *strategy.megatron.overlap_param_gather;
   options.pad_for_high_nccl_busbw = strategy.megatron.pad_buckets_for_high_nccl_busbw;
   options.grad_dtype = strategy.grad_dtype.value_or(DType::fp32);
   if (options.overlap_grad_reduce) {
@@ -168,6 +169,7 @@ class Training {
       MegatronDdpOptions own = options;
       if (chunk != chunks_.front() || pipeline_rank_ > 0) own.bucket_size = 0;
       auto wrapped = std::make_unique<MegatronDdp>(tape_, chunk->parameters(), chunk->shared_embedding(), own, side);
+      wrapped->hook_gathers(chunk->fsdp_modules());
       for (const auto& buffer : wrapped->buffers()) (buffer->expert ? expert : dense).push_back(buffer.get());
       wrapped_.push_back(std::move(wrapped));
     }
@@ -240,6 +242,7 @@ struct MegatronPipeline::Impl {
     int rank = 0;  ///< whose they are
   };
   std::map<Held, Known> patterns;
+  int recordings = 0;
 };
 
 MegatronPipeline::MegatronPipeline(const Model& model, const Strategy& strategy, const MegatronDevice& device)
@@ -256,6 +259,7 @@ StepProgram MegatronPipeline::rank(int pipeline_rank, StepProgram spare) {
           Training(impl_->model, s, pipeline_rank, impl_->device).record(kPatternWarmUp + kPatternSteady, kPatternWarmUp);
       if (!(recorded.step.passes == megatron_passes(kPatternWarmUp, kPatternSteady, 0).passes))
         throw Error(ErrorCode::internal, "a recorded pipeline's passes are not those of 1F1B", "pipeline passes");
+      ++impl_->recordings;
       patterns = {std::make_unique<PipelinePatterns>(std::move(recorded)), pipeline_rank};
     }
     const PassOrder wanted = megatron_passes(warm_up, micro_batches - warm_up, s.micro_batches - micro_batches);
@@ -266,7 +270,10 @@ StepProgram MegatronPipeline::rank(int pipeline_rank, StepProgram spare) {
       return std::move(*program);
     }
   }
+  ++impl_->recordings;
   return lower_megatron(impl_->model, s, pipeline_rank, false, impl_->device);
 }
+
+int MegatronPipeline::recordings() const { return impl_->recordings; }
 
 }  // namespace plimsoll::program

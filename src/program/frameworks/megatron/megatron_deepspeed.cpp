@@ -179,6 +179,7 @@ class PipelineEngine {
   Tensor whole(const Tensor& part) {
     const LabelScope label(tape_, tape_.intern("gathered over tensor-parallel ranks"));
     tape_.wait(kComputeStream, stage_.collectives());
+    tape_.synchronize();
     const Tensor flat = zeros(tape_, {hidden_state().product()}, part.dtype());
     {
       const Tensor own = tape_.empty(flat.sizes(), flat.dtype(), Category::communication_buffer);

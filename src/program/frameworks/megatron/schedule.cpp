@@ -92,6 +92,7 @@ class Step {
     const Tensor at_least_one = elementwise(tape_, {&count}, DType::int32);
     divide_in_place(loss, at_least_one);
     divide_in_place(loss, {});
+    tape_.synchronize();  // validate_result asks whether the loss is a number (check_for_nan_in_loss_and_grad)
     return {loss, count};
   }
 

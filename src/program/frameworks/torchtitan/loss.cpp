@@ -1,6 +1,7 @@
 #include "program/frameworks/torchtitan/loss.hpp"
 
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -22,7 +23,7 @@ void accumulate(const Tensor& buffer, const Tensor& gradient) {
 
 /// _DecoderOutputGradientBackProp: the loss, whose gradient is the accumulated one.
 Tensor with_gradient(const Tensor& hidden, const Tensor& gradient, const Tensor& loss) {
-  Op op("chunked_loss", {&hidden});
+  PythonFunction op("chunked_loss", {&hidden});
   op.save(gradient);
   Tensor result = loss.detach();
   return op.done(result, [](BackwardCall& b) { b.give(0, b.saved(0)); });
@@ -133,7 +134,7 @@ Tensor cross_entropy_loss(const TensorParallel& group, const Tensor& logits, con
 }
 
 Tensor compiled_cross_entropy(const Tensor& logits, const LossInputs& inputs) {
-  Op op("compiled_loss", {&logits});
+  CompiledGraph op("compiled_loss", {&logits});
   Tape& tape = op.tape();
   const Dims column{logits.elements() / logits.size(-1), 1};
   const Tensor largest = tape.empty(column, DType::fp32), logarithm = tape.empty(column, DType::fp32);

@@ -320,7 +320,10 @@ struct TitanPipeline::Impl {
     return -1;
   }
 
-  StepProgram record(const TitanRankPlan& plan) const { return TitanTrainer(model, strategy, run, plan).record().program; }
+  RecordedPipelineRank record(const TitanRankPlan& plan) {
+    ++recordings;
+    return TitanTrainer(model, strategy, run, plan).record();
+  }
 
   /// The passes that serve for all ranks that hold what rank `rank` does.
   TitanRankPlan pattern_plan(const TitanRankPlan& plan, int rank) const {
@@ -364,7 +367,7 @@ struct TitanPipeline::Impl {
   std::optional<StepProgram> compose(const TitanRankPlan& plan, int rank, StepProgram spare) {
     auto& known = patterns[held_by(plan)];
     if (!known)
-      known = std::make_unique<RankPatterns>(TitanTrainer(model, strategy, run, pattern_plan(plan, rank)).record(), plan.parts, rank);
+      known = std::make_unique<RankPatterns>(record(pattern_plan(plan, rank)), plan.parts, rank);
     auto program = known->passes.compose(plan.order(), std::move(spare));
     if (program) {
       rename_layers(program->labels, known->parts, plan.parts);
@@ -379,6 +382,7 @@ struct TitanPipeline::Impl {
   Schedule schedule;                              ///< of the micro-batches that are recorded
   std::vector<std::vector<StageAction>> actions;  ///< by rank, where ranks hold several chunks
   std::map<Held, std::unique_ptr<RankPatterns>> patterns;
+  int recordings = 0;
 };
 
 TitanPipeline::TitanPipeline(const Model& model, const Strategy& strategy) {
@@ -389,13 +393,15 @@ TitanPipeline::~TitanPipeline() = default;
 
 StepProgram TitanPipeline::rank(int pipeline_rank, StepProgram spare) {
   const TitanRankPlan plan = impl_->plan_of(pipeline_rank, false);
-  if (!impl_->may_compose(plan, pipeline_rank)) return impl_->record(plan);
+  if (!impl_->may_compose(plan, pipeline_rank)) return impl_->record(plan).program;
   if (auto program = impl_->compose(plan, pipeline_rank, std::move(spare))) return std::move(*program);
-  return impl_->record(plan);
+  return impl_->record(plan).program;
 }
 
+int TitanPipeline::recordings() const { return impl_->recordings; }
+
 StepProgram TitanPipeline::recorded(int pipeline_rank, bool every_micro_batch) const {
-  return impl_->record(impl_->plan_of(pipeline_rank, every_micro_batch));
+  return impl_->record(impl_->plan_of(pipeline_rank, every_micro_batch)).program;
 }
 
 StepProgram lower_torchtitan(const Model& model, const Strategy& strategy, int pipeline_rank, bool every_micro_batch) {

@@ -1,6 +1,7 @@
 #include "program/frameworks/torchtune/loss.hpp"
 
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -30,7 +31,7 @@ Tensor eager_loss(const Tensor& logits, const Tensor& labels) {
 
 /// The same as Inductor compiles it: largest logit and logarithm of the sum per row are kept beside the logits.
 Tensor compiled_loss(const Tensor& logits, const Tensor& labels) {
-  Op op("compiled_loss", {&logits});
+  CompiledGraph op("compiled_loss", {&logits});
   Tape& tape = op.tape();
   const Dims column{logits.size(0), 1};
   Tensor largest = tape.empty(column, DType::fp32), logarithm = tape.empty(column, DType::fp32);

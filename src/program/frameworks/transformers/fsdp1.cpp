@@ -56,6 +56,22 @@ void untie(Module& root) {
 
 }  // namespace
 
+StepProgram record_fsdp1(Tape& tape, const Model& model, Module& root, Network& network, const Strategy& strategy, bool every_micro_batch) {
+  std::vector<Module*> units;
+  for (const std::vector<Module*>& unit : wrap_units(model, root, strategy.fsdp.units)) units.insert(units.end(), unit.begin(), unit.end());
+  Fsdp1 sharded(tape, root, units, fsdp1_settings(strategy));
+  tape.phase(Phase::init);
+  sharded.materialize();
+  const Batch batch = hf_batch(model, strategy, tape);
+  const std::vector<Tensor> shards = sharded.shards();
+  const std::unique_ptr<Optimizer> optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, shards);
+  record_hf_steps(tape,
+                  {network, *optimizer, shards, [&](bool last) { sharded.set_requires_gradient_sync(last || !strategy.no_sync); },
+                   [&] { sharded.after_step(); }, false, [&] { sharded.clip_grad_norm(shards); }},
+                  strategy, batch, every_micro_batch);
+  return tape.take();
+}
+
 StepProgram lower_hf_fsdp1(const Model& model, const Strategy& strategy, bool every_micro_batch) {
   refuse_impossible(strategy);
   refuse_resting_tower(model, "FSDP1");
@@ -63,20 +79,7 @@ StepProgram lower_hf_fsdp1(const Model& model, const Strategy& strategy, bool ev
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   untie(*root);
   const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
-  std::vector<Module*> units;
-  for (const std::vector<Module*>& unit : wrap_units(model, *root, strategy.fsdp.units))
-    units.insert(units.end(), unit.begin(), unit.end());
-  Fsdp1 sharded(tape, *root, units, fsdp1_settings(strategy));
-  tape.phase(Phase::init);
-  sharded.materialize();
-  const Batch batch = hf_batch(model, strategy, tape);
-  const std::vector<Tensor> shards = sharded.shards();
-  const std::unique_ptr<Optimizer> optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, shards);
-  record_hf_steps(tape,
-                  {*network, *optimizer, shards, [&](bool last) { sharded.set_requires_gradient_sync(last || !strategy.no_sync); },
-                   [&] { sharded.after_step(); }, false, [&] { sharded.clip_grad_norm(shards); }},
-                  strategy, batch, every_micro_batch);
-  return tape.take();
+  return record_fsdp1(tape, model, *root, *network, strategy, every_micro_batch);
 }
 
 }  // namespace plimsoll::program

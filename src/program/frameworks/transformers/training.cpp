@@ -1,6 +1,7 @@
 #include "program/frameworks/transformers/training.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <unordered_set>
 
 #include "plimsoll/error.hpp"
@@ -47,6 +48,13 @@ std::shared_ptr<SavedTensorHooks> activation_offload(const Strategy& strategy, T
   return std::make_shared<SaveOnCpu>(tape, strategy.offload.activations_by == Offload::By::save_on_cpu_pinned);
 }
 
+/// transformers' release; the newest where the version names none.
+HfRelease hf_release(const Strategy& strategy) {
+  int major = 0, minor = 0;
+  if (std::sscanf(strategy.framework_version.c_str(), "%3d.%3d", &major, &minor) != 2) return {};
+  return {major * 100 + minor};
+}
+
 }  // namespace
 
 RunOptions hf_run_options(const Strategy& strategy) {
@@ -55,6 +63,7 @@ RunOptions hf_run_options(const Strategy& strategy) {
   options.loss = loss_of(strategy);
   if (options.loss == RunOptions::Loss::liger_fused_linear && strategy.data_parallel == DataParallel::zero3)
     fail("Liger reads the head's weight without calling its module, which is when ZeRO-3 gathers it", "loss", "liger or ce");
+  options.release = hf_release(strategy);
   options.compiled_blocks = strategy.compile == Strategy::Compile::blocks;
   switch (strategy.attention) {
     case AttentionKernel::eager:
@@ -148,6 +157,8 @@ void put_8_bit_linears(Module& root, const Model& model, const Strategy& strateg
 
 std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape) {
   tape.torch = {torch_release(strategy)};
+  tape.tf32 = strategy.tf32;
+  tape.cudnn_attention = strategy.cudnn_attention.value_or(false);
   std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
   if (strategy.lora) add_lora(*root, model, *strategy.lora, kAdapterType, tape);
   if (strategy.peft) add_peft(*root, model, *strategy.peft, tape);

@@ -6,6 +6,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/linear_modules.hpp"
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -58,7 +59,7 @@ Tensor dequantized(Module& linear, Tape& tape, DType type) {
 
 /// MatMul4Bit: above some thousand rows the weight is dequantised for F.linear (_dequant_linear_fallback).
 Tensor matmul_4bit(Module& linear, const Tensor& x) {
-  Op op("matmul_4bit", {&x});
+  PythonFunction op("matmul_4bit", {&x});
   Tensor y;
   {
     const GradMode frozen(op.tape(), false);

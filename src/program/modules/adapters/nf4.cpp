@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -158,7 +159,7 @@ Tensor dequantized(Module& module, Tape& tape, std::int64_t out, std::int64_t in
 }
 
 Tensor linear_nf4(const Tensor& x, Module& module, Tape& tape, std::int64_t out, std::int64_t in) {
-  Op op("linear_nf4", {&x});
+  PythonFunction op("linear_nf4", {&x});
   Tensor y;
   {
     const GradMode frozen(tape, false);

@@ -7,6 +7,7 @@
 #include "program/checkpoint.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -16,7 +17,7 @@ constexpr std::int64_t kLongestFusedSoftmax = 4096;  // fused_softmax.py, is_ker
 
 /// ScaledUpperTriangMaskedSoftmax: its backward writes over the gradient that arrives.
 Tensor fused_causal_softmax(const Tensor& scores) {
-  Op op("scaled_upper_triang_masked_softmax", {&scores});
+  PythonFunction op("scaled_upper_triang_masked_softmax", {&scores});
   Tensor probabilities = op.output(scores.sizes(), scores.dtype());
   const std::int64_t columns = scores.size(-1), rows = scores.elements() / columns;
   row_wise(RowWise::Function::softmax, rows, columns, {&scores}, {&probabilities});
@@ -233,7 +234,7 @@ std::vector<std::vector<std::shared_ptr<Parameter>>> LegacyStage::parameter_grou
 /// copy_to_tensor_model_parallel_region: the same tensor; its gradient is summed in place over the ranks.
 Tensor LegacyStage::copied(const Tensor& x) {
   if (runtime_.tp() == 1) return x;
-  Op op("copy_to_tensor_parallel", {&x});
+  PythonFunction op("copy_to_tensor_parallel", {&x});
   Tensor same = x.detach();
   return op.done(same, [this](BackwardCall& b) {
     runtime_.collective(CollectiveKind::all_reduce, b.grad().bytes(), b.grad().dtype());
@@ -255,6 +256,7 @@ Tensor LegacyStage::embed(const Tensor& tokens, const Tensor& positions) {
   const LabelScope label(runtime_.tape(), module.label);
   Module& words = module.child("word_embeddings");
   runtime_.tape().wait(kComputeStream, collectives_);  // the host asks whether any id is out of range
+  runtime_.tape().synchronize();
   Tensor embeddings = vocab_parallel_embedding(runtime_, words.tensor("weight"), tokens);
   embeddings = reduced(embeddings);
   if (Module* norm = words.find_child("norm")) embeddings = layer_norm(embeddings, norm->tensor("weight"), norm->tensor("bias"));

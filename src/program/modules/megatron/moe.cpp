@@ -10,6 +10,7 @@
 #include "program/modules/megatron/te_experts.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 #include "program/reduction.hpp"
 
 namespace plimsoll::program {
@@ -25,7 +26,7 @@ Tensor flat(const Tensor& x, const Dims& sizes) {
 
 /// RouterGatingLinearFunction: [s, b, h] → [s, b, experts].
 Tensor gating_linear(const Tensor& input, const Tensor& weight) {
-  Op op("router_gating_linear", {&input, &weight});
+  PythonFunction op("router_gating_linear", {&input, &weight});
   op.save(input);
   op.save(weight);
   const Dims rows{input.elements() / input.size(-1), input.size(-1)};
@@ -118,7 +119,7 @@ Tensor stable_order(const Tensor& x) {
 
 /// WeightedSwiGLUFunction: silu(first half) · second half · weight of the row.
 Tensor weighted_swiglu(const Tensor& x, const Tensor& weights) {
-  Op op("weighted_swiglu", {&x, &weights});
+  PythonFunction op("weighted_swiglu", {&x, &weights});
   op.save(x);
   op.save(weights);
   Dims half = x.sizes();
@@ -138,7 +139,7 @@ Tensor weighted_swiglu(const Tensor& x, const Tensor& weights) {
 
 /// MoEAuxLossAutoScaler: passes the activation on, and gives the loss its own gradient.
 Tensor attach_loss(const Tensor& activation, const Tensor& loss) {
-  Op op("aux_loss", {&activation, &loss});
+  PythonFunction op("aux_loss", {&activation, &loss});
   op.save(loss);
   Tensor same = activation.detach();
   return op.done(same, [](BackwardCall& b) {
@@ -210,7 +211,7 @@ std::int64_t MegatronExperts::sent_rows(std::int64_t tokens) const {
 
 Tensor MegatronExperts::all_to_all(const Tensor& x, std::int64_t rows) const {
   if (options_.expert_parallel == 1) return x;
-  Op op("all_to_all", {&x});
+  PythonFunction op("all_to_all", {&x});
   const auto exchange = [](Tape& tape, const Tensor& from, std::int64_t received_rows) {
     const Tensor packed = contiguous(from);
     Dims sizes = packed.sizes();
@@ -388,6 +389,7 @@ MegatronExperts::Permuted MegatronExperts::permute_fused(const Tensor& hidden, c
   remembered_.probabilities = routed.probabilities;
   remembered_.map = routed.map;
   const Tensor rows = view(hidden, {-1, hidden.size(-1)});
+  if (!options_.capacity_factor) runtime_.tape().synchronize();  // numbers of tokens are read on the host (_maybe_dtoh_and_synchronize)
   const TePermuted permuted = te_permute(rows, routed.probabilities, sent_rows(rows.size(0)));
   remembered_.order = permuted.places;
   return {permuted.tokens, permuted.probabilities};

@@ -7,6 +7,7 @@
 #include "program/modules/inductor.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 #include "program/reduction.hpp"
 
 namespace plimsoll::program {
@@ -213,7 +214,7 @@ void linear_backward(MegatronRuntime& runtime, const MegatronLinear& mode, Backw
 
 Tensor megatron_linear(MegatronRuntime& runtime, const Tensor& input, const Tensor& weight, const Tensor& bias,
                        const MegatronLinear& mode) {
-  Op op("linear", {&input, &weight, &bias});
+  PythonFunction op("linear", {&input, &weight, &bias});
   op.save_if(op.needs(1), input);  // LinearWithFrozenWeight saves the weight alone
   op.save(weight);
   Tensor output;
@@ -258,7 +259,7 @@ Tensor scaled_product(const Tensor& a, const Tensor& b) {
 // ---- moves over the tensor-parallel ranks -----------------------------------------------------------------------------------
 
 Tensor reduce_scatter_sequence(MegatronRuntime& runtime, const Tensor& x) {
-  Op op("reduce_scatter", {&x});
+  PythonFunction op("reduce_scatter", {&x});
   Tensor part;
   {
     const GradMode no_grad(op.tape(), false);
@@ -284,14 +285,14 @@ Awaited reduce_scatter_sequence_async(MegatronRuntime& runtime, const Tensor& x)
 Tensor scattered_like(MegatronRuntime& runtime, const Tensor& x) { return runtime.tape().empty(scattered(x, runtime.tp()), x.dtype()); }
 
 Tensor scatter_sequence(MegatronRuntime& runtime, const Tensor& x) {
-  Op op("scatter", {&x});
+  PythonFunction op("scatter", {&x});
   Tensor part = x.detach();
   part.impl()->sizes = scattered(x, runtime.tp());
   return op.done(part, [&runtime](BackwardCall& b) { b.give(0, gather(runtime, b.grad())); });
 }
 
 Tensor gather_sequence(MegatronRuntime& runtime, const Tensor& x) {
-  Op op("all_gather", {&x});
+  PythonFunction op("all_gather", {&x});
   Tensor whole;
   {
     const GradMode no_grad(op.tape(), false);
@@ -301,7 +302,7 @@ Tensor gather_sequence(MegatronRuntime& runtime, const Tensor& x) {
 }
 
 Tensor gather_last_dimension(MegatronRuntime& runtime, const Tensor& x) {
-  Op op("all_gather", {&x});
+  PythonFunction op("all_gather", {&x});
   Tensor wide;
   {
     const GradMode no_grad(op.tape(), false);
@@ -318,7 +319,7 @@ Tensor gather_last_dimension(MegatronRuntime& runtime, const Tensor& x) {
 
 Tensor reduce_over_tensor_parallel(MegatronRuntime& runtime, const Tensor& x) {
   if (runtime.tp() == 1) return x;
-  Op op("all_reduce", {&x});
+  PythonFunction op("all_reduce", {&x});
   runtime.collective(CollectiveKind::all_reduce, x.bytes(), x.dtype());
   Tensor same = x.detach();
   return op.done(same, [](BackwardCall& b) { b.give(0, b.grad()); });
@@ -351,7 +352,7 @@ Tensor compiled_bias_gradient(Tape& tape, const Tensor& gradient, const Dims& si
 
 Tensor bias_dropout_add(const Tensor& x, const Tensor& bias, const Tensor& residual, double p) {
   const GradMode enabled(residual.tape(), true);  // bias_dropout_add_exec_handler: also where a checkpoint runs its layers without
-  Op op("bias_dropout_add", {&x, &bias, &residual});
+  CompiledGraph op("bias_dropout_add", {&x, &bias, &residual});
   Tape& tape = op.tape();
   Tensor mask, output;
   {
@@ -375,7 +376,7 @@ Tensor bias_dropout_add(const Tensor& x, const Tensor& bias, const Tensor& resid
 }
 
 Tensor bias_gelu(const Tensor& x, const Tensor& bias) {
-  Op op("bias_gelu", {&x, &bias});
+  PythonFunction op("bias_gelu", {&x, &bias});
   op.save(x);
   op.save(bias);
   Tensor y = compiled_map(op.tape(), {&x, &bias}, x.dtype());
@@ -389,7 +390,7 @@ Tensor bias_gelu(const Tensor& x, const Tensor& bias) {
 }
 
 Tensor squared_relu(const Tensor& x) {
-  Op op("squared_relu", {&x});
+  CompiledGraph op("squared_relu", {&x});
   op.save(x);
   Tensor y = compiled_map(op.tape(), {&x}, x.dtype());
   return op.done(y, [](BackwardCall& b) {
@@ -400,7 +401,7 @@ Tensor squared_relu(const Tensor& x) {
 }
 
 Tensor bias_swiglu(const Tensor& x, const Tensor& bias, bool in_eight_bits) {
-  Op op("swiglu", {&x, &bias});
+  PythonFunction op("swiglu", {&x, &bias});
   {
     const GradMode no_grad(op.tape(), false);
     op.save(in_eight_bits ? to(x, DType::fp8) : x);
@@ -531,7 +532,7 @@ void cross_entropy_gradient(Tape& tape, const Tensor& probabilities, const Tenso
 }  // namespace
 
 Tensor vocab_parallel_cross_entropy(MegatronRuntime& runtime, const Tensor& logits, const Tensor& target) {
-  Op op("vocab_parallel_cross_entropy", {&logits});
+  PythonFunction op("vocab_parallel_cross_entropy", {&logits});
   LocalTarget local;
   Tensor loss, probabilities;
   {
@@ -551,7 +552,7 @@ Tensor vocab_parallel_cross_entropy(MegatronRuntime& runtime, const Tensor& logi
 }
 
 Tensor fused_vocab_parallel_cross_entropy(MegatronRuntime& runtime, const Tensor& logits, const Tensor& target) {
-  Op op("fused_vocab_parallel_cross_entropy", {&logits});
+  PythonFunction op("fused_vocab_parallel_cross_entropy", {&logits});
   Tape& tape = op.tape();
   const std::int64_t rows = target.elements();
   const Tensor scores = tape.empty(logits.sizes(), DType::fp32);

@@ -6,6 +6,7 @@
 #include "plimsoll/error.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -133,7 +134,7 @@ TeProduct te_product(const MegatronRuntime& runtime, LinearPass pass, std::int64
 
 Tensor te_norm(const Tensor& input, const TeNorm& norm) {
   const Tensor x = contiguous(input);
-  Op op("te_norm", {&x, &norm.weight, &norm.bias});
+  PythonFunction op("te_norm", {&x, &norm.weight, &norm.bias});
   op.save(x);
   op.save(norm.weight);
   op.save(norm.bias);
@@ -251,7 +252,7 @@ void linear_backward(MegatronRuntime& runtime, TeParallel parallel, DType type, 
 
 Tensor te_layernorm_linear(MegatronRuntime& runtime, const Tensor& x, const TeNorm& norm, const Tensor& weight, const Tensor& bias,
                            Tensor* returned) {
-  Op op("te_layernorm_linear", {&x, &norm.weight, &norm.bias, &weight, &bias});
+  PythonFunction op("te_layernorm_linear", {&x, &norm.weight, &norm.bias, &weight, &bias});
   op.save(x);
   op.save(weight);
   op.save(norm.weight);
@@ -281,7 +282,7 @@ Tensor te_layernorm_linear(MegatronRuntime& runtime, const Tensor& x, const TeNo
 }
 
 Tensor te_linear(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight, const Tensor& bias, TeParallel parallel) {
-  Op op("te_linear", {&x, &weight, &bias});
+  PythonFunction op("te_linear", {&x, &weight, &bias});
   const bool sequence = runtime.sequence_parallel(), gathers = parallel == TeParallel::column && sequence;
   const bool trained = op.needs(1);
   const TeOperand quantized = te_quantize(runtime, x, trained && !gathers);
@@ -309,7 +310,7 @@ Tensor te_linear(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight
 // ---- attention --------------------------------------------------------------------------------------------------------------
 
 Tensor te_rotary(const Tensor& x, const Tensor& table) {
-  Op op("te_rotary", {&x});
+  PythonFunction op("te_rotary", {&x});
   op.save(table);
   Tensor y = op.output(x.sizes(), x.dtype());
   row_wise(RowWise::Function::rope, rows_of(x), x.size(-1), {&x, &table}, {&y});
@@ -390,7 +391,7 @@ AttentionGradients attend_backward(Tape& tape, const AttentionKernels& kernels, 
 
 /// FusedAttnFunc with 8-bit arguments, result and gradients; what it takes and gives back has 16 bits.
 Tensor fused_attention_in_eight_bits(const MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value) {
-  Op op("te_attention", {&query, &key, &value});
+  PythonFunction op("te_attention", {&query, &key, &value});
   const Tensor q = eight_bit_copy(query), k = eight_bit_copy(key), v = eight_bit_copy(value);
   const AttentionKernels kernels = kernels_of(runtime, query, true);
   Attended attended = attend(op.tape(), kernels, query, key, value);
@@ -411,7 +412,7 @@ Tensor fused_attention_in_eight_bits(const MegatronRuntime& runtime, const Tenso
 
 /// FusedAttnFunc.
 Tensor fused_attention(const MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value) {
-  Op op("te_attention", {&query, &key, &value});
+  PythonFunction op("te_attention", {&query, &key, &value});
   op.save(query);
   op.save(key);
   op.save(value);
@@ -492,7 +493,7 @@ std::vector<Tensor> sequence_to_heads(MegatronRuntime& runtime, std::vector<Tens
 
 /// AttnFuncWithCPAndQKVOA2A: the exchanged queries, keys, values and result are saved.
 Tensor exchanged_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value) {
-  Op op("te_attention", {&query, &key, &value});
+  PythonFunction op("te_attention", {&query, &key, &value});
   std::vector<Tensor> exchanged;
   Attended attended;
   Tensor output;
@@ -519,7 +520,7 @@ Tensor exchanged_attention(MegatronRuntime& runtime, const Tensor& query, const 
 /// AttnFuncWithCPAndKVP2P: keys and values go around the ring, one attention per step; the last ranks' pieces are saved. The first rank,
 /// whose queries meet their own keys whole and all others' by half.
 Tensor ring_of_keys(MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value, bool in_eight_bits) {
-  Op op("te_attention", {&query, &key, &value});
+  PythonFunction op("te_attention", {&query, &key, &value});
   Tape& tape = op.tape();
   const auto steps = static_cast<std::size_t>(runtime.cp());
   Tensor received, output, kept, statistics, queries = query;
@@ -593,7 +594,7 @@ Tensor te_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor&
 // ---- loss -------------------------------------------------------------------------------------------------------------------
 
 Tensor te_cross_entropy(MegatronRuntime& runtime, const Tensor& logits, const Tensor& target) {
-  Op op("te_cross_entropy", {&logits});
+  PythonFunction op("te_cross_entropy", {&logits});
   op.save(logits);
   Tape& tape = op.tape();
   Tensor loss = zeros(tape, target.sizes(), DType::fp32);

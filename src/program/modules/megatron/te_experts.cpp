@@ -5,6 +5,7 @@
 #include "program/modules/megatron/te.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -24,7 +25,7 @@ void move_rows(const Tensor& from, const Tensor& to) { gather(Gather::Function::
 Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::vector<Tensor>& weights) {
   List<const Tensor*> inputs{&x};
   for (const Tensor& weight : weights) inputs.push_back(&weight);
-  Op op("te_grouped_linear", inputs);
+  PythonFunction op("te_grouped_linear", inputs);
   const TeOperand operand = te_quantize(runtime, x, op.needs(1));
   op.save(operand.kept());
   for (const Tensor& weight : weights) {
@@ -56,7 +57,7 @@ Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::v
 
 TePermuted te_permute(const Tensor& tokens, const Tensor& probabilities, std::int64_t rows) {
   constexpr std::int64_t kBlock = 1024;
-  Op op("te_permute", {&tokens, &probabilities});
+  PythonFunction op("te_permute", {&tokens, &probabilities});
   Tape& tape = op.tape();
   const std::int64_t count = tokens.size(0), experts = probabilities.size(1);
   TePermuted permuted;
@@ -77,7 +78,7 @@ TePermuted te_permute(const Tensor& tokens, const Tensor& probabilities, std::in
 }
 
 Tensor te_unpermute(const Tensor& rows, const Tensor& places) {
-  Op op("te_unpermute", {&rows});
+  PythonFunction op("te_unpermute", {&rows});
   op.save(places);
   Tensor tokens = op.output({places.size(0), rows.size(1)}, rows.dtype());
   move_rows(rows, tokens);
@@ -90,7 +91,7 @@ Tensor te_unpermute(const Tensor& rows, const Tensor& places) {
 }
 
 TeSorted te_sort_chunks(const Tensor& rows, const Tensor& probabilities) {
-  Op op("te_sort_chunks", {&rows, &probabilities});
+  PythonFunction op("te_sort_chunks", {&rows, &probabilities});
   const Tensor places = op.output({rows.size(0)}, DType::int32);
   TeSorted sorted;
   sorted.rows = op.output(rows.sizes(), rows.dtype());
@@ -118,7 +119,7 @@ TeSorted te_sort_chunks(const Tensor& rows, const Tensor& probabilities) {
 }
 
 Tensor te_latent_rotary_query(const Tensor& query, const Tensor& table) {
-  Op op("te_latent_rotary", {&query});
+  PythonFunction op("te_latent_rotary", {&query});
   op.save(table);
   in_place(query, {&query});
   Tensor turned = query.detach();
@@ -130,7 +131,7 @@ Tensor te_latent_rotary_query(const Tensor& query, const Tensor& table) {
 }
 
 TeLatent te_latent_rotary_key_value(const Tensor& kv, const Tensor& rotary_key, std::int64_t value_width, const Tensor& table) {
-  Op op("te_latent_rotary", {&kv, &rotary_key});
+  PythonFunction op("te_latent_rotary", {&kv, &rotary_key});
   op.save(table);
   const auto with_width = [&](std::int64_t width) { return Dims{kv.size(0), kv.size(1), kv.size(2), width}; };
   const std::int64_t rope = rotary_key.size(-1);

@@ -5,6 +5,7 @@
 
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -18,7 +19,7 @@ constexpr std::int64_t kHeadDimensionQuantum = 32;  // … and head dimensions t
 
 /// flash-attention's Triton RMSNorm. Besides the statistics it writes the residual stream once more, and keeps it next to its input.
 Tensor rms_norm(NanotronDevice& device, const Tensor& x, const Tensor& weight) {
-  Op op("rms_norm", {&x, &weight});
+  PythonFunction op("rms_norm", {&x, &weight});
   const std::int64_t columns = x.size(-1), rows = x.elements() / columns;
   Tensor y = op.output(x.sizes(), x.dtype());
   const Tensor residual = op.output(x.sizes(), x.dtype());
@@ -44,7 +45,7 @@ Tensor rms_norm(NanotronDevice& device, const Tensor& x, const Tensor& weight) {
 
 /// _ColumnLinearAsyncCommunication: keeps the rank's piece of the input and gathers it again in backward.
 Tensor column_linear(NanotronDevice& device, const Tensor& x, const Tensor& weight) {
-  Op op("column_linear", {&x, &weight});
+  PythonFunction op("column_linear", {&x, &weight});
   const NanotronSizes& sizes = device.sizes;
   const std::int64_t in = weight.size(1), out = weight.size(0), rows = sizes.tokens();
   if (sizes.tp > 1) device.gathered_input(x);
@@ -68,7 +69,7 @@ Tensor column_linear(NanotronDevice& device, const Tensor& x, const Tensor& weig
 
 /// _RowLinearAsyncCommunication: the output is reduced and scattered along the sequence, its gradient gathered.
 Tensor row_linear(NanotronDevice& device, const Tensor& x, const Tensor& weight) {
-  Op op("row_linear", {&x, &weight});
+  PythonFunction op("row_linear", {&x, &weight});
   const NanotronSizes& sizes = device.sizes;
   const std::int64_t in = weight.size(1), out = weight.size(0), rows = sizes.tokens();
   Tensor y;
@@ -113,7 +114,7 @@ std::vector<Tensor> unbind(const Tensor& x) {
 
 /// flash-attention's rotary kernel out of place; its backward copies the gradient first (interleaved = false).
 Tensor rotary(const Tensor& x, const Tensor& cosine, const Tensor& sine) {
-  Op op("rotary", {&x});
+  PythonFunction op("rotary", {&x});
   Tensor y = empty_like(x);
   row_wise(RowWise::Function::rope, x.elements() / x.size(-1), x.size(-1), {&x, &cosine, &sine}, {&y});
   op.save(cosine);
@@ -134,7 +135,7 @@ void turn_keys(const Tensor& kv) {
 
 /// The same on the keys within [batch, sequence, 2, heads, dim], in place, as is its backward.
 Tensor rotary_of_keys(const Tensor& kv, const Tensor& cosine, const Tensor& sine) {
-  Op op("rotary_kv", {&kv});
+  PythonFunction op("rotary_kv", {&kv});
   Tensor y = op.tape().view(kv, kv.sizes(), kv.strides());
   turn_keys(kv);
   op.save(cosine);
@@ -195,7 +196,7 @@ Tensor flash_attention(NanotronDevice& device, const Tensor& query, const Tensor
   const NanotronSizes& sizes = device.sizes;
   Tape& tape = device.tape;
   const Tensor query_starts = sequence_starts(device), key_starts = sequence_starts(device);
-  Op op("flash_attention", {&query, &key, &value});
+  PythonFunction op("flash_attention", {&query, &key, &value});
   Tensor out = empty_like(query);
   const Tensor log_sums = op.output({sizes.batch, sizes.heads, sizes.sequence}, DType::fp32);
   const Tensor random_state = op.output({2}, DType::int64);
@@ -223,7 +224,7 @@ Tensor masked(const Tensor& x, const Tensor& mask) {
 
 /// DifferentiableReduceScatterSum; its backward gathers.
 Tensor reduce_scatter(NanotronDevice& device, const Tensor& x) {
-  Op op("reduce_scatter", {&x});
+  PythonFunction op("reduce_scatter", {&x});
   Tensor y = device.reduce_scattered(x, device.sizes.hidden_state());
   return op.done(y, [&device, whole = x.sizes()](BackwardCall& b) { b.give(0, device.all_gathered(b.grad(), whole)); });
 }
@@ -237,7 +238,7 @@ void reduce_over_vocabulary(NanotronDevice& device, const Tensor& x) {
 /// _ShardedCrossEntropy on fp32 logits [sequence, batch, vocabulary of the rank]: the softmax is made in place of the shifted logits,
 /// kept, and turned into the gradient in place.
 Tensor sharded_cross_entropy(NanotronDevice& device, const Tensor& logits, const Tensor& target) {
-  Op op("cross_entropy", {&logits});
+  PythonFunction op("cross_entropy", {&logits});
   Tape& tape = op.tape();
   const Dims& rows = target.sizes();
   const Tensor largest = tape.empty(rows, DType::fp32);
@@ -277,7 +278,7 @@ Tensor sharded_cross_entropy(NanotronDevice& device, const Tensor& logits, const
 
 /// masked_mean: (loss · mask).sum() / mask.sum().
 Tensor masked_mean(const Tensor& loss, const Tensor& mask) {
-  Op op("masked_mean", {&loss});
+  PythonFunction op("masked_mean", {&loss});
   const Tensor kept = elementwise(op.tape(), {&loss, &mask}, DType::fp32);
   const Tensor sum = op.output({}, DType::fp32), count = op.output({}, DType::int64);
   reduce(sum, kept, Reduction::Axis::all);

@@ -1,8 +1,10 @@
 #include "program/modules/torchtitan/compiled.hpp"
 
+#include <utility>
 #include <vector>
 
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -20,6 +22,7 @@ class Graph {
         inner_(block.intermediate),
         context_ranks_(block.context_ranks),
         scaling_(block.scaling),
+        pieces_(block.pieces),
         type_(x.dtype()) {}
 
   std::int64_t query_width() const { return group_.share(spec_.heads * spec_.head_dim); }
@@ -33,7 +36,20 @@ class Graph {
     if (!cast_already) cast(tokens_, in);
     cast(width, in);
     multiply(LinearPass::forward, in, width);
+    await_gathered();
     return y;
+  }
+  /// A product of [tokens, in] with a weight [width, in] whose result is reduced and scattered over the ranks. Asynchronous tensor parallelism
+  /// (fused_matmul_reduce_scatter) sends all pieces but the last while the product still works.
+  Tensor product_scattered(std::int64_t in, std::int64_t width) {
+    if (!group_.on() || !group_.asynchronous) return scattered(product(in, width));
+    const std::int64_t bytes = tokens_ * width * size_of(type_);
+    send_beside(CollectiveKind::reduce_scatter, bytes - bytes / group_.degree);
+    const Tensor partial = product(in, width);
+    Tensor part = tape_.empty({tokens_ / group_.degree, width}, type_);
+    send_beside(CollectiveKind::reduce_scatter, bytes / group_.degree);
+    tape_.wait(kComputeStream, pieces_);
+    return part;
   }
   /// The gradient of the input of a layer with a weight [out, in].
   Tensor input_gradient(std::int64_t out, std::int64_t in) {
@@ -41,6 +57,7 @@ class Graph {
     cast(tokens_, out);
     cast(out, in);
     multiply(LinearPass::input_gradient, in, out);
+    await_gathered();
     return y;
   }
   /// The gradient of a weight [out, in].
@@ -49,6 +66,7 @@ class Graph {
     cast(tokens_, out);
     cast(tokens_, in);
     multiply(LinearPass::weight_gradient, in, out);
+    await_gathered();
     return y;
   }
   /// One generated kernel over [tokens, width].
@@ -70,7 +88,12 @@ class Graph {
   Tensor gathered(Tensor part) {
     if (!group_.on()) return part;
     Tensor flat = tape_.empty({tokens_, spec_.hidden}, type_, Category::communication_buffer);
-    communicate(CollectiveKind::all_gather, flat);
+    if (group_.asynchronous) {  // fused_all_gather_matmul: the next product works through the pieces that are there
+      send_beside(CollectiveKind::all_gather, flat.bytes());
+      gathering_ = true;
+    } else {
+      communicate(CollectiveKind::all_gather, flat);
+    }
     part.reset();
     if (group_.asynchronous || batch_ == 1) return flat;
     return fused(spec_.hidden);
@@ -167,6 +190,14 @@ class Graph {
     shape.turned = low();
     linear_product(tape_, pass, shape, {.scaling = scaling_});
   }
+  /// Pieces that come and go on a stream of their own.
+  void send_beside(CollectiveKind kind, std::int64_t bytes) {
+    tape_.wait(pieces_, kComputeStream);
+    tape_.collective({.kind = kind, .group = Group::tensor, .bytes = bytes, .type = type_}, pieces_);
+  }
+  void await_gathered() {
+    if (std::exchange(gathering_, false)) tape_.wait(kComputeStream, pieces_);
+  }
   void communicate(CollectiveKind kind, const Tensor& whole) {
     tape_.collective({.kind = kind, .group = Group::tensor, .bytes = whole.bytes(), .type = type_}, kComputeStream);
   }
@@ -178,6 +209,8 @@ class Graph {
   std::int64_t inner_;
   std::int64_t context_ranks_;
   Scaling scaling_;
+  StreamId pieces_;
+  bool gathering_ = false;  ///< what was gathered last has not been waited for
   DType type_;
 };
 
@@ -204,7 +237,7 @@ Kept attention_and_gate(Graph& g, Tensor& residual, Tensor& normed) {
     kept.statistics = g.statistics();
     g.attend(false);
   }
-  residual = g.scattered(g.product(g.query_width(), g.hidden()));
+  residual = g.product_scattered(g.query_width(), g.hidden());
   normed = g.gathered(g.fused_between());
   kept.gate = g.product(g.hidden(), g.inner());
   return kept;
@@ -217,7 +250,7 @@ void products_again(Graph& g, Kept& kept) {
     kept.query = g.product(g.hidden(), g.query_width());
     kept.value = g.product(g.hidden(), g.key_width(), true);
   }
-  const Tensor residual = g.scattered(g.product(g.query_width(), g.hidden()));
+  const Tensor residual = g.product_scattered(g.query_width(), g.hidden());
   const Tensor normed = g.gathered(g.fused_between());
   kept.gate = g.product(g.hidden(), g.inner());
 }
@@ -230,7 +263,7 @@ Tensor forward_graph(Graph& g, Kept& kept) {
   normed.reset();
   const Tensor product = g.fused(g.inner());
   up.reset();
-  return g.scattered(g.product(g.inner(), g.hidden()));
+  return g.product_scattered(g.inner(), g.hidden());
 }
 
 /// Positions of the weights among the node's inputs, behind x.
@@ -281,7 +314,7 @@ AttentionGradients attention_backward(BackwardCall& b, Graph& g, Kept& kept, con
 void backward_graph(BackwardCall& b, Graph& g, Kept kept) {
   Tensor normed = g.gathered(g.fused_between());
   Tensor key = g.product(g.hidden(), g.key_width());
-  Tensor residual = g.scattered(g.product(g.query_width(), g.hidden()));
+  Tensor residual = g.product_scattered(g.query_width(), g.hidden());
   Tensor of_hidden;
   {
     Tensor mlp_normed = g.gathered(g.fused_between()), up = g.product(g.hidden(), g.inner()), product = g.fused(g.inner());
@@ -318,7 +351,7 @@ Tensor run_compiled(Tape& tape, const CompiledBlock& block, const Tensor& x) {
   Module& projections = attention.child("qkv_linear");
   Module& mlp = block.module->child("feed_forward");
   const auto weight = [](Module& of, const char* name) { return &of.child(name).tensor("weight"); };
-  Op op("compiled_block",
+  CompiledGraph op("compiled_block",
         {&x, weight(projections, "wq"), weight(projections, "wk"), weight(projections, "wv"), weight(attention, "wo"), weight(mlp, "w1"),
          weight(mlp, "w2"), weight(mlp, "w3"), weight(*block.module, "attention_norm"), weight(*block.module, "ffn_norm")});
   Graph graph(tape, block, x);

@@ -14,6 +14,7 @@ struct CompiledBlock {
   AttentionSpec attention;
   std::int64_t intermediate = 0;
   TensorParallel tensor_parallel;  ///< with the activations between the blocks cut over the sequence
+  StreamId pieces = kComputeStream;  ///< on which asynchronous tensor parallelism moves pieces of the sequence
   std::int64_t context_ranks = 1;  ///< ring attention over all-gathered keys and values
   bool recomputed = false;         ///< full checkpointing: the backward graph starts from the block's input alone
   Scaling scaling = Scaling::none; ///< of 8- and 4-bit products: torchao's linears, cast in the graph

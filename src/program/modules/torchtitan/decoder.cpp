@@ -78,6 +78,7 @@ class TitanLayer {
                                    .attention = *block_.attention,
                                    .intermediate = block_.mlp->intermediate,
                                    .tensor_parallel = run.tensor_parallel,
+                                   .pieces = run.pieces,
                                    .context_ranks = run.context_ranks,
                                    .recomputed = run.checkpointing == TitanRun::Checkpointing::full,
                                    .scaling = four_bits ? Scaling::nvfp4 : run.product_scaling,
@@ -136,6 +137,7 @@ class TitanLayer {
 TitanDecoder::TitanDecoder(const Model& model, const TitanRun& run, const TitanStage& stage, Tape& tape) : tape_(tape), run_(run) {
   check_family(model);
   const TensorParallel& tp = run.tensor_parallel;
+  if (run.compiled && tp.on() && tp.asynchronous) run_.pieces = tape.add_stream("tensor parallel pieces");
   attention_sizes_ = {model.heads * model.head_dim, model.kv_heads * model.head_dim};
   if (run.shared_table > 0)
     root_.buffers.push_back({.name = "freqs_cis", .sizes = {run.shared_table, model.head_dim / 2}, .type = DType::complex64, .tensor = {}});

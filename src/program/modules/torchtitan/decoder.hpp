@@ -41,6 +41,7 @@ struct TitanRun {
   } router;                          ///< of mixtures of experts
   std::int64_t expert_ranks = 1;     ///< expert parallelism
   std::int64_t context_ranks = 1;    ///< context parallelism: ring attention
+  StreamId pieces = kComputeStream;  ///< of asynchronous tensor parallelism in compiled layers
   bool compiled = false;             ///< torch.compile of every layer
   std::int64_t four_bit_layers = 0;  ///< the first layers, whose products are NVFP4
   bool compiled_loss = false;        ///< torch.compile of the loss, since 2025

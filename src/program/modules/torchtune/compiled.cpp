@@ -6,6 +6,7 @@
 #include "program/modules/inductor.hpp"
 #include "program/modules/adapters/nf4.hpp"
 #include "program/op.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -154,7 +155,7 @@ Tensor scaled_copy(const Piece& piece, const Tensor& gradient) {
 Tensor compiled_tune_norm(const TuneNorm& norm, const Tensor& x) {
   Inputs inputs({&x});
   const int weight = inputs.add(norm.weight());
-  Op op("compiled_norm", inputs.list());
+  CompiledGraph op("compiled_norm", inputs.list());
   Tensor scale = per_row(x);
   Tensor normed = like(x);
   inductor::fused(op.tape(), {&x}, {&normed, &scale});
@@ -228,7 +229,7 @@ TuneHeads compiled_tune_projections(const TuneProjections& projections, const Te
   Inputs inputs({&normed});
   ProjectionPieces pieces{inputs.add(projections.query), inputs.add(projections.key), inputs.add(projections.value), projections.heads,
                           projections.kv_heads,          projections.head_dim};
-  Op op("compiled_projections", inputs.list());
+  CompiledGraph op("compiled_projections", inputs.list());
   Tape& tape = op.tape();
   TuneHeads heads;
   {
@@ -262,7 +263,7 @@ TuneHeads compiled_tune_projections(const TuneProjections& projections, const Te
 Tensor compiled_tune_output(const TuneLinear& output, const Tensor& attended) {
   Inputs inputs({&attended});
   Piece piece = inputs.add(output);
-  Op op("compiled_output", inputs.list());
+  CompiledGraph op("compiled_output", inputs.list());
   Tensor result;
   {
     Tensor update;
@@ -328,7 +329,7 @@ Tensor compiled_tune_mlp(const TuneMlp& mlp, const Tensor& attended, const Tenso
   Inputs inputs({&attended, &x});
   const int norm = inputs.add(mlp.norm.weight());
   MlpPieces pieces{inputs.add(mlp.gate), inputs.add(mlp.down), inputs.add(mlp.up), norm};
-  Op op("compiled_mlp", inputs.list());
+  CompiledGraph op("compiled_mlp", inputs.list());
   Tape& tape = op.tape();
   Tensor stream = like(x), scale = per_row(x), normed = like(x);
   inductor::fused(tape, {&attended, &x}, {&stream, &scale, &normed});

@@ -17,7 +17,8 @@ MixtureOfExperts::Router MixtureOfExperts::router_of(std::string_view model_type
   refuse("the router of model type '" + std::string(model_type) + "' is not modelled");
 }
 
-MixtureOfExperts::MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type, RouterRecord& record)
+MixtureOfExperts::MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type, RouterRecord& record,
+                                   bool masks_absent)
     : module_(module),
       tape_(tape),
       spec_(spec),
@@ -25,7 +26,8 @@ MixtureOfExperts::MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& sp
       router_(module.child(kind_ == Router::top_k_first || kind_ == Router::top_k_softmax ? "router" : "gate")),
       experts_(module.child("experts")),
       act_fn_(experts_, "act_fn", tape, spec_.activation),
-      record_(record) {
+      record_(record),
+      masks_absent_(masks_absent) {
   if (spec.shared_intermediate == 0) return;
   shared_.emplace(module.child(spec.shared_gate ? "shared_expert" : "shared_experts"), tape, spec.activation);
   if (spec.shared_gate) shared_gate_.emplace(module.child("shared_expert_gate"), tape);
@@ -227,6 +229,15 @@ Tensor load_balancing_loss(Tape& tape, const std::vector<Tensor>& router_logits,
   return multiply_scalar(loss);
 }
 
+/// x.masked_fill_(mask, value): the result has x's storage.
+static Tensor masked_fill_into(const Tensor& x, const Tensor& mask) {
+  Op op("masked_fill_", {&x});
+  op.save(mask);
+  in_place(x, {&x, &mask});
+  Tensor y = x.detach();
+  return op.done(y, [](BackwardCall& b) { b.give(0, masked_fill(b.grad(), b.saved(0))); });
+}
+
 /// integrations/moe.py, grouped_mm_experts_forward: pairs of token and expert sorted by expert, both products grouped, back in order,
 /// summed per token. Its memory does not depend on the routing.
 Tensor MixtureOfExperts::mix(const Tensor& input, const Tensor& top_indices, const Tensor& top_weights) const {
@@ -243,8 +254,14 @@ Tensor MixtureOfExperts::mix(const Tensor& input, const Tensor& top_indices, con
   const Tensor counted = to(sorted.values, DType::int32);
   const Tensor tokens_per_expert = histogram(counted, spec_.experts);
   const Tensor offsets = cumulative_sum(tokens_per_expert, tokens_per_expert.dtype());
+  Tensor absent;
+  if (masks_absent_) {
+    absent = unsqueeze(elementwise(tape_, {&sorted.values}, DType::boolean), -1);
+    in_place(sorted.values, {&sorted.values});  // clamp_
+    selected = masked_fill_into(selected, absent);
+  }
   Tensor biases;  // of the product that ran last: a local variable of the experts' forward
-  const Tensor rows = run_experts(selected, offsets, sorted.values, biases);
+  const Tensor rows = run_experts(selected, {offsets, sorted.values, absent}, biases);
   Tensor weighted = multiply(rows, unsqueeze(weights, -1));
   const Tensor inverse = empty_like(sorted.order);
   {
@@ -257,18 +274,19 @@ Tensor MixtureOfExperts::mix(const Tensor& input, const Tensor& top_indices, con
 }
 
 /// The experts' gated MLP on rows in groups.
-Tensor MixtureOfExperts::run_experts(const Tensor& selected, const Tensor& offsets, const Tensor& expert_ids, Tensor& biases) const {
-  if (spec_.expert_bias) biases = index_rows(experts_.tensor("gate_up_proj_bias"), expert_ids);
-  Tensor rows = grouped_linear(selected, "gate_up_proj", offsets, biases);
-  rows = gate(rows);
-  if (spec_.expert_bias) biases = index_rows(experts_.tensor("down_proj_bias"), expert_ids);
-  return grouped_linear(rows, "down_proj", offsets, biases);
+Tensor MixtureOfExperts::run_experts(const Tensor& selected, const Rows& rows, Tensor& biases) const {
+  if (spec_.expert_bias) biases = index_rows(experts_.tensor("gate_up_proj_bias"), rows.expert_ids);
+  Tensor hidden = grouped_linear(selected, "gate_up_proj", rows, biases);
+  hidden = gate(hidden);
+  if (spec_.expert_bias) biases = index_rows(experts_.tensor("down_proj_bias"), rows.expert_ids);
+  return grouped_linear(hidden, "down_proj", rows, biases);
 }
 
 /// _grouped_linear: gpt_oss keeps its weights as [experts, in, out].
-Tensor MixtureOfExperts::grouped_linear(const Tensor& rows, const char* name, const Tensor& offsets, const Tensor& biases) const {
+Tensor MixtureOfExperts::grouped_linear(const Tensor& selected, const char* name, const Rows& rows, const Tensor& biases) const {
   const Tensor weight = spec_.transposed ? transpose(experts_.tensor(name), 1, 2) : experts_.tensor(name);
-  const Tensor product = grouped_product(rows, weight, offsets);
+  Tensor product = grouped_product(selected, weight, rows.offsets);
+  if (rows.absent) product = masked_fill(product, rows.absent);
   return biases ? add_into(product, biases) : product;
 }
 

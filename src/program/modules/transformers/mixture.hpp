@@ -23,8 +23,9 @@ Tensor load_balancing_loss(Tape& tape, const std::vector<Tensor>& router_logits,
 class MixtureOfExperts {
  public:
   /// `module` is the sparse block (model.layers.3.mlp).
-  /// Throws Error (refused): a model type whose router is not modelled.
-  MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type, RouterRecord& record);
+  /// `masks_absent`: HfRelease::masks_absent_experts. Throws Error (refused): a model type whose router is not modelled.
+  MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type, RouterRecord& record,
+                   bool masks_absent);
   /// [batch, length, hidden] to the same.
   Tensor operator()(const Tensor& input) const;
 
@@ -56,8 +57,12 @@ class MixtureOfExperts {
   Choice choose_in_groups(const Tensor& scores) const;
   void keep_best_groups(Choice& choice) const;
   Tensor mix(const Tensor& hidden, const Tensor& indices, const Tensor& weights) const;
-  Tensor run_experts(const Tensor& selected, const Tensor& offsets, const Tensor& expert_ids, Tensor& biases) const;
-  Tensor grouped_linear(const Tensor& rows, const char* name, const Tensor& offsets, const Tensor& biases) const;
+  /// Rows of one pass through the experts: where each group ends, each row's expert, and which rows are of none here.
+  struct Rows {
+    Tensor offsets, expert_ids, absent;
+  };
+  Tensor run_experts(const Tensor& selected, const Rows& rows, Tensor& biases) const;
+  Tensor grouped_linear(const Tensor& selected, const char* name, const Rows& rows, const Tensor& biases) const;
   Tensor gate(const Tensor& rows) const;
   Tensor gated_shared(const Tensor& flat, const Tensor& common) const;
   Tensor beside_shared_gate(const Tensor& hidden) const;
@@ -74,6 +79,7 @@ class MixtureOfExperts {
   std::optional<GatedMlp> shared_;
   std::optional<Linear> shared_gate_;
   RouterRecord& record_;
+  bool masks_absent_;
 };
 
 }  // namespace plimsoll::program

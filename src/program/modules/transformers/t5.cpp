@@ -94,7 +94,8 @@ class T5Attention {
  private:
   /// create_position_bias_mask: the bias is SDPA's mask, with the least number where a causal layer may not look.
   Tensor bias_mask(const Tensor& bias, std::int64_t queries, std::int64_t keys) const {
-    if (!spec_.causal) return contiguous(bias);
+    const auto packed = [&](const Tensor& mask) { return options_.release.packs_position_bias() ? contiguous(mask) : mask; };
+    if (!spec_.causal) return packed(bias);
     Tensor allowed;
     {
       const Tensor rows = arange(tape_, queries), columns = arange(tape_, keys);
@@ -104,7 +105,7 @@ class T5Attention {
     const Operand scalar{1, bias.dtype(), Walk::contiguous};  // the least number, of at::where
     tape_.kernel({Pointwise{Pointwise::Form::map, 1, Operands({}, {scalar})}});
     const Tensor masked = where(view(allowed, {1, 1, queries, keys}), bias);
-    return contiguous(masked);
+    return packed(masked);
   }
 
   Attended attend_fused(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias) const {

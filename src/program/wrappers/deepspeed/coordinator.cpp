@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 #include "program/wrappers/deepspeed/linear.hpp"
 #include "program/wrappers/deepspeed/quantized.hpp"
 
@@ -16,6 +18,7 @@ struct ZeroGather {
   Tensor flat;
   Tensor input;                ///< copy of a shard that lives on the host
   Tensor scales, dequantized;  ///< zero_quantized_weights: `flat` is of bytes
+  std::optional<EventId> done;  ///< behind its collectives, until it is waited for
   bool complete = false;
 };
 
@@ -25,7 +28,8 @@ ZeroCoordinator::ZeroCoordinator(Tape& tape, Module& root, const DeepSpeedSettin
     : tape_(tape),
       root_(root),
       settings_(settings),
-      gather_stream_(settings.json.overlap_comm.value_or(true) ? tape.add_stream("all-gather") : kComputeStream) {
+      gather_stream_(settings.json.overlap_comm.value_or(true) ? tape.add_stream("all-gather") : kComputeStream),
+      collective_stream_(gather_stream_ == kComputeStream ? kComputeStream : tape.add_stream("data parallel")) {
   for (const auto& slot : root.all_parameters()) add_parameter(slot);
   mark_persistent_parameters();
   type_ = parameters.front()->slot->type;
@@ -68,7 +72,7 @@ Tensor ZeroCoordinator::new_secondary(const ZeroParameter& parameter) {
   const int ranks = std::min(settings_.json.zero_hpz_partition_size, settings_.ranks);
   if (settings_.json.zero_hpz_partition_size <= 1) return {};
   Tensor secondary = tape_.empty({parameter.shard * settings_.ranks / ranks}, type_, Category::parameter);
-  launch(tape_, KernelKind::elementwise, type_, secondary.bytes(), 2 * secondary.bytes());
+  pointwise(secondary, {&secondary});
   return secondary;
 }
 
@@ -195,7 +199,7 @@ void ZeroCoordinator::add_pre_backward(const Module& module, std::vector<Tensor*
     ++states_[&module].pre_backward_pending;
     Tensor alias = tape_.view(*output, output->sizes(), output->strides());
     alias.impl()->base.reset();
-    Op op("PreBackward", {output});
+    PythonFunction op("PreBackward", {output});
     op.finish({&alias}, [this, &module](BackwardCall& call) {
       ModuleState& state = states_[&module];
       if (state.pre_backward_pending > 0) {
@@ -218,7 +222,7 @@ void ZeroCoordinator::add_post_backward(const Module& module, std::vector<Tensor
     ++state.inputs_remaining;
     Tensor alias = tape_.view(*input, input->sizes(), input->strides());
     alias.impl()->base.reset();
-    Op op("PostBackward", {input});
+    PythonFunction op("PostBackward", {input});
     op.finish({&alias}, [this, &module](BackwardCall& call) {
       if (--states_[&module].inputs_remaining == 0) release_module(module, false);
       call.give(0, call.grad());
@@ -255,6 +259,7 @@ void ZeroCoordinator::construct_parameter_trace() {
 
 /// fetch_sub_module: gathers what the module needs, waits for it, and starts gathering what comes next.
 void ZeroCoordinator::fetch(const Module& module, bool forward) {
+  tape_.host(HostWork::unit);
   const char* const operator_before = std::exchange(tape_.operator_name, "gather parameters");
   if (trace_ == Trace::recording) module_order_.push_back(&module);
   if (!forward && std::find(backward_modules_.begin(), backward_modules_.end(), &module) == backward_modules_.end())
@@ -374,7 +379,7 @@ void ZeroCoordinator::gather_coalesced(const std::shared_ptr<ZeroGather>& handle
   handle->flat = tape_.empty({elements * settings_.ranks}, type_, Category::communication_buffer);
   std::vector<Tensor> shards;
   for (const ZeroParameter* parameter : handle->parameters) shards.push_back(shard_on_device(*parameter));
-  launch(tape_, KernelKind::elementwise, type_, elements * size_of(type_), elements * size_of(type_));
+  pointwise(tape_, Pointwise::Form::concatenate, {packed(elements, type_)}, {packed(elements, type_)});
   drop_list(shards);
   all_gather(handle->flat.bytes(), handle);
 }
@@ -393,7 +398,7 @@ void ZeroCoordinator::gather_quantized(const std::shared_ptr<ZeroGather>& handle
     if (several) {
       for (const ZeroParameter* parameter : handle->parameters) shards.push_back(within_node ? Tensor() : shard_on_device(*parameter));
       together = tape_.empty({elements}, type_, Category::communication_buffer);
-      launch(tape_, KernelKind::elementwise, type_, together.bytes(), together.bytes());
+      pointwise(tape_, Pointwise::Form::concatenate, {operand(together)}, {operand(together)});
       drop_list(shards);
     }
     const bool on_host = settings_.offload_parameters && !within_node && !several;
@@ -418,16 +423,29 @@ void ZeroCoordinator::dequantize(ZeroGather& handle) {
   handle.dequantized = dequantize_weights(tape_, handle.flat.elements());
   for (ZeroParameter* parameter : handle.parameters) {
     const Tensor half = tape_.empty(parameter->slot->sizes, DType::fp16, Category::communication_buffer);
-    launch(tape_, KernelKind::elementwise, DType::fp16, half.bytes(), half.bytes());
+    pointwise(half, {&half});
     set_data(*parameter, converted(half, type_));
   }
 }
 
 /// ProcessGroupNCCL holds a collective's input until it is waited for, or until the next one is launched after its end.
 void ZeroCoordinator::all_gather(std::int64_t bytes, const std::shared_ptr<ZeroGather>& handle) {
-  tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = bytes, .type = type_}, tape_.stream);
+  if (collective_stream_ != tape_.stream) tape_.wait(collective_stream_, tape_.stream);
+  tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = bytes, .type = type_}, collective_stream_);
+  if (collective_stream_ != tape_.stream) {
+    if (!handle->done) handle->done = take_event();
+    tape_.record_event(*handle->done, collective_stream_);
+  }
   if (const auto before = launched_.lock()) before->input.reset();
   launched_ = handle;
+}
+
+/// One that nobody waits for any more, or a new one.
+EventId ZeroCoordinator::take_event() {
+  if (free_events_.empty()) return tape_.new_event();
+  const EventId event = free_events_.back();
+  free_events_.pop_back();
+  return event;
 }
 
 /// The handle's wait: a coalesced gather is taken apart into one new tensor per parameter.
@@ -436,13 +454,18 @@ void ZeroCoordinator::wait(ZeroParameter& parameter) {
   parameter.gather.reset();
   in_flight_.erase(std::remove(in_flight_.begin(), in_flight_.end(), &parameter), in_flight_.end());
   const StreamScope scope(tape_, gather_stream_);
+  if (handle->done) {
+    tape_.wait_event(tape_.stream, *handle->done);
+    free_events_.push_back(*handle->done);
+    handle->done.reset();
+  }
   handle->input.reset();
   if (handle->scales && !handle->complete) {
     dequantize(*handle);
   } else if (handle->flat && !handle->complete) {
     for (ZeroParameter* member : handle->parameters) {
       const Tensor whole = tape_.empty(member->slot->sizes, type_, Category::communication_buffer);
-      launch(tape_, KernelKind::elementwise, type_, whole.bytes(), whole.bytes());
+      pointwise(tape_, Pointwise::Form::concatenate, {operand(whole)}, {operand(whole)});
       set_data(*member, whole);
     }
   }

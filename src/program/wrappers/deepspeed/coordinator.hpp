@@ -89,6 +89,7 @@ class ZeroCoordinator {
   void gather_quantized(const std::shared_ptr<ZeroGather>& handle);
   void dequantize(ZeroGather& handle);
   void all_reduce_coalesced(const std::vector<ZeroParameter*>& absent);
+  EventId take_event();
   void all_gather(std::int64_t bytes, const std::shared_ptr<ZeroGather>& handle);
   void wait(ZeroParameter& parameter);
   void release_module(const Module& module, bool forward);
@@ -104,7 +105,8 @@ class ZeroCoordinator {
   Module& root_;
   DeepSpeedSettings settings_;
   DType type_ = DType::bf16;
-  StreamId gather_stream_;
+  StreamId gather_stream_, collective_stream_;  ///< DeepSpeed's own, and NCCL's beside it
+  std::vector<EventId> free_events_;
   Tensor nothing_;  ///< the data of a parameter that is not gathered
   Tensor flat_;     ///< all shards, on the device
   std::unordered_map<const Module*, ModuleState> states_;

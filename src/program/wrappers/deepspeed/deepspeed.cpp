@@ -23,7 +23,7 @@ class FusedStates final : public Optimizer {
       if (!master.grad()) continue;
       while (moments_[i].size() < each) {
         moments_[i].push_back(tape_.empty(master.sizes(), master.dtype(), Category::optimizer_state));
-        launch(tape_, KernelKind::elementwise, master.dtype(), 0, moments_[i].back().bytes());
+        pointwise(moments_[i].back(), {});
       }
     }
     launch_foreach(tape_, with_gradients(), adam_ ? 4 : 3, adam_ ? 3 : 2);
@@ -64,7 +64,7 @@ void copy_elements(Tape& tape, std::int64_t elements, DType from, DType to) {
   if (from == to) {
     tape.copy({Copy::Direction::device_to_device, elements * size_of(to)}, tape.stream);
   } else {
-    launch(tape, KernelKind::elementwise, to, elements * size_of(from), elements * size_of(to));
+    pointwise(tape, Pointwise::Form::map, {packed(elements, from)}, {packed(elements, to)});
   }
 }
 
@@ -77,7 +77,7 @@ Tensor flatten(Tape& tape, const std::vector<Tensor>& tensors) {
     if (size_of(tensor.dtype()) > size_of(type)) type = tensor.dtype();
   }
   Tensor flat = tape.empty({elements}, type);
-  launch(tape, KernelKind::elementwise, flat.dtype(), flat.bytes(), flat.bytes());
+  concatenate(flat, tensors);
   return flat;
 }
 

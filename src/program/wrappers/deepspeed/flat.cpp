@@ -175,8 +175,10 @@ void WholeStates::step() {
   }
   optimizer_->step();
   optimizer_->zero_grad();
-  for (const auto& slot : slots_)  // each weight is copied from its master, or its piece of the master
-    launch(tape_, KernelKind::elementwise, type_, slot->sizes.product() * size_of(DType::fp32), slot->sizes.product() * size_of(type_));
+  for (const auto& slot : slots_) {  // each weight is copied from its master, or its piece of the master
+    const std::int64_t elements = slot->sizes.product();
+    pointwise(tape_, Pointwise::Form::map, {packed(elements, DType::fp32)}, {packed(elements, type_)});
+  }
   for (const auto& slot : slots_) slot->tensor.grad().reset();
 }
 
@@ -232,7 +234,7 @@ Bf16Optimizer::Bf16Optimizer(Tape& tape, Module& root, const DeepSpeedSettings& 
   for (const auto& slot : slots_) slot->tensor = parameter_on(tape_, flat_weights_, *slot);
   {
     const Tensor copy = tape_.empty({piece_}, DType::bf16);
-    launch(tape_, KernelKind::elementwise, DType::bf16, copy.bytes(), copy.bytes());
+    pointwise(copy, {&copy});
     master_ = elementwise(tape_, {&copy}, DType::fp32);
   }
   Tape::categorize(master_, Category::optimizer_state);
@@ -248,7 +250,7 @@ void Bf16Optimizer::after_backward() {
     const Tensor gradient = slot->tensor.grad();
     if (!gradient) continue;
     const Tensor wide = elementwise(tape_, {&gradient}, DType::fp32);
-    launch(tape_, KernelKind::elementwise, DType::fp32, wide.bytes() * 2, wide.bytes());
+    in_place(wide, {&wide, &wide});
     if (!boundary_) in_place(gradient, {});  // zeroed before the next backward
   }
   if (boundary_) all_reduce(tape_, {gradients_}, settings_.json.communication_data_type.value_or(DType::bf16), settings_.ranks);
@@ -261,7 +263,7 @@ void Bf16Optimizer::step() {
   in_place(gradients_, {&gradients_});
   master_.grad() = tape_.view(gradients_, {piece_}, {1});
   optimizer_->step();
-  launch(tape_, KernelKind::elementwise, DType::bf16, piece_ * 4, piece_ * 2);
+  pointwise(tape_, Pointwise::Form::map, {packed(piece_, DType::fp32)}, {packed(piece_, DType::bf16)});
   tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = flat_weights_.bytes(), .type = DType::bf16},
                    tape_.stream);
   in_place(gradients_, {});

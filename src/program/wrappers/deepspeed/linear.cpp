@@ -4,6 +4,7 @@
 
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -20,7 +21,7 @@ Tensor product(Tape& tape, const Dims& sizes, LinearPass pass, const LinearShape
 
 Tensor zero3_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const std::int64_t in = weight.size(1), out = weight.size(0), rows = x.elements() / in;
-  Op op("linear", {&x, &weight, &bias});
+  PythonFunction op("linear", {&x, &weight, &bias});
   for (const Tensor* input : {&x, &weight, &bias}) op.save_output(*input);  // setup_context runs behind the kernel
   Dims sizes = x.sizes();
   sizes[-1] = out;

@@ -49,6 +49,7 @@ void check_overflow(Tape& tape, const std::vector<Tensor>& gradients) {
   const Tensor sent = scalar(any, DType::uint8);
   all_reduce(sent);
   tape.copy({Copy::Direction::device_to_host, sent.bytes()}, tape.stream);
+  tape.synchronize();
 }
 
 Tensor with_square(const Tensor& sum, const Tensor& norm) {
@@ -99,7 +100,7 @@ Tensor combined_norm(const std::vector<Tensor>& groups) {
   Tensor safe;
   {
     const Tensor infinity = tape.empty({}, DType::fp32);
-    launch(tape, KernelKind::elementwise, DType::fp32, 0, infinity.bytes());
+    pointwise(infinity, {});
     safe = elementwise(tape, {&any, &infinity, &combined}, combined.dtype());
   }
   return scalar(safe);

@@ -39,7 +39,7 @@ PipelineBf16Optimizer::Group PipelineBf16Optimizer::make_group(const std::vector
   {
     const Tensor padding = padded > elements ? zeros(tape_, {padded - elements}, DType::bf16) : Tensor();
     group.weights = tape_.empty({padded}, DType::bf16, Category::parameter);
-    launch(tape_, KernelKind::elementwise, DType::bf16, group.weights.bytes(), group.weights.bytes());
+    pointwise(tape_, Pointwise::Form::concatenate, {operand(group.weights)}, {operand(group.weights)});
   }
   for (const auto& slot : slots) slot->tensor = parameter_on(tape_, group.weights, *slot);
   {
@@ -65,7 +65,7 @@ void PipelineBf16Optimizer::accumulate() {
       const Tensor gradient = slot->tensor.grad();
       if (!gradient) continue;
       const Tensor wide = elementwise(tape_, {&gradient}, DType::fp32);
-      launch(tape_, KernelKind::elementwise, DType::fp32, 2 * wide.bytes(), wide.bytes());
+      in_place(wide, {&wide, &wide});
     }
   }
 }
@@ -90,6 +90,7 @@ void PipelineBf16Optimizer::step(StreamId communication) {
     if (clips_) in_place(group.sums, {&group.sums});
   }
   tape_.wait(kComputeStream, communication);  // the norms are read by the host
+  tape_.synchronize();
   optimizer_->step();
   for (const Group& group : groups_) gather_weights(group, communication);
   for (const Group& group : groups_) in_place(group.sums, {});
@@ -98,14 +99,14 @@ void PipelineBf16Optimizer::step(StreamId communication) {
 /// update_lp_params and all_gather_dp_groups: the host hands out one piece after another without waiting.
 void PipelineBf16Optimizer::gather_weights(const Group& group, StreamId communication) {
   tape_.operator_name = "gather weights";
-  launch(tape_, KernelKind::elementwise, DType::bf16, 4 * group.piece, 2 * group.piece);
+  pointwise(tape_, Pointwise::Form::map, {packed(group.piece, DType::fp32)}, {packed(group.piece, DType::bf16)});
   if (settings_.ranks == 1) return;
   const std::int64_t shards = std::max<std::int64_t>(1, group.piece * settings_.ranks / kGatheredTogether);
   for (std::int64_t shard = 0; shard < shards; ++shard) {
     const Tensor flat = tape_.empty({group.piece / shards * settings_.ranks}, DType::bf16, Category::communication_buffer);
     tape_.collective({.kind = CollectiveKind::all_gather, .group = plimsoll::Group::data_shard, .bytes = flat.bytes(), .type = DType::bf16},
                      tape_.stream);
-    launch(tape_, KernelKind::elementwise, DType::bf16, flat.bytes(), flat.bytes());
+    pointwise(flat, {&flat});
     tape_.record_stream(flat, communication);
   }
 }

@@ -28,18 +28,19 @@ QuantizedWeights quantize_weights(Tape& tape, std::int64_t elements, bool copied
   Tensor half;
   if (copied) {
     half = tape.empty({elements}, DType::fp16, Category::communication_buffer);
-    launch(tape, KernelKind::elementwise, DType::fp16, half.bytes(), half.bytes());
+    pointwise(half, {&half});
   }
   QuantizedWeights quantized;
   quantized.scales = tape.empty({groups, 1}, DType::fp32, Category::communication_buffer);
   quantized.values = tape.empty({elements}, DType::int8, Category::communication_buffer);
-  launch(tape, KernelKind::elementwise, DType::int8, 2 * elements, quantized.values.bytes() + quantized.scales.bytes());
+  row_wise(tape, RowWise::Function::quantize, groups, elements / groups, {packed(elements, DType::fp16)},
+           {operand(quantized.values), operand(quantized.scales)});
   return quantized;
 }
 
 Tensor dequantize_weights(Tape& tape, std::int64_t elements) {
   Tensor half = tape.empty({elements}, DType::fp16, Category::communication_buffer);
-  launch(tape, KernelKind::elementwise, DType::fp16, elements, half.bytes());
+  pointwise(tape, Pointwise::Form::fused, {packed(elements, DType::int8)}, {operand(half)});
   return half;
 }
 

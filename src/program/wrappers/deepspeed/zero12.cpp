@@ -85,7 +85,7 @@ void ZeroStage12::flatten_parameters(std::int64_t padding) {
     Tensor pad;
     if (padding > 0) pad = zeros(tape_, {padding}, type_);
     flat_ = tape_.empty({piece_ * settings_.ranks}, type_, Category::parameter);
-    launch(tape_, KernelKind::elementwise, type_, flat_.bytes(), flat_.bytes());
+    pointwise(tape_, Pointwise::Form::concatenate, {operand(flat_)}, {operand(flat_)});
   }
   for (Member& member : members_) member.slot->tensor = parameter_on(tape_, flat_, *member.slot);
 }
@@ -96,7 +96,7 @@ void ZeroStage12::make_master() {
   const bool cloned_on_host = settings_.before_0_17 && settings_.offload_optimizer;
   if (!cloned_on_host) {
     const Tensor piece = tape_.empty({piece_}, type_, Category::optimizer_state);  // clone()
-    launch(tape_, KernelKind::elementwise, type_, piece.bytes(), piece.bytes());
+    pointwise(piece, {&piece});
     if (!settings_.offload_optimizer) master_ = converted(piece, DType::fp32);
   }
   if (settings_.offload_optimizer) {
@@ -238,8 +238,8 @@ void ZeroStage12::average(const Tensor& tensor) {
   }
   const StreamScope scope(tape_, reducing_stream());
   if (settings_.offload_optimizer && !settings_.before_0_17 && overlaps()) tape_.record_stream(tensor, reduction_stream_);
-  const std::int64_t bytes = bucketed_elements_ * size_of(tensor.dtype());
-  launch(tape_, KernelKind::elementwise, tensor.dtype(), bytes, bytes);
+  const Operand bucket = packed(bucketed_elements_, tensor.dtype());
+  pointwise(tape_, Pointwise::Form::map, {bucket}, {bucket});
   if (!settings_.json.reduce_scatter) {
     reduce_whole(tensor);
     return;
@@ -263,10 +263,10 @@ void ZeroStage12::reduce_whole(const Tensor& tensor) {
   Tensor narrow;
   if (tensor.dtype() != sent_type()) {
     narrow = tape_.empty({bucketed_elements_}, sent_type(), Category::communication_buffer);
-    launch(tape_, KernelKind::elementwise, sent_type(), bucketed_elements_ * size_of(tensor.dtype()), narrow.bytes());
+    pointwise(tape_, Pointwise::Form::map, {packed(bucketed_elements_, tensor.dtype())}, {operand(narrow)});
   }
   send(bucketed_elements_);
-  if (narrow) launch(tape_, KernelKind::elementwise, tensor.dtype(), narrow.bytes(), bucketed_elements_ * size_of(tensor.dtype()));
+  if (narrow) pointwise(tape_, Pointwise::Form::map, {operand(narrow)}, {packed(bucketed_elements_, tensor.dtype())});
   for (std::size_t i : bucketed_)
     if (compact_ && touches_own_piece(members_[i])) add_to_compact(own_elements(members_[i]));
 }
@@ -297,14 +297,14 @@ void ZeroStage12::all_reduce(const std::vector<Slice>& slices, const Tensor& ten
   Tensor reduced;  // what is sent: a copy, or the tensor itself
   if (slices.size() > 1) {
     reduced = tape_.empty({elements}, tensor.dtype(), Category::communication_buffer);
-    launch(tape_, KernelKind::elementwise, reduced.dtype(), reduced.bytes(), reduced.bytes());
+    pointwise(tape_, Pointwise::Form::concatenate, {operand(reduced)}, {operand(reduced)});
   }
   if (tensor.dtype() != sent_type()) {
     const Tensor flat = std::move(reduced);
     reduced = tape_.empty({elements}, sent_type(), Category::communication_buffer);
-    launch(tape_, KernelKind::elementwise, sent_type(), elements * size_of(tensor.dtype()), reduced.bytes());
+    pointwise(tape_, Pointwise::Form::map, {packed(elements, tensor.dtype())}, {operand(reduced)});
     send(elements);
-    launch(tape_, KernelKind::elementwise, tensor.dtype(), reduced.bytes(), elements * size_of(tensor.dtype()));
+    pointwise(tape_, Pointwise::Form::map, {operand(reduced)}, {packed(elements, tensor.dtype())});
   } else {
     send(elements);
   }
@@ -328,7 +328,7 @@ void ZeroStage12::send(std::int64_t elements) {
 void ZeroStage12::make_compact_buffer() {
   if (compact_buffer_) return;
   compact_buffer_ = tape_.empty({piece_}, DType::fp32, Category::gradient);
-  launch(tape_, KernelKind::elementwise, DType::fp32, 0, compact_buffer_.bytes());
+  pointwise(compact_buffer_, {});
 }
 
 /// _add_to_grad_partition_buffer: output.add_(source.to(fp32)).
@@ -337,9 +337,10 @@ void ZeroStage12::add_to_compact(std::int64_t elements) {
   Tensor wide;
   if (sent_type() != DType::fp32) {
     wide = tape_.empty({elements}, DType::fp32);
-    launch(tape_, KernelKind::elementwise, DType::fp32, elements * size_of(sent_type()), wide.bytes());
+    pointwise(tape_, Pointwise::Form::map, {packed(elements, sent_type())}, {operand(wide)});
   }
-  launch(tape_, KernelKind::elementwise, DType::fp32, elements * 8, elements * 4);
+  const Operand sum = packed(elements, DType::fp32);
+  pointwise(tape_, Pointwise::Form::map, {sum, sum}, {sum});
 }
 
 /// What becomes of a reduced gradient: stage 2 drops those of other ranks, and the bucket will be written again.
@@ -544,7 +545,9 @@ void ZeroStage12::update_on_device() {
   write_weights();
 }
 
-void ZeroStage12::write_weights() { launch(tape_, KernelKind::elementwise, type_, piece_ * 4, piece_ * size_of(type_)); }
+void ZeroStage12::write_weights() {
+  pointwise(tape_, Pointwise::Form::map, {packed(piece_, DType::fp32)}, {packed(piece_, type_)});
+}
 
 void ZeroStage12::update_on_host() {
   optimizer_->step();

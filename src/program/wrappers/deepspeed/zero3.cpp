@@ -73,10 +73,10 @@ void ZeroStage3::make_masters() {
     }
     if (coordinator_.type() != DType::fp32) {  // else the clone alone is made
       converted_first = tape_.empty({group.elements}, settings_.before_0_17 ? coordinator_.type() : DType::fp32);
-      launch(tape_, KernelKind::elementwise, converted_first.dtype(), converted_first.bytes(), converted_first.bytes());
+      pointwise(converted_first, {&converted_first});
     }
     group.master = tape_.empty({group.elements}, DType::fp32, Category::optimizer_state);
-    launch(tape_, KernelKind::elementwise, DType::fp32, group.master.bytes(), group.master.bytes());
+    pointwise(group.master, {&group.master});
     if (settings_.before_0_17) converted_first.reset();
     group.optimizer = make_deepspeed_optimizer(settings_, tape_, {group.master});
   }
@@ -212,9 +212,9 @@ std::vector<Tensor> ZeroStage3::reduce_scatter() {
   Tensor flat;
   if (!alone) {
     flat = tape_.empty({elements}, type, Category::communication_buffer);
-    launch(tape_, KernelKind::elementwise, type, flat.bytes(), flat.bytes());
+    pointwise(tape_, Pointwise::Form::concatenate, {operand(flat)}, {operand(flat)});
   }
-  launch(tape_, KernelKind::elementwise, type, elements * size_of(type), elements * size_of(type));
+  pointwise(tape_, Pointwise::Form::map, {packed(elements, type)}, {packed(elements, type)});
   tape_.collective({.kind = CollectiveKind::reduce_scatter, .group = Group::data_shard, .bytes = elements * size_of(type), .type = type},
                    tape_.stream);
   std::vector<Tensor> shards;
@@ -231,7 +231,7 @@ std::vector<Tensor> ZeroStage3::reduce_scatter() {
 
 Tensor ZeroStage3::shard_in(DType to, const ZeroParameter& parameter, DType from) {
   Tensor shard = tape_.empty({own_elements(parameter)}, to);
-  launch(tape_, KernelKind::elementwise, shard.dtype(), shard.elements() * size_of(from), shard.bytes());
+  pointwise(tape_, Pointwise::Form::map, {packed(shard.elements(), from)}, {operand(shard)});
   return shard;
 }
 
@@ -240,19 +240,20 @@ Tensor ZeroStage3::shard_in(DType to, const ZeroParameter& parameter, DType from
 std::vector<Tensor> ZeroStage3::all_reduce_bucket() {
   const DType type = sent_type();
   const std::int64_t bytes = bucketed_elements_ * size_of(type);
-  launch(tape_, KernelKind::elementwise, type, bytes, bytes);
+  const Operand bucket = packed(bucketed_elements_, type);
+  pointwise(tape_, Pointwise::Form::map, {bucket}, {bucket});
   tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = bytes, .type = type}, tape_.stream);
   std::vector<Tensor> kept;
   Tensor reduced;
   if (type != bucket_type()) reduced = tape_.empty({bucketed_elements_}, type);
   if (settings_.ranks > 1 && !settings_.json.prescale_gradients) {
     Tensor scaled = tape_.empty({bucketed_elements_}, type);
-    launch(tape_, KernelKind::elementwise, type, bytes, bytes);
+    pointwise(tape_, Pointwise::Form::map, {bucket}, {bucket});
     reduced = std::move(scaled);
   }
   if (reduced_type() != type) {
     Tensor wide = tape_.empty({bucketed_elements_}, reduced_type());
-    launch(tape_, KernelKind::elementwise, wide.dtype(), bytes, wide.bytes());
+    pointwise(tape_, Pointwise::Form::map, {bucket}, {operand(wide)});
     reduced = std::move(wide);
   }
   kept.push_back(std::move(reduced));
@@ -270,11 +271,11 @@ void ZeroStage3::keep_shards() {
   for (ZeroParameter* parameter : bucketed_) {
     Tensor& gradient = parameter->leaf.grad();
     if (own_elements(*parameter) > 0) {
-      const std::int64_t bytes = parameter->shard * size_of(accumulation_type());
+      const Operand sum = packed(parameter->shard, accumulation_type());
       if (micro_step_ > 0) {
         Tensor added;
         if (reduced_type() != accumulation_type()) added = shard_in(accumulation_type(), *parameter, reduced_type());
-        launch(tape_, KernelKind::elementwise, accumulation_type(), bytes * 2, bytes);
+        pointwise(tape_, Pointwise::Form::map, {sum, sum}, {sum});
       } else {
         copy_elements(tape_, parameter->shard, reduced_type(), accumulation_type());
       }
@@ -418,7 +419,7 @@ void ZeroStage3::update(SubGroup& group) {
   }
   group.optimizer->step();
   group.master.grad().reset();
-  launch(tape_, KernelKind::elementwise, type, group.elements * 4, group.elements * size_of(type));
+  pointwise(tape_, Pointwise::Form::map, {packed(group.elements, DType::fp32)}, {packed(group.elements, type)});
 }
 
 }  // namespace plimsoll::program

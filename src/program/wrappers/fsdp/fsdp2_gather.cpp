@@ -77,7 +77,7 @@ void Fsdp2Group::copy_alone() {
     } else {
       tape().allocate_storage(parameter.gathered, Category::communication_buffer);
     }
-    in_place(parameter.gathered, {&parameter.shard});
+    tape().copy({Copy::Direction::device_to_device, parameter.shard_elements * size_of(type)}, tape().stream);
   }
 }
 

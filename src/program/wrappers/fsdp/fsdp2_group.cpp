@@ -5,6 +5,7 @@
 
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -73,7 +74,7 @@ void Fsdp2Group::register_post_backward(std::vector<Tensor*>& tensors) {
   if (inputs.empty() || !tape().grad_enabled || parameters.empty()) return;
   std::vector<Tensor> outputs;
   {
-    Op op("RegisterPostBackward", inputs);
+    PythonFunction op("RegisterPostBackward", inputs);
     for (const Tensor* input : inputs) {
       Tensor alias = tape().view(*input, input->sizes(), input->strides());
       alias.impl()->base.reset();

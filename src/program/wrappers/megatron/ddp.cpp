@@ -75,6 +75,7 @@ void MegatronDdp::add_buffer(const std::vector<std::shared_ptr<Parameter>>& para
     }
     while (layout.parameters[i].begin >= buffer.buckets[bucket].end) ++bucket;
     ++buffer.buckets[bucket].parameters;
+    buckets_[parameters[i].get()] = {&buffer, bucket};
     buffer.parameters.push_back({.parameter = parameters[i],
                                  .main_grad = piece(buffer.grad_data, parameter.sizes),
                                  .begin = layout.parameters[i].begin,
@@ -128,19 +129,61 @@ void MegatronDdp::finish_grad_sync() {
 
 void MegatronDdp::gather_parameters() {
   if (!options_.distributed_optimizer || options_.ranks == 1) return;
+  if (options_.overlap_param_gather) {
+    for (const auto& buffer : buffers_)
+      for (auto& bucket : buffer->buckets) bucket.weights = MegatronParameterBuffer::Bucket::Weights::elsewhere;
+    return;
+  }
   tape_.wait(stream_, kComputeStream);
-  for (const auto& buffer : buffers_) {
-    if (buffer->ranks == 1) continue;
-    for (const auto& bucket : buffer->buckets) {
-      const DType type = buffer->param_data.dtype();
-      tape_.collective({.kind = CollectiveKind::all_gather,
-                        .group = buffer->expert ? Group::expert_data : Group::data_shard,
-                        .bytes = (bucket.end - bucket.begin) * size_of(type),
-                        .type = type},
-                       stream_);
+  for (const auto& buffer : buffers_)
+    for (const auto& bucket : buffer->buckets) gather(*buffer, bucket);
+  tape_.wait(kComputeStream, stream_);
+}
+
+void MegatronDdp::gather(const MegatronParameterBuffer& buffer, const MegatronParameterBuffer::Bucket& bucket) {
+  if (buffer.ranks == 1) return;
+  const DType type = buffer.param_data.dtype();
+  tape_.collective({.kind = CollectiveKind::all_gather,
+                    .group = buffer.expert ? Group::expert_data : Group::data_shard,
+                    .bytes = (bucket.end - bucket.begin) * size_of(type),
+                    .type = type},
+                   stream_);
+}
+
+void MegatronDdp::hook_gathers(const MegatronFsdpModules& modules) {
+  if (!options_.overlap_param_gather || !options_.distributed_optimizer || options_.ranks == 1) return;
+  for (const auto& buffer : buffers_)
+    for (auto& bucket : buffer->buckets) bucket.gathered = tape_.new_event();
+  for (const std::vector<Module*>* list : {&modules.layers, &modules.outside}) {
+    for (Module* module : *list) {
+      module->pre_forward.push_back([this](Module& called, std::vector<Tensor*>&) {
+        for (const auto& parameter : called.all_parameters()) finish_gather(*parameter);
+      });
     }
   }
-  tape_.wait(kComputeStream, stream_);
+}
+
+/// start_param_sync(force_sync=False).
+void MegatronDdp::start_gather(MegatronParameterBuffer& buffer, std::size_t index) {
+  MegatronParameterBuffer::Bucket& bucket = buffer.buckets[index];
+  if (bucket.weights != MegatronParameterBuffer::Bucket::Weights::elsewhere) return;
+  bucket.weights = MegatronParameterBuffer::Bucket::Weights::under_way;
+  tape_.wait(stream_, kComputeStream);
+  gather(buffer, bucket);
+  tape_.record_event(bucket.gathered, stream_);
+}
+
+/// finish_param_sync: buckets are in the reverse order of the modules, so the one before is needed next.
+void MegatronDdp::finish_gather(const Parameter& parameter) {
+  const auto place = buckets_.find(&parameter);
+  if (place == buckets_.end()) return;
+  auto& [buffer, index] = place->second;
+  MegatronParameterBuffer::Bucket& bucket = buffer->buckets[index];
+  if (bucket.weights == MegatronParameterBuffer::Bucket::Weights::here) return;
+  start_gather(*buffer, index);
+  tape_.wait_event(kComputeStream, bucket.gathered);
+  bucket.weights = MegatronParameterBuffer::Bucket::Weights::here;
+  if (index > 0) start_gather(*buffer, index - 1);
 }
 
 }  // namespace plimsoll::program

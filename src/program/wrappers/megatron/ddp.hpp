@@ -4,12 +4,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "program/module.hpp"
 #include "program/tape.hpp"
 #include "program/wrappers/megatron/data_parallel.hpp"
+#include "program/wrappers/megatron/fsdp_modules.hpp"
 
 namespace plimsoll::program {
 
@@ -19,6 +22,7 @@ struct MegatronDdpOptions {
   std::int64_t expert_ranks = 1;  ///< over which the gradients of expert parameters are reduced
   std::int64_t bucket_size = 0;   ///< elements; 0: one bucket
   bool overlap_grad_reduce = false;
+  bool overlap_param_gather = false;  ///< of the distributed optimizer: buckets are gathered ahead of the modules that need them
   bool pad_for_high_nccl_busbw = false;
   DType grad_dtype = DType::fp32;
   std::function<bool(const Tensor&)> already_added;  ///< whether a gradient is in main_grad when it arrives (grad_added_to_main_grad)
@@ -37,6 +41,8 @@ struct MegatronParameterBuffer {
   struct Bucket {
     std::int64_t begin = 0, end = 0;
     std::size_t parameters = 0, pending = 0;
+    enum class Weights : std::uint8_t { here, elsewhere, under_way } weights = Weights::here;
+    EventId gathered = 0;  ///< overlap_param_gather: behind its gathering
   };
   bool expert = false;
   std::int64_t ranks = 1;
@@ -58,8 +64,11 @@ class MegatronDdp : public MegatronDataParallel {
   /// Outside of no_sync gradients of buckets that fill are reduced at once, if the reduction overlaps.
   void set_synchronizing(bool yes) override { synchronizing_ = yes; }
   void finish_grad_sync() override;
-  /// The gathered parameters of the distributed optimizer.
+  /// The gathered parameters of the distributed optimizer; with overlap_param_gather the next forward pass gathers them.
   void gather_parameters() override;
+  /// _make_forward_pre_hook of overlap_param_gather: a module waits for the buckets that its parameters lie in, and each of them starts the
+  /// gathering of the one behind it.
+  void hook_gathers(const MegatronFsdpModules& modules);
   std::int64_t gradient_elements(const Parameter& parameter) const override { return parameter.sizes.product(); }
   DType gradient_type() const override { return options_.grad_dtype; }
 
@@ -70,11 +79,15 @@ class MegatronDdp : public MegatronDataParallel {
   void register_hook(MegatronParameterBuffer& buffer, std::size_t index);
   void gradient_ready(MegatronParameterBuffer& buffer, BufferedParameter& entry);
   void reduce(const MegatronParameterBuffer& buffer, const MegatronParameterBuffer::Bucket& bucket);
+  void gather(const MegatronParameterBuffer& buffer, const MegatronParameterBuffer::Bucket& bucket);
+  void start_gather(MegatronParameterBuffer& buffer, std::size_t bucket);
+  void finish_gather(const Parameter& parameter);
 
   Tape& tape_;
   MegatronDdpOptions options_;
   StreamId stream_;
   std::vector<std::unique_ptr<MegatronParameterBuffer>> buffers_;  ///< dense first
+  std::map<const Parameter*, std::pair<MegatronParameterBuffer*, std::size_t>> buckets_;  ///< where a parameter lies
   std::vector<NodeRef> accumulators_;
   bool synchronizing_ = true;
 };

@@ -6,6 +6,7 @@
 
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -92,7 +93,7 @@ void MegatronFsdp::register_backward(Module& layer, std::vector<Tensor*>& tensor
   if (inputs.empty() || !tape_.grad_enabled) return;
   std::vector<Tensor> outputs;
   {
-    Op op("RegisterFSDPBackward", inputs);
+    PythonFunction op("RegisterFSDPBackward", inputs);
     for (const Tensor* input : inputs) {
       Tensor alias = tape_.view(*input, input->sizes(), input->strides());
       alias.impl()->base.reset();

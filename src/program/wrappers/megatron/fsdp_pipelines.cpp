@@ -22,6 +22,7 @@ Group collective_group(const MegatronFsdpLayout& layout) { return layout.expert 
 /// all_gather_params, then wait_bucket_ready of what was asked for.
 void MegatronFsdp::gather(std::vector<std::size_t> wanted, Prefetch prefetch, bool wait) {
   if (wanted.empty()) return;
+  tape_.host(HostWork::unit);
   const std::vector<std::size_t> asked = wanted;
   for (const std::size_t index : wanted) groups_[index].may_be_released = false;
   if (prefetch != Prefetch::none) add_prefetched(wanted, prefetch);

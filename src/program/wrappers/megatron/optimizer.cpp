@@ -163,9 +163,10 @@ void megatron_grad_norm(Tape& tape, const std::vector<Tensor>& gradients) {
   for (const Tensor& gradient : gradients)
     norms.push_back(reduce(gradient, std::vector<bool>(static_cast<std::size_t>(gradient.rank()), true), false, DType::fp32));
   const Tensor total = tape.empty({}, DType::fp32);
-  launch(tape, KernelKind::reduction, DType::fp32, static_cast<std::int64_t>(norms.size()) * 4, 4);
+  reduce(tape, Reduction::Axis::all, 1, {packed(static_cast<std::int64_t>(norms.size()), DType::fp32)}, {operand(total)});
   norms.clear();
-  tape.scratch(4);  // its square
+  tape.scratch(4);      // its square
+  tape.synchronize();  // total_norm.item()
 }
 
 std::vector<Tensor> MegatronOptimizer::gradients() const {

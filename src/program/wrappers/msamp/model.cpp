@@ -8,6 +8,7 @@
 #include "program/op.hpp"
 #include "program/ops/copying.hpp"
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program::msamp {
 
@@ -163,7 +164,7 @@ Tensor Model::forward(ScaledLinear& linear, const Parameter* bias, const Tensor&
   {
     const Tensor flat = x.rank() == 2 ? x : reshape(x, {-1, x.size(-1)});
     if (tape_.grad_enabled && !flat.requires_grad()) refuse("MS-AMP linears on inputs that take no gradient are not modelled", "precision");
-    Op op("fp8_linear", {&flat});
+    PythonFunction op("fp8_linear", {&flat});
     Saved saved;
     {
       const GradMode no_grad(tape_, false);

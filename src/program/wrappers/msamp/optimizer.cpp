@@ -184,9 +184,12 @@ class ScaledStates final : public LbAdam {
 
   /// adamw_fp8_stage1_compute with weights, adamw_fp8_stage2_compute without.
   void stage(std::size_t index, const Tensor& gradient, const Tensor* weights) {
-    const std::int64_t states = first_[index].value.bytes() + second_[index].value.bytes();
-    launch(tape_, KernelKind::elementwise, DType::fp32, gradient.bytes() + states + (weights ? weights->bytes() : 0),
-           weights ? weights->bytes() : states);
+    const Operand first = operand(first_[index].value), second = operand(second_[index].value);
+    if (weights) {
+      pointwise(tape_, Pointwise::Form::fused, {operand(gradient), first, second, operand(*weights)}, {operand(*weights)});
+    } else {
+      pointwise(tape_, Pointwise::Form::fused, {operand(gradient), first, second}, {first, second});
+    }
   }
 
   /// Scales of all moments at once, which the host reads.
@@ -195,7 +198,7 @@ class ScaledStates final : public LbAdam {
     std::array<Tensor, 2> largest;
     for (Tensor& all : largest) {
       all = tape_.empty({count}, DType::fp32);
-      launch(tape_, KernelKind::elementwise, DType::fp32, all.bytes(), all.bytes());  // torch.cat
+      pointwise(tape_, Pointwise::Form::concatenate, {operand(all)}, {operand(all)});
     }
     const Tensor ones = filled(tape_, {1}, DType::fp32);
     for (const Tensor& all : largest) scaling_factor(all, ones);

@@ -53,7 +53,7 @@ void Reducer::synchronize_scales(const Bucket& bucket) {
   const std::int64_t count = static_cast<std::int64_t>(bucket.linears.size());
   const auto stacked = [&] {
     Tensor together = tape_.empty({count}, DType::fp32);
-    launch(tape_, KernelKind::elementwise, DType::fp32, together.bytes(), together.bytes());
+    pointwise(tape_, Pointwise::Form::concatenate, {operand(together)}, {operand(together)});
     return together;
   };
   Tensor largest;

@@ -36,7 +36,7 @@ void invert(const Scaling& scaling) {
 
 Tensor eight_bits(const Tensor& x) {
   Tensor y = x.tape().empty(x.sizes(), DType::fp8);
-  launch(x.tape(), KernelKind::elementwise, x.dtype(), x.bytes(), y.bytes());
+  pointwise(Pointwise::Form::fused, {&x}, {&y});
   return y;
 }
 
@@ -52,7 +52,7 @@ Tensor scaled(const Tensor& x, const Tensor& scale, DType type) {
 Scaling new_scaling(Tape& tape, Tensor largest, Category category) {
   const auto one = [&] {
     Tensor number = tape.empty({}, DType::fp32, category);
-    launch(tape, KernelKind::elementwise, DType::fp32, 0, number.bytes());
+    pointwise(number, {});
     return number;
   };
   Scaling scaling;
@@ -132,7 +132,7 @@ Tensor widened(const Tensor& value, const Scaling* scaling, DType type) {
   if (!scaling) return to(value, type);
   if (value.dtype() != DType::fp8) return scaled(value, scaling->inverse, type);
   Tensor wide = value.tape().empty(value.sizes(), type);
-  launch(value.tape(), KernelKind::elementwise, type, value.bytes(), wide.bytes());
+  pointwise(Pointwise::Form::fused, {&value}, {&wide});
   return wide;
 }
 
@@ -154,8 +154,8 @@ EightBits to_eight_bits(const Tensor& half, const Scaling& scaling) {
 Tensor padded_to(const Tensor& x, std::int64_t rows, std::int64_t columns) {
   if (x.size(0) == rows && x.size(1) == columns) return x;
   Tensor y = x.tape().empty({rows, columns}, x.dtype());
-  launch(x.tape(), KernelKind::elementwise, x.dtype(), 0, y.bytes());
-  launch(x.tape(), KernelKind::elementwise, x.dtype(), x.bytes(), x.bytes());
+  pointwise(y, {});
+  pointwise(x.tape(), Pointwise::Form::map, {operand(x)}, {packed(x.elements(), x.dtype())});
   return y;
 }
 
@@ -174,7 +174,7 @@ CastPair cast_and_transpose(const Tensor& x, Scaling& scaling) {
     const Tensor whole = padded_to(x, padded(rows), padded(columns));
     pair.straight = tape.empty(whole.sizes(), DType::fp8);
     pair.transposed = tape.empty({whole.size(1), whole.size(0)}, DType::fp8);
-    launch(tape, KernelKind::elementwise, x.dtype(), whole.bytes(), 2 * pair.straight.bytes());
+    pointwise(Pointwise::Form::fused, {&whole}, {&pair.straight, &pair.transposed});
   }
   invert(scaling);
   const CastPair whole = pair;
@@ -189,7 +189,7 @@ Tensor transposed(const Tensor& x) {
   {
     const Tensor whole = padded_to(x, padded(rows), padded(columns));
     y = x.tape().empty({whole.size(1), whole.size(0)}, DType::fp8);
-    launch(x.tape(), KernelKind::elementwise, DType::fp8, whole.bytes(), y.bytes());
+    pointwise(Pointwise::Form::fused, {&whole}, {&y});
   }
   return trimmed(y, columns, rows);
 }
@@ -200,7 +200,7 @@ void flatten(const std::vector<Tensor*>& tensors) {
   for (const Tensor* tensor : tensors) elements += tensor->elements();
   Tape& tape = tensors.front()->tape();
   const Tensor flat = tape.empty({elements}, tensors.front()->dtype(), Category::parameter);
-  launch(tape, KernelKind::elementwise, flat.dtype(), flat.bytes(), flat.bytes());
+  pointwise(tape, Pointwise::Form::concatenate, {operand(flat)}, {operand(flat)});
   for (Tensor* tensor : tensors) {
     Tensor piece = tape.view(flat, tensor->sizes(), contiguous_strides(tensor->sizes()));
     piece.impl()->base.reset();

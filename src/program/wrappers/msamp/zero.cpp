@@ -332,7 +332,7 @@ void ScaledZero::gather_scales() {
   for (std::int64_t count : counts)
     if (count < longest) padding.push_back(tape_.empty({longest - count}, DType::fp32));
   const Tensor flat = tape_.empty({longest * settings_.ranks}, DType::fp32);
-  launch(tape_, KernelKind::elementwise, DType::fp32, flat.bytes(), flat.bytes());
+  pointwise(tape_, Pointwise::Form::concatenate, {operand(flat)}, {operand(flat)});
   if (settings_.ranks > 1)
     tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = flat.bytes(), .type = DType::fp32},
                      tape_.stream);

@@ -3,16 +3,22 @@
 #include <map>
 #include <string>
 
+#include "images.hpp"
 #include "machine.hpp"
 #include "work.hpp"
 
 namespace plimsoll::device {
 
 struct Module {
+  std::map<std::string, std::vector<KeptArgument>> parameters;
   std::map<std::string, const std::string*> kernels;
 };
 
-Module* load_module() { return new Module; }
+Module* load_module(const void* image) {
+  auto* const module = new Module;
+  module->parameters = parameters_in(image);
+  return module;
+}
 
 const void* kernel_of(Module* module, const char* name) {
   const std::string* kernel = nullptr;
@@ -22,7 +28,8 @@ const void* kernel_of(Module* module, const char* name) {
     if (known != nullptr) return known;
     known = kernel = new std::string(name);  // lives as long as the process: its address is the kernel's
   }
-  register_kernel(kernel, kernel->c_str());
+  const auto known = module->parameters.find(*kernel);
+  known == module->parameters.end() ? register_kernel(kernel, kernel->c_str()) : register_kernel(kernel, kernel->c_str(), known->second);
   return kernel;
 }
 

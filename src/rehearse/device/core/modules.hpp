@@ -7,8 +7,8 @@ namespace plimsoll::device {
 
 struct Module;
 
-/// The image itself is not read.
-PLIMSOLL_DEVICE_CORE Module* load_module();
+/// Of an image in memory only the parameters of its kernels are read.
+PLIMSOLL_DEVICE_CORE Module* load_module(const void* image = nullptr);
 /// What launches take for the kernel of that name: the same each time.
 PLIMSOLL_DEVICE_CORE const void* kernel_of(Module* module, const char* name);
 

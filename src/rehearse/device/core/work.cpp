@@ -96,6 +96,12 @@ void register_kernel(const void* function, const char* name) {
   kernels().set(function, name);
 }
 
+void register_kernel(const void* function, const char* name, const std::vector<KeptArgument>& kept) {
+  const auto held = lock();
+  kernels().set(function, name);
+  kernels().find(function)->kept = new std::vector<KeptArgument>(kept);
+}
+
 const char* kernel_name(const void* function) {
   const auto held = lock();
   const Kernels::Entry* entry = kernels().find(function);

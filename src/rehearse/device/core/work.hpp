@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "arguments.hpp"
 #include "machine.hpp"
 #include "properties.hpp"
 
@@ -14,6 +16,8 @@ struct Grid {
 
 /// The function at a host address (or behind a handle) is the kernel of that name; `name` is copied at its first launch.
 PLIMSOLL_DEVICE_CORE void register_kernel(const void* function, const char* name);
+/// The same of a kernel whose image says which parameters it has; else its name does.
+PLIMSOLL_DEVICE_CORE void register_kernel(const void* function, const char* name, const std::vector<KeptArgument>& kept);
 /// Null when it was never registered.
 PLIMSOLL_DEVICE_CORE const char* kernel_name(const void* function);
 
@@ -23,7 +27,7 @@ struct Launch {
   std::uint64_t shared_bytes = 0;
   std::uint32_t cluster = 1;
   bool cooperative = false;
-  const void* const* arguments = nullptr;  ///< addresses of its arguments, as many as its signature has; null: given another way
+  const void* const* arguments = nullptr;  ///< addresses of its arguments, one for each parameter; null: given another way
 };
 PLIMSOLL_DEVICE_CORE Status launch(const Launch& launch, const Limits& limits, Stream& stream);
 PLIMSOLL_DEVICE_CORE void host_function(Stream& stream);

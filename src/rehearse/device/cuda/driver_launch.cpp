@@ -32,8 +32,8 @@ int launch_on(const Launch& what, Handle stream) {
   return answer(with_stream(stream, [&](Stream& on) { return launch(what, limits_of_accelerator(), on); }));
 }
 
-int loaded(Handle* module) {
-  *module = load_module();
+int loaded(Handle* module, const void* image = nullptr) {
+  *module = load_module(image);
   return 0;
 }
 
@@ -123,8 +123,10 @@ PLIMSOLL_DEVICE_API int cuEventElapsedTime_v2(float* milliseconds, Handle from, 
 }
 
 PLIMSOLL_DEVICE_API int cuModuleLoad(Handle* module, const char*) { return loaded(module); }
-PLIMSOLL_DEVICE_API int cuModuleLoadData(Handle* module, const void*) { return loaded(module); }
-PLIMSOLL_DEVICE_API int cuModuleLoadDataEx(Handle* module, const void*, unsigned, int*, void**) { return loaded(module); }
+PLIMSOLL_DEVICE_API int cuModuleLoadData(Handle* module, const void* image) { return loaded(module, image); }
+PLIMSOLL_DEVICE_API int cuModuleLoadDataEx(Handle* module, const void* image, unsigned, int*, void**) {
+  return loaded(module, image);
+}
 PLIMSOLL_DEVICE_API int cuModuleLoadFatBinary(Handle* module, const void*) { return loaded(module); }
 PLIMSOLL_DEVICE_API int cuModuleUnload(Handle) { return 0; }  // its kernels' names stay known
 PLIMSOLL_DEVICE_API int cuModuleGetLoadingMode(int* mode) {
@@ -137,8 +139,8 @@ PLIMSOLL_DEVICE_API int cuModuleGetFunction(const void** function, Handle module
 }
 // Variables of an image that is not read.
 PLIMSOLL_DEVICE_API int cuModuleGetGlobal_v2(void**, std::size_t*, Handle, const char*) { return answer(Status::not_found); }
-PLIMSOLL_DEVICE_API int cuLibraryLoadData(Handle* library, const void*, int*, void**, unsigned, int*, void**, unsigned) {
-  return loaded(library);
+PLIMSOLL_DEVICE_API int cuLibraryLoadData(Handle* library, const void* image, int*, void**, unsigned, int*, void**, unsigned) {
+  return loaded(library, image);
 }
 PLIMSOLL_DEVICE_API int cuLibraryLoadFromFile(Handle* library, const char*, int*, void**, unsigned, int*, void**, unsigned) {
   return loaded(library);
@@ -182,15 +184,17 @@ PLIMSOLL_DEVICE_API int cuFuncIsLoaded(int* state, const void*) {
 }
 
 PLIMSOLL_DEVICE_API int cuLaunchKernel(const void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                                       unsigned shared, Handle stream, void**, void**) {
-  return launch_on({function, {gx, gy, gz}, {bx, by, bz}, shared}, stream);
+                                       unsigned shared, Handle stream, void** arguments, void**) {
+  return launch_on({function, {gx, gy, gz}, {bx, by, bz}, shared, 1, false, arguments}, stream);
 }
 PLIMSOLL_DEVICE_API int cuLaunchCooperativeKernel(const void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                                                  unsigned bz, unsigned shared, Handle stream, void**) {
-  return launch_on({function, {gx, gy, gz}, {bx, by, bz}, shared, 1, true}, stream);
+                                                  unsigned bz, unsigned shared, Handle stream, void** arguments) {
+  return launch_on({function, {gx, gy, gz}, {bx, by, bz}, shared, 1, true, arguments}, stream);
 }
-PLIMSOLL_DEVICE_API int cuLaunchKernelEx(const LaunchConfiguration* c, const void* function, void**, void**) {
-  return launch_on(launch_of(*c, function), c->stream);
+PLIMSOLL_DEVICE_API int cuLaunchKernelEx(const LaunchConfiguration* c, const void* function, void** arguments, void**) {
+  Launch it = launch_of(*c, function);
+  it.arguments = arguments;
+  return launch_on(it, c->stream);
 }
 
 PLIMSOLL_DEVICE_API int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int threads, std::size_t shared) {

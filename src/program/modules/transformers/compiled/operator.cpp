@@ -9,6 +9,7 @@
 #include "program/modules/transformers/compiled/parallel.hpp"
 #include "program/modules/transformers/compiled/post_norm.hpp"
 #include "program/op.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -126,7 +127,7 @@ CompiledShape with_arguments(CompiledShape s, const CompiledArguments& arguments
 Tensor compiled_layer(const CompiledArguments& arguments, const CompiledShape& s) {
   List<const Tensor*> inputs;
   for (const Tensor& argument : arguments) inputs.push_back(&argument);
-  Op op("compiled_layer", inputs);
+  CompiledGraph op("compiled_layer", inputs);
 
   Graph graph(op.tape());
   CompiledValues values = values_of(graph, arguments);

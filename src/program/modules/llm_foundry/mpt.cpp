@@ -1,0 +1,266 @@
+#include "program/modules/llm_foundry/mpt.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plimsoll/error.hpp"
+#include "program/modules/layers.hpp"
+#include "program/modules/transformers/causal_lm.hpp"
+#include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+// ---- attention --------------------------------------------------------------------------------------------------------------
+
+Attention attention_of(AttentionLibrary library, Attention::Part part, const Tensor& query) {
+  Attention attention;
+  attention.library = library;
+  attention.part = part;
+  attention.type = query.dtype();
+  attention.causal = true;
+  attention.batch = query.size(0);
+  attention.heads = attention.kv_heads = query.size(2);
+  attention.queries = attention.keys = query.size(1);
+  attention.head_dim = attention.value_dim = query.size(3);
+  return attention;
+}
+
+/// FlashAttnFunc on [batch, length, heads, dim], whose rows are padded to whole blocks of 128 in the statistics; dQ is added up in fp32.
+Tensor flash_attention(AttentionLibrary library, const Tensor& query, const Tensor& key, const Tensor& value) {
+  constexpr std::int64_t kRows = 128;
+  PythonFunction op("FlashAttnFunc", {&query, &key, &value});
+  const Dims rows{query.size(0), query.size(2), round_up(query.size(1), kRows)};
+  Tensor output = op.output(query.sizes(), query.dtype());
+  const Tensor statistics = op.output(rows, DType::fp32);
+  op.tape().kernel({attention_of(library, Attention::Part::forward, query)});
+  for (const Tensor* kept : {&query, &key, &value}) op.save(*kept);
+  op.save_output(output);
+  op.save_output(statistics);
+  return op.done(output, [library, rows](BackwardCall& b) {
+    const Tensor& saved = b.saved(0);
+    const Tensor gradient = contiguous(b.grad());
+    Tensor dq = b.tape.empty(saved.sizes(), saved.dtype()), dk = b.tape.empty(saved.sizes(), saved.dtype()),
+           dv = b.tape.empty(saved.sizes(), saved.dtype());
+    {
+      const Tensor delta = b.tape.empty(rows, DType::fp32, Category::workspace);
+      const Tensor sum = zeros(b.tape, saved.sizes(), DType::fp32);
+      for (const Attention::Part part : {Attention::Part::delta, Attention::Part::backward, Attention::Part::convert})
+        b.tape.kernel({attention_of(library, part, saved)});
+    }
+    b.give(0, std::move(dq));
+    b.give(1, std::move(dk));
+    b.give(2, std::move(dv));
+  });
+}
+
+/// unpad_input: where the tokens are (the host reads how many, and the longest sequence), then their rows (IndexFirstAxis).
+Tensor unpadded(const Tensor& x, const Tensor& mask) {
+  Tape& tape = x.tape();
+  const std::int64_t tokens = x.size(0) * x.size(1);
+  Tensor places;
+  {
+    const Tensor lengths = tape.empty({x.size(0)}, DType::int32);
+    reduce(lengths, mask, Reduction::Axis::inner);
+    places = tape.empty({tokens}, DType::int64);
+    gather(Gather::Function::scan, tokens, {&mask}, {&places});  // nonzero
+    tape.synchronize();
+    const Tensor longest = tape.empty({}, DType::int32);
+    reduce(longest, lengths, Reduction::Axis::all);
+    tape.synchronize();
+    const Tensor ends = cumulative_sum(lengths, DType::int32);
+  }
+  PythonFunction op("IndexFirstAxis", {&x});
+  op.save(places);
+  Tensor rows = op.output({1, tokens, x.size(2), x.size(3)}, x.dtype());
+  gather(Gather::Function::index, rows.elements(), {&x, &places}, {&rows});
+  return op.done(rows, [sizes = x.sizes()](BackwardCall& b) {
+    Tensor gradient = zeros(b.tape, sizes, b.grad().dtype());
+    gather(Gather::Function::scatter, gradient.elements(), {&b.grad(), &b.saved(0)}, {&gradient});
+    b.give(0, std::move(gradient));
+  });
+}
+
+/// pad_input (IndexPutFirstAxis).
+Tensor padded(const Tensor& rows, const Dims& sizes) {
+  PythonFunction op("IndexPutFirstAxis", {&rows});
+  Tensor whole = zeros(op.tape(), sizes, rows.dtype());
+  gather(Gather::Function::scatter, whole.elements(), {&rows}, {&whole});
+  return op.done(whole, [packed_sizes = rows.sizes()](BackwardCall& b) {
+    Tensor gradient = b.tape.empty(packed_sizes, b.grad().dtype());
+    gather(Gather::Function::index, gradient.elements(), {&b.grad()}, {&gradient});
+    b.give(0, std::move(gradient));
+  });
+}
+
+/// flash_attn_fn: every sequence counts as padded, whether it is or not. The kernel sees the sequences one behind the other; what it works
+/// on is the same.
+Tensor packed_attention(const Tensor& query, const Tensor& key, const Tensor& value) {
+  const Tensor mask = filled(query.tape(), {query.size(0), query.size(1)}, DType::boolean);
+  const auto packed_rows = [&](const Tensor& x) { return view(unpadded(x, mask), x.sizes()); };
+  const Tensor q = packed_rows(query), k = packed_rows(key), v = packed_rows(value);
+  const Tensor output = flash_attention(AttentionLibrary::flash2, q, k, v);
+  return padded(output, query.sizes());
+}
+
+// ---- the network ------------------------------------------------------------------------------------------------------------
+
+/// LPLayerNorm: in the autocast type.
+Tensor low_precision_norm(Module& module, const Tensor& x) {
+  Tape& tape = x.tape();
+  const DType type = tape.autocast.type;
+  Tensor input = x;
+  ModuleCall call(module, tape, {&input});
+  const AutocastScope off(tape, false, type);
+  const Tensor low = to(input, type), weight = to(module.tensor("weight"), type), bias = to(module.tensor("bias"), type);
+  return call.done(layer_norm(low, weight, bias));
+}
+
+class FoundryBlock {
+ public:
+  FoundryBlock(Module& module, const Block& block, const FoundryOptions& options, Tape& tape)
+      : module_(module), attention_(module.child("attn")), mlp_(module.child("mlp")), spec_(*block.attention), options_(options), tape_(tape) {
+    run_.checkpointing = options.recomputes ? RunOptions::Checkpointing::non_reentrant : RunOptions::Checkpointing::none;
+  }
+
+  Tensor operator()(const Tensor& input) const {
+    return run_layer(module_, tape_, run_, input, [this](const Tensor& x) { return forward(x); });
+  }
+
+ private:
+  Tensor forward(const Tensor& input) const {
+    Tensor x = input;
+    const Tensor a = low_precision_norm(module_.child("ln_1"), x);
+    const Tensor b = attend(a);
+    x = add(x, b);
+    const Tensor m = low_precision_norm(module_.child("ln_2"), x);
+    const Tensor n = feed_forward(m);
+    return add(x, n);
+  }
+
+  /// MultiheadAttention.forward.
+  Tensor attend(const Tensor& input) const {
+    Tensor x = input;
+    ModuleCall call(attention_, tape_, {&x});
+    const std::int64_t batch = x.size(0), length = x.size(1), width = spec_.heads * spec_.head_dim;
+    const Tensor qkv = Linear(attention_.child("c_attn"), tape_)(x);
+    const std::vector<Tensor> parts = split(qkv, {width, width, width}, 2);
+    const auto heads = [&](const Tensor& part) { return view(part, {batch, length, spec_.heads, spec_.head_dim}); };
+    const Tensor query = heads(parts[0]), key = heads(parts[1]), value = heads(parts[2]);
+    const Tensor context = options_.attention == AttentionLibrary::triton ? flash_attention(options_.attention, query, key, value)
+                                                                          : packed_attention(query, key, value);
+    return call.done(Linear(attention_.child("c_proj"), tape_)(view(context, {batch, length, width})));
+  }
+
+  Tensor feed_forward(const Tensor& input) const {
+    Tensor x = input;
+    ModuleCall call(mlp_, tape_, {&x});
+    const Tensor up = Linear(mlp_.child("c_fc"), tape_)(x);
+    const Tensor active = gelu(up);
+    return call.done(Linear(mlp_.child("c_proj"), tape_)(active));
+  }
+
+  Module& module_;
+  Module& attention_;
+  Module& mlp_;
+  const AttentionSpec& spec_;
+  FoundryOptions options_;
+  Tape& tape_;
+  RunOptions run_;
+};
+
+/// flash_attn.losses.cross_entropy: the losses of all rows in fp32.
+Tensor fused_cross_entropy(const Tensor& logits, const Tensor& labels) {
+  PythonFunction op("SoftmaxCrossEntropyLossFn", {&logits});
+  const std::int64_t rows = logits.size(0), columns = logits.size(1);
+  Tensor losses = op.output({rows}, DType::fp32);
+  const Tensor log_sums = op.output({rows}, DType::fp32);
+  row_wise(RowWise::Function::cross_entropy, rows, columns, {&logits, &labels}, {&losses, &log_sums});
+  op.save(logits);
+  op.save(labels);
+  op.save_output(log_sums);
+  return op.done(losses, [](BackwardCall& b) {
+    const Tensor& saved = b.saved(0);
+    Tensor gradient = empty_like(saved);
+    row_wise(RowWise::Function::cross_entropy, saved.size(0), saved.size(1), {&saved, &b.saved(1), &b.saved(2)}, {&gradient});
+    b.give(0, std::move(gradient));
+  });
+}
+
+class FoundryMpt final : public Network {
+ public:
+  FoundryMpt(const Model& model, const FoundryOptions& options, Module& root, Tape& tape)
+      : tape_(tape), options_(options), root_(root), base_(root.child("transformer")) {
+    for (const Block& block : model.blocks) {
+      if (block.role != Block::Role::decoder) continue;
+      for (std::int64_t i = 0; i < block.repeat; ++i)
+        blocks_.emplace_back(base_.child("h").child(std::to_string(block.first + i)), block, options_, tape);
+    }
+  }
+
+  Tensor loss(const Batch& batch) override {
+    const AutocastScope autocast(tape_, true, options_.type);
+    const Tensor logits = forward(batch.input_ids);
+    tape_.operator_name = "loss";
+    const Tensor targets = clone(batch.labels);  // roll; the last column is ignored
+    in_place(slice(targets, 1, targets.size(1) - 1, targets.size(1)), {});
+    const Tensor labels = view(targets, {-1});
+    const Tensor losses = fused_cross_entropy(view(logits, {-1, logits.size(-1)}), labels);
+    const Tensor total = sum(losses, {}, false);
+    const Tensor counted = elementwise(tape_, {&labels}, DType::int64);
+    const Tensor count = sum(counted, {}, false);
+    return divide(total, count);
+  }
+
+ private:
+  Tensor forward(const Tensor& ids) {
+    Tensor input = ids;
+    ModuleCall call(root_, tape_, {&input});
+    const Tensor words = Embedding(base_.child("wte"), tape_)(input);
+    Tensor hidden;
+    {
+      const Tensor places = view(arange(tape_, ids.size(1)), {1, ids.size(1)});
+      const Tensor positions = Embedding(base_.child("wpe"), tape_)(places);
+      hidden = add(words, positions);
+    }
+    for (const FoundryBlock& block : blocks_) {
+      Tensor next = block(hidden);
+      hidden = std::move(next);
+    }
+    hidden = low_precision_norm(base_.child("ln_f"), hidden);
+    return call.done(linear(hidden, base_.child("wte").tensor("weight")));
+  }
+
+  Tape& tape_;
+  FoundryOptions options_;
+  Module& root_;
+  Module& base_;
+  std::vector<FoundryBlock> blocks_;
+};
+
+}  // namespace
+
+std::unique_ptr<Module> foundry_modules(const Model& model, Tape& tape) {
+  const bool gpt = model.task == Model::Task::causal_lm && model.model_type == "gpt2" && model.tied_embeddings;
+  if (!gpt) refuse("llm-foundry is modelled for its MPT with learned positions, biases and a tied head alone", "model");
+  std::unique_ptr<Module> root = build_modules(model, DType::fp32, tape);
+  auto& children = root->children;
+  children.erase(std::remove_if(children.begin(), children.end(), [](const auto& child) { return child->name() == "lm_head"; }), children.end());
+  for (Module* module : root->all_modules()) {
+    if (module->name().rfind("c_", 0) != 0) continue;  // gpt2's linears are [in, out]
+    for (const auto& parameter : module->parameters)
+      if (parameter->sizes.rank() == 2) std::swap(parameter->sizes[0], parameter->sizes[1]);
+  }
+  return root;
+}
+
+std::unique_ptr<Network> make_foundry_mpt(const Model& model, const FoundryOptions& options, Module& root, Tape& tape) {
+  return std::make_unique<FoundryMpt>(model, options, root, tape);
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,224 @@
+// Pipelines as their ranks' programs make them: every schedule is written as programs with sends and receives, and played.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/play.hpp"
+
+namespace plimsoll {
+namespace {
+
+// Streams, as communicators have them: one for each direction of activations and of gradients.
+constexpr StreamId kActivationsIn = 1, kActivationsOut = 2, kGradientsIn = 3, kGradientsOut = 4;
+
+/// What passes and transfers take, by kernels of some bytes.
+struct Work {
+  std::int64_t forward = 1LL << 30, backward = 2LL << 30, transfer = 64 << 10;
+};
+
+/// One rank's program: each slot receives what it needs, computes, and sends on.
+class RankWriter {
+ public:
+  RankWriter(const Schedule& schedule, int rank, const Work& work) : schedule_(schedule), rank_(rank), work_(work) {
+    program.streams = {"compute", "activations in", "activations out", "gradients in", "gradients out"};
+    for (const Slot& slot : schedule.ranks[static_cast<std::size_t>(rank)]) write(slot);
+  }
+  StepProgram program;
+
+ private:
+  void write(const Slot& slot) {
+    const int stage = schedule_.stage_of(rank_, slot.chunk), last = schedule_.model_stages() - 1;
+    if (slot.pass == Pass::weight_gradient) return kernel(work_.backward / 2);
+    const bool forward = slot.pass == Pass::forward;
+    const StreamId in = forward ? kActivationsIn : kGradientsIn, out = forward ? kActivationsOut : kGradientsOut;
+    const int from = forward ? stage - 1 : stage + 1, to = forward ? stage + 1 : stage - 1;
+    const auto other = [&](int neighbour) { return neighbour >= 0 && neighbour <= last ? rank_of(neighbour) : rank_; };
+    if (other(from) != rank_) {
+      transfer(CollectiveKind::receive, other(from), in);
+      wait(kComputeStream, in);
+    }
+    kernel(forward ? work_.forward : slot.pass == Pass::backward ? work_.backward : work_.backward / 2);
+    if (other(to) == rank_) return;
+    wait(out, kComputeStream);
+    transfer(CollectiveKind::send, other(to), out);
+  }
+  int rank_of(int stage) const {
+    for (int rank = 0; rank < schedule_.shape.stages; ++rank)
+      for (int chunk = 0; chunk < schedule_.shape.chunks; ++chunk)
+        if (schedule_.stage_of(rank, chunk) == stage) return rank;
+    return -1;
+  }
+  void kernel(std::int64_t bytes) {
+    program.kernels.push_back({Unspecified{KernelKind::elementwise, DType::bf16, 0, bytes, 0}});
+    add(InstructionKind::kernel, kComputeStream, program.kernels.size() - 1);
+  }
+  void transfer(CollectiveKind kind, int peer, StreamId stream) {
+    program.collectives.push_back({kind, Group::pipeline, work_.transfer, DType::bf16, peer});
+    add(InstructionKind::collective, stream, program.collectives.size() - 1);
+  }
+  void wait(StreamId waiting, StreamId awaited) {
+    add(InstructionKind::record_event, awaited, awaited);
+    add(InstructionKind::wait_event, waiting, awaited);
+  }
+  void add(InstructionKind kind, StreamId stream, std::size_t id) {
+    program.step.push_back({kind, stream, Category::temporary, static_cast<std::uint32_t>(id), 0, 0});
+  }
+
+  const Schedule& schedule_;
+  int rank_;
+  Work work_;
+};
+
+Pricing pricing() {
+  Pricing pricing{parse_cluster("8xmi300x"), {}, 1, 1, 1, {}, {}};
+  pricing.groups.fill(Topology(pricing.cluster).group({0, 2, 1}));
+  return pricing;
+}
+
+std::vector<Timeline> played(const Schedule& schedule, const Work& work, const Pricing& prices) {
+  Pricer pricer(prices);
+  std::vector<Score> ranks;
+  for (int rank = 0; rank < schedule.shape.stages; ++rank) ranks.push_back(pricer.score(RankWriter(schedule, rank, work).program));
+  return play_ranks(ranks, prices);
+}
+
+/// The schedule's own makespan with the times that the kernels and transfers have.
+double makespan(const Schedule& schedule, const Work& work, const Pricing& prices) {
+  const auto seconds = [&](std::int64_t bytes) {
+    return price(Kernel{Unspecified{KernelKind::elementwise, DType::bf16, 0, bytes, 0}}, prices.cluster.accelerator);
+  };
+  const Collective send{CollectiveKind::send, Group::pipeline, work.transfer, DType::bf16};
+  PipelineTimes times;
+  times.stages = {{seconds(work.forward), seconds(work.backward), seconds(work.backward / 2), seconds(work.backward / 2)}};
+  times.point_to_point = price(send, prices.groups[static_cast<std::size_t>(Group::pipeline)], prices.cluster);
+  return play_pipeline(schedule, times).makespan.value;
+}
+
+struct Case {
+  const char* schedule;
+  int stages, micro_batches, chunks;
+};
+
+class PlayRanks : public ::testing::TestWithParam<Case> {};
+
+// A slot begins when its rank is free and what it needs has come: the recurrence of play_pipeline, which the ranks' programs must come to as
+// well, whatever the schedule.
+TEST_P(PlayRanks, TakesAsLongAsItsSchedule) {
+  const Case& each = GetParam();
+  const Schedule schedule = make_schedule(each.schedule, each.stages, each.micro_batches, each.chunks);
+  const Pricing prices = pricing();
+  const std::vector<Timeline> timelines = played(schedule, {}, prices);
+  const double wanted = makespan(schedule, {}, prices);
+  for (const Timeline& timeline : timelines) {
+    EXPECT_NEAR(timeline.step.value, wanted, 1e-9 * wanted);
+    EXPECT_NEAR(timeline.sum().value, timeline.step.value, 1e-9 * wanted);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, PlayRanks,
+                         ::testing::Values(Case{"gpipe", 4, 8, 1}, Case{"1f1b", 4, 8, 1}, Case{"1f1b", 4, 2, 1},
+                                           Case{"interleaved-1f1b", 4, 8, 2}, Case{"interleaved-1f1b", 4, 12, 2}, Case{"zb-h1", 4, 8, 1},
+                                           Case{"zb-h2", 4, 8, 1}),
+                         [](const auto& info) {
+                           std::string name = info.param.schedule;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name + "_" + std::to_string(info.param.micro_batches);
+                         });
+
+// The first stage of 1F1B waits (p − 1)(F + B) for its last gradients: what is not its own work is bubble and transfers.
+TEST(PlayRanks, WhatARankWaitsForIsBubble) {
+  const Schedule schedule = make_schedule("1f1b", 4, 8, 1);
+  const Pricing prices = pricing();
+  Work work;
+  work.transfer = 0;
+  const Timeline first = played(schedule, work, prices).front();
+  EXPECT_NEAR((first.bubble + first.transfers).value, (first.step - first.compute).value, 1e-12);
+  EXPECT_GT(first.bubble.value, 3.0 / 11.0 * first.step.value * 0.95);
+}
+
+// A receive that nobody sends: the ranks' programs contradict each other, which is a defect of whoever wrote them.
+TEST(PlayRanks, AReceiveWithoutASendIsAnError) {
+  Pricer pricer(pricing());
+  StepProgram program;
+  program.streams = {"compute", "pipeline"};
+  program.collectives = {{CollectiveKind::receive, Group::pipeline, 1 << 20, DType::bf16, 1}};
+  program.step = {{InstructionKind::collective, 1, Category::temporary, 0, 0, 0}};
+  std::vector<Score> ranks;
+  ranks.push_back(pricer.score(program));
+  ranks.push_back(pricer.score(StepProgram{}));
+  EXPECT_THROW(play_ranks(ranks, pricer.pricing()), Error);
+}
+
+// ---- the host ------------------------------------------------------------------------------------------------------
+
+StepProgram of_kernels(int count, std::int64_t bytes) {
+  StepProgram program;
+  program.kernels = {{Unspecified{KernelKind::elementwise, DType::bf16, 0, bytes, 0}}};
+  for (int i = 0; i < count; ++i) program.step.push_back({InstructionKind::kernel, kComputeStream, Category::temporary, 0, 0, 0});
+  return program;
+}
+
+Pricing with_launch(double seconds) {
+  Pricing prices = pricing();
+  prices.host.launch = Seconds(seconds);
+  return prices;
+}
+
+// Ten kernels of about 20 µs, issued in 5 µs each: the host is ahead and the device decides. Issued in 100 µs each: the host decides, 1 ms.
+TEST(PlayHost, TheSlowerOfHostAndDeviceDecides) {
+  const StepProgram program = of_kernels(10, 64 << 20);
+  const double alone = play_time(program, pricing()).step.value;
+  EXPECT_NEAR(play_time(program, with_launch(5e-6)).step.value, alone, 1e-9);
+  const Timeline late = play_time(program, with_launch(100e-6));
+  EXPECT_NEAR(late.step.value, 1e-3, 1e-9);
+  EXPECT_NEAR(late.sum().value, late.step.value, 1e-12);
+}
+
+// Where the host waits for the device at the step's end it cannot run ahead: the next step begins with its first launch.
+TEST(PlayHost, AHostThatWaitsIssuesTheNextStepLate) {
+  StepProgram program = of_kernels(10, 64 << 20);
+  const double alone = play_time(program, with_launch(5e-6)).step.value;
+  program.step.push_back({InstructionKind::synchronize, kComputeStream, Category::temporary, 0, 0, 0});
+  EXPECT_NEAR(play_time(program, with_launch(5e-6)).step.value, alone + 5e-6, 1e-9);
+}
+
+// Work of the host between two kernels delays the second only: 300 µs, while the first runs 20.
+TEST(PlayHost, PiecesOfWorkTakeTheirTime) {
+  StepProgram program = of_kernels(1, 1024);
+  program.step.push_back({InstructionKind::host, kComputeStream, Category::temporary, static_cast<std::uint32_t>(HostWork::unit), 3, 0});
+  Pricing prices = with_launch(1e-6);
+  prices.host.work[static_cast<std::size_t>(HostWork::unit)] = Seconds(100e-6);
+  EXPECT_NEAR(play_time(program, prices).step.value, 301e-6, 1e-9);
+}
+
+// A queue of four launches: the host issues the fifth when the first has started, so it is never more than four ahead.
+TEST(PlayHost, TheQueueIsBounded) {
+  StepProgram program = of_kernels(64, 64 << 20);
+  program.step.push_back({InstructionKind::host, kComputeStream, Category::temporary, static_cast<std::uint32_t>(HostWork::unit), 1, 0});
+  Pricing prices = with_launch(1e-6);
+  const double alone = play_time(program, prices).step.value, kernel = alone / 64;
+  prices.host.work[static_cast<std::size_t>(HostWork::unit)] = Seconds(40 * kernel);
+  EXPECT_NEAR(play_time(program, prices).step.value, alone, 1e-6);  // hidden behind sixty launches
+  prices.host.queue = 4;
+  EXPECT_GT(play_time(program, prices).step.value, alone + 30 * kernel);
+}
+
+// ---- repeated micro-batches ------------------------------------------------------------------------------------------
+
+// A stretch written once and run a thousand times takes what a thousand of them written out take.
+TEST(PlayRepeated, AsLongAsWrittenOut) {
+  const int kTimes = 1000;
+  StepProgram program = of_kernels(6, 1 << 20);
+  program.repeated = {1, 5, kTimes};
+  const Pricing prices = with_launch(3e-6);
+  const Timeline folded = play_time(program, prices), whole = play_time(of_kernels(2 + 4 * kTimes, 1 << 20), prices);
+  EXPECT_NEAR(folded.step.value, whole.step.value, 1e-6 * whole.step.value);
+  EXPECT_NEAR(folded.sum().value, folded.step.value, 1e-9 * whole.step.value);
+  EXPECT_NEAR(folded.by_kernel[static_cast<std::size_t>(KernelKind::elementwise)].value,
+              whole.by_kernel[static_cast<std::size_t>(KernelKind::elementwise)].value, 1e-9);
+}
+
+}  // namespace
+}  // namespace plimsoll

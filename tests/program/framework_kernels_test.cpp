@@ -1,0 +1,247 @@
+// What the kernels of Megatron, TorchTitan and llm-foundry say of themselves: layouts, types, scaling, implementations.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "plimsoll/framework.hpp"
+#include "plimsoll/hardware.hpp"
+#include "plimsoll/model.hpp"
+#include "program/kernels.hpp"
+#include "program/lower.hpp"
+
+namespace plimsoll::program {
+namespace {
+
+constexpr std::int64_t kHidden = 128, kInner = 256, kVocabulary = 512, kLength = 64, kBatch = 2, kTokens = kBatch * kLength;
+constexpr std::int64_t kHeads = 4, kKeyHeads = 2, kHeadDim = 32, kLayers = 2;
+
+Model llama() {
+  return parse_model(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 512, "max_position_embeddings": 2048,
+                         "hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
+                         "tie_word_embeddings": false, "num_hidden_layers": 2})",
+                     "llama", "llama");
+}
+
+Strategy strategy_of(const Model& model, const std::string& text, int gpus) {
+  return resolve(parse_strategy("{\"micro_batch\": 2, \"seq_len\": 64, \"optimizer\": \"adamw\", " + text + "}", "strategy"), model,
+                 cluster_of("H100-SXM5-80GB", gpus));
+}
+
+StepProgram megatron(const std::string& more, int gpus = 1, const MegatronDevice& device = {}, const std::string& precision = "bf16") {
+  const Model model = llama();
+  const std::string text = R"("framework": "megatron-core", "data_parallel": "megatron-distopt", "layer_spec": "te", "precision": ")" +
+                           precision + "\"" + more;
+  return lower_megatron(model, strategy_of(model, text, gpus), 0, false, device);
+}
+
+/// The launches of a step of one kind of work, in order.
+template <class Work>
+std::vector<Work> launches(const StepProgram& program) {
+  std::vector<Work> all;
+  for (const Instruction& instruction : program.step) {
+    if (instruction.kind != InstructionKind::kernel) continue;
+    if (const auto* work = std::get_if<Work>(&program.kernels[instruction.id].work)) all.push_back(*work);
+  }
+  return all;
+}
+
+std::string layout(const Product& product) { return {product.transpose_a ? 'T' : 'N', product.transpose_b ? 'T' : 'N'}; }
+
+/// How often each layout and each pair of types and scaling occurs.
+std::map<std::string, int> layouts(const StepProgram& program) {
+  std::map<std::string, int> count;
+  for (const Product& product : launches<Product>(program)) ++count[std::string(name_of(product.a)) + " " + layout(product)];
+  return count;
+}
+
+TEST(Kernels, ALinearLayersProductsReadWhatLiesInMemory) {
+  // y = x · Wᵀ in BLAS's column-major terms: forward T N, the input's gradient N N, the weight's N T; m counts the width of the result.
+  const LinearShape shape{.rows = 6, .in = 4, .out = 8};
+  Tape tape;
+  tape.record_into(Tape::Part::step);
+  for (const LinearPass pass : {LinearPass::forward, LinearPass::input_gradient, LinearPass::weight_gradient})
+    linear_product(tape, pass, shape, {.workspace = false});
+  LinearShape turned = shape;
+  turned.turned = true;
+  for (const LinearPass pass : {LinearPass::forward, LinearPass::input_gradient, LinearPass::weight_gradient})
+    linear_product(tape, pass, turned, {.workspace = false});
+  const std::vector<Product> products = launches<Product>(tape.take());
+  const std::vector<std::array<std::int64_t, 3>> sizes{{8, 6, 4}, {4, 6, 8}, {4, 8, 6}};
+  const char* const plain[] = {"TN", "NN", "NT"};
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(layout(products[i]), plain[i]);
+    EXPECT_EQ(layout(products[i + 3]), "TN") << "of transposed copies";
+    for (const Product& product : {products[i], products[i + 3]}) {
+      EXPECT_EQ(product.m, sizes[i][0]);
+      EXPECT_EQ(product.n, sizes[i][1]);
+      EXPECT_EQ(product.k, sizes[i][2]);
+    }
+  }
+}
+
+TEST(MegatronKernels, ProductsOfTransformerEngineFollowTheRecipeAndTheDevice) {
+  // Four linears a layer in three passes each, and the head's in 16 bits.
+  const int linears = 4 * kLayers;
+  EXPECT_EQ(layouts(megatron("")), (std::map<std::string, int>{{"bf16 TN", linears + 1}, {"bf16 NN", linears + 1}, {"bf16 NT", linears + 1}}));
+  const std::string recipe = R"(, "fp8_recipe": "tensorwise")";
+  EXPECT_EQ(layouts(megatron(recipe, 1, {}, "fp8")), (std::map<std::string, int>{{"fp8 TN", 3 * linears}, {"bf16 TN", 1}, {"bf16 NN", 1}, {"bf16 NT", 1}}))
+      << "Hopper multiplies 8 bits in one layout alone";
+  const StepProgram blackwell = megatron(recipe, 1, {.multiplies_untransposed_fp8 = true}, "fp8");
+  EXPECT_EQ(layouts(blackwell).at("fp8 NT"), linears);
+  for (const Product& product : launches<Product>(blackwell))
+    EXPECT_EQ(product.scaling, product.a == DType::fp8 ? Scaling::tensor : Scaling::none);
+  const StepProgram blocks = megatron("", 1, {.multiplies_untransposed_fp8 = true}, "mxfp8");
+  EXPECT_EQ(layouts(blocks).at("fp8 NT"), linears);
+  EXPECT_TRUE(std::any_of(blocks.kernels.begin(), blocks.kernels.end(),
+                          [](const Kernel& kernel) { return kernel.product() && kernel.product()->scaling == Scaling::mxfp8; }));
+}
+
+TEST(MegatronKernels, WeightsGradientsAreAddedInFp32WhereProductsDoSo) {
+  for (const bool fused : {false, true}) {
+    int added = 0;
+    for (const Product& product : launches<Product>(megatron(fused ? R"(, "gradient_accumulation_fusion": true)"
+                                                                   : R"(, "gradient_accumulation_fusion": false)"))) {
+      added += product.accumulates;
+      EXPECT_EQ(product.result, product.accumulates ? DType::fp32 : DType::bf16);
+      EXPECT_TRUE(!product.accumulates || layout(product) == "NT");
+    }
+    EXPECT_EQ(added, fused ? 4 * kLayers + 1 : 0);
+  }
+}
+
+TEST(MegatronKernels, AttentionIsTheLibrarysThatTransformerEngineTakes) {
+  for (const AttentionLibrary library : {AttentionLibrary::cudnn, AttentionLibrary::flash2}) {
+    const std::vector<Attention> attention = launches<Attention>(megatron("", 1, {.attention = library}));
+    ASSERT_EQ(attention.size(), 2U * kLayers);
+    for (const Attention& each : attention) {
+      EXPECT_EQ(each.library, library);
+      EXPECT_TRUE(each.causal);
+      EXPECT_EQ(each.heads, kHeads);
+      EXPECT_EQ(each.kv_heads, kKeyHeads);
+      EXPECT_EQ(each.head_dim, kHeadDim);
+      EXPECT_EQ(each.queries, kLength);
+    }
+  }
+  EXPECT_EQ(launches<Attention>(megatron(R"(, "attention": "flash")")).front().library, AttentionLibrary::flash2) << "asked for by name";
+}
+
+TEST(MegatronKernels, ARingOfKeysDoesTheWorkOfWholeSequences) {
+  // Two ranks hold half the sequence each: own keys under the diagonal, and those of the other rank met by half of the queries.
+  const auto flops = [](const StepProgram& program) {
+    double sum = 0;
+    for (const Attention& each : launches<Attention>(program)) sum += Kernel{each}.flops();
+    return sum;
+  };
+  const StepProgram ring = megatron(R"(, "cp": 2, "cp_comm_type": "p2p")", 2), whole = megatron("");
+  EXPECT_DOUBLE_EQ(2 * flops(ring), flops(whole));
+  const std::vector<Attention> attention = launches<Attention>(ring);
+  EXPECT_TRUE(attention[0].causal);
+  EXPECT_FALSE(attention[1].causal);
+  EXPECT_EQ(attention[1].queries * 2, attention[1].keys);
+}
+
+/// Whether collectives of a kind stand behind the beginning of the optimizer's phase (true) or before it (false), one by one.
+std::vector<bool> behind_the_passes(const StepProgram& program, CollectiveKind kind) {
+  std::vector<bool> behind;
+  bool optimizer = false;
+  for (const Instruction& instruction : program.step) {
+    if (instruction.kind == InstructionKind::phase) optimizer = instruction.id == static_cast<std::uint32_t>(Phase::optimizer);
+    if (instruction.kind == InstructionKind::collective && program.collectives[instruction.id].kind == kind) behind.push_back(optimizer);
+  }
+  return behind;
+}
+
+TEST(MegatronStreams, OverlappedGathersOfParametersStandInTheForwardPass) {
+  const std::string overlaps = R"(, "overlap_grad_reduce": true, "ddp_bucket_size": 100000, "overlap_param_gather": )";
+  const std::vector<bool> at_once = behind_the_passes(megatron(overlaps + "false", 2), CollectiveKind::all_gather),
+                          ahead = behind_the_passes(megatron(overlaps + "true", 2), CollectiveKind::all_gather);
+  ASSERT_GT(at_once.size(), 1U) << "several buckets";
+  EXPECT_EQ(ahead.size(), at_once.size());
+  EXPECT_EQ(std::count(at_once.begin(), at_once.end(), true), static_cast<std::ptrdiff_t>(at_once.size()));
+  EXPECT_EQ(std::count(ahead.begin(), ahead.end(), true), 0);
+}
+
+std::int64_t waits_of_the_host(const StepProgram& program) {
+  return std::count_if(program.step.begin(), program.step.end(),
+                       [](const Instruction& instruction) { return instruction.kind == InstructionKind::synchronize; });
+}
+
+TEST(MegatronHost, WaitsForTheLossTheNormAndTheNumbersOfTokens) {
+  // One micro-batch: its loss is looked at, and the gradients' norm.
+  EXPECT_EQ(waits_of_the_host(megatron("")), 2);
+  const Model model = parse_model(R"({"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "vocab_size": 512, "hidden_size": 128,
+                                      "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
+                                      "max_position_embeddings": 2048, "num_local_experts": 4, "num_experts_per_tok": 2,
+                                      "tie_word_embeddings": false, "num_hidden_layers": 2})",
+                                  "mixtral", "mixtral");
+  const std::string text = R"("framework": "megatron-core", "precision": "bf16", "data_parallel": "megatron-distopt", "layer_spec": "te")";
+  EXPECT_EQ(waits_of_the_host(lower_megatron(model, strategy_of(model, text, 1), 0)), 2 + kLayers) << "tokens of every expert";
+}
+
+StepProgram compiled_titan(const std::string& more, int gpus) {
+  const Model model = llama();
+  const std::string text =
+      R"("framework": "torchtitan", "framework_version": "2024-08", "data_parallel": "fsdp", "compile": "blocks", "recompute": "none")" + more;
+  return lower_torchtitan(model, strategy_of(model, text, gpus), 0);
+}
+
+TEST(TitanKernels, CompiledBlocksAttendOncePerContextRank) {
+  const auto forwards = [](const StepProgram& program) {
+    std::vector<Attention> all = launches<Attention>(program);
+    all.erase(std::remove_if(all.begin(), all.end(), [](const Attention& each) { return each.part != Attention::Part::forward; }), all.end());
+    return all;
+  };
+  EXPECT_EQ(forwards(compiled_titan("", 2)).size(), static_cast<std::size_t>(kLayers));
+  const std::vector<Attention> ring = forwards(compiled_titan(R"(, "cp": 4)", 4));
+  ASSERT_EQ(ring.size(), 4U * kLayers);
+  double pairs = 0;
+  for (const Attention& each : ring) pairs += each.pairs();
+  EXPECT_DOUBLE_EQ(4 * pairs, kLayers * 0.5 * kLength * kLength) << "four ranks share the pairs under the diagonal";
+}
+
+TEST(TitanKernels, CompiledBlocksMultiplyIn8BitsWhatTheRecipeSays) {
+  for (const auto& [recipe, scaling] : std::map<std::string, Scaling>{{"rowwise", Scaling::row}, {"tensorwise", Scaling::tensor}}) {
+    int low = 0;
+    for (const Product& product : launches<Product>(compiled_titan(R"(, "precision": "fp8", "fp8_recipe": ")" + recipe + "\"", 2))) {
+      if (product.a != DType::fp8) continue;
+      ++low;
+      EXPECT_EQ(product.scaling, scaling);
+      EXPECT_EQ(layout(product), "TN");
+      EXPECT_EQ(product.result, DType::bf16);
+    }
+    EXPECT_GE(low, 3 * 7 * kLayers) << recipe << ": seven linears a layer in three passes, some of them run again";
+  }
+}
+
+TEST(LlmFoundry, AStepIsThreeForwardPassesOfItsProducts) {
+  const Model model = parse_model(R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 512, "n_positions": 64,
+                                      "n_embd": 128, "n_head": 4, "activation_function": "gelu", "n_layer": 2, "attn_pdrop": 0,
+                                      "resid_pdrop": 0, "embd_pdrop": 0})",
+                                  "mpt", "mpt");
+  for (const bool recomputed : {false, true}) {
+    const std::string text = R"("framework": "llm-foundry", "precision": "bf16", "data_parallel": "fsdp", "recompute": )" +
+                             std::string(recomputed ? R"("full")" : R"("none")");
+    const StepProgram program = lower_llm_foundry(model, strategy_of(model, text, 8));
+    // Forward: 2 · tokens · 12h² a layer, 2 · tokens · h · V for the head. Backward twice as much. A recomputation stops at the last tensor
+    // that is saved, in front of the last of a layer's products: 8h² of the 12h².
+    double flops = 0;
+    for (const Product& product : launches<Product>(program)) {
+      flops += Kernel{product}.flops();
+      EXPECT_EQ(product.a, DType::bf16);
+    }
+    const double layers = 2.0 * kTokens * 12 * kHidden * kHidden * kLayers, head = 2.0 * kTokens * kHidden * kVocabulary;
+    EXPECT_DOUBLE_EQ(flops, 3 * (layers + head) + (recomputed ? layers * 8 / 12 : 0));
+    const std::vector<Attention> attention = launches<Attention>(program);
+    EXPECT_EQ(attention.front().library, AttentionLibrary::triton);
+    EXPECT_EQ(std::count_if(attention.begin(), attention.end(), [](const Attention& each) { return each.part == Attention::Part::forward; }),
+              (recomputed ? 2 : 1) * kLayers);
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll::program
