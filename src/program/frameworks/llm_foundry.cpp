@@ -2,6 +2,7 @@
 #include <string>
 
 #include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
 #include "program/frameworks/transformers/training.hpp"
 #include "program/lower.hpp"
 #include "program/modules/llm_foundry/mpt.hpp"

@@ -8,6 +8,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/op.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 

@@ -6,6 +6,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/linear_modules.hpp"
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 

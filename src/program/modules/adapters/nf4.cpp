@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 

@@ -5,6 +5,7 @@
 
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 

@@ -9,6 +9,7 @@
 #include "program/modules/transformers/compiled/parallel.hpp"
 #include "program/modules/transformers/compiled/post_norm.hpp"
 #include "program/op.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -126,8 +127,7 @@ CompiledShape with_arguments(CompiledShape s, const CompiledArguments& arguments
 Tensor compiled_layer(const CompiledArguments& arguments, const CompiledShape& s) {
   List<const Tensor*> inputs;
   for (const Tensor& argument : arguments) inputs.push_back(&argument);
-  Op op("compiled_layer", inputs);
-  op.tape().host(HostWork::compiled_call);
+  CompiledGraph op("compiled_layer", inputs);
 
   Graph graph(op.tape());
   CompiledValues values = values_of(graph, arguments);
@@ -147,10 +147,7 @@ Tensor compiled_layer(const CompiledArguments& arguments, const CompiledShape& s
     }
   }
   Tensor result = graph.take(output);
-  return op.done(result, [s](BackwardCall& b) {
-    b.tape.host(HostWork::compiled_call);
-    backward(b, s);
-  });
+  return op.done(result, [s](BackwardCall& b) { backward(b, s); });
 }
 
 }  // namespace plimsoll::program
