@@ -139,7 +139,6 @@ void take_torchtune_conventions(const JsonValue& json, MeasuredRow& row) {
     refuse("the row does not say how long its unpacked samples are (training.average_tokens_per_sample)");
 }
 
-/// Megatron's router options may stand with the model.
 /// A CUDA runtime without a GPU has no cuDNN.
 void take_conventions_without_device(const JsonValue& json, MeasuredRow& row) {
   const JsonValue hardware = json["hardware"];
@@ -147,6 +146,7 @@ void take_conventions_without_device(const JsonValue& json, MeasuredRow& row) {
   if (without && !row.strategy.cudnn_attention) row.strategy.cudnn_attention = false;
 }
 
+/// Megatron's router options may stand with the model.
 void take_router_options(const JsonValue& model, Strategy& strategy) {
   if (!model.has("moe")) return;
   const JsonValue moe = model["moe"];
