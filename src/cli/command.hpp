@@ -52,6 +52,7 @@ Command rehearse_command();
 Command calibrate_command();
 Command doctor_command();
 Command replay_command();
+Command compare_trace_command();
 
 /// Parses the command line and runs the command. Throws Error on a wrong one, with the nearest valid name.
 int run(const std::vector<Command>& commands, int argc, const char* const* argv);
