@@ -37,6 +37,7 @@ Json ranks_array(const Report& report) {
   Json ranks = Json::array();
   for (const RankReport& rank : report.ranks) {
     Json object = {{"stage", rank.stage}, {"count", rank.count}, {"memory", memory_object(rank.memory)}};
+    if (rank.host > Bytes(0)) object["host_bytes"] = rank.host.count;
     if (rank.work) object["work"] = {{"launches", rank.work->launches}, {"gemms", rank.work->gemms}, {"gemm_flops", rank.work->gemm_flops}};
     ranks.push_back(std::move(object));
   }
@@ -46,9 +47,10 @@ Json ranks_array(const Report& report) {
 Json time_object(const TimeReport& time) {
   Json breakdown = Json::object();
   for (const TimePart& part : time.breakdown) breakdown[part.name] = part.seconds.value;
-  return {{"step_seconds", quantity(time.step_seconds, real)},
-          {"tokens_per_second_per_gpu", time.tokens_per_second_per_gpu},
-          {"breakdown", std::move(breakdown)}};
+  Json object = {{"step_seconds", quantity(time.step_seconds, real)}, {"tokens_per_second_per_gpu", time.tokens_per_second_per_gpu}};
+  if (time.images_per_second_per_gpu > 0) object["images_per_second_per_gpu"] = time.images_per_second_per_gpu;
+  object["breakdown"] = std::move(breakdown);
+  return object;
 }
 
 Json flops_object(const FlopsReport& flops) {
