@@ -13,6 +13,7 @@
 #include "plimsoll/explain.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/play.hpp"
+#include "plimsoll/trace.hpp"
 
 namespace plimsoll {
 
@@ -45,6 +46,7 @@ struct Sample {
   std::string group;   ///< of streams the kind of kernels they stand for ("elementwise"); of collectives their kind ("all_reduce")
   std::string type;    ///< of the operands: "bf16"; empty where it does not matter
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
+  std::string layout;      ///< of a product, as BLAS has it: "TN" of a linear's forward pass, "NN", "NT"; empty: both operands in rows
   std::int64_t bytes = 0;  ///< moved; of collectives: full buffer
   std::int64_t reuse = -1;  ///< bytes that other work moved since the operands were touched, as in a model's step; −1: no model's
   double flops = 0;
@@ -82,6 +84,9 @@ SampleSet load_samples(const std::string& path);
 std::vector<std::string> sample_importers();
 /// Reads what a vendor's tool printed. Throws Error: unknown tool, columns that are not the tool's, a table that is cut off.
 std::vector<Sample> import_samples(const std::string& tool, const std::string& text, const std::string& where);
+/// The kernels of a traced training run whose shapes are known, and its device as far as the trace names it; equal kernels are one sample.
+/// Throws Error where no kernel says what it does.
+SampleSet samples_of(const Trace& trace);
 
 // ---- measuring -----------------------------------------------------------------------------------------------------
 

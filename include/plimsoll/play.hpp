@@ -89,6 +89,7 @@ struct Pricing {
   double pace = 1.0;                       ///< time of products and attention on the slowest of the run's devices over that of a usual one
   Seconds gap;                             ///< between two pieces of work of one stream
   HostPace host;
+  std::array<Seconds, kGroups> least{};    ///< of a group's collectives, sends and receives, where its hosts hold it up
 };
 
 /// The pricing of a framework's run ("transformers", "megatron_te" … as name_of(ModelCode) says; its host's pace stands in

@@ -34,6 +34,10 @@ std::string model_list();
 /// {"schema":"plimsoll/models/1","models":[…]}
 std::string model_list_json();
 
+/// {"schema":"plimsoll/hardware/1","accelerators":[…],"clusters":[…]}, or with a name the shipped file of that device or cluster.
+/// Throws Error: unknown name.
+std::string hardware_json(const std::string& name);
+
 /// One model as a table of layers: operators with parameters, forward FLOPs per token and output shape.
 std::string model_sheet(const Model& model);
 /// {"schema":"plimsoll/model/1",…}

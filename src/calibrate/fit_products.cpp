@@ -281,7 +281,8 @@ std::vector<Sample> products_of(const std::vector<Sample>& samples, const Accele
 
 Product product_of(const Sample& sample) {
   Product product = linear_product(math_named(sample.type), sample.n, sample.m, sample.k, sample.batch);
-  product.transpose_a = false;  // as the tools multiply: both operands in rows
+  product.transpose_a = !sample.layout.empty() && sample.layout[0] == 'T';  // without a layout as the tools multiply: both operands in rows
+  product.transpose_b = sample.layout.size() > 1 && sample.layout[1] == 'T';
   return product;
 }
 

@@ -65,6 +65,8 @@ DeviceFacts read_device(const JsonValue& root) {
 void check_sample(const Sample& sample, const JsonValue& root) {
   if (sample.kind != SampleKind::context_memory && !(sample.seconds > 0)) root["seconds"].expected("a time above zero");
   if (sample.kind == SampleKind::gemm && (sample.m == 0 || sample.n == 0 || sample.k == 0)) root.expected("m, n and k of a product");
+  if (!sample.layout.empty() && (sample.layout.size() != 2 || sample.layout.find_first_not_of("NT") != std::string::npos))
+    root["layout"].expected("two letters, each N or T");
   const bool moves = sample.kind == SampleKind::stream || sample.kind == SampleKind::collective || sample.kind == SampleKind::peer_copy;
   if (moves && sample.bytes == 0) root.expected("the bytes that were moved");
 }
@@ -80,6 +82,7 @@ Sample read_sample(const JsonValue& root) {
   sample.n = integer_of(root, "n", 1, kMostSize, 0);
   sample.k = integer_of(root, "k", 1, kMostSize, 0);
   sample.batch = integer_of(root, "batch", 1, kMostSize, 1);
+  sample.layout = text_of(root, "layout");
   sample.bytes = integer_of(root, "bytes", 0, kMostSize, 0);
   sample.reuse = integer_of(root, "reuse", 0, kMostSize, -1);
   sample.flops = number_of(root, "flops");
@@ -134,6 +137,7 @@ std::string to_json_line(const Sample& sample) {
   put(object, "n", sample.n, zero);
   put(object, "k", sample.k, zero);
   put(object, "batch", sample.batch, std::int64_t{1});
+  put(object, "layout", sample.layout, none);
   put(object, "bytes", sample.bytes, zero);
   put(object, "reuse", sample.reuse, std::int64_t{-1});
   put(object, "flops", sample.flops, 0.0);

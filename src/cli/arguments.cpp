@@ -1,8 +1,10 @@
 #include <fmt/core.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 #include "command.hpp"
 #include "plimsoll/error.hpp"
@@ -42,8 +44,16 @@ std::int64_t Arguments::integer_or(const std::string& name, std::int64_t otherwi
 }
 
 void print(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  errno = 0;
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (!written && errno != EPIPE) fail(std::string("the output could not be written to its end: ") + std::strerror(errno));
+}
+
+void print_to(const Arguments& arguments, const std::string& text) {
+  if (arguments.has("-o") && arguments["-o"] != "-")
+    write_file(arguments["-o"], text);
+  else
+    print(text);
 }
 
 void write_file(const std::string& path, const std::string& bytes) {

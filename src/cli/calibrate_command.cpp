@@ -28,12 +28,34 @@ std::string read_all(const std::string& path) {
   return text;
 }
 
+/// A trace is of the device that is calibrated, or it says nothing about it.
+void check_device(const DeviceFacts& known, const DeviceFacts& traced, const std::string& path) {
+  const bool backend = known.backend.empty() || traced.backend.empty() || known.backend == traced.backend;
+  const bool units = known.compute_units == 0 || traced.compute_units == 0 || known.compute_units == traced.compute_units;
+  if (!backend || !units)
+    fail("the trace is of '" + traced.name + "' with " + std::to_string(traced.compute_units) + " compute units, not of '" + known.name + "' with " +
+             std::to_string(known.compute_units),
+         path, "give a trace of that device, or --base of the trace's");
+}
+
+/// Several traces (of ranks, of runs) add up.
+void import_trace(const std::string& path, SampleSet& imported) {
+  const Trace trace = read_torch_trace(path);
+  SampleSet samples = samples_of(trace);
+  check_device(imported.device, samples.device, path);
+  if (imported.device.name.empty()) imported.device = samples.device;
+  imported.samples.insert(imported.samples.end(), samples.samples.begin(), samples.samples.end());
+  std::fprintf(stderr, "plimsoll: %s: %zu kernels and collectives, %zu samples\n", path.c_str(), trace.work.size(), samples.samples.size());
+  for (const std::string& note : trace.notes) std::fprintf(stderr, "plimsoll: %s: %s\n", path.c_str(), note.c_str());
+}
+
 /// "rccl-tests:out.txt"
-void import_into(const std::string& argument, std::vector<Sample>& samples) {
+void import_into(const std::string& argument, SampleSet& imported) {
   const std::size_t colon = argument.find(':');
   if (colon == std::string::npos) fail("'" + argument + "' names no tool", "--import", "for example rccl-tests:all_reduce_perf.txt");
   const std::string path = argument.substr(colon + 1);
-  for (Sample& sample : import_samples(argument.substr(0, colon), read_all(path), path)) samples.push_back(std::move(sample));
+  if (argument.substr(0, colon) == "torch-trace") return import_trace(path, imported);
+  for (Sample& sample : import_samples(argument.substr(0, colon), read_all(path), path)) imported.samples.push_back(std::move(sample));
 }
 
 FitOptions fit_options(const Arguments& arguments) { return {arguments["--name"], arguments["--base"]}; }
@@ -93,20 +115,32 @@ int run_collectives(const Arguments& arguments) {
   return write_calibration(arguments, set);
 }
 
+/// What the shipped device that is named as base, or else an imported trace, says of the device.
+DeviceFacts imported_device(const Arguments& arguments, const DeviceFacts& traced) {
+  if (!arguments.has("--base")) return traced;
+  const Accelerator base = load_accelerator(arguments["--base"]);
+  DeviceFacts facts = traced;
+  facts.backend = base.is_amd() ? "hip" : "cuda";
+  facts.name = traced.name.empty() ? base.title : traced.name;
+  facts.compute_units = base.compute_units;
+  check_device(facts, traced, "--import");
+  facts.compute_units = traced.compute_units;
+  return facts;
+}
+
 int run_calibrate(const Arguments& arguments) {
   if (arguments.has("--collectives")) return run_collectives(arguments);
   SampleSet set = arguments.has("--fit") ? load_samples(arguments["--fit"]) : SampleSet{};
-  const bool only_imports = !arguments.has("--fit") && arguments.has("--import") && arguments.has("--base") && !arguments.has("--backend");
-  std::vector<Sample> imported;
+  SampleSet imported;
+  if (arguments.has("--fit")) imported.device = set.device;
   for (const std::string& argument : arguments.all("--import")) import_into(argument, imported);
-  if (only_imports) {
-    const Accelerator base = load_accelerator(arguments["--base"]);
-    set.device.backend = base.is_amd() ? "hip" : "cuda";
-    set.device.name = base.title;
-  } else if (!arguments.has("--fit")) {
+  const bool device_known = arguments.has("--base") || !imported.device.name.empty();
+  const bool only_imports = !arguments.has("--fit") && arguments.has("--import") && device_known && !arguments.has("--backend");
+  if (only_imports)
+    set.device = imported_device(arguments, imported.device);
+  else if (!arguments.has("--fit"))
     set = measured(arguments);
-  }
-  set.samples.insert(set.samples.end(), imported.begin(), imported.end());
+  set.samples.insert(set.samples.end(), imported.samples.begin(), imported.samples.end());
   return write_calibration(arguments, set);
 }
 
@@ -119,6 +153,7 @@ Command calibrate_command() {
       "  plimsoll calibrate --backend auto --seconds 60 -o this-machine.json\n"
       "  plimsoll calibrate --backend cpu --model gpt2 --micro-batch 1 --seq 128\n"
       "  plimsoll calibrate --base mi300x --import rccl-tests:all_reduce_perf.txt --import hipblaslt-bench:gemm.csv -o mine.json\n"
+      "  plimsoll calibrate --import torch-trace:trace.json.gz -o this-machine.json\n"
       "  plimsoll calibrate --fit plimsoll-samples.jsonl -o this-machine.json",
       {},
       run_calibrate,
@@ -134,7 +169,8 @@ Command calibrate_command() {
                      {Option::value, "--fit", "fit these samples instead of measuring", false, {}},
                      {Option::value_list,
                       "--import",
-                      "TOOL:FILE, printed by rccl-tests, nccl-tests, hipblaslt-bench, babelstream, transferbench or rocm-bandwidth-test",
+                      "TOOL:FILE, printed by rccl-tests, nccl-tests, hipblaslt-bench, babelstream, transferbench, rocm-bandwidth-test, or "
+                      "recorded by torch.profiler (torch-trace)",
                       false,
                       {}},
                      {Option::flag, "--collectives", "measure collectives among the processes that mpirun started", false, {}},

@@ -20,13 +20,14 @@ int run_models(const Arguments& arguments) {
 }
 
 int run_graph(const Arguments& arguments) {
-  const std::string format = arguments.has("--format") ? arguments["--format"] : "dot";
+  const std::string format = arguments.has("--json") ? "json" : arguments.has("--format") ? arguments["--format"] : "dot";
   if (format != "dot" && format != "json") fail("there is no format '" + format + "'", "--format", suggest(format, {"dot", "json"}));
   const LayerGraph graph(load_model(arguments["MODEL"]));
   return print(format == "dot" ? graph.to_dot() : graph.to_json()), kFits;
 }
 
 int run_hardware(const Arguments& arguments) {
+  if (arguments.has("--json")) return print(hardware_json(arguments["NAME"])), kFits;
   return print(arguments.has("NAME") ? hardware_sheet(arguments["NAME"]) : hardware_list()), kFits;
 }
 
@@ -48,7 +49,8 @@ Command graph_command() {
           "the layer graph of a model",
           "  plimsoll graph gpt2 --format dot | dot -Tsvg > gpt2.svg",
           {{Option::positional, "MODEL", "a shipped model, a config.json, or a graph file", true, {}},
-           {Option::value, "--format", "dot or json", false, {}}},
+           {Option::value, "--format", "dot or json", false, {}},
+           {Option::flag, "--json", "the same as --format json", false, {}}},
           run_graph,
           {}};
 }
@@ -57,7 +59,8 @@ Command hardware_command() {
   return {"hardware",
           "the shipped accelerators and clusters, or one with the source of every number",
           "  plimsoll hardware\n  plimsoll hardware mi300x",
-          {{Option::positional, "NAME", "an accelerator, a cluster, or a file", false, {}}},
+          {{Option::positional, "NAME", "an accelerator, a cluster, or a file", false, {}},
+           {Option::flag, "--json", "print JSON: the lists of names, or the file itself", false, {}}},
           run_hardware,
           {}};
 }

@@ -32,6 +32,7 @@ struct Option {
   std::string help;
   bool required = false;
   std::string group;  ///< heading in --help; empty: "Options"
+  bool rare = false;  ///< --help leaves it out, --help-all does not
 };
 
 struct Command {
@@ -52,12 +53,16 @@ Command rehearse_command();
 Command calibrate_command();
 Command doctor_command();
 Command replay_command();
+Command compare_trace_command();
 
 /// Parses the command line and runs the command. Throws Error on a wrong one, with the nearest valid name.
 int run(const std::vector<Command>& commands, int argc, const char* const* argv);
 
-/// Writes to stdout; a closed pipe is no error.
+/// Writes to stdout; a closed pipe is no error, a full device is: throws Error.
 void print(const std::string& text);
+
+/// Writes to the file that -o names, else (and for "-") to stdout. Throws Error as the two do.
+void print_to(const Arguments& arguments, const std::string& text);
 
 /// Throws Error when the file cannot be written to its end.
 void write_file(const std::string& path, const std::string& bytes);

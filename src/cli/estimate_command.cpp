@@ -34,15 +34,47 @@ std::string against(const Arguments& arguments, const Model& model, const Cluste
   return to_text(comparison, 25);
 }
 
+std::string quoted(const std::string& word) { return word.find_first_of(" *[]{}\"$") == std::string::npos ? word : "'" + word + "'"; }
+
+/// The command line again.
+std::string said(const Arguments& arguments) {
+  std::string line = "plimsoll estimate " + quoted(arguments["MODEL"]);
+  for (const char* own : {"--on", "--strategy"})
+    if (arguments.has(own)) line += std::string(" ") + own + " " + quoted(arguments[own]);
+  for (const Option& flag : strategy_flags())
+    if (arguments.has(flag.name)) line += " " + flag.name + " " + quoted(arguments[flag.name]);
+  return line;
+}
+
+/// The one command with which a run that does not fit would. Pipelines of many stages are not tried: each change plays all of them.
+std::string what_would_fit(const Arguments& arguments, const Model& model, const Cluster& cluster, const Report& report) {
+  constexpr std::size_t kMostStages = 4;
+  if (report.ranks.size() > kMostStages) return "\nwhat would lower it: plimsoll explain, with the same arguments\n";
+  const auto change = fitting_change(model, cluster, strategy_of(arguments));
+  if (!change) return "\nno change of the strategy that was tried makes it fit: take more or larger GPUs\n";
+  return "\nwould fit, with " + to_string(change->device) + " per GPU\n  " + said(arguments) + " " + change->flag + "\n";
+}
+
+/// 1 for a verdict that the caller does not take.
+int exit_code(const Arguments& arguments, Verdict verdict) {
+  const std::string& worst = arguments["--fail-on"];
+  if (!worst.empty() && worst != "tight" && worst != "does_not_fit")
+    fail("there is no verdict '" + worst + "'", "--fail-on", suggest(worst, {"tight", "does_not_fit"}));
+  return verdict == Verdict::does_not_fit || (verdict == Verdict::tight && worst == "tight") ? kDoesNotFit : kFits;
+}
+
 int run_estimate(const Arguments& arguments) {
+  (void)exit_code(arguments, Verdict::fits);  // a wrong --fail-on is told before the work
   if (arguments.has("--view")) return print(other_view(arguments)), kFits;
   const std::string& on = cluster_name(arguments, "estimate");
   const Model model = load_model(arguments["MODEL"]);
   const Cluster cluster = parse_cluster(on);
   if (arguments.has("--against")) return print(against(arguments, model, cluster)), kFits;
   const Report report = estimate(model, cluster, strategy_of(arguments));
-  print(arguments.has("--json") ? to_json(report) : to_text(report));
-  return report.verdict == Verdict::does_not_fit ? kDoesNotFit : kFits;
+  std::string text = arguments.has("--json") ? to_json(report) : to_text(report);
+  if (report.verdict == Verdict::does_not_fit && !arguments.has("--json")) text += what_would_fit(arguments, model, cluster, report);
+  print_to(arguments, text);
+  return exit_code(arguments, report.verdict);
 }
 
 }  // namespace
@@ -57,6 +89,8 @@ Command estimate_command() {
                   run_estimate,
                   {}};
   command.options.push_back({Option::flag, "--json", "print one plimsoll/estimate/1 object", false, {}});
+  command.options.push_back({Option::value, "-o", "write to this file", false, {}});
+  command.options.push_back({Option::value, "--fail-on", "tight: exit 1 also where little is left", false, {}});
   command.options.push_back({Option::value, "--view", "accelerate or deepspeed: what that calculator says instead", false, {}});
   command.options.push_back(
       {Option::value, "--against", "a record of `plimsoll rehearse`: both programs side by side, first difference first", false, {}});

@@ -31,7 +31,9 @@ std::string recording(const std::string& format, const Model& model, const Clust
 }
 
 int run_explain(const Arguments& arguments) {
-  const std::string format = arguments.has("--format") ? arguments["--format"] : "text";
+  if (arguments.has("--json") && arguments.has("--format") && arguments["--format"] != "json")
+    fail("two ways to print at once", "--json --format " + arguments["--format"], "leave one of them out");
+  const std::string format = arguments.has("--json") ? "json" : arguments.has("--format") ? arguments["--format"] : "text";
   const bool records = format == "memory_viz" || format == "trace" || format == "program";
   if (!records && format != "text" && format != "json")
     fail("there is no format '" + format + "'", "--format", suggest(format, {"text", "json", "memory_viz", "trace", "program"}));
@@ -50,10 +52,7 @@ int run_explain(const Arguments& arguments) {
     text = format == "json" ? to_json(explanation) : to_text(explanation, most);
     if (explanation.report.verdict == Verdict::does_not_fit) code = kDoesNotFit;
   }
-  if (arguments.has("-o"))
-    write_file(arguments["-o"], text);
-  else
-    print(text);
+  print_to(arguments, text);
   return code;
 }
 
@@ -75,6 +74,7 @@ Command explain_command() {
                              "launched, line by line)",
                              false,
                              {}});
+  command.options.push_back({Option::flag, "--json", "the same as --format json", false, {}});
   command.options.push_back({Option::value, "-o", "write to this file", false, {}});
   command.options.push_back({Option::value, "--most", "groups shown per category, 8 unless told; 0: all (text only)", false, {}});
   for (Option& flag : strategy_flags(kRank)) command.options.push_back(std::move(flag));

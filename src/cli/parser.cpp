@@ -17,7 +17,9 @@ struct Bound {
   std::vector<CLI::Option*> options;
 };
 
-void add_option(CLI::App& app, const Option& option, Bound& bound, std::size_t index) {
+constexpr std::string_view kHelpAll = "--help-all";
+
+void add_option(CLI::App& app, const Option& option, bool with_rare, Bound& bound, std::size_t index) {
   if (option.kind == Option::rest) return;  // taken off the line before it is parsed
   CLI::Option* added = nullptr;
   if (option.kind == Option::flag) {
@@ -31,20 +33,21 @@ void add_option(CLI::App& app, const Option& option, Bound& bound, std::size_t i
   }
   if (option.required) added->required();
   if (!option.group.empty()) added->group(option.group);
+  if (option.rare && !with_rare) added->group("");  // CLI11 hides what is in no group
   bound.options[index] = added;
 }
 
 /// Options are bound only where the command is the one that was `named`: there are hundreds, and every other's would be in vain.
-void add_command(CLI::App& parent, const Command& command, bool named, std::vector<std::unique_ptr<Bound>>& all) {
+void add_command(CLI::App& parent, const Command& command, bool named, bool with_rare, std::vector<std::unique_ptr<Bound>>& all) {
   CLI::App* app = parent.add_subcommand(command.name, command.help);
   if (!command.examples.empty()) app->footer("Examples:\n" + command.examples);
   app->allow_extras();
-  for (const Command& child : command.children) add_command(*app, child, named, all);
+  for (const Command& child : command.children) add_command(*app, child, named, with_rare, all);
   if (!command.run || !named) return;
   auto bound = std::make_unique<Bound>(Bound{&command, {}, {}});
   bound->values.resize(command.options.size());
   bound->options.resize(command.options.size());
-  for (std::size_t i = 0; i < command.options.size(); ++i) add_option(*app, command.options[i], *bound, i);
+  for (std::size_t i = 0; i < command.options.size(); ++i) add_option(*app, command.options[i], with_rare, *bound, i);
   all.push_back(std::move(bound));
 }
 
@@ -94,17 +97,6 @@ int end_of_own(int argc, const char* const* argv) {
   return static_cast<int>(std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; }) - argv);
 }
 
-/// The first word that is neither an option of the command nor the value of one: another program starts there, without "--".
-int end_of_options(const Command& command, int argc, const char* const* argv) {
-  int at = 2;
-  while (at < argc && argv[at][0] == '-') {
-    const std::string_view word = argv[at++];
-    const auto option = std::find_if(command.options.begin(), command.options.end(), [&](const Option& each) { return each.name == word; });
-    if (option != command.options.end() && option->kind != Option::flag && at < argc) ++at;
-  }
-  return at;
-}
-
 void add_rest(Arguments& arguments, const Command& command, int argc, const char* const* argv, int from) {
   for (const Option& option : command.options)
     if (option.kind == Option::rest)
@@ -115,9 +107,8 @@ bool takes_rest(const Command& command) {
   return std::any_of(command.options.begin(), command.options.end(), [](const Option& option) { return option.kind == Option::rest; });
 }
 
-bool asks_for_help(int argc, const char* const* argv) {
-  return std::any_of(argv + 1, argv + argc,
-                     [](const char* word) { return std::string_view(word) == "--help" || std::string_view(word) == "-h"; });
+bool is_given(int argc, const char* const* argv, std::string_view flag) {
+  return argc > 1 && std::find(argv + 1, argv + argc, flag) != argv + argc;
 }
 
 }  // namespace
@@ -127,14 +118,18 @@ int run(const std::vector<Command>& commands, int argc, const char* const* argv)
   app.set_version_flag("--version", std::string("plimsoll ") + version());
   app.footer("plimsoll COMMAND --help has examples. Exit codes: 0 fits, 1 does not fit, 2 bad input, 70 internal.");
   std::vector<std::unique_ptr<Bound>> all;
-  for (const Command& command : commands) add_command(app, command, argc > 1 && command.name == argv[1], all);
+  const int own = end_of_own(argc, argv);
+  const bool help_all = is_given(own, argv, kHelpAll);
+  for (const Command& command : commands) add_command(app, command, argc > 1 && command.name == argv[1], help_all, all);
 
   const bool top_level = argc > 1 && argv[1][0] == '-';
-  int own = end_of_own(argc, argv);
-  const Command* chosen = top_level || asks_for_help(own, argv) ? nullptr : &find_command(commands, argc, argv, 1, "");
-  if (chosen && takes_rest(*chosen)) own = std::min(own, end_of_options(*chosen, argc, argv));
+  const bool help = help_all || is_given(own, argv, "--help") || is_given(own, argv, "-h");
+  const Command* chosen = top_level || help ? nullptr : &find_command(commands, argc, argv, 1, "");
+  std::vector<const char*> words(argv, argv + argc);
+  for (int i = 1; i < own; ++i)
+    if (kHelpAll == words[static_cast<std::size_t>(i)]) words[static_cast<std::size_t>(i)] = "--help";
   try {
-    app.parse(chosen && takes_rest(*chosen) ? own : argc, argv);
+    app.parse(chosen && takes_rest(*chosen) ? own : argc, words.data());
   } catch (const CLI::Success& wanted) {  // --help, --version
     return app.exit(wanted);
   } catch (const CLI::ExtrasError&) {
@@ -148,7 +143,7 @@ int run(const std::vector<Command>& commands, int argc, const char* const* argv)
     while (!used->get_subcommands().empty()) used = used->get_subcommands().front();
     refuse_extras(*used, *chosen);
     Arguments arguments = arguments_of(*bound);
-    add_rest(arguments, *chosen, argc, argv, own < argc && std::string_view(argv[own]) == "--" ? own + 1 : own);
+    add_rest(arguments, *chosen, argc, argv, own + 1);
     return chosen->run(arguments);
   }
   fail("a command is missing", {}, suggest("", names_of(commands)));

@@ -33,8 +33,9 @@ std::vector<Option> strategy_flags(const std::string& taken) {
   std::vector<Option> flags;
   for (const StrategyOption& option : strategy_options()) {
     if (flag_of(option) == taken) continue;
+    const bool usual = is_usual(option.key);
     flags.push_back({Option::value, flag_of(option), option.help + (option.help.empty() ? "" : ": ") + option.values, false,
-                     is_usual(option.key) ? "Strategy" : "Strategy, more keys (docs/rows.md)"});
+                     usual ? "Strategy (--help-all: every key)" : "Strategy, more keys (docs/rows.md)", !usual});
   }
   return flags;
 }

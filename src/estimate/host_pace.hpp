@@ -3,6 +3,7 @@
 
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/memory.hpp"
+#include "plimsoll/play.hpp"
 #include "plimsoll/program.hpp"
 #include "plimsoll/strategy.hpp"
 
@@ -14,5 +15,9 @@ namespace plimsoll::estimation {
 /// program says so, else, unless hosts meet, sooner or later in a step of many micro-batches. A step of one or two micro-batches is as far
 /// behind as its own passes make it.
 void set_launches_behind(PlayMemoryOptions& options, const StepProgram& program, const Cluster& cluster, const Strategy& resolved);
+
+/// What nanotron's hosts hold up, by the code of the day (framework/nanotron.hpp): a host's time for every collective; where the hosts of a
+/// group meet, the least that a tensor-parallel collective takes; and what a message of its pipeline took before 27 December 2024.
+void set_nanotron_pace(Pricing& pricing, const Strategy& resolved);
 
 }  // namespace plimsoll::estimation

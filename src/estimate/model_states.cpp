@@ -41,11 +41,39 @@ bool adapted(const Operator& op, const Block& block, const Lora& lora) {
   });
 }
 
+/// Megatron's names of a layer's linears, or MLPerf's phrases for them.
+bool names_linear(const Lora& lora, const char* linear, bool of_attention) {
+  return std::any_of(lora.targets.begin(), lora.targets.end(), [&](const std::string& target) {
+    return target == linear || (of_attention && target.rfind("attention", 0) == 0);
+  });
+}
+
+/// Megatron fuses queries, keys and values, and gate and up: one adapter each, whose halves the tensor-parallel ranks share.
+double megatron_adapter_elements(const Block& block, const Strategy& s) {
+  const Lora& lora = *s.lora;
+  double widths = 0;  // in + out of every adapted linear
+  if (block.attention) {
+    const AttentionSpec& attention = *block.attention;
+    const std::int64_t heads = attention.heads * attention.head_dim, keys = attention.kv_heads * attention.head_dim;
+    if (names_linear(lora, "linear_qkv", true)) widths += static_cast<double>(attention.hidden + heads + 2 * keys);
+    if (names_linear(lora, "linear_proj", true)) widths += static_cast<double>(heads + attention.hidden);
+  }
+  const bool feeds = names_linear(lora, "linear_fc1", false) || names_linear(lora, "linear_fc2", false);
+  if (feeds && block.moe) refuse("adapters of experts have no closed form", "lora.target_modules");
+  if (block.mlp) {
+    const std::int64_t inner = block.mlp->intermediate;
+    if (names_linear(lora, "linear_fc1", false)) widths += static_cast<double>(block.mlp->hidden + (block.mlp->gated ? 2 : 1) * inner);
+    if (names_linear(lora, "linear_fc2", false)) widths += static_cast<double>(inner + block.mlp->hidden);
+  }
+  return static_cast<double>(lora.r) * widths / s.tp;
+}
+
 /// A [r, in] and B [out, r] of every adapted linear of one repeat of a block.
-double adapter_elements(const Block& block, const Lora& lora) {
+double adapter_elements(const Block& block, const Strategy& s) {
+  if (engine_of(s) == Engine::megatron) return is_layer(block) ? megatron_adapter_elements(block, s) : 0;
   double elements = 0;
   for (const Operator& op : block.operators)
-    if (adapted(op, block, lora)) elements += static_cast<double>(lora.r) * static_cast<double>(op.in_features + op.out_features);
+    if (adapted(op, block, *s.lora)) elements += static_cast<double>(s.lora->r) * static_cast<double>(op.in_features + op.out_features);
   return elements;
 }
 
@@ -53,7 +81,7 @@ void refuse_unformulated(const Strategy& s) {
   if (s.peft) refuse("PEFT's methods beside LoRA are not modelled for this combination", "task");
   if (s.base_weights != BaseWeights::as_trained) refuse("quantised weights have no closed form", "base_weights");
   if (!s.lora) return;
-  if (s.tp > 1 || s.ep > 1) refuse("adapters on tensor- or expert-parallel ranks have no closed form", "lora");
+  if (s.tp > 1 && engine_of(s) != Engine::megatron) refuse("adapters on tensor-parallel ranks have no closed form", "lora");
   if (s.lora->dora || !s.lora->modules_to_save.empty()) refuse("DoRA and modules_to_save have no closed form", "lora");
 }
 
@@ -67,7 +95,7 @@ void count_elements(States& states, const std::vector<const Stage*>& chunks, con
       states.held.whole += unit * layers;
       states.held.shard +=
           layers * (static_cast<double>(elements.dense) / dense_ranks(s) + static_cast<double>(elements.expert) / expert_ranks(s));
-      if (s.lora) states.adapters.whole += layers * adapter_elements(*part.block, *s.lora);
+      if (s.lora) states.adapters.whole += layers * adapter_elements(*part.block, s);
       (is_layer(*part.block) ? states.largest_unit : states.root_unit) =
           is_layer(*part.block) ? std::max(states.largest_unit, unit) : states.root_unit + unit;
     }

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "estimate/step_time.hpp"
@@ -17,8 +18,7 @@ StepTime parts_of(const Timeline& timeline);
 /// Takes the programs of a run's ranks one by one, in the order of their pipeline stages, and plays them together.
 class PlayedTime {
  public:
-  PlayedTime(const Cluster& cluster, const std::array<GroupShape, kGroups>& groups, std::string_view framework)
-      : pricer_(pricing_of(cluster, groups, framework)) {}
+  explicit PlayedTime(Pricing pricing) : pricer_(std::move(pricing)) {}
 
   void add(const StepProgram& program) { ranks_.push_back(pricer_.score(program)); }
   /// A rank that has no program, and why: the step has none then.

@@ -139,7 +139,6 @@ void take_torchtune_conventions(const JsonValue& json, MeasuredRow& row) {
     refuse("the row does not say how long its unpacked samples are (training.average_tokens_per_sample)");
 }
 
-/// Megatron's router options may stand with the model.
 /// A CUDA runtime without a GPU has no cuDNN.
 void take_conventions_without_device(const JsonValue& json, MeasuredRow& row) {
   const JsonValue hardware = json["hardware"];
@@ -147,6 +146,7 @@ void take_conventions_without_device(const JsonValue& json, MeasuredRow& row) {
   if (without && !row.strategy.cudnn_attention) row.strategy.cudnn_attention = false;
 }
 
+/// Megatron's router options may stand with the model.
 void take_router_options(const JsonValue& model, Strategy& strategy) {
   if (!model.has("moe")) return;
   const JsonValue moe = model["moe"];
@@ -198,6 +198,8 @@ MeasuredRow read_one(const JsonValue& json, RowCaches& caches, std::size_t index
 
 std::vector<MeasuredRow> read_all(const JsonValue& root) {
   if (!root.is_array()) root.expected("an array of rows");
+  constexpr std::size_t kMostRows = 20'000;  // each is held with its whole strategy
+  if (root.size() > kMostRows) fail("a file of " + std::to_string(root.size()) + " rows is too large", root.where(), "split it: at most 20000");
   RowCaches caches;
   std::vector<MeasuredRow> rows;
   for (const JsonValue& element : root.elements()) rows.push_back(read_one(element, caches, rows.size()));

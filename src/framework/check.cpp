@@ -127,9 +127,9 @@ double largest_output(const Model& model, const Strategy& s) {
 void check_sizes(Resolver& r) {
   constexpr double kMostDevices = 32;
   const double bytes = largest_output(r.model, r.s);
-  if (bytes <= kMostDevices * static_cast<double>(r.device_memory.count)) return;
+  if (bytes <= kMostDevices * static_cast<double>(r.device.memory_usable.value.count)) return;
   r.complaints.add("one tensor of a micro-batch of " + number(r.s.micro_batch) + " × " + number(r.s.seq_len) + " positions takes " +
-                       to_string(Bytes(static_cast<std::int64_t>(std::min(bytes, 9e18)))) + ", and a GPU has " + to_string(r.device_memory),
+                       to_string(Bytes(static_cast<std::int64_t>(std::min(bytes, 9e18)))) + ", and a GPU has " + to_string(r.device.memory_usable.value),
                    "lower micro_batch or seq_len");
 }
 
@@ -208,7 +208,7 @@ void check_shapes(Resolver& r) {
   check_pipeline(r);
   check_experts(r);
   if (s.lora && s.lora->r == 0) r.complaints.add("lora.r, the adapters' rank, is missing", "give it");
-  if (s.lora && s.lora->targets.empty()) r.complaints.add("lora.target_modules is missing", "list the linears that get an adapter");
+  if (s.lora && s.lora->targets.empty()) r.complaints.add("lora.target_modules is missing, and PEFT has none for model type '" + r.model.model_type + "'", "list the linears that get an adapter");
 }
 
 void check_abilities(Resolver& r) {

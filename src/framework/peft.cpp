@@ -1,5 +1,6 @@
 #include "framework/peft.hpp"
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -92,7 +93,57 @@ void complete_virtual_tokens(Strategy& s, const Model& model) {
 
 }  // namespace
 
+namespace {
+
+/// TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING of PEFT 0.21; empty: PEFT wants them said.
+std::vector<std::string> usual_lora_targets(const std::string& model_type) {
+  static const std::map<std::string, std::vector<std::string>> table = {
+      {"t5", {"q", "v"}},
+      {"mt5", {"q", "v"}},
+      {"bart", {"q_proj", "v_proj"}},
+      {"gpt2", {"c_attn"}},
+      {"bloom", {"query_key_value"}},
+      {"opt", {"q_proj", "v_proj"}},
+      {"gptj", {"q_proj", "v_proj"}},
+      {"gpt_neox", {"query_key_value"}},
+      {"gpt_neo", {"q_proj", "v_proj"}},
+      {"bert", {"query", "value"}},
+      {"roberta", {"query", "value"}},
+      {"xlm-roberta", {"query", "value"}},
+      {"electra", {"query", "value"}},
+      {"deberta-v2", {"query_proj", "value_proj"}},
+      {"deberta", {"in_proj"}},
+      {"llama", {"q_proj", "v_proj"}},
+      {"gpt_bigcode", {"c_attn"}},
+      {"mpt", {"Wqkv"}},
+      {"falcon", {"query_key_value"}},
+      {"codegen", {"qkv_proj"}},
+      {"mistral", {"q_proj", "v_proj"}},
+      {"mixtral", {"q_proj", "v_proj"}},
+      {"stablelm", {"q_proj", "v_proj"}},
+      {"phi", {"q_proj", "v_proj", "fc1", "fc2"}},
+      {"gemma", {"q_proj", "v_proj"}},
+      {"gemma2", {"q_proj", "v_proj"}},
+      {"gemma3_text", {"q_proj", "v_proj"}},
+      {"qwen2", {"q_proj", "v_proj"}},
+      {"qwen3", {"q_proj", "v_proj"}},
+  };
+  const auto found = table.find(model_type);
+  return found == table.end() ? std::vector<std::string>{} : found->second;
+}
+
+void complete_lora(Strategy& s, const Model& model) {
+  if (!s.lora->targets.empty()) return;
+  s.lora->targets = usual_lora_targets(model.model_type);
+  std::string text;
+  for (const std::string& name : s.lora->targets) text += (text.empty() ? "" : ", ") + name;
+  if (!text.empty()) s.assumed.push_back("lora.target_modules: " + text + " (PEFT's for " + model.model_type + ")");
+}
+
+}  // namespace
+
 void complete_peft(Strategy& s, const Model& model) {
+  if (s.lora) complete_lora(s, model);
   if (!s.peft) return;
   if (s.lora) fail("a run has either low-rank adapters or another of PEFT's methods", "task", "leave one out");
   if (s.peft->method == PeftMethod::prefix_tuning) refuse("prefix tuning is not modelled", "task", "prompt_tuning and p_tuning are");

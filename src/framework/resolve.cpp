@@ -186,7 +186,7 @@ int torch_release(const Strategy& resolved) {
 
 Strategy resolve(const Strategy& said, const Model& model, const Cluster& cluster) {
   using namespace framework;
-  Resolver r{said, model, cluster.gpus(), cluster.gpus_per_node, cluster.accelerator.memory_usable.value, {}};
+  Resolver r{said, model, cluster.gpus(), cluster.gpus_per_node, cluster.accelerator, {}};
   resolve_framework(r);
   resolve_ranks(r);
   resolve_data_parallel(r);

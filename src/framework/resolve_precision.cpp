@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "framework/resolver.hpp"
 #include "strategy/msamp.hpp"
 #include "strategy/torch_release.hpp"
@@ -67,6 +69,10 @@ Types usual_types(const Resolver& r) {
   }
 }
 
+bool computes_in(const Accelerator& device, MathType type) {
+  return std::any_of(device.rates.begin(), device.rates.end(), [&](const ComputeRate& rate) { return rate.type == type; });
+}
+
 void default_type(std::optional<DType>& field, DType usual) {
   if (!field) field = usual;
 }
@@ -76,8 +82,9 @@ void default_type(std::optional<DType>& field, DType usual) {
 void resolve_precision(Resolver& r) {
   Strategy& s = r.s;
   if (s.precision == Precision::automatic) {
-    s.precision = Precision::bf16;
-    r.assume("precision: bf16");
+    const bool has_bf16 = computes_in(r.device, MathType::bf16), has_fp16 = computes_in(r.device, MathType::fp16);
+    s.precision = has_bf16 || !has_fp16 ? Precision::bf16 : Precision::fp16;
+    r.assume(has_bf16 || !has_fp16 ? "precision: bf16" : "precision: fp16, since " + r.device.title + " has no bf16");
   }
   if (s.precision == Precision::bf16 || s.precision == Precision::fp16) {
     const std::string said(name_of(s.precision));

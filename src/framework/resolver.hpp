@@ -13,7 +13,7 @@ struct Resolver {
   const Model& model;
   std::int64_t gpus;  ///< of the cluster
   int gpus_per_node;
-  Bytes device_memory;  ///< of one GPU
+  const Accelerator& device;
   Complaints complaints;
   std::int64_t image_positions = 0;  ///< of an image model's sample, by its config; 0: it leaves them open
 

@@ -24,7 +24,7 @@ bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
 }
 
-bool is_path(std::string_view text) { return ends_with(text, ".json") || text.find('/') != std::string_view::npos; }
+bool is_path(std::string_view text) { return text == "-" || ends_with(text, ".json") || text.find('/') != std::string_view::npos; }
 
 std::vector<std::string> shipped_under(std::string_view folder) {
   std::vector<std::string> names;
@@ -77,17 +77,21 @@ Cluster shipped_cluster(const std::string& name) {
   return hardware::read_cluster(document.root());
 }
 
-/// A leading positive number followed by 'x', taken off `text`; 0 when the text does not start so.
+/// A leading positive number followed by 'x', taken off `text`; 0 when the text does not start so. "16,384 x h100-sxm" is what reports print.
 std::int64_t take_count(std::string_view& text) {
-  std::size_t digits = 0;
-  while (digits < text.size() && std::isdigit(static_cast<unsigned char>(text[digits]))) ++digits;
-  if (digits == 0 || digits >= text.size() || (text[digits] != 'x' && text[digits] != 'X')) return 0;
+  const auto is_digit = [&](std::size_t at) { return at < text.size() && std::isdigit(static_cast<unsigned char>(text[at])); };
+  std::string digits;
+  std::size_t at = 0;
+  for (; is_digit(at) || (!digits.empty() && at < text.size() && text[at] == ',' && is_digit(at + 1)); ++at)
+    if (text[at] != ',') digits += text[at];
+  while (at < text.size() && text[at] == ' ') ++at;
+  if (digits.empty() || at >= text.size() || (text[at] != 'x' && text[at] != 'X')) return 0;
   std::int64_t count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + digits, count);
-  if (error != std::errc() || end != text.data() + digits || count < 1 || count > kMostGpus)
-    fail("'" + std::string(text.substr(0, std::min<std::size_t>(digits, 24))) + "' is no sensible number of nodes or GPUs", {},
-         "1 to " + with_thousands(kMostGpus));
-  text.remove_prefix(digits + 1);
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), count);
+  if (error != std::errc() || end != digits.data() + digits.size() || count < 1 || count > kMostGpus)
+    fail("'" + digits.substr(0, 24) + "' is no sensible number of nodes or GPUs", {}, "1 to " + with_thousands(kMostGpus));
+  text.remove_prefix(at + 1);
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   return count;
 }
 

@@ -232,6 +232,9 @@ std::vector<int> inputs_of(const JsonValue& op, int index, const std::string& na
 }
 
 Listed list_operators(const JsonValue& operators) {
+  constexpr std::size_t kMostOperators = 10'000;  // every operator looks for its inputs among the block's edges
+  if (operators.size() > kMostOperators)
+    fail(fmt::format("a block of {} operators is too large", operators.size()), operators.where(), fmt::format("at most {}", kMostOperators));
   Listed listed;
   std::map<std::string, int> by_name{{"input", kBlockInput}};
   for (const auto& op : operators.elements()) {

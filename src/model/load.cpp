@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "data/shipped_files.hpp"
 #include "model/config.hpp"
 #include "model/graph_file.hpp"
+#include "model/hub_names.hpp"
 #include "model/registry.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/model.hpp"
@@ -110,25 +112,49 @@ std::vector<std::string> shipped_models() {
   return names;
 }
 
-Model load_model(const std::string& name_or_path, const std::string& architecture) {
+namespace {
+
+std::optional<Model> load_shipped(const std::string& name, const std::string& architecture) {
   for (const std::string_view file_name : {kConfigName, kGraphName}) {
-    const std::string shipped_path = fmt::format("{}{}{}", kModelsFolder, name_or_path, file_name);
+    const std::string shipped_path = fmt::format("{}{}{}", kModelsFolder, name, file_name);
     if (const auto* file = data::find_shipped_file(shipped_path))
-      return read_model(std::string(file->text), shipped_path, name_or_path, architecture, Source::checkpoint);
+      return read_model(std::string(file->text), shipped_path, name, architecture, Source::checkpoint);
   }
+  return {};
+}
+
+/// "mistral-7b" is the beginning of two; else the nearest.
+std::string meant_by(const std::string& name) {
+  const auto names = shipped_models();
+  std::string beginnings;
+  int count = 0;
+  for (const std::string& shipped : names)
+    if (!name.empty() && shipped.rfind(name, 0) == 0 && ++count <= 6) beginnings += (beginnings.empty() ? "'" : ", '") + shipped + "'";
+  if (!beginnings.empty()) return "did you mean " + beginnings + (count > 6 ? ", …?" : "?");
+  const std::string near = nearest_name(name, names);
+  return near.empty() ? "`plimsoll models` lists them; a config.json is given by its path" : "did you mean '" + near + "'?";
+}
+
+}  // namespace
+
+Model load_model(const std::string& name_or_path, const std::string& architecture) {
+  if (auto shipped = load_shipped(name_or_path, architecture)) return *std::move(shipped);
 
   std::error_code status;
+  if (!std::filesystem::exists(name_or_path, status))
+    if (const auto name = model::shipped_name_of(name_or_path)) {
+      Model shipped = load_shipped(*name, architecture).value();
+      shipped.assumed.push_back(fmt::format("model: the shipped {} for '{}'", *name, name_or_path));
+      return shipped;
+    }
   std::filesystem::path path = name_or_path;
   if (std::filesystem::is_directory(path, status)) {
     const bool graph = !std::filesystem::exists(path / "config.json", status) && std::filesystem::exists(path / "graph.json", status);
     path /= graph ? "graph.json" : "config.json";
   }
-  const bool looks_like_path = name_or_path.find('/') != std::string::npos || path.extension() == ".json";
+  const bool looks_like_path = name_or_path == "-" || name_or_path.find('/') != std::string::npos || path.extension() == ".json";
   if (!looks_like_path && !std::filesystem::exists(path, status)) {
-    const auto names = shipped_models();
-    const std::string near = nearest_name(name_or_path, names);
-    fail(fmt::format("no model is called \"{}\"", name_or_path.substr(0, 100)), "",
-         near.empty() ? "`plimsoll models` lists them; a config.json is given by its path" : "did you mean '" + near + "'?");
+    fail(fmt::format("no model is called \"{}\"", name_or_path.substr(0, 100)), "", meant_by(name_or_path));
   }
   const std::string text = read_text_file(path.string(), JsonLimits{}.text_bytes);
   const std::string folder =

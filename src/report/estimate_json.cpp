@@ -37,6 +37,7 @@ Json ranks_array(const Report& report) {
   Json ranks = Json::array();
   for (const RankReport& rank : report.ranks) {
     Json object = {{"stage", rank.stage}, {"count", rank.count}, {"memory", memory_object(rank.memory)}};
+    if (rank.host > Bytes(0)) object["host_bytes"] = rank.host.count;
     if (rank.work) object["work"] = {{"launches", rank.work->launches}, {"gemms", rank.work->gemms}, {"gemm_flops", rank.work->gemm_flops}};
     ranks.push_back(std::move(object));
   }
@@ -48,13 +49,15 @@ Json time_object(const TimeReport& time) {
   for (const TimePart& part : time.breakdown) breakdown[part.name] = part.seconds.value;
   Json dearest = Json::array();
   for (const DearKernel& each : time.dearest)
-    dearest.push_back({{"kernel", each.what}, {"label", each.label}, {"launches", each.launches}, {"seconds", each.seconds.value}, {"bound_by", each.limit}});
-  return {{"step_seconds", quantity(time.step_seconds, real)},
-          {"tokens_per_second_per_gpu", time.tokens_per_second_per_gpu},
-          {"basis", name_of(time.basis)},
-          {"breakdown", std::move(breakdown)},
-          {"dearest", std::move(dearest)},
-          {"advice", time.advice}};
+    dearest.push_back(
+        {{"kernel", each.what}, {"label", each.label}, {"launches", each.launches}, {"seconds", each.seconds.value}, {"bound_by", each.limit}});
+  Json object = {{"step_seconds", quantity(time.step_seconds, real)}, {"tokens_per_second_per_gpu", time.tokens_per_second_per_gpu}};
+  if (time.images_per_second_per_gpu > 0) object["images_per_second_per_gpu"] = time.images_per_second_per_gpu;
+  object["basis"] = name_of(time.basis);
+  object["breakdown"] = std::move(breakdown);
+  object["dearest"] = std::move(dearest);
+  object["advice"] = time.advice;
+  return object;
 }
 
 Json flops_object(const FlopsReport& flops) {

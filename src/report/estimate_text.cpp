@@ -11,13 +11,24 @@
 namespace plimsoll {
 namespace {
 
-constexpr int kBarWidth = 40;
+constexpr int kBarWidth = 18;
 constexpr std::size_t kLabelWidth = 24;
 
 double gib(double bytes) { return bytes / 1073741824.0; }
 
 std::string spread(const Band& band, const std::string& text_low, const std::string& text_high) {
   return band.known() ? fmt::format(" ({} to {})", text_low, text_high) : std::string();
+}
+
+/// "1.78 s a step, 9,187 tokens/s per GPU, MFU 36.2 %"
+std::string pace(const Report& report) {
+  std::string text = to_string(Seconds(report.time.step_seconds.expected)) + " a step";
+  const double images = report.time.images_per_second_per_gpu;
+  text += images > 0 ? fmt::format(", {} images/s per GPU", images < 100 ? fmt::format("{:.2f}", images) : with_thousands(std::llround(images)))
+                     : fmt::format(", {} tokens/s per GPU", with_thousands(std::llround(report.time.tokens_per_second_per_gpu)));
+  for (const FlopsConvention& convention : report.flops.conventions)
+    if (convention.name == "megatron") return text + fmt::format(", MFU {:.1f} %", 100 * convention.mfu);
+  return text + fmt::format(", HFU {:.1f} %", 100 * report.flops.hfu);
 }
 
 std::string verdict_line(const Report& report) {
@@ -28,9 +39,10 @@ std::string verdict_line(const Report& report) {
   const double margin = rank.memory.margin().gib();
   line += margin >= 0 ? fmt::format(", {:.1f} GiB left", margin) : fmt::format(", {:.1f} GiB too much", -margin);
   if (report.ranks.size() > 1) line += fmt::format("; worst: pipeline stage {}", rank.stage);
+  line += "; " + pace(report);
   if (!rank.memory.parts.empty())
     line += fmt::format("; largest part: {}, {:.1f} GiB", spoken(rank.memory.parts.front().name), rank.memory.parts.front().bytes.gib());
-  return line + "\n";
+  return wrapped("", printable(line));
 }
 
 std::string memory_section(const RankReport& rank) {
@@ -45,13 +57,14 @@ std::string memory_section(const RankReport& rank) {
     const double part_share = static_cast<double>(part.bytes.count) / static_cast<double>(memory.capacity.count);
     text += fmt::format("  {:<{}}{:>13}  {}\n", "  " + spoken(part.name), kLabelWidth, to_string(part.bytes), bar(part_share, kBarWidth));
   }
-  text += "  ";
-  if (memory.requested > Bytes(0)) text += fmt::format("requested {} -> ", to_string(memory.requested));
-  text += fmt::format("allocated {} -> reserved {} -> device {}{}\n", to_string(memory.allocated), to_string(memory.reserved),
+  std::string path = memory.requested > Bytes(0) ? fmt::format("requested {} -> ", to_string(memory.requested)) : std::string();
+  path += fmt::format("allocated {} -> reserved {} -> device {}{}", to_string(memory.allocated), to_string(memory.reserved),
                       to_string(Bytes(static_cast<std::int64_t>(memory.device.expected))),
                       spread(memory.device, fmt::format("{:.1f}", gib(memory.device.low)), fmt::format("{:.1f} GiB", gib(memory.device.high))));
-  if (!memory.peak_label.empty()) text += fmt::format("  peak in {}, at {}\n", name_of(memory.peak_phase), memory.peak_label);
-  if (memory.out_of_memory) text += fmt::format("  out of memory in {}\n", memory.out_of_memory_at);
+  text += wrapped("  ", path);
+  if (rank.host > Bytes(0)) text += fmt::format("  host memory {} per GPU\n", to_string(rank.host));
+  if (!memory.peak_label.empty()) text += wrapped("  ", fmt::format("peak in {}, at {}", name_of(memory.peak_phase), printable(memory.peak_label)));
+  if (memory.out_of_memory) text += wrapped("  ", "out of memory in " + printable(memory.out_of_memory_at));
   return text;
 }
 
@@ -67,9 +80,8 @@ std::string stages_section(const Report& report) {
 std::string time_section(const Report& report) {
   const Band& step = report.time.step_seconds;
   std::string text =
-      fmt::format("time of a step\n  {:<{}}{:>13}{}, {} tokens/s per GPU\n", "step", kLabelWidth, to_string(Seconds(step.expected)),
-                  spread(step, to_string(Seconds(step.low)), to_string(Seconds(step.high))),
-                  with_thousands(std::llround(report.time.tokens_per_second_per_gpu)));
+      fmt::format("time of a step\n  {:<{}}{:>13}{}\n", "step", kLabelWidth, to_string(Seconds(step.expected)),
+                  spread(step, to_string(Seconds(step.low)), to_string(Seconds(step.high))));
   for (const TimePart& part : report.time.breakdown) {
     const double share = step.expected > 0 ? part.seconds.value / step.expected : 0;
     if (share < 0.0005) continue;

@@ -7,7 +7,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kLineWidth = 110;
+constexpr std::size_t kLineWidth = 80;
 
 /// Columns that UTF-8 text takes on a terminal: continuation bytes take none.
 std::size_t display_width(std::string_view text) {
@@ -34,8 +34,13 @@ std::string spoken(std::string_view name) {
 }
 
 std::string printable(std::string_view text) {
-  std::string clean;
-  for (const char c : text) clean += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '?' : c;
+  std::string clean(text);
+  for (std::size_t i = 0; i < clean.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(clean[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < clean.size() ? clean[i + 1] : 0);
+    if (byte < 0x20 || byte == 0x7F) clean[i] = '?';
+    if (byte == 0xC2 && next >= 0x80 && next < 0xA0) clean[i] = clean[i + 1] = '?';  // C1 controls, which terminals obey too
+  }
   return clean;
 }
 

@@ -16,7 +16,7 @@ std::string spoken(std::string_view name);
 /// The text without control characters, so that a name from a file cannot rewrite the terminal.
 std::string printable(std::string_view text);
 
-/// `lead` and the text, broken at spaces to 110 columns; further lines are indented as far as the lead is long. Ends in a newline.
+/// `lead` and the text, broken at spaces to 80 columns; further lines are indented as far as the lead is long. Ends in a newline.
 std::string wrapped(const std::string& lead, const std::string& text);
 
 /// Rows of equal length as columns: the first flushed left, the others right, two spaces between.

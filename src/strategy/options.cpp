@@ -272,12 +272,6 @@ void set_torch(Setting& x) {
   x.name(x.s.torch);
 }
 
-/// A release, a date or a container's name: whatever it is, it has a number.
-void set_framework_version(Setting& x) {
-  if (x.value.text().find_first_of("0123456789") == std::string::npos) x.value.expected("a version, such as 0.3.0, or a date");
-  x.name(x.s.framework_version);
-}
-
 /// One of a few words that a framework knows.
 void set_word(Setting& x, std::string& field, std::initializer_list<const char*> words) {
   Names<const char*> names;
@@ -295,7 +289,7 @@ const std::vector<Entry>& framework_entries() {
   static const std::vector<Entry> table = {
       {"framework", "name", "who runs the step: transformers, torchtitan, megatron-core, deepspeed …",
        [](Setting& x) { x.name(x.s.framework); }},
-      {"framework_version", "text", "its version", set_framework_version, true},
+      {"framework_version", "text", "its version", [](Setting& x) { x.name(x.s.framework_version); }, true},
       {"torch", "text", "PyTorch's version", set_torch, true},
       {"transformers", "text", "transformers' version", nullptr, true},
       {"task", kTasks, "what is trained", set_task},

@@ -26,7 +26,11 @@ std::vector<std::string> Setting::words() const {
   const std::string& text = value.text();
   for (std::size_t at = 0, comma = 0; comma != std::string::npos; at = comma + 1) {
     comma = text.find(',', at);
-    list.push_back(text.substr(at, comma == std::string::npos ? comma : comma - at));
+    std::string word = text.substr(at, comma == std::string::npos ? comma : comma - at);
+    word.erase(0, word.find_first_not_of(' '));
+    word.erase(word.find_last_not_of(' ') + 1);
+    if (word.empty()) value.expected("names separated by commas, none of them empty");
+    list.push_back(std::move(word));
   }
   return list;
 }

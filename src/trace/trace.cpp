@@ -73,9 +73,9 @@ Copy::Direction direction_of(std::string_view name) {
 /// Equal entries of a list are one.
 template <class Entry>
 std::uint32_t index_of(std::vector<Entry>& list, const Entry& entry) {
-  const auto found = std::find(list.begin(), list.end(), entry);
-  if (found == list.end()) list.push_back(entry);
-  return static_cast<std::uint32_t>(found - list.begin());
+  const auto index = static_cast<std::uint32_t>(std::find(list.begin(), list.end(), entry) - list.begin());
+  if (index == list.size()) list.push_back(entry);
+  return index;
 }
 
 class Builder {

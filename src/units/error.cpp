@@ -7,9 +7,18 @@
 namespace plimsoll {
 namespace {
 
+/// Messages quote files and command lines: what a terminal would obey, or a reader take for another line, becomes '?'. C1 controls are C2 80
+/// to C2 9F in UTF-8.
 std::string one_line(const std::string& message, const std::string& where, const std::string& hint) {
   std::string line = where.empty() ? message : where + ": " + message;
-  return hint.empty() ? line : line + " (" + hint + ")";
+  if (!hint.empty()) line += " (" + hint + ")";
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(line[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < line.size() ? line[i + 1] : 0);
+    if (byte < 0x20 || byte == 0x7F) line[i] = '?';
+    if (byte == 0xC2 && next >= 0x80 && next < 0xA0) line[i] = line[i + 1] = '?';
+  }
+  return line;
 }
 
 /// Insertions, deletions, substitutions and swaps of neighbours (optimal string alignment).
@@ -57,6 +66,8 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   std::string best;
   std::size_t best_distance = most_edits + 1;
   for (const auto& candidate : candidates) {
+    const std::size_t lengths = candidate.size() > name.size() ? candidate.size() - name.size() : name.size() - candidate.size();
+    if (lengths >= best_distance) continue;  // as many edits at least
     const std::size_t distance = edit_distance(name, candidate);
     if (distance < best_distance) best = candidate, best_distance = distance;
   }

@@ -7,7 +7,9 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -29,6 +31,7 @@ struct JsonNode {
   const JsonNode* parent = nullptr;
   const std::string* document = nullptr;  // name of the text
   std::vector<const JsonNode*> children;
+  mutable std::unique_ptr<std::unordered_map<std::string_view, const JsonNode*>> by_key;  // of a large object, once it is asked
 };
 
 }  // namespace detail
@@ -100,6 +103,8 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return open_.pop_back(), true; }
 
   bool key(string_t& name) override {
+    constexpr std::size_t kMostMembers = 20'000;  // no config, strategy or device has as many
+    if (open_.back().names.size() >= kMostMembers) fail(fmt::format("an object of more than {} keys", kMostMembers), place_of(*open_.back().node));
     if (!open_.back().names.insert(name).second) fail("the key \"" + shortened(name) + "\" is given twice", place_of(*open_.back().node));
     key_ = std::move(name);
     return true;
@@ -164,6 +169,15 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
 };
 
 const JsonNode* child(const JsonNode& node, std::string_view key) {
+  constexpr std::size_t kFewMembers = 24;
+  if (node.children.size() > kFewMembers) {
+    if (!node.by_key) {
+      node.by_key = std::make_unique<std::unordered_map<std::string_view, const JsonNode*>>();
+      for (const JsonNode* member : node.children) node.by_key->emplace(member->key, member);
+    }
+    const auto found = node.by_key->find(key);
+    return found == node.by_key->end() ? nullptr : found->second;
+  }
   const auto found = std::find_if(node.children.begin(), node.children.end(), [&](const JsonNode* member) { return member->key == key; });
   return found == node.children.end() ? nullptr : *found;
 }
@@ -309,7 +323,24 @@ JsonDocument JsonDocument::read_file(const std::string& path, const JsonLimits& 
 
 JsonValue JsonDocument::root() const { return JsonValue(&store_->nodes.front()); }
 
+namespace {
+
+std::string read_standard_input(std::int64_t most_bytes) {
+  std::string text;
+  char block[1 << 14];
+  while (std::cin.read(block, sizeof(block)), std::cin.gcount() > 0) {
+    text.append(block, static_cast<std::size_t>(std::cin.gcount()));
+    if (static_cast<std::int64_t>(text.size()) > most_bytes)
+      fail(fmt::format("more than {} is too large", to_string(Bytes(most_bytes))), "standard input");
+  }
+  return text;
+}
+
+}  // namespace
+
+/// "-" is standard input.
 std::string read_text_file(const std::string& path, std::int64_t most_bytes) {
+  if (path == "-") return read_standard_input(most_bytes);
   std::error_code status;
   if (!std::filesystem::exists(path, status)) fail("there is no such file", path);
   if (!std::filesystem::is_regular_file(path, status)) fail("this is no regular file", path);

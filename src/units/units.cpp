@@ -36,7 +36,10 @@ constexpr std::array<UnitScale, 3> kFrequencyUnits{{{"Hz", 1}, {"MHz", 1e6}, {"G
 constexpr std::array<UnitScale, 2> kPowerUnits{{{"W", 1}, {"kW", 1e3}}};
 constexpr std::array<UnitScale, 5> kTimeUnits{{{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}, {"min", 60}}};
 
-/// "number unit" → number · scale of the unit; the unit is required, the number finite and not negative.
+/// No quantity of a device or a program lies outside, in its unit without prefix: 1e-18 s, 1e24 FLOP/s.
+constexpr double kLeast = 1e-18, kMost = 1e24;
+
+/// "number unit" → number · scale of the unit; the unit is required, the number finite, not negative and of a size that can be.
 template <std::size_t N>
 double parse_quantity(std::string_view text, const std::array<UnitScale, N>& units, const char* what) {
   const std::string owned(text.substr(0, 80));
@@ -47,7 +50,11 @@ double parse_quantity(std::string_view text, const std::array<UnitScale, N>& uni
   while (!unit.empty() && unit.back() == ' ') unit.remove_suffix(1);
   const bool number_read = end != owned.c_str();
   for (const auto& candidate : units)
-    if (number_read && unit == candidate.name && std::isfinite(number) && number >= 0) return number * candidate.scale;
+    if (number_read && unit == candidate.name && std::isfinite(number) && number >= 0) {
+      const double value = number * candidate.scale;
+      if (value != 0 && (value < kLeast || value > kMost)) fail(fmt::format("'{}' is no {} that can be", owned, what));
+      return value;
+    }
   std::string names;
   for (const auto& candidate : units) names += (names.empty() ? "" : ", ") + std::string(candidate.name);
   fail(fmt::format("'{}' is not a {}", owned, what), {}, fmt::format("a number and a unit: {}", names));
@@ -61,9 +68,23 @@ Bytes parse_bytes(std::string_view text) {
   return Bytes(std::llround(bytes));
 }
 
-BytesPerSecond parse_bytes_per_second(std::string_view text) { return BytesPerSecond(parse_quantity(text, kByteRateUnits, "bandwidth")); }
+namespace {
 
-FlopsPerSecond parse_flops_per_second(std::string_view text) { return FlopsPerSecond(parse_quantity(text, kFlopRateUnits, "compute rate")); }
+/// What something is divided by is never nothing.
+double at_least_one(double rate, std::string_view text, const char* what) {
+  if (rate < 1) fail(fmt::format("'{}' is no {} that can be", text.substr(0, 80), what));
+  return rate;
+}
+
+}  // namespace
+
+BytesPerSecond parse_bytes_per_second(std::string_view text) {
+  return BytesPerSecond(at_least_one(parse_quantity(text, kByteRateUnits, "bandwidth"), text, "bandwidth"));
+}
+
+FlopsPerSecond parse_flops_per_second(std::string_view text) {
+  return FlopsPerSecond(at_least_one(parse_quantity(text, kFlopRateUnits, "compute rate"), text, "compute rate"));
+}
 
 Seconds parse_seconds(std::string_view text) { return Seconds(parse_quantity(text, kTimeUnits, "duration")); }
 

@@ -1,9 +1,10 @@
 """Bad input of every kind: one clear line that names the place, exit 2, within a second and 256 MB."""
 import json
 import os
+import subprocess
 import tempfile
 
-from driver import SANITIZED, SOURCE, Checks, run
+from driver import PROGRAM, SANITIZED, SOURCE, Checks, run
 
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 4, "intermediate_size": 512, "vocab_size": 1000, "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
@@ -47,6 +48,17 @@ CONFIGS = [
     ("null.json", altered(num_hidden_layers=None), ["num_hidden_layers"]),
 ]
 
+def image_graph(side):
+    return json.dumps({"plimsoll-graph": 1, "input": {"image": [3, side, side]}, "blocks": [{"name": "net", "operators": [
+        {"name": "conv", "kind": "convolution", "channels": 8, "kernel": 3, "padding": 1}, {"name": "pool", "kind": "pool", "kernel": side},
+        {"name": "flatten", "kind": "flatten"}, {"name": "fc", "kind": "linear", "out": 10}]}]})
+
+
+def chain_graph(operators):
+    return json.dumps({"plimsoll-graph": 1, "input": {"vectors": 64}, "blocks": [{"name": "net", "operators": [
+        {"name": f"fc{i}", "kind": "linear", "out": 64} for i in range(operators)]}]})
+
+
 GRAPHS = [
     ("graph_cut.json", '{"schema":"plimsoll/graph/1","oper', ["graph_cut.json"]),
     ("graph_empty.json", '{"schema":"plimsoll/graph/1"}', ["graph_empty.json"]),
@@ -64,6 +76,31 @@ STRATEGIES = [
     ("strategy_absurd.json", '{"micro_batch": 1000000000000000000000}', ["micro_batch"]),
 ]
 
+# Many of something: refused, or read in time that grows with the file and no faster.
+MANY = [
+    ("many_keys.json", altered(**{f"unknown_key_{i}": i for i in range(100_000)}), ["20000 keys"]),
+    ("many_operators.json", chain_graph(100_000), ["100000 operators"]),
+    ("many_strategy.json", json.dumps({f"unknown_key_{i}": i for i in range(100_000)}), ["20000 keys"]),
+]
+
+# What a terminal would obey, or a reader take for another line, never reaches it.
+ESCAPES = [
+    ("escape.json", altered(model_type="a\x1b[2J\x1b[31m\nfits: forged"), ["escape.json"]),
+    ("escape_key.json", json.dumps({"model_type": "llama", "architectures": ["x\x1b]0;title\x07\r\n"]}), ["escape_key.json"]),
+]
+
+SIZES = ["--micro-batch 1e8", "--micro-batch 1e12", "--seq 1e10", "--seq 1e12 --micro-batch 1e12", "--global-batch 1e12 --pp 4 --framework megatron-core"]
+
+CONTRADICTIONS = [
+    ("--zero 1 --zero-stage 3", ["--zero", "--zero-stage"]),
+    ("--data-parallel ddp --fsdp full", ["--data-parallel", "--fsdp"]),
+    ("--data-parallel ddp --zero 3", ["--data-parallel", "--zero"]),
+    ("--seq 128 --seq-len 256", ["--seq", "--seq-len"]),
+    ("--torch banana", ["banana", "2.8"]),
+    ("--task image", ["image", "LlamaForCausalLM"]),
+    ("--layer-spec banana", ["local"]),
+]
+
 CLUSTERS = [
     ("cluster_cut.json", '{"accelerator": "mi300x", ', ["cluster_cut.json"]),
     ("cluster_type.json", '{"accelerator": 3}', ["cluster_type.json"]),
@@ -72,12 +109,22 @@ CLUSTERS = [
     ("cluster_large.json", 200 * 2**20, ["cluster_large.json"]),
 ]
 
+
+def device(bandwidth):
+    """A shipped device with another memory bandwidth."""
+    with open(os.path.join(SOURCE, "hardware", "accelerators", "l4.json"), encoding="utf-8") as file:
+        return file.read().replace("300 GB/s", bandwidth)
+
+
+DEVICES = [("fast.json", device("1e300 B/s"), ["1e300"]), ("still.json", device("0 B/s"), ["0 B/s"]), ("slow.json", device("1e-9 B/s"), ["1e-9"])]
+
 ROWS = [
     ("rows_cut.json", '{"rows": [', ["rows_cut.json"]),
     ("rows_type.json", '{"rows": 3}', ["rows_type.json"]),
     ("rows_number.json", "3", ["rows_number.json"]),
     ("rows_deep.json", DEEP, ["rows_deep.json"]),
     ("rows_large.json", 200 * 2**20, ["rows_large.json"]),
+    ("rows_many.json", "[" + ",".join(["{}"] * 100_000) + "]", ["100000 rows"]),
 ]
 
 # command line, and what the line must say
@@ -160,6 +207,7 @@ def expect_one_clear_line(checks, folder, arguments, says):
     checks.check(len(lines) == 1 and lines[0].startswith("plimsoll: "), f"{told}: expected one line on stderr: {result.err[:300]!r}")
     checks.check("plimsoll: plimsoll" not in result.err, f"{told}: the name twice: {result.err[:100]!r}")
     checks.check(len(result.err) < 1500, f"{told}: a line of {len(result.err)} characters")
+    checks.check(not any(ord(c) < 0x20 and c != "\n" for c in result.err), f"{told}: control characters reach the terminal: {result.err[:300]!r}")
     for word in says:
         checks.check(word in result.err, f"{told}: the line does not say {word!r}: {result.err[:300]!r}")
     checks.check(result.out == "", f"{told}: printed {result.out[:80]!r} all the same")
@@ -168,8 +216,16 @@ def expect_one_clear_line(checks, folder, arguments, says):
         checks.check(result.megabytes < 256, f"{told}: took {result.megabytes:.0f} MB")
 
 
+def full_device(checks):
+    """A report that cannot be written is no success."""
+    with open("/dev/full", "wb") as full:
+        process = subprocess.run([PROGRAM, "estimate", "gpt2", "--on", "1xh100-sxm", *GOOD], stdout=full, stderr=subprocess.PIPE)
+    checks.check(process.returncode == 2 and b"could not be written" in process.stderr, f"a full device: exit {process.returncode}: {process.stderr!r}")
+
+
 def main():
     checks = Checks()
+    full_device(checks)
     with tempfile.TemporaryDirectory() as folder:
         for name, text, says in CONFIGS + GRAPHS:
             expect_one_clear_line(checks, folder, ["estimate", write(folder, name, text), "--on", "8xmi300x", *GOOD], says)
@@ -177,6 +233,16 @@ def main():
             expect_one_clear_line(checks, folder, ["estimate", "gpt2", "--on", "8xmi300x", "--strategy", write(folder, name, text)], says)
         for name, text, says in CLUSTERS:
             expect_one_clear_line(checks, folder, ["estimate", "gpt2", "--on", write(folder, name, text), *GOOD], says)
+        for name, text, says in MANY[:2] + ESCAPES:
+            expect_one_clear_line(checks, folder, ["estimate", write(folder, name, text), "--on", "8xmi300x", *GOOD], says)
+        expect_one_clear_line(checks, folder, ["estimate", "gpt2", "--on", "8xmi300x", "--strategy", write(folder, *MANY[2][:2])], MANY[2][2])
+        for name, text, says in DEVICES:
+            expect_one_clear_line(checks, folder, ["estimate", "gpt2", "--on", "1x" + write(folder, name, text), *GOOD], says)
+        expect_one_clear_line(checks, folder, ["estimate", write(folder, "image.json", image_graph(10**6)), "--on", "8xmi300x"], ["takes"])
+        for flags in SIZES:
+            expect_one_clear_line(checks, folder, ["estimate", "llama-3.1-8b", "--on", "8xmi300x", "--fsdp", "full", *flags.split()], [])
+        for flags, says in CONTRADICTIONS:
+            expect_one_clear_line(checks, folder, ["estimate", "llama-3.1-8b", "--on", "8xmi300x", *flags.split()], says)
         for name, text, says in ROWS:
             expect_one_clear_line(checks, folder, ["validate", write(folder, name, text)], says)
         for arguments, says in LINES:

@@ -70,5 +70,36 @@ TEST(CompletedRows, RecipesOfPublishedTables) {
   EXPECT_NE(read(row("another table", model, training(""))).refused.find("micro_batch"), std::string::npos);
 }
 
+// NeMo's and Megatron-Bridge's performance recipes: recipe.peft.target_modules = ['linear_qkv'].
+TEST(CompletedRows, AdaptersOfTheLaunchersRecipes) {
+  const auto lora = [](const std::string& lora) {
+    return read(row("t", R"({"name": "Llama-3.1-8B"})",
+                    R"({"framework": "nemo", "seq_len": 4096, "micro_batch": 1, "global_batch": 1024, "precision": "bf16", "tp": 1, "pp": 1,
+                        "dp": 1024, "lora": )" + lora + "}"));
+  };
+  const MeasuredRow told_nothing = lora(R"({"note": "rank not stated"})");
+  ASSERT_EQ(told_nothing.refused, "");
+  EXPECT_EQ(told_nothing.strategy.lora->targets, std::vector<std::string>{"linear_qkv"});
+  EXPECT_TRUE(lists(told_nothing.assumed, "linear_qkv"));
+  EXPECT_EQ(lora(R"({"target_modules": ["linear_proj"]})").strategy.lora->targets, std::vector<std::string>{"linear_proj"});
+}
+
+// AWS's adapter carries the Simple protocol over rings alone between nodes; inside a node nothing changes.
+TEST(CompletedRows, TheAdapterOfAws) {
+  std::string json = row("t", R"({"name": "Llama-3.1-8B"})", kTraining);
+  const std::string node = R"("gpus_per_node": 8)";
+  json.insert(json.find(node) + node.size(), R"(, "inter_node": "EFA")");
+  const MeasuredRow efa = read(json);
+  ASSERT_EQ(efa.refused, "");
+  const CollectiveLibrary& library = efa.cluster->node.collectives;
+  EXPECT_GT(library.ll_max[0].value.value, 0);
+  EXPECT_GT(library.ll128_per_channel[0].value.value, 0);
+  for (std::size_t nodes : {1, 2}) {
+    EXPECT_EQ(library.ll_max[nodes].value.value, 0);
+    EXPECT_EQ(library.ll128_per_channel[nodes].value.value, 0);
+    EXPECT_EQ(library.tree_per_channel[nodes].value.value, 0);
+  }
+}
+
 }  // namespace
 }  // namespace plimsoll

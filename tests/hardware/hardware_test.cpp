@@ -35,6 +35,9 @@ TEST(Hardware, TextsOfClusters) {
   check("hgx-b200", "b200", 1, 8);
   check("hgx-h100-oversubscribed", "h100-sxm", 64, 8);
   check("72xgb200", "gb200", 1, 72);
+  check("8 x h100-sxm", "h100-sxm", 1, 8);  // as reports print it
+  check("16,384 x h100-sxm", "h100-sxm", 2048, 8);
+  check("2 x 4 x RTX-A6000", "rtxa6000", 2, 4);
   check("32x4xgb200", "gb200", 2, 64);  // whole trays of 4, as large a part of an NVLink domain as divides 128
 }
 
@@ -45,7 +48,7 @@ TEST(Hardware, WhatIsUnknownOrAbsurdIsRefused) {
   EXPECT_NE(message_of("1000000x1000000xmi300x").find("no sensible number"), std::string::npos);
   EXPECT_NE(message_of("0xmi300x").find("no sensible number"), std::string::npos);
   EXPECT_NE(message_of("16x16xmi300x").find("a node of mi300x has 8"), std::string::npos);
-  for (const char* name : {"RTX-A6000-48GB", "24GB consumer GPU", "unspecified"}) {
+  for (const char* name : {"24GB consumer GPU", "unspecified", "MI250-128GB"}) {
     try {
       load_accelerator(name);
       ADD_FAILURE() << name;

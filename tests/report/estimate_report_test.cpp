@@ -71,8 +71,30 @@ TEST(EstimateJson, OddBytesInANameAreReplacedNotThrown) {
 
 TEST(EstimateText, TheVerdictComesFirst) {
   const std::string text = to_text(small_report());
-  const std::string first = text.substr(0, text.find('\n'));
-  EXPECT_EQ(first, "tight: toy on 8xtest, 72.0 of 80.0 GiB per GPU, 8.0 GiB left; largest part: activations, 60.0 GiB");
+  EXPECT_EQ(text.rfind("tight: toy on 8xtest, 72.0 of 80.0 GiB per GPU, 8.0 GiB left; 2.50 s a step,\n"
+                       "6,554 tokens/s per GPU, MFU 30.0 %; largest part: activations, 60.0 GiB\n",
+                       0),
+            0u)
+      << text;
+}
+
+TEST(EstimateText, ImagesAreCountedAsImages) {
+  Report report = small_report();
+  report.time.images_per_second_per_gpu = 412;
+  EXPECT_NE(to_text(report).find("412 images/s per GPU"), std::string::npos);
+  EXPECT_EQ(to_text(report).find("tokens/s"), std::string::npos);
+}
+
+// Names and labels come from files: none of them moves the cursor or begins a line.
+TEST(EstimateText, NamesCannotWriteOnTheTerminal) {
+  Report report = small_report();
+  report.model_name = "a\x1b[2Jb\nfits: forged\u009b0m";
+  report.ranks[0].memory.peak_label = "layer\x1b[31m\nfits";
+  report.assumptions = {"x\x07y"};
+  const std::string text = to_text(report);
+  for (const char bad : {'\x1b', '\x07'}) EXPECT_EQ(text.find(bad), std::string::npos);
+  EXPECT_EQ(text.find("\u009b"), std::string::npos);
+  EXPECT_EQ(text.find("\nfits"), std::string::npos);
 }
 
 TEST(EstimateText, WhatDoesNotFitSaysByHowMuch) {

@@ -113,8 +113,8 @@ Tensor scaled_product(Tape& tape, const ProductSizes& sizes, bool fast, const Ar
   };
   if (a.turned && !uneven) turn(left_data, a.data);
   if (b.turned || uneven) turn(right_data, b.data);
-  const auto filled_scalars = [&](const Dims& sizes) {  // one kernel for each: reciprocals of scales, or ones
-    Tensor scalars = tape.empty(sizes, DType::fp32);
+  const auto filled_scalars = [&](const Dims& shape) {  // one kernel for each: reciprocals of scales, or ones
+    Tensor scalars = tape.empty(shape, DType::fp32);
     pointwise(scalars, {&scalars});
     return scalars;
   };

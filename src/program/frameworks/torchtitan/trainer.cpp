@@ -38,7 +38,7 @@ TitanTrainer::TitanTrainer(const Model& model, const Strategy& strategy, const T
 /// What is received in advance has events of its own: no more micro-batches than ranks are on their way to a part.
 std::unique_ptr<TitanTransfers> TitanTrainer::make_transfers() {
   if (plan_.ranks == 1) return nullptr;
-  auto transfers = std::make_unique<TitanTransfers>(TitanTransfers{.groups = {tape_, plan_.ranks}});
+  auto transfers = std::make_unique<TitanTransfers>(TitanTransfers{.groups = {tape_, plan_.ranks}, .events = {}});
   transfers->fuses = plan_.sends == TitanRankPlan::Sends::with_next;
   transfers->waits_late = plan_.sends == TitanRankPlan::Sends::in_advance;
   if (!transfers->waits_late) return transfers;

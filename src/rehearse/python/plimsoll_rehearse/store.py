@@ -1,7 +1,4 @@
-"""The rendezvous: answered, in a store in which every key is present, so that one process can be any rank of any world; or kept, in a real one
-that all ranks share, where they run together."""
-
-import os
+"""The rendezvous answered: a store in which every key is present, so that one process can be any rank of any world."""
 
 import torch.distributed as dist
 
@@ -15,48 +12,20 @@ def remember_group(name, ranks):
     _members[str(name)] = list(ranks)
 
 
-class RehearsedStore(dist.Store):
-    """Tells the collective library who is in a communicator: its id is exchanged under the group's name right before it is made."""
+class AnsweredStore(dist.Store):
+    """Keeps what is set; a key that no peer will ever set reads as zeros."""
 
-    def __init__(self, rank):
+    def __init__(self, rank=0):
         super().__init__()
-        self._rank = rank
+        self._values, self._rank = {}, rank
         _kept.append(self)
 
     def _announce(self, key):
+        """The collective library's id is exchanged under the group's name right before the communicator is made."""
         for name in key.split("/"):  # "default_pg/GROUP//cuda//0"
             if name in _members:
                 device.next_communicator(_members[name], self._rank)
                 return
-
-    @property
-    def host(self):
-        return "127.0.0.1"
-
-    @property
-    def port(self):
-        return int(os.environ.get("MASTER_PORT", "29500"))
-
-    def clone(self):
-        return self
-
-    def has_extended_api(self):
-        return False
-
-    def multi_get(self, keys):
-        return [self.get(key) for key in keys]
-
-    def multi_set(self, keys, values):
-        for key, value in zip(keys, values):
-            self.set(key, value)
-
-
-class AnsweredStore(RehearsedStore):
-    """Keeps what is set; a key that no peer will ever set reads as zeros."""
-
-    def __init__(self, rank=0):
-        super().__init__(rank)
-        self._values = {}
 
     def set(self, key, value):
         self._values[key] = value if isinstance(value, bytes) else value.encode()
@@ -88,8 +57,7 @@ class AnsweredStore(RehearsedStore):
         pass
 
     def check(self, keys):
-        """Asked by watchdogs for the sign that another rank has failed: there is what was set."""
-        return all(key in self._values for key in keys)
+        return True
 
     def num_keys(self):
         return len(self._values)
@@ -99,23 +67,18 @@ class AnsweredStore(RehearsedStore):
     def list_keys(self):
         return list(self._values)
 
+    def clone(self):
+        return self
+
     def set_timeout(self, timeout):
         pass
 
+    def has_extended_api(self):
+        return False
 
-class SharedStore(RehearsedStore):
-    """What all ranks share, which run together."""
+    def multi_get(self, keys):
+        return [self.get(key) for key in keys]
 
-    def __init__(self, rank, real):
-        super().__init__(rank)
-        self._real = real
-        for name in ("add", "append", "compare_set", "delete_key", "wait", "check", "num_keys", "set_timeout"):
-            setattr(self, name, getattr(real, name))
-
-    def set(self, key, value):
-        self._real.set(key, value)
-        self._announce(key)
-
-    def get(self, key):
-        self._announce(key)
-        return self._real.get(key)
+    def multi_set(self, keys, values):
+        for key, value in zip(keys, values):
+            self.set(key, value)

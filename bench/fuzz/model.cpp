@@ -1,0 +1,11 @@
+// A config.json or a graph file.
+#include "plimsoll/layer_graph.hpp"
+#include "plimsoll/model.hpp"
+#include "reader.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  return plimsoll::fuzz::read(data, size, [](const std::string& text) {
+    const plimsoll::Model model = plimsoll::parse_model(text, "input", "input");
+    (void)plimsoll::LayerGraph(model).topological_order();
+  });
+}

@@ -1,0 +1,58 @@
+// compare-trace: the predicted step beside one that a profiler recorded.
+#include "command.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/explain.hpp"
+#include "plimsoll/framework.hpp"
+#include "plimsoll/plimsoll.hpp"
+#include "plimsoll/topology.hpp"
+#include "plimsoll/trace.hpp"
+#include "strategy_flags.hpp"
+
+namespace plimsoll::cli {
+namespace {
+
+/// A trace of another device tells nothing about a prediction for this one.
+void check_device(const TracedDevice& traced, const Accelerator& device, const std::string& path) {
+  if (traced.name.empty()) return;
+  const bool vendor = traced.amd == device.is_amd(), units = traced.compute_units == 0 || traced.compute_units == device.compute_units;
+  if (!vendor || !units)
+    fail("the trace is of '" + traced.name + "' with " + std::to_string(traced.compute_units) + " compute units, the prediction is for " + device.title + " with " +
+             std::to_string(device.compute_units),
+         path, "name the trace's device with --on");
+}
+
+int run_compare_trace(const Arguments& arguments) {
+  const Cluster cluster = parse_cluster(cluster_name(arguments, "compare-trace"));
+  const Model model = load_model(arguments["MODEL"]);
+  const Strategy strategy = strategy_of(arguments);
+  const PlayableRank rank = playable_rank(model, cluster, strategy, arguments.integer_or("--stage", 0, 0, 1'000'000));
+  const Trace trace = read_torch_trace(arguments["TRACE"]);
+  check_device(trace.device, cluster.accelerator, trace.path);
+  std::array<GroupShape, kGroups> groups;
+  const Topology topology(cluster);
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    if (rank.groups[i].size > 1) groups[i] = topology.group(rank.groups[i]);
+  const std::string framework = estimate(model, cluster, strategy).framework;
+  print(to_text(compare_trace(rank.program, pricing_of(cluster, groups, framework), trace),
+                static_cast<std::size_t>(arguments.integer_or("--most", 20, 1, 100'000))));
+  return kFits;
+}
+
+}  // namespace
+
+Command compare_trace_command() {
+  Command command{"compare-trace",
+                  "the predicted step beside a trace of torch.profiler, kernel by kernel",
+                  "  plimsoll compare-trace gpt2 trace.json.gz --on 1xh100-sxm --micro-batch 8 --seq 1024 --precision amp-bf16\n",
+                  {},
+                  run_compare_trace,
+                  {}};
+  command.options = run_options();
+  command.options.insert(command.options.begin() + 1, {Option::positional, "TRACE", "a Chrome trace of torch.profiler, plain or gzipped", true, {}});
+  command.options.push_back({Option::value, "--stage", "pipeline stage, 0 unless told", false, {}});
+  command.options.push_back({Option::value, "--most", "rows of each table, 20 unless told", false, {}});
+  for (Option& flag : strategy_flags()) command.options.push_back(std::move(flag));
+  return command;
+}
+
+}  // namespace plimsoll::cli

@@ -1,0 +1,72 @@
+#include "model/hub_names.hpp"
+
+#include <array>
+#include <cctype>
+
+#include "data/shipped_files.hpp"
+#include "units/json_reader.hpp"
+
+namespace plimsoll::model {
+namespace {
+
+constexpr const char* kTable = "models/hub.json";
+
+std::string lower(std::string_view text) {
+  std::string lowered(text);
+  for (char& letter : lowered) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  return lowered;
+}
+
+/// "meta-llama/Meta-Llama-3-8B-Instruct" is "meta-llama-3-8b-instruct".
+std::string without_owner(const std::string& name) { return name.substr(name.rfind('/') + 1); }
+
+bool is_shipped(const std::string& name) {
+  return data::find_shipped_file("models/" + name + "/config.json") != nullptr || data::find_shipped_file("models/" + name + "/graph.json") != nullptr;
+}
+
+/// By the table: the whole name, or all of it but the owner.
+std::optional<std::string> listed(const std::string& name) {
+  const JsonDocument document = JsonDocument::parse(data::find_shipped_file(kTable)->text, kTable);
+  const bool owned = name.find('/') != std::string::npos;
+  const JsonValue names = document.root()["names"];
+  for (const std::string& shipped : names.keys())
+    for (const JsonValue& entry : names[shipped].elements()) {
+      const std::string hub = lower(entry.text());
+      if (hub == name || (!owned && without_owner(hub) == name)) return shipped;
+    }
+  return {};
+}
+
+bool cut_end(std::string& name, std::string_view end) {
+  if (name.size() <= end.size() || name.compare(name.size() - end.size(), end.size(), end) != 0) return false;
+  name.resize(name.size() - end.size());
+  return true;
+}
+
+/// Tuned models have the shape of those that they come from.
+bool cut_tuning(std::string& name) {
+  constexpr std::array<std::string_view, 10> kTunings{"-instruct", "-chat", "-it",   "-hf",   "-base",
+                                                      "-pt",       "-v0.1", "-v0.2", "-v0.3", "-v1.0"};
+  for (const std::string_view tuning : kTunings)
+    if (cut_end(name, tuning)) return true;
+  return false;
+}
+
+}  // namespace
+
+std::optional<std::string> shipped_name_of(std::string_view hub_name) {
+  constexpr std::size_t kLongestName = 200;
+  if (hub_name.size() > kLongestName) return {};
+  std::string name = lower(hub_name);
+  while (!name.empty() && name.back() == '/') name.pop_back();
+  if (auto shipped = listed(name)) return shipped;
+  name = without_owner(name);
+  constexpr std::string_view kMaker = "meta-";
+  if (name.compare(0, kMaker.size(), kMaker) == 0) name.erase(0, kMaker.size());
+  do {
+    if (is_shipped(name)) return name;
+  } while (cut_tuning(name));
+  return {};
+}
+
+}  // namespace plimsoll::model

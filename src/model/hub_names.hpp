@@ -1,0 +1,14 @@
+// Shipped models by the names that others give them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace plimsoll::model {
+
+/// The shipped name of a repository of Hugging Face's hub ("meta-llama/Llama-3.1-8B-Instruct" → "llama-3.1-8b"), by models/hub.json or, for
+/// another owner's copy or tuning, by its own name without the owner and what tells how it was tuned. Case does not matter.
+std::optional<std::string> shipped_name_of(std::string_view hub_name);
+
+}  // namespace plimsoll::model

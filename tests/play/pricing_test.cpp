@@ -1,0 +1,29 @@
+// What a run's work is priced by beside its kernels.
+#include <gtest/gtest.h>
+
+#include "plimsoll/play.hpp"
+
+namespace plimsoll {
+namespace {
+
+double pace_on(const char* cluster) { return pricing_of(parse_cluster(cluster), {}, "transformers").pace; }
+
+// The slowest of n rates that are even between 1 ± s is expected (n − 1)/(n + 1) · s behind the middle: nothing for one device, 7/9 of s for
+// eight, 511/513 for 512.
+TEST(Pricing, TheSlowestOfManyDevicesSetsThePace) {
+  EXPECT_EQ(pace_on("1xh100-sxm"), 1);
+  const double spread = (pace_on("8xh100-sxm") - 1) * 9 / 7;
+  EXPECT_GT(spread, 0);
+  EXPECT_LT(spread, 0.2);
+  EXPECT_NEAR(pace_on("64x8xh100-sxm"), 1 + spread * 511 / 513, 1e-12);
+}
+
+TEST(Pricing, WhatCollectivesTakeIsTheClusters) {
+  const Cluster cluster = parse_cluster("8xh100-sxm");
+  const Pricing pricing = pricing_of(cluster, {}, "transformers");
+  EXPECT_EQ(pricing.product_slowdown, cluster.node.collectives.contention.products.value);
+  EXPECT_EQ(pricing.communication_slowdown, cluster.node.collectives.contention.communication.value);
+}
+
+}  // namespace
+}  // namespace plimsoll
