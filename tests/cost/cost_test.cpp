@@ -82,13 +82,19 @@ TEST(Gemm, PeaksFollowFromTheClock) {
   EXPECT_NEAR(peak("mi355x", 4096), 2516.5824, 1e-4);
 }
 
-// Published matrix products (each curve's source is in the device's file): the model's mean error over every measured point of at least
-// 4096³ multiply-adds, per device; smaller ones time the launch in those benchmarks. The bounds are what the model reaches today, rounded
-// up: they may only fall.
+/// How far a time lies outside of those two, relative to it.
+double outside(double time, double shortest, double longest) {
+  return time < shortest ? shortest / time - 1 : time > longest ? 1 - longest / time : 0;
+}
+
+// Published matrix products (each curve's source is in the device's file), every measured point of at least 4096³ multiply-adds; smaller
+// ones time the launch in those benchmarks. None says for how long it ran: the best of a search ran for milliseconds, at the boost clock,
+// others until the board's limit held. So a time must lie between the product's alone and in a row of nothing else; how far it lies outside
+// on average, per device, may only fall.
 TEST(Gemm, AgreesWithPublishedCurves) {
-  const std::vector<std::pair<const char*, double>> devices{{"h100-sxm", 0.05}, {"a100-80gb-sxm", 0.05}, {"h200", 0.07},
-                                                            {"mi350x", 0.07},   {"mi300x", 0.12},        {"b200", 0.08},
-                                                            {"mi325x", 0.05},   {"mi355x", 0.07},        {"gb200", 0.13}};
+  const std::vector<std::pair<const char*, double>> devices{{"h100-sxm", 0.02}, {"a100-80gb-sxm", 0.04}, {"h200", 0.03},
+                                                            {"mi350x", 0.06},   {"mi300x", 0.08},        {"b200", 0.07},
+                                                            {"mi325x", 0.05},   {"mi355x", 0.06},        {"gb200", 0.04}};
   for (const auto& [name, bound] : devices) {
     const Accelerator device = load_accelerator(name);
     double sum = 0;
@@ -98,8 +104,7 @@ TEST(Gemm, AgreesWithPublishedCurves) {
         const double flops = 2.0 * static_cast<double>(point.m) * static_cast<double>(point.n) * static_cast<double>(point.k);
         if (curve.provenance != Provenance::measured || curve.type == MathType::fp6 || flops < 2.0 * 4096 * 4096 * 4096) continue;
         const Product product = linear_product(curve.type, point.n, point.m, point.k);
-        const double rate = flops / price(product, device, {.matrix_share = 1}).value;  // nothing else ran
-        sum += std::abs(rate / point.rate.value - 1);
+        sum += outside(flops / point.rate.value, price(product, device).value, price(product, device, {.matrix_share = 1}).value);
         ++count;
       }
     ASSERT_GT(count, 0) << name;
