@@ -25,7 +25,7 @@ TEST(BeforeTorch2, GradientsStayBetweenSteps) {
   const Model model = parse_model(R"({"model_type": "llama", "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2,
     "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 512, "tie_word_embeddings": true})",
                                   "config.json", "small");
-  const MemoryTrace old = played_on(model, "1.13"), now = played_on(model, "2.15");
+  const MemoryTrace old = played_on(model, "1.13"), now = played_on(model, "2.11");  // both keep their BLAS workspaces
   EXPECT_EQ(old.persistent.count - now.persistent.count, model.parameters() * 4);
   EXPECT_EQ(old.first_step_allocated.count, now.first_step_allocated.count);
   EXPECT_GE(old.peak_allocated.count, now.peak_allocated.count);

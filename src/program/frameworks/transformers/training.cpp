@@ -48,10 +48,11 @@ std::shared_ptr<SavedTensorHooks> activation_offload(const Strategy& strategy, T
   return std::make_shared<SaveOnCpu>(tape, strategy.offload.activations_by == Offload::By::save_on_cpu_pinned);
 }
 
-/// transformers' release; the newest where the version names none.
+/// transformers' release; the newest where the version is another library's that runs its modules (DeepSpeed, PEFT and torchao count from 0,
+/// Accelerate from 1).
 HfRelease hf_release(const Strategy& strategy) {
   int major = 0, minor = 0;
-  if (std::sscanf(strategy.framework_version.c_str(), "%3d.%3d", &major, &minor) != 2) return {};
+  if (std::sscanf(strategy.framework_version.c_str(), "%3d.%3d", &major, &minor) != 2 || major < 4) return {};
   return {major * 100 + minor};
 }
 
