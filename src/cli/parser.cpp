@@ -29,6 +29,7 @@ void add_option(CLI::App& app, const Option& option, bool with_rare, Bound& boun
     const bool many = option.kind == Option::positional_list || option.kind == Option::value_list;
     if (!many) added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     if (option.kind == Option::value_list) added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    if (option.kind != Option::positional_list) added->allow_extra_args(false);  // or CLI11 takes "[a, b]" apart, which is JSON
     added->type_name(option.kind == Option::value || option.kind == Option::value_list ? "TEXT" : "");
   }
   if (option.required) added->required();

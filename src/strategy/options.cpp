@@ -416,7 +416,7 @@ const std::vector<Entry>& precision_entries() {
       {"lora.use_dora", "true, false", "", [](Setting& x) { x.flag(lora(x).dora); }},
       {"lora.use_rslora", "true, false", "scales by alpha / √r: no byte of it", nullptr},
       {"lora.bias", "none", "", refuse_lora_bias},
-      {"lora.note", "text", "", nullptr},
+      {"lora.note", "text", "", [](Setting& x) { lora(x), x.value.mark_read(); }},
       {"lora.peft", "text", "", nullptr, true},
       {"trainable_params", "parameters", "as the run printed them", [](Setting& x) { x.count(x.s.trainable_params); }},
       {"peft.target_modules", "list", "what ia3 or ln_tuning trains", [](Setting& x) { x.list(peft(x).targets); }},

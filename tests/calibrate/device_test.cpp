@@ -94,14 +94,9 @@ TEST(HipDevice, IsFoundMeasuredAndFitted) {
   const double slope = (last.time.value - before.time.value) / static_cast<double>(last.bytes.count - before.bytes.count);
   EXPECT_NEAR(1 / slope, 4e12, 0.1e12);
   EXPECT_NEAR(curve.points.front().time.value, 2e-6, 0.3e-6);
-  // Its products have no tiles, so that a model of tiles comes near their 600 TFLOP/s only; the shapes that were measured are exact.
+  // No library ran its products, and our own kernels do not stand for one: the constants of the shipped device stay, and a note says so.
   EXPECT_GT(device.sustained(MathType::bf16).value, 300e12);
-  for (const Sample& sample : set.samples) {
-    if (sample.kind != SampleKind::gemm || sample.type != "bf16") continue;
-    Product kernel;
-    kernel.m = sample.m, kernel.n = sample.n, kernel.k = sample.k;
-    EXPECT_NEAR(price(kernel, device).value, sample.seconds, 1e-9);
-  }
+  EXPECT_TRUE(device.gemm_times.empty());
   // Copies take 8 us + bytes / 50 GB/s.
   EXPECT_NEAR(found.cluster.node.host_link.achieved.value.value, 50e9, 2e9);
   EXPECT_NEAR(found.cluster.node.host_link.latency.value.value, 8e-6, 1e-6);

@@ -353,14 +353,14 @@ TEST(Fit, EveryShippedClusterSurvivesItsFile) {
 
 TEST(Fit, ADeviceLikeNoShippedOne) {
   SampleSet set = planted_samples();
-  set.device.target = "gfx1100";
-  set.device.name = "Radeon RX 7900 XTX";
-  set.device.compute_units = 96;
+  set.device.target = "gfx1101";
+  set.device.name = "Radeon RX 7800 XT";
+  set.device.compute_units = 60;
   const Calibration found = fit_hardware(set);
   EXPECT_TRUE(found.base.empty());
   EXPECT_EQ(found.cluster.accelerator.rate(MathType::bf16).peak.provenance, Provenance::measured);
   EXPECT_THROW(found.cluster.accelerator.rate(MathType::fp64), Error);
-  EXPECT_EQ(found.cluster.accelerator.name, "radeon-rx-7900-xtx");
+  EXPECT_EQ(found.cluster.accelerator.name, "radeon-rx-7800-xt");
 }
 
 TEST(Fit, NothingToFit) {

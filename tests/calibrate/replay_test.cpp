@@ -191,8 +191,8 @@ TEST_F(ReplayTest, FusedAttentionRunsWithItsShape) {
   const Replay result = replay(rank(), cluster_, options);
   bool forward = false, backward = false;
   for (const ReplayLine& line : result.lines) {
-    forward = forward || (line.what == "attention" && line.count == 2);
-    backward = backward || (line.what == "attention_backward" && line.count == 2);
+    forward = forward || (line.what == "attention" && line.count >= 2);
+    backward = backward || (line.what == "attention_backward" && line.count >= 2);
     // Causal pairs: the program counts n² / 2, the kernel n · (n + 1) / 2: one part in n more. Backward sums dO·O first: one part in 5n.
     if (line.what.rfind("attention", 0) == 0) {
       EXPECT_NEAR(line.done_flops, line.flops, 0.012 * line.flops) << line.what;
