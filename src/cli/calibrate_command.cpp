@@ -125,6 +125,7 @@ DeviceFacts imported_device(const Arguments& arguments, const DeviceFacts& trace
   facts.compute_units = base.compute_units;
   check_device(facts, traced, "--import");
   facts.compute_units = traced.compute_units;
+  facts.devices = traced.devices == 1 ? 0 : traced.devices;  // how many the machine has is not told
   return facts;
 }
 

@@ -119,6 +119,7 @@ SampleSet samples_of(const Trace& trace) {
   set.device.target = target_of(trace.device);
   set.device.compute_units = trace.device.compute_units;
   set.device.memory_bytes = trace.device.memory_bytes;
+  set.device.devices = 0;  // a trace is of one
   Times kernels, collectives;
   for (const TracedWork& work : trace.work)
     if (work.shaped && work.kind != TracedWork::Kind::copy) add(work.kind == TracedWork::Kind::kernel ? kernels : collectives, work);
