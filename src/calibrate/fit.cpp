@@ -80,6 +80,7 @@ Cluster base_cluster(const SampleSet& set, const std::string& base) {
     if (set.device.devices > 0 && per_node < cluster.node.gpus) {  // the machine that was measured, not the shipped one
       cluster.node.gpus = cluster.gpus_per_node = std::max(1, per_node);
       cluster.node.gpus_per_host = std::min(cluster.node.gpus_per_host, cluster.node.gpus);
+      cluster.node.sockets = std::min(cluster.node.sockets, cluster.node.gpus_per_host);
     }
     return cluster;
   }
