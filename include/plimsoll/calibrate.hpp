@@ -63,7 +63,8 @@ struct Sample {
 struct DeviceFacts {
   std::string backend;  ///< "hip", "cuda", "cpu"
   std::string name, target, driver, library, date;
-  int compute_units = 0, devices = 1;
+  int compute_units = 0, devices = 1;  ///< devices: of this kind in the machine; 0: unknown
+  std::vector<std::string> left_out;   ///< kernels and libraries' products whose answers were wrong: "cublaslt fp8"
   std::int64_t memory_bytes = 0, cache_bytes = 0;
   double clock_hertz = 0, watts = 0;
 };

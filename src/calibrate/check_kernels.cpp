@@ -36,9 +36,8 @@ Sizes small_problem(const Kernel& kernel) {
   }
 }
 
-/// Runs a kernel's problem by `run` and compares.
-void check_problem(Backend& backend, const Kernel& kernel, const Sizes& sizes, const std::string& who,
-                   const std::function<void(const std::vector<void*>&)>& run) {
+/// Runs a kernel's problem by `run` and compares: what is wrong with the answer, empty for a right one.
+std::string wrong_answer(Backend& backend, const Kernel& kernel, const Sizes& sizes, const std::function<void(const std::vector<void*>&)>& run) {
   const HostBuffers before = make_buffers(kernel, sizes, backend.shape(), 42);
   std::vector<void*> buffers;
   for (const auto& data : before) {
@@ -51,37 +50,52 @@ void check_problem(Backend& backend, const Kernel& kernel, const Sizes& sizes, c
     backend.copy(after[i].data(), buffers[i], after[i].size(), CopyDirection::device_to_host, kComputeStream);
   backend.synchronize();
   for (void* memory : buffers) backend.release(memory);
-  if (kernel.kind == KernelKind::empty) return;
+  if (kernel.kind == KernelKind::empty) return {};
   const Check check = check_answer(kernel, sizes, backend.shape(), {before}, {after});
-  if (!check.passed())
-    fail(fmt::format("{} gives a wrong answer: {}", who, check.where), backend.facts().name,
-         "nothing measured on this device can be trusted");
+  return check.passed() ? std::string() : check.where;
 }
 
 /// Products of every type that a library takes.
-void check_libraries(Backend& backend, const Kernel& kernel) {
+void check_libraries(Backend& backend, const Kernel& kernel, std::vector<WrongKernel>& wrong) {
   const Sizes sizes = small_problem(kernel);
   const std::vector<std::string> libraries = backend.gemm_libraries();
   for (std::size_t i = 0; i < libraries.size(); ++i) {
     if (!backend.library_takes({kernel.type, sizes[0], sizes[1], sizes[2]}, i)) continue;
-    check_problem(
-        backend, kernel, sizes, fmt::format("{}'s product of {}", libraries[i], name_of(kernel.type)),
-        [&](const std::vector<void*>& buffers) {
-          backend.library_gemm({kernel.type, sizes[0], sizes[1], sizes[2], buffers[0], buffers[1], buffers[2]}, i, kComputeStream);
-        });
+    const std::string where = wrong_answer(backend, kernel, sizes, [&](const std::vector<void*>& buffers) {
+      backend.library_gemm({kernel.type, sizes[0], sizes[1], sizes[2], buffers[0], buffers[1], buffers[2]}, i, kComputeStream);
+    });
+    if (!where.empty()) wrong.push_back({libraries[i], std::string(name_of(kernel.type)), where});
   }
+}
+
+bool on_matrix_units(KernelKind kind) {
+  return kind == KernelKind::matrix_rate || kind == KernelKind::gemm || kind == KernelKind::attention || kind == KernelKind::attention_backward;
 }
 
 }  // namespace
 
-void check_kernels(Backend& backend) {
+std::string WrongKernel::text() const { return fmt::format("{} of {} gives a wrong answer and is left out: {}", kernel, type, where); }
+
+/// A product of a model's step runs through any of them, a backward pass through several kernels.
+bool WrongKernel::ran(const Sample& sample) const {
+  if (sample.kernel == kernel) return sample.type.empty() || sample.type == type || sample.kernel.find(type) != std::string::npos;
+  if (kernel.rfind("attention", 0) == 0) return sample.kind == SampleKind::attention_backward;
+  return sample.kind == SampleKind::gemm && sample.type == type && sample.kernel == plimsoll::name_of(plimsoll::KernelKind::gemm);
+}
+
+std::vector<WrongKernel> check_kernels(Backend& backend) {
+  std::vector<WrongKernel> wrong;
   for (const Kernel& kernel : kernel_table()) {
     if (!kernel.runs_on(backend.shape().target) || kernel.collective()) continue;
     const Sizes sizes = small_problem(kernel);
-    check_problem(backend, kernel, sizes, std::string(kernel.name),
-                  [&](const std::vector<void*>& buffers) { backend.launch(kernel, sizes, buffers, kComputeStream); });
-    if (&kernel == find_kernel(KernelKind::gemm, kernel.type, backend.shape().target)) check_libraries(backend, kernel);
+    const std::string where =
+        wrong_answer(backend, kernel, sizes, [&](const std::vector<void*>& buffers) { backend.launch(kernel, sizes, buffers, kComputeStream); });
+    if (!where.empty() && !on_matrix_units(kernel.kind))
+      fail(fmt::format("{} gives a wrong answer: {}", kernel.name, where), backend.facts().name, "nothing measured on this device can be trusted");
+    if (!where.empty()) wrong.push_back({std::string(kernel.name), std::string(name_of(kernel.type)), where});
+    if (&kernel == find_kernel(KernelKind::gemm, kernel.type, backend.shape().target)) check_libraries(backend, kernel, wrong);
   }
+  return wrong;
 }
 
 }  // namespace plimsoll::calibrate

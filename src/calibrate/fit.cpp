@@ -77,6 +77,11 @@ Cluster base_cluster(const SampleSet& set, const std::string& base) {
   }
   if (!base.empty()) {
     Cluster cluster = cluster_of(base, std::max(1, per_node));
+    if (set.device.devices > 0 && per_node < cluster.node.gpus) {  // the machine that was measured, not the shipped one
+      cluster.node.gpus = cluster.gpus_per_node = std::max(1, per_node);
+      cluster.node.gpus_per_host = std::min(cluster.node.gpus_per_host, cluster.node.gpus);
+      cluster.node.sockets = std::min(cluster.node.sockets, cluster.node.gpus_per_host);
+    }
     return cluster;
   }
   Cluster cluster = unlike_any(set.device);
@@ -135,6 +140,7 @@ void identify(const SampleSet& set, const std::string& name, Cluster& cluster) {
   device.node = cluster.name = device.name;
   cluster.title = fmt::format("{} x {}, calibrated", cluster.node.gpus, device.title);
   device.note = "calibrated on this machine";
+  for (const std::string& each : facts.left_out) device.note += "; left out, since its answers are wrong: " + each;
   device.sources.push_back({kSource, provenance_text(set)});
   cluster.sources.push_back(device.sources.back());
   for (const auto& source : cluster.sources)
@@ -253,6 +259,7 @@ Calibration fit_hardware(const SampleSet& set, const FitOptions& options) {
   calibration.base = !options.base.empty() ? options.base : calibrate::like(set.device);
   calibration.cluster = calibrate::base_cluster(set, calibration.base);
   calibrate::identify(set, options.name, calibration.cluster);
+  for (const std::string& each : set.device.left_out) calibration.notes.push_back(each + " gave wrong answers and was left out");
   calibrate::fit_streaming(set.samples, calibration);
   calibrate::fit_gemm(set.samples, calibration);
   calibrate::fit_attention(set.samples, calibration);

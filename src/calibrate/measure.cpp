@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -105,9 +106,13 @@ struct MeasureSession::State {
     if (set.device.driver.empty()) set.device.driver = calibrate::driver_version(set.device.backend);
     power = calibrate::PowerMonitor::of(set.device.backend, options.device, backend->pci_address());
     set.device.watts = power->cap_watts();
+    wrong = calibrate::check_kernels(*backend);
+    for (const calibrate::WrongKernel& each : wrong) {
+      warnings.push_back(each.text());
+      set.device.left_out.push_back(each.kernel + " " + each.type);
+    }
     open_file();
-    calibrate::check_kernels(*backend);
-    clock = std::make_unique<calibrate::ReferenceClock>(*backend);
+    if (set.device.backend == "cpu") clock = std::make_unique<calibrate::ReferenceClock>(*backend);
   }
   ~State() {
     if (file) std::fclose(file);
@@ -115,7 +120,7 @@ struct MeasureSession::State {
 
   /// How fast the machine is now, every so often.
   void read_clock() {
-    if (last_reading && calibrate::since(*last_reading) < calibrate::kReadingEvery) return;
+    if (!clock || (last_reading && calibrate::since(*last_reading) < calibrate::kReadingEvery)) return;
     const calibrate::ReferenceTimes now = clock->measure();
     keep(calibrate::reference_sample(calibrate::kReferenceProduct, now.product));
     keep(calibrate::reference_sample(calibrate::kReferenceStream, now.stream));
@@ -145,6 +150,9 @@ struct MeasureSession::State {
     set.samples.push_back(sample);
     write(to_json_line(sample));
   }
+  bool is_wrong(const Sample& sample) const {
+    return std::any_of(wrong.begin(), wrong.end(), [&](const calibrate::WrongKernel& each) { return each.ran(sample); });
+  }
   bool stopped() {
     interrupted = interrupted || (options.stop && options.stop());
     return interrupted;
@@ -152,6 +160,7 @@ struct MeasureSession::State {
 
   /// Every workload twice, the second time in the opposite order, each with its share of what is left of the time.
   void measure(Workloads& list, double seconds) {
+    list.erase(std::remove_if(list.begin(), list.end(), [&](const auto& workload) { return is_wrong(workload->sample()); }), list.end());
     std::vector<double> first(list.size(), 0);
     double left = 0;
     for (const auto& workload : list) left += calibrate::kVisits * workload->weight();
@@ -165,13 +174,19 @@ struct MeasureSession::State {
         const double remaining = std::max(0.0, seconds - calibrate::since(start));
         if (remaining == 0 &&
             (visit > 0 || calibrate::since(start) > std::max(calibrate::kPatience * seconds, calibrate::kLeastPatience))) {
-          warnings.push_back(visit > 0 ? fmt::format("the time was up: everything was measured, {} of {} a second time to compare",
-                                                     done - list.size(), list.size())
-                                       : fmt::format("the time was up: {} of {} were measured; give it more --seconds", done, list.size()));
+          const double whole = calibrate::since(start) / static_cast<double>(done) * static_cast<double>(calibrate::kVisits * list.size());
+          warnings.push_back(visit > 0 ? fmt::format("the time was up: everything was measured, {} of {} a second time to compare; both visits take "
+                                                     "about {:.0f} s (--seconds)",
+                                                     done - list.size(), list.size(), whole)
+                                       : fmt::format("the time was up: {} of {} were measured; one visit to all takes about {:.0f} s, two {:.0f} s "
+                                                     "(--seconds)",
+                                                     done, list.size(), whole / calibrate::kVisits, whole));
           return;
         }
         read_clock();
-        report(done++, calibrate::kVisits * list.size(), calibrate::since(start), remaining, workload.sample());
+        const std::size_t first_left = list.size() - std::min(done, list.size());  // which are measured in any case
+        const double at_least = done == 0 ? 0 : calibrate::since(start) / static_cast<double>(done) * static_cast<double>(first_left);
+        report(done++, calibrate::kVisits * list.size(), calibrate::since(start), std::max(remaining, at_least), workload.sample());
         const Sample sample = calibrate::measure_one(*backend, workload, std::max(0.002, 0.8 * remaining * workload.weight() / left),
                                                      *power, [this] { return stopped(); });
         left -= workload.weight();
@@ -204,7 +219,8 @@ struct MeasureSession::State {
   std::unique_ptr<calibrate::Backend> backend;
   std::unique_ptr<calibrate::PowerMonitor> power;
   SampleSet set;
-  std::unique_ptr<calibrate::ReferenceClock> clock;
+  std::vector<calibrate::WrongKernel> wrong;
+  std::unique_ptr<calibrate::ReferenceClock> clock;  ///< of a processor; a GPU's short kernels run at another clock than its steps
   std::optional<calibrate::Clock::time_point> last_reading;
   std::FILE* file = nullptr;
   bool interrupted = false;

@@ -246,7 +246,8 @@ Replay replay(const PlayableRank& rank, const Cluster& cluster, const ReplayOpti
   const MemoryTrace played = play_memory(rank.program, rank.options);
   result.predicted_allocated = played.peak_allocated;
   result.predicted_reserved = played.peak_reserved;
-  const auto calibrated = calibrate::reference_of(cluster.accelerator);
+  const bool processor = result.device.backend == "cpu";  // the reference clock of calibrate: of a processor's caches and memory alone
+  const auto calibrated = processor ? calibrate::reference_of(cluster.accelerator) : std::nullopt;
   const auto clock = calibrated ? std::make_unique<calibrate::ReferenceClock>(*backend) : nullptr;
   calibrate::Executor executor(rank, *backend, peers.get());
   const calibrate::TimedSteps timed = calibrate::play_steps(executor, clock.get(), options);
@@ -274,7 +275,7 @@ Replay replay(const PlayableRank& rank, const Cluster& cluster, const ReplayOpti
   if (const Accelerator& device = cluster.accelerator; device.target != result.device.target && device.target != result.device.backend)
     result.notes.push_back(fmt::format("predicted for {} ({}), measured on {} ({})", device.title, device.target, result.device.name,
                                        result.device.target));
-  if (!calibrated)
+  if (processor && !calibrated)
     result.notes.push_back("the device's file has no reference clock: calibrate it anew to have the prediction at the clock of the replay");
   return result;
 }

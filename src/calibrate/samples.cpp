@@ -55,6 +55,8 @@ DeviceFacts read_device(const JsonValue& root) {
   device.date = text_of(root, "date");
   device.compute_units = static_cast<int>(integer_of(root, "compute_units", 0, 65536, 0));
   device.devices = static_cast<int>(integer_of(root, "devices", 1, 1 << 20, 1));
+  if (const auto left_out = root.find("left_out"))
+    for (const JsonValue& each : left_out->elements()) device.left_out.push_back(each.text());
   device.memory_bytes = integer_of(root, "memory_bytes", 0, std::int64_t{1} << 50, 0);
   device.cache_bytes = integer_of(root, "cache_bytes", 0, std::int64_t{1} << 50, 0);
   device.clock_hertz = number_of(root, "clock_hertz");
@@ -119,6 +121,7 @@ std::string to_json_line(const DeviceFacts& device) {
   put(object, "date", device.date, none);
   put(object, "compute_units", device.compute_units, 0);
   put(object, "devices", device.devices, 1);
+  if (!device.left_out.empty()) object["left_out"] = device.left_out;
   put(object, "memory_bytes", device.memory_bytes, std::int64_t{0});
   put(object, "cache_bytes", device.cache_bytes, std::int64_t{0});
   put(object, "clock_hertz", device.clock_hertz, 0.0);

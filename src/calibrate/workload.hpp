@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "calibrate/backend.hpp"
@@ -40,8 +41,18 @@ Workloads machine_workloads(Backend& backend, std::int64_t largest);
 /// The distinct kernels of one steady step, each on operands as cold as it finds them in the step.
 Workloads program_workloads(const PlayableRank& rank, Backend& backend);
 
+/// A kernel, or a library's product of a type, whose answer is wrong: it is not measured.
+struct WrongKernel {
+  std::string kernel, type;
+  std::string where;  ///< the worst element of its answer
+
+  std::string text() const;
+  /// Whether a sample would be of it.
+  bool ran(const Sample& sample) const;
+};
+
 /// Runs every kernel of the table that the device has on a small problem, and products through every library, and holds the answers
-/// against the reference. Throws Error with the worst element of a wrong one.
-void check_kernels(Backend& backend);
+/// against the reference: the matrix units' kernels that are wrong. Throws Error where another is, which no device does that works.
+std::vector<WrongKernel> check_kernels(Backend& backend);
 
 }  // namespace plimsoll::calibrate

@@ -121,10 +121,12 @@ DeviceFacts imported_device(const Arguments& arguments, const DeviceFacts& trace
   const Accelerator base = load_accelerator(arguments["--base"]);
   DeviceFacts facts = traced;
   facts.backend = base.is_amd() ? "hip" : "cuda";
-  facts.name = traced.name.empty() ? base.title : traced.name;
+  facts.name = base.title;
   facts.compute_units = base.compute_units;
   check_device(facts, traced, "--import");
+  if (!traced.name.empty()) facts.name = traced.name;
   facts.compute_units = traced.compute_units;
+  if (traced.name.empty()) facts.devices = 0;  // how many the machine has is not told
   return facts;
 }
 

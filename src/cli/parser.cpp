@@ -27,7 +27,9 @@ void add_option(CLI::App& app, const Option& option, bool with_rare, Bound& boun
   } else {
     added = app.add_option(option.name, bound.values[index], option.help);
     const bool many = option.kind == Option::positional_list || option.kind == Option::value_list;
-    if (!many) added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    if (!many) added->expected(1);
+    if (option.kind == Option::value) added->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    if (option.kind == Option::positional) added->allow_extra_args(false);  // the next word is the next one's
     if (option.kind == Option::value_list) added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     if (option.kind != Option::positional_list) added->allow_extra_args(false);  // or CLI11 takes "[a, b]" apart, which is JSON
     added->type_name(option.kind == Option::value || option.kind == Option::value_list ? "TEXT" : "");

@@ -32,7 +32,11 @@ std::string key_of(const Product& p) {
 std::string key_of(const Attention& a) {
   return fmt::format("attention {} {} {} {} {} {}", static_cast<int>(a.part), a.batch, a.heads, a.queries, a.keys, a.head_dim);
 }
-std::string key_of(const Pointwise& k) { return fmt::format("pointwise {}", k.elements); }
+std::string set_key(std::int64_t bytes) { return fmt::format("set {}", bytes); }
+/// What reads nothing sets: as cudaMemsetAsync does.
+std::string key_of(const Pointwise& k) {
+  return k.operands.reads() == 0 ? set_key(k.operands.bytes_written()) : fmt::format("pointwise {}", k.elements);
+}
 std::string key_of(const Reduction& k) { return fmt::format("reduction {} {}", k.outputs, k.reduced); }
 std::string key_of(const RowWise& k) { return fmt::format("rows {} {} {}", static_cast<int>(k.function), k.rows, k.columns); }
 std::string key_of(const Gather& k) { return fmt::format("gather {}", static_cast<int>(k.function)); }
@@ -44,7 +48,9 @@ trace::Piece piece_of(const Kernel& kernel, bool known) {
   return {known ? std::visit([](const auto& work) { return key_of(work); }, kernel.work) : std::string(), std::string(name_of(kernel.kind()))};
 }
 
-trace::Piece piece_of(const Copy& copy) { return {fmt::format("copy {} {}", static_cast<int>(copy.direction), copy.bytes), kCopies}; }
+trace::Piece piece_of(const Copy& copy) {
+  return {copy.direction == Copy::Direction::set ? set_key(copy.bytes) : fmt::format("copy {} {}", static_cast<int>(copy.direction), copy.bytes), kCopies};
+}
 
 trace::Piece piece_of(const Collective& collective) {
   return {collective.bytes > 0 ? fmt::format("{} {}", name_of(collective.kind), collective.bytes) : std::string(), kCollectives};
@@ -64,8 +70,10 @@ std::string layer_of(const std::string& label) {
 /// "layers.*.mlp": the same place of all layers.
 std::string without_numbers(const std::string& label) {
   std::string text;
+  bool number = false;
   for (std::size_t i = 0; i < label.size(); ++i) {
-    if (std::isdigit(static_cast<unsigned char>(label[i])) == 0 || (i > 0 && label[i - 1] != '.' && label[i - 1] != '*'))
+    number = std::isdigit(static_cast<unsigned char>(label[i])) != 0 && (number || i == 0 || label[i - 1] == '.');
+    if (!number)
       text += label[i];
     else if (text.empty() || text.back() != '*')
       text += '*';

@@ -133,9 +133,21 @@ TEST(HipDevice, ATypeThatALibraryLacksIsLeftToOurOwnProducts) {
   EXPECT_FALSE(found.backend->library_takes({DType::fp8, 64, 64, 128}, 0));
 }
 
-TEST(HipDevice, AWrongProductOfALibraryIsNoMeasurement) {
+/// It costs that product alone: what is left out is named, and everything else is measured.
+TEST(HipDevice, AWrongProductIsLeftOut) {
   Environment environment(with_device({{"PLIMSOLL_HIPBLASLT_LIBRARY", PLIMSOLL_FAKE_HIP}, {"FAKE_HIP_WRONG", "gemm_fp16"}}));
-  EXPECT_TRUE(contains(complaint(quick()), "gemm_fp16 gives a wrong answer"));
+  MeasureOptions options = quick();
+  options.largest = Bytes(1 << 20);
+  MeasureSession session(options);
+  environment.set("FAKE_HIP_EXECUTE", "0");
+  session.measure_machine();
+  const std::vector<std::string>& left_out = session.set().device.left_out;
+  EXPECT_NE(std::find(left_out.begin(), left_out.end(), "gemm_fp16 fp16"), left_out.end());
+  EXPECT_EQ(products_of(session.set(), "fp16").count("gemm_fp16"), 0u);
+  EXPECT_GT(products_of(session.set(), "bf16").size(), 0u);
+  EXPECT_TRUE(contains(session.warnings().front(), "wrong answer and is left out"));
+  const Calibration found = fit_hardware(load_samples(options.samples_path));
+  EXPECT_TRUE(contains(found.cluster.accelerator.note, "gemm_fp16"));
 }
 
 TEST(CudaDevice, VendorLibrariesAreCheckedAndMeasured) {

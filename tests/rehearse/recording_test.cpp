@@ -247,6 +247,32 @@ TEST(Recording, GroupedProductsHaveTheShapeThatWasTold) {
   EXPECT_EQ(product->batch, 8);
 }
 
+/// A kernel of Inductor's: a whole tensor of 1 MiB, a norm's weight in a flat block of which its 256 elements are the least, and its sizes.
+/// 1,048,576 bytes and at most 8 · 256 · 512 of the other.
+TEST(Recording, KernelsOfTritonMoveTheTensorsThatTheyAreGiven) {
+  RecordWriter writer;
+  writer.phase("forward").allocate(0x10000000, kMiB).allocate(0x20000000, 64 * kMiB);
+  record::Kernel kernel{};
+  kernel.grid[0] = kernel.grid[1] = kernel.grid[2] = kernel.block[0] = kernel.block[1] = kernel.block[2] = 1;
+  kernel.name = writer.name("triton_per_fused_mean_0");
+  std::string tail;
+  const auto argument = [&](std::uint16_t parameter, auto value) {
+    const record::Argument header{parameter, sizeof value, 0};
+    const std::int64_t padded = static_cast<std::int64_t>(value);
+    tail.append(reinterpret_cast<const char*>(&header), sizeof header).append(reinterpret_cast<const char*>(&padded), sizeof padded);
+  };
+  argument(0, std::int64_t{0x10000000});
+  argument(1, std::int64_t{0x20000400});
+  argument(2, std::int32_t{512});
+  argument(3, std::int32_t{256});
+  writer.write(record::Kind::kernel, kernel, tail).step_end();
+  const Recording recording = read(writer);
+  ASSERT_EQ(recording.program.kernels.size(), 1u);
+  EXPECT_TRUE(recording.bytes_known[0]);
+  EXPECT_EQ(recording.program.kernels[0].kind(), KernelKind::reduction);
+  EXPECT_EQ(recording.program.kernels[0].bytes(), 1048576 + 8 * 256 * 512);
+}
+
 TEST(Recording, RefusesCollectivesOfNoCommunicator) {
   RecordWriter writer;
   writer.phase("forward").write(record::Kind::collective, record::CollectiveCall{});

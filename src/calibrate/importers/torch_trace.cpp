@@ -14,6 +14,10 @@ namespace calibrate {
 namespace {
 
 constexpr const char* kTool = "torch-trace";
+/// A product that takes less is its launch's, one with a side that short is its operands': they tell nothing of the rate, and would be all
+/// that is known of their type.
+constexpr double kShortestProduct = 10e-6;
+constexpr std::int64_t kShortestSide = 32;
 
 /// gfx942 is 9.4 to PyTorch, which names no stepping.
 std::string target_of(const TracedDevice& device) {
@@ -27,7 +31,7 @@ std::string arithmetic_of(const Product& product) {
 }
 
 std::optional<Sample> sample_of(const Product& product, const Kernel& kernel) {
-  if (product.grouped || product.a != product.b) return {};
+  if (product.grouped || product.a != product.b || std::min({product.m, product.n, product.k}) < kShortestSide) return {};
   Sample sample;
   sample.kind = SampleKind::gemm;
   sample.type = arithmetic_of(product);
@@ -119,6 +123,8 @@ SampleSet samples_of(const Trace& trace) {
   set.device.target = target_of(trace.device);
   set.device.compute_units = trace.device.compute_units;
   set.device.memory_bytes = trace.device.memory_bytes;
+  constexpr std::int64_t kMostOfANode = 8;
+  set.device.devices = static_cast<int>(std::clamp<std::int64_t>(trace.world, 1, kMostOfANode));  // without a group: one
   Times kernels, collectives;
   for (const TracedWork& work : trace.work)
     if (work.shaped && work.kind != TracedWork::Kind::copy) add(work.kind == TracedWork::Kind::kernel ? kernels : collectives, work);
@@ -126,6 +132,7 @@ SampleSet samples_of(const Trace& trace) {
   for (const auto& [id, named] : kernels)
     if (auto sample = sample_of(trace.kernels[id])) {
       *sample = timed(*std::move(sample), named.second, trace.names[named.first].substr(0, 100));
+      if (sample->kind == SampleKind::gemm && sample->seconds < kShortestProduct) continue;
       if (sample->kind == SampleKind::attention_backward) sample->seconds *= helpers, sample->fastest *= helpers;
       set.samples.push_back(*std::move(sample));
     }

@@ -1,4 +1,5 @@
 // The CUDA runtime of toolkits 12 and 13, and the driver's address space, as a program sees them.
+#include <elf.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -306,6 +307,54 @@ TEST_P(Runtime, RecordsArgumentsBySignature) {
   const auto header = [](std::int64_t parameter, std::int64_t bytes) { return parameter | bytes << 16; };
   EXPECT_EQ(launches[0].second, (std::vector<std::int64_t>{header(0, 8), reinterpret_cast<std::int64_t>(address), header(1, 4), 7, header(3, 8),
                                                            50257}));
+}
+
+/// The image of a kernel "k" of three parameters, of 8, 4 and 16 bytes: a header, the names of sections, one section of attributes, and the
+/// table of both. The third is a structure and not kept.
+std::string image_of_kernel() {
+  std::string names("\0.shstrtab\0.nv.info.k\0", 23), info;
+  for (const std::uint32_t parameter : {0U, 1U, 2U}) {
+    const std::uint32_t bytes = parameter == 0 ? 8 : parameter == 1 ? 4 : 16;
+    const std::uint32_t words[] = {0x000c1704, 0, parameter | parameter * 8 << 16U, bytes << 18U};  // sized, parameter, 12 bytes follow
+    info.append(reinterpret_cast<const char*>(words), sizeof words);
+  }
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_machine = 190;
+  header.e_shentsize = sizeof(Elf64_Shdr);
+  header.e_shnum = 2;
+  header.e_shstrndx = 0;
+  header.e_shoff = sizeof header + names.size() + info.size();
+  Elf64_Shdr sections[2] = {};
+  sections[0].sh_name = 1;
+  sections[0].sh_offset = sizeof header;
+  sections[0].sh_size = names.size();
+  sections[1].sh_name = 11;
+  sections[1].sh_offset = sizeof header + names.size();
+  sections[1].sh_size = info.size();
+  std::string image(reinterpret_cast<const char*>(&header), sizeof header);
+  image += names + info;
+  image.append(reinterpret_cast<const char*>(sections), sizeof sections);
+  return image;
+}
+
+/// A kernel without a signature in its name, as Triton's are: its image tells its parameters.
+TEST(Image, TellsTheParametersOfItsKernels) {
+  const std::string image = image_of_kernel();
+  Handle module = nullptr;
+  const void* function = nullptr;
+  ASSERT_EQ((driver().get<int(Handle*, const void*)>("cuModuleLoadData")(&module, image.data())), kOk);
+  ASSERT_EQ((driver().get<int(const void**, Handle, const char*)>("cuModuleGetFunction")(&function, module, "k")), kOk);
+  const Recorded recorded;
+  std::int64_t address = 4096;
+  std::int32_t size = 768;
+  void* arguments[] = {&address, &size, nullptr};
+  using Launch = int(const void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void**, void**);
+  EXPECT_EQ(driver().get<Launch>("cuLaunchKernel")(function, 1, 1, 1, 32, 1, 1, 0, nullptr, arguments, nullptr), kOk);
+  const auto launches = recorded.of_tail<record::Kernel, std::int64_t>(record::Kind::kernel);
+  ASSERT_EQ(launches.size(), 1u);
+  EXPECT_EQ(launches[0].second, (std::vector<std::int64_t>{0 | 8 << 16, 4096, 1 | 4 << 16, 768}));
 }
 
 TEST_P(Runtime, RefusesWhatIsNoStream) {

@@ -1,5 +1,10 @@
 // The CUDA driver's streams, events, graphs, modules and kernels.
+#include <elf.h>
+
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
 
 #include "rehearse/device/core/modules.hpp"
 #include "rehearse/device/core/properties.hpp"
@@ -35,6 +40,13 @@ int launch_on(const Launch& what, Handle stream) {
 int loaded(Handle* module, const void* image = nullptr) {
   *module = load_module(image);
   return 0;
+}
+
+/// The same of an image in a file (Inductor's launcher loads its kernels so).
+int loaded_from(Handle* module, const char* path) {
+  std::ifstream file(path == nullptr ? "" : path, std::ios::binary);
+  const std::string image{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  return loaded(module, image.size() < sizeof(Elf64_Ehdr) ? nullptr : image.data());
 }
 
 /// CUfunction_attribute; registers are not known without reading the image.
@@ -122,7 +134,7 @@ PLIMSOLL_DEVICE_API int cuEventElapsedTime_v2(float* milliseconds, Handle from, 
   return answer(elapsed_between(milliseconds, from, to));
 }
 
-PLIMSOLL_DEVICE_API int cuModuleLoad(Handle* module, const char*) { return loaded(module); }
+PLIMSOLL_DEVICE_API int cuModuleLoad(Handle* module, const char* path) { return loaded_from(module, path); }
 PLIMSOLL_DEVICE_API int cuModuleLoadData(Handle* module, const void* image) { return loaded(module, image); }
 PLIMSOLL_DEVICE_API int cuModuleLoadDataEx(Handle* module, const void* image, unsigned, int*, void**) {
   return loaded(module, image);
@@ -142,8 +154,8 @@ PLIMSOLL_DEVICE_API int cuModuleGetGlobal_v2(void**, std::size_t*, Handle, const
 PLIMSOLL_DEVICE_API int cuLibraryLoadData(Handle* library, const void* image, int*, void**, unsigned, int*, void**, unsigned) {
   return loaded(library, image);
 }
-PLIMSOLL_DEVICE_API int cuLibraryLoadFromFile(Handle* library, const char*, int*, void**, unsigned, int*, void**, unsigned) {
-  return loaded(library);
+PLIMSOLL_DEVICE_API int cuLibraryLoadFromFile(Handle* library, const char* path, int*, void**, unsigned, int*, void**, unsigned) {
+  return loaded_from(library, path);
 }
 PLIMSOLL_DEVICE_API int cuLibraryUnload(Handle) { return 0; }
 PLIMSOLL_DEVICE_API int cuLibraryGetKernel(const void** kernel, Handle library, const char* name) {
