@@ -100,10 +100,6 @@ Dims like_strides(const Tensor& x) {
   return elementwise_strides(x.sizes(), {&x});
 }
 
-void launch(Tape& tape, KernelKind kind, DType type, std::int64_t bytes_read, std::int64_t bytes_written, double flops) {
-  tape.kernel({Unspecified{kind, type, flops, bytes_read, bytes_written}});
-}
-
 Tensor elementwise(Tape& tape, std::initializer_list<const Tensor*> inputs, DType type) {
   const Dims sizes = broadcast_sizes(inputs);
   Tensor y = tape.empty(sizes, type);

@@ -37,13 +37,6 @@ Tensor zeros(Tape& tape, const Dims& sizes, DType type);
 /// One kernel that reads `inputs` and writes into `target` (copy_, mul_, add_ …).
 void in_place(const Tensor& target, std::initializer_list<const Tensor*> inputs);
 
-/// A kernel of which only its class and the bytes it moves are told.
-void launch(Tape& tape, KernelKind kind, DType type, std::int64_t bytes_read, std::int64_t bytes_written, double flops = 0);
-
-/// One cuBLAS product out[m × n] = a[m × k] · b[k × n], `batch` times, with its workspace. In cuBLAS's column-major terms, as the
-/// library's logs name them, m and n change places: m is the width of a row-major result.
-void gemm(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, std::int64_t batch = 1, bool biased = false);
-
 /// The outputs of the operator `name` (a literal): those of `compute`, or those that a selective checkpoint kept of its first run.
 template <class Function>
 std::vector<Tensor> selected(Tape& tape, const char* name, Function&& compute) {

@@ -3,11 +3,6 @@
 
 namespace plimsoll::program {
 
-void gemm(Tape& tape, DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, std::int64_t batch, bool biased) {
-  gemm(tape, Matrix{rows, inner, batch, inner, false, type}, Matrix{inner, columns, batch, columns, false, type},
-       Matrix{rows, columns, batch, columns, false, type}, {.epilogue = biased ? Epilogue::bias : Epilogue::none});
-}
-
 namespace {
 
 /// A new row-major tensor of `sizes` that holds a · b.
