@@ -188,19 +188,23 @@ bool holds_te_2_3(const std::string& version) {
 }  // namespace
 
 TeQuantization te_quantization(const Strategy& s, const MegatronDevice& device) {
-  constexpr std::int64_t kScaled = 32;  // elements per byte of scales: mxfp8 has one byte for 32, blockwise scaling four for 128
+  constexpr std::int64_t kScaled = 32;      // elements per byte of scales: mxfp8 has one byte for 32, blockwise scaling four for 128
+  constexpr std::int64_t kFourBitsScaled = 16;
   TeQuantization quantization;
   quantization.enabled = s.low_precision != LowPrecision::none;
   quantization.primary = s.fp8_params;
   if (!quantization.enabled) return quantization;
-  const bool mxfp8 = s.low_precision == LowPrecision::mxfp8, blockwise = !mxfp8 && s.fp8_scaling == Fp8Scaling::blockwise;
-  if (s.low_precision == LowPrecision::nvfp4 || s.fp8_scaling == Fp8Scaling::rowwise)
+  const bool mxfp8 = s.low_precision == LowPrecision::mxfp8;
+  const bool blockwise = s.low_precision == LowPrecision::fp8 && s.fp8_scaling == Fp8Scaling::blockwise;
+  const bool nvfp4 = s.low_precision == LowPrecision::nvfp4;
+  if (s.fp8_scaling == Fp8Scaling::rowwise && !nvfp4)
     refuse("this recipe of low precision is not modelled for Transformer Engine's layers", "low_precision");
-  if ((mxfp8 || blockwise) && s.fp8_params)
+  if ((mxfp8 || blockwise || nvfp4) && s.fp8_params)
     refuse("primary weights with scales of blocks are not modelled for Transformer Engine's layers", "fp8_params");
-  quantization.scaling = mxfp8 ? Scaling::mxfp8 : blockwise ? Scaling::block : Scaling::tensor;
-  quantization.turned = !mxfp8 && !device.multiplies_untransposed_fp8;
-  quantization.block = mxfp8 || blockwise ? kScaled : 0;
+  quantization.scaling = nvfp4 ? Scaling::nvfp4 : mxfp8 ? Scaling::mxfp8 : blockwise ? Scaling::block : Scaling::tensor;
+  quantization.turned = nvfp4 || (!mxfp8 && !device.multiplies_untransposed_fp8);
+  quantization.block = nvfp4 ? kFourBitsScaled : mxfp8 || blockwise ? kScaled : 0;
+  quantization.measured = nvfp4 || (!mxfp8 && s.fp8_scaling == Fp8Scaling::tensorwise);
   quantization.transposes = quantization.block > 0 || !device.multiplies_untransposed_fp8;
   quantization.fused_norm = mxfp8 || s.fp8_scaling == Fp8Scaling::delayed;
   return quantization;

@@ -60,8 +60,7 @@ void MegatronRuntime::reserve_quantized(const Tensor& weight, bool transposed) {
   Tensor& copy = transposed ? turned : straight;
   if (copy) return;
   const LabelScope label(tape_, tape_.intern("8-bit weights"));
-  const std::int64_t scales = quantization.block > 0 ? weight.elements() / quantization.block : 0;
-  copy = tape_.empty({weight.elements() + scales}, DType::fp8, Category::parameter);
+  copy = tape_.empty({quantization.stored(weight.elements())}, DType::fp8, Category::parameter);
 }
 
 bool MegatronRuntime::is_dummy(const Tensor& gradient) {

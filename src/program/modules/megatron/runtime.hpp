@@ -22,15 +22,22 @@ std::int64_t row_count(const Tensor& x);
 /// The same sizes but for the last.
 Dims with_last(const Dims& sizes, std::int64_t last);
 
-/// Products of Transformer Engine in 8 bits.
+/// Products of Transformer Engine in 8 or 4 bits.
 struct TeQuantization {
   bool enabled = false;
   Scaling scaling = Scaling::none;
   bool turned = false;     ///< products take one layout alone: gradients read the transposed copies
   bool primary = false;    ///< the weights themselves are 8-bit; else each keeps 8-bit copies beside its 16 bits
   bool transposes = true;  ///< a product over the other dimension needs a transposed copy: Hopper, and scales along one dimension anywhere
-  std::int64_t block = 0;  ///< elements that share a scale; 0: the whole tensor
+  std::int64_t block = 0;  ///< elements that share a scale of one byte; 0: the whole tensor
+  bool measured = false;   ///< a tensor's greatest value is found before it is cast: current scaling, nvfp4
   bool fused_norm = true;  ///< norms write 8 bits themselves: delayed scaling and mxfp8
+
+  /// Bytes of so many elements, with their scales.
+  std::int64_t stored(std::int64_t elements) const {
+    const std::int64_t values = scaling == Scaling::nvfp4 ? ceil_div(elements, 2) : elements;
+    return values + (block > 0 ? ceil_div(elements, block) : 0);
+  }
 };
 
 /// How one rank's functions work, for all of them alike.
