@@ -44,7 +44,7 @@ TeOperand turn(MegatronRuntime& runtime, Tensor straight) {
 
 /// x · weightᵀ, of x's leading sizes.
 Tensor product(MegatronRuntime& runtime, const Dims& leading, const Tensor& weight, DType type, bool biased) {
-  runtime.reserve_quantized(weight, false);
+  const Tensor read = runtime.quantized_weight(weight, false);
   Tensor y = runtime.tape().empty(with_last(leading, weight.size(0)), type);
   te_gemm(runtime, LinearPass::forward, row_count(y), weight, type, biased ? Epilogue::bias : Epilogue::none);
   return y;
@@ -52,7 +52,7 @@ Tensor product(MegatronRuntime& runtime, const Dims& leading, const Tensor& weig
 
 /// The input's gradient: gradient · weight, of the gradient's leading sizes.
 Tensor input_gradient(MegatronRuntime& runtime, const Dims& leading, const Tensor& weight, DType type) {
-  runtime.reserve_quantized(weight, true);
+  const Tensor read = runtime.quantized_weight(weight, true);
   Tensor y = runtime.tape().empty(with_last(leading, weight.size(1)), type);
   te_gemm(runtime, LinearPass::input_gradient, row_count(y), weight, type);
   return y;

@@ -31,9 +31,10 @@ Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::v
   PythonFunction op("te_grouped_linear", inputs);
   const TeOperand operand = te_quantize(runtime, x, op.needs(1));
   op.save(operand.kept());
+  std::vector<Tensor> read;
   for (const Tensor& weight : weights) {
     op.save(weight);
-    runtime.reserve_quantized(weight, false);
+    read.push_back(runtime.quantized_weight(weight, false));
   }
   for (const Tensor& bias : biases) op.save(bias);
   const DType type = x.dtype();
@@ -46,8 +47,12 @@ Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::v
     Tensor input = b.take_saved(0);
     const TeOperand gradient = te_quantize(runtime, contiguous(b.grad()), true);
     const Tensor wide = b.tape.empty({b.grad().size(0), in}, type);
-    for (std::int64_t i = 0; i < groups; ++i) runtime.reserve_quantized(b.saved(static_cast<std::size_t>(i) + 1), true);
-    grouped_gemm(runtime, LinearPass::input_gradient, rows, {out, in}, type, groups);
+    {
+      std::vector<Tensor> turned;
+      for (std::size_t i = 0; i < static_cast<std::size_t>(groups); ++i)
+        turned.push_back(runtime.quantized_weight(b.saved(i + 1), true));
+      grouped_gemm(runtime, LinearPass::input_gradient, rows, {out, in}, type, groups);
+    }
     const bool fused = runtime.fused_weight_gradients();
     std::vector<Tensor> own;
     for (std::int64_t i = 0; i < groups && !fused; ++i) own.push_back(b.tape.empty({out, in}, type));
