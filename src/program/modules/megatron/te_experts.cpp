@@ -69,6 +69,23 @@ Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::v
   });
 }
 
+Tensor te_repadded(const Tensor& x, std::int64_t rows) {
+  PythonFunction op("te_fp8_padding", {&x});
+  Dims sizes = x.sizes();
+  const std::int64_t before = std::exchange(sizes[0], rows);
+  Tensor y = op.output(sizes, x.dtype());
+  move_rows(x, y);
+  return op.done(y, [before](BackwardCall& b) {
+    const Tensor whole = contiguous(b.grad());
+    Dims back = whole.sizes();
+    back[0] = before;
+    const Tensor gradient = b.tape.empty(back, whole.dtype());
+    move_rows(whole, gradient);
+    b.give(0, gradient);
+    b.drop_gradients();
+  });
+}
+
 TePermuted te_permute(const Tensor& tokens, const Tensor& probabilities, std::int64_t rows) {
   constexpr std::int64_t kBlock = 1024;
   PythonFunction op("te_permute", {&tokens, &probabilities});
