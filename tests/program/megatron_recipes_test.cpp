@@ -12,6 +12,7 @@
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/model.hpp"
 #include "program/lower.hpp"
+#include "program/modules/megatron/config.hpp"
 #include "program/modules/megatron/flex_dispatch.hpp"
 
 namespace plimsoll::program {
@@ -187,6 +188,27 @@ TEST(MegatronFsdpPrecision, WeightsOfEightBitsAreGatheredAsSuch) {
   const std::int64_t saved = gathered(R"("precision": "bf16")") - gathered(R"("precision": "fp8", "fp8_params": true)");
   const auto expected = static_cast<double>(2 * linears);
   EXPECT_NEAR(static_cast<double>(saved), expected, 0.02 * expected) << "buckets are padded";
+}
+
+TEST(MegatronAdapters, ARankHoldsItsPartOfWhatIsCut) {
+  const std::string text = R"({"framework": "megatron-core", "seq_len": 256, "micro_batch": 2, "precision": "bf16", "tp": 2,
+                               "lora": {"r": 16, "target_modules": ["linear_qkv", "linear_proj"]}})";
+  const Model model = llama();
+  const Strategy strategy = resolve(parse_strategy(text, "strategy"), model, cluster_of("B200-SXM-180GB", 2));
+  std::int64_t trained = 0;
+  for (const PlacedParameter& placed : megatron_parameters(megatron_config(model, strategy), {0, kLayers, true, true}, 2))
+    trained += placed.parameter->trainable ? placed.parameter->sizes.product() : 0;
+  // Beside queries, keys and values: r/2 · h in, 3h/2 · r out; beside the projection: r · h/2 in, h/2 · r out.
+  EXPECT_EQ(trained, kLayers * (8 * kHidden + 16 * 3 * kHidden / 2 + 16 * kHidden / 2 + 16 * kHidden / 2));
+}
+
+TEST(MegatronAdapters, TensorParallelRanksGatherNarrowColumns) {
+  const auto gathered = [](const std::string& adapters) {
+    return moved(lowered(llama(), R"("precision": "bf16", "tp": 2)" + adapters, 2), CollectiveKind::all_gather, Group::tensor);
+  };
+  // The narrow product of r columns beside queries, keys and values, the wide one of h beside the projection, of 16 bits, forward.
+  const std::int64_t with = gathered(R"(, "lora": {"r": 16, "target_modules": ["linear_qkv", "linear_proj"]})");
+  EXPECT_EQ(with - gathered(""), kLayers * kTokens * (16 + kHidden) * 2);
 }
 
 TEST(MegatronOffload, WhatLeavesComesBack) {
