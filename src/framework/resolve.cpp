@@ -3,6 +3,7 @@
 #include <set>
 #include <string>
 
+#include "framework/megatron.hpp"
 #include "framework/resolver.hpp"
 #include "framework/torchtitan.hpp"
 #include "plimsoll/error.hpp"
@@ -82,10 +83,16 @@ void resolve_framework(Resolver& r) {
     s.framework = "torchtitan";
     r.assume("framework: torchtitan (Primus runs FSDP through it)");
   }
+  if (s.framework == "megatron-deepspeed" && s.data_parallel == DataParallel::ddp) {
+    // Its copy of Megatron-LM until it took over that of 2023 (microsoft/Megatron-DeepSpeed, megatron/arguments.py).
+    s.framework = "megatron-lm";
+    if (s.framework_version.empty()) s.framework_version = "2022-03";
+    r.assume("framework: megatron-lm of " + s.framework_version + " (Megatron-DeepSpeed with Megatron's own data parallelism)");
+  }
   const FrameworkProfile& profile = r.profile();
   s.framework = profile.name;
   if (!profile.refused.empty()) refuse(profile.title + " is not modelled: " + profile.refused);
-  if (s.megatron.layer_spec.empty()) s.megatron.layer_spec = profile.layer_spec;
+  if (s.megatron.layer_spec.empty()) s.megatron.layer_spec = megatron_layer_spec(s, profile.layer_spec);
   resolve_torch(r);
 }
 

@@ -80,10 +80,7 @@ void check_local(const Strategy& s) {
   if (s.lora) refuse("adapters on Megatron-core's local layers are not modelled", "lora");
   constexpr const char* kLayers = "Megatron-core's local layers";
   if (s.cp > 1) refuse("context parallelism is not modelled for Megatron-core's local layers", "cp");
-  if (*s.megatron.gradient_accumulation_fusion)
-    refuse("gradient accumulation fusion needs apex; not modelled", "gradient_accumulation_fusion");
   if (s.low_precision != LowPrecision::none) refuse("8-bit products need Transformer Engine's layers", "low_precision");
-  if (*s.megatron.masked_softmax_fusion) refuse("the fused masked softmax is not modelled", "masked_softmax_fusion");
   if (*s.megatron.rope_fusion) refuse("fused rotary embedding is not modelled", "rope_fusion");
   if (s.attention != AttentionKernel::unfused && s.attention != AttentionKernel::sdpa && s.attention != AttentionKernel::flash)
     refuse_kernel("attention", name_of(s.attention), kLayers);
@@ -214,6 +211,7 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
   config.hidden = model.hidden_size;
   config.vocabulary = round_up(model.vocab_size, static_cast<std::int64_t>(strategy.megatron.make_vocab_size_divisible_by) * strategy.tp);
   config.flash = strategy.attention != AttentionKernel::unfused;
+  config.fused_softmax = *strategy.megatron.masked_softmax_fusion && has_fused_softmax(strategy.seq_len, config.type);
   config.te = strategy.megatron.layer_spec == "te";
   config.quantization = te_quantization(strategy, device);
   config.eight_bit_activations = strategy.fp8_activations;

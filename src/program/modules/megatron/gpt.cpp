@@ -275,7 +275,8 @@ class MegatronChunk::Layer {
     key = view(key, {length, batch * heads, dim});
     runtime().global_buffer({batch * heads, length, length}, query.dtype());
     const Tensor scores = scaled_product(transpose(query, 0, 1), transpose(transpose(key, 0, 1), 1, 2));
-    Tensor probabilities = softmax_in_fp32(tape, view(scores, {batch, heads, length, length}));
+    const Tensor each_head = view(scores, {batch, heads, length, length});
+    Tensor probabilities = config().fused_softmax ? fused_causal_softmax(each_head) : softmax_in_fp32(tape, each_head);
     probabilities = dropout(probabilities, block_.attention->dropout);
     value = view(value, {length, batch * heads, dim});
     probabilities = view(probabilities, {batch * heads, length, length});

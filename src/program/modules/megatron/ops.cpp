@@ -423,6 +423,26 @@ Tensor bias_swiglu(const Tensor& x, const Tensor& bias, bool in_eight_bits) {
 
 // ---- attention's pieces -----------------------------------------------------------------------------------------------------
 
+bool has_fused_softmax(std::int64_t length, DType type) {
+  constexpr std::int64_t kShortest = 16, kLongest = 4096, kRowsOfBlock = 4;
+  return type != DType::fp32 && length > kShortest && length <= kLongest && length % kRowsOfBlock == 0;
+}
+
+Tensor fused_causal_softmax(const Tensor& scores) {
+  PythonFunction op("scaled_upper_triang_masked_softmax", {&scores});
+  Tensor probabilities = op.output(scores.sizes(), scores.dtype());
+  const std::int64_t columns = scores.size(-1), rows = scores.elements() / columns;
+  row_wise(RowWise::Function::softmax, rows, columns, {&scores}, {&probabilities});
+  op.save_output(probabilities);
+  return op.done(probabilities, [](BackwardCall& b) {
+    const Tensor kept = b.saved(0);
+    Tensor gradient = contiguous(b.grad());
+    row_wise(RowWise::Function::softmax_backward, gradient.elements() / gradient.size(-1), gradient.size(-1), {&gradient, &kept},
+             {&gradient});
+    b.give(0, std::move(gradient));
+  });
+}
+
 namespace {
 
 /// x.masked_fill(mask, 0): a copy that is row-major whatever x is (masked_fill clones with MemoryFormat::Contiguous).
