@@ -88,6 +88,8 @@ void check(const Strategy& s, const Model& model, Complaints& complaints) {
   if (of_fsdp && s.data_parallel != DataParallel::megatron_fsdp)
     complaints.add("data_parallel_sharding_strategy, fsdp_double_buffer and suggested_communication_unit_size are Megatron-FSDP's",
                    "set data_parallel megatron-fsdp or leave them out");
+  if (s.vp > 1 && s.pp == 2 && !megatron_release(s).overlaps_transfers())
+    complaints.add("Megatron before overlap_p2p_comm interleaves more than two pipeline stages alone", "set vp to 1 or pp to more");
   if (s.seq_len % (2 * s.cp) != 0 && s.cp > 1)
     complaints.add("Megatron gives each context-parallel rank two pieces of the sequence, and 2 · cp = " + std::to_string(2 * s.cp) +
                        " does not divide seq_len " + std::to_string(s.seq_len),

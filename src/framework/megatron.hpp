@@ -18,6 +18,8 @@ class MegatronRelease {
   bool core() const { return month_ >= 202311; }
   /// batch_isend_irecv and a wait of the host in every schedule (_communicate); since, interleaved transfers run beside the passes.
   bool overlaps_transfers() const { return month_ >= 202306; }
+  /// scatter_gather_tensors_in_pipeline: of what crosses stages each tensor-parallel rank sends a part.
+  bool cuts_transfers() const { return !core(); }
   /// deallocate_output_tensor: what was sent gives its memory back.
   bool deallocates_outputs() const { return month_ >= 202201; }
   /// async_tensor_model_parallel_allreduce: a linear's input gradient is reduced beside the product of its weight's.

@@ -192,7 +192,8 @@ void linear_backward(MegatronRuntime& runtime, const MegatronLinear& mode, Backw
   const Tensor gradient = rows_of(b.grad());
   Tensor input_gradient = mm(gradient, weight), part;
   if (mode.gather_input) runtime.wait();
-  if (mode.reduce_gradient) runtime.collective_async(CollectiveKind::all_reduce, input_gradient.bytes(), input.dtype());
+  const auto add_up = [&] { runtime.collective_async(CollectiveKind::all_reduce, input_gradient.bytes(), input.dtype()); };
+  if (mode.reduce_gradient && runtime.reduces_beside_products()) add_up();
   if (mode.gather_input) {
     part = runtime.tape().empty(input.sizes(), input.dtype());
     runtime.collective_async(CollectiveKind::reduce_scatter, input_gradient.bytes(), input.dtype());
@@ -206,6 +207,7 @@ void linear_backward(MegatronRuntime& runtime, const MegatronLinear& mode, Backw
     b.give(1, mm(transpose(gradient, 0, 1), rows));
   }
   if (b.needs(2)) b.give(2, sum(gradient, {0}, false));
+  if (mode.reduce_gradient && !runtime.reduces_beside_products()) add_up();
   if (mode.gather_input || mode.reduce_gradient) runtime.wait();
   if (b.needs(0)) b.give(0, part ? part : reshaped(input_gradient, input.sizes()));
 }
