@@ -198,7 +198,10 @@ class Training {
     run_megatron_schedule(rank, optimizers_.front()->scale());
     tape_.phase(Phase::optimizer);
     const LabelScope label(tape_, tape_.intern("optimizer"));
-    for (const auto& optimizer : optimizers_) optimizer->prepare_grads();
+    for (const auto& optimizer : optimizers_) {
+      optimizer->prepare_grads();
+      optimizer->unscale_grads();
+    }
     take_grad_norm();
     for (const auto& optimizer : optimizers_) {
       if (strategy_.clip_grad_norm.value_or(true)) optimizer->scale_grads();
@@ -215,7 +218,7 @@ class Training {
     for (const auto& optimizer : optimizers_) {
       for (Tensor& gradient : optimizer->gradients()) gradients.push_back(std::move(gradient));
       if (strategy_.data_parallel == DataParallel::megatron_distopt && optimizer != optimizers_.back()) continue;
-      megatron_grad_norm(tape_, gradients);
+      megatron_grad_norm(tape_, gradients, !framework::megatron_release(strategy_).core());
       gradients.clear();
     }
   }
