@@ -24,6 +24,8 @@ class MegatronRelease {
   bool deallocates_outputs() const { return month_ >= 202201; }
   /// async_tensor_model_parallel_allreduce: a linear's input gradient is reduced beside the product of its weight's.
   bool reduces_beside_products() const { return month_ >= 202109; }
+  /// persist_layer_norm: apex's FastLayerNorm, for the widths that it has.
+  bool persists_norms() const { return month_ >= 202110; }
   /// gradient_accumulation_fusion, where gradients accumulate in fp32.
   bool fuses_weight_gradients() const { return month_ >= 202202; }
 

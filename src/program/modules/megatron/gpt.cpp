@@ -406,7 +406,7 @@ MegatronFsdpModules MegatronChunk::fsdp_modules() {
 Tensor MegatronChunk::norm(Module& module, const Tensor& x) const {
   const ModuleCall call(module, runtime_.tape(), {});
   const Tensor& weight = module.tensor("weight");
-  if (config_.te) return te_norm(x, {weight, module.tensor("bias")});
+  if (config_.te || config_.persistent_norm) return te_norm(x, {weight, module.tensor("bias")});
   return config_.norm.kind == NormSpec::Kind::layer_norm ? layer_norm(x, weight, module.tensor("bias")) : rms_norm(x, weight);
 }
 
