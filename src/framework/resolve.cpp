@@ -91,9 +91,9 @@ void resolve_framework(Resolver& r) {
     r.assume("framework: torchtitan (Primus runs FSDP through it)");
   }
   if (s.framework == "megatron-deepspeed" && s.data_parallel == DataParallel::ddp) {
-    // Its copy of Megatron-LM until it took over that of 2023 (microsoft/Megatron-DeepSpeed, megatron/arguments.py).
+    // Its copy of Megatron-LM, that of 2021 until July 2023 at least (microsoft/Megatron-DeepSpeed, megatron/arguments.py).
     s.framework = "megatron-lm";
-    if (s.framework_version.empty()) s.framework_version = "2022-03";
+    if (s.framework_version.empty()) s.framework_version = "2021-08";
     r.assume("framework: megatron-lm of " + s.framework_version + " (Megatron-DeepSpeed with Megatron's own data parallelism)");
   }
   const FrameworkProfile& profile = r.profile();
