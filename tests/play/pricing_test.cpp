@@ -18,6 +18,12 @@ TEST(Pricing, TheSlowestOfManyDevicesSetsThePace) {
   EXPECT_NEAR(pace_on("64x8xh100-sxm"), 1 + spread * 511 / 513, 1e-12);
 }
 
+// hardware/hosts.json: 3 % for A100s, so eight are 7/9 of it behind one.
+TEST(Pricing, AFamilyMayHaveASpreadOfItsOwn) {
+  EXPECT_NEAR(pace_on("8xa100-80gb-sxm"), 1 + 0.03 * 7 / 9, 1e-12);
+  EXPECT_LT(pace_on("8xa100-80gb-sxm"), pace_on("8xh100-sxm"));
+}
+
 TEST(Pricing, WhatCollectivesTakeIsTheClusters) {
   const Cluster cluster = parse_cluster("8xh100-sxm");
   const Pricing pricing = pricing_of(cluster, {}, "transformers");
