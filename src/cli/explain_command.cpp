@@ -1,4 +1,4 @@
-// explain: what takes the memory of a rank, and what would lower it.
+// explain: what takes the memory and the time of a rank, and what would lower either.
 #include <optional>
 
 #include "plimsoll/error.hpp"
@@ -60,7 +60,7 @@ int run_explain(const Arguments& arguments) {
 
 Command explain_command() {
   Command command{"explain",
-                  "what takes the memory at the peak, and what would lower it most",
+                  "what takes the memory at the peak and the time of the step, and what would lower either most",
                   "  plimsoll explain llama-3.1-8b --on 8xmi300x --fsdp full --micro-batch 2 --seq 8192\n"
                   "  plimsoll explain gpt2 --on 1xh100-sxm --micro-batch 8 --seq 1024 --format memory_viz -o gpt2.pickle\n"
                   "  plimsoll explain gpt2 --on 1xh100-sxm --micro-batch 8 --seq 1024 --format trace -o gpt2.json",

@@ -54,6 +54,20 @@ def changes(checks):
         checks.check(device["expected"] == change["device_bytes"] == base - change["saved_bytes"], f"{change}: estimate says {device}")
 
 
+def faster(checks):
+    found = explained(checks, GPT2 + ["--recompute", "full"])
+    flags = [change["flag"] for change in found["faster"]]
+    # What is not computed twice takes less time, and its activations take memory.
+    checks.check("--recompute none" in flags and "--compile blocks" in flags, f"expected changes are missing: {flags}")
+    ratios = [change["step_time_ratio"] for change in found["faster"]]
+    checks.check(ratios == sorted(ratios) and max(ratios) < 1, f"out of order: {ratios}")
+    for change in found["faster"]:
+        step = estimated(GPT2 + ["--recompute", "full"] + change["flag"].split())["time"]["step_seconds"]["expected"]
+        checks.check(abs(step / found["step_seconds"] / change["step_time_ratio"] - 1) < 1e-9, f"{change}: estimate says {step}")
+        if change["flag"] == "--recompute none":
+            checks.check(change["saved_bytes"] < 0, f"kept activations take memory: {change}")
+
+
 def stages(checks):
     arguments = ["llama-3.1-405b", "--on", "2048x8xh100-sxm", "--framework", "megatron", "--tp", "8", "--pp", "16", "--micro-batch", "1",
                  "--global-batch", "2048", "--seq", "8192"]
@@ -134,7 +148,7 @@ def page(checks):
 
 def main():
     checks = Checks()
-    for part in (account, changes, stages, out_of_memory, page):
+    for part in (account, changes, faster, stages, out_of_memory, page):
         part(checks)
     with tempfile.TemporaryDirectory() as folder:
         snapshot(checks, folder)
