@@ -70,4 +70,15 @@ struct PlayableRank {
 /// Of a rank of that stage. Throws Error(refused) with the reason where there is no lowering.
 PlayableRank playable_rank(const Model& model, const Cluster& cluster, const Strategy& strategy, std::int64_t stage);
 
+/// The ranks of a pipeline stage, and their steady step in time with every piece of work.
+struct RankTimeline {
+  std::int64_t stage = 0;
+  std::int64_t count = 1;  ///< ranks alike
+  PlayableRank rank;
+  Timeline timeline;
+};
+/// Of every stage, played together, in order. Throws Error as estimate does, refused where a stage has no lowering, and for steps of more
+/// than a million pieces of work.
+std::vector<RankTimeline> rank_timelines(const Model& model, const Cluster& cluster, const Strategy& strategy);
+
 }  // namespace plimsoll
