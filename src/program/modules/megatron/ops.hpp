@@ -35,6 +35,8 @@ struct MegatronRuntimeOptions {
   bool fused_weight_gradients = false;  ///< gradient_accumulation_fusion: products add a weight's gradient to its main_grad themselves
   DType main_gradient = DType::fp32;    ///< what they add to
   AttentionLibrary attention = AttentionLibrary::cudnn;  ///< of Transformer Engine
+  /// async_tensor_model_parallel_allreduce: an input's gradient is added up beside the product of the weight's; before, behind both.
+  bool reduces_beside_products = true;
   bool keeps_dummies = true;            ///< Transformer Engine from 2.3 on: a dummy gradient serves all weights of its shape for ever
 };
 
@@ -57,6 +59,7 @@ class MegatronRuntime {
   const TeQuantization& quantization() const { return options_.quantization; }
   bool fused_weight_gradients() const { return options_.fused_weight_gradients; }
   DType main_gradient() const { return options_.main_gradient; }
+  bool reduces_beside_products() const { return options_.reduces_beside_products; }
   AttentionLibrary attention() const { return options_.attention; }
 
   /// GlobalMemoryBuffer.get_tensor(…, "mpu"): a view of one buffer per type that grows and is never given back.
@@ -137,6 +140,10 @@ Tensor bias_swiglu(const Tensor& x, const Tensor& bias, bool in_eight_bits = fal
 
 /// torch.baddbmm(buffer, a, b, beta=0, alpha=scale).
 Tensor scaled_product(const Tensor& a, const Tensor& b);
+/// Whether Megatron's fused softmax has a kernel for such scores (fused_softmax.py, is_kernel_available).
+bool has_fused_softmax(std::int64_t length, DType type);
+/// ScaledUpperTriangMaskedSoftmax of [b, heads, s, s]: its backward writes over the gradient that arrives.
+Tensor fused_causal_softmax(const Tensor& scores);
 /// x.masked_fill_(mask, value).
 Tensor masked_fill_in_place(const Tensor& x, const Tensor& mask);
 /// x.repeat_interleave(times, dim).
