@@ -6,6 +6,7 @@
 
 #include "framework/megatron.hpp"
 #include "plimsoll/error.hpp"
+#include "program/modules/megatron/ops.hpp"
 
 namespace plimsoll::program {
 
@@ -32,8 +33,8 @@ void check_layer(const Block& block, const Strategy& strategy) {
   no(attention.mla && !*strategy.megatron.rope_fusion, "multi-head latent attention without the fused rotary kernel");
   no(attention.qk_norm != AttentionSpec::QkNorm::none && attention.qk_norm != AttentionSpec::QkNorm::per_head,
      "a norm of queries and keys over more than one head");
-  no(attention.sliding_window.has_value(), "a sliding window");
-  no(attention.softcap > 0 || attention.sinks || attention.clip > 0 || !attention.causal, "this attention");
+  no((attention.sliding_window || attention.sinks) && !te, "a sliding window or sinks in local layers");
+  no(attention.softcap > 0 || attention.clip > 0 || !attention.causal, "this attention");
   no(attention.positions != Positions::learned && attention.positions != Positions::rope, "this position embedding");
   no(attention.heads % strategy.tp != 0, "a number of heads that the tensor-parallel ranks do not divide");
   no(attention.kv_heads % strategy.tp != 0 && strategy.tp % attention.kv_heads != 0, "this number of key and value heads");
@@ -241,6 +242,7 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
     check_layer(block, strategy);
     if (block.moe) config.experts = expert_options(*block.moe, strategy);
     config.routes_tokens |= block.moe.has_value();
+    config.fuses_dropout &= !block.moe || !block.moe->expert_bias;
     if (block.moe && adapts_feed_forward(config.adapted))
       refuse("adapters of experts are not modelled for Megatron-core", "lora.target_modules", "linear_qkv and linear_proj are");
     config.latent = block.attention->mla.has_value();
@@ -326,6 +328,7 @@ class ParameterList {
   void plain_attention(const std::string& self, const AttentionSpec& attention) {
     const std::int64_t width = attention.heads * attention.head_dim, kv = attention.kv_heads * attention.head_dim;
     const Dims projection{config_.hidden, width / tp_}, qkv{(width + 2 * kv) / tp_, config_.hidden};
+    if (attention.sinks) add(self + "core_attention", "softmax_offset", {attention.heads / tp_}, Birth::host_fp32);
     linear(self + "linear_proj", projection, attention.output_bias);
     adapter(self, "linear_proj", projection);
     normed_linear(self + "linear_qkv", qkv, attention.qkv_bias);

@@ -13,7 +13,7 @@
 #include "plimsoll/strategy.hpp"
 #include "program/module.hpp"
 #include "program/modules/megatron/config.hpp"
-#include "program/modules/megatron/ops.hpp"
+#include "program/modules/megatron/runtime.hpp"
 #include "program/wrappers/megatron/fsdp_modules.hpp"
 
 namespace plimsoll::program {
