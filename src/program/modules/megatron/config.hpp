@@ -44,6 +44,7 @@ struct MegatronConfig {
   std::int64_t pipeline = 1;
   ExpertOptions experts;
   Recompute recompute;
+  std::int64_t offloaded_layers = 0;  ///< whose activations go to the host
   NormSpec norm;
   std::vector<const Block*> layers;  ///< of the whole model, in order
 };

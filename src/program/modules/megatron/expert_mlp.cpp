@@ -76,6 +76,13 @@ Tensor add_weighted_biases(const Tensor& rows, const std::vector<Tensor>& biases
   return to(whole, rows.dtype());
 }
 
+/// Rows of all experts when each has a multiple of what a product of the recipe takes (get_align_size_for_quantization).
+std::int64_t padded_rows(const MegatronRuntime& runtime, std::int64_t rows, std::int64_t experts) {
+  const Scaling scaling = runtime.quantization().scaling;
+  const std::int64_t aligned = scaling == Scaling::mxfp8 || scaling == Scaling::nvfp4 ? 32 : 16;
+  return experts * round_up(ceil_div(rows, experts), aligned);
+}
+
 std::vector<Tensor> parameters_called(const Module& module, std::string_view prefix) {
   std::vector<Tensor> tensors;
   for (const auto& parameter : module.parameters)
@@ -102,18 +109,25 @@ Tensor expert_mlp(MegatronRuntime& runtime, Module& mlp, const MoeSpec& spec, co
 }
 
 Tensor grouped_expert_mlp(MegatronRuntime& runtime, Module& experts, const MoeSpec& spec, const Tensor& tokens, const Tensor& probabilities,
-                          bool recomputes_activation) {
+                          const GroupedExperts& options) {
   Module &up = experts.child("linear_fc1"), &down = experts.child("linear_fc2");
-  const Tensor inner = te_grouped_linear(runtime, tokens, parameters_called(up, "weight"), parameters_called(up, "bias"));
+  Tensor rows = tokens, weights = unsqueeze(probabilities, -1);
+  if (options.pads) {
+    const std::int64_t padded = padded_rows(runtime, tokens.size(0), options.experts);
+    rows = te_repadded(rows, padded);
+    weights = te_repadded(weights, padded);
+  }
+  const Tensor inner = te_grouped_linear(runtime, rows, parameters_called(up, "weight"), parameters_called(up, "bias"));
   const CheckpointWithoutOutput::Region activation = [&spec](const std::vector<Tensor>& in) {
     return std::vector{expert_activation(spec, in[0], in[1])};
   };
-  const Tensor weights = unsqueeze(probabilities, -1);
   CheckpointWithoutOutput again;
-  const Tensor active = (recomputes_activation ? again.run(runtime.tape(), activation, {inner, weights}) : activation({inner, weights})).front();
-  const Tensor output = te_grouped_linear(runtime, active, parameters_called(down, "weight"), {});
+  const Tensor active =
+      (options.recomputes_activation ? again.run(runtime.tape(), activation, {inner, weights}) : activation({inner, weights})).front();
+  Tensor output = te_grouped_linear(runtime, active, parameters_called(down, "weight"), {});
   again.discard(output);
-  return add_weighted_biases(output, parameters_called(down, "bias"), weights);
+  output = add_weighted_biases(output, parameters_called(down, "bias"), weights);
+  return options.pads ? te_repadded(output, tokens.size(0)) : output;
 }
 
 }  // namespace plimsoll::program

@@ -2,6 +2,8 @@
 /// Sources: megatron/core/transformer/moe/experts.py, fusions/fused_bias_swiglu.py and fused_bias_geglu.py of Megatron-core 0.16.1.
 #pragma once
 
+#include <cstdint>
+
 #include "plimsoll/model.hpp"
 #include "program/module.hpp"
 #include "program/modules/megatron/runtime.hpp"
@@ -18,8 +20,15 @@ Tensor expert_activation(const MoeSpec& spec, const Tensor& x, const Tensor& wei
 /// SequentialMLP's expert: tokens [rows, hidden] and their probabilities [rows].
 Tensor expert_mlp(MegatronRuntime& runtime, Module& mlp, const MoeSpec& spec, const Tensor& tokens, const Tensor& probabilities);
 
-/// TEGroupedMLP.forward: all of a rank's experts at once, rows in the order of the experts. `recomputes_activation`: moe_act.
+/// How TEGroupedMLP runs a rank's experts.
+struct GroupedExperts {
+  std::int64_t experts = 1;            ///< of this rank
+  bool recomputes_activation = false;  ///< selective recomputation of moe_act
+  bool pads = false;                   ///< quantized products take other numbers of rows than the router gives
+};
+
+/// TEGroupedMLP.forward: all of a rank's experts at once, rows in the order of the experts.
 Tensor grouped_expert_mlp(MegatronRuntime& runtime, Module& experts, const MoeSpec& spec, const Tensor& tokens, const Tensor& probabilities,
-                          bool recomputes_activation);
+                          const GroupedExperts& options);
 
 }  // namespace plimsoll::program

@@ -480,6 +480,23 @@ Tensor MegatronChunk::rotary(std::int64_t length) {
   return rotary_table_;
 }
 
+/// The layers of TransformerBlock.forward with cpu_offloading: hooks around each, and a commit behind it.
+Tensor MegatronChunk::decode_offloaded(Tensor hidden, const Tensor& rotary_embedding) {
+  if (!offload_) {
+    std::vector<Tensor> own;
+    for (const auto& parameter : parameters_) own.push_back(parameter->tensor);
+    offload_ = std::make_shared<TeOffload>(runtime_.tape(), layers_.size(), static_cast<std::size_t>(config_.offloaded_layers), own);
+  }
+  for (const auto& layer : layers_) {
+    {
+      const SavedTensorHooksScope hooks(runtime_.tape(), offload_);
+      hidden = (*layer)(hidden, rotary_embedding);
+    }
+    hidden = offload_->commit(hidden);
+  }
+  return hidden;
+}
+
 /// TransformerBlock.forward with its recomputation.
 Tensor MegatronChunk::decode(Tensor hidden, const Tensor& rotary_embedding) {
   const Recompute& recompute = config_.recompute;
@@ -490,7 +507,8 @@ Tensor MegatronChunk::decode(Tensor hidden, const Tensor& rotary_embedding) {
     refuse("Megatron's uniform recomputation reaches for layers that there are not where recompute_num_layers " + std::to_string(group) +
                " does not divide the " + std::to_string(count) + " layers of a stage",
            "recompute_num_layers");
-  for (std::size_t first = 0; first < count;) {
+  if (config_.offloaded_layers > 0) hidden = decode_offloaded(std::move(hidden), rotary_embedding);
+  for (std::size_t first = 0; first < count && config_.offloaded_layers == 0;) {
     const std::size_t last = full && uniform ? first + group : first + 1;
     if (full && (uniform || first < group)) {
       const Region region = [this, first, last](const std::vector<Tensor>& arguments) {

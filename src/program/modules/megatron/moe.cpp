@@ -397,7 +397,8 @@ Tensor MegatronExperts::compute_grouped(const Tensor& dispatched, const Tensor& 
     tokens = regrouped(tokens, ranks, local);
     weights = regrouped(weights, ranks, local);
   }
-  const Tensor output = grouped_expert_mlp(runtime_, module_.child("experts"), spec_, tokens, weights, options_.recomputes_activation);
+  const GroupedExperts grouped{local, options_.recomputes_activation, runtime_.quantization().enabled && !options_.capacity_factor};
+  const Tensor output = grouped_expert_mlp(runtime_, module_.child("experts"), spec_, tokens, weights, grouped);
   Tensor restored = local > 1 ? regrouped(output, local, ranks) : output;
   return cut ? reduce_scatter_sequence(runtime_, restored) : restored;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "program/kernels.hpp"
+
 namespace plimsoll::program {
 
 Tensor reshaped(const Tensor& x, const Dims& sizes) {
@@ -52,16 +54,20 @@ Tensor MegatronRuntime::dummy_gradient(const Tensor& weight) {
   return dummy.detach();
 }
 
-void MegatronRuntime::reserve_quantized(const Tensor& weight, bool transposed) {
+Tensor MegatronRuntime::quantized_weight(const Tensor& weight, bool transposed) {
   const TeQuantization& quantization = options_.quantization;
-  if (!quantization.enabled || (transposed && !quantization.transposes)) return;
-  if (!transposed && weight.dtype() == DType::fp8) return;  // it is what is asked for
+  if (!quantization.enabled || (transposed && !quantization.transposes)) return {};
+  if (!transposed && weight.dtype() == DType::fp8) return {};  // it is what is asked for
+  const LabelScope label(tape_, tape_.intern("8-bit weights"));
+  if (transposed && weight.dtype() == DType::fp8 && !options_.keeps_transposes) {
+    Tensor turned = tape_.empty(weight.sizes(), DType::fp8, Category::workspace);
+    pointwise(Pointwise::Form::fused, {&weight}, {&turned});
+    return turned;
+  }
   auto& [straight, turned] = quantized_[weight.impl()];
   Tensor& copy = transposed ? turned : straight;
-  if (copy) return;
-  const LabelScope label(tape_, tape_.intern("8-bit weights"));
-  const std::int64_t scales = quantization.block > 0 ? weight.elements() / quantization.block : 0;
-  copy = tape_.empty({weight.elements() + scales}, DType::fp8, Category::parameter);
+  if (!copy) copy = tape_.empty({quantization.stored(weight.elements())}, DType::fp8, Category::parameter);
+  return copy;
 }
 
 bool MegatronRuntime::is_dummy(const Tensor& gradient) {

@@ -22,15 +22,22 @@ std::int64_t row_count(const Tensor& x);
 /// The same sizes but for the last.
 Dims with_last(const Dims& sizes, std::int64_t last);
 
-/// Products of Transformer Engine in 8 bits.
+/// Products of Transformer Engine in 8 or 4 bits.
 struct TeQuantization {
   bool enabled = false;
   Scaling scaling = Scaling::none;
   bool turned = false;     ///< products take one layout alone: gradients read the transposed copies
   bool primary = false;    ///< the weights themselves are 8-bit; else each keeps 8-bit copies beside its 16 bits
   bool transposes = true;  ///< a product over the other dimension needs a transposed copy: Hopper, and scales along one dimension anywhere
-  std::int64_t block = 0;  ///< elements that share a scale; 0: the whole tensor
+  std::int64_t block = 0;  ///< elements that share a scale of one byte; 0: the whole tensor
+  bool measured = false;   ///< a tensor's greatest value is found before it is cast: current scaling, nvfp4
   bool fused_norm = true;  ///< norms write 8 bits themselves: delayed scaling and mxfp8
+
+  /// Bytes of so many elements, with their scales.
+  std::int64_t stored(std::int64_t elements) const {
+    const std::int64_t values = scaling == Scaling::nvfp4 ? ceil_div(elements, 2) : elements;
+    return values + (block > 0 ? ceil_div(elements, block) : 0);
+  }
 };
 
 /// How one rank's functions work, for all of them alike.
@@ -40,6 +47,7 @@ struct MegatronRuntimeOptions {
   bool sequence_parallel = false;
   bool user_buffers = false;  ///< tp_comm_overlap: pieces of the sequence come and go while Transformer Engine's products run
   TeQuantization quantization;
+  bool keeps_transposes = true;         ///< of 8-bit weights; Megatron-FSDP does not (keep_fp8_transpose_cache)
   bool fused_weight_gradients = false;  ///< gradient_accumulation_fusion: products add a weight's gradient to its main_grad themselves
   DType main_gradient = DType::fp32;    ///< what they add to
   AttentionLibrary attention = AttentionLibrary::cudnn;  ///< of Transformer Engine
@@ -75,8 +83,9 @@ class MegatronRuntime {
   /// get_dummy_wgrad: what autograd sees as the gradient of a weight whose gradient is in main_grad already. One tensor per shape and
   /// type, never given back; before Transformer Engine 2.3 a new one each time.
   Tensor dummy_gradient(const Tensor& weight);
-  /// 8-bit copies of a weight that live as long as it does: made when its first product needs them (`transposed`: the input's gradient).
-  void reserve_quantized(const Tensor& weight, bool transposed);
+  /// The copy in few bits that a product reads of a weight (`transposed`: that of the input's gradient), undefined where it reads the weight
+  /// itself. It lives as long as the weight from its first product on; transposes of gathered 8-bit weights are made for each product.
+  Tensor quantized_weight(const Tensor& weight, bool transposed);
   /// Whether a gradient that has arrived is such a dummy.
   bool is_dummy(const Tensor& gradient);
   /// Transformer Engine's workspace of its products, taken at the first of them and kept.

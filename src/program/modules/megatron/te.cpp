@@ -21,11 +21,16 @@ void te_gemm(MegatronRuntime& runtime, LinearPass pass, std::int64_t rows, const
   linear_product(runtime.tape(), pass, product.shape, options);
 }
 
-Tensor eight_bits(MegatronRuntime& runtime, const Dims& sizes) {
-  Dims with_scales = sizes;
-  const std::int64_t block = runtime.quantization().block;
-  if (block > 0) with_scales[-1] += ceil_div(with_scales[-1], block);
-  return runtime.tape().empty(with_scales, DType::fp8);
+/// What a tensor of those sizes is cast into, with its scales beside it.
+Tensor few_bits(MegatronRuntime& runtime, const Dims& sizes) {
+  return runtime.tape().empty(with_last(sizes, runtime.quantization().stored(sizes[-1])), DType::fp8);
+}
+
+/// quantize_impl of current scaling and nvfp4 before the cast: the tensor's greatest value, and its scale.
+void measure(Tape& tape, const Tensor& x) {
+  const Tensor greatest = tape.empty({1}, DType::fp32, Category::workspace), scale = tape.empty({1}, DType::fp32, Category::workspace);
+  reduce(greatest, x, Reduction::Axis::all);
+  pointwise(scale, {&greatest});
 }
 
 /// The transposed copy of what was gathered.
@@ -39,7 +44,7 @@ TeOperand turn(MegatronRuntime& runtime, Tensor straight) {
 
 /// x · weightᵀ, of x's leading sizes.
 Tensor product(MegatronRuntime& runtime, const Dims& leading, const Tensor& weight, DType type, bool biased) {
-  runtime.reserve_quantized(weight, false);
+  const Tensor read = runtime.quantized_weight(weight, false);
   Tensor y = runtime.tape().empty(with_last(leading, weight.size(0)), type);
   te_gemm(runtime, LinearPass::forward, row_count(y), weight, type, biased ? Epilogue::bias : Epilogue::none);
   return y;
@@ -47,7 +52,7 @@ Tensor product(MegatronRuntime& runtime, const Dims& leading, const Tensor& weig
 
 /// The input's gradient: gradient · weight, of the gradient's leading sizes.
 Tensor input_gradient(MegatronRuntime& runtime, const Dims& leading, const Tensor& weight, DType type) {
-  runtime.reserve_quantized(weight, true);
+  const Tensor read = runtime.quantized_weight(weight, true);
   Tensor y = runtime.tape().empty(with_last(leading, weight.size(1)), type);
   te_gemm(runtime, LinearPass::input_gradient, row_count(y), weight, type);
   return y;
@@ -98,11 +103,16 @@ void give_norm_gradients(BackwardCall& b, const Tensor& x, const TeNorm& norm) {
 
 }  // namespace
 
-TeOperand te_quantize(MegatronRuntime& runtime, const Tensor& x, bool turned) {
-  if (!runtime.quantization().enabled) return {x, {}};
-  TeOperand quantized{eight_bits(runtime, x.sizes()), {}};
-  if (turned && runtime.quantization().transposes) quantized.transposed = eight_bits(runtime, x.sizes());
-  if (runtime.quantization().block > 0) {
+TeOperand te_quantize(MegatronRuntime& runtime, const Tensor& x, bool turned, bool measured) {
+  const TeQuantization& quantization = runtime.quantization();
+  if (!quantization.enabled) return {x, {}};
+  if (quantization.measured && !measured) measure(runtime.tape(), x);
+  TeOperand quantized{few_bits(runtime, x.sizes()), {}};
+  if (turned && quantization.transposes) quantized.transposed = few_bits(runtime, x.sizes());
+  if (quantization.scaling == Scaling::nvfp4) {  // the transposed copy behind a Hadamard transform, by a kernel of its own
+    row_wise(RowWise::Function::quantize, row_count(x), x.size(-1), {&x}, {&quantized.straight});
+    if (quantized.transposed) row_wise(RowWise::Function::quantize, row_count(x), x.size(-1), {&x}, {&quantized.transposed});
+  } else if (quantization.block > 0) {
     row_wise(RowWise::Function::quantize, row_count(x), x.size(-1), {&x}, {&quantized.straight, &quantized.transposed});
   } else {
     pointwise(Pointwise::Form::fused, {&x}, {&quantized.straight, &quantized.transposed});
@@ -252,7 +262,7 @@ Tensor te_layernorm_linear(MegatronRuntime& runtime, const Tensor& x, const TeNo
   const bool in_eight_bits = runtime.quantization().enabled && runtime.quantization().fused_norm && returned == nullptr;
   Normed normed = normalize(op.tape(), x, norm.bias.defined(), !in_eight_bits);
   // Rows that are gathered are turned behind the gathering.
-  const TeOperand quantized = te_quantize(runtime, in_eight_bits ? x : normed.output, trained && !sequence);
+  const TeOperand quantized = te_quantize(runtime, in_eight_bits ? x : normed.output, trained && !sequence, true);
   Tensor output;
   {
     const GradMode no_grad(op.tape(), false);

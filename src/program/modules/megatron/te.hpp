@@ -10,7 +10,7 @@
 
 namespace plimsoll::program {
 
-/// A tensor in 8 bits, with its scales: in its own layout, transposed, or both. Without quantization the tensor itself.
+/// A tensor in 8 or 4 bits, with its scales: in its own layout, transposed, or both. Without quantization the tensor itself.
 struct TeOperand {
   Tensor straight, transposed;
 
@@ -18,8 +18,8 @@ struct TeOperand {
   const Tensor& kept() const { return transposed ? transposed : straight; }
 };
 
-/// x as a product reads it; `turned`: the transposed copy too, where products need one.
-TeOperand te_quantize(MegatronRuntime& runtime, const Tensor& x, bool turned);
+/// x as a product reads it; `turned`: the transposed copy too, where products need one. `measured`: whoever made x found its greatest value.
+TeOperand te_quantize(MegatronRuntime& runtime, const Tensor& x, bool turned, bool measured = false);
 
 /// A product of a layer with a weight [out, in] over `rows` tokens, in the recipe's types: a weight's gradient is added to its main_grad
 /// where products do so themselves.

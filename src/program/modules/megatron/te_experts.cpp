@@ -31,9 +31,10 @@ Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::v
   PythonFunction op("te_grouped_linear", inputs);
   const TeOperand operand = te_quantize(runtime, x, op.needs(1));
   op.save(operand.kept());
+  std::vector<Tensor> read;
   for (const Tensor& weight : weights) {
     op.save(weight);
-    runtime.reserve_quantized(weight, false);
+    read.push_back(runtime.quantized_weight(weight, false));
   }
   for (const Tensor& bias : biases) op.save(bias);
   const DType type = x.dtype();
@@ -46,8 +47,12 @@ Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::v
     Tensor input = b.take_saved(0);
     const TeOperand gradient = te_quantize(runtime, contiguous(b.grad()), true);
     const Tensor wide = b.tape.empty({b.grad().size(0), in}, type);
-    for (std::int64_t i = 0; i < groups; ++i) runtime.reserve_quantized(b.saved(static_cast<std::size_t>(i) + 1), true);
-    grouped_gemm(runtime, LinearPass::input_gradient, rows, {out, in}, type, groups);
+    {
+      std::vector<Tensor> turned;
+      for (std::size_t i = 0; i < static_cast<std::size_t>(groups); ++i)
+        turned.push_back(runtime.quantized_weight(b.saved(i + 1), true));
+      grouped_gemm(runtime, LinearPass::input_gradient, rows, {out, in}, type, groups);
+    }
     const bool fused = runtime.fused_weight_gradients();
     std::vector<Tensor> own;
     for (std::int64_t i = 0; i < groups && !fused; ++i) own.push_back(b.tape.empty({out, in}, type));
@@ -60,6 +65,23 @@ Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::v
       b.give(i + 1, fused ? runtime.dummy_gradient(b.saved(i + 1)) : own[i]);
     input.reset();
     b.give(0, wide);
+    b.drop_gradients();
+  });
+}
+
+Tensor te_repadded(const Tensor& x, std::int64_t rows) {
+  PythonFunction op("te_fp8_padding", {&x});
+  Dims sizes = x.sizes();
+  const std::int64_t before = std::exchange(sizes[0], rows);
+  Tensor y = op.output(sizes, x.dtype());
+  move_rows(x, y);
+  return op.done(y, [before](BackwardCall& b) {
+    const Tensor whole = contiguous(b.grad());
+    Dims back = whole.sizes();
+    back[0] = before;
+    const Tensor gradient = b.tape.empty(back, whole.dtype());
+    move_rows(whole, gradient);
+    b.give(0, gradient);
     b.drop_gradients();
   });
 }
