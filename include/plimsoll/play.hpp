@@ -145,6 +145,8 @@ class Score {
   Score(Score&&) noexcept;
   Score& operator=(Score&&) noexcept;
 
+  /// Kernels, copies, collectives and what the host does between them, of a whole step.
+  std::int64_t pieces() const;
   /// Its sends and receives find their neighbours ready.
   void stand_alone();
 

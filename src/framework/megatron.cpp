@@ -61,11 +61,11 @@ void complete_overlapped(Strategy& s, const Model& model) {
   complete(s, model);
 }
 
-/// bf16_with_fp8_mixed sets fp8_param_gather.
-void complete_nemo(Strategy& s, const Model& model) {
+/// bf16_with_fp8_mixed and bf16_with_fp8_current_scaling_mixed set fp8_param_gather.
+void complete_recipe(Strategy& s, const Model& model) {
   if (s.low_precision == LowPrecision::fp8 && !s.fp8_params) {
     s.fp8_params = true;
-    s.assumed.push_back("fp8_params: true (bf16_with_fp8_mixed)");
+    s.assumed.push_back("fp8_params: true (fp8_param_gather of the launcher's recipes)");
   }
   complete_overlapped(s, model);
 }
@@ -152,10 +152,12 @@ Entry megatron_lm() {
 }
 
 Entry megatron_bridge() {
-  return {overlapping(launcher("megatron-bridge", "Megatron-Bridge", "Megatron-Bridge recipes")), adjust, complete_overlapped, check};
+  FrameworkProfile p = overlapping(launcher("megatron-bridge", "Megatron-Bridge", "Megatron-Bridge recipes"));
+  p.fp8_scaling = Fp8Scaling::tensorwise;  // bf16_with_fp8_current_scaling_mixed, which its recipes of 8 bits take
+  return {p, adjust, complete_recipe, check};
 }
 
-Entry nemo() { return {overlapping(launcher("nemo", "NeMo", "NeMo 2 and MLPerf recipes")), adjust, complete_nemo, check}; }
+Entry nemo() { return {overlapping(launcher("nemo", "NeMo", "NeMo 2 and MLPerf recipes")), adjust, complete_recipe, check}; }
 
 Entry primus() {
   return {launcher("primus", "Primus (Megatron backend)", "Primus megatron-parameters.md"), adjust, complete_overlapped, check};

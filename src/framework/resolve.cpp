@@ -154,7 +154,10 @@ void resolve_kernels(Resolver& r) {
   if (s.autograd_threads == 0) s.autograd_threads = 1;
   if (!s.loss_parallel) s.loss_parallel = false;
   if (!s.moe.a2a_overlap) s.moe.a2a_overlap = false;
-  if (!s.async_tp) s.async_tp = profile.tensor_overlap && s.tp > 1 && s.sequence_parallel && s.comm_overlap.value_or(true);
+  // User buffers hold 16 and 8 bits: recipes of 4 bits switch them off (tp_comm_overlap = False if precision == "nvfp4").
+  if (!s.async_tp)
+    s.async_tp = profile.tensor_overlap && s.tp > 1 && s.sequence_parallel && s.comm_overlap.value_or(true) &&
+                 s.low_precision != LowPrecision::nvfp4;
   if (!s.comm_overlap) s.comm_overlap = true;
   const bool plain_ddp = s.data_parallel == DataParallel::ddp && s.recompute.kind == Recompute::Kind::none;
   if (plain_ddp && s.compile == Strategy::Compile::blocks)

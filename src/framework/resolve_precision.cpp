@@ -109,7 +109,7 @@ void resolve_precision(Resolver& r) {
     r.assume("fp8_backend: ao");
   }
   if (s.low_precision != LowPrecision::none && s.fp8_scaling == Fp8Scaling::automatic)
-    s.fp8_scaling = s.low_precision == LowPrecision::fp8 ? Fp8Scaling::delayed : Fp8Scaling::blockwise;
+    s.fp8_scaling = s.low_precision == LowPrecision::fp8 ? r.profile().fp8_scaling : Fp8Scaling::blockwise;
   if (s.lora && !s.lora->adapter_dtype && r.profile().adapter_dtype) s.lora->adapter_dtype = r.profile().adapter_dtype;
 }
 

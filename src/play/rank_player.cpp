@@ -283,7 +283,7 @@ bool RankPlayer::alike(const Snapshot& a, const Snapshot& b, const Snapshot& c) 
 bool RankPlayer::repeat() {
   if (repetition_ + 1 >= score_.repeat_times) return false;
   ++repetition_;
-  if (score_.repeats_alone) {
+  if (score_.repeats_alone && !settings_.with_events) {
     const Snapshot now = snapshot();
     if (alike(before_that_, before_, now)) {
       skip_repeats(static_cast<double>(score_.repeat_times - repetition_));

@@ -115,6 +115,7 @@ class Training {
                          .sequence_parallel = strategy.sequence_parallel,
                          .user_buffers = *strategy.async_tp,
                          .quantization = config_.quantization,
+                         .keeps_transposes = strategy.data_parallel != DataParallel::megatron_fsdp,
                          .fused_weight_gradients = *strategy.megatron.gradient_accumulation_fusion,
                          .main_gradient = strategy.grad_dtype.value_or(DType::fp32),
                          .attention = config_.attention_library,

@@ -5,6 +5,8 @@
 
 #include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
+#include "program/modules/megatron/mappings.hpp"
+#include "program/modules/megatron/vocabulary.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/python_function.hpp"
