@@ -154,6 +154,7 @@ Entry megatron_lm() {
 Entry megatron_bridge() {
   FrameworkProfile p = overlapping(launcher("megatron-bridge", "Megatron-Bridge", "Megatron-Bridge recipes"));
   p.fp8_scaling = Fp8Scaling::tensorwise;  // bf16_with_fp8_current_scaling_mixed, which its recipes of 8 bits take
+  p.loss = LossKernel::te;                 // cross_entropy_fusion_impl of its recipes
   return {p, adjust, complete_recipe, check};
 }
 

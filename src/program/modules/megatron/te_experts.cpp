@@ -1,5 +1,6 @@
 #include "program/modules/megatron/te_experts.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "program/modules/megatron/te.hpp"
@@ -20,7 +21,10 @@ void grouped_gemm(MegatronRuntime& runtime, LinearPass pass, std::int64_t rows, 
   grouped_linear_product(runtime.tape(), pass, product.shape, groups, product.options);
 }
 
-void move_rows(const Tensor& from, const Tensor& to) { gather(Gather::Function::permute, to.elements(), {&from}, {&to}); }
+/// Every row of the longer side is moved.
+void move_rows(const Tensor& from, const Tensor& to) {
+  gather(Gather::Function::permute, std::max(from.elements(), to.elements()), {&from}, {&to});
+}
 
 }  // namespace
 
