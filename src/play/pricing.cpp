@@ -9,14 +9,14 @@
 namespace plimsoll {
 namespace {
 
-/// Work that a pace does not name is part of what it does name.
-HostPace read_pace(const JsonValue& object) {
-  HostPace pace;
-  for (std::size_t i = 0; i < kHostWorks; ++i)
-    if (const auto found = object.find(std::string(name_of(static_cast<HostWork>(i)))))
-      pace.work[i] = hardware::read_sourced(*found, hardware::seconds_value).value;
-  pace.launch = hardware::read_sourced(object["launch"], hardware::seconds_value).value;
-  pace.wakes = hardware::read_sourced(object["wakes"], hardware::seconds_value).value;
+/// What a pace names, over `pace`: another's, or nothing, where work that is not named is part of what is.
+HostPace read_pace(const JsonValue& object, HostPace pace) {
+  const auto set = [&](std::string_view key, Seconds& value) {
+    if (const auto found = object.find(std::string(key))) value = hardware::read_sourced(*found, hardware::seconds_value).value;
+  };
+  for (std::size_t i = 0; i < kHostWorks; ++i) set(name_of(static_cast<HostWork>(i)), pace.work[i]);
+  set("launch", pace.launch);
+  set("wakes", pace.wakes);
   return pace;
 }
 
@@ -28,7 +28,10 @@ struct NamedPace {
 std::vector<NamedPace> read_paces() {
   const JsonDocument document = hardware::shipped_document("hardware/hosts.json");
   std::vector<NamedPace> paces;
-  for (const JsonValue& row : document.root()["paces"].elements()) paces.push_back({row["framework"].text(), read_pace(row)});
+  for (const JsonValue& row : document.root()["paces"].elements()) {
+    const bool like_all = row.has("like");  // "all", the first
+    paces.push_back({row["framework"].text(), read_pace(row, like_all ? paces.front().pace : HostPace{})});
+  }
   return paces;
 }
 

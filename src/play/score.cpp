@@ -164,7 +164,8 @@ class ScoreWriter {
   }
 
   void collective(Item& item, const Collective& collective) {
-    item.seconds = std::max(tables_.seconds_of(collective), tables_.pricing.least[static_cast<std::size_t>(collective.group)].value);
+    item.seconds = tables_.seconds_of(collective);
+    item.issue = tables_.pricing.meeting[static_cast<std::size_t>(collective.group)].value;
     item.cause = cause_of(collective.group);
     const auto group = static_cast<std::size_t>(collective.group);
     const bool transfer = collective.kind == CollectiveKind::send || collective.kind == CollectiveKind::receive;
