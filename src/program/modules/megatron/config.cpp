@@ -147,9 +147,6 @@ void check_precision_aware(const Strategy& s) {
 void check_activation_offload(const Strategy& s) {
   if (s.megatron.layer_spec != "te" || s.offload.activations_by != Offload::By::automatic)
     refuse("Megatron-core's activations are offloaded by Transformer Engine alone", "offload", "use layer_spec te");
-  if (s.pp > 1) fail("Megatron-core offloads no activations of pipeline stages (TransformerConfig raises)", "offload", "set pp to 1");
-  if (s.recompute.kind != Recompute::Kind::none)
-    fail("Megatron-core offloads no activations that are recomputed (TransformerConfig raises)", "offload", "leave one of them out");
 }
 
 /// optimizer_cpu_offload (training/arguments.py), and what of offloading is not modelled.
