@@ -255,7 +255,7 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
   for (const Block& block : model.blocks) {
     if (block.role != Block::Role::decoder) continue;
     check_layer(block, strategy);
-    if (block.moe) config.experts = expert_options(*block.moe, strategy);
+    if (block.moe) config.experts = expert_options(*block.moe, strategy, device.nvlink_domain);
     config.routes_tokens |= block.moe.has_value();
     config.fuses_dropout &= !block.moe || !block.moe->expert_bias;
     if (block.moe && adapts_feed_forward(config.adapted))

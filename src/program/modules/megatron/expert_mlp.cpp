@@ -76,13 +76,6 @@ Tensor add_weighted_biases(const Tensor& rows, const std::vector<Tensor>& biases
   return to(whole, rows.dtype());
 }
 
-/// Rows of all experts when each has a multiple of what a product of the recipe takes (get_align_size_for_quantization).
-std::int64_t padded_rows(const MegatronRuntime& runtime, std::int64_t rows, std::int64_t experts) {
-  const Scaling scaling = runtime.quantization().scaling;
-  const std::int64_t aligned = scaling == Scaling::mxfp8 || scaling == Scaling::nvfp4 ? 32 : 16;
-  return experts * round_up(ceil_div(rows, experts), aligned);
-}
-
 std::vector<Tensor> parameters_called(const Module& module, std::string_view prefix) {
   std::vector<Tensor> tensors;
   for (const auto& parameter : module.parameters)
@@ -91,6 +84,12 @@ std::vector<Tensor> parameters_called(const Module& module, std::string_view pre
 }
 
 }  // namespace
+
+std::int64_t padded_rows(const MegatronRuntime& runtime, std::int64_t rows, std::int64_t experts) {
+  const Scaling scaling = runtime.quantization().scaling;
+  const std::int64_t aligned = scaling == Scaling::mxfp8 || scaling == Scaling::nvfp4 ? 32 : 16;
+  return experts * round_up(ceil_div(rows, experts), aligned);
+}
 
 bool knows_expert_activation(const MoeSpec& spec) {
   return spec.gated && (spec.activation == "silu" || spec.activation == "clamped_swiglu" || gelu_like(spec.activation));

@@ -27,6 +27,9 @@ struct GroupedExperts {
   bool pads = false;                   ///< quantized products take other numbers of rows than the router gives
 };
 
+/// Rows of all experts when each has a multiple of what a product of the recipe takes (get_align_size_for_quantization).
+std::int64_t padded_rows(const MegatronRuntime& runtime, std::int64_t rows, std::int64_t experts);
+
 /// TEGroupedMLP.forward: all of a rank's experts at once, rows in the order of the experts.
 Tensor grouped_expert_mlp(MegatronRuntime& runtime, Module& experts, const MoeSpec& spec, const Tensor& tokens, const Tensor& probabilities,
                           const GroupedExperts& options);

@@ -6,6 +6,7 @@
 #include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
 #include "program/modules/megatron/expert_mlp.hpp"
+#include "program/modules/megatron/flex_dispatch.hpp"
 #include "program/modules/megatron/mappings.hpp"
 #include "program/modules/megatron/ops.hpp"
 #include "program/modules/megatron/recompute.hpp"
@@ -131,7 +132,17 @@ Tensor attach_loss(const Tensor& activation, const Tensor& loss) {
 
 }  // namespace
 
-ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s) {
+namespace {
+
+ExpertOptions::Dispatcher dispatcher_of(const Strategy& s) {
+  using Dispatcher = ExpertOptions::Dispatcher;
+  if (s.ep == 1 || s.moe.dispatcher == "alltoall") return Dispatcher::all_to_all;
+  return s.moe.dispatcher == "hybridep" ? Dispatcher::hybrid_ep : Dispatcher::deep_ep;
+}
+
+}  // namespace
+
+ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s, std::int64_t nvlink_domain) {
   const auto no = [](bool unknown, const char* what) {
     if (unknown) refuse(std::string(what) + " not modelled for Megatron-core's mixtures of experts", "moe");
   };
@@ -140,7 +151,9 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s) {
   no(!knows_expert_activation(spec), "experts gated by this activation are");
   no((spec.router_bias || spec.expert_bias) && !te, "biases of the router or the experts are, with local layers,");
   no(spec.expert_bias && s.etp > 1, "biases of experts that are cut are");  // GroupedLinear raises
-  no(s.moe.dispatcher != "alltoall", "a dispatcher other than alltoall is");
+  const bool flex = s.moe.dispatcher == "deepep" || s.moe.dispatcher == "hybridep";
+  no(s.moe.dispatcher != "alltoall" && !flex, "a dispatcher other than alltoall, deepep and hybridep is");
+  no(flex && (!te || s.etp > 1 || s.moe.capacity_factor), "this dispatcher with local layers, experts that are cut, or a capacity is");
   no(s.moe.capacity_factor && !s.moe.pad_to_capacity, "dropping tokens without padding to the capacity is");
   no(!s.moe.capacity_factor && !te, "routing that drops no token is, with local layers,");
   const std::string& balancing = s.moe.load_balancing;
@@ -152,6 +165,8 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s) {
           .imbalance = s.moe.imbalance,
           .te = te,
           .auxiliary_loss = s.moe.load_balancing != "none" && s.moe.aux_loss_coeff > 0,
+          .dispatcher = dispatcher_of(s),
+          .nvlink_domain = nvlink_domain,
           .recomputes_activation = recomputes(s.recompute, "moe_act"),
           .recomputes_shared = recomputes(s.recompute, "shared_experts")};
 }
@@ -397,10 +412,33 @@ Tensor MegatronExperts::compute_grouped(const Tensor& dispatched, const Tensor& 
     tokens = regrouped(tokens, ranks, local);
     weights = regrouped(weights, ranks, local);
   }
-  const GroupedExperts grouped{local, options_.recomputes_activation, runtime_.quantization().enabled && !options_.capacity_factor};
-  const Tensor output = grouped_expert_mlp(runtime_, module_.child("experts"), spec_, tokens, weights, grouped);
+  const Tensor output = grouped_expert_mlp(runtime_, module_.child("experts"), spec_, tokens, weights, grouped_experts());
   Tensor restored = local > 1 ? regrouped(output, local, ranks) : output;
   return cut ? reduce_scatter_sequence(runtime_, restored) : restored;
+}
+
+/// HybridEP and DeepEP's permutation pad the rows of experts themselves.
+GroupedExperts MegatronExperts::grouped_experts() const {
+  const bool flex = options_.dispatcher != ExpertOptions::Dispatcher::all_to_all;
+  return {local_experts(), options_.recomputes_activation, runtime_.quantization().enabled && !options_.capacity_factor && !flex};
+}
+
+/// MoEFlexTokenDispatcher around TEGroupedMLP.
+Tensor MegatronExperts::run_flex(const Tensor& hidden) const {
+  const Routed routed = route(hidden);
+  const Tensor rows = view(hidden, {-1, hidden.size(-1)});
+  const FlexDispatch flex(runtime_, {.hybrid = options_.dispatcher == ExpertOptions::Dispatcher::hybrid_ep,
+                                     .ranks = options_.expert_parallel,
+                                     .domain = options_.nvlink_domain,
+                                     .experts = spec_.experts,
+                                     .top_k = spec_.top_k,
+                                     .imbalance = options_.imbalance});
+  const auto received = static_cast<std::int64_t>(std::ceil(static_cast<double>(rows.size(0) * spec_.top_k) * options_.imbalance));
+  const std::int64_t padded = runtime_.quantization().enabled ? padded_rows(runtime_, received, local_experts()) : received;
+  const TePermuted dispatched = flex.dispatch(rows, routed.probabilities, padded);
+  const Tensor output =
+      grouped_expert_mlp(runtime_, module_.child("experts"), spec_, dispatched.tokens, dispatched.probabilities, grouped_experts());
+  return view(flex.combine(output, dispatched, rows.size(0)), hidden.sizes());
 }
 
 /// SharedExpertMLP.forward.
@@ -424,6 +462,12 @@ Tensor MegatronExperts::operator()(const Tensor& hidden) const {
   Tensor common;
   if (spec_.shared_intermediate > 0)
     common = options_.recomputes_shared ? checkpoint_reentrant(runtime_.tape(), sharing, {hidden}) : sharing({hidden});
+  const Tensor output = options_.dispatcher == ExpertOptions::Dispatcher::all_to_all ? run_all_to_all(hidden) : run_flex(hidden);
+  return common ? add(output, common) : output;
+}
+
+/// MoEAlltoAllTokenDispatcher around the experts.
+Tensor MegatronExperts::run_all_to_all(const Tensor& hidden) const {
   Permuted permuted;
   {
     const Routed routed = route(hidden);
@@ -437,8 +481,7 @@ Tensor MegatronExperts::operator()(const Tensor& hidden) const {
   Tensor output = options_.te ? compute_grouped(dispatched, permuted.probabilities) : compute(dispatched, permuted.probabilities);
   output = all_to_all(output, sent);
   output = options_.te ? te_unpermute(output, remembered_.order) : unpermute(output, hidden.elements() / hidden.size(-1));
-  output = view(output, hidden.sizes());
-  return common ? add(output, common) : output;
+  return view(output, hidden.sizes());
 }
 
 }  // namespace plimsoll::program
