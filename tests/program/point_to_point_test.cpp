@@ -268,5 +268,28 @@ TEST(PointToPoint, TransfersOfAGroupRunSideBySideAndGroupsInTurn) {
   EXPECT_EQ(first.ready(CollectiveKind::receive, 1, "pipeline"), nullptr) << "the receive's group begins behind the send's";
 }
 
+// Pairs have streams of their own: what is sent to one neighbour does not wait for what comes from the other, and who waits for sends waits for
+// no receive behind them.
+TEST(PointToPoint, PairsDoNotWaitForEachOther) {
+  Tape tape;
+  PairedTransfers transfers(tape, 4);
+  tape.record_into(Tape::Part::step);
+  const Message message{64, DType::bf16};
+  const StreamId from_before = transfers.issue(CollectiveKind::receive, 3, message), ahead = transfers.issue(CollectiveKind::send, 1, message);
+  EXPECT_NE(from_before, ahead);
+  EXPECT_EQ(transfers.issue(CollectiveKind::receive, 1, message), ahead);
+  transfers.await_sends();
+  const StepProgram program = tape.take();
+  std::vector<InstructionKind> on_pair;
+  std::uint32_t awaited = 0, recorded = 0;
+  for (const Instruction& instruction : program.step) {
+    if (instruction.kind == InstructionKind::collective && instruction.stream == ahead) on_pair.push_back(instruction.kind);
+    if (instruction.kind == InstructionKind::record_event && instruction.stream == ahead && on_pair.size() == 1) recorded = instruction.id;
+    if (instruction.kind == InstructionKind::wait_event && instruction.stream == kComputeStream) awaited = instruction.id;
+  }
+  EXPECT_EQ(on_pair.size(), 2u);
+  EXPECT_EQ(awaited, recorded) << "the event behind the send, in front of the receive";
+}
+
 }  // namespace
 }  // namespace plimsoll::program

@@ -38,10 +38,11 @@ TitanTrainer::TitanTrainer(const Model& model, const Strategy& strategy, const T
 /// What is received in advance has events of its own: no more micro-batches than ranks are on their way to a part.
 std::unique_ptr<TitanTransfers> TitanTrainer::make_transfers() {
   if (plan_.ranks == 1) return nullptr;
-  auto transfers = std::make_unique<TitanTransfers>(TitanTransfers{.groups = {tape_, plan_.ranks}, .events = {}});
+  auto transfers = std::make_unique<TitanTransfers>(TitanTransfers{.groups = {tape_, plan_.ranks}, .pairs = {}, .events = {}});
   transfers->fuses = plan_.sends == TitanRankPlan::Sends::with_next;
   transfers->waits_late = plan_.sends == TitanRankPlan::Sends::in_advance;
   if (!transfers->waits_late) return transfers;
+  if (plan_.pairs) transfers->pairs.emplace(tape_, plan_.ranks);
   MicroBatchEvents& events = transfers->events;
   events.period = plan_.ranks;
   events.first = tape_.new_event();
