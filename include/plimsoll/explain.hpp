@@ -31,7 +31,7 @@ struct Change {
   Bytes saved;                     ///< device bytes of the explained rank, expected; only what saves something is listed
   Bytes device;                    ///< what is needed with it
   Verdict verdict;                 ///< of that rank with it
-  std::optional<double> slowdown;  ///< step time with it over step time without; empty with offload, whose copies the step time lacks
+  std::optional<double> slowdown;  ///< step time with it over step time without; empty where a closed form lacks an offload's copies
 };
 
 /// A change that cannot be compared, and why.

@@ -51,7 +51,8 @@ std::optional<Tried> compare(const Model& model, const Cluster& cluster, const S
     const Bytes device(static_cast<std::int64_t>(after.device.expected));
     const Bytes saved = Bytes(static_cast<std::int64_t>(before.memory.device.expected)) - device;
     std::optional<double> slowdown;
-    if (!change.strategy.offload.any()) slowdown = report.time.step_seconds.expected / explanation.report.time.step_seconds.expected;
+    if (!change.strategy.offload.any() || report.time.basis == Basis::played)
+      slowdown = report.time.step_seconds.expected / explanation.report.time.step_seconds.expected;
     if (saved > Bytes(0)) return Tried{{change.flag, saved, device, report.verdict, slowdown}, change.strategy};
   } catch (const Error& error) {
     if (error.code() == ErrorCode::internal) throw;
@@ -66,6 +67,14 @@ std::vector<Tried> try_changes(const Model& model, const Cluster& cluster, const
     if (auto found = compare(model, cluster, change, explanation)) tried.push_back(*std::move(found));
   std::stable_sort(tried.begin(), tried.end(), [](const Tried& a, const Tried& b) { return a.change.saved > b.change.saved; });
   return tried;
+}
+
+/// Whether the worst rank is too large for its device even by all that each of the changes saves on its own.
+bool is_hopeless(const Report& report, const std::vector<Tried>& tried) {
+  const RankMemory& memory = report.worst_rank().memory;
+  double least = memory.device.expected;
+  for (const Tried& one : tried) least -= static_cast<double>(one.change.saved.count);
+  return least > static_cast<double>(memory.capacity.count);
 }
 
 }  // namespace
@@ -101,6 +110,7 @@ std::optional<Change> fitting_change(const Model& model, const Cluster& cluster,
     explanation.report = estimate(model, cluster, base);
     explanation.rank = explanation.report.worst;
     const std::vector<Tried> tried = try_changes(model, cluster, base, explanation);
+    if (is_hopeless(explanation.report, tried)) return {};
     const auto fits = std::find_if(tried.begin(), tried.end(), [](const Tried& one) { return one.change.verdict != Verdict::does_not_fit; });
     const auto best = fits != tried.end() ? fits : tried.begin();
     if (best == tried.end()) return {};
