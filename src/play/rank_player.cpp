@@ -290,7 +290,7 @@ bool RankPlayer::repeats_alone() const {
 bool RankPlayer::repeat() {
   if (repetition_ + 1 >= score_.repeat_times) return false;
   ++repetition_;
-  if (repeats_alone()) {
+  if (repeats_alone() && !settings_.with_events) {
     const Snapshot now = snapshot();
     if (alike(before_that_, before_, now)) {
       skip_repeats(static_cast<double>(score_.repeat_times - repetition_));

@@ -28,6 +28,11 @@ Score::~Score() = default;
 Score::Score(Score&&) noexcept = default;
 Score& Score::operator=(Score&&) noexcept = default;
 
+std::int64_t Score::pieces() const {
+  const auto repeated = static_cast<std::int64_t>(parts_->repeat_end - parts_->repeat_begin);
+  return static_cast<std::int64_t>(parts_->items.size()) + (parts_->repeat_times - 1) * repeated;
+}
+
 void Score::stand_alone() {
   for (Item& item : parts_->items)
     if (item.what == Item::What::send || item.what == Item::What::receive) item.what = Item::What::collective;
@@ -160,7 +165,8 @@ class ScoreWriter {
   }
 
   void collective(Item& item, const Collective& collective) {
-    item.seconds = std::max(tables_.seconds_of(collective), tables_.pricing.least[static_cast<std::size_t>(collective.group)].value);
+    item.seconds = tables_.seconds_of(collective);
+    item.issue = tables_.pricing.meeting[static_cast<std::size_t>(collective.group)].value;
     item.cause = cause_of(collective.group);
     const auto group = static_cast<std::size_t>(collective.group);
     const bool transfer = collective.kind == CollectiveKind::send || collective.kind == CollectiveKind::receive;

@@ -175,6 +175,22 @@ TEST(PointToPoint, MegatronsRanksMeet) {
   }
 }
 
+// Before overlap_p2p_comm: one group for both directions of a turn.
+TEST(PointToPoint, RanksOfOldMegatronsMeet) {
+  const Model model = llama(24);
+  for (const auto& [pp, vp, micro_batches] :
+       std::vector<std::array<int, 3>>{{4, 1, 12}, {3, 2, 3}, {3, 2, 12}, {4, 2, 4}, {4, 2, 8}, {4, 3, 32}, {8, 3, 16}}) {
+    const std::string text = R"("framework": "megatron-lm", "framework_version": "2022-05", "precision": "bf16", "data_parallel": "ddp", "pp": )" +
+                             std::to_string(pp) + ", \"vp\": " + std::to_string(vp) +
+                             ", \"micro_batches_per_step\": " + std::to_string(micro_batches);
+    const Strategy strategy = strategy_of(model, text, pp);
+    MegatronPipeline pipeline(model, strategy);
+    std::vector<StepProgram> programs;
+    for (int rank = 0; rank < pp; ++rank) programs.push_back(pipeline.rank(rank));
+    EXPECT_EQ(play(programs, text), expected_messages(strategy, pp * vp - 1)) << text;
+  }
+}
+
 TEST(PointToPoint, TorchTitansRanksMeet) {
   const Model model = llama(22);
   for (const char* more : {R"("pp": 2, "pp_schedule": "1f1b", "global_batch": 2)", R"("pp": 8, "pp_schedule": "1f1b", "global_batch": 12)",

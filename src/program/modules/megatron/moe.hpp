@@ -10,7 +10,7 @@
 #include "plimsoll/model.hpp"
 #include "plimsoll/strategy.hpp"
 #include "program/module.hpp"
-#include "program/modules/megatron/ops.hpp"
+#include "program/modules/megatron/runtime.hpp"
 
 namespace plimsoll::program {
 
@@ -67,12 +67,10 @@ class MegatronExperts {
   Permuted permute_tokens(const Tensor& hidden, const Routed& routed) const;
   Tensor compute(const Tensor& dispatched, const Tensor& probabilities) const;
   Tensor compute_grouped(const Tensor& dispatched, const Tensor& probabilities) const;
-  Tensor grouped_mlp(const Tensor& tokens, const Tensor& probabilities) const;
   Permuted permute_fused(const Tensor& hidden, const Routed& routed) const;
   Tensor regrouped(const Tensor& rows, std::int64_t outer, std::int64_t inner) const;
   Tensor shared(const Tensor& hidden) const;
   Tensor unpermute(const Tensor& tokens, std::int64_t rows) const;
-  Tensor expert(const std::string& index, const Tensor& tokens, const Tensor& probabilities) const;
   /// [own rows, …] → [`rows`, …].
   Tensor all_to_all(const Tensor& x, std::int64_t rows) const;
   std::int64_t capacity(std::int64_t tokens) const;
