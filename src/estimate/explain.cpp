@@ -80,6 +80,14 @@ std::vector<Tried> savings_of(std::vector<Tried> tried) {
   return tried;
 }
 
+/// Whether the worst rank is too large for its device even by all that each of the changes saves on its own.
+bool is_hopeless(const Report& report, const std::vector<Tried>& tried) {
+  const RankMemory& memory = report.worst_rank().memory;
+  double least = memory.device.expected;
+  for (const Tried& one : tried) least -= static_cast<double>(one.change.saved.count);
+  return least > static_cast<double>(memory.capacity.count);
+}
+
 /// Every change that makes the step shorter by more than what a changed order of launches does, the fastest first.
 std::vector<Tried> gains_of(std::vector<Tried> tried) {
   constexpr double kLeast = 0.998;
@@ -134,6 +142,7 @@ std::optional<Change> fitting_change(const Model& model, const Cluster& cluster,
     explanation.rank = explanation.report.worst;
     const std::vector<SingleChange> changes = memory_changes(base, resolve(base, model, cluster), model, cluster);
     const std::vector<Tried> tried = savings_of(try_all(model, cluster, changes, explanation));
+    if (is_hopeless(explanation.report, tried)) return {};
     const auto fits = std::find_if(tried.begin(), tried.end(), [](const Tried& one) { return one.change.verdict != Verdict::does_not_fit; });
     const auto best = fits != tried.end() ? fits : tried.begin();
     if (best == tried.end()) return {};

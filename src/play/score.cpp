@@ -36,7 +36,8 @@ std::int64_t Score::pieces() const {
 void Score::stand_alone() {
   for (Item& item : parts_->items)
     if (item.what == Item::What::send || item.what == Item::What::receive) item.what = Item::What::collective;
-  parts_->repeats_alone = true;
+  parts_->repeats_transfers = false;
+  parts_->repeats_meetings = {};
 }
 
 struct Pricer::Tables {
@@ -179,8 +180,10 @@ class ScoreWriter {
       item.id = static_cast<std::uint32_t>(group);
       score_.meetings[group] += runs_;
     }
-    const bool of_others = item.what != Item::What::collective;
-    if (of_others && runs_ > 1) score_.repeats_alone = false;
+    if (runs_ > 1) {
+      if (item.what == Item::What::meeting) score_.repeats_meetings[group] = true;
+      if (item.what == Item::What::send || item.what == Item::What::receive) score_.repeats_transfers = true;
+    }
     if (item.stream != kComputeStream) slow_down(item, group);
     score_.communication += Seconds(item.seconds * static_cast<double>(runs_));
     score_.by_group[group] += Seconds(item.seconds * static_cast<double>(runs_));

@@ -7,6 +7,7 @@
 #include "program/op.hpp"
 #include "program/ops/block_mask.hpp"
 #include "program/optimizers/clipping.hpp"
+#include "program/optimizers/host_optimizer.hpp"
 #include "program/tensor_names.hpp"
 
 namespace plimsoll::program {
@@ -62,7 +63,9 @@ RecordedPipelineRank TitanTrainer::record() {
   for (auto& part : parts_) part->materialize();
   for (auto& part : parts_)
     for (Tensor& shard : part->sharded().shards()) shards_.push_back(shard);
-  optimizer_ = make_optimizer(strategy_.optimizer, strategy_.optimizer_impl, tape_, shards_, strategy_.state_dtype);
+  optimizer_ = strategy_.offload.params
+                   ? make_host_optimizer(strategy_, tape_, shards_)
+                   : make_optimizer(strategy_.optimizer, strategy_.optimizer_impl, tape_, shards_, strategy_.state_dtype);
   RecordedPipelineRank recorded;
   if (transfers_) recorded.events = transfers_->events;
   Accumulation accumulation(tape_, std::max<std::int64_t>(strategy_.grad_accum, 1), plan_.every_micro_batch);
@@ -153,6 +156,7 @@ void TitanTrainer::train_step(Accumulation& accumulation, PassMarks& marks) {
   if (strategy_.clip_grad_norm.value_or(true)) {
     const bool sharded = strategy_.fsdp_degree > 1;
     clip_grad_norm(tape_, shards_, sharded ? std::optional(Group::data_shard) : std::nullopt);
+    if (strategy_.offload.params) clip_grad_norm_on_host(tape_, shards_);
   }
   for (auto& part : parts_) balance_experts(tape_, part->decoder().mixtures(), strategy_.recompute.kind != Recompute::Kind::none);
   optimizer_->step();

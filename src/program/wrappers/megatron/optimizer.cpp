@@ -5,6 +5,7 @@
 #include "framework/megatron.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/optimizers/host_optimizer.hpp"
 #include "program/reduction.hpp"
 
 namespace plimsoll::program {
@@ -37,6 +38,9 @@ MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const
       for (const MegatronMain& main : group.mains) parameters.push_back(main.parameter);
     }
     copy_to_host(parameters, true);
+    std::int64_t elements = 0;
+    for (const Tensor& parameter : parameters) elements += parameter.elements();
+    host_ = make_host_optimizer(strategy.optimizer, OptimizerImpl::fused, tape_, elements);  // get_megatron_optimizer asks for fused=True
   }
 }
 
@@ -81,6 +85,7 @@ void MegatronOptimizer::step_on_host() {
   for (const ParameterGroup& group : groups_) {
     for (const MegatronMain& main : group.mains) moved(main.parameter.grad(), Copy::Direction::device_to_host);
   }
+  host_->step();
   for (const ParameterGroup& group : groups_) {
     for (const MegatronMain& main : group.mains) moved(main.parameter, Copy::Direction::host_to_device);
   }

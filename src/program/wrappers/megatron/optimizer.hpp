@@ -70,6 +70,7 @@ class MegatronOptimizer {
   /// optimizer_cpu_offload of the whole model (optimizer_offload_fraction 1): HybridDeviceOptimizer keeps fp32 parameters and moments on
   /// the host, steps there, and writes the 16-bit parameters, without overlap_cpu_optimizer_d2h_h2d.
   bool on_host_ = false;
+  std::unique_ptr<Optimizer> host_;  ///< HybridDeviceOptimizer's on the host
   bool scales_losses_ = false;  ///< fp16
   bool apex_ = false;           ///< Megatron before Megatron-core: multi-tensor kernels copy between the types
   DType model_type_ = DType::bf16;
