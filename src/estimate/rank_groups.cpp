@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "estimate/host_pace.hpp"
+#include "plimsoll/framework.hpp"
+
 namespace plimsoll::estimation {
 namespace {
 
@@ -35,6 +38,13 @@ std::array<GroupShape, kGroups> group_shapes(const Strategy& resolved, const Top
   for (std::size_t i = 0; i < groups.size(); ++i)
     if (groups[i].size > 1) shapes[i] = topology.group(groups[i]);
   return shapes;
+}
+
+Pricing run_pricing(const Cluster& cluster, const Strategy& resolved) {
+  const ModelCode code = profile_of(resolved).code;
+  Pricing pricing = pricing_of(cluster, group_shapes(resolved, Topology(cluster)), name_of(code));
+  if (code == ModelCode::nanotron) set_nanotron_pace(pricing, resolved);
+  return pricing;
 }
 
 }  // namespace plimsoll::estimation
