@@ -11,17 +11,18 @@
 #include "plimsoll/formula.hpp"
 #include "plimsoll/model.hpp"
 #include "plimsoll/rehearse.hpp"
+#include "plimsoll/text_style.hpp"
 
 namespace plimsoll {
 
 /// The verdict line, memory by category against capacity, time, FLOPs, assumptions.
-std::string to_text(const Report& report);
+std::string to_text(const Report& report, const TextStyle& style = {});
 
 /// One object "plimsoll/estimate/1" (docs/estimate-json.md). Bytes that are no UTF-8 become U+FFFD.
 std::string to_json(const Report& report);
 
 /// The instant of the peak, what is alive at it, what would lower it; at most `most` groups per category (0: all).
-std::string to_text(const Explanation& explanation, std::size_t most);
+std::string to_text(const Explanation& explanation, std::size_t most, const TextStyle& style = {});
 
 /// One object "plimsoll/explain/1" (docs/explain.md).
 std::string to_json(const Explanation& explanation);
@@ -37,6 +38,12 @@ std::string model_list_json();
 /// {"schema":"plimsoll/hardware/1","accelerators":[…],"clusters":[…]}, or with a name the shipped file of that device or cluster.
 /// Throws Error: unknown name.
 std::string hardware_json(const std::string& name);
+
+/// The frameworks of the catalogue, one line each; or one with what it takes by default and can do. Throws Error: unknown name.
+std::string framework_list();
+std::string framework_sheet(const std::string& name);
+/// {"schema":"plimsoll/frameworks/1","frameworks":[…]}, or {"schema":"plimsoll/framework/1",…}
+std::string framework_json(const std::string& name);
 
 /// One model as a table of layers: operators with parameters, forward FLOPs per token and output shape.
 std::string model_sheet(const Model& model);
@@ -56,7 +63,7 @@ std::string to_step_trace(const std::vector<RankTimeline>& ranks, const std::str
 std::string to_program_text(const StepProgram& program);
 
 /// The report of a rehearsal: as to_text(Report), with the launches by time (`most` rows) and the communicators.
-std::string to_text(const Rehearsal& rehearsal, std::size_t most);
+std::string to_text(const Rehearsal& rehearsal, std::size_t most, const TextStyle& style = {});
 
 /// The played step of one rank (index in `recordings`) as a trace that Perfetto and chrome://tracing open: a row per stream.
 std::string to_timeline_trace(const Rehearsal& rehearsal, std::size_t rank);

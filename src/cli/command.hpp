@@ -47,6 +47,7 @@ Command explain_command();
 Command models_command();
 Command graph_command();
 Command hardware_command();
+Command frameworks_command();
 Command formula_command();
 Command validate_command();
 Command rehearse_command();
@@ -56,6 +57,12 @@ Command replay_command();
 Command compare_trace_command();
 Command search_command();
 Command merge_command();
+Command serve_command();
+Command completion_command();
+Command man_command();
+
+/// All commands, in the order in which --help shows them.
+const std::vector<Command>& all_commands();
 
 /// Parses the command line and runs the command. Throws Error on a wrong one, with the nearest valid name.
 int run(const std::vector<Command>& commands, int argc, const char* const* argv);
