@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 
+#include "framework/megatron.hpp"
 #include "plimsoll/error.hpp"
+#include "program/modules/megatron/ops.hpp"
 
 namespace plimsoll::program {
 
@@ -81,10 +84,7 @@ void check_local(const Strategy& s) {
   if (s.lora) refuse("adapters on Megatron-core's local layers are not modelled", "lora");
   constexpr const char* kLayers = "Megatron-core's local layers";
   if (s.cp > 1) refuse("context parallelism is not modelled for Megatron-core's local layers", "cp");
-  if (*s.megatron.gradient_accumulation_fusion)
-    refuse("gradient accumulation fusion needs apex; not modelled", "gradient_accumulation_fusion");
   if (s.low_precision != LowPrecision::none) refuse("8-bit products need Transformer Engine's layers", "low_precision");
-  if (*s.megatron.masked_softmax_fusion) refuse("the fused masked softmax is not modelled", "masked_softmax_fusion");
   if (*s.megatron.rope_fusion) refuse("fused rotary embedding is not modelled", "rope_fusion");
   if (s.attention != AttentionKernel::unfused && s.attention != AttentionKernel::sdpa && s.attention != AttentionKernel::flash)
     refuse_kernel("attention", name_of(s.attention), kLayers);
@@ -148,9 +148,6 @@ void check_precision_aware(const Strategy& s) {
 void check_activation_offload(const Strategy& s) {
   if (s.megatron.layer_spec != "te" || s.offload.activations_by != Offload::By::automatic)
     refuse("Megatron-core's activations are offloaded by Transformer Engine alone", "offload", "use layer_spec te");
-  if (s.pp > 1) fail("Megatron-core offloads no activations of pipeline stages (TransformerConfig raises)", "offload", "set pp to 1");
-  if (s.recompute.kind != Recompute::Kind::none)
-    fail("Megatron-core offloads no activations that are recomputed (TransformerConfig raises)", "offload", "leave one of them out");
 }
 
 /// optimizer_cpu_offload (training/arguments.py), and what of offloading is not modelled.
@@ -185,6 +182,13 @@ void check_strategy(const Strategy& s) {
 }  // namespace
 
 namespace {
+
+/// persist_ln_hidden_sizes of megatron/model/fused_layer_norm.py.
+bool has_persistent_norm(std::int64_t hidden) {
+  constexpr std::int64_t kSizes[] = {1024,  1536,  2048,  2304,  3072,  3840,  4096,  5120,  6144,  8192,  10240, 12288,
+                                     12800, 15360, 16384, 18432, 20480, 24576, 25600, 30720, 32768, 40960, 49152, 65536};
+  return std::find(std::begin(kSizes), std::end(kSizes), hidden) != std::end(kSizes);
+}
 
 /// "NVIDIA NeMo Framework Release 25.04": containers up to that one hold Transformer Engine 2.2 or older. (PyTorch's containers, which
 /// others are built on, do not say what stands above them.)
@@ -228,6 +232,9 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
   config.hidden = model.hidden_size;
   config.vocabulary = round_up(model.vocab_size, static_cast<std::int64_t>(strategy.megatron.make_vocab_size_divisible_by) * strategy.tp);
   config.flash = strategy.attention != AttentionKernel::unfused;
+  config.fused_softmax = *strategy.megatron.masked_softmax_fusion && has_fused_softmax(strategy.seq_len, config.type);
+  const framework::MegatronRelease release = framework::megatron_release(strategy);
+  config.persistent_norm = !release.core() && release.persists_norms() && has_persistent_norm(config.hidden);
   config.te = strategy.megatron.layer_spec == "te";
   config.quantization = te_quantization(strategy, device);
   config.eight_bit_activations = strategy.fp8_activations;

@@ -25,6 +25,8 @@ struct MegatronConfig {
   std::int64_t positions = 0;               ///< rows of the learned position table; 0: rotary
   double hidden_dropout = 0;
   bool flash = false;  ///< torch's SDPA as the core attention; else DotProductAttention
+  bool fused_softmax = false;  ///< of DotProductAttention: masked_softmax_fusion, where the kernel takes such scores
+  bool persistent_norm = false;  ///< apex's FastLayerNorm, from which Transformer Engine's is made
   bool te = false;     ///< Transformer Engine's modules; else Megatron's own
   TeQuantization quantization;
   bool eight_bit_activations = false;  ///< the gated activation saves its input in 8 bits

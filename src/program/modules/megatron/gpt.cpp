@@ -312,7 +312,8 @@ class MegatronChunk::Layer {
     key = view(key, {length, batch * heads, dim});
     runtime().global_buffer({batch * heads, length, length}, query.dtype());
     const Tensor scores = scaled_product(transpose(query, 0, 1), transpose(transpose(key, 0, 1), 1, 2));
-    Tensor probabilities = softmax_in_fp32(tape, view(scores, {batch, heads, length, length}));
+    const Tensor each_head = view(scores, {batch, heads, length, length});
+    Tensor probabilities = config().fused_softmax ? fused_causal_softmax(each_head) : softmax_in_fp32(tape, each_head);
     probabilities = dropout(probabilities, block_.attention->dropout);
     value = view(value, {length, batch * heads, dim});
     probabilities = view(probabilities, {batch * heads, length, length});
@@ -442,7 +443,7 @@ MegatronFsdpModules MegatronChunk::fsdp_modules() {
 Tensor MegatronChunk::norm(Module& module, const Tensor& x) const {
   const ModuleCall call(module, runtime_.tape(), {});
   const Tensor& weight = module.tensor("weight");
-  if (config_.te) return te_norm(x, {weight, module.tensor("bias")});
+  if (config_.te || config_.persistent_norm) return te_norm(x, {weight, module.tensor("bias")});
   return config_.norm.kind == NormSpec::Kind::layer_norm ? layer_norm(x, weight, module.tensor("bias")) : rms_norm(x, weight);
 }
 

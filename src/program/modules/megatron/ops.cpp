@@ -46,7 +46,8 @@ void linear_backward(MegatronRuntime& runtime, const MegatronLinear& mode, Backw
   const Tensor gradient = rows_of(b.grad());
   Tensor input_gradient = mm(gradient, weight), part;
   if (mode.gather_input) runtime.wait();
-  if (mode.reduce_gradient) runtime.collective_async(CollectiveKind::all_reduce, input_gradient.bytes(), input.dtype());
+  const auto add_up = [&] { runtime.collective_async(CollectiveKind::all_reduce, input_gradient.bytes(), input.dtype()); };
+  if (mode.reduce_gradient && runtime.reduces_beside_products()) add_up();
   if (mode.gather_input) {
     part = runtime.tape().empty(input.sizes(), input.dtype());
     runtime.collective_async(CollectiveKind::reduce_scatter, input_gradient.bytes(), input.dtype());
@@ -60,6 +61,7 @@ void linear_backward(MegatronRuntime& runtime, const MegatronLinear& mode, Backw
     b.give(1, mm(transpose(gradient, 0, 1), rows));
   }
   if (b.needs(2)) b.give(2, sum(gradient, {0}, false));
+  if (mode.reduce_gradient && !runtime.reduces_beside_products()) add_up();
   if (mode.gather_input || mode.reduce_gradient) runtime.wait();
   if (b.needs(0)) b.give(0, part ? part : reshaped(input_gradient, input.sizes()));
 }
@@ -207,6 +209,26 @@ Tensor bias_swiglu(const Tensor& x, const Tensor& bias, bool in_eight_bits) {
 }
 
 // ---- attention's pieces -----------------------------------------------------------------------------------------------------
+
+bool has_fused_softmax(std::int64_t length, DType type) {
+  constexpr std::int64_t kShortest = 16, kLongest = 4096, kRowsOfBlock = 4;
+  return type != DType::fp32 && length > kShortest && length <= kLongest && length % kRowsOfBlock == 0;
+}
+
+Tensor fused_causal_softmax(const Tensor& scores) {
+  PythonFunction op("scaled_upper_triang_masked_softmax", {&scores});
+  Tensor probabilities = op.output(scores.sizes(), scores.dtype());
+  const std::int64_t columns = scores.size(-1), rows = scores.elements() / columns;
+  row_wise(RowWise::Function::softmax, rows, columns, {&scores}, {&probabilities});
+  op.save_output(probabilities);
+  return op.done(probabilities, [](BackwardCall& b) {
+    const Tensor kept = b.saved(0);
+    Tensor gradient = contiguous(b.grad());
+    row_wise(RowWise::Function::softmax_backward, gradient.elements() / gradient.size(-1), gradient.size(-1), {&gradient, &kept},
+             {&gradient});
+    b.give(0, std::move(gradient));
+  });
+}
 
 Tensor masked_copy(const Tensor& x, const Tensor& mask) {
   Tensor copy = x.is_contiguous() ? clone(x) : contiguous(x);

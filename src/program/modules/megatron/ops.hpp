@@ -30,6 +30,10 @@ Tensor bias_swiglu(const Tensor& x, const Tensor& bias, bool in_eight_bits = fal
 
 /// torch.baddbmm(buffer, a, b, beta=0, alpha=scale).
 Tensor scaled_product(const Tensor& a, const Tensor& b);
+/// Whether Megatron's fused softmax has a kernel for such scores (fused_softmax.py, is_kernel_available).
+bool has_fused_softmax(std::int64_t length, DType type);
+/// ScaledUpperTriangMaskedSoftmax of [b, heads, s, s]: its backward writes over the gradient that arrives.
+Tensor fused_causal_softmax(const Tensor& scores);
 /// x.masked_fill_(mask, value).
 Tensor masked_fill_in_place(const Tensor& x, const Tensor& mask);
 /// x.masked_fill(mask, 0): a copy that is row-major whatever x is (masked_fill clones with MemoryFormat::Contiguous).

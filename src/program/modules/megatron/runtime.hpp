@@ -52,6 +52,8 @@ struct MegatronRuntimeOptions {
   bool fused_weight_gradients = false;  ///< gradient_accumulation_fusion: products add a weight's gradient to its main_grad themselves
   DType main_gradient = DType::fp32;    ///< what they add to
   AttentionLibrary attention = AttentionLibrary::cudnn;  ///< of Transformer Engine
+  /// async_tensor_model_parallel_allreduce: an input's gradient is added up beside the product of the weight's; before, behind both.
+  bool reduces_beside_products = true;
   bool keeps_dummies = true;            ///< Transformer Engine from 2.3 on: a dummy gradient serves all weights of its shape for ever
 };
 
@@ -74,6 +76,7 @@ class MegatronRuntime {
   const TeQuantization& quantization() const { return options_.quantization; }
   bool fused_weight_gradients() const { return options_.fused_weight_gradients; }
   DType main_gradient() const { return options_.main_gradient; }
+  bool reduces_beside_products() const { return options_.reduces_beside_products; }
   AttentionLibrary attention() const { return options_.attention; }
 
   /// GlobalMemoryBuffer.get_tensor(…, "mpu"): a view of one buffer per type that grows and is never given back.
