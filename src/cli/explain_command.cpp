@@ -38,10 +38,7 @@ int run_explain(const Arguments& arguments) {
   if (!records && format != "text" && format != "json")
     fail("there is no format '" + format + "'", "--format", suggest(format, {"text", "json", "memory_viz", "trace", "program"}));
   if (format == "memory_viz" && !arguments.has("-o")) fail("a snapshot is no text", "--format memory_viz", "add -o snapshot.pickle");
-  const std::string& on = cluster_name(arguments, "explain");
-  const Model model = load_model(arguments["MODEL"]);
-  const Cluster cluster = parse_cluster(on);
-  const Strategy strategy = strategy_of(arguments, kRank);
+  const auto [model, cluster, strategy] = run_of(arguments, "explain", kRank);
   const auto most = static_cast<std::size_t>(arguments.integer_or("--most", 8, 0, 1'000'000'000));
   std::string text;
   int code = kFits;
@@ -77,6 +74,8 @@ Command explain_command() {
   command.options.push_back({Option::flag, "--json", "the same as --format json", false, {}});
   command.options.push_back({Option::value, "-o", "write to this file", false, {}});
   command.options.push_back({Option::value, "--most", "groups shown per category, 8 unless told; 0: all (text only)", false, {}});
+  command.options.front().required = false;  // --from may say it
+  for (Option& option : foreign_options()) command.options.push_back(std::move(option));
   for (Option& flag : strategy_flags(kRank)) command.options.push_back(std::move(flag));
   return command;
 }

@@ -32,7 +32,7 @@ int complain(const plimsoll::Error& error, bool json) {
 int main(int argc, char** argv) {
   using namespace plimsoll;
   try {
-    return cli::run({cli::estimate_command(), cli::explain_command(), cli::models_command(), cli::graph_command(), cli::hardware_command(),
+    return cli::run({cli::estimate_command(), cli::explain_command(), cli::export_command(), cli::gate_command(), cli::models_command(), cli::graph_command(), cli::hardware_command(),
                      cli::formula_command(), cli::validate_command(), cli::rehearse_command(), cli::calibrate_command(),
                      cli::doctor_command(), cli::replay_command(), cli::compare_trace_command()},
                     argc, argv);
