@@ -1,8 +1,9 @@
-/// What people already have: configurations and launch lines of other programs, read as a model, a cluster and a strategy, and written from them.
+/// What people already have: configurations and launch lines of other programs, read as a model, a cluster and a strategy, and written from
+/// them.
 ///
-/// Every key that a file sets is kept with where it stands; what a program takes by default, and what follows from other keys, says so. Keys that
-/// matter and are not modelled are refused by name; keys that do not matter are listed. Nothing that a file names is ever executed.
-/// docs/formats has a page per format.
+/// Every key that a file sets is kept with where it stands; what a program takes by default, and what follows from other keys, says so.
+/// Keys that matter and are not modelled are refused by name; keys that do not matter are listed. Nothing that a file names is ever
+/// executed. docs/formats has a page per format.
 #pragma once
 
 #include <cstdint>
@@ -45,9 +46,9 @@ struct ForeignRun {
   std::string model_name;            ///< as the files or the options name it; empty where they give its dimensions
   Model model;
   Cluster cluster;
-  Strategy strategy;                 ///< what was said; not resolved
-  std::vector<ForeignKey> keys;      ///< in order of reading
-  std::vector<std::string> unread;   ///< "args.yaml:4 logging_steps"
+  Strategy strategy;                ///< what was said; not resolved
+  std::vector<ForeignKey> keys;     ///< in order of reading
+  std::vector<std::string> unread;  ///< "args.yaml:4 logging_steps"
 };
 
 /// Reads files of other programs as one run: each a path, or "FORMAT:PATH" where the format shall not be recognised by content.
@@ -69,8 +70,8 @@ struct ExportPlan {
   std::string model_name;  ///< as `load_model` took it
   Model model;
   Cluster cluster;
-  Strategy strategy;       ///< as it was said
-  bool predict = false;    ///< tell in the files' comments what `estimate` says of what they run
+  Strategy strategy;     ///< as it was said
+  bool predict = false;  ///< tell in the files' comments what `estimate` says of what they run
 };
 
 struct ExportedFile {
@@ -86,8 +87,8 @@ struct ExportedRun {
   std::vector<std::string> no_equal;  ///< keys that the program cannot be told: "compile: blocks, not false"
 };
 
-/// Writes a plan as files of another program. What they say is read back as `read_foreign` does; what comes back different has no equal there.
-/// Throws Error: an unknown format, or a plan that the program cannot run at all.
+/// Writes a plan as files of another program. What they say is read back as `read_foreign` does; what comes back different has no equal
+/// there. Throws Error: an unknown format, or a plan that the program cannot run at all.
 ExportedRun export_run(const ExportPlan& plan, const std::string& to);
 
 /// Names that `export_run` knows, in order.

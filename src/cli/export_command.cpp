@@ -18,7 +18,8 @@ std::string names_of_formats() {
 int run_export(const Arguments& arguments) {
   if (!arguments.has("--to")) fail("--to is missing: the program to write for", "export", "one of " + names_of_formats());
   const Run run = run_of(arguments, "export");
-  const ExportedRun exported = export_run({arguments.has("MODEL") ? arguments["MODEL"] : run.model.name, run.model, run.cluster, run.strategy, true}, arguments["--to"]);
+  const ExportedRun exported = export_run(
+      {arguments.has("MODEL") ? arguments["MODEL"] : run.model.name, run.model, run.cluster, run.strategy, true}, arguments["--to"]);
   const std::string folder = arguments.has("-o") ? arguments["-o"] : std::string();
   std::string text;
   for (const ExportedFile& file : exported.files) {
@@ -30,7 +31,8 @@ int run_export(const Arguments& arguments) {
     const std::string path = folder + "/" + file.name;
     write_file(path, file.text);
     if (file.text.rfind("#!", 0) == 0)
-      std::filesystem::permissions(path, std::filesystem::perms::owner_exec | std::filesystem::perms::group_exec, std::filesystem::perm_options::add);
+      std::filesystem::permissions(path, std::filesystem::perms::owner_exec | std::filesystem::perms::group_exec,
+                                   std::filesystem::perm_options::add);
     text += "wrote " + path + "\n";
   }
   text += "launch: " + (folder.empty() ? std::string() : "cd " + folder + " && ") + exported.command + "\n";

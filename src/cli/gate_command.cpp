@@ -35,7 +35,8 @@ int run_gate(const Arguments& arguments) {
   if (arguments.has("--write-baseline")) write_file(arguments["--write-baseline"], gate_baseline(cases));
   if (arguments.has("--baseline")) compare_with_baseline(cases, arguments["--baseline"], options);
   print(gate_text(cases));
-  const std::pair<const char*, std::string (*)(const std::vector<GateCase>&)> writers[] = {{"--junit", gate_junit}, {"--markdown", gate_markdown}, {"--benchmark", gate_benchmark}};
+  const std::pair<const char*, std::string (*)(const std::vector<GateCase>&)> writers[] = {
+      {"--junit", gate_junit}, {"--markdown", gate_markdown}, {"--benchmark", gate_benchmark}};
   for (const auto& [name, write] : writers)
     if (arguments.has(name)) write_file(arguments[name], write(cases));
   const bool passed = std::all_of(cases.begin(), cases.end(), [](const GateCase& one) { return one.failures.empty(); });
@@ -52,15 +53,16 @@ Command gate_command() {
                   {},
                   run_gate,
                   {}};
-  command.options = {{Option::positional_list, "FILE", "one run each: what --from reads, or a strategy file with \"model\" and \"on\"", true, {}},
-                     {Option::value, "--on", "cluster of the cases that say none", false, {}},
-                     {Option::value, "--baseline", "the file that --write-baseline wrote", false, {}},
-                     {Option::value, "--write-baseline", "write what is predicted now", false, {}},
-                     {Option::value, "--memory", "how much reserved memory may grow, +2% unless told", false, {}},
-                     {Option::value, "--time", "how much a step may slow, +3% unless told", false, {}},
-                     {Option::value, "--junit", "write JUnit's XML", false, {}},
-                     {Option::value, "--markdown", "write a table for a comment", false, {}},
-                     {Option::value, "--benchmark", "write github-action-benchmark's JSON (customSmallerIsBetter)", false, {}}};
+  command.options = {
+      {Option::positional_list, "FILE", "one run each: what --from reads, or a strategy file with \"model\" and \"on\"", true, {}},
+      {Option::value, "--on", "cluster of the cases that say none", false, {}},
+      {Option::value, "--baseline", "the file that --write-baseline wrote", false, {}},
+      {Option::value, "--write-baseline", "write what is predicted now", false, {}},
+      {Option::value, "--memory", "how much reserved memory may grow, +2% unless told", false, {}},
+      {Option::value, "--time", "how much a step may slow, +3% unless told", false, {}},
+      {Option::value, "--junit", "write JUnit's XML", false, {}},
+      {Option::value, "--markdown", "write a table for a comment", false, {}},
+      {Option::value, "--benchmark", "write github-action-benchmark's JSON (customSmallerIsBetter)", false, {}}};
   return command;
 }
 

@@ -67,11 +67,12 @@ void compare(GateCase& one, const JsonValue& before, const GateOptions& options)
   one.baseline_step_seconds = before["step_seconds"].number(0, 1e12);
   const double memory = static_cast<double>(one.reserved), allowed = static_cast<double>(one.baseline_reserved) * (1 + options.memory);
   if (memory > allowed)
-    one.failures.push_back(fmt::format("reserved memory grew from {:.2f} to {:.2f} GiB ({}; {:.3g} % are allowed)", static_cast<double>(one.baseline_reserved) / kGib, memory / kGib,
+    one.failures.push_back(fmt::format("reserved memory grew from {:.2f} to {:.2f} GiB ({}; {:.3g} % are allowed)",
+                                       static_cast<double>(one.baseline_reserved) / kGib, memory / kGib,
                                        change_of(memory, static_cast<double>(one.baseline_reserved)), options.memory * 100));
   if (one.step_seconds > one.baseline_step_seconds * (1 + options.time))
-    one.failures.push_back(fmt::format("the step slowed from {:.4g} to {:.4g} s ({}; {:.3g} % are allowed)", one.baseline_step_seconds, one.step_seconds,
-                                       change_of(one.step_seconds, one.baseline_step_seconds), options.time * 100));
+    one.failures.push_back(fmt::format("the step slowed from {:.4g} to {:.4g} s ({}; {:.3g} % are allowed)", one.baseline_step_seconds,
+                                       one.step_seconds, change_of(one.step_seconds, one.baseline_step_seconds), options.time * 100));
 }
 
 }  // namespace
@@ -90,7 +91,8 @@ GateCase gate_case(const std::string& file, const GateOptions& options) {
     one.step_seconds = report.time.step_seconds.expected;
     one.tokens_per_second = report.time.tokens_per_second_per_gpu;
     if (report.verdict == Verdict::does_not_fit)
-      one.failures.push_back(fmt::format("does not fit: {:.2f} of {:.2f} GiB", one.device / kGib, static_cast<double>(memory.capacity.count) / kGib));
+      one.failures.push_back(
+          fmt::format("does not fit: {:.2f} of {:.2f} GiB", one.device / kGib, static_cast<double>(memory.capacity.count) / kGib));
   } catch (const std::exception& error) {
     one.problem = error.what();
     one.failures.push_back(one.problem);
@@ -113,7 +115,8 @@ std::string gate_baseline(const std::vector<GateCase>& cases) {
 void compare_with_baseline(std::vector<GateCase>& cases, const std::string& path, const GateOptions& options) {
   const JsonDocument document = JsonDocument::read_file(path);
   const JsonValue root = document.root();
-  if (!root.is_object() || !root.has("schema") || root["schema"].text() != kSchema) fail("is no baseline", path, "plimsoll gate … --write-baseline " + path);
+  if (!root.is_object() || !root.has("schema") || root["schema"].text() != kSchema)
+    fail("is no baseline", path, "plimsoll gate … --write-baseline " + path);
   const JsonValue before = root["cases"];
   for (GateCase& one : cases)
     if (one.problem.empty() && before.has(one.name)) compare(one, before[one.name], options);
@@ -129,7 +132,8 @@ std::string gate_text(const std::vector<GateCase>& cases) {
     }
     text += one.verdict + ", " + memory_of(one) + " reserved, " + time_of(one) + " a step";
     if (one.has_baseline)
-      text += fmt::format(" (memory {}, time {})", change_of(static_cast<double>(one.reserved), static_cast<double>(one.baseline_reserved)), change_of(one.step_seconds, one.baseline_step_seconds));
+      text += fmt::format(" (memory {}, time {})", change_of(static_cast<double>(one.reserved), static_cast<double>(one.baseline_reserved)),
+                          change_of(one.step_seconds, one.baseline_step_seconds));
     text += one.failures.empty() ? "\n" : "; " + joined(one.failures) + "\n";
   }
   return text;
@@ -137,7 +141,9 @@ std::string gate_text(const std::vector<GateCase>& cases) {
 
 std::string gate_junit(const std::vector<GateCase>& cases) {
   const auto failed = std::count_if(cases.begin(), cases.end(), [](const GateCase& one) { return !one.failures.empty(); });
-  std::string xml = fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"plimsoll gate\" tests=\"{}\" failures=\"{}\">\n", cases.size(), failed);
+  std::string xml =
+      fmt::format("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"plimsoll gate\" tests=\"{}\" failures=\"{}\">\n",
+                  cases.size(), failed);
   for (const GateCase& one : cases) {
     xml += "  <testcase classname=\"plimsoll\" name=\"" + escaped(one.name) + "\"";
     xml += one.failures.empty() ? "/>\n" : "><failure message=\"" + escaped(joined(one.failures)) + "\"/></testcase>\n";
@@ -157,8 +163,9 @@ std::string gate_markdown(const std::vector<GateCase>& cases) {
       text += "| " + mark + " | " + cell(one.name) + " | | | | | " + cell(one.problem) + " |\n";
       continue;
     }
-    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", mark, cell(one.name), memory_of(one), change_of(static_cast<double>(one.reserved), static_cast<double>(one.baseline_reserved)),
-                        time_of(one), change_of(one.step_seconds, one.baseline_step_seconds), cell(joined(one.failures)));
+    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", mark, cell(one.name), memory_of(one),
+                        change_of(static_cast<double>(one.reserved), static_cast<double>(one.baseline_reserved)), time_of(one),
+                        change_of(one.step_seconds, one.baseline_step_seconds), cell(joined(one.failures)));
   }
   return text;
 }

@@ -27,36 +27,86 @@ const std::vector<Space>& spaces() {
       {"accelerate",
        {"llama-3.2-1b", "qwen2.5-0.5b", "gpt2"},
        {{"framework", "transformers"}},
-       {{"data_parallel", {"ddp", "fsdp1", "fsdp2"}}, {"fsdp.reshard_after_forward", {"always", "never"}}, {"micro_batch", {"1", "2", "4"}}, {"grad_accum", {"1", "3"}}, {"seq_len", {"512", "1024"}}, {"precision", {"fp32", "bf16", "fp16"}}, {"recompute", {"none", "full"}},
-        {"optimizer", {"adamw", "adafactor", "sgd"}}, {"attention", {"sdpa", "eager"}}, {"clip_grad_norm", {"true", "false"}}, {"ddp.no_sync", {"true"}}, {"tf32", {"true", "false"}}}},
+       {{"data_parallel", {"ddp", "fsdp1", "fsdp2"}},
+        {"fsdp.reshard_after_forward", {"always", "never"}},
+        {"micro_batch", {"1", "2", "4"}},
+        {"grad_accum", {"1", "3"}},
+        {"seq_len", {"512", "1024"}},
+        {"precision", {"fp32", "bf16", "fp16"}},
+        {"recompute", {"none", "full"}},
+        {"optimizer", {"adamw", "adafactor", "sgd"}},
+        {"attention", {"sdpa", "eager"}},
+        {"clip_grad_norm", {"true", "false"}},
+        {"ddp.no_sync", {"true"}},
+        {"tf32", {"true", "false"}}}},
       {"deepspeed",
        {"llama-3.2-1b", "qwen2.5-0.5b"},
        {{"framework", "deepspeed"}, {"precision", "bf16"}},
-       {{"zero_stage", {"0", "1", "2", "3"}}, {"micro_batch", {"1", "2"}}, {"grad_accum", {"1", "2"}}, {"seq_len", {"512", "1024"}}, {"recompute", {"none", "full"}}, {"clip_grad_norm", {"true", "false"}},
-        {"deepspeed.zero_optimization.reduce_bucket_size", {"500000000", "20000000"}}, {"deepspeed.zero_optimization.contiguous_gradients", {"true", "false"}},
+       {{"zero_stage", {"0", "1", "2", "3"}},
+        {"micro_batch", {"1", "2"}},
+        {"grad_accum", {"1", "2"}},
+        {"seq_len", {"512", "1024"}},
+        {"recompute", {"none", "full"}},
+        {"clip_grad_norm", {"true", "false"}},
+        {"deepspeed.zero_optimization.reduce_bucket_size", {"500000000", "20000000"}},
+        {"deepspeed.zero_optimization.contiguous_gradients", {"true", "false"}},
         {"deepspeed.zero_optimization.overlap_comm", {"true", "false"}}}},
       {"torchtitan",
        {"llama-3.1-8b", "qwen3-1.7b"},
        {{"framework", "torchtitan"}, {"framework_version", "2025-12"}, {"precision", "bf16"}},
-       {{"micro_batch", {"1", "2"}}, {"tp", {"1", "2"}}, {"seq_len", {"2048", "4096"}}, {"recompute", {"none", "full", "selective-ac-op", "every-2-layers"}}, {"optimizer_impl", {"fused", "foreach", "for-loop"}},
-        {"compile", {"false", "blocks"}}, {"fsdp.reshard_after_forward", {"default", "always", "never"}}}},
+       {{"micro_batch", {"1", "2"}},
+        {"tp", {"1", "2"}},
+        {"seq_len", {"2048", "4096"}},
+        {"recompute", {"none", "full", "selective-ac-op", "every-2-layers"}},
+        {"optimizer_impl", {"fused", "foreach", "for-loop"}},
+        {"compile", {"false", "blocks"}},
+        {"fsdp.reshard_after_forward", {"default", "always", "never"}}}},
       {"torchtune",
        {"llama-3.1-8b", "qwen2.5-1.5b"},
        {{"framework", "torchtune"}, {"precision", "pure-bf16"}, {"packed", "true"}},
-       {{"micro_batch", {"1", "2"}}, {"grad_accum", {"1", "4"}}, {"seq_len", {"2048"}}, {"recompute", {"none", "full"}}, {"optimizer_impl", {"fused", "foreach"}}, {"clip_grad_norm", {"true", "false"}}, {"loss", {"chunked-ce", "ce"}}}},
+       {{"micro_batch", {"1", "2"}},
+        {"grad_accum", {"1", "4"}},
+        {"seq_len", {"2048"}},
+        {"recompute", {"none", "full"}},
+        {"optimizer_impl", {"fused", "foreach"}},
+        {"clip_grad_norm", {"true", "false"}},
+        {"loss", {"chunked-ce", "ce"}}}},
       {"megatron",
        {"llama-3.1-8b", "qwen2.5-7b", "gpt2-large"},
        {{"framework", "megatron-lm"}, {"precision", "bf16"}},
-       {{"tp", {"1", "2", "4"}}, {"pp", {"1", "2"}}, {"micro_batch", {"1", "2"}}, {"global_batch", {"32", "64"}}, {"seq_len", {"1024"}}, {"data_parallel", {"ddp", "megatron-distopt"}}, {"optimizer", {"adamw"}}, {"recompute", {"none", "selective", "full"}},
-        {"overlap_grad_reduce", {"true", "false"}}, {"layer_spec", {"te", "local"}}, {"clip_grad_norm", {"true", "false"}}}},
+       {{"tp", {"1", "2", "4"}},
+        {"pp", {"1", "2"}},
+        {"micro_batch", {"1", "2"}},
+        {"global_batch", {"32", "64"}},
+        {"seq_len", {"1024"}},
+        {"data_parallel", {"ddp", "megatron-distopt"}},
+        {"optimizer", {"adamw"}},
+        {"recompute", {"none", "selective", "full"}},
+        {"overlap_grad_reduce", {"true", "false"}},
+        {"layer_spec", {"te", "local"}},
+        {"clip_grad_norm", {"true", "false"}}}},
       {"axolotl",
        {"llama-3.2-1b", "qwen2.5-0.5b"},
        {{"framework", "transformers"}, {"precision", "bf16"}},
-       {{"data_parallel", {"fsdp1", "fsdp2"}}, {"fsdp.reshard_after_forward", {"always", "never"}}, {"micro_batch", {"1", "2"}}, {"grad_accum", {"1", "4"}}, {"seq_len", {"512", "2048"}}, {"recompute", {"none", "full"}}, {"attention", {"sdpa", "eager"}}, {"ddp.no_sync", {"true"}}}},
+       {{"data_parallel", {"fsdp1", "fsdp2"}},
+        {"fsdp.reshard_after_forward", {"always", "never"}},
+        {"micro_batch", {"1", "2"}},
+        {"grad_accum", {"1", "4"}},
+        {"seq_len", {"512", "2048"}},
+        {"recompute", {"none", "full"}},
+        {"attention", {"sdpa", "eager"}},
+        {"ddp.no_sync", {"true"}}}},
       {"llama-factory",
        {"llama-3.2-1b", "qwen2.5-0.5b"},
        {{"framework", "transformers"}, {"precision", "bf16"}},
-       {{"data_parallel", {"ddp", "fsdp2"}}, {"fsdp.reshard_after_forward", {"always", "never"}}, {"micro_batch", {"1", "2"}}, {"grad_accum", {"1", "4"}}, {"seq_len", {"512", "2048"}}, {"recompute", {"none", "full"}}, {"attention", {"sdpa", "eager"}}, {"ddp.no_sync", {"true"}}}},
+       {{"data_parallel", {"ddp", "fsdp2"}},
+        {"fsdp.reshard_after_forward", {"always", "never"}},
+        {"micro_batch", {"1", "2"}},
+        {"grad_accum", {"1", "4"}},
+        {"seq_len", {"512", "2048"}},
+        {"recompute", {"none", "full"}},
+        {"attention", {"sdpa", "eager"}},
+        {"ddp.no_sync", {"true"}}}},
   };
   return all;
 }
@@ -107,7 +157,8 @@ std::string file_of(const ExportedRun& run, const std::string& name) {
 }
 
 TEST(Export, ABatchScriptStartsTheProgramsOwnLauncherOnEveryNode) {
-  const ExportPlan plan{"llama-3.1-8b", load_model("llama-3.1-8b"), parse_cluster("4x8xh100-sxm"), strategy_of({{"framework", "megatron-lm"}, {"tp", "4"}, {"seq_len", "4096"}, {"global_batch", "64"}})};
+  const ExportPlan plan{"llama-3.1-8b", load_model("llama-3.1-8b"), parse_cluster("4x8xh100-sxm"),
+                        strategy_of({{"framework", "megatron-lm"}, {"tp", "4"}, {"seq_len", "4096"}, {"global_batch", "64"}})};
   const ExportedRun run = export_run(plan, "sbatch");
   EXPECT_NE(file_of(run, "job.sbatch").find("#SBATCH --nodes=4\n"), std::string::npos);
   EXPECT_NE(file_of(run, "run.sh").find("--tensor-model-parallel-size 4"), std::string::npos);
@@ -119,7 +170,8 @@ TEST(Export, ABatchScriptStartsTheProgramsOwnLauncherOnEveryNode) {
 
 // Another program's strategy: what it cannot be told is said.
 TEST(Export, ConversionsSayWhatHasNoEqual) {
-  const ExportPlan plan{"llama-3.1-8b", load_model("llama-3.1-8b"), parse_cluster("8xh100-sxm"), strategy_of({{"framework", "transformers"}, {"data_parallel", "fsdp2"}, {"seq_len", "2048"}})};
+  const ExportPlan plan{"llama-3.1-8b", load_model("llama-3.1-8b"), parse_cluster("8xh100-sxm"),
+                        strategy_of({{"framework", "transformers"}, {"data_parallel", "fsdp2"}, {"seq_len", "2048"}})};
   const ExportedRun run = export_run(plan, "torchtitan");
   ASSERT_FALSE(run.no_equal.empty());
   EXPECT_EQ(run.no_equal.front(), "framework: transformers is torchtitan here");
@@ -130,7 +182,9 @@ TEST(Export, ConversionsSayWhatHasNoEqual) {
 TEST(Gate, GrowthBeyondTheAllowedFails) {
   const Folder folder;
   const auto file = [&](const char* micro_batch) {
-    return folder.write("case.json", std::string("{\"model\": \"gpt2\", \"on\": \"1xh100-sxm\", \"framework\": \"transformers\", \"precision\": \"bf16\", \"seq_len\": 512, \"micro_batch\": ") + micro_batch + "}");
+    return folder.write("case.json", std::string("{\"model\": \"gpt2\", \"on\": \"1xh100-sxm\", \"framework\": \"transformers\", "
+                                                 "\"precision\": \"bf16\", \"seq_len\": 512, \"micro_batch\": ") +
+                                         micro_batch + "}");
   };
   const std::string baseline = folder.write("base.json", gate_baseline({gate_case(file("2"), {})}));
   std::vector<GateCase> same = {gate_case(file("2"), {})}, more = {gate_case(file("4"), {})}, less = {gate_case(file("1"), {})};

@@ -1,11 +1,10 @@
 // The projects' samples, mutated: whatever comes of it is a run or a message, never a crash, a hang or memory without bound.
-#include "foreign_test.hpp"
-
 #include <gtest/gtest.h>
 
 #include <random>
 #include <sstream>
 
+#include "foreign_test.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll {
@@ -20,8 +19,13 @@ std::string text_of(const std::filesystem::path& path) {
 
 /// One change of a text: bytes flipped, a piece cut out, doubled or moved, what hostile files have put in.
 std::string mutated(std::string text, std::mt19937& random) {
-  static const char* const kPieces[] = {"\t", "\r\n", "${", "$((", "))", "$(", "`", "\"", "'", "[", "]", "{", "}", ": ", "*a", "&a ", "<<: *a", "-1", "1e308", "99999999999999999999", "nan", "null",
-                                        "\xFF\xFE", "\0x", "auto", "true", "=", "--", "\n", "\\\n", ";;", "#", "0", "%s", "!!python/object:os.system"};
+  static const char* const kPieces[] = {"\t",   "\r\n",   "${",       "$((",   "))",
+                                        "$(",   "`",      "\"",       "'",     "[",
+                                        "]",    "{",      "}",        ": ",    "*a",
+                                        "&a ",  "<<: *a", "-1",       "1e308", "99999999999999999999",
+                                        "nan",  "null",   "\xFF\xFE", "\0x",   "auto",
+                                        "true", "=",      "--",       "\n",    "\\\n",
+                                        ";;",   "#",      "0",        "%s",    "!!python/object:os.system"};
   const auto below = [&](std::size_t n) { return n == 0 ? 0 : static_cast<std::size_t>(random() % n); };
   const std::size_t at = below(text.size() + 1), length = below(40);
   switch (random() % 5) {

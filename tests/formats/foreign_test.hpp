@@ -16,7 +16,8 @@ inline std::string sample(const std::string& name) { return std::string(PLIMSOLL
 /// A folder that is gone when the test is.
 class Folder {
  public:
-  Folder() : path_(std::filesystem::temp_directory_path() / ("plimsoll-formats-" + std::to_string(getpid()) + "-" + std::to_string(++count()))) {
+  Folder()
+      : path_(std::filesystem::temp_directory_path() / ("plimsoll-formats-" + std::to_string(getpid()) + "-" + std::to_string(++count()))) {
     std::filesystem::create_directories(path_);
   }
   ~Folder() {

@@ -21,7 +21,8 @@ TEST(FormatPages, ShowTheTablesOfTheirReaders) {
     const std::string text = page(format);
     EXPECT_FALSE(text.empty()) << "docs/formats/" << format << ".md is absent";
     if (format == "shell") continue;
-    EXPECT_NE(text.find(foreign_key_table(format)), std::string::npos) << "docs/formats/" << format << ".md: the table should be\n" << foreign_key_table(format);
+    EXPECT_NE(text.find(foreign_key_table(format)), std::string::npos) << "docs/formats/" << format << ".md: the table should be\n"
+                                                                       << foreign_key_table(format);
   }
 }
 

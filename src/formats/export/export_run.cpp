@@ -36,7 +36,8 @@ const std::vector<Target>& targets() {
 
 /// Jobs start whatever program the plan is for.
 const std::vector<std::pair<const char*, void (*)(const Writing&)>>& jobs() {
-  static const std::vector<std::pair<const char*, void (*)(const Writing&)>> all = {{"torchrun", nullptr}, {"sbatch", write_sbatch}, {"k8s-pytorchjob", write_pytorchjob}};
+  static const std::vector<std::pair<const char*, void (*)(const Writing&)>> all = {
+      {"torchrun", nullptr}, {"sbatch", write_sbatch}, {"k8s-pytorchjob", write_pytorchjob}};
   return all;
 }
 
@@ -66,9 +67,10 @@ std::vector<std::string> comments_of(const ExportPlan& plan, const Strategy& res
   if (!predicted) return lines;
   const Report& report = *predicted;
   const RankMemory& memory = report.worst_rank().memory;
-  lines.push_back(fmt::format("predicted: {:.1f} GiB allocated, {:.1f} GiB reserved, {:.1f} of {:.1f} GiB per GPU ({}); {:.3f} s a step, {:.0f} tokens/s per GPU", memory.allocated.gib(),
-                              memory.reserved.gib(), memory.device.expected / 1073741824.0, memory.capacity.gib(), name_of(report.verdict), report.time.step_seconds.expected,
-                              report.time.tokens_per_second_per_gpu));
+  lines.push_back(fmt::format(
+      "predicted: {:.1f} GiB allocated, {:.1f} GiB reserved, {:.1f} of {:.1f} GiB per GPU ({}); {:.3f} s a step, {:.0f} tokens/s per GPU",
+      memory.allocated.gib(), memory.reserved.gib(), memory.device.expected / 1073741824.0, memory.capacity.gib(), name_of(report.verdict),
+      report.time.step_seconds.expected, report.time.tokens_per_second_per_gpu));
   return lines;
 }
 
@@ -95,7 +97,8 @@ ExportedRun export_run(const ExportPlan& plan, const std::string& to) {
   const Strategy said = said_for(plan, target, first, out.no_equal);
   const Strategy resolved = resolve(said, plan.model, plan.cluster);
   if (plan.predict) out.predicted = estimate(plan.model, plan.cluster, said);
-  const Writing writing{plan, resolved, plan.model_name.find('/') == std::string::npos ? hub_name(plan.model_name) : plan.model_name, comments_of(plan, resolved, out.predicted), out};
+  const Writing writing{plan, resolved, plan.model_name.find('/') == std::string::npos ? hub_name(plan.model_name) : plan.model_name,
+                        comments_of(plan, resolved, out.predicted), out};
   target.write(writing);
   for (const auto& [name, write] : jobs())
     if (to == name && write != nullptr) write(writing);

@@ -15,8 +15,12 @@ Node number_node(std::int64_t value) { return plain_node(std::to_string(value));
 // ---- torchtitan ------------------------------------------------------------------------------------------------------------
 
 std::string schedule_of(const Writing& w) {
-  static const std::pair<const char*, const char*> kNames[] = {{"1f1b", "1F1B"},   {"gpipe", "GPipe"},         {"interleaved-1f1b", "Interleaved1F1B"}, {"interleaved-zero-bubble", "InterleavedZeroBubble"},
-                                                               {"zbv", "ZBVZeroBubble"}, {"dualpipev", "DualPipeV"}};
+  static const std::pair<const char*, const char*> kNames[] = {{"1f1b", "1F1B"},
+                                                               {"gpipe", "GPipe"},
+                                                               {"interleaved-1f1b", "Interleaved1F1B"},
+                                                               {"interleaved-zero-bubble", "InterleavedZeroBubble"},
+                                                               {"zbv", "ZBVZeroBubble"},
+                                                               {"dualpipev", "DualPipeV"}};
   for (const auto& [ours, theirs] : kNames)
     if (w.s.pp_schedule == ours) return theirs;
   refuse("torchtitan has no schedule " + w.s.pp_schedule);
@@ -35,7 +39,10 @@ Node torchtitan_tree(const Writing& w, const TitanFlavor& flavor) {
   const Node rows = write_rows(torchtitan_format().rows(), w.s);
   for (const auto& [section, keys] : rows.members)
     for (const auto& [key, value] : keys.members)
-      if (value.is_scalar()) tree.set(section + "." + key, Node::scalar(value.text, {}, value.text.find_first_not_of("0123456789.-") != std::string::npos && value.text != "true" && value.text != "false"));
+      if (value.is_scalar())
+        tree.set(section + "." + key, Node::scalar(value.text, {},
+                                                   value.text.find_first_not_of("0123456789.-") != std::string::npos &&
+                                                       value.text != "true" && value.text != "false"));
   tree.set("training.max_norm", plain_node(*w.s.clip_grad_norm ? "1.0" : "0.0"));
   tree.set("training.mixed_precision_param", text_node(w.s.compute_dtype == DType::fp32 ? "float32" : "bfloat16"));
   if (w.s.dp_shard > 0) tree.set("parallelism.data_parallel_shard_degree", number_node(w.s.dp_shard));
@@ -46,7 +53,8 @@ Node torchtitan_tree(const Writing& w, const TitanFlavor& flavor) {
   const std::string recompute = w.value("recompute");
   tree.set("activation_checkpoint.mode", text_node(recompute == "none" || recompute == "full" ? recompute : "selective"));
   if (recompute == "selective-ac-op") tree.set("activation_checkpoint.selective_ac_option", text_node("op"));
-  if (recompute.rfind("every-", 0) == 0) tree.set("activation_checkpoint.selective_ac_option", text_node(std::to_string(w.s.recompute.every)));
+  if (recompute.rfind("every-", 0) == 0)
+    tree.set("activation_checkpoint.selective_ac_option", text_node(std::to_string(w.s.recompute.every)));
   if (w.s.low_precision == LowPrecision::fp8) {
     tree.set("model.converters", text_node("float8"));
     tree.set("quantize.linear.float8.recipe_name", text_node(w.value("fp8_recipe")));
@@ -57,10 +65,13 @@ Node torchtitan_tree(const Writing& w, const TitanFlavor& flavor) {
 /// A module for --module, since releases from 0.3 on take Python configurations.
 std::string torchtitan_module(const Writing& w, const TitanFlavor& flavor) {
   const std::string recompute = w.value("recompute");
-  const char* ac = recompute == "none" ? "None" : recompute == "full" ? "activation_checkpoint.FullAC.Config()" : "activation_checkpoint.SelectiveAC.Config()";
+  const char* ac = recompute == "none"   ? "None"
+                   : recompute == "full" ? "activation_checkpoint.FullAC.Config()"
+                                         : "activation_checkpoint.SelectiveAC.Config()";
   const bool chunked = w.s.loss == LossKernel::chunked;
   const std::int64_t local = w.s.pp > 1 ? w.s.micro_batch * w.s.micro_batches_per_run() : w.s.micro_batch;
-  std::string text = w.head() + fmt::format(R"(from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
+  std::string text =
+      w.head() + fmt::format(R"(from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.components.optimizer import default_adamw
 from torchtitan.config import configs
 from torchtitan.distributed import activation_checkpoint
@@ -87,9 +98,11 @@ def plan() -> Trainer.Config:
             disable_cuda_graphs=True,
         ),
 )",
-                                            flavor.family, flavor.flavor, w.is("attention", "sdpa") ? ", attn_backend=\"sdpa\"" : w.is("attention", "flash-varlen") ? ", attn_backend=\"varlen\"" : "",
-                                            w.value("optimizer_impl"), chunked ? fmt::format("ChunkedLossWrapper.Config(loss_fn=loss, num_chunks={})", w.s.loss_chunks) : "loss", ac, local, w.s.global_batch,
-                                            w.s.seq_len);
+                             flavor.family, flavor.flavor,
+                             w.is("attention", "flash-varlen") ? ", attn_backend=\"varlen\"" : "",
+                             w.value("optimizer_impl"),
+                             chunked ? fmt::format("ChunkedLossWrapper.Config(loss_fn=loss, num_chunks={})", w.s.loss_chunks) : "loss", ac,
+                             local, w.s.global_batch, w.s.seq_len);
   text += fmt::format(R"(        parallelism=configs.ParallelismConfig(
             data_parallel_replicate_degree={},
             data_parallel_shard_degree={},
@@ -99,7 +112,9 @@ def plan() -> Trainer.Config:
             pipeline_parallel_degree={},
 )",
                       w.s.dp_replicate, w.s.dp_shard, w.s.tp, w.s.cp, w.s.ep, w.s.pp);
-  if (w.s.pp > 1) text += fmt::format("            pipeline_parallel_schedule=\"{}\",\n            pipeline_parallel_microbatch_size={},\n", schedule_of(w), w.s.micro_batch);
+  if (w.s.pp > 1)
+    text += fmt::format("            pipeline_parallel_schedule=\"{}\",\n            pipeline_parallel_microbatch_size={},\n",
+                        schedule_of(w), w.s.micro_batch);
   if (!w.s.titan.spmd_backend.empty()) text += fmt::format("            spmd_backend=\"{}\",\n", w.s.titan.spmd_backend);
   return text + "        ),\n    )\n";
 }
@@ -108,7 +123,9 @@ def plan() -> Trainer.Config:
 
 void write_torchtitan(const Writing& w) {
   const TitanFlavor* flavor = titan_flavor(w.plan.model.name);
-  if (flavor == nullptr) refuse("torchtitan has no model of the shape of " + w.plan.model.name, {}, "its flavors are those of Llama 3, Qwen 3, DeepSeek-V3 and gpt-oss");
+  if (flavor == nullptr)
+    refuse("torchtitan has no model of the shape of " + w.plan.model.name, {},
+           "its flavors are those of Llama 3, Qwen 3, DeepSeek-V3 and gpt-oss");
   w.file("plan.toml", w.head() + toml_of(torchtitan_tree(w, *flavor)));
   if (!release_0_3(w)) {
     write_script(w, torchrun_of(w) + " -m torchtitan.train --job.config_file plan.toml");
@@ -125,9 +142,10 @@ namespace {
 
 /// "llama-3.1-8b" → torchtune.models.llama3_1, llama3_1_8b.
 std::string torchtune_builder(const std::string& name) {
-  static const std::pair<const char*, const char*> kFamilies[] = {{"llama-3.1-", "llama3_1"}, {"llama-3.2-", "llama3_2"}, {"llama-3.3-", "llama3_3"}, {"llama-3-", "llama3"}, {"llama-2-", "llama2"},
-                                                                  {"qwen2.5-", "qwen2_5"},   {"qwen2-", "qwen2"},       {"qwen3-", "qwen3"},        {"gemma-2-", "gemma2"}, {"gemma-", "gemma"},
-                                                                  {"mistral-7b-v0.1", "mistral"}};
+  static const std::pair<const char*, const char*> kFamilies[] = {
+      {"llama-3.1-", "llama3_1"}, {"llama-3.2-", "llama3_2"}, {"llama-3.3-", "llama3_3"},    {"llama-3-", "llama3"},
+      {"llama-2-", "llama2"},     {"qwen2.5-", "qwen2_5"},    {"qwen2-", "qwen2"},           {"qwen3-", "qwen3"},
+      {"gemma-2-", "gemma2"},     {"gemma-", "gemma"},        {"mistral-7b-v0.1", "mistral"}};
   for (const auto& [front, family] : kFamilies) {
     if (name.rfind(front, 0) != 0) continue;
     std::string rest = name.substr(std::string_view(front).size());
@@ -150,7 +168,7 @@ void add_torchtune_adapter(const Writing& w, Node& tree) {
   std::vector<std::string> attention;
   bool mlp = false;
   for (const std::string& target : w.s.lora->targets) {
-    if (target == "gate_proj" || target == "up_proj" || target == "down_proj" || target == "w1" || target == "w2" || target == "w3") {
+    if (target == "w1" || target == "w2" || target == "w3") {
       mlp = true;
     } else {
       attention.push_back(target);
@@ -194,9 +212,12 @@ void write_torchtune(const Writing& w) {
   tree.set("checkpointer.output_dir", text_node("output"));
   tree.set("checkpointer.model_type", text_node("LLAMA3"));
   tree.set("resume_from_checkpoint", plain_node("false"));
-  tree.set("optimizer._component_", text_node(w.s.optimizer == OptimizerKind::adamw ? "torch.optim.AdamW" : w.s.optimizer == OptimizerKind::paged_adamw_8bit ? "bitsandbytes.optim.PagedAdamW8bit" : "torch.optim.Adam"));
+  tree.set("optimizer._component_", text_node(w.s.optimizer == OptimizerKind::adamw              ? "torch.optim.AdamW"
+                                              : w.s.optimizer == OptimizerKind::paged_adamw_8bit ? "bitsandbytes.optim.PagedAdamW8bit"
+                                                                                                 : "torch.optim.Adam"));
   tree.set("optimizer.lr", plain_node("2e-5"));
-  tree.set("loss._component_", text_node(w.s.loss == LossKernel::chunked ? "torchtune.modules.loss.LinearCrossEntropyLoss" : "torch.nn.CrossEntropyLoss"));
+  tree.set("loss._component_",
+           text_node(w.s.loss == LossKernel::chunked ? "torchtune.modules.loss.LinearCrossEntropyLoss" : "torch.nn.CrossEntropyLoss"));
   if (w.s.loss == LossKernel::chunked) tree.set("loss.num_output_chunks", number_node(w.s.loss_chunks));
   tree.set("epochs", plain_node("1"));
   tree.set("max_steps_per_epoch", plain_node("100"));
@@ -211,7 +232,8 @@ void write_torchtune(const Writing& w) {
   w.file("recipe.yaml", w.head() + yaml_of(tree));
   const bool alone = w.plan.cluster.gpus() == 1;
   const std::string recipe = std::string(w.s.lora ? "lora_finetune_" : "full_finetune_") + (alone ? "single_device" : "distributed");
-  write_script(w, alone ? "tune run " + recipe + " --config recipe.yaml" : fmt::format("tune run --nproc_per_node {} --nnodes {} {} --config recipe.yaml", w.per_node(), w.nodes(), recipe));
+  write_script(w, alone ? "tune run " + recipe + " --config recipe.yaml"
+                        : fmt::format("tune run --nproc_per_node {} --nnodes {} {} --config recipe.yaml", w.per_node(), w.nodes(), recipe));
   w.out.reads = {"recipe.yaml"};
 }
 
@@ -287,7 +309,8 @@ void add_megatron_training(const Writing& w, Node& flags) {
     if (given) flags.set(name, plain_node("true"));
   };
   const auto off = [&](const char* name, const std::optional<bool>& value) { on(name, value == false); };
-  on(w.s.precision == Precision::mixed_fp16 ? "fp16" : "bf16", w.s.precision == Precision::mixed_fp16 || w.s.precision == Precision::mixed_bf16);
+  on(w.s.precision == Precision::mixed_fp16 ? "fp16" : "bf16",
+     w.s.precision == Precision::mixed_fp16 || w.s.precision == Precision::mixed_bf16);
   if (w.s.low_precision == LowPrecision::fp8 || w.s.low_precision == LowPrecision::mxfp8) {
     flags.set("fp8_format", text_node("hybrid"));
     flags.set("fp8_recipe", text_node(w.s.low_precision == LowPrecision::mxfp8 ? "mxfp8" : w.value("fp8_recipe")));
@@ -295,7 +318,8 @@ void add_megatron_training(const Writing& w, Node& flags) {
   }
   on("use_distributed_optimizer", w.s.data_parallel == DataParallel::megatron_distopt || w.s.data_parallel == DataParallel::megatron_fsdp);
   on("use_megatron_fsdp", w.s.data_parallel == DataParallel::megatron_fsdp);
-  if (w.s.data_parallel == DataParallel::megatron_fsdp) flags.set("data_parallel_sharding_strategy", text_node(w.value("data_parallel_sharding_strategy")));
+  if (w.s.data_parallel == DataParallel::megatron_fsdp)
+    flags.set("data_parallel_sharding_strategy", text_node(w.value("data_parallel_sharding_strategy")));
   on("overlap_grad_reduce", w.s.megatron.overlap_grad_reduce.value_or(false));
   on("overlap_param_gather", w.s.megatron.overlap_param_gather.value_or(false));
   if (w.s.megatron.ddp_bucket_size > 0) flags.set("ddp_bucket_size", number_node(w.s.megatron.ddp_bucket_size));
@@ -319,7 +343,9 @@ void add_megatron_training(const Writing& w, Node& flags) {
     flags.set("recompute_modules", modules);
   }
   on("optimizer_cpu_offload", w.s.offload.optimizer);
-  flags.set("optimizer", text_node(w.s.optimizer == OptimizerKind::sgdm || w.s.optimizer == OptimizerKind::sgd ? "sgd" : w.s.optimizer == OptimizerKind::muon ? "muon" : "adam"));
+  flags.set("optimizer", text_node(w.s.optimizer == OptimizerKind::sgdm || w.s.optimizer == OptimizerKind::sgd ? "sgd"
+                                   : w.s.optimizer == OptimizerKind::muon                                      ? "muon"
+                                                                                                               : "adam"));
   flags.set("clip_grad", plain_node(*w.s.clip_grad_norm ? "1.0" : "0.0"));
 }
 
@@ -331,7 +357,13 @@ void write_megatron(const Writing& w) {
   add_megatron_model(w, flags);
   add_megatron_ranks(w, flags);
   add_megatron_training(w, flags);
-  for (const auto& [name, value] : {std::pair{"mock_data", "true"}, {"split", "99,1,0"}, {"lr", "1e-4"}, {"min_lr", "1e-5"}, {"train_iters", "100"}, {"log_interval", "1"}, {"eval_iters", "0"}})
+  for (const auto& [name, value] : {std::pair{"mock_data", "true"},
+                                    {"split", "99,1,0"},
+                                    {"lr", "1e-4"},
+                                    {"min_lr", "1e-5"},
+                                    {"train_iters", "100"},
+                                    {"log_interval", "1"},
+                                    {"eval_iters", "0"}})
     flags.set(name, plain_node(value));
   write_script(w, torchrun_of(w) + " \"${MEGATRON_LM:-.}/pretrain_gpt.py\"" + flags_of(flags));
   w.out.reads = {"run.sh"};

@@ -6,7 +6,10 @@
 namespace plimsoll::formats {
 
 void write_sbatch(const Writing& w) {
-  w.file("job.sbatch", "#!/bin/bash\n" + fmt::format("#SBATCH --nodes={}\n#SBATCH --ntasks-per-node=1\n#SBATCH --gres=gpu:{}\n#SBATCH --exclusive\n", w.nodes(), w.per_node()) + w.head() +
+  w.file("job.sbatch", "#!/bin/bash\n" +
+                           fmt::format("#SBATCH --nodes={}\n#SBATCH --ntasks-per-node=1\n#SBATCH --gres=gpu:{}\n#SBATCH --exclusive\n",
+                                       w.nodes(), w.per_node()) +
+                           w.head() +
                            "export MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n"
                            "export MASTER_PORT=29500\n"
                            "# run.sh starts one launcher per node, which starts a process per GPU\n"
@@ -41,7 +44,8 @@ void write_pytorchjob(const Writing& w) {
 )",
                        kind, count, w.plan.cluster.accelerator.is_amd() ? "amd.com/gpu" : "nvidia.com/gpu", w.per_node());
   };
-  std::string text = w.head() + "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata:\n  name: plan\nspec:\n  nprocPerNode: \"" + std::to_string(w.per_node()) + "\"\n  pytorchReplicaSpecs:\n";
+  std::string text = w.head() + "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata:\n  name: plan\nspec:\n  nprocPerNode: \"" +
+                     std::to_string(w.per_node()) + "\"\n  pytorchReplicaSpecs:\n";
   text += replica("Master", 1);
   if (w.nodes() > 1) text += replica("Worker", w.nodes() - 1);
   w.file("job.yaml", text);

@@ -101,7 +101,8 @@ std::string json_of(const Node& tree, int indent) {
     text += (text.empty() ? "" : ",\n") + margin + ObjectText::quoted(name) + ": ";
     text += value.is_table() ? json_of(value, indent + 1) : value.is_list() ? list_of(value) : scalar_of(value);
   }
-  return text.empty() ? "{}" : "{\n" + text + "\n" + std::string(static_cast<std::size_t>(indent) * 2, ' ') + "}" + (indent == 0 ? "\n" : "");
+  return text.empty() ? "{}"
+                      : "{\n" + text + "\n" + std::string(static_cast<std::size_t>(indent) * 2, ' ') + "}" + (indent == 0 ? "\n" : "");
 }
 
 std::string toml_of(const Node& tree) {
@@ -151,14 +152,18 @@ std::string Writing::head() const {
 std::string torchrun_of(const Writing& w) {
   std::string text = "torchrun --nproc-per-node " + std::to_string(w.per_node());
   if (w.nodes() == 1) return text + " --standalone";
-  return text + " --nnodes " + std::to_string(w.nodes()) + " --node-rank \"${NODE_RANK:-0}\" --rdzv-backend c10d --rdzv-endpoint \"${MASTER_ADDR:-localhost}:${MASTER_PORT:-29500}\"";
+  return text + " --nnodes " + std::to_string(w.nodes()) +
+         " --node-rank \"${NODE_RANK:-0}\" --rdzv-backend c10d --rdzv-endpoint \"${MASTER_ADDR:-localhost}:${MASTER_PORT:-29500}\"";
 }
 
 std::string environment_of(const Writing& w) {
   std::string text;
-  if (w.s.allocator.expandable_segments) text += "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  # segments grow: less reserved than allocated asks for\n";
+  if (w.s.allocator.expandable_segments)
+    text += "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True  # segments grow: less reserved than allocated asks for\n";
   if (!w.s.megatron.layer_spec.empty() && (w.s.tp > 1 || w.s.cp > 1))
-    text += "export CUDA_DEVICE_MAX_CONNECTIONS=1  # kernels start in the order of their launches, which Megatron's overlap of collectives needs\n";
+    text +=
+        "export CUDA_DEVICE_MAX_CONNECTIONS=1  # kernels start in the order of their launches, which Megatron's overlap of collectives "
+        "needs\n";
   if (w.nodes() > 1) text += "# NCCL_SOCKET_IFNAME, NCCL_IB_HCA: the network between the nodes, where it is not found by itself\n";
   return text;
 }

@@ -1,6 +1,5 @@
 // Programs over transformers' Trainer: Accelerate's and DeepSpeed's files, axolotl's, LLaMA-Factory's.
 #include "formats/export/writer.hpp"
-
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
@@ -43,11 +42,14 @@ std::string half_of(const Writing& w) {
 Node fsdp_node(const Writing& w, const std::string& prefix) {
   Node rows = write_rows(fsdp_rows(), w.s), tree = Node::table({});
   for (const auto& [name, value] : rows.members)
-    if (name != "fsdp_size" && name != "tp_size" && name != "activation_checkpointing" && name != "cpu_offload") tree.set(prefix + name, value);
+    if (name != "fsdp_size" && name != "tp_size" && name != "activation_checkpointing" && name != "cpu_offload")
+      tree.set(prefix + name, value);
   tree.set(prefix + "auto_wrap_policy", text_node("TRANSFORMER_BASED_WRAP"));
   if (w.s.data_parallel == DataParallel::fsdp2) {
     tree.set(prefix + "reshard_after_forward", plain_node(w.is("fsdp.reshard_after_forward", "never") ? "false" : "true"));
-    std::erase_if(tree.members, [&](const auto& member) { return member.first == prefix + "sharding_strategy" || member.first == prefix + "forward_prefetch"; });
+    std::erase_if(tree.members, [&](const auto& member) {
+      return member.first == prefix + "sharding_strategy" || member.first == prefix + "forward_prefetch";
+    });
   } else {
     for (const char* key : {"limit_all_gathers", "use_orig_params"})
       if (key != std::string_view("limit_all_gathers")) tree.set(prefix + key, plain_node(w.value(std::string("fsdp.") + key)));
@@ -73,7 +75,8 @@ Node deepspeed_node(const Writing& w) {
     const auto value = value_of(w.s, key);
     if (value) tree.set(key.substr(kOurs.size()), plain_node(*value));
   }
-  if (w.s.optimizer_impl == OptimizerImpl::fused || w.s.optimizer_impl == OptimizerImpl::cpu || w.s.optimizer_impl == OptimizerImpl::foreach) {
+  if (w.s.optimizer_impl == OptimizerImpl::fused || w.s.optimizer_impl == OptimizerImpl::cpu ||
+      w.s.optimizer_impl == OptimizerImpl::foreach) {
     tree.set("optimizer.type", text_node(w.s.optimizer == OptimizerKind::adam ? "Adam" : "AdamW"));
     tree.set("optimizer.params.lr", plain_node("1e-5"));
     if (w.s.optimizer_impl == OptimizerImpl::foreach) tree.set("optimizer.params.torch_adam", plain_node("true"));
@@ -89,7 +92,9 @@ Node arguments_node(const Writing& w) {
   std::erase_if(tree.members, [](const auto& member) { return member.first == "packing"; });  // every sequence is full
   tree.set("max_grad_norm", plain_node(*w.s.clip_grad_norm ? "1.0" : "0.0"));
   tree.set("output_dir", text_node("output"));
-  tree.set("dtype", text_node(w.s.param_dtype == DType::bf16 || (is_deepspeed(w) && half_of(w) == "bf16") ? "bfloat16" : w.s.param_dtype == DType::fp16 ? "float16" : "float32"));
+  tree.set("dtype", text_node(w.s.param_dtype == DType::bf16 || (is_deepspeed(w) && half_of(w) == "bf16") ? "bfloat16"
+                              : w.s.param_dtype == DType::fp16                                            ? "float16"
+                                                                                                          : "float32"));
   if (is_deepspeed(w)) {
     std::erase_if(tree.members, [](const auto& member) { return member.first == "optim" || member.first == "dtype"; });
     tree.set("deepspeed", text_node("ds_config.json"));
@@ -124,7 +129,8 @@ Node accelerate_node(const Writing& w) {
   if (is_deepspeed(w)) {
     tree.set("deepspeed_config.deepspeed_config_file", text_node("ds_config.json"));
     tree.set("deepspeed_config.zero3_init_flag", plain_node(w.s.deepspeed.zero_init.value_or(false) ? "true" : "false"));
-    std::erase_if(tree.members, [](const auto& member) { return member.first == "mixed_precision"; });  // Accelerate refuses it beside a file
+    std::erase_if(tree.members,
+                  [](const auto& member) { return member.first == "mixed_precision"; });  // Accelerate refuses it beside a file
   }
   return tree;
 }
@@ -139,12 +145,15 @@ void write_trainer(const Writing& w, bool with_accelerate) {
     if (is_deepspeed(w)) std::erase_if(arguments.members, [](const auto& member) { return member.first == "deepspeed"; });
     w.file("training_arguments.json", json_of(arguments));
     w.file("accelerate.yaml", w.head() + yaml_of(accelerate_node(w)));
-    const std::string where = w.nodes() > 1 ? " --machine_rank \"${NODE_RANK:-0}\" --main_process_ip \"${MASTER_ADDR:-localhost}\" --main_process_port \"${MASTER_PORT:-29500}\"" : "";
+    const std::string where = w.nodes() > 1 ? " --machine_rank \"${NODE_RANK:-0}\" --main_process_ip \"${MASTER_ADDR:-localhost}\" "
+                                              "--main_process_port \"${MASTER_PORT:-29500}\""
+                                            : "";
     write_script(w, "accelerate launch --config_file accelerate.yaml" + where + " train.py training_arguments.json");
     w.out.reads = {"accelerate.yaml", "training_arguments.json"};
     return;
   }
-  std::erase_if(arguments.members, [](const auto& member) { return member.first == "use_liger_kernel" || member.first == "torch_compile"; });
+  std::erase_if(arguments.members,
+                [](const auto& member) { return member.first == "use_liger_kernel" || member.first == "torch_compile"; });
   if (is_fsdp(w)) {
     arguments.set("fsdp", plain_node("true"));
     Node fsdp = fsdp_node(w, {});
@@ -170,7 +179,8 @@ void write_axolotl(const Writing& w) {
   tree.set("max_grad_norm", plain_node(*w.s.clip_grad_norm ? "1.0" : "0.0"));
   if (w.s.lora) {
     tree.set("adapter", text_node(w.s.base_weights == BaseWeights::as_trained ? "lora" : "qlora"));
-    for (const auto& [theirs, ours] : {std::pair{"lora_r", "lora.r"}, {"lora_alpha", "lora.alpha"}, {"lora_dropout", "lora.dropout"}}) tree.set(theirs, plain_node(w.value(ours)));
+    for (const auto& [theirs, ours] : {std::pair{"lora_r", "lora.r"}, {"lora_alpha", "lora.alpha"}, {"lora_dropout", "lora.dropout"}})
+      tree.set(theirs, plain_node(w.value(ours)));
     if (w.is("lora.target_modules", "all-linear")) {
       tree.set("lora_target_linear", plain_node("true"));
     } else {
@@ -207,8 +217,9 @@ void write_llama_factory(const Writing& w) {
   for (const Node* rows : {&own, &rest})
     for (const auto& [name, value] : rows->members)
       if (!tree.find(name)) tree.set(name, value);
-  for (const char* key : {"block_size", "dtype", "torch_dtype", "gradient_checkpointing", "activation_checkpointing", "attn_implementation", "use_liger_kernel", "load_in_4bit", "load_in_8bit", "packing",
-                          "activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"})
+  for (const char* key :
+       {"block_size", "dtype", "torch_dtype", "gradient_checkpointing", "activation_checkpointing", "attn_implementation",
+        "use_liger_kernel", "load_in_4bit", "load_in_8bit", "packing", "activation_checkpointing_kwargs", "gradient_checkpointing_kwargs"})
     std::erase_if(tree.members, [&](const auto& member) { return member.first == key; });
   for (const char* type : {"bf16", "fp16"})
     if (half_of(w) == type) tree.set(type, plain_node("true"));

@@ -23,7 +23,8 @@ Value list(const std::vector<std::string>& values) {
 bool is_fsdp(const Strategy& s) { return s.data_parallel == DataParallel::fsdp1 || s.data_parallel == DataParallel::fsdp2; }
 bool first_fsdp(const Strategy& s) { return s.data_parallel == DataParallel::fsdp1; }
 bool is_zero(const Strategy& s) {
-  return s.data_parallel == DataParallel::zero0 || s.data_parallel == DataParallel::zero1 || s.data_parallel == DataParallel::zero2 || s.data_parallel == DataParallel::zero3;
+  return s.data_parallel == DataParallel::zero0 || s.data_parallel == DataParallel::zero1 || s.data_parallel == DataParallel::zero2 ||
+         s.data_parallel == DataParallel::zero3;
 }
 bool is_megatron(const Strategy& s) { return !s.megatron.layer_spec.empty(); }
 
@@ -149,23 +150,40 @@ const Getter kGetters[] = {
     {"fsdp.use_orig_params", [](const Strategy& s) { return first_fsdp(s) ? flag(s.fsdp.use_orig_params) : Value(); }},
     {"fsdp.forward_prefetch", [](const Strategy& s) { return first_fsdp(s) ? flag(s.fsdp.forward_prefetch) : Value(); }},
     {"ddp.no_sync", [](const Strategy& s) { return s.grad_accum > 1 && !is_zero(s) ? flag(s.no_sync) : Value(); }},
-    {"ddp.bucket_cap_mb", [](const Strategy& s) { return s.data_parallel == DataParallel::ddp && s.ddp.bucket_cap_mb ? Value(fmt::format("{}", *s.ddp.bucket_cap_mb)) : Value(); }},
+    {"ddp.bucket_cap_mb",
+     [](const Strategy& s) {
+       return s.data_parallel == DataParallel::ddp && s.ddp.bucket_cap_mb ? Value(fmt::format("{}", *s.ddp.bucket_cap_mb)) : Value();
+     }},
     {"ddp.static_graph", [](const Strategy& s) { return s.data_parallel == DataParallel::ddp ? flag(s.ddp.static_graph) : Value(); }},
-    {"ddp.find_unused_parameters", [](const Strategy& s) { return s.data_parallel == DataParallel::ddp ? flag(s.ddp.find_unused_parameters) : Value(); }},
-    {"deepspeed.zero_optimization.contiguous_gradients", [](const Strategy& s) { return is_zero(s) ? flag(s.deepspeed.contiguous_gradients) : Value(); }},
+    {"ddp.find_unused_parameters",
+     [](const Strategy& s) { return s.data_parallel == DataParallel::ddp ? flag(s.ddp.find_unused_parameters) : Value(); }},
+    {"deepspeed.zero_optimization.contiguous_gradients",
+     [](const Strategy& s) { return is_zero(s) ? flag(s.deepspeed.contiguous_gradients) : Value(); }},
     {"deepspeed.zero_optimization.overlap_comm", [](const Strategy& s) { return is_zero(s) ? flag(s.deepspeed.overlap_comm) : Value(); }},
-    {"deepspeed.zero_optimization.reduce_scatter", [](const Strategy& s) { return is_zero(s) ? flag(s.deepspeed.reduce_scatter) : Value(); }},
-    {"deepspeed.zero_optimization.reduce_bucket_size", [](const Strategy& s) { return is_zero(s) ? number(s.deepspeed.reduce_bucket_size) : Value(); }},
-    {"deepspeed.zero_optimization.allgather_bucket_size", [](const Strategy& s) { return is_zero(s) ? number(s.deepspeed.allgather_bucket_size) : Value(); }},
-    {"deepspeed.zero_optimization.sub_group_size", [](const Strategy& s) { return zero_stage(s) == "3" ? number(s.deepspeed.sub_group_size) : Value(); }},
-    {"deepspeed.zero_optimization.stage3_prefetch_bucket_size", [](const Strategy& s) { return zero_stage(s) == "3" ? number(s.deepspeed.stage3_prefetch_bucket_size) : Value(); }},
+    {"deepspeed.zero_optimization.reduce_scatter",
+     [](const Strategy& s) { return is_zero(s) ? flag(s.deepspeed.reduce_scatter) : Value(); }},
+    {"deepspeed.zero_optimization.reduce_bucket_size",
+     [](const Strategy& s) { return is_zero(s) ? number(s.deepspeed.reduce_bucket_size) : Value(); }},
+    {"deepspeed.zero_optimization.allgather_bucket_size",
+     [](const Strategy& s) { return is_zero(s) ? number(s.deepspeed.allgather_bucket_size) : Value(); }},
+    {"deepspeed.zero_optimization.sub_group_size",
+     [](const Strategy& s) { return zero_stage(s) == "3" ? number(s.deepspeed.sub_group_size) : Value(); }},
+    {"deepspeed.zero_optimization.stage3_prefetch_bucket_size",
+     [](const Strategy& s) { return zero_stage(s) == "3" ? number(s.deepspeed.stage3_prefetch_bucket_size) : Value(); }},
     {"deepspeed.zero_optimization.stage3_param_persistence_threshold",
-     [](const Strategy& s) { return zero_stage(s) == "3" ? Value(std::to_string(s.deepspeed.stage3_param_persistence_threshold)) : Value(); }},
-    {"deepspeed.zero_optimization.stage3_max_live_parameters", [](const Strategy& s) { return zero_stage(s) == "3" ? number(s.deepspeed.stage3_max_live_parameters) : Value(); }},
-    {"deepspeed.zero_optimization.stage3_max_reuse_distance", [](const Strategy& s) { return zero_stage(s) == "3" ? number(s.deepspeed.stage3_max_reuse_distance) : Value(); }},
-    {"deepspeed.zero_optimization.zero_hpz_partition_size", [](const Strategy& s) { return zero_stage(s) == "3" ? number(s.deepspeed.zero_hpz_partition_size) : Value(); }},
-    {"deepspeed.zero_optimization.round_robin_gradients", [](const Strategy& s) { return is_zero(s) ? flag(s.deepspeed.round_robin_gradients) : Value(); }},
-    {"deepspeed.zero_optimization.offload_optimizer.device", [](const Strategy& s) { return device_of(s.offload.optimizer, s.deepspeed.offload_optimizer, s); }},
+     [](const Strategy& s) {
+       return zero_stage(s) == "3" ? Value(std::to_string(s.deepspeed.stage3_param_persistence_threshold)) : Value();
+     }},
+    {"deepspeed.zero_optimization.stage3_max_live_parameters",
+     [](const Strategy& s) { return zero_stage(s) == "3" ? number(s.deepspeed.stage3_max_live_parameters) : Value(); }},
+    {"deepspeed.zero_optimization.stage3_max_reuse_distance",
+     [](const Strategy& s) { return zero_stage(s) == "3" ? number(s.deepspeed.stage3_max_reuse_distance) : Value(); }},
+    {"deepspeed.zero_optimization.zero_hpz_partition_size",
+     [](const Strategy& s) { return zero_stage(s) == "3" ? number(s.deepspeed.zero_hpz_partition_size) : Value(); }},
+    {"deepspeed.zero_optimization.round_robin_gradients",
+     [](const Strategy& s) { return is_zero(s) ? flag(s.deepspeed.round_robin_gradients) : Value(); }},
+    {"deepspeed.zero_optimization.offload_optimizer.device",
+     [](const Strategy& s) { return device_of(s.offload.optimizer, s.deepspeed.offload_optimizer, s); }},
     {"deepspeed.zero_optimization.offload_optimizer.pin_memory",
      [](const Strategy& s) { return is_zero(s) && s.offload.optimizer ? flag(s.deepspeed.offload_optimizer.pin_memory) : Value(); }},
     {"deepspeed.zero_optimization.offload_param.device",
@@ -176,15 +194,21 @@ const Getter kGetters[] = {
     {"overlap_grad_reduce", [](const Strategy& s) { return is_megatron(s) ? flag(s.megatron.overlap_grad_reduce) : Value(); }},
     {"overlap_param_gather", [](const Strategy& s) { return is_megatron(s) ? flag(s.megatron.overlap_param_gather) : Value(); }},
     {"ddp_bucket_size", [](const Strategy& s) { return is_megatron(s) ? number(s.megatron.ddp_bucket_size) : Value(); }},
-    {"gradient_accumulation_fusion", [](const Strategy& s) { return is_megatron(s) ? flag(s.megatron.gradient_accumulation_fusion) : Value(); }},
+    {"gradient_accumulation_fusion",
+     [](const Strategy& s) { return is_megatron(s) ? flag(s.megatron.gradient_accumulation_fusion) : Value(); }},
     {"masked_softmax_fusion", [](const Strategy& s) { return is_megatron(s) ? flag(s.megatron.masked_softmax_fusion) : Value(); }},
     {"rope_fusion", [](const Strategy& s) { return is_megatron(s) ? flag(s.megatron.rope_fusion) : Value(); }},
     {"layer_spec", [](const Strategy& s) { return text(s.megatron.layer_spec); }},
     {"cp_comm_type", [](const Strategy& s) { return s.cp > 1 ? text(s.megatron.cp_comm_type) : Value(); }},
-    {"make_vocab_size_divisible_by", [](const Strategy& s) { return is_megatron(s) ? number(s.megatron.make_vocab_size_divisible_by) : Value(); }},
+    {"make_vocab_size_divisible_by",
+     [](const Strategy& s) { return is_megatron(s) ? number(s.megatron.make_vocab_size_divisible_by) : Value(); }},
     {"precision_aware_optimizer", [](const Strategy& s) { return is_megatron(s) ? flag(s.megatron.precision_aware_optimizer) : Value(); }},
     {"data_parallel_sharding_strategy",
-     [](const Strategy& s) { return s.data_parallel == DataParallel::megatron_fsdp ? text(strategy::name_in(strategy::megatron_sharding_names(), s.megatron.sharding)) : Value(); }},
+     [](const Strategy& s) {
+       return s.data_parallel == DataParallel::megatron_fsdp
+                  ? text(strategy::name_in(strategy::megatron_sharding_names(), s.megatron.sharding))
+                  : Value();
+     }},
     {"precision", precision},
     {"param_dtype", [](const Strategy& s) { return type(s.param_dtype); }},
     {"grad_dtype", [](const Strategy& s) { return type(s.grad_dtype); }},
@@ -197,17 +221,23 @@ const Getter kGetters[] = {
     {"optimizer_in_bwd", [](const Strategy& s) { return flag(s.optimizer_in_backward); }},
     {"clip_grad_norm", [](const Strategy& s) { return flag(s.clip_grad_norm); }},
     {"lora.r", [](const Strategy& s) { return s.lora ? number(s.lora->r) : Value(); }},
-    {"lora.alpha", [](const Strategy& s) { return s.lora ? Value(fmt::format("{}", s.lora->alpha > 0 ? s.lora->alpha : 2.0 * s.lora->r)) : Value(); }},
+    {"lora.alpha",
+     [](const Strategy& s) { return s.lora ? Value(fmt::format("{}", s.lora->alpha > 0 ? s.lora->alpha : 2.0 * s.lora->r)) : Value(); }},
     {"lora.dropout", [](const Strategy& s) { return s.lora ? Value(fmt::format("{}", s.lora->dropout)) : Value(); }},
     {"lora.target_modules", [](const Strategy& s) { return s.lora ? list(s.lora->targets) : Value(); }},
     {"lora.modules_to_save", [](const Strategy& s) { return s.lora ? list(s.lora->modules_to_save) : Value(); }},
     {"lora.use_dora", [](const Strategy& s) { return s.lora ? flag(s.lora->dora) : Value(); }},
-    {"base_weights", [](const Strategy& s) { return Value(std::string(strategy::name_in(strategy::base_weights_names(), s.base_weights))); }},
+    {"base_weights",
+     [](const Strategy& s) { return Value(std::string(strategy::name_in(strategy::base_weights_names(), s.base_weights))); }},
     {"recompute", recompute},
-    {"recompute_modules", [](const Strategy& s) { return s.recompute.kind == Recompute::Kind::selective ? list(s.recompute.modules) : Value(); }},
+    {"recompute_modules",
+     [](const Strategy& s) { return s.recompute.kind == Recompute::Kind::selective ? list(s.recompute.modules) : Value(); }},
     {"recompute_method", recompute_method},
     {"recompute_num_layers", [](const Strategy& s) { return recompute_method(s) ? number(s.recompute.layers) : Value(); }},
-    {"recompute_reentrant", [](const Strategy& s) { return s.recompute.kind == Recompute::Kind::full && !is_megatron(s) ? flag(s.recompute.reentrant) : Value(); }},
+    {"recompute_reentrant",
+     [](const Strategy& s) {
+       return s.recompute.kind == Recompute::Kind::full && !is_megatron(s) ? flag(s.recompute.reentrant) : Value();
+     }},
     {"attention", [](const Strategy& s) { return text(name_of(s.attention)); }},
     {"loss", [](const Strategy& s) { return text(name_of(s.loss)); }},
     {"loss_chunks", [](const Strategy& s) { return s.loss == LossKernel::chunked ? number(s.loss_chunks) : Value(); }},

@@ -13,8 +13,8 @@ namespace plimsoll::formats {
 /// A plan on its way into a folder.
 struct Writing {
   const ExportPlan& plan;
-  const Strategy& s;      ///< resolved for the framework that is written for
-  std::string model;      ///< the model's name on Hugging Face's hub, a path, or our own name
+  const Strategy& s;                  ///< resolved for the framework that is written for
+  std::string model;                  ///< the model's name on Hugging Face's hub, a path, or our own name
   std::vector<std::string> comments;  ///< what was predicted, a line each
   ExportedRun& out;
 

@@ -1,4 +1,5 @@
-// Accelerate's configuration file, and the flags of `accelerate launch`, which carry the same names (accelerate/commands/config, launch.py).
+// Accelerate's configuration file, and the flags of `accelerate launch`, which carry the same names (accelerate/commands/config,
+// launch.py).
 #include "formats/foreign/format.hpp"
 #include "plimsoll/error.hpp"
 
@@ -49,7 +50,8 @@ const Rows& rows() {
       {"parallelism_config.parallelism_config_tp_size", "tp", "", nullptr, "1.10"},
       {"parallelism_config.parallelism_config_cp_size", "cp", "", nullptr, "1.10"},
       {"parallelism_config.parallelism_config_cp_backend", kRefused, "torch", nullptr, "this backend of context parallelism"},
-      {"parallelism_config.parallelism_config_cp_comm_strategy", kRefused, "allgather,alltoall", nullptr, "this exchange of context parallelism"},
+      {"parallelism_config.parallelism_config_cp_comm_strategy", kRefused, "allgather,alltoall", nullptr,
+       "this exchange of context parallelism"},
       {"parallelism_config.parallelism_config_sp_size", kRefused, "1", nullptr, "Ulysses sequence parallelism"},
       {"parallelism_config.*", kNothing},
       {"deepspeed_config", kCode, "", nullptr, "DeepSpeed's keys, or deepspeed_config_file"},
@@ -120,8 +122,6 @@ void read_deepspeed(Reading& reading, const Node& tree) {
   take_defaults(reading, deepspeed_rows(), kRelease);
 }
 
-bool only_megatron(const std::string& name) { return name == "MEGATRON_LM"; }
-
 void read_kind(Reading& reading, const Node& tree) {
   const Node* kind = tree.find("distributed_type");
   const Node* fsdp = tree.find("fsdp_config");
@@ -129,7 +129,7 @@ void read_kind(Reading& reading, const Node& tree) {
   if (name.empty()) return;
   const std::string where = kind ? kind->where : fsdp->where;
   if (name == "DEEPSPEED") return read_deepspeed(reading, tree);
-  if (only_megatron(name)) {
+  if (name == "MEGATRON_LM") {
     reading.assume("framework", "megatron-lm", "distributed_type: MEGATRON_LM", kRelease);
     return;
   }

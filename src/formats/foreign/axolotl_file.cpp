@@ -28,9 +28,11 @@ const Rows& rows() {
       {"activation_offloading", kCode, "", nullptr, "offload: activations, by TRL"},
       {"layer_offloading", kRefused, "false", nullptr, "offload of layers"},
       {"optimizer", "optimizer",
-       "adamw_torch=adamw,adamw_torch_fused=adamw,adamw_hf=adamw,adafactor=adafactor,sgd=sgd,adamw_bnb_8bit=adamw-8bit,adamw_8bit=adamw-8bit,"
+       "adamw_torch=adamw,adamw_torch_fused=adamw,adamw_hf=adamw,adafactor=adafactor,sgd=sgd,adamw_bnb_8bit=adamw-8bit,adamw_8bit=adamw-"
+       "8bit,"
        "paged_adamw_8bit=paged-adamw-8bit,paged_adamw_32bit=paged-adamw,lion_8bit=lion-8bit,lion_32bit=lion-bnb,ademamix=ademamix,"
-       "ademamix_8bit=ademamix-8bit,muon=!,optimi_adamw=!,ao_adamw_8bit=!,ao_adamw_4bit=!,ao_adamw_fp8=!,came_pytorch=!,q_galore_adamw8bit=!,dion=!",
+       "ademamix_8bit=ademamix-8bit,muon=!,optimi_adamw=!,ao_adamw_8bit=!,ao_adamw_4bit=!,ao_adamw_fp8=!,came_pytorch=!,q_galore_adamw8bit="
+       "!,dion=!",
        "adamw_torch_fused"},
       {"optimizer", "optimizer_impl", "adamw_torch_fused=fused,adamw_torch=foreach,*=-", "adamw_torch_fused"},
       {"max_grad_norm", "clip_grad_norm", "", "1.0"},
@@ -98,7 +100,8 @@ const Rows& rows() {
 }
 
 int recognises(const Node& tree) {
-  return 4 * count_of(tree, {"base_model"}) + count_of(tree, {"datasets", "sequence_len", "micro_batch_size", "sample_packing", "dataset_prepared_path"});
+  return 4 * count_of(tree, {"base_model"}) +
+         count_of(tree, {"datasets", "sequence_len", "micro_batch_size", "sample_packing", "dataset_prepared_path"});
 }
 
 bool is_true(const Node* value) { return value && value->text == "true"; }
@@ -130,18 +133,21 @@ void read_adapter(Reading& reading, const Node& tree) {
     if (value && !value->is_null() && !value->word().empty()) reading.say(row.ours, value->word(), row.foreign, value->where);
   }
   const Node* linear = tree.find("lora_target_linear");
-  if (is_true(linear) && !reading.has("lora.target_modules")) reading.say("lora.target_modules", "all-linear", "lora_target_linear", linear->where);
+  if (is_true(linear) && !reading.has("lora.target_modules"))
+    reading.say("lora.target_modules", "all-linear", "lora_target_linear", linear->where);
 }
 
 void read_plugins(const Node& tree) {
   const Node* plugins = tree.find("plugins");
   if (!plugins) return;
   for (const auto& [unused, plugin] : plugins->members)
-    if (plugin.word().find("LigerPlugin") == std::string::npos) refuse("axolotl's plugin " + plugin.word().substr(0, 100) + " is not modelled", plugin.where);
+    if (plugin.word().find("LigerPlugin") == std::string::npos)
+      refuse("axolotl's plugin " + plugin.word().substr(0, 100) + " is not modelled", plugin.where);
 }
 
 void read_sharding(Reading& reading, const Node& tree) {
-  const Node *fsdp = tree.find("fsdp"), *config = tree.find("fsdp_config"), *version = tree.find("fsdp_version"), *deepspeed = tree.find("deepspeed");
+  const Node *fsdp = tree.find("fsdp"), *config = tree.find("fsdp_config"), *version = tree.find("fsdp_version"),
+             *deepspeed = tree.find("deepspeed");
   if (deepspeed && !deepspeed->is_null()) {
     reading.assume("framework", "deepspeed", "deepspeed", kRelease);
     return read_deepspeed_reference(reading, *deepspeed);
@@ -163,7 +169,8 @@ void read(Reading& reading, const Node& tree) {
   read_adapter(reading, tree);
   read_sharding(reading, tree);
   if (const Node* offloading = tree.find("activation_offloading"); offloading && !offloading->is_null() && offloading->text != "false") {
-    if (offloading->text != "true") refuse("activation_offloading: " + offloading->word().substr(0, 40) + " is not modelled", offloading->where, "true");
+    if (offloading->text != "true")
+      refuse("activation_offloading: " + offloading->word().substr(0, 40) + " is not modelled", offloading->where, "true");
     reading.say("activation_offload", "trl", "activation_offloading", offloading->where);
   }
   const bool sharded = reading.value("data_parallel").rfind("fsdp", 0) == 0;

@@ -1,9 +1,10 @@
 // What tools print of machines: how many devices a node has, how many nodes there are, and, where it is told, which devices.
+#include "formats/foreign/cluster_texts.hpp"
+
 #include <algorithm>
 #include <set>
 #include <sstream>
 
-#include "formats/foreign/cluster_texts.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
@@ -41,10 +42,14 @@ void read_matrix(Reading& reading, const std::string& text, const std::string& w
   std::set<std::string> gpus, links;
   for (std::string line; std::getline(stream, line);) {
     const auto words = words_of(line);
-    if (words.size() < 2 || !starts_with(words[0], "GPU") || words[0].find_first_not_of("0123456789", 3) != std::string::npos || starts_with(words[1], "GPU")) continue;
+    if (words.size() < 2 || !starts_with(words[0], "GPU") || words[0].find_first_not_of("0123456789", 3) != std::string::npos ||
+        starts_with(words[1], "GPU"))
+      continue;
     gpus.insert(words[0]);
     for (const std::string& word : words)
-      if (starts_with(word, "NV") || word == "PIX" || word == "PXB" || word == "PHB" || word == "NODE" || word == "SYS" || word == "XGMI" || word == "PCIE") links.insert(word);
+      if (starts_with(word, "NV") || word == "PIX" || word == "PXB" || word == "PHB" || word == "NODE" || word == "SYS" || word == "XGMI" ||
+          word == "PCIE")
+        links.insert(word);
   }
   if (gpus.empty()) fail("shows no GPU", where, tool);
   reading.say("cluster.gpus_per_node", std::to_string(gpus.size()), tool, where);
@@ -78,7 +83,9 @@ void read_sinfo(Reading& reading, const std::string& text, const std::string& wh
 }
 
 const Rows& kubernetes_rows() {
-  static const Rows rows = {{"items", kCode, "", nullptr, "cluster.nodes: how many have GPUs; cluster.gpus_per_node: status.capacity nvidia.com/gpu or amd.com/gpu; the device: label nvidia.com/gpu.product"},
+  static const Rows rows = {{"items", kCode, "", nullptr,
+                             "cluster.nodes: how many have GPUs; cluster.gpus_per_node: status.capacity nvidia.com/gpu or amd.com/gpu; the "
+                             "device: label nvidia.com/gpu.product"},
                             {"items.*", kCode}};
   return rows;
 }
@@ -109,7 +116,10 @@ void read_kubernetes(Reading& reading, const Node& tree) {
 
 }  // namespace
 
-Format kubernetes_format() { return {"kubernetes", "Kubernetes' list of nodes (kubectl get nodes -o json)", "Kubernetes v1", kubernetes_rows, recognises_kubernetes, read_kubernetes}; }
+Format kubernetes_format() {
+  return {"kubernetes",   "Kubernetes' list of nodes (kubectl get nodes -o json)", "Kubernetes v1", kubernetes_rows, recognises_kubernetes,
+          read_kubernetes};
+}
 
 bool read_cluster_text(Reading& reading, const std::string& text, const std::string& where) {
   const bool matrix = text.find("GPU0") != std::string::npos;

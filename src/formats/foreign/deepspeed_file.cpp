@@ -1,5 +1,5 @@
-// DeepSpeed's JSON. Its keys below `zero_optimization` are keys of ours (strategy/deepspeed_options.cpp); what is said otherwise by the program
-// around it, and "auto", which Trainer and Accelerate fill in, are resolved here (transformers/integrations/deepspeed.py).
+// DeepSpeed's JSON. Its keys below `zero_optimization` are keys of ours (strategy/deepspeed_options.cpp); what is said otherwise by the
+// program around it, and "auto", which Trainer and Accelerate fill in, are resolved here (transformers/integrations/deepspeed.py).
 #include "formats/foreign/format.hpp"
 #include "plimsoll/error.hpp"
 
@@ -30,8 +30,10 @@ const Rows& rows() {
       {"zero_optimization.stage", "zero_stage", "", "0"},
       {"zero_optimization.offload_optimizer.device", "deepspeed.zero_optimization.offload_optimizer.device"},
       {"zero_optimization.offload_param.device", "deepspeed.zero_optimization.offload_param.device"},
-      {"zero_optimization.cpu_offload", "deepspeed.zero_optimization.offload_optimizer.device", "true=cpu,false=none", nullptr, "before 0.3.16"},
-      {"zero_optimization.cpu_offload_params", "deepspeed.zero_optimization.offload_param.device", "true=cpu,false=none", nullptr, "before 0.3.16"},
+      {"zero_optimization.cpu_offload", "deepspeed.zero_optimization.offload_optimizer.device", "true=cpu,false=none", nullptr,
+       "before 0.3.16"},
+      {"zero_optimization.cpu_offload_params", "deepspeed.zero_optimization.offload_param.device", "true=cpu,false=none", nullptr,
+       "before 0.3.16"},
       {"zero_optimization.stage3_gather_fp16_weights_on_model_save", kNothing, "", nullptr, "before 0.6"},
       {"zero_optimization.load_from_fp32_weights", kNothing},
       {"zero_optimization.leaf_module.*", kRefused, "", nullptr, "a mixture of experts gathered as one module (leaf_module)"},
@@ -53,7 +55,8 @@ const Rows& rows() {
       {"expert_parallel.*", kNothing},
       {"compression_training.*", kRefused, "", nullptr, "compression while training"},
       {"compile.deepcompile", kRefused, "false", nullptr, "DeepCompile"},
-      {"activation_checkpointing.partition_activations", kNothing, "", nullptr, "acts where the model calls DeepSpeed's checkpointing itself"},
+      {"activation_checkpointing.partition_activations", kNothing, "", nullptr,
+       "acts where the model calls DeepSpeed's checkpointing itself"},
       {"activation_checkpointing.*", kNothing},
       {"zero_allow_untested_optimizer", kNothing},
       {"zero_force_ds_cpu_optimizer", kNothing},
@@ -95,8 +98,7 @@ bool has_trainer(const Reading& reading) {
 void resolve_auto(Reading& reading, const Model& model, const std::string& key, const std::string& where) {
   const std::string filled = "auto of " + where;
   const std::int64_t h = model.hidden_size;
-  if (key == "zero_optimization.reduce_bucket_size")
-    reading.derive("deepspeed." + key, std::to_string(h * h), filled + ": hidden_size²");
+  if (key == "zero_optimization.reduce_bucket_size") reading.derive("deepspeed." + key, std::to_string(h * h), filled + ": hidden_size²");
   if (key == "zero_optimization.stage3_prefetch_bucket_size")
     reading.derive("deepspeed." + key, std::to_string(h * h * 9 / 10), filled + ": 0.9 · hidden_size²");
   if (key == "zero_optimization.stage3_param_persistence_threshold")

@@ -16,7 +16,9 @@ int never(const Node&) { return 0; }
 void read_fsdp_file(Reading& reading, const Node& tree) { read_fsdp(reading, tree, "fsdp_config.", 2, "transformers 5.23"); }
 
 /// The file of --fsdp_config.
-Format fsdp_format() { return {"fsdp_config", "FSDP's keys of TrainingArguments or Accelerate", "accelerate 1.15", fsdp_rows, never, read_fsdp_file}; }
+Format fsdp_format() {
+  return {"fsdp_config", "FSDP's keys of TrainingArguments or Accelerate", "accelerate 1.15", fsdp_rows, never, read_fsdp_file};
+}
 
 /// Our own keys (docs/rows.md), as `--strategy` takes them.
 void read_strategy(Reading& reading, const Node& tree) {
@@ -38,16 +40,31 @@ int recognises_strategy(const Node& tree) {
 
 }  // namespace
 
-Format strategy_format() { return {"strategy", "plimsoll's own keys of a strategy", "docs/rows.md", no_rows, recognises_strategy, read_strategy}; }
+Format strategy_format() {
+  return {"strategy", "plimsoll's own keys of a strategy", "docs/rows.md", no_rows, recognises_strategy, read_strategy};
+}
 
 int count_of(const Node& tree, std::initializer_list<const char*> names) {
   return static_cast<int>(std::count_if(names.begin(), names.end(), [&](const char* name) { return tree.find(name) != nullptr; }));
 }
 
 const std::vector<Format>& tree_formats() {
-  static const std::vector<Format> formats = {
-      peft_format(),       transformers_config_format(), accelerate_format(), deepspeed_format(), torchtitan_format(), torchtune_format(), primus_format(), nemo_format(),
-      llama_factory_format(), axolotl_format(),          llm_foundry_format(), megatron_format(), training_arguments_format(), strategy_format(), fsdp_format(), kubernetes_format()};
+  static const std::vector<Format> formats = {peft_format(),
+                                              transformers_config_format(),
+                                              accelerate_format(),
+                                              deepspeed_format(),
+                                              torchtitan_format(),
+                                              torchtune_format(),
+                                              primus_format(),
+                                              nemo_format(),
+                                              llama_factory_format(),
+                                              axolotl_format(),
+                                              llm_foundry_format(),
+                                              megatron_format(),
+                                              training_arguments_format(),
+                                              strategy_format(),
+                                              fsdp_format(),
+                                              kubernetes_format()};
   return formats;
 }
 

@@ -10,10 +10,12 @@ const Rows& fsdp_rows() {
   static const Rows rows = {
       {"version", "data_parallel", "1=fsdp1,2=fsdp2"},
       {"sharding_strategy", "fsdp.strategy",
-       "FULL_SHARD=FULL_SHARD,SHARD_GRAD_OP=SHARD_GRAD_OP,NO_SHARD=NO_SHARD,HYBRID_SHARD=HYBRID_SHARD,HYBRID_SHARD_ZERO2=HYBRID_SHARD_ZERO2,"
+       "FULL_SHARD=FULL_SHARD,SHARD_GRAD_OP=SHARD_GRAD_OP,NO_SHARD=NO_SHARD,HYBRID_SHARD=HYBRID_SHARD,HYBRID_SHARD_ZERO2=HYBRID_SHARD_"
+       "ZERO2,"
        "1=FULL_SHARD,2=SHARD_GRAD_OP,3=NO_SHARD,4=HYBRID_SHARD,5=HYBRID_SHARD_ZERO2",
        nullptr, "FSDP1; under FSDP2 reshard_after_forward says it"},
-      {"reshard_after_forward", kCode, "", nullptr, "FSDP2: true or false, which is fsdp.reshard_after_forward; FSDP1: the name of a strategy"},
+      {"reshard_after_forward", kCode, "", nullptr,
+       "FSDP2: true or false, which is fsdp.reshard_after_forward; FSDP1: the name of a strategy"},
       {"offload_params", "offload", "true=params+grads+optimizer,false=none"},
       {"cpu_offload", "offload", "true=params+grads+optimizer,false=none"},
       {"auto_wrap_policy", kCode, "", nullptr, "TRANSFORMER_BASED_WRAP: a unit per layer; NO_WRAP and SIZE_BASED_WRAP are not modelled"},
@@ -74,7 +76,8 @@ void read_resharding(Reading& reading, const Node& config, const std::string& pr
   if (value && !value->is_null()) {
     const std::string text = value->word();
     const bool truth = text == "true" || text == "false";
-    if (second && !truth && upper(text) != "FULL_SHARD" && upper(text) != "SHARD_GRAD_OP" && (text.empty() || text.find_first_not_of("0123456789") != std::string::npos))
+    if (second && !truth && upper(text) != "FULL_SHARD" && upper(text) != "SHARD_GRAD_OP" &&
+        (text.empty() || text.find_first_not_of("0123456789") != std::string::npos))
       fail("FSDP2 takes true or false, found " + text.substr(0, 60), value->where);
     const std::string foreign = prefix + "reshard_after_forward";
     if (second && (truth || upper(text) == "FULL_SHARD" || upper(text) == "SHARD_GRAD_OP")) {
@@ -94,7 +97,8 @@ void read_resharding(Reading& reading, const Node& config, const std::string& pr
     fail("FSDP2 has no " + name, strategy->where, "fsdp_version: 1, or reshard_after_forward");
   const std::string why = "sharding_strategy " + name + " under FSDP2";
   reading.derive("fsdp.reshard_after_forward", name == "SHARD_GRAD_OP" ? "never" : "always", why);
-  if (name == "HYBRID_SHARD") refuse("HYBRID_SHARD under FSDP2 says no mesh", strategy->where, "give parallelism_config_dp_shard_size and dp_replicate_size");
+  if (name == "HYBRID_SHARD")
+    refuse("HYBRID_SHARD under FSDP2 says no mesh", strategy->where, "give parallelism_config_dp_shard_size and dp_replicate_size");
   reading.forget("fsdp.strategy");
 }
 
@@ -116,7 +120,8 @@ void read_fsdp(Reading& reading, const Node& config, const std::string& prefix, 
   if (!config.is_null() && !config.is_table()) fail("expected a table of FSDP's keys", config.where);
   const Node plain = without_prefix(config);
   read_rows(reading, fsdp_rows(), plain, prefix, Unknown::refused);
-  if (!reading.has("data_parallel")) reading.assume("data_parallel", version == 2 ? "fsdp2" : "fsdp1", "fsdp_version: " + std::to_string(version), release);
+  if (!reading.has("data_parallel"))
+    reading.assume("data_parallel", version == 2 ? "fsdp2" : "fsdp1", "fsdp_version: " + std::to_string(version), release);
   const bool second = reading.is("data_parallel", "fsdp2");
   read_wrapping(plain, prefix);
   read_resharding(reading, plain, prefix, second);

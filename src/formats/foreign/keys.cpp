@@ -41,7 +41,8 @@ bool is_among(const Row& row, const std::string& value) {
 bool stands_for(const Row& row, const std::string& path) {
   const std::string_view name(row.foreign);
   if (name == "*") return true;
-  if (name.size() > 2 && name.substr(name.size() - 2) == ".*") return path.compare(0, name.size() - 1, name.substr(0, name.size() - 1)) == 0;
+  if (name.size() > 2 && name.substr(name.size() - 2) == ".*")
+    return path.compare(0, name.size() - 1, name.substr(0, name.size() - 1)) == 0;
   return name == path;
 }
 
@@ -111,7 +112,8 @@ class RowReader {
   void unknown(const std::string& key, const Node& value) {
     if (unknown_ == Unknown::unread) return reading_.leave_unread(prefix_ + key, value.where);
     const std::string near = nearest_row(rows_, key);
-    fail("unknown key '" + prefix_ + key + "'", value.where, near.empty() ? "the program refuses it itself" : "did you mean '" + near + "'?");
+    fail("unknown key '" + prefix_ + key + "'", value.where,
+         near.empty() ? "the program refuses it itself" : "did you mean '" + near + "'?");
   }
 
   Reading& reading_;
@@ -131,9 +133,11 @@ const Row* find_row(const Rows& rows, const std::string& foreign) {
 std::string to_ours(const Row& row, const std::string& value, const std::string& where) {
   const std::string rule = row.words;
   if (value.find(kUnknown) != std::string::npos)
-    fail("the value of " + std::string(row.foreign) + " comes from " + told(value) + " and is not known here", where, "write the value into the file");
+    fail("the value of " + std::string(row.foreign) + " comes from " + told(value) + " and is not known here", where,
+         "write the value into the file");
   if (rule == "not") {
-    if (value != "true" && value != "false") fail("expected true or false for " + std::string(row.foreign) + ", found \"" + value.substr(0, 60) + "\"", where);
+    if (value != "true" && value != "false")
+      fail("expected true or false for " + std::string(row.foreign) + ", found \"" + value.substr(0, 60) + "\"", where);
     return value == "true" ? "false" : "true";
   }
   const std::vector<Word> words = words_of(row);
@@ -148,7 +152,8 @@ std::string to_ours(const Row& row, const std::string& value, const std::string&
     known.push_back(word.theirs);
     if (!same_word(word.theirs, value)) continue;
     if (word.ours[0] == '!')
-      refuse(std::string(row.foreign) + ": " + value + " is not modelled" + (word.ours.size() > 1 ? " (" + word.ours.substr(1) + ")" : ""), where);
+      refuse(std::string(row.foreign) + ": " + value + " is not modelled" + (word.ours.size() > 1 ? " (" + word.ours.substr(1) + ")" : ""),
+             where);
     return word.ours == "-" ? std::string() : word.ours;
   }
   if (others && others->ours == "*") return value;
@@ -187,7 +192,8 @@ void take_defaults(Reading& reading, const Rows& rows, const Release& release) {
 
 Node table_of_flags(const std::vector<Node>& words, std::vector<Node>& positional) {
   const auto is_flag = [](const Node& word) {
-    return word.text.size() > 1 && word.text[0] == '-' && !word.quoted && std::isdigit(static_cast<unsigned char>(word.text[1])) == 0 && word.text[1] != '.';
+    return word.text.size() > 1 && word.text[0] == '-' && !word.quoted && std::isdigit(static_cast<unsigned char>(word.text[1])) == 0 &&
+           word.text[1] != '.';
   };
   const auto truth = [](std::string text) { return text == "True" ? "true" : text == "False" ? "false" : text; };
   Node table = Node::table(words.empty() ? std::string() : words.front().where);

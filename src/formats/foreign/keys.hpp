@@ -17,9 +17,10 @@ inline constexpr const char* kCode = "@";
 
 /// What a key of another program is of ours.
 struct Row {
-  const char* foreign;               ///< dotted path; "section.*" is everything below; dashes count as underscores
-  const char* ours;                  ///< a key of docs/rows.md, "model", "model.FIELD", "cluster.nodes" …, or one of the three above
-  const char* words = "";            ///< "theirs=ours,…"; "*" stands for all other values, as they are; "not" inverts a truth; kRefused: what is harmless
+  const char* foreign;  ///< dotted path; "section.*" is everything below; dashes count as underscores
+  const char* ours;     ///< a key of docs/rows.md, "model", "model.FIELD", "cluster.nodes" …, or one of the three above
+  const char* words =
+      "";  ///< "theirs=ours,…"; "*" stands for all other values, as they are; "not" inverts a truth; kRefused: what is harmless
   const char* by_default = nullptr;  ///< what the program takes where the key is absent, in its own words; nullptr: nothing worth saying
   const char* remark = "";           ///< since when, or what is refused
 };
@@ -45,8 +46,8 @@ void take_defaults(Reading& reading, const Rows& rows, const Release& release);
 /// The row of a key, or nullptr.
 const Row* find_row(const Rows& rows, const std::string& foreign);
 
-/// Words of a command line as a table: --a-b 1, --a_b=1, --flag ("true"), --list 1 2 3; a.b=1 is an override as Hydra writes it. What is none of these
-/// comes back in `positional`. `where` names the line.
+/// Words of a command line as a table: --a-b 1, --a_b=1, --flag ("true"), --list 1 2 3; a.b=1 is an override as Hydra writes it. What is
+/// none of these comes back in `positional`. `where` names the line.
 Node table_of_flags(const std::vector<Node>& words, std::vector<Node>& positional);
 
 }  // namespace plimsoll::formats

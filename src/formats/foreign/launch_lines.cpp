@@ -93,9 +93,10 @@ std::string path_of_flag(const std::string& name) {
   if (name.rfind("fsdp_", 0) == 0) return "fsdp_config." + name;
   if (name.rfind("parallelism_config_", 0) == 0) return "parallelism_config." + name;
   if (name.rfind("megatron_lm_", 0) == 0) return "megatron_lm_config." + name;
-  if (among(name, {"deepspeed_config_file", "zero_stage", "offload_optimizer_device", "offload_param_device", "offload_optimizer_nvme_path", "offload_param_nvme_path",
-                   "gradient_clipping", "zero3_init_flag", "zero3_save_16bit_model", "deepspeed_hostfile", "deepspeed_exclusion_filter",
-                   "deepspeed_inclusion_filter", "deepspeed_multinode_launcher", "deepspeed_moe_layer_cls_names", "gradient_accumulation_steps"}))
+  if (among(name, {"deepspeed_config_file", "zero_stage", "offload_optimizer_device", "offload_param_device", "offload_optimizer_nvme_path",
+                   "offload_param_nvme_path", "gradient_clipping", "zero3_init_flag", "zero3_save_16bit_model", "deepspeed_hostfile",
+                   "deepspeed_exclusion_filter", "deepspeed_inclusion_filter", "deepspeed_multinode_launcher",
+                   "deepspeed_moe_layer_cls_names", "gradient_accumulation_steps"}))
     return "deepspeed_config." + name;
   return name;
 }
@@ -112,8 +113,9 @@ void read_accelerate(Reading& reading, const std::vector<Node>& words) {
     const std::size_t equals = name.find('=');
     std::string value = equals == std::string::npos ? "true" : name.substr(equals + 1);
     name = name.substr(0, equals);
-    const bool flag = among(name, {"--cpu", "--multi_gpu", "--tpu", "--ipex", "--quiet", "-q", "--use_deepspeed", "--use_fsdp", "--use_megatron_lm", "--use_parallelism_config",
-                                   "--debug", "-m", "--module", "--no_python", "--same_network", "--enable_cpu_affinity", "--use_mps_device"});
+    const bool flag = among(name, {"--cpu", "--multi_gpu", "--tpu", "--ipex", "--quiet", "-q", "--use_deepspeed", "--use_fsdp",
+                                   "--use_megatron_lm", "--use_parallelism_config", "--debug", "-m", "--module", "--no_python",
+                                   "--same_network", "--enable_cpu_affinity", "--use_mps_device"});
     if (!flag && equals == std::string::npos) {
       if (at + 1 >= words.size()) fail("the option " + name.substr(0, 60) + " has no value", words[at].where);
       value = words[++at].text;
@@ -122,7 +124,9 @@ void read_accelerate(Reading& reading, const std::vector<Node>& words) {
     name.erase(0, name.find_first_not_of('-'));
     std::replace(name.begin(), name.end(), '-', '_');
     if (name == "config_file") file = value;
-    if (value.find(kUnknown) != std::string::npos || among(name, {"config_file", "m", "module", "use_parallelism_config", "quiet", "q", "no_python", "same_network"})) continue;
+    if (value.find(kUnknown) != std::string::npos ||
+        among(name, {"config_file", "m", "module", "use_parallelism_config", "quiet", "q", "no_python", "same_network"}))
+      continue;
     if (name == "use_fsdp") name = "distributed_type", value = "FSDP";
     if (name == "use_deepspeed") name = "distributed_type", value = "DEEPSPEED";
     if (name == "use_megatron_lm") name = "distributed_type", value = "MEGATRON_LM";
@@ -156,14 +160,15 @@ std::vector<Node> read_srun(Reading& reading, const std::vector<Node>& words) {
     const std::size_t equals = name.find('=');
     std::string value = equals == std::string::npos ? std::string() : name.substr(equals + 1);
     name = name.substr(0, equals);
-    const bool flag = among(name, {"-l", "--label", "-u", "--unbuffered", "-K", "--exclusive", "--overlap", "-v", "-Q", "--quiet", "--pty", "-O", "--overcommit", "--kill-on-bad-exit",
-                                   "--no-container-mount-home", "--container-writable"});
+    const bool flag = among(name, {"-l", "--label", "-u", "--unbuffered", "-K", "--exclusive", "--overlap", "-v", "-Q", "--quiet", "--pty",
+                                   "-O", "--overcommit", "--kill-on-bad-exit", "--no-container-mount-home", "--container-writable"});
     const bool joined = name.size() > 2 && name[0] == '-' && name[1] != '-';  // -N4
     if (joined) value = name.substr(2), name = name.substr(0, 2);
     if (!flag && !joined && equals == std::string::npos && at + 1 < words.size()) value = words[++at].text;
     if (value.empty() || value.find(kUnknown) != std::string::npos) continue;
     if (among(name, {"-N", "--nodes"})) reading.overriding([&] { reading.say("cluster.nodes", value, "srun " + name, words[at].where); });
-    if (name == "--ntasks-per-node") reading.overriding([&] { reading.say("slurm.tasks_per_node", value, "srun " + name, words[at].where); });
+    if (name == "--ntasks-per-node")
+      reading.overriding([&] { reading.say("slurm.tasks_per_node", value, "srun " + name, words[at].where); });
     if (among(name, {"-n", "--ntasks"})) reading.overriding([&] { reading.say("slurm.tasks", value, "srun " + name, words[at].where); });
   }
   return {words.begin() + static_cast<std::ptrdiff_t>(std::min(at, words.size())), words.end()};
@@ -172,7 +177,8 @@ std::vector<Node> read_srun(Reading& reading, const std::vector<Node>& words) {
 /// A program that srun starts once per rank, without a launcher of its own.
 void say_slurm_tasks(Reading& reading, const std::string& where) {
   if (reading.has("slurm.tasks")) return reading.say("gpus", reading.value("slurm.tasks"), "ntasks", where);
-  if (reading.has("slurm.tasks_per_node")) reading.say("cluster.gpus_per_node", reading.value("slurm.tasks_per_node"), "ntasks-per-node", where);
+  if (reading.has("slurm.tasks_per_node"))
+    reading.say("cluster.gpus_per_node", reading.value("slurm.tasks_per_node"), "ntasks-per-node", where);
 }
 
 bool is_launcher(const std::vector<Node>& words) {
@@ -192,7 +198,8 @@ std::vector<Node> without_wrappers(Reading& reading, std::vector<Node> words, bo
       slurm = true;
     } else if (among(name, {"exec", "nohup", "time", "env", "command", "numactl", "nsys", "uv", "run"})) {
       words.erase(words.begin());
-      while (!words.empty() && (words[0].text.find('=') != std::string::npos || words[0].text.rfind('-', 0) == 0)) words.erase(words.begin());
+      while (!words.empty() && (words[0].text.find('=') != std::string::npos || words[0].text.rfind('-', 0) == 0))
+        words.erase(words.begin());
     } else if (among(name, {"singularity", "apptainer", "docker", "podman", "enroot"})) {
       std::size_t at = 1;
       while (at < words.size() && !is_launcher({words.begin() + static_cast<std::ptrdiff_t>(at), words.end()})) ++at;
@@ -286,10 +293,13 @@ void read_directives(Reading& reading, const std::string& text, const std::strin
 void read_launch_line(Reading& reading, const std::vector<Node>& said) {
   bool slurm = false;
   const std::vector<Node> words = without_wrappers(reading, said, slurm);
-  if (words.empty()) fail("the line names no program to run", said.empty() ? std::string() : said.front().where, "for example torchrun --nproc-per-node 8 train.py");
+  if (words.empty())
+    fail("the line names no program to run", said.empty() ? std::string() : said.front().where,
+         "for example torchrun --nproc-per-node 8 train.py");
   const std::string name = base_name(words[0].text);
   if (name == "accelerate" && words.size() > 1 && words[1].text == "launch") return read_accelerate(reading, words);
-  const bool module = is_python(name) && words.size() > 2 && words[1].text == "-m" && among(words[2].text, {"torch.distributed.run", "torch.distributed.launch"});
+  const bool module = is_python(name) && words.size() > 2 && words[1].text == "-m" &&
+                      among(words[2].text, {"torch.distributed.run", "torch.distributed.launch"});
   if (module || among(name, {"torchrun", "deepspeed", "mpirun", "mpiexec"})) return read_counted(reading, words);
   if (slurm) say_slurm_tasks(reading, words[0].where);
   read_program(reading, words);
@@ -303,14 +313,18 @@ void read_shell_script(Reading& reading, const std::string& text, const std::str
     bool slurm = false;
     plain = without_wrappers(aside, plain, slurm);
     const bool python = !plain.empty() && is_python(plain[0].text);
-    const bool trains = !python || (plain.size() > 1 && (plain[1].text.ends_with(".py") || (plain[1].text == "-m" && plain.size() > 2 && plain[2].text != "pip")));
+    const bool trains =
+        !python ||
+        (plain.size() > 1 && (plain[1].text.ends_with(".py") || (plain[1].text == "-m" && plain.size() > 2 && plain[2].text != "pip")));
     if (is_launcher(plain) && trains) launched.push_back(words);
   });
   read_directives(reading, text, where, shell);
   shell.follow(text);
   for (const auto& [name, values] : shell.variables())
     if (values.size() == 1) read_environment(reading, name, values.front(), where);
-  if (launched.empty()) fail("starts no training program: no torchrun, accelerate, deepspeed, srun or python is in it", where, "give the launch line behind --");
+  if (launched.empty())
+    fail("starts no training program: no torchrun, accelerate, deepspeed, srun or python is in it", where,
+         "give the launch line behind --");
   read_launch_line(reading, launched.front());
   for (std::size_t i = 1; i < launched.size(); ++i) reading.leave_unread("another launch line", launched[i].front().where);
   if (reading.has("slurm.gpus_per_node") && !reading.has("cluster.gpus_per_node"))

@@ -61,7 +61,8 @@ const Rows& rows() {
 }
 
 int recognises(const Node& tree) {
-  return 4 * count_of(tree, {"finetuning_type", "cutoff_len", "lora_target"}) + count_of(tree, {"stage", "template", "dataset", "model_name_or_path"});
+  return 4 * count_of(tree, {"finetuning_type", "cutoff_len", "lora_target"}) +
+         count_of(tree, {"stage", "template", "dataset", "model_name_or_path"});
 }
 
 void read_adapter(Reading& reading, const Node& tree) {
@@ -86,7 +87,8 @@ void read_quantization(Reading& reading, const Node& tree) {
   const Node *bits = tree.find("quantization_bit"), *twice = tree.find("double_quantization");
   if (!bits || bits->is_null()) return;
   const bool single = twice && twice->text == "false";
-  if (bits->text != "4" && bits->text != "8") refuse("weights of " + bits->text.substr(0, 20) + " bits are not modelled", bits->where, "4 or 8");
+  if (bits->text != "4" && bits->text != "8")
+    refuse("weights of " + bits->text.substr(0, 20) + " bits are not modelled", bits->where, "4 or 8");
   reading.say("base_weights", bits->text == "8" ? "int8" : single ? "nf4" : "nf4-double-quant", "quantization_bit", bits->where);
 }
 
@@ -100,7 +102,8 @@ void read(Reading& reading, const Node& tree) {
   take_defaults(reading, rows(), kRelease);
   read_adapter(reading, tree);
   read_quantization(reading, tree);
-  if (const Node* pure = tree.find("pure_bf16"); pure && pure->text == "true") reading.say("precision", "pure-bf16", "pure_bf16", pure->where);
+  if (const Node* pure = tree.find("pure_bf16"); pure && pure->text == "true")
+    reading.say("precision", "pure-bf16", "pure_bf16", pure->where);
   Node rest = Node::table(tree.where);
   for (const auto& [name, value] : tree.members)
     if (!find_row(rows(), name)) rest.members.emplace_back(name, value);

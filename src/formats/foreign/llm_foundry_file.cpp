@@ -46,13 +46,14 @@ const Rows& rows() {
 }
 
 int recognises(const Node& tree) {
-  return 4 * count_of(tree, {"global_train_batch_size", "device_train_microbatch_size"}) + count_of(tree, {"max_seq_len", "model.name", "train_loader", "algorithms"});
+  return 4 * count_of(tree, {"global_train_batch_size", "device_train_microbatch_size"}) +
+         count_of(tree, {"max_seq_len", "model.name", "train_loader", "algorithms"});
 }
 
 /// MPT's defaults are those of its config class (llmfoundry/models/mpt/configuration_mpt.py).
 void read_mpt(Reading& reading, const Node& model) {
   static const char* const kDimensions[] = {"d_model", "n_heads", "n_layers", "expansion_ratio", "max_seq_len", "vocab_size"};
-  static const std::pair<const char*, const char*> kUsual[] = {{"d_model", "2048"},     {"n_heads", "16"},        {"n_layers", "24"},
+  static const std::pair<const char*, const char*> kUsual[] = {{"d_model", "2048"},      {"n_heads", "16"},       {"n_layers", "24"},
                                                                {"expansion_ratio", "4"}, {"max_seq_len", "2048"}, {"vocab_size", "50368"}};
   std::string json = "{\"model_type\":\"mpt\",\"architectures\":[\"MPTForCausalLM\"]";
   for (const char* key : kDimensions) {
@@ -61,7 +62,8 @@ void read_mpt(Reading& reading, const Node& model) {
     for (const auto& [name, usual] : kUsual)
       if (std::string_view(name) == key) text = usual;
     if (value && !value->is_null()) text = value->word();
-    if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos) fail("expected a whole number for model." + std::string(key), model.where);
+    if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos)
+      fail("expected a whole number for model." + std::string(key), model.where);
     json += ",\"" + std::string(key) + "\":" + text;
   }
   const Node *alibi = model.find("attn_config.alibi"), *ln = model.find("attn_config.qk_ln"), *bias = model.find("no_bias");
@@ -86,7 +88,8 @@ void read(Reading& reading, const Node& said) {
     reading.derive("data_parallel", "fsdp1", "Composer's FSDP");
     say_model(reading, *path, "model.pretrained_model_name_or_path");
   } else {
-    refuse("the model " + (name ? name->word().substr(0, 40) : std::string("without a name")) + " of llm-foundry is not modelled", model->where, "mpt_causal_lm or hf_causal_lm");
+    refuse("the model " + (name ? name->word().substr(0, 40) : std::string("without a name")) + " of llm-foundry is not modelled",
+           model->where, "mpt_causal_lm or hf_causal_lm");
   }
   if (!reading.has("clip_grad_norm")) reading.assume("clip_grad_norm", "false", "no algorithms.gradient_clipping", kRelease);
   if (!reading.has("recompute")) reading.assume("recompute", "none", "fsdp_config.activation_checkpointing: false", kRelease);

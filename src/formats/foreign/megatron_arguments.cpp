@@ -1,4 +1,5 @@
-// Megatron-LM's arguments (megatron/training/arguments.py), as flags of a command or as names of a YAML file: Primus and NeMo carry the same.
+// Megatron-LM's arguments (megatron/training/arguments.py), as flags of a command or as names of a YAML file: Primus and NeMo carry the
+// same.
 #include "formats/foreign/megatron_arguments.hpp"
 
 #include <algorithm>
@@ -32,7 +33,8 @@ void derive_widths(Reading& reading, bool gated) {
   const std::int64_t hidden = reading.count("model.hidden_size");
   if (hidden == 0) return;
   const std::int64_t plain = 4 * hidden, two_thirds = (4 * hidden * 2 / 3) / 64 * 64;
-  reading.derive("model.intermediate_size", std::to_string(gated ? two_thirds : plain), gated ? "⅔ · 4 · hidden_size in multiples of 64" : "4 · hidden_size");
+  reading.derive("model.intermediate_size", std::to_string(gated ? two_thirds : plain),
+                 gated ? "⅔ · 4 · hidden_size in multiples of 64" : "4 · hidden_size");
 }
 
 void read_activation(Reading& reading, const Node& tree) {
@@ -40,7 +42,8 @@ void read_activation(Reading& reading, const Node& tree) {
   std::string mlp = "gelu", why = "neither swiglu nor squared_relu";
   if (is_true(tree, "swiglu")) mlp = "swiglu", why = "swiglu";
   if (is_true(tree, "squared_relu")) mlp = "relu2", why = "squared_relu";
-  if (is_true(tree, "quick_geglu") || is_true(tree, "openai_gelu") || is_true(tree, "onnx_safe")) refuse("this activation is not modelled", tree.where, "swiglu or GELU");
+  if (is_true(tree, "quick_geglu") || is_true(tree, "openai_gelu") || is_true(tree, "onnx_safe"))
+    refuse("this activation is not modelled", tree.where, "swiglu or GELU");
   reading.derive("model.mlp", mlp, why);
   const Node* centred = tree.find("apply_layernorm_1p");
   if (layer_norm && centred && centred->text == "true") {
@@ -58,8 +61,8 @@ void read_dropout(Reading& reading, const Node& tree) {
       continue;
     }
     if (!value || value->word().find_first_not_of("0.") != std::string::npos)
-      refuse("dropout in a block of " + reading.value("model.mlp") + " is not modelled, and Megatron's usual " + key + " is 0.1", value ? value->where : tree.where,
-             std::string("--") + key + " 0");
+      refuse("dropout in a block of " + reading.value("model.mlp") + " is not modelled, and Megatron's usual " + key + " is 0.1",
+             value ? value->where : tree.where, std::string("--") + key + " 0");
   }
 }
 
@@ -78,12 +81,14 @@ void read_vocabulary(Reading& reading, const Node& tree) {
   if (reading.has("model.vocab_size")) return;
   const Node *type = given(tree, "tokenizer_type"), *model = given(tree, "tokenizer_model");
   constexpr const char* kGpt2 = "50257";
-  if ((type && type->word() == "GPT2BPETokenizer") || given(tree, "merge_file")) return reading.derive("model.vocab_size", kGpt2, "GPT-2's byte pairs");
+  if ((type && type->word() == "GPT2BPETokenizer") || given(tree, "merge_file"))
+    return reading.derive("model.vocab_size", kGpt2, "GPT-2's byte pairs");
   if (type && type->word() == "Llama2Tokenizer") return reading.derive("model.vocab_size", "32000", "Llama 2's tokenizer");
   if (type && type->word() == "Llama3Tokenizer") return reading.derive("model.vocab_size", "128256", "Llama 3's tokenizer");
   if (!model) return;
   try {
-    reading.derive("model.vocab_size", std::to_string(load_model(model->word()).vocab_size), "the vocabulary of " + model->word().substr(0, 80));
+    reading.derive("model.vocab_size", std::to_string(load_model(model->word()).vocab_size),
+                   "the vocabulary of " + model->word().substr(0, 80));
   } catch (const Error&) {
     return;  // asked for by name, later
   }
@@ -98,7 +103,8 @@ std::string layer_pattern(const Node& value) {
   constexpr long kMostLayers = 100'000;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t close = text.find(']', at);
-    if (text[at] != '[' || close == std::string::npos) fail("'" + value.word().substr(0, 60) + "' is no pattern of layers", value.where, "([0]*3+[1]*58)");
+    if (text[at] != '[' || close == std::string::npos)
+      fail("'" + value.word().substr(0, 60) + "' is no pattern of layers", value.where, "([0]*3+[1]*58)");
     const std::string items = text.substr(at + 1, close - at - 1);
     long times = 1;
     at = close + 1;
@@ -107,7 +113,8 @@ std::string layer_pattern(const Node& value) {
       times = std::strtol(text.c_str() + at + 1, &end, 10);
       at = static_cast<std::size_t>(end - text.c_str());
     }
-    if (times < 0 || times > kMostLayers || items.find_first_not_of("01,") != std::string::npos) fail("'" + value.word().substr(0, 60) + "' is no pattern of layers", value.where);
+    if (times < 0 || times > kMostLayers || items.find_first_not_of("01,") != std::string::npos)
+      fail("'" + value.word().substr(0, 60) + "' is no pattern of layers", value.where);
     for (long i = 0; i < times; ++i) list += (list.empty() ? "" : ",") + items;
     if (list.size() > static_cast<std::size_t>(kMostLayers)) fail("a pattern of too many layers", value.where);
     if (at < text.size() && text[at] == '+') ++at;
@@ -161,7 +168,8 @@ std::string joined(const std::vector<std::int64_t>& stages) {
   return text + "]";
 }
 
-/// Layers of every stage: as many each, fewer at the ends where embedding and loss count as layers, or as the first and last are said to have.
+/// Layers of every stage: as many each, fewer at the ends where embedding and loss count as layers, or as the first and last are said to
+/// have.
 void read_stages(Reading& reading, const Node& tree) {
   const std::int64_t pp = reading.count("pp"), layers = reading.count("model.num_layers");
   if (pp <= 1 || layers == 0) return;
@@ -169,7 +177,8 @@ void read_stages(Reading& reading, const Node& tree) {
              *last = given(tree, "decoder_last_pipeline_num_layers");
   if (per_chunk) {
     const std::int64_t each = std::atoll(per_chunk->word().c_str());
-    if (each < 1 || layers % (pp * each) != 0) fail("num_layers_per_virtual_pipeline_stage does not divide the layers of a rank", per_chunk->where);
+    if (each < 1 || layers % (pp * each) != 0)
+      fail("num_layers_per_virtual_pipeline_stage does not divide the layers of a rank", per_chunk->where);
     reading.derive("vp", std::to_string(layers / pp / each), "num_layers / pipeline ranks / num_layers_per_virtual_pipeline_stage");
   }
   const std::int64_t stages = pp * std::max<std::int64_t>(1, reading.count("vp"));
@@ -177,22 +186,27 @@ void read_stages(Reading& reading, const Node& tree) {
   if (stages > kMostStages) fail("a pipeline of " + std::to_string(stages) + " stages", tree.where);
   std::vector<std::int64_t> cut(static_cast<std::size_t>(stages), 0);
   if (first || last) {
-    if (stages != pp) refuse("decoder_first_pipeline_num_layers with several chunks per rank is not modelled", (first ? first : last)->where);
+    if (stages != pp)
+      refuse("decoder_first_pipeline_num_layers with several chunks per rank is not modelled", (first ? first : last)->where);
     const std::int64_t f = first ? std::atoll(first->word().c_str()) : 0, l = last ? std::atoll(last->word().c_str()) : 0;
     const std::int64_t between = stages - (first ? 1 : 0) - (last ? 1 : 0), rest = layers - f - l;
-    if (f < 0 || l < 0 || rest < 0 || (between == 0 ? rest != 0 : rest % between != 0)) fail("the layers between the first and the last stage cannot be cut evenly", (first ? first : last)->where);
+    if (f < 0 || l < 0 || rest < 0 || (between == 0 ? rest != 0 : rest % between != 0))
+      fail("the layers between the first and the last stage cannot be cut evenly", (first ? first : last)->where);
     for (auto& stage : cut) stage = between > 0 ? rest / between : 0;
     if (first) cut.front() = f;
     if (last) cut.back() = l;
     return reading.derive("pp_layers", joined(cut), "decoder_first and decoder_last_pipeline_num_layers");
   }
-  const bool embedding = is_true(tree, "account_for_embedding_in_pipeline_split"), loss = is_true(tree, "account_for_loss_in_pipeline_split");
+  const bool embedding = is_true(tree, "account_for_embedding_in_pipeline_split"),
+             loss = is_true(tree, "account_for_loss_in_pipeline_split");
   const std::int64_t counted = layers + (embedding ? 1 : 0) + (loss ? 1 : 0);
-  if (counted % stages != 0) fail(std::to_string(counted) + " layers cannot be cut into " + std::to_string(stages) + " equal stages", tree.where);
+  if (counted % stages != 0)
+    fail(std::to_string(counted) + " layers cannot be cut into " + std::to_string(stages) + " equal stages", tree.where);
   for (auto& stage : cut) stage = counted / stages;
   if (embedding) --cut.front();
   if (loss) --cut.back();
-  reading.derive("pp_layers", joined(cut), embedding || loss ? "stages of equal layers, embedding or loss counted as one" : "stages of equal layers");
+  reading.derive("pp_layers", joined(cut),
+                 embedding || loss ? "stages of equal layers, embedding or loss counted as one" : "stages of equal layers");
 }
 
 // ---- the rest ----------------------------------------------------------------------------------------------------------
@@ -231,17 +245,21 @@ void read_precision(Reading& reading, const Node& tree) {
 
 void read_recompute(Reading& reading, const Node& tree) {
   const Node *granularity = given(tree, "recompute_granularity"), *modules = given(tree, "recompute_modules");
-  if (is_true(tree, "recompute_activations")) reading.say("recompute", "selective", "recompute_activations", tree.find("recompute_activations")->where);
-  if (is_true(tree, "checkpoint_activations")) reading.say("recompute", "full", "checkpoint_activations", tree.find("checkpoint_activations")->where);
+  if (is_true(tree, "recompute_activations"))
+    reading.say("recompute", "selective", "recompute_activations", tree.find("recompute_activations")->where);
+  if (is_true(tree, "checkpoint_activations"))
+    reading.say("recompute", "full", "checkpoint_activations", tree.find("checkpoint_activations")->where);
   if (granularity) reading.say("recompute", granularity->word(), "recompute_granularity", granularity->where);
   if (!reading.has("recompute")) reading.assume("recompute", "none", "recompute_granularity: none", kRelease);
-  if (modules && reading.is("recompute", "selective")) reading.say("recompute_modules", modules->word(), "recompute_modules", modules->where);
+  if (modules && reading.is("recompute", "selective"))
+    reading.say("recompute_modules", modules->word(), "recompute_modules", modules->where);
 }
 
 void read_loss(Reading& reading, const Node& tree) {
   if (!is_true(tree, "cross_entropy_loss_fusion")) return;
   const Node* implementation = given(tree, "cross_entropy_fusion_impl");
-  reading.say("cross_entropy_fusion", implementation ? implementation->word() : "native", "cross_entropy_loss_fusion", tree.find("cross_entropy_loss_fusion")->where);
+  reading.say("cross_entropy_fusion", implementation ? implementation->word() : "native", "cross_entropy_loss_fusion",
+              tree.find("cross_entropy_loss_fusion")->where);
 }
 
 }  // namespace

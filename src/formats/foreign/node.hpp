@@ -49,7 +49,8 @@ std::string read_plain(const std::string& path);
 
 /// Each parses a whole text; `where` names it. Throws Error with the line: no such syntax, deeper than kMostDepth, more than kMostValues.
 Node parse_json_text(const std::string& text, const std::string& where);
-/// Anchors are copied where they are used, so a text that would unfold beyond kMostValues, or into itself, is refused. Only the first document.
+/// Anchors are copied where they are used, so a text that would unfold beyond kMostValues, or into itself, is refused. Only the first
+/// document.
 Node parse_yaml_text(const std::string& text, const std::string& where);
 Node parse_toml_text(const std::string& text, const std::string& where);
 

@@ -23,17 +23,20 @@ const Rows& primus_rows() {
       {"use_turbo_grouped_mlp", kNothing},
       {"turbo_sync_free_moe_stage", kRefused, "0", nullptr, "Primus-Turbo's mixture of experts without synchronisation"},
       {"use_turbo_parallel_linear", kRefused, "false", nullptr, "Primus-Turbo's linears"},
-      {"use_turbo_deepep", kRefused, "false", nullptr, "Primus-Turbo's DeepEP"},
+      {"use_turbo_deepep", "moe_dispatcher", "true=deepep,false=-"},
   };
   return table;
 }
 
-int recognises_primus(const Node& tree) { return 8 * count_of(tree, {"modules.pre_trainer"}) + count_of(tree, {"exp_name", "work_group", "workspace"}); }
+int recognises_primus(const Node& tree) {
+  return 8 * count_of(tree, {"modules.pre_trainer"}) + count_of(tree, {"exp_name", "work_group", "workspace"});
+}
 
 /// "llama3.1_8B.yaml" → "llama-3.1-8b"
 std::string shipped_name(std::string name) {
   if (const std::size_t end = name.rfind(".yaml"); end != std::string::npos) name.resize(end);
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return c == '_' ? '-' : static_cast<char>(std::tolower(c)); });
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return c == '_' ? '-' : static_cast<char>(std::tolower(c)); });
   if (name.rfind("llama", 0) == 0 && name.size() > 5 && std::isdigit(static_cast<unsigned char>(name[5])) != 0) name.insert(5, "-");
   return name;
 }
@@ -87,7 +90,8 @@ void read_primus(Reading& reading, const Node& said) {
   const Node* trainer = tree.find("modules.pre_trainer");
   if (!trainer || !trainer->is_table()) fail("there is no modules.pre_trainer", tree.where);
   const Node* framework = trainer->find("framework");
-  if (framework && framework->word() != "megatron") refuse("Primus over " + framework->word().substr(0, 40) + " is not read from its files", framework->where, "megatron");
+  if (framework && framework->word() != "megatron")
+    refuse("Primus over " + framework->word().substr(0, 40) + " is not read from its files", framework->where, "megatron");
   reading.say("framework", "primus", "modules.pre_trainer", trainer->where);
   Node arguments = trainer->find("overrides") ? *trainer->find("overrides") : Node::table(trainer->where);
   Node turbo = Node::table(trainer->where);
@@ -98,7 +102,8 @@ void read_primus(Reading& reading, const Node& said) {
   read_primus_model(reading, *trainer, arguments);
   if (!arguments.find("bf16")) arguments.set("bf16", Node::scalar("true", kPrimus));
   if (reading.has("model")) {  // the shipped model has these
-    for (const auto& [key, value] : {std::pair{"swiglu", "true"}, {"hidden_dropout", "0"}, {"attention_dropout", "0"}, {"normalization", "RMSNorm"}})
+    for (const auto& [key, value] :
+         {std::pair{"swiglu", "true"}, {"hidden_dropout", "0"}, {"attention_dropout", "0"}, {"normalization", "RMSNorm"}})
       if (!arguments.find(key)) arguments.set(key, Node::scalar(value, kPrimus));
   }
   read_megatron(reading, arguments, kPrimus);
@@ -155,9 +160,11 @@ Node megatron_names(const Node& model) {
   words("share_embeddings_and_output_weights", "false", "untie_embeddings_and_output_weights");
   const Node* norm = model.find("normalization");
   if (norm && norm->text == "rmsnorm") arguments.set("normalization", Node::scalar("RMSNorm", norm->where));
-  if (norm && (norm->text == "layernorm" || norm->text == "layernorm1p")) arguments.set("normalization", Node::scalar("LayerNorm", norm->where));
+  if (norm && (norm->text == "layernorm" || norm->text == "layernorm1p"))
+    arguments.set("normalization", Node::scalar("LayerNorm", norm->where));
   if (norm && norm->text == "layernorm1p") arguments.set("apply_layernorm_1p", Node::scalar("true", norm->where));
-  if (const Node* groups = model.find("num_query_groups"); groups && !groups->is_null()) arguments.set("group_query_attention", Node::scalar("true", groups->where));
+  if (const Node* groups = model.find("num_query_groups"); groups && !groups->is_null())
+    arguments.set("group_query_attention", Node::scalar("true", groups->where));
   if (model.find("fp8") && model.find("fp8")->text == "true") arguments.set("fp8_format", Node::scalar("hybrid", model.find("fp8")->where));
   return arguments;
 }
@@ -171,14 +178,17 @@ void read_nemo(Reading& reading, const Node& said) {
   if (!model || !model->is_table()) fail("there is no model", tree.where);
   Node arguments = megatron_names(*model);
   std::erase_if(arguments.members, [](const auto& member) {
-    return member.first == "activation" || member.first == "bias" || member.first == "share_embeddings_and_output_weights" || member.first == "fp8";
+    return member.first == "activation" || member.first == "bias" || member.first == "share_embeddings_and_output_weights" ||
+           member.first == "fp8";
   });
   read_megatron(reading, arguments, kNemo);
 }
 
 }  // namespace
 
-Format primus_format() { return {"primus", "Primus' experiments (Megatron backend)", kPrimus, primus_rows, recognises_primus, read_primus}; }
+Format primus_format() {
+  return {"primus", "Primus' experiments (Megatron backend)", kPrimus, primus_rows, recognises_primus, read_primus};
+}
 Format nemo_format() { return {"nemo", "NeMo 1's YAML", kNemo, nemo_rows, recognises_nemo, read_nemo}; }
 
 }  // namespace plimsoll::formats

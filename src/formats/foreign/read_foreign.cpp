@@ -15,7 +15,9 @@ namespace plimsoll {
 namespace formats {
 namespace {
 
-bool ends_with(const std::string& text, std::string_view end) { return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0; }
+bool ends_with(const std::string& text, std::string_view end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
 
 enum class Syntax : std::uint8_t { json, yaml, toml, shell };
 
@@ -35,7 +37,8 @@ Syntax syntax_of(const std::string& path, const std::string& text) {
   if (ends_with(path, ".toml")) return Syntax::toml;
   if (ends_with(path, ".yaml") || ends_with(path, ".yml")) return Syntax::yaml;
   const bool script = text.rfind("#!", 0) == 0 || text.find("#SBATCH") != std::string::npos;
-  if (script || ends_with(path, ".sh") || ends_with(path, ".sbatch") || ends_with(path, ".slurm") || ends_with(path, ".bash")) return Syntax::shell;
+  if (script || ends_with(path, ".sh") || ends_with(path, ".sbatch") || ends_with(path, ".slurm") || ends_with(path, ".bash"))
+    return Syntax::shell;
   if (first != std::string::npos && text[first] == '{') return Syntax::json;
   if (has_sections(text)) return Syntax::toml;
   return text.find(": ") != std::string::npos || text.find(":\n") != std::string::npos ? Syntax::yaml : Syntax::shell;
@@ -84,7 +87,8 @@ void read_file(Reading& reading, const std::string& path, const std::string& for
 void read_input(Reading& reading, const std::string& input) {
   const std::size_t colon = input.find(':');
   const std::string front = input.substr(0, colon);
-  const bool named = colon != std::string::npos && std::all_of(front.begin(), front.end(), [](unsigned char c) { return std::islower(c) != 0 || c == '-' || c == '_'; });
+  const bool named = colon != std::string::npos &&
+                     std::all_of(front.begin(), front.end(), [](unsigned char c) { return std::islower(c) != 0 || c == '-' || c == '_'; });
   if (!named) return read_file(reading, input, {});
   if (front != "shell") (void)find_format(front);
   read_file(reading, input.substr(colon + 1), front);
@@ -106,7 +110,8 @@ std::string model_fields(const Reading& reading) {
 }
 
 bool has_fields(const Reading& reading) {
-  return std::any_of(reading.keys().begin(), reading.keys().end(), [](const ForeignKey& key) { return key.key == "model.hidden_size" || key.key == "model.num_layers"; });
+  return std::any_of(reading.keys().begin(), reading.keys().end(),
+                     [](const ForeignKey& key) { return key.key == "model.hidden_size" || key.key == "model.num_layers"; });
 }
 
 Model model_of(const Reading& reading, const ForeignOptions& options, const Strategy& strategy) {
@@ -115,20 +120,25 @@ Model model_of(const Reading& reading, const ForeignOptions& options, const Stra
   const ForeignKey* name = reading.find("model");
   const bool fields = has_fields(reading);
   if (!name && !fields)
-    fail("the files do not say which model is trained", {}, "give MODEL, or rehearse the program itself: plimsoll rehearse --on … -- COMMAND");
+    fail("the files do not say which model is trained", {},
+         "give MODEL, or rehearse the program itself: plimsoll rehearse --on … -- COMMAND");
   if (!fields) {
     try {
       return load_model(name->value);
     } catch (const Error& error) {
-      throw Error(error.code(), "the model '" + name->value.substr(0, 100) + "' is not known: " + error.message(), name->where, "give MODEL: a shipped name or its config.json");
+      throw Error(error.code(), "the model '" + name->value.substr(0, 100) + "' is not known: " + error.message(), name->where,
+                  "give MODEL: a shipped name or its config.json");
     }
   }
   for (const char* needed : {"hidden_size", "num_layers", "num_attention_heads", "vocab_size"})
     if (!reading.has(std::string("model.") + needed))
-      fail("the files do not say the model's " + std::string(needed), {}, std::string(needed) == "vocab_size" ? "give --vocab-size in the arguments, or MODEL" : "give MODEL");
+      fail("the files do not say the model's " + std::string(needed), {},
+           std::string(needed) == "vocab_size" ? "give --vocab-size in the arguments, or MODEL" : "give MODEL");
   const JsonDocument document = JsonDocument::parse(model_fields(reading), "the model's dimensions");
   RowCaches caches;
-  return *read_row_model(document.root(), strategy, caches);
+  Model model = *read_row_model(document.root(), strategy, caches);
+  if (model.name.empty()) model.name = model.model_type + " of " + std::to_string(model.layers) + " x " + std::to_string(model.hidden_size);
+  return model;
 }
 
 // ---- the strategy and the cluster -------------------------------------------------------------------------------------------
@@ -152,7 +162,8 @@ Cluster cluster_of_run(const Reading& reading, const ForeignOptions& options) {
   const std::string device = options.on.empty() ? reading.value("cluster.device") : options.on;
   const std::int64_t per_node = reading.count("cluster.gpus_per_node"), world = reading.count("gpus");
   std::int64_t nodes = reading.count("cluster.nodes");
-  if (device.empty()) fail("the files do not say which devices the run has", {}, "add --on, for example --on h100-sxm, or with their number --on 8xh100-sxm");
+  if (device.empty())
+    fail("the files do not say which devices the run has", {}, "add --on, for example --on h100-sxm, or with their number --on 8xh100-sxm");
   const auto shipped = shipped_clusters();
   if (has_count(device) || std::find(shipped.begin(), shipped.end(), device) != shipped.end()) return parse_cluster(device);
   if (nodes > 0 && per_node > 0) return parse_cluster(std::to_string(nodes) + "x" + std::to_string(per_node) + "x" + device);
@@ -178,8 +189,10 @@ void settle_precision(Reading& reading) {
   if (own && accelerate && own->kind == ForeignKey::Kind::said && accelerate->value != "fp8") return reading.forget("mixed_precision");
   if (own && accelerate && own->kind != ForeignKey::Kind::said && says_half) return reading.forget("precision");
   if (own && accelerate && !says_half) return reading.forget("mixed_precision");
-  if (!own && !accelerate && trainer && reading.is("param_dtype", "bf16")) return reading.derive("precision", "pure-bf16", "weights in bf16 without mixed precision");
-  if (!own && !accelerate && trainer && reading.is("param_dtype", "fp16")) return reading.derive("precision", "pure-fp16", "weights in fp16 without mixed precision");
+  if (!own && !accelerate && trainer && reading.is("param_dtype", "bf16"))
+    return reading.derive("precision", "pure-bf16", "weights in bf16 without mixed precision");
+  if (!own && !accelerate && trainer && reading.is("param_dtype", "fp16"))
+    return reading.derive("precision", "pure-fp16", "weights in fp16 without mixed precision");
   if (!own && !accelerate && trainer) reading.assume("precision", "fp32", "bf16: false, fp16: false", "transformers 5.23");
 }
 
@@ -217,7 +230,8 @@ ForeignRun read_exported(const ExportedRun& exported, const ExportPlan& plan) {
   reading.when_model_is_known([&](Reading& r, const Model&) {
     for (const char* key : {"cluster.nodes", "cluster.gpus_per_node"}) r.forget(key);
   });
-  const std::string on = std::to_string(plan.cluster.nodes) + "x" + std::to_string(plan.cluster.gpus_per_node) + "x" + plan.cluster.accelerator.name;
+  const std::string on =
+      std::to_string(plan.cluster.nodes) + "x" + std::to_string(plan.cluster.gpus_per_node) + "x" + plan.cluster.accelerator.name;
   return finish(reading, {plan.model_name, on, {}});
 }
 

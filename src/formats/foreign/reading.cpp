@@ -28,8 +28,8 @@ void Reading::put(ForeignKey key, int rank) {
     if (keys_[i].key != key.key) continue;
     const bool contradicts = rank == ranks_[i] && rank >= kSaid - 5 && !same_value(keys_[i].value, key.value);
     if (contradicts)
-      fail("'" + key.foreign + ": " + key.value.substr(0, 60) + "' disagrees with '" + keys_[i].foreign + ": " + keys_[i].value.substr(0, 60) +
-               "' (" + keys_[i].where + "), which says the same thing",
+      fail("'" + key.foreign + ": " + key.value.substr(0, 60) + "' disagrees with '" + keys_[i].foreign + ": " +
+               keys_[i].value.substr(0, 60) + "' (" + keys_[i].where + "), which says the same thing",
            key.where, "give one of them");
     if (rank < ranks_[i]) return;
     keys_[i] = std::move(key);

@@ -1,4 +1,5 @@
-// A shell script read without a shell: assignments, arrays, conditions on texts and arithmetic of constants are followed; nothing is executed.
+// A shell script read without a shell: assignments, arrays, conditions on texts and arithmetic of constants are followed; nothing is
+// executed.
 #pragma once
 
 #include <functional>
@@ -10,8 +11,8 @@
 
 namespace plimsoll::formats {
 
-/// What is not known here stands as "\x01why\x01" in a word: a command substitution, a variable that nobody sets. Where such a word matters, the
-/// reader that needs it refuses it by `why`.
+/// What is not known here stands as "\x01why\x01" in a word: a command substitution, a variable that nobody sets. Where such a word
+/// matters, the reader that needs it refuses it by `why`.
 inline constexpr char kUnknown = '\x01', kUnknownBlank = '\x02';
 
 class Shell {

@@ -155,7 +155,8 @@ bool Shell::assign(const std::string& raw) {
     variables_[name] = {std::move(text)};
   }
   const std::vector<std::string>& before = variables_[name];
-  if (before.size() > 100'000 || (!before.empty() && before.front().size() > kMostExpanded)) fail("the variable " + name.substr(0, 60) + " grows without end", where_ + ":" + std::to_string(line_));
+  if (before.size() > 100'000 || (!before.empty() && before.front().size() > kMostExpanded))
+    fail("the variable " + name.substr(0, 60) + " grows without end", where_ + ":" + std::to_string(line_));
   return true;
 }
 
@@ -199,15 +200,19 @@ std::vector<std::string> Shell::value_of(const std::string& expression) {
   const auto found = variables_.find(name);
   const bool set = found != variables_.end();
   // A list of further arguments that nobody sets is empty, as in a shell; a single value that is missing is missed.
-  const bool further = name.find("ARGS") != std::string::npos || name.find("OPTS") != std::string::npos || name.find("EXTRA") != std::string::npos || name.find("FLAGS") != std::string::npos;
+  const bool further = name.find("ARGS") != std::string::npos || name.find("OPTS") != std::string::npos ||
+                       name.find("EXTRA") != std::string::npos || name.find("FLAGS") != std::string::npos;
   if (!set && further && rest.empty()) return {};
-  const auto unset = [&] { return std::vector<std::string>{unknown_word("the variable " + name.substr(0, 60) + ", which the script does not set,")}; };
+  const auto unset = [&] {
+    return std::vector<std::string>{unknown_word("the variable " + name.substr(0, 60) + ", which the script does not set,")};
+  };
   if (!expression.empty() && expression[0] == '#' && expression.size() > 1) {
     const auto counted = variables_.find(expression.substr(1, expression.find('[') - 1));
     return {counted == variables_.end() ? "0" : std::to_string(counted->second.size())};
   }
   if (rest == "[@]" || rest == "[*]") return set ? found->second : std::vector<std::string>{};
-  if (rest.empty()) return set && !found->second.empty() ? std::vector<std::string>{found->second.front()} : set ? std::vector<std::string>{""} : unset();
+  if (rest.empty())
+    return set && !found->second.empty() ? std::vector<std::string>{found->second.front()} : set ? std::vector<std::string>{""} : unset();
   const bool defaults = rest.rfind(":-", 0) == 0 || rest.rfind(":=", 0) == 0 || rest.rfind('-', 0) == 0 || rest.rfind('=', 0) == 0;
   const bool known = set && !found->second.empty() && !found->second.front().empty();
   if (defaults) {

@@ -31,7 +31,8 @@ std::string show_resolved(const ForeignRun& run) {
   text += "\n\n";
   std::size_t width = 0;
   for (const ForeignKey& key : run.keys) width = std::max(width, std::min<std::size_t>(key.key.size(), 52));
-  for (const ForeignKey& key : run.keys) text += fmt::format("  {:{}}  {:18}  {}\n", key.key, width, shortened(key.value, 40), origin_of(key));
+  for (const ForeignKey& key : run.keys)
+    text += fmt::format("  {:{}}  {:18}  {}\n", key.key, width, shortened(key.value, 40), origin_of(key));
   const Strategy resolved = resolve(run.strategy, run.model, run.cluster);
   if (!resolved.assumed.empty()) text += "\ntaken where nothing was said\n";
   for (const std::string& line : resolved.assumed) text += "  " + line + "\n";
@@ -42,10 +43,14 @@ std::string show_resolved(const ForeignRun& run) {
 
 std::string foreign_key_table(const std::string& name) {
   const formats::Format& format = formats::find_format(name);
-  std::string text = fmt::format("Keys as of {}.\n\n| key | ours | values | where absent | remark |\n| --- | --- | --- | --- | --- |\n", format.release);
+  std::string text =
+      fmt::format("Keys as of {}.\n\n| key | ours | values | where absent | remark |\n| --- | --- | --- | --- | --- |\n", format.release);
   for (const formats::Row& row : format.rows()) {
     const std::string_view ours = row.ours;
-    const std::string what = ours == formats::kNothing ? "nothing" : ours == formats::kRefused ? "refused" : ours == formats::kCode ? "" : fmt::format("`{}`", ours);
+    const std::string what = ours == formats::kNothing   ? "nothing"
+                             : ours == formats::kRefused ? "refused"
+                             : ours == formats::kCode    ? ""
+                                                         : fmt::format("`{}`", ours);
     std::string words = row.words;
     for (std::size_t at = 0; (at = words.find(',', at)) != std::string::npos; at += 2) words.replace(at, 1, ", ");
     const std::string absent = row.by_default ? fmt::format("`{}`", row.by_default) : "";

@@ -1,5 +1,5 @@
-// TorchTitan: the TOML of its releases up to 0.2, and the overrides of a command line, which have the same names in 0.3 (config/job_config.py,
-// config/configs.py). Its Python configs are not run: what one of them sets beyond the defaults must be said.
+// TorchTitan: the TOML of its releases up to 0.2, and the overrides of a command line, which have the same names in 0.3
+// (config/job_config.py, config/configs.py). Its Python configs are not run: what one of them sets beyond the defaults must be said.
 #include <algorithm>
 
 #include "formats/foreign/format.hpp"
@@ -19,7 +19,8 @@ const Rows& rows() {
       {"module", kCode, "", nullptr, "0.3: model.name of the command line"},
       {"release", kCode, "", nullptr, "0.3 in a file of plimsoll export"},
       {"config", kCode, "", nullptr, "0.3: the model's name and flavor, \"llama3_8b\""},
-      {"training.local_batch_size", kCode, "", nullptr, "micro_batch; with a pipeline local_batch_size / pipeline_parallel_microbatch_size micro-batches"},
+      {"training.local_batch_size", kCode, "", nullptr,
+       "micro_batch; with a pipeline local_batch_size / pipeline_parallel_microbatch_size micro-batches"},
       {"training.batch_size", kCode, "", nullptr, "local_batch_size before 2025-05"},
       {"training.global_batch_size", "global_batch", "-1=-,*"},
       {"training.seq_len", "seq_len", "", "2048"},
@@ -90,11 +91,24 @@ int recognises(const Node& tree) {
 
 /// torchtitan/models/*/__init__.py; the published sizes have the published shapes.
 constexpr TitanFlavor kFlavors[] = {
-    {"llama3", "1B", "llama-3.2-1b"},          {"llama3", "3B", "llama-3.2-3b"},        {"llama3", "8B", "llama-3.1-8b"},      {"llama3", "70B", "llama-3.1-70b"},
-    {"llama3", "405B", "llama-3.1-405b"},      {"qwen3", "0.6B", "qwen3-0.6b"},         {"qwen3", "1.7B", "qwen3-1.7b"},       {"qwen3", "4B", "qwen3-4b"},
-    {"qwen3", "8B", "qwen3-8b"},               {"qwen3", "14B", "qwen3-14b"},           {"qwen3", "32B", "qwen3-32b"},         {"qwen3", "30B-A3B", "qwen3-30b-a3b"},
-    {"qwen3", "235B-A22B", "qwen3-235b-a22b"}, {"deepseek_v3", "16B", "deepseek-v2-lite"}, {"deepseek_v3", "236B", "deepseek-v2"}, {"deepseek_v3", "671B", "deepseek-v3"},
-    {"gpt_oss", "20b", "gpt-oss-20b"},         {"gpt_oss", "120b", "gpt-oss-120b"},
+    {"llama3", "1B", "llama-3.2-1b"},
+    {"llama3", "3B", "llama-3.2-3b"},
+    {"llama3", "8B", "llama-3.1-8b"},
+    {"llama3", "70B", "llama-3.1-70b"},
+    {"llama3", "405B", "llama-3.1-405b"},
+    {"qwen3", "0.6B", "qwen3-0.6b"},
+    {"qwen3", "1.7B", "qwen3-1.7b"},
+    {"qwen3", "4B", "qwen3-4b"},
+    {"qwen3", "8B", "qwen3-8b"},
+    {"qwen3", "14B", "qwen3-14b"},
+    {"qwen3", "32B", "qwen3-32b"},
+    {"qwen3", "30B-A3B", "qwen3-30b-a3b"},
+    {"qwen3", "235B-A22B", "qwen3-235b-a22b"},
+    {"deepseek_v3", "16B", "deepseek-v2-lite"},
+    {"deepseek_v3", "236B", "deepseek-v2"},
+    {"deepseek_v3", "671B", "deepseek-v3"},
+    {"gpt_oss", "20b", "gpt-oss-20b"},
+    {"gpt_oss", "120b", "gpt-oss-120b"},
 };
 
 std::string lower(std::string text) {
@@ -104,17 +118,26 @@ std::string lower(std::string text) {
 
 /// models/llama3, flavor debugmodel: what every example of torchtitan's starts from.
 void say_debug_model(Reading& reading, const std::string& foreign, const std::string& where) {
-  const std::pair<const char*, const char*> fields[] = {
-      {"hidden_size", "256"}, {"num_layers", "6"},  {"num_attention_heads", "16"}, {"num_key_value_heads", "16"}, {"intermediate_size", "768"},
-      {"vocab_size", "2048"}, {"mlp", "swiglu"},    {"norm", "rmsnorm"},           {"positions", "rope"},         {"tie_embeddings", "false"}};
+  const std::pair<const char*, const char*> fields[] = {{"hidden_size", "256"},
+                                                        {"num_layers", "6"},
+                                                        {"num_attention_heads", "16"},
+                                                        {"num_key_value_heads", "16"},
+                                                        {"intermediate_size", "768"},
+                                                        {"vocab_size", "2048"},
+                                                        {"mlp", "swiglu"},
+                                                        {"norm", "rmsnorm"},
+                                                        {"positions", "rope"},
+                                                        {"tie_embeddings", "false"}};
   for (const auto& [field, value] : fields) reading.say(std::string("model.") + field, value, foreign, where);
 }
 
 void say_flavor(Reading& reading, const std::string& name, std::string flavor, const Node& from) {
   const std::string foreign = "model " + name + " " + flavor;
   for (const char* attention : {"_flex_attn", "_varlen_attn", "_flex", "_varlen"})
-    if (const std::size_t at = flavor.rfind(attention); at != std::string::npos && at + std::string_view(attention).size() == flavor.size()) {
-      reading.say("attention", std::string_view(attention).find("flex") != std::string_view::npos ? "flex" : "flash-varlen", foreign, from.where);
+    if (const std::size_t at = flavor.rfind(attention);
+        at != std::string::npos && at + std::string_view(attention).size() == flavor.size()) {
+      reading.say("attention", std::string_view(attention).find("flex") != std::string_view::npos ? "flex" : "flash-varlen", foreign,
+                  from.where);
       flavor.resize(at);
     }
   if (name == "llama3" && flavor == "debugmodel") return say_debug_model(reading, foreign, from.where);
@@ -133,14 +156,15 @@ void say_flavor(Reading& reading, const std::string& name, std::string flavor, c
 
 /// "llama3_8b" of --config: the model's name and its flavor.
 void read_model(Reading& reading, const Node& tree) {
-  const Node *name = tree.find("model.name"), *flavor = tree.find("model.flavor"), *config = tree.find("config"), *module = tree.find("module");
+  const Node *name = tree.find("model.name"), *flavor = tree.find("model.flavor"), *config = tree.find("config"),
+             *module = tree.find("module");
   if (config && !config->is_null() && module && !module->is_null()) {
     const std::string whole = config->word(), family = module->word().substr(module->word().rfind('.') + 1);
-    if (whole.rfind(family + "_", 0) != 0) fail("--config " + whole.substr(0, 60) + " is no configuration of " + family, config->where, "give MODEL");
+    if (whole.rfind(family + "_", 0) != 0)
+      fail("--config " + whole.substr(0, 60) + " is no configuration of " + family, config->where, "give MODEL");
     return say_flavor(reading, family, whole.substr(family.size() + 1), *config);
   }
-  if (name || flavor)
-    say_flavor(reading, name ? name->word() : "llama3", flavor ? flavor->word() : "debugmodel", flavor ? *flavor : *name);
+  if (name || flavor) say_flavor(reading, name ? name->word() : "llama3", flavor ? flavor->word() : "debugmodel", flavor ? *flavor : *name);
 }
 
 void read_recompute(Reading& reading, const Node& tree) {
@@ -155,7 +179,8 @@ void read_recompute(Reading& reading, const Node& tree) {
   } else if (name == "memory_budget") {
     refuse("activation_checkpoint.mode memory_budget is not modelled", where, "none, selective or full");
   } else {
-    fail("'" + name.substr(0, 60) + "' is no mode of activation_checkpoint", where, suggest(name.substr(0, 60), {"none", "selective", "full"}));
+    fail("'" + name.substr(0, 60) + "' is no mode of activation_checkpoint", where,
+         suggest(name.substr(0, 60), {"none", "selective", "full"}));
   }
   if (mode) {
     reading.say("recompute", ours, "activation_checkpoint.mode", where);
@@ -165,13 +190,15 @@ void read_recompute(Reading& reading, const Node& tree) {
 }
 
 void read_schedule(Reading& reading, const Node& tree) {
-  static const Row names = {"pipeline_parallel_schedule", "pp_schedule",
-                            "1F1B=1f1b,GPipe=gpipe,Interleaved1F1B=interleaved-1f1b,InterleavedZeroBubble=interleaved-zero-bubble,ZBVZeroBubble=zbv,"
-                            "DualPipeV=dualpipev,LoopedBFS=!,PipelineScheduleSingle=!,PipelineScheduleMulti=!"};
+  static const Row names = {
+      "pipeline_parallel_schedule", "pp_schedule",
+      "1F1B=1f1b,GPipe=gpipe,Interleaved1F1B=interleaved-1f1b,InterleavedZeroBubble=interleaved-zero-bubble,ZBVZeroBubble=zbv,"
+      "DualPipeV=dualpipev,LoopedBFS=!,PipelineScheduleSingle=!,PipelineScheduleMulti=!"};
   if (reading.count("pp") <= 1) return;
   const Node* schedule = tree.find("parallelism.pipeline_parallel_schedule");
   if (schedule && !schedule->is_null()) {
-    reading.say("pp_schedule", to_ours(names, schedule->word(), schedule->where), "parallelism.pipeline_parallel_schedule", schedule->where);
+    reading.say("pp_schedule", to_ours(names, schedule->word(), schedule->where), "parallelism.pipeline_parallel_schedule",
+                schedule->where);
   } else {
     reading.assume("pp_schedule", "1f1b", "parallelism.pipeline_parallel_schedule: 1F1B", kToml);
   }
@@ -192,7 +219,9 @@ void read_batch(Reading& reading, const Node& tree) {
   if (micro) reading.say("micro_batch", micro->word(), "parallelism.pipeline_parallel_microbatch_size", micro->where);
   if (!micro) reading.assume("micro_batch", "1", "parallelism.pipeline_parallel_microbatch_size: 1", kToml);
   const std::int64_t each = reading.count("micro_batch");
-  if (batch % each != 0) fail("local_batch_size " + std::to_string(batch) + " is no multiple of the pipeline's micro-batch " + std::to_string(each), local ? local->where : micro->where);
+  if (batch % each != 0)
+    fail("local_batch_size " + std::to_string(batch) + " is no multiple of the pipeline's micro-batch " + std::to_string(each),
+         local ? local->where : micro->where);
   if (!reading.has("global_batch"))
     reading.derive("micro_batches_per_step", std::to_string(batch / each), "local_batch_size / pipeline_parallel_microbatch_size");
 }
@@ -204,7 +233,8 @@ void read_precision(Reading& reading, const Node& tree) {
   if (names.empty()) return;
   if (names != "float8" && names != "quantize.linear.float8" && names != "mx" && names != "quantize.linear.mx")
     refuse("model.converters " + names.substr(0, 60) + " is not modelled", converters->where, "float8 or mx");
-  reading.overriding([&] { reading.say("precision", names.find("mx") != std::string::npos ? "mxfp8" : "fp8", "model.converters", converters->where); });
+  reading.overriding(
+      [&] { reading.say("precision", names.find("mx") != std::string::npos ? "mxfp8" : "fp8", "model.converters", converters->where); });
   if (!reading.has("fp8_recipe") && names.find("mx") == std::string::npos) {
     const Node* gather = tree.find("quantize.linear.float8.enable_fsdp_float8_all_gather");
     const bool gathers = gather && gather->text == "true";

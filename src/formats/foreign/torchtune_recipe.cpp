@@ -16,7 +16,7 @@ const Rows& rows() {
       {"model.lora_alpha", "lora.alpha"},
       {"model.lora_dropout", "lora.dropout"},
       {"model.lora_attn_modules", kCode, "", nullptr, "lora.target_modules"},
-      {"model.apply_lora_to_mlp", kCode, "", nullptr, "lora.target_modules: gate_proj, up_proj, down_proj"},
+      {"model.apply_lora_to_mlp", kCode, "", nullptr, "lora.target_modules: w1, w2, w3"},
       {"model.apply_lora_to_output", kRefused, "false", nullptr, "an adapter on the head"},
       {"model.quantize_base", "base_weights", "true=nf4,false=-"},
       {"model.use_dora", "lora.use_dora"},
@@ -81,9 +81,10 @@ bool cut_end(std::string& name, std::string_view end) {
 /// "llama3_1_8b" → "llama-3.1-8b": the builders of torchtune.models are called as the models are.
 std::string shipped_name(std::string builder) {
   static const std::pair<const char*, const char*> kFamilies[] = {
-      {"llama3_1_", "llama-3.1-"}, {"llama3_2_", "llama-3.2-"}, {"llama3_3_", "llama-3.3-"}, {"llama3_", "llama-3-"},       {"llama2_", "llama-2-"},
-      {"code_llama2_", "codellama-"}, {"qwen2_5_", "qwen2.5-"}, {"qwen2_", "qwen2-"},        {"qwen3_", "qwen3-"},          {"gemma2_", "gemma-2-"},
-      {"gemma_", "gemma-"},        {"phi3_", "phi-3-"},         {"phi4_14b", "phi-4"},       {"mistral_7b", "mistral-7b-v0.1"}};
+      {"llama3_1_", "llama-3.1-"}, {"llama3_2_", "llama-3.2-"},      {"llama3_3_", "llama-3.3-"}, {"llama3_", "llama-3-"},
+      {"llama2_", "llama-2-"},     {"code_llama2_", "codellama-"},   {"qwen2_5_", "qwen2.5-"},    {"qwen2_", "qwen2-"},
+      {"qwen3_", "qwen3-"},        {"gemma2_", "gemma-2-"},          {"gemma_", "gemma-"},        {"phi3_", "phi-3-"},
+      {"phi4_14b", "phi-4"},       {"mistral_7b", "mistral-7b-v0.1"}};
   for (const char* end : {"_base", "_instruct"}) cut_end(builder, end);
   for (const auto& [front, name] : kFamilies) {
     if (!cut_front(builder, front)) continue;
@@ -106,19 +107,24 @@ void read_model(Reading& reading, const Node& tree) {
   if (!adapted) return;
   std::string targets;
   if (const Node* modules = tree.find("model.lora_attn_modules")) targets = modules->word();
-  if (const Node* mlp = tree.find("model.apply_lora_to_mlp"); mlp && mlp->text == "true") targets += (targets.empty() ? "" : ",") + std::string("gate_proj,up_proj,down_proj");
+  if (const Node* mlp = tree.find("model.apply_lora_to_mlp"); mlp && mlp->text == "true")
+    targets += (targets.empty() ? "" : ",") + std::string("w1,w2,w3");
   if (!targets.empty()) reading.say("lora.target_modules", targets, "model.lora_attn_modules", component->where);
 }
 
 void read_components(Reading& reading, const Node& tree) {
-  static const Row optimizers = {"optimizer._component_", "optimizer",
-                                 "torch.optim.AdamW=adamw,torch.optim.Adam=adam,torch.optim.SGD=sgd,bitsandbytes.optim.AdamW8bit=adamw-8bit,"
-                                 "bitsandbytes.optim.PagedAdamW8bit=paged-adamw-8bit,bitsandbytes.optim.PagedAdamW=paged-adamw,*=!"};
-  static const Row losses = {"loss._component_", "loss",
-                             "torchtune.modules.loss.LinearCrossEntropyLoss=chunked-ce,torchtune.modules.loss.CEWithChunkedOutputLoss=chunked-ce,"
-                             "torch.nn.CrossEntropyLoss=ce,*=!"};
-  if (const Node* one = tree.find("optimizer._component_")) reading.say("optimizer", to_ours(optimizers, one->word(), one->where), "optimizer._component_", one->where);
-  if (const Node* one = tree.find("loss._component_")) reading.say("loss", to_ours(losses, one->word(), one->where), "loss._component_", one->where);
+  static const Row optimizers = {
+      "optimizer._component_", "optimizer",
+      "torch.optim.AdamW=adamw,torch.optim.Adam=adam,torch.optim.SGD=sgd,bitsandbytes.optim.AdamW8bit=adamw-8bit,"
+      "bitsandbytes.optim.PagedAdamW8bit=paged-adamw-8bit,bitsandbytes.optim.PagedAdamW=paged-adamw,*=!"};
+  static const Row losses = {
+      "loss._component_", "loss",
+      "torchtune.modules.loss.LinearCrossEntropyLoss=chunked-ce,torchtune.modules.loss.CEWithChunkedOutputLoss=chunked-ce,"
+      "torch.nn.CrossEntropyLoss=ce,*=!"};
+  if (const Node* one = tree.find("optimizer._component_"))
+    reading.say("optimizer", to_ours(optimizers, one->word(), one->where), "optimizer._component_", one->where);
+  if (const Node* one = tree.find("loss._component_"))
+    reading.say("loss", to_ours(losses, one->word(), one->where), "loss._component_", one->where);
   const Node* compile = tree.find("compile");
   if (compile && compile->is_scalar()) reading.say("compile", compile->text == "true" ? "blocks" : "false", "compile", compile->where);
   if (compile && compile->is_table()) {

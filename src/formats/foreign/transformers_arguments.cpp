@@ -1,5 +1,4 @@
 // Hugging Face: TrainingArguments with what scripts of transformers and TRL take beside them, a model's config.json, and PEFT's adapters.
-#include <filesystem>
 
 #include "formats/foreign/format.hpp"
 #include "plimsoll/error.hpp"
@@ -35,7 +34,8 @@ const Rows& rows() {
       {"gradient_checkpointing_kwargs.use_reentrant", "recompute_reentrant"},
       {"optim", "optimizer",
        "adamw_torch=adamw,adamw_torch_fused=adamw,adamw_hf=adamw,adafactor=adafactor,sgd=sgd,adagrad=adagrad,rmsprop=rmsprop,"
-       "adamw_bnb_8bit=adamw-8bit,adamw_8bit=adamw-8bit,paged_adamw_8bit=paged-adamw-8bit,paged_adamw_32bit=paged-adamw,paged_adamw=paged-adamw,"
+       "adamw_bnb_8bit=adamw-8bit,adamw_8bit=adamw-8bit,paged_adamw_8bit=paged-adamw-8bit,paged_adamw_32bit=paged-adamw,paged_adamw=paged-"
+       "adamw,"
        "lion_32bit=lion-bnb,lion_8bit=lion-8bit,paged_lion_32bit=paged-lion,paged_lion_8bit=paged-lion-8bit,rmsprop_bnb=rmsprop-bnb,"
        "rmsprop_bnb_8bit=rmsprop-8bit,ademamix=ademamix,ademamix_8bit=ademamix-8bit,galore_adamw=!,galore_adamw_8bit=!,galore_adafactor=!,"
        "lomo=!,adalomo=!,grokadamw=!,schedule_free_adamw=!,schedule_free_sgd=!,schedule_free_radam=!,apollo_adamw=!,stable_adamw=!,"
@@ -89,8 +89,8 @@ const Rows& rows() {
 }
 
 int recognises(const Node& tree) {
-  return 2 * count_of(tree, {"per_device_train_batch_size", "per_gpu_train_batch_size"}) +
-         count_of(tree, {"gradient_accumulation_steps", "learning_rate", "output_dir", "num_train_epochs", "max_grad_norm", "model_name_or_path", "optim"});
+  return 2 * count_of(tree, {"per_device_train_batch_size", "per_gpu_train_batch_size", "model_name_or_path"}) +
+         count_of(tree, {"gradient_accumulation_steps", "learning_rate", "output_dir", "num_train_epochs", "max_grad_norm", "optim"});
 }
 
 bool is_true(const Node& tree, const char* key) {
@@ -109,9 +109,10 @@ void read_precision(Reading& reading, const Node& tree) {
 
 /// "full_shard auto_wrap offload", a list of them, or true.
 void read_fsdp_word(Reading& reading, const Node& value) {
-  static const Row strategy = {"fsdp", "fsdp.strategy",
-                               "full_shard=FULL_SHARD,shard_grad_op=SHARD_GRAD_OP,no_shard=NO_SHARD,hybrid_shard=HYBRID_SHARD,hybrid_shard_zero2="
-                               "HYBRID_SHARD_ZERO2,true=-"};
+  static const Row strategy = {
+      "fsdp", "fsdp.strategy",
+      "full_shard=FULL_SHARD,shard_grad_op=SHARD_GRAD_OP,no_shard=NO_SHARD,hybrid_shard=HYBRID_SHARD,hybrid_shard_zero2="
+      "HYBRID_SHARD_ZERO2,true=-"};
   std::string text = value.word() + " ";
   for (std::size_t at = 0, end = text.find_first_of(" ,"); end != std::string::npos; at = end + 1, end = text.find_first_of(" ,", at)) {
     const std::string word = text.substr(at, end - at);
@@ -131,7 +132,6 @@ void read_sharding(Reading& reading, const Node& tree) {
   read_fsdp_word(reading, *fsdp);
   Node empty;
   if (config && config->is_scalar()) {
-    const std::filesystem::path path(config->text);
     reading.include(config->text, *config, "fsdp_config");
   } else {
     read_fsdp(reading, config ? *config : empty, "fsdp_config.", 2, kRelease);
@@ -160,8 +160,12 @@ void read_quantization(Reading& reading, const Node& value) {
 
 void read_adapter_flags(Reading& reading, const Node& tree) {
   if (!is_true(tree, "use_peft")) return;
-  static const Rows table = {{"lora_r", "lora.r", "", "16"},         {"lora_alpha", "lora.alpha", "", "32"}, {"lora_dropout", "lora.dropout", "", "0.05"},
-                             {"lora_target_modules", "lora.target_modules"}, {"lora_modules_to_save", "lora.modules_to_save"}, {"use_dora", "lora.use_dora"}};
+  static const Rows table = {{"lora_r", "lora.r", "", "16"},
+                             {"lora_alpha", "lora.alpha", "", "32"},
+                             {"lora_dropout", "lora.dropout", "", "0.05"},
+                             {"lora_target_modules", "lora.target_modules"},
+                             {"lora_modules_to_save", "lora.modules_to_save"},
+                             {"use_dora", "lora.use_dora"}};
   for (const Row& row : table) {
     const Node* value = tree.find(row.foreign);
     if (value && !value->is_null()) reading.say(row.ours, value->word(), row.foreign, value->where);
@@ -169,12 +173,24 @@ void read_adapter_flags(Reading& reading, const Node& tree) {
   take_defaults(reading, table, "TRL 0.24");
 }
 
+/// `dtype` is "auto" unless said: the type of the checkpoint, which no file here tells. FSDP's shards are upcast, DeepSpeed casts.
+void assume_weights(Reading& said) {
+  said.when_model_is_known([](Reading& reading, const Model&) {
+    const bool half = reading.is("precision", "bf16") || reading.is("precision", "fp16") || reading.is("mixed_precision", "bf16") ||
+                      reading.is("mixed_precision", "fp16");
+    const bool sharded = reading.value("data_parallel").rfind("fsdp", 0) == 0;
+    if (half && !sharded && reading.is("framework", "transformers"))
+      reading.assume("param_dtype", "fp32", "dtype: auto, whose checkpoint's type is not told", kRelease);
+  });
+}
+
 void read_arguments(Reading& reading, const Node& tree) {
   for (const char* key : {"config_name", "model_name_or_path"})
     if (const Node* value = tree.find(key); value && !value->is_null() && !reading.has("model")) say_model(reading, *value, key);
   const Node* deepspeed = tree.find("deepspeed");
   const bool sharded_by_deepspeed = deepspeed && !deepspeed->is_null() && deepspeed->text != "false";
-  reading.assume("framework", sharded_by_deepspeed || reading.has_format("deepspeed") ? "deepspeed" : "transformers", "the Trainer", kRelease);
+  reading.assume("framework", sharded_by_deepspeed || reading.has_format("deepspeed") ? "deepspeed" : "transformers", "the Trainer",
+                 kRelease);
   read_rows(reading, rows(), tree);
   read_precision(reading, tree);
   read_sharding(reading, tree);
@@ -182,6 +198,7 @@ void read_arguments(Reading& reading, const Node& tree) {
   if (const Node* value = tree.find("quantization_config"); value && value->is_table()) read_quantization(reading, *value);
   if (sharded_by_deepspeed) read_deepspeed_reference(reading, *deepspeed);
   take_defaults(reading, rows(), kRelease);
+  assume_weights(reading);
   complete_trainer(reading);
 }
 
@@ -226,7 +243,8 @@ void read_config(Reading& reading, const Node& tree) {
 const Rows& peft_rows() {
   static const Rows table = {
       {"base_model_name_or_path", kCode, "", nullptr, "model"},
-      {"peft_type", "task", "LORA=lora,IA3=ia3,LN_TUNING=ln_tuning,PROMPT_TUNING=prompt_tuning,P_TUNING=p_tuning,PREFIX_TUNING=prefix_tuning", "LORA"},
+      {"peft_type", "task",
+       "LORA=lora,IA3=ia3,LN_TUNING=ln_tuning,PROMPT_TUNING=prompt_tuning,P_TUNING=p_tuning,PREFIX_TUNING=prefix_tuning", "LORA"},
       {"r", "lora.r", "", "8"},
       {"lora_alpha", "lora.alpha"},
       {"lora_dropout", "lora.dropout"},
@@ -270,17 +288,20 @@ void read_peft(Reading& reading, const Node& tree) {
 
 }  // namespace
 
-void say_model(Reading& reading, const Node& value, const std::string& foreign) { reading.say("model", value.word(), foreign, value.where); }
+void say_model(Reading& reading, const Node& value, const std::string& foreign) {
+  reading.say("model", value.word(), foreign, value.where);
+}
 
 void complete_trainer(Reading& said) {
   said.when_model_is_known([](Reading& reading, const Model&) {
-  const bool accumulates = reading.has("grad_accum") && reading.count("grad_accum") > 1;
-  const std::string kind = reading.value("data_parallel");
-  if (accumulates && !reading.is("framework", "deepspeed"))
-    reading.derive(kind.rfind("fsdp", 0) == 0 ? "fsdp.no_sync" : "ddp.no_sync", "true", "Trainer reduces gradients in the last accumulation step alone");
-  if (kind.empty() || kind == "ddp")
-    reading.derive("ddp.find_unused_parameters", reading.is("recompute", "full") ? "false" : "true",
-                   "Trainer looks for unused parameters unless it recomputes activations");
+    const bool accumulates = reading.has("grad_accum") && reading.count("grad_accum") > 1;
+    const std::string kind = reading.value("data_parallel");
+    if (accumulates && !reading.is("framework", "deepspeed"))
+      reading.derive(kind.rfind("fsdp", 0) == 0 ? "fsdp.no_sync" : "ddp.no_sync", "true",
+                     "Trainer reduces gradients in the last accumulation step alone");
+    if (kind.empty() || kind == "ddp")
+      reading.derive("ddp.find_unused_parameters", reading.is("recompute", "full") ? "false" : "true",
+                     "Trainer looks for unused parameters unless it recomputes activations");
   });
 }
 
