@@ -26,13 +26,14 @@ void add_option(CLI::App& app, const Option& option, bool with_rare, Bound& boun
     added = app.add_flag(option.name, option.help);
   } else {
     added = app.add_option(option.name, bound.values[index], option.help);
-    const bool many = option.kind == Option::positional_list || option.kind == Option::value_list;
+    const bool many = option.kind == Option::positional_list || option.kind == Option::value_list || option.kind == Option::words;
     if (!many) added->expected(1);
     if (option.kind == Option::value) added->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     if (option.kind == Option::positional) added->allow_extra_args(false);  // the next word is the next one's
     if (option.kind == Option::value_list) added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    if (option.kind != Option::positional_list) added->allow_extra_args(false);  // or CLI11 takes "[a, b]" apart, which is JSON
-    added->type_name(option.kind == Option::value || option.kind == Option::value_list ? "TEXT" : "");
+    if (option.kind == Option::words) added->expected(1, -1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    if (option.kind != Option::positional_list && option.kind != Option::words) added->allow_extra_args(false);  // or CLI11 takes "[a, b]" apart, which is JSON
+    added->type_name(option.kind == Option::value || option.kind == Option::value_list || option.kind == Option::words ? "TEXT" : "");
   }
   if (option.required) added->required();
   if (!option.group.empty()) added->group(option.group);
