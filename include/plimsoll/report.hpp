@@ -54,9 +54,9 @@ std::string model_sheet_json(const Model& model);
 /// The stack of an allocation is its label (`labels` of the program) and its category; its time is the number of the event.
 std::string to_memory_viz(const AllocatorHistory& history, const std::vector<std::string>& labels);
 
-/// The samples as a trace that Perfetto and chrome://tracing open: a counter of allocated and reserved bytes, and the phases of the steps.
-/// A microsecond of the trace is an instruction of the program: it has no clock.
-std::string to_memory_trace(const std::vector<MemorySample>& samples, const std::vector<std::string>& labels, const std::string& title);
+/// The played step of ranks as a trace that Perfetto and chrome://tracing open: for each rank a process with a row per stream, the phases of
+/// the step and a counter of allocated and reserved bytes; arrows from sends to their receives.
+std::string to_step_trace(const std::vector<RankTimeline>& ranks, const std::string& title);
 
 /// The step of a program, a line for everything that the device or the host does: number of the instruction, stream, what it is with the
 /// bytes that it reads and writes, the module and operator that did it, and how often where a stretch is repeated.

@@ -55,6 +55,8 @@ Command calibrate_command();
 Command doctor_command();
 Command replay_command();
 Command compare_trace_command();
+Command search_command();
+Command merge_command();
 Command serve_command();
 Command completion_command();
 Command man_command();
@@ -70,6 +72,9 @@ void print(const std::string& text);
 
 /// Writes to the file that -o names, else (and for "-") to stdout. Throws Error as the two do.
 void print_to(const Arguments& arguments, const std::string& text);
+
+/// The text of a file of at most 64 MiB; "-": of stdin. Throws Error: missing, unreadable, too large.
+std::string read_file(const std::string& path);
 
 /// Throws Error when the file cannot be written to its end.
 void write_file(const std::string& path, const std::string& bytes);

@@ -1,4 +1,4 @@
-// explain: what takes the memory of a rank, and what would lower it.
+// explain: what takes the memory and the time of a rank, and what would lower either.
 #include <optional>
 
 #include "plimsoll/error.hpp"
@@ -20,15 +20,25 @@ std::optional<std::int64_t> stage_of(const Arguments& arguments, const Strategy&
   return {};
 }
 
-/// The allocations themselves, for a viewer: of the stage asked for, else of the rank with the least margin.
+/// The step of every stage, or of the one that is asked for, in time.
+std::string timelines(const Model& model, const Cluster& cluster, const Strategy& strategy, std::optional<std::int64_t> stage) {
+  std::vector<RankTimeline> ranks = rank_timelines(model, cluster, strategy);
+  if (stage) {
+    if (*stage < 0 || *stage >= static_cast<std::int64_t>(ranks.size()))
+      fail("there is no pipeline stage " + std::to_string(*stage), kRank, "stages are 0 to " + std::to_string(ranks.size() - 1));
+    ranks = {std::move(ranks[static_cast<std::size_t>(*stage)])};
+  }
+  return to_step_trace(ranks, model.name + " on " + cluster.name);
+}
+
+/// The program itself, or its allocations for a viewer: of the stage asked for, else of the rank with the least margin.
 std::string recording(const std::string& format, const Model& model, const Cluster& cluster, const Strategy& strategy,
                       std::optional<std::int64_t> stage) {
+  if (format == "trace") return timelines(model, cluster, strategy, stage);
   const std::int64_t shown = stage ? *stage : estimate(model, cluster, strategy).worst_rank().stage;
   const PlayableRank rank = playable_rank(model, cluster, strategy, shown);
   if (format == "program") return to_program_text(rank.program);
-  if (format == "memory_viz") return to_memory_viz(record_memory(rank.program, rank.options), rank.program.labels);
-  const std::string title = model.name + " on " + cluster.name + ", stage " + std::to_string(shown);
-  return to_memory_trace(memory_timeline(rank.program, rank.options), rank.program.labels, title);
+  return to_memory_viz(record_memory(rank.program, rank.options), rank.program.labels);
 }
 
 bool is_recording(const std::string& format) { return format == "memory_viz" || format == "trace" || format == "program"; }
@@ -72,7 +82,7 @@ int run_explain(const Arguments& arguments) {
 
 Command explain_command() {
   Command command{"explain",
-                  "what takes the memory at the peak, and what would lower it most",
+                  "what takes the memory at the peak and the time of the step, and what would lower either most",
                   "  plimsoll explain llama-3.1-8b --on 8xmi300x --fsdp full --micro-batch 2 --seq 8192\n"
                   "  plimsoll explain gpt2 --on 1xh100-sxm --micro-batch 8 --seq 1024 --format html -o gpt2.html\n"
                   "  plimsoll explain gpt2 --on 1xh100-sxm --micro-batch 8 --seq 1024 --format memory_viz -o gpt2.pickle\n"
@@ -81,7 +91,8 @@ Command explain_command() {
                   run_explain,
                   {}};
   command.options.push_back({Option::value, kRank, "pipeline stage to explain; else the one with the least margin", false, {}});
-  const char* recordings = "memory_viz (a snapshot for pytorch.org/memory_viz), trace (Perfetto), program (what is launched, line by line)";
+  const char* recordings = "memory_viz (a snapshot for pytorch.org/memory_viz), trace (the step in time: streams, phases, memory; Perfetto), "
+                           "program (what is launched, line by line)";
   for (Option& flag : report_flags(recordings)) command.options.push_back(std::move(flag));
   command.options.push_back({Option::value, "--most", "groups shown per category, 8 unless told; 0: all (text only)", false, {}});
   for (Option& flag : strategy_flags(kRank)) command.options.push_back(std::move(flag));

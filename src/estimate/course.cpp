@@ -6,18 +6,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "estimate/rank_groups.hpp"
-#include "estimate/rank_memory.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/explain.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
-#include "plimsoll/topology.hpp"
+#include "plimsoll/strategy.hpp"
 
 namespace plimsoll {
 namespace {
-
-using namespace estimation;
 
 /// "data_shard" as "data shard".
 std::string words(std::string_view name) {
@@ -128,25 +124,21 @@ Course course(const Model& model, const Cluster& cluster, const Strategy& said, 
   const Strategy strategy = resolve(said, model, cluster);
   if (shown < 0 || shown >= strategy.pp) fail(fmt::format("there is no pipeline stage {}", shown), {}, fmt::format("stages are 0 to {}", strategy.pp - 1));
   Course course;
-  RankPrograms programs(model, strategy, cluster);
-  Pricer pricer(run_pricing(cluster, strategy));
-  std::vector<StepProgram> steps;
-  std::vector<Score> scores;
-  for (int each = 0; each < strategy.pp; ++each) {
-    auto program = programs.of_stage(each, course.because);
-    if (!program) return course;
-    scores.push_back(pricer.score(*program));
-    steps.push_back(*std::move(program));
+  std::vector<RankTimeline> ranks;
+  try {
+    ranks = rank_timelines(model, cluster, said);
+  } catch (const Error& error) {  // no lowering, or more work than a picture shows: the strategy itself was resolved above
+    if (error.code() == ErrorCode::internal) throw;
+    course.because = error.message();
+    return course;
   }
-  const StepProgram& program = steps[static_cast<std::size_t>(shown)];
-  PlayMemoryOptions options = play_options(program, cluster, strategy);
+  const PlayableRank& rank = ranks[static_cast<std::size_t>(shown)].rank;
+  PlayMemoryOptions options = rank.options;
   options.capacity = Bytes(INT64_MAX);  // where it does not fit, what it would take is shown
-  course.memory = memory_course(program, options);
-  const std::vector<Timeline> timelines = play_ranks(scores, pricer.pricing(), true);
-  for (std::size_t each = 0; each < timelines.size(); ++each) {
-    course.step = std::max(course.step, timelines[each].step);
-    for (CourseStream& stream : stream_course(steps[each], timelines[each], static_cast<std::int64_t>(each)))
-      course.streams.push_back(std::move(stream));
+  course.memory = memory_course(rank.program, options);
+  for (const RankTimeline& each : ranks) {
+    course.step = std::max(course.step, each.timeline.step);
+    for (CourseStream& stream : stream_course(each.rank.program, each.timeline, each.stage)) course.streams.push_back(std::move(stream));
   }
   return course;
 }

@@ -163,7 +163,7 @@ Report estimate(const Model& model, const Cluster& cluster, const Strategy& said
   report.active_parameters = model.active_parameters();
   report.gpus = strategy.gpus;
   report.gpus_per_node = cluster.gpus_per_node;
-  PlayedTime time(run_pricing(cluster, strategy));
+  PlayedTime time(run_pricing(cluster, strategy, groups));
   report.ranks = ranks_of(model, stages, cluster, strategy, time);
   report.worst = worst_of(report.ranks);
   report.verdict = verdict_of(report.worst_rank().memory);

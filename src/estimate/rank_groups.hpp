@@ -16,7 +16,4 @@ std::array<RankGroup, kGroups> rank_groups(const Strategy& resolved);
 /// What each of them gets from the cluster.
 std::array<GroupShape, kGroups> group_shapes(const Strategy& resolved, const Topology& topology);
 
-/// What prices the programs of a run's ranks: the cluster, their groups on it, and the pace of the framework's hosts.
-Pricing run_pricing(const Cluster& cluster, const Strategy& resolved);
-
 }  // namespace plimsoll::estimation

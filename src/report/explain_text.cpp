@@ -1,4 +1,4 @@
-// What takes the memory, and what would lower it, for a person.
+// What takes the memory and the time, and what would lower either, for a person.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -104,11 +104,16 @@ std::string alive_section(const Explanation& explanation, std::size_t most, cons
 
 Ink ink_of(Verdict verdict) { return verdict == Verdict::fits ? Ink::good : verdict == Verdict::tight ? Ink::warning : Ink::bad; }
 
-std::string changes_section(const Explanation& explanation, const TextStyle& style) {
+std::size_t longest_flag(const std::vector<Change>& changes) {
+  std::size_t width = 0;
+  for (const Change& change : changes) width = std::max(width, change.flag.size());
+  return width;
+}
+
+std::string savings_section(const Explanation& explanation, const TextStyle& style) {
   std::string text = painted(style, Ink::heading, "what would lower device memory most, one change at a time") + "\n";
   if (explanation.changes.empty()) text += "  nothing that was tried\n";
-  std::size_t width = 0;
-  for (const Change& change : explanation.changes) width = std::max(width, change.flag.size());
+  const std::size_t width = longest_flag(explanation.changes);
   for (const Change& change : explanation.changes) {
     const std::string time = change.slowdown ? fmt::format("step × {:.2f}", *change.slowdown) : "its step time is not modelled";
     text += fmt::format("  {:<{}}  -{:>10} to {:>10}, {}, {}\n", change.flag, width, to_string(change.saved), to_string(change.device),
@@ -119,13 +124,37 @@ std::string changes_section(const Explanation& explanation, const TextStyle& sty
   return text;
 }
 
+std::string step_section(const TimeReport& time, const TextStyle& style) {
+  constexpr double kLeastShare = 0.005;  // what rounds to nothing is not said
+  std::string parts;
+  for (const TimePart& part : time.breakdown) {
+    const double share = part.seconds.value / time.step_seconds.expected;
+    if (share >= kLeastShare) parts += fmt::format("{}{} {:.0f} %", parts.empty() ? "" : ", ", spoken(part.name), 100 * share);
+  }
+  std::string text = wrapped("", fmt::format("the step: {}, {}: {}", to_string(Seconds(time.step_seconds.expected)), spoken(name_of(time.basis)), parts), style.width);
+  for (const std::string& sentence : time.advice) text += wrapped("  - ", printable(sentence), style.width);
+  return text;
+}
+
+std::string gains_section(const Explanation& explanation, const TextStyle& style) {
+  std::string text = step_section(explanation.report.time, style) + "\n" +
+                     painted(style, Ink::heading, "what would make it faster, one change at a time") + "\n";
+  if (explanation.faster.empty()) text += "  nothing that was tried\n";
+  const double step = explanation.report.time.step_seconds.expected;
+  const std::size_t width = longest_flag(explanation.faster);
+  for (const Change& change : explanation.faster)
+    text += fmt::format("  {:<{}}  × {:.3f}, to {:>8}, {:>10}, {}\n", change.flag, width, *change.slowdown,
+                        to_string(Seconds(step * *change.slowdown)), to_string(change.device), painted(style, ink_of(change.verdict), spoken(name_of(change.verdict))));
+  return text;
+}
+
 }  // namespace
 
 std::string to_text(const Explanation& explanation, std::size_t most, const TextStyle& style) {
   const RankMemory& memory = explanation.explained().memory;
   if (style.detail == TextStyle::Detail::brief) return peak_section(memory, style);
   return headline(explanation, style) + "\n" + peak_section(memory, style) + "\n" + alive_section(explanation, most, style) + "\n" +
-         changes_section(explanation, style);
+         savings_section(explanation, style) + "\n" + gains_section(explanation, style);
 }
 
 }  // namespace plimsoll
