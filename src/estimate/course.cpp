@@ -64,6 +64,21 @@ std::vector<PhaseAt> phases_of(const std::vector<Instruction>& step) {
   return phases;
 }
 
+using Samples = std::vector<MemorySample>::const_iterator;
+
+/// How many instructions of their step were issued before each: a repeated stretch comes back to its begin.
+std::vector<std::uint64_t> issued_before(const StepProgram& program, Samples first, Samples end) {
+  std::vector<std::uint64_t> issued;
+  std::uint64_t at = 0;
+  for (Samples sample = first; sample != end; ++sample) {
+    const std::size_t last = sample == first ? 0 : (sample - 1)->instruction;
+    const bool again = sample->instruction < last;
+    at += again ? program.repeated.end - last + sample->instruction - program.repeated.begin : sample->instruction - last;
+    issued.push_back(at);
+  }
+  return issued;
+}
+
 bool is_last(const MemorySample& sample, const std::vector<MemorySample>& samples) { return sample.step == samples.back().step; }
 
 }  // namespace
@@ -73,10 +88,11 @@ MemoryCourse memory_course(const StepProgram& program, const PlayMemoryOptions& 
   const std::vector<MemorySample> samples = memory_timeline(program, options);
   const auto first = std::find_if(samples.begin(), samples.end(), [&](const MemorySample& each) { return is_last(each, samples); });
   if (first == samples.end() || points == 0) return course;
-  const std::uint64_t begin = first->time, length = samples.back().time - begin + 1;
+  const std::vector<std::uint64_t> issued = issued_before(program, first, samples.end());
+  const std::uint64_t length = issued.back() + 1;
   Bytes peak;
   for (auto sample = first; sample != samples.end(); ++sample) {
-    const std::uint64_t at = sample->time - begin, stretch = at * points / length * length / points;
+    const std::uint64_t at = issued[static_cast<std::size_t>(sample - first)], stretch = at * points / length * length / points;
     if (course.points.empty() || course.points.back().at != stretch) course.points.push_back({stretch, Bytes(0), Bytes(0)});
     CoursePoint& point = course.points.back();
     point.allocated = std::max(point.allocated, sample->allocated);
