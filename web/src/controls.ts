@@ -148,7 +148,7 @@ export class Controls {
   /** A slider over a list of values; its first place leaves the key unsaid. */
   private slider(menu: Menu): HTMLElement {
     const said = this.plan.strategy[menu.key], at = said === undefined ? 0 : menu.values.findIndex((value) => Number(value) >= Number(said)) + 1;
-    const output = element("output", {}, said === undefined ? "not said" : String(said));
+    const output = element("b", {}, said === undefined ? "not said" : String(said));
     const input = element("input", { name: menu.key, type: "range", min: 0, max: menu.values.length, step: 1, value: at, "aria-valuetext": output.textContent ?? "",
       oninput: (event) => {
         const index = Number(event.target.value), value = index === 0 ? undefined : menu.values[index - 1];

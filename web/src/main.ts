@@ -153,7 +153,7 @@ async function begin(): Promise<void> {
     let plan = kFirstPlan;
     if (location.hash.length > 1)
       plan = await decoded(location.hash.slice(1)).catch(() => {
-        host("problem").textContent = "The link holds no plan; this is the first one.";
+        host("notice").textContent = "The link holds no plan: it may be cut. This is another one.";
         return kFirstPlan;
       });
     const names = (list: any[]) => list.map((each) => (typeof each === "string" ? each : each.name));

@@ -34,7 +34,7 @@ export function courseSection(memory, capacity) {
   const axis = () => ({ stroke: styled("--faint"), grid: { stroke: styled("--rule") }, ticks: { stroke: styled("--rule") } });
   const line = (/** @type {string} */ label, /** @type {string} */ ink, /** @type {boolean} */ fills) => ({
     label, stroke: styled(ink), fill: fills ? styled(ink) + "44" : undefined, width: 1.5,
-    value: (/** @type {any} */ _, /** @type {number | null} */ value) => (value == null ? "" : bytesText(value * 2 ** 30)),
+    value: (/** @type {any} */ _, /** @type {number | null} */ value) => (value == null ? "–" : bytesText(value * 2 ** 30)),
   });
   const draw = () => {
     host.replaceChildren();

@@ -11,7 +11,7 @@ export function viewSections(views, take) {
   const { estimate, explain, course } = views, sections = [];
   if (estimate) sections.push(memorySection(estimate.memory));
   if (explain) sections.push(changesSection(explain.changes, take), treemapSection(explain.alive, explain.memory, explain.peak));
-  if (course) sections.push(courseSection(course.memory, estimate ? estimate.memory.capacity_bytes : 0));
+  if (course) sections.push(courseSection(course.memory, (estimate ?? explain)?.memory.capacity_bytes ?? 0));
   if (estimate) sections.push(timeSection(estimate.time));
   if (course) sections.push(streamsSection(course));
   return sections;
