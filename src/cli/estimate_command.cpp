@@ -89,19 +89,18 @@ int run_estimate(const Arguments& arguments) {
 Command estimate_command() {
   Command command{"estimate",
                   "memory, time and a verdict for one training step",
-                  "  plimsoll estimate llama-3.1-8b --on 8xmi300x --fsdp full --micro-batch 2 --seq 8192\n"
-                  "  plimsoll estimate ./config.json --on 16x8xh100-sxm --tp 8 --pp 4 --global-batch 512 --seq 4096 --json\n"
-                  "  plimsoll estimate gpt2 --on 1xh100-sxm --micro-batch 8 --seq 1024 --format html -o gpt2.html\n"
+                  "  plimsoll estimate llama-3.1-8b --on 8xmi300x --fsdp full --seq 8192\n"
+                  "  plimsoll estimate ./config.json --on 16x8xh100-sxm --tp 8 --pp 4 --json\n"
+                  "  plimsoll estimate gpt2 --on 1xh100-sxm --format html -o gpt2.html\n"
                   "  plimsoll estimate llama-3-8b --on 1xh100-sxm --view accelerate\n"
-                  "  plimsoll estimate --from fsdp.yaml --on h100-sxm -- accelerate launch train.py --model_name_or_path meta-llama/Llama-3.1-8B",
+                  "  plimsoll estimate --from fsdp.yaml --on h100-sxm -- accelerate launch train.py",
                   run_options(),
                   run_estimate,
                   {}};
   for (Option& flag : report_flags()) command.options.push_back(std::move(flag));
   command.options.push_back({Option::value, "--fail-on", "tight: exit 1 also where little is left", false, {}});
-  command.options.push_back({Option::value, "--view", "accelerate or deepspeed: what that calculator says instead", false, {}});
-  command.options.push_back(
-      {Option::value, "--against", "a record of `plimsoll rehearse`: both programs side by side, first difference first", false, {}});
+  command.options.push_back({Option::value, "--view", "what accelerate's or deepspeed's calculator says", false, {}});
+  command.options.push_back({Option::value, "--against", "a record of `plimsoll rehearse`, side by side", false, {}});
   command.options.front().required = false;  // --from may say it
   for (Option& option : foreign_options()) command.options.push_back(std::move(option));
   for (Option& flag : strategy_flags()) command.options.push_back(std::move(flag));

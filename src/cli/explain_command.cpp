@@ -88,7 +88,8 @@ Command explain_command() {
                   run_explain,
                   {}};
   command.options.push_back({Option::value, kRank, "pipeline stage to explain; else the one with the least margin", false, {}});
-  const char* recordings = "memory_viz (a snapshot for pytorch.org/memory_viz), trace (the step in time; Perfetto), program (what is launched, line by line)";
+  const char* recordings = "memory_viz (a snapshot for pytorch.org/memory_viz), trace (the step in time: streams, phases, memory; Perfetto), "
+                           "program (what is launched, line by line)";
   for (Option& flag : report_flags(recordings)) command.options.push_back(std::move(flag));
   command.options.push_back({Option::value, "--most", "groups shown per category, 8 unless told; 0: all (text only)", false, {}});
   command.options.front().required = false;  // --from may say it

@@ -25,8 +25,8 @@ bool is_usual(const std::string& key) {
 }  // namespace
 
 std::vector<Option> run_options() {
-  return {{Option::positional, "MODEL", "name of a shipped model, a config.json, a folder with one, or a graph file", true, {}},
-          {Option::value, "--on", "cluster: 8xmi300x, 16x8xh100-sxm, a shipped cluster, or a file", false, {}},
+  return {{Option::positional, "MODEL", "a shipped model, config.json, folder or graph file", true, {}},
+          {Option::value, "--on", "8xmi300x, 16x8xh100-sxm, a shipped cluster or a file", false, {}},
           {Option::value, "--strategy", "JSON file of strategy keys; flags come on top", false, {}}};
 }
 

@@ -6,19 +6,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "estimate/played_time.hpp"
-#include "estimate/rank_groups.hpp"
-#include "estimate/rank_memory.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/explain.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
-#include "plimsoll/topology.hpp"
+#include "plimsoll/strategy.hpp"
 
 namespace plimsoll {
 namespace {
-
-using namespace estimation;
 
 /// "data_shard" as "data shard".
 std::string words(std::string_view name) {
@@ -69,6 +64,21 @@ std::vector<PhaseAt> phases_of(const std::vector<Instruction>& step) {
   return phases;
 }
 
+using Samples = std::vector<MemorySample>::const_iterator;
+
+/// How many instructions of their step were issued before each: a repeated stretch comes back to its begin.
+std::vector<std::uint64_t> issued_before(const StepProgram& program, Samples first, Samples end) {
+  std::vector<std::uint64_t> issued;
+  std::uint64_t at = 0;
+  for (Samples sample = first; sample != end; ++sample) {
+    const std::size_t last = sample == first ? 0 : (sample - 1)->instruction;
+    const bool again = sample->instruction < last;
+    at += again ? program.repeated.end - last + sample->instruction - program.repeated.begin : sample->instruction - last;
+    issued.push_back(at);
+  }
+  return issued;
+}
+
 bool is_last(const MemorySample& sample, const std::vector<MemorySample>& samples) { return sample.step == samples.back().step; }
 
 }  // namespace
@@ -78,10 +88,11 @@ MemoryCourse memory_course(const StepProgram& program, const PlayMemoryOptions& 
   const std::vector<MemorySample> samples = memory_timeline(program, options);
   const auto first = std::find_if(samples.begin(), samples.end(), [&](const MemorySample& each) { return is_last(each, samples); });
   if (first == samples.end() || points == 0) return course;
-  const std::uint64_t length = program.step.size();
+  const std::vector<std::uint64_t> issued = issued_before(program, first, samples.end());
+  const std::uint64_t length = issued.back() + 1;
   Bytes peak;
   for (auto sample = first; sample != samples.end(); ++sample) {
-    const std::uint64_t at = sample->instruction, stretch = at * points / length * length / points;
+    const std::uint64_t at = issued[static_cast<std::size_t>(sample - first)], stretch = at * points / length * length / points;
     if (course.points.empty() || course.points.back().at != stretch) course.points.push_back({stretch, Bytes(0), Bytes(0)});
     CoursePoint& point = course.points.back();
     point.allocated = std::max(point.allocated, sample->allocated);
@@ -129,25 +140,21 @@ Course course(const Model& model, const Cluster& cluster, const Strategy& said, 
   const Strategy strategy = resolve(said, model, cluster);
   if (shown < 0 || shown >= strategy.pp) fail(fmt::format("there is no pipeline stage {}", shown), {}, fmt::format("stages are 0 to {}", strategy.pp - 1));
   Course course;
-  RankPrograms programs(model, strategy, cluster);
-  Pricer pricer(run_pricing(cluster, strategy, group_shapes(strategy, Topology(cluster))));
-  std::vector<StepProgram> steps;
-  std::vector<Score> scores;
-  for (int each = 0; each < strategy.pp; ++each) {
-    auto program = programs.of_stage(each, course.because);
-    if (!program) return course;
-    scores.push_back(pricer.score(*program));
-    steps.push_back(*std::move(program));
+  std::vector<RankTimeline> ranks;
+  try {
+    ranks = rank_timelines(model, cluster, said);
+  } catch (const Error& error) {  // no lowering, or more work than a picture shows: the strategy itself was resolved above
+    if (error.code() == ErrorCode::internal) throw;
+    course.because = error.message();
+    return course;
   }
-  const StepProgram& program = steps[static_cast<std::size_t>(shown)];
-  PlayMemoryOptions options = play_options(program, cluster, strategy);
+  const PlayableRank& rank = ranks[static_cast<std::size_t>(shown)].rank;
+  PlayMemoryOptions options = rank.options;
   options.capacity = Bytes(INT64_MAX);  // where it does not fit, what it would take is shown
-  course.memory = memory_course(program, options);
-  const std::vector<Timeline> timelines = play_ranks(scores, pricer.pricing(), true);
-  for (std::size_t each = 0; each < timelines.size(); ++each) {
-    course.step = std::max(course.step, timelines[each].step);
-    for (CourseStream& stream : stream_course(steps[each], timelines[each], static_cast<std::int64_t>(each)))
-      course.streams.push_back(std::move(stream));
+  course.memory = memory_course(rank.program, options);
+  for (const RankTimeline& each : ranks) {
+    course.step = std::max(course.step, each.timeline.step);
+    for (CourseStream& stream : stream_course(each.rank.program, each.timeline, each.stage)) course.streams.push_back(std::move(stream));
   }
   return course;
 }

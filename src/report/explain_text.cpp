@@ -137,13 +137,14 @@ std::string step_section(const TimeReport& time, const TextStyle& style) {
 }
 
 std::string gains_section(const Explanation& explanation, const TextStyle& style) {
-  std::string text = step_section(explanation.report.time, style) + "\n" + painted(style, Ink::heading, "what would make it faster, one change at a time") + "\n";
+  std::string text = step_section(explanation.report.time, style) + "\n" +
+                     painted(style, Ink::heading, "what would make it faster, one change at a time") + "\n";
   if (explanation.faster.empty()) text += "  nothing that was tried\n";
   const double step = explanation.report.time.step_seconds.expected;
   const std::size_t width = longest_flag(explanation.faster);
   for (const Change& change : explanation.faster)
     text += fmt::format("  {:<{}}  × {:.3f}, to {:>8}, {:>10}, {}\n", change.flag, width, *change.slowdown,
-                        to_string(Seconds(step * *change.slowdown)), to_string(change.device), spoken(name_of(change.verdict)));
+                        to_string(Seconds(step * *change.slowdown)), to_string(change.device), painted(style, ink_of(change.verdict), spoken(name_of(change.verdict))));
   return text;
 }
 

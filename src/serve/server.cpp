@@ -70,6 +70,10 @@ void set_limits(httplib::Server& server, const Options& options) {
   server.set_keep_alive_timeout(1);
   server.set_keep_alive_max_count(100'000);
   server.set_tcp_nodelay(true);
+  server.set_socket_options([](socket_t socket) {  // not SO_REUSEPORT, the library's choice: a second server would share the port
+    const int yes = 1;
+    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  });
   server.set_default_headers(kHeaders);
 }
 

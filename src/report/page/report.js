@@ -10,9 +10,10 @@ import { treemapSection } from "./treemap.js";
 export function viewSections(views, take) {
   const { estimate, explain, course } = views, sections = [];
   if (estimate) sections.push(memorySection(estimate.memory));
-  if (explain) sections.push(changesSection(explain.changes, take), treemapSection(explain.alive, explain.memory, explain.peak));
+  if (explain) sections.push(changesSection("What would lower memory most, one change at a time", explain.changes, take), treemapSection(explain.alive, explain.memory, explain.peak));
   if (course) sections.push(courseSection(course.memory, (estimate ?? explain)?.memory.capacity_bytes ?? 0));
   if (estimate) sections.push(timeSection(estimate.time));
+  if (explain?.faster) sections.push(changesSection("What would make it faster, one change at a time", explain.faster, take));
   if (course) sections.push(streamsSection(course));
   return sections;
 }

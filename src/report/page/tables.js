@@ -31,12 +31,13 @@ export function tableSection(table) {
   return section(table.title, element("div", { class: "scroll", tabindex: 0 }, element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body)), ...more);
 }
 
-/** The changes that would lower memory most. @param {any[]} changes `changes` of plimsoll/explain/1 @param {(flag: string) => void} [take] what a click does */
-export function changesSection(changes, take) {
-  if (changes.length === 0) return section("What would lower memory", element("p", {}, "Nothing that was tried."));
+/** Single changes and what each does. @param {string} title @param {any[]} changes `changes` or `faster` of plimsoll/explain/1
+ * @param {(flag: string) => void} [take] what a click does */
+export function changesSection(title, changes, take) {
+  if (changes.length === 0) return section(title, element("p", {}, "Nothing that was tried."));
   const rows = changes.map((change) => element("tr", { class: `verdict-${change.verdict}` },
     element("td", {}, take ? element("button", { type: "button", class: "take", onclick: () => take(change.flag) }, change.flag) : element("code", {}, change.flag)),
-    element("td", { class: "number" }, `−${bytesText(change.saved_bytes)}`), element("td", { class: "number" }, bytesText(change.device_bytes)),
-    element("td", { class: "word" }, change.verdict.replaceAll("_", " ")), element("td", { class: "number" }, change.step_time_ratio ? `step × ${change.step_time_ratio.toFixed(2)}` : "time not modelled")));
-  return section("What would lower memory most, one change at a time", element("div", { class: "scroll", tabindex: 0 }, element("table", { class: "changes" }, element("tbody", {}, ...rows))));
+    element("td", { class: "number" }, `${change.saved_bytes < 0 ? "+" : "−"}${bytesText(Math.abs(change.saved_bytes))}`), element("td", { class: "number" }, bytesText(change.device_bytes)),
+    element("td", { class: "word" }, change.verdict.replaceAll("_", " ")), element("td", { class: "number" }, change.step_time_ratio ? `step × ${change.step_time_ratio.toFixed(3)}` : "time not modelled")));
+  return section(title, element("div", { class: "scroll", tabindex: 0 }, element("table", { class: "changes" }, element("tbody", {}, ...rows))));
 }
