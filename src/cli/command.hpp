@@ -56,6 +56,9 @@ Command replay_command();
 Command compare_trace_command();
 Command search_command();
 Command merge_command();
+Command sweep_command();
+Command compare_command();
+Command campaign_command();
 
 /// Parses the command line and runs the command. Throws Error on a wrong one, with the nearest valid name.
 int run(const std::vector<Command>& commands, int argc, const char* const* argv);

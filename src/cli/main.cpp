@@ -35,7 +35,8 @@ int main(int argc, char** argv) {
     return cli::run({cli::estimate_command(), cli::explain_command(), cli::models_command(), cli::graph_command(), cli::hardware_command(),
                      cli::formula_command(), cli::validate_command(), cli::rehearse_command(), cli::calibrate_command(),
                      cli::doctor_command(), cli::replay_command(), cli::compare_trace_command(),
-                     cli::search_command(), cli::merge_command()},
+                     cli::search_command(), cli::sweep_command(), cli::compare_command(), cli::merge_command(),
+                     cli::campaign_command()},
                     argc, argv);
   } catch (const Error& error) {
     return complain(error, asks_for_json(argc, argv));
