@@ -1,6 +1,7 @@
 /// plimsoll in one include: load_model, parse_cluster, Strategy, estimate, to_text, to_json.
 #pragma once
 
+#include "plimsoll/campaign.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/estimate.hpp"
 #include "plimsoll/explain.hpp"

@@ -29,6 +29,7 @@ std::vector<std::string> parse_axis_values(const std::string& text, const std::s
 
 /// How far the space is open where the caller names no axis.
 enum class SearchWidth : std::uint8_t {
+  named,  ///< what the caller names alone
   usual,  ///< degrees, schedule chunks, micro-batch, sharding, recomputation
   all,    ///< also numbers of recomputed layers, precision, optimizer, offload, compile, loss
 };
@@ -139,6 +140,55 @@ std::string to_json(const SearchResult& result);
 std::string to_csv(const SearchResult& result);
 /// A page that needs nothing else: the front as a chart, the tables.
 std::string to_html(const SearchResult& result);
+
+// ---- one quantity at its end ------------------------------------------------------------------------------------------
+
+/// The last value that fits, and why the next does not.
+struct Solution {
+  std::string key;
+  std::string value;                  ///< empty: none fits
+  std::optional<EstimatedPlan> plan;  ///< the fastest that fits with it
+  std::string next, because;          ///< empty: nothing was tried beyond
+};
+
+/// The largest "micro_batch", "seq" (in steps of 1,024 tokens) or "layers" (of the same model) with which a plan of the named axes fits. Under a
+/// global batch that is said only its divisors are tried. Throws Error: another key.
+Solution largest(const SearchRequest& request, const std::string& key, const SearchWatcher& watch = {});
+/// The least recomputation: none, selective, one recomputed layer a stage, two …, full.
+Solution least_recompute(const SearchRequest& request, const SearchWatcher& watch = {});
+std::string to_text(const Solution& solution);
+std::string to_json(const Solution& solution);
+
+// ---- every point estimated --------------------------------------------------------------------------------------------
+
+struct SweepPoint {
+  SearchPlan plan;
+  std::optional<Report> report;
+  std::string refusal;  ///< where there is none
+};
+struct Sweep {
+  std::string model, cluster;
+  std::vector<SearchAxis> axes;
+  std::vector<SweepPoint> points;
+};
+/// Estimates every point of the named axes, in order. Throws Error (refused): more than 20,000.
+Sweep sweep(const SearchRequest& request, const SearchWatcher& watch = {});
+/// A bar of time and of memory for each point.
+std::string to_text(const Sweep& sweep);
+std::string to_csv(const Sweep& sweep);
+/// One object "plimsoll/sweep/1" (docs/sweep.md).
+std::string to_json(const Sweep& sweep);
+
+/// A strategy after one technique more.
+struct Technique {
+  std::string flags;  ///< what was added; empty: the beginning
+  Report report;
+};
+/// Estimates the base, then each of `steps` (flags as on a command line) on top of those before it. Throws Error as estimate does.
+std::vector<Technique> waterfall(const SearchRequest& request, const std::vector<std::string>& steps);
+std::string to_text(const std::vector<Technique>& techniques);
+/// One object "plimsoll/waterfall/1" (docs/sweep.md).
+std::string to_json(const std::vector<Technique>& techniques);
 
 /// Objects "plimsoll/search/1" of the shards of one search as one such object, whatever the split. Each text is named by its file.
 /// Throws Error: another search's shard, one given twice.

@@ -18,9 +18,26 @@ std::string format_of(const Arguments& arguments) {
   return format;
 }
 
+/// --largest or --least: one quantity, everything else as the line says.
+int run_solver(const Arguments& arguments, SearchRequest request, const std::string& format) {
+  if (format != "text" && format != "json") fail("a solution is text or json", "--format " + format, "leave --format out");
+  if (arguments.has("--largest") && arguments.has("--least")) fail("two questions at once", "--largest --least", "leave one of them out");
+  request.width = SearchWidth::named;
+  std::string key = arguments["--largest"];
+  std::replace(key.begin(), key.end(), '-', '_');
+  const std::string& least = arguments["--least"];
+  if (!least.empty() && least != "recompute") fail("there is no least '" + least + "'", "--least", suggest(least, {"recompute"}));
+  Progress progress;
+  const auto watch = [&](const SearchProgress& now) { return progress.show(now.phase, now.done, now.of, {}); };
+  const Solution solution = least.empty() ? largest(request, key, watch) : least_recompute(request, watch);
+  print_to(arguments, format == "json" ? to_json(solution) : to_text(solution));
+  return solution.plan ? kFits : kDoesNotFit;
+}
+
 int run_search(const Arguments& arguments) {
   const std::string format = format_of(arguments);
   SearchRequest request = search_request(arguments, "search");
+  if (arguments.has("--largest") || arguments.has("--least")) return run_solver(arguments, std::move(request), format);
   constexpr std::size_t kMostLines = 1'000'000;
   if (format == "csv") request.keep_candidates = kMostLines;
   SearchResult result;
@@ -49,10 +66,13 @@ Command search_command() {
                   "the best strategy, the trade-offs around it, and why the others fail",
                   "  plimsoll search gpt-3-175b --on 8x8xa100-80gb-sxm --global-batch 1536 --seq 2048\n"
                   "  plimsoll search llama-3.1-8b --on 4x8xh100-sxm --framework any --global-batch 256 --seq 8192 --json\n"
+                  "  plimsoll search llama-3.1-8b --on 8xh100-sxm --fsdp full --recompute full --largest seq\n"
                   "  plimsoll search llama-3.1-70b --on 128x8xh100-sxm --gpus 64..1024 --minimize gpus --global-batch 1024 --tp 1..8 --recompute none,full",
                   search_flags(),
                   run_search,
                   {}};
+  command.options.push_back({Option::value, "--largest", "micro-batch, seq or layers: the largest with which what the line names fits", false, {}});
+  command.options.push_back({Option::value, "--least", "recompute: the least with which it fits", false, {}});
   command.options.push_back({Option::flag, "--json", "print one plimsoll/search/1 object", false, {}});
   command.options.push_back({Option::value, "--format", "text, json, csv (every candidate), html (a page with the front)", false, {}});
   command.options.push_back({Option::value, "-o", "write to this file", false, {}});

@@ -81,6 +81,7 @@ class Opener {
   }
 
   std::vector<SearchAxis> all() && {
+    if (request_.width == SearchWidth::named) return {};
     degrees();
     batch();
     sharding();

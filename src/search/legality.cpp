@@ -13,7 +13,7 @@
 namespace plimsoll::searching {
 namespace {
 
-constexpr std::uint64_t kMostLayouts = 200'000'000, kMostJudged = 250'000;
+constexpr std::uint64_t kMostLayouts = 20'000'000, kMostJudged = 250'000;
 constexpr std::int64_t kSteadyMicroBatches = 8;  // with fewer a pipeline of two stages may hold fewer than two passes
 constexpr const char* kIndivisible = "the GPUs are no multiple of tp · pp · cp";
 constexpr const char* kDouble = "says the same as another plan";

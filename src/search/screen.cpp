@@ -136,6 +136,13 @@ bool Screen::needs_more_than_there_is(std::uint32_t layout, std::uint64_t settin
   return too_large(smaller_[layout], itself) || (recomputed_[setting] != itself && too_large(layout, recomputed_[setting]));
 }
 
+/// Numbers of recomputed layers lie between none and all: where all may fit, none is summarised however large it is.
+bool Screen::bounds_a_depth(std::uint32_t layout, std::uint64_t setting) const {
+  const std::int64_t full = recomputed_[setting];
+  if (space_.depths() == 1 || full < 0 || unrecomputed_[setting] != static_cast<std::int64_t>(setting)) return false;
+  return full != static_cast<std::int64_t>(setting) && !hopeless(layout, static_cast<std::uint64_t>(full));
+}
+
 void Screen::summarize(const Wave& wave, Watch& watch) {
   const std::uint64_t settings = space_.settings();
   std::vector<std::uint64_t> rows, tails;
@@ -144,7 +151,7 @@ void Screen::summarize(const Wave& wave, Watch& watch) {
       const Layout& layout = layouts_.legal[i];
       const bool recomputed = recomputed_[setting] < 0 || recomputed_[setting] == static_cast<std::int64_t>(setting);
       if (recomputed != wave.recomputed || !layouts_.settings[layout.kind][setting]) continue;
-      if (needs_more_than_there_is(i, setting)) {
+      if (needs_more_than_there_is(i, setting) && !bounds_a_depth(i, setting)) {
         hopeless_[i * settings + setting] = 1;
         continue;
       }

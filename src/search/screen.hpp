@@ -76,6 +76,7 @@ class Screen {
   struct Wave;
   std::vector<Wave> waves() const;
   bool needs_more_than_there_is(std::uint32_t layout, std::uint64_t setting) const;
+  bool bounds_a_depth(std::uint32_t layout, std::uint64_t setting) const;
   void summarize(const Wave& wave, Watch& watch);
 
   std::vector<Summary> summaries_;  ///< row · settings + setting

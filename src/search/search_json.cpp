@@ -83,6 +83,7 @@ std::string to_json(const SearchResult& result) {
                        {"legal", result.legal},
                        {"screened", result.screened},
                        {"estimated", result.estimated},
+                       {"instances", result.probes},
                        {"seconds", result.seconds},
                        {"screening_seconds", result.screening_seconds},
                        {"screened_per_second", result.screened_per_second()},

@@ -1,5 +1,7 @@
 #include "search/summary.hpp"
 
+#include <fmt/format.h>
+
 #include <optional>
 #include <utility>
 
@@ -7,9 +9,7 @@
 #include "plimsoll/schedule.hpp"
 
 namespace plimsoll::searching {
-namespace {
 
-/// The model's one stack of layers; nothing where layers differ or where there are two stacks.
 const Block* stack_of(const Model& model) {
   const Block* found = nullptr;
   for (const Block& block : model.blocks) {
@@ -26,6 +26,8 @@ Model with_layers(const Model& model, const Block* stack, std::int64_t layers) {
   small.layers = layers;
   return small;
 }
+
+namespace {
 
 /// Through (few, at_few) and (many, at_many), layers of one chunk.
 Line line(double few, double at_few, double many, double at_many) {
@@ -68,6 +70,20 @@ Strategy Summarizer::strategy_of(const Row& row, std::uint64_t setting, const In
 }
 
 Summarizer::Seen Summarizer::see(const Row& row, std::uint64_t setting, const Instance& instance) const {
+  std::string key = fmt::format("{} {} {} {} {} {} {}", setting, instance.stages, instance.chunks, instance.layers, instance.micro_batches, instance.ranks,
+                                row.micro_batch);
+  for (const auto& [name, value] : space_.layout_options(row.raw))
+    if (name != "pp" && name != "vp" && name != "dp" && name != "global_batch" && name != "micro_batch") key += " " + name + "=" + value;
+  {
+    const std::lock_guard lock(remembering_);
+    if (const auto found = remembered_.find(key); found != remembered_.end()) return found->second;
+  }
+  Seen seen = estimated(row, setting, instance);
+  const std::lock_guard lock(remembering_);
+  return remembered_.emplace(std::move(key), std::move(seen)).first->second;
+}
+
+Summarizer::Seen Summarizer::estimated(const Row& row, std::uint64_t setting, const Instance& instance) const {
   ++instances_;
   const std::optional<Cluster> cluster = sized(request_.cluster, row.model_ranks * instance.ranks * instance.stages);
   if (!cluster) refuse("the instance fills no whole nodes");

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <mutex>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "search/layout.hpp"
@@ -63,6 +66,11 @@ inline double composed_bytes(const Summary& s, const Tail& tail, const Layout& l
   return std::max({first, last, s.ranks[1].at(layout.inner, chunks, layout.inner_in_flight) + tail.states[1].at(layout.inner, chunks)});
 }
 
+/// The model's one stack of layers; nothing where layers differ or where there are two stacks.
+const Block* stack_of(const Model& model);
+/// The same model with another number of layers.
+Model with_layers(const Model& model, const Block* stack, std::int64_t layers);
+
 /// Runs the instances of a row or a tail.
 class Summarizer {
  public:
@@ -88,7 +96,9 @@ class Summarizer {
     bool played = true;
     std::vector<double> allocated, persistent, passes;
   };
+  /// Estimated once however many rows ask for it.
   Seen see(const Row& row, std::uint64_t setting, const Instance& instance) const;
+  Seen estimated(const Row& row, std::uint64_t setting, const Instance& instance) const;
   Strategy strategy_of(const Row& row, std::uint64_t setting, const Instance& instance) const;
   Summary of_one_stage(const Row& row, std::uint64_t setting) const;
   struct Stages;
@@ -101,6 +111,8 @@ class Summarizer {
   const SearchRequest& request_;
   const Block* layers_ = nullptr;
   mutable std::atomic<std::uint64_t> instances_{0};
+  mutable std::mutex remembering_;
+  mutable std::unordered_map<std::string, Seen> remembered_;
 };
 
 }  // namespace plimsoll::searching

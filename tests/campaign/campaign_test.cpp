@@ -1,0 +1,102 @@
+// A run's numbers, by hand.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "plimsoll/campaign.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll {
+namespace {
+
+/// Young: √(2 · 60 · 7200) = 929.5 s. Daly adds √(δ/2M)/3 and (δ/2M)/9 of it and takes δ off: 929.5 · (1 + 0.021517 + 0.000463) − 60.
+TEST(Resilience, IntervalsAreYoungsAndDalys) {
+  EXPECT_NEAR(young_interval(Seconds(60), Seconds(7200)).value, 929.516, 1e-3);
+  EXPECT_NEAR(daly_interval(Seconds(60), Seconds(7200)).value, 929.516 * (1 + 0.0215166 + 0.00046296) - 60, 0.01);
+  EXPECT_EQ(daly_interval(Seconds(100), Seconds(40)).value, 40);  // checkpoints longer than twice M: at every M
+}
+
+/// Daly's interval loses less than longer and shorter ones.
+TEST(Resilience, DalysIntervalIsTheBest) {
+  const Seconds write(60), restart(300), between(7200), best = daly_interval(write, between);
+  const double at_best = goodput(best, write, restart, between);
+  EXPECT_GT(at_best, goodput(best * 0.6, write, restart, between));
+  EXPECT_GT(at_best, goodput(best * 1.6, write, restart, between));
+  EXPECT_GT(at_best, 0.8);
+  EXPECT_LT(at_best, 1.0);
+}
+
+CampaignReport gpt2_run(CampaignRequest request) {
+  Strategy strategy;
+  strategy.micro_batch = 8;
+  strategy.global_batch = 64;
+  strategy.seq_len = 1024;
+  return campaign(load_model("gpt2"), parse_cluster("8xmi300x"), strategy, request);
+}
+
+/// 10 B tokens in steps of 64 · 1024 are 152,588; GPT-2 small has 124,439,808 parameters.
+TEST(Campaign, CountsStepsHoursAndFlops) {
+  CampaignRequest request;
+  request.tokens = 10e9;
+  request.dollars_per_gpu_hour = 2;
+  const CampaignReport report = gpt2_run(request);
+  EXPECT_EQ(report.steps, 152588);
+  EXPECT_NEAR(report.gpu_hours, report.days.expected * 24 * 8, 1e-6);
+  EXPECT_NEAR(report.dollars, 2 * report.gpu_hours, 1e-6);
+  EXPECT_NEAR(report.flops_6nd, 6 * 124439808.0 * 10e9, 1e9);
+  EXPECT_NEAR(report.chinchilla_tokens, 20 * 124439808.0, 1);
+  EXPECT_NEAR(6 * report.optimal_parameters * report.optimal_tokens, report.flops_6nd, 1e-6 * report.flops_6nd);
+  EXPECT_NEAR(report.flops_exact / report.flops_6nd, 1.0, 0.35);  // the embedding multiplies nothing, attention is no parameter
+  EXPECT_NEAR(report.megawatt_hours, report.gpu_hours * 750 / 1e6, 1e-9);  // MI300X: 750 W
+}
+
+/// fp32 weights and two fp32 moments under torch.autocast: 12 bytes for each parameter, written by one rank of DDP.
+TEST(Campaign, CheckpointIsWhatTheFrameworkWrites) {
+  CampaignRequest request;
+  request.tokens = 1e9;
+  request.storage_bytes_per_second = 1e9;
+  const CampaignReport report = gpt2_run(request);
+  EXPECT_EQ(report.checkpoint.bytes.count, 12 * 124439808LL);
+  EXPECT_FALSE(report.checkpoint.sharded);
+  ASSERT_TRUE(report.resilience);
+  EXPECT_NEAR(report.checkpoint.write->value, 12 * 124439808.0 / 1e9, 1e-6);
+  EXPECT_NEAR(report.resilience->between_failures.value, 50676.0 / 8 * 3600, 1);
+  EXPECT_GT(report.days.expected, report.training.value / 86400);
+}
+
+TEST(Campaign, SpotCostsRestarts) {
+  CampaignRequest request;
+  request.tokens = 1e9;
+  request.storage_bytes_per_second = 1e9;
+  request.dollars_per_gpu_hour = request.spot_dollars_per_gpu_hour = 1;
+  request.interruptions_per_hour = 1;
+  const CampaignReport report = gpt2_run(request);
+  EXPECT_GT(report.spot_dollars, report.dollars);
+}
+
+TEST(Campaign, LengthsAreReadAndMustBeSaid) {
+  EXPECT_EQ(parse_tokens("15T", "--tokens"), 15e12);
+  EXPECT_EQ(parse_tokens("2.5e9", "--tokens"), 2.5e9);
+  EXPECT_EQ(parse_tokens("300B", "--tokens"), 300e9);
+  for (const char* text : {"", "B", "-1B", "5X", "nan", "1e30"}) EXPECT_THROW(parse_tokens(text, "--tokens"), Error) << text;
+  CampaignRequest request;
+  EXPECT_THROW(gpt2_run(request), Error);
+  request.epochs = 3;
+  EXPECT_THROW(gpt2_run(request), Error);
+  request.dataset_tokens = 1e9;
+  EXPECT_EQ(gpt2_run(request).tokens, 3e9);
+  request.tokens = 1e9;
+  EXPECT_THROW(gpt2_run(request), Error);
+}
+
+TEST(Prices, HaveDatesAndSources) {
+  for (const char* device : {"h100-sxm", "a100-80gb-sxm", "mi300x"}) {
+    const auto prices = prices_of(device);
+    ASSERT_FALSE(prices.empty()) << device;
+    for (const GpuPrice& price : prices) EXPECT_FALSE(price.date.empty() || price.source.empty());
+  }
+  EXPECT_TRUE(prices_of("w7900").empty());
+}
+
+}  // namespace
+}  // namespace plimsoll
