@@ -42,6 +42,8 @@ PUBLISHED = {
     "llm-foundry-2023": "llm-foundry's tables of 2023",
     "nanotron-sweep": "nanotron's published sweep",
     "vtrain-single": "vTrain's single nodes",
+    "vtrain-multi": "vTrain's runs on many nodes",
+    "korthikanti2022": "Korthikanti 2022",
     "simumax-b200": "SimuMax's on B200",
     "amd-lumi-mi250x": "Megatron-DeepSpeed on MI250X",
     "amd-mi250-other": "others on MI250",

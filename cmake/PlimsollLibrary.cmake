@@ -9,7 +9,7 @@ endforeach()
 set_target_properties(plimsoll PROPERTIES LINKER_LANGUAGE CXX)
 target_compile_features(plimsoll PUBLIC cxx_std_20)
 target_include_directories(plimsoll PUBLIC $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-target_link_libraries(plimsoll PUBLIC fmt::fmt ZLIB::ZLIB SQLite::SQLite3)   # traces: gzipped, and Nsight's
+target_link_libraries(plimsoll PUBLIC fmt::fmt ZLIB::ZLIB SQLite::SQLite3 yaml-cpp)   # traces: gzipped, and Nsight's; files of other programs
 
 install(TARGETS plimsoll EXPORT plimsollTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
 install(DIRECTORY include/plimsoll DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development)

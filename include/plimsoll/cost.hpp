@@ -36,7 +36,7 @@ Seconds kernel_gap(const Accelerator& device);
 
 /// Time of one kernel of a step program among those surroundings. Products and convolutions: product_cost.hpp.
 Seconds price(const Kernel& kernel, const Accelerator& device, const Surroundings& around = {});
-Seconds price(const Attention& attention, const Accelerator& device);
+Seconds price(const Attention& attention, const Accelerator& device, const Surroundings& around = {});
 Seconds price(const Pointwise& kernel, const Accelerator& device);
 Seconds price(const Reduction& kernel, const Accelerator& device);
 Seconds price(const RowWise& kernel, const Accelerator& device);

@@ -72,6 +72,7 @@ struct ComputeRate {
 /// Fractions of the *sustained* rate that fused attention reaches, head dimension 128, long sequences.
 struct AttentionConstants {
   Sourced<double> forward, backward;
+  Sourced<double> power;  ///< board powers that it draws at the boost clock; 0: no more than the board has
 };
 
 /// Memory outside PyTorch's allocator and fixed buffers, per rank.

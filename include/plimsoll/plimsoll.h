@@ -8,6 +8,8 @@ extern "C" {
 
 /* Answers one request, a JSON object:
  *   {"command":"estimate","model":M,"on":C,"strategy":{…}}   a plimsoll/estimate/1 object
+ *   {"command":"estimate","from":[FILE…],"launch":[WORD…]}   the same of other programs' files or a launch line, with "model" and "on" where these
+ *                                                            do not say them
  *   {"command":"view","model":M,"on":C,"strategy":{…}}       the same with what takes the memory and the course of the step
  *   {"command":"models"}                                     the shipped models
  *   {"command":"version"}

@@ -4,6 +4,7 @@
 #include "plimsoll/error.hpp"
 #include "plimsoll/estimate.hpp"
 #include "plimsoll/explain.hpp"
+#include "plimsoll/formats.hpp"
 #include "plimsoll/formula.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"

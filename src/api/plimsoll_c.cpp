@@ -5,6 +5,7 @@
 #include <string>
 
 #include "plimsoll/document.hpp"
+#include "plimsoll/formats.hpp"
 #include "plimsoll/plimsoll.h"
 #include "plimsoll/plimsoll.hpp"
 #include "units/json_reader.hpp"
@@ -41,7 +42,35 @@ Strategy strategy_of(const Json& request) {
 
 Cluster cluster_of(const Json& request) { return parse_cluster(text_of(request, "on", "a cluster such as \"8xmi300x\"")); }
 
+#ifndef __EMSCRIPTEN__
+std::vector<std::string> texts_of(const Json& request, const char* key) {
+  const auto list = request.find(key);
+  std::vector<std::string> texts;
+  if (list == request.end()) return texts;
+  if (!list->is_array()) fail("must be a list of texts", std::string("request#/") + key);
+  for (const Json& one : *list) {
+    if (!one.is_string()) fail("must be a list of texts", std::string("request#/") + key);
+    texts.push_back(one.get<std::string>());
+  }
+  return texts;
+}
+
+/// Files of other programs, or a launch line, in the place of model and strategy.
+std::string answer_foreign(const Json& request) {
+  ForeignOptions options;
+  if (request.contains("model")) options.model = text_of(request, "model", "a model's name or a path");
+  if (request.contains("on")) options.on = text_of(request, "on", "a cluster or a device");
+  options.launch_line = texts_of(request, "launch");
+  const ForeignRun run = read_foreign(texts_of(request, "from"), options);
+  if (request.contains("strategy")) fail("--from and a strategy both say how to train", "request#/strategy", "leave it out");
+  return to_json(estimate(run.model, run.cluster, run.strategy));
+}
+#endif
+
 std::string answer_estimate(const Json& request) {
+#ifndef __EMSCRIPTEN__  // a page has no such files
+  if (request.contains("from") || request.contains("launch")) return answer_foreign(request);
+#endif
   return to_json(estimate(model_of(request), cluster_of(request), strategy_of(request)));
 }
 

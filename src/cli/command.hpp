@@ -27,7 +27,7 @@ class Arguments {
 };
 
 struct Option {
-  enum Kind { value, value_list, flag, positional, positional_list, rest } kind = value;  ///< rest: all words behind "--"
+  enum Kind { value, value_list, words, flag, positional, positional_list, rest } kind = value;  ///< words: one or more at once; rest: all words behind "--"
   std::string name;  ///< "--micro-batch", or "MODEL" for a positional
   std::string help;
   bool required = false;
@@ -44,6 +44,8 @@ struct Command {
 
 Command estimate_command();
 Command explain_command();
+Command export_command();
+Command gate_command();
 Command models_command();
 Command graph_command();
 Command hardware_command();

@@ -68,10 +68,7 @@ std::string explained(const std::string& format, const Arguments& arguments, con
 int run_explain(const Arguments& arguments) {
   const std::string format = format_of(arguments, {"memory_viz", "trace", "program"});
   if (format == "memory_viz" && !arguments.has("-o")) fail("a snapshot is no text", "--format memory_viz", "add -o snapshot.pickle");
-  const std::string& on = cluster_name(arguments, "explain");
-  const Model model = load_model(arguments["MODEL"]);
-  const Cluster cluster = parse_cluster(on);
-  const Strategy strategy = strategy_of(arguments, kRank);
+  const auto [model, cluster, strategy] = run_of(arguments, "explain", kRank);
   int code = kFits;
   print_to(arguments, is_recording(format) ? recording(format, model, cluster, strategy, stage_of(arguments, strategy))
                                            : explained(format, arguments, model, cluster, strategy, code));
@@ -95,6 +92,8 @@ Command explain_command() {
                            "program (what is launched, line by line)";
   for (Option& flag : report_flags(recordings)) command.options.push_back(std::move(flag));
   command.options.push_back({Option::value, "--most", "groups shown per category, 8 unless told; 0: all (text only)", false, {}});
+  command.options.front().required = false;  // --from may say it
+  for (Option& option : foreign_options()) command.options.push_back(std::move(option));
   for (Option& flag : strategy_flags(kRank)) command.options.push_back(std::move(flag));
   return command;
 }

@@ -35,7 +35,7 @@ const std::vector<Command>& all_commands() {
   static const std::vector<Command> kCommands{
       estimate_command(),  explain_command(),   models_command(), graph_command(),  hardware_command(), frameworks_command(), formula_command(),
       validate_command(),  rehearse_command(),  calibrate_command(), doctor_command(), replay_command(), compare_trace_command(),
-      search_command(), merge_command(),
+      search_command(),    merge_command(),     export_command(), gate_command(),
 #ifdef PLIMSOLL_SERVE
       serve_command(),
 #endif

@@ -1,6 +1,8 @@
 // The only file that knows CLI11.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <iostream>
+#include <sstream>
 #include <string_view>
 
 #include "command.hpp"
@@ -19,20 +21,50 @@ struct Bound {
 
 constexpr std::string_view kHelpAll = "--help-all";
 
+constexpr std::size_t kColumns = 80, kNames = 24;  // of a terminal; of those the names of options
+
+/// Broken between words where a line of the help would be longer than a terminal's.
+std::string wrapped(const std::string& help) {
+  std::istringstream words(help);
+  std::string word, text;
+  std::size_t column = 0;
+  while (words >> word) {
+    const auto width = static_cast<std::size_t>(
+        std::count_if(word.begin(), word.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+    const bool breaks = column > 0 && column + 1 + width > kColumns - kNames;
+    text += column == 0 ? "" : breaks ? "\n" : " ";
+    text += word;
+    column = breaks ? width : column + (column > 0 ? 1 : 0) + width;
+  }
+  return text;
+}
+
+/// What --help prints: CLI11 leaves two empty lines between groups.
+int print_help(const CLI::App& app, const CLI::Success& wanted) {
+  std::ostringstream out;
+  const int code = app.exit(wanted, out, std::cerr);
+  std::string text = out.str();
+  for (std::size_t at; (at = text.find("\n\n\n")) != std::string::npos;) text.erase(at, 1);
+  print(text);
+  return code;
+}
+
 void add_option(CLI::App& app, const Option& option, bool with_rare, Bound& bound, std::size_t index) {
   if (option.kind == Option::rest) return;  // taken off the line before it is parsed
+  const std::string help = wrapped(option.help);
   CLI::Option* added = nullptr;
   if (option.kind == Option::flag) {
-    added = app.add_flag(option.name, option.help);
+    added = app.add_flag(option.name, help);
   } else {
-    added = app.add_option(option.name, bound.values[index], option.help);
-    const bool many = option.kind == Option::positional_list || option.kind == Option::value_list;
+    added = app.add_option(option.name, bound.values[index], help);
+    const bool many = option.kind == Option::positional_list || option.kind == Option::value_list || option.kind == Option::words;
     if (!many) added->expected(1);
     if (option.kind == Option::value) added->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     if (option.kind == Option::positional) added->allow_extra_args(false);  // the next word is the next one's
     if (option.kind == Option::value_list) added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    if (option.kind != Option::positional_list) added->allow_extra_args(false);  // or CLI11 takes "[a, b]" apart, which is JSON
-    added->type_name(option.kind == Option::value || option.kind == Option::value_list ? "TEXT" : "");
+    if (option.kind == Option::words) added->expected(1, -1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    if (option.kind != Option::positional_list && option.kind != Option::words) added->allow_extra_args(false);  // or CLI11 takes "[a, b]" apart, which is JSON
+    added->type_name(option.kind == Option::value || option.kind == Option::value_list || option.kind == Option::words ? "TEXT" : "");
   }
   if (option.required) added->required();
   if (!option.group.empty()) added->group(option.group);
@@ -118,8 +150,9 @@ bool is_given(int argc, const char* const* argv, std::string_view flag) {
 
 int run(const std::vector<Command>& commands, int argc, const char* const* argv) {
   CLI::App app("Before a training run leaves port: does it fit, how fast does it go, and why.", "plimsoll");
+  app.get_formatter()->column_width(kNames);
   app.set_version_flag("--version", std::string("plimsoll ") + version());
-  app.footer("plimsoll COMMAND --help has examples. Exit codes: 0 fits, 1 does not fit, 2 bad input, 70 internal.");
+  app.footer("plimsoll COMMAND --help has examples.\nExit codes: 0 fits, 1 does not fit, 2 bad input, 70 internal.");
   app.require_subcommand(0, 1);  // a second command's name is an argument: `man estimate`
   std::vector<std::unique_ptr<Bound>> all;
   const int own = end_of_own(argc, argv);
@@ -135,7 +168,7 @@ int run(const std::vector<Command>& commands, int argc, const char* const* argv)
   try {
     app.parse(chosen && takes_rest(*chosen) ? own : argc, words.data());
   } catch (const CLI::Success& wanted) {  // --help, --version
-    return app.exit(wanted);
+    return print_help(app, wanted);
   } catch (const CLI::ExtrasError&) {
     fail("there is no option '" + std::string(argv[1]) + "'", {}, "plimsoll --help lists the commands");
   } catch (const CLI::ParseError& wrong) {

@@ -420,7 +420,7 @@ Command rehearse_command() {
           "  plimsoll rehearse --on 8xmi300x --rank 0 --world 8 -- python train.py --batch-size 4\n"
           "  plimsoll rehearse --on 8xh100-sxm -- torchrun --nproc-per-node 8 train.py\n"
           "  plimsoll rehearse --on 1xh100-sxm --trace step.json --memory-viz peak.pickle -- python train.py",
-          {{Option::value, "--on", "cluster: 8xmi300x, 16x8xh100-sxm, a shipped cluster, or a file", false, {}},
+          {{Option::value, "--on", "8xmi300x, 16x8xh100-sxm, a shipped cluster or a file", false, {}},
            {Option::value, "--rank", "the rank to stand for; else the first, the middle and the last", false, {}},
            {Option::value, "--world", "ranks in all; else what the launcher's line says, or 1", false, {}},
            {Option::value, "--steps", "optimizer steps to follow, 4 unless told", false, {}},

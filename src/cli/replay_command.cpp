@@ -40,11 +40,10 @@ std::string config_of(const std::string& model) {
 
 int run_replay(const Arguments& arguments) {
   const std::string format = format_of(arguments);
-  const std::string& on = cluster_name(arguments, "replay");
-  const Model model = load_model(arguments["MODEL"]);
-  const Cluster cluster = parse_cluster(on);
-  const PlayableRank rank =
-      playable_rank(model, cluster, strategy_of(arguments, kDevice), arguments.integer_or("--stage", 0, 0, 1'000'000));
+  const bool foreign = arguments.has("--from") || arguments.has("COMMAND");
+  if (foreign && arguments.has("--row")) fail("a row states every key", "--row", "give the strategy as flags instead of --from");
+  const auto [model, cluster, strategy] = run_of(arguments, "replay", kDevice);
+  const PlayableRank rank = playable_rank(model, cluster, strategy, arguments.integer_or("--stage", 0, 0, 1'000'000));
   ReplayOptions options;
   if (arguments.has("--backend")) options.backend = arguments["--backend"];
   options.device = static_cast<int>(arguments.integer_or(kDevice, 0, 0, 1023));
@@ -64,7 +63,7 @@ int run_replay(const Arguments& arguments) {
                                                     },
                                                     [&] { return to_json(result); }, document, {}}));
   if (arguments.has("--row"))
-    write_file(arguments["--row"], replay_row(result, arguments["MODEL"], config_of(arguments["MODEL"]), on, settings_of(arguments)));
+    write_file(arguments["--row"], replay_row(result, arguments["MODEL"], config_of(arguments["MODEL"]), arguments["--on"], settings_of(arguments)));
   return kFits;
 }
 
@@ -86,6 +85,8 @@ Command replay_command() {
   command.options.push_back({Option::value, "--steps", "steady steps to time, 5 unless told", false, {}});
   command.options.push_back({Option::value, "--row", "write the result as a measured row for plimsoll validate", false, {}});
   for (Option& flag : report_flags()) command.options.push_back(std::move(flag));
+  command.options.front().required = false;  // --from may say it
+  for (Option& option : foreign_options()) command.options.push_back(std::move(option));
   for (Option& flag : strategy_flags(kDevice)) command.options.push_back(std::move(flag));
   return command;
 }

@@ -77,7 +77,7 @@ TextStyle style_of(const Arguments& arguments) {
   return style;
 }
 
-std::string command_line(const std::string& command, const Arguments& arguments, const std::vector<Option>& options) {
+std::string command_line(const std::string& command, const Arguments& arguments, const std::vector<Option>& options, const std::string& more) {
   std::string line = "plimsoll " + command;
   for (const Option& option : options) {
     const bool positional = option.kind == Option::positional || option.kind == Option::positional_list;
@@ -85,6 +85,7 @@ std::string command_line(const std::string& command, const Arguments& arguments,
     for (const std::string& value : arguments.all(option.name))
       line += option.kind == Option::flag ? " " + option.name : positional ? " " + quoted(value) : " " + option.name + " " + quoted(value);
   }
+  if (!more.empty()) line += " " + more;
   if (!arguments.all("COMMAND").empty()) line += " --";
   for (const std::string& word : arguments.all("COMMAND")) line += " " + quoted(word);
   return line;

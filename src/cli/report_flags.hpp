@@ -20,8 +20,8 @@ std::string format_of(const Arguments& arguments, const std::vector<std::string>
 /// The terminal's width, colours where it takes them (NO_COLOR, TERM=dumb and files do not), and how much the reader wants.
 TextStyle style_of(const Arguments& arguments);
 
-/// The command line again, without how its report is printed.
-std::string command_line(const std::string& command, const Arguments& arguments, const std::vector<Option>& options);
+/// The command line again, without how its report is printed; `more`: flags that are added to it.
+std::string command_line(const std::string& command, const Arguments& arguments, const std::vector<Option>& options, const std::string& more = {});
 
 /// Writes of a report: what each format takes is made when it is asked for.
 struct ReportWriters {

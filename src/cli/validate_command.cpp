@@ -8,7 +8,7 @@ namespace {
 
 int run_validate(const Arguments& arguments) {
   if (arguments.has("--residuals") && (arguments.has("--json") || arguments.has("--format")))
-    fail("two ways to print at once", "--residuals", "--residuals prints JSON of its own");
+    fail("two ways to print at once", arguments.has("--json") ? "--residuals --json" : "--residuals --format", "--residuals prints JSON of its own");
   const std::string format = format_of(arguments);
   std::vector<RowSet> sets;
   for (const std::string& path : arguments.all("ROWS")) sets.push_back({path, load_rows(path)});

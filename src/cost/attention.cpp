@@ -116,7 +116,7 @@ Seconds attention_time(const Accelerator& device, MathType type, Flops flops, bo
   return device.gemm.start.value + flops / (device.sustained(type) * share);
 }
 
-Seconds price(const Attention& attention, const Accelerator& device) {
+Seconds price(const Attention& attention, const Accelerator& device, const Surroundings& around) {
   const cost::AttentionHelpers& helpers = cost::kernel_constants().attention_helpers;
   const double bytes = real(Kernel{attention}.bytes());
   const double queries = real(attention.batch * attention.heads * attention.queries * attention.head_dim);
@@ -124,7 +124,8 @@ Seconds price(const Attention& attention, const Accelerator& device) {
   switch (attention.part) {
     case Attention::Part::forward:
     case Attention::Part::backward:
-      return std::max(main_time(attention, device), cost::traffic_time(device, bytes, 1.0));
+      return std::max(slowdown(device.attention.power.value, device, around) * main_time(attention, device),
+                      cost::traffic_time(device, bytes, 1.0));
     case Attention::Part::delta:
       return helper_time(helpers.delta, queries, bytes, device);
     case Attention::Part::convert:

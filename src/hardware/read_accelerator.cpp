@@ -34,6 +34,7 @@ void read_kernels(const JsonValue& root, Accelerator& device) {
   const JsonValue attention = root["attention"];
   device.attention.forward = read_sourced(attention["forward"], positive_share_value);
   device.attention.backward = read_sourced(attention["backward"], positive_share_value);
+  device.attention.power = read_optional(attention, "power", board_powers_value);
 }
 
 void read_overheads(const JsonValue& object, DeviceOverheads& overheads) {

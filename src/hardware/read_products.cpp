@@ -21,7 +21,6 @@ std::string read_layout(const JsonValue& value) {
 }
 
 /// Power may pass the board's limit: that is what throttles.
-double power_value(const JsonValue& value) { return value.number(0.01, 10); }
 
 ProductKernels::Rate read_rate(const JsonValue& object) {
   const JsonValue type = object["type"];
@@ -45,7 +44,7 @@ ProductKernels read_family(const JsonValue& object) {
   family.start = read_sourced(object["start"], seconds_value);
   family.feed = read_sourced(object["feed"], bandwidth_value);
   family.store = read_sourced(object["store"], bandwidth_value);
-  family.power = read_sourced(object["power"], power_value);
+  family.power = read_sourced(object["power"], board_powers_value);
   for (const auto& rate : object["rates"].elements()) family.rates.push_back(read_rate(rate));
   return family;
 }

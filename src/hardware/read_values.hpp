@@ -26,6 +26,8 @@ Tile tile_value(const JsonValue& value);
 double share_value(const JsonValue& value);
 /// 0.001 ≤ x ≤ 1: an efficiency, by which a rate is multiplied.
 double positive_share_value(const JsonValue& value);
+/// What is drawn at the boost clock, of the board's power: 0.01 ≤ x ≤ 10.
+double board_powers_value(const JsonValue& value);
 
 /// A sourced number; `read` reads its "value".
 template <class T>

@@ -71,6 +71,8 @@ def outputs(checks):
 
 def help_texts(checks):
     short, full = run("estimate", "--help").out, run("estimate", "--help-all").out
+    wide = [line for line in short.splitlines() if len(line) > WIDTH]
+    checks.check(not wide, f"the help is wider than {WIDTH}: {wide}")
     checks.check(len(short.splitlines()) <= 50, f"the help takes {len(short.splitlines())} lines")
     checks.check("--deepspeed.zero-optimization.stage" in full and "--deepspeed.zero-optimization.stage" not in short, "--help-all shows every key")
 

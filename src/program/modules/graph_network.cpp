@@ -30,7 +30,17 @@ class GraphBlock {
     }
   }
 
-  Tensor run(std::int64_t index, const Tensor& input) const {
+  /// A block that is a module of its own is called as one: its wrapper's hooks run.
+  Tensor run(std::int64_t index, Tensor input) const {
+    const std::string path = path_of(index);
+    Module* const module = path.empty() ? nullptr : root_.find(path);
+    if (module == nullptr) return run_operators(index, input);
+    ModuleCall call(*module, tape_, {&input});
+    return call.done(run_operators(index, input));
+  }
+
+ private:
+  Tensor run_operators(std::int64_t index, const Tensor& input) const {
     std::vector<Tensor> values(block_.operators.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
       const Operator& op = block_.operators[i];
@@ -46,10 +56,14 @@ class GraphBlock {
     return values.back();
   }
 
- private:
-  std::string name_of(const Operator& op, std::int64_t index) const {
+  std::string path_of(std::int64_t index) const {
     std::string path = block_.name;
     if (block_.numbered) path += (path.empty() ? "" : ".") + std::to_string(block_.first + index);
+    return path;
+  }
+
+  std::string name_of(const Operator& op, std::int64_t index) const {
+    std::string path = path_of(index);
     if (!op.name.empty()) path += (path.empty() ? "" : ".") + op.name;
     return path;
   }

@@ -72,7 +72,8 @@ bool adapts_feed_forward(const std::vector<std::string>& linears) {
 }
 
 void check_adapters(const Strategy& s) {
-  if (s.tp > 1) refuse("adapters on more than one tensor-parallel rank are not modelled for Megatron-core", "lora");
+  if (s.lora->r % s.tp != 0)
+    fail("the tensor-parallel ranks do not divide the adapters' rank " + std::to_string(s.lora->r), "lora.r", "choose a multiple of tp");
   if (s.lora->dora || !s.lora->modules_to_save.empty()) refuse("DoRA and modules_to_save are not modelled for Megatron-core", "lora");
   if (s.base_weights != BaseWeights::as_trained)
     refuse("frozen weights of their own type are not modelled for Megatron-core", "base_weights");
@@ -333,11 +334,13 @@ class ParameterList {
     linear(path, sizes, bias);
   }
 
-  void adapter(const std::string& parent, const std::string& name, const Dims& sizes) {
+  /// ParallelLinearAdapter of a linear whose weight on this rank is `sizes`. Beside a column-parallel linear the narrow product is cut
+  /// over its outputs, beside a row-parallel one (`row`) over its inputs; the wide one over its outputs.
+  void adapter(const std::string& parent, const std::string& name, const Dims& sizes, bool row) {
     if (std::find(config_.adapted.begin(), config_.adapted.end(), name) == config_.adapted.end()) return;
     const std::int64_t rank = config_.lora->r;
-    add(parent + name + ".adapter.linear_in", "weight", {rank, sizes[1]}).trainable = true;
-    add(parent + name + ".adapter.linear_out", "weight", {sizes[0], rank}).trainable = true;
+    add(parent + name + ".adapter.linear_in", "weight", {row ? rank : rank / tp_, sizes[1]}).trainable = true;
+    add(parent + name + ".adapter.linear_out", "weight", {row ? sizes[0] / tp_ : sizes[0], rank}).trainable = true;
   }
 
   void plain_attention(const std::string& self, const AttentionSpec& attention) {
@@ -345,9 +348,9 @@ class ParameterList {
     const Dims projection{config_.hidden, width / tp_}, qkv{(width + 2 * kv) / tp_, config_.hidden};
     if (attention.sinks) add(self + "core_attention", "softmax_offset", {attention.heads / tp_}, Birth::host_fp32);
     linear(self + "linear_proj", projection, attention.output_bias);
-    adapter(self, "linear_proj", projection);
+    adapter(self, "linear_proj", projection, true);
     normed_linear(self + "linear_qkv", qkv, attention.qkv_bias);
-    adapter(self, "linear_qkv", qkv);
+    adapter(self, "linear_qkv", qkv, false);
   }
 
   void latent_attention(const std::string& self, const AttentionSpec& attention) {
@@ -368,9 +371,9 @@ class ParameterList {
   void mlp(const std::string& path, const MlpSpec& spec) {
     const Dims up{spec.intermediate * (spec.gated ? 2 : 1) / tp_, config_.hidden}, down{config_.hidden, spec.intermediate / tp_};
     normed_linear(path + "linear_fc1", up, spec.bias);
-    adapter(path, "linear_fc1", up);
+    adapter(path, "linear_fc1", up, false);
     linear(path + "linear_fc2", down, spec.bias);
-    adapter(path, "linear_fc2", down);
+    adapter(path, "linear_fc2", down, true);
   }
 
   void experts(const std::string& path, const MoeSpec& spec) {

@@ -34,7 +34,8 @@ Tensor weighted_gate(const Tensor& x, const Tensor& weights) {
   });
 }
 
-/// weighted_bias_quick_geglu_impl clamps in eager operators before its compiled function: the gate from above, the other half from both sides.
+/// weighted_bias_quick_geglu_impl clamps in eager operators before its compiled function: the gate from above, the other half from both
+/// sides.
 Tensor clamped(const Tensor& x) {
   const std::vector<Tensor> halves = chunk(x, 2, -1);
   const Tensor gate = clamp_above(halves[0]), linear = clamp(halves[1]);

@@ -15,7 +15,8 @@ namespace {
 /// HybridEP's own kernels, between its buffers and the order of the experts. Nobody publishes their rate: that of Transformer Engine's.
 void place_rows_in_order(Tape& tape, std::int64_t from, const Tensor& like, std::int64_t to) {
   const std::int64_t width = like.size(-1);
-  gather(tape, Gather::Function::permute, std::max(from, to) * width, {packed(from * width, like.dtype())}, {packed(to * width, like.dtype())});
+  gather(tape, Gather::Function::permute, std::max(from, to) * width, {packed(from * width, like.dtype())},
+         {packed(to * width, like.dtype())});
 }
 
 }  // namespace

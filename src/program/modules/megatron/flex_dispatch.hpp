@@ -1,5 +1,5 @@
-/// MoEFlexTokenDispatcher: a token goes once to every rank that holds one of its experts, or, where the ranks lie in several NVLink domains,
-/// once to every domain, from where it is handed on. With all-to-all it goes once for each of its experts.
+/// MoEFlexTokenDispatcher: a token goes once to every rank that holds one of its experts, or, where the ranks lie in several NVLink
+/// domains, once to every domain, from where it is handed on. With all-to-all it goes once for each of its experts.
 /// Sources: megatron/core/transformer/moe/{token_dispatcher,fused_a2a}.py of Megatron-core, csrc of deepseek-ai/DeepEP (main: DeepEP,
 /// hybrid-ep: HybridEP).
 #pragma once
@@ -14,11 +14,11 @@ namespace plimsoll::program {
 
 /// What is dispatched, on every rank alike.
 struct FlexOptions {
-  bool hybrid = false;     ///< HybridEP, which puts tokens into the order of their experts itself; else DeepEP
-  std::int64_t ranks = 1;  ///< expert-parallel ones
-  std::int64_t domain = 1; ///< ranks that NVLink joins
+  bool hybrid = false;      ///< HybridEP, which puts tokens into the order of their experts itself; else DeepEP
+  std::int64_t ranks = 1;   ///< expert-parallel ones
+  std::int64_t domain = 1;  ///< ranks that NVLink joins
   std::int64_t experts = 1, top_k = 1;
-  double imbalance = 1;    ///< rows that this rank gets, over the mean
+  double imbalance = 1;     ///< rows that this rank gets, over the mean
 };
 
 /// Parts of `parts` equal ones, among which `experts` lie, that hold one of a token's `top_k` experts, chosen at random: the expectation.

@@ -116,7 +116,7 @@ class MegatronChunk::Layer {
       if (adapter == nullptr) return te_layernorm_linear(runtime(), x, norm, module.tensor("weight"), bias);
       Tensor normed;
       const Tensor output = te_layernorm_linear(runtime(), x, norm, module.tensor("weight"), bias, &normed);
-      return adapted(output, normed, *adapter);
+      return adapted_column(output, normed, *adapter);
     }
     const bool parallel = runtime().tp() > 1, sequence = runtime().sequence_parallel();
     return megatron_linear(runtime(), x, module.tensor("weight"), bias,
@@ -128,21 +128,45 @@ class MegatronChunk::Layer {
     if (config().te) {
       const Tensor output = te_linear(runtime(), x, module.tensor("weight"), {}, TeParallel::row);
       Module* adapter = module.find_child("adapter");
-      return adapter == nullptr ? output : adapted(output, x, *adapter);
+      return adapter == nullptr ? output : adapted_row(output, x, *adapter);
     }
     const Tensor partial = megatron_linear(runtime(), x, module.tensor("weight"), {}, {});
     return runtime().sequence_parallel() ? reduce_scatter_sequence(runtime(), partial) : reduce_over_tensor_parallel(runtime(), partial);
   }
 
-  /// LoRALinear.forward: output + scaled product of the adapter's two linears.
-  Tensor adapted(const Tensor& output, const Tensor& x, Module& adapter) const {
+  /// LoRALinear.forward beside a column-parallel linear: output + scaled product of the adapter's two linears. A cut sequence is gathered
+  /// before them, the narrow product's columns behind it.
+  Tensor adapted_column(const Tensor& output, const Tensor& x, Module& adapter) const {
     const LabelScope label(runtime().tape(), adapter.label);
+    const bool parallel = runtime().tp() > 1, sequence = runtime().sequence_parallel();
     Tensor inner = dropout(contiguous(x), config().lora->dropout);
-    Tensor narrow = megatron_linear(runtime(), inner, adapter.child("linear_in").tensor("weight"), {}, {});
-    inner = std::move(narrow);
+    if (sequence) inner = gather_sequence(runtime(), inner);
+    const MegatronLinear reduced{.gather_input = false, .reduce_gradient = parallel && !sequence};
+    Tensor narrow = megatron_linear(runtime(), inner, adapter.child("linear_in").tensor("weight"), {}, reduced);
+    inner = parallel ? gather_last_dimension(runtime(), narrow) : std::move(narrow);
+    narrow.reset();
     Tensor wide = megatron_linear(runtime(), inner, adapter.child("linear_out").tensor("weight"), {}, {});
     inner = multiply_scalar(wide);
     wide.reset();
+    return add(output, inner);
+  }
+
+  /// The same beside a row-parallel linear: the narrow product is summed over the ranks, the wide one's columns are gathered, and cut over
+  /// the sequence again.
+  Tensor adapted_row(const Tensor& output, const Tensor& x, Module& adapter) const {
+    const LabelScope label(runtime().tape(), adapter.label);
+    const bool parallel = runtime().tp() > 1;
+    Tensor inner = dropout(contiguous(x), config().lora->dropout);
+    Tensor narrow = megatron_linear(runtime(), inner, adapter.child("linear_in").tensor("weight"), {}, {});
+    inner = reduce_over_tensor_parallel(runtime(), narrow);
+    narrow.reset();
+    const MegatronLinear reduced{.gather_input = false, .reduce_gradient = parallel};
+    Tensor wide = megatron_linear(runtime(), inner, adapter.child("linear_out").tensor("weight"), {}, reduced);
+    inner = parallel ? gather_last_dimension(runtime(), wide) : std::move(wide);
+    wide.reset();
+    if (runtime().sequence_parallel()) inner = scatter_sequence(runtime(), inner);
+    Tensor scaled = multiply_scalar(inner);
+    inner = std::move(scaled);
     return add(output, inner);
   }
 

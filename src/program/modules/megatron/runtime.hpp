@@ -1,4 +1,5 @@
-/// What all functions of Megatron-core and Transformer Engine of one rank share: sizes of its groups, streams, and the buffers that live for ever.
+/// What all functions of Megatron-core and Transformer Engine of one rank share: sizes of its groups, streams, and buffers that live for
+/// ever.
 /// Sources: megatron/core/utils.py (GlobalMemoryBuffer) of Megatron-core 0.16.1, transformer_engine/pytorch/module/base.py.
 #pragma once
 
@@ -83,8 +84,8 @@ class MegatronRuntime {
   /// get_dummy_wgrad: what autograd sees as the gradient of a weight whose gradient is in main_grad already. One tensor per shape and
   /// type, never given back; before Transformer Engine 2.3 a new one each time.
   Tensor dummy_gradient(const Tensor& weight);
-  /// The copy in few bits that a product reads of a weight (`transposed`: that of the input's gradient), undefined where it reads the weight
-  /// itself. It lives as long as the weight from its first product on; transposes of gathered 8-bit weights are made for each product.
+  /// The copy in few bits that a product reads of a weight (`transposed`: that of the input's gradient), undefined where it reads the
+  /// weight itself. It lives as long as the weight from its first product on; transposes of gathered 8-bit weights are made for each product.
   Tensor quantized_weight(const Tensor& weight, bool transposed);
   /// Whether a gradient that has arrived is such a dummy.
   bool is_dummy(const Tensor& gradient);

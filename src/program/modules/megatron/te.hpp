@@ -1,4 +1,4 @@
-/// Transformer Engine's modules as Megatron-core's default layer spec uses them, in 16 bits, on one rank. Tensors are [sequence, batch, …].
+/// Transformer Engine's modules as Megatron-core's default layer spec uses them, on one rank. Tensors are [sequence, batch, …].
 /// Sources: transformer_engine/pytorch/module/{layernorm_linear,linear}.py, ops/basic/rmsnorm.py of Transformer Engine 2.11.
 #pragma once
 
@@ -18,7 +18,8 @@ struct TeOperand {
   const Tensor& kept() const { return transposed ? transposed : straight; }
 };
 
-/// x as a product reads it; `turned`: the transposed copy too, where products need one. `measured`: whoever made x found its greatest value.
+/// x as a product reads it; `turned`: the transposed copy too, where products need one. `measured`: whoever made x found its greatest
+/// value.
 TeOperand te_quantize(MegatronRuntime& runtime, const Tensor& x, bool turned, bool measured = false);
 
 /// A product of a layer with a weight [out, in] over `rows` tokens, in the recipe's types: a weight's gradient is added to its main_grad

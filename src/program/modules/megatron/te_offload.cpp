@@ -32,7 +32,8 @@ TeOffload::TeOffload(Tape& tape, std::size_t layers, std::size_t offloaded, cons
 
 /// mark_activation_offload: what the modules themselves save, and SwiGLUFunction (cpu_offload_input).
 bool TeOffload::leaves(const Tensor& tensor) const {
-  constexpr std::array<std::string_view, 6> kModules{"te_layernorm_linear", "te_linear", "te_grouped_linear", "te_attention", "te_norm", "swiglu"};
+  constexpr std::array<std::string_view, 6> kModules{"te_layernorm_linear", "te_linear", "te_grouped_linear",
+                                                     "te_attention",        "te_norm",   "swiglu"};
   const std::string_view module = tape_.operator_name;
   return layer_ < slots_.size() && std::find(kModules.begin(), kModules.end(), module) != kModules.end() &&
          !is_parameter(tensor);

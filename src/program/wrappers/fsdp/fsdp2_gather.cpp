@@ -55,6 +55,7 @@ void Fsdp2Group::unshard() {
   // FSDPCommContext.get_all_gather_streams: outside forward and backward (an explicit unshard) everything runs on the current stream.
   const bool implicit = state == TrainingState::forward || state == TrainingState::pre_backward;
   const StreamScope scope(tape(), implicit ? owner_.copy_in_stream_ : tape().stream);
+  tape().operator_name = "fsdp::all_gather_copy_in";
   const std::vector<Tensor> inputs = gather_inputs(elements);
   gather_output_ = empty_gather_output(elements, ranks);
   multi_tensor(tape(), MultiTensor::Function::copy, static_cast<std::int64_t>(parameters.size()), gather_output_.elements() / ranks,
@@ -84,6 +85,7 @@ void Fsdp2Group::copy_alone() {
 /// split_with_sizes_copy into one tensor per parameter; the first time they are made, later their storages get memory again. What is cut
 /// along another dimension than the first is copied to a temporary and put together from there.
 void Fsdp2Group::copy_out() {
+  tape().operator_name = "fsdp::split_with_sizes_copy";
   std::vector<std::pair<const ShardedParameter*, Tensor>> pieces;
   for (ShardedParameter& parameter : parameters) {
     const DType type = compute_type(parameter);

@@ -52,6 +52,7 @@ void Fsdp2Group::reduce(std::vector<std::pair<ShardedParameter*, Tensor>>& gradi
     bytes += gradient.bytes();
     chunks.push_back(parameter->shard_elements * size_of(type));
   }
+  tape().operator_name = "fsdp::chunk_cat";
   Tensor input = tape().empty({shard_elements * mesh.shard}, type, Category::communication_buffer);
   {
     const Tensor table = mesh.shard > 1 ? chunk_cat_table(tape(), chunks) : Tensor();

@@ -1,0 +1,38 @@
+// Attention among a step's kernels on boards that hold it up, and on those that do not (product_cost.hpp: slowdown).
+#include <gtest/gtest.h>
+
+#include "plimsoll/cost.hpp"
+#include "plimsoll/hardware.hpp"
+
+namespace plimsoll {
+namespace {
+
+Kernel long_attention() {
+  Attention attention;
+  attention.library = AttentionLibrary::flash2;
+  attention.causal = true;
+  attention.batch = 1;
+  attention.heads = attention.kv_heads = 32;
+  attention.queries = attention.keys = 32768;
+  attention.head_dim = attention.value_dim = 128;
+  return {attention};
+}
+
+// A step of nothing else draws p boards' power at the boost clock and takes p times as long; of three quarters attention, beside kernels that
+// draw q, p − (1 − q) / 3 times. A kernel alone is not held up.
+TEST(AttentionPower, ABoardOfLessPowerStretchesIt) {
+  const Accelerator board = parse_cluster("8xh100-sxm-96gb-hbm2e-500w").accelerator;
+  const double p = board.attention.power.value, q = board.gemm.power_elsewhere.value;
+  ASSERT_GT(p, 1);
+  const double alone = price(long_attention(), board).value;
+  EXPECT_NEAR(price(long_attention(), board, {1.0}).value / alone, p, 1e-3);
+  EXPECT_NEAR(price(long_attention(), board, {0.75}).value / alone, p - (1 - q) / 3, 1e-3);
+}
+
+TEST(AttentionPower, SevenHundredWattsAreEnough) {
+  const Accelerator board = parse_cluster("8xh100-sxm").accelerator;
+  EXPECT_EQ(price(long_attention(), board, {1.0}).value, price(long_attention(), board).value);
+}
+
+}  // namespace
+}  // namespace plimsoll
