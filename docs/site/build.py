@@ -42,7 +42,8 @@ def framework_page(framework):
         text += f"| {key.replace('_', ' ')} | {', '.join(framework[key]) or 'none'} |\n"
     text += f"| adapters | {'yes' if framework['adapters'] else 'no'} |\n| offload of activations | {'yes' if framework['offload_activations'] else 'no'} |\n"
     text += "\nAnything else is refused with this list.\n\n| where nothing is said | |\n| --- | --- |\n"
-    return text + "".join(f"| {key.replace('_', ' ')} | {value} |\n" for key, value in framework["usual"].items())
+    said = {True: "yes", False: "no"}
+    return text + "".join(f"| {key.replace('_', ' ')} | {said.get(value, value)} |\n" for key, value in framework["usual"].items())
 
 
 def device_table(program):
@@ -86,6 +87,7 @@ def main(program_path, out):
     for name in guides:
         with open(os.path.join(source, name), encoding="utf-8") as file:
             write(folder, name, linked(file.read(), source))
+    shutil.copytree(os.path.join(source, "schema"), os.path.join(folder, "schema"))
     with open(os.path.join(source, "..", "README.md"), encoding="utf-8") as file:
         readme = file.read()
     write(folder, "index.md", linked(readme.replace("](docs/", "](").replace("<!-- accuracy: written by ./dev accuracy -->", "").replace("<!-- accuracy: end -->", ""), source))

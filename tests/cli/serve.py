@@ -15,7 +15,7 @@ from driver import PROGRAM, Checks, run
 REQUEST = {"command": "estimate", "model": "gpt2", "on": "1xh100-sxm", "strategy": {"micro_batch": 8, "seq_len": 1024}}
 #: More than a second of a processor's time.
 SLOW = {"command": "explain", "model": "llama-3.1-405b", "on": "2048x8xh100-sxm",
-        "strategy": {"framework": "torchtitan", "tp": 8, "pp": 16, "micro_batch": 1, "global_batch": 16384, "seq_len": 8192}}
+        "strategy": {"framework": "torchtitan", "tp": 8, "pp": 16, "micro_batch": 1, "global_batch": 2048, "seq_len": 8192}}
 
 
 class Server:
@@ -101,7 +101,7 @@ def check_limits(checks):
     checks.check(status in (400, 500), f"a request beyond its memory: {status}")
     checks.check(until(server, {"command": "version"}, 200), "no request is answered after one that took too much memory")
     server.end()
-    server = Server("--workers", "1", "--waiting", "0", "--seconds", "100")
+    server = Server("--workers", "1", "--waiting", "0", "--seconds", "150")
     results = []
     threads = [threading.Thread(target=lambda: results.append(server.call(SLOW)[0])) for _ in range(6)]
     for thread in threads:
@@ -113,7 +113,7 @@ def check_limits(checks):
 
 
 def check_end(checks):
-    server = Server("--workers", "1", "--waiting", "0", "--seconds", "100")
+    server = Server("--workers", "1", "--waiting", "0", "--seconds", "150")
     results = []
     thread = threading.Thread(target=lambda: results.append(server.call(SLOW)[0]))
     thread.start()
