@@ -39,6 +39,13 @@ std::string wrapped(const std::string& help) {
   return text;
 }
 
+/// The help of a strategy's key beside dozens of others: one line, --help-all has the rest.
+std::string first_line(const std::string& help) {
+  const std::string text = wrapped(help);
+  const std::size_t end = text.find('\n');
+  return end == std::string::npos ? text : text.substr(0, end) + (end + 2 <= kColumns - kNames ? " …" : "");
+}
+
 /// What --help prints: CLI11 leaves two empty lines between groups.
 int print_help(const CLI::App& app, const CLI::Success& wanted) {
   std::ostringstream out;
@@ -51,7 +58,7 @@ int print_help(const CLI::App& app, const CLI::Success& wanted) {
 
 void add_option(CLI::App& app, const Option& option, bool with_rare, Bound& bound, std::size_t index) {
   if (option.kind == Option::rest) return;  // taken off the line before it is parsed
-  const std::string help = wrapped(option.help);
+  const std::string help = option.group.empty() || with_rare ? wrapped(option.help) : first_line(option.help);
   CLI::Option* added = nullptr;
   if (option.kind == Option::flag) {
     added = app.add_flag(option.name, help);

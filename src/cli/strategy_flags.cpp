@@ -31,7 +31,7 @@ std::vector<Option> run_options() {
 }
 
 std::vector<Option> foreign_options() {
-  return {{Option::words, "--from", "files of other programs that describe the run (docs/formats): configurations, scripts; FORMAT:FILE forces one", false, {}},
+  return {{Option::words, "--from", "other programs' files (docs/formats); FORMAT:FILE forces", false, {}},
           {Option::flag, "--show-resolved", "every key of those files: what it became, and where from", false, {}},
           {Option::rest, "COMMAND", "a launch line behind --, as it would be typed", false, {}}};
 }
