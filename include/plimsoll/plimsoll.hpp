@@ -11,6 +11,7 @@
 #include "plimsoll/layer_graph.hpp"
 #include "plimsoll/model.hpp"
 #include "plimsoll/report.hpp"
+#include "plimsoll/search.hpp"
 #include "plimsoll/strategy.hpp"
 #include "plimsoll/units.hpp"
 

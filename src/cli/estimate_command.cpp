@@ -2,6 +2,7 @@
 #include "plimsoll/error.hpp"
 #include "plimsoll/plimsoll.hpp"
 #include "plimsoll/rehearse.hpp"
+#include "report_flags.hpp"
 #include "strategy_flags.hpp"
 
 namespace plimsoll::cli {
@@ -34,26 +35,13 @@ std::string against(const Arguments& arguments, const Run& run) {
   return to_text(comparison, 25);
 }
 
-std::string quoted(const std::string& word) { return word.find_first_of(" *[]{}\"$") == std::string::npos ? word : "'" + word + "'"; }
-
 /// The command line again.
-std::string said(const Arguments& arguments) {
-  std::string line = "plimsoll estimate";
-  if (arguments.has("MODEL")) line += " " + quoted(arguments["MODEL"]);
-  if (arguments.has("--from")) line += " --from";
-  for (const std::string& file : arguments.all("--from")) line += " " + quoted(file);
-  for (const char* own : {"--on", "--strategy"})
-    if (arguments.has(own)) line += std::string(" ") + own + " " + quoted(arguments[own]);
-  for (const Option& flag : strategy_flags())
-    if (arguments.has(flag.name)) line += " " + flag.name + " " + quoted(arguments[flag.name]);
-  return line;
-}
+std::string said(const Arguments& arguments) { return command_line("estimate", arguments, estimate_command().options); }
 
-/// The launch line that stood behind "--".
-std::string behind(const Arguments& arguments) {
-  std::string line;
-  for (const std::string& word : arguments.all("COMMAND")) line += (line.empty() ? " -- " : " ") + quoted(word);
-  return line;
+/// The command line with one flag more, in front of a launch line that stands behind "--".
+std::string said_with(const Arguments& arguments, const std::string& flag) {
+  std::string line = said(arguments);
+  return line.insert(arguments.has("COMMAND") ? line.find(" -- ") : line.size(), " " + flag);
 }
 
 /// The one command with which a run that does not fit would. Pipelines of many stages are not tried: each change plays all of them.
@@ -62,7 +50,7 @@ std::string what_would_fit(const Arguments& arguments, const Run& run, const Rep
   if (report.ranks.size() > kMostStages) return "\nwhat would lower it: plimsoll explain, with the same arguments\n";
   const auto change = fitting_change(run.model, run.cluster, run.strategy);
   if (!change) return "\nno change of the strategy that was tried makes it fit: take more or larger GPUs\n";
-  return "\nwould fit, with " + to_string(change->device) + " per GPU\n  " + said(arguments) + " " + change->flag + behind(arguments) + "\n";
+  return "\nwould fit, with " + to_string(change->device) + " per GPU\n  " + said_with(arguments, change->flag) + "\n";
 }
 
 /// 1 for a verdict that the caller does not take.
@@ -75,13 +63,28 @@ int exit_code(const Arguments& arguments, Verdict verdict) {
 
 int run_estimate(const Arguments& arguments) {
   (void)exit_code(arguments, Verdict::fits);  // a wrong --fail-on is told before the work
+  const std::string format = format_of(arguments);
   if (arguments.has("--view")) return print(other_view(arguments)), kFits;
   const Run run = run_of(arguments, "estimate");
   if (arguments.has("--against")) return print(against(arguments, run)), kFits;
   const Report report = estimate(run.model, run.cluster, run.strategy);
-  std::string text = arguments.has("--json") ? to_json(report) : to_text(report);
-  if (report.verdict == Verdict::does_not_fit && !arguments.has("--json")) text += what_would_fit(arguments, run, report);
-  print_to(arguments, text);
+  const ReportWriters writers{
+      [&](const TextStyle& style) {
+        const bool helps = report.verdict == Verdict::does_not_fit && style.detail != TextStyle::Detail::brief;
+        return to_text(report, style) + (helps ? what_would_fit(arguments, run, report) : std::string());
+      },
+      [&] { return to_json(report); },
+      [&] {
+        Document document = document_of(report);
+        document.command = said(arguments);
+        return document;
+      },
+      [&] {
+        RunView view = view_of(run.model, run.cluster, run.strategy);
+        view.command = said(arguments);
+        return document_of(view);
+      }};
+  print_to(arguments, report_in(format, arguments, writers));
   return exit_code(arguments, report.verdict);
 }
 
@@ -92,13 +95,13 @@ Command estimate_command() {
                   "memory, time and a verdict for one training step",
                   "  plimsoll estimate llama-3.1-8b --on 8xmi300x --fsdp full --micro-batch 2 --seq 8192\n"
                   "  plimsoll estimate ./config.json --on 16x8xh100-sxm --tp 8 --pp 4 --global-batch 512 --seq 4096 --json\n"
+                  "  plimsoll estimate gpt2 --on 1xh100-sxm --micro-batch 8 --seq 1024 --format html -o gpt2.html\n"
                   "  plimsoll estimate llama-3-8b --on 1xh100-sxm --view accelerate\n"
                   "  plimsoll estimate --from fsdp.yaml --on h100-sxm -- accelerate launch train.py --model_name_or_path meta-llama/Llama-3.1-8B",
                   run_options(),
                   run_estimate,
                   {}};
-  command.options.push_back({Option::flag, "--json", "print one plimsoll/estimate/1 object", false, {}});
-  command.options.push_back({Option::value, "-o", "write to this file", false, {}});
+  for (Option& flag : report_flags()) command.options.push_back(std::move(flag));
   command.options.push_back({Option::value, "--fail-on", "tight: exit 1 also where little is left", false, {}});
   command.options.push_back({Option::value, "--view", "accelerate or deepspeed: what that calculator says instead", false, {}});
   command.options.push_back(

@@ -121,6 +121,7 @@ int run(const std::vector<Command>& commands, int argc, const char* const* argv)
   CLI::App app("Before a training run leaves port: does it fit, how fast does it go, and why.", "plimsoll");
   app.set_version_flag("--version", std::string("plimsoll ") + version());
   app.footer("plimsoll COMMAND --help has examples. Exit codes: 0 fits, 1 does not fit, 2 bad input, 70 internal.");
+  app.require_subcommand(0, 1);  // a second command's name is an argument: `man estimate`
   std::vector<std::unique_ptr<Bound>> all;
   const int own = end_of_own(argc, argv);
   const bool help_all = is_given(own, argv, kHelpAll);

@@ -16,6 +16,7 @@
 #include "plimsoll/error.hpp"
 #include "plimsoll/plimsoll.hpp"
 #include "plimsoll/rehearse.hpp"
+#include "report_flags.hpp"
 #include "strategy_flags.hpp"
 
 namespace plimsoll::cli {
@@ -389,6 +390,7 @@ void write_views(const Arguments& arguments, const Rehearsal& rehearsal) {
 }
 
 int run_rehearse(const Arguments& arguments) {
+  const std::string format = format_of(arguments);
   const Settings settings = settings_of(arguments);
   const std::vector<std::int64_t>& ranks = settings.ranks;
   const TemporaryFolder folder;
@@ -399,14 +401,21 @@ int run_rehearse(const Arguments& arguments) {
   if (settings.cluster.accelerator.is_amd() && settings.toolkit.compare(0, 4, "cuda") == 0)
     rehearsal.report.notes.push_back("the program's PyTorch is a CUDA build: which kernels it launches is CUDA's choice, not ROCm's");
   write_views(arguments, rehearsal);
-  print(arguments.has("--json") ? to_json(rehearsal.report) : to_text(rehearsal, 15));
+  const std::size_t launches = arguments.has("--verbose") ? 1000 : 15;
+  const auto document = [&] {
+    Document made = document_of(rehearsal);
+    made.command = command_line("rehearse", arguments, rehearse_command().options);
+    return made;
+  };
+  print_to(arguments, report_in(format, arguments, {[&](const TextStyle& style) { return to_text(rehearsal, launches, style); },
+                                                    [&] { return to_json(rehearsal.report); }, document, {}}));
   return rehearsal.report.verdict == Verdict::does_not_fit ? kDoesNotFit : kFits;
 }
 
 }  // namespace
 
 Command rehearse_command() {
-  return {"rehearse",
+  Command command{"rehearse",
           "your own training command on a GPU that is not there",
           "  plimsoll rehearse --on 8xmi300x --rank 0 --world 8 -- python train.py --batch-size 4\n"
           "  plimsoll rehearse --on 8xh100-sxm -- torchrun --nproc-per-node 8 train.py\n"
@@ -423,13 +432,14 @@ Command rehearse_command() {
             "let PyTorch write the --memory-viz snapshot itself, with the Python stack of every allocation",
             false,
             {}},
-           {Option::flag, "--json", "print one plimsoll/estimate/1 object", false, {}},
            {Option::value, "--trace", "write the step's timeline to this file (Perfetto)", false, {}},
            {Option::value, "--memory-viz", "write a snapshot for pytorch.org/memory_viz to this file", false, {}},
            {Option::value, "--record", "keep the record in this file (.rankN behind it for several ranks)", false, {}},
            {Option::rest, "COMMAND", "behind --: the program, or a torchrun, accelerate launch, deepspeed or mpirun line", true, {}}},
           run_rehearse,
           {}};
+  for (Option& flag : report_flags()) command.options.push_back(std::move(flag));
+  return command;
 }
 
 }  // namespace plimsoll::cli
