@@ -60,7 +60,9 @@ std::vector<std::string> values_of(const Option& option) {
 std::vector<std::string> model_names() { return names_in(model_list_json(), {"models"}); }
 std::vector<std::string> hardware_names() { return names_in(hardware_json({}), {"accelerators", "clusters"}); }
 
-bool takes_value(const Option& option) { return option.kind == Option::value || option.kind == Option::value_list; }
+bool takes_value(const Option& option) {
+  return option.kind == Option::value || option.kind == Option::value_list || option.kind == Option::words;
+}
 bool is_flag(const Option& option) { return option.name.rfind('-', 0) == 0; }
 bool takes_model(const Option& option) { return option.name == "MODEL"; }
 bool takes_hardware(const Option& option) { return option.name == "--on"; }

@@ -100,9 +100,8 @@ def main():
         return
     plimsoll, environments, *patterns = sys.argv[1:]
     failed = 0
-    for plan in plans():
-        if patterns and not any(pattern in plan.name for pattern in patterns):
-            continue
+    named = [plan for plan in plans() if plan.name in patterns]
+    for plan in named or [plan for plan in plans() if not patterns or any(pattern in plan.name for pattern in patterns)]:
         try:
             good, text = check(plimsoll, environments, plan)
         except (RuntimeError, subprocess.TimeoutExpired) as error:
