@@ -96,7 +96,6 @@ Command estimate_command() {
                   "  plimsoll estimate llama-3.1-8b --on 8xmi300x --fsdp full --micro-batch 2 --seq 8192\n"
                   "  plimsoll estimate ./config.json --on 16x8xh100-sxm --tp 8 --pp 4 --global-batch 512 --seq 4096 --json\n"
                   "  plimsoll estimate gpt2 --on 1xh100-sxm --micro-batch 8 --seq 1024 --format html -o gpt2.html\n"
-                  "  plimsoll estimate llama-3-8b --on 1xh100-sxm --view accelerate\n"
                   "  plimsoll estimate --from fsdp.yaml --on h100-sxm -- accelerate launch train.py --model_name_or_path meta-llama/Llama-3.1-8B",
                   run_options(),
                   run_estimate,
