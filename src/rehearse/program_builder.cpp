@@ -111,6 +111,7 @@ void ProgramBuilder::issue(Instruction instruction, bool captured) {
 }
 
 void ProgramBuilder::count(const Kernel& kernel) {
+  if (capturing_ != 0) return;  // into a graph: counted when that is launched
   StepWork& work = part().totals.work;
   ++work.launches;
   if (!kernel.product()) return;
@@ -312,7 +313,7 @@ void ProgramBuilder::graph_launch(const record::GraphLaunch& event) {
 void ProgramBuilder::mark(const record::Mark& event) {
   switch (event.kind) {
     case record::MarkKind::step_end:
-      return step_ended();
+      return step_ended(event.value);
     case record::MarkKind::phase_begin:
       return phase_begins(file_.name(event.text));
     case record::MarkKind::text:
@@ -346,8 +347,11 @@ void ProgramBuilder::phase_begins(const std::string& name) {
   part().instructions.push_back(instruction);
 }
 
-void ProgramBuilder::step_ended() {
+/// `boundary` is its number: not every one ends a step where a program has several optimizers.
+void ProgramBuilder::step_ended(std::int64_t boundary) {
   if (parts_.size() == 1) return;  // an optimizer stepped before any pass: still preparation
+  const auto& ends = recording_.step_ends;
+  if (ends && std::find(ends->begin(), ends->end(), boundary) == ends->end()) return;
   part().totals.allocated = Bytes(allocated_);
   part().totals.reserved = Bytes(reserved_);
   parts_.emplace_back().first_tensor = static_cast<std::uint32_t>(tensors_.size());

@@ -82,6 +82,60 @@ TEST(Recording, WithoutAWholeStepHasNone) {
   EXPECT_EQ(recording.init_peak_allocated, Bytes(kMiB));
 }
 
+record::Mark boundary(std::int64_t number) {
+  record::Mark mark{};
+  mark.kind = record::MarkKind::step_end;
+  mark.value = number;
+  return mark;
+}
+
+/// Two optimizers step in every turn of the loop: of four boundaries the second and the fourth end steps, of two products each.
+TEST(Recording, BoundariesThatEndNoStepAreWithinOne) {
+  RecordWriter writer;
+  for (std::int64_t number = 1; number <= 4; ++number)
+    writer.phase("forward").gemm(64, 32, 16).phase("optimizer").write(record::Kind::mark, boundary(number));
+  EXPECT_EQ(read(writer).steps.size(), 4u) << "nobody said which";
+  writer.mark(record::MarkKind::text, R"(summary {"steps":2,"step_ends":[2,4],"versions":{}})");
+  const Recording recording = read(writer);
+  ASSERT_EQ(recording.steps.size(), 2u);
+  EXPECT_EQ(recording.steps[1].work.gemms, 2);
+  EXPECT_EQ(recording.steps_told, 2);
+  EXPECT_EQ(recording.launches, 4);
+}
+
+/// What a killed process wrote down last, beside its record.
+TEST(Recording, TakesTheSummaryBesideIt) {
+  RecordWriter writer;
+  writer.phase("forward").gemm(64, 32, 16).write(record::Kind::mark, boundary(1));
+  const TemporaryFile record(writer.bytes()), summary(R"({"steps":1,"step_ends":[1],"model":"Net","parameters":7,"needs_peers":true,"versions":{}})");
+  const Recording recording = read_recording(record.path(), summary.path());
+  EXPECT_EQ(recording.model, "Net");
+  EXPECT_EQ(recording.parameters, 7);
+  EXPECT_TRUE(recording.needs_peers);
+  EXPECT_EQ(recording.steps.size(), 1u);
+}
+
+/// A product that is captured runs when its graph is launched, as often as that is.
+TEST(Recording, CapturedWorkCountsWhereItsGraphIsLaunched) {
+  RecordWriter writer;
+  record::GraphBegin begin{};
+  begin.graph = 3;
+  record::Gemm product{};
+  product.header.flags = record::kCaptured;
+  product.m = product.n = product.k = 16;
+  product.batch = 1;
+  record::GraphEnd end{};
+  end.graph = 3;
+  record::GraphLaunch launch{};
+  launch.graph = 3;
+  writer.phase("forward").write(record::Kind::graph_begin, begin).write(record::Kind::gemm, product).write(record::Kind::graph_end, end);
+  writer.write(record::Kind::graph_launch, launch).write(record::Kind::graph_launch, launch).step_end();
+  const Recording recording = read(writer);
+  ASSERT_EQ(recording.steps.size(), 1u);
+  EXPECT_EQ(recording.steps[0].work.gemms, 2);
+  EXPECT_EQ(recording.launches, 2);
+}
+
 /// Stream 7 waits for what stream 0 was issued when the event was recorded, not for the product issued behind it.
 TEST(Recording, WaitsReachBackToTheirEvent) {
   RecordWriter writer;
