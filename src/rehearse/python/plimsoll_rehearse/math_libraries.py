@@ -76,15 +76,19 @@ def even_groups(left, right, offsets):
 
 
 def results_of(torch, operator, maker):
-    """Empty results of the shapes that the operator's own rules give to tensors without memory."""
+    """Empty results of the shapes that the operator's own rules give to tensors without memory; what says whether it failed says no."""
     name = operator.name().split("::")[-1]
+    returns = [each.name for each in operator._schema.returns]
 
     def kernel(*arguments, **options):
         journal.replaced(f"{name} of {maker}: its results have their shapes, no values, no workspace and no price")
         device = next(each.device for each in arguments if isinstance(each, torch.Tensor))
         without_memory = [each.to("meta") if isinstance(each, torch.Tensor) else each for each in arguments]
         results = operator(*without_memory, **options)
-        allocate = lambda each: torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=device)
-        return allocate(results) if isinstance(results, torch.Tensor) else tuple(map(allocate, results))
+        def allocate(each, name=""):
+            empty = torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=device)
+            return empty.zero_() if name == "info" else empty
+
+        return allocate(results) if isinstance(results, torch.Tensor) else tuple(map(allocate, results, returns))
 
     return kernel

@@ -22,11 +22,15 @@ NONE, ASSUMED, CERTAIN = device.NONE, device.ASSUMED, device.CERTAIN
 
 # Operators without a kernel of the device's own that move or read values all the same.
 COMPOSITE = ("copy_", "_is_all_true", "_is_any_true")
+# Decided by the values alone: of numbers that nobody computed nothing can be said, not even that they have an inverse.
+UNASSUMED = ("linalg_", "_linalg_", "cholesky", "_cholesky", "geqrf", "ormqr", "_fft")
 # Work of a model: its results are uncomputed numbers, even where all that goes in happens to be known.
-UNFOLLOWED = ("convolution", "attention", "rnn", "lstm", "gru", "_foreach", "_fused", "grouped_mm", "_scaled_mm", "cudnn", "miopen", "linalg", "_fft")
+UNFOLLOWED = ("convolution", "attention", "rnn", "lstm", "gru", "_foreach", "_fused", "grouped_mm", "_scaled_mm", "cudnn", "miopen")
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "vdot")
 # Operators that PyTorch's own caller gives a number where a tensor belongs.
 TAKE_NUMBERS = ("add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "floor_divide", "copy")
+# Operators whose kernels wrap a number into a tensor on the device, which cannot be handed to Python, and call another operator with it.
+WRAPPING = ("aten.pow.Scalar", "aten.isin.Scalar_Tensor", "aten.searchsorted.Scalar", "aten.bucketize.Scalar")
 # Operators that ask the device for the size of their result, which is then that of the values.
 SIZED = ("_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive", "_unique")
 # Operators that write their tensor without reading it.
@@ -86,7 +90,9 @@ class Plan:
         self.takes_generator = any(each.name == "generator" for each in schema.arguments)
         self.is_product = self.name in PRODUCTS
         self.followed = not any(part in self.name for part in UNFOLLOWED)
+        self.assumes = not self.name.startswith(UNASSUMED)
 
+        self.wraps_number = str(operator).removesuffix("_out") in WRAPPING
         tensors = (index for index, each in enumerate(schema.arguments) if str(each.type) in ("Tensor", "Optional[Tensor]"))
         self.number_places = () if self.name.rstrip("_") in TAKE_NUMBERS else tuple(tensors)
 
@@ -183,7 +189,7 @@ class Values:
         """Takes the operator's place right above the backends, and follows what it does on the device."""
         call, routes, before = plan.call, plan.routes, getattr(self, f"_before_{plan.name}", None)
         numbers, equal = len(plan.number_places) > 1, plan.name == "equal"
-        sized = equal or plan.name in SIZED
+        launch = self._on_its_own(call, on_device) if plan.wraps_number else self._unfollowed(call) if equal or plan.name in SIZED else call
 
         def followed(keys, *arguments, **options):
             backend = (keys & below).highestPriorityTypeId()
@@ -194,10 +200,21 @@ class Values:
                 return call(key, *arguments, **options)
             if before is not None:
                 before(*arguments, **options)
-            result = self._unfollowed(call, key, arguments, options) if sized else call(key, *arguments, **options)
+            result = launch(key, *arguments, **options)
             return self._equal(*arguments) if equal else self._follow(plan, result, arguments, options)
 
         return followed
+
+    def _on_its_own(self, call, on_device):
+        """The kernel and all that it calls in its turn, past this file: straight to the device, where also what names no tensor goes."""
+        keys = self._torch._C
+        without, within, here = keys._ExcludeDispatchKeyGuard, keys._IncludeDispatchKeyGuard, keys.DispatchKeySet(keys.DispatchKey.BackendSelect)
+
+        def called(key, *arguments, **options):
+            with without(here), within(on_device):
+                return call(key, *arguments, **options)
+
+        return called
 
     def _follow(self, plan, result, arguments, options):
         written = tuple(plan.targets(arguments, options)) if plan.written else None
@@ -214,9 +231,11 @@ class Values:
             self._thread.busy = False
 
     def _follow_small(self, plan, result, outputs, arguments, options, written):
-        inputs = [each for each in plan.inputs(arguments, options) if isinstance(each, self._torch.Tensor) and each.is_cuda]
+        tensor = self._torch.Tensor
+        inputs = [each for each in plan.inputs(arguments, options) if isinstance(each, tensor) and each.is_cuda]
+        tensors = [each for each in outputs if isinstance(each, tensor)]
         known = min(map(self.knowledge, inputs), default=CERTAIN)
-        if known == NONE and not any(isinstance(each, self._torch.Tensor) and self.is_whole(each) for each in outputs):
+        if known != CERTAIN and not plan.assumes or known == NONE and not any(map(self.is_whole, tensors)):
             if written is not None:
                 self._forget(written)
             return result
@@ -294,13 +313,17 @@ class Values:
         if source.is_cuda and not target.is_cuda:
             self.read(source, "copy to the host")
 
-    def _unfollowed(self, call, key, arguments, options):
+    def _unfollowed(self, call):
         """An operator that itself reads what it launched: for what it allocates and launches."""
-        self._thread.busy = True
-        try:
-            return call(key, *arguments, **options)
-        finally:
-            self._thread.busy = False
+
+        def called(key, *arguments, **options):
+            self._thread.busy = True
+            try:
+                return call(key, *arguments, **options)
+            finally:
+                self._thread.busy = False
+
+        return called
 
     def _equal(self, left, right):
         """The only operator that answers the host itself."""
