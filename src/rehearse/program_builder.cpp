@@ -159,11 +159,14 @@ void ProgramBuilder::read_pointers(const std::string& name, const Launch& launch
   const bool inductor = name.rfind("triton_", 0) == 0 && !launch.arguments.words().empty();
   std::int64_t bytes = 0;
   for (const std::int64_t pointer : launch.arguments.longs()) {
-    const auto above = blocks_.upper_bound(static_cast<std::uint64_t>(pointer));
+    const auto value = static_cast<std::uint64_t>(pointer);
+    const auto above = blocks_.upper_bound(value);
     if (above == blocks_.begin()) continue;
     const auto& [address, block] = *std::prev(above);
-    const std::int64_t rest = block.bytes - (pointer - static_cast<std::int64_t>(address));
-    if (rest > 0) bytes = plus(bytes, inductor ? std::min(rest, elements * kWidest) : rest);
+    const std::uint64_t within = value - address;
+    if (within >= static_cast<std::uint64_t>(block.bytes)) continue;  // a number
+    const std::int64_t rest = block.bytes - static_cast<std::int64_t>(within);
+    bytes = plus(bytes, inductor ? std::min(rest, elements * kWidest) : rest);
   }
   if (bytes == 0) return;
   const Unspecified& unknown = std::get<Unspecified>(named.kernel.work);

@@ -302,7 +302,7 @@ TEST(Recording, GroupedProductsHaveTheShapeThatWasTold) {
 }
 
 /// A kernel of Inductor's: a whole tensor of 1 MiB, a norm's weight in a flat block of which its 256 elements are the least, and its sizes.
-/// 1,048,576 bytes and at most 8 · 256 · 512 of the other.
+/// 1,048,576 bytes and at most 8 · 256 · 512 of the other. A number as long as a pointer is in no block.
 TEST(Recording, KernelsOfTritonMoveTheTensorsThatTheyAreGiven) {
   RecordWriter writer;
   writer.phase("forward").allocate(0x10000000, kMiB).allocate(0x20000000, 64 * kMiB);
@@ -319,6 +319,7 @@ TEST(Recording, KernelsOfTritonMoveTheTensorsThatTheyAreGiven) {
   argument(1, std::int64_t{0x20000400});
   argument(2, std::int32_t{512});
   argument(3, std::int32_t{256});
+  argument(4, std::int64_t{-1});
   writer.write(record::Kind::kernel, kernel, tail).step_end();
   const Recording recording = read(writer);
   ASSERT_EQ(recording.program.kernels.size(), 1u);

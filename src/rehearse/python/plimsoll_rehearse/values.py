@@ -380,7 +380,8 @@ def patch(torch):
     _libraries.append(library)
     registered = torch._C._dispatch_get_registrations_for_dispatch_key
     taken = set(registered("BackendSelect"))
-    below, on_device = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect), torch._C.DispatchKey.CUDA
+    keys, on_device = torch._C.DispatchKey, torch._C.DispatchKey.CUDA
+    below = torch._C._dispatch_keyset_full_after(keys.BackendSelect) - torch._C.DispatchKeySet(keys.PythonDispatcher)  # which is in every such set
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in (*registered("CUDA"), *(f"aten::{each}" for each in COMPOSITE)):
