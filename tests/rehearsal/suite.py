@@ -414,7 +414,7 @@ def main():
     if sys.argv[1:] == ["--list"]:
         print("\n".join(each.name.replace(" ", "-") for each in SCENARIOS + OUTCOMES))
         return
-    plimsoll, environments, patterns = sys.argv[1], sys.argv[2], [pattern.replace("-", " ") for pattern in sys.argv[3:]]
+    plimsoll, environments, patterns = *map(os.path.abspath, sys.argv[1:3]), [pattern.replace("-", " ") for pattern in sys.argv[3:]]
     named = [each for each in SCENARIOS + OUTCOMES if each.name in patterns]
     chosen = named or [each for each in SCENARIOS + OUTCOMES if not patterns or any(pattern in each.name for pattern in patterns)]
     failed = 0

@@ -70,8 +70,10 @@ class Choices:
         if name == "_is_all_true":  # asked by checks of what must hold
             values.set(result, torch.ones(result.shape, dtype=torch.bool, device="cpu"), 1)
             return result
-        if name in ("all", "any") and not all(map(values.is_small, inputs)) and values.is_small(result):
-            values.set(result, torch.full(result.shape, name == "all", dtype=torch.bool, device="cpu"), 1)
+        if name in ("all", "any", "_is_any_true") and values.is_small(result) and values.knowledge(inputs[0]) == 0:
+            # Of a condition that none meets: a search for bad values ends, and so does drawing anew. Numbers differ from zero.
+            met = name == "all" or inputs[0].dtype != torch.bool
+            values.set(result, torch.full(result.shape, met, dtype=torch.bool, device="cpu"), 1)
             return result
         if name == "nonzero" and not values.is_small(inputs[0]):
             journal.read(f"places of what is not zero in a {str(inputs[0].dtype)[6:]} tensor at {journal.user_line()}: taken as every other one")

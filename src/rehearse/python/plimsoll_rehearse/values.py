@@ -81,7 +81,9 @@ class Plan:
         self.operator, self.call, self.routes = operator, operator._op_dk, {}
         self._has_kernel = lambda key: torch._C._dispatch_has_kernel_for_dispatch_key(schema.name + (f".{schema.overload_name}" if schema.overload_name else ""), key)
         self.name = schema.name.split("::")[-1]
-        written = [(index, each) for index, each in enumerate(schema.arguments) if each.alias_info is not None and each.alias_info.is_write]
+        # all numbers are finite: what a gradient scaler counts those by that are not stays as it is
+        arguments = [(index, each) for index, each in enumerate(schema.arguments) if each.name != "found_inf"]
+        written = [(index, each) for index, each in arguments if each.alias_info is not None and each.alias_info.is_write]
         self.written = tuple((index, each.name) for index, each in written)
         self.reads_written = self.name not in WRITING
         self.outs = tuple(each.name for _, each in written if each.is_out)
@@ -208,10 +210,11 @@ class Values:
     def _on_its_own(self, call, on_device):
         """The kernel and all that it calls in its turn, past this file: straight to the device, where also what names no tensor goes."""
         keys = self._torch._C
-        without, within, here = keys._ExcludeDispatchKeyGuard, keys._IncludeDispatchKeyGuard, keys.DispatchKeySet(keys.DispatchKey.BackendSelect)
+        device, here = keys.DispatchKeySet(on_device), keys.DispatchKeySet(keys.DispatchKey.BackendSelect)
 
         def called(key, *arguments, **options):
-            with without(here), within(on_device):
+            within, without = keys._dispatch_tls_local_include_set(), keys._dispatch_tls_local_exclude_set()
+            with keys._ForceDispatchKeyGuard(within | device, without | here):
                 return call(key, *arguments, **options)
 
         return called
@@ -235,6 +238,8 @@ class Values:
         inputs = [each for each in plan.inputs(arguments, options) if isinstance(each, tensor) and each.is_cuda]
         tensors = [each for each in outputs if isinstance(each, tensor)]
         known = min(map(self.knowledge, inputs), default=CERTAIN)
+        if plan.random and not any(map(self.is_whole, tensors)):  # one draw of many: as good as an assumption, and no better
+            known = min(known, ASSUMED)
         if known != CERTAIN and not plan.assumes or known == NONE and not any(map(self.is_whole, tensors)):
             if written is not None:
                 self._forget(written)
@@ -281,7 +286,7 @@ class Values:
 
     def _placed(self, result, value, known):
         """The values in the result's memory; a result of another size, which hangs on values, is made anew."""
-        if not isinstance(result, self._torch.Tensor) or not result.is_cuda:
+        if not isinstance(result, self._torch.Tensor) or not result.is_cuda or result.layout is not self._torch.strided:
             return result
         if result.shape != value.shape:
             result = self._torch.empty(value.shape, dtype=value.dtype, device=result.device)
