@@ -93,6 +93,8 @@ def mark_backward(torch, forward):
     def marks_backward(run):
         @functools.wraps(run)
         def backward(*arguments, **options):
+            if torch._guards.TracingContext.try_get() is not None:  # of a graph that is being compiled
+                return run(*arguments, **options)
             if depth[0] == 0:
                 forward.disarm()
                 steps.pass_begins("backward")
