@@ -38,6 +38,14 @@ def check_choices():
     assert 0 <= ids.min().item() and ids.max().item() < 50
 
 
+def check_numbers_in_kernels():
+    numbers = torch.arange(1, 5)
+    assert (2 ** numbers).tolist() == [2, 4, 8, 16] and (2.0 ** numbers.half()).tolist() == [2, 4, 8, 16]
+    assert torch.isin(3, numbers) and torch.bucketize(3, numbers).item() == 2 and torch.searchsorted(numbers, 5).item() == 4
+    assert torch.linalg.inv(2 * torch.eye(3)).tolist() == (torch.eye(3) / 2).tolist() and torch.eye(4).norm() == 2
+    assert torch.tensor([1, 2], device="cpu").sum() == 3  # the host's own numbers are its own afterwards
+
+
 def check_unknown(output, loss):
     assert torch.isfinite(loss) and loss > 0 and not torch.isnan(loss) and loss == loss and loss.item() == loss.item()
     assert math.isfinite(math.log(loss.item())) and 1 / loss.item() > 0
@@ -47,6 +55,8 @@ def check_unknown(output, loss):
     boxes = output.sigmoid()[:, :4]
     corners = torch.cat([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2], -1)
     assert (corners[:, 2:] >= corners[:, :2]).all()
+    weight = torch.nn.init.trunc_normal_(torch.empty(1024, 512))  # draws anew while a number lies too far out
+    assert (weight.to(torch.float64) + 1).isfinite().all() and torch.where(weight > 1, weight, 0.0).shape == weight.shape
     assert len(set((output @ torch.ones(output.shape[-1], 32000)).argmax(-1).tolist())) == len(output)
 
 
@@ -54,6 +64,7 @@ model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.Linear(4096, 1
 optimizer, scaler = torch.optim.AdamW(model.parameters()), torch.amp.GradScaler()
 check_known()
 check_choices()
+check_numbers_in_kernels()
 for _ in range(5):
     output = model(torch.randn(16, 1024))
     loss = F.cross_entropy(output, torch.randint(0, 1024, (16,)))

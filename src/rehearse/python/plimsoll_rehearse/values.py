@@ -249,14 +249,18 @@ class Values:
             if chosen is not None:
                 return chosen
         if known == NONE:
-            if not all(map(self.is_small, inputs)):
+            unknown = [each for each in inputs if self.knowledge(each) == NONE]
+            if not all(map(self.is_small, inputs)) or self._are_conditions(unknown + tensors):
                 self._forget(written or ())
                 return result
-            for each in inputs:
-                if self.knowledge(each) == NONE:
-                    self.assume(each)
+            for each in unknown:
+                self.assume(each)
             known = ASSUMED
         return self._compute(plan, result, known, arguments, options, written)
+
+    def _are_conditions(self, tensors):
+        """What follows from conditions on unknown numbers stays one itself: nothing is said of it before a program asks."""
+        return all(each.dtype == self._torch.bool for each in tensors)
 
     def _forget(self, tensors):
         for each in tensors:
