@@ -7,6 +7,7 @@ import re
 import sys
 
 from . import journal
+from .device import ASSUMED, NONE
 
 NUMBER = 0.75  # a single one: exact in every type, and as good a loss, norm or probability as any
 GOLDEN = 0.6180339887498949  # multiples of it, without their whole part, spread evenly over (0, 1)
@@ -68,12 +69,12 @@ class Choices:
         """The result of an operator that chooses by numbers that nobody computed; None for any other."""
         torch, values = self._torch, self._values
         if name == "_is_all_true":  # asked by checks of what must hold
-            values.set(result, torch.ones(result.shape, dtype=torch.bool, device="cpu"), 1)
+            values.set(result, torch.ones(result.shape, dtype=torch.bool, device="cpu"), ASSUMED)
             return result
-        if name in ("all", "any", "_is_any_true") and values.is_small(result) and values.knowledge(inputs[0]) == 0:
+        if name in ("all", "any", "_is_any_true") and values.is_small(result) and values.knowledge(inputs[0]) == NONE:
             # Of a condition that none meets: a search for bad values ends, and so does drawing anew. Numbers differ from zero.
             met = name == "all" or inputs[0].dtype != torch.bool
-            values.set(result, torch.full(result.shape, met, dtype=torch.bool, device="cpu"), 1)
+            values.set(result, torch.full(result.shape, met, dtype=torch.bool, device="cpu"), ASSUMED)
             return result
         if name == "nonzero" and not values.is_small(inputs[0]):
             journal.read(f"places of what is not zero in a {str(inputs[0].dtype)[6:]} tensor at {journal.user_line()}: taken as every other one")
@@ -95,7 +96,7 @@ class Choices:
         dealt = self._torch.arange(indices.numel(), device="cpu") % max(1, among)
         if name == "topk":
             journal.replaced("the indices of topk over rows: dealt round robin, as a balanced router deals tokens to experts")
-        self._values.set(indices, dealt.view(indices.shape), 1)
+        self._values.set(indices, dealt.view(indices.shape), ASSUMED)
         return result
 
     def _keep_order(self, name, result, scores, arguments, options):
@@ -106,5 +107,5 @@ class Choices:
         axis = options.get("dim", next((each for each in arguments[1:] if type(each) is int), -1))
         shape = [1] * indices.dim()
         shape[axis] = -1
-        self._values.set(indices, self._torch.arange(indices.shape[axis], device="cpu").view(shape).expand(indices.shape), 1)
+        self._values.set(indices, self._torch.arange(indices.shape[axis], device="cpu").view(shape).expand(indices.shape), ASSUMED)
         return result

@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import subprocess
+import sys
 
 from . import journal
 from .imports import after
@@ -46,16 +47,25 @@ def find_configs(module):
     def get_config_dict(cls, name, **options):
         try:
             return original(cls, name, **options)
-        except OSError:
+        except OSError as missing:
             config = shipped_config(name)
             if config is None:
                 raise
+            ask_no_more(missing)
             journal.replaced(f"the config of {name}, which cannot be fetched: plimsoll's own of that model")
             fetching = ("cache_dir", "force_download", "proxies", "token", "local_files_only", "revision", "trust_remote_code", "subfolder")
             private = ("_from_auto", "_from_pipeline", "_commit_hash")
             return config, {key: value for key, value in options.items() if key not in fetching + private}
 
     owner.get_config_dict = classmethod(get_config_dict)
+
+
+def ask_no_more(missing):
+    """A hub that could not be reached is not asked for each further file, for half a minute every time."""
+    constants = sys.modules.get("huggingface_hub.constants")
+    if constants is not None and "connect" in str(missing):
+        constants.HF_HUB_OFFLINE = True
+        journal.note("the hub cannot be reached: it is asked once, as with HF_HUB_OFFLINE=1")
 
 
 def dtype_of(config, options, transformers):
