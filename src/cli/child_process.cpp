@@ -142,7 +142,8 @@ void see_to_its_end(pid_t child, double limit_seconds, int ask_signal, const Chi
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   result.interrupted_by = asked_to_end;
   asked_to_end = 0;
-  result.timed_out = result.interrupted_by == 0 && !done_and_hangs && Clock::now() >= until && (!ended || (watch.others_run && watch.others_run()));
+  result.timed_out =
+      result.interrupted_by == 0 && !done_and_hangs && Clock::now() >= until && (!ended || (watch.others_run && watch.others_run()));
   if (result.timed_out) {
     kill(-child, ask_signal);
     if (!ended) ended_by(child, after(5), status, usage);

@@ -112,7 +112,8 @@ int end_of_options(const Command& command, int argc, const char* const* argv) {
 
 /// Where the line of another program begins, or its "--" stands; its length where there is none.
 int end_of_own(const std::vector<Command>& commands, int argc, const char* const* argv) {
-  const auto end = static_cast<int>(std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; }) - argv);
+  const auto end =
+      static_cast<int>(std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; }) - argv);
   for (const Command& command : commands)
     if (argc > 1 && command.name == argv[1] && takes_rest(command)) return std::min(end, end_of_options(command, argc, argv));
   return end;

@@ -57,7 +57,8 @@ Rehearse wanted_of(const Arguments& arguments) {
   wanted.together = arguments.has("--together");
   if (wanted.together && arguments.has("--rank")) fail("all ranks run together", "--rank", "leave it out");
   wanted.mark = arguments["--mark"];
-  if (wanted.until_exit && !wanted.mark.empty()) fail("the whole run is one step, or each call is", "--until-exit", "leave one of them out");
+  if (wanted.until_exit && !wanted.mark.empty())
+    fail("the whole run is one step, or each call is", "--until-exit", "leave one of them out");
   wanted.values = values_of(arguments);
   wanted.synthetic_data = arguments.has("--synthetic-data");
   wanted.record = arguments["--record"];
@@ -119,7 +120,11 @@ Command rehearse_command() {
            {Option::value, "--steps", "optimizer steps to follow, 4 unless told", false, {}},
            {Option::flag, "--until-peak", "stop as soon as a step's peak recurs", false, {}},
            {Option::value, "--timeout", "seconds per rank, 600 unless told; then the stacks of all threads are printed", false, {}},
-           {Option::flag, "--together", "run all ranks at once: they tell each other objects (chosen by itself where one waits for some)", false, {}},
+           {Option::flag,
+            "--together",
+            "run all ranks at once: they tell each other objects (chosen by itself where one waits for some)",
+            false,
+            {}},
            {Option::flag, "--until-exit", "take the whole run as one step: inference, evaluation, steps without an optimizer", false, {}},
            {Option::value, "--mark", "a function (or CLASS.METHOD) of the program each call of which is a step", false, {}},
            {Option::value_list, "--value", "NAME=NUMBER: what an unknown value is where NAME stands in the line that reads it", false, {}},
@@ -133,7 +138,11 @@ Command rehearse_command() {
            {Option::value, "--trace", "write the step's timeline to this file (Perfetto)", false, {}},
            {Option::value, "--memory-viz", "write a snapshot for pytorch.org/memory_viz to this file", false, {}},
            {Option::value, "--record", "keep the record in this file (.rankN behind it for several ranks)", false, {}},
-           {Option::rest, "COMMAND", "the program with its arguments, or any line that starts it: torchrun, accelerate launch, a shell script", true, {}}},
+           {Option::rest,
+            "COMMAND",
+            "the program with its arguments, or any line that starts it: torchrun, accelerate launch, a shell script",
+            true,
+            {}}},
           run_rehearse,
           {}};
 }

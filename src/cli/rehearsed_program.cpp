@@ -23,9 +23,9 @@ namespace {
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-constexpr std::int64_t kMostDevices = 64;  // of one process: as many as the stand-in has
+constexpr std::int64_t kMostDevices = 64;   // of one process: as many as the stand-in has
 constexpr std::int64_t kMostTogether = 16;  // ranks of a world that run at once: each is a process of some 700 MB
-constexpr double kSecondsToLeave = 20;     // for a process that has written its summary
+constexpr double kSecondsToLeave = 20;      // for a process that has written its summary
 
 bool is_file(const std::string& path) {
   struct stat facts {};
@@ -110,8 +110,7 @@ Environment device_environment(const Rehearse& wanted, const std::string& record
 
 Environment rank_environment(const Rehearse& wanted, std::int64_t rank) {
   const std::int64_t per_node = per_node_of(wanted);
-  const std::int64_t local = rank % per_node, node = rank / per_node,
-                     nodes = (wanted.world + per_node - 1) / per_node;
+  const std::int64_t local = rank % per_node, node = rank / per_node, nodes = (wanted.world + per_node - 1) / per_node;
   const auto text = [](std::int64_t number) { return std::to_string(number); };
   Environment environment{{"RANK", text(rank)},        {"WORLD_SIZE", text(wanted.world)},
                           {"LOCAL_RANK", text(local)}, {"LOCAL_WORLD_SIZE", text(std::min(per_node, wanted.world))},
@@ -205,9 +204,7 @@ std::vector<pid_t> processes_with(const std::string& folder, const std::string& 
   return processes;
 }
 
-std::string file_of(const std::string& folder, pid_t process, const char* kind) {
-  return fmt::format("{}/{}.{}", folder, process, kind);
-}
+std::string file_of(const std::string& folder, pid_t process, const char* kind) { return fmt::format("{}/{}.{}", folder, process, kind); }
 
 bool lives(pid_t process) { return kill(process, 0) == 0; }
 
@@ -418,7 +415,6 @@ void require_program(const std::string& program) {
   fail("there is no such program on PATH", program, "the command behind -- is run as it is typed");
 }
 
-
 std::vector<std::string> with_python(std::vector<std::string> command) {
   const std::string& program = command.front();
   const bool script = program.size() > 3 && program.compare(program.size() - 3, 3, ".py") == 0;
@@ -429,7 +425,8 @@ std::vector<std::string> with_python(std::vector<std::string> command) {
 
 Rehearsed rehearse(const Rehearse& wanted) {
   if (wanted.together && wanted.world_is_known && wanted.world > kMostTogether)
-    fail(fmt::format("a world of {} ranks is too large to run together", wanted.world), "--together", fmt::format("at most {}", kMostTogether));
+    fail(fmt::format("a world of {} ranks is too large to run together", wanted.world), "--together",
+         fmt::format("at most {}", kMostTogether));
   Rehearsed all;
   if (!wanted.world_is_known || wanted.together) {
     all = run_once(wanted, wanted.ranks, 0);

@@ -155,7 +155,8 @@ StreamId ProgramBuilder::stream(std::uint32_t recorded, std::uint8_t device) {
 void ProgramBuilder::read_pointers(const std::string& name, const Launch& launch, NamedKernel& named) const {
   constexpr std::int64_t kMostElements = std::int64_t{1} << 40, kWidest = 8;
   std::int64_t elements = 1;
-  for (const std::int64_t size : launch.arguments.words()) elements = std::min(kMostElements, elements * std::clamp(size, std::int64_t{1}, kMostElements / elements));
+  for (const std::int64_t size : launch.arguments.words())
+    elements = std::min(kMostElements, elements * std::clamp(size, std::int64_t{1}, kMostElements / elements));
   const bool inductor = name.rfind("triton_", 0) == 0 && !launch.arguments.words().empty();
   std::int64_t bytes = 0;
   for (const std::int64_t pointer : launch.arguments.longs()) {

@@ -107,7 +107,8 @@ TEST(Recording, BoundariesThatEndNoStepAreWithinOne) {
 TEST(Recording, TakesTheSummaryBesideIt) {
   RecordWriter writer;
   writer.phase("forward").gemm(64, 32, 16).write(record::Kind::mark, boundary(1));
-  const TemporaryFile record(writer.bytes()), summary(R"({"steps":1,"step_ends":[1],"model":"Net","parameters":7,"needs_peers":true,"versions":{}})");
+  const TemporaryFile record(writer.bytes()),
+      summary(R"({"steps":1,"step_ends":[1],"model":"Net","parameters":7,"needs_peers":true,"versions":{}})");
   const Recording recording = read_recording(record.path(), summary.path());
   EXPECT_EQ(recording.model, "Net");
   EXPECT_EQ(recording.parameters, 7);
@@ -151,7 +152,8 @@ TEST(Recording, WaitsReachBackToTheirEvent) {
   const auto waits = std::find_if(recording.program.step.begin(), recording.program.step.end(),
                                   [](const Instruction& each) { return each.kind == InstructionKind::wait_event; });
   ASSERT_NE(waits, recording.program.step.end());
-  const auto record = std::find_if(recording.program.step.begin(), waits, [](const Instruction& each) { return each.kind == InstructionKind::record_event; });
+  const auto record = std::find_if(recording.program.step.begin(), waits,
+                                   [](const Instruction& each) { return each.kind == InstructionKind::record_event; });
   ASSERT_NE(record, waits);
   EXPECT_EQ(waits->id, record->id);
   const Cluster cluster = parse_cluster("1xh100-sxm");
@@ -189,8 +191,8 @@ TEST(Recording, CollectivesHaveTheirGroup) {
   EXPECT_EQ(recording.steps[0].collectives[0].bytes_argument, 200);
 }
 
-/// fp32 with tf32's rounding, a row-major linear with its bias: y[96, 50257] = x[96, 768] · W[50257, 768]ᵀ + b. The distances between columns
-/// are 768, 768 and 50,257 elements of four bytes: 4 is the largest power of two that divides them.
+/// fp32 with tf32's rounding, a row-major linear with its bias: y[96, 50257] = x[96, 768] · W[50257, 768]ᵀ + b. The distances between
+/// columns are 768, 768 and 50,257 elements of four bytes: 4 is the largest power of two that divides them.
 TEST(Recording, ProductsKeepWhatTheirCallSaid) {
   RecordWriter writer;
   record::Gemm call{};
