@@ -1,4 +1,6 @@
-"""Predicts every measured row of bench/corpus and writes the README's table of errors between its markers."""
+"""Predicts the measured rows of bench/corpus and writes the README's tables of errors between their markers.
+
+accuracy.py PROGRAM [FILE...]: every file of the corpus, or those named anew; what was predicted before is kept in build/accuracy."""
 import glob
 import json
 import os
@@ -6,15 +8,58 @@ import subprocess
 import sys
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-BEGIN, END = "<!-- accuracy: written by ./dev accuracy -->", "<!-- accuracy: end -->"
+KEPT = "build/accuracy"
+
+# What the rows of a file are. Those of a framework that ran without a device have memory to the byte and no time.
+OWN = {
+    "allocator-transformers": "transformers: one device, DDP, FSDP1, FSDP2, LoRA, compiled",
+    "allocator-families": "transformers: 64 model types at sizes and settings drawn at random",
+    "allocator-compiled": "torch.compile of every layer: twenty-nine families at sizes drawn at random",
+    "allocator-msamp": "MS-AMP O1 to O3, over DeepSpeed too",
+    "allocator-torchao": "Accelerate's fp8 by torchao",
+    "allocator-peft": "PEFT beside LoRA: IA³, norms, prompts",
+    "allocator-deepspeed": "DeepSpeed 0.16 and 0.19: ZeRO 0 to 3, offload, NVMe, 8-bit weights",
+    "allocator-megatron": "Megatron-core, local layers",
+    "allocator-torchtitan": "TorchTitan 0.3: FSDP, TP, CP, EP, pipelines, rowwise fp8, DeepSeek, gpt-oss",
+    "allocator-torchtune": "torchtune: full, LoRA, QLoRA, DoRA, offload, compiled",
+    "allocator-qlora": "transformers with 4-bit weights of bitsandbytes",
+    "allocator-diffusers": "diffusers: FLUX, Stable Diffusion 3, DiT",
+    "allocator-images": "residual networks",
+    "silicon-h100": "training steps on one H100: 17 model types, eager and compiled, DDP, FSDP2, LoRA",
+}
+PUBLISHED = {
+    "torchtune": "torchtune's published runs",
+    "nemo-docs": "NeMo's published runs",
+    "torchtitan": "TorchTitan's published runs of 2024 to 2026 on H100, H200 and B200",
+    "hf-peft": "PEFT's method comparison on one L40S",
+    "hf-docs-single-gpu": "transformers' guide to one GPU",
+    "mlperf-training": "MLPerf Training on NVIDIA: NeMo in fp8 and with LoRA",
+    "amd-mlperf-training": "MLPerf Training on AMD",
+    "dgxc-benchmarking": "NVIDIA's DGX Cloud recipes",
+    "megatron-bridge": "Megatron-Bridge's performance tables",
+    "narayanan2021": "Narayanan 2021",
+    "llm-foundry": "llm-foundry's tables",
+    "llm-foundry-2023": "llm-foundry's tables of 2023",
+    "nanotron-sweep": "nanotron's published sweep",
+    "vtrain-single": "vTrain's single nodes",
+    "simumax-b200": "SimuMax's on B200",
+    "amd-lumi-mi250x": "Megatron-DeepSpeed on MI250X",
+    "amd-mi250-other": "others on MI250",
+    "amd-primus": "Primus on MI300X and MI355X",
+    "amd-performance-page": "AMD's performance page",
+    "misc-speed": "single runs of papers and blogs",
+}
+MEMORY, TIME = ("allocated_bytes", "reserved_bytes"), ("step_seconds",)
 
 
-def validated(program, path):
-    """The summary of one corpus file."""
-    result = subprocess.run([program, "validate", path, "--json"], capture_output=True, text=True)
+def predicted(program, name):
+    """What `validate` says of one file, kept for the next time."""
+    result = subprocess.run([program, "validate", f"bench/corpus/{name}.json", "--json"], capture_output=True, text=True)
     if result.returncode != 0:
-        sys.exit(f"{path}: {result.stderr}")
-    return json.loads(result.stdout)
+        sys.exit(f"{name}: {result.stderr}")
+    with open(f"{KEPT}/{name}.json", "w", encoding="utf-8") as file:
+        file.write(result.stdout)
+    print(name, flush=True)
 
 
 def percent(value):
@@ -22,60 +67,89 @@ def percent(value):
     return f"{100 * value:.{digits}f} %"
 
 
-def errors(summary, quantity):
-    for entry in summary["quantities"]:
-        if entry["quantity"] == quantity:
-            return f"{percent(entry['median'])}, {percent(entry['ninetieth'])}", entry
-    return "not stated", None
+def quantity(summary, name):
+    return next((entry for entry in summary["quantities"] if entry["quantity"] == name and entry["rows"] > 0), None)
+
+
+def error(entry):
+    return f"{percent(entry['median'])}, {percent(entry['ninetieth'])}" if entry else "not stated"
 
 
 def verdicts(summary):
     if not summary["fits"]:
         return "not stated"
     fits = summary["fits"][0]
-    right = sum(value for key, value in fits.items() if key.endswith("_right"))
-    wrong = sum(value for key, value in fits.items() if key.endswith("_wrong"))
-    return "all right" if wrong == 0 else f"{right} of {right + wrong} right"
+    wrong = fits["fits_wrong"] + fits["oom_wrong"]
+    rows = wrong + fits["fits_right"] + fits["oom_right"]
+    return f"{rows} right" if wrong == 0 else f"{rows - wrong} of {rows} right, {fits['oom_wrong']} false fits"
 
 
 def played(entry):
-    """How many of the rows were played through the allocator; the others are closed forms."""
-    if entry is None:
-        return "-"
+    """How many rows were played; the others are closed forms."""
     closed = entry["closed_form"]
     return "all" if closed == 0 else "none" if closed == entry["rows"] else f"{entry['rows'] - closed} of {entry['rows']}"
 
 
-def row_of(program, path):
-    found = validated(program, path)
-    summary = found["summary"]
+def counted(summary):
     source = summary["sources"][0]
-    allocated, first = errors(summary, "allocated_bytes")
-    reserved, second = errors(summary, "reserved_bytes")
-    if first is None and second is None:
+    return f"{source['predicted']:,}" + (f" of {source['rows']:,}" if source["predicted"] != source["rows"] else "")
+
+
+def memory_row(title, summary):
+    entries = [quantity(summary, name) for name in MEMORY]
+    if not any(entries):
         return None
-    rows = f"{source['predicted']} of {source['rows']}" if source["predicted"] != source["rows"] else str(source["rows"])
-    name = os.path.basename(path)[: -len(".json")]
-    return f"| {name} | {rows} | {played(first or second)} | {allocated} | {reserved} | {verdicts(summary)} |"
+    return f"| {title} | {counted(summary)} | {played(next(filter(None, entries)))} | {error(entries[0])} | {error(entries[1])} | {verdicts(summary)} |"
+
+
+def time_row(title, summary):
+    entry = quantity(summary, TIME[0])
+    return entry and f"| {title} | {entry['rows']:,} | {played(entry)} | {error(entry)} |"
+
+
+def tables(answers):
+    heads = {"memory": ["| rows | predicted | played | allocated: median, nine in ten | reserved: median, nine in ten | fits or not |", "| --- " * 6 + "|"],
+             "time": ["| rows | predicted | played | step: median, nine in ten |", "| --- " * 4 + "|"]}
+    for name, title in {**OWN, **PUBLISHED}.items():
+        for kind, row in (("memory", memory_row), ("time", time_row)):
+            line = name in answers and row(title, answers[name]["summary"])
+            if line:
+                heads[kind].append(line)
+    return heads
+
+
+def write(kind, lines, readme):
+    begin, end = f"<!-- accuracy of {kind}: written by ./dev accuracy -->", "<!-- accuracy: end -->"
+    if begin not in readme:
+        sys.exit("README.md has no place for the table: " + begin)
+    head, rest = readme.split(begin, 1)
+    return head + "\n".join([begin, *lines, end]) + rest.split(end, 1)[1]
 
 
 def main():
-    program = os.path.abspath(sys.argv[1])
-    lines = ["| rows of bench/corpus | predicted | played | allocated: median, nine in ten | reserved: median, nine in ten | fits or not |",
-             "| --- | --- | --- | --- | --- | --- |"]
     os.chdir(ROOT)
-    for path in sorted(glob.glob("bench/corpus/*.json")):
-        row = row_of(program, path)
-        if row:
-            lines.append(row)
-            print(row, flush=True)
+    program = os.path.abspath(sys.argv[1])
+    os.makedirs(KEPT, exist_ok=True)
+    corpus = [os.path.basename(path)[: -len(".json")] for path in sorted(glob.glob("bench/corpus/*.json"))]
+    unnamed = [name for name in corpus if name not in OWN and name not in PUBLISHED and not name.startswith(("allocator-launches", "allocator-parameters"))]
+    if unnamed:
+        sys.exit(f"bench/accuracy.py has no title for {unnamed}")
+    for name in [os.path.basename(path).removesuffix(".json") for path in sys.argv[2:]] or [name for name in corpus if name in {**OWN, **PUBLISHED}]:
+        predicted(program, name)
+    answers = {}
+    for name in corpus:
+        if os.path.exists(f"{KEPT}/{name}.json"):
+            with open(f"{KEPT}/{name}.json", encoding="utf-8") as file:
+                answers[name] = json.load(file)
+    missing = [name for name in {**OWN, **PUBLISHED} if name in corpus and name not in answers]
+    if missing:
+        sys.exit(f"not predicted yet: {', '.join(missing)}")
     with open("README.md", encoding="utf-8") as file:
         readme = file.read()
-    if BEGIN not in readme or END not in readme:
-        sys.exit("README.md has no place for the table: " + BEGIN)
-    head, rest = readme.split(BEGIN, 1)
+    for kind, lines in tables(answers).items():
+        readme = write(kind, lines, readme)
     with open("README.md", "w", encoding="utf-8") as file:
-        file.write(head + BEGIN + "\n" + "\n".join(lines) + "\n" + END + rest.split(END, 1)[1])
+        file.write(readme)
 
 
 if __name__ == "__main__":

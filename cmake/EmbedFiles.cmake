@@ -3,13 +3,14 @@ file(READ ${LIST} files)
 set(rows "")
 foreach(path IN LISTS files)
   file(READ ${SOURCE}/${path} text)
-  string(APPEND rows "    {\"${path}\", R\"plimsoll(${text})plimsoll\"},\n")
+  string(APPEND rows "    {\"${path}\"sv, R\"plimsoll(${text})plimsoll\"sv},\n")
 endforeach()
 file(WRITE ${OUTPUT} "// Generated from models/ and hardware/.
 #include \"data/shipped_files.hpp\"
 
 namespace plimsoll::data {
 namespace {
+using namespace std::string_view_literals;  // no constant expression has to count the characters
 constexpr ShippedFile kFiles[] = {
 ${rows}};
 }  // namespace

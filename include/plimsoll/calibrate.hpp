@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "plimsoll/document.hpp"
 #include "plimsoll/explain.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/play.hpp"
@@ -274,6 +275,9 @@ struct Replay {
 /// its shape on its stream. Throws Error(refused) where the device has no kernel of a kind, Error(bad_input) where a call fails.
 Replay replay(const PlayableRank& rank, const Cluster& cluster, const ReplayOptions& options);
 std::string to_text(const Replay& replay);
+/// One object "plimsoll/replay/1" (docs/replay.md).
+std::string to_json(const Replay& replay);
+Document document_of(const Replay& replay);
 
 /// A measured row (docs/rows.md) of a replay: `settings` are the strategy's keys as they were given, `config` the model's own
 /// config.json, or empty for a shipped one.

@@ -1,4 +1,4 @@
-/// Why a rank needs the memory that it needs: the instant of the peak, what is alive there, and what would lower it most.
+/// Why a rank needs the memory and the time that it needs: the instant of the peak, what is alive there, and what would lower either most.
 #pragma once
 
 #include <array>
@@ -28,10 +28,10 @@ struct PeakGroup {
 /// One change of the strategy, everything else as it was said.
 struct Change {
   std::string flag;                ///< as on the command line: "--recompute full"
-  Bytes saved;                     ///< device bytes of the explained rank, expected; only what saves something is listed
+  Bytes saved;                     ///< device bytes of the explained rank, expected; negative where it takes more
   Bytes device;                    ///< what is needed with it
-  Verdict verdict;                 ///< of that rank with it
-  std::optional<double> slowdown;  ///< step time with it over step time without; empty with offload, whose copies the step time lacks
+  Verdict verdict;                 ///< of the run with it
+  std::optional<double> slowdown;  ///< step time with it over step time without, both read the same way; empty where they cannot be
 };
 
 /// A change that cannot be compared, and why.
@@ -43,7 +43,8 @@ struct Explanation {
   Report report;
   std::size_t rank = 0;                    ///< the explained one, index in report.ranks
   std::vector<PeakGroup> alive;            ///< largest first; empty where the rank has no program
-  std::vector<Change> changes;             ///< the largest saving first
+  std::vector<Change> changes;             ///< those that save memory, the largest saving first
+  std::vector<Change> faster;              ///< those that make the step shorter, the fastest first
   std::vector<Incomparable> incomparable;  ///< played against closed form: their difference would be that of two methods
 
   const RankReport& explained() const { return report.ranks[rank]; }
@@ -68,5 +69,16 @@ struct PlayableRank {
 };
 /// Of a rank of that stage. Throws Error(refused) with the reason where there is no lowering.
 PlayableRank playable_rank(const Model& model, const Cluster& cluster, const Strategy& strategy, std::int64_t stage);
+
+/// The ranks of a pipeline stage, and their steady step in time with every piece of work.
+struct RankTimeline {
+  std::int64_t stage = 0;
+  std::int64_t count = 1;  ///< ranks alike
+  PlayableRank rank;
+  Timeline timeline;
+};
+/// Of every stage, played together, in order. Throws Error as estimate does, refused where a stage has no lowering, and for steps of more
+/// than a million pieces of work.
+std::vector<RankTimeline> rank_timelines(const Model& model, const Cluster& cluster, const Strategy& strategy);
 
 }  // namespace plimsoll

@@ -80,6 +80,7 @@ struct FrameworkProfile {
   std::vector<LowPrecision> low_precisions;
   std::vector<std::string> schedules;  ///< pipeline schedules; empty: no pipeline
   bool tensor = false, context = false, expert = false, sequence_parallel = false;
+  Fp8Scaling fp8_scaling = Fp8Scaling::delayed;  ///< of 8-bit products unless told otherwise
   bool tensor_overlap = false;           ///< where the sequence is cut, tensor-parallel collectives run beside products unless told otherwise
   int other_stage_modules = 0;           ///< modules besides the layers that may fill a stage of their own (embedding, head …)
   StageSplit stages = StageSplit::even;  ///< how layers are dealt to pipeline stages where pp_layers does not say

@@ -184,6 +184,7 @@ struct CollectiveLibrary {
   ProtocolLatency ll, ll128, simple;
   Seconds network_overhead;
   Sourced<BytesPerSecond> nvls;        ///< bus bandwidth of in-switch all-reduce; 0: none
+  Sourced<double> nvls_tree;           ///< share of a node's NICs that it reaches between nodes; 0: all, where there are trees
   Sourced<BytesPerSecond> all_to_all;  ///< measured bus bandwidth of all-to-all on one node; 0: unknown
   Sourced<double> network_all_to_all;  ///< share of the NICs that an all-to-all across nodes reaches; 0: unknown, all of them
   bool pat = false;                    ///< parallel aggregated trees, for groups of one GPU per node (NCCL 2.23)

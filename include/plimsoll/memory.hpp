@@ -94,10 +94,10 @@ std::vector<LiveTensor> alive_at_peak(const StepProgram& program, const PlayMemo
 
 /// What the allocator held after one instruction that changed it.
 struct MemorySample {
-  int step = -1;            ///< -1: init
+  int step = -1;                ///< -1: init
   Phase phase = Phase::init;
-  std::uint64_t time = 0;   ///< instructions played before
-  std::uint32_t label = 0;  ///< index in the program's labels: who changed it
+  std::size_t instruction = 0;  ///< index in what is played: `init`, `first_step`, `second_step` or `step`
+  std::uint32_t label = 0;      ///< index in the program's labels: who changed it
   Bytes allocated, reserved;
 };
 

@@ -89,7 +89,7 @@ struct Pricing {
   double pace = 1.0;                       ///< time of products and attention on the slowest of the run's devices over that of a usual one
   Seconds gap;                             ///< between two pieces of work of one stream
   HostPace host;
-  std::array<Seconds, kGroups> least{};    ///< of a group's collectives, sends and receives, where its hosts hold it up
+  std::array<Seconds, kGroups> meeting{};  ///< host's time at each collective, send and receive of a group whose hosts wait for each other
 };
 
 /// The pricing of a framework's run ("transformers", "megatron_te" … as name_of(ModelCode) says; its host's pace stands in
@@ -145,6 +145,8 @@ class Score {
   Score(Score&&) noexcept;
   Score& operator=(Score&&) noexcept;
 
+  /// Kernels, copies, collectives and what the host does between them, of a whole step.
+  std::int64_t pieces() const;
   /// Its sends and receives find their neighbours ready.
   void stand_alone();
 

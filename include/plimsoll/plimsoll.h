@@ -8,10 +8,12 @@ extern "C" {
 
 /* Answers one request, a JSON object:
  *   {"command":"estimate","model":M,"on":C,"strategy":{…}}   a plimsoll/estimate/1 object
+ *   {"command":"estimate","from":[FILE…],"launch":[WORD…]}   the same of other programs' files or a launch line, with "model" and "on" where these
+ *                                                            do not say them
+ *   {"command":"view","model":M,"on":C,"strategy":{…}}       the same with what takes the memory and the course of the step
  *   {"command":"models"}                                     the shipped models
- *   {"command":"models","model":M}                           the layers of one
- *   {"command":"graph","model":M}                            its layer graph
  *   {"command":"version"}
+ * and others: docs/c-api.md has the table.
  * M is a shipped model's name, a path, or a whole config object; C a cluster ("8xmi300x") or a path.
  * The answer is never NULL unless memory is exhausted; what goes wrong is an object {"schema":"plimsoll/error/1","error":{…}}.
  * Nothing is thrown. Safe to call from several threads. Release the answer with plimsoll_free. */

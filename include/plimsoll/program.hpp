@@ -65,10 +65,11 @@ enum class HostWork : std::uint8_t {
   collective,       ///< a collective of torch.distributed
   optimizer,        ///< a call of step or of zero_grad
   optimizer_tensor, ///< a tensor of a foreach or fused step
-  compiled_call,    ///< a compiled graph is entered: guards, arguments
+  compiled_call,    ///< a compiled function of a few operators is entered: guards, arguments
+  compiled_layer,   ///< the same of a whole layer's graph, with all its weights
   memory_traffic,   ///< bytes that an optimizer on the host reads and writes
 };
-inline constexpr std::size_t kHostWorks = 14;
+inline constexpr std::size_t kHostWorks = 15;
 std::string_view name_of(HostWork work);
 
 /// Phases of a step, for attribution of the peak.

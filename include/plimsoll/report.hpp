@@ -11,17 +11,18 @@
 #include "plimsoll/formula.hpp"
 #include "plimsoll/model.hpp"
 #include "plimsoll/rehearse.hpp"
+#include "plimsoll/text_style.hpp"
 
 namespace plimsoll {
 
 /// The verdict line, memory by category against capacity, time, FLOPs, assumptions.
-std::string to_text(const Report& report);
+std::string to_text(const Report& report, const TextStyle& style = {});
 
 /// One object "plimsoll/estimate/1" (docs/estimate-json.md). Bytes that are no UTF-8 become U+FFFD.
 std::string to_json(const Report& report);
 
 /// The instant of the peak, what is alive at it, what would lower it; at most `most` groups per category (0: all).
-std::string to_text(const Explanation& explanation, std::size_t most);
+std::string to_text(const Explanation& explanation, std::size_t most, const TextStyle& style = {});
 
 /// One object "plimsoll/explain/1" (docs/explain.md).
 std::string to_json(const Explanation& explanation);
@@ -38,6 +39,12 @@ std::string model_list_json();
 /// Throws Error: unknown name.
 std::string hardware_json(const std::string& name);
 
+/// The frameworks of the catalogue, one line each; or one with what it takes by default and can do. Throws Error: unknown name.
+std::string framework_list();
+std::string framework_sheet(const std::string& name);
+/// {"schema":"plimsoll/frameworks/1","frameworks":[…]}, or {"schema":"plimsoll/framework/1",…}
+std::string framework_json(const std::string& name);
+
 /// One model as a table of layers: operators with parameters, forward FLOPs per token and output shape.
 std::string model_sheet(const Model& model);
 /// {"schema":"plimsoll/model/1",…}
@@ -47,16 +54,16 @@ std::string model_sheet_json(const Model& model);
 /// The stack of an allocation is its label (`labels` of the program) and its category; its time is the number of the event.
 std::string to_memory_viz(const AllocatorHistory& history, const std::vector<std::string>& labels);
 
-/// The samples as a trace that Perfetto and chrome://tracing open: a counter of allocated and reserved bytes, and the phases of the steps.
-/// A microsecond of the trace is an instruction of the program: it has no clock.
-std::string to_memory_trace(const std::vector<MemorySample>& samples, const std::vector<std::string>& labels, const std::string& title);
+/// The played step of ranks as a trace that Perfetto and chrome://tracing open: for each rank a process with a row per stream, the phases of
+/// the step and a counter of allocated and reserved bytes; arrows from sends to their receives.
+std::string to_step_trace(const std::vector<RankTimeline>& ranks, const std::string& title);
 
 /// The step of a program, a line for everything that the device or the host does: number of the instruction, stream, what it is with the
 /// bytes that it reads and writes, the module and operator that did it, and how often where a stretch is repeated.
 std::string to_program_text(const StepProgram& program);
 
 /// The report of a rehearsal: as to_text(Report), with the launches by time (`most` rows) and the communicators.
-std::string to_text(const Rehearsal& rehearsal, std::size_t most);
+std::string to_text(const Rehearsal& rehearsal, std::size_t most, const TextStyle& style = {});
 
 /// The played step of one rank (index in `recordings`) as a trace that Perfetto and chrome://tracing open: a row per stream.
 std::string to_timeline_trace(const Rehearsal& rehearsal, std::size_t rank);

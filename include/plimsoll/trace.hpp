@@ -65,9 +65,10 @@ struct Trace {
   std::vector<std::string> notes; ///< what was left out or not told
 };
 
-/// Reads a Chrome trace of torch.profiler (Kineto), plain or gzipped, in one pass and bounded memory. Throws Error with the byte: no trace,
-/// cut off, events without time or with clocks that run backwards, no kernels.
-Trace read_torch_trace(const std::string& path);
+/// Reads a Chrome trace of torch.profiler (Kineto), plain or gzipped, the SQLite export of Nsight Systems, or the kernels' CSV of rocprofv3
+/// (with the copies and markers that lie beside it under the same name), in one pass and bounded memory. The file's content says which it is.
+/// Throws Error with the place: no trace, cut off, events without time or with clocks that run backwards, no kernels.
+Trace read_trace(const std::string& path);
 
 // ---- a program beside a trace ------------------------------------------------------------------------------------------
 
@@ -101,5 +102,7 @@ struct TraceComparison {
 /// Aligns the kernels of a step of the program with those of a step of the trace (the median one by its time), in order.
 TraceComparison compare_trace(const StepProgram& program, const Pricing& pricing, const Trace& trace);
 std::string to_text(const TraceComparison& comparison, std::size_t most = 20);
+/// One object "plimsoll/compare-trace/1" (docs/calibrate.md), with all rows of all tables.
+std::string to_json(const TraceComparison& comparison);
 
 }  // namespace plimsoll

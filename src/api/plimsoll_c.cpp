@@ -1,8 +1,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
+#include "plimsoll/document.hpp"
+#include "plimsoll/formats.hpp"
 #include "plimsoll/plimsoll.h"
 #include "plimsoll/plimsoll.hpp"
 #include "units/json_reader.hpp"
@@ -37,9 +40,108 @@ Strategy strategy_of(const Json& request) {
   return parse_strategy(strategy->dump(), "request#/strategy");
 }
 
+Cluster cluster_of(const Json& request) { return parse_cluster(text_of(request, "on", "a cluster such as \"8xmi300x\"")); }
+
+#ifndef __EMSCRIPTEN__
+std::vector<std::string> texts_of(const Json& request, const char* key) {
+  const auto list = request.find(key);
+  std::vector<std::string> texts;
+  if (list == request.end()) return texts;
+  if (!list->is_array()) fail("must be a list of texts", std::string("request#/") + key);
+  for (const Json& one : *list) {
+    if (!one.is_string()) fail("must be a list of texts", std::string("request#/") + key);
+    texts.push_back(one.get<std::string>());
+  }
+  return texts;
+}
+
+/// Files of other programs, or a launch line, in the place of model and strategy.
+std::string answer_foreign(const Json& request) {
+  ForeignOptions options;
+  if (request.contains("model")) options.model = text_of(request, "model", "a model's name or a path");
+  if (request.contains("on")) options.on = text_of(request, "on", "a cluster or a device");
+  options.launch_line = texts_of(request, "launch");
+  const ForeignRun run = read_foreign(texts_of(request, "from"), options);
+  if (request.contains("strategy")) fail("--from and a strategy both say how to train", "request#/strategy", "leave it out");
+  return to_json(estimate(run.model, run.cluster, run.strategy));
+}
+#endif
+
 std::string answer_estimate(const Json& request) {
-  return to_json(
-      estimate(model_of(request), parse_cluster(text_of(request, "on", "a cluster such as \"8xmi300x\"")), strategy_of(request)));
+#ifndef __EMSCRIPTEN__  // a page has no such files
+  if (request.contains("from") || request.contains("launch")) return answer_foreign(request);
+#endif
+  return to_json(estimate(model_of(request), cluster_of(request), strategy_of(request)));
+}
+
+std::optional<std::int64_t> stage_of(const Json& request) {
+  const auto stage = request.find("stage");
+  if (stage == request.end() || stage->is_null()) return {};
+  if (!stage->is_number_integer() || *stage < 0 || *stage > INT32_MAX) fail("must be a pipeline stage, from 0", "request#/stage");
+  return stage->get<std::int64_t>();
+}
+
+std::string answer_explain(const Json& request) {
+  return to_json(explain(model_of(request), cluster_of(request), strategy_of(request), stage_of(request)));
+}
+
+std::string answer_view(const Json& request) {
+  return to_json(view_of(model_of(request), cluster_of(request), strategy_of(request), stage_of(request)));
+}
+
+/// A report as a file: {"schema":"plimsoll/report/1","format":…,"text":…}.
+std::string answer_report(const Json& request) {
+  const std::string format = text_of(request, "format", "html, markdown or csv");
+  if (format != "html" && format != "markdown" && format != "csv")
+    fail("there is no format '" + format + "'", "request#/format", suggest(format, {"html", "markdown", "csv"}));
+  const Document document = format == "html" ? document_of(view_of(model_of(request), cluster_of(request), strategy_of(request), stage_of(request)))
+                                             : document_of(estimate(model_of(request), cluster_of(request), strategy_of(request)));
+  const std::string text = format == "html" ? to_html(document) : format == "csv" ? to_csv(document) : to_markdown(document);
+  return Json{{"schema", "plimsoll/report/1"}, {"format", format}, {"text", text}}.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string answer_hardware(const Json& request) {
+  return hardware_json(request.contains("name") ? text_of(request, "name", "a device's or a cluster's name") : std::string());
+}
+
+/// Every key of a strategy with its values and what it means.
+std::string answer_options(const Json&) {
+  nlohmann::ordered_json options = nlohmann::ordered_json::array();
+  for (const StrategyOption& option : strategy_options())
+    options.push_back({{"key", option.key}, {"values", option.values}, {"help", option.help}});
+  return nlohmann::ordered_json{{"schema", "plimsoll/options/1"}, {"options", std::move(options)}}.dump() + "\n";
+}
+
+/// Whether the strategy would be taken with one key changed: null, or why not.
+Json refusal_of(const Json& request, const Model& model, const Cluster& cluster, const std::string& key, const Json& value) {
+  Json changed = request.value("strategy", Json::object());
+  changed[key] = value;
+  try {
+    (void)resolve(parse_strategy(changed.dump(), "strategy"), model, cluster);
+    return nullptr;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::internal) throw;
+    return error.what();
+  }
+}
+
+/// For menus: of every value of every key that the caller offers, why it cannot be taken with all else as it is; null where it can.
+std::string answer_choices(const Json& request) {
+  constexpr std::size_t kMostValues = 500;
+  const Json& keys = member(request, "keys", "an object of keys, each with a list of values");
+  if (!keys.is_object()) fail("must be an object of keys, each with a list of values", "request#/keys");
+  const Model model = model_of(request);
+  const Cluster cluster = cluster_of(request);
+  (void)strategy_of(request);
+  Json answer = Json::object();
+  std::size_t values = 0;
+  for (const auto& [key, list] : keys.items()) {
+    if (!list.is_array()) fail("must be a list of values", "request#/keys/" + key);
+    if ((values += list.size()) > kMostValues) fail("more than 500 values at once", "request#/keys");
+    answer[key] = Json::array();
+    for (const Json& value : list) answer[key].push_back(refusal_of(request, model, cluster, key, value));
+  }
+  return Json{{"schema", "plimsoll/choices/1"}, {"refused", std::move(answer)}}.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string answer_models(const Json& request) {
@@ -54,8 +156,9 @@ struct Entry {
   const char* command;
   std::string (*answer)(const Json&);
 };
-constexpr Entry kEntries[] = {
-    {"estimate", answer_estimate}, {"models", answer_models}, {"graph", answer_graph}, {"version", answer_version}};
+constexpr Entry kEntries[] = {{"estimate", answer_estimate}, {"explain", answer_explain},   {"view", answer_view},       {"report", answer_report},
+                              {"models", answer_models},     {"hardware", answer_hardware}, {"options", answer_options},
+                              {"choices", answer_choices},   {"graph", answer_graph},       {"version", answer_version}};
 
 std::string answer(const char* request_json) {
   if (!request_json) fail("the request is a null pointer", "request");

@@ -56,6 +56,21 @@ void print_to(const Arguments& arguments, const std::string& text) {
     print(text);
 }
 
+std::string read_file(const std::string& path) {
+  constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+  const bool from_stdin = path == "-";
+  std::FILE* file = from_stdin ? stdin : std::fopen(path.c_str(), "rb");
+  if (!file) fail(std::string("cannot be read: ") + std::strerror(errno), path);
+  std::string text;
+  char piece[65536];
+  for (std::size_t got = 1; got > 0 && text.size() <= kMostBytes; text.append(piece, got)) got = std::fread(piece, 1, sizeof piece, file);
+  const bool failed = std::ferror(file) != 0;
+  if (!from_stdin) std::fclose(file);
+  if (failed) fail("cannot be read", path, "it may be a folder");
+  if (text.size() > kMostBytes) fail("is larger than 64 MiB", path);
+  return text;
+}
+
 void write_file(const std::string& path, const std::string& bytes) {
   std::FILE* file = std::fopen(path.c_str(), "wb");
   if (!file) fail("cannot be written", path);

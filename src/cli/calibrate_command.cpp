@@ -40,7 +40,7 @@ void check_device(const DeviceFacts& known, const DeviceFacts& traced, const std
 
 /// Several traces (of ranks, of runs) add up.
 void import_trace(const std::string& path, SampleSet& imported) {
-  const Trace trace = read_torch_trace(path);
+  const Trace trace = read_trace(path);
   SampleSet samples = samples_of(trace);
   check_device(imported.device, samples.device, path);
   if (imported.device.name.empty()) imported.device = samples.device;
@@ -54,7 +54,8 @@ void import_into(const std::string& argument, SampleSet& imported) {
   const std::size_t colon = argument.find(':');
   if (colon == std::string::npos) fail("'" + argument + "' names no tool", "--import", "for example rccl-tests:all_reduce_perf.txt");
   const std::string path = argument.substr(colon + 1);
-  if (argument.substr(0, colon) == "torch-trace") return import_trace(path, imported);
+  for (const char* profiler : {"torch-trace", "nsys", "rocprofv3"})
+    if (argument.substr(0, colon) == profiler) return import_trace(path, imported);
   for (Sample& sample : import_samples(argument.substr(0, colon), read_all(path), path)) imported.samples.push_back(std::move(sample));
 }
 
@@ -172,7 +173,7 @@ Command calibrate_command() {
                      {Option::value_list,
                       "--import",
                       "TOOL:FILE, printed by rccl-tests, nccl-tests, hipblaslt-bench, babelstream, transferbench, rocm-bandwidth-test, or "
-                      "recorded by torch.profiler (torch-trace)",
+                      "recorded by torch.profiler (torch-trace), nsys or rocprofv3",
                       false,
                       {}},
                      {Option::flag, "--collectives", "measure collectives among the processes that mpirun started", false, {}},

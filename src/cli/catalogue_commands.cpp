@@ -31,7 +31,22 @@ int run_hardware(const Arguments& arguments) {
   return print(arguments.has("NAME") ? hardware_sheet(arguments["NAME"]) : hardware_list()), kFits;
 }
 
+int run_frameworks(const Arguments& arguments) {
+  const std::string& name = arguments["NAME"];
+  if (arguments.has("--json")) return print(framework_json(name)), kFits;
+  return print(name.empty() ? framework_list() : framework_sheet(name)), kFits;
+}
+
 }  // namespace
+
+Command frameworks_command() {
+  return {"frameworks",
+          "the frameworks whose steps are modelled, or what one can do and takes by default",
+          "  plimsoll frameworks\n  plimsoll frameworks torchtitan",
+          {{Option::positional, "NAME", "a framework", false, {}}, {Option::flag, "--json", "print JSON", false, {}}},
+          run_frameworks,
+          {}};
+}
 
 Command models_command() {
   return {"models",

@@ -27,7 +27,7 @@ class Arguments {
 };
 
 struct Option {
-  enum Kind { value, value_list, flag, positional, positional_list, rest } kind = value;  ///< rest: all words behind "--"
+  enum Kind { value, value_list, words, flag, positional, positional_list, rest } kind = value;  ///< words: one or more at once; rest: all words behind "--"
   std::string name;  ///< "--micro-batch", or "MODEL" for a positional
   std::string help;
   bool required = false;
@@ -44,9 +44,12 @@ struct Command {
 
 Command estimate_command();
 Command explain_command();
+Command export_command();
+Command gate_command();
 Command models_command();
 Command graph_command();
 Command hardware_command();
+Command frameworks_command();
 Command formula_command();
 Command validate_command();
 Command rehearse_command();
@@ -54,6 +57,14 @@ Command calibrate_command();
 Command doctor_command();
 Command replay_command();
 Command compare_trace_command();
+Command search_command();
+Command merge_command();
+Command serve_command();
+Command completion_command();
+Command man_command();
+
+/// All commands, in the order in which --help shows them.
+const std::vector<Command>& all_commands();
 
 /// Parses the command line and runs the command. Throws Error on a wrong one, with the nearest valid name.
 int run(const std::vector<Command>& commands, int argc, const char* const* argv);
@@ -63,6 +74,9 @@ void print(const std::string& text);
 
 /// Writes to the file that -o names, else (and for "-") to stdout. Throws Error as the two do.
 void print_to(const Arguments& arguments, const std::string& text);
+
+/// The text of a file of at most 64 MiB; "-": of stdin. Throws Error: missing, unreadable, too large.
+std::string read_file(const std::string& path);
 
 /// Throws Error when the file cannot be written to its end.
 void write_file(const std::string& path, const std::string& bytes);

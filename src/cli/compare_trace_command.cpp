@@ -26,15 +26,16 @@ int run_compare_trace(const Arguments& arguments) {
   const Model model = load_model(arguments["MODEL"]);
   const Strategy strategy = strategy_of(arguments);
   const PlayableRank rank = playable_rank(model, cluster, strategy, arguments.integer_or("--stage", 0, 0, 1'000'000));
-  const Trace trace = read_torch_trace(arguments["TRACE"]);
+  const Trace trace = read_trace(arguments["TRACE"]);
   check_device(trace.device, cluster.accelerator, trace.path);
   std::array<GroupShape, kGroups> groups;
   const Topology topology(cluster);
   for (std::size_t i = 0; i < groups.size(); ++i)
     if (rank.groups[i].size > 1) groups[i] = topology.group(rank.groups[i]);
   const std::string framework = estimate(model, cluster, strategy).framework;
-  print(to_text(compare_trace(rank.program, pricing_of(cluster, groups, framework), trace),
-                static_cast<std::size_t>(arguments.integer_or("--most", 20, 1, 100'000))));
+  const TraceComparison comparison = compare_trace(rank.program, pricing_of(cluster, groups, framework), trace);
+  const auto most = static_cast<std::size_t>(arguments.integer_or("--most", 20, 1, 100'000));
+  print_to(arguments, arguments.has("--json") ? to_json(comparison) : to_text(comparison, most));
   return kFits;
 }
 
@@ -42,13 +43,15 @@ int run_compare_trace(const Arguments& arguments) {
 
 Command compare_trace_command() {
   Command command{"compare-trace",
-                  "the predicted step beside a trace of torch.profiler, kernel by kernel",
+                  "the predicted step beside a profiler's trace, kernel by kernel",
                   "  plimsoll compare-trace gpt2 trace.json.gz --on 1xh100-sxm --micro-batch 8 --seq 1024 --precision amp-bf16\n",
                   {},
                   run_compare_trace,
                   {}};
   command.options = run_options();
-  command.options.insert(command.options.begin() + 1, {Option::positional, "TRACE", "a Chrome trace of torch.profiler, plain or gzipped", true, {}});
+  command.options.insert(command.options.begin() + 1, {Option::positional, "TRACE", "of torch.profiler (plain or gzipped), nsys (exported as sqlite) or rocprofv3 (kernel_trace.csv)", true, {}});
+  command.options.push_back({Option::flag, "--json", "print one plimsoll/compare-trace/1 object", false, {}});
+  command.options.push_back({Option::value, "-o", "write to this file", false, {}});
   command.options.push_back({Option::value, "--stage", "pipeline stage, 0 unless told", false, {}});
   command.options.push_back({Option::value, "--most", "rows of each table, 20 unless told", false, {}});
   for (Option& flag : strategy_flags()) command.options.push_back(std::move(flag));

@@ -2,6 +2,7 @@
 #include "plimsoll/error.hpp"
 #include "plimsoll/plimsoll.hpp"
 #include "plimsoll/rehearse.hpp"
+#include "report_flags.hpp"
 #include "strategy_flags.hpp"
 
 namespace plimsoll::cli {
@@ -18,13 +19,13 @@ std::string other_view(const Arguments& arguments) {
 }
 
 /// The lowered program beside one that was recorded.
-std::string against(const Arguments& arguments, const Model& model, const Cluster& cluster) {
+std::string against(const Arguments& arguments, const Run& run) {
   if (arguments.has("--json")) fail("--against prints a table", "--json", "leave one of them out");
-  const Strategy strategy = strategy_of(arguments);
+  const Strategy& strategy = run.strategy;
   const Recording recording = read_recording(arguments["--against"]);
   if (recording.program.step.empty())
     fail("the record has no whole step", arguments["--against"], "rehearse the program for longer: --steps, --timeout");
-  const PlayableRank lowered = playable_rank(model, cluster, strategy, strategy.pp_rank.value_or(0));
+  const PlayableRank lowered = playable_rank(run.model, run.cluster, strategy, strategy.pp_rank.value_or(0));
   const MemoryTrace trace = play_memory(lowered.program, lowered.options);
   ProgramComparison comparison = compare_programs(lowered.program, recording);
   const auto bytes = [](Bytes of) { return static_cast<double>(of.count); };
@@ -34,25 +35,18 @@ std::string against(const Arguments& arguments, const Model& model, const Cluste
   return to_text(comparison, 25);
 }
 
-std::string quoted(const std::string& word) { return word.find_first_of(" *[]{}\"$") == std::string::npos ? word : "'" + word + "'"; }
-
 /// The command line again.
-std::string said(const Arguments& arguments) {
-  std::string line = "plimsoll estimate " + quoted(arguments["MODEL"]);
-  for (const char* own : {"--on", "--strategy"})
-    if (arguments.has(own)) line += std::string(" ") + own + " " + quoted(arguments[own]);
-  for (const Option& flag : strategy_flags())
-    if (arguments.has(flag.name)) line += " " + flag.name + " " + quoted(arguments[flag.name]);
-  return line;
+std::string said(const Arguments& arguments, const std::string& more = {}) {
+  return command_line("estimate", arguments, estimate_command().options, more);
 }
 
 /// The one command with which a run that does not fit would. Pipelines of many stages are not tried: each change plays all of them.
-std::string what_would_fit(const Arguments& arguments, const Model& model, const Cluster& cluster, const Report& report) {
+std::string what_would_fit(const Arguments& arguments, const Run& run, const Report& report) {
   constexpr std::size_t kMostStages = 4;
   if (report.ranks.size() > kMostStages) return "\nwhat would lower it: plimsoll explain, with the same arguments\n";
-  const auto change = fitting_change(model, cluster, strategy_of(arguments));
+  const auto change = fitting_change(run.model, run.cluster, run.strategy);
   if (!change) return "\nno change of the strategy that was tried makes it fit: take more or larger GPUs\n";
-  return "\nwould fit, with " + to_string(change->device) + " per GPU\n  " + said(arguments) + " " + change->flag + "\n";
+  return "\nwould fit, with " + to_string(change->device) + " per GPU\n  " + said(arguments, change->flag) + "\n";
 }
 
 /// 1 for a verdict that the caller does not take.
@@ -65,15 +59,28 @@ int exit_code(const Arguments& arguments, Verdict verdict) {
 
 int run_estimate(const Arguments& arguments) {
   (void)exit_code(arguments, Verdict::fits);  // a wrong --fail-on is told before the work
+  const std::string format = format_of(arguments);
   if (arguments.has("--view")) return print(other_view(arguments)), kFits;
-  const std::string& on = cluster_name(arguments, "estimate");
-  const Model model = load_model(arguments["MODEL"]);
-  const Cluster cluster = parse_cluster(on);
-  if (arguments.has("--against")) return print(against(arguments, model, cluster)), kFits;
-  const Report report = estimate(model, cluster, strategy_of(arguments));
-  std::string text = arguments.has("--json") ? to_json(report) : to_text(report);
-  if (report.verdict == Verdict::does_not_fit && !arguments.has("--json")) text += what_would_fit(arguments, model, cluster, report);
-  print_to(arguments, text);
+  const Run run = run_of(arguments, "estimate");
+  if (arguments.has("--against")) return print(against(arguments, run)), kFits;
+  const Report report = estimate(run.model, run.cluster, run.strategy);
+  const ReportWriters writers{
+      [&](const TextStyle& style) {
+        const bool helps = report.verdict == Verdict::does_not_fit && style.detail != TextStyle::Detail::brief;
+        return to_text(report, style) + (helps ? what_would_fit(arguments, run, report) : std::string());
+      },
+      [&] { return to_json(report); },
+      [&] {
+        Document document = document_of(report);
+        document.command = said(arguments);
+        return document;
+      },
+      [&] {
+        RunView view = view_of(run.model, run.cluster, run.strategy);
+        view.command = said(arguments);
+        return document_of(view);
+      }};
+  print_to(arguments, report_in(format, arguments, writers));
   return exit_code(arguments, report.verdict);
 }
 
@@ -84,16 +91,19 @@ Command estimate_command() {
                   "memory, time and a verdict for one training step",
                   "  plimsoll estimate llama-3.1-8b --on 8xmi300x --fsdp full --micro-batch 2 --seq 8192\n"
                   "  plimsoll estimate ./config.json --on 16x8xh100-sxm --tp 8 --pp 4 --global-batch 512 --seq 4096 --json\n"
-                  "  plimsoll estimate llama-3-8b --on 1xh100-sxm --view accelerate",
+                  "  plimsoll estimate gpt2 --on 1xh100-sxm --micro-batch 8 --seq 1024 --format html -o gpt2.html\n"
+                  "  plimsoll estimate llama-3-8b --on 1xh100-sxm --view accelerate\n"
+                  "  plimsoll estimate --from fsdp.yaml --on h100-sxm -- accelerate launch train.py --model_name_or_path meta-llama/Llama-3.1-8B",
                   run_options(),
                   run_estimate,
                   {}};
-  command.options.push_back({Option::flag, "--json", "print one plimsoll/estimate/1 object", false, {}});
-  command.options.push_back({Option::value, "-o", "write to this file", false, {}});
+  for (Option& flag : report_flags()) command.options.push_back(std::move(flag));
   command.options.push_back({Option::value, "--fail-on", "tight: exit 1 also where little is left", false, {}});
   command.options.push_back({Option::value, "--view", "accelerate or deepspeed: what that calculator says instead", false, {}});
   command.options.push_back(
       {Option::value, "--against", "a record of `plimsoll rehearse`: both programs side by side, first difference first", false, {}});
+  command.options.front().required = false;  // --from may say it
+  for (Option& option : foreign_options()) command.options.push_back(std::move(option));
   for (Option& flag : strategy_flags()) command.options.push_back(std::move(flag));
   return command;
 }

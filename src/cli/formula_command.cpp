@@ -8,6 +8,7 @@
 #include "plimsoll/cost.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/flops.hpp"
+#include "plimsoll/formula_answer.hpp"
 #include "plimsoll/play.hpp"
 #include "plimsoll/plimsoll.hpp"
 
@@ -34,6 +35,17 @@ double parse_count(const std::string& text, const char* where) {
 
 std::string gb(double bytes) { return bytes >= 100e9 ? fmt::format("{:.0f} GB", bytes / 1e9) : fmt::format("{:.3g} GB", bytes / 1e9); }
 
+constexpr std::array kStages{"no ZeRO", "ZeRO-1", "ZeRO-2", "ZeRO-3"};
+
+FormulaAnswer zero_answer(double parameters, std::int64_t gpus, const StateBytes& bytes) {
+  const auto states = zero_model_states(parameters, gpus, bytes);
+  FormulaAnswer answer{"zero", {{"parameters", parameters}, {"gpus", static_cast<double>(gpus)}}, {}};
+  for (std::size_t stage = 0; stage < kStages.size(); ++stage) answer.results.push_back({kStages[stage], {{"bytes_per_gpu", states[stage]}}});
+  for (const FrameworkStates& framework : framework_states(parameters, gpus))
+    answer.results.push_back({framework.recipe, {{"bytes_per_gpu", framework.bytes_per_gpu}}});
+  return answer;
+}
+
 int run_zero(const Arguments& arguments) {
   const double parameters = parse_count(arguments["--params"], "--params");
   const std::int64_t gpus = arguments.integer_or("--gpus", 1, 1, kMostRanks);
@@ -41,6 +53,7 @@ int run_zero(const Arguments& arguments) {
   if (precision != "fp32" && precision != "mixed")
     fail("there is no count for '" + precision + "'", "--precision", suggest(precision, {"fp32", "mixed"}));
   const StateBytes bytes = precision == "fp32" ? StateBytes::single_precision() : StateBytes::mixed_precision();
+  if (arguments.has("--json")) return print(to_json(zero_answer(parameters, gpus, bytes))), kFits;
   const auto states = zero_model_states(parameters, gpus, bytes);
   print(fmt::format("model states per GPU, {:.4g} parameters on {} GPUs, {} B parameters + {} B gradients + {} B optimizer\n\n", parameters,
                     gpus, bytes.parameter, bytes.gradient, bytes.optimizer));
@@ -59,10 +72,29 @@ std::string ring_line(const char* name, Seconds textbook, const std::string& rea
   return fmt::format("  {:<15}{:>14}{}\n", name, milliseconds(textbook), real.empty() ? "" : "   " + real);
 }
 
+struct Ring {
+  Bytes bytes;
+  std::int64_t ranks = 1;
+  BytesPerSecond bandwidth;
+  Seconds latency;
+};
+
+struct RingTime {
+  const char* name;
+  CollectiveKind kind;
+  Seconds textbook;
+};
+
+std::array<RingTime, 3> ring_times(const Ring& ring) {
+  const Seconds gather = ring_all_gather(ring.bytes, ring.ranks, ring.bandwidth, ring.latency);
+  return {{{"all-reduce", CollectiveKind::all_reduce, ring_all_reduce(ring.bytes, ring.ranks, ring.bandwidth, ring.latency)},
+           {"all-gather", CollectiveKind::all_gather, gather},
+           {"reduce-scatter", CollectiveKind::reduce_scatter, gather}}};
+}
+
 /// The library's own choice for that size on that cluster.
-std::string library_time(CollectiveKind kind, Bytes bytes, const Cluster& cluster, const GroupShape& group) {
-  const Seconds time = price(Collective{kind, Group::world, bytes.count, DType::bf16}, group, cluster);
-  return fmt::format("on {}: {}", cluster.name, milliseconds(time));
+Seconds library_time(CollectiveKind kind, Bytes bytes, const Cluster& cluster, const GroupShape& group) {
+  return price(Collective{kind, Group::world, bytes.count, DType::bf16}, group, cluster);
 }
 
 int run_ring(const Arguments& arguments) {
@@ -72,30 +104,58 @@ int run_ring(const Arguments& arguments) {
   const GroupShape group = real ? Topology(cluster).group({0, cluster.gpus(), 1}) : GroupShape{};
   if (!real && !(arguments.has("--ranks") && arguments.has("--bandwidth")))
     fail("--ranks and --bandwidth are missing, or --on", "formula ring", "for example --ranks 8 --bandwidth '450 GB/s'");
-  const std::int64_t ranks = arguments.integer_or("--ranks", real ? cluster.gpus() : 1, 1, kMostRanks);
-  const BytesPerSecond bandwidth = arguments.has("--bandwidth") ? parse_bytes_per_second(arguments["--bandwidth"]) : group.ring;
-  const Seconds latency = arguments.has("--latency") ? parse_seconds(arguments["--latency"]) : Seconds(0);
-  print(fmt::format("ring over {} ranks, D = {}, B = {} per direction\n\n", ranks, to_string(bytes), to_string(bandwidth)));
-  const auto beside = [&](CollectiveKind kind) { return real ? library_time(kind, bytes, cluster, group) : std::string(); };
-  print(ring_line("all-reduce", ring_all_reduce(bytes, ranks, bandwidth, latency), beside(CollectiveKind::all_reduce)));
-  print(ring_line("all-gather", ring_all_gather(bytes, ranks, bandwidth, latency), beside(CollectiveKind::all_gather)));
-  print(ring_line("reduce-scatter", ring_all_gather(bytes, ranks, bandwidth, latency), beside(CollectiveKind::reduce_scatter)));
+  const Ring ring{bytes, arguments.integer_or("--ranks", real ? cluster.gpus() : 1, 1, kMostRanks),
+                  arguments.has("--bandwidth") ? parse_bytes_per_second(arguments["--bandwidth"]) : group.ring,
+                  arguments.has("--latency") ? parse_seconds(arguments["--latency"]) : Seconds(0)};
+  const std::array<RingTime, 3> times = ring_times(ring);
+  if (arguments.has("--json")) {
+    FormulaAnswer answer{"ring",
+                         {{"bytes", static_cast<double>(bytes.count)},
+                          {"ranks", static_cast<double>(ring.ranks)},
+                          {"bytes_per_second", ring.bandwidth.value},
+                          {"latency_seconds", ring.latency.value}},
+                         {}};
+    for (const RingTime& time : times) {
+      answer.results.push_back({time.name, {{"seconds", time.textbook.value}}});
+      if (real) answer.results.back().numbers.emplace_back("library_seconds", library_time(time.kind, bytes, cluster, group).value);
+    }
+    return print(to_json(answer)), kFits;
+  }
+  print(fmt::format("ring over {} ranks, D = {}, B = {} per direction\n\n", ring.ranks, to_string(bytes), to_string(ring.bandwidth)));
+  for (const RingTime& time : times)
+    print(ring_line(time.name, time.textbook,
+                    real ? fmt::format("on {}: {}", cluster.name, milliseconds(library_time(time.kind, bytes, cluster, group))) : ""));
   print("\nall-reduce 2(N-1)/N * D/B, the others (N-1)/N * D/B; D is the full buffer (Patarasuk and Yuan 2009).\n");
   return kFits;
 }
 
-/// One schedule played with equal stages, forward 1 and backward 2; empty where its framework refuses the numbers.
-std::string played_line(const ScheduleInfo& info, int stages, int micro_batches, int chunks) {
+/// One schedule played with equal stages, forward 1 and backward 2; a note where its framework refuses the numbers.
+FormulaAnswer::Row played_row(const ScheduleInfo& info, int stages, int micro_batches, int chunks) {
   const int own_chunks = info.default_chunks > 1 ? (chunks > 1 ? chunks : info.default_chunks) : 1;
-  if (const std::string refusal = schedule_refusal(info.name, stages, micro_batches, own_chunks); !refusal.empty())
-    return fmt::format("  {:<18}{}\n", info.name, refusal);
+  const std::string name(info.name);
+  if (std::string refusal = schedule_refusal(info.name, stages, micro_batches, own_chunks); !refusal.empty()) return {name, {}, refusal};
   const Schedule schedule = make_schedule(info.name, stages, micro_batches, own_chunks);
   const double per_chunk = static_cast<double>(stages) / schedule.model_stages();
   PipelineTimes times;
   times.stages = {{Seconds(per_chunk), Seconds(2 * per_chunk), Seconds(per_chunk), Seconds(per_chunk)}};
   const PipelineTimeline timeline = play_pipeline(schedule, times);
-  return fmt::format("  {:<18}{:>6.1f} %{:>12.2f}{:>10}\n", info.name, 100 * timeline.bubble_fraction, timeline.makespan.value,
-                     peak_in_flight(schedule, 0));
+  return {name,
+          {{"bubble_share", timeline.bubble_fraction},
+           {"makespan_forwards", timeline.makespan.value},
+           {"in_flight_chunks", static_cast<double>(peak_in_flight(schedule, 0))}}};
+}
+
+std::string played_line(const FormulaAnswer::Row& row) {
+  if (row.numbers.empty()) return fmt::format("  {:<18}{}\n", row.name, row.note);
+  return fmt::format("  {:<18}{:>6.1f} %{:>12.2f}{:>10.0f}\n", row.name, 100 * row.numbers[0].second, row.numbers[1].second, row.numbers[2].second);
+}
+
+FormulaAnswer bubble_answer(int stages, int micro_batches, int chunks) {
+  FormulaAnswer answer{"bubble", {{"stages", stages}, {"micro_batches", micro_batches}, {"chunks", chunks}}, {}};
+  answer.results.push_back({"(P-1)/(M+P-1)", {{"bubble_share", bubble_fraction(stages, micro_batches)}}});
+  if (chunks > 1) answer.results.push_back({"(P-1)/(vM+P-1)", {{"bubble_share", bubble_fraction(stages, micro_batches, chunks)}}});
+  for (const ScheduleInfo& info : schedules()) answer.results.push_back(played_row(info, stages, micro_batches, chunks));
+  return answer;
 }
 
 int run_bubble(const Arguments& arguments) {
@@ -103,13 +163,14 @@ int run_bubble(const Arguments& arguments) {
   const int stages = static_cast<int>(arguments.integer_or("--stages", 1, 1, kMostStages));
   const int micro_batches = static_cast<int>(arguments.integer_or("--micro-batches", 1, 1, kMostMicroBatches));
   const int chunks = static_cast<int>(arguments.integer_or("--chunks", 1, 1, 64));
+  if (arguments.has("--json")) return print(to_json(bubble_answer(stages, micro_batches, chunks))), kFits;
   print(fmt::format("pipeline bubble, P = {} stages, M = {} micro-batches\n\n", stages, micro_batches));
   print(fmt::format("  (P-1)/(M+P-1) = {:.6g}\n", bubble_fraction(stages, micro_batches)));
   if (chunks > 1)
     print(fmt::format("  (P-1)/(vM+P-1) = {:.6g} with v = {} chunks per rank\n", bubble_fraction(stages, micro_batches, chunks), chunks));
   print("\nThe schedules played (equal stages, forward 1, backward 2, no transfers; in flight on rank 0, in chunks):\n\n");
   print(fmt::format("  {:<18}{:>8}{:>12}{:>10}\n", "schedule", "bubble", "makespan", "in flight"));
-  for (const ScheduleInfo& info : schedules()) print(played_line(info, stages, micro_batches, chunks));
+  for (const ScheduleInfo& info : schedules()) print(played_line(played_row(info, stages, micro_batches, chunks)));
   return kFits;
 }
 
@@ -117,11 +178,16 @@ int run_flops(const Arguments& arguments) {
   const Model model = load_model(arguments["MODEL"]);
   flops::Setting setting;
   setting.sequence = arguments.integer_or("--seq", 0, 1, std::int64_t{1} << 32);
-  print(fmt::format("model FLOPs per token of {} at {} tokens, forward and backward\n\n", model.name, setting.sequence));
+  const bool json = arguments.has("--json");
+  FormulaAnswer answer{"flops", {{"sequence_tokens", static_cast<double>(setting.sequence)}}, {}};
+  if (!json) print(fmt::format("model FLOPs per token of {} at {} tokens, forward and backward\n\n", model.name, setting.sequence));
   for (const flops::Convention& convention : flops::conventions()) {
     if (!flops::conventions_apply(model) && convention.name != "6n" && convention.name != "exact") continue;
-    print(fmt::format("  {:<20}{:>14.6e}   {}\n", convention.name, convention.per_token(model, setting), convention.source));
+    const double flops = convention.per_token(model, setting);
+    answer.results.push_back({std::string(convention.name), {{"flops_per_token", flops}}, std::string(convention.source)});
+    if (!json) print(fmt::format("  {:<20}{:>14.6e}   {}\n", convention.name, flops, convention.source));
   }
+  if (json) print(to_json(answer));
   return kFits;
 }
 
@@ -151,6 +217,8 @@ Command formula_command() {
       "flops", "model FLOPs per token under every convention", "  plimsoll formula flops llama-3-8b --seq 8192", {}, run_flops, {}};
   conventions.options = {{Option::positional, "MODEL", "a shipped model, a config.json, or a graph file", true, {}},
                          required("--seq", "tokens of a sequence")};
+  for (Command* each : {&zero, &ring, &bubble, &conventions})
+    each->options.push_back({Option::flag, "--json", "print one plimsoll/formula/1 object", false, {}});
   return {"formula", "textbook formulas, beside the real thing", {}, {}, nullptr, {zero, ring, bubble, conventions}};
 }
 

@@ -29,13 +29,26 @@ int complain(const plimsoll::Error& error, bool json) {
 
 }  // namespace
 
+namespace plimsoll::cli {
+
+const std::vector<Command>& all_commands() {
+  static const std::vector<Command> kCommands{
+      estimate_command(),  explain_command(),   models_command(), graph_command(),  hardware_command(), frameworks_command(), formula_command(),
+      validate_command(),  rehearse_command(),  calibrate_command(), doctor_command(), replay_command(), compare_trace_command(),
+      search_command(),    merge_command(),     export_command(), gate_command(),
+#ifdef PLIMSOLL_SERVE
+      serve_command(),
+#endif
+      completion_command(), man_command()};
+  return kCommands;
+}
+
+}  // namespace plimsoll::cli
+
 int main(int argc, char** argv) {
   using namespace plimsoll;
   try {
-    return cli::run({cli::estimate_command(), cli::explain_command(), cli::models_command(), cli::graph_command(), cli::hardware_command(),
-                     cli::formula_command(), cli::validate_command(), cli::rehearse_command(), cli::calibrate_command(),
-                     cli::doctor_command(), cli::replay_command(), cli::compare_trace_command()},
-                    argc, argv);
+    return cli::run(cli::all_commands(), argc, argv);
   } catch (const Error& error) {
     return complain(error, asks_for_json(argc, argv));
   } catch (const std::bad_alloc&) {

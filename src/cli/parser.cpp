@@ -26,13 +26,15 @@ void add_option(CLI::App& app, const Option& option, bool with_rare, Bound& boun
     added = app.add_flag(option.name, option.help);
   } else {
     added = app.add_option(option.name, bound.values[index], option.help);
-    const bool many = option.kind == Option::positional_list || option.kind == Option::value_list;
+    const bool many = option.kind == Option::positional_list || option.kind == Option::value_list || option.kind == Option::words;
     if (!many) added->expected(1);
     if (option.kind == Option::value) added->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     if (option.kind == Option::positional) added->allow_extra_args(false);  // the next word is the next one's
     if (option.kind == Option::value_list) added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    if (option.kind != Option::positional_list) added->allow_extra_args(false);  // or CLI11 takes "[a, b]" apart, which is JSON
-    added->type_name(option.kind == Option::value || option.kind == Option::value_list ? "TEXT" : "");
+    if (option.kind == Option::words) added->expected(1, -1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    if (option.kind != Option::positional_list && option.kind != Option::words)
+      added->allow_extra_args(false);  // or CLI11 takes "[a, b]" apart, which is JSON
+    added->type_name(option.kind == Option::value || option.kind == Option::value_list || option.kind == Option::words ? "TEXT" : "");
   }
   if (option.required) added->required();
   if (!option.group.empty()) added->group(option.group);
@@ -110,12 +112,18 @@ int end_of_options(const Command& command, int argc, const char* const* argv) {
   return at;
 }
 
+/// A command that is nothing without another program's line takes it also without "--".
+bool needs_rest(const Command& command) {
+  return std::any_of(command.options.begin(), command.options.end(),
+                     [](const Option& option) { return option.kind == Option::rest && option.required; });
+}
+
 /// Where the line of another program begins, or its "--" stands; its length where there is none.
 int end_of_own(const std::vector<Command>& commands, int argc, const char* const* argv) {
   const auto end =
       static_cast<int>(std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; }) - argv);
   for (const Command& command : commands)
-    if (argc > 1 && command.name == argv[1] && takes_rest(command)) return std::min(end, end_of_options(command, argc, argv));
+    if (argc > 1 && command.name == argv[1] && needs_rest(command)) return std::min(end, end_of_options(command, argc, argv));
   return end;
 }
 
@@ -135,6 +143,7 @@ int run(const std::vector<Command>& commands, int argc, const char* const* argv)
   CLI::App app("Before a training run leaves port: does it fit, how fast does it go, and why.", "plimsoll");
   app.set_version_flag("--version", std::string("plimsoll ") + version());
   app.footer("plimsoll COMMAND --help has examples. Exit codes: 0 fits, 1 does not fit, 2 bad input, 70 internal.");
+  app.require_subcommand(0, 1);  // a second command's name is an argument: `man estimate`
   std::vector<std::unique_ptr<Bound>> all;
   const int own = end_of_own(commands, argc, argv);
   const bool help_all = is_given(own, argv, kHelpAll);

@@ -9,6 +9,7 @@
 #include "plimsoll/plimsoll.hpp"
 #include "plimsoll/rehearse.hpp"
 #include "rehearsed_program.hpp"
+#include "report_flags.hpp"
 #include "strategy_flags.hpp"
 
 namespace plimsoll::cli {
@@ -91,6 +92,7 @@ std::string known_so_far(const Rehearsed& rehearsed) {
 }
 
 int run_rehearse(const Arguments& arguments) {
+  const std::string format = format_of(arguments);
   const Rehearse wanted = wanted_of(arguments);
   Rehearsed rehearsed = rehearse(wanted);
   const Failure failure = rehearsed.failure;
@@ -99,9 +101,18 @@ int run_rehearse(const Arguments& arguments) {
   const std::string unfinished = failure.where.empty() ? failure.what : failure.what + " at " + failure.where;
   if (!failure.what.empty()) rehearsal.report.notes.insert(rehearsal.report.notes.begin(), "not to the end: " + unfinished);
   write_views(arguments, rehearsal);
-  const bool json = arguments.has("--json");
-  if (!failure.what.empty() && !json) print("not to the end: " + unfinished + "\nwhat was seen until then:\n\n");
-  print(json ? to_json(rehearsal.report) : to_text(rehearsal, 15));
+  const std::string before = failure.what.empty() ? "" : "not to the end: " + unfinished + "\nwhat was seen until then:\n\n";
+  const std::size_t launches = arguments.has("--verbose") ? 1000 : 15;
+  const auto document = [&] {
+    Document made = document_of(rehearsal);
+    made.command = command_line("rehearse", arguments, rehearse_command().options);
+    return made;
+  };
+  print_to(arguments, report_in(format, arguments,
+                                {[&](const TextStyle& style) { return before + to_text(rehearsal, launches, style); },
+                                 [&] { return to_json(rehearsal.report); },
+                                 document,
+                                 {}}));
   if (!failure.what.empty()) fail(failure.what, failure.where, failure.advice);
   return rehearsal.report.verdict == Verdict::does_not_fit ? kDoesNotFit : kFits;
 }
@@ -109,42 +120,44 @@ int run_rehearse(const Arguments& arguments) {
 }  // namespace
 
 Command rehearse_command() {
-  return {"rehearse",
-          "your own training command on a GPU that is not there",
-          "  plimsoll rehearse --on 8xmi300x --rank 0 --world 8 -- python train.py --batch-size 4\n"
-          "  plimsoll rehearse --on 8xh100-sxm -- torchrun --nproc-per-node 8 train.py\n"
-          "  plimsoll rehearse --on 1xh100-sxm --trace step.json --memory-viz peak.pickle -- python train.py",
-          {{Option::value, "--on", "cluster: 8xmi300x, 16x8xh100-sxm, a shipped cluster, or a file", false, {}},
-           {Option::value, "--rank", "the rank to stand for; else the first, the middle and the last", false, {}},
-           {Option::value, "--world", "ranks in all; else what the launcher's line says, or 1", false, {}},
-           {Option::value, "--steps", "optimizer steps to follow, 4 unless told", false, {}},
-           {Option::flag, "--until-peak", "stop as soon as a step's peak recurs", false, {}},
-           {Option::value, "--timeout", "seconds per rank, 600 unless told; then the stacks of all threads are printed", false, {}},
-           {Option::flag,
-            "--together",
-            "run all ranks at once: they tell each other objects (chosen by itself where one waits for some)",
-            false,
-            {}},
-           {Option::flag, "--until-exit", "take the whole run as one step: inference, evaluation, steps without an optimizer", false, {}},
-           {Option::value, "--mark", "a function (or CLASS.METHOD) of the program each call of which is a step", false, {}},
-           {Option::value_list, "--value", "NAME=NUMBER: what an unknown value is where NAME stands in the line that reads it", false, {}},
-           {Option::flag, "--synthetic-data", "stand-ins for tokenizers and datasets that are not there", false, {}},
-           {Option::flag,
-            "--stacks",
-            "let PyTorch write the --memory-viz snapshot itself, with the Python stack of every allocation",
-            false,
-            {}},
-           {Option::flag, "--json", "print one plimsoll/estimate/1 object", false, {}},
-           {Option::value, "--trace", "write the step's timeline to this file (Perfetto)", false, {}},
-           {Option::value, "--memory-viz", "write a snapshot for pytorch.org/memory_viz to this file", false, {}},
-           {Option::value, "--record", "keep the record in this file (.rankN behind it for several ranks)", false, {}},
-           {Option::rest,
-            "COMMAND",
-            "the program with its arguments, or any line that starts it: torchrun, accelerate launch, a shell script",
-            true,
-            {}}},
-          run_rehearse,
-          {}};
+  Command command{
+      "rehearse",
+      "your own training command on a GPU that is not there",
+      "  plimsoll rehearse --on 8xmi300x --rank 0 --world 8 -- python train.py --batch-size 4\n"
+      "  plimsoll rehearse --on 8xh100-sxm -- torchrun --nproc-per-node 8 train.py\n"
+      "  plimsoll rehearse --on 1xh100-sxm --trace step.json --memory-viz peak.pickle -- python train.py",
+      {{Option::value, "--on", "cluster: 8xmi300x, 16x8xh100-sxm, a shipped cluster, or a file", false, {}},
+       {Option::value, "--rank", "the rank to stand for; else the first, the middle and the last", false, {}},
+       {Option::value, "--world", "ranks in all; else what the launcher's line says, or 1", false, {}},
+       {Option::value, "--steps", "optimizer steps to follow, 4 unless told", false, {}},
+       {Option::flag, "--until-peak", "stop as soon as a step's peak recurs", false, {}},
+       {Option::value, "--timeout", "seconds per rank, 600 unless told; then the stacks of all threads are printed", false, {}},
+       {Option::flag,
+        "--together",
+        "run all ranks at once: they tell each other objects (chosen by itself where one waits for some)",
+        false,
+        {}},
+       {Option::flag, "--until-exit", "take the whole run as one step: inference, evaluation, steps without an optimizer", false, {}},
+       {Option::value, "--mark", "a function (or CLASS.METHOD) of the program each call of which is a step", false, {}},
+       {Option::value_list, "--value", "NAME=NUMBER: what an unknown value is where NAME stands in the line that reads it", false, {}},
+       {Option::flag, "--synthetic-data", "stand-ins for tokenizers and datasets that are not there", false, {}},
+       {Option::flag,
+        "--stacks",
+        "let PyTorch write the --memory-viz snapshot itself, with the Python stack of every allocation",
+        false,
+        {}},
+       {Option::value, "--trace", "write the step's timeline to this file (Perfetto)", false, {}},
+       {Option::value, "--memory-viz", "write a snapshot for pytorch.org/memory_viz to this file", false, {}},
+       {Option::value, "--record", "keep the record in this file (.rankN behind it for several ranks)", false, {}},
+       {Option::rest,
+        "COMMAND",
+        "the program with its arguments, or any line that starts it: torchrun, accelerate launch, a shell script",
+        true,
+        {}}},
+      run_rehearse,
+      {}};
+  for (Option& flag : report_flags()) command.options.push_back(std::move(flag));
+  return command;
 }
 
 }  // namespace plimsoll::cli

@@ -8,6 +8,7 @@
 #include "plimsoll/calibrate.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/plimsoll.hpp"
+#include "report_flags.hpp"
 #include "run_device.hpp"
 #include "strategy_flags.hpp"
 
@@ -38,11 +39,11 @@ std::string config_of(const std::string& model) {
 }
 
 int run_replay(const Arguments& arguments) {
-  const std::string& on = cluster_name(arguments, "replay");
-  const Model model = load_model(arguments["MODEL"]);
-  const Cluster cluster = parse_cluster(on);
-  const PlayableRank rank =
-      playable_rank(model, cluster, strategy_of(arguments, kDevice), arguments.integer_or("--stage", 0, 0, 1'000'000));
+  const std::string format = format_of(arguments);
+  const bool foreign = arguments.has("--from") || arguments.has("COMMAND");
+  if (foreign && arguments.has("--row")) fail("a row states every key", "--row", "give the strategy as flags instead of --from");
+  const auto [model, cluster, strategy] = run_of(arguments, "replay", kDevice);
+  const PlayableRank rank = playable_rank(model, cluster, strategy, arguments.integer_or("--stage", 0, 0, 1'000'000));
   ReplayOptions options;
   if (arguments.has("--backend")) options.backend = arguments["--backend"];
   options.device = static_cast<int>(arguments.integer_or(kDevice, 0, 0, 1023));
@@ -52,9 +53,17 @@ int run_replay(const Arguments& arguments) {
   watch_for_interruption();
   const Replay result = replay(rank, cluster, options);
   if (result.rank != 0) return kFits;  // every process has played the same step
-  print(to_text(result));
+  const auto document = [&] {
+    Document made = document_of(result);
+    made.command = command_line("replay", arguments, replay_command().options);
+    return made;
+  };
+  print_to(arguments, report_in(format, arguments, {[&](const TextStyle& style) {
+                                                      return style.detail == TextStyle::Detail::brief ? document_of(result).answer + "\n" : to_text(result);
+                                                    },
+                                                    [&] { return to_json(result); }, document, {}}));
   if (arguments.has("--row"))
-    write_file(arguments["--row"], replay_row(result, arguments["MODEL"], config_of(arguments["MODEL"]), on, settings_of(arguments)));
+    write_file(arguments["--row"], replay_row(result, arguments["MODEL"], config_of(arguments["MODEL"]), arguments["--on"], settings_of(arguments)));
   return kFits;
 }
 
@@ -75,6 +84,9 @@ Command replay_command() {
   command.options.push_back({Option::flag, "--collectives", "under mpirun: one process per device, collectives between them", false, {}});
   command.options.push_back({Option::value, "--steps", "steady steps to time, 5 unless told", false, {}});
   command.options.push_back({Option::value, "--row", "write the result as a measured row for plimsoll validate", false, {}});
+  for (Option& flag : report_flags()) command.options.push_back(std::move(flag));
+  command.options.front().required = false;  // --from may say it
+  for (Option& option : foreign_options()) command.options.push_back(std::move(option));
   for (Option& flag : strategy_flags(kDevice)) command.options.push_back(std::move(flag));
   return command;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plimsoll/error.hpp"
+#include "plimsoll/formats.hpp"
 
 namespace plimsoll::cli {
 namespace {
@@ -29,6 +30,12 @@ std::vector<Option> run_options() {
           {Option::value, "--strategy", "JSON file of strategy keys; flags come on top", false, {}}};
 }
 
+std::vector<Option> foreign_options() {
+  return {{Option::words, "--from", "files of other programs that describe the run (docs/formats): configurations, scripts; FORMAT:FILE forces one", false, {}},
+          {Option::flag, "--show-resolved", "every key of those files: what it became, and where from", false, {}},
+          {Option::rest, "COMMAND", "a launch line behind --, as it would be typed", false, {}}};
+}
+
 std::vector<Option> strategy_flags(const std::string& taken) {
   std::vector<Option> flags;
   for (const StrategyOption& option : strategy_options()) {
@@ -40,13 +47,35 @@ std::vector<Option> strategy_flags(const std::string& taken) {
   return flags;
 }
 
-Strategy strategy_of(const Arguments& arguments, const std::string& taken) {
-  Strategy strategy = arguments.has("--strategy") ? load_strategy(arguments["--strategy"]) : Strategy{};
+namespace {
+
+/// The flags on top of what was said.
+Strategy with_flags(Strategy strategy, const Arguments& arguments, const std::string& taken) {
   std::vector<std::pair<std::string, std::string>> options;
   for (const StrategyOption& option : strategy_options())
     if (const std::string flag = flag_of(option); flag != taken && arguments.has(flag)) options.emplace_back(option.key, arguments[flag]);
   set_options(strategy, options);
   return strategy;
+}
+
+}  // namespace
+
+Strategy strategy_of(const Arguments& arguments, const std::string& taken) {
+  return with_flags(arguments.has("--strategy") ? load_strategy(arguments["--strategy"]) : Strategy{}, arguments, taken);
+}
+
+Run run_of(const Arguments& arguments, const std::string& command, const std::string& taken) {
+  const bool foreign = arguments.has("--from") || arguments.has("COMMAND");
+  if (!foreign) {
+    if (!arguments.has("MODEL")) fail("MODEL is missing: what is trained", command, "a shipped model's name, a config.json, or --from FILE");
+    const std::string& on = cluster_name(arguments, command);
+    return {load_model(arguments["MODEL"]), parse_cluster(on), strategy_of(arguments, taken)};
+  }
+  if (arguments.has("--strategy")) fail("--strategy and --from both give a strategy", command, "add --from strategy:FILE instead");
+  ForeignRun run = read_foreign(arguments.all("--from"), {arguments["MODEL"], arguments["--on"], arguments.all("COMMAND")});
+  run.strategy = with_flags(std::move(run.strategy), arguments, taken);
+  if (arguments.has("--show-resolved")) print(show_resolved(run) + "\n");
+  return {std::move(run.model), std::move(run.cluster), std::move(run.strategy)};
 }
 
 const std::string& cluster_name(const Arguments& arguments, const std::string& command) {

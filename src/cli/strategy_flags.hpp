@@ -2,6 +2,8 @@
 #pragma once
 
 #include "command.hpp"
+#include "plimsoll/hardware.hpp"
+#include "plimsoll/model.hpp"
 #include "plimsoll/strategy.hpp"
 
 namespace plimsoll::cli {
@@ -14,5 +16,16 @@ std::vector<Option> strategy_flags(const std::string& taken = {});
 Strategy strategy_of(const Arguments& arguments, const std::string& taken = {});
 /// Throws Error where --on is missing.
 const std::string& cluster_name(const Arguments& arguments, const std::string& command);
+
+/// --from FILE…, --show-resolved and the launch line behind "--": what a command adds to run_options() to read other programs' files.
+std::vector<Option> foreign_options();
+/// What is estimated: MODEL, --on and the strategy, or what --from and a launch line say, with the flags on top.
+struct Run {
+  Model model;
+  Cluster cluster;
+  Strategy strategy;
+};
+/// Throws Error where MODEL or --on is missing and no file stands in for it. `taken` as in strategy_of. Prints what --show-resolved asks for.
+Run run_of(const Arguments& arguments, const std::string& command, const std::string& taken = {});
 
 }  // namespace plimsoll::cli

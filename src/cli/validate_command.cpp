@@ -1,22 +1,30 @@
 #include "command.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/validate.hpp"
+#include "report_flags.hpp"
 
 namespace plimsoll::cli {
 namespace {
 
 int run_validate(const Arguments& arguments) {
-  if (arguments.has("--residuals") && arguments.has("--json"))
-    fail("two ways to print at once", "--residuals --json", "--residuals prints JSON of its own");
+  if (arguments.has("--residuals") && (arguments.has("--json") || arguments.has("--format")))
+    fail("two ways to print at once", "--residuals", "--residuals prints JSON of its own");
+  const std::string format = format_of(arguments);
   std::vector<RowSet> sets;
   for (const std::string& path : arguments.all("ROWS")) sets.push_back({path, load_rows(path)});
   const Validation validation = validate(sets);
   const auto most = static_cast<std::size_t>(arguments.integer_or("--most", 0, 0, 1'000'000'000));
-  if (arguments.has("--residuals")) {
-    print(residuals_json(validation));
-    return kFits;
-  }
-  print(arguments.has("--json") ? validation_json(validation) : validation_text(validation, most));
+  if (arguments.has("--residuals")) return print_to(arguments, residuals_json(validation)), kFits;
+  const auto document = [&] {
+    Document made = document_of(validation);
+    made.command = command_line("validate", arguments, validate_command().options);
+    return made;
+  };
+  print_to(arguments, report_in(format, arguments, {[&](const TextStyle& style) {
+                                                      return style.detail == TextStyle::Detail::brief ? document_of(validation).answer + "\n"
+                                                                                                      : validation_text(validation, most);
+                                                    },
+                                                    [&] { return validation_json(validation); }, document, {}}));
   return kFits;
 }
 
@@ -25,14 +33,15 @@ int run_validate(const Arguments& arguments) {
 Command validate_command() {
   Command command{"validate",
                   "predict measured runs and show the errors, worst first",
-                  "  plimsoll validate bench/corpus/torchtitan.json\n  plimsoll validate bench/corpus/*.json --json",
+                  "  plimsoll validate bench/corpus/torchtitan.json\n  plimsoll validate bench/corpus/*.json --json\n"
+                  "  plimsoll validate bench/corpus/torchtitan.json --format html -o errors.html",
                   {},
                   run_validate,
                   {}};
   command.options = {{Option::positional_list, "ROWS", "files of measured rows (docs/rows.md)", true, {}},
                      {Option::value, "--most", "print this many rows at most (text only)", false, {}},
-                     {Option::flag, "--json", "print one plimsoll/validation/1 object", false, {}},
                      {Option::flag, "--residuals", "print the errors by kind of run, as hardware/residuals.json holds them", false, {}}};
+  for (Option& flag : report_flags()) command.options.push_back(std::move(flag));
   return command;
 }
 

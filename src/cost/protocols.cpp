@@ -53,9 +53,12 @@ class Model {
   std::vector<ProtocolCost> costs() {
     add_rings();
     if (kind_ == CollectiveKind::broadcast) return std::move(list_);
-    if (reduces_) add_trees();
     const bool trees = group_.nodes == 1 || per_channel(library_.tree_per_channel) > 0;
-    if (reduces_ && library_.nvls.value.value > 0 && group_.per_node >= kFewestForNvls && trees) add_nvls();
+    const bool in_switch = library_.nvls.value.value > 0 && group_.per_node >= kFewestForNvls && trees;
+    // The library takes what its tables say is faster, in-switch reduction, even where the network lets it reach less than they say.
+    const bool instead = in_switch && group_.nodes > 1 && library_.nvls_tree.value > 0;
+    if (reduces_ && !instead) add_trees();
+    if (reduces_ && in_switch) add_nvls();
     if (!reduces_ && library_.pat && group_.nodes > 1 && group_.per_node == 1) add_pat();
     return std::move(list_);
   }
@@ -88,7 +91,8 @@ class Model {
   void add_nvls() {
     const double inside = library_.nvls.value.value;
     if (group_.nodes == 1) return list_.push_back({"nvls", "Simple", kNvlsLatency, algorithm(inside)});
-    const double nics = group_.inter.value * static_cast<double>(group_.per_node) * (group_.nodes == 2 ? 2 : 1);
+    const double share = library_.nvls_tree.value > 0 ? library_.nvls_tree.value : 1;
+    const double nics = share * group_.inter.value * static_cast<double>(group_.per_node) * (group_.nodes == 2 ? 2 : 1);
     list_.push_back({"nvls_tree", "Simple", kNvlsLatency + Seconds(2 * depth_ * kNvlsTreeNetwork.value), algorithm(std::min(inside, nics))});
   }
 

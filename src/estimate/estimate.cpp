@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "estimate/host_pace.hpp"
 #include "estimate/model_states.hpp"
 #include "estimate/notes.hpp"
 #include "estimate/played_time.hpp"
@@ -164,9 +163,7 @@ Report estimate(const Model& model, const Cluster& cluster, const Strategy& said
   report.active_parameters = model.active_parameters();
   report.gpus = strategy.gpus;
   report.gpus_per_node = cluster.gpus_per_node;
-  Pricing pricing = pricing_of(cluster, groups, report.framework);
-  if (profile_of(strategy).code == ModelCode::nanotron) set_nanotron_pace(pricing, strategy);
-  PlayedTime time(std::move(pricing));
+  PlayedTime time(run_pricing(cluster, strategy, groups));
   report.ranks = ranks_of(model, stages, cluster, strategy, time);
   report.worst = worst_of(report.ranks);
   report.verdict = verdict_of(report.worst_rank().memory);

@@ -36,6 +36,13 @@ struct Tried {
   Strategy strategy;
 };
 
+/// Step time with a change over step time without; a closed form knows nothing of what is offloaded.
+std::optional<double> slowdown_of(const SingleChange& change, const TimeReport& before, const TimeReport& after) {
+  const bool comparable = before.basis == after.basis && (after.basis == Basis::played || !change.strategy.offload.any());
+  if (!comparable) return {};
+  return after.step_seconds.expected / before.step_seconds.expected;
+}
+
 /// Holds one changed strategy against the explained rank. What the framework or plimsoll does not take is no suggestion.
 std::optional<Tried> compare(const Model& model, const Cluster& cluster, const SingleChange& change, Explanation& explanation) {
   const RankReport& before = explanation.explained();
@@ -50,22 +57,50 @@ std::optional<Tried> compare(const Model& model, const Cluster& cluster, const S
     }
     const Bytes device(static_cast<std::int64_t>(after.device.expected));
     const Bytes saved = Bytes(static_cast<std::int64_t>(before.memory.device.expected)) - device;
-    std::optional<double> slowdown;
-    if (!change.strategy.offload.any()) slowdown = report.time.step_seconds.expected / explanation.report.time.step_seconds.expected;
-    if (saved > Bytes(0)) return Tried{{change.flag, saved, device, report.verdict, slowdown}, change.strategy};
+    return Tried{{change.flag, saved, device, report.verdict, slowdown_of(change, explanation.report.time, report.time)}, change.strategy};
   } catch (const Error& error) {
     if (error.code() == ErrorCode::internal) throw;
   }
   return {};
 }
 
-/// Every change that saves something, the largest saving first.
-std::vector<Tried> try_changes(const Model& model, const Cluster& cluster, const Strategy& strategy, Explanation& explanation) {
+std::vector<Tried> try_all(const Model& model, const Cluster& cluster, const std::vector<SingleChange>& changes, Explanation& explanation) {
   std::vector<Tried> tried;
-  for (const SingleChange& change : single_changes(strategy, resolve(strategy, model, cluster), model, cluster))
+  for (const SingleChange& change : changes)
     if (auto found = compare(model, cluster, change, explanation)) tried.push_back(*std::move(found));
+  return tried;
+}
+
+bool saves(const Tried& tried) { return tried.change.saved > Bytes(0); }
+
+/// Every change that saves memory, the largest saving first.
+std::vector<Tried> savings_of(std::vector<Tried> tried) {
+  tried.erase(std::remove_if(tried.begin(), tried.end(), [](const Tried& one) { return !saves(one); }), tried.end());
   std::stable_sort(tried.begin(), tried.end(), [](const Tried& a, const Tried& b) { return a.change.saved > b.change.saved; });
   return tried;
+}
+
+/// Whether the worst rank is too large for its device even by all that each of the changes saves on its own.
+bool is_hopeless(const Report& report, const std::vector<Tried>& tried) {
+  const RankMemory& memory = report.worst_rank().memory;
+  double least = memory.device.expected;
+  for (const Tried& one : tried) least -= static_cast<double>(one.change.saved.count);
+  return least > static_cast<double>(memory.capacity.count);
+}
+
+/// Every change that makes the step shorter by more than what a changed order of launches does, the fastest first.
+std::vector<Tried> gains_of(std::vector<Tried> tried) {
+  constexpr double kLeast = 0.998;
+  const auto idle = [](const Tried& one) { return !one.change.slowdown || *one.change.slowdown > kLeast; };
+  tried.erase(std::remove_if(tried.begin(), tried.end(), idle), tried.end());
+  std::stable_sort(tried.begin(), tried.end(), [](const Tried& a, const Tried& b) { return *a.change.slowdown < *b.change.slowdown; });
+  return tried;
+}
+
+std::vector<Change> changes_of(std::vector<Tried> tried) {
+  std::vector<Change> changes;
+  for (Tried& one : tried) changes.push_back(std::move(one.change));
+  return changes;
 }
 
 }  // namespace
@@ -88,7 +123,12 @@ Explanation explain(const Model& model, const Cluster& cluster, const Strategy& 
   const RankReport& rank = explanation.explained();
   if (rank.memory.basis == Basis::played)
     explanation.alive = group_alive(alive_tensors(playable_rank(model, cluster, strategy, rank.stage), rank.memory.out_of_memory));
-  for (Tried& tried : try_changes(model, cluster, strategy, explanation)) explanation.changes.push_back(std::move(tried.change));
+  const Strategy resolved = resolve(strategy, model, cluster);
+  std::vector<SingleChange> changes = memory_changes(strategy, resolved, model, cluster);
+  for (SingleChange& change : time_changes(strategy, resolved, model, cluster)) changes.push_back(std::move(change));
+  const std::vector<Tried> tried = try_all(model, cluster, changes, explanation);
+  explanation.changes = changes_of(savings_of(tried));
+  explanation.faster = changes_of(gains_of(tried));
   return explanation;
 }
 
@@ -100,7 +140,9 @@ std::optional<Change> fitting_change(const Model& model, const Cluster& cluster,
     Explanation explanation;
     explanation.report = estimate(model, cluster, base);
     explanation.rank = explanation.report.worst;
-    const std::vector<Tried> tried = try_changes(model, cluster, base, explanation);
+    const std::vector<SingleChange> changes = memory_changes(base, resolve(base, model, cluster), model, cluster);
+    const std::vector<Tried> tried = savings_of(try_all(model, cluster, changes, explanation));
+    if (is_hopeless(explanation.report, tried)) return {};
     const auto fits = std::find_if(tried.begin(), tried.end(), [](const Tried& one) { return one.change.verdict != Verdict::does_not_fit; });
     const auto best = fits != tried.end() ? fits : tried.begin();
     if (best == tried.end()) return {};

@@ -17,6 +17,7 @@ namespace {
 struct HostPace {
   Seconds collective, collective_across_nodes;  ///< of the host; of the device at least, in a group across nodes
   Seconds meeting, meeting_per_rank;            ///< of the host where the hosts of a group meet at every collective
+  Seconds meeting_per_far_rank;                 ///< the same of ranks on other nodes
   Seconds message;                              ///< of a pipeline whose ranks wait for what they send
   std::int64_t late_peer_micro_batches = 0;     ///< of a step in which some peer is late
   std::int64_t filling_micro_batches = 0;       ///< of a step that fills the launch queue, however little the host is quicker
@@ -40,6 +41,7 @@ HostPace read_host_pace() {
   pace.collective_across_nodes = seconds("collective_across_nodes");
   pace.meeting = seconds("meeting");
   pace.meeting_per_rank = seconds("meeting_per_rank");
+  pace.meeting_per_far_rank = seconds("meeting_per_far_rank");
   pace.message = seconds("message");
   pace.late_peer_micro_batches = read_micro_batches(nanotron["late_peer_micro_batches"]);
   pace.filling_micro_batches = read_micro_batches(nanotron["filling_micro_batches"]);
@@ -129,15 +131,16 @@ void set_launches_behind(PlayMemoryOptions& options, const StepProgram& program,
 }
 
 void set_nanotron_pace(Pricing& pricing, const Strategy& resolved) {
-  constexpr double kMeasuredRanks = 16;  // of collective_across_nodes
   const HostPace& pace = host_pace();
-  const auto least = [&](Group group) -> Seconds& { return pricing.least[static_cast<std::size_t>(group)]; };
   const bool meet = pricing.cluster.nodes > 1 && framework::nanotron_hosts_meet(resolved);
-  pricing.host.work[static_cast<std::size_t>(HostWork::collective)] = pace.collective;
-  if (resolved.tp > 1 && meet) least(Group::tensor) = pace.meeting + static_cast<double>(resolved.tp) * pace.meeting_per_rank;
-  const bool across = pricing.groups[static_cast<std::size_t>(Group::tensor)].nodes > 1;
-  if (across && !meet) least(Group::tensor) = pace.collective_across_nodes * (static_cast<double>(resolved.tp) / kMeasuredRanks);
-  if (resolved.pp > 1 && framework::nanotron_waits_for_sends(resolved)) least(Group::pipeline) = pace.message;
+  for (std::size_t i = 0; meet && i < kGroups; ++i) {
+    const GroupShape& group = pricing.groups[i];
+    const double near = static_cast<double>(group.per_node), far = static_cast<double>(group.size - group.per_node);
+    if (group.size > 1) pricing.meeting[i] = pace.meeting + near * pace.meeting_per_rank + far * pace.meeting_per_far_rank;
+  }
+  Seconds& messages = pricing.meeting[static_cast<std::size_t>(Group::pipeline)];
+  messages = {};
+  if (resolved.pp > 1 && framework::nanotron_waits_for_sends(resolved)) messages = pace.message;
 }
 
 }  // namespace plimsoll::estimation

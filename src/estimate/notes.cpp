@@ -26,11 +26,16 @@ void note_offload(const Report& report, const Strategy& s, std::vector<std::stri
   if (!s.offload.any()) return;
   const RankReport& rank = report.worst_rank();
   const std::int64_t ranks = std::min(report.gpus, report.gpus_per_node);
-  notes.push_back(fmt::format("offload: {} of host memory per GPU, {} per node of {}{}", to_string(rank.host),
+  const bool played = report.time.basis == Basis::played;
+  notes.push_back(fmt::format("offload: {} of host memory per GPU, {} per node of {}{}{}", to_string(rank.host),
                               to_string(Bytes(rank.host.count * ranks)), ranks,
-                              report.time.basis == Basis::played
-                                  ? ""
-                                  : "; copies between host and device, and what the host computes, are not in the step time"));
+                              s.offload.activations && !played ? ", and the activations, which no closed form counts there" : "",
+                              played || !(s.offload.params || s.offload.activations) ? "" : "; copies between host and device are not in the step time"));
+  if (s.offload.optimizer || s.offload.params)
+    notes.push_back("offload: the optimizer on the host goes at the node's memory bandwidth, shared by its ranks; fewer threads than that "
+                    "takes (torchrun sets OMP_NUM_THREADS=1) make it slower");
+  if (s.deepspeed.offload_optimizer.nvme || s.deepspeed.offload_param.nvme)
+    notes.push_back("offload: what NVMe drives take to read and write is not in the step time");
 }
 
 /// The names of the longest part of the step that is no computation.
@@ -39,7 +44,7 @@ std::string longest_wait(const TimeReport& time) {
   for (const TimePart& part : time.breakdown)
     if (part.name != "compute" && (longest == nullptr || part.seconds > longest->seconds)) longest = &part;
   if (longest == nullptr || longest->seconds.value < 0.2 * time.step_seconds.expected) return {};
-  std::string name = longest->name;
+  std::string name = longest->name == "host" ? "waiting for the host to issue kernels" : longest->name;
   std::replace(name.begin(), name.end(), '_', ' ');
   return fmt::format("{:.0f} % of the step is {}", 100 * longest->seconds.value / time.step_seconds.expected, name);
 }
@@ -69,12 +74,35 @@ void note_length(const Model& model, const Strategy& s, std::vector<std::string>
                                 with_thousands(model.max_positions)));
 }
 
+Bytes part_of(const RankMemory& memory, std::string_view name) {
+  for (const MemoryPart& part : memory.parts)
+    if (part.name == name) return part.bytes;
+  return {};
+}
+
+/// What makes a setting that saves memory elsewhere cost some here.
+void note_memory(const Report& report, const Strategy& s, std::vector<std::string>& notes) {
+  const RankMemory& memory = report.worst_rank().memory;
+  const Bytes buffers = part_of(memory, "communication_buffers");
+  const Bytes states = part_of(memory, "parameters") + part_of(memory, "gradients") + part_of(memory, "optimizer_states");
+  if (buffers > states)
+    notes.push_back(fmt::format("communication buffers ({}: buckets, gathered parameters) are larger than the parameters, gradients and "
+                                "optimizer states of a rank ({}): sharing these further saves less than it buffers",
+                                to_string(buffers), to_string(states)));
+  const bool flash = s.attention != AttentionKernel::eager && s.attention != AttentionKernel::unfused;
+  const bool attention_alone = s.recompute.modules.empty() || s.recompute.modules == std::vector<std::string>{"core_attn"};
+  if (engine_of(s) == Engine::megatron && s.recompute.kind == Recompute::Kind::selective && attention_alone && flash)
+    notes.push_back("selective recomputation saves nothing beside a fused attention kernel, which keeps no scores: its checkpoint keeps the "
+                    "whole product of queries, keys and values, where the kernel keeps its parts");
+}
+
 }  // namespace
 
 std::vector<std::string> notes_of(const Report& report, const Model& model, const Strategy& resolved) {
   std::vector<std::string> notes;
   note_method(report, notes);
   note_length(model, resolved, notes);
+  note_memory(report, resolved, notes);
   note_offload(report, resolved, notes);
   note_utilisation(report, resolved, notes);
   return notes;

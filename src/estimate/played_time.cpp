@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "estimate/host_pace.hpp"
 #include "plimsoll/cost.hpp"
+#include "plimsoll/framework.hpp"
 #include "plimsoll/units.hpp"
 
 namespace plimsoll::estimation {
@@ -33,6 +35,19 @@ StepTime parts_of(const Timeline& timeline) {
   step.optimizer = timeline.optimizer;
   step.host_optimizer = timeline.host_optimizer;
   return step;
+}
+
+Pricing run_pricing(const Cluster& cluster, const Strategy& resolved, const std::array<GroupShape, kGroups>& groups) {
+  const ModelCode code = profile_of(resolved).code;
+  Pricing pricing = pricing_of(cluster, groups, name_of(code));
+  if (code == ModelCode::nanotron) set_nanotron_pace(pricing, resolved);
+  return pricing;
+}
+
+std::int64_t PlayedTime::pieces() const {
+  std::int64_t sum = 0;
+  for (const Score& rank : ranks_) sum += rank.pieces();
+  return sum;
 }
 
 void PlayedTime::lacks(const std::string& reason) {

@@ -1,6 +1,7 @@
 // Time of a step, read off the programs of its ranks.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +16,9 @@ namespace plimsoll::estimation {
 /// The parts of a step on the rank that is busiest; they add up to it.
 StepTime parts_of(const Timeline& timeline);
 
+/// The pricing of that run: its devices, groups, and the pace of its framework's host.
+Pricing run_pricing(const Cluster& cluster, const Strategy& resolved, const std::array<GroupShape, kGroups>& groups);
+
 /// Takes the programs of a run's ranks one by one, in the order of their pipeline stages, and plays them together.
 class PlayedTime {
  public:
@@ -25,6 +29,10 @@ class PlayedTime {
   void lacks(const std::string& reason);
   /// Why there is no played time; empty where there is.
   const std::string& lacking() const { return lacking_; }
+  /// Pieces of work of a step of all ranks.
+  std::int64_t pieces() const;
+  /// The step of every rank, with all its events.
+  std::vector<Timeline> timelines() const { return play_ranks(ranks_, pricer_.pricing(), true); }
   /// The step on the rank that waits least for the others.
   Timeline busiest() const;
   /// Its dearest kernels, and what would make the step faster.

@@ -21,6 +21,7 @@ std::vector<ProcessGroup> groups_of_strategy(const Strategy& resolved) {
     if (group == Group::world) continue;
     if (group == Group::expert_data && resolved.ep <= 1) continue;  // the same ranks as the data-parallel group
     const std::int64_t ranks = groups[i].size;
+    if (group == Group::data_replicate && ranks > resolved.dp_replicate) continue;  // the same ranks as those of the shards
     const std::int64_t peers = group == Group::pipeline ? std::min<std::int64_t>(2, ranks - 1) : group == Group::expert ? ranks - 1 : 0;
     if (ranks > 1) communicating.push_back({ranks, peers});
   }

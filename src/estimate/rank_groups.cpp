@@ -7,6 +7,9 @@ namespace {
 
 std::int64_t at_least_one(int n) { return std::max(1, n); }
 
+/// All data-parallel ranks hold the same, whatever names the framework has for their group.
+bool replicates(DataParallel kind) { return kind == DataParallel::none || kind == DataParallel::ddp || kind == DataParallel::zero0; }
+
 }  // namespace
 
 std::array<RankGroup, kGroups> rank_groups(const Strategy& resolved) {
@@ -22,7 +25,10 @@ std::array<RankGroup, kGroups> rank_groups(const Strategy& resolved) {
   set(Group::tensor, tp, 1);
   set(Group::context, cp, tp);
   set(Group::data_shard, shard * cp, tp);  // context-parallel ranks hold the same parameters and share their shards
-  set(Group::data_replicate, replicas, tp * cp * shard);
+  if (replicates(resolved.data_parallel))
+    set(Group::data_replicate, shard * cp * replicas, tp);
+  else
+    set(Group::data_replicate, replicas, tp * cp * shard);
   set(Group::pipeline, pp, per_stage);
   set(Group::expert, ep, etp);
   set(Group::expert_data, std::max<std::int64_t>(1, per_stage / (ep * etp)), ep * etp);

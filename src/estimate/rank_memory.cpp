@@ -110,7 +110,7 @@ bool runs_before_cudnn_attention(const Strategy& strategy) {
 /// its fused attention is Composable Kernel's.
 program::MegatronDevice megatron_device(const Cluster& cluster, const Strategy& strategy) {
   const std::string& family = cluster.accelerator.family;
-  program::MegatronDevice device{.multiplies_untransposed_fp8 = family == "Blackwell"};
+  program::MegatronDevice device{.multiplies_untransposed_fp8 = family == "Blackwell", .nvlink_domain = cluster.node.gpus};
   if ((family != "Hopper" && family != "Blackwell") || runs_before_cudnn_attention(strategy)) device.attention = AttentionLibrary::flash2;
   if (family.rfind("CDNA", 0) == 0) device.attention = AttentionLibrary::composable_kernel;
   return device;

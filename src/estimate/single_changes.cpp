@@ -63,7 +63,7 @@ class Changes {
   Changes(const Strategy& said, const Strategy& resolved, const Model& model, const Cluster& cluster)
       : said_(said), r_(resolved), model_(model), cluster_(cluster), profile_(profile_of(resolved)) {}
 
-  std::vector<SingleChange> all() && {
+  std::vector<SingleChange> of_memory() && {
     recompute();
     loss();
     attention();
@@ -71,6 +71,15 @@ class Changes {
     sharding();
     optimizer();
     rest();
+    return std::move(changes_);
+  }
+
+  std::vector<SingleChange> of_time() && {
+    less_recompute();
+    larger_batch();
+    less_sharding();
+    faster_kernels();
+    overlap();
     return std::move(changes_);
   }
 
@@ -128,13 +137,46 @@ class Changes {
         return add("attention", std::string(name_of(kernel)));
   }
 
-  /// Smaller micro-batches of the same global batch.
-  void batch() {
-    if (r_.micro_batch > 1) smaller_batch(1);
-    if (r_.micro_batch > 3) smaller_batch(r_.micro_batch / 2);
+  void less_recompute() {
+    if (r_.recompute.kind != Recompute::Kind::none) add("recompute", "none");
   }
 
-  void smaller_batch(std::int64_t micro_batch) {
+  /// Half as many micro-batches, each twice as large.
+  void larger_batch() {
+    const std::int64_t passes = r_.global_batch / std::max<std::int64_t>(r_.micro_batch * r_.dp, 1);
+    if (passes % 2 == 0) batch_of(2 * r_.micro_batch);
+  }
+
+  /// What is not divided need not be gathered.
+  void less_sharding() {
+    if (r_.dp <= 1) return;
+    for (const DataParallel kind : profile_.kinds)
+      if (kind != DataParallel::none && sharding_level(kind) < sharding_level(r_.data_parallel)) add(spellings_of(kind));
+    if (shards_parameters(r_.data_parallel)) add("reshard_after_forward", "never");
+  }
+
+  void faster_kernels() {
+    if (r_.compile == Strategy::Compile::no) add({{{"compile", "blocks"}}, {{"compile", "true"}}});
+    if (!r_.tf32 && r_.compute_dtype == DType::fp32) add("tf32", "true");
+    if (r_.compute_dtype == DType::fp32) add("precision", "amp-bf16");
+    if (r_.compute_dtype == DType::bf16 && r_.low_precision == LowPrecision::none) add("precision", "fp8");
+  }
+
+  /// Communication beside the compute stream.
+  void overlap() {
+    if (r_.megatron.overlap_grad_reduce == false) add("overlap_grad_reduce", "true");
+    if (r_.megatron.overlap_grad_reduce == true && r_.megatron.overlap_param_gather == false) add("overlap_param_gather", "true");
+    if (r_.comm_overlap == false) add("comm_overlap", "true");
+  }
+
+  /// Smaller micro-batches of the same global batch.
+  void batch() {
+    if (r_.micro_batch > 1) batch_of(1);
+    if (r_.micro_batch > 3) batch_of(r_.micro_batch / 2);
+  }
+
+  /// The same global batch in micro-batches of another size.
+  void batch_of(std::int64_t micro_batch) {
     Options options{{"micro_batch", std::to_string(micro_batch)}};
     const auto more = [&](std::int64_t passes) { return std::to_string(passes * r_.micro_batch / micro_batch); };
     if (said_.grad_accum > 0) options.emplace_back("grad_accum", more(said_.grad_accum));
@@ -199,8 +241,12 @@ class Changes {
 
 }  // namespace
 
-std::vector<SingleChange> single_changes(const Strategy& said, const Strategy& resolved, const Model& model, const Cluster& cluster) {
-  return Changes(said, resolved, model, cluster).all();
+std::vector<SingleChange> memory_changes(const Strategy& said, const Strategy& resolved, const Model& model, const Cluster& cluster) {
+  return Changes(said, resolved, model, cluster).of_memory();
+}
+
+std::vector<SingleChange> time_changes(const Strategy& said, const Strategy& resolved, const Model& model, const Cluster& cluster) {
+  return Changes(said, resolved, model, cluster).of_time();
 }
 
 }  // namespace plimsoll::estimation

@@ -1,4 +1,4 @@
-// Changes of a strategy that are known to save memory, one at a time.
+// Changes of a strategy that are known to save memory or time, one at a time.
 #pragma once
 
 #include <string>
@@ -15,7 +15,9 @@ struct SingleChange {
   Strategy strategy;  ///< what was said, with that change
 };
 
-/// The changes that could apply and that the framework takes: what is appended to the command line as `flag` gives `strategy`.
-std::vector<SingleChange> single_changes(const Strategy& said, const Strategy& resolved, const Model& model, const Cluster& cluster);
+/// The changes that could save memory and that the framework takes: what is appended to the command line as `flag` gives `strategy`.
+std::vector<SingleChange> memory_changes(const Strategy& said, const Strategy& resolved, const Model& model, const Cluster& cluster);
+/// Those that could save time and are not among them.
+std::vector<SingleChange> time_changes(const Strategy& said, const Strategy& resolved, const Model& model, const Cluster& cluster);
 
 }  // namespace plimsoll::estimation

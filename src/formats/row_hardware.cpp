@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "formats/row_reader.hpp"
+#include "hardware/read_values.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
@@ -16,15 +17,6 @@ void set_network(Cluster& cluster, const JsonValue& gbit) {
   const double per_nic = per_gpu * cluster.gpus_per_node / node.nics;
   node.nic.bandwidth = {BytesPerSecond(per_nic), Provenance::measured, "the measured row"};
   node.nic.achieved = {BytesPerSecond(per_nic * (share > 0 ? share : 1)), Provenance::derived, "the measured row"};
-}
-
-/// The Elastic Fabric Adapter's plug-in carries NCCL's Simple protocol over rings alone between nodes: an all-reduce over four nodes of B200
-/// (the cluster's curve) takes at every size what that takes.
-void set_network_kind(Cluster& cluster, const JsonValue& kind) {
-  if (kind.text() != "EFA") return;
-  CollectiveLibrary& library = cluster.node.collectives;
-  for (auto* table : {&library.ll_max, &library.ll128_per_channel, &library.ll128_tree_per_channel, &library.tree_per_channel})
-    (*table)[1] = (*table)[2] = {};
 }
 
 /// `memory_bytes` and `context_bytes` stand for the card's capacity and for everything outside the allocator.
@@ -58,7 +50,7 @@ Cluster read_row_cluster(const JsonValue& hardware, RowCaches& caches, std::vect
   if (gpu == "stub-sm90" && !hardware.has("memory_bytes"))
     cluster.accelerator.memory_usable = {Bytes(std::int64_t{1} << 46), Provenance::assumed, "no capacity is stated"};
   set_memory(cluster, hardware);
-  if (hardware.has("inter_node") && cluster.nodes > 1) set_network_kind(cluster, hardware["inter_node"]);
+  if (hardware.has("inter_node") && cluster.nodes > 1) hardware::set_network(cluster.node.collectives, hardware["inter_node"].text());
   if (hardware.has("inter_node_gbit_per_gpu") && cluster.nodes > 1) set_network(cluster, hardware["inter_node_gbit_per_gpu"]);
   return cluster;
 }

@@ -47,6 +47,7 @@ const std::vector<std::string>& field_names() {
       "num_attention_heads",
       "num_key_value_heads",
       "intermediate_size",
+      "max_positions",
   };
   return names;
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "framework/catalogue.hpp"
+#include "framework/megatron.hpp"
 
 namespace plimsoll::framework {
 namespace {
@@ -17,10 +18,12 @@ void adjust(FrameworkProfile& p, const Strategy& s) {
 void complete(Strategy& s, const Model&) {
   auto& megatron = s.megatron;
   const bool local = megatron.layer_spec == "local";
+  const MegatronRelease release = megatron_release(s);
+  const bool apex = !release.core();  // whose kernels Megatron of that time is run with
   if (!megatron.overlap_grad_reduce) megatron.overlap_grad_reduce = false;
   if (!megatron.overlap_param_gather) megatron.overlap_param_gather = false;
-  if (!megatron.gradient_accumulation_fusion) megatron.gradient_accumulation_fusion = !local;
-  if (!megatron.masked_softmax_fusion) megatron.masked_softmax_fusion = !local;
+  if (!megatron.gradient_accumulation_fusion) megatron.gradient_accumulation_fusion = apex ? release.fuses_weight_gradients() && s.grad_dtype == DType::fp32 : !local;
+  if (!megatron.masked_softmax_fusion) megatron.masked_softmax_fusion = s.framework == "megatron-lm" || !local;
   if (!megatron.rope_fusion) megatron.rope_fusion = !local;
   if (megatron.cp_comm_type.empty()) megatron.cp_comm_type = "p2p";
   if (s.data_parallel == DataParallel::megatron_fsdp && megatron.sharding == MegatronOptions::Sharding::automatic) {
@@ -58,11 +61,11 @@ void complete_overlapped(Strategy& s, const Model& model) {
   complete(s, model);
 }
 
-/// bf16_with_fp8_mixed sets fp8_param_gather.
-void complete_nemo(Strategy& s, const Model& model) {
+/// bf16_with_fp8_mixed and bf16_with_fp8_current_scaling_mixed set fp8_param_gather.
+void complete_recipe(Strategy& s, const Model& model) {
   if (s.low_precision == LowPrecision::fp8 && !s.fp8_params) {
     s.fp8_params = true;
-    s.assumed.push_back("fp8_params: true (bf16_with_fp8_mixed)");
+    s.assumed.push_back("fp8_params: true (fp8_param_gather of the launcher's recipes)");
   }
   complete_overlapped(s, model);
 }
@@ -72,6 +75,10 @@ bool has_experts(const Model& model) {
 }
 
 void check(const Strategy& s, const Model& model, Complaints& complaints) {
+  if (s.offload.activations && s.pp > 1)
+    complaints.add("Megatron-core offloads no activations of pipeline stages (TransformerConfig raises)", "set pp to 1 or offload none");
+  if (s.offload.activations && s.recompute.kind != Recompute::Kind::none)
+    complaints.add("Megatron-core offloads no activations that are recomputed (TransformerConfig raises)", "leave one of them out");
   if (has_experts(model) && s.tp > 1 && !s.sequence_parallel)
     complaints.add("Megatron-core trains a mixture of experts on several tensor-parallel ranks with sequence parallelism alone (MoELayer raises)",
                    "set sequence_parallel, or tp to 1");
@@ -85,6 +92,8 @@ void check(const Strategy& s, const Model& model, Complaints& complaints) {
   if (of_fsdp && s.data_parallel != DataParallel::megatron_fsdp)
     complaints.add("data_parallel_sharding_strategy, fsdp_double_buffer and suggested_communication_unit_size are Megatron-FSDP's",
                    "set data_parallel megatron-fsdp or leave them out");
+  if (s.vp > 1 && s.pp == 2 && !megatron_release(s).overlaps_transfers())
+    complaints.add("Megatron before overlap_p2p_comm interleaves more than two pipeline stages alone", "set vp to 1 or pp to more");
   if (s.seq_len % (2 * s.cp) != 0 && s.cp > 1)
     complaints.add("Megatron gives each context-parallel rank two pieces of the sequence, and 2 · cp = " + std::to_string(2 * s.cp) +
                        " does not divide seq_len " + std::to_string(s.seq_len),
@@ -147,10 +156,13 @@ Entry megatron_lm() {
 }
 
 Entry megatron_bridge() {
-  return {overlapping(launcher("megatron-bridge", "Megatron-Bridge", "Megatron-Bridge recipes")), adjust, complete_overlapped, check};
+  FrameworkProfile p = overlapping(launcher("megatron-bridge", "Megatron-Bridge", "Megatron-Bridge recipes"));
+  p.fp8_scaling = Fp8Scaling::tensorwise;  // bf16_with_fp8_current_scaling_mixed, which its recipes of 8 bits take
+  p.loss = LossKernel::te;                 // cross_entropy_fusion_impl of its recipes
+  return {p, adjust, complete_recipe, check};
 }
 
-Entry nemo() { return {overlapping(launcher("nemo", "NeMo", "NeMo 2 and MLPerf recipes")), adjust, complete_nemo, check}; }
+Entry nemo() { return {overlapping(launcher("nemo", "NeMo", "NeMo 2 and MLPerf recipes")), adjust, complete_recipe, check}; }
 
 Entry primus() {
   return {launcher("primus", "Primus (Megatron backend)", "Primus megatron-parameters.md"), adjust, complete_overlapped, check};

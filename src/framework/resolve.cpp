@@ -3,6 +3,7 @@
 #include <set>
 #include <string>
 
+#include "framework/megatron.hpp"
 #include "framework/resolver.hpp"
 #include "framework/torchtitan.hpp"
 #include "plimsoll/error.hpp"
@@ -44,12 +45,19 @@ int release_after(const std::string& text, const std::string& word) {
   return 0;
 }
 
+/// The stable releases of 2021 and 2022: 1.8 in March 2021 … 1.13 in October 2022.
+int release_before_torch_2(int year, int month) {
+  constexpr int kByQuarter[] = {108, 109, 109, 110, 111, 112, 112, 113};
+  return year < 2021 ? 107 : kByQuarter[(year - 2021) * 4 + (month - 1) / 3];
+}
+
 /// PyTorch's release cycle: the stable release of a date's nightly ("2024-12" → 2.6).
 int release_of_date(const std::string& text) {
   int year = 0, month = 0;
   for (std::size_t at = text.find("20"); at != std::string::npos; at = text.find("20", at + 1))
     if (std::sscanf(text.c_str() + at, "%4d-%2d", &year, &month) == 2 && month >= 1 && month <= 12) break;
-  if (month < 1 || month > 12 || year < 2023) return 0;
+  if (month < 1 || month > 12 || year < 2018) return 0;
+  if (year < 2023) return release_before_torch_2(year, month);
   // 2.6 was branched at the end of 2024; a release follows every three months.
   const int quarters = (year - 2024) * 4 + (month - 1) / 3;
   return std::clamp(206 + quarters - 3, 200, 215);
@@ -82,10 +90,16 @@ void resolve_framework(Resolver& r) {
     s.framework = "torchtitan";
     r.assume("framework: torchtitan (Primus runs FSDP through it)");
   }
+  if (s.framework == "megatron-deepspeed" && s.data_parallel == DataParallel::ddp) {
+    // Its copy of Megatron-LM, that of 2021 until July 2023 at least (microsoft/Megatron-DeepSpeed, megatron/arguments.py).
+    s.framework = "megatron-lm";
+    if (s.framework_version.empty()) s.framework_version = "2021-08";
+    r.assume("framework: megatron-lm of " + s.framework_version + " (Megatron-DeepSpeed with Megatron's own data parallelism)");
+  }
   const FrameworkProfile& profile = r.profile();
   s.framework = profile.name;
   if (!profile.refused.empty()) refuse(profile.title + " is not modelled: " + profile.refused);
-  if (s.megatron.layer_spec.empty()) s.megatron.layer_spec = profile.layer_spec;
+  if (s.megatron.layer_spec.empty()) s.megatron.layer_spec = megatron_layer_spec(s, profile.layer_spec);
   resolve_torch(r);
 }
 
@@ -140,7 +154,10 @@ void resolve_kernels(Resolver& r) {
   if (s.autograd_threads == 0) s.autograd_threads = 1;
   if (!s.loss_parallel) s.loss_parallel = false;
   if (!s.moe.a2a_overlap) s.moe.a2a_overlap = false;
-  if (!s.async_tp) s.async_tp = profile.tensor_overlap && s.tp > 1 && s.sequence_parallel && s.comm_overlap.value_or(true);
+  // User buffers hold 16 and 8 bits: recipes of 4 bits switch them off (tp_comm_overlap = False if precision == "nvfp4").
+  if (!s.async_tp)
+    s.async_tp = profile.tensor_overlap && s.tp > 1 && s.sequence_parallel && s.comm_overlap.value_or(true) &&
+                 s.low_precision != LowPrecision::nvfp4;
   if (!s.comm_overlap) s.comm_overlap = true;
   const bool plain_ddp = s.data_parallel == DataParallel::ddp && s.recompute.kind == Recompute::Kind::none;
   if (plain_ddp && s.compile == Strategy::Compile::blocks)

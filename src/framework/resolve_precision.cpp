@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "framework/megatron.hpp"
 #include "framework/resolver.hpp"
 #include "strategy/msamp.hpp"
 #include "strategy/torch_release.hpp"
@@ -48,7 +49,8 @@ Types usual_types(const Resolver& r) {
       const bool deepspeed = engine_of(s) == Engine::deepspeed;
       // NeMo's recipes for 8-bit products reduce in 16 bits (bf16_with_fp8_mixed with grad_reduce_in_fp32=False, MLPerf's and its own).
       const bool nemo_fp8 = s.framework == "nemo" && s.low_precision == LowPrecision::fp8;
-      const DType usual = deepspeed ? s.deepspeed.grad_accum_dtype.value_or(half) : nemo_fp8 ? half : DType::fp32;
+      const bool own_type = nemo_fp8 || !megatron_release(s).core();
+      const DType usual = deepspeed ? s.deepspeed.grad_accum_dtype.value_or(half) : own_type ? half : DType::fp32;
       const DType grad = s.grad_dtype.value_or(usual);
       return {half, half, grad, deepspeed ? half : grad, DType::fp32};
     }
@@ -107,7 +109,7 @@ void resolve_precision(Resolver& r) {
     r.assume("fp8_backend: ao");
   }
   if (s.low_precision != LowPrecision::none && s.fp8_scaling == Fp8Scaling::automatic)
-    s.fp8_scaling = s.low_precision == LowPrecision::fp8 ? Fp8Scaling::delayed : Fp8Scaling::blockwise;
+    s.fp8_scaling = s.low_precision == LowPrecision::fp8 ? r.profile().fp8_scaling : Fp8Scaling::blockwise;
   if (s.lora && !s.lora->adapter_dtype && r.profile().adapter_dtype) s.lora->adapter_dtype = r.profile().adapter_dtype;
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "framework/resolver.hpp"
+#include "strategy/torch_release.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/schedule.hpp"
 
@@ -97,7 +98,7 @@ void resolve_fsdp(Resolver& r) {
   if (s.data_parallel == DataParallel::fsdp1) {
     if (fsdp.sharding == Sharding::automatic) fsdp.sharding = s.dp_replicate > 1 ? Sharding::hybrid_shard : Sharding::full_shard;
     if (!fsdp.limit_all_gathers) fsdp.limit_all_gathers = true;
-    if (!fsdp.use_orig_params) fsdp.use_orig_params = true;
+    if (!fsdp.use_orig_params) fsdp.use_orig_params = !before_torch_2(s);  // torch 1 has flat parameters alone
   } else if (fsdp.sharding == Sharding::shard_grad_op && fsdp.reshard == FsdpOptions::Reshard::automatic) {
     fsdp.reshard = FsdpOptions::Reshard::never;  // FSDP2's way to say it
   }

@@ -41,4 +41,19 @@ void fill_latencies(CollectiveLibrary& library, NodeFabric fabric, const std::st
   library.network_overhead = Seconds(1e-6);
 }
 
+/// The library's low-latency protocols cross no network whose plug-in lacks them.
+void keep_simple_protocol(CollectiveLibrary& library) {
+  for (auto* table : {&library.ll_max, &library.ll128_per_channel, &library.ll128_tree_per_channel}) (*table)[1] = (*table)[2] = {};
+}
+
+void set_network(CollectiveLibrary& library, const std::string& name) {
+  const JsonDocument document = shipped_document("hardware/networks.json");
+  const auto network = document.root()["networks"].find(name);
+  if (!network) return;
+  const auto protocols = (*network)["protocols"].elements();
+  if (protocols.size() == 1 && protocols.front().text() == "Simple") keep_simple_protocol(library);
+  library.network_overhead = read_sourced((*network)["message"], seconds_value).value;
+  library.nvls_tree = read_optional(*network, "nvls_tree", positive_share_value);
+}
+
 }  // namespace plimsoll::hardware

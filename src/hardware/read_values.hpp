@@ -59,4 +59,7 @@ Cluster read_cluster(const JsonValue& root);
 /// Fills in the latency tables of the library that `library.name` names. Throws Error when there is none of that name.
 void fill_latencies(CollectiveLibrary& library, NodeFabric fabric, const std::string& where);
 
+/// What hardware/networks.json says of a network between nodes ("EFA"); of others the library's own tables hold.
+void set_network(CollectiveLibrary& library, const std::string& name);
+
 }  // namespace plimsoll::hardware

@@ -197,7 +197,7 @@ void Player::note_sample(const Instruction& instruction) {
   const Bytes allocated(allocator_.allocated()), reserved(allocator_.reserved());
   const bool changed = samples_->empty() || samples_->back().step != step_ || samples_->back().phase != phase_ ||
                        samples_->back().allocated != allocated || samples_->back().reserved != reserved;
-  if (changed) samples_->push_back({step_, phase_, instructions_played_, instruction.label, allocated, reserved});
+  if (changed) samples_->push_back({step_, phase_, position_, instruction.label, allocated, reserved});
 }
 
 void Player::fail_allocation(const Instruction& instruction) {
@@ -240,7 +240,6 @@ bool Player::play_to(std::size_t count) {
         const Instruction* const next = position_ + 1 < count ? &instruction + 1 : nullptr;
         if (next && next->kind == InstructionKind::free && next->id == instruction.id && passes_by(instruction)) {
           ++position_;
-          ++instructions_played_;
         } else if (!allocate(instruction)) {
           return false;
         }
@@ -285,7 +284,6 @@ bool Player::play_to(std::size_t count) {
         break;
     }
     if (samples_) note_sample(instruction);
-    ++instructions_played_;
   }
   return true;
 }

@@ -99,7 +99,6 @@ class Player {
   AllocatorHistory* history_ = nullptr;
   std::vector<CachingAllocator::SegmentEvent> segment_log_;
   std::vector<MemorySample>* samples_ = nullptr;
-  std::uint64_t instructions_played_ = 0;
   Phase phase_ = Phase::init;
   int step_ = -1;
   std::size_t position_ = 0;

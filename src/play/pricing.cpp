@@ -1,4 +1,5 @@
 // What a run's work and its host are priced by.
+#include <map>
 #include <string>
 
 #include "hardware/read_values.hpp"
@@ -8,14 +9,14 @@
 namespace plimsoll {
 namespace {
 
-/// Work that a pace does not name is part of what it does name.
-HostPace read_pace(const JsonValue& object) {
-  HostPace pace;
-  for (std::size_t i = 0; i < kHostWorks; ++i)
-    if (const auto found = object.find(std::string(name_of(static_cast<HostWork>(i)))))
-      pace.work[i] = hardware::read_sourced(*found, hardware::seconds_value).value;
-  pace.launch = hardware::read_sourced(object["launch"], hardware::seconds_value).value;
-  pace.wakes = hardware::read_sourced(object["wakes"], hardware::seconds_value).value;
+/// What a pace names, over `pace`: another's, or nothing, where work that is not named is part of what is.
+HostPace read_pace(const JsonValue& object, HostPace pace) {
+  const auto set = [&](std::string_view key, Seconds& value) {
+    if (const auto found = object.find(std::string(key))) value = hardware::read_sourced(*found, hardware::seconds_value).value;
+  };
+  for (std::size_t i = 0; i < kHostWorks; ++i) set(name_of(static_cast<HostWork>(i)), pace.work[i]);
+  set("launch", pace.launch);
+  set("wakes", pace.wakes);
   return pace;
 }
 
@@ -27,7 +28,10 @@ struct NamedPace {
 std::vector<NamedPace> read_paces() {
   const JsonDocument document = hardware::shipped_document("hardware/hosts.json");
   std::vector<NamedPace> paces;
-  for (const JsonValue& row : document.root()["paces"].elements()) paces.push_back({row["framework"].text(), read_pace(row)});
+  for (const JsonValue& row : document.root()["paces"].elements()) {
+    const bool like_all = row.has("like");  // "all", the first
+    paces.push_back({row["framework"].text(), read_pace(row, like_all ? paces.front().pace : HostPace{})});
+  }
   return paces;
 }
 
@@ -42,15 +46,28 @@ const HostPace& pace_of(std::string_view framework) {
 
 namespace {
 
+/// hardware/hosts.json, "fleet": half the range of products' rates among the devices of a run.
+struct FleetSpread {
+  double usual = 0;
+  std::map<std::string, double> of_family;
+};
+
+FleetSpread read_spread() {
+  const JsonDocument document = hardware::shipped_document("hardware/hosts.json");
+  const JsonValue fleet = document.root()["fleet"], families = fleet["spread_of_family"];
+  const auto share = [](const JsonValue& value) { return hardware::read_sourced(value, hardware::positive_share_value).value; };
+  FleetSpread spread{share(fleet["spread"]), {}};
+  for (const std::string& family : families.keys()) spread.of_family[family] = share(families[family]);
+  return spread;
+}
+
 /// Devices of one kind differ by what their silicon draws at a clock, and all ranks of a step go at the pace of the slowest. The slowest of
 /// n rates that are even between 1 ± spread is expected at spread · (n − 1) / (n + 1) behind the middle.
-double pace_of_slowest(std::int64_t devices) {
-  static const double spread = [] {
-    const JsonDocument document = hardware::shipped_document("hardware/hosts.json");
-    return hardware::read_sourced(document.root()["fleet"]["spread"], hardware::positive_share_value).value;
-  }();
+double pace_of_slowest(std::int64_t devices, const std::string& family) {
+  static const FleetSpread spread = read_spread();
+  const auto own = spread.of_family.find(family);
   const double n = static_cast<double>(devices);
-  return 1 + spread * (n - 1) / (n + 1);
+  return 1 + (own == spread.of_family.end() ? spread.usual : own->second) * (n - 1) / (n + 1);
 }
 
 }  // namespace
@@ -59,7 +76,7 @@ Pricing pricing_of(const Cluster& cluster, const std::array<GroupShape, kGroups>
   Pricing pricing;
   pricing.cluster = cluster;
   pricing.groups = groups;
-  pricing.pace = pace_of_slowest(cluster.gpus());
+  pricing.pace = pace_of_slowest(cluster.gpus(), cluster.accelerator.family);
   pricing.gap = kernel_gap(cluster.accelerator);
   const Contention& contention = cluster.node.collectives.contention;
   if (contention.products.value > 0) {

@@ -98,7 +98,7 @@ bool RankPlayer::play(const Item& item) {
 /// When the host has issued the item: it is at most a full queue ahead of the device.
 double RankPlayer::issued(const Item& item) {
   host_.time = std::max(host_.time + item.issue, launches_[launched_ % launches_.size()]);
-  if (item.issue > 0) host_.cause = Cause::host;
+  if (item.issue > 0 && host_.cause != Cause::host_optimizer) host_.cause = Cause::host;  // late through its optimizer, it stays so
   return host_.time;
 }
 
@@ -279,11 +279,18 @@ bool RankPlayer::alike(const Snapshot& a, const Snapshot& b, const Snapshot& c) 
   return same(a.host, b.host, c.host);
 }
 
+/// Nothing within the repeated items waits for another rank.
+bool RankPlayer::repeats_alone() const {
+  bool meets = score_.repeats_transfers;
+  for (std::size_t group = 0; group < kGroups; ++group) meets = meets || (score_.repeats_meetings[group] && settings_.meets[group]);
+  return !meets;
+}
+
 /// At the end of the repeated items: whether they are played again. Once one repetition takes as long as the one before it, so do all others.
 bool RankPlayer::repeat() {
   if (repetition_ + 1 >= score_.repeat_times) return false;
   ++repetition_;
-  if (score_.repeats_alone) {
+  if (repeats_alone() && !settings_.with_events) {
     const Snapshot now = snapshot();
     if (alike(before_that_, before_, now)) {
       skip_repeats(static_cast<double>(score_.repeat_times - repetition_));

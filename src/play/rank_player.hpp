@@ -103,6 +103,7 @@ class RankPlayer {
   bool wait(const Item& item);
   bool synchronize();
   bool repeat();
+  bool repeats_alone() const;
   void skip_repeats(double times);
   void end_step();
 

@@ -28,10 +28,16 @@ Score::~Score() = default;
 Score::Score(Score&&) noexcept = default;
 Score& Score::operator=(Score&&) noexcept = default;
 
+std::int64_t Score::pieces() const {
+  const auto repeated = static_cast<std::int64_t>(parts_->repeat_end - parts_->repeat_begin);
+  return static_cast<std::int64_t>(parts_->items.size()) + (parts_->repeat_times - 1) * repeated;
+}
+
 void Score::stand_alone() {
   for (Item& item : parts_->items)
     if (item.what == Item::What::send || item.what == Item::What::receive) item.what = Item::What::collective;
-  parts_->repeats_alone = true;
+  parts_->repeats_transfers = false;
+  parts_->repeats_meetings = {};
 }
 
 struct Pricer::Tables {
@@ -159,7 +165,8 @@ class ScoreWriter {
   }
 
   void collective(Item& item, const Collective& collective) {
-    item.seconds = std::max(tables_.seconds_of(collective), tables_.pricing.least[static_cast<std::size_t>(collective.group)].value);
+    item.seconds = tables_.seconds_of(collective);
+    item.issue = tables_.pricing.meeting[static_cast<std::size_t>(collective.group)].value;
     item.cause = cause_of(collective.group);
     const auto group = static_cast<std::size_t>(collective.group);
     const bool transfer = collective.kind == CollectiveKind::send || collective.kind == CollectiveKind::receive;
@@ -173,8 +180,10 @@ class ScoreWriter {
       item.id = static_cast<std::uint32_t>(group);
       score_.meetings[group] += runs_;
     }
-    const bool of_others = item.what != Item::What::collective;
-    if (of_others && runs_ > 1) score_.repeats_alone = false;
+    if (runs_ > 1) {
+      if (item.what == Item::What::meeting) score_.repeats_meetings[group] = true;
+      if (item.what == Item::What::send || item.what == Item::What::receive) score_.repeats_transfers = true;
+    }
     if (item.stream != kComputeStream) slow_down(item, group);
     score_.communication += Seconds(item.seconds * static_cast<double>(runs_));
     score_.by_group[group] += Seconds(item.seconds * static_cast<double>(runs_));

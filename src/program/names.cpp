@@ -16,7 +16,8 @@ std::string_view name_of(Phase phase) {
 std::string_view name_of(HostWork work) {
   constexpr std::string_view kNames[kHostWorks] = {"module",     "operation", "cast",       "backward_node",    "python_function",
                                                    "accumulate", "checkpoint", "saved_hook", "unit",             "collective",
-                                                   "optimizer",  "optimizer_tensor", "compiled_call", "memory_traffic"};
+                                                   "optimizer",  "optimizer_tensor", "compiled_call", "compiled_layer",
+                                                   "memory_traffic"};
   return kNames[static_cast<std::size_t>(work)];
 }
 

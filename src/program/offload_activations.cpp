@@ -13,10 +13,11 @@ struct OffloadActivations::Saved final : Packed {
   Dims sizes;
   DType type = DType::fp32;
   bool requires_grad = false;
+  std::shared_ptr<void> host;
 };
 
 OffloadActivations::OffloadActivations(Tape& tape, Options options)
-    : tape_(tape), options_(std::move(options)), stream_(options_.streams ? tape.add_stream("offload") : kComputeStream) {
+    : tape_(tape), options_(std::move(options)), stream_(options_.streams ? tape.add_stream("offload") : kComputeStream), host_(tape, true) {
   for (const Tensor& parameter : options_.parameters) parameters_.insert(parameter.impl());
 }
 
@@ -45,6 +46,7 @@ std::unique_ptr<SavedTensorHooks::Packed> OffloadActivations::pack(const Tensor&
     leaving_.pop_front();
   }
   copy_to_host(tensor);
+  saved->host = host_.hold(tensor.bytes());
   if (options_.streams) leaving_.emplace_back(saved->id, tensor);
   return saved;
 }

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "program/host_stay.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program {
@@ -38,6 +39,7 @@ class OffloadActivations final : public SavedTensorHooks, public std::enable_sha
   Tape& tape_;
   Options options_;
   StreamId stream_;
+  HostStay host_;
   std::unordered_set<const TensorImpl*> parameters_;
   Id next_ = 0;
   std::deque<std::pair<Id, Tensor>> leaving_;  ///< fwd_stash

@@ -41,7 +41,16 @@ StreamId PairedTransfers::issue(CollectiveKind kind, int peer, const Message& me
   if (is_new) stream->second = tape_.add_stream(communicator + " " + std::to_string(collective.peer));
   tape_.wait(stream->second, kComputeStream);
   tape_.collective(collective, stream->second);
+  if (kind == CollectiveKind::send) {
+    const auto [event, is_first] = sent_.try_emplace(stream->second, EventId{0});
+    if (is_first) event->second = tape_.new_event();
+    tape_.record_event(event->second, stream->second);
+  }
   return stream->second;
+}
+
+void PairedTransfers::await_sends() {
+  for (const auto& [stream, event] : sent_) tape_.wait_event(kComputeStream, event);
 }
 
 }  // namespace plimsoll::program

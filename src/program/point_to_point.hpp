@@ -53,11 +53,14 @@ class PairedTransfers {
 
   /// One transfer behind what the compute stream has been given; the pair's stream. `communicator`: of several that a pair may have.
   StreamId issue(CollectiveKind kind, int peer, const Message& message, const std::string& communicator = "pipeline");
+  /// The compute stream waits for every send so far, not for receives behind them.
+  void await_sends();
 
  private:
   Tape& tape_;
   int ranks_;
   std::map<std::pair<int, std::string>, StreamId> streams_;
+  std::map<StreamId, EventId> sent_;  ///< behind the last send of a pair
 };
 
 }  // namespace plimsoll::program

@@ -40,7 +40,9 @@ class HostedOp : public Op {
 
 /// A torch.autograd.Function written in Python.
 using PythonFunction = HostedOp<HostWork::python_function>;
-/// A graph that torch.compile made, of both ways.
+/// A graph that torch.compile made of a few operators, of both ways.
 using CompiledGraph = HostedOp<HostWork::compiled_call>;
+/// Of a whole layer.
+using CompiledLayerGraph = HostedOp<HostWork::compiled_layer>;
 
 }  // namespace plimsoll::program

@@ -12,6 +12,7 @@ struct SaveOnCpu::Saved final : Packed {
   Dims sizes, strides;
   DType type = DType::fp32;
   bool requires_grad = false;
+  std::shared_ptr<void> host;
 };
 
 /// A copy between devices wants both sides laid out alike (Copy.cu, copy_requires_temporaries); F.linear saves its weight transposed.
@@ -33,6 +34,7 @@ std::unique_ptr<SavedTensorHooks::Packed> SaveOnCpu::pack(const Tensor& tensor) 
     in_place(rows, {&tensor});
   }
   tape_.copy({.direction = Copy::Direction::device_to_host, .bytes = tensor.bytes()}, tape_.stream);
+  saved->host = host_.hold(tensor.bytes());
   return saved;
 }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "program/host_stay.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program {
@@ -10,7 +11,7 @@ namespace plimsoll::program {
 class SaveOnCpu final : public SavedTensorHooks {
  public:
   /// `pinned`: host memory is pinned, and in rows whatever the tensor's strides are.
-  SaveOnCpu(Tape& tape, bool pinned) : tape_(tape), pinned_(pinned) {}
+  SaveOnCpu(Tape& tape, bool pinned) : tape_(tape), pinned_(pinned), host_(tape, pinned) {}
 
   std::unique_ptr<Packed> pack(const Tensor& tensor) override;
   /// A new tensor each time: what two operators saved comes back twice.
@@ -22,6 +23,7 @@ class SaveOnCpu final : public SavedTensorHooks {
 
   Tape& tape_;
   bool pinned_;
+  HostStay host_;
 };
 
 }  // namespace plimsoll::program

@@ -75,6 +75,8 @@ std::string to_json(const Explanation& explanation) {
       {"memory", memory_object(rank.memory)},
       {"alive", alive_array(explanation.alive)},
       {"changes", changes_array(explanation.changes)},
+      {"step_seconds", explanation.report.time.step_seconds.expected},
+      {"faster", changes_array(explanation.faster)},
       {"not_compared", incomparable_array(explanation.incomparable)},
   };
   return json_text(object);

@@ -1,4 +1,4 @@
-// What takes the memory, and what would lower it, for a person.
+// What takes the memory and the time, and what would lower either, for a person.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -14,23 +14,23 @@ Bytes whole(double bytes) { return Bytes(static_cast<std::int64_t>(bytes)); }
 
 double percent(Bytes part, Bytes of) { return of > Bytes(0) ? 100 * static_cast<double>(part.count) / static_cast<double>(of.count) : 0; }
 
-std::string headline(const Explanation& explanation) {
+std::string headline(const Explanation& explanation, const TextStyle& style) {
   const Report& report = explanation.report;
   const RankReport& rank = explanation.explained();
   std::string text = fmt::format("{} on {}", report.model_name, report.cluster_name);
   if (report.ranks.size() > 1) text += fmt::format(", pipeline stage {} of {}", rank.stage, report.ranks.size());
-  return text + (rank.count > 1 ? fmt::format(" ({} GPUs alike)\n", rank.count) : "\n") + wrapped("", printable(report.strategy));
+  return text + (rank.count > 1 ? fmt::format(" ({} GPUs alike)\n", rank.count) : "\n") + wrapped("", printable(report.strategy), style.width);
 }
 
-std::string peak_section(const RankMemory& memory) {
+std::string peak_section(const RankMemory& memory, const TextStyle& style) {
   std::string text;
   if (memory.basis == Basis::played) {
-    text = fmt::format("the peak: {} allocated, in {} of step {}", to_string(memory.allocated), name_of(memory.peak_phase),
+    text = painted(style, Ink::heading, "the peak:") + fmt::format(" {} allocated, in {} of step {}", to_string(memory.allocated), name_of(memory.peak_phase),
                        memory.peak_step + 1);
     if (!memory.peak_label.empty()) text += ", at " + printable(memory.peak_label);
     text += fmt::format("\n  requested {} -> ", to_string(memory.requested));
   } else {
-    text = wrapped("", "this rank's step is not played (" + memory.closed_form_because + "); what follows is a closed form") + "  ";
+    text = wrapped("", "this rank's step is not played (" + memory.closed_form_because + "); what follows is a closed form", style.width) + "  ";
   }
   text += fmt::format("allocated {} -> reserved {} -> device {} of {}", to_string(memory.allocated), to_string(memory.reserved),
                       to_string(whole(memory.device.expected)), to_string(memory.capacity));
@@ -38,7 +38,7 @@ std::string peak_section(const RankMemory& memory) {
     text += fmt::format("\n  device between {} and {}", to_string(whole(memory.device.low)), to_string(whole(memory.device.high)));
   text += "\n";
   if (memory.out_of_memory)
-    text += wrapped("  ", "out of memory in " + printable(memory.out_of_memory_at) + "; the figures are those of a device without a limit");
+    text += wrapped("  ", "out of memory in " + printable(memory.out_of_memory_at) + "; the figures are those of a device without a limit", style.width);
   return text;
 }
 
@@ -85,43 +85,75 @@ std::string category_section(const CategoryTotal& total, const std::vector<PeakG
 }
 
 /// Where nothing was played: the parts as the closed form has them.
-std::string parts_section(const RankMemory& memory) {
-  std::string text = "what takes the memory, by category\n";
+std::string parts_section(const RankMemory& memory, const TextStyle& style) {
+  std::string text = painted(style, Ink::heading, "what takes the memory, by category") + "\n";
   for (const MemoryPart& part : memory.parts)
     text += fmt::format("  {:>13} {:>5.1f} %  {}\n", to_string(part.bytes), percent(part.bytes, whole(memory.device.expected)),
                         spoken(part.name));
   return text;
 }
 
-std::string alive_section(const Explanation& explanation, std::size_t most) {
+std::string alive_section(const Explanation& explanation, std::size_t most, const TextStyle& style) {
   const RankMemory& memory = explanation.explained().memory;
-  if (memory.basis != Basis::played) return parts_section(memory);
-  std::string text = "alive at the peak, in shares of what is allocated\n";
+  if (memory.basis != Basis::played) return parts_section(memory, style);
+  std::string text = painted(style, Ink::heading, "alive at the peak, in shares of what is allocated") + "\n";
   for (const CategoryTotal& total : totals_of(explanation.alive))
     text += category_section(total, explanation.alive, memory.allocated, most);
   return text;
 }
 
-std::string changes_section(const Explanation& explanation) {
-  std::string text = "what would lower device memory most, one change at a time\n";
-  if (explanation.changes.empty()) text += "  nothing that was tried\n";
+Ink ink_of(Verdict verdict) { return verdict == Verdict::fits ? Ink::good : verdict == Verdict::tight ? Ink::warning : Ink::bad; }
+
+std::size_t longest_flag(const std::vector<Change>& changes) {
   std::size_t width = 0;
-  for (const Change& change : explanation.changes) width = std::max(width, change.flag.size());
+  for (const Change& change : changes) width = std::max(width, change.flag.size());
+  return width;
+}
+
+std::string savings_section(const Explanation& explanation, const TextStyle& style) {
+  std::string text = painted(style, Ink::heading, "what would lower device memory most, one change at a time") + "\n";
+  if (explanation.changes.empty()) text += "  nothing that was tried\n";
+  const std::size_t width = longest_flag(explanation.changes);
   for (const Change& change : explanation.changes) {
     const std::string time = change.slowdown ? fmt::format("step × {:.2f}", *change.slowdown) : "its step time is not modelled";
     text += fmt::format("  {:<{}}  -{:>10} to {:>10}, {}, {}\n", change.flag, width, to_string(change.saved), to_string(change.device),
-                        spoken(name_of(change.verdict)), time);
+                        painted(style, ink_of(change.verdict), spoken(name_of(change.verdict))), time);
   }
   for (const Incomparable& other : explanation.incomparable)
-    text += wrapped("  - ", fmt::format("{} is not compared, played against closed form: {}", other.flag, printable(other.reason)));
+    text += wrapped("  - ", fmt::format("{} is not compared, played against closed form: {}", other.flag, printable(other.reason)), style.width);
+  return text;
+}
+
+std::string step_section(const TimeReport& time, const TextStyle& style) {
+  constexpr double kLeastShare = 0.005;  // what rounds to nothing is not said
+  std::string parts;
+  for (const TimePart& part : time.breakdown) {
+    const double share = part.seconds.value / time.step_seconds.expected;
+    if (share >= kLeastShare) parts += fmt::format("{}{} {:.0f} %", parts.empty() ? "" : ", ", spoken(part.name), 100 * share);
+  }
+  std::string text = wrapped("", fmt::format("the step: {}, {}: {}", to_string(Seconds(time.step_seconds.expected)), spoken(name_of(time.basis)), parts), style.width);
+  for (const std::string& sentence : time.advice) text += wrapped("  - ", printable(sentence), style.width);
+  return text;
+}
+
+std::string gains_section(const Explanation& explanation, const TextStyle& style) {
+  std::string text = step_section(explanation.report.time, style) + "\n" + painted(style, Ink::heading, "what would make it faster, one change at a time") + "\n";
+  if (explanation.faster.empty()) text += "  nothing that was tried\n";
+  const double step = explanation.report.time.step_seconds.expected;
+  const std::size_t width = longest_flag(explanation.faster);
+  for (const Change& change : explanation.faster)
+    text += fmt::format("  {:<{}}  × {:.3f}, to {:>8}, {:>10}, {}\n", change.flag, width, *change.slowdown,
+                        to_string(Seconds(step * *change.slowdown)), to_string(change.device), spoken(name_of(change.verdict)));
   return text;
 }
 
 }  // namespace
 
-std::string to_text(const Explanation& explanation, std::size_t most) {
-  return headline(explanation) + "\n" + peak_section(explanation.explained().memory) + "\n" + alive_section(explanation, most) + "\n" +
-         changes_section(explanation);
+std::string to_text(const Explanation& explanation, std::size_t most, const TextStyle& style) {
+  const RankMemory& memory = explanation.explained().memory;
+  if (style.detail == TextStyle::Detail::brief) return peak_section(memory, style);
+  return headline(explanation, style) + "\n" + peak_section(memory, style) + "\n" + alive_section(explanation, most, style) + "\n" +
+         savings_section(explanation, style) + "\n" + gains_section(explanation, style);
 }
 
 }  // namespace plimsoll

@@ -7,12 +7,16 @@
 namespace plimsoll {
 namespace {
 
-constexpr std::size_t kLineWidth = 80;
-
-/// Columns that UTF-8 text takes on a terminal: continuation bytes take none.
+/// Columns that UTF-8 text takes on a terminal: continuation bytes take none, nor do the escape sequences of `painted`.
 std::size_t display_width(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+  std::size_t width = 0;
+  bool escaped = false;
+  for (const char c : text) {
+    if (c == '\033') escaped = true;
+    if (!escaped && (static_cast<unsigned char>(c) & 0xC0U) != 0x80U) ++width;
+    if (c == 'm') escaped = false;
+  }
+  return width;
 }
 
 }  // namespace
@@ -44,7 +48,7 @@ std::string printable(std::string_view text) {
   return clean;
 }
 
-std::string wrapped(const std::string& lead, const std::string& text) {
+std::string wrapped(const std::string& lead, const std::string& text, std::size_t columns) {
   const std::string indent(display_width(lead), ' ');
   std::string out, line = lead, word;
   std::istringstream words(text);
@@ -52,7 +56,7 @@ std::string wrapped(const std::string& lead, const std::string& text) {
   bool first = true;
   while (words >> word) {
     const std::size_t needed = display_width(word) + (first ? 0 : 1);
-    if (!first && width + needed > kLineWidth) {
+    if (!first && width + needed > columns) {
       out += line + "\n";
       line = indent + word;
       width = indent.size() + display_width(word);
@@ -63,6 +67,12 @@ std::string wrapped(const std::string& lead, const std::string& text) {
     first = false;
   }
   return out + line + "\n";
+}
+
+std::string painted(const TextStyle& style, Ink ink, const std::string& text) {
+  constexpr const char* kCodes[] = {"1", "1;32", "1;33", "1;31", "2"};
+  if (!style.colour || text.empty()) return text;
+  return std::string("\033[") + kCodes[static_cast<int>(ink)] + "m" + text + "\033[0m";
 }
 
 std::string columns(const std::vector<std::vector<std::string>>& rows) {

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "plimsoll/text_style.hpp"
+
 namespace plimsoll {
 
 /// A bar of `width` cells, `share` of them filled to the eighth of a cell. Shares beyond 1 fill it and end in ">".
@@ -16,8 +18,14 @@ std::string spoken(std::string_view name);
 /// The text without control characters, so that a name from a file cannot rewrite the terminal.
 std::string printable(std::string_view text);
 
-/// `lead` and the text, broken at spaces to 80 columns; further lines are indented as far as the lead is long. Ends in a newline.
-std::string wrapped(const std::string& lead, const std::string& text);
+/// `lead` and the text, broken at spaces to `width` columns; further lines are indented as far as the lead is long. Ends in a newline.
+std::string wrapped(const std::string& lead, const std::string& text, std::size_t width = 80);
+
+/// What is coloured on a terminal.
+enum class Ink { heading, good, warning, bad, faint };
+
+/// The text in that ink where the style has colours. Escape sequences take no column.
+std::string painted(const TextStyle& style, Ink ink, const std::string& text);
 
 /// Rows of equal length as columns: the first flushed left, the others right, two spaces between.
 std::string columns(const std::vector<std::vector<std::string>>& rows);

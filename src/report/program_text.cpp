@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "plimsoll/report.hpp"
+#include "report/instruction_text.hpp"
 
 namespace plimsoll {
 namespace {
@@ -19,7 +20,8 @@ std::string described(const Collective& collective) {
   return text;
 }
 
-/// What an instruction does to the device or the host; empty: it only takes or gives memory.
+}  // namespace
+
 std::string described(const StepProgram& program, const Instruction& at) {
   switch (at.kind) {
     case InstructionKind::kernel: {
@@ -44,8 +46,6 @@ std::string described(const StepProgram& program, const Instruction& at) {
       return {};
   }
 }
-
-}  // namespace
 
 std::string to_program_text(const StepProgram& program) {
   std::string text;

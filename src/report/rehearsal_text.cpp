@@ -76,7 +76,10 @@ std::string kernel_section(const std::vector<KernelTime>& kernels, std::size_t m
   std::string text = fmt::format("\n{:<{}}{:>8}{:>14}\n", "launches by time", kNameWidth + 4, "calls", "time");
   for (std::size_t i = 0; i < std::min(most, kernels.size()); ++i) {
     std::string name = printable(kernels[i].name);
-    if (name.size() > kNameWidth) name = name.substr(0, kNameWidth - 1) + "~";
+    if (name.size() > kNameWidth) {
+      name.resize(kNameWidth - 1);
+      name += '~';
+    }
     text += fmt::format("  {:<{}}{:>8}{:>14}{}\n", name, kNameWidth + 2, kernels[i].calls, to_string(kernels[i].seconds),
                         kernels[i].bytes_known ? "" : "  (by its threads)");
   }
@@ -104,14 +107,16 @@ std::string ranks_section(const Rehearsal& rehearsal) {
 
 }  // namespace
 
-std::string to_text(const Rehearsal& rehearsal, std::size_t most) {
+std::string to_text(const Rehearsal& rehearsal, std::size_t most, const TextStyle& style) {
   const Report& report = rehearsal.report;
   const Recording& recording = rehearsal.recordings[report.worst];
-  std::string text = verdict_line(report) + wrapped("", printable(report.strategy)) + "\n";
+  std::string text = verdict_line(report);
+  if (style.detail == TextStyle::Detail::brief) return text;
+  text += wrapped("", printable(report.strategy), style.width) + "\n";
   text += memory_section(report.worst_rank()) + out_of_memory_section(recording) + ranks_section(rehearsal);
   text += time_section(rehearsal, report.worst) + kernel_section(rehearsal.kernels[report.worst], most) + groups_section(recording);
   text += "\nnotes\n";
-  for (const std::string& note : report.notes) text += wrapped("  - ", printable(note));
+  for (const std::string& note : report.notes) text += wrapped("  - ", printable(note), style.width);
   return text;
 }
 

@@ -246,7 +246,8 @@ void set_master(Setting& x) {
 
 void set_dispatcher(Setting& x) {
   static const Names<const char*> names = {{"alltoall", "alltoall"}, {"all-to-all", "alltoall"}, {"allgather", "allgather"},
-                                           {"flex", "deepep"},       {"deepep", "deepep"},       {"local", "local"}};
+                                           {"flex", "deepep"},       {"deepep", "deepep"},       {"hybridep", "hybridep"},
+                                           {"local", "local"}};
   x.put(x.s.moe.dispatcher, std::string(x.named(names)));
 }
 
@@ -460,7 +461,7 @@ const std::vector<Entry>& kernel_entries() {
       {"rope_positions_given", "true, false", "torchtitan", [](Setting& x) { x.flag(x.s.titan.rope_positions_given); }},
       {"rope_cache", "'complex64, one per layer', 'fp32 cos and sin, one per layer'", "torchtitan",
        [](Setting& x) { set_word(x, x.s.titan.rope_cache, {"complex64, one per layer", "fp32 cos and sin, one per layer"}); }},
-      {"moe_dispatcher", "alltoall, allgather, deepep, local", "", set_dispatcher},
+      {"moe_dispatcher", "alltoall, allgather, deepep, hybridep, local", "", set_dispatcher},
       {"moe.moe_token_dispatcher_type", "alltoall, allgather, flex", "", set_dispatcher},
       {"moe_forced_balance", "true, false", "", [](Setting& x) { x.flag(x.s.moe.forced_balance); }},
       {"moe_imbalance", "factor", "fullest expert rank over the mean", [](Setting& x) { x.s.moe.imbalance = x.value.number(1, 1e6); }},

@@ -180,6 +180,23 @@ void set_from_text(Strategy& s, const std::string& key, const std::string& value
 }
 
 }  // namespace
+
+void set_text(Strategy& s, const std::string& key, const std::string& value, const std::string& where, Source& source) {
+  const Entry* entry = find_entry(key);
+  if (entry == nullptr) {
+    const std::size_t dot = key.rfind('.');
+    const std::string near = nearest_name(key.substr(dot == std::string::npos ? 0 : dot + 1), siblings(key.substr(0, dot == std::string::npos ? 0 : dot + 1)));
+    if (!near.empty()) fail("unknown key '" + key + "'", where, "did you mean '" + near + "'?");
+    s.unread_keys.push_back(key);
+    return;
+  }
+  if (entry->set == nullptr) return;
+  const JsonDocument document = JsonDocument::parse(as_json(value, entry->text), where);
+  const JsonValue root = document.root();
+  Setting setting(s, root, key, source);
+  entry->set(setting);
+}
+
 }  // namespace strategy
 
 void set_option(Strategy& s, const std::string& key, const std::string& value) {

@@ -111,4 +111,7 @@ const std::vector<Entry>& entries();
 /// Reads all keys of the object `training` into `s`. Keys that nothing knows go to `s.unread_keys`; near-misses throw.
 void read_object(Strategy& s, const JsonValue& training);
 
+/// Sets one key from text, as `set_option` does; `where` names the place in errors and `source` the keys that the same run has set.
+void set_text(Strategy& s, const std::string& key, const std::string& value, const std::string& where, Source& source);
+
 }  // namespace plimsoll::strategy

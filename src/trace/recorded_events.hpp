@@ -1,4 +1,4 @@
-// The events of a Kineto trace that matter, in a form that many of them fit into: kernels, copies, and the operators that launched them.
+// The events of a trace that matter, whoever recorded it, in a form that many of them fit into: kernels, copies, and the operators that launched them.
 #pragma once
 
 #include <cstdint>
@@ -71,8 +71,14 @@ struct RecordedEvents {
   const Operator* operator_of(const DeviceEvent& event) const;
 };
 
-/// Reads a trace through. At most kMostKernels device events and kMostOperators operators are kept, the first ones.
+/// At most kMostKernels device events and kMostOperators operators of a trace are kept, the first ones. Each reader throws Error with the place
+/// where the file is not what it should be, and where it holds no kernels.
 inline constexpr std::size_t kMostKernels = 1'000'000, kMostOperators = 4'000'000;
+/// A Chrome trace of torch.profiler.
 RecordedEvents read_kineto(const std::string& path);
+/// The SQLite export of Nsight Systems: no operators, steps by NVTX ranges.
+RecordedEvents read_nsys(const std::string& path);
+/// The CSV table of kernels of rocprofv3, and what lies beside it: no operators, steps by ROCTx ranges.
+RecordedEvents read_rocprof(const std::string& path);
 
 }  // namespace plimsoll::trace

@@ -7,6 +7,7 @@
 
 #include "plimsoll/error.hpp"
 #include "rehearse/kernel_names.hpp"
+#include "trace/byte_source.hpp"
 #include "trace/operator_kernels.hpp"
 #include "trace/recorded_events.hpp"
 
@@ -208,7 +209,7 @@ class Builder {
       trace_.notes.push_back(fmt::format("only the first {} of {} kernels and copies are read", kMostKernels, events_.device_events));
     if (events_.operator_events > kMostOperators)
       trace_.notes.push_back(fmt::format("only the first {} of {} operators are read: later kernels have no shapes", kMostOperators, events_.operator_events));
-    if (!trace_.shapes) trace_.notes.push_back("operators have no shapes: what kernels do is told by their names and grids alone (record_shapes=True tells more)");
+    if (!trace_.shapes) trace_.notes.push_back("operators have no shapes: what kernels do is told by their names and grids alone (record_shapes=True of torch.profiler tells more)");
     if (trace_.device.name.empty()) trace_.notes.push_back("the trace does not say which device it is of");
   }
 
@@ -228,6 +229,21 @@ class Builder {
 }  // namespace
 }  // namespace trace
 
-Trace read_torch_trace(const std::string& path) { return trace::Builder(path, trace::read_kineto(path)).build(); }
+namespace {
+
+trace::RecordedEvents events_in(const std::string& path) {
+  const std::string begin(trace::ByteSource(path).next().substr(0, 4096));
+  for (const char* ending : {".nsys-rep", ".qdrep"})
+    if (path.size() > std::string_view(ending).size() && path.substr(path.size() - std::string_view(ending).size()) == ending)
+      fail("is Nsight Systems' own format", path, "nsys export --type sqlite " + path);
+  if (begin.rfind("SQLite format 3", 0) == 0) return trace::read_nsys(path);
+  const std::string header = begin.substr(0, begin.find('\n'));
+  if (header.find("Kernel_Name") != std::string::npos || header.find("KernelName") != std::string::npos) return trace::read_rocprof(path);
+  return trace::read_kineto(path);
+}
+
+}  // namespace
+
+Trace read_trace(const std::string& path) { return trace::Builder(path, events_in(path)).build(); }
 
 }  // namespace plimsoll

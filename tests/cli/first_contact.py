@@ -55,7 +55,9 @@ def outputs(checks):
         with open(path, encoding="utf-8") as file:
             checks.check(written.code == 0 and not written.out and json.load(file)["verdict"] == "fits", "-o writes the report")
     for arguments in (["explain", *GPT2, "--json"], ["hardware", "--json"], ["hardware", "rtx5090", "--json"], ["graph", "gpt2", "--json"],
-                      ["models", "gpt2", "--json"]):
+                      ["models", "gpt2", "--json"], ["formula", "zero", "--params", "7e9", "--gpus", "4", "--json"],
+                      ["formula", "ring", "--bytes", "1 GB", "--on", "8xmi300x", "--json"], ["formula", "flops", "gpt2", "--seq", "128", "--json"],
+                      ["formula", "bubble", "--stages", "4", "--micro-batches", "8", "--json"]):
         found = run(*arguments)
         try:
             json.loads(found.out)

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "estimate/rank_groups.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/model.hpp"
@@ -38,6 +39,18 @@ TEST(ProcessGroups, NanotronOpensEachSetOfRanksOnce) {
 TEST(ProcessGroups, OthersOpenTheGroupsOfTheirDegrees) {
   EXPECT_EQ(groups_of("torchtitan", "2x8xh100-sxm", 2, 8, 1), 2u);
   EXPECT_EQ(groups_of("torchtitan", "h100-sxm", 1, 1, 1), 0u);
+}
+
+// Under DDP all data-parallel ranks are replicas; the group of the shards, which others than DDP use, is the same.
+TEST(ProcessGroups, AllRanksOfDdpAreReplicas) {
+  Strategy strategy;
+  strategy.dp = strategy.dp_shard = 8;
+  strategy.data_parallel = DataParallel::ddp;
+  const auto size = [&](Group group) { return estimation::rank_groups(strategy)[static_cast<std::size_t>(group)].size; };
+  EXPECT_EQ(size(Group::data_replicate), 8);
+  strategy.data_parallel = DataParallel::fsdp2;
+  EXPECT_EQ(size(Group::data_replicate), 1);
+  EXPECT_EQ(size(Group::data_shard), 8);
 }
 
 }  // namespace

@@ -103,7 +103,9 @@ TEST(Suggestions, PastedBackGiveWhatTheyPromised) {
     } catch (const Error&) {
       continue;
     }
-    for (const auto& change : estimation::single_changes(strategy, resolved, model, cluster)) {
+    auto changes = estimation::memory_changes(strategy, resolved, model, cluster);
+    for (auto& change : estimation::time_changes(strategy, resolved, model, cluster)) changes.push_back(std::move(change));
+    for (const auto& change : changes) {
       Options pasted = said;
       const Options more = parsed(change.flag);
       pasted.insert(pasted.end(), more.begin(), more.end());

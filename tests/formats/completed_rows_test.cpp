@@ -84,7 +84,7 @@ TEST(CompletedRows, AdaptersOfTheLaunchersRecipes) {
   EXPECT_EQ(lora(R"({"target_modules": ["linear_proj"]})").strategy.lora->targets, std::vector<std::string>{"linear_proj"});
 }
 
-// AWS's adapter carries the Simple protocol over rings alone between nodes; inside a node nothing changes.
+// AWS's adapter carries the Simple protocol alone between nodes (hardware/networks.json); inside a node nothing changes.
 TEST(CompletedRows, TheAdapterOfAws) {
   std::string json = row("t", R"({"name": "Llama-3.1-8B"})", kTraining);
   const std::string node = R"("gpus_per_node": 8)";
@@ -97,7 +97,7 @@ TEST(CompletedRows, TheAdapterOfAws) {
   for (std::size_t nodes : {1, 2}) {
     EXPECT_EQ(library.ll_max[nodes].value.value, 0);
     EXPECT_EQ(library.ll128_per_channel[nodes].value.value, 0);
-    EXPECT_EQ(library.tree_per_channel[nodes].value.value, 0);
+    EXPECT_GT(library.tree_per_channel[nodes].value.value, 0);
   }
 }
 

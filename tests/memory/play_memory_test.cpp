@@ -104,14 +104,15 @@ TEST(PlayMemory, TellsRequestedBytesAndTheStepOfThePeak) {
 TEST(PlayMemory, TimelineReachesThePeaksOfTheTrace) {
   const MemoryTrace trace = play_memory(small_program(), {});
   Bytes allocated, reserved;
-  std::uint64_t time = 0;
+  std::pair<int, std::size_t> last{-1, 0};
   const auto samples = memory_timeline(small_program(), {});
   ASSERT_FALSE(samples.empty());
   for (const MemorySample& sample : samples) {
     allocated = std::max(allocated, sample.allocated);
     reserved = std::max(reserved, sample.reserved);
-    EXPECT_GE(sample.time, time);
-    time = sample.time;
+    const std::pair now{sample.step, sample.instruction};
+    EXPECT_GE(now, last);
+    last = now;
   }
   EXPECT_EQ(allocated, trace.peak_allocated);
   EXPECT_EQ(reserved, trace.peak_reserved);

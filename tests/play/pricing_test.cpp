@@ -1,6 +1,7 @@
 // What a run's work is priced by beside its kernels.
 #include <gtest/gtest.h>
 
+#include "plimsoll/hardware.hpp"
 #include "plimsoll/play.hpp"
 
 namespace plimsoll {
@@ -18,11 +19,28 @@ TEST(Pricing, TheSlowestOfManyDevicesSetsThePace) {
   EXPECT_NEAR(pace_on("64x8xh100-sxm"), 1 + spread * 511 / 513, 1e-12);
 }
 
+// hardware/hosts.json: 3 % for A100s, so eight are 7/9 of it behind one.
+TEST(Pricing, AFamilyMayHaveASpreadOfItsOwn) {
+  EXPECT_NEAR(pace_on("8xa100-80gb-sxm"), 1 + 0.03 * 7 / 9, 1e-12);
+  EXPECT_LT(pace_on("8xa100-80gb-sxm"), pace_on("8xh100-sxm"));
+}
+
 TEST(Pricing, WhatCollectivesTakeIsTheClusters) {
   const Cluster cluster = parse_cluster("8xh100-sxm");
   const Pricing pricing = pricing_of(cluster, {}, "transformers");
   EXPECT_EQ(pricing.product_slowdown, cluster.node.collectives.contention.products.value);
   EXPECT_EQ(pricing.communication_slowdown, cluster.node.collectives.contention.communication.value);
+}
+
+// What nanotron's pace does not name is that of all frameworks.
+TEST(Pricing, AHostsPaceMayDifferInOneWorkAlone) {
+  const Cluster cluster = parse_cluster("8xh100-sxm");
+  const HostPace all = pricing_of(cluster, {}, "transformers").host, other = pricing_of(cluster, {}, "nanotron").host;
+  const auto collective = static_cast<std::size_t>(HostWork::collective);
+  for (std::size_t i = 0; i < kHostWorks; ++i)
+    if (i != collective) EXPECT_EQ(all.work[i].value, other.work[i].value) << name_of(static_cast<HostWork>(i));
+  EXPECT_GT(other.work[collective].value, all.work[collective].value);
+  EXPECT_EQ(all.launch.value, other.launch.value);
 }
 
 }  // namespace

@@ -220,5 +220,26 @@ TEST(PlayRepeated, AsLongAsWrittenOut) {
               whole.by_kernel[static_cast<std::size_t>(KernelKind::elementwise)].value, 1e-9);
 }
 
+// Collectives over all ranks hold up nobody where one rank stands for all: more repetitions than anybody could play one by one take what
+// they are, times the last of a few.
+TEST(PlayRepeated, ARankAloneMeetsNobody) {
+  const auto repeated = [](std::int64_t times) {
+    StepProgram program = of_kernels(6, 1 << 20);
+    program.collectives.push_back({CollectiveKind::all_reduce, Group::world, 1 << 20, DType::bf16});
+    program.step.insert(program.step.begin() + 3, {InstructionKind::collective, kComputeStream, Category::temporary, 0, 0, 0});
+    program.repeated = {1, 6, times};
+    return program;
+  };
+  Pricer pricer(with_launch(3e-6));
+  const auto step = [&](std::int64_t times) {
+    std::vector<Score> ranks;
+    ranks.push_back(pricer.score(repeated(times)));
+    return play_ranks(ranks, pricer.pricing()).front().step.value;
+  };
+  const double each = (step(2000) - step(1000)) / 1000;
+  constexpr std::int64_t kMany = 100'000'000;
+  EXPECT_NEAR(step(kMany), each * static_cast<double>(kMany), 1e-6 * each * static_cast<double>(kMany));
+}
+
 }  // namespace
 }  // namespace plimsoll

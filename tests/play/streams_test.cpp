@@ -50,6 +50,22 @@ TEST(PlayTime, DependentWorkAddsUp) {
   EXPECT_EQ(timeline.events.size(), 2u);
 }
 
+// A host that meets others at each collective issues four of them 4 ms after each other's start; the device works meanwhile.
+TEST(PlayTime, HostsThatMeetDelayWhatTheyIssue) {
+  Builder builder;
+  for (int i = 0; i < 4; ++i) {
+    builder.collective(1024);
+    builder.wait(0, 1);
+  }
+  builder.kernel(1024);
+  builder.program.step.push_back({InstructionKind::synchronize, 0, Category::temporary, 0, 0, 0});
+  Pricing meeting = pricing();
+  meeting.meeting[static_cast<std::size_t>(Group::data_shard)] = Seconds(4e-3);
+  const Timeline timeline = play_time(builder.program, meeting);
+  const double last = price(builder.program.collectives.back(), meeting.groups.front(), meeting.cluster).value;
+  EXPECT_NEAR(timeline.step.value, 4 * 4e-3 + last + timeline.compute.value, 1e-9);
+}
+
 // Without the wait both run at once: the step is the longer, and only what exceeds the kernel is exposed.
 TEST(PlayTime, IndependentWorkOverlaps) {
   Builder builder;

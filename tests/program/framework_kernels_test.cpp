@@ -243,5 +243,30 @@ TEST(LlmFoundry, AStepIsThreeForwardPassesOfItsProducts) {
   }
 }
 
+// PyTorch 1 knows flat parameters alone and fills gradients with zeros: those of the three units (two layers, the root) outlive the step, and
+// what backward reduces is added to them.
+TEST(LlmFoundry, BeforeTorch2GradientsStay) {
+  const Model model = parse_model(R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 512, "n_positions": 64,
+                                      "n_embd": 128, "n_head": 4, "activation_function": "gelu", "n_layer": 2, "attn_pdrop": 0,
+                                      "resid_pdrop": 0, "embd_pdrop": 0})",
+                                  "mpt", "mpt");
+  const auto gradients_freed = [&](const std::string& torch) {
+    const std::string text = R"("framework": "llm-foundry", "precision": "bf16", "data_parallel": "fsdp", "torch": ")" + torch + "\"";
+    const Strategy strategy = strategy_of(model, text, 8);
+    EXPECT_EQ(strategy.fsdp.use_orig_params, torch != "1.13.1");
+    const StepProgram program = lower_llm_foundry(model, strategy);
+    std::map<std::uint32_t, bool> born;
+    int freed = 0;
+    for (const Instruction& instruction : program.step) {
+      if (instruction.kind == InstructionKind::alloc && instruction.category == Category::gradient) born[instruction.id] = true;
+      if (instruction.kind == InstructionKind::free) freed += born.erase(instruction.id) > 0;
+    }
+    EXPECT_TRUE(born.empty()) << torch;  // a steady step leaves as much as it found
+    return freed;
+  };
+  EXPECT_GT(gradients_freed("1.13.1"), 0);
+  EXPECT_GT(gradients_freed("2.1.0"), 0);
+}
+
 }  // namespace
 }  // namespace plimsoll::program

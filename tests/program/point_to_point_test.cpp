@@ -175,6 +175,22 @@ TEST(PointToPoint, MegatronsRanksMeet) {
   }
 }
 
+// Before overlap_p2p_comm: one group for both directions of a turn.
+TEST(PointToPoint, RanksOfOldMegatronsMeet) {
+  const Model model = llama(24);
+  for (const auto& [pp, vp, micro_batches] :
+       std::vector<std::array<int, 3>>{{4, 1, 12}, {3, 2, 3}, {3, 2, 12}, {4, 2, 4}, {4, 2, 8}, {4, 3, 32}, {8, 3, 16}}) {
+    const std::string text = R"("framework": "megatron-lm", "framework_version": "2022-05", "precision": "bf16", "data_parallel": "ddp", "pp": )" +
+                             std::to_string(pp) + ", \"vp\": " + std::to_string(vp) +
+                             ", \"micro_batches_per_step\": " + std::to_string(micro_batches);
+    const Strategy strategy = strategy_of(model, text, pp);
+    MegatronPipeline pipeline(model, strategy);
+    std::vector<StepProgram> programs;
+    for (int rank = 0; rank < pp; ++rank) programs.push_back(pipeline.rank(rank));
+    EXPECT_EQ(play(programs, text), expected_messages(strategy, pp * vp - 1)) << text;
+  }
+}
+
 TEST(PointToPoint, TorchTitansRanksMeet) {
   const Model model = llama(22);
   for (const char* more : {R"("pp": 2, "pp_schedule": "1f1b", "global_batch": 2)", R"("pp": 8, "pp_schedule": "1f1b", "global_batch": 12)",
@@ -250,6 +266,29 @@ TEST(PointToPoint, TransfersOfAGroupRunSideBySideAndGroupsInTurn) {
   }
   EXPECT_NE(first.ready(CollectiveKind::send, 1, "pipeline"), nullptr);
   EXPECT_EQ(first.ready(CollectiveKind::receive, 1, "pipeline"), nullptr) << "the receive's group begins behind the send's";
+}
+
+// Pairs have streams of their own: what is sent to one neighbour does not wait for what comes from the other, and who waits for sends waits for
+// no receive behind them.
+TEST(PointToPoint, PairsDoNotWaitForEachOther) {
+  Tape tape;
+  PairedTransfers transfers(tape, 4);
+  tape.record_into(Tape::Part::step);
+  const Message message{64, DType::bf16};
+  const StreamId from_before = transfers.issue(CollectiveKind::receive, 3, message), ahead = transfers.issue(CollectiveKind::send, 1, message);
+  EXPECT_NE(from_before, ahead);
+  EXPECT_EQ(transfers.issue(CollectiveKind::receive, 1, message), ahead);
+  transfers.await_sends();
+  const StepProgram program = tape.take();
+  std::vector<InstructionKind> on_pair;
+  std::uint32_t awaited = 0, recorded = 0;
+  for (const Instruction& instruction : program.step) {
+    if (instruction.kind == InstructionKind::collective && instruction.stream == ahead) on_pair.push_back(instruction.kind);
+    if (instruction.kind == InstructionKind::record_event && instruction.stream == ahead && on_pair.size() == 1) recorded = instruction.id;
+    if (instruction.kind == InstructionKind::wait_event && instruction.stream == kComputeStream) awaited = instruction.id;
+  }
+  EXPECT_EQ(on_pair.size(), 2u);
+  EXPECT_EQ(awaited, recorded) << "the event behind the send, in front of the receive";
 }
 
 }  // namespace

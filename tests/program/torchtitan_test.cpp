@@ -54,6 +54,31 @@ TEST(TorchTitanActions, InterleavedReceivesAheadOfUse) {
             "3REDUCE_GRAD ");
 }
 
+// PipelineScheduleMulti, which ran the same schedule before, exchanges between two steps what the next one needs: the receives are the same,
+// each right before its use, and no pass changes its place.
+TEST(TorchTitanActions, BeforeTheRuntimeReceivesStandBeforeTheirUse) {
+  using Kind = StageAction::Kind;
+  const Schedule schedule = make_schedule("interleaved-1f1b", 4, 8, 2);
+  const auto ahead = actions_of(schedule), before = actions_of(schedule, Receives::before_use);
+  const auto receives = [](const StageAction& action) { return action.kind == Kind::receive_activation || action.kind == Kind::receive_gradient; };
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    std::vector<std::string> passes[2], received[2];
+    for (const auto* list : {&ahead[rank], &before[rank]})
+      for (const StageAction& action : *list) (receives(action) ? received : passes)[list == &before[rank]].push_back(text_of(action));
+    EXPECT_EQ(passes[0], passes[1]);
+    for (auto& list : received) std::sort(list.begin(), list.end());
+    EXPECT_EQ(received[0], received[1]);
+    for (std::size_t i = 0; i < before[rank].size(); ++i) {
+      const StageAction& action = before[rank][i];
+      if (!receives(action)) continue;
+      const StageAction& user = before[rank].at(i + 1);
+      EXPECT_EQ(user.kind, action.kind == Kind::receive_activation ? Kind::forward : Kind::backward);
+      EXPECT_EQ(user.stage, action.stage);
+      EXPECT_EQ(user.micro_batch, action.micro_batch);
+    }
+  }
+}
+
 class SplitBackward : public ::testing::Test {
  protected:
   static constexpr std::int64_t kRows = 96, kIn = 64, kInner = 128;

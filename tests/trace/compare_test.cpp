@@ -72,7 +72,9 @@ TEST(CompareTrace, SaysWhatLacksWhatIsThereBesideAndWhatDiffers) {
   for (const TraceDifference& each : comparison.differences) {
     missing += each.kind == TraceDifference::Kind::missing ? each.count : 0;
     extra += each.kind == TraceDifference::Kind::extra ? each.count : 0;
-    if (each.kind == TraceDifference::Kind::time && each.where == "model.layers.*.mlp.up") EXPECT_NEAR(each.measured / each.predicted, 2, 1e-9);
+    if (each.kind == TraceDifference::Kind::time && each.where == "model.layers.*.mlp.up") {
+      EXPECT_NEAR(each.measured / each.predicted, 2, 1e-9);
+    }
   }
   EXPECT_EQ(missing, 1);
   EXPECT_EQ(extra, 1);

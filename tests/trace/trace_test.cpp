@@ -30,7 +30,7 @@ const std::string kLinear = R"("Input Dims": [[8192, 2048], [2048, 512]], "Input
 
 Trace read(const std::string& text, bool gzipped = false) {
   const TextFile file(text, gzipped);
-  return read_torch_trace(file.path());
+  return read_trace(file.path());
 }
 
 std::string why_not(const std::string& text, bool gzipped = false) {
@@ -157,8 +157,8 @@ TEST(Trace, RefusesWhatIsForeign) {
   EXPECT_NE(why_not(R"({"events": [1, 2]})").find("traceEvents"), std::string::npos);
   EXPECT_NE(why_not(R"({"traceEvents": [7]})").find("no Chrome trace"), std::string::npos);
   EXPECT_NE(why_not(R"({"traceEvents": []})").find("no kernel"), std::string::npos);
-  EXPECT_THROW(read_torch_trace("/nowhere/trace.json"), Error);
-  EXPECT_THROW(read_torch_trace("."), Error);
+  EXPECT_THROW(read_trace("/nowhere/trace.json"), Error);
+  EXPECT_THROW(read_trace("."), Error);
 }
 
 TEST(Trace, RefusesClocksThatRunBackwards) {
@@ -172,7 +172,7 @@ TEST(Trace, RefusesClocksThatRunBackwards) {
 /// GPT-2 small: in each of 12 layers four products forward, and two for each of them backward; the head's three. 12·4·3 + 3 = 147, and
 /// nothing is left of the device's time that is not known but attention (whose mask's constants were not kept) and sums over rows.
 TEST(Trace, ARealStepIsKnownKernelByKernel) {
-  const Trace trace = read_torch_trace(kGpt2);
+  const Trace trace = read_trace(kGpt2);
   EXPECT_EQ(trace.device.name, "NVIDIA H100 80GB HBM3");
   EXPECT_EQ(trace.work.size(), 1233u);
   std::size_t products = 0;

@@ -130,8 +130,14 @@ class NanotronOptimizer {
   std::int64_t slice(const Tensor& parameter) const { return sharded_ ? ceil_div(parameter.elements(), ranks_) : parameter.elements(); }
 
   void all_reduce_gradients(StreamId communication) {
-    tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = gradients_.bytes(), .type = DType::fp32},
-                     communication);
+    communicate(CollectiveKind::all_reduce, gradients_, communication);
+  }
+
+  /// A collective of torch.distributed without async_op: the compute stream waits for it.
+  void communicate(CollectiveKind kind, const Tensor& whole, StreamId communication) {
+    tape_.wait(communication, kComputeStream);
+    tape_.collective({.kind = kind, .group = Group::data_shard, .bytes = whole.bytes(), .type = whole.dtype()}, communication);
+    tape_.wait(kComputeStream, communication);
   }
 
   /// clip_grad_norm: one norm per parameter, their norm, a scaling in place.
@@ -146,16 +152,31 @@ class NanotronOptimizer {
     }
   }
 
-  /// all_gather_coalesced: the rank's new weights flattened, one flat output per rank, and NCCL's own flat copy of those.
+  /// all_gather_coalesced: the rank's new weights flattened, one flat output per rank, and NCCL's own flat copy of those. Every rank's slice
+  /// of every parameter is cut out before and copied to its place behind, one by one.
   void gather_weights(StreamId communication) {
     tape_.operator_name = "gather weights";
-    const Tensor own = tape_.empty({own_}, DType::bf16, Category::communication_buffer);
+    const Tensor own = flattened_weights();
     std::vector<Tensor> outputs;
-    for (std::int64_t rank = 0; rank < ranks_; ++rank) outputs.push_back(tape_.empty({own_}, DType::bf16, Category::communication_buffer));
+    for (std::int64_t rank = 0; rank < ranks_; ++rank) outputs.push_back(flattened_weights());
     const Tensor flat = tape_.empty({own_ * ranks_}, DType::bf16, Category::communication_buffer);
-    tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = flat.bytes(), .type = DType::bf16},
-                     communication);
-    pointwise(tape_, Pointwise::Form::map, {packed(2 * flat.elements(), DType::bf16)}, {packed(2 * flat.elements(), DType::bf16)});
+    communicate(CollectiveKind::all_gather, flat, communication);
+    for (const Tensor& output : outputs) in_place(output, {&output});
+    tape_.host(HostWork::optimizer_tensor, ranks_ * static_cast<std::int64_t>(parameters_.size()));
+    for (std::int64_t rank = 0; rank < ranks_; ++rank) {
+      for (const Tensor& parameter : parameters_) {
+        const Operand piece = packed(slice(parameter), DType::bf16);
+        pointwise(tape_, Pointwise::Form::map, {piece}, {piece});
+      }
+    }
+  }
+
+  Tensor flattened_weights() {
+    Tensor weights = tape_.empty({own_}, DType::bf16, Category::communication_buffer);
+    tape_.host(HostWork::optimizer_tensor, static_cast<std::int64_t>(parameters_.size()));
+    const Operand all = operand(weights);
+    pointwise(tape_, Pointwise::Form::concatenate, {all}, {all});
+    return weights;
   }
 
   Tape& tape_;
@@ -353,7 +374,7 @@ StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pip
   NanotronDevice device(tape, sizes_of_rank(model, strategy));
   NanotronLlama llama(device, stage, model.tied_embeddings);
   std::unique_ptr<Ddp> ddp;
-  if (strategy.data_parallel == DataParallel::ddp && dp > 1) ddp = std::make_unique<Ddp>(tape, llama.root(), DdpSettings{});
+  if (strategy.data_parallel == DataParallel::ddp && dp > 1) ddp = std::make_unique<Ddp>(tape, llama.root(), DdpSettings{.accumulators = DType::fp32});
   NanotronOptimizer optimizer(tape, llama.root(), dp, strategy.data_parallel == DataParallel::zero1);
   tape.empty_cache();
   NanotronEngine engine(device, llama, stage, optimizer, ddp.get(), {pipeline_rank, std::max(strategy.pp, 1)},
@@ -365,6 +386,7 @@ StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pip
     tape.record_into(part);
     engine.train_batch(micro_batches, std::min(warm_up, micro_batches), strategy.micro_batches - micro_batches);
     tape.phase(Phase::optimizer);
+    if (ddp) tape.wait(kComputeStream, ddp->stream());
     optimizer.step(communication);
     if (ddp) ddp->after_step();
     tape.synchronize();  // the loss is printed

@@ -20,6 +20,9 @@ struct HfRelease {
   bool masks_absent_experts() const { return number <= 517; }
   /// T5Attention gives SDPA its position bias in rows; before, as the table of buckets was read.
   bool packs_position_bias() const { return number > 517; }
+  /// GradientCheckpointingLayer checkpoints the layer's forward, which torch.compile sees as part of the layer's graph; before, its call, so
+  /// that a whole compiled layer runs again.
+  bool checkpoints_forward() const { return number > 517; }
 };
 
 /// How the modules run, beyond what the model says.
@@ -34,6 +37,8 @@ struct RunOptions {
   bool hidden_requires_grad = false;  ///< enable_input_require_grads(): the embedding's output is a leaf of the graph (LoRA)
   std::shared_ptr<const RunOptions> unchecked = {};  ///< the same without checkpointing, where only some layers have it
 
+  /// Layers are compiled with their checkpoint: the backward graph computes again what it needs.
+  bool checkpoints_in_graph() const { return compiled_blocks && checkpointing != Checkpointing::none && release.checkpoints_forward(); }
   /// Those of a stack's layer, counted from 0.
   const RunOptions& of_layer(std::int64_t layer) const { return unchecked && (layer + 1) % checkpoint_every != 0 ? *unchecked : *this; }
 };

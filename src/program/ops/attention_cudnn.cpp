@@ -46,51 +46,65 @@ struct BackwardWorkspace {
   Tensor sums, query, key, value;
 };
 
-void cudnn_backward(BackwardCall& b, const Attention& attention) {
-  Tape& tape = b.tape;
+void cudnn_backward(BackwardCall& b, const Tensor& bias, const AttentionArguments& arguments) {
   const Tensor &query = b.saved(2), &key = b.saved(1), &value = b.saved(3), &output = b.saved(5);
   Tensor gradient = b.grad();
   if (gradient.strides() != output.strides()) {  // laid out as the output is
     gradient = empty_like(output);
     in_place(gradient, {&b.grad()});
   }
-  Tensor of_query = empty_like(query), of_key = empty_like(key), of_value = empty_like(value);
+  FlashGradients all = cudnn_attention_backward(query, key, value, bias, arguments);
+  b.give(0, std::move(all.query));
+  b.give(1, std::move(all.key));
+  b.give(2, std::move(all.value));
+}
+
+}  // namespace
+
+FlashOutputs cudnn_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias,
+                                     const AttentionArguments& arguments) {
+  Tape& tape = query.tape();
+  FlashOutputs all;
+  all.rng_state = tape.empty({}, DType::int64);
+  all.rng_offset = tape.empty({}, DType::int64);
+  if (arguments.dropout > 0) in_place(all.rng_state, {&all.rng_offset});  // philox::unpack_cudnn
+  all.output = empty_like(query);
+  if (query.size(3) != value.size(3)) all.output = tape.empty({query.size(0), query.size(1), query.size(2), value.size(3)}, query.dtype());
+  all.log_sum_exp = tape.empty({query.size(0), query.size(1), query.size(2), 1}, DType::fp32);
+  tape.scratch(kTileCounter);
+  set_tile_counter(tape);
+  launch_part(tape, attention_of(query, key, value, bias, arguments), Attention::Part::forward);
+  return all;
+}
+
+FlashGradients cudnn_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias,
+                                        const AttentionArguments& arguments) {
+  Tape& tape = query.tape();
+  const Attention attention = attention_of(query, key, value, bias, arguments);
+  FlashGradients gradients{empty_like(query), empty_like(key), empty_like(value)};
   const BackwardWorkspace workspace(tape, attention);
   set_tile_counter(tape);
   for (const Attention::Part part : {Attention::Part::delta, Attention::Part::backward, Attention::Part::convert})
     launch_part(tape, attention, part);
   if (workspace.key)
     for (int i = 0; i < 2; ++i) launch_part(tape, attention, Attention::Part::sum_heads);
-  b.give(0, std::move(of_query));
-  b.give(1, std::move(of_key));
-  b.give(2, std::move(of_value));
+  return gradients;
 }
 
-}  // namespace
-
 Tensor cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionArguments& arguments) {
-  Tape& tape = query.tape();
   Tensor bias = mask;
-  if (mask && mask.dtype() == DType::boolean) bias = additive_attention_mask(tape, mask, query.dtype());
+  if (mask && mask.dtype() == DType::boolean) bias = additive_attention_mask(query.tape(), mask, query.dtype());
   Op op("cudnn_attention", {&query, &key, &value});
-  const Attention attention = attention_of(query, key, value, bias, arguments);
   op.save(bias);
   op.save(key);
   op.save(query);
   op.save(value);
-  const Tensor seed = tape.empty({}, DType::int64), offset = tape.empty({}, DType::int64);
-  if (attention.dropout) in_place(seed, {&offset});  // philox::unpack_cudnn
-  Tensor out = empty_like(query);
-  if (query.size(3) != value.size(3)) out = tape.empty({query.size(0), query.size(1), query.size(2), value.size(3)}, query.dtype());
-  const Tensor log_sum_exp = tape.empty({query.size(0), query.size(1), query.size(2), 1}, DType::fp32);
-  tape.scratch(kTileCounter);
-  set_tile_counter(tape);
-  launch_part(tape, attention, Attention::Part::forward);
-  op.save_output(log_sum_exp);
-  op.save_output(out);
-  op.save_output(offset);
-  op.save_output(seed);
-  return op.done(out, [attention](BackwardCall& b) { cudnn_backward(b, attention); });
+  FlashOutputs all = cudnn_attention_forward(query, key, value, bias, arguments);
+  op.save_output(all.log_sum_exp);
+  op.save_output(all.output);
+  op.save_output(all.rng_offset);
+  op.save_output(all.rng_state);
+  return op.done(all.output, [arguments](BackwardCall& b) { cudnn_backward(b, b.saved(0), arguments); });
 }
 
 }  // namespace plimsoll::program

@@ -1,5 +1,5 @@
-/// Attention kernel by kernel: flash below autograd, for callers that keep the tensors themselves (compiled graphs), and the others by
-/// name.
+/// Attention kernel by kernel: flash and cuDNN's below autograd, for callers that keep the tensors themselves (compiled graphs), and the
+/// others by name.
 #pragma once
 
 #include "program/ops/ops.hpp"
@@ -7,7 +7,7 @@
 namespace plimsoll::program {
 
 struct FlashOutputs {
-  Tensor output;       ///< [batch, heads, length, dim], in memory [batch, length, heads, dim]
+  Tensor output;       ///< [batch, heads, length, dim], in memory as the query
   Tensor log_sum_exp;  ///< [batch, heads, length] fp32
   Tensor rng_state, rng_offset;
 };
@@ -34,7 +34,13 @@ Tensor efficient_attention(const Tensor& query, const Tensor& key, const Tensor&
 /// convert_boolean_attn_mask: zeros where `mask` is true, minus infinity elsewhere.
 Tensor additive_attention_mask(Tape& tape, const Tensor& mask, DType type);
 
-/// aten::_scaled_dot_product_cudnn_attention of [batch, heads, length, dim] tensors.
+/// The kernels of aten::_scaled_dot_product_cudnn_attention of [batch, heads, length, dim] tensors.
+FlashOutputs cudnn_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias,
+                                     const AttentionArguments& arguments);
+/// Those of its backward; a gradient that does not lie as the output is copied.
+FlashGradients cudnn_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias,
+                                        const AttentionArguments& arguments);
+/// The operator itself.
 Tensor cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionArguments& arguments);
 
 /// aten::_scaled_dot_product_attention_math: products and a softmax, 16-bit inputs in fp32.

@@ -263,6 +263,19 @@ Tensor clamp(const Tensor& x) {
   return op.done(y, clamp_backward);
 }
 
+/// The gradient passes where x <= max.
+Tensor clamp_above(const Tensor& x) {
+  Op op("clamp", {&x});
+  op.save(x);
+  Tensor y = op.elementwise({&x}, x.dtype());
+  return op.done(y, [](BackwardCall& b) {
+    const Tensor self = b.saved(0);
+    const Tensor below = elementwise(b.tape, {&self}, DType::boolean);
+    const Tensor zero = zeros(b.tape, {}, b.grad().dtype());
+    b.give(0, elementwise(b.tape, {&below, &b.grad(), &zero}, b.grad().dtype()));
+  });
+}
+
 Tensor clamp_into(const Tensor& x) {
   Op op("clamp_", {&x});
   if (op.needs(0)) op.save(clone(x.detach()));  // its backward reads what x was

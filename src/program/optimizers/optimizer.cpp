@@ -314,7 +314,8 @@ void launch_foreach(Tape& tape, const std::vector<Tensor>& tensors, int depth, i
       const Operand list{launched, tensors.front().dtype(), Walk::contiguous};
       MultiTensor kernel{options.function, held, launched, {}};
       for (int i = 0; i < depth - options.made; ++i) kernel.operands.read(list);
-      for (int i = 0; i < written; ++i) kernel.operands.write(list);
+      const Operand result{launched, options.written_as.value_or(list.type), Walk::contiguous};
+      for (int i = 0; i < written; ++i) kernel.operands.write(result);
       tape.kernel({kernel});
     }
     blocks = launched = 0;

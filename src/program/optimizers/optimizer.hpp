@@ -44,6 +44,7 @@ struct Foreach {
   MultiTensor::Function function = MultiTensor::Function::map;
   int made = 0;         ///< of the lists that are written, new ones: they are not read
   bool scalars = false; ///< takes a number for every tensor
+  std::optional<DType> written_as = {};  ///< type of the lists that are written; empty: of all
 };
 /// Launches of a foreach operator over `depth` lists like `tensors`, of which it writes `written` (multi_tensor_apply).
 void launch_foreach(Tape& tape, const std::vector<Tensor>& tensors, int depth, int written, const Foreach& options = {});

@@ -202,9 +202,9 @@ void Ddp::fill_bucket(std::size_t parameter) {
 
 void Ddp::reduce(const Bucket& bucket) {
   tape_.wait(stream_, kComputeStream);
+  const DType type = options_.accumulators.value_or(bucket.flat.dtype());
   tape_.collective(
-      {.kind = CollectiveKind::all_reduce, .group = Group::data_replicate, .bytes = bucket.flat.bytes(), .type = bucket.flat.dtype()},
-      stream_);
+      {.kind = CollectiveKind::all_reduce, .group = Group::data_replicate, .bytes = bucket.elements * size_of(type), .type = type}, stream_);
 }
 
 /// Reducer::delay_all_reduce: behind a static graph's first backward, which only told who takes part.
@@ -223,7 +223,7 @@ void Ddp::reduce_all_at_once() {
 
 /// Reducer::finalize_backward: what was reduced is copied back where gradients are no views.
 void Ddp::finish_backward() {
-  tape_.wait(kComputeStream, stream_);
+  if (!options_.accumulators) tape_.wait(kComputeStream, stream_);
   if (options_.gradient_as_bucket_view) return;
   for (const Tensor& reduced : parameters_)
     if (reduced.grad()) tape_.copy({Copy::Direction::device_to_device, reduced.bytes()}, kComputeStream);

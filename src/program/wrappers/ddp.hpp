@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_set>
 #include <vector>
 
@@ -19,6 +20,9 @@ struct DdpSettings {
   bool static_graph = false;  ///< the first backward only counts, the second tells the order, the third forward makes the buckets
   std::unordered_set<const Parameter*> ignored = {};  ///< _ddp_params_and_buffers_to_ignore: neither broadcast nor reduced
   bool find_unused_parameters = false;                ///< the outputs are copied in every forward, and the first buckets stay
+  /// A communication hook that adds a bucket's gradients to accumulators of this type elsewhere and reduces those; the backward pass does not
+  /// wait for it, whoever reads the accumulators does (nanotron: optim/gradient_accumulator.py, get_fp32_accum_hook).
+  std::optional<DType> accumulators = {};
 };
 
 /// Bytes of tensors grouped as compute_bucket_assignment_by_size does: in order, per type, a bucket closes when it reaches its limit; the

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "framework/megatron.hpp"
 #include "framework/parameter_layout.hpp"
 #include "plimsoll/error.hpp"
 #include "program/carried.hpp"
@@ -47,8 +48,10 @@ MegatronDdpOptions ddp_options(const Strategy& strategy) {
   options.pad_for_high_nccl_busbw = strategy.megatron.pad_buckets_for_high_nccl_busbw;
   options.grad_dtype = strategy.grad_dtype.value_or(DType::fp32);
   if (options.overlap_grad_reduce) {
-    options.bucket_size =
-        strategy.megatron.ddp_bucket_size > 0 ? strategy.megatron.ddp_bucket_size : framework::megatron_bucket_size(options.ranks);
+    const bool torchs = !framework::megatron_release(strategy).core();  // --DDP-impl torch
+    const std::int64_t usual = torchs ? static_cast<std::int64_t>(*strategy.ddp.bucket_cap_mb * (1 << 20)) / size_of(options.grad_dtype)
+                                      : framework::megatron_bucket_size(options.ranks);
+    options.bucket_size = strategy.megatron.ddp_bucket_size > 0 ? strategy.megatron.ddp_bucket_size : usual;
   }
   return options;
 }
@@ -112,9 +115,11 @@ class Training {
                          .sequence_parallel = strategy.sequence_parallel,
                          .user_buffers = *strategy.async_tp,
                          .quantization = config_.quantization,
+                         .keeps_transposes = strategy.data_parallel != DataParallel::megatron_fsdp,
                          .fused_weight_gradients = *strategy.megatron.gradient_accumulation_fusion,
                          .main_gradient = strategy.grad_dtype.value_or(DType::fp32),
                          .attention = config_.attention_library,
+                         .reduces_beside_products = framework::megatron_release(strategy).reduces_beside_products(),
                          .keeps_dummies = config_.keeps_dummies}) {
     tape_.phase(Phase::init);
     for (const ChunkPlan& plan : chunk_plans(strategy, config_, pipeline_rank)) {
@@ -137,8 +142,12 @@ class Training {
     rank.left_out = strategy_.micro_batches - rank.micro_batches;
     rank.stages = strategy_.pp;
     rank.rank = pipeline_rank_;
-    if (strategy_.pp > 1 && strategy_.vp == 1) rank.batched.emplace(tape_, strategy_.pp);
-    if (strategy_.pp > 1 && strategy_.vp > 1) rank.paired.emplace(tape_, strategy_.pp);
+    const framework::MegatronRelease release = framework::megatron_release(strategy_);
+    rank.deallocates_outputs = release.deallocates_outputs();
+    rank.cuts_transfers = release.cuts_transfers() && !strategy_.sequence_parallel;
+    const bool paired = strategy_.vp > 1 && release.overlaps_transfers();
+    if (strategy_.pp > 1 && paired) rank.paired.emplace(tape_, strategy_.pp);
+    if (strategy_.pp > 1 && !paired) rank.batched.emplace(tape_, strategy_.pp);
     for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
       tape_.record_into(part);
       rank.marks = part == Tape::Part::first_step ? &recorded.first_step : &recorded.step;
@@ -190,7 +199,10 @@ class Training {
     run_megatron_schedule(rank, optimizers_.front()->scale());
     tape_.phase(Phase::optimizer);
     const LabelScope label(tape_, tape_.intern("optimizer"));
-    for (const auto& optimizer : optimizers_) optimizer->prepare_grads();
+    for (const auto& optimizer : optimizers_) {
+      optimizer->prepare_grads();
+      optimizer->unscale_grads();
+    }
     take_grad_norm();
     for (const auto& optimizer : optimizers_) {
       if (strategy_.clip_grad_norm.value_or(true)) optimizer->scale_grads();
@@ -207,7 +219,7 @@ class Training {
     for (const auto& optimizer : optimizers_) {
       for (Tensor& gradient : optimizer->gradients()) gradients.push_back(std::move(gradient));
       if (strategy_.data_parallel == DataParallel::megatron_distopt && optimizer != optimizers_.back()) continue;
-      megatron_grad_norm(tape_, gradients);
+      megatron_grad_norm(tape_, gradients, !framework::megatron_release(strategy_).core());
       gradients.clear();
     }
   }

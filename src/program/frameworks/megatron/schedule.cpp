@@ -42,7 +42,7 @@ class Step {
     } else if (rank_.chunks.size() == 1) {
       one_forward_one_backward();
     } else {
-      interleaved();
+      rank_.batched ? interleaved_in_turn() : interleaved();
     }
     if (rank_.left_out > 0) rank_.repeated.times += rank_.chunks.size() > 1 ? rank_.left_out / rank_.stages : rank_.left_out;
     finalize();
@@ -143,7 +143,7 @@ class Step {
 
   /// deallocate_output_tensor: the sent output keeps its place in the graph and loses its memory.
   void deallocate(const Tensor& output) {
-    if (!output) return;
+    if (!output || !rank_.deallocates_outputs) return;
     const Tensor one = tape_.empty({1}, output.dtype());
     output.impl()->storage = one.impl()->storage;
   }
@@ -153,12 +153,29 @@ class Step {
   int rank_before() const { return static_cast<int>(rank_.rank) - 1; }
   int rank_behind() const { return static_cast<int>(rank_.rank) + 1; }
 
+  Dims hidden_state() const {
+    const std::int64_t length = rank_.length / (rank_.runtime.sequence_parallel() ? rank_.runtime.tp() : 1);
+    return {length, rank_.micro_batch, rank_.config.hidden};
+  }
+  /// Tensor-parallel ranks that each bring a part of what crosses stages.
+  std::int64_t parts() const { return rank_.cuts_transfers ? rank_.runtime.tp() : 1; }
+
   Tensor receive_buffer() {
     const LabelScope label(tape_, tape_.intern("pipeline receive"));
-    const std::int64_t length = rank_.length / (rank_.runtime.sequence_parallel() ? rank_.runtime.tp() : 1);
-    Tensor buffer = tape_.empty({length, rank_.micro_batch, rank_.config.hidden}, rank_.config.type, Category::communication_buffer);
+    const Dims sizes = parts() > 1 ? Dims{hidden_state().product() / parts()} : hidden_state();
+    Tensor buffer = tape_.empty(sizes, rank_.config.type, Category::communication_buffer);
     buffer.set_requires_grad(true);
     return buffer;
+  }
+
+  /// gather_split_1d_tensor: what came to the tensor-parallel ranks in parts.
+  Tensor whole(const Tensor& part) {
+    if (!part || parts() == 1) return part;
+    const LabelScope label(tape_, tape_.intern("pipeline receive"));
+    Tensor gathered = tape_.empty(hidden_state(), part.dtype(), Category::communication_buffer);
+    rank_.runtime.collective(CollectiveKind::all_gather, gathered.bytes(), gathered.dtype());
+    gathered.set_requires_grad(true);
+    return gathered;
   }
 
   // P2PCommunicator._communicate with batch_p2p_comm: what is sent and received together is one group.
@@ -166,19 +183,36 @@ class Step {
   void send(int peer, const Tensor& tensor) {
     if (!tensor) return;
     rank_.batched->begin();
-    rank_.batched->send(peer, message_of(tensor));
+    rank_.batched->send(peer, {tensor.bytes() / parts(), tensor.dtype()});
+  }
+
+  /// A receive within the open group, where it is wanted.
+  Tensor post_receive(int peer, bool wanted) {
+    if (!wanted) return {};
+    Tensor buffer = receive_buffer();
+    rank_.batched->begin();
+    rank_.batched->receive(peer, message_of(buffer));
+    return buffer;
   }
 
   /// Receives where that is wanted, and ends the group.
   Tensor receive(int peer, bool wanted) {
-    Tensor buffer;
-    if (wanted) {
-      buffer = receive_buffer();
-      rank_.batched->begin();
-      rank_.batched->receive(peer, message_of(buffer));
-    }
+    const Tensor buffer = post_receive(peer, wanted);
     end_group();
-    return buffer;
+    return whole(buffer);
+  }
+
+  struct Received {
+    Tensor input, gradient;
+  };
+  /// All that a turn sends and receives in both directions, as one group.
+  Received communicate(const Tensor& output, const Tensor& input_gradient, bool from_previous, bool from_next) {
+    send(rank_behind(), output);
+    const Tensor input = post_receive(rank_before(), from_previous);
+    send(rank_before(), input_gradient);
+    const Tensor gradient = post_receive(rank_behind(), from_next);
+    end_group();
+    return {whole(input), whole(gradient)};
   }
 
   /// All requests are waited for, and the host waits for the device (batch_p2p_sync).
@@ -432,6 +466,54 @@ class Step {
       input_gradient = backward_pass(queues, done, k);
       received_gradient = exchange_and_wait(kToPrevious, input_gradient, kFromNext, next.receives);
       if (next.receives) queues[next.chunk].gradients.push_back(received_gradient);
+    }
+    reports_.clear();
+  }
+
+  /// The same before overlap_p2p_comm: a turn runs both its passes, then sends and receives for both.
+  void interleaved_in_turn() {
+    const std::int64_t p = rank_.stages, m = rank_.micro_batches;
+    if (m % p != 0) refuse("Megatron needs a number of micro-batches that the pipeline stages divide for its interleaved schedule", "pp");
+    std::vector<Queues> queues(rank_.chunks.size());
+    std::vector<std::int64_t> run(rank_.chunks.size()), done(rank_.chunks.size());
+    const bool all_in_warm_up = m + rank_.left_out == p;
+    const std::int64_t before = 2 * (p - rank_.rank - 1) + (chunks() - 1) * p;
+    const std::int64_t warm_up = all_in_warm_up ? passes() : std::min(passes(), before), steady = passes() - warm_up;
+    const auto keep_input = [&](const Next& next, Tensor& input) {
+      if (next.receives) queues[next.chunk].inputs.push_back(std::move(input));
+    };
+    const auto keep_gradient = [&](const Next& next, Tensor& gradient) {
+      if (next.receives) queues[next.chunk].gradients.push_back(std::move(gradient));
+    };
+    queues[0].inputs.push_back(receive(rank_before(), !rank_.chunks[0]->plan().embedding));
+    for (std::int64_t k = 0; k < warm_up; ++k) {
+      Next next = next_of(k, true);
+      if (k == passes() - 1) next.receives = false;
+      const Tensor output = forward_pass(queues, run, k);
+      const Next back{k == warm_up - 1 && !all_in_warm_up && !last_rank(), queues.size() - 1};
+      Received received = communicate(output, {}, next.receives, back.receives);
+      deallocate(output);
+      keep_input(next, received.input);
+      keep_gradient(back, received.gradient);
+    }
+    for (std::int64_t k = 0; k < steady; ++k) {
+      before_turn(k, steady, p * chunks());
+      const Tensor output = forward_pass(queues, run, k + warm_up), gradient = backward_pass(queues, done, k);
+      Next next = next_of(k + warm_up, true);
+      if (k == steady - 1) next.receives = false;
+      const Next back = next_of(k, false);
+      Received received = communicate(output, gradient, next.receives, back.receives);
+      deallocate(output);
+      keep_input(next, received.input);
+      keep_gradient(back, received.gradient);
+    }
+    if (all_in_warm_up) queues.back().gradients.push_back(receive(rank_behind(), !rank_.chunks.back()->plan().head));
+    for (std::int64_t k = steady; k < passes(); ++k) {
+      Next back = next_of(k, false);
+      if (k == passes() - 1) back.receives = false;
+      const Tensor gradient = backward_pass(queues, done, k);
+      Received received = communicate({}, gradient, false, back.receives);
+      keep_gradient(back, received.gradient);
     }
     reports_.clear();
   }

@@ -100,10 +100,11 @@ std::vector<Step> with_reductions(const std::vector<Step>& steps, int micro_batc
   return all;
 }
 
-/// _add_send_recv: ranks take turns; a sender puts the receive into its neighbour's list, and an action waits until its input is there.
+/// _add_send_recv: ranks take turns; a sender puts the receive into its neighbour's list, and an action waits until its input is there. With
+/// receives before their use the neighbour's list gets them where its own pass needs them.
 class Lowering {
  public:
-  explicit Lowering(const Schedule& schedule) : schedule_(schedule) {
+  Lowering(const Schedule& schedule, Receives receives) : schedule_(schedule), receives_(receives) {
     const auto ranks = schedule.ranks.size();
     lists_.resize(ranks);
     done_.resize(ranks);
@@ -136,6 +137,8 @@ class Lowering {
     for (const StageAction& action : step)
       if (!ready(action, done_[rank])) return false;
     pending_[rank].pop_front();
+    if (receives_ == Receives::before_use)
+      for (const StageAction& action : step) receive(action, rank);
     for (const StageAction& action : step) lists_[rank].push_back(action);
     for (const StageAction& action : step) {
       done_[rank].emplace(action.kind, action.stage, action.micro_batch);
@@ -154,6 +157,15 @@ class Lowering {
     return true;
   }
 
+  /// What the action needs of another rank.
+  void receive(const StageAction& action, std::size_t rank) {
+    for (const Kind kind : {Kind::receive_activation, Kind::receive_gradient}) {
+      const bool needed = kind == Kind::receive_activation ? action.kind == Kind::forward : gives_input_gradient(action.kind);
+      if (needed && done_[rank].count({kind, action.stage, action.micro_batch}) > 0)
+        lists_[rank].push_back({kind, action.stage, action.micro_batch});
+    }
+  }
+
   void send(const StageAction& action, std::size_t rank) {
     const bool onward = action.kind == Kind::forward;
     if (!onward && !gives_input_gradient(action.kind)) return;
@@ -162,11 +174,12 @@ class Lowering {
     const std::size_t receiver = rank_of_[static_cast<std::size_t>(target)];
     if (receiver == rank) return;
     const Kind kind = onward ? Kind::receive_activation : Kind::receive_gradient;
-    lists_[receiver].push_back({kind, target, action.micro_batch});
+    if (receives_ == Receives::with_send) lists_[receiver].push_back({kind, target, action.micro_batch});
     done_[receiver].emplace(kind, target, action.micro_batch);
   }
 
   const Schedule& schedule_;
+  Receives receives_;
   std::vector<std::size_t> rank_of_;  ///< by stage
   std::vector<std::deque<Step>> pending_;
   std::vector<std::vector<StageAction>> lists_;
@@ -175,6 +188,6 @@ class Lowering {
 
 }  // namespace
 
-std::vector<std::vector<StageAction>> actions_of(const Schedule& schedule) { return Lowering(schedule).run(); }
+std::vector<std::vector<StageAction>> actions_of(const Schedule& schedule, Receives receives) { return Lowering(schedule, receives).run(); }
 
 }  // namespace plimsoll::program

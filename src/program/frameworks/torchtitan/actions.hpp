@@ -2,6 +2,7 @@
 /// stages, the receives that its neighbours' sends call for, and reductions (_PipelineScheduleRuntime of 2.15).
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "plimsoll/schedule.hpp"
@@ -15,7 +16,12 @@ struct StageAction {
   int micro_batch = 0;  ///< of a pass or receive
 };
 
+/// Where a receive stands. _PipelineScheduleRuntime, which runs schedules of several chunks since 2.10, puts it where the neighbour's send
+/// stands in a simulation, and so in front of sends that follow on the same stream; PipelineScheduleMulti._step_microbatches, which ran them
+/// before, has all ranks take their steps together and exchanges behind each what the next one needs.
+enum class Receives : std::uint8_t { with_send, before_use };
+
 /// The actions of every rank.
-std::vector<std::vector<StageAction>> actions_of(const Schedule& schedule);
+std::vector<std::vector<StageAction>> actions_of(const Schedule& schedule, Receives receives = Receives::with_send);
 
 }  // namespace plimsoll::program

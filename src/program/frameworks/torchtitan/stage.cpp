@@ -183,6 +183,11 @@ void TitanPart::begin_schedule(std::int64_t micro_batches) {
 void TitanPart::receive(Received what, std::size_t micro_batch, const Tensor& buffer) {
   const bool forward = what == kActivation;
   const int peer = forward ? stage_.rank_before : stage_.rank_behind;
+  if (transfers_->pairs) {
+    const StreamId stream = transfers_->pairs->issue(CollectiveKind::receive, peer, message_of(buffer));
+    tape_.record_event(transfers_->events.at(kReceived * index_ + what, static_cast<std::int64_t>(micro_batch)), stream);
+    return;
+  }
   BatchedTransfers& groups = transfers_->groups;
   groups.begin();
   Message& fused = forward ? gradient_to_send_ : activation_to_send_;
@@ -205,9 +210,13 @@ void TitanPart::send(Message& pending, int peer, const Tensor& tensor) {
   if (!transfers_->fuses) fire(pending, peer);
 }
 
-/// A group of one send.
+/// A send alone.
 void TitanPart::fire(Message& pending, int peer) {
   if (!pending) return;
+  if (transfers_->pairs) {
+    transfers_->pairs->issue(CollectiveKind::send, peer, std::exchange(pending, {}));
+    return;
+  }
   transfers_->groups.begin();
   transfers_->groups.send(peer, std::exchange(pending, {}));
   transfers_->groups.end(false);
@@ -249,7 +258,7 @@ void TitanPart::forward(std::size_t micro_batch, const TitanBatch& batch, const 
 }
 
 void TitanPart::release_output(std::size_t micro_batch) {
-  if (!transfers_->fuses) transfers_->groups.await_sends();
+  if (!transfers_->fuses) transfers_->await_sends();
   if (!last() && outputs_[micro_batch]) outputs_[micro_batch] = edge_of(outputs_[micro_batch]);
 }
 
@@ -314,14 +323,14 @@ void TitanPart::release_sent_gradients(std::size_t kept) {
 void TitanPart::reduce_gradients() {
   if (transfers_ && transfers_->fuses) {
     fire(gradient_to_send_, stage_.rank_before);
-    transfers_->groups.await_sends();
+    transfers_->await_sends();
   }
   sharded_.finalize_backward();
   sharded_.set_manual_finalization(false);
 }
 
 void TitanPart::end_schedule() {
-  if (!transfers_->fuses) transfers_->groups.await_sends();
+  if (!transfers_->fuses) transfers_->await_sends();
   losses_of_step_ = std::move(losses_);
   for (std::vector<Tensor>* list : {&inputs_, &outputs_, &gradients_, &losses_}) list->clear();
   halves_.clear();

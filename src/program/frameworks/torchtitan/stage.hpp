@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "plimsoll/strategy.hpp"
@@ -21,12 +22,16 @@ struct TitanBatch {
   std::vector<Tensor> mask;          ///< flex_attention's, which every layer looks at until the batch is done
 };
 
-/// What the parts of a rank send and receive through: groups on one communicator.
+/// What the parts of a rank send and receive through: groups on one communicator; `pairs`, where there are any, for all that goes alone
+/// (_batch_p2p of 2.15 coalesces nothing but sends with receives, lest one blocks the other).
 struct TitanTransfers {
   BatchedTransfers groups;
+  std::optional<PairedTransfers> pairs;
   bool fuses = false;       ///< Schedule1F1B: a send waits for the receive that follows, and both are one group
   bool waits_late = false;  ///< _PipelineScheduleRuntime: receives are waited for by the pass that needs them, not at once
   MicroBatchEvents events;  ///< of such receives: activations of a part, then its gradients
+
+  void await_sends() { pairs ? pairs->await_sends() : groups.await_sends(); }
 };
 
 class TitanPart {

@@ -258,6 +258,12 @@ std::size_t forward_of(const std::vector<ScheduledPass>& passes, std::int64_t mi
                                   passes.begin());
 }
 
+/// Which of torch.distributed.pipelining's loops runs schedules of several chunks.
+Receives receives_of(const Strategy& strategy) {
+  constexpr int kFirstWithRuntime = 210;
+  return before_0_3(strategy) || torch_release(strategy) < kFirstWithRuntime ? Receives::before_use : Receives::with_send;
+}
+
 /// Marks the passes from the forward of `first` on as standing for those of the micro-batches that are left out, `period` at a time.
 void repeat(TitanRankPlan& plan, std::int64_t first, std::int64_t period) {
   if (plan.left_out == 0) return;
@@ -274,7 +280,7 @@ struct TitanPipeline::Impl {
     if (strategy.pp == 1) return;
     const auto run_in_chunks = static_cast<int>(recorded_micro_batches(strategy, 0));
     schedule = make_schedule(strategy.pp_schedule, strategy.pp, run_in_chunks, strategy.vp);
-    if (!has_one_chunk(strategy)) actions = actions_of(schedule);
+    if (!has_one_chunk(strategy)) actions = actions_of(schedule, receives_of(strategy));
   }
 
   TitanRankPlan plan_of(int rank, bool every_micro_batch) const {
@@ -293,14 +299,18 @@ struct TitanPipeline::Impl {
     }
     plan.ranks = strategy.pp;
     if (is_1f1b(strategy)) plan.sends = TitanRankPlan::Sends::with_next;
-    if (!has_one_chunk(strategy)) plan.sends = TitanRankPlan::Sends::in_advance;
+    if (!has_one_chunk(strategy)) {
+      plan.sends = TitanRankPlan::Sends::in_advance;
+      plan.pairs = receives_of(strategy) == Receives::with_send;
+    }
     plan.micro_batches = every_micro_batch ? all : recorded_micro_batches(strategy, from_here);
     plan.left_out = all - plan.micro_batches;
     if (!has_one_chunk(strategy)) {
       const Schedule whole =
           every_micro_batch ? make_schedule(strategy.pp_schedule, strategy.pp, static_cast<int>(all), strategy.vp) : Schedule();
       plan.passes = passes_of(
-          every_micro_batch ? actions_of(whole)[static_cast<std::size_t>(rank)] : actions[static_cast<std::size_t>(rank)], plan.stages);
+          every_micro_batch ? actions_of(whole, receives_of(strategy))[static_cast<std::size_t>(rank)] : actions[static_cast<std::size_t>(rank)],
+          plan.stages);
       repeat(plan, (kGroups / 2) * strategy.pp, strategy.pp);
     } else if (is_gpipe(strategy)) {
       plan.passes = passes_of_gpipe(plan.micro_batches);

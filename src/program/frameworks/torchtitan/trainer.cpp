@@ -7,6 +7,7 @@
 #include "program/op.hpp"
 #include "program/ops/block_mask.hpp"
 #include "program/optimizers/clipping.hpp"
+#include "program/optimizers/host_optimizer.hpp"
 #include "program/tensor_names.hpp"
 
 namespace plimsoll::program {
@@ -38,10 +39,11 @@ TitanTrainer::TitanTrainer(const Model& model, const Strategy& strategy, const T
 /// What is received in advance has events of its own: no more micro-batches than ranks are on their way to a part.
 std::unique_ptr<TitanTransfers> TitanTrainer::make_transfers() {
   if (plan_.ranks == 1) return nullptr;
-  auto transfers = std::make_unique<TitanTransfers>(TitanTransfers{.groups = {tape_, plan_.ranks}, .events = {}});
+  auto transfers = std::make_unique<TitanTransfers>(TitanTransfers{.groups = {tape_, plan_.ranks}, .pairs = {}, .events = {}});
   transfers->fuses = plan_.sends == TitanRankPlan::Sends::with_next;
   transfers->waits_late = plan_.sends == TitanRankPlan::Sends::in_advance;
   if (!transfers->waits_late) return transfers;
+  if (plan_.pairs) transfers->pairs.emplace(tape_, plan_.ranks);
   MicroBatchEvents& events = transfers->events;
   events.period = plan_.ranks;
   events.first = tape_.new_event();
@@ -61,7 +63,9 @@ RecordedPipelineRank TitanTrainer::record() {
   for (auto& part : parts_) part->materialize();
   for (auto& part : parts_)
     for (Tensor& shard : part->sharded().shards()) shards_.push_back(shard);
-  optimizer_ = make_optimizer(strategy_.optimizer, strategy_.optimizer_impl, tape_, shards_, strategy_.state_dtype);
+  optimizer_ = strategy_.offload.params
+                   ? make_host_optimizer(strategy_, tape_, shards_)
+                   : make_optimizer(strategy_.optimizer, strategy_.optimizer_impl, tape_, shards_, strategy_.state_dtype);
   RecordedPipelineRank recorded;
   if (transfers_) recorded.events = transfers_->events;
   Accumulation accumulation(tape_, std::max<std::int64_t>(strategy_.grad_accum, 1), plan_.every_micro_batch);
@@ -152,6 +156,7 @@ void TitanTrainer::train_step(Accumulation& accumulation, PassMarks& marks) {
   if (strategy_.clip_grad_norm.value_or(true)) {
     const bool sharded = strategy_.fsdp_degree > 1;
     clip_grad_norm(tape_, shards_, sharded ? std::optional(Group::data_shard) : std::nullopt);
+    if (strategy_.offload.params) clip_grad_norm_on_host(tape_, shards_);
   }
   for (auto& part : parts_) balance_experts(tape_, part->decoder().mixtures(), strategy_.recompute.kind != Recompute::Kind::none);
   optimizer_->step();

@@ -22,6 +22,7 @@ struct TitanRankPlan {
     with_next,   ///< Schedule1F1B: fused with the receive that follows
     in_advance,  ///< _PipelineScheduleRuntime: and receives are waited for by the passes that need them
   } sends = Sends::at_once;
+  bool pairs = false;  ///< of sends and receives in advance: each pair of ranks has a communicator
   std::vector<ScheduledPass> passes;  ///< of one run, in a pipeline
   std::int64_t micro_batches = 1;     ///< of one run, that `passes` run
   std::int64_t left_out = 0;          ///< further ones, for which those of passes [repeat_begin, repeat_end) stand

@@ -13,7 +13,7 @@
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/optimizers/clipping.hpp"
-#include "program/optimizers/optimizer.hpp"
+#include "program/optimizers/host_optimizer.hpp"
 #include "program/wrappers/fsdp/fsdp2.hpp"
 
 namespace plimsoll::program {
@@ -180,6 +180,7 @@ class Trainer {
 
  private:
   std::unique_ptr<Optimizer> optimizer_of(std::vector<Tensor> parameters) {
+    if (strategy_.offload.params) return make_host_optimizer(strategy_, tape_, parameters);
     return make_optimizer(strategy_.optimizer, strategy_.optimizer_impl, tape_, std::move(parameters), strategy_.state_dtype);
   }
 
@@ -284,7 +285,10 @@ class Trainer {
     const Tensor scale = elementwise(tape_, {&targets}, DType::fp32);
     for (const Tensor& parameter : parameters_)
       if (parameter.grad()) in_place(parameter.grad(), {&scale});
-    if (strategy_.clip_grad_norm.value_or(false)) clip_grad_norm(tape_, parameters_);
+    if (strategy_.clip_grad_norm.value_or(false)) {
+      clip_grad_norm(tape_, parameters_);
+      if (strategy_.offload.params) clip_grad_norm_on_host(tape_, parameters_);
+    }
     optimizers_.front()->step();
     optimizers_.front()->zero_grad();
   }

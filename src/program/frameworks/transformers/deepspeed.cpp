@@ -158,7 +158,7 @@ StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy, boo
       scaled ? make_msamp_wrapper(strategy, settings, tape, *scaled) : make_wrapper(strategy, settings, tape, *root);
   Batch batch = hf_batch(model, strategy, tape);
   // engine(input_ids=ids, labels=ids), where one tensor can be both
-  if (batch.labels.dtype() == batch.input_ids.dtype() && batch.labels.sizes() == batch.input_ids.sizes()) batch.labels = batch.input_ids;
+  if (batch.labels && batch.labels.dtype() == batch.input_ids.dtype() && batch.labels.sizes() == batch.input_ids.sizes()) batch.labels = batch.input_ids;
   Accumulation accumulation(tape, settings.micro_batches, every_micro_batch);
   std::vector<Tape::Part> parts = {Tape::Part::first_step};
   if (scaled) parts.push_back(Tape::Part::second_step);  // from then on gradients of a head that was tied add to those of the step before

@@ -7,6 +7,7 @@
 #include "program/frameworks/transformers/training.hpp"
 #include "program/frameworks/wrap_units.hpp"
 #include "program/lower.hpp"
+#include "program/optimizers/host_optimizer.hpp"
 
 namespace plimsoll::program {
 
@@ -64,10 +65,16 @@ StepProgram record_fsdp1(Tape& tape, const Model& model, Module& root, Network& 
   sharded.materialize();
   const Batch batch = hf_batch(model, strategy, tape);
   const std::vector<Tensor> shards = sharded.shards();
-  const std::unique_ptr<Optimizer> optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, shards);
+  const bool on_host = strategy.offload.params;
+  const std::unique_ptr<Optimizer> optimizer =
+      on_host ? make_host_optimizer(strategy, tape, shards) : make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, shards);
   record_hf_steps(tape,
                   {network, *optimizer, shards, [&](bool last) { sharded.set_requires_gradient_sync(last || !strategy.no_sync); },
-                   [&] { sharded.after_step(); }, false, [&] { sharded.clip_grad_norm(shards); }},
+                   [&] { sharded.after_step(); }, false,
+                   [&] {
+                     sharded.clip_grad_norm(shards);
+                     if (on_host) clip_grad_norm_on_host(tape, shards);
+                   }},
                   strategy, batch, every_micro_batch);
   return tape.take();
 }

@@ -5,7 +5,7 @@
 #include "program/frameworks/transformers/training.hpp"
 #include "program/frameworks/wrap_units.hpp"
 #include "program/lower.hpp"
-#include "program/optimizers/optimizer.hpp"
+#include "program/optimizers/host_optimizer.hpp"
 
 namespace plimsoll::program {
 
@@ -62,9 +62,14 @@ StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy, bool ev
   const Batch batch = hf_batch(model, strategy, tape);
   const std::vector<Tensor> shards = sharded.shards();
   refuse_without_dtensors(strategy.optimizer);
-  const std::unique_ptr<Optimizer> optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, shards);
+  const bool on_host = strategy.offload.params;
+  const std::unique_ptr<Optimizer> optimizer =
+      on_host ? make_host_optimizer(strategy, tape, shards) : make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, shards);
   TrainingLoop loop{*network, *optimizer, shards, [&](bool last) { sharded.set_requires_gradient_sync(last || !strategy.no_sync); }};
-  loop.clip = [&] { clip_grad_norm(tape, shards, Group::data_shard); };
+  loop.clip = [&] {
+    clip_grad_norm(tape, shards, Group::data_shard);
+    if (on_host) clip_grad_norm_on_host(tape, shards);
+  };
   record_hf_steps(tape, loop, strategy, batch, every_micro_batch);
   return tape.take();
 }

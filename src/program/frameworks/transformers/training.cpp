@@ -233,13 +233,13 @@ Batch hf_batch(const Model& model, const Strategy& strategy, Tape& tape) {
   }
 }
 
-Tensor hf_loss(Network& network, const Strategy& strategy, const Batch& batch, Tape& tape) {
+Tensor hf_loss(Network& network, const Strategy& strategy, const Batch& batch, Tape& tape, std::shared_ptr<SavedTensorHooks> keeper) {
   const std::optional<DType> type = hf_autocast(strategy);
   Tensor output;
   {
     const AutocastScope autocast(tape, type.has_value(), type.value_or(DType::bf16));
     std::optional<SavedTensorHooksScope> offloaded;
-    if (auto hooks = activation_offload(strategy, tape)) offloaded.emplace(tape, std::move(hooks));
+    if (keeper) offloaded.emplace(tape, std::move(keeper));
     output = network.loss(batch);
   }
   return network.criterion(std::move(output));
@@ -255,11 +255,12 @@ void clear_gradients(Tape& tape, const TrainingLoop& loop, const Strategy& strat
     if (const Tensor& gradient = parameter.grad()) in_place(gradient, {});
 }
 
-void record_step(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch, Accumulation& accumulation) {
+void record_step(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch, Accumulation& accumulation,
+                 const std::shared_ptr<SavedTensorHooks>& keeper) {
   accumulation.run([&](bool last) {
     if (loop.before_micro_batch) loop.before_micro_batch(last);
     tape.phase(Phase::forward);
-    const Tensor loss = hf_loss(loop.network, strategy, batch, tape);
+    const Tensor loss = hf_loss(loop.network, strategy, batch, tape, keeper);
     tape.phase(Phase::backward);
     tape.backward(loss);
   });
@@ -279,10 +280,11 @@ void record_step(Tape& tape, const TrainingLoop& loop, const Strategy& strategy,
 
 void record_hf_steps(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch, bool every_micro_batch) {
   Accumulation accumulation(tape, std::max<std::int64_t>(strategy.grad_accum, 1), every_micro_batch);
+  const std::shared_ptr<SavedTensorHooks> keeper = activation_offload(strategy, tape);
   for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::second_step, Tape::Part::step}) {
     if (part == Tape::Part::second_step && !loop.second_step) continue;
     tape.record_into(part);
-    record_step(tape, loop, strategy, batch, accumulation);
+    record_step(tape, loop, strategy, batch, accumulation, keeper);
     if (loop.after_step) loop.after_step();
   }
   accumulation.repeat(tape.program());

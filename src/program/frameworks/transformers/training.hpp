@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,8 +32,8 @@ void refuse_resting_tower(const Model& model, const std::string& wrapper);
 /// Token ids or pixel values and labels of one micro-batch, resident.
 Batch hf_batch(const Model& model, const Strategy& strategy, Tape& tape);
 
-/// loss = model(**batch).loss under the strategy's autocast.
-Tensor hf_loss(Network& network, const Strategy& strategy, const Batch& batch, Tape& tape);
+/// loss = model(**batch).loss under the strategy's autocast; `keeper` of the saved tensors: the device where there is none.
+Tensor hf_loss(Network& network, const Strategy& strategy, const Batch& batch, Tape& tape, std::shared_ptr<SavedTensorHooks> keeper = {});
 
 /// The type that the strategy's precision autocasts to; none when it does not.
 std::optional<DType> hf_autocast(const Strategy& strategy);

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 
+#include "framework/megatron.hpp"
 #include "plimsoll/error.hpp"
+#include "program/modules/megatron/ops.hpp"
 
 namespace plimsoll::program {
 
@@ -30,8 +33,8 @@ void check_layer(const Block& block, const Strategy& strategy) {
   no(attention.mla && !*strategy.megatron.rope_fusion, "multi-head latent attention without the fused rotary kernel");
   no(attention.qk_norm != AttentionSpec::QkNorm::none && attention.qk_norm != AttentionSpec::QkNorm::per_head,
      "a norm of queries and keys over more than one head");
-  no(attention.sliding_window.has_value(), "a sliding window");
-  no(attention.softcap > 0 || attention.sinks || attention.clip > 0 || !attention.causal, "this attention");
+  no((attention.sliding_window || attention.sinks) && !te, "a sliding window or sinks in local layers");
+  no(attention.softcap > 0 || attention.clip > 0 || !attention.causal, "this attention");
   no(attention.positions != Positions::learned && attention.positions != Positions::rope, "this position embedding");
   no(attention.heads % strategy.tp != 0, "a number of heads that the tensor-parallel ranks do not divide");
   no(attention.kv_heads % strategy.tp != 0 && strategy.tp % attention.kv_heads != 0, "this number of key and value heads");
@@ -69,7 +72,8 @@ bool adapts_feed_forward(const std::vector<std::string>& linears) {
 }
 
 void check_adapters(const Strategy& s) {
-  if (s.tp > 1) refuse("adapters on more than one tensor-parallel rank are not modelled for Megatron-core", "lora");
+  if (s.lora->r % s.tp != 0)
+    fail("the tensor-parallel ranks do not divide the adapters' rank " + std::to_string(s.lora->r), "lora.r", "choose a multiple of tp");
   if (s.lora->dora || !s.lora->modules_to_save.empty()) refuse("DoRA and modules_to_save are not modelled for Megatron-core", "lora");
   if (s.base_weights != BaseWeights::as_trained)
     refuse("frozen weights of their own type are not modelled for Megatron-core", "base_weights");
@@ -80,10 +84,7 @@ void check_local(const Strategy& s) {
   if (s.lora) refuse("adapters on Megatron-core's local layers are not modelled", "lora");
   constexpr const char* kLayers = "Megatron-core's local layers";
   if (s.cp > 1) refuse("context parallelism is not modelled for Megatron-core's local layers", "cp");
-  if (*s.megatron.gradient_accumulation_fusion)
-    refuse("gradient accumulation fusion needs apex; not modelled", "gradient_accumulation_fusion");
   if (s.low_precision != LowPrecision::none) refuse("8-bit products need Transformer Engine's layers", "low_precision");
-  if (*s.megatron.masked_softmax_fusion) refuse("the fused masked softmax is not modelled", "masked_softmax_fusion");
   if (*s.megatron.rope_fusion) refuse("fused rotary embedding is not modelled", "rope_fusion");
   if (s.attention != AttentionKernel::unfused && s.attention != AttentionKernel::sdpa && s.attention != AttentionKernel::flash)
     refuse_kernel("attention", name_of(s.attention), kLayers);
@@ -110,7 +111,6 @@ void check_fsdp(const Strategy& s) {
          "data_parallel_sharding_strategy", "set overlap_param_gather, or use ddp");
   if (s.precision == Precision::mixed_fp16)
     fail("Megatron-FSDP fails with loss scaling: it unscales gradients of parts that a rank does not have", "precision", "use bf16");
-  if (s.low_precision != LowPrecision::none) refuse("8-bit products are not modelled for Megatron-FSDP", "low_precision");
   if (s.lora) refuse("adapters are not modelled for Megatron-FSDP", "lora");
 }
 
@@ -144,10 +144,17 @@ void check_precision_aware(const Strategy& s) {
     refuse("moments other than fp32 are not modelled for Megatron-core", "state_dtype");
 }
 
+/// cpu_offloading (transformer_config.py): Transformer Engine's modules mark what leaves.
+void check_activation_offload(const Strategy& s) {
+  if (s.megatron.layer_spec != "te" || s.offload.activations_by != Offload::By::automatic)
+    refuse("Megatron-core's activations are offloaded by Transformer Engine alone", "offload", "use layer_spec te");
+}
+
 /// optimizer_cpu_offload (training/arguments.py), and what of offloading is not modelled.
 void check_offload(const Strategy& s) {
-  if (s.offload.params || s.offload.grads || s.offload.activations)
-    refuse("offloading of anything but the optimizer is not modelled for Megatron-core", "offload");
+  if (s.offload.params || s.offload.grads)
+    refuse("offloading of parameters and gradients is not modelled for Megatron-core", "offload");
+  if (s.offload.activations) check_activation_offload(s);
   if (!s.offload.optimizer) return;
   if (!s.megatron.precision_aware_optimizer)
     refuse("Megatron's optimizer_cpu_offload needs use_precision_aware_optimizer", "offload", "set precision_aware_optimizer");
@@ -176,6 +183,13 @@ void check_strategy(const Strategy& s) {
 
 namespace {
 
+/// persist_ln_hidden_sizes of megatron/model/fused_layer_norm.py.
+bool has_persistent_norm(std::int64_t hidden) {
+  constexpr std::int64_t kSizes[] = {1024,  1536,  2048,  2304,  3072,  3840,  4096,  5120,  6144,  8192,  10240, 12288,
+                                     12800, 15360, 16384, 18432, 20480, 24576, 25600, 30720, 32768, 40960, 49152, 65536};
+  return std::find(std::begin(kSizes), std::end(kSizes), hidden) != std::end(kSizes);
+}
+
 /// "NVIDIA NeMo Framework Release 25.04": containers up to that one hold Transformer Engine 2.2 or older. (PyTorch's containers, which
 /// others are built on, do not say what stands above them.)
 bool holds_te_2_3(const std::string& version) {
@@ -188,19 +202,23 @@ bool holds_te_2_3(const std::string& version) {
 }  // namespace
 
 TeQuantization te_quantization(const Strategy& s, const MegatronDevice& device) {
-  constexpr std::int64_t kScaled = 32;  // elements per byte of scales: mxfp8 has one byte for 32, blockwise scaling four for 128
+  constexpr std::int64_t kScaled = 32;      // elements per byte of scales: mxfp8 has one byte for 32, blockwise scaling four for 128
+  constexpr std::int64_t kFourBitsScaled = 16;
   TeQuantization quantization;
   quantization.enabled = s.low_precision != LowPrecision::none;
   quantization.primary = s.fp8_params;
   if (!quantization.enabled) return quantization;
-  const bool mxfp8 = s.low_precision == LowPrecision::mxfp8, blockwise = !mxfp8 && s.fp8_scaling == Fp8Scaling::blockwise;
-  if (s.low_precision == LowPrecision::nvfp4 || s.fp8_scaling == Fp8Scaling::rowwise)
+  const bool mxfp8 = s.low_precision == LowPrecision::mxfp8;
+  const bool blockwise = s.low_precision == LowPrecision::fp8 && s.fp8_scaling == Fp8Scaling::blockwise;
+  const bool nvfp4 = s.low_precision == LowPrecision::nvfp4;
+  if (s.fp8_scaling == Fp8Scaling::rowwise && !nvfp4)
     refuse("this recipe of low precision is not modelled for Transformer Engine's layers", "low_precision");
-  if ((mxfp8 || blockwise) && s.fp8_params)
+  if ((mxfp8 || blockwise || nvfp4) && s.fp8_params)
     refuse("primary weights with scales of blocks are not modelled for Transformer Engine's layers", "fp8_params");
-  quantization.scaling = mxfp8 ? Scaling::mxfp8 : blockwise ? Scaling::block : Scaling::tensor;
-  quantization.turned = !mxfp8 && !device.multiplies_untransposed_fp8;
-  quantization.block = mxfp8 || blockwise ? kScaled : 0;
+  quantization.scaling = nvfp4 ? Scaling::nvfp4 : mxfp8 ? Scaling::mxfp8 : blockwise ? Scaling::block : Scaling::tensor;
+  quantization.turned = nvfp4 || (!mxfp8 && !device.multiplies_untransposed_fp8);
+  quantization.block = nvfp4 ? kFourBitsScaled : mxfp8 || blockwise ? kScaled : 0;
+  quantization.measured = nvfp4 || (!mxfp8 && s.fp8_scaling == Fp8Scaling::tensorwise);
   quantization.transposes = quantization.block > 0 || !device.multiplies_untransposed_fp8;
   quantization.fused_norm = mxfp8 || s.fp8_scaling == Fp8Scaling::delayed;
   return quantization;
@@ -214,6 +232,9 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
   config.hidden = model.hidden_size;
   config.vocabulary = round_up(model.vocab_size, static_cast<std::int64_t>(strategy.megatron.make_vocab_size_divisible_by) * strategy.tp);
   config.flash = strategy.attention != AttentionKernel::unfused;
+  config.fused_softmax = *strategy.megatron.masked_softmax_fusion && has_fused_softmax(strategy.seq_len, config.type);
+  const framework::MegatronRelease release = framework::megatron_release(strategy);
+  config.persistent_norm = !release.core() && release.persists_norms() && has_persistent_norm(config.hidden);
   config.te = strategy.megatron.layer_spec == "te";
   config.quantization = te_quantization(strategy, device);
   config.eight_bit_activations = strategy.fp8_activations;
@@ -227,11 +248,17 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
   config.tied = model.tied_embeddings;
   config.pipeline = strategy.pp;
   config.recompute = strategy.recompute;
+  if (strategy.offload.activations) {
+    // TransformerConfig asks for fewer than all.
+    const std::int64_t named = strategy.offload.activation_layers, most = std::max<std::int64_t>(model.layers - 1, 1);
+    config.offloaded_layers = named > 0 ? std::min(named, most) : most;
+  }
   for (const Block& block : model.blocks) {
     if (block.role != Block::Role::decoder) continue;
     check_layer(block, strategy);
-    if (block.moe) config.experts = expert_options(*block.moe, strategy);
+    if (block.moe) config.experts = expert_options(*block.moe, strategy, device.nvlink_domain);
     config.routes_tokens |= block.moe.has_value();
+    config.fuses_dropout &= !block.moe || !block.moe->expert_bias;
     if (block.moe && adapts_feed_forward(config.adapted))
       refuse("adapters of experts are not modelled for Megatron-core", "lora.target_modules", "linear_qkv and linear_proj are");
     config.latent = block.attention->mla.has_value();
@@ -307,20 +334,23 @@ class ParameterList {
     linear(path, sizes, bias);
   }
 
-  void adapter(const std::string& parent, const std::string& name, const Dims& sizes) {
+  /// ParallelLinearAdapter of a linear whose weight on this rank is `sizes`. Beside a column-parallel linear the narrow product is cut
+  /// over its outputs, beside a row-parallel one (`row`) over its inputs; the wide one over its outputs.
+  void adapter(const std::string& parent, const std::string& name, const Dims& sizes, bool row) {
     if (std::find(config_.adapted.begin(), config_.adapted.end(), name) == config_.adapted.end()) return;
     const std::int64_t rank = config_.lora->r;
-    add(parent + name + ".adapter.linear_in", "weight", {rank, sizes[1]}).trainable = true;
-    add(parent + name + ".adapter.linear_out", "weight", {sizes[0], rank}).trainable = true;
+    add(parent + name + ".adapter.linear_in", "weight", {row ? rank : rank / tp_, sizes[1]}).trainable = true;
+    add(parent + name + ".adapter.linear_out", "weight", {row ? sizes[0] / tp_ : sizes[0], rank}).trainable = true;
   }
 
   void plain_attention(const std::string& self, const AttentionSpec& attention) {
     const std::int64_t width = attention.heads * attention.head_dim, kv = attention.kv_heads * attention.head_dim;
     const Dims projection{config_.hidden, width / tp_}, qkv{(width + 2 * kv) / tp_, config_.hidden};
+    if (attention.sinks) add(self + "core_attention", "softmax_offset", {attention.heads / tp_}, Birth::host_fp32);
     linear(self + "linear_proj", projection, attention.output_bias);
-    adapter(self, "linear_proj", projection);
+    adapter(self, "linear_proj", projection, true);
     normed_linear(self + "linear_qkv", qkv, attention.qkv_bias);
-    adapter(self, "linear_qkv", qkv);
+    adapter(self, "linear_qkv", qkv, false);
   }
 
   void latent_attention(const std::string& self, const AttentionSpec& attention) {
@@ -341,9 +371,9 @@ class ParameterList {
   void mlp(const std::string& path, const MlpSpec& spec) {
     const Dims up{spec.intermediate * (spec.gated ? 2 : 1) / tp_, config_.hidden}, down{config_.hidden, spec.intermediate / tp_};
     normed_linear(path + "linear_fc1", up, spec.bias);
-    adapter(path, "linear_fc1", up);
+    adapter(path, "linear_fc1", up, false);
     linear(path + "linear_fc2", down, spec.bias);
-    adapter(path, "linear_fc2", down);
+    adapter(path, "linear_fc2", down, true);
   }
 
   void experts(const std::string& path, const MoeSpec& spec) {

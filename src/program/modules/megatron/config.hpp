@@ -13,8 +13,8 @@
 #include "program/lower.hpp"
 #include "program/module.hpp"
 #include "program/modules/megatron/moe.hpp"
-#include "program/modules/megatron/ops.hpp"
-#include "program/modules/megatron/te.hpp"
+#include "program/modules/megatron/runtime.hpp"
+#include "program/modules/megatron/te_attention.hpp"
 
 namespace plimsoll::program {
 
@@ -25,10 +25,13 @@ struct MegatronConfig {
   std::int64_t positions = 0;               ///< rows of the learned position table; 0: rotary
   double hidden_dropout = 0;
   bool flash = false;  ///< torch's SDPA as the core attention; else DotProductAttention
+  bool fused_softmax = false;  ///< of DotProductAttention: masked_softmax_fusion, where the kernel takes such scores
+  bool persistent_norm = false;  ///< apex's FastLayerNorm, from which Transformer Engine's is made
   bool te = false;     ///< Transformer Engine's modules; else Megatron's own
   TeQuantization quantization;
   bool eight_bit_activations = false;  ///< the gated activation saves its input in 8 bits
   bool fused_rotary = false;           ///< Transformer Engine's rotary kernel
+  bool fuses_dropout = true;           ///< bias_dropout_fusion, which TEGroupedMLP refuses beside biases
   bool keeps_dummies = true;           ///< Transformer Engine's dummy gradients live for ever
   AttentionLibrary attention_library = AttentionLibrary::cudnn;  ///< of Transformer Engine
   TeAttention attention;               ///< of Transformer Engine
@@ -41,6 +44,7 @@ struct MegatronConfig {
   std::int64_t pipeline = 1;
   ExpertOptions experts;
   Recompute recompute;
+  std::int64_t offloaded_layers = 0;  ///< whose activations go to the host
   NormSpec norm;
   std::vector<const Block*> layers;  ///< of the whole model, in order
 };

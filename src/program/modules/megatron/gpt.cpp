@@ -5,9 +5,12 @@
 
 #include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
+#include "program/modules/megatron/mappings.hpp"
+#include "program/modules/megatron/ops.hpp"
 #include "program/modules/megatron/recompute.hpp"
 #include "program/modules/megatron/te.hpp"
 #include "program/modules/megatron/te_experts.hpp"
+#include "program/modules/megatron/vocabulary.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -54,9 +57,7 @@ class MegatronChunk::Layer {
     const Tensor normed = norm_apart ? normed_before("input_layernorm", residual, again) : residual;
     Tensor attended = config().latent ? latent_attention(normed) : attention(normed, rotary);
     again.discard(attended);
-    Tensor hidden =
-        bias_dropout_add(attended, module_.child("self_attention").child("linear_proj").tensor("bias"), residual, config().hidden_dropout);
-    return hidden;
+    return add_residual(attended, module_.child("self_attention").child("linear_proj").tensor("bias"), residual);
   }
 
   Tensor mlp_branch(const Tensor& residual) const {
@@ -69,7 +70,15 @@ class MegatronChunk::Layer {
                               ? checkpoint_reentrant(runtime().tape(), region, {normed})
                               : region({normed});
     again.discard(output);
-    return bias_dropout_add(output, bias, residual, config().hidden_dropout);
+    return add_residual(output, bias, residual);
+  }
+
+  /// bias_dropout_add, compiled or (get_bias_dropout_add without fusion) operator by operator.
+  Tensor add_residual(const Tensor& x, const Tensor& bias, const Tensor& residual) const {
+    if (config().fuses_dropout) return bias_dropout_add(x, bias, residual, config().hidden_dropout);
+    const Tensor biased = bias ? add(x, bias) : x;
+    const Tensor dropped = dropout(biased, config().hidden_dropout);
+    return add(residual, dropped);
   }
 
   /// A norm of its own in front of a branch; `again` runs it a second time where it is recomputed.
@@ -107,7 +116,7 @@ class MegatronChunk::Layer {
       if (adapter == nullptr) return te_layernorm_linear(runtime(), x, norm, module.tensor("weight"), bias);
       Tensor normed;
       const Tensor output = te_layernorm_linear(runtime(), x, norm, module.tensor("weight"), bias, &normed);
-      return adapted(output, normed, *adapter);
+      return adapted_column(output, normed, *adapter);
     }
     const bool parallel = runtime().tp() > 1, sequence = runtime().sequence_parallel();
     return megatron_linear(runtime(), x, module.tensor("weight"), bias,
@@ -119,21 +128,45 @@ class MegatronChunk::Layer {
     if (config().te) {
       const Tensor output = te_linear(runtime(), x, module.tensor("weight"), {}, TeParallel::row);
       Module* adapter = module.find_child("adapter");
-      return adapter == nullptr ? output : adapted(output, x, *adapter);
+      return adapter == nullptr ? output : adapted_row(output, x, *adapter);
     }
     const Tensor partial = megatron_linear(runtime(), x, module.tensor("weight"), {}, {});
     return runtime().sequence_parallel() ? reduce_scatter_sequence(runtime(), partial) : reduce_over_tensor_parallel(runtime(), partial);
   }
 
-  /// LoRALinear.forward: output + scaled product of the adapter's two linears.
-  Tensor adapted(const Tensor& output, const Tensor& x, Module& adapter) const {
+  /// LoRALinear.forward beside a column-parallel linear: output + scaled product of the adapter's two linears. A cut sequence is gathered
+  /// before them, the narrow product's columns behind it.
+  Tensor adapted_column(const Tensor& output, const Tensor& x, Module& adapter) const {
     const LabelScope label(runtime().tape(), adapter.label);
+    const bool parallel = runtime().tp() > 1, sequence = runtime().sequence_parallel();
     Tensor inner = dropout(contiguous(x), config().lora->dropout);
-    Tensor narrow = megatron_linear(runtime(), inner, adapter.child("linear_in").tensor("weight"), {}, {});
-    inner = std::move(narrow);
+    if (sequence) inner = gather_sequence(runtime(), inner);
+    const MegatronLinear reduced{.gather_input = false, .reduce_gradient = parallel && !sequence};
+    Tensor narrow = megatron_linear(runtime(), inner, adapter.child("linear_in").tensor("weight"), {}, reduced);
+    inner = parallel ? gather_last_dimension(runtime(), narrow) : std::move(narrow);
+    narrow.reset();
     Tensor wide = megatron_linear(runtime(), inner, adapter.child("linear_out").tensor("weight"), {}, {});
     inner = multiply_scalar(wide);
     wide.reset();
+    return add(output, inner);
+  }
+
+  /// The same beside a row-parallel linear: the narrow product is summed over the ranks, the wide one's columns are gathered, and cut over
+  /// the sequence again.
+  Tensor adapted_row(const Tensor& output, const Tensor& x, Module& adapter) const {
+    const LabelScope label(runtime().tape(), adapter.label);
+    const bool parallel = runtime().tp() > 1;
+    Tensor inner = dropout(contiguous(x), config().lora->dropout);
+    Tensor narrow = megatron_linear(runtime(), inner, adapter.child("linear_in").tensor("weight"), {}, {});
+    inner = reduce_over_tensor_parallel(runtime(), narrow);
+    narrow.reset();
+    const MegatronLinear reduced{.gather_input = false, .reduce_gradient = parallel};
+    Tensor wide = megatron_linear(runtime(), inner, adapter.child("linear_out").tensor("weight"), {}, reduced);
+    inner = parallel ? gather_last_dimension(runtime(), wide) : std::move(wide);
+    wide.reset();
+    if (runtime().sequence_parallel()) inner = scatter_sequence(runtime(), inner);
+    Tensor scaled = multiply_scalar(inner);
+    inner = std::move(scaled);
     return add(output, inner);
   }
 
@@ -248,7 +281,11 @@ class MegatronChunk::Layer {
   }
 
   Tensor core_attention(const Tensor& query, const Tensor& key, const Tensor& value) const {
-    if (config().te) return te_attention(runtime(), query, key, value, config().attention);
+    if (config().te) {
+      TeScores scores{block_.attention->sliding_window.value_or(0), {}};
+      if (block_.attention->sinks) scores.sinks = module_.child("self_attention").child("core_attention").tensor("softmax_offset");
+      return te_attention(runtime(), query, key, value, config().attention, scores);
+    }
     return config().flash ? flash_attention(query, key, value) : unfused_attention(query, key, value);
   }
 
@@ -275,7 +312,8 @@ class MegatronChunk::Layer {
     key = view(key, {length, batch * heads, dim});
     runtime().global_buffer({batch * heads, length, length}, query.dtype());
     const Tensor scores = scaled_product(transpose(query, 0, 1), transpose(transpose(key, 0, 1), 1, 2));
-    Tensor probabilities = softmax_in_fp32(tape, view(scores, {batch, heads, length, length}));
+    const Tensor each_head = view(scores, {batch, heads, length, length});
+    Tensor probabilities = config().fused_softmax ? fused_causal_softmax(each_head) : softmax_in_fp32(tape, each_head);
     probabilities = dropout(probabilities, block_.attention->dropout);
     value = view(value, {length, batch * heads, dim});
     probabilities = view(probabilities, {batch * heads, length, length});
@@ -405,7 +443,7 @@ MegatronFsdpModules MegatronChunk::fsdp_modules() {
 Tensor MegatronChunk::norm(Module& module, const Tensor& x) const {
   const ModuleCall call(module, runtime_.tape(), {});
   const Tensor& weight = module.tensor("weight");
-  if (config_.te) return te_norm(x, {weight, module.tensor("bias")});
+  if (config_.te || config_.persistent_norm) return te_norm(x, {weight, module.tensor("bias")});
   return config_.norm.kind == NormSpec::Kind::layer_norm ? layer_norm(x, weight, module.tensor("bias")) : rms_norm(x, weight);
 }
 
@@ -466,6 +504,23 @@ Tensor MegatronChunk::rotary(std::int64_t length) {
   return rotary_table_;
 }
 
+/// The layers of TransformerBlock.forward with cpu_offloading: hooks around each, and a commit behind it.
+Tensor MegatronChunk::decode_offloaded(Tensor hidden, const Tensor& rotary_embedding) {
+  if (!offload_) {
+    std::vector<Tensor> own;
+    for (const auto& parameter : parameters_) own.push_back(parameter->tensor);
+    offload_ = std::make_shared<TeOffload>(runtime_.tape(), layers_.size(), static_cast<std::size_t>(config_.offloaded_layers), own);
+  }
+  for (const auto& layer : layers_) {
+    {
+      const SavedTensorHooksScope hooks(runtime_.tape(), offload_);
+      hidden = (*layer)(hidden, rotary_embedding);
+    }
+    hidden = offload_->commit(hidden);
+  }
+  return hidden;
+}
+
 /// TransformerBlock.forward with its recomputation.
 Tensor MegatronChunk::decode(Tensor hidden, const Tensor& rotary_embedding) {
   const Recompute& recompute = config_.recompute;
@@ -476,7 +531,8 @@ Tensor MegatronChunk::decode(Tensor hidden, const Tensor& rotary_embedding) {
     refuse("Megatron's uniform recomputation reaches for layers that there are not where recompute_num_layers " + std::to_string(group) +
                " does not divide the " + std::to_string(count) + " layers of a stage",
            "recompute_num_layers");
-  for (std::size_t first = 0; first < count;) {
+  if (config_.offloaded_layers > 0) hidden = decode_offloaded(std::move(hidden), rotary_embedding);
+  for (std::size_t first = 0; first < count && config_.offloaded_layers == 0;) {
     const std::size_t last = full && uniform ? first + group : first + 1;
     if (full && (uniform || first < group)) {
       const Region region = [this, first, last](const std::vector<Tensor>& arguments) {

@@ -13,7 +13,8 @@
 #include "plimsoll/strategy.hpp"
 #include "program/module.hpp"
 #include "program/modules/megatron/config.hpp"
-#include "program/modules/megatron/ops.hpp"
+#include "program/modules/megatron/runtime.hpp"
+#include "program/modules/megatron/te_offload.hpp"
 #include "program/wrappers/megatron/fsdp_modules.hpp"
 
 namespace plimsoll::program {
@@ -57,6 +58,7 @@ class MegatronChunk {
   Tensor embed(const MegatronBatch& batch);
   Tensor rotary(std::int64_t length);
   Tensor decode(Tensor hidden, const Tensor& rotary_embedding);
+  Tensor decode_offloaded(Tensor hidden, const Tensor& rotary_embedding);
   Tensor token_losses(const Tensor& logits, const Tensor& target) const;
   Tensor loss(const Tensor& hidden, const Tensor& labels);
   Tensor norm(Module& module, const Tensor& x) const;
@@ -68,6 +70,7 @@ class MegatronChunk {
   std::unique_ptr<Module> root_;
   std::vector<std::shared_ptr<Parameter>> parameters_;
   std::vector<std::unique_ptr<Layer>> layers_;
+  std::shared_ptr<TeOffload> offload_;                  ///< null: activations stay
   std::vector<Parameter*> born_on_host_;                ///< norms, position table, router: fp32 from torch.nn's own constructors
   std::unordered_set<const Parameter*> in_final_type_;  ///< of those
   std::vector<Tensor> in_fp32_;

@@ -5,6 +5,8 @@
 
 #include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
+#include "program/modules/megatron/mappings.hpp"
+#include "program/modules/megatron/vocabulary.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/python_function.hpp"
@@ -12,24 +14,6 @@
 namespace plimsoll::program {
 
 namespace {
-
-constexpr std::int64_t kLongestFusedSoftmax = 4096;  // fused_softmax.py, is_kernel_available
-
-/// ScaledUpperTriangMaskedSoftmax: its backward writes over the gradient that arrives.
-Tensor fused_causal_softmax(const Tensor& scores) {
-  PythonFunction op("scaled_upper_triang_masked_softmax", {&scores});
-  Tensor probabilities = op.output(scores.sizes(), scores.dtype());
-  const std::int64_t columns = scores.size(-1), rows = scores.elements() / columns;
-  row_wise(RowWise::Function::softmax, rows, columns, {&scores}, {&probabilities});
-  op.save_output(probabilities);
-  return op.done(probabilities, [](BackwardCall& b) {
-    const Tensor kept = b.saved(0);
-    Tensor gradient = contiguous(b.grad());
-    row_wise(RowWise::Function::softmax_backward, gradient.elements() / gradient.size(-1), gradient.size(-1), {&gradient, &kept},
-             {&gradient});
-    b.give(0, std::move(gradient));
-  });
-}
 
 void check_layer(const Block& block) {
   const auto no = [&](bool unknown, const char* what) {
@@ -57,7 +41,7 @@ void check_strategy(const Strategy& s) {
   no(s.offload.any(), "offloading", "offload");
   no(s.lora.has_value(), "fine-tuning with adapters", "lora");
   no(s.recompute.kind == Recompute::Kind::full && s.recompute.layers > 1, "a checkpoint of more than one layer", "recompute");
-  no(s.seq_len > kLongestFusedSoftmax, "a sequence beyond the fused softmax's 4,096 tokens", "seq_len");
+  no(!has_fused_softmax(s.seq_len, DType::bf16), "a sequence that the fused softmax does not take", "seq_len");
 }
 
 }  // namespace

@@ -5,6 +5,10 @@
 
 #include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
+#include "program/modules/megatron/expert_mlp.hpp"
+#include "program/modules/megatron/flex_dispatch.hpp"
+#include "program/modules/megatron/mappings.hpp"
+#include "program/modules/megatron/ops.hpp"
 #include "program/modules/megatron/recompute.hpp"
 #include "program/modules/megatron/te.hpp"
 #include "program/modules/megatron/te_experts.hpp"
@@ -17,31 +21,26 @@ namespace plimsoll::program {
 
 namespace {
 
-Tensor flat(const Tensor& x, const Dims& sizes) {
-  Tensor y = x.detach();
-  y.impl()->sizes = sizes;
-  y.impl()->strides = contiguous_strides(sizes);
-  return y;
-}
-
-/// RouterGatingLinearFunction: [s, b, h] → [s, b, experts].
-Tensor gating_linear(const Tensor& input, const Tensor& weight) {
-  PythonFunction op("router_gating_linear", {&input, &weight});
+/// RouterGatingLinearFunction: [s, b, h] → [s, b, experts]. `bias` may be undefined.
+Tensor gating_linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
+  PythonFunction op("router_gating_linear", {&input, &weight, &bias});
   op.save(input);
   op.save(weight);
   const Dims rows{input.elements() / input.size(-1), input.size(-1)};
   Tensor logits;
   {
     const GradMode no_grad(op.tape(), false);
-    const Tensor product = mm(flat(input, rows), transpose(weight, 0, 1));
-    logits = flat(product, {input.size(0), input.size(1), weight.size(0)});
+    const Tensor turned = transpose(weight, 0, 1), folded = reshaped(input, rows);
+    const Tensor product = bias ? addmm(bias, folded, turned) : mm(folded, turned);
+    logits = reshaped(product, {input.size(0), input.size(1), weight.size(0)});
   }
   return op.done(logits, [rows](BackwardCall& b) {
     const Tensor x = b.saved(0), router = b.saved(1);
-    const Tensor gradient = flat(contiguous(b.grad()), {rows[0], router.size(0)});
+    const Tensor gradient = reshaped(contiguous(b.grad()), {rows[0], router.size(0)});
     const Tensor wide = mm(gradient, router);
-    b.give(0, flat(wide, x.sizes()));
-    b.give(1, mm(transpose(gradient, 0, 1), flat(x, rows)));
+    b.give(0, reshaped(wide, x.sizes()));
+    b.give(1, mm(transpose(gradient, 0, 1), reshaped(x, rows)));
+    if (b.needs(2)) b.give(2, sum(gradient, {0}, false));
     b.drop_gradients();
   });
 }
@@ -117,26 +116,6 @@ Tensor stable_order(const Tensor& x) {
   return indices;
 }
 
-/// WeightedSwiGLUFunction: silu(first half) · second half · weight of the row.
-Tensor weighted_swiglu(const Tensor& x, const Tensor& weights) {
-  PythonFunction op("weighted_swiglu", {&x, &weights});
-  op.save(x);
-  op.save(weights);
-  Dims half = x.sizes();
-  half[-1] /= 2;
-  Tensor y = op.output(half, x.dtype());
-  pointwise(Pointwise::Form::fused, {&x, &weights}, {&y});
-  return op.done(y, [](BackwardCall& b) {
-    const Tensor input = b.saved(0), scale = b.saved(1);
-    const Tensor gradient = b.tape.empty(input.sizes(), input.dtype());
-    const Tensor scale_gradient = b.tape.empty(scale.sizes(), scale.dtype());
-    pointwise(Pointwise::Form::fused, {&input, &scale, &b.grad()}, {&gradient, &scale_gradient});
-    b.give(0, gradient);
-    b.give(1, scale_gradient);
-    b.drop_gradients();
-  });
-}
-
 /// MoEAuxLossAutoScaler: passes the activation on, and gives the loss its own gradient.
 Tensor attach_loss(const Tensor& activation, const Tensor& loss) {
   PythonFunction op("aux_loss", {&activation, &loss});
@@ -153,15 +132,28 @@ Tensor attach_loss(const Tensor& activation, const Tensor& loss) {
 
 }  // namespace
 
-ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s) {
+namespace {
+
+ExpertOptions::Dispatcher dispatcher_of(const Strategy& s) {
+  using Dispatcher = ExpertOptions::Dispatcher;
+  if (s.ep == 1 || s.moe.dispatcher == "alltoall") return Dispatcher::all_to_all;
+  return s.moe.dispatcher == "hybridep" ? Dispatcher::hybrid_ep : Dispatcher::deep_ep;
+}
+
+}  // namespace
+
+ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s, std::int64_t nvlink_domain) {
   const auto no = [](bool unknown, const char* what) {
     if (unknown) refuse(std::string(what) + " not modelled for Megatron-core's mixtures of experts", "moe");
   };
   const bool te = s.megatron.layer_spec == "te";
   no(spec.shared_gate, "a gate of the shared experts is");
-  no(!spec.gated || spec.activation != "silu", "experts other than silu-gated are");
-  no(spec.router_bias || spec.expert_bias, "biases of the router or the experts are");
-  no(s.moe.dispatcher != "alltoall", "a dispatcher other than alltoall is");
+  no(!knows_expert_activation(spec), "experts gated by this activation are");
+  no((spec.router_bias || spec.expert_bias) && !te, "biases of the router or the experts are, with local layers,");
+  no(spec.expert_bias && s.etp > 1, "biases of experts that are cut are");  // GroupedLinear raises
+  const bool flex = s.moe.dispatcher == "deepep" || s.moe.dispatcher == "hybridep";
+  no(s.moe.dispatcher != "alltoall" && !flex, "a dispatcher other than alltoall, deepep and hybridep is");
+  no(flex && (!te || s.etp > 1 || s.moe.capacity_factor), "this dispatcher with local layers, experts that are cut, or a capacity is");
   no(s.moe.capacity_factor && !s.moe.pad_to_capacity, "dropping tokens without padding to the capacity is");
   no(!s.moe.capacity_factor && !te, "routing that drops no token is, with local layers,");
   const std::string& balancing = s.moe.load_balancing;
@@ -173,6 +165,8 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s) {
           .imbalance = s.moe.imbalance,
           .te = te,
           .auxiliary_loss = s.moe.load_balancing != "none" && s.moe.aux_loss_coeff > 0,
+          .dispatcher = dispatcher_of(s),
+          .nvlink_domain = nvlink_domain,
           .recomputes_activation = recomputes(s.recompute, "moe_act"),
           .recomputes_shared = recomputes(s.recompute, "shared_experts")};
 }
@@ -180,12 +174,19 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s) {
 std::vector<ExpertParameter> expert_parameters(const MoeSpec& spec, std::int64_t hidden, std::int64_t tensor_parallel,
                                                const ExpertOptions& options) {
   std::vector<ExpertParameter> parameters{{"router", "weight", {spec.experts, hidden}, true, false}};
+  if (spec.router_bias) parameters.push_back({"router", "bias", {spec.experts}, true, false});
   const std::int64_t inner = spec.expert_intermediate / options.expert_tensor_parallel, local = spec.experts / options.expert_parallel;
   const bool own = options.expert_parallel > 1;  // else their gradients are reduced with all others
   const Dims up{2 * inner, hidden}, down{hidden, inner};
   if (options.te) {
-    for (std::int64_t i = 0; i < local; ++i) parameters.push_back({"experts.linear_fc1", "weight" + std::to_string(i), up, false, own});
-    for (std::int64_t i = 0; i < local; ++i) parameters.push_back({"experts.linear_fc2", "weight" + std::to_string(i), down, false, own});
+    const auto grouped = [&](const char* linear, const Dims& sizes) {
+      for (std::int64_t i = 0; i < local; ++i) {
+        parameters.push_back({linear, "weight" + std::to_string(i), sizes, false, own});
+        if (spec.expert_bias) parameters.push_back({linear, "bias" + std::to_string(i), {sizes[0]}, false, own});
+      }
+    };
+    grouped("experts.linear_fc1", up);
+    grouped("experts.linear_fc2", down);
   }
   for (std::int64_t i = 0; i < local && !options.te; ++i) {
     const std::string expert = "experts.local_experts." + std::to_string(i);
@@ -286,7 +287,8 @@ Tensor MegatronExperts::with_auxiliary_loss(const Tensor& probabilities, const T
 
 MegatronExperts::Routed MegatronExperts::route(const Tensor& hidden) const {
   const LabelScope label(runtime_.tape(), module_.child("router").label);
-  const Tensor gated = gating_linear(hidden, module_.child("router").tensor("weight"));
+  Module& router = module_.child("router");
+  const Tensor gated = gating_linear(hidden, router.tensor("weight"), router.tensor("bias"));
   const Tensor logits = view(gated, {-1, spec_.experts});
   Routed routed = top_k_of(logits);
   if (options_.capacity_factor) routed = drop(routed);
@@ -311,7 +313,7 @@ MegatronExperts::Permuted MegatronExperts::permute_tokens(const Tensor& hidden, 
     const Tensor sorted = stable_order(by_expert);
     order = contiguous(slice(sorted, -1, 0, each));
   }
-  order = flat(order, {experts * each});
+  order = reshaped(order, {experts * each});
   const Tensor weights = view(contiguous(transpose(routed.probabilities, 0, 1)), {-1});
   const Tensor range = arange(tape, experts);
   Tensor places;
@@ -328,15 +330,6 @@ MegatronExperts::Permuted MegatronExperts::permute_tokens(const Tensor& hidden, 
   return permuted;
 }
 
-/// MLP of one expert on its tokens.
-Tensor MegatronExperts::expert(const std::string& index, const Tensor& tokens, const Tensor& probabilities) const {
-  Module& mlp = module_.child("experts").child("local_experts").child(index);
-  Tensor inner = megatron_linear(runtime_, tokens, mlp.child("linear_fc1").tensor("weight"), {}, {});
-  Tensor active = weighted_swiglu(inner, unsqueeze(probabilities, -1));
-  inner = std::move(active);
-  return megatron_linear(runtime_, inner, mlp.child("linear_fc2").tensor("weight"), {}, {});
-}
-
 /// dispatch_postprocess, SequentialMLP.forward, combine_preprocess.
 Tensor MegatronExperts::compute(const Tensor& dispatched, const Tensor& probabilities) const {
   const std::int64_t local = local_experts(), hidden = dispatched.size(-1);
@@ -347,7 +340,7 @@ Tensor MegatronExperts::compute(const Tensor& dispatched, const Tensor& probabil
     weights = gather_sequence(runtime_, weights);
   }
   if (local == 1) {
-    Tensor output = expert("0", tokens, weights);
+    Tensor output = expert_mlp(runtime_, module_.child("experts").child("local_experts").child("0"), spec_, tokens, weights);
     return cut ? reduce_scatter_sequence(runtime_, output) : output;
   }
   const std::int64_t ranks = options_.expert_tensor_parallel * options_.expert_parallel, each = tokens.size(0) / (ranks * local);
@@ -359,7 +352,9 @@ Tensor MegatronExperts::compute(const Tensor& dispatched, const Tensor& probabil
     const std::vector<std::int64_t> sizes(static_cast<std::size_t>(local), rows);
     const std::vector<Tensor> parts = split(tokens, sizes, 0), scales = split(weights, sizes, 0);
     std::vector<Tensor> outputs;
-    for (std::size_t i = 0; i < parts.size(); ++i) outputs.push_back(expert(std::to_string(i), parts[i], scales[i]));
+    Module& experts = module_.child("experts").child("local_experts");
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      outputs.push_back(expert_mlp(runtime_, experts.child(std::to_string(i)), spec_, parts[i], scales[i]));
     joined = cat(outputs, 0);
   }
   Tensor restored = view(contiguous(transpose(view(joined, {local, ranks, each, hidden}), 0, 1)), {local * rows, hidden});
@@ -404,27 +399,6 @@ Tensor MegatronExperts::regrouped(const Tensor& rows, std::int64_t outer, std::i
   return view(contiguous(transpose(parts, 0, 1)), rows.sizes());
 }
 
-/// TEGroupedMLP.forward.
-Tensor MegatronExperts::grouped_mlp(const Tensor& tokens, const Tensor& probabilities) const {
-  Module& experts = module_.child("experts");
-  const auto weights = [&](const char* linear) {
-    std::vector<Tensor> all;
-    for (const auto& parameter : experts.child(linear).parameters) all.push_back(parameter->tensor);
-    return all;
-  };
-  const Tensor inner = te_grouped_linear(runtime_, tokens, weights("linear_fc1"));
-  const CheckpointWithoutOutput::Region activation = [](const std::vector<Tensor>& in) {
-    return std::vector{weighted_swiglu(in[0], in[1])};
-  };
-  const std::vector<Tensor> arguments{inner, unsqueeze(probabilities, -1)};
-  CheckpointWithoutOutput again;
-  const Tensor active =
-      (options_.recomputes_activation ? again.run(runtime_.tape(), activation, arguments) : activation(arguments)).front();
-  Tensor output = te_grouped_linear(runtime_, active, weights("linear_fc2"));
-  again.discard(output);
-  return output;
-}
-
 /// dispatch_postprocess, TEGroupedMLP.forward, combine_preprocess.
 Tensor MegatronExperts::compute_grouped(const Tensor& dispatched, const Tensor& probabilities) const {
   const std::int64_t local = local_experts(), ranks = options_.expert_tensor_parallel * options_.expert_parallel;
@@ -438,9 +412,33 @@ Tensor MegatronExperts::compute_grouped(const Tensor& dispatched, const Tensor& 
     tokens = regrouped(tokens, ranks, local);
     weights = regrouped(weights, ranks, local);
   }
-  const Tensor output = grouped_mlp(tokens, weights);
+  const Tensor output = grouped_expert_mlp(runtime_, module_.child("experts"), spec_, tokens, weights, grouped_experts());
   Tensor restored = local > 1 ? regrouped(output, local, ranks) : output;
   return cut ? reduce_scatter_sequence(runtime_, restored) : restored;
+}
+
+/// HybridEP and DeepEP's permutation pad the rows of experts themselves.
+GroupedExperts MegatronExperts::grouped_experts() const {
+  const bool flex = options_.dispatcher != ExpertOptions::Dispatcher::all_to_all;
+  return {local_experts(), options_.recomputes_activation, runtime_.quantization().enabled && !options_.capacity_factor && !flex};
+}
+
+/// MoEFlexTokenDispatcher around TEGroupedMLP.
+Tensor MegatronExperts::run_flex(const Tensor& hidden) const {
+  const Routed routed = route(hidden);
+  const Tensor rows = view(hidden, {-1, hidden.size(-1)});
+  const FlexDispatch flex(runtime_, {.hybrid = options_.dispatcher == ExpertOptions::Dispatcher::hybrid_ep,
+                                     .ranks = options_.expert_parallel,
+                                     .domain = options_.nvlink_domain,
+                                     .experts = spec_.experts,
+                                     .top_k = spec_.top_k,
+                                     .imbalance = options_.imbalance});
+  const auto received = static_cast<std::int64_t>(std::ceil(static_cast<double>(rows.size(0) * spec_.top_k) * options_.imbalance));
+  const std::int64_t padded = runtime_.quantization().enabled ? padded_rows(runtime_, received, local_experts()) : received;
+  const TePermuted dispatched = flex.dispatch(rows, routed.probabilities, padded);
+  const Tensor output =
+      grouped_expert_mlp(runtime_, module_.child("experts"), spec_, dispatched.tokens, dispatched.probabilities, grouped_experts());
+  return view(flex.combine(output, dispatched, rows.size(0)), hidden.sizes());
 }
 
 /// SharedExpertMLP.forward.
@@ -464,6 +462,12 @@ Tensor MegatronExperts::operator()(const Tensor& hidden) const {
   Tensor common;
   if (spec_.shared_intermediate > 0)
     common = options_.recomputes_shared ? checkpoint_reentrant(runtime_.tape(), sharing, {hidden}) : sharing({hidden});
+  const Tensor output = options_.dispatcher == ExpertOptions::Dispatcher::all_to_all ? run_all_to_all(hidden) : run_flex(hidden);
+  return common ? add(output, common) : output;
+}
+
+/// MoEAlltoAllTokenDispatcher around the experts.
+Tensor MegatronExperts::run_all_to_all(const Tensor& hidden) const {
   Permuted permuted;
   {
     const Routed routed = route(hidden);
@@ -477,8 +481,7 @@ Tensor MegatronExperts::operator()(const Tensor& hidden) const {
   Tensor output = options_.te ? compute_grouped(dispatched, permuted.probabilities) : compute(dispatched, permuted.probabilities);
   output = all_to_all(output, sent);
   output = options_.te ? te_unpermute(output, remembered_.order) : unpermute(output, hidden.elements() / hidden.size(-1));
-  output = view(output, hidden.sizes());
-  return common ? add(output, common) : output;
+  return view(output, hidden.sizes());
 }
 
 }  // namespace plimsoll::program

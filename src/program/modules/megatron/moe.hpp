@@ -10,7 +10,8 @@
 #include "plimsoll/model.hpp"
 #include "plimsoll/strategy.hpp"
 #include "program/module.hpp"
-#include "program/modules/megatron/ops.hpp"
+#include "program/modules/megatron/expert_mlp.hpp"
+#include "program/modules/megatron/runtime.hpp"
 
 namespace plimsoll::program {
 
@@ -30,12 +31,14 @@ struct ExpertOptions {
   double imbalance = 1;                   ///< where none is dropped: tokens that this rank's experts get, over the mean
   bool te = false;                        ///< Transformer Engine's grouped products and fused permutations; else an MLP per expert
   bool auxiliary_loss = false;            ///< of load balancing
+  enum class Dispatcher : std::uint8_t { all_to_all, deep_ep, hybrid_ep } dispatcher = Dispatcher::all_to_all;
+  std::int64_t nvlink_domain = 8;         ///< ranks that NVLink joins
   bool recomputes_activation = false;     ///< selective recomputation of moe_act
   bool recomputes_shared = false;         ///< of shared_experts
 };
 
 /// Throws Error (refused): what of a mixture of experts is not modelled.
-ExpertOptions expert_options(const MoeSpec& spec, const Strategy& strategy);
+ExpertOptions expert_options(const MoeSpec& spec, const Strategy& strategy, std::int64_t nvlink_domain);
 
 /// The parameters of a layer on one rank, in registration order.
 std::vector<ExpertParameter> expert_parameters(const MoeSpec& spec, std::int64_t hidden, std::int64_t tensor_parallel,
@@ -67,12 +70,13 @@ class MegatronExperts {
   Permuted permute_tokens(const Tensor& hidden, const Routed& routed) const;
   Tensor compute(const Tensor& dispatched, const Tensor& probabilities) const;
   Tensor compute_grouped(const Tensor& dispatched, const Tensor& probabilities) const;
-  Tensor grouped_mlp(const Tensor& tokens, const Tensor& probabilities) const;
   Permuted permute_fused(const Tensor& hidden, const Routed& routed) const;
   Tensor regrouped(const Tensor& rows, std::int64_t outer, std::int64_t inner) const;
+  Tensor run_flex(const Tensor& hidden) const;
+  Tensor run_all_to_all(const Tensor& hidden) const;
+  GroupedExperts grouped_experts() const;
   Tensor shared(const Tensor& hidden) const;
   Tensor unpermute(const Tensor& tokens, std::int64_t rows) const;
-  Tensor expert(const std::string& index, const Tensor& tokens, const Tensor& probabilities) const;
   /// [own rows, …] → [`rows`, …].
   Tensor all_to_all(const Tensor& x, std::int64_t rows) const;
   std::int64_t capacity(std::int64_t tokens) const;

@@ -1,18 +1,16 @@
-/// Transformer Engine's modules as Megatron-core's default layer spec uses them, in 16 bits, on one rank. Tensors are [sequence, batch, …].
-/// Sources: transformer_engine/pytorch/module/{layernorm_linear,linear}.py, ops/basic/rmsnorm.py, attention/rope.py,
-/// attention/dot_product_attention/{backends,context_parallel}.py, cross_entropy.py of Transformer Engine 2.11.
+/// Transformer Engine's modules as Megatron-core's default layer spec uses them, on one rank. Tensors are [sequence, batch, …].
+/// Sources: transformer_engine/pytorch/module/{layernorm_linear,linear}.py, ops/basic/rmsnorm.py of Transformer Engine 2.11.
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "program/kernels.hpp"
-#include "program/modules/megatron/ops.hpp"
+#include "program/modules/megatron/runtime.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program {
 
-/// A tensor in 8 bits, with its scales: in its own layout, transposed, or both. Without quantization the tensor itself.
+/// A tensor in 8 or 4 bits, with its scales: in its own layout, transposed, or both. Without quantization the tensor itself.
 struct TeOperand {
   Tensor straight, transposed;
 
@@ -20,8 +18,9 @@ struct TeOperand {
   const Tensor& kept() const { return transposed ? transposed : straight; }
 };
 
-/// x as a product reads it; `turned`: the transposed copy too, where products need one.
-TeOperand te_quantize(MegatronRuntime& runtime, const Tensor& x, bool turned);
+/// x as a product reads it; `turned`: the transposed copy too, where products need one. `measured`: whoever made x found its greatest
+/// value.
+TeOperand te_quantize(MegatronRuntime& runtime, const Tensor& x, bool turned, bool measured = false);
 
 /// A product of a layer with a weight [out, in] over `rows` tokens, in the recipe's types: a weight's gradient is added to its main_grad
 /// where products do so themselves.
@@ -53,21 +52,5 @@ Tensor te_layernorm_linear(MegatronRuntime& runtime, const Tensor& x, const TeNo
 
 /// te.pytorch.Linear. `bias` may be undefined.
 Tensor te_linear(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight, const Tensor& bias, TeParallel parallel);
-
-/// apply_rotary_pos_emb(fused=True): x [s, b, heads, width] turned by `table`.
-Tensor te_rotary(const Tensor& x, const Tensor& table);
-
-/// te.pytorch.DotProductAttention on the fused kernels of the library that it chooses: query [s, b, heads, width], key and value with their own heads and widths →
-/// [s, b, heads · value width]. Under context parallelism each rank has its part of the sequence; `exchange` says how they meet:
-/// "a2a" trades sequence for heads, "p2p" passes keys and values around the ring. `in_eight_bits`: fp8_dot_product_attention. Throws Error
-/// (refused): another exchange, or eight bits with an exchange of heads.
-struct TeAttention {
-  std::string exchange;
-  bool in_eight_bits = false;
-};
-Tensor te_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value, const TeAttention& options);
-
-/// te_parallel_cross_entropy: logits [s, b, V/tp] turn into their gradient in place, target [s, b] → loss [s, b] in fp32.
-Tensor te_cross_entropy(MegatronRuntime& runtime, const Tensor& logits, const Tensor& target);
 
 }  // namespace plimsoll::program

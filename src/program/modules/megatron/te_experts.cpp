@@ -1,5 +1,6 @@
 #include "program/modules/megatron/te_experts.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "program/modules/megatron/te.hpp"
@@ -12,45 +13,79 @@ namespace plimsoll::program {
 namespace {
 
 /// One product per group, all of one shape; rows are those of all groups.
-void grouped_gemm(MegatronRuntime& runtime, LinearPass pass, std::int64_t rows, const Dims& weight, DType type, std::int64_t groups) {
+void grouped_gemm(MegatronRuntime& runtime, LinearPass pass, std::int64_t rows, const Dims& weight, DType type, std::int64_t groups,
+                  Epilogue epilogue = Epilogue::none) {
   runtime.reserve_grouped_workspaces();
-  const TeProduct product = te_product(runtime, pass, rows, weight, type);
+  TeProduct product = te_product(runtime, pass, rows, weight, type);
+  product.options.epilogue = epilogue;
   grouped_linear_product(runtime.tape(), pass, product.shape, groups, product.options);
 }
 
-void move_rows(const Tensor& from, const Tensor& to) { gather(Gather::Function::permute, to.elements(), {&from}, {&to}); }
+/// Every row of the longer side is moved.
+void move_rows(const Tensor& from, const Tensor& to) {
+  gather(Gather::Function::permute, std::max(from.elements(), to.elements()), {&from}, {&to});
+}
 
 }  // namespace
 
-Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::vector<Tensor>& weights) {
+Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::vector<Tensor>& weights, const std::vector<Tensor>& biases) {
   List<const Tensor*> inputs{&x};
   for (const Tensor& weight : weights) inputs.push_back(&weight);
+  for (const Tensor& bias : biases) inputs.push_back(&bias);
   PythonFunction op("te_grouped_linear", inputs);
   const TeOperand operand = te_quantize(runtime, x, op.needs(1));
   op.save(operand.kept());
+  std::vector<Tensor> read;
   for (const Tensor& weight : weights) {
     op.save(weight);
-    runtime.reserve_quantized(weight, false);
+    read.push_back(runtime.quantized_weight(weight, false));
   }
+  for (const Tensor& bias : biases) op.save(bias);
   const DType type = x.dtype();
+  const bool biased = !biases.empty();
   const auto groups = static_cast<std::int64_t>(weights.size());
   const std::int64_t rows = x.size(0), out = weights.front().size(0), in = weights.front().size(1);
   Tensor output = op.output({x.size(0), out}, type);
-  grouped_gemm(runtime, LinearPass::forward, rows, {out, in}, type, groups);
-  return op.done(output, [&runtime, type, groups, rows, out, in](BackwardCall& b) {
+  grouped_gemm(runtime, LinearPass::forward, rows, {out, in}, type, groups, biased ? Epilogue::bias : Epilogue::none);
+  return op.done(output, [&runtime, type, groups, rows, out, in, biased](BackwardCall& b) {
     Tensor input = b.take_saved(0);
     const TeOperand gradient = te_quantize(runtime, contiguous(b.grad()), true);
     const Tensor wide = b.tape.empty({b.grad().size(0), in}, type);
-    for (std::int64_t i = 0; i < groups; ++i) runtime.reserve_quantized(b.saved(static_cast<std::size_t>(i) + 1), true);
-    grouped_gemm(runtime, LinearPass::input_gradient, rows, {out, in}, type, groups);
+    {
+      std::vector<Tensor> turned;
+      for (std::size_t i = 0; i < static_cast<std::size_t>(groups); ++i)
+        turned.push_back(runtime.quantized_weight(b.saved(i + 1), true));
+      grouped_gemm(runtime, LinearPass::input_gradient, rows, {out, in}, type, groups);
+    }
     const bool fused = runtime.fused_weight_gradients();
     std::vector<Tensor> own;
     for (std::int64_t i = 0; i < groups && !fused; ++i) own.push_back(b.tape.empty({out, in}, type));
-    grouped_gemm(runtime, LinearPass::weight_gradient, rows, {out, in}, type, groups);
+    // In 8 bits the biases' gradients come of the kernel that quantizes the output's.
+    const bool from_product = biased && !runtime.quantization().enabled;
+    grouped_gemm(runtime, LinearPass::weight_gradient, rows, {out, in}, type, groups,
+                 from_product ? Epilogue::bias_gradient : Epilogue::none);
+    for (std::int64_t i = 0; i < groups && biased; ++i) b.give(static_cast<std::size_t>(groups + i + 1), b.tape.empty({out}, type));
     for (std::size_t i = 0; i < static_cast<std::size_t>(groups); ++i)
       b.give(i + 1, fused ? runtime.dummy_gradient(b.saved(i + 1)) : own[i]);
     input.reset();
     b.give(0, wide);
+    b.drop_gradients();
+  });
+}
+
+Tensor te_repadded(const Tensor& x, std::int64_t rows) {
+  PythonFunction op("te_fp8_padding", {&x});
+  Dims sizes = x.sizes();
+  const std::int64_t before = std::exchange(sizes[0], rows);
+  Tensor y = op.output(sizes, x.dtype());
+  move_rows(x, y);
+  return op.done(y, [before](BackwardCall& b) {
+    const Tensor whole = contiguous(b.grad());
+    Dims back = whole.sizes();
+    back[0] = before;
+    const Tensor gradient = b.tape.empty(back, whole.dtype());
+    move_rows(whole, gradient);
+    b.give(0, gradient);
     b.drop_gradients();
   });
 }

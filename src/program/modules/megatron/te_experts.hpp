@@ -6,13 +6,16 @@
 #include <cstdint>
 #include <vector>
 
-#include "program/modules/megatron/ops.hpp"
+#include "program/modules/megatron/runtime.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program {
 
-/// te.pytorch.GroupedLinear: rows of x in equal groups, each with its own weight; biases there are none.
-Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::vector<Tensor>& weights);
+/// te.pytorch.GroupedLinear: rows of x in equal groups, each with its own weight and, where `biases` are given, bias.
+Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::vector<Tensor>& weights, const std::vector<Tensor>& biases);
+
+/// te.pytorch.Fp8Padding and Fp8Unpadding: every expert's rows copied to places that quantized products take, and back; `rows` in all.
+Tensor te_repadded(const Tensor& x, std::int64_t rows);
 
 /// moe_permute_with_probs: tokens [tokens, hidden] and their probabilities [tokens, experts], copied to `rows` places in the order of
 /// their experts; `places` is what the way back needs.

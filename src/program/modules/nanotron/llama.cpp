@@ -55,13 +55,19 @@ Tensor column_linear(NanotronDevice& device, const Tensor& x, const Tensor& weig
   op.save(weight);
   return op.done(y, [&device, in, out, rows](BackwardCall& b) {
     const NanotronSizes& shape = device.sizes;
-    if (shape.tp > 1) device.gathered_input(b.saved(0));
+    const EventId gathered = b.tape.new_event();
+    if (shape.tp > 1) {
+      device.gathered_input(b.saved(0));
+      b.tape.record_event(gathered, device.communication());
+    }
     Tensor whole = b.tape.empty({shape.sequence, shape.batch, in}, DType::bf16);
     device.product(LinearPass::input_gradient, {rows, in, out});
     const Tensor gradient = contiguous(b.grad());
     Tensor dx = shape.tp > 1 ? device.reduce_scattered(whole, b.saved(0).sizes()) : whole;
+    if (shape.tp > 1) b.tape.wait_event(kComputeStream, gathered);
     Tensor dw = b.tape.empty({out, in}, DType::bf16);
     device.product(LinearPass::weight_gradient, {rows, in, out});
+    if (shape.tp > 1) device.await_communication();
     b.give(0, std::move(dx));
     b.give(1, std::move(dw));
   });
@@ -79,7 +85,10 @@ Tensor row_linear(NanotronDevice& device, const Tensor& x, const Tensor& weight)
     y = op.output({sizes.sequence, sizes.batch, out}, x.dtype());
     device.product(LinearPass::forward, {rows, in, out});
   }
-  if (sizes.tp > 1) y = device.reduce_scattered(y, sizes.hidden_state());
+  if (sizes.tp > 1) {
+    y = device.reduce_scattered(y, sizes.hidden_state());
+    device.await_communication();
+  }
   op.save(x);
   op.save(weight);
   return op.done(y, [&device, in, out, rows](BackwardCall& b) {
@@ -226,13 +235,14 @@ Tensor masked(const Tensor& x, const Tensor& mask) {
 Tensor reduce_scatter(NanotronDevice& device, const Tensor& x) {
   PythonFunction op("reduce_scatter", {&x});
   Tensor y = device.reduce_scattered(x, device.sizes.hidden_state());
+  device.await_communication();
   return op.done(y, [&device, whole = x.sizes()](BackwardCall& b) { b.give(0, device.all_gathered(b.grad(), whole)); });
 }
 
 void reduce_over_vocabulary(NanotronDevice& device, const Tensor& x) {
-  device.tape.collective({.kind = CollectiveKind::all_reduce, .group = Group::tensor, .bytes = x.bytes(), .type = x.dtype()},
-                         device.communication());
+  device.communicate(CollectiveKind::all_reduce, x);
   device.use_on_communication_stream(x);
+  device.await_communication();
 }
 
 /// _ShardedCrossEntropy on fp32 logits [sequence, batch, vocabulary of the rank]: the softmax is made in place of the shifted logits,
@@ -302,7 +312,9 @@ void NanotronDevice::product_beside_gather(LinearPass pass, const LinearShape& w
   own.rows = whole.rows / sizes.tp;
   others.rows -= own.rows;
   product(pass, own);
-  if (sizes.tp > 1) product(pass, others);
+  if (sizes.tp == 1) return;
+  await_communication();
+  product(pass, others);
 }
 
 void NanotronDevice::product(LinearPass pass, const LinearShape& shape) {
@@ -311,18 +323,23 @@ void NanotronDevice::product(LinearPass pass, const LinearShape& shape) {
   linear_product(tape, pass, shape, {.workspace = false});
 }
 
+void NanotronDevice::communicate(CollectiveKind kind, const Tensor& whole) {
+  tape.wait(communication_, kComputeStream);
+  tape.collective({.kind = kind, .group = Group::tensor, .bytes = whole.bytes(), .type = whole.dtype()}, communication_);
+}
+
+void NanotronDevice::await_communication() { tape.wait(kComputeStream, communication_); }
+
 Tensor NanotronDevice::gathered(Tensor& buffer, const Tensor& shard) {
   if (!buffer) buffer = tape.empty({shard.elements() * sizes.tp}, shard.dtype(), Category::communication_buffer);
-  tape.collective({.kind = CollectiveKind::all_gather, .group = Group::tensor, .bytes = buffer.bytes(), .type = shard.dtype()},
-                  communication_);
+  communicate(CollectiveKind::all_gather, buffer);
   use_on_communication_stream(shard);
   return buffer;
 }
 
 Tensor NanotronDevice::reduce_scattered(const Tensor& whole, const Dims& piece) {
   Tensor y = tape.empty(piece, whole.dtype());
-  tape.collective({.kind = CollectiveKind::reduce_scatter, .group = Group::tensor, .bytes = whole.bytes(), .type = whole.dtype()},
-                  communication_);
+  communicate(CollectiveKind::reduce_scatter, whole);
   use_on_communication_stream(whole);
   use_on_communication_stream(y);
   return y;
@@ -332,9 +349,10 @@ void NanotronDevice::use_on_communication_stream(const Tensor& tensor) { tape.re
 
 Tensor NanotronDevice::all_gathered(const Tensor& piece, const Dims& whole) {
   Tensor y = tape.empty(whole, piece.dtype());
-  tape.collective({.kind = CollectiveKind::all_gather, .group = Group::tensor, .bytes = y.bytes(), .type = y.dtype()}, communication_);
+  communicate(CollectiveKind::all_gather, y);
   use_on_communication_stream(piece);
   use_on_communication_stream(y);
+  await_communication();
   return y;
 }
 

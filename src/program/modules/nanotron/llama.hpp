@@ -39,7 +39,11 @@ class NanotronDevice {
   /// MemoryBuffer().get("allgather"): one buffer for all layers; gathers `shard` into it while the rank's own shard is multiplied.
   Tensor gathered_input(const Tensor& shard) { return gathered(input_buffer_, shard); }
   Tensor gathered_gradient(const Tensor& shard) { return gathered(gradient_buffer_, shard); }
-  /// The rank's piece of the sum of `whole`.
+  /// A collective of the tensor-parallel group behind what the compute stream has been given; `whole` holds all of its bytes.
+  void communicate(CollectiveKind kind, const Tensor& whole);
+  /// The compute stream waits for every collective so far.
+  void await_communication();
+  /// The rank's piece of the sum of `whole`; whoever reads it waits.
   Tensor reduce_scattered(const Tensor& whole, const Dims& piece);
   /// A new tensor of all pieces.
   Tensor all_gathered(const Tensor& piece, const Dims& whole);

@@ -351,7 +351,7 @@ Tensor run_compiled(Tape& tape, const CompiledBlock& block, const Tensor& x) {
   Module& projections = attention.child("qkv_linear");
   Module& mlp = block.module->child("feed_forward");
   const auto weight = [](Module& of, const char* name) { return &of.child(name).tensor("weight"); };
-  CompiledGraph op("compiled_block",
+  CompiledLayerGraph op("compiled_block",
         {&x, weight(projections, "wq"), weight(projections, "wk"), weight(projections, "wv"), weight(attention, "wo"), weight(mlp, "w1"),
          weight(mlp, "w2"), weight(mlp, "w3"), weight(*block.module, "attention_norm"), weight(*block.module, "ffn_norm")});
   Graph graph(tape, block, x);

@@ -76,7 +76,7 @@ class BertLayer {
   Tensor operator()(const Tensor& input, const Tensor& mask) const {
     return run_layer(module_, tape_, options_, input, [this, mask](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x, mask);
-      return compiled_bert_layer(module_, block_, x, options_.checkpointing != RunOptions::Checkpointing::none);
+      return compiled_bert_layer(module_, block_, x, options_.checkpoints_in_graph());
     });
   }
 

@@ -169,11 +169,8 @@ Tensor run_layer(Module& module, Tape& tape, const RunOptions& options, const Te
   hooked.insert(hooked.end(), keywords.begin(), keywords.end());
   ModuleCall call(module, tape, hooked);
   const Region region = [&forward](const std::vector<Tensor>& arguments) { return forward(arguments[0]); };
-  // A compiled layer's checkpointing is within its graph.
-  if (options.compiled_blocks) {
-    refuse_wrapped_parts(module);
-    return call.done(region({hidden}));
-  }
+  if (options.compiled_blocks) refuse_wrapped_parts(module);
+  if (options.checkpoints_in_graph()) return call.done(region({hidden}));
   switch (options.checkpointing) {
     case RunOptions::Checkpointing::non_reentrant: {
       // The region outlives this call: it holds its own copy of the forward function.

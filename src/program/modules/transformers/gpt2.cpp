@@ -47,7 +47,7 @@ class Gpt2Block {
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input, [this, mask, positions](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x, mask);
-      return compiled_gpt2_block(module_, block_, x, options_.checkpointing != RunOptions::Checkpointing::none);
+      return compiled_gpt2_block(module_, block_, x, options_.checkpoints_in_graph());
     });
   }
 

@@ -31,7 +31,7 @@ class NeoxLayer {
   Tensor operator()(const Tensor& input, const Tensor& mask, const RotaryTables& tables, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input, [this, mask, tables, positions](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x, mask, tables);
-      return compiled_gpt_neox_layer(module_, block_, x, tables, options_.checkpointing != RunOptions::Checkpointing::none);
+      return compiled_gpt_neox_layer(module_, block_, x, tables, options_.checkpoints_in_graph());
     });
   }
 

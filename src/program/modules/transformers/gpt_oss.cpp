@@ -5,19 +5,6 @@
 
 namespace plimsoll::program {
 
-/// The gradient passes where x <= max.
-Tensor clamp_above(const Tensor& x) {
-  Op op("clamp", {&x});
-  op.save(x);
-  Tensor y = op.elementwise({&x}, x.dtype());
-  return op.done(y, [](BackwardCall& b) {
-    const Tensor self = b.saved(0);
-    const Tensor below = elementwise(b.tape, {&self}, DType::boolean);
-    const Tensor zero = zeros(b.tape, {}, b.grad().dtype());
-    b.give(0, elementwise(b.tape, {&below, &b.grad(), &zero}, b.grad().dtype()));
-  });
-}
-
 RotaryTables half_rotary_tables(Module& rotary, Tape& tape, const Tensor& position_ids, DType type) {
   const GradMode no_grad(tape, false);
   Tensor positions = position_ids;

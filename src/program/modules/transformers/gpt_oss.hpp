@@ -15,8 +15,6 @@ Tensor rotate_by_half_tables(const Tensor& x, const RotaryTables& tables);
 Tensor attend_with_sinks(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const Tensor& sinks,
                          const AttentionCall& call);
 
-/// x.clamp(max=number).
-Tensor clamp_above(const Tensor& x);
 /// GptOssExperts._apply_gate: neighbouring columns of [rows, 2 · width] are gate and up; both are clamped.
 Tensor clamped_swiglu(const Tensor& rows);
 

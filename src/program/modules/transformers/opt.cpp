@@ -32,7 +32,7 @@ class OptLayer {
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input, [this, mask, positions](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x, mask);
-      return compiled_opt_layer(module_, block_, x, options_.checkpointing != RunOptions::Checkpointing::none);
+      return compiled_opt_layer(module_, block_, x, options_.checkpoints_in_graph());
     });
   }
 

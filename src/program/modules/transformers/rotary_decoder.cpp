@@ -57,7 +57,7 @@ class Layer {
     inputs->sliding_tables = {};
     const auto body = [this, inputs](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x, *inputs);
-      const bool checkpointed = options_.checkpointing != RunOptions::Checkpointing::none;
+      const bool checkpointed = options_.checkpoints_in_graph();
       const CompiledNames names{style_.output, style_.q_norm, style_.k_norm, style_.up, style_.down, style_.rotation, style_.fp32_tables};
       const Tensor& mask = inputs->sliding_mask ? inputs->sliding_mask : inputs->full_mask;
       return compiled_rotary_layer(module_, block_, names, x, inputs->tables, mask, checkpointed);

@@ -32,7 +32,7 @@ class VitLayer {
   Tensor operator()(const Tensor& input) const {
     return run_layer(module_, tape_, options_, input, [this](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x);
-      return compiled_vit_layer(module_, block_, x, options_.checkpointing != RunOptions::Checkpointing::none);
+      return compiled_vit_layer(module_, block_, x, options_.checkpoints_in_graph());
     });
   }
 

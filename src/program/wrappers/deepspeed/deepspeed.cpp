@@ -2,6 +2,7 @@
 
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/optimizers/host_optimizer.hpp"
 #include "program/reduction.hpp"
 #include "program/wrappers/deepspeed/norm.hpp"
 
@@ -35,22 +36,18 @@ class FusedStates final : public Optimizer {
   Tensor skip_;  ///< _dummy_overflow_buf
 };
 
-/// DeepSpeedCPUAdam and whatever else steps there: masters, gradients and moments are on the host.
-class HostOptimizer final : public Optimizer {
- public:
-  HostOptimizer(Tape& tape, std::vector<Tensor> masters) : Optimizer(tape, std::move(masters)) {}
-  void do_step() override {}
-};
-
 }  // namespace
 
 std::unique_ptr<Optimizer> make_deepspeed_optimizer(const DeepSpeedSettings& settings, Tape& tape, std::vector<Tensor> masters) {
-  if (settings.offload_optimizer) return std::make_unique<HostOptimizer>(tape, std::move(masters));
   const bool adam = settings.optimizer == OptimizerKind::adam || settings.optimizer == OptimizerKind::adamw;
   const bool lion = settings.optimizer == OptimizerKind::lion;  // torch.optim has none: it is DeepSpeed's own
   if (lion || (adam && settings.implementation == OptimizerImpl::fused))
     return std::make_unique<FusedStates>(tape, std::move(masters), adam);
   return make_optimizer(settings.optimizer, settings.implementation, tape, std::move(masters));
+}
+
+std::unique_ptr<Optimizer> make_deepspeed_host_optimizer(const DeepSpeedSettings& settings, Tape& tape, std::int64_t elements) {
+  return make_host_optimizer(settings.optimizer, settings.implementation, tape, elements);
 }
 
 Tensor parameter_on(Tape& tape, const Tensor& flat, const Parameter& slot) {

@@ -5,6 +5,7 @@
 #include "plimsoll/error.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/optimizers/host_optimizer.hpp"
 #include "program/wrappers/deepspeed/norm.hpp"
 
 namespace plimsoll::program {
@@ -113,7 +114,7 @@ void ZeroStage12::make_optimizer() {
     std::int64_t largest = 0;
     for (const Member& member : members_) largest = std::max(largest, member.elements);
     offload_buffer_ = tape_.empty({largest}, type_, Category::communication_buffer);
-    optimizer_ = make_deepspeed_optimizer(settings_, tape_, {});
+    optimizer_ = make_deepspeed_host_optimizer(settings_, tape_, piece_);
     return;
   }
   const Tensor gradient = zeros(tape_, {piece_}, DType::fp32);
@@ -551,6 +552,7 @@ void ZeroStage12::write_weights() {
 
 void ZeroStage12::update_on_host() {
   optimizer_->step();
+  cast_on_host(tape_, piece_, type_);
   tape_.copy({Copy::Direction::host_to_device, piece_ * size_of(type_)}, tape_.stream);
   averaged_.clear();
   compact_buffer_.reset();

@@ -7,6 +7,7 @@
 #include "plimsoll/error.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/optimizers/host_optimizer.hpp"
 #include "program/reduction.hpp"
 #include "program/wrappers/deepspeed/norm.hpp"
 
@@ -68,7 +69,7 @@ void ZeroStage3::make_masters() {
   for (SubGroup& group : groups_) {
     largest = std::max(largest, group.elements);
     if (settings_.offload_optimizer) {
-      group.optimizer = make_deepspeed_optimizer(settings_, tape_, {});
+      group.optimizer = make_deepspeed_host_optimizer(settings_, tape_, group.elements);
       continue;
     }
     if (coordinator_.type() != DType::fp32) {  // else the clone alone is made
@@ -400,6 +401,7 @@ void ZeroStage3::update(SubGroup& group) {
   const DType type = coordinator_.type();
   if (settings_.offload_optimizer) {
     group.optimizer->step();
+    cast_on_host(tape_, group.elements, type);
     group.unswapped.clear();
     if (!settings_.offload_parameters) tape_.copy({Copy::Direction::host_to_device, group.elements * size_of(type)}, tape_.stream);
     return;

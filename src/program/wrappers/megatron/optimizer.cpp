@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "framework/megatron.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/optimizers/host_optimizer.hpp"
 #include "program/reduction.hpp"
 
 namespace plimsoll::program {
@@ -14,7 +16,10 @@ MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const
       distributed_(strategy.data_parallel == DataParallel::megatron_distopt),
       keeps_remainders_(strategy.megatron.precision_aware_optimizer),
       on_host_(strategy.offload.optimizer),
-      scales_copies_(!distributed_ && strategy.precision == Precision::mixed_fp16),
+      scales_losses_(strategy.precision == Precision::mixed_fp16),
+      apex_(!framework::megatron_release(strategy).core()),
+      model_type_(*strategy.param_dtype),
+      scales_copies_(!distributed_ && scales_losses_),
       groups_(2) {
   const LabelScope label(tape, tape.intern("optimizer"));
   make_scalars(strategy);
@@ -33,6 +38,9 @@ MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const
       for (const MegatronMain& main : group.mains) parameters.push_back(main.parameter);
     }
     copy_to_host(parameters, true);
+    std::int64_t elements = 0;
+    for (const Tensor& parameter : parameters) elements += parameter.elements();
+    host_ = make_host_optimizer(strategy.optimizer, OptimizerImpl::fused, tape_, elements);  // get_megatron_optimizer asks for fused=True
   }
 }
 
@@ -77,6 +85,7 @@ void MegatronOptimizer::step_on_host() {
   for (const ParameterGroup& group : groups_) {
     for (const MegatronMain& main : group.mains) moved(main.parameter.grad(), Copy::Direction::device_to_host);
   }
+  host_->step();
   for (const ParameterGroup& group : groups_) {
     for (const MegatronMain& main : group.mains) moved(main.parameter, Copy::Direction::host_to_device);
   }
@@ -156,9 +165,23 @@ void MegatronOptimizer::make_remainders() {
   }
 }
 
-void megatron_grad_norm(Tape& tape, const std::vector<Tensor>& gradients) {
+void MegatronOptimizer::unscale_grads() {
+  if (!scales_losses_) return;
+  tape_.operator_name = "unscale_and_check_for_nan";
+  std::vector<Tensor> all = gradients();
+  if (!all.empty()) launch_foreach(tape_, all, 1, 1);
+  tape_.synchronize();  // found_inf.item()
+}
+
+void megatron_grad_norm(Tape& tape, const std::vector<Tensor>& gradients, bool apex) {
   tape.operator_name = "clip_grad_norm";
   const Tensor overflow = tape.empty({1}, DType::int32, Category::workspace);
+  if (apex) {
+    if (!gradients.empty()) launch_foreach(tape, gradients, 1, 0, {.function = MultiTensor::Function::norm});
+    tape.scratch(4);     // the norm, then its square
+    tape.synchronize();  // total_norm.item()
+    return;
+  }
   std::vector<Tensor> norms;
   for (const Tensor& gradient : gradients)
     norms.push_back(reduce(gradient, std::vector<bool>(static_cast<std::size_t>(gradient.rank()), true), false, DType::fp32));
@@ -182,7 +205,7 @@ void MegatronOptimizer::scale_grads() {
   for (const ParameterGroup& group : groups_) {
     std::vector<Tensor> own;
     for (const MegatronMain& main : group.mains) own.push_back(main.parameter.grad());
-    if (!own.empty()) launch_foreach(tape_, own, 2, 1);
+    if (!own.empty()) launch_foreach(tape_, own, 2, 1, {.made = 1});  // multi_tensor_scale from the list to itself
   }
 }
 
@@ -194,11 +217,22 @@ void MegatronOptimizer::step_with_ready_grads() {
   }
   if (keeps_remainders_) return;  // its kernel writes the parameters
   tape_.operator_name = "copy_main_params_to_model_params";
+  if (apex_) return copy_by_lists();
   for (const ParameterGroup& group : groups_) {
     for (const MegatronMain& main : group.mains) {
       const Tensor scaled = scales_copies_ ? elementwise(tape_, {&main.parameter}, DType::fp32) : main.parameter;
       in_place(main.parameter, {&scaled});
     }
+  }
+}
+
+/// _multi_tensor_copy_this_to_that: amp_C.multi_tensor_scale from the fp32 parameters to the model's.
+void MegatronOptimizer::copy_by_lists() {
+  for (const ParameterGroup& group : groups_) {
+    std::vector<Tensor> mains;
+    for (const MegatronMain& main : group.mains) mains.push_back(main.parameter);
+    const Foreach copy{.function = MultiTensor::Function::copy, .made = 1, .written_as = model_type_};
+    if (!mains.empty()) launch_foreach(tape_, mains, 2, 1, copy);
   }
 }
 

@@ -19,8 +19,8 @@ struct MegatronMain {
   bool decays = true;  ///< matrices have weight decay
 };
 
-/// get_grad_norm_fp32 over gradients whose norms are taken one by one.
-void megatron_grad_norm(Tape& tape, const std::vector<Tensor>& gradients);
+/// get_grad_norm_fp32: over gradients whose norms are taken one by one, or by apex's multi_tensor_l2norm.
+void megatron_grad_norm(Tape& tape, const std::vector<Tensor>& gradients, bool apex);
 
 /// One of the chained optimizers: of the dense parameters or of the experts'.
 class MegatronOptimizer {
@@ -34,6 +34,8 @@ class MegatronOptimizer {
   const Tensor& scale() const { return scale_; }
   /// Gradients of the main parameters from the buffers.
   void prepare_grads();
+  /// _unscale_main_grads_and_check_for_nan, where losses are scaled: the host asks whether any gradient is infinite.
+  void unscale_grads();
   /// Of the main parameters, once they are prepared.
   std::vector<Tensor> gradients() const;
   /// clip_grad_by_total_norm_fp32, in place.
@@ -52,6 +54,7 @@ class MegatronOptimizer {
   void copy_to_host(const std::vector<Tensor>& parameters, bool kept);
   void step_on_host();
   void make_remainders();
+  void copy_by_lists();
   void make_torch_optimizer(ParameterGroup& group, const Strategy& strategy);
   void add(ParameterGroup& group, const BufferedParameter& entry, std::int64_t elements);
   static std::vector<Tensor> whole(const std::vector<MegatronParameterBuffer*>& buffers);
@@ -67,7 +70,11 @@ class MegatronOptimizer {
   /// optimizer_cpu_offload of the whole model (optimizer_offload_fraction 1): HybridDeviceOptimizer keeps fp32 parameters and moments on
   /// the host, steps there, and writes the 16-bit parameters, without overlap_cpu_optimizer_d2h_h2d.
   bool on_host_ = false;
-  bool scales_copies_;  ///< fp16 weights are written by multi_tensor_scale, through a product of its own each
+  std::unique_ptr<Optimizer> host_;  ///< HybridDeviceOptimizer's on the host
+  bool scales_losses_ = false;  ///< fp16
+  bool apex_ = false;           ///< Megatron before Megatron-core: multi-tensor kernels copy between the types
+  DType model_type_ = DType::bf16;
+  bool scales_copies_;  ///< without them fp16 weights are written by multi_tensor_scale, through a product of its own each
   Tensor scale_;
   std::vector<Tensor> remainders_;      ///< made in the first step
   std::vector<Tensor> scalars_;         ///< the loss scaler's factors, overflow flags

@@ -1,7 +1,8 @@
-// Flash attention in a compiled layer: operators that allocate by themselves.
+// Fused attention in a compiled layer, cuDNN's or flash: operators that allocate by themselves.
 #include <utility>
 
 #include "program/modules/transformers/compiled/layer.hpp"
+#include "program/ops/attention_choice.hpp"
 #include "program/ops/attention_kernels.hpp"
 #include "program/ops/ops.hpp"
 
@@ -39,6 +40,25 @@ Heads heads_of(const std::vector<Tensor>& reads, const CompiledShape& s) {
   return {as_heads(reads[0], s, s.heads), as_heads(reads[1], s, s.kv_heads), value};
 }
 
+AttentionArguments arguments_of(const CompiledShape& s) {
+  return {.causal = s.causal, .dropout = s.attention_dropout, .enable_gqa = s.kv_heads < s.heads};
+}
+
+/// The operator that is traced is the one that PyTorch chooses for the layer's tensors.
+bool by_cudnn(const Heads& heads, const CompiledShape& s) {
+  return sdpa_backend(heads.query, heads.key, heads.value, {}, arguments_of(s)) == SdpaBackend::cudnn;
+}
+
+FlashOutputs attend_forward(const Heads& heads, const CompiledShape& s) {
+  if (by_cudnn(heads, s)) return cudnn_attention_forward(heads.query, heads.key, heads.value, {}, arguments_of(s));
+  return flash_attention_forward(heads.query, heads.key, heads.value, s.causal, s.attention_dropout);
+}
+
+FlashGradients attend_backward(const Heads& heads, const Tensor& gradient, const CompiledShape& s) {
+  if (by_cudnn(heads, s)) return cudnn_attention_backward(heads.query, heads.key, heads.value, {}, arguments_of(s));
+  return flash_attention_backward(heads.query, heads.key, heads.value, gradient, s.causal);
+}
+
 }  // namespace
 
 /// Queries, keys and values as attention reads them: one product's result, or three tensors.
@@ -56,8 +76,7 @@ std::vector<Value> CompiledLayer::flash(const Values& reads) {
   }
   const CompiledShape shape = s_;
   const std::vector<Value> results = g_.call(reads, outputs, [shape](const std::vector<Tensor>& tensors) {
-    const Heads heads = heads_of(tensors, shape);
-    FlashOutputs all = flash_attention_forward(heads.query, heads.key, heads.value, shape.causal, shape.attention_dropout);
+    FlashOutputs all = attend_forward(heads_of(tensors, shape), shape);
     return std::vector<Tensor>{std::move(all.output), std::move(all.log_sum_exp), std::move(all.rng_state), std::move(all.rng_offset)};
   });
   for (std::size_t i = results.size(); i < 5; ++i) g_.skip_name();  // the rest of what the operator returns
@@ -82,12 +101,10 @@ std::vector<Value> CompiledLayer::flash_backward(Value gradient) {
   return g_.call(
       reads, {{wide_heads, s_.low}, {narrow_heads, s_.low}, {narrow_heads, s_.low}}, [shape, position](const std::vector<Tensor>& tensors) {
         const Dims sizes{shape.batch, shape.length, shape.heads, shape.head_dim};
-        const Heads heads = heads_of(tensors, shape);
-        // _flash_attention_backward reads attention's result with heads behind positions.
+        // The backward operator reads attention's result with heads behind positions, as its gradient lies.
         const Tensor result = shape.heads_first() ? contiguous(heads_before_positions(tensors[position + 1], shape)) : Tensor();
-        FlashGradients all =
-            flash_attention_backward(heads.query, heads.key, heads.value,
-                                     tensors[position].tape().view(tensors[position], sizes, contiguous_strides(sizes)), shape.causal);
+        const Tensor gradient = tensors[position].tape().view(tensors[position], sizes, contiguous_strides(sizes));
+        FlashGradients all = attend_backward(heads_of(tensors, shape), gradient, shape);
         return std::vector<Tensor>{std::move(all.query), std::move(all.key), std::move(all.value)};
       });
 }

@@ -127,7 +127,7 @@ CompiledShape with_arguments(CompiledShape s, const CompiledArguments& arguments
 Tensor compiled_layer(const CompiledArguments& arguments, const CompiledShape& s) {
   List<const Tensor*> inputs;
   for (const Tensor& argument : arguments) inputs.push_back(&argument);
-  CompiledGraph op("compiled_layer", inputs);
+  CompiledLayerGraph op("compiled_layer", inputs);
 
   Graph graph(op.tape());
   CompiledValues values = values_of(graph, arguments);

@@ -1,0 +1,108 @@
+// How many plans a second are composed on one core, and what is allocated for each.
+#include <benchmark/benchmark.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+#include "plimsoll/plimsoll.hpp"
+#include "search/finalists.hpp"
+
+namespace {
+
+std::atomic<std::uint64_t> allocations{0};
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace {
+
+using namespace plimsoll;
+using namespace plimsoll::searching;
+
+SearchRequest gpt3_on_64(SearchWidth width, int threads) {
+  SearchRequest request;
+  request.model = load_model("gpt-3-175b");
+  request.cluster = parse_cluster("8x8xa100-80gb-sxm");
+  request.width = width;
+  request.threads = threads;
+  set_options(request.base, {{"global_batch", "1536"}, {"seq", "2048"}, {"framework", "megatron-core"}});
+  return request;
+}
+
+/// The tables of a space, made once: what follows is what a plan costs.
+struct Prepared {
+  SearchRequest request;
+  SearchWatcher nobody;
+  Watch watch{nobody};
+  Space space;
+  Layouts layouts;
+  Screen screen;
+
+  explicit Prepared(SearchRequest of)
+      : request(std::move(of)), space(request), layouts(find_layouts(space, request, watch)), screen(space, request, layouts) {
+    screen.summarize(watch);
+  }
+};
+
+Prepared& prepared(SearchWidth width) {
+  static std::unique_ptr<Prepared> made;
+  if (!made) made = std::make_unique<Prepared>(gpt3_on_64(width, 0));
+  return *made;
+}
+
+/// Composing alone, all axes open.
+void compose(benchmark::State& state) {
+  Prepared& of = prepared(SearchWidth::all);
+  std::uint64_t plans = 0;
+  const std::uint64_t before = allocations;
+  for (auto _ : state)
+    for (std::uint32_t layout = 0; layout < of.layouts.legal.size(); ++layout)
+      of.screen.each(layout, [&](const Screened& plan) {
+        benchmark::DoNotOptimize(plan.seconds + plan.bytes);
+        ++plans;
+      });
+  state.counters["plans_per_second"] = benchmark::Counter(static_cast<double>(plans), benchmark::Counter::kIsRate);
+  state.counters["allocations_per_plan"] = static_cast<double>(allocations - before) / static_cast<double>(plans);
+}
+BENCHMARK(compose)->Unit(benchmark::kMillisecond);
+
+/// With everything that a search keeps of them, on one core and on two.
+void sift_all(benchmark::State& state) {
+  Prepared& of = prepared(SearchWidth::all);
+  of.request.threads = static_cast<int>(state.range(0));
+  std::uint64_t plans = 0;
+  const std::uint64_t before = allocations;
+  for (auto _ : state) plans += sift(of.screen, of.layouts, of.request, of.watch).screened;
+  state.counters["plans_per_second"] = benchmark::Counter(static_cast<double>(plans), benchmark::Counter::kIsRate);
+  state.counters["allocations_per_plan"] = static_cast<double>(allocations - before) / static_cast<double>(plans);
+}
+BENCHMARK(sift_all)->Arg(1)->Arg(2)->Unit(benchmark::kMillisecond)->UseRealTime();
+
+/// From the request to the answer: layouts judged, instances estimated, plans composed, the best estimated.
+void whole_search(benchmark::State& state, const char* model, const char* cluster, const char* batch, const char* sequence) {
+  SearchRequest request;
+  request.model = load_model(model);
+  request.cluster = parse_cluster(cluster);
+  set_options(request.base, {{"global_batch", batch}, {"seq", sequence}, {"framework", "megatron-core"}});
+  for (auto _ : state) {
+    const SearchResult result = search(request);
+    state.counters["plans"] = static_cast<double>(result.screened);
+    state.counters["estimates"] = static_cast<double>(result.estimated);
+  }
+}
+BENCHMARK_CAPTURE(whole_search, gpt_3_175b_64_gpus, "gpt-3-175b", "8x8xa100-80gb-sxm", "1536", "2048")->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(1);
+BENCHMARK_CAPTURE(whole_search, llama_3_1_405b_16384_gpus, "llama-3.1-405b", "2048x8xh100-sxm", "16384", "8192")
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->Iterations(1);
+
+}  // namespace

@@ -1,0 +1,97 @@
+/// What people already have: configurations and launch lines of other programs, read as a model, a cluster and a strategy, and written from
+/// them.
+///
+/// Every key that a file sets is kept with where it stands; what a program takes by default, and what follows from other keys, says so.
+/// Keys that matter and are not modelled are refused by name; keys that do not matter are listed. Nothing that a file names is ever
+/// executed. docs/formats has a page per format.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plimsoll/estimate.hpp"
+#include "plimsoll/hardware.hpp"
+#include "plimsoll/model.hpp"
+#include "plimsoll/strategy.hpp"
+
+namespace plimsoll {
+
+/// One key of ours that foreign files settled.
+struct ForeignKey {
+  enum class Kind : std::uint8_t {
+    said,       ///< a file or a command line says it
+    derived,    ///< it follows from other keys
+    by_default  ///< what the program takes where nothing is said
+  };
+  std::string key;      ///< "micro_batch", "model", "model.hidden_size", "cluster.nodes"
+  std::string value;    ///< as `set_option` takes it
+  std::string foreign;  ///< the program's own name of it: "per_device_train_batch_size"; of a default with its value
+  std::string where;    ///< said: "args.yaml:12"; derived: why; by default: the release that was read
+  Kind kind = Kind::said;
+};
+
+/// What is given beside the files.
+struct ForeignOptions {
+  std::string model;                     ///< a model's name or path, in the place of the files'
+  std::string on;                        ///< a cluster ("2x8xh100-sxm"), or a device alone ("h100-sxm") where the files say how many
+  std::vector<std::string> launch_line;  ///< words of a command that would start the run
+};
+
+/// A run as files describe it.
+struct ForeignRun {
+  std::vector<std::string> formats;  ///< what was recognised, in order: "torchrun", "transformers", "deepspeed"
+  std::string model_name;            ///< as the files or the options name it; empty where they give its dimensions
+  Model model;
+  Cluster cluster;
+  Strategy strategy;                ///< what was said; not resolved
+  std::vector<ForeignKey> keys;     ///< in order of reading
+  std::vector<std::string> unread;  ///< "args.yaml:4 logging_steps"
+};
+
+/// Reads files of other programs as one run: each a path, or "FORMAT:PATH" where the format shall not be recognised by content.
+/// Throws Error: unreadable, no known format, contradictions between files, what is not modelled, or what is missing and has no default
+/// (the model, the devices), by name.
+ForeignRun read_foreign(const std::vector<std::string>& files, const ForeignOptions& options);
+
+/// Every key that the files, the program's defaults and `resolve()` settled: key, value, where from; then the unread keys.
+std::string show_resolved(const ForeignRun& run);
+
+/// Names of the formats that are read, in order.
+std::vector<std::string> foreign_formats();
+
+/// The table of a format's keys as Markdown, as docs/formats has it. Throws Error: unknown format.
+std::string foreign_key_table(const std::string& format);
+
+/// What is to be started by another program.
+struct ExportPlan {
+  std::string model_name;  ///< as `load_model` took it
+  Model model;
+  Cluster cluster;
+  Strategy strategy;     ///< as it was said
+  bool predict = false;  ///< tell in the files' comments what `estimate` says of what they run
+};
+
+struct ExportedFile {
+  std::string name, text;
+};
+
+/// A folder that starts a plan.
+struct ExportedRun {
+  std::vector<ExportedFile> files;
+  std::string command;                ///< to be run in that folder
+  std::vector<std::string> reads;     ///< which of the files say the run, as read_foreign takes them
+  std::optional<Report> predicted;    ///< of what the files run
+  std::vector<std::string> no_equal;  ///< keys that the program cannot be told: "compile: blocks, not false"
+};
+
+/// Writes a plan as files of another program. What they say is read back as `read_foreign` does; what comes back different has no equal
+/// there. Throws Error: an unknown format, or a plan that the program cannot run at all.
+ExportedRun export_run(const ExportPlan& plan, const std::string& to);
+
+/// Names that `export_run` knows, in order.
+std::vector<std::string> export_formats();
+
+}  // namespace plimsoll

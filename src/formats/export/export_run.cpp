@@ -1,0 +1,117 @@
+// A plan as files of another program, and what reading them back finds different.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "data/shipped_files.hpp"
+#include "formats/export/writer.hpp"
+#include "formats/foreign/read_run.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
+#include "units/json_reader.hpp"
+
+namespace plimsoll {
+namespace formats {
+namespace {
+
+void accelerate(const Writing& w) { write_trainer(w, true); }
+void deepspeed(const Writing& w) { write_trainer(w, false); }
+
+struct Target {
+  const char* name;
+  std::vector<const char*> frameworks;  ///< which it starts; the first is taken where the plan is for another
+  void (*write)(const Writing&);
+};
+
+const std::vector<Target>& targets() {
+  static const std::vector<Target> all = {{"accelerate", {"transformers", "deepspeed"}, accelerate},
+                                          {"deepspeed", {"deepspeed"}, deepspeed},
+                                          {"torchtitan", {"torchtitan"}, write_torchtitan},
+                                          {"megatron", {"megatron-lm"}, write_megatron},
+                                          {"torchtune", {"torchtune"}, write_torchtune},
+                                          {"axolotl", {"transformers", "deepspeed"}, write_axolotl},
+                                          {"llama-factory", {"transformers", "deepspeed"}, write_llama_factory}};
+  return all;
+}
+
+/// Jobs start whatever program the plan is for.
+const std::vector<std::pair<const char*, void (*)(const Writing&)>>& jobs() {
+  static const std::vector<std::pair<const char*, void (*)(const Writing&)>> all = {
+      {"torchrun", nullptr}, {"sbatch", write_sbatch}, {"k8s-pytorchjob", write_pytorchjob}};
+  return all;
+}
+
+const Target& target_of(const std::string& name, const Strategy& resolved) {
+  static const Target loop = {"torchrun", {"transformers", "deepspeed"}, deepspeed};  // a loop of its own, without Trainer
+  if (name == loop.name && resolved.framework == "transformers") return loop;
+  for (const Target& target : targets()) {
+    if (name == target.name) return target;
+    const bool job = std::any_of(jobs().begin(), jobs().end(), [&](const auto& one) { return name == one.first; });
+    const bool starts = std::find(target.frameworks.begin(), target.frameworks.end(), resolved.framework) != target.frameworks.end();
+    if (job && starts) return target;
+    if (job && resolved.framework == "megatron-core" && std::string(target.name) == "megatron") return target;
+  }
+  fail("there is no format '" + name.substr(0, 60) + "' to export to", "--to", suggest(name.substr(0, 60), export_formats()));
+}
+
+/// A shipped model's name on the hub: the first that models/hub.json has.
+std::string hub_name(const std::string& shipped) {
+  constexpr const char* kTable = "models/hub.json";
+  const JsonDocument document = JsonDocument::parse(data::find_shipped_file(kTable)->text, kTable);
+  const JsonValue names = document.root()["names"];
+  return names.has(shipped) ? names[shipped].at(0).text() : shipped;
+}
+
+std::vector<std::string> comments_of(const ExportPlan& plan, const Strategy& resolved, const std::optional<Report>& predicted) {
+  std::vector<std::string> lines = {"plimsoll export: " + plan.model.name + " on " + plan.cluster.name, summary(resolved)};
+  if (!predicted) return lines;
+  const Report& report = *predicted;
+  const RankMemory& memory = report.worst_rank().memory;
+  lines.push_back(fmt::format(
+      "predicted: {:.1f} GiB allocated, {:.1f} GiB reserved, {:.1f} of {:.1f} GiB per GPU ({}); {:.3f} s a step, {:.0f} tokens/s per GPU",
+      memory.allocated.gib(), memory.reserved.gib(), memory.device.expected / 1073741824.0, memory.capacity.gib(), name_of(report.verdict),
+      report.time.step_seconds.expected, report.time.tokens_per_second_per_gpu));
+  return lines;
+}
+
+/// What the target runs: the same strategy, where need be under another framework. Throws Error where that one has no equal for it at all.
+Strategy said_for(const ExportPlan& plan, const Target& target, const Strategy& resolved, std::vector<std::string>& changes) {
+  Strategy said = plan.strategy;
+  const bool starts = std::find(target.frameworks.begin(), target.frameworks.end(), resolved.framework) != target.frameworks.end();
+  if (starts) return said;
+  const bool megatron = resolved.framework.rfind("megatron", 0) == 0 && std::string(target.name) == "megatron";
+  said.framework = target.frameworks.front();
+  said.framework_version.clear();
+  if (!megatron) changes.push_back("framework: " + resolved.framework + " is " + said.framework + " here");
+  return said;
+}
+
+}  // namespace
+}  // namespace formats
+
+ExportedRun export_run(const ExportPlan& plan, const std::string& to) {
+  using namespace formats;
+  const Strategy first = resolve(plan.strategy, plan.model, plan.cluster);
+  const Target& target = target_of(to, first);
+  ExportedRun out;
+  const Strategy said = said_for(plan, target, first, out.no_equal);
+  const Strategy resolved = resolve(said, plan.model, plan.cluster);
+  if (plan.predict) out.predicted = estimate(plan.model, plan.cluster, said);
+  const Writing writing{plan, resolved, plan.model_name.find('/') == std::string::npos ? hub_name(plan.model_name) : plan.model_name,
+                        comments_of(plan, resolved, out.predicted), out};
+  target.write(writing);
+  for (const auto& [name, write] : jobs())
+    if (to == name && write != nullptr) write(writing);
+  const ForeignRun back = read_exported(out, plan);
+  for (const std::string& line : differences(resolved, resolve(back.strategy, plan.model, plan.cluster))) out.no_equal.push_back(line);
+  return out;
+}
+
+std::vector<std::string> export_formats() {
+  std::vector<std::string> names;
+  for (const auto& target : formats::targets()) names.emplace_back(target.name);
+  for (const auto& [name, unused] : formats::jobs()) names.emplace_back(name);
+  return names;
+}
+
+}  // namespace plimsoll

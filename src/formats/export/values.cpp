@@ -1,0 +1,279 @@
+#include "formats/export/values.hpp"
+
+#include <fmt/format.h>
+
+#include "strategy/names.hpp"
+
+namespace plimsoll::formats {
+namespace {
+
+using Value = std::optional<std::string>;
+
+Value number(std::int64_t value) { return value == 0 ? Value() : Value(std::to_string(value)); }
+Value flag(bool value) { return value ? "true" : "false"; }
+Value flag(const std::optional<bool>& value) { return value ? flag(*value) : Value(); }
+Value text(std::string_view value) { return value.empty() ? Value() : Value(std::string(value)); }
+Value type(const std::optional<DType>& value) { return value ? Value(std::string(name_of(*value))) : Value(); }
+Value list(const std::vector<std::string>& values) {
+  std::string all;
+  for (const std::string& value : values) all += (all.empty() ? "" : ",") + value;
+  return text(all);
+}
+
+bool is_fsdp(const Strategy& s) { return s.data_parallel == DataParallel::fsdp1 || s.data_parallel == DataParallel::fsdp2; }
+bool first_fsdp(const Strategy& s) { return s.data_parallel == DataParallel::fsdp1; }
+bool is_zero(const Strategy& s) {
+  return s.data_parallel == DataParallel::zero0 || s.data_parallel == DataParallel::zero1 || s.data_parallel == DataParallel::zero2 ||
+         s.data_parallel == DataParallel::zero3;
+}
+bool is_megatron(const Strategy& s) { return !s.megatron.layer_spec.empty(); }
+
+Value zero_stage(const Strategy& s) {
+  if (!is_zero(s)) return {};
+  return std::to_string(static_cast<int>(s.data_parallel) - static_cast<int>(DataParallel::zero0));
+}
+
+Value sharding(const Strategy& s) {
+  using Sharding = FsdpOptions::Sharding;
+  if (!first_fsdp(s)) return {};
+  switch (s.fsdp.sharding) {
+    case Sharding::full_shard:
+      return "FULL_SHARD";
+    case Sharding::shard_grad_op:
+      return "SHARD_GRAD_OP";
+    case Sharding::no_shard:
+      return "NO_SHARD";
+    case Sharding::hybrid_shard:
+      return "HYBRID_SHARD";
+    case Sharding::hybrid_shard_zero2:
+      return "HYBRID_SHARD_ZERO2";
+    default:
+      return {};
+  }
+}
+
+Value reshard(const Strategy& s) {
+  using Reshard = FsdpOptions::Reshard;
+  if (s.data_parallel != DataParallel::fsdp2) return {};
+  switch (s.fsdp.reshard) {
+    case Reshard::always:
+      return "always";
+    case Reshard::never:
+      return "never";
+    case Reshard::number:
+      return std::to_string(s.fsdp.reshard_to);
+    default:
+      return "default";
+  }
+}
+
+Value precision(const Strategy& s) {
+  if (s.low_precision != LowPrecision::none) return std::string(name_of(s.low_precision));
+  return std::string(name_of(s.precision));
+}
+
+Value recompute(const Strategy& s) {
+  if (s.recompute.kind == Recompute::Kind::alternate) return fmt::format("every-{}-layers", s.recompute.every);
+  return std::string(strategy::name_in(strategy::recompute_names(), s.recompute.kind));
+}
+
+Value recompute_method(const Strategy& s) {
+  if (s.recompute.kind != Recompute::Kind::full || s.recompute.method == Recompute::Method::none) return {};
+  return s.recompute.method == Recompute::Method::uniform ? "uniform" : "block";
+}
+
+Value offload(const Strategy& s) {
+  std::string all;
+  const std::pair<bool, const char*> parts[] = {
+      {s.offload.params, "params"}, {s.offload.grads, "grads"}, {s.offload.optimizer, "optimizer"}, {s.offload.activations, "activations"}};
+  for (const auto& [leaves, name] : parts)
+    if (leaves) all += (all.empty() ? "" : "+") + std::string(name);
+  return all.empty() ? "none" : all;
+}
+
+Value device_of(bool offloaded, const DeepSpeedOptions::Offload& offload, const Strategy& s) {
+  if (!is_zero(s)) return {};
+  return !offloaded ? "none" : offload.nvme ? "nvme" : "cpu";
+}
+
+Value compile(const Strategy& s) {
+  using Compile = Strategy::Compile;
+  if (s.compile == Compile::blocks) return "blocks";
+  return s.compile == Compile::jit_fusers ? "jit-fusers" : "false";
+}
+
+Value layers(const Strategy& s) {
+  std::string all;
+  for (const int stage : s.pp_layers) all += (all.empty() ? "[" : ",") + std::to_string(stage);
+  return all.empty() ? Value() : Value(all + "]");
+}
+
+Value task(const Strategy& s) {
+  if (s.peft) return std::string(strategy::name_in(strategy::peft_method_names(), s.peft->method));
+  if (s.lora) return s.base_weights == BaseWeights::nf4 ? "qlora" : "lora";
+  return std::string(strategy::name_in(strategy::task_names(), s.task));
+}
+
+struct Getter {
+  const char* key;
+  Value (*get)(const Strategy&);
+};
+
+const Getter kGetters[] = {
+    {"framework", [](const Strategy& s) { return text(s.framework); }},
+    {"task", task},
+    {"gpus", [](const Strategy& s) { return number(s.gpus); }},
+    {"tp", [](const Strategy& s) { return number(s.tp); }},
+    {"pp", [](const Strategy& s) { return number(s.pp); }},
+    {"vp", [](const Strategy& s) { return number(s.vp); }},
+    {"cp", [](const Strategy& s) { return number(s.cp); }},
+    {"ep", [](const Strategy& s) { return number(s.ep); }},
+    {"etp", [](const Strategy& s) { return s.ep > 1 ? number(s.etp) : Value(); }},
+    {"dp", [](const Strategy& s) { return number(s.dp); }},
+    {"dp_shard", [](const Strategy& s) { return is_fsdp(s) ? number(s.dp_shard) : Value(); }},
+    {"dp_replicate", [](const Strategy& s) { return is_fsdp(s) ? number(s.dp_replicate) : Value(); }},
+    {"sequence_parallel", [](const Strategy& s) { return s.tp > 1 ? flag(s.sequence_parallel) : Value(); }},
+    {"pp_schedule", [](const Strategy& s) { return text(s.pp_schedule); }},
+    {"pp_layers", layers},
+    {"micro_batch", [](const Strategy& s) { return number(s.micro_batch); }},
+    {"global_batch", [](const Strategy& s) { return number(s.global_batch); }},
+    {"grad_accum", [](const Strategy& s) { return number(s.grad_accum); }},
+    {"micro_batches_per_step", [](const Strategy& s) { return number(s.micro_batches); }},
+    {"seq_len", [](const Strategy& s) { return number(s.seq_len); }},
+    {"packed", [](const Strategy& s) { return flag(s.packed); }},
+    {"data_parallel", [](const Strategy& s) { return text(name_of(s.data_parallel)); }},
+    {"zero_stage", zero_stage},
+    {"fsdp.units", [](const Strategy& s) { return is_fsdp(s) ? list(s.fsdp.units) : Value(); }},
+    {"fsdp.reshard_after_forward", reshard},
+    {"fsdp.strategy", sharding},
+    {"fsdp.limit_all_gathers", [](const Strategy& s) { return first_fsdp(s) ? flag(s.fsdp.limit_all_gathers) : Value(); }},
+    {"fsdp.use_orig_params", [](const Strategy& s) { return first_fsdp(s) ? flag(s.fsdp.use_orig_params) : Value(); }},
+    {"fsdp.forward_prefetch", [](const Strategy& s) { return first_fsdp(s) ? flag(s.fsdp.forward_prefetch) : Value(); }},
+    {"ddp.no_sync", [](const Strategy& s) { return s.grad_accum > 1 && !is_zero(s) ? flag(s.no_sync) : Value(); }},
+    {"ddp.bucket_cap_mb",
+     [](const Strategy& s) {
+       return s.data_parallel == DataParallel::ddp && s.ddp.bucket_cap_mb ? Value(fmt::format("{}", *s.ddp.bucket_cap_mb)) : Value();
+     }},
+    {"ddp.static_graph", [](const Strategy& s) { return s.data_parallel == DataParallel::ddp ? flag(s.ddp.static_graph) : Value(); }},
+    {"ddp.find_unused_parameters",
+     [](const Strategy& s) { return s.data_parallel == DataParallel::ddp ? flag(s.ddp.find_unused_parameters) : Value(); }},
+    {"deepspeed.zero_optimization.contiguous_gradients",
+     [](const Strategy& s) { return is_zero(s) ? flag(s.deepspeed.contiguous_gradients) : Value(); }},
+    {"deepspeed.zero_optimization.overlap_comm", [](const Strategy& s) { return is_zero(s) ? flag(s.deepspeed.overlap_comm) : Value(); }},
+    {"deepspeed.zero_optimization.reduce_scatter",
+     [](const Strategy& s) { return is_zero(s) ? flag(s.deepspeed.reduce_scatter) : Value(); }},
+    {"deepspeed.zero_optimization.reduce_bucket_size",
+     [](const Strategy& s) { return is_zero(s) ? number(s.deepspeed.reduce_bucket_size) : Value(); }},
+    {"deepspeed.zero_optimization.allgather_bucket_size",
+     [](const Strategy& s) { return is_zero(s) ? number(s.deepspeed.allgather_bucket_size) : Value(); }},
+    {"deepspeed.zero_optimization.sub_group_size",
+     [](const Strategy& s) { return zero_stage(s) == "3" ? number(s.deepspeed.sub_group_size) : Value(); }},
+    {"deepspeed.zero_optimization.stage3_prefetch_bucket_size",
+     [](const Strategy& s) { return zero_stage(s) == "3" ? number(s.deepspeed.stage3_prefetch_bucket_size) : Value(); }},
+    {"deepspeed.zero_optimization.stage3_param_persistence_threshold",
+     [](const Strategy& s) {
+       return zero_stage(s) == "3" ? Value(std::to_string(s.deepspeed.stage3_param_persistence_threshold)) : Value();
+     }},
+    {"deepspeed.zero_optimization.stage3_max_live_parameters",
+     [](const Strategy& s) { return zero_stage(s) == "3" ? number(s.deepspeed.stage3_max_live_parameters) : Value(); }},
+    {"deepspeed.zero_optimization.stage3_max_reuse_distance",
+     [](const Strategy& s) { return zero_stage(s) == "3" ? number(s.deepspeed.stage3_max_reuse_distance) : Value(); }},
+    {"deepspeed.zero_optimization.zero_hpz_partition_size",
+     [](const Strategy& s) { return zero_stage(s) == "3" ? number(s.deepspeed.zero_hpz_partition_size) : Value(); }},
+    {"deepspeed.zero_optimization.round_robin_gradients",
+     [](const Strategy& s) { return is_zero(s) ? flag(s.deepspeed.round_robin_gradients) : Value(); }},
+    {"deepspeed.zero_optimization.offload_optimizer.device",
+     [](const Strategy& s) { return device_of(s.offload.optimizer, s.deepspeed.offload_optimizer, s); }},
+    {"deepspeed.zero_optimization.offload_optimizer.pin_memory",
+     [](const Strategy& s) { return is_zero(s) && s.offload.optimizer ? flag(s.deepspeed.offload_optimizer.pin_memory) : Value(); }},
+    {"deepspeed.zero_optimization.offload_param.device",
+     [](const Strategy& s) { return zero_stage(s) == "3" ? device_of(s.offload.params, s.deepspeed.offload_param, s) : Value(); }},
+    {"deepspeed.zero_optimization.offload_param.pin_memory",
+     [](const Strategy& s) { return is_zero(s) && s.offload.params ? flag(s.deepspeed.offload_param.pin_memory) : Value(); }},
+    {"deepspeed.data_types.grad_accum_dtype", [](const Strategy& s) { return is_zero(s) ? type(s.deepspeed.grad_accum_dtype) : Value(); }},
+    {"overlap_grad_reduce", [](const Strategy& s) { return is_megatron(s) ? flag(s.megatron.overlap_grad_reduce) : Value(); }},
+    {"overlap_param_gather", [](const Strategy& s) { return is_megatron(s) ? flag(s.megatron.overlap_param_gather) : Value(); }},
+    {"ddp_bucket_size", [](const Strategy& s) { return is_megatron(s) ? number(s.megatron.ddp_bucket_size) : Value(); }},
+    {"gradient_accumulation_fusion",
+     [](const Strategy& s) { return is_megatron(s) ? flag(s.megatron.gradient_accumulation_fusion) : Value(); }},
+    {"masked_softmax_fusion", [](const Strategy& s) { return is_megatron(s) ? flag(s.megatron.masked_softmax_fusion) : Value(); }},
+    {"rope_fusion", [](const Strategy& s) { return is_megatron(s) ? flag(s.megatron.rope_fusion) : Value(); }},
+    {"layer_spec", [](const Strategy& s) { return text(s.megatron.layer_spec); }},
+    {"cp_comm_type", [](const Strategy& s) { return s.cp > 1 ? text(s.megatron.cp_comm_type) : Value(); }},
+    {"make_vocab_size_divisible_by",
+     [](const Strategy& s) { return is_megatron(s) ? number(s.megatron.make_vocab_size_divisible_by) : Value(); }},
+    {"precision_aware_optimizer", [](const Strategy& s) { return is_megatron(s) ? flag(s.megatron.precision_aware_optimizer) : Value(); }},
+    {"data_parallel_sharding_strategy",
+     [](const Strategy& s) {
+       return s.data_parallel == DataParallel::megatron_fsdp
+                  ? text(strategy::name_in(strategy::megatron_sharding_names(), s.megatron.sharding))
+                  : Value();
+     }},
+    {"precision", precision},
+    {"param_dtype", [](const Strategy& s) { return type(s.param_dtype); }},
+    {"grad_dtype", [](const Strategy& s) { return type(s.grad_dtype); }},
+    {"reduce_dtype", [](const Strategy& s) { return type(s.reduce_dtype); }},
+    {"state_dtype", [](const Strategy& s) { return type(s.state_dtype); }},
+    {"fp8_recipe", [](const Strategy& s) { return s.low_precision == LowPrecision::fp8 ? text(name_of(s.fp8_scaling)) : Value(); }},
+    {"fp8_params", [](const Strategy& s) { return s.low_precision == LowPrecision::fp8 ? flag(s.fp8_params) : Value(); }},
+    {"optimizer", [](const Strategy& s) { return text(name_of(s.optimizer)); }},
+    {"optimizer_impl", [](const Strategy& s) { return text(name_of(s.optimizer_impl)); }},
+    {"optimizer_in_bwd", [](const Strategy& s) { return flag(s.optimizer_in_backward); }},
+    {"clip_grad_norm", [](const Strategy& s) { return flag(s.clip_grad_norm); }},
+    {"lora.r", [](const Strategy& s) { return s.lora ? number(s.lora->r) : Value(); }},
+    {"lora.alpha",
+     [](const Strategy& s) { return s.lora ? Value(fmt::format("{}", s.lora->alpha > 0 ? s.lora->alpha : 2.0 * s.lora->r)) : Value(); }},
+    {"lora.dropout", [](const Strategy& s) { return s.lora ? Value(fmt::format("{}", s.lora->dropout)) : Value(); }},
+    {"lora.target_modules", [](const Strategy& s) { return s.lora ? list(s.lora->targets) : Value(); }},
+    {"lora.modules_to_save", [](const Strategy& s) { return s.lora ? list(s.lora->modules_to_save) : Value(); }},
+    {"lora.use_dora", [](const Strategy& s) { return s.lora ? flag(s.lora->dora) : Value(); }},
+    {"base_weights",
+     [](const Strategy& s) { return Value(std::string(strategy::name_in(strategy::base_weights_names(), s.base_weights))); }},
+    {"recompute", recompute},
+    {"recompute_modules",
+     [](const Strategy& s) { return s.recompute.kind == Recompute::Kind::selective ? list(s.recompute.modules) : Value(); }},
+    {"recompute_method", recompute_method},
+    {"recompute_num_layers", [](const Strategy& s) { return recompute_method(s) ? number(s.recompute.layers) : Value(); }},
+    {"recompute_reentrant",
+     [](const Strategy& s) {
+       return s.recompute.kind == Recompute::Kind::full && !is_megatron(s) ? flag(s.recompute.reentrant) : Value();
+     }},
+    {"attention", [](const Strategy& s) { return text(name_of(s.attention)); }},
+    {"loss", [](const Strategy& s) { return text(name_of(s.loss)); }},
+    {"loss_chunks", [](const Strategy& s) { return s.loss == LossKernel::chunked ? number(s.loss_chunks) : Value(); }},
+    {"loss_parallel", [](const Strategy& s) { return s.tp > 1 && !is_megatron(s) ? flag(s.loss_parallel) : Value(); }},
+    {"tf32", [](const Strategy& s) { return flag(s.tf32); }},
+    {"liger_kernel", [](const Strategy& s) { return flag(s.liger_kernel); }},
+    {"compile", compile},
+    {"async_tp", [](const Strategy& s) { return s.tp > 1 ? flag(s.async_tp) : Value(); }},
+    {"offload", offload},
+    {"moe_dispatcher", [](const Strategy& s) { return s.ep > 1 ? text(s.moe.dispatcher) : Value(); }},
+    {"spmd_backend", [](const Strategy& s) { return s.framework == "torchtitan" ? text(s.titan.spmd_backend) : Value(); }},
+    {"allocator.expandable_segments", [](const Strategy& s) { return flag(s.allocator.expandable_segments); }},
+};
+
+}  // namespace
+
+std::optional<std::string> value_of(const Strategy& resolved, const std::string& key) {
+  const std::string name = key == "fsdp.no_sync" ? "ddp.no_sync" : key;
+  for (const Getter& getter : kGetters)
+    if (name == getter.key) return getter.get(resolved);
+  return {};
+}
+
+std::vector<std::string> written_keys() {
+  std::vector<std::string> keys;
+  for (const Getter& getter : kGetters) keys.emplace_back(getter.key);
+  return keys;
+}
+
+std::vector<std::string> differences(const Strategy& wanted, const Strategy& found) {
+  std::vector<std::string> lines;
+  for (const Getter& getter : kGetters) {
+    const Value a = getter.get(wanted), b = getter.get(found);
+    if (a != b) lines.push_back(fmt::format("{}: {}, not {}", getter.key, a.value_or("(nothing)"), b.value_or("(nothing)")));
+  }
+  return lines;
+}
+
+}  // namespace plimsoll::formats

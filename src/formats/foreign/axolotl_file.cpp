@@ -1,0 +1,188 @@
+// axolotl's YAML (axolotl/utils/schemas): transformers' Trainer under Accelerate.
+#include "formats/foreign/format.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::formats {
+namespace {
+
+constexpr const char* kRelease = "axolotl 0.13";
+
+const Rows& rows() {
+  static const Rows table = {
+      {"base_model", "model"},
+      {"sequence_len", "seq_len", "", "512"},
+      {"sample_packing", "packed"},
+      {"micro_batch_size", "micro_batch", "", "1"},
+      {"gradient_accumulation_steps", "grad_accum", "", "1"},
+      {"batch_size", kRefused, "", nullptr, "the old batch_size (give gradient_accumulation_steps)"},
+      {"bf16", kCode, "", nullptr, "precision bf16; auto: where the device has it"},
+      {"fp16", kCode, "", nullptr, "precision fp16"},
+      {"bfloat16", kCode, "", nullptr, "pure-bf16"},
+      {"float16", kRefused, "false", nullptr, "weights in fp16"},
+      {"fp8", "precision", "true=fp8,false=-"},
+      {"fp8_enable_fsdp_float8_all_gather", kNothing},
+      {"tf32", "tf32", "auto=-,*"},
+      {"gradient_checkpointing", "recompute", "true=full,false=none,offload=!,offload_disk=!"},
+      {"gradient_checkpointing_kwargs.use_reentrant", "recompute_reentrant"},
+      {"selective_checkpointing", kRefused, "false", nullptr, "selective checkpointing"},
+      {"activation_offloading", kCode, "", nullptr, "offload: activations, by TRL"},
+      {"layer_offloading", kRefused, "false", nullptr, "offload of layers"},
+      {"optimizer", "optimizer",
+       "adamw_torch=adamw,adamw_torch_fused=adamw,adamw_hf=adamw,adafactor=adafactor,sgd=sgd,adamw_bnb_8bit=adamw-8bit,adamw_8bit=adamw-"
+       "8bit,"
+       "paged_adamw_8bit=paged-adamw-8bit,paged_adamw_32bit=paged-adamw,lion_8bit=lion-8bit,lion_32bit=lion-bnb,ademamix=ademamix,"
+       "ademamix_8bit=ademamix-8bit,muon=!,optimi_adamw=!,ao_adamw_8bit=!,ao_adamw_4bit=!,ao_adamw_fp8=!,came_pytorch=!,q_galore_adamw8bit="
+       "!,dion=!",
+       "adamw_torch_fused"},
+      {"optimizer", "optimizer_impl", "adamw_torch_fused=fused,adamw_torch=foreach,*=-", "adamw_torch_fused"},
+      {"max_grad_norm", "clip_grad_norm", "", "1.0"},
+      {"attn_implementation", "attention", "eager=eager,sdpa=sdpa,flash_attention_2=flash,flex_attention=flex,*=!"},
+      {"flash_attention", "attention", "true=flash,false=-"},
+      {"sdp_attention", "attention", "true=sdpa,false=-"},
+      {"eager_attention", "attention", "true=eager,false=-"},
+      {"flex_attention", "attention", "true=flex,false=-"},
+      {"xformers_attention", "attention", "true=memory-efficient,false=-"},
+      {"sage_attention", kRefused, "false", nullptr, "SageAttention"},
+      {"liger_rope", kNothing, "", nullptr, "its kernels come with liger_kernel"},
+      {"liger_rms_norm", "liger_kernel", "true=true,false=-"},
+      {"liger_glu_activation", kNothing},
+      {"liger_layer_norm", kNothing},
+      {"liger_cross_entropy", "loss", "true=liger,false=-"},
+      {"liger_fused_linear_cross_entropy", "loss", "true=liger-fused-linear,false=-"},
+      {"cut_cross_entropy", kRefused, "false", nullptr, "cut cross entropy"},
+      {"chunked_cross_entropy", kRefused, "false", nullptr, "axolotl's chunked cross entropy"},
+      {"tiled_mlp", kRefused, "false", nullptr, "tiled MLPs"},
+      {"plugins", kCode, "", nullptr, "LigerPlugin alone"},
+      {"torch_compile", "compile", "auto=-,*"},
+      {"adapter", "task", "lora=lora,qlora=qlora,*=!"},
+      {"load_in_4bit", "base_weights", "true=nf4-double-quant,false=-", nullptr, "BitsAndBytesConfig with double quantization"},
+      {"load_in_8bit", "base_weights", "true=int8,false=-"},
+      {"lora_r", kCode, "", nullptr, "lora.r, where there is an adapter"},
+      {"lora_alpha", kCode},
+      {"lora_dropout", kCode},
+      {"lora_target_modules", kCode},
+      {"lora_target_linear", kCode, "", nullptr, "lora.target_modules: all-linear"},
+      {"lora_modules_to_save", kCode},
+      {"peft_use_dora", kCode},
+      {"lora_mlp_kernel", kRefused, "false", nullptr, "axolotl's kernels for adapters"},
+      {"lora_qkv_kernel", kRefused, "false", nullptr, "axolotl's kernels for adapters"},
+      {"lora_o_kernel", kRefused, "false", nullptr, "axolotl's kernels for adapters"},
+      {"relora", kRefused, "false", nullptr, "ReLoRA"},
+      {"unfrozen_parameters", kRefused, "null", nullptr, "training of some parameters alone"},
+      {"rl", kRefused, "null", nullptr, "training by preferences or rewards"},
+      {"qat", kRefused, "null", nullptr, "training that is aware of a quantization"},
+      {"qat.*", kRefused, "", nullptr, "training that is aware of a quantization"},
+      {"neftune_noise_alpha", kRefused, "null", nullptr, "noise on the embeddings (NEFTune)"},
+      {"deepspeed", kCode, "", nullptr, "DeepSpeed's JSON"},
+      {"deepspeed.*", kCode},
+      {"deepcompile", kRefused, "false", nullptr, "DeepCompile"},
+      {"fsdp", kCode, "", nullptr, "full_shard, auto_wrap …"},
+      {"fsdp_version", kCode},
+      {"fsdp_config", kCode, "", nullptr, "FSDP's keys"},
+      {"fsdp_config.*", kCode},
+      {"dp_shard_size", "dp_shard"},
+      {"dp_replicate_size", "dp_replicate"},
+      {"tensor_parallel_size", "tp"},
+      {"context_parallel_size", "cp", "", nullptr, "ring attention"},
+      {"sequence_parallel_degree", "cp", "", nullptr, "before 0.12"},
+      {"expert_parallel_size", kRefused, "1", nullptr, "axolotl's expert parallelism"},
+      {"ddp_bucket_cap_mb", "ddp.bucket_cap_mb"},
+      {"ddp_find_unused_parameters", "ddp.find_unused_parameters"},
+      {"embeddings_skip_upcast", kNothing},
+      {"gc_steps", kNothing},
+      {"datasets", kNothing},
+      {"datasets.*", kNothing},
+      {"test_datasets", kNothing},
+      {"special_tokens", kNothing},
+      {"special_tokens.*", kNothing},
+  };
+  return table;
+}
+
+int recognises(const Node& tree) {
+  return 4 * count_of(tree, {"base_model"}) +
+         count_of(tree, {"datasets", "sequence_len", "micro_batch_size", "sample_packing", "dataset_prepared_path"});
+}
+
+bool is_true(const Node* value) { return value && value->text == "true"; }
+
+void read_precision(Reading& reading, const Node& tree) {
+  const Node *bf16 = tree.find("bf16"), *fp16 = tree.find("fp16"), *pure = tree.find("bfloat16");
+  if (is_true(pure)) return reading.say("precision", "pure-bf16", "bfloat16", pure->where);
+  if (reading.has("precision")) return;  // fp8
+  if (bf16 && (bf16->text == "true" || bf16->text == "auto" || bf16->text == "full")) {
+    reading.say("precision", bf16->text == "full" ? "pure-bf16" : "bf16", "bf16", bf16->where);
+  } else if (is_true(fp16)) {
+    reading.say("precision", "fp16", "fp16", fp16->where);
+  } else {
+    reading.assume("precision", bf16 ? "fp32" : "bf16", bf16 ? "bf16: false" : "bf16: auto", kRelease);
+  }
+}
+
+void read_adapter(Reading& reading, const Node& tree) {
+  const Node* adapter = tree.find("adapter");
+  if (!adapter || adapter->is_null()) return;
+  static const Rows table = {{"lora_r", "lora.r"},
+                             {"lora_alpha", "lora.alpha"},
+                             {"lora_dropout", "lora.dropout"},
+                             {"lora_target_modules", "lora.target_modules"},
+                             {"lora_modules_to_save", "lora.modules_to_save"},
+                             {"peft_use_dora", "lora.use_dora"}};
+  for (const Row& row : table) {
+    const Node* value = tree.find(row.foreign);
+    if (value && !value->is_null() && !value->word().empty()) reading.say(row.ours, value->word(), row.foreign, value->where);
+  }
+  const Node* linear = tree.find("lora_target_linear");
+  if (is_true(linear) && !reading.has("lora.target_modules"))
+    reading.say("lora.target_modules", "all-linear", "lora_target_linear", linear->where);
+}
+
+void read_plugins(const Node& tree) {
+  const Node* plugins = tree.find("plugins");
+  if (!plugins) return;
+  for (const auto& [unused, plugin] : plugins->members)
+    if (plugin.word().find("LigerPlugin") == std::string::npos)
+      refuse("axolotl's plugin " + plugin.word().substr(0, 100) + " is not modelled", plugin.where);
+}
+
+void read_sharding(Reading& reading, const Node& tree) {
+  const Node *fsdp = tree.find("fsdp"), *config = tree.find("fsdp_config"), *version = tree.find("fsdp_version"),
+             *deepspeed = tree.find("deepspeed");
+  if (deepspeed && !deepspeed->is_null()) {
+    reading.assume("framework", "deepspeed", "deepspeed", kRelease);
+    return read_deepspeed_reference(reading, *deepspeed);
+  }
+  reading.assume("framework", "transformers", "transformers' Trainer", kRelease);
+  if ((!fsdp || fsdp->is_null()) && (!config || config->is_null())) return;
+  const bool second = version && version->text == "2";
+  if (version && !version->is_null()) reading.say("data_parallel", second ? "fsdp2" : "fsdp1", "fsdp_version", version->where);
+  if (fsdp && fsdp->is_list())
+    for (const auto& [unused, word] : fsdp->members)
+      if (word.text == "offload") reading.say("offload", "params+grads+optimizer", "fsdp", word.where);
+  read_fsdp(reading, config ? *config : Node{}, "fsdp_config.", 1, kRelease);
+}
+
+void read(Reading& reading, const Node& tree) {
+  read_rows(reading, rows(), tree);
+  read_plugins(tree);
+  read_precision(reading, tree);
+  read_adapter(reading, tree);
+  read_sharding(reading, tree);
+  if (const Node* offloading = tree.find("activation_offloading"); offloading && !offloading->is_null() && offloading->text != "false") {
+    if (offloading->text != "true")
+      refuse("activation_offloading: " + offloading->word().substr(0, 40) + " is not modelled", offloading->where, "true");
+    reading.say("activation_offload", "trl", "activation_offloading", offloading->where);
+  }
+  const bool sharded = reading.value("data_parallel").rfind("fsdp", 0) == 0;
+  if (!sharded && reading.is("framework", "transformers") && (reading.is("precision", "bf16") || reading.is("precision", "fp16")))
+    reading.derive("param_dtype", reading.value("precision"), "axolotl loads the weights in the type it trains in");
+  take_defaults(reading, rows(), kRelease);
+  if (!reading.has("recompute")) reading.assume("recompute", "none", "gradient_checkpointing: false", kRelease);
+  complete_trainer(reading);
+}
+
+}  // namespace
+
+Format axolotl_format() { return {"axolotl", "axolotl's YAML", kRelease, rows, recognises, read}; }
+
+}  // namespace plimsoll::formats

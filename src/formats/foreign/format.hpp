@@ -1,0 +1,66 @@
+// The formats that are read: one file each, and the list of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "formats/foreign/keys.hpp"
+
+namespace plimsoll::formats {
+
+/// A program's file, already a tree.
+struct Format {
+  const char* name;     ///< "accelerate": what --from NAME:FILE says
+  const char* title;    ///< for people
+  const char* release;  ///< whose keys and defaults the table has
+  const Rows& (*rows)();
+  /// How sure it is that a tree is of this format: 0 no, 1 it may be, more: keys that only this format has.
+  int (*recognises)(const Node& tree);
+  void (*read)(Reading& reading, const Node& tree);
+};
+
+/// In the order in which ties are decided.
+const std::vector<Format>& tree_formats();
+const Format& find_format(const std::string& name);
+
+Format transformers_config_format();
+Format training_arguments_format();
+Format peft_format();
+Format accelerate_format();
+Format deepspeed_format();
+Format torchtitan_format();
+Format torchtune_format();
+Format axolotl_format();
+Format llama_factory_format();
+Format llm_foundry_format();
+Format megatron_format();
+Format primus_format();
+Format nemo_format();
+Format strategy_format();
+
+/// How many of `names` (dotted paths) a tree has.
+int count_of(const Node& tree, std::initializer_list<const char*> names);
+
+/// Torch's FSDP under Accelerate and transformers: the keys below `fsdp_config`, with or without "fsdp_" before them. `version` is what the
+/// program takes where the file says none.
+const Rows& fsdp_rows();
+void read_fsdp(Reading& reading, const Node& config, const std::string& prefix, int version, const Release& release);
+
+/// A model as the program names it: a hub name, a folder, or a file; of a folder its config.json.
+void say_model(Reading& reading, const Node& value, const std::string& foreign);
+
+/// DeepSpeed's JSON, by path or in place, as `deepspeed` of TrainingArguments and its like have it.
+void read_deepspeed_reference(Reading& reading, const Node& value);
+
+/// What Trainer does beyond its arguments: which accumulation synchronises, and where DDP looks for unused parameters.
+void complete_trainer(Reading& reading);
+
+/// The program's own flags behind a launcher, read by what the words show.
+void read_program(Reading& reading, const std::vector<Node>& words);
+
+/// A shell script, a launch line, or a file that Slurm runs.
+void read_shell_script(Reading& reading, const std::string& text, const std::string& where);
+/// Words of one command, already expanded.
+void read_launch_line(Reading& reading, const std::vector<Node>& words);
+
+}  // namespace plimsoll::formats

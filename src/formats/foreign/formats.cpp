@@ -1,0 +1,80 @@
+#include <algorithm>
+
+#include "formats/foreign/cluster_texts.hpp"
+#include "formats/foreign/format.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::formats {
+namespace {
+
+const Rows& no_rows() {
+  static const Rows none;
+  return none;
+}
+int never(const Node&) { return 0; }
+
+void read_fsdp_file(Reading& reading, const Node& tree) { read_fsdp(reading, tree, "fsdp_config.", 2, "transformers 5.23"); }
+
+/// The file of --fsdp_config.
+Format fsdp_format() {
+  return {"fsdp_config", "FSDP's keys of TrainingArguments or Accelerate", "accelerate 1.15", fsdp_rows, never, read_fsdp_file};
+}
+
+/// Our own keys (docs/rows.md), as `--strategy` takes them.
+void read_strategy(Reading& reading, const Node& tree) {
+  const std::function<void(const Node&, const std::string&)> say = [&](const Node& table, const std::string& path) {
+    for (const auto& [name, value] : table.members) {
+      if (value.is_table()) {
+        say(value, path + name + ".");
+      } else if (!value.is_null()) {
+        reading.say(path + name, value.word(), path + name, value.where);
+      }
+    }
+  };
+  say(tree, {});
+}
+
+int recognises_strategy(const Node& tree) {
+  return count_of(tree, {"micro_batch", "seq_len", "data_parallel", "tp", "pp", "framework", "recompute", "precision"});
+}
+
+}  // namespace
+
+Format strategy_format() {
+  return {"strategy", "plimsoll's own keys of a strategy", "docs/rows.md", no_rows, recognises_strategy, read_strategy};
+}
+
+int count_of(const Node& tree, std::initializer_list<const char*> names) {
+  return static_cast<int>(std::count_if(names.begin(), names.end(), [&](const char* name) { return tree.find(name) != nullptr; }));
+}
+
+const std::vector<Format>& tree_formats() {
+  static const std::vector<Format> formats = {peft_format(),
+                                              transformers_config_format(),
+                                              accelerate_format(),
+                                              deepspeed_format(),
+                                              torchtitan_format(),
+                                              torchtune_format(),
+                                              primus_format(),
+                                              nemo_format(),
+                                              llama_factory_format(),
+                                              axolotl_format(),
+                                              llm_foundry_format(),
+                                              megatron_format(),
+                                              training_arguments_format(),
+                                              strategy_format(),
+                                              fsdp_format(),
+                                              kubernetes_format()};
+  return formats;
+}
+
+const Format& find_format(const std::string& name) {
+  std::vector<std::string> known;
+  for (const Format& format : tree_formats()) {
+    if (name == format.name) return format;
+    known.emplace_back(format.name);
+  }
+  fail("there is no format '" + name.substr(0, 60) + "'", {}, suggest(name.substr(0, 60), known));
+}
+
+}  // namespace plimsoll::formats

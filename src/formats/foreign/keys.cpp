@@ -1,0 +1,228 @@
+#include "formats/foreign/keys.hpp"
+
+#include <algorithm>
+#include <cctype>
+
+#include "formats/foreign/shell.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::formats {
+namespace {
+
+struct Word {
+  std::string theirs, ours;
+};
+
+std::vector<Word> words_of(const Row& row) {
+  std::vector<Word> words;
+  const std::string text = row.words;
+  if (text.empty() || text == "not") return words;
+  for (std::size_t at = 0, comma = 0; comma != std::string::npos; at = comma + 1) {
+    comma = text.find(',', at);
+    const std::string word = text.substr(at, comma == std::string::npos ? comma : comma - at);
+    const std::size_t equals = word.find('=');
+    words.push_back({word.substr(0, equals), equals == std::string::npos ? word : word.substr(equals + 1)});
+  }
+  return words;
+}
+
+bool same_word(const std::string& a, const std::string& b) {
+  const auto plain = [](char c) { return c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c))); };
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [&](char x, char y) { return plain(x) == plain(y); });
+}
+
+bool is_among(const Row& row, const std::string& value) {
+  for (const Word& word : words_of(row))
+    if (same_word(word.theirs, value)) return true;
+  return false;
+}
+
+/// Whether `row` stands for the key `path`: by name, or for everything below it.
+bool stands_for(const Row& row, const std::string& path) {
+  const std::string_view name(row.foreign);
+  if (name == "*") return true;
+  if (name.size() > 2 && name.substr(name.size() - 2) == ".*")
+    return path.compare(0, name.size() - 1, name.substr(0, name.size() - 1)) == 0;
+  return name == path;
+}
+
+bool is_pattern(const Row& row) {
+  const std::string_view name(row.foreign);
+  return name == "*" || (name.size() > 2 && name.substr(name.size() - 2) == ".*");
+}
+
+/// "deepspeed.zero_optimization.*" for everything below "zero_optimization.*".
+std::string our_key(const Row& row, const std::string& path) {
+  const std::string ours = row.ours;
+  if (ours.size() < 2 || ours.substr(ours.size() - 2) != ".*") return ours;
+  return ours.substr(0, ours.size() - 1) + path.substr(std::string_view(row.foreign).size() - 1);
+}
+
+std::string nearest_row(const Rows& rows, const std::string& path) {
+  std::vector<std::string> names;
+  for (const Row& row : rows) names.emplace_back(row.foreign);
+  return nearest_name(path, names);
+}
+
+class RowReader {
+ public:
+  RowReader(Reading& reading, const Rows& rows, std::string prefix, Unknown unknown)
+      : reading_(reading), rows_(rows), prefix_(std::move(prefix)), unknown_(unknown) {}
+
+  void read(const Node& table, const std::string& path = {}) {
+    for (const auto& [name, value] : table.members) {
+      std::string key = path + name;
+      std::replace(key.begin(), key.end(), '-', '_');
+      one(key, value);
+    }
+  }
+
+ private:
+  void one(const std::string& key, const Node& value) {
+    const Row* row = find_row(rows_, key);
+    const bool exact = row != nullptr && !is_pattern(*row);
+    if (value.is_table() && !exact && has_rows_below(key)) return read(value, key + ".");
+    const bool ours = row != nullptr && row->ours != kCode && row->ours != kNothing && row->ours != kRefused;
+    if (value.is_table() && (row == nullptr || (ours && is_pattern(*row)))) return read(value, key + ".");
+    if (row == nullptr) return unknown(key, value);
+    if (row->ours == kCode || value.is_null()) return;
+    if (row->ours == kNothing) return reading_.leave_unread(prefix_ + key, value.where);
+    if (row->ours == kRefused) return refuse_value(*row, key, value);
+    for (const Row& each : rows_)  // one key may say several things
+      if (&each == row || (!is_pattern(*row) && key == each.foreign)) {
+        const std::string said = to_ours(each, value.word(), value.where);
+        if (!said.empty()) reading_.say(our_key(each, key), said, prefix_ + key, value.where);
+      }
+  }
+
+  bool has_rows_below(const std::string& key) const {
+    return std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) {
+      const std::string_view name(row.foreign);
+      return !is_pattern(row) && name.size() > key.size() && name.substr(0, key.size()) == key && name[key.size()] == '.';
+    });
+  }
+
+  void refuse_value(const Row& row, const std::string& key, const Node& value) {
+    const std::string text = value.is_table() ? "{…}" : value.word();
+    if (is_among(row, text)) return;
+    refuse(std::string(row.remark) + " is not modelled, found " + prefix_ + key + ": " + text.substr(0, 60), value.where,
+           *row.words ? "set it to " + words_of(row).front().theirs : "leave it out");
+  }
+
+  void unknown(const std::string& key, const Node& value) {
+    if (unknown_ == Unknown::unread) return reading_.leave_unread(prefix_ + key, value.where);
+    const std::string near = nearest_row(rows_, key);
+    fail("unknown key '" + prefix_ + key + "'", value.where,
+         near.empty() ? "the program refuses it itself" : "did you mean '" + near + "'?");
+  }
+
+  Reading& reading_;
+  const Rows& rows_;
+  std::string prefix_;
+  Unknown unknown_;
+};
+
+}  // namespace
+
+const Row* find_row(const Rows& rows, const std::string& foreign) {
+  for (const Row& row : rows)
+    if (stands_for(row, foreign)) return &row;
+  return nullptr;
+}
+
+std::string to_ours(const Row& row, const std::string& value, const std::string& where) {
+  const std::string rule = row.words;
+  if (value.find(kUnknown) != std::string::npos)
+    fail("the value of " + std::string(row.foreign) + " comes from " + told(value) + " and is not known here", where,
+         "write the value into the file");
+  if (rule == "not") {
+    if (value != "true" && value != "false")
+      fail("expected true or false for " + std::string(row.foreign) + ", found \"" + value.substr(0, 60) + "\"", where);
+    return value == "true" ? "false" : "true";
+  }
+  const std::vector<Word> words = words_of(row);
+  if (words.empty()) return value;
+  const Word* others = nullptr;
+  std::vector<std::string> known;
+  for (const Word& word : words) {
+    if (word.theirs == "*") {
+      others = &word;
+      continue;
+    }
+    known.push_back(word.theirs);
+    if (!same_word(word.theirs, value)) continue;
+    if (word.ours[0] == '!')
+      refuse(std::string(row.foreign) + ": " + value + " is not modelled" + (word.ours.size() > 1 ? " (" + word.ours.substr(1) + ")" : ""),
+             where);
+    return word.ours == "-" ? std::string() : word.ours;
+  }
+  if (others && others->ours == "*") return value;
+  if (others && others->ours == "-") return {};
+  if (others) refuse(std::string(row.foreign) + ": " + value.substr(0, 60) + " is not modelled", where, suggest("", known));
+  fail("'" + value.substr(0, 60) + "' is no value of " + row.foreign, where, suggest(value.substr(0, 60), known));
+}
+
+std::string to_theirs(const Row& row, const std::string& value) {
+  if (std::string_view(row.words) == "not") return value == "true" ? "false" : "true";
+  const std::vector<Word> words = words_of(row);
+  bool others = words.empty();
+  for (const Word& word : words) {
+    if (word.theirs == "*") others = true;
+    if (word.ours == value && word.theirs != "*") return word.theirs;
+  }
+  return others ? value : std::string();
+}
+
+void read_rows(Reading& reading, const Rows& rows, const Node& tree, const std::string& prefix, Unknown unknown) {
+  if (tree.is_null()) return;
+  if (!tree.is_table()) fail("expected a table of keys", tree.where);
+  RowReader(reading, rows, prefix, unknown).read(tree);
+}
+
+void take_defaults(Reading& reading, const Rows& rows, const Release& release) {
+  for (const Row& row : rows) {
+    const bool given = std::any_of(reading.keys().begin(), reading.keys().end(), [&](const ForeignKey& key) {
+      return key.kind == ForeignKey::Kind::said && key.foreign == row.foreign;  // a value that says nothing of this key of ours
+    });
+    if (given || row.by_default == nullptr || row.ours == kCode || row.ours == kNothing || row.ours == kRefused) continue;
+    const std::string value = to_ours(row, row.by_default, release);
+    if (!value.empty()) reading.assume(row.ours, value, row.foreign + std::string(": ") + row.by_default, release);
+  }
+}
+
+Node table_of_flags(const std::vector<Node>& words, std::vector<Node>& positional) {
+  const auto is_flag = [](const Node& word) {
+    return word.text.size() > 1 && word.text[0] == '-' && !word.quoted && std::isdigit(static_cast<unsigned char>(word.text[1])) == 0 &&
+           word.text[1] != '.';
+  };
+  const auto truth = [](std::string text) { return text == "True" ? "true" : text == "False" ? "false" : text; };
+  Node table = Node::table(words.empty() ? std::string() : words.front().where);
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const Node& word = words[i];
+    const std::size_t equals = word.text.find('=');
+    if (!is_flag(word)) {
+      const bool override = equals != std::string::npos && equals > 0 && std::isalpha(static_cast<unsigned char>(word.text[0])) != 0;
+      if (override) {
+        table.set(word.text.substr(0, equals), Node::scalar(truth(word.text.substr(equals + 1)), word.where));
+      } else {
+        positional.push_back(word);
+      }
+      continue;
+    }
+    std::string name = word.text.substr(0, equals);
+    name.erase(0, name.find_first_not_of('-'));
+    std::replace(name.begin(), name.end(), '-', '_');
+    std::vector<std::string> values;
+    if (equals != std::string::npos) values.push_back(word.text.substr(equals + 1));
+    while (equals == std::string::npos && i + 1 < words.size() && !is_flag(words[i + 1])) values.push_back(words[++i].text);
+    Node value = Node::scalar(values.empty() ? "true" : truth(values.front()), word.where);
+    if (values.size() > 1) {
+      value.kind = Node::Kind::list;
+      for (const std::string& one : values) value.members.emplace_back("", Node::scalar(one, word.where));
+    }
+    table.set(name, std::move(value));
+  }
+  return table;
+}
+
+}  // namespace plimsoll::formats

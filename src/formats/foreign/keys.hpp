@@ -1,0 +1,53 @@
+// One table per format: what each of its keys is of ours. The reader, the writer and the pages of docs/formats go through the same rows.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "formats/foreign/reading.hpp"
+
+namespace plimsoll::formats {
+
+/// `Row::ours` of a key that changes nothing of memory or time.
+inline constexpr const char* kNothing = "";
+/// Of a key that matters and is not modelled, unless its value is one of `words`; `remark` names it.
+inline constexpr const char* kRefused = "!";
+/// Of a key that the format's own code reads; `remark` says what it does.
+inline constexpr const char* kCode = "@";
+
+/// What a key of another program is of ours.
+struct Row {
+  const char* foreign;  ///< dotted path; "section.*" is everything below; dashes count as underscores
+  const char* ours;     ///< a key of docs/rows.md, "model", "model.FIELD", "cluster.nodes" …, or one of the three above
+  const char* words =
+      "";  ///< "theirs=ours,…"; "*" stands for all other values, as they are; "not" inverts a truth; kRefused: what is harmless
+  const char* by_default = nullptr;  ///< what the program takes where the key is absent, in its own words; nullptr: nothing worth saying
+  const char* remark = "";           ///< since when, or what is refused
+};
+using Rows = std::vector<Row>;
+
+/// The value in our words. Throws Error, naming what is valid. An empty text: the value says nothing.
+std::string to_ours(const Row& row, const std::string& value, const std::string& where);
+/// The value in their words; an empty text where they have none for it.
+std::string to_theirs(const Row& row, const std::string& value);
+
+/// How unknown keys are taken.
+enum class Unknown : std::uint8_t {
+  unread,   ///< listed
+  refused,  ///< the program refuses them itself
+};
+
+/// Reads every value of `tree` by its row; `prefix` stands before the names in messages ("fsdp_config."). Keys that are null say nothing.
+/// Defaults are not taken here.
+void read_rows(Reading& reading, const Rows& rows, const Node& tree, const std::string& prefix = {}, Unknown unknown = Unknown::unread);
+/// Takes the defaults of all rows whose keys of ours are not known yet.
+void take_defaults(Reading& reading, const Rows& rows, const Release& release);
+
+/// The row of a key, or nullptr.
+const Row* find_row(const Rows& rows, const std::string& foreign);
+
+/// Words of a command line as a table: --a-b 1, --a_b=1, --flag ("true"), --list 1 2 3; a.b=1 is an override as Hydra writes it. What is
+/// none of these comes back in `positional`. `where` names the line.
+Node table_of_flags(const std::vector<Node>& words, std::vector<Node>& positional);
+
+}  // namespace plimsoll::formats

@@ -1,0 +1,120 @@
+// LLaMA-Factory's YAML (llamafactory/hparams): TrainingArguments with arguments of its own.
+#include "formats/foreign/format.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::formats {
+namespace {
+
+constexpr const char* kRelease = "LLaMA-Factory 0.9.4";
+
+/// What it has beside TrainingArguments.
+const Rows& rows() {
+  static const Rows table = {
+      {"model_name_or_path", "model"},
+      {"finetuning_type", "task", "lora=lora,full=full,freeze=!,oft=!", "lora"},
+      {"stage", kRefused, "sft,pt", nullptr, "training by preferences or rewards"},
+      {"cutoff_len", "seq_len", "", "2048"},
+      {"packing", "packed"},
+      {"neat_packing", "packed"},
+      {"flash_attn", "attention", "auto=-,disabled=eager,sdpa=sdpa,fa2=flash,fa3=!"},
+      {"disable_gradient_checkpointing", "recompute", "true=none,false=full", "false"},
+      {"use_reentrant_gc", "recompute_reentrant", "", "true"},
+      {"enable_liger_kernel", "liger_kernel", "", "false"},
+      {"lora_rank", kCode, "", nullptr, "lora.r, 8 unless said"},
+      {"lora_alpha", kCode, "", nullptr, "lora.alpha, 2 · rank unless said"},
+      {"lora_dropout", kCode},
+      {"lora_target", kCode, "", nullptr, "lora.target_modules; all: all-linear"},
+      {"additional_target", kCode, "", nullptr, "lora.modules_to_save"},
+      {"use_dora", kCode},
+      {"use_rslora", kNothing},
+      {"quantization_bit", kCode, "", nullptr, "base_weights: 4 nf4, 8 int8"},
+      {"double_quantization", kCode, "", nullptr, "base_weights nf4-double-quant; true unless said"},
+      {"quantization_type", kRefused, "nf4,fp4", nullptr, "this type of 4-bit weights"},
+      {"quantization_method", kRefused, "bitsandbytes,bnb", nullptr, "this quantization"},
+      {"pure_bf16", kCode, "", nullptr, "precision pure-bf16"},
+      {"upcast_layernorm", kRefused, "false", nullptr, "norms in fp32"},
+      {"use_unsloth", kRefused, "false", nullptr, "Unsloth"},
+      {"use_unsloth_gc", kRefused, "false", nullptr, "Unsloth's checkpointing"},
+      {"use_galore", kRefused, "false", nullptr, "GaLore"},
+      {"use_apollo", kRefused, "false", nullptr, "APOLLO"},
+      {"use_badam", kRefused, "false", nullptr, "BAdam"},
+      {"use_adam_mini", kRefused, "false", nullptr, "Adam-mini"},
+      {"use_muon", kRefused, "false", nullptr, "LLaMA-Factory's Muon"},
+      {"use_llama_pro", kRefused, "false", nullptr, "block expansion (LLaMA Pro)"},
+      {"use_mca", kRefused, "false", nullptr, "Megatron-core's adapter"},
+      {"use_megatron_bridge", kRefused, "false", nullptr, "Megatron-Bridge under LLaMA-Factory"},
+      {"use_kt", kRefused, "false", nullptr, "KTransformers"},
+      {"mixture_of_depths", kRefused, "null", nullptr, "a mixture of depths"},
+      {"shift_attn", kRefused, "false", nullptr, "shifted attention (LongLoRA)"},
+      {"fp8", "precision", "true=fp8,false=-"},
+      {"fp8_backend", kNothing},
+      {"fp8_enable_fsdp_float8_all_gather", kNothing},
+      {"template", kNothing},
+      {"dataset", kNothing},
+      {"dataset_dir", kNothing},
+      {"max_samples", kNothing},
+      {"overwrite_cache", kNothing},
+      {"preprocessing_num_workers", kNothing},
+      {"plot_loss", kNothing},
+  };
+  return table;
+}
+
+int recognises(const Node& tree) {
+  return 4 * count_of(tree, {"finetuning_type", "cutoff_len", "lora_target"}) +
+         count_of(tree, {"stage", "template", "dataset", "model_name_or_path"});
+}
+
+void read_adapter(Reading& reading, const Node& tree) {
+  if (!reading.is("task", "lora")) return;
+  static const Rows table = {{"lora_rank", "lora.r", "", "8"},
+                             {"lora_alpha", "lora.alpha"},
+                             {"lora_dropout", "lora.dropout", "", "0.0"},
+                             {"lora_target", "lora.target_modules", "all=all-linear,*", "all"},
+                             {"additional_target", "lora.modules_to_save"},
+                             {"use_dora", "lora.use_dora"}};
+  read_rows(reading, table, [&] {
+    Node own = Node::table(tree.where);
+    for (const Row& row : table)
+      if (const Node* value = tree.find(row.foreign)) own.members.emplace_back(row.foreign, *value);
+    return own;
+  }());
+  take_defaults(reading, table, kRelease);
+  if (!reading.has("lora.alpha")) reading.derive("lora.alpha", std::to_string(2 * reading.count("lora.r")), "lora_alpha: 2 · lora_rank");
+}
+
+void read_quantization(Reading& reading, const Node& tree) {
+  const Node *bits = tree.find("quantization_bit"), *twice = tree.find("double_quantization");
+  if (!bits || bits->is_null()) return;
+  const bool single = twice && twice->text == "false";
+  if (bits->text != "4" && bits->text != "8")
+    refuse("weights of " + bits->text.substr(0, 20) + " bits are not modelled", bits->where, "4 or 8");
+  reading.say("base_weights", bits->text == "8" ? "int8" : single ? "nf4" : "nf4-double-quant", "quantization_bit", bits->where);
+}
+
+void read(Reading& reading, const Node& tree) {
+  read_rows(reading, rows(), [&] {
+    Node own = Node::table(tree.where);
+    for (const auto& [name, value] : tree.members)
+      if (find_row(rows(), name)) own.members.emplace_back(name, value);
+    return own;
+  }());
+  take_defaults(reading, rows(), kRelease);
+  read_adapter(reading, tree);
+  read_quantization(reading, tree);
+  if (const Node* pure = tree.find("pure_bf16"); pure && pure->text == "true")
+    reading.say("precision", "pure-bf16", "pure_bf16", pure->where);
+  Node rest = Node::table(tree.where);
+  for (const auto& [name, value] : tree.members)
+    if (!find_row(rows(), name)) rest.members.emplace_back(name, value);
+  training_arguments_format().read(reading, rest);
+  const bool adapters = reading.is("task", "lora"), alone = reading.is("framework", "transformers");
+  if (adapters && alone && (reading.is("precision", "bf16") || reading.is("precision", "fp16")))
+    reading.derive("param_dtype", reading.value("precision"), "LLaMA-Factory loads frozen weights in the type it trains in");
+}
+
+}  // namespace
+
+Format llama_factory_format() { return {"llama-factory", "LLaMA-Factory's YAML", kRelease, rows, recognises, read}; }
+
+}  // namespace plimsoll::formats

@@ -1,0 +1,115 @@
+// The program behind a launcher: which of the formats its own words are of.
+#include <algorithm>
+#include <filesystem>
+
+#include "formats/foreign/format.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::formats {
+namespace {
+
+bool has_flag(const Node& flags, std::initializer_list<const char*> names) { return count_of(flags, names) > 0; }
+
+bool ends_with(const std::string& text, std::string_view end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+bool is_file(const std::string& text) {
+  return ends_with(text, ".yaml") || ends_with(text, ".yml") || ends_with(text, ".json") || ends_with(text, ".toml");
+}
+
+/// The first file among the positional words.
+const Node* first_file(const std::vector<Node>& positional) {
+  const auto found = std::find_if(positional.begin(), positional.end(), [](const Node& word) { return is_file(word.text); });
+  return found == positional.end() ? nullptr : &*found;
+}
+
+/// A program whose file says everything, and overrides beside it.
+void read_file_and_overrides(Reading& reading, const Node& file, const Node& overrides, const std::string& format) {
+  if (overrides.members.empty()) return reading.include(file.word(), file, format);
+  Node tree = ends_with(file.word(), ".toml") ? parse_toml_text(reading.text_of(file.word()), file.word())
+                                              : parse_yaml_text(reading.text_of(file.word()), file.word());
+  for (const auto& [name, value] : overrides.members) {
+    const std::function<void(const Node&, const std::string&)> put = [&](const Node& one, const std::string& path) {
+      if (!one.is_table()) return tree.set(path, one);
+      for (const auto& [inner, below] : one.members) put(below, path + "." + inner);
+    };
+    put(value, name);
+  }
+  reading.note_format(format);
+  find_format(format).read(reading, tree);
+}
+
+void read_tune(Reading& reading, std::vector<Node> words) {
+  std::vector<Node> positional;
+  Node flags = table_of_flags(words, positional);
+  const Node* config = flags.find("config");
+  if (!config) fail("tune run has no --config", words.front().where);
+  const Node file = *config;
+  for (const char* key : {"nproc_per_node", "nnodes"})
+    if (const Node* value = flags.find(key))
+      reading.say(std::string(key) == "nnodes" ? "cluster.nodes" : "cluster.gpus_per_node", value->word(), key, value->where);
+  if (!is_file(file.word()))
+    fail("the recipe '" + file.word().substr(0, 80) + "' is one of torchtune's own", file.where, "tune cp it and give the file");
+  std::erase_if(flags.members, [](const auto& member) {
+    for (const char* own : {"config", "nproc_per_node", "nnodes", "rdzv_endpoint", "rdzv_backend", "rdzv_id", "standalone", "master_addr",
+                            "master_port", "node_rank", "max_restarts"})
+      if (member.first == own) return true;
+    return false;
+  });
+  read_file_and_overrides(reading, file, flags, "torchtune");
+}
+
+void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& positional, const std::string& program) {
+  if (const Node* file = flags.find("job.config_file"); file) {
+    Node rest = flags;
+    if (Node* job = const_cast<Node*>(rest.find("job")))
+      std::erase_if(job->members, [](const auto& member) { return member.first == "config_file"; });
+    const Node path = *file;
+    return read_file_and_overrides(reading, path, rest, "torchtitan");
+  }
+  const auto by = [&](const Format& format, const Node& tree) {
+    reading.note_format(format.name);
+    format.read(reading, tree);
+  };
+  if (program.find("torchtitan") != std::string::npos || (flags.find("module") && flags.find("config")))
+    return by(torchtitan_format(), flags);
+  if (program.find("pretrain_") != std::string::npos || has_flag(flags, {"tensor_model_parallel_size", "num_attention_heads"}))
+    return by(megatron_format(), flags);
+  if (const Node* file = first_file(positional); file && positional.size() == 1 && !has_flag(flags, {"per_device_train_batch_size"})) {
+    Node rest = flags;
+    if (program.find("axolotl") != std::string::npos) return read_file_and_overrides(reading, *file, rest, "axolotl");
+    return reading.include(file->word(), *file);
+  }
+  if (training_arguments_format().recognises(flags) > 1) return by(training_arguments_format(), flags);
+  if (const Node* deepspeed = flags.find("deepspeed_config"); deepspeed) return read_deepspeed_reference(reading, *deepspeed);
+  if (const Node* deepspeed = flags.find("deepspeed"); deepspeed && is_file(deepspeed->word()))
+    return read_deepspeed_reference(reading, *deepspeed);
+  for (const auto& [name, value] : flags.members) reading.leave_unread("--" + name, value.where);
+}
+
+}  // namespace
+
+void read_program(Reading& reading, const std::vector<Node>& said) {
+  std::vector<Node> words = said;
+  const auto base = [&] {
+    return words.front().text.substr(words.front().text.rfind('/') == std::string::npos ? 0 : words.front().text.rfind('/') + 1);
+  };
+  while (!words.empty() && (base().rfind("python", 0) == 0 || words.front().text == "-u" || words.front().text == "-m"))
+    words.erase(words.begin());
+  if (words.empty()) return;
+  const std::string program = words.front().text, name = base();
+  if (name == "tune" && words.size() > 1 && words[1].text == "run") return read_tune(reading, {words.begin() + 2, words.end()});
+  words.erase(words.begin());
+  std::vector<Node> positional;
+  const Node flags = table_of_flags(words, positional);
+  if (name == "llamafactory-cli" || name == "axolotl" || name == "composer" || program.find("axolotl.cli") == 0) {
+    const Node* file = first_file(positional);
+    if (!file) fail(name + " names no file", said.front().where);
+    const bool llama = name == "llamafactory-cli";
+    return read_file_and_overrides(reading, *file, flags, llama ? "llama-factory" : name == "composer" ? "llm-foundry" : "axolotl");
+  }
+  read_flags(reading, flags, positional, program);
+}
+
+}  // namespace plimsoll::formats

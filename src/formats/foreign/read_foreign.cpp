@@ -1,0 +1,260 @@
+// From files to a model, a cluster and a strategy.
+#include <algorithm>
+#include <cctype>
+
+#include "formats/foreign/cluster_texts.hpp"
+#include "formats/foreign/format.hpp"
+#include "formats/foreign/read_run.hpp"
+#include "formats/foreign/shell.hpp"
+#include "formats/row_reader.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
+#include "strategy/setting.hpp"
+
+namespace plimsoll {
+namespace formats {
+namespace {
+
+bool ends_with(const std::string& text, std::string_view end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+enum class Syntax : std::uint8_t { json, yaml, toml, shell };
+
+/// Whether a line of the text, from its start, is "[section]".
+bool has_sections(const std::string& text) {
+  for (std::size_t at = 0; at < text.size(); at = std::min(text.find('\n', at), text.size() - 1) + 1) {
+    if (text[at] != '[') continue;
+    const std::size_t close = text.find_first_of("]\n", at);
+    if (close != std::string::npos && text[close] == ']') return true;
+  }
+  return false;
+}
+
+Syntax syntax_of(const std::string& path, const std::string& text) {
+  const std::size_t first = text.find_first_not_of(" \t\n");
+  if (ends_with(path, ".json")) return Syntax::json;
+  if (ends_with(path, ".toml")) return Syntax::toml;
+  if (ends_with(path, ".yaml") || ends_with(path, ".yml")) return Syntax::yaml;
+  const bool script = text.rfind("#!", 0) == 0 || text.find("#SBATCH") != std::string::npos;
+  if (script || ends_with(path, ".sh") || ends_with(path, ".sbatch") || ends_with(path, ".slurm") || ends_with(path, ".bash"))
+    return Syntax::shell;
+  if (first != std::string::npos && text[first] == '{') return Syntax::json;
+  if (has_sections(text)) return Syntax::toml;
+  return text.find(": ") != std::string::npos || text.find(":\n") != std::string::npos ? Syntax::yaml : Syntax::shell;
+}
+
+Node parse(Syntax syntax, const std::string& text, const std::string& where) {
+  switch (syntax) {
+    case Syntax::json:
+      return parse_json_text(text, where);
+    case Syntax::toml:
+      return parse_toml_text(text, where);
+    default:
+      return parse_yaml_text(text, where);
+  }
+}
+
+const Format& recognised(const Node& tree, const std::string& path) {
+  const Format* best = nullptr;
+  int most = 0;
+  for (const Format& format : tree_formats()) {
+    const int sure = tree.is_table() ? format.recognises(tree) : 0;
+    if (sure > most) most = sure, best = &format;
+  }
+  if (best) return *best;
+  std::string known;
+  for (const Format& format : tree_formats()) known += (known.empty() ? "" : ", ") + std::string(format.name);
+  fail("is of no format that is known", path, "one of " + known + "; --from FORMAT:FILE forces one");
+}
+
+void read_file(Reading& reading, const std::string& path, const std::string& format) {
+  const std::string text = reading.text_of(path);
+  if (format.empty() && read_cluster_text(reading, text, path)) return;
+  const Syntax syntax = syntax_of(path, text);
+  if (syntax == Syntax::shell && (format.empty() || format == "shell")) {
+    reading.note_format("shell");
+    return read_shell_script(reading, text, path);
+  }
+  const Node tree = parse(syntax == Syntax::shell ? Syntax::yaml : syntax, text, path);
+  const Format& chosen = format.empty() ? recognised(tree, path) : find_format(format);
+  if (!tree.is_table()) fail("expected a table of keys", path);
+  reading.note_format(chosen.name);
+  chosen.read(reading, tree);
+}
+
+/// "accelerate:file.yaml" forces a format; "C:\file" and "a:b" of a file that exists do not.
+void read_input(Reading& reading, const std::string& input) {
+  const std::size_t colon = input.find(':');
+  const std::string front = input.substr(0, colon);
+  const bool named = colon != std::string::npos &&
+                     std::all_of(front.begin(), front.end(), [](unsigned char c) { return std::islower(c) != 0 || c == '-' || c == '_'; });
+  if (!named) return read_file(reading, input, {});
+  if (front != "shell") (void)find_format(front);
+  read_file(reading, input.substr(colon + 1), front);
+}
+
+// ---- the model -------------------------------------------------------------------------------------------------------------
+
+/// Fields of a model as a row has them.
+std::string model_fields(const Reading& reading) {
+  ObjectText model;
+  for (const ForeignKey& key : reading.keys()) {
+    if (key.key.rfind("model.", 0) != 0) continue;
+    const std::string& value = key.value;
+    const bool number = !value.empty() && value.find_first_not_of("0123456789.") == std::string::npos;
+    const bool plain = number || value == "true" || value == "false" || value.front() == '{';
+    model.raw(key.key.substr(6), plain ? value : ObjectText::quoted(value));
+  }
+  return ObjectText().raw("model", model.text()).text();
+}
+
+bool has_fields(const Reading& reading) {
+  return std::any_of(reading.keys().begin(), reading.keys().end(),
+                     [](const ForeignKey& key) { return key.key == "model.hidden_size" || key.key == "model.num_layers"; });
+}
+
+Model model_of(const Reading& reading, const ForeignOptions& options, const Strategy& strategy) {
+  if (!options.model.empty()) return load_model(options.model);
+  if (!reading.model_config().first.empty()) return parse_model(reading.model_config().first, reading.model_config().second, "model");
+  const ForeignKey* name = reading.find("model");
+  const bool fields = has_fields(reading);
+  if (!name && !fields)
+    fail("the files do not say which model is trained", {},
+         "give MODEL, or rehearse the program itself: plimsoll rehearse --on … -- COMMAND");
+  if (!fields) {
+    try {
+      return load_model(name->value);
+    } catch (const Error& error) {
+      throw Error(error.code(), "the model '" + name->value.substr(0, 100) + "' is not known: " + error.message(), name->where,
+                  "give MODEL: a shipped name or its config.json");
+    }
+  }
+  for (const char* needed : {"hidden_size", "num_layers", "num_attention_heads", "vocab_size"})
+    if (!reading.has(std::string("model.") + needed))
+      fail("the files do not say the model's " + std::string(needed), {},
+           std::string(needed) == "vocab_size" ? "give --vocab-size in the arguments, or MODEL" : "give MODEL");
+  const JsonDocument document = JsonDocument::parse(model_fields(reading), "the model's dimensions");
+  RowCaches caches;
+  Model model = *read_row_model(document.root(), strategy, caches);
+  if (model.name.empty()) model.name = model.model_type + " of " + std::to_string(model.layers) + " x " + std::to_string(model.hidden_size);
+  return model;
+}
+
+// ---- the strategy and the cluster -------------------------------------------------------------------------------------------
+
+bool is_ours(const std::string& key) {
+  for (const char* other : {"model", "cluster", "slurm", "env", "local_batch", "on"})
+    if (key == other || key.rfind(std::string(other) + ".", 0) == 0) return false;
+  return true;
+}
+
+void set_keys(Strategy& strategy, const Reading& reading) {
+  strategy::Source source;
+  for (const auto kind : {ForeignKey::Kind::said, ForeignKey::Kind::derived, ForeignKey::Kind::by_default})
+    for (const ForeignKey& key : reading.keys())
+      if (key.kind == kind && is_ours(key.key)) strategy::set_text(strategy, key.key, key.value, key.where, source);
+}
+
+bool has_count(const std::string& on) { return !on.empty() && std::isdigit(static_cast<unsigned char>(on.front())) != 0; }
+
+Cluster cluster_of_run(const Reading& reading, const ForeignOptions& options) {
+  const std::string device = options.on.empty() ? reading.value("cluster.device") : options.on;
+  const std::int64_t per_node = reading.count("cluster.gpus_per_node"), world = reading.count("gpus");
+  std::int64_t nodes = reading.count("cluster.nodes");
+  if (device.empty())
+    fail("the files do not say which devices the run has", {}, "add --on, for example --on h100-sxm, or with their number --on 8xh100-sxm");
+  const auto shipped = shipped_clusters();
+  if (has_count(device) || std::find(shipped.begin(), shipped.end(), device) != shipped.end()) return parse_cluster(device);
+  if (nodes > 0 && per_node > 0) return parse_cluster(std::to_string(nodes) + "x" + std::to_string(per_node) + "x" + device);
+  if (world > 0 && nodes > 1) {
+    if (world % nodes != 0) fail(std::to_string(world) + " processes are no multiple of " + std::to_string(nodes) + " nodes", {});
+    return parse_cluster(std::to_string(nodes) + "x" + std::to_string(world / nodes) + "x" + device);
+  }
+  if (world > 0) return parse_cluster(std::to_string(world) + "x" + device);
+  if (per_node > 0) return parse_cluster(std::to_string(per_node) + "x" + device);
+  if (nodes == 0) fail("neither the files nor --on say how many devices the run has", {}, "--on 8x" + device);
+  return parse_cluster(std::to_string(nodes) + "x" + std::to_string(parse_cluster(device).node.gpus) + "x" + device);
+}
+
+/// The precision under a Trainer: its own arguments win over Accelerate's file, and where neither says, it is fp32.
+void settle_precision(Reading& reading) {
+  const bool trainer = reading.has_format("transformers") || reading.has_format("llama-factory");
+  const ForeignKey *own = reading.find("precision"), *accelerate = reading.find("mixed_precision");
+  const bool says_half = accelerate && accelerate->value != "no";
+  if (!own && accelerate && !says_half && (reading.is("param_dtype", "bf16") || reading.is("param_dtype", "fp16"))) {
+    reading.forget("mixed_precision");
+    return settle_precision(reading);
+  }
+  if (own && accelerate && own->kind == ForeignKey::Kind::said && accelerate->value != "fp8") return reading.forget("mixed_precision");
+  if (own && accelerate && own->kind != ForeignKey::Kind::said && says_half) return reading.forget("precision");
+  if (own && accelerate && !says_half) return reading.forget("mixed_precision");
+  if (!own && !accelerate && trainer && reading.is("param_dtype", "bf16"))
+    return reading.derive("precision", "pure-bf16", "weights in bf16 without mixed precision");
+  if (!own && !accelerate && trainer && reading.is("param_dtype", "fp16"))
+    return reading.derive("precision", "pure-fp16", "weights in fp16 without mixed precision");
+  if (!own && !accelerate && trainer) reading.assume("precision", "fp32", "bf16: false, fp16: false", "transformers 5.23");
+}
+
+/// What follows from everything that was read: the model, what it completes, the strategy and the cluster.
+ForeignRun finish(Reading& reading, const ForeignOptions& options) {
+  reading.check_missing();
+  settle_precision(reading);
+  ForeignRun run;
+  {
+    Strategy early;
+    if (const ForeignKey* length = reading.find("seq_len")) set_option(early, "seq_len", length->value);
+    if (const ForeignKey* framework = reading.find("framework")) set_option(early, "framework", framework->value);
+    run.model = model_of(reading, options, early);
+  }
+  for (std::size_t i = 0; i < reading.completions().size(); ++i) {
+    const Reading::Completion completion = reading.completions()[i];
+    completion(reading, run.model);
+  }
+  run.model_name = options.model.empty() ? reading.value("model") : options.model;
+  set_keys(run.strategy, reading);
+  run.cluster = cluster_of_run(reading, options);
+  run.formats = reading.formats();
+  run.keys = reading.keys();
+  run.unread = reading.unread();
+  return run;
+}
+
+}  // namespace
+
+ForeignRun read_exported(const ExportedRun& exported, const ExportPlan& plan) {
+  Reading reading;
+  reading.set_reader(read_file);
+  for (const ExportedFile& file : exported.files) reading.add_file(file.name, file.text);
+  for (const std::string& input : exported.reads) read_input(reading, input);
+  reading.when_model_is_known([&](Reading& r, const Model&) {
+    for (const char* key : {"cluster.nodes", "cluster.gpus_per_node"}) r.forget(key);
+  });
+  const std::string on =
+      std::to_string(plan.cluster.nodes) + "x" + std::to_string(plan.cluster.gpus_per_node) + "x" + plan.cluster.accelerator.name;
+  return finish(reading, {plan.model_name, on, {}});
+}
+
+}  // namespace formats
+
+ForeignRun read_foreign(const std::vector<std::string>& files, const ForeignOptions& options) {
+  using namespace formats;
+  Reading reading;
+  reading.set_reader(read_file);
+  for (const std::string& input : files) read_input(reading, input);
+  if (!options.launch_line.empty()) {
+    std::vector<formats::Node> words;
+    for (const std::string& word : options.launch_line) words.push_back(formats::Node::scalar(word, "the command line"));
+    read_launch_line(reading, words);
+  }
+  return finish(reading, options);
+}
+
+std::vector<std::string> foreign_formats() {
+  std::vector<std::string> names;
+  for (const formats::Format& format : formats::tree_formats()) names.emplace_back(format.name);
+  names.emplace_back("shell");
+  return names;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,134 @@
+#include "formats/foreign/reading.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::formats {
+namespace {
+
+constexpr int kDefault = 0, kDerived = 10, kSaid = 20;
+
+bool same_value(const std::string& a, const std::string& b) {
+  if (a == b) return true;
+  char *end_a = nullptr, *end_b = nullptr;
+  const double x = std::strtod(a.c_str(), &end_a), y = std::strtod(b.c_str(), &end_b);
+  return !a.empty() && !b.empty() && *end_a == 0 && *end_b == 0 && x == y;
+}
+
+/// The file of a place: "a/b.yaml:12" and "a/b.json#/x" are both of a file.
+std::string file_of(const std::string& where) { return where.substr(0, std::min(where.rfind(':'), where.find('#'))); }
+
+}  // namespace
+
+void Reading::put(ForeignKey key, int rank) {
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    if (keys_[i].key != key.key) continue;
+    const bool contradicts = rank == ranks_[i] && rank >= kSaid - 5 && !same_value(keys_[i].value, key.value);
+    if (contradicts)
+      fail("'" + key.foreign + ": " + key.value.substr(0, 60) + "' disagrees with '" + keys_[i].foreign + ": " +
+               keys_[i].value.substr(0, 60) + "' (" + keys_[i].where + "), which says the same thing",
+           key.where, "give one of them");
+    if (rank < ranks_[i]) return;
+    keys_[i] = std::move(key);
+    ranks_[i] = rank;
+    return;
+  }
+  keys_.push_back(std::move(key));
+  ranks_.push_back(rank);
+}
+
+void Reading::say(const std::string& key, const std::string& value, const std::string& foreign, const std::string& where) {
+  put({key, value, foreign, where, ForeignKey::Kind::said}, kSaid + shift_);
+}
+
+void Reading::derive(const std::string& key, const std::string& value, const std::string& why) {
+  put({key, value, {}, why, ForeignKey::Kind::derived}, kDerived);
+}
+
+void Reading::assume(const std::string& key, const std::string& value, const std::string& foreign, const Release& release) {
+  if (!has(key)) put({key, value, foreign, release, ForeignKey::Kind::by_default}, kDefault);
+}
+
+const ForeignKey* Reading::find(const std::string& key) const {
+  const auto found = std::find_if(keys_.begin(), keys_.end(), [&](const ForeignKey& one) { return one.key == key; });
+  return found == keys_.end() ? nullptr : &*found;
+}
+
+std::string Reading::value(const std::string& key, const std::string& otherwise) const {
+  const ForeignKey* found = find(key);
+  return found ? found->value : otherwise;
+}
+
+std::int64_t Reading::count(const std::string& key) const {
+  const ForeignKey* found = find(key);
+  if (!found) return 0;
+  std::int64_t number = 0;
+  const std::string& text = found->value;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  if (error != std::errc() || end != text.data() + text.size() || number < 1 || number > kMost)
+    fail("'" + text.substr(0, 60) + "' is no whole number of at least 1 (" + found->foreign + ")", found->where);
+  return number;
+}
+
+void Reading::forget(const std::string& key) {
+  for (std::size_t i = 0; i < keys_.size(); ++i)
+    if (keys_[i].key == key) {
+      keys_.erase(keys_.begin() + static_cast<std::ptrdiff_t>(i));
+      ranks_.erase(ranks_.begin() + static_cast<std::ptrdiff_t>(i));
+      return;
+    }
+}
+
+void Reading::overriding(const std::function<void()>& body) {
+  ++shift_;
+  body();
+  --shift_;
+}
+
+void Reading::yielding(const std::function<void()>& body) {
+  --shift_;
+  body();
+  ++shift_;
+}
+
+bool Reading::has_format(const std::string& name) const { return std::find(formats_.begin(), formats_.end(), name) != formats_.end(); }
+
+void Reading::check_missing() const {
+  for (const Missing& one : missing_)
+    if (one.format.empty() || !has_format(one.format))
+      fail("the file '" + one.path.substr(0, 200) + "' that is named here is not there", one.where, "give it with --from");
+}
+
+bool Reading::has_file(const std::string& path) const {
+  std::error_code none;
+  return files_.count(path) != 0 || std::filesystem::exists(path, none);
+}
+
+std::string Reading::text_of(const std::string& path) const {
+  const auto found = files_.find(path);
+  return found != files_.end() ? plain_text(found->second) : read_plain(path);
+}
+
+void Reading::include(const std::string& path, const Node& from, const std::string& format) {
+  constexpr int kMostIncludes = 16;
+  if (++depth_ > kMostIncludes) fail("files include each other more than " + std::to_string(kMostIncludes) + " deep", from.where);
+  namespace fs = std::filesystem;
+  std::error_code none;
+  std::string found = path;
+  fs::path folder = fs::path(file_of(from.where)).parent_path();
+  for (int up = 0; up < kMostIncludes && fs::path(path).is_relative() && !has_file(found); ++up, folder /= "..")
+    if (fs::exists(folder / path, none)) found = (folder / path).string();  // projects name files from their own root
+  if (!has_file(found)) {
+    missing_.push_back({path, from.where, format});
+    --depth_;
+    return;
+  }
+  reader_(*this, found, format);
+  --depth_;
+}
+
+}  // namespace plimsoll::formats

@@ -1,0 +1,153 @@
+// torchtune's recipes (recipes/configs): OmegaConf's YAML with `_component_` for what is built.
+#include <algorithm>
+
+#include "formats/foreign/format.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::formats {
+namespace {
+
+constexpr const char* kRelease = "torchtune 0.6";
+
+const Rows& rows() {
+  static const Rows table = {
+      {"model._component_", kCode, "", nullptr, "model; lora_ and qlora_: adapters"},
+      {"model.lora_rank", "lora.r"},
+      {"model.lora_alpha", "lora.alpha"},
+      {"model.lora_dropout", "lora.dropout"},
+      {"model.lora_attn_modules", kCode, "", nullptr, "lora.target_modules"},
+      {"model.apply_lora_to_mlp", kCode, "", nullptr, "lora.target_modules: w1, w2, w3"},
+      {"model.apply_lora_to_output", kRefused, "false", nullptr, "an adapter on the head"},
+      {"model.quantize_base", "base_weights", "true=nf4,false=-"},
+      {"model.use_dora", "lora.use_dora"},
+      {"tokenizer.max_seq_len", "seq_len"},
+      {"tokenizer.*", kNothing},
+      {"dataset.packed", "packed"},
+      {"dataset.*", kNothing},
+      {"dataset_val.*", kNothing},
+      {"checkpointer.*", kNothing},
+      {"batch_size", "micro_batch"},
+      {"gradient_accumulation_steps", "grad_accum", "", "1"},
+      {"optimizer._component_", kCode, "", nullptr, "optimizer"},
+      {"optimizer.fused", "optimizer_impl", "true=fused,false=foreach"},
+      {"optimizer.*", kNothing},
+      {"optimizer_in_bwd", "optimizer_in_bwd", "", "false"},
+      {"loss._component_", kCode, "", nullptr, "loss"},
+      {"loss.num_output_chunks", "loss_chunks"},
+      {"clip_grad_norm", "clip_grad_norm"},
+      {"compile", kCode, "", nullptr, "compile"},
+      {"compile.*", kCode},
+      {"dtype", "precision", "bf16=pure-bf16,fp32=fp32,fp16=!"},
+      {"device", kRefused, "cuda", nullptr, "this device"},
+      {"enable_activation_checkpointing", "recompute", "true=full,false=none", "false"},
+      {"enable_activation_offloading", kCode, "", nullptr, "offload: activations"},
+      {"activation_offloading_use_streams", kNothing},
+      {"ac_mode", kRefused, "full", nullptr, "selective checkpointing of torchtune"},
+      {"custom_sharded_layers", "fsdp.units"},
+      {"fsdp_cpu_offload", "offload", "true=params+grads+optimizer,false=-"},
+      {"fsdp_reshard_after_forward", "fsdp.reshard_after_forward", "true=always,false=never"},
+      {"tensor_parallel_dim", "tp"},
+      {"tensor_parallel_plan.*", kNothing},
+      {"data_parallel_replicate_dim", "dp_replicate"},
+      {"data_parallel_shard_dim", "dp_shard", "-1=-,*"},
+      {"context_parallel_dim", "cp"},
+      {"enable_fp8_training", kRefused, "false", nullptr, "torchtune's fp8"},
+      {"quantizer._component_", kRefused, "", nullptr, "training that is aware of a quantization"},
+      {"metric_logger.*", kNothing},
+      {"profiler.*", kNothing},
+      {"lr_scheduler.*", kNothing},
+  };
+  return table;
+}
+
+int recognises(const Node& tree) {
+  const Node* component = tree.find("model._component_");
+  const bool tune = component && component->is_scalar() && component->text.rfind("torchtune.", 0) == 0;
+  return (tune ? 6 : 0) + count_of(tree, {"checkpointer._component_", "enable_activation_checkpointing", "metric_logger._component_"});
+}
+
+bool cut_front(std::string& name, std::string_view front) {
+  if (name.rfind(front, 0) != 0) return false;
+  name.erase(0, front.size());
+  return true;
+}
+
+bool cut_end(std::string& name, std::string_view end) {
+  if (name.size() < end.size() || name.compare(name.size() - end.size(), end.size(), end) != 0) return false;
+  name.resize(name.size() - end.size());
+  return true;
+}
+
+/// "llama3_1_8b" → "llama-3.1-8b": the builders of torchtune.models are called as the models are.
+std::string shipped_name(std::string builder) {
+  static const std::pair<const char*, const char*> kFamilies[] = {
+      {"llama3_1_", "llama-3.1-"}, {"llama3_2_", "llama-3.2-"},      {"llama3_3_", "llama-3.3-"}, {"llama3_", "llama-3-"},
+      {"llama2_", "llama-2-"},     {"code_llama2_", "codellama-"},   {"qwen2_5_", "qwen2.5-"},    {"qwen2_", "qwen2-"},
+      {"qwen3_", "qwen3-"},        {"gemma2_", "gemma-2-"},          {"gemma_", "gemma-"},        {"phi3_", "phi-3-"},
+      {"phi4_14b", "phi-4"},       {"mistral_7b", "mistral-7b-v0.1"}};
+  for (const char* end : {"_base", "_instruct"}) cut_end(builder, end);
+  for (const auto& [front, name] : kFamilies) {
+    if (!cut_front(builder, front)) continue;
+    std::replace(builder.begin(), builder.end(), '_', '.');  // 0_5b
+    return name + builder;
+  }
+  return {};
+}
+
+void read_model(Reading& reading, const Node& tree) {
+  const Node* component = tree.find("model._component_");
+  if (!component) return;
+  std::string builder = component->word().substr(component->word().rfind('.') + 1);
+  const bool quantized = cut_front(builder, "qlora_");
+  const bool adapted = quantized || cut_front(builder, "lora_");
+  const std::string name = shipped_name(builder);
+  if (name.empty()) fail("the builder " + component->word().substr(0, 80) + " is not known here", component->where, "give MODEL");
+  reading.say("model", name, "model._component_", component->where);
+  if (adapted) reading.say("task", quantized ? "qlora" : "lora", "model._component_", component->where);
+  if (!adapted) return;
+  std::string targets;
+  if (const Node* modules = tree.find("model.lora_attn_modules")) targets = modules->word();
+  if (const Node* mlp = tree.find("model.apply_lora_to_mlp"); mlp && mlp->text == "true")
+    targets += (targets.empty() ? "" : ",") + std::string("w1,w2,w3");
+  if (!targets.empty()) reading.say("lora.target_modules", targets, "model.lora_attn_modules", component->where);
+}
+
+void read_components(Reading& reading, const Node& tree) {
+  static const Row optimizers = {
+      "optimizer._component_", "optimizer",
+      "torch.optim.AdamW=adamw,torch.optim.Adam=adam,torch.optim.SGD=sgd,bitsandbytes.optim.AdamW8bit=adamw-8bit,"
+      "bitsandbytes.optim.PagedAdamW8bit=paged-adamw-8bit,bitsandbytes.optim.PagedAdamW=paged-adamw,*=!"};
+  static const Row losses = {
+      "loss._component_", "loss",
+      "torchtune.modules.loss.LinearCrossEntropyLoss=chunked-ce,torchtune.modules.loss.CEWithChunkedOutputLoss=chunked-ce,"
+      "torch.nn.CrossEntropyLoss=ce,*=!"};
+  if (const Node* one = tree.find("optimizer._component_"))
+    reading.say("optimizer", to_ours(optimizers, one->word(), one->where), "optimizer._component_", one->where);
+  if (const Node* one = tree.find("loss._component_"))
+    reading.say("loss", to_ours(losses, one->word(), one->where), "loss._component_", one->where);
+  const Node* compile = tree.find("compile");
+  if (compile && compile->is_scalar()) reading.say("compile", compile->text == "true" ? "blocks" : "false", "compile", compile->where);
+  if (compile && compile->is_table()) {
+    const Node* model = compile->find("model");
+    reading.say("compile", model && model->text == "true" ? "blocks" : "false", "compile.model", compile->where);
+  }
+  const Node* offloading = tree.find("enable_activation_offloading");
+  if (offloading && offloading->text == "true") reading.say("offload", "activations", "enable_activation_offloading", offloading->where);
+}
+
+void read(Reading& reading, const Node& said) {
+  Node tree = said;
+  resolve_references(tree);
+  reading.derive("framework", "torchtune", "torchtune's recipe");
+  read_rows(reading, rows(), tree);
+  read_model(reading, tree);
+  read_components(reading, tree);
+  take_defaults(reading, rows(), kRelease);
+  reading.assume("clip_grad_norm", "false", "clip_grad_norm: null", kRelease);
+}
+
+}  // namespace
+
+Format torchtune_format() { return {"torchtune", "torchtune's YAML recipes", kRelease, rows, recognises, read}; }
+
+}  // namespace plimsoll::formats

@@ -1,0 +1,316 @@
+// Hugging Face: TrainingArguments with what scripts of transformers and TRL take beside them, a model's config.json, and PEFT's adapters.
+
+#include "formats/foreign/format.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::formats {
+namespace {
+
+constexpr const char* kRelease = "transformers 5.23";
+
+/// transformers/training_args.py; the scripts' own arguments are those of examples/pytorch and of TRL's ScriptArguments and ModelConfig.
+const Rows& rows() {
+  static const Rows table = {
+      {"model_name_or_path", kCode, "", nullptr, "model"},
+      {"config_name", kCode, "", nullptr, "model"},
+      {"dtype", "param_dtype", "auto=-,float32=fp32,bfloat16=bf16,float16=fp16", nullptr, "of the weights; transformers 4.56"},
+      {"torch_dtype", "param_dtype", "auto=-,float32=fp32,bfloat16=bf16,float16=fp16", nullptr, "of the weights"},
+      {"attn_implementation", "attention",
+       "eager=eager,sdpa=sdpa,flash_attention_2=flash,kernels-community/flash-attn=flash,flex_attention=flex,flash_attention_3=!"},
+      {"block_size", "seq_len"},
+      {"max_seq_length", "seq_len"},
+      {"max_seq_len", "seq_len"},
+      {"max_length", "seq_len", "", nullptr, "TRL"},
+      {"model_max_length", "seq_len"},
+      {"packing", "packed", "", nullptr, "TRL"},
+      {"per_device_train_batch_size", "micro_batch", "", "8"},
+      {"gradient_accumulation_steps", "grad_accum", "", "1"},
+      {"bf16", kCode, "", nullptr, "precision bf16"},
+      {"fp16", kCode, "", nullptr, "precision fp16"},
+      {"tf32", "tf32"},
+      {"activation_checkpointing", "recompute", "true=full,false=none", nullptr, "transformers 5.19"},
+      {"activation_checkpointing_kwargs.use_reentrant", "recompute_reentrant"},
+      {"gradient_checkpointing", "recompute", "true=full,false=none", "false"},
+      {"gradient_checkpointing_kwargs.use_reentrant", "recompute_reentrant"},
+      {"optim", "optimizer",
+       "adamw_torch=adamw,adamw_torch_fused=adamw,adamw_hf=adamw,adafactor=adafactor,sgd=sgd,adagrad=adagrad,rmsprop=rmsprop,"
+       "adamw_bnb_8bit=adamw-8bit,adamw_8bit=adamw-8bit,paged_adamw_8bit=paged-adamw-8bit,paged_adamw_32bit=paged-adamw,paged_adamw=paged-"
+       "adamw,"
+       "lion_32bit=lion-bnb,lion_8bit=lion-8bit,paged_lion_32bit=paged-lion,paged_lion_8bit=paged-lion-8bit,rmsprop_bnb=rmsprop-bnb,"
+       "rmsprop_bnb_8bit=rmsprop-8bit,ademamix=ademamix,ademamix_8bit=ademamix-8bit,galore_adamw=!,galore_adamw_8bit=!,galore_adafactor=!,"
+       "lomo=!,adalomo=!,grokadamw=!,schedule_free_adamw=!,schedule_free_sgd=!,schedule_free_radam=!,apollo_adamw=!,stable_adamw=!,"
+       "adamw_anyprecision=!,adamw_torch_4bit=!,adamw_torch_8bit=!",
+       "adamw_torch_fused", "adamw_torch before torch 2.8"},
+      {"optim", "optimizer_impl", "adamw_torch_fused=fused,adamw_torch=foreach,*=-", "adamw_torch_fused"},
+      {"optim_target_modules", kRefused, "null", nullptr, "GaLore and its like"},
+      {"max_grad_norm", "clip_grad_norm", "", "1.0"},
+      {"use_liger_kernel", "liger_kernel", "", "false"},
+      {"liger_kernel_config.*", kRefused, "", nullptr, "a choice among Liger's kernels"},
+      {"torch_compile", "compile", "true=true,false=false"},
+      {"ddp_find_unused_parameters", "ddp.find_unused_parameters"},
+      {"ddp_bucket_cap_mb", "ddp.bucket_cap_mb"},
+      {"ddp_static_graph", "ddp.static_graph", "", nullptr, "transformers 5"},
+      {"ddp_broadcast_buffers", kNothing},
+      {"neftune_noise_alpha", kRefused, "null", nullptr, "noise on the embeddings (NEFTune)"},
+      {"label_smoothing_factor", kRefused, "0,0.0", nullptr, "a loss with label smoothing"},
+      {"auto_find_batch_size", kRefused, "false", nullptr, "a batch that the run looks for itself"},
+      {"torch_empty_cache_steps", kRefused, "null,0", nullptr, "giving the allocator's segments back between steps"},
+      {"use_cpu", kRefused, "false", nullptr, "training on the processor"},
+      {"deepspeed", kCode, "", nullptr, "DeepSpeed's JSON"},
+      {"deepspeed.*", kCode},
+      {"fsdp", kCode, "", nullptr, "full_shard, shard_grad_op, hybrid_shard, no_shard, auto_wrap, offload; or true"},
+      {"fsdp_config", kCode, "", nullptr, "FSDP's keys"},
+      {"fsdp_config.*", kCode},
+      {"fsdp_transformer_layer_cls_to_wrap", "fsdp.units"},
+      {"use_peft", kCode, "", nullptr, "TRL: adapters"},
+      {"lora_r", kCode, "", nullptr, "lora.r, where use_peft"},
+      {"lora_alpha", kCode},
+      {"lora_dropout", kCode},
+      {"lora_target_modules", kCode},
+      {"lora_modules_to_save", kCode},
+      {"use_dora", kCode},
+      {"load_in_4bit", "base_weights", "true=nf4,false=-"},
+      {"load_in_8bit", "base_weights", "true=int8,false=-"},
+      {"use_bnb_nested_quant", kCode},
+      {"quantization_config", kCode, "", nullptr, "BitsAndBytesConfig"},
+      {"quantization_config.*", kCode},
+      {"parallelism_config.*", kRefused, "", nullptr, "parallelism_config inside TrainingArguments (give it in Accelerate's file)"},
+      {"per_device_eval_batch_size", kNothing},
+      {"learning_rate", kNothing},
+      {"num_train_epochs", kNothing},
+      {"max_steps", kNothing},
+      {"output_dir", kNothing},
+      {"do_train", kNothing},
+      {"report_to", kNothing},
+      {"bf16_full_eval", kNothing},
+      {"fp16_full_eval", kNothing},
+  };
+  return table;
+}
+
+int recognises(const Node& tree) {
+  return 2 * count_of(tree, {"per_device_train_batch_size", "per_gpu_train_batch_size", "model_name_or_path"}) +
+         count_of(tree, {"gradient_accumulation_steps", "learning_rate", "output_dir", "num_train_epochs", "max_grad_norm", "optim"});
+}
+
+bool is_true(const Node& tree, const char* key) {
+  const Node* value = tree.find(key);
+  return value && value->text == "true";
+}
+
+void read_precision(Reading& reading, const Node& tree) {
+  for (const char* type : {"bf16", "fp16"}) {
+    const Node* value = tree.find(type);
+    if (!value || value->is_null()) continue;
+    if (value->text == "true") reading.say("precision", type, type, value->where);
+    if (value->text != "true" && value->text != "false") fail("expected true or false for " + std::string(type), value->where);
+  }
+}
+
+/// "full_shard auto_wrap offload", a list of them, or true.
+void read_fsdp_word(Reading& reading, const Node& value) {
+  static const Row strategy = {
+      "fsdp", "fsdp.strategy",
+      "full_shard=FULL_SHARD,shard_grad_op=SHARD_GRAD_OP,no_shard=NO_SHARD,hybrid_shard=HYBRID_SHARD,hybrid_shard_zero2="
+      "HYBRID_SHARD_ZERO2,true=-"};
+  std::string text = value.word() + " ";
+  for (std::size_t at = 0, end = text.find_first_of(" ,"); end != std::string::npos; at = end + 1, end = text.find_first_of(" ,", at)) {
+    const std::string word = text.substr(at, end - at);
+    if (word.empty() || word == "auto_wrap") continue;
+    if (word == "offload") {
+      reading.say("offload", "params+grads+optimizer", "fsdp", value.where);
+    } else if (const std::string ours = to_ours(strategy, word, value.where); !ours.empty()) {
+      reading.say("fsdp.strategy", ours, "fsdp", value.where);
+    }
+  }
+}
+
+void read_sharding(Reading& reading, const Node& tree) {
+  const Node *fsdp = tree.find("fsdp"), *config = tree.find("fsdp_config");
+  const bool given = fsdp && !fsdp->is_null() && fsdp->word() != "false" && !fsdp->word().empty();
+  if (!given) return;
+  read_fsdp_word(reading, *fsdp);
+  Node empty;
+  if (config && config->is_scalar()) {
+    reading.include(config->text, *config, "fsdp_config");
+  } else {
+    read_fsdp(reading, config ? *config : empty, "fsdp_config.", 2, kRelease);
+  }
+}
+
+/// BitsAndBytesConfig, or what a config.json keeps of it.
+void read_quantization(Reading& reading, const Node& value) {
+  static const Rows table = {
+      {"load_in_4bit", "base_weights", "true=nf4,false=-"},
+      {"load_in_8bit", "base_weights", "true=int8,false=-"},
+      {"bnb_4bit_use_double_quant", kCode},
+      {"bnb_4bit_quant_type", kRefused, "nf4,fp4", nullptr, "this type of 4-bit weights"},
+      {"bnb_4bit_quant_storage", "bnb_4bit_quant_storage", "uint8=-,float32=fp32,bfloat16=bf16,float16=fp16"},
+      {"bnb_4bit_compute_dtype", kNothing},
+      {"quant_method", kRefused, "bitsandbytes", nullptr, "this quantization"},
+      {"llm_int8_enable_fp32_cpu_offload", kRefused, "false", nullptr, "8-bit weights on the host"},
+  };
+  read_rows(reading, table, value, "quantization_config.");
+  const Node* nested = value.find("bnb_4bit_use_double_quant");
+  if (nested && nested->text == "true" && reading.is("base_weights", "nf4")) {
+    reading.forget("base_weights");
+    reading.say("base_weights", "nf4-double-quant", "quantization_config.bnb_4bit_use_double_quant", nested->where);
+  }
+}
+
+void read_adapter_flags(Reading& reading, const Node& tree) {
+  if (!is_true(tree, "use_peft")) return;
+  static const Rows table = {{"lora_r", "lora.r", "", "16"},
+                             {"lora_alpha", "lora.alpha", "", "32"},
+                             {"lora_dropout", "lora.dropout", "", "0.05"},
+                             {"lora_target_modules", "lora.target_modules"},
+                             {"lora_modules_to_save", "lora.modules_to_save"},
+                             {"use_dora", "lora.use_dora"}};
+  for (const Row& row : table) {
+    const Node* value = tree.find(row.foreign);
+    if (value && !value->is_null()) reading.say(row.ours, value->word(), row.foreign, value->where);
+  }
+  take_defaults(reading, table, "TRL 0.24");
+}
+
+/// `dtype` is "auto" unless said: the type of the checkpoint, which no file here tells. FSDP's shards are upcast, DeepSpeed casts.
+void assume_weights(Reading& said) {
+  said.when_model_is_known([](Reading& reading, const Model&) {
+    const bool half = reading.is("precision", "bf16") || reading.is("precision", "fp16") || reading.is("mixed_precision", "bf16") ||
+                      reading.is("mixed_precision", "fp16");
+    const bool sharded = reading.value("data_parallel").rfind("fsdp", 0) == 0;
+    if (half && !sharded && reading.is("framework", "transformers"))
+      reading.assume("param_dtype", "fp32", "dtype: auto, whose checkpoint's type is not told", kRelease);
+  });
+}
+
+void read_arguments(Reading& reading, const Node& tree) {
+  for (const char* key : {"config_name", "model_name_or_path"})
+    if (const Node* value = tree.find(key); value && !value->is_null() && !reading.has("model")) say_model(reading, *value, key);
+  const Node* deepspeed = tree.find("deepspeed");
+  const bool sharded_by_deepspeed = deepspeed && !deepspeed->is_null() && deepspeed->text != "false";
+  reading.assume("framework", sharded_by_deepspeed || reading.has_format("deepspeed") ? "deepspeed" : "transformers", "the Trainer",
+                 kRelease);
+  read_rows(reading, rows(), tree);
+  read_precision(reading, tree);
+  read_sharding(reading, tree);
+  read_adapter_flags(reading, tree);
+  if (const Node* value = tree.find("quantization_config"); value && value->is_table()) read_quantization(reading, *value);
+  if (sharded_by_deepspeed) read_deepspeed_reference(reading, *deepspeed);
+  take_defaults(reading, rows(), kRelease);
+  assume_weights(reading);
+  complete_trainer(reading);
+}
+
+// ---- config.json ------------------------------------------------------------------------------------------------------
+
+const Rows& no_rows() {
+  static const Rows none;
+  return none;
+}
+
+int recognises_config(const Node& tree) { return 3 * count_of(tree, {"model_type", "architectures", "_class_name"}); }
+
+std::string json_of(const Node& node) {
+  if (node.is_null()) return "null";
+  std::string text;
+  if (node.is_scalar()) {
+    if (!node.quoted) return node.text;
+    text = "\"";
+    for (char c : node.text) {
+      if (c == '"' || c == '\\') text += '\\';
+      if (static_cast<unsigned char>(c) < 0x20) {
+        text += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
+      } else {
+        text += c;
+      }
+    }
+    return text + "\"";
+  }
+  for (const auto& [name, value] : node.members)
+    text += (text.empty() ? "" : ",") + (node.is_table() ? json_of(Node::scalar(name, {}, true)) + ":" : std::string()) + json_of(value);
+  return node.is_table() ? "{" + text + "}" : "[" + text + "]";
+}
+
+void read_config(Reading& reading, const Node& tree) {
+  reading.set_model_config(json_of(tree), tree.where.substr(0, tree.where.find('#')));
+  const Node* quantization = tree.find("quantization_config");
+  if (quantization && quantization->is_table()) read_quantization(reading, *quantization);
+}
+
+// ---- PEFT -------------------------------------------------------------------------------------------------------------
+
+const Rows& peft_rows() {
+  static const Rows table = {
+      {"base_model_name_or_path", kCode, "", nullptr, "model"},
+      {"peft_type", "task",
+       "LORA=lora,IA3=ia3,LN_TUNING=ln_tuning,PROMPT_TUNING=prompt_tuning,P_TUNING=p_tuning,PREFIX_TUNING=prefix_tuning", "LORA"},
+      {"r", "lora.r", "", "8"},
+      {"lora_alpha", "lora.alpha"},
+      {"lora_dropout", "lora.dropout"},
+      {"target_modules", kCode, "", nullptr, "lora.target_modules or peft.target_modules"},
+      {"feedforward_modules", "peft.feedforward_modules"},
+      {"modules_to_save", "lora.modules_to_save"},
+      {"num_virtual_tokens", "peft.num_virtual_tokens"},
+      {"encoder_hidden_size", "peft.encoder_hidden_size"},
+      {"use_dora", "lora.use_dora"},
+      {"use_rslora", kNothing},
+      {"bias", kRefused, "none", nullptr, "biases trained beside adapters"},
+      {"layers_to_transform", kRefused, "null", nullptr, "adapters on some layers alone"},
+      {"layers_pattern", kRefused, "null", nullptr, "adapters on some layers alone"},
+      {"rank_pattern.*", kRefused, "", nullptr, "ranks that differ by module"},
+      {"target_parameters", kRefused, "null", nullptr, "adapters on parameters that are no linear's"},
+      {"exclude_modules", kRefused, "null", nullptr, "modules taken out of the adapters' targets"},
+      {"trainable_token_indices", kRefused, "null", nullptr, "single trained tokens"},
+      {"layer_replication", kRefused, "null", nullptr, "replicated layers"},
+      {"lora_bias", kRefused, "false", nullptr, "adapters with biases"},
+      {"alpha_pattern.*", kNothing},
+  };
+  return table;
+}
+
+int recognises_peft(const Node& tree) { return 5 * count_of(tree, {"peft_type"}) + count_of(tree, {"target_modules", "lora_alpha", "r"}); }
+
+void read_peft(Reading& reading, const Node& tree) {
+  if (const Node* value = tree.find("base_model_name_or_path"); value && !value->is_null() && !reading.has("model"))
+    say_model(reading, *value, "base_model_name_or_path");
+  const bool lora = !tree.find("peft_type") || tree.find("peft_type")->text == "LORA";
+  Node plain = tree;
+  if (!lora)
+    std::erase_if(plain.members, [](const auto& member) {
+      return member.first == "r" || member.first == "modules_to_save";  // of LoRA's table
+    });
+  read_rows(reading, peft_rows(), plain);
+  if (const Node* targets = tree.find("target_modules"); targets && !targets->is_null())
+    reading.say(lora ? "lora.target_modules" : "peft.target_modules", targets->word(), "target_modules", targets->where);
+  if (lora) take_defaults(reading, peft_rows(), "PEFT 0.21");
+}
+
+}  // namespace
+
+void say_model(Reading& reading, const Node& value, const std::string& foreign) {
+  reading.say("model", value.word(), foreign, value.where);
+}
+
+void complete_trainer(Reading& said) {
+  said.when_model_is_known([](Reading& reading, const Model&) {
+    const bool accumulates = reading.has("grad_accum") && reading.count("grad_accum") > 1;
+    const std::string kind = reading.value("data_parallel");
+    if (accumulates && !reading.is("framework", "deepspeed"))
+      reading.derive(kind.rfind("fsdp", 0) == 0 ? "fsdp.no_sync" : "ddp.no_sync", "true",
+                     "Trainer reduces gradients in the last accumulation step alone");
+    if (kind.empty() || kind == "ddp")
+      reading.derive("ddp.find_unused_parameters", reading.is("recompute", "full") ? "false" : "true",
+                     "Trainer looks for unused parameters unless it recomputes activations");
+  });
+}
+
+Format training_arguments_format() {
+  return {"transformers", "Hugging Face TrainingArguments", kRelease, rows, recognises, read_arguments};
+}
+Format transformers_config_format() {
+  return {"config", "a model's config.json of Hugging Face", kRelease, no_rows, recognises_config, read_config};
+}
+Format peft_format() { return {"peft", "PEFT's adapter_config.json", "PEFT 0.21", peft_rows, recognises_peft, read_peft}; }
+
+}  // namespace plimsoll::formats

@@ -1,0 +1,154 @@
+// YAML as events, so that what an alias unfolds to is counted while it is copied.
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
+
+#include <map>
+#include <sstream>
+
+#include "formats/foreign/node.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::formats {
+namespace {
+
+bool is_one_of(const std::string& text, std::initializer_list<const char*> words) {
+  for (const char* word : words)
+    if (text == word) return true;
+  return false;
+}
+
+std::size_t size_of(const Node& node) {
+  std::size_t size = 1;
+  for (const auto& [name, value] : node.members) size += size_of(value);
+  return size;
+}
+
+/// Builds the tree; the innermost open list or table is the last of `open_`.
+class TreeBuilder : public YAML::EventHandler {
+ public:
+  explicit TreeBuilder(std::string where) : where_(std::move(where)) {}
+
+  Node take() { return std::move(root_); }
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    Node node;
+    node.where = place(mark);
+    add(std::move(node), anchor);
+  }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto found = anchors_.find(anchor);
+    if (found == anchors_.end()) fail("an alias that stands within what it stands for has no end", place(mark));
+    values_ += size_of(found->second);
+    add(Node(found->second), 0);
+  }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
+    const bool quoted = tag == "!" || tag == "tag:yaml.org,2002:str";
+    Node node = Node::scalar(value, place(mark), quoted);
+    if (!quoted && is_one_of(value, {"", "~", "null", "Null", "NULL"})) node.kind = Node::Kind::null;
+    if (!quoted && is_one_of(value, {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})) node.text = "true";
+    if (!quoted && is_one_of(value, {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})) node.text = "false";
+    add(std::move(node), anchor);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+    open(mark, anchor, Node::Kind::list);
+  }
+  void OnSequenceEnd() override { close(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+    open(mark, anchor, Node::Kind::table);
+  }
+  void OnMapEnd() override { close(); }
+
+ private:
+  struct Open {
+    Node node;
+    YAML::anchor_t anchor = 0;
+    bool has_key = false;
+    std::string key;
+  };
+
+  std::string place(const YAML::Mark& mark) const { return where_ + ":" + std::to_string(mark.line + 1); }
+
+  void open(const YAML::Mark& mark, YAML::anchor_t anchor, Node::Kind kind) {
+    if (static_cast<int>(open_.size()) >= kMostDepth) fail("nested more than " + std::to_string(kMostDepth) + " deep", place(mark));
+    Open next;
+    next.node.kind = kind;
+    next.node.where = place(mark);
+    next.anchor = anchor;
+    open_.push_back(std::move(next));
+  }
+
+  void close() {
+    Open done = std::move(open_.back());
+    open_.pop_back();
+    add(std::move(done.node), done.anchor);
+  }
+
+  void add(Node node, YAML::anchor_t anchor) {
+    if (++values_ > kMostValues) fail("more than " + std::to_string(kMostValues) + " values, aliases unfolded", node.where);
+    if (anchor != 0) anchors_[anchor] = node;
+    if (open_.empty()) {
+      root_ = std::move(node);
+      return;
+    }
+    Open& parent = open_.back();
+    if (parent.node.is_list()) {
+      parent.node.members.emplace_back("", std::move(node));
+    } else if (!parent.has_key) {
+      if (!node.is_scalar() && !node.is_null()) fail("a table's key is a list or a table", node.where);
+      parent.key = node.text;
+      parent.has_key = true;
+    } else {
+      parent.has_key = false;
+      put(parent.node, parent.key, std::move(node));
+    }
+  }
+
+  /// `<<` merges a table, or several, whose names do not stand before what is said here.
+  void put(Node& table, const std::string& key, Node value) {
+    if (key == "<<" && (value.is_table() || value.is_list())) {
+      if (value.is_list()) {
+        for (auto& [name, one] : value.members) put(table, key, std::move(one));
+        return;
+      }
+      for (auto& [name, member] : value.members)
+        if (!has(table, name)) table.members.emplace_back(name, std::move(member));
+      return;
+    }
+    for (auto& [name, before] : table.members)
+      if (name == key) {
+        before = std::move(value);  // what is said last counts, as PyYAML has it
+        return;
+      }
+    table.members.emplace_back(key, std::move(value));
+  }
+  static bool has(const Node& table, const std::string& key) {
+    for (const auto& [name, value] : table.members)
+      if (name == key) return true;
+    return false;
+  }
+
+  std::string where_;
+  Node root_;
+  std::vector<Open> open_;
+  std::map<YAML::anchor_t, Node> anchors_;
+  std::size_t values_ = 0;
+};
+
+}  // namespace
+
+Node parse_yaml_text(const std::string& text, const std::string& where) {
+  std::istringstream stream(text);
+  TreeBuilder builder(where);
+  try {
+    YAML::Parser parser(stream);
+    parser.HandleNextDocument(builder);
+  } catch (const YAML::Exception& error) {
+    fail("no YAML: " + error.msg, where + ":" + std::to_string(error.mark.line + 1));
+  }
+  return builder.take();
+}
+
+}  // namespace plimsoll::formats

@@ -1,0 +1,133 @@
+#include "program/modules/megatron/expert_mlp.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "program/modules/megatron/ops.hpp"
+#include "program/modules/megatron/recompute.hpp"
+#include "program/modules/megatron/te_experts.hpp"
+#include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// WeightedSwiGLUFunction and WeightedQuickGeGLUFunction, compiled: gate(first half) · second half · weight of the row.
+Tensor weighted_gate(const Tensor& x, const Tensor& weights) {
+  PythonFunction op("weighted_gate", {&x, &weights});
+  op.save(x);
+  op.save(weights);
+  Dims half = x.sizes();
+  half[-1] /= 2;
+  Tensor y = op.output(half, x.dtype());
+  pointwise(Pointwise::Form::fused, {&x, &weights}, {&y});
+  return op.done(y, [](BackwardCall& b) {
+    const Tensor input = b.saved(0), scale = b.saved(1);
+    const Tensor gradient = b.tape.empty(input.sizes(), input.dtype());
+    const Tensor scale_gradient = b.tape.empty(scale.sizes(), scale.dtype());
+    pointwise(Pointwise::Form::fused, {&input, &scale, &b.grad()}, {&gradient, &scale_gradient});
+    b.give(0, gradient);
+    b.give(1, scale_gradient);
+    b.drop_gradients();
+  });
+}
+
+/// weighted_bias_quick_geglu_impl clamps in eager operators before its compiled function: the gate from above, the other half from both
+/// sides.
+Tensor clamped(const Tensor& x) {
+  const std::vector<Tensor> halves = chunk(x, 2, -1);
+  const Tensor gate = clamp_above(halves[0]), linear = clamp(halves[1]);
+  return cat({gate, linear}, -1);
+}
+
+/// The glu() of bias_act_func, which no compiled function covers, and the probabilities behind it.
+Tensor eager_gelu_gate(const Tensor& x, const Tensor& weights) {
+  const std::vector<Tensor> halves = chunk(x, 2, -1);
+  Tensor active;
+  {
+    const Tensor gate = gelu(halves[0]), linear = add_scalar(halves[1]);  // glu_linear_offset
+    active = multiply(gate, linear);
+  }
+  const Tensor weighted = multiply(active, weights);
+  return to(weighted, x.dtype());
+}
+
+bool gelu_like(const std::string& activation) { return activation.rfind("gelu", 0) == 0; }
+
+/// The experts' rows, equally many of each.
+std::vector<std::int64_t> even_split(std::int64_t rows, std::size_t experts) {
+  std::vector<std::int64_t> sizes(experts, rows / static_cast<std::int64_t>(experts));
+  sizes.back() += rows % static_cast<std::int64_t>(experts);
+  return sizes;
+}
+
+/// TEGroupedMLP._apply_bias: expert by expert, weighted as its rows are, then put together.
+Tensor add_weighted_biases(const Tensor& rows, const std::vector<Tensor>& biases, const Tensor& weights) {
+  if (biases.empty()) return rows;
+  const std::vector<std::int64_t> sizes = even_split(rows.size(0), biases.size());
+  const std::vector<Tensor> parts = split(rows, sizes, 0), shares = split(weights, sizes, 0);
+  std::vector<Tensor> sums;
+  for (std::size_t i = 0; i < biases.size(); ++i) {
+    const Tensor weighted = multiply(biases[i], shares[i]);
+    sums.push_back(add(parts[i], weighted));
+  }
+  const Tensor whole = cat(sums, 0);
+  return to(whole, rows.dtype());
+}
+
+std::vector<Tensor> parameters_called(const Module& module, std::string_view prefix) {
+  std::vector<Tensor> tensors;
+  for (const auto& parameter : module.parameters)
+    if (parameter->name.rfind(prefix, 0) == 0) tensors.push_back(parameter->tensor);
+  return tensors;
+}
+
+}  // namespace
+
+std::int64_t padded_rows(const MegatronRuntime& runtime, std::int64_t rows, std::int64_t experts) {
+  const Scaling scaling = runtime.quantization().scaling;
+  const std::int64_t aligned = scaling == Scaling::mxfp8 || scaling == Scaling::nvfp4 ? 32 : 16;
+  return experts * round_up(ceil_div(rows, experts), aligned);
+}
+
+bool knows_expert_activation(const MoeSpec& spec) {
+  return spec.gated && (spec.activation == "silu" || spec.activation == "clamped_swiglu" || gelu_like(spec.activation));
+}
+
+Tensor expert_activation(const MoeSpec& spec, const Tensor& x, const Tensor& weights) {
+  if (gelu_like(spec.activation)) return eager_gelu_gate(x, weights);
+  return weighted_gate(spec.activation == "clamped_swiglu" ? clamped(x) : x, weights);
+}
+
+Tensor expert_mlp(MegatronRuntime& runtime, Module& mlp, const MoeSpec& spec, const Tensor& tokens, const Tensor& probabilities) {
+  Tensor inner = megatron_linear(runtime, tokens, mlp.child("linear_fc1").tensor("weight"), {}, {});
+  Tensor active = expert_activation(spec, inner, unsqueeze(probabilities, -1));
+  inner = std::move(active);
+  return megatron_linear(runtime, inner, mlp.child("linear_fc2").tensor("weight"), {}, {});
+}
+
+Tensor grouped_expert_mlp(MegatronRuntime& runtime, Module& experts, const MoeSpec& spec, const Tensor& tokens, const Tensor& probabilities,
+                          const GroupedExperts& options) {
+  Module &up = experts.child("linear_fc1"), &down = experts.child("linear_fc2");
+  Tensor rows = tokens, weights = unsqueeze(probabilities, -1);
+  if (options.pads) {
+    const std::int64_t padded = padded_rows(runtime, tokens.size(0), options.experts);
+    rows = te_repadded(rows, padded);
+    weights = te_repadded(weights, padded);
+  }
+  const Tensor inner = te_grouped_linear(runtime, rows, parameters_called(up, "weight"), parameters_called(up, "bias"));
+  const CheckpointWithoutOutput::Region activation = [&spec](const std::vector<Tensor>& in) {
+    return std::vector{expert_activation(spec, in[0], in[1])};
+  };
+  CheckpointWithoutOutput again;
+  const Tensor active =
+      (options.recomputes_activation ? again.run(runtime.tape(), activation, {inner, weights}) : activation({inner, weights})).front();
+  Tensor output = te_grouped_linear(runtime, active, parameters_called(down, "weight"), {});
+  again.discard(output);
+  output = add_weighted_biases(output, parameters_called(down, "bias"), weights);
+  return options.pads ? te_repadded(output, tokens.size(0)) : output;
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,40 @@
+#include "report/answer.hpp"
+
+#include <fmt/core.h>
+
+#include <cmath>
+
+#include "report/layout.hpp"
+
+namespace plimsoll {
+namespace {
+
+/// "1.78 s a step, 9,187 tokens/s per GPU, MFU 36.2 %"
+std::string pace(const Report& report) {
+  std::string text = to_string(Seconds(report.time.step_seconds.expected)) + " a step";
+  const double images = report.time.images_per_second_per_gpu;
+  text += images > 0 ? fmt::format(", {} images/s per GPU", images < 100 ? fmt::format("{:.2f}", images) : with_thousands(std::llround(images)))
+                     : fmt::format(", {} tokens/s per GPU", with_thousands(std::llround(report.time.tokens_per_second_per_gpu)));
+  for (const FlopsConvention& convention : report.flops.conventions)
+    if (convention.name == "megatron") return text + fmt::format(", MFU {:.1f} %", 100 * convention.mfu);
+  return text + fmt::format(", HFU {:.1f} %", 100 * report.flops.hfu);
+}
+
+}  // namespace
+
+std::string spoken_verdict(Verdict verdict) { return spoken(name_of(verdict)); }
+
+std::string answer_of(const Report& report) {
+  const RankReport& rank = report.worst_rank();
+  std::string line = fmt::format("{}: {} on {}, {:.1f} of {:.1f} GiB per GPU", spoken_verdict(report.verdict), report.model_name,
+                                 report.cluster_name, rank.memory.device.expected / 1073741824.0, rank.memory.capacity.gib());
+  const double margin = rank.memory.margin().gib();
+  line += margin >= 0 ? fmt::format(", {:.1f} GiB left", margin) : fmt::format(", {:.1f} GiB too much", -margin);
+  if (report.ranks.size() > 1) line += fmt::format("; worst: pipeline stage {}", rank.stage);
+  line += "; " + pace(report);
+  if (!rank.memory.parts.empty())
+    line += fmt::format("; largest part: {}, {:.1f} GiB", spoken(rank.memory.parts.front().name), rank.memory.parts.front().bytes.gib());
+  return line;
+}
+
+}  // namespace plimsoll

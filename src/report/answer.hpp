@@ -1,0 +1,16 @@
+// The first line of every report of a run.
+#pragma once
+
+#include <string>
+
+#include "plimsoll/estimate.hpp"
+
+namespace plimsoll {
+
+/// "fits", "tight" or "does not fit": what people say.
+std::string spoken_verdict(Verdict verdict);
+
+/// "fits: llama-3.1-8b on 8 x mi300x, 149.3 of 192.0 GiB per GPU, 42.7 GiB left; 2.15 s a step, …", in one line.
+std::string answer_of(const Report& report);
+
+}  // namespace plimsoll

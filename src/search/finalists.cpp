@@ -1,0 +1,307 @@
+#include "search/finalists.hpp"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::searching {
+namespace {
+
+constexpr std::size_t kMostKept = 400'000;  // per thread: 16 MB
+constexpr int kHeadrooms = 16;
+
+/// The `size` smallest scores so far; the largest of them is the bar.
+class Best {
+ public:
+  explicit Best(std::size_t size) : size_(std::max<std::size_t>(1, size)) { scores_.reserve(size_ + 1); }
+  void add(const Score& score) {
+    if (scores_.size() == size_ && !(score < scores_.front())) return;
+    scores_.push_back(score);
+    std::push_heap(scores_.begin(), scores_.end());
+    if (scores_.size() <= size_) return;
+    std::pop_heap(scores_.begin(), scores_.end());
+    scores_.pop_back();
+  }
+  /// Infinite while there are fewer.
+  Score bar() const { return scores_.size() < size_ ? Score{} : scores_.front(); }
+  const std::vector<Score>& scores() const { return scores_; }
+
+ private:
+  std::size_t size_;
+  std::vector<Score> scores_;
+};
+
+/// One thread's share of the sieve.
+class Sifter {
+ public:
+  Sifter(const Screen& screen, const Layouts& layouts, const SearchRequest& request)
+      : screen_(screen),
+        layouts_(layouts),
+        request_(request),
+        capacity_(static_cast<double>(request.cluster.accelerator.memory_usable.value.count)),
+        most_seconds_(request.most_step_seconds > 0 ? request.most_step_seconds : std::numeric_limits<double>::infinity()),
+        best_(request.top) {
+    sieve_.plays = screen.plays();
+  }
+
+  void sift(std::uint32_t layout) {
+    const ScreeningBound bound = screen_.bound(layout);
+    const std::int64_t gpus = layouts_.legal[layout].gpus;
+    auto& front = front_[gpus];
+    count_hopeless(layout);
+    screen_.each(layout, [&](const Screened& plan) {
+      ++sieve_.legal;
+      if (!plan.known) return keep(plan, {-1, 0});
+      ++sieve_.screened;
+      if (sieve_.plays && !plan.played) return static_cast<void>(++sieve_.unplayed);
+      const double fastest = bound.least_seconds(plan.seconds), slowest = bound.most_seconds(plan.seconds);
+      const double least = bound.least_bytes(plan.bytes), most = bound.most_bytes(plan.bytes);
+      if (least > capacity_) return too_large(plan);
+      if (fastest > most_seconds_) return static_cast<void>(++sieve_.too_slow);
+      if (most <= capacity_ && slowest <= most_seconds_) best_.add(score_of(request_.goal, slowest, gpus));
+      if (const double left = 1 - (plan.bytes + plan.cache) / capacity_; left >= 0) {
+        const auto headroom = static_cast<std::size_t>(kHeadrooms * left);
+        Screened& held = front[std::min<std::size_t>(headroom, kHeadrooms - 1)];
+        if (!held.known || plan.seconds < held.seconds || (plan.seconds == held.seconds && plan.index < held.index)) held = plan;
+      }
+      const Score score = score_of(request_.goal, fastest, gpus);
+      if (request_.keep_candidates > 0 || !(best_.bar() < score)) keep(plan, score);
+    });
+  }
+
+  /// Takes over what another thread found.
+  void join(Sifter&& other) {
+    sieve_.legal += other.sieve_.legal;
+    sieve_.screened += other.sieve_.screened;
+    sieve_.too_large += other.sieve_.too_large;
+    sieve_.too_slow += other.sieve_.too_slow;
+    sieve_.unplayed += other.sieve_.unplayed;
+    sieve_.complete &= other.sieve_.complete;
+    if (other.sieve_.fastest_too_large.known) faster_too_large(other.sieve_.fastest_too_large);
+    for (const Score& score : other.best_.scores()) best_.add(score);
+    kept_.insert(kept_.end(), other.kept_.begin(), other.kept_.end());
+    for (const auto& [gpus, headrooms] : other.front_)
+      for (std::size_t i = 0; i < headrooms.size(); ++i) {
+        Screened& held = front_[gpus][i];
+        const Screened& theirs = headrooms[i];
+        if (!theirs.known) continue;
+        if (!held.known || theirs.seconds < held.seconds || (theirs.seconds == held.seconds && theirs.index < held.index)) held = theirs;
+      }
+  }
+
+  Sieve finished() && {
+    drop_beaten();
+    std::sort(kept_.begin(), kept_.end(), [](const Kept& a, const Kept& b) {
+      if (a.score < b.score || b.score < a.score) return a.score < b.score;
+      return a.plan.index < b.plan.index;
+    });
+    for (const Kept& each : kept_) sieve_.candidates.push_back(each.plan);
+    for (const auto& [gpus, headrooms] : front_) {
+      double fastest = std::numeric_limits<double>::infinity();
+      for (std::size_t i = headrooms.size(); i-- > 0;)  // the most headroom first: with less of it a plan must be faster
+        if (headrooms[i].known && headrooms[i].seconds < fastest) {
+          fastest = headrooms[i].seconds;
+          sieve_.front.push_back(headrooms[i]);
+        }
+    }
+    return std::move(sieve_);
+  }
+
+ private:
+  struct Kept {
+    Screened plan;
+    Score score;
+  };
+
+  void keep(const Screened& plan, const Score& score) {
+    kept_.push_back({plan, score});
+    if (kept_.size() < 2 * kMostKept) return;
+    drop_beaten();
+    if (kept_.size() <= kMostKept) return;
+    sieve_.complete = false;
+    std::nth_element(kept_.begin(), kept_.begin() + kMostKept, kept_.end(), [](const Kept& a, const Kept& b) { return a.score < b.score; });
+    kept_.resize(kMostKept);
+  }
+
+  void drop_beaten() {
+    if (request_.keep_candidates > 0) return;
+    const Score bar = best_.bar();
+    std::erase_if(kept_, [&](const Kept& each) { return bar < each.score; });
+  }
+
+  void count_hopeless(std::uint32_t layout) {
+    const Layout& of = layouts_.legal[layout];
+    for (std::size_t setting = 0; setting < layouts_.settings[of.kind].size(); ++setting)
+      if (layouts_.settings[of.kind][setting] && screen_.hopeless(layout, setting)) {
+        ++sieve_.legal;
+        ++sieve_.screened;
+        ++sieve_.too_large;
+      }
+  }
+
+  void too_large(const Screened& plan) {
+    ++sieve_.too_large;
+    faster_too_large(plan);
+  }
+
+  void faster_too_large(const Screened& plan) {
+    Screened& held = sieve_.fastest_too_large;
+    if (!held.known || plan.seconds < held.seconds || (plan.seconds == held.seconds && plan.index < held.index)) held = plan;
+  }
+
+  const Screen& screen_;
+  const Layouts& layouts_;
+  const SearchRequest& request_;
+  double capacity_, most_seconds_;
+  Best best_;
+  std::vector<Kept> kept_;
+  std::map<std::int64_t, std::array<Screened, kHeadrooms>> front_;  ///< by GPUs
+  Sieve sieve_;
+};
+
+/// The best estimated plans so far, shared by the threads.
+class Podium {
+ public:
+  Podium(const SearchRequest& request, SearchResult& result) : request_(request), result_(result) {}
+
+  /// The score that a plan must beat; infinite while there are fewer than asked for.
+  Score bar() const {
+    const std::lock_guard lock(mutex_);
+    return result_.best.size() < request_.top ? Score{} : score(result_.best.back());
+  }
+  double best_seconds() const {
+    const std::lock_guard lock(mutex_);
+    return result_.best.empty() ? 0 : result_.best.front().seconds();
+  }
+  void add(EstimatedPlan plan) {
+    const std::lock_guard lock(mutex_);
+    const auto at = std::upper_bound(result_.best.begin(), result_.best.end(), plan, [&](const auto& a, const auto& b) { return before(a, b); });
+    result_.best.insert(at, std::move(plan));
+    if (result_.best.size() > request_.top) result_.best.pop_back();
+  }
+  void reject(const std::string& reason, const std::string& example) {
+    const std::lock_guard lock(mutex_);
+    SearchRejection& rejection = result_.rejected[reason];
+    ++rejection.count;
+    if (rejection.example.empty()) rejection.example = example;
+  }
+
+ private:
+  Score score(const EstimatedPlan& plan) const { return score_of(request_.goal, plan.seconds(), plan.plan.gpus); }
+  bool before(const EstimatedPlan& a, const EstimatedPlan& b) const {
+    const Score first = score(a), second = score(b);
+    if (first < second || second < first) return first < second;
+    return a.plan.index < b.plan.index;
+  }
+
+  const SearchRequest& request_;
+  SearchResult& result_;
+  mutable std::mutex mutex_;
+};
+
+bool dominates(const EstimatedPlan& a, const EstimatedPlan& b) {
+  const bool no_worse = a.seconds() <= b.seconds() && a.headroom() >= b.headroom() && a.plan.gpus <= b.plan.gpus && a.gpu_seconds() <= b.gpu_seconds();
+  const bool better = a.seconds() < b.seconds() || a.headroom() > b.headroom() || a.plan.gpus < b.plan.gpus || a.gpu_seconds() < b.gpu_seconds();
+  return no_worse && (better || a.plan.index < b.plan.index);
+}
+
+class Estimator {
+ public:
+  Estimator(const std::function<SearchPlan(const Screened&)>& to_plan, const SearchRequest& request) : to_plan_(to_plan), request_(request) {}
+
+  /// The plan in full; nothing where it is refused (and why).
+  std::optional<EstimatedPlan> estimated(const Screened& one, std::string& refusal) const {
+    EstimatedPlan plan{to_plan_(one), {}, {}};
+    try {
+      plan.report = estimate(request_.model, part_of(request_.cluster, plan.plan.gpus), strategy_of(request_, plan.plan));
+      plan.command = command_of(request_, plan.plan);
+      return plan;
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::internal) throw;
+      refusal = error.message();
+      return {};
+    }
+  }
+  bool counts(const EstimatedPlan& plan) const {
+    return plan.report.verdict != Verdict::does_not_fit && (request_.most_step_seconds <= 0 || plan.seconds() <= request_.most_step_seconds);
+  }
+
+ private:
+  const std::function<SearchPlan(const Screened&)>& to_plan_;
+  const SearchRequest& request_;
+};
+
+/// Of what was estimated for the front, and the best, those that no other beats in everything.
+void find_front(std::vector<EstimatedPlan> plans, SearchResult& result) {
+  std::set<std::uint64_t> seen;
+  for (const EstimatedPlan& plan : plans) seen.insert(plan.plan.index);
+  for (const EstimatedPlan& plan : result.best)
+    if (seen.insert(plan.plan.index).second) plans.push_back(plan);
+  for (const EstimatedPlan& plan : plans)
+    if (std::none_of(plans.begin(), plans.end(), [&](const EstimatedPlan& other) { return dominates(other, plan); })) result.front.push_back(plan);
+  std::sort(result.front.begin(), result.front.end(), [](const EstimatedPlan& a, const EstimatedPlan& b) {
+    return std::pair(a.seconds(), a.plan.index) < std::pair(b.seconds(), b.plan.index);
+  });
+}
+
+}  // namespace
+
+Sieve sift(const Screen& screen, const Layouts& layouts, const SearchRequest& request, Watch& watch) {
+  const int threads = threads_of(request);
+  std::vector<Sifter> sifters(static_cast<std::size_t>(threads), Sifter(screen, layouts, request));
+  constexpr std::uint64_t kAtOnce = 64;
+  const std::uint64_t all = layouts.legal.size();
+  parallel_for(ceil_div(static_cast<std::int64_t>(all), kAtOnce), threads, watch, "screening", [&](std::uint64_t piece, int thread) {
+    for (std::uint64_t i = piece * kAtOnce; i < std::min(all, (piece + 1) * kAtOnce); ++i)
+      sifters[static_cast<std::size_t>(thread)].sift(static_cast<std::uint32_t>(i));
+  });
+  for (std::size_t i = 1; i < sifters.size(); ++i) sifters[0].join(std::move(sifters[i]));
+  return std::move(sifters[0]).finished();
+}
+
+void estimate_finalists(const Sieve& sieve, const Screen& screen, const std::function<SearchPlan(const Screened&)>& to_plan,
+                        const SearchRequest& request, Watch& watch, SearchResult& result) {
+  const Estimator estimator(to_plan, request);
+  Podium podium(request, result);
+  const int threads = threads_of(request);
+  std::atomic<std::uint64_t> estimated{0};
+  const std::uint64_t most = std::min<std::uint64_t>(sieve.candidates.size(), request.most_estimates);
+  std::atomic<bool> certain{false};
+  parallel_for(most, threads, watch, "estimates", [&](std::uint64_t i, int) {
+    if (certain) return;
+    const Screened& one = sieve.candidates[i];
+    const double least = one.known ? screen.bound(one.layout).least_seconds(one.seconds) : 0;
+    if (one.known && podium.bar() < score_of(request.goal, least, to_plan(one).gpus)) {
+      certain = true;
+      return;
+    }
+    ++estimated;
+    std::string refusal;
+    auto plan = estimator.estimated(one, refusal);
+    if (!plan) return podium.reject("refused by the estimate", refusal);
+    if (sieve.plays && !was_played(plan->report)) return podium.reject(kUnplayed, plan->report.time.closed_form_because);
+    if (!estimator.counts(*plan))
+      return podium.reject(plan->report.verdict == Verdict::does_not_fit ? "does not fit" : "slower than the deadline", {});
+    podium.add(*std::move(plan));
+    watch.best_seconds = podium.best_seconds();
+  });
+  result.complete = sieve.complete && (certain || most == sieve.candidates.size());
+  std::vector<std::optional<EstimatedPlan>> front(sieve.front.size());
+  parallel_for(front.size(), threads, watch, "front", [&](std::uint64_t i, int) {
+    std::string refusal;
+    ++estimated;
+    auto plan = estimator.estimated(sieve.front[i], refusal);
+    if (plan && estimator.counts(*plan) && (!sieve.plays || was_played(plan->report))) front[i] = std::move(plan);
+  });
+  result.estimated = estimated;
+  result.resume_from = estimated;
+  std::vector<EstimatedPlan> plans;
+  for (auto& plan : front)
+    if (plan) plans.push_back(*std::move(plan));
+  find_front(std::move(plans), result);
+}
+
+}  // namespace plimsoll::searching

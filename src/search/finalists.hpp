@@ -1,0 +1,32 @@
+// From all plans to those that could be the best, and from these to the best: no plan is left out that could belong to them.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "search/screen.hpp"
+
+namespace plimsoll::searching {
+
+/// Why closed forms are no candidates beside plans that were played.
+inline constexpr const char* kUnplayed = "only a closed form is known, which does not compare with what is played";
+
+/// What screening leaves.
+struct Sieve {
+  std::vector<Screened> candidates;  ///< could be among the best; those that are not known first, then by their least score
+  std::vector<Screened> front;       ///< of every cluster size and sixteenth of the memory, the fastest that seems to fit so
+  std::uint64_t legal = 0, screened = 0, too_large = 0, too_slow = 0, unplayed = 0;
+  bool plays = false;                ///< closed forms are no candidates
+  Screened fastest_too_large;
+  bool complete = true;              ///< false: more candidates than could be kept
+};
+
+/// Composes every legal plan. A plan is no candidate where even its least memory is more than there is, or where `top` plans that surely
+/// fit are faster at their slowest than it is at its fastest; "surely" and "least" go as far as screening_bound says.
+Sieve sift(const Screen& screen, const Layouts& layouts, const SearchRequest& request, Watch& watch);
+
+/// Estimates candidates by rising least score until the best `top` are certain; then the front.
+void estimate_finalists(const Sieve& sieve, const Screen& screen, const std::function<SearchPlan(const Screened&)>& to_plan,
+                        const SearchRequest& request, Watch& watch, SearchResult& result);
+
+}  // namespace plimsoll::searching

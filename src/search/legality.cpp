@@ -1,0 +1,260 @@
+#include "search/legality.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <numeric>
+#include <optional>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/schedule.hpp"
+
+namespace plimsoll::searching {
+namespace {
+
+constexpr std::uint64_t kMostLayouts = 200'000'000, kMostJudged = 250'000;
+constexpr std::int64_t kSteadyMicroBatches = 8;  // with fewer a pipeline of two stages may hold fewer than two passes
+constexpr const char* kIndivisible = "the GPUs are no multiple of tp · pp · cp";
+constexpr const char* kDouble = "says the same as another plan";
+
+/// What a complaint is about: its first clause with every number as #, so that equal ones can be counted together.
+std::string reason_of(const Error& error) {
+  std::string text = error.message(), reason;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text.compare(i, 2, ": ") == 0 || text.compare(i, 2, "; ") == 0) break;
+    const bool digit = std::isdigit(static_cast<unsigned char>(text[i])) != 0;
+    const bool in_word = i > 0 && std::isalpha(static_cast<unsigned char>(text[i - 1])) != 0;
+    if (!digit || in_word) {
+      reason += text[i];
+    } else if (reason.empty() || reason.back() != '#') {
+      reason += '#';
+    }
+  }
+  return reason;
+}
+
+/// A layout that says what resolve() takes back: one stage in chunks, a sequence cut by one rank.
+bool says_in_vain(const Space& space, std::uint64_t raw, const Strategy& resolved) {
+  if (space.digit(raw, "vp", resolved.vp) != resolved.vp) return true;
+  for (const auto& [key, value] : space.layout_options(raw))
+    if (key == "sequence_parallel" && (value == "true") != resolved.sequence_parallel) return true;
+  return false;
+}
+
+/// What of a layout may make a setting illegal: whose code and engine, and which ways of parallelism are at work.
+std::string kind_of(const Strategy& s) {
+  return fmt::format("{} {} {}{}{}{}{}{}{} {} {}", s.framework, static_cast<int>(s.data_parallel), s.tp > 1, s.pp > 1, s.cp > 1, s.ep > 1, s.vp > 1,
+                     s.dp > 1, s.sequence_parallel, s.pp_schedule, s.micro_batches > 1);
+}
+
+/// Collectives of data parallelism that run by themselves behind the passes take the same time whatever the passes do.
+bool reduces_behind_the_passes(const Strategy& s) {
+  const bool replicated = s.data_parallel == DataParallel::ddp || s.data_parallel == DataParallel::megatron_distopt;
+  return replicated && engine_of(s) == Engine::megatron && !s.megatron.overlap_grad_reduce.value_or(true) &&
+         !s.megatron.overlap_param_gather.value_or(true) && s.dp_replicate <= 1;
+}
+
+/// Data-parallel ranks of the instances that stand for a layout: as many as fill a node, so that pipeline neighbours are as far apart.
+std::int64_t instance_ranks(const Strategy& s, const Cluster& cluster) {
+  if (!reduces_behind_the_passes(s)) return s.dp;
+  const std::int64_t model_ranks = std::int64_t{s.tp} * s.cp, experts = std::int64_t{s.ep} * s.etp;
+  std::int64_t ranks = std::max<std::int64_t>(2, cluster.gpus_per_node / model_ranks);
+  while (ranks < s.dp && model_ranks * ranks % experts != 0) ++ranks;
+  return std::min<std::int64_t>(ranks, s.dp);
+}
+
+/// Layers of each rank, and how full those between the first and the last are. V-shaped placements deal chunks back and forth.
+void count_layers(const Strategy& s, const Model& model, Layout& layout) {
+  layout.first = layout.inner = layout.last = layout.usual = static_cast<double>(model.layers);
+  if (s.pp == 1 || s.pp_layers.empty()) return;
+  const auto stages = static_cast<std::size_t>(s.pp);
+  const bool v_shaped = s.pp_schedule == "zbv" || s.pp_schedule == "dualpipev";
+  std::vector<double> ranks(stages, 0);
+  for (std::size_t i = 0; i < s.pp_layers.size(); ++i)
+    ranks[v_shaped && i >= stages ? 2 * stages - 1 - i : i % stages] += static_cast<double>(s.pp_layers[i]) / s.vp;
+  layout.first = ranks.front();
+  layout.last = ranks.back();
+  layout.inner = *std::max_element(stages > 2 ? ranks.begin() + 1 : ranks.begin(), ranks.end() - 1);
+  layout.usual = std::accumulate(ranks.begin(), ranks.end() - 1, 0.0) / static_cast<double>(stages - 1);
+}
+
+void count_in_flight(const Strategy& s, Layout& layout) {
+  const auto micro_batches = static_cast<int>(std::min<std::int64_t>(s.micro_batches_per_run(), std::int64_t{4} * s.pp * s.vp));
+  const Schedule schedule = make_schedule(s.pp_schedule, s.pp, micro_batches, s.vp);
+  layout.in_flight = peak_in_flight(schedule, 0);
+  layout.inner_in_flight = peak_in_flight(schedule, 1);
+}
+
+/// One layout judged.
+struct Judged {
+  Layout layout;
+  Row row, tail;
+  std::string kind, row_key, tail_key;  ///< tail_key empty: its row is of its own data-parallel ranks
+  std::string complaint, reason;
+};
+
+class Judge {
+ public:
+  Judge(const Space& space, const SearchRequest& request) : space_(space), request_(request) {
+    for (const std::int64_t size : cluster_sizes(request)) clusters_.emplace(size, part_of(request.cluster, size));
+  }
+
+  Judged judge(std::uint64_t raw) const {
+    Judged judged;
+    judged.layout.raw = raw;
+    judged.layout.gpus = space_.gpus_of(raw);
+    try {
+      const Cluster& cluster = clusters_.at(judged.layout.gpus);
+      const Strategy resolved = resolve(with_options(request_, space_.layout_options(raw)), request_.model, cluster);
+      if (says_in_vain(space_, raw, resolved)) judged.reason = judged.complaint = kDouble;
+      if (judged.reason.empty()) describe(resolved, cluster, judged);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::internal) throw;
+      judged.reason = reason_of(error);
+      judged.complaint = error.message();
+    }
+    return judged;
+  }
+
+  bool legal(std::uint64_t layout, std::uint64_t setting, std::string& reason, std::string& complaint) const {
+    try {
+      Options options = space_.layout_options(layout);
+      const Options more = space_.setting_options(setting);
+      options.insert(options.end(), more.begin(), more.end());
+      (void)resolve(with_options(request_, options), request_.model, clusters_.at(space_.gpus_of(layout)));
+      return true;
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::internal) throw;
+      reason = reason_of(error);
+      complaint = error.message();
+      return false;
+    }
+  }
+
+ private:
+  void describe(const Strategy& s, const Cluster& cluster, Judged& judged) const {
+    Layout& layout = judged.layout;
+    layout.micro_batches = s.micro_batches;
+    layout.stages = s.pp;
+    layout.chunks = s.vp;
+    count_layers(s, request_.model, layout);
+    if (s.pp > 1) count_in_flight(s, layout);
+    judged.kind = kind_of(s);
+    // Interleaved chunks are alike: two and three of them tell of any number.
+    const bool any_chunks = s.vp > 1 && schedule_refusal(s.pp_schedule, 2, 8, 2).empty() && schedule_refusal(s.pp_schedule, 2, 8, 3).empty();
+    Row row{layout.raw, s.micro_batch, instance_ranks(s, cluster), std::int64_t{s.tp} * s.cp, any_chunks ? 2 : s.vp, any_chunks, s.pp_schedule,
+            s.pp > 1, s.micro_batches == 1, s.pp > 2 || s.micro_batches < kSteadyMicroBatches};
+    judged.row_key = key_of(s, row, true);
+    judged.row = row;
+    if (row.dp == s.dp) return;
+    row.dp = s.dp;
+    judged.tail_key = key_of(s, row, false);
+    judged.tail = row;
+  }
+
+  /// All that a row's summaries depend on; a tail does not on the micro-batch.
+  std::string key_of(const Strategy& s, const Row& row, bool with_batch) const {
+    std::string key = fmt::format("{} {} {} {} {}", row.pipelined, row.single, row.dp, row.chunks, s.pp_schedule);
+    for (const auto& [name, value] : space_.layout_options(row.raw)) {
+      if (name == "pp" || name == "dp" || name == "global_batch" || name == "grad_accum" || name == "micro_batches_per_step" || name == "vp") continue;
+      if (!with_batch && name == "micro_batch") continue;
+      key += " " + name + "=" + value;
+    }
+    return key;
+  }
+
+  const Space& space_;
+  const SearchRequest& request_;
+  std::unordered_map<std::int64_t, Cluster> clusters_;
+};
+
+void reject(Layouts& layouts, const std::string& reason, std::uint64_t count, const std::string& example) {
+  SearchRejection& rejection = layouts.rejected[reason];
+  rejection.count += count;
+  if (rejection.example.empty() || (!example.empty() && example < rejection.example)) rejection.example = example;
+}
+
+/// Layouts of this shard, or a sample of them, whose degrees divide their GPUs.
+std::vector<std::uint64_t> candidates_of(const Space& space, const SearchRequest& request, Layouts& layouts) {
+  const std::uint64_t all = space.layouts(), wanted = request.sample > 0 ? std::min(request.sample, all) : all;
+  if (wanted > kMostLayouts)
+    refuse(fmt::format("the space has {:.3g} layouts, and {:.3g} can be looked at", static_cast<double>(all), static_cast<double>(kMostLayouts)), {},
+           "pin some axes to one value, or --sample some of them");
+  std::uint64_t stride = wanted == all ? 1 : std::max<std::uint64_t>(1, static_cast<std::uint64_t>(0.6180339887 * static_cast<double>(all)));
+  while (std::gcd(stride, all) != 1) ++stride;  // visits every layout once, well spread
+  std::vector<std::uint64_t> candidates;
+  std::uint64_t indivisible = 0;
+  const std::uint64_t shards = std::max<std::uint64_t>(1, request.shards);
+  std::uint64_t raw = all - stride % all;
+  for (std::uint64_t i = 0; i < wanted; ++i) {
+    raw = (raw + stride) % all;
+    if (i % shards != request.shard) continue;
+    std::int64_t ranks = 1;
+    for (const auto& [key, otherwise] : {std::pair<const char*, int>{"tp", request.base.tp}, {"pp", request.base.pp}, {"cp", request.base.cp}})
+      ranks *= std::max<std::int64_t>(1, space.digit(raw, key, otherwise));
+    if (space.gpus_of(raw) % ranks != 0) {
+      ++indivisible;
+      continue;
+    }
+    candidates.push_back(raw);
+    if (candidates.size() > kMostJudged)
+      refuse(fmt::format("more than {} layouts divide the GPUs", kMostJudged), {}, "pin some axes to one value, or --sample some of them");
+  }
+  if (indivisible > 0) reject(layouts, kIndivisible, indivisible * space.settings() * space.depths(), {});
+  return candidates;
+}
+
+/// Numbers the rows in the order of the layouts, whatever thread judged them.
+class Numbering {
+ public:
+  std::uint32_t of(const std::string& key, const Row& row, std::vector<Row>& rows) {
+    const auto [found, fresh] = numbers_.emplace(key, static_cast<std::uint32_t>(rows.size()));
+    if (fresh) rows.push_back(row);
+    rows[found->second].long_pipeline |= row.long_pipeline;
+    return found->second;
+  }
+
+ private:
+  std::unordered_map<std::string, std::uint32_t> numbers_;
+};
+
+}  // namespace
+
+Layouts find_layouts(const Space& space, const SearchRequest& request, Watch& watch) {
+  Layouts layouts;
+  const Judge judge(space, request);
+  const std::vector<std::uint64_t> candidates = candidates_of(space, request, layouts);
+  std::vector<Judged> judged(candidates.size());
+  parallel_for(candidates.size(), threads_of(request), watch, "layouts", [&](std::uint64_t i, int) { judged[i] = judge.judge(candidates[i]); });
+  Numbering rows, tails;
+  std::unordered_map<std::string, std::uint32_t> kinds;
+  const std::uint64_t points = space.settings() * space.depths();
+  for (Judged& each : judged) {
+    if (each.kind.empty()) {
+      if (!each.reason.empty()) reject(layouts, each.reason, points, each.complaint);
+      continue;
+    }
+    each.layout.row = rows.of(each.row_key, each.row, layouts.rows);
+    each.layout.tail = each.tail_key.empty() ? 0 : 1 + tails.of(each.tail_key, each.tail, layouts.tails);
+    const auto [found, fresh] = kinds.emplace(each.kind, static_cast<std::uint32_t>(kinds.size()));
+    if (fresh) layouts.of_kind.push_back(each.layout.raw);
+    each.layout.kind = found->second;
+    layouts.legal.push_back(each.layout);
+  }
+  layouts.settings.assign(kinds.size(), std::vector<char>(space.settings(), 0));
+  std::vector<std::uint64_t> layouts_of_kind(kinds.size(), 0);
+  for (const Layout& layout : layouts.legal) ++layouts_of_kind[layout.kind];
+  std::mutex counting;
+  parallel_for(kinds.size() * space.settings(), threads_of(request), watch, "settings", [&](std::uint64_t i, int) {
+    const std::uint64_t kind = i / space.settings(), setting = i % space.settings();
+    std::string reason, complaint;
+    layouts.settings[kind][setting] = judge.legal(layouts.of_kind[kind], setting, reason, complaint);
+    if (layouts.settings[kind][setting]) return;
+    const std::lock_guard lock(counting);
+    reject(layouts, reason, layouts_of_kind[kind] * space.depths(), complaint);
+  });
+  return layouts;
+}
+
+}  // namespace plimsoll::searching

@@ -1,0 +1,14 @@
+// Which points of the space a framework runs: resolve() is the judge.
+#pragma once
+
+#include "search/layout.hpp"
+#include "search/parallel.hpp"
+
+namespace plimsoll::searching {
+
+/// Judges every layout once, and every setting once for each kind of layout: whether a setting is legal depends on what a layout is made of,
+/// not on its numbers (tests hold random points against resolve()). Layouts whose degrees do not divide their GPUs are told so by the
+/// thousand. Throws Error (refused): more layouts than can be judged.
+Layouts find_layouts(const Space& space, const SearchRequest& request, Watch& watch);
+
+}  // namespace plimsoll::searching

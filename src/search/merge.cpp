@@ -1,0 +1,125 @@
+// Shards of one search put together: each holds the exact best and front of its part, so theirs are the whole's.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/search.hpp"
+#include "report/json_text.hpp"
+#include "units/json_reader.hpp"
+
+namespace plimsoll {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// The reader checks the text, its size and what the merge relies on; the rest is carried over as it is.
+Json read_shard(const std::string& name, const std::string& text) {
+  const JsonDocument document = JsonDocument::parse(text, name);
+  const JsonValue root = document.root();
+  if (root["schema"].text() != "plimsoll/search/1") root["schema"].expected("\"plimsoll/search/1\"");
+  (void)root["fingerprint"].text();
+  (void)root["complete"].boolean();
+  const std::int64_t shards = root["shards"].integer(1, 1'000'000);
+  (void)root["shard"].integer(0, shards - 1);
+  for (const char* count : {"legal", "screened", "estimated"}) (void)root[count].integer(0, INT64_MAX);
+  for (const char* seconds : {"seconds", "screening_seconds"}) (void)root[seconds].number(0, 1e12);
+  for (const char* list : {"top", "front"})
+    for (const JsonValue& plan : root[list].elements()) {
+      (void)plan["index"].integer(0, INT64_MAX);
+      (void)plan["gpus"].integer(1, INT64_MAX);
+      (void)plan["step_seconds"]["expected"].number(0, 1e12);
+      (void)plan["headroom_bytes"].integer(INT64_MIN, INT64_MAX);
+      (void)plan["gpu_seconds"].number(0, 1e18);
+    }
+  for (const std::string& reason : root["rejected"].keys()) (void)root["rejected"][reason].integer(0, INT64_MAX);
+  return Json::parse(text);
+}
+
+double seconds_of(const Json& plan) { return plan["step_seconds"]["expected"].get<double>(); }
+
+/// As plans are ordered in a search (score_of).
+bool before(const std::string& goal, const Json& a, const Json& b) {
+  const auto key = [&](const Json& plan) {
+    const double seconds = seconds_of(plan), gpus = plan["gpus"].get<double>();
+    const double first = goal == "gpus" ? gpus : goal == "cost" ? plan["gpu_seconds"].get<double>() : seconds;
+    return std::tuple(first, goal == "time" ? gpus : seconds, plan["index"].get<std::int64_t>());
+  };
+  return key(a) < key(b);
+}
+
+bool dominates(const Json& a, const Json& b) {
+  const double faster = seconds_of(b) - seconds_of(a), fewer = b["gpus"].get<double>() - a["gpus"].get<double>();
+  const double cheaper = b["gpu_seconds"].get<double>() - a["gpu_seconds"].get<double>();
+  const double roomier = a["headroom_bytes"].get<double>() - b["headroom_bytes"].get<double>();
+  const bool no_worse = faster >= 0 && fewer >= 0 && cheaper >= 0 && roomier >= 0;
+  return no_worse && (faster > 0 || fewer > 0 || cheaper > 0 || roomier > 0 || a["index"].get<std::int64_t>() < b["index"].get<std::int64_t>());
+}
+
+Json front_of(const std::vector<Json>& plans) {
+  std::vector<Json> front;
+  for (const Json& plan : plans)
+    if (std::none_of(plans.begin(), plans.end(), [&](const Json& other) { return dominates(other, plan); })) front.push_back(plan);
+  std::sort(front.begin(), front.end(), [](const Json& a, const Json& b) { return before("time", a, b); });
+  return front;
+}
+
+void take_counts(const Json& shard, Json& whole) {
+  for (const char* count : {"legal", "screened", "estimated"}) whole[count] = whole[count].get<std::int64_t>() + shard[count].get<std::int64_t>();
+  for (const char* seconds : {"seconds", "screening_seconds"}) whole[seconds] = whole[seconds].get<double>() + shard[seconds].get<double>();
+  for (const auto& [reason, count] : shard["rejected"].items())
+    whole["rejected"][reason] = whole["rejected"].value(reason, std::int64_t{0}) + count.get<std::int64_t>();
+  for (const auto& [reason, rescue] : shard["rescues"].items())
+    if (!whole["rescues"].contains(reason)) whole["rescues"][reason] = rescue;
+  whole["complete"] = whole["complete"].get<bool>() && shard["complete"].get<bool>();
+}
+
+/// Every plan once, in the order of the goal.
+std::vector<Json> plans_of(const std::vector<Json>& shards, const char* list, const std::string& goal) {
+  std::vector<Json> plans;
+  std::set<std::int64_t> seen;
+  for (const Json& shard : shards)
+    for (const Json& plan : shard[list])
+      if (seen.insert(plan["index"].get<std::int64_t>()).second) plans.push_back(plan);
+  std::sort(plans.begin(), plans.end(), [&](const Json& a, const Json& b) { return before(goal, a, b); });
+  return plans;
+}
+
+}  // namespace
+
+std::string merge_searches(const std::vector<std::pair<std::string, std::string>>& files) {
+  if (files.empty()) fail("no shard was given", "merge", "plimsoll merge shard-*.json");
+  std::vector<Json> shards;
+  std::set<std::int64_t> numbers;
+  for (const auto& [name, text] : files) {
+    Json shard = read_shard(name, text);
+    if (!shards.empty() && shard["fingerprint"] != shards.front()["fingerprint"])
+      fail("it is of another search than " + files.front().first, name, "merge shards of the same model, cluster, axes and options");
+    if (!shards.empty() && shard["shards"] != shards.front()["shards"]) fail("it is one of another number of shards than " + files.front().first, name);
+    if (!numbers.insert(shard["shard"].get<std::int64_t>()).second) fail("its shard was given already", name, "leave one of them out");
+    shards.push_back(std::move(shard));
+  }
+  Json whole = shards.front();
+  const std::string goal = whole["goal"].get<std::string>();
+  std::size_t most = 1;
+  for (const Json& shard : shards) most = std::max(most, shard["top"].size());
+  for (std::size_t i = 1; i < shards.size(); ++i) take_counts(shards[i], whole);
+  std::vector<Json> top = plans_of(shards, "top", goal), front = plans_of(shards, "front", "time");
+  front.insert(front.end(), top.begin(), top.end());
+  std::set<std::int64_t> seen;
+  std::erase_if(front, [&](const Json& plan) { return !seen.insert(plan["index"].get<std::int64_t>()).second; });
+  whole["front"] = front_of(front);
+  top.resize(std::min(top.size(), most));
+  whole["best"] = top.empty() ? Json(nullptr) : top.front();
+  whole["top"] = top;
+  whole["complete"] = whole["complete"].get<bool>() && static_cast<std::int64_t>(numbers.size()) == whole["shards"].get<std::int64_t>();
+  const double screening = whole["screening_seconds"].get<double>();
+  whole["screened_per_second"] = screening > 0 ? whole["screened"].get<double>() / screening : 0;
+  if (static_cast<std::int64_t>(numbers.size()) < whole["shards"].get<std::int64_t>())
+    whole["notes"].push_back(fmt::format("{} of {} shards", numbers.size(), whole["shards"].get<std::int64_t>()));
+  return json_text(whole);
+}
+
+}  // namespace plimsoll

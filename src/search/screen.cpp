@@ -1,0 +1,193 @@
+#include "search/screen.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "hardware/read_values.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::searching {
+namespace {
+
+/// Settings that change what is recomputed or how kernels run leave states and their collectives as they are.
+bool leaves_states(const std::string& key) {
+  return key == "recompute" || key == "attention" || key == "loss" || key == "compile";
+}
+
+/// By setting: the first that says the same where `kept` says so, and for all other keys has the values of `with`.
+template <class Kept>
+std::vector<std::int64_t> first_alike(const Space& space, const Kept& kept, const Options& with) {
+  const auto rest_of = [&](std::uint64_t setting) {
+    std::string rest;
+    for (const auto& [key, value] : space.setting_options(setting))
+      if (kept(key)) rest += key + "=" + value + " ";
+    return rest;
+  };
+  const auto has = [&](std::uint64_t setting) {
+    const Options options = space.setting_options(setting);
+    return std::all_of(with.begin(), with.end(), [&](const auto& each) { return std::find(options.begin(), options.end(), each) != options.end(); });
+  };
+  std::unordered_map<std::string, std::int64_t> first;
+  for (std::uint64_t setting = 0; setting < space.settings(); ++setting)
+    if (has(setting)) first.emplace(rest_of(setting), static_cast<std::int64_t>(setting));
+  std::vector<std::int64_t> alike;
+  for (std::uint64_t setting = 0; setting < space.settings(); ++setting) {
+    const auto found = first.find(rest_of(setting));
+    alike.push_back(found == first.end() ? -1 : found->second);
+  }
+  return alike;
+}
+
+}  // namespace
+
+ScreeningBound screening_bound(std::string_view framework) {
+  static const std::vector<std::pair<std::string, ScreeningBound>> bounds = [] {
+    std::vector<std::pair<std::string, ScreeningBound>> list;
+    const JsonDocument document = hardware::shipped_document("hardware/screening.json");
+    for (const JsonValue& row : document.root()["bounds"].elements())
+      list.emplace_back(row["framework"].text(),
+                        ScreeningBound{row["seconds"].at(0).number(-0.99, 0), row["seconds"].at(1).number(0, 9),
+                                       row["bytes"].at(0).number(-0.99, 0), row["bytes"].at(1).number(0, 9)});
+    return list;
+  }();
+  for (const std::string_view name : {framework, std::string_view("all")})
+    for (const auto& [of, bound] : bounds)
+      if (of == name) return bound;
+  throw Error(ErrorCode::internal, "hardware/screening.json has no bound for all frameworks");
+}
+
+Score score_of(SearchGoal goal, double seconds, std::int64_t gpus) {
+  const auto count = static_cast<double>(gpus);
+  switch (goal) {
+    case SearchGoal::gpus:
+      return {count, seconds};
+    case SearchGoal::cost:
+      return {count * seconds, seconds};
+    default:
+      return {seconds, count};
+  }
+}
+
+Screen::Screen(const Space& space, const SearchRequest& request, const Layouts& layouts)
+    : space_(space), request_(request), layouts_(layouts), summarizer_(space, request) {
+  constexpr std::uint64_t kMostSummaries = 400'000;  // 80 MB
+  const std::uint64_t wanted = (layouts.rows.size() + layouts.tails.size() + 1) * space.settings();
+  if (wanted > kMostSummaries)
+    refuse(fmt::format("{} kinds of blocks under {} settings need {} summaries", layouts.rows.size(), space.settings(), wanted), {},
+           "pin some axes to one value, or --sample some layouts");
+  summaries_.resize(layouts.rows.size() * space.settings());
+  tails_.resize((layouts.tails.size() + 1) * space.settings());
+  for (const std::int64_t first : first_alike(space, [](const std::string& key) { return !leaves_states(key); }, {}))
+    tail_setting_.push_back(static_cast<std::uint64_t>(first));
+  unrecomputed_ = first_alike(space, [](const std::string& key) { return key != "recompute"; }, {{"recompute", "none"}});
+  recomputed_ = first_alike(space, [](const std::string& key) { return key != "recompute"; }, {{"recompute", "full"}});
+  hopeless_.assign(layouts.legal.size() * space.settings(), 0);
+  std::unordered_map<std::uint64_t, std::int64_t> numbers;
+  for (std::uint32_t i = 0; i < layouts.legal.size(); ++i) numbers.emplace(layouts.legal[i].raw, i);
+  for (const Layout& layout : layouts.legal) {
+    const auto found = numbers.find(space.with_smaller_micro_batch(layout.raw));
+    smaller_.push_back(found == numbers.end() || found->first == layout.raw ? -1 : found->second);
+  }
+  for (const std::uint64_t raw : layouts.of_kind) {
+    const Strategy resolved =
+        resolve(with_options(request, space.layout_options(raw)), request.model, part_of(request.cluster, space.gpus_of(raw)));
+    bounds_.push_back(screening_bound(name_of(profile_of(resolved).code)));
+  }
+}
+
+/// Layouts and settings whose summaries are made together; those that tell whether they are hopeless were made before.
+struct Screen::Wave {
+  std::int64_t micro_batch = 0;
+  bool recomputed = true;
+  std::vector<std::uint32_t> layouts;
+};
+
+std::vector<Screen::Wave> Screen::waves() const {
+  std::map<std::pair<std::int64_t, bool>, Wave> by;
+  for (std::uint32_t i = 0; i < layouts_.legal.size(); ++i)
+    for (const bool recomputed : {true, false}) {
+      const std::int64_t size = layouts_.rows[layouts_.legal[i].row].micro_batch;
+      Wave& wave = by[{size, !recomputed}];
+      wave.micro_batch = size;
+      wave.recomputed = recomputed;
+      wave.layouts.push_back(i);
+    }
+  std::vector<Wave> waves;
+  for (auto& [key, wave] : by) waves.push_back(std::move(wave));
+  return waves;
+}
+
+bool Screen::needs_more_than_there_is(std::uint32_t layout, std::uint64_t setting) const {
+  constexpr double kMargin = 1.1;  // tests hold that plans that need less than their larger siblings do so by more than the difference to 1
+  const auto capacity = static_cast<double>(request_.cluster.accelerator.memory_usable.value.count);
+  const auto too_large = [&](std::int64_t other, std::int64_t with) {
+    if (other < 0 || with < 0) return false;
+    const auto of = static_cast<std::uint32_t>(other);
+    const auto its = static_cast<std::uint64_t>(with);
+    const Layout& its_layout = layouts_.legal[of];
+    if (!layouts_.settings[its_layout.kind][its]) return false;
+    if (hopeless(of, its)) return true;
+    Screened plan;
+    compose(its_layout, its, plan);
+    return plan.known && bound(of).least_bytes(plan.bytes) > kMargin * capacity;
+  };
+  const auto itself = static_cast<std::int64_t>(setting);
+  return too_large(smaller_[layout], itself) || (recomputed_[setting] != itself && too_large(layout, recomputed_[setting]));
+}
+
+void Screen::summarize(const Wave& wave, Watch& watch) {
+  const std::uint64_t settings = space_.settings();
+  std::vector<std::uint64_t> rows, tails;
+  for (const std::uint32_t i : wave.layouts)
+    for (std::uint64_t setting = 0; setting < settings; ++setting) {
+      const Layout& layout = layouts_.legal[i];
+      const bool recomputed = recomputed_[setting] < 0 || recomputed_[setting] == static_cast<std::int64_t>(setting);
+      if (recomputed != wave.recomputed || !layouts_.settings[layout.kind][setting]) continue;
+      if (needs_more_than_there_is(i, setting)) {
+        hopeless_[i * settings + setting] = 1;
+        continue;
+      }
+      rows.push_back(layout.row * settings + setting);
+      if (layout.tail > 0) tails.push_back(layout.tail * settings + tail_setting_[setting]);
+    }
+  const auto once = [](std::vector<std::uint64_t>& jobs, const auto& done) {
+    std::sort(jobs.begin(), jobs.end());
+    jobs.erase(std::unique(jobs.begin(), jobs.end()), jobs.end());
+    std::erase_if(jobs, done);
+  };
+  once(rows, [](std::uint64_t) { return false; });
+  once(tails, [&](std::uint64_t job) { return tail_made_[job] != 0; });
+  for (const std::uint64_t job : tails) tail_made_[job] = 1;
+  parallel_for(rows.size() + tails.size(), threads_of(request_), watch, "summaries", [&](std::uint64_t i, int) {
+    if (i < rows.size()) {
+      summaries_[rows[i]] = summarizer_.summary(layouts_.rows[rows[i] / settings], rows[i] % settings);
+    } else {
+      const std::uint64_t job = tails[i - rows.size()], tail = job / settings;
+      tails_[job] = summarizer_.tail(layouts_.tails[tail - 1], row_ranks_[tail], job % settings);
+    }
+  });
+}
+
+void Screen::summarize(Watch& watch) {
+  if (!can()) return;
+  row_ranks_.assign(layouts_.tails.size() + 1, 1);
+  tail_made_.assign(tails_.size(), 0);
+  for (const Layout& layout : layouts_.legal) row_ranks_[layout.tail] = layouts_.rows[layout.row].dp;
+  for (const Wave& wave : waves()) summarize(wave, watch);
+}
+
+bool Screen::plays() const {
+  return std::any_of(summaries_.begin(), summaries_.end(), [](const Summary& summary) { return summary.known && summary.played; });
+}
+
+Screened Screen::screened(std::uint32_t layout, std::uint64_t setting, std::uint64_t depth) const {
+  Screened found;
+  const std::uint64_t index = space_.index(layouts_.legal[layout].raw, setting, depth);
+  each(layout, [&](const Screened& plan) {
+    if (plan.index == index) found = plan;
+  });
+  return found;
+}
+
+}  // namespace plimsoll::searching

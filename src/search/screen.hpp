@@ -1,0 +1,131 @@
+// The whole space composed: a microsecond or less a plan, and nothing allocated for it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "search/legality.hpp"
+#include "search/summary.hpp"
+
+namespace plimsoll::searching {
+
+/// Between which shares of the estimate what was composed has been, less 1 (hardware/screening.json).
+struct ScreeningBound {
+  double seconds_low = 0, seconds_high = 0, bytes_low = 0, bytes_high = 0;
+
+  double least_seconds(double composed) const { return composed / (1 + seconds_high); }
+  double most_seconds(double composed) const { return composed / (1 + seconds_low); }
+  double least_bytes(double composed) const { return composed / (1 + bytes_high); }
+  double most_bytes(double composed) const { return composed / (1 + bytes_low); }
+};
+/// Of a framework's runs (name_of(ModelCode)). Throws Error (internal) where the file has none.
+ScreeningBound screening_bound(std::string_view framework);
+
+/// What plans are ordered by: smaller is better.
+struct Score {
+  double first = std::numeric_limits<double>::infinity(), second = 0;
+
+  friend bool operator<(const Score& a, const Score& b) { return a.first != b.first ? a.first < b.first : a.second < b.second; }
+};
+Score score_of(SearchGoal goal, double seconds, std::int64_t gpus);
+
+/// A plan as screening sees it.
+struct Screened {
+  std::uint64_t index = 0;
+  double seconds = 0, bytes = 0;  ///< bytes: without `cache`, what the allocator holds beyond its peak
+  double cache = 0;
+  std::uint32_t layout = 0;  ///< in Layouts::legal
+  bool known = false, played = false;
+};
+
+/// The tables that plans are composed of.
+class Screen {
+ public:
+  Screen(const Space& space, const SearchRequest& request, const Layouts& layouts);
+
+  /// Runs the instances of every row and setting that a legal plan needs which may fit: those with smaller micro-batches and more
+  /// recomputation first, since a plan that needs more than one that is too large by a margin is too large as well.
+  void summarize(Watch& watch);
+  /// Whether the plan was told to be too large by one that needs less.
+  bool hopeless(std::uint32_t layout, std::uint64_t setting) const { return hopeless_[layout * space_.settings() + setting] != 0; }
+  /// Whether the setting is legal with the layout, and the depth with both.
+  bool legal(const Layout& layout, std::uint64_t setting, std::uint64_t depth) const;
+  Screened screened(std::uint32_t layout, std::uint64_t setting, std::uint64_t depth) const;
+  /// Calls `take` with every legal plan of a layout that is not hopeless; known or not.
+  template <class Take>
+  void each(std::uint32_t layout, const Take& take) const;
+
+  ScreeningBound bound(std::uint32_t layout) const { return bounds_[layouts_.legal[layout].kind]; }
+  std::uint64_t instances() const { return summarizer_.instances(); }
+  bool can() const { return summarizer_.can(); }
+  /// Whether any plan's program is played: closed forms, which err otherwise, are no candidates then.
+  bool plays() const;
+
+ private:
+  const Summary& summary(const Layout& layout, std::uint64_t setting) const { return summaries_[layout.row * space_.settings() + setting]; }
+  const Tail& tail(const Layout& layout, std::uint64_t setting) const { return tails_[layout.tail * space_.settings() + tail_setting_[setting]]; }
+  void compose(const Layout& layout, std::uint64_t setting, Screened& plan) const;
+
+  const Space& space_;
+  const SearchRequest& request_;
+  const Layouts& layouts_;
+  Summarizer summarizer_;
+  struct Wave;
+  std::vector<Wave> waves() const;
+  bool needs_more_than_there_is(std::uint32_t layout, std::uint64_t setting) const;
+  void summarize(const Wave& wave, Watch& watch);
+
+  std::vector<Summary> summaries_;  ///< row · settings + setting
+  std::vector<Tail> tails_;         ///< tail · settings + setting; the first has nothing to add
+  std::vector<std::uint64_t> tail_setting_;   ///< the setting that stands for this one: states and their collectives are alike
+  std::vector<std::int64_t> unrecomputed_;    ///< the same setting without recomputation; −1: there is none
+  std::vector<ScreeningBound> bounds_;        ///< by kind
+  std::vector<std::int64_t> row_ranks_;       ///< by tail: data-parallel ranks of its layouts' rows
+  std::vector<char> tail_made_;               ///< by summary of a tail
+  std::vector<char> hopeless_;                ///< layout · settings + setting
+  std::vector<std::int64_t> smaller_;         ///< by layout: the same with the next smaller micro-batch; −1: there is none
+  std::vector<std::int64_t> recomputed_;      ///< by setting: the same with everything recomputed; −1: there is none
+};
+
+inline void Screen::compose(const Layout& layout, std::uint64_t setting, Screened& plan) const {
+  const Summary& s = summary(layout, setting);
+  const Tail& more = tail(layout, setting);
+  plan.known = s.known && more.known;
+  if (!plan.known) return;
+  plan.seconds = composed_seconds(s, more, layout);
+  plan.bytes = composed_bytes(s, more, layout);
+  plan.cache = s.cache;
+  plan.played = s.played;
+}
+
+inline bool Screen::legal(const Layout& layout, std::uint64_t setting, std::uint64_t depth) const {
+  if (!layouts_.settings[layout.kind][setting]) return false;
+  const int recomputed = space_.recomputed_layers(depth);
+  return recomputed == 0 || (space_.recomputes_all(setting) && recomputed < std::min({layout.first, layout.inner, layout.last}) && unrecomputed_[setting] >= 0);
+}
+
+template <class Take>
+void Screen::each(std::uint32_t index, const Take& take) const {
+  const Layout& layout = layouts_.legal[index];
+  for (std::uint64_t setting = 0; setting < space_.settings(); ++setting) {
+    if (!layouts_.settings[layout.kind][setting] || hopeless(index, setting)) continue;
+    Screened whole{space_.index(layout.raw, setting, 0), 0, 0, 0, index, false, false};
+    compose(layout, setting, whole);
+    take(whole);
+    if (space_.depths() == 1 || !space_.recomputes_all(setting) || unrecomputed_[setting] < 0) continue;
+    Screened none = whole;
+    compose(layout, static_cast<std::uint64_t>(unrecomputed_[setting]), none);
+    const double most = std::min({layout.first, layout.inner, layout.last});
+    for (std::uint64_t depth = 1; depth < space_.depths() && space_.recomputed_layers(depth) < most; ++depth) {
+      // Layers of a chunk are alike: so many are recomputed, the others keep what they saved.
+      const double share = static_cast<double>(space_.recomputed_layers(depth)) / layout.usual;
+      take(Screened{whole.index + depth, none.seconds + share * (whole.seconds - none.seconds), none.bytes + share * (whole.bytes - none.bytes),
+                    std::max(none.cache, whole.cache), index, whole.known && none.known, whole.played && none.played});
+    }
+  }
+}
+
+}  // namespace plimsoll::searching

@@ -1,0 +1,92 @@
+// A search on one screen: layouts are judged, their blocks summarised, every plan composed, the best estimated in full.
+#include "plimsoll/search.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+
+#include "plimsoll/error.hpp"
+#include "search/finalists.hpp"
+#include "search/fingerprint.hpp"
+#include "search/rescue.hpp"
+#include "search/screen.hpp"
+
+namespace plimsoll {
+namespace {
+
+using namespace searching;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// Contradictions that no plan escapes: where not one layout is legal, the first complaint is the answer.
+void raise_if_all_contradict(const Layouts& layouts) {
+  if (!layouts.legal.empty()) return;
+  const auto most = std::max_element(layouts.rejected.begin(), layouts.rejected.end(),
+                                     [](const auto& a, const auto& b) { return a.second.count < b.second.count; });
+  if (most == layouts.rejected.end()) return;
+  fail(most->second.example.empty() ? most->first : most->second.example, "search", "no plan of the space is legal; open more axes");
+}
+
+SearchPlan plan_of(const Space& space, const Layouts& layouts, const Screened& one) {
+  return {one.index, space.options(one.index), layouts.legal[one.layout].gpus, one.seconds, Bytes(static_cast<std::int64_t>(one.bytes + one.cache)), one.known};
+}
+
+void describe(SearchResult& result, const SearchRequest& request, const Space& space) {
+  result.model = request.model.name;
+  result.cluster = request.cluster.name;
+  result.fingerprint = fingerprint_of(request, space);
+  result.goal = request.goal;
+  result.shard = request.shard;
+  result.shards = std::max<std::uint64_t>(1, request.shards);
+  result.axes = space.axes();
+  result.points = space.points();
+}
+
+/// What did not fit: how many, the best of them, and what would make it fit.
+void tell_what_does_not_fit(const Sieve& sieve, const Screen& screen, const Space& space, const Layouts& layouts, const SearchRequest& request,
+                            SearchResult& result) {
+  if (sieve.unplayed > 0) result.rejected[kUnplayed].count = sieve.unplayed;
+  if (sieve.too_slow > 0) result.rejected["slower than the deadline"].count = sieve.too_slow;
+  if (sieve.too_large == 0) return;
+  SearchRejection& rejection = result.rejected["does not fit"];
+  rejection.count = sieve.too_large;
+  rejection.nearest = plan_of(space, layouts, sieve.fastest_too_large);
+  const double missing = sieve.fastest_too_large.bytes + sieve.fastest_too_large.cache - static_cast<double>(request.cluster.accelerator.memory_usable.value.count);
+  rejection.example = "the fastest of them by " + to_string(Bytes(static_cast<std::int64_t>(missing)));
+  rejection.rescue = rescue_of(sieve.fastest_too_large, screen, space, layouts, request);
+}
+
+}  // namespace
+
+SearchResult search(const SearchRequest& request, const SearchWatcher& watcher) {
+  const auto start = Clock::now();
+  Watch watch(watcher);
+  const Space space(request);
+  SearchResult result;
+  describe(result, request, space);
+  const Layouts layouts = find_layouts(space, request, watch);
+  for (const auto& [reason, rejection] : layouts.rejected) result.rejected[reason] = rejection;
+  if (!watch.stopped() && request.shards <= 1) raise_if_all_contradict(layouts);
+  Screen screen(space, request, layouts);
+  screen.summarize(watch);
+  result.probes = screen.instances();
+  if (screen.can() && !screen.plays() && !layouts.legal.empty()) result.notes.push_back("no plan's program can be played: all of this is closed forms");
+  if (!screen.can()) result.notes.push_back("layers of this model are not all alike: plans are estimated one by one, none is screened");
+  const auto screening = Clock::now();
+  const Sieve sieve = sift(screen, layouts, request, watch);
+  result.screening_seconds = seconds_since(screening);
+  result.legal = sieve.legal;
+  result.screened = sieve.screened;
+  tell_what_does_not_fit(sieve, screen, space, layouts, request, result);
+  const auto to_plan = [&](const Screened& one) { return plan_of(space, layouts, one); };
+  estimate_finalists(sieve, screen, to_plan, request, watch, result);
+  for (std::size_t i = 0; i < std::min(request.keep_candidates, sieve.candidates.size()); ++i) result.candidates.push_back(to_plan(sieve.candidates[i]));
+  result.complete = result.complete && !watch.stopped();
+  result.seconds = seconds_since(start);
+  return result;
+}
+
+}  // namespace plimsoll

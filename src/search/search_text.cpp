@@ -1,0 +1,116 @@
+// What a person reads of a search.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "plimsoll/report.hpp"
+#include "plimsoll/search.hpp"
+#include "report/layout.hpp"
+#include "search/comparison.hpp"
+
+namespace plimsoll {
+namespace {
+
+using namespace searching;
+
+std::string count(std::uint64_t n) { return with_thousands(static_cast<std::int64_t>(n)); }
+
+std::string line_of(const EstimatedPlan& plan) {
+  const RankMemory& memory = plan.report.worst_rank().memory;
+  return fmt::format("{} a step on {} GPUs, {} tokens/s per GPU; {:.1f} of {:.1f} GiB", to_string(Seconds(plan.seconds())), with_thousands(plan.plan.gpus),
+                     with_thousands(static_cast<std::int64_t>(plan.report.time.tokens_per_second_per_gpu)), memory.device.expected / 1073741824.0,
+                     memory.capacity.gib());
+}
+
+std::string head(const SearchResult& result) {
+  std::string text = wrapped("", fmt::format("{} on {}: {:.4g} points, {} legal plans, {} screened in {} ({:.3g} a second) by {} small instances, {} estimated in full; {}",
+                                             printable(result.model), printable(result.cluster), result.points, count(result.legal), count(result.screened),
+                                             to_string(Seconds(result.screening_seconds)), result.screened_per_second(), count(result.probes), count(result.estimated),
+                                             to_string(Seconds(result.seconds))));
+  if (!result.complete)
+    text += wrapped("", "stopped before the best was certain: what follows is the best so far");
+  return text + "\n";
+}
+
+std::string best_of(const SearchResult& result) {
+  if (result.best.empty()) return "no plan fits\n";
+  const EstimatedPlan& best = result.best.front();
+  const char* goals[] = {"fastest", "fewest GPUs", "cheapest"};
+  return wrapped(fmt::format("{}: ", goals[static_cast<int>(result.goal)]), line_of(best)) + "  " + printable(best.command) + "\n";
+}
+
+std::string runners_up(const SearchResult& result) {
+  if (result.best.size() < 2) return {};
+  std::string text = "\nrunners-up, with what each loses\n";
+  const EstimatedPlan& best = result.best.front();
+  for (std::size_t i = 1; i < result.best.size(); ++i) {
+    const EstimatedPlan& plan = result.best[i];
+    const double more = 100 * (plan.seconds() / best.seconds() - 1);
+    text += wrapped(fmt::format("  {:>2}  {:>9}  {:+5.1f} %  {:>6.1f} GiB  ", i + 1, to_string(Seconds(plan.seconds())), more,
+                                plan.report.worst_rank().memory.device.expected / 1073741824.0),
+                    fmt::format("{}: {}", differing_options(plan.plan, best.plan), losses_in_words(plan, best)));
+  }
+  const auto equal = static_cast<std::size_t>(std::count_if(result.best.begin() + 1, result.best.end(),
+                                                            [&](const EstimatedPlan& plan) { return equal_within_error(plan, best); }));
+  if (equal > 0)
+    text += wrapped("  ", fmt::format("{} of them {} equal to the best as far as predictions of such runs go. The best two: {}", equal,
+                                      equal == 1 ? "is" : "are", deciding_experiment(result.best[1], best)));
+  return text;
+}
+
+std::string front_of(const SearchResult& result) {
+  if (result.front.empty()) return {};
+  std::vector<std::vector<std::string>> rows{{"  step", "GPUs", "left", "GPU-seconds", "plan"}};
+  std::string text = "\nno plan is better than one of these in time, memory left, GPUs and cost together\n";
+  for (const EstimatedPlan& plan : result.front)
+    rows.push_back({"  " + to_string(Seconds(plan.seconds())), with_thousands(plan.plan.gpus), fmt::format("{:.1f} GiB", plan.headroom().gib()),
+                    fmt::format("{:.4g}", plan.gpu_seconds()), as_flags(plan.plan.options)});
+  std::size_t widest = 0;
+  for (const auto& row : rows) widest = std::max(widest, row.back().size());
+  for (auto& row : rows) row.back().resize(widest, ' ');  // flushed left
+  return text + columns(rows);
+}
+
+std::string rejected_of(const SearchResult& result) {
+  if (result.rejected.empty()) return {};
+  std::vector<std::pair<std::string, const SearchRejection*>> by_count;
+  for (const auto& [reason, rejection] : result.rejected) by_count.emplace_back(reason, &rejection);
+  std::stable_sort(by_count.begin(), by_count.end(), [](const auto& a, const auto& b) { return a.second->count > b.second->count; });
+  std::string text = "\nrejected\n";
+  for (const auto& [reason, rejection] : by_count) {
+    std::string why = reason;
+    if (!rejection->nearest.options.empty()) why += fmt::format(": {}, {}", rejection->example, as_flags(rejection->nearest.options));
+    if (!rejection->rescue.empty()) why += "; " + rejection->rescue;
+    text += wrapped(fmt::format("  {:>12}  ", count(rejection->count)), printable(why));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string to_text(const SearchResult& result) {
+  std::string text = head(result) + best_of(result) + runners_up(result) + front_of(result) + rejected_of(result);
+  for (const std::string& note : result.notes) text += wrapped("note: ", note);
+  if (!result.best.empty()) text += "\nthe best in full\n\n" + to_text(result.best.front().report);
+  return text;
+}
+
+std::string to_csv(const SearchResult& result) {
+  std::string text = "index,gpus,seconds,device_bytes,screened";
+  std::vector<std::string> keys;
+  for (const SearchAxis& axis : result.axes)
+    if (axis.key != "gpus") keys.push_back(axis.key);
+  for (const std::string& key : keys) text += "," + key;
+  text += "\n";
+  for (const SearchPlan& plan : result.candidates) {
+    text += fmt::format("{},{},{:.6g},{},{}", plan.index, plan.gpus, plan.seconds, plan.device.count, plan.screened ? 1 : 0);
+    for (const std::string& key : keys) {
+      const auto said = std::find_if(plan.options.begin(), plan.options.end(), [&](const auto& each) { return each.first == key; });
+      text += "," + (said == plan.options.end() ? std::string() : said->second);
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,255 @@
+#include "search/summary.hpp"
+
+#include <optional>
+#include <utility>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/schedule.hpp"
+
+namespace plimsoll::searching {
+namespace {
+
+/// The model's one stack of layers; nothing where layers differ or where there are two stacks.
+const Block* stack_of(const Model& model) {
+  const Block* found = nullptr;
+  for (const Block& block : model.blocks) {
+    if (block.role != Block::Role::decoder && block.role != Block::Role::encoder) continue;
+    if (found != nullptr) return nullptr;
+    found = &block;
+  }
+  return found != nullptr && found->numbered && found->repeat == model.layers ? found : nullptr;
+}
+
+Model with_layers(const Model& model, const Block* stack, std::int64_t layers) {
+  Model small = model;
+  small.blocks[static_cast<std::size_t>(stack - model.blocks.data())].repeat = layers;
+  small.layers = layers;
+  return small;
+}
+
+/// Through (few, at_few) and (many, at_many), layers of one chunk.
+Line line(double few, double at_few, double many, double at_many) {
+  const double slope = (at_many - at_few) / (many - few);
+  return {at_few - slope * few, 0, slope};
+}
+
+constexpr int kFew = 1, kMany = 2;                                 // layers of a chunk of the instances
+constexpr std::int64_t kShortStep = 8, kLongStep = 16;             // micro-batches of a pipeline's, multiples of their stages
+constexpr int kFewOfOneStage = 2, kManyOfOneStage = 4;             // layers: the first and the last of an FSDP model behave apart
+constexpr std::int64_t kShortAccumulation = 2, kLongAccumulation = 4;
+constexpr double kMoreMicroBatches = kLongStep - kShortStep;
+
+/// Through the instances with one and two layers in each of `chunks`, and with one layer in each of a chunk more.
+Line line_by_chunks(int chunks, double few, double many, double few_in_more) {
+  const double per_layer = (many - few) / chunks, per_chunk = few_in_more - few - per_layer;
+  return {few - chunks * (per_chunk + per_layer), per_chunk, per_layer};
+}
+
+}  // namespace
+
+Summarizer::Summarizer(const Space& space, const SearchRequest& request) : space_(space), request_(request), layers_(stack_of(request.model)) {}
+
+Strategy Summarizer::strategy_of(const Row& row, std::uint64_t setting, const Instance& instance) const {
+  Options options = space_.layout_options(row.raw);
+  const Options more = space_.setting_options(setting);
+  options.insert(options.end(), more.begin(), more.end());
+  Strategy s = with_options(request_, options);
+  if (s.dp_shard * std::max(1, s.dp_replicate) != instance.ranks) s.dp_shard = s.dp_replicate = s.fsdp_degree = 0;
+  s.gpus = 0;
+  s.dp = static_cast<int>(instance.ranks);
+  s.pp = instance.stages;
+  s.vp = instance.chunks;
+  if (instance.stages == 1) s.pp_schedule.clear();
+  s.pp_layers.assign(instance.stages > 1 ? static_cast<std::size_t>(instance.stages * instance.chunks) : 0, instance.layers);
+  s.micro_batch = row.micro_batch;
+  s.global_batch = instance.micro_batches * row.micro_batch * instance.ranks;
+  s.grad_accum = s.micro_batches = 0;
+  return s;
+}
+
+Summarizer::Seen Summarizer::see(const Row& row, std::uint64_t setting, const Instance& instance) const {
+  ++instances_;
+  const std::optional<Cluster> cluster = sized(request_.cluster, row.model_ranks * instance.ranks * instance.stages);
+  if (!cluster) refuse("the instance fills no whole nodes");
+  const Model model = with_layers(request_.model, layers_, std::int64_t{instance.stages} * instance.chunks * instance.layers);
+  const Report report = estimate(model, *cluster, strategy_of(row, setting, instance));
+  Seen seen;
+  seen.seconds = report.time.step_seconds.expected;
+  seen.played = was_played(report);
+  for (const RankReport& rank : report.ranks) {
+    const RankMemory& memory = rank.memory;
+    const auto reserved = static_cast<double>(memory.reserved.count);
+    seen.allocated.push_back(static_cast<double>(memory.allocated.count));
+    seen.persistent.push_back(static_cast<double>(memory.persistent.count));
+    seen.cache = std::max(seen.cache, reserved - seen.allocated.back());
+    seen.outside = std::max(seen.outside, memory.device.expected - reserved);
+  }
+  if (instance.stages == 1) return seen;
+  const Schedule schedule = make_schedule(row.schedule, instance.stages, static_cast<int>(instance.micro_batches), instance.chunks);
+  for (int rank = 0; rank < instance.stages; ++rank) seen.passes.push_back(peak_in_flight(schedule, rank));
+  return seen;
+}
+
+Summary Summarizer::of_one_stage(const Row& row, std::uint64_t setting) const {
+  const auto at = [&](int layers, std::int64_t micro_batches) { return see(row, setting, {1, 1, layers, micro_batches, row.dp}); };
+  Summary summary;
+  summary.known = true;
+  const std::int64_t shorter = row.single ? 1 : kShortAccumulation;
+  const Seen few = at(kFewOfOneStage, shorter), many = at(kManyOfOneStage, shorter);
+  summary.played = few.played;
+  summary.ranks[0].once = line(kFewOfOneStage, few.allocated[0], kManyOfOneStage, many.allocated[0]);
+  summary.ranks[0].once.at_none += many.outside;
+  summary.cache = std::max(few.cache, many.cache);
+  if (row.single) {
+    summary.micro_batch = line(kFewOfOneStage, few.seconds, kManyOfOneStage, many.seconds);
+    return summary;
+  }
+  const Seen few_longer = at(kFewOfOneStage, kLongAccumulation), many_longer = at(kManyOfOneStage, kLongAccumulation);
+  constexpr double kMore = kLongAccumulation - kShortAccumulation;
+  const double few_each = (few_longer.seconds - few.seconds) / kMore, many_each = (many_longer.seconds - many.seconds) / kMore;
+  summary.micro_batch = line(kFewOfOneStage, few_each, kManyOfOneStage, many_each);
+  summary.step = line(kFewOfOneStage, few.seconds - kShortAccumulation * few_each, kManyOfOneStage, many.seconds - kShortAccumulation * many_each);
+  return summary;
+}
+
+/// What a row's pipelines did: two stages with fewer and more layers, fewer and more micro-batches; four stages; a chunk more in each.
+struct Summarizer::Stages {
+  Seen few, many, few_longer, many_longer;
+  std::optional<Seen> few_of_four, many_of_four;
+  std::optional<Seen> more_chunks, more_chunks_longer;
+  double per_micro_batch(const Seen& step, const Seen& longer) const { return (longer.seconds - step.seconds) / kMoreMicroBatches; }
+};
+
+Summarizer::Stages Summarizer::see_pipeline(const Row& row, std::uint64_t setting) const {
+  const auto at = [&](int stages, int chunks, int layers, std::int64_t micro_batches) {
+    return see(row, setting, {stages, chunks, layers, micro_batches, row.dp});
+  };
+  Stages seen;
+  seen.few = at(2, row.chunks, kFew, kShortStep);
+  seen.many = at(2, row.chunks, kMany, kShortStep);
+  seen.few_longer = at(2, row.chunks, kFew, kLongStep);
+  seen.many_longer = at(2, row.chunks, kMany, kLongStep);
+  if (row.long_pipeline) {
+    seen.few_of_four = at(4, row.chunks, kFew, kShortStep);
+    seen.many_of_four = at(4, row.chunks, kMany, kShortStep);
+  }
+  if (row.more_chunks) {
+    seen.more_chunks = at(2, row.chunks + 1, kFew, kShortStep);
+    seen.more_chunks_longer = at(2, row.chunks + 1, kFew, kLongStep);
+  }
+  return seen;
+}
+
+namespace {
+
+/// A rank's peak with fewer and with more passes held; where they hold as many, it does not grow with them.
+struct Grown {
+  double once, per_pass;
+};
+Grown grown(double few_passes, double at_few, double more_passes, double at_more) {
+  if (few_passes == more_passes) return {std::max(at_few, at_more), 0};
+  const double per_pass = (at_more - at_few) / (more_passes - few_passes);
+  return {at_few - per_pass * few_passes, per_pass};
+}
+
+}  // namespace
+
+Summary Summarizer::of_pipeline(const Row& row, std::uint64_t setting) const {
+  const Stages seen = see_pipeline(row, setting);
+  const int chunks = row.chunks;
+  Summary summary;
+  summary.known = true;
+  summary.played = seen.few.played;
+  const auto by_chunks = [&](double few, double many, double few_in_more) {
+    return row.more_chunks ? line_by_chunks(chunks, few, many, few_in_more) : Line{2 * few - many, 0, (many - few) / chunks};
+  };
+  const double few_each = seen.per_micro_batch(seen.few, seen.few_longer), many_each = seen.per_micro_batch(seen.many, seen.many_longer);
+  const double more_each = row.more_chunks ? seen.per_micro_batch(*seen.more_chunks, *seen.more_chunks_longer) : 0;
+  const double more_seconds = row.more_chunks ? seen.more_chunks->seconds : 0;
+  summary.micro_batch = by_chunks(few_each, many_each, more_each);
+  summary.stage = Line{0, 0, summary.micro_batch.per_layer};
+  if (row.long_pipeline)
+    summary.stage = line(kFew, (seen.few_of_four->seconds - seen.few.seconds) / 2, kMany, (seen.many_of_four->seconds - seen.many.seconds) / 2);
+  const auto rest = [&](double seconds, double each, int layers) { return seconds - kShortStep * each - summary.stage.at(layers); };
+  summary.step = by_chunks(rest(seen.few.seconds, few_each, kFew), rest(seen.many.seconds, many_each, kMany), rest(more_seconds, more_each, kFew));
+  add_memory(row, seen, summary);
+  return summary;
+}
+
+void Summarizer::add_memory(const Row& row, const Stages& seen, Summary& summary) const {
+  const auto first = [](const Seen& two, const Seen& longer, const std::optional<Seen>& four) {
+    const bool by_micro_batches = !four || two.passes[0] != longer.passes[0];  // GPipe holds every one of them
+    const Seen& other = by_micro_batches ? longer : *four;
+    return grown(two.passes[0], two.allocated[0], other.passes[0], other.allocated[0]);
+  };
+  const Grown few = first(seen.few, seen.few_longer, seen.few_of_four), many = first(seen.many, seen.many_longer, seen.many_of_four);
+  const Line per_pass = line(kFew, few.per_pass, kMany, many.per_pass);
+  // What is left of an instance without its held passes, by chunks.
+  const auto once_of = [&](double few_once, double many_once, double more_once) {
+    return row.more_chunks ? line_by_chunks(row.chunks, few_once, many_once, more_once)
+                           : Line{2 * few_once - many_once, 0, (many_once - few_once) / row.chunks};
+  };
+  const auto without_passes = [&](const Seen& of, std::size_t rank) { return of.allocated[rank] - of.passes[rank] * per_pass.at(kFew); };
+  summary.ranks[0] = {once_of(few.once, many.once, row.more_chunks ? without_passes(*seen.more_chunks, 0) : 0), per_pass};
+  summary.ranks[2].once = once_of(seen.few.allocated[1], seen.many.allocated[1], row.more_chunks ? seen.more_chunks->allocated[1] : 0);
+  double outside = seen.many.outside;
+  summary.cache = std::max({seen.few.cache, seen.many.cache, seen.few_longer.cache, seen.many_longer.cache});
+  if (row.long_pipeline) {
+    outside = seen.many_of_four->outside;
+    summary.cache = std::max({summary.cache, seen.few_of_four->cache, seen.many_of_four->cache});
+    const auto inner = [&](const Seen& four, const Grown& of_first) {
+      return four.passes[1] != four.passes[2] ? grown(four.passes[2], four.allocated[2], four.passes[1], four.allocated[1])
+                                              : Grown{four.allocated[1] - of_first.per_pass * four.passes[1], of_first.per_pass};
+    };
+    const Grown few_inner = inner(*seen.few_of_four, few), many_inner = inner(*seen.many_of_four, many);
+    const double per_layer = (many_inner.once - few_inner.once) / row.chunks;
+    summary.ranks[1] = {{2 * few_inner.once - many_inner.once, 0, per_layer}, line(kFew, few_inner.per_pass, kMany, many_inner.per_pass)};
+  }
+  for (RankLine& rank : summary.ranks) rank.once.at_none += outside;
+}
+
+Summary Summarizer::summary(const Row& row, std::uint64_t setting) const {
+  if (!can()) return {};
+  try {
+    return row.pipelined ? of_pipeline(row, setting) : of_one_stage(row, setting);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::internal) throw;
+    return {};
+  }
+}
+
+Tail Summarizer::tail(const Row& tail, std::int64_t row_ranks, std::uint64_t setting) const {
+  try {
+    return measured_tail(tail, row_ranks, setting);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::internal) throw;
+    Tail unknown;
+    unknown.known = false;
+    return unknown;
+  }
+}
+
+Tail Summarizer::measured_tail(const Row& tail, std::int64_t row_ranks, std::uint64_t setting) const {
+  const int stages = tail.pipelined ? 2 : 1, chunks = tail.pipelined ? tail.chunks : 1, few = tail.pipelined ? kFew : kFewOfOneStage, many = tail.pipelined ? kMany : kManyOfOneStage;
+  const std::int64_t micro_batches = tail.pipelined ? kShortStep : tail.single ? 1 : kShortAccumulation;
+  const auto at = [&](int layers, std::int64_t ranks) { return see(tail, setting, {stages, chunks, layers, micro_batches, ranks}); };
+  const Seen few_here = at(few, row_ranks), many_here = at(many, row_ranks), few_there = at(few, tail.dp), many_there = at(many, tail.dp);
+  Tail more;
+  const auto line = [&](double, double at_few, double, double at_many) {
+    const double per_layer = (at_many - at_few) / ((many - few) * chunks);
+    return Line{at_few - per_layer * few * chunks, 0, per_layer};
+  };
+  more.step = line(few, few_there.seconds - few_here.seconds, many, many_there.seconds - many_here.seconds);
+  const auto states = [&](std::size_t rank) {
+    Line bytes = line(few, few_there.persistent[rank] - few_here.persistent[rank], many, many_there.persistent[rank] - many_here.persistent[rank]);
+    bytes.at_none += many_there.outside - many_here.outside;
+    return bytes;
+  };
+  more.states[0] = states(0);
+  more.states[2] = states(few_here.persistent.size() - 1);
+  // An inner rank holds layers alone: what one layer more takes.
+  more.states[1] = {many_there.outside - many_here.outside, 0, more.states[0].per_layer};
+  return more;
+}
+
+}  // namespace plimsoll::searching

@@ -1,0 +1,178 @@
+#include "serve/worker_pool.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/plimsoll.h"
+#include "serve/serve.hpp"
+
+extern char** environ;
+
+namespace plimsoll::serve {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Whether the pipe was ready before the deadline.
+bool wait_for(int pipe, short what, Clock::time_point deadline) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  pollfd watched{pipe, what, 0};
+  return poll(&watched, 1, static_cast<int>(left > 0 ? left + 1 : 0)) > 0;
+}
+
+enum class Moved { all, too_slow, closed };
+
+template <class Byte, class Move>
+Moved move_all(int pipe, Byte* bytes, std::size_t count, short what, Clock::time_point deadline, Move move) {
+  while (count > 0) {
+    if (!wait_for(pipe, what, deadline)) return Moved::too_slow;
+    const ssize_t moved = move(pipe, bytes, count);
+    if (moved < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (moved <= 0) return Moved::closed;
+    bytes += moved;
+    count -= static_cast<std::size_t>(moved);
+  }
+  return Moved::all;
+}
+
+std::uint32_t length_of(const char* four) {
+  std::uint32_t length = 0;
+  std::memcpy(&length, four, sizeof length);
+  return length;
+}
+
+std::string framed(const std::string& text) {
+  const auto length = static_cast<std::uint32_t>(text.size());
+  std::string frame(reinterpret_cast<const char*>(&length), sizeof length);
+  return frame + text;
+}
+
+}  // namespace
+
+WorkerPool::WorkerPool(std::vector<std::string> command, std::size_t workers, std::size_t waiting, double seconds)
+    : command_(std::move(command)), waiting_(waiting), seconds_(seconds) {
+  std::signal(SIGPIPE, SIG_IGN);  // a worker that died is a result
+  for (std::size_t i = 0; i < workers; ++i) {
+    workers_.push_back(start());
+    idle_.push_back(i);
+  }
+}
+
+WorkerPool::~WorkerPool() {
+  for (Worker& worker : workers_) end(worker);
+}
+
+WorkerPool::Worker WorkerPool::start() const {
+  int requests[2], answers[2];
+  if (pipe2(requests, O_CLOEXEC) != 0) fail("a worker cannot be run", command_.front(), std::strerror(errno));
+  if (pipe2(answers, O_CLOEXEC) != 0) {
+    close(requests[0]), close(requests[1]);
+    fail("a worker cannot be run", command_.front(), std::strerror(errno));
+  }
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, requests[0], STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, answers[1], STDOUT_FILENO);
+  std::vector<char*> words;
+  for (const std::string& word : command_) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  Worker worker{-1, requests[1], answers[0]};
+  const int problem = posix_spawn(&worker.process, command_.front().c_str(), &actions, nullptr, words.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  close(requests[0]), close(answers[1]);
+  if (problem != 0) {
+    close(requests[1]), close(answers[0]);
+    fail("a worker cannot be run", command_.front(), std::strerror(problem));
+  }
+  fcntl(worker.requests, F_SETFL, O_NONBLOCK);
+  fcntl(worker.answers, F_SETFL, O_NONBLOCK);
+  return worker;
+}
+
+void WorkerPool::end(Worker& worker) {
+  if (worker.process <= 0) return;
+  close(worker.requests), close(worker.answers);
+  kill(worker.process, SIGKILL);
+  while (waitpid(worker.process, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  worker = Worker{};
+}
+
+Answer WorkerPool::exchange(Worker& worker, const std::string& request) const {
+  const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
+  const std::string frame = framed(request);
+  Moved moved = move_all(worker.requests, frame.data(), frame.size(), POLLOUT, deadline, write);
+  char four[4];
+  if (moved == Moved::all) moved = move_all(worker.answers, four, sizeof four, POLLIN, deadline, read);
+  std::string text;
+  if (moved == Moved::all) {
+    text.resize(length_of(four));
+    moved = move_all(worker.answers, text.data(), text.size(), POLLIN, deadline, read);
+  }
+  if (moved == Moved::all) return {Outcome::answered, std::move(text)};
+  return {moved == Moved::too_slow ? Outcome::too_slow : Outcome::died, {}};
+}
+
+Answer WorkerPool::ask(const std::string& request) {
+  std::size_t mine = 0;
+  {
+    std::unique_lock lock(mutex_);
+    if (idle_.empty() && in_line_ >= waiting_) return {Outcome::busy, {}};
+    ++in_line_;
+    const auto patience = std::chrono::duration<double>(seconds_);
+    const bool free = freed_.wait_for(lock, patience, [&] { return !idle_.empty(); });
+    --in_line_;
+    if (!free) return {Outcome::busy, {}};
+    mine = idle_.back();
+    idle_.pop_back();
+  }
+  Answer answer;
+  try {
+    if (workers_[mine].process <= 0) workers_[mine] = start();
+    answer = exchange(workers_[mine], request);
+    if (answer.outcome != Outcome::answered) end(workers_[mine]);
+  } catch (const std::exception&) {  // no process, or no memory for one: the next request tries again
+    answer = {Outcome::died, {}};
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(mine);
+  }
+  freed_.notify_one();
+  return answer;
+}
+
+int run_worker(std::size_t memory) {
+  const auto limit = [](int resource, rlim_t most) {
+    const rlimit both{most, most};
+    setrlimit(static_cast<__rlimit_resource_t>(resource), &both);
+  };
+  limit(RLIMIT_AS, memory);
+  limit(RLIMIT_NOFILE, 3);  // names of models and clusters are looked up in the library, never on the disk
+  limit(RLIMIT_CORE, 0);
+  std::signal(SIGINT, SIG_IGN);  // a terminal sends it to all: the server says when, by closing the pipe
+  char four[4];
+  while (std::fread(four, sizeof four, 1, stdin) == 1) {
+    std::string request(length_of(four), '\0');
+    if (!request.empty() && std::fread(request.data(), request.size(), 1, stdin) != 1) return 1;
+    char* answer = plimsoll_call(request.c_str());
+    if (!answer) return 1;
+    const std::string frame = framed(answer);
+    plimsoll_free(answer);
+    if (std::fwrite(frame.data(), frame.size(), 1, stdout) != 1 || std::fflush(stdout) != 0) return 1;
+  }
+  return 0;
+}
+
+}  // namespace plimsoll::serve

@@ -1,0 +1,46 @@
+"""The documentation tells the truth: every plimsoll command in docs/ that names what is shipped runs, and every report shown is the one it prints."""
+import glob
+import os
+import re
+import shlex
+
+from driver import SOURCE, Checks, run
+from readme import blocks, same
+
+#: What needs a device, a training program or a file of the reader's own.
+ELSEWHERE = re.compile(r"\.\./|\./|\$\(|(?:trace|small|row|cpu|this-machine)\.json|[A-Z]{4,}|…|\[|\{")
+DEVICES = ("calibrate", "replay", "rehearse", "serve", "compare-trace")
+
+
+def commands(text):
+    lines = [line.strip() for line in text.splitlines() if re.match(r"(    |\$ )?plimsoll ", line)]
+    return [line.removeprefix("$ ").split("  #")[0] for line in lines]
+
+
+def main():
+    checks = Checks()
+    ran = 0
+    for path in sorted(glob.glob(os.path.join(SOURCE, "docs", "*.md"))):
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        name = os.path.basename(path)
+        for command in commands(text):
+            words = shlex.split(command.split(" | ")[0])
+            if words[1] in DEVICES or ELSEWHERE.search(command):
+                continue
+            ran += 1
+            result = run(*words[1:], folder=SOURCE)
+            checks.check(result.code in (0, 1), f"{name}: {command}: exit {result.code}: {result.err[:300]}")
+        for block in blocks(text, "text") + blocks(text, "console"):
+            first, _, shown = block.partition("\n")
+            if not first.startswith("$ plimsoll ") or shlex.split(first)[2] in DEVICES:
+                continue
+            printed = run(*shlex.split(first)[2:], folder=SOURCE).out.splitlines()
+            wanted = shown.split("…\n")[0].splitlines()
+            checks.check(len(printed) >= len(wanted) and all(map(same, wanted, printed)), f"{name}: {first} prints\n" + "\n".join(printed[: len(wanted)]))
+    checks.check(ran >= 12, f"docs/ shows {ran} commands that can be run")
+    checks.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""Other programs' files in, and out again: --from, --show-resolved, a launch line behind --, export, gate, and the steps of ci/ as they stand."""
+import json
+import os
+import re
+import subprocess
+import tempfile
+
+from driver import PROGRAM, SOURCE, Checks, run
+
+SAMPLES = os.path.join(SOURCE, "tests", "formats", "samples")
+
+
+def sample(name):
+    return os.path.join(SAMPLES, name)
+
+
+def reads(checks):
+    result = run("estimate", "llama-3.1-8b", "--from", sample("accelerate/fsdp2_config.yaml"), "--on", "h100-sxm", "--micro-batch", "1", "--seq", "1024", "--show-resolved")
+    checks.check(result.code in (0, 1), f"--from accelerate: exit {result.code}: {result.err[:300]}")
+    for text in ("fsdp2_config.yaml:11  fsdp_config.version", "unread", "2 x h100-sxm"):
+        checks.check(text in result.out, f"--show-resolved does not print {text!r}")
+    line = run("estimate", "--on", "h100-sxm", "--json", "--", "torchrun", "--nproc-per-node", "8", "train.py", "--model_name_or_path", "meta-llama/Llama-3.2-1B",
+               "--per_device_train_batch_size", "1", "--bf16", "--block_size", "2048")
+    checks.check(line.code == 0 and json.loads(line.out)["model"]["name"], f"a launch line: exit {line.code}: {line.err[:300]}")
+    missing = run("estimate", "--from", sample("accelerate/fsdp2_config.yaml"), "--on", "h100-sxm")
+    checks.check(missing.code == 2 and "which model" in missing.err, f"no model: {missing.err[:200]}")
+    nothing = run("estimate", "--on", "8xh100-sxm")
+    checks.check(nothing.code == 2 and "MODEL is missing" in nothing.err, f"nothing given: {nothing.err[:200]}")
+    two = run("explain", "--from", sample("axolotl/fft-8b.yaml"), "--on", "8xh200")
+    checks.check(two.code in (0, 1) and "llama-3.1-8b" in two.out, f"explain --from: {two.err[:200]}")
+
+
+def writes(checks, folder):
+    plan = os.path.join(folder, "plan")
+    result = run("export", "llama-3.2-1b", "--on", "8xh100-sxm", "--data-parallel", "fsdp2", "--micro-batch", "1", "--seq", "2048", "--to", "accelerate", "-o", plan)
+    checks.check(result.code == 0 and "launch: cd" in result.out, f"export: exit {result.code}: {result.err[:300]}")
+    checks.check(sorted(os.listdir(plan)) == ["accelerate.yaml", "run.sh", "train.py", "training_arguments.json"], f"export wrote {sorted(os.listdir(plan))}")
+    for name in ("run.sh",):
+        checks.check(subprocess.run(["bash", "-n", os.path.join(plan, name)]).returncode == 0, f"{name} is no script")
+    compile(open(os.path.join(plan, "train.py"), encoding="utf-8").read(), "train.py", "exec")
+    back = run("estimate", "--from", os.path.join(plan, "accelerate.yaml"), os.path.join(plan, "training_arguments.json"), "--on", "h100-sxm")
+    checks.check(back.code == 0 and "fsdp2 × 8, micro-batch 1 × 2048 tokens" in back.out, f"what was exported reads as: {back.out[:200]} {back.err[:200]}")
+    wrong = run("export", "gpt2", "--on", "1xh100-sxm", "--to", "acelerate")
+    checks.check(wrong.code == 2 and "accelerate" in wrong.err, f"a wrong format: {wrong.err[:200]}")
+
+
+def steps(path):
+    """The scripts of a workflow: what stands behind `run: |` or, in a list, `- |`."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    found = []
+    for match in re.finditer(r"^( *)(?:run: |- )\|\n((?:\1 +.*\n|\n)+)", text, re.MULTILINE):
+        lines = match.group(2).splitlines()
+        indent = min(len(line) - len(line.lstrip()) for line in lines if line.strip())
+        found.append("\n".join(line[indent:] for line in lines))
+    return found
+
+
+def gates(checks, folder):
+    case = os.path.join(folder, "case.json")
+    for micro_batch, code in ((2, 0), (4, 1)):
+        with open(case, "w", encoding="utf-8") as file:
+            json.dump({"model": "gpt2", "on": "1xh100-sxm", "framework": "transformers", "precision": "bf16", "seq_len": 512, "micro_batch": micro_batch}, file)
+        if micro_batch == 2:
+            first = run("gate", "case.json", "--write-baseline", "base.json", folder=folder)
+            checks.check(first.code == 0, f"gate --write-baseline: {first.err[:200]}")
+        for path in ("github/action.yml", "gitlab/plimsoll-gate.yml"):
+            scripts = steps(os.path.join(SOURCE, "ci", path))
+            checks.check(len(scripts) == 1, f"{path} has {len(scripts)} scripts")
+            summary = os.path.join(folder, "summary.md")
+            environment = dict(os.environ, FILES="case.json", BASELINE="base.json", ON="", MEMORY="+2%", TIME="+3%", PLIMSOLL=PROGRAM, GITHUB_STEP_SUMMARY=summary)
+            for script in scripts:
+                done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=environment, capture_output=True, text=True)
+                checks.check(done.returncode == code, f"{path} at micro-batch {micro_batch}: exit {done.returncode}: {done.stderr[:300]}")
+                checks.check("case.json" in done.stdout, f"{path} prints {done.stdout[:200]}")
+        with open(os.path.join(folder, "plimsoll-gate.json"), encoding="utf-8") as file:
+            checks.check(all({"name", "unit", "value"} <= set(entry) for entry in json.load(file)), "github-action-benchmark's JSON lacks a key")
+
+
+def main():
+    checks = Checks()
+    reads(checks)
+    with tempfile.TemporaryDirectory() as folder:
+        writes(checks, folder)
+        gates(checks, folder)
+    checks.finish()
+
+
+if __name__ == "__main__":
+    main()

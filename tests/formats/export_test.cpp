@@ -1,0 +1,202 @@
+// What is written is read back as the same run: random strategies per program, and the parts of a folder that starts one.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "foreign_test.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
+#include "plimsoll/gate.hpp"
+
+namespace plimsoll {
+namespace {
+
+using Options = std::vector<std::pair<std::string, std::string>>;
+
+/// Keys that a program can be told, each with the values that it has words for.
+struct Space {
+  const char* format;
+  std::vector<const char*> models;
+  Options fixed;
+  std::vector<std::pair<const char*, std::vector<const char*>>> choices;
+};
+void PrintTo(const Space& space, std::ostream* out) { *out << space.format; }
+
+const std::vector<Space>& spaces() {
+  static const std::vector<Space> all = {
+      {"accelerate",
+       {"llama-3.2-1b", "qwen2.5-0.5b", "gpt2"},
+       {{"framework", "transformers"}},
+       {{"data_parallel", {"ddp", "fsdp1", "fsdp2"}},
+        {"fsdp.reshard_after_forward", {"always", "never"}},
+        {"micro_batch", {"1", "2", "4"}},
+        {"grad_accum", {"1", "3"}},
+        {"seq_len", {"512", "1024"}},
+        {"precision", {"fp32", "bf16", "fp16"}},
+        {"recompute", {"none", "full"}},
+        {"optimizer", {"adamw", "adafactor", "sgd"}},
+        {"attention", {"sdpa", "eager"}},
+        {"clip_grad_norm", {"true", "false"}},
+        {"ddp.no_sync", {"true"}},
+        {"tf32", {"true", "false"}}}},
+      {"deepspeed",
+       {"llama-3.2-1b", "qwen2.5-0.5b"},
+       {{"framework", "deepspeed"}, {"precision", "bf16"}},
+       {{"zero_stage", {"0", "1", "2", "3"}},
+        {"micro_batch", {"1", "2"}},
+        {"grad_accum", {"1", "2"}},
+        {"seq_len", {"512", "1024"}},
+        {"recompute", {"none", "full"}},
+        {"clip_grad_norm", {"true", "false"}},
+        {"deepspeed.zero_optimization.reduce_bucket_size", {"500000000", "20000000"}},
+        {"deepspeed.zero_optimization.contiguous_gradients", {"true", "false"}},
+        {"deepspeed.zero_optimization.overlap_comm", {"true", "false"}}}},
+      {"torchtitan",
+       {"llama-3.1-8b", "qwen3-1.7b"},
+       {{"framework", "torchtitan"}, {"framework_version", "2025-12"}, {"precision", "bf16"}},
+       {{"micro_batch", {"1", "2"}},
+        {"tp", {"1", "2"}},
+        {"seq_len", {"2048", "4096"}},
+        {"recompute", {"none", "full", "selective-ac-op", "every-2-layers"}},
+        {"optimizer_impl", {"fused", "foreach", "for-loop"}},
+        {"compile", {"false", "blocks"}},
+        {"fsdp.reshard_after_forward", {"default", "always", "never"}}}},
+      {"torchtune",
+       {"llama-3.1-8b", "qwen2.5-1.5b"},
+       {{"framework", "torchtune"}, {"precision", "pure-bf16"}, {"packed", "true"}},
+       {{"micro_batch", {"1", "2"}},
+        {"grad_accum", {"1", "4"}},
+        {"seq_len", {"2048"}},
+        {"recompute", {"none", "full"}},
+        {"optimizer_impl", {"fused", "foreach"}},
+        {"clip_grad_norm", {"true", "false"}},
+        {"loss", {"chunked-ce", "ce"}}}},
+      {"megatron",
+       {"llama-3.1-8b", "qwen2.5-7b", "gpt2-large"},
+       {{"framework", "megatron-lm"}, {"precision", "bf16"}},
+       {{"tp", {"1", "2", "4"}},
+        {"pp", {"1", "2"}},
+        {"micro_batch", {"1", "2"}},
+        {"global_batch", {"32", "64"}},
+        {"seq_len", {"1024"}},
+        {"data_parallel", {"ddp", "megatron-distopt"}},
+        {"optimizer", {"adamw"}},
+        {"recompute", {"none", "selective", "full"}},
+        {"overlap_grad_reduce", {"true", "false"}},
+        {"layer_spec", {"te", "local"}},
+        {"clip_grad_norm", {"true", "false"}}}},
+      {"axolotl",
+       {"llama-3.2-1b", "qwen2.5-0.5b"},
+       {{"framework", "transformers"}, {"precision", "bf16"}},
+       {{"data_parallel", {"fsdp1", "fsdp2"}},
+        {"fsdp.reshard_after_forward", {"always", "never"}},
+        {"micro_batch", {"1", "2"}},
+        {"grad_accum", {"1", "4"}},
+        {"seq_len", {"512", "2048"}},
+        {"recompute", {"none", "full"}},
+        {"attention", {"sdpa", "eager"}},
+        {"ddp.no_sync", {"true"}}}},
+      {"llama-factory",
+       {"llama-3.2-1b", "qwen2.5-0.5b"},
+       {{"framework", "transformers"}, {"precision", "bf16"}},
+       {{"data_parallel", {"ddp", "fsdp2"}},
+        {"fsdp.reshard_after_forward", {"always", "never"}},
+        {"micro_batch", {"1", "2"}},
+        {"grad_accum", {"1", "4"}},
+        {"seq_len", {"512", "2048"}},
+        {"recompute", {"none", "full"}},
+        {"attention", {"sdpa", "eager"}},
+        {"ddp.no_sync", {"true"}}}},
+  };
+  return all;
+}
+
+class RoundTrip : public testing::TestWithParam<Space> {};
+
+// Export reads its own files back (ExportedRun::no_equal): for what a program can be told, nothing may come back different.
+TEST_P(RoundTrip, OfRandomStrategiesLosesNothing) {
+  const Space& space = GetParam();
+  std::mt19937 random(7);
+  int written = 0;
+  for (int round = 0; round < 40; ++round) {
+    const std::string model = space.models[random() % space.models.size()];
+    Options options = space.fixed;
+    std::string said = model;
+    for (const auto& [key, values] : space.choices) options.emplace_back(key, values[random() % values.size()]);
+    for (const auto& [key, value] : options) said += " " + key + "=" + value;
+    Strategy strategy;
+    set_options(strategy, options);
+    strategy.options.clear();
+    const ExportPlan plan{model, load_model(model), parse_cluster("8xh100-sxm"), strategy};
+    try {
+      (void)resolve(plan.strategy, plan.model, plan.cluster);
+    } catch (const Error&) {
+      continue;  // this framework does not run it
+    }
+    const ExportedRun run = export_run(plan, space.format);
+    std::string lost;
+    for (const std::string& line : run.no_equal) lost += line + "\n";
+    EXPECT_EQ(lost, "") << said;
+    ++written;
+  }
+  EXPECT_GT(written, 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(OfPrograms, RoundTrip, testing::ValuesIn(spaces()));
+
+Strategy strategy_of(const Options& options) {
+  Strategy strategy;
+  set_options(strategy, options);
+  return strategy;
+}
+
+std::string file_of(const ExportedRun& run, const std::string& name) {
+  for (const ExportedFile& file : run.files)
+    if (file.name == name) return file.text;
+  return "(no such file)";
+}
+
+TEST(Export, ABatchScriptStartsTheProgramsOwnLauncherOnEveryNode) {
+  const ExportPlan plan{"llama-3.1-8b", load_model("llama-3.1-8b"), parse_cluster("4x8xh100-sxm"),
+                        strategy_of({{"framework", "megatron-lm"}, {"tp", "4"}, {"seq_len", "4096"}, {"global_batch", "64"}})};
+  const ExportedRun run = export_run(plan, "sbatch");
+  EXPECT_NE(file_of(run, "job.sbatch").find("#SBATCH --nodes=4\n"), std::string::npos);
+  EXPECT_NE(file_of(run, "run.sh").find("--tensor-model-parallel-size 4"), std::string::npos);
+  EXPECT_NE(file_of(run, "run.sh").find("CUDA_DEVICE_MAX_CONNECTIONS=1"), std::string::npos);
+  const ExportedRun job = export_run(plan, "k8s-pytorchjob");
+  EXPECT_NE(file_of(job, "job.yaml").find("kind: PyTorchJob"), std::string::npos);
+  EXPECT_NE(file_of(job, "job.yaml").find("replicas: 3"), std::string::npos);
+}
+
+// Another program's strategy: what it cannot be told is said.
+TEST(Export, ConversionsSayWhatHasNoEqual) {
+  const ExportPlan plan{"llama-3.1-8b", load_model("llama-3.1-8b"), parse_cluster("8xh100-sxm"),
+                        strategy_of({{"framework", "transformers"}, {"data_parallel", "fsdp2"}, {"seq_len", "2048"}})};
+  const ExportedRun run = export_run(plan, "torchtitan");
+  ASSERT_FALSE(run.no_equal.empty());
+  EXPECT_EQ(run.no_equal.front(), "framework: transformers is torchtitan here");
+  EXPECT_THROW((void)export_run(plan, "tochtitan"), Error);
+}
+
+// A case that grew beyond what is allowed fails, one that shrank does not.
+TEST(Gate, GrowthBeyondTheAllowedFails) {
+  const Folder folder;
+  const auto file = [&](const char* micro_batch) {
+    return folder.write("case.json", std::string("{\"model\": \"gpt2\", \"on\": \"1xh100-sxm\", \"framework\": \"transformers\", "
+                                                 "\"precision\": \"bf16\", \"seq_len\": 512, \"micro_batch\": ") +
+                                         micro_batch + "}");
+  };
+  const std::string baseline = folder.write("base.json", gate_baseline({gate_case(file("2"), {})}));
+  std::vector<GateCase> same = {gate_case(file("2"), {})}, more = {gate_case(file("4"), {})}, less = {gate_case(file("1"), {})};
+  for (auto* cases : {&same, &more, &less}) compare_with_baseline(*cases, baseline, {});
+  EXPECT_TRUE(same.front().failures.empty());
+  EXPECT_TRUE(less.front().failures.empty());
+  EXPECT_GE(more.front().failures.size(), 1u) << gate_text(more);
+  EXPECT_NE(gate_junit(more).find("failures=\"1\""), std::string::npos);
+  EXPECT_NE(gate_markdown(more).find("❌"), std::string::npos);
+  const std::vector<GateCase> broken = {gate_case(folder.path("none.yaml"), {})};
+  EXPECT_EQ(broken.front().failures.size(), 1u);
+}
+
+}  // namespace
+}  // namespace plimsoll

@@ -1,0 +1,383 @@
+// Configurations as projects ship them, read as a model, a cluster and a strategy. What each key must become is written beside the file
+// from the program's own sources (the tables of docs/formats name the release).
+#include "foreign_test.hpp"
+
+#include <gtest/gtest.h>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/estimate.hpp"
+#include "plimsoll/framework.hpp"
+
+namespace plimsoll {
+namespace {
+
+using Keys = std::vector<std::pair<std::string, std::string>>;
+
+struct Case {
+  std::vector<std::string> files;
+  std::string model, on;
+  Keys keys;
+};
+
+void PrintTo(const Case& one, std::ostream* out) { *out << one.files.front(); }
+
+class Samples : public testing::TestWithParam<Case> {};
+
+TEST_P(Samples, SayWhatTheirProgramReadsInThem) {
+  const Case& one = GetParam();
+  std::vector<std::string> files;
+  for (const std::string& file : one.files) files.push_back(sample(file));
+  const ForeignRun run = read_foreign(files, {one.model, one.on, {}});
+  for (const auto& [key, value] : one.keys) EXPECT_EQ(value_in(run, key), value) << key;
+  const Strategy resolved = resolve(run.strategy, run.model, run.cluster);  // and nothing in it contradicts itself
+  EXPECT_GT(resolved.gpus, 0);
+  EXPECT_NE(show_resolved(run).find(one.keys.front().first), std::string::npos);
+}
+
+const Case kSamples[] = {
+    {{"accelerate/fsdp2_config.yaml"},
+     "llama-3.1-8b",
+     "h100-sxm",
+     {{"data_parallel", "fsdp2"},
+      {"gpus", "2"},
+      {"mixed_precision", "bf16"},
+      {"fsdp.reshard_after_forward", "always"},
+      {"offload", "none"}}},
+    {{"accelerate/slurm_fsdp.yaml"},
+     "gpt2",
+     "4xh100-sxm",
+     {{"data_parallel", "fsdp1"}, {"fsdp.strategy", "FULL_SHARD"}, {"fsdp.use_orig_params", "true"}, {"mixed_precision", "no"}}},
+    {{"accelerate/latest_fsdp.yaml"}, "bert-base-uncased", "h100-sxm", {{"fsdp.units", "BertLayer"}, {"gpus", "1"}, {"recompute", "none"}}},
+    {{"accelerate/multi_node.yaml"}, "gpt2", "a100-80gb-sxm", {{"cluster.nodes", "2"}, {"gpus", "8"}}},
+    {{"accelerate/0_34_0_fp8.yaml"}, "llama-3.2-1b", "h100-sxm", {{"mixed_precision", "fp8"}, {"fp8_backend", "te"}}},
+    {{"deepspeed/ds_z2_config.json"},
+     "qwen2.5-0.5b",
+     "8xh100-sxm",
+     {{"zero_stage", "2"}, {"deepspeed.zero_optimization.reduce_bucket_size", "500000000"}, {"framework", "deepspeed"}}},
+    {{"llama-factory/qwen3_full_sft.yaml", "deepspeed/ds_z3_config.json"},
+     "",
+     "4xh100-sxm",
+     // Qwen3-4B: hidden_size 2560; Trainer fills "auto" with 2560², 0.9 · 2560² and 10 · 2560.
+     {{"model", "Qwen/Qwen3-4B-Instruct-2507"},
+      {"framework", "deepspeed"},
+      {"zero_stage", "3"},
+      {"micro_batch", "1"},
+      {"grad_accum", "2"},
+      {"seq_len", "2048"},
+      {"precision", "bf16"},
+      {"deepspeed.zero_optimization.reduce_bucket_size", "6553600"},
+      {"deepspeed.zero_optimization.stage3_prefetch_bucket_size", "5898240"},
+      {"deepspeed.zero_optimization.stage3_param_persistence_threshold", "25600"},
+      {"recompute", "full"}}},
+    {{"llama-factory/llama3_qlora_sft.yaml", "accelerate/slurm_fsdp.yaml"},
+     "",
+     "2xh100-sxm",
+     {{"base_weights", "nf4-double-quant"},
+      {"lora.r", "8"},
+      {"lora.alpha", "16"},
+      {"lora.target_modules", "all-linear"},
+      {"data_parallel", "fsdp1"}}},
+    {{"axolotl/fft-8b-liger-fsdp.yaml"},
+     "",
+     "8xh100-sxm",
+     {{"data_parallel", "fsdp1"},
+      {"offload", "params+grads+optimizer"},
+      {"fsdp.units", "LlamaDecoderLayer"},
+      {"attention", "flash"},
+      {"loss", "liger-fused-linear"},
+      {"packed", "true"},
+      {"fsdp.use_orig_params", "false"},
+      {"fsdp.no_sync", "true"}}},
+    {{"axolotl/fft-8b.yaml"},
+     "",
+     "8xh100-sxm",
+     {{"micro_batch", "1"}, {"seq_len", "8192"}, {"precision", "bf16"}, {"param_dtype", "bf16"}, {"recompute", "full"}}},
+    {{"axolotl/lora-8b.yml"},
+     "",
+     "1xh100-sxm",
+     {{"lora.r", "32"}, {"lora.alpha", "16"}, {"lora.modules_to_save", "embed_tokens,lm_head"}, {"lora.target_modules", "all-linear"}}},
+    {{"torchtune/8B_full.yaml"},
+     "",
+     "8xh100-sxm",
+     {{"model", "llama-3.1-8b"},
+      {"precision", "pure-bf16"},
+      {"recompute", "full"},
+      {"loss", "chunked-ce"},
+      {"optimizer_impl", "fused"},
+      {"fsdp.units", "tok_embeddings,output"}}},
+    {{"torchtune/8B_qlora_single_device.yaml"},
+     "",
+     "1xh100-sxm",
+     {{"task", "qlora"},
+      {"lora.r", "8"},
+      {"lora.target_modules", "q_proj,v_proj,output_proj,w1,w2,w3"},
+      {"grad_accum", "8"}}},
+    {{"torchtune/70B_lora.yaml"}, "", "8xh100-sxm", {{"model", "llama-3.1-70b"}, {"lora.r", "16"}}},
+    {{"torchtitan/llama3_8b.toml"},
+     "",
+     "64xh100-sxm",
+     {{"model", "llama-3.1-8b"},
+      {"micro_batch", "1"},
+      {"seq_len", "8192"},
+      {"recompute", "selective-ac-op"},
+      {"optimizer_impl", "fused"},
+      {"compile", "false"}}},
+    {{"torchtitan/llama3_405b.toml"},
+     "",
+     "512xh100-sxm",
+     {{"model", "llama-3.1-405b"}, {"tp", "8"}, {"precision", "fp8"}, {"recompute", "full"}, {"async_tp", "true"}}},
+    {{"torchtitan/debug_model.toml"}, "", "8xh100-sxm", {{"model.hidden_size", "256"}, {"model.vocab_size", "2048"}, {"micro_batch", "8"}}},
+    {{"torchtitan/qwen3_32b.toml"}, "", "16xh100-sxm", {{"model", "qwen3-32b"}, {"recompute", "full"}}},
+    {{"megatron/train_llama3_8b_h100_fp8.sh"},
+     "",
+     "h100-sxm",
+     {{"cluster.gpus_per_node", "8"},
+      {"model.num_layers", "32"},
+      {"model.intermediate_size", "14336"},
+      {"model.num_key_value_heads", "8"},
+      {"model.vocab_size", "128256"},
+      {"micro_batch", "1"},
+      {"global_batch", "128"},
+      {"precision", "fp8"},
+      {"fp8_recipe", "delayed"},
+      {"fp8_params", "true"},
+      {"data_parallel", "megatron-distopt"},
+      {"cross_entropy_fusion", "native"},
+      {"overlap_param_gather", "true"},
+      {"grad_dtype", "bf16"},
+      {"tp", "1"}}},
+    {{"megatron/train_gpt3_175b_distributed.sh"},
+     "",
+     "16x8xh100-sxm",
+     {{"tp", "8"},
+      {"pp", "16"},
+      {"model.hidden_size", "12288"},
+      {"model.intermediate_size", "49152"},
+      {"model.vocab_size", "50257"},
+      {"precision", "fp16"},
+      {"model.positions", "learned"},
+      {"global_batch", "1536"},
+      {"pp_layers", "[6,6,6,6,6,6,6,6,6,6,6,6,6,6,6,6]"}}},
+    {{"megatron/train_mixtral_8x7b_distributed.sh"},
+     "",
+     "4x8xh100-sxm",
+     {{"ep", "8"},
+      {"pp", "4"},
+      {"data_parallel", "megatron-distopt"},
+      {"moe_dispatcher", "alltoall"},
+      {"model.vocab_size", "32000"},
+      {"model.megatron_config", R"({"num_moe_experts":8,"moe_router_topk":2,"moe_ffn_hidden_size":14336})"}}},
+    {{"primus/llama3.1_8B-BF16-pretrain.yaml"},
+     "",
+     "8xmi300x",
+     {{"framework", "primus"},
+      {"model", "llama-3.1-8b"},
+      {"micro_batch", "2"},
+      {"global_batch", "128"},
+      {"cross_entropy_fusion", "te"},
+      {"gradient_accumulation_fusion", "false"}}},
+    {{"llm-foundry/llama-3-8b_domain_adapt.yaml"},
+     "",
+     "8xh100-sxm",
+     {{"model", "meta-llama/Meta-Llama-3-8B"},
+      {"global_batch", "1024"},
+      {"micro_batch", "8"},
+      {"recompute", "full"},
+      {"seq_len", "4096"},
+      {"clip_grad_norm", "1.0"}}},
+};
+
+// The launch scripts name one machine and leave the number of machines to whoever starts them: --on with a count says it.
+INSTANTIATE_TEST_SUITE_P(OfProjects, Samples, testing::ValuesIn(kSamples));
+
+struct Refusal {
+  std::vector<std::string> files;
+  std::string model, on, says;
+};
+void PrintTo(const Refusal& one, std::ostream* out) { *out << one.files.front(); }
+
+class Refused : public testing::TestWithParam<Refusal> {};
+
+TEST_P(Refused, ByName) {
+  const Refusal& one = GetParam();
+  std::vector<std::string> files;
+  for (const std::string& file : one.files) files.push_back(sample(file));
+  const std::string problem = problem_of(files, {one.model, one.on, {}});
+  EXPECT_NE(problem.find(one.says), std::string::npos) << problem;
+}
+
+const Refusal kRefusals[] = {
+    {{"accelerate/invalid_keys.yaml"}, "gpt2", "8xh100-sxm", "unknown key 'invalid_key'"},
+    {{"llm-foundry/mpt-7b.yaml"}, "", "8xh100-sxm", "learned positions"},
+    {{"deepspeed/ds_z2_config.json"}, "", "8xh100-sxm", "which model"},
+    {{"accelerate/slurm_fsdp.yaml"}, "gpt2", "", "which devices"},
+    {{"accelerate/slurm_fsdp.yaml"}, "gpt2", "h100-sxm", "how many devices"},
+    {{"slurm/submit_multinode_fsdp.sh"}, "gpt2", "h100-sxm", "fsdp_config.yaml"},
+    {{"accelerate/fsdp2_config.yaml", "accelerate/multi_node.yaml"}, "gpt2", "h100-sxm", "disagrees with"},
+};
+INSTANTIATE_TEST_SUITE_P(OfProjects, Refused, testing::ValuesIn(kRefusals));
+
+// The script names Accelerate's file by a path of its own machine: the file that is given beside it stands for it, and Slurm's directives
+// say the nodes: 4 of 4 GPUs. Its own --mixed_precision is the program's argument, not the launcher's.
+TEST(Foreign, ABatchScriptWithTheFileThatItNames) {
+  const ForeignRun run =
+      read_foreign({sample("accelerate/slurm_fsdp.yaml"), sample("slurm/submit_multinode_fsdp.sh")}, {"gpt2", "h100-sxm", {}});
+  EXPECT_EQ(run.cluster.nodes, 4);
+  EXPECT_EQ(run.cluster.gpus(), 16);
+  EXPECT_EQ(value_in(run, "data_parallel"), "fsdp1");
+}
+
+TEST(Foreign, ALaunchLineWithTrainingArguments) {
+  const std::vector<std::string> line = {"torchrun",
+                                         "--nnodes=2",
+                                         "--nproc-per-node",
+                                         "8",
+                                         "run_clm.py",
+                                         "--model_name_or_path",
+                                         "meta-llama/Llama-3.1-8B",
+                                         "--per_device_train_batch_size",
+                                         "2",
+                                         "--gradient_accumulation_steps=4",
+                                         "--bf16",
+                                         "--gradient_checkpointing",
+                                         "--block_size",
+                                         "4096",
+                                         "--fsdp",
+                                         "full_shard auto_wrap",
+                                         "--dtype",
+                                         "bfloat16"};
+  const ForeignRun run = read_foreign({}, {"", "h100-sxm", line});
+  EXPECT_EQ(run.cluster.gpus(), 16);
+  EXPECT_EQ(run.cluster.nodes, 2);
+  const Keys wanted = {{"micro_batch", "2"},
+                       {"grad_accum", "4"},
+                       {"precision", "bf16"},
+                       {"recompute", "full"},
+                       {"seq_len", "4096"},
+                       {"data_parallel", "fsdp2"},
+                       {"fsdp.reshard_after_forward", "always"},
+                       {"optimizer_impl", "fused"},
+                       {"fsdp.no_sync", "true"}};
+  for (const auto& [key, value] : wanted) EXPECT_EQ(value_in(run, key), value) << key;
+  EXPECT_EQ(run.model.layers, 32);
+}
+
+TEST(Foreign, TorchtitanFromItsCommandLine) {
+  const ForeignRun run =
+      read_foreign({}, {"",
+                        "h100-sxm",
+                        {"torchrun", "--nproc_per_node=8", "-m", "torchtitan.train", "--module", "llama3", "--config", "llama3_8b",
+                         "--training.local_batch_size=2", "--training.seq_len", "8192", "--parallelism.tensor_parallel_degree", "2"}});
+  EXPECT_EQ(value_in(run, "micro_batch"), "2");
+  EXPECT_EQ(value_in(run, "tp"), "2");
+  EXPECT_EQ(run.model.layers, 32);
+  EXPECT_EQ(run.strategy.framework_version, "");  // 0.3: the newest that is modelled
+}
+
+// What a script computes it never executes: the file that the substitution would make is not there, and the value is asked for.
+TEST(Foreign, CommandSubstitutionIsNeverExecuted) {
+  const Folder folder;
+  const std::string made = folder.path("made");
+  const std::string script = folder.write(
+      "run.sh", "#!/bin/bash\nTP=$(touch " + made + "; echo 2)\nX=`touch " + made +
+                    "`\ntorchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size $TP --num-layers 2 --hidden-size 64\n");
+  const std::string problem = problem_of({script}, {"gpt2", "h100-sxm", {}});
+  EXPECT_NE(problem.find("never executed"), std::string::npos) << problem;
+  EXPECT_FALSE(std::filesystem::exists(made));
+}
+
+TEST(Foreign, VariablesArraysAndArithmeticOfAScript) {
+  const Folder folder;
+  const std::string script = folder.write("run.sh", R"(#!/bin/bash
+#SBATCH --nodes=2 --time=1
+#SBATCH --gres=gpu:h100:8
+export PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True"
+TP=${TP:-4}; LAYERS=$((TP * (5 + 3)))
+MODEL=(--num-layers $LAYERS --hidden-size 2048   # a comment
+       --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048)
+MODEL+=("--vocab-size 50304")
+if [ "$TP" -gt 2 ] && true; then SP=--sequence-parallel; else SP=; fi
+case $TP in 2) MB=1 ;; 4) MB=3 ;; *) MB=9 ;; esac
+srun --ntasks-per-node=1 bash -c "torchrun --nproc_per_node $SLURM_GPUS_ON_NODE --nnodes $SLURM_NNODES pretrain_gpt.py ${MODEL[*]} --tensor-model-parallel-size $TP $SP --micro-batch-size $MB --bf16 $EXTRA_ARGS --global-batch-size 12"
+)");
+  const ForeignRun run = read_foreign({script}, {"", "h100-sxm", {}});
+  const Keys wanted = {{"tp", "4"},
+                       {"model.num_layers", "32"},
+                       {"model.vocab_size", "50304"},
+                       {"sequence_parallel", "true"},
+                       {"micro_batch", "3"},
+                       {"precision", "bf16"},
+                       {"cluster.nodes", "2"},
+                       {"cluster.gpus_per_node", "8"},
+                       {"allocator.expandable_segments", "true"}};
+  for (const auto& [key, value] : wanted) EXPECT_EQ(value_in(run, key), value) << key;
+}
+
+// What tools print of machines: 2 nodes of 8 H100 each, by Slurm and by Kubernetes; a matrix of 4 GPUs says how many a node has and no
+// more.
+TEST(Foreign, MachinesAsToolsPrintThem) {
+  const Folder folder;
+  const std::string slurm = folder.write("sinfo.txt", "NODELIST GRES\nn1 gpu:h100:8(S:0-1)\nn2 gpu:h100:8(S:0-1)\nn2 gpu:h100:8(S:0-1)\n");
+  const ForeignRun by_slurm = read_foreign({slurm}, {"gpt2", "", {}});
+  EXPECT_EQ(by_slurm.cluster.nodes, 2);
+  EXPECT_EQ(by_slurm.cluster.gpus(), 16);
+  const std::string node =
+      R"({"kind":"Node","metadata":{"labels":{"nvidia.com/gpu.product":"NVIDIA-H100-80GB-HBM3"}},"status":{"capacity":{"nvidia.com/gpu":"8"}}})";
+  const ForeignRun by_kubernetes =
+      read_foreign({folder.write("nodes.json", R"({"kind":"List","items":[)" + node + "," + node + "]}")}, {"gpt2", "h100-sxm", {}});
+  EXPECT_EQ(by_kubernetes.cluster.gpus(), 16);
+  const std::string topology =
+      "\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tCPU Affinity\nGPU0\t X \tNV18\tNV18\tNV18\tPIX\t0-55\nGPU1\tNV18\t X \tNV18\tNV18\tPXB\t0-55\n"
+      "GPU2\tNV18\tNV18\t X \tNV18\tSYS\t0-55\nGPU3\tNV18\tNV18\tNV18\t X \tSYS\t0-55\nNIC0\tPIX\tPXB\tSYS\tSYS\t X \n";
+  const ForeignRun by_matrix = read_foreign({folder.write("topo.txt", topology)}, {"gpt2", "h100-sxm", {}});
+  EXPECT_EQ(by_matrix.cluster.gpus(), 4);
+  EXPECT_FALSE(by_matrix.unread.empty());
+}
+
+// CRLF, a byte order mark: the same run.
+TEST(Foreign, LineEndsAndByteOrderMarks) {
+  const Folder folder;
+  const std::string text =
+      "\xEF\xBB\xBF"
+      "distributed_type: FSDP\r\nfsdp_config:\r\n  fsdp_version: 2\r\nmixed_precision: bf16\r\nnum_processes: 4\r\n";
+  const ForeignRun run = read_foreign({folder.write("a.yaml", text)}, {"gpt2", "h100-sxm", {}});
+  EXPECT_EQ(value_in(run, "data_parallel"), "fsdp2");
+  EXPECT_EQ(run.cluster.gpus(), 4);
+}
+
+TEST(Foreign, HostileTextsCostAMessage) {
+  const Folder folder;
+  std::string bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\n";
+  for (char name = 'b'; name < 'k'; ++name) {
+    const std::string before(1, static_cast<char>(name - 1));
+    bomb += std::string(1, name) + ": &" + name + " [";
+    for (int i = 0; i < 10; ++i) bomb += (i == 0 ? "*" : ",*") + before;
+    bomb += "]\n";
+  }
+  const std::string circle = "distributed_type: &x\n  a: *x\n",
+                    references = "model: {_component_: torchtune.a, b: ${model.c}, c: ${model.b}}\n";
+  std::string deep, brackets(5000, '[');
+  for (int i = 0; i < 3000; ++i) deep += "{a: ";
+  const std::string nested = "#!/bin/bash\nX=" + [] {
+    std::string text;
+    for (int i = 0; i < 3000; ++i) text += "${A:-";
+    return text;
+  }() + "\ntorchrun a.py\n";
+  const std::pair<const char*, std::string> texts[] = {
+      {"bomb.yaml", bomb},   {"circle.yaml", circle},       {"references.yaml", references},
+      {"deep.yaml", deep},   {"brackets.json", brackets},   {"x.toml", "a = ["},
+      {"nested.sh", nested}, {"tabs.yaml", "a:\n\tb: 1\n"}, {"other.toml", "[package]\nname = \"serde\"\n"},
+      {"empty.yaml", ""},    {"list.yaml", "- 1\n- 2\n"}};
+  for (const auto& [name, text] : texts) {
+    const std::string problem = problem_of({folder.write(name, text)}, {"gpt2", "8xh100-sxm", {}});
+    EXPECT_NE(problem, "read") << name;
+    EXPECT_LT(problem.size(), 2000u) << name;
+  }
+  const std::string large = folder.path("large.yaml");
+  std::ofstream(large) << "a: 1\n";
+  std::filesystem::resize_file(large, std::uintmax_t{100} << 20);  // told from its size, before it is read
+  EXPECT_NE(problem_of({large}, {"gpt2", "8xh100-sxm", {}}).find("large"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace plimsoll

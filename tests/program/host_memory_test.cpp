@@ -1,0 +1,70 @@
+// What leaves the device: the host's memory, and what its optimizer reads and writes there.
+#include <gtest/gtest.h>
+
+#include "plimsoll/framework.hpp"
+#include "plimsoll/hardware.hpp"
+#include "program/lower.hpp"
+#include "program/optimizers/host_optimizer.hpp"
+#include "program/save_on_cpu.hpp"
+
+namespace plimsoll::program {
+namespace {
+
+std::int64_t host_traffic(const StepProgram& program) {
+  std::int64_t bytes = 0;
+  for (const Instruction& each : program.step)
+    if (each.kind == InstructionKind::host && static_cast<HostWork>(each.id) == HostWork::memory_traffic) bytes += each.bytes;
+  return bytes;
+}
+
+Strategy resolved(const std::vector<std::pair<std::string, std::string>>& options, const Model& model) {
+  Strategy said;
+  set_options(said, options);
+  return resolve(said, model, parse_cluster("4xh100-sxm"));
+}
+
+// AdamW in one pass: p, m, v read and written, g read: 7 × 4 B. Operator by operator (torch/optim/adamw.py, _single_tensor_adamw):
+// p·decay 8, m.lerp_(g) 12, v·β₂ 8, v + g² 12, √v 8, ∕correction 8, + ε 8, p + m∕denominator 16: 80 B.
+TEST(HostOptimizer, MovesWhatItsOperatorsReadAndWrite) {
+  EXPECT_EQ(host_step_traffic(OptimizerKind::adamw, OptimizerImpl::cpu), 28);
+  EXPECT_EQ(host_step_traffic(OptimizerKind::adamw, OptimizerImpl::foreach), 80);
+  EXPECT_EQ(host_step_traffic(OptimizerKind::lion, OptimizerImpl::cpu), 20);
+  EXPECT_EQ(host_step_traffic(OptimizerKind::sgd, OptimizerImpl::foreach), 12);
+}
+
+// gpt2's 124,439,808 parameters on four ranks: whoever shards them, the host steps on a quarter each, padding aside. FSDP's clipping reads
+// gradients once and scales them (12 B); ZeRO's weights leave in 16 bits (6 B).
+TEST(HostOptimizer, StepsOnTheRanksShare) {
+  const Model model = load_model("gpt2");
+  const double share = 124'439'808 / 4.0;
+  const auto per_element = [&](const StepProgram& program) { return static_cast<double>(host_traffic(program)) / share; };
+  const std::pair<std::string, std::string> length{"seq_len", "128"}, foreach{"optimizer_impl", "foreach"};
+  const auto fsdp2 = resolved({{"data_parallel", "fsdp2"}, {"offload", "params+grads+optimizer"}, foreach, length}, model);
+  EXPECT_NEAR(per_element(lower_hf_fsdp2(model, fsdp2)), 80 + 12, 0.1);
+  const auto fsdp1 = resolved({{"data_parallel", "fsdp1"}, {"offload", "params+grads+optimizer"}, foreach, length}, model);
+  constexpr double kWithHead = 163'037'184 / 124'439'808.0;  // FSDP1 flattens the tied head a second time
+  EXPECT_NEAR(per_element(lower_hf_fsdp1(model, fsdp1)), kWithHead * (80 + 12), 0.1);
+  for (const char* stage : {"1", "2", "3"}) {
+    const auto zero = resolved({{"zero", stage}, {"offload", "optimizer"}, length}, model);
+    EXPECT_NEAR(per_element(lower_hf_deepspeed(model, zero)), 28 + 6, 0.1) << stage;
+  }
+}
+
+// Two tensors of 3 MiB wait at once, then one: the most is what is needed. Pinned blocks are powers of two.
+TEST(SaveOnCpu, NeedsTheMostThatWaitsAtOnce) {
+  for (const bool pinned : {false, true}) {
+    Tape tape;
+    {
+      SaveOnCpu hooks(tape, pinned);
+      const Tensor tensor = tape.empty({3 << 20}, DType::uint8);
+      auto first = hooks.pack(tensor), second = hooks.pack(tensor);
+      first.reset();
+      const auto third = hooks.pack(tensor);
+    }
+    EXPECT_EQ(tape.program().host_pinned, Bytes(pinned ? 8 << 20 : 0));
+    EXPECT_EQ(tape.program().host_pageable, Bytes(pinned ? 0 : 6 << 20));
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll::program

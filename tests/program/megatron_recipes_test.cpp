@@ -1,0 +1,231 @@
+// Rules of Megatron-core's recipes: windows, sinks and other experts, 4 and 8 bits, dispatchers, offloaded activations.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
+#include "plimsoll/hardware.hpp"
+#include "plimsoll/model.hpp"
+#include "program/lower.hpp"
+#include "program/modules/megatron/config.hpp"
+#include "program/modules/megatron/flex_dispatch.hpp"
+
+namespace plimsoll::program {
+namespace {
+
+constexpr std::int64_t kHidden = 512, kLength = 256, kBatch = 2, kTokens = kBatch * kLength;
+constexpr std::int64_t kLayers = 4, kExperts = 8, kTopK = 2, kInner = 512;
+
+/// Two layers in four slide over 64 tokens; 8 experts with biases.
+Model gpt_oss() {
+  return parse_model(R"({"model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"], "vocab_size": 1024, "hidden_size": 512,
+                         "num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 64, "intermediate_size": 512,
+                         "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": 64, "max_position_embeddings": 256,
+                         "num_hidden_layers": 4})",
+                     "gpt-oss", "gpt-oss");
+}
+
+Model mixtral(const std::string& activation) {
+  return parse_model(R"({"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "vocab_size": 1024, "hidden_size": 512,
+                         "num_attention_heads": 8, "num_key_value_heads": 8, "intermediate_size": 512, "num_local_experts": 8,
+                         "num_experts_per_tok": 2, "max_position_embeddings": 256, "num_hidden_layers": 4, "hidden_act": ")" +
+                         activation + "\"}",
+                     "mixtral", "mixtral");
+}
+
+Model llama() {
+  return parse_model(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 1024, "hidden_size": 512,
+                         "num_attention_heads": 8, "num_key_value_heads": 8, "intermediate_size": 1024, "max_position_embeddings": 256,
+                         "num_hidden_layers": 4})",
+                     "llama", "llama");
+}
+
+StepProgram lowered(const Model& model, const std::string& more, int gpus = 1, const MegatronDevice& device = {}) {
+  const std::string text = R"({"framework": "megatron-core", "seq_len": 256, "micro_batch": 2, "optimizer": "adamw", )" + more + "}";
+  const Strategy strategy = resolve(parse_strategy(text, "strategy"), model, cluster_of("B200-SXM-180GB", gpus));
+  return lower_megatron(model, strategy, 0, false, device);
+}
+
+/// Kernels of the steady step that `counts`.
+std::int64_t kernels(const StepProgram& program, const std::function<bool(const Kernel&)>& counts) {
+  std::int64_t found = 0;
+  for (const Instruction& instruction : program.step)
+    found += instruction.kind == InstructionKind::kernel && counts(program.kernels[instruction.id]) ? 1 : 0;
+  return found;
+}
+
+template <class Work>
+std::function<bool(const Kernel&)> is(std::function<bool(const Work&)> counts) {
+  return [counts](const Kernel& kernel) {
+    const Work* work = std::get_if<Work>(&kernel.work);
+    return work != nullptr && counts(*work);
+  };
+}
+
+/// Bytes of the collectives of one kind over one group in the steady step.
+std::int64_t moved(const StepProgram& program, CollectiveKind kind, Group group) {
+  std::int64_t bytes = 0;
+  for (const Instruction& instruction : program.step) {
+    if (instruction.kind != InstructionKind::collective) continue;
+    const Collective& collective = program.collectives[instruction.id];
+    if (collective.kind == kind && collective.group == group) bytes += collective.bytes;
+  }
+  return bytes;
+}
+
+std::int64_t copied(const StepProgram& program, Copy::Direction direction) {
+  std::int64_t bytes = 0;
+  for (const Instruction& instruction : program.step) {
+    if (instruction.kind == InstructionKind::copy && program.copies[instruction.id].direction == direction)
+      bytes += program.copies[instruction.id].bytes;
+  }
+  return bytes;
+}
+
+TEST(MegatronWindows, EverySecondLayerSlides) {
+  const StepProgram program = lowered(gpt_oss(), R"("precision": "bf16")");
+  const auto attends = [](std::int64_t window) { return is<Attention>([window](const Attention& a) { return a.window == window; }); };
+  // One forward and one backward of each layer.
+  EXPECT_EQ(kernels(program, attends(64)), kLayers / 2 * 2);
+  EXPECT_EQ(kernels(program, attends(0)), kLayers / 2 * 2);
+}
+
+TEST(MegatronWindows, SinksAndAWindowAreRefusedOverContextParallelRanksAndInEightBits) {
+  EXPECT_THROW(lowered(gpt_oss(), R"("precision": "bf16", "cp": 2)", 2), Error);
+  EXPECT_THROW(lowered(gpt_oss(), R"("precision": "fp8", "fp8_attention": true)"), Error);
+}
+
+TEST(MegatronGroupedExperts, ClampsAreEagerAndBiasesAreAddedExpertByExpert) {
+  const StepProgram program = lowered(gpt_oss(), R"("precision": "bf16")");
+  const auto joined = [](std::int64_t elements) {
+    return is<Pointwise>([elements](const Pointwise& p) { return p.form == Pointwise::Form::concatenate && p.elements == elements; });
+  };
+  // Of 2T rows: the clamped halves are put together again [2T, 2f], and in backward their gradients; with f = h the sums with the biases
+  // [2T, h], and in backward the gradients of the parts.
+  EXPECT_EQ(kernels(program, joined(kTopK * kTokens * 2 * kInner)), 2 * kLayers);
+  EXPECT_EQ(kernels(program, joined(kTopK * kTokens * kHidden)), 2 * kLayers);
+  // Each expert's bias times the weights of its rows.
+  const auto biased = is<Pointwise>([](const Pointwise& p) {
+    return p.form == Pointwise::Form::map && p.elements == kTopK * kTokens / kExperts * kHidden && p.operands[0].elements == kHidden;
+  });
+  EXPECT_GE(kernels(program, biased), kExperts * kLayers);
+}
+
+TEST(MegatronGroupedExperts, OnlySiluAndQuickGeluGatesAreCompiled) {
+  const auto compiled = is<Pointwise>([](const Pointwise& p) {
+    return p.form == Pointwise::Form::fused && p.operands.bytes_read() == kTopK * kTokens * (2 * kInner + 1) * 2;
+  });
+  EXPECT_EQ(kernels(lowered(mixtral("silu"), R"("precision": "bf16")"), compiled), kLayers);
+  EXPECT_EQ(kernels(lowered(mixtral("gelu"), R"("precision": "bf16")"), compiled), 0);
+}
+
+TEST(MegatronGroupedExperts, QuantizedRowsArePaddedUnlessTheDispatcherDoesSo) {
+  // Of each layer: tokens, their weights and the result, forward and backward, beside both permutations and the sorting of chunks.
+  const auto moves = is<Gather>([](const Gather& g) { return g.function == Gather::Function::permute; });
+  const std::int64_t wide = kernels(lowered(mixtral("silu"), R"("precision": "bf16")"), moves);
+  EXPECT_EQ(kernels(lowered(mixtral("silu"), R"("precision": "mxfp8")"), moves) - wide, 6 * kLayers);
+}
+
+TEST(MegatronDispatch, ATokenGoesToTheRanksThatHoldItsExperts) {
+  EXPECT_DOUBLE_EQ(parts_of_token(8, 1, 8), 1);
+  EXPECT_DOUBLE_EQ(parts_of_token(8, 8, 4), 4);
+  // Two of four experts on two ranks: both on the other one in 2 · 1 of 4 · 3 cases.
+  EXPECT_DOUBLE_EQ(parts_of_token(4, 2, 2), 2 * (1 - 2.0 / 12));
+}
+
+TEST(MegatronDispatch, FlexSendsATokenOnceToEachRankAndToEachDomain) {
+  const auto sent = [](const std::string& dispatcher, std::int64_t domain) {
+    const StepProgram program = lowered(mixtral("silu"), R"("precision": "bf16", "ep": 4, "moe_dispatcher": ")" + dispatcher + "\"", 4,
+                                        {.multiplies_untransposed_fp8 = true, .nvlink_domain = domain});
+    return static_cast<double>(moved(program, CollectiveKind::all_to_all, Group::expert));
+  };
+  // Dispatched, combined, and both again in backward, of 16 bits. All-to-all sends a copy for each of two experts, and their weights.
+  const double once = 4.0 * kLayers * kTokens * kHidden * 2;
+  EXPECT_DOUBLE_EQ(sent("alltoall", 8), 2 * once + 2.0 * kLayers * kTopK * kTokens * 2);
+  // 2 experts of 8 on 4 ranks of 2: none of both on a rank in 6 · 5 of 8 · 7 cases; on a domain of 2 ranks in 4 · 3.
+  EXPECT_NEAR(sent("hybridep", 8), once * 4 * (1 - 30.0 / 56), 64 * kLayers);
+  EXPECT_NEAR(sent("deepep", 8), once * 4 * (1 - 30.0 / 56), 64 * kLayers);
+  EXPECT_NEAR(sent("deepep", 2), once * 2 * (1 - 12.0 / 56), 64 * kLayers);
+}
+
+TEST(MegatronDispatch, FlexIsRefusedWhereExpertsAreCut) {
+  const std::string cut = R"("precision": "bf16", "ep": 2, "tp": 2, "etp": 2, "sequence_parallel": true, "moe_dispatcher": "deepep")";
+  EXPECT_THROW(lowered(mixtral("silu"), cut, 4), Error);
+}
+
+TEST(MegatronPrecision, FourBitsMultiplyEverywhereAndMeasureWhatTheyCast) {
+  const StepProgram program = lowered(llama(), R"("precision": "nvfp4")");
+  const auto scaled = [](Scaling scaling) { return is<Product>([scaling](const Product& p) { return p.scaling == scaling; }); };
+  // Four linears of a layer, three products each; the head stays in 16 bits.
+  EXPECT_EQ(kernels(program, scaled(Scaling::nvfp4)), 12 * kLayers);
+  EXPECT_EQ(kernels(program, scaled(Scaling::none)), 3);
+  // The greatest value of the two row-parallel inputs and of all four outputs' gradients; norms measure what they write.
+  const auto greatest = is<Reduction>([](const Reduction& r) { return r.axis == Reduction::Axis::all && r.reduced >= kTokens * kHidden; });
+  const std::int64_t of_16_bits = kernels(lowered(llama(), R"("precision": "bf16")"), greatest);
+  EXPECT_EQ(kernels(program, greatest) - of_16_bits, 6 * kLayers);
+}
+
+TEST(MegatronPrecision, AFourBitInputTakesNineSixteenthsOfAByte) {
+  // What the backward keeps of the second product of the MLP: [tokens, 1024] at half a byte and one for 16.
+  std::set<std::int64_t> births;
+  for (const Instruction& instruction : lowered(llama(), R"("precision": "nvfp4")").step)
+    if (instruction.kind == InstructionKind::alloc) births.insert(instruction.bytes);
+  EXPECT_EQ(births.count(kTokens * (1024 / 2 + 1024 / 16)), 1U);
+}
+
+TEST(MegatronFsdpPrecision, WeightsOfEightBitsAreGatheredAsSuch) {
+  const auto gathered = [](const std::string& precision) {
+    const StepProgram program = lowered(llama(), R"("data_parallel": "megatron-fsdp", )" + precision, 2);
+    return moved(program, CollectiveKind::all_gather, Group::data_shard);
+  };
+  // Linears of a layer, forward and backward: 4 h² and 3 · 1024 h elements lose a byte.
+  const std::int64_t linears = kLayers * (4 * kHidden * kHidden + 3 * 1024 * kHidden);
+  const std::int64_t saved = gathered(R"("precision": "bf16")") - gathered(R"("precision": "fp8", "fp8_params": true)");
+  const auto expected = static_cast<double>(2 * linears);
+  EXPECT_NEAR(static_cast<double>(saved), expected, 0.02 * expected) << "buckets are padded";
+}
+
+TEST(MegatronAdapters, ARankHoldsItsPartOfWhatIsCut) {
+  const std::string text = R"({"framework": "megatron-core", "seq_len": 256, "micro_batch": 2, "precision": "bf16", "tp": 2,
+                               "lora": {"r": 16, "target_modules": ["linear_qkv", "linear_proj"]}})";
+  const Model model = llama();
+  const Strategy strategy = resolve(parse_strategy(text, "strategy"), model, cluster_of("B200-SXM-180GB", 2));
+  std::int64_t trained = 0;
+  for (const PlacedParameter& placed : megatron_parameters(megatron_config(model, strategy), {0, kLayers, true, true}, 2))
+    trained += placed.parameter->trainable ? placed.parameter->sizes.product() : 0;
+  // Beside queries, keys and values: r/2 · h in, 3h/2 · r out; beside the projection: r · h/2 in, h/2 · r out.
+  EXPECT_EQ(trained, kLayers * (8 * kHidden + 16 * 3 * kHidden / 2 + 16 * kHidden / 2 + 16 * kHidden / 2));
+}
+
+TEST(MegatronAdapters, TensorParallelRanksGatherNarrowColumns) {
+  const auto gathered = [](const std::string& adapters) {
+    return moved(lowered(llama(), R"("precision": "bf16", "tp": 2)" + adapters, 2), CollectiveKind::all_gather, Group::tensor);
+  };
+  // The narrow product of r columns beside queries, keys and values, the wide one of h beside the projection, of 16 bits, forward.
+  const std::int64_t with = gathered(R"(, "lora": {"r": 16, "target_modules": ["linear_qkv", "linear_proj"]})");
+  EXPECT_EQ(with - gathered(""), kLayers * kTokens * (16 + kHidden) * 2);
+}
+
+TEST(MegatronOffload, WhatLeavesComesBack) {
+  const StepProgram program = lowered(llama(), R"("precision": "bf16", "offload": "activations", "offload_layers": 2)");
+  const std::int64_t out = copied(program, Copy::Direction::device_to_host);
+  EXPECT_EQ(out, copied(program, Copy::Direction::host_to_device));
+  // Of each of two layers in 16 bits: both norms' inputs and outputs 4h, queries, keys and values 3h, their result twice (the attention's
+  // and the projection's) 2h, the activation's input and output 3 · 1024; one statistic per norm, the softmax's per head, the generator's
+  // state.
+  const std::int64_t layer = kTokens * (2 * (9 * kHidden + 3 * 1024) + 2 * 4 + 8 * 4) + 16;
+  EXPECT_EQ(out, 2 * layer);
+}
+
+TEST(MegatronOffload, StagesAndRecomputationAreErrors) {
+  EXPECT_THROW(lowered(llama(), R"("precision": "bf16", "offload": "activations", "recompute": "full")"), Error);
+  EXPECT_THROW(lowered(llama(), R"("precision": "bf16", "offload": "activations", "pp": 2)", 2), Error);
+}
+
+}  // namespace
+}  // namespace plimsoll::program

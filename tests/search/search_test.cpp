@@ -1,0 +1,249 @@
+// Searches against brute force, and their answers.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/search.hpp"
+#include "search/legality.hpp"
+#include "search/screen.hpp"
+#include "units/json_reader.hpp"
+
+namespace plimsoll {
+namespace {
+
+using namespace searching;
+
+SearchRequest request_of(const std::string& model, const std::string& cluster, const std::vector<std::pair<std::string, std::string>>& base,
+                         const std::vector<SearchAxis>& axes) {
+  SearchRequest request;
+  request.model = load_model(model);
+  request.cluster = parse_cluster(cluster);
+  set_options(request.base, base);
+  request.axes = axes;
+  request.threads = 2;
+  return request;
+}
+
+struct Brute {
+  std::uint64_t index;
+  double seconds;
+};
+
+/// Every legal point of a space estimated in full: those that fit, fastest first.
+std::vector<Brute> brute_force(const SearchRequest& request) {
+  const Space space(request);
+  std::vector<Brute> found;
+  for (std::uint64_t layout = 0; layout < space.layouts(); ++layout)
+    for (std::uint64_t setting = 0; setting < space.settings(); ++setting) {
+      const std::uint64_t index = space.index(layout, setting, 0);
+      try {
+        const Strategy strategy = with_options(request, space.options(index));
+        const Strategy resolved = resolve(strategy, request.model, request.cluster);
+        if (space.digit(layout, "vp", resolved.vp) != resolved.vp || strategy.sequence_parallel != resolved.sequence_parallel) continue;
+        const Report report = estimate(request.model, request.cluster, strategy);
+        if (report.verdict != Verdict::does_not_fit && was_played(report)) found.push_back({index, report.time.step_seconds.expected});
+      } catch (const Error&) {
+      }
+    }
+  std::sort(found.begin(), found.end(), [](const Brute& a, const Brute& b) { return std::pair(a.seconds, a.index) < std::pair(b.seconds, b.index); });
+  return found;
+}
+
+void expect_brute_force(const SearchRequest& request) {
+  const std::vector<Brute> all = brute_force(request);
+  const SearchResult result = search(request);
+  ASSERT_TRUE(result.complete);
+  ASSERT_EQ(result.best.size(), std::min<std::size_t>(request.top, all.size()));
+  for (std::size_t i = 0; i < result.best.size(); ++i) EXPECT_EQ(result.best[i].seconds(), all[i].seconds) << i;
+}
+
+/// No plan of the full top ten is dropped: a space whose every point is estimated gives the same ten.
+TEST(Search, FindsWhatBruteForceFindsUnderMegatron) {
+  expect_brute_force(request_of("llama-3.1-8b", "1x8xh100-sxm", {{"global_batch", "32"}, {"seq", "4096"}, {"framework", "megatron-core"}},
+                                {{"tp", {"1", "2", "4"}},
+                                 {"pp", {"1", "2", "4"}},
+                                 {"vp", {"1", "2", "4"}},
+                                 {"micro_batch", {"1", "2", "4"}},
+                                 {"data_parallel", {"ddp", "megatron-distopt"}},
+                                 {"sequence_parallel", {"true"}},
+                                 {"recompute", {"none", "full"}}}));
+}
+
+TEST(Search, FindsWhatBruteForceFindsUnderTorchTitan) {
+  expect_brute_force(request_of("llama-3.1-8b", "1x8xh100-sxm", {{"global_batch", "32"}, {"seq", "4096"}, {"framework", "torchtitan"}, {"data_parallel", "fsdp2"}},
+                                {{"tp", {"1", "2"}},
+                                 {"pp", {"1", "2", "4"}},
+                                 {"vp", {"1", "2"}},
+                                 {"micro_batch", {"1", "2"}},
+                                 {"recompute", {"none", "selective-ac-op", "full"}}}));
+}
+
+TEST(Search, FindsWhatBruteForceFindsUnderDeepSpeedAndFsdp) {
+  expect_brute_force(request_of("qwen2.5-0.5b", "1x8xl4", {{"global_batch", "64"}, {"seq", "2048"}},
+                                {{"framework", {"transformers", "deepspeed"}},
+                                 {"data_parallel", {"ddp", "fsdp2", "zero1", "zero2", "zero3"}},
+                                 {"micro_batch", {"1", "2", "4", "8"}},
+                                 {"recompute", {"none", "full"}}}));
+}
+
+/// Composed / estimated − 1 of plans drawn at random lies in the band that hardware/screening.json states.
+TEST(Screen, KeepsItsBoundOverRandomPlans) {
+  struct Case {
+    const char *model, *cluster, *framework, *seq;
+  };
+  for (const Case& each : {Case{"gpt2-xl", "2x8xa100-80gb-sxm", "megatron-core", "1024"}, Case{"llama-3.1-8b", "2x8xh100-sxm", "nemo", "4096"},
+                           Case{"llama-3.1-8b", "2x8xh100-sxm", "torchtitan", "4096"}, Case{"qwen2.5-0.5b", "1x8xl4", "deepspeed", "2048"},
+                           Case{"llama-3.1-8b", "1x8xmi300x", "transformers", "4096"}}) {
+    const SearchRequest request = request_of(each.model, each.cluster, {{"global_batch", "64"}, {"seq", each.seq}, {"framework", each.framework}}, {});
+    const Space space(request);
+    const SearchWatcher nobody;
+    Watch watch(nobody);
+    const Layouts layouts = find_layouts(space, request, watch);
+    const Summarizer summarizer(space, request);
+    const Screen screen(space, request, layouts);
+    std::mt19937_64 random(11);
+    for (int drawn = 0; drawn < 12;) {
+      const auto number = static_cast<std::uint32_t>(random() % layouts.legal.size());
+      const Layout& layout = layouts.legal[number];
+      const std::uint64_t setting = random() % space.settings();
+      if (!screen.legal(layout, setting, 0)) continue;
+      ++drawn;
+      const Summary summary = summarizer.summary(layouts.rows[layout.row], setting);
+      const Tail tail = layout.tail > 0 ? summarizer.tail(layouts.tails[layout.tail - 1], layouts.rows[layout.row].dp, setting) : Tail{};
+      if (!summary.known || !tail.known) continue;
+      const Report report = estimate(request.model, request.cluster, with_options(request, space.options(space.index(layout.raw, setting, 0))));
+      const ScreeningBound bound = screen.bound(number);
+      const double seconds = composed_seconds(summary, tail, layout), bytes = composed_bytes(summary, tail, layout);
+      const std::string what = std::string(each.framework) + " " + std::to_string(space.index(layout.raw, setting, 0));
+      EXPECT_LE(bound.least_seconds(seconds), report.time.step_seconds.expected) << what;
+      EXPECT_GE(bound.most_seconds(seconds), report.time.step_seconds.expected) << what;
+      EXPECT_LE(bound.least_bytes(bytes), report.worst_rank().memory.device.expected) << what;
+      EXPECT_GE(bound.most_bytes(bytes), report.worst_rank().memory.device.expected) << what;
+    }
+  }
+}
+
+SearchRequest small_search() {
+  return request_of("gpt2-xl", "1x8xa100-40gb", {{"global_batch", "64"}, {"seq", "1024"}, {"framework", "megatron-core"}, {"sequence_parallel", "false"}},
+                    {{"tp", {"1", "5"}}, {"pp", {"1", "2", "4"}}, {"micro_batch", {"1", "2", "4", "8"}}, {"recompute", {"none", "full"}}});
+}
+
+TEST(Search, TellsThreadsApartByNothing) {
+  SearchRequest request = small_search();
+  request.threads = 1;
+  const SearchResult one = search(request);
+  request.threads = 3;
+  const SearchResult three = search(request);
+  ASSERT_EQ(one.best.size(), three.best.size());
+  for (std::size_t i = 0; i < one.best.size(); ++i) EXPECT_EQ(one.best[i].plan.index, three.best[i].plan.index);
+  ASSERT_EQ(one.front.size(), three.front.size());
+  for (std::size_t i = 0; i < one.front.size(); ++i) EXPECT_EQ(one.front[i].plan.index, three.front[i].plan.index);
+  EXPECT_EQ(one.legal, three.legal);
+}
+
+/// A plan's command line is that plan.
+TEST(Search, CommandsReproduceTheirPlans) {
+  const SearchResult result = search(small_search());
+  ASSERT_FALSE(result.best.empty());
+  EXPECT_EQ(result.best.front().command.rfind("plimsoll estimate gpt2-xl --on ", 0), 0U);
+  EXPECT_NE(result.best.front().command.find("--global-batch 64"), std::string::npos);
+  EXPECT_NE(result.best.front().command.find("--tp "), std::string::npos);
+}
+
+TEST(Search, NoPlanOfTheFrontIsBeaten) {
+  const SearchResult result = search(small_search());
+  ASSERT_FALSE(result.front.empty());
+  for (const EstimatedPlan& a : result.front)
+    for (const EstimatedPlan& b : result.front) {
+      const bool beaten = b.seconds() < a.seconds() && b.headroom() > a.headroom() && b.plan.gpus <= a.plan.gpus;
+      EXPECT_FALSE(beaten);
+    }
+  EXPECT_EQ(result.front.front().plan.index, result.best.front().plan.index);
+}
+
+std::vector<std::int64_t> indices(const std::string& json, const char* list) {
+  const JsonDocument document = JsonDocument::parse(json, "search.json");
+  std::vector<std::int64_t> found;
+  for (const JsonValue& plan : document.root()[list].elements()) found.push_back(plan["index"].integer(0, INT64_MAX));
+  return found;
+}
+
+/// Shards put together answer as the whole does.
+TEST(Merge, AnswersTheSameWhateverTheSplit) {
+  SearchRequest request = small_search();
+  const std::string whole = to_json(search(request));
+  for (const std::uint64_t shards : {2U, 3U}) {
+    std::vector<std::pair<std::string, std::string>> files;
+    for (std::uint64_t shard = 0; shard < shards; ++shard) {
+      request.shard = shard;
+      request.shards = shards;
+      files.emplace_back("shard" + std::to_string(shard), to_json(search(request)));
+    }
+    const std::string merged = merge_searches(files);
+    EXPECT_EQ(indices(merged, "top"), indices(whole, "top"));
+    const JsonDocument one = JsonDocument::parse(whole, "whole"), many = JsonDocument::parse(merged, "merged");
+    for (const char* count : {"legal", "screened"}) EXPECT_EQ(one.root()[count].integer(0, INT64_MAX), many.root()[count].integer(0, INT64_MAX));
+    EXPECT_TRUE(many.root()["complete"].boolean());
+    files.pop_back();
+    EXPECT_NE(merge_searches(files).find("\"complete\": false"), std::string::npos);
+    files.push_back(files.front());
+    EXPECT_THROW(merge_searches(files), Error);
+  }
+}
+
+TEST(Merge, OfAnotherSearchIsRefused) {
+  SearchRequest request = small_search();
+  const std::string one = to_json(search(request));
+  request.goal = SearchGoal::gpus;
+  EXPECT_THROW(merge_searches({{"a", one}, {"b", to_json(search(request))}}), Error);
+  EXPECT_THROW(merge_searches({{"a", "{}"}}), Error);
+  EXPECT_THROW(merge_searches({}), Error);
+}
+
+TEST(Search, FewestGpusAreFound) {
+  SearchRequest request = request_of("llama-3.1-8b", "2x8xh100-sxm",
+                                     {{"global_batch", "32"}, {"seq", "4096"}, {"framework", "megatron-core"}, {"micro_batch", "1"}, {"vp", "1"},
+                                      {"data_parallel", "megatron-distopt"}, {"sequence_parallel", "true"}},
+                                     {{"tp", {"2"}}, {"pp", {"1", "2"}}, {"recompute", {"none", "full"}}});
+  request.gpus = {2, 4, 8, 16};
+  request.goal = SearchGoal::gpus;
+  const SearchResult result = search(request);
+  ASSERT_FALSE(result.best.empty());
+  for (const std::int64_t gpus : request.gpus) {  // no smaller cluster fits
+    if (gpus >= result.best.front().plan.gpus) break;
+    request.gpus = {gpus};
+    EXPECT_TRUE(search(request).best.empty()) << gpus;
+  }
+}
+
+TEST(Search, WhatNobodyCanRunIsAnError) {
+  SearchRequest request = small_search();
+  request.axes = {{"tp", {"3"}}, {"pp", {"7"}}};
+  EXPECT_THROW(search(request), Error);
+}
+
+/// The watcher's word ends a search, which then answers with what it has.
+TEST(Search, CanBeStopped) {
+  const SearchResult result = search(small_search(), [](const SearchProgress&) { return false; });
+  EXPECT_FALSE(result.complete);
+}
+
+TEST(Search, RejectedAreCountedWithARescue) {
+  SearchRequest request = request_of("llama-3.1-8b", "1x8xa100-40gb",
+                                     {{"global_batch", "64"}, {"seq", "8192"}, {"framework", "megatron-core"}, {"sequence_parallel", "true"}, {"vp", "1"}},
+                                     {{"tp", {"2", "4", "8", "16"}}, {"pp", {"1"}}, {"micro_batch", {"1", "4"}}, {"data_parallel", {"megatron-distopt"}},
+                                      {"recompute", {"none", "full"}}});
+  const SearchResult result = search(request);
+  ASSERT_TRUE(result.rejected.count("does not fit"));
+  EXPECT_GT(result.rejected.at("does not fit").count, 0U);
+  EXPECT_NE(result.rejected.at("does not fit").rescue.find("--"), std::string::npos);
+  const std::string html = to_html(result), json = to_json(result);
+  EXPECT_NE(html.find("<svg"), std::string::npos);
+  EXPECT_EQ(html.find("http"), std::string::npos);  // needs nothing else
+  EXPECT_NE(json.find("\"schema\": \"plimsoll/search/1\""), std::string::npos);
+}
+
+}  // namespace
+}  // namespace plimsoll
