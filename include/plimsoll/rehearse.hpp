@@ -66,8 +66,12 @@ struct Recording {
   Bytes device_memory, context;  ///< of the stand-in
   std::string model;             ///< class of the module that ran first; empty when the program did not say
   std::int64_t parameters = 0;   ///< of the module that ran first, whole tensors; 0 when the program did not say
+  bool needs_peers = false;      ///< it waited for objects that only other ranks, really running, could tell
   std::int64_t tokens = 0;       ///< that the rank's model read in the last step; 0 when the program did not say
-  bool ended = false;            ///< the process ended by itself
+  std::int64_t launches = 0;     ///< kernels of the whole run
+  std::int64_t steps_told = 0;   ///< that the program's optimizers took, by its helpers; more than `steps` where not all are in the record
+  std::optional<std::vector<std::int64_t>> step_ends;  ///< which of the record's boundaries end steps; all where nobody said
+  bool ended = false;                                  ///< the process ended by itself
   std::string ended_because;
   std::string error;  ///< the exception that ended the program, empty without
   std::vector<std::string> error_stack;
@@ -82,8 +86,9 @@ struct Recording {
   Bytes peak_reserved_before;   ///< before the first step
 };
 
-/// Reads a record. Throws Error: missing, damaged (with the byte), or without a whole step.
-Recording read_recording(const std::string& path);
+/// Reads a record; `summary_path` names what its process's helpers wrote down last, for a record that has no summary of its own because the
+/// process was killed. Throws Error: missing, or damaged (with the byte).
+Recording read_recording(const std::string& path, const std::string& summary_path = {});
 
 /// What the program's helpers wrote down at its end, without a record: how it ended, and what it read. Throws Error: unreadable, damaged.
 Recording read_summary(const std::string& path);

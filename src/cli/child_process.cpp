@@ -9,8 +9,13 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
 #include <thread>
 
 namespace plimsoll::cli {
@@ -49,7 +54,12 @@ class EndRequests {
   dup2(STDERR_FILENO, STDOUT_FILENO);
   const int nothing = open("/dev/null", O_RDONLY);
   if (nothing >= 0) dup2(nothing, STDIN_FILENO);
-  for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+  for (const auto& [name, value] : environment) {
+    if (value.empty())
+      unsetenv(name.c_str());
+    else
+      setenv(name.c_str(), value.c_str(), 1);
+  }
   std::vector<char*> words;
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
@@ -59,13 +69,56 @@ class EndRequests {
   _exit(127);
 }
 
-/// Waits for the child until `until`, or until we are asked to end; true when it ended.
-bool ended_by(pid_t child, Clock::time_point until, int& status, rusage& usage) {
+/// Waits until the child ended or `until`, or until we are asked to end, or `enough` says so; true when it ended.
+template <class Enough>
+bool ended_by(pid_t child, Clock::time_point until, int& status, rusage& usage, Enough enough) {
   while (true) {
     const pid_t done = wait4(child, &status, WNOHANG, &usage);
     if (done == child || (done < 0 && errno != EINTR)) return true;
-    if (asked_to_end != 0 || Clock::now() >= until) return false;
+    if (asked_to_end != 0 || Clock::now() >= until || enough()) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+bool ended_by(pid_t child, Clock::time_point until, int& status, rusage& usage) {
+  return ended_by(child, until, status, usage, [] { return false; });
+}
+
+/// Parent of a process, from /proc; 0 when it is gone.
+pid_t parent_of(const std::string& process) {
+  std::ifstream file("/proc/" + process + "/stat");
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t name_end = text.rfind(')');  // the name may hold anything
+  int parent = 0;
+  char state = 0;
+  if (name_end == std::string::npos || std::sscanf(text.c_str() + name_end + 1, " %c %d", &state, &parent) != 2) return 0;
+  return parent;
+}
+
+/// Ends all that descends from us: what a child started in other process groups or sessions has become ours, since we take orphans.
+void end_descendants() {
+  for (int round = 0; round < 100; ++round) {
+    std::map<pid_t, pid_t> parents;
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+      const std::string name = entry.path().filename().string();
+      if (name.find_first_not_of("0123456789") == std::string::npos) parents[std::atoi(name.c_str())] = parent_of(name);
+    }
+    bool any = false;
+    for (const auto& [process, parent] : parents) {
+      pid_t above = parent;
+      for (std::size_t depth = 0; above > 1 && above != getpid() && depth < parents.size(); ++depth) {
+        const auto found = parents.find(above);
+        above = found == parents.end() ? 0 : found->second;
+      }
+      if (above != getpid()) continue;
+      kill(process, SIGKILL);
+      any = true;
+    }
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    if (!any) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
 
@@ -75,8 +128,37 @@ Clock::time_point after(double seconds) {
 
 }  // namespace
 
+namespace {
+
+/// From the start of the child to the end of all that it started.
+void see_to_its_end(pid_t child, double limit_seconds, int ask_signal, const ChildWatch& watch, ChildResult& result) {
+  int status = 0;
+  rusage usage{};
+  const auto until = after(limit_seconds);
+  bool done_and_hangs = false;
+  const bool ended = ended_by(child, until, status, usage, [&] { return done_and_hangs = watch.is_done && watch.is_done(child); });
+  const auto interrupted = [&] { return asked_to_end != 0; };
+  while (ended && !interrupted() && watch.others_run && Clock::now() < until && watch.others_run())
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  result.interrupted_by = asked_to_end;
+  asked_to_end = 0;
+  result.timed_out =
+      result.interrupted_by == 0 && !done_and_hangs && Clock::now() >= until && (!ended || (watch.others_run && watch.others_run()));
+  if (result.timed_out) {
+    kill(-child, ask_signal);
+    if (!ended) ended_by(child, after(5), status, usage);
+  }
+  kill(-child, SIGKILL);
+  if (!ended) ended_by(child, after(5), status, usage);
+  end_descendants();
+  result.exit_code = done_and_hangs ? 0 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.peak_kilobytes = usage.ru_maxrss;
+}
+
+}  // namespace
+
 ChildResult run_child(const std::vector<std::string>& command, const std::vector<std::pair<std::string, std::string>>& environment,
-                      double limit_seconds, int ask_signal) {
+                      double limit_seconds, int ask_signal, const ChildWatch& watch) {
   ChildResult result;
   int problem_pipe[2];
   if (pipe2(problem_pipe, O_CLOEXEC) != 0) {
@@ -85,38 +167,23 @@ ChildResult run_child(const std::vector<std::string>& command, const std::vector
   }
   const auto start = Clock::now();
   const EndRequests end_requests;
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
   const pid_t child = fork();
   if (child == 0) become(command, environment, problem_pipe[1]);
   close(problem_pipe[1]);
   int why = 0;
   const bool failed = child < 0 || read(problem_pipe[0], &why, sizeof why) == sizeof why;
   close(problem_pipe[0]);
-  int status = 0;
-  rusage usage{};
   if (failed) {
+    int status = 0;
+    rusage usage{};
     result.problem = std::strerror(child < 0 ? errno : why);
     if (child > 0) ended_by(child, after(1), status, usage);
     return result;
   }
   result.started = true;
-  const bool ended = ended_by(child, after(limit_seconds), status, usage);
-  result.interrupted_by = asked_to_end;
-  asked_to_end = 0;
-  if (!ended && result.interrupted_by != 0) {
-    kill(-child, SIGKILL);
-    ended_by(child, after(5), status, usage);
-  } else if (!ended) {
-    result.timed_out = true;
-    kill(-child, ask_signal);
-    if (!ended_by(child, after(2), status, usage)) {
-      kill(-child, SIGKILL);
-      ended_by(child, after(5), status, usage);
-    }
-  }
-  kill(-child, SIGKILL);  // what it left running in its group: compile workers, data loaders
+  see_to_its_end(child, limit_seconds, ask_signal, watch, result);
   result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
-  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  result.peak_kilobytes = usage.ru_maxrss;
   return result;
 }
 

@@ -1,6 +1,9 @@
 // A program run to its end, to a time limit, or to ours.
 #pragma once
 
+#include <sys/types.h>
+
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,10 +20,17 @@ struct ChildResult {
   long peak_kilobytes = 0;  ///< resident memory of the largest process of it
 };
 
-/// Runs `command` with `environment` added to ours, its standard output and error both going to our standard error. After `limit_seconds`
-/// the signal `ask_signal` goes to its process group, and two seconds later it is killed, as it is when we are asked to end or die. Throws nothing.
+/// When a program is over beyond the end of its first process; asked every 20 ms.
+struct ChildWatch {
+  std::function<bool(pid_t child)> is_done;  ///< it has done its work, and hangs: it is ended as if it had ended well
+  std::function<bool()> others_run;          ///< processes that it left behind are still wanted
+};
+
+/// Runs `command` with `environment` added to ours (an empty value takes the variable away), its standard output and error both going to our
+/// standard error. After `limit_seconds` the signal `ask_signal` goes to its process group, and five seconds later it is killed, as it is when
+/// we are asked to end or die. Whatever it started, in its process group or not, is gone when this returns. Throws nothing.
 ChildResult run_child(const std::vector<std::string>& command, const std::vector<std::pair<std::string, std::string>>& environment,
-                      double limit_seconds, int ask_signal);
+                      double limit_seconds, int ask_signal, const ChildWatch& watch = {});
 
 /// The standard output of a short command that reads nothing (at most 64 KiB); empty when it could not be run or failed.
 std::string output_of(const std::vector<std::string>& command);

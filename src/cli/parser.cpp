@@ -70,7 +70,8 @@ void add_option(CLI::App& app, const Option& option, bool with_rare, Bound& boun
     if (option.kind == Option::positional) added->allow_extra_args(false);  // the next word is the next one's
     if (option.kind == Option::value_list) added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     if (option.kind == Option::words) added->expected(1, -1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    if (option.kind != Option::positional_list && option.kind != Option::words) added->allow_extra_args(false);  // or CLI11 takes "[a, b]" apart, which is JSON
+    if (option.kind != Option::positional_list && option.kind != Option::words)
+      added->allow_extra_args(false);  // or CLI11 takes "[a, b]" apart, which is JSON
     added->type_name(option.kind == Option::value || option.kind == Option::value_list || option.kind == Option::words ? "TEXT" : "");
   }
   if (option.required) added->required();
@@ -134,19 +135,40 @@ const Command& find_command(const std::vector<Command>& commands, int argc, cons
   fail("there is no command '" + std::string(argv[at]) + "'", path, suggest(argv[at], names_of(commands)));
 }
 
-/// Where "--" stands in the line, or its length: what follows belongs to another program.
-int end_of_own(int argc, const char* const* argv) {
-  return static_cast<int>(std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; }) - argv);
+bool takes_rest(const Command& command) {
+  return std::any_of(command.options.begin(), command.options.end(), [](const Option& option) { return option.kind == Option::rest; });
+}
+
+/// The first word that is neither an option of the command nor the value of one: another program starts there, without "--".
+int end_of_options(const Command& command, int argc, const char* const* argv) {
+  int at = 2;
+  while (at < argc && argv[at][0] == '-') {
+    const std::string_view word = argv[at++];
+    const auto option = std::find_if(command.options.begin(), command.options.end(), [&](const Option& each) { return each.name == word; });
+    if (option != command.options.end() && option->kind != Option::flag && at < argc) ++at;
+  }
+  return at;
+}
+
+/// A command that is nothing without another program's line takes it also without "--".
+bool needs_rest(const Command& command) {
+  return std::any_of(command.options.begin(), command.options.end(),
+                     [](const Option& option) { return option.kind == Option::rest && option.required; });
+}
+
+/// Where the line of another program begins, or its "--" stands; its length where there is none.
+int end_of_own(const std::vector<Command>& commands, int argc, const char* const* argv) {
+  const auto end =
+      static_cast<int>(std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; }) - argv);
+  for (const Command& command : commands)
+    if (argc > 1 && command.name == argv[1] && needs_rest(command)) return std::min(end, end_of_options(command, argc, argv));
+  return end;
 }
 
 void add_rest(Arguments& arguments, const Command& command, int argc, const char* const* argv, int from) {
   for (const Option& option : command.options)
     if (option.kind == Option::rest)
       for (int i = from; i < argc; ++i) arguments.add(option.name, argv[i]);
-}
-
-bool takes_rest(const Command& command) {
-  return std::any_of(command.options.begin(), command.options.end(), [](const Option& option) { return option.kind == Option::rest; });
 }
 
 bool is_given(int argc, const char* const* argv, std::string_view flag) {
@@ -162,7 +184,7 @@ int run(const std::vector<Command>& commands, int argc, const char* const* argv)
   app.footer("plimsoll COMMAND --help has examples.\nExit codes: 0 fits, 1 does not fit, 2 bad input, 70 internal.");
   app.require_subcommand(0, 1);  // a second command's name is an argument: `man estimate`
   std::vector<std::unique_ptr<Bound>> all;
-  const int own = end_of_own(argc, argv);
+  const int own = end_of_own(commands, argc, argv);
   const bool help_all = is_given(own, argv, kHelpAll);
   for (const Command& command : commands) add_command(app, command, argc > 1 && command.name == argv[1], help_all, all);
 
@@ -187,7 +209,7 @@ int run(const std::vector<Command>& commands, int argc, const char* const* argv)
     while (!used->get_subcommands().empty()) used = used->get_subcommands().front();
     refuse_extras(*used, *chosen);
     Arguments arguments = arguments_of(*bound);
-    add_rest(arguments, *chosen, argc, argv, own + 1);
+    add_rest(arguments, *chosen, argc, argv, own < argc && std::string_view(argv[own]) == "--" ? own + 1 : own);
     return chosen->run(arguments);
   }
   fail("a command is missing", {}, suggest("", names_of(commands)));

@@ -111,6 +111,7 @@ void ProgramBuilder::issue(Instruction instruction, bool captured) {
 }
 
 void ProgramBuilder::count(const Kernel& kernel) {
+  if (capturing_ != 0) return;  // into a graph: counted when that is launched
   StepWork& work = part().totals.work;
   ++work.launches;
   if (!kernel.product()) return;
@@ -154,15 +155,19 @@ StreamId ProgramBuilder::stream(std::uint32_t recorded, std::uint8_t device) {
 void ProgramBuilder::read_pointers(const std::string& name, const Launch& launch, NamedKernel& named) const {
   constexpr std::int64_t kMostElements = std::int64_t{1} << 40, kWidest = 8;
   std::int64_t elements = 1;
-  for (const std::int64_t size : launch.arguments.words()) elements = std::min(kMostElements, elements * std::clamp(size, std::int64_t{1}, kMostElements / elements));
+  for (const std::int64_t size : launch.arguments.words())
+    elements = std::min(kMostElements, elements * std::clamp(size, std::int64_t{1}, kMostElements / elements));
   const bool inductor = name.rfind("triton_", 0) == 0 && !launch.arguments.words().empty();
   std::int64_t bytes = 0;
   for (const std::int64_t pointer : launch.arguments.longs()) {
-    const auto above = blocks_.upper_bound(static_cast<std::uint64_t>(pointer));
+    const auto value = static_cast<std::uint64_t>(pointer);
+    const auto above = blocks_.upper_bound(value);
     if (above == blocks_.begin()) continue;
     const auto& [address, block] = *std::prev(above);
-    const std::int64_t rest = block.bytes - (pointer - static_cast<std::int64_t>(address));
-    if (rest > 0) bytes = plus(bytes, inductor ? std::min(rest, elements * kWidest) : rest);
+    const std::uint64_t within = value - address;
+    if (within >= static_cast<std::uint64_t>(block.bytes)) continue;  // a number
+    const std::int64_t rest = block.bytes - static_cast<std::int64_t>(within);
+    bytes = plus(bytes, inductor ? std::min(rest, elements * kWidest) : rest);
   }
   if (bytes == 0) return;
   const Unspecified& unknown = std::get<Unspecified>(named.kernel.work);
@@ -312,7 +317,7 @@ void ProgramBuilder::graph_launch(const record::GraphLaunch& event) {
 void ProgramBuilder::mark(const record::Mark& event) {
   switch (event.kind) {
     case record::MarkKind::step_end:
-      return step_ended();
+      return step_ended(event.value);
     case record::MarkKind::phase_begin:
       return phase_begins(file_.name(event.text));
     case record::MarkKind::text:
@@ -346,8 +351,11 @@ void ProgramBuilder::phase_begins(const std::string& name) {
   part().instructions.push_back(instruction);
 }
 
-void ProgramBuilder::step_ended() {
+/// `boundary` is its number: not every one ends a step where a program has several optimizers.
+void ProgramBuilder::step_ended(std::int64_t boundary) {
   if (parts_.size() == 1) return;  // an optimizer stepped before any pass: still preparation
+  const auto& ends = recording_.step_ends;
+  if (ends && std::find(ends->begin(), ends->end(), boundary) == ends->end()) return;
   part().totals.allocated = Bytes(allocated_);
   part().totals.reserved = Bytes(reserved_);
   parts_.emplace_back().first_tensor = static_cast<std::uint32_t>(tensors_.size());

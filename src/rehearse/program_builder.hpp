@@ -57,7 +57,7 @@ class ProgramBuilder {
   void mark(const record::Mark& event);
   void text_mark(const std::string& text, std::int64_t value);
   void phase_begins(const std::string& name);
-  void step_ended();
+  void step_ended(std::int64_t boundary);
   void block(const record::Block& event);
   void allocated(const record::Block& event);
   void freed(std::uint64_t address);

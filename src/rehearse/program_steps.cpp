@@ -14,6 +14,7 @@ void ProgramBuilder::finish() {
     recording_.peak_reserved_before = std::max(recording_.peak_reserved_before, parts_.back().totals.peak_reserved);
     if (parts_.size() == 2) recording_.init_peak_allocated = std::max(recording_.init_peak_allocated, parts_.back().totals.peak_allocated);
   }
+  for (const Part& each : parts_) recording_.launches += each.totals.work.launches;
   for (std::size_t i = 1; i + 1 < parts_.size(); ++i) recording_.steps.push_back(parts_[i].totals);
   name_categories();
   merge_parts();

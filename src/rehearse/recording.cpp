@@ -77,10 +77,16 @@ void read_summary(const JsonValue& root, Recording& recording) {
   recording.notes = remarks(root, "notes");
   if (const auto versions = root.find("versions"))
     for (const std::string& key : versions->keys()) recording.versions.emplace_back(key, (*versions)[key].text());
+  if (const auto steps = root.find("steps")) recording.steps_told = steps->integer(0, kMost);
+  if (const auto ends = root.find("step_ends")) {
+    recording.step_ends.emplace();
+    for (const JsonValue& each : ends->elements()) recording.step_ends->push_back(each.integer(0, kMost));
+  }
   if (const auto rank = root.find("rank")) recording.rank = rank->integer(0, kMost);
   if (const auto world = root.find("world")) recording.world = world->integer(1, kMost);
   if (const auto model = root.find("model")) recording.model = model->text();
   if (const auto parameters = root.find("parameters")) recording.parameters = parameters->integer(0, kMost);
+  recording.needs_peers = root.find("needs_peers").has_value();
   if (const auto tokens = root.find("tokens")) recording.tokens = tokens->integer(0, kMost);
   read_end(root, recording);
   forgive_what_was_caught(root, recording);
@@ -128,16 +134,17 @@ Recording read_summary(const std::string& path) {
   return recording;
 }
 
-Recording read_recording(const std::string& path) {
+Recording read_recording(const std::string& path, const std::string& summary_path) {
   const RecordFile file(path);
   Recording recording;
   recording.path = path;
   const std::string summary = summary_text(file);
   std::optional<JsonDocument> document;
-  if (!summary.empty()) {
+  if (!summary.empty())
     document = JsonDocument::parse(summary, path + " (summary)");
-    read_summary(document->root(), recording);
-  }
+  else if (!summary_path.empty())
+    document = JsonDocument::read_file(summary_path);
+  if (document) read_summary(document->root(), recording);
   rehearse::ProgramBuilder(file, recording, elements_per_thread(recording)).build();
   if (document) check_against_statistics(document->root(), recording);
   return recording;

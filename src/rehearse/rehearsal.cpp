@@ -134,7 +134,7 @@ std::vector<std::string> notes_of(const Recording& recording, const std::vector<
   std::vector<std::string> notes;
   notes.push_back("rehearsed: a device that computes nothing stood for the GPU; memory is the framework's own allocator's, time is priced");
   for (const RecordedRemark& remark : recording.replaced) notes.push_back(remark_line("replaced:", remark));
-  for (const RecordedRemark& remark : recording.read) notes.push_back(remark_line("read, and zero here:", remark));
+  for (const RecordedRemark& remark : recording.read) notes.push_back(remark_line("read, and not computed here:", remark));
   for (const RecordedRemark& remark : recording.notes) notes.push_back(remark_line("note:", remark));
   for (const RecordedRemark& remark : recording.unmodelled) notes.push_back(remark_line("called, without behaviour here:", remark));
   Seconds unknown, all;

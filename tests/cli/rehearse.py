@@ -1,11 +1,12 @@
 """plimsoll rehearse where it goes wrong before any training program runs: needs no PyTorch."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 
-from driver import Checks, run
+from driver import PROGRAM, Checks, run
 
 PYTHON = sys.executable
 
@@ -39,6 +40,40 @@ def records(checks):
     checks.check(result.code == 2 and "/nowhere/at.all" in result.err, f"--against a missing file: {result.err!r}")
 
 
+def processes(checks):
+    """Programs of which nothing is left, and lines that start them."""
+    without = "the program ended without using the device"
+    refused(checks, without, "--on", "8xmi300x", PYTHON, "-c", "print(1)")  # without --
+    refused(checks, "ended with exit code 3", "--on", "8xmi300x", "--", "bash", "-c", "exit 3")
+    refused(checks, "Segmentation fault", "--on", "8xmi300x", "--", "bash", "-c", "kill -SEGV $$")
+    with tempfile.TemporaryDirectory() as folder:
+        with open(os.path.join(folder, "train.py"), "w") as file:
+            file.write("print('it ran')")
+        result = run("rehearse", "--on", "8xmi300x", "train.py", folder=folder)
+        checks.check(result.code == 2 and without in result.err and "it ran" in result.err, f"a script by its name: {result.err!r}")
+    mark = f"{os.getpid()}.25"  # seconds that no other sleep takes
+    refused(checks, without, "--on", "8xmi300x", "--", "bash", "-c", f"setsid sleep 3{mark} & setsid -f sleep 4{mark}")
+    refused(checks, "reached the end of no step", "--on", "8xmi300x", "--timeout", "0.5", "--", "setsid", "--wait", "sleep", f"5{mark}")
+    left = subprocess.run(["pgrep", "-f", f"sleep [345]{mark}"], capture_output=True, text=True).stdout
+    checks.check(not left, f"processes were left running: {left}")
+    asked = "nvidia-smi --query-gpu=name,memory.total --format=csv,noheader"
+    listed = run("rehearse", "--on", "4xh100-sxm", "--", "bash", "-c", asked).err
+    checks.check(listed.count("H100") == 4 and listed.count("MiB") == 4, f"nvidia-smi: {listed!r}")
+
+
+def interrupted(checks):
+    """Ctrl-C and TERM: the program's processes are gone, those in sessions of their own too."""
+    mark = f"{os.getpid()}.75"
+    for asked in (signal.SIGINT, signal.SIGTERM):
+        process = subprocess.Popen([PROGRAM, "rehearse", "--on", "8xmi300x", "--", "bash", "-c", f"setsid sleep 6{mark} & echo up; sleep 7{mark}"],
+                                   stderr=subprocess.PIPE, text=True)
+        process.stderr.readline()
+        process.send_signal(asked)
+        _, errors = process.communicate(timeout=60)
+        left = subprocess.run(["pgrep", "-f", f"sleep [67]{mark}"], capture_output=True, text=True).stdout
+        checks.check(process.returncode == 2 and "interrupted" in errors and not left, f"{asked}: {process.returncode} {errors!r}, left {left!r}")
+
+
 def main():
     checks = Checks()
     refused(checks, "--on is missing", "--", "python", "train.py")
@@ -53,10 +88,15 @@ def main():
     refused(checks, "there is no such program", "--on", "8xmi300x", "--", "/nowhere/python", "train.py")
     refused(checks, "there is no such program on PATH", "--on", "8xmi300x", "--", "no-such-trainer", "train.py")
     if not has_torch():
-        refused(checks, "PyTorch is not installed", "--on", "8xmi300x", "--", PYTHON, "train.py")
-        refused(checks, "PyTorch is not installed", "--on", "8xmi300x", "--", PYTHON, "--help")  # the program's own --help
+        refused(checks, "install it for the Python of the command", "--on", "8xmi300x", "--", PYTHON, "-c", "import torch")
+    refused(checks, "is no value", "--on", "8xmi300x", "--value", "loss", "--", PYTHON, "train.py")
+    refused(checks, "all ranks run together", "--on", "8xmi300x", "--together", "--rank", "1", "--", PYTHON, "train.py")
+    refused(checks, "too large to run together", "--on", "4x8xmi300x", "--together", "--world", "32", "--", PYTHON, "train.py")
+    refused(checks, "the whole run is one step, or each call is", "--on", "8xmi300x", "--until-exit", "--mark", "f", "--", PYTHON, "train.py")
+    processes(checks)
     help_ = run("rehearse", "--help")
     checks.check(help_.code == 0 and "--until-peak" in help_.out and "torchrun" in help_.out, "rehearse --help")
+    interrupted(checks)
     records(checks)
     checks.finish()
 

@@ -231,7 +231,59 @@ OUTCOMES = (
         out=("out of memory: 2.00 GiB", r"out_of_memory\.py:\d+ <module>"),
         options=("--steps", "100"),
     ),
-    Outcome("no step", "BIN/python PROGRAMS/no_step.py", 2, err=("without a whole step of an optimizer",)),
+    Outcome(
+        "no step",
+        "BIN/python PROGRAMS/no_step.py",
+        2,
+        err=("without a whole step of an optimizer; until then it had launched .* kernels", "--until-exit"),
+    ),
+    Outcome("values", "BIN/python PROGRAMS/values.py", 0, out=(r"taken as 0\.75",), on="1xh100-sxm"),
+    Outcome("values of cuda 12", "BIN/python PROGRAMS/values.py", 0, on="1xh100-sxm", toolkit="cuda12"),
+    Outcome("unknown loss", "BIN/python PROGRAMS/given_value.py", 0, out=(r"given_value\.py:9: taken as 0\.75",), on="1xh100-sxm"),
+    Outcome(
+        "given loss",
+        "BIN/python PROGRAMS/given_value.py",
+        2,
+        err=(r"a loss of 2\.5", "--value NAME=NUMBER"),
+        on="1xh100-sxm",
+        options=("--value", "loss=2.5"),
+    ),
+    Outcome("on the processor", "BIN/python PROGRAMS/on_processor.py", 2, err=("trained for 4 steps and never used the device",)),
+    Outcome(
+        "two optimizers",
+        "BIN/python PROGRAMS/two_optimizers.py",
+        0,
+        out=(r"9 matrix products",),
+        err=("turn 3 is over", "rank 0: 4 steps"),
+        on="1xh100-sxm",
+    ),
+    Outcome("steps by a function", "BIN/python PROGRAMS/own_steps.py", 0, err=("rank 0: 4 steps",), options=("--mark", "train_step"), on="1xh100-sxm"),
+    Outcome("steps said", "BIN/python PROGRAMS/own_steps.py say", 0, out=("5 matrix products",), err=("rank 0: 4 steps",), on="1xh100-sxm"),
+    Outcome("whole run", "BIN/python PROGRAMS/own_steps.py", 0, out=("40 matrix products",), options=("--until-exit",), on="1xh100-sxm"),
+    Outcome("replays", "BIN/python PROGRAMS/replays.py", 0, out=("2 matrix products",), err=("replay 2", "rank 0: 4 steps"), on="1xh100-sxm"),
+    Outcome(
+        "launcher in a script",
+        "bash PROGRAMS/launch_inside.sh BIN",
+        0,
+        out=("all_reduce over 8", "world of 8"),
+        err=("rank 0: 4 steps", "rank 4: 4 steps", "rank 7: 4 steps", "the script goes on"),
+    ),
+    Outcome(
+        "worker that fails",
+        "env SOME=THING PROGRAMS/launch_inside.sh BIN 4",
+        2,
+        out=("not to the end: the program failed after 4 steps: ValueError: rank 4 is ill",),
+        err=(r"data_parallel\.py:\d+",),
+    ),
+    Outcome("spawned ranks", "BIN/python PROGRAMS/spawned.py", 0, out=("all_reduce over 8",), err=("rank 5: 4 steps",), options=("--rank", "5")),
+    Outcome(
+        "ranks that need each other",
+        "BIN/torchrun --nproc-per-node 2 PROGRAMS/told_shapes.py",
+        0,
+        out=("rank 0 .*allocated", "rank 1 .*allocated", "run together"),
+        err=("again, with all of them together",),
+    ),
+    Outcome("compiled steps", "BIN/python PROGRAMS/compiled_steps.py", 0, err=("rank 0: 4 steps",), on="1xh100-sxm"),
     Outcome(
         "timeout",
         "BIN/python PROGRAMS/waits.py",
@@ -362,7 +414,7 @@ def main():
     if sys.argv[1:] == ["--list"]:
         print("\n".join(each.name.replace(" ", "-") for each in SCENARIOS + OUTCOMES))
         return
-    plimsoll, environments, patterns = sys.argv[1], sys.argv[2], [pattern.replace("-", " ") for pattern in sys.argv[3:]]
+    plimsoll, environments, patterns = *map(os.path.abspath, sys.argv[1:3]), [pattern.replace("-", " ") for pattern in sys.argv[3:]]
     named = [each for each in SCENARIOS + OUTCOMES if each.name in patterns]
     chosen = named or [each for each in SCENARIOS + OUTCOMES if not patterns or any(pattern in each.name for pattern in patterns)]
     failed = 0

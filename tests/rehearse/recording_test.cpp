@@ -82,6 +82,61 @@ TEST(Recording, WithoutAWholeStepHasNone) {
   EXPECT_EQ(recording.init_peak_allocated, Bytes(kMiB));
 }
 
+record::Mark boundary(std::int64_t number) {
+  record::Mark mark{};
+  mark.kind = record::MarkKind::step_end;
+  mark.value = number;
+  return mark;
+}
+
+/// Two optimizers step in every turn of the loop: of four boundaries the second and the fourth end steps, of two products each.
+TEST(Recording, BoundariesThatEndNoStepAreWithinOne) {
+  RecordWriter writer;
+  for (std::int64_t number = 1; number <= 4; ++number)
+    writer.phase("forward").gemm(64, 32, 16).phase("optimizer").write(record::Kind::mark, boundary(number));
+  EXPECT_EQ(read(writer).steps.size(), 4u) << "nobody said which";
+  writer.mark(record::MarkKind::text, R"(summary {"steps":2,"step_ends":[2,4],"versions":{}})");
+  const Recording recording = read(writer);
+  ASSERT_EQ(recording.steps.size(), 2u);
+  EXPECT_EQ(recording.steps[1].work.gemms, 2);
+  EXPECT_EQ(recording.steps_told, 2);
+  EXPECT_EQ(recording.launches, 4);
+}
+
+/// What a killed process wrote down last, beside its record.
+TEST(Recording, TakesTheSummaryBesideIt) {
+  RecordWriter writer;
+  writer.phase("forward").gemm(64, 32, 16).write(record::Kind::mark, boundary(1));
+  const TemporaryFile record(writer.bytes()),
+      summary(R"({"steps":1,"step_ends":[1],"model":"Net","parameters":7,"needs_peers":true,"versions":{}})");
+  const Recording recording = read_recording(record.path(), summary.path());
+  EXPECT_EQ(recording.model, "Net");
+  EXPECT_EQ(recording.parameters, 7);
+  EXPECT_TRUE(recording.needs_peers);
+  EXPECT_EQ(recording.steps.size(), 1u);
+}
+
+/// A product that is captured runs when its graph is launched, as often as that is.
+TEST(Recording, CapturedWorkCountsWhereItsGraphIsLaunched) {
+  RecordWriter writer;
+  record::GraphBegin begin{};
+  begin.graph = 3;
+  record::Gemm product{};
+  product.header.flags = record::kCaptured;
+  product.m = product.n = product.k = 16;
+  product.batch = 1;
+  record::GraphEnd end{};
+  end.graph = 3;
+  record::GraphLaunch launch{};
+  launch.graph = 3;
+  writer.phase("forward").write(record::Kind::graph_begin, begin).write(record::Kind::gemm, product).write(record::Kind::graph_end, end);
+  writer.write(record::Kind::graph_launch, launch).write(record::Kind::graph_launch, launch).step_end();
+  const Recording recording = read(writer);
+  ASSERT_EQ(recording.steps.size(), 1u);
+  EXPECT_EQ(recording.steps[0].work.gemms, 2);
+  EXPECT_EQ(recording.launches, 2);
+}
+
 /// Stream 7 waits for what stream 0 was issued when the event was recorded, not for the product issued behind it.
 TEST(Recording, WaitsReachBackToTheirEvent) {
   RecordWriter writer;
@@ -97,7 +152,8 @@ TEST(Recording, WaitsReachBackToTheirEvent) {
   const auto waits = std::find_if(recording.program.step.begin(), recording.program.step.end(),
                                   [](const Instruction& each) { return each.kind == InstructionKind::wait_event; });
   ASSERT_NE(waits, recording.program.step.end());
-  const auto record = std::find_if(recording.program.step.begin(), waits, [](const Instruction& each) { return each.kind == InstructionKind::record_event; });
+  const auto record = std::find_if(recording.program.step.begin(), waits,
+                                   [](const Instruction& each) { return each.kind == InstructionKind::record_event; });
   ASSERT_NE(record, waits);
   EXPECT_EQ(waits->id, record->id);
   const Cluster cluster = parse_cluster("1xh100-sxm");
@@ -135,8 +191,8 @@ TEST(Recording, CollectivesHaveTheirGroup) {
   EXPECT_EQ(recording.steps[0].collectives[0].bytes_argument, 200);
 }
 
-/// fp32 with tf32's rounding, a row-major linear with its bias: y[96, 50257] = x[96, 768] · W[50257, 768]ᵀ + b. The distances between columns
-/// are 768, 768 and 50,257 elements of four bytes: 4 is the largest power of two that divides them.
+/// fp32 with tf32's rounding, a row-major linear with its bias: y[96, 50257] = x[96, 768] · W[50257, 768]ᵀ + b. The distances between
+/// columns are 768, 768 and 50,257 elements of four bytes: 4 is the largest power of two that divides them.
 TEST(Recording, ProductsKeepWhatTheirCallSaid) {
   RecordWriter writer;
   record::Gemm call{};
@@ -248,7 +304,7 @@ TEST(Recording, GroupedProductsHaveTheShapeThatWasTold) {
 }
 
 /// A kernel of Inductor's: a whole tensor of 1 MiB, a norm's weight in a flat block of which its 256 elements are the least, and its sizes.
-/// 1,048,576 bytes and at most 8 · 256 · 512 of the other.
+/// 1,048,576 bytes and at most 8 · 256 · 512 of the other. A number as long as a pointer is in no block.
 TEST(Recording, KernelsOfTritonMoveTheTensorsThatTheyAreGiven) {
   RecordWriter writer;
   writer.phase("forward").allocate(0x10000000, kMiB).allocate(0x20000000, 64 * kMiB);
@@ -265,6 +321,7 @@ TEST(Recording, KernelsOfTritonMoveTheTensorsThatTheyAreGiven) {
   argument(1, std::int64_t{0x20000400});
   argument(2, std::int32_t{512});
   argument(3, std::int32_t{256});
+  argument(4, std::int64_t{-1});
   writer.write(record::Kind::kernel, kernel, tail).step_end();
   const Recording recording = read(writer);
   ASSERT_EQ(recording.program.kernels.size(), 1u);

@@ -37,9 +37,12 @@ void plimsoll_rehearse_finish(void);
 /* Small values of device memory: 1 when [address, address + bytes) is device memory and was copied, else 0. */
 int plimsoll_rehearse_read(const void* device_address, void* host, size_t bytes);
 int plimsoll_rehearse_write(void* device_address, const void* host, size_t bytes);
-/* The program's helpers put values into device memory themselves. They read as zeros again once the framework's caching allocator gives the
- * block to another tensor, as they do once memory is freed. */
-void plimsoll_rehearse_written(const void* device_address, size_t bytes);
+/* What is known of values in device memory: 0 nothing, 1 what was assumed of uncomputed ones, 2 the values themselves. The program's helpers
+ * put values there and note it; copies and fills note it themselves. Whatever was put there reads as zeros again, and is forgotten, once the
+ * framework's caching allocator gives the block to another tensor. */
+void plimsoll_rehearse_note_values(const void* device_address, size_t bytes, int knowledge);
+/* The least that is known of any of these bytes. */
+int plimsoll_rehearse_known(const void* device_address, size_t bytes);
 
 typedef struct {
   uint64_t kernels, gemms, collectives, copies, events; /* of the record, since the program began */

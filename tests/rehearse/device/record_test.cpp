@@ -106,7 +106,7 @@ TEST(Control, ValuesAreForgottenWithTheirOwner) {
   const auto block = core().get<decltype(plimsoll_rehearse_block)>("plimsoll_rehearse_block");
   const auto write = core().get<decltype(plimsoll_rehearse_write)>("plimsoll_rehearse_write");
   const auto read = core().get<decltype(plimsoll_rehearse_read)>("plimsoll_rehearse_read");
-  const auto written = core().get<decltype(plimsoll_rehearse_written)>("plimsoll_rehearse_written");
+  const auto note = core().get<decltype(plimsoll_rehearse_note_values)>("plimsoll_rehearse_note_values");
   const int allocate = static_cast<int>(record::BlockAction::allocate);
   void* p = nullptr;
   ASSERT_EQ(library("libcudart.so.13").get<int(void**, std::size_t)>("cudaMalloc")(&p, 4 << 20), 0);
@@ -119,7 +119,7 @@ TEST(Control, ValuesAreForgottenWithTheirOwner) {
   const int seven = 7;
   for (const std::size_t offset : {0, 8192, 8704, 1 << 20}) EXPECT_EQ(write(memory + offset, &seven, sizeof seven), 1);
   std::memcpy(memory + 12288, &seven, sizeof seven);  // as Python's helpers do
-  written(memory + 12288, sizeof seven);
+  note(memory + 12288, sizeof seven, 2);
   // The allocator gives [8192, 8704) to another tensor: what lies beside it stays.
   block(allocate, reinterpret_cast<std::uint64_t>(memory + 8192), 512, nullptr, nullptr);
   EXPECT_EQ(value_at(8192), 0);
@@ -129,6 +129,41 @@ TEST(Control, ValuesAreForgottenWithTheirOwner) {
             0);
   block(allocate, reinterpret_cast<std::uint64_t>(memory), 2 << 20, nullptr, nullptr);
   for (const std::size_t offset : {0, 4096, 8704, 12288, 1 << 20}) EXPECT_EQ(value_at(offset), 0) << offset;
+}
+
+TEST(Control, KnowledgeOfValuesFollowsCopiesAndFills) {
+  const auto note = core().get<decltype(plimsoll_rehearse_note_values)>("plimsoll_rehearse_note_values");
+  const auto known = core().get<decltype(plimsoll_rehearse_known)>("plimsoll_rehearse_known");
+  const auto& runtime = library("libcudart.so.13");
+  const auto copy = runtime.get<int(void*, const void*, std::size_t, int)>("cudaMemcpy");
+  void* p = nullptr;
+  ASSERT_EQ(runtime.get<int(void**, std::size_t)>("cudaMalloc")(&p, 8 << 20), 0);
+  char* memory = static_cast<char*>(p);
+  EXPECT_EQ(known(memory, 4), 0) << "nobody put anything there";
+  ASSERT_EQ(runtime.get<int(void*, int, std::size_t)>("cudaMemset")(memory, 0, 4096), 0);
+  EXPECT_EQ(known(memory, 4096), 2);
+  EXPECT_EQ(known(memory, 4097), 0) << "one byte beyond";
+  note(memory + 1024, 512, 1);  // in the middle: assumed
+  EXPECT_EQ(known(memory, 1024), 2);
+  EXPECT_EQ(known(memory, 4096), 1) << "the least that is known of any byte";
+  ASSERT_EQ(copy(memory + 8192, memory + 512, 1024, 3), 0);
+  EXPECT_EQ(known(memory + 8192, 512), 1) << "a copy on the device is as known as the least of its source";
+  ASSERT_EQ(copy(memory + 8192, memory + 512, 512, 3), 0);
+  EXPECT_EQ(known(memory + 8192, 512), 2);
+  EXPECT_EQ(known(memory + 8192, 1024), 1);
+  ASSERT_EQ(copy(memory, memory + 65536, 256, 3), 0);
+  EXPECT_EQ(known(memory, 256), 0) << "overwritten by what nobody knows";
+  EXPECT_EQ(known(memory + 256, 256), 2);
+  note(memory, 4096, 0);
+  EXPECT_EQ(known(memory + 2048, 4), 0);
+  // More than is copied: forgotten.
+  note(memory, 4 << 20, 2);
+  ASSERT_EQ(copy(memory, memory + (4 << 20), 2 << 20, 3), 0);
+  EXPECT_EQ(known(memory, 4), 0);
+  EXPECT_EQ(known(memory + (2 << 20), 2 << 20), 2);
+  ASSERT_EQ(runtime.get<int(void*)>("cudaFree")(p), 0);
+  ASSERT_EQ(runtime.get<int(void**, std::size_t)>("cudaMalloc")(&p, 8 << 20), 0);
+  EXPECT_EQ(known(static_cast<char*>(p) + (3 << 20), 4), 0) << "freed memory is forgotten";
 }
 
 /// Runs this program again as `--child HOW` with one variable set; its wait status and what it wrote to the standard error.

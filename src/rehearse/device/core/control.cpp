@@ -74,7 +74,13 @@ PLIMSOLL_DEVICE_API int plimsoll_rehearse_write(void* device_address, const void
   return 1;
 }
 
-PLIMSOLL_DEVICE_API void plimsoll_rehearse_written(const void* device_address, size_t bytes) { note_values(device_address, bytes); }
+PLIMSOLL_DEVICE_API void plimsoll_rehearse_note_values(const void* device_address, size_t bytes, int knowledge) {
+  note_values(device_address, bytes, static_cast<Knowledge>(knowledge));
+}
+
+PLIMSOLL_DEVICE_API int plimsoll_rehearse_known(const void* device_address, size_t bytes) {
+  return static_cast<int>(known_values(device_address, bytes));
+}
 
 PLIMSOLL_DEVICE_API void plimsoll_rehearse_get_totals(plimsoll_rehearse_totals* totals) {
   const auto held = lock();

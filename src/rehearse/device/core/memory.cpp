@@ -99,6 +99,12 @@ struct Mapping {
   std::uint64_t handle;
 };
 
+/// A part of device memory whose values somebody put there.
+struct Values {
+  std::uintptr_t end;
+  Knowledge knowledge;
+};
+
 struct Memory {
   std::vector<Range*> ranges;      ///< of each device, made at first use
   std::vector<Range*> reservable;  ///< a further one when those before are full
@@ -106,7 +112,7 @@ struct Memory {
   std::map<std::uintptr_t, std::uint64_t> reservations;
   std::map<std::uintptr_t, Mapping> mappings;
   std::map<std::uint64_t, Physical> physical;
-  std::map<std::uintptr_t, std::uintptr_t> written;  ///< start to end of what the host wrote on a device
+  std::map<std::uintptr_t, Values> values;  ///< by their start: what on a device is known, or was assumed; parts never overlap
   std::uint64_t next_handle = 1;
 };
 
@@ -232,17 +238,52 @@ void forget_values(void* to, std::size_t bytes) {
   std::memset(reinterpret_cast<void*>(last), 0, end - last);
 }
 
-void add_written(std::uintptr_t start, std::size_t bytes) {
-  std::uintptr_t end = start + bytes;
-  auto& written = memory().written;
-  auto next = written.upper_bound(start);
-  if (next != written.begin() && std::prev(next)->second >= start) --next;
-  while (next != written.end() && next->first <= end) {
-    start = std::min(start, next->first);
-    end = std::max(end, next->second);
-    next = written.erase(next);
+/// Cuts [start, end) out of what is known; `gone` is called with each part of it that was.
+template <class Gone>
+void cut_out(std::uintptr_t start, std::uintptr_t end, Gone gone) {
+  auto& values = memory().values;
+  auto part = values.upper_bound(start);
+  if (part != values.begin() && std::prev(part)->second.end > start) --part;
+  while (part != values.end() && part->first < end) {
+    const auto [from, known] = *part;
+    part = values.erase(part);
+    if (from < start) values[from] = {start, known.knowledge};
+    if (end < known.end) values[end] = {known.end, known.knowledge};
+    gone(std::max(from, start), std::min(known.end, end));
   }
-  written[start] = end;
+}
+
+/// From here on the values there are known, assumed or unknown; neighbours of one kind become one part.
+void set_knowledge(std::uintptr_t start, std::size_t bytes, Knowledge knowledge) {
+  std::uintptr_t end = start + bytes;
+  cut_out(start, end, [](std::uintptr_t, std::uintptr_t) {});
+  if (knowledge == Knowledge::none) return;
+  auto& values = memory().values;
+  auto next = values.lower_bound(start);
+  if (next != values.end() && next->first == end && next->second.knowledge == knowledge) {
+    end = next->second.end;
+    next = values.erase(next);
+  }
+  if (next != values.begin() && std::prev(next)->second.end == start && std::prev(next)->second.knowledge == knowledge)
+    std::prev(next)->second.end = end;
+  else
+    values[start] = {end, knowledge};
+}
+
+/// The least that is known of any byte there.
+Knowledge knowledge_of(std::uintptr_t start, std::size_t bytes) {
+  const auto& values = memory().values;
+  const std::uintptr_t end = start + bytes;
+  auto part = values.upper_bound(start);
+  if (part == values.begin()) return bytes == 0 ? Knowledge::certain : Knowledge::none;
+  --part;
+  Knowledge least = Knowledge::certain;
+  for (; start < end; ++part) {
+    if (part == values.end() || part->first > start || part->second.end <= start) return Knowledge::none;
+    if (part->second.knowledge == Knowledge::assumed) least = Knowledge::assumed;
+    start = part->second.end;
+  }
+  return least;
 }
 
 record::CopyKind kind_of(const Place& to, const Place& from) {
@@ -254,24 +295,20 @@ record::CopyKind kind_of(const Place& to, const Place& from) {
 
 }  // namespace
 
-void note_values(const void* address, std::size_t bytes) {
+void note_values(const void* address, std::size_t bytes, Knowledge knowledge) {
   const auto held = lock();
-  if (bytes > 0 && find(address).where == Where::device) add_written(reinterpret_cast<std::uintptr_t>(address), bytes);
+  if (bytes > 0 && find(address).where == Where::device) set_knowledge(reinterpret_cast<std::uintptr_t>(address), bytes, knowledge);
+}
+
+Knowledge known_values(const void* address, std::size_t bytes) {
+  const auto held = lock();
+  return knowledge_of(reinterpret_cast<std::uintptr_t>(address), bytes);
 }
 
 void forget_owner(std::uintptr_t address, std::size_t bytes) {
-  auto& written = memory().written;
-  const std::uintptr_t end = address + bytes;
-  auto part = written.upper_bound(address);
-  if (part != written.begin() && std::prev(part)->second > address) --part;
-  while (part != written.end() && part->first < end) {
-    const auto [from, to] = *part;
-    part = written.erase(part);
-    const std::uintptr_t first = std::max(from, address), last = std::min(to, end);
+  cut_out(address, address + bytes, [](std::uintptr_t first, std::uintptr_t last) {
     if (find(reinterpret_cast<const void*>(first)).where == Where::device) forget_values(reinterpret_cast<void*>(first), last - first);
-    if (from < first) written[from] = first;
-    if (last < to) written[last] = to;
-  }
+  });
 }
 
 Place place_of(const void* address) {
@@ -312,6 +349,7 @@ Status release(void* address, const Stream* stream) {
   if (it == mem.allocations.end()) return remove_host(address, false);  // managed memory
   const Allocation gone = it->second;
   if (stream == nullptr) machine().synchronize_device(gone.device);
+  set_knowledge(it->first, gone.bytes, Knowledge::none);
   close_pages(it->first, gone.bytes);
   range_of(gone.device).give_back(it->first, gone.bytes);
   mem.allocations.erase(it);
@@ -474,6 +512,7 @@ Status unmap(std::uintptr_t address, std::size_t bytes) {
   while (it != mem.mappings.end() && it->first < address + bytes) {
     if (it->first + it->second.bytes > address + bytes) return Status::invalid_value;  // mappings come off whole
     const auto physical = mem.physical.find(it->second.handle);
+    set_knowledge(it->first, it->second.bytes, Knowledge::none);
     close_pages(it->first, it->second.bytes);
     note(record::SegmentAction::unmap, std::max(0, physical->second.device), it->first, it->second.bytes);
     it = mem.mappings.erase(it);
@@ -500,9 +539,14 @@ Status copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t f
   if (kept) {
     for (std::size_t row = 0; row < rows; ++row)
       std::memmove(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, bytes);
-    if (target.where == Where::device) add_written(reinterpret_cast<std::uintptr_t>(to), (rows - 1) * to_pitch + bytes);
+    if (target.where == Where::device)
+      for (std::size_t row = 0; row < rows; ++row)
+        set_knowledge(reinterpret_cast<std::uintptr_t>(to) + row * to_pitch, bytes,
+                      source.where == Where::device ? knowledge_of(reinterpret_cast<std::uintptr_t>(from) + row * from_pitch, bytes)
+                                                    : Knowledge::certain);
   } else if (!captured && target.where == Where::device && rows == 1) {
     forget_values(to, bytes);
+    set_knowledge(reinterpret_cast<std::uintptr_t>(to), bytes, Knowledge::none);
   }
   // A copy into pageable host memory holds the host up; one out of it is staged.
   const bool to_pageable = kind == record::CopyKind::device_to_host && target.where == Where::host;
@@ -536,7 +580,8 @@ Status fill(void* to, std::uint32_t value, std::size_t unit, std::size_t count, 
     } else {
       for (std::size_t i = 0; i < count; ++i) std::memcpy(static_cast<char*>(to) + i * unit, &value, unit);
     }
-    if (value != 0 && bytes <= settings().keep_bytes) add_written(reinterpret_cast<std::uintptr_t>(to), bytes);
+    if (find(to).where == Where::device)
+      set_knowledge(reinterpret_cast<std::uintptr_t>(to), bytes, bytes <= settings().keep_bytes ? Knowledge::certain : Knowledge::none);
   }
   record::Memset event{};
   event.stream = stream.id;

@@ -16,6 +16,9 @@ inline constexpr std::uint64_t kPage = std::uint64_t{2} << 20;  ///< granularity
 
 enum class Where { host, pinned, managed, device };
 
+/// What is known of values on a device, which computes none itself: nothing; what was assumed of uncomputed ones; the values themselves.
+enum class Knowledge { none = 0, assumed = 1, certain = 2 };
+
 struct Place {
   Where where = Where::host;
   int device = 0;
@@ -53,8 +56,8 @@ PLIMSOLL_DEVICE_CORE Status physical_of(std::uint64_t handle, std::size_t* bytes
 PLIMSOLL_DEVICE_CORE Status map_physical(std::uintptr_t address, std::size_t bytes, std::size_t offset, std::uint64_t handle);
 PLIMSOLL_DEVICE_CORE Status unmap(std::uintptr_t address, std::size_t bytes);
 
-/// Copies the values when there are at most PLIMSOLL_REHEARSE_KEEP bytes of them; larger ones leave zeros on the device and the host's
-/// memory as it is. `device` for the direction means whichever side is on one.
+/// Copies the values, and what is known of them, when there are at most PLIMSOLL_REHEARSE_KEEP bytes of them; larger ones leave zeros on the
+/// device and the host's memory as it is. `device` for the direction means whichever side is on one.
 PLIMSOLL_DEVICE_CORE Status copy(void* to, const void* from, std::size_t bytes, Stream& stream, bool synchronous);
 /// The same for a rectangle of `rows` rows of `bytes` each.
 PLIMSOLL_DEVICE_CORE Status copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t bytes,
@@ -62,9 +65,11 @@ PLIMSOLL_DEVICE_CORE Status copy_rows(void* to, std::size_t to_pitch, const void
 /// `unit` is 1, 2 or 4 bytes.
 PLIMSOLL_DEVICE_CORE Status fill(void* to, std::uint32_t value, std::size_t unit, std::size_t count, Stream& stream);
 
-/// Notes that the host put values there: until the framework gives the block to somebody else, who would read them as results.
-PLIMSOLL_DEVICE_CORE void note_values(const void* address, std::size_t bytes);
-/// Sets to zero what was written there by the host: a block changes its owner. The caller holds the lock.
+/// Notes what is known of the values there: until the framework gives the block to somebody else, who would read them as results.
+PLIMSOLL_DEVICE_CORE void note_values(const void* address, std::size_t bytes, Knowledge knowledge = Knowledge::certain);
+/// The least that is known of any of these bytes.
+PLIMSOLL_DEVICE_CORE Knowledge known_values(const void* address, std::size_t bytes);
+/// Sets to zero what was put there, and forgets it: a block changes its owner. The caller holds the lock.
 PLIMSOLL_DEVICE_CORE void forget_owner(std::uintptr_t address, std::size_t bytes);
 
 /// Counts bytes (negative ones are given back) that something outside the program's allocations takes on the device (a communicator's

@@ -4,7 +4,7 @@ import faulthandler
 import signal
 import sys
 
-from . import imports, journal
+from . import imports, journal, roles
 
 # framework as imported -> file of this package that knows it
 FRAMEWORKS = ("torch", "transformers", "accelerate", "deepspeed", "megatron", "torchtitan", "datasets")
@@ -13,8 +13,18 @@ FRAMEWORKS = ("torch", "transformers", "accelerate", "deepspeed", "megatron", "t
 def install():
     """Watches for the frameworks' imports, and notes how the program ends."""
     faulthandler.enable()
-    # `plimsoll rehearse --timeout` asks for the stacks of all threads with this signal
-    faulthandler.register(signal.SIGRTMIN + 7, all_threads=True, file=sys.__stderr__)
+    # `plimsoll rehearse --timeout` asks with this signal for the stacks of all threads, and for what is known so far
+    asked = signal.SIGRTMIN + 7
+    signal.signal(asked, lambda *_: journal.stop("it was stopped (--timeout)"))
+    faulthandler.register(asked, all_threads=True, file=sys.__stderr__, chain=True)
     journal.install()
+    roles.take_told()
     for framework in FRAMEWORKS:
         imports.watch(framework)
+
+
+def step():
+    """For programs that step without an optimizer of torch.optim: a step of the program's own loop is over."""
+    from . import steps
+
+    steps.step()

@@ -5,40 +5,45 @@ import ctypes
 # kinds of marks (src/rehearse/record.hpp, MarkKind)
 STEP_END, PHASE_BEGIN, TEXT, WARNING = 2, 3, 5, 6
 
-_process = ctypes.CDLL(None)
+# what is known of values in device memory (control.h)
+NONE, ASSUMED, CERTAIN = 0, 1, 2
+
+_library = None
 
 
-def _function(name, *types):
-    try:
-        function = getattr(_process, name)
-    except AttributeError:  # the program runs without the stand-in's preloaded library
-        return None
-    function.argtypes, function.restype = types, None
-    return function
-
-
-_mark = _function("plimsoll_rehearse_mark", ctypes.c_int, ctypes.c_char_p, ctypes.c_int64)
-_written = _function("plimsoll_rehearse_written", ctypes.c_void_p, ctypes.c_size_t)
-_finish = _function("plimsoll_rehearse_finish")
-_expect_split = _function("plimsoll_rehearse_expect_split", ctypes.c_int, ctypes.c_int, ctypes.c_int)
+def load(path):
+    """The stand-in's core, once a program is about to use PyTorch."""
+    global _library
+    _library = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+    for name, result, *types in (
+        ("mark", None, ctypes.c_int, ctypes.c_char_p, ctypes.c_int64),
+        ("note_values", None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int),
+        ("known", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t),
+        ("finish", None),
+    ):
+        function = getattr(_library, f"plimsoll_rehearse_{name}")
+        function.argtypes, function.restype = types, result
 
 
 def mark(kind, value=0, text=""):
     """An event of the program's own in the record, in order with the launches."""
-    if _mark:
-        _mark(kind, text.encode("utf-8", "replace"), value)
+    if _library:
+        _library.plimsoll_rehearse_mark(kind, text.encode("utf-8", "replace"), value)
 
 
 def finish():
     """Nothing more goes into the record."""
-    if _finish:
-        _finish()
+    if _library:
+        _library.plimsoll_rehearse_finish()
 
 
-def written(address, size):
-    """Values were put there: they are forgotten when the memory goes to another tensor."""
-    if _written:
-        _written(address, size)
+def note_values(address, size, knowledge):
+    _library.plimsoll_rehearse_note_values(address, size, knowledge)
+
+
+def known(address, size):
+    """The least that is known of any byte there."""
+    return _library.plimsoll_rehearse_known(address, size)
 
 
 def next_communicator(ranks, rank):

@@ -12,7 +12,7 @@ from . import device
 _lock = threading.Lock()
 _replaced, _read, _notes = {}, {}, {}
 _summary = {"schema": "plimsoll/rehearsal/1", "steps": 0, "ended": None, "error": None, "out_of_memory": None, "versions": {}}
-_before_end = []
+_before_end, _before_leaving = [], []
 _ended = False
 
 
@@ -43,6 +43,10 @@ def has(name):
     return name in _summary
 
 
+def has_failed():
+    return _summary["error"] is not None
+
+
 def version(name, text):
     _summary["versions"][name] = text
 
@@ -53,10 +57,10 @@ def out_of_memory(facts):
         _summary["out_of_memory"] = facts
 
 
-def step_finished():
-    _summary["steps"] += 1
-    device.mark(device.STEP_END, _summary["steps"])
-    return _summary["steps"]
+def boundary(number):
+    """Perhaps the end of a step: which boundaries are is known when the program ends (steps.py)."""
+    device.mark(device.STEP_END, number)
+    return number
 
 
 def phase(name):
@@ -65,6 +69,10 @@ def phase(name):
 
 def before_end(function):
     _before_end.append(function)
+
+
+def before_leaving(function):
+    _before_leaving.append(function)
 
 
 def user_frames(frame=None, most=40):
@@ -93,6 +101,7 @@ def user_line():
 
 def install():
     atexit.register(end, "the program ended")
+    os.register_at_fork(after_in_child=_restart)
     previous = sys.excepthook
 
     def hook(kind, error, trace):
@@ -100,6 +109,34 @@ def install():
         previous(kind, error, trace)
 
     sys.excepthook = hook
+
+
+def _restart():
+    """A forked child tells its own story."""
+    global _pid, _ended
+    _pid, _ended = os.getpid(), False
+    for table in (_replaced, _read, _notes):
+        table.clear()
+    for name in ("error", "out_of_memory", "model", "parameters", "tokens", "rank", "world"):
+        _summary.pop(name, None)
+    _summary.update(steps=0, ended=None, error=None, out_of_memory=None)
+
+
+def wrap_failures(function):
+    """A process's main function whose exception another process is told of, and this one's end is not (torch.multiprocessing's children)."""
+
+    def wrapped(*arguments):
+        try:
+            return function(*arguments)
+        except SystemExit:
+            raise
+        except BaseException as error:
+            failed(type(error), error, error.__traceback__)
+            raise
+        finally:
+            end("the process ended")
+
+    return wrapped
 
 
 def failed(kind, error, trace):
@@ -119,20 +156,42 @@ def end(reason):
     for function in _before_end:
         function()
     _summary["ended"] = reason
-    _summary["rank"], _summary["world"] = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    _summary["replaced"] = [{"what": k, "times": v} for k, v in _replaced.items()]
-    _summary["read"] = [{"what": k, "times": v} for k, v in _read.items()]
-    _summary["notes"] = [{"what": k, "times": v} for k, v in _notes.items()]
-    text = json.dumps(_summary)
+    text = _text()
     device.mark(device.TEXT, 0, "summary " + text)
-    if _summary_path:
-        with open(_summary_path, "w") as file:
+    if _summary["versions"] or _summary["error"]:
+        _leave_behind("summary", text)
+
+
+def progress():
+    """What is known so far, for the case that the process is killed."""
+    if _summary["versions"]:
+        _leave_behind("progress", _text())
+
+
+def _text():
+    _summary.setdefault("rank", int(os.environ.get("RANK", "0")))
+    _summary.setdefault("world", int(os.environ.get("WORLD_SIZE", "1")))
+    for name, table in (("replaced", _replaced), ("read", _read), ("notes", _notes)):
+        _summary[name] = [{"what": what, "times": times} for what, times in table.items()]
+    return json.dumps(_summary)
+
+
+def _leave_behind(kind, text):
+    if _folder:
+        with open(os.path.join(_folder, f"{_pid}.{kind}"), "w") as file:
             file.write(text)
 
 
 def stop(reason):
     """Ends the program here: enough was seen."""
     end(reason)
+    for function in _before_leaving:
+        function()
+    leave()
+
+
+def leave():
+    """Ends the process as one that was not needed any further."""
     sys.stdout.flush()
     sys.stderr.flush()
     device.finish()
@@ -140,4 +199,4 @@ def stop(reason):
 
 
 _pid = os.getpid()
-_summary_path = os.environ.pop("PLIMSOLL_REHEARSE_SUMMARY", None)  # this process's alone
+_folder = os.environ.get("PLIMSOLL_REHEARSE_FOLDER")  # where each process leaves its summary

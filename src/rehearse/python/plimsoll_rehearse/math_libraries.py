@@ -1,5 +1,5 @@
-"""Operators whose work the stand-in cannot see by itself. cuSOLVER and cuFFT it has not: PyTorch's operators over them give results of the
-right shapes, and compute nothing. Grouped products of experts have their groups on the device: they tell their shape."""
+"""Operators whose work the stand-in cannot see by itself. cuSOLVER, cuFFT and cuSPARSE it has not: PyTorch's operators over them give results
+of the right shapes, and compute nothing. Grouped products of experts have their groups on the device: they tell their shape."""
 
 import warnings
 
@@ -41,6 +41,7 @@ def patch(torch):
                 operator = getattr(getattr(torch.ops.aten, name, None), "default", None)
                 if operator is not None:
                     library.impl(name, results_of(torch, operator, maker), "CUDA")
+        library.impl("addmm", sparse_product(torch), "SparseCUDA")
         for name in ("_grouped_mm", "_scaled_grouped_mm"):
             operator = getattr(getattr(torch.ops.aten, name, None), "default", None)
             if operator is not None and hasattr(torch.library, "get_kernel"):
@@ -75,16 +76,30 @@ def even_groups(left, right, offsets):
     return columns, rows, inner, groups, left.element_size(), *transposed
 
 
+def sparse_product(torch):
+    """A sparse matrix times a dense one; the shape rules of tensors without memory do not know sparse ones."""
+
+    def kernel(added, left, right, *, beta=1, alpha=1):
+        journal.replaced("addmm of cuSPARSE: its result has its shape, no values, no workspace and no price")
+        return torch.empty((left.shape[0], right.shape[1]), dtype=right.dtype, device=right.device)
+
+    return kernel
+
+
 def results_of(torch, operator, maker):
-    """Empty results of the shapes that the operator's own rules give to tensors without memory."""
+    """Empty results of the shapes that the operator's own rules give to tensors without memory; what says whether it failed says no."""
     name = operator.name().split("::")[-1]
+    returns = [each.name for each in operator._schema.returns]
 
     def kernel(*arguments, **options):
         journal.replaced(f"{name} of {maker}: its results have their shapes, no values, no workspace and no price")
         device = next(each.device for each in arguments if isinstance(each, torch.Tensor))
         without_memory = [each.to("meta") if isinstance(each, torch.Tensor) else each for each in arguments]
         results = operator(*without_memory, **options)
-        allocate = lambda each: torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=device)
-        return allocate(results) if isinstance(results, torch.Tensor) else tuple(map(allocate, results))
+        def allocate(each, name=""):
+            empty = torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=device)
+            return empty.zero_() if name == "info" else empty
+
+        return allocate(results) if isinstance(results, torch.Tensor) else tuple(map(allocate, results, returns))
 
     return kernel

@@ -1,4 +1,7 @@
-"""The rendezvous answered: a store in which every key is present, so that one process can be any rank of any world."""
+"""The rendezvous: answered, in a store in which every key is present, so that one process can be any rank of any world; or kept, in a real one
+that all ranks share, where they run together."""
+
+import os
 
 import torch.distributed as dist
 
@@ -12,20 +15,48 @@ def remember_group(name, ranks):
     _members[str(name)] = list(ranks)
 
 
-class AnsweredStore(dist.Store):
-    """Keeps what is set; a key that no peer will ever set reads as zeros."""
+class RehearsedStore(dist.Store):
+    """Tells the collective library who is in a communicator: its id is exchanged under the group's name right before it is made."""
 
-    def __init__(self, rank=0):
+    def __init__(self, rank):
         super().__init__()
-        self._values, self._rank = {}, rank
+        self._rank = rank
         _kept.append(self)
 
     def _announce(self, key):
-        """The collective library's id is exchanged under the group's name right before the communicator is made."""
         for name in key.split("/"):  # "default_pg/GROUP//cuda//0"
             if name in _members:
                 device.next_communicator(_members[name], self._rank)
                 return
+
+    @property
+    def host(self):
+        return "127.0.0.1"
+
+    @property
+    def port(self):
+        return int(os.environ.get("MASTER_PORT", "29500"))
+
+    def clone(self):
+        return self
+
+    def has_extended_api(self):
+        return False
+
+    def multi_get(self, keys):
+        return [self.get(key) for key in keys]
+
+    def multi_set(self, keys, values):
+        for key, value in zip(keys, values):
+            self.set(key, value)
+
+
+class AnsweredStore(RehearsedStore):
+    """Keeps what is set; a key that no peer will ever set reads as zeros."""
+
+    def __init__(self, rank=0):
+        super().__init__(rank)
+        self._values = {}
 
     def set(self, key, value):
         self._values[key] = value if isinstance(value, bytes) else value.encode()
@@ -57,7 +88,8 @@ class AnsweredStore(dist.Store):
         pass
 
     def check(self, keys):
-        return True
+        """Asked by watchdogs for the sign that another rank has failed: there is what was set."""
+        return all(key in self._values for key in keys)
 
     def num_keys(self):
         return len(self._values)
@@ -67,18 +99,34 @@ class AnsweredStore(dist.Store):
     def list_keys(self):
         return list(self._values)
 
-    def clone(self):
-        return self
-
     def set_timeout(self, timeout):
         pass
 
-    def has_extended_api(self):
-        return False
 
-    def multi_get(self, keys):
-        return [self.get(key) for key in keys]
+class SharedStore(RehearsedStore):
+    """What all ranks share, which run together."""
 
-    def multi_set(self, keys, values):
-        for key, value in zip(keys, values):
-            self.set(key, value)
+    def __init__(self, rank, real):
+        super().__init__(rank)
+        self._real = real
+
+    def set(self, key, value):
+        self._real.set(key, value)
+        self._announce(key)
+
+    def get(self, key):
+        self._announce(key)
+        return self._real.get(key)
+
+
+def _of_real(name):
+    """A function of Python: C++ calls no other in the place of its own."""
+
+    def called(self, *arguments):
+        return getattr(self._real, name)(*arguments)
+
+    return called
+
+
+for _name in ("add", "append", "compare_set", "delete_key", "wait", "check", "num_keys", "set_timeout"):
+    setattr(SharedStore, _name, _of_real(_name))

@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import subprocess
+import sys
 
 from . import journal
 from .imports import after
@@ -46,10 +47,11 @@ def find_configs(module):
     def get_config_dict(cls, name, **options):
         try:
             return original(cls, name, **options)
-        except OSError:
+        except OSError as missing:
             config = shipped_config(name)
             if config is None:
                 raise
+            ask_no_more(missing)
             journal.replaced(f"the config of {name}, which cannot be fetched: plimsoll's own of that model")
             fetching = ("cache_dir", "force_download", "proxies", "token", "local_files_only", "revision", "trust_remote_code", "subfolder")
             private = ("_from_auto", "_from_pipeline", "_commit_hash")
@@ -58,9 +60,39 @@ def find_configs(module):
     owner.get_config_dict = classmethod(get_config_dict)
 
 
+def ask_no_more(missing):
+    """A hub that could not be reached is not asked for each further file, for half a minute every time."""
+    constants = sys.modules.get("huggingface_hub.constants")
+    if constants is not None and "connect" in str(missing):
+        constants.HF_HUB_OFFLINE = True
+        journal.note("the hub cannot be reached: it is asked once, as with HF_HUB_OFFLINE=1")
+
+
+def dtype_of(config, options, transformers):
+    """As from_pretrained chooses it: what is asked for, or what the checkpoint has, which is the default since version 5."""
+    asked = options.get("dtype", options.get("torch_dtype"))
+    if asked is None and int(transformers.__version__.split(".")[0]) >= 5:
+        asked = "auto"
+    if asked == "auto":
+        asked = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
+        if asked is None:
+            journal.note("the weights are taken to be bfloat16, as the config names no type: dtype= of from_pretrained says another")
+            asked = "bfloat16"
+    return getattr(__import__("torch"), asked) if isinstance(asked, str) else asked
+
+
+def unset_weights(cls, config, dtype):
+    """A checkpoint of the model of a config, whose tensors are reserved and never written."""
+    import torch
+
+    with torch.device("meta"):
+        model = cls._from_config(config, **({"dtype": dtype} if dtype is not None else {}))
+    return {name: torch.empty(each.shape, dtype=each.dtype, device="cpu") for name, each in model.state_dict().items()}
+
+
 @after("transformers.modeling_utils")
 def build_without_weights(module):
-    """from_pretrained where no weights are found: the model of its config, values unset."""
+    """from_pretrained where no weights are found: transformers' own loading, quantization and placement, of a checkpoint of unset values."""
     original = module.PreTrainedModel.from_pretrained.__func__
 
     @functools.wraps(original)
@@ -76,11 +108,8 @@ def build_without_weights(module):
                 except Exception:
                     raise missing from None
             journal.replaced(f"the weights of {name}: the model was built from its config, values unset")
-            dtype = options.get("dtype", options.get("torch_dtype"))
-            attention = options.get("attn_implementation")
-            extra = {"attn_implementation": attention} if attention else {}
-            model = cls._from_config(config, **({"dtype": dtype} if dtype not in (None, "auto") else {}), **extra)
-            return model.to(options["device_map"]) if isinstance(options.get("device_map"), str) and ":" in options["device_map"] else model
+            weights = unset_weights(cls, config, dtype_of(config, options, transformers))
+            return original(cls, None, *arguments, config=config, state_dict=weights, **options)
 
     module.PreTrainedModel.from_pretrained = classmethod(from_pretrained)
 

@@ -1,398 +1,403 @@
-"""Values: the device computes nothing. Whole numbers and truth values that came from the host or from functions such as arange are computed
-on the host too and put into the device's memory, which the stand-in keeps readable at the same address: programs branch on them. Every other
-value reads as zero, and that it was read is noted."""
+"""Values. The device computes nothing; but a device address is a readable address of this process, and the stand-in knows which bytes there
+hold real values (control.h): what the host copied or filled. PyTorch's operators are followed in its dispatcher: where all tensors that go
+into one are known and small, the processor's own kernel computes the result into the device's memory, so that masks, grids, ids, timesteps
+and what hangs on them are what they would be, whole numbers or not. What comes out of uncomputed numbers is unknown, until a program turns
+it into a decision or reads it: then it is assumed (choices.py), stays so, and is reported."""
 
 import ctypes
-import functools
+import sys
+import threading
+import types
 import warnings
 
-from . import device, journal
+from . import choices, device, journal
+from .imports import after
 
-_MOST = 1 << 20  # elements that are worth computing: ids and masks, not activations
+MOST_BYTES = 1 << 20  # of a tensor whose values are followed: not activations
+MOST_WHOLE = 1 << 20  # elements of one of whole numbers or truth values: ids and masks
+MOST_PRODUCTS = 1 << 20  # multiplications of a matrix product that is computed: rotary angles, not layers
+MOST_PARTS = 1024  # unbroken parts of a strided tensor that are looked at one by one
 
-CREATE = ("arange", "ones", "zeros", "full", "ones_like", "zeros_like", "full_like", "tensor", "as_tensor", "eye")
-CONSTANT = ("zeros", "zeros_like", "ones_like")
-COMPUTE = (
-    "tril",
-    "triu",
-    "all",
-    "any",
-    "cumsum",
-    "eq",
-    "ne",
-    "lt",
-    "le",
-    "gt",
-    "ge",
-    "logical_and",
-    "logical_or",
-    "logical_not",
-    "sum",
-    "diff",
-    "argmax",
-    "max",
-    "min",
-    "amax",
-    "amin",
-    "isin",
-    "where",
-    "cat",
-    "stack",
-    "clone",
-    "add",
-    "sub",
-    "mul",
-    "remainder",
-    "greater",
-    "less",
-    "floor_divide",
-    "masked_fill",
-    "gather",
-    "scatter",
-    "scatter_add",
-    "index_add",
-    "one_hot",
-    "reshape",
-    "flatten",
-    "index_select",
-    "repeat",
-    "flip",
-    "roll",
-    "argsort",
-    "to",
-    "long",
-    "int",
-    "bool",
-    "cuda",
-    "contiguous",
-    "__eq__",
-    "__ne__",
-    "__lt__",
-    "__le__",
-    "__gt__",
-    "__ge__",
-    "__and__",
-    "__or__",
-    "__invert__",
-    "__add__",
-    "__sub__",
-    "__mul__",
-    "__radd__",
-    "__rsub__",
-    "__mod__",
-    "__floordiv__",
-)
-IN_PLACE = (
-    "fill_",
-    "zero_",
-    "masked_fill_",
-    "add_",
-    "sub_",
-    "mul_",
-    "clamp_",
-    "scatter_",
-    "scatter_add_",
-    "index_put_",
-    "index_add_",
-    "index_copy_",
-    "index_fill_",
-    "logical_and_",
-    "logical_or_",
-    "__setitem__",
-    "__iadd__",
-    "__isub__",
-    "__imul__",
-    "__iand__",
-    "__ior__",
-)
-# functions whose results have as many elements as the values say: PyTorch reads them where no wrapper sees it
-SIZED = ("unique", "unique_consecutive", "bincount", "masked_select", "repeat_interleave")
-READS = ("item", "tolist", "__bool__", "__int__", "__float__", "__index__", "cpu")
+NONE, ASSUMED, CERTAIN = device.NONE, device.ASSUMED, device.CERTAIN
+
+# Operators without a kernel of the device's own that move or read values all the same.
+COMPOSITE = ("copy_", "_is_all_true", "_is_any_true")
+# Decided by the values alone: of numbers that nobody computed nothing can be said, not even that they have an inverse.
+UNASSUMED = ("linalg_", "_linalg_", "cholesky", "_cholesky", "geqrf", "ormqr", "_fft")
+# Work of a model: its results are uncomputed numbers, even where all that goes in happens to be known.
+UNFOLLOWED = ("convolution", "attention", "rnn", "lstm", "gru", "_foreach", "_fused", "grouped_mm", "_scaled_mm", "cudnn", "miopen")
+PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "vdot")
+# Operators that PyTorch's own caller gives a number where a tensor belongs.
+TAKE_NUMBERS = ("add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "floor_divide", "copy")
+# Operators whose kernels wrap a number into a tensor on the device, which cannot be handed to Python, and call another operator with it.
+WRAPPING = ("aten.pow.Scalar", "aten.isin.Scalar_Tensor", "aten.searchsorted.Scalar", "aten.bucketize.Scalar")
+# Operators that ask the device for the size of their result, which is then that of the values.
+SIZED = ("_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive", "_unique")
+# Operators that write their tensor without reading it.
+WRITING = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "cauchy_", "log_normal_", "geometric_")
 
 
 def host_view(tensor):
-    """The device tensor's memory as a CPU tensor: a device address is a readable address of this process."""
+    """The device tensor's memory as a CPU tensor."""
     import torch
 
     storage = tensor.untyped_storage()
-    if storage.nbytes() == 0:
+    if storage.nbytes() == 0 or tensor.numel() == 0:
         return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
     memory = (ctypes.c_uint8 * storage.nbytes()).from_address(storage.data_ptr())
     bytes_ = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
     return torch.empty(0, dtype=tensor.dtype, device="cpu").set_(bytes_, tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
-class Values:
-    """Wraps functions of PyTorch; a storage whose bytes are right carries a mark."""
+def extent(tensor):
+    """Bytes from its first element to the end of its last."""
+    if tensor.numel() == 0:
+        return 0
+    return (1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))) * tensor.element_size()
 
+
+def places(tensor):
+    """Address and bytes of each unbroken part of it; all of its extent where there are too many."""
+    address, item, whole = tensor.data_ptr(), tensor.element_size(), extent(tensor)
+    if whole <= tensor.numel() * item:
+        return ((address, whole),)
+    steps = sorted((step, size) for size, step in zip(tensor.shape, tensor.stride()) if size > 1 and step > 0)
+    block, starts = 1, [0]
+    for step, size in steps:
+        if step == block and starts == [0]:
+            block *= size
+            continue
+        if len(starts) * size > MOST_PARTS:
+            return ((address, whole),)
+        starts = [start + i * step for start in starts for i in range(size)]
+    return tuple((address + start * item, block * item) for start in starts)
+
+
+class Plan:
+    """What an operator's schema says of it."""
+
+    def __init__(self, torch, operator):
+        schema = operator._schema
+        self.operator, self.call, self.routes = operator, operator._op_dk, {}
+        self._has_kernel = lambda key: torch._C._dispatch_has_kernel_for_dispatch_key(schema.name + (f".{schema.overload_name}" if schema.overload_name else ""), key)
+        self.name = schema.name.split("::")[-1]
+        # all numbers are finite: what a gradient scaler counts those by that are not stays as it is
+        arguments = [(index, each) for index, each in enumerate(schema.arguments) if each.name != "found_inf"]
+        written = [(index, each) for index, each in arguments if each.alias_info is not None and each.alias_info.is_write]
+        self.written = tuple((index, each.name) for index, each in written)
+        self.reads_written = self.name not in WRITING
+        self.outs = tuple(each.name for _, each in written if each.is_out)
+        self.is_view = any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns)
+        self.random = torch.Tag.nondeterministic_seeded in operator.tags
+        self.takes_generator = any(each.name == "generator" for each in schema.arguments)
+        self.is_product = self.name in PRODUCTS
+        self.followed = not any(part in self.name for part in UNFOLLOWED)
+        self.assumes = not self.name.startswith(UNASSUMED)
+
+        self.wraps_number = str(operator).removesuffix("_out") in WRAPPING
+        tensors = (index for index, each in enumerate(schema.arguments) if str(each.type) in ("Tensor", "Optional[Tensor]"))
+        self.number_places = () if self.name.rstrip("_") in TAKE_NUMBERS else tuple(tensors)
+
+    def with_tensors(self, torch, arguments):
+        """A number in a tensor's place comes from a scalar; as a tensor of no dimensions it leaves the result's type as it was."""
+        if not any(type(arguments[place]) in (int, float, bool, complex) for place in self.number_places if place < len(arguments)):
+            return arguments
+        others = [each for each in arguments if isinstance(each, torch.Tensor)]
+        arguments = list(arguments)
+        for place in self.number_places:
+            number = arguments[place] if place < len(arguments) else None
+            if type(number) in (int, float, bool, complex):
+                dtype = torch.result_type(others[0], number) if others else None
+                arguments[place] = torch.scalar_tensor(number, dtype=dtype, device="cpu")
+        return tuple(arguments)
+
+    def route(self, backend):
+        """The key under which the kernel for a backend is found, which a call that names its key must know itself."""
+        composite = ("CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional", "CompositeImplicitAutograd")
+        found = next((key for key in (backend, *(getattr(type(backend), name) for name in composite)) if self._has_kernel(key.name)), None)
+        if found is None:
+            raise NotImplementedError(f"{self.operator} has no kernel for {backend.name}")
+        self.routes[backend] = found
+        return found
+
+    def targets(self, arguments, options):
+        """The tensors that it writes to, lists of them opened."""
+        for index, name in self.written:
+            given = arguments[index] if index < len(arguments) else options.get(name)
+            if isinstance(given, (list, tuple)):
+                yield from given
+            elif given is not None:
+                yield given
+
+    def inputs(self, arguments, options):
+        """What it reads: tensors, and the contents of lists."""
+        skipped = () if self.reads_written else tuple(index for index, _ in self.written)
+        for index, given in enumerate(arguments):
+            if index not in skipped:
+                yield from given if isinstance(given, (list, tuple)) else (given,)
+        for name, given in options.items():
+            if name not in self.outs:
+                yield from given if isinstance(given, (list, tuple)) else (given,)
+
+
+class Values:
     def __init__(self, torch):
         self._torch = torch
-        self._plain = (torch.Tensor, torch.nn.Parameter)
         self._whole = {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
-        self._inside = False
-        self._shapes_only = set()
-        self._within_vmap = torch._C._functorch.is_functorch_wrapped_tensor
+        self._generator = torch.Generator(device="cpu").manual_seed(0)  # not the program's own, whose draws would move
+        self._thread = threading.local()
+        self._choices = choices.Choices(torch, self)
 
-    def _small(self, tensor):
-        return type(tensor) in self._plain and tensor.is_cuda and tensor.numel() <= _MOST and not self._within_vmap(tensor)
+    # ---- what is known ---------------------------------------------------------------------------------------------
 
-    def is_known(self, tensor):
-        return self._small(tensor) and getattr(tensor.untyped_storage(), "plimsoll_known", False)
+    def is_whole(self, tensor):
+        return tensor.dtype in self._whole
 
-    def set(self, tensor, values):
+    def is_small(self, tensor):
+        elements = tensor.numel()
+        return elements * tensor.element_size() <= MOST_BYTES or elements <= MOST_WHOLE and tensor.dtype in self._whole
+
+    def knowledge(self, tensor):
+        if not self.is_small(tensor):
+            return NONE
+        known = device.known(tensor.data_ptr(), extent(tensor))
+        if known == NONE and not tensor.is_contiguous():
+            known = min(device.known(*place) for place in places(tensor))
+        return known
+
+    def note(self, tensor, knowledge):
+        if tensor.is_cuda:
+            for place in places(tensor):
+                device.note_values(*place, knowledge)
+
+    def set(self, tensor, values, knowledge=CERTAIN):
         host_view(tensor).copy_(values)
-        storage = tensor.untyped_storage()
-        storage.plimsoll_known = True
-        device.written(storage.data_ptr(), storage.nbytes())
+        self.note(tensor, knowledge)
 
     def like_this_rank(self, result, value):
         """What a peer would say is taken to be what this rank says."""
-        if value.is_cuda and self.is_known(value) and self._small(result) and result.dtype in self._whole:
-            self.set(result, host_view(value).reshape(-1).repeat(result.numel() // max(1, value.numel())).view(result.shape))
+        if value.is_cuda and self.knowledge(value) and self.is_small(result) and result.dtype == value.dtype:
+            whole = host_view(value).reshape(-1).repeat(result.numel() // max(1, value.numel()))
+            self.set(result, whole.view(result.shape), self.knowledge(value))
+
+    def times(self, tensor, factor):
+        """The sum over ranks that all say what this one says."""
+        if tensor.is_cuda and self.knowledge(tensor):
+            host_view(tensor).mul_(factor)
+
+    # ---- one operator -----------------------------------------------------------------------------------------------
+
+    def kernel(self, plan, below, on_device):
+        """Takes the operator's place right above the backends, and follows what it does on the device."""
+        call, routes, before = plan.call, plan.routes, getattr(self, f"_before_{plan.name}", None)
+        numbers, equal = len(plan.number_places) > 1, plan.name == "equal"
+        launch = self._on_its_own(call, on_device) if plan.wraps_number else self._unfollowed(call) if equal or plan.name in SIZED else call
+
+        def followed(keys, *arguments, **options):
+            backend = (keys & below).highestPriorityTypeId()
+            key = routes.get(backend) or plan.route(backend)
+            if numbers:
+                arguments = plan.with_tensors(self._torch, arguments)
+            if backend != on_device or getattr(self._thread, "busy", False):
+                return call(key, *arguments, **options)
+            if before is not None:
+                before(*arguments, **options)
+            result = launch(key, *arguments, **options)
+            return self._equal(*arguments) if equal else self._follow(plan, result, arguments, options)
+
+        return followed
+
+    def _on_its_own(self, call, on_device):
+        """The kernel and all that it calls in its turn, past this file: straight to the device, where also what names no tensor goes."""
+        keys = self._torch._C
+        device, here = keys.DispatchKeySet(on_device), keys.DispatchKeySet(keys.DispatchKey.BackendSelect)
+
+        def called(key, *arguments, **options):
+            within, without = keys._dispatch_tls_local_include_set(), keys._dispatch_tls_local_exclude_set()
+            with keys._ForceDispatchKeyGuard(within | device, without | here):
+                return call(key, *arguments, **options)
+
+        return called
+
+    def _follow(self, plan, result, arguments, options):
+        written = tuple(plan.targets(arguments, options)) if plan.written else None
+        outputs = written if written is not None else result if isinstance(result, tuple) else (result,)
+        tensor = self._torch.Tensor
+        if not any(isinstance(each, tensor) and self.is_small(each) for each in outputs):
+            if written is not None:
+                self._forget(written)
+            return result
+        self._thread.busy = True
+        try:
+            return self._follow_small(plan, result, outputs, arguments, options, written)
+        finally:
+            self._thread.busy = False
+
+    def _follow_small(self, plan, result, outputs, arguments, options, written):
+        tensor = self._torch.Tensor
+        inputs = [each for each in plan.inputs(arguments, options) if isinstance(each, tensor) and each.is_cuda]
+        tensors = [each for each in outputs if isinstance(each, tensor)]
+        known = min(map(self.knowledge, inputs), default=CERTAIN)
+        if plan.random and not any(map(self.is_whole, tensors)):  # one draw of many: as good as an assumption, and no better
+            known = min(known, ASSUMED)
+        if known != CERTAIN and not plan.assumes or known == NONE and not any(map(self.is_whole, tensors)):
+            if written is not None:
+                self._forget(written)
+            return result
+        if known != CERTAIN:
+            chosen = self._choices.choose(plan.name, result, inputs, arguments, options)
+            if chosen is not None:
+                return chosen
+        if known == NONE:
+            unknown = [each for each in inputs if self.knowledge(each) == NONE]
+            if not all(map(self.is_small, inputs)) or self._are_conditions(unknown + tensors):
+                self._forget(written or ())
+                return result
+            for each in unknown:
+                self.assume(each)
+            known = ASSUMED
+        return self._compute(plan, result, known, arguments, options, written)
+
+    def _are_conditions(self, tensors):
+        """What follows from conditions on unknown numbers stays one itself: nothing is said of it before a program asks."""
+        return all(each.dtype == self._torch.bool for each in tensors)
+
+    def _forget(self, tensors):
+        for each in tensors:
+            if each.is_cuda and each.numel():
+                self.note(each, NONE)
+
+    def _compute(self, plan, result, known, arguments, options, written):
+        """The processor's kernel, on the device's memory itself."""
+        try:
+            if not plan.followed or plan.random and not plan.takes_generator or plan.is_product and self._is_large_product(arguments, result):
+                raise LookupError
+            given = tuple(map(self._on_host, arguments))
+            named = {name: self._on_host(each) for name, each in options.items() if name not in ("device", "pin_memory", "generator")}
+            if plan.random:
+                named["generator"] = self._generator
+            value = plan.operator(*given, **named)
+        except (LookupError, RuntimeError, TypeError, ValueError):  # no such kernel, or none for this type
+            self._forget(written or ())
+            return result
+        if written is not None:
+            for each in written:
+                self.note(each, known)
+            return result
+        if isinstance(result, tuple):
+            return tuple(self._placed(each, its, known) for each, its in zip(result, value))
+        return self._placed(result, value, known)
+
+    def _placed(self, result, value, known):
+        """The values in the result's memory; a result of another size, which hangs on values, is made anew."""
+        if not isinstance(result, self._torch.Tensor) or not result.is_cuda or result.layout is not self._torch.strided:
+            return result
+        if result.shape != value.shape:
+            result = self._torch.empty(value.shape, dtype=value.dtype, device=result.device)
+        if result.numel() and self.is_small(result):
+            self.set(result, value, known)
+        return result
+
+    def _is_large_product(self, arguments, result):
+        left = next((each for each in reversed(arguments) if isinstance(each, self._torch.Tensor)), None)
+        return left is None or result.numel() * max(left.shape[-2:], default=1) > MOST_PRODUCTS
 
     def _on_host(self, value):
         if isinstance(value, self._torch.Tensor):
-            if value.is_cuda and not self.is_known(value):
-                raise LookupError
             return host_view(value) if value.is_cuda else value
         if type(value) in (list, tuple):
             return type(value)(map(self._on_host, value))
-        if isinstance(value, self._torch.device) or isinstance(value, str) and value.startswith("cuda"):
-            return "cpu"
-        return value
+        return self._torch.device("cpu") if isinstance(value, self._torch.device) else value
 
-    def _compute(self, result, function, arguments, options):
-        try:
-            if function in self._shapes_only:
-                arguments = (self._torch.empty(result.shape, dtype=arguments[0].dtype, device="cpu"), *arguments[1:])
-            arguments = tuple(self._on_host(each) for each in arguments)
-            options = {
-                key: self._on_host(value) for key, value in options.items() if key not in ("device", "pin_memory", "non_blocking", "out")
-            }
-            value = function(*arguments, **options)
-        except (LookupError, RuntimeError, TypeError, ValueError, NotImplementedError):
+    # ---- unknown values ----------------------------------------------------------------------------------------------
+
+    def assume(self, tensor):
+        """From here on an unknown tensor has values: those that the user gave, else finite, positive ones that differ from zero."""
+        self.set(tensor, self._choices.pattern(tensor), ASSUMED)
+
+    def _before__local_scalar_dense(self, tensor):
+        self.read(tensor, "item")
+
+    def _before_copy_(self, target, source, non_blocking=False):
+        if source.is_cuda and not target.is_cuda:
+            self.read(source, "copy to the host")
+
+    def _unfollowed(self, call):
+        """An operator that itself reads what it launched: for what it allocates and launches."""
+
+        def called(key, *arguments, **options):
+            self._thread.busy = True
+            try:
+                return call(key, *arguments, **options)
+            finally:
+                self._thread.busy = False
+
+        return called
+
+    def _equal(self, left, right):
+        """The only operator that answers the host itself."""
+        if left.shape != right.shape or not self.is_small(left) or not self.is_small(right):
+            return left.shape == right.shape
+        self.read(left, "equal")
+        self.read(right, "equal")
+        return self._torch.equal(host_view(left), host_view(right))
+
+    def read(self, tensor, how):
+        """The program reads a value: of one that nobody computed it is said what was assumed."""
+        if not self.is_small(tensor) or not tensor.numel() or type(tensor) is not self._torch.Tensor:
             return
-        if isinstance(value, self._torch.Tensor) and value.shape == result.shape:
-            self.set(result, value)
-
-    def computed(self, name, function):
-        """`function`, whose result then holds values where all of its inputs do."""
-        compiling, tensor_type = self._torch.compiler.is_compiling, self._torch.Tensor
-        on_host = function
-        if name == "cuda":
-            on_host = lambda tensor, *arguments, **options: tensor
-        elif name.endswith("_like"):  # of which only the shape matters
-            on_host = functools.partial(function, device="cpu")
-            self._shapes_only.add(on_host)
-        elif name in CREATE:
-            on_host = functools.partial(function, device="cpu")
-
-        @functools.wraps(function)
-        def wrapper(*arguments, **options):
-            result = function(*arguments, **options)
-            if compiling() or self._inside or not isinstance(result, tensor_type) or not result.is_cuda:
-                return result
-            if result.dtype not in self._whole and name not in CONSTANT:  # zeros that become a map of whole numbers
-                return result
-            if not self._small(result) or arguments and result is arguments[0] or self.is_known(result):
-                return result
-            self._inside = True
-            try:
-                self._compute(result, on_host, arguments, options)
-            finally:
-                self._inside = False
-            return result
-
-        return wrapper
-
-    def changed(self, name, function):
-        """A function that changes its tensor: known afterwards where the tensor was and what came in is, or where all of it is filled."""
-        compiling = self._torch.compiler.is_compiling
-        fills = name in ("fill_", "zero_")
-
-        def on_host(tensor, arguments, options):
-            values = host_view(tensor).clone()
-            function(values, *map(self._on_host, arguments), **{key: self._on_host(value) for key, value in options.items()})
-            return values
-
-        @functools.wraps(function)
-        def wrapper(tensor, *arguments, **options):
-            result = function(tensor, *arguments, **options)
-            if compiling() or self._inside or not self._small(tensor):
-                return result
-            whole = tensor.dtype in self._whole
-            covers = fills and whole and tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
-            if not covers and not self.is_known(tensor):
-                return result
-            self._inside = True
-            try:
-                if not whole and name not in ("index_put_", "scatter_", "__setitem__"):
-                    raise LookupError
-                self.set(tensor, on_host(tensor, arguments, options))
-            except (LookupError, RuntimeError, TypeError, ValueError, NotImplementedError):
-                tensor.untyped_storage().plimsoll_known = False
-            finally:
-                self._inside = False
-            return result
-
-        return wrapper
-
-    def sized(self, name, function):
-        """Results of the size that known values give them; of masked_select, only the mask need be known."""
-
-        def on_device(result, near):
-            if isinstance(result, tuple):
-                return tuple(on_device(each, near) for each in result)
-            return result.to(near.device) if isinstance(result, self._torch.Tensor) else result
-
-        @functools.wraps(function)
-        def wrapper(tensor, *arguments, **options):
-            if self._torch.compiler.is_compiling() or self._inside or type(tensor) not in self._plain or not tensor.is_cuda:
-                return function(tensor, *arguments, **options)
-            if name == "masked_select" and arguments and self.is_known(arguments[0]):
-                wide, mask = self._torch.broadcast_tensors(tensor, arguments[0])
-                return wide[tuple(each.to(tensor.device) for each in host_view(mask).nonzero(as_tuple=True))]
-            if name == "repeat_interleave" and arguments and self.is_known(arguments[0]) and "output_size" not in options:
-                return function(tensor, *arguments, **options, output_size=int(host_view(arguments[0]).sum()))
-            try:
-                given = tuple(self._on_host(each) for each in (tensor, *arguments))
-            except LookupError:
-                if name not in ("repeat_interleave",) or arguments and isinstance(arguments[0], self._torch.Tensor):
-                    journal.read(f"{name} of a {str(tensor.dtype)[6:]} tensor at {journal.user_line()}: its size hangs on values")
-                return function(tensor, *arguments, **options)
-            function(tensor, *arguments, **options)  # for what it allocates and launches
-            return on_device(function(*given, **{key: self._on_host(value) for key, value in options.items()}), tensor)
-
-        return wrapper
-
-    def copied(self, function):
-        """copy_ from a tensor whose values are known."""
-        compiling = self._torch.compiler.is_compiling
-
-        @functools.wraps(function)
-        def wrapper(tensor, source, *arguments, **options):
-            result = function(tensor, source, *arguments, **options)
-            if not compiling() and self._small(tensor) and tensor.dtype in self._whole and isinstance(source, self._torch.Tensor):
-                if self.is_known(source) or source.device.type == "cpu":
-                    self.set(tensor, host_view(source) if source.is_cuda else source)
-            return result
-
-        return wrapper
-
-    def read(self, name, function):
-        """A read of a value: of one that nobody computed, noted, and zero whatever lay in the memory before."""
-
-        @functools.wraps(function)
-        def wrapper(tensor, *arguments, **options):
-            if not self._torch.compiler.is_compiling() and self._small(tensor) and not self.is_known(tensor):
-                journal.read(f"{name} of a {str(tensor.dtype)[6:]} tensor at {journal.user_line()}")
-                host_view(tensor).zero_()
-            return function(tensor, *arguments, **options)
-
-        return wrapper
-
-    def nonzero(self, function):
-        """As many rows as there are values that are not zero, where these are known."""
-
-        @functools.wraps(function)
-        def wrapper(tensor, *arguments, **options):
-            if self._torch.compiler.is_compiling() or self._inside or not self._small(tensor):
-                return function(tensor, *arguments, **options)
-            if not self.is_known(tensor):
-                journal.read(f"nonzero of a {str(tensor.dtype)[6:]} tensor at {journal.user_line()}: it has no rows")
-                return function(tensor, *arguments, **options)
-            rows = function(host_view(tensor), *arguments, **options)
-            function(tensor, *arguments, **options)  # for what it allocates and launches
-            return tuple(each.to(tensor.device) for each in rows) if isinstance(rows, tuple) else rows.to(tensor.device)
-
-        return wrapper
-
-
-def patch(torch):
-    values = Values(torch)
-    for name in CREATE + COMPUTE:
-        for owner in (torch, torch.Tensor):
-            function = getattr(owner, name, None)  # torch.long is a type, torch.cuda a module
-            if callable(function) and not (owner is torch.Tensor and name in CREATE):
-                setattr(owner, name, values.computed(name, function))
-    torch.nn.functional.one_hot = values.computed("one_hot", torch.nn.functional.one_hot)
-    for name in IN_PLACE:
-        setattr(torch.Tensor, name, values.changed(name, getattr(torch.Tensor, name)))
-    for name in SIZED:
-        for owner in (torch, torch.Tensor):
-            if hasattr(owner, name):
-                setattr(owner, name, values.sized(name, getattr(owner, name)))
-    torch.Tensor.copy_ = values.copied(torch.Tensor.copy_)
-    for name in READS:
-        setattr(torch.Tensor, name, values.read(name, getattr(torch.Tensor, name)))
-    if not answer_below(torch, values):
-        for owner in (torch, torch.Tensor):
-            owner.nonzero = values.nonzero(owner.nonzero)
-        torch.where = places_or_choice(torch, torch.where)
-    balance_experts(torch, values)
-    return values
+        known = self.knowledge(tensor)
+        if known == CERTAIN:
+            return
+        self._thread.busy = True
+        try:
+            if known == NONE:
+                self.assume(tensor)
+            if tensor.numel() <= choices.MOST_TOLD:
+                value = f": taken as {host_view(tensor).item():.4g}" if tensor.numel() == 1 else ""
+                journal.read(f"{how} of a {str(tensor.dtype)[6:]} tensor at {journal.user_line()}{value}")
+        finally:
+            self._thread.busy = False
 
 
 _libraries = []  # a registration lasts as long as its library
 
 
-def answer_below(torch, values):
-    """nonzero and indexing in PyTorch's dispatcher, where x[mask] asks too: torch.Tensor.__getitem__ itself cannot be replaced, it would make
-    sequences of tensors. False where a kernel cannot be had to be called from its replacement (before PyTorch 2.9)."""
-    if not hasattr(torch.library, "get_kernel"):
-        return False
-    find, pick = (torch.library.get_kernel(f"aten::{name}", "CUDA") for name in ("nonzero", "index.Tensor"))
+@after("torch._dynamo.eval_frame")
+def keep_from_compiler(eval_frame):
+    """Operators of compiled code call back here: Dynamo, which would compile the frames of that too, is told to leave them alone."""
 
-    def nonzero(keys, tensor):
-        rows = find.call_boxed(keys, tensor)
-        if values.is_known(tensor):
-            return host_view(tensor).nonzero().to(tensor.device)
-        journal.read(f"places of what is not zero in a {str(tensor.dtype)[6:]} tensor at {journal.user_line()}: there are none")
-        return rows
+    def skip(code):
+        eval_frame.skip_code(code)
+        for inner in code.co_consts:
+            if isinstance(inner, types.CodeType):
+                skip(inner)
 
-    def index(keys, tensor, places):
-        result = pick.call_boxed(keys, tensor, places)
-        if values.is_known(tensor) and values._small(result) and all(each is None or values.is_known(each) for each in places):
-            chosen = tuple(slice(None) if each is None else host_view(each) for each in places)
-            values.set(result, host_view(tensor)[chosen])
-        return result
+    for module in (sys.modules[__name__], choices, device, journal):
+        for each in vars(module).values():
+            owned = vars(each).values() if isinstance(each, type) and each.__module__ == module.__name__ else (each,)
+            for function in owned:
+                if isinstance(function, types.FunctionType) and function.__module__ == module.__name__:
+                    skip(function.__code__)
 
+
+def patch(torch):
+    """Follows every operator that has a kernel for the device. Its place is taken at the key right above the backends: from there the kernel
+    below can be called whatever its arguments are, which a kernel that was overridden cannot."""
+    values = Values(torch)
     library = torch.library.Library("aten", "IMPL")
     _libraries.append(library)
+    registered = torch._C._dispatch_get_registrations_for_dispatch_key
+    taken = set(registered("BackendSelect"))
+    keys, on_device = torch._C.DispatchKey, torch._C.DispatchKey.CUDA
+    below = torch._C._dispatch_keyset_full_after(keys.BackendSelect) - torch._C.DispatchKeySet(keys.PythonDispatcher)  # which is in every such set
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that kernels are overridden is what is meant
-        library.impl("nonzero", nonzero, "CUDA", with_keyset=True)
-        library.impl("index.Tensor", index, "CUDA", with_keyset=True)
-    return True
-
-
-def places_or_choice(torch, where):
-    """torch.where(condition) alone is nonzero."""
-
-    @functools.wraps(where)
-    def wrapper(condition, *arguments, **options):
-        if arguments or options or torch.compiler.is_compiling():
-            return where(condition, *arguments, **options)
-        return torch.nonzero(condition, as_tuple=True)
-
-    return wrapper
-
-
-def balance_experts(torch, values):
-    """The indices of torch.topk over rows: dealt round robin, as a balanced router of experts deals its tokens."""
-    topk = torch.topk
-
-    @functools.wraps(topk)
-    def balanced(tensor, k, *arguments, **options):
-        result = topk(tensor, k, *arguments, **options)
-        indices = result[1]
-        if torch.compiler.is_compiling() or type(indices) is not torch.Tensor or not indices.is_cuda or indices.dim() < 2:
-            return result
-        choices = tensor.shape[-1]
-        if choices > 4096 or indices.numel() > 8 * _MOST:
-            return result
-        journal.replaced("the indices of topk over rows: dealt round robin, as a balanced router deals tokens to experts")
-        values.set(indices, (torch.arange(indices.numel(), device="cpu") % choices).view(indices.shape))
-        return result
-
-    torch.topk = torch.Tensor.topk = balanced
+        warnings.simplefilter("ignore")
+        for name in (*registered("CUDA"), *(f"aten::{each}" for each in COMPOSITE)):
+            if name in taken or not name.startswith("aten::"):
+                continue
+            base, _, overload = name[6:].partition(".")
+            plan = Plan(torch, getattr(getattr(torch.ops.aten, base), overload or "default"))
+            if not plan.is_view and not base.startswith(("empty", "set_", "resize_")):
+                library.impl(name[6:], values.kernel(plan, below, on_device), "BackendSelect", with_keyset=True)
+    return values

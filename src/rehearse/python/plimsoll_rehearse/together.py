@@ -1,0 +1,97 @@
+"""Ranks that need each other and really run together: their host's objects go through the store that they share, gloo is gloo; values on the
+device stay uncomputed. As a command, it starts the ranks of a launcher's line: together.py NODES PER_NODE COMMAND…"""
+
+import os
+import pickle
+import sys
+import time
+
+from . import journal, roles
+
+TOGETHER = os.environ.get("PLIMSOLL_REHEARSE_TOGETHER") == "1"
+MOST_SECONDS = 120  # that the first rank waits for the last
+
+
+def wait_for_all(store, rank, world):
+    """The first rank keeps the store that the others may still need: it leaves last."""
+    store.add("rehearsed/done", 1)
+    until = time.monotonic() + MOST_SECONDS
+    while rank == 0 and store.add("rehearsed/done", 0) < world and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+def share_objects(c10d, everywhere):
+    """Collectives of Python objects: PyTorch sends them through tensors, whose values a device would not keep."""
+    calls = {}
+
+    def key(kind, *about):
+        calls[kind, about] = number = calls.get((kind, about), 0) + 1
+        return "/".join(map(str, ("rehearsed", kind, *about, number)))
+
+    def ranks_of(group):
+        return tuple(c10d.get_process_group_ranks(c10d._get_default_group() if group is None else group))
+
+    def put(name, value):
+        store().set(name, pickle.dumps(value))
+
+    def take(name):
+        return pickle.loads(store().get(name))
+
+    def store():
+        return c10d._get_default_store()
+
+    def global_rank(rank, group, group_rank, ranks):
+        return ranks[group_rank] if group_rank is not None else rank
+
+    def all_gather_object(object_list, obj, group=None):
+        ranks = ranks_of(group)
+        name = key("gather", *ranks)
+        put(f"{name}/{c10d.get_rank()}", obj)
+        for index, rank in enumerate(ranks):
+            object_list[index] = take(f"{name}/{rank}")
+
+    def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=None):
+        everyone = [None] * len(ranks_of(group))
+        all_gather_object(everyone, obj, group)
+        if object_gather_list is not None:
+            object_gather_list[:] = everyone
+
+    def broadcast_object_list(object_list, src=None, group=None, device=None, group_src=None):
+        ranks = ranks_of(group)
+        source = global_rank(ranks[0] if src is None else src, group, group_src, ranks)
+        name = key("broadcast", *ranks)
+        if c10d.get_rank() == source:
+            put(name, list(object_list))
+        object_list[:] = take(name)
+
+    def scatter_object_list(output, inputs=None, src=None, group=None, group_src=None):
+        ranks = ranks_of(group)
+        source = global_rank(ranks[0] if src is None else src, group, group_src, ranks)
+        name = key("scatter", *ranks)
+        if c10d.get_rank() == source:
+            put(name, list(inputs))
+        output[0] = take(name)[ranks.index(c10d.get_rank())]
+
+    def send_object_list(object_list, dst=None, group=None, device=None, group_dst=None, use_batch=False):
+        target = global_rank(dst, group, group_dst, ranks_of(group))
+        put(key("send", c10d.get_rank(), target), list(object_list))
+
+    def recv_object_list(object_list, src=None, group=None, device=None, group_src=None, use_batch=False):
+        source = global_rank(src, group, group_src, ranks_of(group))
+        object_list[:] = take(key("send", source, c10d.get_rank()))
+        return source
+
+    everywhere(
+        c10d,
+        all_gather_object=all_gather_object,
+        gather_object=gather_object,
+        broadcast_object_list=broadcast_object_list,
+        scatter_object_list=scatter_object_list,
+        send_object_list=send_object_list,
+        recv_object_list=recv_object_list,
+    )
+
+
+if __name__ == "__main__":
+    journal.replaced("the launcher: its ranks run together")
+    roles.run_ranks(sys.argv[3:], int(sys.argv[1]), int(sys.argv[2]))

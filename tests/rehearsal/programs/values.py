@@ -1,0 +1,77 @@
+"""Values that programs branch on: what the host made is what it is after any operator, and what nobody computed is finite, positive and steady."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch.distributions import Categorical, Normal
+
+torch.set_default_device("cuda")
+
+
+def check_known():
+    numbers = torch.arange(6)
+    assert F.pad(numbers, (1, 1)).tolist() == [0, 0, 1, 2, 3, 4, 5, 0]
+    assert numbers[1:].prod().item() == 120 and (-numbers).tolist()[1] == -1 and (numbers**2).tolist()[5] == 25
+    assert numbers.repeat_interleave(2).tolist()[:4] == [0, 0, 1, 1]
+    assert torch.repeat_interleave(numbers, torch.tensor([1, 2, 0, 0, 1, 1])).tolist() == [0, 1, 1, 4, 5]
+    assert numbers.flip(0).sort()[0].tolist() == [0, 1, 2, 3, 4, 5] and numbers.clamp(1, 3).tolist() == [1, 1, 2, 3, 3, 3]
+    assert torch.minimum(numbers, numbers.flip(0)).tolist() == [0, 1, 2, 2, 1, 0] and (numbers % 4).tolist() == [0, 1, 2, 3, 0, 1]
+    assert numbers.float().new_tensor([1.5, 2]).tolist() == [1.5, 2.0] and numbers.tile(2).shape == (12,)
+    assert numbers.view(2, 3).movedim(0, 1).contiguous().tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert torch.equal(numbers, numbers.clone()) and not torch.equal(numbers, numbers + 1)
+    assert torch.tensor([1.5, -2.25]).abs().sum().item() == 3.75 and bool(torch.ones(4, 4).all())
+    assert torch.unique(torch.tensor([3, 1, 3])).tolist() == [1, 3] and numbers.float().std().item() > 1.8
+
+
+def check_choices():
+    mask = torch.zeros(3, 4, dtype=torch.bool)
+    mask[1, 2] = True
+    mask[:, 0] = True
+    assert mask.sum().item() == 4 and torch.zeros(3, 4)[mask].shape == (4,)
+    timesteps = torch.linspace(1, 0, 5)
+    assert (timesteps == timesteps[3]).nonzero().item() == 3
+    assert sorted(torch.randperm(10).tolist()) == list(range(10))
+    grids = torch.tensor([[1, 4, 6], [2, 2, 2]])
+    assert grids.prod(-1).tolist() == [24, 8] and len(torch.zeros(32, 5).split(grids.prod(-1).tolist())) == 2
+    ids = torch.randint(0, 50, (4, 8))
+    assert 0 <= ids.min().item() and ids.max().item() < 50
+
+
+def check_numbers_in_kernels():
+    numbers = torch.arange(1, 5)
+    assert (2 ** numbers).tolist() == [2, 4, 8, 16] and (2.0 ** numbers.half()).tolist() == [2, 4, 8, 16]
+    assert torch.isin(3, numbers) and torch.bucketize(3, numbers).item() == 2 and torch.searchsorted(numbers, 5).item() == 4
+    assert torch.linalg.inv(2 * torch.eye(3)).tolist() == (torch.eye(3) / 2).tolist() and torch.eye(4).norm() == 2
+    assert torch.tensor([1, 2], device="cpu").sum() == 3  # the host's own numbers are its own afterwards
+
+
+def check_unknown(output, loss):
+    assert torch.isfinite(loss) and loss > 0 and not torch.isnan(loss) and loss == loss and loss.item() == loss.item()
+    assert math.isfinite(math.log(loss.item())) and 1 / loss.item() > 0
+    assert torch.allclose(output, output) and not torch.isnan(output).any() and torch.isfinite(output @ output.T).all()
+    assert Categorical(logits=output).sample().max().item() < output.shape[-1]
+    Categorical(probs=output.softmax(-1)), Normal(output, output.exp())
+    boxes = output.sigmoid()[:, :4]
+    corners = torch.cat([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2], -1)
+    assert (corners[:, 2:] >= corners[:, :2]).all()
+    weight = torch.nn.init.trunc_normal_(torch.empty(1024, 512))  # draws anew while a number lies too far out
+    assert (weight.to(torch.float64) + 1).isfinite().all() and torch.where(weight > 1, weight, 0.0).shape == weight.shape
+    assert len(set((output @ torch.ones(output.shape[-1], 32000)).argmax(-1).tolist())) == len(output)
+
+
+model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.Linear(4096, 1024))
+optimizer, scaler = torch.optim.AdamW(model.parameters()), torch.amp.GradScaler()
+check_known()
+check_choices()
+check_numbers_in_kernels()
+for _ in range(5):
+    output = model(torch.randn(16, 1024))
+    loss = F.cross_entropy(output, torch.randint(0, 1024, (16,)))
+    check_unknown(output.detach(), loss.detach())
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
