@@ -287,6 +287,8 @@ def train_with_deepspeed(said, empty, steps):
     if "fp16" in configuration and configuration["fp16"]["enabled"]:
         dtype = torch.float16
     if configuration["zero_optimization"]["stage"] == 3:
+        from torch import _dynamo  # noqa: F401, before zero.Init, which puts a function of its own in the place of Tensor.__new__
+
         with deepspeed.zero.Init(config_dict_or_path=configuration):
             network = build(said, False, dtype)
     else:
