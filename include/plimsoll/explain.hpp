@@ -70,6 +70,9 @@ struct PlayableRank {
 /// Of a rank of that stage. Throws Error(refused) with the reason where there is no lowering.
 PlayableRank playable_rank(const Model& model, const Cluster& cluster, const Strategy& strategy, std::int64_t stage);
 
+/// What prices the programs of that run's ranks, as estimate does. Throws Error where the three contradict each other.
+Pricing pricing_of_run(const Model& model, const Cluster& cluster, const Strategy& strategy);
+
 /// The ranks of a pipeline stage, and their steady step in time with every piece of work.
 struct RankTimeline {
   std::int64_t stage = 0;

@@ -2,9 +2,7 @@
 #include "command.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/explain.hpp"
-#include "plimsoll/framework.hpp"
 #include "plimsoll/plimsoll.hpp"
-#include "plimsoll/topology.hpp"
 #include "plimsoll/trace.hpp"
 #include "strategy_flags.hpp"
 
@@ -28,12 +26,7 @@ int run_compare_trace(const Arguments& arguments) {
   const PlayableRank rank = playable_rank(model, cluster, strategy, arguments.integer_or("--stage", 0, 0, 1'000'000));
   const Trace trace = read_trace(arguments["TRACE"]);
   check_device(trace.device, cluster.accelerator, trace.path);
-  std::array<GroupShape, kGroups> groups;
-  const Topology topology(cluster);
-  for (std::size_t i = 0; i < groups.size(); ++i)
-    if (rank.groups[i].size > 1) groups[i] = topology.group(rank.groups[i]);
-  const std::string framework = estimate(model, cluster, strategy).framework;
-  const TraceComparison comparison = compare_trace(rank.program, pricing_of(cluster, groups, framework), trace);
+  const TraceComparison comparison = compare_trace(rank.program, pricing_of_run(model, cluster, strategy), trace);
   const auto most = static_cast<std::size_t>(arguments.integer_or("--most", 20, 1, 100'000));
   print_to(arguments, arguments.has("--json") ? to_json(comparison) : to_text(comparison, most));
   return kFits;

@@ -26,6 +26,11 @@ void refuse_too_many(std::int64_t pieces) {
 
 }  // namespace
 
+Pricing pricing_of_run(const Model& model, const Cluster& cluster, const Strategy& said) {
+  const Strategy strategy = resolve(said, model, cluster);
+  return run_pricing(cluster, strategy, group_shapes(strategy, Topology(cluster)));
+}
+
 std::vector<RankTimeline> rank_timelines(const Model& model, const Cluster& cluster, const Strategy& said) {
   const Strategy strategy = resolve(said, model, cluster);
   RankPrograms programs(model, strategy, cluster);
