@@ -105,12 +105,9 @@ class Reader {
   }
 
   std::uint32_t name(const std::string& text, std::uint64_t offset) {
-    const auto [found, is_new] = names_.try_emplace(text, static_cast<std::uint32_t>(events_.names.size()));
-    if (is_new) {
-      if (events_.names.size() >= kMostDistinct) fail(fmt::format("has more than {} kernels of different names", kMostDistinct), where(offset));
-      events_.names.push_back(text);
-    }
-    return found->second;
+    const std::uint32_t index = names_(text, events_.names);
+    if (index >= kMostDistinct) fail(fmt::format("has more than {} kernels of different names", kMostDistinct), where(offset));
+    return index;
   }
 
   static std::uint64_t number_or(const JsonValue& arguments, std::string_view key, std::uint64_t otherwise) {
@@ -257,7 +254,8 @@ class Reader {
 
   ByteSource source_;
   RecordedEvents events_;
-  std::unordered_map<std::string, std::uint32_t> names_, operators_, collectives_;
+  NameIndex names_;
+  std::unordered_map<std::string, std::uint32_t> operators_, collectives_;
 };
 
 }  // namespace

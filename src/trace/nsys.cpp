@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <memory>
 #include <set>
-#include <unordered_map>
 
 #include "plimsoll/error.hpp"
 #include "trace/recorded_events.hpp"
@@ -163,11 +162,7 @@ class Reader {
     events_.accelerator.memory_bytes = rows.integer(4);
   }
 
-  std::uint32_t name_of(const std::string& text) {
-    const auto [found, is_new] = names_.try_emplace(text, static_cast<std::uint32_t>(events_.names.size()));
-    if (is_new) events_.names.push_back(text);
-    return found->second;
-  }
+  std::uint32_t name_of(const std::string& text) { return names_(text, events_.names); }
 
   struct Close {
     void operator()(sqlite3* database) const { sqlite3_close(database); }
@@ -175,7 +170,7 @@ class Reader {
   const std::string& path_;
   std::unique_ptr<sqlite3, Close> database_;
   RecordedEvents events_;
-  std::unordered_map<std::string, std::uint32_t> names_;
+  NameIndex names_;
 };
 
 }  // namespace

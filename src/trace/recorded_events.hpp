@@ -71,6 +71,19 @@ struct RecordedEvents {
   const Operator* operator_of(const DeviceEvent& event) const;
 };
 
+/// Names that are told again and again, as their index in a list.
+class NameIndex {
+ public:
+  std::uint32_t operator()(const std::string& text, std::vector<std::string>& names) {
+    const auto [found, is_new] = index_.try_emplace(text, static_cast<std::uint32_t>(names.size()));
+    if (is_new) names.push_back(text);
+    return found->second;
+  }
+
+ private:
+  std::unordered_map<std::string, std::uint32_t> index_;
+};
+
 /// At most kMostKernels device events and kMostOperators operators of a trace are kept, the first ones. Each reader throws Error with the place
 /// where the file is not what it should be, and where it holds no kernels.
 inline constexpr std::size_t kMostKernels = 1'000'000, kMostOperators = 4'000'000;

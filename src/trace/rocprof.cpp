@@ -216,17 +216,13 @@ class Reader {
       marks_.add({table.text(*name), static_cast<double>(table.integer(times->start)) * kNano, static_cast<double>(table.integer(times->end)) * kNano});
   }
 
-  std::uint32_t name_of(const std::string& text) {
-    const auto [found, is_new] = names_.try_emplace(text, static_cast<std::uint32_t>(events_.names.size()));
-    if (is_new) events_.names.push_back(text);
-    return found->second;
-  }
+  std::uint32_t name_of(const std::string& text) { return names_(text, events_.names); }
 
   const std::string& path_;
   RecordedEvents events_;
   StepMarks marks_;
   Numbered agents_, queues_;
-  std::unordered_map<std::string, std::uint32_t> names_;
+  NameIndex names_;
 };
 
 }  // namespace
