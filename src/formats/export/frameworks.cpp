@@ -352,20 +352,18 @@ void add_megatron_training(const Writing& w, Node& flags) {
 }  // namespace
 
 void write_megatron(const Writing& w) {
+  const bool alone = w.s.framework == "megatron-core";  // without Megatron-LM around it
   Node flags = Node::table({});
-  flags.set("use_mcore_models", plain_node("true"));
+  flags.set(alone ? kOwnLoop : "use_mcore_models", plain_node("true"));
   add_megatron_model(w, flags);
   add_megatron_ranks(w, flags);
   add_megatron_training(w, flags);
-  for (const auto& [name, value] : {std::pair{"mock_data", "true"},
-                                    {"split", "99,1,0"},
-                                    {"lr", "1e-4"},
-                                    {"min_lr", "1e-5"},
-                                    {"train_iters", "100"},
-                                    {"log_interval", "1"},
-                                    {"eval_iters", "0"}})
-    flags.set(name, plain_node(value));
-  write_script(w, torchrun_of(w) + " \"${MEGATRON_LM:-.}/pretrain_gpt.py\"" + flags_of(flags));
+  for (const auto& [name, value] : {std::pair{"lr", "1e-4"}, {"min_lr", "1e-5"}, {"train_iters", "100"}}) flags.set(name, plain_node(value));
+  if (!alone)
+    for (const auto& [name, value] : {std::pair{"mock_data", "true"}, {"split", "99,1,0"}, {"log_interval", "1"}, {"eval_iters", "0"}})
+      flags.set(name, plain_node(value));
+  if (alone) w.file("train.py", megatron_program());
+  write_script(w, torchrun_of(w) + (alone ? " train.py" : " \"${MEGATRON_LM:-.}/pretrain_gpt.py\"") + flags_of(flags));
   w.out.reads = {"run.sh"};
 }
 
