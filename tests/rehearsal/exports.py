@@ -6,7 +6,9 @@ against the estimate's, allocated and reserved, within 0.1 %.
 """
 
 import json
+import math
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -33,8 +35,8 @@ class Plan:
 
     def ranks(self):
         """The first rank of every stage: pipelines are the outermost dimension of the frameworks' meshes."""
-        nodes, gpus = ([1] + [int(word) for word in self.on.split("x")[:-1]])[-2:]
-        return [stage * nodes * gpus // self.stages for stage in range(self.stages)]
+        world = math.prod(int(count) for count in re.findall(r"(\d+)x", re.match(r"(\d+x)+", self.on).group(0)))
+        return [stage * world // self.stages for stage in range(self.stages)]
 
 
 LOOP = "--framework transformers"
