@@ -225,6 +225,10 @@ void write_torchtune(const Writing& w) {
                                               : w.s.optimizer == OptimizerKind::paged_adamw_8bit ? "bitsandbytes.optim.PagedAdamW8bit"
                                                                                                  : "torch.optim.Adam"));
   tree.set("optimizer.lr", plain_node("2e-5"));
+  if (w.s.lora) {
+    tree.set("lr_scheduler._component_", text_node("torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup"));
+    tree.set("lr_scheduler.num_warmup_steps", plain_node("100"));
+  }
   tree.set("loss._component_",
            text_node(w.s.loss == LossKernel::chunked ? "torchtune.modules.loss.CEWithChunkedOutputLoss" : "torch.nn.CrossEntropyLoss"));
   if (w.s.loss == LossKernel::chunked) tree.set("loss.num_output_chunks", number_node(w.s.loss_chunks));
