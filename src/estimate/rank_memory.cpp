@@ -116,6 +116,24 @@ program::MegatronDevice megatron_device(const Cluster& cluster, const Strategy& 
   return device;
 }
 
+/// flash-attention as a package of its own, not PyTorch's: the frameworks that import it where a strategy asks for flash attention.
+bool imports_flash_attention(const Strategy& resolved) {
+  const ModelCode code = profile_of(resolved).code;
+  return resolved.attention == AttentionKernel::flash && code != ModelCode::torchtitan && code != ModelCode::torchtune;
+}
+
+/// Programs name the kernels of CUDA. On ROCm those behind torch's scaled_dot_product_attention, flash and memory-efficient, are AOTriton's,
+/// and the flash-attention package is Composable Kernel's.
+void name_rocm_attention(StepProgram& program, const Strategy& resolved) {
+  const AttentionLibrary flash = imports_flash_attention(resolved) ? AttentionLibrary::composable_kernel : AttentionLibrary::aotriton;
+  for (Kernel& kernel : program.kernels) {
+    auto* attention = std::get_if<Attention>(&kernel.work);
+    if (!attention) continue;
+    if (attention->library == AttentionLibrary::flash2) attention->library = flash;
+    if (attention->library == AttentionLibrary::memory_efficient) attention->library = AttentionLibrary::aotriton;
+  }
+}
+
 /// chooseWorkspaceSize of CUDABlas.cpp, by compute capability.
 program::TuneDevice tune_device(const Cluster& cluster) {
   constexpr std::int64_t kBeforeHopper = 4096 * 2 * 1024 + 16 * 8 * 1024;
@@ -154,7 +172,9 @@ StepProgram RankPrograms::lower(int stage) {
 
 std::optional<StepProgram> RankPrograms::of_stage(int stage, std::string& reason) {
   try {
-    return lower(stage);
+    StepProgram program = lower(stage);
+    if (cluster_.accelerator.is_amd()) name_rocm_attention(program, resolved_);
+    return program;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::refused) throw;
     reason = error.message();

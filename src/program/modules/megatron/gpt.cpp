@@ -532,9 +532,12 @@ Tensor MegatronChunk::decode(Tensor hidden, const Tensor& rotary_embedding) {
                " does not divide the " + std::to_string(count) + " layers of a stage",
            "recompute_num_layers");
   if (config_.offloaded_layers > 0) hidden = decode_offloaded(std::move(hidden), rotary_embedding);
+  // Layers whose input needs no gradient: with 8-bit products the block's checkpoints begin behind them, for the re-entrant engine.
+  std::size_t skipped = 0;
   for (std::size_t first = 0; first < count && config_.offloaded_layers == 0;) {
     const std::size_t last = full && uniform ? first + group : first + 1;
-    if (full && (uniform || first < group)) {
+    if (full && !uniform && config_.quantization.enabled && !hidden.requires_grad()) ++skipped;
+    if (full && (uniform || (first >= skipped && first < group + skipped))) {
       const Region region = [this, first, last](const std::vector<Tensor>& arguments) {
         Tensor x = arguments[0];
         for (std::size_t i = first; i < last; ++i) x = (*layers_[i])(x, arguments[1]);
