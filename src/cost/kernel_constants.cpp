@@ -54,6 +54,7 @@ PointwiseLaws read_pointwise(const JsonValue& object) {
   laws.walking_per_dimension = instructions(object["walking"], "per_dimension");
   laws.walking_cast = instructions(object["walking"], "casting");
   laws.sector = hardware::read_sourced(object["sector"], hardware::bytes_value).value;
+  laws.fused_sector = hardware::read_sourced(object["fused_sector"], hardware::bytes_value).value;
   return laws;
 }
 

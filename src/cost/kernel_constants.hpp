@@ -26,7 +26,8 @@ struct CacheLaw {
 struct PointwiseLaws {
   KernelLaw contiguous, casting, walking, concatenating, random, fused;
   double casting_per_operand = 0, walking_per_operand = 0, walking_per_dimension = 0, walking_cast = 0;
-  Bytes sector;  ///< moved for an element of a transposed operand
+  Bytes sector;        ///< moved for an element of a transposed operand
+  Bytes fused_sector;  ///< the same of a generated kernel
 };
 
 struct ReductionLaws {

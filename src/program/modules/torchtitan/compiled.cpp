@@ -41,13 +41,11 @@ class Graph {
   /// Whether what the ranks gather is cast before (torchao's float8 tensor-parallel styles, which take a scale per tensor alone).
   bool gathers_eight_bits() const { return group_.on() && scaling_ == Scaling::tensor; }
 
-  /// A product of [tokens, in] with a weight [width, in]. `cast_already`: of an input that another product has cast, or that was gathered so.
+  /// A product of [tokens, in] with a weight [width, in], piece by piece while its input is being gathered. `cast_already`: of an input that another product has cast, or that was gathered so.
   Tensor product(std::int64_t in, std::int64_t width, bool cast_already = false) {
     Tensor y = tape_.empty({tokens_, width}, type_);
-    if (!cast_already) cast(tokens_, in, Scales::by_row);
-    cast(width, in, Scales::by_row);
-    multiply(LinearPass::forward, in, width);
-    await_gathered();
+    const Tensor narrow = cast_already ? Tensor() : cast(tokens_, in, Scales::by_row), narrow_weight = cast(width, in, Scales::by_row);
+    multiply(LinearPass::forward, in, width, gathering_ ? group_.degree : 1);
     return y;
   }
   /// A product of [tokens, in] with a weight [width, in] whose result is reduced and scattered over the ranks. Asynchronous tensor parallelism
@@ -56,7 +54,11 @@ class Graph {
     if (!group_.on() || !group_.asynchronous) return scattered(product(in, width));
     const std::int64_t bytes = tokens_ * width * size_of(type_);
     send_beside(CollectiveKind::reduce_scatter, bytes - bytes / group_.degree, type_);
-    const Tensor partial = product(in, width);
+    const Tensor partial = tape_.empty({tokens_, width}, type_);
+    {
+      const Tensor narrow = cast(tokens_, in, Scales::by_row), narrow_weight = cast(width, in, Scales::by_row);
+      multiply(LinearPass::forward, in, width, group_.degree);
+    }
     Tensor part = tape_.empty({tokens_ / group_.degree, width}, type_);
     send_beside(CollectiveKind::reduce_scatter, bytes / group_.degree, type_);
     tape_.wait(kComputeStream, pieces_);
@@ -65,19 +67,20 @@ class Graph {
   /// The gradient of the input of a layer with a weight [out, in].
   Tensor input_gradient(std::int64_t out, std::int64_t in, Narrow narrow = {}) {
     Tensor y = tape_.empty({tokens_, in}, type_);
-    if (!narrow.gradient) cast(tokens_, out, Scales::by_row);
-    cast(out, in, Scales::by_column);
-    multiply(LinearPass::input_gradient, in, out);
+    const Tensor narrow_gradient = narrow.gradient ? Tensor() : cast(tokens_, out, Scales::by_row),
+                 narrow_weight = cast(out, in, Scales::by_column);
+    multiply(LinearPass::input_gradient, in, out, gathering_ ? group_.degree : 1);
     await_gathered();
     return y;
   }
   /// The gradient of a weight [out, in]. `input_cast_already`: for another weight.
   Tensor weight_gradient(std::int64_t out, std::int64_t in, Narrow narrow = {}, bool input_cast_already = false) {
-    Tensor y = tape_.empty({out, in}, type_);
-    narrow.gradient ? turn(tokens_, out) : cast(tokens_, out, Scales::by_column);
-    if (!input_cast_already) narrow.input ? turn(tokens_, in) : cast(tokens_, in, Scales::by_column);
-    multiply(LinearPass::weight_gradient, in, out);
     await_gathered();
+    Tensor y = tape_.empty({out, in}, type_);
+    const Tensor narrow_gradient = narrow.gradient ? turn(tokens_, out) : cast(tokens_, out, Scales::by_column);
+    Tensor narrow_input;
+    if (!input_cast_already) narrow_input = narrow.input ? turn(tokens_, in) : cast(tokens_, in, Scales::by_column);
+    multiply(LinearPass::weight_gradient, in, out, 1);
     return y;
   }
   /// Whether what was reduced and scattered behind attention is kept for the backward graph: selective checkpoints list reductions.
@@ -85,6 +88,7 @@ class Graph {
 
   /// One generated kernel over [tokens, width].
   Tensor fused(std::int64_t width, DType type) {
+    await_gathered();
     Tensor y = tape_.empty({tokens_, width}, type);
     generated(y);
     return y;
@@ -94,6 +98,7 @@ class Graph {
 
   /// One generated kernel over the activations between the blocks, which tensor parallelism cuts over the sequence.
   Tensor fused_between() {
+    await_gathered();
     Tensor y = tape_.empty({tokens_ / group_.degree, spec_.hidden}, type_);
     row_wise(tape_, RowWise::Function::rms_norm, y.size(0), y.size(1), {operand(y), operand(y)}, {operand(y)});
     return y;
@@ -191,16 +196,23 @@ class Graph {
     by_row,    ///< what a product sums over lies along the rows; of a whole tensor: its scale is to be found
     by_column  ///< along the columns; of a whole tensor: the scale is that of the first cast, which the graph keeps
   };
-  /// A matrix in 8 or 4 bits: largest magnitudes and the cast, along rows in one generated kernel, of a whole tensor or along columns in two.
-  void cast(std::int64_t rows, std::int64_t columns, Scales scales) {
-    if (!low()) return;
-    const Operand high = packed(rows * columns, type_), narrow = packed(rows * columns, DType::fp8);
-    const bool by_column = scales == Scales::by_column;
-    if (scaling_ != Scaling::tensor && !(scaling_ == Scaling::row && by_column))
-      return row_wise(tape_, RowWise::Function::quantize, rows, columns, {high}, {narrow});
+  /// A matrix in 8 or 4 bits, which are said to be 8; nothing where products take 16. Largest magnitudes and the cast: along rows in one
+  /// generated kernel, of a whole tensor or along columns in two; along columns the result is written the other way round.
+  Tensor cast(std::int64_t rows, std::int64_t columns, Scales scales) {
+    if (!low()) return {};
+    Tensor y = tape_.empty({rows, columns}, DType::fp8);
+    const Operand high = packed(rows * columns, type_);
+    Operand narrow = packed(rows * columns, DType::fp8);
+    const bool whole = scaling_ == Scaling::tensor, by_column = scales == Scales::by_column;
+    if (!whole && !by_column) {
+      row_wise(tape_, RowWise::Function::quantize, rows, columns, {high}, {narrow});
+      return y;
+    }
     if (scaling_ == Scaling::row) reduce(tape_, Reduction::Axis::outer, columns, {high}, {packed(columns, DType::fp32)});
-    if (scaling_ == Scaling::tensor && !by_column) largest_of_all(high);
+    if (whole && !by_column) largest_of_all(high);
+    if (!whole) narrow.walk = Walk::transposed;
     pointwise(tape_, Pointwise::Form::fused, {high}, {narrow});
+    return y;
   }
   /// The largest magnitude of a tensor that the ranks hold parts of.
   void largest_of_all(const Operand& part) {
@@ -209,9 +221,10 @@ class Graph {
     tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::tensor, .bytes = size_of(DType::fp32), .type = DType::fp32}, kComputeStream);
   }
   /// A matrix of 8 bits in the other layout.
-  void turn(std::int64_t rows, std::int64_t columns) {
-    const Operand narrow = packed(rows * columns, DType::fp8);
-    pointwise(tape_, Pointwise::Form::fused, {narrow}, {narrow});
+  Tensor turn(std::int64_t rows, std::int64_t columns) {
+    Tensor y = tape_.empty({rows, columns}, DType::fp8);
+    pointwise(tape_, Pointwise::Form::fused, {operand(y)}, {operand(y)});
+    return y;
   }
   /// A gathered sequence rank by rank as rows of the batch, or the other way round.
   Tensor put_in_order(const Tensor& flat) {
@@ -225,10 +238,11 @@ class Graph {
     return part;
   }
   /// 8-bit operands are taken in one layout alone (torch._scaled_mm); 4-bit ones are said to have 8 bits, the least of a tensor here.
-  void multiply(LinearPass pass, std::int64_t in, std::int64_t out) {
-    LinearShape shape{tokens_, in, out, low() ? DType::fp8 : type_, type_};
+  /// `pieces`: of the tokens, one product each, where a collective comes or goes beside them.
+  void multiply(LinearPass pass, std::int64_t in, std::int64_t out, std::int64_t pieces) {
+    LinearShape shape{tokens_ / pieces, in, out, low() ? DType::fp8 : type_, type_};
     shape.turned = low();
-    linear_product(tape_, pass, shape, {.scaling = scaling_});
+    for (std::int64_t piece = 0; piece < pieces; ++piece) linear_product(tape_, pass, shape, {.scaling = scaling_});
   }
   /// Pieces that come and go on a stream of their own.
   void send_beside(CollectiveKind kind, std::int64_t bytes, DType type) {
