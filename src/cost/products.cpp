@@ -154,8 +154,9 @@ bool better(const ProductKernels& kernels, const ProductKernels& other) {
 
 const ProductKernels& kernels_for(const Product& product, MathType type, const Accelerator& device) {
   const ProductKernels* best = nullptr;
+  const bool groups = product.grouped && product.batch > 1;  // one group is a plain product
   for (const ProductKernels& kernels : device.gemm.kernels)
-    if ((product.grouped || !kernels.grouped) && takes(kernels, product, type) && (best == nullptr || better(kernels, *best)))
+    if ((groups || !kernels.grouped) && takes(kernels, product, type) && (best == nullptr || better(kernels, *best)))
       best = &kernels;
   if (best != nullptr) return *best;
   device.rate(type);  // refuses by name what the device has no arithmetic for
