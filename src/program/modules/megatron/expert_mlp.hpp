@@ -17,8 +17,8 @@ bool knows_expert_activation(const MoeSpec& spec);
 /// gate(first half) · second half · weight of the row: x [rows, 2 · width], weights [rows, 1] → [rows, width].
 Tensor expert_activation(const MoeSpec& spec, const Tensor& x, const Tensor& weights);
 
-/// SequentialMLP's expert: tokens [rows, hidden] and their probabilities [rows].
-Tensor expert_mlp(MegatronRuntime& runtime, Module& mlp, const MoeSpec& spec, const Tensor& tokens, const Tensor& probabilities);
+/// SequentialMLP's expert, of local layers or Transformer Engine's: tokens [rows, hidden] and their probabilities [rows].
+Tensor expert_mlp(MegatronRuntime& runtime, Module& mlp, const MoeSpec& spec, const Tensor& tokens, const Tensor& probabilities, bool te);
 
 /// How TEGroupedMLP runs a rank's experts.
 struct GroupedExperts {
