@@ -68,7 +68,7 @@ std::vector<Applying> recipes_of(const JsonValue& row) {
     std::string best;
     for (const auto& model : models.keys())
       if (name.rfind(model, 0) == 0 && model.size() > best.size()) best = model;
-    if (!best.empty()) list.push_back({recipe["source"].text(), models[best]});
+    if (!best.empty() || models.has("")) list.push_back({recipe["source"].text(), models[best]});
   }
   return list;
 }

@@ -86,6 +86,15 @@ void complete_recipe(Strategy& s, const Model& model) {
   complete_overlapped(s, model);
 }
 
+/// Of Primus' shipped configs 220 of 269 turn gradient_accumulation_fusion off (AMD-AGI/Primus fd1eeabb, examples/megatron/configs).
+void complete_primus(Strategy& s, const Model& model) {
+  if (!s.megatron.gradient_accumulation_fusion) {
+    s.megatron.gradient_accumulation_fusion = false;
+    s.assumed.push_back("gradient_accumulation_fusion: false (nearly all of Primus' configs)");
+  }
+  complete_overlapped(s, model);
+}
+
 bool has_experts(const Model& model) {
   return std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
 }
@@ -181,7 +190,7 @@ Entry megatron_bridge() {
 Entry nemo() { return {overlapping(launcher("nemo", "NeMo", "NeMo 2 and MLPerf recipes")), adjust, complete_recipe, check}; }
 
 Entry primus() {
-  return {launcher("primus", "Primus (Megatron backend)", "Primus megatron-parameters.md"), adjust, complete_overlapped, check};
+  return {launcher("primus", "Primus (Megatron backend)", "Primus megatron-parameters.md"), adjust, complete_primus, check};
 }
 
 }  // namespace plimsoll::framework

@@ -121,6 +121,7 @@ class Training {
                          .main_gradient = strategy.grad_dtype.value_or(DType::fp32),
                          .attention = config_.attention_library,
                          .reduces_beside_products = framework::megatron_release(strategy).reduces_beside_products(),
+                         .overlaps_exchanges = *strategy.moe.a2a_overlap,
                          .keeps_dummies = config_.keeps_dummies}) {
     tape_.phase(Phase::init);
     for (const ChunkPlan& plan : chunk_plans(strategy, config_, pipeline_rank)) {

@@ -124,6 +124,11 @@ Tensor grouped_expert_mlp(MegatronRuntime& runtime, Module& experts, const MoeSp
     rows = te_repadded(rows, padded);
     weights = te_repadded(weights, padded);
   }
+  if (options.fused) {
+    const TeGroupedMlp weights_of{parameters_called(up, "weight"), parameters_called(up, "bias"), parameters_called(down, "weight"),
+                                  parameters_called(down, "bias")};
+    return te_grouped_mlp(runtime, rows, weights, weights_of);
+  }
   const Tensor inner = te_grouped_linear(runtime, rows, parameters_called(up, "weight"), parameters_called(up, "bias"));
   const CheckpointWithoutOutput::Region activation = [&spec](const std::vector<Tensor>& in) {
     return std::vector{expert_activation(spec, in[0], in[1])};

@@ -25,6 +25,7 @@ struct GroupedExperts {
   std::int64_t experts = 1;            ///< of this rank
   bool recomputes_activation = false;  ///< selective recomputation of moe_act
   bool pads = false;                   ///< quantized products take other numbers of rows than the router gives
+  bool fused = false;                  ///< products, activation and quantization are one kernel each (use_transformer_engine_op_fuser)
 };
 
 /// Rows of all experts when each has a multiple of what a product of the recipe takes (get_align_size_for_quantization).

@@ -166,6 +166,7 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s, std::int64_
           .imbalance = s.moe.imbalance,
           .te = te,
           .grouped = grouped,
+          .fused_mlp = s.moe.fused_mlp,
           .auxiliary_loss = s.moe.load_balancing != "none" && s.moe.aux_loss_coeff > 0,
           .dispatcher = dispatcher_of(s),
           .nvlink_domain = nvlink_domain,
@@ -215,13 +216,12 @@ std::int64_t MegatronExperts::sent_rows(std::int64_t tokens) const {
 Tensor MegatronExperts::all_to_all(const Tensor& x, std::int64_t rows) const {
   if (options_.expert_parallel == 1) return x;
   PythonFunction op("all_to_all", {&x});
-  const auto exchange = [](Tape& tape, const Tensor& from, std::int64_t received_rows) {
+  const auto exchange = [&runtime = runtime_](Tape& tape, const Tensor& from, std::int64_t received_rows) {
     const Tensor packed = contiguous(from);
     Dims sizes = packed.sizes();
     sizes[0] = received_rows;
     Tensor received = tape.empty(sizes, packed.dtype());
-    tape.collective({.kind = CollectiveKind::all_to_all, .group = Group::expert, .bytes = packed.bytes(), .type = packed.dtype()},
-                    kComputeStream);
+    runtime.exchange({.kind = CollectiveKind::all_to_all, .group = Group::expert, .bytes = packed.bytes(), .type = packed.dtype()});
     return received;
   };
   Tensor received;
@@ -422,7 +422,8 @@ Tensor MegatronExperts::compute_grouped(const Tensor& dispatched, const Tensor& 
 /// HybridEP and DeepEP's permutation pad the rows of experts themselves.
 GroupedExperts MegatronExperts::grouped_experts() const {
   const bool flex = options_.dispatcher != ExpertOptions::Dispatcher::all_to_all;
-  return {local_experts(), options_.recomputes_activation, runtime_.quantization().enabled && !options_.capacity_factor && !flex};
+  return {local_experts(), options_.recomputes_activation, runtime_.quantization().enabled && !options_.capacity_factor && !flex,
+          options_.fused_mlp && runtime_.quantization().scaling == Scaling::mxfp8};
 }
 
 /// MoEFlexTokenDispatcher around TEGroupedMLP.

@@ -31,6 +31,7 @@ struct ExpertOptions {
   double imbalance = 1;                   ///< where none is dropped: tokens that this rank's experts get, over the mean
   bool te = false;                        ///< Transformer Engine's products
   bool grouped = false;                   ///< those of all experts at once, and fused permutations; else an MLP per expert
+  bool fused_mlp = false;                 ///< products of experts with what lies around them (use_transformer_engine_op_fuser)
   bool auxiliary_loss = false;            ///< of load balancing
   enum class Dispatcher : std::uint8_t { all_to_all, deep_ep, hybrid_ep } dispatcher = Dispatcher::all_to_all;
   std::int64_t nvlink_domain = 8;         ///< ranks that NVLink joins

@@ -204,6 +204,7 @@ class Graph {
     const Operand high = packed(rows * columns, type_);
     Operand narrow = packed(rows * columns, DType::fp8);
     const bool whole = scaling_ == Scaling::tensor, by_column = scales == Scales::by_column;
+    if (scaling_ == Scaling::nvfp4) largest_of_all(high);  // scales of blocks are themselves scaled, by the tensor
     if (!whole && !by_column) {
       row_wise(tape_, RowWise::Function::quantize, rows, columns, {high}, {narrow});
       return y;
