@@ -90,6 +90,7 @@ RowWiseLaws read_row_wise(const JsonValue& object) {
   laws.norm_backward = row_law(object["norm_backward"]);
   laws.rms_norm = row_law(object["rms_norm"]);
   laws.fused = {seconds(sourced(object["fused"])), 0};
+  laws.four_bits = kernel_law(object["four_bits"]);
   laws.weight_gradient_start = seconds(weight);
   laws.weight_gradient_row = seconds(weight, "per_row");
   laws.weight_gradient_columns = weight["columns_per_block"].integer(1, 4096);

@@ -51,6 +51,7 @@ struct RowWiseLaws {
   Bytes row_in_shared_memory;
   std::int64_t blocks_per_unit = 0;
   RowLaw layer_norm, norm_backward, rms_norm, fused;
+  KernelLaw four_bits;  ///< quantization: of an element
   Seconds weight_gradient_start, weight_gradient_row;
   std::int64_t weight_gradient_columns = 0;
 };

@@ -102,7 +102,8 @@ Band device_band(Bytes reserved, const Strategy& resolved, Basis basis, const By
 bool runs_before_cudnn_attention(const Strategy& strategy) {
   int year = 0, month = 0;
   if (strategy.framework != "nemo" || std::sscanf(strategy.framework_version.c_str(), "NeMo %2d.%2d", &year, &month) != 2) return false;
-  return year * 100 + month <= 2407;
+  constexpr int kFirstContainer = 23;  // "NeMo 2.1.0" is the library's version
+  return year >= kFirstContainer && year * 100 + month <= 2407;
 }
 
 /// Blackwell multiplies 8-bit matrices of any layout (Transformer Engine: is_non_tn_fp8_gemm_supported). Where both can run, Transformer

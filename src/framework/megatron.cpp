@@ -22,6 +22,8 @@ void complete(Strategy& s, const Model&) {
   const bool apex = !release.core();  // whose kernels Megatron of that time is run with
   if (!megatron.overlap_grad_reduce) megatron.overlap_grad_reduce = false;
   if (!megatron.overlap_param_gather) megatron.overlap_param_gather = false;
+  if (!megatron.align_param_gather) megatron.align_param_gather = false;
+  if (!megatron.defer_embedding_wgrad_compute) megatron.defer_embedding_wgrad_compute = false;
   if (!megatron.gradient_accumulation_fusion) megatron.gradient_accumulation_fusion = apex ? release.fuses_weight_gradients() && s.grad_dtype == DType::fp32 : !local;
   if (!megatron.masked_softmax_fusion) megatron.masked_softmax_fusion = s.framework == "megatron-lm" || !local;
   if (!megatron.rope_fusion) megatron.rope_fusion = !local;
@@ -52,12 +54,24 @@ void complete_adapters(Strategy& s) {
   }
 }
 
+/// _get_optimizer_overlap_cfgs of NeMo's MegatronCommOverlapCallback and of Megatron-Bridge's CommOverlapConfig.
+void complete_buckets(Strategy& s) {
+  constexpr std::int64_t kBucket = 128 * 1024 * 1024;
+  if (s.data_parallel != DataParallel::megatron_distopt || s.dp * s.cp == 1) return;
+  if (!s.megatron.align_param_gather) s.megatron.align_param_gather = s.pp > 1 && s.vp > 1 && *s.megatron.overlap_param_gather;
+  if (s.megatron.ddp_bucket_size == 0) s.megatron.ddp_bucket_size = kBucket;
+}
+
 /// The launchers turn overlap of both collectives on; Megatron-core itself does not.
-void complete_overlapped(Strategy& s, const Model& model) {
-  complete_adapters(s);
+void complete_overlap(Strategy& s) {
   if (!s.megatron.overlap_grad_reduce) s.megatron.overlap_grad_reduce = s.comm_overlap.value_or(true);
   if (!s.megatron.overlap_param_gather)
     s.megatron.overlap_param_gather = s.comm_overlap.value_or(true) && s.data_parallel == DataParallel::megatron_distopt;
+}
+
+void complete_overlapped(Strategy& s, const Model& model) {
+  complete_adapters(s);
+  complete_overlap(s);
   complete(s, model);
 }
 
@@ -67,6 +81,8 @@ void complete_recipe(Strategy& s, const Model& model) {
     s.fp8_params = true;
     s.assumed.push_back("fp8_params: true (fp8_param_gather of the launcher's recipes)");
   }
+  complete_overlap(s);
+  complete_buckets(s);
   complete_overlapped(s, model);
 }
 
