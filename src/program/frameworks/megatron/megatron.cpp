@@ -145,6 +145,7 @@ class Training {
     rank.stages = strategy_.pp;
     rank.rank = pipeline_rank_;
     const framework::MegatronRelease release = framework::megatron_release(strategy_);
+    set_deferral(rank);
     rank.aligns_gathers = *strategy_.megatron.align_param_gather;
     rank.deallocates_outputs = release.deallocates_outputs();
     rank.cuts_transfers = release.cuts_transfers() && !strategy_.sequence_parallel;
@@ -162,6 +163,19 @@ class Training {
   }
 
  private:
+  /// Of more micro-batches than the limit the first are deferred. Those before the repeated ones are recorded so; others compute their
+  /// gradient where they run, and keep what it would have needed.
+  void set_deferral(MegatronRank& rank) const {
+    if (!*strategy_.megatron.defer_embedding_wgrad_compute || rank.stages == 1) return;
+    constexpr std::int64_t kBeforeRepeated = 3;  // of 1F1B; the interleaved schedule repeats its second group
+    const std::int64_t said = strategy_.megatron.wgrad_deferral_limit, all = strategy_.micro_batches;
+    const std::int64_t limit = said > 0 ? std::min(said, all) : all;
+    const std::int64_t before = strategy_.vp > 1 ? rank.stages : kBeforeRepeated;
+    rank.deferred.recorded = limit == all || rank.left_out == 0 ? std::min(limit, rank.micro_batches) : std::min(limit, before);
+    rank.deferred.repeated = limit == all ? rank.left_out : 0;
+    rank.deferred.held = limit - rank.deferred.recorded;
+  }
+
   void wrap() {
     const StreamId side = tape_.add_stream("initialization");
     const auto already_added = [this](const Tensor& gradient) { return runtime_.is_dummy(gradient); };

@@ -37,6 +37,7 @@ class Step {
     if (rank_.chunks.back()->plan().head) {  // what the micro-batches that are left out would have reported
       for (std::int64_t i = 0; i < rank_.left_out; ++i) reports_.push_back(tape_.empty({2}, DType::fp32));
     }
+    if (defers()) rank_.chunks.back()->defer_weight_gradients(rank_.deferred, hidden_state());
     if (rank_.stages == 1) {
       without_pipeline();
     } else if (rank_.chunks.size() == 1) {
@@ -51,6 +52,7 @@ class Step {
  private:
   bool first_rank() const { return rank_.rank == 0; }
   bool last_rank() const { return rank_.rank == rank_.stages - 1; }
+  bool defers() const { return rank_.deferred.recorded > 0 && rank_.chunks.back()->plan().head; }
 
   void synchronize(std::size_t chunk) { rank_.wrapped[chunk]->set_synchronizing(true); }
 
@@ -539,8 +541,9 @@ class Step {
 
   // ---- after the last backward ------------------------------------------------------------------------------------------------
 
-  /// finalize_model_grads: gradients over the data-parallel ranks, then those that are partial sums over the sequence.
+  /// What waited for the end of the schedule; then finalize_model_grads: gradients over the data-parallel ranks, then those that are partial sums over the sequence.
   void finalize() {
+    if (defers()) rank_.chunks.back()->finish_weight_gradients();
     for (const auto& wrapped : rank_.wrapped) wrapped->finish_grad_sync();
     std::int64_t elements = 0;
     for (std::size_t i = 0; i < rank_.chunks.size(); ++i) {
