@@ -107,8 +107,8 @@ bool runs_before_cudnn_attention(const Strategy& strategy) {
 }
 
 /// Blackwell multiplies 8-bit matrices of any layout (Transformer Engine: is_non_tn_fp8_gemm_supported). Where both can run, Transformer
-/// Engine takes cuDNN's attention before flash-attention from Hopper on, after it on Ampere and Ada (utils.py, get_attention_backend); on AMD
-/// its fused attention is Composable Kernel's.
+/// Engine takes cuDNN's attention before flash-attention from Hopper on, after it on Ampere and Ada (utils.py, get_attention_backend); on
+/// AMD its fused attention is Composable Kernel's.
 program::MegatronDevice megatron_device(const Cluster& cluster, const Strategy& strategy) {
   const std::string& family = cluster.accelerator.family;
   program::MegatronDevice device{.multiplies_untransposed_fp8 = family == "Blackwell", .nvlink_domain = cluster.node.gpus};
@@ -123,8 +123,8 @@ bool imports_flash_attention(const Strategy& resolved) {
   return resolved.attention == AttentionKernel::flash && code != ModelCode::torchtitan && code != ModelCode::torchtune;
 }
 
-/// Programs name the kernels of CUDA. On ROCm those behind torch's scaled_dot_product_attention, flash and memory-efficient, are AOTriton's,
-/// and the flash-attention package is Composable Kernel's.
+/// Programs name the kernels of CUDA. On ROCm those behind torch's scaled_dot_product_attention, flash and memory-efficient, are
+/// AOTriton's, and the flash-attention package is Composable Kernel's.
 void name_rocm_attention(StepProgram& program, const Strategy& resolved) {
   const AttentionLibrary flash = imports_flash_attention(resolved) ? AttentionLibrary::composable_kernel : AttentionLibrary::aotriton;
   for (Kernel& kernel : program.kernels) {
@@ -188,6 +188,8 @@ PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluste
   options.allocator = resolved.allocator;
   if (profile_of(resolved).code == ModelCode::nanotron) set_launches_behind(options, program, cluster, resolved);
   if (profile_of(resolved).code == ModelCode::megatron_legacy) options.delayed_free = DelayedFree::next_wait;
+  constexpr int kOrdersSegments = 212;
+  if (torch_release(resolved) < kOrdersSegments && !cluster.accelerator.is_amd()) options.segments = SegmentOrder::youngest_first;
   options.total = cluster.accelerator.memory_usable.value;
   options.capacity = *options.total - outside_of(cluster, resolved).total().expected;
   return options;

@@ -178,7 +178,8 @@ Matrix folded(const Tensor& x) {
 
 void gemm(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, const ProductOptions& options) {
   // A product with an epilogue goes through cuBLASLt, which has a workspace of its own (CUDABlas.cpp, gemm_and_bias).
-  if (options.workspace) tape.product_workspace(options.epilogue == Epilogue::none ? tape.gemm_workspace : tape.gemm_bias_workspace);
+  if (options.workspace)
+    tape.product_workspace(options.epilogue == Epilogue::none ? Tape::BlasLibrary::cublas : Tape::BlasLibrary::cublas_lt);
   const Product product = product_of(tape, a, b, out, options);
   if (schedules_tiles_by_counter(tape, product)) tape.copy({Copy::Direction::set, kTileCounter}, tape.stream);
   tape.kernel({product});
