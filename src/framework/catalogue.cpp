@@ -9,7 +9,7 @@ namespace framework {
 
 const std::vector<Entry>& catalogue() {
   static const std::vector<Entry> entries = {
-      transformers(), torchtitan(), megatron_core(),      megatron_lm(), megatron_bridge(), nemo(),    primus(), deepspeed(),
+      transformers(), accelerate(), torchtitan(), megatron_core(),      megatron_lm(), megatron_bridge(), nemo(),    primus(), deepspeed(),
       nanotron(),     diffusers(),  megatron_deepspeed(), llm_foundry(), torchtune(),       maxtext(), paxml(),
   };
   return entries;

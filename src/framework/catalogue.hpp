@@ -35,6 +35,7 @@ const std::vector<Entry>& catalogue();
 const Entry& entry_of(const std::string& name);
 
 Entry transformers();
+Entry accelerate();
 Entry diffusers();
 Entry torchtitan();
 Entry torchtune();

@@ -226,7 +226,7 @@ void check_abilities(Resolver& r) {
   if (s.cp > 1 && !p.context) lacks("context parallelism", "use megatron-core or torchtitan");
   if (s.ep > 1 && !p.expert) lacks("expert parallelism", "use megatron-core or torchtitan");
   if (s.sequence_parallel && !p.sequence_parallel) lacks("sequence parallelism", "leave it out");
-  if (s.peft && p.name != "transformers") lacks("PEFT's ways of fine-tuning", "use transformers");
+  if (s.peft && p.name != "transformers" && p.name != "accelerate") lacks("PEFT's ways of fine-tuning", "use transformers");
   if (s.lora && !p.adapters) lacks("adapters", "use transformers, torchtune, nemo or megatron-bridge");
   if (s.liger_kernel && p.code != ModelCode::transformers) lacks("liger_kernel", "Liger patches transformers' modules; leave it out");
   if (s.quant_storage && p.code != ModelCode::transformers) lacks("bnb_4bit_quant_storage", "it is transformers'; leave it out");

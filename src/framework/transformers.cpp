@@ -33,9 +33,9 @@ void check_msamp(const Strategy& s, const Model&, Complaints& complaints) {
 FrameworkProfile profile() {
   FrameworkProfile p;
   p.name = "transformers";
-  p.title = "Hugging Face transformers on PyTorch (Trainer, Accelerate, PEFT or a plain loop)";
-  p.aliases = {"torch", "pytorch", "hf-transformers", "hf-accelerate", "hf-peft", "accelerate", "trainer"};
-  p.source = "transformers 5.23, accelerate 1.15, torch 2.15";
+  p.title = "Hugging Face transformers on PyTorch, by a loop of its own";
+  p.aliases = {"torch", "pytorch", "hf-transformers", "hf-peft"};
+  p.source = "transformers 5.23, torch 2.15";
   p.code = ModelCode::transformers;
   p.kinds = {DataParallel::none, DataParallel::ddp, DataParallel::fsdp1, DataParallel::fsdp2};
   p.attentions = {AttentionKernel::sdpa, AttentionKernel::eager, AttentionKernel::flash, AttentionKernel::memory_efficient,
@@ -50,6 +50,17 @@ FrameworkProfile profile() {
 }  // namespace
 
 Entry transformers() { return {profile(), nullptr, complete, check_msamp}; }
+
+/// The same modules as Accelerate prepares them, for transformers' Trainer or another loop: autocast around whatever wraps the model, outputs
+/// in fp32, FSDP2's units cut its way, the optimizer in two groups.
+Entry accelerate() {
+  FrameworkProfile p = profile();
+  p.name = "accelerate";
+  p.title = "Hugging Face transformers under Accelerate: Trainer, TRL, axolotl, LLaMA-Factory";
+  p.aliases = {"trainer", "hf-accelerate", "hf-trainer"};
+  p.source = "transformers 5.23, accelerate 1.15, torch 2.15";
+  return {p, nullptr, complete, check_msamp};
+}
 
 /// The diffusion transformers of diffusers, run the same way; the loss is a mean squared error.
 Entry diffusers() {

@@ -41,12 +41,12 @@ void collect(Module& module, std::vector<Module*>& into) {
 }
 
 /// Module._apply.
-void materialize_one(Module& module, Tape& tape, std::vector<Tensor>& duplicates) {
-  for (const auto& child : module.children) materialize_one(*child, tape, duplicates);
+void materialize_one(Module& module, Tape& tape, Arrival arrival, std::vector<Tensor>& duplicates) {
+  for (const auto& child : module.children) materialize_one(*child, tape, arrival, duplicates);
   const LabelScope scope(tape, module.label);
   for (const auto& parameter : module.parameters) {
     if (parameter->tensor) {
-      duplicates.push_back(tape.empty(parameter->sizes, parameter->type, Category::parameter));
+      if (arrival == Arrival::empty) duplicates.push_back(tape.empty(parameter->sizes, parameter->type, Category::parameter));
     } else {
       parameter->tensor = tape.parameter(parameter->sizes, parameter->type, parameter->trainable);
     }
@@ -199,9 +199,9 @@ std::unique_ptr<Module> build_modules(const Model& model, DType type, Tape& tape
   return root;
 }
 
-void materialize(Module& root, Tape& tape) {
+void materialize(Module& root, Tape& tape, Arrival arrival) {
   std::vector<Tensor> duplicates;
-  materialize_one(root, tape, duplicates);
+  materialize_one(root, tape, arrival, duplicates);
 }
 
 ModuleCall::ModuleCall(Module& module, Tape& tape, std::vector<Tensor*> arguments) : module_(module), label_(tape, module.label) {

@@ -66,9 +66,13 @@ class Module {
 /// The tree of a model's parameters and buffers, not yet on the device, in `type` (parameters; buffers have their own types).
 std::unique_ptr<Module> build_modules(const Model& model, DType type, Tape& tape);
 
-/// module.to_empty(device): storages in the order of Module._apply (children, own parameters, own buffers), then tie_weights():
-/// a tied parameter is made twice and its second storage dies.
-void materialize(Module& root, Tape& tape);
+/// How a model comes onto the device.
+enum class Arrival : std::uint8_t {
+  empty,  ///< module.to_empty(device), then tie_weights(): a tied parameter is made twice and its second storage dies
+  moved   ///< module.to(device) of a model that is built: a tied parameter is moved once
+};
+/// Makes the storages in the order of Module._apply: children, own parameters, own buffers.
+void materialize(Module& root, Tape& tape, Arrival arrival = Arrival::empty);
 
 /// One call of a module: its pre-hooks run at construction on the arguments, its hooks in done() on the outputs.
 ///

@@ -84,6 +84,17 @@ TEST(Pointwise, TransposedOperandsMoveSectors) {
   EXPECT_GT(us(price(map(x.elements, {{t}, {x}}, 2), device)), (sector + 2) * 100);
 }
 
+// A generated kernel writes tiles: fewer bytes for each of its 8-bit results than TensorIterator's sector, more than one.
+TEST(Pointwise, GeneratedKernelsMoveSectorsOfTheirOwn) {
+  const Accelerator device = plain_device();
+  const Operand high = contiguous(100 * kMillion, DType::bf16), turned{100 * kMillion, DType::fp8, Walk::transposed};
+  const auto& laws = constants().pointwise;
+  const Pointwise cast{Pointwise::Form::fused, high.elements, {{high}, {turned}}, 2};
+  const double bytes = 2 + static_cast<double>(laws.fused_sector.count);
+  EXPECT_NEAR(us(price(cast, device)), us(laws.fused.start) + bytes * 100, 1e-3);
+  EXPECT_LT(laws.fused_sector.count, laws.sector.count);
+}
+
 // 67.1 MB written at the sheet's bandwidth, here 1 TB/s; bytes of one-byte elements are bound by instructions.
 TEST(Pointwise, FillsReadNothing) {
   const Accelerator device = plain_device();

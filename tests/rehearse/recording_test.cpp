@@ -250,6 +250,35 @@ TEST(Recording, ConvolutionsOfALibraryHaveTheirFlops) {
   EXPECT_EQ(recording.kernel_names[0], "cudnn.convolution_forward");
 }
 
+/// Causal attention of 8 heads that share 2 key heads: forward one kernel; backward the row sums, the gradients, dQ's cast, and the sums of
+/// dK and dV over shared heads. Each call sets its kernels' counter first.
+TEST(Recording, AttentionOfALibraryIsItsKernels) {
+  RecordWriter writer;
+  const std::int64_t numbers[] = {2, 8, 512, 64, 2, 2, 512, 64, 32, 1 + 1};
+  record::LibraryCall call{};
+  call.count = 10;
+  call.type = record::Type::bf16;
+  const std::string_view tail(reinterpret_cast<const char*>(numbers), sizeof numbers);
+  call.name = writer.name("cudnn.attention_forward query dimensions, …");
+  writer.phase("forward").write(record::Kind::library_call, call, tail);
+  call.name = writer.name("cudnn.attention_backward query dimensions, …");
+  writer.phase("backward").write(record::Kind::library_call, call, tail).step_end();
+  const Recording recording = read(writer);
+  std::vector<Attention::Part> parts;
+  for (const Instruction& instruction : recording.program.step)
+    if (instruction.kind == InstructionKind::kernel) parts.push_back(recording.program.kernels[instruction.id].attention()->part);
+  using Part = Attention::Part;
+  EXPECT_EQ(parts, (std::vector<Part>{Part::forward, Part::delta, Part::backward, Part::convert, Part::sum_heads, Part::sum_heads}));
+  ASSERT_EQ(recording.program.copies.size(), 2u);
+  EXPECT_EQ(recording.program.copies[0].bytes, 4);
+  const Attention& first = *recording.program.kernels[0].attention();
+  EXPECT_EQ(first.library, AttentionLibrary::cudnn);
+  EXPECT_TRUE(first.causal);
+  EXPECT_FALSE(first.masked || first.dropout);
+  EXPECT_EQ(first.kv_heads, 2);
+  EXPECT_EQ(first.value_dim, 32);
+}
+
 /// The sixth device of a node: its copies are on the stream of its kernels, not on a stream of the first.
 TEST(Recording, CopiesOfAnyDeviceStayOnTheirStream) {
   RecordWriter writer;

@@ -24,13 +24,13 @@ struct Target {
 };
 
 const std::vector<Target>& targets() {
-  static const std::vector<Target> all = {{"accelerate", {"transformers", "deepspeed"}, accelerate},
+  static const std::vector<Target> all = {{"accelerate", {"accelerate", "deepspeed"}, accelerate},
                                           {"deepspeed", {"deepspeed"}, deepspeed},
                                           {"torchtitan", {"torchtitan"}, write_torchtitan},
-                                          {"megatron", {"megatron-lm"}, write_megatron},
+                                          {"megatron", {"megatron-lm", "megatron-core"}, write_megatron},
                                           {"torchtune", {"torchtune"}, write_torchtune},
-                                          {"axolotl", {"transformers", "deepspeed"}, write_axolotl},
-                                          {"llama-factory", {"transformers", "deepspeed"}, write_llama_factory}};
+                                          {"axolotl", {"accelerate", "deepspeed"}, write_axolotl},
+                                          {"llama-factory", {"accelerate", "deepspeed"}, write_llama_factory}};
   return all;
 }
 
@@ -41,16 +41,17 @@ const std::vector<std::pair<const char*, void (*)(const Writing&)>>& jobs() {
   return all;
 }
 
+bool starts(const Target& target, const std::string& framework) {
+  return std::find(target.frameworks.begin(), target.frameworks.end(), framework) != target.frameworks.end();
+}
+
+/// The format of that name; of a job, the one that starts the plan's own program.
 const Target& target_of(const std::string& name, const Strategy& resolved) {
-  static const Target loop = {"torchrun", {"transformers", "deepspeed"}, deepspeed};  // a loop of its own, without Trainer
-  if (name == loop.name && resolved.framework == "transformers") return loop;
-  for (const Target& target : targets()) {
-    if (name == target.name) return target;
-    const bool job = std::any_of(jobs().begin(), jobs().end(), [&](const auto& one) { return name == one.first; });
-    const bool starts = std::find(target.frameworks.begin(), target.frameworks.end(), resolved.framework) != target.frameworks.end();
-    if (job && starts) return target;
-    if (job && resolved.framework == "megatron-core" && std::string(target.name) == "megatron") return target;
-  }
+  static const Target loop = {"torchrun", {"transformers"}, deepspeed};  // a loop of its own, without Trainer
+  const bool job = std::any_of(jobs().begin(), jobs().end(), [&](const auto& one) { return name == one.first; });
+  if (job && starts(loop, resolved.framework)) return loop;
+  for (const Target& target : targets())
+    if (name == target.name || (job && starts(target, resolved.framework))) return target;
   fail("there is no format '" + name.substr(0, 60) + "' to export to", "--to", suggest(name.substr(0, 60), export_formats()));
 }
 
@@ -77,12 +78,10 @@ std::vector<std::string> comments_of(const ExportPlan& plan, const Strategy& res
 /// What the target runs: the same strategy, where need be under another framework. Throws Error where that one has no equal for it at all.
 Strategy said_for(const ExportPlan& plan, const Target& target, const Strategy& resolved, std::vector<std::string>& changes) {
   Strategy said = plan.strategy;
-  const bool starts = std::find(target.frameworks.begin(), target.frameworks.end(), resolved.framework) != target.frameworks.end();
-  if (starts) return said;
-  const bool megatron = resolved.framework.rfind("megatron", 0) == 0 && std::string(target.name) == "megatron";
+  if (starts(target, resolved.framework)) return said;
   said.framework = target.frameworks.front();
   said.framework_version.clear();
-  if (!megatron) changes.push_back("framework: " + resolved.framework + " is " + said.framework + " here");
+  changes.push_back("framework: " + resolved.framework + " is " + said.framework + " here");
   return said;
 }
 

@@ -28,6 +28,12 @@ std::string schedule_of(const Writing& w) {
 
 bool release_0_3(const Writing& w) { return w.s.framework_version.empty() || w.s.framework_version.rfind("0.", 0) == 0; }
 
+/// Whether the release has the key; rows say which do not.
+bool has_key(const Writing& w, const std::string& key) {
+  const Row* row = find_row(torchtitan_format().rows(), key);
+  return row == nullptr || std::string_view(row->remark) != (release_0_3(w) ? "0.2" : "0.3");
+}
+
 Node torchtitan_tree(const Writing& w, const TitanFlavor& flavor) {
   Node tree = Node::table({});
   if (release_0_3(w)) tree.set("release", text_node("0.3"));
@@ -39,10 +45,11 @@ Node torchtitan_tree(const Writing& w, const TitanFlavor& flavor) {
   const Node rows = write_rows(torchtitan_format().rows(), w.s);
   for (const auto& [section, keys] : rows.members)
     for (const auto& [key, value] : keys.members)
-      if (value.is_scalar())
+      if (value.is_scalar() && has_key(w, section + "." + key))
         tree.set(section + "." + key, Node::scalar(value.text, {},
                                                    value.text.find_first_not_of("0123456789.-") != std::string::npos &&
                                                        value.text != "true" && value.text != "false"));
+  if (release_0_3(w) && w.is("async_tp", "true")) tree.set("compile.enable_async_tensor_parallel", plain_node("true"));
   tree.set("training.max_norm", plain_node(*w.s.clip_grad_norm ? "1.0" : "0.0"));
   tree.set("training.mixed_precision_param", text_node(w.s.compute_dtype == DType::fp32 ? "float32" : "bfloat16"));
   if (w.s.dp_shard > 0) tree.set("parallelism.data_parallel_shard_degree", number_node(w.s.dp_shard));
@@ -53,6 +60,8 @@ Node torchtitan_tree(const Writing& w, const TitanFlavor& flavor) {
   const std::string recompute = w.value("recompute");
   tree.set("activation_checkpoint.mode", text_node(recompute == "none" || recompute == "full" ? recompute : "selective"));
   if (recompute == "selective-ac-op") tree.set("activation_checkpoint.selective_ac_option", text_node("op"));
+  if (recompute.rfind("every-", 0) == 0 && release_0_3(w))
+    refuse("torchtitan 0.3 recomputes selected operators or whole layers", "recompute", "selective-ac-op or full");
   if (recompute.rfind("every-", 0) == 0)
     tree.set("activation_checkpoint.selective_ac_option", text_node(std::to_string(w.s.recompute.every)));
   if (w.s.low_precision == LowPrecision::fp8) {
@@ -62,19 +71,31 @@ Node torchtitan_tree(const Writing& w, const TitanFlavor& flavor) {
   return tree;
 }
 
-/// A module for --module, since releases from 0.3 on take Python configurations.
-std::string torchtitan_module(const Writing& w, const TitanFlavor& flavor) {
+/// A table's scalars as arguments of a Python call, a line each.
+std::string python_arguments(const Node& table, const std::string& margin) {
+  std::string text;
+  for (const auto& [key, value] : table.members) {
+    const std::string plain = value.text == "true" ? "True" : value.text == "false" ? "False" : value.text;
+    text += margin + key + "=" + (value.quoted ? "\"" + value.text + "\"" : plain) + ",\n";
+  }
+  return text;
+}
+
+/// A module for --module, since releases from 0.3 on take Python configurations: what objects say, then plan.toml's sections.
+std::string torchtitan_module(const Writing& w, const TitanFlavor& flavor, const Node& tree) {
+  if (w.s.low_precision != LowPrecision::none) refuse("8-bit products of torchtitan 0.3 are not written", "precision", "--framework-version 2025-12");
+  if (w.s.optimizer_in_backward) refuse("torchtitan 0.3 has no optimizer within backward", "optimizer_in_bwd", "false");
   const std::string recompute = w.value("recompute");
   const char* ac = recompute == "none"   ? "None"
                    : recompute == "full" ? "activation_checkpoint.FullAC.Config()"
                                          : "activation_checkpoint.SelectiveAC.Config()";
   const bool chunked = w.s.loss == LossKernel::chunked;
-  const std::int64_t local = w.s.pp > 1 ? w.s.micro_batch * w.s.micro_batches_per_run() : w.s.micro_batch;
   std::string text =
       w.head() + fmt::format(R"(from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.components.optimizer import default_adamw
 from torchtitan.config import configs
 from torchtitan.distributed import activation_checkpoint
+from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader
 from torchtitan.models import {0}
 from torchtitan.trainer import Trainer
 
@@ -87,36 +108,23 @@ def plan() -> Trainer.Config:
     return Trainer.Config(
         model_spec=spec,
         hf_assets_path="./assets",
+        dataloader=HuggingFaceTextDataLoader.Config(dataset="c4"),
         optimizer=optimizer,
         loss={4},
         activation_checkpoint={5},
-        training=configs.TrainingConfig(
-            local_batch_size={6},
-            global_batch_size={7},
-            seq_len={8},
-            steps=100,
-            disable_cuda_graphs=True,
-        ),
 )",
-                             flavor.family, flavor.flavor,
-                             w.is("attention", "flash-varlen") ? ", attn_backend=\"varlen\"" : "",
+                             flavor.family, flavor.flavor, w.is("attention", "flash-varlen") ? ", attn_backend=\"varlen\"" : "",
                              w.value("optimizer_impl"),
-                             chunked ? fmt::format("ChunkedLossWrapper.Config(loss_fn=loss, num_chunks={})", w.s.loss_chunks) : "loss", ac,
-                             local, w.s.global_batch, w.s.seq_len);
-  text += fmt::format(R"(        parallelism=configs.ParallelismConfig(
-            data_parallel_replicate_degree={},
-            data_parallel_shard_degree={},
-            tensor_parallel_degree={},
-            context_parallel_degree={},
-            expert_parallel_degree={},
-            pipeline_parallel_degree={},
-)",
-                      w.s.dp_replicate, w.s.dp_shard, w.s.tp, w.s.cp, w.s.ep, w.s.pp);
-  if (w.s.pp > 1)
-    text += fmt::format("            pipeline_parallel_schedule=\"{}\",\n            pipeline_parallel_microbatch_size={},\n",
-                        schedule_of(w), w.s.micro_batch);
-  if (!w.s.titan.spmd_backend.empty()) text += fmt::format("            spmd_backend=\"{}\",\n", w.s.titan.spmd_backend);
-  return text + "        ),\n    )\n";
+                             chunked ? fmt::format("ChunkedLossWrapper.Config(loss_fn=loss, num_chunks={})", w.s.loss_chunks) : "loss", ac);
+  const std::string margin(12, ' ');
+  for (const auto& [section, call] : {std::pair{"training", "TrainingConfig"}, {"parallelism", "ParallelismConfig"}, {"compile", "CompileConfig"}}) {
+    const Node* table = tree.find(section);
+    if (!table) continue;
+    const bool steps = std::string_view(section) == "training";
+    text += fmt::format("        {}=configs.{}(\n", section, call) + python_arguments(*table, margin) +
+            (steps ? margin + "steps=100,\n" + margin + "disable_cuda_graphs=True,\n" : "") + "        ),\n";
+  }
+  return text + "    )\n";
 }
 
 }  // namespace
@@ -126,11 +134,12 @@ void write_torchtitan(const Writing& w) {
   if (flavor == nullptr)
     refuse("torchtitan has no model of the shape of " + w.plan.model.name, {},
            "its flavors are those of Llama 3, Qwen 3, DeepSeek-V3 and gpt-oss");
-  w.file("plan.toml", w.head() + toml_of(torchtitan_tree(w, *flavor)));
+  const Node tree = torchtitan_tree(w, *flavor);
+  w.file("plan.toml", w.head() + toml_of(tree));
   if (!release_0_3(w)) {
     write_script(w, torchrun_of(w) + " -m torchtitan.train --job.config_file plan.toml");
   } else {
-    w.file("plan.py", torchtitan_module(w, *flavor));
+    w.file("plan.py", torchtitan_module(w, *flavor, tree));
     write_script(w, "export PYTHONPATH=\"$PWD\"\n" + torchrun_of(w) + " -m torchtitan.train --module plan --config plan");
   }
   w.out.reads = {"plan.toml"};
@@ -216,8 +225,12 @@ void write_torchtune(const Writing& w) {
                                               : w.s.optimizer == OptimizerKind::paged_adamw_8bit ? "bitsandbytes.optim.PagedAdamW8bit"
                                                                                                  : "torch.optim.Adam"));
   tree.set("optimizer.lr", plain_node("2e-5"));
+  if (w.s.lora) {
+    tree.set("lr_scheduler._component_", text_node("torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup"));
+    tree.set("lr_scheduler.num_warmup_steps", plain_node("100"));
+  }
   tree.set("loss._component_",
-           text_node(w.s.loss == LossKernel::chunked ? "torchtune.modules.loss.LinearCrossEntropyLoss" : "torch.nn.CrossEntropyLoss"));
+           text_node(w.s.loss == LossKernel::chunked ? "torchtune.modules.loss.CEWithChunkedOutputLoss" : "torch.nn.CrossEntropyLoss"));
   if (w.s.loss == LossKernel::chunked) tree.set("loss.num_output_chunks", number_node(w.s.loss_chunks));
   tree.set("epochs", plain_node("1"));
   tree.set("max_steps_per_epoch", plain_node("100"));
@@ -352,20 +365,18 @@ void add_megatron_training(const Writing& w, Node& flags) {
 }  // namespace
 
 void write_megatron(const Writing& w) {
+  const bool alone = w.s.framework == "megatron-core";  // without Megatron-LM around it
   Node flags = Node::table({});
-  flags.set("use_mcore_models", plain_node("true"));
+  flags.set(alone ? kOwnLoop : "use_mcore_models", plain_node("true"));
   add_megatron_model(w, flags);
   add_megatron_ranks(w, flags);
   add_megatron_training(w, flags);
-  for (const auto& [name, value] : {std::pair{"mock_data", "true"},
-                                    {"split", "99,1,0"},
-                                    {"lr", "1e-4"},
-                                    {"min_lr", "1e-5"},
-                                    {"train_iters", "100"},
-                                    {"log_interval", "1"},
-                                    {"eval_iters", "0"}})
-    flags.set(name, plain_node(value));
-  write_script(w, torchrun_of(w) + " \"${MEGATRON_LM:-.}/pretrain_gpt.py\"" + flags_of(flags));
+  for (const auto& [name, value] : {std::pair{"lr", "1e-4"}, {"min_lr", "1e-5"}, {"train_iters", "100"}}) flags.set(name, plain_node(value));
+  if (!alone)
+    for (const auto& [name, value] : {std::pair{"mock_data", "true"}, {"split", "99,1,0"}, {"log_interval", "1"}, {"eval_iters", "0"}})
+      flags.set(name, plain_node(value));
+  if (alone) w.file("train.py", megatron_program());
+  write_script(w, torchrun_of(w) + (alone ? " train.py" : " \"${MEGATRON_LM:-.}/pretrain_gpt.py\"") + flags_of(flags));
   w.out.reads = {"run.sh"};
 }
 

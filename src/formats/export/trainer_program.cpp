@@ -49,11 +49,12 @@ class SameToken(torch.utils.data.Dataset):
 
 
 def model_of(options):
-    dtype = options.dtype if options.dtype == "auto" else getattr(torch, options.dtype)
     path = options.model_name_or_path
     if os.path.isdir(path) and not any(name.endswith((".safetensors", ".bin")) for name in os.listdir(path)):
         config = transformers.AutoConfig.from_pretrained(path)  # no weights: from scratch
+        dtype = torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype)
         return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=options.attn_implementation)
+    dtype = options.dtype if options.dtype == "auto" else getattr(torch, options.dtype)
     quantized = None
     if options.load_in_4bit or options.load_in_8bit:
         quantized = transformers.BitsAndBytesConfig(load_in_4bit=options.load_in_4bit, load_in_8bit=options.load_in_8bit, bnb_4bit_quant_type="nf4")

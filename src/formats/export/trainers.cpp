@@ -154,6 +154,7 @@ void write_trainer(const Writing& w, bool with_accelerate) {
   }
   std::erase_if(arguments.members,
                 [](const auto& member) { return member.first == "use_liger_kernel" || member.first == "torch_compile"; });
+  if (!is_deepspeed(w)) arguments.set(kOwnLoop, plain_node("true"));
   if (is_fsdp(w)) {
     arguments.set("fsdp", plain_node("true"));
     Node fsdp = fsdp_node(w, {});

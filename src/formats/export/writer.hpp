@@ -58,5 +58,7 @@ void write_pytorchjob(const Writing& w);
 const char* trainer_program();
 /// train.py: a loop of its own, with DDP, FSDP or DeepSpeed.
 const char* loop_program();
+/// train.py: Megatron-core without Megatron-LM.
+const char* megatron_program();
 
 }  // namespace plimsoll::formats

@@ -147,7 +147,7 @@ void read(Reading& reading, const Node& tree) {
   read_rows(reading, rows(), tree, {}, Unknown::refused);
   read_kind(reading, tree);
   if (const Node* config = tree.find("dynamo_config"); config && !config->is_null()) read_dynamo(reading, *config);
-  reading.assume("framework", "transformers", "Accelerate around a PyTorch loop", kRelease);
+  reading.assume("framework", "accelerate", "Accelerate around a PyTorch loop", kRelease);
   if (!reading.has("precision")) reading.assume("mixed_precision", "no", "mixed_precision: no", kRelease);
 }
 

@@ -152,7 +152,7 @@ void read_sharding(Reading& reading, const Node& tree) {
     reading.assume("framework", "deepspeed", "deepspeed", kRelease);
     return read_deepspeed_reference(reading, *deepspeed);
   }
-  reading.assume("framework", "transformers", "transformers' Trainer", kRelease);
+  reading.assume("framework", "accelerate", "transformers' Trainer", kRelease);
   if ((!fsdp || fsdp->is_null()) && (!config || config->is_null())) return;
   const bool second = version && version->text == "2";
   if (version && !version->is_null()) reading.say("data_parallel", second ? "fsdp2" : "fsdp1", "fsdp_version", version->where);
@@ -174,7 +174,7 @@ void read(Reading& reading, const Node& tree) {
     reading.say("activation_offload", "trl", "activation_offloading", offloading->where);
   }
   const bool sharded = reading.value("data_parallel").rfind("fsdp", 0) == 0;
-  if (!sharded && reading.is("framework", "transformers") && (reading.is("precision", "bf16") || reading.is("precision", "fp16")))
+  if (!sharded && reading.is("framework", "accelerate") && (reading.is("precision", "bf16") || reading.is("precision", "fp16")))
     reading.derive("param_dtype", reading.value("precision"), "axolotl loads the weights in the type it trains in");
   take_defaults(reading, rows(), kRelease);
   if (!reading.has("recompute")) reading.assume("recompute", "none", "gradient_checkpointing: false", kRelease);

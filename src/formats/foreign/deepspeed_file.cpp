@@ -123,6 +123,12 @@ void read_autocast(Reading& reading, const Node& tree) {
   reading.say("deepspeed.torch_autocast", "{" + json + "}", "torch_autocast", autocast->where);
 }
 
+/// DeepSpeed makes the optimizer that its file names; Trainer's `optim` is then not asked.
+void drop_trainer_optimizer(Reading& reading, const Model&) {
+  const ForeignKey* made = reading.find("optimizer_impl");
+  if (made && made->kind == ForeignKey::Kind::by_default) reading.forget("optimizer_impl");
+}
+
 void read(Reading& reading, const Node& tree) {
   Node said = tree;
   std::vector<std::pair<std::string, std::string>> autos;
@@ -132,6 +138,7 @@ void read(Reading& reading, const Node& tree) {
   reading.derive("framework", "deepspeed", "DeepSpeed's JSON");
   take_defaults(reading, rows(), kRelease);
   if (!reading.has("precision") && autos.empty()) reading.assume("precision", "fp32", "fp16.enabled: false, bf16.enabled: false", kRelease);
+  if (said.find("optimizer.type")) reading.when_model_is_known(drop_trainer_optimizer);
   if (autos.empty()) return;
   reading.when_model_is_known([autos](Reading& r, const Model& model) {
     if (!has_trainer(r)) return;  // DeepSpeed itself drops "auto" and takes its default

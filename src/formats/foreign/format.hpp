@@ -52,6 +52,9 @@ void say_model(Reading& reading, const Node& value, const std::string& foreign);
 /// DeepSpeed's JSON, by path or in place, as `deepspeed` of TrainingArguments and its like have it.
 void read_deepspeed_reference(Reading& reading, const Node& value);
 
+/// A key of training_arguments.json as `plimsoll export` writes it for a program without Trainer.
+inline constexpr const char* kOwnLoop = "own_loop";
+
 /// What Trainer does beyond its arguments: which accumulation synchronises, and where DDP looks for unused parameters.
 void complete_trainer(Reading& reading);
 

@@ -108,7 +108,7 @@ void read(Reading& reading, const Node& tree) {
   for (const auto& [name, value] : tree.members)
     if (!find_row(rows(), name)) rest.members.emplace_back(name, value);
   training_arguments_format().read(reading, rest);
-  const bool adapters = reading.is("task", "lora"), alone = reading.is("framework", "transformers");
+  const bool adapters = reading.is("task", "lora"), alone = reading.is("framework", "accelerate");
   if (adapters && alone && (reading.is("precision", "bf16") || reading.is("precision", "fp16")))
     reading.derive("param_dtype", reading.value("precision"), "LLaMA-Factory loads frozen weights in the type it trains in");
 }

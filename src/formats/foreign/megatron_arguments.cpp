@@ -286,7 +286,8 @@ void read_megatron(Reading& reading, const Node& tree, const Release& release) {
 namespace {
 
 void read(Reading& reading, const Node& tree) {
-  reading.assume("framework", "megatron-lm", "Megatron-LM", kRelease);
+  const bool alone = is_true(tree, kOwnLoop);
+  reading.assume("framework", alone ? "megatron-core" : "megatron-lm", alone ? "Megatron-core in a loop of its own" : "Megatron-LM", kRelease);
   read_megatron(reading, tree, kRelease);
   if (!reading.has("data_parallel")) reading.assume("data_parallel", "ddp", "use_distributed_optimizer: false", kRelease);
 }

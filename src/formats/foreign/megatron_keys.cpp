@@ -58,6 +58,7 @@ const Rows& megatron_rows() {
       {"spec", kRefused, "None", nullptr, "a layer specification from a file"},
       {"use_legacy_models", kRefused, "false", nullptr, "the models before Megatron-core"},
       {"use_mcore_models", kNothing},
+      {kOwnLoop, kCode, "", nullptr, "framework megatron-core: train.py of plimsoll export"},
       {"transformer_impl", "layer_spec", "transformer_engine=te,local=local,inference_optimized=!"},
       {"seq_length", "seq_len"},
       {"encoder_seq_length", "seq_len"},

@@ -13,6 +13,7 @@ const Rows& rows() {
   static const Rows table = {
       {"model_name_or_path", kCode, "", nullptr, "model"},
       {"config_name", kCode, "", nullptr, "model"},
+      {kOwnLoop, kCode, "", nullptr, "framework transformers: train.py of plimsoll export"},
       {"dtype", "param_dtype", "auto=-,float32=fp32,bfloat16=bf16,float16=fp16", nullptr, "of the weights; transformers 4.56"},
       {"torch_dtype", "param_dtype", "auto=-,float32=fp32,bfloat16=bf16,float16=fp16", nullptr, "of the weights"},
       {"attn_implementation", "attention",
@@ -179,7 +180,7 @@ void assume_weights(Reading& said) {
     const bool half = reading.is("precision", "bf16") || reading.is("precision", "fp16") || reading.is("mixed_precision", "bf16") ||
                       reading.is("mixed_precision", "fp16");
     const bool sharded = reading.value("data_parallel").rfind("fsdp", 0) == 0;
-    if (half && !sharded && reading.is("framework", "transformers"))
+    if (half && !sharded && !reading.is("framework", "deepspeed"))
       reading.assume("param_dtype", "fp32", "dtype: auto, whose checkpoint's type is not told", kRelease);
   });
 }
@@ -189,8 +190,13 @@ void read_arguments(Reading& reading, const Node& tree) {
     if (const Node* value = tree.find(key); value && !value->is_null() && !reading.has("model")) say_model(reading, *value, key);
   const Node* deepspeed = tree.find("deepspeed");
   const bool sharded_by_deepspeed = deepspeed && !deepspeed->is_null() && deepspeed->text != "false";
-  reading.assume("framework", sharded_by_deepspeed || reading.has_format("deepspeed") ? "deepspeed" : "transformers", "the Trainer",
-                 kRelease);
+  const Node* loop = tree.find(kOwnLoop);
+  const bool own_loop = loop && loop->text == "true";
+  reading.assume("framework",
+                 sharded_by_deepspeed || reading.has_format("deepspeed") ? "deepspeed"
+                 : own_loop                                              ? "transformers"
+                                                                         : "accelerate",
+                 own_loop ? "a loop of its own" : "the Trainer", kRelease);
   read_rows(reading, rows(), tree);
   read_precision(reading, tree);
   read_sharding(reading, tree);

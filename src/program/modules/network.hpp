@@ -34,6 +34,7 @@ struct RunOptions {
   bool liger = false;                 ///< Liger's norms, rotation and gated MLPs in the families that it patches
   enum class Loss : std::uint8_t { cross_entropy, liger, liger_fused_linear } loss = Loss::cross_entropy;
   HfRelease release;                  ///< of transformers
+  std::shared_ptr<std::vector<Tensor>> held = {};    ///< gets what the output object holds, for a caller that works on it; none: it is gone
   bool hidden_requires_grad = false;  ///< enable_input_require_grads(): the embedding's output is a leaf of the graph (LoRA)
   std::shared_ptr<const RunOptions> unchecked = {};  ///< the same without checkpointing, where only some layers have it
 

@@ -33,7 +33,7 @@ StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy, bool ever
   Tape tape;
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   tape.phase(Phase::init);
-  materialize(*root, tape);
+  materialize(*root, tape, is_prepared_by_accelerate(strategy) ? Arrival::moved : Arrival::empty);
   const std::unique_ptr<Network> network = hf_network(model, strategy, *root, tape);
   const DdpSettings options = hf_ddp_settings(strategy);
   Ddp wrapped(tape, *root, options);

@@ -10,7 +10,7 @@ StepProgram lower_hf_eager(const Model& model, const Strategy& strategy, bool ev
   Tape tape;
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   tape.phase(Phase::init);
-  materialize(*root, tape);
+  materialize(*root, tape, is_prepared_by_accelerate(strategy) ? Arrival::moved : Arrival::empty);
   const std::unique_ptr<Network> network = hf_network(model, strategy, *root, tape);
   const std::vector<Tensor> parameters = trainable_tensors(*root);
   const std::unique_ptr<Optimizer> optimizer = hf_optimizer(model, strategy, *root, tape);

@@ -67,7 +67,7 @@ StepProgram record_fsdp1(Tape& tape, const Model& model, Module& root, Network& 
   const std::vector<Tensor> shards = sharded.shards();
   const bool on_host = strategy.offload.params;
   const std::unique_ptr<Optimizer> optimizer =
-      on_host ? make_host_optimizer(strategy, tape, shards) : make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, shards);
+      on_host ? make_host_optimizer(strategy, tape, shards) : hf_grouped_optimizer(strategy, root, tape, shards);
   record_hf_steps(tape,
                   {network, *optimizer, shards, [&](bool last) { sharded.set_requires_gradient_sync(last || !strategy.no_sync); },
                    [&] { sharded.after_step(); }, false,
@@ -84,8 +84,8 @@ StepProgram lower_hf_fsdp1(const Model& model, const Strategy& strategy, bool ev
   refuse_resting_tower(model, "FSDP1");
   Tape tape;
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
-  untie(*root);
-  const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
+  if (!is_prepared_by_accelerate(strategy)) untie(*root);  // Trainer hands over a model that is built
+  const std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, *root, tape);
   return record_fsdp1(tape, model, *root, *network, strategy, every_micro_batch);
 }
 

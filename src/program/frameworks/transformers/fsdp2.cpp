@@ -1,6 +1,8 @@
 // transformers' modules under torch.distributed.fsdp.fully_shard: the layers' own units, the root unit around them.
 #include "program/wrappers/fsdp/fsdp2.hpp"
 
+#include <cstdio>
+
 #include "plimsoll/error.hpp"
 #include "program/frameworks/transformers/training.hpp"
 #include "program/frameworks/wrap_units.hpp"
@@ -35,6 +37,31 @@ Fsdp2Options fsdp2_options(const Strategy& strategy) {
   return options;
 }
 
+/// fsdp2_prepare_model of Accelerate since 1.14 gives the embedding a unit of its own, and final norm and head another.
+bool cuts_ends(const Strategy& strategy) {
+  constexpr int kSince = 114;
+  int major = 1, minor = kSince % 100;
+  if (!strategy.framework_version.empty()) (void)std::sscanf(strategy.framework_version.c_str(), "%3d.%3d", &major, &minor);
+  return is_prepared_by_accelerate(strategy) && major * 100 + minor >= kSince;
+}
+
+/// Behind the layers' units. Answers a module of the last, which is not resharded after forward; none: the model has no head.
+const Module* add_ends(const Model& model, Module& root, std::vector<std::vector<Module*>>& units) {
+  Module *input = nullptr, *norm = nullptr, *head = root.find_child("lm_head");
+  for (const Block& block : model.blocks) {
+    if (block.role == Block::Role::embedding && !input) input = root.find(block.name);
+    if (block.role == Block::Role::final_norm) norm = root.find(block.name);
+  }
+  if (!head) return nullptr;
+  std::vector<Module*> tail;
+  if (norm) tail.push_back(norm);
+  if (input && model.tied_embeddings) tail.push_back(input);
+  if (input && !model.tied_embeddings) units.push_back({input});
+  tail.push_back(head);
+  units.push_back(tail);
+  return tail.front();
+}
+
 /// Optimizers that fail on FSDP2's DTensors.
 void refuse_without_dtensors(OptimizerKind optimizer) {
   if (is_bitsandbytes(optimizer)) fail("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "use FSDP1 or AdamW");
@@ -55,16 +82,25 @@ void refuse_without_dtensors(OptimizerKind optimizer) {
 StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy, bool every_micro_batch) {
   Tape tape;
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
-  const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
-  Fsdp2 sharded(tape, *root, wrap_units(model, *root, strategy.fsdp.units), fsdp2_options(strategy));
+  const std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, *root, tape);
+  std::vector<std::vector<Module*>> units = wrap_units(model, *root, strategy.fsdp.units);
+  const Module* tail = cuts_ends(strategy) ? add_ends(model, *root, units) : nullptr;
+  Fsdp2Options options = fsdp2_options(strategy);
+  if (tail) options.reshard_root = false;  // its reshard_after_forward is left to PyTorch
+  Fsdp2 sharded(tape, *root, units, options);
+  if (tail) sharded.set_reshard_after_forward(*tail, false);
   tape.phase(Phase::init);
-  sharded.materialize();
+  if (is_prepared_by_accelerate(strategy)) {
+    sharded.load_full_state_dict();
+  } else {
+    sharded.materialize();
+  }
   const Batch batch = hf_batch(model, strategy, tape);
   const std::vector<Tensor> shards = sharded.shards();
   refuse_without_dtensors(strategy.optimizer);
   const bool on_host = strategy.offload.params;
   const std::unique_ptr<Optimizer> optimizer =
-      on_host ? make_host_optimizer(strategy, tape, shards) : make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, shards);
+      on_host ? make_host_optimizer(strategy, tape, shards) : hf_grouped_optimizer(strategy, *root, tape, shards);
   TrainingLoop loop{*network, *optimizer, shards, [&](bool last) { sharded.set_requires_gradient_sync(last || !strategy.no_sync); }};
   loop.clip = [&] {
     clip_grad_norm(tape, shards, Group::data_shard);

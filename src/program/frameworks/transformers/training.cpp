@@ -14,6 +14,7 @@
 #include "program/modules/diffusers/diffusion.hpp"
 #include "program/modules/float8_linear.hpp"
 #include "program/op.hpp"
+#include "program/ops/ops.hpp"
 #include "program/optimizers/optimizer_kinds.hpp"
 #include "program/save_on_cpu.hpp"
 #include "strategy/msamp.hpp"
@@ -107,10 +108,14 @@ RunOptions hf_run_options(const Strategy& strategy) {
   return options;
 }
 
+bool is_prepared_by_accelerate(const Strategy& strategy) { return strategy.framework == "accelerate"; }
+
 std::optional<DType> hf_autocast(const Strategy& strategy) {
   const bool accelerate = is_msamp(strategy.precision) && engine_of(strategy) != Engine::deepspeed;
   if (strategy.precision == Precision::amp_bf16 || accelerate) return DType::bf16;
   if (strategy.precision == Precision::amp_fp16) return DType::fp16;
+  if (is_prepared_by_accelerate(strategy) && strategy.precision == Precision::fsdp_mixed_bf16) return DType::bf16;
+  if (is_prepared_by_accelerate(strategy) && strategy.precision == Precision::fsdp_mixed_fp16) return DType::fp16;
   return std::nullopt;
 }
 
@@ -181,11 +186,41 @@ std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy,
   return root;
 }
 
+namespace {
+
+/// accelerate.utils.convert_outputs_to_fp32: behind autocast's region every tensor of the output object is copied in fp32, the logits too,
+/// which nobody reads.
+class OutputsInFp32 : public Network {
+ public:
+  OutputsInFp32(std::unique_ptr<Network> network, std::shared_ptr<std::vector<Tensor>> held) : network_(std::move(network)), held_(std::move(held)) {}
+
+  Tensor loss(const Batch& batch) override { return network_->loss(batch); }
+
+  Tensor criterion(Tensor output) override {
+    for (Tensor& each : *held_)
+      if (each.dtype() != DType::fp32) each = to(each, DType::fp32);
+    held_->clear();
+    return network_->criterion(std::move(output));
+  }
+
+ private:
+  std::unique_ptr<Network> network_;
+  std::shared_ptr<std::vector<Tensor>> held_;
+};
+
+}  // namespace
+
+std::unique_ptr<Network> hf_wrapped_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape) {
+  RunOptions options = hf_run_options(strategy);
+  if (!is_prepared_by_accelerate(strategy) || !hf_autocast(strategy)) return make_network(model, options, root, tape);
+  const auto held = options.held = std::make_shared<std::vector<Tensor>>();
+  return std::make_unique<OutputsInFp32>(make_network(model, options, root, tape), held);
+}
+
 std::unique_ptr<Network> hf_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape) {
-  const RunOptions options = hf_run_options(strategy);
-  std::unique_ptr<Network> network = make_network(model, options, root, tape);
+  std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, root, tape);
   if (!root.find_child("prompt_encoder")) return network;
-  return std::make_unique<PromptedNetwork>(std::move(network), model, options, root, tape);
+  return std::make_unique<PromptedNetwork>(std::move(network), model, hf_run_options(strategy), root, tape);
 }
 
 void refuse_resting_tower(const Model& model, const std::string& wrapper) {
@@ -198,9 +233,63 @@ void refuse_resting_tower(const Model& model, const std::string& wrapper) {
         "data_parallel", "none or fsdp2");
 }
 
+namespace {
+
+/// Parameter groups of one optimizer: stepped one after the other.
+class OptimizerOfGroups : public Optimizer {
+ public:
+  OptimizerOfGroups(Tape& tape, std::vector<Tensor> parameters, std::vector<std::unique_ptr<Optimizer>> groups)
+      : Optimizer(tape, std::move(parameters)), groups_(std::move(groups)) {}
+
+ private:
+  void do_step() override {
+    for (const auto& group : groups_) group->step();
+  }
+
+  std::vector<std::unique_ptr<Optimizer>> groups_;
+};
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+/// Trainer.get_decay_parameter_names: biases and what lies in a module that is called a norm are not decayed.
+bool is_decayed(const std::string& module, const std::string& parameter) {
+  const std::string path = lower(module + "." + parameter);
+  for (const char* part : {"bias", "layernorm", "rmsnorm", ".norm.", "_norm."})
+    if (("." + path).find(part) != std::string::npos) return false;
+  return true;
+}
+
+/// Whether each of the model's trainable parameters is decayed, in registration order.
+std::vector<bool> decayed_parameters(Module& root) {
+  std::unordered_set<const Parameter*> seen;
+  std::vector<bool> decayed;
+  for (Module* module : root.all_modules())
+    for (const auto& parameter : module->parameters)
+      if (parameter->trainable && seen.insert(parameter.get()).second) decayed.push_back(is_decayed(module->path, parameter->name));
+  return decayed;
+}
+
+}  // namespace
+
+std::unique_ptr<Optimizer> hf_grouped_optimizer(const Strategy& strategy, Module& root, Tape& tape, const std::vector<Tensor>& parameters) {
+  const auto made = [&](std::vector<Tensor> of) { return make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, std::move(of)); };
+  const std::vector<bool> decayed = decayed_parameters(root);
+  const bool flattened = decayed.size() != parameters.size();  // FSDP1 without the parameters' own names
+  if (!is_prepared_by_accelerate(strategy) || flattened) return made(parameters);
+  std::vector<Tensor> with, without;
+  for (std::size_t i = 0; i < parameters.size(); ++i) (decayed[i] ? with : without).push_back(parameters[i]);
+  std::vector<std::unique_ptr<Optimizer>> groups;
+  for (std::vector<Tensor>* group : {&with, &without})
+    if (!group->empty()) groups.push_back(made(std::move(*group)));
+  return std::make_unique<OptimizerOfGroups>(tape, parameters, std::move(groups));
+}
+
 std::unique_ptr<Optimizer> hf_optimizer(const Model& model, const Strategy& strategy, Module& root, Tape& tape) {
   const std::vector<Tensor> parameters = trainable_tensors(root);
-  if (strategy.optimizer != OptimizerKind::muon) return make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, parameters);
+  if (strategy.optimizer != OptimizerKind::muon) return hf_grouped_optimizer(strategy, root, tape, parameters);
   std::unordered_set<const Parameter*> hidden;
   for (Module* layer : layer_modules(model, root))
     for (const auto& parameter : layer->all_parameters())

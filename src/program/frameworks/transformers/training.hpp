@@ -22,7 +22,10 @@ RunOptions hf_run_options(const Strategy& strategy);
 /// The modules of the model, not yet on the device, with adapters where the strategy asks for them.
 std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape);
 
-/// The network of those modules; with an encoder of prompts among them, in front of it.
+/// The network of those modules, as who prepares it wraps its forward.
+std::unique_ptr<Network> hf_wrapped_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape);
+
+/// The same; with an encoder of prompts among them, in front of it.
 std::unique_ptr<Network> hf_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape);
 
 /// Of a model of images and text, whose vision tower gets no gradient from a batch of text alone. Throws Error (refused) for such a model
@@ -43,6 +46,14 @@ constexpr DType kAdapterType = DType::fp32;
 
 /// Data type of the stored weights.
 DType hf_parameter_type(const Strategy& strategy);
+
+/// Whether Accelerate prepares what the Trainer, or a loop of its own, then steps: it autocasts around whatever wraps the model, hands the
+/// outputs out in fp32, and cuts FSDP2's units (accelerate/accelerator.py, prepare_model; utils/fsdp_utils.py).
+bool is_prepared_by_accelerate(const Strategy& strategy);
+
+/// The strategy's optimizer over `parameters`, which stand for the trainable ones below `root` in registration order; of the Trainer in two
+/// groups, with weight decay and without (Trainer.create_optimizer).
+std::unique_ptr<Optimizer> hf_grouped_optimizer(const Strategy& strategy, Module& root, Tape& tape, const std::vector<Tensor>& parameters);
 
 /// The strategy's optimizer over the trainable parameters below `root`, which are on the device whole.
 std::unique_ptr<Optimizer> hf_optimizer(const Model& model, const Strategy& strategy, Module& root, Tape& tape);

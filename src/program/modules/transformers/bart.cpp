@@ -279,6 +279,7 @@ class Bart final : public Network {
     tape_.phase(Phase::loss);
     Tensor loss = flat_cross_entropy(logits, labels);
     call.done({&loss, &logits, &encoded});
+    hold(options_, {logits, encoded});
     return loss;
   }
 

@@ -208,7 +208,11 @@ Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in) {
   return cross_entropy(logits, shifted);
 }
 
-Tensor language_model_loss(Module& root, Tape& tape, const Linear& head, const Batch& batch,
+void hold(const RunOptions& options, std::initializer_list<Tensor> outputs) {
+  if (options.held) options.held->insert(options.held->end(), outputs);
+}
+
+Tensor language_model_loss(Module& root, Tape& tape, const RunOptions& options, const Linear& head, const Batch& batch,
                            const std::function<Tensor(const Tensor& ids)>& decode) {
   Tensor ids = batch.input_ids, labels = batch.labels;
   ModuleCall call(root, tape, {&ids, &labels});
@@ -217,6 +221,7 @@ Tensor language_model_loss(Module& root, Tape& tape, const Linear& head, const B
   tape.phase(Phase::loss);
   Tensor loss = causal_lm_loss(logits, labels);
   call.done({&loss, &logits});
+  hold(options, {logits});
   return loss;
 }
 

@@ -214,6 +214,7 @@ class Deberta final : public Network {
       loss = labelled_loss(logits, labels);
     }
     call.done({&loss, &logits});
+    hold(options_, {logits});
     return loss;
   }
 

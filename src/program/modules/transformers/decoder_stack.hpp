@@ -16,7 +16,7 @@ template <class Layer>
 class DecoderStack : public Network {
  public:
   Tensor loss(const Batch& batch) override {
-    return language_model_loss(root_, tape_, head_, batch, [this](const Tensor& ids) { return decode(ids); });
+    return language_model_loss(root_, tape_, options_, head_, batch, [this](const Tensor& ids) { return decode(ids); });
   }
 
  protected:

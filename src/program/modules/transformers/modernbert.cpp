@@ -130,6 +130,7 @@ class ModernBert final : public Network {
     const Tensor wide = masked ? to(logits, DType::fp32) : logits;
     Tensor loss = cross_entropy(view(wide, {-1, wide.size(-1)}), view(labels, {-1}));
     call.done({&loss, &logits});
+    hold(options_, {logits});
     return loss;
   }
 

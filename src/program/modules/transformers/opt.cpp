@@ -106,6 +106,7 @@ class Opt final : public DecoderStack<OptLayer> {
     tape_.phase(Phase::loss);
     Tensor loss = causal_lm_loss(logits, labels);
     call.done({&loss, &logits});
+    hold(options_, {logits});
     return loss;
   }
 

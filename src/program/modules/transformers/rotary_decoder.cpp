@@ -245,6 +245,7 @@ class RotaryDecoder final : public Network {
       for (Tensor& each : router_logits) outputs.push_back(&each);
     }
     call.done(outputs);
+    hold(options_, {logits});
     return loss;
   }
 

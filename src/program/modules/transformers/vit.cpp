@@ -135,6 +135,7 @@ class Vit final : public Network {
     tape_.phase(Phase::loss);
     Tensor loss = cross_entropy(view(logits, {-1, logits.size(-1)}), view(labels, {-1}));
     call.done({&loss, &logits});
+    hold(options_, {logits});
     return loss;
   }
 

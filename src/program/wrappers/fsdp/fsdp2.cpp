@@ -87,6 +87,28 @@ void Fsdp2::materialize() {
   visit(root_);
 }
 
+void Fsdp2::load_full_state_dict() {
+  auto holders = groups_of_slots(groups_);
+  std::unordered_set<const Parameter*> loaded;
+  std::vector<Tensor> second;
+  for (Module* module : root_.all_modules()) {
+    const LabelScope label(tape_, module->label);
+    for (const auto& slot : module->parameters) {
+      const Tensor whole = tape_.empty(slot->sizes, slot->type, Category::temporary);
+      for (Fsdp2Group* group : holders[slot.get()])
+        if (loaded.insert(slot.get()).second) {
+          group->materialize_shard(slot.get());
+        } else {
+          second.push_back(tape_.empty(group->shard_sizes(slot.get()), slot->type, Category::temporary));
+        }
+    }
+  }
+  second.clear();
+  for (Fsdp2Group* group : groups_) group->pad_shards();
+  for (Module* module : root_.all_modules())
+    for (ModuleBuffer& buffer : module->buffers) buffer.tensor = tape_.empty(buffer.sizes, buffer.type, Category::parameter);
+}
+
 std::vector<Tensor> Fsdp2::shards() const {
   std::vector<Tensor> all;
   auto holders = groups_of_slots(groups_);

@@ -51,6 +51,12 @@ void Fsdp2Group::materialize_shard(const Parameter* slot) {
   }
 }
 
+Dims Fsdp2Group::shard_sizes(const Parameter* slot) const {
+  for (const ShardedParameter& parameter : parameters)
+    if (parameter.slot.get() == slot) return parameter.shard_sizes;
+  return {0};
+}
+
 void Fsdp2Group::pad_shards() {
   for (ShardedParameter& parameter : parameters) {
     if (!parameter.shard || parameter.padded) continue;

@@ -34,6 +34,7 @@ class Fsdp2Group {
 
   void add(const std::shared_ptr<Parameter>& slot, int dimension);
   void materialize_shard(const Parameter* slot);
+  Dims shard_sizes(const Parameter* slot) const;
   /// reset_sharded_param, when the unit's modules have been applied to: shards that are smaller than others' move to padded storages.
   void pad_shards();
   bool is_gathered() const { return gathered_; }

@@ -38,12 +38,15 @@ class Range {
   }
   bool holds(std::uintptr_t address) const { return address >= start_ && address < end_; }
 
-  /// The lowest gap of that many bytes, or 0.
+  /// The end of the highest gap of that many bytes, or 0: addresses go down, as CUDA's driver gives them. PyTorch before 2.12 takes the
+  /// lowest of equal free blocks, and the bytes that 2.11 reserved on an H100 come out so, and not the other way round.
   std::uintptr_t take(std::uint64_t bytes, std::uint64_t alignment) {
-    for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
-      const std::uintptr_t from = gap->first, to = from + gap->second, at = up(from, alignment);
-      if (at + bytes > to) continue;
-      gaps_.erase(gap);
+    for (auto gap = gaps_.rbegin(); gap != gaps_.rend(); ++gap) {
+      const std::uintptr_t from = gap->first, to = from + gap->second;
+      if (bytes > gap->second) continue;
+      const std::uintptr_t at = (to - bytes) / alignment * alignment;
+      if (at < from) continue;
+      gaps_.erase(from);
       if (at > from) gaps_[from] = at - from;
       if (at + bytes < to) gaps_[at + bytes] = to - at - bytes;
       return at;
