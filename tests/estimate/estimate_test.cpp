@@ -40,14 +40,14 @@ bool has_kernel(const Report& report, const std::string& part) {
   return std::any_of(all.begin(), all.end(), [&](const DearKernel& each) { return each.what.find(part) != std::string::npos; });
 }
 
+// Behind torch's own attention stands AOTriton on ROCm, behind the flash-attention package Composable Kernel.
 TEST(Estimate, AttentionOfRocmGoesByItsOwnNames) {
-  const auto of = [](const char* cluster, const char* attention) {
-    return llama(cluster, {{"data_parallel", "fsdp"}, {"micro_batch", "1"}, {"seq_len", "8192"}, {"attention", attention}});
+  const auto of = [](const char* cluster, const char* framework, const char* attention) {
+    return llama(cluster, {{"framework", framework}, {"micro_batch", "1"}, {"seq_len", "8192"}, {"attention", attention}});
   };
-  EXPECT_TRUE(has_kernel(of("8xmi300x", "sdpa"), "aotriton"));
-  EXPECT_TRUE(has_kernel(of("8xmi300x", "flash"), "composable_kernel"));
-  EXPECT_FALSE(has_kernel(of("8xmi300x", "flash"), "flash2"));
-  EXPECT_TRUE(has_kernel(of("8xh100-sxm", "flash"), "flash2"));
+  EXPECT_TRUE(has_kernel(of("8xmi300x", "transformers", "sdpa"), "aotriton"));
+  EXPECT_TRUE(has_kernel(of("8xmi300x", "megatron-core", "flash"), "composable_kernel"));
+  EXPECT_TRUE(has_kernel(of("8xh100-sxm", "megatron-core", "flash"), "flash2"));
 }
 
 TEST(Estimate, OptimizerStatesAreExactUnderSharding) {
