@@ -294,7 +294,8 @@ class BitsAndBytesOptimizer final : public Optimizer {
   }
 
   std::int64_t managed_bytes_of(const Tensor& parameter) const {
-    return options_.paged && parameter.elements() >= kLeastPaged ? options_.moments * parameter.elements() * size_of(state_type(parameter)) : 0;
+    if (!options_.paged || parameter.elements() < kLeastPaged) return 0;
+    return options_.moments * parameter.elements() * size_of(state_type(parameter));
   }
 
   /// prefetch_state: cudaMemPrefetchAsync on the stream of the step. What it drives out leaves on the link's other direction meanwhile.
