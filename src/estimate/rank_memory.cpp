@@ -140,7 +140,9 @@ program::TuneDevice tune_device(const Cluster& cluster) {
   constexpr std::int64_t kBeforeHopper = 4096 * 2 * 1024 + 16 * 8 * 1024;
   const std::string& family = cluster.accelerator.family;
   const bool large = family == "Hopper" || family == "Blackwell";
-  return large ? program::TuneDevice{} : program::TuneDevice{.gemm_workspace = kBeforeHopper};
+  program::TuneDevice device{.memory = cluster.accelerator.memory_usable.value.count};
+  if (!large) device.gemm_workspace = kBeforeHopper;
+  return device;
 }
 
 }  // namespace

@@ -44,6 +44,16 @@ TEST(CompletedRows, DimensionsOfAShippedModel) {
   EXPECT_EQ(llama.model->parameters(), 8030261248);
 }
 
+// Qwen3-235B-A22B's heads are 128 wide and normed, not 4096 / 64 as width over heads would have it.
+TEST(CompletedRows, HeadsOfAShippedModel) {
+  const MeasuredRow qwen = read(row("t", R"({"name": "Qwen3-235B-A22B", "hidden_size": 4096, "num_layers": 94, "num_attention_heads": 64,
+      "num_key_value_heads": 4, "intermediate_size": 12288, "mlp": "swiglu", "norm": "rmsnorm", "tie_embeddings": false, "positions": "rope",
+      "moe": {"experts": 128, "top_k": 8, "expert_intermediate_size": 1536}})", kTraining));
+  ASSERT_EQ(qwen.refused, "");
+  EXPECT_EQ(qwen.model->head_dim, 128);
+  EXPECT_EQ(qwen.model->parameters(), 235093634560);
+}
+
 TEST(CompletedRows, AnotherWidthIsNotThatModel) {
   const MeasuredRow wide = read(row("t", R"({"name": "Llama-3.1-8B", "hidden_size": 5120, "num_layers": 32, "num_attention_heads": 32,
       "mlp": "swiglu", "norm": "rmsnorm", "positions": "rope", "vocab_size": 128256})", kTraining));

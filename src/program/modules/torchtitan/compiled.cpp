@@ -41,7 +41,8 @@ class Graph {
   /// Whether what the ranks gather is cast before (torchao's float8 tensor-parallel styles, which take a scale per tensor alone).
   bool gathers_eight_bits() const { return group_.on() && scaling_ == Scaling::tensor; }
 
-  /// A product of [tokens, in] with a weight [width, in], piece by piece while its input is being gathered. `cast_already`: of an input that another product has cast, or that was gathered so.
+  /// A product of [tokens, in] with a weight [width, in], piece by piece while its input is being gathered. `cast_already`: of an input that
+  /// another product has cast, or that was gathered so.
   Tensor product(std::int64_t in, std::int64_t width, bool cast_already = false) {
     Tensor y = tape_.empty({tokens_, width}, type_);
     const Tensor narrow = cast_already ? Tensor() : cast(tokens_, in, Scales::by_row), narrow_weight = cast(width, in, Scales::by_row);
@@ -219,7 +220,8 @@ class Graph {
   void largest_of_all(const Operand& part) {
     reduce(tape_, Reduction::Axis::all, 1, {part}, {packed(1, DType::fp32)});
     if (!group_.on()) return;
-    tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::tensor, .bytes = size_of(DType::fp32), .type = DType::fp32}, kComputeStream);
+    tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::tensor, .bytes = size_of(DType::fp32), .type = DType::fp32},
+                     kComputeStream);
   }
   /// A matrix of 8 bits in the other layout.
   Tensor turn(std::int64_t rows, std::int64_t columns) {
