@@ -80,6 +80,24 @@ TEST(CompletedRows, RecipesOfPublishedTables) {
   EXPECT_NE(read(row("another table", model, training(""))).refused.find("micro_batch"), std::string::npos);
 }
 
+// Whole iterations in one graph: set_full_iter_cg_configs of Megatron-Bridge 0.5.0. Other precisions have none, other models other settings.
+TEST(CompletedRows, RecipesWithConditions) {
+  const auto mixture = [](const std::string& name, const std::string& precision, const std::string& more) {
+    return read(row("NVIDIA Megatron-Bridge performance summary", "{\"name\": \"" + name + "\"}",
+                    R"({"framework": "megatron-bridge", "seq_len": 4096, "micro_batch": 4, "global_batch": 4096, "tp": 1, "pp": 1, "dp": 1024,
+                        "ep": 8, "precision": ")" + precision + "\"" + more + "}"));
+  };
+  const MeasuredRow graphs = mixture("Qwen3-30B-A3B", "mxfp8", R"(, "cuda_graph": "full_iteration:[]")");
+  ASSERT_EQ(graphs.refused, "");
+  EXPECT_TRUE(graphs.strategy.moe.fused_mlp && *graphs.strategy.moe.a2a_overlap && graphs.strategy.fp8_attention);
+  EXPECT_EQ(graphs.strategy.grad_dtype, DType::bf16);
+  EXPECT_TRUE(lists(graphs.assumed, "set_full_iter_cg_configs"));
+  EXPECT_FALSE(mixture("Qwen3-30B-A3B", "bf16", R"(, "cuda_graph": "full_iteration:[]")").strategy.moe.fused_mlp);
+  EXPECT_FALSE(mixture("Qwen3-30B-A3B", "mxfp8", "").strategy.moe.fused_mlp);
+  EXPECT_FALSE(mixture("gpt-oss-120b", "mxfp8", R"(, "cuda_graph": "full_iteration:[]")").strategy.fp8_attention);
+  EXPECT_FALSE(mixture("Qwen3-30B-A3B", "mxfp8", R"(, "cuda_graph": "full_iteration:[]", "moe_fused_mlp": false)").strategy.moe.fused_mlp);
+}
+
 // NeMo's and Megatron-Bridge's performance recipes: recipe.peft.target_modules = ['linear_qkv'].
 TEST(CompletedRows, AdaptersOfTheLaunchersRecipes) {
   const auto lora = [](const std::string& lora) {
