@@ -384,6 +384,25 @@ TEST(Rehearsal, RanksWithOneProgramAreCounted) {
   EXPECT_EQ(rehearsal.report.ranks[0].count, 2);
 }
 
+/// Segments of 2 MiB in the last of four steps are growth that is said; in the third of four they are over when the rehearsal ends.
+TEST(Rehearsal, SaysThatReservedMemoryStillGrew) {
+  const auto grows_in = [](int growing) {
+    RecordWriter writer;
+    writer.segment(record::SegmentAction::allocate, 20 * kMiB);
+    for (int step = 1; step <= 4; ++step) {
+      writer.phase("forward").gemm(64, 32, 16);
+      if (step == growing) writer.segment(record::SegmentAction::allocate, 2 * kMiB);
+      writer.step_end();
+    }
+    const auto notes = rehearsal_of({read(writer)}, parse_cluster("1xh100-sxm")).report.notes;
+    return std::count_if(notes.begin(), notes.end(), [](const std::string& note) {
+      return note.find("still grew in step 4, the last that was followed, from 20.0 MiB to 22.0 MiB") != std::string::npos;
+    });
+  };
+  EXPECT_EQ(grows_in(4), 1);
+  EXPECT_EQ(grows_in(3), 0);
+}
+
 /// The program compared with itself has no difference; with a product more in one, that product is the first difference.
 TEST(Comparison, NamesTheFirstProductThatDiffers) {
   const Recording recording = read(training(2));
