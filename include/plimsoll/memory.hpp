@@ -19,10 +19,10 @@ enum class DelayedFree : std::uint8_t {
   next_wait,        ///< when some stream next waits for the stream that used it; at the latest at the end of the step
 };
 
-/// From which segment the caching allocator takes one of several equal free blocks; within a segment it is the one of the lowest address.
+/// Which of several equal free blocks the caching allocator takes.
 enum class SegmentOrder : std::uint8_t {
-  oldest_first,    ///< PyTorch 2.12 and later
-  youngest_first,  ///< before: of the lowest address of all, and CUDA's driver gives addresses downwards (seen on an H100)
+  by_age,      ///< of the oldest segment, there of the lowest address: PyTorch 2.12 and later
+  by_address,  ///< of the lowest address of all: before. CUDA's driver gives addresses downwards, so it is mostly the youngest segment's
 };
 
 /// What is alive at one instant, by category.
@@ -77,7 +77,7 @@ struct PlayMemoryOptions {
   std::optional<Bytes> total;  ///< memory that the device reports in all (memory fraction, address space); empty: `capacity`
   int steps = 4;
   DelayedFree delayed_free = DelayedFree::next_allocation;
-  SegmentOrder segments = SegmentOrder::oldest_first;
+  SegmentOrder segments = SegmentOrder::by_age;
   /// Entries of the launch queue by which the device lags behind the host: a block freed under record_stream can be given out again after
   /// as many more, at the latest when the host waits for the device (synchronize, the end of the step, memory running short). A kernel or
   /// a copy is one entry; a collective is three, its kernel and the events by which its stream and the one that issued it wait for each

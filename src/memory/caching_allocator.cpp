@@ -10,7 +10,6 @@ namespace {
 
 // An unbounded device: more than any plan needs, and small enough for the arithmetic of addresses.
 constexpr std::int64_t kUnbounded = std::int64_t{1} << 52;
-constexpr std::uint64_t kFirstAddress = std::uint64_t{1} << 32, kLastAddress = std::uint64_t{1} << 62;
 
 void check(const AllocatorSettings& settings) {
   if (settings.max_split_size && settings.max_split_size->count <= kLargeSegment)
@@ -51,8 +50,7 @@ CachingAllocator::CachingAllocator(const Options& options)
       total_(std::min(options.total, kUnbounded)),
       max_split_(options.settings.max_split_size ? options.settings.max_split_size->count : std::numeric_limits<std::int64_t>::max()),
       delayed_free_(options.delayed_free),
-      segments_order_(options.segments),
-      next_address_(options.segments == SegmentOrder::youngest_first ? kLastAddress : kFirstAddress) {
+      addresses_(options.segments) {
   check(settings_);
   if (settings_.per_process_memory_fraction)
     fraction_limit_ = static_cast<std::int64_t>(*settings_.per_process_memory_fraction * static_cast<double>(total_));
@@ -74,13 +72,6 @@ bool CachingAllocator::stop_at_capacity() {
 
 void CachingAllocator::note(AllocatorEvent::Kind kind, std::uint64_t address, std::int64_t size, std::uint32_t pool) {
   if (log_) log_->push_back({kind, address, size, pools_[pool].stream});
-}
-
-std::uint64_t CachingAllocator::new_addresses(std::int64_t size) {
-  const std::uint64_t address = next_address_;
-  if (segments_order_ == SegmentOrder::youngest_first) return next_address_ -= static_cast<std::uint64_t>(size);
-  next_address_ += static_cast<std::uint64_t>(size);
-  return address;
 }
 
 inline BlockId CachingAllocator::new_block(std::uint64_t address, std::int64_t size, std::uint32_t pool, std::int32_t expandable) {
@@ -296,7 +287,7 @@ BlockId CachingAllocator::take_new_block(std::uint32_t pool, std::int64_t size) 
   if (settings_.expandable_segments) return take_expandable_block(pool, size);
   if (bytes > capacity_ - reserved_) return kNoBlock;
   reserved_ += bytes;
-  const BlockId id = new_block(new_addresses(bytes), bytes, pool, -1);
+  const BlockId id = new_block(addresses_.take(bytes), bytes, pool, -1);
   note(AllocatorEvent::Kind::segment_alloc, blocks_[id].address, bytes, pool);
   return id;
 }
@@ -325,7 +316,7 @@ BlockId CachingAllocator::find_expandable_room(std::uint32_t pool_id, std::int64
   const std::int64_t page = pools_[pool_id].small ? kSmallSegment : kLargeSegment;
   // 9/8 of the device, so that pages unmapped early can come back at the end.
   const std::int64_t space = round_up(std::max(capacity_, total_ + total_ / 8), page);
-  const std::uint64_t address = new_addresses(space);
+  const std::uint64_t address = addresses_.take(space);
   expandables_.push_back({address, space, page});
   const BlockId id = new_block(address, space, pool_id, static_cast<std::int32_t>(expandables_.size() - 1));
   blocks_[id].mapped = false;
@@ -459,6 +450,7 @@ void CachingAllocator::complete_all() {
 void CachingAllocator::release_segment(BlockId id) {
   erase_free(id);
   note(AllocatorEvent::Kind::segment_free, blocks_[id].address, blocks_[id].size, blocks_[id].pool);
+  addresses_.give_back(blocks_[id].address, blocks_[id].size);
   reserved_ -= blocks_[id].size;
   delete_block(id);
 }

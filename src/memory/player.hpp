@@ -86,9 +86,9 @@ class Player {
 
   std::int64_t launches_ = 0;
   std::vector<StreamId> event_streams_;  ///< of each event: where it was last recorded
-  std::int64_t waited_ = 0;    // launches when the host last waited for the device
-  std::deque<Behind> behind_;  // in order
-  bool lagging_;               // the host is ahead of the device now
+  std::int64_t waited_ = 0;              // launches when the host last waited for the device
+  std::deque<Behind> behind_;            // in order
+  bool lagging_;                         // the host is ahead of the device now
   const StepProgram& program_;
   PlayMemoryOptions options_;
   CachingAllocator allocator_;

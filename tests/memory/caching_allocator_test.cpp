@@ -45,18 +45,33 @@ TEST(CachingAllocator, KeepsARestOfOneMebibyte) {
   EXPECT_EQ(allocator.reserved(), 20 * kMiB);
 }
 
-// Two free segments of 30 MiB: PyTorch 2.12 takes the older; before, the lower address, which on a driver that gives addresses downwards
-// is the younger's.
+// Two free segments of 30 MiB: PyTorch 2.12 takes the older; before, the lower address, and a driver that gives addresses downwards put the
+// younger there.
 TEST(CachingAllocator, EqualBlocksAreTakenByTheOrderOfSegments) {
-  for (const SegmentOrder order : {SegmentOrder::oldest_first, SegmentOrder::youngest_first}) {
+  for (const SegmentOrder order : {SegmentOrder::by_age, SegmentOrder::by_address}) {
     CachingAllocator allocator({.segments = order});
     const BlockId older = allocator.allocate(30 * kMiB, 0), younger = allocator.allocate(30 * kMiB, 0);
     const std::uint64_t of_older = allocator.address(older), of_younger = allocator.address(younger);
     allocator.free(older);
     allocator.free(younger);
-    const bool takes_older = order == SegmentOrder::oldest_first;
+    const bool takes_older = order == SegmentOrder::by_age;
     EXPECT_EQ(allocator.address(allocator.allocate(30 * kMiB, 0)), takes_older ? of_older : of_younger);
   }
+}
+
+// The space ends at a multiple of 32 MiB. 40 MiB begin 64 below it and leave 24 free at the end: the first 20 fit there, the second 20 lie
+// below all.
+TEST(DeviceAddresses, SmallOnesFillTheGapsAboveLargeOnes) {
+  DeviceAddresses addresses(SegmentOrder::by_address);
+  const std::uint64_t large = addresses.take(40 * kMiB);
+  EXPECT_EQ(large % (32 * kMiB), 0u);
+  const std::uint64_t first = addresses.take(20 * kMiB), second = addresses.take(20 * kMiB);
+  EXPECT_GT(first, large);
+  EXPECT_LT(second, large);
+  addresses.give_back(first, 20 * kMiB);
+  EXPECT_EQ(addresses.take(20 * kMiB), first) << "the highest gap is used again";
+  addresses.give_back(large, 40 * kMiB);
+  EXPECT_EQ(addresses.take(40 * kMiB), large);
 }
 
 }  // namespace

@@ -148,17 +148,16 @@ Tensor log_softmax(const Tensor& x, DType type) { return softmax_to("log_softmax
 
 Tensor safe_softmax(const Tensor& x) {
   Op op("safe_softmax", {&x});
-  const Tensor plain = op.output(x.sizes(), x.dtype());
+  Tensor y = op.output(x.sizes(), x.dtype());
   const std::int64_t columns = x.size(-1);
-  row_wise(RowWise::Function::softmax, x.elements() / columns, columns, {&x}, {&plain});
-  Tensor y;
+  row_wise(RowWise::Function::softmax, x.elements() / columns, columns, {&x}, {&y});
   {
     const Tensor masked = op.elementwise({&x}, DType::boolean);  // isneginf
     std::vector<bool> last(static_cast<std::size_t>(x.rank()), false);
     last.back() = true;
     const Tensor masked_rows = reduce(masked, last, true, DType::boolean, size_of(DType::boolean));
     const Tensor zero = filled(op.tape(), {}, x.dtype());
-    y = op.elementwise({&masked_rows, &zero, &plain}, x.dtype());
+    in_place(y, {&masked_rows, &zero});  // where, into its own operand
   }
   op.save_output(y);
   return op.done(y, [](BackwardCall& b) { b.give(0, softmax_gradient(b.tape, b.grad(), b.saved(0), b.saved(0).dtype())); });
