@@ -90,7 +90,6 @@ def plans():
         Plan("gpt2 ddp", "gpt2", "8xh100-sxm", "torchrun", f"{gpt2} --data-parallel ddp", EMPTY),
         Plan("megatron-core, tensor parallel", small, "8xh100-sxm", "megatron", f"{CORE} --tp 2 --micro-batch 2"),
         Plan("megatron-core, distributed optimizer", "gpt2", "8xh100-sxm", "megatron", f"{CORE} --data-parallel megatron-distopt --micro-batch 2"),
-        Plan("megatron-core, pipeline", "gpt2", "8xh100-sxm", "megatron", f"{CORE} --pp 2 --micro-batch 1 --global-batch 16", stages=2),
         Plan(
             "torchtitan",
             "llama-3.2-1b",
