@@ -208,7 +208,6 @@ TEST_P(Refused, ByName) {
 
 const Refusal kRefusals[] = {
     {{"accelerate/invalid_keys.yaml"}, "gpt2", "8xh100-sxm", "unknown key 'invalid_key'"},
-    {{"llm-foundry/mpt-7b.yaml"}, "", "8xh100-sxm", "learned positions"},
     {{"deepspeed/ds_z2_config.json"}, "", "8xh100-sxm", "which model"},
     {{"accelerate/slurm_fsdp.yaml"}, "gpt2", "", "which devices"},
     {{"accelerate/slurm_fsdp.yaml"}, "gpt2", "h100-sxm", "how many devices"},
