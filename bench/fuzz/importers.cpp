@@ -4,14 +4,21 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace plimsoll;
-  return fuzz::read(data, size, [](const std::string& text) {
-    switch (text.empty() ? 0 : text.front() % 3) {
+  if (size == 0) return 0;
+  return fuzz::read(data + 1, size - 1, [kind = data[0]](const std::string& text) {
+    switch (kind % 6) {
       case 0:
         return (void)calibrate::import_nccl_tests(text, "input", "rccl-tests");
       case 1:
         return (void)calibrate::import_hipblaslt_bench(text, "input");
-      default:
+      case 2:
         return (void)calibrate::import_babelstream(text, "input");
+      case 3:
+        return (void)calibrate::import_transferbench(text, "input");
+      case 4:
+        return (void)calibrate::import_rocm_bandwidth_test(text, "input");
+      default:
+        return (void)parse_samples(text, "input");
     }
   });
 }

@@ -1,15 +1,7 @@
-// A record of a rehearsed process, which is read from a file.
-#include <unistd.h>
-
-#include <fstream>
-
+// A record of a rehearsed process.
 #include "plimsoll/rehearse.hpp"
 #include "reader.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const std::string path = "/tmp/plimsoll-fuzz-" + std::to_string(getpid()) + ".record";
-  return plimsoll::fuzz::read(data, size, [](const std::string& bytes) {
-    std::ofstream(path, std::ios::binary) << bytes;
-    (void)plimsoll::read_recording(path);
-  });
+  return plimsoll::fuzz::read(data, size, [](const std::string& bytes) { (void)plimsoll::read_recording(plimsoll::fuzz::file_of(bytes)); });
 }

@@ -47,8 +47,8 @@ struct Sample {
   std::string group;   ///< of streams the kind of kernels they stand for ("elementwise"); of collectives their kind ("all_reduce")
   std::string type;    ///< of the operands: "bf16"; empty where it does not matter
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
-  std::string layout;      ///< of a product, as BLAS has it: "TN" of a linear's forward pass, "NN", "NT"; empty: both operands in rows
-  std::int64_t bytes = 0;  ///< moved; of collectives: full buffer
+  std::string layout;       ///< of a product, as BLAS has it: "TN" of a linear's forward pass, "NN", "NT"; empty: both operands in rows
+  std::int64_t bytes = 0;   ///< moved; of collectives: full buffer
   std::int64_t reuse = -1;  ///< bytes that other work moved since the operands were touched, as in a model's step; −1: no model's
   double flops = 0;
   int ranks = 1, nodes = 1;
@@ -58,6 +58,9 @@ struct Sample {
   int runs = 1;
   double clock_hertz = 0, watts = 0;  ///< during the run; 0: unknown
   std::string tool;                   ///< "plimsoll", "rccl-tests", …
+  // Of kernels of a traced step; not written to files of samples.
+  std::optional<Kernel> work;  ///< attention, or a kernel bound by memory
+  double matrix_share = 0;     ///< of the step's kernel time that products and attention took (Surroundings); 0: alone
 };
 
 /// The device that was measured. Empty and 0: unknown.
@@ -255,11 +258,11 @@ struct ClockSlowdown {
 struct Replay {
   DeviceFacts device;
   std::vector<ReplayLine> lines;
-  double predicted_step = 0;                 ///< seconds, at the clock at which the device was calibrated
-  double predicted_now = 0;                  ///< at the clock during this replay
-  double measured_step = 0, spread = 0;      ///< without the time that other work had a processor; the spread as in Sample
-  double taken = 0;                          ///< share of the time that other work had one of a processor's threads' processors
-  std::optional<ClockSlowdown> slowdown;     ///< empty: the device's file has no reference to compare with
+  double predicted_step = 0;              ///< seconds, at the clock at which the device was calibrated
+  double predicted_now = 0;               ///< at the clock during this replay
+  double measured_step = 0, spread = 0;   ///< without the time that other work had a processor; the spread as in Sample
+  double taken = 0;                       ///< share of the time that other work had one of a processor's threads' processors
+  std::optional<ClockSlowdown> slowdown;  ///< empty: the device's file has no reference to compare with
   int steps = 0;
   Bytes predicted_allocated, replayed_allocated;  ///< peaks over the steps: played, and of the allocator that really gave memory
   Bytes predicted_reserved, replayed_reserved;

@@ -34,6 +34,7 @@ struct GemmTimes {
   struct Point {
     std::int64_t m, n, k, batch;
     Seconds time;
+    std::string layout;  ///< as BLAS has it: "TN"; empty: of any
   };
   MathType type;
   Provenance provenance = Provenance::measured;
@@ -75,6 +76,12 @@ struct AttentionConstants {
   Sourced<double> power;  ///< board powers that it draws at the boost clock; 0: no more than the board has
 };
 
+/// How long kernels of this very device take, over what the laws of hardware/kernels.json say; read off traces of it.
+struct KernelPaces {
+  Sourced<double> issue{1, Provenance::derived, {}};  ///< lane instructions of memory-bound kernels
+  Sourced<double> attention_forward{1, Provenance::derived, {}}, attention_backward{1, Provenance::derived, {}};
+};
+
 /// Memory outside PyTorch's allocator and fixed buffers, per rank.
 struct DeviceOverheads {
   Sourced<Bytes> context;         ///< runtime context and loaded kernels
@@ -105,6 +112,7 @@ struct Accelerator {
   std::vector<ComputeRate> rates;
   ProductConstants gemm;
   AttentionConstants attention;
+  KernelPaces paces;
   DeviceOverheads overheads;
   std::vector<StreamingCurve> streaming;  ///< of calibrated devices; empty: bandwidth, efficiency and a common start
   std::vector<GemmTimes> gemm_times;      ///< of calibrated devices
@@ -177,8 +185,8 @@ struct ProtocolLatency {
 struct CollectiveLibrary {
   std::string name;  ///< "nccl" | "rccl"
   int channels = 0;
-  Sourced<BytesPerSecond> ring;                 ///< bus bandwidth of the node's ring graph, all GPUs
-  Sourced<BytesPerSecond> ll_max[3];            ///< ceiling of the LL protocol on one, two, more nodes
+  Sourced<BytesPerSecond> ring;                       ///< bus bandwidth of the node's ring graph, all GPUs
+  Sourced<BytesPerSecond> ll_max[3];                  ///< ceiling of the LL protocol on one, two, more nodes
   Sourced<BytesPerSecond> ll128_per_channel[3];       ///< ceiling of LL128's rings on one, two, more nodes; 0: the protocol is not used
   Sourced<BytesPerSecond> ll128_tree_per_channel[3];  ///< and of its trees
   Sourced<BytesPerSecond> tree_per_channel[3];        ///< ceiling of trees on one, two, more nodes

@@ -228,6 +228,13 @@ struct DeepSpeedOptions {
 /// Megatron-LM and Megatron-core.
 struct MegatronOptions {
   std::optional<bool> overlap_grad_reduce, overlap_param_gather;  ///< resolved (false)
+  /// The interleaved schedule gathers a model chunk's weights while the chunk before it computes, at the same time on all stages; else each
+  /// chunk gathers them when it needs them. Resolved (false).
+  std::optional<bool> align_param_gather;
+  /// Gradients of the output layer's weight wait for the end of the schedule, where the last stage idles; of the last `wgrad_deferral_limit`
+  /// micro-batches (0: of all). Resolved (false).
+  std::optional<bool> defer_embedding_wgrad_compute;
+  std::int64_t wgrad_deferral_limit = 0;
   std::int64_t ddp_bucket_size = 0;                               ///< elements; 0: max(40e6, 1e6 · dp)
   bool pad_buckets_for_high_nccl_busbw = false;
   std::optional<bool> gradient_accumulation_fusion, masked_softmax_fusion, rope_fusion;  ///< resolved
@@ -251,6 +258,9 @@ struct MoeOptions {
   std::string load_balancing;   ///< "aux_loss", "none" …; empty: the framework's
   double aux_loss_coeff = 0;
   std::optional<bool> a2a_overlap;  ///< resolved (false)
+  bool delay_wgrad = false;         ///< gradients of weights are computed beside the exchange of another micro-batch (delay_wgrad_compute)
+  bool grouped_gemm = true;         ///< false: expert after expert (SequentialMLP)
+  bool fused_mlp = false;           ///< use_transformer_engine_op_fuser: products, activation and quantization are one kernel each
 };
 
 /// What leaves the device between its uses.

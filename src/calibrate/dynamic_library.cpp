@@ -1,12 +1,23 @@
 #include "calibrate/dynamic_library.hpp"
 
 #include <dlfcn.h>
+#include <sys/auxv.h>
 
 #include <cstdlib>
 
 namespace plimsoll::calibrate {
+namespace {
+
+/// A program that no dynamic linker loaded holds a C library of its own, beside which a driver's cannot run.
+bool is_static() { return getauxval(AT_BASE) == 0; }
+
+}  // namespace
 
 DynamicLibrary::DynamicLibrary(const std::vector<std::string>& candidates, const char* variable, Symbols symbols) {
+  if (is_static()) {
+    reason_ = "this plimsoll is linked statically and loads no libraries: take the .deb or a build for devices";
+    return;
+  }
   const char* given = variable ? std::getenv(variable) : nullptr;
   for (const std::string& candidate : given ? std::vector<std::string>{given} : candidates) {
     handle_ = dlopen(candidate.c_str(), RTLD_NOW | (symbols == Symbols::shared ? RTLD_GLOBAL : RTLD_LOCAL));

@@ -192,11 +192,12 @@ void keep_measurements(const std::vector<Sample>& samples, Calibration& calibrat
 /// What the cost model says of a sample; 0: it says nothing.
 double predicted(const Sample& sample, const Cluster& cluster) {
   const Accelerator& device = cluster.accelerator;
+  if (sample.work) return price(*sample.work, device, {sample.matrix_share}).value;
   switch (sample.kind) {
     case SampleKind::stream:
       return memory_bound_time(device, Bytes(sample.bytes), sample.group).value;
     case SampleKind::gemm:
-      return plan_product(product_of(sample), device).time().value;
+      return plan_product(product_of(sample), device, {sample.matrix_share}).time().value;
     case SampleKind::attention:
     case SampleKind::attention_backward:
       return attention_time(device, math_named(sample.type), Flops(sample.flops), sample.kind == SampleKind::attention_backward).value;
@@ -263,6 +264,7 @@ Calibration fit_hardware(const SampleSet& set, const FitOptions& options) {
   calibrate::fit_streaming(set.samples, calibration);
   calibrate::fit_gemm(set.samples, calibration);
   calibrate::fit_attention(set.samples, calibration);
+  calibrate::fit_paces(set.samples, calibration);
   calibrate::fit_copies(set.samples, calibration);
   calibrate::fit_collectives(set.samples, calibration);
   calibration.residuals = calibrate::fit_residuals(set.samples, calibration.cluster);

@@ -36,6 +36,8 @@ std::vector<FitResidual> left_out_products(const std::vector<Sample>& samples, c
 Product product_of(const Sample& sample);
 /// Shares of the sustained rate that fused attention reaches.
 void fit_attention(const std::vector<Sample>& samples, Calibration& calibration);
+/// How this device's kernels run against the laws of their classes, from those of traced steps: streaming bandwidth, issue, attention.
+void fit_paces(const std::vector<Sample>& samples, Calibration& calibration);
 /// Links between host and device, and between devices.
 void fit_copies(const std::vector<Sample>& samples, Calibration& calibration);
 /// Protocols of the collectives in a node, and measured curves of all-reduce.

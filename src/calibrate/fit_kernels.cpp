@@ -71,12 +71,12 @@ bool have_one_size(const std::vector<TimedSize>& points) {
 void fit_bandwidth(const std::vector<Sample>& streams, Accelerator& device) {
   std::int64_t largest = 0;
   for (const Sample& sample : streams)
-    if (sample.reuse < 0) largest = std::max(largest, sample.bytes);
+    if (sample.reuse < 0 && !sample.work) largest = std::max(largest, sample.bytes);
   const double passed = kCachesPassed * static_cast<double>(device.last_level_cache.value.count);
   std::vector<double> rates;
   for (const Sample& sample : streams)
     if (static_cast<double>(sample.bytes) >= std::min(passed, static_cast<double>(largest)) && sample.group == "elementwise" &&
-        sample.reuse < 0)
+        sample.reuse < 0 && !sample.work)
       rates.push_back(static_cast<double>(sample.bytes) / sample.seconds);
   if (rates.empty()) return;
   const double rate = median(rates);
@@ -88,6 +88,12 @@ void fit_bandwidth(const std::vector<Sample>& streams, Accelerator& device) {
 
 bool has_rate(const Accelerator& device, const std::string& type) {
   return std::any_of(device.rates.begin(), device.rates.end(), [&](const ComputeRate& rate) { return name_of(rate.type) == type; });
+}
+
+/// Timed by kernels of ours, not by a library's.
+bool is_own(const Sample& sample) {
+  const bool attends = sample.kind == SampleKind::attention || sample.kind == SampleKind::attention_backward;
+  return attends && sample.kernel.rfind("attention", 0) == 0;
 }
 
 Sourced<double> attention_share(const std::vector<Sample>& samples, const Accelerator& device) {
@@ -124,7 +130,7 @@ void fit_streaming(const std::vector<Sample>& samples, Calibration& calibration)
   fit_bandwidth(streams, device);
   std::map<std::string, std::vector<TimedSize>> groups, of_model;
   for (const Sample& sample : streams)
-    (sample.reuse < 0 ? groups : of_model)[sample.group].push_back({static_cast<double>(sample.bytes), sample.seconds});
+    if (!sample.work) (sample.reuse < 0 ? groups : of_model)[sample.group].push_back({static_cast<double>(sample.bytes), sample.seconds});
   for (const auto& [group, points] : of_model)
     if (groups.count(group) == 0) groups[group] = points;
   for (const auto& [group, points] : groups) {
@@ -142,12 +148,18 @@ void fit_streaming(const std::vector<Sample>& samples, Calibration& calibration)
 
 void fit_attention(const std::vector<Sample>& samples, Calibration& calibration) {
   Accelerator& device = calibration.cluster.accelerator;
+  const bool known = !calibration.base.empty();
   const auto usable = [&](SampleKind kind) {
     std::vector<Sample> chosen = of_kind(samples, kind);
-    chosen.erase(std::remove_if(chosen.begin(), chosen.end(), [&](const Sample& sample) { return !has_rate(device, sample.type); }),
-                 chosen.end());
+    const auto says_nothing = [&](const Sample& sample) {
+      return sample.work || !has_rate(device, sample.type) || (known && is_own(sample));
+    };
+    chosen.erase(std::remove_if(chosen.begin(), chosen.end(), says_nothing), chosen.end());
     return chosen;
   };
+  if (known && std::any_of(samples.begin(), samples.end(), is_own))
+    calibration.notes.push_back("attention: our own kernels were timed, which no framework runs; the shares of " + calibration.base +
+                                " stay");
   if (const auto forward = usable(SampleKind::attention); !forward.empty()) device.attention.forward = attention_share(forward, device);
   if (const auto backward = usable(SampleKind::attention_backward); !backward.empty())
     device.attention.backward = attention_share(backward, device);

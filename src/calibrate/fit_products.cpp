@@ -8,9 +8,11 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <tuple>
 
 #include "calibrate/fit.hpp"
 #include "calibrate/least_squares.hpp"
+#include "calibrate/statistics.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::calibrate {
@@ -52,10 +54,11 @@ double representative_time(const std::vector<Sample>& several) {
   return in_step > 0 ? sum / in_step : fastest;
 }
 
-/// One sample of every shape and type, with its representative time.
+/// One sample of every type, layout and shape, with its representative time.
 std::vector<Sample> distinct(const std::vector<Sample>& products) {
-  std::map<std::pair<std::string, std::vector<std::int64_t>>, std::vector<Sample>> shapes;
-  for (const Sample& sample : products) shapes[{sample.type, {sample.m, sample.n, sample.k, sample.batch}}].push_back(sample);
+  std::map<std::tuple<std::string, std::string, std::vector<std::int64_t>>, std::vector<Sample>> shapes;
+  for (const Sample& sample : products)
+    shapes[{sample.type, sample.layout, {sample.m, sample.n, sample.k, sample.batch}}].push_back(sample);
   std::vector<Sample> list;
   for (const auto& [shape, several] : shapes) {
     list.push_back(several.front());
@@ -79,6 +82,11 @@ std::vector<Sample> beyond_the_host(const std::vector<Sample>& products) {
   return kept;
 }
 
+/// The product as it ran: alone, or in a step whose other kernels hold the clock down.
+ProductPlan planned(const Sample& sample, const Accelerator& device) {
+  return plan_product(product_of(sample), device, {sample.matrix_share});
+}
+
 /// Unknowns of one family of kernels: its start; feed and store where enough samples tell them apart from the rates.
 struct Columns {
   std::size_t start = 0, samples = 0;
@@ -89,7 +97,7 @@ class ProductFitter {
  public:
   ProductFitter(const std::vector<Sample>& products, Accelerator& device) : products_(products), device_(device) {
     for (const Sample& sample : products_) {
-      const ProductKernels* family = plan_product(product_of(sample), device_).kernels;
+      const ProductKernels* family = planned(sample, device_).kernels;
       ++columns_[family].samples;
       rates_.emplace(std::pair{family, sample.type}, 0);
     }
@@ -133,7 +141,7 @@ class ProductFitter {
     std::vector<Equation> list;
     for (const Sample& sample : products_) {
       const Product product = product_of(sample);
-      const ProductPlan plan = plan_product(product, device_);
+      const ProductPlan plan = planned(sample, device_);
       if (plan.compute < plan.traffic || sample.seconds - plan.reduction.value <= 2 * plan.traffic.value) continue;
       list.push_back(equation(sample, product, plan));
       if (list.back().value <= 0) list.pop_back();
@@ -154,7 +162,8 @@ class ProductFitter {
     Equation equation{std::vector<double>(unknowns_, 0.0), sample.seconds - plan.reduction.value - hidden};
     equation.coefficients[columns.start] = 1;
     if (!fed)
-      equation.coefficients[rates_.at({plan.kernels, sample.type})] = waves * work;
+      equation.coefficients[rates_.at({plan.kernels, sample.type})] =
+          waves * work * slowdown(plan.kernels->power.value, device_, {sample.matrix_share});
     else if (columns.feed)
       equation.coefficients[*columns.feed] = waves * operands;
     else
@@ -187,7 +196,7 @@ class ProductFitter {
   double model_error() const {
     double sum = 0;
     for (const Sample& sample : products_) {
-      const double error = std::log(plan_product(product_of(sample), device_).time().value / sample.seconds);
+      const double error = std::log(planned(sample, device_).time().value / sample.seconds);
       sum += std::min(std::abs(error), 1.0);  // a library's odd choice must not decide
     }
     return sum;
@@ -262,7 +271,7 @@ void keep_times(const std::vector<Sample>& products, Accelerator& device) {
     const MathType type = math_named(sample.type);
     if (device.gemm_times.empty() || device.gemm_times.back().type != type)
       device.gemm_times.push_back({type, Provenance::measured, kSource, {}});
-    device.gemm_times.back().points.push_back({sample.m, sample.n, sample.k, sample.batch, Seconds(sample.seconds)});
+    device.gemm_times.back().points.push_back({sample.m, sample.n, sample.k, sample.batch, Seconds(sample.seconds), sample.layout});
   }
 }
 
@@ -275,6 +284,41 @@ std::vector<std::string> types_of(const std::vector<Sample>& products) {
 
 std::vector<Sample> products_of(const std::vector<Sample>& samples, const Accelerator& device) {
   return distinct(representative(of_kind(samples, SampleKind::gemm), device));
+}
+
+double error_of(const Sample& sample, const Accelerator& device) {
+  return std::abs(planned(sample, device).time().value / sample.seconds - 1);
+}
+
+/// Five fits, each held against the fifth that it has not seen: errors by type. Empty: four fifths do not determine the constants.
+std::map<std::string, std::vector<double>> left_out_errors(const std::vector<Sample>& timed, const Accelerator& start) {
+  constexpr std::size_t kFolds = 5;
+  std::map<std::string, std::vector<double>> errors;
+  for (std::size_t fold = 0; fold < kFolds; ++fold) {
+    Accelerator device = start;
+    std::vector<Sample> seen;
+    for (std::size_t i = 0; i < timed.size(); ++i)
+      if (i % kFolds != fold) seen.push_back(timed[i]);
+    if (seen.empty() || !ProductFitter(seen, device).fit()) return {};
+    for (std::size_t i = fold; i < timed.size(); i += kFolds) errors[timed[i].type].push_back(error_of(timed[i], device));
+  }
+  return errors;
+}
+
+/// Types whose products the device's constants, as they are, price better than a fit prices those that it has not seen.
+std::vector<std::string> better_unfitted(const std::vector<Sample>& timed, const Accelerator& device) {
+  std::map<std::string, std::vector<double>> unfitted;
+  for (const Sample& sample : timed) unfitted[sample.type].push_back(error_of(sample, device));
+  std::vector<std::string> types;
+  for (const auto& [type, errors] : left_out_errors(timed, device))
+    if (quantile(unfitted[type], 0.9) + median(unfitted[type]) <= quantile(errors, 0.9) + median(errors)) types.push_back(type);
+  return types;
+}
+
+/// Whether the kernels that multiply it have constants of this calibration.
+bool is_fitted(const Sample& sample, const Accelerator& device) {
+  const Product product = product_of(sample);
+  return planned(sample, device).kernels->rate(math_named(sample.type), product.scaling)->share.source == kSource;
 }
 
 }  // namespace
@@ -299,10 +343,15 @@ void fit_gemm(const std::vector<Sample>& samples, Calibration& calibration) {
     add_family(device, type);
     set_sustained(device, math_named(type), best_rate(products, type));
   }
-  const std::vector<Sample> timed = beyond_the_host(products);
-  if (timed.empty() || !ProductFitter(timed, device).fit())
+  std::vector<Sample> timed = beyond_the_host(products);
+  for (const std::string& type : better_unfitted(timed, device)) {
+    std::erase_if(timed, [&](const Sample& sample) { return sample.type == type; });
     calibration.notes.push_back(
-        fmt::format("matrix products: {} shapes do not determine the constants of {} types", timed.size(), types_of(products).size()));
+        fmt::format("products of {}: the constants that were there price them better than a fit prices those that it has not seen", type));
+  }
+  if (!timed.empty() && !ProductFitter(timed, device).fit())
+    calibration.notes.push_back(
+        fmt::format("matrix products: {} shapes do not determine the constants of {} types", timed.size(), types_of(timed).size()));
   keep_times(products, device);
 }
 
@@ -311,19 +360,11 @@ std::vector<Sample> fitted_products(const std::vector<Sample>& samples, const Ac
 }
 
 std::vector<FitResidual> left_out_products(const std::vector<Sample>& samples, const Calibration& calibration) {
-  constexpr std::size_t kFolds = 5;
-  const std::vector<Sample> timed = fitted_products(samples, calibration.cluster.accelerator);
+  const Accelerator& device = calibration.cluster.accelerator;
+  std::vector<Sample> timed = fitted_products(samples, device);
+  std::erase_if(timed, [&](const Sample& sample) { return !is_fitted(sample, device); });
   std::map<std::string, std::vector<double>> errors;
-  for (std::size_t fold = 0; fold < kFolds; ++fold) {
-    Accelerator device = calibration.cluster.accelerator;
-    std::vector<Sample> seen;
-    for (std::size_t i = 0; i < timed.size(); ++i)
-      if (i % kFolds != fold) seen.push_back(timed[i]);
-    if (seen.empty() || !ProductFitter(seen, device).fit()) return {};
-    for (std::size_t i = fold; i < timed.size(); i += kFolds)
-      errors["gemm " + timed[i].type + ", left out"].push_back(
-          std::abs(plan_product(product_of(timed[i]), device).time().value / timed[i].seconds - 1));
-  }
+  for (auto& [type, list] : left_out_errors(timed, device)) errors["gemm " + type + ", left out"] = std::move(list);
   return residuals_of(errors);
 }
 

@@ -104,11 +104,14 @@ Json gemm_times_array(const Accelerator& device) {
   Json list = Json::array();
   for (const GemmTimes& times : device.gemm_times) {
     Json points = Json::array();
-    for (const auto& point : times.points) points.push_back(Json::array({point.m, point.n, point.k, point.batch, rounded_us(point.time)}));
+    for (const auto& point : times.points) {
+      points.push_back(Json::array({point.m, point.n, point.k, point.batch, rounded_us(point.time)}));
+      if (!point.layout.empty()) points.back().push_back(point.layout);
+    }
     list.push_back({{"type", name_of(times.type)},
                     {"provenance", name_of(times.provenance)},
                     {"source", times.source},
-                    {"points_unit", {"m", "n", "k", "batch", "us"}},
+                    {"points_unit", {"m", "n", "k", "batch", "us", "layout"}},
                     {"points", points}});
   }
   return list;
@@ -143,6 +146,24 @@ Json measurements_array(const Accelerator& device) {
   return list;
 }
 
+Json attention_object(const AttentionConstants& attention) {
+  Json object{{"forward", sourced(attention.forward)}, {"backward", sourced(attention.backward)}};
+  if (attention.power.value > 0) object["power"] = sourced(attention.power);
+  return object;
+}
+
+/// Empty where no trace told any.
+Json paces_object(const KernelPaces& paces) {
+  Json object = Json::object();
+  const auto put = [&](const char* key, const Sourced<double>& pace) {
+    if (!pace.source.empty()) object[key] = sourced(pace);
+  };
+  put("issue", paces.issue);
+  put("attention_forward", paces.attention_forward);
+  put("attention_backward", paces.attention_backward);
+  return object;
+}
+
 Json accelerator_object(const Accelerator& device) {
   Json object{{"name", device.name},
               {"title", device.title},
@@ -155,7 +176,8 @@ Json accelerator_object(const Accelerator& device) {
               {"memory", memory_object(device)},
               {"compute", compute_object(device)},
               {"gemm", gemm_object(device)}};
-  object["attention"] = {{"forward", sourced(device.attention.forward)}, {"backward", sourced(device.attention.backward)}};
+  object["attention"] = attention_object(device.attention);
+  if (Json paces = paces_object(device.paces); !paces.empty()) object["paces"] = std::move(paces);
   object["overheads"] = {{"context", sourced(device.overheads.context)},
                          {"blas_workspace", sourced(device.overheads.blas_workspace)},
                          {"first_communicator", sourced(device.overheads.first_communicator)},

@@ -52,7 +52,8 @@ class Planner {
   Planner(const PlayableRank& rank, const DeviceShape& device)
       : program_(rank.program),
         at_waits_(rank.options.delayed_free == DelayedFree::next_wait),
-        allocator_({rank.options.allocator, INT64_MAX, rank.options.total.value_or(rank.options.capacity).count, rank.options.delayed_free}),
+        allocator_({rank.options.allocator, INT64_MAX, rank.options.total.value_or(rank.options.capacity).count, rank.options.delayed_free,
+                    rank.options.segments}),
         touches_(most_held(rank)) {
     for (const plimsoll::Kernel& kernel : program_.kernels) {
       const bool product = kernel.product() != nullptr || kernel.flops() > 8.0 * static_cast<double>(kernel.bytes_read());
@@ -69,7 +70,7 @@ class Planner {
   }
 
  private:
-  static constexpr int kLookBack = 512;            // of tensors alive: a kernel's operands are young
+  static constexpr int kLookBack = 512;              // of tensors alive: a kernel's operands are young
   static constexpr std::int64_t kWholeParts = 4096;  // a collective's buffer has whole floats for every rank, of a thousand at most
   /// Where spare memory counts as lying: far from all that the allocator gives out.
   static constexpr std::uint64_t kSpareFrom = std::uint64_t{1} << 63, kSpareTo = kSpareFrom + (std::uint64_t{1} << 62);

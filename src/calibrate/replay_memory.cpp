@@ -25,7 +25,8 @@ void randomise(Backend& backend, void* memory, std::int64_t bytes, const std::ve
 ReplayMemory::ReplayMemory(Backend& backend, const PlayMemoryOptions& options)
     : backend_(backend),
       at_waits_(options.delayed_free == DelayedFree::next_wait),
-      allocator_({options.allocator, options.capacity.count, options.total.value_or(options.capacity).count, options.delayed_free}),
+      allocator_({options.allocator, options.capacity.count, options.total.value_or(options.capacity).count, options.delayed_free,
+                  options.segments}),
       numbers_(operand_numbers(backend.shape(), 7)) {
   if (options.launches_behind > 0) refuse("a host that runs ahead of its device is not replayed", kWhere);
   allocator_.log_segments(&events_);

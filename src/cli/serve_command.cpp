@@ -34,6 +34,7 @@ int run_serve(const Arguments& arguments) {
   options.workers = static_cast<std::size_t>(arguments.integer_or("--workers", processors, 1, 256));
   options.waiting = static_cast<std::size_t>(arguments.integer_or("--waiting", 64, 0, 10'000));
   options.seconds = arguments.number_or("--seconds", options.seconds, 0.1, 3600);
+  options.cache_bytes = static_cast<std::size_t>(arguments.integer_or("--cache", 64, 0, 1 << 16) * kMebibyte);
   options.page = arguments.has("--page") ? arguments["--page"] : page_folder(program);
   options.worker = {program.string(), "serve", "--worker", "--memory", std::to_string(memory)};
   options.ready = [&](int port) {
@@ -60,6 +61,7 @@ Command serve_command() {
            {Option::value, "--waiting", "requests that may wait for a worker, 64 unless told; more are turned away (503)", false, {}},
            {Option::value, "--seconds", "that a request may take, 10 unless told; then it is ended (504)", false, {}},
            {Option::value, "--memory", "MiB that a worker may take, 2048 unless told", false, {}},
+           {Option::value, "--cache", "MiB of answers that are kept for equal requests, 64 unless told; 0: every request is computed", false, {}},
            {Option::value, "--page", "folder of the page; else the one beside the program", false, {}},
            {Option::flag, "--worker", "answer requests of standard input: what serve runs", false, {}, true}},
           run_serve,

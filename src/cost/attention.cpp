@@ -60,7 +60,8 @@ Seconds tile_time(const AttentionLaw& law, const Attention& attention, const Acc
   const double held = real(std::max(rate.head_dim, width)) * real(attention.head_dim + attention.value_dim) / real(2 * width);
   const double passes = law.backward ? 10 : 4;
   const double flops = passes * real(law.tile.m * law.tile.n) * held * device.compute_units;
-  return Seconds(flops / speed(law, rate, attention, device).value * (attention.dropout ? law.dropout : 1));
+  const double pace = (law.backward ? device.paces.attention_backward : device.paces.attention_forward).value;
+  return Seconds(pace * flops / speed(law, rate, attention, device).value * (attention.dropout ? law.dropout : 1));
 }
 
 // ---- how many tiles ----------------------------------------------------------------------------------------------------

@@ -54,6 +54,7 @@ PointwiseLaws read_pointwise(const JsonValue& object) {
   laws.walking_per_dimension = instructions(object["walking"], "per_dimension");
   laws.walking_cast = instructions(object["walking"], "casting");
   laws.sector = hardware::read_sourced(object["sector"], hardware::bytes_value).value;
+  laws.fused_sector = hardware::read_sourced(object["fused_sector"], hardware::bytes_value).value;
   return laws;
 }
 
@@ -89,6 +90,7 @@ RowWiseLaws read_row_wise(const JsonValue& object) {
   laws.norm_backward = row_law(object["norm_backward"]);
   laws.rms_norm = row_law(object["rms_norm"]);
   laws.fused = {seconds(sourced(object["fused"])), 0};
+  laws.four_bits = kernel_law(object["four_bits"]);
   laws.weight_gradient_start = seconds(weight);
   laws.weight_gradient_row = seconds(weight, "per_row");
   laws.weight_gradient_columns = weight["columns_per_block"].integer(1, 4096);

@@ -26,7 +26,8 @@ struct CacheLaw {
 struct PointwiseLaws {
   KernelLaw contiguous, casting, walking, concatenating, random, fused;
   double casting_per_operand = 0, walking_per_operand = 0, walking_per_dimension = 0, walking_cast = 0;
-  Bytes sector;  ///< moved for an element of a transposed operand
+  Bytes sector;        ///< moved for an element of a transposed operand
+  Bytes fused_sector;  ///< the same of a generated kernel
 };
 
 struct ReductionLaws {
@@ -50,6 +51,7 @@ struct RowWiseLaws {
   Bytes row_in_shared_memory;
   std::int64_t blocks_per_unit = 0;
   RowLaw layer_norm, norm_backward, rms_norm, fused;
+  KernelLaw four_bits;  ///< quantization: of an element
   Seconds weight_gradient_start, weight_gradient_row;
   std::int64_t weight_gradient_columns = 0;
 };

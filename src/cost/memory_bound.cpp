@@ -36,7 +36,7 @@ double streaming_bandwidth(const Accelerator& device) { return device.memory_ban
 Seconds issue_time(const Accelerator& device, double instructions) {
   const KernelConstants& constants = kernel_constants();
   const double lanes = device.is_amd() ? constants.amd_lanes : constants.nvidia_lanes;
-  return Seconds(instructions / (lanes * device.compute_units * device.clock.value.value));
+  return Seconds(device.paces.issue.value * instructions / (lanes * device.compute_units * device.clock.value.value));
 }
 
 double cold_share(const Accelerator& device, double bytes) {

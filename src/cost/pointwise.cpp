@@ -55,10 +55,13 @@ KernelLaw law_of(const Pointwise& kernel) {
   return casting ? KernelLaw{laws.casting.start, laws.casting.instructions + laws.casting_per_operand * operands} : laws.contiguous;
 }
 
-double bytes_moved(const Operand& operand) {
-  const double sector = static_cast<double>(cost::kernel_constants().pointwise.sector.count);
-  const double element = operand.walk == Walk::transposed ? sector : static_cast<double>(size_of(operand.type));
-  return static_cast<double>(operand.elements) * element;
+double bytes_moved(const Pointwise& kernel) {
+  const PointwiseLaws& laws = cost::kernel_constants().pointwise;
+  const Bytes sector = kernel.form == Pointwise::Form::fused ? laws.fused_sector : laws.sector;
+  double bytes = 0;
+  for (const Operand& operand : kernel.operands)
+    bytes += static_cast<double>(operand.elements * (operand.walk == Walk::transposed ? sector.count : size_of(operand.type)));
+  return bytes;
 }
 
 }  // namespace
@@ -67,10 +70,8 @@ Seconds price(const Pointwise& kernel, const Accelerator& device) {
   if (kernel.operands.reads() == 0 && kernel.operands.size() == 1 && kernel.form == Pointwise::Form::map)
     return fill_time(device, Bytes(kernel.operands.bytes_written()), kernel.operands[0].type);
   const KernelLaw law = law_of(kernel);
-  double bytes = 0;
-  for (const Operand& operand : kernel.operands) bytes += bytes_moved(operand);
   const Seconds issue = cost::issue_time(device, law.instructions * static_cast<double>(kernel.elements));
-  return law.start + cost::overlapped(issue, cost::traffic_time(device, bytes, KernelKind::elementwise));
+  return law.start + cost::overlapped(issue, cost::traffic_time(device, bytes_moved(kernel), KernelKind::elementwise));
 }
 
 }  // namespace plimsoll

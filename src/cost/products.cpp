@@ -127,19 +127,23 @@ DType operand_of(MathType type) {
   refuse("no tensor has elements of " + std::string(name_of(type)));
 }
 
+/// "TN": which operands are transposed, as BLAS has it.
+std::string layout_of(const Product& product) { return {product.transpose_a ? 'T' : 'N', product.transpose_b ? 'T' : 'N'}; }
+
 /// The time measured for exactly this product, if it was.
 std::optional<Seconds> measured_time(const Product& product, const Accelerator& device) {
   for (const GemmTimes& times : device.gemm_times) {
     if (times.type != math_of(product)) continue;
     for (const GemmTimes::Point& point : times.points)
-      if (point.m == product.m && point.n == product.n && point.k == product.k && point.batch == product.batch) return point.time;
+      if (point.m == product.m && point.n == product.n && point.k == product.k && point.batch == product.batch &&
+          (point.layout.empty() || point.layout == layout_of(product)))
+        return point.time;
   }
   return std::nullopt;
 }
 
 bool has_layout(const ProductKernels& kernels, const Product& product) {
-  const char layout[] = {product.transpose_a ? 'T' : 'N', product.transpose_b ? 'T' : 'N', '\0'};
-  return kernels.layouts.empty() || std::find(kernels.layouts.begin(), kernels.layouts.end(), layout) != kernels.layouts.end();
+  return kernels.layouts.empty() || std::find(kernels.layouts.begin(), kernels.layouts.end(), layout_of(product)) != kernels.layouts.end();
 }
 
 /// Whether the family multiplies those operands.
@@ -154,8 +158,9 @@ bool better(const ProductKernels& kernels, const ProductKernels& other) {
 
 const ProductKernels& kernels_for(const Product& product, MathType type, const Accelerator& device) {
   const ProductKernels* best = nullptr;
+  const bool groups = product.grouped && product.batch > 1;  // one group is a plain product
   for (const ProductKernels& kernels : device.gemm.kernels)
-    if ((product.grouped || !kernels.grouped) && takes(kernels, product, type) && (best == nullptr || better(kernels, *best)))
+    if ((groups || !kernels.grouped) && takes(kernels, product, type) && (best == nullptr || better(kernels, *best)))
       best = &kernels;
   if (best != nullptr) return *best;
   device.rate(type);  // refuses by name what the device has no arithmetic for

@@ -84,6 +84,16 @@ Seconds row_time(const RowWise& kernel, const Accelerator& device, const RowLaw&
   return law.start + cost::overlapped(issue, cost::traffic_time(device, bytes_of(kernel.operands), KernelKind::reduction));
 }
 
+/// Into 4 bits, fewer bytes than elements, each element goes through a Hadamard transform or stochastic rounding.
+Seconds quantization_time(const RowWise& kernel, const Accelerator& device) {
+  const RowWiseLaws& laws = cost::kernel_constants().row_wise;
+  const double elements = real(kernel.rows * kernel.columns);
+  const Operand& written = kernel.operands[kernel.operands.size() - 1];
+  const bool four_bits = kernel.operands.size() > 1 && real(written.bytes()) < elements;
+  const Seconds issue = cost::issue_time(device, (four_bits ? laws.four_bits.instructions : 0) * elements);
+  return laws.four_bits.start + cost::overlapped(issue, cost::traffic_time(device, bytes_of(kernel.operands), KernelKind::reduction));
+}
+
 /// Blocks of a few columns each walk over all rows.
 Seconds weight_gradient_time(const RowWise& kernel, const Accelerator& device) {
   const RowWiseLaws& laws = cost::kernel_constants().row_wise;
@@ -128,8 +138,9 @@ Seconds price(const RowWise& kernel, const Accelerator& device) {
       return weight_gradient_time(kernel, device);
     case RowWise::Function::rms_norm:
       return row_time(kernel, device, laws.rms_norm);
-    case RowWise::Function::rope:
     case RowWise::Function::quantize:
+      return quantization_time(kernel, device);
+    case RowWise::Function::rope:
       return row_time(kernel, device, laws.fused);
   }
   return row_time(kernel, device, laws.fused);

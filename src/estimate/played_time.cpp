@@ -18,6 +18,20 @@ Seconds exposed(const Timeline& timeline, std::initializer_list<Group> groups) {
   return sum;
 }
 
+/// How much of its work the host still does where CUDA graphs replay a step: none of a whole iteration's, nor of whole layers'; of layers with
+/// single modules in graphs (transformer_engine's scopes) half.
+double share_outside_graphs(const std::string& graphs) {
+  if (graphs.empty()) return 1;
+  return graphs.rfind("transformer_engine", 0) == 0 ? 0.5 : 0;
+}
+
+void replay_graphs(Pricing& pricing, const std::string& graphs) {
+  const double share = share_outside_graphs(graphs);
+  for (std::size_t i = 0; i < kHostWorks; ++i)
+    if (static_cast<HostWork>(i) != HostWork::memory_traffic) pricing.host.work[i] *= share;
+  pricing.host.launch *= share;
+}
+
 }  // namespace
 
 StepTime parts_of(const Timeline& timeline) {
@@ -41,6 +55,7 @@ Pricing run_pricing(const Cluster& cluster, const Strategy& resolved, const std:
   const ModelCode code = profile_of(resolved).code;
   Pricing pricing = pricing_of(cluster, groups, name_of(code));
   if (code == ModelCode::nanotron) set_nanotron_pace(pricing, resolved);
+  if (code == ModelCode::megatron_te) replay_graphs(pricing, resolved.cuda_graph);
   return pricing;
 }
 

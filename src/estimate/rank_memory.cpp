@@ -102,12 +102,13 @@ Band device_band(Bytes reserved, const Strategy& resolved, Basis basis, const By
 bool runs_before_cudnn_attention(const Strategy& strategy) {
   int year = 0, month = 0;
   if (strategy.framework != "nemo" || std::sscanf(strategy.framework_version.c_str(), "NeMo %2d.%2d", &year, &month) != 2) return false;
-  return year * 100 + month <= 2407;
+  constexpr int kFirstContainer = 23;  // "NeMo 2.1.0" is the library's version
+  return year >= kFirstContainer && year * 100 + month <= 2407;
 }
 
 /// Blackwell multiplies 8-bit matrices of any layout (Transformer Engine: is_non_tn_fp8_gemm_supported). Where both can run, Transformer
-/// Engine takes cuDNN's attention before flash-attention from Hopper on, after it on Ampere and Ada (utils.py, get_attention_backend); on AMD
-/// its fused attention is Composable Kernel's.
+/// Engine takes cuDNN's attention before flash-attention from Hopper on, after it on Ampere and Ada (utils.py, get_attention_backend); on
+/// AMD its fused attention is Composable Kernel's.
 program::MegatronDevice megatron_device(const Cluster& cluster, const Strategy& strategy) {
   const std::string& family = cluster.accelerator.family;
   program::MegatronDevice device{.multiplies_untransposed_fp8 = family == "Blackwell", .nvlink_domain = cluster.node.gpus};
@@ -116,12 +117,32 @@ program::MegatronDevice megatron_device(const Cluster& cluster, const Strategy& 
   return device;
 }
 
+/// flash-attention as a package of its own, not PyTorch's: the frameworks that import it where a strategy asks for flash attention.
+bool imports_flash_attention(const Strategy& resolved) {
+  const ModelCode code = profile_of(resolved).code;
+  return resolved.attention == AttentionKernel::flash && code != ModelCode::torchtitan && code != ModelCode::torchtune;
+}
+
+/// Programs name the kernels of CUDA. On ROCm those behind torch's scaled_dot_product_attention, flash and memory-efficient, are
+/// AOTriton's, and the flash-attention package is Composable Kernel's.
+void name_rocm_attention(StepProgram& program, const Strategy& resolved) {
+  const AttentionLibrary flash = imports_flash_attention(resolved) ? AttentionLibrary::composable_kernel : AttentionLibrary::aotriton;
+  for (Kernel& kernel : program.kernels) {
+    auto* attention = std::get_if<Attention>(&kernel.work);
+    if (!attention) continue;
+    if (attention->library == AttentionLibrary::flash2) attention->library = flash;
+    if (attention->library == AttentionLibrary::memory_efficient) attention->library = AttentionLibrary::aotriton;
+  }
+}
+
 /// chooseWorkspaceSize of CUDABlas.cpp, by compute capability.
 program::TuneDevice tune_device(const Cluster& cluster) {
   constexpr std::int64_t kBeforeHopper = 4096 * 2 * 1024 + 16 * 8 * 1024;
   const std::string& family = cluster.accelerator.family;
   const bool large = family == "Hopper" || family == "Blackwell";
-  return large ? program::TuneDevice{} : program::TuneDevice{.gemm_workspace = kBeforeHopper};
+  program::TuneDevice device{.memory = cluster.accelerator.memory_usable.value.count};
+  if (!large) device.gemm_workspace = kBeforeHopper;
+  return device;
 }
 
 }  // namespace
@@ -154,7 +175,9 @@ StepProgram RankPrograms::lower(int stage) {
 
 std::optional<StepProgram> RankPrograms::of_stage(int stage, std::string& reason) {
   try {
-    return lower(stage);
+    StepProgram program = lower(stage);
+    if (cluster_.accelerator.is_amd()) name_rocm_attention(program, resolved_);
+    return program;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::refused) throw;
     reason = error.message();
@@ -167,6 +190,8 @@ PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluste
   options.allocator = resolved.allocator;
   if (profile_of(resolved).code == ModelCode::nanotron) set_launches_behind(options, program, cluster, resolved);
   if (profile_of(resolved).code == ModelCode::megatron_legacy) options.delayed_free = DelayedFree::next_wait;
+  constexpr int kOrdersSegments = 212;
+  if (torch_release(resolved) < kOrdersSegments && !cluster.accelerator.is_amd()) options.segments = SegmentOrder::youngest_first;
   options.total = cluster.accelerator.memory_usable.value;
   options.capacity = *options.total - outside_of(cluster, resolved).total().expected;
   return options;

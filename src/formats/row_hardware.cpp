@@ -10,7 +10,7 @@ namespace {
 
 /// The network per GPU that the row states, in place of the usual one of such nodes.
 void set_network(Cluster& cluster, const JsonValue& gbit) {
-  Node& node = cluster.node;
+  plimsoll::Node& node = cluster.node;
   const double per_gpu = gbit.number(0.1, 1e5) * 1e9 / 8;
   if (node.nics < 1) node.nics = node.gpus;
   const double share = node.nic.bandwidth.value.value > 0 ? node.nic.achieved.value.value / node.nic.bandwidth.value.value : 1;

@@ -152,14 +152,28 @@ std::string shipped_name(const std::string& name) {
   return {};
 }
 
-/// `vocab_size`; a row that does not say it takes it from the shipped model of its name and of the same width and depth.
-std::int64_t vocabulary(const Fields& fields) {
-  const std::string known = fields.has("vocab_size") || !fields.has("name") ? std::string() : shipped_name(fields.text("name"));
-  if (known.empty()) return fields.dimension("vocab_size", "vocab_size");
-  const Model model = load_model(known);
+/// The shipped model of a row's name and of the same width and depth, from which what the row does not say is taken; empty: none.
+std::optional<Model> namesake(const Fields& fields) {
+  const std::string known = fields.has("name") ? shipped_name(fields.text("name")) : std::string();
+  if (known.empty()) return std::nullopt;
+  Model model = load_model(known);
   const bool same = model.hidden_size == fields.dimension("hidden_size", "hidden_size") &&
                     model.layers == fields.dimension("num_layers", "num_hidden_layers");
-  return same ? model.vocab_size : fields.dimension("vocab_size", "vocab_size");
+  return same ? std::optional(std::move(model)) : std::nullopt;
+}
+
+std::int64_t vocabulary(const Fields& fields) {
+  const std::optional<Model> known = fields.has("vocab_size") ? std::nullopt : namesake(fields);
+  return known ? known->vocab_size : fields.dimension("vocab_size", "vocab_size");
+}
+
+/// Whether queries and keys are normed, head by head.
+bool norms_heads(const Fields& fields) {
+  if (fields.has("qk_norm")) return fields.flag("qk_norm", false);
+  const std::optional<Model> known = namesake(fields);
+  return known && std::any_of(known->blocks.begin(), known->blocks.end(), [](const Block& block) {
+    return block.attention && block.attention->qk_norm == AttentionSpec::QkNorm::per_head;
+  });
 }
 
 /// A shipped model that can be trained: a bare encoder gets the head of a sequence classification.
@@ -202,7 +216,9 @@ void add_grouped_heads(ObjectText& config, const Fields& fields) {
   const std::int64_t hidden = fields.dimension("hidden_size", "hidden_size"),
                      heads = fields.dimension("num_attention_heads", "num_attention_heads");
   config.add("num_key_value_heads", fields.dimension_or("num_key_value_heads", "num_key_value_heads", heads));
-  config.add("head_dim", fields.dimension_or("head_dim", "head_dim", hidden / heads));
+  const std::optional<Model> known = namesake(fields);
+  const bool same_heads = known && known->heads == heads && known->head_dim > 0;
+  config.add("head_dim", fields.dimension_or("head_dim", "head_dim", same_heads ? known->head_dim : hidden / heads));
 }
 
 bool latent_attention(const Fields& fields) {
@@ -233,7 +249,7 @@ std::string moe_config(const Fields& fields, const Moe& moe, const Strategy& str
   const std::int64_t intermediate = fields.dimension("intermediate_size", "intermediate_size");
   if (moe.every != 1)
     refuse("a mixture of experts in one of every " + std::to_string(moe.every) + " layers is not modelled", fields.where());
-  const bool windows = fields.has("sliding_window"), qk_norm = fields.flag("qk_norm", false);
+  const bool windows = fields.has("sliding_window"), qk_norm = norms_heads(fields);
   const bool shared = (moe.shared > 0 || moe.first_dense > 0) && !mla;  // or dense layers, which have the same architecture
   if (shared && (windows || fields.text("mlp") == "geglu"))
     refuse("shared experts or dense layers beside a sliding window or geglu experts are not modelled", fields.where());
@@ -292,7 +308,7 @@ std::string gpt_config(const Fields& fields, const Strategy& strategy) {
 
 std::string dense_config(const Fields& fields, const Strategy& strategy) {
   const std::string mlp = fields.text("mlp"), norm = fields.text("norm"), positions = fields.text("positions");
-  const bool bias = fields.flag("linear_bias", false), qk_norm = fields.flag("qk_norm", false);
+  const bool bias = fields.flag("linear_bias", false), qk_norm = norms_heads(fields);
   if (mlp == "gelu" && norm == "layernorm") return gpt_config(fields, strategy);
   const bool nemotron = mlp == "relu2" && norm == "layernorm1p";
   const bool llama = (mlp == "swiglu" || mlp == "geglu") && norm == "rmsnorm";

@@ -1,5 +1,7 @@
 #include "formats/row_recipes.hpp"
 
+#include <set>
+
 #include "data/shipped_files.hpp"
 #include "formats/row_reader.hpp"
 #include "plimsoll/error.hpp"
@@ -25,15 +27,50 @@ std::string text_of(const JsonValue& object, const char* part, const char* key) 
 
 bool given(const JsonValue& object, const std::string& key) { return object.has(key) && !object[key].is_null(); }
 
-/// The training keys that the recipe of a row's source and model gives; empty: none.
-std::optional<JsonValue> recipe_of(const JsonValue& row, std::string& source) {
-  const std::string title = text_of(row, "source", "title"), name = text_of(row, "model", "name");
+/// A value of the row at "part.key" as text; numbers as they stand.
+std::string text_at(const JsonValue& row, const std::string& path) {
+  const std::size_t dot = path.find('.');
+  const std::string part = path.substr(0, dot), key = path.substr(dot + 1);
+  if (!row.has(part) || !row[part].is_object() || !row[part].has(key) || row[part][key].is_null()) return {};
+  return row[part][key].is_text() ? row[part][key].text() : json_text(row[part][key]);
+}
+
+/// Whether the text begins with one of a recipe's.
+bool begins_with_one(const std::string& text, const JsonValue& beginnings) {
+  for (const JsonValue& beginning : beginnings.elements())
+    if (text.rfind(beginning.text(), 0) == 0 && !text.empty()) return true;
+  return false;
+}
+
+/// Whether the row is of the recipe's source and fulfils its conditions.
+bool applies(const JsonValue& recipe, const JsonValue& row) {
+  if (recipe["title"].text() != text_of(row, "source", "title")) return false;
+  if (!recipe.has("when")) return true;
+  const JsonValue conditions = recipe["when"];
+  for (const auto& path : conditions.keys())
+    if (!begins_with_one(text_at(row, path), conditions[path])) return false;
+  return true;
+}
+
+/// A recipe that applies, with the training keys that it gives.
+struct Applying {
+  std::string source;
+  JsonValue training;
+};
+
+/// Those of a row's source and model, in the order of the file. Of models the recipe's name is the row's or how that begins.
+std::vector<Applying> recipes_of(const JsonValue& row) {
+  const std::string name = text_of(row, "model", "name");
+  std::vector<Applying> list;
   for (const JsonValue& recipe : recipes().root()["recipes"].elements()) {
-    if (recipe["title"].text() != title || !recipe["models"].has(name)) continue;
-    source = recipe["source"].text();
-    return recipe["models"][name];
+    if (!applies(recipe, row)) continue;
+    const JsonValue models = recipe["models"];
+    std::string best;
+    for (const auto& model : models.keys())
+      if (name.rfind(model, 0) == 0 && model.size() > best.size()) best = model;
+    if (!best.empty() || models.has("")) list.push_back({recipe["source"].text(), models[best]});
   }
-  return std::nullopt;
+  return list;
 }
 
 /// Primus' logs name the schedule beside the run; its names for those that plimsoll plays too.
@@ -49,20 +86,22 @@ std::string schedule_beside(const JsonValue& row) {
 
 std::optional<std::string> completed_by_recipe(const JsonValue& row, std::vector<std::string>& assumed) {
   if (!row.has("training") || !row["training"].is_object()) return std::nullopt;
-  std::string source;
-  const auto recipe = recipe_of(row, source);
-  if (!recipe) return std::nullopt;
+  const std::vector<Applying> applying = recipes_of(row);
+  if (applying.empty()) return std::nullopt;
   const JsonValue training = row["training"];
   ObjectText completed;
+  std::set<std::string> held;
   for (const auto& key : training.keys()) completed.raw(key, json_text(training[key]));
-  const auto add = [&](const std::string& key, const std::string& json) {
-    completed.raw(key, json);
-    assumed.push_back("training." + key + ": " + json + " (" + source + ")");
-  };
-  for (const auto& key : recipe->keys())
-    if (!given(training, key)) add(key, json_text((*recipe)[key]));
-  if (const std::string schedule = schedule_beside(row); !schedule.empty() && !given(training, "pp_schedule"))
-    add("pp_schedule", ObjectText::quoted(schedule));
+  for (const Applying& recipe : applying)
+    for (const auto& key : recipe.training.keys()) {
+      if (given(training, key) || !held.insert(key).second) continue;
+      completed.raw(key, json_text(recipe.training[key]));
+      assumed.push_back("training." + key + ": " + json_text(recipe.training[key]) + " (" + recipe.source + ")");
+    }
+  if (const std::string schedule = schedule_beside(row); !schedule.empty() && !given(training, "pp_schedule")) {
+    completed.raw("pp_schedule", ObjectText::quoted(schedule));
+    assumed.push_back("training.pp_schedule: " + ObjectText::quoted(schedule) + " (extra.pp_schedule)");
+  }
   if (assumed.empty()) return std::nullopt;
   ObjectText whole;
   for (const auto& key : row.keys()) whole.raw(key, key == "training" ? completed.text() : json_text(row[key]));

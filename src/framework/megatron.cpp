@@ -22,6 +22,8 @@ void complete(Strategy& s, const Model&) {
   const bool apex = !release.core();  // whose kernels Megatron of that time is run with
   if (!megatron.overlap_grad_reduce) megatron.overlap_grad_reduce = false;
   if (!megatron.overlap_param_gather) megatron.overlap_param_gather = false;
+  if (!megatron.align_param_gather) megatron.align_param_gather = false;
+  if (!megatron.defer_embedding_wgrad_compute) megatron.defer_embedding_wgrad_compute = false;
   if (!megatron.gradient_accumulation_fusion) megatron.gradient_accumulation_fusion = apex ? release.fuses_weight_gradients() && s.grad_dtype == DType::fp32 : !local;
   if (!megatron.masked_softmax_fusion) megatron.masked_softmax_fusion = s.framework == "megatron-lm" || !local;
   if (!megatron.rope_fusion) megatron.rope_fusion = !local;
@@ -52,12 +54,24 @@ void complete_adapters(Strategy& s) {
   }
 }
 
+/// _get_optimizer_overlap_cfgs of NeMo's MegatronCommOverlapCallback and of Megatron-Bridge's CommOverlapConfig.
+void complete_buckets(Strategy& s) {
+  constexpr std::int64_t kBucket = 128 * 1024 * 1024;
+  if (s.data_parallel != DataParallel::megatron_distopt || s.dp * s.cp == 1) return;
+  if (!s.megatron.align_param_gather) s.megatron.align_param_gather = s.pp > 1 && s.vp > 1 && *s.megatron.overlap_param_gather;
+  if (s.megatron.ddp_bucket_size == 0) s.megatron.ddp_bucket_size = kBucket;
+}
+
 /// The launchers turn overlap of both collectives on; Megatron-core itself does not.
-void complete_overlapped(Strategy& s, const Model& model) {
-  complete_adapters(s);
+void complete_overlap(Strategy& s) {
   if (!s.megatron.overlap_grad_reduce) s.megatron.overlap_grad_reduce = s.comm_overlap.value_or(true);
   if (!s.megatron.overlap_param_gather)
     s.megatron.overlap_param_gather = s.comm_overlap.value_or(true) && s.data_parallel == DataParallel::megatron_distopt;
+}
+
+void complete_overlapped(Strategy& s, const Model& model) {
+  complete_adapters(s);
+  complete_overlap(s);
   complete(s, model);
 }
 
@@ -66,6 +80,17 @@ void complete_recipe(Strategy& s, const Model& model) {
   if (s.low_precision == LowPrecision::fp8 && !s.fp8_params) {
     s.fp8_params = true;
     s.assumed.push_back("fp8_params: true (fp8_param_gather of the launcher's recipes)");
+  }
+  complete_overlap(s);
+  complete_buckets(s);
+  complete_overlapped(s, model);
+}
+
+/// Of Primus' shipped configs 220 of 269 turn gradient_accumulation_fusion off (AMD-AGI/Primus fd1eeabb, examples/megatron/configs).
+void complete_primus(Strategy& s, const Model& model) {
+  if (!s.megatron.gradient_accumulation_fusion) {
+    s.megatron.gradient_accumulation_fusion = false;
+    s.assumed.push_back("gradient_accumulation_fusion: false (nearly all of Primus' configs)");
   }
   complete_overlapped(s, model);
 }
@@ -82,6 +107,18 @@ void check(const Strategy& s, const Model& model, Complaints& complaints) {
   if (has_experts(model) && s.tp > 1 && !s.sequence_parallel)
     complaints.add("Megatron-core trains a mixture of experts on several tensor-parallel ranks with sequence parallelism alone (MoELayer raises)",
                    "set sequence_parallel, or tp to 1");
+  if (*s.megatron.defer_embedding_wgrad_compute && s.pp == 1)
+    complaints.add("defer_embedding_wgrad_compute needs a pipeline (ModelParallelConfig raises)", "set pp to more than 1 or leave it out");
+  if (*s.megatron.defer_embedding_wgrad_compute && !*s.megatron.gradient_accumulation_fusion)
+    complaints.add("defer_embedding_wgrad_compute needs gradient_accumulation_fusion (ModelParallelConfig raises)", "set both or leave it out");
+  if (s.moe.delay_wgrad && !*s.moe.a2a_overlap)
+    complaints.add("delay_wgrad_compute needs overlap_moe_expert_parallel_comm (TransformerConfig raises)", "set both or leave it out");
+  if (*s.moe.a2a_overlap && s.ep == 1)
+    complaints.add("overlap_moe_expert_parallel_comm needs expert parallelism (TransformerConfig raises)", "set ep to more than 1 or leave it out");
+  if (*s.moe.a2a_overlap && s.pp > 1 && s.vp == 1)
+    complaints.add("overlap_moe_expert_parallel_comm needs virtual pipeline stages (TransformerConfig raises)", "set vp to more than 1 or leave it out");
+  if (*s.moe.a2a_overlap && s.recompute.kind == Recompute::Kind::full)
+    complaints.add("overlap_moe_expert_parallel_comm recomputes no whole layers (TransformerConfig raises)", "recompute modules, or leave it out");
   if (*s.megatron.overlap_param_gather && s.data_parallel != DataParallel::megatron_distopt &&
       s.data_parallel != DataParallel::megatron_fsdp)
     complaints.add("overlap_param_gather needs the distributed optimizer", "set data_parallel megatron-distopt or leave it out");
@@ -165,7 +202,7 @@ Entry megatron_bridge() {
 Entry nemo() { return {overlapping(launcher("nemo", "NeMo", "NeMo 2 and MLPerf recipes")), adjust, complete_recipe, check}; }
 
 Entry primus() {
-  return {launcher("primus", "Primus (Megatron backend)", "Primus megatron-parameters.md"), adjust, complete_overlapped, check};
+  return {launcher("primus", "Primus (Megatron backend)", "Primus megatron-parameters.md"), adjust, complete_primus, check};
 }
 
 }  // namespace plimsoll::framework

@@ -37,6 +37,15 @@ void read_kernels(const JsonValue& root, Accelerator& device) {
   device.attention.power = read_optional(attention, "power", board_powers_value);
 }
 
+void read_paces(const JsonValue& object, KernelPaces& paces) {
+  const auto read = [&](std::string_view key, Sourced<double>& pace) {
+    if (const auto found = object.find(key)) pace = read_sourced(*found, pace_value);
+  };
+  read("issue", paces.issue);
+  read("attention_forward", paces.attention_forward);
+  read("attention_backward", paces.attention_backward);
+}
+
 void read_overheads(const JsonValue& object, DeviceOverheads& overheads) {
   overheads.context = read_sourced(object["context"], bytes_value);
   overheads.blas_workspace = read_sourced(object["blas_workspace"], bytes_value);
@@ -76,12 +85,19 @@ StreamingCurve read_streaming_curve(const JsonValue& object) {
   return curve;
 }
 
+std::string layout_of(const JsonValue& value) {
+  const std::string& layout = value.text();
+  if (layout.size() != 2 || layout.find_first_not_of("NT") != std::string::npos) value.expected("a layout: two letters, each N or T");
+  return layout;
+}
+
 GemmTimes read_gemm_times(const JsonValue& object) {
   GemmTimes times{math_type(object["type"], object["type"].text()), read_provenance(object["provenance"]), object["source"].text(), {}};
   object["points_unit"].mark_read();
   for (const auto& point : object["points"].elements()) {
     const auto dimension = [&](std::size_t i) { return point.at(i).integer(1, kMostDimension); };
-    times.points.push_back({dimension(0), dimension(1), dimension(2), dimension(3), Seconds(point.at(4).number(1e-6, 1e12) * 1e-6)});
+    times.points.push_back({dimension(0), dimension(1), dimension(2), dimension(3), Seconds(point.at(4).number(1e-6, 1e12) * 1e-6),
+                            point.size() > 5 ? layout_of(point.at(5)) : std::string()});
   }
   return times;
 }
@@ -112,6 +128,7 @@ Accelerator read_accelerator(const JsonValue& root) {
   read_memory(root["memory"], device);
   read_compute(root["compute"], device);
   read_kernels(root, device);
+  if (const auto paces = root.find("paces")) read_paces(*paces, device.paces);
   read_overheads(root["overheads"], device.overheads);
   device.power = read_optional(root, "power", watts_value);
   for (const auto& curve : root["gemm_curves"].elements()) device.gemm_curves.push_back(read_gemm_curve(curve));

@@ -63,6 +63,7 @@ Tile tile_value(const JsonValue& value) {
 }
 double share_value(const JsonValue& value) { return value.number(0, 1); }
 double board_powers_value(const JsonValue& value) { return value.number(0.01, 10); }
+double pace_value(const JsonValue& value) { return value.number(0.01, 100); }
 double positive_share_value(const JsonValue& value) { return value.number(1e-3, 1); }
 
 std::string optional_text(const JsonValue& object, std::string_view key) {

@@ -28,6 +28,7 @@ double share_value(const JsonValue& value);
 double positive_share_value(const JsonValue& value);
 /// What is drawn at the boost clock, of the board's power: 0.01 ≤ x ≤ 10.
 double board_powers_value(const JsonValue& value);
+double pace_value(const JsonValue& value);
 
 /// A sourced number; `read` reads its "value".
 template <class T>

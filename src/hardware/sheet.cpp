@@ -51,6 +51,17 @@ std::string product_rows(const ProductConstants& gemm) {
          row("  of its weight's gradient", gemm.convolution.weight_gradient);
 }
 
+std::string pace_rows(const KernelPaces& paces) {
+  std::string text;
+  const auto add = [&](const char* what, const Sourced<double>& pace) {
+    if (!pace.source.empty()) text += row(what, pace);
+  };
+  add("issue, times the law's", paces.issue);
+  add("attention forward, times the law's", paces.attention_forward);
+  add("attention backward, times the law's", paces.attention_backward);
+  return text;
+}
+
 std::string compute_rows(const Accelerator& device) {
   std::string text = fmt::format("\nCompute: {} {}{}\n", device.compute_units, device.is_amd() ? "CUs" : "SMs",
                                  device.dies > 1 ? fmt::format(" on {} dies", device.dies) : "");
@@ -59,6 +70,7 @@ std::string compute_rows(const Accelerator& device) {
   for (const auto& rate : device.rates)
     text += row(std::string(name_of(rate.type)) + " dense peak", rate.peak) + row("  sustained share", rate.sustained);
   text += row("attention forward share", device.attention.forward) + row("attention backward share", device.attention.backward);
+  text += pace_rows(device.paces);
   text += row("kernel start", device.gemm.start);
   return text + product_rows(device.gemm);
 }

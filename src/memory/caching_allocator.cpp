@@ -10,7 +10,7 @@ namespace {
 
 // An unbounded device: more than any plan needs, and small enough for the arithmetic of addresses.
 constexpr std::int64_t kUnbounded = std::int64_t{1} << 52;
-constexpr std::uint64_t kFirstAddress = std::uint64_t{1} << 32;
+constexpr std::uint64_t kFirstAddress = std::uint64_t{1} << 32, kLastAddress = std::uint64_t{1} << 62;
 
 void check(const AllocatorSettings& settings) {
   if (settings.max_split_size && settings.max_split_size->count <= kLargeSegment)
@@ -51,7 +51,8 @@ CachingAllocator::CachingAllocator(const Options& options)
       total_(std::min(options.total, kUnbounded)),
       max_split_(options.settings.max_split_size ? options.settings.max_split_size->count : std::numeric_limits<std::int64_t>::max()),
       delayed_free_(options.delayed_free),
-      next_address_(kFirstAddress) {
+      segments_order_(options.segments),
+      next_address_(options.segments == SegmentOrder::youngest_first ? kLastAddress : kFirstAddress) {
   check(settings_);
   if (settings_.per_process_memory_fraction)
     fraction_limit_ = static_cast<std::int64_t>(*settings_.per_process_memory_fraction * static_cast<double>(total_));
@@ -76,8 +77,10 @@ void CachingAllocator::note(AllocatorEvent::Kind kind, std::uint64_t address, st
 }
 
 std::uint64_t CachingAllocator::new_addresses(std::int64_t size) {
+  const std::uint64_t address = next_address_;
+  if (segments_order_ == SegmentOrder::youngest_first) return next_address_ -= static_cast<std::uint64_t>(size);
   next_address_ += static_cast<std::uint64_t>(size);
-  return next_address_ - static_cast<std::uint64_t>(size);
+  return address;
 }
 
 inline BlockId CachingAllocator::new_block(std::uint64_t address, std::int64_t size, std::uint32_t pool, std::int32_t expandable) {

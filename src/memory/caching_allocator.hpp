@@ -1,7 +1,8 @@
 // A model of PyTorch's caching allocator for CUDA and HIP (c10/cuda/CUDACachingAllocator.cpp, 2.6 to 2.15): the same decisions, block by
-// block, on addresses instead of memory. Among equal free blocks PyTorch takes the one of the oldest segment, then of the lowest address
-// (before 2.12: of the lowest address, which is the same as long as the driver's addresses grow). Here a segment's addresses are never
-// used again, so the order of addresses says both. Graph-private pools and memory shared between processes are not modelled.
+// block, on addresses instead of memory. Among equal free blocks PyTorch takes the one of the oldest segment, then of the lowest address;
+// before 2.12 that of the lowest address alone, whatever order the driver gives addresses in (SegmentOrder). Here a segment's addresses are
+// never used again, and come in an order in which the lowest is the one that is taken. Graph-private pools and memory shared between
+// processes are not modelled.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +35,7 @@ class CachingAllocator {
     std::int64_t capacity = INT64_MAX;  // of segments that the driver can give
     std::int64_t total = INT64_MAX;     // memory that the device reports
     DelayedFree delayed_free = DelayedFree::next_allocation;
+    SegmentOrder segments = SegmentOrder::oldest_first;
   };
   /// A contiguous range got from the driver, as torch.cuda.memory_snapshot() reports it.
   struct Segment {
@@ -169,6 +171,7 @@ class CachingAllocator {
   std::int64_t capacity_, total_, max_split_, fraction_limit_ = -1;
   bool stops_at_capacity_ = false, stopped_at_capacity_ = false;
   DelayedFree delayed_free_;
+  SegmentOrder segments_order_;
   std::uint64_t next_address_;
   std::vector<Block> blocks_;
   std::vector<BlockId> unused_blocks_;

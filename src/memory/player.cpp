@@ -17,7 +17,7 @@ constexpr int kEntriesOfCollective = 3;  // of the launch queue: PlayMemoryOptio
 
 CachingAllocator::Options allocator_options(const PlayMemoryOptions& options) {
   const DelayedFree delayed_free = options.launches_behind > 0 ? DelayedFree::next_wait : options.delayed_free;
-  return {options.allocator, options.capacity.count, options.total.value_or(options.capacity).count, delayed_free};
+  return {options.allocator, options.capacity.count, options.total.value_or(options.capacity).count, delayed_free, options.segments};
 }
 
 }  // namespace

@@ -80,15 +80,15 @@ bool broadcasts(const Tensor& x, const Tensor& out) {
 /// The iteration over a result: its dimensions that are longer than one, from the one that moves least in memory.
 class Iteration {
  public:
-  explicit Iteration(const Tensor& out) : out_(out) {
-    for (int i = out.rank() - 1; i >= 0; --i)
-      if (out.size(i) > 1) order_[static_cast<std::size_t>(dimensions_++)] = i;
-    std::stable_sort(order_.begin(), order_.begin() + dimensions_, [&](int a, int b) { return out.strides()[a] < out.strides()[b]; });
+  explicit Iteration(const Tensor& out) : sizes_(out.sizes()) {
+    const Dims& strides = out.strides();
+    for (int i = sizes_.rank() - 1; i >= 0; --i)
+      if (sizes_[i] > 1) insert(i, strides);
   }
 
   int dimensions() const { return dimensions_; }
   /// Whether x moves from dimension i − 1 to dimension i as if they were one.
-  bool merges(const Tensor& x, int i) const { return step(x, i) == step(x, i - 1) * out_.size(at(i - 1)); }
+  bool merges(const Tensor& x, int i) const { return step(x, i) == step(x, i - 1) * sizes_[at(i - 1)]; }
   /// Whether x follows the result without gaps.
   bool dense(const Tensor& x) const {
     bool follows = dimensions_ == 0 || step(x, 0) == 1;
@@ -99,14 +99,22 @@ class Iteration {
   bool transposes(const Tensor& x) const { return dimensions_ > 0 && step(x, 0) > 1; }
 
  private:
+  int& at(int i) { return order_[static_cast<std::size_t>(i)]; }
   int at(int i) const { return order_[static_cast<std::size_t>(i)]; }
+  /// Among those before it, behind its equals: half a dozen at most, and one iteration for every kernel of a program.
+  void insert(int dimension, const Dims& strides) {
+    int place = dimensions_++;
+    for (; place > 0 && strides[dimension] < strides[at(place - 1)]; --place) at(place) = at(place - 1);
+    at(place) = dimension;
+  }
   /// How far x moves in dimension i of the iteration: 0 where it is broadcast.
   std::int64_t step(const Tensor& x, int i) const {
-    const int own = at(i) - (out_.rank() - x.rank());
-    return own < 0 || x.size(own) == 1 ? 0 : x.strides()[own];
+    const Dims& sizes = x.sizes();
+    const int own = at(i) - (sizes_.rank() - sizes.rank());
+    return own < 0 || sizes[own] == 1 ? 0 : x.strides()[own];
   }
 
-  const Tensor& out_;
+  const Dims& sizes_;
   std::array<int, Dims::kMost> order_{};
   int dimensions_ = 0;
 };
@@ -117,14 +125,20 @@ bool flat(const Tensor& x, const Tensor& like) {
 }
 
 /// Dimensions that are left when those that all operands walk through in one go are merged (TensorIteratorBase::coalesce_dimensions).
-std::uint8_t merged_dimensions(const Tensor& out, std::initializer_list<const Tensor*> ins) {
-  const Iteration iteration(out);
+std::uint8_t merged_dimensions(const Iteration& iteration, const Tensor& out, std::initializer_list<const Tensor*> ins) {
   int merged = 1;
   for (int i = 1; i < iteration.dimensions(); ++i) {
     const auto merges = [&](const Tensor* in) { return flat(*in, out) || iteration.merges(*in, i); };
     if (!iteration.merges(out, i) || !std::all_of(ins.begin(), ins.end(), merges)) ++merged;
   }
   return static_cast<std::uint8_t>(merged);
+}
+
+/// x as a kernel over `like` walks through it.
+Operand walked(const Iteration& iteration, const Tensor& x, const Tensor& like) {
+  if (iteration.dense(x) || flat(x, like)) return {x.elements(), x.dtype(), Walk::contiguous};
+  if (broadcasts(x, like)) return {distinct(x), x.dtype(), Walk::broadcast};
+  return {distinct(x), x.dtype(), iteration.transposes(x) ? Walk::transposed : Walk::strided};
 }
 
 Operands operands_of(std::initializer_list<const Tensor*> ins, std::initializer_list<const Tensor*> outs) {
@@ -178,7 +192,8 @@ Matrix folded(const Tensor& x) {
 
 void gemm(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, const ProductOptions& options) {
   // A product with an epilogue goes through cuBLASLt, which has a workspace of its own (CUDABlas.cpp, gemm_and_bias).
-  if (options.workspace) tape.product_workspace(options.epilogue == Epilogue::none ? tape.gemm_workspace : tape.gemm_bias_workspace);
+  if (options.workspace)
+    tape.product_workspace(options.epilogue == Epilogue::none ? Tape::BlasLibrary::cublas : Tape::BlasLibrary::cublas_lt);
   const Product product = product_of(tape, a, b, out, options);
   if (schedules_tiles_by_counter(tape, product)) tape.copy({Copy::Direction::set, kTileCounter}, tape.stream);
   tape.kernel({product});
@@ -222,12 +237,7 @@ void grouped_linear_product(Tape& tape, LinearPass pass, const LinearShape& shap
   grouped_gemm(tape, m.a, m.b, m.out, groups, options);
 }
 
-Operand operand(const Tensor& x, const Tensor& like) {
-  const Iteration iteration(like);
-  if (flat(x, like) || iteration.dense(x)) return {x.elements(), x.dtype(), Walk::contiguous};
-  if (broadcasts(x, like)) return {distinct(x), x.dtype(), Walk::broadcast};
-  return {distinct(x), x.dtype(), iteration.transposes(x) ? Walk::transposed : Walk::strided};
-}
+Operand operand(const Tensor& x, const Tensor& like) { return walked(Iteration(like), x, like); }
 
 Operand operand(const Tensor& x) { return {distinct(x), x.dtype(), x.is_contiguous() ? Walk::contiguous : Walk::strided}; }
 
@@ -240,9 +250,10 @@ void pointwise(const Tensor& out, std::initializer_list<const Tensor*> ins) {
   const std::int64_t parts = indexed_parts(elements, widest);
   Pointwise kernel;
   kernel.elements = elements / parts;
-  for (const Tensor* in : ins) kernel.operands.read(part_of(operand(*in, out), parts));
-  kernel.operands.write(part_of(operand(out, out), parts));
-  kernel.dimensions = merged_dimensions(out, ins);
+  const Iteration iteration(out);
+  for (const Tensor* in : ins) kernel.operands.read(part_of(walked(iteration, *in, out), parts));
+  kernel.operands.write(part_of(walked(iteration, out, out), parts));
+  kernel.dimensions = merged_dimensions(iteration, out, ins);
   for (std::int64_t i = 0; i < parts; ++i) out.tape().kernel({kernel});
 }
 

@@ -54,6 +54,7 @@ class TitanPipeline {
 /// What of the device changes what a recipe allocates.
 struct TuneDevice {
   std::int64_t gemm_workspace = 33554432;  ///< cuBLAS's by CUDABlas.cpp: 32 MiB on Hopper and later, else 8 MiB and 128 KiB
+  std::int64_t memory = 0;                 ///< bytes, beyond which states in managed memory are fetched anew in each step; 0: no end
 };
 
 /// torchtune's fine-tuning recipes: full, LoRA and QLoRA.

@@ -364,12 +364,17 @@ void Tape::scratch(std::int64_t bytes) {
   emit({.kind = InstructionKind::free, .stream = stream, .id = id});
 }
 
-void Tape::product_workspace(std::int64_t bytes) {
-  if (torch.takes_workspaces_anew()) return scratch(bytes);
-  if (bytes <= 0 || !recording_ || gemm_workspace <= 0) return;
+void Tape::product_workspace(BlasLibrary library) {
+  const bool lt = library == BlasLibrary::cublas_lt;
+  if (torch.takes_workspaces_anew()) return scratch(lt ? gemm_bias_workspace : gemm_workspace);
+  if (!recording_ || gemm_workspace <= 0) return;
   if (workspaces_.size() <= stream) workspaces_.resize(stream + std::size_t{1});
-  Tensor& kept = workspaces_[stream][in_backward() ? 1 : 0];
-  if (!kept) kept = empty({gemm_workspace}, DType::uint8, Category::workspace);
+  const auto make = [this](std::int64_t bytes) { return bytes > 0 ? empty({bytes}, DType::uint8, Category::workspace) : Tensor(); };
+  BlasWorkspaces& kept = workspaces_[stream][in_backward() ? 1 : 0];
+  Tensor scratch_of_lt;  // alive while the handle makes its own
+  if (lt && !torch.keeps_lt_workspace()) scratch_of_lt = make(gemm_bias_workspace);
+  if (!kept.cublas) kept.cublas = make(gemm_workspace);
+  if (lt && torch.keeps_lt_workspace() && !kept.cublas_lt) kept.cublas_lt = make(gemm_bias_workspace);
 }
 
 void Tape::categorize(const Tensor& tensor, Category category) {

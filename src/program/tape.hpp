@@ -258,9 +258,9 @@ class Node : public Pooled {
   std::uint64_t sequence = 0;  ///< later forward operators run earlier backward; gradients of leaves accumulate first
   std::uint32_t label = 0;
   const char* name = "";
-  List<Edge> edges;                 ///< one per forward input
-  List<SavedTensor> saved;          ///< in the order in which PyTorch releases them
-  List<TensorMeta> outputs;         ///< of the forward outputs: arriving gradients are reduced and cast to these
+  List<Edge> edges;          ///< one per forward input
+  List<SavedTensor> saved;   ///< in the order in which PyTorch releases them
+  List<TensorMeta> outputs;  ///< of the forward outputs: arriving gradients are reduced and cast to these
   std::vector<std::pair<std::uint16_t, TensorHook>> tensor_hooks;         ///< on the gradient of forward output `first`
   std::vector<std::function<void(const Gradients& outputs)>> post_hooks;  ///< after apply: Node::add_post_hook
   std::vector<std::function<void(Gradients& inputs)>> pre_hooks;          ///< before apply
@@ -339,9 +339,10 @@ class Tape {
   void allocate_storage(const Tensor& tensor, Category category);
   /// Scratch taken and given back at once.
   void scratch(std::int64_t bytes);
-  /// The workspace of a BLAS product: scratch of `bytes`, or where the release keeps one the one of the current stream and thread (the
-  /// engine's has a handle of its own), made by the first product.
-  void product_workspace(std::int64_t bytes);
+  enum class BlasLibrary : std::uint8_t { cublas, cublas_lt };
+  /// The workspace of a product: scratch, or where the release keeps one that of the current stream and thread (the engine's has a handle
+  /// of its own), made by the first product. A product of cuBLASLt asks for cuBLAS's handle, and so for its workspace, too.
+  void product_workspace(BlasLibrary library);
   /// Tells what the tensor turned out to be for.
   static void categorize(const Tensor& tensor, Category category);
 
@@ -365,8 +366,8 @@ class Tape {
   /// loss.backward(): runs the graph from `root` with `gradient` (ones when undefined).
   void backward(const Tensor& root, Tensor gradient = {});
   void backward(const std::vector<Tensor>& roots, std::vector<Tensor> gradients);
-  /// torch.autograd.grad: the gradients that arrive at `inputs`, of what `root_gradients` give at `roots`. Only nodes on a way from these to
-  /// those run; nothing is accumulated. `retain_graph`: saved tensors stay for another pass.
+  /// torch.autograd.grad: the gradients that arrive at `inputs`, of what `root_gradients` give at `roots`. Only nodes on a way from these
+  /// to those run; nothing is accumulated. `retain_graph`: saved tensors stay for another pass.
   std::vector<Tensor> gradients(const std::vector<Edge>& roots, std::vector<Tensor> root_gradients, const std::vector<Edge>& inputs,
                                 bool retain_graph);
   /// Runs at the end of the running backward (Variable._execution_engine.queue_callback).
@@ -381,7 +382,7 @@ class Tape {
   Tensor (*patched_linear)(const Tensor& x, const Tensor& weight, const Tensor& bias) = nullptr;
 
   // ---- attribution ----
-  bool running_again = false;         ///< what is launched was run before: a checkpointed region's second run
+  bool running_again = false;      ///< what is launched was run before: a checkpointed region's second run
   std::uint32_t module_label = 0;  ///< index into program().labels: the module that runs
   const char* operator_name = "";  ///< a literal: the operator that runs; instructions are labelled "module: operator"
   std::uint32_t intern(const std::string& label);
@@ -390,7 +391,7 @@ class Tape {
   // ---- settings of the device ----
   std::int64_t gemm_workspace = 33554432;      ///< cuBLAS workspace of each GEMM; 32 MiB on sm90 (CUDABlas.cpp, chooseHopper…)
   std::int64_t gemm_bias_workspace = 1048576;  ///< of a cuBLASLt product with a bias epilogue
-  bool tf32 = false;  ///< products of fp32 operands are rounded to tf32 (torch.backends.cuda.matmul.allow_tf32)
+  bool tf32 = false;                           ///< products of fp32 operands are rounded to tf32 (torch.backends.cuda.matmul.allow_tf32)
   TorchRelease torch;
   bool cudnn_attention = false;  ///< scaled_dot_product_attention may take cuDNN's kernels, before all others
   int multiprocessors = 132;
@@ -426,7 +427,7 @@ class Tape {
   TensorId next_id_ = 0;
   static constexpr EventId kNoEvent = ~EventId{0};
   EventId next_event_ = 0;
-  std::vector<EventId> stream_events_;  ///< per stream: the event of `wait`
+  std::vector<EventId> stream_events_;                           ///< per stream: the event of `wait`
   std::unordered_multimap<std::size_t, std::uint32_t> kernels_;  ///< hash of a kernel → its index
   std::uint64_t sequence_ = 0;
   std::uint32_t visit_ = 0;
@@ -435,7 +436,10 @@ class Tape {
   std::unordered_map<std::uint64_t, std::uint32_t> operator_labels_;  ///< (module label, operator name) → label
   std::uint32_t labelled_module_ = 0, label_ = 0;
   const char* labelled_operator_ = "";
-  std::vector<std::array<Tensor, 2>> workspaces_;  ///< kept ones by stream, of forward's thread and of the engine's
+  struct BlasWorkspaces {
+    Tensor cublas, cublas_lt;
+  };
+  std::vector<std::array<BlasWorkspaces, 2>> workspaces_;  ///< kept ones by stream, of forward's thread and of the engine's
   std::vector<GraphTask*> tasks_;
   std::vector<Node*> dying_;
   bool burying_ = false;

@@ -16,6 +16,8 @@ struct TorchRelease {
   /// A BLAS workspace is taken from the allocator for each product; before, the first product of each handle and stream made one for good
   /// (CublasHandlePool.cpp).
   bool takes_workspaces_anew() const { return after_2_11(); }
+  /// cuBLASLt's workspace is one of each handle and stream as well, beside cuBLAS's; in 2.6 it was scratch of each product (CUDABlas.cpp).
+  bool keeps_lt_workspace() const { return number >= 207 && !after_2_11(); }
 
   // ---- scaled_dot_product_attention (sdp_utils.cpp) ----
   /// The memory-efficient kernels take fewer key heads than query heads (enable_gqa).

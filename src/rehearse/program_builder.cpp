@@ -222,14 +222,19 @@ void ProgramBuilder::library_call(const EventView& event) {
   const auto call = event.as<record::LibraryCall>();
   const std::string& said = file_.name(call.name);
   const std::string name = said.substr(0, said.find(' '));
-  const std::optional<Kernel> known = library_kernel(name, type_of(call.type), event.tail(sizeof call), call.count);
-  const Kernel kernel = known.value_or(Kernel{Unspecified{KernelKind::convolution, type_of(call.type), 0, 0, 0}});
+  const bool captured = (event.header().flags & record::kCaptured) != 0;
+  LibraryWork work = library_work(name, type_of(call.type), event.tail(sizeof call), call.count);
+  const bool known = !work.kernels.empty();
+  if (!known) work.kernels.push_back({Unspecified{KernelKind::convolution, type_of(call.type), 0, 0, 0}});
   Instruction instruction{InstructionKind::kernel};
   instruction.stream = stream(call.stream, event.header().device);
   instruction.label = label(name);
-  instruction.id = kernel_id(kernel, instruction.label, known.has_value());
-  count(kernel);
-  issue(instruction, (event.header().flags & record::kCaptured) != 0);
+  if (work.cleared > 0) copy(instruction.stream, Copy::Direction::set, work.cleared, captured);
+  for (const Kernel& kernel : work.kernels) {
+    instruction.id = kernel_id(kernel, instruction.label, known);
+    count(kernel);
+    issue(instruction, captured);
+  }
 }
 
 void ProgramBuilder::communicator(const record::Communicator& event) {

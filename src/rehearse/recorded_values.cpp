@@ -44,17 +44,41 @@ std::optional<Kernel> convolution(const std::string& name, DType type, const std
   return Kernel{c};
 }
 
-/// Queries [b, h, s, d], then keys. Whether a mask is causal is not recorded: all pairs are counted, and no more than that is said.
-std::optional<Kernel> attention(bool backward, DType type, const std::vector<std::int64_t>& sizes) {
-  if (sizes.size() != 8) return {};
+/// Queries [b, h, s, d], then keys; of a graph whose masks are known the values' last dimension and 1 + causal + 2 masked + 4 dropout.
+Attention attention_of(bool backward, DType type, const std::vector<std::int64_t>& sizes) {
   Attention a;
   a.library = AttentionLibrary::cudnn;
   a.part = backward ? Attention::Part::backward : Attention::Part::forward;
   a.type = type;
   a.batch = sizes[0], a.heads = sizes[1], a.queries = sizes[2], a.head_dim = a.value_dim = sizes[3];
   a.kv_heads = sizes[5], a.keys = sizes[6];
-  const Kernel whole{a};
-  return Kernel{Unspecified{whole.kind(), type, whole.flops(), whole.bytes_read(), whole.bytes_written()}};
+  if (sizes.size() < 10) return a;
+  const std::int64_t flags = sizes[9] - 1;
+  a.value_dim = sizes[8];
+  a.causal = (flags & 1) != 0, a.masked = (flags & 2) != 0, a.dropout = (flags & 4) != 0;
+  return a;
+}
+
+/// The kernels of cuDNN's attention on sm_90, as a trace shows them: forward one; backward the row sums, the gradients, dQ in the inputs'
+/// type and, where query heads share a key head, the sums over them. Their tiles share a counter, which is set before.
+LibraryWork attention(bool backward, DType type, const std::vector<std::int64_t>& sizes) {
+  constexpr std::int64_t kTileCounter = 4;
+  if (sizes.size() != 8 && sizes.size() != 10) return {};
+  Attention a = attention_of(backward, type, sizes);
+  if (sizes.size() == 8) {  // whether a mask is causal is not recorded: all pairs are counted, and no more than that is said
+    const Kernel whole{a};
+    return {0, {Kernel{Unspecified{whole.kind(), type, whole.flops(), whole.bytes_read(), whole.bytes_written()}}}};
+  }
+  using Part = Attention::Part;
+  std::vector<Part> parts{Part::forward};
+  if (backward) parts = {Part::delta, Part::backward, Part::convert};
+  if (backward && a.heads > a.kv_heads) parts.insert(parts.end(), 2, Part::sum_heads);
+  LibraryWork work{kTileCounter, {}};
+  for (const Part part : parts) {
+    a.part = part;
+    work.kernels.push_back({a});
+  }
+  return work;
 }
 
 }  // namespace
@@ -141,9 +165,12 @@ Product product_of(record::Gemm call) {
   return product;
 }
 
-std::optional<Kernel> library_kernel(const std::string& name, DType type, std::string_view numbers, std::uint32_t count) {
+LibraryWork library_work(const std::string& name, DType type, std::string_view numbers, std::uint32_t count) {
   const std::vector<std::int64_t> sizes = sizes_in(numbers, count);
-  if (name.find("cudnn.convolution") == 0) return convolution(name, type, sizes);
+  if (name.find("cudnn.convolution") == 0) {
+    const auto kernel = convolution(name, type, sizes);
+    return kernel ? LibraryWork{0, {*kernel}} : LibraryWork{};
+  }
   if (name.find("cudnn.attention") == 0) return attention(name == "cudnn.attention_backward", type, sizes);
   return {};
 }

@@ -21,8 +21,14 @@ Epilogue epilogue_of(std::uint16_t code);
 /// The product of a call, in the terms of its library. Leading dimensions are taken to be the matrices' own.
 Product product_of(record::Gemm call);
 
-/// What a call of cuDNN does, told by its name and the numbers behind it (device/README.md). Nothing for another call.
-std::optional<Kernel> library_kernel(const std::string& name, DType type, std::string_view numbers, std::uint32_t count);
+/// What a call of a library puts on its stream.
+struct LibraryWork {
+  std::int64_t cleared = 0;     ///< bytes that are set first
+  std::vector<Kernel> kernels;  ///< empty: nothing is known of the call
+};
+
+/// What a call of cuDNN does, told by its name and the numbers behind it (device/README.md).
+LibraryWork library_work(const std::string& name, DType type, std::string_view numbers, std::uint32_t count);
 
 CollectiveKind kind_of(record::Collective op);
 

@@ -8,6 +8,7 @@
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/report.hpp"
+#include "serve/answer_cache.hpp"
 #include "serve/page_files.hpp"
 #include "serve/serve.hpp"
 #include "serve/worker_pool.hpp"
@@ -42,15 +43,21 @@ bool is_known_host(const httplib::Request& request, const Options& options) {
   return host == "localhost" || host == "127.0.0.1" || host == "[::1]" || host == options.host || host == "[" + options.host + "]";
 }
 
-void answer_call(const httplib::Request& request, httplib::Response& response, WorkerPool& pool, double seconds) {
+void send(httplib::Response& response, std::string text) {
+  if (text.rfind("{\n  \"schema\": \"plimsoll/error/1\"", 0) == 0) response.status = 400;
+  response.set_content(std::move(text), kJson);
+}
+
+void answer_call(const httplib::Request& request, httplib::Response& response, WorkerPool& pool, AnswerCache& cache, double seconds) {
   const std::string type = request.get_header_value("Content-Type");
   if (type.substr(0, type.find(';')) != kJson) return refuse(response, 415, "the request must be JSON", "Content-Type: application/json");
   if (request.body.find('\0') != std::string::npos) return refuse(response, 400, "the request holds a zero byte", "send JSON text");
+  if (auto known = cache.find(request.body)) return send(response, std::move(*known));
   Answer answer = pool.ask(request.body);
   switch (answer.outcome) {
     case Outcome::answered:
-      if (answer.text.rfind("{\n  \"schema\": \"plimsoll/error/1\"", 0) == 0) response.status = 400;
-      return response.set_content(std::move(answer.text), kJson);
+      cache.keep(request.body, answer.text);
+      return send(response, std::move(answer.text));
     case Outcome::busy:
       response.set_header("Retry-After", "1");
       return refuse(response, 503, "too many requests wait already", "ask again in a second");
@@ -77,13 +84,13 @@ void set_limits(httplib::Server& server, const Options& options) {
   server.set_default_headers(kHeaders);
 }
 
-void set_routes(httplib::Server& server, const Options& options, WorkerPool& pool, const std::map<std::string, PageFile>& page) {
+void set_routes(httplib::Server& server, const Options& options, WorkerPool& pool, AnswerCache& cache, const std::map<std::string, PageFile>& page) {
   server.set_pre_routing_handler([&](const httplib::Request& request, httplib::Response& response) {
     if (is_known_host(request, options)) return httplib::Server::HandlerResponse::Unhandled;
     refuse(response, 421, "this server does not have that name", "ask it by the address that it printed");
     return httplib::Server::HandlerResponse::Handled;
   });
-  server.Post("/api/call", [&](const httplib::Request& request, httplib::Response& response) { answer_call(request, response, pool, options.seconds); });
+  server.Post("/api/call", [&](const httplib::Request& request, httplib::Response& response) { answer_call(request, response, pool, cache, options.seconds); });
   server.Get("/api/health", [](const httplib::Request&, httplib::Response& response) { response.set_content("{\"status\":\"ok\"}\n", kJson); });
   server.Get(R"(/.*)", [&](const httplib::Request& request, httplib::Response& response) {
     const auto file = page.find(request.path);
@@ -104,9 +111,10 @@ void set_routes(httplib::Server& server, const Options& options, WorkerPool& poo
 void run(const Options& options) {
   const std::map<std::string, PageFile> page = options.page.empty() ? std::map<std::string, PageFile>{} : read_page(options.page);
   WorkerPool pool(options.worker, options.workers, options.waiting, options.seconds);
+  AnswerCache cache(options.cache_bytes);
   httplib::Server server;
   set_limits(server, options);
-  set_routes(server, options, pool, page);
+  set_routes(server, options, pool, cache, page);
   const int port = options.port != 0 ? (server.bind_to_port(options.host, options.port) ? options.port : -1) : server.bind_to_any_port(options.host);
   if (port < 0)
     fail("the address cannot be had", options.host + ":" + std::to_string(options.port), "is another server there? --port 0 takes one that is free");

@@ -17,6 +17,8 @@
 #include "plimsoll/calibrate.hpp"
 #include "plimsoll/cost.hpp"
 #include "plimsoll/error.hpp"
+#include "plimsoll/estimate.hpp"
+#include "plimsoll/strategy.hpp"
 
 namespace plimsoll {
 namespace {
@@ -346,9 +348,135 @@ TEST(Fit, EveryShippedClusterSurvivesItsFile) {
     const Cluster cluster = parse_cluster(name);
     const std::string path = testing::TempDir() + std::to_string(getpid()) + "shipped.json";
     std::ofstream(path) << to_json(cluster);
-    EXPECT_EQ(to_json(parse_cluster(path)), to_json(cluster)) << name;
+    const Cluster read = parse_cluster(path);
     std::remove(path.c_str());
+    EXPECT_EQ(to_json(read), to_json(cluster)) << name;
+    // What the writer left out, both texts would lack: so a step must take as long.
+    Strategy strategy;
+    strategy.micro_batch = 4;
+    strategy.seq_len = 512;
+    const auto seconds = [&](const Cluster& on) { return estimate(load_model("gpt2"), on, strategy).time.step_seconds.expected; };
+    EXPECT_DOUBLE_EQ(seconds(read), seconds(cluster)) << name;
   }
+}
+
+// ---- kernels of traced steps -------------------------------------------------------------------------------------------
+
+Sample traced(SampleKind kind, Kernel kernel, double seconds) {
+  Sample sample;
+  sample.kind = kind;
+  sample.group = kind == SampleKind::stream ? std::string(name_of(kernel.kind())) : "";
+  sample.type = "bf16";
+  sample.bytes = kernel.bytes();
+  sample.flops = kernel.flops();
+  sample.work = std::move(kernel);
+  sample.seconds = sample.fastest = seconds;
+  sample.tool = "torch-trace";
+  return sample;
+}
+
+/// Additions of fp32 that stream, and broadcast ones of bf16 that are bound by issue, of the lengths that steps have.
+std::vector<Kernel> pointwise_kernels() {
+  std::vector<Kernel> kernels;
+  for (std::int64_t elements = 1 << 22; elements < (1 << 29); elements *= 2)
+    for (const bool broadcast : {false, true}) {
+      Pointwise work;
+      const DType type = broadcast ? DType::bf16 : DType::fp32;
+      const Operand whole{elements, type}, row{broadcast ? 4096 : elements, type, broadcast ? Walk::broadcast : Walk::contiguous};
+      work.operands.read(whole);
+      work.operands.read(row);
+      work.operands.write(whole);
+      work.elements = elements;
+      kernels.emplace_back(work);
+    }
+  return kernels;
+}
+
+Attention causal_attention(Attention::Part part, std::int64_t length) {
+  Attention attention;
+  attention.library = AttentionLibrary::cudnn;
+  attention.part = part;
+  attention.type = DType::bf16;
+  attention.batch = 4, attention.heads = attention.kv_heads = 32;
+  attention.queries = attention.keys = length;
+  attention.head_dim = attention.value_dim = 128;
+  attention.causal = true;
+  return attention;
+}
+
+// An H100 that reaches 0.8 of its bandwidth, issues half as slowly again, and whose attention takes 1.2 and 1.4 times what the law says.
+TEST(Fit, TracedKernelsTellPacesOfTheirDevice) {
+  Cluster planted = parse_cluster("1xh100-sxm");
+  Accelerator& device = planted.accelerator;
+  device.memory_efficiency.value = 0.8;
+  device.paces.issue.value = 1.5;
+  device.paces.attention_forward.value = 1.2;
+  device.paces.attention_backward.value = 1.4;
+  SampleSet set;
+  set.device.backend = "cuda", set.device.target = "sm_90", set.device.compute_units = 132;
+  for (const Kernel& kernel : pointwise_kernels()) set.samples.push_back(traced(SampleKind::stream, kernel, price(kernel, device).value));
+  for (const std::int64_t length : {2048, 4096, 8192}) {
+    const Kernel forward{causal_attention(Attention::Part::forward, length)}, backward{causal_attention(Attention::Part::backward, length)};
+    set.samples.push_back(traced(SampleKind::attention, forward, price(forward, device).value));
+    set.samples.push_back(traced(SampleKind::attention_backward, backward, price(backward, device).value));
+  }
+  const Calibration found = fit_hardware(set, {"", "h100-sxm"});
+  const Accelerator& fitted = found.cluster.accelerator;
+  EXPECT_NEAR(fitted.memory_efficiency.value, 0.8, 0.02);
+  EXPECT_NEAR(fitted.paces.issue.value, 1.5, 0.05);
+  EXPECT_NEAR(fitted.paces.attention_forward.value, 1.2, 0.02);
+  EXPECT_NEAR(fitted.paces.attention_backward.value, 1.4, 0.02);
+  EXPECT_TRUE(fitted.streaming.empty()) << "their laws stand for them, no curve of bytes";
+  for (const FitResidual& residual : found.residuals) EXPECT_LT(residual.ninetieth, 0.03) << residual.what;
+  const std::string path = testing::TempDir() + std::to_string(getpid()) + "paces.json";
+  std::ofstream(path) << to_json(found.cluster);
+  EXPECT_NEAR(parse_cluster(path).accelerator.paces.attention_backward.value, fitted.paces.attention_backward.value, 1e-9);
+  std::remove(path.c_str());
+}
+
+// Four kernels say little of a device.
+TEST(Fit, AFewTracedKernelsChangeNothing) {
+  SampleSet set;
+  set.device.backend = "cuda", set.device.target = "sm_90", set.device.compute_units = 132;
+  const std::vector<Kernel> kernels = pointwise_kernels();
+  for (std::size_t i = 0; i < 4; ++i) set.samples.push_back(traced(SampleKind::stream, kernels[kernels.size() - 1 - i], 1e-3));
+  const Calibration found = fit_hardware(set, {"", "h100-sxm"});
+  EXPECT_EQ(found.cluster.accelerator.paces.issue.value, 1);
+  EXPECT_EQ(found.cluster.accelerator.memory_efficiency.value, load_accelerator("h100-sxm").memory_efficiency.value);
+  EXPECT_NE(found.notes.at(0).find("too few"), std::string::npos);
+}
+
+// No framework runs our own attention: what a known device's file says of its libraries stays.
+TEST(Fit, OwnAttentionDoesNotStandForALibrary) {
+  SampleSet set = planted_samples();
+  for (Sample& sample : set.samples)
+    if (sample.kind == SampleKind::attention) sample.kernel = "attention_bf16_d128", sample.seconds *= 8;
+  EXPECT_EQ(fit_hardware(set).cluster.accelerator.attention.forward.value, load_accelerator("mi300x").attention.forward.value);
+}
+
+// fp32 products of a device that its file prices exactly, but for noise that a fit of so few would follow.
+TEST(Fit, ConstantsThatPriceUnseenProductsBetterStay) {
+  SampleSet set;
+  set.device.backend = "cuda", set.device.target = "sm_90", set.device.compute_units = 132;
+  const Accelerator& device = parse_cluster("1xh100-sxm").accelerator;
+  double sign = 0.25;
+  for (std::int64_t size = 1024; size <= 24576; size += 1024) {
+    Sample sample;
+    sample.kind = SampleKind::gemm;
+    sample.type = "fp32", sample.layout = "TN", sample.kernel = "sgemm";
+    sample.m = size, sample.n = 1024, sample.k = 2048;
+    sample.flops = 2.0 * static_cast<double>(sample.m * sample.n * sample.k);
+    sample.seconds = sample.fastest = plan_product(calibrate::product_of(sample), device).time().value * (1 + (sign = -sign));
+    set.samples.push_back(sample);
+  }
+  const Calibration found = fit_hardware(set, {"", "h100-sxm"});
+  const auto share = [](const Accelerator& each) {
+    for (const ProductKernels& family : each.gemm.kernels)
+      if (const auto* rate = family.rate(MathType::fp32, Scaling::none)) return rate->share.value;
+    return 0.0;
+  };
+  EXPECT_EQ(share(found.cluster.accelerator), share(device));
+  EXPECT_FALSE(found.cluster.accelerator.gemm_times.empty()) << "the shapes themselves are known";
 }
 
 TEST(Fit, ADeviceLikeNoShippedOne) {

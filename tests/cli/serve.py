@@ -19,8 +19,8 @@ SLOW = {"command": "explain", "model": "llama-3.1-405b", "on": "2048x8xh100-sxm"
 
 
 class Server:
-    def __init__(self, *words):
-        self.process = subprocess.Popen([PROGRAM, "serve", "--port", "0", *words], stderr=subprocess.PIPE, text=True)
+    def __init__(self, *words, cache=0):
+        self.process = subprocess.Popen([PROGRAM, "serve", "--port", "0", "--cache", str(cache), *words], stderr=subprocess.PIPE, text=True)
         line = self.process.stderr.readline()
         self.port = int(re.search(r":(\d+)/", line).group(1))
 
@@ -91,6 +91,25 @@ def until(server, body, wanted, tries=600):
     return False
 
 
+def check_cache(checks):
+    """Equal requests get equal answers, also where no worker is free; a kept answer makes room for newer ones."""
+    server = Server("--workers", "1", "--waiting", "0", "--seconds", "150", cache=1)
+    first, wrong = server.call(REQUEST), server.call({**REQUEST, "model": "gtp2"})
+    results = []
+    thread = threading.Thread(target=lambda: results.append(server.call(SLOW)[0]))
+    thread.start()
+    ask = ({"command": "version", "try": number} for number in range(10**6))
+    while server.call(next(ask))[0] != 503:
+        time.sleep(0.05)
+    checks.check(server.call(REQUEST)[:2] == first[:2], "an equal request is not answered while the worker is busy")
+    checks.check(server.call({**REQUEST, "model": "gtp2"})[:2] == wrong[:2] and wrong[0] == 400, "an equal wrong request gets another answer")
+    thread.join()
+    for micro_batch in range(1, 200):
+        server.call({**REQUEST, "strategy": {"micro_batch": micro_batch, "seq_len": 1024}})
+    checks.check(server.call(REQUEST)[:2] == first[:2], "a forgotten request is answered differently")
+    server.end()
+
+
 def check_limits(checks):
     server = Server("--workers", "1", "--waiting", "0", "--seconds", "0.3")
     checks.check(server.call(SLOW)[0] == 504, "a request beyond its time is not ended")
@@ -136,6 +155,7 @@ def main():
     for check in (check_answers, check_wrong, check_hostile_connections):
         check(checks, server)
     server.end()
+    check_cache(checks)
     check_limits(checks)
     check_end(checks)
     checks.finish()

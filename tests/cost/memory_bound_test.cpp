@@ -84,6 +84,17 @@ TEST(Pointwise, TransposedOperandsMoveSectors) {
   EXPECT_GT(us(price(map(x.elements, {{t}, {x}}, 2), device)), (sector + 2) * 100);
 }
 
+// A generated kernel writes tiles: fewer bytes for each of its 8-bit results than TensorIterator's sector, more than one.
+TEST(Pointwise, GeneratedKernelsMoveSectorsOfTheirOwn) {
+  const Accelerator device = plain_device();
+  const Operand high = contiguous(100 * kMillion, DType::bf16), turned{100 * kMillion, DType::fp8, Walk::transposed};
+  const auto& laws = constants().pointwise;
+  const Pointwise cast{Pointwise::Form::fused, high.elements, {{high}, {turned}}, 2};
+  const double bytes = 2 + static_cast<double>(laws.fused_sector.count);
+  EXPECT_NEAR(us(price(cast, device)), us(laws.fused.start) + bytes * 100, 1e-3);
+  EXPECT_LT(laws.fused_sector.count, laws.sector.count);
+}
+
 // 67.1 MB written at the sheet's bandwidth, here 1 TB/s; bytes of one-byte elements are bound by instructions.
 TEST(Pointwise, FillsReadNothing) {
   const Accelerator device = plain_device();
@@ -138,6 +149,19 @@ TEST(RowWise, LongRowsAreReadThrice) {
   const double short_issue = constants().row_wise.softmax_instructions * 131072 * 2048 / 12.8e12 * 1e6;
   EXPECT_NEAR(us(price(rows(RowWise::Function::log_softmax, 131072, 2048), device)),
               start + std::hypot(short_issue, 2.0 * 131072 * 2048 * 4 / 1e12 * 1e6), 1e-3);
+}
+
+// 8 bits with a scale of one byte for 32 elements move 2 + 33/32 bytes an element; 4 bits with one for 16 move 2 + 9/16 and are issued too.
+TEST(RowWise, FourBitsAreIssued) {
+  const Accelerator device = plain_device();
+  const auto& law = constants().row_wise.four_bits;
+  const std::int64_t rows = 8192, columns = 8192, elements = rows * columns;
+  const auto quantized = [&](std::int64_t bytes) {
+    return us(price(RowWise{RowWise::Function::quantize, rows, columns, {{contiguous(elements, DType::bf16)}, {contiguous(bytes, DType::fp8)}}}, device));
+  };
+  const double moved = 1e-6 * static_cast<double>(elements), issue = law.instructions * static_cast<double>(elements) / 12.8e12 * 1e6;
+  EXPECT_NEAR(quantized(elements + elements / 32), us(law.start) + moved * (2 + 33.0 / 32), 1e-3);
+  EXPECT_NEAR(quantized(elements / 16 * 9), us(law.start) + std::hypot(issue, moved * (2 + 9.0 / 16)), 1e-3);
 }
 
 // 768 columns are 24 blocks, each of which walks over all rows, however fast the memory is.

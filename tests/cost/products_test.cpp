@@ -135,6 +135,17 @@ TEST(Products, ArithmeticWithoutKernelsIsRefusedByName) {
 
 TEST(Products, NothingTakesNoTime) { EXPECT_EQ(price(bf16_product(0, 64, 64), plain_device()).value, 0); }
 
+// The kernels of groups are slower than those of one product; a single group is one product.
+TEST(Products, OneGroupIsAPlainProduct) {
+  const Accelerator device = load_accelerator("mi355x");
+  Product product = linear_product(MathType::bf16, 8192, 8192, 8192);
+  const double plain = price(product, device).value;
+  product.grouped = true;
+  EXPECT_EQ(price(product, device).value, plain);
+  product.batch = 2;
+  EXPECT_GT(price(product, device).value, 2 * plain);
+}
+
 // Each device has kernels for every arithmetic of its sheet, at any alignment and layout; narrower loads are never faster.
 TEST(Products, EveryShippedDeviceMultipliesWhatItsSheetSays) {
   for (const auto& name : shipped_accelerators()) {

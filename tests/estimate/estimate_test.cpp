@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "plimsoll/error.hpp"
@@ -32,6 +33,21 @@ double sum_of_parts(const RankMemory& memory) {
   double sum = 0;
   for (const MemoryPart& one : memory.parts) sum += static_cast<double>(one.bytes.count);
   return sum;
+}
+
+bool has_kernel(const Report& report, const std::string& part) {
+  const auto& all = report.time.dearest;
+  return std::any_of(all.begin(), all.end(), [&](const DearKernel& each) { return each.what.find(part) != std::string::npos; });
+}
+
+// Behind torch's own attention stands AOTriton on ROCm, behind the flash-attention package Composable Kernel.
+TEST(Estimate, AttentionOfRocmGoesByItsOwnNames) {
+  const auto of = [](const char* cluster, const char* framework, const char* attention) {
+    return llama(cluster, {{"framework", framework}, {"micro_batch", "1"}, {"seq_len", "8192"}, {"attention", attention}});
+  };
+  EXPECT_TRUE(has_kernel(of("8xmi300x", "transformers", "sdpa"), "aotriton"));
+  EXPECT_TRUE(has_kernel(of("8xmi300x", "megatron-core", "flash"), "composable_kernel"));
+  EXPECT_TRUE(has_kernel(of("8xh100-sxm", "megatron-core", "flash"), "flash2"));
 }
 
 TEST(Estimate, OptimizerStatesAreExactUnderSharding) {

@@ -44,6 +44,16 @@ TEST(CompletedRows, DimensionsOfAShippedModel) {
   EXPECT_EQ(llama.model->parameters(), 8030261248);
 }
 
+// Qwen3-235B-A22B's heads are 128 wide and normed, not 4096 / 64 as width over heads would have it.
+TEST(CompletedRows, HeadsOfAShippedModel) {
+  const MeasuredRow qwen = read(row("t", R"({"name": "Qwen3-235B-A22B", "hidden_size": 4096, "num_layers": 94, "num_attention_heads": 64,
+      "num_key_value_heads": 4, "intermediate_size": 12288, "mlp": "swiglu", "norm": "rmsnorm", "tie_embeddings": false, "positions": "rope",
+      "moe": {"experts": 128, "top_k": 8, "expert_intermediate_size": 1536}})", kTraining));
+  ASSERT_EQ(qwen.refused, "");
+  EXPECT_EQ(qwen.model->head_dim, 128);
+  EXPECT_EQ(qwen.model->parameters(), 235093634560);
+}
+
 TEST(CompletedRows, AnotherWidthIsNotThatModel) {
   const MeasuredRow wide = read(row("t", R"({"name": "Llama-3.1-8B", "hidden_size": 5120, "num_layers": 32, "num_attention_heads": 32,
       "mlp": "swiglu", "norm": "rmsnorm", "positions": "rope", "vocab_size": 128256})", kTraining));
@@ -68,6 +78,24 @@ TEST(CompletedRows, RecipesOfPublishedTables) {
   EXPECT_TRUE(lists(published.assumed, "run_table_1.sh"));
   EXPECT_EQ(read(row(title, model, training(R"(, "micro_batch": 1)"))).strategy.micro_batch, 1);
   EXPECT_NE(read(row("another table", model, training(""))).refused.find("micro_batch"), std::string::npos);
+}
+
+// Whole iterations in one graph: set_full_iter_cg_configs of Megatron-Bridge 0.5.0. Other precisions have none, other models other settings.
+TEST(CompletedRows, RecipesWithConditions) {
+  const auto mixture = [](const std::string& name, const std::string& precision, const std::string& more) {
+    return read(row("NVIDIA Megatron-Bridge performance summary", "{\"name\": \"" + name + "\"}",
+                    R"({"framework": "megatron-bridge", "seq_len": 4096, "micro_batch": 4, "global_batch": 4096, "tp": 1, "pp": 1, "dp": 1024,
+                        "ep": 8, "precision": ")" + precision + "\"" + more + "}"));
+  };
+  const MeasuredRow graphs = mixture("Qwen3-30B-A3B", "mxfp8", R"(, "cuda_graph": "full_iteration:[]")");
+  ASSERT_EQ(graphs.refused, "");
+  EXPECT_TRUE(graphs.strategy.moe.fused_mlp && *graphs.strategy.moe.a2a_overlap && graphs.strategy.fp8_attention);
+  EXPECT_EQ(graphs.strategy.grad_dtype, DType::bf16);
+  EXPECT_TRUE(lists(graphs.assumed, "set_full_iter_cg_configs"));
+  EXPECT_FALSE(mixture("Qwen3-30B-A3B", "bf16", R"(, "cuda_graph": "full_iteration:[]")").strategy.moe.fused_mlp);
+  EXPECT_FALSE(mixture("Qwen3-30B-A3B", "mxfp8", "").strategy.moe.fused_mlp);
+  EXPECT_FALSE(mixture("gpt-oss-120b", "mxfp8", R"(, "cuda_graph": "full_iteration:[]")").strategy.fp8_attention);
+  EXPECT_FALSE(mixture("Qwen3-30B-A3B", "mxfp8", R"(, "cuda_graph": "full_iteration:[]", "moe_fused_mlp": false)").strategy.moe.fused_mlp);
 }
 
 // NeMo's and Megatron-Bridge's performance recipes: recipe.peft.target_modules = ['linear_qkv'].

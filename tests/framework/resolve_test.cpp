@@ -122,6 +122,17 @@ TEST(Resolve, LaunchersAdaptersHaveDefaults) {
   EXPECT_TRUE(contains(error_of(R"({"framework": "megatron-core", "task": "lora", "lora": {}})"), "lora.r"));
 }
 
+// Most of Primus' shipped configs turn off what Megatron does wherever apex has the kernel.
+TEST(Resolve, PrimusAccumulatesGradientsApart) {
+  const auto fuses = [](const std::string& more) {
+    const Strategy s = resolved((R"({"micro_batch": 1, "seq_len": 4096, "framework": )" + more + "}").c_str());
+    return *s.megatron.gradient_accumulation_fusion;
+  };
+  EXPECT_FALSE(fuses(R"("primus")"));
+  EXPECT_TRUE(fuses(R"("primus", "gradient_accumulation_fusion": true)"));
+  EXPECT_TRUE(fuses(R"("megatron-bridge")"));
+}
+
 TEST(Resolve, UnfusedAndEagerAttentionAreOneThing) {
   EXPECT_EQ(resolved(R"({"framework": "transformers", "attention": "unfused"})").attention, AttentionKernel::eager);
   EXPECT_EQ(resolved(R"({"framework": "megatron-core", "attention": "eager"})").attention, AttentionKernel::unfused);

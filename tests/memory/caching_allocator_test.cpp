@@ -45,5 +45,19 @@ TEST(CachingAllocator, KeepsARestOfOneMebibyte) {
   EXPECT_EQ(allocator.reserved(), 20 * kMiB);
 }
 
+// Two free segments of 30 MiB: PyTorch 2.12 takes the older; before, the lower address, which on a driver that gives addresses downwards
+// is the younger's.
+TEST(CachingAllocator, EqualBlocksAreTakenByTheOrderOfSegments) {
+  for (const SegmentOrder order : {SegmentOrder::oldest_first, SegmentOrder::youngest_first}) {
+    CachingAllocator allocator({.segments = order});
+    const BlockId older = allocator.allocate(30 * kMiB, 0), younger = allocator.allocate(30 * kMiB, 0);
+    const std::uint64_t of_older = allocator.address(older), of_younger = allocator.address(younger);
+    allocator.free(older);
+    allocator.free(younger);
+    const bool takes_older = order == SegmentOrder::oldest_first;
+    EXPECT_EQ(allocator.address(allocator.allocate(30 * kMiB, 0)), takes_older ? of_older : of_younger);
+  }
+}
+
 }  // namespace
 }  // namespace plimsoll::memory

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -266,6 +268,77 @@ TEST(TitanPipeline, RanksWithEqualStagesAreRecordedOnce) {
   TitanPipeline pipeline(model, strategy);
   for (const int rank : {1, 2, 3}) pipeline.rank(rank);
   EXPECT_EQ(pipeline.recordings(), 1);
+}
+
+// ---- compiled blocks over tensor-parallel ranks, as of June 2025 -------------------------------------------------------------------
+
+Strategy compiled(const Model& model, const std::string& more) {
+  const std::string text = R"({"framework": "torchtitan", "framework_version": "torchtitan 820504e, 2025-06-14", "torch": "2.8.0",
+                               "data_parallel": "fsdp", "compile": "blocks", "seq_len": 256, "micro_batch": 2, "global_batch": 2, "tp": 8,
+                               "sequence_parallel": true, "optimizer": "adamw")" +
+                           more + "}";
+  return resolve(parse_strategy(text, "strategy"), model, cluster_of("H100-SXM5-80GB", 8));
+}
+
+/// Of the tensor-parallel group, in the steady step.
+std::int64_t collectives_of(const StepProgram& program, CollectiveKind kind, DType type) {
+  return std::count_if(program.step.begin(), program.step.end(), [&](const Instruction& instruction) {
+    if (instruction.kind != InstructionKind::collective) return false;
+    const Collective& collective = program.collectives[instruction.id];
+    return collective.group == Group::tensor && collective.kind == kind && collective.type == type;
+  });
+}
+
+std::int64_t products_of(const StepProgram& program, DType type) {
+  return std::count_if(program.step.begin(), program.step.end(), [&](const Instruction& instruction) {
+    if (instruction.kind != InstructionKind::kernel) return false;
+    const Product* product = program.kernels[instruction.id].product();
+    return product != nullptr && product->a == type;
+  });
+}
+
+Model wide_llama(int layers) {
+  return parse_model(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 1024, "max_position_embeddings": 2048,
+                         "hidden_size": 1024, "intermediate_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 8,
+                         "tie_word_embeddings": false, "num_hidden_layers": )" +
+                         std::to_string(layers) + "}",
+                     "llama", "llama");
+}
+
+/// What one layer more adds.
+std::int64_t of_a_layer(const std::string& more, const std::function<std::int64_t(const StepProgram&)>& count) {
+  const Model two = wide_llama(2), three = wide_llama(3);
+  return count(lower_torchtitan(three, compiled(three, more), 0)) - count(lower_torchtitan(two, compiled(two, more), 0));
+}
+
+// A block gathers its input and the feed-forward's in the forward, again for a recomputation, and two gradients; it scatters two results,
+// on recomputation the first alone, and two gradients. Scales per tensor let it gather 8 bits (Float8ColwiseParallel), rows do not.
+TEST(TitanCompiled, ScalesPerTensorGatherEightBits) {
+  const auto gathers = [](DType type) { return [type](const StepProgram& p) { return collectives_of(p, CollectiveKind::all_gather, type); }; };
+  const auto scatters = [](const StepProgram& p) { return collectives_of(p, CollectiveKind::reduce_scatter, DType::bf16); };
+  const std::string full = R"(, "recompute": "full", "precision": )";
+  EXPECT_EQ(of_a_layer(full + R"("bf16")", gathers(DType::bf16)), 6);
+  EXPECT_EQ(of_a_layer(full + R"("fp8", "fp8_recipe": "tensorwise")", gathers(DType::fp8)), 6);
+  EXPECT_EQ(of_a_layer(full + R"("fp8", "fp8_recipe": "tensorwise")", gathers(DType::bf16)), 0);
+  EXPECT_EQ(of_a_layer(full + R"("fp8", "fp8_recipe": "rowwise")", gathers(DType::bf16)), 6);
+  EXPECT_EQ(of_a_layer(full + R"("bf16")", scatters), 5);
+}
+
+// Seven products forward, seven pairs backward. A full recomputation makes all again but the last; one by operators every second, and with
+// tensor parallelism not the projection whose reduced result it keeps: keys and the up projection.
+TEST(TitanCompiled, EachProductIsMadeAgainOnceAtMost) {
+  const auto products = [](const StepProgram& p) { return products_of(p, DType::bf16); };
+  EXPECT_EQ(of_a_layer(R"(, "precision": "bf16", "recompute": "full")", products), 7 + 14 + 6);
+  EXPECT_EQ(of_a_layer(R"(, "precision": "bf16", "recompute": "selective-ac-op")", products), 7 + 14 + 2);
+  const auto scatters = [](const StepProgram& p) { return collectives_of(p, CollectiveKind::reduce_scatter, DType::bf16); };
+  EXPECT_EQ(of_a_layer(R"(, "precision": "bf16", "recompute": "selective-ac-op")", scatters), 4);
+}
+
+// Asynchronous: products beside what comes or goes fall into a piece for each of the eight ranks. Forward all seven (five behind a gather,
+// two before a scatter), recomputed six, backward the gradient of attention's output, which waits for nothing else; thirteen stay whole.
+TEST(TitanCompiled, ProductsBesideCollectivesRunPieceByPiece) {
+  const auto products = [](const StepProgram& p) { return products_of(p, DType::bf16); };
+  EXPECT_EQ(of_a_layer(R"(, "precision": "bf16", "recompute": "full", "async_tp": true)", products), 8 * (7 + 6 + 1) + 13);
 }
 
 }  // namespace

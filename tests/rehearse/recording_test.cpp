@@ -250,6 +250,35 @@ TEST(Recording, ConvolutionsOfALibraryHaveTheirFlops) {
   EXPECT_EQ(recording.kernel_names[0], "cudnn.convolution_forward");
 }
 
+/// Causal attention of 8 heads that share 2 key heads: forward one kernel; backward the row sums, the gradients, dQ's cast, and the sums of
+/// dK and dV over shared heads. Each call sets its kernels' counter first.
+TEST(Recording, AttentionOfALibraryIsItsKernels) {
+  RecordWriter writer;
+  const std::int64_t numbers[] = {2, 8, 512, 64, 2, 2, 512, 64, 32, 1 + 1};
+  record::LibraryCall call{};
+  call.count = 10;
+  call.type = record::Type::bf16;
+  const std::string_view tail(reinterpret_cast<const char*>(numbers), sizeof numbers);
+  call.name = writer.name("cudnn.attention_forward query dimensions, …");
+  writer.phase("forward").write(record::Kind::library_call, call, tail);
+  call.name = writer.name("cudnn.attention_backward query dimensions, …");
+  writer.phase("backward").write(record::Kind::library_call, call, tail).step_end();
+  const Recording recording = read(writer);
+  std::vector<Attention::Part> parts;
+  for (const Instruction& instruction : recording.program.step)
+    if (instruction.kind == InstructionKind::kernel) parts.push_back(recording.program.kernels[instruction.id].attention()->part);
+  using Part = Attention::Part;
+  EXPECT_EQ(parts, (std::vector<Part>{Part::forward, Part::delta, Part::backward, Part::convert, Part::sum_heads, Part::sum_heads}));
+  ASSERT_EQ(recording.program.copies.size(), 2u);
+  EXPECT_EQ(recording.program.copies[0].bytes, 4);
+  const Attention& first = *recording.program.kernels[0].attention();
+  EXPECT_EQ(first.library, AttentionLibrary::cudnn);
+  EXPECT_TRUE(first.causal);
+  EXPECT_FALSE(first.masked || first.dropout);
+  EXPECT_EQ(first.kv_heads, 2);
+  EXPECT_EQ(first.value_dim, 32);
+}
+
 /// The sixth device of a node: its copies are on the stream of its kernels, not on a stream of the first.
 TEST(Recording, CopiesOfAnyDeviceStayOnTheirStream) {
   RecordWriter writer;
@@ -353,6 +382,25 @@ TEST(Rehearsal, RanksWithOneProgramAreCounted) {
   const Rehearsal rehearsal = rehearsal_of({read(training(3)), read(training(3))}, parse_cluster("2xh100-sxm"));
   ASSERT_EQ(rehearsal.report.ranks.size(), 1u);
   EXPECT_EQ(rehearsal.report.ranks[0].count, 2);
+}
+
+/// Segments of 2 MiB in the last of four steps are growth that is said; in the third of four they are over when the rehearsal ends.
+TEST(Rehearsal, SaysThatReservedMemoryStillGrew) {
+  const auto grows_in = [](int growing) {
+    RecordWriter writer;
+    writer.segment(record::SegmentAction::allocate, 20 * kMiB);
+    for (int step = 1; step <= 4; ++step) {
+      writer.phase("forward").gemm(64, 32, 16);
+      if (step == growing) writer.segment(record::SegmentAction::allocate, 2 * kMiB);
+      writer.step_end();
+    }
+    const auto notes = rehearsal_of({read(writer)}, parse_cluster("1xh100-sxm")).report.notes;
+    return std::count_if(notes.begin(), notes.end(), [](const std::string& note) {
+      return note.find("still grew in step 4, the last that was followed, from 20.0 MiB to 22.0 MiB") != std::string::npos;
+    });
+  };
+  EXPECT_EQ(grows_in(4), 1);
+  EXPECT_EQ(grows_in(3), 0);
 }
 
 /// The program compared with itself has no difference; with a product more in one, that product is the first difference.

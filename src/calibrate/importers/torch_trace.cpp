@@ -43,8 +43,9 @@ std::optional<Sample> sample_of(const Product& product, const Kernel& kernel) {
 
 std::optional<Sample> sample_of(const Attention& attention, const Kernel& kernel) {
   const bool forward = attention.part == Attention::Part::forward;
-  if (!forward && attention.part != Attention::Part::backward) return {};  // helpers are added to their backward
+  if (!forward && attention.part != Attention::Part::backward) return {};  // helpers go by the device's bandwidth
   Sample sample;
+  sample.work = kernel;
   sample.kind = forward ? SampleKind::attention : SampleKind::attention_backward;
   sample.type = std::string(name_of(attention.type));
   sample.m = attention.queries, sample.n = attention.keys, sample.k = attention.head_dim, sample.batch = attention.batch * attention.heads;
@@ -52,22 +53,19 @@ std::optional<Sample> sample_of(const Attention& attention, const Kernel& kernel
   return sample;
 }
 
-/// What moves bytes in order; strided and broadcast operands and casts are bound by other things than bytes.
-bool streams(const Kernel& kernel) {
-  const auto* pointwise = std::get_if<Pointwise>(&kernel.work);
-  if (pointwise == nullptr) return std::holds_alternative<Reduction>(kernel.work) || std::holds_alternative<RowWise>(kernel.work) ||
-                                   std::holds_alternative<Gather>(kernel.work) || std::holds_alternative<MultiTensor>(kernel.work);
-  return pointwise->form == Pointwise::Form::map &&
-         std::all_of(pointwise->operands.begin(), pointwise->operands.end(), [&](const Operand& operand) {
-           return operand.walk == Walk::contiguous && size_of(operand.type) == size_of(pointwise->operands[0].type);
-         });
+/// Bound by memory, and told whole: what it reads and writes, and how it walks through it.
+bool is_memory_bound(const Kernel& kernel) {
+  return std::holds_alternative<Pointwise>(kernel.work) || std::holds_alternative<Reduction>(kernel.work) ||
+         std::holds_alternative<RowWise>(kernel.work) || std::holds_alternative<Gather>(kernel.work) ||
+         std::holds_alternative<MultiTensor>(kernel.work);
 }
 
 std::optional<Sample> sample_of(const Kernel& kernel) {
   if (const Product* product = kernel.product()) return sample_of(*product, kernel);
   if (const Attention* attention = kernel.attention()) return sample_of(*attention, kernel);
-  if (!streams(kernel) || kernel.bytes() <= 0) return {};
+  if (!is_memory_bound(kernel) || kernel.bytes() <= 0) return {};
   Sample sample;
+  sample.work = kernel;
   sample.kind = SampleKind::stream;
   sample.group = std::string(name_of(kernel.kind()));
   sample.type = std::string(name_of(kernel.type()));
@@ -94,22 +92,16 @@ void add(Times& times, const TracedWork& work) {
   list.push_back(work.seconds);
 }
 
-bool is_helper(const Kernel& kernel) {
-  const Attention* attention = kernel.attention();
-  return attention != nullptr && (attention->part == Attention::Part::delta || attention->part == Attention::Part::convert ||
-                                  attention->part == Attention::Part::sum_heads);
-}
-
-/// How much longer backward passes of attention take with their helpers than alone.
-double with_helpers(const Trace& trace) {
-  double alone = 0, helpers = 0;
+/// Of all kernels' time: what products and attention took.
+double matrix_share(const Trace& trace) {
+  double matrix = 0, all = 0;
   for (const TracedWork& work : trace.work) {
     if (work.kind != TracedWork::Kind::kernel) continue;
-    const Kernel& kernel = trace.kernels[work.id];
-    if (is_helper(kernel)) helpers += work.seconds;
-    if (kernel.attention() != nullptr && kernel.attention()->part == Attention::Part::backward) alone += work.seconds;
+    const KernelKind kind = trace.kernels[work.id].kind();
+    all += work.seconds;
+    if (kind == KernelKind::gemm || kind == KernelKind::attention || kind == KernelKind::attention_backward) matrix += work.seconds;
   }
-  return alone > 0 ? 1 + helpers / alone : 1;
+  return all > 0 ? matrix / all : 0;
 }
 
 }  // namespace
@@ -128,12 +120,12 @@ SampleSet samples_of(const Trace& trace) {
   Times kernels, collectives;
   for (const TracedWork& work : trace.work)
     if (work.shaped && work.kind != TracedWork::Kind::copy) add(work.kind == TracedWork::Kind::kernel ? kernels : collectives, work);
-  const double helpers = with_helpers(trace);
+  const double share = matrix_share(trace);
   for (const auto& [id, named] : kernels)
     if (auto sample = sample_of(trace.kernels[id])) {
       *sample = timed(*std::move(sample), named.second, trace.names[named.first].substr(0, 100));
       if (sample->kind == SampleKind::gemm && sample->seconds < kShortestProduct) continue;
-      if (sample->kind == SampleKind::attention_backward) sample->seconds *= helpers, sample->fastest *= helpers;
+      sample->matrix_share = share;
       set.samples.push_back(*std::move(sample));
     }
   for (const auto& [id, named] : collectives) {

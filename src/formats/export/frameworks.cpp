@@ -335,6 +335,12 @@ void add_megatron_training(const Writing& w, Node& flags) {
     flags.set("data_parallel_sharding_strategy", text_node(w.value("data_parallel_sharding_strategy")));
   on("overlap_grad_reduce", w.s.megatron.overlap_grad_reduce.value_or(false));
   on("overlap_param_gather", w.s.megatron.overlap_param_gather.value_or(false));
+  on("align_param_gather", w.s.megatron.align_param_gather.value_or(false));
+  on("defer_embedding_wgrad_compute", w.s.megatron.defer_embedding_wgrad_compute.value_or(false));
+  if (w.s.megatron.wgrad_deferral_limit > 0) flags.set("wgrad_deferral_limit", number_node(w.s.megatron.wgrad_deferral_limit));
+  on("overlap_moe_expert_parallel_comm", w.s.moe.a2a_overlap.value_or(false));
+  on("delay_wgrad_compute", w.s.moe.delay_wgrad);
+  on("use_transformer_engine_op_fuser", w.s.moe.fused_mlp);
   if (w.s.megatron.ddp_bucket_size > 0) flags.set("ddp_bucket_size", number_node(w.s.megatron.ddp_bucket_size));
   on("grad_reduce_in_bf16", w.s.grad_dtype == DType::bf16);
   on("use_precision_aware_optimizer", w.s.megatron.precision_aware_optimizer);

@@ -131,7 +131,7 @@ Tensor scaled_product(Tape& tape, const ProductSizes& sizes, bool fast, const Ar
   const Matrix left_matrix{sizes.rows, sizes.inner, 1, sizes.inner, false, DType::fp8};
   const Matrix right_matrix{sizes.columns, sizes.inner, 1, sizes.inner, false, DType::fp8};
   const Scaling scaling = behind ? Scaling::tensor : recipe.by_row ? Scaling::row : Scaling::tensor;
-  tape.product_workspace(tape.gemm_bias_workspace);  // cuBLASLt's
+  tape.product_workspace(Tape::BlasLibrary::cublas_lt);
   gemm(tape, left_matrix, right_matrix.t(), matrix(y), {.scaling = scaling, .workspace = false});
   if (behind) in_place(y, {&y, &behind});
   return y;

@@ -127,7 +127,7 @@ void flash_backward(BackwardCall& b, const Shape& s) {
 }
 
 /// The forward kernel: output, log-sum-exp, the generator's state and an unused scalar.
-std::vector<Tensor> flash_forward(Tape& tape, const Tensor& query, const Tensor& key, const Tensor& value, const Shape& s) {
+std::vector<Tensor> flash_forward(Tape& tape, const Tensor& query, const Shape& s) {
   Tensor out = empty_like(query);
   const Tensor lse = tape.empty({s.batch, s.heads, s.queries}, DType::fp32);
   Tensor partial_lse, partial_out;
@@ -152,7 +152,7 @@ Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, const 
   op.save(query);
   op.save(value);
   const std::vector<Tensor> outputs =
-      selected(tape, "flash_attention", [&] { return flash_forward(tape, query, key, value, s); });
+      selected(tape, "flash_attention", [&] { return flash_forward(tape, query, s); });
   Tensor out = outputs[0];
   const Tensor &lse = outputs[1], &rng_state = outputs[2], &unused = outputs[3];
   op.save_output(lse);
@@ -241,8 +241,7 @@ Tensor learned_mask(const Tensor& mask, const Shape& s) {
 }
 
 /// The forward kernel. Only a backward reads the log-sum-exp.
-EfficientOutputs efficient_forward(Tape& tape, const Tensor& query, const Tensor& key, const Tensor& value, const Shape& s,
-                                   bool differentiable) {
+EfficientOutputs efficient_forward(Tape& tape, const Tensor& query, const Shape& s, bool differentiable) {
   EfficientOutputs all;
   if (!s.dropout) {  // with dropout they are the generator's, on the host
     all.seed = tape.empty({}, DType::int64);
@@ -267,7 +266,7 @@ Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, co
   op.save(key);
   op.save(query);
   op.save(value);
-  EfficientOutputs outputs = efficient_forward(tape, query, key, value, s, op.differentiable());
+  EfficientOutputs outputs = efficient_forward(tape, query, s, op.differentiable());
   op.save_output(outputs.log_sum_exp);
   op.save_output(outputs.output);
   op.save_output(outputs.offset);
@@ -292,7 +291,7 @@ Tensor additive_attention_mask(Tape& tape, const Tensor& mask, DType type) {
 }
 
 FlashOutputs flash_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value, bool causal, double dropout) {
-  std::vector<Tensor> outputs = flash_forward(query.tape(), query, key, value, shape_of(query, key, value, causal, dropout));
+  std::vector<Tensor> outputs = flash_forward(query.tape(), query, shape_of(query, key, value, causal, dropout));
   return {std::move(outputs[0]), std::move(outputs[1]), std::move(outputs[2]), std::move(outputs[3])};
 }
 
@@ -301,7 +300,7 @@ FlashGradients flash_attention_backward(const Tensor& query, const Tensor& key, 
 }
 
 EfficientOutputs efficient_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value) {
-  return efficient_forward(query.tape(), query, key, value, shape_of(query, key, value, false), true);
+  return efficient_forward(query.tape(), query, shape_of(query, key, value, false), true);
 }
 
 FlashGradients efficient_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& gradient) {

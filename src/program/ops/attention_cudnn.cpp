@@ -9,7 +9,8 @@ namespace {
 /// The counter of tiles that the kernels of a launch share.
 constexpr std::int64_t kTileCounter = 4;
 
-Attention attention_of(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias, const AttentionArguments& arguments) {
+Attention attention_of(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias,
+                       const AttentionArguments& arguments) {
   Attention attention;
   attention.library = AttentionLibrary::cudnn;
   attention.type = query.dtype();
@@ -33,18 +34,12 @@ void launch_part(Tape& tape, Attention attention, Attention::Part part) {
 
 void set_tile_counter(Tape& tape) { tape.copy({Copy::Direction::set, kTileCounter}, tape.stream); }
 
-/// What the backward kernels write beside the gradients: row sums, the queries' gradient in fp32 and, where query heads share a key head,
-/// both gradients of every query head.
-struct BackwardWorkspace {
-  BackwardWorkspace(Tape& tape, const Attention& a)
-      : sums(tape.empty({a.batch, a.heads, a.queries}, DType::fp32, Category::workspace)),
-        query(tape.empty({a.batch, a.heads, a.queries, a.head_dim}, DType::fp32, Category::workspace)) {
-    if (a.heads == a.kv_heads) return;
-    key = tape.empty({a.batch, a.heads, a.keys, a.head_dim}, a.type, Category::workspace);
-    value = tape.empty({a.batch, a.heads, a.keys, a.value_dim}, a.type, Category::workspace);
-  }
-  Tensor sums, query, key, value;
-};
+/// Bytes that the backward kernels write beside the gradients, in one allocation: the counter, row sums, the queries' gradient in fp32 and,
+/// where query heads share a key head, both gradients of every query head.
+std::int64_t backward_workspace(const Attention& a) {
+  const std::int64_t rows = a.batch * a.heads * a.queries, shared = a.heads == a.kv_heads ? 0 : a.batch * a.heads * a.keys;
+  return kTileCounter + rows * (1 + a.head_dim) * size_of(DType::fp32) + shared * (a.head_dim + a.value_dim) * size_of(a.type);
+}
 
 void cudnn_backward(BackwardCall& b, const Tensor& bias, const AttentionArguments& arguments) {
   const Tensor &query = b.saved(2), &key = b.saved(1), &value = b.saved(3), &output = b.saved(5);
@@ -82,16 +77,17 @@ FlashGradients cudnn_attention_backward(const Tensor& query, const Tensor& key, 
   Tape& tape = query.tape();
   const Attention attention = attention_of(query, key, value, bias, arguments);
   FlashGradients gradients{empty_like(query), empty_like(key), empty_like(value)};
-  const BackwardWorkspace workspace(tape, attention);
+  tape.scratch(backward_workspace(attention));
   set_tile_counter(tape);
   for (const Attention::Part part : {Attention::Part::delta, Attention::Part::backward, Attention::Part::convert})
     launch_part(tape, attention, part);
-  if (workspace.key)
+  if (attention.heads != attention.kv_heads)
     for (int i = 0; i < 2; ++i) launch_part(tape, attention, Attention::Part::sum_heads);
   return gradients;
 }
 
-Tensor cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionArguments& arguments) {
+Tensor cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
+                       const AttentionArguments& arguments) {
   Tensor bias = mask;
   if (mask && mask.dtype() == DType::boolean) bias = additive_attention_mask(query.tape(), mask, query.dtype());
   Op op("cudnn_attention", {&query, &key, &value});

@@ -41,7 +41,7 @@ void launch_groups(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& o
     tape.scratch(kMapsPerProcessor * tape.multiprocessors);
   } else {
     tape.synchronize();
-    for (std::int64_t i = 0; i < groups; ++i) tape.product_workspace(tape.gemm_workspace);
+    for (std::int64_t i = 0; i < groups; ++i) tape.product_workspace(Tape::BlasLibrary::cublas);
   }
   grouped_gemm(tape, a, b, out, groups);
 }

@@ -1,6 +1,7 @@
 /// torch.optim on the tape: states created in the first step, the temporaries of each implementation.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -18,6 +19,10 @@ class Optimizer {
   void step();
   /// optimizer.zero_grad(set_to_none=True).
   void zero_grad();
+  /// Bytes of its states that lie in managed memory (bitsandbytes' paged optimizers).
+  virtual std::int64_t managed_bytes() const { return 0; }
+  /// Says that those find no room on the device beside all else: each step fetches them from the host anew.
+  virtual void fetch_managed() {}
 
  protected:
   virtual void do_step() = 0;

@@ -275,15 +275,33 @@ class BitsAndBytesOptimizer final : public Optimizer {
       const Tensor& parameter = parameters_[i];
       if (!parameter.grad()) continue;
       if (states_[i].empty()) create(parameter, states_[i]);
+      fetch(parameter);
       launch_step(parameter);
     }
   }
+  std::int64_t managed_bytes() const override {
+    std::int64_t bytes = 0;
+    for (const Tensor& parameter : parameters_) bytes += managed_bytes_of(parameter);
+    return bytes;
+  }
+  void fetch_managed() override { fetches_ = true; }
 
  private:
   static constexpr std::int64_t kLeastQuantized = 4096, kBlock = 256, kMapEntries = 256, kLeastPaged = 100'000;
 
   DType state_type(const Tensor& parameter) const {
     return options_.eight_bits && parameter.elements() >= kLeastQuantized ? DType::uint8 : DType::fp32;
+  }
+
+  std::int64_t managed_bytes_of(const Tensor& parameter) const {
+    if (!options_.paged || parameter.elements() < kLeastPaged) return 0;
+    return options_.moments * parameter.elements() * size_of(state_type(parameter));
+  }
+
+  /// prefetch_state: cudaMemPrefetchAsync on the stream of the step. What it drives out leaves on the link's other direction meanwhile.
+  void fetch(const Tensor& parameter) {
+    const std::int64_t bytes = fetches_ ? managed_bytes_of(parameter) : 0;
+    if (bytes > 0) tape_.copy({.direction = Copy::Direction::host_to_device, .bytes = bytes}, kComputeStream);
   }
 
   /// Parameter, gradient and moments in one kernel.
@@ -314,6 +332,7 @@ class BitsAndBytesOptimizer final : public Optimizer {
   }
 
   BitsAndBytes options_;
+  bool fetches_ = false;
   std::vector<std::vector<Tensor>> states_;
   std::vector<Tensor> maps_;  ///< the values that a byte stands for, one table per buffer
 };

@@ -8,6 +8,9 @@ import torch
 import transformers
 
 
+torch.backends.cuda.enable_cudnn_sdp(False)  # the rows were measured without cuDNN
+
+
 def build(row, configuration):
     model = row["model"]
     config = transformers.AutoConfig.for_model(model["model_type"], **model["config"])

@@ -4,6 +4,7 @@ import argparse
 import json
 import tempfile
 
+import torch
 from torchtitan.components.checkpoint import CheckpointManager
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.components.optimizer import default_adamw
@@ -15,6 +16,7 @@ from torchtitan.models.common.attention import ScaledDotProductAttention
 from torchtitan.trainer import Trainer
 
 
+torch.backends.cuda.enable_cudnn_sdp(False)  # the rows were measured without cuDNN
 FAMILIES = {"llama3": llama3, "qwen3": qwen3}
 
 

@@ -10,6 +10,7 @@ import torch
 import transformers
 from torch.distributed.device_mesh import init_device_mesh
 
+torch.backends.cuda.enable_cudnn_sdp(False)  # the rows were measured without cuDNN
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 

@@ -45,6 +45,7 @@ MegatronDdpOptions ddp_options(const Strategy& strategy) {
   options.expert_ranks = options.ranks * strategy.tp / (static_cast<std::int64_t>(strategy.ep) * strategy.etp);
   options.overlap_grad_reduce = *strategy.megatron.overlap_grad_reduce;
   options.overlap_param_gather = *strategy.megatron.overlap_param_gather;
+  options.align_param_gather = *strategy.megatron.align_param_gather;
   options.pad_for_high_nccl_busbw = strategy.megatron.pad_buckets_for_high_nccl_busbw;
   options.grad_dtype = strategy.grad_dtype.value_or(DType::fp32);
   if (options.overlap_grad_reduce) {
@@ -120,6 +121,7 @@ class Training {
                          .main_gradient = strategy.grad_dtype.value_or(DType::fp32),
                          .attention = config_.attention_library,
                          .reduces_beside_products = framework::megatron_release(strategy).reduces_beside_products(),
+                         .overlaps_exchanges = *strategy.moe.a2a_overlap,
                          .keeps_dummies = config_.keeps_dummies}) {
     tape_.phase(Phase::init);
     for (const ChunkPlan& plan : chunk_plans(strategy, config_, pipeline_rank)) {
@@ -143,6 +145,8 @@ class Training {
     rank.stages = strategy_.pp;
     rank.rank = pipeline_rank_;
     const framework::MegatronRelease release = framework::megatron_release(strategy_);
+    set_deferral(rank);
+    rank.aligns_gathers = *strategy_.megatron.align_param_gather;
     rank.deallocates_outputs = release.deallocates_outputs();
     rank.cuts_transfers = release.cuts_transfers() && !strategy_.sequence_parallel;
     const bool paired = strategy_.vp > 1 && release.overlaps_transfers();
@@ -159,6 +163,19 @@ class Training {
   }
 
  private:
+  /// Of more micro-batches than the limit the first are deferred. Those before the repeated ones are recorded so; others compute their
+  /// gradient where they run, and keep what it would have needed.
+  void set_deferral(MegatronRank& rank) const {
+    if (!*strategy_.megatron.defer_embedding_wgrad_compute || rank.stages == 1) return;
+    constexpr std::int64_t kBeforeRepeated = 3;  // of 1F1B; the interleaved schedule repeats its second group
+    const std::int64_t said = strategy_.megatron.wgrad_deferral_limit, all = strategy_.micro_batches;
+    const std::int64_t limit = said > 0 ? std::min(said, all) : all;
+    const std::int64_t before = strategy_.vp > 1 ? rank.stages : kBeforeRepeated;
+    rank.deferred.recorded = limit == all || rank.left_out == 0 ? std::min(limit, rank.micro_batches) : std::min(limit, before);
+    rank.deferred.repeated = limit == all ? rank.left_out : 0;
+    rank.deferred.held = limit - rank.deferred.recorded;
+  }
+
   void wrap() {
     const StreamId side = tape_.add_stream("initialization");
     const auto already_added = [this](const Tensor& gradient) { return runtime_.is_dummy(gradient); };

@@ -37,6 +37,7 @@ class Step {
     if (rank_.chunks.back()->plan().head) {  // what the micro-batches that are left out would have reported
       for (std::int64_t i = 0; i < rank_.left_out; ++i) reports_.push_back(tape_.empty({2}, DType::fp32));
     }
+    if (defers()) rank_.chunks.back()->defer_weight_gradients(rank_.deferred, hidden_state());
     if (rank_.stages == 1) {
       without_pipeline();
     } else if (rank_.chunks.size() == 1) {
@@ -51,6 +52,7 @@ class Step {
  private:
   bool first_rank() const { return rank_.rank == 0; }
   bool last_rank() const { return rank_.rank == rank_.stages - 1; }
+  bool defers() const { return rank_.deferred.recorded > 0 && rank_.chunks.back()->plan().head; }
 
   void synchronize(std::size_t chunk) { rank_.wrapped[chunk]->set_synchronizing(true); }
 
@@ -388,7 +390,24 @@ class Step {
     std::deque<Tensor> inputs, outputs, gradients;
   };
 
+  /// param_sync_func: the weights of the first two chunks.
+  void start_gathering() {
+    if (!rank_.aligns_gathers) return;
+    rank_.wrapped[0]->start_param_sync();
+    rank_.wrapped[1]->start_param_sync();
+  }
+
+  /// forward_step_helper_preprocess: those of the chunk behind the next, when the last stage begins with a chunk's first micro-batch.
+  void gather_ahead(std::int64_t pass) {
+    const std::int64_t there = pass + rank_.rank;
+    if (!rank_.aligns_gathers || there >= passes()) return;
+    const std::int64_t group = rank_.stages * chunks(), chunk = chunk_of(there, true);
+    if (there >= group || there % rank_.stages != 0) return;  // no chunk's first micro-batch
+    if (chunk + 1 > 1 && chunk + 1 < chunks()) rank_.wrapped[static_cast<std::size_t>(chunk + 1)]->start_param_sync();
+  }
+
   Tensor forward_pass(std::vector<Queues>& queues, std::vector<std::int64_t>& run, std::int64_t pass) {
+    gather_ahead(pass);
     const auto chunk = static_cast<std::size_t>(chunk_of(pass, true));
     Queues& queue = queues[chunk];
     if (rank_.chunks[chunk]->plan().embedding && queue.inputs.size() == queue.outputs.size()) queue.inputs.emplace_back();
@@ -425,6 +444,7 @@ class Step {
     const std::int64_t steady = passes() - warm_up;
     Tensor output, input, input_gradient, received_gradient, forward_buffer, backward_buffer;
     Tensor awaited;  // what the last overlapped receive put down: its handle, which the cool-down waits for, holds it to the end
+    start_gathering();
     queues[0].inputs.push_back(exchange_and_wait(kToNext, {}, kFromPrevious, !rank_.chunks[0]->plan().embedding));
     for (std::int64_t k = 0; k < warm_up; ++k) {
       Next next = next_of(k, true);
@@ -485,6 +505,7 @@ class Step {
     const auto keep_gradient = [&](const Next& next, Tensor& gradient) {
       if (next.receives) queues[next.chunk].gradients.push_back(std::move(gradient));
     };
+    start_gathering();
     queues[0].inputs.push_back(receive(rank_before(), !rank_.chunks[0]->plan().embedding));
     for (std::int64_t k = 0; k < warm_up; ++k) {
       Next next = next_of(k, true);
@@ -520,8 +541,9 @@ class Step {
 
   // ---- after the last backward ------------------------------------------------------------------------------------------------
 
-  /// finalize_model_grads: gradients over the data-parallel ranks, then those that are partial sums over the sequence.
+  /// What waited for the end of the schedule; then finalize_model_grads: gradients over the data-parallel ranks, then those that are partial sums over the sequence.
   void finalize() {
+    if (defers()) rank_.chunks.back()->finish_weight_gradients();
     for (const auto& wrapped : rank_.wrapped) wrapped->finish_grad_sync();
     std::int64_t elements = 0;
     for (std::size_t i = 0; i < rank_.chunks.size(); ++i) {

@@ -30,6 +30,8 @@ struct MegatronRank {
   PassMarks* marks = nullptr;         ///< where the passes of 1F1B stand in the step that is recorded, for whoever asks
   std::optional<BatchedTransfers> batched = {};  ///< of a pipeline with one chunk a rank: batch_p2p_comm
   std::optional<PairedTransfers> paired = {};    ///< of the interleaved schedule: overlap_p2p_comm
+  DeferredMicroBatches deferred = {};  ///< defer_embedding_wgrad_compute
+  bool aligns_gathers = false;      ///< param_sync_func: the interleaved schedule starts gathering a chunk's weights
   bool deallocates_outputs = true;  ///< what was sent gives its memory back
   bool cuts_transfers = false;      ///< scatter_gather_tensors_in_pipeline: each tensor-parallel rank sends its part, the receivers gather them
   Tensor auxiliary_loss_scale = {};  ///< MoEAuxLossAutoScaler.main_loss_backward_scale: made by the first pass forward, kept for good

@@ -24,8 +24,12 @@ bool splits_backward(const Strategy& s) {
 void refuse_what_is_not_modelled(const Strategy& s) {
   const bool compiled = s.compile == Strategy::Compile::blocks;
   if (before_0_3(s) && s.loss == LossKernel::chunked) fail("TorchTitan had no chunked loss before 0.3", "loss", "cross_entropy");
-  if (before_0_3(s) && (s.tp > 1 || s.pp > 1) && !(compiled && s.recompute.kind == Recompute::Kind::full && !profile_of(s).fused_rms_norm))
-    refuse("tensor and pipeline parallelism of TorchTitan before 0.3 are modelled for torch 2.7, compiled, with full recomputation",
+  const bool full = s.recompute.kind == Recompute::Kind::full;
+  if (before_0_3(s) && s.tp > 1 && !(compiled && (full || s.recompute.kind == Recompute::Kind::operators)))
+    refuse("tensor parallelism of TorchTitan before 0.3 is modelled for compiled blocks with full or per-operator recomputation",
+           "framework_version", "0.3.0");
+  if (before_0_3(s) && s.pp > 1 && !(compiled && full && !profile_of(s).fused_rms_norm))
+    refuse("pipeline parallelism of TorchTitan before 0.3 is modelled for torch 2.7, compiled, with full recomputation",
            "framework_version", "0.3.0");
   if (before_0_3(s) && s.tp > 1 && !s.sequence_parallel)
     fail("TorchTitan before 0.3 had no tensor parallelism without sequence parallelism", "sequence_parallel", "true");
@@ -115,7 +119,9 @@ TitanRun run_of(const Model& model, const Strategy& s) {
     run.compiled = s.compile == Strategy::Compile::blocks;
     run.product_scaling = product_scaling(s);
     if (s.low_precision == LowPrecision::nvfp4) run.four_bit_layers = model.layers - s.bf16_tail_layers;
-    run.compiled_loss = run.compiled && s.loss == LossKernel::compiled && profile_of(s).fused_rms_norm;  // torch 2.8, as the norm
+    const bool compiles_loss = run.compiled && s.loss == LossKernel::compiled && profile_of(s).fused_rms_norm;  // torch 2.8, as the norm
+    run.compiled_loss = compiles_loss && s.tp == 1;  // a vocabulary cut over ranks goes through loss_parallel's own operators
+    run.cudnn_attention = s.cudnn_attention.value_or(false);
   }
   switch (s.recompute.kind) {
     case Recompute::Kind::automatic:

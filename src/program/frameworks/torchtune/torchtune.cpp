@@ -150,6 +150,7 @@ class Trainer {
   Trainer(const Model& model, const Strategy& strategy, const TuneDevice& device)
       : strategy_(strategy), run_(run_of(model, strategy)), decoder_(model, run_, tape_) {
     tape_.gemm_workspace = device.gemm_workspace;
+    device_memory_ = device.memory;
     // Samples that are not packed are padded to the longest of their batch only: seq_len is their limit.
     if (!strategy.packed && strategy.average_tokens > 0)
       strategy_.seq_len = std::min(strategy.seq_len, static_cast<std::int64_t>(std::ceil(strategy.average_tokens)));
@@ -167,6 +168,7 @@ class Trainer {
     }
     if (strategy_.offload.activations) offload_activations();
     make_optimizers();
+    fetch_what_does_not_fit();
     ignored_ = tape_.empty({strategy_.micro_batch, 1}, DType::int64, Category::input);
     Accumulation accumulation(tape_, std::max<std::int64_t>(strategy_.grad_accum, 1), every_micro_batch);
     for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
@@ -204,6 +206,15 @@ class Trainer {
     for (const auto& parameter : decoder_.root().all_parameters()) options.parameters.push_back(parameter->tensor);
     offload_ = std::make_shared<OffloadActivations>(tape_, std::move(options));
     decoder_.spare_head();
+  }
+
+  /// The driver gives pages up in the order of their last use: where weights and states do not fit together, no state is ever found.
+  void fetch_what_does_not_fit() {
+    std::int64_t bytes = 0;
+    for (const Tensor& parameter : parameters_) bytes += parameter.bytes();
+    for (const auto& optimizer : optimizers_) bytes += optimizer->managed_bytes();
+    if (device_memory_ == 0 || bytes <= device_memory_) return;
+    for (const auto& optimizer : optimizers_) optimizer->fetch_managed();
   }
 
   /// One optimizer, or, in backward, one per parameter that steps as soon as its gradient is there.
@@ -299,6 +310,7 @@ class Trainer {
   TuneDecoder decoder_;
   std::unique_ptr<Fsdp2> sharded_;
   std::vector<Tensor> parameters_;
+  std::int64_t device_memory_ = 0;  ///< 0: no end
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
   std::shared_ptr<OffloadActivations> offload_;
   Tensor ignored_;  ///< labels behind the last token

@@ -6,6 +6,7 @@
 
 #include "program/modules/megatron/ops.hpp"
 #include "program/modules/megatron/recompute.hpp"
+#include "program/modules/megatron/te.hpp"
 #include "program/modules/megatron/te_experts.hpp"
 #include "program/ops/ops.hpp"
 #include "program/python_function.hpp"
@@ -101,11 +102,17 @@ Tensor expert_activation(const MoeSpec& spec, const Tensor& x, const Tensor& wei
   return weighted_gate(spec.activation == "clamped_swiglu" ? clamped(x) : x, weights);
 }
 
-Tensor expert_mlp(MegatronRuntime& runtime, Module& mlp, const MoeSpec& spec, const Tensor& tokens, const Tensor& probabilities) {
-  Tensor inner = megatron_linear(runtime, tokens, mlp.child("linear_fc1").tensor("weight"), {}, {});
-  Tensor active = expert_activation(spec, inner, unsqueeze(probabilities, -1));
+Tensor expert_mlp(MegatronRuntime& runtime, Module& mlp, const MoeSpec& spec, const Tensor& tokens, const Tensor& probabilities, bool te) {
+  const auto product = [&](const Tensor& x, const char* linear) {
+    const Tensor weight = mlp.child(linear).tensor("weight");
+    return te ? te_linear(runtime, x, weight, {}, TeParallel::none) : megatron_linear(runtime, x, weight, {}, {});
+  };
+  Tensor inner = product(tokens, "linear_fc1");
+  const Tensor scale = unsqueeze(probabilities, -1);
+  // bias_activation_fusion has compiled functions for all gates here (bias_geglu_impl), for grouped products not for this one.
+  Tensor active = te && gelu_like(spec.activation) ? weighted_gate(inner, scale) : expert_activation(spec, inner, scale);
   inner = std::move(active);
-  return megatron_linear(runtime, inner, mlp.child("linear_fc2").tensor("weight"), {}, {});
+  return product(inner, "linear_fc2");
 }
 
 Tensor grouped_expert_mlp(MegatronRuntime& runtime, Module& experts, const MoeSpec& spec, const Tensor& tokens, const Tensor& probabilities,
@@ -116,6 +123,11 @@ Tensor grouped_expert_mlp(MegatronRuntime& runtime, Module& experts, const MoeSp
     const std::int64_t padded = padded_rows(runtime, tokens.size(0), options.experts);
     rows = te_repadded(rows, padded);
     weights = te_repadded(weights, padded);
+  }
+  if (options.fused) {
+    const TeGroupedMlp weights_of{parameters_called(up, "weight"), parameters_called(up, "bias"), parameters_called(down, "weight"),
+                                  parameters_called(down, "bias")};
+    return te_grouped_mlp(runtime, rows, weights, weights_of);
   }
   const Tensor inner = te_grouped_linear(runtime, rows, parameters_called(up, "weight"), parameters_called(up, "bias"));
   const CheckpointWithoutOutput::Region activation = [&spec](const std::vector<Tensor>& in) {

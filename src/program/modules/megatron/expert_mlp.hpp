@@ -17,14 +17,15 @@ bool knows_expert_activation(const MoeSpec& spec);
 /// gate(first half) · second half · weight of the row: x [rows, 2 · width], weights [rows, 1] → [rows, width].
 Tensor expert_activation(const MoeSpec& spec, const Tensor& x, const Tensor& weights);
 
-/// SequentialMLP's expert: tokens [rows, hidden] and their probabilities [rows].
-Tensor expert_mlp(MegatronRuntime& runtime, Module& mlp, const MoeSpec& spec, const Tensor& tokens, const Tensor& probabilities);
+/// SequentialMLP's expert, of local layers or Transformer Engine's: tokens [rows, hidden] and their probabilities [rows].
+Tensor expert_mlp(MegatronRuntime& runtime, Module& mlp, const MoeSpec& spec, const Tensor& tokens, const Tensor& probabilities, bool te);
 
 /// How TEGroupedMLP runs a rank's experts.
 struct GroupedExperts {
   std::int64_t experts = 1;            ///< of this rank
   bool recomputes_activation = false;  ///< selective recomputation of moe_act
   bool pads = false;                   ///< quantized products take other numbers of rows than the router gives
+  bool fused = false;                  ///< products, activation and quantization are one kernel each (use_transformer_engine_op_fuser)
 };
 
 /// Rows of all experts when each has a multiple of what a product of the recipe takes (get_align_size_for_quantization).

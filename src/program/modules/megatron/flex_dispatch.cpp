@@ -39,7 +39,7 @@ void FlexDispatch::exchange(std::int64_t tokens, std::int64_t width, DType type)
   const std::int64_t domains = ceil_div(options_.ranks, options_.domain);
   const double copies = parts_of_token(options_.experts, options_.top_k, domains > 1 ? domains : options_.ranks);
   const auto bytes = static_cast<std::int64_t>(std::ceil(static_cast<double>(tokens * width * size_of(type)) * copies));
-  runtime_.tape().collective({.kind = CollectiveKind::all_to_all, .group = Group::expert, .bytes = bytes, .type = type}, kComputeStream);
+  runtime_.exchange({.kind = CollectiveKind::all_to_all, .group = Group::expert, .bytes = bytes, .type = type});
 }
 
 TePermuted FlexDispatch::dispatch(const Tensor& rows, const Tensor& probabilities, std::int64_t received) const {

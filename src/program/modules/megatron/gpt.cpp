@@ -532,9 +532,12 @@ Tensor MegatronChunk::decode(Tensor hidden, const Tensor& rotary_embedding) {
                " does not divide the " + std::to_string(count) + " layers of a stage",
            "recompute_num_layers");
   if (config_.offloaded_layers > 0) hidden = decode_offloaded(std::move(hidden), rotary_embedding);
+  // Layers whose input needs no gradient: with 8-bit products the block's checkpoints begin behind them, for the re-entrant engine.
+  std::size_t skipped = 0;
   for (std::size_t first = 0; first < count && config_.offloaded_layers == 0;) {
     const std::size_t last = full && uniform ? first + group : first + 1;
-    if (full && (uniform || first < group)) {
+    if (full && !uniform && config_.quantization.enabled && !hidden.requires_grad()) ++skipped;
+    if (full && (uniform || (first >= skipped && first < group + skipped))) {
       const Region region = [this, first, last](const std::vector<Tensor>& arguments) {
         Tensor x = arguments[0];
         for (std::size_t i = first; i < last; ++i) x = (*layers_[i])(x, arguments[1]);
@@ -547,27 +550,6 @@ Tensor MegatronChunk::decode(Tensor hidden, const Tensor& rotary_embedding) {
     first = last;
   }
   return plan_.head ? norm(root_->child("decoder").child("final_layernorm"), hidden) : hidden;
-}
-
-Tensor MegatronChunk::token_losses(const Tensor& logits, const Tensor& target) const {
-  if (config_.loss == LossKernel::te) return te_cross_entropy(runtime_, logits, target);
-  if (config_.loss == LossKernel::fused_vocab_parallel) return fused_vocab_parallel_cross_entropy(runtime_, logits, target);
-  return vocab_parallel_cross_entropy(runtime_, logits, target);
-}
-
-/// The output layer and the loss of every token.
-Tensor MegatronChunk::loss(const Tensor& hidden, const Tensor& labels) {
-  Tape& tape = runtime_.tape();
-  tape.phase(Phase::loss);
-  Module* head = root_->find_child("output_layer");
-  const ModuleCall call(head ? *head : root_->child("embedding"), tape, {});
-  const Tensor& weight = head ? head->tensor("weight") : root_->child("embedding").child("word_embeddings").tensor("weight");
-  const bool parallel = runtime_.tp() > 1, sequence = runtime_.sequence_parallel();
-  const Tensor logits = megatron_linear(runtime_, hidden, weight, {}, {.gather_input = sequence, .reduce_gradient = parallel && !sequence});
-  const Tensor target = contiguous(transpose(labels, 0, 1));
-  Tensor losses = token_losses(logits, target);
-  losses = contiguous(transpose(losses, 0, 1));
-  return losses;
 }
 
 Tensor MegatronChunk::forward(const MegatronBatch& batch) {

@@ -13,6 +13,7 @@
 #include "plimsoll/strategy.hpp"
 #include "program/module.hpp"
 #include "program/modules/megatron/config.hpp"
+#include "program/modules/megatron/ops.hpp"
 #include "program/modules/megatron/runtime.hpp"
 #include "program/modules/megatron/te_offload.hpp"
 #include "program/wrappers/megatron/fsdp_modules.hpp"
@@ -22,6 +23,13 @@ namespace plimsoll::program {
 /// The inputs of one micro-batch; a stage between the first and the last has the loss mask alone.
 struct MegatronBatch {
   Tensor tokens, labels, loss_mask, positions;
+};
+
+/// Micro-batches whose gradient of the output layer's weight waits for the end of the schedule.
+struct DeferredMicroBatches {
+  std::int64_t recorded = 0;  ///< the first so many of those that are recorded
+  std::int64_t repeated = 0;  ///< of those that are not: their products run at the end too
+  std::int64_t held = 0;      ///< of those that are not: what their products need is kept to the end
 };
 
 class MegatronChunk {
@@ -35,6 +43,12 @@ class MegatronChunk {
   void construct();
   void move_to_device();
   void convert();
+
+  /// clear_embedding_activation_buffer: the output layer leaves its weight's gradient of those micro-batches to the end; `input` is that of
+  /// one on this rank.
+  void defer_weight_gradients(const DeferredMicroBatches& micro_batches, const Dims& input);
+  /// finish_embedding_wgrad_compute.
+  void finish_weight_gradients();
 
   /// set_input_tensor: the hidden states of the stage before; the decoder keeps them until the next call.
   void set_input(const Tensor& hidden) { input_ = hidden; }
@@ -62,6 +76,7 @@ class MegatronChunk {
   Tensor token_losses(const Tensor& logits, const Tensor& target) const;
   Tensor loss(const Tensor& hidden, const Tensor& labels);
   Tensor norm(Module& module, const Tensor& x) const;
+  const Tensor& output_weight();
   void build();
 
   MegatronRuntime& runtime_;
@@ -75,6 +90,8 @@ class MegatronChunk {
   std::unordered_set<const Parameter*> in_final_type_;  ///< of those
   std::vector<Tensor> in_fp32_;
   Tensor frequencies_, rotary_table_, input_;
+  DeferredGradients deferred_;
+  std::vector<Tensor> held_for_others_;  ///< of micro-batches that are not recorded
 };
 
 }  // namespace plimsoll::program

@@ -146,16 +146,17 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s, std::int64_
   const auto no = [](bool unknown, const char* what) {
     if (unknown) refuse(std::string(what) + " not modelled for Megatron-core's mixtures of experts", "moe");
   };
-  const bool te = s.megatron.layer_spec == "te";
+  const bool te = s.megatron.layer_spec == "te", grouped = te && s.moe.grouped_gemm;
   no(spec.shared_gate, "a gate of the shared experts is");
   no(!knows_expert_activation(spec), "experts gated by this activation are");
-  no((spec.router_bias || spec.expert_bias) && !te, "biases of the router or the experts are, with local layers,");
+  no((spec.router_bias || spec.expert_bias) && !grouped, "biases of the router or the experts are, with an MLP per expert,");
   no(spec.expert_bias && s.etp > 1, "biases of experts that are cut are");  // GroupedLinear raises
   const bool flex = s.moe.dispatcher == "deepep" || s.moe.dispatcher == "hybridep";
   no(s.moe.dispatcher != "alltoall" && !flex, "a dispatcher other than alltoall, deepep and hybridep is");
-  no(flex && (!te || s.etp > 1 || s.moe.capacity_factor), "this dispatcher with local layers, experts that are cut, or a capacity is");
+  no(flex && (!grouped || s.etp > 1 || s.moe.capacity_factor),
+     "this dispatcher with an MLP per expert, experts that are cut, or a capacity is");
   no(s.moe.capacity_factor && !s.moe.pad_to_capacity, "dropping tokens without padding to the capacity is");
-  no(!s.moe.capacity_factor && !te, "routing that drops no token is, with local layers,");
+  no(!s.moe.capacity_factor && !grouped, "routing that drops no token is, with an MLP per expert,");
   const std::string& balancing = s.moe.load_balancing;
   no(!balancing.empty() && balancing != "aux_loss" && balancing != "seq_aux_loss" && balancing != "none", "this load balancing is");
   no(s.etp != 1 && s.etp != s.tp, "a tensor-parallel size of the experts other than 1 or tp is");
@@ -164,6 +165,8 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s, std::int64_
           .capacity_factor = s.moe.capacity_factor,
           .imbalance = s.moe.imbalance,
           .te = te,
+          .grouped = grouped,
+          .fused_mlp = s.moe.fused_mlp,
           .auxiliary_loss = s.moe.load_balancing != "none" && s.moe.aux_loss_coeff > 0,
           .dispatcher = dispatcher_of(s),
           .nvlink_domain = nvlink_domain,
@@ -178,7 +181,7 @@ std::vector<ExpertParameter> expert_parameters(const MoeSpec& spec, std::int64_t
   const std::int64_t inner = spec.expert_intermediate / options.expert_tensor_parallel, local = spec.experts / options.expert_parallel;
   const bool own = options.expert_parallel > 1;  // else their gradients are reduced with all others
   const Dims up{2 * inner, hidden}, down{hidden, inner};
-  if (options.te) {
+  if (options.grouped) {
     const auto grouped = [&](const char* linear, const Dims& sizes) {
       for (std::int64_t i = 0; i < local; ++i) {
         parameters.push_back({linear, "weight" + std::to_string(i), sizes, false, own});
@@ -188,7 +191,7 @@ std::vector<ExpertParameter> expert_parameters(const MoeSpec& spec, std::int64_t
     grouped("experts.linear_fc1", up);
     grouped("experts.linear_fc2", down);
   }
-  for (std::int64_t i = 0; i < local && !options.te; ++i) {
+  for (std::int64_t i = 0; i < local && !options.grouped; ++i) {
     const std::string expert = "experts.local_experts." + std::to_string(i);
     parameters.push_back({expert + ".linear_fc1", "weight", up, false, own});
     parameters.push_back({expert + ".linear_fc2", "weight", down, false, own});
@@ -213,13 +216,12 @@ std::int64_t MegatronExperts::sent_rows(std::int64_t tokens) const {
 Tensor MegatronExperts::all_to_all(const Tensor& x, std::int64_t rows) const {
   if (options_.expert_parallel == 1) return x;
   PythonFunction op("all_to_all", {&x});
-  const auto exchange = [](Tape& tape, const Tensor& from, std::int64_t received_rows) {
+  const auto exchange = [&runtime = runtime_](Tape& tape, const Tensor& from, std::int64_t received_rows) {
     const Tensor packed = contiguous(from);
     Dims sizes = packed.sizes();
     sizes[0] = received_rows;
     Tensor received = tape.empty(sizes, packed.dtype());
-    tape.collective({.kind = CollectiveKind::all_to_all, .group = Group::expert, .bytes = packed.bytes(), .type = packed.dtype()},
-                    kComputeStream);
+    runtime.exchange({.kind = CollectiveKind::all_to_all, .group = Group::expert, .bytes = packed.bytes(), .type = packed.dtype()});
     return received;
   };
   Tensor received;
@@ -340,7 +342,7 @@ Tensor MegatronExperts::compute(const Tensor& dispatched, const Tensor& probabil
     weights = gather_sequence(runtime_, weights);
   }
   if (local == 1) {
-    Tensor output = expert_mlp(runtime_, module_.child("experts").child("local_experts").child("0"), spec_, tokens, weights);
+    Tensor output = expert_mlp(runtime_, module_.child("experts").child("local_experts").child("0"), spec_, tokens, weights, options_.te);
     return cut ? reduce_scatter_sequence(runtime_, output) : output;
   }
   const std::int64_t ranks = options_.expert_tensor_parallel * options_.expert_parallel, each = tokens.size(0) / (ranks * local);
@@ -354,7 +356,7 @@ Tensor MegatronExperts::compute(const Tensor& dispatched, const Tensor& probabil
     std::vector<Tensor> outputs;
     Module& experts = module_.child("experts").child("local_experts");
     for (std::size_t i = 0; i < parts.size(); ++i)
-      outputs.push_back(expert_mlp(runtime_, experts.child(std::to_string(i)), spec_, parts[i], scales[i]));
+      outputs.push_back(expert_mlp(runtime_, experts.child(std::to_string(i)), spec_, parts[i], scales[i], options_.te));
     joined = cat(outputs, 0);
   }
   Tensor restored = view(contiguous(transpose(view(joined, {local, ranks, each, hidden}), 0, 1)), {local * rows, hidden});
@@ -420,7 +422,8 @@ Tensor MegatronExperts::compute_grouped(const Tensor& dispatched, const Tensor& 
 /// HybridEP and DeepEP's permutation pad the rows of experts themselves.
 GroupedExperts MegatronExperts::grouped_experts() const {
   const bool flex = options_.dispatcher != ExpertOptions::Dispatcher::all_to_all;
-  return {local_experts(), options_.recomputes_activation, runtime_.quantization().enabled && !options_.capacity_factor && !flex};
+  return {local_experts(), options_.recomputes_activation, runtime_.quantization().enabled && !options_.capacity_factor && !flex,
+          options_.fused_mlp && runtime_.quantization().scaling == Scaling::mxfp8};
 }
 
 /// MoEFlexTokenDispatcher around TEGroupedMLP.
@@ -471,16 +474,16 @@ Tensor MegatronExperts::run_all_to_all(const Tensor& hidden) const {
   Permuted permuted;
   {
     const Routed routed = route(hidden);
-    permuted = options_.te ? permute_fused(hidden, routed) : permute_tokens(hidden, routed);
+    permuted = options_.grouped ? permute_fused(hidden, routed) : permute_tokens(hidden, routed);
   }
   const std::int64_t sent = permuted.tokens.size(0);
   const bool even = options_.capacity_factor.has_value();
   const auto received = even ? sent : static_cast<std::int64_t>(std::ceil(static_cast<double>(sent) * options_.imbalance));
   const Tensor dispatched = all_to_all(permuted.tokens, received);
   permuted.probabilities = all_to_all(permuted.probabilities, received);
-  Tensor output = options_.te ? compute_grouped(dispatched, permuted.probabilities) : compute(dispatched, permuted.probabilities);
+  Tensor output = options_.grouped ? compute_grouped(dispatched, permuted.probabilities) : compute(dispatched, permuted.probabilities);
   output = all_to_all(output, sent);
-  output = options_.te ? te_unpermute(output, remembered_.order) : unpermute(output, hidden.elements() / hidden.size(-1));
+  output = options_.grouped ? te_unpermute(output, remembered_.order) : unpermute(output, hidden.elements() / hidden.size(-1));
   return view(output, hidden.sizes());
 }
 

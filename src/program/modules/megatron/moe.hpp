@@ -1,4 +1,4 @@
-/// Megatron-core's MoELayer: top-k router, all-to-all dispatcher, and SequentialMLP (local layers) or TEGroupedMLP (Transformer Engine).
+/// Megatron-core's MoELayer: top-k router, all-to-all dispatcher, and SequentialMLP or TEGroupedMLP (Transformer Engine).
 /// Source: megatron/core/transformer/moe of Megatron-core 0.16.1.
 #pragma once
 
@@ -29,7 +29,9 @@ struct ExpertOptions {
   std::int64_t expert_parallel = 1, expert_tensor_parallel = 1;
   std::optional<double> capacity_factor;  ///< empty: no token is dropped
   double imbalance = 1;                   ///< where none is dropped: tokens that this rank's experts get, over the mean
-  bool te = false;                        ///< Transformer Engine's grouped products and fused permutations; else an MLP per expert
+  bool te = false;                        ///< Transformer Engine's products
+  bool grouped = false;                   ///< those of all experts at once, and fused permutations; else an MLP per expert
+  bool fused_mlp = false;                 ///< products of experts with what lies around them (use_transformer_engine_op_fuser)
   bool auxiliary_loss = false;            ///< of load balancing
   enum class Dispatcher : std::uint8_t { all_to_all, deep_ep, hybrid_ep } dispatcher = Dispatcher::all_to_all;
   std::int64_t nvlink_domain = 8;         ///< ranks that NVLink joins

@@ -27,8 +27,29 @@ Tensor gather_into_buffer(MegatronRuntime& runtime, const Tensor& x) {
 
 namespace {
 
+/// Adds a weight's gradient to its main_grad.
+void add_weight_gradient(MegatronRuntime& runtime, std::int64_t rows, const Tensor& weight) {
+  const LinearShape shape{rows, weight.size(1), weight.size(0), weight.dtype(), runtime.main_gradient()};
+  linear_product(runtime.tape(), LinearPass::weight_gradient, shape, {.accumulates = true});
+}
+
+/// The input's gradient alone; what the weight's needs is kept.
+void defer_weight_gradient(MegatronRuntime& runtime, const MegatronLinear& mode, const Tensor& input, const Tensor& weight, BackwardCall& b) {
+  Tensor gradient = rows_of(b.grad());
+  Tensor wide = mm(gradient, weight);
+  Dims sizes = b.grad().sizes();
+  sizes[-1] = weight.size(1);
+  wide = reshaped(wide, sizes);
+  mode.deferred->inputs.push_back(input);
+  mode.deferred->gradients.push_back(std::move(gradient));
+  b.give(0, mode.gather_input ? reduce_scatter_rows(runtime, wide) : reduce_over_tensor_parallel(runtime, wide));
+  b.give(1, runtime.dummy_gradient(weight));
+}
+
 void linear_backward(MegatronRuntime& runtime, const MegatronLinear& mode, BackwardCall& b) {
   const Tensor input = b.saved(0), weight = b.saved(1);
+  if (input && mode.deferred && mode.deferred->gradients.size() < mode.deferred->most)
+    return defer_weight_gradient(runtime, mode, input, weight, b);
   Tensor total = input;
   if (!input) {
     const Tensor gradient = rows_of(b.grad());
@@ -54,8 +75,7 @@ void linear_backward(MegatronRuntime& runtime, const MegatronLinear& mode, Backw
   }
   const Tensor rows = rows_of(total);
   if (runtime.fused_weight_gradients()) {
-    const LinearShape shape{rows.size(0), weight.size(1), weight.size(0), weight.dtype(), runtime.main_gradient()};
-    linear_product(runtime.tape(), LinearPass::weight_gradient, shape, {.accumulates = true});
+    add_weight_gradient(runtime, rows.size(0), weight);
     b.give(1, runtime.dummy_gradient(weight));
   } else {
     b.give(1, mm(transpose(gradient, 0, 1), rows));
@@ -87,6 +107,22 @@ Tensor megatron_linear(MegatronRuntime& runtime, const Tensor& input, const Tens
     linear_backward(runtime, mode, b);
     b.drop_gradients();
   });
+}
+
+void compute_deferred(MegatronRuntime& runtime, const Tensor& weight, DeferredGradients& deferred) {
+  if (deferred.inputs.empty()) return;
+  const Tensor& input = deferred.inputs.front();
+  const std::int64_t rows = deferred.gradients.front().size(0);
+  const std::size_t products = deferred.inputs.size() + deferred.unrecorded;
+  if (runtime.sequence_parallel()) gather_into_buffer(runtime, input);
+  for (std::size_t i = 0; i < products; ++i) {
+    const bool gathers = runtime.sequence_parallel() && i + 1 < products;  // into the other of two buffers, beside the product
+    if (gathers) runtime.collective_async(CollectiveKind::all_gather, rows * input.size(-1) * size_of(input.dtype()), input.dtype());
+    add_weight_gradient(runtime, rows, weight);
+    if (gathers) runtime.wait();
+  }
+  deferred.inputs.clear();
+  deferred.gradients.clear();
 }
 
 Tensor scaled_product(const Tensor& a, const Tensor& b) {

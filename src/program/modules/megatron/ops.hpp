@@ -3,20 +3,32 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "program/modules/megatron/runtime.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program {
 
+/// defer_embedding_wgrad_compute: inputs and output gradients of the output layer, whose weight's gradient waits for the end of a schedule.
+struct DeferredGradients {
+  std::size_t most = 0;        ///< backward passes that leave it; the others compute it at once
+  std::size_t unrecorded = 0;  ///< passes more that left it, which stand in the program as repetitions
+  std::vector<Tensor> inputs, gradients;
+};
+
 /// Who adds what over the tensor-parallel ranks around a product.
 struct MegatronLinear {
   bool gather_input = false;     ///< the input is a part of the sequence: gathered into the global buffer, again in backward
   bool reduce_gradient = false;  ///< the input's gradient is all-reduced, while the weight's gradient is computed
+  DeferredGradients* deferred = nullptr;  ///< takes the weight's gradients first; needs products that add to main_grad themselves
 };
 
 /// LinearWithGradAccumulationAndAsyncCommunication. `bias` may be undefined.
 Tensor megatron_linear(MegatronRuntime& runtime, const Tensor& input, const Tensor& weight, const Tensor& bias, const MegatronLinear& mode);
+
+/// drain_embedding_wgrad_compute: what was deferred of a linear with that weight.
+void compute_deferred(MegatronRuntime& runtime, const Tensor& weight, DeferredGradients& deferred);
 
 /// bias_dropout_add_fused_train: residual + dropout(x + bias), compiled into one kernel. `bias` may be undefined.
 Tensor bias_dropout_add(const Tensor& x, const Tensor& bias, const Tensor& residual, double p);

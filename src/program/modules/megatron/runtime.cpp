@@ -107,6 +107,19 @@ StreamId MegatronRuntime::context_stream() {
   return *context_stream_;
 }
 
+void MegatronRuntime::exchange(const Collective& collective) {
+  if (!options_.overlaps_exchanges) return tape_.collective(collective, kComputeStream);
+  if (!exchange_stream_) {
+    exchange_stream_ = tape_.add_stream("expert parallel");
+    for (EventId& event : exchanged_) event = tape_.new_event();
+  }
+  tape_.wait(*exchange_stream_, kComputeStream);
+  tape_.collective(collective, *exchange_stream_);
+  tape_.record_event(exchanged_[exchanges_ % 2], *exchange_stream_);
+  ++exchanges_;
+  if (exchanges_ > 1) tape_.wait_event(kComputeStream, exchanged_[exchanges_ % 2]);
+}
+
 void MegatronRuntime::collective_async(CollectiveKind kind, std::int64_t bytes, DType type) {
   if (tp() == 1) return;
   tape_.wait(stream_, kComputeStream);

@@ -3,6 +3,7 @@
 /// Sources: megatron/core/utils.py (GlobalMemoryBuffer) of Megatron-core 0.16.1, transformer_engine/pytorch/module/base.py.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -54,6 +55,7 @@ struct MegatronRuntimeOptions {
   AttentionLibrary attention = AttentionLibrary::cudnn;  ///< of Transformer Engine
   /// async_tensor_model_parallel_allreduce: an input's gradient is added up beside the product of the weight's; before, behind both.
   bool reduces_beside_products = true;
+  bool overlaps_exchanges = false;      ///< overlap_moe_expert_parallel_comm: exchanges run beside the passes of another micro-batch
   bool keeps_dummies = true;            ///< Transformer Engine from 2.3 on: a dummy gradient serves all weights of its shape for ever
 };
 
@@ -97,6 +99,9 @@ class MegatronRuntime {
   void reserve_grouped_workspaces();
   /// The stream of Transformer Engine's context parallelism.
   StreamId context_stream();
+  /// An exchange of the expert-parallel ranks, awaited. Where exchanges overlap, passes of two micro-batches take turns at them: while one
+  /// goes, the other micro-batch computes up to its own next exchange, so that the compute stream waits for the one before.
+  void exchange(const Collective& collective);
   /// A collective over the tensor-parallel ranks, awaited. `bytes` is the full buffer's. Nothing when tp is 1.
   void collective(CollectiveKind kind, std::int64_t bytes, DType type);
   /// The same without waiting: `wait()` does.
@@ -118,6 +123,9 @@ class MegatronRuntime {
   std::vector<Tensor> grouped_workspaces_;
   std::optional<StreamId> context_stream_;
   std::map<CollectiveKind, EventId> events_;
+  std::optional<StreamId> exchange_stream_;
+  std::array<EventId, 2> exchanged_{};  ///< behind the last two exchanges, in turn
+  std::size_t exchanges_ = 0;
 };
 
 }  // namespace plimsoll::program

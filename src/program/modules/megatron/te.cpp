@@ -77,6 +77,15 @@ struct Normed {
   Tensor output, mean, deviation;
 };
 
+/// Launches a norm's kernel as its blocks take it: of narrow rows each of a block's four warps takes one (the general and tuned launchers
+/// of normalization/rmsnorm and layernorm).
+void launch_norm(Tape& tape, RowWise::Function function, std::int64_t rows, std::int64_t columns, std::initializer_list<Operand> in,
+                 std::initializer_list<Operand> out) {
+  constexpr std::int64_t kWidest = 1024, kWarps = 4;
+  const std::int64_t together = columns <= kWidest && rows % kWarps == 0 ? kWarps : 1;
+  row_wise(tape, function, rows / together, columns * together, in, out);
+}
+
 /// `output`: in x's type; else the kernel writes 8 bits, whose storage is the caller's.
 Normed normalize(Tape& tape, const Tensor& x, bool centred, bool output = true) {
   Normed normed;
@@ -85,7 +94,7 @@ Normed normalize(Tape& tape, const Tensor& x, bool centred, bool output = true) 
   normed.deviation = tape.empty({row_count(x)}, DType::fp32);
   const auto function = centred ? RowWise::Function::layer_norm : RowWise::Function::rms_norm;
   const Operand written = output ? operand(normed.output) : packed(x.elements(), DType::fp8);
-  row_wise(tape, function, row_count(x), x.size(-1), {operand(x)}, {written, operand(normed.deviation)});
+  launch_norm(tape, function, row_count(x), x.size(-1), {operand(x)}, {written, operand(normed.deviation)});
   return normed;
 }
 
@@ -97,7 +106,8 @@ void give_norm_gradients(BackwardCall& b, const Tensor& x, const TeNorm& norm) {
   if (b.needs(1)) b.give(1, b.tape.empty(norm.weight.sizes(), norm.weight.dtype()));
   if (norm.bias && b.needs(2)) b.give(2, b.tape.empty(norm.bias.sizes(), norm.bias.dtype()));
   const auto function = norm.bias ? RowWise::Function::layer_norm_backward : RowWise::Function::rms_norm_backward;
-  row_wise(function, row_count(x), x.size(-1), {&x, &b.grad(), &norm.weight}, {&gradient, &partial});
+  launch_norm(b.tape, function, row_count(x), x.size(-1), {operand(x), operand(b.grad()), operand(norm.weight)},
+              {operand(gradient), operand(partial)});
   b.give(0, std::move(gradient));
 }
 

@@ -73,6 +73,76 @@ Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::v
   });
 }
 
+namespace {
+
+/// Rows in 8 bits with their scales, as a product's epilogue leaves them: as they lie, and for the weight's gradient.
+TeOperand written_by_product(MegatronRuntime& runtime, std::int64_t rows, std::int64_t columns) {
+  const Dims sizes{rows, runtime.quantization().stored(columns)};
+  return {runtime.tape().empty(sizes, DType::fp8), runtime.tape().empty(sizes, DType::fp8)};
+}
+
+std::vector<const Tensor*> pointers_to(const TeGroupedMlp& experts) {
+  std::vector<const Tensor*> all;
+  for (const std::vector<Tensor>* list : {&experts.up, &experts.up_biases, &experts.down, &experts.down_biases})
+    for (const Tensor& each : *list) all.push_back(&each);
+  return all;
+}
+
+/// What the backward of the experts needs beside what autograd saved.
+struct GroupedMlpShape {
+  std::int64_t groups, rows;
+  Dims up, down;
+  DType type;
+};
+
+void grouped_mlp_backward(MegatronRuntime& runtime, const GroupedMlpShape& shape, const TeGroupedMlp& experts, BackwardCall& b) {
+  const Tensor rows = b.take_saved(0), probabilities = b.saved(1), inner = b.take_saved(2), active = b.take_saved(3);
+  const TeOperand gradient = te_quantize(runtime, contiguous(b.grad()), true);
+  {
+    const TeOperand inner_gradient = written_by_product(runtime, shape.rows, shape.up[0]);
+    const Tensor shares = b.tape.empty(probabilities.sizes(), probabilities.dtype());
+    grouped_gemm(runtime, LinearPass::input_gradient, shape.rows, shape.down, shape.type, shape.groups, Epilogue::gelu_gradient);
+    grouped_gemm(runtime, LinearPass::weight_gradient, shape.rows, shape.down, shape.type, shape.groups);
+    const Tensor wide = b.tape.empty({shape.rows, shape.up[1]}, shape.type);
+    grouped_gemm(runtime, LinearPass::input_gradient, shape.rows, shape.up, shape.type, shape.groups);
+    grouped_gemm(runtime, LinearPass::weight_gradient, shape.rows, shape.up, shape.type, shape.groups);
+    b.give(0, wide);
+    b.give(1, shares);
+  }
+  std::size_t input = 2;
+  for (const std::vector<Tensor>* list : {&experts.up, &experts.up_biases, &experts.down, &experts.down_biases})
+    for (const Tensor& each : *list) {
+      const bool dummy = runtime.fused_weight_gradients() && each.rank() > 1;
+      b.give(input++, dummy ? runtime.dummy_gradient(each) : b.tape.empty(each.sizes(), shape.type));
+    }
+  b.drop_gradients();
+}
+
+}  // namespace
+
+Tensor te_grouped_mlp(MegatronRuntime& runtime, const Tensor& x, const Tensor& probabilities, const TeGroupedMlp& experts) {
+  List<const Tensor*> inputs{&x, &probabilities};
+  for (const Tensor* each : pointers_to(experts)) inputs.push_back(each);
+  PythonFunction op("te_grouped_mlp", inputs);
+  const Tensor &up = experts.up.front(), &down = experts.down.front();
+  const GroupedMlpShape shape{static_cast<std::int64_t>(experts.up.size()), x.size(0), {up.size(0), up.size(1)}, {down.size(0), down.size(1)},
+                              x.dtype()};
+  const TeOperand operand = te_quantize(runtime, x, true);
+  Tensor inner = op.tape().empty({shape.rows, shape.up[0]}, shape.type);
+  TeOperand active = written_by_product(runtime, shape.rows, shape.down[1]);
+  for (const Tensor& weight : experts.up) runtime.quantized_weight(weight, false);
+  grouped_gemm(runtime, LinearPass::forward, shape.rows, shape.up, shape.type, shape.groups, Epilogue::gelu);
+  Tensor output = op.output({shape.rows, shape.down[0]}, shape.type);
+  for (const Tensor& weight : experts.down) runtime.quantized_weight(weight, false);
+  grouped_gemm(runtime, LinearPass::forward, shape.rows, shape.down, shape.type, shape.groups);
+  op.save(operand.kept());
+  op.save(probabilities);
+  op.save_output(inner);
+  op.save_output(active.kept());
+  active.straight.reset();
+  return op.done(output, [&runtime, shape, experts](BackwardCall& b) { grouped_mlp_backward(runtime, shape, experts, b); });
+}
+
 Tensor te_repadded(const Tensor& x, std::int64_t rows) {
   PythonFunction op("te_fp8_padding", {&x});
   Dims sizes = x.sizes();

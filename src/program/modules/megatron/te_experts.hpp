@@ -14,6 +14,16 @@ namespace plimsoll::program {
 /// te.pytorch.GroupedLinear: rows of x in equal groups, each with its own weight and, where `biases` are given, bias.
 Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::vector<Tensor>& weights, const std::vector<Tensor>& biases);
 
+/// Parameters of a rank's experts; biases may be absent.
+struct TeGroupedMlp {
+  std::vector<Tensor> up, up_biases, down, down_biases;
+};
+
+/// ForwardGroupedMLP_CuTeGEMMSwiGLU_MXFP8 and its backward (transformer_engine/pytorch/ops/fused): the product of the first linear writes the
+/// gated rows, weighted by `probabilities` [rows, 1], in the 8 bits that the second reads, both ways; so does the gradient of the second's
+/// input. mxfp8 alone.
+Tensor te_grouped_mlp(MegatronRuntime& runtime, const Tensor& x, const Tensor& probabilities, const TeGroupedMlp& experts);
+
 /// te.pytorch.Fp8Padding and Fp8Unpadding: every expert's rows copied to places that quantized products take, and back; `rows` in all.
 Tensor te_repadded(const Tensor& x, std::int64_t rows);
 

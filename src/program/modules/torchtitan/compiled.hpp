@@ -15,6 +15,7 @@ struct CompiledBlock {
   std::int64_t intermediate = 0;
   TensorParallel tensor_parallel;  ///< with the activations between the blocks cut over the sequence
   StreamId pieces = kComputeStream;  ///< on which asynchronous tensor parallelism moves pieces of the sequence
+  AttentionLibrary attention_library = AttentionLibrary::flash2;
   std::int64_t context_ranks = 1;  ///< ring attention over all-gathered keys and values
   bool recomputed = false;         ///< full checkpointing: the backward graph starts from the block's input alone
   Scaling scaling = Scaling::none; ///< of 8- and 4-bit products: torchao's linears, cast in the graph
@@ -22,7 +23,8 @@ struct CompiledBlock {
 };
 
 /// The block's forward, one node of the graph. Per-operator checkpointing and none keep the same tensors here: queries, values, attention's
-/// output and statistics, the gate; the partitioner computes the pointwise chains, keys, the output and up projections again.
+/// output and statistics, the gate, with tensor parallelism the reduced output projection; the partitioner computes the pointwise chains,
+/// keys, the output and up projections again. Blocks that are recomputed as a whole make each tensor of the forward once, up to the gate.
 Tensor run_compiled(Tape& tape, const CompiledBlock& block, const Tensor& x);
 
 }  // namespace plimsoll::program

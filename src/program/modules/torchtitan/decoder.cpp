@@ -79,6 +79,7 @@ class TitanLayer {
                                    .intermediate = block_.mlp->intermediate,
                                    .tensor_parallel = run.tensor_parallel,
                                    .pieces = run.pieces,
+                                   .attention_library = run.cudnn_attention ? AttentionLibrary::cudnn : AttentionLibrary::flash2,
                                    .context_ranks = run.context_ranks,
                                    .recomputed = run.checkpointing == TitanRun::Checkpointing::full,
                                    .scaling = four_bits ? Scaling::nvfp4 : run.product_scaling,

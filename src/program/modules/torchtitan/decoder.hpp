@@ -31,6 +31,7 @@ struct TitanRun {
     varlen,     ///< over packed sequences (varlen_attn)
     flex,       ///< flex_attention over a block mask, compiled
   } attention = Attention::scaled_dot_product;
+  bool cudnn_attention = false;  ///< scaled_dot_product of compiled layers takes cuDNN's kernels
   Scaling product_scaling = Scaling::none;  ///< of compiled layers' 8- and 4-bit products
   bool float8_rowwise = false;  ///< the layers' products are torchao's Float8Linear
   bool truncated_init = true;   ///< projections start from trunc_normal_, which looks at what it drew; else from normal_

@@ -21,6 +21,8 @@ class MegatronDataParallel {
   virtual void finish_grad_sync() = 0;
   /// What brings the weights that the optimizer wrote to the other ranks.
   virtual void gather_parameters() = 0;
+  /// start_param_sync(): what overlap_param_gather has left to the next forward pass is gathered from here on.
+  virtual void start_param_sync() {}
   /// Elements of a parameter's gradient that this rank holds when the gradients are finalized.
   virtual std::int64_t gradient_elements(const Parameter& parameter) const = 0;
   /// Type of the gradients that the optimizer is given.

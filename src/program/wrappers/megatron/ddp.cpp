@@ -163,7 +163,13 @@ void MegatronDdp::hook_gathers(const MegatronFsdpModules& modules) {
   }
 }
 
-/// start_param_sync(force_sync=False).
+void MegatronDdp::start_param_sync() {
+  if (!options_.overlap_param_gather || !options_.distributed_optimizer || options_.ranks == 1) return;
+  for (const auto& buffer : buffers_)
+    for (std::size_t bucket = 0; bucket < buffer->buckets.size(); ++bucket) start_gather(*buffer, bucket);
+}
+
+/// start_param_sync(force_sync=False) of one bucket.
 void MegatronDdp::start_gather(MegatronParameterBuffer& buffer, std::size_t index) {
   MegatronParameterBuffer::Bucket& bucket = buffer.buckets[index];
   if (bucket.weights != MegatronParameterBuffer::Bucket::Weights::elsewhere) return;
@@ -183,7 +189,7 @@ void MegatronDdp::finish_gather(const Parameter& parameter) {
   start_gather(*buffer, index);
   tape_.wait_event(kComputeStream, bucket.gathered);
   bucket.weights = MegatronParameterBuffer::Bucket::Weights::here;
-  if (index > 0) start_gather(*buffer, index - 1);
+  if (index > 0 && !options_.align_param_gather) start_gather(*buffer, index - 1);
 }
 
 }  // namespace plimsoll::program

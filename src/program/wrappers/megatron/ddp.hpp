@@ -23,6 +23,7 @@ struct MegatronDdpOptions {
   std::int64_t bucket_size = 0;   ///< elements; 0: one bucket
   bool overlap_grad_reduce = false;
   bool overlap_param_gather = false;  ///< of the distributed optimizer: buckets are gathered ahead of the modules that need them
+  bool align_param_gather = false;    ///< the schedule starts gathering, all buckets of a chunk at once: modules start none but their own
   bool pad_for_high_nccl_busbw = false;
   DType grad_dtype = DType::fp32;
   std::function<bool(const Tensor&)> already_added;  ///< whether a gradient is in main_grad when it arrives (grad_added_to_main_grad)
@@ -66,6 +67,7 @@ class MegatronDdp : public MegatronDataParallel {
   void finish_grad_sync() override;
   /// The gathered parameters of the distributed optimizer; with overlap_param_gather the next forward pass gathers them.
   void gather_parameters() override;
+  void start_param_sync() override;
   /// _make_forward_pre_hook of overlap_param_gather: a module waits for the buckets that its parameters lie in, and each of them starts the
   /// gathering of the one behind it.
   void hook_gathers(const MegatronFsdpModules& modules);

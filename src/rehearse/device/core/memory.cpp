@@ -13,6 +13,9 @@ namespace plimsoll::device {
 namespace {
 
 constexpr std::uint64_t kSmall = std::uint64_t{1} << 20;  // smaller allocations are counted in units of 512 bytes
+/// Allocations of so many bytes begin at multiples of them, and smaller ones fill the gaps above. So told by which of equal free blocks PyTorch
+/// 2.11, which takes the lowest, took in 28 training steps on an H100: what they reserve comes out to the byte.
+constexpr std::uint64_t kLarge = std::uint64_t{32} << 20;
 constexpr std::uint64_t kSmallUnit = 512;
 constexpr std::uint64_t kAddressesPerDevice = std::uint64_t{1} << 40;
 constexpr std::uint64_t kReservable = std::uint64_t{1} << 44;
@@ -38,12 +41,14 @@ class Range {
   }
   bool holds(std::uintptr_t address) const { return address >= start_ && address < end_; }
 
-  /// The lowest gap of that many bytes, or 0.
+  /// The end of the highest gap of that many bytes, or 0: addresses go down, as CUDA's driver gives them.
   std::uintptr_t take(std::uint64_t bytes, std::uint64_t alignment) {
-    for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
-      const std::uintptr_t from = gap->first, to = from + gap->second, at = up(from, alignment);
-      if (at + bytes > to) continue;
-      gaps_.erase(gap);
+    for (auto gap = gaps_.rbegin(); gap != gaps_.rend(); ++gap) {
+      const std::uintptr_t from = gap->first, to = from + gap->second;
+      if (bytes > gap->second) continue;
+      const std::uintptr_t at = (to - bytes) / alignment * alignment;
+      if (at < from) continue;
+      gaps_.erase(from);
       if (at > from) gaps_[from] = at - from;
       if (at + bytes < to) gaps_[at + bytes] = to - at - bytes;
       return at;
@@ -329,7 +334,7 @@ Status allocate(void** address, std::size_t bytes, const Stream* stream) {
     note(record::SegmentAction::allocate_failed, device, 0, bytes, stream);
     return Status::out_of_memory;
   }
-  const std::uintptr_t at = range_of(device).take(space, kPage);
+  const std::uintptr_t at = range_of(device).take(space, space >= kLarge ? kLarge : kPage);
   if (at == 0 || !open_pages(at, space)) {
     complain("address space for " + std::to_string(bytes) + " bytes of device memory cannot be had");
     refund(device, counted);

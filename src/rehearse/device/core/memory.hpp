@@ -1,6 +1,6 @@
 /// Memory of the devices and page-locked memory of the host: address space that costs nothing until small values are written to it.
 ///
-/// Every device has one range of addresses, filled from its start, the lowest gap first, in pages of 2 MiB; address space asked for by
+/// Every device has one range of addresses, filled from its end, the highest gap first, in pages of 2 MiB; address space asked for by
 /// itself (cuMemAddressReserve) has another. An address tells its device by the range it lies in. What is not allocated or mapped cannot be
 /// touched. All of it reads as zeros until something is written.
 #pragma once

@@ -1,220 +1,16 @@
 // cuDNN's graph API: descriptors keep what they are told, every graph has one engine, and running its plan is recorded with the shapes of
-// its matrix products, convolutions and attention. The workspace an engine would ask for is not public; it is 0 here.
+// its matrix products, convolutions and attention.
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "cudnn_handle.hpp"
+#include "cudnn_work.hpp"
 
 using namespace plimsoll::device;
 using namespace plimsoll::device::cuda;
 
 namespace {
-
-// cudnnBackendDescriptorType_t
-enum Kind {
-  kEngine = 2,
-  kEngineConfiguration = 3,
-  kHeuristic = 4,
-  kConvolutionForward = 10,
-  kConvolutionFilter = 11,
-  kConvolutionData = 12,
-  kMatmul = 19,
-  kAttentionForward = 41,
-  kAttentionBackward = 43,
-};
-
-// cudnnBackendAttributeName_t
-enum Name {
-  kHeuristicGraph = 201,
-  kHeuristicResults = 202,
-  kConfigurationEngine = 300,
-  kConfigurationWorkspace = 303,
-  kConfigurationShared = 304,
-  kPlanConfiguration = 401,
-  kPlanWorkspace = 402,
-  kConvForwardW = 703,
-  kConvForwardX = 704,
-  kConvForwardY = 705,
-  kConvDataW = 709,
-  kConvDataX = 710,
-  kConvDataY = 711,
-  kConvFilterW = 715,
-  kConvFilterX = 716,
-  kConvFilterY = 717,
-  kGraphOperations = 801,
-  kGraphEngines = 802,
-  kTensorType = 901,
-  kTensorDimensions = 902,
-  kEngineGraph = 1300,
-  kEngineIndex = 1301,
-  kMatmulA = 1520,
-  kMatmulB = 1521,
-  kMatmulC = 1522,
-  kAttentionForwardQ = 2800,
-  kAttentionForwardK = 2801,
-  kAttentionBackwardQ = 2851,
-  kAttentionBackwardK = 2852,
-};
-
-/// Bytes of an element by cudnnBackendAttributeType_t.
-std::size_t element_bytes(int type) {
-  switch (type) {
-    case 2:
-    case 24:
-      return 1;  // boolean, character
-    case 0:
-    case 3:
-    case 5:
-    case 6:
-    case 15:
-    case 26:
-      return 8;  // handle, int64, double, pointer, descriptor, fraction
-    default:
-      return 4;  // float, int32 and all enumerations
-  }
-}
-constexpr int kInt64 = 3, kDescriptorType = 15;
-
-struct Contents;
-
-struct Attribute {
-  int type = 0;
-  std::int64_t count = 0;
-  std::vector<char> bytes;
-  std::vector<std::shared_ptr<const Contents>> children;  ///< in the place of bytes, for descriptors
-};
-
-/// What a descriptor holds: shared, because a program may destroy the descriptors that others were made of.
-struct Contents {
-  int kind = 0;
-  std::map<int, Attribute> attributes;
-
-  template <class Value>
-  std::vector<Value> get(int name) const {
-    const auto it = attributes.find(name);
-    if (it == attributes.end()) return {};
-    std::vector<Value> values(it->second.bytes.size() / sizeof(Value));
-    std::memcpy(values.data(), it->second.bytes.data(), values.size() * sizeof(Value));
-    return values;
-  }
-  /// The descriptors that an attribute names.
-  std::vector<std::shared_ptr<const Contents>> children(int name) const {
-    const auto it = attributes.find(name);
-    return it == attributes.end() ? std::vector<std::shared_ptr<const Contents>>{} : it->second.children;
-  }
-  /// The first of them, or null.
-  std::shared_ptr<const Contents> child(int name) const {
-    const auto found = children(name);
-    return found.empty() ? nullptr : found[0];
-  }
-};
-using Shared = std::shared_ptr<const Contents>;
-
-/// What cudnnBackendDescriptor_t points to.
-struct Descriptor {
-  std::shared_ptr<Contents> it;
-};
-
-std::vector<std::int64_t> dimensions(const Shared& tensor) {
-  return tensor == nullptr ? std::vector<std::int64_t>{} : tensor->get<std::int64_t>(kTensorDimensions);
-}
-
-/// cudnnDataType_t
-record::Type type_of(const Shared& tensor) {
-  using record::Type;
-  const auto code = tensor == nullptr ? std::vector<int>{} : tensor->get<int>(kTensorType);
-  switch (code.empty() ? -1 : code[0]) {
-    case 0:
-      return Type::f32;
-    case 1:
-      return Type::f64;
-    case 2:
-      return Type::f16;
-    case 3:
-      return Type::i8;
-    case 4:
-      return Type::i32;
-    case 9:
-      return Type::bf16;
-    case 12:
-      return Type::f8_e4m3;
-    case 13:
-      return Type::f8_e5m2;
-    default:
-      return Type::unknown;
-  }
-}
-
-struct Work {
-  std::string name;
-  std::vector<std::int64_t> numbers;
-  record::Type type = record::Type::unknown;
-};
-
-void append(std::vector<std::int64_t>* to, const std::vector<std::int64_t>& values) { to->insert(to->end(), values.begin(), values.end()); }
-
-/// C[…, m, n] = A[…, m, k] B[…, k, n]: the product of the leading dimensions, m, n, k.
-void add_matmul(const Contents& op, Work* work) {
-  const auto a = dimensions(op.child(kMatmulA)), c = dimensions(op.child(kMatmulC));
-  if (a.size() < 2 || c.size() < 2) return;
-  std::int64_t batch = 1;
-  for (std::size_t i = 0; i + 2 < c.size(); ++i) batch *= c[i];
-  append(&work->numbers, {batch, c[c.size() - 2], c[c.size() - 1], a[a.size() - 1]});
-  if (work->name.empty()) work->name = "cudnn.matmuls batch m n k ...";
-  if (work->type == record::Type::unknown) work->type = type_of(op.child(kMatmulA));
-}
-
-/// Dimensions of the image, the filter and the result.
-void add_convolution(const Contents& op, int x, int w, int y, const char* name, Work* work) {
-  const auto image = dimensions(op.child(x));
-  work->name = std::string(name) + " rank, image, filter, result dimensions";
-  work->type = type_of(op.child(x));
-  append(&work->numbers, {static_cast<std::int64_t>(image.size())});
-  for (int part : {x, w, y}) append(&work->numbers, dimensions(op.child(part)));
-}
-
-/// Queries [b, h, s, d] and keys.
-void add_attention(const Contents& op, int q, int k, const char* name, Work* work) {
-  work->name = std::string(name) + " query dimensions, key dimensions";
-  work->type = type_of(op.child(q));
-  append(&work->numbers, dimensions(op.child(q)));
-  append(&work->numbers, dimensions(op.child(k)));
-}
-
-Work work_of(const Contents& graph) {
-  Work work;
-  for (const Shared& op : graph.children(kGraphOperations)) {
-    if (op == nullptr) continue;
-    switch (op->kind) {
-      case kMatmul:
-        add_matmul(*op, &work);
-        break;
-      case kConvolutionForward:
-        add_convolution(*op, kConvForwardX, kConvForwardW, kConvForwardY, "cudnn.convolution_forward", &work);
-        break;
-      case kConvolutionData:
-        add_convolution(*op, kConvDataX, kConvDataW, kConvDataY, "cudnn.convolution_data", &work);
-        break;
-      case kConvolutionFilter:
-        add_convolution(*op, kConvFilterX, kConvFilterW, kConvFilterY, "cudnn.convolution_filter", &work);
-        break;
-      case kAttentionForward:
-        add_attention(*op, kAttentionForwardQ, kAttentionForwardK, "cudnn.attention_forward", &work);
-        break;
-      case kAttentionBackward:
-        add_attention(*op, kAttentionBackwardQ, kAttentionBackwardK, "cudnn.attention_backward", &work);
-        break;
-      default:
-        break;
-    }
-  }
-  if (work.name.empty()) work.name = "cudnn.graph";
-  return work;
-}
 
 /// The one engine of a graph, as the heuristic's answer.
 std::shared_ptr<Contents> propose(const Contents& heuristic) {
@@ -226,6 +22,18 @@ std::shared_ptr<Contents> propose(const Contents& heuristic) {
   configuration->kind = kEngineConfiguration;
   configuration->attributes[kConfigurationEngine] = {kDescriptorType, 1, {}, {engine}};
   return configuration;
+}
+
+/// The graph that a plan or the configuration of its engine runs, or null.
+Shared graph_of(const Contents& plan_or_configuration) {
+  const Shared configuration = plan_or_configuration.child(kPlanConfiguration);
+  const Shared engine = (configuration == nullptr ? plan_or_configuration : *configuration).child(kConfigurationEngine);
+  return engine == nullptr ? nullptr : engine->child(kEngineGraph);
+}
+
+std::int64_t workspace_bytes(const Contents& plan_or_configuration) {
+  const Shared graph = graph_of(plan_or_configuration);
+  return graph == nullptr ? 0 : workspace_of(*graph);
 }
 
 template <class Number>
@@ -288,7 +96,7 @@ PLIMSOLL_DEVICE_API int cudnnBackendGetAttribute(const Descriptor* descriptor, i
   switch (name) {
     case kPlanWorkspace:
     case kConfigurationWorkspace:
-      return give_number(std::int64_t{0}, wanted, count, to);
+      return give_number(workspace_bytes(own), wanted, count, to);
     case kConfigurationShared:
       return give_number(std::int32_t{0}, wanted, count, to);
     case kGraphEngines:
@@ -301,17 +109,16 @@ PLIMSOLL_DEVICE_API int cudnnBackendGetAttribute(const Descriptor* descriptor, i
   if (count != nullptr) *count = 0;  // notes, knobs and intermediates: there are none
   return kDnnSuccess;
 }
-PLIMSOLL_DEVICE_API int cudnnGetExecutionPlanWorkspaceSize(Handle, Descriptor*, Descriptor*, std::size_t* bytes) {
-  *bytes = 0;
+PLIMSOLL_DEVICE_API int cudnnGetExecutionPlanWorkspaceSize(Handle, Descriptor* plan, Descriptor*, std::size_t* bytes) {
+  *bytes = plan == nullptr ? 0 : static_cast<std::size_t>(workspace_bytes(*plan->it));
   return kDnnSuccess;
 }
 PLIMSOLL_DEVICE_API int cudnnBackendExecute(Handle handle, const Descriptor* plan, const Descriptor*) {
-  const Shared configuration = plan->it->child(kPlanConfiguration);
-  const Shared engine = configuration == nullptr ? nullptr : configuration->child(kConfigurationEngine);
-  const Shared graph = engine == nullptr ? nullptr : engine->child(kEngineGraph);
+  const Shared graph = graph_of(*plan->it);
   Stream* stream = stream_of(dnn(handle).stream);
   if (graph == nullptr || stream == nullptr) return kDnnBadParameter;
   const Work work = work_of(*graph);
-  library_call(work.name.c_str(), *stream, work.numbers.data(), static_cast<std::uint32_t>(work.numbers.size()), work.type, 0);
+  library_call(work.name.c_str(), *stream, work.numbers.data(), static_cast<std::uint32_t>(work.numbers.size()), work.type,
+               static_cast<std::uint64_t>(workspace_of(*graph)));
   return kDnnSuccess;
 }

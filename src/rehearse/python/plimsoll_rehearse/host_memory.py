@@ -1,10 +1,12 @@
 """Host memory: initial values and casts of large CPU tensors are never computed, so that their pages are never touched."""
 
 import functools
+import math
 
 from . import journal
 
 _LARGE = 1 << 20  # bytes
+_RESERVED = 1 << 26  # bytes of a tensor whose memory is new and all zeros (kLarge of src/rehearse/torch/host_allocator.cpp)
 
 FILLS = (
     "normal_",
@@ -69,22 +71,23 @@ def patch(torch):
 
 
 def patch_creation(torch):
-    """randn, rand, zeros, ones of large CPU tensors: memory, no values."""
+    """randn, rand and ones of large CPU tensors: memory, no values; zeros of such whose memory is zeros already."""
 
-    def lazily(function):
+    def lazily(function, least, zeros=False):
         @functools.wraps(function)
         def wrapper(*size, **options):
             device = options.get("device") or torch.get_default_device()
             if torch.device(device).type != "cpu" or options.get("out") is not None or torch.compiler.is_compiling():
                 return function(*size, **options)
             shape = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list, torch.Size)) else size
-            count = 4
-            for extent in shape:
-                if not isinstance(extent, int):
-                    return function(*size, **options)
-                count *= extent
-            if count < _LARGE:
+            dtype = options.get("dtype") or torch.get_default_dtype()
+            whole_numbers = not dtype.is_floating_point  # their values matter, and pinned memory may have been another's
+            if not all(isinstance(extent, int) for extent in shape) or whole_numbers and (not zeros or options.get("pin_memory")):
                 return function(*size, **options)
+            if math.prod(shape) * dtype.itemsize < least:
+                return function(*size, **options)
+            if not zeros:
+                journal.replaced("values of large CPU tensors: their memory is reserved and not written")
             options.pop("generator", None)
             return torch.empty(*shape, **options)
 
@@ -93,7 +96,9 @@ def patch_creation(torch):
     if not hasattr(torch, "get_default_device"):
         return
     for name in ("randn", "rand"):
-        setattr(torch, name, lazily(getattr(torch, name)))
+        setattr(torch, name, lazily(getattr(torch, name), _LARGE))
+    torch.ones = lazily(torch.ones, _RESERVED)
+    torch.zeros = lazily(torch.zeros, _RESERVED, zeros=True)
 
 
 def patch_casts(torch, is_large):

@@ -101,6 +101,7 @@ def user_line():
 
 def install():
     atexit.register(end, "the program ended")
+    os._exit = _exit
     os.register_at_fork(after_in_child=_restart)
     previous = sys.excepthook
 
@@ -195,8 +196,17 @@ def leave():
     sys.stdout.flush()
     sys.stderr.flush()
     device.finish()
-    os._exit(0)
+    _leave_process(0)
+
+
+def _exit(code):
+    """os._exit, by which forked children end: one that used the device has its story to tell."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized() and not torch.cuda._is_in_bad_fork():
+        end("the process ended")
+    _leave_process(code)
 
 
 _pid = os.getpid()
+_leave_process = os._exit
 _folder = os.environ.get("PLIMSOLL_REHEARSE_FOLDER")  # where each process leaves its summary

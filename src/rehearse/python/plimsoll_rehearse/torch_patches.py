@@ -33,14 +33,13 @@ def patch_torch(torch):
 
 
 def choose_cudnn(torch):
-    """The stand-in's cuDNN knows convolutions and normalisation; attention takes PyTorch's own kernels, and so do recurrent networks."""
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    torch._C._set_sdp_use_cudnn = lambda enabled: None  # stays off, whichever backends a program names
+    """The stand-in's cuDNN knows attention, convolutions and normalisation; recurrent networks take PyTorch's own kernels."""
     if os.environ.get("PLIMSOLL_REHEARSE_CUDNN") != "1":
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        torch._C._set_sdp_use_cudnn = lambda enabled: None  # stays off, whichever backends a program names
         torch.backends.cudnn.enabled = False
         journal.note("cuDNN is switched off: convolutions and attention take PyTorch's own kernels")
         return
-    journal.note("attention takes PyTorch's own kernels, not cuDNN's")
     torch.backends.cudnn.is_acceptable = lambda tensor: False  # asked by recurrent networks alone
     for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
         setattr(torch._VF, name, without_cudnn(torch, getattr(torch._VF, name)))

@@ -1,0 +1,147 @@
+"""unity_groups.py LINES SOURCE...: which sources are compiled together where PLIMSOLL_UNITY is on, one `group source` a line.
+
+Sources that share a translation unit share their unnamed namespaces, and this project's files use the same short names there (`take`, `seen`,
+`node`). So a source joins a group only when none of its private names occurs in any source of the group or in the headers that these include, nor
+one of theirs in it: neither a second definition nor another overload can then change what a line means. A group holds at most LINES lines. A source that defines a macro
+stays alone (it is not printed).
+"""
+import functools
+import pathlib
+import re
+import sys
+
+_ROOT = pathlib.Path(__file__).resolve().parent.parent
+_NOISE = re.compile(r'R"(\w*)\(.*?\)\1"|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
+_TOKEN = re.compile(r"[A-Za-z_]\w*|::|\S")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_NAME = re.compile(r"[A-Za-z_]")
+_TYPES = {"struct", "class", "enum", "union"}
+
+
+def without_noise(text):
+    """The text without comments, literals and the separators of digits."""
+    text = re.sub(r"(?<=[0-9a-fA-F])'(?=[0-9a-fA-F])", "", text)
+    return _NOISE.sub(lambda match: " " if match[0][0] == "/" else " 0 ", text)
+
+
+def without_template(declaration):
+    """A declaration without its `template <...>`."""
+    depth = 0
+    for index, token in enumerate(declaration):
+        depth += (token == "<") - (token == ">")
+        if index and depth == 0:
+            return declaration[index + 1:]
+    return []
+
+
+def declared(declaration):
+    """The names that a declaration at namespace scope, given by its tokens up to `{` or `;`, may bring in."""
+    if declaration and declaration[0] == "template":
+        declaration = without_template(declaration)
+    if not declaration:
+        return set()
+    if declaration[0] == "using":
+        return {declaration[1]}
+    names, depth = [], 0
+    for token in declaration:
+        if depth == 0 and token in "(=[{:":
+            break
+        depth = max(0, depth + (token == "<") - (token == ">"))
+        if depth == 0 and _NAME.match(token):
+            names.append(token)
+    return set(names) - _TYPES if declaration[0] in _TYPES else set(names[-1:])
+
+
+def is_private(declaration, scopes):
+    """Whether a declaration at namespace scope is its source's own: in an unnamed namespace, or a constant."""
+    return "unnamed" in scopes or (declaration and declaration[0] in {"const", "constexpr", "static"})
+
+
+def enumerators(declaration, tokens):
+    """The names in the braces that follow an unscoped enumeration's declaration: they belong to the scope around it."""
+    if "enum" not in declaration[:1] or "class" in declaration:
+        return set()
+    return {token for token in tokens[:tokens.index("}")] if _NAME.match(token)}
+
+
+def private_names(text):
+    """What a source (without noise) declares for itself."""
+    tokens = _TOKEN.findall(re.sub(r"^[ \t]*#.*$", "", text, flags=re.MULTILINE))
+    scopes, declaration, names, parentheses, index = [], [], set(), 0, 0
+    while index < len(tokens):
+        token = tokens[index]
+        outside = "code" not in scopes
+        if token == "namespace" and not declaration:
+            opened = next(later for later in range(index + 1, len(tokens)) if tokens[later] in "{=;")
+            if tokens[opened] == "{":
+                scopes.append("unnamed" if opened == index + 1 else "named")
+                index = opened + 1
+                continue
+        if token in "{;" and outside and parentheses == 0 and is_private(declaration, scopes):
+            names |= declared(declaration)
+            if token == "{":
+                names |= enumerators(declaration, tokens[index + 1:])
+        parentheses += (token == "(") - (token == ")")
+        if token == "{" and parentheses == 0:
+            scopes.append("code")
+        elif token == "}" and parentheses == 0:
+            scopes.pop()
+        if token in "};" and parentheses == 0 and "code" not in scopes:
+            declaration = []
+        elif outside:
+            declaration.append(token)
+        index += 1
+    return names
+
+
+@functools.lru_cache(maxsize=None)
+def words_of_header(name):
+    """The words of the header that a source includes as "name"."""
+    for root in (_ROOT / "src", _ROOT / "include"):
+        if (root / name).is_file():
+            return frozenset(_WORD.findall(without_noise((root / name).read_text(encoding="utf-8"))))
+    return frozenset()
+
+
+def words_of(text):
+    """The words of a source and of the headers that it names itself."""
+    headers = re.findall(r'^#include "([^"]+)"', text, re.MULTILINE)
+    return set(_WORD.findall(without_noise(text))).union(*map(words_of_header, headers))
+
+
+class Group:
+    """Sources that are compiled together."""
+
+    def __init__(self):
+        self.lines, self.private, self.used, self.sources = 0, set(), set(), []
+
+    def takes(self, lines, private, used, most):
+        return self.lines + lines <= most and not private & self.used and not self.private & used
+
+    def add(self, source, lines, private, used):
+        self.lines += lines
+        self.private |= private
+        self.used |= used
+        self.sources.append(source)
+
+
+def grouped(sources, most):
+    groups = []
+    for source in sources:
+        with open(source, encoding="utf-8") as file:
+            text = file.read()
+        if re.search(r"^[ \t]*#[ \t]*define", text, re.MULTILINE):
+            continue
+        lines, private, used = text.count("\n"), private_names(without_noise(text)), words_of(text)
+        group = next((each for each in groups if each.takes(lines, private, used, most)), None)
+        if group is None:
+            group = Group()
+            groups.append(group)
+        group.add(source, lines, private, used)
+    return groups
+
+
+if __name__ == "__main__":
+    for number, group in enumerate(grouped(sorted(sys.argv[2:]), int(sys.argv[1]))):
+        for source in group.sources:
+            print(f"{number} {source}")

@@ -1,0 +1,28 @@
+#include "serve/answer_cache.hpp"
+
+namespace plimsoll::serve {
+
+std::optional<std::string> AnswerCache::find(const std::string& request) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = by_request_.find(request);
+  if (found == by_request_.end()) return std::nullopt;
+  kept_.splice(kept_.begin(), kept_, found->second);
+  return found->second->answer;
+}
+
+void AnswerCache::keep(const std::string& request, const std::string& answer) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (by_request_.count(request) > 0 || request.size() + answer.size() > most_bytes_ / 10) return;
+  kept_.push_front({request, answer});
+  bytes_ += kept_.front().bytes();
+  by_request_.emplace(kept_.front().request, kept_.begin());
+  while (bytes_ > most_bytes_) forget_last();
+}
+
+void AnswerCache::forget_last() {
+  by_request_.erase(kept_.back().request);
+  bytes_ -= kept_.back().bytes();
+  kept_.pop_back();
+}
+
+}  // namespace plimsoll::serve

@@ -1,0 +1,38 @@
+// Answers that were given before: an answer depends on its request alone (workers open no file and know no time), so an equal request has
+// an equal one.
+#pragma once
+
+#include <cstddef>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+namespace plimsoll::serve {
+
+/// Keeps the answers asked for last, of any thread.
+class AnswerCache {
+ public:
+  /// Of requests and answers together; 0 keeps nothing.
+  explicit AnswerCache(std::size_t bytes) : most_bytes_(bytes) {}
+
+  std::optional<std::string> find(const std::string& request);
+  /// Forgets the ones that nobody asked for longest where there is no room. An answer that alone takes more than a tenth of it is not kept.
+  void keep(const std::string& request, const std::string& answer);
+
+ private:
+  struct Kept {
+    std::string request, answer;
+    std::size_t bytes() const { return request.size() + answer.size(); }
+  };
+  void forget_last();
+
+  std::size_t most_bytes_, bytes_ = 0;
+  std::list<Kept> kept_;                                                        // the newest first
+  std::unordered_map<std::string_view, std::list<Kept>::iterator> by_request_;  // keys lie in kept_
+  std::mutex mutex_;
+};
+
+}  // namespace plimsoll::serve
