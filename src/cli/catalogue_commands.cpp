@@ -1,6 +1,8 @@
 // models, graph, hardware: what there is to estimate.
 #include "command.hpp"
+#include "plimsoll/calibrate.hpp"
 #include "plimsoll/error.hpp"
+#include "plimsoll/machine.hpp"
 #include "plimsoll/plimsoll.hpp"
 #include "plimsoll/rehearse.hpp"
 
@@ -27,6 +29,7 @@ int run_graph(const Arguments& arguments) {
 }
 
 int run_hardware(const Arguments& arguments) {
+  if (arguments.has("--from")) return print_to(arguments, to_json(read_machine(arguments.all("--from"), arguments["--on"]))), kFits;
   if (arguments.has("--json")) return print(hardware_json(arguments["NAME"])), kFits;
   return print(arguments.has("NAME") ? hardware_sheet(arguments["NAME"]) : hardware_list()), kFits;
 }
@@ -73,8 +76,11 @@ Command graph_command() {
 Command hardware_command() {
   return {"hardware",
           "the shipped accelerators and clusters, or one with the source of every number",
-          "  plimsoll hardware\n  plimsoll hardware mi300x",
+          "  plimsoll hardware\n  plimsoll hardware mi300x\n  plimsoll hardware --from topo.txt lscpu.txt --on h100-sxm -o this-cluster.json",
           {{Option::positional, "NAME", "an accelerator, a cluster, or a file", false, {}},
+           {Option::words, "--from", "write a hardware file of the machines that nvidia-smi topo -m, lscpu, sinfo -N … showed", false, {}},
+           {Option::value, "--on", "with --from: the device, where no file names it", false, {}},
+           {Option::value, "-o", "with --from: the file, else it is printed", false, {}},
            {Option::flag, "--json", "print JSON: the lists of names, or the file itself", false, {}}},
           run_hardware,
           {}};

@@ -6,6 +6,7 @@
 
 #include "command.hpp"
 #include "plimsoll/error.hpp"
+#include "plimsoll/formats.hpp"
 #include "plimsoll/plimsoll.hpp"
 #include "plimsoll/rehearse.hpp"
 #include "rehearsed_program.hpp"
@@ -42,10 +43,27 @@ std::vector<std::string> values_of(const Arguments& arguments) {
   return values;
 }
 
+/// The command and the machines: of the line, or of a script that --from names.
+std::int64_t set_command(const Arguments& arguments, Rehearse& wanted) {
+  if (!arguments.has("--from")) {
+    if (!arguments.has("COMMAND")) fail("COMMAND is missing: the program that is rehearsed", "rehearse", "for example -- torchrun --nproc-per-node 8 train.py");
+    wanted.cluster = parse_cluster(cluster_name(arguments, "rehearse"));
+    wanted.line = parse_launch_line(arguments.all("COMMAND"));
+    return 0;
+  }
+  ForeignCommand found = read_foreign_command(arguments.all("--from"), {{}, arguments["--on"], arguments.all("COMMAND")});
+  wanted.cluster = std::move(found.cluster);
+  wanted.line = parse_launch_line(found.words);
+  return found.ranks;
+}
+
 Rehearse wanted_of(const Arguments& arguments) {
   Rehearse wanted;
-  wanted.cluster = parse_cluster(cluster_name(arguments, "rehearse"));
-  wanted.line = parse_launch_line(arguments.all("COMMAND"));
+  const std::int64_t tasks = set_command(arguments, wanted);
+  if (wanted.line.launcher.empty() && tasks > 0 && wanted.line.processes_per_node == 0) {
+    wanted.line.nodes = 1;
+    wanted.line.processes_per_node = tasks;
+  }
   wanted.line.command = with_python(std::move(wanted.line.command));
   wanted.world = world_of(arguments, wanted.line, wanted.cluster);
   wanted.world_is_known = wanted.world > 1 || !wanted.line.launcher.empty();
@@ -127,6 +145,7 @@ Command rehearse_command() {
       "  plimsoll rehearse --on 8xh100-sxm -- torchrun --nproc-per-node 8 train.py\n"
       "  plimsoll rehearse --on 1xh100-sxm --trace step.json --memory-viz peak.pickle -- python train.py",
       {{Option::value, "--on", "8xmi300x, 16x8xh100-sxm, a shipped cluster or a file", false, {}},
+       {Option::words, "--from", "a script that starts the program (Slurm's too), and files that describe the machines", false, {}},
        {Option::value, "--rank", "the rank to stand for; else the first, the middle and the last", false, {}},
        {Option::value, "--world", "ranks in all; else what the launcher's line says, or 1", false, {}},
        {Option::value, "--steps", "optimizer steps to follow, 4 unless told", false, {}},
@@ -152,7 +171,7 @@ Command rehearse_command() {
        {Option::rest,
         "COMMAND",
         "the program with its arguments, or any line that starts it: torchrun, accelerate launch, a shell script",
-        true,
+        false,
         {}}},
       run_rehearse,
       {}};

@@ -70,6 +70,7 @@ void read_strategy(const Arguments& arguments, SearchRequest& request) {
       request.axes.push_back(std::move(axis));
     }
   }
+  if (is_foreign(arguments)) said.insert(said.begin(), request.base.options.begin(), request.base.options.end());
   set_options(request.base, said);
 }
 
@@ -92,10 +93,25 @@ void read_gpus(const Arguments& arguments, SearchRequest& request) {
   for (const std::int64_t gpus : request.gpus) (void)part_of(request.cluster, gpus);
 }
 
+/// The run of other programs' files, its layout open.
+SearchRequest foreign_request(const Arguments& arguments) {
+  ForeignRun run = foreign_run(arguments);
+  if (arguments.has("--show-resolved")) print(show_resolved(run) + "\n");
+  SearchRequest request;
+  request.base = strategy_to_search(run);
+  request.model_word = run.model_name;
+  request.cluster_word = fmt::format("{}x{}x{}", run.cluster.nodes, run.cluster.gpus_per_node, run.cluster.accelerator.name);
+  request.model = std::move(run.model);
+  request.cluster = std::move(run.cluster);
+  return request;
+}
+
 }  // namespace
 
 std::vector<Option> search_flags() {
   std::vector<Option> flags = run_options();
+  flags.front().required = false;  // MODEL: the files may say it
+  for (Option& option : foreign_options()) flags.push_back(std::move(option));
   flags.insert(flags.end(),
                {{Option::value, kGpus, "sizes of the cluster to try: 8..1024 doubles from 8; else all of --on", false, {}},
                 {Option::value, "--open", "usual (degrees, micro-batch, sharding, recomputation), or all: also precision, optimizer, offload, compile, loss, "
@@ -112,12 +128,15 @@ std::vector<Option> search_flags() {
 }
 
 SearchRequest search_request(const Arguments& arguments, const std::string& command) {
-  SearchRequest request;
-  request.cluster_word = cluster_name(arguments, command);
-  request.model_word = arguments["MODEL"];
-  request.strategy_word = arguments["--strategy"];
-  request.model = load_model(request.model_word);
-  request.cluster = parse_cluster(request.cluster_word);
+  SearchRequest request = is_foreign(arguments) ? foreign_request(arguments) : SearchRequest{};
+  if (!is_foreign(arguments)) {
+    if (!arguments.has("MODEL")) fail("MODEL is missing: what is trained", command, "a shipped model's name, a config.json, or --from FILE");
+    request.cluster_word = cluster_name(arguments, command);
+    request.model_word = arguments["MODEL"];
+    request.strategy_word = arguments["--strategy"];
+    request.model = load_model(request.model_word);
+    request.cluster = parse_cluster(request.cluster_word);
+  }
   request.width = width_of(arguments);
   request.goal = goal_of(arguments);
   read_shard(arguments, request);

@@ -64,15 +64,20 @@ Strategy strategy_of(const Arguments& arguments, const std::string& taken) {
   return with_flags(arguments.has("--strategy") ? load_strategy(arguments["--strategy"]) : Strategy{}, arguments, taken);
 }
 
+bool is_foreign(const Arguments& arguments) { return arguments.has("--from") || arguments.has("COMMAND"); }
+
+ForeignRun foreign_run(const Arguments& arguments) {
+  if (arguments.has("--strategy")) fail("--strategy and --from both give a strategy", "--strategy", "add --from strategy:FILE instead");
+  return read_foreign(arguments.all("--from"), {arguments["MODEL"], arguments["--on"], arguments.all("COMMAND")});
+}
+
 Run run_of(const Arguments& arguments, const std::string& command, const std::string& taken) {
-  const bool foreign = arguments.has("--from") || arguments.has("COMMAND");
-  if (!foreign) {
+  if (!is_foreign(arguments)) {
     if (!arguments.has("MODEL")) fail("MODEL is missing: what is trained", command, "a shipped model's name, a config.json, or --from FILE");
     const std::string& on = cluster_name(arguments, command);
     return {load_model(arguments["MODEL"]), parse_cluster(on), strategy_of(arguments, taken)};
   }
-  if (arguments.has("--strategy")) fail("--strategy and --from both give a strategy", command, "add --from strategy:FILE instead");
-  ForeignRun run = read_foreign(arguments.all("--from"), {arguments["MODEL"], arguments["--on"], arguments.all("COMMAND")});
+  ForeignRun run = foreign_run(arguments);
   run.strategy = with_flags(std::move(run.strategy), arguments, taken);
   if (arguments.has("--show-resolved")) print(show_resolved(run) + "\n");
   return {std::move(run.model), std::move(run.cluster), std::move(run.strategy)};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "command.hpp"
+#include "plimsoll/formats.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/model.hpp"
 #include "plimsoll/strategy.hpp"
@@ -19,6 +20,10 @@ const std::string& cluster_name(const Arguments& arguments, const std::string& c
 
 /// --from FILE…, --show-resolved and the launch line behind "--": what a command adds to run_options() to read other programs' files.
 std::vector<Option> foreign_options();
+/// Whether the line names other programs' files or a launch line.
+bool is_foreign(const Arguments& arguments);
+/// What those say.
+ForeignRun foreign_run(const Arguments& arguments);
 /// What is estimated: MODEL, --on and the strategy, or what --from and a launch line say, with the flags on top.
 struct Run {
   Model model;

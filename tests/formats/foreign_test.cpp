@@ -208,7 +208,6 @@ TEST_P(Refused, ByName) {
 
 const Refusal kRefusals[] = {
     {{"accelerate/invalid_keys.yaml"}, "gpt2", "8xh100-sxm", "unknown key 'invalid_key'"},
-    {{"llm-foundry/mpt-7b.yaml"}, "", "8xh100-sxm", "learned positions"},
     {{"deepspeed/ds_z2_config.json"}, "", "8xh100-sxm", "which model"},
     {{"accelerate/slurm_fsdp.yaml"}, "gpt2", "", "which devices"},
     {{"accelerate/slurm_fsdp.yaml"}, "gpt2", "h100-sxm", "how many devices"},
@@ -343,6 +342,53 @@ TEST(Foreign, LineEndsAndByteOrderMarks) {
   const ForeignRun run = read_foreign({folder.write("a.yaml", text)}, {"gpt2", "h100-sxm", {}});
   EXPECT_EQ(value_in(run, "data_parallel"), "fsdp2");
   EXPECT_EQ(run.cluster.gpus(), 4);
+}
+
+// megatron_gpt_config.yaml says its positions as ${.encoder_seq_length}, beside themselves, and its vocabulary by the tokenizer.
+TEST(Foreign, NemosConfigurationNamesValuesBesideThemselves) {
+  const ForeignRun run = read_foreign({sample("nemo/megatron_gpt_config.yaml")}, {{}, "h100-sxm", {}});
+  EXPECT_EQ(value_in(run, "framework"), "nemo");
+  EXPECT_EQ(value_in(run, "model.max_positions"), "512");
+  EXPECT_EQ(value_in(run, "model.vocab_size"), "50257");
+  EXPECT_EQ(value_in(run, "precision"), "fp16");
+  EXPECT_EQ(run.cluster.gpus(), 1);
+}
+
+// llm-foundry's MPT of 7B without ALiBi: GPT-2's tensors, d_model 4096 · expansion 4, 32 layers, positions up to 2048.
+// 50368·4096 + 2048·4096 + 32·(12·4096² + 13·4096) + 2·4096 = 6,658,859,008
+TEST(Foreign, MptWithLearnedPositionsHasTheTensorsOfGpt2) {
+  const ForeignRun run = read_foreign({sample("llm-foundry/mpt-7b.yaml")}, {{}, "8xh100-sxm", {}});
+  EXPECT_EQ(value_in(run, "framework"), "llm-foundry");
+  EXPECT_EQ(run.model.parameters(), 6'658'859'008);
+}
+
+// Windows line ends and a byte order mark change nothing of any sample.
+TEST(Foreign, LineEndsAndByteOrderMarksOfSamplesChangeNothing) {
+  const Folder folder;
+  int read = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(sample(""))) {
+    const std::string name = entry.path().filename().string();
+    if (!entry.is_regular_file() || name == "SOURCES.md") continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    std::string windows = "\xEF\xBB\xBF";
+    for (const char c : text) windows += c == '\n' ? std::string("\r\n") : std::string(1, c);
+    const ForeignOptions options{"llama-3.1-8b", "8xh100-sxm", {}};
+    const auto outcome = [&](const std::string& contents) {
+      const std::string path = folder.write(name, contents);
+      try {
+        const ForeignRun run = read_foreign({path}, options);
+        std::string said;
+        for (const ForeignKey& key : run.keys) said += key.key + "=" + key.value + "\n";
+        ++read;
+        return said;
+      } catch (const Error& error) {
+        return error.message();
+      }
+    };
+    EXPECT_EQ(outcome(text), outcome(windows)) << name;
+  }
+  EXPECT_GT(read, 40);
 }
 
 TEST(Foreign, HostileTextsCostAMessage) {

@@ -101,15 +101,30 @@ std::string path_of_flag(const std::string& name) {
   return name;
 }
 
-void read_accelerate(Reading& reading, const std::vector<Node>& words) {
-  const bool given = reading.has_format("accelerate");
-  reading.note_format("accelerate");
-  Node tree = Node::table(words.front().where), flags = Node::table(words.front().where);
-  std::size_t at = 2;
-  std::string file;
+/// What stands between "accelerate launch" and the program.
+struct AccelerateFlags {
+  Node flags;         ///< by the names that the file has
+  std::string file;   ///< --config_file
   bool module = false;
-  for (; at < words.size() && words[at].text.rfind('-', 0) == 0; ++at) {
+  std::size_t end = 0;  ///< index of the first word of the program
+};
+
+/// A flag by the name that the file has, and its value there.
+std::pair<std::string, std::string> as_in_the_file(const std::string& name, const std::string& value) {
+  static const std::pair<const char*, const char*> kinds[] = {
+      {"use_fsdp", "FSDP"}, {"use_deepspeed", "DEEPSPEED"}, {"use_megatron_lm", "MEGATRON_LM"}, {"multi_gpu", "MULTI_GPU"}};
+  for (const auto& [flag, kind] : kinds)
+    if (name == flag) return {"distributed_type", kind};
+  return {path_of_flag(name == "cpu" ? "use_cpu" : name), value == "True" ? "true" : value == "False" ? "false" : value};
+}
+
+AccelerateFlags accelerate_flags(const std::vector<Node>& words) {
+  AccelerateFlags read;
+  read.flags = Node::table(words.front().where);
+  std::size_t& at = read.end;
+  for (at = 2; at < words.size() && words[at].text.rfind('-', 0) == 0; ++at) {
     std::string name = words[at].text;
+    const std::string& where = words[at].where;
     const std::size_t equals = name.find('=');
     std::string value = equals == std::string::npos ? "true" : name.substr(equals + 1);
     name = name.substr(0, equals);
@@ -117,37 +132,43 @@ void read_accelerate(Reading& reading, const std::vector<Node>& words) {
                                    "--use_megatron_lm", "--use_parallelism_config", "--debug", "-m", "--module", "--no_python",
                                    "--same_network", "--enable_cpu_affinity", "--use_mps_device"});
     if (!flag && equals == std::string::npos) {
-      if (at + 1 >= words.size()) fail("the option " + name.substr(0, 60) + " has no value", words[at].where);
+      if (at + 1 >= words.size()) fail("the option " + name.substr(0, 60) + " has no value", where);
       value = words[++at].text;
     }
-    module = module || name == "-m" || name == "--module";
+    read.module = read.module || name == "-m" || name == "--module";
     name.erase(0, name.find_first_not_of('-'));
     std::replace(name.begin(), name.end(), '-', '_');
-    if (name == "config_file") file = value;
-    if (value.find(kUnknown) != std::string::npos ||
-        among(name, {"config_file", "m", "module", "use_parallelism_config", "quiet", "q", "no_python", "same_network"}))
-      continue;
-    if (name == "use_fsdp") name = "distributed_type", value = "FSDP";
-    if (name == "use_deepspeed") name = "distributed_type", value = "DEEPSPEED";
-    if (name == "use_megatron_lm") name = "distributed_type", value = "MEGATRON_LM";
-    if (name == "multi_gpu") name = "distributed_type", value = "MULTI_GPU";
-    if (name == "cpu") name = "use_cpu";
-    flags.set(path_of_flag(name), Node::scalar(value == "True" ? "true" : value == "False" ? "false" : value, words[at].where));
+    if (name == "config_file") read.file = value;
+    const bool unread = among(name, {"config_file", "m", "module", "use_parallelism_config", "quiet", "q", "no_python", "same_network"});
+    if (unread || value.find(kUnknown) != std::string::npos) continue;
+    const auto [path, word] = as_in_the_file(name, value);
+    read.flags.set(path, Node::scalar(word, where));
   }
-  const bool stands_in = !file.empty() && given && !reading.has_file(file);  // --from gave the file that the script names
-  if (!file.empty() && !stands_in) tree = parse_yaml_text(reading.text_of(file), file);
-  const std::function<void(const Node&, const std::string&)> put = [&](const Node& table, const std::string& path) {
-    for (const auto& [name, value] : table.members) {
-      if (value.is_table()) {
-        put(value, path + name + ".");
-      } else {
-        tree.set(path + name, value);
-      }
+  at = std::min(at, words.size());
+  return read;
+}
+
+/// Puts the scalars and lists of `table` over those of `tree`, path by path.
+void overlay(Node& tree, const Node& table, const std::string& path = {}) {
+  for (const auto& [name, value] : table.members) {
+    if (value.is_table()) {
+      overlay(tree, value, path + name + ".");
+    } else {
+      tree.set(path + name, value);
     }
-  };
-  put(flags, {});
-  std::vector<Node> program(words.begin() + static_cast<std::ptrdiff_t>(std::min(at, words.size())), words.end());
-  if (module && !program.empty()) program.insert(program.begin(), Node::scalar("-m", program.front().where));
+  }
+}
+
+void read_accelerate(Reading& reading, const std::vector<Node>& words) {
+  const bool given = reading.has_format("accelerate");
+  reading.note_format("accelerate");
+  const AccelerateFlags said = accelerate_flags(words);
+  const bool stands_in = !said.file.empty() && given && !reading.has_file(said.file);  // --from gave the file that the script names
+  Node tree = Node::table(words.front().where);
+  if (!said.file.empty() && !stands_in) tree = parse_yaml_text(reading.text_of(said.file), said.file);
+  overlay(tree, said.flags);
+  std::vector<Node> program(words.begin() + static_cast<std::ptrdiff_t>(said.end), words.end());
+  if (said.module && !program.empty()) program.insert(program.begin(), Node::scalar("-m", program.front().where));
   reading.overriding([&] { accelerate_format().read(reading, tree); });
   read_program(reading, program);
 }
@@ -305,7 +326,7 @@ void read_launch_line(Reading& reading, const std::vector<Node>& said) {
   read_program(reading, words);
 }
 
-void read_shell_script(Reading& reading, const std::string& text, const std::string& where) {
+std::vector<std::vector<Node>> launches_of_script(Reading& reading, const std::string& text, const std::string& where) {
   std::vector<std::vector<Node>> launched;
   Shell shell(where, [&](const std::vector<Node>& words) {
     std::vector<Node> plain = words;
@@ -325,10 +346,49 @@ void read_shell_script(Reading& reading, const std::string& text, const std::str
   if (launched.empty())
     fail("starts no training program: no torchrun, accelerate, deepspeed, srun or python is in it", where,
          "give the launch line behind --");
-  read_launch_line(reading, launched.front());
-  for (std::size_t i = 1; i < launched.size(); ++i) reading.leave_unread("another launch line", launched[i].front().where);
+  return launched;
+}
+
+namespace {
+
+/// A job whose launcher leaves the count to the machine has a rank per GPU that Slurm gives it.
+void derive_gpus_of_job(Reading& reading) {
   if (reading.has("slurm.gpus_per_node") && !reading.has("cluster.gpus_per_node"))
     reading.derive("cluster.gpus_per_node", reading.value("slurm.gpus_per_node"), "a rank per GPU of the job");
+}
+
+}  // namespace
+
+void read_shell_script(Reading& reading, const std::string& text, const std::string& where) {
+  const std::vector<std::vector<Node>> launched = launches_of_script(reading, text, where);
+  read_launch_line(reading, launched.front());
+  for (std::size_t i = 1; i < launched.size(); ++i) reading.leave_unread("another launch line", launched[i].front().where);
+  derive_gpus_of_job(reading);
+}
+
+std::vector<std::string> read_command(Reading& reading, const std::vector<Node>& said) {
+  bool slurm = false;
+  const std::vector<Node> words = without_wrappers(reading, said, slurm);
+  if (words.empty()) fail("the line names no program to run", said.empty() ? std::string() : said.front().where);
+  const std::vector<std::size_t> known = known_words(words);
+  std::vector<std::string> texts;
+  for (const std::size_t index : known) texts.push_back(words[index].text);
+  const LaunchLine line = parse_launch_line(texts);
+  const auto differs = std::mismatch(texts.rbegin(), texts.rend(), line.command.rbegin(), line.command.rend());  // an interpreter stands in front
+  std::size_t own = static_cast<std::size_t>(differs.first - texts.rbegin());
+  if (line.launcher == "accelerate") {  // whose own flags are handed on
+    std::vector<Node> kept;
+    for (const std::size_t index : known) kept.push_back(words[index]);
+    own = kept.size() - accelerate_flags(kept).end;
+  }
+  for (std::size_t i = own == 0 ? words.size() : known[known.size() - own]; i < words.size(); ++i)
+    if (is_unknown(words[i]))
+      fail("an argument of the program comes from " + told(words[i].text) + " and is not known here", words[i].where,
+           "give the line behind --, with its value");
+  say_ranks(reading, line.nodes, line.every_device ? 0 : line.processes_per_node, line.launcher, words.front().where);
+  if (line.launcher.empty() && slurm) say_slurm_tasks(reading, words.front().where);
+  derive_gpus_of_job(reading);
+  return texts;
 }
 
 }  // namespace plimsoll::formats

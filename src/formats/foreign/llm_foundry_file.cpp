@@ -1,4 +1,8 @@
 // llm-foundry's YAML (scripts/train/yamls): MPT or Hugging Face's models under Composer's FSDP1.
+#include <fmt/format.h>
+
+#include <map>
+
 #include "formats/foreign/format.hpp"
 #include "plimsoll/error.hpp"
 
@@ -50,12 +54,35 @@ int recognises(const Node& tree) {
          count_of(tree, {"max_seq_len", "model.name", "train_loader", "algorithms"});
 }
 
+using Dimensions = std::map<std::string, std::string>;  // by MPT's names
+
+std::string alibi_config(const Dimensions& said, bool biased) {
+  std::string json = "{\"model_type\":\"mpt\",\"architectures\":[\"MPTForCausalLM\"]";
+  for (const auto& [key, value] : said) json += ",\"" + key + "\":" + value;
+  return json + ",\"no_bias\":" + (biased ? "false" : "true") + ",\"attn_config\":{\"alibi\":true}}";
+}
+
+/// With learned positions and biases MPT has GPT-2's tensors.
+std::string learned_config(const Dimensions& said, const std::string& where) {
+  constexpr std::int64_t kMostWidth = std::int64_t{1} << 24;
+  const auto number = [&](const char* key) {
+    const std::int64_t value = std::atoll(said.at(key).c_str());
+    if (value < 1 || value > kMostWidth) fail("'" + said.at(key).substr(0, 40) + "' is no size of a model (" + key + ")", where);
+    return value;
+  };
+  return fmt::format(
+      "{{\"model_type\":\"gpt2\",\"architectures\":[\"GPT2LMHeadModel\"],\"n_embd\":{},\"n_head\":{},\"n_layer\":{},\"n_positions\":{},"
+      "\"n_inner\":{},\"vocab_size\":{},\"resid_pdrop\":0,\"embd_pdrop\":0,\"attn_pdrop\":0,\"tie_word_embeddings\":true}}",
+      number("d_model"), number("n_heads"), number("n_layers"), number("max_seq_len"), number("d_model") * number("expansion_ratio"),
+      number("vocab_size"));
+}
+
 /// MPT's defaults are those of its config class (llmfoundry/models/mpt/configuration_mpt.py).
 void read_mpt(Reading& reading, const Node& model) {
   static const char* const kDimensions[] = {"d_model", "n_heads", "n_layers", "expansion_ratio", "max_seq_len", "vocab_size"};
   static const std::pair<const char*, const char*> kUsual[] = {{"d_model", "2048"},      {"n_heads", "16"},       {"n_layers", "24"},
                                                                {"expansion_ratio", "4"}, {"max_seq_len", "2048"}, {"vocab_size", "50368"}};
-  std::string json = "{\"model_type\":\"mpt\",\"architectures\":[\"MPTForCausalLM\"]";
+  std::map<std::string, std::string> said;
   for (const char* key : kDimensions) {
     const Node* value = model.find(key);
     std::string text;
@@ -64,14 +91,15 @@ void read_mpt(Reading& reading, const Node& model) {
     if (value && !value->is_null()) text = value->word();
     if (text.empty() || text.find_first_not_of("0123456789") != std::string::npos)
       fail("expected a whole number for model." + std::string(key), model.where);
-    json += ",\"" + std::string(key) + "\":" + text;
+    said[key] = text;
   }
   const Node *alibi = model.find("attn_config.alibi"), *ln = model.find("attn_config.qk_ln"), *bias = model.find("no_bias");
   if (ln && ln->text == "true") refuse("MPT with qk_ln is not modelled", ln->where);
   if (model.find("ffn_config")) refuse("MPT with another feed-forward (ffn_config) is not modelled", model.find("ffn_config")->where);
-  if (!alibi || alibi->text != "true") refuse("MPT with learned positions is not modelled", model.where, "attn_config.alibi: true");
-  json += ",\"no_bias\":" + std::string(bias && bias->text == "true" ? "true" : "false") + ",\"attn_config\":{\"alibi\":true}}";
-  reading.set_model_config(json, model.where);
+  const bool biased = !bias || bias->text != "true";
+  if (alibi && alibi->text == "true") return reading.set_model_config(alibi_config(said, biased), model.where);
+  if (!biased) refuse("MPT with learned positions and without biases is not modelled", bias->where, "no_bias: false");
+  reading.set_model_config(learned_config(said, model.where), model.where);
 }
 
 void read(Reading& reading, const Node& said) {

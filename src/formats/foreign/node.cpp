@@ -114,7 +114,11 @@ class References {
 
   void resolve(Node& node, int depth = 0) {
     if (depth > kMostDepth) fail("references go round in a circle", node.where);
-    for (auto& [name, member] : node.members) resolve(member, depth + 1);
+    for (auto& [name, member] : node.members) {
+      path_.push_back(name);
+      resolve(member, depth + 1);
+      path_.pop_back();
+    }
     if (!node.is_scalar() || node.text.find("${") == std::string::npos) return;
     const std::size_t end = node.text.compare(0, 2, "${") == 0 ? end_of_reference(node.text, 0) : std::string::npos;
     if (end + 1 == node.text.size()) return replace_whole(node, depth);
@@ -122,9 +126,18 @@ class References {
   }
 
  private:
+  /// "${.key}" is beside the value that refers, "${..key}" beside the table that holds it: the whole path; other references as they are.
+  std::string from_root(const std::string& reference) const {
+    const std::size_t dots = std::min(reference.find_first_not_of('.'), reference.size());
+    if (dots == 0 || dots > path_.size()) return reference;
+    std::string whole;
+    for (std::size_t i = 0; i + dots < path_.size(); ++i) whole += path_[i] + ".";
+    return whole + reference.substr(dots);
+  }
+
   /// The value that a reference stands for: another value of the file, or the default of one that the environment would give.
   Node value_of(const std::string& reference, const std::string& where) {
-    if (const Node* found = root_.find(reference)) return *found;
+    if (const Node* found = root_.find(from_root(reference))) return *found;
     const bool environment = reference.compare(0, 7, "oc.env:") == 0;
     const std::string name = environment ? reference.substr(7) : reference;
     const std::size_t end = name.find_first_of(environment ? "," : ":");
@@ -161,6 +174,7 @@ class References {
   }
 
   const Node& root_;
+  std::vector<std::string> path_;  ///< of the value that is looked at
   std::size_t replaced_ = 0;
 };
 

@@ -149,6 +149,8 @@ Node megatron_names(const Node& model) {
     if (value.is_table()) continue;
     arguments.members.emplace_back(key, value);
   }
+  for (const auto& [theirs, megatron] : {std::pair{"tokenizer.type", "tokenizer_type"}, {"tokenizer.model", "tokenizer_model"}})
+    if (const Node* value = model.find(theirs); value && !value->is_null()) arguments.set(megatron, *value);
   const auto words = [&](const char* key, const char* word, const char* flag) {
     const Node* value = model.find(key);
     if (value && value->text == word) arguments.set(flag, Node::scalar("true", value->where));

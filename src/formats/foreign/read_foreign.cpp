@@ -68,6 +68,8 @@ const Format& recognised(const Node& tree, const std::string& path) {
   fail("is of no format that is known", path, "one of " + known + "; --from FORMAT:FILE forces one");
 }
 
+}  // namespace
+
 void read_file(Reading& reading, const std::string& path, const std::string& format) {
   const std::string text = reading.text_of(path);
   if (format.empty() && read_cluster_text(reading, text, path)) return;
@@ -82,6 +84,10 @@ void read_file(Reading& reading, const std::string& path, const std::string& for
   reading.note_format(chosen.name);
   chosen.read(reading, tree);
 }
+
+bool is_script(const std::string& path, const std::string& text) { return syntax_of(path, text) == Syntax::shell; }
+
+namespace {
 
 /// "accelerate:file.yaml" forces a format; "C:\file" and "a:b" of a file that exists do not.
 void read_input(Reading& reading, const std::string& input) {
@@ -158,6 +164,8 @@ void set_keys(Strategy& strategy, const Reading& reading) {
 
 bool has_count(const std::string& on) { return !on.empty() && std::isdigit(static_cast<unsigned char>(on.front())) != 0; }
 
+}  // namespace
+
 Cluster cluster_of_run(const Reading& reading, const ForeignOptions& options) {
   const std::string device = options.on.empty() ? reading.value("cluster.device") : options.on;
   const std::int64_t per_node = reading.count("cluster.gpus_per_node"), world = reading.count("gpus");
@@ -176,6 +184,8 @@ Cluster cluster_of_run(const Reading& reading, const ForeignOptions& options) {
   if (nodes == 0) fail("neither the files nor --on say how many devices the run has", {}, "--on 8x" + device);
   return parse_cluster(std::to_string(nodes) + "x" + std::to_string(parse_cluster(device).node.gpus) + "x" + device);
 }
+
+namespace {
 
 /// The precision under a Trainer: its own arguments win over Accelerate's file, and where neither says, it is fp32.
 void settle_precision(Reading& reading) {
@@ -248,6 +258,49 @@ ForeignRun read_foreign(const std::vector<std::string>& files, const ForeignOpti
     read_launch_line(reading, words);
   }
   return finish(reading, options);
+}
+
+ForeignCommand read_foreign_command(const std::vector<std::string>& files, const ForeignOptions& options) {
+  using namespace formats;
+  Reading reading;
+  std::vector<formats::Node> words;
+  reading.set_reader([&](Reading& into, const std::string& path, const std::string& format) {
+    const std::string text = into.text_of(path);
+    if (read_cluster_text(into, text, path)) return;
+    if (!is_script(path, text)) return read_file(into, path, format);
+    const auto launched = launches_of_script(into, text, path);
+    if (words.empty()) words = launched.front();
+  });
+  for (const std::string& input : files) reading.include(input, formats::Node::scalar(input, "--from"));
+  reading.check_missing();
+  if (!options.launch_line.empty()) words.clear();
+  for (const std::string& word : options.launch_line) words.push_back(formats::Node::scalar(word, "the command line"));
+  if (words.empty()) fail("the files start no program", "--from", "give the line that does behind --");
+  ForeignCommand command;
+  command.words = read_command(reading, words);
+  command.cluster = cluster_of_run(reading, options);
+  command.ranks = reading.has("slurm.tasks") ? reading.count("slurm.tasks")
+                                             : reading.count("slurm.tasks_per_node") * std::max<std::int64_t>(1, reading.count("cluster.nodes"));
+  return command;
+}
+
+Strategy strategy_to_search(const ForeignRun& run) {
+  static const std::vector<std::string> decided = {
+      "gpus", "tp", "pp", "vp", "cp", "ep", "etp", "dp", "dp_shard", "dp_replicate", "data_parallel", "zero_stage", "sequence_parallel",
+      "micro_batch", "global_batch", "grad_accum", "micro_batches_per_step", "pp_schedule", "pp_layers", "recompute", "recompute_modules",
+      "recompute_method", "recompute_num_layers", "recompute_reentrant"};
+  static const std::vector<std::string> groups = {"fsdp.", "ddp.", "deepspeed.zero_optimization."};
+  const auto is_decided = [](const std::string& key) {
+    return std::find(decided.begin(), decided.end(), key) != decided.end() ||
+           std::any_of(groups.begin(), groups.end(), [&](const std::string& group) { return key.rfind(group, 0) == 0; });
+  };
+  std::vector<std::pair<std::string, std::string>> kept;
+  for (const ForeignKey& key : run.keys)
+    if (formats::is_ours(key.key) && !is_decided(key.key)) kept.emplace_back(key.key, key.value);
+  kept.emplace_back("global_batch", std::to_string(resolve(run.strategy, run.model, run.cluster).global_batch));
+  Strategy strategy;
+  set_options(strategy, kept);
+  return strategy;
 }
 
 std::vector<std::string> foreign_formats() {
