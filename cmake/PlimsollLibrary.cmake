@@ -30,5 +30,6 @@ if(NOT PLIMSOLL_SANITIZE)
 endif()
 install(TARGETS plimsoll_shared LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_SKIP)
 
+file(RELATIVE_PATH PLIMSOLL_PREFIX_OF_PC /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)   # wherever the package is put
 configure_file(cmake/plimsoll.pc.in plimsoll.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/plimsoll.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)

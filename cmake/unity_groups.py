@@ -26,9 +26,11 @@ def without_noise(text):
 
 def without_template(declaration):
     """A declaration without its `template <...>`."""
-    depth = 0
+    depth = parentheses = 0
     for index, token in enumerate(declaration):
-        depth += (token == "<") - (token == ">")
+        parentheses += (token == "(") - (token == ")")  # in them < and > compare and shift
+        if parentheses == 0:
+            depth += (token == "<") - (token == ">")
         if index and depth == 0:
             return declaration[index + 1:]
     return []

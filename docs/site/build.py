@@ -46,6 +46,24 @@ def framework_page(framework):
     return text + "".join(f"| {key.replace('_', ' ')} | {said.get(value, value)} |\n" for key, value in framework["usual"].items())
 
 
+def format_pages(source, folder):
+    """The pages of docs/formats, whose tables the readers' own tables are held against: title and place of each, the overview first."""
+    pages = []
+    for name in sorted(os.listdir(os.path.join(source, "formats")), key=lambda name: (name != "README.md", name)):
+        with open(os.path.join(source, "formats", name), encoding="utf-8") as file:
+            text = file.read()
+        write(folder, f"formats/{name}", linked(text.replace("](../../", "]("), source))
+        pages.append((re.search(r"^# (.+)$", text, re.MULTILINE).group(1), f"formats/{name}"))
+    return pages
+
+
+def with_page(tour):
+    """The tour with the page in it, where it speaks of it."""
+    frame = '<iframe src="page/index.html" title="the planner" loading="lazy" style="width:100%;height:80vh;border:1px solid #ccc"></iframe>'
+    assert tour.count("The same with sliders is [the page](page.md)") == 1
+    return tour.replace("The same with sliders is [the page](page.md)", frame + "\n\nThis is [the page](page.md): the same with sliders")
+
+
 def device_table(program):
     rows = program.text("hardware").splitlines()
     return "```text\n" + "\n".join(rows) + "\n```\n"
@@ -92,6 +110,7 @@ def main(program_path, out):
         readme = file.read()
     write(folder, "index.md", linked(readme.replace("](docs/", "](").replace("<!-- accuracy: written by ./dev accuracy -->", "").replace("<!-- accuracy: end -->", ""), source))
     write(folder, "accuracy.md", "# How close it comes\n" + linked(accuracy_of(readme), source).replace("](docs/", "]("))
+    formats = format_pages(source, folder)
     commands, frameworks = commands_of(program), program.json("frameworks")["frameworks"]
     for name, help_text in commands:
         write(folder, f"commands/{name}.md", command_page(program, name, help_text, os.path.join(source, f"{name}.md")) if name != "formula" else
@@ -102,12 +121,14 @@ def main(program_path, out):
     page = os.path.join(out, "..", "page")
     if os.path.exists(os.path.join(page, "index.html")):
         shutil.copytree(page, os.path.join(folder, "page"))
+        with open(os.path.join(source, "tour.md"), encoding="utf-8") as file:
+            write(folder, "tour.md", linked(with_page(file.read()), source))
         write(folder, "try.md", "# Try it\n\nThe planner, in this page.\n\n<iframe src=\"page/index.html\" title=\"plimsoll\" style=\"width:100%;height:90vh;border:1px solid #ccc\"></iframe>\n")
     titles = {name: re.search(r"^# (.+)$", open(os.path.join(source, name), encoding="utf-8").read(), re.MULTILINE).group(1) for name in guides}
     pages = [("plimsoll", "index.md"), ("Tour", "tour.md")]
     pages += [("Try it", "try.md")] if os.path.exists(os.path.join(folder, "try.md")) else []
     pages += [("Guides", [(titles[name], name) for name in guides if name != "tour.md"]), ("Commands", [(name, f"commands/{name}.md") for name, _ in commands]),
-              ("Frameworks", [(each["title"], f"frameworks/{each['name']}.md") for each in frameworks]), ("Devices", "devices.md"), ("Accuracy", "accuracy.md")]
+              ("Formats", formats), ("Frameworks", [(each["title"], f"frameworks/{each['name']}.md") for each in frameworks]), ("Devices", "devices.md"), ("Accuracy", "accuracy.md")]
     write(out, "mkdocs.yml", navigation(pages))
 
 

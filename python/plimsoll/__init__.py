@@ -5,15 +5,15 @@
 >>> plan.verdict
 'fits'
 """
-from ._calls import estimate, explain, hardware, models, report, strategy_keys, version
+from ._calls import estimate, explain, export, export_formats, hardware, models, report, strategy_keys, version
 from ._errors import BadInput, InternalError, PlimsollError, Refused
 from ._rehearse import rehearse
-from ._results import AliveGroup, Band, Bytes, Change, DearKernel, Estimate, Explanation, Flops, Memory, Rank, Seconds, Time
+from ._results import AliveGroup, Band, Bytes, Change, DearKernel, Estimate, Explanation, Export, Flops, Memory, Rank, Seconds, Time
 from ._watch import Comparison, Watch, watch
 
 __version__ = version()
 __all__ = [
-    "AliveGroup", "BadInput", "Band", "Bytes", "Change", "Comparison", "DearKernel", "Estimate", "Explanation", "Flops", "InternalError",
-    "Memory", "PlimsollError", "Rank", "Refused", "Seconds", "Time", "Watch", "estimate", "explain", "hardware", "models", "rehearse", "report",
+    "AliveGroup", "BadInput", "Band", "Bytes", "Change", "Comparison", "DearKernel", "Estimate", "Explanation", "Export", "Flops", "InternalError",
+    "Memory", "PlimsollError", "Rank", "Refused", "Seconds", "Time", "Watch", "estimate", "explain", "export", "export_formats", "hardware", "models", "rehearse", "report",
     "strategy_keys", "version", "watch",
 ]

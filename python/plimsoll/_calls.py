@@ -5,7 +5,7 @@ import os
 from typing import Any, Mapping, Optional, Union
 
 from ._native import call
-from ._results import Estimate, Explanation
+from ._results import Estimate, Explanation, Export
 
 Model = Union[str, "os.PathLike[str]", Mapping[str, Any], Any]
 
@@ -47,6 +47,17 @@ def explain(model: Model, *, on: str, stage: Optional[int] = None, **strategy: A
 def report(model: Model, *, on: str, format: str = "html", stage: Optional[int] = None, **strategy: Any) -> str:
     """The report as a file: "html" (one that needs nothing else), "markdown" or "csv"."""
     return call(request_of("report", model, on, strategy, stage=stage, format=format))["text"]
+
+
+def export(model: Model, *, on: str, to: str, **strategy: Any) -> Export:
+    """The plan as files of another program, ready to launch: `export("llama-3.2-1b", on="8xh100-sxm", to="accelerate", ...)`."""
+    answer = call(request_of("export", model, on, strategy, to=to))
+    return Export({each["name"]: each["text"] for each in answer["files"]}, answer["command"], answer["no_equal"])
+
+
+def export_formats() -> list[str]:
+    """What `export` writes for."""
+    return call({"command": "export"})["formats"]
 
 
 def models() -> list[dict[str, Any]]:

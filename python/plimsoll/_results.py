@@ -1,9 +1,11 @@
 """Answers as typed values. Quantities know their unit: Bytes are whole numbers, Seconds are floats, and both print as people read them."""
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Any, Mapping, Optional
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Union
 
 if TYPE_CHECKING:
     import pandas
@@ -190,6 +192,24 @@ class AliveGroup:
     count: int
     bytes: Bytes
     largest: Bytes
+
+
+@dataclass(frozen=True)
+class Export:
+    """A plan as files of another program."""
+
+    files: dict[str, str]
+    command: str  # to be run in their folder
+    no_equal: list[str]  # what the program cannot be told
+
+    def save(self, folder: Union[str, os.PathLike[str]]) -> None:
+        """Writes the files into a folder, which is made where it is not there."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for name, text in self.files.items():
+            path = Path(folder) / name
+            path.write_text(text)
+            if text.startswith("#!"):
+                path.chmod(path.stat().st_mode | 0o111)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 import io
 import json
 import subprocess
+import tempfile
 import threading
 import unittest
 from pathlib import Path
@@ -93,6 +94,15 @@ class OtherAnswers(unittest.TestCase):
     def test_reports(self):
         self.assertTrue(plimsoll.report("gpt2", on="1xh100-sxm", micro_batch=8, seq=1024).startswith("<!doctype html>"))
         self.assertIn("stage,gpus,parameters", plimsoll.report("gpt2", on="1xh100-sxm", format="csv", micro_batch=8, seq=1024))
+
+    def test_a_plan_as_files(self):
+        self.assertIn("accelerate", plimsoll.export_formats())
+        plan = plimsoll.export("llama-3.2-1b", on="8xh100-sxm", to="accelerate", data_parallel="fsdp2", micro_batch=1, seq=2048)
+        self.assertEqual(plan.command, "bash run.sh")
+        self.assertIn("fsdp_version: 2", plan.files["accelerate.yaml"])
+        with tempfile.TemporaryDirectory() as folder:
+            plan.save(folder)
+            self.assertEqual({path.name: path.read_text() for path in Path(folder).iterdir()}, plan.files)
 
     def test_catalogues(self):
         self.assertIn("gpt2", [model["name"] for model in plimsoll.models()])

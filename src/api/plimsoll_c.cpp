@@ -65,6 +65,21 @@ std::string answer_foreign(const Json& request) {
   if (request.contains("strategy")) fail("--from and a strategy both say how to train", "request#/strategy", "leave it out");
   return to_json(estimate(run.model, run.cluster, run.strategy));
 }
+
+/// Without `to` the names of the formats; with it the plan as that program's files.
+std::string answer_export(const Json& request) {
+  if (!request.contains("to")) return Json{{"schema", "plimsoll/formats/1"}, {"formats", export_formats()}}.dump() + "\n";
+  const Model model = model_of(request);
+  const Json& said = member(request, "model", "a model's name, a path, or a config object");
+  const ExportedRun exported =
+      export_run({said.is_string() ? said.get<std::string>() : model.name, model, cluster_of(request), strategy_of(request), true},
+                 text_of(request, "to", "the name of a format"));
+  Json files = Json::array();
+  for (const ExportedFile& file : exported.files) files.push_back({{"name", file.name}, {"text", file.text}});
+  return Json{{"schema", "plimsoll/export/1"}, {"files", std::move(files)}, {"command", exported.command}, {"no_equal", exported.no_equal}}
+             .dump() +
+         "\n";
+}
 #endif
 
 std::string answer_estimate(const Json& request) {
@@ -94,10 +109,12 @@ std::string answer_report(const Json& request) {
   const std::string format = text_of(request, "format", "html, markdown or csv");
   if (format != "html" && format != "markdown" && format != "csv")
     fail("there is no format '" + format + "'", "request#/format", suggest(format, {"html", "markdown", "csv"}));
-  const Document document = format == "html" ? document_of(view_of(model_of(request), cluster_of(request), strategy_of(request), stage_of(request)))
-                                             : document_of(estimate(model_of(request), cluster_of(request), strategy_of(request)));
+  const Document document = format == "html"
+                                ? document_of(view_of(model_of(request), cluster_of(request), strategy_of(request), stage_of(request)))
+                                : document_of(estimate(model_of(request), cluster_of(request), strategy_of(request)));
   const std::string text = format == "html" ? to_html(document) : format == "csv" ? to_csv(document) : to_markdown(document);
-  return Json{{"schema", "plimsoll/report/1"}, {"format", format}, {"text", text}}.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return Json{{"schema", "plimsoll/report/1"}, {"format", format}, {"text", text}}.dump(-1, ' ', false, Json::error_handler_t::replace) +
+         "\n";
 }
 
 std::string answer_hardware(const Json& request) {
@@ -156,9 +173,13 @@ struct Entry {
   const char* command;
   std::string (*answer)(const Json&);
 };
-constexpr Entry kEntries[] = {{"estimate", answer_estimate}, {"explain", answer_explain},   {"view", answer_view},       {"report", answer_report},
-                              {"models", answer_models},     {"hardware", answer_hardware}, {"options", answer_options},
-                              {"choices", answer_choices},   {"graph", answer_graph},       {"version", answer_version}};
+constexpr Entry kEntries[] = {
+#ifndef __EMSCRIPTEN__
+    {"export", answer_export},
+#endif
+    {"estimate", answer_estimate}, {"explain", answer_explain},   {"view", answer_view},       {"report", answer_report},
+    {"models", answer_models},     {"hardware", answer_hardware}, {"options", answer_options}, {"choices", answer_choices},
+    {"graph", answer_graph},       {"version", answer_version}};
 
 std::string answer(const char* request_json) {
   if (!request_json) fail("the request is a null pointer", "request");

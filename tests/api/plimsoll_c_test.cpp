@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -45,6 +46,19 @@ TEST(CFunction, KnowsItsModelsAndItsVersion) {
   EXPECT_EQ(call(R"({"command":"models","model":"llama-3.1-8b"})").at("parameters"), 8030261248);
   EXPECT_EQ(call(R"({"command":"graph","model":"gpt2"})").at("schema"), "plimsoll/graph/1");
   EXPECT_FALSE(call(R"({"command":"version"})").at("version").get<std::string>().empty());
+}
+
+TEST(CFunction, WritesAPlanAsFilesOfAnotherProgram) {
+  const Json formats = call(R"({"command":"export"})").at("formats");
+  EXPECT_NE(std::find(formats.begin(), formats.end(), "deepspeed"), formats.end());
+  const Json plan = call(R"({"command":"export","to":"accelerate","model":"llama-3.2-1b","on":"8xh100-sxm",
+    "strategy":{"data_parallel":"fsdp2","micro_batch":1,"seq_len":2048}})");
+  EXPECT_EQ(plan.at("schema"), "plimsoll/export/1");
+  EXPECT_EQ(plan.at("command"), "bash run.sh");
+  std::string texts;
+  for (const Json& file : plan.at("files")) texts += file.at("text").get<std::string>();
+  EXPECT_NE(texts.find("fsdp_version: 2"), std::string::npos);
+  EXPECT_EQ(call(R"({"command":"export","to":"acelerate","model":"gpt2","on":"1xh100-sxm"})").at("schema"), "plimsoll/error/1");
 }
 
 TEST(CFunction, MayBeCalledFromSeveralThreads) {

@@ -8,8 +8,8 @@ import { memorySection, timeSection } from "../../src/report/page/bars.js";
 import { viewSections } from "../../src/report/page/report.js";
 import { bytesText, expected, percentText, secondsText } from "../../src/report/page/units.js";
 import { Controls, offered } from "./controls";
-import { commandLine, decoded, encoded, kFirstPlan, requestOf, withFlags, type Plan } from "./plan";
-import { findPlanner, Refusal, type Planner } from "./planner";
+import { commandLine, decoded, encoded, kFirstPlan, requestOf, withFlags, type Plan, type State } from "./plan";
+import { byServer, findPlanner, Refusal, type Planner } from "./planner";
 
 Object.assign(globalThis, { uPlot }); // the report's charts take it from there
 
@@ -40,8 +40,9 @@ class Page {
   private rest = 0;
   private readonly controls: Controls;
 
-  constructor(private readonly planner: Planner, plan: Plan, models: string[], devices: string[]) {
+  constructor(private readonly planner: Planner, { plan, kept }: State, models: string[], devices: string[], private readonly exporter: Exporter) {
     this.plan = plan;
+    if (kept) void this.keep(kept);
     this.controls = new Controls(host("plan") as HTMLFormElement, models, devices, plan, (next) => this.ask(next), (problem) => this.complain(problem));
     this.ask(plan);
   }
@@ -73,6 +74,17 @@ class Page {
     this.rest = window.setTimeout(() => void this.follow(done), kRest);
   }
 
+  /** The kept plan of a link: its answer is asked anew. */
+  private async keep(plan: Plan): Promise<void> {
+    try {
+      this.kept = { plan, estimate: await this.planner.call(requestOf("estimate", plan)) };
+      if (this.estimate) this.showAnswer();
+      await this.writeLink();
+    } catch (problem) {
+      host("notice").textContent = `The plan that the link compares with is not answered: ${problemText(problem)}`;
+    }
+  }
+
   private complain(problem: string): void {
     host("problem").textContent = problem;
     host("answer").classList.add("stale");
@@ -81,6 +93,7 @@ class Page {
 
   private showAnswer(): void {
     host("problem").textContent = "";
+    host("exported").replaceChildren(); // of another plan
     for (const id of ["answer", "views"]) host(id).classList.remove("stale");
     const line = commandLine(this.plan);
     host("answer").replaceChildren(
@@ -95,16 +108,44 @@ class Page {
     return [
       button("Copy the command", () => void navigator.clipboard.writeText(line)),
       button("Copy a link", () => void navigator.clipboard.writeText(location.href)),
-      button(this.kept ? "Compare with this instead" : "Keep for comparison", () => { this.kept = { plan: this.plan, estimate: this.estimate }; this.showAnswer(); }),
+      button(this.kept ? "Compare with this instead" : "Keep for comparison", () => this.compareWith({ plan: this.plan, estimate: this.estimate })),
       ...["html", "markdown", "csv", "json"].map((format) => button(`Save ${format}`, () => void this.save(format))),
+      ...(this.exporter.formats.length ? [this.exportMenu()] : []),
     ];
+  }
+
+  private compareWith(kept: { plan: Plan; estimate: any } | undefined): void {
+    this.kept = kept;
+    this.showAnswer();
+    void this.writeLink();
+  }
+
+  private async writeLink(): Promise<void> {
+    history.replaceState(null, "", `#${await encoded({ plan: this.plan, kept: this.kept?.plan })}`);
   }
 
   private async save(format: string): Promise<void> {
     const text = format === "json" ? JSON.stringify(this.estimate, null, 2) : (await this.planner.call({ ...requestOf("report", this.plan), format })).text;
-    const link = element("a", { href: URL.createObjectURL(new Blob([text])), download: `plimsoll.${format === "markdown" ? "md" : format}` }) as HTMLAnchorElement;
-    link.click();
-    URL.revokeObjectURL(link.href);
+    saveFile(`plimsoll.${format === "markdown" ? "md" : format}`, text);
+  }
+
+  private exportMenu(): HTMLElement {
+    return element("select", { id: "export", "aria-label": "Files that start this plan", onchange: (event) => void this.export(event.target.value) },
+      element("option", { value: "" }, "Files that start it …"), ...this.exporter.formats.map((name) => element("option", { value: name }, name)));
+  }
+
+  /** The plan as another program's files, each to be read and saved. */
+  private async export(to: string): Promise<void> {
+    if (to === "") return host("exported").replaceChildren();
+    try {
+      const run = await this.exporter.planner.call({ ...requestOf("export", this.plan), to });
+      const file = ({ name, text }: { name: string; text: string }) => element("details", {}, element("summary", {}, name, " ",
+        element("button", { type: "button", onclick: (event) => { event.preventDefault(); saveFile(name, text); } }, `Save ${name}`)), element("pre", { tabindex: 0 }, text));
+      host("exported").replaceChildren(element("section", {}, element("h2", {}, `For ${to}`), element("p", {}, "In a folder with these files: ", element("code", {}, run.command), ...(this.exporter.planner === this.planner ? [] : [` (${this.exporter.planner.where.replace("Computed", "written")})`])),
+        ...run.files.map(file), ...(run.no_equal.length ? [element("p", {}, `Without an equal there: ${run.no_equal.join("; ")}`)] : [])));
+    } catch (problem) {
+      host("exported").replaceChildren(element("section", {}, element("h2", {}, `For ${to}`), element("p", { role: "alert" }, problemText(problem))));
+    }
   }
 
   private showCompared(): void {
@@ -123,14 +164,13 @@ class Page {
       element("thead", {}, element("tr", {}, ...["", "kept", "now", ""].map((text) => element("th", {}, text)))),
       element("tbody", {}, ...[["command", before[0], now[0], ""], ["answer", before[1], now[1], ""], ...rows].map((row, i) =>
         element("tr", {}, ...row.map((text, j) => element("td", { class: i > 1 && j > 0 ? "number" : undefined }, text))))))),
-      element("button", { type: "button", onclick: () => { this.kept = undefined; this.showAnswer(); } }, "Forget the kept one")));
+      element("button", { type: "button", onclick: () => this.compareWith(undefined) }, "Forget the kept one")));
   }
 
   /** What takes longer than a slider should wait for: menus, pictures, the link. */
   private async follow(asked: number): Promise<void> {
-    const link = await encoded(this.plan);
+    await this.writeLink();
     if (asked !== this.asked) return;
-    history.replaceState(null, "", `#${link}`);
     try {
       this.controls.offer((await this.planner.call({ ...requestOf("choices", this.plan), keys: offered() })).refused);
       if (asked !== this.asked) return;
@@ -145,19 +185,42 @@ class Page {
   }
 }
 
+function saveFile(name: string, text: string): void {
+  const link = element("a", { href: URL.createObjectURL(new Blob([text])), download: name }) as HTMLAnchorElement;
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+/** Who writes a plan as files, and for which programs. */
+interface Exporter {
+  planner: Planner;
+  formats: string[];
+}
+
+/** The module in a page has no `export` (its reader of YAML is a library of this machine); the server that the page came from has, if there is one. */
+async function findExporter(planner: Planner): Promise<Exporter> {
+  for (const each of [planner, byServer()])
+    try {
+      return { planner: each, formats: (await each.call({ command: "export" })).formats };
+    } catch {
+      continue;
+    }
+  return { planner, formats: [] };
+}
+
 async function begin(): Promise<void> {
   try {
     const planner = await findPlanner();
     host("where").textContent = planner.where;
-    const [models, hardware] = await Promise.all([planner.call({ command: "models" }), planner.call({ command: "hardware" })]);
-    let plan = kFirstPlan;
+    const [models, hardware, exporter] = await Promise.all([planner.call({ command: "models" }), planner.call({ command: "hardware" }), findExporter(planner)]);
+    let state: State = { plan: kFirstPlan };
     if (location.hash.length > 1)
-      plan = await decoded(location.hash.slice(1)).catch(() => {
+      state = await decoded(location.hash.slice(1)).catch(() => {
         host("notice").textContent = "The link holds no plan: it may be cut. This is another one.";
-        return kFirstPlan;
+        return { plan: kFirstPlan };
       });
     const names = (list: any[]) => list.map((each) => (typeof each === "string" ? each : each.name));
-    new Page(planner, plan, names(models.models), names(hardware.accelerators));
+    new Page(planner, state, names(models.models), names(hardware.accelerators), exporter);
   } catch (problem) {
     host("problem").textContent = `The planner does not start: ${problem instanceof Error ? problem.message : problem}`;
   }

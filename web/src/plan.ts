@@ -12,6 +12,12 @@ export interface Plan {
   strategy: Record<string, Value>;
 }
 
+/** What a link holds: the plan, and the one that is kept beside it. */
+export interface State {
+  plan: Plan;
+  kept?: Plan;
+}
+
 export const kFirstPlan: Plan = {
   model: "llama-3.1-8b", device: "mi300x", perNode: 8, nodes: 1,
   strategy: { fsdp: "full", micro_batch: 2, seq: 8192 },
@@ -51,21 +57,24 @@ async function through(bytes: Uint8Array<ArrayBuffer>, stream: TransformStream):
   return new Uint8Array(await new Response(new Blob([bytes]).stream().pipeThrough(stream)).arrayBuffer());
 }
 
-export async function encoded(plan: Plan): Promise<string> {
-  const packed = await through(new TextEncoder().encode(JSON.stringify(plan)), new CompressionStream("deflate-raw"));
+export async function encoded({ plan, kept }: State): Promise<string> {
+  const packed = await through(new TextEncoder().encode(JSON.stringify(kept ? { ...plan, kept } : plan)), new CompressionStream("deflate-raw"));
   let text = "";
   for (const byte of packed) text += String.fromCharCode(byte);
   return btoa(text).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
 }
 
+function isPlan(value: any): value is Plan {
+  const whole = (number: unknown): boolean => Number.isInteger(number) && (number as number) > 0;
+  const object = (each: unknown): boolean => typeof each === "object" && each !== null;
+  return object(value) && (typeof value.model === "string" || object(value.model)) && typeof value.device === "string" && whole(value.perNode) && whole(value.nodes) &&
+    object(value.strategy);
+}
+
 /** Throws where the text is no plan: links are typed and cut by people. */
-export async function decoded(text: string): Promise<Plan> {
+export async function decoded(text: string): Promise<State> {
   const bytes = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (letter) => letter.charCodeAt(0));
-  const plan = JSON.parse(new TextDecoder().decode(await through(bytes, new DecompressionStream("deflate-raw"))));
-  const model = plan?.model;
-  const whole = (number: unknown) => Number.isInteger(number) && (number as number) > 0;
-  const good = (typeof model === "string" || (typeof model === "object" && model !== null)) && typeof plan.device === "string" && whole(plan.perNode) &&
-    whole(plan.nodes) && typeof plan.strategy === "object" && plan.strategy !== null;
-  if (!good) throw new Error("the link holds no plan");
-  return plan;
+  const { kept, ...plan } = JSON.parse(new TextDecoder().decode(await through(bytes, new DecompressionStream("deflate-raw"))));
+  if (!isPlan(plan) || (kept !== undefined && !isPlan(kept))) throw new Error("the link holds no plan");
+  return { plan, kept };
 }

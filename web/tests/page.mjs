@@ -89,6 +89,45 @@ test("two plans stand side by side", async (page) => {
   await after(page, () => page.locator('input[name="micro_batch"]').fill("4"));
   const text = await page.textContent(".compared");
   assert.ok(text.includes("--micro-batch 2") && text.includes("--micro-batch 4"), text);
+  const other = await page.context().newPage();
+  await other.goto(page.url());
+  await settled(other);
+  assert.equal(await other.textContent(".compared"), text);
+  await other.getByRole("button", { name: "Forget the kept one" }).click();
+  assert.equal(await other.locator(".compared").count(), 0);
+  await other.close();
+});
+
+test("the plan is written as files that start it, those of the command line", async (page) => {
+  for (const to of ["accelerate", "megatron", "torchtitan"]) {
+    await page.locator("#export").selectOption(to);
+    await page.getByRole("heading", { name: `For ${to}` }).waitFor();
+    const shown = await page.locator("#exported details pre").allTextContents(), refused = await page.locator("#exported [role=alert]").allTextContents();
+    const printed = cli(["export", ...wordsOf(await page.textContent("#command")).slice(1), "--to", to]);
+    if (refused.length === 0) for (const text of shown) assert.ok(printed.includes(text), `${to}: ${text.slice(0, 200)}`);
+    assert.equal(refused.length === 0, shown.length > 0);
+  }
+  await page.locator("#export").selectOption("accelerate");
+  await page.getByRole("heading", { name: "For accelerate" }).waitFor();
+  const [saved] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Save accelerate.yaml" }).click()]);
+  assert.equal(saved.suggestedFilename(), "accelerate.yaml");
+});
+
+test("every control changes the command, or its value cannot be taken", async (page) => {
+  for (const name of await page.locator("form select[name], form input[type=range]").evaluateAll((fields) => fields.map((field) => field.name))) {
+    const field = page.locator(`form [name="${name}"]`), kind = await field.evaluate((each) => each.tagName);
+    const before = await page.textContent("#command");
+    if (kind === "SELECT") {
+      const value = await field.evaluate((each) => [...each.options].find((option) => option.value && !option.disabled && !option.selected)?.value);
+      if (value === undefined) continue;
+      await after(page, () => field.selectOption(value));
+    } else await after(page, () => field.fill("4"));
+    const problem = await page.textContent("#problem");
+    if (!problem) assert.notEqual(await page.textContent("#command"), before, name);
+    await page.goto("about:blank");
+    await page.goto(page.address);
+    await settled(page);
+  }
 });
 
 test("a config.json is a model; a wrong file is told, and changes nothing", async (page) => {
@@ -115,7 +154,7 @@ test("random strategies give the command line's numbers", async (page) => {
   let seed = 7;
   const random = (values) => values[(seed = (seed * 1103515245 + 12345) % 2147483648) % values.length];
   let answered = 0, refused = 0;
-  for (let i = 0; i < Number(process.env.PLIMSOLL_RANDOM_PLANS ?? 40); ++i) {
+  for (let i = 0; i < Number(process.env.PLIMSOLL_RANDOM_PLANS ?? 200); ++i) {
     const strategy = { micro_batch: random([1, 2, 4, 8]), seq: random([512, 2048, 4096]) };
     for (const [key, values] of [["fsdp", ["full", "grad-op", "none", undefined]], ["tp", [undefined, undefined, 2, 4]], ["precision", ["bf16", "fp32", "pure-bf16", undefined]],
       ["recompute", ["none", "full", undefined]], ["optimizer", ["adamw", "sgd", undefined]], ["attention", [undefined, "eager", "sdpa"]], ["framework", [undefined, undefined, "torchtitan", "megatron-core"]]]) {
