@@ -49,10 +49,11 @@ struct Prepared {
   Watch watch{nobody};
   Space space;
   Layouts layouts;
+  State state;
   Screen screen;
 
   explicit Prepared(SearchRequest of)
-      : request(std::move(of)), space(request), layouts(find_layouts(space, request, watch)), screen(space, request, layouts) {
+      : request(std::move(of)), space(request), layouts(find_layouts(space, request, watch)), screen(space, request, layouts, state) {
     screen.summarize(watch);
   }
 };

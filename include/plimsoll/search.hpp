@@ -58,6 +58,7 @@ struct SearchRequest {
   std::size_t most_estimates = 2000;  ///< beyond so many the answer is marked incomplete
   int threads = 0;                 ///< 0: as many as the machine has
   std::size_t keep_candidates = 0; ///< screened plans to list (SearchResult::candidates); 0: none
+  std::string resume;              ///< SearchResult::state of the same search, which was stopped; empty: none
 };
 
 /// A point of the space.
@@ -102,7 +103,7 @@ struct SearchResult {
   std::uint64_t legal = 0, screened = 0, estimated = 0, probes = 0;
   double seconds = 0, screening_seconds = 0;
   bool complete = true;                     ///< false: it was stopped, or most_estimates were not enough
-  std::uint64_t resume_from = 0;            ///< where it was stopped: estimates done
+  std::string state;                        ///< of a search that was stopped: what SearchRequest::resume goes on from
   std::vector<std::string> notes;
 
   double screened_per_second() const { return screening_seconds > 0 ? static_cast<double>(screened) / screening_seconds : 0; }
@@ -193,5 +194,7 @@ std::string to_json(const std::vector<Technique>& techniques);
 /// Objects "plimsoll/search/1" of the shards of one search as one such object, whatever the split. Each text is named by its file.
 /// Throws Error: another search's shard, one given twice.
 std::string merge_searches(const std::vector<std::pair<std::string, std::string>>& files);
+/// The result that such an object tells of; its plans are estimated anew. Throws Error: another search's object.
+SearchResult result_of(const SearchRequest& request, const std::string& json);
 
 }  // namespace plimsoll

@@ -26,6 +26,7 @@ struct Comparison {
   std::string framework;             ///< whose code the run executed
   Basis basis = Basis::closed_form;  ///< how the prediction was reached
   std::string closed_form_because;   ///< of a time that was not played
+  std::string question;              ///< of a step: alike for runs that differ in their strategy alone
 };
 
 struct RefusedRow {
@@ -91,7 +92,8 @@ Validation validate(const std::vector<RowSet>& sets);
 std::string validation_text(const Validation& validation, std::size_t most = 0);
 /// The object of schema "plimsoll/validation/1" (docs/rows.md).
 std::string validation_json(const Validation& validation);
-/// The errors of reserved bytes and of step times by kind of run, as hardware/residuals.json holds them.
+/// The errors of reserved bytes and of step times by kind of run, and of the difference between two steps that differ in their strategy
+/// alone, as hardware/residuals.json holds them.
 std::string residuals_json(const Validation& validation);
 
 }  // namespace plimsoll

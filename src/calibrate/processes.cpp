@@ -38,8 +38,8 @@ void Processes::call(const char* symbol, Arguments... arguments) {
 
 Processes::Processes() : library_(candidates(), "PLIMSOLL_MPI_LIBRARY", DynamicLibrary::Symbols::shared) {
   if (!library_.loaded())
-    fail("no MPI: " + library_.reason(), "--collectives",
-         "install libopenmpi-dev and build plimsoll again; without processes measure with --import");
+    fail("no MPI: " + library_.reason(), "mpirun",
+         "install libopenmpi-dev and build plimsoll again; without processes calibrate with --import, search with --shard");
   call<plimsoll_mpi_place*>("plimsoll_mpi_start", &place_);
 }
 

@@ -23,10 +23,12 @@ Progress::Progress() : terminal_(isatty(STDERR_FILENO) != 0), phase_start_(Clock
     asked_to_stop = 1;
   };
   sigaction(SIGINT, &noted, nullptr);
+  sigaction(SIGTERM, &noted, nullptr);  // a scheduler that takes the machine back
 }
 
 Progress::~Progress() {
   std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
   if (terminal_ && phase_ != nullptr) std::fputs("\r\033[K", stderr);
 }
 

@@ -1,8 +1,10 @@
 // search: the best plan, and why; merge: its shards put together.
 #include <algorithm>
+#include <filesystem>
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/plimsoll.hpp"
+#include "plimsoll/processes.hpp"
 #include "progress.hpp"
 #include "search_flags.hpp"
 
@@ -34,21 +36,57 @@ int run_solver(const Arguments& arguments, SearchRequest request, const std::str
   return solution.plan ? kFits : kDoesNotFit;
 }
 
+std::string text_of(const SearchResult& result, const std::string& format) {
+  return format == "json" ? to_json(result) : format == "csv" ? to_csv(result) : format == "html" ? to_html(result) : to_text(result);
+}
+
+SearchResult watched(const SearchRequest& request) {
+  Progress progress;
+  return search(request, [&](const SearchProgress& now) {
+    return progress.show(now.phase, now.done, now.of, now.best_seconds > 0 ? "best " + to_string(Seconds(now.best_seconds)) : std::string());
+  });
+}
+
+/// What mpirun started: every process searches its part, the first answers for all.
+int run_among_processes(const Arguments& arguments, SearchRequest request, const std::string& format) {
+  for (const char* one : {"--shard", "--resume"})
+    if (arguments.has(one)) fail("mpirun splits the search itself", one, "leave it out, or start one process");
+  if (format == "csv") fail("every candidate is listed by one process alone", "--format csv", "start one process, or --shard i/n");
+  const std::vector<std::string> texts = gather_texts([&](int rank, int ranks) {
+    request.shard = static_cast<std::uint64_t>(rank);
+    request.shards = static_cast<std::uint64_t>(ranks);
+    return to_json(watched(request));
+  });
+  if (texts.empty()) return kFits;
+  std::vector<std::pair<std::string, std::string>> files;
+  for (const std::string& text : texts) files.emplace_back("process " + std::to_string(files.size()), text);
+  const SearchResult whole = result_of(request, merge_searches(files));
+  print_to(arguments, text_of(whole, format));
+  return whole.best.empty() ? kDoesNotFit : kFits;
+}
+
+/// Where a search that is stopped leaves what it knows, and says so.
+void leave_state(const Arguments& arguments, SearchResult& result) {
+  if (result.state.empty()) return;
+  const std::string part = result.shards > 1 ? "-" + std::to_string(result.shard) : std::string();
+  const std::string path = arguments.has("--resume") ? arguments["--resume"] : "plimsoll-search-" + result.fingerprint + part + ".json";
+  write_file(path, result.state);
+  result.notes.push_back("stopped by Ctrl-C; the same line with --resume " + path + " goes on from here");
+}
+
 int run_search(const Arguments& arguments) {
   const std::string format = format_of(arguments);
   SearchRequest request = search_request(arguments, "search");
   if (arguments.has("--largest") || arguments.has("--least")) return run_solver(arguments, std::move(request), format);
+  if (among_processes()) return run_among_processes(arguments, std::move(request), format);
   constexpr std::size_t kMostLines = 1'000'000;
   if (format == "csv") request.keep_candidates = kMostLines;
-  SearchResult result;
-  {
-    Progress progress;
-    result = search(request, [&](const SearchProgress& now) {
-      return progress.show(now.phase, now.done, now.of, now.best_seconds > 0 ? "best " + to_string(Seconds(now.best_seconds)) : std::string());
-    });
-  }
-  if (Progress::interrupted()) result.notes.emplace_back("stopped by Ctrl-C. To go on in pieces: --shard 0/16, --shard 1/16 …, each with --json, then plimsoll merge");
-  print_to(arguments, format == "json" ? to_json(result) : format == "csv" ? to_csv(result) : format == "html" ? to_html(result) : to_text(result));
+  const bool resumes = arguments.has("--resume") && std::filesystem::exists(arguments["--resume"]);
+  if (resumes) request.resume = read_file(arguments["--resume"]);
+  SearchResult result = watched(request);
+  if (arguments.has("--resume") && !resumes) result.notes.push_back(arguments["--resume"] + " was not there: this search began anew");
+  leave_state(arguments, result);
+  print_to(arguments, text_of(result, format));
   return result.best.empty() ? kDoesNotFit : kFits;
 }
 
@@ -73,6 +111,7 @@ Command search_command() {
                   {}};
   command.options.push_back({Option::value, "--largest", "micro-batch, seq or layers: the largest with which what the line names fits", false, {}});
   command.options.push_back({Option::value, "--least", "recompute: the least with which it fits", false, {}});
+  command.options.push_back({Option::value, "--resume", "go on from this file, which a search that was stopped has left; where it is not there, the file to leave", false, {}});
   command.options.push_back({Option::flag, "--json", "print one plimsoll/search/1 object", false, {}});
   command.options.push_back({Option::value, "--format", "text, json, csv (every candidate), html (a page with the front)", false, {}});
   command.options.push_back({Option::value, "-o", "write to this file", false, {}});

@@ -11,4 +11,8 @@ namespace plimsoll::estimation {
 /// some, else of all frameworks' together. `quantity`: "reserved_bytes" or "step_seconds".
 Band band_of(std::string_view quantity, std::string_view framework, Basis basis, double expected);
 
+/// How far the steps of two plans of one model on one cluster must be predicted apart, as a share of the shorter, for nine in ten such pairs
+/// of measured runs to have come out in that order; 0 where hardware/residuals.json has no pairs.
+double decisive_difference(std::string_view framework);
+
 }  // namespace plimsoll::estimation

@@ -4,14 +4,15 @@
 
 #include <algorithm>
 
+#include "estimate/residuals.hpp"
 #include "report/layout.hpp"
 
 namespace plimsoll::searching {
 namespace {
 
-double seconds_of(const EstimatedPlan& plan, const std::string& part) {
-  for (const TimePart& each : plan.report.time.breakdown)
-    if (each.name == part) return each.seconds.value;
+double seconds_of(const Steps& steps, const std::string& part) {
+  for (const auto& [name, seconds] : steps.parts)
+    if (name == part) return seconds;
   return 0;
 }
 
@@ -27,10 +28,16 @@ const char* measurement_of(const std::string& part) {
 
 }  // namespace
 
-std::vector<Loss> losses(const EstimatedPlan& plan, const EstimatedPlan& best) {
+Steps steps_of(const EstimatedPlan& plan) {
+  Steps steps{plan.seconds(), estimation::decisive_difference(plan.report.framework), {}};
+  for (const TimePart& part : plan.report.time.breakdown) steps.parts.emplace_back(part.name, part.seconds.value);
+  return steps;
+}
+
+std::vector<Loss> losses(const Steps& plan, const Steps& best) {
   std::vector<Loss> found;
-  for (const TimePart& part : plan.report.time.breakdown)
-    if (const double more = part.seconds.value - seconds_of(best, part.name); more > 0) found.push_back({part.name, more});
+  for (const auto& [name, seconds] : plan.parts)
+    if (const double more = seconds - seconds_of(best, name); more > 0) found.push_back({name, more});
   std::stable_sort(found.begin(), found.end(), [](const Loss& a, const Loss& b) { return a.seconds > b.seconds; });
   return found;
 }
@@ -38,19 +45,18 @@ std::vector<Loss> losses(const EstimatedPlan& plan, const EstimatedPlan& best) {
 std::string losses_in_words(const EstimatedPlan& plan, const EstimatedPlan& best) {
   std::string words;
   std::size_t told = 0;
-  for (const Loss& loss : losses(plan, best)) {
+  for (const Loss& loss : losses(steps_of(plan), steps_of(best))) {
     if (told++ == 2) break;
     words += fmt::format("{}+{} {}", words.empty() ? "" : ", ", to_string(Seconds(loss.seconds)), spoken(loss.part));
   }
   return words;
 }
 
-bool equal_within_error(const EstimatedPlan& plan, const EstimatedPlan& best) {
-  const Band& band = best.report.time.step_seconds;
-  return plan.seconds() - best.seconds() < band.high - band.expected;
+bool equal_within_error(const Steps& plan, const Steps& best) {
+  return plan.seconds < best.seconds * (1 + std::max(plan.decisive, best.decisive));
 }
 
-std::string deciding_experiment(const EstimatedPlan& plan, const EstimatedPlan& best) {
+std::string deciding_experiment(const Steps& plan, const Steps& best) {
   const std::vector<Loss> lost = losses(plan, best), won = losses(best, plan);
   const bool by_loss = !lost.empty() && (won.empty() || lost.front().seconds >= won.front().seconds);
   if (lost.empty() && won.empty()) return "run ten steps of both";

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::size_t kMostKept = 400'000;  // per thread: 16 MB
 constexpr int kHeadrooms = 16;
+constexpr const char* kReasons[] = {"", "does not fit", "slower than the deadline", "refused by the estimate", kUnplayed};  // by Outcome::What
 
 /// The `size` smallest scores so far; the largest of them is the bar.
 class Best {
@@ -48,15 +49,16 @@ class Sifter {
   }
 
   void sift(std::uint32_t layout) {
-    const ScreeningBound bound = screen_.bound(layout);
     const std::int64_t gpus = layouts_.legal[layout].gpus;
     auto& front = front_[gpus];
     count_hopeless(layout);
     screen_.each(layout, [&](const Screened& plan) {
       ++sieve_.legal;
+      if (!plan.known && plan.refusal > 0) return static_cast<void>(refused_[{layouts_.legal[layout].kind, plan.refusal}].push_back(plan));
       if (!plan.known) return keep(plan, {-1, 0});
       ++sieve_.screened;
       if (sieve_.plays && !plan.played) return static_cast<void>(++sieve_.unplayed);
+      const ScreeningBound bound = screen_.bound(plan);
       const double fastest = bound.least_seconds(plan.seconds), slowest = bound.most_seconds(plan.seconds);
       const double least = bound.least_bytes(plan.bytes), most = bound.most_bytes(plan.bytes);
       if (least > capacity_) return too_large(plan);
@@ -83,6 +85,10 @@ class Sifter {
     if (other.sieve_.fastest_too_large.known) faster_too_large(other.sieve_.fastest_too_large);
     for (const Score& score : other.best_.scores()) best_.add(score);
     kept_.insert(kept_.end(), other.kept_.begin(), other.kept_.end());
+    for (auto& [kind, plans] : other.refused_) {
+      auto& all = refused_[kind];
+      all.insert(all.end(), plans.begin(), plans.end());
+    }
     for (const auto& [gpus, headrooms] : other.front_)
       for (std::size_t i = 0; i < headrooms.size(); ++i) {
         Screened& held = front_[gpus][i];
@@ -99,6 +105,10 @@ class Sifter {
       return a.plan.index < b.plan.index;
     });
     for (const Kept& each : kept_) sieve_.candidates.push_back(each.plan);
+    for (auto& [kind, plans] : refused_) {
+      std::sort(plans.begin(), plans.end(), [](const Screened& a, const Screened& b) { return a.index < b.index; });
+      sieve_.alike.push_back(std::move(plans));
+    }
     for (const auto& [gpus, headrooms] : front_) {
       double fastest = std::numeric_limits<double>::infinity();
       for (std::size_t i = headrooms.size(); i-- > 0;)  // the most headroom first: with less of it a plan must be faster
@@ -158,6 +168,7 @@ class Sifter {
   double capacity_, most_seconds_;
   Best best_;
   std::vector<Kept> kept_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<Screened>> refused_;  ///< by kind of layout and what for
   std::map<std::int64_t, std::array<Screened, kHeadrooms>> front_;  ///< by GPUs
   Sieve sieve_;
 };
@@ -182,11 +193,11 @@ class Podium {
     result_.best.insert(at, std::move(plan));
     if (result_.best.size() > request_.top) result_.best.pop_back();
   }
-  void reject(const std::string& reason, const std::string& example) {
+  void reject(const Outcome& outcome) {
     const std::lock_guard lock(mutex_);
-    SearchRejection& rejection = result_.rejected[reason];
+    SearchRejection& rejection = result_.rejected[kReasons[static_cast<int>(outcome.what)]];
     ++rejection.count;
-    if (rejection.example.empty()) rejection.example = example;
+    if (rejection.example.empty()) rejection.example = outcome.because;
   }
 
  private:
@@ -225,14 +236,33 @@ class Estimator {
       return {};
     }
   }
-  bool counts(const EstimatedPlan& plan) const {
-    return plan.report.verdict != Verdict::does_not_fit && (request_.most_step_seconds <= 0 || plan.seconds() <= request_.most_step_seconds);
+  bool counts(const EstimatedPlan& plan) const { return what_of(plan, false) == Outcome::What::stands; }
+  /// The plan in full and what comes of it; `plays`: closed forms are no candidates.
+  Outcome outcome(const Screened& one, bool plays, std::optional<EstimatedPlan>& plan) const {
+    std::string refusal;
+    plan = estimated(one, refusal);
+    if (!plan) return {Outcome::What::refused, 0, 0, refusal};
+    const Outcome::What what = what_of(*plan, plays);
+    return {what, plan->seconds(), plan->plan.gpus, what == Outcome::What::unplayed ? plan->report.time.closed_form_because : std::string()};
   }
 
  private:
+  Outcome::What what_of(const EstimatedPlan& plan, bool plays) const {
+    if (plays && !was_played(plan.report)) return Outcome::What::unplayed;
+    if (plan.report.verdict == Verdict::does_not_fit) return Outcome::What::too_large;
+    return request_.most_step_seconds > 0 && plan.seconds() > request_.most_step_seconds ? Outcome::What::too_slow : Outcome::What::stands;
+  }
+
   const std::function<SearchPlan(const Screened&)>& to_plan_;
   const SearchRequest& request_;
 };
+
+/// The score that a plan whose outcome is known must reach to be one of the best.
+Score bar_of(const State& state, const SearchRequest& request) {
+  Best best(request.top);
+  for (const auto& [index, outcome] : state.standing()) best.add(score_of(request.goal, outcome.seconds, outcome.gpus));
+  return best.bar();
+}
 
 /// Of what was estimated for the front, and the best, those that no other beats in everything.
 void find_front(std::vector<EstimatedPlan> plans, SearchResult& result) {
@@ -245,6 +275,27 @@ void find_front(std::vector<EstimatedPlan> plans, SearchResult& result) {
   std::sort(result.front.begin(), result.front.end(), [](const EstimatedPlan& a, const EstimatedPlan& b) {
     return std::pair(a.seconds(), a.plan.index) < std::pair(b.seconds(), b.plan.index);
   });
+}
+
+/// The candidates, and before them those whose like was not refused in full though their small instances were: whatever a kind of layout is
+/// refused for, all of them are.
+std::vector<Screened> with_unlike(const Sieve& sieve, const Estimator& estimator, Watch& watch, SearchResult& result) {
+  std::vector<Screened> candidates;
+  for (const std::vector<Screened>& plans : sieve.alike) {
+    if (watch.stopped()) break;
+    std::string refusal;
+    const auto plan = estimator.estimated(plans.front(), refusal);
+    ++result.estimated;
+    if (plan) {
+      candidates.insert(candidates.end(), plans.begin(), plans.end());
+      continue;
+    }
+    SearchRejection& rejection = result.rejected[kReasons[static_cast<int>(Outcome::What::refused)]];
+    rejection.count += plans.size();
+    if (rejection.example.empty()) rejection.example = refusal;
+  }
+  candidates.insert(candidates.end(), sieve.candidates.begin(), sieve.candidates.end());
+  return candidates;
 }
 
 }  // namespace
@@ -263,32 +314,37 @@ Sieve sift(const Screen& screen, const Layouts& layouts, const SearchRequest& re
 }
 
 void estimate_finalists(const Sieve& sieve, const Screen& screen, const std::function<SearchPlan(const Screened&)>& to_plan,
-                        const SearchRequest& request, Watch& watch, SearchResult& result) {
+                        const SearchRequest& request, Watch& watch, State& state, SearchResult& result) {
   const Estimator estimator(to_plan, request);
   Podium podium(request, result);
+  const Score known_bar = bar_of(state, request);
   const int threads = threads_of(request);
   std::atomic<std::uint64_t> estimated{0};
-  const std::uint64_t most = std::min<std::uint64_t>(sieve.candidates.size(), request.most_estimates);
+  const std::vector<Screened> candidates = with_unlike(sieve, estimator, watch, result);
+  const std::uint64_t most = std::min<std::uint64_t>(candidates.size(), request.most_estimates);
   std::atomic<bool> certain{false};
   parallel_for(most, threads, watch, "estimates", [&](std::uint64_t i, int) {
     if (certain) return;
-    const Screened& one = sieve.candidates[i];
-    const double least = one.known ? screen.bound(one.layout).least_seconds(one.seconds) : 0;
+    const Screened& one = candidates[i];
+    const double least = one.known ? screen.bound(one).least_seconds(one.seconds) : 0;
     if (one.known && podium.bar() < score_of(request.goal, least, to_plan(one).gpus)) {
       certain = true;
       return;
     }
     ++estimated;
-    std::string refusal;
-    auto plan = estimator.estimated(one, refusal);
-    if (!plan) return podium.reject("refused by the estimate", refusal);
-    if (sieve.plays && !was_played(plan->report)) return podium.reject(kUnplayed, plan->report.time.closed_form_because);
-    if (!estimator.counts(*plan))
-      return podium.reject(plan->report.verdict == Verdict::does_not_fit ? "does not fit" : "slower than the deadline", {});
+    std::optional<EstimatedPlan> plan;
+    std::optional<Outcome> outcome = state.outcome(one.index);
+    const bool stands = outcome && outcome->what == Outcome::What::stands;
+    if (stands && known_bar < score_of(request.goal, outcome->seconds, outcome->gpus)) return;
+    if (!outcome || stands) {
+      outcome = estimator.outcome(one, sieve.plays, plan);
+      state.tell(one.index, *outcome);
+    }
+    if (outcome->what != Outcome::What::stands) return podium.reject(*outcome);
     podium.add(*std::move(plan));
     watch.best_seconds = podium.best_seconds();
   });
-  result.complete = sieve.complete && (certain || most == sieve.candidates.size());
+  result.complete = sieve.complete && (certain || most == candidates.size());
   std::vector<std::optional<EstimatedPlan>> front(sieve.front.size());
   parallel_for(front.size(), threads, watch, "front", [&](std::uint64_t i, int) {
     std::string refusal;
@@ -296,8 +352,7 @@ void estimate_finalists(const Sieve& sieve, const Screen& screen, const std::fun
     auto plan = estimator.estimated(sieve.front[i], refusal);
     if (plan && estimator.counts(*plan) && (!sieve.plays || was_played(plan->report))) front[i] = std::move(plan);
   });
-  result.estimated = estimated;
-  result.resume_from = estimated;
+  result.estimated += estimated;
   std::vector<EstimatedPlan> plans;
   for (auto& plan : front)
     if (plan) plans.push_back(*std::move(plan));

@@ -14,6 +14,7 @@ inline constexpr const char* kUnplayed = "only a closed form is known, which doe
 /// What screening leaves.
 struct Sieve {
   std::vector<Screened> candidates;  ///< could be among the best; those that are not known first, then by their least score
+  std::vector<std::vector<Screened>> alike;  ///< not known either: of each kind of layout those whose instances were refused for the same
   std::vector<Screened> front;       ///< of every cluster size and sixteenth of the memory, the fastest that seems to fit so
   std::uint64_t legal = 0, screened = 0, too_large = 0, too_slow = 0, unplayed = 0;
   bool plays = false;                ///< closed forms are no candidates
@@ -25,8 +26,9 @@ struct Sieve {
 /// fit are faster at their slowest than it is at its fastest; "surely" and "least" go as far as screening_bound says.
 Sieve sift(const Screen& screen, const Layouts& layouts, const SearchRequest& request, Watch& watch);
 
-/// Estimates candidates by rising least score until the best `top` are certain; then the front.
+/// Estimates candidates by rising least score until the best `top` are certain; then the front. What `state` knows of a plan that is not among
+/// the best is not estimated again.
 void estimate_finalists(const Sieve& sieve, const Screen& screen, const std::function<SearchPlan(const Screened&)>& to_plan,
-                        const SearchRequest& request, Watch& watch, SearchResult& result);
+                        const SearchRequest& request, Watch& watch, State& state, SearchResult& result);
 
 }  // namespace plimsoll::searching

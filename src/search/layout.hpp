@@ -76,6 +76,7 @@ struct Layout {
   double usual = 1;                       ///< of all ranks but the last
   double in_flight = 1, inner_in_flight = 1;  ///< chunks' forward passes whose activations the first and the next rank hold
   std::uint32_t row = 0, tail = 0, kind = 0;  ///< which summaries it is composed of; what settings are legal with it
+  std::uint32_t states = 0, head = 0;         ///< which differences of settings that change the states, or the loss, alone
 };
 
 /// Ranks, sizes and flags of a row of summaries: layouts that differ in their number of stages and data-parallel ranks alone.
@@ -93,6 +94,8 @@ struct Row {
 struct Layouts {
   std::vector<Layout> legal;
   std::vector<Row> rows, tails;
+  std::vector<Row> states;  ///< layouts alike but for their micro-batch and who cuts the sequence: one of each with the smallest micro-batch
+  std::vector<Row> heads;   ///< layouts alike but for their data parallelism and number of chunks
   std::vector<std::vector<char>> settings;  ///< by kind: whether a setting is legal
   std::vector<std::uint64_t> of_kind;       ///< by kind: a layout of it
   std::unordered_map<std::string, SearchRejection> rejected;

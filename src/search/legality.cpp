@@ -18,22 +18,6 @@ constexpr std::int64_t kSteadyMicroBatches = 8;  // with fewer a pipeline of two
 constexpr const char* kIndivisible = "the GPUs are no multiple of tp · pp · cp";
 constexpr const char* kDouble = "says the same as another plan";
 
-/// What a complaint is about: its first clause with every number as #, so that equal ones can be counted together.
-std::string reason_of(const Error& error) {
-  std::string text = error.message(), reason;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text.compare(i, 2, ": ") == 0 || text.compare(i, 2, "; ") == 0) break;
-    const bool digit = std::isdigit(static_cast<unsigned char>(text[i])) != 0;
-    const bool in_word = i > 0 && std::isalpha(static_cast<unsigned char>(text[i - 1])) != 0;
-    if (!digit || in_word) {
-      reason += text[i];
-    } else if (reason.empty() || reason.back() != '#') {
-      reason += '#';
-    }
-  }
-  return reason;
-}
-
 /// A layout that says what resolve() takes back: one stage in chunks, a sequence cut by one rank.
 bool says_in_vain(const Space& space, std::uint64_t raw, const Strategy& resolved) {
   if (space.digit(raw, "vp", resolved.vp) != resolved.vp) return true;
@@ -89,8 +73,9 @@ void count_in_flight(const Strategy& s, Layout& layout) {
 /// One layout judged.
 struct Judged {
   Layout layout;
-  Row row, tail;
+  Row row, tail;                        ///< tail: with the layout's own data-parallel ranks
   std::string kind, row_key, tail_key;  ///< tail_key empty: its row is of its own data-parallel ranks
+  std::string states_key, head_key;
   std::string complaint, reason;
 };
 
@@ -145,23 +130,23 @@ class Judge {
     const bool any_chunks = s.vp > 1 && schedule_refusal(s.pp_schedule, 2, 8, 2).empty() && schedule_refusal(s.pp_schedule, 2, 8, 3).empty();
     Row row{layout.raw, s.micro_batch, instance_ranks(s, cluster), std::int64_t{s.tp} * s.cp, any_chunks ? 2 : s.vp, any_chunks, s.pp_schedule,
             s.pp > 1, s.micro_batches == 1, s.pp > 2 || s.micro_batches < kSteadyMicroBatches};
-    judged.row_key = key_of(s, row, true);
-    judged.row = row;
-    if (row.dp == s.dp) return;
-    row.dp = s.dp;
-    judged.tail_key = key_of(s, row, false);
-    judged.tail = row;
+    judged.row = judged.tail = row;
+    judged.tail.dp = s.dp;
+    const std::string how = fmt::format("{} {} {}", row.pipelined, row.single, s.pp_schedule);
+    judged.row_key = fmt::format("{} {} {}", how, row.dp, row.chunks) + layout_without(row, {});
+    if (row.dp != s.dp) judged.tail_key = fmt::format("{} {} {}", how, s.dp, row.chunks) + layout_without(row, {"micro_batch"});
+    judged.states_key = fmt::format("{} {} {}", how, s.dp, row.chunks) + layout_without(row, {"micro_batch", "sequence_parallel"});
+    judged.head_key = how + layout_without(row, {"data_parallel", "dp_shard", "dp_replicate", "fsdp_degree", "zero", "zero_stage", "fsdp"});
   }
 
-  /// All that a row's summaries depend on; a tail does not on the micro-batch.
-  std::string key_of(const Strategy& s, const Row& row, bool with_batch) const {
-    std::string key = fmt::format("{} {} {} {} {}", row.pipelined, row.single, row.dp, row.chunks, s.pp_schedule);
-    for (const auto& [name, value] : space_.layout_options(row.raw)) {
-      if (name == "pp" || name == "dp" || name == "global_batch" || name == "grad_accum" || name == "micro_batches_per_step" || name == "vp") continue;
-      if (!with_batch && name == "micro_batch") continue;
-      key += " " + name + "=" + value;
-    }
-    return key;
+  /// What a layout says beyond the sizes that its summaries go by, and beyond `left_out`.
+  std::string layout_without(const Row& row, const std::vector<std::string_view>& left_out) const {
+    static const std::vector<std::string_view> sizes{"pp", "dp", "global_batch", "grad_accum", "micro_batches_per_step", "vp"};
+    const auto among = [](const std::vector<std::string_view>& names, const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+    std::string said;
+    for (const auto& [name, value] : space_.layout_options(row.raw))
+      if (!among(sizes, name) && !among(left_out, name)) said += " " + name + "=" + value;
+    return said;
   }
 
   const Space& space_;
@@ -214,6 +199,12 @@ class Numbering {
     rows[found->second].long_pipeline |= row.long_pipeline;
     return found->second;
   }
+  /// The same, with the smallest micro-batch of them.
+  std::uint32_t of_smallest(const std::string& key, const Row& row, std::vector<Row>& rows) {
+    const std::uint32_t number = of(key, row, rows);
+    if (row.micro_batch < rows[number].micro_batch) rows[number] = row;
+    return number;
+  }
 
  private:
   std::unordered_map<std::string, std::uint32_t> numbers_;
@@ -221,13 +212,28 @@ class Numbering {
 
 }  // namespace
 
+std::string reason_of(const Error& error) {
+  std::string text = error.message(), reason;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text.compare(i, 2, ": ") == 0 || text.compare(i, 2, "; ") == 0) break;
+    const bool digit = std::isdigit(static_cast<unsigned char>(text[i])) != 0;
+    const bool in_word = i > 0 && std::isalpha(static_cast<unsigned char>(text[i - 1])) != 0;
+    if (!digit || in_word) {
+      reason += text[i];
+    } else if (reason.empty() || reason.back() != '#') {
+      reason += '#';
+    }
+  }
+  return reason;
+}
+
 Layouts find_layouts(const Space& space, const SearchRequest& request, Watch& watch) {
   Layouts layouts;
   const Judge judge(space, request);
   const std::vector<std::uint64_t> candidates = candidates_of(space, request, layouts);
   std::vector<Judged> judged(candidates.size());
   parallel_for(candidates.size(), threads_of(request), watch, "layouts", [&](std::uint64_t i, int) { judged[i] = judge.judge(candidates[i]); });
-  Numbering rows, tails;
+  Numbering rows, tails, states, heads;
   std::unordered_map<std::string, std::uint32_t> kinds;
   const std::uint64_t points = space.settings() * space.depths();
   for (Judged& each : judged) {
@@ -237,6 +243,8 @@ Layouts find_layouts(const Space& space, const SearchRequest& request, Watch& wa
     }
     each.layout.row = rows.of(each.row_key, each.row, layouts.rows);
     each.layout.tail = each.tail_key.empty() ? 0 : 1 + tails.of(each.tail_key, each.tail, layouts.tails);
+    each.layout.states = states.of_smallest(each.states_key, each.tail, layouts.states);
+    each.layout.head = heads.of(each.head_key, each.row, layouts.heads);
     const auto [found, fresh] = kinds.emplace(each.kind, static_cast<std::uint32_t>(kinds.size()));
     if (fresh) layouts.of_kind.push_back(each.layout.raw);
     each.layout.kind = found->second;

@@ -8,6 +8,7 @@
 #include "plimsoll/error.hpp"
 #include "plimsoll/search.hpp"
 #include "report/json_text.hpp"
+#include "search/comparison.hpp"
 #include "units/json_reader.hpp"
 
 namespace plimsoll {
@@ -24,13 +25,15 @@ Json read_shard(const std::string& name, const std::string& text) {
   (void)root["complete"].boolean();
   const std::int64_t shards = root["shards"].integer(1, 1'000'000);
   (void)root["shard"].integer(0, shards - 1);
-  for (const char* count : {"legal", "screened", "estimated"}) (void)root[count].integer(0, INT64_MAX);
+  for (const char* count : {"legal", "screened", "estimated", "instances"}) (void)root[count].integer(0, INT64_MAX);
   for (const char* seconds : {"seconds", "screening_seconds"}) (void)root[seconds].number(0, 1e12);
   for (const char* list : {"top", "front"})
     for (const JsonValue& plan : root[list].elements()) {
       (void)plan["index"].integer(0, INT64_MAX);
       (void)plan["gpus"].integer(1, INT64_MAX);
       (void)plan["step_seconds"]["expected"].number(0, 1e12);
+      (void)plan["decisive_difference"].number(0, 1e3);
+      for (const std::string& part : plan["breakdown"].keys()) (void)plan["breakdown"][part].number(0, 1e12);
       (void)plan["headroom_bytes"].integer(INT64_MIN, INT64_MAX);
       (void)plan["gpu_seconds"].number(0, 1e18);
     }
@@ -67,13 +70,31 @@ Json front_of(const std::vector<Json>& plans) {
 }
 
 void take_counts(const Json& shard, Json& whole) {
-  for (const char* count : {"legal", "screened", "estimated"}) whole[count] = whole[count].get<std::int64_t>() + shard[count].get<std::int64_t>();
+  for (const char* count : {"legal", "screened", "estimated", "instances"}) whole[count] = whole[count].get<std::int64_t>() + shard[count].get<std::int64_t>();
   for (const char* seconds : {"seconds", "screening_seconds"}) whole[seconds] = whole[seconds].get<double>() + shard[seconds].get<double>();
   for (const auto& [reason, count] : shard["rejected"].items())
     whole["rejected"][reason] = whole["rejected"].value(reason, std::int64_t{0}) + count.get<std::int64_t>();
   for (const auto& [reason, rescue] : shard["rescues"].items())
     if (!whole["rescues"].contains(reason)) whole["rescues"][reason] = rescue;
   whole["complete"] = whole["complete"].get<bool>() && shard["complete"].get<bool>();
+}
+
+searching::Steps steps_of(const Json& plan) {
+  searching::Steps steps{seconds_of(plan), plan["decisive_difference"].get<double>(), {}};
+  for (const auto& [part, seconds] : plan["breakdown"].items()) steps.parts.emplace_back(part, seconds.get<double>());
+  return steps;
+}
+
+/// Runners-up are equal to the whole's best, or not, whatever they were to their shard's.
+void compare_with_best(std::vector<Json>& top) {
+  for (Json& plan : top) {
+    plan.erase("equal_within_error");
+    plan.erase("deciding_experiment");
+    if (plan["index"] == top.front()["index"]) continue;
+    const searching::Steps its = steps_of(plan), best = steps_of(top.front());
+    plan["equal_within_error"] = searching::equal_within_error(its, best);
+    if (searching::equal_within_error(its, best)) plan["deciding_experiment"] = searching::deciding_experiment(its, best);
+  }
 }
 
 /// Every plan once, in the order of the goal.
@@ -112,6 +133,7 @@ std::string merge_searches(const std::vector<std::pair<std::string, std::string>
   std::erase_if(front, [&](const Json& plan) { return !seen.insert(plan["index"].get<std::int64_t>()).second; });
   whole["front"] = front_of(front);
   top.resize(std::min(top.size(), most));
+  compare_with_best(top);
   whole["best"] = top.empty() ? Json(nullptr) : top.front();
   whole["top"] = top;
   whole["complete"] = whole["complete"].get<bool>() && static_cast<std::int64_t>(numbers.size()) == whole["shards"].get<std::int64_t>();
@@ -120,6 +142,66 @@ std::string merge_searches(const std::vector<std::pair<std::string, std::string>
   if (static_cast<std::int64_t>(numbers.size()) < whole["shards"].get<std::int64_t>())
     whole["notes"].push_back(fmt::format("{} of {} shards", numbers.size(), whole["shards"].get<std::int64_t>()));
   return json_text(whole);
+}
+
+namespace {
+
+SearchPlan plan_of(const JsonValue& plan) {
+  SearchPlan read;
+  read.index = static_cast<std::uint64_t>(plan["index"].integer(0, INT64_MAX));
+  read.gpus = plan["gpus"].integer(1, INT64_MAX);
+  for (const std::string& key : plan["options"].keys()) read.options.emplace_back(key, plan["options"][key].text());
+  return read;
+}
+
+EstimatedPlan estimated(const SearchRequest& request, const JsonValue& read) {
+  EstimatedPlan plan{plan_of(read), {}, {}};
+  plan.report = estimate(request.model, part_of(request.cluster, plan.plan.gpus), strategy_of(request, plan.plan));
+  plan.command = command_of(request, plan.plan);
+  return plan;
+}
+
+void read_rejected(const JsonValue& root, SearchResult& result) {
+  for (const std::string& reason : root["rejected"].keys())
+    result.rejected[reason].count = static_cast<std::uint64_t>(root["rejected"][reason].integer(0, INT64_MAX));
+  for (const std::string& reason : root["rescues"].keys()) {
+    const JsonValue rescue = root["rescues"][reason];
+    SearchRejection& rejection = result.rejected[reason];
+    rejection.example = rescue["example"].text();
+    if (const auto words = rescue.find("rescue")) rejection.rescue = words->text();
+    if (const auto nearest = rescue.find("nearest"))
+      for (const std::string& key : nearest->keys()) rejection.nearest.options.emplace_back(key, (*nearest)[key].text());
+  }
+}
+
+}  // namespace
+
+SearchResult result_of(const SearchRequest& request, const std::string& json) {
+  const JsonDocument document = JsonDocument::parse(json, "search");
+  const JsonValue root = document.root();
+  SearchResult result;
+  result.model = request.model.name;
+  result.cluster = request.cluster.name;
+  result.fingerprint = root["fingerprint"].text();
+  result.goal = request.goal;
+  for (const JsonValue& axis : root["axes"].elements()) {
+    result.axes.push_back({axis["key"].text(), {}});
+    for (const JsonValue& value : axis["values"].elements()) result.axes.back().values.push_back(value.text());
+  }
+  const auto count = [&](const char* key) { return static_cast<std::uint64_t>(root[key].integer(0, INT64_MAX)); };
+  result.points = root["points"].number(0, 1e300);
+  result.legal = count("legal");
+  result.screened = count("screened");
+  result.estimated = count("estimated");
+  result.probes = count("instances");
+  result.seconds = root["seconds"].number(0, 1e12);
+  result.screening_seconds = root["screening_seconds"].number(0, 1e12);
+  result.complete = root["complete"].boolean();
+  for (const JsonValue& plan : root["top"].elements()) result.best.push_back(estimated(request, plan));
+  for (const JsonValue& plan : root["front"].elements()) result.front.push_back(estimated(request, plan));
+  read_rejected(root, result);
+  for (const JsonValue& note : root["notes"].elements()) result.notes.push_back(note.text());
+  return result;
 }
 
 }  // namespace plimsoll

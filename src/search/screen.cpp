@@ -69,17 +69,17 @@ Score score_of(SearchGoal goal, double seconds, std::int64_t gpus) {
   }
 }
 
-Screen::Screen(const Space& space, const SearchRequest& request, const Layouts& layouts)
-    : space_(space), request_(request), layouts_(layouts), summarizer_(space, request) {
+Screen::Screen(const Space& space, const SearchRequest& request, const Layouts& layouts, State& state)
+    : space_(space), request_(request), layouts_(layouts), summarizer_(space, request, state), separation_(space) {
   constexpr std::uint64_t kMostSummaries = 400'000;  // 80 MB
-  const std::uint64_t wanted = (layouts.rows.size() + layouts.tails.size() + 1) * space.settings();
+  const std::uint64_t cores = separation_.cores.size(), wanted = (layouts.rows.size() + layouts.tails.size() + 1) * cores;
   if (wanted > kMostSummaries)
-    refuse(fmt::format("{} kinds of blocks under {} settings need {} summaries", layouts.rows.size(), space.settings(), wanted), {},
+    refuse(fmt::format("{} kinds of blocks under {} settings need {} summaries", layouts.rows.size(), cores, wanted), {},
            "pin some axes to one value, or --sample some layouts");
-  summaries_.resize(layouts.rows.size() * space.settings());
-  tails_.resize((layouts.tails.size() + 1) * space.settings());
-  for (const std::int64_t first : first_alike(space, [](const std::string& key) { return !leaves_states(key); }, {}))
-    tail_setting_.push_back(static_cast<std::uint64_t>(first));
+  summaries_.resize(layouts.rows.size() * cores);
+  tails_.resize((layouts.tails.size() + 1) * cores);
+  const std::vector<std::int64_t> alike = first_alike(space, [](const std::string& key) { return !leaves_states(key); }, {});
+  for (const std::uint64_t setting : separation_.cores) tail_core_.push_back(separation_.core[static_cast<std::uint64_t>(alike[setting])]);
   unrecomputed_ = first_alike(space, [](const std::string& key) { return key != "recompute"; }, {{"recompute", "none"}});
   recomputed_ = first_alike(space, [](const std::string& key) { return key != "recompute"; }, {{"recompute", "full"}});
   hopeless_.assign(layouts.legal.size() * space.settings(), 0);
@@ -88,6 +88,11 @@ Screen::Screen(const Space& space, const SearchRequest& request, const Layouts& 
   for (const Layout& layout : layouts.legal) {
     const auto found = numbers.find(space.with_smaller_micro_batch(layout.raw));
     smaller_.push_back(found == numbers.end() || found->first == layout.raw ? -1 : found->second);
+  }
+  host_bound_ = screening_bound(kOptimizerOnHost);
+  for (std::uint64_t setting = 0; setting < space.settings(); ++setting) {
+    const Options options = space.setting_options(setting);
+    on_host_.push_back(request.base.offload.optimizer || std::find(options.begin(), options.end(), std::pair<std::string, std::string>("offload", "optimizer")) != options.end());
   }
   for (const std::uint64_t raw : layouts.of_kind) {
     const Strategy resolved =
@@ -130,7 +135,7 @@ bool Screen::needs_more_than_there_is(std::uint32_t layout, std::uint64_t settin
     if (hopeless(of, its)) return true;
     Screened plan;
     compose(its_layout, its, plan);
-    return plan.known && bound(of).least_bytes(plan.bytes) > kMargin * capacity;
+    return plan.known && bound(of, its).least_bytes(plan.bytes) > kMargin * capacity;
   };
   const auto itself = static_cast<std::int64_t>(setting);
   return too_large(smaller_[layout], itself) || (recomputed_[setting] != itself && too_large(layout, recomputed_[setting]));
@@ -145,6 +150,7 @@ bool Screen::bounds_a_depth(std::uint32_t layout, std::uint64_t setting) const {
 
 void Screen::summarize(const Wave& wave, Watch& watch) {
   const std::uint64_t settings = space_.settings();
+  const std::uint64_t cores = separation_.cores.size();
   std::vector<std::uint64_t> rows, tails;
   for (const std::uint32_t i : wave.layouts)
     for (std::uint64_t setting = 0; setting < settings; ++setting) {
@@ -155,32 +161,54 @@ void Screen::summarize(const Wave& wave, Watch& watch) {
         hopeless_[i * settings + setting] = 1;
         continue;
       }
-      rows.push_back(layout.row * settings + setting);
-      if (layout.tail > 0) tails.push_back(layout.tail * settings + tail_setting_[setting]);
+      rows.push_back(layout.row * cores + separation_.core[setting]);
+      if (layout.tail > 0) tails.push_back(layout.tail * cores + tail_core_[separation_.core[setting]]);
     }
-  const auto once = [](std::vector<std::uint64_t>& jobs, const auto& done) {
+  const auto once = [](std::vector<std::uint64_t>& jobs, std::vector<char>& made) {
     std::sort(jobs.begin(), jobs.end());
     jobs.erase(std::unique(jobs.begin(), jobs.end()), jobs.end());
-    std::erase_if(jobs, done);
+    std::erase_if(jobs, [&](std::uint64_t job) { return made[job] != 0; });
+    for (const std::uint64_t job : jobs) made[job] = 1;
   };
-  once(rows, [](std::uint64_t) { return false; });
-  once(tails, [&](std::uint64_t job) { return tail_made_[job] != 0; });
-  for (const std::uint64_t job : tails) tail_made_[job] = 1;
+  once(rows, row_made_);
+  once(tails, tail_made_);
   parallel_for(rows.size() + tails.size(), threads_of(request_), watch, "summaries", [&](std::uint64_t i, int) {
     if (i < rows.size()) {
-      summaries_[rows[i]] = summarizer_.summary(layouts_.rows[rows[i] / settings], rows[i] % settings);
+      summaries_[rows[i]] = summarizer_.summary(layouts_.rows[rows[i] / cores], separation_.cores[rows[i] % cores]);
     } else {
-      const std::uint64_t job = tails[i - rows.size()], tail = job / settings;
-      tails_[job] = summarizer_.tail(layouts_.tails[tail - 1], row_ranks_[tail], job % settings);
+      const std::uint64_t job = tails[i - rows.size()], tail = job / cores;
+      tails_[job] = summarizer_.tail(layouts_.tails[tail - 1], row_ranks_[tail], separation_.cores[job % cores]);
     }
   });
+}
+
+/// What settings beside their core add, for every row of differences that a legal plan has.
+void Screen::measure_differences(Watch& watch) {
+  for (std::size_t part = 0; part < Separation::kParts; ++part) {
+    const std::vector<std::uint64_t>& values = separation_.values[part];
+    const std::vector<Row>& rows = part == Separation::loss ? layouts_.heads : layouts_.states;
+    differences_[part].assign(rows.size() * values.size(), {});
+    std::vector<char> wanted(differences_[part].size(), 0);
+    for (const Layout& layout : layouts_.legal)
+      for (std::uint64_t setting = 0; setting < space_.settings(); ++setting)
+        if (layouts_.settings[layout.kind][setting]) wanted[Separation::row_of(part, layout) * values.size() + separation_.value[part][setting]] = 1;
+    std::vector<std::uint64_t> jobs;
+    for (std::uint64_t job = 0; job < wanted.size(); ++job)
+      if (wanted[job] != 0 && job % values.size() != 0) jobs.push_back(job);
+    parallel_for(jobs.size(), threads_of(request_), watch, "differences", [&](std::uint64_t i, int) {
+      const std::uint64_t job = jobs[i];
+      differences_[part][job] = summarizer_.difference(rows[job / values.size()], values.front(), values[job % values.size()]);
+    });
+  }
 }
 
 void Screen::summarize(Watch& watch) {
   if (!can()) return;
   row_ranks_.assign(layouts_.tails.size() + 1, 1);
   tail_made_.assign(tails_.size(), 0);
+  row_made_.assign(summaries_.size(), 0);
   for (const Layout& layout : layouts_.legal) row_ranks_[layout.tail] = layouts_.rows[layout.row].dp;
+  measure_differences(watch);
   for (const Wave& wave : waves()) summarize(wave, watch);
 }
 

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <limits>
 #include <memory>
 #include <vector>
 
 #include "search/legality.hpp"
+#include "search/separation.hpp"
 #include "search/summary.hpp"
 
 namespace plimsoll::searching {
@@ -21,8 +23,9 @@ struct ScreeningBound {
   double least_bytes(double composed) const { return composed / (1 + bytes_high); }
   double most_bytes(double composed) const { return composed / (1 + bytes_low); }
 };
-/// Of a framework's runs (name_of(ModelCode)). Throws Error (internal) where the file has none.
+/// Of a framework's runs (name_of(ModelCode)), or of kOptimizerOnHost. Throws Error (internal) where the file has none.
 ScreeningBound screening_bound(std::string_view framework);
+inline constexpr std::string_view kOptimizerOnHost = "optimizer on the host";
 
 /// What plans are ordered by: smaller is better.
 struct Score {
@@ -38,13 +41,15 @@ struct Screened {
   double seconds = 0, bytes = 0;  ///< bytes: without `cache`, what the allocator holds beyond its peak
   double cache = 0;
   std::uint32_t layout = 0;  ///< in Layouts::legal
+  std::uint32_t refusal = 0; ///< of one that is not known: what small instances like it were refused for; 0: nothing
   bool known = false, played = false;
 };
 
 /// The tables that plans are composed of.
 class Screen {
  public:
-  Screen(const Space& space, const SearchRequest& request, const Layouts& layouts);
+  /// `state` outlives it.
+  Screen(const Space& space, const SearchRequest& request, const Layouts& layouts, State& state);
 
   /// Runs the instances of every row and setting that a legal plan needs which may fit: those with smaller micro-batches and more
   /// recomputation first, since a plan that needs more than one that is too large by a margin is too large as well.
@@ -58,15 +63,20 @@ class Screen {
   template <class Take>
   void each(std::uint32_t layout, const Take& take) const;
 
-  ScreeningBound bound(std::uint32_t layout) const { return bounds_[layouts_.legal[layout].kind]; }
+  ScreeningBound bound(std::uint32_t layout, std::uint64_t setting) const {
+    return on_host_[setting] ? host_bound_ : bounds_[layouts_.legal[layout].kind];
+  }
+  ScreeningBound bound(const Screened& plan) const { return bound(plan.layout, space_.setting_of(plan.index)); }
   std::uint64_t instances() const { return summarizer_.instances(); }
   bool can() const { return summarizer_.can(); }
   /// Whether any plan's program is played: closed forms, which err otherwise, are no candidates then.
   bool plays() const;
 
  private:
-  const Summary& summary(const Layout& layout, std::uint64_t setting) const { return summaries_[layout.row * space_.settings() + setting]; }
-  const Tail& tail(const Layout& layout, std::uint64_t setting) const { return tails_[layout.tail * space_.settings() + tail_setting_[setting]]; }
+  const Summary& summary(const Layout& layout, std::uint64_t setting) const { return summaries_[layout.row * separation_.cores.size() + separation_.core[setting]]; }
+  const Tail& tail(const Layout& layout, std::uint64_t setting) const {
+    return tails_[layout.tail * separation_.cores.size() + tail_core_[separation_.core[setting]]];
+  }
   void compose(const Layout& layout, std::uint64_t setting, Screened& plan) const;
 
   const Space& space_;
@@ -78,14 +88,19 @@ class Screen {
   bool needs_more_than_there_is(std::uint32_t layout, std::uint64_t setting) const;
   bool bounds_a_depth(std::uint32_t layout, std::uint64_t setting) const;
   void summarize(const Wave& wave, Watch& watch);
+  void measure_differences(Watch& watch);
 
-  std::vector<Summary> summaries_;  ///< row · settings + setting
-  std::vector<Tail> tails_;         ///< tail · settings + setting; the first has nothing to add
-  std::vector<std::uint64_t> tail_setting_;   ///< the setting that stands for this one: states and their collectives are alike
+  Separation separation_;
+  std::vector<Summary> summaries_;  ///< row · cores + core
+  std::vector<Tail> tails_;         ///< tail · cores + core; the first has nothing to add
+  std::array<std::vector<Tail>, Separation::kParts> differences_;  ///< by part: row of its differences · values + value
+  std::vector<std::uint32_t> tail_core_;      ///< the core that stands for this one: states and their collectives are alike
   std::vector<std::int64_t> unrecomputed_;    ///< the same setting without recomputation; −1: there is none
   std::vector<ScreeningBound> bounds_;        ///< by kind
+  ScreeningBound host_bound_;                 ///< of plans whose optimizer runs on the host
+  std::vector<char> on_host_;                 ///< by setting: it does
   std::vector<std::int64_t> row_ranks_;       ///< by tail: data-parallel ranks of its layouts' rows
-  std::vector<char> tail_made_;               ///< by summary of a tail
+  std::vector<char> tail_made_, row_made_;    ///< by summary
   std::vector<char> hopeless_;                ///< layout · settings + setting
   std::vector<std::int64_t> smaller_;         ///< by layout: the same with the next smaller micro-batch; −1: there is none
   std::vector<std::int64_t> recomputed_;      ///< by setting: the same with everything recomputed; −1: there is none
@@ -93,13 +108,17 @@ class Screen {
 
 inline void Screen::compose(const Layout& layout, std::uint64_t setting, Screened& plan) const {
   const Summary& s = summary(layout, setting);
-  const Tail& more = tail(layout, setting);
+  Tail more = tail(layout, setting);
+  for (std::size_t part = 0; part < Separation::kParts; ++part)
+    if (const std::uint32_t value = separation_.value[part][setting]; value > 0)
+      more += differences_[part][separation_.row_of(part, layout) * separation_.values[part].size() + value];
   plan.known = s.known && more.known;
+  if (!plan.known) plan.refusal = s.known ? more.refusal : s.refusal;
   if (!plan.known) return;
   plan.seconds = composed_seconds(s, more, layout);
   plan.bytes = composed_bytes(s, more, layout);
   plan.cache = s.cache;
-  plan.played = s.played;
+  plan.played = s.played && more.played;
 }
 
 inline bool Screen::legal(const Layout& layout, std::uint64_t setting, std::uint64_t depth) const {
@@ -113,7 +132,7 @@ void Screen::each(std::uint32_t index, const Take& take) const {
   const Layout& layout = layouts_.legal[index];
   for (std::uint64_t setting = 0; setting < space_.settings(); ++setting) {
     if (!layouts_.settings[layout.kind][setting] || hopeless(index, setting)) continue;
-    Screened whole{space_.index(layout.raw, setting, 0), 0, 0, 0, index, false, false};
+    Screened whole{space_.index(layout.raw, setting, 0), 0, 0, 0, index, 0, false, false};
     compose(layout, setting, whole);
     take(whole);
     if (space_.depths() == 1 || !space_.recomputes_all(setting) || unrecomputed_[setting] < 0) continue;
@@ -124,7 +143,7 @@ void Screen::each(std::uint32_t index, const Take& take) const {
       // Layers of a chunk are alike: so many are recomputed, the others keep what they saved.
       const double share = static_cast<double>(space_.recomputed_layers(depth)) / layout.usual;
       take(Screened{whole.index + depth, none.seconds + share * (whole.seconds - none.seconds), none.bytes + share * (whole.bytes - none.bytes),
-                    std::max(none.cache, whole.cache), index, whole.known && none.known, whole.played && none.played});
+                    std::max(none.cache, whole.cache), index, std::max(whole.refusal, none.refusal), whole.known && none.known, whole.played && none.played});
     }
   }
 }

@@ -70,7 +70,8 @@ SearchResult search(const SearchRequest& request, const SearchWatcher& watcher) 
   const Layouts layouts = find_layouts(space, request, watch);
   for (const auto& [reason, rejection] : layouts.rejected) result.rejected[reason] = rejection;
   if (!watch.stopped() && request.shards <= 1) raise_if_all_contradict(layouts);
-  Screen screen(space, request, layouts);
+  State state(request.resume, request, result.fingerprint);
+  Screen screen(space, request, layouts, state);
   screen.summarize(watch);
   result.probes = screen.instances();
   if (screen.can() && !screen.plays() && !layouts.legal.empty()) result.notes.push_back("no plan's program can be played: all of this is closed forms");
@@ -82,9 +83,10 @@ SearchResult search(const SearchRequest& request, const SearchWatcher& watcher) 
   result.screened = sieve.screened;
   tell_what_does_not_fit(sieve, screen, space, layouts, request, result);
   const auto to_plan = [&](const Screened& one) { return plan_of(space, layouts, one); };
-  estimate_finalists(sieve, screen, to_plan, request, watch, result);
+  estimate_finalists(sieve, screen, to_plan, request, watch, state, result);
   for (std::size_t i = 0; i < std::min(request.keep_candidates, sieve.candidates.size()); ++i) result.candidates.push_back(to_plan(sieve.candidates[i]));
   result.complete = result.complete && !watch.stopped();
+  if (watch.stopped()) result.state = state.text(request, result.fingerprint);
   result.seconds = seconds_since(start);
   return result;
 }

@@ -1,6 +1,7 @@
 // "plimsoll/search/1", documented in docs/search.md.
 #include <nlohmann/json.hpp>
 
+#include "estimate/residuals.hpp"
 #include "plimsoll/search.hpp"
 #include "report/json_text.hpp"
 #include "search/comparison.hpp"
@@ -27,6 +28,7 @@ Json plan_object(const EstimatedPlan& plan, const EstimatedPlan* best) {
                  {"options", options_object(plan.plan)},
                  {"command", plan.command},
                  {"step_seconds", {{"low", step.low}, {"expected", step.expected}, {"high", step.high}}},
+                 {"decisive_difference", estimation::decisive_difference(plan.report.framework)},
                  {"tokens_per_second_per_gpu", plan.report.time.tokens_per_second_per_gpu},
                  {"gpu_seconds", plan.gpu_seconds()},
                  {"device_bytes", static_cast<std::int64_t>(memory.device.expected)},
@@ -34,8 +36,9 @@ Json plan_object(const EstimatedPlan& plan, const EstimatedPlan* best) {
                  {"verdict", name_of(plan.report.verdict)},
                  {"breakdown", std::move(breakdown)}};
   if (best != nullptr && best != &plan) {
-    object["equal_within_error"] = equal_within_error(plan, *best);
-    if (equal_within_error(plan, *best)) object["deciding_experiment"] = deciding_experiment(plan, *best);
+    const Steps its = steps_of(plan), of_best = steps_of(*best);
+    object["equal_within_error"] = equal_within_error(its, of_best);
+    if (equal_within_error(its, of_best)) object["deciding_experiment"] = deciding_experiment(its, of_best);
   }
   return object;
 }

@@ -5,6 +5,7 @@
 
 #include "plimsoll/report.hpp"
 #include "plimsoll/search.hpp"
+#include "report/csv.hpp"
 #include "report/layout.hpp"
 #include "search/comparison.hpp"
 
@@ -51,10 +52,12 @@ std::string runners_up(const SearchResult& result) {
                     fmt::format("{}: {}", differing_options(plan.plan, best.plan), losses_in_words(plan, best)));
   }
   const auto equal = static_cast<std::size_t>(std::count_if(result.best.begin() + 1, result.best.end(),
-                                                            [&](const EstimatedPlan& plan) { return equal_within_error(plan, best); }));
+                                                            [&](const EstimatedPlan& plan) { return equal_within_error(steps_of(plan), steps_of(best)); }));
   if (equal > 0)
-    text += wrapped("  ", fmt::format("{} of them {} equal to the best as far as predictions of such runs go. The best two: {}", equal,
-                                      equal == 1 ? "is" : "are", deciding_experiment(result.best[1], best)));
+    text += wrapped("  ", fmt::format("{} of them {} equal to the best as far as predictions of such runs go: nine in ten pairs of measured runs came out "
+                                      "in the predicted order from {:.0f} % on. The best two: {}",
+                                      equal, equal == 1 ? "is" : "are", 100 * steps_of(best).decisive,
+                                      deciding_experiment(steps_of(result.best[1]), steps_of(best))));
   return text;
 }
 
@@ -106,7 +109,7 @@ std::string to_csv(const SearchResult& result) {
     text += fmt::format("{},{},{:.6g},{},{}", plan.index, plan.gpus, plan.seconds, plan.device.count, plan.screened ? 1 : 0);
     for (const std::string& key : keys) {
       const auto said = std::find_if(plan.options.begin(), plan.options.end(), [&](const auto& each) { return each.first == key; });
-      text += "," + (said == plan.options.end() ? std::string() : said->second);
+      text += "," + (said == plan.options.end() ? std::string() : csv_field(said->second));
     }
     text += "\n";
   }

@@ -7,6 +7,7 @@
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/schedule.hpp"
+#include "search/legality.hpp"
 
 namespace plimsoll::searching {
 
@@ -35,6 +36,7 @@ Line line(double few, double at_few, double many, double at_many) {
   return {at_few - slope * few, 0, slope};
 }
 
+constexpr const char* kFillsNoNodes = "the instance fills no whole nodes";
 constexpr int kFew = 1, kMany = 2;                                 // layers of a chunk of the instances
 constexpr std::int64_t kShortStep = 8, kLongStep = 16;             // micro-batches of a pipeline's, multiples of their stages
 constexpr int kFewOfOneStage = 2, kManyOfOneStage = 4;             // layers: the first and the last of an FSDP model behave apart
@@ -49,7 +51,8 @@ Line line_by_chunks(int chunks, double few, double many, double few_in_more) {
 
 }  // namespace
 
-Summarizer::Summarizer(const Space& space, const SearchRequest& request) : space_(space), request_(request), layers_(stack_of(request.model)) {}
+Summarizer::Summarizer(const Space& space, const SearchRequest& request, State& state)
+    : space_(space), request_(request), layers_(stack_of(request.model)), state_(state) {}
 
 Strategy Summarizer::strategy_of(const Row& row, std::uint64_t setting, const Instance& instance) const {
   Options options = space_.layout_options(row.raw);
@@ -69,24 +72,20 @@ Strategy Summarizer::strategy_of(const Row& row, std::uint64_t setting, const In
   return s;
 }
 
-Summarizer::Seen Summarizer::see(const Row& row, std::uint64_t setting, const Instance& instance) const {
+Seen Summarizer::see(const Row& row, std::uint64_t setting, const Instance& instance) const {
   std::string key = fmt::format("{} {} {} {} {} {} {}", setting, instance.stages, instance.chunks, instance.layers, instance.micro_batches, instance.ranks,
                                 row.micro_batch);
   for (const auto& [name, value] : space_.layout_options(row.raw))
     if (name != "pp" && name != "vp" && name != "dp" && name != "global_batch" && name != "micro_batch") key += " " + name + "=" + value;
-  {
-    const std::lock_guard lock(remembering_);
-    if (const auto found = remembered_.find(key); found != remembered_.end()) return found->second;
-  }
+  if (auto known = state_.instance(key)) return *std::move(known);
   Seen seen = estimated(row, setting, instance);
-  const std::lock_guard lock(remembering_);
-  return remembered_.emplace(std::move(key), std::move(seen)).first->second;
+  return state_.tell(std::move(key), std::move(seen));
 }
 
-Summarizer::Seen Summarizer::estimated(const Row& row, std::uint64_t setting, const Instance& instance) const {
+Seen Summarizer::estimated(const Row& row, std::uint64_t setting, const Instance& instance) const {
   ++instances_;
   const std::optional<Cluster> cluster = sized(request_.cluster, row.model_ranks * instance.ranks * instance.stages);
-  if (!cluster) refuse("the instance fills no whole nodes");
+  if (!cluster) refuse(kFillsNoNodes);
   const Model model = with_layers(request_.model, layers_, std::int64_t{instance.stages} * instance.chunks * instance.layers);
   const Report report = estimate(model, *cluster, strategy_of(row, setting, instance));
   Seen seen;
@@ -230,8 +229,20 @@ Summary Summarizer::summary(const Row& row, std::uint64_t setting) const {
     return row.pipelined ? of_pipeline(row, setting) : of_one_stage(row, setting);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::internal) throw;
-    return {};
+    Summary unknown;
+    unknown.refusal = refusal_of(error);
+    return unknown;
   }
+}
+
+std::uint32_t Summarizer::refusal_of(const Error& error) const {
+  if (std::string(error.message()) == kFillsNoNodes) return 0;
+  const std::string reason = reason_of(error);
+  const std::lock_guard lock(numbering_);
+  const auto found = std::find(refusals_.begin(), refusals_.end(), reason);
+  const auto number = static_cast<std::uint32_t>(found - refusals_.begin()) + 1;
+  if (found == refusals_.end()) refusals_.push_back(reason);
+  return number;
 }
 
 Tail Summarizer::tail(const Row& tail, std::int64_t row_ranks, std::uint64_t setting) const {
@@ -241,8 +252,61 @@ Tail Summarizer::tail(const Row& tail, std::int64_t row_ranks, std::uint64_t set
     if (error.code() == ErrorCode::internal) throw;
     Tail unknown;
     unknown.known = false;
+    unknown.refusal = refusal_of(error);
     return unknown;
   }
+}
+
+Tail Summarizer::difference(const Row& row, std::uint64_t base, std::uint64_t setting) const {
+  try {
+    return measured_difference(row, base, setting);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::internal) throw;
+    Tail unknown;
+    unknown.known = false;
+    unknown.refusal = refusal_of(error);
+    return unknown;
+  }
+}
+
+Tail Summarizer::measured_difference(const Row& row, std::uint64_t base, std::uint64_t setting) const {
+  const int stages = row.pipelined ? 2 : 1, chunks = row.pipelined ? row.chunks : 1;
+  const int few = row.pipelined ? kFew : kFewOfOneStage, many = row.pipelined ? kMany : kManyOfOneStage;
+  const std::int64_t shorter = row.pipelined ? kShortStep : row.single ? 1 : kShortAccumulation;
+  const std::int64_t longer = row.single ? shorter : row.pipelined ? kLongStep : kLongAccumulation;
+  struct At {
+    double step, each;  ///< seconds more
+    std::array<double, 3> bytes;
+  };
+  bool played = true;
+  const auto at = [&](int layers) {
+    const auto seen = [&](std::uint64_t with, std::int64_t micro_batches) { return see(row, with, {stages, chunks, layers, micro_batches, row.dp}); };
+    const Seen before = seen(base, shorter), after = seen(setting, shorter);
+    if (after.played && !before.played) refuse("what it is compared with has no program");
+    played &= after.played;
+    At more{after.seconds - before.seconds, 0, {}};
+    if (longer > shorter) more.each = (seen(setting, longer).seconds - seen(base, longer).seconds - more.step) / static_cast<double>(longer - shorter);
+    more.step -= static_cast<double>(shorter) * more.each;
+    for (const std::size_t rank : {std::size_t{0}, std::size_t{2}}) {
+      const std::size_t of = rank == 0 ? 0 : before.allocated.size() - 1;
+      const double states = after.persistent[of] - before.persistent[of], peak = after.allocated[of] - before.allocated[of];
+      // States add up. What else lowers a small instance's peak may lower the plan's; what raises it may not: the plan's may lie elsewhere.
+      more.bytes[rank] = states + std::min(0.0, peak - states) + after.outside - before.outside;
+    }
+    return more;
+  };
+  const At at_few = at(few), at_many = at(many);
+  const auto line = [&](double with_few, double with_many) {
+    const double per_layer = (with_many - with_few) / ((many - few) * chunks);
+    return Line{with_few - per_layer * few * chunks, 0, per_layer};
+  };
+  Tail more;
+  more.played = played;
+  more.step = line(at_few.step, at_many.step);
+  more.micro_batch = line(at_few.each, at_many.each);
+  for (const std::size_t rank : {std::size_t{0}, std::size_t{2}}) more.states[rank] = line(at_few.bytes[rank], at_many.bytes[rank]);
+  more.states[1] = {0, 0, more.states[0].per_layer};
+  return more;
 }
 
 Tail Summarizer::measured_tail(const Row& tail, std::int64_t row_ranks, std::uint64_t setting) const {

@@ -7,10 +7,11 @@
 #include <atomic>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "plimsoll/error.hpp"
 #include "search/layout.hpp"
+#include "search/state.hpp"
 
 namespace plimsoll::searching {
 
@@ -19,6 +20,12 @@ struct Line {
   double at_none = 0, per_chunk = 0, per_layer = 0;
 
   double at(double layers, double chunks = 1) const { return at_none + chunks * (per_chunk + per_layer * layers); }
+  Line& operator+=(const Line& other) {
+    at_none += other.at_none;
+    per_chunk += other.per_chunk;
+    per_layer += other.per_layer;
+    return *this;
+  }
 };
 
 /// Peak of a rank: what lies there once, and what each forward pass of a chunk adds whose activations are held.
@@ -31,6 +38,7 @@ struct RankLine {
 /// Of one row of layouts under one setting.
 struct Summary {
   bool known = false;       ///< else a plan of it must be estimated
+  std::uint32_t refusal = 0;  ///< why its instances were refused (Summarizer::refusals); 0: they were not, or for their size alone
   bool played = false;      ///< its instances' programs were; else closed forms, which are not compared with what was played
   Line micro_batch;         ///< seconds of the busiest stage for one micro-batch
   Line step;                ///< seconds of a step besides: what filling and draining takes at its ends, the step's end
@@ -39,21 +47,33 @@ struct Summary {
   std::array<RankLine, 3> ranks;  ///< bytes that the first, an inner and the last rank need, without that (one stage: the first)
 };
 
-/// What a row's instances lack of a layout with more data-parallel ranks.
+/// What a row's instances lack: of a layout with more data-parallel ranks, or of a setting that changes the states or the loss alone.
 struct Tail {
-  bool known = true;
-  Line step;                    ///< seconds
+  bool known = true, played = true;
+  std::uint32_t refusal = 0;    ///< as a summary's
+  Line step, micro_batch;       ///< seconds
   std::array<Line, 3> states;   ///< bytes between steps, by rank as above
+
+  Tail& operator+=(const Tail& other) {
+    known &= other.known;
+    played &= other.played;
+    if (refusal == 0) refusal = other.refusal;
+    step += other.step;
+    micro_batch += other.micro_batch;
+    for (std::size_t i = 0; i < states.size(); ++i) states[i] += other.states[i];
+    return *this;
+  }
 };
 
 /// Seconds of a step of a layout.
 inline double composed_seconds(const Summary& s, const Tail& tail, const Layout& layout) {
   const auto micro_batches = static_cast<double>(layout.micro_batches), chunks = static_cast<double>(layout.chunks);
-  if (layout.stages == 1) return micro_batches * s.micro_batch.at(layout.last) + s.step.at(layout.last) + tail.step.at(layout.last);
+  const double more = micro_batches * tail.micro_batch.at(layout.last, chunks);
+  if (layout.stages == 1) return micro_batches * s.micro_batch.at(layout.last) + s.step.at(layout.last) + tail.step.at(layout.last) + more;
   // The last stage has the head, unless an inner one has so many layers more that it is busier.
   const double busiest = std::max(s.micro_batch.at(layout.last, chunks), chunks * s.micro_batch.per_layer * std::max(layout.first, layout.inner));
   return micro_batches * busiest + s.step.at(layout.first, chunks) + (layout.stages - 1) * s.stage.at(layout.usual) +
-         tail.step.at(layout.inner, chunks);
+         tail.step.at(layout.inner, chunks) + more;
 }
 
 /// Bytes that the allocator of its fullest rank must hold, and what lies outside of it.
@@ -74,7 +94,8 @@ Model with_layers(const Model& model, const Block* stack, std::int64_t layers);
 /// Runs the instances of a row or a tail.
 class Summarizer {
  public:
-  Summarizer(const Space& space, const SearchRequest& request);
+  /// `state`: the instances that were seen, and those that will have been.
+  Summarizer(const Space& space, const SearchRequest& request, State& state);
 
   /// Whether instances with fewer layers stand for the model: it is one stack of equal layers.
   bool can() const { return layers_ != nullptr; }
@@ -82,19 +103,16 @@ class Summarizer {
   Summary summary(const Row& row, std::uint64_t setting) const;
   /// `row_ranks`: data-parallel ranks of the row's instances.
   Tail tail(const Row& tail, std::int64_t row_ranks, std::uint64_t setting) const;
+  /// What `setting` adds to `base`, which differ in what changes the states or the loss alone.
+  Tail difference(const Row& row, std::uint64_t base, std::uint64_t setting) const;
   std::uint64_t instances() const { return instances_; }
-
  private:
+  /// The number of what the error is about, from 1; 0: an instance's own size.
+  std::uint32_t refusal_of(const Error& error) const;
   /// A small run of a row's kind.
   struct Instance {
     int stages, chunks, layers;  ///< layers of each chunk
     std::int64_t micro_batches, ranks;
-  };
-  /// What was estimated of it, in seconds and bytes; ranks by stage.
-  struct Seen {
-    double seconds = 0, outside = 0, cache = 0;
-    bool played = true;
-    std::vector<double> allocated, persistent, passes;
   };
   /// Estimated once however many rows ask for it.
   Seen see(const Row& row, std::uint64_t setting, const Instance& instance) const;
@@ -103,6 +121,7 @@ class Summarizer {
   Summary of_one_stage(const Row& row, std::uint64_t setting) const;
   struct Stages;
   Stages see_pipeline(const Row& row, std::uint64_t setting) const;
+  Tail measured_difference(const Row& row, std::uint64_t base, std::uint64_t setting) const;
   Tail measured_tail(const Row& tail, std::int64_t row_ranks, std::uint64_t setting) const;
   void add_memory(const Row& row, const Stages& seen, Summary& summary) const;
   Summary of_pipeline(const Row& row, std::uint64_t setting) const;
@@ -111,8 +130,9 @@ class Summarizer {
   const SearchRequest& request_;
   const Block* layers_ = nullptr;
   mutable std::atomic<std::uint64_t> instances_{0};
-  mutable std::mutex remembering_;
-  mutable std::unordered_map<std::string, Seen> remembered_;
+  State& state_;
+  mutable std::mutex numbering_;
+  mutable std::vector<std::string> refusals_;
 };
 
 }  // namespace plimsoll::searching

@@ -7,6 +7,7 @@
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/search.hpp"
+#include "report/csv.hpp"
 #include "report/json_text.hpp"
 #include "report/layout.hpp"
 #include "search/comparison.hpp"
@@ -108,15 +109,13 @@ std::string to_csv(const Sweep& sweep) {
   for (const SweepPoint& point : sweep.points) {
     for (const SearchAxis& axis : sweep.axes) {
       const auto said = std::find_if(point.plan.options.begin(), point.plan.options.end(), [&](const auto& each) { return each.first == axis.key; });
-      text += (axis.key == "gpus" ? std::to_string(point.plan.gpus) : said == point.plan.options.end() ? std::string() : said->second) + ",";
+      text += (axis.key == "gpus" ? std::to_string(point.plan.gpus) : said == point.plan.options.end() ? std::string() : csv_field(said->second)) + ",";
     }
     if (point.report) {
       text += fmt::format("{},{:.6g},{:.6g},{:.0f},\n", name_of(point.report->verdict), seconds_of(*point.report),
                           point.report->time.tokens_per_second_per_gpu, point.report->worst_rank().memory.device.expected);
     } else {
-      std::string quoted = point.refusal;
-      std::replace(quoted.begin(), quoted.end(), '"', '\'');
-      text += fmt::format(",,,,\"{}\"\n", quoted);
+      text += ",,,," + csv_field(point.refusal) + "\n";
     }
   }
   return text;

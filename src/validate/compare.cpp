@@ -5,7 +5,10 @@
 #include <optional>
 #include <set>
 
+#include <fmt/format.h>
+
 #include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
 
 namespace plimsoll::validation {
 namespace {
@@ -77,13 +80,28 @@ double error_of(const Observed& seen, double value) {
 
 Comparison& add(RowResult& result, const std::string& source, const MeasuredRow& row, const Observed& seen, double value) {
   return result.comparisons.emplace_back(
-      Comparison{source, row.id, seen.quantity, value, seen.value, error_of(seen, value), seen.lower_bound, {}, Basis::closed_form, {}});
+      Comparison{source, row.id, seen.quantity, value, seen.value, error_of(seen, value), seen.lower_bound, {}, Basis::closed_form, {}, {}});
 }
 
 /// Whether the rank that is asked about ran out of memory, or any where none is.
 bool ran_out(const Report& report, const Strategy& strategy) {
   if (const RankReport* rank = asked_rank(report, strategy)) return rank->memory.out_of_memory;
   return std::any_of(report.ranks.begin(), report.ranks.end(), [](const RankReport& rank) { return rank.memory.out_of_memory; });
+}
+
+/// What two runs share that differ in their strategy alone: model, devices, release, batch, sequence, arithmetic and optimizer. Empty where
+/// the strategy does not resolve.
+std::string question_of(const MeasuredRow& row) {
+  const Model& model = *row.model;
+  try {
+    const Strategy s = resolve(row.strategy, model, *row.cluster);
+    return fmt::format("{} {} {} {} {} | {} {} | {} {} {} | {} {} {} | {} {} {} {}", model.architecture, model.parameters(), model.layers, model.heads,
+                       model.vocab_size, row.cluster->accelerator.name, s.gpus, s.framework, s.framework_version, s.torch, s.global_batch,
+                       s.seq_len, static_cast<int>(s.task), static_cast<int>(s.precision), static_cast<int>(s.low_precision),
+                       static_cast<int>(s.fp8_scaling), static_cast<int>(s.optimizer));
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 /// Compares everything that needs a step. A peak that was measured is predicted without the limit that cut the prediction short.
@@ -109,6 +127,7 @@ void compare_step(RowResult& result, const std::string& source, const MeasuredRo
       comparison.basis = from.time.basis;
       comparison.closed_form_because = from.time.closed_form_because;
     }
+    if (seen.quantity == quantity::step_seconds) comparison.question = question_of(row);
   }
 }
 

@@ -101,8 +101,9 @@ TEST(Screen, KeepsItsBoundOverRandomPlans) {
     const SearchWatcher nobody;
     Watch watch(nobody);
     const Layouts layouts = find_layouts(space, request, watch);
-    const Summarizer summarizer(space, request);
-    const Screen screen(space, request, layouts);
+    State state;
+    const Summarizer summarizer(space, request, state);
+    const Screen screen(space, request, layouts, state);
     std::mt19937_64 random(11);
     for (int drawn = 0; drawn < 12;) {
       const auto number = static_cast<std::uint32_t>(random() % layouts.legal.size());
@@ -114,7 +115,7 @@ TEST(Screen, KeepsItsBoundOverRandomPlans) {
       const Tail tail = layout.tail > 0 ? summarizer.tail(layouts.tails[layout.tail - 1], layouts.rows[layout.row].dp, setting) : Tail{};
       if (!summary.known || !tail.known) continue;
       const Report report = estimate(request.model, request.cluster, with_options(request, space.options(space.index(layout.raw, setting, 0))));
-      const ScreeningBound bound = screen.bound(number);
+      const ScreeningBound bound = screen.bound(number, setting);
       const double seconds = composed_seconds(summary, tail, layout), bytes = composed_bytes(summary, tail, layout);
       const std::string what = std::string(each.framework) + " " + std::to_string(space.index(layout.raw, setting, 0));
       EXPECT_LE(bound.least_seconds(seconds), report.time.step_seconds.expected) << what;
@@ -122,6 +123,36 @@ TEST(Screen, KeepsItsBoundOverRandomPlans) {
       EXPECT_LE(bound.least_bytes(bytes), report.worst_rank().memory.device.expected) << what;
       EXPECT_GE(bound.most_bytes(bytes), report.worst_rank().memory.device.expected) << what;
     }
+  }
+}
+
+/// Optimizers, 16-bit types and losses are screened by differences that were measured once: their plans lie in the same band.
+TEST(Screen, KeepsItsBoundOverSeparatedSettings) {
+  SearchRequest request = request_of("gpt2-xl", "2x8xa100-80gb-sxm", {{"global_batch", "64"}, {"seq", "1024"}, {"framework", "megatron-core"}}, {});
+  request.width = SearchWidth::all;
+  request.sample = 400;
+  const Space space(request);
+  const SearchWatcher nobody;
+  Watch watch(nobody);
+  const Layouts layouts = find_layouts(space, request, watch);
+  State state;
+  Screen screen(space, request, layouts, state);
+  screen.summarize(watch);
+  std::mt19937_64 random(5);
+  for (int drawn = 0; drawn < 40;) {
+    const auto number = static_cast<std::uint32_t>(random() % layouts.legal.size());
+    const std::uint64_t setting = random() % space.settings();
+    if (!screen.legal(layouts.legal[number], setting, 0) || screen.hopeless(number, setting)) continue;
+    ++drawn;
+    const Screened plan = screen.screened(number, setting, 0);
+    if (!plan.known) continue;
+    const Report report = estimate(request.model, request.cluster, with_options(request, space.options(plan.index)));
+    const ScreeningBound bound = screen.bound(plan);
+    const double device = report.worst_rank().memory.device.expected;
+    EXPECT_LE(bound.least_seconds(plan.seconds), report.time.step_seconds.expected) << plan.index;
+    EXPECT_GE(bound.most_seconds(plan.seconds), report.time.step_seconds.expected) << plan.index;
+    EXPECT_LE(bound.least_bytes(plan.bytes), device) << plan.index;
+    EXPECT_GE(bound.most_bytes(plan.bytes), device) << plan.index;
   }
 }
 
@@ -228,6 +259,81 @@ TEST(Search, WhatNobodyCanRunIsAnError) {
 TEST(Search, CanBeStopped) {
   const SearchResult result = search(small_search(), [](const SearchProgress&) { return false; });
   EXPECT_FALSE(result.complete);
+}
+
+/// Whenever a search is stopped, what it leaves lets the next one answer as if it had not been, and what was found out is not done again.
+TEST(Search, GoesOnWhereItWasStopped) {
+  SearchRequest request = small_search();
+  request.axes = {{"tp", {"1"}}, {"pp", {"1", "2"}}, {"micro_batch", {"1", "2"}}, {"data_parallel", {"ddp"}}, {"vp", {"1"}}, {"recompute", {"none", "full"}}};
+  request.threads = 1;
+  const SearchResult whole = search(request);
+  EXPECT_TRUE(whole.state.empty());
+  for (const char* phase : {"layouts", "summaries", "estimates"}) {
+    std::uint64_t looks = 0;
+    const SearchResult stopped = search(request, [&](const SearchProgress& now) { return std::string(now.phase) != phase || ++looks < 3; });
+    ASSERT_FALSE(stopped.state.empty()) << phase;
+    SearchRequest rest = request;
+    rest.resume = stopped.state;
+    const SearchResult resumed = search(rest);
+    ASSERT_EQ(resumed.best.size(), whole.best.size());
+    for (std::size_t i = 0; i < whole.best.size(); ++i) {
+      EXPECT_EQ(resumed.best[i].plan.index, whole.best[i].plan.index) << phase;
+      EXPECT_EQ(resumed.best[i].seconds(), whole.best[i].seconds()) << phase;
+    }
+    EXPECT_EQ(resumed.probes + stopped.probes, whole.probes) << phase;
+    EXPECT_TRUE(resumed.complete);
+  }
+}
+
+TEST(Search, StatesOfAnotherSearchAreRefused) {
+  SearchRequest request = small_search();
+  const std::string state = search(request, [](const SearchProgress&) { return false; }).state;
+  request.resume = state;
+  request.shards = 2;
+  EXPECT_THROW(search(request), Error);
+  request = small_search();
+  request.axes[0].values = {"1"};
+  request.resume = state;
+  EXPECT_THROW(search(request), Error);
+  for (const char* wrong : {"{}", "[1", R"({"schema": "plimsoll/search/1"})"}) {
+    request.resume = wrong;
+    EXPECT_THROW(search(request), Error) << wrong;
+  }
+}
+
+/// What one process prints for all is what one search would have.
+TEST(Merge, IsAResultAgain) {
+  SearchRequest request = small_search();
+  const SearchResult whole = search(request);
+  std::vector<std::pair<std::string, std::string>> files;
+  for (request.shard = 0, request.shards = 2; request.shard < 2; ++request.shard) files.emplace_back("a shard", to_json(search(request)));
+  const SearchResult again = result_of(request, merge_searches(files));
+  ASSERT_EQ(again.best.size(), whole.best.size());
+  for (std::size_t i = 0; i < whole.best.size(); ++i) {
+    EXPECT_EQ(again.best[i].plan.index, whole.best[i].plan.index);
+    EXPECT_EQ(again.best[i].command, whole.best[i].command);
+  }
+  // Each shard offers the fastest of its own for every sixteenth of the memory: the front may hold more than the whole's, and nothing worse.
+  for (const EstimatedPlan& plan : whole.front)
+    EXPECT_TRUE(std::any_of(again.front.begin(), again.front.end(), [&](const EstimatedPlan& other) {
+      return other.seconds() <= plan.seconds() && other.headroom() >= plan.headroom() && other.plan.gpus <= plan.plan.gpus;
+    })) << plan.plan.index;
+  for (const auto& [reason, rejection] : whole.rejected) EXPECT_EQ(again.rejected.at(reason).count, rejection.count) << reason;
+}
+
+/// Runners-up are compared with the best of all shards: theirs were others.
+TEST(Merge, ComparesWithTheBestOfAll) {
+  SearchRequest request = small_search();
+  const JsonDocument whole = JsonDocument::parse(to_json(search(request)), "whole");
+  std::vector<std::pair<std::string, std::string>> files;
+  for (request.shard = 0, request.shards = 3; request.shard < 3; ++request.shard) files.emplace_back("a shard", to_json(search(request)));
+  const JsonDocument merged = JsonDocument::parse(merge_searches(files), "merged");
+  for (std::size_t i = 1; i < whole.root()["top"].size(); ++i) {
+    const JsonValue one = whole.root()["top"].at(i), other = merged.root()["top"].at(i);
+    EXPECT_EQ(one["equal_within_error"].boolean(), other["equal_within_error"].boolean()) << i;
+    EXPECT_EQ(one.has("deciding_experiment"), other.has("deciding_experiment")) << i;
+  }
+  EXPECT_FALSE(merged.root()["top"].at(0).has("equal_within_error"));
 }
 
 TEST(Search, RejectedAreCountedWithARescue) {

@@ -78,7 +78,8 @@ TEST(Legality, IsWhatResolveSays) {
     const Layouts layouts = find_layouts(space, request, watch);
     std::set<std::uint64_t> legal_layouts;
     for (const Layout& layout : layouts.legal) legal_layouts.insert(layout.raw);
-    const Screen screen(space, request, layouts);
+    State state;
+    const Screen screen(space, request, layouts, state);
     std::mt19937_64 random(7);
     for (int i = 0; i < 300 && !layouts.legal.empty(); ++i) {
       const Layout& layout = layouts.legal[random() % layouts.legal.size()];
