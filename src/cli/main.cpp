@@ -5,16 +5,16 @@
 #include <string_view>
 
 #include "command.hpp"
+#include "option_words.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/report.hpp"
 
 namespace {
 
-/// Whether the program that reads the answer asked for JSON.
+/// Whether the program that reads the answer asked for JSON; what another program is told does not count.
 bool asks_for_json(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
+  for (int i = 1; i < plimsoll::cli::own_words(plimsoll::cli::all_commands(), argc, argv); ++i) {
     const std::string_view word(argv[i]);
-    if (word == "--") return false;
     if (word == "--json" || (word == "json" && std::string_view(argv[i - 1]) == "--format")) return true;
   }
   return false;

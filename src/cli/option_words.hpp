@@ -15,6 +15,9 @@ struct NamedCommand {
 };
 std::vector<NamedCommand> runnable_commands();
 
+/// How many words of the line are plimsoll's own: those before another program's line, or before its "--"; all where there is none.
+int own_words(const std::vector<Command>& commands, int argc, const char* const* argv);
+
 /// The values that an option takes where it takes one of a few: those of the strategy's table, formats, shells.
 std::vector<std::string> values_of(const Option& option);
 

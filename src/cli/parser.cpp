@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "command.hpp"
+#include "option_words.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/plimsoll.hpp"
 
@@ -156,15 +157,6 @@ bool needs_rest(const Command& command) {
                      [](const Option& option) { return option.kind == Option::rest && option.required; });
 }
 
-/// Where the line of another program begins, or its "--" stands; its length where there is none.
-int end_of_own(const std::vector<Command>& commands, int argc, const char* const* argv) {
-  const auto end =
-      static_cast<int>(std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; }) - argv);
-  for (const Command& command : commands)
-    if (argc > 1 && command.name == argv[1] && needs_rest(command)) return std::min(end, end_of_options(command, argc, argv));
-  return end;
-}
-
 void add_rest(Arguments& arguments, const Command& command, int argc, const char* const* argv, int from) {
   for (const Option& option : command.options)
     if (option.kind == Option::rest)
@@ -177,6 +169,14 @@ bool is_given(int argc, const char* const* argv, std::string_view flag) {
 
 }  // namespace
 
+int own_words(const std::vector<Command>& commands, int argc, const char* const* argv) {
+  const auto end =
+      static_cast<int>(std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; }) - argv);
+  for (const Command& command : commands)
+    if (argc > 1 && command.name == argv[1] && needs_rest(command)) return std::min(end, end_of_options(command, argc, argv));
+  return end;
+}
+
 int run(const std::vector<Command>& commands, int argc, const char* const* argv) {
   CLI::App app("Before a training run leaves port: does it fit, how fast does it go, and why.", "plimsoll");
   app.get_formatter()->column_width(kNames);
@@ -184,7 +184,7 @@ int run(const std::vector<Command>& commands, int argc, const char* const* argv)
   app.footer("plimsoll COMMAND --help has examples.\nExit codes: 0 fits, 1 does not fit, 2 bad input, 70 internal.");
   app.require_subcommand(0, 1);  // a second command's name is an argument: `man estimate`
   std::vector<std::unique_ptr<Bound>> all;
-  const int own = end_of_own(commands, argc, argv);
+  const int own = own_words(commands, argc, argv);
   const bool help_all = is_given(own, argv, kHelpAll);
   for (const Command& command : commands) add_command(app, command, argc > 1 && command.name == argv[1], help_all, all);
 

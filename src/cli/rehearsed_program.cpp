@@ -406,6 +406,7 @@ std::string per_rank(const std::string& path, std::int64_t rank, bool several) {
 void require_program(const std::string& program) {
   if (program.find('/') != std::string::npos) {
     if (!is_file(program)) fail("there is no such program", program, "the command behind -- is run as it is typed");
+    if (std::filesystem::is_directory(program)) fail("this is a folder, and no program", program);
     return;
   }
   const char* path = std::getenv("PATH");

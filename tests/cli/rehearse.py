@@ -86,6 +86,11 @@ def main():
     refused(checks, "names no program", "--on", "8xmi300x", "--", "torchrun", "--nproc-per-node", "4")
     refused(checks, "is no count of processes", "--on", "8xmi300x", "--", "torchrun", "--nproc-per-node", "many", "train.py")
     refused(checks, "there is no such program", "--on", "8xmi300x", "--", "/nowhere/python", "train.py")
+    refused(checks, "this is a folder", "--on", "8xmi300x", "--", "/usr", "train.py")
+    for own, told in (((), ("--json",)), (("--json",), ())):  # what the program is told is not plimsoll's, with or without "--"
+        result = run("rehearse", *own, "--on", "1xh100-sxm", "/bin/echo", *told)
+        answer = result.out.replace("--json\n", "")
+        checks.check(result.code == 2 and bool(answer.strip("\n")) == bool(own), f"echo {told}: {result.code} {result.out!r}")
     refused(checks, "there is no such program on PATH", "--on", "8xmi300x", "--", "no-such-trainer", "train.py")
     if not has_torch():
         refused(checks, "install it for the Python of the command", "--on", "8xmi300x", "--", PYTHON, "-c", "import torch")

@@ -1,11 +1,15 @@
 #include "formats/foreign/node.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "plimsoll/error.hpp"
 #include "units/json_reader.hpp"
 
 namespace plimsoll::formats {
+
+Node::Node() = default;
 
 Node Node::scalar(std::string text, std::string where, bool quoted) {
   Node node;

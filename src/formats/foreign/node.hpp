@@ -20,6 +20,8 @@ struct Node {
   std::string where;
   std::vector<std::pair<std::string, Node>> members;  ///< of a table by name and in order, of a list without names
 
+  Node();  ///< null. Defined elsewhere: pairs of a Node ask for it before they are complete, and its members are such pairs
+
   bool is_null() const { return kind == Kind::null; }
   bool is_scalar() const { return kind == Kind::scalar; }
   bool is_table() const { return kind == Kind::table; }

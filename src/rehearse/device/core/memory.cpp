@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 
@@ -22,6 +23,17 @@ constexpr std::uint64_t kReservable = std::uint64_t{1} << 44;
 constexpr int kRead = PROT_READ | PROT_WRITE;
 
 std::uint64_t up(std::uint64_t n, std::uint64_t unit) { return (n + unit - 1) / unit * unit; }
+
+/// PLIMSOLL_REHEARSE_ADDRESSES: whether they rise, as those of runtimes do that only count; else they fall.
+bool addresses_rise() {
+  static const bool kRise = [] {
+    const char* said = std::getenv("PLIMSOLL_REHEARSE_ADDRESSES");
+    const std::string text = said == nullptr || *said == '\0' ? "falling" : said;
+    if (text != "falling" && text != "rising") complain("PLIMSOLL_REHEARSE_ADDRESSES is '" + text + "': falling or rising");
+    return text == "rising";
+  }();
+  return kRise;
+}
 
 /// Address space without memory behind it. `least` is what must be had; as much of `most` as there is.
 class Range {
@@ -44,14 +56,17 @@ class Range {
   /// The end of the highest gap of that many bytes, or 0: addresses go down, as CUDA's driver gives them.
   std::uintptr_t take(std::uint64_t bytes, std::uint64_t alignment) {
     for (auto gap = gaps_.rbegin(); gap != gaps_.rend(); ++gap) {
-      const std::uintptr_t from = gap->first, to = from + gap->second;
       if (bytes > gap->second) continue;
-      const std::uintptr_t at = (to - bytes) / alignment * alignment;
-      if (at < from) continue;
-      gaps_.erase(from);
-      if (at > from) gaps_[from] = at - from;
-      if (at + bytes < to) gaps_[at + bytes] = to - at - bytes;
-      return at;
+      const std::uintptr_t at = (gap->first + gap->second - bytes) / alignment * alignment;
+      if (at >= gap->first) return cut(std::prev(gap.base()), at, bytes);
+    }
+    return 0;
+  }
+  /// The start of the lowest gap, or 0.
+  std::uintptr_t take_lowest(std::uint64_t bytes, std::uint64_t alignment) {
+    for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
+      const std::uintptr_t at = up(gap->first, alignment);
+      if (at + bytes <= gap->first + gap->second) return cut(gap, at, bytes);
     }
     return 0;
   }
@@ -72,6 +87,14 @@ class Range {
   }
 
  private:
+  std::uintptr_t cut(std::map<std::uintptr_t, std::uint64_t>::iterator gap, std::uintptr_t at, std::uint64_t bytes) {
+    const std::uintptr_t from = gap->first, to = from + gap->second;
+    gaps_.erase(gap);
+    if (at > from) gaps_[from] = at - from;
+    if (at + bytes < to) gaps_[at + bytes] = to - at - bytes;
+    return at;
+  }
+
   std::uintptr_t start_ = 0, end_ = 0;
   std::map<std::uintptr_t, std::uint64_t> gaps_;
 };
@@ -334,7 +357,8 @@ Status allocate(void** address, std::size_t bytes, const Stream* stream) {
     note(record::SegmentAction::allocate_failed, device, 0, bytes, stream);
     return Status::out_of_memory;
   }
-  const std::uintptr_t at = range_of(device).take(space, space >= kLarge ? kLarge : kPage);
+  Range& range = range_of(device);
+  const std::uintptr_t at = addresses_rise() ? range.take_lowest(space, kPage) : range.take(space, space >= kLarge ? kLarge : kPage);
   if (at == 0 || !open_pages(at, space)) {
     complain("address space for " + std::to_string(bytes) + " bytes of device memory cannot be had");
     refund(device, counted);
