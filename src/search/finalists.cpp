@@ -1,9 +1,11 @@
 #include "search/finalists.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <set>
+#include <tuple>
 
 #include "plimsoll/error.hpp"
 
@@ -54,7 +56,7 @@ class Sifter {
     count_hopeless(layout);
     screen_.each(layout, [&](const Screened& plan) {
       ++sieve_.legal;
-      if (!plan.known && plan.refusal > 0) return static_cast<void>(refused_[{layouts_.legal[layout].kind, plan.refusal}].push_back(plan));
+      if (!plan.known && plan.refusal > 0) return static_cast<void>(refused_[{layouts_.legal[layout].kind, plan.refusal}].emplace_back(plan.index, layout));
       if (!plan.known) return keep(plan, {-1, 0});
       ++sieve_.screened;
       if (sieve_.plays && !plan.played) return static_cast<void>(++sieve_.unplayed);
@@ -106,7 +108,7 @@ class Sifter {
     });
     for (const Kept& each : kept_) sieve_.candidates.push_back(each.plan);
     for (auto& [kind, plans] : refused_) {
-      std::sort(plans.begin(), plans.end(), [](const Screened& a, const Screened& b) { return a.index < b.index; });
+      std::sort(plans.begin(), plans.end());
       sieve_.alike.push_back(std::move(plans));
     }
     for (const auto& [gpus, headrooms] : front_) {
@@ -168,7 +170,7 @@ class Sifter {
   double capacity_, most_seconds_;
   Best best_;
   std::vector<Kept> kept_;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<Screened>> refused_;  ///< by kind of layout and what for
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::pair<std::uint64_t, std::uint32_t>>> refused_;  ///< by kind of layout and what for
   std::map<std::int64_t, std::array<Screened, kHeadrooms>> front_;  ///< by GPUs
   Sieve sieve_;
 };
@@ -281,13 +283,18 @@ void find_front(std::vector<EstimatedPlan> plans, SearchResult& result) {
 /// refused for, all of them are.
 std::vector<Screened> with_unlike(const Sieve& sieve, const Estimator& estimator, Watch& watch, SearchResult& result) {
   std::vector<Screened> candidates;
-  for (const std::vector<Screened>& plans : sieve.alike) {
+  const auto unknown = [](const std::pair<std::uint64_t, std::uint32_t>& plan) {
+    Screened one;
+    std::tie(one.index, one.layout) = plan;
+    return one;
+  };
+  for (const auto& plans : sieve.alike) {
     if (watch.stopped()) break;
     std::string refusal;
-    const auto plan = estimator.estimated(plans.front(), refusal);
+    const auto plan = estimator.estimated(unknown(plans.front()), refusal);
     ++result.estimated;
     if (plan) {
-      candidates.insert(candidates.end(), plans.begin(), plans.end());
+      std::transform(plans.begin(), plans.end(), std::back_inserter(candidates), unknown);
       continue;
     }
     SearchRejection& rejection = result.rejected[kReasons[static_cast<int>(Outcome::What::refused)]];

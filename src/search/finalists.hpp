@@ -1,7 +1,9 @@
 // From all plans to those that could be the best, and from these to the best: no plan is left out that could belong to them.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "search/screen.hpp"
@@ -14,7 +16,8 @@ inline constexpr const char* kUnplayed = "only a closed form is known, which doe
 /// What screening leaves.
 struct Sieve {
   std::vector<Screened> candidates;  ///< could be among the best; those that are not known first, then by their least score
-  std::vector<std::vector<Screened>> alike;  ///< not known either: of each kind of layout those whose instances were refused for the same
+  /// Not known either: of each kind of layout those whose instances were refused for the same, by index and layout.
+  std::vector<std::vector<std::pair<std::uint64_t, std::uint32_t>>> alike;
   std::vector<Screened> front;       ///< of every cluster size and sixteenth of the memory, the fastest that seems to fit so
   std::uint64_t legal = 0, screened = 0, too_large = 0, too_slow = 0, unplayed = 0;
   bool plays = false;                ///< closed forms are no candidates

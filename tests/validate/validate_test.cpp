@@ -175,5 +175,29 @@ TEST(Validate, JsonAndTextHoldEveryRow) {
   EXPECT_NE(validation_text(v).find("-50.00%"), std::string::npos) << validation_text(v);
 }
 
+/// Seven runs of one question, predicted e^0.02 apart and measured e^0.01: a pair d places apart is overstated by 0.01 d. Of the 21 pairs 6, 5, 4, 3
+/// and 2 are 1 to 5 places apart, and 18.9 pairs are nine in ten: the 90th percentile is 5 places. One more question of two runs is too few.
+TEST(Residuals, DifferencesAreOfPairsThatAnswerOneQuestion) {
+  Validation validation;
+  const auto add = [&](const char* framework, const char* question, double predicted, double measured) {
+    Comparison row;
+    row.quantity = quantity::step_seconds;
+    row.predicted = predicted;
+    row.measured = measured;
+    row.framework = framework;
+    row.basis = Basis::played;
+    row.question = question;
+    validation.rows.push_back(row);
+  };
+  for (int i = 0; i < 7; ++i) add("megatron-te", "one", std::exp(0.02 * i), std::exp(0.01 * i));
+  add("megatron-te", "two", 5.0, 1.0);  // of another question: no pair with the rest
+  add("torchtune", "three", 1.0, 1.0);
+  add("torchtune", "three", 1.1, 1.0);
+  const std::string json = residuals_json(validation);
+  EXPECT_NE(json.find(R"({"framework": "megatron-te", "pairs": 21, "p90": 0.0500})"), std::string::npos) << json;
+  EXPECT_EQ(json.find(R"("framework": "torchtune", "pairs")"), std::string::npos) << json;
+  EXPECT_NE(json.find(R"({"framework": "all", "pairs": 21, "p90": 0.0500})"), std::string::npos) << json;
+}
+
 }  // namespace
 }  // namespace plimsoll
