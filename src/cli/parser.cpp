@@ -140,12 +140,14 @@ bool takes_rest(const Command& command) {
   return std::any_of(command.options.begin(), command.options.end(), [](const Option& option) { return option.kind == Option::rest; });
 }
 
-/// The first word that is neither an option of the command nor the value of one: another program starts there, without "--".
+/// The first word that is neither an option of the command nor the value of one: another program starts there, without "--". An option that
+/// takes words takes all of them.
 int end_of_options(const Command& command, int argc, const char* const* argv) {
   int at = 2;
   while (at < argc && argv[at][0] == '-') {
     const std::string_view word = argv[at++];
     const auto option = std::find_if(command.options.begin(), command.options.end(), [&](const Option& each) { return each.name == word; });
+    if (option != command.options.end() && option->kind == Option::words) return argc;
     if (option != command.options.end() && option->kind != Option::flag && at < argc) ++at;
   }
   return at;

@@ -46,9 +46,8 @@ std::vector<std::string> values_of(const Arguments& arguments) {
 /// The command and the machines: of the line, or of a script that --from names.
 std::int64_t set_command(const Arguments& arguments, Rehearse& wanted) {
   if (!arguments.has("--from")) {
-    if (!arguments.has("COMMAND")) fail("COMMAND is missing: the program that is rehearsed", "rehearse", "for example -- torchrun --nproc-per-node 8 train.py");
     wanted.cluster = parse_cluster(cluster_name(arguments, "rehearse"));
-    wanted.line = parse_launch_line(arguments.all("COMMAND"));
+    wanted.line = parse_launch_line(arguments.has("COMMAND") ? arguments.all("COMMAND") : std::vector<std::string>{});
     return 0;
   }
   ForeignCommand found = read_foreign_command(arguments.all("--from"), {{}, arguments["--on"], arguments.all("COMMAND")});
@@ -171,7 +170,7 @@ Command rehearse_command() {
        {Option::rest,
         "COMMAND",
         "the program with its arguments, or any line that starts it: torchrun, accelerate launch, a shell script",
-        false,
+        true,
         {}}},
       run_rehearse,
       {}};
