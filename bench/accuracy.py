@@ -31,7 +31,7 @@ OWN = {
 PUBLISHED = {
     "torchtune": "torchtune's published runs",
     "nemo-docs": "NeMo's published runs",
-    "torchtitan": "TorchTitan's published runs of 2024 to 2026 on H100, H200 and B200",
+    "torchtitan": "TorchTitan's published runs of 2024 to 2026 on H100, H200 and GB200",
     "hf-peft": "PEFT's method comparison on one L40S",
     "hf-docs-single-gpu": "transformers' guide to one GPU",
     "mlperf-training": "MLPerf Training on NVIDIA: NeMo in fp8 and with LoRA",
