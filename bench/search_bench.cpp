@@ -28,8 +28,8 @@ namespace {
 using namespace plimsoll;
 using namespace plimsoll::searching;
 
-/// GPT-3 on 64 A100: every layout's degrees, sharding and micro-batch, recomputation with every number of layers. Tables are made of a sample of
-/// its layouts: what a plan costs does not depend on how many there are.
+/// GPT-3 on 64 A100: every layout's degrees, sharding and micro-batch, recomputation with every number of layers. Tables are made of a
+/// sample of its layouts: what a plan costs does not depend on how many there are.
 SearchRequest gpt3_on_64() {
   SearchRequest request;
   request.model = load_model("gpt-3-175b");
@@ -104,7 +104,10 @@ void whole_search(benchmark::State& state, const char* model, const char* cluste
     state.counters["estimates"] = static_cast<double>(result.estimated);
   }
 }
-BENCHMARK_CAPTURE(whole_search, gpt_3_175b_64_gpus, "gpt-3-175b", "8x8xa100-80gb-sxm", "1536", "2048")->Unit(benchmark::kMillisecond)->UseRealTime()->Iterations(1);
+BENCHMARK_CAPTURE(whole_search, gpt_3_175b_64_gpus, "gpt-3-175b", "8x8xa100-80gb-sxm", "1536", "2048")
+    ->Unit(benchmark::kMillisecond)
+    ->UseRealTime()
+    ->Iterations(1);
 BENCHMARK_CAPTURE(whole_search, llama_3_1_405b_16384_gpus, "llama-3.1-405b", "2048x8xh100-sxm", "16384", "8192")
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime()

@@ -1,5 +1,6 @@
 // What vendors' benchmarks print; the first byte chooses whose.
 #include "calibrate/importers/importers.hpp"
+
 #include "reader.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

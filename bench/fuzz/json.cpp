@@ -1,7 +1,6 @@
 // The JSON reader that all others stand on, with every question that it answers about a value.
-#include "units/json_reader.hpp"
-
 #include "reader.hpp"
+#include "units/json_reader.hpp"
 
 namespace {
 

@@ -24,12 +24,13 @@ int read(const std::uint8_t* data, std::size_t size, Read reader) {
   return 0;
 }
 
-/// The path of a file with these bytes for readers that take a path; the next call changes it. It lies in memory: a disk would be the slowest
-/// part of a run.
+/// The path of a file with these bytes for readers that take a path; the next call changes it. It lies in memory: a disk would be the
+/// slowest part of a run.
 inline const std::string& file_of(const std::string& bytes) {
   static const int file = memfd_create("input", 0);
   static const std::string path = "/proc/self/fd/" + std::to_string(file);
-  if (file < 0 || ftruncate(file, 0) != 0 || pwrite(file, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) std::abort();
+  if (file < 0 || ftruncate(file, 0) != 0 || pwrite(file, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    std::abort();
   return path;
 }
 

@@ -12,7 +12,8 @@ bool plays(const std::string& text) {
   const auto request = nlohmann::json::parse(text, nullptr, false);
   if (!request.is_object()) return false;
   for (const char* command : {"estimate", "explain", "view", "report"})
-    if (request.value("command", nlohmann::json()) == command) return request.contains("on") || request.contains("from") || request.contains("launch");
+    if (request.value("command", nlohmann::json()) == command)
+      return request.contains("on") || request.contains("from") || request.contains("launch");
   return false;
 }
 

@@ -1,4 +1,5 @@
-// Short texts that people and compilers write: quantities, axes of a search, commands to rehearse, names of kernels. The first byte chooses.
+// Short texts that people and compilers write: quantities, axes of a search, commands to rehearse, names of kernels. The first byte
+// chooses.
 #include <sstream>
 
 #include "plimsoll/campaign.hpp"

@@ -56,8 +56,8 @@ struct ForeignRun {
 /// (the model, the devices), by name.
 ForeignRun read_foreign(const std::vector<std::string>& files, const ForeignOptions& options);
 
-/// What a search takes from a run: all that was said of it but how its work is dealt to ranks, cut into micro-batches and recomputed, which is the
-/// search's to decide. The global batch is the run's own. Throws Error where the run contradicts itself.
+/// What a search takes from a run: all that was said of it but how its work is dealt to ranks, cut into micro-batches and recomputed, which
+/// is the search's to decide. The global batch is the run's own. Throws Error where the run contradicts itself.
 Strategy strategy_to_search(const ForeignRun& run);
 
 /// A command that starts a program, for those that run it.
@@ -67,9 +67,9 @@ struct ForeignCommand {
   std::int64_t ranks = 0;  ///< where the words do not say it: srun's tasks; 0: not told
 };
 
-/// The training program that a script starts, on the machines that it, or the other files, describe; nothing of it is run, and of files that
-/// configure the program only their machines are read. `options.launch_line` stands in the script's place. Throws Error: no program, no
-/// devices, or an argument of the program that only the machine knows.
+/// The training program that a script starts, on the machines that it, or the other files, describe; nothing of it is run, and of files
+/// that configure the program only their machines are read. `options.launch_line` stands in the script's place. Throws Error: no program,
+/// no devices, or an argument of the program that only the machine knows.
 ForeignCommand read_foreign_command(const std::vector<std::string>& files, const ForeignOptions& options);
 
 /// Every key that the files, the program's defaults and `resolve()` settled: key, value, where from; then the unread keys.

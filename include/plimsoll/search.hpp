@@ -43,22 +43,22 @@ enum class SearchGoal : std::uint8_t {
 
 struct SearchRequest {
   Model model;
-  Cluster cluster;                 ///< the largest that may be taken
+  Cluster cluster;                                      ///< the largest that may be taken
   std::string model_word, cluster_word, strategy_word;  ///< as commands name them (strategy_word: a file); empty: by their own names
-  Strategy base;                   ///< what all plans share
-  std::vector<SearchAxis> axes;    ///< what the caller opened or pinned; the rest is open_axes'
-  std::vector<std::int64_t> gpus;  ///< sizes of the cluster to try; empty: all of it
+  Strategy base;                                        ///< what all plans share
+  std::vector<SearchAxis> axes;                         ///< what the caller opened or pinned; the rest is open_axes'
+  std::vector<std::int64_t> gpus;                       ///< sizes of the cluster to try; empty: all of it
   SearchWidth width = SearchWidth::usual;
   SearchGoal goal = SearchGoal::time;
-  double most_step_seconds = 0;    ///< slower plans do not count; 0: any
-  double dollars_per_gpu_hour = 0; ///< of the cluster's device; 0: not known, and no plan has a price
-  std::size_t top = 10;            ///< plans whose order is exact
+  double most_step_seconds = 0;     ///< slower plans do not count; 0: any
+  double dollars_per_gpu_hour = 0;  ///< of the cluster's device; 0: not known, and no plan has a price
+  std::size_t top = 10;             ///< plans whose order is exact
   std::uint64_t shard = 0, shards = 1;
-  std::uint64_t sample = 0;        ///< layouts to look at, spread over the space; 0: all
+  std::uint64_t sample = 0;           ///< layouts to look at, spread over the space; 0: all
   std::size_t most_estimates = 2000;  ///< beyond so many the answer is marked incomplete
-  int threads = 0;                 ///< 0: as many as the machine has
-  std::size_t keep_candidates = 0; ///< screened plans to list (SearchResult::candidates); 0: none
-  std::string resume;              ///< SearchResult::state of the same search, which was stopped; empty: none
+  int threads = 0;                    ///< 0: as many as the machine has
+  std::size_t keep_candidates = 0;    ///< screened plans to list (SearchResult::candidates); 0: none
+  std::string resume;                 ///< SearchResult::state of the same search, which was stopped; empty: none
 };
 
 /// A point of the space.
@@ -66,9 +66,9 @@ struct SearchPlan {
   std::uint64_t index = 0;
   std::vector<std::pair<std::string, std::string>> options;  ///< of the axes, as on the command line
   std::int64_t gpus = 0;
-  double seconds = 0;       ///< of a step, screened
-  Bytes device;             ///< of the fullest rank, screened
-  bool screened = true;     ///< false: what the space holds of it could not be screened
+  double seconds = 0;    ///< of a step, screened
+  Bytes device;          ///< of the fullest rank, screened
+  bool screened = true;  ///< false: what the space holds of it could not be screened
 };
 
 /// A plan with its full estimate.
@@ -95,15 +95,15 @@ struct SearchResult {
   SearchGoal goal = SearchGoal::time;
   std::uint64_t shard = 0, shards = 1;
   std::vector<SearchAxis> axes;
-  double points = 0;                        ///< of the space, legal or not
-  std::vector<EstimatedPlan> best;          ///< that fit, the best first, at most SearchRequest::top
-  std::vector<EstimatedPlan> front;         ///< no other plan is better in time, headroom and GPUs together
-  std::vector<SearchPlan> candidates;       ///< the best that were screened, if asked for
+  double points = 0;                   ///< of the space, legal or not
+  std::vector<EstimatedPlan> best;     ///< that fit, the best first, at most SearchRequest::top
+  std::vector<EstimatedPlan> front;    ///< no other plan is better in time, headroom and GPUs together
+  std::vector<SearchPlan> candidates;  ///< the best that were screened, if asked for
   std::map<std::string, SearchRejection> rejected;
   std::uint64_t legal = 0, screened = 0, estimated = 0, probes = 0;
   double seconds = 0, screening_seconds = 0;
-  bool complete = true;                     ///< false: it was stopped, or most_estimates were not enough
-  std::string state;                        ///< of a search that was stopped: what SearchRequest::resume goes on from
+  bool complete = true;  ///< false: it was stopped, or most_estimates were not enough
+  std::string state;     ///< of a search that was stopped: what SearchRequest::resume goes on from
   std::vector<std::string> notes;
 
   double screened_per_second() const { return screening_seconds > 0 ? static_cast<double>(screened) / screening_seconds : 0; }
@@ -111,9 +111,9 @@ struct SearchResult {
 
 /// How far a search is.
 struct SearchProgress {
-  const char* phase = "";     ///< "layouts", "summaries", "screening", "estimates"
+  const char* phase = "";  ///< "layouts", "summaries", "screening", "estimates"
   std::uint64_t done = 0, of = 0;
-  double best_seconds = 0;    ///< 0: nothing fits yet
+  double best_seconds = 0;  ///< 0: nothing fits yet
 };
 /// Called now and then from the thread that called `search`; false: stop and answer with what is known.
 using SearchWatcher = std::function<bool(const SearchProgress&)>;
@@ -152,8 +152,8 @@ struct Solution {
   std::string next, because;          ///< empty: nothing was tried beyond
 };
 
-/// The largest "micro_batch", "seq" (in steps of 1,024 tokens) or "layers" (of the same model) with which a plan of the named axes fits. Under a
-/// global batch that is said only its divisors are tried. Throws Error: another key.
+/// The largest "micro_batch", "seq" (in steps of 1,024 tokens) or "layers" (of the same model) with which a plan of the named axes fits.
+/// Under a global batch that is said only its divisors are tried. Throws Error: another key.
 Solution largest(const SearchRequest& request, const std::string& key, const SearchWatcher& watch = {});
 /// The least recomputation: none, selective, one recomputed layer a stage, two …, full.
 Solution least_recompute(const SearchRequest& request, const SearchWatcher& watch = {});

@@ -120,7 +120,7 @@ enum class AttentionKernel : std::uint8_t {
   sdpa,     ///< torch's choice, by release and device: cuDNN or flash for 16 bits, memory-efficient, or written out
   flash,
   flash_varlen,
-  flex,     ///< torch.nn.attention.flex_attention over a block mask, compiled
+  flex,  ///< torch.nn.attention.flex_attention over a block mask, compiled
   memory_efficient,
   cudnn,
   te,  ///< Transformer Engine's (cuDNN or flash)
@@ -207,22 +207,23 @@ struct DeepSpeedOptions {
   bool fp16_master_weights_and_grads = false, bf16_master_weights_and_grads = false, bf16_optimizer_states = false;
   std::optional<bool> zero_init;  ///< the model is built sharded; resolved (true for stage 3)
   std::string wrapper;            ///< class of the optimizer wrapper ("BF16_Optimizer"); resolved as DeepSpeed chooses it
-  /// offload_optimizer and offload_param. `pin_memory` is resolved (true; before 0.17 false); buffers are those of the NVMe swapper, sizes in
-  /// elements.
+  /// offload_optimizer and offload_param. `pin_memory` is resolved (true; before 0.17 false); buffers are those of the NVMe swapper, sizes
+  /// in elements.
   struct Offload {
     bool nvme = false;  ///< device nvme: host memory is a buffer only
     std::optional<bool> pin_memory;
-    std::int64_t buffer_count = 0;  ///< resolved (4 of the optimizer, 5 of parameters)
-    std::int64_t buffer_size = 100'000'000, max_in_cpu = 1'000'000'000;                 ///< parameters
-    bool pipeline_read = false, pipeline_write = false, fast_init = false;              ///< optimizer
-    double ratio = 1;                                                                   ///< optimizer: share of the sub-groups on the host
+    std::int64_t buffer_count = 0;                                          ///< resolved (4 of the optimizer, 5 of parameters)
+    std::int64_t buffer_size = 100'000'000, max_in_cpu = 1'000'000'000;     ///< parameters
+    bool pipeline_read = false, pipeline_write = false, fast_init = false;  ///< optimizer
+    double ratio = 1;                                                       ///< optimizer: share of the sub-groups on the host
   };
   Offload offload_optimizer, offload_param;
   std::optional<DType> communication_data_type;  ///< gradients on their way; empty: the weights' type
   bool prescale_gradients = false;
   double gradient_predivide_factor = 1;
   bool use_all_reduce_for_fetch_params = false, allgather_sequential = false;  ///< stage3_…
-  std::vector<std::string> lower_precision_safe_modules;  ///< torch_autocast: classes whose gradients are sent in its type; empty: DeepSpeed's list
+  std::vector<std::string>
+      lower_precision_safe_modules;  ///< torch_autocast: classes whose gradients are sent in its type; empty: DeepSpeed's list
 };
 
 /// Megatron-LM and Megatron-core.
@@ -231,11 +232,11 @@ struct MegatronOptions {
   /// The interleaved schedule gathers a model chunk's weights while the chunk before it computes, at the same time on all stages; else each
   /// chunk gathers them when it needs them. Resolved (false).
   std::optional<bool> align_param_gather;
-  /// Gradients of the output layer's weight wait for the end of the schedule, where the last stage idles; of the last `wgrad_deferral_limit`
-  /// micro-batches (0: of all). Resolved (false).
+  /// Gradients of the output layer's weight wait for the end of the schedule, where the last stage idles; of the last
+  /// `wgrad_deferral_limit` micro-batches (0: of all). Resolved (false).
   std::optional<bool> defer_embedding_wgrad_compute;
   std::int64_t wgrad_deferral_limit = 0;
-  std::int64_t ddp_bucket_size = 0;                               ///< elements; 0: max(40e6, 1e6 · dp)
+  std::int64_t ddp_bucket_size = 0;  ///< elements; 0: max(40e6, 1e6 · dp)
   bool pad_buckets_for_high_nccl_busbw = false;
   std::optional<bool> gradient_accumulation_fusion, masked_softmax_fusion, rope_fusion;  ///< resolved
   std::string layer_spec;                                                                ///< "local" or "te"; resolved
@@ -399,12 +400,12 @@ struct Strategy {
   /// Whether scaled_dot_product_attention takes cuDNN's kernels before its own (torch.backends.cuda.enable_cudnn_sdp); resolved: where the
   /// release and the device prefer them.
   std::optional<bool> cudnn_attention;
-  bool liger_kernel = false;           ///< Liger's modules in the place of transformers' (TrainingArguments.use_liger_kernel)
+  bool liger_kernel = false;  ///< Liger's modules in the place of transformers' (TrainingArguments.use_liger_kernel)
   AllocatorSettings allocator;
 
   // ---- what resolve() and the readers say about it ---------------------------------------------------------------------
-  std::vector<std::string> assumed;      ///< every default taken, in words
-  std::vector<std::string> unread_keys;  ///< keys that nothing read
+  std::vector<std::string> assumed;                          ///< every default taken, in words
+  std::vector<std::string> unread_keys;                      ///< keys that nothing read
   std::vector<std::pair<std::string, std::string>> options;  ///< keys and values that `set_options` was given, as they were spelled
 };
 

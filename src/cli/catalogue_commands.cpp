@@ -74,16 +74,17 @@ Command graph_command() {
 }
 
 Command hardware_command() {
-  return {"hardware",
-          "the shipped accelerators and clusters, or one with the source of every number",
-          "  plimsoll hardware\n  plimsoll hardware mi300x\n  plimsoll hardware --from topo.txt lscpu.txt --on h100-sxm -o this-cluster.json",
-          {{Option::positional, "NAME", "an accelerator, a cluster, or a file", false, {}},
-           {Option::words, "--from", "write a hardware file of the machines that nvidia-smi topo -m, lscpu, sinfo -N … showed", false, {}},
-           {Option::value, "--on", "with --from: the device, where no file names it", false, {}},
-           {Option::value, "-o", "with --from: the file, else it is printed", false, {}},
-           {Option::flag, "--json", "print JSON: the lists of names, or the file itself", false, {}}},
-          run_hardware,
-          {}};
+  return {
+      "hardware",
+      "the shipped accelerators and clusters, or one with the source of every number",
+      "  plimsoll hardware\n  plimsoll hardware mi300x\n  plimsoll hardware --from topo.txt lscpu.txt --on h100-sxm -o this-cluster.json",
+      {{Option::positional, "NAME", "an accelerator, a cluster, or a file", false, {}},
+       {Option::words, "--from", "write a hardware file of the machines that nvidia-smi topo -m, lscpu, sinfo -N … showed", false, {}},
+       {Option::value, "--on", "with --from: the device, where no file names it", false, {}},
+       {Option::value, "-o", "with --from: the file, else it is printed", false, {}},
+       {Option::flag, "--json", "print JSON: the lists of names, or the file itself", false, {}}},
+      run_hardware,
+      {}};
 }
 
 }  // namespace plimsoll::cli

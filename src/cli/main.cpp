@@ -32,15 +32,15 @@ int complain(const plimsoll::Error& error, bool json) {
 namespace plimsoll::cli {
 
 const std::vector<Command>& all_commands() {
-  static const std::vector<Command> kCommands{
-      estimate_command(),   explain_command(),   search_command(),     sweep_command(),     compare_command(),  merge_command(),
-      campaign_command(),   export_command(),    gate_command(),       models_command(),    graph_command(),    hardware_command(),
-      frameworks_command(), formula_command(),   validate_command(),   rehearse_command(),  calibrate_command(), doctor_command(),
-      replay_command(),     compare_trace_command(),
+  static const std::vector<Command> kCommands{estimate_command(),   explain_command(), search_command(),   sweep_command(),
+                                              compare_command(),    merge_command(),   campaign_command(), export_command(),
+                                              gate_command(),       models_command(),  graph_command(),    hardware_command(),
+                                              frameworks_command(), formula_command(), validate_command(), rehearse_command(),
+                                              calibrate_command(),  doctor_command(),  replay_command(),   compare_trace_command(),
 #ifdef PLIMSOLL_SERVE
-      serve_command(),
+                                              serve_command(),
 #endif
-      completion_command(), man_command()};
+                                              completion_command(), man_command()};
   return kCommands;
 }
 

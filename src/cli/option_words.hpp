@@ -26,7 +26,7 @@ std::vector<std::string> model_names();
 std::vector<std::string> hardware_names();
 
 bool takes_value(const Option& option);
-bool is_flag(const Option& option);        ///< begins with a dash
+bool is_flag(const Option& option);  ///< begins with a dash
 bool takes_model(const Option& option);
 bool takes_hardware(const Option& option);
 

@@ -51,7 +51,8 @@ bool Progress::show(const char* phase, std::uint64_t done, std::uint64_t of, con
   const int filled = static_cast<int>(std::clamp(share, 0.0, 1.0) * kCells);
   std::string line = fmt::format("\r\033[K{:<10} [{}{}] {:3.0f} %", phase, std::string(static_cast<std::size_t>(filled), '#'),
                                  std::string(static_cast<std::size_t>(kCells - filled), '.'), 100 * share);
-  if (seconds > 0.5 && done > 0) line += fmt::format("  {:.3g}/s, {:.0f} s left", static_cast<double>(done) / seconds, seconds * (1 / share - 1));
+  if (seconds > 0.5 && done > 0)
+    line += fmt::format("  {:.3g}/s, {:.0f} s left", static_cast<double>(done) / seconds, seconds * (1 / share - 1));
   if (!remark.empty()) line += "  " + remark;
   std::fputs(line.c_str(), stderr);
   std::fflush(stderr);

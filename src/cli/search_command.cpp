@@ -16,7 +16,8 @@ std::string format_of(const Arguments& arguments) {
     fail("two ways to print at once", "--json --format " + arguments["--format"], "leave one of them out");
   const std::string format = arguments.has("--json") ? "json" : arguments.has("--format") ? arguments["--format"] : "text";
   const std::vector<std::string> known{"text", "json", "csv", "html"};
-  if (std::find(known.begin(), known.end(), format) == known.end()) fail("there is no format '" + format + "'", "--format", suggest(format, known));
+  if (std::find(known.begin(), known.end(), format) == known.end())
+    fail("there is no format '" + format + "'", "--format", suggest(format, known));
   return format;
 }
 
@@ -43,7 +44,8 @@ std::string text_of(const SearchResult& result, const std::string& format) {
 SearchResult watched(const SearchRequest& request) {
   Progress progress;
   return search(request, [&](const SearchProgress& now) {
-    return progress.show(now.phase, now.done, now.of, now.best_seconds > 0 ? "best " + to_string(Seconds(now.best_seconds)) : std::string());
+    return progress.show(now.phase, now.done, now.of,
+                         now.best_seconds > 0 ? "best " + to_string(Seconds(now.best_seconds)) : std::string());
   });
 }
 
@@ -105,13 +107,19 @@ Command search_command() {
                   "  plimsoll search gpt-3-175b --on 8x8xa100-80gb-sxm --global-batch 1536 --seq 2048\n"
                   "  plimsoll search llama-3.1-8b --on 4x8xh100-sxm --framework any --global-batch 256 --seq 8192 --json\n"
                   "  plimsoll search llama-3.1-8b --on 8xh100-sxm --fsdp full --recompute full --largest seq\n"
-                  "  plimsoll search llama-3.1-70b --on 128x8xh100-sxm --gpus 64..1024 --minimize gpus --global-batch 1024 --tp 1..8 --recompute none,full",
+                  "  plimsoll search llama-3.1-70b --on 128x8xh100-sxm --gpus 64..1024 --minimize gpus --global-batch 1024 --tp 1..8 "
+                  "--recompute none,full",
                   search_flags(),
                   run_search,
                   {}};
-  command.options.push_back({Option::value, "--largest", "micro-batch, seq or layers: the largest with which what the line names fits", false, {}});
+  command.options.push_back(
+      {Option::value, "--largest", "micro-batch, seq or layers: the largest with which what the line names fits", false, {}});
   command.options.push_back({Option::value, "--least", "recompute: the least with which it fits", false, {}});
-  command.options.push_back({Option::value, "--resume", "go on from this file, which a search that was stopped has left; where it is not there, the file to leave", false, {}});
+  command.options.push_back({Option::value,
+                             "--resume",
+                             "go on from this file, which a search that was stopped has left; where it is not there, the file to leave",
+                             false,
+                             {}});
   command.options.push_back({Option::flag, "--json", "print one plimsoll/search/1 object", false, {}});
   command.options.push_back({Option::value, "--format", "text, json, csv (every candidate), html (a page with the front)", false, {}});
   command.options.push_back({Option::value, "-o", "write to this file", false, {}});

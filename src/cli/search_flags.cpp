@@ -26,7 +26,8 @@ void read_shard(const Arguments& arguments, SearchRequest& request) {
   const std::string& text = arguments["--shard"];
   unsigned long long shard = 0, shards = 0;
   char rest = 0;
-  if (std::sscanf(text.c_str(), "%7llu/%7llu%c", &shard, &shards, &rest) != 2 || shards < 1 || shard >= shards || text.find('-') != std::string::npos)
+  if (std::sscanf(text.c_str(), "%7llu/%7llu%c", &shard, &shards, &rest) != 2 || shards < 1 || shard >= shards ||
+      text.find('-') != std::string::npos)
     fail("'" + text + "' is no shard", "--shard", "0/8 is the first of eight, 7/8 the last");
   request.shard = shard;
   request.shards = shards;
@@ -56,7 +57,9 @@ void read_strategy(const Arguments& arguments, SearchRequest& request) {
     const std::string key = key_of(flag.name), &text = arguments[flag.name];
     const bool any_framework = key == "framework" && text == "any";
     const bool is_list = flag.help.find("list") != std::string::npos || key == "strategy";
-    SearchAxis axis{key, is_list ? std::vector<std::string>{text} : any_framework ? std::vector<std::string>{} : parse_axis_values(text, flag.name)};
+    SearchAxis axis{key, is_list         ? std::vector<std::string>{text}
+                         : any_framework ? std::vector<std::string>{}
+                                         : parse_axis_values(text, flag.name)};
     if (any_framework)
       for (const FrameworkProfile& profile : frameworks())
         if (profile.refused.empty()) axis.values.push_back(profile.name);
@@ -79,7 +82,8 @@ void read_gpus(const Arguments& arguments, SearchRequest& request) {
   for (const std::string& value : parse_axis_values(arguments[kGpus], kGpus)) {
     std::int64_t gpus = 0;
     char rest = 0;
-    if (std::sscanf(value.c_str(), "%9ld%c", &gpus, &rest) != 1 || gpus < 1) fail("'" + value + "' is no number of GPUs", kGpus, "8, 8..1024, or 8,16,24");
+    if (std::sscanf(value.c_str(), "%9ld%c", &gpus, &rest) != 1 || gpus < 1)
+      fail("'" + value + "' is no number of GPUs", kGpus, "8, 8..1024, or 8,16,24");
     request.gpus.push_back(gpus);
   }
   const std::int64_t most = *std::max_element(request.gpus.begin(), request.gpus.end()), node = request.cluster.gpus_per_node;
@@ -114,8 +118,12 @@ std::vector<Option> search_flags() {
   for (Option& option : foreign_options()) flags.push_back(std::move(option));
   flags.insert(flags.end(),
                {{Option::value, kGpus, "sizes of the cluster to try: 8..1024 doubles from 8; else all of --on", false, {}},
-                {Option::value, "--open", "usual (degrees, micro-batch, sharding, recomputation), or all: also precision, optimizer, offload, compile, loss, "
-                                          "numbers of recomputed layers", false, {}},
+                {Option::value,
+                 "--open",
+                 "usual (degrees, micro-batch, sharding, recomputation), or all: also precision, optimizer, offload, compile, loss, "
+                 "numbers of recomputed layers",
+                 false,
+                 {}},
                 {Option::value, "--minimize", "time, gpus (the fewest that fit) or cost (GPU-seconds of a step)", false, {}},
                 {Option::value, "--max-step-seconds", "slower plans do not count", false, {}},
                 {Option::value, "--top", "plans to rank exactly, 10 unless told", false, {}},
@@ -130,7 +138,8 @@ std::vector<Option> search_flags() {
 SearchRequest search_request(const Arguments& arguments, const std::string& command) {
   SearchRequest request = is_foreign(arguments) ? foreign_request(arguments) : SearchRequest{};
   if (!is_foreign(arguments)) {
-    if (!arguments.has("MODEL")) fail("MODEL is missing: what is trained", command, "a shipped model's name, a config.json, or --from FILE");
+    if (!arguments.has("MODEL"))
+      fail("MODEL is missing: what is trained", command, "a shipped model's name, a config.json, or --from FILE");
     request.cluster_word = cluster_name(arguments, command);
     request.model_word = arguments["MODEL"];
     request.strategy_word = arguments["--strategy"];

@@ -38,7 +38,8 @@ int run_serve(const Arguments& arguments) {
   options.page = arguments.has("--page") ? arguments["--page"] : page_folder(program);
   options.worker = {program.string(), "serve", "--worker", "--memory", std::to_string(memory)};
   options.ready = [&](int port) {
-    std::fprintf(stderr, "plimsoll: http://%s:%d/%s\n", options.host.c_str(), port, options.page.empty() ? " (the page is not built: POST to /api/call)" : "");
+    std::fprintf(stderr, "plimsoll: http://%s:%d/%s\n", options.host.c_str(), port,
+                 options.page.empty() ? " (the page is not built: POST to /api/call)" : "");
     std::fflush(stderr);
   };
   options.stop = interrupted;
@@ -50,22 +51,27 @@ int run_serve(const Arguments& arguments) {
 }  // namespace
 
 Command serve_command() {
-  return {"serve",
-          "the planner for others: JSON over HTTP, and the page",
-          "  plimsoll serve\n"
-          "  curl -d '{\"command\":\"estimate\",\"model\":\"gpt2\",\"on\":\"1xh100-sxm\",\"strategy\":{\"micro_batch\":8,\"seq_len\":1024}}' "
-          "-H 'Content-Type: application/json' http://127.0.0.1:7465/api/call",
-          {{Option::value, "--host", "address to listen at; 127.0.0.1 unless told: nobody else reaches it", false, {}},
-           {Option::value, "--port", "7465 unless told; 0: any that is free", false, {}},
-           {Option::value, "--workers", "requests answered at once; the processors unless told", false, {}},
-           {Option::value, "--waiting", "requests that may wait for a worker, 64 unless told; more are turned away (503)", false, {}},
-           {Option::value, "--seconds", "that a request may take, 10 unless told; then it is ended (504)", false, {}},
-           {Option::value, "--memory", "MiB that a worker may take, 2048 unless told", false, {}},
-           {Option::value, "--cache", "MiB of answers that are kept for equal requests, 64 unless told; 0: every request is computed", false, {}},
-           {Option::value, "--page", "folder of the page; else the one beside the program", false, {}},
-           {Option::flag, "--worker", "answer requests of standard input: what serve runs", false, {}, true}},
-          run_serve,
-          {}};
+  return {
+      "serve",
+      "the planner for others: JSON over HTTP, and the page",
+      "  plimsoll serve\n"
+      "  curl -d '{\"command\":\"estimate\",\"model\":\"gpt2\",\"on\":\"1xh100-sxm\",\"strategy\":{\"micro_batch\":8,\"seq_len\":1024}}' "
+      "-H 'Content-Type: application/json' http://127.0.0.1:7465/api/call",
+      {{Option::value, "--host", "address to listen at; 127.0.0.1 unless told: nobody else reaches it", false, {}},
+       {Option::value, "--port", "7465 unless told; 0: any that is free", false, {}},
+       {Option::value, "--workers", "requests answered at once; the processors unless told", false, {}},
+       {Option::value, "--waiting", "requests that may wait for a worker, 64 unless told; more are turned away (503)", false, {}},
+       {Option::value, "--seconds", "that a request may take, 10 unless told; then it is ended (504)", false, {}},
+       {Option::value, "--memory", "MiB that a worker may take, 2048 unless told", false, {}},
+       {Option::value,
+        "--cache",
+        "MiB of answers that are kept for equal requests, 64 unless told; 0: every request is computed",
+        false,
+        {}},
+       {Option::value, "--page", "folder of the page; else the one beside the program", false, {}},
+       {Option::flag, "--worker", "answer requests of standard input: what serve runs", false, {}, true}},
+      run_serve,
+      {}};
 }
 
 }  // namespace plimsoll::cli

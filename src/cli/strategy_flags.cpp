@@ -73,7 +73,8 @@ ForeignRun foreign_run(const Arguments& arguments) {
 
 Run run_of(const Arguments& arguments, const std::string& command, const std::string& taken) {
   if (!is_foreign(arguments)) {
-    if (!arguments.has("MODEL")) fail("MODEL is missing: what is trained", command, "a shipped model's name, a config.json, or --from FILE");
+    if (!arguments.has("MODEL"))
+      fail("MODEL is missing: what is trained", command, "a shipped model's name, a config.json, or --from FILE");
     const std::string& on = cluster_name(arguments, command);
     return {load_model(arguments["MODEL"]), parse_cluster(on), strategy_of(arguments, taken)};
   }

@@ -30,7 +30,8 @@ struct Run {
   Cluster cluster;
   Strategy strategy;
 };
-/// Throws Error where MODEL or --on is missing and no file stands in for it. `taken` as in strategy_of. Prints what --show-resolved asks for.
+/// Throws Error where MODEL or --on is missing and no file stands in for it. `taken` as in strategy_of. Prints what --show-resolved asks
+/// for.
 Run run_of(const Arguments& arguments, const std::string& command, const std::string& taken = {});
 
 }  // namespace plimsoll::cli

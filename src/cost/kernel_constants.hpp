@@ -19,8 +19,8 @@ struct KernelLaw {
 
 /// Rows share the last-level cache with what was touched since they were written.
 struct CacheLaw {
-  double bytes_per_clock = 0;   ///< of a compute unit, out of the cache
-  double held = 0, gone = 0;    ///< as shares of the cache: kernels of fewer bytes find all of them there, of more none
+  double bytes_per_clock = 0;  ///< of a compute unit, out of the cache
+  double held = 0, gone = 0;   ///< as shares of the cache: kernels of fewer bytes find all of them there, of more none
 };
 
 struct PointwiseLaws {
@@ -32,8 +32,8 @@ struct PointwiseLaws {
 
 struct ReductionLaws {
   KernelLaw inner, all;
-  Seconds inner_element;                ///< of a result's chain
-  std::int64_t longest_chain = 0;       ///< elements of a result after which more of them run side by side
+  Seconds inner_element;                        ///< of a result's chain
+  std::int64_t longest_chain = 0;               ///< elements of a result after which more of them run side by side
   double inner_result = 0, outer_result = 0;    ///< instructions of a result, beside those of its elements
   double inner_strided = 0, outer_strided = 0;  ///< instructions of an element that does not follow its neighbour
   Seconds outer_start, outer_element, outer_part, outer_block;
@@ -68,10 +68,10 @@ struct AttentionLaw {
   bool backward = false;
   DType type = DType::bf16;  ///< bf16 stands for both 16-bit types
   std::string family;
-  Tile tile{};            ///< rows that a block owns (queries; of a backward pass keys) × columns that it takes at a time
-  double prologue = 0;    ///< of a block, in tiles
-  double tail = 0;        ///< of causal work: the share of the longest block that runs when the others are done
-  double dropout = 1;     ///< factor of a tile's time
+  Tile tile{};          ///< rows that a block owns (queries; of a backward pass keys) × columns that it takes at a time
+  double prologue = 0;  ///< of a block, in tiles
+  double tail = 0;      ///< of causal work: the share of the longest block that runs when the others are done
+  double dropout = 1;   ///< factor of a tile's time
   Seconds start;
   struct Rate {
     std::int64_t head_dim;  ///< the widest head of this kernel
@@ -87,8 +87,8 @@ struct AttentionHelpers {
 struct KernelConstants {
   double nvidia_lanes = 0, amd_lanes = 0;
   CacheLaw cache;
-  Seconds gap;      ///< between two kernels of one stream
-  KernelLaw fill;   ///< of memory that nothing is read for
+  Seconds gap;     ///< between two kernels of one stream
+  KernelLaw fill;  ///< of memory that nothing is read for
   PointwiseLaws pointwise;
   ReductionLaws reduction;
   RowWiseLaws row_wise;

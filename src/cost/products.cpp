@@ -160,8 +160,7 @@ const ProductKernels& kernels_for(const Product& product, MathType type, const A
   const ProductKernels* best = nullptr;
   const bool groups = product.grouped && product.batch > 1;  // one group is a plain product
   for (const ProductKernels& kernels : device.gemm.kernels)
-    if ((groups || !kernels.grouped) && takes(kernels, product, type) && (best == nullptr || better(kernels, *best)))
-      best = &kernels;
+    if ((groups || !kernels.grouped) && takes(kernels, product, type) && (best == nullptr || better(kernels, *best))) best = &kernels;
   if (best != nullptr) return *best;
   device.rate(type);  // refuses by name what the device has no arithmetic for
   refuse("there is no measured or derived kernel for products of " + std::string(name_of(type)),

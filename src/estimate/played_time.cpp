@@ -18,8 +18,8 @@ Seconds exposed(const Timeline& timeline, std::initializer_list<Group> groups) {
   return sum;
 }
 
-/// How much of its work the host still does where CUDA graphs replay a step: none of a whole iteration's, nor of whole layers'; of layers with
-/// single modules in graphs (transformer_engine's scopes) half.
+/// How much of its work the host still does where CUDA graphs replay a step: none of a whole iteration's, nor of whole layers'; of layers
+/// with single modules in graphs (transformer_engine's scopes) half.
 double share_outside_graphs(const std::string& graphs) {
   if (graphs.empty()) return 1;
   return graphs.rfind("transformer_engine", 0) == 0 ? 0.5 : 0;
@@ -71,7 +71,8 @@ void PlayedTime::lacks(const std::string& reason) {
 
 Timeline PlayedTime::busiest() const {
   std::vector<Timeline> timelines = play_ranks(ranks_, pricer_.pricing());
-  return std::move(*std::min_element(timelines.begin(), timelines.end(), [](const Timeline& a, const Timeline& b) { return a.bubble < b.bubble; }));
+  return std::move(
+      *std::min_element(timelines.begin(), timelines.end(), [](const Timeline& a, const Timeline& b) { return a.bubble < b.bubble; }));
 }
 
 void PlayedTime::describe(const Timeline& timeline, TimeReport& report) const {
@@ -93,9 +94,10 @@ void PlayedTime::describe(const Timeline& timeline, TimeReport& report) const {
       if (from != to && from > odd) odd = from, whole = to;
   }
   if (odd > 0 && spared > kWorthSaying * timeline.step.value)
-    report.advice.push_back(fmt::format("pad the dimension of {} to {}: products that are no multiple of 16 bytes run without matrix units' "
-                                        "widest loads, -{:.0f} % of the step",
-                                        with_thousands(odd), with_thousands(round_up(whole, 64)), 100 * spared / timeline.step.value));
+    report.advice.push_back(
+        fmt::format("pad the dimension of {} to {}: products that are no multiple of 16 bytes run without matrix units' "
+                    "widest loads, -{:.0f} % of the step",
+                    with_thousands(odd), with_thousands(round_up(whole, 64)), 100 * spared / timeline.step.value));
 }
 
 }  // namespace plimsoll::estimation

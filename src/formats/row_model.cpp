@@ -172,8 +172,8 @@ bool norms_heads(const Fields& fields) {
   if (fields.has("qk_norm")) return fields.flag("qk_norm", false);
   const std::optional<Model> known = namesake(fields);
   return known && std::any_of(known->blocks.begin(), known->blocks.end(), [](const Block& block) {
-    return block.attention && block.attention->qk_norm == AttentionSpec::QkNorm::per_head;
-  });
+           return block.attention && block.attention->qk_norm == AttentionSpec::QkNorm::per_head;
+         });
 }
 
 /// A shipped model that can be trained: a bare encoder gets the head of a sequence classification.
@@ -361,18 +361,19 @@ std::string shipped_config(const JsonValue& model, const std::string& name) {
   const JsonDocument document = JsonDocument::parse(file->text, std::string(file->path));
   const JsonValue config = document.root();
   static const std::vector<std::pair<const char*, const char*>> said = {{"hidden_size", "hidden_size"},
-                                                                         {"num_layers", "num_hidden_layers"},
-                                                                         {"num_attention_heads", "num_attention_heads"},
-                                                                         {"num_key_value_heads", "num_key_value_heads"},
-                                                                         {"intermediate_size", "intermediate_size"},
-                                                                         {"vocab_size", "vocab_size"},
-                                                                         {"tie_embeddings", "tie_word_embeddings"}};
+                                                                        {"num_layers", "num_hidden_layers"},
+                                                                        {"num_attention_heads", "num_attention_heads"},
+                                                                        {"num_key_value_heads", "num_key_value_heads"},
+                                                                        {"intermediate_size", "intermediate_size"},
+                                                                        {"vocab_size", "vocab_size"},
+                                                                        {"tie_embeddings", "tie_word_embeddings"}};
   if (model.has("hidden_size") && config.has("hidden_size") &&
       model["hidden_size"].integer(1, INT64_MAX) != config["hidden_size"].integer(1, INT64_MAX))
     return {};
   ObjectText text;
   for (const auto& key : config.keys()) {
-    const auto found = std::find_if(said.begin(), said.end(), [&](const auto& pair) { return key == pair.second && model.has(pair.first); });
+    const auto found =
+        std::find_if(said.begin(), said.end(), [&](const auto& pair) { return key == pair.second && model.has(pair.first); });
     text.raw(key, json_text(found == said.end() ? config[key] : model[found->first]));
   }
   for (const auto& [field, key] : said)

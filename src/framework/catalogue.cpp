@@ -9,8 +9,8 @@ namespace framework {
 
 const std::vector<Entry>& catalogue() {
   static const std::vector<Entry> entries = {
-      transformers(), accelerate(), torchtitan(), megatron_core(),      megatron_lm(), megatron_bridge(), nemo(),    primus(), deepspeed(),
-      nanotron(),     diffusers(),  megatron_deepspeed(), llm_foundry(), torchtune(),       maxtext(), paxml(),
+      transformers(), accelerate(), torchtitan(), megatron_core(),      megatron_lm(), megatron_bridge(), nemo(),    primus(),
+      deepspeed(),    nanotron(),   diffusers(),  megatron_deepspeed(), llm_foundry(), torchtune(),       maxtext(), paxml(),
   };
   return entries;
 }

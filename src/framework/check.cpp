@@ -129,7 +129,8 @@ void check_sizes(Resolver& r) {
   const double bytes = largest_output(r.model, r.s);
   if (bytes <= kMostDevices * static_cast<double>(r.device.memory_usable.value.count)) return;
   r.complaints.add("one tensor of a micro-batch of " + number(r.s.micro_batch) + " × " + number(r.s.seq_len) + " positions takes " +
-                       to_string(Bytes(static_cast<std::int64_t>(std::min(bytes, 9e18)))) + ", and a GPU has " + to_string(r.device.memory_usable.value),
+                       to_string(Bytes(static_cast<std::int64_t>(std::min(bytes, 9e18)))) + ", and a GPU has " +
+                       to_string(r.device.memory_usable.value),
                    "lower micro_batch or seq_len");
 }
 
@@ -139,8 +140,9 @@ void check_length(Resolver& r) {
   const bool images = r.model.task == Model::Task::image_classification;
   const bool as_fixed = s.seq_len == r.image_positions || s.seq_len == r.image_positions - 1;  // with or without DeiT's distillation token
   if (images && r.image_positions > 0 && !as_fixed)
-    r.complaints.add("seq_len " + number(s.seq_len) + " for " + r.model.name + ", whose images have " + number(r.image_positions) + " positions",
-                     "leave seq_len out; the image's size is in the config");
+    r.complaints.add(
+        "seq_len " + number(s.seq_len) + " for " + r.model.name + ", whose images have " + number(r.image_positions) + " positions",
+        "leave seq_len out; the image's size is in the config");
   const std::int64_t rows = images || r.model.task == Model::Task::diffusion ? 0 : learned_positions(r.model);
   if (rows > 0 && std::max(s.seq_len, s.tgt_len) > rows)
     r.complaints.add("seq_len " + number(std::max(s.seq_len, s.tgt_len)) + " is past the " + number(rows) +
@@ -183,8 +185,9 @@ void check_offload(Resolver& r) {
     r.complaints.add("FSDP takes parameters, gradients and optimizer states to the host together (CPUOffloadPolicy)",
                      "set offload params+grads+optimizer");
   if (engine == Engine::plain || engine == Engine::torch_ddp)
-    r.complaints.add(std::string(engine == Engine::plain ? "one rank" : "DDP") + " of " + r.profile().name + " keeps its model states on the device",
-                     "set data_parallel fsdp or zero2, or leave the offload of states out");
+    r.complaints.add(
+        std::string(engine == Engine::plain ? "one rank" : "DDP") + " of " + r.profile().name + " keeps its model states on the device",
+        "set data_parallel fsdp or zero2, or leave the offload of states out");
 }
 
 }  // namespace
@@ -208,7 +211,9 @@ void check_shapes(Resolver& r) {
   check_pipeline(r);
   check_experts(r);
   if (s.lora && s.lora->r == 0) r.complaints.add("lora.r, the adapters' rank, is missing", "give it");
-  if (s.lora && s.lora->targets.empty()) r.complaints.add("lora.target_modules is missing, and PEFT has none for model type '" + r.model.model_type + "'", "list the linears that get an adapter");
+  if (s.lora && s.lora->targets.empty())
+    r.complaints.add("lora.target_modules is missing, and PEFT has none for model type '" + r.model.model_type + "'",
+                     "list the linears that get an adapter");
 }
 
 void check_abilities(Resolver& r) {

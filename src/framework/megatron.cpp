@@ -1,8 +1,9 @@
 // Megatron-core and the launchers over it: Megatron-LM, Megatron-Bridge, NeMo, Primus.
+#include "framework/megatron.hpp"
+
 #include <algorithm>
 
 #include "framework/catalogue.hpp"
-#include "framework/megatron.hpp"
 
 namespace plimsoll::framework {
 namespace {
@@ -24,7 +25,8 @@ void complete(Strategy& s, const Model&) {
   if (!megatron.overlap_param_gather) megatron.overlap_param_gather = false;
   if (!megatron.align_param_gather) megatron.align_param_gather = false;
   if (!megatron.defer_embedding_wgrad_compute) megatron.defer_embedding_wgrad_compute = false;
-  if (!megatron.gradient_accumulation_fusion) megatron.gradient_accumulation_fusion = apex ? release.fuses_weight_gradients() && s.grad_dtype == DType::fp32 : !local;
+  if (!megatron.gradient_accumulation_fusion)
+    megatron.gradient_accumulation_fusion = apex ? release.fuses_weight_gradients() && s.grad_dtype == DType::fp32 : !local;
   if (!megatron.masked_softmax_fusion) megatron.masked_softmax_fusion = s.framework == "megatron-lm" || !local;
   if (!megatron.rope_fusion) megatron.rope_fusion = !local;
   if (megatron.cp_comm_type.empty()) megatron.cp_comm_type = "p2p";
@@ -105,20 +107,25 @@ void check(const Strategy& s, const Model& model, Complaints& complaints) {
   if (s.offload.activations && s.recompute.kind != Recompute::Kind::none)
     complaints.add("Megatron-core offloads no activations that are recomputed (TransformerConfig raises)", "leave one of them out");
   if (has_experts(model) && s.tp > 1 && !s.sequence_parallel)
-    complaints.add("Megatron-core trains a mixture of experts on several tensor-parallel ranks with sequence parallelism alone (MoELayer raises)",
-                   "set sequence_parallel, or tp to 1");
+    complaints.add(
+        "Megatron-core trains a mixture of experts on several tensor-parallel ranks with sequence parallelism alone (MoELayer raises)",
+        "set sequence_parallel, or tp to 1");
   if (*s.megatron.defer_embedding_wgrad_compute && s.pp == 1)
     complaints.add("defer_embedding_wgrad_compute needs a pipeline (ModelParallelConfig raises)", "set pp to more than 1 or leave it out");
   if (*s.megatron.defer_embedding_wgrad_compute && !*s.megatron.gradient_accumulation_fusion)
-    complaints.add("defer_embedding_wgrad_compute needs gradient_accumulation_fusion (ModelParallelConfig raises)", "set both or leave it out");
+    complaints.add("defer_embedding_wgrad_compute needs gradient_accumulation_fusion (ModelParallelConfig raises)",
+                   "set both or leave it out");
   if (s.moe.delay_wgrad && !*s.moe.a2a_overlap)
     complaints.add("delay_wgrad_compute needs overlap_moe_expert_parallel_comm (TransformerConfig raises)", "set both or leave it out");
   if (*s.moe.a2a_overlap && s.ep == 1)
-    complaints.add("overlap_moe_expert_parallel_comm needs expert parallelism (TransformerConfig raises)", "set ep to more than 1 or leave it out");
+    complaints.add("overlap_moe_expert_parallel_comm needs expert parallelism (TransformerConfig raises)",
+                   "set ep to more than 1 or leave it out");
   if (*s.moe.a2a_overlap && s.pp > 1 && s.vp == 1)
-    complaints.add("overlap_moe_expert_parallel_comm needs virtual pipeline stages (TransformerConfig raises)", "set vp to more than 1 or leave it out");
+    complaints.add("overlap_moe_expert_parallel_comm needs virtual pipeline stages (TransformerConfig raises)",
+                   "set vp to more than 1 or leave it out");
   if (*s.moe.a2a_overlap && s.recompute.kind == Recompute::Kind::full)
-    complaints.add("overlap_moe_expert_parallel_comm recomputes no whole layers (TransformerConfig raises)", "recompute modules, or leave it out");
+    complaints.add("overlap_moe_expert_parallel_comm recomputes no whole layers (TransformerConfig raises)",
+                   "recompute modules, or leave it out");
   if (*s.megatron.overlap_param_gather && s.data_parallel != DataParallel::megatron_distopt &&
       s.data_parallel != DataParallel::megatron_fsdp)
     complaints.add("overlap_param_gather needs the distributed optimizer", "set data_parallel megatron-distopt or leave it out");

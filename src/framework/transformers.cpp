@@ -51,8 +51,8 @@ FrameworkProfile profile() {
 
 Entry transformers() { return {profile(), nullptr, complete, check_msamp}; }
 
-/// The same modules as Accelerate prepares them, for transformers' Trainer or another loop: autocast around whatever wraps the model, outputs
-/// in fp32, FSDP2's units cut its way, the optimizer in two groups.
+/// The same modules as Accelerate prepares them, for transformers' Trainer or another loop: autocast around whatever wraps the model,
+/// outputs in fp32, FSDP2's units cut its way, the optimizer in two groups.
 Entry accelerate() {
   FrameworkProfile p = profile();
   p.name = "accelerate";

@@ -90,7 +90,8 @@ T shipped(const std::string& path, T (*read)(const JsonValue&)) {
 
 Cluster shipped_cluster(const std::string& name) { return shipped(std::string(kClusters) + name + ".json", hardware::read_cluster); }
 
-/// A leading positive number followed by 'x', taken off `text`; 0 when the text does not start so. "16,384 x h100-sxm" is what reports print.
+/// A leading positive number followed by 'x', taken off `text`; 0 when the text does not start so. "16,384 x h100-sxm" is what reports
+/// print.
 std::int64_t take_count(std::string_view& text) {
   const auto is_digit = [&](std::size_t at) { return at < text.size() && std::isdigit(static_cast<unsigned char>(text[at])); };
   std::string digits;

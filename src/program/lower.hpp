@@ -75,8 +75,8 @@ std::int64_t nanotron_launch_queue();
 
 /// What of the device changes what Megatron's rank allocates.
 struct MegatronDevice {
-  bool multiplies_untransposed_fp8 = false;  ///< 8-bit products of any layout: Blackwell; Hopper's need transposed copies
-  std::int64_t nvlink_domain = 8;            ///< devices that NVLink joins
+  bool multiplies_untransposed_fp8 = false;              ///< 8-bit products of any layout: Blackwell; Hopper's need transposed copies
+  std::int64_t nvlink_domain = 8;                        ///< devices that NVLink joins
   AttentionLibrary attention = AttentionLibrary::cudnn;  ///< Transformer Engine's choice (get_attention_backend): cuDNN from Hopper on
 };
 

@@ -130,16 +130,18 @@ std::string remark_line(const char* lead, const RecordedRemark& remark) {
   return remark.times > 1 ? fmt::format("{} {} ({} times)", lead, remark.what, remark.times) : fmt::format("{} {}", lead, remark.what);
 }
 
-/// What to say where the last step that was followed reserved more than any before it: later ones may reserve more still. A second step always
-/// may, since it is the first with the optimizer's states.
+/// What to say where the last step that was followed reserved more than any before it: later ones may reserve more still. A second step
+/// always may, since it is the first with the optimizer's states.
 std::string growth_of(const Recording& recording) {
   if (recording.steps.size() < 3) return {};
   const Bytes last = recording.steps.back().peak_reserved;
   Bytes before;
   for (std::size_t i = 0; i + 1 < recording.steps.size(); ++i) before = std::max(before, recording.steps[i].peak_reserved);
   if (last <= before) return {};
-  return fmt::format("reserved memory still grew in step {}, the last that was followed, from {} to {}: --steps {} follows more, --until-peak until it recurs",
-                     recording.steps.size(), to_string(before), to_string(last), 5 * recording.steps.size());
+  return fmt::format(
+      "reserved memory still grew in step {}, the last that was followed, from {} to {}: --steps {} follows more, --until-peak until it "
+      "recurs",
+      recording.steps.size(), to_string(before), to_string(last), 5 * recording.steps.size());
 }
 
 std::vector<std::string> notes_of(const Recording& recording, const std::vector<KernelTime>& kernels) {

@@ -18,8 +18,8 @@ double seconds_of(const Steps& steps, const std::string& part) {
 
 /// Measuring one quantity on the machine settles what two plans disagree about; nothing where only the step itself does.
 const char* measurement_of(const std::string& part) {
-  if (part == "exposed_tensor_parallel" || part == "exposed_data_parallel" || part == "exposed_expert_parallel" || part == "exposed_context_parallel" ||
-      part == "pipeline_transfers")
+  if (part == "exposed_tensor_parallel" || part == "exposed_data_parallel" || part == "exposed_expert_parallel" ||
+      part == "exposed_context_parallel" || part == "pipeline_transfers")
     return "measure the collectives of its groups (nccl-tests or rccl-tests, then plimsoll calibrate --import)";
   if (part == "compute" || part == "recompute") return "calibrate the device's kernels (plimsoll calibrate)";
   if (part == "host") return "take a trace of a few steps (plimsoll compare-trace)";
@@ -82,7 +82,8 @@ std::string differing_options(const SearchPlan& plan, const SearchPlan& best) {
   for (const auto& option : plan.options)
     if (std::find(best.options.begin(), best.options.end(), option) == best.options.end()) differing.push_back(option);
   for (const auto& [key, value] : best.options) {
-    const bool said = std::any_of(plan.options.begin(), plan.options.end(), [&, &name = key](const auto& each) { return each.first == name; });
+    const bool said =
+        std::any_of(plan.options.begin(), plan.options.end(), [&, &name = key](const auto& each) { return each.first == name; });
     if (!said) differing.emplace_back("without", key);
   }
   return as_flags(differing);

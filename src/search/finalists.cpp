@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::size_t kMostKept = 400'000;  // per thread: 16 MB
 constexpr int kHeadrooms = 16;
-constexpr const char* kReasons[] = {"", "does not fit", "slower than the deadline", "refused by the estimate", kUnplayed};  // by Outcome::What
+constexpr const char* kReasons[] = {"", "does not fit", "slower than the deadline", "refused by the estimate",
+                                    kUnplayed};  // by Outcome::What
 
 /// The `size` smallest scores so far; the largest of them is the bar.
 class Best {
@@ -56,7 +57,8 @@ class Sifter {
     count_hopeless(layout);
     screen_.each(layout, [&](const Screened& plan) {
       ++sieve_.legal;
-      if (!plan.known && plan.refusal > 0) return static_cast<void>(refused_[{layouts_.legal[layout].kind, plan.refusal}].emplace_back(plan.index, layout));
+      if (!plan.known && plan.refusal > 0)
+        return static_cast<void>(refused_[{layouts_.legal[layout].kind, plan.refusal}].emplace_back(plan.index, layout));
       if (!plan.known) return keep(plan, {-1, 0});
       ++sieve_.screened;
       if (sieve_.plays && !plan.played) return static_cast<void>(++sieve_.unplayed);
@@ -170,7 +172,8 @@ class Sifter {
   double capacity_, most_seconds_;
   Best best_;
   std::vector<Kept> kept_;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::pair<std::uint64_t, std::uint32_t>>> refused_;  ///< by kind of layout and what for
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::pair<std::uint64_t, std::uint32_t>>>
+      refused_;                                                     ///< by kind of layout and what for
   std::map<std::int64_t, std::array<Screened, kHeadrooms>> front_;  ///< by GPUs
   Sieve sieve_;
 };
@@ -191,7 +194,8 @@ class Podium {
   }
   void add(EstimatedPlan plan) {
     const std::lock_guard lock(mutex_);
-    const auto at = std::upper_bound(result_.best.begin(), result_.best.end(), plan, [&](const auto& a, const auto& b) { return before(a, b); });
+    const auto at =
+        std::upper_bound(result_.best.begin(), result_.best.end(), plan, [&](const auto& a, const auto& b) { return before(a, b); });
     result_.best.insert(at, std::move(plan));
     if (result_.best.size() > request_.top) result_.best.pop_back();
   }
@@ -216,14 +220,17 @@ class Podium {
 };
 
 bool dominates(const EstimatedPlan& a, const EstimatedPlan& b) {
-  const bool no_worse = a.seconds() <= b.seconds() && a.headroom() >= b.headroom() && a.plan.gpus <= b.plan.gpus && a.gpu_seconds() <= b.gpu_seconds();
-  const bool better = a.seconds() < b.seconds() || a.headroom() > b.headroom() || a.plan.gpus < b.plan.gpus || a.gpu_seconds() < b.gpu_seconds();
+  const bool no_worse =
+      a.seconds() <= b.seconds() && a.headroom() >= b.headroom() && a.plan.gpus <= b.plan.gpus && a.gpu_seconds() <= b.gpu_seconds();
+  const bool better =
+      a.seconds() < b.seconds() || a.headroom() > b.headroom() || a.plan.gpus < b.plan.gpus || a.gpu_seconds() < b.gpu_seconds();
   return no_worse && (better || a.plan.index < b.plan.index);
 }
 
 class Estimator {
  public:
-  Estimator(const std::function<SearchPlan(const Screened&)>& to_plan, const SearchRequest& request) : to_plan_(to_plan), request_(request) {}
+  Estimator(const std::function<SearchPlan(const Screened&)>& to_plan, const SearchRequest& request)
+      : to_plan_(to_plan), request_(request) {}
 
   /// The plan in full; nothing where it is refused (and why).
   std::optional<EstimatedPlan> estimated(const Screened& one, std::string& refusal) const {
@@ -245,7 +252,8 @@ class Estimator {
     plan = estimated(one, refusal);
     if (!plan) return {Outcome::What::refused, 0, 0, refusal};
     const Outcome::What what = what_of(*plan, plays);
-    return {what, plan->seconds(), plan->plan.gpus, what == Outcome::What::unplayed ? plan->report.time.closed_form_because : std::string()};
+    return {what, plan->seconds(), plan->plan.gpus,
+            what == Outcome::What::unplayed ? plan->report.time.closed_form_because : std::string()};
   }
 
  private:
@@ -273,7 +281,8 @@ void find_front(std::vector<EstimatedPlan> plans, SearchResult& result) {
   for (const EstimatedPlan& plan : result.best)
     if (seen.insert(plan.plan.index).second) plans.push_back(plan);
   for (const EstimatedPlan& plan : plans)
-    if (std::none_of(plans.begin(), plans.end(), [&](const EstimatedPlan& other) { return dominates(other, plan); })) result.front.push_back(plan);
+    if (std::none_of(plans.begin(), plans.end(), [&](const EstimatedPlan& other) { return dominates(other, plan); }))
+      result.front.push_back(plan);
   std::sort(result.front.begin(), result.front.end(), [](const EstimatedPlan& a, const EstimatedPlan& b) {
     return std::pair(a.seconds(), a.plan.index) < std::pair(b.seconds(), b.plan.index);
   });

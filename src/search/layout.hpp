@@ -72,8 +72,8 @@ struct Layout {
   std::uint64_t raw = 0;  ///< its number in the space
   std::int64_t gpus = 0, micro_batches = 1;
   std::int32_t stages = 1, chunks = 1;        ///< p, v
-  double first = 1, inner = 1, last = 1;  ///< layers of a chunk, on average, of the first, the fullest inner and the last rank
-  double usual = 1;                       ///< of all ranks but the last
+  double first = 1, inner = 1, last = 1;      ///< layers of a chunk, on average, of the first, the fullest inner and the last rank
+  double usual = 1;                           ///< of all ranks but the last
   double in_flight = 1, inner_in_flight = 1;  ///< chunks' forward passes whose activations the first and the next rank hold
   std::uint32_t row = 0, tail = 0, kind = 0;  ///< which summaries it is composed of; what settings are legal with it
   std::uint32_t states = 0, head = 0;         ///< which differences of settings that change the states, or the loss, alone
@@ -81,10 +81,10 @@ struct Layout {
 
 /// Ranks, sizes and flags of a row of summaries: layouts that differ in their number of stages and data-parallel ranks alone.
 struct Row {
-  std::uint64_t raw = 0;      ///< a layout that has it
+  std::uint64_t raw = 0;                                  ///< a layout that has it
   std::int64_t micro_batch = 1, dp = 1, model_ranks = 1;  ///< data-parallel ranks of its instances; tp · cp
-  int chunks = 1;             ///< of its instances
-  bool more_chunks = false;   ///< its layouts may have more: instances with one more tell how it goes on
+  int chunks = 1;                                         ///< of its instances
+  bool more_chunks = false;                               ///< its layouts may have more: instances with one more tell how it goes on
   std::string schedule;
   bool pipelined = false, single = false;  ///< more than one stage; one micro-batch
   bool long_pipeline = false;              ///< some layout of it holds more, or fewer, passes than two stages in steady state
@@ -94,8 +94,9 @@ struct Row {
 struct Layouts {
   std::vector<Layout> legal;
   std::vector<Row> rows, tails;
-  std::vector<Row> states;  ///< layouts alike but for their micro-batch and who cuts the sequence: one of each with the smallest micro-batch
-  std::vector<Row> heads;   ///< layouts alike but for their data parallelism and number of chunks
+  std::vector<Row>
+      states;              ///< layouts alike but for their micro-batch and who cuts the sequence: one of each with the smallest micro-batch
+  std::vector<Row> heads;  ///< layouts alike but for their data parallelism and number of chunks
   std::vector<std::vector<char>> settings;  ///< by kind: whether a setting is legal
   std::vector<std::uint64_t> of_kind;       ///< by kind: a layout of it
   std::unordered_map<std::string, SearchRejection> rejected;

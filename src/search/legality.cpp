@@ -28,8 +28,8 @@ bool says_in_vain(const Space& space, std::uint64_t raw, const Strategy& resolve
 
 /// What of a layout may make a setting illegal: whose code and engine, and which ways of parallelism are at work.
 std::string kind_of(const Strategy& s) {
-  return fmt::format("{} {} {}{}{}{}{}{}{} {} {}", s.framework, static_cast<int>(s.data_parallel), s.tp > 1, s.pp > 1, s.cp > 1, s.ep > 1, s.vp > 1,
-                     s.dp > 1, s.sequence_parallel, s.pp_schedule, s.micro_batches > 1);
+  return fmt::format("{} {} {}{}{}{}{}{}{} {} {}", s.framework, static_cast<int>(s.data_parallel), s.tp > 1, s.pp > 1, s.cp > 1, s.ep > 1,
+                     s.vp > 1, s.dp > 1, s.sequence_parallel, s.pp_schedule, s.micro_batches > 1);
 }
 
 /// Collectives of data parallelism that run by themselves behind the passes take the same time whatever the passes do.
@@ -127,9 +127,18 @@ class Judge {
     if (s.pp > 1) count_in_flight(s, layout);
     judged.kind = kind_of(s);
     // Interleaved chunks are alike: two and three of them tell of any number.
-    const bool any_chunks = s.vp > 1 && schedule_refusal(s.pp_schedule, 2, 8, 2).empty() && schedule_refusal(s.pp_schedule, 2, 8, 3).empty();
-    Row row{layout.raw, s.micro_batch, instance_ranks(s, cluster), std::int64_t{s.tp} * s.cp, any_chunks ? 2 : s.vp, any_chunks, s.pp_schedule,
-            s.pp > 1, s.micro_batches == 1, s.pp > 2 || s.micro_batches < kSteadyMicroBatches};
+    const bool any_chunks =
+        s.vp > 1 && schedule_refusal(s.pp_schedule, 2, 8, 2).empty() && schedule_refusal(s.pp_schedule, 2, 8, 3).empty();
+    Row row{layout.raw,
+            s.micro_batch,
+            instance_ranks(s, cluster),
+            std::int64_t{s.tp} * s.cp,
+            any_chunks ? 2 : s.vp,
+            any_chunks,
+            s.pp_schedule,
+            s.pp > 1,
+            s.micro_batches == 1,
+            s.pp > 2 || s.micro_batches < kSteadyMicroBatches};
     judged.row = judged.tail = row;
     judged.tail.dp = s.dp;
     const std::string how = fmt::format("{} {} {}", row.pipelined, row.single, s.pp_schedule);
@@ -142,7 +151,9 @@ class Judge {
   /// What a layout says beyond the sizes that its summaries go by, and beyond `left_out`.
   std::string layout_without(const Row& row, const std::vector<std::string_view>& left_out) const {
     static const std::vector<std::string_view> sizes{"pp", "dp", "global_batch", "grad_accum", "micro_batches_per_step", "vp"};
-    const auto among = [](const std::vector<std::string_view>& names, const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+    const auto among = [](const std::vector<std::string_view>& names, const std::string& name) {
+      return std::find(names.begin(), names.end(), name) != names.end();
+    };
     std::string said;
     for (const auto& [name, value] : space_.layout_options(row.raw))
       if (!among(sizes, name) && !among(left_out, name)) said += " " + name + "=" + value;
@@ -164,9 +175,11 @@ void reject(Layouts& layouts, const std::string& reason, std::uint64_t count, co
 std::vector<std::uint64_t> candidates_of(const Space& space, const SearchRequest& request, Layouts& layouts) {
   const std::uint64_t all = space.layouts(), wanted = request.sample > 0 ? std::min(request.sample, all) : all;
   if (wanted > kMostLayouts)
-    refuse(fmt::format("the space has {:.3g} layouts, and {:.3g} can be looked at", static_cast<double>(all), static_cast<double>(kMostLayouts)), {},
-           "pin some axes to one value, or --sample some of them");
-  std::uint64_t stride = wanted == all ? 1 : std::max<std::uint64_t>(1, static_cast<std::uint64_t>(0.6180339887 * static_cast<double>(all)));
+    refuse(fmt::format("the space has {:.3g} layouts, and {:.3g} can be looked at", static_cast<double>(all),
+                       static_cast<double>(kMostLayouts)),
+           {}, "pin some axes to one value, or --sample some of them");
+  std::uint64_t stride =
+      wanted == all ? 1 : std::max<std::uint64_t>(1, static_cast<std::uint64_t>(0.6180339887 * static_cast<double>(all)));
   while (std::gcd(stride, all) != 1) ++stride;  // visits every layout once, well spread
   std::vector<std::uint64_t> candidates;
   std::uint64_t indivisible = 0;
@@ -176,7 +189,8 @@ std::vector<std::uint64_t> candidates_of(const Space& space, const SearchRequest
     raw = (raw + stride) % all;
     if (i % shards != request.shard) continue;
     std::int64_t ranks = 1;
-    for (const auto& [key, otherwise] : {std::pair<const char*, int>{"tp", request.base.tp}, {"pp", request.base.pp}, {"cp", request.base.cp}})
+    for (const auto& [key, otherwise] :
+         {std::pair<const char*, int>{"tp", request.base.tp}, {"pp", request.base.pp}, {"cp", request.base.cp}})
       ranks *= std::max<std::int64_t>(1, space.digit(raw, key, otherwise));
     if (space.gpus_of(raw) % ranks != 0) {
       ++indivisible;
@@ -232,7 +246,8 @@ Layouts find_layouts(const Space& space, const SearchRequest& request, Watch& wa
   const Judge judge(space, request);
   const std::vector<std::uint64_t> candidates = candidates_of(space, request, layouts);
   std::vector<Judged> judged(candidates.size());
-  parallel_for(candidates.size(), threads_of(request), watch, "layouts", [&](std::uint64_t i, int) { judged[i] = judge.judge(candidates[i]); });
+  parallel_for(candidates.size(), threads_of(request), watch, "layouts",
+               [&](std::uint64_t i, int) { judged[i] = judge.judge(candidates[i]); });
   Numbering rows, tails, states, heads;
   std::unordered_map<std::string, std::uint32_t> kinds;
   const std::uint64_t points = space.settings() * space.depths();

@@ -58,7 +58,8 @@ bool dominates(const Json& a, const Json& b) {
   const double cheaper = b["gpu_seconds"].get<double>() - a["gpu_seconds"].get<double>();
   const double roomier = a["headroom_bytes"].get<double>() - b["headroom_bytes"].get<double>();
   const bool no_worse = faster >= 0 && fewer >= 0 && cheaper >= 0 && roomier >= 0;
-  return no_worse && (faster > 0 || fewer > 0 || cheaper > 0 || roomier > 0 || a["index"].get<std::int64_t>() < b["index"].get<std::int64_t>());
+  return no_worse &&
+         (faster > 0 || fewer > 0 || cheaper > 0 || roomier > 0 || a["index"].get<std::int64_t>() < b["index"].get<std::int64_t>());
 }
 
 Json front_of(const std::vector<Json>& plans) {
@@ -70,7 +71,8 @@ Json front_of(const std::vector<Json>& plans) {
 }
 
 void take_counts(const Json& shard, Json& whole) {
-  for (const char* count : {"legal", "screened", "estimated", "instances"}) whole[count] = whole[count].get<std::int64_t>() + shard[count].get<std::int64_t>();
+  for (const char* count : {"legal", "screened", "estimated", "instances"})
+    whole[count] = whole[count].get<std::int64_t>() + shard[count].get<std::int64_t>();
   for (const char* seconds : {"seconds", "screening_seconds"}) whole[seconds] = whole[seconds].get<double>() + shard[seconds].get<double>();
   for (const auto& [reason, count] : shard["rejected"].items())
     whole["rejected"][reason] = whole["rejected"].value(reason, std::int64_t{0}) + count.get<std::int64_t>();
@@ -118,7 +120,8 @@ std::string merge_searches(const std::vector<std::pair<std::string, std::string>
     Json shard = read_shard(name, text);
     if (!shards.empty() && shard["fingerprint"] != shards.front()["fingerprint"])
       fail("it is of another search than " + files.front().first, name, "merge shards of the same model, cluster, axes and options");
-    if (!shards.empty() && shard["shards"] != shards.front()["shards"]) fail("it is one of another number of shards than " + files.front().first, name);
+    if (!shards.empty() && shard["shards"] != shards.front()["shards"])
+      fail("it is one of another number of shards than " + files.front().first, name);
     if (!numbers.insert(shard["shard"].get<std::int64_t>()).second) fail("its shard was given already", name, "leave one of them out");
     shards.push_back(std::move(shard));
   }

@@ -11,9 +11,7 @@ namespace plimsoll::searching {
 namespace {
 
 /// Settings that change what is recomputed or how kernels run leave states and their collectives as they are.
-bool leaves_states(const std::string& key) {
-  return key == "recompute" || key == "attention" || key == "loss" || key == "compile";
-}
+bool leaves_states(const std::string& key) { return key == "recompute" || key == "attention" || key == "loss" || key == "compile"; }
 
 /// By setting: the first that says the same where `kept` says so, and for all other keys has the values of `with`.
 template <class Kept>
@@ -26,7 +24,8 @@ std::vector<std::int64_t> first_alike(const Space& space, const Kept& kept, cons
   };
   const auto has = [&](std::uint64_t setting) {
     const Options options = space.setting_options(setting);
-    return std::all_of(with.begin(), with.end(), [&](const auto& each) { return std::find(options.begin(), options.end(), each) != options.end(); });
+    return std::all_of(with.begin(), with.end(),
+                       [&](const auto& each) { return std::find(options.begin(), options.end(), each) != options.end(); });
   };
   std::unordered_map<std::string, std::int64_t> first;
   for (std::uint64_t setting = 0; setting < space.settings(); ++setting)
@@ -46,9 +45,8 @@ ScreeningBound screening_bound(std::string_view framework) {
     std::vector<std::pair<std::string, ScreeningBound>> list;
     const JsonDocument document = hardware::shipped_document("hardware/screening.json");
     for (const JsonValue& row : document.root()["bounds"].elements())
-      list.emplace_back(row["framework"].text(),
-                        ScreeningBound{row["seconds"].at(0).number(-0.99, 0), row["seconds"].at(1).number(0, 9),
-                                       row["bytes"].at(0).number(-0.99, 0), row["bytes"].at(1).number(0, 9)});
+      list.emplace_back(row["framework"].text(), ScreeningBound{row["seconds"].at(0).number(-0.99, 0), row["seconds"].at(1).number(0, 9),
+                                                                row["bytes"].at(0).number(-0.99, 0), row["bytes"].at(1).number(0, 9)});
     return list;
   }();
   for (const std::string_view name : {framework, std::string_view("all")})
@@ -92,7 +90,9 @@ Screen::Screen(const Space& space, const SearchRequest& request, const Layouts& 
   host_bound_ = screening_bound(kOptimizerOnHost);
   for (std::uint64_t setting = 0; setting < space.settings(); ++setting) {
     const Options options = space.setting_options(setting);
-    on_host_.push_back(request.base.offload.optimizer || std::find(options.begin(), options.end(), std::pair<std::string, std::string>("offload", "optimizer")) != options.end());
+    on_host_.push_back(request.base.offload.optimizer ||
+                       std::find(options.begin(), options.end(), std::pair<std::string, std::string>("offload", "optimizer")) !=
+                           options.end());
   }
   for (const std::uint64_t raw : layouts.of_kind) {
     const Strategy resolved =
@@ -191,7 +191,8 @@ void Screen::measure_differences(Watch& watch) {
     std::vector<char> wanted(differences_[part].size(), 0);
     for (const Layout& layout : layouts_.legal)
       for (std::uint64_t setting = 0; setting < space_.settings(); ++setting)
-        if (layouts_.settings[layout.kind][setting]) wanted[Separation::row_of(part, layout) * values.size() + separation_.value[part][setting]] = 1;
+        if (layouts_.settings[layout.kind][setting])
+          wanted[Separation::row_of(part, layout) * values.size() + separation_.value[part][setting]] = 1;
     std::vector<std::uint64_t> jobs;
     for (std::uint64_t job = 0; job < wanted.size(); ++job)
       if (wanted[job] != 0 && job % values.size() != 0) jobs.push_back(job);

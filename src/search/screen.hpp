@@ -40,8 +40,8 @@ struct Screened {
   std::uint64_t index = 0;
   double seconds = 0, bytes = 0;  ///< bytes: without `cache`, what the allocator holds beyond its peak
   double cache = 0;
-  std::uint32_t layout = 0;  ///< in Layouts::legal
-  std::uint32_t refusal = 0; ///< of one that is not known: what small instances like it were refused for; 0: nothing
+  std::uint32_t layout = 0;   ///< in Layouts::legal
+  std::uint32_t refusal = 0;  ///< of one that is not known: what small instances like it were refused for; 0: nothing
   bool known = false, played = false;
 };
 
@@ -73,7 +73,9 @@ class Screen {
   bool plays() const;
 
  private:
-  const Summary& summary(const Layout& layout, std::uint64_t setting) const { return summaries_[layout.row * separation_.cores.size() + separation_.core[setting]]; }
+  const Summary& summary(const Layout& layout, std::uint64_t setting) const {
+    return summaries_[layout.row * separation_.cores.size() + separation_.core[setting]];
+  }
   const Tail& tail(const Layout& layout, std::uint64_t setting) const {
     return tails_[layout.tail * separation_.cores.size() + tail_core_[separation_.core[setting]]];
   }
@@ -91,19 +93,19 @@ class Screen {
   void measure_differences(Watch& watch);
 
   Separation separation_;
-  std::vector<Summary> summaries_;  ///< row · cores + core
-  std::vector<Tail> tails_;         ///< tail · cores + core; the first has nothing to add
+  std::vector<Summary> summaries_;                                 ///< row · cores + core
+  std::vector<Tail> tails_;                                        ///< tail · cores + core; the first has nothing to add
   std::array<std::vector<Tail>, Separation::kParts> differences_;  ///< by part: row of its differences · values + value
-  std::vector<std::uint32_t> tail_core_;      ///< the core that stands for this one: states and their collectives are alike
-  std::vector<std::int64_t> unrecomputed_;    ///< the same setting without recomputation; −1: there is none
-  std::vector<ScreeningBound> bounds_;        ///< by kind
-  ScreeningBound host_bound_;                 ///< of plans whose optimizer runs on the host
-  std::vector<char> on_host_;                 ///< by setting: it does
-  std::vector<std::int64_t> row_ranks_;       ///< by tail: data-parallel ranks of its layouts' rows
-  std::vector<char> tail_made_, row_made_;    ///< by summary
-  std::vector<char> hopeless_;                ///< layout · settings + setting
-  std::vector<std::int64_t> smaller_;         ///< by layout: the same with the next smaller micro-batch; −1: there is none
-  std::vector<std::int64_t> recomputed_;      ///< by setting: the same with everything recomputed; −1: there is none
+  std::vector<std::uint32_t> tail_core_;    ///< the core that stands for this one: states and their collectives are alike
+  std::vector<std::int64_t> unrecomputed_;  ///< the same setting without recomputation; −1: there is none
+  std::vector<ScreeningBound> bounds_;      ///< by kind
+  ScreeningBound host_bound_;               ///< of plans whose optimizer runs on the host
+  std::vector<char> on_host_;               ///< by setting: it does
+  std::vector<std::int64_t> row_ranks_;     ///< by tail: data-parallel ranks of its layouts' rows
+  std::vector<char> tail_made_, row_made_;  ///< by summary
+  std::vector<char> hopeless_;              ///< layout · settings + setting
+  std::vector<std::int64_t> smaller_;       ///< by layout: the same with the next smaller micro-batch; −1: there is none
+  std::vector<std::int64_t> recomputed_;    ///< by setting: the same with everything recomputed; −1: there is none
 };
 
 inline void Screen::compose(const Layout& layout, std::uint64_t setting, Screened& plan) const {
@@ -124,7 +126,8 @@ inline void Screen::compose(const Layout& layout, std::uint64_t setting, Screene
 inline bool Screen::legal(const Layout& layout, std::uint64_t setting, std::uint64_t depth) const {
   if (!layouts_.settings[layout.kind][setting]) return false;
   const int recomputed = space_.recomputed_layers(depth);
-  return recomputed == 0 || (space_.recomputes_all(setting) && recomputed < std::min({layout.first, layout.inner, layout.last}) && unrecomputed_[setting] >= 0);
+  return recomputed == 0 || (space_.recomputes_all(setting) && recomputed < std::min({layout.first, layout.inner, layout.last}) &&
+                             unrecomputed_[setting] >= 0);
 }
 
 template <class Take>
@@ -142,8 +145,9 @@ void Screen::each(std::uint32_t index, const Take& take) const {
     for (std::uint64_t depth = 1; depth < space_.depths() && space_.recomputed_layers(depth) < most; ++depth) {
       // Layers of a chunk are alike: so many are recomputed, the others keep what they saved.
       const double share = static_cast<double>(space_.recomputed_layers(depth)) / layout.usual;
-      take(Screened{whole.index + depth, none.seconds + share * (whole.seconds - none.seconds), none.bytes + share * (whole.bytes - none.bytes),
-                    std::max(none.cache, whole.cache), index, std::max(whole.refusal, none.refusal), whole.known && none.known, whole.played && none.played});
+      take(Screened{whole.index + depth, none.seconds + share * (whole.seconds - none.seconds),
+                    none.bytes + share * (whole.bytes - none.bytes), std::max(none.cache, whole.cache), index,
+                    std::max(whole.refusal, none.refusal), whole.known && none.known, whole.played && none.played});
     }
   }
 }

@@ -31,7 +31,12 @@ void raise_if_all_contradict(const Layouts& layouts) {
 }
 
 SearchPlan plan_of(const Space& space, const Layouts& layouts, const Screened& one) {
-  return {one.index, space.options(one.index), layouts.legal[one.layout].gpus, one.seconds, Bytes(static_cast<std::int64_t>(one.bytes + one.cache)), one.known};
+  return {one.index,
+          space.options(one.index),
+          layouts.legal[one.layout].gpus,
+          one.seconds,
+          Bytes(static_cast<std::int64_t>(one.bytes + one.cache)),
+          one.known};
 }
 
 void describe(SearchResult& result, const SearchRequest& request, const Space& space) {
@@ -46,15 +51,16 @@ void describe(SearchResult& result, const SearchRequest& request, const Space& s
 }
 
 /// What did not fit: how many, the best of them, and what would make it fit.
-void tell_what_does_not_fit(const Sieve& sieve, const Screen& screen, const Space& space, const Layouts& layouts, const SearchRequest& request,
-                            SearchResult& result) {
+void tell_what_does_not_fit(const Sieve& sieve, const Screen& screen, const Space& space, const Layouts& layouts,
+                            const SearchRequest& request, SearchResult& result) {
   if (sieve.unplayed > 0) result.rejected[kUnplayed].count = sieve.unplayed;
   if (sieve.too_slow > 0) result.rejected["slower than the deadline"].count = sieve.too_slow;
   if (sieve.too_large == 0) return;
   SearchRejection& rejection = result.rejected["does not fit"];
   rejection.count = sieve.too_large;
   rejection.nearest = plan_of(space, layouts, sieve.fastest_too_large);
-  const double missing = sieve.fastest_too_large.bytes + sieve.fastest_too_large.cache - static_cast<double>(request.cluster.accelerator.memory_usable.value.count);
+  const double missing = sieve.fastest_too_large.bytes + sieve.fastest_too_large.cache -
+                         static_cast<double>(request.cluster.accelerator.memory_usable.value.count);
   rejection.example = "the fastest of them by " + to_string(Bytes(static_cast<std::int64_t>(missing)));
   rejection.rescue = rescue_of(sieve.fastest_too_large, screen, space, layouts, request);
 }
@@ -74,7 +80,8 @@ SearchResult search(const SearchRequest& request, const SearchWatcher& watcher) 
   Screen screen(space, request, layouts, state);
   screen.summarize(watch);
   result.probes = screen.instances();
-  if (screen.can() && !screen.plays() && !layouts.legal.empty()) result.notes.push_back("no plan's program can be played: all of this is closed forms");
+  if (screen.can() && !screen.plays() && !layouts.legal.empty())
+    result.notes.push_back("no plan's program can be played: all of this is closed forms");
   if (!screen.can()) result.notes.push_back("layers of this model are not all alike: plans are estimated one by one, none is screened");
   const auto screening = Clock::now();
   const Sieve sieve = sift(screen, layouts, request, watch);
@@ -84,7 +91,8 @@ SearchResult search(const SearchRequest& request, const SearchWatcher& watcher) 
   tell_what_does_not_fit(sieve, screen, space, layouts, request, result);
   const auto to_plan = [&](const Screened& one) { return plan_of(space, layouts, one); };
   estimate_finalists(sieve, screen, to_plan, request, watch, state, result);
-  for (std::size_t i = 0; i < std::min(request.keep_candidates, sieve.candidates.size()); ++i) result.candidates.push_back(to_plan(sieve.candidates[i]));
+  for (std::size_t i = 0; i < std::min(request.keep_candidates, sieve.candidates.size()); ++i)
+    result.candidates.push_back(to_plan(sieve.candidates[i]));
   result.complete = result.complete && !watch.stopped();
   if (watch.stopped()) result.state = state.text(request, result.fingerprint);
   result.seconds = seconds_since(start);

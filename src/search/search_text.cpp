@@ -18,18 +18,20 @@ std::string count(std::uint64_t n) { return with_thousands(static_cast<std::int6
 
 std::string line_of(const EstimatedPlan& plan) {
   const RankMemory& memory = plan.report.worst_rank().memory;
-  return fmt::format("{} a step on {} GPUs, {} tokens/s per GPU; {:.1f} of {:.1f} GiB", to_string(Seconds(plan.seconds())), with_thousands(plan.plan.gpus),
-                     with_thousands(static_cast<std::int64_t>(plan.report.time.tokens_per_second_per_gpu)), memory.device.expected / 1073741824.0,
-                     memory.capacity.gib());
+  return fmt::format("{} a step on {} GPUs, {} tokens/s per GPU; {:.1f} of {:.1f} GiB", to_string(Seconds(plan.seconds())),
+                     with_thousands(plan.plan.gpus), with_thousands(static_cast<std::int64_t>(plan.report.time.tokens_per_second_per_gpu)),
+                     memory.device.expected / 1073741824.0, memory.capacity.gib());
 }
 
 std::string head(const SearchResult& result) {
-  std::string text = wrapped("", fmt::format("{} on {}: {:.4g} points, {} legal plans, {} screened in {} ({:.3g} a second) by {} small instances, {} estimated in full; {}",
-                                             printable(result.model), printable(result.cluster), result.points, count(result.legal), count(result.screened),
-                                             to_string(Seconds(result.screening_seconds)), result.screened_per_second(), count(result.probes), count(result.estimated),
-                                             to_string(Seconds(result.seconds))));
-  if (!result.complete)
-    text += wrapped("", "stopped before the best was certain: what follows is the best so far");
+  std::string text = wrapped(
+      "",
+      fmt::format(
+          "{} on {}: {:.4g} points, {} legal plans, {} screened in {} ({:.3g} a second) by {} small instances, {} estimated in full; {}",
+          printable(result.model), printable(result.cluster), result.points, count(result.legal), count(result.screened),
+          to_string(Seconds(result.screening_seconds)), result.screened_per_second(), count(result.probes), count(result.estimated),
+          to_string(Seconds(result.seconds))));
+  if (!result.complete) text += wrapped("", "stopped before the best was certain: what follows is the best so far");
   return text + "\n";
 }
 
@@ -51,13 +53,16 @@ std::string runners_up(const SearchResult& result) {
                                 plan.report.worst_rank().memory.device.expected / 1073741824.0),
                     fmt::format("{}: {}", differing_options(plan.plan, best.plan), losses_in_words(plan, best)));
   }
-  const auto equal = static_cast<std::size_t>(std::count_if(result.best.begin() + 1, result.best.end(),
-                                                            [&](const EstimatedPlan& plan) { return equal_within_error(steps_of(plan), steps_of(best)); }));
+  const auto equal = static_cast<std::size_t>(std::count_if(result.best.begin() + 1, result.best.end(), [&](const EstimatedPlan& plan) {
+    return equal_within_error(steps_of(plan), steps_of(best));
+  }));
   if (equal > 0)
-    text += wrapped("  ", fmt::format("{} of them {} equal to the best as far as predictions of such runs go: nine in ten pairs of measured runs came out "
-                                      "in the predicted order from {:.0f} % on. The best two: {}",
-                                      equal, equal == 1 ? "is" : "are", 100 * steps_of(best).decisive,
-                                      deciding_experiment(steps_of(result.best[1]), steps_of(best))));
+    text += wrapped(
+        "  ",
+        fmt::format("{} of them {} equal to the best as far as predictions of such runs go: nine in ten pairs of measured runs came out "
+                    "in the predicted order from {:.0f} % on. The best two: {}",
+                    equal, equal == 1 ? "is" : "are", 100 * steps_of(best).decisive,
+                    deciding_experiment(steps_of(result.best[1]), steps_of(best))));
   return text;
 }
 
@@ -66,8 +71,9 @@ std::string front_of(const SearchResult& result) {
   std::vector<std::vector<std::string>> rows{{"  step", "GPUs", "left", "GPU-seconds", "plan"}};
   std::string text = "\nno plan is better than one of these in time, memory left, GPUs and cost together\n";
   for (const EstimatedPlan& plan : result.front)
-    rows.push_back({"  " + to_string(Seconds(plan.seconds())), with_thousands(plan.plan.gpus), fmt::format("{:.1f} GiB", plan.headroom().gib()),
-                    fmt::format("{:.4g}", plan.gpu_seconds()), as_flags(plan.plan.options)});
+    rows.push_back({"  " + to_string(Seconds(plan.seconds())), with_thousands(plan.plan.gpus),
+                    fmt::format("{:.1f} GiB", plan.headroom().gib()), fmt::format("{:.4g}", plan.gpu_seconds()),
+                    as_flags(plan.plan.options)});
   std::size_t widest = 0;
   for (const auto& row : rows) widest = std::max(widest, row.back().size());
   for (auto& row : rows) row.back().resize(widest, ' ');  // flushed left

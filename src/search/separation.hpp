@@ -1,5 +1,5 @@
-// Settings whose effects add up: what optimizes, in which 16-bit type, and with which loss does not change what a layer's passes take. Their
-// differences are measured once per kind of states or head, the rest of a setting (its core) once per kind of block.
+// Settings whose effects add up: what optimizes, in which 16-bit type, and with which loss does not change what a layer's passes take.
+// Their differences are measured once per kind of states or head, the rest of a setting (its core) once per kind of block.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ struct Separation {
   enum Part : std::size_t { optimizer, half, loss };
   static constexpr std::size_t kParts = 3;
 
-  std::vector<std::uint32_t> core;  ///< by setting: the number of its core
-  std::vector<std::uint64_t> cores; ///< by core: the setting that is it
+  std::vector<std::uint32_t> core;                        ///< by setting: the number of its core
+  std::vector<std::uint64_t> cores;                       ///< by core: the setting that is it
   std::array<std::vector<std::uint32_t>, kParts> value;   ///< by setting: which of the part's values; 0: as the core
   std::array<std::vector<std::uint64_t>, kParts> values;  ///< by value: the setting that has it and is else a core with the least memory
 

@@ -22,8 +22,13 @@ std::vector<double> numbers(const JsonValue& list) {
 }
 
 Seen seen_in(const JsonValue& row) {
-  return {row.at(1).number(-kMost, kMost), row.at(2).number(-kMost, kMost), row.at(3).number(-kMost, kMost), row.at(4).boolean(),
-          numbers(row.at(5)), numbers(row.at(6)), numbers(row.at(7))};
+  return {row.at(1).number(-kMost, kMost),
+          row.at(2).number(-kMost, kMost),
+          row.at(3).number(-kMost, kMost),
+          row.at(4).boolean(),
+          numbers(row.at(5)),
+          numbers(row.at(6)),
+          numbers(row.at(7))};
 }
 
 }  // namespace
@@ -33,13 +38,16 @@ State::State(const std::string& text, const SearchRequest& request, const std::s
   const JsonDocument document = JsonDocument::parse(text, "resume", {std::int64_t{1} << 30, 50'000'000, 8});
   const JsonValue root = document.root();
   if (root["schema"].text() != kSchema) root["schema"].expected(fmt::format("\"{}\"", kSchema));
-  const auto shard = static_cast<std::uint64_t>(root["shard"].integer(0, INT64_MAX)), shards = static_cast<std::uint64_t>(root["shards"].integer(1, INT64_MAX));
+  const auto shard = static_cast<std::uint64_t>(root["shard"].integer(0, INT64_MAX)),
+             shards = static_cast<std::uint64_t>(root["shards"].integer(1, INT64_MAX));
   if (root["fingerprint"].text() != fingerprint || shard != request.shard || shards != std::max<std::uint64_t>(1, request.shards))
-    fail("it is the state of another search", root["fingerprint"].where(), "give the same model, cluster, axes, options and shard, or another file");
+    fail("it is the state of another search", root["fingerprint"].where(),
+         "give the same model, cluster, axes, options and shard, or another file");
   for (const JsonValue& row : root["instances"].elements()) instances_.emplace(row.at(0).text(), seen_in(row));
   for (const JsonValue& row : root["outcomes"].elements())
-    outcomes_[static_cast<std::uint64_t>(row.at(0).integer(0, INT64_MAX))] = {static_cast<Outcome::What>(row.at(1).integer(0, kOutcomes - 1)),
-                                                                             row.at(2).number(0, kMost), row.at(3).integer(0, INT64_MAX), row.at(4).text()};
+    outcomes_[static_cast<std::uint64_t>(row.at(0).integer(0, INT64_MAX))] = {
+        static_cast<Outcome::What>(row.at(1).integer(0, kOutcomes - 1)), row.at(2).number(0, kMost), row.at(3).integer(0, INT64_MAX),
+        row.at(4).text()};
 }
 
 std::string State::text(const SearchRequest& request, const std::string& fingerprint) const {

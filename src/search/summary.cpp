@@ -37,9 +37,9 @@ Line line(double few, double at_few, double many, double at_many) {
 }
 
 constexpr const char* kFillsNoNodes = "the instance fills no whole nodes";
-constexpr int kFew = 1, kMany = 2;                                 // layers of a chunk of the instances
-constexpr std::int64_t kShortStep = 8, kLongStep = 16;             // micro-batches of a pipeline's, multiples of their stages
-constexpr int kFewOfOneStage = 2, kManyOfOneStage = 4;             // layers: the first and the last of an FSDP model behave apart
+constexpr int kFew = 1, kMany = 2;                      // layers of a chunk of the instances
+constexpr std::int64_t kShortStep = 8, kLongStep = 16;  // micro-batches of a pipeline's, multiples of their stages
+constexpr int kFewOfOneStage = 2, kManyOfOneStage = 4;  // layers: the first and the last of an FSDP model behave apart
 constexpr std::int64_t kShortAccumulation = 2, kLongAccumulation = 4;
 constexpr double kMoreMicroBatches = kLongStep - kShortStep;
 
@@ -73,8 +73,8 @@ Strategy Summarizer::strategy_of(const Row& row, std::uint64_t setting, const In
 }
 
 Seen Summarizer::see(const Row& row, std::uint64_t setting, const Instance& instance) const {
-  std::string key = fmt::format("{} {} {} {} {} {} {}", setting, instance.stages, instance.chunks, instance.layers, instance.micro_batches, instance.ranks,
-                                row.micro_batch);
+  std::string key = fmt::format("{} {} {} {} {} {} {}", setting, instance.stages, instance.chunks, instance.layers, instance.micro_batches,
+                                instance.ranks, row.micro_batch);
   for (const auto& [name, value] : space_.layout_options(row.raw))
     if (name != "pp" && name != "vp" && name != "dp" && name != "global_batch" && name != "micro_batch") key += " " + name + "=" + value;
   if (auto known = state_.instance(key)) return *std::move(known);
@@ -123,7 +123,8 @@ Summary Summarizer::of_one_stage(const Row& row, std::uint64_t setting) const {
   constexpr double kMore = kLongAccumulation - kShortAccumulation;
   const double few_each = (few_longer.seconds - few.seconds) / kMore, many_each = (many_longer.seconds - many.seconds) / kMore;
   summary.micro_batch = line(kFewOfOneStage, few_each, kManyOfOneStage, many_each);
-  summary.step = line(kFewOfOneStage, few.seconds - kShortAccumulation * few_each, kManyOfOneStage, many.seconds - kShortAccumulation * many_each);
+  summary.step =
+      line(kFewOfOneStage, few.seconds - kShortAccumulation * few_each, kManyOfOneStage, many.seconds - kShortAccumulation * many_each);
   return summary;
 }
 
@@ -184,9 +185,11 @@ Summary Summarizer::of_pipeline(const Row& row, std::uint64_t setting) const {
   summary.micro_batch = by_chunks(few_each, many_each, more_each);
   summary.stage = Line{0, 0, summary.micro_batch.per_layer};
   if (row.long_pipeline)
-    summary.stage = line(kFew, (seen.few_of_four->seconds - seen.few.seconds) / 2, kMany, (seen.many_of_four->seconds - seen.many.seconds) / 2);
+    summary.stage =
+        line(kFew, (seen.few_of_four->seconds - seen.few.seconds) / 2, kMany, (seen.many_of_four->seconds - seen.many.seconds) / 2);
   const auto rest = [&](double seconds, double each, int layers) { return seconds - kShortStep * each - summary.stage.at(layers); };
-  summary.step = by_chunks(rest(seen.few.seconds, few_each, kFew), rest(seen.many.seconds, many_each, kMany), rest(more_seconds, more_each, kFew));
+  summary.step =
+      by_chunks(rest(seen.few.seconds, few_each, kFew), rest(seen.many.seconds, many_each, kMany), rest(more_seconds, more_each, kFew));
   add_memory(row, seen, summary);
   return summary;
 }
@@ -280,12 +283,15 @@ Tail Summarizer::measured_difference(const Row& row, std::uint64_t base, std::ui
   };
   bool played = true;
   const auto at = [&](int layers) {
-    const auto seen = [&](std::uint64_t with, std::int64_t micro_batches) { return see(row, with, {stages, chunks, layers, micro_batches, row.dp}); };
+    const auto seen = [&](std::uint64_t with, std::int64_t micro_batches) {
+      return see(row, with, {stages, chunks, layers, micro_batches, row.dp});
+    };
     const Seen before = seen(base, shorter), after = seen(setting, shorter);
     if (after.played && !before.played) refuse("what it is compared with has no program");
     played &= after.played;
     At more{after.seconds - before.seconds, 0, {}};
-    if (longer > shorter) more.each = (seen(setting, longer).seconds - seen(base, longer).seconds - more.step) / static_cast<double>(longer - shorter);
+    if (longer > shorter)
+      more.each = (seen(setting, longer).seconds - seen(base, longer).seconds - more.step) / static_cast<double>(longer - shorter);
     more.step -= static_cast<double>(shorter) * more.each;
     for (const std::size_t rank : {std::size_t{0}, std::size_t{2}}) {
       const std::size_t of = rank == 0 ? 0 : before.allocated.size() - 1;
@@ -310,7 +316,8 @@ Tail Summarizer::measured_difference(const Row& row, std::uint64_t base, std::ui
 }
 
 Tail Summarizer::measured_tail(const Row& tail, std::int64_t row_ranks, std::uint64_t setting) const {
-  const int stages = tail.pipelined ? 2 : 1, chunks = tail.pipelined ? tail.chunks : 1, few = tail.pipelined ? kFew : kFewOfOneStage, many = tail.pipelined ? kMany : kManyOfOneStage;
+  const int stages = tail.pipelined ? 2 : 1, chunks = tail.pipelined ? tail.chunks : 1, few = tail.pipelined ? kFew : kFewOfOneStage,
+            many = tail.pipelined ? kMany : kManyOfOneStage;
   const std::int64_t micro_batches = tail.pipelined ? kShortStep : tail.single ? 1 : kShortAccumulation;
   const auto at = [&](int layers, std::int64_t ranks) { return see(tail, setting, {stages, chunks, layers, micro_batches, ranks}); };
   const Seen few_here = at(few, row_ranks), many_here = at(many, row_ranks), few_there = at(few, tail.dp), many_there = at(many, tail.dp);
@@ -321,7 +328,8 @@ Tail Summarizer::measured_tail(const Row& tail, std::int64_t row_ranks, std::uin
   };
   more.step = line(few, few_there.seconds - few_here.seconds, many, many_there.seconds - many_here.seconds);
   const auto states = [&](std::size_t rank) {
-    Line bytes = line(few, few_there.persistent[rank] - few_here.persistent[rank], many, many_there.persistent[rank] - many_here.persistent[rank]);
+    Line bytes =
+        line(few, few_there.persistent[rank] - few_here.persistent[rank], many, many_there.persistent[rank] - many_here.persistent[rank]);
     bytes.at_none += many_there.outside - many_here.outside;
     return bytes;
   };

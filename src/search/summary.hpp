@@ -37,22 +37,22 @@ struct RankLine {
 
 /// Of one row of layouts under one setting.
 struct Summary {
-  bool known = false;       ///< else a plan of it must be estimated
-  std::uint32_t refusal = 0;  ///< why its instances were refused (Summarizer::refusals); 0: they were not, or for their size alone
-  bool played = false;      ///< its instances' programs were; else closed forms, which are not compared with what was played
-  Line micro_batch;         ///< seconds of the busiest stage for one micro-batch
-  Line step;                ///< seconds of a step besides: what filling and draining takes at its ends, the step's end
-  Line stage;               ///< seconds of filling and draining that each stage but the last adds, by the layers of one chunk
-  double cache = 0;         ///< bytes that the instances' allocators held beyond their peaks, at most
+  bool known = false;             ///< else a plan of it must be estimated
+  std::uint32_t refusal = 0;      ///< why its instances were refused (Summarizer::refusals); 0: they were not, or for their size alone
+  bool played = false;            ///< its instances' programs were; else closed forms, which are not compared with what was played
+  Line micro_batch;               ///< seconds of the busiest stage for one micro-batch
+  Line step;                      ///< seconds of a step besides: what filling and draining takes at its ends, the step's end
+  Line stage;                     ///< seconds of filling and draining that each stage but the last adds, by the layers of one chunk
+  double cache = 0;               ///< bytes that the instances' allocators held beyond their peaks, at most
   std::array<RankLine, 3> ranks;  ///< bytes that the first, an inner and the last rank need, without that (one stage: the first)
 };
 
 /// What a row's instances lack: of a layout with more data-parallel ranks, or of a setting that changes the states or the loss alone.
 struct Tail {
   bool known = true, played = true;
-  std::uint32_t refusal = 0;    ///< as a summary's
-  Line step, micro_batch;       ///< seconds
-  std::array<Line, 3> states;   ///< bytes between steps, by rank as above
+  std::uint32_t refusal = 0;   ///< as a summary's
+  Line step, micro_batch;      ///< seconds
+  std::array<Line, 3> states;  ///< bytes between steps, by rank as above
 
   Tail& operator+=(const Tail& other) {
     known &= other.known;
@@ -71,7 +71,8 @@ inline double composed_seconds(const Summary& s, const Tail& tail, const Layout&
   const double more = micro_batches * tail.micro_batch.at(layout.last, chunks);
   if (layout.stages == 1) return micro_batches * s.micro_batch.at(layout.last) + s.step.at(layout.last) + tail.step.at(layout.last) + more;
   // The last stage has the head, unless an inner one has so many layers more that it is busier.
-  const double busiest = std::max(s.micro_batch.at(layout.last, chunks), chunks * s.micro_batch.per_layer * std::max(layout.first, layout.inner));
+  const double busiest =
+      std::max(s.micro_batch.at(layout.last, chunks), chunks * s.micro_batch.per_layer * std::max(layout.first, layout.inner));
   return micro_batches * busiest + s.step.at(layout.first, chunks) + (layout.stages - 1) * s.stage.at(layout.usual) +
          tail.step.at(layout.inner, chunks) + more;
 }
@@ -106,6 +107,7 @@ class Summarizer {
   /// What `setting` adds to `base`, which differ in what changes the states or the loss alone.
   Tail difference(const Row& row, std::uint64_t base, std::uint64_t setting) const;
   std::uint64_t instances() const { return instances_; }
+
  private:
   /// The number of what the error is about, from 1; 0: an instance's own size.
   std::uint32_t refusal_of(const Error& error) const;

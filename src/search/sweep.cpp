@@ -40,7 +40,8 @@ Options options_of(const std::string& flags) {
   std::istringstream words(flags);
   std::string word, value;
   while (words >> word) {
-    if (word.rfind("--", 0) != 0 || word.size() < 3 || !(words >> value)) fail("'" + flags + "' are no flags with a value each", "--then", "--then '--recompute full'");
+    if (word.rfind("--", 0) != 0 || word.size() < 3 || !(words >> value))
+      fail("'" + flags + "' are no flags with a value each", "--then", "--then '--recompute full'");
     std::string key = word.substr(2);
     std::replace(key.begin(), key.end(), '-', '_');
     options.emplace_back(key, value);
@@ -56,7 +57,9 @@ Sweep sweep(const SearchRequest& request, const SearchWatcher& watcher) {
   named.width = SearchWidth::named;
   const Space space(named);
   constexpr double kMost = 20'000;
-  if (space.points() > kMost) refuse(fmt::format("{:.0f} points to estimate, and {:.0f} is the most", space.points(), kMost), "sweep", "shorten the lists, or use plimsoll search");
+  if (space.points() > kMost)
+    refuse(fmt::format("{:.0f} points to estimate, and {:.0f} is the most", space.points(), kMost), "sweep",
+           "shorten the lists, or use plimsoll search");
   Sweep sweep{request.model.name, request.cluster.name, space.axes(), {}};
   std::erase_if(sweep.axes, [](const SearchAxis& axis) { return axis.values.size() < 2; });
   sweep.points.resize(static_cast<std::size_t>(space.points()));
@@ -97,7 +100,9 @@ std::string to_text(const Sweep& sweep) {
     const Report& report = *point.report;
     text += fmt::format("  time   {:>10}  {}\n", to_string(Seconds(seconds_of(report))), bar(seconds_of(report) / slowest, kCells));
     text += fmt::format("  memory {:>6.1f} GiB  {}{}\n", gib_of(report), bar(gib_of(report) / fullest, kCells),
-                        report.verdict == Verdict::does_not_fit ? "  does not fit" : report.verdict == Verdict::tight ? "  tight" : "");
+                        report.verdict == Verdict::does_not_fit ? "  does not fit"
+                        : report.verdict == Verdict::tight      ? "  tight"
+                                                                : "");
   }
   return text;
 }
@@ -108,8 +113,12 @@ std::string to_csv(const Sweep& sweep) {
   text += "verdict,step_seconds,tokens_per_second_per_gpu,device_bytes,refusal\n";
   for (const SweepPoint& point : sweep.points) {
     for (const SearchAxis& axis : sweep.axes) {
-      const auto said = std::find_if(point.plan.options.begin(), point.plan.options.end(), [&](const auto& each) { return each.first == axis.key; });
-      text += (axis.key == "gpus" ? std::to_string(point.plan.gpus) : said == point.plan.options.end() ? std::string() : csv_field(said->second)) + ",";
+      const auto said =
+          std::find_if(point.plan.options.begin(), point.plan.options.end(), [&](const auto& each) { return each.first == axis.key; });
+      text += (axis.key == "gpus"                 ? std::to_string(point.plan.gpus)
+               : said == point.plan.options.end() ? std::string()
+                                                  : csv_field(said->second)) +
+              ",";
     }
     if (point.report) {
       text += fmt::format("{},{:.6g},{:.6g},{:.0f},\n", name_of(point.report->verdict), seconds_of(*point.report),
@@ -134,7 +143,8 @@ std::string to_json(const Sweep& sweep) {
       object["refusal"] = point.refusal;
     points.push_back(std::move(object));
   }
-  return json_text({{"schema", "plimsoll/sweep/1"}, {"model", sweep.model}, {"cluster", sweep.cluster}, {"axes", axes}, {"points", points}});
+  return json_text(
+      {{"schema", "plimsoll/sweep/1"}, {"model", sweep.model}, {"cluster", sweep.cluster}, {"axes", axes}, {"points", points}});
 }
 
 std::vector<Technique> waterfall(const SearchRequest& request, const std::vector<std::string>& steps) {

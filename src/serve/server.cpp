@@ -19,12 +19,12 @@ namespace {
 constexpr const char* kJson = "application/json";
 
 /// What a page may do: run its own scripts and the planner, ask this server, and nothing else.
-const httplib::Headers kHeaders{
-    {"Content-Security-Policy",
-     "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'"},
-    {"X-Content-Type-Options", "nosniff"},
-    {"Referrer-Policy", "no-referrer"},
-    {"Cache-Control", "no-store"}};
+const httplib::Headers kHeaders{{"Content-Security-Policy",
+                                 "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; img-src "
+                                 "'self' data:; frame-ancestors 'none'; base-uri 'none'"},
+                                {"X-Content-Type-Options", "nosniff"},
+                                {"Referrer-Policy", "no-referrer"},
+                                {"Cache-Control", "no-store"}};
 
 void refuse(httplib::Response& response, int status, const std::string& message, const std::string& hint) {
   response.status = status;
@@ -62,7 +62,8 @@ void answer_call(const httplib::Request& request, httplib::Response& response, W
       response.set_header("Retry-After", "1");
       return refuse(response, 503, "too many requests wait already", "ask again in a second");
     case Outcome::too_slow:
-      return refuse(response, 504, "this takes longer than the server allows", "--seconds is " + std::to_string(static_cast<int>(seconds)) + " there");
+      return refuse(response, 504, "this takes longer than the server allows",
+                    "--seconds is " + std::to_string(static_cast<int>(seconds)) + " there");
     case Outcome::died:
       return refuse(response, 500, "the request ended its worker", "it may need more memory than the server allows");
   }
@@ -84,14 +85,18 @@ void set_limits(httplib::Server& server, const Options& options) {
   server.set_default_headers(kHeaders);
 }
 
-void set_routes(httplib::Server& server, const Options& options, WorkerPool& pool, AnswerCache& cache, const std::map<std::string, PageFile>& page) {
+void set_routes(httplib::Server& server, const Options& options, WorkerPool& pool, AnswerCache& cache,
+                const std::map<std::string, PageFile>& page) {
   server.set_pre_routing_handler([&](const httplib::Request& request, httplib::Response& response) {
     if (is_known_host(request, options)) return httplib::Server::HandlerResponse::Unhandled;
     refuse(response, 421, "this server does not have that name", "ask it by the address that it printed");
     return httplib::Server::HandlerResponse::Handled;
   });
-  server.Post("/api/call", [&](const httplib::Request& request, httplib::Response& response) { answer_call(request, response, pool, cache, options.seconds); });
-  server.Get("/api/health", [](const httplib::Request&, httplib::Response& response) { response.set_content("{\"status\":\"ok\"}\n", kJson); });
+  server.Post("/api/call", [&](const httplib::Request& request, httplib::Response& response) {
+    answer_call(request, response, pool, cache, options.seconds);
+  });
+  server.Get("/api/health",
+             [](const httplib::Request&, httplib::Response& response) { response.set_content("{\"status\":\"ok\"}\n", kJson); });
   server.Get(R"(/.*)", [&](const httplib::Request& request, httplib::Response& response) {
     const auto file = page.find(request.path);
     if (file == page.end()) return refuse(response, 404, "there is nothing at " + request.path, "POST JSON to /api/call");
@@ -99,7 +104,8 @@ void set_routes(httplib::Server& server, const Options& options, WorkerPool& poo
   });
   server.set_error_handler([](const httplib::Request&, httplib::Response& response) {
     if (!response.body.empty()) return;
-    refuse(response, response.status, response.status == 413 ? "the request is too large" : "the request is not understood", "POST JSON to /api/call");
+    refuse(response, response.status, response.status == 413 ? "the request is too large" : "the request is not understood",
+           "POST JSON to /api/call");
   });
   server.set_exception_handler([](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
     refuse(response, 500, "the server could not answer", "");
@@ -115,9 +121,11 @@ void run(const Options& options) {
   httplib::Server server;
   set_limits(server, options);
   set_routes(server, options, pool, cache, page);
-  const int port = options.port != 0 ? (server.bind_to_port(options.host, options.port) ? options.port : -1) : server.bind_to_any_port(options.host);
+  const int port =
+      options.port != 0 ? (server.bind_to_port(options.host, options.port) ? options.port : -1) : server.bind_to_any_port(options.host);
   if (port < 0)
-    fail("the address cannot be had", options.host + ":" + std::to_string(options.port), "is another server there? --port 0 takes one that is free");
+    fail("the address cannot be had", options.host + ":" + std::to_string(options.port),
+         "is another server there? --port 0 takes one that is free");
   std::atomic<bool> done{false};
   std::thread watch([&] {
     while (!done && !options.stop()) std::this_thread::sleep_for(std::chrono::milliseconds(100));

@@ -177,7 +177,7 @@ void set_reshard(Setting& x) {
   using Reshard = FsdpOptions::Reshard;
   static const Names<Reshard> names = {{"default", Reshard::automatic}, {"always", Reshard::always}, {"never", Reshard::never}};
   if (x.value.is_integer()) x.put(x.s.fsdp.reshard_to, static_cast<int>(x.whole(1, 1 << 20)));
-  const Reshard said = x.value.is_integer()   ? Reshard::number
+  const Reshard said = x.value.is_integer()    ? Reshard::number
                        : !x.value.is_boolean() ? x.named(names)
                        : x.value.boolean()     ? Reshard::always
                                                : Reshard::never;
@@ -373,12 +373,17 @@ const std::vector<Entry>& data_parallel_entries() {
       {"gradient_accumulation_fusion", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.gradient_accumulation_fusion); }},
       {"masked_softmax_fusion", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.masked_softmax_fusion); }},
       {"rope_fusion", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.rope_fusion); }},
-      {"layer_spec", "local, te", "Megatron-core", [](Setting& x) { set_word(x, x.s.megatron.layer_spec, {"local", "te"}); }},
+      {"layer_spec", "local, te", "Megatron-core",
+       [](Setting& x) {
+         set_word(x, x.s.megatron.layer_spec, {"local", "te"});
+       }},
       {"precision_aware_optimizer", "true, false", "Megatron-core", [](Setting& x) { x.flag(x.s.megatron.precision_aware_optimizer); }},
       {"make_vocab_size_divisible_by", "rows", "Megatron",
        [](Setting& x) { x.s.megatron.make_vocab_size_divisible_by = static_cast<int>(x.whole(1, 1 << 20)); }},
       {"cp_comm_type", "p2p, a2a, allgather, a2a+p2p", "Megatron",
-       [](Setting& x) { set_word(x, x.s.megatron.cp_comm_type, {"p2p", "a2a", "allgather", "a2a+p2p"}); }},
+       [](Setting& x) {
+         set_word(x, x.s.megatron.cp_comm_type, {"p2p", "a2a", "allgather", "a2a+p2p"});
+       }},
       {"data_parallel_sharding_strategy", "no_shard, optim, optim_grads, optim_grads_params", "Megatron-FSDP",
        [](Setting& x) { x.choice(x.s.megatron.sharding, megatron_sharding_names()); }},
       {"fsdp_double_buffer", "true, false", "Megatron-FSDP", [](Setting& x) { x.flag(x.s.megatron.fsdp_double_buffer); }},
@@ -462,16 +467,22 @@ const std::vector<Entry>& kernel_entries() {
       {"tp_async", "true, false", "the same", [](Setting& x) { x.flag(x.s.async_tp); }},
       {"comm_overlap", "true, false", "", [](Setting& x) { x.flag(x.s.comm_overlap); }},
       {"autograd_threads", "threads", "", [](Setting& x) { x.count(x.s.autograd_threads); }},
-      {"spmd_backend", "spmd_types, partial_dtensor", "torchtitan", [](Setting& x) { set_word(x, x.s.titan.spmd_backend, {"spmd_types", "partial_dtensor"}); }},
+      {"spmd_backend", "spmd_types, partial_dtensor", "torchtitan",
+       [](Setting& x) {
+         set_word(x, x.s.titan.spmd_backend, {"spmd_types", "partial_dtensor"});
+       }},
       {"fused_qkv", "true, false", "torchtitan", [](Setting& x) { x.flag(x.s.titan.fused_qkv); }},
       {"rope_positions_given", "true, false", "torchtitan", [](Setting& x) { x.flag(x.s.titan.rope_positions_given); }},
       {"rope_cache", "'complex64, one per layer', 'fp32 cos and sin, one per layer'", "torchtitan",
-       [](Setting& x) { set_word(x, x.s.titan.rope_cache, {"complex64, one per layer", "fp32 cos and sin, one per layer"}); }},
+       [](Setting& x) {
+         set_word(x, x.s.titan.rope_cache, {"complex64, one per layer", "fp32 cos and sin, one per layer"});
+       }},
       {"moe_dispatcher", "alltoall, allgather, deepep, hybridep, local", "", set_dispatcher},
       {"moe.moe_token_dispatcher_type", "alltoall, allgather, flex", "", set_dispatcher},
       {"moe_forced_balance", "true, false", "", [](Setting& x) { x.flag(x.s.moe.forced_balance); }},
       {"moe_imbalance", "factor", "fullest expert rank over the mean", [](Setting& x) { x.s.moe.imbalance = x.value.number(1, 1e6); }},
-      {"moe_a2a_overlap", "true, false", "exchanges of experts run beside another micro-batch", [](Setting& x) { x.flag(x.s.moe.a2a_overlap); }},
+      {"moe_a2a_overlap", "true, false", "exchanges of experts run beside another micro-batch",
+       [](Setting& x) { x.flag(x.s.moe.a2a_overlap); }},
       {"delay_wgrad_compute", "true, false", "Megatron: so do gradients of weights", [](Setting& x) { x.flag(x.s.moe.delay_wgrad); }},
       {"moe_grouped_gemm", "true, false", "Megatron: false computes expert after expert", [](Setting& x) { x.flag(x.s.moe.grouped_gemm); }},
       {"moe_fused_mlp", "true, false", "Megatron: use_transformer_engine_op_fuser, each expert product with what lies around it",

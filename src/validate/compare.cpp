@@ -1,11 +1,11 @@
 #include "validate/compare.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <exception>
 #include <optional>
 #include <set>
-
-#include <fmt/format.h>
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
@@ -79,8 +79,8 @@ double error_of(const Observed& seen, double value) {
 }
 
 Comparison& add(RowResult& result, const std::string& source, const MeasuredRow& row, const Observed& seen, double value) {
-  return result.comparisons.emplace_back(
-      Comparison{source, row.id, seen.quantity, value, seen.value, error_of(seen, value), seen.lower_bound, {}, Basis::closed_form, {}, {}});
+  return result.comparisons.emplace_back(Comparison{
+      source, row.id, seen.quantity, value, seen.value, error_of(seen, value), seen.lower_bound, {}, Basis::closed_form, {}, {}});
 }
 
 /// Whether the rank that is asked about ran out of memory, or any where none is.
@@ -95,10 +95,10 @@ std::string question_of(const MeasuredRow& row) {
   const Model& model = *row.model;
   try {
     const Strategy s = resolve(row.strategy, model, *row.cluster);
-    return fmt::format("{} {} {} {} {} | {} {} | {} {} {} | {} {} {} | {} {} {} {}", model.architecture, model.parameters(), model.layers, model.heads,
-                       model.vocab_size, row.cluster->accelerator.name, s.gpus, s.framework, s.framework_version, s.torch, s.global_batch,
-                       s.seq_len, static_cast<int>(s.task), static_cast<int>(s.precision), static_cast<int>(s.low_precision),
-                       static_cast<int>(s.fp8_scaling), static_cast<int>(s.optimizer));
+    return fmt::format("{} {} {} {} {} | {} {} | {} {} {} | {} {} {} | {} {} {} {}", model.architecture, model.parameters(), model.layers,
+                       model.heads, model.vocab_size, row.cluster->accelerator.name, s.gpus, s.framework, s.framework_version, s.torch,
+                       s.global_batch, s.seq_len, static_cast<int>(s.task), static_cast<int>(s.precision),
+                       static_cast<int>(s.low_precision), static_cast<int>(s.fp8_scaling), static_cast<int>(s.optimizer));
   } catch (const Error&) {
     return {};
   }

@@ -93,7 +93,8 @@ void add_pairs(const std::vector<const Comparison*>& runs, std::vector<Pair>& pa
   const double weight = 2.0 / static_cast<double>(runs.size());
   for (std::size_t i = 0; i < runs.size(); ++i)
     for (std::size_t j = i + 1; j < runs.size(); ++j) {
-      const double predicted = std::log(runs[j]->predicted / runs[i]->predicted), measured = std::log(runs[j]->measured / runs[i]->measured);
+      const double predicted = std::log(runs[j]->predicted / runs[i]->predicted),
+                   measured = std::log(runs[j]->measured / runs[i]->measured);
       if (std::abs(predicted) < kNear) pairs.push_back({predicted < 0 ? measured - predicted : predicted - measured, weight});
     }
 }
@@ -130,7 +131,8 @@ std::vector<Difference> differences_of(const Validation& v) {
 }
 
 std::string row_of(const Difference& difference) {
-  return fmt::format(R"(    {{"framework": "{}", "pairs": {}, "p90": {:.4f}}})", difference.framework, difference.pairs, difference.ninetieth);
+  return fmt::format(R"(    {{"framework": "{}", "pairs": {}, "p90": {:.4f}}})", difference.framework, difference.pairs,
+                     difference.ninetieth);
 }
 
 template <class Row>
@@ -148,7 +150,8 @@ std::string residuals_json(const Validation& v) {
          "was "
          "reached; docs/validate.md says how it is made\",\n  \"residuals\": [" +
          rows_of(spreads_of(v)) +
-         "\n  ],\n  \"note_on_differences\": \"of two runs that differ in their strategy alone and are predicted less than 22 % apart: by how much the "
+         "\n  ],\n  \"note_on_differences\": \"of two runs that differ in their strategy alone and are predicted less than 22 % apart: by "
+         "how much the "
          "predicted logarithm of their ratio overstates the measured one, 90th percentile\",\n  \"differences\": [" +
          rows_of(differences_of(v)) + "\n  ]\n}\n";
 }

@@ -157,7 +157,9 @@ TEST(RowWise, FourBitsAreIssued) {
   const auto& law = constants().row_wise.four_bits;
   const std::int64_t rows = 8192, columns = 8192, elements = rows * columns;
   const auto quantized = [&](std::int64_t bytes) {
-    return us(price(RowWise{RowWise::Function::quantize, rows, columns, {{contiguous(elements, DType::bf16)}, {contiguous(bytes, DType::fp8)}}}, device));
+    return us(
+        price(RowWise{RowWise::Function::quantize, rows, columns, {{contiguous(elements, DType::bf16)}, {contiguous(bytes, DType::fp8)}}},
+              device));
   };
   const double moved = 1e-6 * static_cast<double>(elements), issue = law.instructions * static_cast<double>(elements) / 12.8e12 * 1e6;
   EXPECT_NEAR(quantized(elements + elements / 32), us(law.start) + moved * (2 + 33.0 / 32), 1e-3);

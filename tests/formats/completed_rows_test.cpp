@@ -31,15 +31,18 @@ const char* const kTraining =
 // 671,026,404,352 parameters (the checkpoint's 671,026,419,200 with the routers' 58 × 256 correction biases, which are buffers); a cut to 4
 // layers keeps the three dense ones and one of 256 experts.
 TEST(CompletedRows, DimensionsOfAShippedModel) {
-  const MeasuredRow whole = read(row("t", R"({"name": "DeepSeek-V3", "hidden_size": 7168, "num_layers": 61, "attention_type": "mla"})", kTraining));
+  const MeasuredRow whole =
+      read(row("t", R"({"name": "DeepSeek-V3", "hidden_size": 7168, "num_layers": 61, "attention_type": "mla"})", kTraining));
   ASSERT_EQ(whole.refused, "");
   EXPECT_EQ(whole.model->parameters(), 671026404352);
   EXPECT_TRUE(lists(whole.model->assumed, "deepseek-v3"));
-  const MeasuredRow cut = read(row("t", R"({"name": "DeepSeek-V3", "hidden_size": 7168, "num_layers": 4, "attention_kind": "mla"})", kTraining));
+  const MeasuredRow cut =
+      read(row("t", R"({"name": "DeepSeek-V3", "hidden_size": 7168, "num_layers": 4, "attention_kind": "mla"})", kTraining));
   ASSERT_EQ(cut.refused, "");
   EXPECT_EQ(cut.model->layers, 4);
   const MeasuredRow llama = read(row("t", R"({"name": "Llama-3.1-8B", "hidden_size": 4096, "num_layers": 32, "num_attention_heads": 32,
-      "num_key_value_heads": 8, "mlp": "swiglu", "norm": "rmsnorm", "positions": "rope", "vocab_size": 128256})", kTraining));
+      "num_key_value_heads": 8, "mlp": "swiglu", "norm": "rmsnorm", "positions": "rope", "vocab_size": 128256})",
+                                     kTraining));
   ASSERT_EQ(llama.refused, "");
   EXPECT_EQ(llama.model->parameters(), 8030261248);
 }
@@ -48,7 +51,8 @@ TEST(CompletedRows, DimensionsOfAShippedModel) {
 TEST(CompletedRows, HeadsOfAShippedModel) {
   const MeasuredRow qwen = read(row("t", R"({"name": "Qwen3-235B-A22B", "hidden_size": 4096, "num_layers": 94, "num_attention_heads": 64,
       "num_key_value_heads": 4, "intermediate_size": 12288, "mlp": "swiglu", "norm": "rmsnorm", "tie_embeddings": false, "positions": "rope",
-      "moe": {"experts": 128, "top_k": 8, "expert_intermediate_size": 1536}})", kTraining));
+      "moe": {"experts": 128, "top_k": 8, "expert_intermediate_size": 1536}})",
+                                    kTraining));
   ASSERT_EQ(qwen.refused, "");
   EXPECT_EQ(qwen.model->head_dim, 128);
   EXPECT_EQ(qwen.model->parameters(), 235093634560);
@@ -56,14 +60,16 @@ TEST(CompletedRows, HeadsOfAShippedModel) {
 
 TEST(CompletedRows, AnotherWidthIsNotThatModel) {
   const MeasuredRow wide = read(row("t", R"({"name": "Llama-3.1-8B", "hidden_size": 5120, "num_layers": 32, "num_attention_heads": 32,
-      "mlp": "swiglu", "norm": "rmsnorm", "positions": "rope", "vocab_size": 128256})", kTraining));
+      "mlp": "swiglu", "norm": "rmsnorm", "positions": "rope", "vocab_size": 128256})",
+                                    kTraining));
   EXPECT_NE(wide.refused.find("intermediate_size"), std::string::npos) << wide.refused;
 }
 
-// Narayanan et al.'s table says no micro-batch; Megatron-LM's examples/sc21/run_table_1.sh does: 76.1B with 2, and 5 of 60 layers in each of
-// 3 chunks on 4 stages. What a row says itself stays.
+// Narayanan et al.'s table says no micro-batch; Megatron-LM's examples/sc21/run_table_1.sh does: 76.1B with 2, and 5 of 60 layers in each
+// of 3 chunks on 4 stages. What a row says itself stays.
 TEST(CompletedRows, RecipesOfPublishedTables) {
-  const std::string title = "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM (Narayanan et al. 2021), weak scaling";
+  const std::string title =
+      "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM (Narayanan et al. 2021), weak scaling";
   const std::string model = R"({"name": "GPT-76.1B", "hidden_size": 10240, "num_layers": 60, "num_attention_heads": 80,
       "num_key_value_heads": 80, "intermediate_size": 40960, "vocab_size": 51200, "mlp": "gelu", "norm": "layernorm", "tie_embeddings": true,
       "positions": "learned", "linear_bias": true})";
@@ -80,12 +86,15 @@ TEST(CompletedRows, RecipesOfPublishedTables) {
   EXPECT_NE(read(row("another table", model, training(""))).refused.find("micro_batch"), std::string::npos);
 }
 
-// Whole iterations in one graph: set_full_iter_cg_configs of Megatron-Bridge 0.5.0. Other precisions have none, other models other settings.
+// Whole iterations in one graph: set_full_iter_cg_configs of Megatron-Bridge 0.5.0. Other precisions have none, other models other
+// settings.
 TEST(CompletedRows, RecipesWithConditions) {
   const auto mixture = [](const std::string& name, const std::string& precision, const std::string& more) {
-    return read(row("NVIDIA Megatron-Bridge performance summary", "{\"name\": \"" + name + "\"}",
-                    R"({"framework": "megatron-bridge", "seq_len": 4096, "micro_batch": 4, "global_batch": 4096, "tp": 1, "pp": 1, "dp": 1024,
-                        "ep": 8, "precision": ")" + precision + "\"" + more + "}"));
+    return read(
+        row("NVIDIA Megatron-Bridge performance summary", "{\"name\": \"" + name + "\"}",
+            R"({"framework": "megatron-bridge", "seq_len": 4096, "micro_batch": 4, "global_batch": 4096, "tp": 1, "pp": 1, "dp": 1024,
+                        "ep": 8, "precision": ")" +
+                precision + "\"" + more + "}"));
   };
   const MeasuredRow graphs = mixture("Qwen3-30B-A3B", "mxfp8", R"(, "cuda_graph": "full_iteration:[]")");
   ASSERT_EQ(graphs.refused, "");
@@ -103,7 +112,8 @@ TEST(CompletedRows, AdaptersOfTheLaunchersRecipes) {
   const auto lora = [](const std::string& lora) {
     return read(row("t", R"({"name": "Llama-3.1-8B"})",
                     R"({"framework": "nemo", "seq_len": 4096, "micro_batch": 1, "global_batch": 1024, "precision": "bf16", "tp": 1, "pp": 1,
-                        "dp": 1024, "lora": )" + lora + "}"));
+                        "dp": 1024, "lora": )" +
+                        lora + "}"));
   };
   const MeasuredRow told_nothing = lora(R"({"note": "rank not stated"})");
   ASSERT_EQ(told_nothing.refused, "");

@@ -86,7 +86,8 @@ TEST(MegatronChunks, AlignedGathersStartWithTheStep) {
 
 TEST(MegatronChunks, LaunchersAlignTheirGathersAndTakeBucketsOf128MiElements) {
   const auto resolved = [](const std::string& framework, const std::string& more) {
-    const std::string text = R"({"framework": ")" + framework + R"(", "precision": "bf16", "seq_len": 256, "micro_batch": 2, "pp": 2, )" + more + "}";
+    const std::string text =
+        R"({"framework": ")" + framework + R"(", "precision": "bf16", "seq_len": 256, "micro_batch": 2, "pp": 2, )" + more + "}";
     return resolve(parse_strategy(text, "strategy"), llama(), cluster_of("B200-SXM-180GB", 4)).megatron;
   };
   for (const char* launcher : {"nemo", "megatron-bridge"}) {
@@ -127,9 +128,10 @@ TEST(MegatronChunks, DeferredGradientsOfTheHeadComeLast) {
 
 TEST(MegatronChunks, WhatMegatronRaisesOnIsAnError) {
   const std::string bf16 = R"("precision": "bf16", )";
-  for (const char* more : {R"("defer_embedding_wgrad_compute": true)", R"("pp": 2, "defer_embedding_wgrad_compute": true, "gradient_accumulation_fusion": false)",
-                           R"("delay_wgrad_compute": true, "ep": 2)", R"("moe_a2a_overlap": true)", R"("moe_a2a_overlap": true, "ep": 2, "recompute": "full")",
-                           R"("moe_a2a_overlap": true, "ep": 2, "pp": 2)"})
+  for (const char* more : {R"("defer_embedding_wgrad_compute": true)",
+                           R"("pp": 2, "defer_embedding_wgrad_compute": true, "gradient_accumulation_fusion": false)",
+                           R"("delay_wgrad_compute": true, "ep": 2)", R"("moe_a2a_overlap": true)",
+                           R"("moe_a2a_overlap": true, "ep": 2, "recompute": "full")", R"("moe_a2a_overlap": true, "ep": 2, "pp": 2)"})
     EXPECT_THROW(lowered(mixtral(), bf16 + more, 4), Error) << more;
 }
 
@@ -164,7 +166,8 @@ TEST(MegatronExperts, FusedOnesMultiplyTheSameWithoutKernelsBetween) {
   EXPECT_EQ(count(fused, grouped), 6 * kLayers);
   const Counts quantizes = kernel<RowWise>([](const RowWise& r) { return r.function == RowWise::Function::quantize; });
   EXPECT_EQ(count(apart, quantizes) - count(fused, quantizes), 2 * kLayers);
-  const Counts gates = kernel<Pointwise>([](const Pointwise& p) { return p.form == Pointwise::Form::fused && p.elements >= kTokens * kTopK * kInner; });
+  const Counts gates =
+      kernel<Pointwise>([](const Pointwise& p) { return p.form == Pointwise::Form::fused && p.elements >= kTokens * kTopK * kInner; });
   EXPECT_EQ(count(apart, gates) - count(fused, gates), 2 * kLayers);
 }
 

@@ -214,9 +214,7 @@ TEST(MegatronAdapters, TensorParallelRanksGatherNarrowColumns) {
 // TransformerBlock._checkpointed_forward: in 8 bits the first layer, whose input needs no gradient, is not checkpointed, but the two behind
 // it are; every layer has a backward.
 TEST(MegatronAdapters, CheckpointedBlocksBeginBehindWhatNeedsNoGradient) {
-  const auto attention = [](Attention::Part part) {
-    return is<Attention>([part](const Attention& work) { return work.part == part; });
-  };
+  const auto attention = [](Attention::Part part) { return is<Attention>([part](const Attention& work) { return work.part == part; }); };
   const StepProgram program = lowered(
       llama(), R"("lora": {"r": 8, "target_modules": ["linear_qkv"]}, "recompute": "full-block-2-of-4-layers", "precision": "fp8")");
   EXPECT_EQ(kernels(program, attention(Attention::Part::forward)), kLayers + 2);

@@ -267,12 +267,13 @@ TEST(Megatron, WhatIsNotModelledIsRefusedByName) {
 
 TEST(Megatron, MicroBatchesThatAreWrittenOnceAreCountedAsOftenAsTheyRun) {
   const Model model = gpt(8);
-  for (const char* more : {R"(, "data_parallel": "ddp", "micro_batches_per_step": 20)",
-                           R"(, "data_parallel": "megatron-distopt", "pp": 4, "micro_batches_per_step": 20)",
-                           R"(, "data_parallel": "megatron-distopt", "pp": 4, "vp": 2, "micro_batches_per_step": 20)",
-                           R"(, "data_parallel": "megatron-distopt", "pp": 4, "micro_batches_per_step": 20, "gradient_accumulation_fusion": true,
+  for (const char* more :
+       {R"(, "data_parallel": "ddp", "micro_batches_per_step": 20)",
+        R"(, "data_parallel": "megatron-distopt", "pp": 4, "micro_batches_per_step": 20)",
+        R"(, "data_parallel": "megatron-distopt", "pp": 4, "vp": 2, "micro_batches_per_step": 20)",
+        R"(, "data_parallel": "megatron-distopt", "pp": 4, "micro_batches_per_step": 20, "gradient_accumulation_fusion": true,
                               "defer_embedding_wgrad_compute": true)",
-                           R"(, "data_parallel": "megatron-distopt", "pp": 4, "vp": 2, "micro_batches_per_step": 20, "overlap_grad_reduce": true,
+        R"(, "data_parallel": "megatron-distopt", "pp": 4, "vp": 2, "micro_batches_per_step": 20, "overlap_grad_reduce": true,
                               "overlap_param_gather": true, "align_param_gather": true, "gradient_accumulation_fusion": true, "defer_embedding_wgrad_compute": true,
                               "wgrad_deferral_limit": 9)"}) {
     const Strategy strategy = resolved(model, more, 8);

@@ -56,13 +56,15 @@ TEST(TorchTitanActions, InterleavedReceivesAheadOfUse) {
             "3REDUCE_GRAD ");
 }
 
-// PipelineScheduleMulti, which ran the same schedule before, exchanges between two steps what the next one needs: the receives are the same,
-// each right before its use, and no pass changes its place.
+// PipelineScheduleMulti, which ran the same schedule before, exchanges between two steps what the next one needs: the receives are the
+// same, each right before its use, and no pass changes its place.
 TEST(TorchTitanActions, BeforeTheRuntimeReceivesStandBeforeTheirUse) {
   using Kind = StageAction::Kind;
   const Schedule schedule = make_schedule("interleaved-1f1b", 4, 8, 2);
   const auto ahead = actions_of(schedule), before = actions_of(schedule, Receives::before_use);
-  const auto receives = [](const StageAction& action) { return action.kind == Kind::receive_activation || action.kind == Kind::receive_gradient; };
+  const auto receives = [](const StageAction& action) {
+    return action.kind == Kind::receive_activation || action.kind == Kind::receive_gradient;
+  };
   for (std::size_t rank = 0; rank < 4; ++rank) {
     std::vector<std::string> passes[2], received[2];
     for (const auto* list : {&ahead[rank], &before[rank]})
@@ -314,7 +316,9 @@ std::int64_t of_a_layer(const std::string& more, const std::function<std::int64_
 // A block gathers its input and the feed-forward's in the forward, again for a recomputation, and two gradients; it scatters two results,
 // on recomputation the first alone, and two gradients. Scales per tensor let it gather 8 bits (Float8ColwiseParallel), rows do not.
 TEST(TitanCompiled, ScalesPerTensorGatherEightBits) {
-  const auto gathers = [](DType type) { return [type](const StepProgram& p) { return collectives_of(p, CollectiveKind::all_gather, type); }; };
+  const auto gathers = [](DType type) {
+    return [type](const StepProgram& p) { return collectives_of(p, CollectiveKind::all_gather, type); };
+  };
   const auto scatters = [](const StepProgram& p) { return collectives_of(p, CollectiveKind::reduce_scatter, DType::bf16); };
   const std::string full = R"(, "recompute": "full", "precision": )";
   EXPECT_EQ(of_a_layer(full + R"("bf16")", gathers(DType::bf16)), 6);

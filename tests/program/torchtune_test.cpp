@@ -23,7 +23,8 @@ Model llama() {
 /// Bytes that a step fetches from the host.
 std::int64_t fetched(const std::string& optimizer, std::int64_t memory) {
   const Model model = llama();
-  const std::string text = R"({"framework": "torchtune", "seq_len": 256, "micro_batch": 1, "optimizer_in_bwd": true, "optimizer": ")" + optimizer + "\"}";
+  const std::string text =
+      R"({"framework": "torchtune", "seq_len": 256, "micro_batch": 1, "optimizer_in_bwd": true, "optimizer": ")" + optimizer + "\"}";
   const Strategy strategy = resolve(parse_strategy(text, "strategy"), model, cluster_of("RTX4090-24GB", 1));
   const StepProgram program = lower_torchtune(model, strategy, {.memory = memory});
   std::int64_t bytes = 0;

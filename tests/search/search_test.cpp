@@ -1,11 +1,12 @@
 // Searches against brute force, and their answers.
+#include "plimsoll/search.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 
 #include "plimsoll/error.hpp"
-#include "plimsoll/search.hpp"
 #include "search/legality.hpp"
 #include "search/screen.hpp"
 #include "units/json_reader.hpp"
@@ -47,7 +48,8 @@ std::vector<Brute> brute_force(const SearchRequest& request) {
       } catch (const Error&) {
       }
     }
-  std::sort(found.begin(), found.end(), [](const Brute& a, const Brute& b) { return std::pair(a.seconds, a.index) < std::pair(b.seconds, b.index); });
+  std::sort(found.begin(), found.end(),
+            [](const Brute& a, const Brute& b) { return std::pair(a.seconds, a.index) < std::pair(b.seconds, b.index); });
   return found;
 }
 
@@ -72,7 +74,8 @@ TEST(Search, FindsWhatBruteForceFindsUnderMegatron) {
 }
 
 TEST(Search, FindsWhatBruteForceFindsUnderTorchTitan) {
-  expect_brute_force(request_of("llama-3.1-8b", "1x8xh100-sxm", {{"global_batch", "32"}, {"seq", "4096"}, {"framework", "torchtitan"}, {"data_parallel", "fsdp2"}},
+  expect_brute_force(request_of("llama-3.1-8b", "1x8xh100-sxm",
+                                {{"global_batch", "32"}, {"seq", "4096"}, {"framework", "torchtitan"}, {"data_parallel", "fsdp2"}},
                                 {{"tp", {"1", "2"}},
                                  {"pp", {"1", "2", "4"}},
                                  {"vp", {"1", "2"}},
@@ -93,10 +96,12 @@ TEST(Screen, KeepsItsBoundOverRandomPlans) {
   struct Case {
     const char *model, *cluster, *framework, *seq;
   };
-  for (const Case& each : {Case{"gpt2-xl", "2x8xa100-80gb-sxm", "megatron-core", "1024"}, Case{"llama-3.1-8b", "2x8xh100-sxm", "nemo", "4096"},
-                           Case{"llama-3.1-8b", "2x8xh100-sxm", "torchtitan", "4096"}, Case{"qwen2.5-0.5b", "1x8xl4", "deepspeed", "2048"},
-                           Case{"llama-3.1-8b", "1x8xmi300x", "transformers", "4096"}}) {
-    const SearchRequest request = request_of(each.model, each.cluster, {{"global_batch", "64"}, {"seq", each.seq}, {"framework", each.framework}}, {});
+  for (const Case& each :
+       {Case{"gpt2-xl", "2x8xa100-80gb-sxm", "megatron-core", "1024"}, Case{"llama-3.1-8b", "2x8xh100-sxm", "nemo", "4096"},
+        Case{"llama-3.1-8b", "2x8xh100-sxm", "torchtitan", "4096"}, Case{"qwen2.5-0.5b", "1x8xl4", "deepspeed", "2048"},
+        Case{"llama-3.1-8b", "1x8xmi300x", "transformers", "4096"}}) {
+    const SearchRequest request =
+        request_of(each.model, each.cluster, {{"global_batch", "64"}, {"seq", each.seq}, {"framework", each.framework}}, {});
     const Space space(request);
     const SearchWatcher nobody;
     Watch watch(nobody);
@@ -114,7 +119,8 @@ TEST(Screen, KeepsItsBoundOverRandomPlans) {
       const Summary summary = summarizer.summary(layouts.rows[layout.row], setting);
       const Tail tail = layout.tail > 0 ? summarizer.tail(layouts.tails[layout.tail - 1], layouts.rows[layout.row].dp, setting) : Tail{};
       if (!summary.known || !tail.known) continue;
-      const Report report = estimate(request.model, request.cluster, with_options(request, space.options(space.index(layout.raw, setting, 0))));
+      const Report report =
+          estimate(request.model, request.cluster, with_options(request, space.options(space.index(layout.raw, setting, 0))));
       const ScreeningBound bound = screen.bound(number, setting);
       const double seconds = composed_seconds(summary, tail, layout), bytes = composed_bytes(summary, tail, layout);
       const std::string what = std::string(each.framework) + " " + std::to_string(space.index(layout.raw, setting, 0));
@@ -128,7 +134,8 @@ TEST(Screen, KeepsItsBoundOverRandomPlans) {
 
 /// Optimizers, 16-bit types and losses are screened by differences that were measured once: their plans lie in the same band.
 TEST(Screen, KeepsItsBoundOverSeparatedSettings) {
-  SearchRequest request = request_of("gpt2-xl", "2x8xa100-80gb-sxm", {{"global_batch", "64"}, {"seq", "1024"}, {"framework", "megatron-core"}}, {});
+  SearchRequest request =
+      request_of("gpt2-xl", "2x8xa100-80gb-sxm", {{"global_batch", "64"}, {"seq", "1024"}, {"framework", "megatron-core"}}, {});
   request.width = SearchWidth::all;
   request.sample = 400;
   const Space space(request);
@@ -157,7 +164,8 @@ TEST(Screen, KeepsItsBoundOverSeparatedSettings) {
 }
 
 SearchRequest small_search() {
-  return request_of("gpt2-xl", "1x8xa100-40gb", {{"global_batch", "64"}, {"seq", "1024"}, {"framework", "megatron-core"}, {"sequence_parallel", "false"}},
+  return request_of("gpt2-xl", "1x8xa100-40gb",
+                    {{"global_batch", "64"}, {"seq", "1024"}, {"framework", "megatron-core"}, {"sequence_parallel", "false"}},
                     {{"tp", {"1", "5"}}, {"pp", {"1", "2", "4"}}, {"micro_batch", {"1", "2", "4", "8"}}, {"recompute", {"none", "full"}}});
 }
 
@@ -215,7 +223,8 @@ TEST(Merge, AnswersTheSameWhateverTheSplit) {
     const std::string merged = merge_searches(files);
     EXPECT_EQ(indices(merged, "top"), indices(whole, "top"));
     const JsonDocument one = JsonDocument::parse(whole, "whole"), many = JsonDocument::parse(merged, "merged");
-    for (const char* count : {"legal", "screened"}) EXPECT_EQ(one.root()[count].integer(0, INT64_MAX), many.root()[count].integer(0, INT64_MAX));
+    for (const char* count : {"legal", "screened"})
+      EXPECT_EQ(one.root()[count].integer(0, INT64_MAX), many.root()[count].integer(0, INT64_MAX));
     EXPECT_TRUE(many.root()["complete"].boolean());
     files.pop_back();
     EXPECT_NE(merge_searches(files).find("\"complete\": false"), std::string::npos);
@@ -235,8 +244,13 @@ TEST(Merge, OfAnotherSearchIsRefused) {
 
 TEST(Search, FewestGpusAreFound) {
   SearchRequest request = request_of("llama-3.1-8b", "2x8xh100-sxm",
-                                     {{"global_batch", "32"}, {"seq", "4096"}, {"framework", "megatron-core"}, {"micro_batch", "1"}, {"vp", "1"},
-                                      {"data_parallel", "megatron-distopt"}, {"sequence_parallel", "true"}},
+                                     {{"global_batch", "32"},
+                                      {"seq", "4096"},
+                                      {"framework", "megatron-core"},
+                                      {"micro_batch", "1"},
+                                      {"vp", "1"},
+                                      {"data_parallel", "megatron-distopt"},
+                                      {"sequence_parallel", "true"}},
                                      {{"tp", {"2"}}, {"pp", {"1", "2"}}, {"recompute", {"none", "full"}}});
   request.gpus = {2, 4, 8, 16};
   request.goal = SearchGoal::gpus;
@@ -264,7 +278,12 @@ TEST(Search, CanBeStopped) {
 /// Whenever a search is stopped, what it leaves lets the next one answer as if it had not been, and what was found out is not done again.
 TEST(Search, GoesOnWhereItWasStopped) {
   SearchRequest request = small_search();
-  request.axes = {{"tp", {"1"}}, {"pp", {"1", "2"}}, {"micro_batch", {"1", "2"}}, {"data_parallel", {"ddp"}}, {"vp", {"1"}}, {"recompute", {"none", "full"}}};
+  request.axes = {{"tp", {"1"}},
+                  {"pp", {"1", "2"}},
+                  {"micro_batch", {"1", "2"}},
+                  {"data_parallel", {"ddp"}},
+                  {"vp", {"1"}},
+                  {"recompute", {"none", "full"}}};
   request.threads = 1;
   const SearchResult whole = search(request);
   EXPECT_TRUE(whole.state.empty());
@@ -313,7 +332,8 @@ TEST(Merge, IsAResultAgain) {
     EXPECT_EQ(again.best[i].plan.index, whole.best[i].plan.index);
     EXPECT_EQ(again.best[i].command, whole.best[i].command);
   }
-  // Each shard offers the fastest of its own for every sixteenth of the memory: the front may hold more than the whole's, and nothing worse.
+  // Each shard offers the fastest of its own for every sixteenth of the memory: the front may hold more than the whole's, and nothing
+  // worse.
   for (const EstimatedPlan& plan : whole.front)
     EXPECT_TRUE(std::any_of(again.front.begin(), again.front.end(), [&](const EstimatedPlan& other) {
       return other.seconds() <= plan.seconds() && other.headroom() >= plan.headroom() && other.plan.gpus <= plan.plan.gpus;
@@ -337,10 +357,14 @@ TEST(Merge, ComparesWithTheBestOfAll) {
 }
 
 TEST(Search, RejectedAreCountedWithARescue) {
-  SearchRequest request = request_of("llama-3.1-8b", "1x8xa100-40gb",
-                                     {{"global_batch", "64"}, {"seq", "8192"}, {"framework", "megatron-core"}, {"sequence_parallel", "true"}, {"vp", "1"}},
-                                     {{"tp", {"2", "4", "8", "16"}}, {"pp", {"1"}}, {"micro_batch", {"1", "4"}}, {"data_parallel", {"megatron-distopt"}},
-                                      {"recompute", {"none", "full"}}});
+  SearchRequest request =
+      request_of("llama-3.1-8b", "1x8xa100-40gb",
+                 {{"global_batch", "64"}, {"seq", "8192"}, {"framework", "megatron-core"}, {"sequence_parallel", "true"}, {"vp", "1"}},
+                 {{"tp", {"2", "4", "8", "16"}},
+                  {"pp", {"1"}},
+                  {"micro_batch", {"1", "4"}},
+                  {"data_parallel", {"megatron-distopt"}},
+                  {"recompute", {"none", "full"}}});
   const SearchResult result = search(request);
   ASSERT_TRUE(result.rejected.count("does not fit"));
   EXPECT_GT(result.rejected.at("does not fit").count, 0U);

@@ -33,7 +33,8 @@ TEST(Largest, MicroBatchIsTheLastThatFits) {
   ASSERT_TRUE(solution.plan);
   const int most = std::stoi(solution.value);
   EXPECT_GT(most, 1);
-  for (int size = 1; size <= most + 1; ++size) EXPECT_EQ(fits({{"seq", "1024"}, {"micro_batch", std::to_string(size)}}), size <= most) << size;
+  for (int size = 1; size <= most + 1; ++size)
+    EXPECT_EQ(fits({{"seq", "1024"}, {"micro_batch", std::to_string(size)}}), size <= most) << size;
   EXPECT_EQ(solution.next, std::to_string(most + 1));
   EXPECT_NE(solution.because.find("it needs"), std::string::npos);
 }
@@ -132,7 +133,8 @@ TEST(Sweep, PointsAreEstimatesInOrder) {
 
 /// What estimate refuses is a point with its reason; commas within a value do not make columns.
 TEST(Sweep, RefusedPointsSayWhy) {
-  const Sweep points = sweep(gpt2_on_one({{"seq", "1024"}, {"framework", "megatron-core"}}, {{"tp", {"1", "7"}}, {"recompute", {"none", "selective:core_attn,mlp"}}}));
+  const Sweep points = sweep(gpt2_on_one({{"seq", "1024"}, {"framework", "megatron-core"}},
+                                         {{"tp", {"1", "7"}}, {"recompute", {"none", "selective:core_attn,mlp"}}}));
   ASSERT_EQ(points.points.size(), 4U);
   EXPECT_TRUE(points.points[0].report);
   EXPECT_FALSE(points.points[2].report);
@@ -172,7 +174,8 @@ TEST(Waterfall, TechniquesAddUp) {
 
 TEST(Waterfall, WrongFlagsAreNamed) {
   const SearchRequest request = gpt2_on_one({{"micro_batch", "4"}, {"seq", "1024"}});
-  for (const char* wrong : {"", "recompute full", "--recompute", "--no-such-key 3"}) EXPECT_THROW(waterfall(request, {wrong}), Error) << wrong;
+  for (const char* wrong : {"", "recompute full", "--recompute", "--no-such-key 3"})
+    EXPECT_THROW(waterfall(request, {wrong}), Error) << wrong;
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ TEST(AxisValues, ListsRangesAndSteps) {
 }
 
 TEST(AxisValues, WrongOnesAreNamed) {
-  for (const char* text : {"8..1", "1..8/0", "0..8", "1..1000000/1", ",", "1,,2"}) EXPECT_THROW(parse_axis_values(text, "--tp"), Error) << text;
+  for (const char* text : {"8..1", "1..8/0", "0..8", "1..1000000/1", ",", "1,,2"})
+    EXPECT_THROW(parse_axis_values(text, "--tp"), Error) << text;
 }
 
 /// index = (layout · settings + setting) · depths + depth, and back.

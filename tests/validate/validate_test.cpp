@@ -175,8 +175,9 @@ TEST(Validate, JsonAndTextHoldEveryRow) {
   EXPECT_NE(validation_text(v).find("-50.00%"), std::string::npos) << validation_text(v);
 }
 
-/// Seven runs of one question, predicted e^0.02 apart and measured e^0.01: a pair d places apart is overstated by 0.01 d. Of the 21 pairs 6, 5, 4, 3
-/// and 2 are 1 to 5 places apart, and 18.9 pairs are nine in ten: the 90th percentile is 5 places. One more question of two runs is too few.
+/// Seven runs of one question, predicted e^0.02 apart and measured e^0.01: a pair d places apart is overstated by 0.01 d. Of the 21 pairs
+/// 6, 5, 4, 3 and 2 are 1 to 5 places apart, and 18.9 pairs are nine in ten: the 90th percentile is 5 places. One more question of two runs
+/// is too few.
 TEST(Residuals, DifferencesAreOfPairsThatAnswerOneQuestion) {
   Validation validation;
   const auto add = [&](const char* framework, const char* question, double predicted, double measured) {

@@ -83,7 +83,8 @@ std::string python_arguments(const Node& table, const std::string& margin) {
 
 /// A module for --module, since releases from 0.3 on take Python configurations: what objects say, then plan.toml's sections.
 std::string torchtitan_module(const Writing& w, const TitanFlavor& flavor, const Node& tree) {
-  if (w.s.low_precision != LowPrecision::none) refuse("8-bit products of torchtitan 0.3 are not written", "precision", "--framework-version 2025-12");
+  if (w.s.low_precision != LowPrecision::none)
+    refuse("8-bit products of torchtitan 0.3 are not written", "precision", "--framework-version 2025-12");
   if (w.s.optimizer_in_backward) refuse("torchtitan 0.3 has no optimizer within backward", "optimizer_in_bwd", "false");
   const std::string recompute = w.value("recompute");
   const char* ac = recompute == "none"   ? "None"
@@ -117,7 +118,8 @@ def plan() -> Trainer.Config:
                              w.value("optimizer_impl"),
                              chunked ? fmt::format("ChunkedLossWrapper.Config(loss_fn=loss, num_chunks={})", w.s.loss_chunks) : "loss", ac);
   const std::string margin(12, ' ');
-  for (const auto& [section, call] : {std::pair{"training", "TrainingConfig"}, {"parallelism", "ParallelismConfig"}, {"compile", "CompileConfig"}}) {
+  for (const auto& [section, call] :
+       {std::pair{"training", "TrainingConfig"}, {"parallelism", "ParallelismConfig"}, {"compile", "CompileConfig"}}) {
     const Node* table = tree.find(section);
     if (!table) continue;
     const bool steps = std::string_view(section) == "training";
@@ -377,7 +379,8 @@ void write_megatron(const Writing& w) {
   add_megatron_model(w, flags);
   add_megatron_ranks(w, flags);
   add_megatron_training(w, flags);
-  for (const auto& [name, value] : {std::pair{"lr", "1e-4"}, {"min_lr", "1e-5"}, {"train_iters", "100"}}) flags.set(name, plain_node(value));
+  for (const auto& [name, value] : {std::pair{"lr", "1e-4"}, {"min_lr", "1e-5"}, {"train_iters", "100"}})
+    flags.set(name, plain_node(value));
   if (!alone)
     for (const auto& [name, value] : {std::pair{"mock_data", "true"}, {"split", "99,1,0"}, {"log_interval", "1"}, {"eval_iters", "0"}})
       flags.set(name, plain_node(value));

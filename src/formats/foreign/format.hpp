@@ -65,8 +65,8 @@ void read_program(Reading& reading, const std::vector<Node>& words);
 void read_shell_script(Reading& reading, const std::string& text, const std::string& where);
 /// The commands of a script that start a training program, expanded; what its directives say of the machines is said. Throws Error: none.
 std::vector<std::vector<Node>> launches_of_script(Reading& reading, const std::string& text, const std::string& where);
-/// The words of such a command as they can be run, without what only the machines tell its launcher; how many ranks it starts is said. Throws
-/// Error, naming it: an argument of the program that is not known.
+/// The words of such a command as they can be run, without what only the machines tell its launcher; how many ranks it starts is said.
+/// Throws Error, naming it: an argument of the program that is not known.
 std::vector<std::string> read_command(Reading& reading, const std::vector<Node>& words);
 /// Words of one command, already expanded.
 void read_launch_line(Reading& reading, const std::vector<Node>& words);

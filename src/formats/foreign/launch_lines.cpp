@@ -103,8 +103,8 @@ std::string path_of_flag(const std::string& name) {
 
 /// What stands between "accelerate launch" and the program.
 struct AccelerateFlags {
-  Node flags;         ///< by the names that the file has
-  std::string file;   ///< --config_file
+  Node flags;        ///< by the names that the file has
+  std::string file;  ///< --config_file
   bool module = false;
   std::size_t end = 0;  ///< index of the first word of the program
 };
@@ -374,7 +374,8 @@ std::vector<std::string> read_command(Reading& reading, const std::vector<Node>&
   std::vector<std::string> texts;
   for (const std::size_t index : known) texts.push_back(words[index].text);
   const LaunchLine line = parse_launch_line(texts);
-  const auto differs = std::mismatch(texts.rbegin(), texts.rend(), line.command.rbegin(), line.command.rend());  // an interpreter stands in front
+  const auto differs =
+      std::mismatch(texts.rbegin(), texts.rend(), line.command.rbegin(), line.command.rend());  // an interpreter stands in front
   std::size_t own = static_cast<std::size_t>(differs.first - texts.rbegin());
   if (line.launcher == "accelerate") {  // whose own flags are handed on
     std::vector<Node> kept;

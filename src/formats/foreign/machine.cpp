@@ -50,13 +50,15 @@ Topology topology_of(const std::string& text) {
     const std::vector<std::string> words = split(line, " \t");
     if (words.size() < 2 || !is_numbered(words[0], "GPU")) continue;
     if (is_numbered(words[1], "GPU")) {  // the head of the table
-      gpus = static_cast<std::size_t>(std::count_if(words.begin(), words.end(), [](const std::string& word) { return is_numbered(word, "GPU"); }));
+      gpus = static_cast<std::size_t>(
+          std::count_if(words.begin(), words.end(), [](const std::string& word) { return is_numbered(word, "GPU"); }));
       seen.nics = static_cast<int>(std::count_if(words.begin(), words.end(), [](const std::string& word) {
         return is_numbered(word, "NIC") || is_numbered(word, "mlx5_") || is_numbered(word, "bnxt_re");
       }));
     } else if (gpus > 0 && words.size() > gpus) {
       seen.rows.emplace_back(words.begin() + 1, words.begin() + 1 + static_cast<std::ptrdiff_t>(gpus));
-      if (words.size() > gpus + static_cast<std::size_t>(seen.nics) + 2) seen.numa_nodes.insert(words[gpus + static_cast<std::size_t>(seen.nics) + 2]);
+      if (words.size() > gpus + static_cast<std::size_t>(seen.nics) + 2)
+        seen.numa_nodes.insert(words[gpus + static_cast<std::size_t>(seen.nics) + 2]);
     }
   }
   return seen;
@@ -112,7 +114,8 @@ class Machine {
     node.nics = seen.nics;
     if (!seen.numa_nodes.empty()) node.sockets = static_cast<int>(seen.numa_nodes.size());
     see(fmt::format("{} GPUs, {}, {} NICs", gpus,
-                    pairs.empty() ? std::string("no NVLink") : fmt::format("{} of {} pairs joined by NVLink", pairs.size(), all), seen.nics),
+                    pairs.empty() ? std::string("no NVLink") : fmt::format("{} of {} pairs joined by NVLink", pairs.size(), all),
+                    seen.nics),
         where);
   }
 
@@ -129,7 +132,8 @@ class Machine {
 
   Cluster take() && {
     cluster_.sources.push_back({kSeen, seen_});
-    cluster_.title = fmt::format("{} x {} {}, its shape as tools showed it", cluster_.nodes, cluster_.gpus_per_node, cluster_.accelerator.title);
+    cluster_.title =
+        fmt::format("{} x {} {}, its shape as tools showed it", cluster_.nodes, cluster_.gpus_per_node, cluster_.accelerator.title);
     cluster_.name = fmt::format("{}x{}x{}-seen", cluster_.nodes, cluster_.gpus_per_node, cluster_.accelerator.name);
     return std::move(cluster_);
   }

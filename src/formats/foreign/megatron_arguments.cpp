@@ -287,7 +287,8 @@ namespace {
 
 void read(Reading& reading, const Node& tree) {
   const bool alone = is_true(tree, kOwnLoop);
-  reading.assume("framework", alone ? "megatron-core" : "megatron-lm", alone ? "Megatron-core in a loop of its own" : "Megatron-LM", kRelease);
+  reading.assume("framework", alone ? "megatron-core" : "megatron-lm", alone ? "Megatron-core in a loop of its own" : "Megatron-LM",
+                 kRelease);
   read_megatron(reading, tree, kRelease);
   if (!reading.has("data_parallel")) reading.assume("data_parallel", "ddp", "use_distributed_optimizer: false", kRelease);
 }

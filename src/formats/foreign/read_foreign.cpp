@@ -279,16 +279,37 @@ ForeignCommand read_foreign_command(const std::vector<std::string>& files, const
   ForeignCommand command;
   command.words = read_command(reading, words);
   command.cluster = cluster_of_run(reading, options);
-  command.ranks = reading.has("slurm.tasks") ? reading.count("slurm.tasks")
-                                             : reading.count("slurm.tasks_per_node") * std::max<std::int64_t>(1, reading.count("cluster.nodes"));
+  command.ranks = reading.has("slurm.tasks")
+                      ? reading.count("slurm.tasks")
+                      : reading.count("slurm.tasks_per_node") * std::max<std::int64_t>(1, reading.count("cluster.nodes"));
   return command;
 }
 
 Strategy strategy_to_search(const ForeignRun& run) {
-  static const std::vector<std::string> decided = {
-      "gpus", "tp", "pp", "vp", "cp", "ep", "etp", "dp", "dp_shard", "dp_replicate", "data_parallel", "zero_stage", "sequence_parallel",
-      "micro_batch", "global_batch", "grad_accum", "micro_batches_per_step", "pp_schedule", "pp_layers", "recompute", "recompute_modules",
-      "recompute_method", "recompute_num_layers", "recompute_reentrant"};
+  static const std::vector<std::string> decided = {"gpus",
+                                                   "tp",
+                                                   "pp",
+                                                   "vp",
+                                                   "cp",
+                                                   "ep",
+                                                   "etp",
+                                                   "dp",
+                                                   "dp_shard",
+                                                   "dp_replicate",
+                                                   "data_parallel",
+                                                   "zero_stage",
+                                                   "sequence_parallel",
+                                                   "micro_batch",
+                                                   "global_batch",
+                                                   "grad_accum",
+                                                   "micro_batches_per_step",
+                                                   "pp_schedule",
+                                                   "pp_layers",
+                                                   "recompute",
+                                                   "recompute_modules",
+                                                   "recompute_method",
+                                                   "recompute_num_layers",
+                                                   "recompute_reentrant"};
   static const std::vector<std::string> groups = {"fsdp.", "ddp.", "deepspeed.zero_optimization."};
   const auto is_decided = [](const std::string& key) {
     return std::find(decided.begin(), decided.end(), key) != decided.end() ||

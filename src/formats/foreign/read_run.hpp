@@ -2,7 +2,6 @@
 #pragma once
 
 #include "formats/foreign/reading.hpp"
-
 #include "plimsoll/formats.hpp"
 
 namespace plimsoll::formats {

@@ -20,8 +20,8 @@ struct HfRelease {
   bool masks_absent_experts() const { return number <= 517; }
   /// T5Attention gives SDPA its position bias in rows; before, as the table of buckets was read.
   bool packs_position_bias() const { return number > 517; }
-  /// GradientCheckpointingLayer checkpoints the layer's forward, which torch.compile sees as part of the layer's graph; before, its call, so
-  /// that a whole compiled layer runs again.
+  /// GradientCheckpointingLayer checkpoints the layer's forward, which torch.compile sees as part of the layer's graph; before, its call,
+  /// so that a whole compiled layer runs again.
   bool checkpoints_forward() const { return number > 517; }
 };
 
@@ -29,13 +29,13 @@ struct HfRelease {
 struct RunOptions {
   enum class Attention : std::uint8_t { eager, sdpa } attention = Attention::sdpa;
   enum class Checkpointing : std::uint8_t { none, non_reentrant, reentrant } checkpointing = Checkpointing::none;
-  int checkpoint_every = 1;           ///< of a stack's layers the k-th, the 2k-th … are checkpointed
-  bool compiled_blocks = false;       ///< torch.compile of every decoder layer
-  bool liger = false;                 ///< Liger's norms, rotation and gated MLPs in the families that it patches
+  int checkpoint_every = 1;      ///< of a stack's layers the k-th, the 2k-th … are checkpointed
+  bool compiled_blocks = false;  ///< torch.compile of every decoder layer
+  bool liger = false;            ///< Liger's norms, rotation and gated MLPs in the families that it patches
   enum class Loss : std::uint8_t { cross_entropy, liger, liger_fused_linear } loss = Loss::cross_entropy;
-  HfRelease release;                  ///< of transformers
+  HfRelease release;                                 ///< of transformers
   std::shared_ptr<std::vector<Tensor>> held = {};    ///< gets what the output object holds, for a caller that works on it; none: it is gone
-  bool hidden_requires_grad = false;  ///< enable_input_require_grads(): the embedding's output is a leaf of the graph (LoRA)
+  bool hidden_requires_grad = false;                 ///< enable_input_require_grads(): the embedding's output is a leaf of the graph (LoRA)
   std::shared_ptr<const RunOptions> unchecked = {};  ///< the same without checkpointing, where only some layers have it
 
   /// Layers are compiled with their checkpoint: the backward graph computes again what it needs.
@@ -46,7 +46,8 @@ struct RunOptions {
 
 /// The inputs of one micro-batch, on the device.
 struct Batch {
-  Tensor input_ids;  ///< [batch, length] int64, or inputs_embeds [batch, length, hidden]; images: pixel_values [batch, channels, size, size]; diffusion: hidden_states
+  Tensor input_ids;  ///< [batch, length] int64, or inputs_embeds [batch, length, hidden]; images: pixel_values [batch, channels, size,
+                     ///< size]; diffusion: hidden_states
   Tensor labels;     ///< [batch, length], [batch], or [batch, target length]
   std::vector<Tensor> conditions = {};  ///< diffusion: what else the model's forward takes (diffusion_batch)
 };

@@ -151,8 +151,7 @@ Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, const 
   op.save(key);
   op.save(query);
   op.save(value);
-  const std::vector<Tensor> outputs =
-      selected(tape, "flash_attention", [&] { return flash_forward(tape, query, s); });
+  const std::vector<Tensor> outputs = selected(tape, "flash_attention", [&] { return flash_forward(tape, query, s); });
   Tensor out = outputs[0];
   const Tensor &lse = outputs[1], &rng_state = outputs[2], &unused = outputs[3];
   op.save_output(lse);
@@ -295,7 +294,8 @@ FlashOutputs flash_attention_forward(const Tensor& query, const Tensor& key, con
   return {std::move(outputs[0]), std::move(outputs[1]), std::move(outputs[2]), std::move(outputs[3])};
 }
 
-FlashGradients flash_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& /*gradient*/, bool causal) {
+FlashGradients flash_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& /*gradient*/,
+                                        bool causal) {
   return flash_gradients(query, key, value, shape_of(query, key, value, causal));
 }
 

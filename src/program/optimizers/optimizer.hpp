@@ -47,8 +47,8 @@ std::vector<Tensor> trainable_tensors(Module& root);
 /// What a foreach operator does to its lists; each is as long as the tensors that it is launched over.
 struct Foreach {
   MultiTensor::Function function = MultiTensor::Function::map;
-  int made = 0;         ///< of the lists that are written, new ones: they are not read
-  bool scalars = false; ///< takes a number for every tensor
+  int made = 0;                          ///< of the lists that are written, new ones: they are not read
+  bool scalars = false;                  ///< takes a number for every tensor
   std::optional<DType> written_as = {};  ///< type of the lists that are written; empty: of all
 };
 /// Launches of a foreach operator over `depth` lists like `tensors`, of which it writes `written` (multi_tensor_apply).

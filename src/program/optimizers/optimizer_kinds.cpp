@@ -234,8 +234,8 @@ struct BitsAndBytes {
   OptimizerKind kind;
   int moments;
   bool eight_bits = false;
-  bool paged = false;           ///< large states lie in managed memory
-  bool narrow_gradients = true; ///< there is a kernel for bf16 gradients with fp32 states
+  bool paged = false;            ///< large states lie in managed memory
+  bool narrow_gradients = true;  ///< there is a kernel for bf16 gradients with fp32 states
 };
 
 constexpr BitsAndBytes kBitsAndBytes[] = {

@@ -1,5 +1,5 @@
-// Large tensors on the host: address space without memory behind it until a program writes there. Linux refuses a single request of more than
-// the machine has, and a plan for a large node is rehearsed on a small one.
+// Large tensors on the host: address space without memory behind it until a program writes there. Linux refuses a single request of more
+// than the machine has, and a plan for a large node is rehearsed on a small one.
 //
 // libc10.so gets the memory of tensors on the host by two functions that it exports (c10/core/impl/alloc_cpu.h) and calls as anybody else
 // would; a library loaded before it that defines them is called in their place, in PyTorch 2.5 to 2.15.

@@ -301,12 +301,13 @@ TEST_P(Runtime, RecordsArgumentsBySignature) {
   std::int32_t rows = 7;
   std::int64_t columns = 50257;
   void* arguments[] = {&address, &rows, nullptr, &columns};
-  EXPECT_EQ((rt.get<int(const void*, Dim3, Dim3, void**, std::size_t, Handle)>("cudaLaunchKernel")(&kernel, {}, {}, arguments, 0, nullptr)), kOk);
+  EXPECT_EQ((rt.get<int(const void*, Dim3, Dim3, void**, std::size_t, Handle)>("cudaLaunchKernel")(&kernel, {}, {}, arguments, 0, nullptr)),
+            kOk);
   const auto launches = recorded.of_tail<record::Kernel, std::int64_t>(record::Kind::kernel);
   ASSERT_EQ(launches.size(), 1u);
   const auto header = [](std::int64_t parameter, std::int64_t bytes) { return parameter | bytes << 16; };
-  EXPECT_EQ(launches[0].second, (std::vector<std::int64_t>{header(0, 8), reinterpret_cast<std::int64_t>(address), header(1, 4), 7, header(3, 8),
-                                                           50257}));
+  EXPECT_EQ(launches[0].second,
+            (std::vector<std::int64_t>{header(0, 8), reinterpret_cast<std::int64_t>(address), header(1, 4), 7, header(3, 8), 50257}));
 }
 
 /// The image of a kernel "k" of three parameters, of 8, 4 and 16 bytes: a header, the names of sections, one section of attributes, and the

@@ -1,4 +1,6 @@
 // Megatron-core's training loop on one pipeline rank: GPTModel with local layers, DDP buffers, mixed-precision or distributed optimizer.
+#include "framework/megatron.hpp"
+
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -7,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "framework/megatron.hpp"
 #include "framework/parameter_layout.hpp"
 #include "plimsoll/error.hpp"
 #include "program/carried.hpp"

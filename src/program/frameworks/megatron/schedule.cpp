@@ -234,7 +234,8 @@ class Step {
     const int peer = way == kToNext || way == kFromNext ? rank_behind() : rank_before();
     // Two ranks take the world's communicator for one of the directions, so that both can be under way.
     const char* communicator = rank_.stages == 2 && even != sends ? "world" : "pipeline";
-    const StreamId stream = rank_.paired->issue(sends ? CollectiveKind::send : CollectiveKind::receive, peer, message_of(tensor), communicator);
+    const StreamId stream =
+        rank_.paired->issue(sends ? CollectiveKind::send : CollectiveKind::receive, peer, message_of(tensor), communicator);
     if (!handles_[way]) handles_[way] = tape_.new_event();
     tape_.record_event(*handles_[way], stream);
     pending_[way] = true;
@@ -478,8 +479,7 @@ class Step {
     }
     deallocate(output);
     await(kFromNext);
-    if (all_in_warm_up)
-      queues.back().gradients.push_back(exchange_and_wait(kToPrevious, {}, kFromNext, !rank_.chunks.back()->plan().head));
+    if (all_in_warm_up) queues.back().gradients.push_back(exchange_and_wait(kToPrevious, {}, kFromNext, !rank_.chunks.back()->plan().head));
     for (std::int64_t k = steady; k < passes(); ++k) {
       Next next = next_of(k, false);
       if (k == passes() - 1) next.receives = false;
@@ -541,7 +541,8 @@ class Step {
 
   // ---- after the last backward ------------------------------------------------------------------------------------------------
 
-  /// What waited for the end of the schedule; then finalize_model_grads: gradients over the data-parallel ranks, then those that are partial sums over the sequence.
+  /// What waited for the end of the schedule; then finalize_model_grads: gradients over the data-parallel ranks, then those that are
+  /// partial sums over the sequence.
   void finalize() {
     if (defers()) rank_.chunks.back()->finish_weight_gradients();
     for (const auto& wrapped : rank_.wrapped) wrapped->finish_grad_sync();
@@ -561,7 +562,7 @@ class Step {
   MegatronRank& rank_;
   Tape& tape_;
   const Tensor& scale_;
-  std::vector<Tensor> reports_;  ///< forward_data_store
+  std::vector<Tensor> reports_;                        ///< forward_data_store
   std::array<std::optional<EventId>, kWays> handles_;  ///< by way: behind what was last issued
   std::array<bool, kWays> pending_{};                  ///< and nobody has waited for it yet
 };

@@ -23,17 +23,17 @@ struct MegatronRank {
   std::vector<std::unique_ptr<MegatronChunk>>& chunks;
   std::vector<std::unique_ptr<MegatronDataParallel>>& wrapped;
   std::int64_t micro_batch = 1, length = 1, micro_batches = 1;
-  std::int64_t left_out = 0;          ///< further micro-batches of the steady state that are not recorded
-  Repeated repeated = {};             ///< out: the passes that stand for them
-  std::int64_t stages = 1, rank = 0;  ///< of the pipeline
-  std::int64_t warm_up = 0;           ///< micro-batches that go forward before the first comes back, in 1F1B
-  PassMarks* marks = nullptr;         ///< where the passes of 1F1B stand in the step that is recorded, for whoever asks
+  std::int64_t left_out = 0;                     ///< further micro-batches of the steady state that are not recorded
+  Repeated repeated = {};                        ///< out: the passes that stand for them
+  std::int64_t stages = 1, rank = 0;             ///< of the pipeline
+  std::int64_t warm_up = 0;                      ///< micro-batches that go forward before the first comes back, in 1F1B
+  PassMarks* marks = nullptr;                    ///< where the passes of 1F1B stand in the step that is recorded, for whoever asks
   std::optional<BatchedTransfers> batched = {};  ///< of a pipeline with one chunk a rank: batch_p2p_comm
   std::optional<PairedTransfers> paired = {};    ///< of the interleaved schedule: overlap_p2p_comm
-  DeferredMicroBatches deferred = {};  ///< defer_embedding_wgrad_compute
-  bool aligns_gathers = false;      ///< param_sync_func: the interleaved schedule starts gathering a chunk's weights
-  bool deallocates_outputs = true;  ///< what was sent gives its memory back
-  bool cuts_transfers = false;      ///< scatter_gather_tensors_in_pipeline: each tensor-parallel rank sends its part, the receivers gather them
+  DeferredMicroBatches deferred = {};            ///< defer_embedding_wgrad_compute
+  bool aligns_gathers = false;                   ///< param_sync_func: the interleaved schedule starts gathering a chunk's weights
+  bool deallocates_outputs = true;               ///< what was sent gives its memory back
+  bool cuts_transfers = false;  ///< scatter_gather_tensors_in_pipeline: each tensor-parallel rank sends its part, the receivers gather them
   Tensor auxiliary_loss_scale = {};  ///< MoEAuxLossAutoScaler.main_loss_backward_scale: made by the first pass forward, kept for good
 };
 

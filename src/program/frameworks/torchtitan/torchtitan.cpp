@@ -314,9 +314,9 @@ struct TitanPipeline::Impl {
     if (!has_one_chunk(strategy)) {
       const Schedule whole =
           every_micro_batch ? make_schedule(strategy.pp_schedule, strategy.pp, static_cast<int>(all), strategy.vp) : Schedule();
-      plan.passes = passes_of(
-          every_micro_batch ? actions_of(whole, receives_of(strategy))[static_cast<std::size_t>(rank)] : actions[static_cast<std::size_t>(rank)],
-          plan.stages);
+      plan.passes = passes_of(every_micro_batch ? actions_of(whole, receives_of(strategy))[static_cast<std::size_t>(rank)]
+                                                : actions[static_cast<std::size_t>(rank)],
+                              plan.stages);
       repeat(plan, (kGroups / 2) * strategy.pp, strategy.pp);
     } else if (is_gpipe(strategy)) {
       plan.passes = passes_of_gpipe(plan.micro_batches);
@@ -382,8 +382,7 @@ struct TitanPipeline::Impl {
   /// The program that equal ranks' passes give; nothing where they do not.
   std::optional<StepProgram> compose(const TitanRankPlan& plan, int rank, StepProgram spare) {
     auto& known = patterns[held_by(plan)];
-    if (!known)
-      known = std::make_unique<RankPatterns>(record(pattern_plan(plan, rank)), plan.parts, rank);
+    if (!known) known = std::make_unique<RankPatterns>(record(pattern_plan(plan, rank)), plan.parts, rank);
     auto program = known->passes.compose(plan.order(), std::move(spare));
     if (program) {
       rename_layers(program->labels, known->parts, plan.parts);

@@ -49,8 +49,8 @@ std::shared_ptr<SavedTensorHooks> activation_offload(const Strategy& strategy, T
   return std::make_shared<SaveOnCpu>(tape, strategy.offload.activations_by == Offload::By::save_on_cpu_pinned);
 }
 
-/// transformers' release; the newest where the version is another library's that runs its modules (DeepSpeed, PEFT and torchao count from 0,
-/// Accelerate from 1).
+/// transformers' release; the newest where the version is another library's that runs its modules (DeepSpeed, PEFT and torchao count from
+/// 0, Accelerate from 1).
 HfRelease hf_release(const Strategy& strategy) {
   int major = 0, minor = 0;
   if (std::sscanf(strategy.framework_version.c_str(), "%3d.%3d", &major, &minor) != 2 || major < 4) return {};
@@ -192,7 +192,8 @@ namespace {
 /// which nobody reads.
 class OutputsInFp32 : public Network {
  public:
-  OutputsInFp32(std::unique_ptr<Network> network, std::shared_ptr<std::vector<Tensor>> held) : network_(std::move(network)), held_(std::move(held)) {}
+  OutputsInFp32(std::unique_ptr<Network> network, std::shared_ptr<std::vector<Tensor>> held)
+      : network_(std::move(network)), held_(std::move(held)) {}
 
   Tensor loss(const Batch& batch) override { return network_->loss(batch); }
 
@@ -275,7 +276,9 @@ std::vector<bool> decayed_parameters(Module& root) {
 }  // namespace
 
 std::unique_ptr<Optimizer> hf_grouped_optimizer(const Strategy& strategy, Module& root, Tape& tape, const std::vector<Tensor>& parameters) {
-  const auto made = [&](std::vector<Tensor> of) { return make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, std::move(of)); };
+  const auto made = [&](std::vector<Tensor> of) {
+    return make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, std::move(of));
+  };
   const std::vector<bool> decayed = decayed_parameters(root);
   const bool flattened = decayed.size() != parameters.size();  // FSDP1 without the parameters' own names
   if (!is_prepared_by_accelerate(strategy) || flattened) return made(parameters);

@@ -45,9 +45,9 @@ Tensor MegatronChunk::loss(const Tensor& hidden, const Tensor& labels) {
   Module* head = root_->find_child("output_layer");
   const ModuleCall call(head ? *head : root_->child("embedding"), tape, {});
   const bool parallel = runtime_.tp() > 1, sequence = runtime_.sequence_parallel();
-  const Tensor logits =
-      megatron_linear(runtime_, hidden, output_weight(), {},
-                      {.gather_input = sequence, .reduce_gradient = parallel && !sequence, .deferred = deferred_.most > 0 ? &deferred_ : nullptr});
+  const Tensor logits = megatron_linear(
+      runtime_, hidden, output_weight(), {},
+      {.gather_input = sequence, .reduce_gradient = parallel && !sequence, .deferred = deferred_.most > 0 ? &deferred_ : nullptr});
   const Tensor target = contiguous(transpose(labels, 0, 1));
   Tensor losses = token_losses(logits, target);
   losses = contiguous(transpose(losses, 0, 1));

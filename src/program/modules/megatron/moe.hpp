@@ -34,9 +34,9 @@ struct ExpertOptions {
   bool fused_mlp = false;                 ///< products of experts with what lies around them (use_transformer_engine_op_fuser)
   bool auxiliary_loss = false;            ///< of load balancing
   enum class Dispatcher : std::uint8_t { all_to_all, deep_ep, hybrid_ep } dispatcher = Dispatcher::all_to_all;
-  std::int64_t nvlink_domain = 8;         ///< ranks that NVLink joins
-  bool recomputes_activation = false;     ///< selective recomputation of moe_act
-  bool recomputes_shared = false;         ///< of shared_experts
+  std::int64_t nvlink_domain = 8;      ///< ranks that NVLink joins
+  bool recomputes_activation = false;  ///< selective recomputation of moe_act
+  bool recomputes_shared = false;      ///< of shared_experts
 };
 
 /// Throws Error (refused): what of a mixture of experts is not modelled.

@@ -34,7 +34,8 @@ void add_weight_gradient(MegatronRuntime& runtime, std::int64_t rows, const Tens
 }
 
 /// The input's gradient alone; what the weight's needs is kept.
-void defer_weight_gradient(MegatronRuntime& runtime, const MegatronLinear& mode, const Tensor& input, const Tensor& weight, BackwardCall& b) {
+void defer_weight_gradient(MegatronRuntime& runtime, const MegatronLinear& mode, const Tensor& input, const Tensor& weight,
+                           BackwardCall& b) {
   Tensor gradient = rows_of(b.grad());
   Tensor wide = mm(gradient, weight);
   Dims sizes = b.grad().sizes();

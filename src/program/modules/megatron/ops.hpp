@@ -19,8 +19,8 @@ struct DeferredGradients {
 
 /// Who adds what over the tensor-parallel ranks around a product.
 struct MegatronLinear {
-  bool gather_input = false;     ///< the input is a part of the sequence: gathered into the global buffer, again in backward
-  bool reduce_gradient = false;  ///< the input's gradient is all-reduced, while the weight's gradient is computed
+  bool gather_input = false;              ///< the input is a part of the sequence: gathered into the global buffer, again in backward
+  bool reduce_gradient = false;           ///< the input's gradient is all-reduced, while the weight's gradient is computed
   DeferredGradients* deferred = nullptr;  ///< takes the weight's gradients first; needs products that add to main_grad themselves
 };
 

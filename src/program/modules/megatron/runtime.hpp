@@ -55,8 +55,8 @@ struct MegatronRuntimeOptions {
   AttentionLibrary attention = AttentionLibrary::cudnn;  ///< of Transformer Engine
   /// async_tensor_model_parallel_allreduce: an input's gradient is added up beside the product of the weight's; before, behind both.
   bool reduces_beside_products = true;
-  bool overlaps_exchanges = false;      ///< overlap_moe_expert_parallel_comm: exchanges run beside the passes of another micro-batch
-  bool keeps_dummies = true;            ///< Transformer Engine from 2.3 on: a dummy gradient serves all weights of its shape for ever
+  bool overlaps_exchanges = false;  ///< overlap_moe_expert_parallel_comm: exchanges run beside the passes of another micro-batch
+  bool keeps_dummies = true;        ///< Transformer Engine from 2.3 on: a dummy gradient serves all weights of its shape for ever
 };
 
 /// What a collective of the tensor-parallel ranks brings, and the event behind it while nobody has waited for it.
@@ -87,7 +87,8 @@ class MegatronRuntime {
   /// type, never given back; before Transformer Engine 2.3 a new one each time.
   Tensor dummy_gradient(const Tensor& weight);
   /// The copy in few bits that a product reads of a weight (`transposed`: that of the input's gradient), undefined where it reads the
-  /// weight itself. It lives as long as the weight from its first product on; transposes of gathered 8-bit weights are made for each product.
+  /// weight itself. It lives as long as the weight from its first product on; transposes of gathered 8-bit weights are made for each
+  /// product.
   Tensor quantized_weight(const Tensor& weight, bool transposed);
   /// Whether a gradient that has arrived is such a dummy.
   bool is_dummy(const Tensor& gradient);

@@ -53,8 +53,7 @@ Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::v
     const Tensor wide = b.tape.empty({b.grad().size(0), in}, type);
     {
       std::vector<Tensor> turned;
-      for (std::size_t i = 0; i < static_cast<std::size_t>(groups); ++i)
-        turned.push_back(runtime.quantized_weight(b.saved(i + 1), true));
+      for (std::size_t i = 0; i < static_cast<std::size_t>(groups); ++i) turned.push_back(runtime.quantized_weight(b.saved(i + 1), true));
       grouped_gemm(runtime, LinearPass::input_gradient, rows, {out, in}, type, groups);
     }
     const bool fused = runtime.fused_weight_gradients();
@@ -125,8 +124,8 @@ Tensor te_grouped_mlp(MegatronRuntime& runtime, const Tensor& x, const Tensor& p
   for (const Tensor* each : pointers_to(experts)) inputs.push_back(each);
   PythonFunction op("te_grouped_mlp", inputs);
   const Tensor &up = experts.up.front(), &down = experts.down.front();
-  const GroupedMlpShape shape{static_cast<std::int64_t>(experts.up.size()), x.size(0), {up.size(0), up.size(1)}, {down.size(0), down.size(1)},
-                              x.dtype()};
+  const GroupedMlpShape shape{
+      static_cast<std::int64_t>(experts.up.size()), x.size(0), {up.size(0), up.size(1)}, {down.size(0), down.size(1)}, x.dtype()};
   const TeOperand operand = te_quantize(runtime, x, true);
   Tensor inner = op.tape().empty({shape.rows, shape.up[0]}, shape.type);
   TeOperand active = written_by_product(runtime, shape.rows, shape.down[1]);

@@ -19,9 +19,9 @@ struct TeGroupedMlp {
   std::vector<Tensor> up, up_biases, down, down_biases;
 };
 
-/// ForwardGroupedMLP_CuTeGEMMSwiGLU_MXFP8 and its backward (transformer_engine/pytorch/ops/fused): the product of the first linear writes the
-/// gated rows, weighted by `probabilities` [rows, 1], in the 8 bits that the second reads, both ways; so does the gradient of the second's
-/// input. mxfp8 alone.
+/// ForwardGroupedMLP_CuTeGEMMSwiGLU_MXFP8 and its backward (transformer_engine/pytorch/ops/fused): the product of the first linear writes
+/// the gated rows, weighted by `probabilities` [rows, 1], in the 8 bits that the second reads, both ways; so does the gradient of the
+/// second's input. mxfp8 alone.
 Tensor te_grouped_mlp(MegatronRuntime& runtime, const Tensor& x, const Tensor& probabilities, const TeGroupedMlp& experts);
 
 /// te.pytorch.Fp8Padding and Fp8Unpadding: every expert's rows copied to places that quantized products take, and back; `rows` in all.

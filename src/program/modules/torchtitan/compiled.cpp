@@ -41,16 +41,16 @@ class Graph {
   /// Whether what the ranks gather is cast before (torchao's float8 tensor-parallel styles, which take a scale per tensor alone).
   bool gathers_eight_bits() const { return group_.on() && scaling_ == Scaling::tensor; }
 
-  /// A product of [tokens, in] with a weight [width, in], piece by piece while its input is being gathered. `cast_already`: of an input that
-  /// another product has cast, or that was gathered so.
+  /// A product of [tokens, in] with a weight [width, in], piece by piece while its input is being gathered. `cast_already`: of an input
+  /// that another product has cast, or that was gathered so.
   Tensor product(std::int64_t in, std::int64_t width, bool cast_already = false) {
     Tensor y = tape_.empty({tokens_, width}, type_);
     const Tensor narrow = cast_already ? Tensor() : cast(tokens_, in, Scales::by_row), narrow_weight = cast(width, in, Scales::by_row);
     multiply(LinearPass::forward, in, width, gathering_ ? group_.degree : 1);
     return y;
   }
-  /// A product of [tokens, in] with a weight [width, in] whose result is reduced and scattered over the ranks. Asynchronous tensor parallelism
-  /// (fused_matmul_reduce_scatter) sends all pieces but the last while the product still works.
+  /// A product of [tokens, in] with a weight [width, in] whose result is reduced and scattered over the ranks. Asynchronous tensor
+  /// parallelism (fused_matmul_reduce_scatter) sends all pieces but the last while the product still works.
   Tensor product_scattered(std::int64_t in, std::int64_t width) {
     if (!group_.on() || !group_.asynchronous) return scattered(product(in, width));
     const std::int64_t bytes = tokens_ * width * size_of(type_);
@@ -189,9 +189,7 @@ class Graph {
   }
 
   /// A generated kernel that reads two tensors like y and writes it.
-  void generated(const Tensor& y) {
-    pointwise(tape_, Pointwise::Form::fused, {operand(y), operand(y)}, {operand(y)});
-  }
+  void generated(const Tensor& y) { pointwise(tape_, Pointwise::Form::fused, {operand(y), operand(y)}, {operand(y)}); }
   bool low() const { return scaling_ != Scaling::none; }
   enum class Scales : std::uint8_t {
     by_row,    ///< what a product sums over lies along the rows; of a whole tensor: its scale is to be found
@@ -276,7 +274,7 @@ class Graph {
 /// What the forward graph makes that the backward graph may read: kept, or made again there.
 struct Kept {
   Tensor normed, query, key, value, out, statistics;
-  Tensor attended;    ///< attention's projected output: reduced and scattered, or the residual stream behind it
+  Tensor attended;  ///< attention's projected output: reduced and scattered, or the residual stream behind it
   Tensor mlp_normed, gate;
 };
 
@@ -412,9 +410,9 @@ Tensor run_compiled(Tape& tape, const CompiledBlock& block, const Tensor& x) {
   Module& projections = attention.child("qkv_linear");
   Module& mlp = block.module->child("feed_forward");
   const auto weight = [](Module& of, const char* name) { return &of.child(name).tensor("weight"); };
-  CompiledLayerGraph op("compiled_block",
-        {&x, weight(projections, "wq"), weight(projections, "wk"), weight(projections, "wv"), weight(attention, "wo"), weight(mlp, "w1"),
-         weight(mlp, "w2"), weight(mlp, "w3"), weight(*block.module, "attention_norm"), weight(*block.module, "ffn_norm")});
+  CompiledLayerGraph op("compiled_block", {&x, weight(projections, "wq"), weight(projections, "wk"), weight(projections, "wv"),
+                                           weight(attention, "wo"), weight(mlp, "w1"), weight(mlp, "w2"), weight(mlp, "w3"),
+                                           weight(*block.module, "attention_norm"), weight(*block.module, "ffn_norm")});
   Graph graph(tape, block, x);
   Kept kept;
   Tensor y;

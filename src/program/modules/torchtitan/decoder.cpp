@@ -40,7 +40,8 @@ std::vector<const Block*> blocks_of_layers(const Model& model) {
 
 void check_family(const Model& model) {
   static const std::array<const char*, 6> kKnown = {"llama", "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gpt_oss"};
-  if (std::find(kKnown.begin(), kKnown.end(), model.model_type) == kKnown.end()) refuse("TorchTitan's modules of model type '" + model.model_type + "' are not modelled");
+  if (std::find(kKnown.begin(), kKnown.end(), model.model_type) == kKnown.end())
+    refuse("TorchTitan's modules of model type '" + model.model_type + "' are not modelled");
 }
 
 }  // namespace

@@ -31,11 +31,11 @@ struct TitanRun {
     varlen,     ///< over packed sequences (varlen_attn)
     flex,       ///< flex_attention over a block mask, compiled
   } attention = Attention::scaled_dot_product;
-  bool cudnn_attention = false;  ///< scaled_dot_product of compiled layers takes cuDNN's kernels
+  bool cudnn_attention = false;             ///< scaled_dot_product of compiled layers takes cuDNN's kernels
   Scaling product_scaling = Scaling::none;  ///< of compiled layers' 8- and 4-bit products
-  bool float8_rowwise = false;  ///< the layers' products are torchao's Float8Linear
-  bool truncated_init = true;   ///< projections start from trunc_normal_, which looks at what it drew; else from normal_
-  bool fused_draw = true;       ///< query, key and value of a fused projection are drawn one by one; gpt-oss: its shard as any other's
+  bool float8_rowwise = false;              ///< the layers' products are torchao's Float8Linear
+  bool truncated_init = true;               ///< projections start from trunc_normal_, which looks at what it drew; else from normal_
+  bool fused_draw = true;  ///< query, key and value of a fused projection are drawn one by one; gpt-oss: its shard as any other's
   struct Router {
     bool softmax = true;             ///< scores are a softmax over the experts; else a sigmoid of each
     bool normalized = true;          ///< the chosen experts' scores are divided by their sum

@@ -13,7 +13,8 @@ namespace plimsoll::program {
 /// torch.arange(length) + past_seen_tokens, unsqueezed: [1, length].
 Tensor position_ids(Tape& tape, std::int64_t length);
 
-/// masking_utils._is_packed_sequence of position ids that a mask is made with: whether positions start anew is read on the host, which waits.
+/// masking_utils._is_packed_sequence of position ids that a mask is made with: whether positions start anew is read on the host, which
+/// waits.
 void find_packed_sequences(Tape& tape);
 
 /// masking_utils.create_causal_mask: nothing for SDPA where its is_causal flag does, else [batch, 1, length, length].

@@ -37,7 +37,8 @@ class DecoderStack : public Network {
       if (block.role == Block::Role::final_norm) norm_.emplace(base_.child(names.norm, !block.norm.weight), tape, block.norm);
       if (block.role != Block::Role::decoder) continue;
       for (std::int64_t i = 0; i < block.repeat; ++i) {
-        layers_.emplace_back(base_.child(names.layers).child(std::to_string(block.first + i)), tape_, options_.of_layer(block.first + i), block);
+        layers_.emplace_back(base_.child(names.layers).child(std::to_string(block.first + i)), tape_, options_.of_layer(block.first + i),
+                             block);
       }
     }
   }

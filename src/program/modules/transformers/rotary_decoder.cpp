@@ -34,8 +34,8 @@ class Layer {
     } else {
       attention_.emplace(module.child("self_attn"), tape, options, block, style);
     }
-    if (block.moe) mixture_.emplace(module.child(style.mixture), tape, *block.moe, style.model_type, record,
-                                      options.release.masks_absent_experts());
+    if (block.moe)
+      mixture_.emplace(module.child(style.mixture), tape, *block.moe, style.model_type, record, options.release.masks_absent_experts());
     if (block.mlp && block.mlp->gated)
       mlp_.emplace(module.child("mlp"), tape, block.mlp->activation, block.mlp->fused_gate_up, style.liger.has_value());
     else if (block.mlp)

@@ -71,8 +71,8 @@ class Fsdp2 {
   std::vector<Tensor> shards() const;
   /// model.to_empty(device): allocates the shards, and buffers, in the order of Module._apply.
   void materialize();
-  /// Accelerate's fsdp2_load_full_state_dict: parameter by parameter in the order of the state dict, whole on the device, then its shard; a tied
-  /// parameter comes twice and tie_weights() drops its second shard. Buffers come last.
+  /// Accelerate's fsdp2_load_full_state_dict: parameter by parameter in the order of the state dict, whole on the device, then its shard; a
+  /// tied parameter comes twice and tie_weights() drops its second shard. Buffers come last.
   void load_full_state_dict();
   /// set_requires_gradient_sync: whether backward reduces; false during all micro-batches but the last.
   void set_requires_gradient_sync(bool yes);

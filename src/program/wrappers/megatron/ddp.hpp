@@ -88,7 +88,7 @@ class MegatronDdp : public MegatronDataParallel {
   Tape& tape_;
   MegatronDdpOptions options_;
   StreamId stream_;
-  std::vector<std::unique_ptr<MegatronParameterBuffer>> buffers_;  ///< dense first
+  std::vector<std::unique_ptr<MegatronParameterBuffer>> buffers_;                         ///< dense first
   std::map<const Parameter*, std::pair<MegatronParameterBuffer*, std::size_t>> buckets_;  ///< where a parameter lies
   std::vector<NodeRef> accumulators_;
   bool synchronizing_ = true;

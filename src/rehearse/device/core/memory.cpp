@@ -14,8 +14,8 @@ namespace plimsoll::device {
 namespace {
 
 constexpr std::uint64_t kSmall = std::uint64_t{1} << 20;  // smaller allocations are counted in units of 512 bytes
-/// Allocations of so many bytes begin at multiples of them, and smaller ones fill the gaps above. So told by which of equal free blocks PyTorch
-/// 2.11, which takes the lowest, took in 28 training steps on an H100: what they reserve comes out to the byte.
+/// Allocations of so many bytes begin at multiples of them, and smaller ones fill the gaps above. So told by which of equal free blocks
+/// PyTorch 2.11, which takes the lowest, took in 28 training steps on an H100: what they reserve comes out to the byte.
 constexpr std::uint64_t kLarge = std::uint64_t{32} << 20;
 constexpr std::uint64_t kSmallUnit = 512;
 constexpr std::uint64_t kAddressesPerDevice = std::uint64_t{1} << 40;

@@ -56,8 +56,8 @@ PLIMSOLL_DEVICE_CORE Status physical_of(std::uint64_t handle, std::size_t* bytes
 PLIMSOLL_DEVICE_CORE Status map_physical(std::uintptr_t address, std::size_t bytes, std::size_t offset, std::uint64_t handle);
 PLIMSOLL_DEVICE_CORE Status unmap(std::uintptr_t address, std::size_t bytes);
 
-/// Copies the values, and what is known of them, when there are at most PLIMSOLL_REHEARSE_KEEP bytes of them; larger ones leave zeros on the
-/// device and the host's memory as it is. `device` for the direction means whichever side is on one.
+/// Copies the values, and what is known of them, when there are at most PLIMSOLL_REHEARSE_KEEP bytes of them; larger ones leave zeros on
+/// the device and the host's memory as it is. `device` for the direction means whichever side is on one.
 PLIMSOLL_DEVICE_CORE Status copy(void* to, const void* from, std::size_t bytes, Stream& stream, bool synchronous);
 /// The same for a rectangle of `rows` rows of `bytes` each.
 PLIMSOLL_DEVICE_CORE Status copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t bytes,

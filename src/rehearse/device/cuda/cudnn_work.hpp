@@ -11,7 +11,7 @@ namespace plimsoll::device::cuda {
 
 /// As a record's LibraryCall has it.
 struct Work {
-  std::string name;                   ///< and what the numbers say
+  std::string name;  ///< and what the numbers say
   std::vector<std::int64_t> numbers;
   record::Type type = record::Type::unknown;
 };
