@@ -248,9 +248,10 @@ std::uint32_t Summarizer::refusal_of(const Error& error) const {
   return number;
 }
 
-Tail Summarizer::tail(const Row& tail, std::int64_t row_ranks, std::uint64_t setting) const {
+template <class Measure>
+Tail Summarizer::unless_refused(const Measure& measure) const {
   try {
-    return measured_tail(tail, row_ranks, setting);
+    return measure();
   } catch (const Error& error) {
     if (error.code() == ErrorCode::internal) throw;
     Tail unknown;
@@ -260,16 +261,12 @@ Tail Summarizer::tail(const Row& tail, std::int64_t row_ranks, std::uint64_t set
   }
 }
 
+Tail Summarizer::tail(const Row& tail, std::int64_t row_ranks, std::uint64_t setting) const {
+  return unless_refused([&] { return measured_tail(tail, row_ranks, setting); });
+}
+
 Tail Summarizer::difference(const Row& row, std::uint64_t base, std::uint64_t setting) const {
-  try {
-    return measured_difference(row, base, setting);
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::internal) throw;
-    Tail unknown;
-    unknown.known = false;
-    unknown.refusal = refusal_of(error);
-    return unknown;
-  }
+  return unless_refused([&] { return measured_difference(row, base, setting); });
 }
 
 Tail Summarizer::measured_difference(const Row& row, std::uint64_t base, std::uint64_t setting) const {

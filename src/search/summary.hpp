@@ -111,6 +111,9 @@ class Summarizer {
  private:
   /// The number of what the error is about, from 1; 0: an instance's own size.
   std::uint32_t refusal_of(const Error& error) const;
+  /// What `measure` finds, or a tail that is not known, with the reason.
+  template <class Measure>
+  Tail unless_refused(const Measure& measure) const;
   /// A small run of a row's kind.
   struct Instance {
     int stages, chunks, layers;  ///< layers of each chunk
