@@ -15,6 +15,7 @@ OWN = {
     "allocator-transformers": "transformers: one device, DDP, FSDP1, FSDP2, LoRA, compiled",
     "allocator-families": "transformers: 64 model types at sizes and settings drawn at random",
     "allocator-compiled": "torch.compile of every layer: twenty-nine families at sizes drawn at random",
+    "allocator-compiled-model": "torch.compile of whole models: llama, mistral, qwen2, qwen3, gpt2, bert",
     "allocator-accelerate": "Accelerate and transformers' Trainer: one device, DDP, FSDP2, LoRA",
     "allocator-msamp": "MS-AMP O1 to O3, over DeepSpeed too",
     "allocator-torchao": "Accelerate's fp8 by torchao",

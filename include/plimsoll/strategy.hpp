@@ -385,7 +385,8 @@ struct Strategy {
   LossKernel loss = LossKernel::automatic;                 ///< resolved
   int loss_chunks = 0;                                     ///< resolved when chunked
   std::optional<bool> loss_parallel;                       ///< torchtitan: logits stay cut over tp; resolved
-  enum class Compile : std::uint8_t { automatic, no, blocks, jit_fusers } compile = Compile::automatic;  ///< resolved (no)
+  /// What torch.compile is given: every block, or the whole model with its loss; `own`: whatever the framework's own switch compiles.
+  enum class Compile : std::uint8_t { automatic, no, own, blocks, model, jit_fusers } compile = Compile::automatic;  ///< resolved (no)
   std::string cuda_graph;            ///< which graphs are captured; empty: none
   std::optional<bool> async_tp;      ///< tensor-parallel collectives overlap with their matrix products
   std::optional<bool> comm_overlap;  ///< false: no collective overlaps with compute

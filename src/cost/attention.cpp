@@ -61,7 +61,8 @@ Seconds tile_time(const AttentionLaw& law, const Attention& attention, const Acc
   const double passes = law.backward ? 10 : 4;
   const double flops = passes * real(law.tile.m * law.tile.n) * held * device.compute_units;
   const double pace = (law.backward ? device.paces.attention_backward : device.paces.attention_forward).value;
-  return Seconds(pace * flops / speed(law, rate, attention, device).value * (attention.dropout ? law.dropout : 1));
+  const double extra = (attention.dropout ? law.dropout : 1) * (attention.masked ? law.mask : 1);
+  return Seconds(pace * flops / speed(law, rate, attention, device).value * extra);
 }
 
 // ---- how many tiles ----------------------------------------------------------------------------------------------------

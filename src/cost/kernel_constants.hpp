@@ -72,6 +72,7 @@ struct AttentionLaw {
   double prologue = 0;  ///< of a block, in tiles
   double tail = 0;      ///< of causal work: the share of the longest block that runs when the others are done
   double dropout = 1;   ///< factor of a tile's time
+  double mask = 1;      ///< the same where a bias of every pair is read
   Seconds start;
   struct Rate {
     std::int64_t head_dim;  ///< the widest head of this kernel

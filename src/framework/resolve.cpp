@@ -124,9 +124,23 @@ LossKernel usual_loss(const Strategy& s, const Resolver& r) {
   return s.loss_chunks > 0 ? LossKernel::chunked : r.profile().loss;
 }
 
+/// What `compile: true` compiles. torchtitan's and torchtune's switches take every block; the Trainer's, Accelerate's and a loop's own
+/// torch.compile(model) the whole model, which the hooks of sharded blocks cut into these again.
+void resolve_compile(Resolver& r) {
+  using Compile = Strategy::Compile;
+  Strategy& s = r.s;
+  const bool one_copy = s.data_parallel == DataParallel::none || s.dp == 1;
+  const bool whole = r.profile().code == ModelCode::transformers && one_copy;
+  s.compile = whole ? Compile::model : Compile::blocks;
+  if (r.profile().code == ModelCode::transformers)
+    r.assume(whole ? "compile: model (torch.compile of the whole model with its loss)"
+                   : "compile: blocks (a whole model's graph is cut at each)");
+}
+
 void resolve_kernels(Resolver& r) {
   Strategy& s = r.s;
   const FrameworkProfile& profile = r.profile();
+  if (s.compile == Strategy::Compile::own) resolve_compile(r);
   if (s.attention == AttentionKernel::automatic) {
     s.attention = usual_attention(s, r);
     r.assume("attention: " + std::string(name_of(s.attention)));

@@ -237,6 +237,23 @@ void grouped_linear_product(Tape& tape, LinearPass pass, const LinearShape& shap
   grouped_gemm(tape, m.a, m.b, m.out, groups, options);
 }
 
+Attention attention_over(AttentionLibrary library, const Tensor& query, const Tensor& key, const Tensor& value, HeadsOrder order) {
+  const bool inside = order == HeadsOrder::batch_heads_length;
+  const int batch = order == HeadsOrder::length_batch_heads ? 1 : 0, heads = inside ? 1 : 2;
+  const int length = inside ? 2 : 1 - batch;
+  Attention attention;
+  attention.library = library;
+  attention.type = query.dtype();
+  attention.batch = query.size(batch);
+  attention.heads = query.size(heads);
+  attention.kv_heads = key.size(heads);
+  attention.queries = query.size(length);
+  attention.keys = key.size(length);
+  attention.head_dim = query.size(3);
+  attention.value_dim = value.size(3);
+  return attention;
+}
+
 Operand operand(const Tensor& x, const Tensor& like) { return walked(Iteration(like), x, like); }
 
 Operand operand(const Tensor& x) { return {distinct(x), x.dtype(), x.is_contiguous() ? Walk::contiguous : Walk::strided}; }

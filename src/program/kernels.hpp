@@ -54,6 +54,14 @@ void linear_product(Tape& tape, LinearPass pass, const LinearShape& shape, const
 /// The same of `groups` layers of one shape in one launch; rows are those of all groups.
 void grouped_linear_product(Tape& tape, LinearPass pass, const LinearShape& shape, std::int64_t groups, const ProductOptions& options = {});
 
+// ---- attention -------------------------------------------------------------------------------------------------------
+
+/// In which order the first three dimensions of attention's [·, ·, ·, width] tensors stand.
+enum class HeadsOrder : std::uint8_t { batch_heads_length, batch_length_heads, length_batch_heads };
+/// The kernel of a library over these queries, keys and values: its sizes and type. Which part of it, and what it masks, the caller says.
+Attention attention_over(AttentionLibrary library, const Tensor& query, const Tensor& key, const Tensor& value,
+                         HeadsOrder order = HeadsOrder::batch_heads_length);
+
 // ---- kernels bound by memory -----------------------------------------------------------------------------------------
 
 /// How a kernel whose results lie as `like` walks through x.

@@ -94,17 +94,19 @@ void set_recompute(Setting& x) {
   }
 }
 
-/// true, false, "blocks", or the remarks of the measured rows.
+/// true, false, "blocks", "model", or the remarks of the measured rows.
 void set_compile(Setting& x) {
   using Compile = Strategy::Compile;
   if (x.value.is_boolean()) {
-    x.s.compile = x.value.boolean() ? Compile::blocks : Compile::no;
+    x.s.compile = x.value.boolean() ? Compile::own : Compile::no;
   } else if (x.value.text().rfind("the jit_fuser functions only", 0) == 0 || x.value.text() == "jit-fusers") {
     x.s.compile = Compile::jit_fusers;
   } else if (x.value.text().rfind("every block", 0) == 0 || x.value.text() == "blocks") {
     x.s.compile = Compile::blocks;
+  } else if (x.value.text() == "model") {
+    x.s.compile = Compile::model;
   } else {
-    x.value.expected("true, false, \"blocks\" or \"jit-fusers\"");
+    x.value.expected("true, false, \"blocks\", \"model\" or \"jit-fusers\"");
   }
 }
 
@@ -461,7 +463,8 @@ const std::vector<Entry>& kernel_entries() {
       {"loss_chunks", "chunks", "of chunked-ce", [](Setting& x) { x.count(x.s.loss_chunks); }},
       {"loss_parallel", "true, false", "torchtitan: logits stay cut over tp", [](Setting& x) { x.flag(x.s.loss_parallel); }},
       {"cross_entropy_fusion", "native, te", "Megatron", set_cross_entropy_fusion},
-      {"compile", "true, false, blocks, jit-fusers", "torch.compile", set_compile},
+      {"compile", "true, false, blocks, model, jit-fusers",
+       "torch.compile of every block, or of the whole model; true: as the framework's own switch", set_compile},
       {"cuda_graph", "false or which", "", set_cuda_graph},
       {"async_tp", "true, false", "tensor-parallel collectives overlap", [](Setting& x) { x.flag(x.s.async_tp); }},
       {"tp_async", "true, false", "the same", [](Setting& x) { x.flag(x.s.async_tp); }},

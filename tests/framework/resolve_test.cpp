@@ -204,6 +204,16 @@ TEST(Resolve, CompiledBlocksUnderDdpAreToldToBeWhole) {
   EXPECT_FALSE(tells("full"));
 }
 
+TEST(Resolve, CompileTrueIsWhatTheFrameworksSwitchCompiles) {
+  using Compile = Strategy::Compile;
+  EXPECT_EQ(resolved(R"({"framework": "transformers", "compile": true})", 1, 1).compile, Compile::model);
+  EXPECT_EQ(resolved(R"({"framework": "accelerate", "compile": true})", 1, 1).compile, Compile::model);
+  EXPECT_EQ(resolved(R"({"framework": "transformers", "data_parallel": "fsdp", "compile": true})").compile, Compile::blocks)
+      << "hooks of sharded blocks cut the graph";
+  EXPECT_EQ(resolved(R"({"framework": "transformers", "compile": "blocks"})", 1, 1).compile, Compile::blocks);
+  EXPECT_EQ(resolved(R"({"framework": "torchtitan", "data_parallel": "fsdp", "compile": true})").compile, Compile::blocks);
+}
+
 TEST(Resolve, AllContradictionsAreNamedTogether) {
   const std::string error = error_of(R"({"framework": "megatron-core", "tp": 3, "pp": 5, "global_batch": 10, "micro_batch": 4})");
   EXPECT_TRUE(contains(error, "8 GPUs are no multiple of tp · pp · cp = 3 · 5 · 1 = 15")) << error;

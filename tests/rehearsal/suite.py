@@ -66,6 +66,14 @@ class Scenario:
 
 SCENARIOS = (
     Scenario(
+        "transformers compiled whole",
+        "train_transformers.py",
+        "compiled-model",
+        "compiled-model-llama-tied-bf16",
+        "1xh100-sxm",
+        reserved=False,
+    ),
+    Scenario(
         "transformers one device",
         "train_transformers.py",
         "transformers",

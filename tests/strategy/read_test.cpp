@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-
 #include <fstream>
 #include <iterator>
 
@@ -42,7 +41,7 @@ TEST(ReadStrategy, ReadsEveryKindOfValue) {
   EXPECT_EQ(s.state_dtype, DType::bf16);
   EXPECT_EQ(s.fsdp.units, (std::vector<std::string>{"tok_embeddings", "layers.*"}));
   EXPECT_EQ(s.stage_layers, (std::vector<std::pair<int, int>>{{0, 3}, {17, 20}}));
-  EXPECT_EQ(s.compile, Strategy::Compile::blocks);
+  EXPECT_EQ(s.compile, Strategy::Compile::own);
   EXPECT_TRUE(s.allocator.expandable_segments);
   ASSERT_TRUE(s.lora);
   EXPECT_EQ(s.lora->r, 16);
@@ -125,15 +124,21 @@ std::string error_of_options(const std::vector<std::pair<std::string, std::strin
   return "no error";
 }
 
-// Two keys of one command line that say the same thing differently contradict each other, whichever comes first; the same thing twice does not.
+// Two keys of one command line that say the same thing differently contradict each other, whichever comes first; the same thing twice does
+// not.
 TEST(SetOptions, KeysOfOneCommandLineMustAgree) {
   using Options = std::vector<std::pair<std::string, std::string>>;
   const Options contradictions[] = {
-      {{"zero", "1"}, {"zero_stage", "3"}},          {{"data_parallel", "ddp"}, {"fsdp", "full"}},
-      {{"data_parallel", "ddp"}, {"zero", "3"}},     {{"seq", "128"}, {"seq_len", "256"}},
-      {{"precision", "fp16"}, {"autocast", "bf16"}}, {{"precision", "fp32"}, {"deepspeed.bf16.enabled", "true"}},
-      {{"schedule", "gpipe"}, {"pp_schedule", "1f1b"}}, {{"reshard_after_forward", "never"}, {"fsdp.reshard_after_forward", "always"}},
-      {{"loss", "te"}, {"cross_entropy_fusion", "native"}}, {{"offload", "none"}, {"activation_offload", "trl"}},
+      {{"zero", "1"}, {"zero_stage", "3"}},
+      {{"data_parallel", "ddp"}, {"fsdp", "full"}},
+      {{"data_parallel", "ddp"}, {"zero", "3"}},
+      {{"seq", "128"}, {"seq_len", "256"}},
+      {{"precision", "fp16"}, {"autocast", "bf16"}},
+      {{"precision", "fp32"}, {"deepspeed.bf16.enabled", "true"}},
+      {{"schedule", "gpipe"}, {"pp_schedule", "1f1b"}},
+      {{"reshard_after_forward", "never"}, {"fsdp.reshard_after_forward", "always"}},
+      {{"loss", "te"}, {"cross_entropy_fusion", "native"}},
+      {{"offload", "none"}, {"activation_offload", "trl"}},
       {{"clip_grad_norm", "false"}, {"deepspeed.gradient_clipping", "1"}},
   };
   for (Options options : contradictions)
@@ -146,8 +151,11 @@ TEST(SetOptions, KeysOfOneCommandLineMustAgree) {
       std::swap(options[0], options[1]);
     }
   const Options agreements[] = {
-      {{"zero", "2"}, {"zero_stage", "2"}}, {{"data_parallel", "fsdp2"}, {"fsdp", "full"}}, {{"data_parallel", "hsdp"}, {"fsdp", "hybrid"}},
-      {{"precision", "bf16"}, {"autocast", "bf16"}}, {{"precision", "mixed-bf16"}, {"deepspeed.bf16.enabled", "true"}},
+      {{"zero", "2"}, {"zero_stage", "2"}},
+      {{"data_parallel", "fsdp2"}, {"fsdp", "full"}},
+      {{"data_parallel", "hsdp"}, {"fsdp", "hybrid"}},
+      {{"precision", "bf16"}, {"autocast", "bf16"}},
+      {{"precision", "mixed-bf16"}, {"deepspeed.bf16.enabled", "true"}},
       {{"seq", "128"}, {"seq", "256"}},
   };
   for (Options options : agreements)

@@ -74,6 +74,16 @@ TEST(AllocatorRows, TransformersFamilies) {
 // of kernels that follows the sizes.
 TEST(AllocatorRows, TransformersCompiled) { expect_all_exact(validate_file("allocator-compiled")); }
 
+// torch.compile of whole models with their losses: graphs of thousands of operations, whose buffers' names decide ties that the lowering
+// does not follow everywhere; the two rows of BERT, whose graph is not lowered, come from closed forms.
+TEST(AllocatorRows, TransformersCompiledWhole) {
+  const Validation rows = validate_file("allocator-compiled-model");
+  expect_within(rows, quantity::allocated, {0.0001, 0.002});
+  expect_within(rows, quantity::reserved, {0.015, 0.08});
+  expect_within(rows, quantity::parameters, kExact);
+  expect_verdicts_right(rows);
+}
+
 // What PEFT trains beside LoRA: ia3, ln_tuning, prompt_tuning and p_tuning, on one device and under DDP, with and without checkpointing.
 TEST(AllocatorRows, Peft) {
   const Validation rows = validate_file("allocator-peft");

@@ -106,7 +106,7 @@ TEST_P(SiliconTraces, KernelByKernel) {
   // Split reductions of products, and what sums up in two kernels, are the libraries' own launches; fused kernels say less of themselves.
   std::int64_t traced = 0;
   for (const TraceLine& line : found.classes) traced += line.measured_count;
-  const bool compiled = row.strategy.compile == Strategy::Compile::blocks;
+  const bool compiled = row.strategy.compile != Strategy::Compile::no;
   EXPECT_GT(static_cast<double>(found.matched), (compiled ? 0.75 : 0.86) * static_cast<double>(traced));
 
   // Copies of 2 to 64 bytes are what their launches take. T5's attention reads its bias: priced a quarter too fast.

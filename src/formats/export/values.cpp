@@ -99,6 +99,7 @@ Value device_of(bool offloaded, const DeepSpeedOptions::Offload& offload, const 
 Value compile(const Strategy& s) {
   using Compile = Strategy::Compile;
   if (s.compile == Compile::blocks) return "blocks";
+  if (s.compile == Compile::model) return "model";
   return s.compile == Compile::jit_fusers ? "jit-fusers" : "false";
 }
 

@@ -53,7 +53,7 @@ const Rows& rows() {
       {"chunked_cross_entropy", kRefused, "false", nullptr, "axolotl's chunked cross entropy"},
       {"tiled_mlp", kRefused, "false", nullptr, "tiled MLPs"},
       {"plugins", kCode, "", nullptr, "LigerPlugin alone"},
-      {"torch_compile", "compile", "auto=-,*"},
+      {"torch_compile", "compile", "auto=-,true=true,true=model,false=false"},
       {"adapter", "task", "lora=lora,qlora=qlora,*=!"},
       {"load_in_4bit", "base_weights", "true=nf4-double-quant,false=-", nullptr, "BitsAndBytesConfig with double quantization"},
       {"load_in_8bit", "base_weights", "true=int8,false=-"},

@@ -47,7 +47,7 @@ const Rows& rows() {
       {"max_grad_norm", "clip_grad_norm", "", "1.0"},
       {"use_liger_kernel", "liger_kernel", "", "false"},
       {"liger_kernel_config.*", kRefused, "", nullptr, "a choice among Liger's kernels"},
-      {"torch_compile", "compile", "true=true,false=false"},
+      {"torch_compile", "compile", "true=true,true=model,false=false"},
       {"ddp_find_unused_parameters", "ddp.find_unused_parameters"},
       {"ddp_bucket_cap_mb", "ddp.bucket_cap_mb"},
       {"ddp_static_graph", "ddp.static_graph", "", nullptr, "transformers 5"},

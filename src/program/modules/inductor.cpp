@@ -19,7 +19,7 @@ void fused(Tape& tape, std::initializer_list<const Tensor*> reads, std::initiali
   tape.kernel({kernel});
 }
 
-Tensor handed_to_backward(Tape& tape, const Dims& sizes, DType type) {
+std::int64_t padded_elements(const Dims& sizes, DType type) {
   constexpr std::int64_t kThreshold = 1024, kAlignment = 128;  // padding_stride_threshold, padding_alignment_bytes
   const std::int64_t whole = std::max<std::int64_t>(kAlignment / size_of(type), 1);
   std::int64_t stride = 1, last = 0;
@@ -28,7 +28,11 @@ Tensor handed_to_backward(Tape& tape, const Dims& sizes, DType type) {
     stride *= sizes[i];
     if (stride > kThreshold) stride = round_up(stride, whole);
   }
-  Tensor buffer = tape.empty({last + 1}, type);
+  return last + 1;
+}
+
+Tensor handed_to_backward(Tape& tape, const Dims& sizes, DType type) {
+  Tensor buffer = tape.empty({padded_elements(sizes, type)}, type);
   buffer.impl()->sizes = sizes;
   buffer.impl()->strides = contiguous_strides(sizes);
   return buffer;

@@ -13,6 +13,9 @@ namespace plimsoll::program::inductor {
 /// One generated kernel that reads and writes these tensors.
 void fused(Tape& tape, std::initializer_list<const Tensor*> reads, std::initializer_list<const Tensor*> writes);
 
+/// Elements that a buffer of those sizes spans where strides of more than 1,024 elements are padded to whole 128 bytes.
+std::int64_t padded_elements(const Dims& sizes, DType type);
+
 /// A buffer that a graph's forward hands to its backward, as a dropout's mask: strides of more than 1,024 elements are padded to whole 128
 /// bytes (config.comprehensive_padding; torch/_inductor/ir.py, Layout._pad_strides). What the caller sees is not padded.
 Tensor handed_to_backward(Tape& tape, const Dims& sizes, DType type);

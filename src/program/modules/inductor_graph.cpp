@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "program/modules/inductor.hpp"
@@ -102,7 +103,7 @@ std::vector<Value> Graph::call(std::vector<Value> reads, const std::vector<Outpu
 std::vector<int> Graph::makers(const std::vector<Value>& values) const {
   std::vector<int> operations;
   for (const Value value : values) {
-    if (value.defined()) operations.push_back(at(value.index).maker);
+    if (value.defined() && at(value.index).maker >= 0) operations.push_back(at(value.index).maker);
   }
   return operations;
 }
@@ -144,21 +145,25 @@ void Graph::result(Value value) {
 // ---- nodes ------------------------------------------------------------------------------------------------------------
 
 void Graph::make_nodes() {
-  // Each operation knows the first of its kernel; groups that share an operation are one.
-  for (const std::vector<int>& group : fused_) {
-    std::vector<int> all = group;
-    for (const int operation : group) {
-      const int known = node_of(operation);
-      for (std::size_t i = 0; known >= 0 && i < operations_.size(); ++i) {
-        if (operations_[i].node == known) all.push_back(static_cast<int>(i));
-      }
+  // Each operation knows an earlier one of its kernel, the first one itself; groups that share an operation are one.
+  std::vector<int> earlier(operations_.size());
+  std::iota(earlier.begin(), earlier.end(), 0);
+  const auto first_of = [&](int operation) {
+    while (earlier[static_cast<std::size_t>(operation)] != operation) {
+      int& before = earlier[static_cast<std::size_t>(operation)];
+      operation = before = earlier[static_cast<std::size_t>(before)];
     }
-    const int first = *std::min_element(all.begin(), all.end());
-    for (const int operation : all) operations_[static_cast<std::size_t>(operation)].node = first;
+    return operation;
+  };
+  for (const std::vector<int>& group : fused_) {
+    for (const int operation : group) {
+      const auto [low, high] = std::minmax({first_of(group.front()), first_of(operation)});
+      earlier[static_cast<std::size_t>(high)] = low;
+    }
   }
   std::map<int, int> node_of_first;
   for (std::size_t i = 0; i < operations_.size(); ++i) {
-    const int first = operations_[i].node < 0 ? static_cast<int>(i) : operations_[i].node;
+    const int first = first_of(static_cast<int>(i));
     const auto [known, added] = node_of_first.emplace(first, static_cast<int>(nodes_.size()));
     if (added) nodes_.emplace_back();
     operations_[i].node = known->second;
@@ -167,13 +172,15 @@ void Graph::make_nodes() {
   for (const std::vector<int>& all : ordered_) nodes_[static_cast<std::size_t>(node_of(all.front()))].operations = all;
 }
 
+/// Whether the node makes the buffer.
+bool Graph::is_own(int buffer, int node) const { return at(buffer).maker >= 0 && node_of(at(buffer).maker) == node; }
+
 /// Nodes other than its maker's that read the buffer.
 std::vector<int> Graph::outside_readers(int buffer) const {
-  const int own = at(buffer).maker < 0 ? -1 : node_of(at(buffer).maker);
   std::vector<int> readers;
   for (const int operation : at(buffer).readers) {
     const int node = node_of(operation);
-    if (node != own && std::find(readers.begin(), readers.end(), node) == readers.end()) readers.push_back(node);
+    if (!is_own(buffer, node) && std::find(readers.begin(), readers.end(), node) == readers.end()) readers.push_back(node);
   }
   return readers;
 }
@@ -181,7 +188,9 @@ std::vector<int> Graph::outside_readers(int buffer) const {
 /// A value that one kernel makes and uses up: it never reaches memory.
 bool Graph::within_its_node(int buffer) const {
   const Buffer& b = at(buffer);
-  return b.owner == Owner::graph && !b.result && !b.readers.empty() && !made_early(buffer) && outside_readers(buffer).empty();
+  const auto inside = [&](int reader) { return is_own(buffer, node_of(reader)); };
+  return b.owner == Owner::graph && !b.result && !b.readers.empty() && !made_early(buffer) &&
+         std::all_of(b.readers.begin(), b.readers.end(), inside);
 }
 
 std::vector<ScheduledBuffer> Graph::scheduled_buffers() const {
@@ -232,9 +241,14 @@ std::vector<ScheduledNode> Graph::scheduled_nodes() const {
 class Graph::Planner {
  public:
   Planner(const Graph& graph, const std::vector<int>& order)
-      : graph_(graph), order_(order), memory_(memory_by_step(order, graph.scheduled_buffers())), step_(order.size()) {
+      : graph_(graph),
+        order_(order),
+        memory_(memory_by_step(order, graph.scheduled_buffers())),
+        step_(order.size()),
+        reused_(graph.buffers_.size()) {
     peak_ = *std::max_element(memory_.begin(), memory_.end());
     for (std::size_t i = 0; i < order.size(); ++i) step_[static_cast<std::size_t>(order[i])] = static_cast<int>(i);
+    find_last_uses();
   }
 
   Plan plan() {
@@ -245,7 +259,7 @@ class Graph::Planner {
         plan.from[static_cast<std::size_t>(output_of(operation))] = source(operation, static_cast<int>(step), gone);
       if (const Mixed* mixed = graph_.mixed(order_[step]))
         plan.from[static_cast<std::size_t>(mixed->workspace)] = reused(mixed->workspace, static_cast<int>(step));
-      for (const int buffer : dying(static_cast<int>(step))) {
+      for (const int buffer : dying_[step]) {
         if (gone[static_cast<std::size_t>(buffer)]) continue;
         gone[static_cast<std::size_t>(buffer)] = true;
         if (graph_.at(buffer).owner == Owner::graph) pool_[key(buffer)].push_back({buffer, static_cast<int>(step)});
@@ -253,7 +267,7 @@ class Graph::Planner {
       }
     }
     for (std::vector<int>& buffers : plan.let_go) {
-      std::erase_if(buffers, [this](int buffer) { return std::find(reused_.begin(), reused_.end(), buffer) != reused_.end(); });
+      std::erase_if(buffers, [this](int buffer) { return reused_[static_cast<std::size_t>(buffer)]; });
     }
     return plan;
   }
@@ -307,7 +321,7 @@ class Graph::Planner {
     free.pop_back();
     for (int between = chosen.step + 1; between < step; ++between)
       memory_[static_cast<std::size_t>(between)] += graph_.at(chosen.buffer).bytes;
-    reused_.push_back(chosen.buffer);
+    reused_[static_cast<std::size_t>(chosen.buffer)] = true;
     return chosen.buffer;
   }
 
@@ -317,18 +331,18 @@ class Graph::Planner {
     return bytes + (begin < end ? *std::max_element(begin, end) : 0) <= peak_;
   }
 
-  /// Buffers and inputs that this step reads or makes last, by name.
-  std::vector<int> dying(int step) const {
-    std::vector<int> buffers;
+  /// Of every step the buffers and inputs that it reads or makes last, by name.
+  void find_last_uses() {
+    dying_.resize(order_.size());
     for (std::size_t i = 0; i < graph_.buffers_.size(); ++i) {
       const Buffer& buffer = graph_.buffers_[i];
       if (buffer.result || graph_.within_its_node(static_cast<int>(i)) || graph_.in_workspace(static_cast<int>(i))) continue;
       int last = buffer.maker < 0 ? -1 : step_of(buffer.maker);
       for (const int reader : buffer.readers) last = std::max(last, step_of(reader));
-      if (last == step) buffers.push_back(static_cast<int>(i));
+      if (last >= 0) dying_[static_cast<std::size_t>(last)].push_back(static_cast<int>(i));
     }
-    std::sort(buffers.begin(), buffers.end(), [this](int a, int b) { return graph_.at(a).name < graph_.at(b).name; });
-    return buffers;
+    for (std::vector<int>& buffers : dying_)
+      std::sort(buffers.begin(), buffers.end(), [this](int a, int b) { return graph_.at(a).name < graph_.at(b).name; });
   }
 
   const Graph& graph_;
@@ -337,7 +351,8 @@ class Graph::Planner {
   std::vector<int> step_;
   std::int64_t peak_ = 0;
   std::map<Key, std::vector<Free>> pool_;
-  std::vector<int> reused_;
+  std::vector<bool> reused_;
+  std::vector<std::vector<int>> dying_;
 };
 
 // ---- running ----------------------------------------------------------------------------------------------------------
@@ -426,7 +441,8 @@ void Graph::execute(int number, const Plan& plan) {
   }
   if (first.made_early && node.operations.size() == 1) return;
   if (first.kind == Operation::Kind::product) {
-    multiply(tape_, at(first.output).type, first.rows, first.columns, first.inner, first.turned, first.biased ? Epilogue::bias : Epilogue::none);
+    multiply(tape_, at(first.output).type, first.rows, first.columns, first.inner, first.turned,
+             first.biased ? Epilogue::bias : Epilogue::none);
   } else {
     launch_kernel(node);
   }

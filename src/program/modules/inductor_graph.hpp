@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "program/modules/inductor_scheduler.hpp"
 #include "program/modules/inductor.hpp"
+#include "program/modules/inductor_scheduler.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program::inductor {
@@ -51,7 +51,7 @@ class Graph {
   /// A name that Inductor gave to a buffer that it removed.
   void skip_name() { ++names_; }
 
-  /// These operations are one kernel.
+  /// These operations are one kernel; inputs among them are none's.
   void fuse(const std::vector<Value>& values);
   /// All operations of one kernel: its buffers are made in this order, that in which it was fused, instead of that of their names.
   void order(const std::vector<Value>& values);
@@ -122,6 +122,7 @@ class Graph {
   Value add(Operation operation, const Dims& sizes, DType type, Owner owner = Owner::graph);
   void make_nodes();
   std::vector<int> makers(const std::vector<Value>& values) const;
+  bool is_own(int buffer, int node) const;
   bool within_its_node(int buffer) const;
   std::vector<int> outside_readers(int buffer) const;
   std::vector<ScheduledBuffer> scheduled_buffers() const;

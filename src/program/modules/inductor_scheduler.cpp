@@ -1,7 +1,7 @@
 #include "program/modules/inductor_scheduler.hpp"
 
 #include <algorithm>
-#include <functional>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -39,31 +39,54 @@ struct Planner {
   }
 };
 
-/// Scheduler.topological_sort_schedule: depth first, what is read in the order of its names.
-class ByName {
- public:
-  explicit ByName(const Planner& planner) : planner_(planner), seen_(planner.nodes.size()) {}
-  std::vector<int> order() {
-    for (std::size_t i = 0; i < planner_.nodes.size(); ++i) visit(static_cast<int>(i));
-    return std::move(order_);
-  }
-
- private:
-  void visit(int node) {
-    if (seen_[static_cast<std::size_t>(node)]) return;
-    seen_[static_cast<std::size_t>(node)] = true;
-    std::vector<int> reads = planner_.reads_of(node);
-    std::sort(reads.begin(), reads.end(), [this](int a, int b) { return planner_.at(a).name < planner_.at(b).name; });
-    for (const int read : reads) {
-      if (planner_.at(read).maker >= 0) visit(planner_.at(read).maker);
+/// Every node behind those that `before` lists for it, in that order; without recursion, as a model's graph is thousands of nodes deep.
+template <class Before>
+std::vector<int> depth_first(const std::vector<int>& roots, std::size_t count, const Before& before) {
+  struct Visit {
+    int node;
+    std::vector<int> waiting_for;
+    std::size_t next = 0;
+  };
+  std::vector<bool> seen(count);
+  std::vector<int> order;
+  std::vector<Visit> path;
+  const auto enter = [&](int node) {
+    if (seen[static_cast<std::size_t>(node)]) return;
+    seen[static_cast<std::size_t>(node)] = true;
+    path.push_back({node, before(node)});
+  };
+  for (const int root : roots) {
+    enter(root);
+    while (!path.empty()) {
+      Visit& visit = path.back();
+      if (visit.next < visit.waiting_for.size()) {
+        enter(visit.waiting_for[visit.next++]);
+      } else {
+        order.push_back(visit.node);
+        path.pop_back();
+      }
     }
-    order_.push_back(node);
   }
+  return order;
+}
 
-  const Planner& planner_;
-  std::vector<bool> seen_;
-  std::vector<int> order_;
-};
+std::vector<int> numbers_to(std::size_t count) {
+  std::vector<int> all(count);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+/// Scheduler.topological_sort_schedule: depth first, what is read in the order of its names.
+std::vector<int> by_name(const Planner& planner) {
+  return depth_first(numbers_to(planner.nodes.size()), planner.nodes.size(), [&](int node) {
+    std::vector<int> reads = planner.reads_of(node), makers;
+    std::sort(reads.begin(), reads.end(), [&](int a, int b) { return planner.at(a).name < planner.at(b).name; });
+    for (const int read : reads) {
+      if (planner.at(read).maker >= 0) makers.push_back(planner.at(read).maker);
+    }
+    return makers;
+  });
+}
 
 /// topological_sort_lpmf: of the nodes that may run, one below the peak so far that leaves least behind, else the smallest.
 std::vector<int> least_peak_first(const Planner& p) {
@@ -143,39 +166,20 @@ std::vector<int> breadth_first(const Planner& p) {
 }
 
 /// topological_sort_dfs: depth first, what reads and writes least first.
-class BySize {
- public:
-  explicit BySize(const Planner& planner) : planner_(planner), seen_(planner.nodes.size()), touched_(planner.size) {
-    for (std::size_t i = 0; i < touched_.size(); ++i) {
-      for (const int read : planner.nodes[i].reads) touched_[i] += planner.at(read).freed;
-    }
+std::vector<int> by_size(const Planner& planner) {
+  std::vector<std::int64_t> touched = planner.size;
+  for (std::size_t i = 0; i < touched.size(); ++i) {
+    for (const int read : planner.nodes[i].reads) touched[i] += planner.at(read).freed;
   }
-  std::vector<int> order() {
-    std::vector<int> all(planner_.nodes.size());
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
-    visit_all(std::move(all));
-    return std::move(order_);
-  }
-
- private:
-  void visit_all(std::vector<int> nodes) {
-    std::sort(nodes.begin(), nodes.end(), [this](int a, int b) {
-      return std::pair(touched_[static_cast<std::size_t>(a)], a) < std::pair(touched_[static_cast<std::size_t>(b)], b);
+  const auto sorted = [&](std::vector<int> nodes) {
+    std::sort(nodes.begin(), nodes.end(), [&](int a, int b) {
+      return std::pair(touched[static_cast<std::size_t>(a)], a) < std::pair(touched[static_cast<std::size_t>(b)], b);
     });
-    for (const int node : nodes) visit(node);
-  }
-  void visit(int node) {
-    if (seen_[static_cast<std::size_t>(node)]) return;
-    seen_[static_cast<std::size_t>(node)] = true;
-    visit_all(planner_.predecessors[static_cast<std::size_t>(node)]);
-    order_.push_back(node);
-  }
-
-  const Planner& planner_;
-  std::vector<bool> seen_;
-  std::vector<std::int64_t> touched_;
-  std::vector<int> order_;
-};
+    return nodes;
+  };
+  return depth_first(sorted(numbers_to(touched.size())), touched.size(),
+                     [&](int node) { return sorted(planner.predecessors[static_cast<std::size_t>(node)]); });
+}
 
 }  // namespace
 
@@ -197,7 +201,7 @@ std::vector<std::int64_t> memory_by_step(const std::vector<int>& order, const st
 
 std::vector<int> schedule(const std::vector<ScheduledNode>& nodes, const std::vector<ScheduledBuffer>& buffers) {
   // The planner numbers the nodes as the first of these orders does.
-  std::vector<int> first = ByName(Planner(nodes, buffers)).order();
+  std::vector<int> first = by_name(Planner(nodes, buffers));
   std::vector<int> number(nodes.size());
   for (std::size_t i = 0; i < first.size(); ++i) number[static_cast<std::size_t>(first[i])] = static_cast<int>(i);
   std::vector<ScheduledNode> sorted;
@@ -208,11 +212,9 @@ std::vector<int> schedule(const std::vector<ScheduledNode>& nodes, const std::ve
     for (int& reader : buffer.readers) reader = number[static_cast<std::size_t>(reader)];
   }
   const Planner planner(sorted, renumbered);
-  std::vector<int> in_order(nodes.size());
-  for (std::size_t i = 0; i < in_order.size(); ++i) in_order[i] = static_cast<int>(i);
   std::vector<int> best;
   std::int64_t least = 0;
-  std::vector<std::vector<int>> orders{in_order, least_peak_first(planner), breadth_first(planner), BySize(planner).order()};
+  std::vector<std::vector<int>> orders{numbers_to(nodes.size()), least_peak_first(planner), breadth_first(planner), by_size(planner)};
   for (std::vector<int>& order : orders) {
     const std::vector<std::int64_t> memory = memory_by_step(order, renumbered);
     const std::int64_t peak = *std::max_element(memory.begin(), memory.end());

@@ -103,6 +103,8 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
     if (model.model_type != family.model_type) continue;
     if (options.compiled_blocks && !family.compiles)
       refuse("compiled blocks of model type '" + model.model_type + "' are not modelled", "compile");
+    if (options.compiled_model && family.make != make_rotary_decoder && family.make != make_gpt2)
+      refuse("torch.compile of a whole model of type '" + model.model_type + "' is not modelled", "compile", "blocks");
     if (options.unchecked && model.task == Model::Task::diffusion)
       refuse("checkpoints of every k-th block are not modelled for diffusers", "recompute", "full or none");
     (void)liger_patches(model.model_type, options);

@@ -31,6 +31,7 @@ struct RunOptions {
   enum class Checkpointing : std::uint8_t { none, non_reentrant, reentrant } checkpointing = Checkpointing::none;
   int checkpoint_every = 1;      ///< of a stack's layers the k-th, the 2k-th … are checkpointed
   bool compiled_blocks = false;  ///< torch.compile of every decoder layer
+  bool compiled_model = false;   ///< torch.compile of the whole model with its loss
   bool liger = false;            ///< Liger's norms, rotation and gated MLPs in the families that it patches
   enum class Loss : std::uint8_t { cross_entropy, liger, liger_fused_linear } loss = Loss::cross_entropy;
   HfRelease release;                                 ///< of transformers

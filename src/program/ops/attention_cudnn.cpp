@@ -11,19 +11,10 @@ constexpr std::int64_t kTileCounter = 4;
 
 Attention attention_of(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias,
                        const AttentionArguments& arguments) {
-  Attention attention;
-  attention.library = AttentionLibrary::cudnn;
-  attention.type = query.dtype();
+  Attention attention = attention_over(AttentionLibrary::cudnn, query, key, value);
   attention.causal = arguments.causal;
   attention.masked = bias.defined();
   attention.dropout = arguments.dropout > 0;
-  attention.batch = query.size(0);
-  attention.heads = query.size(1);
-  attention.kv_heads = key.size(1);
-  attention.queries = query.size(2);
-  attention.keys = key.size(2);
-  attention.head_dim = query.size(3);
-  attention.value_dim = value.size(3);
   return attention;
 }
 

@@ -10,18 +10,9 @@ namespace plimsoll::program {
 namespace {
 
 void launch_flex(Tape& tape, Attention::Part part, const Tensor& query, const Tensor& key, const Tensor& value) {
-  Attention attention;
-  attention.library = AttentionLibrary::flex;
+  Attention attention = attention_over(AttentionLibrary::flex, query, key, value);
   attention.part = part;
-  attention.type = query.dtype();
   attention.causal = true;
-  attention.batch = query.size(0);
-  attention.heads = query.size(1);
-  attention.kv_heads = key.size(1);
-  attention.queries = query.size(2);
-  attention.keys = key.size(2);
-  attention.head_dim = query.size(3);
-  attention.value_dim = value.size(3);
   tape.kernel({attention});
 }
 

@@ -57,6 +57,21 @@ HfRelease hf_release(const Strategy& strategy) {
   return {major * 100 + minor};
 }
 
+/// torch.compile(model) is modelled on one device, or where every rank's model is whole.
+void check_compiled_model(const Strategy& s, const RunOptions& options) {
+  const auto require = [](bool known, const char* what) {
+    if (!known) refuse("torch.compile of a whole model with " + std::string(what) + " is not modelled", "compile", "blocks");
+  };
+  require(options.attention == RunOptions::Attention::sdpa, "eager attention");
+  require(options.checkpointing != RunOptions::Checkpointing::reentrant, "reentrant checkpointing");
+  require(options.checkpoint_every == 1, "checkpoints of every k-th block");
+  require(options.checkpointing == RunOptions::Checkpointing::none || options.release.checkpoints_forward(), "checkpoints of this release");
+  require(!s.lora && !s.peft, "adapters");
+  require(!options.liger, "Liger's kernels");
+  require(options.loss == RunOptions::Loss::cross_entropy, "this loss");
+  require(s.data_parallel == DataParallel::none || s.dp == 1, "data parallelism, which cuts its graph");
+}
+
 }  // namespace
 
 RunOptions hf_run_options(const Strategy& strategy) {
@@ -67,6 +82,7 @@ RunOptions hf_run_options(const Strategy& strategy) {
     fail("Liger reads the head's weight without calling its module, which is when ZeRO-3 gathers it", "loss", "liger or ce");
   options.release = hf_release(strategy);
   options.compiled_blocks = strategy.compile == Strategy::Compile::blocks;
+  options.compiled_model = strategy.compile == Strategy::Compile::model;
   switch (strategy.attention) {
     case AttentionKernel::eager:
     case AttentionKernel::unfused:
@@ -99,6 +115,7 @@ RunOptions hf_run_options(const Strategy& strategy) {
     refuse("compiled blocks with reentrant checkpointing are not modelled", "compile");
   const bool adapted = strategy.lora || strategy.peft;
   if (options.compiled_blocks && adapted) refuse("compiled blocks with adapters are not modelled", "compile");
+  if (options.compiled_model) check_compiled_model(strategy, options);
   options.hidden_requires_grad = adapted && options.checkpointing != RunOptions::Checkpointing::none;
   if (options.checkpoint_every > 1) {
     RunOptions unchecked = options;

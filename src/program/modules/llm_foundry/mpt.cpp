@@ -19,15 +19,9 @@ namespace {
 // ---- attention --------------------------------------------------------------------------------------------------------------
 
 Attention attention_of(AttentionLibrary library, Attention::Part part, const Tensor& query) {
-  Attention attention;
-  attention.library = library;
+  Attention attention = attention_over(library, query, query, query, HeadsOrder::batch_length_heads);
   attention.part = part;
-  attention.type = query.dtype();
   attention.causal = true;
-  attention.batch = query.size(0);
-  attention.heads = attention.kv_heads = query.size(2);
-  attention.queries = attention.keys = query.size(1);
-  attention.head_dim = attention.value_dim = query.size(3);
   return attention;
 }
 
@@ -124,7 +118,12 @@ Tensor low_precision_norm(Module& module, const Tensor& x) {
 class FoundryBlock {
  public:
   FoundryBlock(Module& module, const Block& block, const FoundryOptions& options, Tape& tape)
-      : module_(module), attention_(module.child("attn")), mlp_(module.child("mlp")), spec_(*block.attention), options_(options), tape_(tape) {
+      : module_(module),
+        attention_(module.child("attn")),
+        mlp_(module.child("mlp")),
+        spec_(*block.attention),
+        options_(options),
+        tape_(tape) {
     run_.checkpointing = options.recomputes ? RunOptions::Checkpointing::non_reentrant : RunOptions::Checkpointing::none;
   }
 
@@ -250,7 +249,8 @@ std::unique_ptr<Module> foundry_modules(const Model& model, Tape& tape) {
   if (!gpt) refuse("llm-foundry is modelled for its MPT with learned positions, biases and a tied head alone", "model");
   std::unique_ptr<Module> root = build_modules(model, DType::fp32, tape);
   auto& children = root->children;
-  children.erase(std::remove_if(children.begin(), children.end(), [](const auto& child) { return child->name() == "lm_head"; }), children.end());
+  children.erase(std::remove_if(children.begin(), children.end(), [](const auto& child) { return child->name() == "lm_head"; }),
+                 children.end());
   for (Module* module : root->all_modules()) {
     if (module->name().rfind("c_", 0) != 0) continue;  // gpt2's linears are [in, out]
     for (const auto& parameter : module->parameters)

@@ -40,18 +40,11 @@ AttentionKernels kernels_of(const MegatronRuntime& runtime, const Tensor& query,
 
 /// Causal attention over [s, b, heads, width].
 Attention attention_of(Attention::Part part, const AttentionKernels& kernels, const Tensor& query, const Tensor& key, const Tensor& value) {
-  Attention attention;
-  attention.library = kernels.library;
+  Attention attention = attention_over(kernels.library, query, key, value, HeadsOrder::length_batch_heads);
   attention.part = part;
   attention.type = kernels.type;
   attention.causal = !kernels.of_other_rank;
-  attention.batch = query.size(1);
-  attention.heads = query.size(2);
-  attention.kv_heads = key.size(2);
-  attention.queries = kernels.of_other_rank ? query.size(0) / 2 : query.size(0);
-  attention.keys = key.size(0);
-  attention.head_dim = query.size(3);
-  attention.value_dim = value.size(3);
+  if (kernels.of_other_rank) attention.queries /= 2;
   attention.window = kernels.window;
   return attention;
 }
@@ -218,8 +211,7 @@ Tensor exchanged_attention(MegatronRuntime& runtime, const Tensor& query, const 
   op.save_output(attended.generator);
   return op.done(output, [&runtime](BackwardCall& b) {
     const std::vector<Tensor> gradient = heads_to_sequence(runtime, {b.grad()});
-    const AttentionGradients gradients =
-        attend_backward(b.tape, kernels_of(runtime, b.saved(0)), b.saved(0), b.saved(1), b.saved(2));
+    const AttentionGradients gradients = attend_backward(b.tape, kernels_of(runtime, b.saved(0)), b.saved(0), b.saved(1), b.saved(2));
     const std::vector<Tensor> own = sequence_to_heads(runtime, {gradients.query, gradients.key, gradients.value});
     for (std::size_t i = 0; i < own.size(); ++i) b.give(i, own[i]);
     b.drop_gradients();

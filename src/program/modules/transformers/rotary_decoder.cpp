@@ -5,6 +5,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
 #include "program/modules/transformers/compiled/families.hpp"
+#include "program/modules/transformers/compiled/model.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/gpt_oss.hpp"
 #include "program/modules/transformers/latent_attention.hpp"
@@ -58,15 +59,24 @@ class Layer {
     const auto body = [this, inputs](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x, *inputs);
       const bool checkpointed = options_.checkpoints_in_graph();
-      const CompiledNames names{style_.output, style_.q_norm, style_.k_norm, style_.up, style_.down, style_.rotation, style_.fp32_tables};
       const Tensor& mask = inputs->sliding_mask ? inputs->sliding_mask : inputs->full_mask;
-      return compiled_rotary_layer(module_, block_, names, x, inputs->tables, mask, checkpointed);
+      return compiled_rotary_layer(module_, block_, compiled_names(), x, inputs->tables, mask, checkpointed);
     };
     return run_layer(module_, tape_, options_, input, body,
                      {&inputs->full_mask, &inputs->sliding_mask, &inputs->tables.cosine, &inputs->tables.sine});
   }
 
+  /// The layer within the graph of the whole model.
+  void add_to(CompiledDecoder& decoder, const Dims& hidden) const {
+    add_compiled_rotary_layer(decoder, module_, block_, compiled_names(), hidden,
+                              options_.checkpointing != RunOptions::Checkpointing::none);
+  }
+
  private:
+  CompiledNames compiled_names() const {
+    return {style_.output, style_.q_norm, style_.k_norm, style_.up, style_.down, style_.rotation, style_.fp32_tables};
+  }
+
   Tensor forward(const Tensor& input, const LayerInputs& inputs) const {
     switch (block_.placement) {
       case NormPlacement::pre:
@@ -198,7 +208,7 @@ class RotaryDecoder final : public Network {
         norm_.emplace(base_.child(style_.final_norm, !block.norm.weight), tape, block.norm, style_.norm_rounding,
                       final_patches ? &*final_patches : nullptr);
       if (block.role != Block::Role::decoder) continue;
-      if (options.compiled_blocks) check_compiled_rotary(block, style_.rotation);
+      if (options.compiled_blocks || options.compiled_model) check_compiled_rotary(block, style_.rotation);
       if (block.attention->sliding_window) window_ = block.attention->sliding_window;
       if (!block.attention->sliding_window) full_attention_ = true;
       latent_ = latent_ || block.attention->mla.has_value();
@@ -214,6 +224,7 @@ class RotaryDecoder final : public Network {
   Tensor loss(const Batch& batch) override {
     Tensor ids = batch.input_ids, labels = batch.labels;
     ModuleCall call(root_, tape_, {&ids, &labels});
+    if (options_.compiled_model) return compiled_loss(call, ids, labels);
     record_->open = balanced_ != nullptr;
     const Tensor hidden = decode(ids);
     record_->open = false;
@@ -250,6 +261,29 @@ class RotaryDecoder final : public Network {
   }
 
  private:
+  /// The whole model is one graph.
+  Tensor compiled_loss(ModuleCall& call, const Tensor& ids, const Tensor& labels) {
+    if (outer_ || softcap_ || style_.scaled_everywhere || style_.scaled_logits || style_.scaled_embedding || window_ ||
+        embedding_dropout_ > 0)
+      refuse("torch.compile of this whole model is not modelled", "compile", "blocks");
+    Module &norm = base_.child(style_.final_norm), &head = root_.child("lm_head");
+    CompiledDecoder decoder{.ids = ids,
+                            .labels = labels,
+                            .table = base_.child("embed_tokens").tensor("weight"),
+                            .position_table = {},
+                            .frequencies = base_.child("rotary_emb").buffer("inv_freq"),
+                            .norm_weight = norm.tensor("weight"),
+                            .norm_bias = norm.tensor("bias"),
+                            .head = head.tensor("weight"),
+                            .layers = {},
+                            .shape = {}};
+    for (const Layer& layer : layers_) layer.add_to(decoder, {ids.size(0), ids.size(1), decoder.table.size(1)});
+    CompiledOutputs outputs = compiled_decoder(decoder);
+    call.done({&outputs.loss, &outputs.logits});
+    hold(options_, {outputs.logits});
+    return outputs.loss;
+  }
+
   /// Beside images the outer model embeds, and holds the embeddings.
   Tensor decode(const Tensor& input) {
     if (!outer_) return decode_text(input);

@@ -17,12 +17,21 @@ def patch_transformers(transformers):
 
 @after("transformers.masking_utils")
 def one_document_per_sequence(module):
-    """Packed sequences are looked for by reading position ids; the rehearsed batch has one document per sequence."""
+    """Packed sequences are looked for by reading position ids; the rehearsed batch has one document per sequence.
+
+    What torch.compile traces reads nothing: there transformers itself takes every batch for a packed one and masks its attention.
+    """
     if not hasattr(module, "find_packed_sequence_indices"):
         return
+    import torch
+
+    original = module.find_packed_sequence_indices
 
     def find_packed_sequence_indices(*arguments, **options):
+        if torch.compiler.is_compiling():
+            return original(*arguments, **options)
         journal.replaced("transformers' search for packed sequences: one document per sequence")
+        return None
 
     module.find_packed_sequence_indices = find_packed_sequence_indices
 

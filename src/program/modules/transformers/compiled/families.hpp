@@ -9,6 +9,8 @@
 
 namespace plimsoll::program {
 
+struct CompiledDecoder;
+
 /// What a relative of llama calls the parts of its layers, and how it turns its heads.
 struct CompiledNames {
   const char *output = "o_proj", *q_norm = "q_norm", *k_norm = "k_norm", *up = "up_proj", *down = "down_proj";
@@ -21,8 +23,13 @@ void check_compiled_rotary(const Block& block, Rotation rotation);
 Tensor compiled_rotary_layer(Module& layer, const Block& block, const CompiledNames& names, const Tensor& hidden,
                              const RotaryTables& tables, const Tensor& mask, bool checkpointed);
 
+/// The same layers within the graph of a whole model, whose embeddings have sizes `hidden`: adds their weights to `decoder`.
+void add_compiled_rotary_layer(CompiledDecoder& decoder, Module& layer, const Block& block, const CompiledNames& names, const Dims& hidden,
+                               bool checkpointed);
+
 void check_compiled_gpt2(const Block& block);
 Tensor compiled_gpt2_block(Module& module, const Block& block, const Tensor& hidden, bool checkpointed);
+void add_compiled_gpt2_block(CompiledDecoder& decoder, Module& module, const Block& block, const Dims& hidden);
 
 void check_compiled_gpt_neox(const Block& block);
 Tensor compiled_gpt_neox_layer(Module& layer, const Block& block, const Tensor& hidden, const RotaryTables& tables, bool checkpointed);

@@ -98,15 +98,15 @@ std::vector<Value> CompiledLayer::flash_backward(Value gradient) {
   Values reads = attention_inputs();
   const std::size_t position = reads.size();
   for (const Value value : {gradient, v_[kAttended], v_[kLogSumExp], v_[kRngState], v_[kRngOffset]}) reads.push_back(value);
-  return g_.call(
-      reads, {{wide_heads, s_.low}, {narrow_heads, s_.low}, {narrow_heads, s_.low}}, [shape, position](const std::vector<Tensor>& tensors) {
-        const Dims sizes{shape.batch, shape.length, shape.heads, shape.head_dim};
-        // The backward operator reads attention's result with heads behind positions, as its gradient lies.
-        const Tensor result = shape.heads_first() ? contiguous(heads_before_positions(tensors[position + 1], shape)) : Tensor();
-        const Tensor gradient = tensors[position].tape().view(tensors[position], sizes, contiguous_strides(sizes));
-        FlashGradients all = attend_backward(heads_of(tensors, shape), gradient, shape);
-        return std::vector<Tensor>{std::move(all.query), std::move(all.key), std::move(all.value)};
-      });
+  return g_.call(reads, {{wide_heads, s_.low}, {narrow_heads, s_.low}, {narrow_heads, s_.low}},
+                 [shape, position](const std::vector<Tensor>& tensors) {
+                   const Dims sizes{shape.batch, shape.length, shape.heads, shape.head_dim};
+                   // The backward operator reads attention's result with heads behind positions, as its gradient lies.
+                   const Tensor result = shape.heads_first() ? contiguous(heads_before_positions(tensors[position + 1], shape)) : Tensor();
+                   const Tensor gradient = tensors[position].tape().view(tensors[position], sizes, contiguous_strides(sizes));
+                   FlashGradients all = attend_backward(heads_of(tensors, shape), gradient, shape);
+                   return std::vector<Tensor>{std::move(all.query), std::move(all.key), std::move(all.value)};
+                 });
 }
 
 }  // namespace plimsoll::program

@@ -26,9 +26,12 @@ void CompiledLayer::low_copy_and(const std::function<void()>& input, CompiledSlo
   if (!input_first) input();
 }
 
-/// What the norm sums over columns. The scale is a buffer of its own where the backward graph is given it.
+/// What the norm sums over columns. The scale is a buffer of its own where the backward graph is given it. A sum that the graph made for
+/// the norm is written by the same kernel.
 void CompiledLayer::norm_statistics(const Norm& norm, const Values& reads) {
-  const Values before = norm.mean == kMlpMean ? dropped_ : Values{};
+  Values before;
+  if (norm.mean == kMlpMean) before = dropped_;
+  if (norm.mean == kInputMean && s_.in_model) before = {v_[kHidden]};
   v_[norm.mean] = g_.reduction(per_row(), kFp32, reads);
   Value square = v_[norm.mean];
   if (s_.layer_norm) {
@@ -179,6 +182,19 @@ void CompiledLayer::drop_attention() {
   dropped_.push_back(v_[kAttentionMask]);
 }
 
+/// The sum behind attention, in the place of what its projection gave where the types allow.
+void CompiledLayer::keep_middle() {
+  v_[kMiddle] = g_.pointwise(stream_sizes(), s_.wide, middle_stream(), {v_[kProjected]});
+  dropped_.push_back(v_[kMiddle]);
+}
+
+CompiledLayer::Values CompiledLayer::middle_stream() const {
+  if (v_[kMiddle].defined()) return {v_[kMiddle]};
+  Values stream{v_[kHidden], v_[kProjected]};
+  if (s_.dropout) stream.push_back(s_.checkpointed ? random_ : v_[kAttentionMask]);
+  return stream;
+}
+
 /// From the arguments to the MLP's products.
 void CompiledLayer::compute() {
   norm_statistics(kInput, {v_[kHidden]});
@@ -192,7 +208,8 @@ void CompiledLayer::compute() {
   v_[kProjected] = linear(kOutput, merged(), s_.q_width(), s_.hidden);
 
   if (s_.dropout) drop_attention();
-  const Values stream{v_[kHidden], v_[kProjected], s_.checkpointed ? random_ : v_[kAttentionMask]};
+  if (s_.keeps_middle) keep_middle();
+  const Values stream = middle_stream();
   const bool two = s_.gated && !s_.fused_gate_up;
   const CompiledSlot first = two ? kGate : kUp;
   const std::int64_t up = s_.fused_gate_up ? 2 * s_.inner : s_.inner;
@@ -224,8 +241,9 @@ Value CompiledLayer::forward() {
   low_copy_and([this] { activate(); }, kDown, s_.inner, s_.hidden);
   const Value branch = linear(kDown, v_[kActivated], s_.inner, s_.hidden);
   if (!s_.dropout) {
-    const Values branches = s_.mlp_first ? Values{branch, v_[kProjected]} : Values{v_[kProjected], branch};
-    return g_.pointwise(stream_sizes(), s_.wide, {v_[kHidden], v_[kProjected], branch}, branches);
+    Values branches = s_.mlp_first ? Values{branch, v_[kProjected]} : Values{v_[kProjected], branch};
+    if (s_.in_model) branches = {branch};  // the other one is kept
+    return g_.pointwise(stream_sizes(), s_.wide, joined(middle_stream(), {branch}), branches);
   }
   const Value random = g_.pointwise(stream_sizes(), kFp32, {seeds_});
   if (!s_.checkpointed) v_[kMlpMask] = g_.pointwise(stream_sizes(), DType::boolean, {random});

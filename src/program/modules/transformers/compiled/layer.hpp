@@ -68,16 +68,23 @@ enum CompiledSlot : std::size_t {
   kMerged,        ///< what attention gave, [batch, length, heads, head_dim] in memory, where a copy is needed for that
   kScoreBias,     ///< kVisible as what is added to the scores
   kBranch,        ///< the MLP's result
-  kStandardized,  ///< of layers whose norms are behind their branches: the first norm's input, standardized
-  kSummed,        ///< the second norm's input; under autocast standardized
+  kStandardized,  ///< of layers whose norms are behind their branches and of a whole model's LayerNorms: the first norm's input,
+                  ///< standardized
+  kSummed,        ///< the second norm's input; under autocast and in a whole model's graph standardized
+  kMiddle,        ///< the sum behind attention, where it is kept instead of what attention's projection gave
+  kSeeds,         ///< of all dropouts of a whole model's graph
   kSlots
 };
 using CompiledValues = std::array<inductor::Value, kSlots>;
 
 /// The layer's sizes and kinds.
 struct CompiledShape {
-  DType low = DType::bf16;    ///< of the products
-  DType wide = DType::bf16;   ///< of the residual stream and the weights
+  DType low = DType::bf16;   ///< of the products
+  DType wide = DType::bf16;  ///< of the residual stream and the weights
+  bool in_model = false;     ///< a layer of a whole model's graph, which makes its input too
+  /// partitioners.py, min_cut_rematerialization_partition: a sum that is read again behind a product is not computed twice. So it is with
+  /// all sums of a whole model's graph but the first, whose input is an embedding's, which no kernel takes in.
+  bool keeps_middle = false;
   bool checkpointed = false;  ///< torch.utils.checkpoint within the graph: the backward graph computes the activations again
   bool layer_norm = false;    ///< nn.LayerNorm instead of an RMS norm
   bool norm_weights = true;   ///< olmo's LayerNorms have none
@@ -129,6 +136,8 @@ class CompiledLayer {
   virtual inductor::Value forward();
   /// The backward graph: the gradients of the arguments, by slot.
   virtual std::array<inductor::Value, kArguments> backward(inductor::Value incoming);
+  /// In a backward graph: a checkpointed layer's output computed again, as what it is the sum of, for what stands behind it.
+  std::vector<inductor::Value> recompute();
 
  protected:
   using Values = std::vector<inductor::Value>;
@@ -171,6 +180,9 @@ class CompiledLayer {
   void attend();
   void fuse_rotations(inductor::Value query, inductor::Value key);
   void drop_attention();
+  void keep_middle();
+  /// The residual stream between the branches, as a norm reads it.
+  Values middle_stream() const;
   void low_weight(CompiledSlot weight, std::int64_t in, std::int64_t out);
   virtual void compute();
   void activate();
@@ -212,6 +224,15 @@ class CompiledLayer {
   inductor::Value standardize();
   inductor::Value enter(inductor::Value incoming);
   inductor::Value narrowed(inductor::Value sum, std::int64_t width);
+
+  /// Slots of a LayerNorm of a whole model's graph: the norm's, and that of its input standardized.
+  struct ModelNorm {
+    const Norm& norm;
+    CompiledSlot standard;
+  };
+  static constexpr ModelNorm kInputModelNorm{kInput, kStandardized}, kMlpModelNorm{kMlp, kSummed};
+  void model_norm(const ModelNorm& of, const Values& stream, Values kernel);
+  inductor::Value model_norm_backward(const ModelNorm& of, inductor::Value gradient, const Values& stream, inductor::Value residual);
   inductor::Value heads_backward(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, inductor::Value turned, std::int64_t heads);
   Values mlp_backward(inductor::Value incoming);
   Values gates_backward(inductor::Value down, Values kernel);
@@ -219,12 +240,14 @@ class CompiledLayer {
   inductor::Value join_projections(const Values& gradients);
   Values attention_backward(inductor::Value narrow);
   void fuse_norms(const NormGradient& mlp, const NormGradient& input);
+  void fuse_norm(const NormGradient& norm);
 
   inductor::Graph& g_;
   const CompiledShape& s_;
   CompiledValues& v_;
   const Tape& tape_;
   bool forward_only_ = false;
+  bool recomputed_ = false;
   Values statistics_, query_statistics_, key_statistics_;
   inductor::Value raw_value_;                  ///< before it is repeated
   inductor::Value turned_query_, turned_key_;  ///< before their casts

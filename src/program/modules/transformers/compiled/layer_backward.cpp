@@ -133,6 +133,7 @@ CompiledLayer::NormGradient CompiledLayer::norm_backward(const Norm& norm, const
   Values replaced = residual;
   for (const Value value : residual) last.push_back(value);
   for (const Value value : gradients) replaced.push_back(value);
+  if (s_.in_model) replaced.insert(replaced.end(), stream.begin(), stream.end());  // the graph's own
   result.stream = g_.pointwise(stream_sizes(), s_.wide, last, replaced);
   result.residual = {result.stream};
   kernel.push_back(result.stream);
@@ -166,11 +167,18 @@ Value CompiledLayer::heads_backward(CompiledSlot raw, CompiledSlot scale, Compil
   return result;
 }
 
+CompiledLayer::Values CompiledLayer::recompute() {
+  compute();
+  low_copy_and([this] { activate(); }, kDown, s_.inner, s_.hidden);
+  recomputed_ = true;
+  return joined(middle_stream(), {linear(kDown, v_[kActivated], s_.inner, s_.hidden)});
+}
+
 /// The MLP's backward; the gradients that its products give to the norm's output.
 CompiledLayer::Values CompiledLayer::mlp_backward(Value incoming) {
   Value down;
-  const bool biased = s_.biased[kDown];
-  if (s_.checkpointed) {
+  const bool biased = s_.biased[kDown], again = s_.checkpointed && !recomputed_;
+  if (again) {
     if (biased) {
       low_weight(kDown, s_.inner, s_.hidden);
       down = to_input(kDown, incoming, s_.inner, s_.hidden);
@@ -178,10 +186,10 @@ CompiledLayer::Values CompiledLayer::mlp_backward(Value incoming) {
     compute();
     activate();
   }
-  if (s_.checkpointed && biased) {
+  if (again && biased) {
     to_weight(kDown, incoming, v_[kActivated], s_.inner, s_.hidden);
     finish_biased(kDown, incoming, s_.inner, s_.hidden);
-  } else if (s_.checkpointed && s_.casts()) {
+  } else if (again && s_.casts()) {
     to_weight(kDown, incoming, v_[kActivated], s_.inner, s_.hidden);
     low_copy(kDown, s_.hidden, s_.inner);
     down = to_input(kDown, incoming, s_.inner, s_.hidden);
@@ -191,7 +199,7 @@ CompiledLayer::Values CompiledLayer::mlp_backward(Value incoming) {
   }
   const Dims sizes{s_.batch, s_.length, s_.inner};
   Values kernel;
-  if (s_.checkpointed) kernel.push_back(v_[kActivated]);
+  if (again) kernel.push_back(v_[kActivated]);
   if (!s_.gated || s_.fused_gate_up) {
     const std::int64_t up = s_.fused_gate_up ? 2 * s_.inner : s_.inner;
     const Value input = s_.relu ? v_[kActivated] : v_[kRaised];
@@ -262,7 +270,27 @@ CompiledLayer::Values CompiledLayer::attention_backward(Value narrow) {
   return {from_value, from_key, from_query};
 }
 
+/// A norm whose input no other norm's kernel reads.
+void CompiledLayer::fuse_norm(const NormGradient& norm) {
+  Values parts{norm.weight.parts}, totals{norm.weight.total};
+  if (s_.layer_norm) {
+    parts.push_back(norm.bias.parts);
+    totals.push_back(norm.bias.total);
+  }
+  if (!inductor::mixes_reduction_orders(s_.rows(), s_.hidden)) {
+    g_.fuse(parts);
+    g_.fuse(norm.kernel);
+    return;
+  }
+  g_.mix(norm.kernel, parts, totals, s_.rows(), s_.hidden);
+}
+
 void CompiledLayer::fuse_norms(const NormGradient& mlp, const NormGradient& input) {
+  if (s_.keeps_middle) {
+    fuse_norm(mlp);
+    fuse_norm(input);
+    return;
+  }
   const bool mixed = inductor::mixes_reduction_orders(s_.rows(), s_.hidden);
   if (s_.dropout) {  // the MLP's norm reads its standardized input: nothing in common with the other's
     for (const NormGradient* norm : {&mlp, &input}) {
@@ -332,7 +360,12 @@ CompiledLayer::NormGradient CompiledLayer::dropped_norm_backward(Value gradient,
 
 /// The incoming gradient as the last product needs it: masked, scaled, or in its type.
 Value CompiledLayer::enter(Value incoming) {
-  if (!s_.dropout) return s_.casts() || s_.scaled_branches ? g_.pointwise({s_.rows(), s_.hidden}, s_.low, {incoming}) : incoming;
+  if (!s_.dropout) {
+    if (!s_.casts() && !s_.scaled_branches) return incoming;
+    const Value narrow = g_.pointwise({s_.rows(), s_.hidden}, s_.low, {incoming});
+    if (s_.in_model) g_.fuse({incoming, narrow});
+    return narrow;
+  }
   if (!s_.checkpointed) return g_.pointwise(stream_sizes(), s_.low, {incoming, v_[kMlpMask]});
   seeds_ = g_.pointwise({2}, DType::int64, {});
   const Value random = g_.pointwise(stream_sizes(), kFp32, {seeds_});
@@ -349,7 +382,7 @@ std::array<Value, kArguments> CompiledLayer::backward(Value incoming) {
   if (s_.dropout) {
     mlp = dropped_norm_backward(from_mlp.front(), incoming, middle);
   } else {
-    mlp = norm_backward(kMlp, from_mlp, {v_[kHidden], v_[kProjected]}, {incoming});
+    mlp = norm_backward(kMlp, from_mlp, middle_stream(), {incoming});
     middle = mlp.stream;
     if (s_.casts() || s_.scaled_branches) {
       middle = g_.pointwise({s_.rows(), s_.hidden}, s_.low, mlp.residual);

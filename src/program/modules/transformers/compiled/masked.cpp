@@ -1,6 +1,7 @@
 // Attention with a mask in a compiled layer, as that of a sliding window shorter than the sequence: memory-efficient attention with a bias,
 // keys and values repeated for their queries.
 #include "program/modules/transformers/compiled/layer.hpp"
+#include "program/ops/attention_choice.hpp"
 #include "program/ops/attention_kernels.hpp"
 
 namespace plimsoll::program {
@@ -9,9 +10,41 @@ using inductor::Value;
 
 namespace {
 
-/// [batch, heads, length, head_dim] of a packed tensor; efficient attention allocates the same however they lie.
+/// [batch, heads, length, head_dim] of a packed tensor; both kernels allocate the same however they lie.
 Tensor heads_view(const Tensor& x, const CompiledShape& s) {
   return x.tape().view(x, {s.batch, s.heads, s.length, s.head_dim}, {s.length * s.q_width(), s.head_dim, s.q_width(), 1});
+}
+
+AttentionArguments arguments_of(const CompiledShape& s) { return {.causal = false, .dropout = s.attention_dropout, .enable_gqa = false}; }
+
+/// Queries, keys, values and the bias of the scores, the first of `reads`.
+struct MaskedHeads {
+  Tensor query, key, value, bias;
+};
+
+MaskedHeads masked_heads(const std::vector<Tensor>& reads, const CompiledShape& s) {
+  if (s.fused_qkv) {
+    const std::int64_t width = 3 * s.q_width();
+    const Tensor part = reads[0].tape().view(reads[0], {s.batch, s.heads, s.length, s.head_dim}, {s.length * width, s.head_dim, width, 1});
+    return {part, part, part, reads[1]};
+  }
+  return {heads_view(reads[0], s), heads_view(reads[1], s), heads_view(reads[2], s), reads[3]};
+}
+
+/// The operator that is traced is the one that PyTorch chooses.
+bool by_cudnn(const MaskedHeads& x, const CompiledShape& s) {
+  return sdpa_backend(x.query, x.key, x.value, x.bias, arguments_of(s)) == SdpaBackend::cudnn;
+}
+
+EfficientOutputs attend_forward(const MaskedHeads& x, const CompiledShape& s) {
+  if (!by_cudnn(x, s)) return efficient_attention_forward(x.query, x.key, x.value);
+  FlashOutputs all = cudnn_attention_forward(x.query, x.key, x.value, x.bias, arguments_of(s));
+  return {std::move(all.output), std::move(all.log_sum_exp), std::move(all.rng_state), std::move(all.rng_offset)};
+}
+
+FlashGradients attend_backward(const MaskedHeads& x, const Tensor& gradient, const CompiledShape& s) {
+  if (!by_cudnn(x, s)) return efficient_attention_backward(x.query, x.key, x.value, gradient);
+  return cudnn_attention_backward(x.query, x.key, x.value, x.bias, arguments_of(s));
 }
 
 }  // namespace
@@ -20,14 +53,18 @@ Tensor heads_view(const Tensor& x, const CompiledShape& s) {
 /// what is added to the scores.
 void CompiledLayer::prepare_masked() {
   const Dims sizes{s_.batch, s_.heads, s_.length, s_.head_dim};
-  const auto query = [&] { v_[kQuery] = g_.pointwise(sizes, s_.low, {v_[kRawQuery], v_[kCosine], v_[kSine]}); };
-  const auto key = [&] { v_[kKey] = g_.pointwise(sizes, s_.low, {v_[kRawKey], v_[kCosine], v_[kSine]}); };
+  const auto query = [&] {
+    rotate(kRawQuery, kQueryScale, kQNorm, norm_heads(kRawQuery, kQueryScale, kQNorm, s_.heads), kQuery, s_.heads);
+  };
+  const auto key = [&] { rotate(kRawKey, kKeyScale, kKNorm, norm_heads(kRawKey, kKeyScale, kKNorm, s_.kv_heads), kKey, s_.heads); };
   const auto value = [&] {
     if (!repeats()) return;
     raw_value_ = v_[kValue];
     v_[kValue] = g_.pointwise(sizes, s_.low, {raw_value_});
   };
-  if (forward_only_ || !s_.casts()) {
+  if (!s_.rotary) {
+    // as they come from their product
+  } else if (forward_only_ || !s_.casts()) {
     query();
     key();
     value();
@@ -41,6 +78,7 @@ void CompiledLayer::prepare_masked() {
     query();
   }
   fuse_rotations(v_[kQuery], v_[kKey]);
+  if (v_[kScoreBias].defined()) return;  // of the layer before
   v_[kScoreBias] = g_.pointwise({s_.batch, 1, s_.length, s_.length}, s_.low, {v_[kVisible]});
 }
 
@@ -53,10 +91,9 @@ void CompiledLayer::attend_masked() {
     outputs.push_back({{1}, DType::int64});
   }
   const CompiledShape shape = s_;
-  const Values reads{v_[kQuery], v_[kKey], v_[kValue], v_[kScoreBias]};
+  const Values reads = joined(attention_inputs(), {v_[kScoreBias]});
   const std::vector<Value> results = g_.call(reads, outputs, [shape](const std::vector<Tensor>& tensors) {
-    EfficientOutputs all =
-        efficient_attention_forward(heads_view(tensors[0], shape), heads_view(tensors[1], shape), heads_view(tensors[2], shape));
+    EfficientOutputs all = attend_forward(masked_heads(tensors, shape), shape);
     return std::vector<Tensor>{std::move(all.output), std::move(all.log_sum_exp), std::move(all.seed), std::move(all.offset)};
   });
   for (std::size_t i = results.size(); i < 4; ++i) g_.skip_name();
@@ -73,37 +110,43 @@ std::vector<Value> CompiledLayer::masked_flash_backward(Value gradient) {
       g_.fuse({v_[kValue], again});
       v_[kValue] = again;
     }
-    v_[kScoreBias] = g_.pointwise({s_.batch, s_.heads, s_.length, s_.length}, s_.low, {v_[kVisible]});
+    if (!s_.in_model) v_[kScoreBias] = g_.pointwise({s_.batch, s_.heads, s_.length, s_.length}, s_.low, {v_[kVisible]});
   }
   const CompiledShape shape = s_;
-  return g_.call({v_[kQuery], v_[kKey], v_[kValue], gradient, v_[kScoreBias], v_[kAttended], v_[kLogSumExp], v_[kRngState], v_[kRngOffset]},
-                 {{sizes, s_.low}, {sizes, s_.low}, {sizes, s_.low}}, [shape](const std::vector<Tensor>& tensors) {
-                   FlashGradients all = efficient_attention_backward(heads_view(tensors[0], shape), heads_view(tensors[1], shape),
-                                                                     heads_view(tensors[2], shape), heads_view(tensors[3], shape));
-                   return std::vector<Tensor>{std::move(all.query), std::move(all.key), std::move(all.value)};
-                 });
+  Values reads = joined(attention_inputs(), {v_[kScoreBias]});
+  const std::size_t position = reads.size();
+  for (const Value value : {gradient, v_[kAttended], v_[kLogSumExp], v_[kRngState], v_[kRngOffset]}) reads.push_back(value);
+  return g_.call(reads, {{sizes, s_.low}, {sizes, s_.low}, {sizes, s_.low}}, [shape, position](const std::vector<Tensor>& tensors) {
+    FlashGradients all = attend_backward(masked_heads(tensors, shape), heads_view(tensors[position], shape), shape);
+    return std::vector<Tensor>{std::move(all.query), std::move(all.key), std::move(all.value)};
+  });
 }
 
 /// From attention's gradients to those that the three projections give to the norm's output: summed over the queries that share keys and
 /// values. Keys read the sum twice, with the cosine and, from the other half, with the sine. Of five on the sum reads too much to be
-/// written twice (config.realize_reads_threshold) and is a buffer; below that the part with the sine is: of four by a kernel of its own, of
-/// three within the other's, of two it is written out.
+/// written twice (config.realize_reads_threshold) and is a buffer, of eight on by a kernel that sums (config.unroll_reductions_threshold);
+/// below that the part with the sine is: of four by a kernel of its own, of three within the other's, of two it is written out.
 CompiledLayer::Values CompiledLayer::masked_projections_backward(const Values& gradients) {
   const Dims turned{s_.batch, s_.kv_heads, s_.length, s_.head_dim}, narrow{s_.batch, s_.length, s_.kv_heads, s_.head_dim};
+  constexpr std::int64_t kReductions = 8;
   const std::int64_t sharing = s_.heads / s_.kv_heads;
   Value sine_part, value = gradients[2];
   Values for_key{gradients[1], v_[kCosine], v_[kSine]};
-  if (sharing > 4) for_key[0] = g_.pointwise(turned, s_.casts() ? DType::fp32 : s_.low, {gradients[1]});
+  const auto sum = [&](const Dims& sizes, DType type, Value gradient) {
+    return sharing < kReductions ? g_.pointwise(sizes, type, {gradient}) : g_.reduction(sizes, type, {gradient});
+  };
+  if (sharing > 4) for_key[0] = sum(turned, s_.casts() ? DType::fp32 : s_.low, gradients[1]);
   if (sharing == 3 || sharing == 4) {
     sine_part = g_.pointwise(turned, s_.low, {gradients[1], v_[kSine]});
     for_key.push_back(sine_part);
   }
-  if (repeats()) value = g_.pointwise(narrow, s_.low, {gradients[2]});
+  if (repeats()) value = sum(narrow, s_.low, gradients[2]);
   const Value from_value = linear_backward(kV, value, v_[kNormed], s_.hidden, s_.kv_width());
-  const Value key = g_.pointwise(narrow, s_.low, for_key);
+  const Value key =
+      s_.head_norms ? heads_backward(kRawKey, kKeyScale, kKNorm, for_key[0], s_.kv_heads) : g_.pointwise(narrow, s_.low, for_key);
   if (sharing == 3) g_.fuse({sine_part, key});
   const Value from_key = linear_backward(kK, key, v_[kNormed], s_.hidden, s_.kv_width());
-  const Value query = g_.pointwise({s_.batch, s_.length, s_.heads, s_.head_dim}, s_.low, {gradients[0], v_[kCosine], v_[kSine]});
+  const Value query = heads_backward(kRawQuery, kQueryScale, kQNorm, gradients[0], s_.heads);
   const Value from_query = linear_backward(kQ, query, v_[kNormed], s_.hidden, s_.q_width());
   fuse_rotations(query, key);
   return {from_value, from_key, from_query};

@@ -8,6 +8,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/compiled/parallel.hpp"
 #include "program/modules/transformers/compiled/post_norm.hpp"
+#include "program/modules/transformers/compiled/pre_norm.hpp"
 #include "program/op.hpp"
 #include "program/python_function.hpp"
 
@@ -16,26 +17,13 @@ namespace plimsoll::program {
 using inductor::Graph;
 using inductor::Value;
 
-namespace {
-
-/// Weights of products: under autocast the forward graph keeps their copies instead.
 bool is_product(std::size_t slot) {
   return slot == kQkv || slot == kQ || slot == kK || slot == kV || slot == kOutput || slot == kGate || slot == kUp || slot == kDown;
 }
 
-bool is_bias(std::size_t slot) { return slot == kInputNormBias || slot == kMlpNormBias || (slot > 0 && is_product(slot - 1)); }
+namespace {
 
-/// What the partitioner saves: a checkpointed graph its arguments; else arguments but biases, and activations that products, norms,
-/// rotations and attention read again.
-bool is_saved(const CompiledShape& s, std::size_t slot) {
-  if (s.checkpointed) return slot < kArguments;
-  if (slot == kVisible) return false;                                           // the bias made of it is
-  if (slot == kHidden) return !((s.norms_behind || s.post_norm) && s.casts());  // products read its copy, and nothing else does
-  if (slot < kArguments) return !is_bias(slot);
-  if (slot == kRawQuery || slot == kRawKey) return s.head_norms || s.row_norms;
-  if (slot == kRaised) return !s.relu;
-  return true;
-}
+bool is_bias(std::size_t slot) { return slot == kInputNormBias || slot == kMlpNormBias || (slot > 0 && is_product(slot - 1)); }
 
 /// 16-bit rows of more than `kPaddedRow` elements are padded to whole multiples of `kWholeRow` (torch/_inductor/ir.py,
 /// Layout._pad_strides).
@@ -45,12 +33,6 @@ CompiledValues values_of(Graph& graph, const CompiledArguments& arguments) {
   CompiledValues values;
   for (std::size_t i = 0; i < kArguments; ++i) values[i] = graph.primal(arguments[i]);
   return values;
-}
-
-std::unique_ptr<CompiledLayer> make_layer(Graph& graph, const CompiledShape& s, CompiledValues& values, const Tape& tape) {
-  if (s.parallel) return std::make_unique<CompiledParallelLayer>(graph, s, values, tape);
-  if (s.post_norm) return std::make_unique<CompiledPostNormLayer>(graph, s, values, tape);
-  return std::make_unique<CompiledLayer>(graph, s, values, tape);
 }
 
 void backward(BackwardCall& b, const CompiledShape& s) {
@@ -64,7 +46,7 @@ void backward(BackwardCall& b, const CompiledShape& s) {
     if (i == kProjections && s.rotary) elements = s.rows() * s.kv_width();  // the values among them
     values[i] = made ? graph.saved(std::move(tensor), elements) : graph.primal(std::move(tensor));
   }
-  const std::array<Value, kArguments> gradients = make_layer(graph, s, values, b.tape)->backward(incoming);
+  const std::array<Value, kArguments> gradients = make_compiled_layer(graph, s, values, b.tape)->backward(incoming);
   for (const Value value : gradients) graph.result(value);
   graph.run();
   for (std::size_t i = 0; i < kArguments; ++i) {
@@ -73,6 +55,31 @@ void backward(BackwardCall& b, const CompiledShape& s) {
 }
 
 }  // namespace
+
+/// Of a whole model's LayerNorms (model_norm.cpp).
+static bool keeps_standard(const CompiledShape& s) { return s.in_model && s.layer_norm && s.casts(); }
+
+/// What the partitioner saves: a checkpointed graph its arguments; else arguments but biases, and activations that products, norms,
+/// rotations and attention read again.
+bool is_saved(const CompiledShape& s, std::size_t slot) {
+  if (s.checkpointed) return slot < kArguments;
+  if (slot == kSeeds) return false;
+  if (slot == kProjected) return !s.keeps_middle && !keeps_standard(s);
+  if (slot == kHidden && keeps_standard(s)) return false;
+  if (slot == kVisible) return false;                                           // the bias made of it is
+  if (slot == kHidden) return !((s.norms_behind || s.post_norm) && s.casts());  // products read its copy, and nothing else does
+  if (slot < kArguments) return !is_bias(slot);
+  if (slot == kRawQuery || slot == kRawKey) return s.head_norms || s.row_norms;
+  if (slot == kRaised) return !s.relu;
+  return true;
+}
+
+std::unique_ptr<CompiledLayer> make_compiled_layer(Graph& graph, const CompiledShape& s, CompiledValues& values, const Tape& tape) {
+  if (s.in_model && s.layer_norm) return std::make_unique<CompiledPreNormLayer>(graph, s, values, tape);
+  if (s.parallel) return std::make_unique<CompiledParallelLayer>(graph, s, values, tape);
+  if (s.post_norm) return std::make_unique<CompiledPostNormLayer>(graph, s, values, tape);
+  return std::make_unique<CompiledLayer>(graph, s, values, tape);
+}
 
 CompiledArguments arguments_at(Module& layer, const Tensor& hidden, const std::vector<std::pair<CompiledSlot, const char*>>& paths) {
   CompiledArguments arguments;
@@ -107,20 +114,25 @@ CompiledShape plain_shape(const Block& block, bool checkpointed) {
 
 CompiledShape with_arguments(CompiledShape s, const CompiledArguments& arguments) {
   const Tensor& hidden = arguments[kHidden];
-  const Autocast& autocast = hidden.tape().autocast;
-  s.low = autocast.enabled ? autocast.type : hidden.dtype();
+  if (hidden.dtype() != arguments[kOutput].dtype())
+    refuse("compiled blocks whose weights and inputs have different types are not modelled", "compile");
+  return with_arguments(std::move(s), arguments, hidden.sizes());
+}
+
+CompiledShape with_arguments(CompiledShape s, const CompiledArguments& arguments, const Dims& hidden) {
   s.wide = arguments[kOutput].dtype();
+  const Autocast& autocast = arguments[kOutput].tape().autocast;
+  s.low = autocast.enabled ? autocast.type : s.wide;
   if (s.low == DType::fp32) refuse("compiled blocks with fp32 products are not modelled", "compile");
-  if (hidden.dtype() != s.wide) refuse("compiled blocks whose weights and inputs have different types are not modelled", "compile");
   for (std::size_t slot = 0; slot + 1 < kArguments; ++slot) s.biased[slot] = is_product(slot) && arguments[slot + 1].defined();
-  for (const std::int64_t row : {hidden.size(2), s.q_width(), s.kv_width(), s.inner}) {
+  for (const std::int64_t row : {hidden[2], s.q_width(), s.kv_width(), s.inner}) {
     if (row > kPaddedRow && row % kWholeRow != 0)
       refuse("compiled blocks with rows of " + std::to_string(row) + " elements, which Inductor pads, are not modelled", "compile",
              "sizes that are multiples of " + std::to_string(kWholeRow));
   }
-  s.batch = hidden.size(0);
-  s.length = hidden.size(1);
-  s.hidden = hidden.size(2);
+  s.batch = hidden[0];
+  s.length = hidden[1];
+  s.hidden = hidden[2];
   return s;
 }
 
@@ -132,7 +144,7 @@ Tensor compiled_layer(const CompiledArguments& arguments, const CompiledShape& s
   Graph graph(op.tape());
   CompiledValues values = values_of(graph, arguments);
   const CompiledValues given = values;
-  const Value output = make_layer(graph, s, values, op.tape())->forward();
+  const Value output = make_compiled_layer(graph, s, values, op.tape())->forward();
   graph.result(output);
   const auto kept = [&](std::size_t slot) { return !s.checkpointed && is_saved(s, slot) && values[slot].index != given[slot].index; };
   for (std::size_t i = 0; i < kSlots; ++i) {

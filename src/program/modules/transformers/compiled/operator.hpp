@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,17 @@ CompiledShape plain_shape(const Block& block, bool checkpointed);
 /// Completes `shape` with what the arguments tell: types, sizes, biases and autocast. Throws Error (refused): products in fp32, and types
 /// that autocast does not explain.
 CompiledShape with_arguments(CompiledShape shape, const CompiledArguments& arguments);
+/// The same where the graph itself makes the layer's input, of these sizes and in the weights' type.
+CompiledShape with_arguments(CompiledShape shape, const CompiledArguments& arguments, const Dims& hidden);
+
+/// Whether the partitioner saves the value of that slot for the backward graph.
+bool is_saved(const CompiledShape& shape, std::size_t slot);
+/// Whether the slot is the weight of a product: under autocast the forward graph keeps its copy instead.
+bool is_product(std::size_t slot);
+
+/// The graphs of a layer of that shape.
+std::unique_ptr<CompiledLayer> make_compiled_layer(inductor::Graph& graph, const CompiledShape& shape, CompiledValues& values,
+                                                   const Tape& tape);
 
 /// The layer's forward: its output. The backward is the graph that AOTAutograd makes of it.
 Tensor compiled_layer(const CompiledArguments& arguments, const CompiledShape& shape);

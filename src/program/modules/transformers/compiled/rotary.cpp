@@ -3,6 +3,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/compiled/families.hpp"
+#include "program/modules/transformers/compiled/model.hpp"
 #include "program/modules/transformers/compiled/operator.hpp"
 
 namespace plimsoll::program {
@@ -70,13 +71,12 @@ CompiledShape shape_of(const Block& block, const CompiledNames& names, bool chec
   return s;
 }
 
-/// Of layers with a mask those are known whose queries, keys and values are three products without biases and are turned as they are.
-void check_masked(const CompiledShape& s, const CompiledArguments& arguments) {
-  constexpr std::int64_t kWhole = 64, kReductions = 8;  // sums of fewer are written out (config.unroll_reductions_threshold)
-  if (!s.rotary || s.parallel || s.partial_rotary || s.fused_qkv || s.head_norms || s.norms_behind || s.fp32_tables ||
-      s.attention_dropout > 0 || arguments[kQBias] || s.heads / s.kv_heads >= kReductions)
-    refuse("compiled blocks of this kind with a sliding window shorter than the sequence are not modelled", "compile");
-  if (arguments[kHidden].size(1) % kWhole != 0)
+/// Of layers with a mask those are known whose queries, keys and values are three products and are turned whole.
+void check_masked(const CompiledShape& s, std::int64_t length) {
+  constexpr std::int64_t kWhole = 64;
+  if (!s.rotary || s.parallel || s.partial_rotary || s.fused_qkv || s.norms_behind || s.fp32_tables || s.attention_dropout > 0)
+    refuse("compiled layers of this kind whose attention has a mask are not modelled", "compile");
+  if (length % kWhole != 0)
     refuse("compiled blocks with a mask whose rows Inductor pads are not modelled", "compile",
            "sequences that are multiples of " + std::to_string(kWhole));
 }
@@ -113,11 +113,22 @@ Tensor compiled_rotary_layer(Module& layer, const Block& block, const CompiledNa
   CompiledShape shape = shape_of(block, names, checkpointed);
   CompiledArguments arguments = arguments_of(layer, names, hidden, tables, shape.rotary);
   if (mask) {
-    check_masked(shape, arguments);
+    check_masked(shape, hidden.size(1));
     shape.masked = true;
     arguments[kVisible] = mask;
   }
   return compiled_layer(arguments, with_arguments(shape, arguments));
+}
+
+void add_compiled_rotary_layer(CompiledDecoder& decoder, Module& layer, const Block& block, const CompiledNames& names, const Dims& hidden,
+                               bool checkpointed) {
+  CompiledShape shape = shape_of(block, names, checkpointed);
+  CompiledArguments arguments = arguments_of(layer, names, {}, {}, false);
+  check_masked(shape, hidden[1]);
+  shape.masked = true;
+  shape = with_arguments(shape, arguments, hidden);
+  decoder.layers.push_back(std::move(arguments));
+  decoder.shape = shape;
 }
 
 }  // namespace plimsoll::program
