@@ -82,6 +82,16 @@ struct EstimatedPlan {
   double gpu_seconds() const { return seconds() * static_cast<double>(plan.gpus); }
 };
 
+/// What a search proposes for its front: of a cluster size and a sixteenth of the memory, the fastest plan as far as screening tells. The
+/// whole's are the fastest of its shards'.
+struct FrontOffer {
+  std::int64_t gpus = 0;
+  int sixteenth = 0;   ///< of the memory: so many are left
+  double seconds = 0;  ///< of a step, screened
+  std::uint64_t index = 0;
+  std::optional<EstimatedPlan> plan;  ///< nothing where its estimate does not stand
+};
+
 /// Why plans were left out.
 struct SearchRejection {
   std::uint64_t count = 0;
@@ -98,6 +108,7 @@ struct SearchResult {
   double points = 0;                   ///< of the space, legal or not
   std::vector<EstimatedPlan> best;     ///< that fit, the best first, at most SearchRequest::top
   std::vector<EstimatedPlan> front;    ///< no other plan is better in time, headroom and GPUs together
+  std::vector<FrontOffer> offers;      ///< of a shard: what the front of the whole is made of
   std::vector<SearchPlan> candidates;  ///< the best that were screened, if asked for
   std::map<std::string, SearchRejection> rejected;
   std::uint64_t legal = 0, screened = 0, estimated = 0, probes = 0;

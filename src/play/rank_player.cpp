@@ -70,7 +70,7 @@ bool RankPlayer::play() {
   return true;
 }
 
-bool RankPlayer::play(const Item& item) {
+inline bool RankPlayer::play(const Item& item) {
   switch (item.what) {
     case What::kernel:
     case What::copy:
@@ -96,21 +96,27 @@ bool RankPlayer::play(const Item& item) {
 }
 
 /// When the host has issued the item: it is at most a full queue ahead of the device.
-double RankPlayer::issued(const Item& item) {
-  host_.time = std::max(host_.time + item.issue, launches_[launched_ % launches_.size()]);
+inline double RankPlayer::issued(const Item& item) {
+  host_.time = std::max(host_.time + item.issue, launches_[oldest_launch_]);
   if (item.issue > 0 && host_.cause != Cause::host_optimizer) host_.cause = Cause::host;  // late through its optimizer, it stays so
   return host_.time;
 }
 
+inline void RankPlayer::launch(double start) {
+  launches_[oldest_launch_] = start;
+  if (++oldest_launch_ == launches_.size()) oldest_launch_ = 0;
+  ++launched_;
+}
+
 /// The earliest start of work on the stream.
-RankPlayer::Moment RankPlayer::ready(const Stream& stream, double issue) const {
+inline RankPlayer::Moment RankPlayer::ready(const Stream& stream, double issue) const {
   Moment moment{stream.last.time + (stream.last.time > 0 ? pricing_.gap.value : 0), stream.last.cause};
   if (stream.held.time > moment.time) moment = stream.held;
   if (issue > moment.time) moment = {issue, host_.cause};
   return moment;
 }
 
-bool RankPlayer::run(const Item& item) {
+inline bool RankPlayer::run(const Item& item) {
   Stream& stream = streams_[item.stream];
   if (!stream.open.empty() && !settle(item.stream)) return false;
   const Moment start = ready(stream, issued(item));
@@ -118,7 +124,7 @@ bool RankPlayer::run(const Item& item) {
   const double end = computes ? slowed(start.time, item) : start.time + item.seconds;
   if (item.stream == kComputeStream) count(start, end, item.cause);
   stream.last = {end, item.cause};
-  launches_[launched_++ % launches_.size()] = start.time;
+  launch(start.time);
   occupy(item.stream, item, start.time, end);
   return true;
 }
@@ -130,7 +136,7 @@ bool RankPlayer::meet(const Item& item) {
   const bool joins = item.what != What::meeting && !stream.closed && item.stream != kComputeStream;
   if (!stream.open.empty() && !joins && !settle(item.stream)) return false;
   const Moment start = ready(stream, issued(item));
-  launches_[launched_++ % launches_.size()] = start.time;
+  launch(start.time);
   if (item.what == What::send) {
     meetings_.send(rank_, item.id, start.time);
     if (item.stream == kComputeStream) count(start, start.time + item.seconds, item.cause);
@@ -179,7 +185,7 @@ bool RankPlayer::settle_all() {
   return true;
 }
 
-void RankPlayer::record(const Item& item) {
+inline void RankPlayer::record(const Item& item) {
   Stream& stream = streams_[item.stream];
   RecordedEvent& event = events_[item.id];
   event.stream = item.stream;
@@ -188,7 +194,7 @@ void RankPlayer::record(const Item& item) {
   event.moment = stream.held.time > stream.last.time ? stream.held : stream.last;
 }
 
-bool RankPlayer::wait(const Item& item) {
+inline bool RankPlayer::wait(const Item& item) {
   const RecordedEvent& event = events_[item.id];
   if (event.open && !settle(event.stream)) return false;
   Moment& held = streams_[item.stream].held;
@@ -210,7 +216,7 @@ bool RankPlayer::synchronize() {
 }
 
 /// The end of a kernel that starts then: collectives beside it take a part of the device.
-double RankPlayer::slowed(double start, const Item& kernel) {
+inline double RankPlayer::slowed(double start, const Item& kernel) {
   const double slowdown = kernel.multiplies ? pricing_.product_slowdown : pricing_.memory_slowdown, seconds = kernel.seconds;
   while (!beside_.empty() && beside_.front().end <= start) beside_.pop_front();
   if (slowdown <= 1 || beside_.empty()) return start + seconds;
@@ -227,7 +233,7 @@ double RankPlayer::slowed(double start, const Item& kernel) {
   return at + left;
 }
 
-void RankPlayer::occupy(StreamId id, const Item& item, double start, double end) {
+inline void RankPlayer::occupy(StreamId id, const Item& item, double start, double end) {
   if (settings_.with_events && step_ + 1 == settings_.steps) played_.push_back({item.instruction, id, Seconds(start), Seconds(end)});
   const bool communicates = item.what != What::kernel && item.what != What::copy;
   if (id != kComputeStream && communicates && end > start) beside_.push_back({start, end});
@@ -235,7 +241,7 @@ void RankPlayer::occupy(StreamId id, const Item& item, double start, double end)
 
 /// The compute stream waited until `start`, for what it says, and then did something else. A host that had waited itself is late because of
 /// what it waited for.
-void RankPlayer::count(Moment start, double end, Cause cause) {
+inline void RankPlayer::count(Moment start, double end, Cause cause) {
   if (start.cause == Cause::host && awaited_.time > counted_ && start.time > counted_) {
     const double until = std::min(start.time, awaited_.time);
     parts_[static_cast<std::size_t>(awaited_.cause)] += until - counted_;

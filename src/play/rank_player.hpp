@@ -108,6 +108,7 @@ class RankPlayer {
   void end_step();
 
   double issued(const Item& item);
+  void launch(double start);
   Moment ready(const Stream& stream, double issue) const;
   bool settle(StreamId id);
   bool settle_all();
@@ -129,7 +130,7 @@ class RankPlayer {
   std::vector<Stream> streams_;
   std::vector<RecordedEvent> events_;
   std::vector<double> launches_;  ///< a ring: when the last launches started
-  std::size_t launched_ = 0;
+  std::size_t oldest_launch_ = 0, launched_ = 0;
   std::array<std::size_t, kGroups> met_{};
   std::deque<Interval> beside_;  ///< collectives beside the compute stream that may still run
   double counted_ = 0;           ///< the compute stream's time is counted up to here

@@ -141,6 +141,32 @@ Operand walked(const Iteration& iteration, const Tensor& x, const Tensor& like) 
   return {distinct(x), x.dtype(), iteration.transposes(x) ? Walk::transposed : Walk::strided};
 }
 
+/// What a kernel depends on of a tensor.
+void add(LaunchMemo::Key& key, const Tensor& x) {
+  const Dims &sizes = x.sizes(), &strides = x.strides();
+  key.add(sizes.rank() * 256 + static_cast<std::int64_t>(x.dtype()));
+  for (int i = 0; i < sizes.rank(); ++i) {
+    key.add(sizes[i]);
+    key.add(strides[i]);
+  }
+}
+
+LaunchMemo::Launch launch_pointwise(const Tensor& out, std::initializer_list<const Tensor*> ins) {
+  const std::int64_t elements = out.elements();
+  if (elements == 0) return {};
+  std::int64_t widest = size_of(out.dtype());
+  for (const Tensor* in : ins)
+    if (in->elements() == elements) widest = std::max(widest, size_of(in->dtype()));
+  const std::int64_t parts = indexed_parts(elements, widest);
+  Pointwise kernel;
+  kernel.elements = elements / parts;
+  const Iteration iteration(out);
+  for (const Tensor* in : ins) kernel.operands.read(part_of(walked(iteration, *in, out), parts));
+  kernel.operands.write(part_of(walked(iteration, out, out), parts));
+  kernel.dimensions = merged_dimensions(iteration, out, ins);
+  return out.tape().launch({kernel}, parts);
+}
+
 Operands operands_of(std::initializer_list<const Tensor*> ins, std::initializer_list<const Tensor*> outs) {
   Operands operands;
   for (const Tensor* in : ins)
@@ -259,19 +285,13 @@ Operand operand(const Tensor& x, const Tensor& like) { return walked(Iteration(l
 Operand operand(const Tensor& x) { return {distinct(x), x.dtype(), x.is_contiguous() ? Walk::contiguous : Walk::strided}; }
 
 void pointwise(const Tensor& out, std::initializer_list<const Tensor*> ins) {
-  const std::int64_t elements = out.elements();
-  if (elements == 0) return;
-  std::int64_t widest = size_of(out.dtype());
-  for (const Tensor* in : ins)
-    if (in->elements() == elements) widest = std::max(widest, size_of(in->dtype()));
-  const std::int64_t parts = indexed_parts(elements, widest);
-  Pointwise kernel;
-  kernel.elements = elements / parts;
-  const Iteration iteration(out);
-  for (const Tensor* in : ins) kernel.operands.read(part_of(walked(iteration, *in, out), parts));
-  kernel.operands.write(part_of(walked(iteration, out, out), parts));
-  kernel.dimensions = merged_dimensions(iteration, out, ins);
-  for (std::int64_t i = 0; i < parts; ++i) out.tape().kernel({kernel});
+  Tape& tape = out.tape();
+  if (!tape.is_recording()) return;
+  LaunchMemo::Key key;
+  add(key, out);
+  for (const Tensor* in : ins) add(key, *in);
+  if (const LaunchMemo::Launch* known = tape.pointwise_launches.find(key)) return tape.relaunch(*known);
+  tape.pointwise_launches.keep(key, launch_pointwise(out, ins));
 }
 
 void pointwise(Pointwise::Form form, std::initializer_list<const Tensor*> ins, std::initializer_list<const Tensor*> outs) {

@@ -133,6 +133,7 @@ Op::Op(const char* name, List<const Tensor*> inputs)
       name_(name),
       name_before_(std::exchange(tape_.operator_name, name)),
       differentiable_(tape_.records(inputs_)) {
+  if (differentiable_) saved_.reserve(inputs_.size() + 1);  // as many as most save
   tape_.host(HostWork::operation);
 }
 

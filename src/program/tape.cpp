@@ -9,24 +9,6 @@ namespace plimsoll::program {
 
 // ---- Dims ---------------------------------------------------------------------------------------------------------------
 
-Dims::Dims(std::initializer_list<std::int64_t> sizes) {
-  for (std::int64_t size : sizes) push_back(size);
-}
-
-std::int64_t Dims::product() const {
-  std::int64_t product = 1;
-  for (int i = 0; i < rank_; ++i) product *= (*this)[i];
-  return product;
-}
-
-bool operator==(const Dims& a, const Dims& b) {
-  if (a.rank_ != b.rank_) return false;
-  for (int i = 0; i < a.rank_; ++i) {
-    if (a[i] != b[i]) return false;
-  }
-  return true;
-}
-
 Dims contiguous_strides(const Dims& sizes) {
   Dims strides = sizes;
   std::int64_t stride = 1;
@@ -42,29 +24,6 @@ Dims contiguous_strides(const Dims& sizes) {
 void Storage::release() {
   if (resident) tape->emit_free(*this);
   delete this;
-}
-
-void TensorImpl::release() { delete this; }
-
-const Dims& Tensor::sizes() const { return impl_->sizes; }
-const Dims& Tensor::strides() const { return impl_->strides; }
-DType Tensor::dtype() const { return impl_->dtype; }
-std::int64_t Tensor::bytes() const { return elements() * size_of(dtype()); }
-Tape& Tensor::tape() const { return *impl_->tape; }
-bool Tensor::requires_grad() const { return impl_->requires_grad; }
-bool Tensor::is_leaf() const { return !impl_->grad_fn; }
-bool Tensor::is_view() const { return static_cast<bool>(impl_->base); }
-Tensor& Tensor::grad() const { return impl_->grad; }
-void Tensor::set_requires_grad(bool yes) const { impl_->requires_grad = yes; }
-
-bool Tensor::is_contiguous() const {
-  std::int64_t expected = 1;
-  for (int i = rank() - 1; i >= 0; --i) {
-    if (size(i) == 1) continue;
-    if (strides()[i] != expected) return false;
-    expected *= size(i);
-  }
-  return true;
 }
 
 Tensor Tensor::detach() const {
@@ -155,6 +114,19 @@ void Node::release_saved() {
 /// Room that is made before a step is recorded, by the tensors that lie on the device by then: a transformer takes about as much.
 constexpr std::size_t kInstructionsPerTensor = 64, kKernelsPerTensor = 32;
 
+namespace {
+
+std::string labelled(const std::string& module, std::string_view operator_name) {
+  if (module.empty()) return std::string(operator_name);
+  std::string label;
+  label.reserve(module.size() + 2 + operator_name.size());
+  label += module;
+  if (!operator_name.empty()) label.append(": ").append(operator_name);
+  return label;
+}
+
+}  // namespace
+
 Tape::Tape() { record_into(Part::init); }
 
 Tape::~Tape() {
@@ -189,20 +161,22 @@ StepProgram Tape::take() {
   return std::move(program_);
 }
 
-std::uint32_t Tape::intern(const std::string& label) {
-  const auto [at, inserted] = labels_.try_emplace(label, static_cast<std::uint32_t>(program_.labels.size()));
-  if (inserted) program_.labels.push_back(label);
-  return at->second;
+std::uint32_t Tape::intern(std::string label) {
+  const std::size_t hash = std::hash<std::string>{}(label);
+  const auto [first, last] = labels_.equal_range(hash);
+  for (auto at = first; at != last; ++at)
+    if (program_.labels[at->second] == label) return at->second;
+  const auto id = static_cast<std::uint32_t>(program_.labels.size());
+  program_.labels.push_back(std::move(label));
+  labels_.emplace(hash, id);
+  return id;
 }
 
 std::uint32_t Tape::label() {
   if (labelled_module_ == module_label && labelled_operator_ == operator_name) return label_;
   const std::uint64_t key = (reinterpret_cast<std::uintptr_t>(operator_name) << 20) ^ module_label;
   const auto [at, inserted] = operator_labels_.try_emplace(key, 0U);
-  if (inserted) {
-    const std::string& module = program_.labels[module_label];
-    at->second = intern(module.empty() ? operator_name : *operator_name ? module + ": " + operator_name : module);
-  }
+  if (inserted) at->second = intern(labelled(program_.labels[module_label], operator_name));
   labelled_module_ = module_label;
   labelled_operator_ = operator_name;
   return label_ = at->second;
@@ -214,8 +188,11 @@ void Tape::work(InstructionKind kind, StreamId on, std::uint32_t id) {
   emit({.kind = kind, .stream = on, .id = id, .label = label(), .again = running_again});
 }
 
-void Tape::kernel(const Kernel& kernel) {
-  if (recording_) work(InstructionKind::kernel, stream, known_kernel(kernel));
+LaunchMemo::Launch Tape::launch(const Kernel& kernel, std::int64_t times) {
+  if (!recording_) return {};
+  const LaunchMemo::Launch launch{known_kernel(kernel), times};
+  relaunch(launch);
+  return launch;
 }
 
 /// Equal kernels are one entry.

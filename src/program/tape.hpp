@@ -20,6 +20,7 @@
 
 #include "plimsoll/dtype.hpp"
 #include "plimsoll/program.hpp"
+#include "program/launch_memo.hpp"
 #include "program/pool.hpp"
 #include "program/torch_release.hpp"
 
@@ -34,14 +35,25 @@ class Dims {
  public:
   static constexpr int kMost = 6;
   Dims() = default;
-  Dims(std::initializer_list<std::int64_t> sizes);
+  Dims(std::initializer_list<std::int64_t> sizes) {
+    for (const std::int64_t size : sizes) push_back(size);
+  }
 
   int rank() const { return rank_; }
   std::int64_t operator[](int i) const { return sizes_[static_cast<std::size_t>(i < 0 ? i + rank_ : i)]; }
   std::int64_t& operator[](int i) { return sizes_[static_cast<std::size_t>(i < 0 ? i + rank_ : i)]; }
   void push_back(std::int64_t size) { sizes_[static_cast<std::size_t>(rank_++)] = size; }
-  std::int64_t product() const;
-  friend bool operator==(const Dims& a, const Dims& b);
+  std::int64_t product() const {
+    std::int64_t product = 1;
+    for (int i = 0; i < rank_; ++i) product *= sizes_[static_cast<std::size_t>(i)];
+    return product;
+  }
+  friend bool operator==(const Dims& a, const Dims& b) {
+    if (a.rank_ != b.rank_) return false;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(a.rank_); ++i)
+      if (a.sizes_[i] != b.sizes_[i]) return false;
+    return true;
+  }
   friend bool operator!=(const Dims& a, const Dims& b) { return !(a == b); }
 
  private:
@@ -111,24 +123,24 @@ class Tensor {
   TensorImpl* impl() const { return impl_.get(); }
   void reset() { impl_.reset(); }
 
-  const Dims& sizes() const;
-  const Dims& strides() const;
+  inline const Dims& sizes() const;
+  inline const Dims& strides() const;
   std::int64_t size(int dimension) const { return sizes()[dimension]; }
   int rank() const { return sizes().rank(); }
   std::int64_t elements() const { return sizes().product(); }
-  DType dtype() const;
-  std::int64_t bytes() const;  ///< of its elements; its storage may be larger
-  Tape& tape() const;
-  bool requires_grad() const;
-  bool is_leaf() const;
-  bool is_contiguous() const;
-  bool is_view() const;
+  inline DType dtype() const;
+  inline std::int64_t bytes() const;  ///< of its elements; its storage may be larger
+  inline Tape& tape() const;
+  inline bool requires_grad() const;
+  inline bool is_leaf() const;
+  inline bool is_contiguous() const;
+  inline bool is_view() const;
 
   /// A tensor that shares the storage and takes no part in autograd.
   Tensor detach() const;
   /// The gradient of a leaf; undefined when there is none.
-  Tensor& grad() const;
-  void set_requires_grad(bool yes) const;
+  inline Tensor& grad() const;
+  inline void set_requires_grad(bool yes) const;
   /// Called with the gradient when it arrives (torch.Tensor.register_hook); may replace it.
   void register_hook(std::function<void(Tensor&)> hook) const;
   /// Called after a leaf's gradient was accumulated (register_post_accumulate_grad_hook).
@@ -158,8 +170,30 @@ class TensorImpl : public Pooled {
   std::vector<LeafHook> post_accumulate;
   std::vector<TensorHook> leaf_hooks;  ///< a leaf's tensor hooks: run before accumulation
 
-  void release();
+  void release() { delete this; }
 };
+
+inline const Dims& Tensor::sizes() const { return impl_->sizes; }
+inline const Dims& Tensor::strides() const { return impl_->strides; }
+inline DType Tensor::dtype() const { return impl_->dtype; }
+inline std::int64_t Tensor::bytes() const { return elements() * size_of(dtype()); }
+inline Tape& Tensor::tape() const { return *impl_->tape; }
+inline bool Tensor::requires_grad() const { return impl_->requires_grad; }
+inline bool Tensor::is_leaf() const { return !impl_->grad_fn; }
+inline bool Tensor::is_view() const { return static_cast<bool>(impl_->base); }
+inline Tensor& Tensor::grad() const { return impl_->grad; }
+inline void Tensor::set_requires_grad(bool yes) const { impl_->requires_grad = yes; }
+
+inline bool Tensor::is_contiguous() const {
+  const Dims &sizes = impl_->sizes, &strides = impl_->strides;
+  std::int64_t expected = 1;
+  for (int i = sizes.rank() - 1; i >= 0; --i) {
+    if (sizes[i] == 1) continue;
+    if (strides[i] != expected) return false;
+    expected *= sizes[i];
+  }
+  return true;
+}
 
 /// Hooks on tensors that autograd saves (torch.autograd.graph.saved_tensors_hooks).
 class SavedTensorHooks {
@@ -310,7 +344,16 @@ class Tape {
   /// The finished program; the tape records nothing after it (tensors that die later leave no trace).
   StepProgram take();
   void phase(Phase phase);
-  void kernel(const Kernel& kernel);
+  void kernel(const Kernel& kernel) { launch(kernel, 1); }
+  /// Launches the kernel so often; what it is in the program, for `relaunch`.
+  LaunchMemo::Launch launch(const Kernel& kernel, std::int64_t times);
+  /// The same launch again.
+  void relaunch(const LaunchMemo::Launch& launch) {
+    for (std::int64_t i = 0; i < launch.times; ++i) work(InstructionKind::kernel, stream, launch.kernel);
+  }
+  /// Whether what runs is recorded: not any more once the program was taken.
+  bool is_recording() const { return recording_ != nullptr; }
+  LaunchMemo pointwise_launches;  ///< by the tensors that they read and write
   void collective(const Collective& collective, StreamId stream);
   void copy(const Copy& copy, StreamId stream);
   /// `waiting` waits for everything issued so far on `awaited`.
@@ -385,7 +428,7 @@ class Tape {
   bool running_again = false;      ///< what is launched was run before: a checkpointed region's second run
   std::uint32_t module_label = 0;  ///< index into program().labels: the module that runs
   const char* operator_name = "";  ///< a literal: the operator that runs; instructions are labelled "module: operator"
-  std::uint32_t intern(const std::string& label);
+  std::uint32_t intern(std::string label);
   StreamId stream = kComputeStream;  ///< the current stream
 
   // ---- settings of the device ----
@@ -432,7 +475,7 @@ class Tape {
   std::uint64_t sequence_ = 0;
   std::uint32_t visit_ = 0;
   std::uint32_t restricted_ = 0;  ///< stamp of the running task where it computes the gradients of some inputs only; 0: of all
-  std::unordered_map<std::string, std::uint32_t> labels_;
+  std::unordered_multimap<std::size_t, std::uint32_t> labels_;        ///< hash of a text → its index
   std::unordered_map<std::uint64_t, std::uint32_t> operator_labels_;  ///< (module label, operator name) → label
   std::uint32_t labelled_module_ = 0, label_ = 0;
   const char* labelled_operator_ = "";

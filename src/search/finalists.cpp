@@ -118,7 +118,7 @@ class Sifter {
       for (std::size_t i = headrooms.size(); i-- > 0;)  // the most headroom first: with less of it a plan must be faster
         if (headrooms[i].known && headrooms[i].seconds < fastest) {
           fastest = headrooms[i].seconds;
-          sieve_.front.push_back(headrooms[i]);
+          sieve_.front.push_back({static_cast<int>(i), headrooms[i]});
         }
     }
     return std::move(sieve_);
@@ -274,8 +274,25 @@ Score bar_of(const State& state, const SearchRequest& request) {
   return best.bar();
 }
 
-/// Of what was estimated for the front, and the best, those that no other beats in everything.
-void find_front(std::vector<EstimatedPlan> plans, SearchResult& result) {
+/// What the sieve offers for the front, in full.
+std::vector<FrontOffer> estimated_offers(const Sieve& sieve, const Estimator& estimator,
+                                         const std::function<SearchPlan(const Screened&)>& to_plan, int threads, Watch& watch) {
+  std::vector<FrontOffer> offers(sieve.front.size());
+  parallel_for(offers.size(), threads, watch, "front", [&](std::uint64_t i, int) {
+    const auto& [sixteenth, one] = sieve.front[i];
+    std::string refusal;
+    auto plan = estimator.estimated(one, refusal);
+    const bool stands = plan && estimator.counts(*plan) && (!sieve.plays || was_played(plan->report));
+    offers[i] = {to_plan(one).gpus, sixteenth, one.seconds, one.index, stands ? std::move(plan) : std::nullopt};
+  });
+  return offers;
+}
+
+/// Of what was offered for the front, and the best, those that no other beats in everything.
+void find_front(const std::vector<FrontOffer>& offers, SearchResult& result) {
+  std::vector<EstimatedPlan> plans;
+  for (const FrontOffer& offer : offers)
+    if (offer.plan) plans.push_back(*offer.plan);
   std::set<std::uint64_t> seen;
   for (const EstimatedPlan& plan : plans) seen.insert(plan.plan.index);
   for (const EstimatedPlan& plan : result.best)
@@ -361,18 +378,10 @@ void estimate_finalists(const Sieve& sieve, const Screen& screen, const std::fun
     watch.best_seconds = podium.best_seconds();
   });
   result.complete = sieve.complete && (certain || most == candidates.size());
-  std::vector<std::optional<EstimatedPlan>> front(sieve.front.size());
-  parallel_for(front.size(), threads, watch, "front", [&](std::uint64_t i, int) {
-    std::string refusal;
-    ++estimated;
-    auto plan = estimator.estimated(sieve.front[i], refusal);
-    if (plan && estimator.counts(*plan) && (!sieve.plays || was_played(plan->report))) front[i] = std::move(plan);
-  });
-  result.estimated += estimated;
-  std::vector<EstimatedPlan> plans;
-  for (auto& plan : front)
-    if (plan) plans.push_back(*std::move(plan));
-  find_front(std::move(plans), result);
+  const std::vector<FrontOffer> offers = estimated_offers(sieve, estimator, to_plan, threads, watch);
+  result.estimated += estimated + offers.size();
+  find_front(offers, result);
+  if (request.shards > 1) result.offers = offers;
 }
 
 }  // namespace plimsoll::searching

@@ -13,12 +13,18 @@ namespace plimsoll::searching {
 /// Why closed forms are no candidates beside plans that were played.
 inline constexpr const char* kUnplayed = "only a closed form is known, which does not compare with what is played";
 
+/// The fastest plan that seems to leave so many sixteenths of the memory.
+struct Roomy {
+  int sixteenth = 0;
+  Screened plan;
+};
+
 /// What screening leaves.
 struct Sieve {
   std::vector<Screened> candidates;  ///< could be among the best; those that are not known first, then by their least score
   /// Not known either: of each kind of layout those whose instances were refused for the same, by index and layout.
   std::vector<std::vector<std::pair<std::uint64_t, std::uint32_t>>> alike;
-  std::vector<Screened> front;  ///< of every cluster size and sixteenth of the memory, the fastest that seems to fit so
+  std::vector<Roomy> front;  ///< of every cluster size and sixteenth of the memory, where no roomier one is as fast
   std::uint64_t legal = 0, screened = 0, too_large = 0, too_slow = 0, unplayed = 0;
   bool plays = false;  ///< closed forms are no candidates
   Screened fastest_too_large;

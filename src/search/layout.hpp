@@ -74,6 +74,8 @@ struct Layout {
   std::int32_t stages = 1, chunks = 1;        ///< p, v
   double first = 1, inner = 1, last = 1;      ///< layers of a chunk, on average, of the first, the fullest inner and the last rank
   double usual = 1;                           ///< of all ranks but the last
+  double waves = 0;                           ///< of several chunks of stages in turn: layers of the fullest of each chunk but the last
+  double last_wave = 0, head_chunk = 0;       ///< of the fullest of the last chunk but for the stage that has the head; of that stage
   double in_flight = 1, inner_in_flight = 1;  ///< chunks' forward passes whose activations the first and the next rank hold
   std::uint32_t row = 0, tail = 0, kind = 0;  ///< which summaries it is composed of; what settings are legal with it
   std::uint32_t states = 0, head = 0;         ///< which differences of settings that change the states, or the loss, alone

@@ -48,6 +48,16 @@ std::int64_t instance_ranks(const Strategy& s, const Cluster& cluster) {
   return std::min<std::int64_t>(ranks, s.dp);
 }
 
+/// Stages of one chunk, those of all ranks, are as fast as the fullest of them. `layers`: by stage, chunk by chunk.
+void count_waves(const std::vector<int>& layers, std::size_t stages, Layout& layout) {
+  const auto fullest = [](auto begin, auto end) { return static_cast<double>(*std::max_element(begin, end)); };
+  auto chunk = layers.begin();
+  for (; layers.end() - chunk > static_cast<std::ptrdiff_t>(stages); chunk += static_cast<std::ptrdiff_t>(stages))
+    layout.waves += fullest(chunk, chunk + static_cast<std::ptrdiff_t>(stages));
+  layout.last_wave = fullest(chunk, layers.end() - 1);
+  layout.head_chunk = layers.back();
+}
+
 /// Layers of each rank, and how full those between the first and the last are. V-shaped placements deal chunks back and forth.
 void count_layers(const Strategy& s, const Model& model, Layout& layout) {
   layout.first = layout.inner = layout.last = layout.usual = static_cast<double>(model.layers);
@@ -61,6 +71,7 @@ void count_layers(const Strategy& s, const Model& model, Layout& layout) {
   layout.last = ranks.back();
   layout.inner = *std::max_element(stages > 2 ? ranks.begin() + 1 : ranks.begin(), ranks.end() - 1);
   layout.usual = std::accumulate(ranks.begin(), ranks.end() - 1, 0.0) / static_cast<double>(stages - 1);
+  if (s.vp > 1 && !v_shaped) count_waves(s.pp_layers, stages, layout);
 }
 
 void count_in_flight(const Strategy& s, Layout& layout) {

@@ -1,7 +1,10 @@
-// Shards of one search put together: each holds the exact best and front of its part, so theirs are the whole's.
+// Shards of one search put together: each holds the exact best of its part and what it offers for the front, so theirs are the whole's.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
+#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -16,6 +19,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+void check_plan(const JsonValue& plan) {
+  (void)plan["index"].integer(0, INT64_MAX);
+  (void)plan["gpus"].integer(1, INT64_MAX);
+  (void)plan["step_seconds"]["expected"].number(0, 1e12);
+  (void)plan["decisive_difference"].number(0, 1e3);
+  for (const std::string& part : plan["breakdown"].keys()) (void)plan["breakdown"][part].number(0, 1e12);
+  (void)plan["headroom_bytes"].integer(INT64_MIN, INT64_MAX);
+  (void)plan["gpu_seconds"].number(0, 1e18);
+}
+
 /// The reader checks the text, its size and what the merge relies on; the rest is carried over as it is.
 Json read_shard(const std::string& name, const std::string& text) {
   const JsonDocument document = JsonDocument::parse(text, name);
@@ -28,14 +41,12 @@ Json read_shard(const std::string& name, const std::string& text) {
   for (const char* count : {"legal", "screened", "estimated", "instances"}) (void)root[count].integer(0, INT64_MAX);
   for (const char* seconds : {"seconds", "screening_seconds"}) (void)root[seconds].number(0, 1e12);
   for (const char* list : {"top", "front"})
-    for (const JsonValue& plan : root[list].elements()) {
-      (void)plan["index"].integer(0, INT64_MAX);
-      (void)plan["gpus"].integer(1, INT64_MAX);
-      (void)plan["step_seconds"]["expected"].number(0, 1e12);
-      (void)plan["decisive_difference"].number(0, 1e3);
-      for (const std::string& part : plan["breakdown"].keys()) (void)plan["breakdown"][part].number(0, 1e12);
-      (void)plan["headroom_bytes"].integer(INT64_MIN, INT64_MAX);
-      (void)plan["gpu_seconds"].number(0, 1e18);
+    for (const JsonValue& plan : root[list].elements()) check_plan(plan);
+  if (shards > 1)
+    for (const JsonValue& offer : root["offers"].elements()) {
+      for (const char* number : {"gpus", "sixteenth", "index"}) (void)offer[number].integer(0, INT64_MAX);
+      (void)offer["screened_seconds"].number(0, 1e12);
+      if (!offer["plan"].is_null()) check_plan(offer["plan"]);
     }
   for (const std::string& reason : root["rejected"].keys()) (void)root["rejected"][reason].integer(0, INT64_MAX);
   return Json::parse(text);
@@ -99,14 +110,42 @@ void compare_with_best(std::vector<Json>& top) {
   }
 }
 
-/// Every plan once, in the order of the goal.
-std::vector<Json> plans_of(const std::vector<Json>& shards, const char* list, const std::string& goal) {
+/// The best of every shard, in the order of the goal.
+std::vector<Json> plans_of(const std::vector<Json>& shards, const std::string& goal) {
   std::vector<Json> plans;
-  std::set<std::int64_t> seen;
   for (const Json& shard : shards)
-    for (const Json& plan : shard[list])
-      if (seen.insert(plan["index"].get<std::int64_t>()).second) plans.push_back(plan);
+    for (const Json& plan : shard["top"]) plans.push_back(plan);
   std::sort(plans.begin(), plans.end(), [&](const Json& a, const Json& b) { return before(goal, a, b); });
+  return plans;
+}
+
+/// The plans, and what the whole search would have offered for its front: of every cluster size and sixteenth of the memory the fastest of
+/// all shards, where no roomier one is as fast.
+std::vector<Json> with_offers(const std::vector<Json>& shards, std::vector<Json> plans) {
+  const auto faster = [](const Json& a, const Json& b) {
+    const auto key = [](const Json& offer) {
+      return std::pair(offer["screened_seconds"].get<double>(), offer["index"].get<std::int64_t>());
+    };
+    return key(a) < key(b);
+  };
+  std::map<std::int64_t, std::map<std::int64_t, Json, std::greater<>>> offers;  // by GPUs, the roomiest first
+  for (const Json& shard : shards)
+    for (const Json& offer : shard["offers"]) {
+      auto& of_size = offers[offer["gpus"].get<std::int64_t>()];
+      const auto [held, fresh] = of_size.try_emplace(offer["sixteenth"].get<std::int64_t>(), offer);
+      if (!fresh && faster(offer, held->second)) held->second = offer;
+    }
+  std::set<std::int64_t> seen;
+  for (const Json& plan : plans) seen.insert(plan["index"].get<std::int64_t>());
+  for (const auto& [gpus, of_size] : offers) {
+    double fastest = std::numeric_limits<double>::infinity();
+    for (const auto& [sixteenth, offer] : of_size) {
+      const double seconds = offer["screened_seconds"].get<double>();
+      if (seconds >= fastest) continue;
+      fastest = seconds;
+      if (!offer["plan"].is_null() && seen.insert(offer["index"].get<std::int64_t>()).second) plans.push_back(offer["plan"]);
+    }
+  }
   return plans;
 }
 
@@ -130,12 +169,10 @@ std::string merge_searches(const std::vector<std::pair<std::string, std::string>
   std::size_t most = 1;
   for (const Json& shard : shards) most = std::max(most, shard["top"].size());
   for (std::size_t i = 1; i < shards.size(); ++i) take_counts(shards[i], whole);
-  std::vector<Json> top = plans_of(shards, "top", goal), front = plans_of(shards, "front", "time");
-  front.insert(front.end(), top.begin(), top.end());
-  std::set<std::int64_t> seen;
-  std::erase_if(front, [&](const Json& plan) { return !seen.insert(plan["index"].get<std::int64_t>()).second; });
-  whole["front"] = front_of(front);
+  std::vector<Json> top = plans_of(shards, goal);
   top.resize(std::min(top.size(), most));
+  if (whole["shards"].get<std::int64_t>() > 1) whole["front"] = front_of(with_offers(shards, top));
+  whole.erase("offers");
   compare_with_best(top);
   whole["best"] = top.empty() ? Json(nullptr) : top.front();
   whole["top"] = top;

@@ -49,6 +49,17 @@ Json plans_array(const std::vector<EstimatedPlan>& plans, const EstimatedPlan* b
   return array;
 }
 
+Json offers_array(const std::vector<FrontOffer>& offers) {
+  Json array = Json::array();
+  for (const FrontOffer& offer : offers)
+    array.push_back({{"gpus", offer.gpus},
+                     {"sixteenth", offer.sixteenth},
+                     {"screened_seconds", offer.seconds},
+                     {"index", offer.index},
+                     {"plan", offer.plan ? plan_object(*offer.plan, nullptr) : Json(nullptr)}});
+  return array;
+}
+
 Json rejected_object(const SearchResult& result) {
   Json rejected = Json::object();
   for (const auto& [reason, rejection] : result.rejected) rejected[reason] = rejection.count;
@@ -73,29 +84,30 @@ std::string to_json(const SearchResult& result) {
   Json axes = Json::array();
   for (const SearchAxis& axis : result.axes) axes.push_back({{"key", axis.key}, {"values", axis.values}});
   const EstimatedPlan* best = result.best.empty() ? nullptr : &result.best.front();
-  const Json object = {{"schema", "plimsoll/search/1"},
-                       {"model", result.model},
-                       {"cluster", result.cluster},
-                       {"fingerprint", result.fingerprint},
-                       {"goal", kGoals[static_cast<int>(result.goal)]},
-                       {"shard", result.shard},
-                       {"shards", result.shards},
-                       {"complete", result.complete},
-                       {"axes", std::move(axes)},
-                       {"points", result.points},
-                       {"legal", result.legal},
-                       {"screened", result.screened},
-                       {"estimated", result.estimated},
-                       {"instances", result.probes},
-                       {"seconds", result.seconds},
-                       {"screening_seconds", result.screening_seconds},
-                       {"screened_per_second", result.screened_per_second()},
-                       {"best", best == nullptr ? Json(nullptr) : plan_object(*best, nullptr)},
-                       {"top", plans_array(result.best, best)},
-                       {"front", plans_array(result.front, nullptr)},
-                       {"rejected", rejected_object(result)},
-                       {"rescues", rescues_object(result)},
-                       {"notes", result.notes}};
+  Json object = {{"schema", "plimsoll/search/1"},
+                 {"model", result.model},
+                 {"cluster", result.cluster},
+                 {"fingerprint", result.fingerprint},
+                 {"goal", kGoals[static_cast<int>(result.goal)]},
+                 {"shard", result.shard},
+                 {"shards", result.shards},
+                 {"complete", result.complete},
+                 {"axes", std::move(axes)},
+                 {"points", result.points},
+                 {"legal", result.legal},
+                 {"screened", result.screened},
+                 {"estimated", result.estimated},
+                 {"instances", result.probes},
+                 {"seconds", result.seconds},
+                 {"screening_seconds", result.screening_seconds},
+                 {"screened_per_second", result.screened_per_second()},
+                 {"best", best == nullptr ? Json(nullptr) : plan_object(*best, nullptr)},
+                 {"top", plans_array(result.best, best)},
+                 {"front", plans_array(result.front, nullptr)},
+                 {"rejected", rejected_object(result)},
+                 {"rescues", rescues_object(result)},
+                 {"notes", result.notes}};
+  if (result.shards > 1) object["offers"] = offers_array(result.offers);
   return json_text(object);
 }
 

@@ -65,6 +65,16 @@ struct Tail {
   }
 };
 
+/// Seconds by which one micro-batch is late where the pipeline fills and drains: it passes chunk by chunk, each as slowly as its fullest
+/// stage, while in the steady state the chunks of a rank, `busiest` of them all, make up for one another.
+inline double unevenness(const Summary& s, const Layout& layout, double busiest) {
+  if (layout.waves <= 0) return 0;
+  const Line& each = s.micro_batch;
+  const double last = std::max(each.per_layer * layout.last_wave, each.at_none + each.per_layer * layout.head_chunk);
+  const double waves = layout.chunks * each.per_chunk + each.per_layer * layout.waves + last;
+  return std::max(0.0, waves - busiest);
+}
+
 /// Seconds of a step of a layout.
 inline double composed_seconds(const Summary& s, const Tail& tail, const Layout& layout) {
   const auto micro_batches = static_cast<double>(layout.micro_batches), chunks = static_cast<double>(layout.chunks);
@@ -73,7 +83,8 @@ inline double composed_seconds(const Summary& s, const Tail& tail, const Layout&
   // The last stage has the head, unless an inner one has so many layers more that it is busier.
   const double busiest =
       std::max(s.micro_batch.at(layout.last, chunks), chunks * s.micro_batch.per_layer * std::max(layout.first, layout.inner));
-  return micro_batches * busiest + s.step.at(layout.first, chunks) + (layout.stages - 1) * s.stage.at(layout.usual) +
+  const double late = std::min<double>(layout.stages, micro_batches) * unevenness(s, layout, busiest);
+  return micro_batches * busiest + late + s.step.at(layout.first, chunks) + (layout.stages - 1) * s.stage.at(layout.usual) +
          tail.step.at(layout.inner, chunks) + more;
 }
 

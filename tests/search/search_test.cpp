@@ -132,6 +132,22 @@ TEST(Screen, KeepsItsBoundOverRandomPlans) {
   }
 }
 
+/// Eight stages of 2 1 1 1 | 1 1 1 2 layers on four ranks, a second a layer: the busiest ranks hold three, and a micro-batch that fills or
+/// drains the pipeline passes two chunks whose fullest stage has two. As many do as there are ranks, or as there are.
+TEST(Screen, ChunksPassAsSlowlyAsTheirFullestStage) {
+  Summary summary;
+  summary.micro_batch.per_layer = 1;
+  Layout layout;
+  layout.stages = 4, layout.chunks = 2, layout.micro_batches = 8;
+  layout.first = layout.last = 1.5, layout.inner = 1;
+  layout.waves = 2, layout.last_wave = 1, layout.head_chunk = 2;
+  EXPECT_DOUBLE_EQ(composed_seconds(summary, {}, layout), 8 * 3 + 4);
+  layout.micro_batches = 2;
+  EXPECT_DOUBLE_EQ(composed_seconds(summary, {}, layout), 2 * 3 + 2);
+  layout.first = layout.last = layout.waves = layout.head_chunk = 1;  // all equal: nothing is late
+  EXPECT_DOUBLE_EQ(composed_seconds(summary, {}, layout), 2 * 2);
+}
+
 /// Optimizers, 16-bit types and losses are screened by differences that were measured once: their plans lie in the same band.
 TEST(Screen, KeepsItsBoundOverSeparatedSettings) {
   SearchRequest request =
@@ -222,6 +238,7 @@ TEST(Merge, AnswersTheSameWhateverTheSplit) {
     }
     const std::string merged = merge_searches(files);
     EXPECT_EQ(indices(merged, "top"), indices(whole, "top"));
+    EXPECT_EQ(indices(merged, "front"), indices(whole, "front"));
     const JsonDocument one = JsonDocument::parse(whole, "whole"), many = JsonDocument::parse(merged, "merged");
     for (const char* count : {"legal", "screened"})
       EXPECT_EQ(one.root()[count].integer(0, INT64_MAX), many.root()[count].integer(0, INT64_MAX));
