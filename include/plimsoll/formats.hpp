@@ -38,6 +38,7 @@ struct ForeignOptions {
   std::string model;                     ///< a model's name or path, in the place of the files'
   std::string on;                        ///< a cluster ("2x8xh100-sxm"), or a device alone ("h100-sxm") where the files say how many
   std::vector<std::string> launch_line;  ///< words of a command that would start the run
+  std::vector<std::string> releases{};   ///< "transformers=4.46.3": whose defaults hold; the newest that is known where none is stated
 };
 
 /// A run as files describe it.

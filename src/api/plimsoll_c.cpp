@@ -56,24 +56,70 @@ std::vector<std::string> texts_of(const Json& request, const char* key) {
 }
 
 /// Files of other programs, or a launch line, in the place of model and strategy.
-std::string answer_foreign(const Json& request) {
+ForeignRun foreign_run(const Json& request) {
   ForeignOptions options;
   if (request.contains("model")) options.model = text_of(request, "model", "a model's name or a path");
   if (request.contains("on")) options.on = text_of(request, "on", "a cluster or a device");
   options.launch_line = texts_of(request, "launch");
-  const ForeignRun run = read_foreign(texts_of(request, "from"), options);
-  if (request.contains("strategy")) fail("--from and a strategy both say how to train", "request#/strategy", "leave it out");
-  return to_json(estimate(run.model, run.cluster, run.strategy));
+  options.releases = texts_of(request, "releases");
+  if (request.contains("strategy")) fail("files and a strategy both say how to train", "request#/strategy", "leave it out");
+  return read_foreign(texts_of(request, "from"), options);
 }
 
+bool is_foreign(const Json& request) { return request.contains("from") || request.contains("launch"); }
+
+/// What the files say, key by key.
+std::string answer_resolved(const Json& request) {
+  const ForeignRun run = foreign_run(request);
+  Json keys = Json::array();
+  static const char* const kKinds[] = {"said", "derived", "default"};
+  for (const ForeignKey& key : run.keys)
+    keys.push_back({{"key", key.key},
+                    {"value", key.value},
+                    {"foreign", key.foreign},
+                    {"where", key.where},
+                    {"kind", kKinds[static_cast<int>(key.kind)]}});
+  const Strategy resolved = resolve(run.strategy, run.model, run.cluster);
+  return Json{{"schema", "plimsoll/resolved/1"},
+              {"formats", run.formats},
+              {"keys", std::move(keys)},
+              {"assumed", resolved.assumed},
+              {"unread", run.unread}}
+             .dump(-1, ' ', false, Json::error_handler_t::replace) +
+         "\n";
+}
+
+#endif
+
+/// A run, as the request itself or files of other programs say it.
+struct Asked {
+  std::string name;  ///< of the model
+  Model model;
+  Cluster cluster;
+  Strategy strategy;
+};
+
+Asked asked_run(const Json& request) {
+#ifndef __EMSCRIPTEN__  // a page has no such files
+  if (is_foreign(request)) {
+    ForeignRun run = foreign_run(request);
+    const std::string name = run.model_name.empty() ? run.model.name : run.model_name;
+    return {name, std::move(run.model), std::move(run.cluster), std::move(run.strategy)};
+  }
+#endif
+  const Json& said = member(request, "model", "a model's name, a path, or a config object");
+  Model model = model_of(request);
+  const std::string name = said.is_string() ? said.get<std::string>() : model.name;
+  return {name, std::move(model), cluster_of(request), strategy_of(request)};
+}
+
+#ifndef __EMSCRIPTEN__
 /// Without `to` the names of the formats; with it the plan as that program's files.
 std::string answer_export(const Json& request) {
   if (!request.contains("to")) return Json{{"schema", "plimsoll/formats/1"}, {"formats", export_formats()}}.dump() + "\n";
-  const Model model = model_of(request);
-  const Json& said = member(request, "model", "a model's name, a path, or a config object");
+  const Asked asked = asked_run(request);
   const ExportedRun exported =
-      export_run({said.is_string() ? said.get<std::string>() : model.name, model, cluster_of(request), strategy_of(request), true},
-                 text_of(request, "to", "the name of a format"));
+      export_run({asked.name, asked.model, asked.cluster, asked.strategy, true}, text_of(request, "to", "the name of a format"));
   Json files = Json::array();
   for (const ExportedFile& file : exported.files) files.push_back({{"name", file.name}, {"text", file.text}});
   return Json{{"schema", "plimsoll/export/1"}, {"files", std::move(files)}, {"command", exported.command}, {"no_equal", exported.no_equal}}
@@ -83,10 +129,8 @@ std::string answer_export(const Json& request) {
 #endif
 
 std::string answer_estimate(const Json& request) {
-#ifndef __EMSCRIPTEN__  // a page has no such files
-  if (request.contains("from") || request.contains("launch")) return answer_foreign(request);
-#endif
-  return to_json(estimate(model_of(request), cluster_of(request), strategy_of(request)));
+  const Asked asked = asked_run(request);
+  return to_json(estimate(asked.model, asked.cluster, asked.strategy));
 }
 
 std::optional<std::int64_t> stage_of(const Json& request) {
@@ -97,11 +141,13 @@ std::optional<std::int64_t> stage_of(const Json& request) {
 }
 
 std::string answer_explain(const Json& request) {
-  return to_json(explain(model_of(request), cluster_of(request), strategy_of(request), stage_of(request)));
+  const Asked asked = asked_run(request);
+  return to_json(explain(asked.model, asked.cluster, asked.strategy, stage_of(request)));
 }
 
 std::string answer_view(const Json& request) {
-  return to_json(view_of(model_of(request), cluster_of(request), strategy_of(request), stage_of(request)));
+  const Asked asked = asked_run(request);
+  return to_json(view_of(asked.model, asked.cluster, asked.strategy, stage_of(request)));
 }
 
 /// A report as a file: {"schema":"plimsoll/report/1","format":…,"text":…}.
@@ -109,9 +155,9 @@ std::string answer_report(const Json& request) {
   const std::string format = text_of(request, "format", "html, markdown or csv");
   if (format != "html" && format != "markdown" && format != "csv")
     fail("there is no format '" + format + "'", "request#/format", suggest(format, {"html", "markdown", "csv"}));
-  const Document document = format == "html"
-                                ? document_of(view_of(model_of(request), cluster_of(request), strategy_of(request), stage_of(request)))
-                                : document_of(estimate(model_of(request), cluster_of(request), strategy_of(request)));
+  const Asked asked = asked_run(request);
+  const Document document = format == "html" ? document_of(view_of(asked.model, asked.cluster, asked.strategy, stage_of(request)))
+                                             : document_of(estimate(asked.model, asked.cluster, asked.strategy));
   const std::string text = format == "html" ? to_html(document) : format == "csv" ? to_csv(document) : to_markdown(document);
   return Json{{"schema", "plimsoll/report/1"}, {"format", format}, {"text", text}}.dump(-1, ' ', false, Json::error_handler_t::replace) +
          "\n";
@@ -175,7 +221,7 @@ struct Entry {
 };
 constexpr Entry kEntries[] = {
 #ifndef __EMSCRIPTEN__
-    {"export", answer_export},
+    {"export", answer_export},     {"resolved", answer_resolved},
 #endif
     {"estimate", answer_estimate}, {"explain", answer_explain},   {"view", answer_view},       {"report", answer_report},
     {"models", answer_models},     {"hardware", answer_hardware}, {"options", answer_options}, {"choices", answer_choices},

@@ -5,6 +5,7 @@
 #include "command.hpp"
 #include "plimsoll/calibrate.hpp"
 #include "plimsoll/error.hpp"
+#include "plimsoll/formats.hpp"
 #include "plimsoll/plimsoll.hpp"
 #include "run_device.hpp"
 #include "strategy_flags.hpp"
@@ -33,8 +34,8 @@ void check_device(const DeviceFacts& known, const DeviceFacts& traced, const std
   const bool backend = known.backend.empty() || traced.backend.empty() || known.backend == traced.backend;
   const bool units = known.compute_units == 0 || traced.compute_units == 0 || known.compute_units == traced.compute_units;
   if (!backend || !units)
-    fail("the trace is of '" + traced.name + "' with " + std::to_string(traced.compute_units) + " compute units, not of '" + known.name + "' with " +
-             std::to_string(known.compute_units),
+    fail("the trace is of '" + traced.name + "' with " + std::to_string(traced.compute_units) + " compute units, not of '" + known.name +
+             "' with " + std::to_string(known.compute_units),
          path, "give a trace of that device, or --base of the trace's");
 }
 
@@ -73,21 +74,43 @@ MeasureOptions measure_options(const Arguments& arguments) {
   return options;
 }
 
+/// The run whose shapes are measured.
+struct Shapes {
+  Model model;
+  Strategy strategy;
+  std::int64_t nodes = 0;  ///< as other programs' files say them; 0: the machine's own devices
+  int gpus_per_node = 0;
+};
+
+std::optional<Shapes> shapes_of(const Arguments& arguments) {
+  if (!is_foreign(arguments)) {
+    if (!arguments.has("--model")) return {};
+    return Shapes{load_model(arguments["--model"]), strategy_of(arguments, "--device")};
+  }
+  if (arguments.has("--strategy")) fail("--strategy and --from both give a strategy", "--strategy", "add --from strategy:FILE instead");
+  // Of the device only its name is needed to read how many the run has: what it is gets measured.
+  const std::string device = arguments.has("--base") ? arguments["--base"] : shipped_accelerators().front();
+  ForeignRun run =
+      read_foreign(arguments.all("--from"), {arguments["--model"], device, arguments.all("COMMAND"), arguments.all("--release")});
+  if (arguments.has("--show-resolved")) print(show_resolved(run) + "\n");
+  return Shapes{std::move(run.model), with_strategy_flags(std::move(run.strategy), arguments, "--device"), run.cluster.nodes,
+                run.cluster.gpus_per_node};
+}
+
 /// Measures, with the shapes of the model where one is named; the samples file has what was measured whatever happens.
 SampleSet measured(const Arguments& arguments) {
   const MeasureOptions options = measure_options(arguments);
-  std::optional<Model> model;
-  Strategy strategy;
-  if (arguments.has("--model")) {  // before anything is measured: what is wrong with them is said at once
-    model = load_model(arguments["--model"]);
-    strategy = strategy_of(arguments, "--device");
-  }
+  const std::optional<Shapes> shapes = shapes_of(arguments);  // before anything is measured: what is wrong with them is said at once
   watch_for_interruption();
   MeasureSession session(options);
-  session.measure_machine(model ? kMachineShare : 1);
-  if (model && !session.interrupted()) {
-    const Calibration so_far = fit_hardware(session.set(), fit_options(arguments));
-    session.measure_program(playable_rank(*model, so_far.cluster, strategy, 0), 1 - kMachineShare);
+  session.measure_machine(shapes ? kMachineShare : 1);
+  if (shapes && !session.interrupted()) {
+    Cluster cluster = fit_hardware(session.set(), fit_options(arguments)).cluster;
+    if (shapes->nodes > 0) {
+      cluster.nodes = shapes->nodes;
+      cluster.gpus_per_node = cluster.node.gpus = shapes->gpus_per_node;
+    }
+    session.measure_program(playable_rank(shapes->model, cluster, shapes->strategy, 0), 1 - kMachineShare);
   }
   clear_progress();
   for (const std::string& warning : session.warnings()) std::fprintf(stderr, "plimsoll: %s\n", warning.c_str());
@@ -179,6 +202,7 @@ Command calibrate_command() {
                      {Option::flag, "--collectives", "measure collectives among the processes that mpirun started", false, {}},
                      {Option::value, "--model", "measure exactly the shapes that this model's step uses", false, {}},
                      {Option::value, "--strategy", "JSON file of strategy keys for --model; flags come on top", false, {}}};
+  for (Option& option : foreign_options()) command.options.push_back(std::move(option));
   for (Option& flag : strategy_flags("--device")) command.options.push_back(std::move(flag));
   return command;
 }

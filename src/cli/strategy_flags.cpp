@@ -32,6 +32,7 @@ std::vector<Option> run_options() {
 
 std::vector<Option> foreign_options() {
   return {{Option::words, "--from", "other programs' files (docs/formats); FORMAT:FILE forces", false, {}},
+          {Option::words, "--release", "PACKAGE=VERSION: whose defaults those files have", false, {}},
           {Option::flag, "--show-resolved", "every key of those files: what it became, and where from", false, {}},
           {Option::rest, "COMMAND", "a launch line behind --, as it would be typed", false, {}}};
 }
@@ -47,10 +48,7 @@ std::vector<Option> strategy_flags(const std::string& taken) {
   return flags;
 }
 
-namespace {
-
-/// The flags on top of what was said.
-Strategy with_flags(Strategy strategy, const Arguments& arguments, const std::string& taken) {
+Strategy with_strategy_flags(Strategy strategy, const Arguments& arguments, const std::string& taken) {
   std::vector<std::pair<std::string, std::string>> options;
   for (const StrategyOption& option : strategy_options())
     if (const std::string flag = flag_of(option); flag != taken && arguments.has(flag)) options.emplace_back(option.key, arguments[flag]);
@@ -58,17 +56,16 @@ Strategy with_flags(Strategy strategy, const Arguments& arguments, const std::st
   return strategy;
 }
 
-}  // namespace
-
 Strategy strategy_of(const Arguments& arguments, const std::string& taken) {
-  return with_flags(arguments.has("--strategy") ? load_strategy(arguments["--strategy"]) : Strategy{}, arguments, taken);
+  return with_strategy_flags(arguments.has("--strategy") ? load_strategy(arguments["--strategy"]) : Strategy{}, arguments, taken);
 }
 
 bool is_foreign(const Arguments& arguments) { return arguments.has("--from") || arguments.has("COMMAND"); }
 
 ForeignRun foreign_run(const Arguments& arguments) {
   if (arguments.has("--strategy")) fail("--strategy and --from both give a strategy", "--strategy", "add --from strategy:FILE instead");
-  return read_foreign(arguments.all("--from"), {arguments["MODEL"], arguments["--on"], arguments.all("COMMAND")});
+  return read_foreign(arguments.all("--from"),
+                      {arguments["MODEL"], arguments["--on"], arguments.all("COMMAND"), arguments.all("--release")});
 }
 
 Run run_of(const Arguments& arguments, const std::string& command, const std::string& taken) {
@@ -79,7 +76,7 @@ Run run_of(const Arguments& arguments, const std::string& command, const std::st
     return {load_model(arguments["MODEL"]), parse_cluster(on), strategy_of(arguments, taken)};
   }
   ForeignRun run = foreign_run(arguments);
-  run.strategy = with_flags(std::move(run.strategy), arguments, taken);
+  run.strategy = with_strategy_flags(std::move(run.strategy), arguments, taken);
   if (arguments.has("--show-resolved")) print(show_resolved(run) + "\n");
   return {std::move(run.model), std::move(run.cluster), std::move(run.strategy)};
 }

@@ -13,6 +13,8 @@ namespace plimsoll::cli {
 std::vector<Option> run_options();
 /// One per key: "micro_batch" is --micro-batch. Without the flag `taken`, to which the command gives another meaning.
 std::vector<Option> strategy_flags(const std::string& taken = {});
+/// The strategy's flags on top of what was said; `taken` as below.
+Strategy with_strategy_flags(Strategy strategy, const Arguments& arguments, const std::string& taken = {});
 /// The file of --strategy with the flags on top.
 Strategy strategy_of(const Arguments& arguments, const std::string& taken = {});
 /// Throws Error where --on is missing.

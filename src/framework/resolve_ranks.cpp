@@ -1,9 +1,9 @@
 #include <algorithm>
 
 #include "framework/resolver.hpp"
-#include "strategy/torch_release.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/schedule.hpp"
+#include "strategy/torch_release.hpp"
 
 namespace plimsoll::framework {
 namespace {
@@ -98,6 +98,8 @@ void resolve_fsdp(Resolver& r) {
   if (s.data_parallel == DataParallel::fsdp1) {
     if (fsdp.sharding == Sharding::automatic) fsdp.sharding = s.dp_replicate > 1 ? Sharding::hybrid_shard : Sharding::full_shard;
     if (!fsdp.limit_all_gathers) fsdp.limit_all_gathers = true;
+    if (fsdp.backward_prefetch == FsdpOptions::Prefetch::automatic)  // Accelerate's plugin hands over none, which is not the class's own
+      fsdp.backward_prefetch = s.framework == "accelerate" ? FsdpOptions::Prefetch::none : FsdpOptions::Prefetch::pre;
     if (!fsdp.use_orig_params) fsdp.use_orig_params = !before_torch_2(s);  // torch 1 has flat parameters alone
   } else if (fsdp.sharding == Sharding::shard_grad_op && fsdp.reshard == FsdpOptions::Reshard::automatic) {
     fsdp.reshard = FsdpOptions::Reshard::never;  // FSDP2's way to say it

@@ -25,6 +25,13 @@ const Names<FsdpOptions::Sharding>& sharding_names() {
   return names;
 }
 
+const Names<FsdpOptions::Prefetch>& backward_prefetch_names() {
+  using Prefetch = FsdpOptions::Prefetch;
+  static const Names<Prefetch> names = {
+      {"BACKWARD_PRE", Prefetch::pre}, {"BACKWARD_POST", Prefetch::post}, {"NO_PREFETCH", Prefetch::none}};
+  return names;
+}
+
 // ---- values that need more than a table ------------------------------------------------------------------------------
 
 /// DDP's hooks (fp16, bf16, power_sgd) hold a compressed copy of every bucket in flight.
@@ -186,6 +193,8 @@ void set_reshard(Setting& x) {
   x.put(x.s.fsdp.reshard, said);
 }
 
+void set_backward_prefetch(Setting& x) { x.choice(x.s.fsdp.backward_prefetch, backward_prefetch_names()); }
+
 bool is_fsdp(DataParallel kind) {
   return kind == DataParallel::fsdp || kind == DataParallel::hsdp || kind == DataParallel::fsdp1 || kind == DataParallel::fsdp2;
 }
@@ -339,7 +348,7 @@ const std::vector<Entry>& data_parallel_entries() {
       {"zero_stage", "0 … 3", "DeepSpeed ZeRO", set_zero_stage},
       {"zero", "0 … 3", "short for zero_stage", set_zero_stage},
       {"fsdp", "full, grad-op, hybrid, none", "FSDP's sharding", set_fsdp},
-      {"fsdp.units", "list", "module classes or paths that are wrapped", [](Setting& x) { x.list(x.s.fsdp.units); }},
+      {"fsdp.units", "list", "module classes or paths that are wrapped; none: the root alone", [](Setting& x) { x.list(x.s.fsdp.units); }},
       {"wrap", "list", "the same", [](Setting& x) { x.list(x.s.fsdp.units); }},
       {"fsdp.root_unit", "true, false", "the root is a unit of its own", [](Setting& x) { x.flag(x.s.fsdp.root_unit); }},
       {"fsdp.reshard_after_forward", "default, always, never, true, false, ranks", "FSDP2", set_reshard},
@@ -355,6 +364,10 @@ const std::vector<Entry>& data_parallel_entries() {
       {"limit_all_gathers", "true, false", "the same", [](Setting& x) { x.flag(x.s.fsdp.limit_all_gathers); }},
       {"fsdp.use_orig_params", "true, false", "FSDP1", [](Setting& x) { x.flag(x.s.fsdp.use_orig_params); }},
       {"fsdp.forward_prefetch", "true, false", "", [](Setting& x) { x.flag(x.s.fsdp.forward_prefetch); }},
+      {"fsdp.backward_prefetch", "BACKWARD_PRE, BACKWARD_POST, NO_PREFETCH", "FSDP1: when the next unit of backward is gathered",
+       set_backward_prefetch},
+      {"fsdp.min_num_params", "parameters", "modules of so many are units (SIZE_BASED_WRAP)",
+       [](Setting& x) { x.put(x.s.fsdp.min_num_params, x.whole(1, INT64_MAX / 2)); }},
       {"ddp.bucket_cap_mb", "MiB", "", [](Setting& x) { x.s.ddp.bucket_cap_mb = x.value.number(1e-6, 1e9); }},
       {"ddp.gradient_as_bucket_view", "true, false", "", [](Setting& x) { x.flag(x.s.ddp.gradient_as_bucket_view); }},
       {"ddp.static_graph", "true, false", "", [](Setting& x) { x.flag(x.s.ddp.static_graph); }},

@@ -71,6 +71,9 @@ ACCELERATE = [
     ("trainer, ddp", "8xh100-sxm", f"{TRAINER} --data-parallel ddp"),
     ("trainer, fsdp2", "8xh100-sxm", f"{TRAINER} --data-parallel fsdp2 --fsdp.reshard-after-forward always"),
     ("trainer, fsdp2, recomputed", "8xh100-sxm", f"{TRAINER} --data-parallel fsdp2 --fsdp.reshard-after-forward always --recompute full"),
+    ("trainer, fsdp1", "8xh100-sxm", f"{TRAINER} --data-parallel fsdp1"),
+    ("trainer, fsdp1, prefetched", "8xh100-sxm", f"{TRAINER} --data-parallel fsdp1 --fsdp.backward-prefetch BACKWARD_PRE"),
+    ("trainer, fsdp1, one unit", "8xh100-sxm", f"{TRAINER} --data-parallel fsdp1 --fsdp.units none"),
     ("trainer, lora", "1xh100-sxm", "--framework accelerate --precision pure-bf16 --lora.r 16 --lora.target-modules q_proj,v_proj"),
 ]
 CORE = "--framework megatron-core --precision bf16 --layer-spec local --optimizer-impl foreach --masked-softmax-fusion false --seq 1024"  # without Apex
@@ -84,6 +87,16 @@ def plans():
     small, batch = "qwen2.5-0.5b", "--micro-batch 2 --seq 1024"
     found += [Plan(f"{small} {name}", small, "8xh100-sxm", "deepspeed", f"{options} {batch}", EMPTY) for name, options in OFFLOADED]
     found += [Plan(f"{small} {name}", small, on, "accelerate", f"{options} {batch}") for name, on, options in ACCELERATE]
+    first = f"{LOOP} --precision bf16 --data-parallel fsdp1 {batch}"
+    found += [
+        Plan(f"{small} fsdp1{name}", small, "8xh100-sxm", "torchrun", f"{first} {options}", EMPTY)
+        for name, options in (
+            ("", ""),
+            (", prefetched after", "--fsdp.backward-prefetch BACKWARD_POST"),
+            (", not prefetched", "--fsdp.backward-prefetch NO_PREFETCH"),
+            (", units by size", "--fsdp.min-num-params 20000000"),
+        )
+    ]
     gpt2 = f"{LOOP} --precision bf16 --micro-batch 4 --seq 1024"
     found += [
         Plan("gpt2 one device", "gpt2", "1xh100-sxm", "torchrun", gpt2, EMPTY),

@@ -384,7 +384,7 @@ void write_megatron(const Writing& w) {
   if (!alone)
     for (const auto& [name, value] : {std::pair{"mock_data", "true"}, {"split", "99,1,0"}, {"log_interval", "1"}, {"eval_iters", "0"}})
       flags.set(name, plain_node(value));
-  if (alone) w.file("train.py", megatron_program());
+  if (alone) w.file("train.py", program_text("megatron.py"));
   write_script(w, torchrun_of(w) + (alone ? " train.py" : " \"${MEGATRON_LM:-.}/pretrain_gpt.py\"") + flags_of(flags));
   w.out.reads = {"run.sh"};
 }

@@ -1,6 +1,7 @@
 // Trees as text.
 #include <fmt/format.h>
 
+#include "data/shipped_files.hpp"
 #include "formats/export/writer.hpp"
 #include "formats/row_reader.hpp"
 #include "plimsoll/error.hpp"
@@ -166,6 +167,13 @@ std::string environment_of(const Writing& w) {
         "needs\n";
   if (w.nodes() > 1) text += "# NCCL_SOCKET_IFNAME, NCCL_IB_HCA: the network between the nodes, where it is not found by itself\n";
   return text;
+}
+
+std::string program_text(const std::string& name) {
+  const std::string path = "src/formats/export/templates/" + name;
+  const auto* file = data::find_shipped_file(path);
+  if (!file) throw Error(ErrorCode::internal, "there is no template " + path);
+  return std::string(file->text);
 }
 
 void write_script(const Writing& w, const std::string& command) {

@@ -44,7 +44,10 @@ Node fsdp_node(const Writing& w, const std::string& prefix) {
   for (const auto& [name, value] : rows.members)
     if (name != "fsdp_size" && name != "tp_size" && name != "activation_checkpointing" && name != "cpu_offload")
       tree.set(prefix + name, value);
-  tree.set(prefix + "auto_wrap_policy", text_node("TRANSFORMER_BASED_WRAP"));
+  const std::string least = w.value("fsdp.min_num_params"), units = w.value("fsdp.units");
+  const bool whole = units == "none";
+  tree.set(prefix + "auto_wrap_policy", text_node(!least.empty() ? "SIZE_BASED_WRAP" : whole ? "NO_WRAP" : "TRANSFORMER_BASED_WRAP"));
+  if (!least.empty()) tree.set(prefix + "min_num_params", plain_node(least));
   if (w.s.data_parallel == DataParallel::fsdp2) {
     tree.set(prefix + "reshard_after_forward", plain_node(w.is("fsdp.reshard_after_forward", "never") ? "false" : "true"));
     std::erase_if(tree.members, [&](const auto& member) {
@@ -53,11 +56,11 @@ Node fsdp_node(const Writing& w, const std::string& prefix) {
   } else {
     for (const char* key : {"limit_all_gathers", "use_orig_params"})
       if (key != std::string_view("limit_all_gathers")) tree.set(prefix + key, plain_node(w.value(std::string("fsdp.") + key)));
-    tree.set(prefix + "backward_prefetch", text_node("BACKWARD_PRE"));
+    tree.set(prefix + "backward_prefetch", text_node(w.value("fsdp.backward_prefetch")));
   }
   tree.set(prefix + "state_dict_type", text_node("SHARDED_STATE_DICT"));
-  if (w.value("fsdp.units").empty()) return tree;
-  tree.set(prefix + "transformer_layer_cls_to_wrap", text_node(w.value("fsdp.units")));
+  std::erase_if(tree.members, [&](const auto& member) { return member.first == prefix + "transformer_layer_cls_to_wrap"; });
+  if (!units.empty() && !whole && least.empty()) tree.set(prefix + "transformer_layer_cls_to_wrap", text_node(units));
   return tree;
 }
 
@@ -89,7 +92,9 @@ Node arguments_node(const Writing& w) {
   tree.set("model_name_or_path", text_node(w.model));
   const Node rows = write_rows(training_arguments_format().rows(), w.s);
   for (const auto& [name, value] : rows.members) tree.set(name, value);
-  std::erase_if(tree.members, [](const auto& member) { return member.first == "packing"; });  // every sequence is full
+  std::erase_if(tree.members, [](const auto& member) {  // every sequence is full; units stand in fsdp_config
+    return member.first == "packing" || member.first == "fsdp_transformer_layer_cls_to_wrap";
+  });
   tree.set("max_grad_norm", plain_node(*w.s.clip_grad_norm ? "1.0" : "0.0"));
   tree.set("output_dir", text_node("output"));
   tree.set("dtype", text_node(w.s.param_dtype == DType::bf16 || (is_deepspeed(w) && half_of(w) == "bf16") ? "bfloat16"
@@ -140,7 +145,7 @@ Node accelerate_node(const Writing& w) {
 void write_trainer(const Writing& w, bool with_accelerate) {
   if (is_deepspeed(w)) w.file("ds_config.json", json_of(deepspeed_node(w)));
   Node arguments = arguments_node(w);
-  w.file("train.py", with_accelerate ? trainer_program() : loop_program());
+  w.file("train.py", program_text(with_accelerate ? "trainer.py" : "loop.py"));
   if (with_accelerate) {
     if (is_deepspeed(w)) std::erase_if(arguments.members, [](const auto& member) { return member.first == "deepspeed"; });
     w.file("training_arguments.json", json_of(arguments));

@@ -52,6 +52,21 @@ Value sharding(const Strategy& s) {
   }
 }
 
+Value backward_prefetch(const Strategy& s) {
+  using Prefetch = FsdpOptions::Prefetch;
+  if (!first_fsdp(s)) return {};
+  switch (s.fsdp.backward_prefetch) {
+    case Prefetch::pre:
+      return "BACKWARD_PRE";
+    case Prefetch::post:
+      return "BACKWARD_POST";
+    case Prefetch::none:
+      return "NO_PREFETCH";
+    default:
+      return {};
+  }
+}
+
 Value reshard(const Strategy& s) {
   using Reshard = FsdpOptions::Reshard;
   if (s.data_parallel != DataParallel::fsdp2) return {};
@@ -149,6 +164,9 @@ const Getter kGetters[] = {
     {"fsdp.strategy", sharding},
     {"fsdp.limit_all_gathers", [](const Strategy& s) { return first_fsdp(s) ? flag(s.fsdp.limit_all_gathers) : Value(); }},
     {"fsdp.use_orig_params", [](const Strategy& s) { return first_fsdp(s) ? flag(s.fsdp.use_orig_params) : Value(); }},
+    {"fsdp.backward_prefetch", backward_prefetch},
+    {"fsdp.min_num_params",
+     [](const Strategy& s) { return is_fsdp(s) && s.fsdp.min_num_params > 0 ? number(s.fsdp.min_num_params) : Value(); }},
     {"fsdp.forward_prefetch", [](const Strategy& s) { return first_fsdp(s) ? flag(s.fsdp.forward_prefetch) : Value(); }},
     {"ddp.no_sync", [](const Strategy& s) { return s.grad_accum > 1 && !is_zero(s) ? flag(s.no_sync) : Value(); }},
     {"ddp.bucket_cap_mb",

@@ -54,11 +54,8 @@ void write_llama_factory(const Writing& w);
 void write_sbatch(const Writing& w);
 void write_pytorchjob(const Writing& w);
 
-/// train.py: transformers' Trainer over tokens.
-const char* trainer_program();
-/// train.py: a loop of its own, with DDP, FSDP or DeepSpeed.
-const char* loop_program();
-/// train.py: Megatron-core without Megatron-LM.
-const char* megatron_program();
+/// A program of export/templates, which is part of the library: "trainer.py", transformers' Trainer over tokens; "loop.py", a loop of its
+/// own with DDP, FSDP or DeepSpeed; "megatron.py", Megatron-core without Megatron-LM.
+std::string program_text(const std::string& name);
 
 }  // namespace plimsoll::formats

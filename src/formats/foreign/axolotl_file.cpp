@@ -1,11 +1,13 @@
 // axolotl's YAML (axolotl/utils/schemas): transformers' Trainer under Accelerate.
+#include <algorithm>
+
 #include "formats/foreign/format.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
 namespace {
 
-constexpr const char* kRelease = "axolotl 0.13";
+constexpr const char *kRelease = "axolotl 0.13", *kTrainer = "transformers 5.23";
 
 const Rows& rows() {
   static const Rows table = {
@@ -14,7 +16,7 @@ const Rows& rows() {
       {"sample_packing", "packed"},
       {"micro_batch_size", "micro_batch", "", "1"},
       {"gradient_accumulation_steps", "grad_accum", "", "1"},
-      {"batch_size", kRefused, "", nullptr, "the old batch_size (give gradient_accumulation_steps)"},
+      {"batch_size", kCode, "", nullptr, "grad_accum: batch_size / micro_batch_size, where gradient_accumulation_steps is absent"},
       {"bf16", kCode, "", nullptr, "precision bf16; auto: where the device has it"},
       {"fp16", kCode, "", nullptr, "precision fp16"},
       {"bfloat16", kCode, "", nullptr, "pure-bf16"},
@@ -34,9 +36,10 @@ const Rows& rows() {
        "ademamix_8bit=ademamix-8bit,muon=!,optimi_adamw=!,ao_adamw_8bit=!,ao_adamw_4bit=!,ao_adamw_fp8=!,came_pytorch=!,q_galore_adamw8bit="
        "!,dion=!",
        "adamw_torch_fused"},
-      {"optimizer", "optimizer_impl", "adamw_torch_fused=fused,adamw_torch=foreach,*=-", "adamw_torch_fused"},
+      {"optimizer", "optimizer_impl", "adamw_torch_fused=fused,adamw_torch=foreach,adamw_hf=for-loop,*=-", "adamw_torch_fused"},
       {"max_grad_norm", "clip_grad_norm", "", "1.0"},
-      {"attn_implementation", "attention", "eager=eager,sdpa=sdpa,flash_attention_2=flash,flex_attention=flex,*=!"},
+      {"attn_implementation", "attention",
+       "eager=eager,sdpa=sdpa,flash_attention_2=flash,flex_attention=flex,xformers=memory-efficient,*=!"},
       {"flash_attention", "attention", "true=flash,false=-"},
       {"sdp_attention", "attention", "true=sdpa,false=-"},
       {"eager_attention", "attention", "true=eager,false=-"},
@@ -137,6 +140,17 @@ void read_adapter(Reading& reading, const Node& tree) {
     reading.say("lora.target_modules", "all-linear", "lora_target_linear", linear->where);
 }
 
+/// normalize_config: the whole batch of a device, cut into micro-batches.
+void read_batch(Reading& reading, const Node& tree) {
+  const Node* batch = tree.find("batch_size");
+  if (!batch || batch->is_null() || reading.has("grad_accum")) return;
+  reading.say("batch", batch->word(), "batch_size", batch->where);
+  const std::int64_t whole = reading.count("batch"), micro = std::max<std::int64_t>(1, reading.count("micro_batch"));
+  reading.forget("batch");
+  reading.derive("grad_accum", std::to_string(std::max<std::int64_t>(1, whole / micro)),
+                 "batch_size / micro_batch_size (" + batch->where + ")");
+}
+
 void read_plugins(const Node& tree) {
   const Node* plugins = tree.find("plugins");
   if (!plugins) return;
@@ -155,16 +169,20 @@ void read_sharding(Reading& reading, const Node& tree) {
   reading.assume("framework", "accelerate", "transformers' Trainer", kRelease);
   if ((!fsdp || fsdp->is_null()) && (!config || config->is_null())) return;
   const bool second = version && version->text == "2";
+  if (!version || version->is_null()) reading.assume("data_parallel", "fsdp1", "fsdp_version: 1", kRelease);
   if (version && !version->is_null()) reading.say("data_parallel", second ? "fsdp2" : "fsdp1", "fsdp_version", version->where);
   if (fsdp && fsdp->is_list())
     for (const auto& [unused, word] : fsdp->members)
       if (word.text == "offload") reading.say("offload", "params+grads+optimizer", "fsdp", word.where);
-  read_fsdp(reading, config ? *config : Node{}, "fsdp_config.", 1, kRelease);
+  if (!fsdp || fsdp->is_null() || fsdp->word().find("auto_wrap") != std::string::npos)  // without the list it hands over `fsdp: true`
+    reading.derive("auto_wrap", "true", "axolotl's fsdp");
+  read_fsdp(reading, config ? *config : Node{}, "fsdp_config.", 1, kTrainer);
 }
 
 void read(Reading& reading, const Node& tree) {
   read_rows(reading, rows(), tree);
   read_plugins(tree);
+  read_batch(reading, tree);
   read_precision(reading, tree);
   read_adapter(reading, tree);
   read_sharding(reading, tree);

@@ -13,7 +13,7 @@ const Rows& rows() {
       {"train_batch_size", "global_batch"},
       {"train_micro_batch_size_per_gpu", "micro_batch"},
       {"gradient_accumulation_steps", "grad_accum"},
-      {"gradient_clipping", "clip_grad_norm", "", "0"},
+      {"gradient_clipping", "clip_grad_norm", "", "1.0"},
       {"bf16.enabled", "precision", "true=bf16,false=-"},
       {"fp16.enabled", "precision", "true=fp16,false=-"},
       {"bf16.bf16_master_weights_and_grads", "deepspeed.bf16.bf16_master_weights_and_grads"},
@@ -36,6 +36,14 @@ const Rows& rows() {
        "before 0.3.16"},
       {"zero_optimization.stage3_gather_fp16_weights_on_model_save", kNothing, "", nullptr, "before 0.6"},
       {"zero_optimization.load_from_fp32_weights", kNothing},
+      {"zero_optimization.gather_16bit_weights_on_model_save", kNothing},
+      {"zero_optimization.prefetch_bucket_size", "deepspeed.zero_optimization.stage3_prefetch_bucket_size"},
+      {"zero_optimization.param_persistence_threshold", "deepspeed.zero_optimization.stage3_param_persistence_threshold"},
+      {"zero_optimization.model_persistence_threshold", "deepspeed.zero_optimization.stage3_model_persistence_threshold"},
+      {"zero_optimization.max_live_parameters", "deepspeed.zero_optimization.stage3_max_live_parameters"},
+      {"zero_optimization.max_reuse_distance", "deepspeed.zero_optimization.stage3_max_reuse_distance"},
+      {"zero_optimization.module_granularity_threshold", "deepspeed.zero_optimization.stage3_module_granularity_threshold"},
+      {"zero_optimization.use_all_reduce_for_fetch_params", "deepspeed.zero_optimization.stage3_use_all_reduce_for_fetch_params"},
       {"zero_optimization.leaf_module.*", kRefused, "", nullptr, "a mixture of experts gathered as one module (leaf_module)"},
       {"zero_optimization.zenflow.*", kRefused, "", nullptr, "ZenFlow"},
       {"zero_optimization.*", "deepspeed.zero_optimization.*"},
@@ -105,6 +113,16 @@ void resolve_auto(Reading& reading, const Model& model, const std::string& key, 
     reading.derive("deepspeed." + key, std::to_string(10 * h), filled + ": 10 · hidden_size");
 }
 
+/// Releases differ in whether what is offloaded lies in pinned memory.
+void take_pinning(Reading& reading, const Node& said) {
+  static const Rows table = {{"zero_optimization.offload_optimizer.pin_memory", "deepspeed.zero_optimization.offload_optimizer.pin_memory"},
+                             {"zero_optimization.offload_param.pin_memory", "deepspeed.zero_optimization.offload_param.pin_memory"}};
+  for (const Row& row : table) {
+    const std::string key = row.foreign;
+    if (said.find(key.substr(0, key.rfind('.'))) != nullptr) take_default(reading, row, kRelease);
+  }
+}
+
 /// An object is one value of our table: torch_autocast has several keys that mean something together.
 void read_autocast(Reading& reading, const Node& tree) {
   const Node* autocast = tree.find("torch_autocast");
@@ -137,6 +155,7 @@ void read(Reading& reading, const Node& tree) {
   read_autocast(reading, said);
   reading.derive("framework", "deepspeed", "DeepSpeed's JSON");
   take_defaults(reading, rows(), kRelease);
+  take_pinning(reading, said);
   if (!reading.has("precision") && autos.empty()) reading.assume("precision", "fp32", "fp16.enabled: false, bf16.enabled: false", kRelease);
   if (said.find("optimizer.type")) reading.when_model_is_known(drop_trainer_optimizer);
   if (autos.empty()) return;

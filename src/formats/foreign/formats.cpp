@@ -11,13 +11,17 @@ const Rows& no_rows() {
   static const Rows none;
   return none;
 }
-int never(const Node&) { return 0; }
 
 void read_fsdp_file(Reading& reading, const Node& tree) { read_fsdp(reading, tree, "fsdp_config.", 2, "transformers 5.23"); }
 
+int recognises_fsdp(const Node& tree) {
+  return count_of(tree, {"transformer_layer_cls_to_wrap", "fsdp_transformer_layer_cls_to_wrap", "auto_wrap_policy", "fsdp_auto_wrap_policy",
+                         "backward_prefetch", "fsdp_backward_prefetch", "reshard_after_forward", "xla_fsdp_v2", "xla_fsdp_settings"});
+}
+
 /// The file of --fsdp_config.
 Format fsdp_format() {
-  return {"fsdp_config", "FSDP's keys of TrainingArguments or Accelerate", "accelerate 1.15", fsdp_rows, never, read_fsdp_file};
+  return {"fsdp_config", "FSDP's keys of TrainingArguments or Accelerate", "accelerate 1.15", fsdp_rows, recognises_fsdp, read_fsdp_file};
 }
 
 /// Our own keys (docs/rows.md), as `--strategy` takes them.

@@ -1,5 +1,6 @@
 // Torch's FSDP as Accelerate's plugin takes it (accelerate/utils/dataclasses.py, FullyShardedDataParallelPlugin).
 #include <algorithm>
+#include <cmath>
 
 #include "formats/foreign/format.hpp"
 #include "plimsoll/error.hpp"
@@ -18,15 +19,16 @@ const Rows& fsdp_rows() {
        "FSDP2: true or false, which is fsdp.reshard_after_forward; FSDP1: the name of a strategy"},
       {"offload_params", "offload", "true=params+grads+optimizer,false=none"},
       {"cpu_offload", "offload", "true=params+grads+optimizer,false=none"},
-      {"auto_wrap_policy", kCode, "", nullptr, "TRANSFORMER_BASED_WRAP: a unit per layer; NO_WRAP and SIZE_BASED_WRAP are not modelled"},
+      {"auto_wrap_policy", kCode, "", nullptr,
+       "TRANSFORMER_BASED_WRAP: a unit per layer; NO_WRAP: fsdp.units none; SIZE_BASED_WRAP: fsdp.min_num_params"},
       {"transformer_layer_cls_to_wrap", "fsdp.units"},
       {"transformer_cls_names_to_wrap", "fsdp.units"},
-      {"min_num_params", kNothing, "", nullptr, "of SIZE_BASED_WRAP alone"},
-      {"backward_prefetch", kCode, "", nullptr, "FSDP1: BACKWARD_PRE is modelled; FSDP2 has none"},
+      {"min_num_params", kCode, "", nullptr, "fsdp.min_num_params, of SIZE_BASED_WRAP alone"},
+      {"backward_prefetch", kCode, "", nullptr, "FSDP1: fsdp.backward_prefetch"},
       {"forward_prefetch", "fsdp.forward_prefetch"},
       {"limit_all_gathers", kCode, "", nullptr, "FSDP1: fsdp.limit_all_gathers"},
       {"use_orig_params", kCode, "", nullptr, "FSDP1: fsdp.use_orig_params"},
-      {"activation_checkpointing", "recompute", "true=full,false=none"},
+      {"activation_checkpointing", kCode, "", nullptr, "true: recompute full, whatever gradient_checkpointing says"},
       {"ignored_modules", kRefused, "null", nullptr, "a module that FSDP leaves whole"},
       {"mixed_precision_policy", kRefused, "bf16,fp16", nullptr, "a policy of its own for FSDP's precision"},
       {"cpu_offload_pin_memory", kRefused, "true", nullptr, "offload to memory that is not pinned"},
@@ -59,15 +61,40 @@ std::string upper(std::string text) {
   return text;
 }
 
-void read_wrapping(const Node& config, const std::string& prefix) {
-  const Node* policy = config.find("auto_wrap_policy");
-  if (!policy || policy->is_null()) return;
-  const std::string name = upper(policy->word());
-  if (name == "TRANSFORMER_BASED_WRAP") return;
-  if (name != "NO_WRAP" && name != "SIZE_BASED_WRAP")
-    fail("'" + name.substr(0, 60) + "' is no wrap policy (" + prefix + "auto_wrap_policy)", policy->where,
+/// A number of parameters as YAML and JSON have it: 100000000 or 1e8.
+std::string count_of_parameters(const Node& value) {
+  char* end = nullptr;
+  const std::string text = value.word();
+  const double number = std::strtod(text.c_str(), &end);
+  constexpr double kMost = 1e15;
+  if (text.empty() || *end != 0 || !(number >= 1 && number <= kMost) || number != std::floor(number))
+    fail("'" + text.substr(0, 60) + "' is no number of parameters (min_num_params)", value.where, "100000000");
+  return std::to_string(static_cast<std::int64_t>(number));
+}
+
+/// How the model is cut: Trainer's word "auto_wrap" stands for the policy, which by size needs a least size.
+void read_wrapping(Reading& reading, const Node& config, const std::string& prefix, const Release& release) {
+  const Node *policy = config.find("auto_wrap_policy"), *least = config.find("min_num_params");
+  const bool sized = least && !least->is_null() && least->word() != "0";
+  const ForeignKey* word = reading.find("auto_wrap");
+  const ProgramDefault usual = program_default(reading, prefix + "auto_wrap_policy", nullptr, release);
+  const bool said = policy && !policy->is_null();
+  const std::string name = said   ? upper(policy->word())
+                           : word ? (sized ? "SIZE_BASED_WRAP" : "TRANSFORMER_BASED_WRAP")
+                                  : usual.word.value_or("");
+  if (name.empty() || name == "TRANSFORMER_BASED_WRAP") return;
+  const std::string foreign = prefix + "auto_wrap_policy", where = said ? policy->where : word ? word->where : std::string();
+  if (name == "SIZE_BASED_WRAP") {
+    reading.forget("fsdp.units");  // classes are not asked for
+    if (sized) return reading.say("fsdp.min_num_params", count_of_parameters(*least), prefix + "min_num_params", least->where);
+    return reading.assume("fsdp.min_num_params", "100000000", prefix + "min_num_params: 1e8", release);
+  }
+  if (name != "NO_WRAP")
+    fail("'" + name.substr(0, 60) + "' is no wrap policy (" + foreign + ")", where,
          suggest(name.substr(0, 60), {"TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"}));
-  refuse("units of " + name + " are not modelled (" + prefix + "auto_wrap_policy)", policy->where, "TRANSFORMER_BASED_WRAP is");
+  reading.forget("fsdp.units");
+  if (said) return reading.say("fsdp.units", "none", foreign, where);
+  reading.assume("fsdp.units", "none", usual.told, usual.release);
 }
 
 void read_resharding(Reading& reading, const Node& config, const std::string& prefix, bool second) {
@@ -103,15 +130,30 @@ void read_resharding(Reading& reading, const Node& config, const std::string& pr
 }
 
 /// FSDP1 alone.
+const Rows& first_rows() {
+  static const Rows rows = {
+      {"limit_all_gathers", "fsdp.limit_all_gathers", "", "true"},
+      {"use_orig_params", "fsdp.use_orig_params"},
+      {"backward_prefetch", "fsdp.backward_prefetch",
+       "BACKWARD_PRE=BACKWARD_PRE,BACKWARD_POST=BACKWARD_POST,NO_PREFETCH=NO_PREFETCH,1=BACKWARD_PRE,2=BACKWARD_POST"},
+  };
+  return rows;
+}
+
 void read_first(Reading& reading, const Node& config, const std::string& prefix, const Release& release) {
-  for (const char* key : {"limit_all_gathers", "use_orig_params"}) {
-    const Node* value = config.find(key);
-    if (value && !value->is_null()) reading.say("fsdp." + std::string(key), value->word(), prefix + key, value->where);
+  for (const Row& row : first_rows()) {
+    const Node* value = config.find(row.foreign);
+    if (value && !value->is_null()) reading.say(row.ours, to_ours(row, value->word(), value->where), prefix + row.foreign, value->where);
   }
-  reading.assume("fsdp.limit_all_gathers", "true", "limit_all_gathers", release);
-  const Node* prefetch = config.find("backward_prefetch");
-  if (prefetch && !prefetch->is_null() && upper(prefetch->word()) != "BACKWARD_PRE" && prefetch->word() != "1")
-    refuse("FSDP1 with backward_prefetch " + prefetch->word() + " is not modelled", prefetch->where, "BACKWARD_PRE is");
+  take_defaults(reading, first_rows(), release, prefix);
+}
+
+/// FSDP's own checkpointing takes the place of Trainer's, which people then switch off.
+void read_checkpointing(Reading& reading, const Node& config, const std::string& prefix) {
+  const Node* value = config.find("activation_checkpointing");
+  if (!value || value->is_null() || value->text == "false") return;
+  if (value->text != "true") fail("expected true or false for " + prefix + "activation_checkpointing", value->where);
+  reading.overriding([&] { reading.say("recompute", "full", prefix + "activation_checkpointing", value->where); });
 }
 
 }  // namespace
@@ -120,10 +162,11 @@ void read_fsdp(Reading& reading, const Node& config, const std::string& prefix, 
   if (!config.is_null() && !config.is_table()) fail("expected a table of FSDP's keys", config.where);
   const Node plain = without_prefix(config);
   read_rows(reading, fsdp_rows(), plain, prefix, Unknown::refused);
-  if (!reading.has("data_parallel"))
-    reading.assume("data_parallel", version == 2 ? "fsdp2" : "fsdp1", "fsdp_version: " + std::to_string(version), release);
+  const ProgramDefault usual = program_default(reading, prefix + "version", version == 2 ? "2" : "1", release);
+  if (!reading.has("data_parallel")) reading.assume("data_parallel", usual.word == "2" ? "fsdp2" : "fsdp1", usual.told, usual.release);
   const bool second = reading.is("data_parallel", "fsdp2");
-  read_wrapping(plain, prefix);
+  read_wrapping(reading, plain, prefix, release);
+  read_checkpointing(reading, plain, prefix);
   read_resharding(reading, plain, prefix, second);
   if (!second) read_first(reading, plain, prefix, release);
 }

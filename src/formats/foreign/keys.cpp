@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "formats/foreign/releases.hpp"
 #include "formats/foreign/shell.hpp"
 #include "plimsoll/error.hpp"
 
@@ -105,7 +106,7 @@ class RowReader {
   void refuse_value(const Row& row, const std::string& key, const Node& value) {
     const std::string text = value.is_table() ? "{…}" : value.word();
     if (is_among(row, text)) return;
-    refuse(std::string(row.remark) + " is not modelled, found " + prefix_ + key + ": " + text.substr(0, 60), value.where,
+    refuse("not modelled: " + std::string(row.remark) + ", found " + prefix_ + key + ": " + text.substr(0, 60), value.where,
            *row.words ? "set it to " + words_of(row).front().theirs : "leave it out");
   }
 
@@ -179,15 +180,34 @@ void read_rows(Reading& reading, const Rows& rows, const Node& tree, const std::
   RowReader(reading, rows, prefix, unknown).read(tree);
 }
 
-void take_defaults(Reading& reading, const Rows& rows, const Release& release) {
-  for (const Row& row : rows) {
-    const bool given = std::any_of(reading.keys().begin(), reading.keys().end(), [&](const ForeignKey& key) {
-      return key.kind == ForeignKey::Kind::said && key.foreign == row.foreign;  // a value that says nothing of this key of ours
-    });
-    if (given || row.by_default == nullptr || row.ours == kCode || row.ours == kNothing || row.ours == kRefused) continue;
-    const std::string value = to_ours(row, row.by_default, release);
-    if (!value.empty()) reading.assume(row.ours, value, row.foreign + std::string(": ") + row.by_default, release);
-  }
+ProgramDefault program_default(const Reading& reading, const std::string& key, const char* otherwise, const Release& read) {
+  const std::string program = program_of(read), stated = reading.release_of(program);
+  const auto steps = defaults_by_release(program, key);
+  ProgramDefault found;
+  found.release = stated.empty() ? read : program + " " + stated;
+  found.word = default_of_release(program, key, stated);
+  if (!found.word && otherwise) found.word = otherwise;
+  found.told = key + ": " + found.word.value_or("");
+  for (std::size_t i = steps.size(); stated.empty() && i > 1; --i)
+    found.told += ", before " + steps[i - 1].first + " " + (steps[i - 2].second.empty() ? "nothing" : steps[i - 2].second);
+  return found;
+}
+
+void take_default(Reading& reading, const Row& row, const Release& release, const std::string& prefix) {
+  if (row.ours == kCode || row.ours == kNothing || row.ours == kRefused) return;
+  const std::string key = prefix + row.foreign;
+  const bool given = std::any_of(reading.keys().begin(), reading.keys().end(), [&](const ForeignKey& one) {
+    return one.kind == ForeignKey::Kind::said && one.foreign == key;  // a value that says nothing of this key of ours
+  });
+  if (given) return;
+  const ProgramDefault found = program_default(reading, key, row.by_default, release);
+  if (!found.word || found.word->empty()) return;
+  const std::string value = to_ours(row, *found.word, found.release);
+  if (!value.empty()) reading.assume(row.ours, value, found.told, found.release);
+}
+
+void take_defaults(Reading& reading, const Rows& rows, const Release& release, const std::string& prefix) {
+  for (const Row& row : rows) take_default(reading, row, release, prefix);
 }
 
 Node table_of_flags(const std::vector<Node>& words, std::vector<Node>& positional) {

@@ -1,6 +1,7 @@
 // One table per format: what each of its keys is of ours. The reader, the writer and the pages of docs/formats go through the same rows.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,20 @@ enum class Unknown : std::uint8_t {
 /// Reads every value of `tree` by its row; `prefix` stands before the names in messages ("fsdp_config."). Keys that are null say nothing.
 /// Defaults are not taken here.
 void read_rows(Reading& reading, const Rows& rows, const Node& tree, const std::string& prefix = {}, Unknown unknown = Unknown::unread);
-/// Takes the defaults of all rows whose keys of ours are not known yet.
-void take_defaults(Reading& reading, const Rows& rows, const Release& release);
+/// Takes the defaults of all rows whose keys of ours are not known yet: those of the release that was stated, where releases differ
+/// (models/releases.json). `release` is the program's with the one that the rows were read from ("accelerate 1.15"), `prefix` as above.
+void take_defaults(Reading& reading, const Rows& rows, const Release& release, const std::string& prefix = {});
+/// The same of one row.
+void take_default(Reading& reading, const Row& row, const Release& release, const std::string& prefix = {});
+
+/// What a program takes for a key where nothing is said.
+struct ProgramDefault {
+  std::optional<std::string> word;  ///< in its own words; none: nobody knows. An empty text says nothing
+  Release release;                  ///< the one that was stated, or else `read`
+  std::string told;                 ///< "optim: adamw_torch", with what earlier releases take where none was stated
+};
+/// `read` as `release` above; `otherwise` where releases do not differ, as far as is known.
+ProgramDefault program_default(const Reading& reading, const std::string& key, const char* otherwise, const Release& read);
 
 /// The row of a key, or nullptr.
 const Row* find_row(const Rows& rows, const std::string& foreign);

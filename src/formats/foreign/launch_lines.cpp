@@ -4,6 +4,7 @@
 
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/shell.hpp"
+#include "formats/foreign/stated_releases.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/rehearse.hpp"
 
@@ -161,11 +162,13 @@ void overlay(Node& tree, const Node& table, const std::string& path = {}) {
 
 void read_accelerate(Reading& reading, const std::vector<Node>& words) {
   const bool given = reading.has_format("accelerate");
-  reading.note_format("accelerate");
   const AccelerateFlags said = accelerate_flags(words);
-  const bool stands_in = !said.file.empty() && given && !reading.has_file(said.file);  // --from gave the file that the script names
+  const std::string path = said.file.empty() ? std::string() : reading.located(said.file, words.front());
+  const bool there = !path.empty() && reading.has_file(path);
   Node tree = Node::table(words.front().where);
-  if (!said.file.empty() && !stands_in) tree = parse_yaml_text(reading.text_of(said.file), said.file);
+  if (there) tree = parse_yaml_text(reading.text_of(path), path);
+  if (there || said.file.empty()) reading.note_format("accelerate");
+  if (!there && !said.file.empty() && !given) reading.miss(said.file, words.front(), "accelerate");  // --from may give it yet
   overlay(tree, said.flags);
   std::vector<Node> program(words.begin() + static_cast<std::ptrdiff_t>(said.end), words.end());
   if (said.module && !program.empty()) program.insert(program.begin(), Node::scalar("-m", program.front().where));
@@ -329,6 +332,7 @@ void read_launch_line(Reading& reading, const std::vector<Node>& said) {
 std::vector<std::vector<Node>> launches_of_script(Reading& reading, const std::string& text, const std::string& where) {
   std::vector<std::vector<Node>> launched;
   Shell shell(where, [&](const std::vector<Node>& words) {
+    read_pip_line(reading, words);
     std::vector<Node> plain = words;
     Reading aside;
     bool slurm = false;

@@ -16,7 +16,7 @@ const Rows& rows() {
       {"cutoff_len", "seq_len", "", "2048"},
       {"packing", "packed"},
       {"neat_packing", "packed"},
-      {"flash_attn", "attention", "auto=-,disabled=eager,sdpa=sdpa,fa2=flash,fa3=!"},
+      {"flash_attn", "attention", "auto=-,off=eager,disabled=eager,sdpa=sdpa,fa2=flash,fa3=!"},
       {"disable_gradient_checkpointing", "recompute", "true=none,false=full", "false"},
       {"use_reentrant_gc", "recompute_reentrant", "", "true"},
       {"enable_liger_kernel", "liger_kernel", "", "false"},
@@ -46,7 +46,7 @@ const Rows& rows() {
       {"use_kt", kRefused, "false", nullptr, "KTransformers"},
       {"mixture_of_depths", kRefused, "null", nullptr, "a mixture of depths"},
       {"shift_attn", kRefused, "false", nullptr, "shifted attention (LongLoRA)"},
-      {"fp8", "precision", "true=fp8,false=-"},
+      {"fp8", kCode, "", nullptr, "precision fp8, beside bf16"},
       {"fp8_backend", kNothing},
       {"fp8_enable_fsdp_float8_all_gather", kNothing},
       {"template", kNothing},
@@ -102,6 +102,8 @@ void read(Reading& reading, const Node& tree) {
   take_defaults(reading, rows(), kRelease);
   read_adapter(reading, tree);
   read_quantization(reading, tree);
+  if (const Node* low = tree.find("fp8"); low && low->text == "true")
+    reading.overriding([&] { reading.say("precision", "fp8", "fp8", low->where); });
   if (const Node* pure = tree.find("pure_bf16"); pure && pure->text == "true")
     reading.say("precision", "pure-bf16", "pure_bf16", pure->where);
   Node rest = Node::table(tree.where);

@@ -102,6 +102,21 @@ void read_mpt(Reading& reading, const Node& model) {
   reading.set_model_config(learned_config(said, model.where), model.where);
 }
 
+/// Overrides of a published model's config: what changes its shape is another model.
+void check_overrides(Reading& said, const Node& overrides) {
+  if (overrides.is_null()) return;
+  said.when_model_is_known([overrides](Reading&, const Model& model) {
+    for (const auto& [name, value] : overrides.members) {
+      const bool positions = name == "n_positions" || name == "max_position_embeddings";
+      if (name == "use_cache" || name == "attn_config" || name == "max_seq_len" ||  // the last two are MPT's, others do not know them
+          (positions && value.word() == std::to_string(model.max_positions)))
+        continue;
+      refuse("not modelled: another " + name.substr(0, 60) + " than the published model's (model.config_overrides)", value.where,
+             "give MODEL: a config.json that has it, and leave the override out");
+    }
+  });
+}
+
 void read(Reading& reading, const Node& said) {
   Node tree = said;
   resolve_references(tree);
@@ -115,6 +130,7 @@ void read(Reading& reading, const Node& said) {
     reading.assume("framework", "transformers", "hf_causal_lm", kRelease);
     reading.derive("data_parallel", "fsdp1", "Composer's FSDP");
     say_model(reading, *path, "model.pretrained_model_name_or_path");
+    if (const Node* overrides = model->find("config_overrides")) check_overrides(reading, *overrides);
   } else {
     refuse("the model " + (name ? name->word().substr(0, 40) : std::string("without a name")) + " of llm-foundry is not modelled",
            model->where, "mpt_causal_lm or hf_causal_lm");

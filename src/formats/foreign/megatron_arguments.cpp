@@ -10,6 +10,7 @@ namespace plimsoll::formats {
 namespace {
 
 constexpr const char* kRelease = "Megatron-LM core_v0.16";
+constexpr const char* kOverDeepSpeed = "Megatron-DeepSpeed 2024-12";
 
 int recognises(const Node& tree) {
   return 3 * count_of(tree, {"tensor_model_parallel_size", "pipeline_model_parallel_size", "num_attention_heads", "ffn_hidden_size"}) +
@@ -124,7 +125,11 @@ std::string layer_pattern(const Node& value) {
 
 void read_experts(Reading& reading, const Node& tree) {
   const Node* experts = given(tree, "num_experts");
-  if (!experts) return;
+  const bool dense = !experts || (experts->is_scalar() && (experts->text == "1" || experts->text == "0"));
+  if (const ForeignKey* usual = reading.find("moe_dispatcher"); dense && usual && usual->kind == ForeignKey::Kind::by_default)
+    reading.forget("moe_dispatcher");
+  if (dense) return;
+  if (experts->is_list()) refuse("layers with different numbers of experts are not modelled", experts->where, "one number");
   std::string json = "\"num_moe_experts\":" + experts->word();
   const auto add = [&](const char* ours, const char* theirs, const std::string& otherwise) {
     const Node* value = given(tree, theirs);
@@ -289,8 +294,9 @@ void read(Reading& reading, const Node& tree) {
   const bool alone = is_true(tree, kOwnLoop);
   reading.assume("framework", alone ? "megatron-core" : "megatron-lm", alone ? "Megatron-core in a loop of its own" : "Megatron-LM",
                  kRelease);
-  read_megatron(reading, tree, kRelease);
-  if (!reading.has("data_parallel")) reading.assume("data_parallel", "ddp", "use_distributed_optimizer: false", kRelease);
+  read_megatron(reading, tree, reading.is("framework", "megatron-deepspeed") ? kOverDeepSpeed : kRelease);
+  if (!reading.has("data_parallel") && !reading.has("zero_stage"))
+    reading.assume("data_parallel", "ddp", "use_distributed_optimizer: false", kRelease);
 }
 
 }  // namespace

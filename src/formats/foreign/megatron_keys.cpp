@@ -164,6 +164,11 @@ const Rows& megatron_rows() {
       {"init_model_with_meta_device", kNothing},
       {"fine_grained_activation_offloading", kRefused, "false", nullptr, "activations offloaded by module"},
       {"cpu_offloading", kRefused, "false", nullptr, "Transformer Engine's offload"},
+      {"deepspeed", kCode, "", nullptr, "framework megatron-deepspeed"},
+      {"deepspeed_config", kCode, "", nullptr, "DeepSpeed's JSON, where it is there"},
+      {"zero_stage", kCode, "", nullptr, "Megatron-DeepSpeed; 1 unless said"},
+      {"deepspeed_activation_checkpointing", kCode},
+      {"no_pipeline_parallel", kNothing, "", nullptr, "Megatron-DeepSpeed: another engine for the same step"},
       {"yaml_cfg", kCode, "", nullptr, "a file of these arguments"},
   };
   return table;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "formats/foreign/format.hpp"
 #include "formats/foreign/megatron_arguments.hpp"
 #include "plimsoll/error.hpp"
 
@@ -84,14 +85,40 @@ void read_primus_model(Reading& reading, const Node& trainer, Node& arguments) {
   add_missing(arguments, read_with_bases(file, 0));
 }
 
+/// Primus over torchtitan: torchtitan's own sections, with what primus/configs/modules/torchtitan/pre_trainer.yaml takes otherwise.
+void read_primus_titan(Reading& reading, const Node& trainer) {
+  Node tree = Node::table(trainer.where);
+  if (const Node* overrides = trainer.find("overrides"); overrides && overrides->is_table()) tree = *overrides;
+  const Node turbo = tree.find("primus_turbo") ? *tree.find("primus_turbo") : Node();
+  for (const char* low : {"enable_attention_float8", "use_moe_fp8"})
+    if (const Node* value = turbo.find(low); value && value->text == "true")
+      refuse(std::string("not modelled: Primus-Turbo in fp8 (") + low + ")", value->where, "set it to false");
+  std::erase_if(tree.members, [](const auto& member) { return member.first == "primus_turbo" || member.first.ends_with("sink_level"); });
+  for (const auto& [key, word] : {std::pair{"activation_checkpoint.mode", "none"}, {"compile.enable", "true"}})
+    if (!tree.find(key)) tree.set(key, Node::scalar(word, kPrimus));
+  const Node* model = trainer.find("model");
+  if (model && !model->is_null()) {
+    std::string name = model->word().substr(0, model->word().rfind(".yaml"));
+    if (name.ends_with("-fp8")) refuse("not modelled: Primus over torchtitan in fp8", model->where, "a model without -fp8");
+    const std::size_t cut = name.rfind('_');
+    if (cut == std::string::npos) fail("'" + name.substr(0, 60) + "' names no flavor of a model", model->where, "llama3.1_8B.yaml");
+    const std::string family = name.rfind("llama3", 0) == 0 ? "llama3" : name.substr(0, cut);
+    tree.set("model.name", Node::scalar(family, model->where));
+    tree.set("model.flavor", Node::scalar(name.substr(cut + 1), model->where));
+  }
+  reading.note_format("torchtitan");
+  find_format("torchtitan").read(reading, tree);
+}
+
 void read_primus(Reading& reading, const Node& said) {
   Node tree = said;
   resolve_references(tree);
   const Node* trainer = tree.find("modules.pre_trainer");
   if (!trainer || !trainer->is_table()) fail("there is no modules.pre_trainer", tree.where);
   const Node* framework = trainer->find("framework");
+  if (framework && framework->word() == "torchtitan") return read_primus_titan(reading, *trainer);
   if (framework && framework->word() != "megatron")
-    refuse("Primus over " + framework->word().substr(0, 40) + " is not read from its files", framework->where, "megatron");
+    refuse("Primus over " + framework->word().substr(0, 40) + " is not read from its files", framework->where, "megatron or torchtitan");
   reading.say("framework", "primus", "modules.pre_trainer", trainer->where);
   Node arguments = trainer->find("overrides") ? *trainer->find("overrides") : Node::table(trainer->where);
   Node turbo = Node::table(trainer->where);
@@ -178,6 +205,8 @@ void read_nemo(Reading& reading, const Node& said) {
   read_rows(reading, nemo_rows(), tree);
   const Node* model = tree.find("model");
   if (!model || !model->is_table()) fail("there is no model", tree.where);
+  if (tree.find("inference") && !model->find("optim"))
+    fail("does not train: it generates", tree.where, "give a configuration that has model.optim");
   Node arguments = megatron_names(*model);
   std::erase_if(arguments.members, [](const auto& member) {
     return member.first == "activation" || member.first == "bias" || member.first == "share_embeddings_and_output_weights" ||

@@ -60,6 +60,35 @@ void read_tune(Reading& reading, std::vector<Node> words) {
   read_file_and_overrides(reading, file, flags, "torchtune");
 }
 
+/// What Megatron-LM's programs do beside pretraining a GPT. Their flags are the same, and none of them is a step of training one.
+void refuse_other_megatron(const std::string& path, const std::string& where) {
+  const std::string name = path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
+  if (name.rfind("pretrain_", 0) == 0 && name.rfind("pretrain_gpt", 0) != 0)
+    refuse("not modelled: what " + name.substr(0, 60) + " trains", where, "pretrain_gpt.py is");
+  for (const char* other : {"generat", "inference", "server", "eval", "merge", "convert", "preprocess", "prompt", "analyze"})
+    if (name.find(other) != std::string::npos)
+      fail("the program " + name.substr(0, 60) + " does not train", where, "give the line that does behind --");
+  if (path.find("tasks/") != std::string::npos) refuse("not modelled: " + path.substr(0, 80), where, "pretrain_gpt.py is");
+}
+
+/// Megatron-DeepSpeed: Megatron's arguments, whose states DeepSpeed shards.
+void read_megatron_deepspeed(Reading& reading, const Node& flags) {
+  const Node *stage = flags.find("zero_stage"), *experts = flags.find("num_experts"), *file = flags.find("deepspeed_config");
+  reading.say("framework", "megatron-deepspeed", "deepspeed", flags.find("deepspeed")->where);
+  if (experts && (experts->is_list() || experts->word() != "1"))
+    refuse("not modelled: DeepSpeed's mixture of experts", experts->where, "--num-experts 1");
+  if (stage) {
+    reading.say("zero_stage", stage->word(), "zero_stage", stage->where);
+  } else {
+    reading.assume("zero_stage", "1", "zero_stage: 1.0", "Megatron-DeepSpeed 2024-12");
+  }
+  if (const Node* checkpoints = flags.find("deepspeed_activation_checkpointing"); checkpoints && flags.find("checkpoint_activations"))
+    reading.leave_unread("deepspeed_activation_checkpointing", checkpoints->where);
+  if (!file) return;
+  if (reading.has_file(file->word())) return read_deepspeed_reference(reading, *file);
+  reading.leave_unread("deepspeed_config " + file->word().substr(0, 80) + ": not there before the script has run", file->where);
+}
+
 void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& positional, const std::string& program) {
   if (const Node* file = flags.find("job.config_file"); file) {
     Node rest = flags;
@@ -74,8 +103,11 @@ void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& po
   };
   if (program.find("torchtitan") != std::string::npos || (flags.find("module") && flags.find("config")))
     return by(torchtitan_format(), flags);
-  if (program.find("pretrain_") != std::string::npos || has_flag(flags, {"tensor_model_parallel_size", "num_attention_heads"}))
+  if (program.find("pretrain_") != std::string::npos || has_flag(flags, {"tensor_model_parallel_size", "num_attention_heads"})) {
+    refuse_other_megatron(program, flags.where);
+    if (flags.find("deepspeed")) read_megatron_deepspeed(reading, flags);
     return by(megatron_format(), flags);
+  }
   if (const Node* file = first_file(positional); file && positional.size() == 1 && !has_flag(flags, {"per_device_train_batch_size"})) {
     Node rest = flags;
     if (program.find("axolotl") != std::string::npos) return read_file_and_overrides(reading, *file, rest, "axolotl");

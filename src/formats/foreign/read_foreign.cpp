@@ -6,6 +6,7 @@
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/read_run.hpp"
 #include "formats/foreign/shell.hpp"
+#include "formats/foreign/stated_releases.hpp"
 #include "formats/row_reader.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
@@ -73,6 +74,7 @@ const Format& recognised(const Node& tree, const std::string& path) {
 void read_file(Reading& reading, const std::string& path, const std::string& format) {
   const std::string text = reading.text_of(path);
   if (format.empty() && read_cluster_text(reading, text, path)) return;
+  if (format.empty() && read_requirements(reading, text, path)) return reading.note_format("requirements");
   const Syntax syntax = syntax_of(path, text);
   if (syntax == Syntax::shell && (format.empty() || format == "shell")) {
     reading.note_format("shell");
@@ -150,7 +152,7 @@ Model model_of(const Reading& reading, const ForeignOptions& options, const Stra
 // ---- the strategy and the cluster -------------------------------------------------------------------------------------------
 
 bool is_ours(const std::string& key) {
-  for (const char* other : {"model", "cluster", "slurm", "env", "local_batch", "on"})
+  for (const char* other : {"model", "cluster", "slurm", "env", "local_batch", "on", "checkpoint", "auto_wrap"})
     if (key == other || key.rfind(std::string(other) + ".", 0) == 0) return false;
   return true;
 }
@@ -221,6 +223,7 @@ ForeignRun finish(Reading& reading, const ForeignOptions& options) {
     const Reading::Completion completion = reading.completions()[i];
     completion(reading, run.model);
   }
+  settle_releases(reading);
   run.model_name = options.model.empty() ? reading.value("model") : options.model;
   set_keys(run.strategy, reading);
   run.cluster = cluster_of_run(reading, options);
@@ -251,7 +254,10 @@ ForeignRun read_foreign(const std::vector<std::string>& files, const ForeignOpti
   using namespace formats;
   Reading reading;
   reading.set_reader(read_file);
-  for (const std::string& input : files) read_input(reading, input);
+  read_release_options(reading, options.releases);
+  std::vector<std::string> inputs = files;  // requirements first: they decide which defaults hold
+  std::stable_partition(inputs.begin(), inputs.end(), [](const std::string& input) { return ends_with(input, ".txt"); });
+  for (const std::string& input : inputs) read_input(reading, input);
   if (!options.launch_line.empty()) {
     std::vector<formats::Node> words;
     for (const std::string& word : options.launch_line) words.push_back(formats::Node::scalar(word, "the command line"));

@@ -52,6 +52,20 @@ void Reading::assume(const std::string& key, const std::string& value, const std
   if (!has(key)) put({key, value, foreign, release, ForeignKey::Kind::by_default}, kDefault);
 }
 
+void Reading::state_release(const std::string& program, const std::string& release, const std::string& where) {
+  const auto found = std::find_if(releases_.begin(), releases_.end(), [&](const StatedRelease& one) { return one.program == program; });
+  if (found == releases_.end()) return releases_.push_back({program, release, where});
+  if (found->release != release)
+    fail(program + " " + release.substr(0, 40) + " disagrees with " + program + " " + found->release.substr(0, 40) + " (" + found->where +
+             ")",
+         where, "state one release");
+}
+
+std::string Reading::release_of(const std::string& program) const {
+  const auto found = std::find_if(releases_.begin(), releases_.end(), [&](const StatedRelease& one) { return one.program == program; });
+  return found == releases_.end() ? std::string() : found->release;
+}
+
 const ForeignKey* Reading::find(const std::string& key) const {
   const auto found = std::find_if(keys_.begin(), keys_.end(), [&](const ForeignKey& one) { return one.key == key; });
   return found == keys_.end() ? nullptr : &*found;
@@ -113,21 +127,26 @@ std::string Reading::text_of(const std::string& path) const {
   return found != files_.end() ? plain_text(found->second) : read_plain(path);
 }
 
+std::string Reading::located(const std::string& path, const Node& from) const {
+  constexpr int kMostFolders = 16;
+  namespace fs = std::filesystem;
+  std::error_code none;
+  fs::path folder = fs::path(file_of(from.where)).parent_path();
+  if (has_file(path) || fs::path(path).is_absolute()) return path;
+  for (int up = 0; up < kMostFolders; ++up, folder /= "..")
+    if (fs::exists(folder / path, none)) return (folder / path).string();  // projects name files from their own root
+  return path;
+}
+
 void Reading::include(const std::string& path, const Node& from, const std::string& format) {
   constexpr int kMostIncludes = 16;
   if (++depth_ > kMostIncludes) fail("files include each other more than " + std::to_string(kMostIncludes) + " deep", from.where);
-  namespace fs = std::filesystem;
-  std::error_code none;
-  std::string found = path;
-  fs::path folder = fs::path(file_of(from.where)).parent_path();
-  for (int up = 0; up < kMostIncludes && fs::path(path).is_relative() && !has_file(found); ++up, folder /= "..")
-    if (fs::exists(folder / path, none)) found = (folder / path).string();  // projects name files from their own root
-  if (!has_file(found)) {
-    missing_.push_back({path, from.where, format});
-    --depth_;
-    return;
+  const std::string found = located(path, from);
+  if (has_file(found)) {
+    reader_(*this, found, format);
+  } else {
+    miss(path, from, format);
   }
-  reader_(*this, found, format);
   --depth_;
 }
 

@@ -28,6 +28,16 @@ class Reading {
   /// A key that changes nothing of memory or time, or that nothing knows.
   void leave_unread(const std::string& foreign, const std::string& where) { unread_.push_back(where + " " + foreign); }
 
+  /// Which release of a program runs (its name in models/releases.json, or "torch"). Throws Error where two places say different ones.
+  void state_release(const std::string& program, const std::string& release, const std::string& where);
+  /// The release that was stated; empty: the newest.
+  std::string release_of(const std::string& program) const;
+  /// The programs whose releases were stated, with the places.
+  struct StatedRelease {
+    std::string program, release, where;
+  };
+  const std::vector<StatedRelease>& releases() const { return releases_; }
+
   /// What is known of a key so far; nullptr: nothing. Valid until the next change.
   const ForeignKey* find(const std::string& key) const;
   bool has(const std::string& key) const { return find(key) != nullptr; }
@@ -59,6 +69,10 @@ class Reading {
   /// nowhere and a file of its format was given, that one stands for it.
   /// Throws Error where it cannot be read, or where files include each other without end.
   void include(const std::string& path, const Node& from, const std::string& format = {});
+  /// Where such a file is; the path as it stands where it is nowhere.
+  std::string located(const std::string& path, const Node& from) const;
+  /// Notes that a named file is nowhere, for check_missing().
+  void miss(const std::string& path, const Node& from, const std::string& format) { missing_.push_back({path, from.where, format}); }
   /// Throws Error where a file that was named is nowhere, and none of its format was given.
   void check_missing() const;
   void set_reader(std::function<void(Reading&, const std::string&, const std::string&)> reader) { reader_ = std::move(reader); }
@@ -82,6 +96,7 @@ class Reading {
   void put(ForeignKey key, int rank);
 
   std::vector<ForeignKey> keys_;
+  std::vector<StatedRelease> releases_;
   std::vector<int> ranks_;  ///< of keys_: how strongly each is said
   std::vector<std::string> unread_, formats_;
   std::vector<Completion> completions_;

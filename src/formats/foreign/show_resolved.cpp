@@ -4,13 +4,19 @@
 #include <algorithm>
 
 #include "formats/foreign/format.hpp"
+#include "formats/foreign/releases.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 
 namespace plimsoll {
 namespace {
 
-std::string shortened(const std::string& text, std::size_t most) { return text.size() <= most ? text : text.substr(0, most - 1) + "…"; }
+std::string shortened(const std::string& text, std::size_t most) {
+  if (text.size() <= most) return text;
+  std::string cut = text.substr(0, most - 1);
+  cut += "…";
+  return cut;
+}
 
 std::string origin_of(const ForeignKey& key) {
   switch (key.kind) {
@@ -21,6 +27,20 @@ std::string origin_of(const ForeignKey& key) {
     default:
       return "default of " + key.where + (key.foreign.empty() ? "" : " (" + key.foreign + ")");
   }
+}
+
+/// What the program takes where the key is absent, by release where releases differ.
+std::string absent_of(const formats::Format& format, const formats::Row& row) {
+  const bool fsdp = std::string_view(format.name) == "fsdp_config";
+  const auto steps =
+      formats::defaults_by_release(formats::program_of(format.release), (fsdp ? "fsdp_config." : "") + std::string(row.foreign));
+  if (steps.empty()) return row.by_default ? fmt::format("`{}`", row.by_default) : "";
+  std::string text;
+  for (std::size_t i = steps.size(); i-- > 0;) {
+    const std::string word = steps[i].second.empty() ? "nothing" : "`" + steps[i].second + "`";
+    text += (text.empty() ? "" : ", ") + (i + 1 < steps.size() ? "before " + steps[i + 1].first + " " : std::string()) + word;
+  }
+  return text;
 }
 
 }  // namespace
@@ -34,7 +54,7 @@ std::string show_resolved(const ForeignRun& run) {
   for (const ForeignKey& key : run.keys)
     text += fmt::format("  {:{}}  {:18}  {}\n", key.key, width, shortened(key.value, 40), origin_of(key));
   const Strategy resolved = resolve(run.strategy, run.model, run.cluster);
-  if (!resolved.assumed.empty()) text += "\ntaken where nothing was said\n";
+  if (!resolved.assumed.empty()) text += "\ntaken where nothing was said, as of " + find_framework(resolved.framework).source + "\n";
   for (const std::string& line : resolved.assumed) text += "  " + line + "\n";
   if (!run.unread.empty()) text += "\nunread: they change nothing of memory or time that is known here\n";
   for (const std::string& line : run.unread) text += "  " + line + "\n";
@@ -53,7 +73,7 @@ std::string foreign_key_table(const std::string& name) {
                                                          : fmt::format("`{}`", ours);
     std::string words = row.words;
     for (std::size_t at = 0; (at = words.find(',', at)) != std::string::npos; at += 2) words.replace(at, 1, ", ");
-    const std::string absent = row.by_default ? fmt::format("`{}`", row.by_default) : "";
+    const std::string absent = absent_of(format, row);
     text += fmt::format("| `{}` | {} | {} | {} | {} |\n", row.foreign, what, words, absent, row.remark);
   }
   return text;

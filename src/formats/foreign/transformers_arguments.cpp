@@ -32,7 +32,7 @@ const Rows& rows() {
       {"activation_checkpointing", "recompute", "true=full,false=none", nullptr, "transformers 5.19"},
       {"activation_checkpointing_kwargs.use_reentrant", "recompute_reentrant"},
       {"gradient_checkpointing", "recompute", "true=full,false=none", "false"},
-      {"gradient_checkpointing_kwargs.use_reentrant", "recompute_reentrant"},
+      {"gradient_checkpointing_kwargs.use_reentrant", "recompute_reentrant", "", "false"},
       {"optim", "optimizer",
        "adamw_torch=adamw,adamw_torch_fused=adamw,adamw_hf=adamw,adafactor=adafactor,sgd=sgd,adagrad=adagrad,rmsprop=rmsprop,"
        "adamw_bnb_8bit=adamw-8bit,adamw_8bit=adamw-8bit,paged_adamw_8bit=paged-adamw-8bit,paged_adamw_32bit=paged-adamw,paged_adamw=paged-"
@@ -42,7 +42,7 @@ const Rows& rows() {
        "lomo=!,adalomo=!,grokadamw=!,schedule_free_adamw=!,schedule_free_sgd=!,schedule_free_radam=!,apollo_adamw=!,stable_adamw=!,"
        "adamw_anyprecision=!,adamw_torch_4bit=!,adamw_torch_8bit=!",
        "adamw_torch_fused", "adamw_torch before torch 2.8"},
-      {"optim", "optimizer_impl", "adamw_torch_fused=fused,adamw_torch=foreach,*=-", "adamw_torch_fused"},
+      {"optim", "optimizer_impl", "adamw_torch_fused=fused,adamw_torch=foreach,adamw_hf=for-loop,*=-", "adamw_torch_fused"},
       {"optim_target_modules", kRefused, "null", nullptr, "GaLore and its like"},
       {"max_grad_norm", "clip_grad_norm", "", "1.0"},
       {"use_liger_kernel", "liger_kernel", "", "false"},
@@ -72,7 +72,22 @@ const Rows& rows() {
       {"use_dora", kCode},
       {"load_in_4bit", "base_weights", "true=nf4,false=-"},
       {"load_in_8bit", "base_weights", "true=int8,false=-"},
-      {"use_bnb_nested_quant", kCode},
+      {"use_bnb_nested_quant", kCode, "", nullptr, "base_weights nf4-double-quant"},
+      {"lora_task_type", kNothing},
+      {"bnb_4bit_compute_dtype", kNothing},
+      {"use_rslora", kNothing},
+      {"lora_target_parameters", kRefused, "null", nullptr, "adapters on parameters that are no linear's"},
+      {"use_peft_lora", kCode, "", nullptr, "PEFT's examples/sft: use_peft"},
+      {"use_4bit_quantization", "base_weights", "true=nf4,false=-", nullptr, "PEFT's examples/sft"},
+      {"use_8bit_quantization", "base_weights", "true=int8,false=-", nullptr, "PEFT's examples/sft"},
+      {"use_nested_quant", kCode, "", nullptr, "PEFT's examples/sft: base_weights nf4-double-quant"},
+      {"use_flash_attn", "attention", "true=flash,false=-", nullptr, "PEFT's examples/sft"},
+      {"use_reentrant", "recompute_reentrant", "", nullptr, "PEFT's examples/sft"},
+      {"use_unsloth", kRefused, "false", nullptr, "Unsloth"},
+      {"bnb_4bit_quant_type", kRefused, "nf4,fp4", nullptr, "this type of 4-bit weights"},
+      {"bnb_4bit_quant_storage", "bnb_4bit_quant_storage", "uint8=-,float32=fp32,bfloat16=bf16,float16=fp16"},
+      {"bnb_4bit_quant_storage_dtype", "bnb_4bit_quant_storage", "uint8=-,float32=fp32,bfloat16=bf16,float16=fp16", nullptr,
+       "PEFT's examples/sft"},
       {"quantization_config", kCode, "", nullptr, "BitsAndBytesConfig"},
       {"quantization_config.*", kCode},
       {"parallelism_config.*", kRefused, "", nullptr, "parallelism_config inside TrainingArguments (give it in Accelerate's file)"},
@@ -117,7 +132,11 @@ void read_fsdp_word(Reading& reading, const Node& value) {
   std::string text = value.word() + " ";
   for (std::size_t at = 0, end = text.find_first_of(" ,"); end != std::string::npos; at = end + 1, end = text.find_first_of(" ,", at)) {
     const std::string word = text.substr(at, end - at);
-    if (word.empty() || word == "auto_wrap") continue;
+    if (word.empty()) continue;
+    if (word == "auto_wrap") {
+      reading.say("auto_wrap", "true", "fsdp", value.where);
+      continue;
+    }
     if (word == "offload") {
       reading.say("offload", "params+grads+optimizer", "fsdp", value.where);
     } else if (const std::string ours = to_ours(strategy, word, value.where); !ours.empty()) {
@@ -159,8 +178,28 @@ void read_quantization(Reading& reading, const Node& value) {
   }
 }
 
+/// A second quantization of the 4-bit weights' scales.
+void read_nested(Reading& reading, const Node& tree) {
+  for (const char* key : {"use_bnb_nested_quant", "use_nested_quant"}) {
+    if (!is_true(tree, key) || !reading.is("base_weights", "nf4")) continue;
+    reading.forget("base_weights");
+    reading.say("base_weights", "nf4-double-quant", key, tree.find(key)->where);
+  }
+}
+
+/// Arguments of a script's own that may say which weights are trained, or in what they lie.
+void refuse_unknown_weights(const Node& tree) {
+  for (const auto& [name, value] : tree.members) {
+    if (find_row(rows(), name) || value.is_null() || value.text == "false") continue;
+    for (const char* part : {"lora", "peft", "adapter", "quantiz", "4bit", "8bit"})
+      if (name.find(part) != std::string::npos)
+        refuse("not modelled: " + name.substr(0, 60) + ", which may decide what is trained", value.where,
+               "leave it out and say it by TRL's names: use_peft, lora_r, load_in_4bit");
+  }
+}
+
 void read_adapter_flags(Reading& reading, const Node& tree) {
-  if (!is_true(tree, "use_peft")) return;
+  if (!is_true(tree, "use_peft") && !is_true(tree, "use_peft_lora")) return;
   static const Rows table = {{"lora_r", "lora.r", "", "16"},
                              {"lora_alpha", "lora.alpha", "", "32"},
                              {"lora_dropout", "lora.dropout", "", "0.05"},
@@ -174,14 +213,20 @@ void read_adapter_flags(Reading& reading, const Node& tree) {
   take_defaults(reading, table, "TRL 0.24");
 }
 
-/// `dtype` is "auto" unless said: the type of the checkpoint, which no file here tells. FSDP's shards are upcast, DeepSpeed casts.
+/// Weights come in fp32, from 5.0 on in the type of their checkpoint, which a config.json tells. FSDP's shards are upcast, DeepSpeed casts.
 void assume_weights(Reading& said) {
   said.when_model_is_known([](Reading& reading, const Model&) {
     const bool half = reading.is("precision", "bf16") || reading.is("precision", "fp16") || reading.is("mixed_precision", "bf16") ||
                       reading.is("mixed_precision", "fp16");
     const bool sharded = reading.value("data_parallel").rfind("fsdp", 0) == 0;
-    if (half && !sharded && !reading.is("framework", "deepspeed"))
-      reading.assume("param_dtype", "fp32", "dtype: auto, whose checkpoint's type is not told", kRelease);
+    if (!half || sharded || reading.is("framework", "deepspeed")) return;
+    const ProgramDefault usual = program_default(reading, "from_pretrained.dtype", nullptr, kRelease);
+    const bool of_checkpoint = usual.word == "auto" && reading.has("checkpoint.dtype");
+    reading.assume("param_dtype", of_checkpoint ? reading.value("checkpoint.dtype") : "fp32",
+                   usual.told + (usual.word != "auto" ? ""
+                                 : of_checkpoint      ? ", the checkpoint's type"
+                                                      : ", a checkpoint whose type is not told"),
+                   usual.release);
   });
 }
 
@@ -200,6 +245,8 @@ void read_arguments(Reading& reading, const Node& tree) {
   read_rows(reading, rows(), tree);
   read_precision(reading, tree);
   read_sharding(reading, tree);
+  read_nested(reading, tree);
+  if (!reading.has_format("llama-factory")) refuse_unknown_weights(tree);  // which has named those that matter
   read_adapter_flags(reading, tree);
   if (const Node* value = tree.find("quantization_config"); value && value->is_table()) read_quantization(reading, *value);
   if (sharded_by_deepspeed) read_deepspeed_reference(reading, *deepspeed);
@@ -240,6 +287,13 @@ std::string json_of(const Node& node) {
 
 void read_config(Reading& reading, const Node& tree) {
   reading.set_model_config(json_of(tree), tree.where.substr(0, tree.where.find('#')));
+  static const Row types = {"torch_dtype", "checkpoint.dtype", "float32=fp32,bfloat16=bf16,float16=fp16,*=-"};
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    const Node* value = tree.find(key);
+    if (!value || !value->is_scalar() || reading.has("checkpoint.dtype")) continue;
+    if (const std::string type = to_ours(types, value->text, value->where); !type.empty())
+      reading.say("checkpoint.dtype", type, key, value->where);
+  }
   const Node* quantization = tree.find("quantization_config");
   if (quantization && quantization->is_table()) read_quantization(reading, *quantization);
 }

@@ -89,7 +89,32 @@ std::vector<Module*> layers_of_class(const Model& model, Module& root, const std
   return layers;
 }
 
+/// An nn.ModuleList: nothing of its own but children that are numbered.
+bool is_list(const Module& module) {
+  return module.parameters.empty() && module.buffers.empty() && !module.children.empty() &&
+         std::all_of(module.children.begin(), module.children.end(), [](const std::unique_ptr<Module>& child) {
+           return child->name().find_first_not_of("0123456789") == std::string_view::npos;
+         });
+}
+
+/// Adds the units at and below a module; answers how many of its parameters they hold.
+std::int64_t wrap_by_size(Module& module, std::int64_t least, bool is_root, std::vector<Module*>& units) {
+  std::int64_t all = 0, wrapped = 0;
+  for (const auto& parameter : module.all_parameters()) all += parameter->sizes.product();
+  if (all < least) return 0;
+  for (const auto& child : module.children) wrapped += wrap_by_size(*child, least, false, units);
+  if (is_root || all - wrapped < least || is_list(module)) return wrapped;
+  units.push_back(&module);
+  return all;
+}
+
 }  // namespace
+
+std::vector<Module*> units_by_size(Module& root, std::int64_t least) {
+  std::vector<Module*> units;
+  wrap_by_size(root, least, true, units);
+  return units;
+}
 
 std::vector<Module*> layer_modules(const Model& model, Module& root) { return layers_of_class(model, root, {}); }
 
@@ -98,6 +123,7 @@ std::vector<std::vector<Module*>> wrap_units(const Model& model, Module& root, c
   const auto one_each = [&](const std::vector<Module*>& modules) {
     for (Module* module : modules) units.push_back({module});
   };
+  if (entries.size() == 1 && entries.front() == "none") return units;
   if (entries.empty()) one_each(layer_modules(model, root));
   for (const std::string& entry : entries) {
     if (entry.empty()) fail("an entry of the wrap list is empty", "fsdp.units");

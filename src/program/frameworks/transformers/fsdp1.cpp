@@ -41,6 +41,8 @@ Fsdp1Settings fsdp1_settings(const Strategy& strategy) {
   settings.reshard_after_forward = sharding != Sharding::shard_grad_op && sharding != Sharding::hybrid_shard_zero2;
   settings.use_orig_params = strategy.fsdp.use_orig_params.value_or(true);
   settings.forward_prefetch = strategy.fsdp.forward_prefetch.value_or(false);
+  settings.backward_prefetch = strategy.fsdp.backward_prefetch;
+  settings.sync_module_states = is_prepared_by_accelerate(strategy);  // --fsdp_sync_module_states of `accelerate launch` since 0.22
   settings.offload_to_host = strategy.offload.params;
   settings.rank = strategy.rank.value_or(0);
   return settings;
@@ -59,7 +61,12 @@ void untie(Module& root) {
 
 StepProgram record_fsdp1(Tape& tape, const Model& model, Module& root, Network& network, const Strategy& strategy, bool every_micro_batch) {
   std::vector<Module*> units;
-  for (const std::vector<Module*>& unit : wrap_units(model, root, strategy.fsdp.units)) units.insert(units.end(), unit.begin(), unit.end());
+  if (strategy.fsdp.min_num_params > 0) {
+    units = units_by_size(root, strategy.fsdp.min_num_params);
+  } else {
+    for (const std::vector<Module*>& unit : wrap_units(model, root, strategy.fsdp.units))
+      units.insert(units.end(), unit.begin(), unit.end());
+  }
   Fsdp1 sharded(tape, root, units, fsdp1_settings(strategy));
   tape.phase(Phase::init);
   sharded.materialize();

@@ -80,6 +80,8 @@ void refuse_without_dtensors(OptimizerKind optimizer) {
 }  // namespace
 
 StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy, bool every_micro_batch) {
+  if (strategy.fsdp.min_num_params > 0)
+    fail("fully_shard takes no list of modules, which units by size would be", "fsdp.min_num_params", "use FSDP1, or units by class");
   Tape tape;
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   const std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, *root, tape);

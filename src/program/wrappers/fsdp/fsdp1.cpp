@@ -8,6 +8,7 @@
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/optimizers/clipping.hpp"
+#include "program/wrappers/broadcast.hpp"
 #include "program/wrappers/leaf.hpp"
 
 namespace plimsoll::program {
@@ -49,14 +50,21 @@ class Fsdp1Unit {
   void reshard(bool free_gathered);
   void end_backward();
   /// The flat shard, without use_orig_params.
-  void collect_shard(std::vector<Tensor>& into) const;
+  void collect_shard(std::vector<Tensor>& into) const {
+    if (shard_) into.push_back(shard_);
+  }
   /// The pieces of original parameters, by parameter.
   void collect_originals(std::unordered_map<const Parameter*, Tensor>& into) const;
   const Module& module() const { return module_; }
-  void forget_gradient();
+  void forget_gradient() {
+    unsharded_gradient_shown_ = false;
+    reduced_.reset();
+    if (gathered_) gathered_.grad().reset();
+  }
 
  private:
   std::vector<Tensor> materialize_modules();
+  void broadcast_states(const std::vector<Tensor>& parameters);
   void pre_forward(std::vector<Tensor*>& inputs);
   void post_forward(std::vector<Tensor*>& outputs);
   void pre_backward();
@@ -65,7 +73,7 @@ class Fsdp1Unit {
   void reshard_behind(const std::vector<Tensor*>& inputs);
   void unshard_for_forward();
   void prefetch_forward();
-  void prefetch_backward();
+  void prefetch_backward(FsdpOptions::Prefetch now);
   void all_gather();
   void gather_low_precision();
   void split_views();
@@ -142,9 +150,20 @@ std::vector<Tensor> Fsdp1Unit::materialize_modules() {
   return parameters;
 }
 
+/// _sync_module_params_and_buffers: buffers that no inner unit has sent, then the unit's own parameters.
+void Fsdp1Unit::broadcast_states(const std::vector<Tensor>& parameters) {
+  std::vector<Tensor> states;
+  for (Module* module : module_.all_modules())
+    for (ModuleBuffer& buffer : module->buffers)
+      if (owner_.synced_.insert(&buffer).second) states.push_back(buffer.tensor);
+  states.insert(states.end(), parameters.begin(), parameters.end());
+  broadcast_coalesced(tape(), states, std::int64_t{250} << 20);  // PARAM_BROADCAST_BUCKET_SIZE
+}
+
 void Fsdp1Unit::materialize() {
   const LabelScope label(tape(), module_.label);
   const std::vector<Tensor> parameters = materialize_modules();
+  if (owner_.settings_.sync_module_states) broadcast_states(parameters);
   Tensor flat;
   if (sharded()) flat = tape().empty({elements_}, type_, Category::parameter);  // FlatParamHandle.shard: the rank's part is a clone
   shard_ = tape().parameter({shard_elements()}, type_, true);
@@ -289,9 +308,9 @@ void Fsdp1Unit::prefetch_forward() {
   next.unshard_for_forward();
 }
 
-/// BackwardPrefetch.BACKWARD_PRE: the unit that ran before this one in forward.
-void Fsdp1Unit::prefetch_backward() {
-  if (post_forward_index_ == 0) return;
+/// _prefetch_handle: the unit that ran before this one in forward, before this one's gradients (BACKWARD_PRE) or after (BACKWARD_POST).
+void Fsdp1Unit::prefetch_backward(FsdpOptions::Prefetch now) {
+  if (post_forward_index_ == 0 || owner_.settings_.backward_prefetch != now) return;
   Fsdp1Unit& target = *owner_.post_forward_order_[post_forward_index_ - 1];
   if (target.unshards_in_backward_) target.unshard();
 }
@@ -337,6 +356,7 @@ void Fsdp1Unit::reshard_behind(const std::vector<Tensor*>& inputs) {
       if (--inputs_waiting_ > 0) return;
       state_ = State::post_backward;
       reshard(frees_in_backward());
+      prefetch_backward(FsdpOptions::Prefetch::post);
     });
   }
 }
@@ -371,7 +391,7 @@ void Fsdp1Unit::pre_backward() {
   tape().wait(kComputeStream, owner_.unshard_stream_);
   show_views();
   unshards_in_backward_ = false;
-  prefetch_backward();
+  prefetch_backward(FsdpOptions::Prefetch::pre);
   if (Tensor& earlier = shard_.grad(); earlier && sharded()) reduced_ = std::exchange(earlier, {});
 }
 
@@ -382,6 +402,7 @@ void Fsdp1Unit::post_backward() {
   state_ = State::post_backward;
   const LabelScope label(tape(), module_.label);
   reshard(frees_in_backward());
+  prefetch_backward(FsdpOptions::Prefetch::post);
   views_.clear();
   if (!owner_.synchronize_) return show_unsharded_gradient();
   tape().wait(owner_.reduce_stream_, kComputeStream);
@@ -478,16 +499,6 @@ void Fsdp1Unit::end_backward() {
   state_ = State::idle;
   unshards_in_backward_ = false;
   if (owner_.synchronize_) show_gradient();
-}
-
-void Fsdp1Unit::forget_gradient() {
-  unsharded_gradient_shown_ = false;
-  reduced_.reset();
-  if (gathered_) gathered_.grad().reset();
-}
-
-void Fsdp1Unit::collect_shard(std::vector<Tensor>& into) const {
-  if (shard_) into.push_back(shard_);
 }
 
 void Fsdp1Unit::collect_originals(std::unordered_map<const Parameter*, Tensor>& into) const {

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <unordered_set>
 #include <vector>
 
+#include "plimsoll/strategy.hpp"
 #include "program/module.hpp"
 #include "program/tape.hpp"
 
@@ -23,7 +25,9 @@ struct Fsdp1Settings {
   bool reshard_after_forward = true;  ///< FULL_SHARD, HYBRID_SHARD; false: SHARD_GRAD_OP, _HYBRID_SHARD_ZERO2
   bool use_orig_params = true;        ///< the optimizer sees the rank's pieces of the original parameters
   bool forward_prefetch = false;      ///< from the second step on the next unit is gathered while one computes
-  bool offload_to_host = false;       ///< CPUOffload: shards, reduced gradients and states in pinned host memory
+  FsdpOptions::Prefetch backward_prefetch = FsdpOptions::Prefetch::pre;  ///< the class's own
+  bool sync_module_states = false;                                       ///< units take the first rank's states when they are made
+  bool offload_to_host = false;  ///< CPUOffload: shards, reduced gradients and states in pinned host memory
 };
 
 class Fsdp1Unit;
@@ -62,7 +66,8 @@ class Fsdp1 {
   std::vector<Fsdp1Unit*> pre_forward_order_;      ///< of the first forward
   std::vector<Fsdp1Unit*> post_forward_order_;
   StreamId pre_unshard_stream_, unshard_stream_, reduce_stream_, replicate_stream_;
-  Tensor zero_scalar_;  ///< the norm of ranks without gradients, made by the first clipping
+  std::unordered_set<const ModuleBuffer*> synced_;  ///< buffers that a unit has broadcast
+  Tensor zero_scalar_;                              ///< the norm of ranks without gradients, made by the first clipping
   bool initialized_ = false, callback_queued_ = false, synchronize_ = true;
 };
 

@@ -1,116 +1,4 @@
-#include "formats/export/writer.hpp"
-
-namespace plimsoll::formats {
-
-const char* trainer_program() {
-  return R"("""Trains a causal language model with transformers' Trainer on tokens: of a dataset of the hub (--dataset), or the same token throughout.
-
-    accelerate launch --config_file accelerate.yaml train.py training_arguments.json
-"""
-
-import dataclasses
-import os
-import sys
-
-import torch
-import transformers
-
-
-@dataclasses.dataclass
-class ModelArguments:
-    model_name_or_path: str = ""
-    dtype: str = "auto"
-    attn_implementation: str = "sdpa"
-    block_size: int = 1024
-    dataset: str = ""
-    use_peft: bool = False
-    lora_r: int = 16
-    lora_alpha: float = 32
-    lora_dropout: float = 0.0
-    lora_target_modules: list[str] = dataclasses.field(default_factory=list)
-    lora_modules_to_save: list[str] = dataclasses.field(default_factory=list)
-    use_dora: bool = False
-    load_in_4bit: bool = False
-    load_in_8bit: bool = False
-
-
-class SameToken(torch.utils.data.Dataset):
-    """Every sequence is full: the shapes of training without its data."""
-
-    def __init__(self, length, count=4096):
-        self.length, self.count = length, count
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, index):
-        ids = torch.zeros(self.length, dtype=torch.long)
-        return {"input_ids": ids, "labels": ids}
-
-
-def model_of(options):
-    path = options.model_name_or_path
-    if os.path.isdir(path) and not any(name.endswith((".safetensors", ".bin")) for name in os.listdir(path)):
-        config = transformers.AutoConfig.from_pretrained(path)  # no weights: from scratch
-        dtype = torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype)
-        return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=options.attn_implementation)
-    dtype = options.dtype if options.dtype == "auto" else getattr(torch, options.dtype)
-    quantized = None
-    if options.load_in_4bit or options.load_in_8bit:
-        quantized = transformers.BitsAndBytesConfig(load_in_4bit=options.load_in_4bit, load_in_8bit=options.load_in_8bit, bnb_4bit_quant_type="nf4")
-    return transformers.AutoModelForCausalLM.from_pretrained(
-        path, dtype=dtype, attn_implementation=options.attn_implementation, quantization_config=quantized
-    )
-
-
-def adapted(model, options):
-    import peft
-
-    targets = options.lora_target_modules
-    return peft.get_peft_model(
-        model,
-        peft.LoraConfig(
-            task_type="CAUSAL_LM",
-            r=options.lora_r,
-            lora_alpha=options.lora_alpha,
-            lora_dropout=options.lora_dropout,
-            target_modules=targets[0] if targets == ["all-linear"] else targets,
-            modules_to_save=options.lora_modules_to_save or None,
-            use_dora=options.use_dora,
-        ),
-    )
-
-
-def tokens_of(options):
-    if not options.dataset:
-        return SameToken(options.block_size)
-    import datasets
-
-    tokenizer = transformers.AutoTokenizer.from_pretrained(options.model_name_or_path)
-    texts = datasets.load_dataset(options.dataset, split="train")
-    ids = sum((tokenizer(text)["input_ids"] for text in texts["text"]), [])
-    length = options.block_size
-    blocks = [torch.tensor(ids[at : at + length]) for at in range(0, len(ids) - length, length)]
-    return [{"input_ids": block, "labels": block} for block in blocks]
-
-
-def main():
-    parser = transformers.HfArgumentParser((ModelArguments, transformers.TrainingArguments))
-    file = next((word for word in sys.argv[1:] if word.endswith(".json")), None)
-    options, training = parser.parse_json_file(os.path.abspath(file)) if file else parser.parse_args_into_dataclasses()
-    model = model_of(options)
-    model.config.use_cache = False
-    if options.use_peft:
-        model = adapted(model, options)
-    transformers.Trainer(model=model, args=training, train_dataset=tokens_of(options)).train()
-
-
-main()
-)";
-}
-
-const char* loop_program() {
-  return R"("""Trains a causal language model with a loop of its own: one device, DDP, FSDP, or DeepSpeed, as training_arguments.json says.
+"""Trains a causal language model with a loop of its own: one device, DDP, FSDP, or DeepSpeed, as training_arguments.json says.
 
     torchrun --nproc-per-node 8 train.py training_arguments.json
 
@@ -120,6 +8,7 @@ numbers. The tokens are one and the same throughout: put your data in the place 
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 
@@ -179,6 +68,8 @@ def prepare(network, said):
 
 
 def layer_classes(network, said):
+    if said["fsdp_config"].get("auto_wrap_policy") == "NO_WRAP":
+        return set()
     names = said["fsdp_config"].get("transformer_layer_cls_to_wrap") or network._no_split_modules
     names = names.split(",") if isinstance(names, str) else names
     return {type(module) for module in network.modules() if type(module).__name__ in names}
@@ -200,15 +91,26 @@ def fully_sharded(network, said, device):
     return fully_shard(network, **options)
 
 
+def first_policy(network, said):
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy, size_based_auto_wrap_policy
+
+    config = said["fsdp_config"]
+    if config.get("auto_wrap_policy") == "SIZE_BASED_WRAP":
+        return functools.partial(size_based_auto_wrap_policy, min_num_params=int(config["min_num_params"]))
+    classes = layer_classes(network, said)
+    return ModuleWrapPolicy(classes) if classes else None
+
+
 def first_fsdp(network, said, device):
-    from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
-    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+    from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
 
     half, config = half_of(said), said["fsdp_config"]
+    prefetch = config.get("backward_prefetch", "NO_PREFETCH")
     return FullyShardedDataParallel(
         network,
         sharding_strategy=ShardingStrategy[config.get("reshard_after_forward", "FULL_SHARD")],
-        auto_wrap_policy=ModuleWrapPolicy(layer_classes(network, said)),
+        auto_wrap_policy=first_policy(network, said),
+        backward_prefetch=None if prefetch == "NO_PREFETCH" else BackwardPrefetch[prefetch],
         mixed_precision=MixedPrecision(param_dtype=half, reduce_dtype=half, buffer_dtype=half) if half else None,
         use_orig_params=config.get("use_orig_params", True),
         device_id=device,
@@ -328,7 +230,3 @@ def main():
 
 
 main()
-)";
-}
-
-}  // namespace plimsoll::formats

@@ -1,9 +1,4 @@
-#include "formats/export/writer.hpp"
-
-namespace plimsoll::formats {
-
-const char* megatron_program() {
-  return R"("""Trains a GPT with Megatron-core alone, told by the names that Megatron-LM's arguments have: the order of calls is that of its loop.
+"""Trains a GPT with Megatron-core alone, told by the names that Megatron-LM's arguments have: the order of calls is that of its loop.
 
     torchrun --nproc-per-node 8 train.py --num-layers 16 --hidden-size 2048 ...
 
@@ -287,7 +282,3 @@ def main():
 
 
 main()
-)";
-}
-
-}  // namespace plimsoll::formats
