@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
 #include <string_view>
@@ -52,6 +53,9 @@ int main(int argc, char** argv) {
     return cli::run(cli::all_commands(), argc, argv);
   } catch (const Error& error) {
     return complain(error, asks_for_json(argc, argv));
+  } catch (const std::filesystem::filesystem_error& error) {  // a path that nothing can be at, a folder that may not be written
+    return complain(Error(ErrorCode::bad_input, "cannot be used: " + error.code().message(), error.path1().string().substr(0, 200)),
+                    asks_for_json(argc, argv));
   } catch (const std::bad_alloc&) {
     return complain(Error(ErrorCode::internal, "there is not enough memory for this"), asks_for_json(argc, argv));
   } catch (const std::exception& error) {

@@ -198,6 +198,7 @@ MeasuredRow read_one(const JsonValue& json, RowCaches& caches, std::size_t index
 
 std::vector<MeasuredRow> read_all(const JsonValue& root) {
   if (!root.is_array()) root.expected("an array of rows");
+  root.check_printable();
   constexpr std::size_t kMostRows = 20'000;  // each is held with its whole strategy
   if (root.size() > kMostRows) fail("a file of " + std::to_string(root.size()) + " rows is too large", root.where(), "split it: at most 20000");
   RowCaches caches;

@@ -2,6 +2,7 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "framework/resolver.hpp"
 #include "plimsoll/flops.hpp"
@@ -123,15 +124,38 @@ double largest_output(const Model& model, const Strategy& s) {
   return largest;
 }
 
-/// Sizes that no step can have, before anything is made of them: a tensor of many times the device's memory.
+/// The largest parameter that an operator uses whole on one rank, in bytes, and its name. Sharded ones are gathered for that.
+std::pair<double, std::string> largest_parameter(const Model& model, const Strategy& s) {
+  std::pair<double, std::string> largest;
+  for (const Block& block : model.blocks)
+    for (const Operator& op : block.operators)
+      for (const ParameterTensor& tensor : op.parameters) {
+        const double ranks = tensor.expert ? static_cast<double>(s.ep) * std::max(s.tp, s.etp) : static_cast<double>(s.tp);
+        double bytes = 2 / ranks;
+        for (const std::int64_t extent : tensor.shape) bytes *= static_cast<double>(extent);
+        if (bytes > largest.first) largest = {bytes, block.name + "." + tensor.name};
+      }
+  return largest;
+}
+
+/// Sizes that no step can have, before anything is made of them: a tensor, or a rank's share of the weights, of many times the device's
+/// memory.
 void check_sizes(Resolver& r) {
-  constexpr double kMostDevices = 32;
-  const double bytes = largest_output(r.model, r.s);
-  if (bytes <= kMostDevices * static_cast<double>(r.device.memory_usable.value.count)) return;
-  r.complaints.add("one tensor of a micro-batch of " + number(r.s.micro_batch) + " × " + number(r.s.seq_len) + " positions takes " +
-                       to_string(Bytes(static_cast<std::int64_t>(std::min(bytes, 9e18)))) + ", and a GPU has " +
-                       to_string(r.device.memory_usable.value),
-                   "lower micro_batch or seq_len");
+  constexpr double kMostOfOneTensor = 32, kMostOfAll = 256;  // devices' memories: a trillion parameters on one GPU of 16 GB are 125
+  const auto complain = [&](const std::string& what, double bytes, double most, const std::string& hint) {
+    if (bytes <= most * static_cast<double>(r.device.memory_usable.value.count)) return false;
+    r.complaints.add(what + " takes " + to_string(Bytes(static_cast<std::int64_t>(std::min(bytes, 9e18)))) + ", and a GPU has " +
+                         to_string(r.device.memory_usable.value),
+                     hint);
+    return true;
+  };
+  const std::string in_config = "look at the sizes in the model's config";
+  const auto [parameter, name] = largest_parameter(r.model, r.s);
+  const double weights = 2 * static_cast<double>(r.model.parameters()) / static_cast<double>(r.gpus);
+  if (complain("the parameter " + name, parameter, kMostOfOneTensor, in_config)) return;
+  if (complain("a GPU's share of the weights, dealt to all,", weights, kMostOfAll, in_config)) return;
+  complain("one tensor of a micro-batch of " + number(r.s.micro_batch) + " × " + number(r.s.seq_len) + " positions",
+           largest_output(r.model, r.s), kMostOfOneTensor, "lower micro_batch or seq_len");
 }
 
 /// What the architecture fixes of a sample's length.

@@ -115,6 +115,7 @@ Measurement read_measurement(const JsonValue& object) {
 }  // namespace
 
 Accelerator read_accelerator(const JsonValue& root) {
+  root.check_printable();
   Accelerator device;
   device.name = root["name"].text();
   device.title = root["title"].text();

@@ -127,6 +127,7 @@ Node read_node(const JsonValue& object) {
 }  // namespace
 
 Cluster read_cluster(const JsonValue& root) {
+  root.check_printable();
   Cluster cluster;
   cluster.name = root["name"].text();
   cluster.title = root["title"].text();

@@ -340,6 +340,7 @@ Shape read_input(const JsonValue& root, Model& model) {
 }  // namespace
 
 Model read_graph(const JsonValue& root, const std::string& name) {
+  root.check_printable();
   (void)root[kGraphKey].integer(1, 1);
   Model model;
   model.name = name;

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cassert>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include "plimsoll/error.hpp"
 
 namespace plimsoll::program {
 
@@ -113,6 +116,9 @@ void Node::release_saved() {
 
 /// Room that is made before a step is recorded, by the tensors that lie on the device by then: a transformer takes about as much.
 constexpr std::size_t kInstructionsPerTensor = 64, kKernelsPerTensor = 32;
+/// An eighth of a gibibyte. Steps of a hundred layers have some hundred thousand; a million experts, or a kernel cut into parts of 2 GiB a
+/// million times, are a slip in somebody's config.
+constexpr std::size_t kMostInstructions = std::size_t{4} << 20;
 
 namespace {
 
@@ -185,6 +191,8 @@ std::uint32_t Tape::label() {
 void Tape::phase(Phase phase) { emit({.kind = InstructionKind::phase, .stream = stream, .id = static_cast<std::uint32_t>(phase)}); }
 
 void Tape::work(InstructionKind kind, StreamId on, std::uint32_t id) {
+  if (recording_ && recording_->size() > kMostInstructions)
+    refuse("a step of more than " + std::to_string(kMostInstructions) + " operations is not played one by one");
   emit({.kind = kind, .stream = on, .id = id, .label = label(), .again = running_again});
 }
 

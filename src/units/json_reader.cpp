@@ -193,6 +193,22 @@ void collect_unread(const JsonNode& node, const std::string& pointer, std::vecto
   }
 }
 
+/// Whether a text has C0 controls, DEL or, in UTF-8, C1 controls.
+bool has_controls(std::string_view text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    if (byte < 0x20 || byte == 0x7F || (byte == 0xC2 && next >= 0x80 && next < 0xA0)) return true;
+  }
+  return false;
+}
+
+void refuse_controls(const JsonNode& node) {
+  if (has_controls(node.key) || (node.kind == Kind::text && has_controls(node.text)))
+    fail("a name or a text has control characters", JsonValue(&node).where(), "write it on one line, without \\u00.. and \\n");
+  for (const JsonNode* member : node.children) refuse_controls(*member);
+}
+
 void mark(const JsonNode& node) {
   node.read = true;
   for (const JsonNode* member : node.children) mark(*member);
@@ -216,7 +232,7 @@ std::int64_t JsonValue::integer(std::int64_t least, std::int64_t most) const {
 
 double JsonValue::number(double least, double most) const {
   const double value = node_->kind == Kind::integer ? static_cast<double>(node_->integer) : node_->real;
-  if (!is_number() || value < least || value > most) expected(fmt::format("a number from {:g} to {:g}", least, most));
+  if (!is_number() || value < least || value > most) expected(fmt::format("a number from {:.15g} to {:.15g}", least, most));
   return value;
 }
 
@@ -290,6 +306,8 @@ std::vector<std::string> JsonValue::unread_keys() const {
   collect_unread(*node_, "", unread);
   return unread;
 }
+
+void JsonValue::check_printable() const { refuse_controls(*node_); }
 
 void JsonValue::mark_read() const { mark(*node_); }
 

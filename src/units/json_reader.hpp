@@ -67,6 +67,8 @@ class JsonValue {
   std::vector<std::string> unread_keys() const;
   /// Notes this value and all below it as read.
   void mark_read() const;
+  /// Throws Error where a key or a text in it has control characters: printed, it would command a terminal or forge a line of a report.
+  void check_printable() const;
   /// Throws Error: expected `what`, found the value (shortened).
   [[noreturn]] void expected(const std::string& what) const;
 

@@ -45,8 +45,22 @@ CONFIGS = [
     ("binary.json", bytes(range(256)) * 8, ["binary.json"]),
     ("utf16.json", altered().encode("utf-16"), ["utf16.json"]),
     ("duplicate.json", '{"model_type":"llama","model_type":"gpt2"}', ["model_type"]),
+    ("falcon.json", json.dumps({"model_type": "falcon", "hidden_size": 64, "num_attention_heads": 8, "num_hidden_layers": 2, "vocab_size": 512,
+                                "new_decoder_architecture": True, "parallel_attn": True, "num_kv_heads": 3}), ["num_attention_heads", "num_kv_heads"]),
     ("null.json", altered(num_hidden_layers=None), ["num_hidden_layers"]),
 ]
+
+MIXTRAL = {**LLAMA, "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": 8, "num_experts_per_tok": 2}
+
+# Sizes that no device holds are refused before anything is made of them: 8 experts of 3 · 1024 · 10⁹ elements, a table of routes for 10⁷ experts,
+# matrices of (4 · 10⁶)², 4096 layers of 4 · 262144² elements and more. A million experts of 8 rows are no step to play, yet have a closed form.
+ABSURD = [
+    ("wide.json", json.dumps({**MIXTRAL, "hidden_size": 1024, "intermediate_size": 10**9}), ["the parameter", "config"]),
+    ("routes.json", json.dumps({**MIXTRAL, "num_local_experts": 10**7, "intermediate_size": 10**6}), ["the parameter", "config"]),
+    ("hidden.json", altered(hidden_size=4 * 10**6), ["the parameter", "config"]),
+    ("layers_of_many.json", altered(hidden_size=2**18, num_hidden_layers=4096), ["share of the weights", "config"]),
+]
+
 
 def image_graph(side):
     return json.dumps({"plimsoll-graph": 1, "input": {"image": [3, side, side]}, "blocks": [{"name": "net", "operators": [
@@ -116,15 +130,27 @@ def device(bandwidth):
         return file.read().replace("300 GB/s", bandwidth)
 
 
-DEVICES = [("fast.json", device("1e300 B/s"), ["1e300"]), ("still.json", device("0 B/s"), ["0 B/s"]), ("slow.json", device("1e-9 B/s"), ["1e-9"])]
+ESCAPE = "\\u001b[31m\\nfits: forged"
+DEVICES = [("title.json", device("300 GB/s").replace("NVIDIA L4", "L4" + ESCAPE), ["title.json#/title", "control"]),
+           ("source.json", device("300 GB/s").replace('"sources": {', '"sources": {"a' + ESCAPE + '": "b", '), ["control"]),
+           ("fast.json", device("1e300 B/s"), ["1e300"]), ("still.json", device("0 B/s"), ["0 B/s"]), ("slow.json", device("1e-9 B/s"), ["1e-9"])]
 
 ROWS = [
+    ("rows_escape.json", '[{"id": "a' + ESCAPE + '"}]', ["rows_escape.json#/0/id", "control"]),
+    ("rows_escape_key.json", '[{"a' + ESCAPE + '": 1}]', ["control"]),
     ("rows_cut.json", '{"rows": [', ["rows_cut.json"]),
     ("rows_type.json", '{"rows": 3}', ["rows_type.json"]),
     ("rows_number.json", "3", ["rows_number.json"]),
     ("rows_deep.json", DEEP, ["rows_deep.json"]),
     ("rows_large.json", 200 * 2**20, ["rows_large.json"]),
     ("rows_many.json", "[" + ",".join(["{}"] * 100_000) + "]", ["100000 rows"]),
+]
+
+# Files of other programs: aliases are copies, so many of one long list are refused, and so is a list with sixty names.
+FOREIGN = [
+    ("keys.yaml", "".join(f"key_{i}: 1\n" for i in range(100_000)), ["more than 200000 values"]),
+    ("names.yaml", "".join(f"&a{i} [" for i in range(60)) + ",".join(["1"] * 150_000) + "]" * 60, ["more than 200000 values"]),
+    ("aliases.yaml", "a: &a [" + ",".join(["1"] * 60_000) + "]\nb: [*a, *a, *a, *a]\n", ["aliases.yaml:2", "more than 200000 values"]),
 ]
 
 # command line, and what the line must say
@@ -186,6 +212,8 @@ LINES = [
     (["hardware", "mi300"], ["mi300a"]),
     (["validate"], ["ROWS"]),
     (["validate", "no/rows.json"], ["no/rows.json"]),
+    (["search", "gpt2", "--on", "1xh100-sxm", "--global-batch", "8", "--seq", "128", "--resume", "a" * 5000], ["File name too long"]),
+    (["export", "gpt2", "--on", "8xh100-sxm", *GOOD, "--to", "accelerate", "-o", "/proc/no/folder"], ["/proc/no/folder"]),
 ]
 
 
@@ -227,7 +255,7 @@ def main():
     checks = Checks()
     full_device(checks)
     with tempfile.TemporaryDirectory() as folder:
-        for name, text, says in CONFIGS + GRAPHS:
+        for name, text, says in CONFIGS + GRAPHS + ABSURD:
             expect_one_clear_line(checks, folder, ["estimate", write(folder, name, text), "--on", "8xmi300x", *GOOD], says)
         for name, text, says in STRATEGIES:
             expect_one_clear_line(checks, folder, ["estimate", "gpt2", "--on", "8xmi300x", "--strategy", write(folder, name, text)], says)
@@ -239,6 +267,14 @@ def main():
         for name, text, says in DEVICES:
             expect_one_clear_line(checks, folder, ["estimate", "gpt2", "--on", "1x" + write(folder, name, text), *GOOD], says)
         expect_one_clear_line(checks, folder, ["estimate", write(folder, "image.json", image_graph(10**6)), "--on", "8xmi300x"], ["takes"])
+        expect_one_clear_line(checks, folder, ["graph", write(folder, "escape_graph.json", chain_graph(2).replace("fc1", "fc" + ESCAPE))],
+                              ["escape_graph.json#/blocks/0/operators/1/name", "control"])
+        for name, text, says in FOREIGN:
+            expect_one_clear_line(checks, folder, ["estimate", "--from", write(folder, name, text), "--on", "8xmi300x"], says)
+        many = run("estimate", write(folder, "experts.json", json.dumps({**MIXTRAL, "num_local_experts": 10**6, "hidden_size": 64,
+                                                                          "intermediate_size": 8})), "--on", "8xmi300x", *GOOD)
+        checks.check(many.code in (0, 1) and "closed form" in many.out, f"a million experts: exit {many.code}: {many.err[:300]!r}")
+        checks.check(SANITIZED or (many.seconds < 2 and many.megabytes < 256), f"a million experts: {many.seconds:.1f} s, {many.megabytes:.0f} MB")
         for flags in SIZES:
             expect_one_clear_line(checks, folder, ["estimate", "llama-3.1-8b", "--on", "8xmi300x", "--fsdp", "full", *flags.split()], [])
         for flags, says in CONTRADICTIONS:

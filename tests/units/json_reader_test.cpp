@@ -83,6 +83,17 @@ TEST(JsonReader, BoundsWhatATextMayCost) {
   EXPECT_NE(parse_error("[1, 2, 3, 4]", {.text_bytes = 5}).find("too large"), std::string::npos);
 }
 
+// Printed, they would command a terminal, or begin a line that looks like one of ours: U+0085 is a new line too.
+TEST(JsonReader, NamesTheTextThatHasControlCharacters) {
+  const auto checked = [](const std::string& text) {
+    return error_of([&] { JsonDocument::parse(text, "f.json").root().check_printable(); });
+  };
+  EXPECT_NO_THROW(JsonDocument::parse(R"({"a": ["plain é ─", 1]})", "f.json").root().check_printable());
+  EXPECT_NE(checked(R"({"a": ["x", "\u001b[31m"]})").find("f.json#/a/1"), std::string::npos);
+  EXPECT_NE(checked(R"({"a": {"b\nc": 1}})").find("control characters"), std::string::npos);
+  EXPECT_NE(checked(R"(["\u0085"])").find("control characters"), std::string::npos);
+}
+
 TEST(JsonReader, RefusesAFileByItsSizeBeforeReadingIt) {
   const auto path = std::filesystem::temp_directory_path() / "plimsoll_json_reader_large.json";
   { std::ofstream(path) << "{"; }

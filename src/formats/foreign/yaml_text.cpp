@@ -5,6 +5,7 @@
 
 #include <map>
 #include <sstream>
+#include <unordered_map>
 
 #include "formats/foreign/node.hpp"
 #include "plimsoll/error.hpp"
@@ -41,7 +42,7 @@ class TreeBuilder : public YAML::EventHandler {
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchors_.find(anchor);
     if (found == anchors_.end()) fail("an alias that stands within what it stands for has no end", place(mark));
-    values_ += size_of(found->second);
+    count(size_of(found->second), place(mark));
     add(Node(found->second), 0);
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
@@ -67,6 +68,7 @@ class TreeBuilder : public YAML::EventHandler {
     YAML::anchor_t anchor = 0;
     bool has_key = false;
     std::string key;
+    std::unordered_map<std::string, std::size_t> positions;  ///< of a table's members, by name
   };
 
   std::string place(const YAML::Mark& mark) const { return where_ + ":" + std::to_string(mark.line + 1); }
@@ -86,8 +88,13 @@ class TreeBuilder : public YAML::EventHandler {
     add(std::move(done.node), done.anchor);
   }
 
+  void count(std::size_t values, const std::string& where) {
+    values_ += values;
+    if (values_ > kMostValues) fail("more than " + std::to_string(kMostValues) + " values, aliases unfolded", where);
+  }
+
   void add(Node node, YAML::anchor_t anchor) {
-    if (++values_ > kMostValues) fail("more than " + std::to_string(kMostValues) + " values, aliases unfolded", node.where);
+    count(1 + (anchor != 0 ? size_of(node) : 0), node.where);  // what has a name is kept a second time
     if (anchor != 0) anchors_[anchor] = node;
     if (open_.empty()) {
       root_ = std::move(node);
@@ -102,32 +109,29 @@ class TreeBuilder : public YAML::EventHandler {
       parent.has_key = true;
     } else {
       parent.has_key = false;
-      put(parent.node, parent.key, std::move(node));
+      put(parent, parent.key, std::move(node));
     }
   }
 
   /// `<<` merges a table, or several, whose names do not stand before what is said here.
-  void put(Node& table, const std::string& key, Node value) {
+  void put(Open& table, const std::string& key, Node value) {
     if (key == "<<" && (value.is_table() || value.is_list())) {
       if (value.is_list()) {
         for (auto& [name, one] : value.members) put(table, key, std::move(one));
         return;
       }
-      for (auto& [name, member] : value.members)
-        if (!has(table, name)) table.members.emplace_back(name, std::move(member));
+      for (auto& [name, member] : value.members) (void)insert(table, name, std::move(member));
       return;
     }
-    for (auto& [name, before] : table.members)
-      if (name == key) {
-        before = std::move(value);  // what is said last counts, as PyYAML has it
-        return;
-      }
-    table.members.emplace_back(key, std::move(value));
+    Node& member = insert(table, key, Node());
+    member = std::move(value);  // what is said last counts, as PyYAML has it
   }
-  static bool has(const Node& table, const std::string& key) {
-    for (const auto& [name, value] : table.members)
-      if (name == key) return true;
-    return false;
+  /// The member of that name; `value` where the table had none.
+  static Node& insert(Open& table, const std::string& name, Node value) {
+    auto& members = table.node.members;
+    const auto [at, is_new] = table.positions.emplace(name, members.size());
+    if (is_new) members.emplace_back(name, std::move(value));
+    return members[at->second].second;
   }
 
   std::string where_;

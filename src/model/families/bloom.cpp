@@ -68,6 +68,7 @@ Model build_falcon(const Config& config) {
     model.kv_heads = config.dimension_or("num_kv_heads", model.heads);
   else
     model.kv_heads = multi_query ? 1 : model.heads;
+  config.require_divisible("num_attention_heads", model.heads, "num_kv_heads", model.kv_heads);
   model.intermediate_size = config.dimension_or("ffn_hidden_size", product({4, model.hidden_size}));
   const bool bias = config.flag("bias");
 

@@ -1,0 +1,51 @@
+// YAML as PyYAML reads it, and what its aliases may cost.
+#include <gtest/gtest.h>
+
+#include "formats/foreign/node.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::formats {
+namespace {
+
+std::string value_of(const std::string& text, const char* path) {
+  const Node root = parse_yaml_text(text, "f.yaml");
+  const Node* found = root.find(path);
+  return found == nullptr ? "nothing" : found->word();
+}
+
+std::string error_of(const std::string& text) {
+  try {
+    (void)parse_yaml_text(text, "f.yaml");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(YamlText, OfAKeySaidTwiceTheLastCountsWhereTheFirstStood) {
+  const Node root = parse_yaml_text("a: 1\nb: 2\na: 3\n", "f.yaml");
+  ASSERT_EQ(root.members.size(), 2U);
+  EXPECT_EQ(root.members[0].first, "a");
+  EXPECT_EQ(root.members[0].second.text, "3");
+}
+
+// "<<" brings what is not said beside it, before it or behind it; of several tables the first that says a key counts.
+TEST(YamlText, WhatIsMergedYieldsToWhatIsSaid) {
+  const std::string tables = "x: &x {a: 1, b: 1}\ny: &y {a: 2, c: 2}\n";
+  EXPECT_EQ(value_of(tables + "t: {<<: *x, a: 9}\n", "t.a"), "9");
+  EXPECT_EQ(value_of(tables + "t: {a: 9, <<: *x}\n", "t.a"), "9");
+  EXPECT_EQ(value_of(tables + "t: {a: 9, <<: *x}\n", "t.b"), "1");
+  EXPECT_EQ(value_of(tables + "t: {<<: [*x, *y]}\n", "t.a"), "1");
+  EXPECT_EQ(value_of(tables + "t: {<<: [*x, *y]}\n", "t.c"), "2");
+}
+
+// A list of 60,000 that has a name is 120,002 values; its first alias makes 180,003, the second is one too many, and is named.
+TEST(YamlText, AliasesAndNamesCountAsTheCopiesThatTheyAre) {
+  std::string list = "a: &a [";
+  for (int i = 0; i < 60'000; ++i) list += i == 0 ? "1" : ",1";
+  EXPECT_EQ(error_of(list + "]\nb: *a\n"), "none");
+  EXPECT_EQ(error_of(list + "]\nb: *a\n\nc: *a\n"), "f.yaml:4: more than 200000 values, aliases unfolded");
+}
+
+}  // namespace
+}  // namespace plimsoll::formats
