@@ -8,82 +8,11 @@
 
 #include "plimsoll/error.hpp"
 #include "program/left_behind.hpp"
+#include "program/pass_order.hpp"
 #include "program/tensor_names.hpp"
 
 namespace plimsoll::program {
 namespace {
-
-bool computes(PassKind kind) {
-  return kind == PassKind::forward || kind == PassKind::backward || kind == PassKind::input_gradient || kind == PassKind::weight_gradient;
-}
-bool is_of_a_micro_batch(PassKind kind) { return kind != PassKind::gather && kind != PassKind::reshard && kind != PassKind::reduce; }
-
-/// Passes of a part and how to find them. A pass's `row` is its kind on its chunk.
-class Order {
- public:
-  explicit Order(std::vector<PipelinePass> passes) : passes_(std::move(passes)) {
-    for (std::size_t i = 0; i < passes_.size(); ++i) {
-      const std::size_t row = row_of(passes_[i].kind, passes_[i].chunk);
-      if (row >= rows_.size()) rows_.resize(row + 1);
-      rank_in_row_.push_back(rows_[row].size());
-      rows_[row].push_back(i);
-      if (is_of_a_micro_batch(passes_[i].kind)) by_micro_batch_[key(row, passes_[i].micro_batch)] = i;
-      micro_batches_ = std::max(micro_batches_, passes_[i].micro_batch + 1);
-    }
-  }
-
-  const std::vector<PipelinePass>& passes() const { return passes_; }
-  std::size_t size() const { return passes_.size(); }
-  std::int64_t micro_batches() const { return micro_batches_; }
-
-  std::int64_t rank_in_row(std::size_t pass) const { return static_cast<std::int64_t>(rank_in_row_[pass]); }
-  bool is_last_of_row(std::size_t pass) const { return row(passes_[pass].kind, passes_[pass].chunk).back() == pass; }
-  /// How many passes of the same row ran after pass `pass` and before or as `now` (`now` = size(): all of them).
-  std::int64_t lag(std::size_t pass, std::size_t now) const {
-    return ran(row(passes_[pass].kind, passes_[pass].chunk), now) - rank_in_row(pass) - 1;
-  }
-  std::optional<std::size_t> with_lag(PassKind kind, int chunk, std::int64_t lag, std::size_t now) const {
-    return with_rank(kind, chunk, ran(row(kind, chunk), now) - 1 - lag);
-  }
-  std::optional<std::size_t> with_rank(PassKind kind, int chunk, std::int64_t rank) const {
-    const auto& of = row(kind, chunk);
-    if (rank < 0 || rank >= static_cast<std::int64_t>(of.size())) return {};
-    return of[static_cast<std::size_t>(rank)];
-  }
-  /// The micro-batch of the chunk's last backward pass up to and with `now`; nothing before the first.
-  std::optional<std::int64_t> last_back(int chunk, std::size_t now) const {
-    const auto pass = with_lag(PassKind::backward, chunk, 0, now);
-    if (!pass) return {};
-    return passes_[*pass].micro_batch;
-  }
-  std::optional<std::size_t> of_micro_batch(PassKind kind, int chunk, std::int64_t micro_batch) const {
-    const auto found = by_micro_batch_.find(key(row_of(kind, chunk), micro_batch));
-    if (found == by_micro_batch_.end()) return {};
-    return found->second;
-  }
-
- private:
-  using Row = std::vector<std::size_t>;
-  static std::size_t row_of(PassKind kind, int chunk) {
-    return static_cast<std::size_t>(chunk) * kPassKinds + static_cast<std::size_t>(kind);
-  }
-  static std::uint64_t key(std::size_t row, std::int64_t micro_batch) {
-    return (static_cast<std::uint64_t>(row) << 40U) + static_cast<std::uint64_t>(micro_batch);
-  }
-  const Row& row(PassKind kind, int chunk) const {
-    const std::size_t at = row_of(kind, chunk);
-    return at < rows_.size() ? rows_[at] : none_;
-  }
-  /// Passes of a row up to and with pass `now`.
-  static std::int64_t ran(const Row& row, std::size_t now) { return std::upper_bound(row.begin(), row.end(), now) - row.begin(); }
-
-  std::vector<PipelinePass> passes_;
-  std::vector<Row> rows_;
-  std::vector<std::size_t> rank_in_row_;
-  std::unordered_map<std::uint64_t, std::size_t> by_micro_batch_;
-  std::int64_t micro_batches_ = 0;
-  Row none_;
-};
 
 constexpr std::size_t kPrologue = static_cast<std::size_t>(-1), kEpilogue = static_cast<std::size_t>(-2),
                       kElsewhere = static_cast<std::size_t>(-3);
@@ -96,7 +25,18 @@ struct Birth {
 
 /// A tensor as a pass names it, independent of which micro-batch it is.
 struct Reference {
-  enum class To : std::uint8_t { same_pass, same_micro_batch, last_back, from_start, earlier_pass, prologue, epilogue, elsewhere };
+  enum class To : std::uint8_t {
+    same_pass,
+    same_micro_batch,
+    last_back,
+    from_start,
+    earlier_pass,
+    held_forward,
+    held_backward,
+    prologue,
+    epilogue,
+    elsewhere
+  };
   To to = To::elsewhere;
   PassKind kind = PassKind::forward;
   int chunk = 0;
@@ -109,13 +49,10 @@ struct Reference {
   }
 };
 
-/// What the first passes of a row made for all that follow (gathered weights, gradients that are added to) is named from the start.
-constexpr std::int64_t kFirst = 2, kRecent = 3;
-
 /// One recorded part, cut into passes.
 class Part {
  public:
-  Part(const std::vector<Instruction>& instructions, const PassMarks& marks, const Order& order, TensorId ids)
+  Part(const std::vector<Instruction>& instructions, const PassMarks& marks, const Passes& order, TensorId ids)
       : instructions_(instructions), marks_(marks), order_(order) {
     std::vector<Birth> alive(ids);
     references_.resize(instructions.size());
@@ -229,6 +166,12 @@ class Part {
     const PipelinePass& born = order_.passes()[birth.pass];
     const auto to = [&](To how, std::int64_t distance) { return Reference{how, born.kind, born.chunk, distance, birth.ordinal}; };
     const bool in_pass = pass < order_.size();
+    const auto is_of = [&](const std::optional<PipelinePass>& held) {
+      return held && held->chunk == born.chunk && held->micro_batch == born.micro_batch;
+    };
+    if (!in_pass && (born.kind == PassKind::receive_input || born.kind == PassKind::backward) && is_of(order_.held().forward))
+      return to(To::held_forward, 0);
+    if (!in_pass && born.kind == PassKind::receive_gradient && is_of(order_.held().backward)) return to(To::held_backward, 0);
     const std::size_t now = in_pass ? pass : order_.size();
     const bool of_micro_batch = is_of_a_micro_batch(born.kind);
     if (in_pass && of_micro_batch && is_of_a_micro_batch(order_.passes()[pass].kind) &&
@@ -245,7 +188,7 @@ class Part {
 
   const std::vector<Instruction>& instructions_;
   const PassMarks& marks_;
-  const Order& order_;
+  const Passes& order_;
   std::vector<Reference> references_;
   std::vector<std::pair<TensorId, Reference>> survivors_;
   std::vector<Birth> births_at_end_;  ///< of what the instructions behind the passes drop
@@ -256,7 +199,7 @@ class Part {
 
 /// All passes of a row give birth alike, the first aside: it fills caches, gathers weights and makes gradients, and who names those is a
 /// first pass as well or names them from the start.
-bool born_alike(const Part& part, const Order& order) {
+bool born_alike(const Part& part, const Passes& order) {
   std::map<std::pair<PassKind, int>, std::size_t> pattern;
   for (std::size_t i = 0; i < order.size(); ++i) {
     if (order.rank_in_row(i) == 0) continue;
@@ -266,50 +209,10 @@ bool born_alike(const Part& part, const Order& order) {
   return true;
 }
 
-/// What a pass may depend on: its row, whether it is the first, the second or the last of it, and what its chunk computed before and next.
-using Situation = std::vector<int>;
-
-/// Computing passes of the chunk that are looked back upon, from the longest to the shortest memory. The longest tells the first turns of a
-/// steady state from later ones; a shorter one serves where the recorded passes show that it makes no difference.
-constexpr std::size_t kMemories[] = {7, 5, 3, 1, 0};
-
-/// The situations of all passes of an order.
-class Situations {
- public:
-  explicit Situations(const Order& order) : order_(order), position_(order.size()) {
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      const PipelinePass& pass = order.passes()[i];
-      if (static_cast<std::size_t>(pass.chunk) >= histories_.size()) histories_.resize(static_cast<std::size_t>(pass.chunk) + 1);
-      auto& history = histories_[static_cast<std::size_t>(pass.chunk)];
-      position_[i] = history.size();
-      if (computes(pass.kind) || pass.kind == PassKind::release_output) history.push_back(static_cast<int>(pass.kind));
-    }
-  }
-
-  Situation of(std::size_t pass, std::size_t memory) const {
-    const PipelinePass& p = order_.passes()[pass];
-    const auto& history = histories_[static_cast<std::size_t>(p.chunk)];
-    const std::size_t at = position_[pass];
-    const bool remembered = computes(p.kind) || p.kind == PassKind::release_output;
-    Situation situation{static_cast<int>(memory), static_cast<int>(p.kind), p.chunk,
-                        static_cast<int>(std::min(order_.rank_in_row(pass), kFirst)), order_.is_last_of_row(pass) ? 1 : 0};
-    if (memory == 0) return situation;
-    const std::size_t next = at + (remembered ? 1 : 0);
-    situation.push_back(next < history.size() ? history[next] : -1);
-    for (std::size_t back = 1; back <= memory; ++back) situation.push_back(back <= at ? history[at - back] : -1);
-    return situation;
-  }
-
- private:
-  const Order& order_;
-  std::vector<std::vector<int>> histories_;  ///< by chunk: the kinds of its computing passes in order
-  std::vector<std::size_t> position_;        ///< per pass: how many of them came before
-};
-
 /// Which recorded pass stands for one in a given situation.
 class Patterns {
  public:
-  Patterns(const Order& order, const Part& first_step, const Part& step) {
+  Patterns(const Passes& order, const Part& first_step, const Part& step) {
     std::map<std::pair<PassKind, int>, std::vector<std::size_t>> kinds;  // by row: one pass of each that differ
     const Situations situations(order);
     for (std::size_t i = 0; i < order.size(); ++i) {
@@ -317,7 +220,7 @@ class Patterns {
       const auto same = std::find_if(known.begin(), known.end(), [&](std::size_t k) { return first_step.alike(k, i) && step.alike(k, i); });
       const std::size_t pattern = same == known.end() ? i : *same;
       if (same == known.end()) known.push_back(i);
-      for (const std::size_t memory : kMemories) {
+      for (const Memory& memory : kMemories) {
         const auto [found, is_new] = patterns_.try_emplace(situations.of(i, memory), pattern);
         if (!is_new && found->second != pattern) found->second = kMixed;
       }
@@ -326,7 +229,7 @@ class Patterns {
 
   /// Nothing where the recorded passes show no such situation, or several answers to it.
   std::optional<std::size_t> find(const Situations& situations, std::size_t pass) const {
-    for (const std::size_t memory : kMemories) {
+    for (const Memory& memory : kMemories) {
       const auto found = patterns_.find(situations.of(pass, memory));
       if (found == patterns_.end()) continue;
       if (found->second == kMixed) return {};
@@ -351,7 +254,7 @@ struct NewTensors {
 /// Writes one part of the new program.
 class Writer {
  public:
-  Writer(const Part& part, const Order& wanted, const std::vector<std::size_t>& patterns, const MicroBatchEvents& events,
+  Writer(const Part& part, const Passes& wanted, const std::vector<std::size_t>& patterns, const MicroBatchEvents& events,
          NewTensors& tensors)
       : part_(part), wanted_(wanted), patterns_(patterns), events_(events), tensors_(tensors), born_(wanted.size()) {}
 
@@ -463,6 +366,10 @@ class Writer {
         return of(back ? wanted_.of_micro_batch(reference.kind, reference.chunk, *back - reference.distance) : std::nullopt,
                   reference.ordinal);
       }
+      case Reference::To::held_forward:
+        return held(wanted_.held().forward, reference);
+      case Reference::To::held_backward:
+        return held(wanted_.held().backward, reference);
       case Reference::To::from_start:
         return of(wanted_.with_rank(reference.kind, reference.chunk, reference.distance), reference.ordinal);
       case Reference::To::earlier_pass:
@@ -473,6 +380,9 @@ class Writer {
     return tensors_.renamed[reference.ordinal];
   }
 
+  TensorId held(const std::optional<PipelinePass>& by, const Reference& reference) {
+    return of(by ? wanted_.of_micro_batch(reference.kind, by->chunk, by->micro_batch) : std::nullopt, reference.ordinal);
+  }
   TensorId of(std::optional<std::size_t> pass, std::uint32_t ordinal) {
     if (pass) return at(born_[*pass], ordinal);
     known_ = false;
@@ -485,7 +395,7 @@ class Writer {
   }
 
   const Part& part_;
-  const Order& wanted_;
+  const Passes& wanted_;
   const std::vector<std::size_t>& patterns_;  ///< by pass: the recorded one that stands for it
   const MicroBatchEvents& events_;
   NewTensors& tensors_;
@@ -506,10 +416,10 @@ std::vector<char> alive_behind(const std::vector<Instruction>& init) {
 }
 
 /// The order of the recorded passes; throws Error (internal) where the two parts differ.
-Order order_of(const RecordedPipelineRank& recorded) {
+Passes order_of(const RecordedPipelineRank& recorded) {
   if (recorded.first_step.passes != recorded.step.passes || recorded.step.passes.empty())
     throw Error(ErrorCode::internal, "the steps of a recorded pipeline do not run the same passes", "pipeline passes");
-  return Order(recorded.step.passes);
+  return Passes(recorded.step.passes, recorded.step.held);
 }
 
 }  // namespace
@@ -530,7 +440,7 @@ struct PipelinePatterns::Impl {
         usable(born_alike(first_step, order) && born_alike(step, order)) {}
 
   /// The recorded passes that stand for those of `wanted`; nothing where one of them is not shown.
-  std::optional<std::vector<std::size_t>> patterns_of(const Order& wanted) const {
+  std::optional<std::vector<std::size_t>> patterns_of(const Passes& wanted) const {
     const Situations situations(wanted);
     std::vector<std::size_t> found;
     for (std::size_t pass = 0; pass < wanted.size(); ++pass) {
@@ -542,7 +452,7 @@ struct PipelinePatterns::Impl {
   }
 
   RecordedPipelineRank recorded;
-  Order order;
+  Passes order;
   TensorId ids;
   Part first_step, step;
   Patterns patterns;
@@ -554,7 +464,7 @@ PipelinePatterns::~PipelinePatterns() = default;
 
 std::optional<StepProgram> PipelinePatterns::compose(const PassOrder& order, StepProgram program) const {
   if (!impl_->usable) return {};
-  const Order wanted(order.passes);
+  const Passes wanted(order.passes, order.held);
   const auto patterns = impl_->patterns_of(wanted);
   if (!patterns) return {};
   const StepProgram& old = impl_->recorded.program;
@@ -570,9 +480,9 @@ std::optional<StepProgram> PipelinePatterns::compose(const PassOrder& order, Ste
   program.first_step = std::move(*first_step);
   program.step = std::move(*step);
   program.repeated = {};
-  if (order.times > 1) {
+  if (order.times > 1) program.repeated = {writer.begin(order.begin), writer.begin(order.end), order.times};
+  if (order.times > 1 && order.leaves_alike) {
     TensorId next_id = tensors.next();
-    program.repeated = {writer.begin(order.begin), writer.begin(order.end), order.times};
     Repeated in_first{first_writer.begin(order.begin), first_writer.begin(order.end), order.times};
     add_left_behind(program.first_step, in_first, first_writer.begin(wanted.size()), next_id);
     add_left_behind(program.step, program.repeated, writer.begin(wanted.size()), next_id);

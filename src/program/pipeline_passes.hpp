@@ -26,8 +26,14 @@ enum class PassKind : std::uint8_t {
   input_gradient,
   weight_gradient,
   reduce,  ///< what a chunk's micro-batches accumulated
+  // What a schedule's variables let go of between passes, where another micro-batch than theirs runs then:
+  release_early,     ///< the output, which release_output lets go of once more
+  release_gradient,  ///< what was received for the backward pass
+  drop_output,       ///< the place that the output had in the graph
+  release_input,     ///< what was received for the forward pass
+  release_sent,      ///< what the backward pass sent
 };
-inline constexpr int kPassKinds = 10;
+inline constexpr int kPassKinds = 15;
 
 struct PipelinePass {
   PassKind kind;
@@ -39,11 +45,17 @@ struct PipelinePass {
   }
 };
 
+/// What a schedule's variables hold until it returns: what was received for these passes, and what they sent.
+struct HeldToTheEnd {
+  std::optional<PipelinePass> forward, backward;
+};
+
 /// The passes of one part of a program, in order: where each begins, up to the next one's begin; and where the last of them ends.
 struct PassMarks {
   std::vector<PipelinePass> passes;
   std::vector<std::size_t> at;
   std::size_t end = 0;
+  HeldToTheEnd held = {};
 
   void mark(std::size_t begin, const PipelinePass& pass) {
     passes.push_back(pass);
@@ -74,6 +86,8 @@ struct PassOrder {
   std::vector<PipelinePass> passes;
   std::size_t begin = 0, end = 0;
   std::int64_t times = 1;
+  HeldToTheEnd held = {};
+  bool leaves_alike = true;  ///< what one run of them leaves alive the others leave as well; else it is of the last micro-batch alone
 };
 
 /// Turns the peers of all sends and receives `by` ranks further in a pipeline of `ranks`: a program put together for another rank than the

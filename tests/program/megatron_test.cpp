@@ -310,5 +310,29 @@ TEST(MegatronPipeline, ComposedRanksAreTheRecordedOnes) {
   }
 }
 
+/// The same of ranks with several chunks, from the passes of another rank between the pipeline's ends.
+TEST(MegatronPipeline, ComposedInterleavedRanksAreTheRecordedOnes) {
+  for (const std::string layers : {R"("local", "attention": "sdpa")", R"("te")"}) {
+    for (const std::string more : {R"(, "global_batch": 96)", R"(, "global_batch": 64, "recompute": "full")"}) {
+      const Model model = gpt(32);
+      const Strategy strategy = resolved(model, R"(, "tp": 2, "sequence_parallel": true, "pp": 16, "vp": 2)" + more, 32, layers);
+      MegatronPipeline pipeline(model, strategy);
+      int put_together = 0;
+      for (int rank = 0; rank < strategy.pp; ++rank) {
+        const int recordings = pipeline.recordings();
+        const StepProgram program = pipeline.rank(rank), whole = lower_megatron(model, strategy, rank);
+        if (pipeline.recordings() == recordings) ++put_together;
+        const auto composed = told(program), recorded = told(whole);
+        ASSERT_EQ(composed.size(), recorded.size()) << layers << more << " rank " << rank;
+        const auto first = std::mismatch(composed.begin(), composed.end(), recorded.begin());
+        ASSERT_EQ(first.first, composed.end()) << layers << more << " rank " << rank << ": " << *first.first << " where recorded "
+                                               << *first.second;
+        ASSERT_TRUE(worked(program) == worked(whole)) << layers << more << " rank " << rank;
+      }
+      EXPECT_GT(put_together, 0) << layers << more;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace plimsoll::program

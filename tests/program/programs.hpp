@@ -26,6 +26,30 @@ inline std::vector<std::string> told(const StepProgram& program) {
   return lines;
 }
 
+/// What a step gives its streams, in order: work, events and marks of the host; and what of it is repeated.
+inline std::vector<std::string> worked(const StepProgram& program) {
+  std::vector<std::string> lines;
+  if (const Repeated& repeated = program.repeated; repeated.times > 1)
+    lines.push_back(std::to_string(repeated.begin) + " to " + std::to_string(repeated.end) + ", " + std::to_string(repeated.times) +
+                    " times");
+  for (const Instruction& instruction : program.step) {
+    const bool tensor = instruction.kind == InstructionKind::alloc || instruction.kind == InstructionKind::free ||
+                        instruction.kind == InstructionKind::record_stream;
+    if (tensor) continue;
+    std::string line = std::to_string(static_cast<int>(instruction.kind)) + " " + std::to_string(instruction.stream) + " ";
+    if (instruction.kind == InstructionKind::kernel) {
+      line += describe(program.kernels[instruction.id]);
+    } else if (instruction.kind == InstructionKind::collective) {
+      const Collective& collective = program.collectives[instruction.id];
+      line += std::string(name_of(collective.kind)) + " " + std::to_string(collective.bytes) + " to " + std::to_string(collective.peer);
+    } else {
+      line += std::to_string(instruction.id) + " " + std::to_string(instruction.bytes);
+    }
+    lines.push_back(line + " " + program.labels[instruction.label]);
+  }
+  return lines;
+}
+
 /// What a step asks for, micro-batches that are written once counted as often as they run.
 struct Asked {
   std::int64_t launches = 0, collectives = 0;

@@ -2,6 +2,7 @@
 #include "framework/megatron.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -92,16 +93,40 @@ std::int64_t warm_up_of(const Strategy& strategy, int pipeline_rank) { return st
 /// What tells the programs of two ranks apart, their place in the pipeline aside.
 struct Held {
   bool embedding = false, head = false;
-  std::vector<const Block*> layers;  ///< of the first chunk
+  std::vector<std::vector<const Block*>> layers;  ///< by chunk
+  // Of several chunks: which of two neighbours sends first, and what the schedule's variables hold when the steady state begins.
+  bool even = false;
+  std::array<int, 3> about_steady_state{};
   friend bool operator<(const Held& a, const Held& b) {
-    return std::tie(a.embedding, a.head, a.layers) < std::tie(b.embedding, b.head, b.layers);
+    return std::tie(a.embedding, a.head, a.layers, a.even, a.about_steady_state) <
+           std::tie(b.embedding, b.head, b.layers, b.even, b.about_steady_state);
   }
 };
 
+InterleavedRank interleaved_rank(const Strategy& strategy, int pipeline_rank) {
+  return {strategy.pp, strategy.vp, recorded_micro_batches(strategy, pipeline_rank), pipeline_rank};
+}
+
 Held held_by(const Strategy& strategy, const MegatronConfig& config, int pipeline_rank) {
-  const ChunkPlan plan = chunk_plans(strategy, config, pipeline_rank).front();
-  const auto first = config.layers.begin() + plan.first_layer;
-  return {plan.embedding, plan.head, {first, first + plan.layers}};
+  Held held;
+  for (const ChunkPlan& plan : chunk_plans(strategy, config, pipeline_rank)) {
+    const auto first = config.layers.begin() + plan.first_layer;
+    held.embedding = held.embedding || plan.embedding;
+    held.head = held.head || plan.head;
+    held.layers.emplace_back(first, first + plan.layers);
+  }
+  if (strategy.vp == 1) return held;
+  held.even = pipeline_rank % 2 == 0;
+  held.about_steady_state = chunks_about_steady_state(interleaved_rank(strategy, pipeline_rank));
+  return held;
+}
+
+/// Whether ranks of an interleaved pipeline run the passes of megatron_interleaved_passes, wherever between its ends they are: weights that
+/// are gathered ahead come with other passes on each rank.
+bool may_compose_interleaved(const Strategy& strategy, int pipeline_rank) {
+  const bool between = pipeline_rank > 0 && pipeline_rank < strategy.pp - 1;
+  return between && strategy.micro_batches % strategy.pp == 0 && framework::megatron_release(strategy).overlaps_transfers() &&
+         !*strategy.megatron.align_param_gather && !is_all_warm_up(interleaved_rank(strategy, pipeline_rank));
 }
 
 /// Everything of the rank that lives from step to step.
@@ -273,6 +298,44 @@ struct MegatronPipeline::Impl {
   };
   std::map<Held, Known> patterns;
   int recordings = 0;
+
+  /// A rank of 1F1B from the passes of a shorter pipeline; nothing where they do not give it.
+  std::optional<StepProgram> in_turn(int pipeline_rank, StepProgram spare) {
+    const std::int64_t warm_up = warm_up_of(strategy, pipeline_rank), micro_batches = recorded_micro_batches(strategy, pipeline_rank);
+    if (warm_up == 0 || micro_batches <= warm_up) return {};
+    Known& known = patterns[held_by(strategy, config, pipeline_rank)];
+    if (!known.passes && micro_batches > kPatternWarmUp + kPatternSteady)
+      known = recorded(pipeline_rank, kPatternWarmUp + kPatternSteady, kPatternWarmUp,
+                       megatron_passes(kPatternWarmUp, kPatternSteady, 0).passes);
+    return composed(known, pipeline_rank, megatron_passes(warm_up, micro_batches - warm_up, strategy.micro_batches - micro_batches),
+                    std::move(spare));
+  }
+
+  /// A rank between the ends of an interleaved pipeline from the passes of another.
+  std::optional<StepProgram> interleaved(int pipeline_rank, StepProgram spare) {
+    if (!may_compose_interleaved(strategy, pipeline_rank)) return {};
+    const InterleavedRank rank = interleaved_rank(strategy, pipeline_rank);
+    const PassOrder wanted = megatron_interleaved_passes(rank, strategy.micro_batches - rank.micro_batches);
+    Known& known = patterns[held_by(strategy, config, pipeline_rank)];
+    if (!known.passes) known = recorded(pipeline_rank, rank.micro_batches, 0, wanted.passes);
+    return composed(known, pipeline_rank, wanted, std::move(spare));
+  }
+
+  Known recorded(int pipeline_rank, std::int64_t micro_batches, std::int64_t warm_up, const std::vector<PipelinePass>& expected) {
+    RecordedPipelineRank rank = Training(model, strategy, pipeline_rank, device).record(micro_batches, warm_up);
+    if (!(rank.step.passes == expected))
+      throw Error(ErrorCode::internal, "a recorded pipeline's passes are not those of its schedule", "pipeline passes");
+    ++recordings;
+    return {std::make_unique<PipelinePatterns>(std::move(rank)), pipeline_rank};
+  }
+
+  std::optional<StepProgram> composed(const Known& known, int pipeline_rank, const PassOrder& wanted, StepProgram spare) const {
+    auto program = known.passes ? known.passes->compose(wanted, std::move(spare)) : std::nullopt;
+    if (!program) return {};
+    move_peers(*program, pipeline_rank - known.rank, strategy.pp);
+    carry_across_steps(*program);
+    return program;
+  }
 };
 
 MegatronPipeline::MegatronPipeline(const Model& model, const Strategy& strategy, const MegatronDevice& device)
@@ -281,25 +344,8 @@ MegatronPipeline::~MegatronPipeline() = default;
 
 StepProgram MegatronPipeline::rank(int pipeline_rank, StepProgram spare) {
   const Strategy& s = impl_->strategy;
-  const std::int64_t warm_up = warm_up_of(s, pipeline_rank), micro_batches = recorded_micro_batches(s, pipeline_rank);
-  if (s.vp == 1 && warm_up > 0 && micro_batches > warm_up) {
-    auto& patterns = impl_->patterns[held_by(s, impl_->config, pipeline_rank)];
-    if (!patterns.passes && micro_batches > kPatternWarmUp + kPatternSteady) {
-      RecordedPipelineRank recorded =
-          Training(impl_->model, s, pipeline_rank, impl_->device).record(kPatternWarmUp + kPatternSteady, kPatternWarmUp);
-      if (!(recorded.step.passes == megatron_passes(kPatternWarmUp, kPatternSteady, 0).passes))
-        throw Error(ErrorCode::internal, "a recorded pipeline's passes are not those of 1F1B", "pipeline passes");
-      ++impl_->recordings;
-      patterns = {std::make_unique<PipelinePatterns>(std::move(recorded)), pipeline_rank};
-    }
-    const PassOrder wanted = megatron_passes(warm_up, micro_batches - warm_up, s.micro_batches - micro_batches);
-    auto program = patterns.passes ? patterns.passes->compose(wanted, std::move(spare)) : std::nullopt;
-    if (program) {
-      move_peers(*program, pipeline_rank - patterns.rank, s.pp);
-      carry_across_steps(*program);
-      return std::move(*program);
-    }
-  }
+  auto program = s.vp > 1 ? impl_->interleaved(pipeline_rank, std::move(spare)) : impl_->in_turn(pipeline_rank, std::move(spare));
+  if (program) return std::move(*program);
   ++impl_->recordings;
   return lower_megatron(impl_->model, s, pipeline_rank, false, impl_->device);
 }

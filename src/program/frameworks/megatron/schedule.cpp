@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "plimsoll/error.hpp"
+#include "program/frameworks/megatron/interleaved_passes.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 
@@ -271,8 +272,9 @@ class Step {
   // ---- schedules ------------------------------------------------------------------------------------------------------------
 
   /// Instructions of the step so far.
-  void mark(PassKind kind, std::int64_t micro_batch) {
-    if (rank_.marks) rank_.marks->mark(tape_.recorded(), {kind, 0, micro_batch});
+  void mark(PassKind kind, std::int64_t micro_batch) { mark(kind, MicroBatch{0, micro_batch}); }
+  void mark(PassKind kind, const MicroBatch& of) {
+    if (rank_.marks) rank_.marks->mark(tape_.recorded(), {kind, of.chunk, of.number});
   }
 
   /// Called before turn `turn` of `turns` of the steady state, `period` of which run the same passes as those left out.
@@ -365,12 +367,8 @@ class Step {
   std::int64_t chunks() const { return static_cast<std::int64_t>(rank_.chunks.size()); }
   std::int64_t passes() const { return rank_.micro_batches * chunks(); }
 
-  /// get_model_chunk_id over get_schedule_table with groups of as many micro-batches as stages.
   std::int64_t chunk_of(std::int64_t pass, bool forward) const {
-    const std::int64_t group = rank_.stages * chunks(), at = (pass % passes()) / group;
-    const std::int64_t size = std::min(rank_.stages, rank_.micro_batches - at * rank_.stages);
-    const std::int64_t chunk = ((pass % passes()) - at * group) / size;
-    return forward ? chunk : chunks() - 1 - chunk;
+    return interleaved_chunk(rank_.stages, chunks(), rank_.micro_batches, pass, forward);
   }
 
   struct Next {
@@ -419,75 +417,159 @@ class Step {
     return rank_.chunks[chunk]->plan().head ? Tensor() : passed.output;
   }
 
-  Tensor backward_pass(std::vector<Queues>& queues, std::vector<std::int64_t>& done, std::int64_t pass) {
+  /// `steady`: nobody else holds what was received for it.
+  Tensor backward_pass(std::vector<Queues>& queues, std::vector<std::int64_t>& done, std::int64_t pass, bool steady = false) {
     const auto chunk = static_cast<std::size_t>(chunk_of(pass, false));
+    const MicroBatch own{static_cast<int>(chunk), done[chunk]};
     Queues& queue = queues[chunk];
     if (++done[chunk] == rank_.micro_batches) synchronize(chunk);
     if (rank_.chunks[chunk]->plan().head && queue.gradients.empty()) queue.gradients.emplace_back();
-    const Tensor input = queue.inputs.front(), output = queue.outputs.front(), gradient = queue.gradients.front();
+    Tensor input = queue.inputs.front(), output = queue.outputs.front(), gradient = queue.gradients.front();
     queue.inputs.pop_front();
     queue.outputs.pop_front();
     queue.gradients.pop_front();
-    Tensor differentiated = output;
-    const Tensor input_gradient = backward_step(input, differentiated, gradient);
-    return rank_.chunks[chunk]->plan().embedding ? Tensor() : input_gradient;
+    Tensor input_gradient;
+    {
+      Tensor differentiated = output;
+      input_gradient = backward_step(input, differentiated, gradient);
+    }
+    if (rank_.chunks[chunk]->plan().embedding) input_gradient.reset();
+    if (steady) mark(PassKind::release_gradient, own);
+    gradient.reset();
+    mark(PassKind::drop_output, own);
+    output.reset();
+    if (own != held_) mark(PassKind::release_input, own);
+    input.reset();
+    return input_gradient;
   }
+
+  /// A variable of the schedule takes what goes back next; what it held, of the backward pass before, it lets go.
+  void keep_sent(Tensor& variable, Tensor sent, const MicroBatch& of) {
+    if (sent_ && *sent_ != held_) mark(PassKind::release_sent, *sent_);
+    sent_ = of;
+    variable = std::move(sent);
+  }
+
+  /// Of the next pass that comes to a chunk, in either direction.
+  static MicroBatch next_in(std::size_t chunk, std::vector<std::int64_t>& received) { return {static_cast<int>(chunk), received[chunk]++}; }
 
   /// forward_backward_pipelining_with_interleaving with overlap_p2p_comm, without overlap_p2p_comm_warmup_flush.
   void interleaved() {
     const std::int64_t p = rank_.stages, m = rank_.micro_batches;
     if (m % p != 0) refuse("Megatron needs a number of micro-batches that the pipeline stages divide for its interleaved schedule", "pp");
     const Tensor total_tokens = zeros(tape_, {}, DType::int32);
-    std::vector<Queues> queues(rank_.chunks.size());
-    std::vector<std::int64_t> run(rank_.chunks.size()), done(rank_.chunks.size());
-    const std::int64_t warm_up = std::min(passes(), 2 * (p - rank_.rank - 1) + (chunks() - 1) * p);
-    const bool all_in_warm_up = warm_up == passes();
-    const std::int64_t steady = passes() - warm_up;
-    Tensor output, input, input_gradient, received_gradient, forward_buffer, backward_buffer;
-    Tensor awaited;  // what the last overlapped receive put down: its handle, which the cool-down waits for, holds it to the end
+    Interleaved all(rank_.chunks.size());
+    const std::int64_t warm_up = interleaved_warm_up(p, chunks(), m, rank_.rank), steady = passes() - warm_up;
     start_gathering();
-    queues[0].inputs.push_back(exchange_and_wait(kToNext, {}, kFromPrevious, !rank_.chunks[0]->plan().embedding));
-    for (std::int64_t k = 0; k < warm_up; ++k) {
-      Next next = next_of(k, true);
-      if (k == passes() - 1) next.receives = false;
-      output = forward_pass(queues, run, k);
-      input = exchange_and_wait(kToNext, output, kFromPrevious, next.receives);
-      if (next.receives) queues[next.chunk].inputs.push_back(input);
-      deallocate(output);
-      if (k == warm_up - 1 && !all_in_warm_up) {
-        backward_buffer = exchange(kToPrevious, {}, kFromNext, !last_rank());
-        if (!last_rank()) queues.back().gradients.push_back(backward_buffer);
-      }
-    }
-    for (std::int64_t k = 0; k < steady; ++k) {
-      before_turn(k, steady, p * chunks());
-      await(kFromPrevious);
-      deallocate(output);
-      Tensor forward_output = forward_pass(queues, run, k + warm_up);
-      Next next = next_of(k + warm_up, true);
-      if (k == steady - 1) next.receives = false;
-      forward_buffer = exchange(kToNext, forward_output, kFromPrevious, next.receives);
-      if (next.receives) queues[next.chunk].inputs.push_back(std::move(forward_buffer));
-      await(kFromNext);
-      Tensor gradient = backward_pass(queues, done, k);
-      const Next back = next_of(k, false);
-      backward_buffer = exchange(kToPrevious, gradient, kFromNext, back.receives);
-      if (back.receives && k == steady - 1) awaited = backward_buffer;
-      if (back.receives) queues[back.chunk].gradients.push_back(std::move(backward_buffer));
-      output = std::move(forward_output);
-      input_gradient = std::move(gradient);
-    }
-    deallocate(output);
+    mark(PassKind::receive_input, next_in(0, all.inputs));
+    all.queues[0].inputs.push_back(exchange_and_wait(kToNext, {}, kFromPrevious, !rank_.chunks[0]->plan().embedding));
+    for (std::int64_t k = 0; k < warm_up; ++k) warm_up_turn(all, k, warm_up);
+    for (std::int64_t k = 0; k < steady; ++k) steady_turn(all, k, warm_up);
+    if (steady > 0) mark(PassKind::release_output, all.forward);
+    deallocate(all.output);
     await(kFromNext);
-    if (all_in_warm_up) queues.back().gradients.push_back(exchange_and_wait(kToPrevious, {}, kFromNext, !rank_.chunks.back()->plan().head));
-    for (std::int64_t k = steady; k < passes(); ++k) {
-      Next next = next_of(k, false);
-      if (k == passes() - 1) next.receives = false;
-      input_gradient = backward_pass(queues, done, k);
-      received_gradient = exchange_and_wait(kToPrevious, input_gradient, kFromNext, next.receives);
-      if (next.receives) queues[next.chunk].gradients.push_back(received_gradient);
-    }
+    if (steady == 0)
+      all.queues.back().gradients.push_back(exchange_and_wait(kToPrevious, {}, kFromNext, !rank_.chunks.back()->plan().head));
+    for (std::int64_t k = steady; k < passes(); ++k) cool_down_turn(all, k);
+    if (rank_.marks) rank_.marks->end = tape_.recorded();
     reports_.clear();
+  }
+
+  /// Variables of the interleaved schedule.
+  struct Interleaved {
+    explicit Interleaved(std::size_t chunks) : queues(chunks), run(chunks), done(chunks), inputs(chunks), gradients(chunks) {}
+
+    std::vector<Queues> queues;
+    std::vector<std::int64_t> run, done, inputs, gradients;  ///< by chunk: passes in both directions, and what was received for them
+    Tensor output, input, input_gradient, received_gradient, forward_buffer, backward_buffer;
+    Tensor awaited;      ///< what the last overlapped receive put down: its handle, which the cool-down waits for, holds it to the end
+    MicroBatch forward;  ///< the last pass forward
+    std::optional<MicroBatch> received;  ///< whose the received gradient is
+  };
+
+  MicroBatch forward_of(const Interleaved& all, std::int64_t pass) const {
+    const auto chunk = static_cast<std::size_t>(chunk_of(pass, true));
+    return {static_cast<int>(chunk), all.run[chunk]};
+  }
+
+  void warm_up_turn(Interleaved& all, std::int64_t k, std::int64_t warm_up) {
+    Next next = next_of(k, true);
+    if (k == passes() - 1) next.receives = false;
+    all.forward = forward_of(all, k);
+    mark(PassKind::forward, all.forward);
+    all.output = forward_pass(all.queues, all.run, k);
+    if (next.receives) {
+      const MicroBatch of = next_in(next.chunk, all.inputs);
+      mark(PassKind::receive_input, of);
+      if (k == warm_up - 1) hold_input(of);
+    }
+    all.input = exchange_and_wait(kToNext, all.output, kFromPrevious, next.receives);
+    if (next.receives) all.queues[next.chunk].inputs.push_back(all.input);
+    const bool again = k == warm_up - 1 && warm_up < passes();  // so does the first turn of the steady state
+    mark(again ? PassKind::release_early : PassKind::release_output, all.forward);
+    deallocate(all.output);
+    if (!again) return;
+    mark(PassKind::receive_gradient, next_in(all.queues.size() - 1, all.gradients));
+    all.backward_buffer = exchange(kToPrevious, {}, kFromNext, !last_rank());
+    if (!last_rank()) all.queues.back().gradients.push_back(all.backward_buffer);
+  }
+
+  /// The variable that took it lives on.
+  void hold_input(const MicroBatch& of) {
+    held_ = of;
+    if (rank_.marks) rank_.marks->held.forward = {PassKind::forward, of.chunk, of.number};
+  }
+
+  void steady_turn(Interleaved& all, std::int64_t k, std::int64_t warm_up) {
+    const std::int64_t steady = passes() - warm_up;
+    before_turn(k, steady, rank_.stages * chunks());
+    mark(PassKind::release_output, all.forward);
+    await(kFromPrevious);
+    deallocate(all.output);
+    all.forward = forward_of(all, k + warm_up);
+    mark(PassKind::forward, all.forward);
+    Tensor forward_output = forward_pass(all.queues, all.run, k + warm_up);
+    Next next = next_of(k + warm_up, true);
+    if (k == steady - 1) next.receives = false;
+    if (next.receives) mark(PassKind::receive_input, next_in(next.chunk, all.inputs));
+    all.forward_buffer = exchange(kToNext, forward_output, kFromPrevious, next.receives);
+    if (next.receives) all.queues[next.chunk].inputs.push_back(std::move(all.forward_buffer));
+    const MicroBatch backward = backward_of(all, k);
+    mark(PassKind::backward, backward);
+    await(kFromNext);
+    Tensor gradient = backward_pass(all.queues, all.done, k, true);
+    const Next back = next_of(k, false);
+    if (back.receives) {
+      const MicroBatch of = next_in(back.chunk, all.gradients);
+      mark(PassKind::receive_gradient, of);
+      if (k == steady - 1 && rank_.marks) rank_.marks->held.backward = {PassKind::backward, of.chunk, of.number};
+    }
+    all.backward_buffer = exchange(kToPrevious, gradient, kFromNext, back.receives);
+    if (back.receives && k == steady - 1) all.awaited = all.backward_buffer;
+    if (back.receives) all.queues[back.chunk].gradients.push_back(std::move(all.backward_buffer));
+    all.output = std::move(forward_output);
+    keep_sent(all.input_gradient, std::move(gradient), backward);
+  }
+
+  MicroBatch backward_of(const Interleaved& all, std::int64_t pass) const {
+    const auto chunk = static_cast<std::size_t>(chunk_of(pass, false));
+    return {static_cast<int>(chunk), all.done[chunk]};
+  }
+
+  void cool_down_turn(Interleaved& all, std::int64_t k) {
+    Next next = next_of(k, false);
+    if (k == passes() - 1) next.receives = false;
+    const MicroBatch backward = backward_of(all, k);
+    mark(PassKind::backward, backward);
+    keep_sent(all.input_gradient, backward_pass(all.queues, all.done, k), backward);
+    std::optional<MicroBatch> of;
+    if (next.receives) of = next_in(next.chunk, all.gradients);
+    if (of) mark(PassKind::receive_gradient, *of);
+    Tensor received = exchange_and_wait(kToPrevious, all.input_gradient, kFromNext, next.receives);
+    if (all.received) mark(PassKind::release_gradient, *all.received);
+    all.received = of;
+    all.received_gradient = std::move(received);
+    if (next.receives) all.queues[next.chunk].gradients.push_back(all.received_gradient);
   }
 
   /// The same before overlap_p2p_comm: a turn runs both its passes, then sends and receives for both.
@@ -565,6 +647,7 @@ class Step {
   std::vector<Tensor> reports_;                        ///< forward_data_store
   std::array<std::optional<EventId>, kWays> handles_;  ///< by way: behind what was last issued
   std::array<bool, kWays> pending_{};                  ///< and nobody has waited for it yet
+  std::optional<MicroBatch> held_, sent_;              ///< whose received input is held to the end; whose gradient was sent back last
 };
 
 }  // namespace
@@ -592,6 +675,23 @@ PassOrder megatron_passes(std::int64_t warm_up, std::int64_t steady, std::int64_
   }
   order.times = 1 + left_out;
   return order;
+}
+
+PassOrder megatron_interleaved_passes(const InterleavedRank& rank, std::int64_t left_out) {
+  return InterleavedPasses(rank).order(left_out);
+}
+
+std::array<int, 3> chunks_about_steady_state(const InterleavedRank& rank) {
+  const std::int64_t warm_up = interleaved_warm_up(rank.stages, rank.chunks, rank.micro_batches, rank.rank);
+  std::array<int, 3> chunks{};
+  for (std::size_t i = 0; i < chunks.size(); ++i)
+    chunks[i] =
+        static_cast<int>(interleaved_chunk(rank.stages, rank.chunks, rank.micro_batches, warm_up - 1 + static_cast<std::int64_t>(i), true));
+  return chunks;
+}
+
+bool is_all_warm_up(const InterleavedRank& rank) {
+  return interleaved_warm_up(rank.stages, rank.chunks, rank.micro_batches, rank.rank) == rank.micro_batches * rank.chunks;
 }
 
 }  // namespace plimsoll::program
