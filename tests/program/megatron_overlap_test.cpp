@@ -171,6 +171,24 @@ TEST(MegatronExperts, FusedOnesMultiplyTheSameWithoutKernelsBetween) {
   EXPECT_EQ(count(apart, gates) - count(fused, gates), 2 * kLayers);
 }
 
+// general_grouped_gemm calls cuBLAS expert by expert: of each of its linears the host does two operators' work an expert forward (the
+// product, what Python keeps) and three backward (two products); where the kernels are fused, one either way for both linears. Halving the
+// ranks' experts halves that.
+TEST(MegatronExperts, TheHostWorksForEachExpert) {
+  const auto operators = [](int ranks, const std::string& more) {
+    const StepProgram program =
+        lowered(mixtral(), R"("precision": "mxfp8", "moe_dispatcher": "hybridep", "ep": )" + std::to_string(ranks) + more, 8);
+    std::int64_t pieces = 0;
+    for (const Instruction& each : program.step)
+      if (each.kind == InstructionKind::host && static_cast<HostWork>(each.id) == HostWork::operation) pieces += each.bytes;
+    return pieces;
+  };
+  constexpr std::int64_t kFewer = kExperts / 2 - kExperts / 4, kLinears = 2;
+  EXPECT_EQ(operators(2, "") - operators(4, ""), kLayers * kLinears * (2 + 3) * kFewer);
+  const std::string fused = R"(, "moe_fused_mlp": true)";
+  EXPECT_EQ(operators(2, fused) - operators(4, fused), kLayers * 2 * kFewer);
+}
+
 TEST(MegatronExperts, WithoutGroupedProductsEachHasItsOwn) {
   const std::string run = R"("precision": "fp8", "moe.moe_expert_capacity_factor": 1.0, "moe.moe_pad_expert_input_to_capacity": true)";
   const StepProgram grouped = lowered(mixtral("gelu"), run, 1), apart = lowered(mixtral("gelu"), run + R"(, "moe_grouped_gemm": false)", 1);

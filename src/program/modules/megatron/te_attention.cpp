@@ -218,8 +218,7 @@ Tensor exchanged_attention(MegatronRuntime& runtime, const Tensor& query, const 
   op.save_output(attended.generator);
   return op.done(output, [&runtime](BackwardCall& b) {
     const std::vector<Tensor> gradient = heads_to_sequence(runtime, {b.grad()});
-    const AttentionGradients gradients =
-        attend_backward(b.tape, kernels_of(runtime, b.saved(0)), b.saved(0), b.saved(1), b.saved(2));
+    const AttentionGradients gradients = attend_backward(b.tape, kernels_of(runtime, b.saved(0)), b.saved(0), b.saved(1), b.saved(2));
     const std::vector<Tensor> own = sequence_to_heads(runtime, {gradients.query, gradients.key, gradients.value});
     for (std::size_t i = 0; i < own.size(); ++i) b.give(i, own[i]);
     b.drop_gradients();
@@ -289,6 +288,8 @@ Tensor te_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor&
   if ((scores.window > 0 || scores.sinks) && (runtime.cp() > 1 || options.in_eight_bits))
     refuse("a sliding window or sinks are not modelled for Transformer Engine's attention over context-parallel ranks or in 8 bits",
            runtime.cp() > 1 ? "cp" : "fp8_attention");
+  constexpr std::int64_t kModules = 2;  // DotProductAttention and FusedAttention
+  runtime.tape().host(HostWork::module, kModules);
   Tensor output;
   if (runtime.cp() == 1) {
     output = options.in_eight_bits ? fused_attention_in_eight_bits(runtime, q, k, v) : fused_attention(runtime, q, k, v, scores);
