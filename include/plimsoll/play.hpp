@@ -89,6 +89,7 @@ struct Pricing {
   double pace = 1.0;                       ///< time of products and attention on the slowest of the run's devices over that of a usual one
   Seconds gap;                             ///< between two pieces of work of one stream
   HostPace host;
+  std::vector<std::string> replayed;       ///< CUDA graphs replay what has one of these in its label: the host issues nothing of it
   std::array<Seconds, kGroups> meeting{};  ///< host's time at each collective, send and receive of a group whose hosts wait for each other
 };
 
@@ -122,8 +123,8 @@ struct Timeline {
   Seconds transfers;                     ///< sends and receives themselves
   Seconds bubble;                        ///< waits for what another pipeline rank has not sent yet, or for the slowest rank
   Seconds exposed_copies;
-  Seconds host;                          ///< nothing was issued yet
-  Seconds host_optimizer;                ///< the host itself computed
+  Seconds host;            ///< nothing was issued yet
+  Seconds host_optimizer;  ///< the host itself computed
 
   Seconds communication;                        ///< sum of all collectives, hidden or not
   Seconds copies;                               ///< sum of all copies
@@ -177,9 +178,9 @@ class Pricer {
   std::unique_ptr<Tables> tables_;
 };
 
-/// Plays the ranks of a pipeline together: every stream is a queue in the order of issue, an event holds who waits for it, a receive and its
-/// send end together, and collectives of all ranks begin when the last one comes. Steps are played until one follows another as it will from
-/// then on. `ranks` are in the order of their place in the pipeline. Throws Error (internal) where sends and receives do not match.
+/// Plays the ranks of a pipeline together: every stream is a queue in the order of issue, an event holds who waits for it, a receive and
+/// its send end together, and collectives of all ranks begin when the last one comes. Steps are played until one follows another as it will
+/// from then on. `ranks` are in the order of their place in the pipeline. Throws Error (internal) where sends and receives do not match.
 std::vector<Timeline> play_ranks(const std::vector<Score>& ranks, const Pricing& pricing, bool with_events = false);
 
 /// One rank alone: its neighbours are never late.

@@ -18,18 +18,28 @@ Seconds exposed(const Timeline& timeline, std::initializer_list<Group> groups) {
   return sum;
 }
 
-/// How much of its work the host still does where CUDA graphs replay a step: none of a whole iteration's, nor of whole layers'; of layers
-/// with single modules in graphs (transformer_engine's scopes) half.
-double share_outside_graphs(const std::string& graphs) {
-  if (graphs.empty()) return 1;
-  return graphs.rfind("transformer_engine", 0) == 0 ? 0.5 : 0;
+/// What the scopes of transformer_engine's graphs capture of a layer, by its labels (cuda_graph_scope). moe_preprocess captures no kernel
+/// that is worth naming; without scopes whole layers are captured.
+std::vector<std::string> captured_by(const std::string& graphs) {
+  constexpr std::pair<std::string_view, std::string_view> kScopes[] = {
+      {"attn", ".self_attention"}, {"moe_router", ".mlp.router"}, {"mlp", ".mlp"}, {"mamba", ".mixer"}};
+  std::vector<std::string> captured;
+  for (const auto& [scope, label] : kScopes)
+    if (graphs.find(scope) != std::string::npos) captured.emplace_back(label);
+  if (captured.empty()) captured.emplace_back(".layers.");
+  return captured;
 }
 
+/// What the host has left to do where CUDA graphs replay a step: nothing of a whole iteration's or of whole layers'.
 void replay_graphs(Pricing& pricing, const std::string& graphs) {
-  const double share = share_outside_graphs(graphs);
+  if (graphs.empty()) return;
+  if (graphs.rfind("transformer_engine", 0) == 0) {
+    pricing.replayed = captured_by(graphs);
+    return;
+  }
   for (std::size_t i = 0; i < kHostWorks; ++i)
-    if (static_cast<HostWork>(i) != HostWork::memory_traffic) pricing.host.work[i] *= share;
-  pricing.host.launch *= share;
+    if (static_cast<HostWork>(i) != HostWork::memory_traffic) pricing.host.work[i] = {};
+  pricing.host.launch = {};
 }
 
 }  // namespace

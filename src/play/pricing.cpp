@@ -42,6 +42,26 @@ const HostPace& pace_of(std::string_view framework) {
   return paces.front().pace;  // "all"
 }
 
+/// hardware/hosts.json, "processors": how much longer a host beside those devices takes than the one whose pace is given.
+double slowdown_beside(const std::string& accelerator) {
+  static const std::map<std::string, double> slowdowns = [] {
+    const JsonDocument document = hardware::shipped_document("hardware/hosts.json");
+    std::map<std::string, double> found;
+    for (const JsonValue& processor : document.root()["processors"].elements())
+      for (const JsonValue& device : processor["accelerators"].elements())
+        found[device.text()] = hardware::read_sourced(processor["slowdown"], hardware::pace_value).value;
+    return found;
+  }();
+  const auto at = slowdowns.find(accelerator);
+  return at == slowdowns.end() ? 1 : at->second;
+}
+
+void slow_down(HostPace& host, double slowdown) {
+  for (Seconds& work : host.work) work *= slowdown;
+  host.launch *= slowdown;
+  host.wakes *= slowdown;
+}
+
 }  // namespace
 
 namespace {
@@ -85,6 +105,7 @@ Pricing pricing_of(const Cluster& cluster, const std::array<GroupShape, kGroups>
     pricing.communication_slowdown = contention.communication.value;
   }
   pricing.host = pace_of(framework);
+  slow_down(pricing.host, slowdown_beside(cluster.accelerator.name));
   if (cluster.node.host_memory_bandwidth.value.value > 0)
     pricing.host.work[static_cast<std::size_t>(HostWork::memory_traffic)] =
         Seconds(cluster.gpus_per_node / cluster.node.host_memory_bandwidth.value.value);

@@ -78,6 +78,11 @@ class ScoreWriter {
   ScoreWriter(const StepProgram& program, Tables& tables, Score::Parts* parts) : program_(program), tables_(tables), score_(*parts) {
     kernels_.assign(program.kernels.size(), -1);
     launches_.resize(program.kernels.size());
+    const std::vector<std::string>& captured = tables.pricing.replayed;
+    if (captured.empty()) return;
+    for (const std::string& label : program.labels)
+      replayed_.push_back(
+          std::any_of(captured.begin(), captured.end(), [&](const auto& part) { return label.find(part) != std::string::npos; }));
   }
 
   void write() {
@@ -138,9 +143,13 @@ class ScoreWriter {
                       [&](std::size_t a, std::size_t b) { return seconds(a) > seconds(b); });
     for (std::size_t i = 0; i < most && seconds(order[i]) > 0; ++i) {
       const Launches& launches = launches_[order[i]];
-      score_.dearest.push_back({program_.kernels[order[i]], program_.labels.at(launches.label), launches.count, Seconds(seconds(order[i]))});
+      score_.dearest.push_back(
+          {program_.kernels[order[i]], program_.labels.at(launches.label), launches.count, Seconds(seconds(order[i]))});
     }
   }
+
+  /// By a CUDA graph, whose single launch stands for all that it captured.
+  bool replayed(const Instruction& instruction) const { return !replayed_.empty() && replayed_[instruction.label]; }
 
   void add(const Item& item) {
     if (item.stream >= score_.streams) throw Error(ErrorCode::internal, "a step program uses a stream that it does not name");
@@ -158,7 +167,7 @@ class ScoreWriter {
     if (seconds < 0) seconds = tables_.seconds_of(kernel) * (item.multiplies ? tables_.pricing.pace : 1);
     item.seconds = seconds;
     if (item.stream == kComputeStream) ++kernels_issued_;
-    item.issue = tables_.pricing.host.launch.value;
+    item.issue = replayed(instruction) ? 0 : tables_.pricing.host.launch.value;
     item.cause = phase_ == Phase::optimizer ? Cause::optimizer : instruction.again ? Cause::recompute : Cause::compute;
     score_.by_kernel[static_cast<std::size_t>(kernel.kind())] += Seconds(seconds * static_cast<double>(runs_));
     add(item);
@@ -226,6 +235,7 @@ class ScoreWriter {
   }
 
   void host(Item& item, const Instruction& instruction) {
+    if (replayed(instruction)) return;
     item.what = Item::What::host;
     item.seconds = static_cast<double>(instruction.bytes) * tables_.pricing.host.work.at(instruction.id).value;
     item.cause = static_cast<HostWork>(instruction.id) == HostWork::memory_traffic ? Cause::host_optimizer : Cause::host;
@@ -247,19 +257,18 @@ class ScoreWriter {
     std::int64_t count = 0;
     std::uint32_t label = 0;  ///< of the first
   };
+  std::vector<char> replayed_;   ///< by label; empty: none
   std::vector<double> kernels_;  ///< seconds of each; below zero: not asked for yet
   std::vector<Launches> launches_;
   std::int64_t runs_ = 1;
   Phase phase_ = Phase::forward;
 };
 
-
 /// The share of its kernels' time, each alone, that a step spends in products and attention.
 Surroundings surroundings_of(const StepProgram& program, const Accelerator& device) {
   std::vector<double> runs(program.kernels.size());
   for (std::size_t i = 0; i < program.step.size(); ++i)
-    if (program.step[i].kind == InstructionKind::kernel)
-      runs.at(program.step[i].id) += static_cast<double>(program.repeated.runs_of(i));
+    if (program.step[i].kind == InstructionKind::kernel) runs.at(program.step[i].id) += static_cast<double>(program.repeated.runs_of(i));
   double matrix = 0, all = 0;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (runs[i] == 0) continue;

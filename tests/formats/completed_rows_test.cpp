@@ -107,6 +107,24 @@ TEST(CompletedRows, RecipesWithConditions) {
   EXPECT_FALSE(mixture("Qwen3-30B-A3B", "mxfp8", R"(, "cuda_graph": "full_iteration:[]", "moe_fused_mlp": false)").strategy.moe.fused_mlp);
 }
 
+// The tables of 25.09 say "tokendrop" of every mixture but DeepSeek's on H100; 25.11's drop no token.
+TEST(CompletedRows, MixturesOfTheReleasesOfMegatronBridge) {
+  const auto mixture = [](const std::string& release) {
+    return read(row("NVIDIA Megatron-Bridge performance summary", R"({"name": "Qwen3-235B-A22B"})",
+                    R"({"framework": "megatron-bridge", "framework_version": ")" + release +
+                        R"(", "seq_len": 4096, "micro_batch": 1, "global_batch": 1024, "tp": 1, "pp": 1, "dp": 1024, "ep": 8,
+                           "precision": "fp8"})"));
+  };
+  const MeasuredRow dropping = mixture("NeMo 25.09 (v0.1.0rc4)");
+  ASSERT_EQ(dropping.refused, "");
+  EXPECT_EQ(dropping.strategy.moe.capacity_factor, 1.0);
+  EXPECT_TRUE(dropping.strategy.moe.pad_to_capacity);
+  EXPECT_TRUE(lists(dropping.assumed, "tokendrop"));
+  const MeasuredRow dropless = mixture("NeMo 25.11 (v0.2.0)");
+  ASSERT_EQ(dropless.refused, "");
+  EXPECT_FALSE(dropless.strategy.moe.capacity_factor.has_value());
+}
+
 // NeMo's and Megatron-Bridge's performance recipes: recipe.peft.target_modules = ['linear_qkv'].
 TEST(CompletedRows, AdaptersOfTheLaunchersRecipes) {
   const auto lora = [](const std::string& lora) {

@@ -9,8 +9,8 @@ namespace {
 
 double pace_on(const char* cluster) { return pricing_of(parse_cluster(cluster), {}, "transformers").pace; }
 
-// The slowest of n rates that are even between 1 ± s is expected (n − 1)/(n + 1) · s behind the middle: nothing for one device, 7/9 of s for
-// eight, 511/513 for 512.
+// The slowest of n rates that are even between 1 ± s is expected (n − 1)/(n + 1) · s behind the middle: nothing for one device, 7/9 of s
+// for eight, 511/513 for 512.
 TEST(Pricing, TheSlowestOfManyDevicesSetsThePace) {
   EXPECT_EQ(pace_on("1xh100-sxm"), 1);
   const double spread = (pace_on("8xh100-sxm") - 1) * 9 / 7;
@@ -41,6 +41,16 @@ TEST(Pricing, AHostsPaceMayDifferInOneWorkAlone) {
     if (i != collective) EXPECT_EQ(all.work[i].value, other.work[i].value) << name_of(static_cast<HostWork>(i));
   EXPECT_GT(other.work[collective].value, all.work[collective].value);
   EXPECT_EQ(all.launch.value, other.launch.value);
+}
+
+// hardware/hosts.json, "processors": a Grace takes 2.5 times as long for all that a host does, but not for bytes that move.
+TEST(Pricing, AGraceIssuesSlowerThanTheHostWhosePaceIsGiven) {
+  const HostPace usual = pricing_of(parse_cluster("8xb200"), {}, "transformers").host;
+  const HostPace grace = pricing_of(parse_cluster("8xgb200"), {}, "transformers").host;
+  for (std::size_t i = 0; i < kHostWorks; ++i)
+    if (static_cast<HostWork>(i) != HostWork::memory_traffic) EXPECT_NEAR(grace.work[i].value, 2.5 * usual.work[i].value, 1e-12);
+  EXPECT_NEAR(grace.launch.value, 2.5 * usual.launch.value, 1e-12);
+  EXPECT_NEAR(grace.wakes.value, 2.5 * usual.wakes.value, 1e-12);
 }
 
 }  // namespace

@@ -66,6 +66,27 @@ TEST(PlayTime, HostsThatMeetDelayWhatTheyIssue) {
   EXPECT_NEAR(timeline.step.value, 4 * 4e-3 + last + timeline.compute.value, 1e-9);
 }
 
+// Of what a CUDA graph replays the host does nothing: four kernels of 1 ms of Python each take 4 ms, two of them captured 2 ms.
+TEST(PlayTime, TheHostIssuesNothingOfWhatAGraphReplays) {
+  Builder builder;
+  builder.program.labels = {"", "layers.0.self_attention: linear", "layers.0.mlp: linear"};
+  constexpr std::int64_t kPieces = 1000;
+  for (int i = 0; i < 4; ++i) {
+    builder.program.step.push_back(
+        {InstructionKind::host, 0, Category::temporary, static_cast<std::uint32_t>(HostWork::operation), kPieces, 1u + i % 2});
+    builder.kernel(1024);
+    builder.program.step.back().label = 1u + i % 2;
+  }
+  builder.program.step.push_back({InstructionKind::synchronize, 0, Category::temporary, 0, 0, 0});
+  Pricing hosted = pricing();
+  hosted.host.work[static_cast<std::size_t>(HostWork::operation)] = Seconds(1e-6);
+  hosted.host.launch = Seconds(1e-5);
+  const double kernel = play_time(builder.program, pricing()).compute.value / 4;
+  EXPECT_NEAR(play_time(builder.program, hosted).step.value, 4 * (1e-3 + 1e-5) + kernel, 1e-9);
+  hosted.replayed = {".self_attention"};
+  EXPECT_NEAR(play_time(builder.program, hosted).step.value, 2 * (1e-3 + 1e-5) + kernel, 1e-9);
+}
+
 // Without the wait both run at once: the step is the longer, and only what exceeds the kernel is exposed.
 TEST(PlayTime, IndependentWorkOverlaps) {
   Builder builder;

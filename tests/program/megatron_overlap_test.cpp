@@ -139,22 +139,23 @@ TEST(MegatronChunks, WhatMegatronRaisesOnIsAnError) {
 
 // Four exchanges a layer forward (tokens, their weights and back; of the weights' gradients as many), all beside the compute stream.
 TEST(MegatronExchanges, OverlappedOnesHaveAStreamAndAreAwaitedOneLater) {
-  const std::string run = R"("precision": "bf16", "ep": 2)";
+  constexpr std::int64_t kMicroBatches = 3;
+  const std::string run = R"("precision": "bf16", "ep": 2, "grad_accum": 3)";
   const Counts exchanges = collective(CollectiveKind::all_to_all, Group::expert);
   const auto beside = [&](const StepProgram& program) {
     return count(program, [&](const StepProgram& p, const Instruction& i) { return exchanges(p, i) && i.stream != kComputeStream; });
   };
   const StepProgram awaited = lowered(mixtral(), run, 2), overlapped = lowered(mixtral(), run + R"(, "moe_a2a_overlap": true)", 2);
   const std::int64_t all = count(awaited, exchanges);
-  EXPECT_EQ(all, 3 * 2 * kLayers);
+  EXPECT_EQ(all, 3 * 2 * kLayers * kMicroBatches);
   EXPECT_EQ(beside(awaited), 0);
-  EXPECT_EQ(beside(overlapped), all);
+  EXPECT_EQ(beside(overlapped), all - 2 * 3 * kLayers);  // the first forward pass and the last backward pass run alone
   const auto waits = [](const StepProgram& program) {
     return count(program, [](const StepProgram&, const Instruction& i) {
       return i.kind == InstructionKind::wait_event && i.stream == kComputeStream;
     });
   };
-  EXPECT_EQ(waits(overlapped) - waits(awaited), all);
+  EXPECT_EQ(waits(overlapped) - waits(awaited), beside(overlapped));
 }
 
 // The gate and both quantizations of its rows and of their gradients are parts of products.
@@ -169,6 +170,24 @@ TEST(MegatronExperts, FusedOnesMultiplyTheSameWithoutKernelsBetween) {
   const Counts gates =
       kernel<Pointwise>([](const Pointwise& p) { return p.form == Pointwise::Form::fused && p.elements >= kTokens * kTopK * kInner; });
   EXPECT_EQ(count(apart, gates) - count(fused, gates), 2 * kLayers);
+}
+
+// general_grouped_gemm calls cuBLAS expert by expert: of each of its linears the host does two operators' work an expert forward (the
+// product, what Python keeps) and three backward (two products); where the kernels are fused, one either way for both linears. Halving the
+// ranks' experts halves that.
+TEST(MegatronExperts, TheHostWorksForEachExpert) {
+  const auto operators = [](int ranks, const std::string& more) {
+    const StepProgram program =
+        lowered(mixtral(), R"("precision": "mxfp8", "moe_dispatcher": "hybridep", "ep": )" + std::to_string(ranks) + more, 8);
+    std::int64_t pieces = 0;
+    for (const Instruction& each : program.step)
+      if (each.kind == InstructionKind::host && static_cast<HostWork>(each.id) == HostWork::operation) pieces += each.bytes;
+    return pieces;
+  };
+  constexpr std::int64_t kFewer = kExperts / 2 - kExperts / 4, kLinears = 2;
+  EXPECT_EQ(operators(2, "") - operators(4, ""), kLayers * kLinears * (2 + 3) * kFewer);
+  const std::string fused = R"(, "moe_fused_mlp": true)";
+  EXPECT_EQ(operators(2, fused) - operators(4, fused), kLayers * 2 * kFewer);
 }
 
 TEST(MegatronExperts, WithoutGroupedProductsEachHasItsOwn) {

@@ -284,14 +284,18 @@ class Step {
     if (turn == first + period) rank_.repeated.end = tape_.recorded();
   }
 
+  /// Where exchanges overlap (combined_1f1b_schedule_for_no_pipelining), a forward pass runs beside the backward pass of the micro-batch before:
+  /// the first one and the last backward pass have none beside them.
   void without_pipeline() {
     const Tensor total_tokens = zeros(tape_, {}, DType::int32);
     Passed passed;
     for (std::int64_t i = 0; i < rank_.micro_batches; ++i) {
       before_turn(i, rank_.micro_batches, 1);
       if (i + 1 == rank_.micro_batches) synchronize(0);
+      rank_.runtime.passes_alone(i == 0);
       passed = forward_step(0, {});
       Tensor output = passed.output;
+      rank_.runtime.passes_alone(i + 1 == rank_.micro_batches);
       backward_step({}, output, {});
     }
     reports_.clear();

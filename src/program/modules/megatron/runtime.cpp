@@ -108,7 +108,7 @@ StreamId MegatronRuntime::context_stream() {
 }
 
 void MegatronRuntime::exchange(const Collective& collective) {
-  if (!options_.overlaps_exchanges) return tape_.collective(collective, kComputeStream);
+  if (!options_.overlaps_exchanges || alone_) return tape_.collective(collective, kComputeStream);
   if (!exchange_stream_) {
     exchange_stream_ = tape_.add_stream("expert parallel");
     for (EventId& event : exchanged_) event = tape_.new_event();
@@ -118,6 +118,13 @@ void MegatronRuntime::exchange(const Collective& collective) {
   tape_.record_event(exchanged_[exchanges_ % 2], *exchange_stream_);
   ++exchanges_;
   if (exchanges_ > 1) tape_.wait_event(kComputeStream, exchanged_[exchanges_ % 2]);
+}
+
+void MegatronRuntime::passes_alone(bool alone) {
+  alone_ = alone;
+  if (!alone || exchanges_ == 0) return;
+  tape_.wait_event(kComputeStream, exchanged_[(exchanges_ - 1) % 2]);
+  exchanges_ = 0;
 }
 
 void MegatronRuntime::collective_async(CollectiveKind kind, std::int64_t bytes, DType type) {

@@ -103,6 +103,9 @@ class MegatronRuntime {
   /// An exchange of the expert-parallel ranks, awaited. Where exchanges overlap, passes of two micro-batches take turns at them: while one
   /// goes, the other micro-batch computes up to its own next exchange, so that the compute stream waits for the one before.
   void exchange(const Collective& collective);
+  /// No pass of another micro-batch runs beside those that follow, or one does again: an exchange under way is awaited, and those to come
+  /// are awaited themselves.
+  void passes_alone(bool alone);
   /// A collective over the tensor-parallel ranks, awaited. `bytes` is the full buffer's. Nothing when tp is 1.
   void collective(CollectiveKind kind, std::int64_t bytes, DType type);
   /// The same without waiting: `wait()` does.
@@ -127,6 +130,7 @@ class MegatronRuntime {
   std::optional<StreamId> exchange_stream_;
   std::array<EventId, 2> exchanged_{};  ///< behind the last two exchanges, in turn
   std::size_t exchanges_ = 0;
+  bool alone_ = false;
 };
 
 }  // namespace plimsoll::program

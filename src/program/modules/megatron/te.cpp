@@ -11,6 +11,9 @@ namespace plimsoll::program {
 
 namespace {
 
+/// TransformerEngineBaseModule.forward around the function: its module and what it prepares, of 8 bits the quantizers as well.
+void called(const MegatronRuntime& runtime, Tape& tape) { tape.host(HostWork::module, runtime.quantization().enabled ? 2 : 1); }
+
 /// One product of a linear layer, on Transformer Engine's own workspace.
 void te_gemm(MegatronRuntime& runtime, LinearPass pass, std::int64_t rows, const Tensor& weight, DType type,
              Epilogue epilogue = Epilogue::none) {
@@ -264,6 +267,7 @@ void linear_backward(MegatronRuntime& runtime, TeParallel parallel, DType type, 
 Tensor te_layernorm_linear(MegatronRuntime& runtime, const Tensor& x, const TeNorm& norm, const Tensor& weight, const Tensor& bias,
                            Tensor* returned) {
   PythonFunction op("te_layernorm_linear", {&x, &norm.weight, &norm.bias, &weight, &bias});
+  called(runtime, op.tape());
   op.save(x);
   op.save(weight);
   op.save(norm.weight);
@@ -294,6 +298,7 @@ Tensor te_layernorm_linear(MegatronRuntime& runtime, const Tensor& x, const TeNo
 
 Tensor te_linear(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight, const Tensor& bias, TeParallel parallel) {
   PythonFunction op("te_linear", {&x, &weight, &bias});
+  called(runtime, op.tape());
   const bool sequence = runtime.sequence_parallel(), gathers = parallel == TeParallel::column && sequence;
   const bool trained = op.needs(1);
   const TeOperand quantized = te_quantize(runtime, x, trained && !gathers);

@@ -281,6 +281,8 @@ Tensor te_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor&
   if ((scores.window > 0 || scores.sinks) && (runtime.cp() > 1 || options.in_eight_bits))
     refuse("a sliding window or sinks are not modelled for Transformer Engine's attention over context-parallel ranks or in 8 bits",
            runtime.cp() > 1 ? "cp" : "fp8_attention");
+  constexpr std::int64_t kModules = 2;  // DotProductAttention and FusedAttention
+  runtime.tape().host(HostWork::module, kModules);
   Tensor output;
   if (runtime.cp() == 1) {
     output = options.in_eight_bits ? fused_attention_in_eight_bits(runtime, q, k, v) : fused_attention(runtime, q, k, v, scores);

@@ -12,6 +12,10 @@ namespace plimsoll::program {
 
 namespace {
 
+/// general_grouped_gemm calls cuBLAS once per expert, and Python keeps quantizers, workspaces and gradients of each: of every product the
+/// host does an operator's work per expert. Kernels that compute all experts at once leave it what Python keeps.
+void expert_calls(Tape& tape, std::int64_t experts, std::int64_t products) { tape.host(HostWork::operation, experts * products); }
+
 /// One product per group, all of one shape; rows are those of all groups.
 void grouped_gemm(MegatronRuntime& runtime, LinearPass pass, std::int64_t rows, const Dims& weight, DType type, std::int64_t groups,
                   Epilogue epilogue = Epilogue::none) {
@@ -33,6 +37,8 @@ Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::v
   for (const Tensor& weight : weights) inputs.push_back(&weight);
   for (const Tensor& bias : biases) inputs.push_back(&bias);
   PythonFunction op("te_grouped_linear", inputs);
+  constexpr std::int64_t kForward = 2, kBackward = 3;  // products and what Python keeps
+  expert_calls(op.tape(), static_cast<std::int64_t>(weights.size()), kForward);
   const TeOperand operand = te_quantize(runtime, x, op.needs(1));
   op.save(operand.kept());
   std::vector<Tensor> read;
@@ -48,6 +54,7 @@ Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::v
   Tensor output = op.output({x.size(0), out}, type);
   grouped_gemm(runtime, LinearPass::forward, rows, {out, in}, type, groups, biased ? Epilogue::bias : Epilogue::none);
   return op.done(output, [&runtime, type, groups, rows, out, in, biased](BackwardCall& b) {
+    expert_calls(b.tape, groups, kBackward);
     Tensor input = b.take_saved(0);
     const TeOperand gradient = te_quantize(runtime, contiguous(b.grad()), true);
     const Tensor wide = b.tape.empty({b.grad().size(0), in}, type);
@@ -95,6 +102,7 @@ struct GroupedMlpShape {
 };
 
 void grouped_mlp_backward(MegatronRuntime& runtime, const GroupedMlpShape& shape, const TeGroupedMlp& experts, BackwardCall& b) {
+  expert_calls(b.tape, shape.groups, 1);
   const Tensor rows = b.take_saved(0), probabilities = b.saved(1), inner = b.take_saved(2), active = b.take_saved(3);
   const TeOperand gradient = te_quantize(runtime, contiguous(b.grad()), true);
   {
@@ -126,6 +134,7 @@ Tensor te_grouped_mlp(MegatronRuntime& runtime, const Tensor& x, const Tensor& p
   const Tensor &up = experts.up.front(), &down = experts.down.front();
   const GroupedMlpShape shape{
       static_cast<std::int64_t>(experts.up.size()), x.size(0), {up.size(0), up.size(1)}, {down.size(0), down.size(1)}, x.dtype()};
+  expert_calls(op.tape(), shape.groups, 1);
   const TeOperand operand = te_quantize(runtime, x, true);
   Tensor inner = op.tape().empty({shape.rows, shape.up[0]}, shape.type);
   TeOperand active = written_by_product(runtime, shape.rows, shape.down[1]);
