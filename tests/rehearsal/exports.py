@@ -96,7 +96,6 @@ def plans():
             (", not prefetched", "--fsdp.backward-prefetch NO_PREFETCH"),
         )
     ]
-    found.append(Plan("pythia fsdp1, units by size", "pythia-410m", "8xh100-sxm", "torchrun", f"{first} --fsdp.min-num-params 20000000", EMPTY))
     gpt2 = f"{LOOP} --precision bf16 --micro-batch 4 --seq 1024"
     found += [
         Plan("gpt2 one device", "gpt2", "1xh100-sxm", "torchrun", gpt2, EMPTY),
