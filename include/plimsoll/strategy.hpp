@@ -168,10 +168,11 @@ struct DdpOptions {
 
 /// FSDP 1 and 2.
 struct FsdpOptions {
-  /// Wrap list: module classes ("LlamaDecoderLayer") or paths ("layers.*", "norm+lm_head" is one unit); "none" alone: the root is the only one.
+  /// Wrap list: module classes ("LlamaDecoderLayer") or paths ("layers.*", "norm+lm_head" is one unit); "none" alone: the root is the only
+  /// one.
   std::vector<std::string> units;
   std::int64_t min_num_params = 0;  ///< parameters from which on a module is a unit (size_based_auto_wrap_policy); 0: `units` say it
-  std::optional<bool> root_unit;   ///< the root module is a unit of its own; resolved (true)
+  std::optional<bool> root_unit;    ///< the root module is a unit of its own; resolved (true)
   enum class Reshard : std::uint8_t { automatic, always, never, number } reshard = Reshard::automatic;  ///< reshard_after_forward
   int reshard_to = 0;  ///< of Reshard::number: ranks that keep one copy after forward
   enum class Sharding : std::uint8_t {
@@ -186,7 +187,8 @@ struct FsdpOptions {
   std::optional<bool> limit_all_gathers;  ///< FSDP1; resolved (true)
   std::optional<bool> use_orig_params;    ///< FSDP1; resolved
   std::optional<bool> forward_prefetch;   ///< resolved (false)
-  /// FSDP1, in backward: the unit that ran before one in forward is gathered before its gradients are computed, after, or when it is needed.
+  /// FSDP1, in backward: the unit that ran before one in forward is gathered before its gradients are computed, after, or when it is
+  /// needed.
   enum class Prefetch : std::uint8_t { automatic, none, pre, post } backward_prefetch = Prefetch::automatic;  ///< resolved
 };
 

@@ -2,9 +2,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "program/kernels.hpp"
 #include "program/ops/ops.hpp"
 #include "program/running_node.hpp"
-#include "program/kernels.hpp"
+#include "program/streamed_node.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program {
@@ -207,6 +208,18 @@ void Tape::run(GraphTask& task) {
   }
 }
 
+namespace {
+
+/// Where a gradient is added to one that has come before it; `current` where nothing is added.
+StreamId stream_of_sum(const Edge& edge, StreamId current) {
+  const Gradients& buffer = edge.function->buffer;
+  if (buffer.size() <= edge.input || !buffer[edge.input]) return current;
+  const auto* streamed = dynamic_cast<const StreamedNode*>(edge.function.get());
+  return streamed ? streamed->stream : current;
+}
+
+}  // namespace
+
 /// Engine::evaluate_function: the gradients go to the next nodes after the saved tensors were released.
 void Tape::evaluate(GraphTask& task, const NodeRef& node) {
   if (task.restricted != 0) {
@@ -224,6 +237,7 @@ void Tape::evaluate(GraphTask& task, const NodeRef& node) {
   node->buffer.clear();
   if (!task.retains_graph) node->release_saved();
   const auto send = [&](const Edge& edge, Tensor gradient) {
+    const StreamScope scope(*this, stream_of_sum(edge, stream));
     accumulate_into(edge.function->buffer, edge.input, std::move(gradient));
     if (--edge.function->dependencies > 0) return;
     task.ready.push_back(edge.function);

@@ -48,6 +48,25 @@ TEST(CFunction, KnowsItsModelsAndItsVersion) {
   EXPECT_FALSE(call(R"({"command":"version"})").at("version").get<std::string>().empty());
 }
 
+// Whatever takes a run takes it as other programs' files too, with the defaults of the release that is stated.
+TEST(CFunction, ReadsFilesOfOtherPrograms) {
+  const std::string file = std::string(PLIMSOLL_SOURCE_DIR) + "/tests/formats/samples/transformers/trl_cli.yaml";
+  const auto ask = [&](const std::string& command) {
+    return call(R"({"command":")" + command + R"(","on":"1xh100-sxm","from":[")" + file + R"("]})");
+  };
+  EXPECT_EQ(ask("estimate").at("schema"), "plimsoll/estimate/1");
+  EXPECT_EQ(ask("explain").at("schema"), "plimsoll/explain/1");
+  EXPECT_EQ(ask("view").at("schema"), "plimsoll/view/1");
+  const Json resolved = call(R"({"command":"resolved","on":"1xh100-sxm","releases":["transformers=4.46.3"],"from":[")" + file + R"("]})");
+  const auto optimizer = std::find_if(resolved.at("keys").begin(), resolved.at("keys").end(),
+                                      [](const Json& key) { return key.at("key") == "optimizer_impl"; });
+  ASSERT_NE(optimizer, resolved.at("keys").end());
+  EXPECT_EQ(optimizer->at("value"), "foreach");
+  EXPECT_EQ(optimizer->at("kind"), "default");
+  EXPECT_EQ(optimizer->at("where"), "transformers 4.46.3");
+  EXPECT_NE(error_of(call(R"({"command":"view","from":[],"strategy":{}})")).find("both say how to train"), std::string::npos);
+}
+
 TEST(CFunction, WritesAPlanAsFilesOfAnotherProgram) {
   const Json formats = call(R"({"command":"export"})").at("formats");
   EXPECT_NE(std::find(formats.begin(), formats.end(), "deepspeed"), formats.end());

@@ -91,7 +91,32 @@ def rehearse_reads_a_script():
         assert "never executed" in error, error
 
 
+def the_stated_release_decides():
+    """The defaults are those of the release that an option or pip's requirements state, and --show-resolved says so."""
+    file = os.path.join(SAMPLES, "transformers", "trl_cli.yaml")
+    line = ["explain", "--from", file, "--on", "1xh100-sxm", "--show-resolved"]
+    assert "default of transformers 5.23 (optim: adamw_torch_fused, before 5.0 adamw_torch" in run(*line)[0]
+    assert "default of transformers 4.46.3 (optim: adamw_torch)" in run(*line, "--release", "transformers=4.46.3")[0]
+    with tempfile.TemporaryDirectory() as folder:
+        pinned = write(folder, "requirements.txt", "transformers==4.46.3\n")
+        shown = run("estimate", "--from", file, pinned, "--on", "1xh100-sxm", "--show-resolved")[0]
+        assert "default of transformers 4.46.3 (optim: adamw_torch)" in shown, shown
+        _, error = run("estimate", "--from", file, pinned, "--on", "1xh100-sxm", "--release", "transformers=5.0", code=2)
+        assert "requirements.txt:1" in error and "disagrees" in error, error
+
+
+def calibrate_and_replay_read_a_run():
+    """What is wrong with the files is said before anything is measured or run."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = write(folder, "args.yaml", "per_device_train_batch_size: 1\nblock_size: 128\noutput_dir: out\n")
+        for command in (["calibrate", "--backend", "cpu"], ["replay", "--on", "1xh100-sxm", "--backend", "cpu"]):
+            _, error = run(*command, "--from", file, code=2)
+            assert "which model is trained" in error, error
+
+
 search_opens_the_layout()
 hardware_files()
+the_stated_release_decides()
+calibrate_and_replay_read_a_run()
 rehearse_reads_a_script()
 print("ok")

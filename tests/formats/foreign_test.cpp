@@ -411,6 +411,13 @@ TEST(Foreign, LineEndsAndByteOrderMarks) {
   EXPECT_EQ(run.cluster.gpus(), 4);
 }
 
+// zero3_bf16.json has sub_group_size 0: a group of the optimizer for every parameter.
+TEST(Foreign, SubGroupsOfOneParameter) {
+  const ForeignRun run = read_foreign({sample("axolotl/zero3_bf16.json")}, {"gpt2", "8xh100-sxm", {}});
+  EXPECT_EQ(value_in(run, "deepspeed.zero_optimization.sub_group_size"), "0");
+  EXPECT_GT(estimate(run.model, run.cluster, run.strategy).ranks.front().memory.allocated.count, 0);
+}
+
 // megatron_gpt_config.yaml says its positions as ${.encoder_seq_length}, beside themselves, and its vocabulary by the tokenizer.
 TEST(Foreign, NemosConfigurationNamesValuesBesideThemselves) {
   const ForeignRun run = read_foreign({sample("nemo/megatron_gpt_config.yaml")}, {{}, "h100-sxm", {}});

@@ -94,7 +94,6 @@ def plans():
             ("", ""),
             (", prefetched after", "--fsdp.backward-prefetch BACKWARD_POST"),
             (", not prefetched", "--fsdp.backward-prefetch NO_PREFETCH"),
-            (", units by size", "--fsdp.min-num-params 20000000"),
         )
     ]
     gpt2 = f"{LOOP} --precision bf16 --micro-batch 4 --seq 1024"

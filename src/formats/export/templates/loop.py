@@ -101,7 +101,7 @@ def first_policy(network, said):
     return ModuleWrapPolicy(classes) if classes else None
 
 
-def first_fsdp(network, said, device):
+def first_fsdp(network, said, device, empty):
     from torch.distributed.fsdp import BackwardPrefetch, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
 
     half, config = half_of(said), said["fsdp_config"]
@@ -114,6 +114,7 @@ def first_fsdp(network, said, device):
         mixed_precision=MixedPrecision(param_dtype=half, reduce_dtype=half, buffer_dtype=half) if half else None,
         use_orig_params=config.get("use_orig_params", True),
         device_id=device,
+        param_init_fn=(lambda module: module.to_empty(device=device, recurse=False)) if empty else None,
     )
 
 
@@ -125,11 +126,11 @@ def distribute(network, said, device, empty):
     version = said["fsdp_config"].get("version", 2) if said.get("fsdp") else 0
     if version == 2:
         return on_device(fully_sharded(network, said, device), device, empty)
+    if version == 1:
+        return first_fsdp(network, said, device, empty)
     network = on_device(network, device, empty)
     if empty:
         network.tie_weights()
-    if version == 1:
-        return first_fsdp(network, said, device)
     if torch.distributed.is_initialized():
         options = {key[4:]: said[key] for key in ("ddp_bucket_cap_mb", "ddp_find_unused_parameters", "ddp_static_graph") if key in said}
         network = torch.nn.parallel.DistributedDataParallel(network, device_ids=[device.index], **options)

@@ -1,6 +1,7 @@
 // transformers' modules under FullyShardedDataParallel: the layers' own units, the root unit around them.
 #include "program/wrappers/fsdp/fsdp1.hpp"
 
+#include <unordered_map>
 #include <unordered_set>
 
 #include "plimsoll/error.hpp"
@@ -57,12 +58,32 @@ void untie(Module& root) {
       if (!seen.insert(parameter.get()).second) parameter = std::make_shared<Parameter>(*parameter);
 }
 
+/// A tied parameter that two units would flatten: its modules then read a tensor that is no view of theirs, and PyTorch fails in forward.
+void refuse_tied_units(Module& root, const std::vector<Module*>& units) {
+  std::unordered_map<const Parameter*, const Module*> homes;
+  for (Module* owner : root.all_modules()) {
+    const Module* home = &root;
+    for (Module* unit : units) {  // inner ones come first
+      const std::string front = unit->path + ".";
+      if (owner == unit || owner->path.compare(0, front.size(), front) == 0) {
+        home = unit;
+        break;
+      }
+    }
+    for (const auto& parameter : owner->parameters)
+      if (homes.emplace(parameter.get(), home).first->second != home)
+        fail("FSDP1 cannot flatten the tied parameter " + owner->path + "." + parameter->name + " into two units", "fsdp.min_num_params",
+             "units by class, or larger ones");
+  }
+}
+
 }  // namespace
 
 StepProgram record_fsdp1(Tape& tape, const Model& model, Module& root, Network& network, const Strategy& strategy, bool every_micro_batch) {
   std::vector<Module*> units;
   if (strategy.fsdp.min_num_params > 0) {
     units = units_by_size(root, strategy.fsdp.min_num_params);
+    refuse_tied_units(root, units);
   } else {
     for (const std::vector<Module*>& unit : wrap_units(model, root, strategy.fsdp.units))
       units.insert(units.end(), unit.begin(), unit.end());

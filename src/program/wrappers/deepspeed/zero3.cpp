@@ -50,12 +50,12 @@ ZeroStage3::ZeroStage3(Tape& tape, Module& root, const DeepSpeedSettings& settin
   install_gradient_hooks();
 }
 
-/// _create_fp16_sub_groups: a group closes when its shards reach sub_group_size.
+/// _create_fp16_sub_groups: a group closes when its shards reach sub_group_size; of size 0 every parameter is one.
 void ZeroStage3::make_sub_groups() {
   groups_.emplace_back();
   for (const auto& parameter : coordinator_.parameters) {
     if (!parameter->slot->trainable) continue;
-    if (groups_.back().elements >= settings_.json.sub_group_size) groups_.emplace_back();
+    if (!groups_.back().parameters.empty() && groups_.back().elements >= settings_.json.sub_group_size) groups_.emplace_back();
     groups_.back().parameters.push_back(parameter.get());
     groups_.back().elements += parameter->shard;
   }

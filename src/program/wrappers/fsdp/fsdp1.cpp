@@ -8,11 +8,11 @@
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/optimizers/clipping.hpp"
+#include "program/streamed_node.hpp"
 #include "program/wrappers/broadcast.hpp"
 #include "program/wrappers/leaf.hpp"
 
 namespace plimsoll::program {
-
 namespace {
 
 constexpr std::int64_t kAlignment = 16;  // bytes; FlatParamHandle aligns the original parameters it shows
@@ -34,7 +34,6 @@ struct Original {
   const Parameter* slot;
   Tensor tensor;
 };
-
 }  // namespace
 
 /// FlatParamHandle: the parameters of one wrapped module in one flat tensor.
@@ -136,12 +135,13 @@ Fsdp1Unit::Fsdp1Unit(Fsdp1& owner, Module& module, std::vector<std::shared_ptr<P
 /// _get_modules_to_materialize: breadth first, without the modules that are units of their own; each with its parameters and buffers.
 std::vector<Tensor> Fsdp1Unit::materialize_modules() {
   std::vector<Tensor> parameters;
+  std::unordered_set<const Parameter*> moved;  // a tied one once
   std::deque<Module*> queue{&module_};
   for (; !queue.empty(); queue.pop_front()) {
     Module& module = *queue.front();
     for (const auto& slot : module.parameters) {
       const bool own = std::any_of(pieces_.begin(), pieces_.end(), [&](const FlatPiece& piece) { return piece.slot == slot; });
-      if (own) parameters.push_back(tape().empty(slot->sizes, type_, Category::parameter));
+      if (own && moved.insert(slot.get()).second) parameters.push_back(tape().empty(slot->sizes, type_, Category::parameter));
     }
     for (ModuleBuffer& buffer : module.buffers) buffer.tensor = tape().empty(buffer.sizes, buffer.type, Category::parameter);
     for (const auto& child : module.children)
@@ -266,13 +266,13 @@ void Fsdp1Unit::split_views() {
   views_.clear();
   Op op("split_with_sizes", {&gathered_});
   for (const FlatPiece& piece : pieces_) views_.push_back(tape().view(gathered_, piece.slot->sizes, contiguous_strides(piece.slot->sizes)));
-  op.finish_all(views_, [this](BackwardCall& call) {
-    const StreamScope backward_scope(tape(), owner_.unshard_stream_);
-    const std::vector<Tensor> unused = zeros_of_unused(call);
-    Tensor flat = tape().empty({elements_}, compute_type(), Category::gradient);
-    concatenate(flat, {flat});
-    call.give(0, std::move(flat));
-  });
+  op.finish_all(views_, on_stream(owner_.unshard_stream_, [this](BackwardCall& call) {
+                  const StreamScope backward_scope(tape(), owner_.unshard_stream_);
+                  const std::vector<Tensor> unused = zeros_of_unused(call);
+                  Tensor flat = tape().empty({elements_}, compute_type(), Category::gradient);
+                  concatenate(flat, {flat});
+                  call.give(0, std::move(flat));
+                }));
 }
 
 /// split_with_sizes_backward: what got no gradient (parameters that nobody used, padding) is filled up with zeros.

@@ -1,0 +1,58 @@
+// torch.distributed.fsdp.FullyShardedDataParallel: what is gathered when, and which modules are units.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
+#include "plimsoll/hardware.hpp"
+#include "program/lower.hpp"
+
+namespace plimsoll::program {
+namespace {
+
+/// The step's gathers and reductions in order: "G" and "R".
+std::string collectives_of(const std::string& model_name, std::vector<std::pair<std::string, std::string>> options) {
+  options.insert(options.end(), {{"data_parallel", "fsdp1"}, {"precision", "bf16"}, {"micro_batch", "1"}, {"seq_len", "128"}});
+  Strategy said;
+  set_options(said, options);
+  const Model model = load_model(model_name);
+  const StepProgram program = lower_hf_fsdp1(model, resolve(said, model, parse_cluster("4xh100-sxm")), false);
+  std::string order;
+  for (const Instruction& each : program.step) {
+    if (each.kind != InstructionKind::collective) continue;
+    const CollectiveKind kind = program.collectives[each.id].kind;
+    if (kind == CollectiveKind::all_gather) order += 'G';
+    if (kind == CollectiveKind::reduce_scatter) order += 'R';
+  }
+  return order;
+}
+
+// pythia-70m has 6 layers, a unit each; the root keeps what forward gathered. Forward: 7 gathers. Backward, without a prefetch: each layer
+// is gathered when its gradients are due, and reduced; the root's come last. With BACKWARD_PRE every unit first gathers the next one.
+TEST(FirstFsdp, GathersTheNextUnitWhereItIsToldTo) {
+  const std::string forward = "GGGGGGG";
+  EXPECT_EQ(collectives_of("pythia-70m", {{"framework", "transformers"}, {"fsdp.backward_prefetch", "NO_PREFETCH"}}),
+            forward + "GRGRGRGRGRGRR");
+  EXPECT_EQ(collectives_of("pythia-70m", {{"framework", "transformers"}}), forward + "GGRGRGRGRGRRR");
+  EXPECT_EQ(collectives_of("pythia-70m", {{"framework", "accelerate"}}), forward + "GRGRGRGRGRGRR");  // hands over no prefetch
+}
+
+// The whole model in one unit is gathered once and reduced once.
+TEST(FirstFsdp, OneUnit) { EXPECT_EQ(collectives_of("pythia-70m", {{"framework", "accelerate"}, {"fsdp.units", "none"}}), "GR"); }
+
+// size_based_auto_wrap_policy from 20e6 on: the two embeddings (50304 · 512 = 25.8e6 each) are units; the six layers are 18.9e6 together,
+// which stay with the root. Forward gathers three units, backward the two that were given back; three are reduced.
+TEST(FirstFsdp, UnitsBySize) {
+  const std::string order = collectives_of("pythia-70m", {{"framework", "transformers"}, {"fsdp.min_num_params", "20000000"}});
+  EXPECT_EQ(std::count(order.begin(), order.end(), 'G'), 5) << order;
+  EXPECT_EQ(std::count(order.begin(), order.end(), 'R'), 3) << order;
+}
+
+// gpt2's head is its embedding: in two units PyTorch fails at the first forward, "size mismatch".
+TEST(FirstFsdp, TiedWeightsOfTwoUnitsAreRefused) {
+  EXPECT_THROW(collectives_of("gpt2", {{"framework", "accelerate"}, {"fsdp.min_num_params", "20000000"}}), Error);
+}
+
+}  // namespace
+}  // namespace plimsoll::program
