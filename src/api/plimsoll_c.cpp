@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "api/requests.hpp"
 #include "plimsoll/document.hpp"
 #include "plimsoll/formats.hpp"
 #include "plimsoll/plimsoll.h"
@@ -13,57 +14,39 @@
 namespace plimsoll {
 namespace {
 
-using Json = nlohmann::json;
-
-const Json& member(const Json& request, const char* key, const char* expected) {
-  const auto found = request.find(key);
-  if (found == request.end()) fail(std::string("missing: ") + expected, std::string("request#/") + key);
-  return *found;
-}
-
-std::string text_of(const Json& request, const char* key, const char* expected) {
-  const Json& value = member(request, key, expected);
-  if (!value.is_string()) fail(std::string("must be ") + expected, std::string("request#/") + key);
-  return value.get<std::string>();
-}
-
-Model model_of(const Json& request) {
-  const Json& model = member(request, "model", "a model's name, a path, or a config object");
-  if (model.is_object()) return parse_model(model.dump(), "request#/model", "model");
-  return load_model(text_of(request, "model", "a model's name, a path, or a config object"));
-}
-
-Strategy strategy_of(const Json& request) {
-  const auto strategy = request.find("strategy");
-  if (strategy == request.end()) return {};
-  if (!strategy->is_object()) fail("must be an object of strategy keys", "request#/strategy");
-  return parse_strategy(strategy->dump(), "request#/strategy");
-}
-
-Cluster cluster_of(const Json& request) { return parse_cluster(text_of(request, "on", "a cluster such as \"8xmi300x\"")); }
-
-#ifndef __EMSCRIPTEN__
-std::vector<std::string> texts_of(const Json& request, const char* key) {
-  const auto list = request.find(key);
-  std::vector<std::string> texts;
-  if (list == request.end()) return texts;
-  if (!list->is_array()) fail("must be a list of texts", std::string("request#/") + key);
-  for (const Json& one : *list) {
-    if (!one.is_string()) fail("must be a list of texts", std::string("request#/") + key);
-    texts.push_back(one.get<std::string>());
-  }
-  return texts;
-}
+using api::Json;
+using namespace api;
 
 /// Files of other programs, or a launch line, in the place of model and strategy.
 std::string answer_foreign(const Json& request) {
-  ForeignOptions options;
-  if (request.contains("model")) options.model = text_of(request, "model", "a model's name or a path");
-  if (request.contains("on")) options.on = text_of(request, "on", "a cluster or a device");
-  options.launch_line = texts_of(request, "launch");
-  const ForeignRun run = read_foreign(texts_of(request, "from"), options);
-  if (request.contains("strategy")) fail("--from and a strategy both say how to train", "request#/strategy", "leave it out");
+  const ForeignRun run = foreign_run_of(request);
+  if (request.contains("strategy") || request.contains("options"))
+    fail("--from and a strategy both say how to train", "request#/strategy", "leave it out");
   return to_json(estimate(run.model, run.cluster, run.strategy));
+}
+
+/// What files of other programs say, as a request that asks the same without them.
+std::string answer_read(const Json& request) {
+  const ForeignRun run = foreign_run_of(request);
+  nlohmann::ordered_json options = nlohmann::ordered_json::object();
+  for (const auto& [key, value] : strategy_keys(run)) options[key] = value;
+  Json keys = Json::array();
+  constexpr const char* kKinds[] = {"said", "derived", "default"};
+  for (const ForeignKey& key : run.keys)
+    keys.push_back({{"key", key.key},
+                    {"value", key.value},
+                    {"foreign", key.foreign},
+                    {"where", key.where},
+                    {"kind", kKinds[static_cast<int>(key.kind)]}});
+  const nlohmann::ordered_json answer = {
+      {"schema", "plimsoll/run/1"},
+      {"formats", run.formats},
+      {"model", model_request(request, run)},
+      {"cluster", {{"device", run.cluster.accelerator.name}, {"nodes", run.cluster.nodes}, {"gpus_per_node", run.cluster.gpus_per_node}}},
+      {"options", std::move(options)},
+      {"keys", std::move(keys)},
+      {"unread", run.unread}};
+  return answer.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 /// Without `to` the names of the formats; with it the plan as that program's files.
@@ -75,17 +58,14 @@ std::string answer_export(const Json& request) {
       export_run({said.is_string() ? said.get<std::string>() : model.name, model, cluster_of(request), strategy_of(request), true},
                  text_of(request, "to", "the name of a format"));
   Json files = Json::array();
-  for (const ExportedFile& file : exported.files) files.push_back({{"name", file.name}, {"text", file.text}});
+  for (const NamedText& file : exported.files) files.push_back({{"name", file.name}, {"text", file.text}});
   return Json{{"schema", "plimsoll/export/1"}, {"files", std::move(files)}, {"command", exported.command}, {"no_equal", exported.no_equal}}
              .dump() +
          "\n";
 }
-#endif
 
 std::string answer_estimate(const Json& request) {
-#ifndef __EMSCRIPTEN__  // a page has no such files
   if (request.contains("from") || request.contains("launch")) return answer_foreign(request);
-#endif
   return to_json(estimate(model_of(request), cluster_of(request), strategy_of(request)));
 }
 
@@ -98,6 +78,14 @@ std::optional<std::int64_t> stage_of(const Json& request) {
 
 std::string answer_explain(const Json& request) {
   return to_json(explain(model_of(request), cluster_of(request), strategy_of(request), stage_of(request)));
+}
+
+/// What would make a run fit that does not: options to add; "change" is null where nothing that was tried does.
+std::string answer_rescue(const Json& request) {
+  const auto change = fitting_change(model_of(request), cluster_of(request), strategy_of(request));
+  Json answer = {{"schema", "plimsoll/rescue/1"}, {"change", nullptr}};
+  if (change) answer["change"] = {{"flag", change->flag}, {"device_bytes", change->device.count}, {"verdict", name_of(change->verdict)}};
+  return answer.dump() + "\n";
 }
 
 std::string answer_view(const Json& request) {
@@ -131,15 +119,29 @@ std::string answer_options(const Json&) {
 
 /// Whether the strategy would be taken with one key changed: null, or why not.
 Json refusal_of(const Json& request, const Model& model, const Cluster& cluster, const std::string& key, const Json& value) {
-  Json changed = request.value("strategy", Json::object());
-  changed[key] = value;
+  const char* said = request.contains("options") ? "options" : "strategy";
+  Json changed = {{said, request.value(said, Json::object())}};
+  changed[said][key] = value;
   try {
-    (void)resolve(parse_strategy(changed.dump(), "strategy"), model, cluster);
+    (void)resolve(strategy_of(changed), model, cluster);
     return nullptr;
   } catch (const Error& error) {
     if (error.code() == ErrorCode::internal) throw;
     return error.what();
   }
+}
+
+/// What the offered keys are where nothing is said of them, as far as the strategy has them at all; of one that cannot be taken nothing.
+Json taken_of(const Json& request, const Model& model, const Cluster& cluster, const Json& keys) {
+  Json taken = Json::object();
+  try {
+    const Strategy resolved = resolve(strategy_of(request), model, cluster);
+    for (const auto& [key, unused] : keys.items())
+      if (const auto settled = settled_value(resolved, key)) taken[key] = *settled;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::internal) throw;
+  }
+  return taken;
 }
 
 /// For menus: of every value of every key that the caller offers, why it cannot be taken with all else as it is; null where it can.
@@ -149,7 +151,6 @@ std::string answer_choices(const Json& request) {
   if (!keys.is_object()) fail("must be an object of keys, each with a list of values", "request#/keys");
   const Model model = model_of(request);
   const Cluster cluster = cluster_of(request);
-  (void)strategy_of(request);
   Json answer = Json::object();
   std::size_t values = 0;
   for (const auto& [key, list] : keys.items()) {
@@ -158,7 +159,9 @@ std::string answer_choices(const Json& request) {
     answer[key] = Json::array();
     for (const Json& value : list) answer[key].push_back(refusal_of(request, model, cluster, key, value));
   }
-  return Json{{"schema", "plimsoll/choices/1"}, {"refused", std::move(answer)}}.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return Json{{"schema", "plimsoll/choices/1"}, {"refused", std::move(answer)}, {"taken", taken_of(request, model, cluster, keys)}}.dump(
+             -1, ' ', false, Json::error_handler_t::replace) +
+         "\n";
 }
 
 std::string answer_models(const Json& request) {
@@ -173,13 +176,11 @@ struct Entry {
   const char* command;
   std::string (*answer)(const Json&);
 };
-constexpr Entry kEntries[] = {
-#ifndef __EMSCRIPTEN__
-    {"export", answer_export},
-#endif
-    {"estimate", answer_estimate}, {"explain", answer_explain},   {"view", answer_view},       {"report", answer_report},
-    {"models", answer_models},     {"hardware", answer_hardware}, {"options", answer_options}, {"choices", answer_choices},
-    {"graph", answer_graph},       {"version", answer_version}};
+constexpr Entry kEntries[] = {{"estimate", answer_estimate}, {"explain", answer_explain}, {"view", answer_view},
+                              {"rescue", answer_rescue},     {"report", answer_report},   {"read", answer_read},
+                              {"export", answer_export},     {"models", answer_models},   {"hardware", answer_hardware},
+                              {"options", answer_options},   {"choices", answer_choices}, {"graph", answer_graph},
+                              {"version", answer_version}};
 
 std::string answer(const char* request_json) {
   if (!request_json) fail("the request is a null pointer", "request");

@@ -122,6 +122,8 @@ void Reading::include(const std::string& path, const Node& from, const std::stri
   fs::path folder = fs::path(file_of(from.where)).parent_path();
   for (int up = 0; up < kMostIncludes && fs::path(path).is_relative() && !has_file(found); ++up, folder /= "..")
     if (fs::exists(folder / path, none)) found = (folder / path).string();  // projects name files from their own root
+  const std::string name = fs::path(path).filename().string();
+  if (!has_file(found) && files_.count(name) != 0) found = name;  // files that were handed over lie in no folder
   if (!has_file(found)) {
     missing_.push_back({path, from.where, format});
     --depth_;
