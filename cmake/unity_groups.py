@@ -1,9 +1,10 @@
 """unity_groups.py LINES SOURCE...: which sources are compiled together where PLIMSOLL_UNITY is on, one `group source` a line.
 
 Sources that share a translation unit share their unnamed namespaces, and this project's files use the same short names there (`take`, `seen`,
-`node`). So a source joins a group only when none of its private names occurs in any source of the group or in the headers that these include, nor
-one of theirs in it: neither a second definition nor another overload can then change what a line means. A group holds at most LINES lines. A source that defines a macro
-stays alone (it is not printed).
+`node`). So a source joins a group only when none of its private names may be looked up in any source of the group or in the headers that these
+include, nor one of theirs in it: neither a second definition nor another overload can then change what a line means. Looked up are names that are
+called, and types and constants; not members of objects, what another namespace is named for, nor local variables. A group holds at most LINES
+lines. A source that defines a macro stays alone (it is not printed).
 """
 import functools
 import pathlib
@@ -13,7 +14,8 @@ import sys
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _NOISE = re.compile(r'R"(\w*)\(.*?\)\1"|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
 _TOKEN = re.compile(r"[A-Za-z_]\w*|::|\S")
-_WORD = re.compile(r"[A-Za-z_]\w*")
+# A type or a constant by its spelling, or what is called or instantiated; not behind `.`, `->` or `::`.
+_LOOKED_UP = re.compile(r"(?<![\w.:>])(?<!->)((?:[A-Z]|k[A-Z])\w*|[A-Za-z_]\w*(?=\s*[({<]))|(?<=[^-]>)([A-Za-z_]\w*(?=\s*[({<]))")
 _NAME = re.compile(r"[A-Za-z_]")
 _TYPES = {"struct", "class", "enum", "union"}
 
@@ -96,19 +98,23 @@ def private_names(text):
     return names
 
 
+def looked_up(text):
+    return {one or other for one, other in _LOOKED_UP.findall(text)}
+
+
 @functools.lru_cache(maxsize=None)
 def words_of_header(name):
-    """The words of the header that a source includes as "name"."""
+    """What the header that a source includes as "name" declares or looks up."""
     for root in (_ROOT / "src", _ROOT / "include"):
         if (root / name).is_file():
-            return frozenset(_WORD.findall(without_noise((root / name).read_text(encoding="utf-8"))))
+            return frozenset(looked_up(without_noise((root / name).read_text(encoding="utf-8"))))
     return frozenset()
 
 
 def words_of(text):
-    """The words of a source and of the headers that it names itself."""
+    """What a source, and the headers that it names itself, declare or look up."""
     headers = re.findall(r'^#include "([^"]+)"', text, re.MULTILINE)
-    return set(_WORD.findall(without_noise(text))).union(*map(words_of_header, headers))
+    return looked_up(without_noise(text)).union(*map(words_of_header, headers))
 
 
 class Group:

@@ -33,7 +33,8 @@ def main(program, source, tarball):
     with tarfile.open(tarball, "w:gz") as archive:
         archive.add(program, f"{top}/bin/plimsoll")
         archive.add(os.path.join(source, "LICENSE"), f"{top}/LICENSE")
-        archive.add(os.path.join(source, "third_party/uplot/LICENSE"), f"{top}/LICENSE.uPlot")
+        for library in ("uPlot", "yaml-cpp"):
+            archive.add(os.path.join(source, "third_party", library.lower(), "LICENSE"), f"{top}/LICENSE.{library}")
         for name, text in [*manuals(program), *completions(program)]:
             entry = tarfile.TarInfo(f"{top}/{name}")
             entry.size = len(text)

@@ -33,18 +33,25 @@ struct ForeignKey {
   Kind kind = Kind::said;
 };
 
+/// A file as it is written, or handed over by who has no disk.
+struct NamedText {
+  std::string name, text;
+};
+
 /// What is given beside the files.
 struct ForeignOptions {
   std::string model;                     ///< a model's name or path, in the place of the files'
   std::string on;                        ///< a cluster ("2x8xh100-sxm"), or a device alone ("h100-sxm") where the files say how many
   std::vector<std::string> launch_line;  ///< words of a command that would start the run
   std::vector<std::string> releases{};   ///< "transformers=4.46.3": whose defaults hold; the newest that is known where none is stated
+  std::vector<NamedText> texts = {};     ///< files that need not be on the disk; they come before those that are
 };
 
 /// A run as files describe it.
 struct ForeignRun {
   std::vector<std::string> formats;  ///< what was recognised, in order: "torchrun", "transformers", "deepspeed"
   std::string model_name;            ///< as the files or the options name it; empty where they give its dimensions
+  std::string model_config;          ///< the config.json among the files; empty: there is none
   Model model;
   Cluster cluster;
   Strategy strategy;                ///< what was said; not resolved
@@ -73,6 +80,12 @@ struct ForeignCommand {
 /// no devices, or an argument of the program that only the machine knows.
 ForeignCommand read_foreign_command(const std::vector<std::string>& files, const ForeignOptions& options);
 
+/// What the run's files say of its strategy: keys of docs/rows.md with values as `set_option` takes them, what is said last of a key alone.
+std::vector<std::pair<std::string, std::string>> strategy_keys(const ForeignRun& run);
+
+/// The value of a key of docs/rows.md in a resolved strategy, as `set_option` would take it; nothing where the strategy has none of it.
+std::optional<std::string> settled_value(const Strategy& resolved, const std::string& key);
+
 /// Every key that the files, the program's defaults and `resolve()` settled: key, value, where from; then the unread keys.
 std::string show_resolved(const ForeignRun& run);
 
@@ -91,13 +104,9 @@ struct ExportPlan {
   bool predict = false;  ///< tell in the files' comments what `estimate` says of what they run
 };
 
-struct ExportedFile {
-  std::string name, text;
-};
-
 /// A folder that starts a plan.
 struct ExportedRun {
-  std::vector<ExportedFile> files;
+  std::vector<NamedText> files;
   std::string command;                ///< to be run in that folder
   std::vector<std::string> reads;     ///< which of the files say the run, as read_foreign takes them
   std::optional<Report> predicted;    ///< of what the files run

@@ -10,7 +10,7 @@ extern "C" {
  *   {"command":"estimate","model":M,"on":C,"strategy":{…}}   a plimsoll/estimate/1 object
  *   {"command":"estimate","from":[FILE…],"launch":[WORD…]}   the same of other programs' files or a launch line, with "model" and "on"
  * where these do not say them; "explain", "view", "report" and "export" take them too
- *   {"command":"resolved","from":[FILE…]}                    what each key of such files became, and where from
+ *   {"command":"read","from":[FILE…]}                    what each key of such files became, and where from
  *   {"command":"view","model":M,"on":C,"strategy":{…}}       the same with what takes the memory and the course of the step
  *   {"command":"models"}                                     the shipped models
  *   {"command":"version"}

@@ -29,7 +29,9 @@ class Comparison:
     def lines(self) -> list[str]:
         memory = self.predicted.memory
         pairs = [("allocated", memory.allocated, self.allocated), ("reserved", memory.reserved, self.reserved),
-                 ("device", Bytes(int(memory.device.expected)), self.device), ("step", self.predicted.time.step.expected, self.step)]
+                 ("device", Bytes(int(memory.device.expected)), self.device)]
+        if "PLIMSOLL_REHEARSE" not in os.environ:  # a rehearsed step computes nothing
+            pairs.append(("step", self.predicted.time.step.expected, self.step))
         return [f"{name:<10} predicted {expected!s:>12}  measured {measured!s:>12}  {100 * (float(expected) / float(measured) - 1):+.1f} %" if measured else f"{name:<10} predicted {expected!s:>12}"
                 for name, expected, measured in pairs]
 

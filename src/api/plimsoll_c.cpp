@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "api/requests.hpp"
 #include "plimsoll/document.hpp"
 #include "plimsoll/formats.hpp"
 #include "plimsoll/plimsoll.h"
@@ -13,123 +14,49 @@
 namespace plimsoll {
 namespace {
 
-using Json = nlohmann::json;
+using api::Json;
+using namespace api;
 
-const Json& member(const Json& request, const char* key, const char* expected) {
-  const auto found = request.find(key);
-  if (found == request.end()) fail(std::string("missing: ") + expected, std::string("request#/") + key);
-  return *found;
-}
-
-std::string text_of(const Json& request, const char* key, const char* expected) {
-  const Json& value = member(request, key, expected);
-  if (!value.is_string()) fail(std::string("must be ") + expected, std::string("request#/") + key);
-  return value.get<std::string>();
-}
-
-Model model_of(const Json& request) {
-  const Json& model = member(request, "model", "a model's name, a path, or a config object");
-  if (model.is_object()) return parse_model(model.dump(), "request#/model", "model");
-  return load_model(text_of(request, "model", "a model's name, a path, or a config object"));
-}
-
-Strategy strategy_of(const Json& request) {
-  const auto strategy = request.find("strategy");
-  if (strategy == request.end()) return {};
-  if (!strategy->is_object()) fail("must be an object of strategy keys", "request#/strategy");
-  return parse_strategy(strategy->dump(), "request#/strategy");
-}
-
-Cluster cluster_of(const Json& request) { return parse_cluster(text_of(request, "on", "a cluster such as \"8xmi300x\"")); }
-
-#ifndef __EMSCRIPTEN__
-std::vector<std::string> texts_of(const Json& request, const char* key) {
-  const auto list = request.find(key);
-  std::vector<std::string> texts;
-  if (list == request.end()) return texts;
-  if (!list->is_array()) fail("must be a list of texts", std::string("request#/") + key);
-  for (const Json& one : *list) {
-    if (!one.is_string()) fail("must be a list of texts", std::string("request#/") + key);
-    texts.push_back(one.get<std::string>());
-  }
-  return texts;
-}
-
-/// Files of other programs, or a launch line, in the place of model and strategy.
-ForeignRun foreign_run(const Json& request) {
-  ForeignOptions options;
-  if (request.contains("model")) options.model = text_of(request, "model", "a model's name or a path");
-  if (request.contains("on")) options.on = text_of(request, "on", "a cluster or a device");
-  options.launch_line = texts_of(request, "launch");
-  options.releases = texts_of(request, "releases");
-  if (request.contains("strategy")) fail("files and a strategy both say how to train", "request#/strategy", "leave it out");
-  return read_foreign(texts_of(request, "from"), options);
-}
-
-bool is_foreign(const Json& request) { return request.contains("from") || request.contains("launch"); }
-
-/// What the files say, key by key.
-std::string answer_resolved(const Json& request) {
-  const ForeignRun run = foreign_run(request);
+/// What files of other programs say, as a request that asks the same without them.
+std::string answer_read(const Json& request) {
+  const ForeignRun run = foreign_run_of(request);
+  nlohmann::ordered_json options = nlohmann::ordered_json::object();
+  for (const auto& [key, value] : strategy_keys(run)) options[key] = value;
   Json keys = Json::array();
-  static const char* const kKinds[] = {"said", "derived", "default"};
+  constexpr const char* kKinds[] = {"said", "derived", "default"};
   for (const ForeignKey& key : run.keys)
     keys.push_back({{"key", key.key},
                     {"value", key.value},
                     {"foreign", key.foreign},
                     {"where", key.where},
                     {"kind", kKinds[static_cast<int>(key.kind)]}});
-  const Strategy resolved = resolve(run.strategy, run.model, run.cluster);
-  return Json{{"schema", "plimsoll/resolved/1"},
-              {"formats", run.formats},
-              {"keys", std::move(keys)},
-              {"assumed", resolved.assumed},
-              {"unread", run.unread}}
-             .dump(-1, ' ', false, Json::error_handler_t::replace) +
-         "\n";
+  const nlohmann::ordered_json answer = {
+      {"schema", "plimsoll/run/1"},
+      {"formats", run.formats},
+      {"model", model_request(request, run)},
+      {"cluster", {{"device", run.cluster.accelerator.name}, {"nodes", run.cluster.nodes}, {"gpus_per_node", run.cluster.gpus_per_node}}},
+      {"options", std::move(options)},
+      {"keys", std::move(keys)},
+      {"assumed", resolve(run.strategy, run.model, run.cluster).assumed},
+      {"unread", run.unread}};
+  return answer.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-#endif
-
-/// A run, as the request itself or files of other programs say it.
-struct Asked {
-  std::string name;  ///< of the model
-  Model model;
-  Cluster cluster;
-  Strategy strategy;
-};
-
-Asked asked_run(const Json& request) {
-#ifndef __EMSCRIPTEN__  // a page has no such files
-  if (is_foreign(request)) {
-    ForeignRun run = foreign_run(request);
-    const std::string name = run.model_name.empty() ? run.model.name : run.model_name;
-    return {name, std::move(run.model), std::move(run.cluster), std::move(run.strategy)};
-  }
-#endif
-  const Json& said = member(request, "model", "a model's name, a path, or a config object");
-  Model model = model_of(request);
-  const std::string name = said.is_string() ? said.get<std::string>() : model.name;
-  return {name, std::move(model), cluster_of(request), strategy_of(request)};
-}
-
-#ifndef __EMSCRIPTEN__
 /// Without `to` the names of the formats; with it the plan as that program's files.
 std::string answer_export(const Json& request) {
   if (!request.contains("to")) return Json{{"schema", "plimsoll/formats/1"}, {"formats", export_formats()}}.dump() + "\n";
-  const Asked asked = asked_run(request);
+  const AskedRun asked = asked_run(request);
   const ExportedRun exported =
       export_run({asked.name, asked.model, asked.cluster, asked.strategy, true}, text_of(request, "to", "the name of a format"));
   Json files = Json::array();
-  for (const ExportedFile& file : exported.files) files.push_back({{"name", file.name}, {"text", file.text}});
+  for (const NamedText& file : exported.files) files.push_back({{"name", file.name}, {"text", file.text}});
   return Json{{"schema", "plimsoll/export/1"}, {"files", std::move(files)}, {"command", exported.command}, {"no_equal", exported.no_equal}}
              .dump() +
          "\n";
 }
-#endif
 
 std::string answer_estimate(const Json& request) {
-  const Asked asked = asked_run(request);
+  const AskedRun asked = asked_run(request);
   return to_json(estimate(asked.model, asked.cluster, asked.strategy));
 }
 
@@ -141,12 +68,20 @@ std::optional<std::int64_t> stage_of(const Json& request) {
 }
 
 std::string answer_explain(const Json& request) {
-  const Asked asked = asked_run(request);
+  const AskedRun asked = asked_run(request);
   return to_json(explain(asked.model, asked.cluster, asked.strategy, stage_of(request)));
 }
 
+/// What would make a run fit that does not: options to add; "change" is null where nothing that was tried does.
+std::string answer_rescue(const Json& request) {
+  const auto change = fitting_change(model_of(request), cluster_of(request), strategy_of(request));
+  Json answer = {{"schema", "plimsoll/rescue/1"}, {"change", nullptr}};
+  if (change) answer["change"] = {{"flag", change->flag}, {"device_bytes", change->device.count}, {"verdict", name_of(change->verdict)}};
+  return answer.dump() + "\n";
+}
+
 std::string answer_view(const Json& request) {
-  const Asked asked = asked_run(request);
+  const AskedRun asked = asked_run(request);
   return to_json(view_of(asked.model, asked.cluster, asked.strategy, stage_of(request)));
 }
 
@@ -155,7 +90,7 @@ std::string answer_report(const Json& request) {
   const std::string format = text_of(request, "format", "html, markdown or csv");
   if (format != "html" && format != "markdown" && format != "csv")
     fail("there is no format '" + format + "'", "request#/format", suggest(format, {"html", "markdown", "csv"}));
-  const Asked asked = asked_run(request);
+  const AskedRun asked = asked_run(request);
   const Document document = format == "html" ? document_of(view_of(asked.model, asked.cluster, asked.strategy, stage_of(request)))
                                              : document_of(estimate(asked.model, asked.cluster, asked.strategy));
   const std::string text = format == "html" ? to_html(document) : format == "csv" ? to_csv(document) : to_markdown(document);
@@ -177,15 +112,29 @@ std::string answer_options(const Json&) {
 
 /// Whether the strategy would be taken with one key changed: null, or why not.
 Json refusal_of(const Json& request, const Model& model, const Cluster& cluster, const std::string& key, const Json& value) {
-  Json changed = request.value("strategy", Json::object());
-  changed[key] = value;
+  const char* said = request.contains("options") ? "options" : "strategy";
+  Json changed = {{said, request.value(said, Json::object())}};
+  changed[said][key] = value;
   try {
-    (void)resolve(parse_strategy(changed.dump(), "strategy"), model, cluster);
+    (void)resolve(strategy_of(changed), model, cluster);
     return nullptr;
   } catch (const Error& error) {
     if (error.code() == ErrorCode::internal) throw;
     return error.what();
   }
+}
+
+/// What the offered keys are where nothing is said of them, as far as the strategy has them at all; of one that cannot be taken nothing.
+Json taken_of(const Json& request, const Model& model, const Cluster& cluster, const Json& keys) {
+  Json taken = Json::object();
+  try {
+    const Strategy resolved = resolve(strategy_of(request), model, cluster);
+    for (const auto& [key, unused] : keys.items())
+      if (const auto settled = settled_value(resolved, key)) taken[key] = *settled;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::internal) throw;
+  }
+  return taken;
 }
 
 /// For menus: of every value of every key that the caller offers, why it cannot be taken with all else as it is; null where it can.
@@ -195,7 +144,6 @@ std::string answer_choices(const Json& request) {
   if (!keys.is_object()) fail("must be an object of keys, each with a list of values", "request#/keys");
   const Model model = model_of(request);
   const Cluster cluster = cluster_of(request);
-  (void)strategy_of(request);
   Json answer = Json::object();
   std::size_t values = 0;
   for (const auto& [key, list] : keys.items()) {
@@ -204,7 +152,9 @@ std::string answer_choices(const Json& request) {
     answer[key] = Json::array();
     for (const Json& value : list) answer[key].push_back(refusal_of(request, model, cluster, key, value));
   }
-  return Json{{"schema", "plimsoll/choices/1"}, {"refused", std::move(answer)}}.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return Json{{"schema", "plimsoll/choices/1"}, {"refused", std::move(answer)}, {"taken", taken_of(request, model, cluster, keys)}}.dump(
+             -1, ' ', false, Json::error_handler_t::replace) +
+         "\n";
 }
 
 std::string answer_models(const Json& request) {
@@ -219,13 +169,11 @@ struct Entry {
   const char* command;
   std::string (*answer)(const Json&);
 };
-constexpr Entry kEntries[] = {
-#ifndef __EMSCRIPTEN__
-    {"export", answer_export},     {"resolved", answer_resolved},
-#endif
-    {"estimate", answer_estimate}, {"explain", answer_explain},   {"view", answer_view},       {"report", answer_report},
-    {"models", answer_models},     {"hardware", answer_hardware}, {"options", answer_options}, {"choices", answer_choices},
-    {"graph", answer_graph},       {"version", answer_version}};
+constexpr Entry kEntries[] = {{"estimate", answer_estimate}, {"explain", answer_explain}, {"view", answer_view},
+                              {"rescue", answer_rescue},     {"report", answer_report},   {"read", answer_read},
+                              {"export", answer_export},     {"models", answer_models},   {"hardware", answer_hardware},
+                              {"options", answer_options},   {"choices", answer_choices}, {"graph", answer_graph},
+                              {"version", answer_version}};
 
 std::string answer(const char* request_json) {
   if (!request_json) fail("the request is a null pointer", "request");

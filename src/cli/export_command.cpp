@@ -22,7 +22,7 @@ int run_export(const Arguments& arguments) {
       {arguments.has("MODEL") ? arguments["MODEL"] : run.model.name, run.model, run.cluster, run.strategy, true}, arguments["--to"]);
   const std::string folder = arguments.has("-o") ? arguments["-o"] : std::string();
   std::string text;
-  for (const ExportedFile& file : exported.files) {
+  for (const NamedText& file : exported.files) {
     if (folder.empty()) {
       text += "==> " + file.name + " <==\n" + file.text + "\n";
       continue;

@@ -103,6 +103,18 @@ std::vector<Change> changes_of(std::vector<Tried> tried) {
   return changes;
 }
 
+/// Options of a command line, those of `later` in the place of the same ones of `flags`.
+std::string joined(const std::string& flags, const std::string& later) {
+  std::string kept;
+  for (std::size_t at = 0; at < flags.size();) {
+    const std::size_t next = std::min(flags.find(" --", at + 1), flags.size());  // an option with its value
+    const std::string option = flags.substr(at, next - at), name = option.substr(0, option.find(' '));
+    if ((later + " ").find(name + " ") == std::string::npos) kept += option + " ";
+    at = next + 1;
+  }
+  return kept + later;
+}
+
 }  // namespace
 
 PlayableRank playable_rank(const Model& model, const Cluster& cluster, const Strategy& strategy, std::int64_t stage) {
@@ -143,10 +155,11 @@ std::optional<Change> fitting_change(const Model& model, const Cluster& cluster,
     const std::vector<SingleChange> changes = memory_changes(base, resolve(base, model, cluster), model, cluster);
     const std::vector<Tried> tried = savings_of(try_all(model, cluster, changes, explanation));
     if (is_hopeless(explanation.report, tried)) return {};
-    const auto fits = std::find_if(tried.begin(), tried.end(), [](const Tried& one) { return one.change.verdict != Verdict::does_not_fit; });
+    const auto fits =
+        std::find_if(tried.begin(), tried.end(), [](const Tried& one) { return one.change.verdict != Verdict::does_not_fit; });
     const auto best = fits != tried.end() ? fits : tried.begin();
     if (best == tried.end()) return {};
-    flags += (flags.empty() ? "" : " ") + best->change.flag;
+    flags = joined(flags, best->change.flag);
     if (fits != tried.end()) {
       Change change = fits->change;
       change.flag = flags;

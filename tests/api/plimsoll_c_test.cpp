@@ -57,7 +57,7 @@ TEST(CFunction, ReadsFilesOfOtherPrograms) {
   EXPECT_EQ(ask("estimate").at("schema"), "plimsoll/estimate/1");
   EXPECT_EQ(ask("explain").at("schema"), "plimsoll/explain/1");
   EXPECT_EQ(ask("view").at("schema"), "plimsoll/view/1");
-  const Json resolved = call(R"({"command":"resolved","on":"1xh100-sxm","releases":["transformers=4.46.3"],"from":[")" + file + R"("]})");
+  const Json resolved = call(R"({"command":"read","on":"1xh100-sxm","releases":["transformers=4.46.3"],"from":[")" + file + R"("]})");
   const auto optimizer = std::find_if(resolved.at("keys").begin(), resolved.at("keys").end(),
                                       [](const Json& key) { return key.at("key") == "optimizer_impl"; });
   ASSERT_NE(optimizer, resolved.at("keys").end());
@@ -78,6 +78,53 @@ TEST(CFunction, WritesAPlanAsFilesOfAnotherProgram) {
   for (const Json& file : plan.at("files")) texts += file.at("text").get<std::string>();
   EXPECT_NE(texts.find("fsdp_version: 2"), std::string::npos);
   EXPECT_EQ(call(R"({"command":"export","to":"acelerate","model":"gpt2","on":"1xh100-sxm"})").at("schema"), "plimsoll/error/1");
+}
+
+TEST(CFunction, TakesOptionsAsTheCommandLineDoes) {
+  const std::string run = R"("command":"estimate","model":"gpt2","on":"1xh100-sxm",)";
+  const Json typed = call("{" + run + R"("strategy":{"micro_batch":2,"seq_len":512,"allocator":{"expandable_segments":true}}})");
+  EXPECT_EQ(typed.at("schema"), "plimsoll/estimate/1");
+  EXPECT_EQ(call("{" + run + R"("options":{"micro_batch":"2","seq":512,"allocator.expandable_segments":"true"}})"), typed);
+  EXPECT_NE(error_of(call("{" + run + R"("options":{"mikro_batch":"2"}})")).find("mikro_batch"), std::string::npos);
+  EXPECT_NE(error_of(call("{" + run + R"("options":{},"strategy":{}})")).find("both"), std::string::npos);
+}
+
+// A script starts a program with a file that was handed over: what both say is a request that asks the same without them.
+TEST(CFunction, ReadsFilesThatAreOnNoDisk) {
+  const Json files = Json::array(
+      {{{"name", "train.sh"},
+        {"text",
+         "torchrun --nproc-per-node 8 train.py --deepspeed configs/ds.json --model_name_or_path meta-llama/Llama-3.2-1B "
+         "--per_device_train_batch_size 2 --bf16 true --max_seq_length 1024 --do_train true --output_dir out\n"}},
+       {{"name", "ds.json"}, {"text", R"({"zero_optimization":{"stage":2},"bf16":{"enabled":true},"train_micro_batch_size_per_gpu":2})"}}});
+  const Json run = call(Json{{"command", "read"}, {"files", files}, {"on", "h100-sxm"}}.dump());
+  ASSERT_EQ(run.at("schema"), "plimsoll/run/1") << run;
+  EXPECT_EQ(run.at("cluster"), (Json{{"device", "h100-sxm"}, {"nodes", 1}, {"gpus_per_node", 8}}));
+  EXPECT_EQ(run.at("options").at("zero_stage"), "2");
+  EXPECT_EQ(run.at("options").at("micro_batch"), "2");
+  const Json again =
+      call(Json{{"command", "estimate"}, {"model", run.at("model")}, {"on", "8xh100-sxm"}, {"options", run.at("options")}}.dump());
+  const Json direct = call(Json{{"command", "estimate"}, {"files", files}, {"from", {"train.sh", "ds.json"}}, {"on", "h100-sxm"}}.dump());
+  ASSERT_EQ(direct.at("schema"), "plimsoll/estimate/1") << direct;
+  EXPECT_EQ(again.at("memory"), direct.at("memory"));
+  EXPECT_EQ(call(R"({"command":"read","on":"8xh100-sxm"})").at("error").at("where"), "request#/files");
+}
+
+// 16 B · 8.03e9 = 128 GB of states: nothing of 80 GB holds a copy of them.
+TEST(CFunction, SaysWhatWouldMakeARunFit) {
+  const std::string run = R"("model":"llama-3.1-8b","on":"8xh100-sxm")";
+  const Json change =
+      call(R"({"command":"rescue",)" + run + R"(,"options":{"data_parallel":"ddp","micro_batch":1,"seq":1024}})").at("change");
+  EXPECT_NE(change.at("verdict"), "does not fit");
+  EXPECT_EQ(change.at("flag").get<std::string>().substr(0, 15), "--data-parallel");
+}
+
+TEST(CFunction, MenusKnowWhatIsTakenWhereNothingIsSaid) {
+  const Json choices = call(R"({"command":"choices","model":"llama-3.1-8b","on":"8xh100-sxm","options":{"data_parallel":"fsdp","seq":2048},
+    "keys":{"tp":[1,2,16],"seq":[128],"optimizer":["adamw"],"data_parallel":["ddp"]}})");
+  EXPECT_EQ(choices.at("taken"), (Json{{"tp", "1"}, {"seq", "2048"}, {"optimizer", "adamw"}, {"data_parallel", "fsdp2"}}));
+  EXPECT_TRUE(choices.at("refused").at("tp").at(1).is_null());
+  EXPECT_TRUE(choices.at("refused").at("tp").at(2).is_string());
 }
 
 TEST(CFunction, MayBeCalledFromSeveralThreads) {

@@ -188,7 +188,7 @@ Strategy strategy_of(const Options& options) {
 }
 
 std::string file_of(const ExportedRun& run, const std::string& name) {
-  for (const ExportedFile& file : run.files)
+  for (const NamedText& file : run.files)
     if (file.name == name) return file.text;
   return "(no such file)";
 }

@@ -345,5 +345,16 @@ TEST(TitanCompiled, ProductsBesideCollectivesRunPieceByPiece) {
   EXPECT_EQ(of_a_layer(R"(, "precision": "bf16", "recompute": "full", "async_tp": true)", products), 8 * (7 + 6 + 1) + 13);
 }
 
+// Before 0.3 all layers turn by one table, which init_weights makes on the device whatever leaves it.
+TEST(TitanOffload, TheSharedTableOfTheReleasesBefore03StaysOnTheDevice) {
+  const Model model = load_model("llama-3.2-1b");
+  const Cluster cluster = parse_cluster("8xh100-sxm");
+  Strategy strategy;
+  set_options(
+      strategy,
+      {{"framework", "torchtitan"}, {"framework_version", "2025-12"}, {"micro_batch", "1"}, {"seq_len", "1024"}, {"offload", "params"}});
+  EXPECT_FALSE(lower_torchtitan(model, resolve(strategy, model, cluster), 0).step.empty());
+}
+
 }  // namespace
 }  // namespace plimsoll::program

@@ -216,8 +216,42 @@ class Within(Outcome):
         return failures
 
 
+PACKAGE = os.path.join(HERE, "..", "..", "python")
+
+
+class Watched(Outcome):
+    """A program that predicts itself by the Python package and ends with 1 where its peak is another."""
+
+    def command(self, plimsoll, python, record):
+        beside = [f"PLIMSOLL_PREFIX={os.path.dirname(plimsoll)}", f"PYTHONPATH={PACKAGE}"]
+        return ["env", *beside, *super().command(plimsoll, python, record)]
+
+
 HOST_MEMORY = r"([0-9.]+) MB of host memory"
 OUTCOMES = (
+    Watched(
+        "watched trainer",
+        "BIN/python PROGRAMS/watched_trainer.py 1xh100-sxm /dev/null",
+        0,
+        err=("before the first step: fits", "after 4 steps"),
+        on="1xh100-sxm",
+        options=("--steps", "6"),
+    ),
+    Watched(
+        "watched loop",
+        "BIN/python PROGRAMS/watched_loop.py",
+        0,
+        err=("before the first step: fits", "after 4 steps"),
+        on="1xh100-sxm",
+        options=("--steps", "5"),
+    ),
+    Watched(
+        "watched torchtitan",
+        "BIN/torchrun --nproc-per-node 8 PROGRAMS/watched_torchtitan.py",
+        0,
+        err=("before the first step: fits", "after 3 steps"),
+        options=("--steps", "4", "--synthetic-data"),
+    ),
     Within(
         "speed of a step",  # of the processor: other work on the machine does not count
         "BIN/python PROGRAMS/train_large.py MODELS/llama-3.1-8b",

@@ -1,49 +1,39 @@
-// A slider moves: the estimate follows at once, the pictures when it rests.
+// A slider moves: the estimate follows at once, the pictures when it rests, and then what the other places of the sliders would do.
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import "../../src/report/page/report.css";
 import "./page.css";
 import { element } from "../../src/report/page/dom.js";
-import { memorySection, timeSection } from "../../src/report/page/bars.js";
 import { viewSections } from "../../src/report/page/report.js";
-import { bytesText, expected, percentText, secondsText } from "../../src/report/page/units.js";
-import { Controls, offered } from "./controls";
+import { expected } from "../../src/report/page/units.js";
+import { answerCard, rescueText, strip } from "./answer";
+import { compared, type Answered } from "./compare";
+import { Controls, kNodes, kSliders, offered } from "./controls";
+import { exported, saveReport } from "./exports";
+import { read, type Read } from "./files";
 import { commandLine, decoded, encoded, kFirstPlan, requestOf, withFlags, type Plan, type State } from "./plan";
-import { byServer, findPlanner, Refusal, type Planner } from "./planner";
+import { findPlanner, problemText, type Planner } from "./planner";
 
 Object.assign(globalThis, { uPlot }); // the report's charts take it from there
 
 const kRest = 200; // ms without a change before the pictures follow
 const host = (id: string) => document.getElementById(id) as HTMLElement;
 
-function problemText(problem: unknown): string {
-  if (!(problem instanceof Refusal)) return String(problem);
-  const { message, where, hint } = problem.error;
-  return [where ? `${where}: ${message}` : message, hint].filter(Boolean).join(". ");
-}
-
-function verdictText(estimate: any): string {
-  const device = expected(estimate.memory.device_bytes), left = estimate.memory.capacity_bytes - device;
-  const rate = estimate.time.images_per_second_per_gpu ?? estimate.time.tokens_per_second_per_gpu, unit = estimate.time.images_per_second_per_gpu ? "images" : "tokens";
-  const mfu = estimate.flops.mfu.megatron;
-  return `${estimate.verdict.replaceAll("_", " ")}: ${bytesText(device)} of ${bytesText(estimate.memory.capacity_bytes)} per GPU, ${bytesText(Math.abs(left))} ` +
-    `${left >= 0 ? "left" : "too much"}; ${secondsText(expected(estimate.time.step_seconds))} a step, ${Math.round(rate).toLocaleString("en-US")} ${unit}/s per GPU` +
-    (mfu ? `, MFU ${percentText(mfu)}` : "");
-}
-
 class Page {
   private plan: Plan;
-  private kept: { plan: Plan; estimate: any } | undefined;
+  private kept: Answered | undefined;
   private estimate: any;
+  private refused = false; // the newest plan has no answer
   private asked = 0;
   private running = false;
   private rest = 0;
   private readonly controls: Controls;
 
-  constructor(private readonly planner: Planner, { plan, kept }: State, models: string[], devices: string[], private readonly exporter: Exporter) {
+  constructor(private readonly planner: Planner, { plan, kept }: State, models: string[], devices: string[], private readonly formats: string[]) {
     this.plan = plan;
     if (kept) void this.keep(kept);
-    this.controls = new Controls(host("plan") as HTMLFormElement, models, devices, plan, (next) => this.ask(next), (problem) => this.complain(problem));
+    this.controls = new Controls(host("plan") as HTMLFormElement, models, devices, plan, { changed: (next) => this.ask(next), dropped: (files) => void this.read(files) });
+    this.takeDrops();
     this.ask(plan);
   }
 
@@ -62,9 +52,11 @@ class Page {
       try {
         const began = performance.now();
         this.estimate = await this.planner.call(requestOf("estimate", this.plan));
+        this.refused = false;
         document.body.dataset.milliseconds = (performance.now() - began).toFixed(1);
         this.showAnswer();
       } catch (problem) {
+        this.refused = true;
         this.complain(problemText(problem));
       }
     }
@@ -85,36 +77,72 @@ class Page {
     }
   }
 
+  /** Files anywhere on the page. */
+  private takeDrops(): void {
+    let inside = 0;
+    const over = (change: number) => { inside += change; document.body.classList.toggle("dropping", inside > 0); };
+    addEventListener("dragenter", () => over(1));
+    addEventListener("dragleave", () => over(-1));
+    addEventListener("dragover", (event) => event.preventDefault());
+    addEventListener("drop", (event: DragEvent) => {
+      event.preventDefault();
+      over(-inside);
+      void this.read([...(event.dataTransfer?.files ?? [])]);
+    });
+  }
+
+  private async read(files: File[]): Promise<void> {
+    if (files.length === 0) return;
+    const names = files.map((file) => file.name).join(", ");
+    try {
+      const found = await read(this.planner, files, this.plan);
+      this.showRead(names, found);
+      this.change(found.plan);
+    } catch (problem) {
+      host("notice").textContent = `Not read: ${names}. ${problemText(problem)}`;
+    }
+  }
+
+  /** What became of the files' keys. */
+  private showRead(names: string, found: Read): void {
+    if (found.formats.length === 0) return host("notice").replaceChildren();
+    const rows = found.keys.map((row) => element("tr", {}, ...row.map((text) => element("td", {}, text))));
+    host("notice").replaceChildren(`${names}: read as ${[...new Set(found.formats)].join(", ")}, ${found.keys.length} keys. The controls stand as the files say.`,
+      element("details", {}, element("summary", {}, "Every key: what it became, and where from"), element("div", { class: "scroll", tabindex: 0 }, element("table", {}, element("tbody", {}, ...rows)))),
+      ...(found.unread.length ? [element("details", {}, element("summary", {}, `${found.unread.length} keys change nothing of memory and time`), element("ul", {}, ...found.unread.map((line) => element("li", {}, line))))] : []));
+  }
+
   private complain(problem: string): void {
     host("problem").textContent = problem;
-    host("answer").classList.add("stale");
-    host("views").classList.add("stale");
+    host("strip").replaceChildren();
+    for (const id of ["answer", "views"]) host(id).classList.add("stale");
   }
 
   private showAnswer(): void {
     host("problem").textContent = "";
     host("exported").replaceChildren(); // of another plan
     for (const id of ["answer", "views"]) host(id).classList.remove("stale");
-    const line = commandLine(this.plan);
-    host("answer").replaceChildren(
-      element("header", { class: `verdict verdict-${this.estimate.verdict}` }, element("h1", {}, verdictText(this.estimate)), element("pre", { tabindex: 0, id: "command" }, line),
-        element("p", { class: "actions" }, ...this.actions(line))),
-      element("div", { class: "quick" }, memorySection(this.estimate.memory), timeSection(this.estimate.time)));
-    this.showCompared();
+    host("strip").replaceChildren(...strip(this.estimate));
+    host("answer").replaceChildren(answerCard(this.plan, this.estimate, this.actions()));
+    host("compared").replaceChildren(...(this.kept ? [compared(this.kept, { plan: this.plan, estimate: this.estimate }, () => this.compareWith(undefined))] : []));
+    document.title = `${this.estimate.verdict.replaceAll("_", " ")} · plimsoll`;
   }
 
-  private actions(line: string): HTMLElement[] {
+  private actions(): HTMLElement[] {
+    const said = element("span", { class: "said", role: "status" });
     const button = (text: string, act: () => void) => element("button", { type: "button", onclick: act }, text);
+    const copy = (text: string) => navigator.clipboard.writeText(text).then(() => { said.textContent = "copied"; }, () => { said.textContent = "the browser does not let this page copy"; });
+    const menu = (id: string, title: string, names: string[], take: (name: string) => Promise<void>) => element("select", { id, "aria-label": title, onchange: (event) => void take(event.target.value) },
+      element("option", { value: "" }, title), ...names.map((name) => element("option", { value: name }, name)));
     return [
-      button("Copy the command", () => void navigator.clipboard.writeText(line)),
-      button("Copy a link", () => void navigator.clipboard.writeText(location.href)),
+      button("Copy a link", () => void this.writeLink().then(() => copy(location.href))), button("Copy the command", () => void copy(commandLine(this.plan))),
       button(this.kept ? "Compare with this instead" : "Keep for comparison", () => this.compareWith({ plan: this.plan, estimate: this.estimate })),
-      ...["html", "markdown", "csv", "json"].map((format) => button(`Save ${format}`, () => void this.save(format))),
-      ...(this.exporter.formats.length ? [this.exportMenu()] : []),
+      menu("report", "Save a report …", ["html", "markdown", "csv", "json"], async (format) => { if (format) await saveReport(this.planner, this.plan, this.estimate, format); }),
+      menu("export", "Files that start it …", this.formats, async (to) => host("exported").replaceChildren(...(to ? [await exported(this.planner, this.plan, to)] : []))), said,
     ];
   }
 
-  private compareWith(kept: { plan: Plan; estimate: any } | undefined): void {
+  private compareWith(kept: Answered | undefined): void {
     this.kept = kept;
     this.showAnswer();
     void this.writeLink();
@@ -124,104 +152,75 @@ class Page {
     history.replaceState(null, "", `#${await encoded({ plan: this.plan, kept: this.kept?.plan })}`);
   }
 
-  private async save(format: string): Promise<void> {
-    const text = format === "json" ? JSON.stringify(this.estimate, null, 2) : (await this.planner.call({ ...requestOf("report", this.plan), format })).text;
-    saveFile(`plimsoll.${format === "markdown" ? "md" : format}`, text);
+  private change(plan: Plan): void {
+    this.controls.show(plan);
+    this.controls.forget();
+    this.ask(plan);
   }
 
-  private exportMenu(): HTMLElement {
-    return element("select", { id: "export", "aria-label": "Files that start this plan", onchange: (event) => void this.export(event.target.value) },
-      element("option", { value: "" }, "Files that start it …"), ...this.exporter.formats.map((name) => element("option", { value: name }, name)));
-  }
-
-  /** The plan as another program's files, each to be read and saved. */
-  private async export(to: string): Promise<void> {
-    if (to === "") return host("exported").replaceChildren();
-    try {
-      const run = await this.exporter.planner.call({ ...requestOf("export", this.plan), to });
-      const file = ({ name, text }: { name: string; text: string }) => element("details", {}, element("summary", {}, name, " ",
-        element("button", { type: "button", onclick: (event) => { event.preventDefault(); saveFile(name, text); } }, `Save ${name}`)), element("pre", { tabindex: 0 }, text));
-      host("exported").replaceChildren(element("section", {}, element("h2", {}, `For ${to}`), element("p", {}, "In a folder with these files: ", element("code", {}, run.command), ...(this.exporter.planner === this.planner ? [] : [` (${this.exporter.planner.where.replace("Computed", "written")})`])),
-        ...run.files.map(file), ...(run.no_equal.length ? [element("p", {}, `Without an equal there: ${run.no_equal.join("; ")}`)] : [])));
-    } catch (problem) {
-      host("exported").replaceChildren(element("section", {}, element("h2", {}, `For ${to}`), element("p", { role: "alert" }, problemText(problem))));
-    }
-  }
-
-  private showCompared(): void {
-    const target = host("compared");
-    if (!this.kept) return target.replaceChildren();
-    const column = (plan: Plan, estimate: any) => [commandLine(plan), verdictText(estimate)];
-    const [before, now] = [column(this.kept.plan, this.kept.estimate), column(this.plan, this.estimate)];
-    const names = [...new Set([...Object.keys(this.kept.estimate.memory.categories), ...Object.keys(this.estimate.memory.categories)])];
-    const rows = names.map((name) => {
-      const [a, b] = [this.kept!.estimate.memory.categories[name] ?? 0, this.estimate.memory.categories[name] ?? 0];
-      return [name.replaceAll("_", " "), bytesText(a), bytesText(b), a === b ? "" : `${b > a ? "+" : "−"}${bytesText(Math.abs(b - a))}`];
-    });
-    const [stepA, stepB] = [expected(this.kept.estimate.time.step_seconds), expected(this.estimate.time.step_seconds)];
-    rows.push(["step", secondsText(stepA), secondsText(stepB), `× ${(stepB / stepA).toFixed(2)}`]);
-    target.replaceChildren(element("section", {}, element("h2", {}, "Two plans"), element("div", { class: "scroll" }, element("table", { class: "compared" },
-      element("thead", {}, element("tr", {}, ...["", "kept", "now", ""].map((text) => element("th", {}, text)))),
-      element("tbody", {}, ...[["command", before[0], now[0], ""], ["answer", before[1], now[1], ""], ...rows].map((row, i) =>
-        element("tr", {}, ...row.map((text, j) => element("td", { class: i > 1 && j > 0 ? "number" : undefined }, text))))))),
-      element("button", { type: "button", onclick: () => this.compareWith(undefined) }, "Forget the kept one")));
-  }
-
-  /** What takes longer than a slider should wait for: menus, pictures, the link. */
+  /** What takes longer than a slider should wait for: menus, a way out, pictures, the link. Given up where another plan is asked. */
   private async follow(asked: number): Promise<void> {
     await this.writeLink();
-    if (asked !== this.asked) return;
+    const take = (flags: string) => this.change(withFlags(this.plan, flags));
     try {
-      this.controls.offer((await this.planner.call({ ...requestOf("choices", this.plan), keys: offered() })).refused);
-      if (asked !== this.asked) return;
-      const view = await this.planner.call(requestOf("view", this.plan));
-      if (asked !== this.asked) return;
-      const take = (flags: string) => { this.controls.show(withFlags(this.plan, flags)); this.ask(withFlags(this.plan, flags)); };
-      host("views").replaceChildren(...viewSections({ explain: view.explain, course: view.course, estimate: undefined }, take));
+      for (const step of [() => this.followChoices(), ...(this.refused ? [] : [() => this.followRescue(take), () => this.followViews(take)])]) {
+        if (asked !== this.asked) return;
+        await step();
+      }
     } catch (problem) {
-      this.complain(problemText(problem));
+      if (asked === this.asked) this.complain(problemText(problem));
     }
     document.body.dataset.viewed = String(asked);
+    if (!this.refused) await this.foresee(asked);
   }
-}
 
-function saveFile(name: string, text: string): void {
-  const link = element("a", { href: URL.createObjectURL(new Blob([text])), download: name }) as HTMLAnchorElement;
-  link.click();
-  URL.revokeObjectURL(link.href);
-}
+  private async followChoices(): Promise<void> {
+    const plan = this.plan, choices = await this.planner.call({ ...requestOf("choices", plan), keys: offered() });
+    if (plan === this.plan) this.controls.offer(choices);
+  }
 
-/** Who writes a plan as files, and for which programs. */
-interface Exporter {
-  planner: Planner;
-  formats: string[];
-}
+  private async followRescue(take: (flags: string) => void): Promise<void> {
+    const kMostStages = 4; // each change plays all of them
+    if (this.estimate.verdict !== "does_not_fit" || this.estimate.ranks.length > kMostStages) return;
+    const plan = this.plan, { change } = await this.planner.call(requestOf("rescue", plan));
+    if (plan === this.plan) host("rescue").replaceChildren(rescueText(change, take));
+  }
 
-/** The module in a page has no `export` (its reader of YAML is a library of this machine); the server that the page came from has, if there is one. */
-async function findExporter(planner: Planner): Promise<Exporter> {
-  for (const each of [planner, byServer()])
-    try {
-      return { planner: each, formats: (await each.call({ command: "export" })).formats };
-    } catch {
-      continue;
+  private async followViews(take: (flags: string) => void): Promise<void> {
+    const plan = this.plan, view = await this.planner.call(requestOf("view", plan));
+    if (plan === this.plan) host("views").replaceChildren(...viewSections({ explain: view.explain, course: view.course, estimate: undefined }, take));
+  }
+
+  /** What the other places of the sliders would do, one estimate after the other, as long as nothing else is asked. */
+  private async foresee(asked: number): Promise<void> {
+    const places = [...kNodes.map((nodes, i) => ({ key: "nodes", index: i, plan: { ...this.plan, nodes } })),
+      ...kSliders.flatMap(({ key, values }) => values.map((value, index) => ({ key, index, plan: { ...this.plan, strategy: { ...this.plan.strategy, [key]: value } } })))];
+    for (const { key, index, plan } of places) {
+      if (this.controls.refusal({ key }, index) !== null) continue;
+      const outcome = await this.planner.call(requestOf("estimate", plan)).catch(() => undefined);
+      if (asked !== this.asked) return;
+      if (outcome) this.controls.foresee(key, index, { verdict: outcome.verdict, bytes: expected(outcome.memory.device_bytes) });
     }
-  return { planner, formats: [] };
+    document.body.dataset.foreseen = String(asked);
+  }
 }
 
 async function begin(): Promise<void> {
   try {
     const planner = await findPlanner();
     host("where").textContent = planner.where;
-    const [models, hardware, exporter] = await Promise.all([planner.call({ command: "models" }), planner.call({ command: "hardware" }), findExporter(planner)]);
+    const [models, hardware, formats] = await Promise.all(["models", "hardware", "export"].map((command) => planner.call({ command })));
     let state: State = { plan: kFirstPlan };
     if (location.hash.length > 1)
       state = await decoded(location.hash.slice(1)).catch(() => {
         host("notice").textContent = "The link holds no plan: it may be cut. This is another one.";
         return { plan: kFirstPlan };
       });
+    document.body.dataset.ready = performance.now().toFixed(0);
     const names = (list: any[]) => list.map((each) => (typeof each === "string" ? each : each.name));
-    new Page(planner, state, names(models.models), names(hardware.accelerators), exporter);
+    new Page(planner, state, names(models.models), names(hardware.accelerators), formats.formats);
   } catch (problem) {
+    host("answer").replaceChildren();
     host("problem").textContent = `The planner does not start: ${problem instanceof Error ? problem.message : problem}`;
   }
 }

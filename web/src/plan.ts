@@ -2,13 +2,21 @@
 
 export type Value = string | number;
 
+/** A file of another program, handed over. */
+export interface NamedText {
+  name: string;
+  text: string;
+}
+
+/** A shipped model's name, a config.json, or the model that files of other programs describe. */
+export type ModelRequest = string | ({ files?: NamedText[] } & Record<string, unknown>);
+
 export interface Plan {
-  /** Name of a shipped model, or the config.json that was dropped. */
-  model: string | Record<string, unknown>;
+  model: ModelRequest;
   device: string;
   perNode: number;
   nodes: number;
-  /** Keys of docs/rows.md; a key that is not here is the framework's choice. */
+  /** Keys of docs/rows.md as the command line takes them; a key that is not here is the framework's choice. */
   strategy: Record<string, Value>;
 }
 
@@ -20,15 +28,44 @@ export interface State {
 
 export const kFirstPlan: Plan = {
   model: "llama-3.1-8b", device: "mi300x", perNode: 8, nodes: 1,
-  strategy: { fsdp: "full", micro_batch: 2, seq: 8192 },
+  strategy: { data_parallel: "fsdp", micro_batch: 2, seq: 8192 },
 };
+
+/** Runs to begin from, with what they show. */
+export const kExamples: { title: string; plan: Plan }[] = [
+  { title: "70B on one node", plan: { model: "llama-3.1-70b", device: "h100-sxm", perNode: 8, nodes: 1, strategy: { data_parallel: "fsdp", micro_batch: 1, seq: 8192 } } },
+  { title: "8B with LoRA at home", plan: { model: "llama-3.1-8b", device: "rtx4090", perNode: 1, nodes: 1, strategy: { "lora.r": 16, precision: "pure-bf16", micro_batch: 1, seq: 2048, recompute: "full" } } },
+  { title: "405B on 16,384 GPUs", plan: { model: "llama-3.1-405b", device: "h100-sxm", perNode: 8, nodes: 2048, strategy: { framework: "megatron-core", tp: 8, pp: 16, micro_batch: 1, global_batch: 2048, seq: 8192 } } },
+];
+
+/** Short spellings of keys, and keys that say what another one says: one control each. */
+const kSpelling: Record<string, string> = { seq_len: "seq", pp_schedule: "schedule" };
+const kSharding: Record<string, string> = { full: "fsdp", hybrid: "hsdp" };
+
+/** The same strategy in the words of the page's controls. */
+export function normal(strategy: Record<string, Value>): Record<string, Value> {
+  const out: Record<string, Value> = {};
+  for (const [key, value] of Object.entries(strategy)) {
+    if (key === "fsdp" && String(value) in kSharding && !("data_parallel" in strategy)) out.data_parallel = kSharding[String(value)];
+    else if ((key === "zero" || key === "zero_stage") && !("data_parallel" in strategy)) out.data_parallel = `zero${value}`;
+    else out[kSpelling[key] ?? key] = value;
+  }
+  return out;
+}
 
 export function clusterOf(plan: Plan): string {
   return plan.nodes > 1 ? `${plan.nodes}x${plan.perNode}x${plan.device}` : `${plan.perNode}x${plan.device}`;
 }
 
 export function requestOf(command: string, plan: Plan): Record<string, unknown> {
-  return { command, model: plan.model, on: clusterOf(plan), strategy: plan.strategy };
+  return { command, model: plan.model, on: clusterOf(plan), options: plan.strategy };
+}
+
+/** How the model is called: a name, or what the files or the config say. */
+export function modelName(plan: Plan): string {
+  if (typeof plan.model === "string") return plan.model;
+  if (plan.model.files) return plan.model.files.map((file) => file.name).join(", ");
+  return "config.json";
 }
 
 function quoted(word: string): string {
@@ -37,19 +74,16 @@ function quoted(word: string): string {
 
 /** The same question for the command line. */
 export function commandLine(plan: Plan, command = "estimate"): string {
-  const model = typeof plan.model === "string" ? plan.model : "config.json";
-  const flags = Object.entries(plan.strategy).map(([key, value]) => ` --${key.replaceAll("_", "-")} ${quoted(String(value))}`);
-  return `plimsoll ${command} ${quoted(model)} --on ${clusterOf(plan)}${flags.join("")}`;
+  const flags = Object.entries(plan.strategy).map(([key, value]) => ` --${key.replaceAll("_", "-")} ${quoted(String(value))}`).join("");
+  if (typeof plan.model !== "string" && plan.model.files) return `plimsoll ${command}${plan.model.files.map((file) => ` --from ${quoted(file.name)}`).join("")} --on ${clusterOf(plan)}`;
+  return `plimsoll ${command} ${quoted(modelName(plan))} --on ${clusterOf(plan)}${flags}`;
 }
 
 /** `--micro-batch 1 --global-batch 16`, as a suggestion has it, on top of the plan. */
 export function withFlags(plan: Plan, flags: string): Plan {
   const strategy = { ...plan.strategy };
   const words = flags.match(/'[^']*'|\S+/g) ?? [];
-  for (let i = 0; i + 1 < words.length; i += 2) {
-    const text = words[i + 1].replace(/^'|'$/g, "");
-    strategy[words[i].slice(2).replaceAll("-", "_")] = text !== "" && Number.isFinite(Number(text)) ? Number(text) : text;
-  }
+  for (let i = 0; i + 1 < words.length; i += 2) Object.assign(strategy, normal({ [words[i].slice(2).replaceAll("-", "_")]: words[i + 1].replace(/^'|'$/g, "") }));
   return { ...plan, strategy };
 }
 
@@ -71,10 +105,12 @@ function isPlan(value: any): value is Plan {
     object(value.strategy);
 }
 
+const inOurWords = (plan: Plan): Plan => ({ ...plan, strategy: normal(plan.strategy) });
+
 /** Throws where the text is no plan: links are typed and cut by people. */
 export async function decoded(text: string): Promise<State> {
   const bytes = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (letter) => letter.charCodeAt(0));
   const { kept, ...plan } = JSON.parse(new TextDecoder().decode(await through(bytes, new DecompressionStream("deflate-raw"))));
   if (!isPlan(plan) || (kept !== undefined && !isPlan(kept))) throw new Error("the link holds no plan");
-  return { plan, kept };
+  return { plan: inOurWords(plan), kept: kept && inOurWords(kept) };
 }

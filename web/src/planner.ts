@@ -14,6 +14,13 @@ export class Refusal extends Error {
   }
 }
 
+/** A refusal as a sentence; anything else as it says itself. */
+export function problemText(problem: unknown): string {
+  if (!(problem instanceof Refusal)) return problem instanceof Error ? problem.message : String(problem);
+  const { message, where, hint } = problem.error;
+  return [where ? `${where}: ${message}` : message, hint].filter(Boolean).join(". ");
+}
+
 type Request = Record<string, unknown>;
 
 /** Answers requests of the C function (docs/c-api.md), in the order in which they are asked. */
@@ -60,7 +67,7 @@ async function inPage(): Promise<Planner> {
   };
 }
 
-export function byServer(): Planner {
+function byServer(): Planner {
   const address = new URL("api/call", document.baseURI);
   return {
     where: `Computed by ${address.host}.`,

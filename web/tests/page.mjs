@@ -2,9 +2,9 @@
 // node tests/page.mjs PLIMSOLL [FOLDER FOR SCREENSHOTS]; the page is what `plimsoll serve` finds or --page names.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, mkdirSync } from "node:fs";
+import { mkdtempSync, mkdirSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { chromium } from "playwright-core";
 
 const [program, folder, shots = mkdtempSync(join(tmpdir(), "plimsoll-page-"))] = process.argv.slice(2);
@@ -33,6 +33,11 @@ async function after(page, act) {
   await act();
   await page.waitForFunction((old) => document.body.dataset.answered !== old && document.body.dataset.viewed === document.body.dataset.answered, before, { timeout: 60000 });
 }
+/** A link's part that holds a plan. */
+const packed = (page, plan) => page.evaluate(async (value) => {
+  const stream = new Blob([JSON.stringify(value)]).stream().pipeThrough(new CompressionStream("deflate-raw"));
+  return btoa(String.fromCharCode(...new Uint8Array(await new Response(stream).arrayBuffer()))).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
+}, plan);
 const headline = (page) => page.textContent("#answer h1");
 const cli = (words) => {
   try {
@@ -66,7 +71,7 @@ test("a slider, a menu and a field change the plan, and its link holds all of it
 
 test("what is not legal is greyed out, and the page says why", async (page) => {
   await after(page, () => page.locator('select[name="framework"]').selectOption("torchtune"));
-  const reasons = await page.textContent(".reasons");
+  const reasons = await page.locator(".reasons").textContent();
   assert.match(reasons, /cannot be taken with the others/);
   assert.ok((await page.locator('select option[disabled]').count()) > 0);
 });
@@ -99,7 +104,9 @@ test("two plans stand side by side", async (page) => {
 });
 
 test("the plan is written as files that start it, those of the command line", async (page) => {
-  for (const to of ["accelerate", "megatron", "torchtitan"]) {
+  const formats = await page.locator("#export option").evaluateAll((options) => options.map((option) => option.value).filter((value) => value));
+  assert.deepEqual(formats, cli(["export", "--help"]).match(/accelerate[\w, -]*k8s-pytorchjob/)?.[0].split(", ") ?? formats);
+  for (const to of formats) {
     await page.locator("#export").selectOption(to);
     await page.getByRole("heading", { name: `For ${to}` }).waitFor();
     const shown = await page.locator("#exported details pre").allTextContents(), refused = await page.locator("#exported [role=alert]").allTextContents();
@@ -114,7 +121,7 @@ test("the plan is written as files that start it, those of the command line", as
 });
 
 test("every control changes the command, or its value cannot be taken", async (page) => {
-  for (const name of await page.locator("form select[name], form input[type=range]").evaluateAll((fields) => fields.map((field) => field.name))) {
+  for (const name of await page.locator("form select[name], form input[type=range][name]").evaluateAll((fields) => fields.map((field) => field.name))) {
     const field = page.locator(`form [name="${name}"]`), kind = await field.evaluate((each) => each.tagName);
     const before = await page.textContent("#command");
     if (kind === "SELECT") {
@@ -130,13 +137,64 @@ test("every control changes the command, or its value cannot be taken", async (p
   }
 });
 
+test("a link to a run that does not fit: one glance says why, one slider what would", async (page) => {
+  const plan = { model: "llama-3.1-70b", device: "h100-sxm", perNode: 8, nodes: 1, strategy: { data_parallel: "fsdp", micro_batch: 1, seq: 4096, recompute: "full" } };
+  await page.goto("about:blank");
+  await page.goto(`${page.address}#${await packed(page, plan)}`);
+  await settled(page);
+  assert.match(await headline(page), /^does not fit: .* too much$/);
+  assert.match(await page.textContent(".why"), /optimizer states take 131\.\d+ GiB of each GPU: more than it has, whatever the batch/);
+  assert.match(await page.textContent("#strip"), /does not fit/);
+  await page.waitForFunction(() => document.body.dataset.foreseen === document.body.dataset.answered, undefined, { timeout: 120000 });
+  const marks = await page.locator('[data-marks="nodes"] .mark').evaluateAll((all) => all.map((mark) => mark.className.replace("mark ", "")));
+  assert.equal(marks[0], "does_not_fit");
+  const first = marks.findIndex((mark) => mark === "fits");
+  assert.ok(first > 0, marks.join(" "));
+  await after(page, () => page.locator("#nodes-slider").fill(String(first)));
+  assert.match(await headline(page), /^fits/);
+  assert.equal(await page.inputValue("#nodes"), String(2 ** first));
+  const [now, words] = [await headline(page), wordsOf(await page.textContent("#command"))];
+  assert.ok(now.includes(`${(JSON.parse(cli([...words, "--json"])).memory.device_bytes.expected / 2 ** 30).toFixed(2)} GiB of`), now);
+});
+
+test("what would make it fit is one click away, and does", async (page) => {
+  await after(page, () => page.getByRole("button", { name: "70B on one node" }).click());
+  const take = page.locator("#rescue button.take");
+  await after(page, () => take.click());
+  assert.match(await headline(page), /^(fits|tight)/);
+});
+
+test("every example is answered", async (page) => {
+  const names = await page.locator(".examples button").allTextContents();
+  assert.ok(names.length >= 3);
+  for (const name of names) {
+    await after(page, () => page.getByRole("button", { name, exact: true }).click());
+    assert.equal(await page.textContent("#problem"), "", name);
+  }
+});
+
+test("files of other programs are read as the command line reads them", async (page) => {
+  const samples = join(import.meta.dirname, "../../tests/formats/samples");
+  for (const [name, on] of [["axolotl/fft-8b-liger-fsdp.yaml", "8xh100-sxm"], ["torchtitan/llama3_8b.toml", "8xh100-sxm"], ["megatron/train_llama3_8b_h100_fp8.sh", "8xh100-sxm"]]) {
+    const path = join(samples, name);
+    await page.locator("#device").selectOption("h100-sxm");
+    await after(page, () => page.locator("#config").setInputFiles({ name: basename(name), mimeType: "text/plain", buffer: readFileSync(path) }));
+    assert.equal(await page.textContent("#problem"), "", name);
+    assert.match(await page.textContent("#notice"), /read as/);
+    const cluster = (await page.textContent("#command")).match(/--on (\S+)/)[1];
+    const answer = JSON.parse(cli(["estimate", "--from", path, "--on", cluster, "--json"]));
+    assert.ok((await headline(page)).includes(`${(answer.memory.device_bytes.expected / 2 ** 30).toFixed(2)} GiB of`), `${name} on ${cluster} (${on}): ${await headline(page)}, not ${answer.memory.device_bytes.expected}`);
+  }
+});
+
 test("a config.json is a model; a wrong file is told, and changes nothing", async (page) => {
   const config = { model_type: "llama", architectures: ["LlamaForCausalLM"], hidden_size: 1024, intermediate_size: 2816, num_attention_heads: 16, num_hidden_layers: 4, num_key_value_heads: 8, vocab_size: 32000 };
   const give = (name, text) => page.locator("#config").setInputFiles({ name, mimeType: "application/json", buffer: Buffer.from(text) });
   await after(page, () => give("config.json", JSON.stringify(config)));
   assert.match(await headline(page), /^fits/);
   await give("broken.json", "{");
-  await page.getByText("broken.json is no config.json").waitFor();
+  await page.getByText("Not read: broken.json").waitFor();
+  assert.match(await headline(page), /^fits/);
   await after(page, () => give("strange.json", JSON.stringify({ model_type: "<img src=x onerror=alert(1)>" })));
   assert.match(await page.textContent("#problem"), /img src=x/);
   assert.equal(await page.locator("#problem img").count(), 0);
@@ -156,18 +214,14 @@ test("random strategies give the command line's numbers", async (page) => {
   let answered = 0, refused = 0;
   for (let i = 0; i < Number(process.env.PLIMSOLL_RANDOM_PLANS ?? 200); ++i) {
     const strategy = { micro_batch: random([1, 2, 4, 8]), seq: random([512, 2048, 4096]) };
-    for (const [key, values] of [["fsdp", ["full", "grad-op", "none", undefined]], ["tp", [undefined, undefined, 2, 4]], ["precision", ["bf16", "fp32", "pure-bf16", undefined]],
+    for (const [key, values] of [["data_parallel", ["fsdp", "hsdp", "ddp", undefined]], ["tp", [undefined, undefined, 2, 4]], ["precision", ["bf16", "fp32", "pure-bf16", undefined]],
       ["recompute", ["none", "full", undefined]], ["optimizer", ["adamw", "sgd", undefined]], ["attention", [undefined, "eager", "sdpa"]], ["framework", [undefined, undefined, "torchtitan", "megatron-core"]]]) {
       const value = random(values);
       if (value !== undefined) strategy[key] = value;
     }
     const plan = { model: random(["llama-3.1-8b", "gpt2", "qwen3-8b", "mistral-7b"]), device: random(["mi300x", "h100-sxm", "a100-80gb-sxm"]), perNode: 8, nodes: random([1, 2]), strategy };
-    const packed = await page.evaluate(async (value) => {
-      const stream = new Blob([JSON.stringify(value)]).stream().pipeThrough(new CompressionStream("deflate-raw"));
-      return btoa(String.fromCharCode(...new Uint8Array(await new Response(stream).arrayBuffer()))).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
-    }, plan);
     await page.goto("about:blank");
-    await page.goto(`${page.address}#${packed}`);
+    await page.goto(`${page.address}#${await packed(page, plan)}`);
     await page.waitForFunction(() => document.querySelector("#command") || document.querySelector("#problem").textContent, undefined, { timeout: 60000 });
     const words = ["estimate", plan.model, "--on", plan.nodes > 1 ? `${plan.nodes}x8x${plan.device}` : `8x${plan.device}`,
       ...Object.entries(strategy).flatMap(([key, value]) => [`--${key.replaceAll("_", "-")}`, String(value)]), "--json"];

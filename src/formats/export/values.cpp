@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "plimsoll/formats.hpp"
 #include "strategy/names.hpp"
 
 namespace plimsoll::formats {
@@ -304,3 +305,14 @@ std::vector<std::string> differences(const Strategy& wanted, const Strategy& fou
 }
 
 }  // namespace plimsoll::formats
+
+namespace plimsoll {
+
+std::optional<std::string> settled_value(const Strategy& resolved, const std::string& key) {
+  static const std::pair<const char*, const char*> kShort[] = {{"seq", "seq_len"}, {"schedule", "pp_schedule"}, {"zero", "zero_stage"}};
+  for (const auto& [short_key, whole] : kShort)
+    if (key == short_key) return formats::value_of(resolved, whole);
+  return formats::value_of(resolved, key);
+}
+
+}  // namespace plimsoll

@@ -157,11 +157,17 @@ bool is_ours(const std::string& key) {
   return true;
 }
 
+/// The keys of the strategy, what is said before what follows from it.
+template <class Take>
+void for_each_of_ours(const std::vector<ForeignKey>& keys, const Take& take) {
+  for (const auto kind : {ForeignKey::Kind::said, ForeignKey::Kind::derived, ForeignKey::Kind::by_default})
+    for (const ForeignKey& key : keys)
+      if (key.kind == kind && is_ours(key.key)) take(key);
+}
+
 void set_keys(Strategy& strategy, const Reading& reading) {
   strategy::Source source;
-  for (const auto kind : {ForeignKey::Kind::said, ForeignKey::Kind::derived, ForeignKey::Kind::by_default})
-    for (const ForeignKey& key : reading.keys())
-      if (key.kind == kind && is_ours(key.key)) strategy::set_text(strategy, key.key, key.value, key.where, source);
+  for_each_of_ours(reading.keys(), [&](const ForeignKey& key) { strategy::set_text(strategy, key.key, key.value, key.where, source); });
 }
 
 bool has_count(const std::string& on) { return !on.empty() && std::isdigit(static_cast<unsigned char>(on.front())) != 0; }
@@ -225,6 +231,7 @@ ForeignRun finish(Reading& reading, const ForeignOptions& options) {
   }
   settle_releases(reading);
   run.model_name = options.model.empty() ? reading.value("model") : options.model;
+  if (options.model.empty()) run.model_config = reading.model_config().first;
   set_keys(run.strategy, reading);
   run.cluster = cluster_of_run(reading, options);
   run.formats = reading.formats();
@@ -238,7 +245,7 @@ ForeignRun finish(Reading& reading, const ForeignOptions& options) {
 ForeignRun read_exported(const ExportedRun& exported, const ExportPlan& plan) {
   Reading reading;
   reading.set_reader(read_file);
-  for (const ExportedFile& file : exported.files) reading.add_file(file.name, file.text);
+  for (const NamedText& file : exported.files) reading.add_file(file.name, file.text);
   for (const std::string& input : exported.reads) read_input(reading, input);
   reading.when_model_is_known([&](Reading& r, const Model&) {
     for (const char* key : {"cluster.nodes", "cluster.gpus_per_node"}) r.forget(key);
@@ -254,6 +261,7 @@ ForeignRun read_foreign(const std::vector<std::string>& files, const ForeignOpti
   using namespace formats;
   Reading reading;
   reading.set_reader(read_file);
+  for (const NamedText& file : options.texts) reading.add_file(file.name, file.text);
   read_release_options(reading, options.releases);
   std::vector<std::string> inputs = files;  // requirements first: they decide which defaults hold
   std::stable_partition(inputs.begin(), inputs.end(), [](const std::string& input) { return ends_with(input, ".txt"); });
@@ -264,6 +272,12 @@ ForeignRun read_foreign(const std::vector<std::string>& files, const ForeignOpti
     read_launch_line(reading, words);
   }
   return finish(reading, options);
+}
+
+std::vector<std::pair<std::string, std::string>> strategy_keys(const ForeignRun& run) {
+  std::vector<std::pair<std::string, std::string>> keys;
+  formats::for_each_of_ours(run.keys, [&](const ForeignKey& key) { keys.emplace_back(key.key, key.value); });
+  return keys;
 }
 
 ForeignCommand read_foreign_command(const std::vector<std::string>& files, const ForeignOptions& options) {

@@ -135,7 +135,8 @@ std::string Reading::located(const std::string& path, const Node& from) const {
   if (has_file(path) || fs::path(path).is_absolute()) return path;
   for (int up = 0; up < kMostFolders; ++up, folder /= "..")
     if (fs::exists(folder / path, none)) return (folder / path).string();  // projects name files from their own root
-  return path;
+  const std::string name = fs::path(path).filename().string();
+  return files_.count(name) != 0 ? name : path;  // files that were handed over lie in no folder
 }
 
 void Reading::include(const std::string& path, const Node& from, const std::string& format) {

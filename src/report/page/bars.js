@@ -5,6 +5,7 @@ import { bytesText, expected, inkOf, percentText, secondsText, spoken } from "./
 /** @typedef {{name: string, value: number}} Part */
 
 /**
+ * A bar of parts. Where there is a limit, the line that a load must not pass, its name stands above it and what lies beyond is hatched.
  * @param {Part[]} parts largest first
  * @param {number} whole what the whole width stands for
  * @param {number} limit where the line is drawn; 0: none
@@ -16,8 +17,12 @@ export function stackedBar(parts, whole, limit, text) {
     const name = `${spoken(part.name)}: ${text(part.value)}`;
     bar.append(element("span", { style: `width:${(100 * part.value) / whole}%;background:${inkOf(part.name)}`, title: name }));
   }
-  if (limit > 0) bar.append(element("i", { class: "limit", style: `left:${(100 * limit) / whole}%`, title: `capacity: ${text(limit)}` }));
-  return bar;
+  if (limit <= 0) return bar;
+  const at = (100 * limit) / whole;
+  if (at < 99.9) bar.append(element("i", { class: "beyond", style: `left:${at}%` }));
+  bar.append(element("i", { class: "limit", style: `left:${at}%`, title: `capacity: ${text(limit)}` }));
+  const label = element("span", { class: at > 50 ? "line-name left" : "line-name", style: at > 50 ? `right:${100 - at}%` : `left:${at}%` }, `capacity ${text(limit)}`);
+  return element("div", { class: "loaded" }, label, bar);
 }
 
 /** @param {Part[]} parts @param {number} whole @param {(value: number) => string} text */

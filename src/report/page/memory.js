@@ -19,7 +19,7 @@ function phaseBands(memory) {
       ctx.fillStyle = styled(i % 2 ? "--band" : "--paper");
       ctx.fillRect(from, bbox.top, to - from, bbox.height);
       ctx.fillStyle = styled("--faint");
-      if (to - from > 9 * phase.phase.length * devicePixelRatio) ctx.fillText(phase.phase, from + 4, bbox.top + 14 * devicePixelRatio);
+      if (to - from > 9 * phase.phase.length * devicePixelRatio) ctx.fillText(phase.phase, from + 4 * devicePixelRatio, bbox.top + bbox.height - 5 * devicePixelRatio);
     });
     ctx.restore();
   };

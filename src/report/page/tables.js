@@ -1,6 +1,6 @@
 // Tables that sort at a click on a column's title, and what would help.
 import { element, section } from "./dom.js";
-import { bytesText } from "./units.js";
+import { bytesText, percentText } from "./units.js";
 
 const kShown = 200;
 
@@ -31,13 +31,23 @@ export function tableSection(table) {
   return section(table.title, element("div", { class: "scroll", tabindex: 0 }, element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body)), ...more);
 }
 
+/** A change in seconds: "4 % faster". @param {number | null} ratio */
+function speedText(ratio) {
+  if (!ratio) return "time not modelled";
+  if (ratio > 1.995) return `${ratio.toFixed(1)} × as long`;
+  const share = Math.abs(ratio - 1);
+  return share < 0.0005 ? "as fast" : `${percentText(share)} ${ratio < 1 ? "faster" : "slower"}`;
+}
+
 /** Single changes and what each does. @param {string} title @param {any[]} changes `changes` or `faster` of plimsoll/explain/1
- * @param {(flag: string) => void} [take] what a click does */
-export function changesSection(title, changes, take) {
+ * @param {number} capacity bytes @param {(flag: string) => void} [take] what a click does */
+export function changesSection(title, changes, capacity, take) {
   if (changes.length === 0) return section(title, element("p", {}, "Nothing that was tried."));
-  const rows = changes.map((change) => element("tr", { class: `verdict-${change.verdict}` },
-    element("td", {}, take ? element("button", { type: "button", class: "take", onclick: () => take(change.flag) }, change.flag) : element("code", {}, change.flag)),
-    element("td", { class: "number" }, `${change.saved_bytes < 0 ? "+" : "−"}${bytesText(Math.abs(change.saved_bytes))}`), element("td", { class: "number" }, bytesText(change.device_bytes)),
-    element("td", { class: "word" }, change.verdict.replaceAll("_", " ")), element("td", { class: "number" }, change.step_time_ratio ? `step × ${change.step_time_ratio.toFixed(3)}` : "time not modelled")));
-  return section(title, element("div", { class: "scroll", tabindex: 0 }, element("table", { class: "changes" }, element("tbody", {}, ...rows))));
+  const whole = Math.max(capacity, ...changes.map((change) => change.device_bytes));
+  const rows = changes.map((change) => element("li", { class: `verdict-${change.verdict.replaceAll(" ", "_")}` },
+    take ? element("button", { type: "button", class: "take", onclick: () => take(change.flag) }, change.flag) : element("code", {}, change.flag),
+    element("span", { class: "gauge", "aria-hidden": "true" }, element("i", { style: `width:${(100 * change.device_bytes) / whole}%` }), element("b", { style: `left:${(100 * capacity) / whole}%` })),
+    element("span", { class: "number" }, `${bytesText(change.device_bytes)} (${change.saved_bytes < 0 ? "+" : "−"}${bytesText(Math.abs(change.saved_bytes))})`),
+    element("span", { class: "word" }, change.verdict.replaceAll("_", " ")), element("span", { class: "speed", title: change.step_time_ratio ? `step × ${change.step_time_ratio.toFixed(3)}` : undefined }, speedText(change.step_time_ratio))));
+  return section(title, element("ul", { class: "changes" }, ...rows));
 }

@@ -120,7 +120,10 @@ void TitanPart::prefetch_in_order() {
 void TitanPart::materialize() {
   sharded_.materialize();
   if (tied_ && !decoder_.run().one_table) sharded_.share_shard(*decoder_.embedding(), *decoder_.head());
-  if (decoder_.run().shared_table == 0) initialize_weights(tape_, decoder_, sharded_.options(), strategy_.offload.params);
+  if (decoder_.run().shared_table == 0) return initialize_weights(tape_, decoder_, sharded_.options(), strategy_.offload.params);
+  if (!strategy_.offload.params) return;
+  for (ModuleBuffer& buffer : decoder_.root().buffers)  // Transformer.init_weights: _precompute_freqs_cis on the buffer's device
+    buffer.tensor = tape_.empty(buffer.sizes, buffer.type, Category::parameter);
 }
 
 Tensor TitanPart::loss(const Tensor& prediction, const TitanBatch& batch, const Tensor& valid_tokens) {
