@@ -1,6 +1,7 @@
 // A config.json or a graph file.
-#include "plimsoll/layer_graph.hpp"
 #include "plimsoll/model.hpp"
+
+#include "plimsoll/layer_graph.hpp"
 #include "reader.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

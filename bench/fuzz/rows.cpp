@@ -1,5 +1,6 @@
 // Measured rows.
 #include "plimsoll/rows.hpp"
+
 #include "reader.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,5 +1,6 @@
 // A strategy's file, and the text of one flag: its first line is the key.
 #include "plimsoll/strategy.hpp"
+
 #include "reader.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

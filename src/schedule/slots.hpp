@@ -23,7 +23,7 @@ std::vector<Slot> dualpipe_v(int rank, const PipelineShape& shape);
 /// and an input gradient are the same pass of the micro-batch, so they share a count.
 class SlotList {
  public:
-  explicit SlotList(int chunks) : next_(static_cast<std::size_t>(3 * chunks)) {}
+  explicit SlotList(int chunks) : next_(3 * static_cast<std::size_t>(chunks)) {}
 
   void add(Pass pass, int chunk = 0, bool with_next = false) { slots_.push_back({pass, chunk, next_[index(pass, chunk)]++, with_next}); }
   void add_at(Pass pass, int chunk, int micro_batch) { slots_.push_back({pass, chunk, micro_batch, false}); }
@@ -32,8 +32,8 @@ class SlotList {
 
  private:
   static std::size_t index(Pass pass, int chunk) {
-    const int kind = pass == Pass::forward ? 0 : pass == Pass::weight_gradient ? 2 : 1;
-    return static_cast<std::size_t>(3 * chunk + kind);
+    const std::size_t kind = pass == Pass::forward ? 0 : pass == Pass::weight_gradient ? 2 : 1;
+    return 3 * static_cast<std::size_t>(chunk) + kind;
   }
   std::vector<Slot> slots_;
   std::vector<int> next_;

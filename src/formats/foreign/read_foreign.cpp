@@ -214,10 +214,25 @@ void settle_precision(Reading& reading) {
   if (!own && !accelerate && trainer) reading.assume("precision", "fp32", "bf16: false, fp16: false", "transformers 5.23");
 }
 
-/// What follows from everything that was read: the model, what it completes, the strategy and the cluster.
+}  // namespace
+
+Strategy strategy_of(Reading& reading, const Model& model) {
+  settle_precision(reading);
+  for (std::size_t i = 0; i < reading.completions().size(); ++i) {
+    const Reading::Completion completion = reading.completions()[i];
+    completion(reading, model);
+  }
+  settle_releases(reading);
+  Strategy strategy;
+  set_keys(strategy, reading);
+  return strategy;
+}
+
+namespace {
+
+/// What follows from everything that was read: the model, the strategy and the cluster.
 ForeignRun finish(Reading& reading, const ForeignOptions& options) {
   reading.check_missing();
-  settle_precision(reading);
   ForeignRun run;
   {
     Strategy early;
@@ -225,14 +240,9 @@ ForeignRun finish(Reading& reading, const ForeignOptions& options) {
     if (const ForeignKey* framework = reading.find("framework")) set_option(early, "framework", framework->value);
     run.model = model_of(reading, options, early);
   }
-  for (std::size_t i = 0; i < reading.completions().size(); ++i) {
-    const Reading::Completion completion = reading.completions()[i];
-    completion(reading, run.model);
-  }
-  settle_releases(reading);
+  run.strategy = strategy_of(reading, run.model);
   run.model_name = options.model.empty() ? reading.value("model") : options.model;
   if (options.model.empty()) run.model_config = reading.model_config().first;
-  set_keys(run.strategy, reading);
   run.cluster = cluster_of_run(reading, options);
   run.formats = reading.formats();
   run.keys = reading.keys();

@@ -262,11 +262,7 @@ void Shell::simple(const std::vector<std::string>& raw, int line) {
   if (raw[at].size() > 2 && raw[at].substr(raw[at].size() - 2) == "()") return;  // the head of a function: its body is followed
   std::vector<Node> words;
   for (; at < raw.size(); ++at)
-    for (std::string& one : expand(raw[at])) {
-      const bool quoted = raw[at][0] == '"' || raw[at][0] == '\'';
-      words.push_back(Node::scalar(std::move(one), where_ + ":" + std::to_string(line), quoted && one.rfind("--", 0) != 0));
-    }
-  for (Node& word : words) word.quoted = false;
+    for (std::string& one : expand(raw[at])) words.push_back(Node::scalar(std::move(one), where_ + ":" + std::to_string(line)));
   if (words.empty()) return;
   if (words.front().text == "eval") {
     std::string inner;

@@ -145,12 +145,12 @@ class Machine {
   std::map<Site, std::unique_ptr<std::byte[]>> shared_;
   std::size_t shared_bytes_ = 0;
   Lane* running_ = nullptr;
-  ucontext_t scheduler_{};
+  [[maybe_unused]] ucontext_t scheduler_{};  // what the sanitizers must know of it is unused without them
   jmp_buf scheduler_jump_{};
   std::exception_ptr error_;
-  void* scheduler_fake_stack_ = nullptr;
-  const void* scheduler_bottom_ = nullptr;
-  std::size_t scheduler_size_ = 0;
+  [[maybe_unused]] void* scheduler_fake_stack_ = nullptr;
+  [[maybe_unused]] const void* scheduler_bottom_ = nullptr;
+  [[maybe_unused]] std::size_t scheduler_size_ = 0;
 };
 
 thread_local Machine* Machine::current = nullptr;

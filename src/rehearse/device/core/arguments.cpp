@@ -18,8 +18,8 @@ struct Structure {
   std::uint16_t bytes;
 };
 /// ATen/native/cuda: the closures of legacy elementwise kernels hold an OffsetCalculator of at least one operand (404 bytes of CUDA's 25
-/// dimensions), ReduceOp its numbers, ReduceConfig and such a calculator, cat's metadata the sizes of its inputs; memory-efficient and flash
-/// attention have structures of sizes.
+/// dimensions), ReduceOp its numbers, ReduceConfig and such a calculator, cat's metadata the sizes of its inputs; memory-efficient and
+/// flash attention have structures of sizes.
 constexpr Structure kStructures[] = {{"elementwise_kernel<", "lambda(int", 404},
                                      {"elementwise_kernel_manual_unroll<", "lambda(int", 404},
                                      {"elementwise_kernel<", "LoadWithCast<", 8},

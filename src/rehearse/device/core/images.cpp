@@ -52,7 +52,8 @@ std::map<std::string, std::vector<KeptArgument>> parameters_in(const void* image
   for (std::size_t i = 0; i < header.e_shnum; ++i) {
     const Elf64_Shdr each = section(i);
     const std::string_view name = names + each.sh_name;
-    if (name.substr(0, kInfo.size()) == kInfo) kernels[std::string(name.substr(kInfo.size()))] = parameters_of_section(bytes + each.sh_offset, each.sh_size);
+    if (name.substr(0, kInfo.size()) == kInfo)
+      kernels[std::string(name.substr(kInfo.size()))] = parameters_of_section(bytes + each.sh_offset, each.sh_size);
   }
   return kernels;
 }

@@ -1,10 +1,8 @@
 #include "memory.hpp"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 
@@ -14,99 +12,9 @@ namespace plimsoll::device {
 namespace {
 
 constexpr std::uint64_t kSmall = std::uint64_t{1} << 20;  // smaller allocations are counted in units of 512 bytes
-/// Allocations of so many bytes begin at multiples of them, and smaller ones fill the gaps above. So told by which of equal free blocks
-/// PyTorch 2.11, which takes the lowest, took in 28 training steps on an H100: what they reserve comes out to the byte.
-constexpr std::uint64_t kLarge = std::uint64_t{32} << 20;
 constexpr std::uint64_t kSmallUnit = 512;
 constexpr std::uint64_t kAddressesPerDevice = std::uint64_t{1} << 40;
 constexpr std::uint64_t kReservable = std::uint64_t{1} << 44;
-constexpr int kRead = PROT_READ | PROT_WRITE;
-
-std::uint64_t up(std::uint64_t n, std::uint64_t unit) { return (n + unit - 1) / unit * unit; }
-
-/// PLIMSOLL_REHEARSE_ADDRESSES: whether they rise, as those of runtimes do that only count; else they fall.
-bool addresses_rise() {
-  static const bool kRise = [] {
-    const char* said = std::getenv("PLIMSOLL_REHEARSE_ADDRESSES");
-    const std::string text = said == nullptr || *said == '\0' ? "falling" : said;
-    if (text != "falling" && text != "rising") complain("PLIMSOLL_REHEARSE_ADDRESSES is '" + text + "': falling or rising");
-    return text == "rising";
-  }();
-  return kRise;
-}
-
-/// Address space without memory behind it. `least` is what must be had; as much of `most` as there is.
-class Range {
- public:
-  Range(std::uint64_t most, std::uint64_t least) {
-    for (std::uint64_t bytes = most; bytes >= least; bytes /= 2) {
-      void* at = mmap(nullptr, bytes + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      if (at == MAP_FAILED) continue;
-      madvise(at, bytes + kPage, MADV_DONTDUMP);
-      madvise(at, bytes + kPage, MADV_NOHUGEPAGE);  // one small value must not cost 2 MiB
-      start_ = up(reinterpret_cast<std::uintptr_t>(at), kPage);
-      end_ = start_ + bytes;
-      gaps_[start_] = bytes;
-      return;
-    }
-    complain("no address space for " + std::to_string(least >> 30) + " GiB of device memory: is it limited (ulimit -v)?");
-  }
-  bool holds(std::uintptr_t address) const { return address >= start_ && address < end_; }
-
-  /// The end of the highest gap of that many bytes, or 0: addresses go down, as CUDA's driver gives them.
-  std::uintptr_t take(std::uint64_t bytes, std::uint64_t alignment) {
-    for (auto gap = gaps_.rbegin(); gap != gaps_.rend(); ++gap) {
-      if (bytes > gap->second) continue;
-      const std::uintptr_t at = (gap->first + gap->second - bytes) / alignment * alignment;
-      if (at >= gap->first) return cut(std::prev(gap.base()), at, bytes);
-    }
-    return 0;
-  }
-  /// The start of the lowest gap, or 0.
-  std::uintptr_t take_lowest(std::uint64_t bytes, std::uint64_t alignment) {
-    for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
-      const std::uintptr_t at = up(gap->first, alignment);
-      if (at + bytes <= gap->first + gap->second) return cut(gap, at, bytes);
-    }
-    return 0;
-  }
-  void give_back(std::uintptr_t at, std::uint64_t bytes) {
-    auto after = gaps_.lower_bound(at);
-    if (after != gaps_.end() && at + bytes == after->first) {
-      bytes += after->second;
-      after = gaps_.erase(after);
-    }
-    if (after != gaps_.begin()) {
-      const auto before = std::prev(after);
-      if (before->first + before->second == at) {
-        before->second += bytes;
-        return;
-      }
-    }
-    gaps_[at] = bytes;
-  }
-
- private:
-  std::uintptr_t cut(std::map<std::uintptr_t, std::uint64_t>::iterator gap, std::uintptr_t at, std::uint64_t bytes) {
-    const std::uintptr_t from = gap->first, to = from + gap->second;
-    gaps_.erase(gap);
-    if (at > from) gaps_[from] = at - from;
-    if (at + bytes < to) gaps_[at + bytes] = to - at - bytes;
-    return at;
-  }
-
-  std::uintptr_t start_ = 0, end_ = 0;
-  std::map<std::uintptr_t, std::uint64_t> gaps_;
-};
-
-bool open_pages(std::uintptr_t at, std::uint64_t bytes) { return mprotect(reinterpret_cast<void*>(at), bytes, kRead) == 0; }
-
-/// Forgets the values and makes the pages untouchable.
-void close_pages(std::uintptr_t at, std::uint64_t bytes) {
-  void* pages = reinterpret_cast<void*>(at);
-  madvise(pages, bytes, MADV_DONTNEED);
-  mprotect(pages, bytes, PROT_NONE);
-}
 
 struct Allocation {
   std::uint64_t bytes;    ///< of address space
@@ -358,7 +266,7 @@ Status allocate(void** address, std::size_t bytes, const Stream* stream) {
     return Status::out_of_memory;
   }
   Range& range = range_of(device);
-  const std::uintptr_t at = addresses_rise() ? range.take_lowest(space, kPage) : range.take(space, space >= kLarge ? kLarge : kPage);
+  const std::uintptr_t at = range.take_for_device(space);
   if (at == 0 || !open_pages(at, space)) {
     complain("address space for " + std::to_string(bytes) + " bytes of device memory cannot be had");
     refund(device, counted);
@@ -392,7 +300,7 @@ Status allocate_host(void** address, std::size_t bytes, Where where) {
   *address = nullptr;
   if (bytes == 0) return Status::ok;
   const std::uint64_t size = up(bytes, 4096);
-  void* at = size < bytes ? MAP_FAILED : mmap(nullptr, size, kRead, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* at = size < bytes ? MAP_FAILED : mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) return Status::out_of_memory;
   madvise(at, size, MADV_NOHUGEPAGE);
   madvise(at, size, MADV_DONTDUMP);
@@ -445,10 +353,10 @@ Status reserve_addresses(std::uintptr_t* address, std::size_t bytes, std::size_t
   alignment = std::max<std::size_t>(alignment, kPage);
   std::uintptr_t at = 0;
   for (Range* range : mem.reservable)
-    if (at == 0) at = range->take(bytes, alignment);
+    if (at == 0) at = range->take_highest(bytes, alignment);
   if (at == 0) {
     mem.reservable.push_back(new Range(std::max<std::uint64_t>(kReservable, bytes + alignment), bytes + alignment));
-    at = mem.reservable.back()->take(bytes, alignment);
+    at = mem.reservable.back()->take_highest(bytes, alignment);
   }
   if (at == 0) return Status::out_of_memory;
   mem.reservations[at] = bytes;

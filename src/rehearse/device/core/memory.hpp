@@ -8,11 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "addresses.hpp"
 #include "machine.hpp"
 
 namespace plimsoll::device {
-
-inline constexpr std::uint64_t kPage = std::uint64_t{2} << 20;  ///< granularity of device memory
 
 enum class Where { host, pinned, managed, device };
 

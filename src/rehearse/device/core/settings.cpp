@@ -42,6 +42,12 @@ void read_capability(Settings& s) {
     bad_value("PLIMSOLL_REHEARSE_CAPABILITY", value, "a compute capability such as 9.0");
 }
 
+bool addresses_rise() {
+  const std::string said = text("PLIMSOLL_REHEARSE_ADDRESSES", "falling");
+  if (said != "falling" && said != "rising") bad_value("PLIMSOLL_REHEARSE_ADDRESSES", said.c_str(), "falling or rising");
+  return said == "rising";
+}
+
 /// A list of devices hides the others; an empty list hides all.
 int visible(int devices) {
   for (const char* variable : {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
@@ -67,6 +73,7 @@ Settings read() {
   s.arch = text("PLIMSOLL_REHEARSE_ARCH", s.arch);
   s.lag = static_cast<std::uint32_t>(number("PLIMSOLL_REHEARSE_LAG", 0, 0, 1u << 30));
   s.keep_bytes = number("PLIMSOLL_REHEARSE_KEEP", s.keep_bytes, 0, std::uint64_t{1} << 32);
+  s.addresses_rise = addresses_rise();
   s.nccl_version = static_cast<int>(number("PLIMSOLL_REHEARSE_NCCL_VERSION", 22703, 2000, 99999));
   return s;
 }

@@ -21,6 +21,7 @@ struct Settings {
   std::string arch = "gfx942";
   std::uint32_t lag = 0;
   std::size_t keep_bytes = std::size_t{1} << 20;
+  bool addresses_rise = false;  ///< as those of runtimes do that only count; a driver's fall
   int nccl_version = 22703;
 };
 

@@ -16,7 +16,7 @@ class Kernels {
   struct Entry {
     const void* function = nullptr;
     const char* name = nullptr;
-    std::uint32_t id = 0;  ///< of the string table, once launched
+    std::uint32_t id = 0;                             ///< of the string table, once launched
     const std::vector<KeptArgument>* kept = nullptr;  ///< once launched; lives as long as the process
   };
 
