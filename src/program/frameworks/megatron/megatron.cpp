@@ -295,6 +295,7 @@ struct MegatronPipeline::Impl {
   struct Known {
     std::unique_ptr<PipelinePatterns> passes;
     int rank = 0;  ///< whose they are
+    int used = 0;  ///< ranks that were put together from them
   };
   std::map<Held, Known> patterns;
   int recordings = 0;
@@ -311,14 +312,30 @@ struct MegatronPipeline::Impl {
                     std::move(spare));
   }
 
-  /// A rank between the ends of an interleaved pipeline from the passes of another.
+  /// A rank between the ends of an interleaved pipeline from the passes of another; nothing where too few have use of them. A rank's passes
+  /// are large: they go once each of its like had them.
   std::optional<StepProgram> interleaved(int pipeline_rank, StepProgram spare) {
+    constexpr int kFewestAlike = 3;
     if (!may_compose_interleaved(strategy, pipeline_rank)) return {};
+    const Held held = held_by(strategy, config, pipeline_rank);
+    const int alike = ranks_alike(held);
+    if (alike < kFewestAlike) return {};
     const InterleavedRank rank = interleaved_rank(strategy, pipeline_rank);
     const PassOrder wanted = megatron_interleaved_passes(rank, strategy.micro_batches - rank.micro_batches);
-    Known& known = patterns[held_by(strategy, config, pipeline_rank)];
+    Known& known = patterns[held];
     if (!known.passes) known = recorded(pipeline_rank, rank.micro_batches, 0, wanted.passes);
-    return composed(known, pipeline_rank, wanted, std::move(spare));
+    auto program = composed(known, pipeline_rank, wanted, std::move(spare));
+    if (++known.used == alike) patterns.erase(held);
+    return program;
+  }
+
+  int ranks_alike(const Held& held) const {
+    int alike = 0;
+    for (int rank = 1; rank + 1 < strategy.pp; ++rank) {
+      const Held other = held_by(strategy, config, rank);
+      if (!(other < held) && !(held < other)) ++alike;
+    }
+    return alike;
   }
 
   Known recorded(int pipeline_rank, std::int64_t micro_batches, std::int64_t warm_up, const std::vector<PipelinePass>& expected) {
@@ -326,7 +343,7 @@ struct MegatronPipeline::Impl {
     if (!(rank.step.passes == expected))
       throw Error(ErrorCode::internal, "a recorded pipeline's passes are not those of its schedule", "pipeline passes");
     ++recordings;
-    return {std::make_unique<PipelinePatterns>(std::move(rank)), pipeline_rank};
+    return {std::make_unique<PipelinePatterns>(std::move(rank)), pipeline_rank, 0};
   }
 
   std::optional<StepProgram> composed(const Known& known, int pipeline_rank, const PassOrder& wanted, StepProgram spare) const {
