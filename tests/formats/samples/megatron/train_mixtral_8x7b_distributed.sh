@@ -1,21 +1,14 @@
 #!/bin/bash
-
-# Runs Mixtral 8x7B model
-
 export CUDA_DEVICE_MAX_CONNECTIONS=1
-
 GPUS_PER_NODE=8
-# Change for multinode config
 MASTER_ADDR=${MASTER_ADDR:-"localhost"}
 MASTER_PORT=${MASTER_PORT:-"29500"}
 NNODES=${SLURM_NNODES:-"1"}
 NODE_RANK=${RANK:-"0"}
 WORLD_SIZE=$(($GPUS_PER_NODE*$NNODES))
-
 CHECKPOINT_PATH=$1
 TOKENIZER_MODEL=$2
 DATA_PATH=$3
-
 DISTRIBUTED_ARGS=(
     --nproc_per_node $GPUS_PER_NODE
     --nnodes $NNODES
@@ -23,7 +16,6 @@ DISTRIBUTED_ARGS=(
     --master_addr $MASTER_ADDR
     --master_port $MASTER_PORT
 )
-
 MODEL_ARGS=(
     --use-mcore-models
     --disable-bias-linear
@@ -46,7 +38,6 @@ MODEL_ARGS=(
     --no-position-embedding
     --rotary-base 1000000
 )
-
 MOE_ARGS=(
     --num-experts 8
     --moe-router-topk 2
@@ -57,14 +48,12 @@ MOE_ARGS=(
     --overlap-param-gather
     --overlap-grad-reduce
 )
-
 DATA_ARGS=(
     --tokenizer-type Llama2Tokenizer
     --tokenizer-model ${TOKENIZER_MODEL}
     --data-path $DATA_PATH
     --split 99990,8,2
 )
-
 TRAINING_ARGS=(
     --micro-batch-size 1
     --global-batch-size 256
@@ -78,7 +67,6 @@ TRAINING_ARGS=(
     --clip-grad 1.0
     --bf16
 )
-
 MODEL_PARALLEL_ARGS=(
     --tensor-model-parallel-size 1
     --pipeline-model-parallel-size 4
@@ -86,7 +74,6 @@ MODEL_PARALLEL_ARGS=(
     --use-distributed-optimizer
     --sequence-parallel
 )
-
 LOGGING_ARGS=(
     --log-interval 1 \
     --save-interval 10000 \
@@ -98,15 +85,12 @@ LOGGING_ARGS=(
     --no-load-optim \
     --no-load-rng
 )
-
 if [ -n "${WANDB_API_KEY}" ]; then
     LOGGING_ARGS+=(
         --wandb-project ${WANDB_PROJECT:-"Mixtral"}
         --wandb-exp-name ${WANDB_NAME:-"Mixtral_8x7B"}
     )
 fi
-
-
 torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py \
     ${MODEL_ARGS[@]} \
     ${MOE_ARGS[@]} \
