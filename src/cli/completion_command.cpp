@@ -27,7 +27,7 @@ std::vector<std::string> command_names() {
 }
 
 /// In single quotes of a shell.
-std::string quoted(const std::string& text) {
+std::string in_quotes(const std::string& text) {
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? "'\\''" : std::string(1, c);
   return out + "'";
@@ -36,7 +36,8 @@ std::string quoted(const std::string& text) {
 /// A help line as zsh and fish show it: one sentence, without what their syntax means.
 std::string help_of(const Option& option) {
   std::string text = option.help;
-  std::replace_if(text.begin(), text.end(), [](char c) { return c == '[' || c == ']' || c == ':' || c == '`'; }, ' ');
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == '[' || c == ']' || c == ':' || c == '`'; }, ' ');
   return text;
 }
 
@@ -50,7 +51,7 @@ std::string bash_values() {
     for (const Option& option : each.command.options) {
       const std::vector<std::string> values = values_of(option);
       if (!is_flag(option) || values.empty() || !done.insert(option.name).second) continue;
-      cases += fmt::format("    {}) COMPREPLY=($(compgen -W {} -- \"$word\")); return ;;\n", option.name, quoted(joined(values)));
+      cases += fmt::format("    {}) COMPREPLY=($(compgen -W {} -- \"$word\")); return ;;\n", option.name, in_quotes(joined(values)));
     }
   return cases;
 }
@@ -58,8 +59,8 @@ std::string bash_values() {
 std::string bash() {
   std::string commands, models;
   for (const NamedCommand& each : runnable_commands()) {
-    commands += fmt::format("    {}) flags={} ;;\n", quoted(each.path), quoted(joined(flags_of(each.command))));
-    if (takes_models(each.command)) models += (models.empty() ? "" : "|") + quoted(each.path);
+    commands += fmt::format("    {}) flags={} ;;\n", in_quotes(each.path), in_quotes(joined(flags_of(each.command))));
+    if (takes_models(each.command)) models += (models.empty() ? "" : "|") + in_quotes(each.path);
   }
   std::vector<std::string> children;
   for (const Command& command : all_commands())
@@ -83,8 +84,8 @@ std::string bash() {
       "  case $path in {5}) COMPREPLY+=($(compgen -W {6} -- \"$word\")) ;; esac\n"
       "}}\n"
       "complete -o filenames -F _plimsoll plimsoll\n",
-      quoted(joined(command_names())), quoted(joined(children)), quoted(joined(hardware_names())), bash_values(), commands, models,
-      quoted(joined(model_names())));
+      in_quotes(joined(command_names())), in_quotes(joined(children)), in_quotes(joined(hardware_names())), bash_values(), commands, models,
+      in_quotes(joined(model_names())));
 }
 
 std::string zsh_option(const Option& option) {
@@ -97,17 +98,17 @@ std::string zsh_option(const Option& option) {
     spec += ":value:(" + joined(values) + ")";
   else if (takes_value(option))
     spec += ":value:_files";
-  return " \\\n        " + quoted(spec);
+  return " \\\n        " + in_quotes(spec);
 }
 
 std::string zsh() {
   std::string cases, names;
-  for (const Command& command : all_commands()) names += " " + quoted(command.name + ":" + command.help);
+  for (const Command& command : all_commands()) names += " " + in_quotes(command.name + ":" + command.help);
   for (const NamedCommand& each : runnable_commands()) {
     std::string specs;
     for (const Option& option : each.command.options) specs += zsh_option(option);
-    specs += " \\\n        " + quoted(takes_models(each.command) ? "*:model:_plimsoll_models" : "*:file:_files");
-    cases += fmt::format("    {})\n      _arguments{} ;;\n", quoted(each.path), specs);
+    specs += " \\\n        " + in_quotes(takes_models(each.command) ? "*:model:_plimsoll_models" : "*:file:_files");
+    cases += fmt::format("    {})\n      _arguments{} ;;\n", in_quotes(each.path), specs);
   }
   return fmt::format(
       "#compdef plimsoll\n"
@@ -127,31 +128,33 @@ std::string zsh() {
 std::string fish() {
   std::string text = "# fish completion of plimsoll\ncomplete -c plimsoll -f\n";
   for (const Command& command : all_commands())
-    text += fmt::format("complete -c plimsoll -n __fish_use_subcommand -a {} -d {}\n", command.name, quoted(command.help));
+    text += fmt::format("complete -c plimsoll -n __fish_use_subcommand -a {} -d {}\n", command.name, in_quotes(command.help));
   for (const NamedCommand& each : runnable_commands()) {
     const std::string last = each.path.substr(each.path.rfind(' ') == std::string::npos ? 0 : each.path.rfind(' ') + 1);
-    const std::string when = quoted("__fish_seen_subcommand_from " + last);
+    const std::string when = in_quotes("__fish_seen_subcommand_from " + last);
     for (const Option& option : each.command.options) {
       if (!is_flag(option)) continue;
       const bool is_short = option.name.size() == 2;
-      std::string line = fmt::format("complete -c plimsoll -n {} {} {} -d {}", when, is_short ? "-s" : "-l", option.name.substr(is_short ? 1 : 2), quoted(option.help));
+      std::string line = fmt::format("complete -c plimsoll -n {} {} {} -d {}", when, is_short ? "-s" : "-l",
+                                     option.name.substr(is_short ? 1 : 2), in_quotes(option.help));
       const std::vector<std::string> values = values_of(option);
       if (takes_hardware(option))
-        line += " -r -a " + quoted(joined(hardware_names()));
+        line += " -r -a " + in_quotes(joined(hardware_names()));
       else if (!values.empty())
-        line += " -r -a " + quoted(joined(values));
+        line += " -r -a " + in_quotes(joined(values));
       else if (takes_value(option))
         line += " -r -F";
       text += line + "\n";
     }
-    if (takes_models(each.command)) text += fmt::format("complete -c plimsoll -n {} -F -a {}\n", when, quoted(joined(model_names())));
+    if (takes_models(each.command)) text += fmt::format("complete -c plimsoll -n {} -F -a {}\n", when, in_quotes(joined(model_names())));
   }
   return text;
 }
 
 int run_completion(const Arguments& arguments) {
   const std::string& shell = arguments["SHELL"];
-  if (shell != "bash" && shell != "zsh" && shell != "fish") fail("there is no completion for '" + shell + "'", "completion", suggest(shell, {"bash", "zsh", "fish"}));
+  if (shell != "bash" && shell != "zsh" && shell != "fish")
+    fail("there is no completion for '" + shell + "'", "completion", suggest(shell, {"bash", "zsh", "fish"}));
   return print(shell == "bash" ? bash() : shell == "zsh" ? zsh() : fish()), kFits;
 }
 
