@@ -140,7 +140,7 @@ States states_of(const std::vector<const Stage*>& chunks, const Strategy& s) {
   const Divided divided = divided_by(s);
   const auto share = [](const Elements& elements, bool shared) { return shared ? elements.shard : elements.whole; };
   const Elements& trained = s.lora ? states.adapters : states.held;
-  const double trained_width = s.lora ? size_of(adapter_type(s)) : bytes_of(s.grad_dtype, DType::fp32);
+  const double trained_width = s.lora ? static_cast<double>(size_of(adapter_type(s))) : bytes_of(s.grad_dtype, DType::fp32);
   states.parameters = share(states.held, divided.parameters) * bytes_of(s.param_dtype, DType::fp32);
   if (s.lora) states.parameters += share(states.adapters, divided.parameters) * trained_width;
   states.gradients = share(trained, divided.gradients) * trained_width;

@@ -43,7 +43,7 @@ std::vector<Timeline> play_ranks(const std::vector<Score>& ranks, const Pricing&
   players.reserve(ranks.size());
   for (std::size_t i = 0; i < ranks.size(); ++i) players.emplace_back(ranks[i], settings, static_cast<std::uint32_t>(i), meetings);
   std::vector<bool> done(ranks.size());
-  for (std::size_t left = ranks.size(), rounds = 0; left > 0; ++rounds) {
+  for (std::size_t left = ranks.size(); left > 0;) {
     const std::size_t before = left;
     bool moved = false;
     for (std::size_t i = 0; i < players.size(); ++i) {
