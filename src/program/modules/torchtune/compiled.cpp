@@ -291,14 +291,14 @@ struct MlpPieces {
   Piece gate, down, up;
   int norm = -1;
 };
-enum MlpSaved : std::size_t { kStream, kScale, kNormed, kGate, kUp, kActivated, kMlpSaved };
+enum MlpSaved : std::size_t { kSavedStream, kSavedScale, kSavedNormed, kSavedGate, kSavedUp, kSavedActivated, kMlpSaved };
 
 void mlp_backward(BackwardCall& b, const MlpPieces& p) {
   Tape& tape = b.tape;
   Piece gate_piece = p.gate.taken(b), down_piece = p.down.taken(b), up_piece = p.up.taken(b);
   Tensor incoming = b.take_grad();
-  Tensor stream = b.take_saved(kStream), scale = b.take_saved(kScale), normed = b.take_saved(kNormed);
-  Tensor gate = b.take_saved(kGate), up = b.take_saved(kUp), activated = b.take_saved(kActivated);
+  Tensor stream = b.take_saved(kSavedStream), scale = b.take_saved(kSavedScale), normed = b.take_saved(kSavedNormed);
+  Tensor gate = b.take_saved(kSavedGate), up = b.take_saved(kSavedUp), activated = b.take_saved(kSavedActivated);
   const DType type = incoming.dtype();
   Tensor residual = incoming;
   Tensor scaled = scaled_copy(p.down, incoming);

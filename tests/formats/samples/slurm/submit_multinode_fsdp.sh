@@ -1,4 +1,13 @@
 #!/bin/bash
+#SBATCH --job-name=multinode
+#SBATCH -D .
+#SBATCH --output=O-%x.%j
+#SBATCH --error=E-%x.%j
+#SBATCH --nodes=4                   # number of nodes
+#SBATCH --ntasks-per-node=1         # number of MP tasks
+#SBATCH --gres=gpu:4                # number of GPUs per node
+#SBATCH --cpus-per-task=160         # number of cores per tasks
+#SBATCH --time=01:59:00             # maximum execution time (HH:MM:SS)
 source activateEnvironment.sh
 export GPUS_PER_NODE=4
 head_node_ip=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)
