@@ -32,13 +32,16 @@ class Scenario:
     """One program, where it runs, and the rows it must give back."""
 
     def __init__(
-        self, name, program, file, row, on="8xh100-sxm", rank=0, options=(), launches=None, extra=(), reserved=True, toolkit="cuda13"
+        self, name, program, file, row, on="8xh100-sxm", rank=0, options=(), launches=None, extra=(), reserved=True, toolkit="cuda13",
+        within=0.0,
     ):
+        """`within`: the share of the row's bytes by which the program may differ. What a first compiled step leaves behind is not the same
+        where its kernels are found compiled."""
         self.name, self.program, self.on, self.rank, self.options, self.extra = name, program, on, rank, options, extra
         self.toolkit = toolkit
         self.row = rows_of(file)[row]
         self.launches = rows_of(file if toolkit == "cuda12" else "launches")[launches]["measured"] if launches else None
-        self.reserved = reserved
+        self.reserved, self.within = reserved, within
 
     def command(self, plimsoll, python, record):
         world = self.row["hardware"]["gpus"]
@@ -72,6 +75,7 @@ SCENARIOS = (
         "compiled-model-llama-tied-bf16",
         "1xh100-sxm",
         reserved=False,
+        within=0.005,
     ),
     Scenario(
         "transformers one device",
@@ -417,7 +421,7 @@ OUTCOMES = (
 
 
 def failures_of(scenario, report):
-    """What differs from the row, to the byte."""
+    """What differs from the row, to the byte unless the scenario says otherwise."""
     measured = scenario.row["measured"]
     rank = report["ranks"][0]
     failures = []
@@ -430,7 +434,7 @@ def failures_of(scenario, report):
     if scenario.launches:
         wanted += [(key, rank["work"][key], scenario.launches[key]) for key in ("launches", "gemms", "gemm_flops")]
     for name, got, want in wanted:
-        if got != want:
+        if abs(got - want) > scenario.within * want:
             failures.append(f"{name} {got}, not {want} ({got - want:+})")
     return failures
 
