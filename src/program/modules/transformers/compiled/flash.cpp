@@ -1,9 +1,8 @@
 // Fused attention in a compiled layer, cuDNN's or flash: operators that allocate by themselves.
 #include <utility>
 
+#include "program/modules/transformers/compiled/attention.hpp"
 #include "program/modules/transformers/compiled/layer.hpp"
-#include "program/ops/attention_choice.hpp"
-#include "program/ops/attention_kernels.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -24,39 +23,20 @@ Tensor heads_before_positions(const Tensor& x, const CompiledShape& s) {
   return x.tape().view(x, {s.batch, s.length, s.heads, s.head_dim}, {s.heads * width, s.head_dim, width, 1});
 }
 
-struct Heads {
-  Tensor query, key, value;
-};
-
 /// Queries, keys and values from the first of `reads`: three of them, of which the last may hold the others too, or one that holds all side
 /// by side.
-Heads heads_of(const std::vector<Tensor>& reads, const CompiledShape& s) {
+CompiledHeads heads_of(const std::vector<Tensor>& reads, const CompiledShape& s) {
   const std::int64_t width = s.q_width() + 2 * s.kv_width();
   const auto part = [&](const Tensor& all, std::int64_t heads) {
     return all.tape().view(all, {s.batch, heads, s.length, s.head_dim}, {s.length * width, s.head_dim, width, 1});
   };
-  if (!s.rotary && s.fused_qkv) return {part(reads[0], s.heads), part(reads[0], s.kv_heads), part(reads[0], s.kv_heads)};
+  if (!s.rotary && s.fused_qkv) return {part(reads[0], s.heads), part(reads[0], s.kv_heads), part(reads[0], s.kv_heads), {}};
   const Tensor value = s.fused_qkv ? part(reads[2], s.kv_heads) : as_heads(reads[2], s, s.kv_heads);
-  return {as_heads(reads[0], s, s.heads), as_heads(reads[1], s, s.kv_heads), value};
+  return {as_heads(reads[0], s, s.heads), as_heads(reads[1], s, s.kv_heads), value, {}};
 }
 
 AttentionArguments arguments_of(const CompiledShape& s) {
   return {.causal = s.causal, .dropout = s.attention_dropout, .enable_gqa = s.kv_heads < s.heads};
-}
-
-/// The operator that is traced is the one that PyTorch chooses for the layer's tensors.
-bool by_cudnn(const Heads& heads, const CompiledShape& s) {
-  return sdpa_backend(heads.query, heads.key, heads.value, {}, arguments_of(s)) == SdpaBackend::cudnn;
-}
-
-FlashOutputs attend_forward(const Heads& heads, const CompiledShape& s) {
-  if (by_cudnn(heads, s)) return cudnn_attention_forward(heads.query, heads.key, heads.value, {}, arguments_of(s));
-  return flash_attention_forward(heads.query, heads.key, heads.value, s.causal, s.attention_dropout);
-}
-
-FlashGradients attend_backward(const Heads& heads, const Tensor& gradient, const CompiledShape& s) {
-  if (by_cudnn(heads, s)) return cudnn_attention_backward(heads.query, heads.key, heads.value, {}, arguments_of(s));
-  return flash_attention_backward(heads.query, heads.key, heads.value, gradient, s.causal);
 }
 
 }  // namespace
@@ -76,7 +56,7 @@ std::vector<Value> CompiledLayer::flash(const Values& reads) {
   }
   const CompiledShape shape = s_;
   const std::vector<Value> results = g_.call(reads, outputs, [shape](const std::vector<Tensor>& tensors) {
-    FlashOutputs all = attend_forward(heads_of(tensors, shape), shape);
+    FlashOutputs all = compiled_attention_forward(heads_of(tensors, shape), arguments_of(shape));
     return std::vector<Tensor>{std::move(all.output), std::move(all.log_sum_exp), std::move(all.rng_state), std::move(all.rng_offset)};
   });
   for (std::size_t i = results.size(); i < 5; ++i) g_.skip_name();  // the rest of what the operator returns
@@ -104,7 +84,7 @@ std::vector<Value> CompiledLayer::flash_backward(Value gradient) {
                    // The backward operator reads attention's result with heads behind positions, as its gradient lies.
                    const Tensor result = shape.heads_first() ? contiguous(heads_before_positions(tensors[position + 1], shape)) : Tensor();
                    const Tensor gradient = tensors[position].tape().view(tensors[position], sizes, contiguous_strides(sizes));
-                   FlashGradients all = attend_backward(heads_of(tensors, shape), gradient, shape);
+                   FlashGradients all = compiled_attention_backward(heads_of(tensors, shape), gradient, arguments_of(shape));
                    return std::vector<Tensor>{std::move(all.query), std::move(all.key), std::move(all.value)};
                  });
 }

@@ -1,8 +1,7 @@
 // Attention with a mask in a compiled layer, as that of a sliding window shorter than the sequence: memory-efficient attention with a bias,
 // keys and values repeated for their queries.
+#include "program/modules/transformers/compiled/attention.hpp"
 #include "program/modules/transformers/compiled/layer.hpp"
-#include "program/ops/attention_choice.hpp"
-#include "program/ops/attention_kernels.hpp"
 
 namespace plimsoll::program {
 
@@ -10,7 +9,7 @@ using inductor::Value;
 
 namespace {
 
-/// [batch, heads, length, head_dim] of a packed tensor; both kernels allocate the same however they lie.
+/// [batch, heads, length, head_dim] of a packed tensor; all kernels allocate the same however they lie.
 Tensor heads_view(const Tensor& x, const CompiledShape& s) {
   return x.tape().view(x, {s.batch, s.heads, s.length, s.head_dim}, {s.length * s.q_width(), s.head_dim, s.q_width(), 1});
 }
@@ -18,33 +17,13 @@ Tensor heads_view(const Tensor& x, const CompiledShape& s) {
 AttentionArguments arguments_of(const CompiledShape& s) { return {.causal = false, .dropout = s.attention_dropout, .enable_gqa = false}; }
 
 /// Queries, keys, values and the bias of the scores, the first of `reads`.
-struct MaskedHeads {
-  Tensor query, key, value, bias;
-};
-
-MaskedHeads masked_heads(const std::vector<Tensor>& reads, const CompiledShape& s) {
+CompiledHeads masked_heads(const std::vector<Tensor>& reads, const CompiledShape& s) {
   if (s.fused_qkv) {
     const std::int64_t width = 3 * s.q_width();
     const Tensor part = reads[0].tape().view(reads[0], {s.batch, s.heads, s.length, s.head_dim}, {s.length * width, s.head_dim, width, 1});
     return {part, part, part, reads[1]};
   }
   return {heads_view(reads[0], s), heads_view(reads[1], s), heads_view(reads[2], s), reads[3]};
-}
-
-/// The operator that is traced is the one that PyTorch chooses.
-bool by_cudnn(const MaskedHeads& x, const CompiledShape& s) {
-  return sdpa_backend(x.query, x.key, x.value, x.bias, arguments_of(s)) == SdpaBackend::cudnn;
-}
-
-EfficientOutputs attend_forward(const MaskedHeads& x, const CompiledShape& s) {
-  if (!by_cudnn(x, s)) return efficient_attention_forward(x.query, x.key, x.value);
-  FlashOutputs all = cudnn_attention_forward(x.query, x.key, x.value, x.bias, arguments_of(s));
-  return {std::move(all.output), std::move(all.log_sum_exp), std::move(all.rng_state), std::move(all.rng_offset)};
-}
-
-FlashGradients attend_backward(const MaskedHeads& x, const Tensor& gradient, const CompiledShape& s) {
-  if (!by_cudnn(x, s)) return efficient_attention_backward(x.query, x.key, x.value, gradient);
-  return cudnn_attention_backward(x.query, x.key, x.value, x.bias, arguments_of(s));
 }
 
 }  // namespace
@@ -93,8 +72,8 @@ void CompiledLayer::attend_masked() {
   const CompiledShape shape = s_;
   const Values reads = joined(attention_inputs(), {v_[kScoreBias]});
   const std::vector<Value> results = g_.call(reads, outputs, [shape](const std::vector<Tensor>& tensors) {
-    EfficientOutputs all = attend_forward(masked_heads(tensors, shape), shape);
-    return std::vector<Tensor>{std::move(all.output), std::move(all.log_sum_exp), std::move(all.seed), std::move(all.offset)};
+    FlashOutputs all = compiled_attention_forward(masked_heads(tensors, shape), arguments_of(shape));
+    return std::vector<Tensor>{std::move(all.output), std::move(all.log_sum_exp), std::move(all.rng_state), std::move(all.rng_offset)};
   });
   for (std::size_t i = results.size(); i < 4; ++i) g_.skip_name();
   for (std::size_t i = 0; i < results.size(); ++i) v_[kAttended + i] = results[i];
@@ -117,7 +96,8 @@ std::vector<Value> CompiledLayer::masked_flash_backward(Value gradient) {
   const std::size_t position = reads.size();
   for (const Value value : {gradient, v_[kAttended], v_[kLogSumExp], v_[kRngState], v_[kRngOffset]}) reads.push_back(value);
   return g_.call(reads, {{sizes, s_.low}, {sizes, s_.low}, {sizes, s_.low}}, [shape, position](const std::vector<Tensor>& tensors) {
-    FlashGradients all = attend_backward(masked_heads(tensors, shape), heads_view(tensors[position], shape), shape);
+    FlashGradients all =
+        compiled_attention_backward(masked_heads(tensors, shape), heads_view(tensors[position], shape), arguments_of(shape));
     return std::vector<Tensor>{std::move(all.query), std::move(all.key), std::move(all.value)};
   });
 }
