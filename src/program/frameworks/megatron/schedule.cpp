@@ -6,6 +6,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/frameworks/megatron/interleaved_passes.hpp"
+#include "program/frameworks/megatron/stage_transfers.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 
@@ -29,7 +30,7 @@ struct Passed {
 
 class Step {
  public:
-  Step(MegatronRank& rank, const Tensor& scale) : rank_(rank), tape_(rank.tape), scale_(scale) {}
+  Step(MegatronRank& rank, const Tensor& scale) : rank_(rank), tape_(rank.tape), p2p_(rank), scale_(scale) {}
 
   void run() {
     tape_.operator_name = "schedule";
@@ -38,7 +39,7 @@ class Step {
     if (rank_.chunks.back()->plan().head) {  // what the micro-batches that are left out would have reported
       for (std::int64_t i = 0; i < rank_.left_out; ++i) reports_.push_back(tape_.empty({2}, DType::fp32));
     }
-    if (defers()) rank_.chunks.back()->defer_weight_gradients(rank_.deferred, hidden_state());
+    if (defers()) rank_.chunks.back()->defer_weight_gradients(rank_.deferred, p2p_.hidden_state());
     if (rank_.stages == 1) {
       without_pipeline();
     } else if (rank_.chunks.size() == 1) {
@@ -151,124 +152,6 @@ class Step {
     output.impl()->storage = one.impl()->storage;
   }
 
-  // ---- point to point -------------------------------------------------------------------------------------------------------
-
-  int rank_before() const { return static_cast<int>(rank_.rank) - 1; }
-  int rank_behind() const { return static_cast<int>(rank_.rank) + 1; }
-
-  Dims hidden_state() const {
-    const std::int64_t length = rank_.length / (rank_.runtime.sequence_parallel() ? rank_.runtime.tp() : 1);
-    return {length, rank_.micro_batch, rank_.config.hidden};
-  }
-  /// Tensor-parallel ranks that each bring a part of what crosses stages.
-  std::int64_t parts() const { return rank_.cuts_transfers ? rank_.runtime.tp() : 1; }
-
-  Tensor receive_buffer() {
-    const LabelScope label(tape_, tape_.intern("pipeline receive"));
-    const Dims sizes = parts() > 1 ? Dims{hidden_state().product() / parts()} : hidden_state();
-    Tensor buffer = tape_.empty(sizes, rank_.config.type, Category::communication_buffer);
-    buffer.set_requires_grad(true);
-    return buffer;
-  }
-
-  /// gather_split_1d_tensor: what came to the tensor-parallel ranks in parts.
-  Tensor whole(const Tensor& part) {
-    if (!part || parts() == 1) return part;
-    const LabelScope label(tape_, tape_.intern("pipeline receive"));
-    Tensor gathered = tape_.empty(hidden_state(), part.dtype(), Category::communication_buffer);
-    rank_.runtime.collective(CollectiveKind::all_gather, gathered.bytes(), gathered.dtype());
-    gathered.set_requires_grad(true);
-    return gathered;
-  }
-
-  // P2PCommunicator._communicate with batch_p2p_comm: what is sent and received together is one group.
-
-  void send(int peer, const Tensor& tensor) {
-    if (!tensor) return;
-    rank_.batched->begin();
-    rank_.batched->send(peer, {tensor.bytes() / parts(), tensor.dtype()});
-  }
-
-  /// A receive within the open group, where it is wanted.
-  Tensor post_receive(int peer, bool wanted) {
-    if (!wanted) return {};
-    Tensor buffer = receive_buffer();
-    rank_.batched->begin();
-    rank_.batched->receive(peer, message_of(buffer));
-    return buffer;
-  }
-
-  /// Receives where that is wanted, and ends the group.
-  Tensor receive(int peer, bool wanted) {
-    const Tensor buffer = post_receive(peer, wanted);
-    end_group();
-    return whole(buffer);
-  }
-
-  struct Received {
-    Tensor input, gradient;
-  };
-  /// All that a turn sends and receives in both directions, as one group.
-  Received communicate(const Tensor& output, const Tensor& input_gradient, bool from_previous, bool from_next) {
-    send(rank_behind(), output);
-    const Tensor input = post_receive(rank_before(), from_previous);
-    send(rank_before(), input_gradient);
-    const Tensor gradient = post_receive(rank_behind(), from_next);
-    end_group();
-    return {whole(input), whole(gradient)};
-  }
-
-  /// All requests are waited for, and the host waits for the device (batch_p2p_sync).
-  void end_group() {
-    if (!rank_.batched->open()) return;
-    rank_.batched->end(true);
-    tape_.synchronize();
-  }
-
-  // The same without it: isend and irecv one by one (_p2p_ops), each waited for where its handle is.
-
-  enum Way : std::size_t { kToNext, kFromPrevious, kToPrevious, kFromNext, kWays };
-
-  void issue(Way way, const Tensor& tensor) {
-    if (!tensor) return;
-    const bool sends = way == kToNext || way == kToPrevious, even = rank_.rank % 2 == 0;
-    const int peer = way == kToNext || way == kFromNext ? rank_behind() : rank_before();
-    // Two ranks take the world's communicator for one of the directions, so that both can be under way.
-    const char* communicator = rank_.stages == 2 && even != sends ? "world" : "pipeline";
-    const StreamId stream =
-        rank_.paired->issue(sends ? CollectiveKind::send : CollectiveKind::receive, peer, message_of(tensor), communicator);
-    if (!handles_[way]) handles_[way] = tape_.new_event();
-    tape_.record_event(*handles_[way], stream);
-    pending_[way] = true;
-  }
-
-  void await(Way way) {
-    if (pending_[way]) tape_.wait_event(kComputeStream, *handles_[way]);
-    pending_[way] = false;
-  }
-
-  /// One call: sends, and receives into a new buffer; even ranks send first, odd ones receive first. The compute stream waits for what was
-  /// sent that way before.
-  Tensor exchange(Way to, const Tensor& sent, Way from, bool receives) {
-    Tensor buffer = receives ? receive_buffer() : Tensor();
-    await(to);
-    if (rank_.rank % 2 == 0) {
-      issue(to, sent);
-      issue(from, buffer);
-    } else {
-      issue(from, buffer);
-      issue(to, sent);
-    }
-    return buffer;
-  }
-  /// The same, waited for.
-  Tensor exchange_and_wait(Way to, const Tensor& sent, Way from, bool receives) {
-    Tensor buffer = exchange(to, sent, from, receives);
-    await(to);
-    await(from);
-    return buffer;
-  }
-
   // ---- schedules ------------------------------------------------------------------------------------------------------------
 
   /// Instructions of the step so far.
@@ -284,8 +167,8 @@ class Step {
     if (turn == first + period) rank_.repeated.end = tape_.recorded();
   }
 
-  /// Where exchanges overlap (combined_1f1b_schedule_for_no_pipelining), a forward pass runs beside the backward pass of the micro-batch before:
-  /// the first one and the last backward pass have none beside them.
+  /// Where exchanges overlap (combined_1f1b_schedule_for_no_pipelining), a forward pass runs beside the backward pass of the micro-batch
+  /// before: the first one and the last backward pass have none beside them.
   void without_pipeline() {
     const Tensor total_tokens = zeros(tape_, {}, DType::int32);
     Passed passed;
@@ -311,27 +194,27 @@ class Step {
     Tensor input, output, gradient, input_gradient;
     for (std::int64_t i = 0; i < warm_up; ++i) {
       mark(PassKind::receive_input, i);
-      input = receive(rank_before(), !first_rank());
+      input = p2p_.receive(p2p_.before(), !first_rank());
       mark(PassKind::forward, i);
       passed = forward_step(0, input);
       output = passed.output;
-      send(rank_behind(), output);
+      p2p_.send(p2p_.behind(), output);
       mark(PassKind::release_output, i);
-      end_group();
+      p2p_.end_group();
       inputs.push_back(input);
       outputs.push_back(output);
       deallocate(output);
     }
     mark(PassKind::receive_input, warm_up);
-    if (steady > 0) input = receive(rank_before(), !first_rank());
+    if (steady > 0) input = p2p_.receive(p2p_.before(), !first_rank());
     for (std::int64_t i = 0; i < steady; ++i) {
       before_turn(i, steady, 1);
       mark(PassKind::forward, warm_up + i);
       passed = forward_step(0, input);
       output = std::move(passed.output);
-      if (!last_rank()) send(rank_behind(), output);
+      if (!last_rank()) p2p_.send(p2p_.behind(), output);
       mark(PassKind::receive_gradient, i);
-      gradient = receive(rank_behind(), !last_rank());
+      gradient = p2p_.receive(p2p_.behind(), !last_rank());
       mark(PassKind::release_output, warm_up + i);
       inputs.push_back(input);
       outputs.push_back(output);
@@ -343,25 +226,25 @@ class Step {
       outputs.pop_front();
       if (warm_up == 0 && i + 1 == steady) synchronize(0);
       input_gradient = backward_step(input, output, gradient);
-      send(rank_before(), input_gradient);
+      p2p_.send(p2p_.before(), input_gradient);
       if (i + 1 < steady) mark(PassKind::receive_input, warm_up + i + 1);
-      input = i + 1 == steady ? Tensor() : receive(rank_before(), !first_rank());
+      input = i + 1 == steady ? Tensor() : p2p_.receive(p2p_.before(), !first_rank());
     }
     passed.output.reset();
     for (std::int64_t i = 0; i < warm_up; ++i) {
       if (i + 1 == warm_up) synchronize(0);
       mark(PassKind::receive_gradient, steady + i);
-      end_group();
+      p2p_.end_group();
       input = inputs.front();
       output = outputs.front();
       inputs.pop_front();
       outputs.pop_front();
-      gradient = receive(rank_behind(), !last_rank());
+      gradient = p2p_.receive(p2p_.behind(), !last_rank());
       mark(PassKind::backward, steady + i);
       input_gradient = backward_step(input, output, gradient);
-      send(rank_before(), input_gradient);
+      p2p_.send(p2p_.before(), input_gradient);
     }
-    end_group();
+    p2p_.end_group();
     if (rank_.marks) rank_.marks->end = tape_.recorded();
     reports_.clear();
   }
@@ -466,14 +349,16 @@ class Step {
     const std::int64_t warm_up = interleaved_warm_up(p, chunks(), m, rank_.rank), steady = passes() - warm_up;
     start_gathering();
     mark(PassKind::receive_input, next_in(0, all.inputs));
-    all.queues[0].inputs.push_back(exchange_and_wait(kToNext, {}, kFromPrevious, !rank_.chunks[0]->plan().embedding));
+    all.queues[0].inputs.push_back(
+        p2p_.exchange_and_wait(StageTransfers::kToNext, {}, StageTransfers::kFromPrevious, !rank_.chunks[0]->plan().embedding));
     for (std::int64_t k = 0; k < warm_up; ++k) warm_up_turn(all, k, warm_up);
     for (std::int64_t k = 0; k < steady; ++k) steady_turn(all, k, warm_up);
     if (steady > 0) mark(PassKind::release_output, all.forward);
     deallocate(all.output);
-    await(kFromNext);
+    p2p_.await(StageTransfers::kFromNext);
     if (steady == 0)
-      all.queues.back().gradients.push_back(exchange_and_wait(kToPrevious, {}, kFromNext, !rank_.chunks.back()->plan().head));
+      all.queues.back().gradients.push_back(
+          p2p_.exchange_and_wait(StageTransfers::kToPrevious, {}, StageTransfers::kFromNext, !rank_.chunks.back()->plan().head));
     for (std::int64_t k = steady; k < passes(); ++k) cool_down_turn(all, k);
     if (rank_.marks) rank_.marks->end = tape_.recorded();
     reports_.clear();
@@ -507,14 +392,14 @@ class Step {
       mark(PassKind::receive_input, of);
       if (k == warm_up - 1) hold_input(of);
     }
-    all.input = exchange_and_wait(kToNext, all.output, kFromPrevious, next.receives);
+    all.input = p2p_.exchange_and_wait(StageTransfers::kToNext, all.output, StageTransfers::kFromPrevious, next.receives);
     if (next.receives) all.queues[next.chunk].inputs.push_back(all.input);
     const bool again = k == warm_up - 1 && warm_up < passes();  // so does the first turn of the steady state
     mark(again ? PassKind::release_early : PassKind::release_output, all.forward);
     deallocate(all.output);
     if (!again) return;
     mark(PassKind::receive_gradient, next_in(all.queues.size() - 1, all.gradients));
-    all.backward_buffer = exchange(kToPrevious, {}, kFromNext, !last_rank());
+    all.backward_buffer = p2p_.exchange(StageTransfers::kToPrevious, {}, StageTransfers::kFromNext, !last_rank());
     if (!last_rank()) all.queues.back().gradients.push_back(all.backward_buffer);
   }
 
@@ -528,7 +413,7 @@ class Step {
     const std::int64_t steady = passes() - warm_up;
     before_turn(k, steady, rank_.stages * chunks());
     mark(PassKind::release_output, all.forward);
-    await(kFromPrevious);
+    p2p_.await(StageTransfers::kFromPrevious);
     deallocate(all.output);
     all.forward = forward_of(all, k + warm_up);
     mark(PassKind::forward, all.forward);
@@ -536,11 +421,11 @@ class Step {
     Next next = next_of(k + warm_up, true);
     if (k == steady - 1) next.receives = false;
     if (next.receives) mark(PassKind::receive_input, next_in(next.chunk, all.inputs));
-    all.forward_buffer = exchange(kToNext, forward_output, kFromPrevious, next.receives);
+    all.forward_buffer = p2p_.exchange(StageTransfers::kToNext, forward_output, StageTransfers::kFromPrevious, next.receives);
     if (next.receives) all.queues[next.chunk].inputs.push_back(std::move(all.forward_buffer));
     const MicroBatch backward = backward_of(all, k);
     mark(PassKind::backward, backward);
-    await(kFromNext);
+    p2p_.await(StageTransfers::kFromNext);
     Tensor gradient = backward_pass(all.queues, all.done, k, true);
     const Next back = next_of(k, false);
     if (back.receives) {
@@ -548,7 +433,7 @@ class Step {
       mark(PassKind::receive_gradient, of);
       if (k == steady - 1 && rank_.marks) rank_.marks->held.backward = {PassKind::backward, of.chunk, of.number};
     }
-    all.backward_buffer = exchange(kToPrevious, gradient, kFromNext, back.receives);
+    all.backward_buffer = p2p_.exchange(StageTransfers::kToPrevious, gradient, StageTransfers::kFromNext, back.receives);
     if (back.receives && k == steady - 1) all.awaited = all.backward_buffer;
     if (back.receives) all.queues[back.chunk].gradients.push_back(std::move(all.backward_buffer));
     all.output = std::move(forward_output);
@@ -569,7 +454,7 @@ class Step {
     std::optional<MicroBatch> of;
     if (next.receives) of = next_in(next.chunk, all.gradients);
     if (of) mark(PassKind::receive_gradient, *of);
-    Tensor received = exchange_and_wait(kToPrevious, all.input_gradient, kFromNext, next.receives);
+    Tensor received = p2p_.exchange_and_wait(StageTransfers::kToPrevious, all.input_gradient, StageTransfers::kFromNext, next.receives);
     if (all.received) mark(PassKind::release_gradient, *all.received);
     all.received = of;
     all.received_gradient = std::move(received);
@@ -592,13 +477,13 @@ class Step {
       if (next.receives) queues[next.chunk].gradients.push_back(std::move(gradient));
     };
     start_gathering();
-    queues[0].inputs.push_back(receive(rank_before(), !rank_.chunks[0]->plan().embedding));
+    queues[0].inputs.push_back(p2p_.receive(p2p_.before(), !rank_.chunks[0]->plan().embedding));
     for (std::int64_t k = 0; k < warm_up; ++k) {
       Next next = next_of(k, true);
       if (k == passes() - 1) next.receives = false;
       const Tensor output = forward_pass(queues, run, k);
       const Next back{k == warm_up - 1 && !all_in_warm_up && !last_rank(), queues.size() - 1};
-      Received received = communicate(output, {}, next.receives, back.receives);
+      StageTransfers::Received received = p2p_.communicate(output, {}, next.receives, back.receives);
       deallocate(output);
       keep_input(next, received.input);
       keep_gradient(back, received.gradient);
@@ -609,17 +494,17 @@ class Step {
       Next next = next_of(k + warm_up, true);
       if (k == steady - 1) next.receives = false;
       const Next back = next_of(k, false);
-      Received received = communicate(output, gradient, next.receives, back.receives);
+      StageTransfers::Received received = p2p_.communicate(output, gradient, next.receives, back.receives);
       deallocate(output);
       keep_input(next, received.input);
       keep_gradient(back, received.gradient);
     }
-    if (all_in_warm_up) queues.back().gradients.push_back(receive(rank_behind(), !rank_.chunks.back()->plan().head));
+    if (all_in_warm_up) queues.back().gradients.push_back(p2p_.receive(p2p_.behind(), !rank_.chunks.back()->plan().head));
     for (std::int64_t k = steady; k < passes(); ++k) {
       Next back = next_of(k, false);
       if (k == passes() - 1) back.receives = false;
       const Tensor gradient = backward_pass(queues, done, k);
-      Received received = communicate({}, gradient, false, back.receives);
+      StageTransfers::Received received = p2p_.communicate({}, gradient, false, back.receives);
       keep_gradient(back, received.gradient);
     }
     reports_.clear();
@@ -647,11 +532,10 @@ class Step {
 
   MegatronRank& rank_;
   Tape& tape_;
+  StageTransfers p2p_;
   const Tensor& scale_;
-  std::vector<Tensor> reports_;                        ///< forward_data_store
-  std::array<std::optional<EventId>, kWays> handles_;  ///< by way: behind what was last issued
-  std::array<bool, kWays> pending_{};                  ///< and nobody has waited for it yet
-  std::optional<MicroBatch> held_, sent_;              ///< whose received input is held to the end; whose gradient was sent back last
+  std::vector<Tensor> reports_;            ///< forward_data_store
+  std::optional<MicroBatch> held_, sent_;  ///< whose received input is held to the end; whose gradient was sent back last
 };
 
 }  // namespace
