@@ -96,7 +96,7 @@ ForeignRun foreign_run_of(const Json& request) {
 }
 
 AskedRun asked_run(const Json& request) {
-  if (request.contains("from") || request.contains("launch")) {
+  if (request.contains("from") || request.contains("files") || request.contains("launch")) {
     ForeignRun run = foreign_run_of(request);
     const std::string name = run.model_name.empty() ? run.model.name : run.model_name;
     return {name, std::move(run.model), std::move(run.cluster), std::move(run.strategy)};

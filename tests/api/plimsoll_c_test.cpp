@@ -107,6 +107,8 @@ TEST(CFunction, ReadsFilesThatAreOnNoDisk) {
   const Json direct = call(Json{{"command", "estimate"}, {"files", files}, {"from", {"train.sh", "ds.json"}}, {"on", "h100-sxm"}}.dump());
   ASSERT_EQ(direct.at("schema"), "plimsoll/estimate/1") << direct;
   EXPECT_EQ(again.at("memory"), direct.at("memory"));
+  const Json handed_over = call(Json{{"command", "estimate"}, {"files", files}, {"on", "h100-sxm"}}.dump());
+  EXPECT_EQ(handed_over.at("memory"), direct.at("memory")) << "all of them are read where \"from\" is not there";
   EXPECT_EQ(call(R"({"command":"read","on":"8xh100-sxm"})").at("error").at("where"), "request#/files");
 }
 
