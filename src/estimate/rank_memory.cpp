@@ -41,6 +41,8 @@ StepWork work_of(const StepProgram& program) {
     const Kernel& kernel = program.kernels[program.step[i].id];
     const std::int64_t runs = program.repeated.runs_of(i);
     work.launches += runs;
+    if (kernel.product() || kernel.attention() || kernel.kind() == KernelKind::convolution)
+      work.flops += static_cast<double>(runs) * kernel.flops();
     if (!kernel.product()) continue;
     work.gemms += runs;
     work.gemm_flops += static_cast<double>(runs) * kernel.flops();
