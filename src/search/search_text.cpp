@@ -35,7 +35,8 @@ std::string head(const SearchResult& result) {
               printable(result.model), printable(result.cluster), points_of(result.points), count(result.legal), count(result.screened),
               to_string(Seconds(result.screening_seconds)), result.screened_per_second(), count(result.probes), count(result.estimated),
               to_string(Seconds(result.seconds))));
-  if (!result.complete) text += wrapped("", "stopped before the best was certain: what follows is the best so far");
+  if (!result.complete)
+    text += wrapped("", "stopped before the best was certain: what follows is the best so far (--max-estimates allows more)");
   return text + "\n";
 }
 
