@@ -1,6 +1,8 @@
 #include "formats/row_recipes.hpp"
 
+#include <map>
 #include <set>
+#include <string_view>
 
 #include "data/shipped_files.hpp"
 #include "formats/row_reader.hpp"
@@ -52,7 +54,7 @@ bool applies(const JsonValue& recipe, const JsonValue& row) {
   return true;
 }
 
-/// A recipe that applies, with the training keys that it gives.
+/// A recipe that applies, with the training keys that it gives, and the model's as "model.vocab_size".
 struct Applying {
   std::string source;
   JsonValue training;
@@ -73,6 +75,37 @@ std::vector<Applying> recipes_of(const JsonValue& row) {
   return list;
 }
 
+/// Whether the row says that it assumed its value of `key`: "recompute full, precision fp16: the paper's description, not in the file".
+bool is_assumed(const JsonValue& row, const JsonValue& part, const std::string& key) {
+  if (!row.has("assumed") || !row["assumed"].is_array()) return false;
+  const std::string stated = key + " " + (part[key].is_text() ? part[key].text() : json_text(part[key]));
+  for (const JsonValue& assumption : row["assumed"].elements())
+    if (assumption.is_text() && assumption.text().find(stated) != std::string::npos) return true;
+  return false;
+}
+
+/// An object of the row ("training", "model") with what recipes give and it leaves out, or only assumed.
+struct Part {
+  const JsonValue& row;
+  JsonValue stated;
+  std::map<std::string, std::string> values;  ///< texts of JSON
+  std::set<std::string> held{};
+
+  Part(const JsonValue& whole, const char* name) : row(whole), stated(whole[name]) {
+    for (const auto& key : stated.keys()) values[key] = json_text(stated[key]);
+  }
+  bool take(const std::string& key, const JsonValue& value) {
+    if ((given(stated, key) && !is_assumed(row, stated, key)) || !held.insert(key).second) return false;
+    values[key] = json_text(value);
+    return true;
+  }
+  std::string text() const {
+    ObjectText object;
+    for (const auto& [key, value] : values) object.raw(key, value);
+    return object.text();
+  }
+};
+
 /// Primus' logs name the schedule beside the run; its names for those that plimsoll plays too.
 std::string schedule_beside(const JsonValue& row) {
   const std::string name = text_of(row, "extra", "pp_schedule");
@@ -85,26 +118,27 @@ std::string schedule_beside(const JsonValue& row) {
 }  // namespace
 
 std::optional<std::string> completed_by_recipe(const JsonValue& row, std::vector<std::string>& assumed) {
-  if (!row.has("training") || !row["training"].is_object()) return std::nullopt;
+  for (const char* part : {"training", "model"})
+    if (!row.has(part) || !row[part].is_object()) return std::nullopt;
   const std::vector<Applying> applying = recipes_of(row);
   if (applying.empty()) return std::nullopt;
-  const JsonValue training = row["training"];
-  ObjectText completed;
-  std::set<std::string> held;
-  for (const auto& key : training.keys()) completed.raw(key, json_text(training[key]));
+  Part training(row, "training"), model(row, "model");
   for (const Applying& recipe : applying)
     for (const auto& key : recipe.training.keys()) {
-      if (given(training, key) || !held.insert(key).second) continue;
-      completed.raw(key, json_text(recipe.training[key]));
-      assumed.push_back("training." + key + ": " + json_text(recipe.training[key]) + " (" + recipe.source + ")");
+      constexpr std::string_view kOfModel = "model.";
+      const bool of_model = key.rfind(kOfModel, 0) == 0;
+      const JsonValue value = recipe.training[key];
+      if (of_model ? model.take(key.substr(kOfModel.size()), value) : training.take(key, value))
+        assumed.push_back((of_model ? key : "training." + key) + ": " + json_text(value) + " (" + recipe.source + ")");
     }
-  if (const std::string schedule = schedule_beside(row); !schedule.empty() && !given(training, "pp_schedule")) {
-    completed.raw("pp_schedule", ObjectText::quoted(schedule));
+  if (const std::string schedule = schedule_beside(row); !schedule.empty() && !given(row["training"], "pp_schedule")) {
+    training.values["pp_schedule"] = ObjectText::quoted(schedule);
     assumed.push_back("training.pp_schedule: " + ObjectText::quoted(schedule) + " (extra.pp_schedule)");
   }
   if (assumed.empty()) return std::nullopt;
   ObjectText whole;
-  for (const auto& key : row.keys()) whole.raw(key, key == "training" ? completed.text() : json_text(row[key]));
+  for (const auto& key : row.keys())
+    whole.raw(key, key == "training" ? training.text() : key == "model" ? model.text() : json_text(row[key]));
   return whole.text();
 }
 

@@ -9,7 +9,8 @@
 
 namespace plimsoll::formats {
 
-/// The row as JSON with the absent keys of its training that its source's recipe gives; empty where no recipe applies or nothing is absent.
+/// The row as JSON with the keys of its training and its model that its source's recipe gives and that it leaves out, or whose values it lists
+/// as assumed; empty where no recipe applies or gives anything.
 /// `assumed` gets a line for every key.
 std::optional<std::string> completed_by_recipe(const JsonValue& row, std::vector<std::string>& assumed);
 

@@ -157,5 +157,28 @@ TEST(CompletedRows, TheAdapterOfAws) {
   }
 }
 
+// vTrain's single-node rows say "recompute full" and a padded vocabulary as what their reader assumed: its source (50257 rows, no more) has
+// the last word. What a row says without that stays, and so does what is said of other rows of that paper.
+TEST(CompletedRows, WhatARowOnlyAssumedGivesWay) {
+  const auto of = [](const std::string& where, const std::string& assumed) {
+    return read(R"j({"id": "a", "source": {"title": "vTrain measured data (MICRO 2024)", "where": "VIA-Research/vTrain@f8dda84: data/)j" +
+                where + R"j("}, "model": {"name": "GPT h1024 L24", "hidden_size": 1024, "num_layers": 24, "num_attention_heads": 16,
+      "num_key_value_heads": 16, "intermediate_size": 4096, "vocab_size": 51200, "mlp": "gelu", "norm": "layernorm", "tie_embeddings": true,
+      "positions": "learned", "linear_bias": true}, "hardware": {"gpu": "A100-80GB-SXM", "gpus": 1, "gpus_per_node": 8},
+      "training": {"framework": "megatron-deepspeed", "seq_len": 1024, "micro_batch": 1, "global_batch": 16, "precision": "fp16",
+      "optimizer": "adam", "data_parallel": "ddp", "dp": 1, "tp": 1, "pp": 1, "recompute": "full", "attention": "unfused"}, "assumed": [)j" +
+                assumed + R"j(], "measured": {"step_time_s": 1}})j");
+  };
+  const std::string both = R"("vocab_size 51200: the framework's default", "recompute full, precision fp16: the paper's description")";
+  const MeasuredRow composed = of("ground_truth_single.csv", both);
+  ASSERT_EQ(composed.refused, "");
+  EXPECT_EQ(composed.model->vocab_size, 50257);
+  EXPECT_EQ(composed.strategy.recompute.kind, Recompute::Kind::none);
+  EXPECT_EQ(composed.strategy.megatron.make_vocab_size_divisible_by, 1);
+  EXPECT_EQ(of("ground_truth_single.csv", "").model->vocab_size, 51200);
+  EXPECT_EQ(of("ground_truth_single.csv", "").strategy.recompute.kind, Recompute::Kind::full);
+  EXPECT_EQ(of("ground_truth_multi.csv", both).strategy.recompute.kind, Recompute::Kind::full);
+}
+
 }  // namespace
 }  // namespace plimsoll
