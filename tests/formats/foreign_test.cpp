@@ -522,11 +522,18 @@ TEST(Foreign, HostileTextsCostAMessage) {
     for (int i = 0; i < 3000; ++i) text += "${A:-";
     return text;
   }() + "\ntorchrun a.py\n";
-  const std::pair<const char*, std::string> texts[] = {
-      {"bomb.yaml", bomb},   {"circle.yaml", circle},       {"references.yaml", references},
-      {"deep.yaml", deep},   {"brackets.json", brackets},   {"x.toml", "a = ["},
-      {"nested.sh", nested}, {"tabs.yaml", "a:\n\tb: 1\n"}, {"other.toml", "[package]\nname = \"serde\"\n"},
-      {"empty.yaml", ""},    {"list.yaml", "- 1\n- 2\n"}};
+  const std::pair<const char*, std::string> texts[] = {{"bomb.yaml", bomb},
+                                                       {"circle.yaml", circle},
+                                                       {"references.yaml", references},
+                                                       {"deep.yaml", deep},
+                                                       {"brackets.json", brackets},
+                                                       {"x.toml", "a = ["},
+                                                       {"nested.sh", nested},
+                                                       {"tabs.yaml", "a:\n\tb: 1\n"},
+                                                       {"name.toml", "[%rain*ng]\na = 1\n"},
+                                                       {"other.toml", "[package]\nname = \"serde\"\n"},
+                                                       {"empty.yaml", ""},
+                                                       {"list.yaml", "- 1\n- 2\n"}};
   for (const auto& [name, text] : texts) {
     const std::string problem = problem_of({folder.write(name, text)}, {"gpt2", "8xh100-sxm", {}});
     EXPECT_NE(problem, "read") << name;
