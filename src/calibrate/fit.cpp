@@ -53,7 +53,7 @@ Cluster unlike_any(const DeviceFacts& facts) {
   device.gemm.start = device.gemm.reduction = working(Seconds(5e-6));
   device.gemm.power_elsewhere = working(1.0);
   device.gemm.convolution = {working(0.5), working(0.5), working(0.5)};
-  device.attention = {working(0.5), working(0.35)};
+  device.attention = {working(0.5), working(0.35), {}};
   device.overheads = {working(Bytes(1)), working(Bytes(1)), working(Bytes(1)), working(Bytes(1))};
   Cluster cluster;
   cluster.accelerator = std::move(device);

@@ -17,8 +17,9 @@ double bytes_of(std::optional<DType> type, DType otherwise) { return static_cast
 /// The ranks that share one copy of what is not an expert: dp_shard · cp.
 double dense_ranks(const Strategy& s) { return static_cast<double>(std::max(1, s.dp_shard)) * std::max(1, s.cp); }
 
-/// Those that share one copy of a rank's experts. Expert parallelism takes its ranks out of tp · cp · dp_shard: what it has cut already is not
-/// divided again (torchtitan's efsdp mesh, Megatron's expert_data_parallel group). Without it torchtitan cuts experts by tp like the rest.
+/// Those that share one copy of a rank's experts. Expert parallelism takes its ranks out of tp · cp · dp_shard: what it has cut already is
+/// not divided again (torchtitan's efsdp mesh, Megatron's expert_data_parallel group). Without it torchtitan cuts experts by tp like the
+/// rest.
 double expert_ranks(const Strategy& s) {
   const bool own_mesh = s.ep > 1 || engine_of(s) == Engine::megatron;
   if (!own_mesh) return dense_ranks(s);
@@ -43,9 +44,8 @@ bool adapted(const Operator& op, const Block& block, const Lora& lora) {
 
 /// Megatron's names of a layer's linears, or MLPerf's phrases for them.
 bool names_linear(const Lora& lora, const char* linear, bool of_attention) {
-  return std::any_of(lora.targets.begin(), lora.targets.end(), [&](const std::string& target) {
-    return target == linear || (of_attention && target.rfind("attention", 0) == 0);
-  });
+  return std::any_of(lora.targets.begin(), lora.targets.end(),
+                     [&](const std::string& target) { return target == linear || (of_attention && target.rfind("attention", 0) == 0); });
 }
 
 /// Megatron fuses queries, keys and values, and gate and up: one adapter each, whose halves the tensor-parallel ranks share.
@@ -116,7 +116,7 @@ Divided divided_by(const Strategy& s) {
     case DataParallel::fsdp2:
     case DataParallel::megatron_fsdp:
     case DataParallel::zero3:
-      return s.fsdp.sharding == FsdpOptions::Sharding::no_shard ? Divided{} : Divided{true, true, true};
+      return engine_of(s) == Engine::fsdp1 && s.fsdp.sharding == FsdpOptions::Sharding::no_shard ? Divided{} : Divided{true, true, true};
     case DataParallel::zero2:
       return {false, true, true};
     case DataParallel::zero1:
@@ -129,7 +129,8 @@ Divided divided_by(const Strategy& s) {
 
 std::vector<const Stage*> chunks_of(const std::vector<Stage>& stages, int stage, const Strategy& s) {
   std::vector<const Stage*> chunks;
-  for (std::size_t i = static_cast<std::size_t>(stage); i < stages.size(); i += static_cast<std::size_t>(s.pp)) chunks.push_back(&stages[i]);
+  for (std::size_t i = static_cast<std::size_t>(stage); i < stages.size(); i += static_cast<std::size_t>(s.pp))
+    chunks.push_back(&stages[i]);
   return chunks;
 }
 

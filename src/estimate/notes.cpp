@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "framework/idle_options.hpp"
 #include "plimsoll/framework.hpp"
 
 namespace plimsoll::estimation {
@@ -96,6 +98,20 @@ void note_memory(const Report& report, const Strategy& s, std::vector<std::strin
                     "whole product of queries, keys and values, where the kernel keeps its parts");
 }
 
+/// Options that were given and that this run does not read: "vp, schedule: not used without a pipeline (pp above 1)".
+void note_idle_options(const Report& report, const Model& model, const Strategy& s, std::vector<std::string>& notes) {
+  const bool played = report.time.basis == Basis::played && report.worst_rank().memory.basis == Basis::played;
+  std::vector<framework::IdleOption> grouped;
+  for (framework::IdleOption& idle : framework::idle_options(s, model, played)) {
+    const auto same = std::find_if(grouped.begin(), grouped.end(), [&](const auto& other) { return other.when == idle.when; });
+    if (same == grouped.end())
+      grouped.push_back(std::move(idle));
+    else
+      same->key += ", " + idle.key;
+  }
+  for (const framework::IdleOption& idle : grouped) notes.push_back(fmt::format("{}: not used {}", idle.key, idle.when));
+}
+
 }  // namespace
 
 std::vector<std::string> notes_of(const Report& report, const Model& model, const Strategy& resolved) {
@@ -105,6 +121,7 @@ std::vector<std::string> notes_of(const Report& report, const Model& model, cons
   note_memory(report, resolved, notes);
   note_offload(report, resolved, notes);
   note_utilisation(report, resolved, notes);
+  note_idle_options(report, model, resolved, notes);
   return notes;
 }
 

@@ -14,6 +14,12 @@ namespace {
 
 std::string number(std::int64_t n) { return std::to_string(n); }
 
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
 template <class List, class Value>
 bool contains(const List& list, const Value& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
@@ -214,6 +220,26 @@ void check_offload(Resolver& r) {
         "set data_parallel fsdp or zero2, or leave the offload of states out");
 }
 
+/// Options of one way to recompute beside another, which would not read them.
+void check_recompute(Resolver& r) {
+  const Recompute& recompute = r.s.recompute;
+  if (!recompute.modules.empty() && recompute.kind != Recompute::Kind::selective)
+    r.complaints.add("recompute_modules " + joined(recompute.modules) + " without selective recomputation",
+                     "set recompute selective or leave them out");
+  if (recompute.kind == Recompute::Kind::full) return;
+  if (recompute.method != Recompute::Method::none)
+    r.complaints.add("recompute_method without full recomputation", "set recompute full or leave it out");
+  if (recompute.layers > 0) r.complaints.add("recompute_num_layers without full recomputation", "set recompute full or leave it out");
+}
+
+/// Lengths of what the model does not read.
+void check_lengths_read(Resolver& r) {
+  if (r.s.tgt_len > 0 && r.model.task != Model::Task::seq2seq)
+    r.complaints.add("tgt_len for " + r.model.name + ", which reads one sequence", "give its length as seq_len");
+  if (r.s.text_tokens > 0 && r.model.task != Model::Task::diffusion)
+    r.complaints.add("text_tokens for " + r.model.name + ", which has no prompt beside an image", "leave it out");
+}
+
 }  // namespace
 
 void check_shapes(Resolver& r) {
@@ -222,6 +248,8 @@ void check_shapes(Resolver& r) {
   check_task(r);
   check_length(r);
   check_offload(r);
+  check_recompute(r);
+  check_lengths_read(r);
   if (s.sequence_parallel && s.tp == 1) {
     // Megatron-core raises; the launchers over it switch it off.
     if (r.profile().name == "megatron-core") {
@@ -235,6 +263,13 @@ void check_shapes(Resolver& r) {
   check_pipeline(r);
   check_experts(r);
   if (s.lora && s.lora->r == 0) r.complaints.add("lora.r, the adapters' rank, is missing", "give it");
+  if (s.base_weights != BaseWeights::as_trained && !s.lora && !s.peft)
+    r.complaints.add("base_weights without adapters: quantised weights are frozen, and nothing else would be trained",
+                     "give lora.r or leave it out");
+  if (engine_of(s) == Engine::fsdp2 && s.fsdp.sharding == FsdpOptions::Sharding::no_shard)
+    r.complaints.add("fully_shard (FSDP2) has no NO_SHARD", "set data_parallel ddp, or fsdp1");
+  if (s.fsdp.root_unit == false && (engine_of(s) == Engine::fsdp1 || engine_of(s) == Engine::fsdp2))
+    r.complaints.add("fsdp.root_unit false: a model whose root is no unit is not modelled", "leave it out");
   if (s.lora && s.lora->targets.empty())
     r.complaints.add("lora.target_modules is missing, and PEFT has none for model type '" + r.model.model_type + "'",
                      "list the linears that get an adapter");
@@ -253,6 +288,7 @@ void check_abilities(Resolver& r) {
   if (s.tp > 1 && !p.tensor) lacks("tensor parallelism", "use megatron-core, torchtitan or nanotron");
   if (s.pp > 1 && p.schedules.empty()) lacks("pipeline parallelism", "use megatron-core, torchtitan or nanotron");
   if (s.cp > 1 && !p.context) lacks("context parallelism", "use megatron-core or torchtitan");
+  if (s.etp > 1 && s.etp != s.tp && !p.expert) lacks("tensor parallelism of its experts' own", "leave etp out");
   if (s.ep > 1 && !p.expert) lacks("expert parallelism", "use megatron-core or torchtitan");
   if (s.sequence_parallel && !p.sequence_parallel) lacks("sequence parallelism", "leave it out");
   if (s.peft && p.name != "transformers" && p.name != "accelerate") lacks("PEFT's ways of fine-tuning", "use transformers");

@@ -112,7 +112,8 @@ bool has_sdpa(const std::string& model_type) {
 }
 
 AttentionKernel usual_attention(const Strategy& s, const Resolver& r) {
-  if (s.megatron.layer_spec == "local") return AttentionKernel::unfused;
+  const bool megatron = !r.profile().layer_spec.empty();
+  if (megatron && s.megatron.layer_spec == "local") return AttentionKernel::unfused;
   if (r.profile().code == ModelCode::transformers && !has_sdpa(r.model.model_type)) return AttentionKernel::eager;
   return s.framework == "torchtitan" ? torchtitan_attention(s, r.model) : r.profile().attention;
 }

@@ -49,9 +49,13 @@ std::vector<std::pair<std::string, std::string>> texts(const JsonValue& object) 
   return pairs;
 }
 
-Aliases read_aliases() {
-  const JsonDocument document = hardware::shipped_document("hardware/aliases.json");
-  return {texts(document.root()["aliases"]), texts(document.root()["refused"])};
+/// Read once: a name that no device has asks for them each time.
+const Aliases& shipped_aliases() {
+  static const Aliases aliases = [] {
+    const JsonDocument document = hardware::shipped_document("hardware/aliases.json");
+    return Aliases{texts(document.root()["aliases"]), texts(document.root()["refused"])};
+  }();
+  return aliases;
 }
 
 std::optional<std::string> look_up(const std::vector<std::pair<std::string, std::string>>& pairs, const std::string& name) {
@@ -65,7 +69,7 @@ std::optional<std::string> look_up(const std::vector<std::pair<std::string, std:
 std::string canonical_device(const std::string& name) {
   std::vector<std::string> known = shipped_accelerators();
   if (std::find(known.begin(), known.end(), lower(name)) != known.end()) return lower(name);
-  const Aliases aliases = read_aliases();
+  const Aliases& aliases = shipped_aliases();
   if (const auto reason = look_up(aliases.refused, name)) refuse("accelerator '" + name + "': " + *reason);
   if (const auto found = look_up(aliases.names, name)) return *found;
   for (const auto& [alias, target] : aliases.names) known.push_back(alias);
@@ -120,7 +124,7 @@ int domain_share(std::int64_t gpus, const Node& node) {
 
 std::vector<std::string> shipped_accelerators() { return shipped_under(kAccelerators); }
 std::vector<std::string> shipped_clusters() { return shipped_under(kClusters); }
-std::vector<std::pair<std::string, std::string>> accelerator_aliases() { return read_aliases().names; }
+std::vector<std::pair<std::string, std::string>> accelerator_aliases() { return shipped_aliases().names; }
 
 Accelerator load_accelerator(const std::string& name_or_path) {
   if (is_path(name_or_path)) return hardware::read_accelerator(JsonDocument::read_file(name_or_path).root());

@@ -21,9 +21,11 @@ std::string one_line(const std::string& message, const std::string& where, const
   return line;
 }
 
-/// Insertions, deletions, substitutions and swaps of neighbours (optimal string alignment).
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> before, above(b.size() + 1), row(b.size() + 1);
+/// Insertions, deletions, substitutions and swaps of neighbours (optimal string alignment); `enough` where they are that many or more. A
+/// row of distances grows from the two rows above it, so two that are all `enough` end it: most names end within their first letters.
+std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t enough) {
+  std::size_t least_above = 0;
+  std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
   std::iota(above.begin(), above.end(), std::size_t{0});
   for (std::size_t i = 1; i <= a.size(); ++i) {
     row[0] = i;
@@ -31,10 +33,13 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
       row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
     }
-    before = above;
-    above = row;
+    const std::size_t least = *std::min_element(row.begin(), row.end());
+    if (std::min(least, least_above) >= enough) return enough;
+    least_above = least;
+    before.swap(above);
+    above.swap(row);
   }
-  return above[b.size()];
+  return std::min(above[b.size()], enough);
 }
 
 }  // namespace
@@ -68,7 +73,7 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
   for (const auto& candidate : candidates) {
     const std::size_t lengths = candidate.size() > name.size() ? candidate.size() - name.size() : name.size() - candidate.size();
     if (lengths >= best_distance) continue;  // as many edits at least
-    const std::size_t distance = edit_distance(name, candidate);
+    const std::size_t distance = edit_distance(name, candidate, best_distance);
     if (distance < best_distance) best = candidate, best_distance = distance;
   }
   return best;

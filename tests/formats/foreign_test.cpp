@@ -400,6 +400,45 @@ TEST(Foreign, MachinesAsToolsPrintThem) {
   EXPECT_FALSE(by_matrix.unread.empty());
 }
 
+// Megatron reads recompute_method and recompute_num_layers with full recomputation alone; before 2022 activations_checkpoint_method asked
+// for it (megatron/arguments.py of v2.5: checkpoint_activations is activations_checkpoint_method uniform).
+TEST(Foreign, HowMegatronDealsWithRecomputedLayers) {
+  const auto run = [](std::vector<std::string> flags) {
+    std::vector<std::string> line = {"torchrun",
+                                     "--nproc_per_node=8",
+                                     "pretrain_gpt.py",
+                                     "--num-layers",
+                                     "4",
+                                     "--hidden-size",
+                                     "512",
+                                     "--num-attention-heads",
+                                     "8",
+                                     "--seq-length",
+                                     "1024",
+                                     "--max-position-embeddings",
+                                     "1024",
+                                     "--micro-batch-size",
+                                     "1",
+                                     "--global-batch-size",
+                                     "8",
+                                     "--vocab-size",
+                                     "50304",
+                                     "--bf16"};
+    line.insert(line.end(), flags.begin(), flags.end());
+    return read_foreign({}, {"", "h100-sxm", line});
+  };
+  const ForeignRun none = run({"--recompute-method", "uniform", "--recompute-num-layers", "2"});
+  EXPECT_EQ(value_in(none, "recompute"), "none");
+  EXPECT_EQ(value_in(none, "recompute_method"), "(nothing)");
+  EXPECT_EQ(value_in(none, "recompute_num_layers"), "(nothing)");
+  const ForeignRun full = run({"--recompute-granularity", "full", "--recompute-method", "block", "--recompute-num-layers", "2"});
+  EXPECT_EQ(value_in(full, "recompute_method"), "block");
+  EXPECT_EQ(value_in(full, "recompute_num_layers"), "2");
+  const ForeignRun early = run({"--activations-checkpoint-method", "uniform"});
+  EXPECT_EQ(value_in(early, "recompute"), "full");
+  EXPECT_EQ(value_in(early, "recompute_method"), "uniform");
+}
+
 // CRLF, a byte order mark: the same run.
 TEST(Foreign, LineEndsAndByteOrderMarks) {
   const Folder folder;
@@ -483,11 +522,18 @@ TEST(Foreign, HostileTextsCostAMessage) {
     for (int i = 0; i < 3000; ++i) text += "${A:-";
     return text;
   }() + "\ntorchrun a.py\n";
-  const std::pair<const char*, std::string> texts[] = {
-      {"bomb.yaml", bomb},   {"circle.yaml", circle},       {"references.yaml", references},
-      {"deep.yaml", deep},   {"brackets.json", brackets},   {"x.toml", "a = ["},
-      {"nested.sh", nested}, {"tabs.yaml", "a:\n\tb: 1\n"}, {"other.toml", "[package]\nname = \"serde\"\n"},
-      {"empty.yaml", ""},    {"list.yaml", "- 1\n- 2\n"}};
+  const std::pair<const char*, std::string> texts[] = {{"bomb.yaml", bomb},
+                                                       {"circle.yaml", circle},
+                                                       {"references.yaml", references},
+                                                       {"deep.yaml", deep},
+                                                       {"brackets.json", brackets},
+                                                       {"x.toml", "a = ["},
+                                                       {"nested.sh", nested},
+                                                       {"tabs.yaml", "a:\n\tb: 1\n"},
+                                                       {"name.toml", "[%rain*ng]\na = 1\n"},
+                                                       {"other.toml", "[package]\nname = \"serde\"\n"},
+                                                       {"empty.yaml", ""},
+                                                       {"list.yaml", "- 1\n- 2\n"}};
   for (const auto& [name, text] : texts) {
     const std::string problem = problem_of({folder.write(name, text)}, {"gpt2", "8xh100-sxm", {}});
     EXPECT_NE(problem, "read") << name;

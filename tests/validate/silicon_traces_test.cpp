@@ -1,17 +1,20 @@
-// Whole steps that were traced on one H100, kernel by kernel: the predicted step launches what they launched, in their order, and takes as long
-// by class. The traces (bench/corpus/traces-h100.json.gz) are of the rows of the same id in bench/corpus/silicon-h100.json.
+// Whole steps that were traced on one H100, kernel by kernel: the predicted step launches what they launched, in their order, and takes as
+// long by class. The traces (bench/corpus/traces-h100.json.gz) are of the rows of the same id in bench/corpus/silicon-h100.json.
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "measured_rows.hpp"
 #include "plimsoll/explain.hpp"
 #include "plimsoll/topology.hpp"
 #include "plimsoll/trace.hpp"
+#include "program/kernels.hpp"
 
 namespace plimsoll {
 namespace {
@@ -21,7 +24,8 @@ using nlohmann::json;
 json unpacked(const std::string& path) {
   const gzFile file = gzopen(path.c_str(), "rb");
   std::string text, piece(1 << 20, '\0');
-  for (int got; (got = gzread(file, piece.data(), static_cast<unsigned>(piece.size()))) > 0;) text.append(piece, 0, static_cast<std::size_t>(got));
+  for (int got; (got = gzread(file, piece.data(), static_cast<unsigned>(piece.size()))) > 0;)
+    text.append(piece, 0, static_cast<std::size_t>(got));
   gzclose(file);
   return json::parse(text);
 }
@@ -41,11 +45,25 @@ json as_kineto(const json& trace) {
       arguments["grid"] = kernel[3], arguments["block"] = {128, 1, 1};
     if (!kernel[4].is_null()) {
       const json& op = trace["operations"][kernel[4].get<std::size_t>()];
-      events.push_back({{"ph", "X"}, {"cat", "cpu_op"}, {"name", op[0]}, {"pid", 1}, {"tid", 1}, {"ts", start}, {"dur", 1},
+      events.push_back({{"ph", "X"},
+                        {"cat", "cpu_op"},
+                        {"name", op[0]},
+                        {"pid", 1},
+                        {"tid", 1},
+                        {"ts", start},
+                        {"dur", 1},
                         {"args", {{"External id", id}, {"Input Dims", op[1]}, {"Input type", op[2]}, {"Input Strides", op[3]}}}});
     }
-    events.push_back({{"ph", "X"}, {"cat", sets ? "gpu_memset" : copies ? "gpu_memcpy" : "kernel"}, {"name", name}, {"pid", 0}, {"tid", 7}, {"ts", start},
-                      {"dur", kernel[1]}, {"args", arguments}});
+    events.push_back({{"ph", "X"},
+                      {"cat", sets     ? "gpu_memset"
+                              : copies ? "gpu_memcpy"
+                                       : "kernel"},
+                      {"name", name},
+                      {"pid", 0},
+                      {"tid", 7},
+                      {"ts", start},
+                      {"dur", kernel[1]},
+                      {"args", arguments}});
   }
   return {{"traceEvents", events}};
 }
@@ -119,6 +137,48 @@ TEST_P(SiliconTraces, KernelByKernel) {
 
 INSTANTIATE_TEST_SUITE_P(H100, SiliconTraces, testing::ValuesIn(ids()),
                          [](const testing::TestParamInfo<std::string>& each) { return test_name(row_of(rows(), each.param)); });
+
+/// Whether the maker of products sets a counter of tiles before this one: sizes of the left and of the right factor, two or three each.
+bool sets_a_counter(const json& left, const json& right) {
+  const auto size = [](const json& sizes, std::size_t from_the_end) { return sizes[sizes.size() - from_the_end].get<std::int64_t>(); };
+  const std::int64_t m = size(left, 2), k = size(left, 1), n = size(right, 1), batch = left.size() == 3 ? size(left, 3) : 1;
+  const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
+    return program::Matrix{rows, columns, batch, columns, false, DType::bf16};
+  };
+  program::Tape tape;
+  tape.torch = {211};
+  tape.record_into(program::Tape::Part::step);
+  program::gemm(tape, matrix(m, k), matrix(k, n), matrix(m, n));
+  const auto& copies = tape.program().copies;
+  return std::any_of(copies.begin(), copies.end(),
+                     [](const Copy& copy) { return copy.direction == Copy::Direction::set && copy.bytes == 4; });
+}
+
+// cuBLAS's kernels of Hopper are called nvjet. Each of those traced has a memset before it on its stream where the rule of the makers of
+// products says so, and none elsewhere.
+TEST(SiliconProducts, SetACounterOfTilesBeforeThemWhereTheDeviceDid) {
+  std::map<std::string, bool> known;  // thousands of launches are of a few hundred sizes
+  std::int64_t with = 0, without = 0;
+  for (const auto& [id, trace] : traces()) {
+    std::map<std::int64_t, std::string> before;  // by stream: the name of the last launch
+    for (const json& kernel : trace["kernels"]) {
+      const std::string name = trace["names"][kernel[0].get<std::size_t>()];
+      const std::string last = std::exchange(before[kernel[5].get<std::int64_t>()], name);
+      if (name.rfind("nvjet", 0) != 0 || kernel[4].is_null()) continue;
+      const json& op = trace["operations"][kernel[4].get<std::size_t>()];
+      const std::string operation = op[0];
+      const std::size_t first = operation == "aten::addmm" ? 1 : 0;
+      if (first == 0 && operation != "aten::mm" && operation != "aten::bmm") continue;
+      const json &left = op[1][first], &right = op[1][first + 1];
+      const auto [found, added] = known.try_emplace(left.dump() + right.dump());
+      if (added) found->second = sets_a_counter(left, right);
+      EXPECT_EQ(last.rfind("Memset", 0) == 0, found->second) << id << ": " << name << " of " << left << " and " << right;
+      ++(found->second ? with : without);
+    }
+  }
+  EXPECT_GT(with, 4000);
+  EXPECT_GT(without, 4000);
+}
 
 }  // namespace
 }  // namespace plimsoll

@@ -248,16 +248,27 @@ void read_precision(Reading& reading, const Node& tree) {
   if (!scaling.empty() && !recipe) reading.assume("fp8_recipe", scaling, "fp8_recipe: delayed", kRelease);
 }
 
+/// How full recomputation deals with layers; without it Megatron reads neither.
+void read_recomputed_layers(Reading& reading, const Node& tree) {
+  for (const auto& [theirs, ours] : {std::pair{"recompute_method", "recompute_method"},
+                                     {"activations_checkpoint_method", "recompute_method"},
+                                     {"recompute_num_layers", "recompute_num_layers"}})
+    if (const Node* value = given(tree, theirs); value && value->word() != "None") reading.say(ours, value->word(), theirs, value->where);
+}
+
 void read_recompute(Reading& reading, const Node& tree) {
   const Node *granularity = given(tree, "recompute_granularity"), *modules = given(tree, "recompute_modules");
   if (is_true(tree, "recompute_activations"))
     reading.say("recompute", "selective", "recompute_activations", tree.find("recompute_activations")->where);
   if (is_true(tree, "checkpoint_activations"))
     reading.say("recompute", "full", "checkpoint_activations", tree.find("checkpoint_activations")->where);
+  if (const Node* method = given(tree, "activations_checkpoint_method"); method && method->word() != "None")
+    reading.say("recompute", "full", "activations_checkpoint_method", method->where);
   if (granularity) reading.say("recompute", granularity->word(), "recompute_granularity", granularity->where);
   if (!reading.has("recompute")) reading.assume("recompute", "none", "recompute_granularity: none", kRelease);
   if (modules && reading.is("recompute", "selective"))
     reading.say("recompute_modules", modules->word(), "recompute_modules", modules->where);
+  if (reading.is("recompute", "full")) read_recomputed_layers(reading, tree);
 }
 
 void read_loss(Reading& reading, const Node& tree) {

@@ -164,6 +164,7 @@ int recognises_nemo(const Node& tree) {
 Node megatron_names(const Node& model) {
   static const std::pair<const char*, const char*> kNames[] = {{"encoder_seq_length", "seq_length"},
                                                                {"activations_checkpoint_granularity", "recompute_granularity"},
+                                                               {"activations_checkpoint_method", "recompute_method"},
                                                                {"activations_checkpoint_num_layers", "recompute_num_layers"},
                                                                {"ub_tp_comm_overlap", "tp_comm_overlap"},
                                                                {"fp8_params", "fp8_param_gather"}};

@@ -166,7 +166,6 @@ bool is_word(const std::vector<std::string>& words, const char* word) { return !
 }  // namespace
 
 void Shell::follow(const std::string& text, int first_line) {
-  constexpr int kMostDepth = 64;
   if (++depth_ > kMostDepth) fail("commands within commands without end", where_ + ":" + std::to_string(line_));
   Lexer lexer(text, where_, first_line);
   std::vector<std::string> words;

@@ -71,7 +71,6 @@ class Arithmetic {
     return value;
   }
   std::int64_t atom() {
-    constexpr int kMostDepth = 64;
     if (++depth_ > kMostDepth) good_ = false;
     std::int64_t value = 0;
     if (good_ && take('(')) {
@@ -187,7 +186,6 @@ std::string Shell::arithmetic(const std::string& expression) {
 
 /// What stands within ${…}: a name, an array, a default.
 std::vector<std::string> Shell::value_of(const std::string& expression) {
-  constexpr int kMostDepth = 64;
   if (depth_ > kMostDepth) fail("expansions within expansions without end", where_ + ":" + std::to_string(line_));
   struct Deeper {
     int& depth;

@@ -15,9 +15,9 @@ Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target) {
   gather(Gather::Function::nll_loss, target.elements(), {&target}, {&loss, &total_weight});
   op.save_output(total_weight);
   return op.done(loss, [](BackwardCall& b) {
-    const Tensor input = b.saved(0), target = b.saved(1);
+    const Tensor input = b.saved(0), labels = b.saved(1);
     Tensor gradient = zeros(b.tape, input.sizes(), input.dtype());  // zeros_like, then one element per row
-    gather(Gather::Function::nll_loss, target.elements(), {&target}, {&target});
+    gather(Gather::Function::nll_loss, labels.elements(), {&labels}, {&labels});
     b.give(0, std::move(gradient));
   });
 }

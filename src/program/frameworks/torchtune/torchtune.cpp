@@ -81,7 +81,8 @@ void refuse_what_is_not_modelled(const Strategy& s) {
     refuse("compiled layers over a mask of packed samples are not modelled: before torch 2.5 there was no flex_attention", "torch", "2.5");
   if (s.offload.activations && s.recompute.kind != Recompute::Kind::full)
     refuse("torchtune offloads activations beside activation checkpointing only", "recompute", "full");
-  if (s.offload.activation_layers > 0) refuse("torchtune offloads the activations of all layers", "offload_layers");
+  if (s.offload.activations && s.offload.activation_layers > 0)
+    refuse("torchtune offloads the activations of all layers", "offload_layers");
   if (s.data_parallel != DataParallel::none && s.data_parallel != DataParallel::fsdp2)
     refuse("torchtune's recipes shard with fully_shard or run on one device", "data_parallel", "fsdp2");
   if (s.data_parallel == DataParallel::fsdp2 && s.optimizer_in_backward)

@@ -33,7 +33,7 @@ bool before_0_17(const Strategy& strategy) {
 
 void refuse_unmodelled(const Strategy& strategy) {
   const DeepSpeedOptions& json = strategy.deepspeed;
-  if (json.offload_optimizer.ratio < 1)
+  if (strategy.offload.optimizer && json.offload_optimizer.ratio < 1)
     refuse("partial offload of the optimizer is not modelled", "deepspeed.zero_optimization.offload_optimizer.ratio");
   if (json.gradient_predivide_factor != 1 && strategy.data_parallel == DataParallel::zero3)
     refuse("a gradient_predivide_factor is not modelled for ZeRO-3", "deepspeed.gradient_predivide_factor");
@@ -158,7 +158,8 @@ StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy, boo
       scaled ? make_msamp_wrapper(strategy, settings, tape, *scaled) : make_wrapper(strategy, settings, tape, *root);
   Batch batch = hf_batch(model, strategy, tape);
   // engine(input_ids=ids, labels=ids), where one tensor can be both
-  if (batch.labels && batch.labels.dtype() == batch.input_ids.dtype() && batch.labels.sizes() == batch.input_ids.sizes()) batch.labels = batch.input_ids;
+  if (batch.labels && batch.labels.dtype() == batch.input_ids.dtype() && batch.labels.sizes() == batch.input_ids.sizes())
+    batch.labels = batch.input_ids;
   Accumulation accumulation(tape, settings.micro_batches, every_micro_batch);
   std::vector<Tape::Part> parts = {Tape::Part::first_step};
   if (scaled) parts.push_back(Tape::Part::second_step);  // from then on gradients of a head that was tied add to those of the step before

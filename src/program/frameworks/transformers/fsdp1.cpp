@@ -77,6 +77,14 @@ void refuse_tied_units(Module& root, const std::vector<Module*>& units) {
   }
 }
 
+/// Adapters within units of their own: PEFT reads their weights' type while these are given back.
+void refuse_adapters_as_units(const std::vector<Module*>& units) {
+  for (const Module* unit : units)
+    if (unit->path.find(".lora_") != std::string::npos)
+      refuse("an adapter that is an FSDP1 unit of its own (" + unit->path + ") is not modelled", "fsdp.units, fsdp.min_num_params",
+             "units that hold whole layers");
+}
+
 }  // namespace
 
 StepProgram record_fsdp1(Tape& tape, const Model& model, Module& root, Network& network, const Strategy& strategy, bool every_micro_batch) {
@@ -88,6 +96,7 @@ StepProgram record_fsdp1(Tape& tape, const Model& model, Module& root, Network& 
     for (const std::vector<Module*>& unit : wrap_units(model, root, strategy.fsdp.units))
       units.insert(units.end(), unit.begin(), unit.end());
   }
+  if (strategy.lora) refuse_adapters_as_units(units);
   Fsdp1 sharded(tape, root, units, fsdp1_settings(strategy));
   tape.phase(Phase::init);
   sharded.materialize();

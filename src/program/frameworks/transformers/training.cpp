@@ -185,7 +185,7 @@ std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy,
   std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
   if (strategy.lora) add_lora(*root, model, *strategy.lora, kAdapterType, tape);
   if (strategy.peft) add_peft(*root, model, *strategy.peft, tape);
-  if (strategy.quant_storage)
+  if (strategy.quant_storage && strategy.base_weights != BaseWeights::as_trained)
     refuse("4-bit weights that lie in another type than uint8 are not modelled", "bnb_4bit_quant_storage", "leave it out");
   if (strategy.base_weights == BaseWeights::int8) refuse("bitsandbytes' 8-bit weights are not modelled", "base_weights", "nf4");
   if (strategy.base_weights != BaseWeights::as_trained) {

@@ -95,7 +95,8 @@ void check_transformer_engine(const Strategy& s) {
   constexpr const char* kLayers = "Transformer Engine's layers";
   if (s.precision == Precision::fp32) refuse_kernel("precision", name_of(s.precision), kLayers);
   if (s.lora) check_adapters(s);
-  if (s.bf16_tail_layers > 0) refuse("single layers in 16 bits are not modelled for Transformer Engine's layers", "bf16_tail_layers");
+  if (s.bf16_tail_layers > 0 && s.low_precision != LowPrecision::none)
+    refuse("single layers in 16 bits are not modelled for Transformer Engine's layers", "bf16_tail_layers");
   if (s.attention != AttentionKernel::te && s.attention != AttentionKernel::flash)
     refuse_kernel("attention", name_of(s.attention), kLayers);
   if (s.loss != LossKernel::vocab_parallel && s.loss != LossKernel::fused_vocab_parallel && s.loss != LossKernel::te)
@@ -152,8 +153,7 @@ void check_activation_offload(const Strategy& s) {
 
 /// optimizer_cpu_offload (training/arguments.py), and what of offloading is not modelled.
 void check_offload(const Strategy& s) {
-  if (s.offload.params || s.offload.grads)
-    refuse("offloading of parameters and gradients is not modelled for Megatron-core", "offload");
+  if (s.offload.params || s.offload.grads) refuse("offloading of parameters and gradients is not modelled for Megatron-core", "offload");
   if (s.offload.activations) check_activation_offload(s);
   if (!s.offload.optimizer) return;
   if (!s.megatron.precision_aware_optimizer)
@@ -202,7 +202,7 @@ bool holds_te_2_3(const std::string& version) {
 }  // namespace
 
 TeQuantization te_quantization(const Strategy& s, const MegatronDevice& device) {
-  constexpr std::int64_t kScaled = 32;      // elements per byte of scales: mxfp8 has one byte for 32, blockwise scaling four for 128
+  constexpr std::int64_t kScaled = 32;  // elements per byte of scales: mxfp8 has one byte for 32, blockwise scaling four for 128
   constexpr std::int64_t kFourBitsScaled = 16;
   TeQuantization quantization;
   quantization.enabled = s.low_precision != LowPrecision::none;

@@ -83,8 +83,8 @@ std::vector<Value> CompiledLayer::flash_backward(Value gradient) {
                    const Dims sizes{shape.batch, shape.length, shape.heads, shape.head_dim};
                    // The backward operator reads attention's result with heads behind positions, as its gradient lies.
                    const Tensor result = shape.heads_first() ? contiguous(heads_before_positions(tensors[position + 1], shape)) : Tensor();
-                   const Tensor gradient = tensors[position].tape().view(tensors[position], sizes, contiguous_strides(sizes));
-                   FlashGradients all = compiled_attention_backward(heads_of(tensors, shape), gradient, arguments_of(shape));
+                   const Tensor of_result = tensors[position].tape().view(tensors[position], sizes, contiguous_strides(sizes));
+                   FlashGradients all = compiled_attention_backward(heads_of(tensors, shape), of_result, arguments_of(shape));
                    return std::vector<Tensor>{std::move(all.query), std::move(all.key), std::move(all.value)};
                  });
 }
