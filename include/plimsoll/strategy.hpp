@@ -331,9 +331,10 @@ struct Strategy {
   int dp = 0;                          ///< data parallel: gpus / (tp · pp · cp)
   int dp_shard = 0, dp_replicate = 0;  ///< ranks that share one copy of the states (without cp) and copies: dp = shard · replicate
   int fsdp_degree = 0;                 ///< ranks over which FSDP shards: dp_shard · cp; resolved
-  bool sequence_parallel = false;      ///< Megatron's: norms and dropout on 1/tp of the sequence
-  std::string pp_schedule;             ///< name of the schedule catalogue ("1f1b"); resolved when pp > 1
-  std::vector<int> pp_layers;          ///< layers of each of the pp · vp stages in order; resolved (empty without a pipeline)
+  /// Megatron's: norms and dropout on 1/tp of the sequence; empty: the framework's default (torchtitan: with tensor parallelism); resolved
+  std::optional<bool> sequence_parallel;
+  std::string pp_schedule;                        ///< name of the schedule catalogue ("1f1b"); resolved when pp > 1
+  std::vector<int> pp_layers;                     ///< layers of each of the pp · vp stages in order; resolved (empty without a pipeline)
   std::vector<std::pair<int, int>> stage_layers;  ///< first and last layer of each chunk of the rank that is asked about; empty: not said
   std::optional<bool> stage_has_embedding, stage_has_head;  ///< of that rank
   std::optional<int> rank;                                  ///< the data-parallel rank asked about; empty: the worst

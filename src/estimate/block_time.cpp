@@ -140,7 +140,7 @@ BlockPricer::Pass BlockPricer::attention(const Block& block, const Operator& op,
 BlockPricer::Pass BlockPricer::memory_bound(const Operator& op, double tokens) const {
   const Traffic traffic = traffic_of(op, fused_ || framework_.fused_rms_norm, fused_);
   if (traffic.forward == 0) return {};
-  const bool cut = cut_by_tensor_parallelism(op.kind) || strategy_.sequence_parallel;
+  const bool cut = cut_by_tensor_parallelism(op.kind) || strategy_.sequence_parallel.value_or(false);
   const double width =
       op.kind == OperatorKind::rope ? static_cast<double>((op.heads + op.kv_heads) * op.head_dim) : elements_of(op.output_per_token);
   const double elements = tokens * width / static_cast<double>(cut ? strategy_.tp : 1);

@@ -77,7 +77,7 @@ class Census {
   }
 
  private:
-  double shards(bool cut) const { return cut || strategy_.sequence_parallel ? strategy_.tp : 1; }
+  double shards(bool cut) const { return cut || strategy_.sequence_parallel.value_or(false) ? strategy_.tp : 1; }
 
   /// Elements of the output of an operator, or of the block's input.
   double elements(int storage) const {

@@ -227,7 +227,7 @@ class Changes {
   }
 
   void rest() {
-    if (r_.tp > 1 && !r_.sequence_parallel) add("sequence_parallel", "true");
+    if (r_.tp > 1 && !r_.sequence_parallel.value_or(false)) add("sequence_parallel", "true");
     if (r_.data_parallel == DataParallel::ddp && r_.ddp.gradient_as_bucket_view == false) add("ddp.gradient_as_bucket_view", "true");
     if (!r_.allocator.expandable_segments) add("allocator.expandable_segments", "true");
     if (profile_.offload_activations && !r_.offload.activations) offload(&Offload::activations);

@@ -86,7 +86,7 @@ class StepTimer {
   Seconds transfer() const {
     const GroupShape& pipeline = shape_of(groups_, Group::pipeline);
     if (pipeline.size <= 1) return Seconds(0);
-    const double cut = strategy_.sequence_parallel ? strategy_.tp : 1;
+    const double cut = strategy_.sequence_parallel.value_or(false) ? strategy_.tp : 1;
     return price(Collective{CollectiveKind::send, Group::pipeline, static_cast<std::int64_t>(hidden_bytes_ / cut), compute_type()},
                  pipeline, cluster_);
   }
@@ -120,9 +120,10 @@ class StepTimer {
   std::pair<Seconds, Seconds> tensor_parallel(const Block& block, const BlockTime& time) const {
     if (strategy_.tp <= 1 || !is_layer(block)) return {};
     const auto bytes = static_cast<std::int64_t>(hidden_bytes_);
-    const Seconds once = strategy_.sequence_parallel ? collective(CollectiveKind::all_gather, Group::tensor, bytes, compute_type()) +
-                                                           collective(CollectiveKind::reduce_scatter, Group::tensor, bytes, compute_type())
-                                                     : collective(CollectiveKind::all_reduce, Group::tensor, bytes, compute_type());
+    const Seconds once = strategy_.sequence_parallel.value_or(false)
+                             ? collective(CollectiveKind::all_gather, Group::tensor, bytes, compute_type()) +
+                                   collective(CollectiveKind::reduce_scatter, Group::tensor, bytes, compute_type())
+                             : collective(CollectiveKind::all_reduce, Group::tensor, bytes, compute_type());
     const Seconds forward = 2 * once;
     return {forward, exposed(forward, time.weight_gradient)};
   }
@@ -142,7 +143,7 @@ class StepTimer {
 
   std::pair<Seconds, Seconds> expert_parallel(const Block& block) const {
     if (strategy_.ep <= 1 || !block.moe) return {};
-    const double cut = strategy_.sequence_parallel ? strategy_.tp : 1;
+    const double cut = strategy_.sequence_parallel.value_or(false) ? strategy_.tp : 1;
     const auto bytes = static_cast<std::int64_t>(hidden_bytes_ * static_cast<double>(block.moe->top_k) * strategy_.moe.imbalance / cut);
     const Seconds both = 2 * collective(CollectiveKind::all_to_all, Group::expert, bytes, compute_type());
     return {both, both};

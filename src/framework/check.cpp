@@ -49,7 +49,7 @@ void check_tensor(Resolver& r) {
   else if (model.kv_heads > 0 && model.kv_heads % s.tp != 0 && s.tp % model.kv_heads != 0)
     r.complaints.add("tp " + number(s.tp) + " neither divides the " + number(model.kv_heads) + " key-value heads nor is a multiple of them",
                      "tp of " + divisors(model.kv_heads, 64) + " does");
-  if (s.sequence_parallel && s.tp > 1 && s.seq_len % (std::int64_t{s.tp} * s.cp) != 0)
+  if (s.sequence_parallel.value_or(false) && s.tp > 1 && s.seq_len % (std::int64_t{s.tp} * s.cp) != 0)
     r.complaints.add("sequence parallelism cuts the sequence by tp · cp = " + number(std::int64_t{s.tp} * s.cp) +
                          ", which does not divide seq_len " + number(s.seq_len),
                      "pad the sequence or leave sequence_parallel out");
@@ -250,7 +250,7 @@ void check_shapes(Resolver& r) {
   check_offload(r);
   check_recompute(r);
   check_lengths_read(r);
-  if (s.sequence_parallel && s.tp == 1) {
+  if (s.sequence_parallel.value_or(false) && s.tp == 1) {
     // Megatron-core raises; the launchers over it switch it off.
     if (r.profile().name == "megatron-core") {
       r.complaints.add("sequence_parallel without tensor parallelism", "set tp above 1 or leave it out");
@@ -290,7 +290,7 @@ void check_abilities(Resolver& r) {
   if (s.cp > 1 && !p.context) lacks("context parallelism", "use megatron-core or torchtitan");
   if (s.etp > 1 && s.etp != s.tp && !p.expert) lacks("tensor parallelism of its experts' own", "leave etp out");
   if (s.ep > 1 && !p.expert) lacks("expert parallelism", "use megatron-core or torchtitan");
-  if (s.sequence_parallel && !p.sequence_parallel) lacks("sequence parallelism", "leave it out");
+  if (s.sequence_parallel.value_or(false) && !p.sequence_parallel) lacks("sequence parallelism", "leave it out");
   if (s.peft && p.name != "transformers" && p.name != "accelerate") lacks("PEFT's ways of fine-tuning", "use transformers");
   if (s.lora && !p.adapters) lacks("adapters", "use transformers, torchtune, nemo or megatron-bridge");
   if (s.liger_kernel && p.code != ModelCode::transformers) lacks("liger_kernel", "Liger patches transformers' modules; leave it out");

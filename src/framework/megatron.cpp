@@ -106,7 +106,7 @@ void check(const Strategy& s, const Model& model, Complaints& complaints) {
     complaints.add("Megatron-core offloads no activations of pipeline stages (TransformerConfig raises)", "set pp to 1 or offload none");
   if (s.offload.activations && s.recompute.kind != Recompute::Kind::none)
     complaints.add("Megatron-core offloads no activations that are recomputed (TransformerConfig raises)", "leave one of them out");
-  if (has_experts(model) && s.tp > 1 && !s.sequence_parallel)
+  if (has_experts(model) && s.tp > 1 && !s.sequence_parallel.value_or(false))
     complaints.add(
         "Megatron-core trains a mixture of experts on several tensor-parallel ranks with sequence parallelism alone (MoELayer raises)",
         "set sequence_parallel, or tp to 1");

@@ -167,11 +167,10 @@ void resolve_kernels(Resolver& r) {
   if (s.compile == Strategy::Compile::automatic)
     s.compile = profile.layer_spec.empty() ? Strategy::Compile::no : Strategy::Compile::jit_fusers;
   if (s.autograd_threads == 0) s.autograd_threads = 1;
-  if (!s.loss_parallel) s.loss_parallel = false;
   if (!s.moe.a2a_overlap) s.moe.a2a_overlap = false;
   // User buffers hold 16 and 8 bits: recipes of 4 bits switch them off (tp_comm_overlap = False if precision == "nvfp4").
   if (!s.async_tp)
-    s.async_tp = profile.tensor_overlap && s.tp > 1 && s.sequence_parallel && s.comm_overlap.value_or(true) &&
+    s.async_tp = profile.tensor_overlap && s.tp > 1 && s.sequence_parallel.value_or(false) && s.comm_overlap.value_or(true) &&
                  s.low_precision != LowPrecision::nvfp4;
   if (!s.comm_overlap) s.comm_overlap = true;
   const bool plain_ddp = s.data_parallel == DataParallel::ddp && s.recompute.kind == Recompute::Kind::none;
@@ -231,6 +230,8 @@ Strategy resolve(const Strategy& said, const Model& model, const Cluster& cluste
   resolve_task(r);
   const Entry& entry = entry_of(r.s.framework);
   if (entry.complete != nullptr) entry.complete(r.s, model);
+  for (std::optional<bool>* cut : {&r.s.loss_parallel, &r.s.sequence_parallel})
+    if (!*cut) *cut = false;  // unless the framework's own rule has decided
   check_shapes(r);
   check_abilities(r);
   if (entry.check != nullptr) entry.check(r.s, model, r.complaints);

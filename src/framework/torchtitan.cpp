@@ -38,6 +38,7 @@ void complete(Strategy& s, const Model&) {
   if (!titan.fused_qkv) titan.fused_qkv = recent;
   if (!titan.rope_positions_given) titan.rope_positions_given = recent;
   if (!s.loss_parallel) s.loss_parallel = s.tp > 1;
+  if (!s.sequence_parallel) s.sequence_parallel = s.tp > 1;  // ParallelismConfig.enable_sequence_parallel
   if (s.ep > 1 && s.moe.dispatcher.empty()) s.moe.dispatcher = "alltoall";
   if (s.fsdp.units.empty() && s.data_parallel == DataParallel::fsdp2) {
     // One unit per embedding, block and head since 2025; before, the root held embedding, norm and head.

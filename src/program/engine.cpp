@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "program/kernels.hpp"
+#include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/running_node.hpp"
 #include "program/streamed_node.hpp"
@@ -13,6 +14,17 @@ namespace plimsoll::program {
 namespace {
 
 constexpr std::uint64_t kAccumulateFirst = std::numeric_limits<std::uint64_t>::max();
+
+/// Whether a gradient lies as its leaf wants it (obeys_layout_contract of grad_layout_contract.h): by the leaf's strides where it is dense,
+/// else row by row.
+bool obeys_layout(const Tensor& gradient, const Tensor& variable) {
+  const Dims &wanted = variable.strides(), &given = gradient.strides();
+  const bool has_gaps = like_strides(variable) != wanted;
+  if (has_gaps || variable.is_contiguous()) return gradient.is_contiguous();
+  for (int i = 0; i < wanted.rank(); ++i)
+    if (variable.sizes()[i] != 1 && given[i] != wanted[i]) return false;
+  return true;
+}
 
 /// AccumulateGrad: steals a gradient that nobody else holds, clones another, adds to one that is there.
 class AccumulateGrad final : public Node {
@@ -51,8 +63,7 @@ class AccumulateGrad final : public Node {
       return;
     }
     constexpr std::uint32_t kOurs = 2;  // `incoming` and the engine's input buffer
-    const bool layout_obeyed = incoming.strides() == variable_.strides() || (incoming.is_contiguous() && variable_.is_contiguous());
-    if (incoming.impl()->references <= kOurs && layout_obeyed) {
+    if (incoming.impl()->references <= kOurs && obeys_layout(incoming, variable_)) {
       grad = incoming.detach();
     } else {
       grad = clone(incoming.detach());

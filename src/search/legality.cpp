@@ -22,14 +22,14 @@ constexpr const char* kDouble = "says the same as another plan";
 bool says_in_vain(const Space& space, std::uint64_t raw, const Strategy& resolved) {
   if (space.digit(raw, "vp", resolved.vp) != resolved.vp) return true;
   for (const auto& [key, value] : space.layout_options(raw))
-    if (key == "sequence_parallel" && (value == "true") != resolved.sequence_parallel) return true;
+    if (key == "sequence_parallel" && (value == "true") != resolved.sequence_parallel.value_or(false)) return true;
   return false;
 }
 
 /// What of a layout may make a setting illegal: whose code and engine, and which ways of parallelism are at work.
 std::string kind_of(const Strategy& s) {
   return fmt::format("{} {} {}{}{}{}{}{}{} {} {}", s.framework, static_cast<int>(s.data_parallel), s.tp > 1, s.pp > 1, s.cp > 1, s.ep > 1,
-                     s.vp > 1, s.dp > 1, s.sequence_parallel, s.pp_schedule, s.micro_batches > 1);
+                     s.vp > 1, s.dp > 1, s.sequence_parallel.value_or(false), s.pp_schedule, s.micro_batches > 1);
 }
 
 /// Collectives of data parallelism that run by themselves behind the passes take the same time whatever the passes do.

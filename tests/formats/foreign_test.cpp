@@ -338,6 +338,31 @@ TEST(Foreign, TorchtitanFromItsCommandLine) {
   EXPECT_EQ(value_in(run, "tp"), "2");
   EXPECT_EQ(run.model.layers, 32);
   EXPECT_EQ(run.strategy.framework_version, "");  // 0.3: the newest that is modelled
+  EXPECT_EQ(resolve(run.strategy, run.model, run.cluster).sequence_parallel, true) << "ParallelismConfig.enable_sequence_parallel";
+}
+
+// configs.py of 0.3: enable_sequence_parallel is true unless a file says otherwise.
+TEST(Foreign, TorchtitanWithoutSequenceParallelism) {
+  const ForeignRun run =
+      read_foreign({}, {"",
+                        "h100-sxm",
+                        {"torchrun", "--nproc_per_node=8", "-m", "torchtitan.train", "--module", "llama3", "--config", "llama3_8b",
+                         "--parallelism.tensor_parallel_degree=2", "--parallelism.enable_sequence_parallel=false"}});
+  EXPECT_EQ(value_in(run, "sequence_parallel"), "false");
+  EXPECT_EQ(resolve(run.strategy, run.model, run.cluster).sequence_parallel, false);
+}
+
+// Accelerator.prepare_model: torch.compile of the model, or of its repeated blocks. Without a compiler the second key says nothing.
+TEST(Foreign, RegionalCompilationIsThatOfBlocks) {
+  const Folder folder;
+  const auto compiled = [&](const std::string& dynamo) {
+    const std::string text = "distributed_type: 'NO'\nmixed_precision: bf16\nnum_processes: 1\ndynamo_config:\n" + dynamo;
+    return value_in(read_foreign({folder.write("a.yaml", text)}, {"gpt2", "1xh100-sxm", {}}), "compile");
+  };
+  EXPECT_EQ(compiled("  dynamo_backend: INDUCTOR\n"), "true");
+  EXPECT_EQ(compiled("  dynamo_backend: INDUCTOR\n  dynamo_use_regional_compilation: true\n"), "blocks");
+  EXPECT_EQ(compiled("  dynamo_backend: INDUCTOR\n  dynamo_use_regional_compilation: false\n"), "true");
+  EXPECT_EQ(compiled("  dynamo_backend: 'NO'\n  dynamo_use_regional_compilation: true\n"), "false");
 }
 
 // What a script computes it never executes: the file that the substitution would make is not there, and the value is asked for.

@@ -11,13 +11,17 @@
 namespace plimsoll::program {
 namespace {
 
-/// The step's gathers and reductions in order: "G" and "R".
-std::string collectives_of(const std::string& model_name, std::vector<std::pair<std::string, std::string>> options) {
+StepProgram lowered(const std::string& model_name, std::vector<std::pair<std::string, std::string>> options) {
   options.insert(options.end(), {{"data_parallel", "fsdp1"}, {"precision", "bf16"}, {"micro_batch", "1"}, {"seq_len", "128"}});
   Strategy said;
   set_options(said, options);
   const Model model = load_model(model_name);
-  const StepProgram program = lower_hf_fsdp1(model, resolve(said, model, parse_cluster("4xh100-sxm")), false);
+  return lower_hf_fsdp1(model, resolve(said, model, parse_cluster("4xh100-sxm")), false);
+}
+
+/// The step's gathers and reductions in order: "G" and "R".
+std::string collectives_of(const std::string& model_name, const std::vector<std::pair<std::string, std::string>>& options) {
+  const StepProgram program = lowered(model_name, options);
   std::string order;
   for (const Instruction& each : program.step) {
     if (each.kind != InstructionKind::collective) continue;
@@ -47,6 +51,26 @@ TEST(FirstFsdp, UnitsBySize) {
   const std::string order = collectives_of("pythia-70m", {{"framework", "transformers"}, {"fsdp.min_num_params", "20000000"}});
   EXPECT_EQ(std::count(order.begin(), order.end(), 'G'), 5) << order;
   EXPECT_EQ(std::count(order.begin(), order.end(), 'R'), 3) << order;
+}
+
+/// Kernels of the backward pass that are launched before it first gathers.
+int kernels_before_the_gather(const std::string& least) {
+  const StepProgram program = lowered("pythia-70m", {{"framework", "transformers"}, {"fsdp.min_num_params", least}});
+  auto at = std::find_if(program.step.begin(), program.step.end(), [](const Instruction& each) {
+    return each.kind == InstructionKind::phase && static_cast<Phase>(each.id) == Phase::backward;
+  });
+  int kernels = 0;
+  for (; at != program.step.end() && at->kind != InstructionKind::collective; ++at) kernels += at->kind == InstructionKind::kernel ? 1 : 0;
+  return kernels;
+}
+
+// From 15e6 on the layers and the last norm are a unit, "gpt_neox", and nothing is left for the root: without a handle its hook gathers
+// nothing ahead (_pre_backward_hook returns), and the head is gathered when its own gradient is there: after the backward of nll_loss,
+// log_softmax and the cast of the logits. From 20e6 on the root holds the layers, and its hook gathers the head before all of these: only
+// the loss's own gradient and the cast of the shard come first.
+TEST(FirstFsdp, ARootWithoutParametersGathersNothingAhead) {
+  EXPECT_EQ(kernels_before_the_gather("20000000"), 2);
+  EXPECT_GE(kernels_before_the_gather("15000000"), 2 + 3);
 }
 
 // gpt2's head is its embedding: in two units PyTorch fails at the first forward, "size mismatch".

@@ -57,8 +57,8 @@ void expect_product(const Product& p, const Expected& e) {
   EXPECT_EQ(p.transpose_b, e.transpose_b);
 }
 
-// y[8, 32] = x[8, 16] · W[32, 16]ᵀ. Column-major, A is the right factor: W as it lies is [16, 32], so it is taken transposed (T N). The weight's
-// gradient gᵀ · x has x as it lies and g transposed (N T), the input's g · W both as they lie (N N).
+// y[8, 32] = x[8, 16] · W[32, 16]ᵀ. Column-major, A is the right factor: W as it lies is [16, 32], so it is taken transposed (T N). The
+// weight's gradient gᵀ · x has x as it lies and g transposed (N T), the input's g · W both as they lie (N N).
 TEST_F(KernelsTest, ALinearIsTnForwardAndNtAndNnBackward) {
   const Tensor weight = tape.parameter({32, 16}, DType::bf16, true), x = input({8, 16});
   Tensor y = linear(x, weight);
@@ -145,6 +145,17 @@ TEST_F(KernelsTest, ForeachIsCutByBlocksAndByTensors) {
   }
 }
 
+// The same over lists whose tensors are not at hand: 2,240 blocks of 65,536 elements to a launch, whatever tensors they are of.
+TEST_F(KernelsTest, ForeachOfSizesIsCutAsThatOfTensors) {
+  constexpr std::int64_t kOneLaunch = std::int64_t{65536} * 2240;
+  launch_foreach(tape, {kOneLaunch / 2, 0, kOneLaunch / 2}, DType::fp32, 2, 1, {.made = 1, .written_as = DType::bf16});
+  ASSERT_EQ(launched().size(), 1U);
+  EXPECT_EQ(launched().front().bytes_read(), kOneLaunch * 4);
+  EXPECT_EQ(launched().front().bytes_written(), kOneLaunch * 2);
+  launch_foreach(tape, {kOneLaunch, 1}, DType::fp32, 2, 1);
+  EXPECT_EQ(launched().size(), 3U);
+}
+
 TEST_F(KernelsTest, ZerosAreAKernelInEarlierReleases) {
   zeros(tape, {64}, DType::fp32);
   EXPECT_EQ(launched().size(), 0U);
@@ -216,8 +227,8 @@ TEST_F(AttentionChoiceTest, AMaskWhoseRowsAreNotDenseIsWrittenOut) {
 }
 
 // The kernels of Llama-3.2-1B's attention in fp32, as a profiler of PyTorch 2.11 on an H100 lists them: scale, ones, tril, two scalars and
-// where, both repeats, the keys' scale, the copy of the queries, the product, the mask, softmax with its guard (is minus infinity, all, zero,
-// where), the product.
+// where, both repeats, the keys' scale, the copy of the queries, the product, the mask, softmax with its guard (is minus infinity, all,
+// zero, where), the product.
 TEST_F(AttentionChoiceTest, MathAttentionIsWhatTheProfilerLists) {
   tape.torch = {211};
   const Tensor query = transpose(input({2, 64, 8, 16}, DType::fp32), 1, 2), key = transpose(input({2, 64, 2, 16}, DType::fp32), 1, 2);
@@ -226,9 +237,23 @@ TEST_F(AttentionChoiceTest, MathAttentionIsWhatTheProfilerLists) {
   std::string kinds;
   for (std::size_t i = before; i < launched().size(); ++i) {
     const Kernel kernel = launched()[i];
-    kinds += kernel.product() ? 'p' : std::holds_alternative<Pointwise>(kernel.work) ? 'e' : std::holds_alternative<Reduction>(kernel.work) ? 'r' : 's';
+    kinds += kernel.product()                                 ? 'p'
+             : std::holds_alternative<Pointwise>(kernel.work) ? 'e'
+             : std::holds_alternative<Reduction>(kernel.work) ? 'r'
+                                                              : 's';
   }
-  EXPECT_EQ(kinds, "eeeeee" "ee" "e" "e" "p" "e" "s" "e" "r" "ee" "p");
+  EXPECT_EQ(kinds,
+            "eeeeee"
+            "ee"
+            "e"
+            "e"
+            "p"
+            "e"
+            "s"
+            "e"
+            "r"
+            "ee"
+            "p");
 }
 
 // cuDNN's backward: row sums, the kernel itself, dQ in 16 bits, and dK and dV summed over the heads that share a key head.

@@ -77,6 +77,21 @@ TEST_F(TapeTest, ALeafStealsAGradientThatNobodyElseHolds) {
   EXPECT_EQ(count(step(), InstructionKind::alloc, kBytes), 2) << "relu's output and its gradient";
 }
 
+// grad_layout_contract.h: a leaf with gaps takes a gradient that lies row by row; a dense one wants its own strides, and a copy where those
+// differ.
+TEST_F(TapeTest, AGradientLiesAsItsLeafWantsIt) {
+  const Tensor wide = tape.empty({kRows, 2 * kColumns}, DType::fp32);
+  const Tensor gaps = slice(wide, 1, 0, kColumns).detach();
+  gaps.set_requires_grad(true);
+  tape.backward(sum(relu(gaps), {}, false));
+  EXPECT_EQ(count(step(), InstructionKind::alloc, kBytes), 2) << "relu's output and its gradient, which the leaf takes";
+  const Tensor dense = transpose(tape.empty({kRows, kColumns}, DType::fp32), 0, 1).detach();
+  dense.set_requires_grad(true);
+  tape.backward(sum(relu(contiguous(dense)), {}, false));
+  EXPECT_EQ(count(step(), InstructionKind::alloc, kBytes), 2 + 5)
+      << "the leaf, its copy, relu's output and gradient, and the gradient's copy";
+}
+
 // loss = sum(w + w): both gradients of the sum are the same expanded tensor, so the leaf's two parts are added into a new one.
 TEST_F(TapeTest, ASharedGradientIsNotAddedInPlace) {
   Tensor loss = sum(add(weight, weight), {}, false);

@@ -42,7 +42,9 @@ std::vector<Brute> brute_force(const SearchRequest& request) {
       try {
         const Strategy strategy = with_options(request, space.options(index));
         const Strategy resolved = resolve(strategy, request.model, request.cluster);
-        if (space.digit(layout, "vp", resolved.vp) != resolved.vp || strategy.sequence_parallel != resolved.sequence_parallel) continue;
+        if (space.digit(layout, "vp", resolved.vp) != resolved.vp ||
+            strategy.sequence_parallel.value_or(*resolved.sequence_parallel) != *resolved.sequence_parallel)
+          continue;
         const Report report = estimate(request.model, request.cluster, strategy);
         if (report.verdict != Verdict::does_not_fit && was_played(report)) found.push_back({index, report.time.step_seconds.expected});
       } catch (const Error&) {

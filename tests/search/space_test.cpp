@@ -98,7 +98,7 @@ TEST(Legality, IsWhatResolveSays) {
       if (legal_layouts.count(raw) > 0) continue;
       try {
         const Strategy resolved = resolve(with_options(request, space.layout_options(raw)), request.model, request.cluster);
-        EXPECT_TRUE(space.digit(raw, "vp", 1) != resolved.vp || !resolved.sequence_parallel) << framework << " " << raw;
+        EXPECT_TRUE(space.digit(raw, "vp", 1) != resolved.vp || !resolved.sequence_parallel.value_or(false)) << framework << " " << raw;
       } catch (const Error&) {
       }
     }

@@ -47,7 +47,7 @@ TEST(MegatronRows, AllocatedPeaksAreThoseOfTheAllocatorItself) {
 /// host.
 TEST(MegatronRows, FurtherSettingsAgreeWithTheAllocatorItself) {
   const std::vector<MeasuredRow> rows = rows_of("tests/validate/data/megatron_core_rows.json");
-  ASSERT_GE(rows.size(), 140U);
+  ASSERT_GE(rows.size(), 150U);
   for (const MeasuredRow& row : rows) expect_peaks_of(row, {2e-4, 0.01});
 }
 

@@ -310,7 +310,7 @@ void add_megatron_ranks(const Writing& w, Node& flags) {
   degree("context_parallel_size", w.s.cp);
   if (w.s.ep > 1) degree("expert_model_parallel_size", w.s.ep);
   if (w.s.ep > 1) degree("expert_tensor_parallel_size", w.s.etp);
-  if (w.s.sequence_parallel && w.s.tp > 1) flags.set("sequence_parallel", plain_node("true"));
+  if (w.s.sequence_parallel.value_or(false) && w.s.tp > 1) flags.set("sequence_parallel", plain_node("true"));
   if (w.s.cp > 1) flags.set("cp_comm_type", text_node(w.s.megatron.cp_comm_type));
   const std::size_t stages = w.s.pp_layers.size();
   if (stages > 2 && w.s.vp == 1 && (w.s.pp_layers.front() != w.s.pp_layers[1] || w.s.pp_layers.back() != w.s.pp_layers[1])) {

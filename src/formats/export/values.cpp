@@ -149,7 +149,7 @@ const Getter kGetters[] = {
     {"dp", [](const Strategy& s) { return number(s.dp); }},
     {"dp_shard", [](const Strategy& s) { return is_fsdp(s) ? number(s.dp_shard) : Value(); }},
     {"dp_replicate", [](const Strategy& s) { return is_fsdp(s) ? number(s.dp_replicate) : Value(); }},
-    {"sequence_parallel", [](const Strategy& s) { return s.tp > 1 ? flag(s.sequence_parallel) : Value(); }},
+    {"sequence_parallel", [](const Strategy& s) { return s.tp > 1 ? flag(s.sequence_parallel.value_or(false)) : Value(); }},
     {"pp_schedule", [](const Strategy& s) { return text(s.pp_schedule); }},
     {"pp_layers", layers},
     {"micro_batch", [](const Strategy& s) { return number(s.micro_batch); }},

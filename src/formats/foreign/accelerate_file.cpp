@@ -34,7 +34,7 @@ const Rows& rows() {
       {"dynamo_mode", kNothing},
       {"dynamo_use_fullgraph", kNothing},
       {"dynamo_use_dynamic", kNothing},
-      {"dynamo_use_regional_compilation", kNothing},
+      {"dynamo_use_regional_compilation", kCode, "", nullptr, "compile: blocks"},
       {"fp8_config.backend", "fp8_backend", "TE=te,AO=ao,MSAMP=msamp", nullptr, "0.30"},
       {"fp8_config.optimization_level", "fp8_opt_level", "", nullptr, "MS-AMP"},
       {"fp8_config.opt_level", "fp8_opt_level", "", nullptr, "MS-AMP"},
@@ -107,9 +107,24 @@ int recognises(const Node& tree) {
          count_of(tree, {"num_machines", "num_processes", "machine_rank", "mixed_precision"});
 }
 
+/// Accelerator.prepare_model: compile_regions takes the place of torch.compile(model). What lies around the blocks (embedding, last norm,
+/// head) it compiles as well, each by itself; here that stays eager.
+void read_regional(Reading& reading, const Node& config) {
+  constexpr const char* kKey = "dynamo_use_regional_compilation";
+  const Node* regional = config.find(kKey);
+  if (!regional || regional->word() != "true" || !reading.is("compile", "true")) return;
+  reading.forget("compile");
+  reading.say("compile", "blocks", kKey, regional->where);
+}
+
 void read_dynamo(Reading& reading, const Node& config) {
-  static const Rows table = {{"dynamo_backend", "compile", "NO=false,INDUCTOR=true,*=!"}, {"dynamo_mode", kNothing}, {"*", kNothing}};
-  if (config.is_table()) read_rows(reading, table, config, "dynamo_config.");
+  static const Rows table = {{"dynamo_backend", "compile", "NO=false,INDUCTOR=true,*=!"},
+                             {"dynamo_mode", kNothing},
+                             {"dynamo_use_regional_compilation", kCode},
+                             {"*", kNothing}};
+  if (!config.is_table()) return;
+  read_rows(reading, table, config, "dynamo_config.");
+  read_regional(reading, config);
 }
 
 void read_deepspeed(Reading& reading, const Node& tree) {
@@ -147,6 +162,7 @@ void read(Reading& reading, const Node& tree) {
   read_rows(reading, rows(), tree, {}, Unknown::refused);
   read_kind(reading, tree);
   if (const Node* config = tree.find("dynamo_config"); config && !config->is_null()) read_dynamo(reading, *config);
+  read_regional(reading, tree);
   reading.assume("framework", "accelerate", "Accelerate around a PyTorch loop", kRelease);
   if (!reading.has("precision")) reading.assume("mixed_precision", "no", "mixed_precision: no", kRelease);
 }

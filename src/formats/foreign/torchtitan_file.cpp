@@ -40,7 +40,7 @@ const Rows& rows() {
       {"parallelism.data_parallel_shard_degree", "dp_shard", "-1=-,*"},
       {"parallelism.fsdp_reshard_after_forward", "fsdp.reshard_after_forward", "", "default"},
       {"parallelism.tensor_parallel_degree", "tp", "", "1"},
-      {"parallelism.enable_sequence_parallel", kRefused, "true", nullptr, "tensor parallelism without sequence parallelism"},
+      {"parallelism.enable_sequence_parallel", "sequence_parallel", "", nullptr, "0.3"},
       {"parallelism.disable_loss_parallel", "loss_parallel", "true=false,false=-", nullptr, "0.2"},
       {"parallelism.enable_async_tensor_parallel", "async_tp", "", nullptr, "0.2"},
       {"parallelism.pipeline_parallel_degree", "pp", "", "1"},

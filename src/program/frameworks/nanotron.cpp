@@ -68,7 +68,7 @@ void check(const Model& model, const Strategy& strategy) {
   if (strategy.recompute.kind != Recompute::Kind::none && strategy.recompute.kind != Recompute::Kind::automatic)
     refuse("nanotron's recomputation has no lowering yet");
   if (strategy.pp > 1 && strategy.pp_schedule != "1f1b") refuse("nanotron's " + strategy.pp_schedule + " has no lowering yet");
-  if (strategy.tp > 1 && !strategy.sequence_parallel) refuse("nanotron's all-reduce mode has no lowering yet");
+  if (strategy.tp > 1 && !strategy.sequence_parallel.value_or(false)) refuse("nanotron's all-reduce mode has no lowering yet");
   if (strategy.cp > 1 || strategy.ep > 1) refuse("nanotron has no context or expert parallelism here");
   if (strategy.optimizer != OptimizerKind::adamw && strategy.optimizer != OptimizerKind::adam)
     refuse("nanotron's optimizer is modelled as fused AdamW only");
@@ -129,9 +129,7 @@ class NanotronOptimizer {
   /// Elements of a parameter that data-parallel rank 0 updates.
   std::int64_t slice(const Tensor& parameter) const { return sharded_ ? ceil_div(parameter.elements(), ranks_) : parameter.elements(); }
 
-  void all_reduce_gradients(StreamId communication) {
-    communicate(CollectiveKind::all_reduce, gradients_, communication);
-  }
+  void all_reduce_gradients(StreamId communication) { communicate(CollectiveKind::all_reduce, gradients_, communication); }
 
   /// A collective of torch.distributed without async_op: the compute stream waits for it.
   void communicate(CollectiveKind kind, const Tensor& whole, StreamId communication) {
@@ -152,8 +150,8 @@ class NanotronOptimizer {
     }
   }
 
-  /// all_gather_coalesced: the rank's new weights flattened, one flat output per rank, and NCCL's own flat copy of those. Every rank's slice
-  /// of every parameter is cut out before and copied to its place behind, one by one.
+  /// all_gather_coalesced: the rank's new weights flattened, one flat output per rank, and NCCL's own flat copy of those. Every rank's
+  /// slice of every parameter is cut out before and copied to its place behind, one by one.
   void gather_weights(StreamId communication) {
     tape_.operator_name = "gather weights";
     const Tensor own = flattened_weights();
@@ -374,7 +372,8 @@ StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pip
   NanotronDevice device(tape, sizes_of_rank(model, strategy));
   NanotronLlama llama(device, stage, model.tied_embeddings);
   std::unique_ptr<Ddp> ddp;
-  if (strategy.data_parallel == DataParallel::ddp && dp > 1) ddp = std::make_unique<Ddp>(tape, llama.root(), DdpSettings{.accumulators = DType::fp32});
+  if (strategy.data_parallel == DataParallel::ddp && dp > 1)
+    ddp = std::make_unique<Ddp>(tape, llama.root(), DdpSettings{.accumulators = DType::fp32});
   NanotronOptimizer optimizer(tape, llama.root(), dp, strategy.data_parallel == DataParallel::zero1);
   tape.empty_cache();
   NanotronEngine engine(device, llama, stage, optimizer, ddp.get(), {pipeline_rank, std::max(strategy.pp, 1)},

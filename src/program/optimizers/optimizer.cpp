@@ -79,9 +79,9 @@ class Adam : public Optimizer {
     launch_foreach(tape_, parameters, 1, 1);  // mul
     launch_foreach(tape_, parameters, 3, 1);  // addcmul
     for (const Tensor& parameter : parameters) roots.push_back(tape_.empty(parameter.sizes(), parameter.dtype()));
-    launch_foreach(tape_, parameters, 2, 1, {.made = 1});  // sqrt
+    launch_foreach(tape_, parameters, 2, 1, {.made = 1});        // sqrt
     launch_foreach(tape_, parameters, 1, 1, {.scalars = true});  // div
-    launch_foreach(tape_, parameters, 1, 1);  // add
+    launch_foreach(tape_, parameters, 1, 1);                     // add
     launch_foreach(tape_, parameters, 3, 1, {.scalars = true});  // addcdiv
   }
 
@@ -303,15 +303,22 @@ constexpr LaunchBounds kLargeArguments{2240, {770, 448, 336, 252, 210}, {672, 44
 }  // namespace
 
 void launch_foreach(Tape& tape, const std::vector<Tensor>& tensors, int depth, int written, const Foreach& options) {
-  constexpr std::int64_t kChunk = 65536;
   tape.host(HostWork::optimizer_tensor, static_cast<std::int64_t>(tensors.size()));
+  std::vector<std::int64_t> elements;
+  elements.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) elements.push_back(tensor.elements());
+  if (!tensors.empty()) launch_foreach(tape, elements, tensors.front().dtype(), depth, written, options);
+}
+
+void launch_foreach(Tape& tape, const std::vector<std::int64_t>& elements, DType type, int depth, int written, const Foreach& options) {
+  constexpr std::int64_t kChunk = 65536;
   const LaunchBounds& bounds = tape.torch.large_kernel_arguments() ? kLargeArguments : kSmallArguments;
   const int most_tensors = (options.scalars ? bounds.tensors_with_scalars : bounds.tensors)[static_cast<std::size_t>(depth - 1)];
   int held = 0;
   std::int64_t blocks = 0, launched = 0;
   const auto flush = [&] {
     if (blocks > 0) {
-      const Operand list{launched, tensors.front().dtype(), Walk::contiguous};
+      const Operand list{launched, type, Walk::contiguous};
       MultiTensor kernel{options.function, held, launched, {}};
       for (int i = 0; i < depth - options.made; ++i) kernel.operands.read(list);
       const Operand result{launched, options.written_as.value_or(list.type), Walk::contiguous};
@@ -320,14 +327,14 @@ void launch_foreach(Tape& tape, const std::vector<Tensor>& tensors, int depth, i
     }
     blocks = launched = 0;
   };
-  for (const Tensor& tensor : tensors) {
-    if (tensor.elements() == 0) continue;
+  for (std::int64_t left : elements) {
+    if (left == 0) continue;
     ++held;
-    for (std::int64_t left = tensor.elements(); left > 0;) {  // as many of its chunks as the launch still takes
-      const std::int64_t chunks = std::min(ceil_div(left, kChunk), bounds.blocks - blocks), elements = std::min(left, chunks * kChunk);
+    while (left > 0) {  // as many of its chunks as the launch still takes
+      const std::int64_t chunks = std::min(ceil_div(left, kChunk), bounds.blocks - blocks), taken = std::min(left, chunks * kChunk);
       blocks += chunks;
-      launched += elements;
-      left -= elements;
+      launched += taken;
+      left -= taken;
       if (blocks < bounds.blocks && (left > 0 || held != most_tensors)) continue;
       flush();
       held = left > 0 ? 1 : 0;

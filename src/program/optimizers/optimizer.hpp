@@ -53,5 +53,7 @@ struct Foreach {
 };
 /// Launches of a foreach operator over `depth` lists like `tensors`, of which it writes `written` (multi_tensor_apply).
 void launch_foreach(Tape& tape, const std::vector<Tensor>& tensors, int depth, int written, const Foreach& options = {});
+/// The same over lists of so many elements each, of `type`, where no optimizer's host works (the wrappers' copies).
+void launch_foreach(Tape& tape, const std::vector<std::int64_t>& elements, DType type, int depth, int written, const Foreach& options = {});
 
 }  // namespace plimsoll::program

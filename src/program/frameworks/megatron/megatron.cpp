@@ -139,7 +139,7 @@ class Training {
         runtime_(tape_, {.tensor_parallel = strategy.tp,
                          .context_parallel = strategy.cp,
                          .layers_of_model = static_cast<std::int64_t>(config_.layers.size()),
-                         .sequence_parallel = strategy.sequence_parallel,
+                         .sequence_parallel = strategy.sequence_parallel.value_or(false),
                          .user_buffers = *strategy.async_tp,
                          .quantization = config_.quantization,
                          .keeps_transposes = strategy.data_parallel != DataParallel::megatron_fsdp,
@@ -174,7 +174,7 @@ class Training {
     set_deferral(rank);
     rank.aligns_gathers = *strategy_.megatron.align_param_gather;
     rank.deallocates_outputs = release.deallocates_outputs();
-    rank.cuts_transfers = release.cuts_transfers() && !strategy_.sequence_parallel;
+    rank.cuts_transfers = release.cuts_transfers() && !strategy_.sequence_parallel.value_or(false);
     const bool paired = strategy_.vp > 1 && release.overlaps_transfers();
     if (strategy_.pp > 1 && paired) rank.paired.emplace(tape_, strategy_.pp);
     if (strategy_.pp > 1 && !paired) rank.batched.emplace(tape_, strategy_.pp);

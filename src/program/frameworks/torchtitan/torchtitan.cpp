@@ -31,7 +31,7 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   if (before_0_3(s) && s.pp > 1 && !(compiled && full && !profile_of(s).fused_rms_norm))
     refuse("pipeline parallelism of TorchTitan before 0.3 is modelled for torch 2.7, compiled, with full recomputation",
            "framework_version", "0.3.0");
-  if (before_0_3(s) && s.tp > 1 && !s.sequence_parallel)
+  if (before_0_3(s) && s.tp > 1 && !s.sequence_parallel.value_or(false))
     fail("TorchTitan before 0.3 had no tensor parallelism without sequence parallelism", "sequence_parallel", "true");
   if (s.pp > 1 && splits_backward(s)) {
     if (s.recompute.kind == Recompute::Kind::operators)  // torch/utils/checkpoint.py: "Trying to backward an extra time"
@@ -49,7 +49,7 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   if (s.ep > 1 && s.moe.dispatcher != "alltoall")
     refuse("TorchTitan's token dispatcher '" + s.moe.dispatcher + "' is not modelled", "moe.moe_token_dispatcher_type", "alltoall");
   if (s.ep > 1 && s.moe.imbalance != 1) refuse("unbalanced experts are not modelled for TorchTitan", "moe_imbalance", "1");
-  if (s.ep > 1 && s.tp > 1 && !s.sequence_parallel)
+  if (s.ep > 1 && s.tp > 1 && !s.sequence_parallel.value_or(false))
     refuse("expert parallelism of TorchTitan beside tensor parallelism is modelled with sequence parallelism", "sequence_parallel");
   // float8 products keep their 16-bit inputs for backward, eager (torchao's rowwise linear) and compiled; the casts die with the product.
   const bool eager_rowwise = !compiled && !before_0_3(s) && s.fp8_scaling == Fp8Scaling::rowwise;
@@ -89,7 +89,7 @@ Scaling product_scaling(const Strategy& s) {
 TitanRun run_of(const Model& model, const Strategy& s) {
   TitanRun run;
   run.tensor_parallel = {.degree = s.tp,
-                         .sequence = s.sequence_parallel,
+                         .sequence = s.sequence_parallel.value_or(false),
                          .asynchronous = s.async_tp.value_or(false),
                          .functional = s.titan.spmd_backend == "partial_dtensor"};
   run.one_table = model.tied_embeddings && run.tensor_parallel.functional && !run.tensor_parallel.on();

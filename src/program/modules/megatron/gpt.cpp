@@ -460,8 +460,8 @@ Tensor MegatronChunk::embed(const MegatronBatch& batch) {
   }
   const bool scatter_early = sequence && !learned;
   if (scatter_early) {
-    const Tensor moved = contiguous(transpose(words, 0, 1));
-    words = reduce_scatter_sequence(runtime_, moved);
+    words = contiguous(transpose(words, 0, 1));  // under one name: what was looked up dies before the scatter
+    words = reduce_scatter_sequence(runtime_, words);
   } else {
     words = reduce_over_tensor_parallel(runtime_, words);
   }

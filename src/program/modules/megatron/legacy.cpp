@@ -36,7 +36,7 @@ void check_strategy(const Strategy& s) {
   no(s.precision != Precision::mixed_bf16, "a precision other than bf16", "precision");
   no(s.data_parallel != DataParallel::zero1 && s.data_parallel != DataParallel::zero0, "a stage of ZeRO beyond 1", "data_parallel");
   no(s.attention != AttentionKernel::unfused, "an attention other than the unfused one", "attention");
-  no(s.sequence_parallel, "sequence parallelism", "sequence_parallel");
+  no(s.sequence_parallel.value_or(false), "sequence parallelism", "sequence_parallel");
   no(s.cp > 1 || s.ep > 1 || s.vp > 1, "context, expert or interleaved pipeline parallelism", "cp");
   no(s.offload.any(), "offloading", "offload");
   no(s.lora.has_value(), "fine-tuning with adapters", "lora");

@@ -363,8 +363,10 @@ void Fsdp1Unit::reshard_behind(const std::vector<Tensor*>& inputs) {
 
 void Fsdp1Unit::post_forward(std::vector<Tensor*>& outputs) {
   if (state_ == State::pre_backward) return;
-  post_forward_index_ = owner_.post_forward_order_.size();
-  owner_.post_forward_order_.push_back(this);
+  if (!pieces_.empty()) {  // _ExecOrderData.record_post_forward
+    post_forward_index_ = owner_.post_forward_order_.size();
+    owner_.post_forward_order_.push_back(this);
+  }
   if (!is_root_ && (owner_.settings_.reshard_after_forward || !sharded())) reshard(true);
   if (is_root_ && !sharded()) reshard(true);
   state_ = State::idle;
@@ -384,6 +386,7 @@ void Fsdp1Unit::pre_backward() {
     owner_.callback_queued_ = true;
     tape().queue_callback([&owner = owner_] { owner.finish_backward(); });
   }
+  if (pieces_.empty()) return;  // a root whose parameters are all those of units below gathers nothing ahead
   if (state_ == State::pre_backward || !unshards_in_backward_) return;
   tape().host(HostWork::unit);
   state_ = State::pre_backward;

@@ -4,11 +4,23 @@
 
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/optimizers/optimizer.hpp"
 #include "program/wrappers/fsdp/fsdp2_group.hpp"
 #include "program/wrappers/launch_tables.hpp"
 #include "program/wrappers/leaf.hpp"
 
 namespace plimsoll::program {
+
+/// torch._foreach_copy_ of what this rank gives to a gather, parameter by parameter; bytes where the parameters have several types.
+void Fsdp2Group::copy_shards(DType from, DType into) {
+  std::vector<std::int64_t> elements;
+  for (const ShardedParameter& parameter : parameters) {
+    const std::int64_t own = has_parts() ? parameter.kept.elements() : parameter.shard_elements;
+    elements.push_back(into == DType::uint8 ? own * size_of(compute_type(parameter)) : own);
+  }
+  constexpr int kLists = 2, kWritten = 1;
+  launch_foreach(tape(), elements, from, kLists, kWritten, {.function = MultiTensor::Function::copy, .made = 1, .written_as = into});
+}
 
 /// The shards in the compute type, flat (one foreach copy); nothing where no cast is needed and the shards themselves are copied in.
 std::vector<Tensor> Fsdp2Group::gather_inputs(std::int64_t elements) {
@@ -16,8 +28,7 @@ std::vector<Tensor> Fsdp2Group::gather_inputs(std::int64_t elements) {
   const DType type = compute_type(parameters.front());
   if (type == parameters.front().slot->type) return {};
   const Tensor flat = tape().empty({elements}, type, Category::communication_buffer);
-  multi_tensor(tape(), MultiTensor::Function::copy, static_cast<std::int64_t>(parameters.size()), elements, {parameters.front().slot->type},
-               {type});
+  copy_shards(parameters.front().slot->type, type);
   return {flat};
 }
 
@@ -58,8 +69,7 @@ void Fsdp2Group::unshard() {
   tape().operator_name = "fsdp::all_gather_copy_in";
   const std::vector<Tensor> inputs = gather_inputs(elements);
   gather_output_ = empty_gather_output(elements, ranks);
-  multi_tensor(tape(), MultiTensor::Function::copy, static_cast<std::int64_t>(parameters.size()), gather_output_.elements() / ranks,
-               {gather_output_.dtype()}, {gather_output_.dtype()});
+  copy_shards(gather_output_.dtype(), gather_output_.dtype());
   tape().wait(owner_.gather_stream_, owner_.copy_in_stream_);
   tape().collective(
       {.kind = CollectiveKind::all_gather, .group = mesh.group, .bytes = gather_output_.bytes(), .type = gather_output_.dtype()},

@@ -64,6 +64,7 @@ class Fsdp2Group {
   void prefetch_backward();
   void register_post_backward(std::vector<Tensor*>& tensors);
   std::vector<Tensor> gather_inputs(std::int64_t elements);
+  void copy_shards(DType from, DType into);
   std::vector<Tensor> inputs_from_host();
   Tensor empty_gather_output(std::int64_t elements, std::int64_t ranks);
   void copy_out();
