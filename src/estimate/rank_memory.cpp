@@ -160,6 +160,8 @@ StepProgram RankPrograms::lower(int stage) {
       return program::lower_torchtune(model_, resolved_, tune_device(cluster_));
     case ModelCode::mpt:
       return program::lower_llm_foundry(model_, resolved_);
+    case ModelCode::maxtext:
+      return program::lower_maxtext(model_, resolved_);
     case ModelCode::nanotron:
       return program::lower_nanotron(model_, resolved_, stage);
     case ModelCode::megatron_legacy:

@@ -159,8 +159,9 @@ void resolve_kernels(Resolver& r) {
     r.assume("loss_chunks: 8");
   }
   if (s.recompute.kind == Recompute::Kind::automatic) {
-    s.recompute.kind = s.framework == "torchtitan" ? Recompute::Kind::operators : Recompute::Kind::none;
-    r.assume(std::string("recompute: ") + (s.framework == "torchtitan" ? "selective-ac-op" : "none"));
+    s.recompute.kind = profile.recompute;
+    if (profile.code != ModelCode::maxtext)  // whose remat policy its own file tells
+      r.assume(std::string("recompute: ") + (profile.recompute == Recompute::Kind::operators ? "selective-ac-op" : "none"));
   }
   if (!s.recompute.reentrant) s.recompute.reentrant = profile.recompute_reentrant;
   if (s.compile == Strategy::Compile::automatic)
