@@ -66,6 +66,7 @@ int release_of_date(const std::string& text) {
 constexpr int kNewestTorch = 215;
 
 void resolve_torch(Resolver& r) {
+  if (r.profile().code == ModelCode::maxtext) return;  // runs without
   if (!r.s.torch.empty()) {
     const int said = torch_release(r.s);
     if (said > kNewestTorch) r.assume("torch: " + r.s.torch + " as 2.15, the newest that is modelled");

@@ -255,6 +255,7 @@ TEST(Resolve, MaxtextTakesTheRematPolicyOfItsRecipe) {
   EXPECT_EQ(plain.data_parallel, DataParallel::fsdp);
   EXPECT_EQ(plain.precision, Precision::amp_bf16);
   EXPECT_EQ(plain.recompute.kind, Recompute::Kind::full);
+  EXPECT_TRUE(plain.torch.empty()) << "JAX runs without PyTorch";
   const auto recomputed = [](const std::string& container) {
     return resolved(R"({"framework": "maxtext", "framework_version": "NeMo container )" + container + "\"}").recompute.modules;
   };
