@@ -23,7 +23,8 @@ enum class ModelCode : std::uint8_t {
   megatron_te,      ///< Megatron-core over Transformer Engine
   megatron_legacy,  ///< Megatron-LM before core, Megatron-DeepSpeed
   nanotron,
-  mpt,  ///< llm-foundry's MPT
+  mpt,      ///< llm-foundry's MPT
+  maxtext,  ///< compiled by XLA
 };
 std::string_view name_of(ModelCode code);
 
@@ -66,6 +67,7 @@ struct FrameworkProfile {
   OptimizerImpl optimizer_impl = OptimizerImpl::foreach;
   AttentionKernel attention = AttentionKernel::sdpa;
   LossKernel loss = LossKernel::cross_entropy;
+  Recompute::Kind recompute = Recompute::Kind::none;
   bool clip_grad_norm = true;
   bool recompute_reentrant = false;
   DType fsdp_reduce = DType::bf16;     ///< FSDP's gradients while they are reduced
@@ -81,8 +83,8 @@ struct FrameworkProfile {
   std::vector<std::string> schedules;  ///< pipeline schedules; empty: no pipeline
   bool tensor = false, context = false, expert = false, sequence_parallel = false;
   Fp8Scaling fp8_scaling = Fp8Scaling::delayed;  ///< of 8-bit products unless told otherwise
-  bool tensor_overlap = false;           ///< where the sequence is cut, tensor-parallel collectives run beside products unless told otherwise
-  int other_stage_modules = 0;           ///< modules besides the layers that may fill a stage of their own (embedding, head …)
+  bool tensor_overlap = false;  ///< where the sequence is cut, tensor-parallel collectives run beside products unless told otherwise
+  int other_stage_modules = 0;  ///< modules besides the layers that may fill a stage of their own (embedding, head …)
   StageSplit stages = StageSplit::even;  ///< how layers are dealt to pipeline stages where pp_layers does not say
   bool adapters = false;                 ///< LoRA
   bool offload_activations = false;

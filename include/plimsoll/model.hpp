@@ -141,6 +141,16 @@ struct MoeSpec {
   std::string activation;
 };
 
+/// A Mamba-2 mixer (Dao & Gu 2024): a state of head_dim × states per head, whose decay, input and output follow the sequence. One projection
+/// gives gate, channels, both projections on the states (shared by the heads of a group) and steps.
+struct MambaSpec {
+  std::int64_t hidden = 0, heads = 0, head_dim = 0, groups = 0, states = 0, kernel = 0;   ///< kernel: places of the convolution
+
+  std::int64_t inner() const { return heads * head_dim; }
+  std::int64_t convolved() const { return inner() + 2 * groups * states; }
+  std::int64_t projected() const { return inner() + convolved() + heads; }
+};
+
 /// Operators that repeat as one unit: an embedding, a run of equal decoder layers, a head.
 struct Block {
   enum class Role : std::uint8_t { embedding, rotary, decoder, encoder, final_norm, pooler, head, other } role = Role::other;
@@ -161,6 +171,7 @@ struct Block {
   std::optional<AttentionSpec> attention, cross_attention;
   std::optional<MlpSpec> mlp;
   std::optional<MoeSpec> moe;
+  std::optional<MambaSpec> mamba;
   double hidden_dropout = 0;         ///< on the branches' outputs
 
   std::int64_t parameters() const;   ///< of one repeat, without tied tensors

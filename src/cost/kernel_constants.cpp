@@ -185,6 +185,7 @@ KernelConstants read_constants() {
   constants.cache = read_cache(root["cache"]);
   constants.gap = hardware::read_sourced(root["gap"], hardware::seconds_value).value;
   constants.fill = kernel_law(root["fill"]);
+  constants.generated_products = hardware::read_sourced(root["generated_products"], hardware::positive_share_value).value;
   constants.pointwise = read_pointwise(root["pointwise"]);
   constants.reduction = read_reduction(root["reduction"]);
   constants.row_wise = read_row_wise(root["row_wise"]);

@@ -91,7 +91,9 @@ Seconds price(const Unspecified& kernel, const Accelerator& device) {
   if (kernel.kind == KernelKind::attention || backward)
     return std::max(memory, attention_time(device, math, Flops(kernel.flops), backward));
   const bool multiplies = kernel.kind == KernelKind::gemm || kernel.kind == KernelKind::convolution;
-  return multiplies ? std::max(memory, device.gemm.start.value + Flops(kernel.flops) / device.sustained(math)) : memory;
+  if (!multiplies) return memory;
+  const Seconds moved = kernel.flops > 0 ? (1 / cost::kernel_constants().generated_products) * memory : memory;
+  return std::max(moved, device.gemm.start.value + Flops(kernel.flops) / device.sustained(math));
 }
 
 }  // namespace plimsoll

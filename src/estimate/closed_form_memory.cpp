@@ -140,6 +140,9 @@ Point point(Phase phase, const States& states, double gradients, double activati
 
 MemoryTrace closed_form_memory(const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster,
                                const Strategy& resolved) {
+  if (profile_of(resolved).code == ModelCode::maxtext) refuse("what XLA plans has none");
+  for (const Block& block : model.blocks)
+    if (block.mamba) refuse("state-space layers have none", block.name);
   const std::vector<const Stage*> chunks = chunks_of(stages, stage, resolved);
   const FrameworkProfile framework = profile_of(resolved);
   const flops::Lengths lengths{resolved.seq_len, resolved.tgt_len > 0 ? resolved.tgt_len : resolved.text_tokens};

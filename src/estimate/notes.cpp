@@ -24,6 +24,13 @@ void note_method(const Report& report, std::vector<std::string>& notes) {
         report.time.closed_form_because));
 }
 
+/// Whose bytes are those of buffers as they live, not those of an allocator.
+void note_compiler(const Strategy& s, std::vector<std::string>& notes) {
+  if (profile_of(s).code != ModelCode::maxtext) return;
+  notes.push_back("memory: buffers as they live; how XLA packs them, and rematerializes what does not fit, is not modelled. JAX takes its "
+                  "share of the device ahead (XLA_PYTHON_CLIENT_MEM_FRACTION, 75 % unless set): more than that does not fit");
+}
+
 void note_offload(const Report& report, const Strategy& s, std::vector<std::string>& notes) {
   if (!s.offload.any()) return;
   const RankReport& rank = report.worst_rank();
@@ -117,6 +124,7 @@ void note_idle_options(const Report& report, const Model& model, const Strategy&
 std::vector<std::string> notes_of(const Report& report, const Model& model, const Strategy& resolved) {
   std::vector<std::string> notes;
   note_method(report, notes);
+  note_compiler(resolved, notes);
   note_length(model, resolved, notes);
   note_memory(report, resolved, notes);
   note_offload(report, resolved, notes);

@@ -162,6 +162,8 @@ StepProgram RankPrograms::lower(int stage) {
       return program::lower_torchtune(model_, resolved_, tune_device(cluster_));
     case ModelCode::mpt:
       return program::lower_llm_foundry(model_, resolved_);
+    case ModelCode::maxtext:
+      return program::lower_maxtext(model_, resolved_);
     case ModelCode::nanotron:
       return program::lower_nanotron(model_, resolved_, stage);
     case ModelCode::megatron_legacy:
@@ -211,6 +213,8 @@ RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::ve
     time.add(*program);
     memory.host = program->host_pinned + program->host_pageable;
     trace = played(*program, play_options(*program, cluster, resolved), memory.out_of_memory, memory.out_of_memory_at);
+    // XLA's buffers lie where the compiler planned them: no allocator keeps any between them.
+    if (profile_of(resolved).code == ModelCode::maxtext) trace.peak_reserved = trace.optimizer_reserved = trace.peak_allocated;
     programs.give_back(std::move(*program));
   } else {
     time.lacks(memory.closed_form_because);

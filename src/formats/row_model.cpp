@@ -144,9 +144,11 @@ std::string lower(std::string text) {
   return text;
 }
 
-/// The shipped model of a row's name ("Llama-3.1-8B"), also without a size behind it ("DeepSeek-V2-236B"); empty: none.
-std::string shipped_name(const std::string& name) {
+/// The shipped model of a row's name ("Llama-3.1-8B"), also without a size behind it ("DeepSeek-V2-236B") or a remark in parentheses;
+/// empty: none.
+std::string shipped_name(const std::string& remarked) {
   const auto shipped = shipped_models();
+  const std::string name = remarked.substr(0, remarked.find(" ("));
   for (const std::string& candidate : {lower(name), lower(name.substr(0, name.rfind('-')))})
     if (std::find(shipped.begin(), shipped.end(), candidate) != shipped.end()) return candidate;
   return {};
@@ -343,6 +345,7 @@ bool leaves_out(const JsonValue& model) {
     const bool in_config = model.has("config") && model["config"].has(key);
     return model.has(key) || in_config;
   };
+  if (model.has("hybrid")) return true;  // the order of its layers, and what is in them
   for (const char* key : {"hidden_size", "num_attention_heads", "intermediate_size", "mlp", "norm", "positions"})
     if (!has(key)) return true;
   if (!has("num_layers") && !has("num_hidden_layers")) return true;
@@ -388,12 +391,14 @@ std::shared_ptr<const Model> completed_by_shipped(const JsonValue& model, const 
   const std::string config = shipped_config(model, name);
   if (config.empty()) return nullptr;
   auto completed = std::make_shared<Model>(*caches.model(config, model.where(), name, {}));
+  const bool mixes =
+      std::any_of(completed->blocks.begin(), completed->blocks.end(), [](const Block& block) { return block.mamba.has_value(); });
+  if (model.has("hybrid") && !mixes) return nullptr;
   completed->assumed.push_back("model: what the row leaves out is the public config's of " + shipped_name(name));
   return completed;
 }
 
 void refuse_unknown_parts(const JsonValue& model) {
-  if (model.has("hybrid")) refuse("hybrid networks (" + model["hybrid"].text() + ") are not modelled", model.where());
   if (model.has("mtp_layers") && model["mtp_layers"].integer(0, 1 << 20) > 0)
     refuse("multi-token-prediction layers are not modelled", model.where());
 }
@@ -415,6 +420,10 @@ std::shared_ptr<const Model> read_row_model(const JsonValue& row, const Strategy
     if (model.has("num_layers"))
       if (auto encoder = shipped_encoder(fields)) return encoder;
     if (auto completed = completed_by_shipped(model, name, caches)) return completed;
+    if (model.has("hybrid"))
+      refuse("the layers of a hybrid network (" + model["hybrid"].text() + ") are those of a shipped model, and none is called '" +
+                 name.substr(0, 60) + "'",
+             model.where());
     const Moe moe = read_moe(fields);
     return caches.model(moe.experts > 0 ? moe_config(fields, moe, strategy) : dense_config(fields, strategy), model.where(), name, {});
   }

@@ -97,6 +97,8 @@ std::string_view name_of(ModelCode code) {
       return "nanotron";
     case ModelCode::mpt:
       return "mpt";
+    case ModelCode::maxtext:
+      return "maxtext";
   }
   return "?";
 }

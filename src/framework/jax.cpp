@@ -1,20 +1,101 @@
-// JAX frameworks: known by name, refused.
+// JAX frameworks: MaxText, and Paxml by name alone.
+#include <algorithm>
+#include <cstdio>
+
 #include "framework/catalogue.hpp"
+#include "framework/maxtext.hpp"
 
 namespace plimsoll::framework {
 namespace {
 
-Entry refused(const char* name, const char* title) {
-  FrameworkProfile p;
-  p.name = name;
-  p.title = title;
-  p.refused = "XLA plans its buffers and fuses its kernels itself: neither is modelled";
-  return {p, nullptr, nullptr, nullptr};
+/// The container of NVIDIA's that a run names, as year · 100 + month ("NeMo container 24.12" → 2412); 0: none.
+int container_of(const Strategy& strategy) {
+  const std::string word = "container ";
+  const std::size_t at = strategy.framework_version.find(word);
+  int year = 0, month = 0;
+  if (at == std::string::npos || std::sscanf(strategy.framework_version.c_str() + at + word.size(), "%2d.%2d", &year, &month) != 2)
+    return 0;
+  return year * 100 + month;
+}
+
+/// What NVIDIA's recipe of a release computes again (dgxc-benchmarking, maxtext/configure.sh). Those before 24.12 keep every product but
+/// the first of the MLP (save_dot_except_mlpwi, in 8 bits save_dot_except_mlp; the MLP's result is read by nobody either way), later ones
+/// keep queries, keys and values alone (save_qkv_proj).
+std::vector<std::string> recomputed_by_recipe(int container) {
+  constexpr int kKeepsProjectionsAlone = 2412;
+  if (container < kKeepsProjectionsAlone) return {"context", "mlpwi"};
+  return {"context", "mlpwi", "out_proj"};
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+/// The remat policy: base.yml's is full.
+void complete_maxtext(Strategy& s, const Model&) {
+  Recompute& recompute = s.recompute;
+  if (recompute.kind != Recompute::Kind::selective || !recompute.modules.empty()) return;
+  const int container = container_of(s);
+  if (container == 0) {
+    recompute.kind = Recompute::Kind::full;
+    s.assumed.push_back("recompute: full (remat_policy of MaxText's base.yml)");
+    return;
+  }
+  recompute.modules = recomputed_by_recipe(container);
+  s.assumed.push_back("recompute_modules: " + listed(recompute.modules) + " (the remat policy of NVIDIA's recipe)");
+}
+
+void check_maxtext(const Strategy& s, const Model&, Complaints& complaints) {
+  static const std::vector<std::string> known = {"query_proj", "key_proj", "value_proj", "qkv_proj",
+                                                 "context",    "out_proj", "mlpwi",      "mlpwo"};
+  if (s.recompute.kind != Recompute::Kind::selective) return;
+  for (const std::string& name : s.recompute.modules)
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      complaints.add("MaxText has no recompute_modules " + name, "it has " + listed(known));
 }
 
 }  // namespace
 
-Entry maxtext() { return refused("jax-maxtext", "MaxText"); }
-Entry paxml() { return refused("jax-paxml", "Paxml"); }
+MaxtextRemat maxtext_remat(const Strategy& resolved) {
+  if (resolved.recompute.kind == Recompute::Kind::none) return {false, false, false, false};
+  if (resolved.recompute.kind == Recompute::Kind::full) return {};
+  const std::vector<std::string>& names = resolved.recompute.modules;
+  const auto named = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+  return {named("query_proj") || named("key_proj") || named("value_proj") || named("qkv_proj"), named("context"), named("out_proj"),
+          named("mlpwi")};
+}
+
+bool maxtext_embeds_by_product(const Strategy& strategy) { return container_of(strategy) != 0; }
+
+Entry maxtext() {
+  FrameworkProfile p;
+  p.name = "jax-maxtext";
+  p.title = "MaxText";
+  p.aliases = {"maxtext"};
+  p.source = "MaxText's base.yml of 2024-12, NVIDIA's recipes for it (dgxc-benchmarking 24.11 and 25.02)";
+  p.code = ModelCode::maxtext;
+  p.bf16 = Precision::amp_bf16;  // fp32 weights; dtype says what layers compute in
+  p.data_parallel = p.fsdp = DataParallel::fsdp;
+  p.optimizer_impl = OptimizerImpl::library;  // optax, fused by XLA
+  p.attention = AttentionKernel::te;
+  p.recompute = Recompute::Kind::selective;
+  p.kinds = {DataParallel::none, DataParallel::fsdp};
+  p.attentions = {AttentionKernel::te, AttentionKernel::cudnn};
+  p.losses = {LossKernel::cross_entropy};
+  p.recomputes = {Recompute::Kind::none, Recompute::Kind::full, Recompute::Kind::selective};
+  p.low_precisions = {LowPrecision::none, LowPrecision::fp8};
+  p.fused_rms_norm = p.fused_gated_mlp = true;
+  return {p, nullptr, complete_maxtext, check_maxtext};
+}
+
+Entry paxml() {
+  FrameworkProfile p;
+  p.name = "jax-paxml";
+  p.title = "Paxml";
+  p.refused = "Praxis's layers have no lowering; MaxText's have one";
+  return {p, nullptr, nullptr, nullptr};
+}
 
 }  // namespace plimsoll::framework

@@ -66,6 +66,7 @@ int release_of_date(const std::string& text) {
 constexpr int kNewestTorch = 215;
 
 void resolve_torch(Resolver& r) {
+  if (r.profile().code == ModelCode::maxtext) return;  // runs without
   if (!r.s.torch.empty()) {
     const int said = torch_release(r.s);
     if (said > kNewestTorch) r.assume("torch: " + r.s.torch + " as 2.15, the newest that is modelled");
@@ -160,8 +161,9 @@ void resolve_kernels(Resolver& r) {
     r.assume("loss_chunks: 8");
   }
   if (s.recompute.kind == Recompute::Kind::automatic) {
-    s.recompute.kind = s.framework == "torchtitan" ? Recompute::Kind::operators : Recompute::Kind::none;
-    r.assume(std::string("recompute: ") + (s.framework == "torchtitan" ? "selective-ac-op" : "none"));
+    s.recompute.kind = profile.recompute;
+    if (profile.code != ModelCode::maxtext)  // whose remat policy its own file tells
+      r.assume(std::string("recompute: ") + (profile.recompute == Recompute::Kind::operators ? "selective-ac-op" : "none"));
   }
   if (!s.recompute.reentrant) s.recompute.reentrant = profile.recompute_reentrant;
   if (s.compile == Strategy::Compile::automatic)

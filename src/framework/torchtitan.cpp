@@ -82,6 +82,7 @@ Entry torchtitan() {
   p.optimizer_impl = OptimizerImpl::fused;
   p.attention = AttentionKernel::flash;
   p.loss = LossKernel::cross_entropy;
+  p.recompute = Recompute::Kind::operators;
   p.kinds = {DataParallel::none, DataParallel::ddp, DataParallel::fsdp2};
   p.attentions = {AttentionKernel::flash,
                   AttentionKernel::sdpa,

@@ -180,7 +180,8 @@ double exact(const Model& model, const Setting& setting) {
 
 bool conventions_apply(const Model& model) {
   return (model.task == Model::Task::causal_lm || model.task == Model::Task::masked_lm) && model.vocab_size > 0 &&
-         std::any_of(model.blocks.begin(), model.blocks.end(), is_layer);
+         std::any_of(model.blocks.begin(), model.blocks.end(), is_layer) &&
+         std::none_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.mamba.has_value(); });
 }
 
 const std::vector<Convention>& conventions() {

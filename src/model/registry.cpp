@@ -77,6 +77,7 @@ const std::vector<Family>& families() {
       {"wav2vec2", "Wav2Vec2", "Wav2Vec2Model", build_wav2vec2},
       {"mamba", "Mamba", "MambaForCausalLM", build_mamba},
       {"mamba2", "Mamba2", "Mamba2ForCausalLM", build_mamba2},
+      {"nemotron_h", "NemotronH", "NemotronHForCausalLM", build_nemotron_h},
       {"jamba", "Jamba", "JambaForCausalLM", build_jamba},
       {"clip", "CLIP", "CLIPModel", build_clip},
       {"siglip", "Siglip", "SiglipModel", build_siglip},

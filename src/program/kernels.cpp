@@ -361,6 +361,13 @@ void multi_tensor(Tape& tape, MultiTensor::Function function, std::int64_t tenso
   tape.kernel({kernel});
 }
 
+void multiply(DType type, double flops, std::initializer_list<const Tensor*> ins, std::initializer_list<const Tensor*> outs) {
+  Unspecified kernel{KernelKind::gemm, type, flops, 0, 0};
+  for (const Tensor* in : ins) kernel.bytes_read += in->bytes();
+  for (const Tensor* out : outs) kernel.bytes_written += out->bytes();
+  tape_of(ins, outs).kernel({kernel});
+}
+
 void memset(const Tensor& target) {
   if (target.bytes() > 0) target.tape().copy({Copy::Direction::set, target.bytes()}, target.tape().stream);
 }

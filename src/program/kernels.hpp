@@ -98,6 +98,10 @@ void row_wise(Tape& tape, RowWise::Function function, std::int64_t rows, std::in
 void gather(Tape& tape, Gather::Function function, std::int64_t elements, std::initializer_list<Operand> reads,
             std::initializer_list<Operand> writes);
 
+/// A kernel of somebody's own that multiplies in `type` and does more, of which no law of products tells the tiles: its FLOPs and what it
+/// moves.
+void multiply(DType type, double flops, std::initializer_list<const Tensor*> ins, std::initializer_list<const Tensor*> outs);
+
 /// cudaMemsetAsync.
 void memset(const Tensor& target);
 

@@ -66,6 +66,9 @@ StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy, boo
 /// llm-foundry's MPT under Composer's FSDP1.
 StepProgram lower_llm_foundry(const Model& model, const Strategy& strategy, bool every_micro_batch = false);
 
+/// MaxText's Llama layers on one rank, as XLA compiles them: FSDP, with or without replicas.
+StepProgram lower_maxtext(const Model& model, const Strategy& strategy);
+
 /// nanotron's Llama on one rank of pipeline rank `pipeline_rank`: torch DDP or ZeRO-1, tensor and pipeline parallel.
 StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pipeline_rank);
 

@@ -460,8 +460,8 @@ const std::vector<Entry>& precision_entries() {
 const std::vector<Entry>& kernel_entries() {
   static const std::vector<Entry> table = {
       {"recompute", "none, full, selective, selective:modules, selective-ac-op, selective-layer, every-N-layers", "", set_recompute},
-      {"recompute_modules", "core_attn, layernorm, moe_act, mla_up_proj, mlp, moe, shared_experts", "of selective",
-       [](Setting& x) { x.list(x.s.recompute.modules); }},
+      {"recompute_modules", "core_attn, layernorm, moe_act, mla_up_proj, mlp, moe, shared_experts, context, mlpwi, out_proj, qkv_proj",
+       "of selective; the last four of MaxText", [](Setting& x) { x.list(x.s.recompute.modules); }},
       {"recompute_method", "uniform, block", "Megatron", [](Setting& x) { x.s.recompute.method = x.named(method_names()); }},
       {"recompute_num_layers", "layers", "of the method", [](Setting& x) { x.s.recompute.layers = static_cast<int>(x.whole(0, 1 << 20)); }},
       {"recompute_reentrant", "true, false", "torch.utils.checkpoint's use_reentrant", [](Setting& x) { x.flag(x.s.recompute.reentrant); }},

@@ -241,12 +241,26 @@ TEST(Resolve, RefusesWhatTheFrameworkRefuses) {
                        "pp_schedule"))
       << "interleaved 1F1B wants micro-batches in multiples of pp";
   EXPECT_TRUE(contains(error_of(R"({"framework": "deepspeed", "zero": 2, "offload": "params"})"), "ZeRO-3 only"));
-  EXPECT_TRUE(contains(error_of(R"({"framework": "jax-maxtext"})"), "not modelled"));
+  EXPECT_TRUE(contains(error_of(R"({"framework": "jax-paxml"})"), "not modelled"));
   EXPECT_TRUE(contains(error_of(R"({"framework": "megatron-core", "data_parallel_sharding_strategy": "optim"})"), "Megatron-FSDP"));
   EXPECT_TRUE(contains(error_of(R"({"framework": "torchtitan", "task": "ia3"})"), "torchtitan has no PEFT"));
   EXPECT_TRUE(contains(error_of(R"({"ep": 4})"), "without experts"));
   EXPECT_TRUE(contains(error_of(R"({"dp": 3})"), "takes 3 GPUs and there are 8"));
   EXPECT_TRUE(contains(error_of(R"({"framework": "torchtian"})"), "did you mean 'torchtitan'"));
+}
+
+// MaxText shards with GSPMD, whatever FSDP is called; its remat policy is base.yml's, or that of NVIDIA's recipe of the container.
+TEST(Resolve, MaxtextTakesTheRematPolicyOfItsRecipe) {
+  const Strategy plain = resolved(R"({"framework": "jax-maxtext"})");
+  EXPECT_EQ(plain.data_parallel, DataParallel::fsdp);
+  EXPECT_EQ(plain.precision, Precision::amp_bf16);
+  EXPECT_EQ(plain.recompute.kind, Recompute::Kind::full);
+  EXPECT_TRUE(plain.torch.empty()) << "JAX runs without PyTorch";
+  const auto recomputed = [](const std::string& container) {
+    return resolved(R"({"framework": "maxtext", "framework_version": "NeMo container )" + container + "\"}").recompute.modules;
+  };
+  EXPECT_EQ(recomputed("24.09 (GPT-3: 24.05)"), (std::vector<std::string>{"context", "mlpwi"}));
+  EXPECT_EQ(recomputed("24.12"), (std::vector<std::string>{"context", "mlpwi", "out_proj"}));
 }
 
 TEST(Resolve, TorchsReleaseComesFromTheVersionsText) {

@@ -283,7 +283,8 @@ int add_moe(BlockBuilder& builder, int from, const LayerPlan& plan) {
                                                                            .gated = spec.gated,
                                                                            .bias = spec.expert_bias,
                                                                            .transposed = spec.transposed,
-                                                                           .activation = spec.activation}),
+                                                                           .activation = spec.activation,
+                                                                           .up_name = spec.gated ? "gate_up_proj" : "up_proj"}),
                                 {from, routed});
   if (spec.shared_intermediate == 0) return mixed;
 

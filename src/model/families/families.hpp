@@ -37,6 +37,7 @@ Model build_mpt(const Config& config);
 Model build_stablelm(const Config& config);
 Model build_starcoder2(const Config& config);
 Model build_nemotron(const Config& config);
+Model build_nemotron_h(const Config& config);
 Model build_olmo(const Config& config);
 Model build_olmo2(const Config& config);
 Model build_olmoe(const Config& config);

@@ -1,4 +1,6 @@
 // mamba, mamba2: layers that scan the sequence with a learned state; jamba: such layers between ones with attention and experts.
+#include "model/families/state_space.hpp"
+
 #include "model/families/decoder.hpp"
 #include "model/families/encoder.hpp"
 #include "model/families/families.hpp"
@@ -144,36 +146,46 @@ Model build_mamba(const Config& config) {
                      [&](BlockBuilder& block, int from) { return add_mixer(block, from, spec); });
 }
 
-// Mamba 2 (Dao & Gu 2024): a decay per head, and one projection that gives gate, channels, states and steps together.
+int add_mamba2(BlockBuilder& block, int from, const MambaSpec& spec, bool bias, bool convolution_bias) {
+  const int all =
+      block.linear("mixer.in_proj", from, {.in = spec.hidden, .out = spec.projected(), .bias = bias, .parallel = Parallel::column});
+  Operator along = sequence_convolution(
+      "mixer.conv1d",
+      {.in = spec.convolved(), .out = spec.convolved(), .kernel = spec.kernel, .groups = spec.convolved(), .bias = convolution_bias});
+  const int x = block.activation("mixer.act", block.add(std::move(along), {all}), "silu", spec.convolved());
+  Operator recurrence =
+      scan("mixer.scan", spec.inner(),
+           {parameter("mixer.dt_bias", {spec.heads}), parameter("mixer.A_log", {spec.heads}), parameter("mixer.D", {spec.heads})});
+  recurrence.flops_per_token = 4.0 * static_cast<double>(product({spec.inner(), spec.states}));  // into the state, and out of it
+  NormSpec norm;
+  norm.width = spec.inner();
+  const int gated = block.norm("mixer.norm", block.add(std::move(recurrence), {x, all}), norm);
+  block.block().mamba = spec;
+  return block.linear("mixer.out_proj", gated, {.in = spec.inner(), .out = spec.hidden, .bias = bias, .parallel = Parallel::row});
+}
+
+std::vector<std::string> mamba2_registration() { return {"mixer.scan", "mixer.conv1d", "mixer.in_proj", "mixer.norm", "mixer.out_proj"}; }
+
 Model build_mamba2(const Config& config) {
   Model model = state_space_model(config);
   note_training_keys(config);
   (void)config.find("time_step_rank");
-  const std::int64_t inner = product({config.dimension("expand", 1 << 16), model.hidden_size}), heads = config.dimension("num_heads"),
-                     states = product({2, config.dimension("n_groups"), config.dimension("state_size")}),
-                     kernel = config.dimension("conv_kernel", 1 << 16);
-  if (product({heads, config.dimension("head_dim")}) != inner)
+  MambaSpec spec;
+  spec.hidden = model.hidden_size;
+  spec.heads = config.dimension("num_heads");
+  spec.head_dim = config.dimension("head_dim");
+  spec.groups = config.dimension("n_groups");
+  spec.states = config.dimension("state_size");
+  spec.kernel = config.dimension("conv_kernel", 1 << 16);
+  (void)product({2, spec.groups, spec.states});
+  if (product({spec.heads, spec.head_dim}) != product({config.dimension("expand", 1 << 16), model.hidden_size}))
     config.fail_at("num_heads", "num_heads times head_dim is expand times hidden_size");
   const bool bias = config.flag("use_bias"), convolution_bias = config.flag("use_conv_bias");
-  model.intermediate_size = inner;
-  model.heads = model.kv_heads = heads;
-  model.head_dim = config.dimension("head_dim");
-  return mamba_model(
-      std::move(model), config, {"mixer.scan", "mixer.conv1d", "mixer.in_proj", "mixer.norm", "mixer.out_proj"},
-      [&](BlockBuilder& block, int from) {
-        const std::int64_t hidden = config.dimension("hidden_size"), convolved = inner + states;
-        const int all = block.linear("mixer.in_proj", from,
-                                     {.in = hidden, .out = inner + convolved + heads, .bias = bias, .parallel = Parallel::column});
-        Operator along = sequence_convolution(
-            "mixer.conv1d", {.in = convolved, .out = convolved, .kernel = kernel, .groups = convolved, .bias = convolution_bias});
-        const int x = block.activation("mixer.act", block.add(std::move(along), {all}), "silu", convolved);
-        Operator recurrence = scan("mixer.scan", inner,
-                                   {parameter("mixer.dt_bias", {heads}), parameter("mixer.A_log", {heads}), parameter("mixer.D", {heads})});
-        NormSpec norm;
-        norm.width = inner;
-        const int gated = block.norm("mixer.norm", block.add(std::move(recurrence), {x, all}), norm);
-        return block.linear("mixer.out_proj", gated, {.in = inner, .out = hidden, .bias = bias, .parallel = Parallel::row});
-      });
+  model.intermediate_size = spec.inner();
+  model.heads = model.kv_heads = spec.heads;
+  model.head_dim = spec.head_dim;
+  return mamba_model(std::move(model), config, mamba2_registration(),
+                     [&](BlockBuilder& block, int from) { return add_mamba2(block, from, spec, bias, convolution_bias); });
 }
 
 namespace {

@@ -12,20 +12,11 @@ namespace plimsoll::program {
 
 namespace {
 
-/// Everything that decides what a layer allocates is known here; what is not modelled is refused by name.
-void check_layer(const Block& block, const Strategy& strategy) {
+void check_attention(const Block& block, const Strategy& strategy) {
+  const bool te = strategy.megatron.layer_spec == "te";
   const auto no = [&](bool unknown, const char* what) {
     if (unknown) refuse(std::string(what) + " is not modelled for Megatron-core", block.name);
   };
-  no(!block.attention || (!block.mlp && !block.moe) || block.cross_attention, "this kind of layer");
-  no(block.placement != NormPlacement::pre, "a placement of norms other than before the branches");
-  const bool te = strategy.megatron.layer_spec == "te";
-  // layernorm_zero_centered_gamma: Transformer Engine's kernels add the one; torch's norm refuses it.
-  if (block.norm.unit_offset && !te)
-    refuse("Megatron-core's local layers have no norm that multiplies by 1 + weight", block.name, "use layer_spec te");
-  no((block.norm.unit_offset && block.norm.kind != NormSpec::Kind::layer_norm) || block.norm.decomposed ||
-         block.norm.kind == NormSpec::Kind::none,
-     "this norm");
   const AttentionSpec& attention = *block.attention;
   if (attention.mla && !te)
     refuse("Megatron-core cannot build latent attention of local layers: their DotProductAttention takes neither k_channels nor v_channels",
@@ -35,9 +26,40 @@ void check_layer(const Block& block, const Strategy& strategy) {
      "a norm of queries and keys over more than one head");
   no((attention.sliding_window || attention.sinks) && !te, "a sliding window or sinks in local layers");
   no(attention.softcap > 0 || attention.clip > 0 || !attention.causal, "this attention");
-  no(attention.positions != Positions::learned && attention.positions != Positions::rope, "this position embedding");
+  no(attention.positions != Positions::learned && attention.positions != Positions::rope && (attention.positions != Positions::none || !te),
+     "this position embedding");
   no(attention.heads % strategy.tp != 0, "a number of heads that the tensor-parallel ranks do not divide");
   no(attention.kv_heads % strategy.tp != 0 && strategy.tp % attention.kv_heads != 0, "this number of key and value heads");
+}
+
+/// MambaMixer's own assertions, and what of the mixer is not modelled.
+void check_mamba(const MambaSpec& mamba, const Strategy& strategy) {
+  if (mamba.heads % strategy.tp != 0 || mamba.groups % strategy.tp != 0)
+    fail("the tensor-parallel ranks do not divide the mixers' " + std::to_string(mamba.heads) + " heads and " +
+             std::to_string(mamba.groups) + " groups",
+         "tp", "choose a divisor of both");
+  if (strategy.cp > 1) refuse("context parallelism of Mamba mixers is not modelled for Megatron-core", "cp");
+  if (strategy.lora) refuse("adapters beside Mamba mixers are not modelled for Megatron-core", "lora");
+}
+
+/// Everything that decides what a layer allocates is known here; what is not modelled is refused by name.
+void check_layer(const Block& block, const Strategy& strategy) {
+  const auto no = [&](bool unknown, const char* what) {
+    if (unknown) refuse(std::string(what) + " is not modelled for Megatron-core", block.name);
+  };
+  const bool whole = block.attention && (block.mlp || block.moe);
+  const bool hybrid = strategy.megatron.layer_spec == "te" && (block.mamba || block.attention || block.mlp || block.moe);
+  no((!whole && !hybrid) || block.cross_attention, "this kind of layer");
+  no(block.placement != NormPlacement::pre, "a placement of norms other than before the branches");
+  const bool te = strategy.megatron.layer_spec == "te";
+  // layernorm_zero_centered_gamma: Transformer Engine's kernels add the one; torch's norm refuses it.
+  if (block.norm.unit_offset && !te)
+    refuse("Megatron-core's local layers have no norm that multiplies by 1 + weight", block.name, "use layer_spec te");
+  no((block.norm.unit_offset && block.norm.kind != NormSpec::Kind::layer_norm) || block.norm.decomposed ||
+         block.norm.kind == NormSpec::Kind::none,
+     "this norm");
+  if (block.attention) check_attention(block, strategy);
+  if (block.mamba) check_mamba(*block.mamba, strategy);
   if (block.mlp) {
     const bool swiglu = block.mlp->gated && block.mlp->activation == "silu";
     const bool gelu = !block.mlp->gated && block.mlp->activation.rfind("gelu", 0) == 0 && block.mlp->bias;
@@ -261,10 +283,13 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
     config.fuses_dropout &= !block.moe || !block.moe->expert_bias;
     if (block.moe && adapts_feed_forward(config.adapted))
       refuse("adapters of experts are not modelled for Megatron-core", "lora.target_modules", "linear_qkv and linear_proj are");
-    config.latent = block.attention->mla.has_value();
+    if (block.attention) {
+      config.latent = block.attention->mla.has_value();
+      if (block.attention->positions == Positions::rope && !config.latent) config.rotary = block.attention->rotary_dim;
+      if (block.attention->positions == Positions::learned) config.positions = model.max_positions;
+    }
     config.norm = block.norm;
     config.hidden_dropout = block.hidden_dropout;
-    if (block.attention->positions == Positions::learned) config.positions = model.max_positions;
     for (std::int64_t i = 0; i < block.repeat; ++i) config.layers.push_back(&block);
   }
   return config;
@@ -285,7 +310,14 @@ class ParameterList {
   }
 
   void layer(const std::string& path, const Block& block) {
-    const AttentionSpec& attention = *block.attention;
+    if (block.mamba) mixer(path + ".mixer.", *block.mamba);
+    if (block.attention) attention_branch(path, *block.attention);
+    if (!block.mlp && !block.moe) return;
+    if (!config_.te || block.moe) norm(path + ".pre_mlp_layernorm", config_.hidden);
+    block.moe ? experts(path + ".mlp.", *block.moe) : mlp(path + ".mlp.", *block.mlp);
+  }
+
+  void attention_branch(const std::string& path, const AttentionSpec& attention) {
     const std::string self = path + ".self_attention.";
     if (!config_.te || attention.mla) norm(path + ".input_layernorm", config_.hidden);
     attention.mla ? latent_attention(self, attention) : plain_attention(self, attention);
@@ -293,8 +325,6 @@ class ParameterList {
       norm(self + "q_layernorm", attention.head_dim);
       norm(self + "k_layernorm", attention.head_dim);
     }
-    if (!config_.te || block.moe) norm(path + ".pre_mlp_layernorm", config_.hidden);
-    block.moe ? experts(path + ".mlp.", *block.moe) : mlp(path + ".mlp.", *block.mlp);
   }
 
   void head(bool own_weight) {
@@ -366,6 +396,17 @@ class ParameterList {
     }
     linear(self + "linear_kv_down_proj", {mla.kv_lora_rank + mla.qk_rope_head_dim, config_.hidden}, false);
     normed_linear(self + "linear_kv_up_proj", {heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank}, false);
+  }
+
+  /// MambaMixer: what is cut over the heads or the groups is this rank's.
+  void mixer(const std::string& path, const MambaSpec& spec) {
+    const std::int64_t heads = spec.heads / tp_, inner = spec.inner() / tp_, convolved = spec.convolved() / tp_;
+    for (const char* name : {"dt_bias", "A_log", "D"}) add(path.substr(0, path.size() - 1), name, {heads});
+    add(path + "conv1d", "weight", {convolved, 1, spec.kernel});
+    add(path + "conv1d", "bias", {convolved});
+    normed_linear(path + "in_proj", {spec.projected() / tp_, config_.hidden}, false);
+    add(path + "norm", "weight", {inner});
+    linear(path + "out_proj", {config_.hidden, inner}, false);
   }
 
   void mlp(const std::string& path, const MlpSpec& spec) {

@@ -39,6 +39,7 @@ struct MegatronConfig {
   std::vector<std::string> adapted;  ///< linears that get an adapter, by Megatron's names
   LossKernel loss = LossKernel::vocab_parallel;
   bool tied = false;
+  std::int64_t rotary = 0;     ///< dimensions of a head that one table turns; 0: none, or latent attention's own
   bool latent = false;         ///< multi-head latent attention
   bool routes_tokens = false;  ///< some layers are mixtures of experts
   std::int64_t pipeline = 1;

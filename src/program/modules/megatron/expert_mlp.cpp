@@ -15,14 +15,15 @@ namespace plimsoll::program {
 
 namespace {
 
-/// WeightedSwiGLUFunction and WeightedQuickGeGLUFunction, compiled: gate(first half) · second half · weight of the row.
-Tensor weighted_gate(const Tensor& x, const Tensor& weights) {
-  PythonFunction op("weighted_gate", {&x, &weights});
+/// WeightedSwiGLUFunction and WeightedQuickGeGLUFunction, compiled: gate(first half) · second half · weight of the row; of one part
+/// WeightedSquaredReLUFunction: relu(x)² · weight of the row.
+Tensor weighted_activation(const char* name, const Tensor& x, const Tensor& weights, std::int64_t parts) {
+  PythonFunction op(name, {&x, &weights});
   op.save(x);
   op.save(weights);
-  Dims half = x.sizes();
-  half[-1] /= 2;
-  Tensor y = op.output(half, x.dtype());
+  Dims part = x.sizes();
+  part[-1] /= parts;
+  Tensor y = op.output(part, x.dtype());
   pointwise(Pointwise::Form::fused, {&x, &weights}, {&y});
   return op.done(y, [](BackwardCall& b) {
     const Tensor input = b.saved(0), scale = b.saved(1);
@@ -34,6 +35,8 @@ Tensor weighted_gate(const Tensor& x, const Tensor& weights) {
     b.drop_gradients();
   });
 }
+
+Tensor weighted_gate(const Tensor& x, const Tensor& weights) { return weighted_activation("weighted_gate", x, weights, 2); }
 
 /// weighted_bias_quick_geglu_impl clamps in eager operators before its compiled function: the gate from above, the other half from both
 /// sides.
@@ -94,10 +97,12 @@ std::int64_t padded_rows(const MegatronRuntime& runtime, std::int64_t rows, std:
 }
 
 bool knows_expert_activation(const MoeSpec& spec) {
-  return spec.gated && (spec.activation == "silu" || spec.activation == "clamped_swiglu" || gelu_like(spec.activation));
+  if (!spec.gated) return spec.activation == "relu2" && !spec.expert_bias;
+  return spec.activation == "silu" || spec.activation == "clamped_swiglu" || gelu_like(spec.activation);
 }
 
 Tensor expert_activation(const MoeSpec& spec, const Tensor& x, const Tensor& weights) {
+  if (!spec.gated) return weighted_activation("weighted_squared_relu", x, weights, 1);
   if (gelu_like(spec.activation)) return eager_gelu_gate(x, weights);
   return weighted_gate(spec.activation == "clamped_swiglu" ? clamped(x) : x, weights);
 }

@@ -5,6 +5,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
+#include "program/modules/megatron/mamba.hpp"
 #include "program/modules/megatron/mappings.hpp"
 #include "program/modules/megatron/ops.hpp"
 #include "program/modules/megatron/recompute.hpp"
@@ -40,8 +41,9 @@ class MegatronChunk::Layer {
   Tensor operator()(const Tensor& input, const Tensor& rotary) const {
     Tensor x = input;
     ModuleCall call(module_, runtime().tape(), {&x});
-    const Tensor hidden = attention_branch(x, rotary);
-    return call.done(mlp_branch(hidden));
+    if (block_.mamba) return call.done(mamba_branch(x));
+    const Tensor hidden = block_.attention ? attention_branch(x, rotary) : x;
+    return call.done(block_.mlp || block_.moe ? mlp_branch(hidden) : hidden);
   }
 
   Module& module() const { return module_; }
@@ -58,6 +60,30 @@ class MegatronChunk::Layer {
     Tensor attended = config().latent ? latent_attention(normed) : attention(normed, rotary);
     again.discard(attended);
     return add_residual(attended, module_.child("self_attention").child("linear_proj").tensor("bias"), residual);
+  }
+
+  /// MambaLayer.forward: a mixer, whose input projection norms, and its residual connection.
+  Tensor mamba_branch(const Tensor& residual) const {
+    Tensor mixed;
+    {
+      const LabelScope label = labelled("mixer");
+      Module& mixer = module_.child("mixer");
+      const Tensor projected = column(residual, mixer.child("in_proj"), {});
+      Module& convolution = mixer.child("conv1d");
+      const MambaParameters parameters{convolution.tensor("weight"), convolution.tensor("bias"), mixer.tensor("dt_bias"),
+                                       mixer.tensor("A_log"),        mixer.tensor("D"),          mixer.child("norm").tensor("weight")};
+      const Tensor scanned = mamba_split_scan(contiguous(transpose(projected, 0, 1)), local_mixer(), parameters);
+      mixed = row(contiguous(transpose(scanned, 0, 1)), mixer.child("out_proj"));
+    }
+    return add_residual(mixed, {}, residual);
+  }
+
+  /// This rank's heads and groups.
+  MambaSpec local_mixer() const {
+    MambaSpec local = *block_.mamba;
+    local.heads /= runtime().tp();
+    local.groups /= runtime().tp();
+    return local;
   }
 
   Tensor mlp_branch(const Tensor& residual) const {
@@ -378,11 +404,10 @@ void MegatronChunk::construct() {
     if (std::find(born_on_host_.begin(), born_on_host_.end(), parameter.get()) == born_on_host_.end())
       parameter->tensor = tape.parameter(parameter->sizes, parameter->type, parameter->trainable);
     if (parameter->type == DType::fp8) parameter->tensor.impl()->grad_dtype = config_.type;
-    if (parameter == parameters_.front() && plan_.embedding && config_.positions == 0 && !config_.latent)
-      frequencies_ = tape.empty({config_.layers.front()->attention->rotary_dim / 2}, DType::fp32, Category::parameter);
+    if (parameter == parameters_.front() && plan_.embedding && config_.rotary > 0)
+      frequencies_ = tape.empty({config_.rotary / 2}, DType::fp32, Category::parameter);
   }
-  if (!plan_.embedding && config_.positions == 0 && !config_.latent)
-    frequencies_ = tape.empty({config_.layers.front()->attention->rotary_dim / 2}, DType::fp32, Category::parameter);
+  if (!plan_.embedding && config_.rotary > 0) frequencies_ = tape.empty({config_.rotary / 2}, DType::fp32, Category::parameter);
 }
 
 void MegatronChunk::move_to_device() {
@@ -482,7 +507,7 @@ Tensor MegatronChunk::embed(const MegatronBatch& batch) {
 
 /// RotaryEmbedding.forward, cached after its first call.
 Tensor MegatronChunk::rotary(std::int64_t length) {
-  if (config_.positions > 0 || config_.latent) return {};
+  if (config_.rotary == 0) return {};
   if (rotary_table_) return rotary_table_;
   Tape& tape = runtime_.tape();
   const GradMode no_grad(tape, false);

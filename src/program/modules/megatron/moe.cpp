@@ -180,7 +180,8 @@ std::vector<ExpertParameter> expert_parameters(const MoeSpec& spec, std::int64_t
   if (spec.router_bias) parameters.push_back({"router", "bias", {spec.experts}, true, false});
   const std::int64_t inner = spec.expert_intermediate / options.expert_tensor_parallel, local = spec.experts / options.expert_parallel;
   const bool own = options.expert_parallel > 1;  // else their gradients are reduced with all others
-  const Dims up{2 * inner, hidden}, down{hidden, inner};
+  const std::int64_t halves = spec.gated ? 2 : 1;
+  const Dims up{halves * inner, hidden}, down{hidden, inner};
   if (options.grouped) {
     const auto grouped = [&](const char* linear, const Dims& sizes) {
       for (std::int64_t i = 0; i < local; ++i) {
@@ -198,7 +199,7 @@ std::vector<ExpertParameter> expert_parameters(const MoeSpec& spec, std::int64_t
   }
   if (spec.shared_intermediate > 0) {
     const std::int64_t shared = spec.shared_intermediate / tensor_parallel;
-    parameters.push_back({"shared_experts.linear_fc1", "weight", {2 * shared, hidden}, false, false});
+    parameters.push_back({"shared_experts.linear_fc1", "weight", {halves * shared, hidden}, false, false});
     parameters.push_back({"shared_experts.linear_fc2", "weight", {hidden, shared}, false, false});
   }
   return parameters;
@@ -452,7 +453,7 @@ Tensor MegatronExperts::shared(const Tensor& hidden) const {
   const bool sequence = runtime_.sequence_parallel();
   Tensor inner = options_.te ? te_linear(runtime_, hidden, up, {}, TeParallel::column)
                              : megatron_linear(runtime_, hidden, up, {}, {.gather_input = sequence, .reduce_gradient = false});
-  Tensor active = bias_swiglu(inner, {});
+  Tensor active = spec_.gated ? bias_swiglu(inner, {}) : squared_relu(inner);
   inner = std::move(active);
   if (options_.te) return te_linear(runtime_, inner, down, {}, TeParallel::row);
   const Tensor partial = megatron_linear(runtime_, inner, down, {}, {});
