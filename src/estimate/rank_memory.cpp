@@ -35,15 +35,18 @@ OutsideAllocator outside_of(const Cluster& cluster, const Strategy& resolved) {
 Bytes communicators_of(const OutsideAllocator& outside) { return outside.total().expected - outside.context.expected; }
 
 StepWork work_of(const StepProgram& program) {
+  std::vector<std::optional<double>> flops;  // of each kernel that is a product
+  flops.reserve(program.kernels.size());
+  for (const Kernel& kernel : program.kernels) flops.push_back(kernel.product() ? std::optional(kernel.flops()) : std::nullopt);
   StepWork work;
   for (std::size_t i = 0; i < program.step.size(); ++i) {
     if (program.step[i].kind != InstructionKind::kernel) continue;
-    const Kernel& kernel = program.kernels[program.step[i].id];
     const std::int64_t runs = program.repeated.runs_of(i);
     work.launches += runs;
-    if (!kernel.product()) continue;
+    const std::optional<double>& each = flops[program.step[i].id];
+    if (!each) continue;
     work.gemms += runs;
-    work.gemm_flops += static_cast<double>(runs) * kernel.flops();
+    work.gemm_flops += static_cast<double>(runs) * *each;
   }
   return work;
 }
