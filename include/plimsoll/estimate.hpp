@@ -69,6 +69,7 @@ struct StepWork {
   std::int64_t launches = 0;   ///< kernels and matrix products; copies and memory sets are none
   std::int64_t gemms = 0;
   double gemm_flops = 0;
+  double flops = 0;            ///< of matrix products, attention and convolutions
 };
 
 /// Ranks that hold the same program: one pipeline stage.
@@ -108,13 +109,14 @@ struct TimeReport {
 
 struct FlopsConvention {
   std::string name;                     ///< as in formats.md: "megatron", "torchtitan", "palm", …
-  double model_flops_per_token = 0;     ///< forward and backward, no recomputation
+  double model_flops_per_token = 0;     ///< forward and backward, no recomputation, no gradients of weights that adapters leave frozen
   double mfu = 0;                       ///< of the device's dense peak for the compute type
 };
 
 struct FlopsReport {
   std::vector<FlopsConvention> conventions;
-  double hardware_flops_per_token = 0;  ///< what the kernels do, with recomputation and causal masks
+  double hardware_flops_per_token = 0;  ///< what the kernels of all ranks do, with recomputation and causal masks
+  Basis hardware_basis = Basis::closed_form;  ///< played: read off the ranks' programs
   double hfu = 0;
   double peak_flops_per_second = 0;     ///< the denominator
 };

@@ -32,6 +32,7 @@ struct Change {
   Bytes device;                    ///< what is needed with it
   Verdict verdict;                 ///< of the run with it
   std::optional<double> slowdown;  ///< step time with it over step time without, both read the same way; empty where they cannot be
+  bool fewer_bits = false;         ///< numbers are held or multiplied in fewer bits with it: the run's results change
 };
 
 /// A change that cannot be compared, and why.
@@ -54,8 +55,9 @@ struct Explanation {
 /// that does not exist.
 Explanation explain(const Model& model, const Cluster& cluster, const Strategy& strategy, std::optional<std::int64_t> stage = {});
 
-/// The change with which a run that does not fit would: the largest saving first, several together where one is not enough (at most
-/// three). Its flags can be appended to the command line as they stand. Empty where nothing that was tried makes it fit.
+/// The change with which a run that does not fit would: of those that do, the one that costs least time; several together, the largest
+/// saving first, where one is not enough (at most three). Numbers are held in fewer bits only where nothing else helps. Its flags can be
+/// appended to the command line as they stand. Empty where nothing that was tried makes it fit.
 std::optional<Change> fitting_change(const Model& model, const Cluster& cluster, const Strategy& strategy);
 
 /// Gathers tensors by category, module without its layer numbers, and operator; largest first.

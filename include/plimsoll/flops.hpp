@@ -46,6 +46,8 @@ double operator_forward(const Block& block, const Operator& op, const Lengths& l
 double block_forward(const Block& block, const Lengths& lengths, Mask mask);
 /// Forward FLOPs per sample.
 double forward(const Model& model, const Lengths& lengths, Mask mask = Mask::causal_exact);
+/// The share of it that products with weights have: a backward pass spends as much on their gradients, unless they are frozen.
+double weight_products(const Model& model, const Lengths& lengths);
 
 /// What runs on the device besides the model FLOPs.
 struct Execution {

@@ -221,6 +221,7 @@ class Change:
     device: Bytes
     verdict: str
     step_time_ratio: Optional[float]
+    fewer_bits: bool
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,7 @@ class Explanation:
     @staticmethod
     def of(answer: dict[str, Any]) -> Explanation:
         alive = [AliveGroup(each["category"], each["module"], each["operation"], each["count"], Bytes(each["bytes"]), Bytes(each["largest_bytes"])) for each in answer["alive"]]
-        changes = [Change(each["flag"], Bytes(each["saved_bytes"]), Bytes(each["device_bytes"]), each["verdict"], each["step_time_ratio"]) for each in answer["changes"]]
+        changes = [Change(each["flag"], Bytes(each["saved_bytes"]), Bytes(each["device_bytes"]), each["verdict"], each["step_time_ratio"], each["fewer_bits"]) for each in answer["changes"]]
         return Explanation(answer["verdict"], answer["stage"], answer["peak"], alive, changes, answer)
 
     def to_frame(self) -> "pandas.DataFrame":

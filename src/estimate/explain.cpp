@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "estimate/rank_groups.hpp"
 #include "estimate/rank_memory.hpp"
@@ -57,7 +58,8 @@ std::optional<Tried> compare(const Model& model, const Cluster& cluster, const S
     }
     const Bytes device(static_cast<std::int64_t>(after.device.expected));
     const Bytes saved = Bytes(static_cast<std::int64_t>(before.memory.device.expected)) - device;
-    return Tried{{change.flag, saved, device, report.verdict, slowdown_of(change, explanation.report.time, report.time)}, change.strategy};
+    return Tried{{change.flag, saved, device, report.verdict, slowdown_of(change, explanation.report.time, report.time), change.fewer_bits},
+                 change.strategy};
   } catch (const Error& error) {
     if (error.code() == ErrorCode::internal) throw;
   }
@@ -115,6 +117,43 @@ std::string joined(const std::string& flags, const std::string& later) {
   return kept + later;
 }
 
+/// Of the changes with which the run fits, the one that costs least time, those first that leave it some room; one whose time cannot be
+/// compared comes last.
+std::vector<Tried>::const_iterator fastest_that_fits(const std::vector<Tried>& tried) {
+  const auto rank = [](const Tried& one) {
+    return std::pair(one.change.verdict, one.change.slowdown.value_or(std::numeric_limits<double>::infinity()));
+  };
+  const auto best = std::min_element(tried.begin(), tried.end(), [&](const Tried& a, const Tried& b) { return rank(a) < rank(b); });
+  return best == tried.end() || best->change.verdict == Verdict::does_not_fit ? tried.end() : best;
+}
+
+/// fitting_change among the changes that leave every number as it is, or (`rounding`) among all.
+std::optional<Change> fitting_changes(const Model& model, const Cluster& cluster, const Strategy& strategy, bool rounding) {
+  constexpr int kMostTogether = 3;
+  Strategy base = strategy;
+  std::string flags;
+  for (int together = 0; together < kMostTogether; ++together) {
+    Explanation explanation;
+    explanation.report = estimate(model, cluster, base);
+    explanation.rank = explanation.report.worst;
+    std::vector<SingleChange> changes = memory_changes(base, resolve(base, model, cluster), model, cluster);
+    if (!rounding)
+      changes.erase(std::remove_if(changes.begin(), changes.end(), [](const SingleChange& c) { return c.fewer_bits; }), changes.end());
+    const std::vector<Tried> tried = savings_of(try_all(model, cluster, changes, explanation));
+    if (tried.empty() || is_hopeless(explanation.report, tried)) return {};
+    const auto fits = fastest_that_fits(tried);
+    const auto best = fits != tried.end() ? fits : tried.begin();
+    flags = joined(flags, best->change.flag);
+    if (fits != tried.end()) {
+      Change change = fits->change;
+      change.flag = flags;
+      return change;
+    }
+    base = best->strategy;
+  }
+  return {};
+}
+
 }  // namespace
 
 PlayableRank playable_rank(const Model& model, const Cluster& cluster, const Strategy& strategy, std::int64_t stage) {
@@ -145,28 +184,8 @@ Explanation explain(const Model& model, const Cluster& cluster, const Strategy& 
 }
 
 std::optional<Change> fitting_change(const Model& model, const Cluster& cluster, const Strategy& strategy) {
-  constexpr int kMostTogether = 3;
-  Strategy base = strategy;
-  std::string flags;
-  for (int together = 0; together < kMostTogether; ++together) {
-    Explanation explanation;
-    explanation.report = estimate(model, cluster, base);
-    explanation.rank = explanation.report.worst;
-    const std::vector<SingleChange> changes = memory_changes(base, resolve(base, model, cluster), model, cluster);
-    const std::vector<Tried> tried = savings_of(try_all(model, cluster, changes, explanation));
-    if (is_hopeless(explanation.report, tried)) return {};
-    const auto fits =
-        std::find_if(tried.begin(), tried.end(), [](const Tried& one) { return one.change.verdict != Verdict::does_not_fit; });
-    const auto best = fits != tried.end() ? fits : tried.begin();
-    if (best == tried.end()) return {};
-    flags = joined(flags, best->change.flag);
-    if (fits != tried.end()) {
-      Change change = fits->change;
-      change.flag = flags;
-      return change;
-    }
-    base = best->strategy;
-  }
+  for (const bool rounding : {false, true})
+    if (auto change = fitting_changes(model, cluster, strategy, rounding)) return change;
   return {};
 }
 

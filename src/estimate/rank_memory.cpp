@@ -34,19 +34,34 @@ OutsideAllocator outside_of(const Cluster& cluster, const Strategy& resolved) {
 
 Bytes communicators_of(const OutsideAllocator& outside) { return outside.total().expected - outside.context.expected; }
 
+/// What a launch of a kernel adds to the step's work: FLOPs of products, attention and convolutions, and whether it is a product.
+struct NetworkWork {
+  double flops = 0;
+  bool product = false;
+};
+
+std::vector<NetworkWork> works_of(const std::vector<Kernel>& kernels) {
+  std::vector<NetworkWork> works;
+  works.reserve(kernels.size());
+  for (const Kernel& kernel : kernels) {
+    const bool product = kernel.product(), computes = product || kernel.attention() || kernel.kind() == KernelKind::convolution;
+    works.push_back({computes ? kernel.flops() : 0, product});
+  }
+  return works;
+}
+
 StepWork work_of(const StepProgram& program) {
-  std::vector<std::optional<double>> flops;  // of each kernel that is a product
-  flops.reserve(program.kernels.size());
-  for (const Kernel& kernel : program.kernels) flops.push_back(kernel.product() ? std::optional(kernel.flops()) : std::nullopt);
+  const std::vector<NetworkWork> works = works_of(program.kernels);
   StepWork work;
   for (std::size_t i = 0; i < program.step.size(); ++i) {
     if (program.step[i].kind != InstructionKind::kernel) continue;
+    const NetworkWork& each = works[program.step[i].id];
     const std::int64_t runs = program.repeated.runs_of(i);
     work.launches += runs;
-    const std::optional<double>& each = flops[program.step[i].id];
-    if (!each) continue;
+    work.flops += static_cast<double>(runs) * each.flops;
+    if (!each.product) continue;
     work.gemms += runs;
-    work.gemm_flops += static_cast<double>(runs) * *each;
+    work.gemm_flops += static_cast<double>(runs) * each.flops;
   }
   return work;
 }

@@ -46,6 +46,13 @@ std::string as_flags(const Options& options) {
   return text;
 }
 
+/// Whether options say in how many bits numbers are held or multiplied: each that is tried takes fewer.
+bool takes_bits(const Options& options) {
+  return std::any_of(options.begin(), options.end(), [](const auto& option) {
+    return option.first == "precision" || option.first == "base_weights" || option.first == "optimizer" || option.first == "tf32";
+  });
+}
+
 std::string offload_value(const Offload& offload) {
   std::string value;
   const auto say = [&](bool wanted, const char* name) {
@@ -71,6 +78,7 @@ class Changes {
     sharding();
     optimizer();
     rest();
+    fewer_bits();
     return std::move(changes_);
   }
 
@@ -94,7 +102,7 @@ class Changes {
           changed = with(options);
           (void)resolve(changed, model_, cluster_);
         }
-        return changes_.push_back({as_flags(options), std::move(changed)});
+        return changes_.push_back({as_flags(options), std::move(changed), takes_bits(options)});
       } catch (const Error& error) {
         if (error.code() == ErrorCode::internal) throw;
       }
@@ -223,6 +231,14 @@ class Changes {
     if (r_.data_parallel == DataParallel::ddp && r_.ddp.gradient_as_bucket_view == false) add("ddp.gradient_as_bucket_view", "true");
     if (!r_.allocator.expandable_segments) add("allocator.expandable_segments", "true");
     if (profile_.offload_activations && !r_.offload.activations) offload(&Offload::activations);
+  }
+
+  /// Weights, gradients or optimizer states in fewer bits.
+  void fewer_bits() {
+    if (r_.lora && r_.base_weights == BaseWeights::as_trained) add("base_weights", "nf4");
+    const bool pure = r_.precision == Precision::pure_bf16 || r_.precision == Precision::pure_fp16;
+    if (!pure && r_.compute_dtype == DType::bf16 && r_.low_precision == LowPrecision::none) add("precision", "pure-bf16");
+    if (r_.optimizer == OptimizerKind::adamw) add("optimizer", "adamw-8bit");
   }
 
   void offload(bool Offload::*part) {

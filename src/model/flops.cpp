@@ -128,6 +128,12 @@ double forward(const Model& model, const Lengths& lengths, Mask mask) {
   return total;
 }
 
+double weight_products(const Model& model, const Lengths& lengths) {
+  double total = 0;
+  for (const Block& block : model.blocks) total += as_double(block.repeat) * parts_of(block, lengths, Mask::full).products;
+  return total;
+}
+
 double hardware(const Model& model, const Lengths& lengths, const Execution& execution) {
   double total = 0;
   for (const Block& block : model.blocks) {

@@ -17,11 +17,9 @@ std::string lower(std::string_view text) {
   return lowered;
 }
 
-/// "meta-llama/Meta-Llama-3-8B-Instruct" is "meta-llama-3-8b-instruct".
-std::string without_owner(const std::string& name) { return name.substr(name.rfind('/') + 1); }
-
 bool is_shipped(const std::string& name) {
-  return data::find_shipped_file("models/" + name + "/config.json") != nullptr || data::find_shipped_file("models/" + name + "/graph.json") != nullptr;
+  return data::find_shipped_file("models/" + name + "/config.json") != nullptr ||
+         data::find_shipped_file("models/" + name + "/graph.json") != nullptr;
 }
 
 /// By the table: the whole name, or all of it but the owner.
@@ -32,7 +30,7 @@ std::optional<std::string> listed(const std::string& name) {
   for (const std::string& shipped : names.keys())
     for (const JsonValue& entry : names[shipped].elements()) {
       const std::string hub = lower(entry.text());
-      if (hub == name || (!owned && without_owner(hub) == name)) return shipped;
+      if (hub == name || (!owned && name_without_owner(hub) == name)) return shipped;
     }
   return {};
 }
@@ -54,13 +52,15 @@ bool cut_tuning(std::string& name) {
 
 }  // namespace
 
+std::string name_without_owner(std::string_view hub_name) { return lower(hub_name.substr(hub_name.rfind('/') + 1)); }
+
 std::optional<std::string> shipped_name_of(std::string_view hub_name) {
   constexpr std::size_t kLongestName = 200;
   if (hub_name.size() > kLongestName) return {};
   std::string name = lower(hub_name);
   while (!name.empty() && name.back() == '/') name.pop_back();
   if (auto shipped = listed(name)) return shipped;
-  name = without_owner(name);
+  name = name_without_owner(name);
   constexpr std::string_view kMaker = "meta-";
   if (name.compare(0, kMaker.size(), kMaker) == 0) name.erase(0, kMaker.size());
   do {

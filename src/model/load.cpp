@@ -135,6 +135,15 @@ std::string meant_by(const std::string& name) {
   return near.empty() ? "`plimsoll models` lists them; a config.json is given by its path" : "did you mean '" + near + "'?";
 }
 
+/// "google/gemma-3-27b-it": one owner, one name, and no folder of that owner's name.
+bool looks_like_hub_name(const std::string& text) {
+  const std::size_t slash = text.find('/');
+  if (slash == std::string::npos || slash == 0 || slash + 1 == text.size() || text.find('/', slash + 1) != std::string::npos) return false;
+  std::error_code status;
+  return text.front() != '.' && text.front() != '~' && std::filesystem::path(text).extension() != ".json" &&
+         !std::filesystem::exists(text.substr(0, slash), status);
+}
+
 }  // namespace
 
 Model load_model(const std::string& name_or_path, const std::string& architecture) {
@@ -155,6 +164,11 @@ Model load_model(const std::string& name_or_path, const std::string& architectur
   const bool looks_like_path = name_or_path == "-" || name_or_path.find('/') != std::string::npos || path.extension() == ".json";
   if (!looks_like_path && !std::filesystem::exists(path, status)) {
     fail(fmt::format("no model is called \"{}\"", name_or_path.substr(0, 100)), "", meant_by(name_or_path));
+  }
+  if (!std::filesystem::exists(path, status) && looks_like_hub_name(name_or_path)) {
+    const std::string meant = meant_by(model::name_without_owner(name_or_path));
+    fail(fmt::format("\"{}\" is not among the shipped models, and nothing is downloaded", name_or_path.substr(0, 100)), "",
+         meant.rfind("did you mean", 0) == 0 ? meant + " A config.json is given by its path" : meant);
   }
   const std::string text = read_text_file(path.string(), JsonLimits{}.text_bytes);
   const std::string folder =

@@ -99,8 +99,9 @@ std::string flops_section(const Report& report, const TextStyle& style) {
     if (convention.name == "megatron" || convention.name == "torchtitan" || style.detail == TextStyle::Detail::full)
       text += fmt::format("  {:<{}}{:>13}  {:.1f} %\n", convention.name, kLabelWidth,
                           fmt::format("{:.3e}", convention.model_flops_per_token), 100 * convention.mfu);
-  text += fmt::format("  {:<{}}{:>13}  {:.1f} % (HFU)\n", "hardware", kLabelWidth,
-                      fmt::format("{:.3e}", report.flops.hardware_flops_per_token), 100 * report.flops.hfu);
+  text += fmt::format("  {:<{}}{:>13}  {:.1f} % (HFU{})\n", "hardware", kLabelWidth,
+                      fmt::format("{:.3e}", report.flops.hardware_flops_per_token), 100 * report.flops.hfu,
+                      report.flops.hardware_basis == Basis::played ? "" : ", closed form");
   return text;
 }
 

@@ -50,7 +50,8 @@ Json changes_array(const std::vector<Change>& changes) {
                      {"saved_bytes", change.saved.count},
                      {"device_bytes", change.device.count},
                      {"verdict", name_of(change.verdict)},
-                     {"step_time_ratio", change.slowdown ? Json(*change.slowdown) : Json()}});
+                     {"step_time_ratio", change.slowdown ? Json(*change.slowdown) : Json()},
+                     {"fewer_bits", change.fewer_bits}});
   return array;
 }
 

@@ -110,14 +110,16 @@ std::size_t longest_flag(const std::vector<Change>& changes) {
   return width;
 }
 
+const char* bits_of(const Change& change) { return change.fewer_bits ? ", fewer bits" : ""; }
+
 std::string savings_section(const Explanation& explanation, const TextStyle& style) {
   std::string text = painted(style, Ink::heading, "what would lower device memory most, one change at a time") + "\n";
   if (explanation.changes.empty()) text += "  nothing that was tried\n";
   const std::size_t width = longest_flag(explanation.changes);
   for (const Change& change : explanation.changes) {
     const std::string time = change.slowdown ? fmt::format("step × {:.2f}", *change.slowdown) : "its step time is not modelled";
-    text += fmt::format("  {:<{}}  -{:>10} to {:>10}, {}, {}\n", change.flag, width, to_string(change.saved), to_string(change.device),
-                        painted(style, ink_of(change.verdict), spoken(name_of(change.verdict))), time);
+    text += fmt::format("  {:<{}}  -{:>10} to {:>10}, {}, {}{}\n", change.flag, width, to_string(change.saved), to_string(change.device),
+                        painted(style, ink_of(change.verdict), spoken(name_of(change.verdict))), time, bits_of(change));
   }
   for (const Incomparable& other : explanation.incomparable)
     text += wrapped("  - ", fmt::format("{} is not compared, played against closed form: {}", other.flag, printable(other.reason)), style.width);
@@ -143,8 +145,8 @@ std::string gains_section(const Explanation& explanation, const TextStyle& style
   const double step = explanation.report.time.step_seconds.expected;
   const std::size_t width = longest_flag(explanation.faster);
   for (const Change& change : explanation.faster)
-    text += fmt::format("  {:<{}}  × {:.3f}, to {:>8}, {:>10}, {}\n", change.flag, width, *change.slowdown,
-                        to_string(Seconds(step * *change.slowdown)), to_string(change.device), painted(style, ink_of(change.verdict), spoken(name_of(change.verdict))));
+    text += fmt::format("  {:<{}}  × {:.3f}, to {:>8}, {:>10}, {}{}\n", change.flag, width, *change.slowdown,
+                        to_string(Seconds(step * *change.slowdown)), to_string(change.device), painted(style, ink_of(change.verdict), spoken(name_of(change.verdict))), bits_of(change));
   return text;
 }
 

@@ -238,16 +238,16 @@ class Numbering {
 }  // namespace
 
 std::string reason_of(const Error& error) {
-  std::string text = error.message(), reason;
-  for (std::size_t i = 0; i < text.size(); ++i) {
+  const auto is = [](int (*kind)(int), char letter) { return kind(static_cast<unsigned char>(letter)) != 0; };
+  const std::string& text = error.message();
+  std::string reason;
+  for (std::size_t i = 0; i < text.size();) {
     if (text.compare(i, 2, ": ") == 0 || text.compare(i, 2, "; ") == 0) break;
-    const bool digit = std::isdigit(static_cast<unsigned char>(text[i])) != 0;
-    const bool in_word = i > 0 && std::isalpha(static_cast<unsigned char>(text[i - 1])) != 0;
-    if (!digit || in_word) {
-      reason += text[i];
-    } else if (reason.empty() || reason.back() != '#') {
-      reason += '#';
-    }
+    std::size_t end = i;
+    while (end < text.size() && is(std::isalnum, text[end])) ++end;
+    const bool number = end > i && std::all_of(text.begin() + i, text.begin() + end, [&](char letter) { return is(std::isdigit, letter); });
+    reason += number ? "…" : text.substr(i, std::max<std::size_t>(end - i, 1));
+    i = std::max(end, i + 1);
   }
   return reason;
 }

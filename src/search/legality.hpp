@@ -7,7 +7,7 @@
 
 namespace plimsoll::searching {
 
-/// What a complaint is about: its first clause with every number as #, so that equal ones can be counted together.
+/// What a complaint is about: its first clause with every number as …, so that equal ones can be counted together.
 std::string reason_of(const Error& error);
 
 /// Judges every layout once, and every setting once for each kind of layout: whether a setting is legal depends on what a layout is made

@@ -97,7 +97,8 @@ Screen::Screen(const Space& space, const SearchRequest& request, const Layouts& 
   for (const std::uint64_t raw : layouts.of_kind) {
     const Strategy resolved =
         resolve(with_options(request, space.layout_options(raw)), request.model, part_of(request.cluster, space.gpus_of(raw)));
-    bounds_.push_back(screening_bound(name_of(profile_of(resolved).code)));
+    const ScreeningBound bound = screening_bound(name_of(profile_of(resolved).code));
+    bounds_.push_back(summarizer_.mixed() ? bound | screening_bound(kMixedLayers) : bound);
   }
 }
 

@@ -22,10 +22,16 @@ struct ScreeningBound {
   double most_seconds(double composed) const { return composed / (1 + seconds_low); }
   double least_bytes(double composed) const { return composed / (1 + bytes_high); }
   double most_bytes(double composed) const { return composed / (1 + bytes_low); }
+  /// What lies in either.
+  ScreeningBound operator|(const ScreeningBound& other) const {
+    return {std::min(seconds_low, other.seconds_low), std::max(seconds_high, other.seconds_high), std::min(bytes_low, other.bytes_low),
+            std::max(bytes_high, other.bytes_high)};
+  }
 };
-/// Of a framework's runs (name_of(ModelCode)), or of kOptimizerOnHost. Throws Error (internal) where the file has none.
+/// Of a framework's runs (name_of(ModelCode)), of kOptimizerOnHost, or of kMixedLayers. Throws Error (internal) where the file has none.
 ScreeningBound screening_bound(std::string_view framework);
 inline constexpr std::string_view kOptimizerOnHost = "optimizer on the host";
+inline constexpr std::string_view kMixedLayers = "layers of several kinds";
 
 /// What plans are ordered by: smaller is better.
 struct Score {

@@ -16,6 +16,11 @@ using namespace searching;
 
 std::string count(std::uint64_t n) { return with_thousands(static_cast<std::int64_t>(n)); }
 
+/// Spaces with every axis open have more points than anybody reads.
+std::string points_of(double points) {
+  return points < 1e9 ? with_thousands(static_cast<std::int64_t>(points)) : fmt::format("{:.3g}", points);
+}
+
 std::string line_of(const EstimatedPlan& plan) {
   const RankMemory& memory = plan.report.worst_rank().memory;
   return fmt::format("{} a step on {} GPUs, {} tokens/s per GPU; {:.1f} of {:.1f} GiB", to_string(Seconds(plan.seconds())),
@@ -25,13 +30,13 @@ std::string line_of(const EstimatedPlan& plan) {
 
 std::string head(const SearchResult& result) {
   std::string text = wrapped(
-      "",
-      fmt::format(
-          "{} on {}: {:.4g} points, {} legal plans, {} screened in {} ({:.3g} a second) by {} small instances, {} estimated in full; {}",
-          printable(result.model), printable(result.cluster), result.points, count(result.legal), count(result.screened),
-          to_string(Seconds(result.screening_seconds)), result.screened_per_second(), count(result.probes), count(result.estimated),
-          to_string(Seconds(result.seconds))));
-  if (!result.complete) text += wrapped("", "stopped before the best was certain: what follows is the best so far");
+      "", fmt::format(
+              "{} on {}: {} points, {} legal plans, {} screened in {} ({:.3g} a second) by {} small instances, {} estimated in full; {}",
+              printable(result.model), printable(result.cluster), points_of(result.points), count(result.legal), count(result.screened),
+              to_string(Seconds(result.screening_seconds)), result.screened_per_second(), count(result.probes), count(result.estimated),
+              to_string(Seconds(result.seconds))));
+  if (!result.complete)
+    text += wrapped("", "stopped before the best was certain: what follows is the best so far (--max-estimates allows more)");
   return text + "\n";
 }
 

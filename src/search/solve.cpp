@@ -54,9 +54,9 @@ SearchRequest with_key(SearchRequest request, const std::string& key, std::int64
 }
 
 SearchRequest with_layers(SearchRequest request, std::int64_t layers) {
-  const Block* stack = stack_of(request.model);
-  if (stack == nullptr) refuse("layers of this model are not all alike: it has no larger sister", "--largest layers");
-  request.model = searching::with_layers(request.model, stack, layers);
+  const auto stack = layer_stack(request.model);
+  if (!stack) refuse("layers of this model follow no pattern: it has no larger sister", "--largest layers");
+  request.model = searching::with_layers(request.model, *stack, layers);
   return request;
 }
 

@@ -11,23 +11,6 @@
 
 namespace plimsoll::searching {
 
-const Block* stack_of(const Model& model) {
-  const Block* found = nullptr;
-  for (const Block& block : model.blocks) {
-    if (block.role != Block::Role::decoder && block.role != Block::Role::encoder) continue;
-    if (found != nullptr) return nullptr;
-    found = &block;
-  }
-  return found != nullptr && found->numbered && found->repeat == model.layers ? found : nullptr;
-}
-
-Model with_layers(const Model& model, const Block* stack, std::int64_t layers) {
-  Model small = model;
-  small.blocks[static_cast<std::size_t>(stack - model.blocks.data())].repeat = layers;
-  small.layers = layers;
-  return small;
-}
-
 namespace {
 
 /// Through (few, at_few) and (many, at_many), layers of one chunk.
@@ -37,22 +20,32 @@ Line line(double few, double at_few, double many, double at_many) {
 }
 
 constexpr const char* kFillsNoNodes = "the instance fills no whole nodes";
-constexpr int kFew = 1, kMany = 2;                      // layers of a chunk of the instances
 constexpr std::int64_t kShortStep = 8, kLongStep = 16;  // micro-batches of a pipeline's, multiples of their stages
-constexpr int kFewOfOneStage = 2, kManyOfOneStage = 4;  // layers: the first and the last of an FSDP model behave apart
+constexpr int kLeastOfOneStage = 2, kLeastMixed = 4;    // layers: the first and the last of an FSDP model behave apart, and so do two kinds
 constexpr std::int64_t kShortAccumulation = 2, kLongAccumulation = 4;
 constexpr double kMoreMicroBatches = kLongStep - kShortStep;
 
-/// Through the instances with one and two layers in each of `chunks`, and with one layer in each of a chunk more.
-Line line_by_chunks(int chunks, double few, double many, double few_in_more) {
-  const double per_layer = (many - few) / chunks, per_chunk = few_in_more - few - per_layer;
-  return {few - chunks * (per_chunk + per_layer), per_chunk, per_layer};
+/// Through the instances with few and many layers in each of `chunks`; and, where it is known, with few in each of a chunk more.
+template <class Sizes>
+Line line_by_chunks(int chunks, const Sizes& layers, double few, double many, const std::optional<double>& few_in_more) {
+  const double per_layer = (many - few) / (chunks * layers.more());
+  const double per_chunk = few_in_more ? *few_in_more - few - per_layer * layers.few : 0;
+  return {few - chunks * (per_chunk + per_layer * layers.few), per_chunk, per_layer};
 }
 
 }  // namespace
 
 Summarizer::Summarizer(const Space& space, const SearchRequest& request, State& state)
-    : space_(space), request_(request), layers_(stack_of(request.model)), state_(state) {}
+    : space_(space), request_(request), stack_(layer_stack(request.model)), state_(state) {}
+
+Summarizer::Sizes Summarizer::sizes_of(bool pipelined) const {
+  const std::int64_t least = pipelined ? 1
+                             : mixed() ? kLeastMixed
+                                       : kLeastOfOneStage,
+                     patterns = (least + stack_->period - 1) / stack_->period;
+  const std::int64_t more = patterns * stack_->period;
+  return {static_cast<int>(stack_->prefix + more), static_cast<int>(stack_->prefix + 2 * more)};
+}
 
 Strategy Summarizer::strategy_of(const Row& row, std::uint64_t setting, const Instance& instance) const {
   Options options = space_.layout_options(row.raw);
@@ -86,7 +79,7 @@ Seen Summarizer::estimated(const Row& row, std::uint64_t setting, const Instance
   ++instances_;
   const std::optional<Cluster> cluster = sized(request_.cluster, row.model_ranks * instance.ranks * instance.stages);
   if (!cluster) refuse(kFillsNoNodes);
-  const Model model = with_layers(request_.model, layers_, std::int64_t{instance.stages} * instance.chunks * instance.layers);
+  const Model model = with_layers(request_.model, *stack_, std::int64_t{instance.stages} * instance.chunks * instance.layers);
   const Report report = estimate(model, *cluster, strategy_of(row, setting, instance));
   Seen seen;
   seen.seconds = report.time.step_seconds.expected;
@@ -107,24 +100,24 @@ Seen Summarizer::estimated(const Row& row, std::uint64_t setting, const Instance
 
 Summary Summarizer::of_one_stage(const Row& row, std::uint64_t setting) const {
   const auto at = [&](int layers, std::int64_t micro_batches) { return see(row, setting, {1, 1, layers, micro_batches, row.dp}); };
+  const auto [few_layers, many_layers] = sizes_of(false);
   Summary summary;
   summary.known = true;
   const std::int64_t shorter = row.single ? 1 : kShortAccumulation;
-  const Seen few = at(kFewOfOneStage, shorter), many = at(kManyOfOneStage, shorter);
+  const Seen few = at(few_layers, shorter), many = at(many_layers, shorter);
   summary.played = few.played;
-  summary.ranks[0].once = line(kFewOfOneStage, few.allocated[0], kManyOfOneStage, many.allocated[0]);
+  summary.ranks[0].once = line(few_layers, few.allocated[0], many_layers, many.allocated[0]);
   summary.ranks[0].once.at_none += many.outside;
   summary.cache = std::max(few.cache, many.cache);
   if (row.single) {
-    summary.micro_batch = line(kFewOfOneStage, few.seconds, kManyOfOneStage, many.seconds);
+    summary.micro_batch = line(few_layers, few.seconds, many_layers, many.seconds);
     return summary;
   }
-  const Seen few_longer = at(kFewOfOneStage, kLongAccumulation), many_longer = at(kManyOfOneStage, kLongAccumulation);
+  const Seen few_longer = at(few_layers, kLongAccumulation), many_longer = at(many_layers, kLongAccumulation);
   constexpr double kMore = kLongAccumulation - kShortAccumulation;
   const double few_each = (few_longer.seconds - few.seconds) / kMore, many_each = (many_longer.seconds - many.seconds) / kMore;
-  summary.micro_batch = line(kFewOfOneStage, few_each, kManyOfOneStage, many_each);
-  summary.step =
-      line(kFewOfOneStage, few.seconds - kShortAccumulation * few_each, kManyOfOneStage, many.seconds - kShortAccumulation * many_each);
+  summary.micro_batch = line(few_layers, few_each, many_layers, many_each);
+  summary.step = line(few_layers, few.seconds - kShortAccumulation * few_each, many_layers, many.seconds - kShortAccumulation * many_each);
   return summary;
 }
 
@@ -140,18 +133,19 @@ Summarizer::Stages Summarizer::see_pipeline(const Row& row, std::uint64_t settin
   const auto at = [&](int stages, int chunks, int layers, std::int64_t micro_batches) {
     return see(row, setting, {stages, chunks, layers, micro_batches, row.dp});
   };
+  const Sizes layers = sizes_of(true);
   Stages seen;
-  seen.few = at(2, row.chunks, kFew, kShortStep);
-  seen.many = at(2, row.chunks, kMany, kShortStep);
-  seen.few_longer = at(2, row.chunks, kFew, kLongStep);
-  seen.many_longer = at(2, row.chunks, kMany, kLongStep);
+  seen.few = at(2, row.chunks, layers.few, kShortStep);
+  seen.many = at(2, row.chunks, layers.many, kShortStep);
+  seen.few_longer = at(2, row.chunks, layers.few, kLongStep);
+  seen.many_longer = at(2, row.chunks, layers.many, kLongStep);
   if (row.long_pipeline) {
-    seen.few_of_four = at(4, row.chunks, kFew, kShortStep);
-    seen.many_of_four = at(4, row.chunks, kMany, kShortStep);
+    seen.few_of_four = at(4, row.chunks, layers.few, kShortStep);
+    seen.many_of_four = at(4, row.chunks, layers.many, kShortStep);
   }
   if (row.more_chunks) {
-    seen.more_chunks = at(2, row.chunks + 1, kFew, kShortStep);
-    seen.more_chunks_longer = at(2, row.chunks + 1, kFew, kLongStep);
+    seen.more_chunks = at(2, row.chunks + 1, layers.few, kShortStep);
+    seen.more_chunks_longer = at(2, row.chunks + 1, layers.few, kLongStep);
   }
   return seen;
 }
@@ -176,8 +170,9 @@ Summary Summarizer::of_pipeline(const Row& row, std::uint64_t setting) const {
   Summary summary;
   summary.known = true;
   summary.played = seen.few.played;
+  const Sizes layers = sizes_of(true);
   const auto by_chunks = [&](double few, double many, double few_in_more) {
-    return row.more_chunks ? line_by_chunks(chunks, few, many, few_in_more) : Line{2 * few - many, 0, (many - few) / chunks};
+    return line_by_chunks(chunks, layers, few, many, row.more_chunks ? std::optional(few_in_more) : std::nullopt);
   };
   const double few_each = seen.per_micro_batch(seen.few, seen.few_longer), many_each = seen.per_micro_batch(seen.many, seen.many_longer);
   const double more_each = row.more_chunks ? seen.per_micro_batch(*seen.more_chunks, *seen.more_chunks_longer) : 0;
@@ -185,29 +180,31 @@ Summary Summarizer::of_pipeline(const Row& row, std::uint64_t setting) const {
   summary.micro_batch = by_chunks(few_each, many_each, more_each);
   summary.stage = Line{0, 0, summary.micro_batch.per_layer};
   if (row.long_pipeline)
-    summary.stage =
-        line(kFew, (seen.few_of_four->seconds - seen.few.seconds) / 2, kMany, (seen.many_of_four->seconds - seen.many.seconds) / 2);
-  const auto rest = [&](double seconds, double each, int layers) { return seconds - kShortStep * each - summary.stage.at(layers); };
-  summary.step =
-      by_chunks(rest(seen.few.seconds, few_each, kFew), rest(seen.many.seconds, many_each, kMany), rest(more_seconds, more_each, kFew));
+    summary.stage = line(layers.few, (seen.few_of_four->seconds - seen.few.seconds) / 2, layers.many,
+                         (seen.many_of_four->seconds - seen.many.seconds) / 2);
+  const auto rest = [&](double seconds, double each, int of) { return seconds - kShortStep * each - summary.stage.at(of); };
+  summary.step = by_chunks(rest(seen.few.seconds, few_each, layers.few), rest(seen.many.seconds, many_each, layers.many),
+                           rest(more_seconds, more_each, layers.few));
   add_memory(row, seen, summary);
   return summary;
 }
 
 void Summarizer::add_memory(const Row& row, const Stages& seen, Summary& summary) const {
+  const Sizes layers = sizes_of(true);
   const auto first = [](const Seen& two, const Seen& longer, const std::optional<Seen>& four) {
     const bool by_micro_batches = !four || two.passes[0] != longer.passes[0];  // GPipe holds every one of them
     const Seen& other = by_micro_batches ? longer : *four;
     return grown(two.passes[0], two.allocated[0], other.passes[0], other.allocated[0]);
   };
   const Grown few = first(seen.few, seen.few_longer, seen.few_of_four), many = first(seen.many, seen.many_longer, seen.many_of_four);
-  const Line per_pass = line(kFew, few.per_pass, kMany, many.per_pass);
+  const Line per_pass = line(layers.few, few.per_pass, layers.many, many.per_pass);
   // What is left of an instance without its held passes, by chunks.
   const auto once_of = [&](double few_once, double many_once, double more_once) {
-    return row.more_chunks ? line_by_chunks(row.chunks, few_once, many_once, more_once)
-                           : Line{2 * few_once - many_once, 0, (many_once - few_once) / row.chunks};
+    return line_by_chunks(row.chunks, layers, few_once, many_once, row.more_chunks ? std::optional(more_once) : std::nullopt);
   };
-  const auto without_passes = [&](const Seen& of, std::size_t rank) { return of.allocated[rank] - of.passes[rank] * per_pass.at(kFew); };
+  const auto without_passes = [&](const Seen& of, std::size_t rank) {
+    return of.allocated[rank] - of.passes[rank] * per_pass.at(layers.few);
+  };
   summary.ranks[0] = {once_of(few.once, many.once, row.more_chunks ? without_passes(*seen.more_chunks, 0) : 0), per_pass};
   summary.ranks[2].once = once_of(seen.few.allocated[1], seen.many.allocated[1], row.more_chunks ? seen.more_chunks->allocated[1] : 0);
   double outside = seen.many.outside;
@@ -220,8 +217,8 @@ void Summarizer::add_memory(const Row& row, const Stages& seen, Summary& summary
                                               : Grown{four.allocated[1] - of_first.per_pass * four.passes[1], of_first.per_pass};
     };
     const Grown few_inner = inner(*seen.few_of_four, few), many_inner = inner(*seen.many_of_four, many);
-    const double per_layer = (many_inner.once - few_inner.once) / row.chunks;
-    summary.ranks[1] = {{2 * few_inner.once - many_inner.once, 0, per_layer}, line(kFew, few_inner.per_pass, kMany, many_inner.per_pass)};
+    summary.ranks[1] = {line_by_chunks(row.chunks, layers, few_inner.once, many_inner.once, {}),
+                        line(layers.few, few_inner.per_pass, layers.many, many_inner.per_pass)};
   }
   for (RankLine& rank : summary.ranks) rank.once.at_none += outside;
 }
@@ -271,7 +268,7 @@ Tail Summarizer::difference(const Row& row, std::uint64_t base, std::uint64_t se
 
 Tail Summarizer::measured_difference(const Row& row, std::uint64_t base, std::uint64_t setting) const {
   const int stages = row.pipelined ? 2 : 1, chunks = row.pipelined ? row.chunks : 1;
-  const int few = row.pipelined ? kFew : kFewOfOneStage, many = row.pipelined ? kMany : kManyOfOneStage;
+  const auto [few, many] = sizes_of(row.pipelined);
   const std::int64_t shorter = row.pipelined ? kShortStep : row.single ? 1 : kShortAccumulation;
   const std::int64_t longer = row.single ? shorter : row.pipelined ? kLongStep : kLongAccumulation;
   struct At {
@@ -313,8 +310,8 @@ Tail Summarizer::measured_difference(const Row& row, std::uint64_t base, std::ui
 }
 
 Tail Summarizer::measured_tail(const Row& tail, std::int64_t row_ranks, std::uint64_t setting) const {
-  const int stages = tail.pipelined ? 2 : 1, chunks = tail.pipelined ? tail.chunks : 1, few = tail.pipelined ? kFew : kFewOfOneStage,
-            many = tail.pipelined ? kMany : kManyOfOneStage;
+  const int stages = tail.pipelined ? 2 : 1, chunks = tail.pipelined ? tail.chunks : 1;
+  const auto [few, many] = sizes_of(tail.pipelined);
   const std::int64_t micro_batches = tail.pipelined ? kShortStep : tail.single ? 1 : kShortAccumulation;
   const auto at = [&](int layers, std::int64_t ranks) { return see(tail, setting, {stages, chunks, layers, micro_batches, ranks}); };
   const Seen few_here = at(few, row_ranks), many_here = at(many, row_ranks), few_there = at(few, tail.dp), many_there = at(many, tail.dp);

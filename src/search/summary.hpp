@@ -6,10 +6,12 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "plimsoll/error.hpp"
+#include "search/layer_stack.hpp"
 #include "search/layout.hpp"
 #include "search/state.hpp"
 
@@ -98,19 +100,16 @@ inline double composed_bytes(const Summary& s, const Tail& tail, const Layout& l
   return std::max({first, last, s.ranks[1].at(layout.inner, chunks, layout.inner_in_flight) + tail.states[1].at(layout.inner, chunks)});
 }
 
-/// The model's one stack of layers; nothing where layers differ or where there are two stacks.
-const Block* stack_of(const Model& model);
-/// The same model with another number of layers.
-Model with_layers(const Model& model, const Block* stack, std::int64_t layers);
-
 /// Runs the instances of a row or a tail.
 class Summarizer {
  public:
   /// `state`: the instances that were seen, and those that will have been.
   Summarizer(const Space& space, const SearchRequest& request, State& state);
 
-  /// Whether instances with fewer layers stand for the model: it is one stack of equal layers.
-  bool can() const { return layers_ != nullptr; }
+  /// Whether instances with fewer layers stand for the model: it is one stack, whose layers follow a pattern.
+  bool can() const { return stack_.has_value(); }
+  /// Whether the instances' layers are of several kinds.
+  bool mixed() const { return stack_ && !stack_->alike(); }
   /// Nothing known where an instance is refused, or fills no whole nodes.
   Summary summary(const Row& row, std::uint64_t setting) const;
   /// `row_ranks`: data-parallel ranks of the row's instances.
@@ -125,6 +124,12 @@ class Summarizer {
   /// What `measure` finds, or a tail that is not known, with the reason.
   template <class Measure>
   Tail unless_refused(const Measure& measure) const;
+  /// Layers of each chunk of an instance with fewer and with more: whole patterns behind the layers of their own kinds.
+  struct Sizes {
+    int few, many;
+    double more() const { return many - few; }
+  };
+  Sizes sizes_of(bool pipelined) const;
   /// A small run of a row's kind.
   struct Instance {
     int stages, chunks, layers;  ///< layers of each chunk
@@ -144,7 +149,7 @@ class Summarizer {
 
   const Space& space_;
   const SearchRequest& request_;
-  const Block* layers_ = nullptr;
+  std::optional<LayerStack> stack_;
   mutable std::atomic<std::uint64_t> instances_{0};
   State& state_;
   mutable std::mutex numbering_;

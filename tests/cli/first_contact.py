@@ -40,6 +40,13 @@ def pace(checks):
     checks.check("images/s" in images.out and "tokens/s" not in images.out, "images are counted as tokens")
 
 
+def unknown_hub_name(checks):
+    near = run("estimate", "google/gemma-3-27b-it", "--on", "8xh100")
+    checks.check(near.code == 2 and "nothing is downloaded" in near.err and "'gemma-3-27b-text'" in near.err, f"an unknown hub name: {near.err}")
+    path = run("estimate", "models/nope/config.json", "--on", "8xh100")
+    checks.check(path.code == 2 and "there is no such file" in path.err, f"a missing file: {path.err}")
+
+
 def way_out(checks):
     report = run("estimate", "llama-3.1-8b", "--on", "8xh100-sxm", "--data-parallel", "ddp", "--seq", "1024")
     lines = report.out.rstrip().splitlines()
@@ -90,6 +97,6 @@ def adapters(checks):
 
 
 checks = Checks()
-for each in (names, widths, pace, way_out, outputs, help_texts, old_devices, adapters):
+for each in (names, widths, pace, unknown_hub_name, way_out, outputs, help_texts, old_devices, adapters):
     each(checks)
 checks.finish()

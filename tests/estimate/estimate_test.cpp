@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "plimsoll/error.hpp"
+#include "plimsoll/flops.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/strategy.hpp"
 
@@ -90,6 +91,27 @@ TEST(Estimate, RecomputationTradesMemoryForTime) {
   EXPECT_GT(again.time.step_seconds.expected, kept.time.step_seconds.expected);
   EXPECT_DOUBLE_EQ(again.flops.conventions.front().model_flops_per_token, kept.flops.conventions.front().model_flops_per_token);
   EXPECT_GT(again.flops.hardware_flops_per_token, kept.flops.hardware_flops_per_token);
+}
+
+// On one device every product runs three times (forward, and for either gradient) and flash attention 1 + 2.5 times: the closed form, but
+// for the diagonal, of which attention's price counts half (s²/2 pairs of s(s+1)/2: a part in 4096 of attention alone).
+TEST(Estimate, HardwareFlopsAreThoseOfTheProgram) {
+  const Report report = llama("1xmi300x", {{"micro_batch", "1"}, {"seq_len", "4096"}, {"precision", "pure-bf16"}});
+  EXPECT_EQ(report.flops.hardware_basis, Basis::played);
+  const double closed = flops::hardware(load_model("llama-3.1-8b"), {4096, 0}) / 4096;
+  EXPECT_NEAR(report.flops.hardware_flops_per_token / closed, 1, 1e-3);
+}
+
+// Adapters leave the weights' gradients out: F of the 3F of a whole training step. Beside that the program has the adapters' own products
+// (2·r·(in + out)·3 a token, r = 8: under half a percent) and lacks what the first layer would give to inputs that need no gradient.
+TEST(Estimate, AdaptersSpendNothingOnFrozenWeights) {
+  const Report whole = llama("1xmi300x", {{"micro_batch", "1"}, {"seq_len", "4096"}, {"precision", "pure-bf16"}});
+  const Report adapted = llama("1xmi300x", {{"micro_batch", "1"}, {"seq_len", "4096"}, {"precision", "pure-bf16"}, {"lora.r", "8"}});
+  const double frozen = flops::weight_products(load_model("llama-3.1-8b"), {4096, 0}) / 4096;
+  for (std::size_t i = 0; i < whole.flops.conventions.size(); ++i)
+    EXPECT_NEAR(whole.flops.conventions[i].model_flops_per_token - adapted.flops.conventions[i].model_flops_per_token, frozen,
+                1e-6 * frozen);
+  EXPECT_NEAR((whole.flops.hardware_flops_per_token - adapted.flops.hardware_flops_per_token) / frozen, 1, 0.02);
 }
 
 TEST(Estimate, APipelineReportsEveryStage) {

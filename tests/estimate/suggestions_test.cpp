@@ -30,7 +30,8 @@ class Draw {
     Options all{{"micro_batch", one_of<std::string>({"1", "2", "4"})}, {one_of<std::string>({"seq", "seq_len"}), "256"}};
     switch (one_of({0, 1, 2, 3, 4, 5, 6})) {
       case 0:
-        all.emplace_back(one_of<std::string>({"zero", "zero_stage", "deepspeed.zero_optimization.stage"}), one_of<std::string>({"0", "1", "2", "3"}));
+        all.emplace_back(one_of<std::string>({"zero", "zero_stage", "deepspeed.zero_optimization.stage"}),
+                         one_of<std::string>({"0", "1", "2", "3"}));
         break;
       case 1:
         all.emplace_back("data_parallel", one_of<std::string>({"ddp", "fsdp1", "fsdp2", "zero1"}));
@@ -140,6 +141,30 @@ TEST(Suggestions, ARunThatDoesNotFitGetsOneThatDoes) {
   Strategy again;
   set_options(again, pasted);
   EXPECT_NE(estimate(model, cluster, again).verdict, Verdict::does_not_fit) << change->flag;
+}
+
+Strategy strategy_of(const Options& said) {
+  Strategy strategy;
+  set_options(strategy, said);
+  return strategy;
+}
+
+// Recomputation and offload both make it fit; the one costs a quarter of the step, the other several steps.
+TEST(Suggestions, TheWayOutIsTheOneThatCostsLeast) {
+  const auto change = fitting_change(load_model("llama-3.1-8b"), parse_cluster("8xh100-sxm"),
+                                     strategy_of({{"fsdp", "full"}, {"micro_batch", "2"}, {"seq_len", "8192"}}));
+  ASSERT_TRUE(change.has_value());
+  EXPECT_EQ(change->flag.find("offload"), std::string::npos) << change->flag;
+  EXPECT_EQ(change->flag.find("precision"), std::string::npos) << change->flag;
+  EXPECT_LT(change->slowdown.value_or(2), 1.35) << change->flag;
+}
+
+// 7.6e9 frozen weights of 4 bytes are more than 24 GB: they are held in fewer bits.
+TEST(Suggestions, FrozenWeightsMayTakeFewerBits) {
+  const auto change = fitting_change(load_model("qwen2.5-7b"), parse_cluster("1xrtx4090"),
+                                     strategy_of({{"lora.r", "16"}, {"micro_batch", "1"}, {"seq_len", "2048"}}));
+  ASSERT_TRUE(change.has_value());
+  EXPECT_NE(change->flag.find("--base-weights nf4"), std::string::npos) << change->flag;
 }
 
 }  // namespace

@@ -129,6 +129,9 @@ TEST(Decoders, ShippedModelsHaveTheirPublishedTotals) {
       {"gemma-2-27b", 27227128320},
       {"gemma-3-1b", 999885952},
       {"gemma-3-4b-text", 3880263168},
+      {"gemma-3-12b-text", 11766034176},   // 12,187,325,040 with the vision tower (416,866,032) and the projector (1152 x 3840 + 1152)
+      {"gemma-3-27b-text", 27009346304},   // 27,432,406,640 with them (1152 x 5376 + 1152)
+      {"mistral-small-24b", 23572403200},
       {"deepseek-v2-lite", 15706484224, 2661150208},
       {"deepseek-v2", 235741434880, 21375800320},
       {"deepseek-v3", 671026404352, 37552282624},

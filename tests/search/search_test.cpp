@@ -91,6 +91,18 @@ TEST(Search, FindsWhatBruteForceFindsUnderDeepSpeedAndFsdp) {
                                  {"recompute", {"none", "full"}}}));
 }
 
+/// DeepSeek's first layer is dense, every sixth of Gemma 3 sees all positions: instances hold whole patterns.
+TEST(Search, FindsWhatBruteForceFindsWhereLayersDiffer) {
+  expect_brute_force(request_of("deepseek-v2-lite", "1x8xh100-sxm",
+                                {{"global_batch", "32"}, {"seq", "2048"}, {"framework", "megatron-core"}},
+                                {{"ep", {"1", "4", "8"}},
+                                 {"micro_batch", {"1", "2", "4"}},
+                                 {"data_parallel", {"megatron-distopt", "megatron-fsdp"}},
+                                 {"recompute", {"none", "full"}}}));
+  expect_brute_force(request_of("gemma-3-1b", "1x8xh100-sxm", {{"global_batch", "32"}, {"seq", "2048"}, {"framework", "transformers"}},
+                                {{"data_parallel", {"ddp", "fsdp2"}}, {"micro_batch", {"1", "2", "4"}}, {"recompute", {"none", "full"}}}));
+}
+
 /// Composed / estimated − 1 of plans drawn at random lies in the band that hardware/screening.json states.
 TEST(Screen, KeepsItsBoundOverRandomPlans) {
   struct Case {
@@ -99,7 +111,8 @@ TEST(Screen, KeepsItsBoundOverRandomPlans) {
   for (const Case& each :
        {Case{"gpt2-xl", "2x8xa100-80gb-sxm", "megatron-core", "1024"}, Case{"llama-3.1-8b", "2x8xh100-sxm", "nemo", "4096"},
         Case{"llama-3.1-8b", "2x8xh100-sxm", "torchtitan", "4096"}, Case{"qwen2.5-0.5b", "1x8xl4", "deepspeed", "2048"},
-        Case{"llama-3.1-8b", "1x8xmi300x", "transformers", "4096"}}) {
+        Case{"llama-3.1-8b", "1x8xmi300x", "transformers", "4096"}, Case{"gpt-oss-20b", "2x8xh100-sxm", "megatron-core", "4096"},
+        Case{"gpt-oss-20b", "2x8xh100-sxm", "torchtitan", "4096"}, Case{"gemma-3-1b", "1x8xh100-sxm", "transformers", "4096"}}) {
     const SearchRequest request =
         request_of(each.model, each.cluster, {{"global_batch", "64"}, {"seq", each.seq}, {"framework", each.framework}}, {});
     const Space space(request);

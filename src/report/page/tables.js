@@ -39,6 +39,9 @@ function speedText(ratio) {
   return share < 0.0005 ? "as fast" : `${percentText(share)} ${ratio < 1 ? "faster" : "slower"}`;
 }
 
+/** What a change saves, in its sign. @param {number} saved bytes */
+const savedText = (saved) => (saved === 0 ? "same" : `${saved < 0 ? "+" : "−"}${bytesText(Math.abs(saved))}`);
+
 /** Single changes and what each does. @param {string} title @param {any[]} changes `changes` or `faster` of plimsoll/explain/1
  * @param {number} capacity bytes @param {(flag: string) => void} [take] what a click does */
 export function changesSection(title, changes, capacity, take) {
@@ -47,7 +50,7 @@ export function changesSection(title, changes, capacity, take) {
   const rows = changes.map((change) => element("li", { class: `verdict-${change.verdict.replaceAll(" ", "_")}` },
     take ? element("button", { type: "button", class: "take", onclick: () => take(change.flag) }, change.flag) : element("code", {}, change.flag),
     element("span", { class: "gauge", "aria-hidden": "true" }, element("i", { style: `width:${(100 * change.device_bytes) / whole}%` }), element("b", { style: `left:${(100 * capacity) / whole}%` })),
-    element("span", { class: "number" }, `${bytesText(change.device_bytes)} (${change.saved_bytes < 0 ? "+" : "−"}${bytesText(Math.abs(change.saved_bytes))})`),
-    element("span", { class: "word" }, change.verdict.replaceAll("_", " ")), element("span", { class: "speed", title: change.step_time_ratio ? `step × ${change.step_time_ratio.toFixed(3)}` : undefined }, speedText(change.step_time_ratio))));
+    element("span", { class: "number" }, `${bytesText(change.device_bytes)} (${savedText(change.saved_bytes)})`),
+    element("span", { class: "word" }, change.verdict.replaceAll("_", " ") + (change.fewer_bits ? ", fewer bits" : "")), element("span", { class: "speed", title: change.step_time_ratio ? `step × ${change.step_time_ratio.toFixed(3)}` : undefined }, speedText(change.step_time_ratio))));
   return section(title, element("ul", { class: "changes" }, ...rows));
 }
