@@ -192,7 +192,7 @@ const std::vector<Rule>& rules_of_kernels() {
       {{"compile"}, [](const Run& r) { return !r.megatron_core(); }, "by Megatron, whose small functions are compiled anyway"},
       {{"cuda_graph"}, [](const Run& r) { return r.code == ModelCode::megatron_te; }, "outside of Megatron-core with Transformer Engine"},
       {{"async_tp", "tp_async"},
-       [](const Run& r) { return r.s.tp > 1 && r.s.sequence_parallel; },
+       [](const Run& r) { return r.s.tp > 1 && r.s.sequence_parallel.value_or(false); },
        "without tensor and sequence parallelism"},
       {{"async_tp", "tp_async"},
        [](const Run& r) {

@@ -76,8 +76,9 @@ template <class Tables>
 class ScoreWriter {
  public:
   ScoreWriter(const StepProgram& program, Tables& tables, Score::Parts* parts) : program_(program), tables_(tables), score_(*parts) {
-    kernels_.assign(program.kernels.size(), -1);
     launches_.resize(program.kernels.size());
+    collectives_.assign(program.collectives.size(), kNotAsked);
+    copies_.assign(program.copies.size(), kNotAsked);
     const std::vector<std::string>& captured = tables.pricing.replayed;
     if (captured.empty()) return;
     for (const std::string& label : program.labels)
@@ -86,8 +87,11 @@ class ScoreWriter {
   }
 
   void write() {
+    const auto takes_time = [](const Instruction& each) {
+      return each.kind != InstructionKind::alloc && each.kind != InstructionKind::free;
+    };
     score_.streams = std::max<std::size_t>(program_.streams.size(), 1);
-    score_.items.reserve(program_.step.size() / 2);
+    score_.items.reserve(static_cast<std::size_t>(std::count_if(program_.step.begin(), program_.step.end(), takes_time)));
     const Repeated& repeated = program_.repeated;
     score_.repeat_times = repeated.begin < repeated.end ? repeated.times : 1;
     for (std::size_t i = 0; i < program_.step.size(); ++i) {
@@ -110,9 +114,9 @@ class ScoreWriter {
       case InstructionKind::kernel:
         return kernel(item, instruction);
       case InstructionKind::collective:
-        return collective(item, program_.collectives.at(instruction.id));
+        return collective(item, instruction.id);
       case InstructionKind::copy:
-        return copy(item, program_.copies.at(instruction.id));
+        return copy(item, instruction.id);
       case InstructionKind::record_event:
       case InstructionKind::wait_event:
         item.what = instruction.kind == InstructionKind::record_event ? Item::What::record : Item::What::wait;
@@ -137,7 +141,7 @@ class ScoreWriter {
     constexpr std::size_t kDearest = 10;
     std::vector<std::size_t> order(launches_.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
-    const auto seconds = [&](std::size_t id) { return static_cast<double>(launches_[id].count) * std::max(kernels_[id], 0.0); };
+    const auto seconds = [&](std::size_t id) { return static_cast<double>(launches_[id].count) * std::max(launches_[id].seconds, 0.0); };
     const std::size_t most = std::min(kDearest, order.size());
     std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(most), order.end(),
                       [&](std::size_t a, std::size_t b) { return seconds(a) > seconds(b); });
@@ -156,25 +160,42 @@ class ScoreWriter {
     score_.items.push_back(item);
   }
 
+  /// All launches of a kernel.
+  struct Launches {
+    std::int64_t count = 0;
+    std::uint32_t label = 0;  ///< of the first
+    double seconds = 0;       ///< of each
+    std::size_t kind = 0;     ///< KernelKind
+    bool multiplies = false;
+  };
+
+  /// At its first launch.
+  void open(Launches& launches, const Instruction& instruction) {
+    const Kernel& kernel = program_.kernels[instruction.id];
+    launches.label = instruction.label;
+    launches.kind = static_cast<std::size_t>(kernel.kind());
+    launches.multiplies = kernel.product() || kernel.attention();
+    launches.seconds = tables_.seconds_of(kernel) * (launches.multiplies ? tables_.pricing.pace : 1);
+  }
+
   void kernel(Item& item, const Instruction& instruction) {
-    const Kernel& kernel = program_.kernels.at(instruction.id);
-    double& seconds = kernels_[instruction.id];
-    item.what = Item::What::kernel;
-    Launches& launches = launches_[instruction.id];
-    if (launches.count == 0) launches.label = instruction.label;
+    Launches& launches = launches_.at(instruction.id);
+    if (launches.count == 0) open(launches, instruction);
     launches.count += runs_;
-    item.multiplies = kernel.product() || kernel.attention();
-    if (seconds < 0) seconds = tables_.seconds_of(kernel) * (item.multiplies ? tables_.pricing.pace : 1);
-    item.seconds = seconds;
+    item.what = Item::What::kernel;
+    item.multiplies = launches.multiplies;
+    item.seconds = launches.seconds;
     if (item.stream == kComputeStream) ++kernels_issued_;
     item.issue = replayed(instruction) ? 0 : tables_.pricing.host.launch.value;
     item.cause = phase_ == Phase::optimizer ? Cause::optimizer : instruction.again ? Cause::recompute : Cause::compute;
-    score_.by_kernel[static_cast<std::size_t>(kernel.kind())] += Seconds(seconds * static_cast<double>(runs_));
+    score_.by_kernel[launches.kind] += Seconds(item.seconds * static_cast<double>(runs_));
     add(item);
   }
 
-  void collective(Item& item, const Collective& collective) {
-    item.seconds = tables_.seconds_of(collective);
+  void collective(Item& item, std::uint32_t id) {
+    const Collective& collective = program_.collectives.at(id);
+    if (collectives_[id] < 0) collectives_[id] = tables_.seconds_of(collective);
+    item.seconds = collectives_[id];
     item.issue = tables_.pricing.meeting[static_cast<std::size_t>(collective.group)].value;
     item.cause = cause_of(collective.group);
     const auto group = static_cast<std::size_t>(collective.group);
@@ -203,31 +224,35 @@ class ScoreWriter {
   void slow_down(Item& item, std::size_t group) {
     const double alone = item.seconds;
     item.seconds *= tables_.pricing.communication_slowdown;
-    beside_[item.stream] = {score_.items.size(), kernels_issued_, group, alone};
+    if (beside_.size() <= item.stream) beside_.resize(item.stream + std::size_t{1});
+    beside_[item.stream] = Beside{score_.items.size(), kernels_issued_, group, alone};
   }
 
   /// The compute stream waits for what lies behind an event.
   void meet_event(const Item& item) {
     if (item.what == Item::What::record) {
+      if (recorded_on_.size() <= item.id) recorded_on_.resize(item.id + std::size_t{1}, kNowhere);
       recorded_on_[item.id] = item.stream;
       return;
     }
-    const auto recorded = recorded_on_.find(item.id);
-    if (item.stream != kComputeStream || recorded == recorded_on_.end()) return;
-    const auto beside = beside_.find(recorded->second);
-    if (beside == beside_.end() || beside->second.kernels != kernels_issued_) return;
-    double& seconds = score_.items[beside->second.item].seconds;
-    const Seconds saved((seconds - beside->second.alone) * static_cast<double>(runs_));
-    seconds = beside->second.alone;
+    const std::size_t stream = item.id < recorded_on_.size() ? recorded_on_[item.id] : kNowhere;
+    if (item.stream != kComputeStream || stream >= beside_.size() || !beside_[stream]) return;
+    const Beside& beside = *beside_[stream];
+    if (beside.kernels != kernels_issued_) return;
+    double& seconds = score_.items[beside.item].seconds;
+    const Seconds saved((seconds - beside.alone) * static_cast<double>(runs_));
+    seconds = beside.alone;
     score_.communication = score_.communication - saved;
-    score_.by_group[beside->second.group] = score_.by_group[beside->second.group] - saved;
-    beside_.erase(beside);
+    score_.by_group[beside.group] = score_.by_group[beside.group] - saved;
+    beside_[stream].reset();
   }
 
-  void copy(Item& item, const Copy& copy) {
+  void copy(Item& item, std::uint32_t id) {
+    const Copy& copy = program_.copies.at(id);
+    if (copies_[id] < 0) copies_[id] = price(copy, tables_.pricing.cluster).value;
     const bool on_device = copy.direction == Copy::Direction::set || copy.direction == Copy::Direction::device_to_device;
     item.what = Item::What::copy;
-    item.seconds = price(copy, tables_.pricing.cluster).value;
+    item.seconds = copies_[id];
     item.issue = tables_.pricing.host.launch.value;
     item.cause = !on_device ? Cause::copy : phase_ == Phase::optimizer ? Cause::optimizer : Cause::compute;
     score_.copies += Seconds(item.seconds * static_cast<double>(runs_));
@@ -250,16 +275,14 @@ class ScoreWriter {
     std::size_t item, kernels, group;
     double alone;  ///< seconds
   };
-  std::unordered_map<StreamId, Beside> beside_;
-  std::unordered_map<std::uint32_t, StreamId> recorded_on_;  ///< by event
+  static constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
+  std::vector<std::optional<Beside>> beside_;  ///< by stream
+  std::vector<std::size_t> recorded_on_;       ///< by event: its stream
   std::size_t kernels_issued_ = 0;
-  struct Launches {
-    std::int64_t count = 0;
-    std::uint32_t label = 0;  ///< of the first
-  };
-  std::vector<char> replayed_;   ///< by label; empty: none
-  std::vector<double> kernels_;  ///< seconds of each; below zero: not asked for yet
-  std::vector<Launches> launches_;
+  static constexpr double kNotAsked = -1;
+  std::vector<char> replayed_;                ///< by label; empty: none
+  std::vector<Launches> launches_;            ///< by kernel
+  std::vector<double> collectives_, copies_;  ///< seconds of each, once one was asked for
   std::int64_t runs_ = 1;
   Phase phase_ = Phase::forward;
 };

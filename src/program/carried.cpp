@@ -17,29 +17,31 @@ namespace {
 bool allocates(const Instruction& instruction) { return instruction.kind == InstructionKind::alloc; }
 bool frees(const Instruction& instruction) { return instruction.kind == InstructionKind::free; }
 
-std::vector<char> freed_in(const std::vector<Instruction>& part, std::size_t names) {
-  std::vector<char> freed(names);
-  for (const Instruction& instruction : part)
-    if (frees(instruction)) freed[instruction.id] = 1;
-  return freed;
+constexpr std::uint32_t kNone = UINT32_MAX;
+
+/// By name, the instruction of a part that drops it; kNone: it lives on.
+std::vector<std::uint32_t> deaths_in(const std::vector<Instruction>& part, std::size_t names) {
+  std::vector<std::uint32_t> deaths(names, kNone);
+  for (std::uint32_t i = 0; i < part.size(); ++i)
+    if (frees(part[i])) deaths[part[i].id] = i;
+  return deaths;
 }
 
 /// The allocations of a part that no instruction of it frees, in order.
-std::vector<const Instruction*> left_behind(const std::vector<Instruction>& part, const std::vector<char>& freed) {
+std::vector<const Instruction*> left_behind(const std::vector<Instruction>& part, const std::vector<std::uint32_t>& deaths) {
   std::vector<const Instruction*> left;
   for (const Instruction& instruction : part)
-    if (allocates(instruction) && !freed[instruction.id]) left.push_back(&instruction);
+    if (allocates(instruction) && deaths[instruction.id] == kNone) left.push_back(&instruction);
   return left;
 }
 
 /// What `step` leaves behind, and what it drops in its place.
-std::vector<std::pair<std::uint32_t, std::uint32_t>> successors(const StepProgram& program, std::size_t names) {
-  const std::vector<char> dropped = freed_in(program.step, names);
+std::vector<std::pair<std::uint32_t, std::uint32_t>> successors(const StepProgram& program, const std::vector<std::uint32_t>& deaths) {
   std::vector<const Instruction*> before;
   for (const std::vector<Instruction>* part : {&program.first_step, &program.second_step})
-    for (const Instruction* birth : left_behind(*part, freed_in(*part, names))) before.push_back(birth);
-  before.erase(std::remove_if(before.begin(), before.end(), [&](const Instruction* birth) { return !dropped[birth->id]; }), before.end());
-  const std::vector<const Instruction*> after = left_behind(program.step, dropped);
+    for (const Instruction* birth : left_behind(*part, deaths_in(*part, deaths.size())))
+      if (deaths[birth->id] != kNone) before.push_back(birth);
+  const std::vector<const Instruction*> after = left_behind(program.step, deaths);
   bool match = before.size() == after.size();
   std::vector<std::pair<std::uint32_t, std::uint32_t>> pairs;
   for (std::size_t i = 0; match && i < after.size(); ++i) {
@@ -82,34 +84,32 @@ void edit(std::vector<Instruction>& part, const std::vector<Edit>& edits, Repeat
 }  // namespace
 
 void carry_across_steps(StepProgram& program) {
-  constexpr std::uint32_t kNone = UINT32_MAX;
   const std::size_t names =
       std::max({names_in(program.init), names_in(program.first_step), names_in(program.second_step), names_in(program.step)});
-  const auto pairs = successors(program, names);
+  const std::vector<std::uint32_t> deaths = deaths_in(program.step, names);
+  const auto pairs = successors(program, deaths);
   if (pairs.empty()) return;
-  std::vector<std::uint32_t> renamed(names, kNone), death(names, kNone);  // death: the instruction of `step` that drops it
+  std::vector<std::uint32_t> renamed(names, kNone);
+  enum class Life : char { of_the_step, carried, dropped };
+  std::vector<Life> lives(names, Life::of_the_step);  // by name, so far in the step
   for (const auto& [after, before] : pairs) {
     renamed[after] = before;
-    death[before] = 0;
+    lives[before] = Life::carried;
   }
-  for (std::uint32_t i = 0; i < program.step.size(); ++i) {
-    const Instruction& instruction = program.step[i];
-    if (frees(instruction) && death[instruction.id] != kNone) death[instruction.id] = i;
-  }
-  std::vector<char> dead(names);
   std::vector<Edit> edits;
   for (std::size_t i = 0; i < program.step.size(); ++i) {
     Instruction& instruction = program.step[i];
     if (!names_a_tensor(instruction)) continue;
     if (frees(instruction)) {
-      if (death[instruction.id] == kNone) continue;
-      if (dead[instruction.id]) edits.push_back({i, {}});
-      dead[instruction.id] = 1;
+      Life& life = lives[instruction.id];
+      if (life == Life::of_the_step) continue;
+      if (life == Life::dropped) edits.push_back({i, {}});
+      life = Life::dropped;
     } else if (renamed[instruction.id] != kNone) {
       instruction.id = renamed[instruction.id];
-      if (!allocates(instruction) || dead[instruction.id]) continue;
-      dead[instruction.id] = 1;
-      edits.push_back({i, program.step[death[instruction.id]]});
+      if (!allocates(instruction) || lives[instruction.id] == Life::dropped) continue;
+      lives[instruction.id] = Life::dropped;
+      edits.push_back({i, program.step[deaths[instruction.id]]});
     }
   }
   edit(program.step, edits, program.repeated);

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -91,7 +93,23 @@ class Passes {
 constexpr std::int64_t kFirst = 2, kRecent = 3;
 
 /// What a pass may depend on: its row, whether it is the first, the second or the last of it, and what its chunk computed before and next.
-using Situation = std::vector<int>;
+class Situation {
+ public:
+  void push_back(int what) { all_[size_++] = static_cast<std::int16_t>(what); }
+  friend bool operator==(const Situation& a, const Situation& b) { return a.all_ == b.all_; }
+  struct Hash {
+    std::size_t operator()(const Situation& situation) const {
+      std::uint64_t hash = 14695981039346656037U;  // FNV-1a
+      for (const std::int16_t what : situation.all_) hash = (hash ^ static_cast<std::uint16_t>(what)) * 1099511628211U;
+      return hash;
+    }
+  };
+
+ private:
+  static constexpr std::size_t kMost = 20;  ///< the row and what stands about the pass, and 7 passes of its chunk
+  std::array<std::int16_t, kMost> all_{};   ///< the first says how long a past it is of
+  std::size_t size_ = 0;
+};
 
 /// What of a pass's past is looked back upon: computing passes of the chunk; beside which passes of any chunk it stands, and whether its
 /// micro-batch is the chunk's latest.
@@ -124,12 +142,13 @@ class Situations {
     const auto& history = histories_[static_cast<std::size_t>(p.chunk)];
     const std::size_t at = position_[pass];
     const bool remembered = computes(p.kind) || p.kind == PassKind::release_output;
-    Situation situation{static_cast<int>(memory.passes),
-                        memory.neighbours ? 1 : 0,
-                        static_cast<int>(p.kind),
-                        p.chunk,
-                        static_cast<int>(std::min(order_.rank_in_row(pass), kFirst)),
-                        order_.is_last_of_row(pass) ? 1 : 0};
+    Situation situation;
+    situation.push_back(static_cast<int>(memory.passes));
+    situation.push_back(memory.neighbours ? 1 : 0);
+    situation.push_back(static_cast<int>(p.kind));
+    situation.push_back(p.chunk);
+    situation.push_back(static_cast<int>(std::min(order_.rank_in_row(pass), kFirst)));
+    situation.push_back(order_.is_last_of_row(pass) ? 1 : 0);
     if (memory.passes == 0) return situation;
     if (memory.neighbours) {
       situation.push_back(is_latest_forward(pass) ? 1 : 0);
@@ -161,6 +180,23 @@ class Situations {
   std::vector<std::size_t> position_;           ///< per pass: how many of them came before
   std::vector<int> neighbours_;                 ///< the kinds of all passes that are landmarks, in order
   std::vector<std::size_t> neighbours_before_;  ///< per pass: how many of them came before
+};
+
+/// The situations of an order's passes, as far as their neighbours tell them apart.
+class SituationSet {
+ public:
+  explicit SituationSet(const PassOrder& order) {
+    constexpr Memory kLeastWithNeighbours = {1, true};
+    const Passes passes(order.passes, order.held);
+    const Situations situations(passes);
+    for (std::size_t pass = 0; pass < passes.size(); ++pass) all_.insert(situations.of(pass, kLeastWithNeighbours));
+  }
+  bool holds(const SituationSet& others) const {
+    return std::all_of(others.all_.begin(), others.all_.end(), [this](const Situation& each) { return all_.count(each) != 0; });
+  }
+
+ private:
+  std::unordered_set<Situation, Situation::Hash> all_;
 };
 
 }  // namespace plimsoll::program

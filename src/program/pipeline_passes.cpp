@@ -228,8 +228,9 @@ class Patterns {
   }
 
   /// Nothing where the recorded passes show no such situation, or several answers to it.
-  std::optional<std::size_t> find(const Situations& situations, std::size_t pass) const {
+  std::optional<std::size_t> find(const Situations& situations, std::size_t pass, Likeness likeness) const {
     for (const Memory& memory : kMemories) {
+      if (likeness == Likeness::neighbours && !memory.neighbours) return {};
       const auto found = patterns_.find(situations.of(pass, memory));
       if (found == patterns_.end()) continue;
       if (found->second == kMixed) return {};
@@ -240,7 +241,7 @@ class Patterns {
 
  private:
   static constexpr std::size_t kMixed = static_cast<std::size_t>(-1);
-  std::map<Situation, std::size_t> patterns_;
+  std::unordered_map<Situation, std::size_t, Situation::Hash> patterns_;
 };
 
 /// The tensors of the new program.
@@ -440,11 +441,11 @@ struct PipelinePatterns::Impl {
         usable(born_alike(first_step, order) && born_alike(step, order)) {}
 
   /// The recorded passes that stand for those of `wanted`; nothing where one of them is not shown.
-  std::optional<std::vector<std::size_t>> patterns_of(const Passes& wanted) const {
+  std::optional<std::vector<std::size_t>> patterns_of(const Passes& wanted, Likeness likeness) const {
     const Situations situations(wanted);
     std::vector<std::size_t> found;
     for (std::size_t pass = 0; pass < wanted.size(); ++pass) {
-      const auto pattern = patterns.find(situations, pass);
+      const auto pattern = patterns.find(situations, pass, likeness);
       if (!pattern) return {};
       found.push_back(*pattern);
     }
@@ -462,10 +463,10 @@ struct PipelinePatterns::Impl {
 PipelinePatterns::PipelinePatterns(RecordedPipelineRank recorded) : impl_(std::make_unique<Impl>(std::move(recorded))) {}
 PipelinePatterns::~PipelinePatterns() = default;
 
-std::optional<StepProgram> PipelinePatterns::compose(const PassOrder& order, StepProgram program) const {
+std::optional<StepProgram> PipelinePatterns::compose(const PassOrder& order, StepProgram program, Likeness likeness) const {
   if (!impl_->usable) return {};
   const Passes wanted(order.passes, order.held);
-  const auto patterns = impl_->patterns_of(wanted);
+  const auto patterns = impl_->patterns_of(wanted, likeness);
   if (!patterns) return {};
   const StepProgram& old = impl_->recorded.program;
   NewTensors tensors{alive_behind(old.init), std::vector<TensorId>(impl_->ids)};

@@ -90,6 +90,12 @@ struct PassOrder {
   bool leaves_alike = true;  ///< what one run of them leaves alive the others leave as well; else it is of the last micro-batch alone
 };
 
+/// How much of a pass's situation a recorded pass must share to stand for it.
+enum class Likeness : std::uint8_t {
+  as_shown,    ///< as much as makes a difference among the recorded ones
+  neighbours,  ///< the passes beside it at the least: those recorded are of a schedule with fewer turns
+};
+
 /// Turns the peers of all sends and receives `by` ranks further in a pipeline of `ranks`: a program put together for another rank than the
 /// recorded one.
 void move_peers(StepProgram& program, int by, int ranks);
@@ -104,7 +110,7 @@ class PipelinePatterns {
 
   /// The program of a rank that runs these passes on chunks equal to the recorded ones. Nothing where the recorded passes do not repeat, or
   /// where one is wanted that they do not show. It is written into the memory of `spare`, a program that nobody needs any more.
-  std::optional<StepProgram> compose(const PassOrder& wanted, StepProgram spare = {}) const;
+  std::optional<StepProgram> compose(const PassOrder& wanted, StepProgram spare = {}, Likeness likeness = Likeness::as_shown) const;
 
  private:
   struct Impl;

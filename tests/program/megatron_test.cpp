@@ -310,12 +310,16 @@ TEST(MegatronPipeline, ComposedRanksAreTheRecordedOnes) {
   }
 }
 
-/// The same of ranks with several chunks, from the passes of another rank between the pipeline's ends.
+/// The same of ranks with several chunks, from the passes of a shorter pipeline: of 20 stages, turns of a steady state stand between more
+/// passes back of one chunk than a chunk of the shorter one runs in a row, and are told from those of the cool-down by their neighbours.
 TEST(MegatronPipeline, ComposedInterleavedRanksAreTheRecordedOnes) {
   for (const std::string layers : {R"("local", "attention": "sdpa")", R"("te")"}) {
-    for (const std::string more : {R"(, "global_batch": 96)", R"(, "global_batch": 64, "recompute": "full")"}) {
-      const Model model = gpt(32);
-      const Strategy strategy = resolved(model, R"(, "tp": 2, "sequence_parallel": true, "pp": 16, "vp": 2)" + more, 32, layers);
+    for (const std::string more :
+         {R"(, "pp": 16, "vp": 2, "global_batch": 96)", R"(, "pp": 16, "vp": 2, "global_batch": 64, "recompute": "full")",
+          R"(, "pp": 20, "vp": 3, "global_batch": 80, "recompute": "full")"}) {
+      const bool three_chunks = more.find(R"("vp": 3)") != std::string::npos;
+      const Model model = gpt(three_chunks ? 60 : 32);
+      const Strategy strategy = resolved(model, R"(, "tp": 2, "sequence_parallel": true)" + more, three_chunks ? 40 : 32, layers);
       MegatronPipeline pipeline(model, strategy);
       int put_together = 0;
       for (int rank = 0; rank < strategy.pp; ++rank) {

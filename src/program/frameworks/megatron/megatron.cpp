@@ -16,6 +16,7 @@
 #include "program/frameworks/megatron/schedule.hpp"
 #include "program/lower.hpp"
 #include "program/modules/megatron/gpt.hpp"
+#include "program/pass_order.hpp"
 #include "program/wrappers/megatron/ddp.hpp"
 #include "program/wrappers/megatron/fsdp.hpp"
 #include "program/wrappers/megatron/optimizer.hpp"
@@ -129,6 +130,21 @@ bool may_compose_interleaved(const Strategy& strategy, int pipeline_rank) {
          !*strategy.megatron.align_param_gather && !is_all_warm_up(interleaved_rank(strategy, pipeline_rank));
 }
 
+/// A rank of a shorter pipeline whose passes have, beside the same neighbours, all that those of `rank` have: neighbours in the pipeline
+/// send and receive in the same order, and the same chunks stand about the steady state. The rank itself where no shorter pipeline has one.
+InterleavedRank shortened(const InterleavedRank& rank, const PassOrder& wanted) {
+  constexpr std::int64_t kFewestStages = 6;
+  const std::int64_t groups = rank.micro_batches / rank.stages;
+  const SituationSet all(wanted);
+  for (std::int64_t stages = kFewestStages; stages < rank.stages; ++stages)
+    for (std::int64_t other = 2 - rank.rank % 2; other + 1 < stages; other += 2) {
+      const InterleavedRank shorter{stages, rank.chunks, groups * stages, other};
+      if (is_all_warm_up(shorter) || chunks_about_steady_state(shorter) != chunks_about_steady_state(rank)) continue;
+      if (SituationSet(megatron_interleaved_passes(shorter, 0)).holds(all)) return shorter;
+    }
+  return rank;
+}
+
 /// Everything of the rank that lives from step to step.
 class Training {
  public:
@@ -159,8 +175,13 @@ class Training {
     wrap();
   }
 
+  /// Where its schedule runs: a rank of a pipeline. Another place than its own is that of a shorter pipeline, for patterns.
+  struct Place {
+    std::int64_t stages, rank;
+  };
+
   /// The step of `micro_batches`, `warm_up` of which are under way in 1F1B's steady state.
-  RecordedPipelineRank record(std::int64_t micro_batches, std::int64_t warm_up) {
+  RecordedPipelineRank record(std::int64_t micro_batches, std::int64_t warm_up, const Place& place) {
     RecordedPipelineRank recorded;
     MegatronRank rank{.tape = tape_, .runtime = runtime_, .config = config_, .chunks = chunks_, .wrapped = wrapped_};
     rank.micro_batch = strategy_.micro_batch;
@@ -168,16 +189,16 @@ class Training {
     rank.micro_batches = micro_batches;
     rank.warm_up = warm_up;
     rank.left_out = strategy_.micro_batches - rank.micro_batches;
-    rank.stages = strategy_.pp;
-    rank.rank = pipeline_rank_;
+    rank.stages = place.stages;
+    rank.rank = place.rank;
     const framework::MegatronRelease release = framework::megatron_release(strategy_);
     set_deferral(rank);
     rank.aligns_gathers = *strategy_.megatron.align_param_gather;
     rank.deallocates_outputs = release.deallocates_outputs();
     rank.cuts_transfers = release.cuts_transfers() && !strategy_.sequence_parallel.value_or(false);
     const bool paired = strategy_.vp > 1 && release.overlaps_transfers();
-    if (strategy_.pp > 1 && paired) rank.paired.emplace(tape_, strategy_.pp);
-    if (strategy_.pp > 1 && !paired) rank.batched.emplace(tape_, strategy_.pp);
+    if (strategy_.pp > 1 && paired) rank.paired.emplace(tape_, place.stages);
+    if (strategy_.pp > 1 && !paired) rank.batched.emplace(tape_, place.stages);
     for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
       tape_.record_into(part);
       rank.marks = part == Tape::Part::first_step ? &recorded.first_step : &recorded.step;
@@ -282,7 +303,8 @@ class Training {
 StepProgram lower_megatron(const Model& model, const Strategy& strategy, int pipeline_rank, bool every_micro_batch,
                            const MegatronDevice& device) {
   const std::int64_t micro_batches = every_micro_batch ? strategy.micro_batches : recorded_micro_batches(strategy, pipeline_rank);
-  StepProgram program = Training(model, strategy, pipeline_rank, device).record(micro_batches, warm_up_of(strategy, pipeline_rank)).program;
+  Training training(model, strategy, pipeline_rank, device);
+  StepProgram program = training.record(micro_batches, warm_up_of(strategy, pipeline_rank), {strategy.pp, pipeline_rank}).program;
   carry_across_steps(program);
   return program;
 }
@@ -294,8 +316,8 @@ struct MegatronPipeline::Impl {
   MegatronConfig config;
   struct Known {
     std::unique_ptr<PipelinePatterns> passes;
-    int rank = 0;  ///< whose they are
-    int used = 0;  ///< ranks that were put together from them
+    Training::Place place{};  ///< where they were recorded
+    int used = 0;             ///< ranks that were put together from them
   };
   std::map<Held, Known> patterns;
   int recordings = 0;
@@ -306,27 +328,37 @@ struct MegatronPipeline::Impl {
     if (warm_up == 0 || micro_batches <= warm_up) return {};
     Known& known = patterns[held_by(strategy, config, pipeline_rank)];
     if (!known.passes && micro_batches > kPatternWarmUp + kPatternSteady)
-      known = recorded(pipeline_rank, kPatternWarmUp + kPatternSteady, kPatternWarmUp,
+      known = recorded(pipeline_rank, {strategy.pp, pipeline_rank}, kPatternWarmUp + kPatternSteady, kPatternWarmUp,
                        megatron_passes(kPatternWarmUp, kPatternSteady, 0).passes);
     return composed(known, pipeline_rank, megatron_passes(warm_up, micro_batches - warm_up, strategy.micro_batches - micro_batches),
                     std::move(spare));
   }
 
-  /// A rank between the ends of an interleaved pipeline from the passes of another; nothing where too few have use of them. A rank's passes
-  /// are large: they go once each of its like had them.
+  /// A rank between the ends of an interleaved pipeline from the passes of one in a shorter pipeline, those that were recorded last or
+  /// others that show all its situations; or else from those of another like it, where enough have use of them. A rank's passes are large:
+  /// they go once each of its like had them.
   std::optional<StepProgram> interleaved(int pipeline_rank, StepProgram spare) {
     constexpr int kFewestAlike = 3;
     if (!may_compose_interleaved(strategy, pipeline_rank)) return {};
     const Held held = held_by(strategy, config, pipeline_rank);
     const int alike = ranks_alike(held);
-    if (alike < kFewestAlike) return {};
     const InterleavedRank rank = interleaved_rank(strategy, pipeline_rank);
     const PassOrder wanted = megatron_interleaved_passes(rank, strategy.micro_batches - rank.micro_batches);
     Known& known = patterns[held];
-    if (!known.passes) known = recorded(pipeline_rank, rank.micro_batches, 0, wanted.passes);
     auto program = composed(known, pipeline_rank, wanted, std::move(spare));
+    if (!program) {
+      const InterleavedRank recorded_as = shortened(rank, wanted);
+      if (recorded_as.stages == rank.stages && alike < kFewestAlike) return {};
+      take(known, recorded(pipeline_rank, recorded_as));
+      program = composed(known, pipeline_rank, wanted, {});
+    }
     if (++known.used == alike) patterns.erase(held);
     return program;
+  }
+
+  static void take(Known& known, Known recorded) {
+    known.passes = std::move(recorded.passes);
+    known.place = recorded.place;
   }
 
   int ranks_alike(const Held& held) const {
@@ -338,18 +370,24 @@ struct MegatronPipeline::Impl {
     return alike;
   }
 
-  Known recorded(int pipeline_rank, std::int64_t micro_batches, std::int64_t warm_up, const std::vector<PipelinePass>& expected) {
-    RecordedPipelineRank rank = Training(model, strategy, pipeline_rank, device).record(micro_batches, warm_up);
+  Known recorded(int pipeline_rank, const InterleavedRank& as) {
+    return recorded(pipeline_rank, {as.stages, as.rank}, as.micro_batches, 0, megatron_interleaved_passes(as, 0).passes);
+  }
+
+  Known recorded(int pipeline_rank, const Training::Place& place, std::int64_t micro_batches, std::int64_t warm_up,
+                 const std::vector<PipelinePass>& expected) {
+    RecordedPipelineRank rank = Training(model, strategy, pipeline_rank, device).record(micro_batches, warm_up, place);
     if (!(rank.step.passes == expected))
       throw Error(ErrorCode::internal, "a recorded pipeline's passes are not those of its schedule", "pipeline passes");
     ++recordings;
-    return {std::make_unique<PipelinePatterns>(std::move(rank)), pipeline_rank, 0};
+    return {std::make_unique<PipelinePatterns>(std::move(rank)), place, 0};
   }
 
   std::optional<StepProgram> composed(const Known& known, int pipeline_rank, const PassOrder& wanted, StepProgram spare) const {
-    auto program = known.passes ? known.passes->compose(wanted, std::move(spare)) : std::nullopt;
+    const Likeness likeness = known.place.stages < strategy.pp ? Likeness::neighbours : Likeness::as_shown;
+    auto program = known.passes ? known.passes->compose(wanted, std::move(spare), likeness) : std::nullopt;
     if (!program) return {};
-    move_peers(*program, pipeline_rank - known.rank, strategy.pp);
+    move_peers(*program, pipeline_rank - static_cast<int>(known.place.rank), strategy.pp);
     carry_across_steps(*program);
     return program;
   }
