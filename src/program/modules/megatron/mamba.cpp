@@ -169,8 +169,8 @@ Tensor mamba_split_scan(const Tensor& projected, const MambaSpec& spec, const Ma
     const ChunkScan scan(b.tape, spec, projected_in.dtype(), projected_in.size(0), projected_in.size(1));
     const Tensor convolved = scan.convolve();
     const Tensor of_projected = empty_like(projected_in), of_norm = empty_like(weights.norm);
-    const Tensor of_scanned = empty_like(scanned_out), gate = empty_like(scanned_out);
-    row_wise(RowWise::Function::rms_norm_backward, rows, spec.inner(), {&b.grad(), &scanned_out, &gate}, {&of_scanned, &gate, &of_norm});
+    const Tensor of_scanned = empty_like(scanned_out), of_gate = empty_like(scanned_out);
+    row_wise(RowWise::Function::rms_norm_backward, rows, spec.inner(), {&b.grad(), &scanned_out, &of_gate}, {&of_scanned, &of_gate, &of_norm});
     const ChunkScan::Gradients gradients = scan.backward(of_scanned, weights);
     const MambaParameters of_weights{empty_like(weights.convolution), empty_like(weights.convolution_bias), {}, {}, {}, {}};
     convolve_backward(gradients.convolved, of_weights, of_projected);
