@@ -66,6 +66,15 @@ StepWork work_of(const StepProgram& program) {
   return work;
 }
 
+MemoryTrace played(const StepProgram& program, const PlayMemoryOptions& options, bool& out_of_memory, std::string& at) {
+  memory::BoundedTrace played = memory::play_beyond_capacity(program, options);
+  if (const auto& failed = played.out_of_memory) {
+    out_of_memory = true;
+    at = fmt::format("{} of step {}, {}", name_of(failed->phase), failed->step + 1, failed->label);
+  }
+  return std::move(played.trace);
+}
+
 /// Free blocks that the allocator holds where no trace says how many: a tenth of what comes and goes.
 Bytes assumed_cache(const MemoryTrace& trace) { return Bytes((trace.peak_allocated - trace.persistent).count / 10); }
 
@@ -206,46 +215,27 @@ PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluste
   return options;
 }
 
-RankPlaying::RankPlaying(RankPrograms& programs, const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster,
-                         const Strategy& resolved, std::optional<StepWork>& work, PlayedTime& time)
-    : programs_(programs), cluster_(cluster), resolved_(resolved) {
-  auto program = programs.of_stage(stage, memory_.closed_form_because);
-  if (!program) {
-    time.lacks(memory_.closed_form_because);
-    unplayed_ = unplayed(model, stages, stage, cluster, resolved, memory_.closed_form_because);
-    return;
+RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster,
+                       const Strategy& resolved, std::optional<StepWork>& work, PlayedTime& time) {
+  RankMemory memory;
+  memory.capacity = cluster.accelerator.memory_usable.value;
+  const OutsideAllocator outside = outside_of(cluster, resolved);
+  MemoryTrace trace;
+  if (auto program = programs.of_stage(stage, memory.closed_form_because)) {
+    memory.basis = Basis::played;
+    work = work_of(*program);
+    time.add(*program);
+    memory.host = program->host_pinned + program->host_pageable;
+    trace = played(*program, play_options(*program, cluster, resolved), memory.out_of_memory, memory.out_of_memory_at);
+    programs.give_back(std::move(*program));
+  } else {
+    time.lacks(memory.closed_form_because);
+    trace = unplayed(model, stages, stage, cluster, resolved, memory.closed_form_because);
   }
-  program_ = std::make_unique<StepProgram>(std::move(*program));
-  const auto play = [of = program_.get(), options = play_options(*program_, cluster, resolved)] {
-    return memory::play_beyond_capacity(*of, options);
-  };
-  const std::launch where_there_is_a_thread = std::launch::async | std::launch::deferred;
-  played_ = std::async(resolved.pp > 1 ? where_there_is_a_thread : std::launch::deferred, play);
-  work = work_of(*program_);
-  time.add(*program_);
-  memory_.host = program_->host_pinned + program_->host_pageable;
-}
-
-MemoryTrace RankPlaying::trace_of_play() {
-  memory::BoundedTrace played = played_.get();
-  if (const auto& failed = played.out_of_memory) {
-    memory_.out_of_memory = true;
-    memory_.out_of_memory_at = fmt::format("{} of step {}, {}", name_of(failed->phase), failed->step + 1, failed->label);
-  }
-  programs_.give_back(std::move(*program_));
-  return std::move(played.trace);
-}
-
-RankMemory RankPlaying::memory() {
-  const MemoryTrace trace = program_ ? trace_of_play() : std::move(unplayed_);
-  const OutsideAllocator outside = outside_of(cluster_, resolved_);
-  RankMemory memory = std::move(memory_);
-  memory.basis = program_ ? Basis::played : Basis::closed_form;
-  memory.capacity = cluster_.accelerator.memory_usable.value;
   memory.allocated = trace.peak_allocated;
   memory.reserved = trace.peak_reserved;
   memory.optimizer_reserved = trace.optimizer_reserved;
-  memory.device = device_band(trace.peak_reserved, resolved_, memory.basis, outside.total());
+  memory.device = device_band(trace.peak_reserved, resolved, memory.basis, outside.total());
   memory.parts = parts_of(trace, outside, memory.basis);
   memory.backward_peak = trace.backward_peak;
   memory.first_step_allocated = trace.first_step_allocated;
