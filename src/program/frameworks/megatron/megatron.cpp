@@ -133,7 +133,7 @@ bool may_compose_interleaved(const Strategy& strategy, int pipeline_rank) {
 /// A rank of a shorter pipeline whose passes have, beside the same neighbours, all that those of `rank` have: neighbours in the pipeline
 /// send and receive in the same order, and the same chunks stand about the steady state. The rank itself where no shorter pipeline has one.
 InterleavedRank shortened(const InterleavedRank& rank, const PassOrder& wanted) {
-  constexpr std::int64_t kFewestStages = 8;
+  constexpr std::int64_t kFewestStages = 6;
   const std::int64_t groups = rank.micro_batches / rank.stages;
   const SituationSet all(wanted);
   for (std::int64_t stages = kFewestStages; stages < rank.stages; ++stages)
