@@ -5,7 +5,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "estimate/model_states.hpp"
@@ -119,24 +118,18 @@ FlopsReport flops_of(const Model& model, const Cluster& cluster, const Strategy&
 /// Ranks of one pipeline stage hold the same program.
 std::vector<RankReport> ranks_of(const Model& model, const std::vector<Stage>& stages, const Cluster& cluster, const Strategy& strategy,
                                  PlayedTime& time) {
-  std::vector<RankReport> ranks(static_cast<std::size_t>(strategy.pp));
+  std::vector<RankReport> ranks;
   RankPrograms programs(model, strategy, cluster);
-  std::optional<RankPlaying> last;
-  const auto finish = [&](RankReport& rank) {
-    rank.memory = last->memory();
-    rank.host = std::max(rank.memory.host, host_states(chunks_of(stages, rank.stage, strategy), strategy));
-  };
   for (int stage = 0; stage < strategy.pp; ++stage) {
-    RankReport& rank = ranks[static_cast<std::size_t>(stage)];
+    RankReport rank;
     rank.stage = stage;
     rank.count = strategy.gpus / strategy.pp;
     for (std::size_t chunk = static_cast<std::size_t>(stage); chunk < stages.size(); chunk += static_cast<std::size_t>(strategy.pp))
       rank.parameters += stages[chunk].parameters(strategy);
-    RankPlaying playing(programs, model, stages, stage, cluster, strategy, rank.work, time);
-    if (last) finish(ranks[static_cast<std::size_t>(stage) - 1]);
-    last.emplace(std::move(playing));
+    rank.memory = rank_memory(programs, model, stages, stage, cluster, strategy, rank.work, time);
+    rank.host = std::max(rank.memory.host, host_states(chunks_of(stages, stage, strategy), strategy));
+    ranks.push_back(std::move(rank));
   }
-  finish(ranks.back());
   return ranks;
 }
 

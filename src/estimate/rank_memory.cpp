@@ -35,13 +35,13 @@ OutsideAllocator outside_of(const Cluster& cluster, const Strategy& resolved) {
 Bytes communicators_of(const OutsideAllocator& outside) { return outside.total().expected - outside.context.expected; }
 
 /// What a launch of a kernel adds to the step's work: FLOPs of products, attention and convolutions, and whether it is a product.
-struct NetworkWork {
+struct LaunchWork {
   double flops = 0;
   bool product = false;
 };
 
-std::vector<NetworkWork> works_of(const std::vector<Kernel>& kernels) {
-  std::vector<NetworkWork> works;
+std::vector<LaunchWork> works_of(const std::vector<Kernel>& kernels) {
+  std::vector<LaunchWork> works;
   works.reserve(kernels.size());
   for (const Kernel& kernel : kernels) {
     const bool product = kernel.product(), computes = product || kernel.attention() || kernel.kind() == KernelKind::convolution;
@@ -51,11 +51,11 @@ std::vector<NetworkWork> works_of(const std::vector<Kernel>& kernels) {
 }
 
 StepWork work_of(const StepProgram& program) {
-  const std::vector<NetworkWork> works = works_of(program.kernels);
+  const std::vector<LaunchWork> works = works_of(program.kernels);
   StepWork work;
   for (std::size_t i = 0; i < program.step.size(); ++i) {
     if (program.step[i].kind != InstructionKind::kernel) continue;
-    const NetworkWork& each = works[program.step[i].id];
+    const LaunchWork& each = works[program.step[i].id];
     const std::int64_t runs = program.repeated.runs_of(i);
     work.launches += runs;
     work.flops += static_cast<double>(runs) * each.flops;
@@ -64,6 +64,15 @@ StepWork work_of(const StepProgram& program) {
     work.gemm_flops += static_cast<double>(runs) * each.flops;
   }
   return work;
+}
+
+MemoryTrace played(const StepProgram& program, const PlayMemoryOptions& options, bool& out_of_memory, std::string& at) {
+  memory::BoundedTrace played = memory::play_beyond_capacity(program, options);
+  if (const auto& failed = played.out_of_memory) {
+    out_of_memory = true;
+    at = fmt::format("{} of step {}, {}", name_of(failed->phase), failed->step + 1, failed->label);
+  }
+  return std::move(played.trace);
 }
 
 /// Free blocks that the allocator holds where no trace says how many: a tenth of what comes and goes.
@@ -208,49 +217,29 @@ PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluste
   return options;
 }
 
-RankPlaying::RankPlaying(RankPrograms& programs, const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster,
-                         const Strategy& resolved, std::optional<StepWork>& work, PlayedTime& time)
-    : programs_(programs), cluster_(cluster), resolved_(resolved) {
-  auto program = programs.of_stage(stage, memory_.closed_form_because);
-  if (!program) {
-    time.lacks(memory_.closed_form_because);
-    unplayed_ = unplayed(model, stages, stage, cluster, resolved, memory_.closed_form_because);
-    return;
+RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster,
+                       const Strategy& resolved, std::optional<StepWork>& work, PlayedTime& time) {
+  RankMemory memory;
+  memory.capacity = cluster.accelerator.memory_usable.value;
+  const OutsideAllocator outside = outside_of(cluster, resolved);
+  MemoryTrace trace;
+  if (auto program = programs.of_stage(stage, memory.closed_form_because)) {
+    memory.basis = Basis::played;
+    work = work_of(*program);
+    time.add(*program);
+    memory.host = program->host_pinned + program->host_pageable;
+    trace = played(*program, play_options(*program, cluster, resolved), memory.out_of_memory, memory.out_of_memory_at);
+    // XLA's buffers lie where the compiler planned them: no allocator keeps any between them.
+    if (profile_of(resolved).code == ModelCode::maxtext) trace.peak_reserved = trace.optimizer_reserved = trace.peak_allocated;
+    programs.give_back(std::move(*program));
+  } else {
+    time.lacks(memory.closed_form_because);
+    trace = unplayed(model, stages, stage, cluster, resolved, memory.closed_form_because);
   }
-  program_ = std::make_unique<StepProgram>(std::move(*program));
-  const auto play = [of = program_.get(), options = play_options(*program_, cluster, resolved)] {
-    return memory::play_beyond_capacity(*of, options);
-  };
-  const std::launch where_there_is_a_thread = std::launch::async | std::launch::deferred;
-  played_ = std::async(resolved.pp > 1 ? where_there_is_a_thread : std::launch::deferred, play);
-  work = work_of(*program_);
-  time.add(*program_);
-  memory_.host = program_->host_pinned + program_->host_pageable;
-}
-
-MemoryTrace RankPlaying::trace_of_play() {
-  memory::BoundedTrace played = played_.get();
-  if (const auto& failed = played.out_of_memory) {
-    memory_.out_of_memory = true;
-    memory_.out_of_memory_at = fmt::format("{} of step {}, {}", name_of(failed->phase), failed->step + 1, failed->label);
-  }
-  programs_.give_back(std::move(*program_));
-  MemoryTrace trace = std::move(played.trace);
-  // XLA's buffers lie where the compiler planned them: no allocator keeps any between them.
-  if (profile_of(resolved_).code == ModelCode::maxtext) trace.peak_reserved = trace.optimizer_reserved = trace.peak_allocated;
-  return trace;
-}
-
-RankMemory RankPlaying::memory() {
-  const MemoryTrace trace = program_ ? trace_of_play() : std::move(unplayed_);
-  const OutsideAllocator outside = outside_of(cluster_, resolved_);
-  RankMemory memory = std::move(memory_);
-  memory.basis = program_ ? Basis::played : Basis::closed_form;
-  memory.capacity = cluster_.accelerator.memory_usable.value;
   memory.allocated = trace.peak_allocated;
   memory.reserved = trace.peak_reserved;
   memory.optimizer_reserved = trace.optimizer_reserved;
-  memory.device = device_band(trace.peak_reserved, resolved_, memory.basis, outside.total());
+  memory.device = device_band(trace.peak_reserved, resolved, memory.basis, outside.total());
   memory.parts = parts_of(trace, outside, memory.basis);
   memory.backward_peak = trace.backward_peak;
   memory.first_step_allocated = trace.first_step_allocated;

@@ -1,7 +1,6 @@
 // Peak memory of one rank: its step played through the allocator where it can be lowered, else the closed forms.
 #pragma once
 
-#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,7 +9,6 @@
 
 #include "estimate/played_time.hpp"
 #include "estimate/stages.hpp"
-#include "memory/player.hpp"
 #include "plimsoll/estimate.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/memory.hpp"
@@ -39,27 +37,9 @@ class RankPrograms {
   StepProgram spare_;
 };
 
-/// The reading of memory of a rank of pipeline stage `stage`, under way: where there are more ranks, one is played while the next is
-/// lowered. Its arguments must outlive it.
-class RankPlaying {
- public:
-  /// Lowers the rank; its program's work and time go to `work` and `time`.
-  RankPlaying(RankPrograms& programs, const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster,
-              const Strategy& resolved, std::optional<StepWork>& work, PlayedTime& time);
-  /// Waits for what was played, once.
-  RankMemory memory();
-
- private:
-  MemoryTrace trace_of_play();
-
-  RankPrograms& programs_;
-  const Cluster& cluster_;
-  const Strategy& resolved_;
-  RankMemory memory_;
-  std::unique_ptr<StepProgram> program_;      ///< none: there is no lowering
-  MemoryTrace unplayed_;                      ///< then
-  std::future<memory::BoundedTrace> played_;  ///< behind the program, which it reads
-};
+/// Memory of a rank of pipeline stage `stage`; its program's work and time go to `work` and `time`.
+RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster,
+                       const Strategy& resolved, std::optional<StepWork>& work, PlayedTime& time);
 
 /// What plays a rank's program on that device: what lies outside the allocator is not the allocator's to take.
 PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluster, const Strategy& resolved);
