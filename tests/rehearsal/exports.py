@@ -101,6 +101,14 @@ def plans():
         Plan("gpt2 one device", "gpt2", "1xh100-sxm", "torchrun", gpt2, EMPTY),
         Plan("gpt2 ddp", "gpt2", "8xh100-sxm", "torchrun", f"{gpt2} --data-parallel ddp", EMPTY),
         Plan("megatron-core, tensor parallel", small, "8xh100-sxm", "megatron", f"{CORE} --tp 2 --micro-batch 2"),
+        Plan(
+            "megatron-core, pipeline",
+            small,
+            "2x8xh100-sxm",
+            "megatron",
+            f"{CORE} --pp 2 --micro-batch 1 --grad-accum 8",
+            stages=2,
+        ),
         Plan("megatron-core, distributed optimizer", "gpt2", "8xh100-sxm", "megatron", f"{CORE} --data-parallel megatron-distopt --micro-batch 2"),
         Plan(
             "torchtitan",
@@ -109,6 +117,22 @@ def plans():
             "torchtitan",
             "--framework torchtitan --precision bf16 --micro-batch 1 --seq 2048",
             rehearse=SYNTHETIC,
+        ),
+        Plan(
+            "torchtitan, tensor parallel",
+            "llama-3.2-1b",
+            "8xh100-sxm",
+            "torchtitan",
+            "--framework torchtitan --precision bf16 --tp 2 --micro-batch 1 --seq 2048",
+            rehearse=SYNTHETIC,
+        ),
+        Plan(
+            "pythia-410m fsdp1, units by size",
+            "pythia-410m",
+            "8xh100-sxm",
+            "torchrun",
+            f"{LOOP} --precision bf16 --data-parallel fsdp1 --fsdp.min-num-params 100000000 {batch}",
+            EMPTY,
         ),
     ]
     tune = "--framework torchtune --precision pure-bf16"
