@@ -126,7 +126,8 @@ void set_launches_behind(PlayMemoryOptions& options, const StepProgram& program,
   if (options.behind_in_stalls_only || resolved.micro_batches >= pace.filling_micro_batches) return;
   // A queue fills by what the host is quicker, in a pipeline from receive to receive.
   const std::int64_t passes = resolved.pp > 1 ? resolved.micro_batches : 1;
-  const double reached = lead.most * static_cast<double>(entries_of_passes(program) / passes);
+  const std::int64_t entries = entries_of_passes(program) / passes;
+  const double reached = lead.most * static_cast<double>(entries);
   options.launches_behind = std::clamp(static_cast<std::int64_t>(reached), std::int64_t{1}, options.launches_behind);
 }
 

@@ -92,8 +92,8 @@ void read_megatron_deepspeed(Reading& reading, const Node& flags) {
 void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& positional, const std::string& program) {
   if (const Node* file = flags.find("job.config_file"); file) {
     Node rest = flags;
-    if (Node* job = const_cast<Node*>(rest.find("job")))
-      std::erase_if(job->members, [](const auto& member) { return member.first == "config_file"; });
+    for (auto& [name, job] : rest.members)
+      if (name == "job") std::erase_if(job.members, [](const auto& member) { return member.first == "config_file"; });
     const Node path = *file;
     return read_file_and_overrides(reading, path, rest, "torchtitan");
   }
@@ -109,8 +109,7 @@ void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& po
     return by(megatron_format(), flags);
   }
   if (const Node* file = first_file(positional); file && positional.size() == 1 && !has_flag(flags, {"per_device_train_batch_size"})) {
-    Node rest = flags;
-    if (program.find("axolotl") != std::string::npos) return read_file_and_overrides(reading, *file, rest, "axolotl");
+    if (program.find("axolotl") != std::string::npos) return read_file_and_overrides(reading, *file, flags, "axolotl");
     return reading.include(file->word(), *file);
   }
   if (training_arguments_format().recognises(flags) > 1) return by(training_arguments_format(), flags);

@@ -117,7 +117,8 @@ void cache_read(const Sizes& sizes, void* const* buffers, int part, int parts) {
   const Range r = range_of(sizes[2], 1, part, parts);
   // Sums lie like the chunks within a page: a load just ahead of a store at the same place of another page would wait for it.
   alignas(4096) float pages[2 * kChunk];
-  float* sum = pages + reinterpret_cast<std::uintptr_t>(source) % 4096 / sizeof(float);
+  const std::size_t first = reinterpret_cast<std::uintptr_t>(source) % 4096 / sizeof(float);
+  float* sum = pages + first;
   for (int64_t block = r.first; block < r.end; ++block) {
     std::memset(sum, 0, kChunk * sizeof(float));
     for (int64_t pass = 0; pass < passes; pass += 4) {
