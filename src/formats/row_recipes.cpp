@@ -1,6 +1,8 @@
 #include "formats/row_recipes.hpp"
 
-#include <set>
+#include <algorithm>
+#include <map>
+#include <vector>
 
 #include "data/shipped_files.hpp"
 #include "formats/row_reader.hpp"
@@ -52,11 +54,20 @@ bool applies(const JsonValue& recipe, const JsonValue& row) {
   return true;
 }
 
-/// A recipe that applies, with the training keys that it gives.
+/// A recipe that applies, with the training keys that it gives; `corrects`: also those that the row's reader only assumed.
 struct Applying {
   std::string source;
   JsonValue training;
+  bool corrects = false;
 };
+
+/// Whether the row says of a key that its reader had to assume it.
+bool assumed_by_reader(const JsonValue& row, const std::string& key) {
+  if (!row.has("assumed") || !row["assumed"].is_array()) return false;
+  const std::vector<JsonValue> lines = row["assumed"].elements();
+  return std::any_of(lines.begin(), lines.end(),
+                     [&](const JsonValue& line) { return line.is_text() && line.text().find(key) != std::string::npos; });
+}
 
 /// Those of a row's source and model, in the order of the file. Of models the recipe's name is the row's or how that begins.
 std::vector<Applying> recipes_of(const JsonValue& row) {
@@ -68,7 +79,8 @@ std::vector<Applying> recipes_of(const JsonValue& row) {
     std::string best;
     for (const auto& model : models.keys())
       if (name.rfind(model, 0) == 0 && model.size() > best.size()) best = model;
-    if (!best.empty() || models.has("")) list.push_back({recipe["source"].text(), models[best]});
+    if (!best.empty() || models.has(""))
+      list.push_back({recipe["source"].text(), models[best], recipe.has("corrects_assumed") && recipe["corrects_assumed"].boolean()});
   }
   return list;
 }
@@ -89,15 +101,17 @@ std::optional<std::string> completed_by_recipe(const JsonValue& row, std::vector
   const std::vector<Applying> applying = recipes_of(row);
   if (applying.empty()) return std::nullopt;
   const JsonValue training = row["training"];
-  ObjectText completed;
-  std::set<std::string> held;
-  for (const auto& key : training.keys()) completed.raw(key, json_text(training[key]));
+  std::map<std::string, std::string> taken;  // key → JSON
   for (const Applying& recipe : applying)
     for (const auto& key : recipe.training.keys()) {
-      if (given(training, key) || !held.insert(key).second) continue;
-      completed.raw(key, json_text(recipe.training[key]));
-      assumed.push_back("training." + key + ": " + json_text(recipe.training[key]) + " (" + recipe.source + ")");
+      const bool open = !given(training, key) || (recipe.corrects && assumed_by_reader(row, key));
+      if (!open || !taken.emplace(key, json_text(recipe.training[key])).second) continue;
+      assumed.push_back("training." + key + ": " + taken[key] + " (" + recipe.source + ")");
     }
+  ObjectText completed;
+  for (const auto& key : training.keys())
+    if (taken.count(key) == 0) completed.raw(key, json_text(training[key]));
+  for (const auto& [key, text] : taken) completed.raw(key, text);
   if (const std::string schedule = schedule_beside(row); !schedule.empty() && !given(training, "pp_schedule")) {
     completed.raw("pp_schedule", ObjectText::quoted(schedule));
     assumed.push_back("training.pp_schedule: " + ObjectText::quoted(schedule) + " (extra.pp_schedule)");

@@ -88,6 +88,54 @@ TEST(CompletedRows, RecipesOfPublishedTables) {
 
 // Whole iterations in one graph: set_full_iter_cg_configs of Megatron-Bridge 0.5.0. Other precisions have none, other models other
 // settings.
+// vTrain's single-node times of one rank a replica hold no recomputation (its src/predictor.py leaves it out on the last pipeline rank).
+// The rows' readers assumed it: what they list as assumed is corrected, what a row knows is not.
+TEST(CompletedRows, RecipesCorrectWhatWasAssumed) {
+  const auto recompute =
+                 [](const std::string&tp, const std::string&assumed) {
+    return read(R"({"id": "r", "source": {"title": "vTrain measured data (MICRO 2024)",
+                    "where": "VIA-Research/vTrain@f8dda84: data/ground_truth_single.csv"
+                 },
+             "model" : {
+               "name" : "GPT h1024 L24",
+               "hidden_size" : 1024,
+               "num_layers" : 24,
+               "num_attention_heads" : 16,
+               "num_key_value_heads" : 16,
+               "intermediate_size" : 4096,
+               "vocab_size" : 51200,
+               "mlp" : "gelu",
+               "norm" : "layernorm",
+               "tie_embeddings" : true,
+               "positions" : "learned",
+               "linear_bias" : true
+             },
+             "hardware" : {"gpu" : "A100-80GB-SXM", "gpus" : 2, "gpus_per_node" : 8},
+             "measured" : {"step_time_s" : 1},
+             "training" : {"framework": "megatron-deepspeed", "seq_len": 1024, "micro_batch": 1, "global_batch": 4,
+                    "precision": "fp16", "data_parallel": "ddp", "recompute": "full", "pp": 1, "tp": )" +
+                tp + R"(}, "assumed": [")" + assumed + R"("]})")
+        .strategy.recompute.kind;
+  };
+  EXPECT_EQ(recompute("1", "recompute full, optimizer adam: the paper's description"), Recompute::Kind::none);
+  EXPECT_EQ(recompute("1", "vocab_size 51200"), Recompute::Kind::full);
+  EXPECT_EQ(recompute("2", "recompute full, optimizer adam: the paper's description"), Recompute::Kind::full);
+}
+
+// Which of a hybrid's layers mix what, and what is in a mixer, is the public config's (56,324,350,464 parameters).
+TEST(CompletedRows, HybridsAreThoseOfTheirShippedModel) {
+  const MeasuredRow hybrid = read(row("t", R"({"name": "Nemotron-H-56B", "hidden_size": 8192, "num_layers": 118, "num_attention_heads": 64,
+      "num_key_value_heads": 8, "intermediate_size": 32768, "vocab_size": 131072, "mlp": "relu2", "norm": "rmsnorm", "positions": "none",
+      "tie_embeddings": false, "linear_bias": false, "hybrid": "mamba2+attention"})",
+                                      kTraining));
+  ASSERT_EQ(hybrid.refused, "");
+  EXPECT_EQ(hybrid.model->parameters(), 56324350464);
+  const MeasuredRow named = read(row("t", R"({"name": "Nemotron-3-Nano-30B-A3B (hybrid Mamba-2/attention MoE)"
+})", kTraining));
+  ASSERT_EQ(named.refused, "");
+EXPECT_EQ(named.model->parameters(), 31577937344);
+}
+
 TEST(CompletedRows, RecipesWithConditions) {
   const auto mixture = [](const std::string& name, const std::string& precision, const std::string& more) {
     return read(
