@@ -88,6 +88,19 @@ TEST(CompletedRows, RecipesOfPublishedTables) {
 
 // Whole iterations in one graph: set_full_iter_cg_configs of Megatron-Bridge 0.5.0. Other precisions have none, other models other
 // settings.
+// Which of a hybrid's layers mix what, and what is in a mixer, is the public config's (56,324,350,464 parameters).
+TEST(CompletedRows, HybridsAreThoseOfTheirShippedModel) {
+  const MeasuredRow hybrid = read(row("t", R"({"name": "Nemotron-H-56B", "hidden_size": 8192, "num_layers": 118, "num_attention_heads": 64,
+      "num_key_value_heads": 8, "intermediate_size": 32768, "vocab_size": 131072, "mlp": "relu2", "norm": "rmsnorm", "positions": "none",
+      "tie_embeddings": false, "linear_bias": false, "hybrid": "mamba2+attention"})",
+                                      kTraining));
+  ASSERT_EQ(hybrid.refused, "");
+  EXPECT_EQ(hybrid.model->parameters(), 56324350464);
+  const MeasuredRow named = read(row("t", R"({"name": "Nemotron-3-Nano-30B-A3B (hybrid Mamba-2/attention MoE)"})", kTraining));
+  ASSERT_EQ(named.refused, "");
+  EXPECT_EQ(named.model->parameters(), 31577937344);
+}
+
 TEST(CompletedRows, RecipesWithConditions) {
   const auto mixture = [](const std::string& name, const std::string& precision, const std::string& more) {
     return read(
