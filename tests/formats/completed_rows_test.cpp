@@ -96,7 +96,7 @@ TEST(CompletedRows, HybridsAreThoseOfTheirShippedModel) {
                                       kTraining));
   ASSERT_EQ(hybrid.refused, "");
   EXPECT_EQ(hybrid.model->parameters(), 56324350464);
-  const MeasuredRow named = read(row("t", R"({"name": "Nemotron-3-Nano-30B-A3B (hybrid Mamba-2/attention MoE)"})", kTraining));
+  const MeasuredRow named = read(row("t", R"j({"name": "Nemotron-3-Nano-30B-A3B (hybrid Mamba-2/attention MoE)"})j", kTraining));
   ASSERT_EQ(named.refused, "");
   EXPECT_EQ(named.model->parameters(), 31577937344);
 }
@@ -140,11 +140,11 @@ TEST(CompletedRows, MixturesOfTheReleasesOfMegatronBridge) {
 
 // NeMo's and Megatron-Bridge's performance recipes: recipe.peft.target_modules = ['linear_qkv'].
 TEST(CompletedRows, AdaptersOfTheLaunchersRecipes) {
-  const auto lora = [](const std::string& lora) {
+  const auto lora = [](const std::string& given) {
     return read(row("t", R"({"name": "Llama-3.1-8B"})",
                     R"({"framework": "nemo", "seq_len": 4096, "micro_batch": 1, "global_batch": 1024, "precision": "bf16", "tp": 1, "pp": 1,
                         "dp": 1024, "lora": )" +
-                        lora + "}"));
+                        given + "}"));
   };
   const MeasuredRow told_nothing = lora(R"({"note": "rank not stated"})");
   ASSERT_EQ(told_nothing.refused, "");
