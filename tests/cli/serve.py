@@ -91,13 +91,26 @@ def until(server, body, wanted, tries=600):
     return False
 
 
+def begun(server):
+    """A thread that has the slow request answered, and the list that its status comes into: a question asked meanwhile may have had the one worker."""
+    results = []
+
+    def ask():
+        status = 503
+        while status == 503:
+            status = server.call(SLOW)[0]
+        results.append(status)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    return thread, results
+
+
 def check_cache(checks):
     """Equal requests get equal answers, also where no worker is free; a kept answer makes room for newer ones."""
     server = Server("--workers", "1", "--waiting", "0", "--seconds", "150", cache=1)
     first, wrong = server.call(REQUEST), server.call({**REQUEST, "model": "gtp2"})
-    results = []
-    thread = threading.Thread(target=lambda: results.append(server.call(SLOW)[0]))
-    thread.start()
+    thread, _ = begun(server)
     ask = ({"command": "version", "try": number} for number in range(10**6))
     while server.call(next(ask))[0] != 503:
         time.sleep(0.05)
@@ -133,16 +146,7 @@ def check_limits(checks):
 
 def check_end(checks):
     server = Server("--workers", "1", "--waiting", "0", "--seconds", "150")
-    results = []
-
-    def begin():
-        status = 503
-        while status == 503:  # the question below may have had the one worker
-            status = server.call(SLOW)[0]
-        results.append(status)
-
-    thread = threading.Thread(target=begin)
-    thread.start()
+    thread, results = begun(server)
     checks.check(until(server, {"command": "version"}, 503), "the slow request never began")
     code = server.end()
     thread.join()
