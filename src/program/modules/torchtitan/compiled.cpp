@@ -324,7 +324,7 @@ Tensor forward_graph(Graph& g, Kept& kept) {
 }
 
 /// Positions of the weights among the node's inputs, behind x.
-enum Input : std::size_t { kX, kQuery, kKey, kValue, kOutput, kGate, kDown, kUp, kAttentionNorm, kMlpNorm };
+enum Input : std::size_t { kX, kQuery, kKey, kValue, kOutput, kGate, kDown, kUp, kAttentionNorm, kFfnNorm };
 
 /// The feed-forward half: gradients of its weights; the gradient of the hidden states between the halves.
 Tensor feed_forward_backward(BackwardCall& b, Graph& g, Tensor up, Tensor product, Tensor gate, Tensor normed) {
@@ -441,7 +441,7 @@ Tensor run_compiled(Tape& tape, const CompiledBlock& block, const Tensor& x) {
           if (four_bits) products_again(graph, again);
         }
         backward_graph(b, graph, std::move(again));
-        for (const Input norm : {kAttentionNorm, kMlpNorm}) b.give(norm, b.tape.empty({width}, input.dtype()));
+        for (const Input norm : {kAttentionNorm, kFfnNorm}) b.give(norm, b.tape.empty({width}, input.dtype()));
       });
 }
 
