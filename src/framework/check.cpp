@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -13,12 +15,6 @@ namespace plimsoll::framework {
 namespace {
 
 std::string number(std::int64_t n) { return std::to_string(n); }
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
 
 template <class List, class Value>
 bool contains(const List& list, const Value& value) {
@@ -224,7 +220,7 @@ void check_offload(Resolver& r) {
 void check_recompute(Resolver& r) {
   const Recompute& recompute = r.s.recompute;
   if (!recompute.modules.empty() && recompute.kind != Recompute::Kind::selective)
-    r.complaints.add("recompute_modules " + joined(recompute.modules) + " without selective recomputation",
+    r.complaints.add(fmt::format("recompute_modules {} without selective recomputation", fmt::join(recompute.modules, ", ")),
                      "set recompute selective or leave them out");
   if (recompute.kind == Recompute::Kind::full) return;
   if (recompute.method != Recompute::Method::none)

@@ -1,4 +1,6 @@
 // JAX frameworks: MaxText, and Paxml by name alone.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdio>
 
@@ -27,12 +29,6 @@ std::vector<std::string> recomputed_by_recipe(int container) {
   return {"context", "mlpwi", "out_proj"};
 }
 
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
 /// The remat policy: base.yml's is full.
 void complete_maxtext(Strategy& s, const Model&) {
   Recompute& recompute = s.recompute;
@@ -44,7 +40,7 @@ void complete_maxtext(Strategy& s, const Model&) {
     return;
   }
   recompute.modules = recomputed_by_recipe(container);
-  s.assumed.push_back("recompute_modules: " + listed(recompute.modules) + " (the remat policy of NVIDIA's recipe)");
+  s.assumed.push_back(fmt::format("recompute_modules: {} (the remat policy of NVIDIA's recipe)", fmt::join(recompute.modules, ", ")));
 }
 
 void check_maxtext(const Strategy& s, const Model&, Complaints& complaints) {
@@ -53,7 +49,7 @@ void check_maxtext(const Strategy& s, const Model&, Complaints& complaints) {
   if (s.recompute.kind != Recompute::Kind::selective) return;
   for (const std::string& name : s.recompute.modules)
     if (std::find(known.begin(), known.end(), name) == known.end())
-      complaints.add("MaxText has no recompute_modules " + name, "it has " + listed(known));
+      complaints.add("MaxText has no recompute_modules " + name, fmt::format("it has {}", fmt::join(known, ", ")));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace plimsoll::searching {
@@ -27,9 +28,10 @@ std::vector<std::size_t> kinds_of(const Model& model, std::size_t first, std::si
   std::vector<std::string> seen;
   std::vector<std::size_t> kinds;
   for (std::size_t block = first; block < last; ++block) {
-    const auto found = std::find(seen.begin(), seen.end(), kind_of(model.blocks[block]));
+    std::string kind = kind_of(model.blocks[block]);
+    const auto found = std::find(seen.begin(), seen.end(), kind);
     kinds.insert(kinds.end(), static_cast<std::size_t>(model.blocks[block].repeat), static_cast<std::size_t>(found - seen.begin()));
-    if (found == seen.end()) seen.push_back(kind_of(model.blocks[block]));
+    if (found == seen.end()) seen.push_back(std::move(kind));
   }
   return kinds;
 }

@@ -4,27 +4,16 @@
 
 namespace plimsoll::program {
 
-namespace {
-
-void reduction(Tape& tape, Reduction::Axis axis, const std::vector<Tensor>& reads, const Tensor& result) {
-  Reduction kernel{axis, result.elements(), reads.front().elements() / result.elements(), {}};
-  for (const Tensor& each : reads) kernel.operands.read(operand(each));
-  kernel.operands.write(operand(result));
-  tape.kernel({kernel});
-}
-
-}  // namespace
-
 Tensor rms_statistic(Tape& tape, const Tensor& x) {
   Tensor statistic = tape.empty({x.size(0)}, DType::fp32);
-  reduction(tape, Reduction::Axis::inner, {x}, statistic);
+  reduce(tape, Reduction::Axis::inner, statistic.elements(), {operand(x)}, {operand(statistic)});
   return statistic;
 }
 
 Tensor rms_norm_backward(Tape& tape, const Tensor& gradient, const Tensor& x, const Tensor& statistic, const Tensor& residual) {
   const Tensor weight = tape.empty({x.size(1)}, DType::fp32), products = tape.empty({x.size(0)}, DType::fp32);
-  reduction(tape, Reduction::Axis::outer, {gradient, x}, weight);
-  reduction(tape, Reduction::Axis::inner, {gradient, x}, products);
+  reduce(tape, Reduction::Axis::outer, weight.elements(), {operand(gradient), operand(x)}, {operand(weight)});
+  reduce(tape, Reduction::Axis::inner, products.elements(), {operand(gradient), operand(x)}, {operand(products)});
   Tensor result = tape.empty(x.sizes(), x.dtype());
   std::vector<Tensor> reads{gradient, x, statistic, products};
   if (residual) reads.push_back(residual);
