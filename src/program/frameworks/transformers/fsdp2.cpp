@@ -108,6 +108,7 @@ StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy, bool ev
     clip_grad_norm(tape, shards, Group::data_shard);
     if (on_host) clip_grad_norm_on_host(tape, shards);
   };
+  loop.passes_recur = hf_passes_recur(strategy) && !on_host;
   record_hf_steps(tape, loop, strategy, batch, every_micro_batch);
   return tape.take();
 }
