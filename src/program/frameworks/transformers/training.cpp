@@ -297,9 +297,10 @@ std::unique_ptr<Optimizer> hf_grouped_optimizer(const Strategy& strategy, Module
   const auto made = [&](std::vector<Tensor> of) {
     return make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, std::move(of));
   };
+  if (!is_prepared_by_accelerate(strategy)) return made(parameters);
   const std::vector<bool> decayed = decayed_parameters(root);
   const bool flattened = decayed.size() != parameters.size();  // FSDP1 without the parameters' own names
-  if (!is_prepared_by_accelerate(strategy) || flattened) return made(parameters);
+  if (flattened) return made(parameters);
   std::vector<Tensor> with, without;
   for (std::size_t i = 0; i < parameters.size(); ++i) (decayed[i] ? with : without).push_back(parameters[i]);
   std::vector<std::unique_ptr<Optimizer>> groups;

@@ -111,14 +111,12 @@ void Fsdp2::load_full_state_dict() {
 
 std::vector<Tensor> Fsdp2::shards() const {
   std::vector<Tensor> all;
+  std::unordered_set<const TensorImpl*> known;  // of tied parameters the shard comes once
   auto holders = groups_of_slots(groups_);
   for (const auto& slot : root_.all_parameters())
     for (const Fsdp2Group* group : holders[slot.get()])
       for (const ShardedParameter& parameter : group->parameters)
-        if (parameter.slot == slot && std::none_of(all.begin(), all.end(), [&](const Tensor& known) {
-              return known.impl() == parameter.shard.impl();  // tied
-            }))
-          all.push_back(parameter.shard);
+        if (parameter.slot == slot && known.insert(parameter.shard.impl()).second) all.push_back(parameter.shard);
   return all;
 }
 
