@@ -48,6 +48,7 @@ CachingAllocator::CachingAllocator(const Options& options)
       total_(std::min(options.total, kUnbounded)),
       max_split_(options.settings.max_split_size ? options.settings.max_split_size->count : std::numeric_limits<std::int64_t>::max()),
       delayed_free_(options.delayed_free),
+      any_block_fits_(!settings_.expandable_segments && !settings_.max_split_size),
       addresses_(options.segments) {
   check(settings_);
   if (settings_.per_process_memory_fraction)
@@ -190,7 +191,7 @@ inline bool CachingAllocator::should_split(const Block& block, std::int64_t size
 /// The free block that serves a request; the end where none does.
 inline FreeList::Cursor CachingAllocator::best_fit(const Pool& pool, std::int64_t size) const {
   FreeList::Cursor cursor = pool.free.lower_bound(size);
-  if (pool.free.at_end(cursor)) return cursor;
+  if (pool.free.at_end(cursor) || any_block_fits_) return cursor;
   if (settings_.expandable_segments) cursor = best_expandable(pool, cursor);
   const std::int64_t found = pool.free.at(cursor).size;
   // Oversize blocks serve oversize requests only, and only those that nearly fill them.

@@ -178,6 +178,7 @@ class CachingAllocator {
   std::int64_t capacity_, total_, max_split_, fraction_limit_ = -1;
   bool stops_at_capacity_ = false, stopped_at_capacity_ = false;
   DelayedFree delayed_free_;
+  bool any_block_fits_;  // of its size or larger: none is kept for oversize requests, none can still grow
   DeviceAddresses addresses_;
   std::vector<Block> blocks_;
   std::vector<BlockId> unused_blocks_;

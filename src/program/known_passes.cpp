@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "program/tensor_names.hpp"
-
 namespace plimsoll::program {
 
 void KnownPasses::learn(Tape& tape, const std::vector<Tensor>& leaves) {
@@ -15,12 +13,15 @@ void KnownPasses::learn(Tape& tape, const std::vector<Tensor>& leaves) {
 /// False where the passes free what they did not allocate.
 bool KnownPasses::find_survivors(const std::vector<Instruction>& passes) {
   constexpr std::size_t kDead = ~std::size_t{0};
-  std::vector<std::size_t> births(names_in(passes), kDead);
+  std::vector<std::size_t> births;
   for (std::size_t i = 0; i < passes.size(); ++i) {
     const Instruction& each = passes[i];
-    if (each.kind == InstructionKind::alloc) births[each.id] = i;
-    if (each.kind != InstructionKind::free) continue;
-    if (std::exchange(births[each.id], kDead) == kDead) return false;
+    if (each.kind == InstructionKind::alloc) {
+      if (each.id >= births.size()) births.resize(2 * (each.id + std::size_t{1}), kDead);
+      births[each.id] = i;
+    } else if (each.kind == InstructionKind::free) {
+      if (each.id >= births.size() || std::exchange(births[each.id], kDead) == kDead) return false;
+    }
   }
   for (TensorId id = 0; id < births.size(); ++id)
     if (births[id] != kDead) survivors_.push_back({id, births[id], passes[births[id]].stream, passes[births[id]].bytes});
