@@ -56,10 +56,11 @@ bool KnownPasses::find_gradients(const std::vector<Tensor>& leaves) {
     if (survivor == kNone || gradient->references != 1 || gradient->requires_grad) return false;
     std::size_t base = kNone;
     if (const TensorImpl* viewed = gradient->base.get()) {
-      const auto known = std::find_if(bases_.begin(), bases_.end(), [&](const auto& each) { return each.first == viewed; });
-      base = static_cast<std::size_t>(known - bases_.begin());
-      if (known == bases_.end()) {
+      base = bases_.size();  // from the last on: a unit's gradients follow one another
+      while (base > 0 && bases_[base - 1].first != viewed) --base;
+      if (base-- == 0) {
         if (viewed->base || viewed->requires_grad || hold(*viewed) != survivor) return false;
+        base = bases_.size();
         bases_.push_back({viewed, {viewed->sizes, viewed->strides, viewed->dtype, survivor}});
         views.push_back(viewed->references);
       }
