@@ -130,6 +130,7 @@ struct MlpSpec {
 
 struct MoeSpec {
   std::int64_t hidden = 0, experts = 0, top_k = 0, expert_intermediate = 0;
+  std::int64_t latent = 0;                ///< LatentMoE: experts work in this width, behind a projection down and before one up; 0: in hidden
   std::int64_t shared_intermediate = 0;   ///< 0: no shared expert
   bool shared_gate = false;               ///< qwen2_moe
   bool router_bias = false, expert_bias = false;   ///< gpt_oss
@@ -139,6 +140,9 @@ struct MoeSpec {
   bool transposed = false;                ///< gpt_oss: expert tensors are [experts, in, out]
   bool gated = true;
   std::string activation;
+
+  /// What each expert reads and writes.
+  std::int64_t width() const { return latent > 0 ? latent : hidden; }
 };
 
 /// A Mamba-2 mixer (Dao & Gu 2024): a state of head_dim × states per head, whose decay, input and output follow the sequence. One projection
@@ -194,6 +198,9 @@ struct Model {
   bool activations_modelled = true;  ///< false: parameters are exact, but memory and time of a step are refused by name
   std::vector<Block> blocks;         ///< in order of execution
   std::vector<int> registration;     ///< blocks in registration order; empty: as they are executed
+  /// Multi-token prediction (DeepSeek-AI 2024, section 2.2): blocks whose layers, one of each in order, a module that predicts one token more
+  /// has; transformers' classes build no such module, so that none counts among the parameters. Empty: a layer like the last.
+  std::vector<int> prediction_blocks;
   std::vector<std::string> unread_keys;   ///< keys of the config that nothing read
   std::vector<std::string> assumed;       ///< defaults taken, in words
 

@@ -253,6 +253,10 @@ struct MegatronOptions {
   enum class Sharding : std::uint8_t { automatic, no_shard, optim, optim_grads, optim_grads_params } sharding = Sharding::automatic;
   bool fsdp_double_buffer = false;                ///< gathered layers and their gradients lie in buffers that are never given back
   std::int64_t suggested_communication_unit = 0;  ///< elements under way at once; 0: the framework's
+  int mtp_num_layers = 0;                         ///< modules of multi-token prediction behind the decoder
+  bool mtp_use_repeated_layer = false;            ///< one module's weights serve all of them
+  /// Linears with a recipe of their own, "pattern=bf16" or "pattern=mxfp8" by name; the first pattern that fits decides (quant_recipe).
+  std::vector<std::string> module_precision;
 };
 
 /// How routed tokens spread, and what carries them.

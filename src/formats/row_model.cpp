@@ -398,11 +398,6 @@ std::shared_ptr<const Model> completed_by_shipped(const JsonValue& model, const 
   return completed;
 }
 
-void refuse_unknown_parts(const JsonValue& model) {
-  if (model.has("mtp_layers") && model["mtp_layers"].integer(0, 1 << 20) > 0)
-    refuse("multi-token-prediction layers are not modelled", model.where());
-}
-
 }  // namespace
 
 std::shared_ptr<const Model> read_row_model(const JsonValue& row, const Strategy& strategy, RowCaches& caches) {
@@ -414,7 +409,6 @@ std::shared_ptr<const Model> read_row_model(const JsonValue& row, const Strategy
   const std::string architecture = model.has("class") ? model["class"].text() : std::string();
   const bool whole = model.has("config") && (!architecture.empty() || model.has("model_type") || model["config"].has("model_type"));
   if (whole) return caches.model(whole_config(model), model.where() + "/config", name, architecture);
-  refuse_unknown_parts(model);
   if (model.has("hidden_size") || model.has("config")) {
     const Fields fields(model);
     if (model.has("num_layers"))

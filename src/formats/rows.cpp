@@ -154,6 +154,15 @@ void take_router_options(const JsonValue& model, Strategy& strategy) {
   if (moe.has("pad_to_capacity")) strategy.moe.pad_to_capacity = moe["pad_to_capacity"].boolean();
 }
 
+/// Modules of multi-token prediction stand with the model; Megatron-core's launchers build them.
+void take_prediction(const JsonValue& model, Strategy& strategy) {
+  if (!model.has("mtp_layers")) return;
+  const auto depth = static_cast<int>(model["mtp_layers"].integer(0, 1 << 10));
+  const bool builds = strategy.framework == "megatron-bridge" || strategy.framework == "megatron-core" || strategy.framework == "nemo";
+  if (depth > 0 && !builds) refuse("multi-token-prediction layers are modelled for Megatron-core alone", model.where());
+  strategy.megatron.mtp_num_layers = depth;
+}
+
 void read_row(const JsonValue& json, RowCaches& caches, MeasuredRow& row) {
   check_keys(json, {"id", "source", "assumed", "model", "hardware", "training", "measured", "extra", "group"}, row.unread_keys, "");
   if (json.has("source") && json["source"].has("title")) row.title = json["source"]["title"].text();
@@ -163,6 +172,7 @@ void read_row(const JsonValue& json, RowCaches& caches, MeasuredRow& row) {
     strategy::read_object(row.strategy, json["training"]);
     for (const auto& key : row.strategy.unread_keys) row.unread_keys.push_back("training." + key);
     take_router_options(json["model"], row.strategy);
+    take_prediction(json["model"], row.strategy);
     date_by_source(json, row);
     take_nemo_conventions(json, row);
     take_adapter_conventions(row);
@@ -200,7 +210,8 @@ std::vector<MeasuredRow> read_all(const JsonValue& root) {
   if (!root.is_array()) root.expected("an array of rows");
   root.check_printable();
   constexpr std::size_t kMostRows = 20'000;  // each is held with its whole strategy
-  if (root.size() > kMostRows) fail("a file of " + std::to_string(root.size()) + " rows is too large", root.where(), "split it: at most 20000");
+  if (root.size() > kMostRows)
+    fail("a file of " + std::to_string(root.size()) + " rows is too large", root.where(), "split it: at most 20000");
   RowCaches caches;
   std::vector<MeasuredRow> rows;
   for (const JsonValue& element : root.elements()) rows.push_back(read_one(element, caches, rows.size()));

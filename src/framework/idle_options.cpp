@@ -58,6 +58,10 @@ const std::vector<Rule>& rules_of_ranks() {
       {{"moe.moe_pad_expert_input_to_capacity"},
        [](const Run& r) { return r.s.moe.capacity_factor.has_value(); },
        "without moe.moe_expert_capacity_factor"},
+      {{"mtp_num_layers", "mtp_use_repeated_layer", "module_precision"},
+       [](const Run& r) { return r.megatron_core(); },
+       "outside of Megatron-core"},
+      {{"mtp_use_repeated_layer"}, [](const Run& r) { return r.s.megatron.mtp_num_layers > 0; }, "without mtp_num_layers"},
       {{"moe_imbalance"}, [](const Run& r) { return r.s.ep > 1 || !r.played; }, "with all experts on each rank (ep is 1)"},
       {{"packed", "average_tokens_per_sample"},
        [](const Run& r) { return r.code == ModelCode::torchtune; },
@@ -138,7 +142,7 @@ const std::vector<Rule>& rules_of_engines() {
 
 const std::vector<Rule>& rules_of_kernels() {
   static const std::vector<Rule> rules = {
-      {{"fp8_recipe", "bf16_tail_layers"},
+      {{"fp8_recipe", "bf16_tail_layers", "module_precision"},
        [](const Run& r) { return r.s.low_precision != LowPrecision::none; },
        "without products of 8 or 4 bits"},
       {{"fp8_params", "fp8_activations", "fp8_attention"}, [](const Run& r) { return r.megatron_core(); }, "outside of Megatron-core"},

@@ -209,7 +209,9 @@ Entry megatron_bridge() {
 Entry nemo() { return {overlapping(launcher("nemo", "NeMo", "NeMo 2 and MLPerf recipes")), adjust, complete_recipe, check}; }
 
 Entry primus() {
-  return {launcher("primus", "Primus (Megatron backend)", "Primus megatron-parameters.md"), adjust, complete_primus, check};
+  FrameworkProfile p = launcher("primus", "Primus (Megatron backend)", "Primus megatron-parameters.md");
+  for (const char* own : {"zb-h1", "zbv", "v-half", "v-min"}) p.schedules.push_back(own);  // patch_primus_pipeline's pp_algorithm
+  return {p, adjust, complete_primus, check};
 }
 
 }  // namespace plimsoll::framework

@@ -62,6 +62,14 @@ std::string dualpipe_v_shape(const PipelineShape& shape) {
   return {};
 }
 
+/// Every rank's order follows from all ranks' passes.
+std::string controllable_memory_shape(const PipelineShape& shape) {
+  constexpr int kMostStages = 64;
+  if (const auto reason = v_shape(shape); !reason.empty()) return reason;
+  if (shape.stages < 2) return "it needs at least 2 pipeline stages";
+  return shape.stages > kMostStages ? fmt::format("{} stages are more than the {} that it is laid out for", shape.stages, kMostStages) : "";
+}
+
 struct Entry {
   ScheduleInfo info;
   Placement placement;
@@ -69,9 +77,9 @@ struct Entry {
   Check check;
 };
 
-const std::array<Entry, 10>& entries() {
+const std::array<Entry, 12>& entries() {
   using namespace schedule;
-  static const std::array<Entry, 10> kEntries{{
+  static const std::array<Entry, 12> kEntries{{
       {{"none", {"no-pipeline"}, "one stage: forward and backward of each micro-batch in turn", 1},
        Placement::looped,
        one_forward_one_backward,
@@ -94,6 +102,8 @@ const std::array<Entry, 10>& entries() {
        Placement::v_shape,
        zb_v,
        v_shape},
+      {{"v-half", {"vhalf"}, "two chunks in a V: half the memory of 1F1B", 2}, Placement::v_shape, v_half, controllable_memory_shape},
+      {{"v-min", {"vmin"}, "two chunks in a V: a third of the memory of 1F1B", 2}, Placement::v_shape, v_min, controllable_memory_shape},
       {{"interleaved-zero-bubble", {"ScheduleInterleavedZeroBubble", "interleavedzerobubble"}, "interleaved with split backwards", 2},
        Placement::looped,
        interleaved_zero_bubble,

@@ -16,6 +16,8 @@ std::vector<Slot> interleaved_zero_bubble(int rank, const PipelineShape& shape);
 std::vector<Slot> zb_h1(int rank, const PipelineShape& shape);
 std::vector<Slot> zb_h2(int rank, const PipelineShape& shape);
 std::vector<Slot> zb_v(int rank, const PipelineShape& shape);
+std::vector<Slot> v_half(int rank, const PipelineShape& shape);
+std::vector<Slot> v_min(int rank, const PipelineShape& shape);
 std::vector<Slot> dualpipe(int rank, const PipelineShape& shape);
 std::vector<Slot> dualpipe_v(int rank, const PipelineShape& shape);
 

@@ -63,7 +63,7 @@ void count_layers(const Strategy& s, const Model& model, Layout& layout) {
   layout.first = layout.inner = layout.last = layout.usual = static_cast<double>(model.layers);
   if (s.pp == 1 || s.pp_layers.empty()) return;
   const auto stages = static_cast<std::size_t>(s.pp);
-  const bool v_shaped = s.pp_schedule == "zbv" || s.pp_schedule == "dualpipev";
+  const bool v_shaped = s.pp_schedule == "zbv" || s.pp_schedule == "v-half" || s.pp_schedule == "v-min" || s.pp_schedule == "dualpipev";
   std::vector<double> ranks(stages, 0);
   for (std::size_t i = 0; i < s.pp_layers.size(); ++i)
     ranks[v_shaped && i >= stages ? 2 * stages - 1 - i : i % stages] += static_cast<double>(s.pp_layers[i]) / s.vp;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
@@ -60,6 +61,20 @@ TEST(Schedule, PeakInFlight) {
   EXPECT_EQ(in_flight(make_schedule("zbv", 4, 8)), (std::vector<int>{8, 8, 8, 8}));
   EXPECT_EQ(in_flight(make_schedule("dualpipe", 4, 8)), (std::vector<int>{5, 5, 5, 5}));
   EXPECT_EQ(in_flight(make_schedule("dualpipe", 8, 20)), (std::vector<int>(8, 9)));
+}
+
+// V-Half and V-Min (Qi 2024, table 1, in chunks of which 1F1B holds 2p): p + 2 at most, and ⌈2p/3⌉ + 2, on every rank alike, however many
+// micro-batches there are; a rank's first passes are those of its pattern, moved up where memory allows.
+TEST(Schedule, ControllableMemoryHoldsHalfAndAThird) {
+  for (const int stages : {4, 6, 8})
+    for (const int micro_batches : {16, 64}) {
+      const std::vector<int> half = in_flight(make_schedule("v-half", stages, micro_batches)),
+                             least = in_flight(make_schedule("v-min", stages, micro_batches));
+      EXPECT_LE(*std::max_element(half.begin(), half.end()), stages + 2) << stages;
+      EXPECT_LE(*std::max_element(least.begin(), least.end()), (2 * stages + 2) / 3 + 2) << stages;
+      EXPECT_GE(*std::max_element(half.begin(), half.end()), *std::max_element(least.begin(), least.end()));
+    }
+  EXPECT_NE(schedule_refusal("v-half", 100, 8, 2).find("64"), std::string::npos);
 }
 
 // Whatever the schedule and the shape: every micro-batch passes every chunk of every rank exactly once forward and once backward (whole,

@@ -340,6 +340,8 @@ void add_megatron_training(const Writing& w, Node& flags) {
   on("align_param_gather", w.s.megatron.align_param_gather.value_or(false));
   on("defer_embedding_wgrad_compute", w.s.megatron.defer_embedding_wgrad_compute.value_or(false));
   if (w.s.megatron.wgrad_deferral_limit > 0) flags.set("wgrad_deferral_limit", number_node(w.s.megatron.wgrad_deferral_limit));
+  if (w.s.megatron.mtp_num_layers > 0) flags.set("mtp_num_layers", number_node(w.s.megatron.mtp_num_layers));
+  on("mtp_use_repeated_layer", w.s.megatron.mtp_use_repeated_layer);
   on("overlap_moe_expert_parallel_comm", w.s.moe.a2a_overlap.value_or(false));
   on("delay_wgrad_compute", w.s.moe.delay_wgrad);
   on("use_transformer_engine_op_fuser", w.s.moe.fused_mlp);

@@ -276,16 +276,21 @@ int add_moe(BlockBuilder& builder, int from, const LayerPlan& plan) {
   Operator gate = router(member(names.moe, names.router), spec.hidden, spec.experts, spec.top_k, spec.router_bias);
   if (spec.correction_bias) gate.buffers.push_back({gate.name + ".e_score_correction_bias", {spec.experts}, DType::fp32, true});
   const int routed = builder.add(std::move(gate), {from});
-  const int mixed = builder.add(experts(member(names.moe, names.experts), {.hidden = spec.hidden,
-                                                                           .intermediate = spec.expert_intermediate,
-                                                                           .experts = spec.experts,
-                                                                           .top_k = spec.top_k,
-                                                                           .gated = spec.gated,
-                                                                           .bias = spec.expert_bias,
-                                                                           .transposed = spec.transposed,
-                                                                           .activation = spec.activation,
-                                                                           .up_name = spec.gated ? "gate_up_proj" : "up_proj"}),
-                                {from, routed});
+  const auto latent = [&](const char* name, int input, std::int64_t in, std::int64_t out) {
+    return spec.latent > 0 ? builder.linear(member(names.moe, name), input, {.in = in, .out = out}) : input;
+  };
+  const int narrow = latent("fc1_latent_proj", from, spec.hidden, spec.latent);
+  const int worked = builder.add(experts(member(names.moe, names.experts), {.hidden = spec.width(),
+                                                                            .intermediate = spec.expert_intermediate,
+                                                                            .experts = spec.experts,
+                                                                            .top_k = spec.top_k,
+                                                                            .gated = spec.gated,
+                                                                            .bias = spec.expert_bias,
+                                                                            .transposed = spec.transposed,
+                                                                            .activation = spec.activation,
+                                                                            .up_name = spec.gated ? "gate_up_proj" : "up_proj"}),
+                                 {narrow, routed});
+  const int mixed = latent("fc2_latent_proj", worked, spec.latent, spec.hidden);
   if (spec.shared_intermediate == 0) return mixed;
 
   LayerPlan shared;

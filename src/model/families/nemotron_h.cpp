@@ -37,6 +37,8 @@ MoeSpec experts_of(const Config& config, const Model& model) {
   moe.groups = config.integer_or("n_group", 1, 1, moe.experts);
   moe.chosen_groups = config.integer_or("topk_group", 1, 1, moe.groups);
   moe.gated = false;
+  const auto latent = config.find("moe_latent_size");
+  if (latent && !latent->is_null()) moe.latent = config.dimension("moe_latent_size");
   moe.activation = config.text("mlp_hidden_act");
   return moe;
 }
@@ -82,11 +84,28 @@ int add_branch(BlockBuilder& block, int from, char kind, const Config& config, c
 
 /// The order in which a layer registers what is in it.
 std::vector<std::string> registration_of(char kind) {
-  if (kind == kExperts) return {"norm", "mixer.experts", "mixer.gate", "mixer.shared_experts"};
+  if (kind == kExperts)
+    return {"norm", "mixer.experts", "mixer.gate", "mixer.shared_experts", "mixer.fc1_latent_proj", "mixer.fc2_latent_proj"};
   std::vector<std::string> order = {"norm"};
   const std::vector<std::string> mixer = kind == kMamba ? mamba2_registration() : std::vector<std::string>{"mixer"};
   order.insert(order.end(), mixer.begin(), mixer.end());
   return order;
+}
+
+/// mtp_hybrid_override_pattern: the layers of a module that predicts a further token, which are like some of the decoder's.
+void set_prediction(Model& model, const Config& config, const std::string& pattern) {
+  if (config.integer_or("num_nextn_predict_layers", 0, 0, kLargestDimension) == 0) return;
+  const auto said = config.find("mtp_hybrid_override_pattern");
+  const std::string predicted = said && !said->is_null() ? config.text("mtp_hybrid_override_pattern") : "*E";
+  for (const char kind : predicted) {
+    const auto layer = pattern.find(kind);
+    if (layer == std::string::npos) config.fail_at("mtp_hybrid_override_pattern", "letters of layers that hybrid_override_pattern has");
+    for (std::size_t i = 0; i < model.blocks.size(); ++i) {
+      const Block& block = model.blocks[i];
+      if (block.role == Block::Role::decoder && block.first == static_cast<std::int64_t>(layer))
+        model.prediction_blocks.push_back(static_cast<int>(i));
+    }
+  }
 }
 
 }  // namespace
@@ -130,7 +149,11 @@ Model build_nemotron_h(const Config& config) {
                      "num_experts_per_tok",
                      "moe_intermediate_size",
                      "moe_shared_expert_intermediate_size",
-                     "norm_topk_prob"});
+                     "norm_topk_prob",
+                     "moe_latent_size",
+                     "moe_shared_expert_overlap",
+                     "num_nextn_predict_layers",
+                     "mtp_hybrid_override_pattern"});
   Model model = decoder_model(config);
   model.intermediate_size = config.dimension("intermediate_size");
   const std::string pattern = pattern_of(config, model);
@@ -145,6 +168,7 @@ Model build_nemotron_h(const Config& config) {
         block.block().norm = plan.norm;
         model.blocks.push_back(block.build(registration_of(kind)));
       });
+  set_prediction(model, config, pattern);
   NormSpec norm;
   norm.width = model.hidden_size;
   append_final_norm(model, norm, "model.norm_f");

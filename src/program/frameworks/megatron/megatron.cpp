@@ -154,7 +154,7 @@ class Training {
         config_(megatron_config(model, strategy, device)),
         runtime_(tape_, {.tensor_parallel = strategy.tp,
                          .context_parallel = strategy.cp,
-                         .layers_of_model = static_cast<std::int64_t>(config_.layers.size()),
+                         .layers_of_model = static_cast<std::int64_t>(config_.layers.size()) + config_.prediction.depth,
                          .sequence_parallel = strategy.sequence_parallel.value_or(false),
                          .user_buffers = *strategy.async_tp,
                          .quantization = config_.quantization,
@@ -225,7 +225,7 @@ class Training {
 
   void wrap() {
     const StreamId side = tape_.add_stream("initialization");
-    const auto already_added = [this](const Tensor& gradient) { return runtime_.is_dummy(gradient); };
+    const auto already_added = [this](const Tensor& weight) { return runtime_.takes_added(weight); };
     if (strategy_.data_parallel == DataParallel::megatron_fsdp) {
       MegatronFsdpOptions options = fsdp_options(strategy_);
       options.already_added = already_added;

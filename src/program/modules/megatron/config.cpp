@@ -104,6 +104,7 @@ void check_adapters(const Strategy& s) {
 
 void check_local(const Strategy& s) {
   if (s.lora) refuse("adapters on Megatron-core's local layers are not modelled", "lora");
+  if (s.megatron.mtp_num_layers > 0) refuse("multi-token prediction of Megatron-core's local layers is not modelled", "mtp_num_layers");
   constexpr const char* kLayers = "Megatron-core's local layers";
   if (s.cp > 1) refuse("context parallelism is not modelled for Megatron-core's local layers", "cp");
   if (s.low_precision != LowPrecision::none) refuse("8-bit products need Transformer Engine's layers", "low_precision");
@@ -117,8 +118,10 @@ void check_transformer_engine(const Strategy& s) {
   constexpr const char* kLayers = "Transformer Engine's layers";
   if (s.precision == Precision::fp32) refuse_kernel("precision", name_of(s.precision), kLayers);
   if (s.lora) check_adapters(s);
-  if (s.bf16_tail_layers > 0 && s.low_precision != LowPrecision::none)
-    refuse("single layers in 16 bits are not modelled for Transformer Engine's layers", "bf16_tail_layers");
+  if (s.bf16_tail_layers > 0 && s.fp8_params)
+    refuse("single layers in 16 bits are not modelled beside primary weights in 8 bits", "bf16_tail_layers");
+  if (!s.megatron.module_precision.empty() && s.fp8_params)
+    refuse("single linears in other bits are not modelled beside primary weights in 8 bits", "module_precision");
   if (s.attention != AttentionKernel::te && s.attention != AttentionKernel::flash)
     refuse_kernel("attention", name_of(s.attention), kLayers);
   if (s.loss != LossKernel::vocab_parallel && s.loss != LossKernel::fused_vocab_parallel && s.loss != LossKernel::te)
@@ -146,9 +149,6 @@ void check_recomputed_modules(const Strategy& s) {
              "core_attn, layernorm, mla_up_proj, mlp, moe, moe_act and shared_experts are");
     if (module == "moe_act" && s.megatron.layer_spec != "te")
       refuse("moe_act is recomputed behind grouped products alone, which local layers do not have", "recompute_modules");
-    // Linears then keep their input as it was, beside what they multiply (set_save_original_input).
-    if (s.low_precision != LowPrecision::none)
-      refuse("selective recomputation of '" + module + "' is not modelled for 8-bit products", "recompute_modules");
   }
 }
 
@@ -185,7 +185,22 @@ void check_offload(const Strategy& s) {
            "optimizer_impl", "leave it out");
 }
 
+/// What of multi-token prediction is not modelled.
+void check_prediction(const Strategy& s) {
+  if (s.megatron.mtp_num_layers == 0) return;
+  const auto no = [](bool unknown, const char* beside) {
+    if (unknown) refuse(std::string("multi-token prediction is not modelled beside ") + beside, "mtp_num_layers");
+  };
+  no(s.lora.has_value(), "adapters");
+  no(s.cp > 1, "context parallelism, whose ranks exchange the ends of their parts");
+  no(*s.megatron.defer_embedding_wgrad_compute, "deferred gradients of the output layer's weight");
+  no(s.offload.activations, "offloaded activations");
+}
+
 void check_strategy(const Strategy& s) {
+  check_prediction(s);
+  if (s.pp > 1 && s.pp_schedule != "1f1b" && s.pp_schedule != "interleaved-1f1b")
+    refuse("the programs of Primus' " + s.pp_schedule + " schedule, whose weight gradients wait, are not modelled", "pp_schedule");
   if (s.data_parallel == DataParallel::megatron_fsdp) check_fsdp(s);
   check_offload(s);
   if (s.megatron.precision_aware_optimizer) check_precision_aware(s);
@@ -212,14 +227,18 @@ bool has_persistent_norm(std::int64_t hidden) {
   return std::find(std::begin(kSizes), std::end(kSizes), hidden) != std::end(kSizes);
 }
 
-/// "NVIDIA NeMo Framework Release 25.04": containers up to that one hold Transformer Engine 2.2 or older. (PyTorch's containers, which
-/// others are built on, do not say what stands above them.)
-bool holds_te_2_3(const std::string& version) {
+/// "NVIDIA NeMo Framework Release 25.04": whether a container is later than that of a month. (PyTorch's containers, which others are built
+/// on, do not say what stands above them.)
+bool is_after(const std::string& version, int last_year, int last_month) {
   int year = 0, month = 0;
   const auto at = version.find("NeMo Framework Release ");
   if (at == std::string::npos || std::sscanf(version.c_str() + at, "NeMo Framework Release %2d.%2d", &year, &month) != 2) return true;
-  return year > 25 || (year == 25 && month > 4);
+  return year > last_year || (year == last_year && month > last_month);
 }
+
+/// Containers up to 25.04 hold Transformer Engine 2.2 or older, those up to 25.07 2.5.
+bool holds_te_2_3(const std::string& version) { return is_after(version, 25, 4); }
+bool holds_te_2_6(const std::string& version) { return is_after(version, 25, 7); }
 
 }  // namespace
 
@@ -243,7 +262,51 @@ TeQuantization te_quantization(const Strategy& s, const MegatronDevice& device) 
   quantization.measured = nvfp4 || (!mxfp8 && s.fp8_scaling == Fp8Scaling::tensorwise);
   quantization.transposes = quantization.block > 0 || !device.multiplies_untransposed_fp8;
   quantization.fused_norm = mxfp8 || s.fp8_scaling == Fp8Scaling::delayed;
+  const bool delayed = quantization.scaling == Scaling::tensor && !quantization.measured;
+  quantization.shares_inputs = !delayed && holds_te_2_6(s.framework_version);
   return quantization;
+}
+
+namespace {
+
+/// "*.linear_qkv=bf16".
+ModuleRecipe module_recipe(const std::string& text, const Strategy& strategy, const MegatronDevice& device) {
+  const auto at = text.rfind('=');
+  const std::string recipe = at == std::string::npos ? "" : text.substr(at + 1);
+  if (at == 0 || (recipe != "bf16" && recipe != "mxfp8"))
+    fail("'" + text + "' is no recipe of a module", "module_precision", "write pattern=bf16 or pattern=mxfp8");
+  if (recipe == "bf16") return {text.substr(0, at), {}};
+  Strategy other = strategy;
+  other.low_precision = LowPrecision::mxfp8;
+  return {text.substr(0, at), te_quantization(other, device)};
+}
+
+/// fnmatch, of * alone.
+bool fits(std::string_view pattern, std::string_view path) {
+  if (pattern.empty()) return path.empty();
+  if (pattern.front() != '*') return !path.empty() && pattern.front() == path.front() && fits(pattern.substr(1), path.substr(1));
+  for (std::size_t skipped = 0; skipped <= path.size(); ++skipped)
+    if (fits(pattern.substr(1), path.substr(skipped))) return true;
+  return false;
+}
+
+/// get_mtp_layer_spec: the model's own pattern of layers, or a layer like the last.
+PredictionConfig prediction_config(const Model& model, const Strategy& strategy, const std::vector<const Block*>& layers) {
+  PredictionConfig prediction{strategy.megatron.mtp_num_layers, strategy.megatron.mtp_use_repeated_layer, {}};
+  if (prediction.depth == 0) return prediction;
+  for (const int block : model.prediction_blocks) prediction.layers.push_back(&model.blocks[static_cast<std::size_t>(block)]);
+  if (prediction.layers.empty()) prediction.layers.push_back(layers.back());
+  return prediction;
+}
+
+}  // namespace
+
+const TeQuantization* MegatronConfig::own_recipe(std::string_view path, std::int64_t layer) const {
+  if (!quantization.enabled) return nullptr;
+  if (layer >= 0 && layer >= static_cast<std::int64_t>(layers.size()) - sixteen_bit_tail) return &sixteen_bits;
+  for (const ModuleRecipe& each : recipes)
+    if (fits(each.pattern, path)) return &each.recipe;
+  return nullptr;
 }
 
 MegatronConfig megatron_config(const Model& model, const Strategy& strategy, const MegatronDevice& device) {
@@ -259,6 +322,8 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
   config.persistent_norm = !release.core() && release.persists_norms() && has_persistent_norm(config.hidden);
   config.te = strategy.megatron.layer_spec == "te";
   config.quantization = te_quantization(strategy, device);
+  for (const std::string& text : strategy.megatron.module_precision) config.recipes.push_back(module_recipe(text, strategy, device));
+  config.sixteen_bit_tail = strategy.bf16_tail_layers;
   config.eight_bit_activations = strategy.fp8_activations;
   config.fused_rotary = *strategy.megatron.rope_fusion;
   config.keeps_dummies = holds_te_2_3(strategy.framework_version);
@@ -292,7 +357,12 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
     config.hidden_dropout = block.hidden_dropout;
     for (std::int64_t i = 0; i < block.repeat; ++i) config.layers.push_back(&block);
   }
+  config.prediction = prediction_config(model, strategy, config.layers);
   return config;
+}
+
+std::string prediction_layer_path(const std::string& module, std::size_t index, std::size_t layers) {
+  return module + ".mtp_model_layer" + (layers > 1 ? ".layers." + std::to_string(index) : "");
 }
 
 // ---- parameters -------------------------------------------------------------------------------------------------------------
@@ -327,8 +397,18 @@ class ParameterList {
     }
   }
 
+  void final_norm() { norm("decoder.final_layernorm", config_.hidden); }
+
+  /// MultiTokenPredictionLayer.
+  void prediction(const std::string& path, const std::vector<const Block*>& layers) {
+    norm(path + ".enorm", config_.hidden);
+    norm(path + ".hnorm", config_.hidden);
+    linear(path + ".eh_proj", {config_.hidden / tp_, 2 * config_.hidden}, false);
+    for (std::size_t i = 0; i < layers.size(); ++i) layer(prediction_layer_path(path, i, layers.size()), *layers[i]);
+    norm(path + ".final_layernorm", config_.hidden);
+  }
+
   void head(bool own_weight) {
-    norm("decoder.final_layernorm", config_.hidden);
     if (own_weight) add("output_layer", "weight", {config_.vocabulary / tp_, config_.hidden});
   }
 
@@ -436,10 +516,14 @@ class ParameterList {
 
 std::vector<PlacedParameter> megatron_parameters(const MegatronConfig& config, const ChunkPlan& plan, std::int64_t tensor_parallel) {
   ParameterList list(config, tensor_parallel);
-  if (plan.embedding) list.embedding();
+  const PredictionConfig& prediction = config.prediction;
+  const bool predicts = plan.head && prediction.depth > 0;
+  if (plan.embedding || predicts) list.embedding();
   for (std::int64_t i = 0; i < plan.layers; ++i)
     list.layer("decoder.layers." + std::to_string(i), *config.layers[static_cast<std::size_t>(plan.first_layer + i)]);
-  if (plan.head) list.head(!config.tied || !plan.embedding);
+  if (plan.head) list.final_norm();
+  for (std::int64_t i = 0; predicts && i < prediction.built(); ++i) list.prediction("mtp.layers." + std::to_string(i), prediction.layers);
+  if (plan.head) list.head(!config.tied || (!plan.embedding && !predicts));
   return list.take();
 }
 

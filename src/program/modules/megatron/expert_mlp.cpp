@@ -141,7 +141,9 @@ Tensor grouped_expert_mlp(MegatronRuntime& runtime, Module& experts, const MoeSp
   CheckpointWithoutOutput again;
   const Tensor active =
       (options.recomputes_activation ? again.run(runtime.tape(), activation, {inner, weights}) : activation({inner, weights})).front();
-  Tensor output = te_grouped_linear(runtime, active, parameters_called(down, "weight"), {});
+  // What is recomputed is kept by nobody else: the second products save it as it is, and cast it when it is there again.
+  const TeInput saved = options.recomputes_activation && runtime.quantization().enabled ? TeInput::original : TeInput::cast;
+  Tensor output = te_grouped_linear(runtime, active, parameters_called(down, "weight"), {}, saved);
   again.discard(output);
   output = add_weighted_biases(output, parameters_called(down, "bias"), weights);
   return options.pads ? te_repadded(output, tokens.size(0)) : output;

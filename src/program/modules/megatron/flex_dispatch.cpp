@@ -35,10 +35,13 @@ std::int64_t FlexDispatch::arrived(std::int64_t tokens) const {
 }
 
 /// What a rank holds for all others: over NVLink a copy for each rank, over the network one for each domain (handing on is hidden by it).
-void FlexDispatch::exchange(std::int64_t tokens, std::int64_t width, DType type) const {
+/// `weighted`: beside each copy HybridEP sends the fp32 probabilities of all experts of the domain (hybrid_ep_backend.cuh,
+/// NUM_OF_EXPERTS_PER_RANK * NUM_OF_RANKS_PER_NODE), forward in dispatch and back in its gradient.
+void FlexDispatch::exchange(std::int64_t tokens, std::int64_t width, DType type, bool weighted) const {
   const std::int64_t domains = ceil_div(options_.ranks, options_.domain);
   const double copies = parts_of_token(options_.experts, options_.top_k, domains > 1 ? domains : options_.ranks);
-  const auto bytes = static_cast<std::int64_t>(std::ceil(static_cast<double>(tokens * width * size_of(type)) * copies));
+  const std::int64_t weights = weighted && options_.hybrid ? options_.experts / domains * size_of(DType::fp32) : 0;
+  const auto bytes = static_cast<std::int64_t>(std::ceil(static_cast<double>(tokens * (width * size_of(type) + weights)) * copies));
   runtime_.exchange({.kind = CollectiveKind::all_to_all, .group = Group::expert, .bytes = bytes, .type = type});
 }
 
@@ -60,14 +63,17 @@ TePermuted FlexDispatch::dispatch_hybrid(const Tensor& rows, const Tensor& proba
   tape.synchronize();  // the number of rows sizes the result
   TePermuted dispatched;
   dispatched.places = tape.empty({there, options_.experts / options_.ranks}, DType::int32);
-  exchange(tokens, rows.size(1), rows.dtype());
+  // metadata_preprocessing: every rank reads where all ranks' tokens go.
+  pointwise(tape, Pointwise::Form::map, {packed(tokens * options_.ranks * options_.experts, DType::boolean)},
+            {packed(tokens * options_.ranks, DType::int32)});
+  exchange(tokens, rows.size(1), rows.dtype(), true);
   dispatched.tokens = op.output({received, rows.size(1)}, rows.dtype());
   dispatched.probabilities = op.output({received}, DType::fp32);
   place_rows_in_order(tape, there, rows, received);
   op.save_output(dispatched.places);
   const auto backward = [self = *this, tokens, there, experts = options_.experts](BackwardCall& b) {
     place_rows_in_order(b.tape, b.grad(0).size(0), b.grad(0), there);
-    self.exchange(tokens, b.grad(0).size(1), b.grad(0).dtype());
+    self.exchange(tokens, b.grad(0).size(1), b.grad(0).dtype(), true);
     b.give(0, b.tape.empty({tokens, b.grad(0).size(1)}, b.grad(0).dtype()));
     if (b.grad(1)) b.give(1, b.tape.empty({tokens, experts}, DType::fp32));
     b.drop_gradients();

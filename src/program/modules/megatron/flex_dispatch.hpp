@@ -18,7 +18,7 @@ struct FlexOptions {
   std::int64_t ranks = 1;   ///< expert-parallel ones
   std::int64_t domain = 1;  ///< ranks that NVLink joins
   std::int64_t experts = 1, top_k = 1;
-  double imbalance = 1;     ///< rows that this rank gets, over the mean
+  double imbalance = 1;  ///< rows that this rank gets, over the mean
 };
 
 /// Parts of `parts` equal ones, among which `experts` lie, that hold one of a token's `top_k` experts, chosen at random: the expectation.
@@ -35,7 +35,7 @@ class FlexDispatch {
 
  private:
   std::int64_t arrived(std::int64_t tokens) const;
-  void exchange(std::int64_t tokens, std::int64_t width, DType type) const;
+  void exchange(std::int64_t tokens, std::int64_t width, DType type, bool weighted = false) const;
   TePermuted dispatch_hybrid(const Tensor& rows, const Tensor& probabilities, std::int64_t received) const;
   TePermuted dispatch_deep(const Tensor& rows, const Tensor& probabilities, std::int64_t received) const;
   Tensor exchanged(const char* name, const Tensor& x, std::int64_t rows, std::int64_t tokens) const;

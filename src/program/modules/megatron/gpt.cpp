@@ -136,6 +136,7 @@ class MegatronChunk::Layer {
 
   /// ColumnParallelLinear, or TELayerNormColumnParallelLinear; a bias is added at once unless the caller fuses it.
   Tensor column(const Tensor& x, Module& module, const Tensor& bias) const {
+    const QuantizationScope recipe(runtime(), module);
     if (config().te) {
       const TeNorm norm{module.tensor("layer_norm_weight"), module.tensor("layer_norm_bias")};
       Module* adapter = module.find_child("adapter");
@@ -151,8 +152,12 @@ class MegatronChunk::Layer {
 
   /// RowParallelLinear without its bias, which the caller fuses.
   Tensor row(const Tensor& x, Module& module) const {
+    const QuantizationScope recipe(runtime(), module);
     if (config().te) {
-      const Tensor output = te_linear(runtime(), x, module.tensor("weight"), {}, TeParallel::row);
+      // The core attention saves its output itself.
+      const bool shares = runtime().quantization().shares_inputs && module.name() == "linear_proj";
+      const Tensor output =
+          te_linear(runtime(), x, module.tensor("weight"), {}, TeParallel::row, shares ? TeInput::original : TeInput::cast);
       Module* adapter = module.find_child("adapter");
       return adapter == nullptr ? output : adapted_row(output, x, *adapter);
     }
@@ -233,7 +238,13 @@ class MegatronChunk::Layer {
     const LabelScope label = labelled("self_attention");
     Module& self = module_.child("self_attention");
     const MlaSpec& mla = *block_.attention->mla;
-    const auto down = [&](const char* name) { return te_linear(runtime(), x, self.child(name).tensor("weight"), {}, TeParallel::none); };
+    // A norm's output that is recomputed is saved by nobody else.
+    const bool again_here = runtime().quantization().enabled && recomputes(config().recompute, "layernorm");
+    const auto down = [&](const char* name) {
+      const QuantizationScope recipe(runtime(), self.child(name));
+      return te_linear(runtime(), x, self.child(name).tensor("weight"), {}, TeParallel::none,
+                       again_here ? TeInput::original : TeInput::cast);
+    };
     const Tensor narrow_query = mla.q_lora_rank > 0 ? down("linear_q_down_proj") : Tensor();
     const Tensor combined = down("linear_kv_down_proj");
     const std::vector<Tensor> parts = split(combined, {mla.kv_lora_rank, mla.qk_rope_head_dim}, -1);
@@ -396,72 +407,48 @@ void MegatronChunk::build() {
     const Block& block = *config_.layers[static_cast<std::size_t>(plan_.first_layer + i)];
     layers_.push_back(std::make_unique<Layer>(*this, module_at(*root_, "decoder.layers." + std::to_string(i)), block));
   }
+  if (plan_.head) build_predictions();
+  set_recipes();
 }
 
-void MegatronChunk::construct() {
-  Tape& tape = runtime_.tape();
-  for (const auto& parameter : parameters_) {
-    if (std::find(born_on_host_.begin(), born_on_host_.end(), parameter.get()) == born_on_host_.end())
-      parameter->tensor = tape.parameter(parameter->sizes, parameter->type, parameter->trainable);
-    if (parameter->type == DType::fp8) parameter->tensor.impl()->grad_dtype = config_.type;
-    if (parameter == parameters_.front() && plan_.embedding && config_.rotary > 0)
-      frequencies_ = tape.empty({config_.rotary / 2}, DType::fp32, Category::parameter);
-  }
-  if (!plan_.embedding && config_.rotary > 0) frequencies_ = tape.empty({config_.rotary / 2}, DType::fp32, Category::parameter);
-}
-
-void MegatronChunk::move_to_device() {
-  Tape& tape = runtime_.tape();
-  for (Parameter* parameter : born_on_host_) {
-    // torch.nn makes norms and tables in fp32; a router has its type from the start.
-    if (config_.type == DType::fp32 || in_final_type_.count(parameter) > 0) {
-      parameter->tensor = tape.parameter(parameter->sizes, parameter->type, parameter->trainable);
-    } else {
-      in_fp32_.push_back(tape.empty(parameter->sizes, DType::fp32, Category::parameter));
+void MegatronChunk::build_predictions() {
+  const PredictionConfig& prediction = config_.prediction;
+  for (std::int64_t depth = 0; depth < prediction.built(); ++depth) {
+    const std::string path = "mtp.layers." + std::to_string(depth);
+    Prediction built{module_at(*root_, path), {}};
+    for (std::size_t i = 0; i < prediction.layers.size(); ++i) {
+      Module& module = module_at(*root_, prediction_layer_path(path, i, prediction.layers.size()));
+      built.layers.push_back(std::make_unique<Layer>(*this, module, *prediction.layers[i]));
     }
+    predictions_.push_back(std::move(built));
   }
 }
 
-void MegatronChunk::convert() {
-  auto old = in_fp32_.begin();
-  for (Parameter* parameter : born_on_host_) {
-    if (parameter->tensor) continue;
-    parameter->tensor = runtime_.tape().parameter(parameter->sizes, parameter->type, parameter->trainable);
-    (old++)->reset();
+/// Modules whose products have a recipe of their own; what a layer holds has the layer's.
+void MegatronChunk::set_recipes() {
+  for (Module* module : root_->all_modules())
+    if (const TeQuantization* own = config_.own_recipe(module->path, -1)) runtime_.set_recipe(*module, *own);
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const std::int64_t layer = plan_.first_layer + static_cast<std::int64_t>(i);
+    for (Module* module : layers_[i]->module().all_modules())
+      if (const TeQuantization* own = config_.own_recipe(module->path, layer)) runtime_.set_recipe(*module, *own);
   }
-  in_fp32_.clear();
 }
 
-const Parameter* MegatronChunk::shared_embedding() const {
-  if (!config_.tied || config_.pipeline == 1 || plan_.embedding == plan_.head) return nullptr;
-  return plan_.embedding ? parameters_.front().get() : parameters_.back().get();
-}
-
-bool MegatronChunk::sequence_partial(const Parameter& parameter) const {
-  if (runtime_.tp() == 1 || parameter.expert || !parameter.trainable) return false;
-  for (Module* module : root_->all_modules()) {
-    for (const auto& own : module->parameters) {
-      if (own.get() != &parameter) continue;
-      const std::string& path = module->path;
-      const auto ends = [&](std::string_view end) {
-        return path.size() >= end.size() && path.compare(path.size() - end.size(), end.size(), end) == 0;
-      };
-      // Norms of heads see this rank's heads alone, whether or not the sequence is cut.
-      if (ends("q_layernorm") || ends("k_layernorm")) return true;
-      if (!runtime_.sequence_parallel()) return false;
-      if (ends("layernorm") || ends("router") || ends("down_proj") || parameter.name.rfind("layer_norm", 0) == 0) return true;
-      return parameter.name == "bias" && (ends("linear_proj") || ends("linear_fc2"));
-    }
-  }
-  return false;
+Tensor MegatronChunk::run(const Layer& layer, const Tensor& hidden, const Tensor& rotary_embedding) const {
+  return layer(hidden, rotary_embedding);
 }
 
 MegatronFsdpModules MegatronChunk::fsdp_modules() {
   MegatronFsdpModules modules{.root = root_.get(), .layers = {}, .outside = {}};
   for (const auto& layer : layers_) modules.layers.push_back(&layer->module());
-  for (Module* module : root_->all_modules()) {
-    if (!module->parameters.empty() && module->path.find("decoder.layers.") == std::string::npos) modules.outside.push_back(module);
-  }
+  for (const Prediction& prediction : predictions_)
+    for (const auto& layer : prediction.layers) modules.layers.push_back(&layer->module());
+  std::unordered_set<const Module*> inside;
+  for (Module* layer : modules.layers)
+    for (const Module* module : layer->all_modules()) inside.insert(module);
+  for (Module* module : root_->all_modules())
+    if (!module->parameters.empty() && inside.count(module) == 0) modules.outside.push_back(module);
   return modules;
 }
 
@@ -583,6 +570,7 @@ Tensor MegatronChunk::forward(const MegatronBatch& batch) {
   const std::int64_t length = hidden.size(0) * (runtime_.sequence_parallel() ? runtime_.tp() : 1);
   const Tensor table = rotary(length);
   hidden = decode(hidden, table);
+  if (!predictions_.empty()) hidden = predict_further(hidden, table, batch);
   return call.done(plan_.head ? loss(hidden, batch.labels) : hidden);
 }
 

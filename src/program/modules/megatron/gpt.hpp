@@ -73,11 +73,17 @@ class MegatronChunk {
   Tensor rotary(std::int64_t length);
   Tensor decode(Tensor hidden, const Tensor& rotary_embedding);
   Tensor decode_offloaded(Tensor hidden, const Tensor& rotary_embedding);
+  Tensor run(const Layer& layer, const Tensor& hidden, const Tensor& rotary_embedding) const;
+  Tensor predict(std::size_t depth, const Tensor& hidden, const Tensor& embedded, const Tensor& rotary_embedding);
+  Tensor predict_further(const Tensor& hidden, const Tensor& rotary_embedding, const MegatronBatch& batch);
+  Tensor attach_predictions(const Tensor& hidden, const MegatronBatch& batch);
   Tensor token_losses(const Tensor& logits, const Tensor& target) const;
   Tensor loss(const Tensor& hidden, const Tensor& labels);
   Tensor norm(Module& module, const Tensor& x) const;
   const Tensor& output_weight();
   void build();
+  void build_predictions();
+  void set_recipes();
 
   MegatronRuntime& runtime_;
   const MegatronConfig& config_;
@@ -85,6 +91,12 @@ class MegatronChunk {
   std::unique_ptr<Module> root_;
   std::vector<std::shared_ptr<Parameter>> parameters_;
   std::vector<std::unique_ptr<Layer>> layers_;
+  /// A module of multi-token prediction.
+  struct Prediction {
+    Module& module;
+    std::vector<std::unique_ptr<Layer>> layers;
+  };
+  std::vector<Prediction> predictions_;
   std::shared_ptr<TeOffload> offload_;                  ///< null: activations stay
   std::vector<Parameter*> born_on_host_;                ///< norms, position table, router: fp32 from torch.nn's own constructors
   std::unordered_set<const Parameter*> in_final_type_;  ///< of those

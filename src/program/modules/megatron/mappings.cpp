@@ -74,14 +74,27 @@ Tensor gather_sequence(MegatronRuntime& runtime, const Tensor& x) {
   return op.done(whole, [&runtime](BackwardCall& b) { b.give(0, reduce_scatter_rows(runtime, b.grad())); });
 }
 
+namespace {
+
+/// All ranks' columns beside each other.
+Tensor all_gather_columns(MegatronRuntime& runtime, const Tensor& x) {
+  const GradMode no_grad(runtime.tape(), false);
+  const Tensor stacked = all_gather_rows(runtime, x);
+  return cat(chunk(stacked, static_cast<int>(runtime.tp()), 0), -1);
+}
+
+}  // namespace
+
+Tensor gather_columns(MegatronRuntime& runtime, const Tensor& x) {
+  if (runtime.tp() == 1) return x;
+  PythonFunction op("all_gather", {&x});
+  Tensor wide = all_gather_columns(runtime, x);
+  return op.done(wide, [&runtime](BackwardCall& b) { b.give(0, contiguous(chunk(b.grad(), static_cast<int>(runtime.tp()), -1).front())); });
+}
+
 Tensor gather_last_dimension(MegatronRuntime& runtime, const Tensor& x) {
   PythonFunction op("all_gather", {&x});
-  Tensor wide;
-  {
-    const GradMode no_grad(op.tape(), false);
-    const Tensor stacked = all_gather_rows(runtime, x);
-    wide = cat(chunk(stacked, static_cast<int>(runtime.tp()), 0), -1);
-  }
+  Tensor wide = all_gather_columns(runtime, x);
   return op.done(wide, [&runtime, sizes = x.sizes()](BackwardCall& b) {
     const Tensor rows = reshaped(contiguous(b.grad()), {sizes[0] * sizes[1], b.grad().size(-1)});
     const Tensor stacked = cat(chunk(rows, static_cast<int>(runtime.tp()), 1), 0);

@@ -28,6 +28,8 @@ Tensor scattered_like(MegatronRuntime& runtime, const Tensor& x);
 Tensor gather_sequence(MegatronRuntime& runtime, const Tensor& x);
 /// all_gather_last_dim_from_tensor_parallel_region: [s, b, w] → [s, b, w · tp]; backward reduce-scatters.
 Tensor gather_last_dimension(MegatronRuntime& runtime, const Tensor& x);
+/// gather_from_tensor_model_parallel_region: the same; backward keeps this rank's columns.
+Tensor gather_columns(MegatronRuntime& runtime, const Tensor& x);
 /// reduce_from_tensor_model_parallel_region: summed in place; backward does nothing.
 Tensor reduce_over_tensor_parallel(MegatronRuntime& runtime, const Tensor& x);
 

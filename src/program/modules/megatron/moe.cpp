@@ -116,20 +116,6 @@ Tensor stable_order(const Tensor& x) {
   return indices;
 }
 
-/// MoEAuxLossAutoScaler: passes the activation on, and gives the loss its own gradient.
-Tensor attach_loss(const Tensor& activation, const Tensor& loss) {
-  PythonFunction op("aux_loss", {&activation, &loss});
-  op.save(loss);
-  Tensor same = activation.detach();
-  return op.done(same, [](BackwardCall& b) {
-    b.give(0, b.grad());
-    const Tensor ones = b.tape.empty({}, DType::fp32);
-    const Tensor scaled = b.tape.empty({1}, DType::fp32);
-    pointwise(scaled, {&ones});
-    b.give(1, scaled);
-  });
-}
-
 }  // namespace
 
 namespace {
@@ -148,6 +134,7 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s, std::int64_
   };
   const bool te = s.megatron.layer_spec == "te", grouped = te && s.moe.grouped_gemm;
   no(spec.shared_gate, "a gate of the shared experts is");
+  if (spec.latent > 0 && !te) refuse("Megatron-core's latent projections of experts are Transformer Engine's", "layer_spec", "use te");
   no(!knows_expert_activation(spec), "experts gated by this activation are");
   no((spec.router_bias || spec.expert_bias) && !grouped, "biases of the router or the experts are, with an MLP per expert,");
   no(spec.expert_bias && s.etp > 1, "biases of experts that are cut are");  // GroupedLinear raises
@@ -171,7 +158,8 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s, std::int64_
           .dispatcher = dispatcher_of(s),
           .nvlink_domain = nvlink_domain,
           .recomputes_activation = recomputes(s.recompute, "moe_act"),
-          .recomputes_shared = recomputes(s.recompute, "shared_experts")};
+          .recomputes_shared = recomputes(s.recompute, "shared_experts"),
+          .recomputes_norm = recomputes(s.recompute, "layernorm")};
 }
 
 std::vector<ExpertParameter> expert_parameters(const MoeSpec& spec, std::int64_t hidden, std::int64_t tensor_parallel,
@@ -181,7 +169,12 @@ std::vector<ExpertParameter> expert_parameters(const MoeSpec& spec, std::int64_t
   const std::int64_t inner = spec.expert_intermediate / options.expert_tensor_parallel, local = spec.experts / options.expert_parallel;
   const bool own = options.expert_parallel > 1;  // else their gradients are reduced with all others
   const std::int64_t halves = spec.gated ? 2 : 1;
-  const Dims up{halves * inner, hidden}, down{hidden, inner};
+  const std::int64_t width = spec.width();
+  const Dims up{halves * inner, width}, down{width, inner};
+  if (spec.latent > 0) {
+    parameters.push_back({"fc1_latent_proj", "weight", {spec.latent, hidden}, false, false});
+    parameters.push_back({"fc2_latent_proj", "weight", {hidden, spec.latent}, false, false});
+  }
   if (options.grouped) {
     const auto grouped = [&](const char* linear, const Dims& sizes) {
       for (std::int64_t i = 0; i < local; ++i) {
@@ -430,7 +423,8 @@ GroupedExperts MegatronExperts::grouped_experts() const {
 /// MoEFlexTokenDispatcher around TEGroupedMLP.
 Tensor MegatronExperts::run_flex(const Tensor& hidden) const {
   const Routed routed = route(hidden);
-  const Tensor rows = view(hidden, {-1, hidden.size(-1)});
+  const Tensor narrow = to_latent(hidden);
+  const Tensor rows = view(narrow, {-1, narrow.size(-1)});
   const FlexDispatch flex(runtime_, {.hybrid = options_.dispatcher == ExpertOptions::Dispatcher::hybrid_ep,
                                      .ranks = options_.expert_parallel,
                                      .domain = options_.nvlink_domain,
@@ -442,16 +436,35 @@ Tensor MegatronExperts::run_flex(const Tensor& hidden) const {
   const TePermuted dispatched = flex.dispatch(rows, routed.probabilities, padded);
   const Tensor output =
       grouped_expert_mlp(runtime_, module_.child("experts"), spec_, dispatched.tokens, dispatched.probabilities, grouped_experts());
-  return view(flex.combine(output, dispatched, rows.size(0)), hidden.sizes());
+  return from_latent(view(flex.combine(output, dispatched, rows.size(0)), narrow.sizes()));
 }
 
-/// SharedExpertMLP.forward.
+Tensor MegatronExperts::to_latent(const Tensor& hidden) const {
+  if (spec_.latent == 0) return hidden;
+  Module& linear = module_.child("fc1_latent_proj");
+  const LabelScope label(runtime_.tape(), linear.label);
+  const QuantizationScope recipe(runtime_, linear);
+  return te_linear(runtime_, hidden, linear.tensor("weight"), {}, TeParallel::none);
+}
+
+Tensor MegatronExperts::from_latent(const Tensor& rows) const {
+  if (spec_.latent == 0) return rows;
+  Module& linear = module_.child("fc2_latent_proj");
+  const LabelScope label(runtime_.tape(), linear.label);
+  const QuantizationScope recipe(runtime_, linear);
+  return te_linear(runtime_, rows, linear.tensor("weight"), {}, TeParallel::none);
+}
+
+/// SharedExpertMLP.forward. Its input is saved by the router as well.
 Tensor MegatronExperts::shared(const Tensor& hidden) const {
   Module& mlp = module_.child("shared_experts");
+  const QuantizationScope recipe(runtime_, mlp);
   const LabelScope label(runtime_.tape(), mlp.label);
   const Tensor up = mlp.child("linear_fc1").tensor("weight"), down = mlp.child("linear_fc2").tensor("weight");
   const bool sequence = runtime_.sequence_parallel();
-  Tensor inner = options_.te ? te_linear(runtime_, hidden, up, {}, TeParallel::column)
+  const TeQuantization& bits = runtime_.quantization();
+  const bool shares = bits.enabled && !options_.recomputes_shared && (bits.shares_inputs || options_.recomputes_norm);
+  Tensor inner = options_.te ? te_linear(runtime_, hidden, up, {}, TeParallel::column, shares ? TeInput::original : TeInput::cast)
                              : megatron_linear(runtime_, hidden, up, {}, {.gather_input = sequence, .reduce_gradient = false});
   Tensor active = spec_.gated ? bias_swiglu(inner, {}) : squared_relu(inner);
   inner = std::move(active);
@@ -466,6 +479,7 @@ Tensor MegatronExperts::operator()(const Tensor& hidden) const {
   Tensor common;
   if (spec_.shared_intermediate > 0)
     common = options_.recomputes_shared ? checkpoint_reentrant(runtime_.tape(), sharing, {hidden}) : sharing({hidden});
+  const QuantizationScope recipe(runtime_, module_.child("experts"));
   const Tensor output = options_.dispatcher == ExpertOptions::Dispatcher::all_to_all ? run_all_to_all(hidden) : run_flex(hidden);
   return common ? add(output, common) : output;
 }
@@ -473,9 +487,12 @@ Tensor MegatronExperts::operator()(const Tensor& hidden) const {
 /// MoEAlltoAllTokenDispatcher around the experts.
 Tensor MegatronExperts::run_all_to_all(const Tensor& hidden) const {
   Permuted permuted;
+  Dims sizes = hidden.sizes();
   {
     const Routed routed = route(hidden);
-    permuted = options_.grouped ? permute_fused(hidden, routed) : permute_tokens(hidden, routed);
+    const Tensor narrow = to_latent(hidden);
+    sizes = narrow.sizes();
+    permuted = options_.grouped ? permute_fused(narrow, routed) : permute_tokens(narrow, routed);
   }
   const std::int64_t sent = permuted.tokens.size(0);
   const bool even = options_.capacity_factor.has_value();
@@ -485,7 +502,7 @@ Tensor MegatronExperts::run_all_to_all(const Tensor& hidden) const {
   Tensor output = options_.grouped ? compute_grouped(dispatched, permuted.probabilities) : compute(dispatched, permuted.probabilities);
   output = all_to_all(output, sent);
   output = options_.grouped ? te_unpermute(output, remembered_.order) : unpermute(output, hidden.elements() / hidden.size(-1));
-  return view(output, hidden.sizes());
+  return from_latent(view(output, sizes));
 }
 
 }  // namespace plimsoll::program

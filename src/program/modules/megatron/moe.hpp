@@ -37,6 +37,7 @@ struct ExpertOptions {
   std::int64_t nvlink_domain = 8;      ///< ranks that NVLink joins
   bool recomputes_activation = false;  ///< selective recomputation of moe_act
   bool recomputes_shared = false;      ///< of shared_experts
+  bool recomputes_norm = false;        ///< of the norm before the experts
 };
 
 /// Throws Error (refused): what of a mixture of experts is not modelled.
@@ -78,6 +79,9 @@ class MegatronExperts {
   Tensor run_all_to_all(const Tensor& hidden) const;
   GroupedExperts grouped_experts() const;
   Tensor shared(const Tensor& hidden) const;
+  /// fc1_latent_proj and fc2_latent_proj, before the dispatcher and behind it.
+  Tensor to_latent(const Tensor& hidden) const;
+  Tensor from_latent(const Tensor& rows) const;
   Tensor unpermute(const Tensor& tokens, std::int64_t rows) const;
   /// [own rows, …] → [`rows`, …].
   Tensor all_to_all(const Tensor& x, std::int64_t rows) const;

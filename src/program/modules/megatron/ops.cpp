@@ -126,6 +126,20 @@ void compute_deferred(MegatronRuntime& runtime, const Tensor& weight, DeferredGr
   deferred.gradients.clear();
 }
 
+Tensor attach_loss(const Tensor& activation, const Tensor& loss) {
+  PythonFunction op("aux_loss", {&activation, &loss});
+  op.save(loss);
+  Tensor same = activation.detach();
+  return op.done(same, [](BackwardCall& b) {
+    b.give(0, b.grad());
+    const Dims sizes = b.saved(0).sizes();
+    const Tensor ones = b.tape.empty(sizes, DType::fp32);
+    const Tensor scaled = b.tape.empty(sizes.rank() == 0 ? Dims{1} : sizes, DType::fp32);
+    pointwise(scaled, {&ones});
+    b.give(1, scaled);
+  });
+}
+
 Tensor scaled_product(const Tensor& a, const Tensor& b) {
   Op op("baddbmm", {&a, &b});
   op.save_if(op.needs(1), a);

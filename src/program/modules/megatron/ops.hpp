@@ -40,6 +40,9 @@ Tensor squared_relu(const Tensor& x);
 /// `in_eight_bits`: its input is saved in 8 bits (activation_func_fp8_input_store).
 Tensor bias_swiglu(const Tensor& x, const Tensor& bias, bool in_eight_bits = false);
 
+/// MoEAuxLossAutoScaler and MTPLossAutoScaler: passes the activation on, and gives the loss its own gradient.
+Tensor attach_loss(const Tensor& activation, const Tensor& loss);
+
 /// torch.baddbmm(buffer, a, b, beta=0, alpha=scale).
 Tensor scaled_product(const Tensor& a, const Tensor& b);
 /// Whether Megatron's fused softmax has a kernel for such scores (fused_softmax.py, is_kernel_available).

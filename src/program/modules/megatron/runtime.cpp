@@ -44,18 +44,15 @@ Tensor MegatronRuntime::dummy_gradient(const Tensor& weight) {
   const auto make = [&] {
     return tape_.empty(weight.sizes(), weight.dtype() == DType::fp8 ? DType::bf16 : weight.dtype(), Category::gradient);
   };
-  if (!options_.keeps_dummies) {
-    Tensor fresh = make();
-    awaited_dummies_.insert(fresh.impl()->storage.get());
-    return fresh;
-  }
+  added_.insert(weight.impl());
+  if (!options_.keeps_dummies) return make();
   Tensor& dummy = dummies_[{weight.size(0), weight.size(1), weight.dtype()}];
   if (!dummy) dummy = make();
   return dummy.detach();
 }
 
 Tensor MegatronRuntime::quantized_weight(const Tensor& weight, bool transposed) {
-  const TeQuantization& quantization = options_.quantization;
+  const TeQuantization& quantization = *quantization_;
   if (!quantization.enabled || (transposed && !quantization.transposes)) return {};
   if (!transposed && weight.dtype() == DType::fp8) return {};  // it is what is asked for
   const LabelScope label(tape_, tape_.intern("8-bit weights"));
@@ -70,10 +67,14 @@ Tensor MegatronRuntime::quantized_weight(const Tensor& weight, bool transposed) 
   return copy;
 }
 
-bool MegatronRuntime::is_dummy(const Tensor& gradient) {
-  const StorageRef& storage = gradient.impl()->storage;
-  if (awaited_dummies_.erase(storage.get()) > 0) return true;
-  return std::any_of(dummies_.begin(), dummies_.end(), [&](const auto& each) { return each.second.impl()->storage == storage; });
+QuantizationScope::QuantizationScope(MegatronRuntime& runtime, const Module& module) : runtime_(runtime), outer_(runtime.quantization_) {
+  const auto own = runtime.recipes_.find(&module);
+  if (own != runtime.recipes_.end()) runtime.quantization_ = own->second;
+}
+
+QuantizationScope::QuantizationScope(MegatronRuntime& runtime, const TeQuantization& recipe)
+    : runtime_(runtime), outer_(runtime.quantization_) {
+  runtime.quantization_ = &recipe;
 }
 
 namespace {

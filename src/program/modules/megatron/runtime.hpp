@@ -34,6 +34,7 @@ struct TeQuantization {
   std::int64_t block = 0;  ///< elements that share a scale of one byte; 0: the whole tensor
   bool measured = false;   ///< a tensor's greatest value is found before it is cast: current scaling, nvfp4
   bool fused_norm = true;  ///< norms write 8 bits themselves: delayed scaling and mxfp8
+  bool shares_inputs = false;  ///< linears whose input others save keep it as it is, and cast it again in backward: from TE 2.6 on
 
   /// Bytes of so many elements, with their scales.
   std::int64_t stored(std::int64_t elements) const {
@@ -65,6 +66,8 @@ struct Awaited {
   std::optional<EventId> done;
 };
 
+class Module;
+
 /// What all of Megatron's functions of one rank share.
 class MegatronRuntime {
  public:
@@ -75,7 +78,10 @@ class MegatronRuntime {
   std::int64_t cp() const { return options_.context_parallel; }
   bool sequence_parallel() const { return options_.sequence_parallel; }
   bool user_buffers() const { return options_.user_buffers && options_.sequence_parallel && options_.tensor_parallel > 1; }
-  const TeQuantization& quantization() const { return options_.quantization; }
+  /// The recipe of products: the rank's own, or that of the QuantizationScope around.
+  const TeQuantization& quantization() const { return *quantization_; }
+  /// Gives a module a recipe of its own, which outlives the rank.
+  void set_recipe(const Module& module, const TeQuantization& recipe) { recipes_[&module] = &recipe; }
   bool fused_weight_gradients() const { return options_.fused_weight_gradients; }
   DType main_gradient() const { return options_.main_gradient; }
   bool reduces_beside_products() const { return options_.reduces_beside_products; }
@@ -90,8 +96,8 @@ class MegatronRuntime {
   /// weight itself. It lives as long as the weight from its first product on; transposes of gathered 8-bit weights are made for each
   /// product.
   Tensor quantized_weight(const Tensor& weight, bool transposed);
-  /// Whether a gradient that has arrived is such a dummy.
-  bool is_dummy(const Tensor& gradient);
+  /// grad_added_to_main_grad: whether products added a weight's gradient to its main_grad since the last question.
+  bool takes_added(const Tensor& weight) { return added_.erase(weight.impl()) > 0; }
   /// Transformer Engine's workspace of its products, taken at the first of them and kept.
   void reserve_gemm_workspace();
   /// save_to_aux_losses_tracker: adds a layer's loss to the list of all layers of the model, which the first call makes.
@@ -116,12 +122,16 @@ class MegatronRuntime {
   void await(Awaited& pending);
 
  private:
+  friend class QuantizationScope;
+
   Tape& tape_;
   MegatronRuntimeOptions options_;
+  const TeQuantization* quantization_ = &options_.quantization;
+  std::map<const Module*, const TeQuantization*> recipes_;
   StreamId stream_;
   std::map<DType, Tensor> buffers_;
   std::map<std::tuple<std::int64_t, std::int64_t, DType>, Tensor> dummies_;
-  std::set<const Storage*> awaited_dummies_;                          ///< those made anew, until they arrive
+  std::set<const TensorImpl*> added_;                                 ///< weights whose gradient is in main_grad
   std::map<const TensorImpl*, std::pair<Tensor, Tensor>> quantized_;  ///< by weight: as it is, transposed
   Tensor gemm_workspace_, auxiliary_losses_;
   std::vector<Tensor> grouped_workspaces_;
@@ -131,6 +141,20 @@ class MegatronRuntime {
   std::array<EventId, 2> exchanged_{};  ///< behind the last two exchanges, in turn
   std::size_t exchanges_ = 0;
   bool alone_ = false;
+};
+
+/// Products within it are those of a module's own recipe, where it has one, or of the recipe given.
+class QuantizationScope {
+ public:
+  QuantizationScope(MegatronRuntime& runtime, const Module& module);
+  QuantizationScope(MegatronRuntime& runtime, const TeQuantization& recipe);
+  ~QuantizationScope() { runtime_.quantization_ = outer_; }
+  QuantizationScope(const QuantizationScope&) = delete;
+  QuantizationScope& operator=(const QuantizationScope&) = delete;
+
+ private:
+  MegatronRuntime& runtime_;
+  const TeQuantization* outer_;
 };
 
 }  // namespace plimsoll::program

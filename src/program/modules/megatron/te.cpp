@@ -234,10 +234,23 @@ void layernorm_linear_backward(MegatronRuntime& runtime, bool returned, Backward
   b.drop_gradients();
 }
 
-void linear_backward(MegatronRuntime& runtime, TeParallel parallel, DType type, BackwardCall& b) {
-  const Tensor input = b.saved(0), weight = b.saved(1);
+/// What the function's backward knows of its forward.
+struct LinearCall {
+  TeParallel parallel;
+  TeInput saved;
+  DType type;
+};
+
+void linear_backward(MegatronRuntime& runtime, const LinearCall& call, BackwardCall& b) {
+  const auto [parallel, saved, type] = call;
+  Tensor input = b.saved(0);
+  const Tensor weight = b.saved(1);
   const bool sequence = runtime.sequence_parallel();
   const bool gathers_gradient = parallel == TeParallel::row && sequence, gathers_input = parallel == TeParallel::column && sequence;
+  if (input && saved == TeInput::original) {
+    const TeOperand again = te_quantize(runtime, input, !gathers_input);
+    input = again.kept();
+  }
   OutputGradient gradient = output_gradient(runtime, b.grad(), gathers_gradient);
   Awaited gathered, scattered;
   if (gathers_input && input) gathered = gather_sequence_async(runtime, input);
@@ -290,19 +303,24 @@ Tensor te_layernorm_linear(MegatronRuntime& runtime, const Tensor& x, const TeNo
   op.save_output_if(trained, quantized.kept());
   op.save_output(normed.mean);
   op.save_output(normed.deviation);
-  if (returned == nullptr) return op.done(output, [&runtime](BackwardCall& b) { layernorm_linear_backward(runtime, false, b); });
+  const auto backward = [&runtime, &recipe = runtime.quantization(), two = returned != nullptr](BackwardCall& b) {
+    const QuantizationScope scope(runtime, recipe);
+    layernorm_linear_backward(runtime, two, b);
+  };
+  if (returned == nullptr) return op.done(output, backward);
   *returned = normed.output.detach();
-  op.finish({&output, returned}, [&runtime](BackwardCall& b) { layernorm_linear_backward(runtime, true, b); });
+  op.finish({&output, returned}, backward);
   return output;
 }
 
-Tensor te_linear(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight, const Tensor& bias, TeParallel parallel) {
+Tensor te_linear(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight, const Tensor& bias, TeParallel parallel, TeInput saved) {
   PythonFunction op("te_linear", {&x, &weight, &bias});
   called(runtime, op.tape());
   const bool sequence = runtime.sequence_parallel(), gathers = parallel == TeParallel::column && sequence;
   const bool trained = op.needs(1);
-  const TeOperand quantized = te_quantize(runtime, x, trained && !gathers);
-  op.save_if(trained, quantized.kept());
+  const bool as_it_is = saved == TeInput::original;
+  const TeOperand quantized = te_quantize(runtime, x, trained && !gathers && !as_it_is);
+  op.save_if(trained, as_it_is ? x : quantized.kept());
   op.save(weight);
   Tensor output;
   {
@@ -320,7 +338,11 @@ Tensor te_linear(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight
     total.tensor.reset();
     if (parallel == TeParallel::row && !sequence) output = reduce_over_tensor_parallel(runtime, output);
   }
-  return op.done(output, [&runtime, parallel, type = x.dtype()](BackwardCall& b) { linear_backward(runtime, parallel, type, b); });
+  const LinearCall call{parallel, saved, x.dtype()};
+  return op.done(output, [&runtime, &recipe = runtime.quantization(), call](BackwardCall& b) {
+    const QuantizationScope scope(runtime, recipe);
+    linear_backward(runtime, call, b);
+  });
 }
 
 }  // namespace plimsoll::program

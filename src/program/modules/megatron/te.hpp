@@ -37,6 +37,12 @@ enum class TeParallel : std::uint8_t {
   row      ///< the input is cut: the output is summed over the ranks
 };
 
+/// What a linear saves of its input for the weight's gradient.
+enum class TeInput {
+  cast,     ///< in the bits of the product
+  original  ///< as it is, which somebody else saves too, to be cast again (save_original_input)
+};
+
 /// Parameters of a norm; `bias` undefined for RMSNorm.
 struct TeNorm {
   Tensor weight, bias;
@@ -51,6 +57,7 @@ Tensor te_layernorm_linear(MegatronRuntime& runtime, const Tensor& x, const TeNo
                            Tensor* normed = nullptr);
 
 /// te.pytorch.Linear. `bias` may be undefined.
-Tensor te_linear(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight, const Tensor& bias, TeParallel parallel);
+Tensor te_linear(MegatronRuntime& runtime, const Tensor& x, const Tensor& weight, const Tensor& bias, TeParallel parallel,
+                 TeInput saved = TeInput::cast);
 
 }  // namespace plimsoll::program

@@ -32,50 +32,74 @@ void move_rows(const Tensor& from, const Tensor& to) {
 
 }  // namespace
 
-Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::vector<Tensor>& weights, const std::vector<Tensor>& biases) {
+namespace {
+
+/// What the backward of grouped products knows of their forward.
+struct GroupedCall {
+  std::int64_t groups, rows;
+  Dims weight;
+  DType type;
+  bool biased;
+  TeInput saved;
+};
+
+void grouped_linear_backward(MegatronRuntime& runtime, const GroupedCall& call, BackwardCall& b) {
+  constexpr std::int64_t kBackward = 3;  // products and what Python keeps
+  expert_calls(b.tape, call.groups, kBackward);
+  Tensor input = b.take_saved(0);
+  const TeOperand gradient = te_quantize(runtime, contiguous(b.grad()), true);
+  const Tensor wide = b.tape.empty({b.grad().size(0), call.weight[1]}, call.type);
+  const auto groups = static_cast<std::size_t>(call.groups);
+  {
+    std::vector<Tensor> turned;
+    for (std::size_t i = 0; i < groups; ++i) turned.push_back(runtime.quantized_weight(b.saved(i + 1), true));
+    grouped_gemm(runtime, LinearPass::input_gradient, call.rows, call.weight, call.type, call.groups);
+  }
+  if (call.saved == TeInput::original) {
+    const TeOperand again = te_quantize(runtime, input, true);
+    input = again.kept();
+  }
+  const bool fused = runtime.fused_weight_gradients();
+  std::vector<Tensor> own;
+  for (std::size_t i = 0; i < groups && !fused; ++i) own.push_back(b.tape.empty(call.weight, call.type));
+  // In 8 bits the biases' gradients come of the kernel that quantizes the output's.
+  const bool from_product = call.biased && !runtime.quantization().enabled;
+  grouped_gemm(runtime, LinearPass::weight_gradient, call.rows, call.weight, call.type, call.groups,
+               from_product ? Epilogue::bias_gradient : Epilogue::none);
+  for (std::size_t i = 0; i < groups && call.biased; ++i) b.give(groups + i + 1, b.tape.empty({call.weight[0]}, call.type));
+  for (std::size_t i = 0; i < groups; ++i) b.give(i + 1, fused ? runtime.dummy_gradient(b.saved(i + 1)) : own[i]);
+  input.reset();
+  b.give(0, wide);
+  b.drop_gradients();
+}
+
+}  // namespace
+
+Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::vector<Tensor>& weights, const std::vector<Tensor>& biases,
+                         TeInput saved) {
   List<const Tensor*> inputs{&x};
   for (const Tensor& weight : weights) inputs.push_back(&weight);
   for (const Tensor& bias : biases) inputs.push_back(&bias);
   PythonFunction op("te_grouped_linear", inputs);
-  constexpr std::int64_t kForward = 2, kBackward = 3;  // products and what Python keeps
+  constexpr std::int64_t kForward = 2;  // products and what Python keeps
   expert_calls(op.tape(), static_cast<std::int64_t>(weights.size()), kForward);
-  const TeOperand operand = te_quantize(runtime, x, op.needs(1));
-  op.save(operand.kept());
+  const bool as_it_is = saved == TeInput::original;
+  const TeOperand operand = te_quantize(runtime, x, op.needs(1) && !as_it_is);
+  op.save(as_it_is ? x : operand.kept());
   std::vector<Tensor> read;
   for (const Tensor& weight : weights) {
     op.save(weight);
     read.push_back(runtime.quantized_weight(weight, false));
   }
   for (const Tensor& bias : biases) op.save(bias);
-  const DType type = x.dtype();
-  const bool biased = !biases.empty();
-  const auto groups = static_cast<std::int64_t>(weights.size());
-  const std::int64_t rows = x.size(0), out = weights.front().size(0), in = weights.front().size(1);
-  Tensor output = op.output({x.size(0), out}, type);
-  grouped_gemm(runtime, LinearPass::forward, rows, {out, in}, type, groups, biased ? Epilogue::bias : Epilogue::none);
-  return op.done(output, [&runtime, type, groups, rows, out, in, biased](BackwardCall& b) {
-    expert_calls(b.tape, groups, kBackward);
-    Tensor input = b.take_saved(0);
-    const TeOperand gradient = te_quantize(runtime, contiguous(b.grad()), true);
-    const Tensor wide = b.tape.empty({b.grad().size(0), in}, type);
-    {
-      std::vector<Tensor> turned;
-      for (std::size_t i = 0; i < static_cast<std::size_t>(groups); ++i) turned.push_back(runtime.quantized_weight(b.saved(i + 1), true));
-      grouped_gemm(runtime, LinearPass::input_gradient, rows, {out, in}, type, groups);
-    }
-    const bool fused = runtime.fused_weight_gradients();
-    std::vector<Tensor> own;
-    for (std::int64_t i = 0; i < groups && !fused; ++i) own.push_back(b.tape.empty({out, in}, type));
-    // In 8 bits the biases' gradients come of the kernel that quantizes the output's.
-    const bool from_product = biased && !runtime.quantization().enabled;
-    grouped_gemm(runtime, LinearPass::weight_gradient, rows, {out, in}, type, groups,
-                 from_product ? Epilogue::bias_gradient : Epilogue::none);
-    for (std::int64_t i = 0; i < groups && biased; ++i) b.give(static_cast<std::size_t>(groups + i + 1), b.tape.empty({out}, type));
-    for (std::size_t i = 0; i < static_cast<std::size_t>(groups); ++i)
-      b.give(i + 1, fused ? runtime.dummy_gradient(b.saved(i + 1)) : own[i]);
-    input.reset();
-    b.give(0, wide);
-    b.drop_gradients();
+  const Tensor& first = weights.front();
+  const GroupedCall call{
+      static_cast<std::int64_t>(weights.size()), x.size(0), {first.size(0), first.size(1)}, x.dtype(), !biases.empty(), saved};
+  Tensor output = op.output({call.rows, call.weight[0]}, call.type);
+  grouped_gemm(runtime, LinearPass::forward, call.rows, call.weight, call.type, call.groups, call.biased ? Epilogue::bias : Epilogue::none);
+  return op.done(output, [&runtime, &recipe = runtime.quantization(), call](BackwardCall& b) {
+    const QuantizationScope scope(runtime, recipe);
+    grouped_linear_backward(runtime, call, b);
   });
 }
 
@@ -148,7 +172,10 @@ Tensor te_grouped_mlp(MegatronRuntime& runtime, const Tensor& x, const Tensor& p
   op.save_output(inner);
   op.save_output(active.kept());
   active.straight.reset();
-  return op.done(output, [&runtime, shape, experts](BackwardCall& b) { grouped_mlp_backward(runtime, shape, experts, b); });
+  return op.done(output, [&runtime, &recipe = runtime.quantization(), shape, experts](BackwardCall& b) {
+    const QuantizationScope scope(runtime, recipe);
+    grouped_mlp_backward(runtime, shape, experts, b);
+  });
 }
 
 Tensor te_repadded(const Tensor& x, std::int64_t rows) {

@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "program/modules/megatron/runtime.hpp"
+#include "program/modules/megatron/te.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program {
 
 /// te.pytorch.GroupedLinear: rows of x in equal groups, each with its own weight and, where `biases` are given, bias.
-Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::vector<Tensor>& weights, const std::vector<Tensor>& biases);
+Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::vector<Tensor>& weights, const std::vector<Tensor>& biases,
+                         TeInput saved = TeInput::cast);
 
 /// Parameters of a rank's experts; biases may be absent.
 struct TeGroupedMlp {

@@ -94,7 +94,7 @@ void MegatronDdp::register_hook(MegatronParameterBuffer& buffer, std::size_t ind
 /// _make_backward_post_hook: the gradient is added to main_grad and dropped.
 void MegatronDdp::gradient_ready(MegatronParameterBuffer& buffer, BufferedParameter& entry) {
   Tensor& gradient = entry.parameter->tensor.grad();
-  if (!options_.already_added(gradient)) in_place(entry.main_grad, {&entry.main_grad, &gradient});
+  if (!options_.already_added(entry.parameter->tensor)) in_place(entry.main_grad, {&entry.main_grad, &gradient});
   gradient.reset();
   if (!options_.overlap_grad_reduce || !synchronizing_) return;
   MegatronParameterBuffer::Bucket& bucket = buffer.buckets[entry.bucket];

@@ -26,7 +26,7 @@ struct MegatronDdpOptions {
   bool align_param_gather = false;    ///< the schedule starts gathering, all buckets of a chunk at once: modules start none but their own
   bool pad_for_high_nccl_busbw = false;
   DType grad_dtype = DType::fp32;
-  std::function<bool(const Tensor&)> already_added;  ///< whether a gradient is in main_grad when it arrives (grad_added_to_main_grad)
+  std::function<bool(const Tensor&)> already_added;  ///< whether a weight's gradient is in main_grad when it arrives (grad_added_to_main_grad)
 };
 
 /// A parameter's place in its buffer.

@@ -32,7 +32,7 @@ struct MegatronFsdpOptions {
   bool overlap_grad_reduce = false, overlap_param_gather = false;  ///< as asked for; sharding of gradients and of parameters imply them
   bool double_buffer = false;
   DType grad_dtype = DType::fp32;
-  std::function<bool(const Tensor&)> already_added;  ///< whether a gradient is in main_grad when it arrives (grad_added_to_main_grad)
+  std::function<bool(const Tensor&)> already_added;  ///< whether a weight's gradient is in main_grad when it arrives (grad_added_to_main_grad)
 };
 
 /// The wrapper of one model chunk.

@@ -153,7 +153,8 @@ void MegatronFsdp::release_all() {
 /// _process_post_backward_gradients: into a bucket of the whole group where gradients are sharded, else added to what is there.
 void MegatronFsdp::gradient_ready(const Place& place) {
   Group& group = groups_[place.group];
-  Tensor& gradient = group.layout.items[place.item].parameter->tensor.grad();
+  const Tensor& weight = group.layout.items[place.item].parameter->tensor;
+  Tensor& gradient = weight.grad();
   if (group.shares_gradients && options_.double_buffer) wait_for_buffers({place.group});
   if (!group.whole_gradients) {
     const LabelScope label(tape_, tape_.intern("gradient bucket"));
@@ -162,7 +163,7 @@ void MegatronFsdp::gradient_ready(const Place& place) {
         group.pooled ? gradient_pool_.take(place.group, *group.pooled, elements, options_.grad_dtype, Category::gradient)
                      : tape_.empty({elements}, options_.grad_dtype, Category::gradient);
   }
-  if (!options_.already_added(gradient)) {
+  if (!options_.already_added(weight)) {
     if (group.shares_gradients) {
       in_place(gradient, {&gradient});
     } else {
