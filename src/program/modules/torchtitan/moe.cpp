@@ -149,9 +149,12 @@ Tensor TitanMoe::experts_of(const Tensor& input, const Routing& routing, const T
   Tensor x = input;
   ModuleCall call(routed_, context_.tape, {&x});
   x = own_tokens(x);
-  Tensor out = routed(x, routing, counts);
   const TensorParallel& tp = context_.run.tensor_parallel;
   const bool dense = context_.run.expert_ranks == 1;
+  // A batch of one that is gathered by a functional collective is not yet waited for here, and local_map's wait() leaves autograd: the
+  // experts give their input no gradient then.
+  if (tp.on() && tp.sequence && tp.functional && dense && x.size(0) == 1) x = x.detach();
+  Tensor out = routed(x, routing, counts);
   if (tp.on() && tp.sequence && dense) out = scatter_sequence(tp, out);
   if (tp.on() && !tp.sequence && !dense) out = pad_sequence(tp, out);
   return call.done(out);
