@@ -10,8 +10,8 @@
 namespace plimsoll::strategy {
 namespace {
 
-/// An optimizer's name in any spelling of DeepSpeed's JSON. Its Adam decays as AdamW does (adam_w_mode is on by default), so that it is what
-/// another key calls adamw.
+/// An optimizer's name in any spelling of DeepSpeed's JSON. Its Adam decays as AdamW does (adam_w_mode is on by default), so that it is
+/// what another key calls adamw.
 void set_deepspeed_optimizer(Setting& x) {
   static const Names<OptimizerKind> names = {{"AdamW", OptimizerKind::adamw}, {"Adam", OptimizerKind::adam},
                                              {"SGD", OptimizerKind::sgd},     {"Adagrad", OptimizerKind::adagrad},
