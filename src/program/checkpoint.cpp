@@ -34,8 +34,8 @@ class KeptOutputs final : public SelectiveOutputs {
     std::vector<Tensor> keep;
     if (policy_->keeps(name)) {
       for (const Tensor& output : outputs) {
-        Tape::categorize(output, Category::activation);
-        keep.push_back(output.detach());
+        if (output) Tape::categorize(output, Category::activation);
+        keep.push_back(output ? output.detach() : output);
       }
     }
     calls_[name].outputs.push_back(std::move(keep));

@@ -10,12 +10,15 @@
 namespace plimsoll::strategy {
 namespace {
 
-/// An optimizer's name in any spelling of DeepSpeed's JSON.
+/// An optimizer's name in any spelling of DeepSpeed's JSON. Its Adam decays as AdamW does (adam_w_mode is on by default), so that it is
+/// what another key calls adamw.
 void set_deepspeed_optimizer(Setting& x) {
   static const Names<OptimizerKind> names = {{"AdamW", OptimizerKind::adamw}, {"Adam", OptimizerKind::adam},
                                              {"SGD", OptimizerKind::sgd},     {"Adagrad", OptimizerKind::adagrad},
                                              {"Lion", OptimizerKind::lion},   {"Muon", OptimizerKind::muon}};
-  x.choice(x.s.optimizer, names);
+  const OptimizerKind kind = x.named(names);
+  if (kind == OptimizerKind::adam && x.said(x.s.optimizer) && x.s.optimizer == OptimizerKind::adamw) return;
+  x.put(x.s.optimizer, kind);
 }
 
 /// DeepSpeed's {"device": "none" | "cpu" | "nvme"}.

@@ -64,6 +64,11 @@ class Setting {
     field = std::move(said);
     source_.note(&field, key_);
   }
+  /// Whether a key of the same source set the field.
+  template <class T>
+  bool said(const T& field) const {
+    return source_.key_of(&field) != nullptr;
+  }
   /// Throws Error, naming both keys, where another key of the same source set the field and they do not `agree`.
   void agree(const void* field, bool agrees) const;
   /// What was said of the field stands for nothing: another key says it better.

@@ -112,6 +112,9 @@ TEST(ReadStrategy, KeysOfOneTextMustAgree) {
   EXPECT_NE(error_of(R"({"micro_batch": 2, "deepspeed": {"train_micro_batch_size_per_gpu": 4}})").find("disagrees"), std::string::npos);
   EXPECT_NE(error_of(R"({"precision": "pure-bf16", "autocast": "bf16"})").find("disagrees"), std::string::npos);
   EXPECT_EQ(error_of(R"({"precision": "amp-bf16", "autocast": "bf16"})"), "no error");
+  // DeepSpeed's Adam is AdamW unless adam_w_mode is turned off; its SGD is neither.
+  EXPECT_EQ(error_of(R"({"optimizer": "adamw", "deepspeed": {"optimizer": {"type": "Adam"}}})"), "no error");
+  EXPECT_NE(error_of(R"({"optimizer": "adamw", "deepspeed": {"optimizer": {"type": "SGD"}}})").find("disagrees"), std::string::npos);
 }
 
 std::string error_of_options(const std::vector<std::pair<std::string, std::string>>& options) {

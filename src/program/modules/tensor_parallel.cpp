@@ -74,6 +74,32 @@ Tensor scatter(const TensorParallel& group, Tape& tape, const Tensor& x, Tensor*
   return group.functional ? functional_scattered(tape, group.degree, x, sent) : scattered(tape, group.degree, x);
 }
 
+/// spmd_types' _replicate_to_varying copies what is not contiguous, DTensor's _replicate_to_shard always.
+Tensor sliced(const TensorParallel& group, const Tensor& x) {
+  const Tensor part = slice(x, 1, 0, x.size(1) / group.degree);
+  return group.functional ? clone(part) : contiguous(part);
+}
+
+/// spmd_types' _varying_to_partial writes into zeros; DTensor's _to_partial_tensor adds to them, out of place, at 64-bit indices.
+Tensor padded_with_zeros(const TensorParallel& group, Tape& tape, const Tensor& x) {
+  Dims whole = x.sizes();
+  whole[1] *= group.degree;
+  const Tensor base = zeros(tape, whole, x.dtype());
+  if (!group.functional) {
+    in_place(base, {&x});
+    return base;
+  }
+  const Tensor offset = tape.empty({}, DType::int64);
+  Tensor indices;
+  {
+    const Tensor own = arange(tape, x.size(1));
+    indices = elementwise(tape, {&own, &offset}, DType::int64);
+  }
+  const Tensor sum = clone(base);
+  in_place(sum, {&x, &indices});
+  return sum;
+}
+
 Tensor all_reduced(Tape& tape, const Tensor& x) {
   Tensor result = empty_like(x);
   in_place(result, {&x});
@@ -108,6 +134,27 @@ Tensor reduce_partial(const TensorParallel&, const Tensor& x) {
   PythonFunction op("all_reduce", {&x});
   Tensor y = all_reduced(op.tape(), x);
   return op.done(y, [](BackwardCall& b) { b.give(0, b.grad()); });
+}
+
+Tensor slice_sequence(const TensorParallel& group, const Tensor& x) {
+  PythonFunction op("slice_sequence", {&x});
+  Tensor y;
+  {
+    const GradMode no_grad(op.tape(), false);
+    y = sliced(group, x);
+    y.impl()->base.reset();
+  }
+  return op.done(y, [group](BackwardCall& b) { b.give(0, gather(group, b.tape, b.grad())); });
+}
+
+Tensor pad_sequence(const TensorParallel& group, const Tensor& x) {
+  PythonFunction op("pad_sequence", {&x});
+  Tensor y;
+  {
+    const GradMode no_grad(op.tape(), false);
+    y = padded_with_zeros(group, op.tape(), x);
+  }
+  return op.done(y, [group](BackwardCall& b) { b.give(0, sliced(group, b.grad())); });
 }
 
 Tensor replicate_input(const TensorParallel&, const Tensor& x) {

@@ -26,6 +26,10 @@ Tensor gather_sequence(const TensorParallel& group, const Tensor& x);
 Tensor scatter_sequence(const TensorParallel& group, const Tensor& x, Tensor* pieces = nullptr);
 /// All-reduce of partial sums; the gradient passes.
 Tensor reduce_partial(const TensorParallel& group, const Tensor& x);
+/// This rank's part of dimension 1 of a replicated tensor; the gradients of all parts are all-gathered.
+Tensor slice_sequence(const TensorParallel& group, const Tensor& x);
+/// A part of dimension 1 between zeros, a summand of the whole: an all-reduce puts the parts together. The gradient is sliced.
+Tensor pad_sequence(const TensorParallel& group, const Tensor& x);
 /// The input of column-parallel products, which is replicated: the gradient is all-reduced.
 Tensor replicate_input(const TensorParallel& group, const Tensor& x);
 

@@ -265,12 +265,17 @@ Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, co
   op.save(key);
   op.save(query);
   op.save(value);
-  EfficientOutputs outputs = efficient_forward(tape, query, s, op.differentiable());
-  op.save_output(outputs.log_sum_exp);
-  op.save_output(outputs.output);
-  op.save_output(outputs.offset);
-  op.save_output(outputs.seed);
-  return op.done(outputs.output, [s](BackwardCall& b) { efficient_backward(b, s); });
+  const std::vector<Tensor> outputs = selected(tape, "efficient_attention", [&]() -> std::vector<Tensor> {
+    EfficientOutputs all = efficient_forward(tape, query, s, op.differentiable());
+    return {std::move(all.output), std::move(all.log_sum_exp), std::move(all.seed), std::move(all.offset)};
+  });
+  Tensor output = outputs[0];
+  const Tensor &log_sum_exp = outputs[1], &seed = outputs[2], &offset = outputs[3];
+  op.save_output(log_sum_exp);
+  op.save_output(output);
+  op.save_output(offset);
+  op.save_output(seed);
+  return op.done(output, [s](BackwardCall& b) { efficient_backward(b, s); });
 }
 
 /// Zero padding of the last dimension to a multiple of eight, for flash.

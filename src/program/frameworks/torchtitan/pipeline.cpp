@@ -47,7 +47,7 @@ std::vector<ScheduledPass> passes_of_gpipe(std::int64_t micro_batches) {
   }
   for (std::int64_t i = 0; i < micro_batches; ++i) passes.push_back({{PassKind::release_output, 0, i}});
   for (std::int64_t i = 0; i < micro_batches; ++i) {
-    passes.push_back({{PassKind::receive_gradient, 0, i}});
+    passes.push_back({{PassKind::receive_gradient, 0, i}, true});  // the loop's last request holds its buffer
     passes.push_back({{PassKind::backward, 0, i}, true});
   }
   passes.push_back({{PassKind::reduce}});

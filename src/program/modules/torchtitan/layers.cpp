@@ -56,8 +56,8 @@ Tensor TitanNorm::operator()(const Tensor& input) const {
 }
 
 TitanFeedForward::TitanFeedForward(Module& parent, const std::string& name, std::int64_t hidden, std::int64_t intermediate,
-                                   const TitanContext& context, Input input)
-    : module_(add_titan_module(parent, name, context.tape)), context_(context), input_(input) {
+                                   const TitanContext& context, Input input, Output output)
+    : module_(add_titan_module(parent, name, context.tape)), context_(context), input_(input), output_(output) {
   const std::int64_t inner = context.run.tensor_parallel.share(intermediate);
   gate_ = add_titan_linear(module_, "w1", hidden, inner, context.tape);
   down_ = add_titan_linear(module_, "w2", inner, hidden, context.tape);
@@ -77,7 +77,8 @@ Tensor TitanFeedForward::operator()(const Tensor& input) const {
     product = multiply(gate, up);
   }
   Tensor result = down_(product);
-  if (tp.on()) result = tp.sequence ? scatter_sequence(tp, result) : reduce_partial(tp, result);
+  if (tp.on() && tp.sequence) result = scatter_sequence(tp, result);
+  if (tp.on() && !tp.sequence && output_ == Output::of_block) result = reduce_partial(tp, result);
   return call.done(result);
 }
 

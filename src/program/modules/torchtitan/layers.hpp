@@ -43,14 +43,18 @@ class TitanFeedForward {
   /// Where the input comes from under tensor parallelism: cut over the sequence or replicated as the activations between the blocks are,
   /// or already gathered by the module around it.
   enum class Input : std::uint8_t { of_block, gathered };
+  /// Where the output's partial sums go: over the sequence or replicated as those activations, or, where these are replicated, to the
+  /// module around it, which adds others to them first.
+  enum class Output : std::uint8_t { of_block, summed_outside };
   TitanFeedForward(Module& parent, const std::string& name, std::int64_t hidden, std::int64_t intermediate, const TitanContext& context,
-                   Input input = Input::of_block);
+                   Input input = Input::of_block, Output output = Output::of_block);
   Tensor operator()(const Tensor& input) const;
 
  private:
   Module& module_;
   TitanContext context_;
   Input input_;
+  Output output_;
   Linear gate_, up_, down_;
 };
 

@@ -46,7 +46,8 @@ TitanMoe::TitanMoe(Module& parent, const MoeSpec& spec, const TitanContext& cont
   gate_ = add_titan_linear(router_, "gate", spec.hidden, spec.experts, context.tape, spec.router_bias);
   if (spec.shared_intermediate > 0)
     shared_.emplace(module_, "shared_experts", spec.hidden, spec.shared_intermediate, context,
-                    context.run.expert_ranks > 1 ? TitanFeedForward::Input::of_block : TitanFeedForward::Input::gathered);
+                    context.run.expert_ranks > 1 ? TitanFeedForward::Input::of_block : TitanFeedForward::Input::gathered,
+                    TitanFeedForward::Output::summed_outside);
   for (const char* name : {"expert_bias_E", "tokens_per_expert_E"})
     module_.buffers.push_back({.name = name, .sizes = {spec.experts}, .type = DType::fp32, .tensor = {}});
 }
@@ -76,6 +77,7 @@ Tensor TitanMoe::operator()(const Tensor& input) const {
   const bool dense = context_.run.expert_ranks == 1;  // the experts' width is cut over the tensor-parallel ranks
   if (tp.on() && dense) x = tp.sequence ? gather_sequence(tp, x) : replicate_input(tp, x);
   Tensor out = mixed(x);
+  if (tp.on() && !tp.sequence) out = reduce_partial(tp, out);
   return call.done(out);
 }
 
@@ -101,7 +103,8 @@ TitanMoe::Routing TitanMoe::route(const Tensor& input) const {
   {
     const AutocastScope autocast(context_.tape, true, DType::fp32);
     const OutsideOfPolicy outside(context_.tape, spec_.router_bias);
-    routing.scores = gate_(x);
+    const Tensor own = own_tokens(x);
+    routing.scores = gate_(own);
   }
   routing.scores = context_.run.router.softmax ? softmax(routing.scores, DType::fp32) : sigmoid(routing.scores);
   Tensor choice = add(routing.scores, module_.buffer("expert_bias_E"));
@@ -134,19 +137,37 @@ Tensor TitanMoe::scores_within_groups(const Tensor& scores) const {
   return view(limited, scores.sizes());
 }
 
-/// RoutedExperts.forward.
+/// The tokens of [batch, length, hidden] that this rank routes: tensor-parallel ranks are expert-parallel ones too, each with a part of the
+/// sequence, which replicated activations are cut into at the router and at the experts.
+Tensor TitanMoe::own_tokens(const Tensor& x) const {
+  const TensorParallel& tp = context_.run.tensor_parallel;
+  return tp.on() && !tp.sequence && context_.run.expert_ranks > 1 ? slice_sequence(tp, x) : x;
+}
+
+/// RoutedExperts under its redistributions: of the whole sequence's partial sums, or of this rank's part of the sequence.
 Tensor TitanMoe::experts_of(const Tensor& input, const Routing& routing, const Tensor& counts) const {
   Tensor x = input;
   ModuleCall call(routed_, context_.tape, {&x});
+  x = own_tokens(x);
+  const TensorParallel& tp = context_.run.tensor_parallel;
+  const bool dense = context_.run.expert_ranks == 1;
+  // A batch of one that is gathered by a functional collective is not yet waited for here, and local_map's wait() leaves autograd: the
+  // experts give their input no gradient then.
+  if (tp.on() && tp.sequence && tp.functional && dense && x.size(0) == 1) x = x.detach();
+  Tensor out = routed(x, routing, counts);
+  if (tp.on() && tp.sequence && dense) out = scatter_sequence(tp, out);
+  if (tp.on() && !tp.sequence && !dense) out = pad_sequence(tp, out);
+  return call.done(out);
+}
+
+/// RoutedExperts.forward.
+Tensor TitanMoe::routed(const Tensor& x, const Routing& routing, const Tensor& counts) const {
   const std::int64_t tokens = x.size(0) * x.size(1);
   const Tensor flat = view(x, {tokens, x.size(2)});
   const Dispatched dispatched = dispatch(flat, view(routing.weights, {tokens, -1}), view(routing.experts, {tokens, -1}), counts);
   const Tensor output = run_experts(dispatched.rows, dispatched.tokens_per_expert);
   const Tensor combined = combine(output, dispatched, flat);
-  Tensor out = view(combined, x.sizes());
-  const TensorParallel& tp = context_.run.tensor_parallel;
-  if (tp.on() && context_.run.expert_ranks == 1) out = tp.sequence ? scatter_sequence(tp, out) : reduce_partial(tp, out);
-  return call.done(out);
+  return view(combined, x.sizes());
 }
 
 /// LocalTokenDispatcher.dispatch and AllToAllTokenDispatcher.dispatch: pairs of token and expert sorted by expert.

@@ -31,6 +31,8 @@ class TitanMoe {
   Tensor mixed(const Tensor& x) const;
   Routing route(const Tensor& x) const;
   Tensor scores_within_groups(const Tensor& scores) const;
+  Tensor own_tokens(const Tensor& x) const;
+  Tensor routed(const Tensor& x, const Routing& routing, const Tensor& counts) const;
   Tensor experts_of(const Tensor& x, const Routing& routing, const Tensor& counts) const;
   Dispatched dispatch(const Tensor& x, const Tensor& weights, const Tensor& experts, const Tensor& counts) const;
   Dispatched exchange(const Tensor& rows, const Tensor& counts) const;

@@ -159,7 +159,23 @@ void Fsdp2::share_shard(const Module& one, const Module& other) {
     throw Error(ErrorCode::internal, "module '" + module.path + "' has no sharded weight");
   };
   ShardedParameter& tied = parameter_of(one);
-  replaced_shards_.push_back(std::exchange(tied.shard, parameter_of(other).shard));
+  const Tensor shared = parameter_of(other).shard;
+  tied_shards_.push_back({std::exchange(tied.shard, shared), shared, tied.shard_elements});
+}
+
+/// lazy_init's reset_sharded_param: FSDP lets go of the shard that was replaced. A shard shorter than its padding is padded once more for
+/// either weight, as what it lies in is not what that weight was padded into; the first weight keeps its copy, which nobody reads.
+void Fsdp2::reset_tied_shards() {
+  for (TiedShard& tied : tied_shards_) {
+    if (std::exchange(tied.reset, true)) continue;
+    if (tied.shared.elements() == tied.padded_elements) {
+      tied.own.reset();
+      continue;
+    }
+    const auto padded = [&] { return tape_.empty({tied.padded_elements}, tied.shared.dtype(), Category::parameter); };
+    tied.own = padded();
+    tied.shared.impl()->storage = padded().impl()->storage;
+  }
 }
 
 void Fsdp2::reshard(const Module& module) {

@@ -110,6 +110,14 @@ class Fsdp2 {
     Tensor input;  ///< kept until the next unit's reduction, so that its memory is not used again too early
   };
 
+  /// Two weights that were tied behind fully_shard.
+  struct TiedShard {
+    Tensor own;     ///< of the weight that took the other's shard: what FSDP keeps for it
+    Tensor shared;  ///< the shard that is both weights'
+    std::int64_t padded_elements;
+    bool reset = false;
+  };
+  void reset_tied_shards();
   Fsdp2Unit& unit_of(const Module& module) const;
   void root_post_backward();
   void end_iteration();
@@ -122,8 +130,8 @@ class Fsdp2 {
   std::vector<Fsdp2Group*> groups_;                 ///< of all units, in the order of wrapping
   std::vector<Fsdp2Unit*> states_in_module_order_;  ///< all_states: the root first
   std::vector<Fsdp2Group*> post_forward_order_;
-  std::vector<Tensor> replaced_shards_;  ///< which FSDP holds until its lazy initialization looks at the parameters anew
-  Tensor deferred_all_gather_;           ///< all_gather_state: freed at the next unit's copy-out
+  std::vector<TiedShard> tied_shards_;
+  Tensor deferred_all_gather_;  ///< all_gather_state: freed at the next unit's copy-out
   std::deque<ReduceState> reduce_states_;
   StreamId copy_in_stream_, gather_stream_, reduce_stream_, replicate_stream_;
   bool callback_queued_ = false;

@@ -62,7 +62,7 @@ void Fsdp2Unit::pre_forward(std::vector<Tensor*>& tensors) {
   const bool first = std::exchange(state_, TrainingState::forward) != TrainingState::forward;
   if (first && !owner_.forward_root_) {
     owner_.forward_root_ = this;
-    owner_.replaced_shards_.clear();
+    owner_.reset_tied_shards();
     tape().wait(owner_.copy_in_stream_, kComputeStream);
     tape().wait(owner_.gather_stream_, kComputeStream);
   }
