@@ -54,7 +54,7 @@ bool is_pattern(const Row& row) {
 
 /// "deepspeed.zero_optimization.*" for everything below "zero_optimization.*".
 std::string our_key(const Row& row, const std::string& path) {
-  const std::string ours = row.ours;
+  std::string ours = row.ours;
   if (ours.size() < 2 || ours.substr(ours.size() - 2) != ".*") return ours;
   return ours.substr(0, ours.size() - 1) + path.substr(std::string_view(row.foreign).size() - 1);
 }
