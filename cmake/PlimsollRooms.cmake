@@ -53,3 +53,8 @@ function(plimsoll_room name)
   endif()
   set(PLIMSOLL_ROOMS ${PLIMSOLL_ROOMS} ${name} CACHE INTERNAL "")
 endfunction()
+
+# Sources that most of an answer's time goes through.
+function(plimsoll_hot)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O3> SKIP_PRECOMPILE_HEADERS ON)
+endfunction()

@@ -37,13 +37,16 @@ class Planner {
     ProductPlan best;
     double least = std::numeric_limits<double>::infinity();
     const Seconds traffic = Seconds(bytes() / bandwidth_);
-    for (const Tile& tile : kernels_.tiles)
+    for (const Tile& tile : kernels_.tiles) {
+      const TileCost whole = cost_of(tile, result_bytes()), part = cost_of(tile, kPartBytes);
+      const std::int64_t tiles = ceil_div(product_.m, tile.m) * ceil_div(product_.n, tile.n) * product_.batch;
       for (const std::int64_t split : kSplits) {
         if (split > 1 && split * kLeastPart > product_.k) break;
-        const ProductPlan plan = with(tile, split, traffic);
+        const ProductPlan plan = with(tile, split, tiles * split, split > 1 ? part : whole, traffic);
         const double time = plan.time().value;
         if (time < least) least = time, best = plan;
       }
+    }
     return best;
   }
 
@@ -64,11 +67,11 @@ class Planner {
     return static_cast<double>(size_of(type)) + (scaling == Scaling::mxfp8 ? kScaleOfMxfp8 : 0);
   }
 
-  TileCost cost_of(Tile tile, std::int64_t split) const {
+  /// `written`: bytes of an element of what a tile writes.
+  TileCost cost_of(Tile tile, double written) const {
     const double m = static_cast<double>(tile.m), n = static_cast<double>(tile.n);
     const double operands = m * operand_bytes(product_.a, product_.scaling) + n * operand_bytes(product_.b, product_.scaling);
-    return {std::max(2 * m * n / rate_, operands / kernels_.feed.value.value),
-            m * n * (split > 1 ? kPartBytes : result_bytes()) / kernels_.store.value.value};
+    return {std::max(2 * m * n / rate_, operands / kernels_.feed.value.value), m * n * written / kernels_.store.value.value};
   }
 
   /// Tiles of the busiest unit: they are dealt over the dies in turn, and share a unit `tiles_per_unit` at a time.
@@ -77,10 +80,8 @@ class Planner {
     return ceil_div(ceil_div(tiles, device_.dies), slots) * together;
   }
 
-  ProductPlan with(Tile tile, std::int64_t split, Seconds traffic) const {
-    const TileCost cost = cost_of(tile, split);
-    ProductPlan plan{&kernels_, tile, split, 0, kernels_.start.value, {}, traffic, {}};
-    plan.waves = waves(ceil_div(product_.m, tile.m) * ceil_div(product_.n, tile.n) * product_.batch * split);
+  ProductPlan with(Tile tile, std::int64_t split, std::int64_t tiles, const TileCost& cost, Seconds traffic) const {
+    ProductPlan plan{&kernels_, tile, split, waves(tiles), kernels_.start.value, {}, traffic, {}};
     const double length = static_cast<double>(product_.k) / static_cast<double>(split);
     plan.compute = Seconds(static_cast<double>(plan.waves) * (length * cost.step + cost.finish) * slowdown_);
     if (split > 1) plan.reduction = reduction(split);

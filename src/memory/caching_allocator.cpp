@@ -31,10 +31,8 @@ std::int64_t next_power2_division(std::int64_t size, int divisions) {
 
 }  // namespace
 
-std::int64_t rounded_size(std::int64_t bytes, int roundup_power2_divisions) {
-  if (bytes < kMinBlock) return kMinBlock;
-  if (roundup_power2_divisions > 1 && bytes > kMinBlock * roundup_power2_divisions)
-    return next_power2_division(bytes, roundup_power2_divisions);
+std::int64_t rounded_to_division(std::int64_t bytes, int roundup_power2_divisions) {
+  if (bytes > kMinBlock * roundup_power2_divisions) return next_power2_division(bytes, roundup_power2_divisions);
   return round_up(bytes, kMinBlock);
 }
 
@@ -50,6 +48,7 @@ CachingAllocator::CachingAllocator(const Options& options)
       total_(std::min(options.total, kUnbounded)),
       max_split_(options.settings.max_split_size ? options.settings.max_split_size->count : std::numeric_limits<std::int64_t>::max()),
       delayed_free_(options.delayed_free),
+      any_block_fits_(!settings_.expandable_segments && !settings_.max_split_size),
       addresses_(options.segments) {
   check(settings_);
   if (settings_.per_process_memory_fraction)
@@ -82,11 +81,7 @@ inline BlockId CachingAllocator::new_block(std::uint64_t address, std::int64_t s
   const BlockId id = unused_blocks_.back();
   unused_blocks_.pop_back();
   Block& block = blocks_[id];
-  block = {};
-  block.address = address;
-  block.size = size;
-  block.pool = pool;
-  block.expandable = expandable;
+  block = {.address = address, .size = size, .pool = pool, .expandable = expandable};
   return id;
 }
 
@@ -196,7 +191,7 @@ inline bool CachingAllocator::should_split(const Block& block, std::int64_t size
 /// The free block that serves a request; the end where none does.
 inline FreeList::Cursor CachingAllocator::best_fit(const Pool& pool, std::int64_t size) const {
   FreeList::Cursor cursor = pool.free.lower_bound(size);
-  if (pool.free.at_end(cursor)) return cursor;
+  if (pool.free.at_end(cursor) || any_block_fits_) return cursor;
   if (settings_.expandable_segments) cursor = best_expandable(pool, cursor);
   const std::int64_t found = pool.free.at(cursor).size;
   // Oversize blocks serve oversize requests only, and only those that nearly fill them.
@@ -217,18 +212,21 @@ inline BlockId CachingAllocator::take_free_block(std::uint32_t pool_id, std::int
   }
   const BlockId rest = split(id, size);
   blocks_[rest].age_base = searches_[pool.small];
-  pool.free.replace(place, entry_of(rest));
+  pool.free.shrink(place, entry_of(rest));
   return id;
+}
+
+/// What no device of this size can hold.
+BlockId CachingAllocator::refuse_request() {
+  if (stop_at_capacity()) return kNoBlock;
+  release_all();
+  ++retries_;
+  return kNoBlock;
 }
 
 BlockId CachingAllocator::allocate(std::int64_t bytes, StreamId stream) {
   if (any_pending_ && delayed_free_ == DelayedFree::next_allocation) complete_all();
-  if (bytes > capacity_) {
-    if (stop_at_capacity()) return kNoBlock;
-    release_all();
-    ++retries_;
-    return kNoBlock;
-  }
+  if (bytes > capacity_) return refuse_request();
   const std::int64_t size = rounded_size(bytes, settings_.roundup_power2_divisions);
   const std::uint32_t pool = pool_of(stream, size <= kSmallSize);
   BlockId found = take_free_block(pool, size);
@@ -402,16 +400,20 @@ inline void CachingAllocator::return_to_pool(BlockId id) {
   if (joins_previous) join(id, previous);
   if (joins_next) join(id, next);
   blocks_[id].age_base = searches_[pool.small];
-  pool.free.replace(place, entry_of(id));
+  pool.free.grow(place, entry_of(id));
 }
 
 void CachingAllocator::free(BlockId id) {
   Block& block = blocks_[id];
   block.allocated = false;
   allocated_ -= block.size;
-  if (block.uses == 0) return return_to_pool(id);
+  return block.uses == 0 ? return_to_pool(id) : delay(id);
+}
+
+/// The block comes back when the streams that use it are known to be done.
+void CachingAllocator::delay(BlockId id) {
   for (std::size_t stream = 0; stream < pending_.size(); ++stream)
-    if (block.uses >> stream & 1) pending_[stream].push_back(id);
+    if (blocks_[id].uses >> stream & 1) pending_[stream].push_back(id);
   any_pending_ = true;
 }
 

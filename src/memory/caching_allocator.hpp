@@ -24,8 +24,13 @@ inline constexpr std::int64_t kLargeSegment = 20 << 20;
 inline constexpr std::int64_t kMinLargeRequest = 10 << 20;  // from here on a request gets a segment of its own
 inline constexpr std::int64_t kLargeRounding = 2 << 20;
 
+/// A request of at least a block under roundup_power2_divisions.
+std::int64_t rounded_to_division(std::int64_t bytes, int roundup_power2_divisions);
 /// Bytes of the block that a request gets, before the rest of a block that is not split.
-std::int64_t rounded_size(std::int64_t bytes, int roundup_power2_divisions);
+inline std::int64_t rounded_size(std::int64_t bytes, int roundup_power2_divisions) {
+  if (bytes < kMinBlock) return kMinBlock;
+  return roundup_power2_divisions > 1 ? rounded_to_division(bytes, roundup_power2_divisions) : round_up(bytes, kMinBlock);
+}
 /// Bytes of the segment that is asked of the driver for a block of that size.
 std::int64_t segment_size(std::int64_t rounded);
 
@@ -144,6 +149,8 @@ class CachingAllocator {
   BlockId split(BlockId id, std::int64_t size);
 
   bool stop_at_capacity();
+  BlockId refuse_request();
+  void delay(BlockId id);
   bool collects_garbage() const { return fraction_limit_ >= 0 && settings_.garbage_collection_threshold > 0; }
   BlockId take_free_block(std::uint32_t pool, std::int64_t size);
   FreeList::Cursor best_fit(const Pool& pool, std::int64_t size) const;
@@ -171,6 +178,7 @@ class CachingAllocator {
   std::int64_t capacity_, total_, max_split_, fraction_limit_ = -1;
   bool stops_at_capacity_ = false, stopped_at_capacity_ = false;
   DelayedFree delayed_free_;
+  bool any_block_fits_;  // of its size or larger: none is kept for oversize requests, none can still grow
   DeviceAddresses addresses_;
   std::vector<Block> blocks_;
   std::vector<BlockId> unused_blocks_;

@@ -27,8 +27,9 @@ void FreeList::Bin::make_room() {
   else
     std::copy(from, until, to.data() + begin);
   if (!wider.empty()) slots_ = std::move(wider);
-  begin_ = begin;
-  end_ = begin + count;
+  room_ = static_cast<std::uint32_t>(slots_.size());
+  begin_ = static_cast<std::uint32_t>(begin);
+  end_ = static_cast<std::uint32_t>(begin + count);
 }
 
 /// The shorter side makes room.
@@ -54,16 +55,6 @@ void FreeList::Bin::erase_within(std::size_t position) {
     std::copy(at + 1, slots_.data() + end_, at);
     --end_;
   }
-}
-
-void FreeList::Bin::replace(std::size_t position, const Entry& entry) {
-  const bool above = position == 0 || before((*this)[position - 1], entry.size, entry.address);
-  if (above && (position + 1 == size() || !before((*this)[position + 1], entry.size, entry.address))) {
-    slots_[begin_ + position] = entry;
-    return;
-  }
-  erase(position);
-  insert(entry);
 }
 
 const FreeList::Entry& FreeList::back() const {

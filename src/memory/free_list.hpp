@@ -37,11 +37,15 @@ class FreeList {
     bin.erase(cursor.position);
     if (bin.empty()) occupied_[cursor.bin / 64] &= ~(std::uint64_t{1} << (cursor.bin % 64));
   }
-  /// Puts `entry` in the place of the one at `cursor`: a block that was split or has grown.
-  void replace(Cursor cursor, const Entry& entry) {
-    if (bin_of(entry.size) == cursor.bin) return bins_[cursor.bin].replace(cursor.position, entry);
-    erase(cursor);
-    insert(entry);
+  /// Puts `entry` in the place of the larger one at `cursor`, whose front was split off.
+  void shrink(Cursor cursor, const Entry& entry) {
+    if (bin_of(entry.size) != cursor.bin || !bins_[cursor.bin].may_shrink(cursor.position, entry)) return move(cursor, entry);
+    bins_[cursor.bin].at(cursor.position) = entry;
+  }
+  /// Puts `entry` in the place of the smaller one at `cursor`, which a neighbour has joined.
+  void grow(Cursor cursor, const Entry& entry) {
+    if (bin_of(entry.size) != cursor.bin || !bins_[cursor.bin].may_grow(cursor.position, entry)) return move(cursor, entry);
+    bins_[cursor.bin].at(cursor.position) = entry;
   }
   /// Where the block of that size and address is, which must be present.
   Cursor find(std::int64_t size, std::uint64_t address) const {
@@ -71,6 +75,11 @@ class FreeList {
   static constexpr std::size_t kWords = 14;
   static constexpr std::size_t kBins = kWords * 64;
 
+  void move(Cursor cursor, const Entry& entry) {
+    erase(cursor);
+    insert(entry);
+  }
+
   static bool before(const Entry& entry, std::int64_t size, std::uint64_t address) {
     return entry.size != size ? entry.size < size : entry.address < address;
   }
@@ -82,7 +91,15 @@ class FreeList {
     std::size_t size() const { return end_ - begin_; }
     bool empty() const { return begin_ == end_; }
     const Entry& operator[](std::size_t position) const { return slots_[begin_ + position]; }
+    Entry& at(std::size_t position) { return slots_[begin_ + position]; }
     const Entry& back() const { return slots_[end_ - 1]; }
+    /// Whether the entry at `position` stays where it is when it becomes a smaller one, or a larger one.
+    bool may_shrink(std::size_t position, const Entry& to) const {
+      return position == 0 || before((*this)[position - 1], to.size, to.address);
+    }
+    bool may_grow(std::size_t position, const Entry& to) const {
+      return begin_ + position + 1 == end_ || !before((*this)[position + 1], to.size, to.address);
+    }
     /// The position of the first entry that is not below (size, address). The ends first: there is where most blocks come and go.
     std::size_t lower_bound(std::int64_t size, std::uint64_t address) const {
       if (empty() || !before(slots_[begin_], size, address)) return 0;
@@ -90,7 +107,7 @@ class FreeList {
       return lower_bound_within(size, address);
     }
     void insert(const Entry& entry) {
-      if (begin_ == 0 || end_ == slots_.size()) make_room();
+      if (begin_ == 0 || end_ == room_) make_room();
       const std::size_t position = lower_bound(entry.size, entry.address);
       if (position == size())
         slots_[end_++] = entry;
@@ -106,9 +123,8 @@ class FreeList {
         --end_;
       else
         erase_within(position);
-      if (empty()) begin_ = end_ = slots_.size() / 2;
+      if (empty()) begin_ = end_ = room_ / 2;
     }
-    void replace(std::size_t position, const Entry& entry);
 
    private:
     void make_room();
@@ -117,7 +133,8 @@ class FreeList {
     void erase_within(std::size_t position);
 
     std::vector<Entry> slots_;
-    std::size_t begin_ = 0, end_ = 0;  // the entries among the slots
+    std::uint32_t begin_ = 0, end_ = 0;  // the entries among the slots
+    std::uint32_t room_ = 0;             // slots
   };
 
   static std::size_t floor_log2(std::uint64_t n) { return 63 - static_cast<std::size_t>(__builtin_clzll(n)); }

@@ -231,9 +231,24 @@ bool Player::play_part(int step, std::size_t count) {
   return play_to(count);
 }
 
+/// Kinds of instructions, a bit each, that change nothing: most of a step, which are passed over. Launches count where the host is ahead of
+/// the device by some of them, events where a wait makes freed blocks come back; with samples every instruction may be the first of a step.
+std::uint32_t Player::passed_over() const {
+  const auto bit = [](InstructionKind kind) { return std::uint32_t{1} << static_cast<unsigned>(kind); };
+  if (samples_) return 0;
+  std::uint32_t kinds = bit(InstructionKind::host);
+  if (options_.launches_behind == 0) kinds |= bit(InstructionKind::kernel) | bit(InstructionKind::copy) | bit(InstructionKind::collective);
+  if (options_.launches_behind > 0 || options_.delayed_free != DelayedFree::next_wait)
+    kinds |= bit(InstructionKind::record_event) | bit(InstructionKind::wait_event);
+  return kinds;
+}
+
 bool Player::play_to(std::size_t count) {
-  const auto& instructions = part(step_);
+  const Instruction* const instructions = part(step_).data();
+  const std::uint32_t passed = passed_over();
   for (; position_ < count; ++position_) {
+    while (passed >> static_cast<unsigned>(instructions[position_].kind) & 1)
+      if (++position_ == count) return true;
     const Instruction& instruction = instructions[position_];
     switch (instruction.kind) {
       case InstructionKind::alloc: {
@@ -309,6 +324,7 @@ void Player::end_step(int step) {
   behind_.clear();
   allocator_.complete_all();
   lagging_ = !options_.behind_in_stalls_only;
+  trace_.persistent = Bytes(allocator_.allocated());
   trace_.forward_peak = Bytes(forward_peak_);
   trace_.backward_peak = Bytes(backward_peak_);
   if (step == 0) trace_.first_step_allocated = Bytes(part_peak_);
@@ -323,20 +339,51 @@ void Player::end_step(int step) {
   peak_instant_ = part_peak_instant_;
 }
 
-/// Whether the allocator and the tensors that live across steps are exactly as after the step before.
-bool Player::recurs() {
+/// What later allocations depend on, apart from the instructions.
+std::vector<std::uint64_t> Player::state() {
   std::vector<std::uint64_t> now = allocator_.state(holders_);
   std::sort(without_bytes_.begin(), without_bytes_.end());
   now.insert(now.end(), without_bytes_.begin(), without_bytes_.end());
+  return now;
+}
+
+/// Whether the allocator and the tensors that live across steps are exactly as after the step before.
+bool Player::recurs() {
+  std::vector<std::uint64_t> now = state();
   const bool same = now == state_;
   state_ = std::move(now);
   return same;
+}
+
+/// Whether all is as it was at this place of the step before, the peak until here and the retries too: then this step ends as that one did,
+/// with the same peaks, and so do all that follow.
+bool Player::recurs_midway() {
+  std::vector<std::uint64_t> now = state();
+  now.push_back(static_cast<std::uint64_t>(part_peak_));
+  now.push_back(static_cast<std::uint64_t>(allocator_.retries()));
+  const bool same = now == midway_;
+  midway_ = std::move(now);
+  return same;
+}
+
+/// A place in a steady step behind its first forward pass and its loss, whose large tensors have taken the blocks that tell the step from
+/// the one before; the step's end where the state is more than the allocator's: what the host knows of the device's progress.
+std::size_t Player::midway() const {
+  const std::vector<Instruction>& step = program_.step;
+  if (options_.launches_behind > 0 || options_.delayed_free == DelayedFree::next_wait) return step.size();
+  const auto begins_backward = [](const Instruction& each) {
+    return each.kind == InstructionKind::phase && static_cast<Phase>(each.id) == Phase::backward;
+  };
+  constexpr std::size_t kPartOfTheRest = 8;
+  const auto forward = static_cast<std::size_t>(std::find_if(step.begin(), step.end(), begins_backward) - step.begin());
+  return forward + (step.size() - forward) / kPartOfTheRest;
 }
 
 /// False when an allocation failed.
 bool Player::play_init() {
   const bool done = play_to(program_.init.size());
   trace_.init_peak_allocated = Bytes(part_peak_);
+  trace_.persistent = Bytes(allocator_.allocated());
   if (done) trace_.peak_reserved = Bytes(allocator_.reserved());
   if (!done) end_step(0);
   return done;
@@ -352,10 +399,15 @@ MemoryTrace Player::play() {
 MemoryTrace Player::play_on() {
   const bool may_skip = options_.skip_recurring_steps && options_.allocator.garbage_collection_threshold == 0;
   const int first_steady = program_.second_step.empty() ? 1 : 2;
+  const std::size_t midway = may_skip ? this->midway() : program_.step.size();
   bool done = true;
   if (step_ < 0 && (done = play_init())) begin_step(0);
   while (done && step_ < options_.steps) {
-    done = play_to(part(step_).size());
+    if (step_ >= first_steady && position_ < midway && midway < program_.step.size()) {
+      done = play_to(midway);
+      if (done && recurs_midway()) break;
+    }
+    done = done && play_to(part(step_).size());
     end_step(step_);
     if (!done) break;
     if (may_skip && recurs() && step_ >= first_steady) {
@@ -365,7 +417,6 @@ MemoryTrace Player::play_on() {
     begin_step(step_ + 1);
   }
   trace_.alloc_retries += allocator_.retries();
-  trace_.persistent = Bytes(allocator_.allocated());
   if (history_) note_final_segments();
   return trace_;
 }

@@ -59,6 +59,7 @@ class Player {
 
   const std::vector<Instruction>& part(int step) const;
   bool play_part(int step, std::size_t count);
+  std::uint32_t passed_over() const;
   bool play_to(std::size_t count);
   bool play_init();
   void begin_step(int step);
@@ -82,7 +83,10 @@ class Player {
   void reach_peak(const Instruction& instruction);
   void fail_allocation(const Instruction& instruction);
   Tensor& tensor(std::uint32_t id);
+  std::vector<std::uint64_t> state();
   bool recurs();
+  bool recurs_midway();
+  std::size_t midway() const;
 
   std::int64_t launches_ = 0;
   std::vector<StreamId> event_streams_;  ///< of each event: where it was last recorded
@@ -102,8 +106,9 @@ class Player {
   Phase phase_ = Phase::init;
   int step_ = -1;
   std::size_t position_ = 0;
-  int retries_before_ = 0;            // this step
-  std::vector<std::uint64_t> state_;  // of the allocator and of what lives across steps, behind the last step
+  int retries_before_ = 0;             // this step
+  std::vector<std::uint64_t> state_;   // of the allocator and of what lives across steps, behind the last step
+  std::vector<std::uint64_t> midway_;  // the same at the end of the last steady step's first forward pass, and the peak until there
   std::unique_ptr<Player>* beyond_ = nullptr;
 
   // Of the part being played.

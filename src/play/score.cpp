@@ -97,7 +97,7 @@ class ScoreWriter {
     for (std::size_t i = 0; i < program_.step.size(); ++i) {
       if (i == repeated.begin) score_.repeat_begin = score_.items.size();
       if (i == repeated.end) score_.repeat_end = score_.items.size();
-      read(static_cast<std::uint32_t>(i));
+      if (takes_time(program_.step[i])) read(static_cast<std::uint32_t>(i));
     }
     if (repeated.end >= program_.step.size() && repeated.begin < repeated.end) score_.repeat_end = score_.items.size();
     find_dearest();

@@ -30,6 +30,9 @@ class Accumulation {
     stretch.until = tape_.recorded();
   }
 
+  /// This step's micro-batches were recorded as those of the first step, from the beginning on.
+  void run_again() { stretches_[static_cast<std::size_t>(tape_.part())] = stretches_[static_cast<std::size_t>(Tape::Part::first_step)]; }
+
   /// When all is recorded: the micro-batch in the middle stands for those that were left out, with what each leaves alive.
   void repeat(StepProgram& program) const;
 

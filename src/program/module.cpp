@@ -61,10 +61,10 @@ std::string_view Module::name() const {
   return dot == std::string::npos ? std::string_view(path) : std::string_view(path).substr(dot + 1);
 }
 
+/// From the last on: modules are built in order, so that it is mostly the one that was made last.
 Module* Module::find_child(std::string_view wanted) {
-  for (const auto& candidate : children) {
-    if (candidate->name() == wanted) return candidate.get();
-  }
+  for (auto candidate = children.rbegin(); candidate != children.rend(); ++candidate)
+    if ((*candidate)->name() == wanted) return candidate->get();
   return nullptr;
 }
 

@@ -1,5 +1,7 @@
 #include "program/op.hpp"
 
+#include "plimsoll/error.hpp"
+
 namespace plimsoll::program {
 
 namespace {
@@ -8,7 +10,7 @@ Tape& tape_of(const List<const Tensor*>& inputs) {
   for (const Tensor* input : inputs) {
     if (input->defined()) return input->tape();
   }
-  std::abort();  // an operator without a defined input is a defect of its caller
+  throw Error(ErrorCode::internal, "an operator without a defined input");  // a defect of its caller
 }
 
 /// Stride of dimension `dimension` of `sizes` for `tensor` broadcast to them: 0 where it is expanded.

@@ -62,6 +62,26 @@ std::string framed(const std::string& text) {
   return frame + text;
 }
 
+/// This process's environment for a worker, whose allocator keeps what it frees at hand by size: glibc else joins and cuts it again with
+/// every object that an estimate makes, a sixteenth of its time. Words of the user's stay as they are.
+class WorkerEnvironment {
+ public:
+  WorkerEnvironment() {
+    bool tuned = false;
+    for (char** word = environ; *word; ++word) {
+      tuned = tuned || std::strncmp(*word, "GLIBC_TUNABLES=", std::strlen("GLIBC_TUNABLES=")) == 0;
+      words_.push_back(*word);
+    }
+    if (!tuned) words_.push_back(tunables_.data());
+    words_.push_back(nullptr);
+  }
+  char** words() { return words_.data(); }
+
+ private:
+  std::string tunables_ = "GLIBC_TUNABLES=glibc.malloc.tcache_count=65535";
+  std::vector<char*> words_;
+};
+
 }  // namespace
 
 WorkerPool::WorkerPool(std::vector<std::string> command, std::size_t workers, std::size_t waiting, double seconds)
@@ -92,7 +112,8 @@ WorkerPool::Worker WorkerPool::start() const {
   for (const std::string& word : command_) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   Worker worker{-1, requests[1], answers[0]};
-  const int problem = posix_spawn(&worker.process, command_.front().c_str(), &actions, nullptr, words.data(), environ);
+  WorkerEnvironment environment;
+  const int problem = posix_spawn(&worker.process, command_.front().c_str(), &actions, nullptr, words.data(), environment.words());
   posix_spawn_file_actions_destroy(&actions);
   close(requests[0]), close(answers[1]);
   if (problem != 0) {

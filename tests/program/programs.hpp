@@ -13,12 +13,13 @@ namespace plimsoll::program {
 /// An instruction without the tensor's own name, for comparing programs: the first tensor of a program is 0, the next 1, …
 inline std::vector<std::string> told(const StepProgram& program) {
   std::map<TensorId, std::size_t> names;
+  std::size_t born = 0;
   std::vector<std::string> lines;
   for (const auto* part : {&program.init, &program.first_step, &program.step}) {
     for (const Instruction& instruction : *part) {
       const bool tensor = instruction.kind == InstructionKind::alloc || instruction.kind == InstructionKind::free;
       if (!tensor) continue;
-      if (instruction.kind == InstructionKind::alloc) names[instruction.id] = names.size();
+      if (instruction.kind == InstructionKind::alloc) names[instruction.id] = born++;
       lines.push_back(std::to_string(static_cast<int>(instruction.kind)) + " " + std::to_string(names.at(instruction.id)) + " " +
                       std::to_string(instruction.bytes) + " " + program.labels[instruction.label]);
     }

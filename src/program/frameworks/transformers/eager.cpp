@@ -15,7 +15,9 @@ StepProgram lower_hf_eager(const Model& model, const Strategy& strategy, bool ev
   const std::vector<Tensor> parameters = trainable_tensors(*root);
   const std::unique_ptr<Optimizer> optimizer = hf_optimizer(model, strategy, *root, tape);
   const Batch batch = hf_batch(model, strategy, tape);
-  record_hf_steps(tape, {*network, *optimizer, parameters}, strategy, batch, every_micro_batch);
+  TrainingLoop loop{*network, *optimizer, parameters};
+  loop.passes_recur = hf_passes_recur(strategy);
+  record_hf_steps(tape, loop, strategy, batch, every_micro_batch);
   return tape.take();
 }
 

@@ -86,6 +86,9 @@ StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy, bool ev
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   const std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, *root, tape);
   std::vector<std::vector<Module*>> units = wrap_units(model, *root, strategy.fsdp.units);
+  if (cuts_ends(strategy) && model.task == Model::Task::seq2seq)
+    refuse("the units that Accelerate makes of an encoder's and a decoder's shared embedding are not modelled", "framework_version",
+           "1.13, which leaves it to the root");
   const Module* tail = cuts_ends(strategy) ? add_ends(model, *root, units) : nullptr;
   Fsdp2Options options = fsdp2_options(strategy);
   if (tail) options.reshard_root = false;  // its reshard_after_forward is left to PyTorch
@@ -108,6 +111,7 @@ StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy, bool ev
     clip_grad_norm(tape, shards, Group::data_shard);
     if (on_host) clip_grad_norm_on_host(tape, shards);
   };
+  loop.passes_recur = hf_passes_recur(strategy) && !on_host;
   record_hf_steps(tape, loop, strategy, batch, every_micro_batch);
   return tape.take();
 }

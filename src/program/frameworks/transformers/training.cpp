@@ -8,6 +8,7 @@
 #include "plimsoll/framework.hpp"
 #include "program/accumulation.hpp"
 #include "program/frameworks/wrap_units.hpp"
+#include "program/known_passes.hpp"
 #include "program/modules/adapters/bnb_4bit.hpp"
 #include "program/modules/adapters/lora.hpp"
 #include "program/modules/adapters/peft.hpp"
@@ -296,9 +297,10 @@ std::unique_ptr<Optimizer> hf_grouped_optimizer(const Strategy& strategy, Module
   const auto made = [&](std::vector<Tensor> of) {
     return make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, std::move(of));
   };
+  if (!is_prepared_by_accelerate(strategy)) return made(parameters);
   const std::vector<bool> decayed = decayed_parameters(root);
   const bool flattened = decayed.size() != parameters.size();  // FSDP1 without the parameters' own names
-  if (!is_prepared_by_accelerate(strategy) || flattened) return made(parameters);
+  if (flattened) return made(parameters);
   std::vector<Tensor> with, without;
   for (std::size_t i = 0; i < parameters.size(); ++i) (decayed[i] ? with : without).push_back(parameters[i]);
   std::vector<std::unique_ptr<Optimizer>> groups;
@@ -364,8 +366,9 @@ void clear_gradients(Tape& tape, const TrainingLoop& loop, const Strategy& strat
     if (const Tensor& gradient = parameter.grad()) in_place(gradient, {});
 }
 
-void record_step(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch, Accumulation& accumulation,
-                 const std::shared_ptr<SavedTensorHooks>& keeper) {
+/// The forward and backward passes of a step's micro-batches.
+void record_passes(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch, Accumulation& accumulation,
+                   const std::shared_ptr<SavedTensorHooks>& keeper) {
   accumulation.run([&](bool last) {
     if (loop.before_micro_batch) loop.before_micro_batch(last);
     tape.phase(Phase::forward);
@@ -373,6 +376,10 @@ void record_step(Tape& tape, const TrainingLoop& loop, const Strategy& strategy,
     tape.phase(Phase::backward);
     tape.backward(loss);
   });
+}
+
+/// What follows the passes.
+void record_update(Tape& tape, const TrainingLoop& loop, const Strategy& strategy) {
   tape.phase(Phase::optimizer);
   if (strategy.clip_grad_norm.value_or(false)) {
     if (loop.clip)
@@ -387,13 +394,24 @@ void record_step(Tape& tape, const TrainingLoop& loop, const Strategy& strategy,
 
 }  // namespace
 
+bool hf_passes_recur(const Strategy& strategy) {
+  return strategy.compile == Strategy::Compile::no && !strategy.offload.activations && !strategy.peft;
+}
+
 void record_hf_steps(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch, bool every_micro_batch) {
   Accumulation accumulation(tape, std::max<std::int64_t>(strategy.grad_accum, 1), every_micro_batch);
   const std::shared_ptr<SavedTensorHooks> keeper = activation_offload(strategy, tape);
+  KnownPasses passes;
   for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::second_step, Tape::Part::step}) {
     if (part == Tape::Part::second_step && !loop.second_step) continue;
     tape.record_into(part);
-    record_step(tape, loop, strategy, batch, accumulation, keeper);
+    if (passes.record(tape, loop.clipped)) {
+      accumulation.run_again();
+    } else {
+      record_passes(tape, loop, strategy, batch, accumulation, keeper);
+      if (loop.passes_recur && !loop.second_step) passes.learn(tape, loop.clipped);
+    }
+    record_update(tape, loop, strategy);
     if (loop.after_step) loop.after_step();
   }
   accumulation.repeat(tape.program());

@@ -77,7 +77,12 @@ struct TrainingLoop {
   std::function<void()> after_step = {};
   bool second_step = false;         ///< something happens once in or behind the second step
   std::function<void()> clip = {};  ///< in the place of torch.nn.utils.clip_grad_norm_
+  bool passes_recur = false;        ///< whatever wraps the network is after a step as before it: KnownPasses' promise
 };
+
+/// Whether transformers' modules alone keep KnownPasses' promise under this strategy: what torch.compile, offloaded activations and
+/// adapters that change with the steps keep of the first one was not read.
+bool hf_passes_recur(const Strategy& strategy);
 
 /// Records the first step and the steady one: micro-batches (those that only repeat others if `every_micro_batch`), clipping,
 /// optimizer.step(), zero_grad().

@@ -72,6 +72,9 @@ Fsdp2::~Fsdp2() = default;
 
 void Fsdp2::materialize() {
   auto holders = groups_of_slots(groups_);
+  std::unordered_multimap<const Module*, Fsdp2Unit*> wrapped;
+  for (const auto& unit : units_)
+    for (const Module* module : unit->modules()) wrapped.emplace(module, unit.get());
   // Module._apply: children first, then a module's own parameters, then its buffers.
   const std::function<void(Module&)> visit = [&](Module& module) {
     for (const auto& child : module.children) visit(*child);
@@ -80,9 +83,9 @@ void Fsdp2::materialize() {
       for (Fsdp2Group* group : holders[slot.get()]) group->materialize_shard(slot.get());
     if (options_.buffers_on_host) return;
     for (ModuleBuffer& buffer : module.buffers) buffer.tensor = tape_.empty(buffer.sizes, buffer.type, Category::parameter);
-    for (const auto& unit : units_)
-      if (unit->holds(module))
-        for (const auto& group : unit->groups) group->pad_shards();
+    const auto [first, last] = wrapped.equal_range(&module);
+    for (auto each = first; each != last; ++each)
+      for (const auto& group : each->second->groups) group->pad_shards();
   };
   visit(root_);
 }
@@ -111,14 +114,12 @@ void Fsdp2::load_full_state_dict() {
 
 std::vector<Tensor> Fsdp2::shards() const {
   std::vector<Tensor> all;
+  std::unordered_set<const TensorImpl*> known;  // of tied parameters the shard comes once
   auto holders = groups_of_slots(groups_);
   for (const auto& slot : root_.all_parameters())
     for (const Fsdp2Group* group : holders[slot.get()])
       for (const ShardedParameter& parameter : group->parameters)
-        if (parameter.slot == slot && std::none_of(all.begin(), all.end(), [&](const Tensor& known) {
-              return known.impl() == parameter.shard.impl();  // tied
-            }))
-          all.push_back(parameter.shard);
+        if (parameter.slot == slot && known.insert(parameter.shard.impl()).second) all.push_back(parameter.shard);
   return all;
 }
 

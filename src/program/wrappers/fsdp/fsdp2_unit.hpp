@@ -19,6 +19,7 @@ class Fsdp2Unit {
   /// Ends the forward of a unit of which some modules did not run (_force_complete_incomplete_states).
   void complete_forward(std::vector<Tensor*>& outputs);
   void end_backward(bool manual);
+  const std::vector<Module*>& modules() const { return modules_; }
   bool holds(const Module& module) const { return std::find(modules_.begin(), modules_.end(), &module) != modules_.end(); }
 
   std::vector<std::unique_ptr<Fsdp2Group>> groups;
