@@ -95,9 +95,10 @@ struct FrontOffer {
 /// Why plans were left out.
 struct SearchRejection {
   std::uint64_t count = 0;
-  std::string example;  ///< one of them: what resolve() said, or how much was missing
-  SearchPlan nearest;   ///< the one that was nearest to being taken, where that has a measure
-  std::string rescue;   ///< the change of one axis that would take it; empty where none does
+  std::string example;         ///< one of them: what resolve() said, or how much was missing
+  SearchPlan nearest;          ///< the one that was nearest to being taken, where that has a measure
+  double nearest_seconds = 0;  ///< of its step, screened; shards are merged by it
+  std::string rescue;          ///< the change of one axis that would take it; empty where none does
 };
 
 struct SearchResult {

@@ -418,6 +418,7 @@ struct Strategy {
   // ---- what resolve() and the readers say about it ---------------------------------------------------------------------
   std::vector<std::string> assumed;                          ///< every default taken, in words
   std::vector<std::string> unread_keys;                      ///< keys that nothing read
+  std::vector<std::string> file_keys;                        ///< keys that a strategy's own file set, as they were spelled
   std::vector<std::pair<std::string, std::string>> options;  ///< keys and values that `set_options` was given, as they were spelled
 };
 

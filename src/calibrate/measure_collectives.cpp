@@ -72,16 +72,16 @@ class Runner {
   static int received(CollectiveKind kind, int part, int ranks) { return kind == CollectiveKind::reduce_scatter ? part : part * ranks; }
   double expected(CollectiveKind kind, int i, int part) const {
     const int ranks = processes_.place().ranks, rank = processes_.place().rank;
-    const double sum = 1000.0 * ranks * (ranks - 1) / 2;
+    const double sum = 1000.0 * ranks * (ranks - 1) / 2, owner = static_cast<double>(i / part);  // whose part the element lies in
     switch (kind) {
       case CollectiveKind::all_reduce:
         return sum + ranks * i;
       case CollectiveKind::reduce_scatter:
         return sum + ranks * (rank * part + i);
       case CollectiveKind::all_gather:
-        return 1000.0 * (i / part) + i % part;
+        return 1000.0 * owner + i % part;
       case CollectiveKind::all_to_all:
-        return 1000.0 * (i / part) + rank * part + i % part;
+        return 1000.0 * owner + rank * part + i % part;
       default:
         return i;  // what rank 0 had
     }

@@ -76,7 +76,7 @@ class PeerGroup {
       check(driver_, driver_.function(&function, peer.module, std::string(kernel.name).c_str()), "ModuleGetFunction");
       PackedArguments arguments(kernel, sizes, {peer.data_table, peer.flag_table},
                                 {static_cast<double>(rank), static_cast<double>(epoch_)});
-      check(driver_, driver_.launch(function, kernel.launch(sizes, shape_), peer.stream, arguments.pointers()), kernel.name.data());
+      check(driver_, driver_.launch(function, kernel.launch(sizes, shape_), peer.stream, arguments.pointers()), std::string(kernel.name).c_str());
     }
     ++epoch_;
   }

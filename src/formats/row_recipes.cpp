@@ -108,7 +108,7 @@ struct Part {
 
 /// Primus' logs name the schedule beside the run; its names for those that plimsoll plays too.
 std::string schedule_beside(const JsonValue& row) {
-  const std::string name = text_of(row, "extra", "pp_schedule");
+  std::string name = text_of(row, "extra", "pp_schedule");
   if (name.rfind("1f1b-interleaved", 0) == 0) return "interleaved-1f1b";
   if (name == "zero-bubble") return "zb-h1";
   if (name == "zbv-formatted") return "zbv";

@@ -241,8 +241,11 @@ const char* lacking(const Run& run, std::string_view key) {
 
 std::vector<IdleOption> idle_options(const Strategy& resolved, const Model& model, bool played) {
   const Run run{resolved, model, engine_of(resolved), profile_of(resolved).code, played};
+  std::vector<std::string> given = resolved.file_keys;
+  for (const auto& [spelled, value] : resolved.options)
+    if (std::find(given.begin(), given.end(), spelled) == given.end()) given.push_back(spelled);
   std::vector<IdleOption> idle;
-  for (const auto& [spelled, value] : resolved.options) {
+  for (const std::string& spelled : given) {
     std::string key = spelled;
     std::replace(key.begin(), key.end(), '-', '_');
     if (const char* when = lacking(run, key)) idle.push_back({spelled, when});

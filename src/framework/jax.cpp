@@ -54,13 +54,13 @@ void check_maxtext(const Strategy& s, const Model&, Complaints& complaints) {
 
 }  // namespace
 
-MaxtextRemat maxtext_remat(const Strategy& resolved) {
-  if (resolved.recompute.kind == Recompute::Kind::none) return {false, false, false, false};
+MaxtextKept maxtext_kept(const Strategy& resolved) {
+  if (resolved.recompute.kind == Recompute::Kind::none) return {true, true, true, true};
   if (resolved.recompute.kind == Recompute::Kind::full) return {};
-  const std::vector<std::string>& names = resolved.recompute.modules;
-  const auto named = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
-  return {named("query_proj") || named("key_proj") || named("value_proj") || named("qkv_proj"), named("context"), named("out_proj"),
-          named("mlpwi")};
+  const std::vector<std::string>& again = resolved.recompute.modules;
+  const auto kept = [&](const char* name) { return std::find(again.begin(), again.end(), name) == again.end(); };
+  return {kept("query_proj") && kept("key_proj") && kept("value_proj") && kept("qkv_proj"), kept("context"), kept("out_proj"),
+          kept("mlpwi")};
 }
 
 bool maxtext_embeds_by_product(const Strategy& strategy) { return container_of(strategy) != 0; }

@@ -8,12 +8,16 @@
 
 namespace plimsoll::framework {
 
-/// Names that a layer's results have for MaxText's remat policies (checkpoint_name), as far as it computes them again.
-struct MaxtextRemat {
-  bool projections = true, context = true, out_proj = true, mlpwi = true;
+/// Results of a layer, by their names in MaxText's remat policies (checkpoint_name), that are kept for its backward pass; all others are
+/// computed again.
+struct MaxtextKept {
+  bool projections = false;  ///< query_proj, key_proj, value_proj
+  bool context = false;      ///< attention's result, with its statistics
+  bool out_proj = false;
+  bool mlpwi = false;  ///< both products before the activation
 };
 /// Of a resolved strategy.
-MaxtextRemat maxtext_remat(const Strategy& resolved);
+MaxtextKept maxtext_kept(const Strategy& resolved);
 
 /// Whether the embedding is a product with one-hot rows (use_iota_embed): NVIDIA's recipes switch it on, base.yml does not.
 bool maxtext_embeds_by_product(const Strategy& strategy);

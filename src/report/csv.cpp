@@ -12,7 +12,7 @@ bool is_number(const std::string& text) { return text.find_first_not_of("0123456
 
 std::string csv_field(const std::string& text) {
   const bool formula = !text.empty() && std::string_view("=+-@\t\r").find(text.front()) != std::string_view::npos && !is_number(text);
-  const std::string safe = formula ? "'" + text : text;
+  std::string safe = formula ? "'" + text : text;
   if (safe.find_first_of(",\"\r\n") == std::string::npos) return safe;
   std::string quoted = "\"";
   for (const char c : safe) quoted += c == '"' ? "\"\"" : std::string(1, c);

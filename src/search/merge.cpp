@@ -87,8 +87,10 @@ void take_counts(const Json& shard, Json& whole) {
   for (const char* seconds : {"seconds", "screening_seconds"}) whole[seconds] = whole[seconds].get<double>() + shard[seconds].get<double>();
   for (const auto& [reason, count] : shard["rejected"].items())
     whole["rejected"][reason] = whole["rejected"].value(reason, std::int64_t{0}) + count.get<std::int64_t>();
-  for (const auto& [reason, rescue] : shard["rescues"].items())
-    if (!whole["rescues"].contains(reason)) whole["rescues"][reason] = rescue;
+  for (const auto& [reason, rescue] : shard["rescues"].items()) {
+    Json& told = whole["rescues"][reason];
+    if (told.is_null() || rescue.value("nearest_seconds", 0.0) < told.value("nearest_seconds", 0.0)) told = rescue;
+  }
   whole["complete"] = whole["complete"].get<bool>() && shard["complete"].get<bool>();
 }
 
@@ -209,6 +211,7 @@ void read_rejected(const JsonValue& root, SearchResult& result) {
     SearchRejection& rejection = result.rejected[reason];
     rejection.example = rescue["example"].text();
     if (const auto words = rescue.find("rescue")) rejection.rescue = words->text();
+    if (const auto seconds = rescue.find("nearest_seconds")) rejection.nearest_seconds = seconds->number(0, 1e300);
     if (const auto nearest = rescue.find("nearest"))
       for (const std::string& key : nearest->keys()) rejection.nearest.options.emplace_back(key, (*nearest)[key].text());
   }

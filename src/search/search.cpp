@@ -59,6 +59,7 @@ void tell_what_does_not_fit(const Sieve& sieve, const Screen& screen, const Spac
   SearchRejection& rejection = result.rejected["does not fit"];
   rejection.count = sieve.too_large;
   rejection.nearest = plan_of(space, layouts, sieve.fastest_too_large);
+  rejection.nearest_seconds = sieve.fastest_too_large.seconds;
   const double missing = sieve.fastest_too_large.bytes + sieve.fastest_too_large.cache -
                          static_cast<double>(request.cluster.accelerator.memory_usable.value.count);
   rejection.example = "the fastest of them by " + to_string(Bytes(static_cast<std::int64_t>(missing)));

@@ -71,7 +71,10 @@ Json rescues_object(const SearchResult& result) {
   for (const auto& [reason, rejection] : result.rejected)
     if (!rejection.example.empty() || !rejection.rescue.empty()) {
       rescues[reason] = {{"example", rejection.example}};
-      if (!rejection.nearest.options.empty()) rescues[reason]["nearest"] = options_object(rejection.nearest);
+      if (!rejection.nearest.options.empty()) {
+        rescues[reason]["nearest"] = options_object(rejection.nearest);
+        rescues[reason]["nearest_seconds"] = rejection.nearest_seconds;
+      }
       if (!rejection.rescue.empty()) rescues[reason]["rescue"] = rejection.rescue;
     }
   return rescues;

@@ -94,6 +94,7 @@ void read_below(Strategy& s, const JsonValue& object, const std::string& prefix,
     } else if (entry != nullptr) {
       Setting setting(s, value, key, source);
       entry->set(setting);
+      source.set.push_back(key);
     } else {
       const std::string near = nearest_name(name, siblings(prefix));
       if (!near.empty()) fail("unknown key '" + name + "'", value.where(), "did you mean '" + near + "'?");
@@ -127,20 +128,23 @@ void refuse_wrapped(const Strategy& s, const JsonValue& root) {
   }
 }
 
+std::vector<std::string> read_keys(Strategy& s, const JsonValue& object) {
+  if (!object.is_object()) object.expected("an object");
+  Source source;
+  read_below(s, object, "", source);
+  return std::move(source.set);
+}
+
 Strategy read_root(const JsonDocument& document) {
   Strategy s;
-  read_object(s, document.root());
+  s.file_keys = read_keys(s, document.root());
   refuse_wrapped(s, document.root());
   return s;
 }
 
 }  // namespace
 
-void read_object(Strategy& s, const JsonValue& training) {
-  if (!training.is_object()) training.expected("an object");
-  Source source;
-  read_below(s, training, "", source);
-}
+void read_object(Strategy& s, const JsonValue& training) { read_keys(s, training); }
 
 }  // namespace strategy
 
@@ -185,7 +189,8 @@ void set_text(Strategy& s, const std::string& key, const std::string& value, con
   const Entry* entry = find_entry(key);
   if (entry == nullptr) {
     const std::size_t dot = key.rfind('.');
-    const std::string near = nearest_name(key.substr(dot == std::string::npos ? 0 : dot + 1), siblings(key.substr(0, dot == std::string::npos ? 0 : dot + 1)));
+    const std::string near =
+        nearest_name(key.substr(dot == std::string::npos ? 0 : dot + 1), siblings(key.substr(0, dot == std::string::npos ? 0 : dot + 1)));
     if (!near.empty()) fail("unknown key '" + key + "'", where, "did you mean '" + near + "'?");
     s.unread_keys.push_back(key);
     return;

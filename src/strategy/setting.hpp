@@ -23,6 +23,8 @@ class Source {
   }
   void note(const void* field, const std::string& key) { keys_[field] = key; }
   void forget(const void* field) { keys_.erase(field); }
+  /// The keys of a text that were set, in its order.
+  std::vector<std::string> set;
 
  private:
   std::map<const void*, std::string> keys_;

@@ -230,6 +230,14 @@ TEST(Options, SayWhenTheyAreNotUsed) {
   EXPECT_TRUE(says_idle(report, "cuda-graph"));
 }
 
+TEST(Options, OfAFileSayWhenTheyAreNotUsed) {
+  Strategy plan =
+      parse_strategy(R"({"framework": "transformers", "vp": 2, "seq_len": 64, "allocator": {"expandable_segments": true}})", "plan.json");
+  set_options(plan, {{"vp", "4"}});
+  const Report report = estimate(small_model(false), parse_cluster("1xh100-sxm"), plan);
+  EXPECT_EQ(std::count(report.notes.begin(), report.notes.end(), "vp: not used without a pipeline (pp above 1)"), 1);
+}
+
 /// What the run would not read at all is refused where the number would be another one's.
 TEST(Options, ThatContradictAreRefusedByName) {
   const Model model = small_model(false);

@@ -122,11 +122,11 @@ SampleSet samples_of(const Trace& trace) {
     if (work.shaped && work.kind != TracedWork::Kind::copy) add(work.kind == TracedWork::Kind::kernel ? kernels : collectives, work);
   const double share = matrix_share(trace);
   for (const auto& [id, named] : kernels)
-    if (auto sample = sample_of(trace.kernels[id])) {
-      *sample = timed(*std::move(sample), named.second, trace.names[named.first].substr(0, 100));
-      if (sample->kind == SampleKind::gemm && sample->seconds < kShortestProduct) continue;
-      sample->matrix_share = share;
-      set.samples.push_back(*std::move(sample));
+    if (auto found = sample_of(trace.kernels[id])) {
+      Sample sample = timed(*std::move(found), named.second, trace.names[named.first].substr(0, 100));
+      if (sample.kind == SampleKind::gemm && sample.seconds < kShortestProduct) continue;
+      sample.matrix_share = share;
+      set.samples.push_back(std::move(sample));
     }
   for (const auto& [id, named] : collectives) {
     const TracedCollective& traced = trace.collectives[id];

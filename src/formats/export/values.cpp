@@ -285,8 +285,8 @@ const Getter kGetters[] = {
 
 }  // namespace
 
-std::optional<std::string> value_of(const Strategy& resolved, const std::string& key) {
-  const std::string name = key == "fsdp.no_sync" ? "ddp.no_sync" : key;
+std::optional<std::string> value_of(const Strategy& resolved, std::string_view key) {
+  const std::string_view name = key == "fsdp.no_sync" ? "ddp.no_sync" : key;
   for (const Getter& getter : kGetters)
     if (name == getter.key) return getter.get(resolved);
   return {};

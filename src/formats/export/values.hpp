@@ -10,7 +10,7 @@
 namespace plimsoll::formats {
 
 /// The value of a key of docs/rows.md in a resolved strategy; nothing where the strategy has none, or writers know no such key.
-std::optional<std::string> value_of(const Strategy& resolved, const std::string& key);
+std::optional<std::string> value_of(const Strategy& resolved, std::string_view key);
 
 /// All keys that `value_of` knows: what two strategies are compared by.
 std::vector<std::string> written_keys();

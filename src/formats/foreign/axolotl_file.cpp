@@ -133,7 +133,7 @@ void read_adapter(Reading& reading, const Node& tree) {
                              {"peft_use_dora", "lora.use_dora"}};
   for (const Row& row : table) {
     const Node* value = tree.find(row.foreign);
-    if (value && !value->is_null() && !value->word().empty()) reading.say(row.ours, value->word(), row.foreign, value->where);
+    if (value && !value->is_null() && !value->word().empty()) reading.say(std::string(row.ours), value->word(), row.foreign, value->where);
   }
   const Node* linear = tree.find("lora_target_linear");
   if (is_true(linear) && !reading.has("lora.target_modules"))

@@ -143,7 +143,7 @@ const Rows& first_rows() {
 void read_first(Reading& reading, const Node& config, const std::string& prefix, const Release& release) {
   for (const Row& row : first_rows()) {
     const Node* value = config.find(row.foreign);
-    if (value && !value->is_null()) reading.say(row.ours, to_ours(row, value->word(), value->where), prefix + row.foreign, value->where);
+    if (value && !value->is_null()) reading.say(std::string(row.ours), to_ours(row, value->word(), value->where), prefix + row.foreign, value->where);
   }
   take_defaults(reading, first_rows(), release, prefix);
 }

@@ -54,7 +54,7 @@ bool is_pattern(const Row& row) {
 
 /// "deepspeed.zero_optimization.*" for everything below "zero_optimization.*".
 std::string our_key(const Row& row, const std::string& path) {
-  const std::string ours = row.ours;
+  std::string ours(row.ours);
   if (ours.size() < 2 || ours.substr(ours.size() - 2) != ".*") return ours;
   return ours.substr(0, ours.size() - 1) + path.substr(std::string_view(row.foreign).size() - 1);
 }
@@ -203,7 +203,7 @@ void take_default(Reading& reading, const Row& row, const Release& release, cons
   const ProgramDefault found = program_default(reading, key, row.by_default, release);
   if (!found.word || found.word->empty()) return;
   const std::string value = to_ours(row, *found.word, found.release);
-  if (!value.empty()) reading.assume(row.ours, value, found.told, found.release);
+  if (!value.empty()) reading.assume(std::string(row.ours), value, found.told, found.release);
 }
 
 void take_defaults(Reading& reading, const Rows& rows, const Release& release, const std::string& prefix) {

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/foreign/reading.hpp"
@@ -10,16 +11,16 @@
 namespace plimsoll::formats {
 
 /// `Row::ours` of a key that changes nothing of memory or time.
-inline constexpr const char* kNothing = "";
+inline constexpr std::string_view kNothing = "";
 /// Of a key that matters and is not modelled, unless its value is one of `words`; `remark` names it.
-inline constexpr const char* kRefused = "!";
+inline constexpr std::string_view kRefused = "!";
 /// Of a key that the format's own code reads; `remark` says what it does.
-inline constexpr const char* kCode = "@";
+inline constexpr std::string_view kCode = "@";
 
 /// What a key of another program is of ours.
 struct Row {
-  const char* foreign;  ///< dotted path; "section.*" is everything below; dashes count as underscores
-  const char* ours;     ///< a key of docs/rows.md, "model", "model.FIELD", "cluster.nodes" …, or one of the three above
+  const char* foreign;    ///< dotted path; "section.*" is everything below; dashes count as underscores
+  std::string_view ours;  ///< a key of docs/rows.md, "model", "model.FIELD", "cluster.nodes" …, or one of the three above
   const char* words =
       "";  ///< "theirs=ours,…"; "*" stands for all other values, as they are; "not" inverts a truth; kRefused: what is harmless
   const char* by_default = nullptr;  ///< what the program takes where the key is absent, in its own words; nullptr: nothing worth saying

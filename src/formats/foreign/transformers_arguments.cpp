@@ -208,7 +208,7 @@ void read_adapter_flags(Reading& reading, const Node& tree) {
                              {"use_dora", "lora.use_dora"}};
   for (const Row& row : table) {
     const Node* value = tree.find(row.foreign);
-    if (value && !value->is_null()) reading.say(row.ours, value->word(), row.foreign, value->where);
+    if (value && !value->is_null()) reading.say(std::string(row.ours), value->word(), row.foreign, value->where);
   }
   take_defaults(reading, table, "TRL 0.24");
 }

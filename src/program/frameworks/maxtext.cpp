@@ -55,11 +55,6 @@ MaxtextSizes sizes_of(const Model& model, const Strategy& strategy) {
           model.kv_heads, model.head_dim,       model.intermediate_size, model.vocab_size};
 }
 
-MaxtextKept kept_of(const Strategy& strategy) {
-  const framework::MaxtextRemat remat = framework::maxtext_remat(strategy);
-  return {!remat.projections, !remat.context, !remat.out_proj, !remat.mlpwi};
-}
-
 class MaxtextTrainer {
  public:
   MaxtextTrainer(Tape& tape, const Model& model, const Strategy& strategy)
@@ -72,7 +67,7 @@ class MaxtextTrainer {
         shards_(std::max(strategy.dp_shard, 1)),
         replicas_(std::max(strategy.dp_replicate, 1)),
         collectives_(tape.add_stream("collectives")),
-        layer_(tape, sizes_, kept_of(strategy), eight_bits_),
+        layer_(tape, sizes_, framework::maxtext_kept(strategy), eight_bits_),
         table_(tape, "token_embedder", sizes_.vocab, sizes_.hidden, CutDimension::out, false),
         head_(tape, "decoder.logits_dense", sizes_.hidden, sizes_.vocab, CutDimension::in, false) {}
 

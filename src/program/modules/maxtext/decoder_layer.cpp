@@ -21,7 +21,7 @@ Tensor rms_norm_backward(Tape& tape, const Tensor& gradient, const Tensor& x, co
   return result;
 }
 
-MaxtextLayer::MaxtextLayer(Tape& tape, const MaxtextSizes& sizes, const MaxtextKept& kept, bool eight_bits)
+MaxtextLayer::MaxtextLayer(Tape& tape, const MaxtextSizes& sizes, const framework::MaxtextKept& kept, bool eight_bits)
     : tape_(tape), sizes_(sizes), kept_(kept) {
   const auto add = [&](const char* name, std::int64_t in, std::int64_t width, CutDimension cut) {
     linears_.emplace_back(tape, std::string("decoder.layers.") + name, in, width, cut, eight_bits);

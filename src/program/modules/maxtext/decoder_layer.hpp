@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "framework/maxtext.hpp"
 #include "program/modules/maxtext/linear.hpp"
 #include "program/tape.hpp"
 
@@ -17,14 +18,6 @@ struct MaxtextSizes {
   std::int64_t key_width() const { return kv_heads * head_dim; }
 };
 
-/// Named results of a layer that are kept for its backward pass; all others are computed again (the remat policy).
-struct MaxtextKept {
-  bool projections = false;  ///< query_proj, key_proj, value_proj
-  bool context = false;      ///< attention's result, with its statistics
-  bool out_proj = false;
-  bool mlpwi = false;  ///< both products before the activation
-};
-
 /// RMSNorm: the mean of squares of each row by a reduction; the rest is a part of the fusion that makes what reads it.
 Tensor rms_statistic(Tape& tape, const Tensor& x);
 /// The gradient of its input, with `residual` added where it is defined, behind that of its weight.
@@ -32,7 +25,7 @@ Tensor rms_norm_backward(Tape& tape, const Tensor& gradient, const Tensor& x, co
 
 class MaxtextLayer {
  public:
-  MaxtextLayer(Tape& tape, const MaxtextSizes& sizes, const MaxtextKept& kept, bool eight_bits);
+  MaxtextLayer(Tape& tape, const MaxtextSizes& sizes, const framework::MaxtextKept& kept, bool eight_bits);
 
   const std::vector<MaxtextLinear>& linears() const { return linears_; }
   /// Makes the stacks: once, before the first layer.
@@ -79,7 +72,7 @@ class MaxtextLayer {
 
   Tape& tape_;
   MaxtextSizes sizes_;
-  MaxtextKept kept_;
+  framework::MaxtextKept kept_;
   std::vector<MaxtextLinear> linears_;
   Stacks stacks_;
 };

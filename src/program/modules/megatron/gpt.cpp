@@ -174,7 +174,7 @@ class MegatronChunk::Layer {
     if (sequence) inner = gather_sequence(runtime(), inner);
     const MegatronLinear reduced{.gather_input = false, .reduce_gradient = parallel && !sequence};
     Tensor narrow = megatron_linear(runtime(), inner, adapter.child("linear_in").tensor("weight"), {}, reduced);
-    inner = parallel ? gather_last_dimension(runtime(), narrow) : std::move(narrow);
+    inner = parallel ? gather_last_dimension(runtime(), narrow) : narrow;
     narrow.reset();
     Tensor wide = megatron_linear(runtime(), inner, adapter.child("linear_out").tensor("weight"), {}, {});
     inner = multiply_scalar(wide);
@@ -193,7 +193,7 @@ class MegatronChunk::Layer {
     narrow.reset();
     const MegatronLinear reduced{.gather_input = false, .reduce_gradient = parallel};
     Tensor wide = megatron_linear(runtime(), inner, adapter.child("linear_out").tensor("weight"), {}, reduced);
-    inner = parallel ? gather_last_dimension(runtime(), wide) : std::move(wide);
+    inner = parallel ? gather_last_dimension(runtime(), wide) : wide;
     wide.reset();
     if (runtime().sequence_parallel()) inner = scatter_sequence(runtime(), inner);
     Tensor scaled = multiply_scalar(inner);

@@ -207,7 +207,7 @@ class BartStack {
     const Tensor padding = to(ones, DType::boolean);
     const bool sdpa = options_.attention == RunOptions::Attention::sdpa;
     for (int asked = 0; sdpa && asked < 2; ++asked) ask_whether_all(padding);
-    const Tensor allowed = combined_mask(padding);
+    Tensor allowed = combined_mask(padding);
     if (sdpa) return allowed;
     const Tensor zero = zeros(tape_, {}, words.dtype()), least = filled(tape_, {}, words.dtype());
     return elementwise(tape_, {&allowed, &zero, &least}, words.dtype());

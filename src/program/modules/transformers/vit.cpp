@@ -148,7 +148,7 @@ class Vit final : public Network {
 
   /// What the classifier reads: the class token, in dinov2 beside the mean of the patches.
   Tensor summary(const Tensor& hidden) const {
-    const Tensor first = select(hidden, 1);
+    Tensor first = select(hidden, 1);
     if (model_.model_type != "dinov2") return first;
     const Tensor patches = mean(slice(hidden, 1, 1, hidden.size(1)), 1, false);
     return cat({first, patches}, 1);

@@ -144,7 +144,7 @@ Tensor Model::product(const Tensor& a_in, const Tensor& b_in, DType type, const 
   if (!workspace_) workspace_ = tape_.empty({kWorkspace}, DType::int8, Category::workspace);
   const std::int64_t rows = b_in.size(0), columns = a_in.size(0), inner = a_in.size(1);
   const Tensor a = padded_to(a_in, padded(columns), padded(inner)), b = padded_to(b_in, padded(rows), padded(inner));
-  const Tensor y = into ? padded_to(into, padded(rows), padded(columns)) : tape_.empty({padded(rows), padded(columns)}, type);
+  Tensor y = into ? padded_to(into, padded(rows), padded(columns)) : tape_.empty({padded(rows), padded(columns)}, type);
   gemm(tape_, matrix(b), matrix(a).t(), matrix(y), {.scaling = plimsoll::Scaling::tensor, .accumulates = into.defined(), .workspace = false});
   if (rows == padded(rows) && columns == padded(columns)) return y;
   if (into) {
