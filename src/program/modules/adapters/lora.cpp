@@ -94,10 +94,14 @@ void check_target(const Module& module, const std::unordered_map<std::string, Op
   refuse("adapters of this kind of module are not modelled", module.path, "target linears");
 }
 
-/// PEFT's _maybe_include_all_linear_layers: the paths of all linears but a language model's output embeddings.
+/// PEFT's _maybe_include_all_linear_layers: the paths of all linears but a language model's output embeddings. Of a mixture whose experts
+/// transformers 5 holds in stacked parameters it adapts those and the router too (_resolve_string_target_modules), which is refused.
 std::vector<std::string> all_linears(const Model& model) {
   std::string head;
   for (const Block& block : model.blocks) {
+    if (block.moe)
+      refuse("adapters of the stacked experts and the router, which all-linear names too, are not modelled", "lora.target_modules",
+             "list attention's linears");
     if (block.role != Block::Role::head) continue;
     for (const Operator& op : block.operators)
       if (op.kind == OperatorKind::linear && op.out_features == model.vocab_size) head = full_name(block, 0, op.parameters.front());
