@@ -59,9 +59,10 @@ std::optional<Kernel> flash_by_parameters(Attention attention, const Launch& lau
   attention.queries = *queries;
   attention.keys = *keys;
   attention.head_dim = attention.value_dim = *head_dim;
+  if (!plausible(attention)) return {};  // any bytes may stand there, and the batch divides
   const bool of_this_launch = attention.part == Attention::Part::combine || (grid(launch, 1) == *batch && grid(launch, 2) == *heads) ||
                               (grid(launch, 1) % *batch == 0 && grid(launch, 2) == *batch * *heads);  // splits, then batch · heads
-  if (!plausible(attention) || !of_this_launch) return {};
+  if (!of_this_launch) return {};
   return Kernel{attention};
 }
 

@@ -190,6 +190,14 @@ TEST(KernelArguments, FlashAttentionHasItsOwnSizes) {
   EXPECT_TRUE(attention->causal);
 }
 
+/// Bytes that say no batch are no parameters of this kernel: its sizes are those of the grid, 32 blocks of 128 queries.
+TEST(KernelArguments, FlashAttentionWithoutABatchIsReadOffItsGrid) {
+  Structure parameters(216);
+  parameters.at(96, {32, 8, 4}).at(176, {0, 4096, 4000, 0, 64});
+  const Kernel without = classify(kFlashForward, launch(32, 2, 32, 128), Kept()).kernel;
+  EXPECT_EQ(classify(kFlashForward, launch(32, 2, 32, 128), Kept().value(0, parameters.bytes())).kernel, without);
+}
+
 /// AttentionKernel::Params with sliding windows (PyTorch 2.15) and without (2.3): heads of 64, 1000 queries in 16 blocks of 64, a bias.
 TEST(KernelArguments, MemoryEfficientAttentionIsReadInBothLayouts) {
   const std::string name =
