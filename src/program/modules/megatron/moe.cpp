@@ -439,21 +439,17 @@ Tensor MegatronExperts::run_flex(const Tensor& hidden) const {
   return from_latent(view(flex.combine(output, dispatched, rows.size(0)), narrow.sizes()));
 }
 
-Tensor MegatronExperts::to_latent(const Tensor& hidden) const {
-  if (spec_.latent == 0) return hidden;
-  Module& linear = module_.child("fc1_latent_proj");
-  const LabelScope label(runtime_.tape(), linear.label);
-  const QuantizationScope recipe(runtime_, linear);
-  return te_linear(runtime_, hidden, linear.tensor("weight"), {}, TeParallel::none);
-}
-
-Tensor MegatronExperts::from_latent(const Tensor& rows) const {
+Tensor MegatronExperts::latent(const Tensor& rows, const char* name) const {
   if (spec_.latent == 0) return rows;
-  Module& linear = module_.child("fc2_latent_proj");
+  Module& linear = module_.child(name);
   const LabelScope label(runtime_.tape(), linear.label);
   const QuantizationScope recipe(runtime_, linear);
   return te_linear(runtime_, rows, linear.tensor("weight"), {}, TeParallel::none);
 }
+
+Tensor MegatronExperts::to_latent(const Tensor& hidden) const { return latent(hidden, "fc1_latent_proj"); }
+
+Tensor MegatronExperts::from_latent(const Tensor& rows) const { return latent(rows, "fc2_latent_proj"); }
 
 /// SharedExpertMLP.forward. Its input is saved by the router as well.
 Tensor MegatronExperts::shared(const Tensor& hidden) const {

@@ -82,6 +82,7 @@ class MegatronExperts {
   /// fc1_latent_proj and fc2_latent_proj, before the dispatcher and behind it.
   Tensor to_latent(const Tensor& hidden) const;
   Tensor from_latent(const Tensor& rows) const;
+  Tensor latent(const Tensor& rows, const char* name) const;
   Tensor unpermute(const Tensor& tokens, std::int64_t rows) const;
   /// [own rows, …] → [`rows`, …].
   Tensor all_to_all(const Tensor& x, std::int64_t rows) const;
