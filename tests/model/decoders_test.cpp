@@ -132,6 +132,13 @@ TEST(Decoders, ShippedModelsHaveTheirPublishedTotals) {
       {"gemma-3-12b-text", 11766034176},   // 12,187,325,040 with the vision tower (416,866,032) and the projector (1152 x 3840 + 1152)
       {"gemma-3-27b-text", 27009346304},   // 27,432,406,640 with them (1152 x 5376 + 1152)
       {"mistral-small-24b", 23572403200},
+      {"olmo-3-7b", 7298011136},
+      {"olmo-3-32b", 32233522176},
+      {"minimax-m2", 228689748992},
+      {"glm-4.7-flash", 29943390976},
+      {"solar-open-100b", 102651793408},
+      {"dots.llm1", 142774373888},
+      {"cwm", 32581097472},
       {"deepseek-v2-lite", 15706484224, 2661150208},
       {"deepseek-v2", 235741434880, 21375800320},
       {"deepseek-v3", 671026404352, 37552282624},

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -274,7 +275,7 @@ int add_moe(BlockBuilder& builder, int from, const LayerPlan& plan) {
   const MoeSpec& spec = *plan.moe;
   const LayerNames& names = plan.names;
   Operator gate = router(member(names.moe, names.router), spec.hidden, spec.experts, spec.top_k, spec.router_bias);
-  if (spec.correction_bias) gate.buffers.push_back({gate.name + ".e_score_correction_bias", {spec.experts}, DType::fp32, true});
+  if (spec.correction_bias) gate.buffers.push_back({member(names.moe, names.correction_bias), {spec.experts}, DType::fp32, true});
   const int routed = builder.add(std::move(gate), {from});
   const auto latent = [&](const char* name, int input, std::int64_t in, std::int64_t out) {
     return spec.latent > 0 ? builder.linear(member(names.moe, name), input, {.in = in, .out = out}) : input;
@@ -334,6 +335,24 @@ void append_layer_run(Model& model, LayerPlan plan, std::int64_t first, std::int
 
 void append_layers(Model& model, const LayerPlan& plan) { append_layer_run(model, plan, 0, model.layers); }
 
+void append_sliding_layers(Model& model, const LayerPlan& plan, const std::vector<bool>& slides, std::optional<std::int64_t> window) {
+  append_layers(
+      model, [&](std::int64_t i) { return static_cast<bool>(slides[static_cast<std::size_t>(i)]); },
+      [&](bool slide) {
+        LayerPlan own = plan;
+        if (slide) own.attention.sliding_window = window;
+        return own;
+      });
+}
+
+void append_routed_layers(Model& model, const LayerPlan& plan, const MoeSpec& moe, const std::function<bool(std::int64_t)>& routed) {
+  append_layers(model, routed, [&](bool with_experts) {
+    LayerPlan own = plan;
+    if (with_experts) own.moe = moe, own.mlp.reset();
+    return own;
+  });
+}
+
 double rotary_share(const Config& config, double fallback) {
   double share = config.number_or("partial_rotary_factor", fallback, 0.0, 1.0);
   for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters"}) {
@@ -386,6 +405,22 @@ AttentionSpec rotary_attention(const Config& config, const Model& model, double 
   return spec;
 }
 
+MoeSpec corrected_experts(const Config& config, const Model& model, const ExpertDefaults& defaults) {
+  MoeSpec moe;
+  moe.hidden = model.hidden_size;
+  moe.experts = config.dimension("n_routed_experts");
+  moe.top_k = config.dimension("num_experts_per_tok", moe.experts);
+  moe.expert_intermediate = config.dimension("moe_intermediate_size");
+  moe.shared_intermediate = product({config.integer_or("n_shared_experts", 0, 0, kLargestDimension), moe.expert_intermediate});
+  moe.activation = config.text_or("hidden_act", "silu");
+  moe.correction_bias = true;
+  moe.normalized_top_k = config.flag_or("norm_topk_prob", defaults.normalized_top_k);
+  moe.groups = config.integer_or("n_group", defaults.groups, 1, moe.experts);
+  moe.chosen_groups = config.integer_or("topk_group", defaults.chosen_groups, 1, moe.groups);
+  (void)config.find("num_nextn_predict_layers");  // the class builds no multi-token prediction
+  return moe;
+}
+
 LayerPlan llama_layer(const Config& config, Model& model, double default_share) {
   model.intermediate_size = config.dimension("intermediate_size");
   LayerPlan layer;
@@ -425,6 +460,13 @@ std::vector<bool> sliding_layers(const Config& config, std::int64_t layers, cons
     slides.push_back(name == "sliding_attention");
   }
   return slides;
+}
+
+std::vector<std::string> rotary_prefixes(const std::vector<bool>& slides) {
+  std::vector<std::string> prefixes;
+  for (const bool kind : {false, true})
+    if (std::find(slides.begin(), slides.end(), kind) != slides.end()) prefixes.push_back(kind ? "sliding_attention_" : "full_attention_");
+  return prefixes;
 }
 
 std::vector<bool> listed_layers(const Config& config, std::string_view key, std::int64_t layers) {

@@ -19,6 +19,7 @@ struct LayerNames {
   std::string q = "q_proj", k = "k_proj", v = "v_proj", qkv = "qkv_proj", output = "o_proj", q_norm = "q_norm", k_norm = "k_norm";
   std::string mlp = "mlp", gate = "gate_proj", up = "up_proj", gate_up = "gate_up_proj", down = "down_proj", activation = "act_fn";
   std::string moe = "mlp", router = "gate", experts = "experts", shared = "shared_expert", shared_gate = "shared_expert_gate";
+  std::string correction_bias = "gate.e_score_correction_bias";                                              ///< within moe
   std::string attention_norm = "input_layernorm", mlp_norm = "post_attention_layernorm";                     ///< before the branches
   std::string attention_out_norm = "post_attention_layernorm", mlp_out_norm = "post_feedforward_layernorm";  ///< behind the branches
 };
@@ -62,6 +63,12 @@ double rotary_share(const Config& config, double fallback = 1.0);
 AttentionSpec rotary_attention(const Config& config, const Model& model, double default_share = 1.0);
 /// A causal attention without rotation: learned positions, ALiBi, or none.
 AttentionSpec plain_attention(const Model& model, Positions positions);
+/// DeepSeek's experts, which others took over key by key: n_routed_experts chosen by corrected scores, in groups, beside n_shared_experts.
+struct ExpertDefaults {
+  bool normalized_top_k = true;
+  std::int64_t groups = 1, chosen_groups = 1;
+};
+MoeSpec corrected_experts(const Config& config, const Model& model, const ExpertDefaults& defaults = {});
 /// Llama's layer: rotary_attention and a gated MLP of intermediate_size, no biases.
 LayerPlan llama_layer(const Config& config, Model& model, double default_share = 1.0);
 /// Sets queries', keys', values' and the output's biases alike.
@@ -73,6 +80,8 @@ MlpSpec plain_mlp(const Model& model, const std::string& activation, bool bias);
 
 /// For every layer whether its attention slides: the config's "layer_types", else `by_default(layer)`.
 std::vector<bool> sliding_layers(const Config& config, std::int64_t layers, const std::function<bool(std::int64_t)>& by_default);
+/// Prefixes of the buffers of a rotary module that has frequencies for each kind of layer there is.
+std::vector<std::string> rotary_prefixes(const std::vector<bool>& slides);
 /// The members of a list of layer numbers ("mlp_only_layers") as a flag per layer.
 std::vector<bool> listed_layers(const Config& config, std::string_view key, std::int64_t layers);
 
@@ -127,5 +136,9 @@ void append_layers(Model& model, Kind kind, Plan plan) {
 }
 /// All layers alike.
 void append_layers(Model& model, const LayerPlan& plan);
+/// Layers of which those with a true flag attend within `window`.
+void append_sliding_layers(Model& model, const LayerPlan& plan, const std::vector<bool>& slides, std::optional<std::int64_t> window);
+/// Layers of `moe` where `routed(i)`, of the plan's MLP elsewhere.
+void append_routed_layers(Model& model, const LayerPlan& plan, const MoeSpec& moe, const std::function<bool(std::int64_t)>& routed);
 
 }  // namespace plimsoll::model

@@ -1,4 +1,10 @@
-// DeepSeek-V2 and V3: latent attention, a few dense layers, then many small experts beside shared ones.
+// DeepSeek-V2 and V3: latent attention, a few dense layers, then many small experts beside shared ones; and who took over either.
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "model/families/decoder.hpp"
 #include "model/families/families.hpp"
 
@@ -21,54 +27,116 @@ AttentionSpec latent_attention(const Config& config, Model& model) {
   return spec;
 }
 
-MoeSpec routed_experts(const Config& config, const Model& model, const std::string& activation) {
-  MoeSpec moe;
-  moe.hidden = model.hidden_size;
-  moe.experts = config.dimension("n_routed_experts");
-  moe.top_k = config.dimension("num_experts_per_tok", moe.experts);
-  moe.expert_intermediate = config.dimension("moe_intermediate_size");
-  moe.shared_intermediate = product({config.integer_or("n_shared_experts", 0, 0, kLargestDimension), moe.expert_intermediate});
-  moe.activation = activation;
-  (void)config.find("num_nextn_predict_layers");  // the class builds no multi-token prediction
-  return moe;
-}
-
-Model build_deepseek(const Config& config, bool correction_bias) {
-  Model model = decoder_model(config);
+/// Latent attention and experts beside shared ones.
+LayerPlan latent_layer(const Config& config, Model& model) {
   LayerPlan layer = llama_layer(config, model);
   layer.attention = latent_attention(config, model);
   layer.mlp->bias = config.flag_or("mlp_bias", false);
   layer.names.shared = "shared_experts";
   layer.registration = {"self_attn", "mlp.experts", "mlp.gate", "mlp.shared_experts", "mlp", "input_layernorm", "post_attention_layernorm"};
-  MoeSpec moe = routed_experts(config, model, layer.mlp->activation);
-  moe.correction_bias = correction_bias;
-  if (correction_bias) {  // deepseek_v3
-    moe.normalized_top_k = config.flag_or("norm_topk_prob", true);
-    moe.groups = config.integer_or("n_group", 8, 1, moe.experts);
-    moe.chosen_groups = config.integer_or("topk_group", 4, 1, moe.groups);
-  } else if (config.text_or("topk_method", "greedy") != "greedy") {
-    moe.groups = config.integer_or("n_group", 1, 1, moe.experts);
-    moe.chosen_groups = config.integer_or("topk_group", 1, 1, moe.groups);
-  }
-  const std::int64_t dense_layers = config.integer("first_k_dense_replace", 0, kLargestDimension);
+  return layer;
+}
 
+/// DeepSeek-V2: the best by softmax, in groups where the config says so.
+MoeSpec scaled_experts(const Config& config, const Model& model) {
+  MoeSpec moe = corrected_experts(config, model);
+  moe.correction_bias = moe.normalized_top_k = false;
+  if (config.text_or("topk_method", "greedy") == "greedy") moe.groups = moe.chosen_groups = MoeSpec{}.groups;
+  return moe;
+}
+
+Model routed_model(Model model, const Config& config, const LayerPlan& layer, const MoeSpec& moe,
+                   const std::function<bool(std::int64_t)>& routed) {
+  append_token_embedding(model);
+  append_rotary(model, layer.attention.rotary_dim);
+  append_routed_layers(model, layer, moe, routed);
+  append_final_norm(model, layer.norm);
+  append_head(model, config);
+  return model;
+}
+
+std::function<bool(std::int64_t)> behind_dense_layers(const Config& config) {
+  return [dense = config.integer("first_k_dense_replace", 0, kLargestDimension)](std::int64_t i) { return i >= dense; };
+}
+
+/// "mlp_layer_types", without which the first layer is dense.
+std::function<bool(std::int64_t)> sparse_layers(const Config& config, std::int64_t layers) {
+  std::vector<bool> sparse(static_cast<std::size_t>(layers), true);
+  sparse[0] = false;
+  if (const auto types = config.find("mlp_layer_types")) {
+    if (static_cast<std::int64_t>(types->size()) < layers) types->expected("a type for each of " + std::to_string(layers) + " layers");
+    for (std::size_t i = 0; i < sparse.size(); ++i) {
+      const JsonValue type = types->at(i);
+      if (type.text() != "dense" && type.text() != "sparse") type.expected("\"dense\" or \"sparse\"");
+      sparse[i] = type.text() == "sparse";
+    }
+  }
+  return [sparse](std::int64_t i) { return static_cast<bool>(sparse[static_cast<std::size_t>(i)]); };
+}
+
+}  // namespace
+
+Model build_deepseek_v2(const Config& config) {
+  Model model = decoder_model(config);
+  const LayerPlan layer = latent_layer(config, model);
+  const MoeSpec moe = scaled_experts(config, model);
+  return routed_model(std::move(model), config, layer, moe, behind_dense_layers(config));
+}
+
+Model build_deepseek_v3(const Config& config) {
+  Model model = decoder_model(config);
+  const LayerPlan layer = latent_layer(config, model);
+  const MoeSpec moe = corrected_experts(config, model, {.groups = 8, .chosen_groups = 4});
+  return routed_model(std::move(model), config, layer, moe, behind_dense_layers(config));
+}
+
+// GLM-4.7-Flash: DeepSeek's attention, the experts of GLM-4.5.
+Model build_glm4_moe_lite(const Config& config) {
+  Model model = decoder_model(config);
+  const LayerPlan layer = latent_layer(config, model);
+  const MoeSpec moe = corrected_experts(config, model);
+  const auto sparse = sparse_layers(config, model.layers);
+  return routed_model(std::move(model), config, layer, moe, sparse);
+}
+
+// Youtu-LLM: DeepSeek's attention in a dense model.
+Model build_youtu(const Config& config) {
+  Model model = decoder_model(config);
+  const LayerPlan layer = latent_layer(config, model);
+  return rotary_decoder(std::move(model), config, layer);
+}
+
+// dots.llm1: the attention of Qwen3, DeepSeek's experts.
+Model build_dots1(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = llama_layer(config, model);
+  set_attention_bias(layer.attention, config.flag("attention_bias"));
+  layer.attention.qk_norm = AttentionSpec::QkNorm::per_head;
+  layer.names.shared = "shared_experts";
+  layer.registration = {"self_attn.q_proj",   "self_attn.k_proj",
+                        "self_attn.v_proj",   "self_attn.o_proj",
+                        "self_attn.q_norm",   "self_attn.k_norm",
+                        "mlp.experts",        "mlp.gate",
+                        "mlp.shared_experts", "mlp",
+                        "input_layernorm",    "post_attention_layernorm"};
+  const MoeSpec moe = corrected_experts(config, model, {.normalized_top_k = false});
+  const auto window = config.optional_dimension("sliding_window");
+  const std::int64_t full_layers = config.integer_or("max_window_layers", 0, 0, kLargestDimension);
+  const auto slides = sliding_layers(config, model.layers, [&](std::int64_t i) { return window && i >= full_layers; });
+  const auto routed = behind_dense_layers(config);
   append_token_embedding(model);
   append_rotary(model, layer.attention.rotary_dim);
   append_layers(
-      model, [&](std::int64_t i) { return i >= dense_layers; },
-      [&](bool routed) {
+      model, [&](std::int64_t i) { return std::pair(routed(i), static_cast<bool>(slides[static_cast<std::size_t>(i)])); },
+      [&](std::pair<bool, bool> kind) {
         LayerPlan plan = layer;
-        if (routed) plan.moe = moe, plan.mlp.reset();
+        if (kind.first) plan.moe = moe, plan.mlp.reset();
+        if (kind.second) plan.attention.sliding_window = window;
         return plan;
       });
   append_final_norm(model, layer.norm);
   append_head(model, config);
   return model;
 }
-
-}  // namespace
-
-Model build_deepseek_v2(const Config& config) { return build_deepseek(config, false); }
-Model build_deepseek_v3(const Config& config) { return build_deepseek(config, true); }
 
 }  // namespace plimsoll::model

@@ -9,6 +9,10 @@ namespace plimsoll::model {
 // Text decoders.
 Model build_llama(const Config& config);
 Model build_mistral(const Config& config);
+Model build_ministral(const Config& config);
+Model build_ministral3(const Config& config);
+Model build_cwm(const Config& config);
+Model build_hunyuan_v1_dense(const Config& config);
 Model build_ernie4_5(const Config& config);
 Model build_seed_oss(const Config& config);
 Model build_arcee(const Config& config);
@@ -18,6 +22,7 @@ Model build_qwen3(const Config& config);
 Model build_qwen2_moe(const Config& config);
 Model build_qwen3_moe(const Config& config);
 Model build_mixtral(const Config& config);
+Model build_minimax_m2(const Config& config);
 Model build_phimoe(const Config& config);
 Model build_gemma(const Config& config);
 Model build_gemma2(const Config& config);
@@ -40,6 +45,7 @@ Model build_nemotron(const Config& config);
 Model build_nemotron_h(const Config& config);
 Model build_olmo(const Config& config);
 Model build_olmo2(const Config& config);
+Model build_olmo3(const Config& config);
 Model build_olmoe(const Config& config);
 Model build_exaone4(const Config& config);
 Model build_granite(const Config& config);
@@ -48,10 +54,14 @@ Model build_cohere(const Config& config);
 Model build_cohere2(const Config& config);
 Model build_deepseek_v2(const Config& config);
 Model build_deepseek_v3(const Config& config);
+Model build_glm4_moe_lite(const Config& config);
+Model build_youtu(const Config& config);
+Model build_dots1(const Config& config);
 Model build_gpt_oss(const Config& config);
 Model build_glm(const Config& config);
 Model build_glm4(const Config& config);
 Model build_glm4_moe(const Config& config);
+Model build_solar_open(const Config& config);
 
 // Encoders.
 Model build_bert(const Config& config);

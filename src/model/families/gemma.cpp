@@ -1,6 +1,4 @@
 // Gemma 1 to 3: scaled embeddings, norms that multiply by 1 + weight; sandwich norms and alternating windows from 2 on.
-#include <algorithm>
-
 #include "model/families/decoder.hpp"
 #include "model/families/families.hpp"
 
@@ -39,17 +37,6 @@ void make_sandwich(LayerPlan& layer, const Config& config) {
                         "post_feedforward_layernorm"};
 }
 
-void append_alternating(Model& model, const Config& config, const LayerPlan& layer, const std::vector<bool>& slides) {
-  const auto window = config.optional_dimension("sliding_window");
-  append_layers(
-      model, [&](std::int64_t i) { return static_cast<bool>(slides[static_cast<std::size_t>(i)]); },
-      [&](bool slide) {
-        LayerPlan plan = layer;
-        if (slide) plan.attention.sliding_window = window;
-        return plan;
-      });
-}
-
 }  // namespace
 
 Model build_gemma(const Config& config) {
@@ -73,7 +60,8 @@ Model build_gemma2(const Config& config) {
   model.logit_softcap = config.number_or("final_logit_softcapping", 0.0, 0.0, 1e9);
   append_token_embedding(model, scaled_embedding());
   append_rotary(model, layer.attention.rotary_dim);
-  append_alternating(model, config, layer, sliding_layers(config, model.layers, [](std::int64_t i) { return i % 2 == 0; }));
+  const auto slides = sliding_layers(config, model.layers, [](std::int64_t i) { return i % 2 == 0; });
+  append_sliding_layers(model, layer, slides, config.optional_dimension("sliding_window"));
   append_final_norm(model, layer.norm);
   append_head(model, config);
   return model;
@@ -90,12 +78,9 @@ Model build_gemma3_text(const Config& config) {
 
   const std::int64_t pattern = config.dimension_or("sliding_window_pattern", 6);
   const auto slides = sliding_layers(config, model.layers, [&](std::int64_t i) { return (i + 1) % pattern != 0; });
-  std::vector<std::string> prefixes;
-  for (const bool kind : {false, true})
-    if (std::find(slides.begin(), slides.end(), kind) != slides.end()) prefixes.push_back(kind ? "sliding_attention_" : "full_attention_");
   append_token_embedding(model, scaled_embedding());
-  append_rotary(model, layer.attention.rotary_dim, "model.rotary_emb", prefixes);
-  append_alternating(model, config, layer, slides);
+  append_rotary(model, layer.attention.rotary_dim, "model.rotary_emb", rotary_prefixes(slides));
+  append_sliding_layers(model, layer, slides, config.optional_dimension("sliding_window"));
   append_final_norm(model, layer.norm);
   append_head(model, config);
   return model;

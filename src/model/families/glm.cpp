@@ -1,4 +1,4 @@
-// GLM-4 (half of each head rotates, gate and up in one projection; sandwich norms from 0414 on) and GLM-4.5's experts.
+// GLM-4 (half of each head rotates, gate and up in one projection; sandwich norms from 0414 on) and GLM-4.5's experts; Solar Open.
 #include "model/families/decoder.hpp"
 #include "model/families/families.hpp"
 
@@ -38,32 +38,27 @@ Model build_glm4_moe(const Config& config) {
                         "mlp.experts",        "mlp.gate",
                         "mlp.shared_experts", "mlp",
                         "input_layernorm",    "post_attention_layernorm"};
-  MoeSpec moe;
-  moe.hidden = model.hidden_size;
-  moe.experts = config.dimension("n_routed_experts");
-  moe.top_k = config.dimension("num_experts_per_tok", moe.experts);
-  moe.expert_intermediate = config.dimension("moe_intermediate_size");
-  moe.shared_intermediate = product({config.integer_or("n_shared_experts", 0, 0, kLargestDimension), moe.expert_intermediate});
-  moe.correction_bias = true;
-  moe.normalized_top_k = config.flag_or("norm_topk_prob", true);
-  moe.groups = config.integer_or("n_group", 1, 1, moe.experts);
-  moe.chosen_groups = config.integer_or("topk_group", 1, 1, moe.groups);
-  moe.activation = layer.mlp->activation;
-  (void)config.find("num_nextn_predict_layers");  // the class builds no multi-token prediction
+  const MoeSpec moe = corrected_experts(config, model);
   const std::int64_t dense_layers = config.integer("first_k_dense_replace", 0, kLargestDimension);
 
   append_token_embedding(model);
   append_rotary(model, layer.attention.rotary_dim);
-  append_layers(
-      model, [&](std::int64_t i) { return i >= dense_layers; },
-      [&](bool routed) {
-        LayerPlan plan = layer;
-        if (routed) plan.moe = moe, plan.mlp.reset();
-        return plan;
-      });
+  append_routed_layers(model, layer, moe, [=](std::int64_t i) { return i >= dense_layers; });
   append_final_norm(model, layer.norm);
   append_head(model, config);
   return model;
+}
+
+// Solar Open: llama's attention, GLM-4.5's experts in every layer.
+Model build_solar_open(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer;
+  layer.attention = rotary_attention(config, model);
+  layer.attention.qkv_bias = config.flag("attention_bias");
+  layer.moe = corrected_experts(config, model);
+  layer.names.shared = "shared_experts";
+  layer.registration = {"self_attn", "mlp.experts", "mlp.gate", "mlp.shared_experts", "mlp", "input_layernorm", "post_attention_layernorm"};
+  return rotary_decoder(std::move(model), config, layer);
 }
 
 }  // namespace plimsoll::model

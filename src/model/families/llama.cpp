@@ -1,4 +1,7 @@
 // Llama and the families that change little of it: biases, a window, layers without rotation.
+#include <cstdint>
+#include <functional>
+
 #include "model/families/decoder.hpp"
 #include "model/families/families.hpp"
 
@@ -16,6 +19,58 @@ Model build_mistral(const Config& config) {
   Model model = decoder_model(config);
   LayerPlan layer = llama_layer(config, model);
   layer.attention.sliding_window = config.optional_dimension("sliding_window");
+  return rotary_decoder(std::move(model), config, layer);
+}
+
+// Ministral and Code World Model: llama's layers, of which some slide.
+static Model sliding_llama(const Config& config, const std::function<bool(std::int64_t)>& slides_by_default) {
+  Model model = decoder_model(config);
+  LayerPlan layer = llama_layer(config, model);
+  layer.mlp->bias = config.flag_or("mlp_bias", false);
+  const auto window = config.optional_dimension("sliding_window");
+  const auto slides = sliding_layers(config, model.layers, slides_by_default);
+  append_token_embedding(model);
+  append_rotary(model, layer.attention.rotary_dim);
+  append_sliding_layers(model, layer, slides, window);
+  append_final_norm(model, layer.norm);
+  append_head(model, config);
+  return model;
+}
+
+Model build_ministral(const Config& config) {
+  const bool windowed = config.optional_dimension("sliding_window").has_value();
+  return sliding_llama(config, [=](std::int64_t) { return windowed; });
+}
+
+Model build_cwm(const Config& config) {
+  return sliding_llama(config, [](std::int64_t i) { return i % 4 != 0; });
+}
+
+// Ministral 3: queries scaled by the logarithm of their positions.
+Model build_ministral3(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = llama_layer(config, model);
+  layer.attention.sliding_window = config.optional_dimension("sliding_window");
+  return rotary_decoder(std::move(model), config, layer);
+}
+
+// HunYuan: llama with a norm of queries and keys behind their rotation.
+Model build_hunyuan_v1_dense(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = llama_layer(config, model);
+  set_attention_bias(layer.attention, config.flag("attention_bias"));
+  layer.attention.qk_norm = AttentionSpec::QkNorm::per_head;
+  layer.names.q_norm = "query_layernorm";
+  layer.names.k_norm = "key_layernorm";
+  layer.registration = {"self_attn.q_proj",
+                        "self_attn.k_proj",
+                        "self_attn.v_proj",
+                        "self_attn.o_proj",
+                        "self_attn.query_layernorm",
+                        "self_attn.key_layernorm",
+                        "mlp",
+                        "input_layernorm",
+                        "post_attention_layernorm"};
   return rotary_decoder(std::move(model), config, layer);
 }
 

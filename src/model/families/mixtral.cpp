@@ -1,4 +1,4 @@
-// Mixtral and PhiMoE: every layer routes to two of a few large experts.
+// Mixtral, PhiMoE and MiniMax-M2: every layer routes to a few of its experts.
 #include "model/families/decoder.hpp"
 #include "model/families/families.hpp"
 
@@ -25,6 +25,22 @@ LayerPlan expert_layer(const Config& config, Model& model) {
 Model build_mixtral(const Config& config) {
   Model model = decoder_model(config);
   const LayerPlan layer = expert_layer(config, model);
+  model = rotary_decoder(std::move(model), config, layer);
+  balance_routers(model, config);
+  return model;
+}
+
+// MiniMax-M2: norms over all queries and all keys, part of each head rotated, experts chosen by corrected sigmoids.
+Model build_minimax_m2(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = expert_layer(config, model);
+  if (const auto rotated = config.optional_dimension("rotary_dim")) layer.attention.rotary_dim = *rotated;
+  layer.attention.qk_norm = AttentionSpec::QkNorm::full_width;
+  layer.moe->correction_bias = true;
+  layer.names.correction_bias = "e_score_correction_bias";
+  layer.registration = {
+      "self_attn.q_proj", "self_attn.k_proj",        "self_attn.v_proj", "self_attn.o_proj", "self_attn.q_norm", "self_attn.k_norm", "mlp",
+      "input_layernorm",  "post_attention_layernorm"};
   model = rotary_decoder(std::move(model), config, layer);
   balance_routers(model, config);
   return model;

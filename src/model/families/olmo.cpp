@@ -1,4 +1,4 @@
-// OLMo (a norm without weights), OLMo 2 and EXAONE 4 (norms behind the branches), OLMoE (64 small experts).
+// OLMo (a norm without weights), OLMo 2 and 3 and EXAONE 4 (norms behind the branches), OLMoE (64 small experts).
 #include "model/families/decoder.hpp"
 #include "model/families/families.hpp"
 
@@ -38,6 +38,22 @@ Model build_olmo2(const Config& config) {
   set_attention_bias(layer.attention, config.flag("attention_bias"));
   norm_queries_and_keys(layer, AttentionSpec::QkNorm::full_width);
   return rotary_decoder(std::move(model), config, layer);
+}
+
+// OLMo 3: three of four layers slide; each kind rotates by frequencies of its own.
+Model build_olmo3(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = llama_layer(config, model);
+  layer.placement = NormPlacement::post_branch;
+  set_attention_bias(layer.attention, config.flag("attention_bias"));
+  norm_queries_and_keys(layer, AttentionSpec::QkNorm::full_width);
+  const auto slides = sliding_layers(config, model.layers, [](std::int64_t i) { return (i + 1) % 4 != 0; });
+  append_token_embedding(model);
+  append_rotary(model, layer.attention.rotary_dim, "model.rotary_emb", rotary_prefixes(slides));
+  append_sliding_layers(model, layer, slides, config.optional_dimension("sliding_window"));
+  append_final_norm(model, layer.norm);
+  append_head(model, config);
+  return model;
 }
 
 Model build_olmoe(const Config& config) {

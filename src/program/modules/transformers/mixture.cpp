@@ -13,7 +13,9 @@ MixtureOfExperts::Router MixtureOfExperts::router_of(std::string_view model_type
   if (model_type == "granitemoe") return Router::top_k_first;
   if (model_type == "gpt_oss") return Router::top_k_softmax;
   if (model_type == "deepseek_v2") return Router::scaled_softmax;
-  if (model_type == "deepseek_v3" || model_type == "glm4_moe") return Router::corrected_sigmoid;
+  if (model_type == "minimax_m2") return Router::corrected_among_all;
+  for (const char* corrected : {"deepseek_v3", "glm4_moe", "glm4_moe_lite", "solar_open", "dots1"})
+    if (model_type == corrected) return Router::corrected_sigmoid;
   refuse("the router of model type '" + std::string(model_type) + "' is not modelled");
 }
 
@@ -95,6 +97,9 @@ MixtureOfExperts::Routing MixtureOfExperts::route(const Tensor& input) const {
       break;
     case Router::corrected_sigmoid:
       routing = corrected_sigmoid(hidden);
+      break;
+    case Router::corrected_among_all:
+      routing = corrected_among_all(hidden);
       break;
   }
   call.done({&routing.logits, &routing.weights, &routing.indices});
@@ -199,6 +204,25 @@ MixtureOfExperts::Routing MixtureOfExperts::corrected_sigmoid(const Tensor& inpu
   }
   weights = multiply_scalar(weights);
   return {logits, weights, choice.experts};
+}
+
+/// MiniMaxM2TopKRouter.
+MixtureOfExperts::Routing MixtureOfExperts::corrected_among_all(const Tensor& input) const {
+  const Tensor hidden = reshape(input, {-1, input.size(-1)});
+  const Tensor logits = linear(hidden, router_.tensor("weight"));
+  Tensor scores;
+  {
+    const Tensor wide = to(logits, DType::fp32);
+    scores = sigmoid(wide);
+  }
+  const Tensor corrected = add(scores, module_.buffer("e_score_correction_bias"));
+  const TopK best = unsorted_top_k(corrected, spec_.top_k);
+  Tensor weights = gather_last(scores, best.indices);
+  {
+    const Tensor total = sum(weights, {-1}, true);
+    weights = divide_in_place(weights, total);
+  }
+  return {logits, weights, best.indices};
 }
 
 Tensor load_balancing_loss(Tape& tape, const std::vector<Tensor>& router_logits, const MoeSpec& spec) {

@@ -24,20 +24,20 @@ class MixtureOfExperts {
  public:
   /// `module` is the sparse block (model.layers.3.mlp).
   /// `masks_absent`: HfRelease::masks_absent_experts. Throws Error (refused): a model type whose router is not modelled.
-  MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type, RouterRecord& record,
-                   bool masks_absent);
+  MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type, RouterRecord& record, bool masks_absent);
   /// [batch, length, hidden] to the same.
   Tensor operator()(const Tensor& input) const;
 
  private:
   /// How a family turns logits into weights.
   enum class Router {
-    softmax_of_floats,  ///< mixtral: softmax(logits.float()), top-k, normalized, left in fp32
-    softmax_in_floats,  ///< olmoe, qwen2_moe, qwen3_moe: softmax(logits, dtype=float), top-k, normalized or not, cast back
-    top_k_first,        ///< granitemoe: top-k of the logits, then softmax
-    top_k_softmax,      ///< gpt_oss: the same in the logits' own type, the product with a bias
-    scaled_softmax,     ///< deepseek_v2: fp32 product, softmax, top-k, scaled
-    corrected_sigmoid,  ///< deepseek_v3, glm4_moe: fp32 product, sigmoid, groups chosen by corrected scores, weights gathered, scaled
+    softmax_of_floats,    ///< mixtral: softmax(logits.float()), top-k, normalized, left in fp32
+    softmax_in_floats,    ///< olmoe, qwen2_moe, qwen3_moe: softmax(logits, dtype=float), top-k, normalized or not, cast back
+    top_k_first,          ///< granitemoe: top-k of the logits, then softmax
+    top_k_softmax,        ///< gpt_oss: the same in the logits' own type, the product with a bias
+    scaled_softmax,       ///< deepseek_v2: fp32 product, softmax, top-k, scaled
+    corrected_among_all,  ///< minimax_m2: sigmoid(logits.float()), the best of all by corrected scores, normalized, left in fp32
+    corrected_sigmoid,    ///< deepseek_v3, glm4_moe: fp32 product, sigmoid, groups chosen by corrected scores, weights gathered, scaled
   };
   static Router router_of(std::string_view model_type);
 
@@ -53,6 +53,7 @@ class MixtureOfExperts {
   Routing top_k_first(const Tensor& hidden) const;
   Routing scaled_softmax(const Tensor& hidden) const;
   Routing corrected_sigmoid(const Tensor& hidden) const;
+  Routing corrected_among_all(const Tensor& hidden) const;
   Tensor wide_logits(const Tensor& hidden) const;
   Choice choose_in_groups(const Tensor& scores) const;
   void keep_best_groups(Choice& choice) const;

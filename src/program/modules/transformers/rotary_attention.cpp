@@ -23,6 +23,20 @@ Tensor normed_heads(const Tensor& x, const std::vector<Norm>& norms) {
   return cat(normed, 1);
 }
 
+/// get_llama_4_attn_scale: 1 + beta log(1 + floor(positions / trained length)), [batch, 1, length, 1].
+Tensor position_scales(Tape& tape, const Tensor& positions) {
+  Tensor scales;
+  {
+    const Tensor share = elementwise(tape, {&positions}, DType::fp32);
+    const Tensor whole = elementwise(tape, {&share}, DType::fp32);
+    const Tensor shifted = add_scalar(whole);
+    const Tensor logarithm = elementwise(tape, {&shifted}, DType::fp32);
+    const Tensor scaled = multiply_scalar(logarithm);
+    scales = add_scalar(scaled);
+  }
+  return unsqueeze(unsqueeze(scales, 1), -1);
+}
+
 }  // namespace
 
 Attention::Attention(Module& module, Tape& tape, const RunOptions& options, const Block& block, const Style& style)
@@ -53,6 +67,8 @@ Tensor Attention::operator()(const Tensor& input, const LayerInputs& inputs, Ten
   project(hidden, query, key, value);
   std::vector<Tensor> parts;
   rotate_both(query, key, inputs.tables, parts);
+  if (style_.norms_behind_rotation) norm_both(query, key);
+  if (style_.scaled_queries) query = multiply(query, to(position_scales(tape_, inputs.positions), query.dtype()));
   Tensor output = attend_masked(query, key, value, spec_.sliding_window ? inputs.sliding_mask : inputs.full_mask, probabilities);
   output = contiguous(reshape(output, {batch, length, -1}));
   output = output_(output);
@@ -69,6 +85,11 @@ Tensor Attention::attend_masked(const Tensor& query, const Tensor& key, const Te
                            .weights = &probabilities};
   if (style_.sinks) return attend_with_sinks(query, key, value, mask, module_.tensor("sinks"), call);
   return attend(query, key, value, mask, call);
+}
+
+void Attention::norm_both(Tensor& query, Tensor& key) const {
+  query = (*q_norm_)(query);
+  key = (*k_norm_)(key);
 }
 
 /// clip_qkv, in place.
@@ -91,10 +112,6 @@ void Attention::project(const Tensor& hidden, Tensor& query, Tensor& key, Tensor
   };
   const auto shape_each = [&](const auto& shaped) {
     for (Tensor* x : {&query, &key, &value}) *x = shaped(*x);
-  };
-  const auto norm_both = [&] {
-    query = (*q_norm_)(query);
-    key = (*k_norm_)(key);
   };
   if (spec_.fused_qkv) {
     const Tensor qkv = q_(hidden);
@@ -121,13 +138,14 @@ void Attention::project(const Tensor& hidden, Tensor& query, Tensor& key, Tensor
       }
       [[fallthrough]];  // cohere: one norm whose weight is [heads, head_dim]
     case AttentionSpec::QkNorm::per_head:
+      if (style_.norms_behind_rotation) return project_each(heads);
       if (style_.norms_turned_heads) {
         project_each(heads);
-        return norm_both();
+        return norm_both(query, key);
       }
       if (style_.norms_behind_all) {
         project_each(split);
-        norm_both();
+        norm_both(query, key);
         return shape_each(turn);
       }
       query = turn((*q_norm_)(split(q_(hidden))));

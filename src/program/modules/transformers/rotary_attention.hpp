@@ -29,6 +29,7 @@ class Attention {
 
  private:
   Tensor attend_masked(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, Tensor& probabilities) const;
+  void norm_both(Tensor& query, Tensor& key) const;
   void clamp_all(Tensor& query, Tensor& key, Tensor& value) const;
   Linear projection(const char* name) { return Linear(module_.child(name), tape_); }
   void project(const Tensor& hidden, Tensor& query, Tensor& key, Tensor& value) const;

@@ -193,7 +193,6 @@ class RotaryDecoder final : public Network {
         style_(style_of(model, options)),
         softcap_(model.logit_softcap > 0),
         embedding_dropout_(model.embedding_dropout),
-        sliding_frequencies_(style_.model_type == "gemma3_text"),
         root_(root),
         outer_(text_type(model.model_type) == model.model_type ? nullptr : &root.child("model")),
         base_(outer_ ? outer_->child("language_model") : root.child("model")),
@@ -306,8 +305,8 @@ class RotaryDecoder final : public Network {
     Tensor hidden = dropout(embeddings, embedding_dropout_);
     if (style_.model_type == "phi") embeddings = hidden;
     inputs.tables = tables(positions, hidden);
-    if (sliding_frequencies_ && window_)
-      inputs.sliding_tables = rotary_tables(base_.child("rotary_emb"), tape_, positions, hidden.dtype(), "sliding_attention_inv_freq");
+    if (style_.frequencies_by_kind && window_)
+      inputs.sliding_tables = rotary_tables(base_.child("rotary_emb"), tape_, positions, table_type(hidden), "sliding_attention_inv_freq");
     if (!style_.positions_3d) inputs.positions = positions;  // else layers are given those of packed sequences only
     for (const Layer& layer : layers_) hidden = layer(hidden, inputs);
     hidden = (*norm_)(hidden);
@@ -330,10 +329,12 @@ class RotaryDecoder final : public Network {
     if (style_.positions_3d) return rotary_tables_3d(rotary, tape_, positions, hidden.size(0), type);
     if (style_.sinks) return half_rotary_tables(rotary, tape_, positions, type);
     if (latent_ && style_.latent_rotation == LatentAttention::Rotation::complex) return polar_tables(rotary, tape_, positions);
-    const char* frequencies = sliding_frequencies_ ? "full_attention_inv_freq" : "inv_freq";
-    if (sliding_frequencies_ && !full_attention_) return {};
-    return rotary_tables(rotary, tape_, positions, style_.fp32_tables || style_.wide_tables ? DType::fp32 : type, frequencies);
+    const char* frequencies = style_.frequencies_by_kind ? "full_attention_inv_freq" : "inv_freq";
+    if (style_.frequencies_by_kind && !full_attention_) return {};
+    return rotary_tables(rotary, tape_, positions, table_type(hidden), frequencies);
   }
+
+  DType table_type(const Tensor& hidden) const { return style_.fp32_tables || style_.wide_tables ? DType::fp32 : hidden.dtype(); }
 
   /// `ids` may be embeddings already (inputs_embeds).
   Tensor embed(const Tensor& ids) {
@@ -352,7 +353,6 @@ class RotaryDecoder final : public Network {
   Style style_;
   bool softcap_;
   double embedding_dropout_;
-  bool sliding_frequencies_;  ///< gemma3: sliding layers rotate by frequencies of their own
   Module& root_;
   Module* outer_;  ///< of images and text
   Module& base_;

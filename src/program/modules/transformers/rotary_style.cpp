@@ -49,9 +49,17 @@ Style style_of(const Model& model, const RunOptions& options) {
   Style style;
   const std::string type = text_type(model.model_type);
   if (type == "gpt_oss") style = {.norm_rounding = Norm::Rounding::after_weight, .sinks = true};
-  if (type == "olmo2") style = {.norm_rounding = Norm::Rounding::after_weight, .fp32_tables = true};
+  if (type == "olmo2" || type == "olmo3") style = {.norm_rounding = Norm::Rounding::after_weight, .fp32_tables = true};
   if (type == "gemma" || type == "gemma2" || type == "gemma3_text") style.scaled_embedding = true;
   if (type == "gemma3_text" || type == "exaone4") style.norms_turned_heads = true;
+  style.frequencies_by_kind = type == "gemma3_text" || type == "olmo3";
+  if (type == "hunyuan_v1_dense") {
+    style.norms_behind_rotation = true;
+    style.q_norm = "query_layernorm";
+    style.k_norm = "key_layernorm";
+  }
+  if (type == "ministral3") style.scaled_queries = true;
+  if (type == "minimax_m2") style.rotation = Rotation::join_last;
   if (type == "glm4_moe") {
     style.rotation = Rotation::join_last;
     style.norms_behind_all = true;
@@ -75,7 +83,7 @@ Style style_of(const Model& model, const RunOptions& options) {
   if (type == "granite" || type == "granitemoe") style.scaled_everywhere = true;
   if (type == "granitemoe") style.mixture = "block_sparse_moe";
   if (type == "phi3") style.rotation = Rotation::join_each;
-  constexpr const char* kOneMask[] = {"mistral", "mixtral", "phi3", "starcoder2", "qwen3_moe"};
+  constexpr const char* kOneMask[] = {"mistral", "ministral3", "mixtral", "phi3", "starcoder2", "qwen3_moe", "dots1"};
   style.one_mask = std::find(std::begin(kOneMask), std::end(kOneMask), type) != std::end(kOneMask);
   if (type == "deepseek_v2") style.latent_rotation = LatentAttention::Rotation::complex;
   style.masks_outside = model.model_type == "gemma3";
