@@ -92,6 +92,12 @@ TEST(Releases, OfRequirements) {
   }
 }
 
+// A fuzzer's find: a line that ends behind its equals signs states nothing, in a text of which nobody knows yet what it is.
+TEST(Releases, WithoutAReleaseALineIsNoRequirement) {
+  const Folder folder;
+  EXPECT_FALSE(problem_of({folder.write("requirements.txt", "transformers==\n")}, {"", "1xh100-sxm", {}}).empty());
+}
+
 TEST(Releases, OfThePipLinesOfAScript) {
   const ForeignRun run =
       read_text("run.sh",

@@ -28,7 +28,11 @@ Requirement requirement_of(std::string line) {
   }
   std::transform(found.package.begin(), found.package.end(), found.package.begin(),
                  [](unsigned char c) { return c == '_' ? '-' : static_cast<char>(std::tolower(c)); });
-  if (rest.rfind("==", 0) == 0 && rest.find(',') == std::string::npos) found.release = rest.substr(rest.find_first_not_of('='));
+  if (rest.rfind("==", 0) == 0 && rest.find(',') == std::string::npos) {
+    const std::size_t release = rest.find_first_not_of('=');
+    if (release == std::string::npos) return {};  // a shell's "NODES==" is no requirement
+    found.release = rest.substr(release);
+  }
   const bool other = rest.empty() || std::string_view("=<>~!@").find(rest[0]) != std::string_view::npos;
   return other ? found : Requirement{};
 }
