@@ -15,9 +15,8 @@ namespace {
 
 using Kind = StageAction::Kind;
 
-/// Turns of as many micro-batches as stages that are recorded: the pipeline fills in the first three, and the fifth stands for those left
-/// out.
-constexpr std::int64_t kTurns = 8, kRepeatedTurn = 4;
+/// Turns of as many micro-batches as stages that are recorded: two fill the pipeline, the third stands for those left out, one drains it.
+constexpr std::int64_t kTurns = 4, kRepeatedTurn = 2;
 
 Schedule schedule_of(const Strategy& s, std::int64_t micro_batches) {
   return make_schedule(s.pp_schedule, s.pp, static_cast<int>(micro_batches), s.vp);

@@ -16,7 +16,8 @@ namespace plimsoll::program {
 
 /// The stages of the model that a pipeline rank holds, by chunk.
 std::vector<int> stages_of_rank(const Strategy& strategy, int pipeline_rank);
-/// How many of a step's micro-batches are recorded: those that fill and drain the pipeline, and two turns between.
+/// How many of a step's micro-batches are recorded: those that fill and drain the pipeline, and one turn
+/// of as many as stages between.
 std::int64_t split_micro_batches(const Strategy& strategy);
 
 /// What one rank does.
