@@ -47,7 +47,7 @@ enum class InstructionKind : std::uint8_t {
   empty_cache,  ///< the framework gives its cached segments back (torch.cuda.empty_cache)
   phase,        ///< `id` = Phase: where in the step we are
   stall,        ///< the device waits for a late peer, the host does not: nothing is done before the host next waits for the device
-  synchronize,  ///< the host waits until the device has done all that was issued
+  synchronize,  ///< the host waits until the device has done all that was issued; `id` 1: all that was issued on `stream`
   host,         ///< the host itself works: `bytes` pieces of HostWork `id`
 };
 

@@ -88,8 +88,22 @@ void complete_recipe(Strategy& s, const Model& model) {
   complete_overlapped(s, model);
 }
 
+/// primus_pipeline.md: "some configs conflict with Primus-pipeline, need to be config as listed".
+void complete_split_backward(Strategy& s) {
+  auto& m = s.megatron;
+  const auto take = [&](std::optional<bool>& option, bool value, const char* name) {
+    if (option) return;
+    option = value;
+    s.assumed.push_back(std::string(name) + (value ? ": true" : ": false") + " (Primus' pipelines that split backward need it)");
+  };
+  take(m.gradient_accumulation_fusion, true, "gradient_accumulation_fusion");
+  take(m.overlap_grad_reduce, false, "overlap_grad_reduce");
+  take(m.overlap_param_gather, false, "overlap_param_gather");
+}
+
 /// Of Primus' shipped configs 220 of 269 turn gradient_accumulation_fusion off (AMD-AGI/Primus fd1eeabb, examples/megatron/configs).
 void complete_primus(Strategy& s, const Model& model) {
+  if (splits_backward(s)) complete_split_backward(s);
   if (!s.megatron.gradient_accumulation_fusion) {
     s.megatron.gradient_accumulation_fusion = false;
     s.assumed.push_back("gradient_accumulation_fusion: false (nearly all of Primus' configs)");
@@ -115,6 +129,14 @@ void check(const Strategy& s, const Model& model, Complaints& complaints) {
   if (*s.megatron.defer_embedding_wgrad_compute && !*s.megatron.gradient_accumulation_fusion)
     complaints.add("defer_embedding_wgrad_compute needs gradient_accumulation_fusion (ModelParallelConfig raises)",
                    "set both or leave it out");
+  if (splits_backward(s) && !*s.megatron.gradient_accumulation_fusion)
+    complaints.add("Primus' " + s.pp_schedule + " needs gradient_accumulation_fusion (primus_pipeline.md)", "set it or leave it out");
+  if (splits_backward(s) && (*s.megatron.overlap_grad_reduce || *s.megatron.overlap_param_gather))
+    complaints.add("Primus' " + s.pp_schedule + " conflicts with overlap_grad_reduce and overlap_param_gather (primus_pipeline.md)",
+                   "set both to false or leave them out");
+  if (splits_backward(s) && s.vp == 2 && model.tied_embeddings)
+    complaints.add("Primus' " + s.pp_schedule + " has the embedding and the head on one rank, whose shared weight it does not know",
+                   "choose zb-h1 or 1f1b");
   if (s.moe.delay_wgrad && !*s.moe.a2a_overlap)
     complaints.add("delay_wgrad_compute needs overlap_moe_expert_parallel_comm (TransformerConfig raises)", "set both or leave it out");
   if (*s.moe.a2a_overlap && s.ep == 1)
@@ -190,6 +212,8 @@ FrameworkProfile overlapping(FrameworkProfile p) {
 }
 
 }  // namespace
+
+bool splits_backward(const Strategy& s) { return s.pp > 1 && s.pp_schedule != "1f1b" && s.pp_schedule != "interleaved-1f1b"; }
 
 Entry megatron_core() { return {profile(), adjust, complete, check}; }
 

@@ -36,6 +36,9 @@ class MegatronRelease {
 /// Of a strategy whose framework is known.
 MegatronRelease megatron_release(const Strategy& strategy);
 
+/// Whether the weights' gradients have slots of their own in the pipeline's schedule: zb-h1, zbv, v-half and v-min of Primus.
+bool splits_backward(const Strategy& strategy);
+
 /// Whose layers run where nothing is said: Megatron's own before Megatron-core, and where attention is the unfused one.
 std::string megatron_layer_spec(const Strategy& strategy, const std::string& usual);
 

@@ -90,7 +90,7 @@ inline bool RankPlayer::play(const Item& item) {
       host_ = {host_.time + item.seconds, item.cause};
       return true;
     case What::synchronize:
-      return synchronize();
+      return synchronize(item);
   }
   return true;
 }
@@ -202,11 +202,13 @@ inline bool RankPlayer::wait(const Item& item) {
   return true;
 }
 
-bool RankPlayer::synchronize() {
-  if (!settle_all()) return false;
-  Moment done;
+bool RankPlayer::synchronize(const Item& item) {
+  const bool alone = item.id == 1;
+  const Stream& own = streams_[item.stream];
+  if (alone ? !own.open.empty() && !settle(item.stream) : !settle_all()) return false;
+  Moment done = own.held.time > own.last.time ? own.held : own.last;
   for (const Stream& stream : streams_)
-    if (stream.last.time > done.time) done = stream.last;
+    if (!alone && stream.last.time > done.time) done = stream.last;
   if (done.time > host_.time) {
     awaited_ = done;
     host_ = {done.time, Cause::host};

@@ -101,7 +101,7 @@ class RankPlayer {
   bool meet(const Item& item);
   void record(const Item& item);
   bool wait(const Item& item);
-  bool synchronize();
+  bool synchronize(const Item& item);
   bool repeat();
   bool repeats_alone() const;
   void skip_repeats(double times);

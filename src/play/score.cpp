@@ -128,6 +128,7 @@ class ScoreWriter {
         return host(item, instruction);
       case InstructionKind::synchronize:
         item.what = Item::What::synchronize;
+        item.id = instruction.id;
         return add(item);
       case InstructionKind::phase:
         phase_ = static_cast<Phase>(instruction.id);

@@ -36,7 +36,7 @@ struct Item {
     record,       ///< event `id`
     wait,         ///< for event `id`
     host,         ///< the host works for `seconds`
-    synchronize,  ///< the host waits for the device
+    synchronize,  ///< the host waits for the device; `id` 1: for the stream
   };
   double seconds = 0;
   double issue = 0;  ///< host seconds that issuing it takes

@@ -266,6 +266,7 @@ void Tape::empty_cache() { emit({.kind = InstructionKind::empty_cache, .stream =
 
 void Tape::stall() { emit({.kind = InstructionKind::stall, .stream = stream}); }
 
+void Tape::read_back() { emit({.kind = InstructionKind::synchronize, .stream = stream, .id = 1}); }
 void Tape::synchronize() { emit({.kind = InstructionKind::synchronize, .stream = stream}); }
 
 StreamId Tape::add_stream(const std::string& name) {

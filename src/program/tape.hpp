@@ -367,7 +367,10 @@ class Tape {
   void record_stream(const Tensor& tensor, StreamId stream);
   void empty_cache();
   void stall();
+  /// The host waits for the whole device (torch.cuda.synchronize).
   void synchronize();
+  /// The host reads what the current stream computes (Tensor.item, tolist): it waits for that stream alone.
+  void read_back();
   StreamId add_stream(const std::string& name);
 
   // ---- tensors ----

@@ -40,7 +40,7 @@ void launch_groups(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& o
     pointwise(arguments, {});  // prepare_grouped_gemm_data
     tape.scratch(kMapsPerProcessor * tape.multiprocessors);
   } else {
-    tape.synchronize();
+    tape.read_back();
     for (std::int64_t i = 0; i < groups; ++i) tape.product_workspace(Tape::BlasLibrary::cublas);
   }
   grouped_gemm(tape, a, b, out, groups);

@@ -14,6 +14,7 @@
 #include "plimsoll/error.hpp"
 #include "program/carried.hpp"
 #include "program/frameworks/megatron/schedule.hpp"
+#include "program/frameworks/megatron/split_schedule.hpp"
 #include "program/lower.hpp"
 #include "program/modules/megatron/gpt.hpp"
 #include "program/pass_order.hpp"
@@ -32,8 +33,7 @@ std::vector<ChunkPlan> chunk_plans(const Strategy& strategy, const MegatronConfi
   if (stages != strategy.pp * strategy.vp || std::accumulate(layers.begin(), layers.end(), 0) != static_cast<int>(config.layers.size()))
     throw Error(ErrorCode::internal, "the stages' layers do not add up to the model's");
   std::vector<ChunkPlan> plans;
-  for (int chunk = 0; chunk < strategy.vp; ++chunk) {
-    const int stage = chunk * strategy.pp + pipeline_rank;
+  for (const int stage : stages_of_rank(strategy, pipeline_rank)) {
     const auto own = layers.begin() + stage;
     plans.push_back(
         {.first_layer = std::accumulate(layers.begin(), own, 0), .layers = *own, .embedding = stage == 0, .head = stage == stages - 1});
@@ -82,6 +82,7 @@ MegatronFsdpOptions fsdp_options(const Strategy& strategy) {
 std::int64_t recorded_micro_batches(const Strategy& strategy, int pipeline_rank) {
   constexpr std::int64_t kSteady = 8, kSteadyGroups = 3;
   const std::int64_t stages = strategy.pp, all = strategy.micro_batches;
+  if (framework::splits_backward(strategy)) return split_micro_batches(strategy);
   if (strategy.vp > 1) return all % stages == 0 ? std::min(all, kSteadyGroups * stages) : all;
   return std::min(all, stages - pipeline_rank - 1 + kSteady);
 }
@@ -196,7 +197,10 @@ class Training {
     rank.aligns_gathers = *strategy_.megatron.align_param_gather;
     rank.deallocates_outputs = release.deallocates_outputs();
     rank.cuts_transfers = release.cuts_transfers() && !strategy_.sequence_parallel.value_or(false);
-    const bool paired = strategy_.vp > 1 && release.overlaps_transfers();
+    std::optional<SplitPlan> split;
+    if (framework::splits_backward(strategy_)) split = split_plan(strategy_, pipeline_rank_, micro_batches, tape_);
+    rank.split = split ? &*split : nullptr;
+    const bool paired = split || (strategy_.vp > 1 && release.overlaps_transfers());
     if (strategy_.pp > 1 && paired) rank.paired.emplace(tape_, place.stages);
     if (strategy_.pp > 1 && !paired) rank.batched.emplace(tape_, place.stages);
     for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
@@ -399,7 +403,9 @@ MegatronPipeline::~MegatronPipeline() = default;
 
 StepProgram MegatronPipeline::rank(int pipeline_rank, StepProgram spare) {
   const Strategy& s = impl_->strategy;
-  auto program = s.vp > 1 ? impl_->interleaved(pipeline_rank, std::move(spare)) : impl_->in_turn(pipeline_rank, std::move(spare));
+  std::optional<StepProgram> program;
+  if (!framework::splits_backward(s))
+    program = s.vp > 1 ? impl_->interleaved(pipeline_rank, std::move(spare)) : impl_->in_turn(pipeline_rank, std::move(spare));
   if (program) return std::move(*program);
   ++impl_->recordings;
   return lower_megatron(impl_->model, s, pipeline_rank, false, impl_->device);

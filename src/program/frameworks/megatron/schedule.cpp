@@ -6,39 +6,22 @@
 
 #include "plimsoll/error.hpp"
 #include "program/frameworks/megatron/interleaved_passes.hpp"
+#include "program/frameworks/megatron/schedule_passes.hpp"
+#include "program/frameworks/megatron/split_schedule.hpp"
 #include "program/frameworks/megatron/stage_transfers.hpp"
-#include "program/op.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
 
 namespace {
 
-/// x /= other, recorded; `other` may be a number (undefined).
-void divide_in_place(Tensor& x, const Tensor& other) {
-  Op op("div_", {&x, &other});
-  op.save(other);
-  in_place(x, {&x});
-  Tensor y = x.detach();
-  x = op.done(y, [](BackwardCall& b) { b.give(0, elementwise(b.tape, {&b.grad()}, b.grad().dtype())); });
-}
-
-/// What one pass forward leaves to the schedule.
-struct Passed {
-  Tensor output, tokens;
-};
-
-class Step {
+/// The schedules of Megatron-core itself.
+class Step : MegatronPasses {
  public:
-  Step(MegatronRank& rank, const Tensor& scale) : rank_(rank), tape_(rank.tape), p2p_(rank), scale_(scale) {}
+  Step(MegatronRank& rank, const Tensor& scale) : MegatronPasses(rank, scale), p2p_(rank) {}
 
   void run() {
-    tape_.operator_name = "schedule";
-    rank_.repeated = {};
-    for (const auto& wrapped : rank_.wrapped) wrapped->set_synchronizing(false);
-    if (rank_.chunks.back()->plan().head) {  // what the micro-batches that are left out would have reported
-      for (std::int64_t i = 0; i < rank_.left_out; ++i) reports_.push_back(tape_.empty({2}, DType::fp32));
-    }
+    begin();
     if (defers()) rank_.chunks.back()->defer_weight_gradients(rank_.deferred, p2p_.hidden_state());
     if (rank_.stages == 1) {
       without_pipeline();
@@ -54,103 +37,6 @@ class Step {
  private:
   bool first_rank() const { return rank_.rank == 0; }
   bool last_rank() const { return rank_.rank == rank_.stages - 1; }
-  bool defers() const { return rank_.deferred.recorded > 0 && rank_.chunks.back()->plan().head; }
-
-  void synchronize(std::size_t chunk) { rank_.wrapped[chunk]->set_synchronizing(true); }
-
-  // ---- passes -------------------------------------------------------------------------------------------------------------
-
-  /// The tensors that a data loader puts on the device; stages between the ends need the loss mask alone.
-  MegatronBatch load() {
-    const auto tensor = [&](DType type) { return tape_.empty({rank_.micro_batch, rank_.length}, type, Category::input); };
-    MegatronBatch batch;
-    const LabelScope label(tape_, tape_.intern("batch"));
-    if (first_rank() || last_rank()) {
-      batch.tokens = tensor(DType::int64);
-      batch.labels = tensor(DType::int64);
-      batch.loss_mask = tensor(DType::fp32);
-      batch.positions = tensor(DType::int64);
-    } else {
-      batch.loss_mask = tensor(DType::fp32);
-    }
-    return batch;
-  }
-
-  /// The sum of all tokens' losses, averaged over tokens and micro-batches.
-  Passed reduced_loss(const Tensor& losses, const Tensor& loss_mask) {
-    const LabelScope label(tape_, tape_.intern("loss"));
-    Tensor loss, count;
-    {
-      const Tensor flat = view(losses, {-1}), mask = view(loss_mask, {-1});
-      {
-        const Tensor masked = multiply(flat, mask);
-        loss = sum(masked, {}, false);
-      }
-      Tensor total = sum(mask, {}, false);
-      Tensor copy = clone(total);
-      total.reset();
-      count = to(copy, DType::int32);
-    }
-    const Tensor copy = clone(loss.detach());
-    reports_.push_back(tape_.empty({2}, DType::fp32));
-    const Tensor at_least_one = elementwise(tape_, {&count}, DType::int32);
-    divide_in_place(loss, at_least_one);
-    divide_in_place(loss, {});
-    tape_.synchronize();  // validate_result asks whether the loss is a number (check_for_nan_in_loss_and_grad)
-    return {loss, count};
-  }
-
-  Passed forward_step(std::size_t chunk_index, const Tensor& input) {
-    MegatronChunk& chunk = *rank_.chunks[chunk_index];
-    tape_.phase(Phase::forward);
-    chunk.set_input(input);
-    Tensor output, mask;
-    {
-      const MegatronBatch batch = load();
-      output = chunk.forward(batch);
-      mask = batch.loss_mask;
-    }
-    tape_.operator_name = "schedule";
-    Passed passed = chunk.plan().head ? reduced_loss(output, mask) : Passed{output, {}};
-    if (rank_.config.routes_tokens) scale_auxiliary_losses();
-    return passed;
-  }
-
-  /// forward_step_calc_loss calls MoEAuxLossAutoScaler.set_loss_scale, which keeps the first scale and writes all later ones into it.
-  void scale_auxiliary_losses() {
-    Tensor scale, per_micro_batch;
-    {
-      const Tensor one = tape_.empty({1}, DType::fp32);
-      scale = multiply(scale_, one);
-    }
-    {
-      const Tensor over_context = multiply_scalar(scale);
-      per_micro_batch = multiply_scalar(over_context);
-    }
-    if (rank_.auxiliary_loss_scale) return;
-    Tape::categorize(per_micro_batch, Category::workspace);
-    rank_.auxiliary_loss_scale = std::move(per_micro_batch);
-  }
-
-  /// backward_step: the gradient of the stage's input; undefined on the first stage. A loss is scaled in its place: 1F1B passes the list
-  /// that it lies in, the other schedules a copy of it.
-  Tensor backward_step(const Tensor& input, Tensor& output, const Tensor& gradient) {
-    tape_.phase(Phase::backward);
-    if (!gradient) {
-      Tensor scaled = multiply(scale_, output);
-      output = std::move(scaled);
-    }
-    tape_.backward(output, gradient);
-    tape_.operator_name = "schedule";
-    return input ? input.grad() : Tensor();
-  }
-
-  /// deallocate_output_tensor: the sent output keeps its place in the graph and loses its memory.
-  void deallocate(const Tensor& output) {
-    if (!output || !rank_.deallocates_outputs) return;
-    const Tensor one = tape_.empty({1}, output.dtype());
-    output.impl()->storage = one.impl()->storage;
-  }
 
   // ---- schedules ------------------------------------------------------------------------------------------------------------
 
@@ -181,7 +67,7 @@ class Step {
       rank_.runtime.passes_alone(i + 1 == rank_.micro_batches);
       backward_step({}, output, {});
     }
-    reports_.clear();
+    drop_reports();
   }
 
   /// forward_backward_pipelining_without_interleaving: warm-up, one forward and one backward in turn, cool-down.
@@ -246,7 +132,7 @@ class Step {
     }
     p2p_.end_group();
     if (rank_.marks) rank_.marks->end = tape_.recorded();
-    reports_.clear();
+    drop_reports();
   }
 
   // ---- interleaved ------------------------------------------------------------------------------------------------------------
@@ -361,7 +247,7 @@ class Step {
           p2p_.exchange_and_wait(StageTransfers::kToPrevious, {}, StageTransfers::kFromNext, !rank_.chunks.back()->plan().head));
     for (std::int64_t k = steady; k < passes(); ++k) cool_down_turn(all, k);
     if (rank_.marks) rank_.marks->end = tape_.recorded();
-    reports_.clear();
+    drop_reports();
   }
 
   /// Variables of the interleaved schedule.
@@ -507,40 +393,19 @@ class Step {
       StageTransfers::Received received = p2p_.communicate({}, gradient, false, back.receives);
       keep_gradient(back, received.gradient);
     }
-    reports_.clear();
+    drop_reports();
   }
 
-  // ---- after the last backward ------------------------------------------------------------------------------------------------
-
-  /// What waited for the end of the schedule; then finalize_model_grads: gradients over the data-parallel ranks, then those that are
-  /// partial sums over the sequence.
-  void finalize() {
-    if (defers()) rank_.chunks.back()->finish_weight_gradients();
-    for (const auto& wrapped : rank_.wrapped) wrapped->finish_grad_sync();
-    std::int64_t elements = 0;
-    for (std::size_t i = 0; i < rank_.chunks.size(); ++i) {
-      for (const auto& parameter : rank_.chunks[i]->parameters()) {
-        if (rank_.chunks[i]->sequence_partial(*parameter)) elements += rank_.wrapped[i]->gradient_elements(*parameter);
-      }
-    }
-    if (elements > 0) {
-      const DType type = rank_.wrapped.front()->gradient_type();
-      const Tensor flat = tape_.empty({elements}, type, Category::communication_buffer);
-      rank_.runtime.collective(CollectiveKind::all_reduce, flat.bytes(), type);
-    }
-  }
-
-  MegatronRank& rank_;
-  Tape& tape_;
   StageTransfers p2p_;
-  const Tensor& scale_;
-  std::vector<Tensor> reports_;            ///< forward_data_store
   std::optional<MicroBatch> held_, sent_;  ///< whose received input is held to the end; whose gradient was sent back last
 };
 
 }  // namespace
 
-void run_megatron_schedule(MegatronRank& rank, const Tensor& scale) { Step(rank, scale).run(); }
+void run_megatron_schedule(MegatronRank& rank, const Tensor& scale) {
+  if (rank.split) return run_split_schedule(rank, scale);
+  Step(rank, scale).run();
+}
 
 PassOrder megatron_passes(std::int64_t warm_up, std::int64_t steady, std::int64_t left_out) {
   PassOrder order;

@@ -16,6 +16,8 @@
 
 namespace plimsoll::program {
 
+struct SplitPlan;
+
 /// What the schedules need to know of the rank and its batch.
 struct MegatronRank {
   Tape& tape;
@@ -31,6 +33,7 @@ struct MegatronRank {
   PassMarks* marks = nullptr;                    ///< where the passes of 1F1B stand in the step that is recorded, for whoever asks
   std::optional<BatchedTransfers> batched = {};  ///< of a pipeline with one chunk a rank: batch_p2p_comm
   std::optional<PairedTransfers> paired = {};    ///< of the interleaved schedule: overlap_p2p_comm
+  const SplitPlan* split = nullptr;              ///< of a schedule whose weight gradients have slots of their own
   DeferredMicroBatches deferred = {};            ///< defer_embedding_wgrad_compute
   bool aligns_gathers = false;                   ///< param_sync_func: the interleaved schedule starts gathering a chunk's weights
   bool deallocates_outputs = true;               ///< what was sent gives its memory back

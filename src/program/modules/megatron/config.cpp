@@ -197,10 +197,24 @@ void check_prediction(const Strategy& s) {
   no(s.offload.activations, "offloaded activations");
 }
 
+/// What is not modelled beside weight gradients that wait for slots of their own.
+void check_split_backward(const Strategy& s) {
+  if (!framework::splits_backward(s)) return;
+  const auto no = [&](bool unknown, const std::string& beside) {
+    if (unknown) refuse("Primus' " + s.pp_schedule + ", whose weight gradients wait, is not modelled beside " + beside, "pp_schedule");
+  };
+  no(s.megatron.layer_spec != "te", "local layers");
+  no(s.lora.has_value(), "adapters");
+  no(s.megatron.mtp_num_layers > 0, "multi-token prediction");
+  no(s.moe.fused_mlp, "fused products of experts");
+  no(*s.moe.a2a_overlap, "exchanges that overlap");
+  no(*s.megatron.defer_embedding_wgrad_compute, "deferred gradients of the output layer's weight");
+  no(s.data_parallel == DataParallel::megatron_fsdp, "Megatron-FSDP");
+}
+
 void check_strategy(const Strategy& s) {
   check_prediction(s);
-  if (s.pp > 1 && s.pp_schedule != "1f1b" && s.pp_schedule != "interleaved-1f1b")
-    refuse("the programs of Primus' " + s.pp_schedule + " schedule, whose weight gradients wait, are not modelled", "pp_schedule");
+  check_split_backward(s);
   if (s.data_parallel == DataParallel::megatron_fsdp) check_fsdp(s);
   check_offload(s);
   if (s.megatron.precision_aware_optimizer) check_precision_aware(s);

@@ -60,7 +60,7 @@ TePermuted FlexDispatch::dispatch_hybrid(const Tensor& rows, const Tensor& proba
                    .bytes = tokens * options_.experts * options_.ranks,
                    .type = DType::boolean},
                   kComputeStream);
-  tape.synchronize();  // the number of rows sizes the result
+  tape.read_back();  // the number of rows sizes the result
   TePermuted dispatched;
   dispatched.places = tape.empty({there, options_.experts / options_.ranks}, DType::int32);
   // metadata_preprocessing: every rank reads where all ranks' tokens go.
@@ -99,7 +99,7 @@ TePermuted FlexDispatch::dispatch_deep(const Tensor& rows, const Tensor& probabi
   Tape& tape = runtime_.tape();
   const std::int64_t tokens = rows.size(0), there = arrived(tokens);
   const TopK chosen = top_k(probabilities, options_.top_k);
-  tape.synchronize();  // the host waits for the numbers of rows that come
+  tape.read_back();  // the host waits for the numbers of rows that come
   const Tensor came = exchanged("deep_ep_dispatch", rows, there, tokens);
   PythonFunction op("indices_to_multihot", {&chosen.values});
   Tensor own = op.output({there, options_.experts / options_.ranks}, DType::fp32);

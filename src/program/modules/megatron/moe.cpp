@@ -380,7 +380,7 @@ MegatronExperts::Permuted MegatronExperts::permute_fused(const Tensor& hidden, c
   remembered_.probabilities = routed.probabilities;
   remembered_.map = routed.map;
   const Tensor rows = view(hidden, {-1, hidden.size(-1)});
-  if (!options_.capacity_factor) runtime_.tape().synchronize();  // numbers of tokens are read on the host (_maybe_dtoh_and_synchronize)
+  if (!options_.capacity_factor) runtime_.tape().read_back();  // numbers of tokens are read on the host (_maybe_dtoh_and_synchronize)
   const TePermuted permuted = te_permute(rows, routed.probabilities, sent_rows(rows.size(0)));
   remembered_.order = permuted.places;
   return {permuted.tokens, permuted.probabilities};

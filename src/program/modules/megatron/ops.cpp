@@ -33,7 +33,7 @@ void add_weight_gradient(MegatronRuntime& runtime, std::int64_t rows, const Tens
   linear_product(runtime.tape(), LinearPass::weight_gradient, shape, {.accumulates = true});
 }
 
-/// The input's gradient alone; what the weight's needs is kept.
+/// The input's gradient alone; what the weight's needs is kept, in the schedule's list or that of the layer.
 void defer_weight_gradient(MegatronRuntime& runtime, const MegatronLinear& mode, const Tensor& input, const Tensor& weight,
                            BackwardCall& b) {
   Tensor gradient = rows_of(b.grad());
@@ -41,16 +41,23 @@ void defer_weight_gradient(MegatronRuntime& runtime, const MegatronLinear& mode,
   Dims sizes = b.grad().sizes();
   sizes[-1] = weight.size(1);
   wide = reshaped(wide, sizes);
-  mode.deferred->inputs.push_back(input);
-  mode.deferred->gradients.push_back(std::move(gradient));
+  if (runtime.defers_weight_gradients()) {
+    runtime.defer([&runtime, mode, input, weight, gradient] {
+      if (mode.gather_input) gather_into_buffer(runtime, input);
+      add_weight_gradient(runtime, gradient.size(0), weight);
+    });
+  } else {
+    mode.deferred->inputs.push_back(input);
+    mode.deferred->gradients.push_back(std::move(gradient));
+  }
   b.give(0, mode.gather_input ? reduce_scatter_rows(runtime, wide) : reduce_over_tensor_parallel(runtime, wide));
   b.give(1, runtime.dummy_gradient(weight));
 }
 
 void linear_backward(MegatronRuntime& runtime, const MegatronLinear& mode, BackwardCall& b) {
   const Tensor input = b.saved(0), weight = b.saved(1);
-  if (input && mode.deferred && mode.deferred->gradients.size() < mode.deferred->most)
-    return defer_weight_gradient(runtime, mode, input, weight, b);
+  const bool waits_for_end = mode.deferred && mode.deferred->gradients.size() < mode.deferred->most;
+  if (input && (waits_for_end || runtime.defers_weight_gradients())) return defer_weight_gradient(runtime, mode, input, weight, b);
   Tensor total = input;
   if (!input) {
     const Tensor gradient = rows_of(b.grad());

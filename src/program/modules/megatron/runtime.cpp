@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "program/kernels.hpp"
 
@@ -65,6 +66,16 @@ Tensor MegatronRuntime::quantized_weight(const Tensor& weight, bool transposed) 
   Tensor& copy = transposed ? turned : straight;
   if (!copy) copy = tape_.empty({quantization.stored(weight.elements())}, DType::fp8, Category::parameter);
   return copy;
+}
+
+void MegatronRuntime::defer(std::function<void()> product) {
+  const auto run = [this, &recipe = *quantization_, module = tape_.module_label, name = tape_.operator_name, product = std::move(product)] {
+    const QuantizationScope scope(*this, recipe);
+    const LabelScope label(tape_, module);
+    tape_.operator_name = name;
+    product();
+  };
+  deferred_->push_back(run);
 }
 
 QuantizationScope::QuantizationScope(MegatronRuntime& runtime, const Module& module) : runtime_(runtime), outer_(runtime.quantization_) {

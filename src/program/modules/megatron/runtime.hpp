@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -98,6 +99,13 @@ class MegatronRuntime {
   Tensor quantized_weight(const Tensor& weight, bool transposed);
   /// grad_added_to_main_grad: whether products added a weight's gradient to its main_grad since the last question.
   bool takes_added(const Tensor& weight) { return added_.erase(weight.impl()) > 0; }
+  /// Products of weights' gradients that wait for a slot of their own in the schedule, with what they read.
+  using Deferred = std::vector<std::function<void()>>;
+  /// Passes back from here on leave them in `deferred`; with nullptr they run at once (WGradRunningCache of Primus).
+  void defer_weight_gradients(Deferred* deferred) { deferred_ = deferred; }
+  bool defers_weight_gradients() const { return deferred_ != nullptr; }
+  /// Leaves a product, to run in the recipe and under the label of now.
+  void defer(std::function<void()> product);
   /// Transformer Engine's workspace of its products, taken at the first of them and kept.
   void reserve_gemm_workspace();
   /// save_to_aux_losses_tracker: adds a layer's loss to the list of all layers of the model, which the first call makes.
@@ -141,6 +149,7 @@ class MegatronRuntime {
   std::array<EventId, 2> exchanged_{};  ///< behind the last two exchanges, in turn
   std::size_t exchanges_ = 0;
   bool alone_ = false;
+  Deferred* deferred_ = nullptr;
 };
 
 /// Products within it are those of a module's own recipe, where it has one, or of the recipe given.

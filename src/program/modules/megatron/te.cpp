@@ -61,14 +61,23 @@ Tensor input_gradient(MegatronRuntime& runtime, const Dims& leading, const Tenso
   return y;
 }
 
-/// Gradients of the weight and, from the product's epilogue, of the bias: forward inputs `index` and `index` + 1.
-void give_weight_gradients(MegatronRuntime& runtime, BackwardCall& b, std::size_t index, const Tensor& weight, std::int64_t rows) {
+/// Gradients of the weight and, from the product's epilogue, of the bias: forward inputs `index` and `index` + 1. `read`: the input and the
+/// gradient of the output that the product reads.
+void give_weight_gradients(MegatronRuntime& runtime, BackwardCall& b, std::size_t index, const Tensor& weight, std::int64_t rows,
+                           std::initializer_list<const Tensor*> read) {
   if (b.needs(index)) {
     const bool fused = runtime.fused_weight_gradients();
     Tensor gradient = fused ? Tensor() : b.tape.empty(weight.sizes(), b.grad().dtype());
     // In 8 bits the bias's gradient comes of the kernel that quantizes the output's.
     const bool with_bias = b.needs(index + 1) && !runtime.quantization().enabled;
-    te_gemm(runtime, LinearPass::weight_gradient, rows, weight, b.grad().dtype(), with_bias ? Epilogue::bias_gradient : Epilogue::none);
+    const auto product = [&runtime, rows, weight, type = b.grad().dtype(), with_bias] {
+      te_gemm(runtime, LinearPass::weight_gradient, rows, weight, type, with_bias ? Epilogue::bias_gradient : Epilogue::none);
+    };
+    if (runtime.defers_weight_gradients()) {
+      runtime.defer([product, held = te_snapshot(read)] { product(); });
+    } else {
+      product();
+    }
     if (fused) gradient = runtime.dummy_gradient(weight);
     b.give(index, std::move(gradient));
   }
@@ -115,6 +124,13 @@ void give_norm_gradients(BackwardCall& b, const Tensor& x, const TeNorm& norm) {
 }
 
 }  // namespace
+
+std::vector<Tensor> te_snapshot(std::initializer_list<const Tensor*> tensors) {
+  std::vector<Tensor> copies;
+  for (const Tensor* tensor : tensors)
+    if (*tensor) copies.push_back(clone(tensor->detach()));
+  return copies;
+}
 
 TeOperand te_quantize(MegatronRuntime& runtime, const Tensor& x, bool turned, bool measured) {
   const TeQuantization& quantization = runtime.quantization();
@@ -226,7 +242,7 @@ void layernorm_linear_backward(MegatronRuntime& runtime, bool returned, Backward
   runtime.await(gathered);
   {
     const TeOperand total = gathered.tensor ? turn(runtime, std::move(gathered.tensor)) : TeOperand{normed, {}};
-    give_weight_gradients(runtime, b, 3, weight, row_count(b.grad()));
+    give_weight_gradients(runtime, b, 3, weight, row_count(b.grad()), {&total.kept(), &gradient.operand.kept()});
   }
   runtime.await(scattered);
   normed.reset();
@@ -268,7 +284,7 @@ void linear_backward(MegatronRuntime& runtime, const LinearCall& call, BackwardC
   runtime.await(gathered);
   {
     const TeOperand total = gathered.tensor ? turn(runtime, std::move(gathered.tensor)) : TeOperand{input, {}};
-    give_weight_gradients(runtime, b, 1, weight, row_count(whole));
+    give_weight_gradients(runtime, b, 1, weight, row_count(whole), {&total.kept(), &gradient.operand.kept()});
   }
   runtime.await(scattered);
   if (b.needs(0)) b.give(0, std::move(part));

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
+#include <vector>
 
 #include "program/kernels.hpp"
 #include "program/modules/megatron/runtime.hpp"
@@ -21,6 +23,9 @@ struct TeOperand {
 /// x as a product reads it; `turned`: the transposed copy too, where products need one. `measured`: whoever made x found its greatest
 /// value.
 TeOperand te_quantize(MegatronRuntime& runtime, const Tensor& x, bool turned, bool measured = false);
+
+/// WeightGradStore.put as Primus replaces it: copies of what a weight's gradient is computed from, which outlive the pass.
+std::vector<Tensor> te_snapshot(std::initializer_list<const Tensor*> tensors);
 
 /// A product of a layer with a weight [out, in] over `rows` tokens, in the recipe's types: a weight's gradient is added to its main_grad
 /// where products do so themselves.

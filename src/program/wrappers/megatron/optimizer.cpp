@@ -170,7 +170,7 @@ void MegatronOptimizer::unscale_grads() {
   tape_.operator_name = "unscale_and_check_for_nan";
   std::vector<Tensor> all = gradients();
   if (!all.empty()) launch_foreach(tape_, all, 1, 1);
-  tape_.synchronize();  // found_inf.item()
+  tape_.read_back();  // found_inf.item()
 }
 
 void megatron_grad_norm(Tape& tape, const std::vector<Tensor>& gradients, bool apex) {
@@ -179,7 +179,7 @@ void megatron_grad_norm(Tape& tape, const std::vector<Tensor>& gradients, bool a
   if (apex) {
     if (!gradients.empty()) launch_foreach(tape, gradients, 1, 0, {.function = MultiTensor::Function::norm});
     tape.scratch(4);     // the norm, then its square
-    tape.synchronize();  // total_norm.item()
+    tape.read_back();  // total_norm.item()
     return;
   }
   std::vector<Tensor> norms;
@@ -189,7 +189,7 @@ void megatron_grad_norm(Tape& tape, const std::vector<Tensor>& gradients, bool a
   reduce(tape, Reduction::Axis::all, 1, {packed(static_cast<std::int64_t>(norms.size()), DType::fp32)}, {operand(total)});
   norms.clear();
   tape.scratch(4);      // its square
-  tape.synchronize();  // total_norm.item()
+  tape.read_back();  // total_norm.item()
 }
 
 std::vector<Tensor> MegatronOptimizer::gradients() const {
