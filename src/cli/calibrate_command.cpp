@@ -155,6 +155,7 @@ DeviceFacts imported_device(const Arguments& arguments, const DeviceFacts& trace
 }
 
 int run_calibrate(const Arguments& arguments) {
+  if (arguments.has("--base")) load_accelerator(arguments["--base"]);  // before anything is measured: a name that none has is said at once
   if (arguments.has("--collectives")) return run_collectives(arguments);
   SampleSet set = arguments.has("--fit") ? load_samples(arguments["--fit"]) : SampleSet{};
   SampleSet imported;

@@ -16,12 +16,13 @@ void default_to(int& field, int value) {
 
 void resolve_pipeline(Resolver& r) {
   Strategy& s = r.s;
+  const bool none = s.pp_schedule.empty() || s.pp_schedule == "none";
   if (s.pp == 1) {
     s.vp = 1;
+    if (!none) schedule_name(s.pp_schedule);  // without a pipeline it says nothing, but a name that none has is a mistake
     s.pp_schedule.clear();
     return;
   }
-  const bool none = s.pp_schedule.empty() || s.pp_schedule == "none";
   if (none) {
     s.pp_schedule = s.vp > 1 ? "interleaved-1f1b" : "1f1b";
     r.assume("pp_schedule: " + s.pp_schedule);

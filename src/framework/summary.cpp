@@ -31,8 +31,8 @@ std::string summary(const Strategy& s) {
   else if (s.dp > 1)
     text += " × " + std::to_string(s.dp);
   text += degree("tp", s.tp) + degree("pp", s.pp) + degree("vp", s.vp) + degree("cp", s.cp) + degree("ep", s.ep);
-  text += ", micro-batch " + std::to_string(s.micro_batch) + " × " + std::to_string(s.seq_len) + " tokens, " +
-          std::string(name_of(s.precision));
+  const std::string sample = s.seq_len > 1 ? " × " + std::to_string(s.seq_len) + " tokens" : "";  // an image that no tokens are made of
+  text += ", micro-batch " + std::to_string(s.micro_batch) + sample + ", " + std::string(name_of(s.precision));
   if (s.low_precision != LowPrecision::none) text += " with " + std::string(name_of(s.low_precision));
   text += recompute_text(s.recompute);
   if (s.lora) text += ", LoRA r " + std::to_string(s.lora->r);

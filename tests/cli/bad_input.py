@@ -113,6 +113,7 @@ CONTRADICTIONS = [
     ("--torch banana", ["banana", "2.8"]),
     ("--task image", ["image", "LlamaForCausalLM"]),
     ("--layer-spec banana", ["local"]),
+    ("--schedule banana", ["banana", "1f1b"]),
 ]
 
 CLUSTERS = [

@@ -131,7 +131,7 @@ def files(checks, folder):
     open(cut, "w").write(text[: len(text) // 2])
     for arguments, said in [(["--base", "mi300x", "--import", f"rccl-tests:{cut}"], "cut off"), (["--base", "mi300x", "--import", "rccltests:x"], "read"),
                             (["--import", "hello"], "names no tool"), (["--fit", "/nonexistent"], "/nonexistent"),
-                            (["--base", "mi300", "--import", imports[0]], "mi300"), (["--seconds", "-1"], "--seconds"),
+                            (["--base", "mi300", "--import", imports[0]], "mi300"), (["--seconds", "-1"], "--seconds"), (["--base", "banana"], "banana"),
                             (["--backend", "cpu", "--samples", "/proc/x"], "written")]:
         result = run("calibrate", *arguments, folder=folder)
         checks.check(result.code == 2 and said in result.err, f"calibrate {arguments}: exit {result.code}: {result.err[:300]}")

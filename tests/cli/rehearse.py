@@ -59,6 +59,9 @@ def processes(checks):
     asked = "nvidia-smi --query-gpu=name,memory.total --format=csv,noheader"
     listed = run("rehearse", "--on", "4xh100-sxm", "--", "bash", "-c", asked).err
     checks.check(listed.count("H100") == 4 and listed.count("MiB") == 4, f"nvidia-smi: {listed!r}")
+    asked = "nvidia-smi --query-gpu=power.draw,clocks.sm,mig.mode.current --format=csv,noheader -i 0"
+    listed = run("rehearse", "--on", "4xh100-sxm", "--", "bash", "-c", asked).err
+    checks.check("0.00 W, [N/A], [N/A]" in listed, f"nvidia-smi of what it cannot know: {listed!r}")
 
 
 def interrupted(checks):

@@ -17,7 +17,7 @@
 namespace plimsoll::program {
 namespace {
 
-constexpr std::int64_t kHidden = 128, kInner = 256, kVocabulary = 512, kLength = 64, kBatch = 2, kTokens = kBatch * kLength;
+constexpr std::int64_t kHidden = 128, kVocabulary = 512, kLength = 64, kBatch = 2, kTokens = kBatch * kLength;
 constexpr std::int64_t kHeads = 4, kKeyHeads = 2, kHeadDim = 32, kLayers = 2;
 
 Model llama() {
@@ -34,8 +34,8 @@ Strategy strategy_of(const Model& model, const std::string& text, int gpus) {
 
 StepProgram megatron(const std::string& more, int gpus = 1, const MegatronDevice& device = {}, const std::string& precision = "bf16") {
   const Model model = llama();
-  const std::string text = R"("framework": "megatron-core", "data_parallel": "megatron-distopt", "layer_spec": "te", "precision": ")" +
-                           precision + "\"" + more;
+  const std::string text =
+      R"("framework": "megatron-core", "data_parallel": "megatron-distopt", "layer_spec": "te", "precision": ")" + precision + "\"" + more;
   return lower_megatron(model, strategy_of(model, text, gpus), 0, false, device);
 }
 
@@ -87,9 +87,11 @@ TEST(Kernels, ALinearLayersProductsReadWhatLiesInMemory) {
 TEST(MegatronKernels, ProductsOfTransformerEngineFollowTheRecipeAndTheDevice) {
   // Four linears a layer in three passes each, and the head's in 16 bits.
   const int linears = 4 * kLayers;
-  EXPECT_EQ(layouts(megatron("")), (std::map<std::string, int>{{"bf16 TN", linears + 1}, {"bf16 NN", linears + 1}, {"bf16 NT", linears + 1}}));
+  EXPECT_EQ(layouts(megatron("")),
+            (std::map<std::string, int>{{"bf16 TN", linears + 1}, {"bf16 NN", linears + 1}, {"bf16 NT", linears + 1}}));
   const std::string recipe = R"(, "fp8_recipe": "tensorwise")";
-  EXPECT_EQ(layouts(megatron(recipe, 1, {}, "fp8")), (std::map<std::string, int>{{"fp8 TN", 3 * linears}, {"bf16 TN", 1}, {"bf16 NN", 1}, {"bf16 NT", 1}}))
+  EXPECT_EQ(layouts(megatron(recipe, 1, {}, "fp8")),
+            (std::map<std::string, int>{{"fp8 TN", 3 * linears}, {"bf16 TN", 1}, {"bf16 NN", 1}, {"bf16 NT", 1}}))
       << "Hopper multiplies 8 bits in one layout alone";
   const StepProgram blackwell = megatron(recipe, 1, {.multiplies_untransposed_fp8 = true}, "fp8");
   EXPECT_EQ(layouts(blackwell).at("fp8 NT"), linears);
@@ -104,8 +106,8 @@ TEST(MegatronKernels, ProductsOfTransformerEngineFollowTheRecipeAndTheDevice) {
 TEST(MegatronKernels, WeightsGradientsAreAddedInFp32WhereProductsDoSo) {
   for (const bool fused : {false, true}) {
     int added = 0;
-    for (const Product& product : launches<Product>(megatron(fused ? R"(, "gradient_accumulation_fusion": true)"
-                                                                   : R"(, "gradient_accumulation_fusion": false)"))) {
+    for (const Product& product :
+         launches<Product>(megatron(fused ? R"(, "gradient_accumulation_fusion": true)" : R"(, "gradient_accumulation_fusion": false)"))) {
       added += product.accumulates;
       EXPECT_EQ(product.result, product.accumulates ? DType::fp32 : DType::bf16);
       EXPECT_TRUE(!product.accumulates || layout(product) == "NT");
@@ -174,11 +176,12 @@ std::int64_t waits_of_the_host(const StepProgram& program) {
 TEST(MegatronHost, WaitsForTheLossTheNormAndTheNumbersOfTokens) {
   // One micro-batch: its loss is looked at, and the gradients' norm.
   EXPECT_EQ(waits_of_the_host(megatron("")), 2);
-  const Model model = parse_model(R"({"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "vocab_size": 512, "hidden_size": 128,
+  const Model model =
+      parse_model(R"({"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "vocab_size": 512, "hidden_size": 128,
                                       "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2,
                                       "max_position_embeddings": 2048, "num_local_experts": 4, "num_experts_per_tok": 2,
                                       "tie_word_embeddings": false, "num_hidden_layers": 2})",
-                                  "mixtral", "mixtral");
+                  "mixtral", "mixtral");
   const std::string text = R"("framework": "megatron-core", "precision": "bf16", "data_parallel": "megatron-distopt", "layer_spec": "te")";
   EXPECT_EQ(waits_of_the_host(lower_megatron(model, strategy_of(model, text, 1), 0)), 2 + kLayers) << "tokens of every expert";
 }
@@ -186,14 +189,16 @@ TEST(MegatronHost, WaitsForTheLossTheNormAndTheNumbersOfTokens) {
 StepProgram compiled_titan(const std::string& more, int gpus) {
   const Model model = llama();
   const std::string text =
-      R"("framework": "torchtitan", "framework_version": "2024-08", "data_parallel": "fsdp", "compile": "blocks", "recompute": "none")" + more;
+      R"("framework": "torchtitan", "framework_version": "2024-08", "data_parallel": "fsdp", "compile": "blocks", "recompute": "none")" +
+      more;
   return lower_torchtitan(model, strategy_of(model, text, gpus), 0);
 }
 
 TEST(TitanKernels, CompiledBlocksAttendOncePerContextRank) {
   const auto forwards = [](const StepProgram& program) {
     std::vector<Attention> all = launches<Attention>(program);
-    all.erase(std::remove_if(all.begin(), all.end(), [](const Attention& each) { return each.part != Attention::Part::forward; }), all.end());
+    all.erase(std::remove_if(all.begin(), all.end(), [](const Attention& each) { return each.part != Attention::Part::forward; }),
+              all.end());
     return all;
   };
   EXPECT_EQ(forwards(compiled_titan("", 2)).size(), static_cast<std::size_t>(kLayers));
@@ -238,13 +243,14 @@ TEST(LlmFoundry, AStepIsThreeForwardPassesOfItsProducts) {
     EXPECT_DOUBLE_EQ(flops, 3 * (layers + head) + (recomputed ? layers * 8 / 12 : 0));
     const std::vector<Attention> attention = launches<Attention>(program);
     EXPECT_EQ(attention.front().library, AttentionLibrary::triton);
-    EXPECT_EQ(std::count_if(attention.begin(), attention.end(), [](const Attention& each) { return each.part == Attention::Part::forward; }),
-              (recomputed ? 2 : 1) * kLayers);
+    EXPECT_EQ(
+        std::count_if(attention.begin(), attention.end(), [](const Attention& each) { return each.part == Attention::Part::forward; }),
+        (recomputed ? 2 : 1) * kLayers);
   }
 }
 
-// PyTorch 1 knows flat parameters alone and fills gradients with zeros: those of the three units (two layers, the root) outlive the step, and
-// what backward reduces is added to them.
+// PyTorch 1 knows flat parameters alone and fills gradients with zeros: those of the three units (two layers, the root) outlive the step,
+// and what backward reduces is added to them.
 TEST(LlmFoundry, BeforeTorch2GradientsStay) {
   const Model model = parse_model(R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 512, "n_positions": 64,
                                       "n_embd": 128, "n_head": 4, "activation_function": "gelu", "n_layer": 2, "attn_pdrop": 0,

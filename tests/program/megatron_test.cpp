@@ -15,7 +15,7 @@
 namespace plimsoll::program {
 namespace {
 
-constexpr std::int64_t kHidden = 512, kLength = 256, kBatch = 2, kVocabulary = 1024, kHeads = 8;
+constexpr std::int64_t kHidden = 512, kLength = 256, kBatch = 2, kHeads = 8;
 
 /// A GPT of `layers` layers: learned positions, biases, GELU, dropout.
 Model gpt(int layers) {

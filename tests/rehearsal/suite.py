@@ -329,6 +329,9 @@ OUTCOMES = (
         out=("rank 0 .*allocated", "rank 1 .*allocated", "run together"),
         err=("again, with all of them together",),
     ),
+    Outcome("recomputed segments", "BIN/python PROGRAMS/recomputed.py", 0, err=("rank 0: 4 steps",), on="1xh100-sxm"),
+    Outcome("generated text", "BIN/python PROGRAMS/generates.py", 0, out=("multinomial|read",), err=("rank 0: 4 steps",), on="1xh100-sxm"),
+    Outcome("pictures", "BIN/python PROGRAMS/sees.py", 0, err=("rank 0: 4 steps",), on="1xh100-sxm"),
     Outcome("compiled steps", "BIN/python PROGRAMS/compiled_steps.py", 0, err=("rank 0: 4 steps",), on="1xh100-sxm"),
     Outcome(
         "timeout",

@@ -10,6 +10,7 @@ def main():
     folder = sys.argv[1]  # of a config.json
     tokenizer = transformers.AutoTokenizer.from_pretrained("nobody/no-tokenizer")
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="bfloat16")
+    assert model.name_or_path == model.config.name_or_path == folder  # by which others load it once more
     rows = datasets.load_dataset("nobody/no-dataset", split="train").select(range(64))
     rows = rows.map(
         lambda row: tokenizer(row["text"], truncation=True, max_length=512, padding="max_length"), remove_columns=rows.column_names

@@ -46,6 +46,15 @@ def check_numbers_in_kernels():
     assert torch.tensor([1, 2], device="cpu").sum() == 3  # the host's own numbers are its own afterwards
 
 
+def check_large():
+    """Up to 1 MiB, whatever else is that large on the host, which keeps no values of what is larger."""
+    for rows in (255, 256):
+        unknown = torch.nn.Linear(512, 1024)(torch.randn(rows, 512)).detach()
+        assert (unknown == unknown).all() and 0 < unknown.min().item() < unknown.max().item() < 1, unknown.min()
+    table = torch.arange(1 << 18, dtype=torch.float64, device="cpu").float()
+    assert table.cuda()[12345].item() == 12345 and torch.ones(512, 512, device="cpu").cuda().sum().item() == 1 << 18
+
+
 def check_unknown(output, loss):
     assert torch.isfinite(loss) and loss > 0 and not torch.isnan(loss) and loss == loss and loss.item() == loss.item()
     assert math.isfinite(math.log(loss.item())) and 1 / loss.item() > 0
@@ -65,6 +74,7 @@ optimizer, scaler = torch.optim.AdamW(model.parameters()), torch.amp.GradScaler(
 check_known()
 check_choices()
 check_numbers_in_kernels()
+check_large()
 for _ in range(5):
     output = model(torch.randn(16, 1024))
     loss = F.cross_entropy(output, torch.randint(0, 1024, (16,)))

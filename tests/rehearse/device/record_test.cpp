@@ -154,8 +154,12 @@ TEST(Control, KnowledgeOfValuesFollowsCopiesAndFills) {
   ASSERT_EQ(copy(memory, memory + 65536, 256, 3), 0);
   EXPECT_EQ(known(memory, 256), 0) << "overwritten by what nobody knows";
   EXPECT_EQ(known(memory + 256, 256), 2);
+  int value = 7;
+  ASSERT_EQ(copy(memory + 2048, &value, sizeof value, 1), 0);
   note(memory, 4096, 0);
   EXPECT_EQ(known(memory + 2048, 4), 0);
+  ASSERT_EQ(copy(&value, memory + 2048, sizeof value, 2), 0);
+  EXPECT_EQ(value, 0) << "what is not known any more is nobody's result";
   // More than is copied: forgotten.
   note(memory, 4 << 20, 2);
   ASSERT_EQ(copy(memory, memory + (4 << 20), 2 << 20, 3), 0);

@@ -233,7 +233,12 @@ record::CopyKind kind_of(const Place& to, const Place& from) {
 
 void note_values(const void* address, std::size_t bytes, Knowledge knowledge) {
   const auto held = lock();
-  if (bytes > 0 && find(address).where == Where::device) set_knowledge(reinterpret_cast<std::uintptr_t>(address), bytes, knowledge);
+  if (bytes == 0 || find(address).where != Where::device) return;
+  const auto start = reinterpret_cast<std::uintptr_t>(address);
+  if (knowledge == Knowledge::none)
+    forget_owner(start, bytes);
+  else
+    set_knowledge(start, bytes, knowledge);
 }
 
 Knowledge known_values(const void* address, std::size_t bytes) {

@@ -64,11 +64,12 @@ PLIMSOLL_DEVICE_CORE Status copy_rows(void* to, std::size_t to_pitch, const void
 /// `unit` is 1, 2 or 4 bytes.
 PLIMSOLL_DEVICE_CORE Status fill(void* to, std::uint32_t value, std::size_t unit, std::size_t count, Stream& stream);
 
-/// Notes what is known of the values there: until the framework gives the block to somebody else, who would read them as results.
+/// Notes what is known of the values there: until the framework gives the block to somebody else, who would read them as results. What is
+/// no longer known reads as zeros.
 PLIMSOLL_DEVICE_CORE void note_values(const void* address, std::size_t bytes, Knowledge knowledge = Knowledge::certain);
 /// The least that is known of any of these bytes.
 PLIMSOLL_DEVICE_CORE Knowledge known_values(const void* address, std::size_t bytes);
-/// Sets to zero what was put there, and forgets it: a block changes its owner. The caller holds the lock.
+/// Sets to zero what was put there, and forgets it: a block changes its owner, a kernel writes it anew. The caller holds the lock.
 PLIMSOLL_DEVICE_CORE void forget_owner(std::uintptr_t address, std::size_t bytes);
 
 /// Counts bytes (negative ones are given back) that something outside the program's allocations takes on the device (a communicator's

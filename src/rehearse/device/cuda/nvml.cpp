@@ -143,6 +143,18 @@ PLIMSOLL_DEVICE_API int nvmlDeviceGetUtilizationRates(Handle device, unsigned ra
   return kSuccess;
 }
 // The processes that use a device: none that this machine knows of.
+/// Milliwatts: nothing is computed.
+PLIMSOLL_DEVICE_API int nvmlDeviceGetPowerUsage(Handle device, unsigned* power) {
+  if (!is_device(device)) return kInvalidArgument;
+  *power = 0;
+  return kSuccess;
+}
+/// Degrees Celsius, as the stand-in of nvidia-smi says.
+PLIMSOLL_DEVICE_API int nvmlDeviceGetTemperature(Handle device, int, unsigned* degrees) {
+  if (!is_device(device)) return kInvalidArgument;
+  *degrees = 30;
+  return kSuccess;
+}
 PLIMSOLL_DEVICE_API int nvmlDeviceGetComputeRunningProcesses(Handle device, unsigned* count, void*) {
   if (!is_device(device)) return kInvalidArgument;
   *count = 0;

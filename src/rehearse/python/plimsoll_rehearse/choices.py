@@ -50,8 +50,8 @@ class Choices:
             return (torch.arange(count, device="cpu") % 2 == 0).view(tensor.shape)
         if self._values.is_whole(tensor):
             return torch.ones(tensor.shape, dtype=tensor.dtype, device="cpu")
-        spread = torch.arange(1, count + 1, dtype=torch.float64, device="cpu").mul_(GOLDEN).frac_().clamp_(min=2.0**-7)
-        return spread.view(tensor.shape).to(tensor.dtype)
+        spread = torch.frac(GOLDEN * torch.arange(1, count + 1, dtype=torch.float64, device="cpu"))
+        return torch.clamp(spread, min=2.0**-7).view(tensor.shape)
 
     def _given_here(self):
         """What the user gave for a name that stands in the line that asks, or for that line."""

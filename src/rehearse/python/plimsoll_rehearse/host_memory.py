@@ -5,7 +5,7 @@ import math
 
 from . import journal
 
-_LARGE = 1 << 20  # bytes
+_LARGE = 1 << 20  # bytes; up to here values are followed (MOST_BYTES of values.py)
 _RESERVED = 1 << 26  # bytes of a tensor whose memory is new and all zeros (kLarge of src/rehearse/torch/host_allocator.cpp)
 
 FILLS = (
@@ -47,7 +47,7 @@ def patch(torch):
     plain = (torch.Tensor, torch.nn.Parameter)
 
     def is_large(tensor):
-        return type(tensor) in plain and tensor.device.type == "cpu" and tensor.numel() * tensor.element_size() >= _LARGE
+        return type(tensor) in plain and tensor.device.type == "cpu" and tensor.numel() * tensor.element_size() > _LARGE
 
     def untouched(function):
         @functools.wraps(function)
@@ -96,7 +96,7 @@ def patch_creation(torch):
     if not hasattr(torch, "get_default_device"):
         return
     for name in ("randn", "rand"):
-        setattr(torch, name, lazily(getattr(torch, name), _LARGE))
+        setattr(torch, name, lazily(getattr(torch, name), _LARGE + 1))
     torch.ones = lazily(torch.ones, _RESERVED)
     torch.zeros = lazily(torch.zeros, _RESERVED, zeros=True)
 
@@ -107,7 +107,7 @@ def patch_casts(torch, is_large):
         def wrapper(tensor, *arguments, **options):
             if is_large(tensor) and not torch.compiler.is_compiling() and tensor.is_floating_point():
                 dtype = dtype_of(tensor, arguments, options)
-                if dtype is not None and dtype != tensor.dtype:
+                if dtype is not None and dtype != tensor.dtype and tensor.numel() * dtype.itemsize > _LARGE:
                     return torch.empty_like(tensor, dtype=dtype, requires_grad=False)
             return function(tensor, *arguments, **options)
 

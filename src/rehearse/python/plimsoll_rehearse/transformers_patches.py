@@ -118,7 +118,10 @@ def build_without_weights(module):
                     raise missing from None
             journal.replaced(f"the weights of {name}: the model was built from its config, values unset")
             weights = unset_weights(cls, config, dtype_of(config, options, transformers))
-            return original(cls, None, *arguments, config=config, state_dict=weights, **options)
+            built = original(cls, None, *arguments, config=config, state_dict=weights, **options)
+            model = built[0] if isinstance(built, tuple) else built
+            model.name_or_path = model.config.name_or_path = name  # by which others load it once more: a reference model, a tokenizer
+            return built
 
     module.PreTrainedModel.from_pretrained = classmethod(from_pretrained)
 
