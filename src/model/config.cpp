@@ -57,14 +57,14 @@ bool Config::architecture_ends_with(std::string_view suffix) const {
 
 std::optional<JsonValue> Config::explicit_value(std::string_view key) const {
   if (!contains(wanted_, key)) wanted_.emplace_back(key);
-  if (auto value = object_.find(key)) return value;
   for (const auto& [canonical, own] : aliases_) {
     if (canonical != key && own != key) continue;
     const std::string& other = canonical == key ? own : canonical;
     if (!contains(wanted_, other)) wanted_.push_back(other);
-    if (auto value = object_.find(other)) return value;
+    if (auto value = object_.find(canonical)) return value;
+    if (auto value = object_.find(own)) return value;
   }
-  return std::nullopt;
+  return object_.find(key);
 }
 
 std::optional<JsonValue> Config::find(std::string_view key) const {

@@ -77,6 +77,8 @@ class Config {
   std::vector<std::string> unread_keys() const;
 
  private:
+  /// What the object says of a key. Where it gives a value under both of its names, PretrainedConfig.__init__ sets its own fields first and
+  /// then what else it was given, so the canonical name (attribute_map's) has the last word.
   std::optional<JsonValue> explicit_value(std::string_view key) const;
   JsonValue required(std::string_view key) const;
   std::string pointer(std::string_view key) const;

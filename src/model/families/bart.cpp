@@ -38,14 +38,31 @@ void append_positions(Model& model, const SequenceStack& stack, const BartKind& 
   model.blocks.push_back(block.build());
 }
 
+// The words of a stack: with tied embeddings those of the model's `shared` table, else a table of its own, beside which `shared` is a
+// parameter that nothing reads.
+void append_words(Model& model, const SequenceStack& stack, bool scaled) {
+  const bool decoder = stack.stream == Block::Stream::second;
+  const std::string own = stack.name() + ".embed_tokens", shared = stack.prefix + "shared";
+  if (model.tied_embeddings && !decoder) {
+    append_shared_embedding(model, shared, "", stack.stream, scaled, 0);
+  } else if (decoder) {
+    append_shared_embedding(model, own, model.tied_embeddings ? shared + ".weight" : "", stack.stream, scaled, 0);
+  } else {
+    BlockBuilder block(Block::Role::embedding, stack.prefix.substr(0, stack.prefix.rfind('.')));
+    Operator table = embedding("encoder.embed_tokens", model.vocab_size, model.hidden_size);
+    table.parameters.insert(table.parameters.begin(), parameter("shared.weight", {model.vocab_size, model.hidden_size}, Cut::vocabulary));
+    const int words = block.add(std::move(table), {kBlockInput});
+    block.dropout("dropout", scaled ? block.scale("embed_scale", words, model.hidden_size) : words, 0, model.hidden_size);
+    model.blocks.push_back(block.build());
+  }
+}
+
 // Executed: words, positions, norm, layers, last norm. Registered: words, positions, layers, norm, last norm.
 template <class AppendLayers>
 void append_stack(Model& model, const Config& config, const SequenceStack& stack, const BartKind& kind, AppendLayers append_layers) {
   const double dropout = config.rate_or("dropout", 0.1);
-  const bool decoder = stack.stream == Block::Stream::second;
   const auto registered = [&] { model.registration.push_back(static_cast<int>(model.blocks.size()) - 1); };
-  append_shared_embedding(model, decoder ? stack.name() + ".embed_tokens" : stack.prefix + "shared",
-                          decoder ? model.blocks.front().name + ".weight" : "", stack.stream, config.flag_or("scale_embedding", false), 0);
+  append_words(model, stack, config.flag_or("scale_embedding", false));
   registered();
   append_positions(model, stack, kind, dropout);
   registered();

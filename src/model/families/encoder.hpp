@@ -16,7 +16,8 @@ namespace plimsoll::model {
 /// "bert" and "encoder" → "bert.encoder"; in the base model, whose modules carry no prefix: "encoder".
 class Modules {
  public:
-  Modules(const Config& config, std::string base) : prefix_(config.architecture_ends_with("Model") ? "" : std::move(base) + ".") {}
+  Modules(const Config& config, std::string base)
+      : prefix_(config.architecture_ends_with("Model") && !config.architecture_ends_with("LMHeadModel") ? "" : std::move(base) + ".") {}
   std::string operator()(const std::string& name) const { return prefix_ + name; }
   bool base_model() const { return prefix_.empty(); }
 

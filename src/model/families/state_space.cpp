@@ -136,6 +136,7 @@ Model build_mamba(const Config& config) {
   spec.name = "mixer";
   spec.hidden = model.hidden_size;
   spec.inner = product({config.dimension("expand", 1 << 16), model.hidden_size});
+  if (config.given("intermediate_size")) spec.inner = config.dimension("intermediate_size");  // no field of the class: set behind them
   spec.states = config.dimension("state_size");
   spec.step_rank = step_rank(config, "time_step_rank", model.hidden_size);
   spec.kernel = config.dimension("conv_kernel", 1 << 16);

@@ -68,8 +68,9 @@ Tensor mean(const Tensor& x, int dimension, bool keep) { return mean_over(x, {di
 Tensor global_average_pool(const Tensor& x) { return mean_over(x, {-1, -2}, true); }
 
 Tensor layer_norm(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in) {
+  // autocast's wrapper casts its arguments in the compiler's order, the last one first.
+  const Tensor bias = bias_in ? autocast_fp32(bias_in) : Tensor(), weight = weight_in ? autocast_fp32(weight_in) : Tensor();
   const Tensor x = autocast_fp32(x_in);
-  const Tensor weight = weight_in ? autocast_fp32(weight_in) : Tensor(), bias = bias_in ? autocast_fp32(bias_in) : Tensor();
   Op op("layer_norm", {&x, &weight, &bias});
   op.save(bias);
   op.save(x);
