@@ -64,6 +64,24 @@ TEST(Config, KeysGoByTheirCanonicalNamesToo) {
   EXPECT_EQ(model.parameters(), 354823168);  // gpt2-medium, whose own keys are n_embd, n_layer, n_head
 }
 
+TEST(Config, OfTwoNamesTheCanonicalOneHasTheLastWord) {
+  // PretrainedConfig sets a class's own fields first, then what else it was given: num_hidden_layers is encoder_layers of BART and Whisper.
+  const auto encoder_layers = [](const std::string& type, const std::string& keys) {
+    return parse_model(R"({"model_type": ")" + type + R"(")" + keys + "}", "config.json", "test").layers;
+  };
+  for (const char* type : {"bart", "mbart", "pegasus", "whisper"}) {
+    EXPECT_EQ(encoder_layers(type, R"(, "encoder_layers": 2, "num_hidden_layers": 5)"), 5) << type;
+    EXPECT_EQ(encoder_layers(type, R"(, "num_hidden_layers": 5, "encoder_layers": 2)"), 5) << type;
+    EXPECT_EQ(encoder_layers(type, R"(, "encoder_layers": 2)"), 2) << type;
+  }
+  // MambaConfig derives the inner width, then takes the one it was given, which is no field of it.
+  const auto inner = [](const std::string& keys) {
+    return parse_model(R"({"model_type": "mamba", "hidden_size": 64, "expand": 2)" + keys + "}", "config.json", "test").intermediate_size;
+  };
+  EXPECT_EQ(inner(""), 128);
+  EXPECT_EQ(inner(R"(, "intermediate_size": 96)"), 96);
+}
+
 TEST(Config, TheArchitectureChoosesTheHead) {
   const auto total = [](const char* architecture) {
     return parse_model(R"({"model_type": "llama"})", "c", "c", architecture).parameters();

@@ -87,6 +87,26 @@ TEST(Encoders, LayerGraphsHoldAllParameters) {
   }
 }
 
+// Without tied embeddings `shared` is a table that nothing reads beside those of encoder, decoder and head: transformers 5.23 counts
+// 4 · 100 · 16 elements of words in these models, 3 · 100 · 16 without a head.
+TEST(Encoders, UntiedSequenceModelsHaveATableForEachPlace) {
+  const auto parameters = [](const std::string& type, const std::string& architecture) {
+    return parse_model(R"({"model_type": ")" + type + R"(", "architectures": [")" + architecture + R"("], "vocab_size": 100, "d_model": 16,
+      "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "encoder_attention_heads": 2,
+      "decoder_attention_heads": 2, "tie_word_embeddings": false})",
+                       "config.json", "x")
+        .parameters();
+  };
+  EXPECT_EQ(parameters("bart", "BartForConditionalGeneration"), 43280);
+  EXPECT_EQ(parameters("mbart", "MBartForConditionalGeneration"), 43344);
+  EXPECT_EQ(parameters("pegasus", "PegasusForConditionalGeneration"), 43216);
+  EXPECT_EQ(parameters("bart", "BartModel"), 41680);
+}
+
+TEST(Encoders, ALanguageModelsHeadIsNoBaseModel) {
+  EXPECT_THROW(parse_model(R"({"model_type":"bert","architectures":["BertLMHeadModel"]})", "config.json", "x"), Error);
+}
+
 TEST(Encoders, UnknownHeadsAreRefusedByName) {
   try {
     parse_model(R"({"model_type":"bert","architectures":["BertForFortuneTelling"]})", "config.json", "x");

@@ -82,7 +82,7 @@ MegatronFsdpOptions fsdp_options(const Strategy& strategy) {
 std::int64_t recorded_micro_batches(const Strategy& strategy, int pipeline_rank) {
   constexpr std::int64_t kSteady = 8, kSteadyGroups = 3, kFewest = 16;
   const std::int64_t stages = strategy.pp, all = strategy.micro_batches;
-if (framework::splits_backward(strategy)) return split_micro_batches(strategy);
+  if (framework::splits_backward(strategy)) return split_micro_batches(strategy);
   if (strategy.vp > 1) return all % stages == 0 ? std::min(all, std::max(kSteadyGroups * stages, round_up(kFewest, stages))) : all;
   return std::min(all, stages - pipeline_rank - 1 + kSteady);
 }

@@ -27,9 +27,13 @@ ZeroStage12::ZeroStage12(Tape& tape, const std::vector<std::shared_ptr<Parameter
                          WithoutOptimizer)
     : DeepSpeedOptimizer(tape, settings), reduction_stream_(tape.add_stream("reduction")) {
   place_members(parameters);
-  compact_ = settings.accumulate_fp32 && type_ != DType::fp32;
+  const bool wider = settings.accumulate_fp32 && type_ != DType::fp32;
+  compact_ = wider && !settings.before_0_17;
   accumulate_apart_ = compact_ && settings.stage == 1;
-  if (settings.before_0_17 && compact_) refuse("fp32 gradient accumulation of ZeRO 1 and 2 is modelled for DeepSpeed 0.19 only");
+  if (wider && settings.before_0_17 && (settings.stage == 1 || settings.offload_optimizer))
+    refuse("fp32 gradient accumulation of ZeRO 1 and of offloaded ZeRO 2 is modelled for DeepSpeed 0.19 only");
+  // DeepSpeed 0.16's ZeRO 2 adds up the gradients as they came: grad_accum_dtype is the type of what pads them alone (get_flat_partition).
+  padding_type_ = wider ? DType::fp32 : type_;
   if (!settings.before_0_17 && overlaps() && !contiguous())
     refuse(
         "with overlap_comm and without contiguous_gradients DeepSpeed 0.19 keeps another bucket of reduce_bucket_size in every backward "
@@ -449,7 +453,7 @@ std::vector<Tensor> ZeroStage12::own_gradients(DType missing) {
 /// The own gradients are summed over the micro-batches; at the last one they become the rank's piece. Returns this micro-batch's.
 std::vector<Tensor> ZeroStage12::collect_gradients() {
   if (settings_.offload_optimizer || compact_) return {};
-  std::vector<Tensor> gradients = own_gradients(type_);
+  std::vector<Tensor> gradients = own_gradients(padding_type_);
   if (micro_gradients_.empty()) {
     micro_gradients_ = std::move(gradients);
     gradients.clear();
@@ -457,7 +461,7 @@ std::vector<Tensor> ZeroStage12::collect_gradients() {
     for (std::size_t i = 0; i < gradients.size(); ++i) in_place(micro_gradients_[i], {&micro_gradients_[i], &gradients[i]});
   }
   if (boundary_) {
-    averaged_ = partition_pieces(micro_gradients_, type_);
+    averaged_ = partition_pieces(micro_gradients_, padding_type_);
     micro_gradients_.clear();
   }
   return gradients;

@@ -106,6 +106,7 @@ class ZeroStage12 : public DeepSpeedOptimizer {
   std::vector<Member> members_;    ///< in the order of the model
   std::vector<std::size_t> own_;   ///< those that touch the rank's piece, in the order of the flat buffer
   std::int64_t piece_ = 0;         ///< elements of one rank's piece
+  DType padding_type_{};           ///< of what fills up the own gradients to the rank's piece
   bool compact_ = false;           ///< the rank's gradients are one fp32 buffer (fp32 accumulation)
   bool accumulate_apart_ = false;  ///< gradients are accumulated in fp32 tensors of their own (stage 1)
   Tensor flat_;
