@@ -13,7 +13,7 @@ KEPT = "build/accuracy"
 # What the rows of a file are. Those of a framework that ran without a device have memory to the byte and no time.
 OWN = {
     "allocator-transformers": "transformers: one device, DDP, FSDP1, FSDP2, LoRA, compiled",
-    "allocator-families": "transformers: 64 model types at sizes and settings drawn at random",
+    "allocator-families": "transformers: 74 model types at sizes and settings drawn at random",
     "allocator-compiled": "torch.compile of every layer: twenty-nine families at sizes drawn at random",
     "allocator-compiled-model": "torch.compile of whole models: llama, mistral, qwen2, qwen3, gpt2, bert",
     "allocator-accelerate": "Accelerate and transformers' Trainer: one device, DDP, FSDP2, LoRA",

@@ -142,7 +142,6 @@ PLIMSOLL_DEVICE_API int nvmlDeviceGetUtilizationRates(Handle device, unsigned ra
   rates[0] = rates[1] = 0;  // GPU, memory
   return kSuccess;
 }
-// The processes that use a device: none that this machine knows of.
 /// Milliwatts: nothing is computed.
 PLIMSOLL_DEVICE_API int nvmlDeviceGetPowerUsage(Handle device, unsigned* power) {
   if (!is_device(device)) return kInvalidArgument;
@@ -155,6 +154,7 @@ PLIMSOLL_DEVICE_API int nvmlDeviceGetTemperature(Handle device, int, unsigned* d
   *degrees = 30;
   return kSuccess;
 }
+// The processes that use a device: none that this machine knows of.
 PLIMSOLL_DEVICE_API int nvmlDeviceGetComputeRunningProcesses(Handle device, unsigned* count, void*) {
   if (!is_device(device)) return kInvalidArgument;
   *count = 0;
