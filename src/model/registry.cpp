@@ -13,7 +13,7 @@ const std::vector<Family>& families() {
       {"llama", "Llama", "LlamaForCausalLM", build_llama},
       {"mistral", "Mistral", "MistralForCausalLM", build_mistral},
       {"ministral", "Ministral", "MinistralForCausalLM", build_ministral},
-      {"ministral3", "Ministral3", "Ministral3ForCausalLM", build_ministral3},
+      {"ministral3", "Ministral3", "Ministral3ForCausalLM", build_mistral},
       {"cwm", "Cwm", "CwmForCausalLM", build_cwm},
       {"hunyuan_v1_dense", "HunYuanDenseV1", "HunYuanDenseV1ForCausalLM", build_hunyuan_v1_dense},
       {"ernie4_5", "Ernie4_5", "Ernie4_5ForCausalLM", build_ernie4_5},

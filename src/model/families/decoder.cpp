@@ -345,12 +345,16 @@ void append_sliding_layers(Model& model, const LayerPlan& plan, const std::vecto
       });
 }
 
-void append_routed_layers(Model& model, const LayerPlan& plan, const MoeSpec& moe, const std::function<bool(std::int64_t)>& routed) {
-  append_layers(model, routed, [&](bool with_experts) {
-    LayerPlan own = plan;
-    if (with_experts) own.moe = moe, own.mlp.reset();
-    return own;
-  });
+void append_routed_layers(Model& model, const LayerPlan& plan, const MoeSpec& moe, const std::function<bool(std::int64_t)>& routed,
+                          const std::vector<bool>& slides, std::optional<std::int64_t> window) {
+  append_layers(
+      model, [&](std::int64_t i) { return std::pair(routed(i), !slides.empty() && slides[static_cast<std::size_t>(i)]); },
+      [&](std::pair<bool, bool> kind) {
+        LayerPlan own = plan;
+        if (kind.first) own.moe = moe, own.mlp.reset();
+        if (kind.second) own.attention.sliding_window = window;
+        return own;
+      });
 }
 
 double rotary_share(const Config& config, double fallback) {
@@ -419,6 +423,15 @@ MoeSpec corrected_experts(const Config& config, const Model& model, const Expert
   moe.chosen_groups = config.integer_or("topk_group", defaults.chosen_groups, 1, moe.groups);
   (void)config.find("num_nextn_predict_layers");  // the class builds no multi-token prediction
   return moe;
+}
+
+void name_shared_experts(LayerPlan& layer) {
+  layer.names.shared = "shared_experts";
+  layer.registration = {"mlp.experts", "mlp.gate", "mlp.shared_experts", "mlp", "input_layernorm", "post_attention_layernorm"};
+  std::vector<std::string> attention = {"self_attn"};
+  if (layer.attention.qk_norm != AttentionSpec::QkNorm::none)  // behind all projections
+    attention = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "self_attn.q_norm", "self_attn.k_norm"};
+  layer.registration.insert(layer.registration.begin(), attention.begin(), attention.end());
 }
 
 LayerPlan llama_layer(const Config& config, Model& model, double default_share) {

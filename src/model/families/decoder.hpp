@@ -69,6 +69,8 @@ struct ExpertDefaults {
   std::int64_t groups = 1, chosen_groups = 1;
 };
 MoeSpec corrected_experts(const Config& config, const Model& model, const ExpertDefaults& defaults = {});
+/// Names and order of registration of a layer that may have such experts, "shared_experts" beside them; its attention is known by now.
+void name_shared_experts(LayerPlan& layer);
 /// Llama's layer: rotary_attention and a gated MLP of intermediate_size, no biases.
 LayerPlan llama_layer(const Config& config, Model& model, double default_share = 1.0);
 /// Sets queries', keys', values' and the output's biases alike.
@@ -138,7 +140,9 @@ void append_layers(Model& model, Kind kind, Plan plan) {
 void append_layers(Model& model, const LayerPlan& plan);
 /// Layers of which those with a true flag attend within `window`.
 void append_sliding_layers(Model& model, const LayerPlan& plan, const std::vector<bool>& slides, std::optional<std::int64_t> window);
-/// Layers of `moe` where `routed(i)`, of the plan's MLP elsewhere.
-void append_routed_layers(Model& model, const LayerPlan& plan, const MoeSpec& moe, const std::function<bool(std::int64_t)>& routed);
+/// Layers of `moe` where `routed(i)`, of the plan's MLP elsewhere, of which those with a true flag of `slides` attend within `window`; none
+/// where there are no flags.
+void append_routed_layers(Model& model, const LayerPlan& plan, const MoeSpec& moe, const std::function<bool(std::int64_t)>& routed,
+                          const std::vector<bool>& slides = {}, std::optional<std::int64_t> window = {});
 
 }  // namespace plimsoll::model

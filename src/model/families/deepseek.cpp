@@ -32,8 +32,7 @@ LayerPlan latent_layer(const Config& config, Model& model) {
   LayerPlan layer = llama_layer(config, model);
   layer.attention = latent_attention(config, model);
   layer.mlp->bias = config.flag_or("mlp_bias", false);
-  layer.names.shared = "shared_experts";
-  layer.registration = {"self_attn", "mlp.experts", "mlp.gate", "mlp.shared_experts", "mlp", "input_layernorm", "post_attention_layernorm"};
+  name_shared_experts(layer);
   return layer;
 }
 
@@ -112,13 +111,7 @@ Model build_dots1(const Config& config) {
   LayerPlan layer = llama_layer(config, model);
   set_attention_bias(layer.attention, config.flag("attention_bias"));
   layer.attention.qk_norm = AttentionSpec::QkNorm::per_head;
-  layer.names.shared = "shared_experts";
-  layer.registration = {"self_attn.q_proj",   "self_attn.k_proj",
-                        "self_attn.v_proj",   "self_attn.o_proj",
-                        "self_attn.q_norm",   "self_attn.k_norm",
-                        "mlp.experts",        "mlp.gate",
-                        "mlp.shared_experts", "mlp",
-                        "input_layernorm",    "post_attention_layernorm"};
+  name_shared_experts(layer);
   const MoeSpec moe = corrected_experts(config, model, {.normalized_top_k = false});
   const auto window = config.optional_dimension("sliding_window");
   const std::int64_t full_layers = config.integer_or("max_window_layers", 0, 0, kLargestDimension);
@@ -126,14 +119,7 @@ Model build_dots1(const Config& config) {
   const auto routed = behind_dense_layers(config);
   append_token_embedding(model);
   append_rotary(model, layer.attention.rotary_dim);
-  append_layers(
-      model, [&](std::int64_t i) { return std::pair(routed(i), static_cast<bool>(slides[static_cast<std::size_t>(i)])); },
-      [&](std::pair<bool, bool> kind) {
-        LayerPlan plan = layer;
-        if (kind.first) plan.moe = moe, plan.mlp.reset();
-        if (kind.second) plan.attention.sliding_window = window;
-        return plan;
-      });
+  append_routed_layers(model, layer, moe, routed, slides, window);
   append_final_norm(model, layer.norm);
   append_head(model, config);
   return model;

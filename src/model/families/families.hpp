@@ -10,7 +10,6 @@ namespace plimsoll::model {
 Model build_llama(const Config& config);
 Model build_mistral(const Config& config);
 Model build_ministral(const Config& config);
-Model build_ministral3(const Config& config);
 Model build_cwm(const Config& config);
 Model build_hunyuan_v1_dense(const Config& config);
 Model build_ernie4_5(const Config& config);

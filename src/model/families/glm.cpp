@@ -31,13 +31,7 @@ Model build_glm4_moe(const Config& config) {
   LayerPlan layer = llama_layer(config, model, 0.5);
   layer.attention.qkv_bias = config.flag("attention_bias");
   if (config.flag("use_qk_norm")) layer.attention.qk_norm = AttentionSpec::QkNorm::per_head;
-  layer.names.shared = "shared_experts";
-  layer.registration = {"self_attn.q_proj",   "self_attn.k_proj",
-                        "self_attn.v_proj",   "self_attn.o_proj",
-                        "self_attn.q_norm",   "self_attn.k_norm",
-                        "mlp.experts",        "mlp.gate",
-                        "mlp.shared_experts", "mlp",
-                        "input_layernorm",    "post_attention_layernorm"};
+  name_shared_experts(layer);
   const MoeSpec moe = corrected_experts(config, model);
   const std::int64_t dense_layers = config.integer("first_k_dense_replace", 0, kLargestDimension);
 
@@ -56,8 +50,7 @@ Model build_solar_open(const Config& config) {
   layer.attention = rotary_attention(config, model);
   layer.attention.qkv_bias = config.flag("attention_bias");
   layer.moe = corrected_experts(config, model);
-  layer.names.shared = "shared_experts";
-  layer.registration = {"self_attn", "mlp.experts", "mlp.gate", "mlp.shared_experts", "mlp", "input_layernorm", "post_attention_layernorm"};
+  name_shared_experts(layer);
   return rotary_decoder(std::move(model), config, layer);
 }
 

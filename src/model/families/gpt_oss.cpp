@@ -26,13 +26,7 @@ Model build_gpt_oss(const Config& config) {
   const auto slides = sliding_layers(config, model.layers, [](std::int64_t i) { return i % 2 == 0; });
   append_token_embedding(model);
   append_rotary(model, layer.attention.rotary_dim);
-  append_layers(
-      model, [&](std::int64_t i) { return static_cast<bool>(slides[static_cast<std::size_t>(i)]); },
-      [&](bool slide) {
-        LayerPlan plan = layer;
-        if (slide) plan.attention.sliding_window = window;
-        return plan;
-      });
+  append_sliding_layers(model, layer, slides, window);
   append_final_norm(model, layer.norm);
   append_head(model, config);
   balance_routers(model, config);

@@ -46,14 +46,6 @@ Model build_cwm(const Config& config) {
   return sliding_llama(config, [](std::int64_t i) { return i % 4 != 0; });
 }
 
-// Ministral 3: queries scaled by the logarithm of their positions.
-Model build_ministral3(const Config& config) {
-  Model model = decoder_model(config);
-  LayerPlan layer = llama_layer(config, model);
-  layer.attention.sliding_window = config.optional_dimension("sliding_window");
-  return rotary_decoder(std::move(model), config, layer);
-}
-
 // HunYuan: llama with a norm of queries and keys behind their rotation.
 Model build_hunyuan_v1_dense(const Config& config) {
   Model model = decoder_model(config);

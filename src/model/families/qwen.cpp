@@ -25,13 +25,7 @@ Model dense(Model model, const Config& config, const LayerPlan& layer) {
   const auto slides = sliding_layers(config, model.layers, [&](std::int64_t i) { return sliding && i >= full_layers; });
   append_token_embedding(model);
   append_rotary(model, layer.attention.rotary_dim);
-  append_layers(
-      model, [&](std::int64_t i) { return static_cast<bool>(slides[static_cast<std::size_t>(i)]); },
-      [&](bool slide) {
-        LayerPlan plan = layer;
-        if (slide) plan.attention.sliding_window = sliding;
-        return plan;
-      });
+  append_sliding_layers(model, layer, slides, sliding);
   append_final_norm(model, layer.norm);
   append_head(model, config);
   return model;
@@ -44,18 +38,8 @@ Model mixed(Model model, const Config& config, const LayerPlan& layer, const Moe
   const auto sliding = window(config);
   append_token_embedding(model);
   append_rotary(model, layer.attention.rotary_dim);
-  append_layers(
-      model,
-      [&](std::int64_t i) {
-        const auto at = static_cast<std::size_t>(i);
-        return std::pair(!dense_only[at] && (i + 1) % step == 0, static_cast<bool>(slides[at]));
-      },
-      [&](std::pair<bool, bool> kind) {
-        LayerPlan plan = layer;
-        if (kind.first) plan.moe = moe, plan.mlp.reset();
-        if (kind.second) plan.attention.sliding_window = sliding;
-        return plan;
-      });
+  const auto routed = [&](std::int64_t i) { return !dense_only[static_cast<std::size_t>(i)] && (i + 1) % step == 0; };
+  append_routed_layers(model, layer, moe, routed, slides, sliding);
   append_final_norm(model, layer.norm);
   append_head(model, config);
   balance_routers(model, config);
