@@ -1,4 +1,4 @@
-#include "program/frameworks/torchtitan/actions.hpp"
+#include "program/stage_actions.hpp"
 
 #include <algorithm>
 #include <deque>

@@ -1,5 +1,6 @@
-/// What a pipeline rank of torch.distributed.pipelining does, in order: the slots of its schedule with the gathering and resharding of its
-/// stages, the receives that its neighbours' sends call for, and reductions (_PipelineScheduleRuntime of 2.15).
+/// What a pipeline rank of torch.distributed.pipelining does, or of Primus' pipeline over Megatron, in order: the slots of its schedule
+/// with the gathering and resharding of its stages, the receives that its neighbours' sends call for, and reductions
+/// (_PipelineScheduleRuntime of 2.15).
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,8 @@ struct StageAction {
 };
 
 /// Where a receive stands. _PipelineScheduleRuntime, which runs schedules of several chunks since 2.10, puts it where the neighbour's send
-/// stands in a simulation, and so in front of sends that follow on the same stream; PipelineScheduleMulti._step_microbatches, which ran them
-/// before, has all ranks take their steps together and exchanges behind each what the next one needs.
+/// stands in a simulation, and so in front of sends that follow on the same stream; PipelineScheduleMulti._step_microbatches, which ran
+/// them before, has all ranks take their steps together and exchanges behind each what the next one needs.
 enum class Receives : std::uint8_t { with_send, before_use };
 
 /// The actions of every rank.

@@ -11,11 +11,11 @@
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/model.hpp"
-#include "program/frameworks/torchtitan/actions.hpp"
 #include "program/lower.hpp"
 #include "program/modules/expert_parallel.hpp"
 #include "program/ops/ops.hpp"
 #include "program/split_backward.hpp"
+#include "program/stage_actions.hpp"
 #include "programs.hpp"
 
 namespace plimsoll::program {

@@ -10,7 +10,7 @@
 #include "plimsoll/schedule.hpp"
 #include "plimsoll/strategy.hpp"
 #include "program/frameworks/megatron/schedule.hpp"
-#include "program/frameworks/torchtitan/actions.hpp"
+#include "program/stage_actions.hpp"
 
 namespace plimsoll::program {
 

@@ -8,10 +8,10 @@
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/schedule.hpp"
-#include "program/frameworks/torchtitan/actions.hpp"
 #include "program/frameworks/torchtitan/trainer.hpp"
 #include "program/lower.hpp"
 #include "program/modules/torchtitan/decoder.hpp"
+#include "program/stage_actions.hpp"
 
 namespace plimsoll::program {
 

@@ -73,11 +73,7 @@ void give_weight_gradients(MegatronRuntime& runtime, BackwardCall& b, std::size_
     const auto product = [&runtime, rows, weight, type = b.grad().dtype(), with_bias] {
       te_gemm(runtime, LinearPass::weight_gradient, rows, weight, type, with_bias ? Epilogue::bias_gradient : Epilogue::none);
     };
-    if (runtime.defers_weight_gradients()) {
-      runtime.defer([product, held = te_snapshot(read)] { product(); });
-    } else {
-      product();
-    }
+    te_run_or_defer(runtime, product, read);
     if (fused) gradient = runtime.dummy_gradient(weight);
     b.give(index, std::move(gradient));
   }

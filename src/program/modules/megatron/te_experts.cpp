@@ -68,11 +68,7 @@ void grouped_linear_backward(MegatronRuntime& runtime, const GroupedCall& call, 
     grouped_gemm(runtime, LinearPass::weight_gradient, call.rows, call.weight, call.type, call.groups,
                  from_product ? Epilogue::bias_gradient : Epilogue::none);
   };
-  if (runtime.defers_weight_gradients()) {
-    runtime.defer([product, held = te_snapshot({&input, &gradient.kept()})] { product(); });
-  } else {
-    product();
-  }
+  te_run_or_defer(runtime, product, {&input, &gradient.kept()});
   for (std::size_t i = 0; i < groups && call.biased; ++i) b.give(groups + i + 1, b.tape.empty({call.weight[0]}, call.type));
   for (std::size_t i = 0; i < groups; ++i) b.give(i + 1, fused ? runtime.dummy_gradient(b.saved(i + 1)) : own[i]);
   input.reset();
