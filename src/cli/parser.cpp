@@ -1,6 +1,7 @@
 // The only file that knows CLI11.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <iostream>
 #include <sstream>
 #include <string_view>
@@ -67,9 +68,9 @@ void add_option(CLI::App& app, const Option& option, bool with_rare, Bound& boun
     added = app.add_option(option.name, bound.values[index], help);
     const bool many = option.kind == Option::positional_list || option.kind == Option::value_list || option.kind == Option::words;
     if (!many) added->expected(1);
-    if (option.kind == Option::value) added->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     if (option.kind == Option::positional) added->allow_extra_args(false);  // the next word is the next one's
-    if (option.kind == Option::value_list) added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    if (option.kind == Option::value || option.kind == Option::value_list)
+      added->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     if (option.kind == Option::words) added->expected(1, -1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     if (option.kind != Option::positional_list && option.kind != Option::words)
       added->allow_extra_args(false);  // or CLI11 takes "[a, b]" apart, which is JSON
@@ -95,12 +96,19 @@ void add_command(CLI::App& parent, const Command& command, bool named, bool with
   all.push_back(std::move(bound));
 }
 
+/// The last of several values counts, so that a line is changed by what is added at its end; that there were others is said.
+void tell_the_last(const Option& option, const std::vector<std::string>& values) {
+  if (option.kind != Option::value || std::all_of(values.begin(), values.end(), [&](const auto& value) { return value == values.front(); })) return;
+  std::fprintf(stderr, "plimsoll: %s is given more than once: the last one counts\n", option.name.c_str());
+}
+
 Arguments arguments_of(const Bound& bound) {
   Arguments arguments;
   for (std::size_t i = 0; i < bound.options.size(); ++i) {
     const Option& option = bound.command->options[i];
     if (option.kind == Option::rest) continue;
     if (option.kind == Option::flag && bound.options[i]->count() > 0) arguments.add(option.name, "true");
+    tell_the_last(option, bound.values[i]);
     for (const std::string& value : bound.values[i]) arguments.add(option.name, value);
   }
   return arguments;

@@ -174,7 +174,8 @@ Model load_model(const std::string& name_or_path, const std::string& architectur
   const std::string folder =
       path.has_parent_path() ? std::filesystem::absolute(path).parent_path().filename().string() : path.stem().string();
   const bool named_by_folder = path.filename() == "config.json" || path.filename() == "graph.json";
-  return read_model(text, path.string(), named_by_folder ? folder : path.stem().string(), architecture, Source::checkpoint);
+  const std::string name = name_or_path == "-" ? "stdin" : named_by_folder ? folder : path.stem().string();
+  return read_model(text, path.string(), name, architecture, Source::checkpoint);
 }
 
 }  // namespace plimsoll

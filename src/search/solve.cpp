@@ -122,21 +122,21 @@ Solution largest(const SearchRequest& request, const std::string& key, const Sea
 }
 
 Solution least_recompute(const SearchRequest& request, const SearchWatcher& watch) {
-  using Options = std::vector<std::pair<std::string, std::string>>;
-  std::vector<Options> values{{{"recompute", "none"}}, {{"recompute", "selective"}}, {{"recompute", "selective-ac-op"}}};
+  using Keys = std::vector<std::pair<std::string, std::string>>;
+  std::vector<Keys> values{{{"recompute", "none"}}, {{"recompute", "selective"}}, {{"recompute", "selective-ac-op"}}};
   for (std::int64_t n = 1; n < request.model.layers; ++n)
     values.push_back({{"recompute", "full"}, {"recompute_method", "block"}, {"recompute_num_layers", std::to_string(n)}});
   values.push_back({{"recompute", "full"}});
   Solution solution;
   solution.key = "recompute";
-  const auto flags = [](const Options& options) {
+  const auto flags = [](const Keys& options) {
     std::string text;
     for (const auto& [key, value] : options) text += (text.empty() ? "" : " ") + value;
     return text;
   };
-  for (const Options& value : values) {
+  for (const Keys& value : values) {
     SearchRequest with = request;
-    Options options = request.base.options;
+    Keys options = request.base.options;
     std::erase_if(options, [](const auto& each) { return each.first.rfind("recompute", 0) == 0; });
     options.insert(options.end(), value.begin(), value.end());
     try {

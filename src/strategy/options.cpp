@@ -280,7 +280,7 @@ void set_pp_layers(Setting& x) {
 void set_torch(Setting& x) {
   int major = 0, minor = 0;
   const bool version = std::sscanf(x.value.text().c_str(), "%3d.%3d", &major, &minor) == 2 && major >= 1 && major <= 9;
-  if (!version) x.value.expected("a version of PyTorch, such as 2.8 or 2.15.0+cu132");
+  if (!version) x.value.expected("a version of PyTorch from 1.0 to 9.99, such as 2.8 or 2.15.0+cu132");
   x.name(x.s.torch);
 }
 

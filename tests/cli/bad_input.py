@@ -111,6 +111,7 @@ CONTRADICTIONS = [
     ("--data-parallel ddp --zero 3", ["--data-parallel", "--zero"]),
     ("--seq 128 --seq-len 256", ["--seq", "--seq-len"]),
     ("--torch banana", ["banana", "2.8"]),
+    ("--torch 99.9", ["99.9", "1.0 to 9.99"]),
     ("--task image", ["image", "LlamaForCausalLM"]),
     ("--layer-spec banana", ["local"]),
     ("--schedule banana", ["banana", "1f1b"]),

@@ -84,6 +84,16 @@ def help_texts(checks):
     checks.check("--deepspeed.zero-optimization.stage" in full and "--deepspeed.zero-optimization.stage" not in short, "--help-all shows every key")
 
 
+def said_twice(checks):
+    """The last value of an option counts, and that there was another is said; a command that is suggested says each option once."""
+    found, only = run("estimate", *GPT2, "--seq", "256"), run("estimate", *GPT2[:-1], "256")
+    checks.check(found.code == 0 and found.out == only.out, f"the last of two values does not count: {found.err}")
+    checks.check("--seq is given more than once" in found.err and not only.err, f"two values are not told of: {found.err}")
+    far = run("estimate", "llama-3.1-8b", "--on", "8xh100-sxm", "--seq", "1024", "--data-parallel", "ddp")
+    (line,) = [each for each in far.out.splitlines() if each.strip().startswith("plimsoll estimate")]
+    checks.check(line.count("--data-parallel") == 1, f"a suggestion contradicts itself: {line}")
+
+
 def old_devices(checks):
     for device in ("t4", "v100-sxm2"):
         report = run("estimate", "gpt2", "--on", f"1x{device}", "--seq", "128")
@@ -97,6 +107,6 @@ def adapters(checks):
 
 
 checks = Checks()
-for each in (names, widths, pace, unknown_hub_name, way_out, outputs, help_texts, old_devices, adapters):
+for each in (names, widths, pace, unknown_hub_name, way_out, outputs, help_texts, said_twice, old_devices, adapters):
     each(checks)
 checks.finish()

@@ -341,6 +341,14 @@ OUTCOMES = (
         options=("--timeout", "60"),
     ),
     Outcome(
+        "thread left behind",
+        "BIN/python PROGRAMS/lingers.py",
+        0,
+        out=("its main thread ended and 'logger' only waited",),
+        on="1xh100-sxm",
+        options=("--timeout", "60"),
+    ),
+    Outcome(
         "failure",
         "BIN/python PROGRAMS/fails.py",
         2,

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import threading
+import time
 import traceback
 
 from . import device
@@ -102,6 +103,7 @@ def user_line():
 def install():
     atexit.register(end, "the program ended")
     os._exit = _exit
+    threading._shutdown = _ending(threading._shutdown)
     os.register_at_fork(after_in_child=_restart)
     previous = sys.excepthook
 
@@ -110,6 +112,27 @@ def install():
         previous(kind, error, trace)
 
     sys.excepthook = hook
+
+
+def _ending(shutdown):
+    """What the interpreter calls when the main thread is through, to wait for the other threads: those that only sleep are not waited for."""
+
+    def ending():
+        threading.Thread(target=_end_when_idle, daemon=True).start()
+        shutdown()
+
+    return ending
+
+
+def _end_when_idle(patience=10.0, least=0.05):
+    """Ends the program when its threads use less than `least` seconds of processor in `patience` seconds: they wait for what never comes."""
+    others = [t.name for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
+    used = -least
+    while time.process_time() - used >= least:
+        used = time.process_time()
+        time.sleep(patience)
+    note(f"its main thread ended and '{', '.join(others) or 'a thread'}' only waited: the program was ended there")
+    stop("the program ended")
 
 
 def _restart():
