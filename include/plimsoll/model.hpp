@@ -182,6 +182,9 @@ struct Block {
   std::vector<const ParameterTensor*> parameter_list() const;   ///< of one repeat, in registration order
 };
 
+/// One of the stack's layers, not what stands before or after them.
+inline bool is_layer(const Block& block) { return block.role == Block::Role::decoder || block.role == Block::Role::encoder; }
+
 /// A network, resolved from its config: dimensions, blocks, parameter tensors in registration order.
 struct Model {
   std::string name;

@@ -34,6 +34,11 @@ enum class DataParallel : std::uint8_t {
   megatron_fsdp,
   megatron_distopt,  ///< Megatron's distributed optimizer
 };
+
+/// Torch's FSDP, whichever implementation.
+inline bool is_fsdp(DataParallel kind) {
+  return kind == DataParallel::fsdp || kind == DataParallel::hsdp || kind == DataParallel::fsdp1 || kind == DataParallel::fsdp2;
+}
 std::string_view name_of(DataParallel kind);
 
 /// What the weights, gradients and the optimizer hold, and in which type the step computes (modelling: bytes per parameter).

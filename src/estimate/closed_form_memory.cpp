@@ -13,8 +13,6 @@
 namespace plimsoll::estimation {
 namespace {
 
-bool is_layer(const Block& block) { return block.role == Block::Role::decoder || block.role == Block::Role::encoder; }
-
 double bytes_of(std::optional<DType> type, DType otherwise) { return static_cast<double>(size_of(type.value_or(otherwise))); }
 
 /// Gathered and reduced copies that are alive while a layer's backward runs.

@@ -10,8 +10,6 @@
 namespace plimsoll::estimation {
 namespace {
 
-bool is_layer(const Block& block) { return block.role == Block::Role::decoder || block.role == Block::Role::encoder; }
-
 double bytes_of(std::optional<DType> type, DType otherwise) { return static_cast<double>(size_of(type.value_or(otherwise))); }
 
 /// The ranks that share one copy of what is not an expert: dp_shard · cp.

@@ -6,8 +6,6 @@
 namespace plimsoll::estimation {
 namespace {
 
-bool is_layer(const Block& block) { return block.role == Block::Role::decoder || block.role == Block::Role::encoder; }
-
 /// Whose output a column-parallel linear or what follows it makes: cut over the tensor-parallel ranks.
 bool output_is_cut(const Operator& op) {
   switch (op.kind) {

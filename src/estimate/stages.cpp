@@ -11,8 +11,6 @@
 namespace plimsoll::estimation {
 namespace {
 
-bool is_layer(const Block& block) { return block.role == Block::Role::decoder || block.role == Block::Role::encoder; }
-
 std::int64_t layers_in(const Model& model) {
   std::int64_t layers = 0;
   for (const Block& block : model.blocks)

@@ -9,8 +9,6 @@
 namespace plimsoll::estimation {
 namespace {
 
-bool is_layer(const Block& block) { return block.role == Block::Role::decoder || block.role == Block::Role::encoder; }
-
 const GroupShape& shape_of(const std::array<GroupShape, kGroups>& groups, Group group) { return groups[static_cast<std::size_t>(group)]; }
 
 bool shards_parameters(const Strategy& s) {

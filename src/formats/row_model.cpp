@@ -10,6 +10,7 @@
 #include "data/shipped_files.hpp"
 #include "formats/row_reader.hpp"
 #include "plimsoll/error.hpp"
+#include "units/text.hpp"
 
 namespace plimsoll::formats {
 namespace {
@@ -137,11 +138,6 @@ Moe read_moe(const Fields& fields) {
   moe.first_dense = json.has("first_dense_layers") ? json["first_dense_layers"].integer(0, 1 << 20) : 0;
   moe.every = json.has("moe_layer_every") ? json["moe_layer_every"].integer(1, 1 << 20) : 1;
   return moe;
-}
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
 }
 
 /// The shipped model of a row's name ("Llama-3.1-8B"), also without a size behind it ("DeepSeek-V2-236B") or a remark in parentheses;

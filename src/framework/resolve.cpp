@@ -13,10 +13,6 @@ namespace plimsoll {
 namespace framework {
 namespace {
 
-bool any_fsdp(DataParallel kind) {
-  return kind == DataParallel::fsdp || kind == DataParallel::hsdp || kind == DataParallel::fsdp1 || kind == DataParallel::fsdp2;
-}
-
 /// The framework that people run such a strategy with.
 std::string usual_framework(const Strategy& s, const Model& model) {
   switch (s.data_parallel) {
@@ -32,7 +28,7 @@ std::string usual_framework(const Strategy& s, const Model& model) {
       break;
   }
   const bool many_ways = std::max({s.tp, s.pp, s.vp, s.cp, s.ep}) > 1;
-  if (many_ways) return any_fsdp(s.data_parallel) ? "torchtitan" : "megatron-core";
+  if (many_ways) return is_fsdp(s.data_parallel) ? "torchtitan" : "megatron-core";
   return model.task == Model::Task::diffusion ? "diffusers" : "transformers";
 }
 
@@ -87,7 +83,7 @@ void resolve_framework(Resolver& r) {
     s.framework = usual_framework(s, r.model);
     r.assume("framework: " + s.framework);
   }
-  if (s.framework == "primus" && any_fsdp(s.data_parallel)) {
+  if (s.framework == "primus" && is_fsdp(s.data_parallel)) {
     s.framework = "torchtitan";
     r.assume("framework: torchtitan (Primus runs FSDP through it)");
   }

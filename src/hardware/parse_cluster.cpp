@@ -8,6 +8,7 @@
 #include "data/shipped_files.hpp"
 #include "hardware/read_values.hpp"
 #include "plimsoll/error.hpp"
+#include "units/text.hpp"
 
 namespace plimsoll {
 namespace {
@@ -15,12 +16,6 @@ namespace {
 constexpr std::int64_t kMostGpus = std::int64_t{1} << 20;
 constexpr std::string_view kAccelerators = "hardware/accelerators/";
 constexpr std::string_view kClusters = "hardware/clusters/";
-
-std::string lower(std::string_view text) {
-  std::string lowered(text);
-  for (char& c : lowered) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return lowered;
-}
 
 bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;

@@ -57,8 +57,6 @@ Parts parts_of(const Block& block, const Lengths& lengths, Mask mask) {
   return parts;
 }
 
-bool is_layer(const Block& block) { return block.role == Block::Role::decoder || block.role == Block::Role::encoder; }
-
 // Of one layer that torchtitan's policy runs again, per token: every second matrix product in order of execution (wq saved, wk again, wv
 // saved, wo again, w1 saved, w3 again, w2 saved).
 double torchtitan_again(const Block& block) {

@@ -10,22 +10,20 @@ namespace {
 
 double as_double(std::int64_t n) { return static_cast<double>(n); }
 
-bool is_layer(const Block& block) {
-  return (block.role == Block::Role::decoder || block.role == Block::Role::encoder) && block.attention.has_value();
-}
+bool is_attending(const Block& block) { return is_layer(block) && block.attention.has_value(); }
 
 // Σ over the model's layers, repeats counted.
 template <class PerLayer>
 double over_layers(const Model& model, PerLayer per_layer) {
   double total = 0;
   for (const Block& block : model.blocks)
-    if (is_layer(block)) total += as_double(block.repeat) * per_layer(block);
+    if (is_attending(block)) total += as_double(block.repeat) * per_layer(block);
   return total;
 }
 
 // The last kind of layer: what an MTP module repeats.
 const Block& last_layer(const Model& model) {
-  const auto found = std::find_if(model.blocks.rbegin(), model.blocks.rend(), is_layer);
+  const auto found = std::find_if(model.blocks.rbegin(), model.blocks.rend(), is_attending);
   if (found == model.blocks.rend()) refuse("this FLOPs convention counts attention layers, and '" + model.name + "' has none");
   return *found;
 }
@@ -180,7 +178,7 @@ double exact(const Model& model, const Setting& setting) {
 
 bool conventions_apply(const Model& model) {
   return (model.task == Model::Task::causal_lm || model.task == Model::Task::masked_lm) && model.vocab_size > 0 &&
-         std::any_of(model.blocks.begin(), model.blocks.end(), is_layer) &&
+         std::any_of(model.blocks.begin(), model.blocks.end(), is_attending) &&
          std::none_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.mamba.has_value(); });
 }
 

@@ -5,17 +5,12 @@
 
 #include "data/shipped_files.hpp"
 #include "units/json_reader.hpp"
+#include "units/text.hpp"
 
 namespace plimsoll::model {
 namespace {
 
 constexpr const char* kTable = "models/hub.json";
-
-std::string lower(std::string_view text) {
-  std::string lowered(text);
-  for (char& letter : lowered) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-  return lowered;
-}
 
 bool is_shipped(const std::string& name) {
   return data::find_shipped_file("models/" + name + "/config.json") != nullptr ||

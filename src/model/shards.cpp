@@ -27,8 +27,6 @@ std::int64_t local_rows(const ParameterTensor& tensor, std::int64_t rows, std::i
   return queries + tensor.kv_rows / tensor.kv_heads;
 }
 
-bool is_stack(const Block& block) { return block.role == Block::Role::decoder || block.role == Block::Role::encoder; }
-
 std::int64_t layers_on(const std::vector<LayerRange>& ranges, const Block& block) {
   std::int64_t count = 0;
   for (const auto& range : ranges) {
@@ -50,10 +48,10 @@ std::int64_t block_elements(const Block& block, const ShardSpec& spec, bool with
 void require_pipeline_of_one_stack(const Model& model) {
   std::string stack;
   for (const auto& block : model.blocks) {
-    const bool known = is_stack(block) || block.role == Block::Role::embedding || block.role == Block::Role::rotary ||
+    const bool known = is_layer(block) || block.role == Block::Role::embedding || block.role == Block::Role::rotary ||
                        block.role == Block::Role::final_norm || block.role == Block::Role::head;
     if (!known) refuse(fmt::format("a pipeline over {}: its block {} belongs to no stage", model.architecture, block.name));
-    if (!is_stack(block)) continue;
+    if (!is_layer(block)) continue;
     if (!stack.empty() && stack != block.name) refuse(fmt::format("a pipeline over {}: it has two stacks", model.architecture));
     stack = block.name;
   }
@@ -104,7 +102,7 @@ std::int64_t rank_parameters(const Model& model, const ShardSpec& spec, std::int
   std::int64_t total = 0;
   for (const auto& block : model.blocks) {
     std::int64_t repeats = block.repeat;
-    if (spec.pp > 1 && is_stack(block))
+    if (spec.pp > 1 && is_layer(block))
       repeats = layers_on(ranges, block);
     else if (block.role == Block::Role::embedding && !first)
       repeats = 0;

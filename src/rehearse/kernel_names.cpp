@@ -11,14 +11,13 @@
 #include <vector>
 
 #include "rehearse/kernel_readers.hpp"
+#include "units/text.hpp"
 
 namespace plimsoll::rehearse {
 namespace {
 
 /// Bytes that a thread of an unknown kernel moves: one vector load or store.
 constexpr std::int64_t kVectorBytes = 16;
-
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 KernelKind kind_of(std::string_view name) {
   struct Sign {

@@ -9,6 +9,8 @@
 
 namespace plimsoll::rehearse {
 
+/// The whole number that a text begins with.
+std::optional<std::int64_t> leading_number(std::string_view text);
 /// Threads of a launch, all blocks together; bounded, whatever a record says.
 std::int64_t threads_of(const Launch& launch);
 /// blocks[0] · blocks[1] · blocks[2], bounded.

@@ -3,11 +3,10 @@
 
 #include "rehearse/kernel_readers.hpp"
 #include "rehearse/signature.hpp"
+#include "units/text.hpp"
 
 namespace plimsoll::rehearse {
 namespace {
-
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 std::int64_t number_or_zero(std::string_view text) {
   std::int64_t value = 0;

@@ -4,6 +4,7 @@
 
 #include "rehearse/kernel_readers.hpp"
 #include "rehearse/signature.hpp"
+#include "units/text.hpp"
 
 namespace plimsoll::rehearse {
 namespace {
@@ -11,15 +12,6 @@ namespace {
 constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
 /// Elements of a chunk of multi_tensor_apply (ATen/native/cuda/MultiTensorApply.cuh, kChunkSize).
 constexpr std::int64_t kForeachChunk = 65536;
-
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
-
-std::optional<std::int64_t> whole_number(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end == text.data()) return {};
-  return value;
-}
 
 /// The product of some parameters; nothing where one was not kept or the product is no sensible size.
 std::optional<std::int64_t> product_of(const Arguments& arguments, std::initializer_list<int> parameters) {
@@ -63,7 +55,7 @@ struct Lists {
 std::optional<Lists> lists_of(std::string_view name) {
   for (const std::string_view opening : {"FusedAdamMathFunctor<", "FusedSgdMathFunctor<", "FusedAdagradMathFunctor<"})
     if (const auto arguments = template_arguments(name, opening); arguments.size() >= 2) {
-      const auto depth = whole_number(arguments[1]);
+      const auto depth = leading_number(arguments[1]);
       if (!depth || *depth < 2 || *depth > 6) return {};
       return Lists{MultiTensor::Function::fused, *depth, *depth - 1, element_type(arguments[0]).value_or(DType::fp32)};
     }
@@ -74,7 +66,7 @@ std::optional<Lists> lists_of(std::string_view name) {
       const auto arguments = template_arguments(name.substr(at), functor);
       if (arguments.size() < 4) continue;
       const auto type = element_type(arguments[0]);
-      const auto depth = whole_number(arguments[1]), reads = whole_number(arguments[2]);
+      const auto depth = leading_number(arguments[1]), reads = leading_number(arguments[2]);
       if (!type || !depth || !reads || *reads < 0 || *reads > *depth || *depth > 6) continue;
       const bool copies = contains(name, "CopyFunctor<");
       return Lists{copies ? MultiTensor::Function::copy : MultiTensor::Function::map, *reads, 1, *type};

@@ -7,20 +7,12 @@
 
 #include "rehearse/kernel_readers.hpp"
 #include "rehearse/signature.hpp"
+#include "units/text.hpp"
 
 namespace plimsoll::rehearse {
 namespace {
 
 constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
-
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
-
-std::optional<std::int64_t> whole_number(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end == text.data()) return {};
-  return value;
-}
 
 /// Element types of a functor: those that it reads, in order, and of its result.
 struct Functor {
@@ -215,7 +207,7 @@ Kernel strided(std::int64_t elements, const Functor& functor, const Strides& str
 std::optional<Kernel> legacy(std::string_view name, std::string_view opening, const Launch& launch) {
   const auto arguments = template_arguments(name, opening);
   if (arguments.size() < 3) return {};
-  const auto threads = whole_number(arguments[0]), each = whole_number(arguments[1]);
+  const auto threads = leading_number(arguments[0]), each = leading_number(arguments[1]);
   if (!threads || !each || *threads > 1024 || *each > 64) return {};
   const std::int64_t elements = launch.arguments.integer(0).value_or(blocks_of(launch) * *threads * *each);
   if (elements < 0 || elements > kMostElements) return {};
@@ -236,7 +228,7 @@ std::optional<Kernel> legacy(std::string_view name, std::string_view opening, co
 bool operands_agree(std::string_view name, const Functor& functor) {
   for (const std::string_view spelling : {"array<char*, ", "Array<char*, "})
     if (const std::size_t at = name.find(spelling); at != std::string_view::npos)
-      return whole_number(name.substr(at + spelling.size())) == static_cast<std::int64_t>(functor.inputs.size() + 1);
+      return leading_number(name.substr(at + spelling.size())) == static_cast<std::int64_t>(functor.inputs.size() + 1);
   return true;
 }
 
@@ -287,7 +279,7 @@ std::optional<Kernel> concatenation(std::string_view name, const Launch& launch)
   const auto arguments = template_arguments(name, "CatArrInputTensorMetadata<");
   if (arguments.size() < 3) return {};
   const auto type = element_type(arguments[0]);
-  const auto room = whole_number(arguments[2]);
+  const auto room = leading_number(arguments[2]);
   const std::string_view metadata = launch.arguments.bytes(1);
   if (!type || !room || *room < 1 || *room > 4096 || metadata.empty() || launch.blocks[1] > static_cast<std::uint64_t>(*room)) return {};
   Pointwise kernel{Pointwise::Form::concatenate, 0, {}};
@@ -308,6 +300,13 @@ std::int64_t blocks_of(const Launch& launch) {
   std::uint64_t blocks = 1;
   for (const std::uint64_t each : launch.blocks) blocks = std::min(kMost, blocks * std::min(kMost >> 20U, std::max<std::uint64_t>(each, 1)));
   return static_cast<std::int64_t>(blocks);
+}
+
+std::optional<std::int64_t> leading_number(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end == text.data()) return {};
+  return value;
 }
 
 std::int64_t threads_of(const Launch& launch) {

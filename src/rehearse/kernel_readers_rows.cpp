@@ -3,13 +3,12 @@
 
 #include "rehearse/kernel_readers.hpp"
 #include "rehearse/signature.hpp"
+#include "units/text.hpp"
 
 namespace plimsoll::rehearse {
 namespace {
 
 constexpr std::int64_t kMostElements = std::int64_t{1} << 48;
-
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 // ---- reductions ------------------------------------------------------------------------------------------------------
 

@@ -10,8 +10,6 @@
 namespace plimsoll::searching {
 namespace {
 
-bool is_layer(const Block& block) { return block.role == Block::Role::decoder || block.role == Block::Role::encoder; }
-
 /// What a layer is made of: operators with their sizes and windows, and their parameters.
 std::string kind_of(const Block& block) {
   std::string kind = block.name;

@@ -195,10 +195,6 @@ void set_reshard(Setting& x) {
 
 void set_backward_prefetch(Setting& x) { x.choice(x.s.fsdp.backward_prefetch, backward_prefetch_names()); }
 
-bool is_fsdp(DataParallel kind) {
-  return kind == DataParallel::fsdp || kind == DataParallel::hsdp || kind == DataParallel::fsdp1 || kind == DataParallel::fsdp2;
-}
-
 /// Who shares the states: "fsdp" and "hsdp" leave open which implementation, which another key may say.
 void put_kind(Setting& x, DataParallel kind) {
   const DataParallel before = x.s.data_parallel;

@@ -4,14 +4,13 @@
 #include <charconv>
 
 #include "trace/operator_shapes.hpp"
+#include "units/text.hpp"
 
 namespace plimsoll::trace {
 namespace {
 
 /// Elements that a thread of a vectorised kernel handles, where neither shapes nor arguments are there (PyTorch 2.7 and later).
 constexpr int kPerThread = 8;
-
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 bool any_of(std::string_view text, std::initializer_list<std::string_view> parts) {
   return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) { return contains(text, part); });

@@ -10,12 +10,11 @@
 #include "trace/byte_source.hpp"
 #include "trace/operator_kernels.hpp"
 #include "trace/recorded_events.hpp"
+#include "units/text.hpp"
 
 namespace plimsoll {
 namespace trace {
 namespace {
-
-bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
 /// NCCL's and RCCL's kernels, and those of PyTorch's symmetric memory.
 std::optional<CollectiveKind> collective_in(std::string_view name) {

@@ -19,7 +19,7 @@ Node names_node(const std::string& joined) {
   return list;
 }
 
-bool is_fsdp(const Writing& w) { return w.s.data_parallel == DataParallel::fsdp1 || w.s.data_parallel == DataParallel::fsdp2; }
+bool is_fsdp(const Writing& w) { return plimsoll::is_fsdp(w.s.data_parallel); }
 bool is_deepspeed(const Writing& w) { return w.s.framework == "deepspeed"; }
 
 /// "bf16", "fp16" or nothing: what the step computes in where the weights are held otherwise.

@@ -21,7 +21,7 @@ Value list(const std::vector<std::string>& values) {
   return text(all);
 }
 
-bool is_fsdp(const Strategy& s) { return s.data_parallel == DataParallel::fsdp1 || s.data_parallel == DataParallel::fsdp2; }
+bool is_fsdp(const Strategy& s) { return plimsoll::is_fsdp(s.data_parallel); }
 bool first_fsdp(const Strategy& s) { return s.data_parallel == DataParallel::fsdp1; }
 bool is_zero(const Strategy& s) {
   return s.data_parallel == DataParallel::zero0 || s.data_parallel == DataParallel::zero1 || s.data_parallel == DataParallel::zero2 ||

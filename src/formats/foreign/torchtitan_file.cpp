@@ -5,6 +5,7 @@
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/torchtitan_flavors.hpp"
 #include "plimsoll/error.hpp"
+#include "units/text.hpp"
 
 namespace plimsoll::formats {
 namespace {
@@ -110,11 +111,6 @@ constexpr TitanFlavor kFlavors[] = {
     {"gpt_oss", "20b", "gpt-oss-20b"},
     {"gpt_oss", "120b", "gpt-oss-120b"},
 };
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 /// models/llama3, flavor debugmodel: what every example of torchtitan's starts from.
 void say_debug_model(Reading& reading, const std::string& foreign, const std::string& where) {

@@ -125,6 +125,19 @@ constexpr Activation kActivations[] = {
 
 }  // namespace
 
+ClampedGate clamped_gate(const Tensor& rows) {
+  Tensor gate = every_second(rows, 0), up = every_second(rows, 1);
+  gate = clamp_above(gate);
+  up = clamp(up);
+  Tensor gated;
+  {
+    Tensor open = multiply_scalar(gate);
+    open = sigmoid(open);
+    gated = multiply(gate, open);
+  }
+  return {gated, up};
+}
+
 Tensor activate(std::string_view function, const Tensor& x) {
   const auto found =
       std::find_if(std::begin(kActivations), std::end(kActivations), [&](const Activation& a) { return a.name == function; });

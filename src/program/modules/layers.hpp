@@ -58,6 +58,12 @@ class Norm {
   Rounding rounding_;
 };
 
+/// gpt-oss' gate: neighbouring columns of [rows, 2 · width] are gate and up, both clamped; gate · sigmoid(1.702 · gate), and up.
+struct ClampedGate {
+  Tensor gated, up;
+};
+ClampedGate clamped_gate(const Tensor& rows);
+
 /// An activation function by its name in a config ("silu", "gelu_new", "gelu_pytorch_tanh", "relu" …).
 Tensor activate(std::string_view function, const Tensor& x);
 

@@ -20,6 +20,7 @@
 #include "program/save_on_cpu.hpp"
 #include "strategy/msamp.hpp"
 #include "strategy/torch_release.hpp"
+#include "units/text.hpp"
 
 namespace plimsoll::program {
 
@@ -267,11 +268,6 @@ class OptimizerOfGroups : public Optimizer {
 
   std::vector<std::unique_ptr<Optimizer>> groups_;
 };
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 /// Trainer.get_decay_parameter_names: biases and what lies in a module that is called a norm are not decayed.
 bool is_decayed(const std::string& module, const std::string& parameter) {

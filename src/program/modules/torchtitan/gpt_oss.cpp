@@ -44,15 +44,7 @@ Tensor add_product(const Tensor& x, const Tensor& y) {
 
 /// swiglu: neighbouring columns are gate and up, both clamped; one more up is added.
 Tensor clamped_gates(const Tensor& rows) {
-  Tensor gate = every_second(rows, 0), up = every_second(rows, 1);
-  gate = clamp_above(gate);
-  up = clamp(up);
-  Tensor gated;
-  {
-    Tensor open = multiply_scalar(gate);
-    open = sigmoid(open);
-    gated = multiply(gate, open);
-  }
+  const auto [gated, up] = clamped_gate(rows);
   return add_product(gated, up);
 }
 

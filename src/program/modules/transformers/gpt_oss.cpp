@@ -58,15 +58,7 @@ Tensor attend_with_sinks(const Tensor& query, const Tensor& key, const Tensor& v
 }
 
 Tensor clamped_swiglu(const Tensor& rows) {
-  Tensor gate = every_second(rows, 0), up = every_second(rows, 1);
-  gate = clamp_above(gate);
-  up = clamp(up);
-  Tensor gated;
-  {
-    Tensor open = multiply_scalar(gate);
-    open = sigmoid(open);
-    gated = multiply(gate, open);
-  }
+  const auto [gated, up] = clamped_gate(rows);
   const Tensor shifted = add_scalar(up);
   return multiply(shifted, gated);
 }
