@@ -87,6 +87,29 @@ std::int64_t copied(const StepProgram& program, Copy::Direction direction) {
   return bytes;
 }
 
+/// Latent attention without experts.
+Model latent() {
+  return parse_model(R"({"model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"], "vocab_size": 1024, "hidden_size": 512,
+                         "num_attention_heads": 8, "num_key_value_heads": 8, "intermediate_size": 1024, "moe_intermediate_size": 256,
+                         "q_lora_rank": 128, "kv_lora_rank": 64, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64,
+                         "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1, "first_k_dense_replace": 4,
+                         "max_position_embeddings": 256, "num_hidden_layers": 4})",
+                     "latent", "latent");
+}
+
+// Without apply_rope_fusion (_apply_rotary_pos_emb_bshd with multi_latent_attention) queries and keys put their pairs apart, rotate a half
+// and join it with what is not turned, a cat each; then either is joined with its part that is not turned: 2 · 3 + 2 a layer. In
+// backward the gradients of both splits and of both halves' chunks are put together again: 2 + 2.
+TEST(MegatronLatentAttention, TurnsPartsByThemselvesWithoutTheFusedKernel) {
+  const StepProgram fused = lowered(latent(), R"("precision": "bf16")");
+  const StepProgram apart = lowered(latent(), R"("precision": "bf16", "rope_fusion": false)");
+  const auto joins = is<Pointwise>([](const Pointwise& p) { return p.form == Pointwise::Form::concatenate; });
+  EXPECT_EQ(kernels(apart, joins) - kernels(fused, joins), 12 * kLayers);
+  const auto turns = is<RowWise>([](const RowWise& r) { return r.function == RowWise::Function::rope; });
+  EXPECT_GT(kernels(fused, turns), 0);
+  EXPECT_EQ(kernels(apart, turns), 0);
+}
+
 TEST(MegatronWindows, EverySecondLayerSlides) {
   const StepProgram program = lowered(gpt_oss(), R"("precision": "bf16")");
   const auto attends = [](std::int64_t window) { return is<Attention>([window](const Attention& a) { return a.window == window; }); };

@@ -21,7 +21,6 @@ void check_attention(const Block& block, const Strategy& strategy) {
   if (attention.mla && !te)
     refuse("Megatron-core cannot build latent attention of local layers: their DotProductAttention takes neither k_channels nor v_channels",
            block.name, "use layer_spec te");
-  no(attention.mla && !*strategy.megatron.rope_fusion, "multi-head latent attention without the fused rotary kernel");
   no(attention.qk_norm != AttentionSpec::QkNorm::none && attention.qk_norm != AttentionSpec::QkNorm::per_head,
      "a norm of queries and keys over more than one head");
   no((attention.sliding_window || attention.sinks) && !te, "a sliding window or sinks in local layers");

@@ -269,10 +269,26 @@ class MegatronChunk::Layer {
                                   ? column(for_query, self.child("linear_q_up_proj"), {})
                                   : te_linear(runtime(), for_query, self.child("linear_q_proj").tensor("weight"), {}, TeParallel::column);
     const Tensor wide = by_heads(column(for_key_value, self.child("linear_kv_up_proj"), {}), mla.qk_nope_head_dim + mla.v_head_dim);
+    const Tensor query = by_heads(wide_query, mla.qk_nope_head_dim + mla.qk_rope_head_dim), turning = unsqueeze(rotary_key, -2);
+    if (!config().fused_rotary) return turned_apart(query, wide, turning);
     const Tensor table = latent_table(wide.size(0));
-    const Tensor query = te_latent_rotary_query(by_heads(wide_query, mla.qk_nope_head_dim + mla.qk_rope_head_dim), table);
-    const TeLatent latent = te_latent_rotary_key_value(wide, unsqueeze(rotary_key, -2), mla.v_head_dim, table);
-    return {query, latent.key, latent.value};
+    const Tensor turned = te_latent_rotary_query(query, table);
+    const TeLatent latent = te_latent_rotary_key_value(wide, turning, mla.v_head_dim, table);
+    return {turned, latent.key, latent.value};
+  }
+
+  /// Without apply_rope_fusion: the parts that are turned, taken out, turned by themselves and put beside the others again.
+  std::vector<Tensor> turned_apart(const Tensor& wide_query, const Tensor& wide, const Tensor& rotary_key) const {
+    const MlaSpec& mla = *block_.attention->mla;
+    const Tensor frequencies = latent_frequencies(wide.size(0));
+    const std::vector<Tensor> of_query = split(wide_query, {mla.qk_nope_head_dim, mla.qk_rope_head_dim}, -1);
+    const std::vector<Tensor> of_wide = split(wide, {mla.qk_nope_head_dim, mla.v_head_dim}, -1);
+    const Tensor turned_query = rotate_pairs(of_query[1], frequencies), turned_key = rotate_pairs(rotary_key, frequencies);
+    const Tensor query = cat({of_query[0], turned_query}, -1);
+    const Tensor of_all_heads = expand(turned_key, {-1, -1, wide.size(2), -1});
+    const Tensor key = cat({of_wide[0], of_all_heads}, -1);
+    const Tensor value = contiguous(of_wide[1]);
+    return {query, key, value};
   }
 
   /// Cosines and sines of each layer's own rotary embedding, made at the first call and kept.
@@ -282,6 +298,15 @@ class MegatronChunk::Layer {
       latent_table_ = runtime().tape().empty({2, length * runtime().cp(), 1, 1, width}, config().type, Category::parameter);
     }
     return latent_table_;
+  }
+
+  /// The angles alone, of 32 bits: cosines and sines are made in every call.
+  Tensor latent_frequencies(std::int64_t length) const {
+    if (!latent_frequencies_) {
+      const std::int64_t width = block_.attention->mla->qk_rope_head_dim;
+      latent_frequencies_ = runtime().tape().empty({length, 1, 1, width}, DType::fp32, Category::parameter);
+    }
+    return latent_frequencies_;
   }
 
   /// The core attention, run again in backward where it is recomputed.
@@ -309,6 +334,13 @@ class MegatronChunk::Layer {
       turned = add(kept, half);
     }
     return cat({turned, passing}, -1);
+  }
+
+  /// The same of latent attention: the two numbers of a pair lie beside each other and are first put apart.
+  static Tensor rotate_pairs(const Tensor& x, const Tensor& frequencies) {
+    const Tensor first = every_second(x, 0), second = every_second(x, 1);
+    const Tensor apart = cat({first, second}, -1);
+    return rotate(apart, frequencies);
   }
 
   static Tensor rotate_half(const Tensor& x) {
@@ -382,7 +414,7 @@ class MegatronChunk::Layer {
   Module& module_;
   const Block& block_;
   std::optional<MegatronExperts> experts_;
-  mutable Tensor latent_table_;
+  mutable Tensor latent_table_, latent_frequencies_;
 };
 
 // ---- the chunk --------------------------------------------------------------------------------------------------------------
