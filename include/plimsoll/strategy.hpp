@@ -276,6 +276,7 @@ struct MoeOptions {
   std::optional<bool> a2a_overlap;  ///< resolved (false)
   bool delay_wgrad = false;         ///< gradients of weights are computed beside the exchange of another micro-batch (delay_wgrad_compute)
   bool grouped_gemm = true;         ///< false: expert after expert (SequentialMLP)
+  std::optional<bool> permute_fusion;  ///< moe_permute_fusion: Transformer Engine's permutations; resolved
   bool fused_mlp = false;           ///< use_transformer_engine_op_fuser: products, activation and quantization are one kernel each
 };
 

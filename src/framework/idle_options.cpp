@@ -51,7 +51,7 @@ const std::vector<Rule>& rules_of_ranks() {
       {{"moe_dispatcher", "moe.moe_token_dispatcher_type"},
        [](const Run& r) { return r.megatron_core() || (r.code == ModelCode::torchtitan && r.s.ep > 1); },
        "outside of Megatron-core, or of TorchTitan with ep above 1"},
-      {{"moe_grouped_gemm", "moe_fused_mlp", "moe.moe_expert_capacity_factor", "moe.moe_pad_expert_input_to_capacity",
+      {{"moe_grouped_gemm", "moe_permute_fusion", "moe_fused_mlp", "moe.moe_expert_capacity_factor", "moe.moe_pad_expert_input_to_capacity",
         "moe.moe_router_load_balancing_type", "moe.moe_aux_loss_coeff", "moe_a2a_overlap", "delay_wgrad_compute"},
        [](const Run& r) { return r.megatron_core(); },
        "outside of Megatron-core"},

@@ -35,6 +35,7 @@ void complete(Strategy& s, const Model&) {
     s.assumed.push_back("data_parallel_sharding_strategy: optim_grads_params");
   }
   if (s.moe.dispatcher.empty()) s.moe.dispatcher = "alltoall";
+  if (!s.moe.permute_fusion) s.moe.permute_fusion = !local && s.moe.grouped_gemm;  // the launchers' recipes set it
   if (s.recompute.kind == Recompute::Kind::selective && s.recompute.modules.empty()) s.recompute.modules = {"core_attn"};
   if (s.recompute.kind == Recompute::Kind::full && s.recompute.method == Recompute::Method::none) {
     s.recompute.method = Recompute::Method::uniform;

@@ -503,6 +503,8 @@ const std::vector<Entry>& kernel_entries() {
        [](Setting& x) { x.flag(x.s.moe.a2a_overlap); }},
       {"delay_wgrad_compute", "true, false", "Megatron: so do gradients of weights", [](Setting& x) { x.flag(x.s.moe.delay_wgrad); }},
       {"moe_grouped_gemm", "true, false", "Megatron: false computes expert after expert", [](Setting& x) { x.flag(x.s.moe.grouped_gemm); }},
+      {"moe_permute_fusion", "true, false", "Megatron: Transformer Engine's permutations of tokens",
+       [](Setting& x) { x.flag(x.s.moe.permute_fusion); }},
       {"moe_fused_mlp", "true, false", "Megatron: use_transformer_engine_op_fuser, each expert product with what lies around it",
        [](Setting& x) { x.flag(x.s.moe.fused_mlp); }},
       {"moe.moe_expert_capacity_factor", "factor", "", [](Setting& x) { x.s.moe.capacity_factor = x.value.number(0, 1e6); }},

@@ -110,6 +110,18 @@ TEST(MegatronLatentAttention, TurnsPartsByThemselvesWithoutTheFusedKernel) {
   EXPECT_EQ(kernels(apart, turns), 0);
 }
 
+// Rows are taken by index_select and by the gradient of scatter_add, and added by scatter_add and by the gradient of index_select: no
+// kernel of Transformer Engine moves any.
+TEST(MegatronDispatch, RowsMoveByPyTorchsOperatorsWithoutTheFusedPermutation) {
+  const StepProgram apart = lowered(mixtral("silu"), R"("precision": "bf16", "moe_permute_fusion": false)");
+  const auto moves = [](Gather::Function function) {
+    return is<Gather>([function](const Gather& g) { return g.function == function && g.elements == kTopK * kTokens * kHidden; });
+  };
+  EXPECT_EQ(kernels(apart, moves(Gather::Function::index)), 2 * kLayers);
+  EXPECT_EQ(kernels(apart, moves(Gather::Function::scatter)), 2 * kLayers);
+  EXPECT_EQ(kernels(apart, is<Gather>([](const Gather& g) { return g.function == Gather::Function::permute; })), 0);
+}
+
 TEST(MegatronWindows, EverySecondLayerSlides) {
   const StepProgram program = lowered(gpt_oss(), R"("precision": "bf16")");
   const auto attends = [](std::int64_t window) { return is<Attention>([window](const Attention& a) { return a.window == window; }); };

@@ -273,6 +273,8 @@ const Getter kGetters[] = {
     {"moe_a2a_overlap", [](const Strategy& s) { return s.ep > 1 ? flag(s.moe.a2a_overlap) : Value(); }},
     {"delay_wgrad_compute", [](const Strategy& s) { return s.moe.delay_wgrad ? flag(true) : Value(); }},
     {"moe_grouped_gemm", [](const Strategy& s) { return s.moe.grouped_gemm ? Value() : flag(false); }},
+    {"moe_permute_fusion",
+     [](const Strategy& s) { return is_megatron(s) && s.moe.permute_fusion == false && s.moe.grouped_gemm ? flag(false) : Value(); }},
     {"moe_fused_mlp", [](const Strategy& s) { return s.moe.fused_mlp ? flag(true) : Value(); }},
     {"mtp_num_layers", [](const Strategy& s) { return number(s.megatron.mtp_num_layers); }},
     {"mtp_use_repeated_layer", [](const Strategy& s) { return s.megatron.mtp_use_repeated_layer ? flag(true) : Value(); }},

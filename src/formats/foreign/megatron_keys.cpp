@@ -152,7 +152,7 @@ const Rows& megatron_rows() {
       {"moe_aux_loss_coeff", "moe.moe_aux_loss_coeff"},
       {"moe_router_force_load_balancing", "moe_forced_balance"},
       {"moe_grouped_gemm", "moe_grouped_gemm"},
-      {"moe_permute_fusion", kNothing},
+      {"moe_permute_fusion", "moe_permute_fusion"},
       {"moe_layer_recompute", kRefused, "false", nullptr, "recomputation of MoE layers by the old flag (recompute_modules moe)"},
       {"moe_enable_deepep", "moe_dispatcher", "true=deepep,false=-"},
       {"overlap_moe_expert_parallel_comm", "moe_a2a_overlap"},

@@ -60,13 +60,6 @@ Tensor eager_gelu_gate(const Tensor& x, const Tensor& weights) {
 
 bool gelu_like(const std::string& activation) { return activation.rfind("gelu", 0) == 0; }
 
-/// The experts' rows, equally many of each.
-std::vector<std::int64_t> even_split(std::int64_t rows, std::size_t experts) {
-  std::vector<std::int64_t> sizes(experts, rows / static_cast<std::int64_t>(experts));
-  sizes.back() += rows % static_cast<std::int64_t>(experts);
-  return sizes;
-}
-
 /// TEGroupedMLP._apply_bias: expert by expert, weighted as its rows are, then put together.
 Tensor add_weighted_biases(const Tensor& rows, const std::vector<Tensor>& biases, const Tensor& weights) {
   if (biases.empty()) return rows;
@@ -89,6 +82,12 @@ std::vector<Tensor> parameters_called(const Module& module, std::string_view pre
 }
 
 }  // namespace
+
+std::vector<std::int64_t> even_split(std::int64_t rows, std::size_t experts) {
+  std::vector<std::int64_t> sizes(experts, rows / static_cast<std::int64_t>(experts));
+  sizes.back() += rows % static_cast<std::int64_t>(experts);
+  return sizes;
+}
 
 std::int64_t padded_rows(const MegatronRuntime& runtime, std::int64_t rows, std::int64_t experts) {
   const Scaling scaling = runtime.quantization().scaling;

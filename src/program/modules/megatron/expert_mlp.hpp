@@ -2,7 +2,9 @@
 /// Sources: megatron/core/transformer/moe/experts.py, fusions/fused_bias_swiglu.py and fused_bias_geglu.py of Megatron-core 0.16.1.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "plimsoll/model.hpp"
 #include "program/module.hpp"
@@ -10,6 +12,9 @@
 #include "program/tape.hpp"
 
 namespace plimsoll::program {
+
+/// `rows` in as many equal parts; what is over belongs to the last.
+std::vector<std::int64_t> even_split(std::int64_t rows, std::size_t parts);
 
 /// Whether experts with that activation are modelled: gated by silu, by gelu, or by gpt-oss' clamped quick gelu ("clamped_swiglu").
 bool knows_expert_activation(const MoeSpec& spec);

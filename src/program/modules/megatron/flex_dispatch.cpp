@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "program/modules/megatron/permutation.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/python_function.hpp"
@@ -94,15 +95,20 @@ Tensor FlexDispatch::exchanged(const char* name, const Tensor& x, std::int64_t r
   });
 }
 
-/// _DeepepManager: the chosen probabilities travel with their tokens; rows are put in order by Transformer Engine's permutation.
+/// _DeepepManager: the chosen probabilities travel with their tokens; rows are put in order behind the exchange.
 TePermuted FlexDispatch::dispatch_deep(const Tensor& rows, const Tensor& probabilities, std::int64_t received) const {
   Tape& tape = runtime_.tape();
   const std::int64_t tokens = rows.size(0), there = arrived(tokens);
   const TopK chosen = top_k(probabilities, options_.top_k);
   tape.read_back();  // the host waits for the numbers of rows that come
   const Tensor came = exchanged("deep_ep_dispatch", rows, there, tokens);
+  const std::int64_t local = options_.experts / options_.ranks;
+  if (!options_.permute_fusion) {
+    const Multihot multihot = indices_to_multihot(chosen.indices, chosen.values, there, local, received);
+    return permute_by_map(came, multihot.probabilities, multihot.map, received);
+  }
   PythonFunction op("indices_to_multihot", {&chosen.values});
-  Tensor own = op.output({there, options_.experts / options_.ranks}, DType::fp32);
+  Tensor own = op.output({there, local}, DType::fp32);
   pointwise(Pointwise::Form::fused, {&chosen.values, &chosen.indices}, {&own});
   own = op.done(own, [like = chosen.values.sizes()](BackwardCall& b) {
     const Tensor gradient = b.tape.empty(like, DType::fp32);
@@ -114,7 +120,11 @@ TePermuted FlexDispatch::dispatch_deep(const Tensor& rows, const Tensor& probabi
 }
 
 Tensor FlexDispatch::combine(const Tensor& rows, const TePermuted& dispatched, std::int64_t tokens) const {
-  if (!options_.hybrid) return exchanged("deep_ep_combine", te_unpermute(rows, dispatched.places), tokens, tokens);
+  if (!options_.hybrid) {
+    const Tensor whole = options_.permute_fusion ? te_unpermute(rows, dispatched.places)
+                                                 : unpermute_by_order(rows, dispatched.places, arrived(tokens));
+    return exchanged("deep_ep_combine", whole, tokens, tokens);
+  }
   PythonFunction op("hybrid_ep_combine", {&rows});
   const std::int64_t there = arrived(tokens);
   place_rows_in_order(op.tape(), rows.size(0), rows, there);

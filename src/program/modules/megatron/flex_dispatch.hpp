@@ -18,7 +18,8 @@ struct FlexOptions {
   std::int64_t ranks = 1;   ///< expert-parallel ones
   std::int64_t domain = 1;  ///< ranks that NVLink joins
   std::int64_t experts = 1, top_k = 1;
-  double imbalance = 1;  ///< rows that this rank gets, over the mean
+  double imbalance = 1;        ///< rows that this rank gets, over the mean
+  bool permute_fusion = true;  ///< DeepEP's rows are put in order by Transformer Engine's permutation, else by PyTorch's operators
 };
 
 /// Parts of `parts` equal ones, among which `experts` lie, that hold one of a token's `top_k` experts, chosen at random: the expectation.

@@ -9,6 +9,7 @@
 #include "program/modules/megatron/flex_dispatch.hpp"
 #include "program/modules/megatron/mappings.hpp"
 #include "program/modules/megatron/ops.hpp"
+#include "program/modules/megatron/permutation.hpp"
 #include "program/modules/megatron/recompute.hpp"
 #include "program/modules/megatron/te.hpp"
 #include "program/modules/megatron/te_experts.hpp"
@@ -81,22 +82,6 @@ Tensor map_of(const Tensor& like, DType type) {
   return to(marks, DType::boolean);
 }
 
-/// x.index_select(0, indices).
-Tensor select_rows(const Tensor& x, const Tensor& indices) {
-  Op op("index_select", {&x});
-  op.save(indices);
-  Dims sizes = x.sizes();
-  sizes[0] = indices.elements();
-  Tensor y = op.output(sizes, x.dtype());
-  gather(op.tape(), Gather::Function::index, y.elements(), {operand(indices), packed(y.elements(), x.dtype())}, {operand(y)});
-  return op.done(y, [before = x.sizes()](BackwardCall& b) {  // zeros.index_add
-    Tensor gradient = zeros(b.tape, before, b.grad().dtype());
-    gather(b.tape, Gather::Function::scatter, b.grad().elements(), {operand(b.saved(0)), operand(b.grad())},
-           {packed(b.grad().elements(), gradient.dtype())});
-    b.give(0, std::move(gradient));
-  });
-}
-
 /// The indices of x.argsort(dim=-1, stable=True) of 8-bit integers [rows, width] (Sort.cpp, Sort.cu): rows that one block sorts are sorted
 /// in place, with the indices of a row filled in from a range; longer ones by cub, from a copy of the keys.
 Tensor stable_order(const Tensor& x) {
@@ -146,6 +131,7 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s, std::int64_
   no(!s.moe.capacity_factor && !grouped, "routing that drops no token is, with an MLP per expert,");
   const std::string& balancing = s.moe.load_balancing;
   no(!balancing.empty() && balancing != "aux_loss" && balancing != "seq_aux_loss" && balancing != "none", "this load balancing is");
+  no(grouped && !*s.moe.permute_fusion && s.moe.dispatcher == "hybridep", "HybridEP without moe_permute_fusion is");
   no(s.etp != 1 && s.etp != s.tp, "a tensor-parallel size of the experts other than 1 or tp is");
   return {.expert_parallel = s.ep,
           .expert_tensor_parallel = s.etp,
@@ -153,6 +139,7 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s, std::int64_
           .imbalance = s.moe.imbalance,
           .te = te,
           .grouped = grouped,
+          .permute_fusion = *s.moe.permute_fusion,
           .fused_mlp = s.moe.fused_mlp,
           .auxiliary_loss = s.moe.load_balancing != "none" && s.moe.aux_loss_coeff > 0,
           .dispatcher = dispatcher_of(s),
@@ -357,38 +344,24 @@ Tensor MegatronExperts::compute(const Tensor& dispatched, const Tensor& probabil
   return cut ? reduce_scatter_sequence(runtime_, restored) : restored;
 }
 
-/// unpermute: zeros.scatter_add_.
-Tensor MegatronExperts::unpermute(const Tensor& tokens, std::int64_t rows) const {
-  Op op("scatter_add", {&tokens});
-  op.save(remembered_.order);
-  Tensor output = zeros(op.tape(), {rows, tokens.size(-1)}, tokens.dtype());
-  gather(op.tape(), Gather::Function::scatter, tokens.elements(),
-         {operand(remembered_.order), operand(tokens), packed(tokens.elements(), tokens.dtype())},
-         {packed(tokens.elements(), tokens.dtype())});
-  return op.done(output, [sizes = tokens.sizes()](BackwardCall& b) {
-    const Tensor gradient = b.tape.empty(sizes, b.grad().dtype());
-    gather(b.tape, Gather::Function::index, gradient.elements(), {operand(b.saved(0)), packed(gradient.elements(), gradient.dtype())},
-           {operand(gradient)});
-    b.give(0, gradient);
-  });
-}
-
 // ---- over Transformer Engine ---------------------------------------------------------------------------------------------------
 
-/// dispatch_preprocess with moe_permute_fusion.
-MegatronExperts::Permuted MegatronExperts::permute_fused(const Tensor& hidden, const Routed& routed) const {
+/// dispatch_preprocess of grouped products.
+MegatronExperts::Permuted MegatronExperts::permute_grouped(const Tensor& hidden, const Routed& routed) const {
   remembered_.probabilities = routed.probabilities;
   remembered_.map = routed.map;
   const Tensor rows = view(hidden, {-1, hidden.size(-1)});
   if (!options_.capacity_factor) runtime_.tape().read_back();  // numbers of tokens are read on the host (_maybe_dtoh_and_synchronize)
-  const TePermuted permuted = te_permute(rows, routed.probabilities, sent_rows(rows.size(0)));
+  const std::int64_t sent = sent_rows(rows.size(0));
+  const TePermuted permuted = options_.permute_fusion ? te_permute(rows, routed.probabilities, sent)
+                                                      : permute_by_map(rows, routed.probabilities, routed.map, sent);
   remembered_.order = permuted.places;
   return {permuted.tokens, permuted.probabilities};
 }
 
 /// [ranks, experts, capacity] → [experts, ranks, capacity] for `outer` = ranks, and back for `outer` = experts.
 Tensor MegatronExperts::regrouped(const Tensor& rows, std::int64_t outer, std::int64_t inner) const {
-  if (!options_.capacity_factor) return te_sort_chunks(rows, {}).rows;
+  if (!options_.capacity_factor) return options_.permute_fusion ? te_sort_chunks(rows, {}).rows : swap_chunks(rows, outer, inner);
   const std::int64_t each = rows.size(0) / (outer * inner);
   const bool wide = rows.rank() > 1;
   const Tensor parts = view(rows, wide ? Dims{outer, inner, each, rows.size(1)} : Dims{outer, inner, each});
@@ -430,7 +403,8 @@ Tensor MegatronExperts::run_flex(const Tensor& hidden) const {
                                      .domain = options_.nvlink_domain,
                                      .experts = spec_.experts,
                                      .top_k = spec_.top_k,
-                                     .imbalance = options_.imbalance});
+                                     .imbalance = options_.imbalance,
+                                     .permute_fusion = options_.permute_fusion});
   const auto received = static_cast<std::int64_t>(std::ceil(static_cast<double>(rows.size(0) * spec_.top_k) * options_.imbalance));
   const std::int64_t padded = runtime_.quantization().enabled ? padded_rows(runtime_, received, local_experts()) : received;
   const TePermuted dispatched = flex.dispatch(rows, routed.probabilities, padded);
@@ -488,7 +462,7 @@ Tensor MegatronExperts::run_all_to_all(const Tensor& hidden) const {
     const Routed routed = route(hidden);
     const Tensor narrow = to_latent(hidden);
     sizes = narrow.sizes();
-    permuted = options_.grouped ? permute_fused(narrow, routed) : permute_tokens(narrow, routed);
+    permuted = options_.grouped ? permute_grouped(narrow, routed) : permute_tokens(narrow, routed);
   }
   const std::int64_t sent = permuted.tokens.size(0);
   const bool even = options_.capacity_factor.has_value();
@@ -497,7 +471,9 @@ Tensor MegatronExperts::run_all_to_all(const Tensor& hidden) const {
   permuted.probabilities = all_to_all(permuted.probabilities, received);
   Tensor output = options_.grouped ? compute_grouped(dispatched, permuted.probabilities) : compute(dispatched, permuted.probabilities);
   output = all_to_all(output, sent);
-  output = options_.grouped ? te_unpermute(output, remembered_.order) : unpermute(output, hidden.elements() / hidden.size(-1));
+  output = options_.grouped && options_.permute_fusion
+               ? te_unpermute(output, remembered_.order)
+               : unpermute_by_order(output, remembered_.order, hidden.elements() / hidden.size(-1));
   return from_latent(view(output, sizes));
 }
 

@@ -30,7 +30,8 @@ struct ExpertOptions {
   std::optional<double> capacity_factor;  ///< empty: no token is dropped
   double imbalance = 1;                   ///< where none is dropped: tokens that this rank's experts get, over the mean
   bool te = false;                        ///< Transformer Engine's products
-  bool grouped = false;                   ///< those of all experts at once, and fused permutations; else an MLP per expert
+  bool grouped = false;                   ///< those of all experts at once; else an MLP per expert
+  bool permute_fusion = true;             ///< beside them Transformer Engine's permutations, else PyTorch's operators
   bool fused_mlp = false;                 ///< products of experts with what lies around them (use_transformer_engine_op_fuser)
   bool auxiliary_loss = false;            ///< of load balancing
   enum class Dispatcher : std::uint8_t { all_to_all, deep_ep, hybrid_ep } dispatcher = Dispatcher::all_to_all;
@@ -73,7 +74,7 @@ class MegatronExperts {
   Permuted permute_tokens(const Tensor& hidden, const Routed& routed) const;
   Tensor compute(const Tensor& dispatched, const Tensor& probabilities) const;
   Tensor compute_grouped(const Tensor& dispatched, const Tensor& probabilities) const;
-  Permuted permute_fused(const Tensor& hidden, const Routed& routed) const;
+  Permuted permute_grouped(const Tensor& hidden, const Routed& routed) const;
   Tensor regrouped(const Tensor& rows, std::int64_t outer, std::int64_t inner) const;
   Tensor run_flex(const Tensor& hidden) const;
   Tensor run_all_to_all(const Tensor& hidden) const;
@@ -83,7 +84,6 @@ class MegatronExperts {
   Tensor to_latent(const Tensor& hidden) const;
   Tensor from_latent(const Tensor& rows) const;
   Tensor latent(const Tensor& rows, const char* name) const;
-  Tensor unpermute(const Tensor& tokens, std::int64_t rows) const;
   /// [own rows, …] → [`rows`, …].
   Tensor all_to_all(const Tensor& x, std::int64_t rows) const;
   std::int64_t capacity(std::int64_t tokens) const;
