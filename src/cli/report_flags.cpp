@@ -42,7 +42,8 @@ bool is_of_printing(const std::string& name) {
   return std::find(std::begin(kPrinting), std::end(kPrinting), name) != std::end(kPrinting);
 }
 
-bool names(const std::string& line, const std::string& option) { return (" " + line + " ").find(" " + option + " ") != std::string::npos; }
+/// Whether a command line gives the option.
+bool gives(const std::string& line, const std::string& option) { return (" " + line + " ").find(" " + option + " ") != std::string::npos; }
 
 }  // namespace
 
@@ -84,7 +85,7 @@ std::string command_line(const std::string& command, const Arguments& arguments,
   for (const Option& option : options) {
     const bool positional = option.kind == Option::positional || option.kind == Option::positional_list;
     if (!arguments.has(option.name) || is_of_printing(option.name) || option.kind == Option::rest) continue;
-    if (option.kind == Option::value && names(more, option.name)) continue;  // said anew at the end
+    if (option.kind == Option::value && gives(more, option.name)) continue;  // said anew at the end
     for (const std::string& value : arguments.all(option.name))
       line += option.kind == Option::flag ? " " + option.name : positional ? " " + quoted(value) : " " + option.name + " " + quoted(value);
   }

@@ -4,7 +4,6 @@
 // fields is built as the published architecture that has exactly these parts; Megatron's mixture of experts is taken from
 // `megatron_config`.
 #include <algorithm>
-#include <cctype>
 #include <cstdio>
 
 #include "data/shipped_files.hpp"

@@ -1,7 +1,6 @@
 #include "model/hub_names.hpp"
 
 #include <array>
-#include <cctype>
 
 #include "data/shipped_files.hpp"
 #include "units/json_reader.hpp"

@@ -1,6 +1,5 @@
 // Kernels over indices and over lists of tensors (ATen/native/cuda: IndexKernelUtils.cu, Embedding.cu, Loss.cu, ForeachFunctors.cuh).
 #include <algorithm>
-#include <charconv>
 
 #include "rehearse/kernel_readers.hpp"
 #include "rehearse/signature.hpp"

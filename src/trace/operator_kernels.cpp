@@ -1,7 +1,6 @@
 #include "trace/operator_kernels.hpp"
 
 #include <algorithm>
-#include <charconv>
 
 #include "trace/operator_shapes.hpp"
 #include "units/text.hpp"

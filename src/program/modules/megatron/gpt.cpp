@@ -9,6 +9,7 @@
 #include "program/modules/megatron/mappings.hpp"
 #include "program/modules/megatron/ops.hpp"
 #include "program/modules/megatron/recompute.hpp"
+#include "program/modules/megatron/rotary.hpp"
 #include "program/modules/megatron/te.hpp"
 #include "program/modules/megatron/te_experts.hpp"
 #include "program/modules/megatron/vocabulary.hpp"
@@ -270,17 +271,17 @@ class MegatronChunk::Layer {
                                   : te_linear(runtime(), for_query, self.child("linear_q_proj").tensor("weight"), {}, TeParallel::column);
     const Tensor wide = by_heads(column(for_key_value, self.child("linear_kv_up_proj"), {}), mla.qk_nope_head_dim + mla.v_head_dim);
     const Tensor query = by_heads(wide_query, mla.qk_nope_head_dim + mla.qk_rope_head_dim), turning = unsqueeze(rotary_key, -2);
-    if (!config().fused_rotary) return turned_apart(query, wide, turning);
     const Tensor table = latent_table(wide.size(0));
+    if (!config().fused_rotary) return turned_apart(query, wide, turning, table);
     const Tensor turned = te_latent_rotary_query(query, table);
     const TeLatent latent = te_latent_rotary_key_value(wide, turning, mla.v_head_dim, table);
     return {turned, latent.key, latent.value};
   }
 
   /// Without apply_rope_fusion: the parts that are turned, taken out, turned by themselves and put beside the others again.
-  std::vector<Tensor> turned_apart(const Tensor& wide_query, const Tensor& wide, const Tensor& rotary_key) const {
+  std::vector<Tensor> turned_apart(const Tensor& wide_query, const Tensor& wide, const Tensor& rotary_key,
+                                   const Tensor& frequencies) const {
     const MlaSpec& mla = *block_.attention->mla;
-    const Tensor frequencies = latent_frequencies(wide.size(0));
     const std::vector<Tensor> of_query = split(wide_query, {mla.qk_nope_head_dim, mla.qk_rope_head_dim}, -1);
     const std::vector<Tensor> of_wide = split(wide, {mla.qk_nope_head_dim, mla.v_head_dim}, -1);
     const Tensor turned_query = rotate_pairs(of_query[1], frequencies), turned_key = rotate_pairs(rotary_key, frequencies);
@@ -291,22 +292,16 @@ class MegatronChunk::Layer {
     return {query, key, value};
   }
 
-  /// Cosines and sines of each layer's own rotary embedding, made at the first call and kept.
+  /// Each layer's own rotary embedding, made at the first call and kept: cosines and sines for the fused kernels; without them the angles, of
+  /// 32 bits, of which every call makes cosines and sines.
   Tensor latent_table(std::int64_t length) const {
     if (!latent_table_) {
       const std::int64_t width = block_.attention->mla->qk_rope_head_dim;
-      latent_table_ = runtime().tape().empty({2, length * runtime().cp(), 1, 1, width}, config().type, Category::parameter);
+      Tape& tape = runtime().tape();
+      latent_table_ = config().fused_rotary ? tape.empty({2, length * runtime().cp(), 1, 1, width}, config().type, Category::parameter)
+                                            : tape.empty({length, 1, 1, width}, DType::fp32, Category::parameter);
     }
     return latent_table_;
-  }
-
-  /// The angles alone, of 32 bits: cosines and sines are made in every call.
-  Tensor latent_frequencies(std::int64_t length) const {
-    if (!latent_frequencies_) {
-      const std::int64_t width = block_.attention->mla->qk_rope_head_dim;
-      latent_frequencies_ = runtime().tape().empty({length, 1, 1, width}, DType::fp32, Category::parameter);
-    }
-    return latent_frequencies_;
   }
 
   /// The core attention, run again in backward where it is recomputed.
@@ -314,39 +309,6 @@ class MegatronChunk::Layer {
     if (!recomputes(config().recompute, "core_attn")) return core_attention(query, key, value);
     return checkpoint_reentrant(runtime().tape(), [this](const std::vector<Tensor>& qkv) { return core_attention(qkv[0], qkv[1], qkv[2]); },
                                 {query, key, value});
-  }
-
-  /// _apply_rotary_pos_emb_bshd: cosines and sines are made anew in every call.
-  static Tensor rotate(const Tensor& x, const Tensor& frequencies) {
-    const std::int64_t width = frequencies.size(-1);
-    const Tensor turning = slice(x, -1, 0, width), passing = slice(x, -1, width, x.size(-1));
-    const auto scaled = [&](Tensor wide) {
-      wide = multiply_scalar(wide);
-      return to(wide, x.dtype());
-    };
-    const Tensor cosines = scaled(cosine(frequencies));
-    const Tensor sines = scaled(sine(frequencies));
-    Tensor turned;
-    {
-      const Tensor kept = multiply(turning, cosines);
-      Tensor half = rotate_half(turning);
-      half = multiply(half, sines);
-      turned = add(kept, half);
-    }
-    return cat({turned, passing}, -1);
-  }
-
-  /// The same of latent attention: the two numbers of a pair lie beside each other and are first put apart.
-  static Tensor rotate_pairs(const Tensor& x, const Tensor& frequencies) {
-    const Tensor first = every_second(x, 0), second = every_second(x, 1);
-    const Tensor apart = cat({first, second}, -1);
-    return rotate(apart, frequencies);
-  }
-
-  static Tensor rotate_half(const Tensor& x) {
-    const std::vector<Tensor> halves = chunk(x, 2, -1);
-    const Tensor negative = negate(halves[1]);
-    return cat({negative, halves[0]}, -1);
   }
 
   Tensor core_attention(const Tensor& query, const Tensor& key, const Tensor& value) const {
@@ -414,7 +376,7 @@ class MegatronChunk::Layer {
   Module& module_;
   const Block& block_;
   std::optional<MegatronExperts> experts_;
-  mutable Tensor latent_table_, latent_frequencies_;
+  mutable Tensor latent_table_;
 };
 
 // ---- the chunk --------------------------------------------------------------------------------------------------------------

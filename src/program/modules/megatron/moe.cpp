@@ -139,7 +139,7 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s, std::int64_
           .imbalance = s.moe.imbalance,
           .te = te,
           .grouped = grouped,
-          .permute_fusion = *s.moe.permute_fusion,
+          .permute_fusion = grouped && *s.moe.permute_fusion,
           .fused_mlp = s.moe.fused_mlp,
           .auxiliary_loss = s.moe.load_balancing != "none" && s.moe.aux_loss_coeff > 0,
           .dispatcher = dispatcher_of(s),
@@ -471,9 +471,8 @@ Tensor MegatronExperts::run_all_to_all(const Tensor& hidden) const {
   permuted.probabilities = all_to_all(permuted.probabilities, received);
   Tensor output = options_.grouped ? compute_grouped(dispatched, permuted.probabilities) : compute(dispatched, permuted.probabilities);
   output = all_to_all(output, sent);
-  output = options_.grouped && options_.permute_fusion
-               ? te_unpermute(output, remembered_.order)
-               : unpermute_by_order(output, remembered_.order, hidden.elements() / hidden.size(-1));
+  output = options_.permute_fusion ? te_unpermute(output, remembered_.order)
+                                   : unpermute_by_order(output, remembered_.order, hidden.elements() / hidden.size(-1));
   return from_latent(view(output, sizes));
 }
 

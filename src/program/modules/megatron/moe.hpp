@@ -31,7 +31,7 @@ struct ExpertOptions {
   double imbalance = 1;                   ///< where none is dropped: tokens that this rank's experts get, over the mean
   bool te = false;                        ///< Transformer Engine's products
   bool grouped = false;                   ///< those of all experts at once; else an MLP per expert
-  bool permute_fusion = true;             ///< beside them Transformer Engine's permutations, else PyTorch's operators
+  bool permute_fusion = false;            ///< beside them Transformer Engine's permutations; else PyTorch's operators
   bool fused_mlp = false;                 ///< products of experts with what lies around them (use_transformer_engine_op_fuser)
   bool auxiliary_loss = false;            ///< of load balancing
   enum class Dispatcher : std::uint8_t { all_to_all, deep_ep, hybrid_ep } dispatcher = Dispatcher::all_to_all;

@@ -116,23 +116,26 @@ def install():
 
 def _ending(shutdown):
     """What the interpreter calls when the main thread is through, to wait for the other threads: those that only sleep are not waited for."""
+    over = threading.Event()
 
     def ending():
-        threading.Thread(target=_end_when_idle, daemon=True).start()
+        others = [t.name for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
+        if others:
+            threading.Thread(target=_end_when_idle, args=(others, over), daemon=True).start()
         shutdown()
+        over.set()
 
     return ending
 
 
-def _end_when_idle(patience=10.0, least=0.05):
+def _end_when_idle(others, over, patience=10.0, least=0.05):
     """Ends the program when its threads use less than `least` seconds of processor in `patience` seconds: they wait for what never comes."""
-    others = [t.name for t in threading.enumerate() if not t.daemon and t is not threading.main_thread()]
-    used = -least
-    while time.process_time() - used >= least:
-        used = time.process_time()
-        time.sleep(patience)
-    note(f"its main thread ended and '{', '.join(others) or 'a thread'}' only waited: the program was ended there")
-    stop("the program ended")
+    used = time.process_time()
+    while not over.wait(patience):
+        before, used = used, time.process_time()
+        if used - before < least:
+            note(f"its main thread ended and '{', '.join(others)}' only waited: the program was ended there")
+            stop("the program ended")
 
 
 def _restart():
