@@ -159,4 +159,19 @@ Tensor gather_rows(const Tensor& table, const Tensor& indices) {
   return y;
 }
 
+Tensor index_select(const Tensor& x, const Tensor& indices) {
+  Op op("index_select", {&x});
+  op.save(indices);
+  Dims sizes = x.sizes();
+  sizes[0] = indices.elements();
+  Tensor y = op.output(sizes, x.dtype());
+  gather(op.tape(), Gather::Function::index, y.elements(), {operand(indices), packed(y.elements(), x.dtype())}, {operand(y)});
+  return op.done(y, [before = x.sizes()](BackwardCall& b) {
+    Tensor gradient = zeros(b.tape, before, b.grad().dtype());
+    gather(b.tape, Gather::Function::scatter, b.grad().elements(), {operand(b.saved(0)), operand(b.grad())},
+           {packed(b.grad().elements(), gradient.dtype())});
+    b.give(0, std::move(gradient));
+  });
+}
+
 }  // namespace plimsoll::program

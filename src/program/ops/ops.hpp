@@ -179,6 +179,8 @@ struct SortedIntegers {
 SortedIntegers sort_integers(const Tensor& x);
 /// x[indices]: rows of x.
 Tensor index_rows(const Tensor& x, const Tensor& indices);
+/// x.index_select(0, indices): its backward adds rows into zeros (index_add_).
+Tensor index_select(const Tensor& x, const Tensor& indices);
 /// y[indices] = x of a new tensor y as large as x, `indices` a permutation of its rows.
 Tensor place_rows(const Tensor& x, const Tensor& indices);
 /// x.scatter_add(0, indices of whole rows, rows) by the deterministic algorithm (indices sorted, then summed).

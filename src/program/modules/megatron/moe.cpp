@@ -306,8 +306,8 @@ MegatronExperts::Permuted MegatronExperts::permute_tokens(const Tensor& hidden, 
     pointwise(tape, Pointwise::Form::map, {operand(starts), operand(order)}, {operand(places)});
   }
   Permuted permuted;
-  permuted.probabilities = select_rows(weights, places);
-  permuted.tokens = select_rows(rows, order);
+  permuted.probabilities = index_select(weights, places);
+  permuted.tokens = index_select(rows, order);
   by_expert.reset();
   remembered_.order = order;
   return permuted;

@@ -44,21 +44,6 @@ Tensor masked_select(const Tensor& x, const Tensor& mask, std::int64_t marks) {
 
 }  // namespace
 
-Tensor select_rows(const Tensor& x, const Tensor& indices) {
-  Op op("index_select", {&x});
-  op.save(indices);
-  Dims sizes = x.sizes();
-  sizes[0] = indices.elements();
-  Tensor y = op.output(sizes, x.dtype());
-  gather(op.tape(), Gather::Function::index, y.elements(), {operand(indices), packed(y.elements(), x.dtype())}, {operand(y)});
-  return op.done(y, [before = x.sizes()](BackwardCall& b) {  // zeros.index_add
-    Tensor gradient = zeros(b.tape, before, b.grad().dtype());
-    gather(b.tape, Gather::Function::scatter, b.grad().elements(), {operand(b.saved(0)), operand(b.grad())},
-           {packed(b.grad().elements(), gradient.dtype())});
-    b.give(0, std::move(gradient));
-  });
-}
-
 TePermuted permute_by_map(const Tensor& rows, const Tensor& probabilities, const Tensor& map, std::int64_t marks) {
   Tape& tape = rows.tape();
   const Tensor by_expert = contiguous(transpose(map, 0, 1));
@@ -71,7 +56,7 @@ TePermuted permute_by_map(const Tensor& rows, const Tensor& probabilities, const
     const Tensor weights = contiguous(transpose(probabilities, 0, 1));
     permuted.probabilities = masked_select(weights, by_expert, marks);
   }
-  permuted.tokens = select_rows(rows, permuted.places);
+  permuted.tokens = index_select(rows, permuted.places);
   return permuted;
 }
 

@@ -10,9 +10,6 @@
 
 namespace plimsoll::program {
 
-/// x.index_select(0, indices).
-Tensor select_rows(const Tensor& x, const Tensor& indices);
-
 /// permute: rows [tokens, hidden] and their probabilities [tokens, experts], copied for every mark of `map` [tokens, experts], of which
 /// there are `marks`; `places` is what the way back needs.
 TePermuted permute_by_map(const Tensor& rows, const Tensor& probabilities, const Tensor& map, std::int64_t marks);

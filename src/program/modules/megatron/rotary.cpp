@@ -10,7 +10,8 @@ namespace plimsoll::program {
 
 namespace {
 
-Tensor rotate_half(const Tensor& x) {
+/// _rotate_half, whose halves are chunks: one node of the backward, where rotate_half has two slices.
+Tensor rotate_chunks(const Tensor& x) {
   const std::vector<Tensor> halves = chunk(x, 2, -1);
   const Tensor negative = negate(halves[1]);
   return cat({negative, halves[0]}, -1);
@@ -30,7 +31,7 @@ Tensor rotate(const Tensor& x, const Tensor& frequencies) {
   Tensor turned;
   {
     const Tensor kept = multiply(turning, cosines);
-    Tensor half = rotate_half(turning);
+    Tensor half = rotate_chunks(turning);
     half = multiply(half, sines);
     turned = add(kept, half);
   }

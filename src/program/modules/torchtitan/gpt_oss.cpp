@@ -10,20 +10,6 @@ namespace plimsoll::program {
 
 namespace {
 
-/// x.index_select(0, indices): its backward adds rows into zeros (index_add_).
-Tensor select_rows(const Tensor& x, const Tensor& indices) {
-  Op op("index_select", {&x});
-  op.save(indices);
-  Tensor y = op.output({indices.size(0), x.size(1)}, x.dtype());
-  gather(op.tape(), Gather::Function::index, y.elements(), {operand(indices), packed(y.elements(), x.dtype())}, {operand(y)});
-  return op.done(y, [before = x.sizes()](BackwardCall& b) {
-    Tensor gradient = zeros(b.tape, before, b.grad().dtype());
-    const Operand rows = packed(b.grad().elements(), gradient.dtype());
-    gather(b.tape, Gather::Function::scatter, rows.elements, {operand(b.saved(0)), rows}, {rows});
-    b.give(0, std::move(gradient));
-  });
-}
-
 /// torch.addcmul(x, x, y).
 Tensor add_product(const Tensor& x, const Tensor& y) {
   Op op("addcmul", {&x, &x, &y});
@@ -59,7 +45,7 @@ Tensor bias_of_rows(const Tensor& bias, const Tensor& counts, std::int64_t rows)
     experts = tape.empty({rows}, DType::int64);
     gather(Gather::Function::index, rows, {&ends}, {&experts});
   }
-  return select_rows(padded, experts);
+  return index_select(padded, experts);
 }
 
 /// Counts and, behind them, the rows of nobody.
