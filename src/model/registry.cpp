@@ -49,6 +49,7 @@ const std::vector<Family>& families() {
       {"olmo2", "Olmo2", "Olmo2ForCausalLM", build_olmo2},
       {"olmo3", "Olmo3", "Olmo3ForCausalLM", build_olmo3},
       {"olmoe", "Olmoe", "OlmoeForCausalLM", build_olmoe},
+      {"flex_olmo", "FlexOlmo", "FlexOlmoForCausalLM", build_flex_olmo},
       {"exaone4", "Exaone4", "Exaone4ForCausalLM", build_exaone4},
       {"granite", "Granite", "GraniteForCausalLM", build_granite},
       {"granitemoe", "GraniteMoe", "GraniteMoeForCausalLM", build_granitemoe},

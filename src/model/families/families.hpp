@@ -46,6 +46,7 @@ Model build_olmo(const Config& config);
 Model build_olmo2(const Config& config);
 Model build_olmo3(const Config& config);
 Model build_olmoe(const Config& config);
+Model build_flex_olmo(const Config& config);
 Model build_exaone4(const Config& config);
 Model build_granite(const Config& config);
 Model build_granitemoe(const Config& config);

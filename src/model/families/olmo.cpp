@@ -1,4 +1,5 @@
-// OLMo (a norm without weights), OLMo 2 and 3 and EXAONE 4 (norms behind the branches), OLMoE (64 small experts).
+// OLMo (a norm without weights), OLMo 2 and 3 and EXAONE 4 (norms behind the branches), OLMoE (64 small experts),
+// FlexOlmo (OLMoE's experts in an OLMo 2 layer).
 #include "model/families/decoder.hpp"
 #include "model/families/families.hpp"
 
@@ -17,6 +18,19 @@ void norm_queries_and_keys(LayerPlan& layer, AttentionSpec::QkNorm kind) {
                         "input_layernorm",
                         "post_attention_layernorm",
                         "post_feedforward_layernorm"};
+}
+
+// OlmoeSparseMoeBlock, which FlexOlmoSparseMoeBlock is.
+void mix_experts(LayerPlan& layer, const Config& config, const Model& model) {
+  MoeSpec moe;
+  moe.hidden = model.hidden_size;
+  moe.experts = config.dimension("num_experts");
+  moe.top_k = config.dimension("num_experts_per_tok", moe.experts);
+  moe.expert_intermediate = model.intermediate_size;
+  moe.activation = layer.mlp->activation;
+  moe.normalized_top_k = config.flag_or("norm_topk_prob", false);
+  layer.moe = moe;
+  layer.mlp.reset();
 }
 
 }  // namespace
@@ -62,15 +76,20 @@ Model build_olmoe(const Config& config) {
   set_attention_bias(layer.attention, config.flag("attention_bias"));
   layer.attention.clip = config.number_or("clip_qkv", 0.0, 0.0, 1e9);
   norm_queries_and_keys(layer, AttentionSpec::QkNorm::full_width);
-  MoeSpec moe;
-  moe.hidden = model.hidden_size;
-  moe.experts = config.dimension("num_experts");
-  moe.top_k = config.dimension("num_experts_per_tok", moe.experts);
-  moe.expert_intermediate = model.intermediate_size;
-  moe.activation = layer.mlp->activation;
-  moe.normalized_top_k = config.flag_or("norm_topk_prob", false);
-  layer.moe = moe;
-  layer.mlp.reset();
+  mix_experts(layer, config, model);
+  model = rotary_decoder(std::move(model), config, layer);
+  balance_routers(model, config);
+  return model;
+}
+
+// FlexOlmo: Olmo2Attention and norms behind the branches around OlmoeSparseMoeBlock (modular_flex_olmo.py); queries are not clipped.
+Model build_flex_olmo(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = llama_layer(config, model);
+  layer.placement = NormPlacement::post_branch;
+  set_attention_bias(layer.attention, config.flag("attention_bias"));
+  norm_queries_and_keys(layer, AttentionSpec::QkNorm::full_width);
+  mix_experts(layer, config, model);
   model = rotary_decoder(std::move(model), config, layer);
   balance_routers(model, config);
   return model;

@@ -34,6 +34,7 @@ constexpr Family kFamilies[] = {
     {"mixtral", make_rotary_decoder},
     {"minimax_m2", make_rotary_decoder},
     {"olmoe", make_rotary_decoder},
+    {"flex_olmo", make_rotary_decoder},
     {"qwen2_moe", make_rotary_decoder},
     {"qwen3_moe", make_rotary_decoder},
     {"granite", make_rotary_decoder, true},

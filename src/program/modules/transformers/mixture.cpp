@@ -9,7 +9,8 @@ namespace plimsoll::program {
 
 MixtureOfExperts::Router MixtureOfExperts::router_of(std::string_view model_type) {
   if (model_type == "mixtral") return Router::softmax_of_floats;
-  if (model_type == "olmoe" || model_type == "qwen2_moe" || model_type == "qwen3_moe") return Router::softmax_in_floats;
+  if (model_type == "olmoe" || model_type == "flex_olmo" || model_type == "qwen2_moe" || model_type == "qwen3_moe")
+    return Router::softmax_in_floats;
   if (model_type == "granitemoe") return Router::top_k_first;
   if (model_type == "gpt_oss") return Router::top_k_softmax;
   if (model_type == "deepseek_v2") return Router::scaled_softmax;
