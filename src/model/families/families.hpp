@@ -11,6 +11,7 @@ Model build_llama(const Config& config);
 Model build_mistral(const Config& config);
 Model build_ministral(const Config& config);
 Model build_cwm(const Config& config);
+Model build_helium(const Config& config);
 Model build_hunyuan_v1_dense(const Config& config);
 Model build_ernie4_5(const Config& config);
 Model build_seed_oss(const Config& config);

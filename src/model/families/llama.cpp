@@ -66,6 +66,17 @@ Model build_hunyuan_v1_dense(const Config& config) {
   return rotary_decoder(std::move(model), config, layer);
 }
 
+// Helium: llama whose output projection has no bias and takes hidden_size columns.
+Model build_helium(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = llama_layer(config, model);
+  layer.attention.qkv_bias = config.flag("attention_bias");
+  layer.mlp->bias = config.flag("mlp_bias");
+  if (layer.attention.heads * layer.attention.head_dim != model.hidden_size)
+    config.fail_at("head_dim", "num_attention_heads times head_dim is not hidden_size, which HeliumAttention's o_proj takes");
+  return rotary_decoder(std::move(model), config, layer);
+}
+
 Model build_ernie4_5(const Config& config) {
   Model model = decoder_model(config);
   LayerPlan layer = llama_layer(config, model);

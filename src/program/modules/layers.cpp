@@ -19,6 +19,14 @@ Tensor rms_norm_eager(const Tensor& x, const Tensor& weight, Norm::Rounding roun
   scale = rsqrt(scale);
   hidden = multiply(hidden, scale);
   scale.reset();
+  if (rounding == Norm::Rounding::after_wide_weight) {
+    Tensor product;
+    {
+      const Tensor wide = to(weight, DType::fp32);
+      product = multiply(wide, hidden);
+    }
+    return to(product, x.dtype());
+  }
   if (rounding == Norm::Rounding::after_weight) return to(multiply(weight, hidden), x.dtype());
   const Tensor low = to(hidden, x.dtype());
   return multiply(weight, low);
@@ -239,9 +247,11 @@ void rotate_pair(Tensor& query, Tensor& key, const RotaryTables& tables, Rotatio
     query = low_query;
     return;
   }
-  if (rotation == Rotation::whole) {
-    const Tensor turned_query = rotate(query, cosine, sine);
-    key = rotate(key, cosine, sine);
+  if (rotation == Rotation::whole || rotation == Rotation::neighbours) {
+    const bool paired = rotation == Rotation::neighbours;
+    const Tensor cosines = paired ? interleaved(cosine) : cosine, sines = paired ? interleaved(sine) : sine;
+    const Tensor turned_query = rotate(query, cosines, sines, paired);
+    key = rotate(key, cosines, sines, paired);
     query = turned_query;
     return;
   }

@@ -46,8 +46,9 @@ class Embedding {
 /// A norm of any family: nn.LayerNorm, the eager RMSNorm of llama (fp32 inside), or gemma's (weight + 1, in fp32).
 class Norm {
  public:
-  /// When the eager RMSNorm goes back to the input's type: llama before the product with the weight, olmo2 after it.
-  enum class Rounding : std::uint8_t { before_weight, after_weight };
+  /// When the eager RMSNorm goes back to the input's type: llama before the product with the weight, olmo2 after it, helium after it with
+  /// the weight in fp32 as well.
+  enum class Rounding : std::uint8_t { before_weight, after_weight, after_wide_weight };
   Norm(Module& module, Tape& tape, const NormSpec& spec, Rounding rounding = Rounding::before_weight);
   Tensor operator()(const Tensor& x) const;
 
@@ -78,7 +79,7 @@ Tensor rotate(const Tensor& x, const Tensor& cosine, const Tensor& sine, bool ne
 /// How a family rotates queries and keys: whole heads (llama); a part of each head, joined with the rest at once (phi3, even when there is
 /// no rest) or after both were rotated (gpt_neox, phi); whole heads in fp32, neighbours in pairs (cohere); the same,
 /// widened behind the turn, with tables interleaved in every layer (ernie4_5); whole heads, each of two copies widened (modernbert);
-/// neighbours of a part, with tables interleaved, joined after both were rotated (glm).
+/// neighbours of a part, with tables interleaved, joined after both were rotated (glm); of whole heads (helium).
 enum class Rotation : std::uint8_t {
   whole,
   join_each,
@@ -86,7 +87,8 @@ enum class Rotation : std::uint8_t {
   neighbours_in_fp32,
   neighbours_then_fp32,
   whole_in_fp32,
-  neighbours_join_last
+  neighbours_join_last,
+  neighbours
 };
 /// apply_rotary_pos_emb of both: the unrotated tensors are dropped after both results exist. `parts` gets the rotated parts and the rests
 /// of join_last, for a family whose attention rotates in its own frame and keeps them until it returns (phi, stablelm).

@@ -23,6 +23,7 @@ constexpr Family kFamilies[] = {
     {"ministral", make_rotary_decoder},
     {"ministral3", make_rotary_decoder},
     {"cwm", make_rotary_decoder},
+    {"helium", make_rotary_decoder},
     {"hunyuan_v1_dense", make_rotary_decoder},
     {"qwen2", make_rotary_decoder, true},
     {"qwen3", make_rotary_decoder, true},
