@@ -30,6 +30,7 @@ struct ParameterTensor {
   std::int64_t kv_heads = 0;
   bool expert = false;               ///< dim 0 is the expert (or one tensor of one expert): expert parallelism cuts it
   bool trainable = true;
+  std::optional<DType> type = {};    ///< its class makes it in this type, whatever that of the others
   std::string tied_to;               ///< full name of the tensor that holds the storage; counted once, there
 
   std::int64_t elements() const;
@@ -135,6 +136,8 @@ struct MoeSpec {
   bool shared_gate = false;               ///< qwen2_moe
   bool router_bias = false, expert_bias = false;   ///< gpt_oss
   bool correction_bias = false;           ///< deepseek_v3, glm4_moe: a buffer of one value per expert
+  bool wide_router = false;              ///< ernie4_5_moe: the router in fp32 whatever the model's type; the correction is a frozen parameter
+  bool shared_bias = false;              ///< ernie4_5_moe: linears of the shared expert have biases
   bool normalized_top_k = false;          ///< the chosen experts' weights are divided by their sum
   std::int64_t groups = 0, chosen_groups = 0;   ///< deepseek_v3: experts are chosen within the best groups of experts; 0: among all
   bool transposed = false;                ///< gpt_oss: expert tensors are [experts, in, out]

@@ -18,6 +18,7 @@ const std::vector<Family>& families() {
       {"hunyuan_v1_dense", "HunYuanDenseV1", "HunYuanDenseV1ForCausalLM", build_hunyuan_v1_dense},
       {"helium", "Helium", "HeliumForCausalLM", build_helium},
       {"ernie4_5", "Ernie4_5", "Ernie4_5ForCausalLM", build_ernie4_5},
+      {"ernie4_5_moe", "Ernie4_5_Moe", "Ernie4_5_MoeForCausalLM", build_ernie4_5_moe},
       {"seed_oss", "SeedOss", "SeedOssForCausalLM", build_seed_oss},
       {"arcee", "Arcee", "ArceeForCausalLM", build_arcee},
       {"smollm3", "SmolLM3", "SmolLM3ForCausalLM", build_smollm3},

@@ -139,7 +139,7 @@ void add_parameters(Module& root, const Block& block, std::int64_t index, DType 
     auto [module, name] = owner(root, full);
     auto parameter = std::make_shared<Parameter>(Parameter{.name = name,
                                                            .sizes = dims_of(tensor->shape, full),
-                                                           .type = type,
+                                                           .type = tensor->type.value_or(type),
                                                            .trainable = tensor->trainable,
                                                            .expert = tensor->expert,
                                                            .cut = tensor->cut,

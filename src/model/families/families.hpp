@@ -14,6 +14,7 @@ Model build_cwm(const Config& config);
 Model build_helium(const Config& config);
 Model build_hunyuan_v1_dense(const Config& config);
 Model build_ernie4_5(const Config& config);
+Model build_ernie4_5_moe(const Config& config);
 Model build_seed_oss(const Config& config);
 Model build_arcee(const Config& config);
 Model build_smollm3(const Config& config);

@@ -77,12 +77,45 @@ Model build_helium(const Config& config) {
   return rotary_decoder(std::move(model), config, layer);
 }
 
-Model build_ernie4_5(const Config& config) {
-  Model model = decoder_model(config);
+static LayerPlan ernie_layer(const Config& config, Model& model) {
   LayerPlan layer = llama_layer(config, model);
   set_attention_bias(layer.attention, config.flag("use_bias"));
   layer.attention.dropout = 0;  // Ernie4_5Attention has none, whatever the config says
   layer.mlp->bias = config.flag("use_bias");
+  return layer;
+}
+
+// Ernie4_5_MoeSparseMoeBlock in every moe_layer_interval-th layer of a range that counts its last layer.
+Model build_ernie4_5_moe(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = ernie_layer(config, model);
+  name_shared_experts(layer);
+  layer.registration = {"self_attn", "mlp.gate", "mlp.experts", "mlp.shared_experts", "mlp", "input_layernorm", "post_attention_layernorm"};
+  layer.names.correction_bias = "gate.moe_statics.e_score_correction_bias";
+  MoeSpec moe;
+  moe.hidden = model.hidden_size;
+  moe.experts = config.dimension("num_experts");
+  moe.top_k = config.dimension("num_experts_per_tok", moe.experts);
+  moe.expert_intermediate = config.dimension("moe_intermediate_size");
+  moe.shared_intermediate = product({config.integer("moe_num_shared_experts", 0, kLargestDimension), moe.expert_intermediate});
+  moe.shared_bias = layer.mlp->bias;
+  moe.activation = layer.mlp->activation;
+  moe.wide_router = true;
+  const std::int64_t interval = config.dimension("moe_layer_interval"), start = config.integer("moe_layer_start_index", 0, kMostLayers);
+  const std::int64_t stated_end = config.integer("moe_layer_end_index", -1, kMostLayers);
+  const std::int64_t end = stated_end == -1 ? model.layers - 1 : stated_end;
+  append_token_embedding(model);
+  append_rotary(model, layer.attention.rotary_dim);
+  append_routed_layers(model, layer, moe, [=](std::int64_t i) { return (i + 1) % interval == 0 && i >= start && i <= end; });
+  append_final_norm(model, layer.norm);
+  append_head(model, config, {.bias = config.flag("use_bias")});
+  balance_routers(model, config);
+  return model;
+}
+
+Model build_ernie4_5(const Config& config) {
+  Model model = decoder_model(config);
+  const LayerPlan layer = ernie_layer(config, model);
   return rotary_decoder(std::move(model), config, layer);
 }
 

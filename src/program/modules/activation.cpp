@@ -127,7 +127,7 @@ constexpr Activation kActivations[] = {
 
 ClampedGate clamped_gate(const Tensor& rows) {
   Tensor gate = every_second(rows, 0), up = every_second(rows, 1);
-  gate = clamp_above(gate);
+  gate = clamp_one_side(gate);
   up = clamp(up);
   Tensor gated;
   {

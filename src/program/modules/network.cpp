@@ -52,6 +52,7 @@ constexpr Family kFamilies[] = {
     {"seed_oss", make_rotary_decoder, true},
     {"arcee", make_rotary_decoder, true},
     {"ernie4_5", make_rotary_decoder, true},
+    {"ernie4_5_moe", make_rotary_decoder},
     {"olmo", make_rotary_decoder, true},
     {"cohere", make_rotary_decoder},
     {"cohere2", make_rotary_decoder},

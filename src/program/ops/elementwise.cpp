@@ -263,15 +263,15 @@ Tensor clamp(const Tensor& x) {
   return op.done(y, clamp_backward);
 }
 
-/// The gradient passes where x <= max.
-Tensor clamp_above(const Tensor& x) {
+/// The gradient passes where x <= max, or x >= min.
+Tensor clamp_one_side(const Tensor& x) {
   Op op("clamp", {&x});
   op.save(x);
   Tensor y = op.elementwise({&x}, x.dtype());
   return op.done(y, [](BackwardCall& b) {
     const Tensor self = b.saved(0);
     const Tensor below = elementwise(b.tape, {&self}, DType::boolean);
-    const Tensor zero = zeros(b.tape, {}, b.grad().dtype());
+    const Tensor zero = filled(b.tape, {}, b.grad().dtype());  // at::where makes a tensor of the number
     b.give(0, elementwise(b.tape, {&below, &b.grad(), &zero}, b.grad().dtype()));
   });
 }

@@ -71,8 +71,8 @@ Tensor filled(Tape& tape, const Dims& sizes, DType type);
 Tensor masked_fill(const Tensor& x, const Tensor& mask);
 /// x.clamp(least, most) of numbers.
 Tensor clamp(const Tensor& x);
-/// x.clamp(max=number).
-Tensor clamp_above(const Tensor& x);
+/// x.clamp(max=number), x.clamp(min=number).
+Tensor clamp_one_side(const Tensor& x);
 /// x.clamp_(least, most): the result has x's storage.
 Tensor clamp_into(const Tensor& x);
 /// a += b as autograd sees it: the result has a's storage.

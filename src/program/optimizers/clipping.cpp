@@ -41,6 +41,19 @@ Tensor norm_over(Tape& tape, const Tensor& norms, Group group) {
   return elementwise(tape, {&squares}, norms.dtype());
 }
 
+/// torch.stack of norms of several types, which are copied one by one; those of fp32 without a kernel.
+Tensor widened_norms(Tape& tape, const std::vector<Tensor>& norms) {
+  Tensor all = tape.empty({static_cast<std::int64_t>(norms.size())}, DType::fp32);
+  for (const Tensor& norm : norms) {
+    if (norm.dtype() == DType::fp32) {
+      tape.copy({Copy::Direction::device_to_device, norm.bytes()}, tape.stream);
+    } else {
+      tape.kernel({Pointwise{Pointwise::Form::map, 1, Operands({operand(norm)}, {{1, DType::fp32, Walk::contiguous}})}});
+    }
+  }
+  return all;
+}
+
 constexpr std::int64_t kCatBatch = 128;  // inputs of one launch: CAT_ARRAY_BATCH_SIZE of Shape.cu
 
 }  // namespace
@@ -68,16 +81,25 @@ void clip_grad_norm(Tape& tape, const std::vector<Tensor>& parameters, std::opti
   tape.operator_name = "clip_grad_norm";
   const std::vector<Tensor> gradients = gradients_of(parameters);
   if (gradients.empty()) return;
-  const DType type = gradients.front().dtype();
+  const std::vector<std::vector<Tensor>> groups = grouped_by_type(gradients);
+  const DType type = groups.size() > 1 ? DType::fp32 : gradients.front().dtype();
   Tensor total;
   {
-    const std::vector<Tensor> norms = foreach_norms(tape, gradients);
-    Tensor all = stacked_norms(tape, norms, type);
+    std::vector<Tensor> norms;
+    for (const std::vector<Tensor>& group : groups)
+      for (Tensor& norm : foreach_norms(tape, group)) norms.push_back(std::move(norm));
+    Tensor all = groups.size() > 1 ? widened_norms(tape, norms) : stacked_norms(tape, norms, type);
     if (shards) all = norm_over(tape, all, *shards);
     total = reduce(all, {true}, false, type);
   }
   const Tensor coefficient = clipping_coefficient(tape, total);
-  launch_foreach(tape, gradients, 1, 1);
+  for (const std::vector<Tensor>& group : groups) {
+    if (group.front().dtype() == type) {
+      launch_foreach(tape, group, 1, 1);
+    } else {  // _foreach_mul_ by a tensor of another type goes one by one
+      for (const Tensor& gradient : group) in_place(gradient, {&gradient, &coefficient});
+    }
+  }
 }
 
 void clip_flat_grad_norm(Tape& tape, const std::vector<Tensor>& parameters) {

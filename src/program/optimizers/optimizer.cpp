@@ -40,7 +40,8 @@ class Adam : public Optimizer {
         foreach_step();
         break;
       case OptimizerImpl::fused:
-        launch_foreach(tape_, steps_on_device(), 1, 1);  // _foreach_add_(state_steps, 1)
+        for (const std::vector<Tensor>& group : grouped_by_type(with_gradients()))
+          launch_foreach(tape_, steps_on_device(group.front().dtype()), 1, 1);  // _foreach_add_(state_steps, 1)
         launch_foreach(tape_, with_gradients(), 4, 3, {.function = MultiTensor::Function::fused});
         break;
       default:
@@ -49,10 +50,11 @@ class Adam : public Optimizer {
   }
 
  private:
-  std::vector<Tensor> steps_on_device() const {
+  /// Step counts of the parameters of a type.
+  std::vector<Tensor> steps_on_device(DType type) const {
     std::vector<Tensor> counts;
-    for (const Tensor& steps : steps_)
-      if (steps) counts.push_back(steps);
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      if (steps_[i] && parameters_[i].dtype() == type) counts.push_back(steps_[i]);
     return counts;
   }
 
@@ -302,12 +304,24 @@ constexpr LaunchBounds kLargeArguments{2240, {770, 448, 336, 252, 210}, {672, 44
 
 }  // namespace
 
+std::vector<std::vector<Tensor>> grouped_by_type(const std::vector<Tensor>& tensors) {
+  std::vector<std::vector<Tensor>> groups;
+  for (const Tensor& tensor : tensors) {
+    auto own = std::find_if(groups.begin(), groups.end(), [&](const auto& group) { return group.front().dtype() == tensor.dtype(); });
+    if (own == groups.end()) own = groups.insert(groups.begin(), std::vector<Tensor>{});
+    own->push_back(tensor);
+  }
+  return groups;
+}
+
 void launch_foreach(Tape& tape, const std::vector<Tensor>& tensors, int depth, int written, const Foreach& options) {
   tape.host(HostWork::optimizer_tensor, static_cast<std::int64_t>(tensors.size()));
-  std::vector<std::int64_t> elements;
-  elements.reserve(tensors.size());
-  for (const Tensor& tensor : tensors) elements.push_back(tensor.elements());
-  if (!tensors.empty()) launch_foreach(tape, elements, tensors.front().dtype(), depth, written, options);
+  for (const std::vector<Tensor>& group : grouped_by_type(tensors)) {
+    std::vector<std::int64_t> elements;
+    elements.reserve(group.size());
+    for (const Tensor& tensor : group) elements.push_back(tensor.elements());
+    launch_foreach(tape, elements, group.front().dtype(), depth, written, options);
+  }
 }
 
 void launch_foreach(Tape& tape, const std::vector<std::int64_t>& elements, DType type, int depth, int written, const Foreach& options) {

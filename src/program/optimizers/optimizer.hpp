@@ -44,6 +44,9 @@ bool is_bitsandbytes(OptimizerKind kind);
 /// The tensors of the trainable parameters below `root`, in registration order.
 std::vector<Tensor> trainable_tensors(Module& root);
 
+/// _group_tensors_by_device_and_dtype: the type that is met last comes first, as libstdc++'s std::unordered_map iterates.
+std::vector<std::vector<Tensor>> grouped_by_type(const std::vector<Tensor>& tensors);
+
 /// What a foreach operator does to its lists; each is as long as the tensors that it is launched over.
 struct Foreach {
   MultiTensor::Function function = MultiTensor::Function::map;
@@ -51,7 +54,7 @@ struct Foreach {
   bool scalars = false;                  ///< takes a number for every tensor
   std::optional<DType> written_as = {};  ///< type of the lists that are written; empty: of all
 };
-/// Launches of a foreach operator over `depth` lists like `tensors`, of which it writes `written` (multi_tensor_apply).
+/// Launches of a foreach operator over `depth` lists like `tensors`, of which it writes `written` (multi_tensor_apply), type by type.
 void launch_foreach(Tape& tape, const std::vector<Tensor>& tensors, int depth, int written, const Foreach& options = {});
 /// The same over lists of so many elements each, of `type`, where no optimizer's host works (the wrappers' copies).
 void launch_foreach(Tape& tape, const std::vector<std::int64_t>& elements, DType type, int depth, int written, const Foreach& options = {});

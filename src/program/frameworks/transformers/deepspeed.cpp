@@ -146,6 +146,7 @@ StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy, boo
   DeepSpeedSettings settings = settings_of(strategy);
   Tape tape;
   const std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
+  for (const auto& parameter : root->all_parameters()) parameter->type = hf_parameter_type(strategy);  // module.bfloat16() casts them all
   tape.phase(Phase::init);
   if (settings.stage < 3 || !strategy.deepspeed.zero_init.value_or(true)) materialize(*root, tape);
   const std::vector<std::shared_ptr<Parameter>> given = root->all_parameters();  // deepspeed/utils/debug.py keeps what is replaced, too

@@ -19,8 +19,6 @@ void refuse_impossible(const Strategy& strategy) {
   const bool no_shard = strategy.fsdp.sharding == FsdpOptions::Sharding::no_shard || strategy.dp_shard == 1;
   if (strategy.offload.params && no_shard) refuse("FSDP1 with parameters on the host and NO_SHARD is not modelled", "offload");
   if (!strategy.lora) return;
-  if (!strategy.fsdp.use_orig_params.value_or(true))
-    refuse("FSDP1 flattens frozen and trained parameters together only with use_orig_params", "fsdp.use_orig_params", "true");
   if (hf_parameter_type(strategy) != strategy.lora->adapter_dtype.value_or(kAdapterType))
     refuse("FSDP1 flattens tensors of one type only; PEFT keeps adapters of 16-bit weights in fp32", "lora.adapter_dtype", "fp32 weights");
 }

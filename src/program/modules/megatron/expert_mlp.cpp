@@ -42,7 +42,7 @@ Tensor weighted_gate(const Tensor& x, const Tensor& weights) { return weighted_a
 /// sides.
 Tensor clamped(const Tensor& x) {
   const std::vector<Tensor> halves = chunk(x, 2, -1);
-  const Tensor gate = clamp_above(halves[0]), linear = clamp(halves[1]);
+  const Tensor gate = clamp_one_side(halves[0]), linear = clamp(halves[1]);
   return cat({gate, linear}, -1);
 }
 

@@ -14,6 +14,7 @@ MixtureOfExperts::Router MixtureOfExperts::router_of(std::string_view model_type
   if (model_type == "granitemoe") return Router::top_k_first;
   if (model_type == "gpt_oss") return Router::top_k_softmax;
   if (model_type == "deepseek_v2") return Router::scaled_softmax;
+  if (model_type == "ernie4_5_moe") return Router::corrected_softmax;
   if (model_type == "minimax_m2") return Router::corrected_among_all;
   for (const char* corrected : {"deepseek_v3", "glm4_moe", "glm4_moe_lite", "solar_open", "dots1"})
     if (model_type == corrected) return Router::corrected_sigmoid;
@@ -39,7 +40,7 @@ MixtureOfExperts::MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& sp
 Tensor MixtureOfExperts::operator()(const Tensor& input) const {
   Tensor hidden = input;
   ModuleCall call(module_, tape_, {&hidden});
-  if (shared_gate_) return call.done(beside_shared_gate(hidden));
+  if (shared_gate_ || (shared_ && kind_ == Router::corrected_softmax)) return call.done(beside_shared_first(hidden));
   return call.done(shared_ ? beside_shared(hidden) : alone(hidden));
 }
 
@@ -50,13 +51,13 @@ Tensor MixtureOfExperts::alone(const Tensor& hidden) const {
   return view(mixed, hidden.sizes());
 }
 
-/// Qwen2MoeSparseMoeBlock: the shared expert runs first, its gate last.
-Tensor MixtureOfExperts::beside_shared_gate(const Tensor& hidden) const {
+/// Qwen2MoeSparseMoeBlock, Ernie4_5_MoeSparseMoeBlock: the shared expert runs first, its gate, where there is one, last.
+Tensor MixtureOfExperts::beside_shared_first(const Tensor& hidden) const {
   const Tensor flat = view(hidden, {-1, hidden.size(-1)});
   Tensor common = (*shared_)(flat);
   const Routing routing = route(flat);
   Tensor mixed = mix(flat, routing.indices, routing.weights);
-  common = gated_shared(flat, common);
+  if (shared_gate_) common = gated_shared(flat, common);
   mixed = add(mixed, common);
   return view(mixed, hidden.sizes());
 }
@@ -98,6 +99,9 @@ MixtureOfExperts::Routing MixtureOfExperts::route(const Tensor& input) const {
       break;
     case Router::corrected_sigmoid:
       routing = corrected_sigmoid(hidden);
+      break;
+    case Router::corrected_softmax:
+      routing = corrected_softmax(hidden);
       break;
     case Router::corrected_among_all:
       routing = corrected_among_all(hidden);
@@ -205,6 +209,28 @@ MixtureOfExperts::Routing MixtureOfExperts::corrected_sigmoid(const Tensor& inpu
   }
   weights = multiply_scalar(weights);
   return {logits, weights, choice.experts};
+}
+
+/// Ernie4_5_MoeTopKRouter, whose autocast is off; Ernie4_5_MoeStatics adds the correction.
+MixtureOfExperts::Routing MixtureOfExperts::corrected_softmax(const Tensor& hidden) const {
+  Tensor logits, weights;
+  TopK best;
+  {
+    const AutocastScope off(tape_, false, DType::fp32);
+    logits = wide_logits(hidden);
+    weights = softmax(logits, DType::fp32);
+    {
+      Module& statics = router_.child("moe_statics");
+      Tensor scores = weights;
+      ModuleCall call(statics, tape_, {&scores});
+      best = top_k(call.done(add(scores, squeeze(statics.tensor("e_score_correction_bias"), 0))), spec_.top_k);
+    }
+    weights = gather_last(weights, best.indices);
+    Tensor least = sum(weights, {-1}, true);
+    least = clamp_one_side(least);
+    weights = divide(weights, least);
+  }
+  return {logits, to(weights, hidden.dtype()), best.indices};
 }
 
 /// MiniMaxM2TopKRouter.

@@ -37,6 +37,7 @@ class MixtureOfExperts {
     top_k_softmax,        ///< gpt_oss: the same in the logits' own type, the product with a bias
     scaled_softmax,       ///< deepseek_v2: fp32 product, softmax, top-k, scaled
     corrected_among_all,  ///< minimax_m2: sigmoid(logits.float()), the best of all by corrected scores, normalized, left in fp32
+    corrected_softmax,    ///< ernie4_5_moe: fp32 product and softmax without autocast, top-k by corrected scores, normalized, cast back
     corrected_sigmoid,    ///< deepseek_v3, glm4_moe: fp32 product, sigmoid, groups chosen by corrected scores, weights gathered, scaled
   };
   static Router router_of(std::string_view model_type);
@@ -54,6 +55,7 @@ class MixtureOfExperts {
   Routing scaled_softmax(const Tensor& hidden) const;
   Routing corrected_sigmoid(const Tensor& hidden) const;
   Routing corrected_among_all(const Tensor& hidden) const;
+  Routing corrected_softmax(const Tensor& hidden) const;
   Tensor wide_logits(const Tensor& hidden) const;
   Choice choose_in_groups(const Tensor& scores) const;
   void keep_best_groups(Choice& choice) const;
@@ -66,7 +68,7 @@ class MixtureOfExperts {
   Tensor grouped_linear(const Tensor& selected, const char* name, const Rows& rows, const Tensor& biases) const;
   Tensor gate(const Tensor& rows) const;
   Tensor gated_shared(const Tensor& flat, const Tensor& common) const;
-  Tensor beside_shared_gate(const Tensor& hidden) const;
+  Tensor beside_shared_first(const Tensor& hidden) const;
   Tensor beside_shared(const Tensor& hidden) const;
   Tensor alone(const Tensor& hidden) const;
 

@@ -77,7 +77,7 @@ Style style_of(const Model& model, const RunOptions& options) {
     style.joins_both_at_last = true;
   }
   if (type == "seed_oss") style.dropout_within = true;
-  if (type == "ernie4_5") {
+  if (type == "ernie4_5" || type == "ernie4_5_moe") {
     style.wide_tables = true;
     style.rotation = Rotation::neighbours_then_fp32;
   }

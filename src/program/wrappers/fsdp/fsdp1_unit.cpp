@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "plimsoll/error.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/streamed_node.hpp"
@@ -28,6 +29,9 @@ Fsdp1Unit::Fsdp1Unit(Fsdp1& owner, Module& module, std::vector<std::shared_ptr<P
   if (!slots.empty()) type_ = slots.front()->type;
   const std::int64_t quantum = owner.settings_.use_orig_params ? kAlignment / size_of(compute_type()) : 1;
   for (auto& slot : slots) {
+    if (slot->type != type_) refuse("FSDP1 flattens tensors of one type only: '" + slot->name + "' has another", "param_dtype", "fp32");
+    if (slot->trainable != slots.front()->trainable && !owner.settings_.use_orig_params)
+      refuse("FSDP1 flattens frozen and trained parameters together only with use_orig_params", "fsdp.use_orig_params", "true");
     trainable_ = trainable_ || slot->trainable;
     elements_ = round_up(elements_, quantum);
     pieces_.push_back({slot, elements_});
