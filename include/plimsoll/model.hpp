@@ -113,6 +113,8 @@ struct AttentionSpec {
   Positions positions = Positions::none;
   std::int64_t rotary_dim = 0;       ///< ≤ head_dim
   std::optional<std::int64_t> sliding_window;
+  bool chunked = false;              ///< llama4: the window is a chunk, within which tokens attend
+  bool tuned_scale = false;          ///< llama4: queries times a scale of their positions
   double softcap = 0;                ///< gemma2: tanh on the scores
   bool sinks = false;                ///< gpt_oss
   double clip = 0;                   ///< olmo: projections clamped to ± this

@@ -72,6 +72,7 @@ double mean_causal_context(const AttentionSpec& attention, double s) {
   if (!attention.causal) return s;
   if (!attention.sliding_window || as_double(*attention.sliding_window) >= s) return s / 2;
   const double w = as_double(*attention.sliding_window);
+  if (attention.chunked) return w / 2;
   return w - w * (w - 1) / (2 * s);
 }
 

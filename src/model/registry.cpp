@@ -22,6 +22,7 @@ const std::vector<Family>& families() {
       {"seed_oss", "SeedOss", "SeedOssForCausalLM", build_seed_oss},
       {"arcee", "Arcee", "ArceeForCausalLM", build_arcee},
       {"smollm3", "SmolLM3", "SmolLM3ForCausalLM", build_smollm3},
+      {"llama4_text", "Llama4", "Llama4ForCausalLM", build_llama4_text},
       {"qwen2", "Qwen2", "Qwen2ForCausalLM", build_qwen2},
       {"qwen3", "Qwen3", "Qwen3ForCausalLM", build_qwen3},
       {"qwen2_moe", "Qwen2Moe", "Qwen2MoeForCausalLM", build_qwen2_moe},

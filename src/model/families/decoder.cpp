@@ -463,7 +463,8 @@ MlpSpec plain_mlp(const Model& model, const std::string& activation, bool bias) 
   return {.hidden = model.hidden_size, .intermediate = model.intermediate_size, .bias = bias, .activation = activation};
 }
 
-std::vector<bool> sliding_layers(const Config& config, std::int64_t layers, const std::function<bool(std::int64_t)>& by_default) {
+std::vector<bool> sliding_layers(const Config& config, std::int64_t layers, const std::function<bool(std::int64_t)>& by_default,
+                                 std::string_view kind) {
   std::vector<bool> slides;
   const auto types = config.find("layer_types");
   if (types && static_cast<std::int64_t>(types->size()) < layers) types->expected(fmt::format("an array of {} layer types", layers));
@@ -474,10 +475,19 @@ std::vector<bool> sliding_layers(const Config& config, std::int64_t layers, cons
     }
     const JsonValue type = types->at(static_cast<std::size_t>(i));
     const std::string& name = type.text();
-    if (name != "sliding_attention" && name != "full_attention") type.expected("\"full_attention\" or \"sliding_attention\"");
-    slides.push_back(name == "sliding_attention");
+    if (name != kind && name != "full_attention") type.expected(fmt::format("\"full_attention\" or \"{}\"", kind));
+    slides.push_back(name == kind);
   }
   return slides;
+}
+
+std::vector<bool> rotating_layers(const Config& config, std::int64_t layers) {
+  const std::int64_t interval = config.dimension("no_rope_layer_interval");
+  const auto listed = config.find("no_rope_layers");
+  std::vector<bool> rotates(static_cast<std::size_t>(layers));
+  for (std::size_t i = 0; i < rotates.size(); ++i)
+    rotates[i] = listed && listed->size() > 0 ? listed->at(i).integer(0, 1) == 1 : (static_cast<std::int64_t>(i) + 1) % interval != 0;
+  return rotates;
 }
 
 std::vector<std::string> rotary_prefixes(const std::vector<bool>& slides) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/block_builder.hpp"
@@ -80,8 +81,11 @@ NormSpec layer_norm(bool bias = true);
 /// MLP of two linears, "up" and "down".
 MlpSpec plain_mlp(const Model& model, const std::string& activation, bool bias);
 
-/// For every layer whether its attention slides: the config's "layer_types", else `by_default(layer)`.
-std::vector<bool> sliding_layers(const Config& config, std::int64_t layers, const std::function<bool(std::int64_t)>& by_default);
+/// For every layer whether its attention slides (is of `kind`): the config's "layer_types", else `by_default(layer)`.
+std::vector<bool> sliding_layers(const Config& config, std::int64_t layers, const std::function<bool(std::int64_t)>& by_default,
+                                 std::string_view kind = "sliding_attention");
+/// For every layer whether it rotates: the config's "no_rope_layers" (1: it does), else all but every no_rope_layer_interval-th.
+std::vector<bool> rotating_layers(const Config& config, std::int64_t layers);
 /// Prefixes of the buffers of a rotary module that has frequencies for each kind of layer there is.
 std::vector<std::string> rotary_prefixes(const std::vector<bool>& slides);
 /// The members of a list of layer numbers ("mlp_only_layers") as a flag per layer.

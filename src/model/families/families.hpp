@@ -18,6 +18,7 @@ Model build_ernie4_5_moe(const Config& config);
 Model build_seed_oss(const Config& config);
 Model build_arcee(const Config& config);
 Model build_smollm3(const Config& config);
+Model build_llama4_text(const Config& config);
 Model build_qwen2(const Config& config);
 Model build_qwen3(const Config& config);
 Model build_qwen2_moe(const Config& config);

@@ -1,6 +1,9 @@
 // Llama and the families that change little of it: biases, a window, layers without rotation.
 #include <cstdint>
 #include <functional>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "model/families/decoder.hpp"
 #include "model/families/families.hpp"
@@ -139,6 +142,59 @@ Model build_arcee(const Config& config) {
   return rotary_decoder(std::move(model), config, layer);
 }
 
+// Llama 4's text model: layers that rotate attend within chunks and may norm queries and keys, others scale their queries; dense layers and
+// mixtures take turns.
+Model build_llama4_text(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = llama_layer(config, model);
+  set_attention_bias(layer.attention, config.flag("attention_bias"));
+  MoeSpec moe;
+  moe.hidden = model.hidden_size;
+  moe.experts = config.dimension("num_local_experts");
+  moe.top_k = config.dimension("num_experts_per_tok", moe.experts);
+  moe.expert_intermediate = moe.shared_intermediate = model.intermediate_size;
+  moe.activation = layer.mlp->activation;
+  moe.transposed = true;
+  layer.mlp->intermediate = config.dimension("intermediate_size_mlp");
+  layer.names.mlp = layer.names.moe = "feed_forward";
+  layer.names.router = "router";
+  layer.names.activation = "activation_fn";
+  layer.names.q_norm = layer.names.k_norm = "qk_norm";
+  layer.qk_norm = layer.norm;
+  layer.qk_norm->weight = false;
+  layer.registration = {"self_attn", "feed_forward.experts", "feed_forward.router", "feed_forward.shared_expert", "feed_forward",
+                        "input_layernorm", "post_attention_layernorm"};
+  const std::vector<bool> rotates = rotating_layers(config, model.layers);
+  const auto chunk = config.optional_dimension("attention_chunk_size");
+  const auto chunked = sliding_layers(
+      config, model.layers, [&](std::int64_t i) { return static_cast<bool>(rotates[static_cast<std::size_t>(i)]); }, "chunked_attention");
+  const std::int64_t step = config.dimension("interleave_moe_layer_step");
+  const std::vector<bool> listed = listed_layers(config, "moe_layers", model.layers);
+  const bool lists = config.find("moe_layers").has_value(), norms = config.flag("use_qk_norm"), tunes = config.flag("attn_temperature_tuning");
+  append_token_embedding(model);
+  append_rotary(model, layer.attention.rotary_dim);
+  append_layers(
+      model,
+      [&](std::int64_t i) {
+        const auto place = static_cast<std::size_t>(i);
+        return std::tuple<bool, bool, bool>(rotates[place], chunked[place], lists ? listed[place] : (i + 1) % step == 0);
+      },
+      [&](const std::tuple<bool, bool, bool>& kind) {
+        LayerPlan plan = layer;
+        const auto [rotating, in_chunks, with_experts] = kind;
+        if (!rotating) plan.attention.positions = Positions::none;
+        if (rotating && norms) plan.attention.qk_norm = AttentionSpec::QkNorm::per_head;
+        plan.attention.tuned_scale = tunes && !rotating;
+        plan.attention.chunked = in_chunks;
+        if (in_chunks) plan.attention.sliding_window = chunk;
+        if (with_experts) plan.moe = moe, plan.mlp.reset();
+        return plan;
+      });
+  append_final_norm(model, layer.norm);
+  append_head(model, config);
+  return model;
+}
+
 // SmolLM3: some layers have no rotation, every no_rope_layer_interval-th unless listed.
 Model build_smollm3(const Config& config) {
   Model model = decoder_model(config);
@@ -146,11 +202,8 @@ Model build_smollm3(const Config& config) {
   set_attention_bias(layer.attention, config.flag("attention_bias"));
   layer.mlp->bias = config.flag("mlp_bias");
 
-  const std::int64_t interval = config.dimension("no_rope_layer_interval");
-  const auto listed = config.find("no_rope_layers");  // 1: the layer rotates, 0: it does not
-  const auto rotates = [&](std::int64_t i) {
-    return listed ? listed->at(static_cast<std::size_t>(i)).integer(0, 1) == 1 : (i + 1) % interval != 0;
-  };
+  const std::vector<bool> rotated = rotating_layers(config, model.layers);
+  const auto rotates = [&](std::int64_t i) { return static_cast<bool>(rotated[static_cast<std::size_t>(i)]); };
   const auto stated_window = config.optional_dimension("sliding_window");
   const auto window = config.flag("use_sliding_window") ? stated_window : std::nullopt;
   const auto slides = sliding_layers(config, model.layers, [&](std::int64_t i) { return window && !rotates(i); });

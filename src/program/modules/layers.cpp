@@ -32,17 +32,19 @@ Tensor rms_norm_eager(const Tensor& x, const Tensor& weight, Norm::Rounding roun
   return multiply(weight, low);
 }
 
+/// _norm(x.float()) of GemmaRMSNorm and Llama 4's norms.
+Tensor norm_of_floats(const Tensor& x) {
+  const Tensor wide = to(x, DType::fp32);
+  Tensor scale = power(wide);
+  scale = mean(scale, -1, true);
+  scale = add_scalar(scale);
+  scale = rsqrt(scale);
+  return multiply(wide, scale);
+}
+
 /// GemmaRMSNorm.forward: everything in fp32, times 1 + weight, then back.
 Tensor rms_norm_unit_offset(const Tensor& x, const Tensor& weight) {
-  Tensor output;
-  {
-    const Tensor wide = to(x, DType::fp32);
-    Tensor scale = power(wide);
-    scale = mean(scale, -1, true);
-    scale = add_scalar(scale);
-    scale = rsqrt(scale);
-    output = multiply(wide, scale);
-  }
+  Tensor output = norm_of_floats(x);
   {
     Tensor offset = to(weight, DType::fp32);
     offset = add_scalar(offset);
@@ -126,6 +128,11 @@ Tensor layer_norm_unit_offset(Tape& tape, const Tensor& input, const Tensor& wei
 
 }  // namespace
 
+Tensor normed_in_fp32(const Tensor& x) {
+  const Tensor wide = norm_of_floats(x);
+  return to(wide, x.dtype());
+}
+
 Norm::Norm(Module& module, Tape& tape, const NormSpec& spec, Rounding rounding)
     : module_(&trained_norm(module)), tape_(&tape), spec_(spec), rounding_(rounding) {}
 
@@ -142,6 +149,7 @@ Tensor Norm::operator()(const Tensor& input) const {
   if (spec_.kind == NormSpec::Kind::layer_norm && spec_.unit_offset)
     return call.done(layer_norm_unit_offset(*tape_, x, weight, module_->tensor("bias")));
   if (spec_.kind == NormSpec::Kind::layer_norm) return call.done(layer_norm(x, weight, module_->tensor("bias")));
+  if (rounding_ == Rounding::within) return call.done(multiply(normed_in_fp32(x), weight));
   return call.done(spec_.unit_offset ? rms_norm_unit_offset(x, weight) : rms_norm_eager(x, weight, rounding_));
 }
 

@@ -47,8 +47,8 @@ class Embedding {
 class Norm {
  public:
   /// When the eager RMSNorm goes back to the input's type: llama before the product with the weight, olmo2 after it, helium after it with
-  /// the weight in fp32 as well.
-  enum class Rounding : std::uint8_t { before_weight, after_weight, after_wide_weight };
+  /// the weight in fp32 as well; llama4 before it, whose fp32 parts live in a function of their own.
+  enum class Rounding : std::uint8_t { before_weight, after_weight, after_wide_weight, within };
   Norm(Module& module, Tape& tape, const NormSpec& spec, Rounding rounding = Rounding::before_weight);
   Tensor operator()(const Tensor& x) const;
 
@@ -58,6 +58,9 @@ class Norm {
   NormSpec spec_;
   Rounding rounding_;
 };
+
+/// _norm(x.float()).type_as(x) of Llama4TextRMSNorm and Llama4TextL2Norm.
+Tensor normed_in_fp32(const Tensor& x);
 
 /// gpt-oss' gate: neighbouring columns of [rows, 2 · width] are gate and up, both clamped; gate · sigmoid(1.702 · gate), and up.
 struct ClampedGate {

@@ -41,6 +41,7 @@ constexpr Family kFamilies[] = {
     {"granite", make_rotary_decoder, true},
     {"granitemoe", make_rotary_decoder},
     {"smollm3", make_rotary_decoder, true},
+    {"llama4_text", make_rotary_decoder},
     {"starcoder2", make_rotary_decoder, true},
     {"stablelm", make_rotary_decoder, true},
     {"gemma3_text", make_rotary_decoder},

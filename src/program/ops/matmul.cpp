@@ -149,7 +149,8 @@ Tensor mm(const Tensor& a_in, const Tensor& b_in) {
   });
 }
 
-Tensor bmm(const Tensor& a, const Tensor& b) {
+Tensor bmm(const Tensor& a_in, const Tensor& b_in) {
+  const Tensor b = autocast_low(b_in), a = autocast_low(a_in);
   const Matrix left = matrix(a), right = matrix(b);
   Op op("bmm", {&a, &b});
   op.save_if(op.needs(0), b);

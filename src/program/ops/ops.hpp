@@ -191,6 +191,8 @@ Tensor repeat_interleave(const Tensor& x, const Tensor& times, std::int64_t tota
 Tensor count(const Tensor& mask, const std::vector<bool>& reduced);
 /// x.gather(-1, indices).
 Tensor gather_last(const Tensor& x, const Tensor& indices);
+/// x.scatter_(-1, indices, values) into an x that needs no gradient: the result has x's storage.
+Tensor scattered_last(const Tensor& x, const Tensor& indices, const Tensor& values);
 /// torch.histc of integers.
 Tensor histogram(const Tensor& x, std::int64_t bins);
 /// F.grouped_mm(x, weight.transpose(-2, -1), offs=offsets): rows of x [rows, in] in groups, each with its weight [groups, out, in].

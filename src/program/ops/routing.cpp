@@ -171,6 +171,19 @@ Tensor gather_last(const Tensor& x, const Tensor& indices) {
   });
 }
 
+Tensor scattered_last(const Tensor& x, const Tensor& indices, const Tensor& values) {
+  Op op("scatter_", {&values});
+  op.save(indices);
+  gather(Gather::Function::scatter, values.elements(), {&values, &indices}, {&x});
+  Tensor y = x.detach();
+  return op.done(y, [](BackwardCall& b) {
+    const Tensor indices = b.saved(0);
+    const Tensor gradient = b.tape.empty(indices.sizes(), b.grad().dtype());
+    gather(Gather::Function::index, gradient.elements(), {&b.grad(), &indices}, {&gradient});
+    b.give(0, gradient);
+  });
+}
+
 Tensor histogram(const Tensor& x, std::int64_t bins) {
   Op op("histc", {&x});
   Tensor y = op.output({bins}, x.dtype());

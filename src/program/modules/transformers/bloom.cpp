@@ -132,8 +132,7 @@ class BloomBlock {
       probabilities = to(wide, query.dtype());
     }
     probabilities = dropout(probabilities, block_.attention->dropout);
-    const Tensor low = autocast_low(view(probabilities, {batch * heads, length, length})), low_value = autocast_low(value);
-    Tensor context = bmm(low, low_value);
+    Tensor context = bmm(view(probabilities, {batch * heads, length, length}), value);
     context = permute(view(context, {batch, heads, length, dim}), {0, 2, 1, 3});
     context = reshape(context, {batch, length, heads * dim});
     const Tensor projected = output_(context);

@@ -57,6 +57,44 @@ Tensor causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddin
   return options.attention == RunOptions::Attention::sdpa ? allowed : additive_mask(tape, allowed, embeddings.dtype());
 }
 
+/// and_masks(chunked_overlay, causal_mask_function), starting from a scalar true.
+static Tensor boolean_chunks(Tape& tape, const Tensor& left_padding, std::int64_t length) {
+  const std::int64_t batch = left_padding.size(0);
+  const Tensor batch_range = arange(tape, batch), head_range = arange(tape, 1);
+  const Tensor queries = add_scalar(arange(tape, length)), keys = add_scalar(arange(tape, length));
+  const Tensor query = view(queries, {1, 1, length, 1}), key = view(keys, {1, 1, 1, length}), sample = view(batch_range, {batch, 1, 1, 1});
+  const auto compare = [&](const Tensor& a, const Tensor& b) { return elementwise(tape, {&a, &b}, DType::boolean); };
+  const auto chunk_of = [&](const Tensor& place) {  // (place - left_padding[sample]) // chunk
+    Tensor from;
+    {
+      const Tensor padding = view(index_rows(left_padding, view(sample, {batch})), {batch, 1, 1, 1});
+      from = elementwise(tape, {&place, &padding}, DType::int64);
+    }
+    return elementwise(tape, {&from}, DType::int64);
+  };
+  Tensor within;
+  {
+    const Tensor one = filled(tape, {}, DType::boolean);
+    Tensor same;
+    {
+      const Tensor key_chunk = chunk_of(key), query_chunk = chunk_of(query);
+      same = compare(key_chunk, query_chunk);
+    }
+    within = compare(one, same);
+  }
+  const Tensor causal = compare(key, query);
+  return compare(within, causal);
+}
+
+Tensor chunked_causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::int64_t chunk) {
+  const std::int64_t batch = embeddings.size(0), length = embeddings.size(1);
+  tape.operator_name = "causal_mask";
+  const Tensor left_padding = zeros(tape, {batch}, DType::int64);
+  if (options.attention == RunOptions::Attention::sdpa && length < chunk) return {};
+  const Tensor allowed = boolean_chunks(tape, left_padding, length);
+  return options.attention == RunOptions::Attention::sdpa ? allowed : additive_mask(tape, allowed, embeddings.dtype());
+}
+
 Tensor materialized_causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings) {
   tape.operator_name = "causal_mask";
   const Tensor allowed = boolean_mask(tape, embeddings.size(0), embeddings.size(1), false);

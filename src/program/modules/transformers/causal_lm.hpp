@@ -20,6 +20,9 @@ void find_packed_sequences(Tape& tape);
 /// masking_utils.create_causal_mask: nothing for SDPA where its is_causal flag does, else [batch, 1, length, length].
 Tensor causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::optional<std::int64_t> window);
 
+/// masking_utils.create_chunked_causal_mask: tokens attend within chunks of so many; nothing for SDPA while the sequence is shorter.
+Tensor chunked_causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::int64_t chunk);
+
 /// create_causal_mask(allow_is_causal_skip=False): for SDPA a mask of bools, for eager attention an additive one.
 Tensor materialized_causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings);
 

@@ -70,7 +70,7 @@ class DisentangledSelfAttention {
     Tensor scores;
     {
       const Tensor scaled = divide_scalar(transpose(key, -1, -2));
-      scores = product(query, scaled);
+      scores = bmm(query, scaled);
     }
     Tensor table, bias;
     if (relative_.used) {
@@ -83,18 +83,12 @@ class DisentangledSelfAttention {
     scores = masked_fill(scores, elementwise(tape_, {&seen}, DType::boolean));
     Tensor weights = softmax(scores, scores.dtype());
     weights = dropout(weights, spec_.dropout);
-    Tensor context = product(view(weights, {batch * spec_.heads, length, length}), value);
+    Tensor context = bmm(view(weights, {batch * spec_.heads, length, length}), value);
     context = contiguous(permute(view(context, {batch, spec_.heads, length, spec_.head_dim}), {0, 2, 1, 3}));
     return call.done(view(context, {batch, length, -1}));
   }
 
  private:
-  /// torch.bmm under autocast.
-  static Tensor product(const Tensor& a, const Tensor& b) {
-    const Tensor low = autocast_low(a), other = autocast_low(b);
-    return bmm(low, other);
-  }
-
   /// transpose_for_scores: [batch × heads, length, head_dim].
   Tensor heads_of(const Linear& projection, const Tensor& x) const {
     const Tensor projected = projection(x);
@@ -118,7 +112,7 @@ class DisentangledSelfAttention {
     };
     const auto expanded = [&](const Tensor& places) { return expand(view(places, {1, length, length}), {query.size(0), -1, -1}); };
     if (relative_.content_to_position) {
-      content_scores = product(query, transpose(position_key, -1, -2));
+      content_scores = bmm(query, transpose(position_key, -1, -2));
       content_places = places_of(positions);
       content_scores = gather_last(content_scores, expanded(content_places));
       const Tensor scaled = divide_scalar(content_scores);
@@ -126,7 +120,7 @@ class DisentangledSelfAttention {
     }
     if (relative_.position_to_content) {
       position_places = places_of(elementwise(tape_, {&positions}, DType::int64));
-      position_scores = product(key, transpose(position_query, -1, -2));
+      position_scores = bmm(key, transpose(position_query, -1, -2));
       position_scores = transpose(gather_last(position_scores, expanded(position_places)), -1, -2);
       const Tensor scaled = divide_scalar(position_scores);
       score = score ? add_into(score, scaled) : add_scalar(scaled);

@@ -1,47 +1,12 @@
 #include "program/modules/transformers/latent_attention.hpp"
 
 #include "program/modules/transformers/causal_lm.hpp"
+#include "program/modules/transformers/rotary_complex.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
 
-RotaryTables polar_tables(Module& rotary, Tape& tape, const Tensor& position_ids) {
-  const GradMode no_grad(tape, false);
-  Tensor positions = position_ids;
-  ModuleCall call(rotary, tape, {&positions});
-  Tensor frequencies;
-  {
-    const Tensor wide = to(unsqueeze(positions, -1), DType::fp32);
-    frequencies = multiply(wide, rotary.buffer("inv_freq"));
-  }
-  Tensor table;
-  {
-    const Tensor ones = filled(tape, frequencies.sizes(), DType::fp32);
-    table = elementwise(tape, {&ones, &frequencies}, DType::complex64);
-  }
-  return {multiply_scalar(table), {}};
-}
-
 namespace {
-
-/// apply_rotary_emb of deepseek_v2: pairs as complex numbers times the table.
-void rotate_complex(Tensor& query, Tensor& key, const RotaryTables& tables) {
-  const auto complex = [](const Tensor& x) {
-    const Tensor wide = to(x, DType::fp32);
-    Dims pairs = x.sizes();
-    pairs[-1] /= 2;
-    pairs.push_back(2);
-    return view_as_complex(reshape(wide, pairs));
-  };
-  const Tensor complex_query = complex(query), complex_key = complex(key), table = unsqueeze(tables.cosine, 1);
-  const auto turned = [&](const Tensor& numbers, const Tensor& like) {
-    const Tensor product = view_as_real(multiply_complex(numbers, table));
-    return to(reshape(product, like.sizes()), like.dtype());
-  };
-  const Tensor turned_query = turned(complex_query, query);
-  key = turned(complex_key, key);
-  query = turned_query;
-}
 
 /// apply_rotary_pos_emb_interleave of one tensor: cat(x1 cos - x2 sin, x2 cos + x1 sin) of even and odd elements.
 Tensor turn_neighbours(const Tensor& first, const Tensor& second, const Tensor& cosine, const Tensor& sine) {

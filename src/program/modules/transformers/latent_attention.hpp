@@ -9,9 +9,6 @@
 
 namespace plimsoll::program {
 
-/// DeepseekV2RotaryEmbedding: complex numbers, [1, length, rotary_dim / 2], as the table's cosine.
-RotaryTables polar_tables(Module& rotary, Tape& tape, const Tensor& position_ids);
-
 class LatentAttention {
  public:
   /// How the rotary parts turn: by complex numbers (v2), by pairs of neighbours (v3), by halves (v3 without rope_interleave).

@@ -2,6 +2,7 @@
 
 #include "program/modules/transformers/causal_lm.hpp"
 #include "program/modules/transformers/gpt_oss.hpp"
+#include "program/modules/transformers/rotary_complex.hpp"
 #include "program/ops/liger.hpp"
 #include "program/ops/ops.hpp"
 
@@ -37,6 +38,18 @@ Tensor position_scales(Tape& tape, const Tensor& positions) {
   return unsqueeze(unsqueeze(scales, 1), -1);
 }
 
+/// Llama4TextAttention's temperature: log1p(floor((positions + 1) / floor_scale)) * attn_scale + 1, [1, length, 1, 1].
+Tensor tuned_scales(const Tensor& positions) {
+  Tape& tape = positions.tape();
+  const Tensor wide = to(positions, DType::fp32);
+  Tensor scales = add_scalar(wide);
+  scales = divide_scalar(scales);
+  for (int i = 0; i < 2; ++i) scales = elementwise(tape, {&scales}, DType::fp32);  // floor, log1p
+  scales = multiply_scalar(scales);
+  scales = add_scalar(scales);
+  return view(scales, {1, scales.size(0), 1, 1});
+}
+
 }  // namespace
 
 Attention::Attention(Module& module, Tape& tape, const RunOptions& options, const Block& block, const Style& style)
@@ -49,7 +62,7 @@ Attention::Attention(Module& module, Tape& tape, const RunOptions& options, cons
     k_ = projection("k_proj");
     v_ = projection("v_proj");
   }
-  if (spec_.qk_norm == AttentionSpec::QkNorm::none) return;
+  if (spec_.qk_norm == AttentionSpec::QkNorm::none || style.complex_heads) return;
   if (style.norm_each_head) {
     add_norms(module.child(style.q_norm).child("norms"), tape, block, q_norms_);
     add_norms(module.child(style.k_norm).child("norms"), tape, block, k_norms_);
@@ -64,9 +77,24 @@ Tensor Attention::operator()(const Tensor& input, const LayerInputs& inputs, Ten
   ModuleCall call(module_, tape_, {&hidden});
   const std::int64_t batch = hidden.size(0), length = hidden.size(1);
   Tensor query, key, value;
-  project(hidden, query, key, value);
   std::vector<Tensor> parts;
-  rotate_both(query, key, inputs.tables, parts);
+  if (style_.complex_heads) {
+    project_complex(hidden, inputs.tables, query, key, value);
+  } else {
+    project(hidden, query, key, value);
+    rotate_both(query, key, inputs.tables, parts);
+  }
+  Tensor scales;
+  if (spec_.tuned_scale) {
+    const Tensor positions = add_scalar(arange(tape_, length));
+    scales = tuned_scales(positions);
+    const Tensor scaled = multiply(query, scales);
+    query = to(scaled, query.dtype());
+  }
+  if (style_.complex_heads) {
+    query = transpose(query, 1, 2);
+    key = transpose(key, 1, 2);
+  }
   if (style_.norms_behind_rotation) norm_both(query, key);
   if (style_.scaled_queries) query = multiply(query, to(position_scales(tape_, inputs.positions), query.dtype()));
   Tensor output = attend_masked(query, key, value, spec_.sliding_window ? inputs.sliding_mask : inputs.full_mask, probabilities);
@@ -82,7 +110,8 @@ Tensor Attention::attend_masked(const Tensor& query, const Tensor& key, const Te
                            .causal = spec_.causal,
                            .dropout = spec_.dropout,
                            .softcap = spec_.softcap > 0,
-                           .weights = &probabilities};
+                           .weights = &probabilities,
+                           .softmax_in_fp32 = !style_.complex_heads};
   if (style_.sinks) return attend_with_sinks(query, key, value, mask, module_.tensor("sinks"), call);
   return attend(query, key, value, mask, call);
 }
@@ -159,6 +188,17 @@ void Attention::project(const Tensor& hidden, Tensor& query, Tensor& key, Tensor
       clamp_all(query, key, value);
       return shape_each(heads);
   }
+}
+
+/// Llama4TextAttention: queries and keys rotate and are normed as [batch, length, heads, dim].
+void Attention::project_complex(const Tensor& hidden, const RotaryTables& tables, Tensor& query, Tensor& key, Tensor& value) const {
+  const auto heads = [&](const Tensor& x) { return view(x, {hidden.size(0), hidden.size(1), -1, spec_.head_dim}); };
+  query = heads(q_(hidden));
+  key = heads(k_(hidden));
+  value = transpose(heads(v_(hidden)), 1, 2);
+  if (spec_.positions == Positions::rope) rotate_complex_both(query, key, tables);
+  if (spec_.qk_norm == AttentionSpec::QkNorm::none) return;
+  for (Tensor* x : {&query, &key}) *x = normed_in_fp32(*x);
 }
 
 void Attention::rotate_both(Tensor& query, Tensor& key, const RotaryTables& tables, std::vector<Tensor>& parts) const {

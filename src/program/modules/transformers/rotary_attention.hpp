@@ -33,6 +33,7 @@ class Attention {
   void clamp_all(Tensor& query, Tensor& key, Tensor& value) const;
   Linear projection(const char* name) { return Linear(module_.child(name), tape_); }
   void project(const Tensor& hidden, Tensor& query, Tensor& key, Tensor& value) const;
+  void project_complex(const Tensor& hidden, const RotaryTables& tables, Tensor& query, Tensor& key, Tensor& value) const;
   void rotate_both(Tensor& query, Tensor& key, const RotaryTables& tables, std::vector<Tensor>& parts) const;
 
   Module& module_;

@@ -8,11 +8,13 @@
 #include "program/modules/transformers/compiled/model.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/gpt_oss.hpp"
+#include "program/modules/transformers/dense_mixture.hpp"
 #include "program/modules/transformers/latent_attention.hpp"
 #include "program/modules/transformers/mixture.hpp"
 #include "program/modules/transformers/plain_mlp.hpp"
 #include "program/modules/transformers/rotary_3d.hpp"
 #include "program/modules/transformers/rotary_attention.hpp"
+#include "program/modules/transformers/rotary_complex.hpp"
 #include "program/modules/transformers/rotary_style.hpp"
 #include "program/ops/ops.hpp"
 
@@ -35,10 +37,12 @@ class Layer {
     } else {
       attention_.emplace(module.child("self_attn"), tape, options, block, style);
     }
-    if (block.moe)
+    if (block.moe && style.model_type == "llama4_text")
+      dense_mixture_.emplace(module.child(style.mixture), tape, *block.moe);
+    else if (block.moe)
       mixture_.emplace(module.child(style.mixture), tape, *block.moe, style.model_type, record, options.release.masks_absent_experts());
     if (block.mlp && block.mlp->gated)
-      mlp_.emplace(module.child("mlp"), tape, block.mlp->activation, block.mlp->fused_gate_up, style.liger.has_value());
+      mlp_.emplace(module.child(style.mlp), tape, block.mlp->activation, block.mlp->fused_gate_up, style.liger.has_value());
     else if (block.mlp)
       plain_mlp_.emplace(module.child("mlp"), tape, block.mlp->activation, style.up, style.down);
     if (!block.norm.weight) {  // olmo: modules without parameters
@@ -96,11 +100,15 @@ class Layer {
     Tensor probabilities;
     Tensor residual = input;
     Tensor hidden = norm("input_layernorm", input);
-    hidden = attend_all(hidden, inputs, probabilities);
-    hidden = join(residual, hidden, style_.dropout_within ? 0 : block_.hidden_dropout);
+    Tensor attended = attend_all(hidden, inputs, probabilities);
+    if (!style_.attended_kept) hidden = std::exchange(attended, {});
+    hidden = join(residual, style_.attended_kept ? attended : hidden, style_.dropout_within ? 0 : block_.hidden_dropout);
     residual = hidden;
     hidden = norm("post_attention_layernorm", hidden);
-    hidden = feed_forward(hidden);
+    if (dense_mixture_)
+      hidden = (*dense_mixture_)(hidden, probabilities);
+    else
+      hidden = feed_forward(hidden);
     if (style_.sinks) probabilities.reset();
     return join(residual, hidden, style_.dropout_within ? 0 : block_.hidden_dropout);
   }
@@ -183,6 +191,7 @@ class Layer {
   std::optional<GatedMlp> mlp_;
   std::optional<PlainMlp> plain_mlp_;
   std::optional<MixtureOfExperts> mixture_;
+  std::optional<DenseMixture> dense_mixture_;
 };
 
 class RotaryDecoder final : public Network {
@@ -210,6 +219,7 @@ class RotaryDecoder final : public Network {
       if (options.compiled_blocks || options.compiled_model) check_compiled_rotary(block, style_.rotation);
       if (block.attention->sliding_window) window_ = block.attention->sliding_window;
       if (!block.attention->sliding_window) full_attention_ = true;
+      chunked_ = chunked_ || block.attention->chunked;
       latent_ = latent_ || block.attention->mla.has_value();
       for (const Operator& op : block.operators)
         if (op.kind == OperatorKind::router && op.function == "auxiliary_loss") balanced_ = &*block.moe;
@@ -320,7 +330,8 @@ class RotaryDecoder final : public Network {
     }
     if (!window_) return;
     find_packed_sequences(tape_);
-    inputs.sliding_mask = causal_mask(tape_, options_, embeddings, window_);
+    inputs.sliding_mask = chunked_ ? chunked_causal_mask(tape_, options_, embeddings, *window_)
+                                   : causal_mask(tape_, options_, embeddings, window_);
   }
 
   RotaryTables tables(const Tensor& positions, const Tensor& hidden) {
@@ -328,7 +339,7 @@ class RotaryDecoder final : public Network {
     Module& rotary = base_.child("rotary_emb");
     if (style_.positions_3d) return rotary_tables_3d(rotary, tape_, positions, hidden.size(0), type);
     if (style_.sinks) return half_rotary_tables(rotary, tape_, positions, type);
-    if (latent_ && style_.latent_rotation == LatentAttention::Rotation::complex) return polar_tables(rotary, tape_, positions);
+    if (style_.complex_heads || (latent_ && style_.latent_rotation == LatentAttention::Rotation::complex)) return polar_tables(rotary, tape_, positions);
     const char* frequencies = style_.frequencies_by_kind ? "full_attention_inv_freq" : "inv_freq";
     if (style_.frequencies_by_kind && !full_attention_) return {};
     return rotary_tables(rotary, tape_, positions, table_type(hidden), frequencies);
@@ -360,7 +371,7 @@ class RotaryDecoder final : public Network {
   std::vector<Layer> layers_;
   std::optional<PatchedNorm> norm_;
   std::optional<std::int64_t> window_;
-  bool full_attention_ = false, latent_ = false;
+  bool full_attention_ = false, latent_ = false, chunked_ = false;
   std::unique_ptr<RouterRecord> record_ = std::make_unique<RouterRecord>();  // the layers refer to it
   const MoeSpec* balanced_ = nullptr;                                        ///< of routers whose balance is part of the loss
   Linear head_;

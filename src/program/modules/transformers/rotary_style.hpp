@@ -31,6 +31,8 @@ struct Style {
   bool rotates_in_frame = false;       ///< phi, stablelm: the attention itself rotates, and keeps the parts until it returns
   bool masks_outside = false;          ///< gemma3 beside images: the outer model makes the masks, before there are positions
   bool positions_3d = false;           ///< qwen2_vl: positions in time, height and width
+  bool complex_heads = false;          ///< llama4: complex rotation, norms and scales of [batch, length, heads, dim]; softmax in the scores' type
+  bool attended_kept = false;          ///< llama4: the attention's result lives until the layer returns
   bool sinks = false;                  ///< gpt_oss: its own attention and rotation; its MLP's second result takes the probabilities' place
   bool one_mask = false;               ///< mistral and its kin: the mask of the config's one kind; all others make the full one in any case
   bool residual_first = false;         ///< stablelm: residual + attention + dropout(mlp); phi: dropout(attention) + dropout(mlp) + residual
@@ -46,7 +48,7 @@ struct Style {
   }
   const LigerPatches* liger_head_norms() const { return liger && liger->head_norms ? &*liger : nullptr; }
   LatentAttention::Rotation latent_rotation = LatentAttention::Rotation::neighbours;
-  const char* mixture = "mlp";  ///< name of a layer's mixture of experts
+  const char *mixture = "mlp", *mlp = "mlp";  ///< names of a layer's mixture of experts and of its dense MLP
   const char *output = "o_proj", *q_norm = "q_norm", *k_norm = "k_norm", *up = "up_proj", *down = "down_proj", *final_norm = "norm";
   const char *attention_out_norm = "post_attention_layernorm", *mlp_norm = "pre_feedforward_layernorm",
              *mlp_out_norm = "post_feedforward_layernorm";  ///< of a sandwich
