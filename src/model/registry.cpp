@@ -16,6 +16,7 @@ const std::vector<Family>& families() {
       {"ministral3", "Ministral3", "Ministral3ForCausalLM", build_mistral},
       {"cwm", "Cwm", "CwmForCausalLM", build_cwm},
       {"hunyuan_v1_dense", "HunYuanDenseV1", "HunYuanDenseV1ForCausalLM", build_hunyuan_v1_dense},
+      {"nanochat", "NanoChat", "NanoChatForCausalLM", build_nanochat},
       {"helium", "Helium", "HeliumForCausalLM", build_helium},
       {"ernie4_5", "Ernie4_5", "Ernie4_5ForCausalLM", build_ernie4_5},
       {"ernie4_5_moe", "Ernie4_5_Moe", "Ernie4_5_MoeForCausalLM", build_ernie4_5_moe},

@@ -135,6 +135,7 @@ TEST(Decoders, ShippedModelsHaveTheirPublishedTotals) {
       {"olmo-3-7b", 7298011136},
       {"olmo-3-32b", 32233522176},
       {"minimax-m2", 228689748992},
+      {"nanochat-d32", 1879048192},
       {"llama-4-maverick-text", 400711848960},
       {"llama-4-scout-text", 107769861120},
       {"ernie-4.5-21b-a3b", 21825437888},

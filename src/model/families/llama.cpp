@@ -69,6 +69,31 @@ Model build_hunyuan_v1_dense(const Config& config) {
   return rotary_decoder(std::move(model), config, layer);
 }
 
+// nanochat: norms without weights, one of them before the first layer; an MLP of two linears; capped logits.
+Model build_nanochat(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = llama_layer(config, model);
+  set_attention_bias(layer.attention, config.flag("attention_bias"));
+  layer.attention.qk_norm = AttentionSpec::QkNorm::per_head;
+  layer.norm.weight = false;
+  layer.mlp->gated = false;
+  layer.names.up = "fc1";
+  layer.names.down = "fc2";
+  layer.names.activation = "activation_fn";
+  model.logit_softcap = config.number_or("final_logit_softcapping", 0.0, 0.0, 1e9);
+  append_token_embedding(model);
+  NormSpec first = layer.norm;
+  first.width = model.hidden_size;
+  Block& embedding = model.blocks.back();
+  embedding.operators.push_back(norm("norm", first));
+  embedding.edges.push_back({0, 1});
+  append_rotary(model, layer.attention.rotary_dim);
+  append_layers(model, layer);
+  append_final_norm(model, layer.norm);
+  append_head(model, config);
+  return model;
+}
+
 // Helium: llama whose output projection has no bias and takes hidden_size columns.
 Model build_helium(const Config& config) {
   Model model = decoder_model(config);

@@ -140,6 +140,7 @@ Tensor Norm::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(*module_, *tape_, {&x});
   if (spec_.decomposed) return call.done(layer_norm_eager(x, module_->tensor("weight")));
+  if (!spec_.weight && spec_.kind == NormSpec::Kind::rms_norm) return call.done(normed_in_fp32(x));
   if (!spec_.weight) {  // olmo: F.layer_norm in fp32, without weights
     Tensor normed = to(x, DType::fp32);
     normed = layer_norm(normed, {}, {});

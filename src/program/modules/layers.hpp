@@ -59,7 +59,7 @@ class Norm {
   Rounding rounding_;
 };
 
-/// _norm(x.float()).type_as(x) of Llama4TextRMSNorm and Llama4TextL2Norm.
+/// _norm(x.float()).type_as(x) of Llama4TextRMSNorm, Llama4TextL2Norm and NanoChatRMSNorm.
 Tensor normed_in_fp32(const Tensor& x);
 
 /// gpt-oss' gate: neighbouring columns of [rows, 2 · width] are gate and up, both clamped; gate · sigmoid(1.702 · gate), and up.

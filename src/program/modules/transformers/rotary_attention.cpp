@@ -68,8 +68,8 @@ Attention::Attention(Module& module, Tape& tape, const RunOptions& options, cons
     add_norms(module.child(style.k_norm).child("norms"), tape, block, k_norms_);
     return;
   }
-  q_norm_.emplace(module.child(style.q_norm), tape, block.norm, style.norm_rounding, style.liger_head_norms());
-  k_norm_.emplace(module.child(style.k_norm), tape, block.norm, style.norm_rounding, style.liger_head_norms());
+  q_norm_.emplace(module.child(style.q_norm, !block.norm.weight), tape, block.norm, style.norm_rounding, style.liger_head_norms());
+  k_norm_.emplace(module.child(style.k_norm, !block.norm.weight), tape, block.norm, style.norm_rounding, style.liger_head_norms());
 }
 
 Tensor Attention::operator()(const Tensor& input, const LayerInputs& inputs, Tensor& probabilities) const {

@@ -318,6 +318,7 @@ class RotaryDecoder final : public Network {
     if (style_.frequencies_by_kind && window_)
       inputs.sliding_tables = rotary_tables(base_.child("rotary_emb"), tape_, positions, table_type(hidden), "sliding_attention_inv_freq");
     if (!style_.positions_3d) inputs.positions = positions;  // else layers are given those of packed sequences only
+    if (style_.norm_before_layers) hidden = (*norm_)(hidden);
     for (const Layer& layer : layers_) hidden = layer(hidden, inputs);
     hidden = (*norm_)(hidden);
     return call.done(hidden);
