@@ -17,6 +17,7 @@ const std::vector<Family>& families() {
       {"cwm", "Cwm", "CwmForCausalLM", build_cwm},
       {"hunyuan_v1_dense", "HunYuanDenseV1", "HunYuanDenseV1ForCausalLM", build_hunyuan_v1_dense},
       {"nanochat", "NanoChat", "NanoChatForCausalLM", build_nanochat},
+      {"apertus", "Apertus", "ApertusForCausalLM", build_apertus},
       {"helium", "Helium", "HeliumForCausalLM", build_helium},
       {"ernie4_5", "Ernie4_5", "Ernie4_5ForCausalLM", build_ernie4_5},
       {"ernie4_5_moe", "Ernie4_5_Moe", "Ernie4_5_MoeForCausalLM", build_ernie4_5_moe},

@@ -135,6 +135,8 @@ TEST(Decoders, ShippedModelsHaveTheirPublishedTotals) {
       {"olmo-3-7b", 7298011136},
       {"olmo-3-32b", 32233522176},
       {"minimax-m2", 228689748992},
+      {"apertus-70b", 70599864480},
+      {"apertus-8b", 8053338176},
       {"nanochat-d32", 1879048192},
       {"llama-4-maverick-text", 400711848960},
       {"llama-4-scout-text", 107769861120},

@@ -12,6 +12,7 @@ Model build_mistral(const Config& config);
 Model build_ministral(const Config& config);
 Model build_cwm(const Config& config);
 Model build_helium(const Config& config);
+Model build_apertus(const Config& config);
 Model build_nanochat(const Config& config);
 Model build_hunyuan_v1_dense(const Config& config);
 Model build_ernie4_5(const Config& config);

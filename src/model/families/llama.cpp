@@ -69,6 +69,21 @@ Model build_hunyuan_v1_dense(const Config& config) {
   return rotary_decoder(std::move(model), config, layer);
 }
 
+// Apertus: norms of queries and keys, an MLP of two linears with an activation that learns its slopes.
+Model build_apertus(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = llama_layer(config, model);
+  set_attention_bias(layer.attention, config.flag("attention_bias"));
+  layer.attention.qk_norm = AttentionSpec::QkNorm::per_head;
+  layer.mlp->gated = false;
+  layer.names.attention_norm = "attention_layernorm";
+  layer.names.mlp_norm = "feedforward_layernorm";
+  layer.registration = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "self_attn.q_norm",
+                        "self_attn.k_norm", "mlp.up_proj",      "mlp.down_proj",    "mlp.act_fn",       "attention_layernorm",
+                        "feedforward_layernorm"};
+  return rotary_decoder(std::move(model), config, layer);
+}
+
 // nanochat: norms without weights, one of them before the first layer; an MLP of two linears; capped logits.
 Model build_nanochat(const Config& config) {
   Model model = decoder_model(config);

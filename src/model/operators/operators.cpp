@@ -107,6 +107,10 @@ Operator attention(const std::string& name, const AttentionSpec& spec) {
 Operator activation(const std::string& name, const std::string& function, std::int64_t width) {
   Operator op = elementwise(OperatorKind::activation, name, width);
   op.function = function;
+  if (function == "xielu") {  // XIELUActivation: two slopes to learn, two constants
+    for (const char* slope : {"alpha_p", "alpha_n"}) op.parameters.push_back(parameter(member(name, slope), {1}, Cut::replicated));
+    for (const char* constant : {"beta", "eps"}) op.buffers.push_back({member(name, constant), {}, DType::fp32, true});
+  }
   return op;
 }
 

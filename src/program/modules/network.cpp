@@ -24,6 +24,7 @@ constexpr Family kFamilies[] = {
     {"ministral3", make_rotary_decoder},
     {"cwm", make_rotary_decoder},
     {"helium", make_rotary_decoder},
+    {"apertus", make_rotary_decoder},
     {"nanochat", make_rotary_decoder},
     {"hunyuan_v1_dense", make_rotary_decoder},
     {"qwen2", make_rotary_decoder, true},

@@ -16,6 +16,7 @@ class PlainMlp {
  private:
   Module& module_;
   Tape& tape_;
+  Module* xielu_;  ///< apertus: an activation with parameters
   Activation act_;
   Linear up_, down_;
 };

@@ -49,7 +49,7 @@ class Layer {
       for (const char* name : {"input_layernorm", "post_attention_layernorm"}) (void)module.child(name, true);
     }
     for (const char* name : {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm",
-                             "post_self_attn_layernorm", "post_mlp_layernorm"}) {
+                             "post_self_attn_layernorm", "post_mlp_layernorm", "attention_layernorm", "feedforward_layernorm"}) {
       if (Module* norm = module.find_child(name))
         norms_.emplace(name, PatchedNorm(*norm, tape, block.norm, style.norm_rounding, style.liger_norms()));
     }
@@ -99,12 +99,12 @@ class Layer {
   Tensor pre_norm(const Tensor& input, const LayerInputs& inputs) const {
     Tensor probabilities;
     Tensor residual = input;
-    Tensor hidden = norm("input_layernorm", input);
+    Tensor hidden = norm(style_.attention_norm, input);
     Tensor attended = attend_all(hidden, inputs, probabilities);
     if (!style_.attended_kept) hidden = std::exchange(attended, {});
     hidden = join(residual, style_.attended_kept ? attended : hidden, style_.dropout_within ? 0 : block_.hidden_dropout);
     residual = hidden;
-    hidden = norm("post_attention_layernorm", hidden);
+    hidden = norm(style_.plain_mlp_norm, hidden);
     if (dense_mixture_)
       hidden = (*dense_mixture_)(hidden, probabilities);
     else

@@ -49,6 +49,8 @@ Style style_of(const Model& model, const RunOptions& options) {
   Style style;
   const std::string type = text_type(model.model_type);
   if (type == "gpt_oss") style = {.norm_rounding = Norm::Rounding::after_weight, .sinks = true};
+  if (type == "apertus")
+    style = {.norms_turned_heads = true, .attention_norm = "attention_layernorm", .plain_mlp_norm = "feedforward_layernorm"};
   if (type == "nanochat") style = {.norms_behind_rotation = true, .norm_before_layers = true, .up = "fc1", .down = "fc2"};
   if (type == "llama4_text")
     style = {.norm_rounding = Norm::Rounding::within, .complex_heads = true, .attended_kept = true, .mixture = "feed_forward", .mlp = "feed_forward"};

@@ -51,6 +51,7 @@ struct Style {
   LatentAttention::Rotation latent_rotation = LatentAttention::Rotation::neighbours;
   const char *mixture = "mlp", *mlp = "mlp";  ///< names of a layer's mixture of experts and of its dense MLP
   const char *output = "o_proj", *q_norm = "q_norm", *k_norm = "k_norm", *up = "up_proj", *down = "down_proj", *final_norm = "norm";
+  const char *attention_norm = "input_layernorm", *plain_mlp_norm = "post_attention_layernorm";  ///< before the branches, of no sandwich
   const char *attention_out_norm = "post_attention_layernorm", *mlp_norm = "pre_feedforward_layernorm",
              *mlp_out_norm = "post_feedforward_layernorm";  ///< of a sandwich
 };
