@@ -138,7 +138,7 @@ struct MoeSpec {
   bool shared_gate = false;               ///< qwen2_moe
   bool router_bias = false, expert_bias = false;   ///< gpt_oss
   bool correction_bias = false;           ///< deepseek_v3, glm4_moe: a buffer of one value per expert
-  bool wide_router = false;              ///< ernie4_5_moe: the router in fp32 whatever the model's type; the correction is a frozen parameter
+  bool wide_router = false;              ///< ernie4_5_moe: the router is made in fp32; its correction is a frozen parameter
   bool shared_bias = false;              ///< ernie4_5_moe: linears of the shared expert have biases
   bool normalized_top_k = false;          ///< the chosen experts' weights are divided by their sum
   std::int64_t groups = 0, chosen_groups = 0;   ///< deepseek_v3: experts are chosen within the best groups of experts; 0: among all

@@ -78,5 +78,14 @@ TEST(FirstFsdp, TiedWeightsOfTwoUnitsAreRefused) {
   EXPECT_THROW(collectives_of("gpt2", {{"framework", "accelerate"}, {"fsdp.min_num_params", "20000000"}}), Error);
 }
 
+// A router of ERNIE 4.5 has a frozen parameter beside its weight: FlatParamHandle takes both only with use_orig_params.
+TEST(FirstFsdp, FlattensFrozenParametersOnlyWithTheOriginalOnes) {
+  const auto flattened = [](const std::string& original) {
+    return lowered("ernie-4.5-21b-a3b", {{"framework", "transformers"}, {"fsdp.use_orig_params", original}});
+  };
+  EXPECT_THROW(flattened("false"), Error);
+  EXPECT_FALSE(flattened("true").step.empty());
+}
+
 }  // namespace
 }  // namespace plimsoll::program

@@ -25,5 +25,19 @@ TEST(SecondFsdp, SharedEmbeddingsOfAnEncoderAndADecoderAreNoUnit) {
   EXPECT_FALSE(lowered("t5-large", "1.13.0").step.empty());
 }
 
+// ERNIE 4.5's routers are made in fp32 (Ernie4_5_MoeTopKRouter). Beside weights in bf16 a layer has trained parameters of two types, which
+// FSDPParamGroup._init_mp_dtypes raises at: "FSDP expects uniform original parameter dtype"; beside weights in fp32 it has one.
+TEST(SecondFsdp, RefusesTrainedParametersOfTwoTypesInAGroup) {
+  const auto of_weights = [](const std::string& type) {
+    Strategy said;
+    set_options(
+        said, {{"framework", "transformers"}, {"data_parallel", "fsdp2"}, {"micro_batch", "1"}, {"seq_len", "128"}, {"param_dtype", type}});
+    const Model model = load_model("ernie-4.5-21b-a3b");
+    return lower_hf_fsdp2(model, resolve(said, model, parse_cluster("4xh100-sxm")));
+  };
+  EXPECT_THROW(of_weights("bf16"), Error);
+  EXPECT_FALSE(of_weights("fp32").step.empty());
+}
+
 }  // namespace
 }  // namespace plimsoll::program

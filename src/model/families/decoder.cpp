@@ -277,8 +277,11 @@ int add_moe(BlockBuilder& builder, int from, const LayerPlan& plan) {
   Operator gate = router(member(names.moe, names.router), spec.hidden, spec.experts, spec.top_k, spec.router_bias);
   if (spec.wide_router) {
     gate.parameters.front().type = DType::fp32;
-    gate.parameters.push_back(
-        {.name = member(names.moe, names.correction_bias), .shape = {1, spec.experts}, .trainable = false, .type = DType::fp32, .tied_to = {}});
+    gate.parameters.push_back({.name = member(names.moe, names.correction_bias),
+                               .shape = {1, spec.experts},
+                               .trainable = false,
+                               .type = DType::fp32,
+                               .tied_to = {}});
   }
   if (spec.correction_bias) gate.buffers.push_back({member(names.moe, names.correction_bias), {spec.experts}, DType::fp32, true});
   const int routed = builder.add(std::move(gate), {from});
@@ -302,7 +305,11 @@ int add_moe(BlockBuilder& builder, int from, const LayerPlan& plan) {
   LayerPlan shared;
   shared.names = plan.names;
   shared.names.mlp = member(names.moe, names.shared);
-  shared.mlp = MlpSpec{.hidden = spec.hidden, .intermediate = spec.shared_intermediate, .gated = spec.gated, .bias = spec.shared_bias, .activation = spec.activation};
+  shared.mlp = MlpSpec{.hidden = spec.hidden,
+                       .intermediate = spec.shared_intermediate,
+                       .gated = spec.gated,
+                       .bias = spec.shared_bias,
+                       .activation = spec.activation};
   int common = add_mlp(builder, from, shared);
   if (spec.shared_gate) {
     const int opening = builder.linear(member(names.moe, names.shared_gate), from, {.in = spec.hidden, .out = 1});

@@ -210,7 +210,8 @@ Model build_llama4_text(const Config& config) {
       config, model.layers, [&](std::int64_t i) { return static_cast<bool>(rotates[static_cast<std::size_t>(i)]); }, "chunked_attention");
   const std::int64_t step = config.dimension("interleave_moe_layer_step");
   const std::vector<bool> listed = listed_layers(config, "moe_layers", model.layers);
-  const bool lists = config.find("moe_layers").has_value(), norms = config.flag("use_qk_norm"), tunes = config.flag("attn_temperature_tuning");
+  const bool lists = config.find("moe_layers").has_value(), norms = config.flag("use_qk_norm");
+  const bool tunes = config.flag("attn_temperature_tuning");
   append_token_embedding(model);
   append_rotary(model, layer.attention.rotary_dim);
   append_layers(

@@ -177,9 +177,9 @@ Tensor scattered_last(const Tensor& x, const Tensor& indices, const Tensor& valu
   gather(Gather::Function::scatter, values.elements(), {&values, &indices}, {&x});
   Tensor y = x.detach();
   return op.done(y, [](BackwardCall& b) {
-    const Tensor indices = b.saved(0);
-    const Tensor gradient = b.tape.empty(indices.sizes(), b.grad().dtype());
-    gather(Gather::Function::index, gradient.elements(), {&b.grad(), &indices}, {&gradient});
+    const Tensor places = b.saved(0);
+    const Tensor gradient = b.tape.empty(places.sizes(), b.grad().dtype());
+    gather(Gather::Function::index, gradient.elements(), {&b.grad(), &places}, {&gradient});
     b.give(0, gradient);
   });
 }

@@ -340,7 +340,8 @@ class RotaryDecoder final : public Network {
     Module& rotary = base_.child("rotary_emb");
     if (style_.positions_3d) return rotary_tables_3d(rotary, tape_, positions, hidden.size(0), type);
     if (style_.sinks) return half_rotary_tables(rotary, tape_, positions, type);
-    if (style_.complex_heads || (latent_ && style_.latent_rotation == LatentAttention::Rotation::complex)) return polar_tables(rotary, tape_, positions);
+    const bool complex = style_.complex_heads || (latent_ && style_.latent_rotation == LatentAttention::Rotation::complex);
+    if (complex) return polar_tables(rotary, tape_, positions);
     const char* frequencies = style_.frequencies_by_kind ? "full_attention_inv_freq" : "inv_freq";
     if (style_.frequencies_by_kind && !full_attention_) return {};
     return rotary_tables(rotary, tape_, positions, table_type(hidden), frequencies);

@@ -53,7 +53,11 @@ Style style_of(const Model& model, const RunOptions& options) {
     style = {.norms_turned_heads = true, .attention_norm = "attention_layernorm", .plain_mlp_norm = "feedforward_layernorm"};
   if (type == "nanochat") style = {.norms_behind_rotation = true, .norm_before_layers = true, .up = "fc1", .down = "fc2"};
   if (type == "llama4_text")
-    style = {.norm_rounding = Norm::Rounding::within, .complex_heads = true, .attended_kept = true, .mixture = "feed_forward", .mlp = "feed_forward"};
+    style = {.norm_rounding = Norm::Rounding::within,
+             .complex_heads = true,
+             .attended_kept = true,
+             .mixture = "feed_forward",
+             .mlp = "feed_forward"};
   if (type == "helium") style = {.norm_rounding = Norm::Rounding::after_wide_weight, .rotation = Rotation::neighbours};
   if (type == "olmo2" || type == "olmo3" || type == "flex_olmo")
     style = {.norm_rounding = Norm::Rounding::after_weight, .fp32_tables = true};

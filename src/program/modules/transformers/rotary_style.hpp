@@ -31,7 +31,7 @@ struct Style {
   bool rotates_in_frame = false;       ///< phi, stablelm: the attention itself rotates, and keeps the parts until it returns
   bool masks_outside = false;          ///< gemma3 beside images: the outer model makes the masks, before there are positions
   bool positions_3d = false;           ///< qwen2_vl: positions in time, height and width
-  bool complex_heads = false;          ///< llama4: complex rotation, norms and scales of [batch, length, heads, dim]; softmax in the scores' type
+  bool complex_heads = false;          ///< llama4: [batch, length, heads, dim] turned as complex numbers; softmax in the scores' type
   bool norm_before_layers = false;     ///< nanochat: the final norm runs before the first layer as well
   bool attended_kept = false;          ///< llama4: the attention's result lives until the layer returns
   bool sinks = false;                  ///< gpt_oss: its own attention and rotation; its MLP's second result takes the probabilities' place

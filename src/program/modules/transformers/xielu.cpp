@@ -1,7 +1,5 @@
 #include "program/modules/transformers/xielu.hpp"
 
-#include <utility>
-
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/ops/unary.hpp"
@@ -44,10 +42,10 @@ Tensor chosen(const Tensor& condition, const Tensor& a, const Tensor& b) {
   op.save(condition);
   Tensor y = op.elementwise({&condition, &a, &b}, a.dtype());
   return op.done(y, [](BackwardCall& call) {
-    const Tensor condition = call.saved(0);
+    const Tensor first = call.saved(0);
     for (const int input : {0, 1}) {
       const Tensor zero = filled(call.tape, {}, call.grad().dtype());
-      call.give(input, elementwise(call.tape, {&condition, &call.grad(), &zero}, call.grad().dtype()));
+      call.give(input, elementwise(call.tape, {&first, &call.grad(), &zero}, call.grad().dtype()));
     }
   });
 }
