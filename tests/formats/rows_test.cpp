@@ -62,9 +62,9 @@ TEST(Rows, FieldsOfAShippedEncoderAreThatEncoder) {
 }
 
 TEST(Rows, TheShippedCorpusIsReadWithinItsKnownRefusals) {
-  // 170 rows of parameters: all but the vision-language, speech, state-space and contrastive families, which are refused by name.
+  // 177 rows of parameters: all but the vision-language, speech, state-space and contrastive families, which are refused by name.
   const auto rows = load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/bench/corpus/allocator-parameters.json");
-  ASSERT_EQ(rows.size(), 170u);
+  ASSERT_EQ(rows.size(), 177u);
   std::size_t exact = 0, refused = 0;
   for (const auto& each : rows) {
     if (!each.refused.empty()) {
@@ -75,8 +75,8 @@ TEST(Rows, TheShippedCorpusIsReadWithinItsKnownRefusals) {
       ++exact;
     }
   }
-  EXPECT_GE(exact, 143u);
-  EXPECT_EQ(exact + refused, 170u);
+  EXPECT_GE(exact, 150u);
+  EXPECT_EQ(exact + refused, 177u);
 }
 
 TEST(Rows, TokensPerSecondBecomeAStepWhereTheBatchIsStated) {
