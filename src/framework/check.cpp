@@ -271,12 +271,26 @@ void check_shapes(Resolver& r) {
                      "list the linears that get an adapter");
 }
 
+/// Whether transformers' class says _supports_flash_attn (5.23); GPT-OSS takes kernels with sinks alone, which flash-attention 2 has not.
+bool has_flash_attention(const std::string& model_type) {
+  static const std::set<std::string> without = {"bloom",       "codegen", "deberta", "deberta-v2", "gpt_oss", "llama4",
+                                                "llama4_text", "mpnet",   "mpt",     "mt5",        "swin",    "t5"};
+  return without.count(model_type) == 0;
+}
+
+void check_flash_attention(Resolver& r) {
+  if (r.s.attention != AttentionKernel::flash || r.profile().code != ModelCode::transformers) return;
+  if (!has_flash_attention(r.model.model_type))
+    r.complaints.add("transformers' " + r.model.architecture + " has no flash_attention_2", "use attention sdpa or eager");
+}
+
 void check_abilities(Resolver& r) {
   const Strategy& s = r.s;
   const FrameworkProfile& p = r.profile();
   auto lacks = [&](const std::string& what, const std::string& has) { r.complaints.add(p.name + " has no " + what, has); };
   if (!contains(p.kinds, s.data_parallel)) lacks("data_parallel " + std::string(name_of(s.data_parallel)), "it has " + either(p.kinds));
   if (!contains(p.attentions, s.attention)) lacks("attention " + std::string(name_of(s.attention)), "it has " + either(p.attentions));
+  check_flash_attention(r);
   if (!contains(p.losses, s.loss)) lacks("loss " + std::string(name_of(s.loss)), "it has " + either(p.losses));
   if (!contains(p.low_precisions, s.low_precision))
     lacks(std::string(name_of(s.low_precision)) + " products", "it has " + either(p.low_precisions));

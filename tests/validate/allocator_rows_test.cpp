@@ -70,6 +70,13 @@ TEST(AllocatorRows, TransformersFamilies) {
   expect_verdicts_right(rows);
 }
 
+// flash_attention_2 by the attention interface: grouped heads, windows, soft caps, values narrower than keys, head sizes that are padded.
+TEST(AllocatorRows, TransformersFlashAttention) {
+  const Validation rows = validate_file("allocator-flash-attention");
+  expect_peaks(rows, {0, 0.00005}, {0, 0.0002});
+  expect_within(rows, quantity::parameters, kExact);
+}
+
 // torch.compile of every block at random sizes and settings: sizes that make buffers equal, sums over rows cut into parts or not, an order
 // of kernels that follows the sizes.
 TEST(AllocatorRows, TransformersCompiled) { expect_all_exact(validate_file("allocator-compiled")); }

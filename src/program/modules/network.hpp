@@ -20,6 +20,9 @@ struct HfRelease {
   bool masks_absent_experts() const { return number <= 517; }
   /// T5Attention gives SDPA its position bias in rows; before, as the table of buckets was read.
   bool packs_position_bias() const { return number > 517; }
+  /// _flash_attention_forward asks, layer by layer, whether positions start anew within a sequence: of any batch until 4.52, then of a
+  /// single sequence alone.
+  bool looks_for_packed_sequences(std::int64_t batch) const { return number >= 444 && (batch == 1 || number < 453); }
   /// GradientCheckpointingLayer checkpoints the layer's forward, which torch.compile sees as part of the layer's graph; before, its call,
   /// so that a whole compiled layer runs again.
   bool checkpoints_forward() const { return number > 517; }
@@ -27,7 +30,7 @@ struct HfRelease {
 
 /// How the modules run, beyond what the model says.
 struct RunOptions {
-  enum class Attention : std::uint8_t { eager, sdpa } attention = Attention::sdpa;
+  enum class Attention : std::uint8_t { eager, sdpa, flash } attention = Attention::sdpa;
   enum class Checkpointing : std::uint8_t { none, non_reentrant, reentrant } checkpointing = Checkpointing::none;
   int checkpoint_every = 1;      ///< of a stack's layers the k-th, the 2k-th … are checkpointed
   bool compiled_blocks = false;  ///< torch.compile of every decoder layer

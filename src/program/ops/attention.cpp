@@ -5,6 +5,7 @@
 #include "program/ops/attention_choice.hpp"
 #include "program/ops/attention_kernels.hpp"
 #include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
 
 namespace plimsoll::program {
 
@@ -13,6 +14,7 @@ namespace {
 struct Shape {
   std::int64_t batch, heads, kv_heads, queries, keys, head_dim, value_dim;
   bool causal, dropout = false, masked = false;
+  std::int64_t window = 0;
 
   Attention attention(AttentionLibrary library, Attention::Part part, DType type) const {
     Attention attention;
@@ -29,6 +31,7 @@ struct Shape {
     attention.keys = keys;
     attention.head_dim = head_dim;
     attention.value_dim = value_dim;
+    attention.window = window;
     return attention;
   }
 };
@@ -126,22 +129,36 @@ void flash_backward(BackwardCall& b, const Shape& s) {
   give(b, gradients);
 }
 
-/// The forward kernel: output, log-sum-exp, the generator's state and an unused scalar.
-std::vector<Tensor> flash_forward(Tape& tape, const Tensor& query, const Shape& s) {
-  Tensor out = empty_like(query);
-  const Tensor lse = tape.empty({s.batch, s.heads, s.queries}, DType::fp32);
-  Tensor partial_lse, partial_out;
-  const std::int64_t splits = s.dropout ? 1 : key_splits(tape, s);
-  if (splits > 1) {
+/// What flash_api.cpp's mha_fwd writes: the output and its statistics, and, where the keys are cut, those of the parts.
+struct FlashResults {
+  FlashResults(Tape& tape_in, const Tensor& query, const Shape& shape)
+      : tape(tape_in),
+        s(shape),
+        splits(s.dropout ? 1 : key_splits(tape, s)),
+        out(empty_like(query)),
+        lse(tape.empty({s.batch, s.heads, s.queries}, DType::fp32)) {
+    if (splits == 1) return;
     partial_lse = tape.empty({splits, s.batch, s.heads, s.queries}, DType::fp32, Category::workspace);
     partial_out = tape.empty({splits, s.batch, s.heads, s.queries, rounded_head_dim(s.head_dim)}, DType::fp32, Category::workspace);
   }
+  void launch() const {
+    launch_attention(tape, AttentionLibrary::flash2, Attention::Part::forward, out.dtype(), s);
+    if (splits > 1) launch_attention(tape, AttentionLibrary::flash2, Attention::Part::combine, out.dtype(), s);
+  }
+  Tape& tape;
+  const Shape& s;
+  std::int64_t splits;
+  Tensor out, lse, partial_lse, partial_out;
+};
+
+/// The forward kernel: output, log-sum-exp, the generator's state and an unused scalar.
+std::vector<Tensor> flash_forward(Tape& tape, const Tensor& query, const Shape& s) {
+  const FlashResults results(tape, query, s);
   Tensor rng_state = tape.empty({2}, DType::int64);
   const Tensor unused = tape.empty({1}, DType::int64);
   if (s.dropout) rng_state = tape.empty({2}, DType::int64);
-  launch_attention(tape, AttentionLibrary::flash2, Attention::Part::forward, query.dtype(), s);
-  if (splits > 1) launch_attention(tape, AttentionLibrary::flash2, Attention::Part::combine, query.dtype(), s);
-  return {out, lse, rng_state, unused};
+  results.launch();
+  return {results.out, results.lse, rng_state, unused};
 }
 
 Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionArguments& arguments) {
@@ -159,6 +176,29 @@ Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, const 
   op.save_output(rng_state);
   op.save_output(unused);
   return op.done(out, [s](BackwardCall& b) { flash_backward(b, s); });
+}
+
+// ---- flash-attention's own interface ---------------------------------------------------------------------------------------
+
+/// Shape of [batch, length, heads, dim] tensors.
+Shape shape_of_rows(const Tensor& query, const Tensor& key, const FlashAttnArguments& arguments) {
+  return {query.size(0), query.size(2),    key.size(2),           query.size(1),    key.size(1),     query.size(3),
+          key.size(3),   arguments.causal, arguments.dropout > 0, /*masked=*/false, arguments.window};
+}
+
+/// Zero padding of the last dimension to a multiple of eight, which flash wants.
+Tensor padded(const Tensor& x) { return pad_last(x, 0, round_up(x.size(-1), 8) - x.size(-1)); }
+
+/// FlashAttnFunc.backward: gradients in the padded width, of which the front goes on.
+void flash_attn_backward(BackwardCall& b, const Shape& s) {
+  const Tensor grad = b.grad().strides()[3] == 1 ? b.grad() : contiguous(b.grad());
+  const std::int64_t width = grad.size(-1);
+  const Tensor wide_grad = width == s.head_dim ? grad : padded(grad);
+  InputGradients gradients = flash_gradients(b.saved(0), b.saved(1), b.saved(2), s);
+  if (width != s.head_dim) {
+    for (Tensor* gradient : {&gradients.query, &gradients.key, &gradients.value}) *gradient = slice(*gradient, -1, 0, width);
+  }
+  give(b, gradients);
 }
 
 // ---- memory-efficient -----------------------------------------------------------------------------------------------------
@@ -278,9 +318,6 @@ Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, co
   return op.done(output, [s](BackwardCall& b) { efficient_backward(b, s); });
 }
 
-/// Zero padding of the last dimension to a multiple of eight, for flash.
-Tensor padded(const Tensor& x) { return pad_last(x, 0, round_up(x.size(-1), 8) - x.size(-1)); }
-
 Tensor padded_flash(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionArguments& arguments) {
   if (q.size(-1) % 8 == 0) return flash(q, k, v, arguments);
   const Tensor wide_q = padded(q), wide_k = padded(k), wide_v = padded(v);
@@ -302,6 +339,33 @@ FlashOutputs flash_attention_forward(const Tensor& query, const Tensor& key, con
 FlashGradients flash_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& /*gradient*/,
                                         bool causal) {
   return flash_gradients(query, key, value, shape_of(query, key, value, causal));
+}
+
+Tensor flash_attn(const Tensor& query, const Tensor& key, const Tensor& value, const FlashAttnArguments& arguments) {
+  PythonFunction op("FlashAttnFunc", {&query, &key, &value});
+  Tape& tape = op.tape();
+  const std::int64_t width = query.size(-1);
+  Tensor q = query, k = key, v = value;
+  if (width % 8 != 0) {
+    const GradMode no_grad(tape, false);
+    for (Tensor* x : {&q, &k, &v}) *x = padded(*x);
+  }
+  const Shape s = shape_of_rows(q, k, arguments);
+  const FlashResults results(tape, q, s);
+  const Tensor rng_state = tape.empty({2}, DType::int64);
+  results.launch();
+  for (const Tensor* kept : {&q, &k, &v}) op.save(*kept);
+  op.save(results.lse);
+  op.save(rng_state);
+  Tensor out = results.out;
+  if (width == s.head_dim) {
+    op.save_output(out);
+  } else {
+    op.save(out);
+    const GradMode no_grad(tape, false);
+    out = slice(out, -1, 0, width);
+  }
+  return op.done(out, [s](BackwardCall& b) { flash_attn_backward(b, s); });
 }
 
 EfficientOutputs efficient_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value) {

@@ -111,8 +111,8 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 struct ConvolutionArguments {
   std::int64_t stride = 1, padding = 0, groups = 1;
 };
-/// F.conv2d of x [batch, channels, height, width], weight [out, channels / groups, kernel, kernel]: images one by one, unfolded into columns
-/// and multiplied (slow_conv2d), or a kernel of its own where every channel is a group (conv_depthwise2d).
+/// F.conv2d of x [batch, channels, height, width], weight [out, channels / groups, kernel, kernel]: images one by one, unfolded into
+/// columns and multiplied (slow_conv2d), or a kernel of its own where every channel is a group (conv_depthwise2d).
 Tensor convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvolutionArguments& arguments);
 /// F.batch_norm in training; running statistics are updated in place.
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias);
@@ -133,6 +133,15 @@ struct AttentionArguments {
 /// F.scaled_dot_product_attention on [batch, heads, length, head_dim], by the kernels that PyTorch chooses (attention_choice.hpp).
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
                                     const AttentionArguments& arguments);
+
+struct FlashAttnArguments {
+  bool causal = true;
+  double dropout = 0;
+  std::int64_t window = 0;  ///< keys that a query sees at most; 0: all
+};
+/// flash_attn.flash_attn_func of flash-attention 2 (flash_attn_interface.py, FlashAttnFunc) on [batch, length, heads, head_dim] in 16 bits;
+/// keys may have fewer heads.
+Tensor flash_attn(const Tensor& query, const Tensor& key, const Tensor& value, const FlashAttnArguments& arguments);
 
 /// Compiled flex_attention over a block mask, [batch, heads, length, head_dim]; keys may have fewer heads, values another width.
 Tensor flex_attention(const Tensor& query, const Tensor& key, const Tensor& value);

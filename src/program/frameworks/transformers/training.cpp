@@ -64,7 +64,7 @@ void check_compiled_model(const Strategy& s, const RunOptions& options) {
   const auto require = [](bool known, const char* what) {
     if (!known) refuse("torch.compile of a whole model with " + std::string(what) + " is not modelled", "compile", "blocks");
   };
-  require(options.attention == RunOptions::Attention::sdpa, "eager attention");
+  require(options.attention == RunOptions::Attention::sdpa, "another attention than sdpa");
   require(options.checkpointing != RunOptions::Checkpointing::reentrant, "reentrant checkpointing");
   require(options.checkpoint_every == 1, "checkpoints of every k-th block");
   require(options.checkpointing == RunOptions::Checkpointing::none || options.release.checkpoints_forward(), "checkpoints of this release");
@@ -94,6 +94,9 @@ RunOptions hf_run_options(const Strategy& strategy) {
     case AttentionKernel::sdpa:
       options.attention = RunOptions::Attention::sdpa;
       break;
+    case AttentionKernel::flash:
+      options.attention = RunOptions::Attention::flash;
+      break;
     default:
       refuse("attention '" + std::string(name_of(strategy.attention)) + "' is not modelled for transformers' modules");
   }
@@ -112,7 +115,7 @@ RunOptions hf_run_options(const Strategy& strategy) {
       refuse("transformers' gradient checkpointing recomputes whole layers; nothing else is modelled");
   }
   if (options.compiled_blocks && options.attention != RunOptions::Attention::sdpa)
-    refuse("compiled blocks with eager attention are not modelled", "compile");
+    refuse("compiled blocks with another attention than sdpa are not modelled", "compile");
   if (options.compiled_blocks && options.checkpointing == RunOptions::Checkpointing::reentrant)
     refuse("compiled blocks with reentrant checkpointing are not modelled", "compile");
   const bool adapted = strategy.lora || strategy.peft;

@@ -51,6 +51,7 @@ Tensor additive_mask(Tape& tape, const Tensor& allowed, DType type) {
 
 Tensor causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::optional<std::int64_t> window) {
   const std::int64_t batch = embeddings.size(0), length = embeddings.size(1);
+  if (options.attention == RunOptions::Attention::flash) return {};
   if (options.attention == RunOptions::Attention::sdpa && !(window && length >= *window)) return {};
   tape.operator_name = "causal_mask";
   const Tensor allowed = boolean_mask(tape, batch, length, window.has_value());
@@ -138,7 +139,7 @@ Tensor boolean_window_mask(Tape& tape, std::int64_t batch, std::int64_t length) 
 }  // namespace
 
 Tensor bidirectional_window_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::int64_t window) {
-  if (embeddings.size(1) < window) return {};
+  if (embeddings.size(1) < window || options.attention == RunOptions::Attention::flash) return {};
   tape.operator_name = "bidirectional_mask";
   const Tensor allowed = boolean_window_mask(tape, embeddings.size(0), embeddings.size(1));
   return options.attention == RunOptions::Attention::sdpa ? allowed : additive_mask(tape, allowed, embeddings.dtype());
@@ -171,9 +172,46 @@ Tensor attend_eagerly(const Tensor& query, const Tensor& key, const Tensor& valu
   return contiguous(transpose(output, 1, 2));
 }
 
+/// modeling_flash_attention_utils._is_packed_sequence: how far positions lie from counting up, read by the host.
+void look_for_packed_sequences(const Tensor& positions) {
+  Tape& tape = positions.tape();
+  const auto integers = [&](std::initializer_list<const Tensor*> from) { return elementwise(tape, from, DType::int64); };
+  const Tensor counted = arange(tape, positions.size(-1));
+  const Tensor first = tape.empty({}, DType::int64);
+  reduce(first, positions, Reduction::Axis::all);
+  const Tensor increasing = integers({&counted, &first});
+  const Tensor apart = integers({&increasing, &positions});
+  const Tensor distance = integers({&apart});
+  const Tensor sum = tape.empty({}, DType::int64);
+  reduce(sum, distance, Reduction::Axis::all);
+  const Tensor packed = elementwise(tape, {&sum}, DType::boolean);
+  tape.copy({Copy::Direction::device_to_host, 1}, tape.stream);
+  tape.synchronize();
+}
+
+/// flash_attention_forward of [batch, heads, length, dim]. The kernels take one head size and 16 bits: narrower values are padded, what
+/// rotation has widened to fp32 goes back to autocast's type.
+Tensor attend_by_flash(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionCall& call) {
+  Tape& tape = query.tape();
+  Tensor q = transpose(query, 1, 2), k = transpose(key, 1, 2), v = transpose(value, 1, 2);
+  const std::int64_t width = q.size(-1), value_width = v.size(-1);
+  if (value_width != width) v = pad_last(v, 0, width - value_width);
+  if (q.dtype() == DType::fp32) {
+    if (!tape.autocast.enabled)
+      fail("flash attention takes 16-bit numbers, and these are fp32", "attention", "bf16 parameters or autocast, or sdpa");
+    for (Tensor* x : {&q, &k, &v}) *x = to(*x, tape.autocast.type);
+  }
+  if (call.positions && *call.positions && call.positions->size(-1) > 1 && call.release.looks_for_packed_sequences(q.size(0)))
+    look_for_packed_sequences(*call.positions);
+  const std::int64_t window = call.window < k.size(1) ? call.window : 0;
+  const Tensor output = flash_attn(q, k, v, {.causal = call.causal, .dropout = call.dropout, .window = window});
+  return value_width == width ? output : slice(output, -1, 0, value_width);
+}
+
 }  // namespace
 
 Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionCall& call) {
+  if (call.kind == RunOptions::Attention::flash) return attend_by_flash(query, key, value, call);
   if (call.softcap && call.kind != RunOptions::Attention::eager) {
     fail("sdpa attention does not support softcap", {}, "use eager attention, as transformers itself demands");
   }

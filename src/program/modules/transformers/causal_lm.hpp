@@ -17,7 +17,8 @@ Tensor position_ids(Tape& tape, std::int64_t length);
 /// waits.
 void find_packed_sequences(Tape& tape);
 
-/// masking_utils.create_causal_mask: nothing for SDPA where its is_causal flag does, else [batch, 1, length, length].
+/// masking_utils.create_causal_mask: nothing for SDPA where its is_causal flag does, nor for flash attention, else [batch, 1, length,
+/// length].
 Tensor causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::optional<std::int64_t> window);
 
 /// masking_utils.create_chunked_causal_mask: tokens attend within chunks of so many; nothing for SDPA while the sequence is shorter.
@@ -40,6 +41,9 @@ struct AttentionCall {
   bool causal = true;
   double dropout = 0;
   bool softcap = false;
+  std::int64_t window = 0;            ///< flash: keys that a query sees at most; 0: all. The others read it off the mask
+  const Tensor* positions = nullptr;  ///< flash: the position ids that the layer was given
+  HfRelease release = {};
   Tensor* weights = nullptr;    ///< eager: gets the probabilities, which the caller's tuple keeps until its layer returns
   bool softmax_in_fp32 = true;  ///< eager: softmax(…, dtype=torch.float32).to(query.dtype), as llama; bert: in the scores' type
 };

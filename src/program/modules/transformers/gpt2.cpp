@@ -48,7 +48,7 @@ class Gpt2Block {
 
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input, [this, mask, positions](const Tensor& x) {
-      if (!options_.compiled_blocks) return forward(x, mask);
+      if (!options_.compiled_blocks) return forward(x, mask, positions);
       return compiled_gpt2_block(module_, block_, x, options_.checkpoints_in_graph());
     });
   }
@@ -57,11 +57,11 @@ class Gpt2Block {
   void add_to(CompiledDecoder& decoder, const Dims& hidden) const { add_compiled_gpt2_block(decoder, module_, block_, hidden); }
 
  private:
-  Tensor forward(const Tensor& input, const Tensor& mask) const {
+  Tensor forward(const Tensor& input, const Tensor& mask, const Tensor& positions) const {
     Tensor probabilities;  // the second of the attention's results lives until the block returns
     Tensor residual = input;
     Tensor hidden = attention_norm_(input);
-    const Tensor attended = attend_all(hidden, mask, probabilities);
+    const Tensor attended = attend_all(hidden, mask, positions, probabilities);
     hidden = add(attended, residual);
     residual = hidden;
     hidden = mlp_norm_(hidden);
@@ -70,7 +70,7 @@ class Gpt2Block {
     return hidden;
   }
 
-  Tensor attend_all(const Tensor& input, const Tensor& mask, Tensor& probabilities) const {
+  Tensor attend_all(const Tensor& input, const Tensor& mask, const Tensor& positions, Tensor& probabilities) const {
     Tensor hidden = input;
     ModuleCall call(attention_, tape_, {&hidden});
     const AttentionSpec& spec = *block_.attention;
@@ -85,7 +85,12 @@ class Gpt2Block {
     }
     Tensor output = options_.attention == RunOptions::Attention::eager
                         ? attend_eagerly(query, key, value, mask, attention_dropout_, probabilities)
-                        : attend(query, key, value, mask, {.kind = options_.attention, .causal = true, .dropout = spec.dropout});
+                        : attend(query, key, value, mask,
+                                 {.kind = options_.attention,
+                                  .causal = true,
+                                  .dropout = spec.dropout,
+                                  .positions = &positions,
+                                  .release = options_.release});
     output = contiguous(reshape(output, {batch, length, -1}));
     output = output_(output);
     output = output_dropout_(output);

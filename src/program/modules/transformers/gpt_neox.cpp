@@ -30,18 +30,18 @@ class NeoxLayer {
 
   Tensor operator()(const Tensor& input, const Tensor& mask, const RotaryTables& tables, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input, [this, mask, tables, positions](const Tensor& x) {
-      if (!options_.compiled_blocks) return forward(x, mask, tables);
+      if (!options_.compiled_blocks) return forward(x, mask, tables, positions);
       return compiled_gpt_neox_layer(module_, block_, x, tables, options_.checkpoints_in_graph());
     });
   }
 
  private:
-  Tensor forward(const Tensor& input, const Tensor& mask, const RotaryTables& tables) const {
+  Tensor forward(const Tensor& input, const Tensor& mask, const RotaryTables& tables, const Tensor& positions) const {
     Tensor probabilities;  // the second of the attention's results lives until the layer returns
     Tensor attended;
     {
       const Tensor normed = attention_norm_(input);
-      attended = attend_all(normed, mask, tables, probabilities);
+      attended = attend_all(normed, mask, tables, positions, probabilities);
     }
     attended = attention_dropout_(attended);
     const bool parallel = block_.placement == NormPlacement::parallel_two;
@@ -56,7 +56,8 @@ class NeoxLayer {
     return parallel ? add(joined, input) : joined;
   }
 
-  Tensor attend_all(const Tensor& input, const Tensor& mask, const RotaryTables& tables, Tensor& probabilities) const {
+  Tensor attend_all(const Tensor& input, const Tensor& mask, const RotaryTables& tables, const Tensor& positions,
+                    Tensor& probabilities) const {
     Tensor hidden = input;
     ModuleCall call(attention_, tape_, {&hidden});
     const AttentionSpec& spec = *block_.attention;
@@ -70,8 +71,13 @@ class NeoxLayer {
       value = parts[2];
     }
     rotate_pair(query, key, tables, Rotation::join_last);
-    Tensor output =
-        attend(query, key, value, mask, {.kind = options_.attention, .causal = true, .dropout = spec.dropout, .weights = &probabilities});
+    Tensor output = attend(query, key, value, mask,
+                           {.kind = options_.attention,
+                            .causal = true,
+                            .dropout = spec.dropout,
+                            .positions = &positions,
+                            .release = options_.release,
+                            .weights = &probabilities});
     output = contiguous(reshape(output, {batch, length, -1}));
     output = output_(output);
     return call.done(output);

@@ -82,7 +82,8 @@ LatentAttention::Keys LatentAttention::expand_keys(const Tensor& compressed, con
   return {copied_side_by_side(parts[0], everywhere), parts[1]};
 }
 
-Tensor LatentAttention::operator()(const Tensor& input, const Tensor& mask, const RotaryTables& tables, Tensor& probabilities) const {
+Tensor LatentAttention::operator()(const Tensor& input, const Tensor& mask, const RotaryTables& tables, const Tensor& positions,
+                                   Tensor& probabilities) const {
   Tensor hidden = input;
   ModuleCall call(module_, tape_, {&hidden});
   const std::int64_t batch = hidden.size(0), length = hidden.size(1);
@@ -96,7 +97,12 @@ Tensor LatentAttention::operator()(const Tensor& input, const Tensor& mask, cons
   const Tensor query = cat({q_parts[0], q_rotary}, -1);
   const Keys keys = expand_keys(normed, k_rotary);
   Tensor output = attend(query, keys.key, keys.value, mask,
-                         {.kind = options_.attention, .causal = spec_.causal, .dropout = spec_.dropout, .weights = &probabilities});
+                         {.kind = options_.attention,
+                          .causal = spec_.causal,
+                          .dropout = spec_.dropout,
+                          .positions = &positions,
+                          .release = options_.release,
+                          .weights = &probabilities});
   output = contiguous(reshape(output, {batch, length, -1}));
   output = output_(output);
   return call.done(output);

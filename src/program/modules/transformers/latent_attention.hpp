@@ -15,7 +15,8 @@ class LatentAttention {
   enum class Rotation { complex, neighbours, halves };
   LatentAttention(Module& module, Tape& tape, const RunOptions& options, const Block& block, Rotation rotation);
   /// `probabilities`: the second of the results, which the layer keeps until it returns.
-  Tensor operator()(const Tensor& input, const Tensor& mask, const RotaryTables& tables, Tensor& probabilities) const;
+  Tensor operator()(const Tensor& input, const Tensor& mask, const RotaryTables& tables, const Tensor& positions,
+                    Tensor& probabilities) const;
 
  private:
   struct Keys {

@@ -72,7 +72,11 @@ class ModernBertLayer {
     }
     rotate_pair(query, key, inputs.tables, Rotation::whole_in_fp32);
     Tensor output = attend(query, key, value, inputs.mask,
-                           {.kind = options_.attention, .causal = false, .dropout = spec.dropout, .weights = &probabilities});
+                           {.kind = options_.attention,
+                            .causal = false,
+                            .dropout = spec.dropout,
+                            .window = spec.sliding_window.value_or(0),
+                            .weights = &probabilities});
     output = contiguous(reshape(output, {batch, length, -1}));
     output = output_(output);
     return call.done(dropout(output, spec.dropout));

@@ -31,18 +31,18 @@ class OptLayer {
 
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input, [this, mask, positions](const Tensor& x) {
-      if (!options_.compiled_blocks) return forward(x, mask);
+      if (!options_.compiled_blocks) return forward(x, mask, positions);
       return compiled_opt_layer(module_, block_, x, options_.checkpoints_in_graph());
     });
   }
 
  private:
-  Tensor forward(const Tensor& input, const Tensor& mask) const {
+  Tensor forward(const Tensor& input, const Tensor& mask, const Tensor& positions) const {
     Tensor probabilities;  // the second of the attention's results lives until the layer returns
     const bool before = block_.placement == NormPlacement::pre;
     Tensor residual = input, hidden = input;
     if (before) hidden = attention_norm_(hidden);
-    hidden = attend_all(hidden, mask, probabilities);
+    hidden = attend_all(hidden, mask, positions, probabilities);
     hidden = dropout(hidden, block_.hidden_dropout);
     hidden = add(residual, hidden);
     if (!before) hidden = attention_norm_(hidden);
@@ -59,7 +59,7 @@ class OptLayer {
     return hidden;
   }
 
-  Tensor attend_all(const Tensor& input, const Tensor& mask, Tensor& probabilities) const {
+  Tensor attend_all(const Tensor& input, const Tensor& mask, const Tensor& positions, Tensor& probabilities) const {
     Tensor hidden = input;
     ModuleCall call(attention_, tape_, {&hidden});
     const AttentionSpec& spec = *block_.attention;
@@ -72,8 +72,13 @@ class OptLayer {
     Tensor value = v_(hidden);
     key = heads(key);
     value = heads(value);
-    Tensor output =
-        attend(query, key, value, mask, {.kind = options_.attention, .causal = true, .dropout = spec.dropout, .weights = &probabilities});
+    Tensor output = attend(query, key, value, mask,
+                           {.kind = options_.attention,
+                            .causal = true,
+                            .dropout = spec.dropout,
+                            .positions = &positions,
+                            .release = options_.release,
+                            .weights = &probabilities});
     output = contiguous(reshape(output, {batch, length, -1}));
     output = output_(output);
     return call.done(output);

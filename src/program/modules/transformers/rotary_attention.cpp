@@ -97,19 +97,23 @@ Tensor Attention::operator()(const Tensor& input, const LayerInputs& inputs, Ten
   }
   if (style_.norms_behind_rotation) norm_both(query, key);
   if (style_.scaled_queries) query = multiply(query, to(position_scales(tape_, inputs.positions), query.dtype()));
-  Tensor output = attend_masked(query, key, value, spec_.sliding_window ? inputs.sliding_mask : inputs.full_mask, probabilities);
+  Tensor output = attend_masked(query, key, value, inputs, probabilities);
   output = contiguous(reshape(output, {batch, length, -1}));
   output = output_(output);
   output = dropout(output, dropout_);
   return call.done(output);
 }
 
-Tensor Attention::attend_masked(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
+Tensor Attention::attend_masked(const Tensor& query, const Tensor& key, const Tensor& value, const LayerInputs& inputs,
                                 Tensor& probabilities) const {
+  const Tensor& mask = spec_.sliding_window ? inputs.sliding_mask : inputs.full_mask;
   const AttentionCall call{.kind = options_.attention,
                            .causal = spec_.causal,
                            .dropout = spec_.dropout,
                            .softcap = spec_.softcap > 0,
+                           .window = spec_.sliding_window.value_or(0),
+                           .positions = &inputs.positions,
+                           .release = options_.release,
                            .weights = &probabilities,
                            .softmax_in_fp32 = !style_.complex_heads};
   if (style_.sinks) return attend_with_sinks(query, key, value, mask, module_.tensor("sinks"), call);

@@ -28,7 +28,7 @@ class Attention {
   Tensor operator()(const Tensor& input, const LayerInputs& inputs, Tensor& probabilities) const;
 
  private:
-  Tensor attend_masked(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, Tensor& probabilities) const;
+  Tensor attend_masked(const Tensor& query, const Tensor& key, const Tensor& value, const LayerInputs& inputs, Tensor& probabilities) const;
   void norm_both(Tensor& query, Tensor& key) const;
   void clamp_all(Tensor& query, Tensor& key, Tensor& value) const;
   Linear projection(const char* name) { return Linear(module_.child(name), tape_); }

@@ -6,9 +6,9 @@
 #include "program/modules/transformers/causal_lm.hpp"
 #include "program/modules/transformers/compiled/families.hpp"
 #include "program/modules/transformers/compiled/model.hpp"
+#include "program/modules/transformers/dense_mixture.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/gpt_oss.hpp"
-#include "program/modules/transformers/dense_mixture.hpp"
 #include "program/modules/transformers/latent_attention.hpp"
 #include "program/modules/transformers/mixture.hpp"
 #include "program/modules/transformers/plain_mlp.hpp"
@@ -169,7 +169,7 @@ class Layer {
 
   Tensor attend_all(const Tensor& x, const LayerInputs& inputs, Tensor& probabilities) const {
     if (!latent_attention_) return (*attention_)(x, inputs, probabilities);
-    return (*latent_attention_)(x, inputs.full_mask, inputs.tables, probabilities);
+    return (*latent_attention_)(x, inputs.full_mask, inputs.tables, inputs.positions, probabilities);
   }
 
   Tensor feed_forward(const Tensor& x) const {
@@ -331,8 +331,8 @@ class RotaryDecoder final : public Network {
     }
     if (!window_) return;
     find_packed_sequences(tape_);
-    inputs.sliding_mask = chunked_ ? chunked_causal_mask(tape_, options_, embeddings, *window_)
-                                   : causal_mask(tape_, options_, embeddings, window_);
+    inputs.sliding_mask =
+        chunked_ ? chunked_causal_mask(tape_, options_, embeddings, *window_) : causal_mask(tape_, options_, embeddings, window_);
   }
 
   RotaryTables tables(const Tensor& positions, const Tensor& hidden) {
