@@ -115,6 +115,8 @@ struct MeasureSession::State {
     if (set.device.backend == "cpu") clock = std::make_unique<calibrate::ReferenceClock>(*backend);
   }
   ~State() {
+    if (set.device.backend != "cpu" && backend->attention_library().empty())
+      warnings.push_back("attention runs by our own kernels, not by those of frameworks: " + backend->no_attention_library());
     if (file) std::fclose(file);
   }
 

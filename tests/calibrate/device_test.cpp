@@ -9,6 +9,7 @@
 #include <set>
 
 #include "calibrate/backend.hpp"
+#include "calibrate/environment.hpp"
 #include "calibrate/workload.hpp"
 #include "plimsoll/calibrate.hpp"
 #include "plimsoll/cost.hpp"
@@ -16,24 +17,6 @@
 
 namespace plimsoll {
 namespace {
-
-/// Environment variables for the time of one test.
-class Environment {
- public:
-  explicit Environment(const std::map<std::string, std::string>& values) {
-    for (const auto& [name, value] : values) set(name, value);
-  }
-  ~Environment() {
-    for (const std::string& name : names_) unsetenv(name.c_str());
-  }
-  void set(const std::string& name, const std::string& value) {
-    setenv(name.c_str(), value.c_str(), 1);
-    names_.push_back(name);
-  }
-
- private:
-  std::vector<std::string> names_;
-};
 
 std::map<std::string, std::string> with_device(std::map<std::string, std::string> values = {}) {
   values["PLIMSOLL_HIP_LIBRARY"] = PLIMSOLL_FAKE_HIP;
