@@ -107,7 +107,7 @@ struct MeasureProgress {
 struct MeasureOptions {
   std::string backend = "auto";  ///< "auto", "hip", "cuda", "cpu"
   int device = 0;
-  double seconds = 60;       ///< of measuring in all
+  std::optional<double> seconds;  ///< of measuring in all; empty: as long as two visits to everything take
   Bytes largest{INT64_MAX};  ///< no buffer is larger
   std::string samples_path;  ///< every sample is written here as soon as it is there; empty: nowhere
   std::function<void(const MeasureProgress&)> progress;

@@ -248,6 +248,26 @@ TEST(CudaDevice, IsFoundMeasuredAndFitted) {
   EXPECT_NEAR(found.cluster.accelerator.streaming.front().points.front().time.value, 2e-6, 0.3e-6);
 }
 
+// Without a limit of time nothing is cut short: each workload has two samples, and the bar counts down both visits.
+TEST(Measurement, WithoutALimitEverythingIsVisitedTwice) {
+  Environment environment(with_device());
+  MeasureOptions options = quick();
+  options.seconds.reset();
+  options.largest = Bytes(16 << 10);
+  std::vector<MeasureProgress> seen;
+  options.progress = [&](const MeasureProgress& progress) { seen.push_back(progress); };
+  MeasureSession session(options);
+  environment.set("FAKE_HIP_EXECUTE", "0");
+  session.measure_machine();
+  ASSERT_FALSE(seen.empty());
+  EXPECT_EQ(seen.back().done + 1, seen.back().total);
+  EXPECT_EQ(session.set().samples.size(), seen.back().total + 1);  // and the context's memory
+  // At the pace so far: after a half as long as it took until then.
+  const MeasureProgress& half = seen[seen.size() / 2];
+  EXPECT_NEAR(half.remaining, half.elapsed, 0.05 * half.elapsed);
+  for (const std::string& warning : session.warnings()) EXPECT_FALSE(contains(warning, "the time was up")) << warning;
+}
+
 TEST(Measurement, StopsWhenAsked) {
   Environment environment(with_device());
   int asked = 0;
