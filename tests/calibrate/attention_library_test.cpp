@@ -1,8 +1,10 @@
 // Attention through cuDNN: the graphs that are composed, run operation by operation by the fake library (tests/calibrate/fake_hip), what is
 // measured by it and what is fitted to that; and the real library's own word on the graphs, where one is named.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
-#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "calibrate/cudnn_attention.hpp"
@@ -166,6 +168,20 @@ TEST(CudnnAttention, WhereItIsAbsentOurOwnKernelsStandAndSaySo) {
   for (const std::string& warning : session.warnings())
     said = said || (contains(warning, "by our own kernels") && contains(warning, "/nonexistent/libcudnn.so.9"));
   EXPECT_TRUE(said);
+}
+
+// pip puts the library below site-packages, where no loader looks.
+TEST(CudnnAttention, TheWheelOfTheActiveEnvironmentIsLookedAtAfterTheLoadersPaths) {
+  const std::filesystem::path root = std::filesystem::path(testing::TempDir()) / ("venv" + std::to_string(getpid()));
+  const std::filesystem::path folder = root / "lib/python3.11/site-packages/nvidia/cudnn/lib";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "libcudnn.so.9") << "no library";
+  const Environment environment({{"VIRTUAL_ENV", root.string()}});
+  const std::vector<std::string> candidates = wheel_candidates("libcudnn.so.9", "cudnn");
+  std::filesystem::remove_all(root);
+  ASSERT_GE(candidates.size(), 2u);
+  EXPECT_EQ(candidates[0], "libcudnn.so.9");
+  EXPECT_EQ(candidates[1], (folder / "libcudnn.so.9").string());
 }
 
 // ---- what is measured and fitted -----------------------------------------------------------------------------------------
