@@ -21,15 +21,15 @@ namespace plimsoll {
 // ---- samples -------------------------------------------------------------------------------------------------------
 
 enum class SampleKind : std::uint8_t {
-  launch,         ///< empty kernels one after the other: time per launch
-  round_trip,     ///< one empty kernel and the wait for it
-  stream,         ///< a kernel bound by the bytes it moves
-  cache_read,     ///< a buffer read again and again: `bytes` is its size
-  pointer_chase,  ///< one dependent load: `bytes` is the size of the chain
-  matrix_rate,    ///< matrix instructions on registers
-  gemm,           ///< m × n × k, batch times
-  attention,      ///< fused attention forward: m queries × n keys, head size k, batch · heads
-  attention_backward,
+  launch,              ///< empty kernels one after the other: time per launch
+  round_trip,          ///< one empty kernel and the wait for it
+  stream,              ///< a kernel bound by the bytes it moves
+  cache_read,          ///< a buffer read again and again: `bytes` is its size
+  pointer_chase,       ///< one dependent load: `bytes` is the size of the chain
+  matrix_rate,         ///< matrix instructions on registers
+  gemm,                ///< m × n × k, batch times
+  attention,           ///< fused attention forward: m queries × n keys, head size k, batch · heads
+  attention_backward,  ///< the whole pass
   host_to_device,
   device_to_host,
   peer_copy,
@@ -47,6 +47,8 @@ struct Sample {
   std::string group;   ///< of streams the kind of kernels they stand for ("elementwise"); of collectives their kind ("all_reduce")
   std::string type;    ///< of the operands: "bf16"; empty where it does not matter
   std::int64_t m = 0, n = 0, k = 0, batch = 1;
+  std::int64_t kv_batch = 0;  ///< of attention: batch · key heads; 0: as many as `batch`
+  bool causal = false;        ///< of attention
   std::string layout;       ///< of a product, as BLAS has it: "TN" of a linear's forward pass, "NN", "NT"; empty: both operands in rows
   std::int64_t bytes = 0;   ///< moved; of collectives: full buffer
   std::int64_t reuse = -1;  ///< bytes that other work moved since the operands were touched, as in a model's step; −1: no model's
@@ -105,7 +107,7 @@ struct MeasureProgress {
 struct MeasureOptions {
   std::string backend = "auto";  ///< "auto", "hip", "cuda", "cpu"
   int device = 0;
-  double seconds = 60;       ///< of measuring in all
+  std::optional<double> seconds;  ///< of measuring in all; empty: as long as two visits to everything take
   Bytes largest{INT64_MAX};  ///< no buffer is larger
   std::string samples_path;  ///< every sample is written here as soon as it is there; empty: nowhere
   std::function<void(const MeasureProgress&)> progress;

@@ -26,6 +26,19 @@ struct GemmCall {
   void *a = nullptr, *b = nullptr, *c = nullptr;
 };
 
+/// How the heads of a sequence lie in memory: each by itself, as our own kernels read them, or those of a token beside each other, as
+/// frameworks project them.
+enum class HeadOrder : std::uint8_t { heads_first, tokens_first };
+
+/// A whole pass of fused attention, its helpers included: forward Q, K and V to the output and the rows' log Σ exp (fp32), backward these
+/// and the output's gradient to those of Q, K and V.
+struct AttentionCall {
+  Attention attention;
+  HeadOrder order = HeadOrder::tokens_first;
+  void *q = nullptr, *k = nullptr, *v = nullptr, *output = nullptr, *log_sum = nullptr;
+  void *gradient = nullptr, *dq = nullptr, *dk = nullptr, *dv = nullptr;
+};
+
 /// Bytes of a device's last cache; where it does not say, of the largest that a GPU has (MI300's Infinity Cache).
 inline std::int64_t cache_of(const DeviceFacts& facts) { return facts.cache_bytes > 0 ? facts.cache_bytes : std::int64_t{256} << 20; }
 
@@ -74,6 +87,13 @@ class Backend {
   virtual bool library_takes(const GemmCall&, std::size_t) { return false; }
   /// A product through one of them; false where it does not take it.
   virtual bool library_gemm(const GemmCall&, std::size_t, StreamId) { return false; }
+
+  /// The vendor's library of fused attention ("cudnn"), or empty: why there is none is in `no_attention_library`.
+  virtual std::string attention_library() const { return {}; }
+  virtual std::string no_attention_library() const { return {}; }
+  /// Why the library does not run such a pass; empty: it does.
+  virtual std::string library_cannot(const Attention&, HeadOrder) { return "there is no library of attention"; }
+  virtual void library_attention(const AttentionCall&, StreamId) {}
 
   /// A memory-bound kernel of a step program: reads and writes exactly those bytes. Returns what it moved.
   virtual Work stream_bytes(plimsoll::KernelKind kind, void* from, std::int64_t read, void* to, std::int64_t written, StreamId stream) = 0;

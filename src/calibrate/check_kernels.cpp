@@ -68,6 +68,27 @@ void check_libraries(Backend& backend, const Kernel& kernel, std::vector<WrongKe
   }
 }
 
+/// Attention of a library, with query heads that share a key head: every type, width and direction that it takes.
+void check_attention_library(Backend& backend, std::vector<WrongKernel>& wrong) {
+  if (backend.attention_library().empty()) return;
+  const Sizes sizes{4, 2, 256, 1};
+  for (const auto& [pass, kernel] : attention_passes()) {
+    AttentionCall call;
+    call.attention = {AttentionLibrary::cudnn, pass.backward ? Attention::Part::backward : Attention::Part::forward, pass.type, true};
+    call.attention.heads = sizes[0], call.attention.kv_heads = sizes[1];
+    call.attention.queries = call.attention.keys = sizes[2];
+    call.attention.head_dim = call.attention.value_dim = pass.width;
+    call.order = HeadOrder::heads_first;
+    if (!backend.library_cannot(call.attention, call.order).empty()) continue;
+    const std::string where = wrong_answer(backend, kernel, sizes, [&, backward = pass.backward](const std::vector<void*>& at) {
+      call.q = at[0], call.k = at[1], call.v = at[2], call.output = at[3], call.log_sum = at[4];
+      if (backward) call.gradient = at[5], call.dq = at[6], call.dk = at[7], call.dv = at[8];
+      backend.library_attention(call, kComputeStream);
+    });
+    if (!where.empty()) wrong.push_back({backend.attention_library(), std::string(name_of(pass.type)), where});
+  }
+}
+
 bool on_matrix_units(KernelKind kind) {
   return kind == KernelKind::matrix_rate || kind == KernelKind::gemm || kind == KernelKind::attention || kind == KernelKind::attention_backward;
 }
@@ -79,7 +100,7 @@ std::string WrongKernel::text() const { return fmt::format("{} of {} gives a wro
 /// A product of a model's step runs through any of them, a backward pass through several kernels.
 bool WrongKernel::ran(const Sample& sample) const {
   if (sample.kernel == kernel) return sample.type.empty() || sample.type == type || sample.kernel.find(type) != std::string::npos;
-  if (kernel.rfind("attention", 0) == 0) return sample.kind == SampleKind::attention_backward;
+  if (kernel.rfind("attention", 0) == 0) return sample.kernel == plimsoll::name_of(plimsoll::KernelKind::attention_backward);
   return sample.kind == SampleKind::gemm && sample.type == type && sample.kernel == plimsoll::name_of(plimsoll::KernelKind::gemm);
 }
 
@@ -95,6 +116,7 @@ std::vector<WrongKernel> check_kernels(Backend& backend) {
     if (!where.empty()) wrong.push_back({std::string(kernel.name), std::string(name_of(kernel.type)), where});
     if (&kernel == find_kernel(KernelKind::gemm, kernel.type, backend.shape().target)) check_libraries(backend, kernel, wrong);
   }
+  check_attention_library(backend, wrong);
   return wrong;
 }
 

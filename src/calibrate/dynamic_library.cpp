@@ -1,6 +1,7 @@
 #include "calibrate/dynamic_library.hpp"
 
 #include <dlfcn.h>
+#include <glob.h>
 #include <sys/auxv.h>
 
 #include <cstdlib>
@@ -47,6 +48,20 @@ std::vector<std::string> cuda_candidates(const std::string& stem, int newest, in
   std::vector<std::string> names;
   for (int version = newest; version >= oldest; --version) names.push_back(stem + "." + std::to_string(version));
   names.push_back(stem);
+  return names;
+}
+
+std::vector<std::string> wheel_candidates(const std::string& name, const std::string& folder) {
+  std::vector<std::string> names{name}, roots;
+  for (const auto& [variable, below] : {std::pair{"VIRTUAL_ENV", ""}, {"CONDA_PREFIX", ""}, {"HOME", "/.local"}})
+    if (const char* root = std::getenv(variable); root && *root) roots.push_back(std::string(root) + below);
+  for (const char* root : {"/usr/local", "/usr"}) roots.emplace_back(root);
+  for (const std::string& root : roots) {
+    const std::string pattern = root + "/lib/python3*/*-packages/nvidia/" + folder + "/lib/" + name;
+    glob_t found{};
+    if (glob(pattern.c_str(), 0, nullptr, &found) == 0) names.insert(names.end(), found.gl_pathv, found.gl_pathv + found.gl_pathc);
+    globfree(&found);
+  }
   return names;
 }
 

@@ -41,5 +41,8 @@ class DynamicLibrary {
 std::vector<std::string> rocm_candidates(const std::string& stem, int newest, int oldest);
 /// The same for a library of CUDA, which has no folder of its own.
 std::vector<std::string> cuda_candidates(const std::string& stem, int newest, int oldest);
+/// `name` where the loader finds it, then in NVIDIA's wheels (site-packages/nvidia/FOLDER/lib) of the environment that is active
+/// ($VIRTUAL_ENV, $CONDA_PREFIX), of the user and of the system.
+std::vector<std::string> wheel_candidates(const std::string& name, const std::string& folder);
 
 }  // namespace plimsoll::calibrate

@@ -156,6 +156,20 @@ void keep_reference(const std::vector<Sample>& samples, Accelerator& device) {
   if (!reference.values.empty()) device.measurements.push_back(reference);
 }
 
+/// What passes of fused attention reached, by the library that ran them.
+void keep_attention(const std::vector<Sample>& samples, Accelerator& device) {
+  std::map<std::string, std::vector<double>> rates;
+  for (const Sample& sample : samples)
+    if (const auto pass = library_pass(sample))
+      rates[fmt::format("{} {} x {}, {} and {} {} heads of {}{}", sample.kind == SampleKind::attention ? "forward" : "backward",
+                        pass->queries, pass->keys, pass->heads, pass->kv_heads, sample.type, pass->head_dim,
+                        pass->causal ? ", causal" : "")]
+          .push_back(sample.flops / sample.seconds / 1e12);
+  Measurement kept{"attention", fmt::format("whole passes by {}", name_of(AttentionLibrary::cudnn)), kSource, Provenance::measured, {}};
+  for (const auto& [what, list] : rates) kept.values.emplace_back(what, fmt::format("{:.4g} TFLOP/s", median(list)));
+  if (!kept.values.empty()) device.measurements.push_back(kept);
+}
+
 /// What is measured but no constant of the cost model: kept for the reader, and the launch gap for the player.
 void keep_measurements(const std::vector<Sample>& samples, Calibration& calibration) {
   Accelerator& device = calibration.cluster.accelerator;
@@ -177,6 +191,7 @@ void keep_measurements(const std::vector<Sample>& samples, Calibration& calibrat
   for (const Sample& sample : of_kind(samples, SampleKind::pointer_chase))
     latency.values.emplace_back(fmt::format("{} B", sample.bytes), fmt::format("{:.4g} ns", sample.seconds * 1e9));
   if (!latency.values.empty()) device.measurements.push_back(latency);
+  keep_attention(samples, device);
   const std::vector<Sample> contexts = of_kind(samples, SampleKind::context_memory);
   if (!contexts.empty())
     device.overheads.context = {Bytes(std::max<std::int64_t>(contexts.back().bytes, 1)), Provenance::measured, kSource};
@@ -200,6 +215,7 @@ double predicted(const Sample& sample, const Cluster& cluster) {
       return plan_product(product_of(sample), device, {sample.matrix_share}).time().value;
     case SampleKind::attention:
     case SampleKind::attention_backward:
+      if (const auto pass = library_pass(sample)) return priced(*pass, device);
       return attention_time(device, math_named(sample.type), Flops(sample.flops), sample.kind == SampleKind::attention_backward).value;
     case SampleKind::host_to_device:
     case SampleKind::device_to_host:
@@ -219,12 +235,12 @@ double predicted(const Sample& sample, const Cluster& cluster) {
   }
 }
 
+}  // namespace
+
 bool has_rate(const Sample& sample, const Accelerator& device) {
   if (sample.kind != SampleKind::gemm && sample.kind != SampleKind::attention && sample.kind != SampleKind::attention_backward) return true;
   return std::any_of(device.rates.begin(), device.rates.end(), [&](const ComputeRate& rate) { return name_of(rate.type) == sample.type; });
 }
-
-}  // namespace
 
 std::vector<FitResidual> residuals_of(const std::map<std::string, std::vector<double>>& errors) {
   std::vector<FitResidual> residuals;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,14 @@ void fit_gemm(const std::vector<Sample>& samples, Calibration& calibration);
 std::vector<Sample> fitted_products(const std::vector<Sample>& samples, const Accelerator& device);
 /// The same fit five times, each without a fifth of the products, on those that it has not seen.
 std::vector<FitResidual> left_out_products(const std::vector<Sample>& samples, const Calibration& calibration);
+/// Whether the device says how fast it does the arithmetic of a sample.
+bool has_rate(const Sample& sample, const Accelerator& device);
 /// The product that a sample timed.
 Product product_of(const Sample& sample);
+/// The main kernel of a pass that a library ran ("cudnn"), as it is priced; of our own kernels and of traces there is none.
+std::optional<Attention> library_pass(const Sample& sample);
+/// What the laws say of it with its helpers.
+double priced(const Attention& main, const Accelerator& device);
 /// Shares of the sustained rate that fused attention reaches.
 void fit_attention(const std::vector<Sample>& samples, Calibration& calibration);
 /// How this device's kernels run against the laws of their classes, from those of traced steps: streaming bandwidth, issue, attention.

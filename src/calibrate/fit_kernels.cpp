@@ -9,6 +9,7 @@
 #include "calibrate/least_squares.hpp"
 #include "calibrate/statistics.hpp"
 #include "plimsoll/error.hpp"
+#include "program/attention_pass.hpp"
 
 namespace plimsoll::calibrate {
 namespace {
@@ -86,8 +87,10 @@ void fit_bandwidth(const std::vector<Sample>& streams, Accelerator& device) {
 
 // ---- attention -----------------------------------------------------------------------------------------------------
 
-bool has_rate(const Accelerator& device, const std::string& type) {
-  return std::any_of(device.rates.begin(), device.rates.end(), [&](const ComputeRate& rate) { return name_of(rate.type) == type; });
+/// Of a library's passes those say what share of the rate attention reaches that are long, with heads of 128.
+bool is_short_pass(const Sample& sample) {
+  constexpr std::int64_t kLong = 2048, kWidth = 128;
+  return library_pass(sample) && (sample.k != kWidth || std::min(sample.m, sample.n) < kLong);
 }
 
 /// Timed by kernels of ours, not by a library's.
@@ -107,6 +110,26 @@ Sourced<double> attention_share(const std::vector<Sample>& samples, const Accele
 }
 
 }  // namespace
+
+std::optional<Attention> library_pass(const Sample& sample) {
+  const bool attends = sample.kind == SampleKind::attention || sample.kind == SampleKind::attention_backward;
+  if (!attends || sample.work || sample.kernel != name_of(AttentionLibrary::cudnn)) return {};
+  Attention main;
+  main.library = AttentionLibrary::cudnn;
+  main.part = sample.kind == SampleKind::attention ? Attention::Part::forward : Attention::Part::backward;
+  main.type = sample.type == name_of(DType::fp16) ? DType::fp16 : DType::bf16;
+  main.causal = sample.causal;
+  main.heads = sample.batch, main.kv_heads = sample.kv_batch > 0 ? sample.kv_batch : sample.batch;
+  main.queries = sample.m, main.keys = sample.n;
+  main.head_dim = main.value_dim = sample.k;
+  return main;
+}
+
+double priced(const Attention& main, const Accelerator& device) {
+  double seconds = 0;
+  for (const Attention& kernel : kernels_of_pass(main)) seconds += price(kernel, device).value;
+  return seconds;
+}
 
 std::vector<Sample> of_kind(const std::vector<Sample>& samples, SampleKind kind) {
   std::vector<Sample> chosen;
@@ -149,15 +172,17 @@ void fit_streaming(const std::vector<Sample>& samples, Calibration& calibration)
 void fit_attention(const std::vector<Sample>& samples, Calibration& calibration) {
   Accelerator& device = calibration.cluster.accelerator;
   const bool known = !calibration.base.empty();
+  const auto by_library = [](const Sample& sample) { return library_pass(sample).has_value(); };
+  const bool timed_library = std::any_of(samples.begin(), samples.end(), by_library);
   const auto usable = [&](SampleKind kind) {
     std::vector<Sample> chosen = of_kind(samples, kind);
     const auto says_nothing = [&](const Sample& sample) {
-      return sample.work || !has_rate(device, sample.type) || (known && is_own(sample));
+      return sample.work || !has_rate(sample, device) || ((known || timed_library) && is_own(sample)) || is_short_pass(sample);
     };
     chosen.erase(std::remove_if(chosen.begin(), chosen.end(), says_nothing), chosen.end());
     return chosen;
   };
-  if (known && std::any_of(samples.begin(), samples.end(), is_own))
+  if (known && !timed_library && std::any_of(samples.begin(), samples.end(), is_own))
     calibration.notes.push_back("attention: our own kernels were timed, which no framework runs; the shares of " + calibration.base +
                                 " stay");
   if (const auto forward = usable(SampleKind::attention); !forward.empty()) device.attention.forward = attention_share(forward, device);

@@ -66,10 +66,25 @@ void fit_memory_bound(const std::vector<Sample>& samples, Calibration& calibrati
   }
 }
 
+/// What the main kernel of a library's pass took over what its law says; its helpers go by the device's bandwidth. A pass that its
+/// helpers or its launches fill says nothing.
+std::optional<double> pass_ratio(const Sample& sample, const Accelerator& device) {
+  constexpr double kMostHelpers = 0.5;
+  const std::optional<Attention> main = library_pass(sample);
+  if (!main || sample.seconds < kShortest) return {};
+  const double law = price(*main, device).value, helpers = priced(*main, device) - law;
+  if (helpers > kMostHelpers * sample.seconds) return {};
+  return (sample.seconds - helpers) / law;
+}
+
 /// The median of what the kernels took over what their law says.
-void fit_attention_pace(const std::vector<Sample>& samples, const Accelerator& device, Sourced<double>& pace) {
+void fit_attention_pace(const std::vector<Sample>& samples, SampleKind kind, const Accelerator& device, Sourced<double>& pace) {
   std::vector<double> ratios;
-  for (const Sample& sample : samples) ratios.push_back(sample.seconds / price(*sample.work, device, {sample.matrix_share}).value);
+  for (const Sample& sample : traced(samples, kind))
+    ratios.push_back(sample.seconds / price(*sample.work, device, {sample.matrix_share}).value);
+  for (const Sample& sample : of_kind(samples, kind))
+    if (has_rate(sample, device))
+      if (const std::optional<double> ratio = pass_ratio(sample, device)) ratios.push_back(*ratio);
   if (!ratios.empty()) pace = calibrated(pace.value * std::clamp(median(ratios), kLeastPace, kMostPace));
 }
 
@@ -78,8 +93,8 @@ void fit_attention_pace(const std::vector<Sample>& samples, const Accelerator& d
 void fit_paces(const std::vector<Sample>& samples, Calibration& calibration) {
   Accelerator& device = calibration.cluster.accelerator;
   fit_memory_bound(traced(samples, SampleKind::stream), calibration);
-  fit_attention_pace(traced(samples, SampleKind::attention), device, device.paces.attention_forward);
-  fit_attention_pace(traced(samples, SampleKind::attention_backward), device, device.paces.attention_backward);
+  fit_attention_pace(samples, SampleKind::attention, device, device.paces.attention_forward);
+  fit_attention_pace(samples, SampleKind::attention_backward, device, device.paces.attention_backward);
 }
 
 }  // namespace plimsoll::calibrate

@@ -57,7 +57,8 @@ class GpuBackend : public Backend {
     facts.name = name_;
     facts.target = architecture_.substr(0, architecture_.find(':'));
     facts.library = driver_->library();
-    for (const auto& library : libraries_) facts.library += ", " + library->name();
+    for (const auto& library : libraries_.products) facts.library += ", " + library->name();
+    if (libraries_.attention) facts.library += ", " + libraries_.attention->name() + " " + libraries_.attention->version();
     facts.compute_units = shape_.compute_units;
     facts.devices = devices_;
     facts.memory_bytes = total_;
@@ -145,13 +146,20 @@ class GpuBackend : public Backend {
   void* native_stream(StreamId stream) override { return stream_of(stream); }
   std::vector<std::string> gemm_libraries() const override {
     std::vector<std::string> names;
-    for (const auto& library : libraries_) names.push_back(library->name());
+    for (const auto& library : libraries_.products) names.push_back(library->name());
     return names;
   }
-  bool library_takes(const GemmCall& call, std::size_t library) override { return libraries_.at(library)->takes(call); }
+  bool library_takes(const GemmCall& call, std::size_t library) override { return libraries_.products.at(library)->takes(call); }
   bool library_gemm(const GemmCall& call, std::size_t library, StreamId stream) override {
-    return libraries_.at(library)->multiply(call, stream_of(stream));
+    return libraries_.products.at(library)->multiply(call, stream_of(stream));
   }
+
+  std::string attention_library() const override { return libraries_.attention ? libraries_.attention->name() : std::string(); }
+  std::string no_attention_library() const override { return libraries_.no_attention; }
+  std::string library_cannot(const Attention& attention, HeadOrder order) override {
+    return libraries_.attention ? libraries_.attention->why_not(attention, order) : libraries_.no_attention;
+  }
+  void library_attention(const AttentionCall& call, StreamId stream) override { libraries_.attention->run(call, stream_of(stream)); }
 
   Work stream_bytes(plimsoll::KernelKind kind, void* from, std::int64_t read, void* to, std::int64_t written, StreamId stream) override;
 
@@ -209,7 +217,7 @@ class GpuBackend : public Backend {
 
   std::unique_ptr<GpuDriver> driver_;
   int device_, devices_ = 0, clock_kilohertz_ = 0;
-  std::vector<std::unique_ptr<GemmLibrary>> libraries_;
+  VendorLibraries libraries_;
   std::string name_, architecture_;
   DeviceShape shape_{};
   std::int64_t total_ = 0;
@@ -302,11 +310,15 @@ std::vector<std::unique_ptr<GemmLibrary>> both(std::unique_ptr<GemmLibrary> firs
     if (*library) libraries.push_back(std::move(*library));
   return libraries;
 }
-std::vector<std::unique_ptr<GemmLibrary>> amd_libraries(GpuDriver& driver, Target target) {
-  return both(open_hipblaslt(driver, target), open_rocblas());
+/// AMD's attention has no interface that a program can find when it runs: AOTriton's is C++, with names of its compiler's making and
+/// launches of kernels that it ships apart, Composable Kernel's are templates that are compiled in.
+VendorLibraries amd_libraries(GpuDriver& driver, Target target) {
+  return {both(open_hipblaslt(driver, target), open_rocblas()), nullptr, "AMD's libraries of attention cannot be called from here"};
 }
-std::vector<std::unique_ptr<GemmLibrary>> nvidia_libraries(GpuDriver& driver, Target target) {
-  return both(open_cublaslt(driver, target), open_cublas());
+VendorLibraries nvidia_libraries(GpuDriver& driver, Target target) {
+  VendorLibraries libraries{both(open_cublaslt(driver, target), open_cublas()), nullptr, {}};
+  libraries.attention = open_cudnn(driver, libraries.no_attention);
+  return libraries;
 }
 
 }  // namespace

@@ -118,8 +118,26 @@ std::unique_ptr<GemmLibrary> open_cublas();
 std::unique_ptr<GemmLibrary> open_hipblaslt(GpuDriver& driver, Target target);
 std::unique_ptr<GemmLibrary> open_cublaslt(GpuDriver& driver, Target target);
 
-/// Those that are there, what frameworks prefer first.
-using OpenLibraries = std::vector<std::unique_ptr<GemmLibrary>>(GpuDriver& driver, Target target);
+/// Fused attention through a vendor's library.
+class FusedAttention {
+ public:
+  virtual ~FusedAttention() = default;
+  virtual std::string name() const = 0;
+  virtual std::string version() const = 0;
+  /// Why the library does not run such a pass; empty: it does.
+  virtual std::string why_not(const Attention& attention, HeadOrder order) = 0;
+  virtual void run(const AttentionCall& call, void* stream) = 0;
+};
+/// nullptr, and why.
+std::unique_ptr<FusedAttention> open_cudnn(GpuDriver& driver, std::string& why_not);
+
+/// A vendor's libraries that are there; of products what frameworks prefer first.
+struct VendorLibraries {
+  std::vector<std::unique_ptr<GemmLibrary>> products;
+  std::unique_ptr<FusedAttention> attention;
+  std::string no_attention;  ///< why there is none
+};
+using OpenLibraries = VendorLibraries(GpuDriver& driver, Target target);
 FoundBackend open_gpu(FoundDriver found, int device, OpenLibraries* libraries);
 
 /// The device of a backend made by open_gpu.

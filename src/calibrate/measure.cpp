@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
+#include <optional>
 
 #include "calibrate/peers.hpp"
 #include "calibrate/power_monitor.hpp"
@@ -29,7 +30,10 @@ constexpr double kLeastTiming = 200e-6;  // of one timing: events and clocks are
 constexpr double kPatience = 2;          // everything is measured once, within this many times the seconds that were given,
 constexpr double kLeastPatience = 20;    // or within these, where other work takes the processor
 constexpr double kDisagreement = 0.15;   // of the medians of two visits
-constexpr double kPeerShare = 0.2;       // of the seconds, for what several devices do with each other
+constexpr double kPeerShare = 0.2;       // of the seconds, for what several devices do with each other,
+constexpr double kPeerSeconds = 15;      // or so many, where there is no limit
+constexpr double kWholeSlice = 0.04;     // of one visit where there is no limit, by weight: 200 timings of the least length
+constexpr double kLeastSlice = 0.002;
 constexpr double kPreemptions = 10;      // per second: other work had the processor
 constexpr double kReadingEvery = 0.5;    // seconds between two readings of the reference clock
 
@@ -111,6 +115,8 @@ struct MeasureSession::State {
       warnings.push_back(each.text());
       set.device.left_out.push_back(each.kernel + " " + each.type);
     }
+    if (set.device.backend != "cpu" && backend->attention_library().empty())
+      warnings.push_back("attention runs by our own kernels, not by those of frameworks: " + backend->no_attention_library());
     open_file();
     if (set.device.backend == "cpu") clock = std::make_unique<calibrate::ReferenceClock>(*backend);
   }
@@ -158,12 +164,33 @@ struct MeasureSession::State {
     return interrupted;
   }
 
+  /// How long the timings of a visit may last: an equal share, by weight, of what is left of the time when all visits still to come have
+  /// had their buffers filled and their caches warmed.
+  struct Slices {
+    std::optional<double> seconds;
+    double weights = 0;  ///< of all visits to come
+    std::size_t visits = 0, done = 0;
+    double beside = 0;  ///< seconds that the visits so far took beside their slices
+
+    double next(double weight, double elapsed) const {
+      if (!seconds) return calibrate::kWholeSlice * weight;
+      const double each = done == 0 ? 0 : beside / static_cast<double>(done);
+      const double left = *seconds - elapsed - each * static_cast<double>(visits - done);
+      return std::max(calibrate::kLeastSlice, 0.8 * left * weight / weights);
+    }
+    void took(double whole, double slice, double weight) {
+      ++done;
+      weights -= weight;
+      beside += std::max(0.0, whole - slice);
+    }
+  };
+
   /// Every workload twice, the second time in the opposite order, each with its share of what is left of the time.
-  void measure(Workloads& list, double seconds) {
+  void measure(Workloads& list, std::optional<double> seconds) {
     list.erase(std::remove_if(list.begin(), list.end(), [&](const auto& workload) { return is_wrong(workload->sample()); }), list.end());
     std::vector<double> first(list.size(), 0);
-    double left = 0;
-    for (const auto& workload : list) left += calibrate::kVisits * workload->weight();
+    Slices slices{seconds, 0, calibrate::kVisits * list.size()};
+    for (const auto& workload : list) slices.weights += calibrate::kVisits * workload->weight();
     const auto start = calibrate::Clock::now();
     const long preempted = calibrate::preemptions();
     std::size_t done = 0;
@@ -171,10 +198,9 @@ struct MeasureSession::State {
       for (std::size_t i = 0; i < list.size() && !stopped(); ++i) {
         const std::size_t index = visit == 0 ? i : list.size() - 1 - i;
         Workload& workload = *list[index];
-        const double remaining = std::max(0.0, seconds - calibrate::since(start));
-        if (remaining == 0 &&
-            (visit > 0 || calibrate::since(start) > std::max(calibrate::kPatience * seconds, calibrate::kLeastPatience))) {
-          const double whole = calibrate::since(start) / static_cast<double>(done) * static_cast<double>(calibrate::kVisits * list.size());
+        const double now = calibrate::since(start), remaining = seconds ? std::max(0.0, *seconds - now) : HUGE_VAL;
+        if (remaining == 0 && (visit > 0 || now > std::max(calibrate::kPatience * *seconds, calibrate::kLeastPatience))) {
+          const double whole = now / static_cast<double>(done) * static_cast<double>(slices.visits);
           warnings.push_back(visit > 0 ? fmt::format("the time was up: everything was measured, {} of {} a second time to compare; both visits take "
                                                      "about {:.0f} s (--seconds)",
                                                      done - list.size(), list.size(), whole)
@@ -184,12 +210,12 @@ struct MeasureSession::State {
           return;
         }
         read_clock();
-        const std::size_t first_left = list.size() - std::min(done, list.size());  // which are measured in any case
-        const double at_least = done == 0 ? 0 : calibrate::since(start) / static_cast<double>(done) * static_cast<double>(first_left);
-        report(done++, calibrate::kVisits * list.size(), calibrate::since(start), std::max(remaining, at_least), workload.sample());
-        const Sample sample = calibrate::measure_one(*backend, workload, std::max(0.002, 0.8 * remaining * workload.weight() / left),
-                                                     *power, [this] { return stopped(); });
-        left -= workload.weight();
+        report(done, slices.visits, now, time_left(done, list.size(), now, seconds), workload.sample());
+        const double slice = slices.next(workload.weight(), now);
+        const auto began = calibrate::Clock::now();
+        const Sample sample = calibrate::measure_one(*backend, workload, slice, *power, [this] { return stopped(); });
+        slices.took(calibrate::since(began), slice, workload.weight());
+        ++done;
         keep(sample);
         if (visit == 0)
           first[index] = sample.seconds;
@@ -199,6 +225,15 @@ struct MeasureSession::State {
     const double rate = static_cast<double>(calibrate::preemptions() - preempted) / std::max(calibrate::since(start), 1e-3);
     if (set.device.backend == "cpu" && rate > calibrate::kPreemptions)
       warnings.push_back(fmt::format("other work took the processors {:.0f} times a second: close it and measure again", rate));
+  }
+
+  /// At the pace so far: of both visits, or of the first, which is made in any case, where the time is up before.
+  static double time_left(std::size_t done, std::size_t workloads, double elapsed, std::optional<double> seconds) {
+    const double each = done == 0 ? 0 : elapsed / static_cast<double>(done);
+    const double all = each * static_cast<double>(calibrate::kVisits * workloads - done);
+    if (!seconds) return all;
+    const double first = each * static_cast<double>(workloads - std::min(done, workloads));
+    return done == 0 ? *seconds : std::max(first, std::min(all, std::max(0.0, *seconds - elapsed)));
   }
 
   void report(std::size_t done, std::size_t total, double elapsed, double remaining, const Sample& sample) const {
@@ -245,13 +280,15 @@ void MeasureSession::measure_machine(double share) {
   }
   const double peers = state.set.device.devices > 1 && state.set.device.backend != "cpu" ? calibrate::kPeerShare : 0;
   Workloads list = calibrate::machine_workloads(*state.backend, state.options.largest.count);
-  state.measure(list, (1 - peers) * share * state.options.seconds);
-  if (peers > 0 && !state.stopped()) state.measure_peers(peers * share * state.options.seconds);
+  const std::optional<double> seconds = state.options.seconds;
+  state.measure(list, seconds ? std::optional((1 - peers) * share * *seconds) : std::nullopt);
+  if (peers > 0 && !state.stopped()) state.measure_peers(seconds ? peers * share * *seconds : calibrate::kPeerSeconds);
 }
 
 void MeasureSession::measure_program(const PlayableRank& rank, double share) {
   Workloads list = calibrate::program_workloads(rank, *state_->backend);
-  state_->measure(list, share * state_->options.seconds);
+  const std::optional<double> seconds = state_->options.seconds;
+  state_->measure(list, seconds ? std::optional(share * *seconds) : std::nullopt);
 }
 
 }  // namespace plimsoll

@@ -21,6 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr CollectiveKind kKinds[] = {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::reduce_scatter,
                                      CollectiveKind::all_to_all, CollectiveKind::broadcast};
+constexpr double kSeconds = 60;  // unless told
 constexpr std::int64_t kLargestOnHost = std::int64_t{64} << 20, kLargestOnDevice = std::int64_t{1} << 30;
 constexpr double kLeastTiming = 200e-6;
 constexpr int kLeastTimings = 5, kMostTimings = 100;
@@ -181,7 +182,8 @@ CollectiveMeasurement measure_collectives(const MeasureOptions& options) {
   std::size_t done = 0;
   for (std::int64_t bytes : sizes)
     for (CollectiveKind kind : calibrate::kKinds) {
-      const double remaining = calibrate::agreed(processes, std::max(0.0, options.seconds - calibrate::since(start)));
+      const double remaining =
+          calibrate::agreed(processes, std::max(0.0, options.seconds.value_or(calibrate::kSeconds) - calibrate::since(start)));
       if (calibrate::agreed(processes, options.stop && options.stop())) break;
       if (place.rank == 0 && options.progress)
         options.progress({done, total, calibrate::since(start), remaining, std::string(name_of(kind))});

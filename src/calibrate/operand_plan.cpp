@@ -4,7 +4,6 @@
 #include <bit>
 #include <unordered_map>
 
-#include "calibrate/program_kernels.hpp"
 #include "memory/caching_allocator.hpp"
 
 namespace plimsoll::calibrate {
@@ -49,15 +48,16 @@ class Touches {
 
 class Planner {
  public:
-  Planner(const PlayableRank& rank, const DeviceShape& device)
+  Planner(const PlayableRank& rank, const std::vector<Operands>& needs, Target target)
       : program_(rank.program),
         at_waits_(rank.options.delayed_free == DelayedFree::next_wait),
         allocator_({rank.options.allocator, INT64_MAX, rank.options.total.value_or(rank.options.capacity).count, rank.options.delayed_free,
                     rank.options.segments}),
         touches_(most_held(rank)) {
-    for (const plimsoll::Kernel& kernel : program_.kernels) {
+    for (std::size_t i = 0; i < program_.kernels.size(); ++i) {
+      const plimsoll::Kernel& kernel = program_.kernels[i];
       const bool product = kernel.product() != nullptr || kernel.flops() > 8.0 * static_cast<double>(kernel.bytes_read());
-      needs_.push_back({operands_of(kernel, device), product && device.target != Target::cpu});
+      needs_.push_back({needs.at(i), product && target != Target::cpu});
     }
   }
 
@@ -187,9 +187,9 @@ class Planner {
 
 }  // namespace
 
-OperandPlan plan_operands(const PlayableRank& rank, const DeviceShape& device) {
+OperandPlan plan_operands(const PlayableRank& rank, const std::vector<Operands>& needs, Target target) {
   const StepProgram& program = rank.program;
-  Planner planner(rank, device);
+  Planner planner(rank, needs, target);
   OperandPlan plan;
   plan.init = planner.plan(program.init);
   plan.first_step = planner.plan(program.first_step.empty() ? program.step : program.first_step);

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "calibrate/kernels/kernel_table.hpp"
+#include "calibrate/program_kernels.hpp"
 #include "plimsoll/explain.hpp"
 
 namespace plimsoll::calibrate {
@@ -29,7 +29,7 @@ struct OperandPlan {
   PlannedPart init, first_step, second_step, step;
 };
 
-/// Plays the program's tensors through the allocator, on addresses alone. Refuses by name what the device has no kernel for.
-OperandPlan plan_operands(const PlayableRank& rank, const DeviceShape& device);
+/// Plays the program's tensors through the allocator, on addresses alone. `needs`: of each of its kernels on that device.
+OperandPlan plan_operands(const PlayableRank& rank, const std::vector<Operands>& needs, Target target);
 
 }  // namespace plimsoll::calibrate

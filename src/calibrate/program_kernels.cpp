@@ -127,29 +127,86 @@ Work attention_backward(Backend& backend, const TableAttention& attention, void*
   return launch.done;
 }
 
-/// The whole of a pass of attention; its helpers run within it.
+/// A whole pass as the vendor's library runs it: Q, K, V and, backward, the output, its gradient and the rows' sums at `from`, the results
+/// at `to`.
+class LibraryAttention {
+ public:
+  explicit LibraryAttention(const plimsoll::Attention& attention) : attention_(attention) {
+    const std::int64_t element = size_of(attention.type), queries = attention.batch * attention.heads * attention.queries;
+    const std::int64_t keys = attention.batch * attention.kv_heads * attention.keys;
+    q_ = queries * attention.head_dim * element, output_ = queries * attention.value_dim * element;
+    k_ = keys * attention.head_dim * element, v_ = keys * attention.value_dim * element;
+    sums_ = queries * size_of(DType::fp32);
+  }
+  Operands operands() const {
+    const std::int64_t inputs = q_ + k_ + v_;
+    return is_backward() ? Operands{inputs + 2 * output_ + sums_, inputs} : Operands{inputs, output_ + sums_};
+  }
+  AttentionCall call(void* from, void* to) const {
+    AttentionCall call;
+    call.attention = attention_;
+    call.q = from, call.k = at(from, q_), call.v = at(from, q_ + k_);
+    if (is_backward()) {
+      std::byte* behind = at(from, q_ + k_ + v_);
+      call.output = behind, call.gradient = at(behind, output_), call.log_sum = at(behind, 2 * output_);
+      call.dq = to, call.dk = at(to, q_), call.dv = at(to, q_ + k_);
+    } else {
+      call.output = to, call.log_sum = at(to, output_);
+    }
+    return call;
+  }
+
+ private:
+  bool is_backward() const { return attention_.part == Attention::Part::backward; }
+  const plimsoll::Attention& attention_;
+  std::int64_t q_, k_, v_, output_, sums_;
+};
+
+/// The main kernel of a pass, which stands for the whole of it.
 const Attention* main_attention(const plimsoll::Kernel& kernel) {
   const Attention* attention = kernel.attention();
-  const bool main = attention && (attention->part == Attention::Part::forward || attention->part == Attention::Part::backward);
-  return main ? attention : nullptr;
+  return attention && !runs_within_another(kernel) ? attention : nullptr;
 }
 
 }  // namespace
 
-Operands operands_of(const plimsoll::Kernel& kernel, const DeviceShape& device) {
+bool runs_within_another(const plimsoll::Kernel& kernel) {
+  const Attention* attention = kernel.attention();
+  return attention && attention->part != Attention::Part::forward && attention->part != Attention::Part::backward;
+}
+
+bool is_of_cudnn(const Attention& attention) {
+  return attention.library == AttentionLibrary::cudnn || attention.library == AttentionLibrary::transformer_engine;
+}
+
+std::string why_own_attention(const Attention& attention, Backend& backend) {
+  if (!is_of_cudnn(attention)) return fmt::format("no library runs {}'s", name_of(attention.library));
+  return backend.library_cannot(attention, HeadOrder::tokens_first);
+}
+
+Operands operands_of(const plimsoll::Kernel& kernel, Backend& backend) {
+  const DeviceShape device = backend.shape();
   if (const Product* product = kernel.product()) {
     const GemmPlace place(*product, device);
     return {product->batch * (place.a + place.b), product->batch * place.c};
   }
   if (kernel.kind() == ProgramKind::convolution && kernel.flops() > 0)  // those without arithmetic lay windows out for the product behind them
     refuse("depthwise convolutions have no calibration kernel", "replay", "convolutions of all channels run as windows and a product");
+  if (runs_within_another(kernel)) return {};
   if (const Attention* fused = main_attention(kernel)) {
+    if (why_own_attention(*fused, backend).empty()) return LibraryAttention(*fused).operands();
     const TableAttention attention = attention_of(*fused, device);
     const std::int64_t one = attention.tensor(), per_row = attention.rows() * 4;
     if (fused->part == Attention::Part::forward) return {3 * one, one + per_row};
     return {5 * one + per_row, 5 * one + per_row};
   }
   return {kernel.bytes_read(), kernel.bytes_written()};
+}
+
+std::vector<Operands> operands_of(const StepProgram& program, Backend& backend) {
+  std::vector<Operands> needs;
+  for (const plimsoll::Kernel& kernel : program.kernels) needs.push_back(operands_of(kernel, backend));
+  return needs;
 }
 
 /// Random bits are no numbers of bf16 that a training run sees: the upper half of an fp32 is, so it is there twice.
@@ -161,7 +218,13 @@ std::vector<std::byte> operand_numbers(const DeviceShape& device, std::uint64_t 
 
 Work run_program_kernel(Backend& backend, const plimsoll::Kernel& kernel, void* from, void* to, StreamId stream) {
   if (const Product* product = kernel.product()) return run_gemm(backend, *product, from, to, stream);
+  if (runs_within_another(kernel)) return {0, 0, 0};
   if (const Attention* fused = main_attention(kernel)) {
+    if (why_own_attention(*fused, backend).empty()) {
+      const LibraryAttention attention(*fused);
+      backend.library_attention(attention.call(from, to), stream);
+      return {static_cast<double>(attention.operands().read), static_cast<double>(attention.operands().written), kernel.flops()};
+    }
     const TableAttention attention = attention_of(*fused, backend.shape());
     return fused->part == Attention::Part::forward ? attention_forward(backend, attention, from, to, stream)
                                                    : attention_backward(backend, attention, from, to, stream);

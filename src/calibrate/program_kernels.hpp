@@ -9,7 +9,16 @@ namespace plimsoll::calibrate {
 struct Operands {
   std::int64_t read = 0, written = 0;
 };
-Operands operands_of(const plimsoll::Kernel& kernel, const DeviceShape& device);
+Operands operands_of(const plimsoll::Kernel& kernel, Backend& backend);
+/// Of all kernels of a program, in their order.
+std::vector<Operands> operands_of(const StepProgram& program, Backend& backend);
+
+/// Whether it is a helper of attention (δ, dQ to 16 bits, sums over heads): the pass that it belongs to runs as a whole.
+bool runs_within_another(const plimsoll::Kernel& kernel);
+/// Whether the framework runs it by cuDNN, as Transformer Engine does too.
+bool is_of_cudnn(const Attention& attention);
+/// Why a pass runs by our own kernels; empty: the vendor's library runs it, as the framework does.
+std::string why_own_attention(const Attention& attention, Backend& backend);
 
 /// A megabyte of random numbers in (−1, 1), whether read as fp32 or as bf16.
 std::vector<std::byte> operand_numbers(const DeviceShape& device, std::uint64_t seed);

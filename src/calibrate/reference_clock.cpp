@@ -31,7 +31,7 @@ plimsoll::Kernel stream_for(const Backend& backend) {
 
 ReferenceClock::ReferenceClock(Backend& backend)
     : backend_(backend), product_(product_for(backend.shape())), stream_(stream_for(backend)) {
-  const Operands operands = operands_of(product_, backend.shape());
+  const Operands operands = operands_of(product_, backend);
   const std::int64_t bytes = std::max({operands.read, operands.written, stream_.bytes_read()});
   for (void** memory : {&from_, &to_}) {
     *memory = backend.allocate(static_cast<std::size_t>(bytes));

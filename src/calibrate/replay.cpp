@@ -187,6 +187,21 @@ Done play_timed(Executor& executor) {
   return least;
 }
 
+/// Which kernels stood for the framework's attention.
+std::string attention_note(const StepProgram& program, Backend& backend) {
+  if (backend.facts().backend == "cpu") return {};
+  std::string why;
+  std::size_t passes = 0, own = 0;
+  for (const plimsoll::Kernel& kernel : program.kernels) {
+    if (!kernel.attention() || runs_within_another(kernel)) continue;
+    ++passes;
+    if (const std::string found = why_own_attention(*kernel.attention(), backend); !found.empty()) ++own, why = found;
+  }
+  if (passes == 0) return {};
+  if (own == 0) return "attention ran by " + backend.attention_library();
+  return fmt::format("{} of {} passes of attention ran by our own kernels, not by the framework's: {}", own, passes, why);
+}
+
 /// Sums of the lines; of a GPU, whose streams overlap, what the player makes of them.
 void predict_step(const StepProgram& program, const Pricing& pricing, Replay& result) {
   double sum = 0, now = 0;
@@ -275,6 +290,7 @@ Replay replay(const PlayableRank& rank, const Cluster& cluster, const ReplayOpti
   if (const Accelerator& device = cluster.accelerator; device.target != result.device.target && device.target != result.device.backend)
     result.notes.push_back(fmt::format("predicted for {} ({}), measured on {} ({})", device.title, device.target, result.device.name,
                                        result.device.target));
+  if (const std::string note = calibrate::attention_note(rank.program, *backend); !note.empty()) result.notes.push_back(note);
   if (processor && !calibrated)
     result.notes.push_back("the device's file has no reference clock: calibrate it anew to have the prediction at the clock of the replay");
   return result;

@@ -7,11 +7,15 @@
 namespace plimsoll::calibrate {
 
 Executor::Executor(const PlayableRank& rank, Backend& backend, Peers* peers)
-    : program_(rank.program), backend_(backend), peers_(peers), plan_(plan_operands(rank, backend.shape())), memory_(backend, rank.options) {
+    : program_(rank.program),
+      backend_(backend),
+      peers_(peers),
+      plan_(plan_operands(rank, operands_of(rank.program, backend), backend.shape().target)),
+      memory_(backend, rank.options) {
   constexpr std::int64_t kLeastSpare = 1 << 20;
   std::int64_t most = kLeastSpare, most_copied = 0;
   for (const plimsoll::Kernel& kernel : program_.kernels) {
-    const Operands operands = operands_of(kernel, backend.shape());
+    const Operands operands = operands_of(kernel, backend);
     most = std::max({most, operands.read, operands.written});
   }
   if (peers)

@@ -84,6 +84,8 @@ Sample read_sample(const JsonValue& root) {
   sample.n = integer_of(root, "n", 1, kMostSize, 0);
   sample.k = integer_of(root, "k", 1, kMostSize, 0);
   sample.batch = integer_of(root, "batch", 1, kMostSize, 1);
+  sample.kv_batch = integer_of(root, "kv_batch", 1, sample.batch, 0);
+  if (const auto causal = root.find("causal")) sample.causal = causal->boolean();
   sample.layout = text_of(root, "layout");
   sample.bytes = integer_of(root, "bytes", 0, kMostSize, 0);
   sample.reuse = integer_of(root, "reuse", 0, kMostSize, -1);
@@ -140,6 +142,8 @@ std::string to_json_line(const Sample& sample) {
   put(object, "n", sample.n, zero);
   put(object, "k", sample.k, zero);
   put(object, "batch", sample.batch, std::int64_t{1});
+  put(object, "kv_batch", sample.kv_batch, zero);
+  put(object, "causal", sample.causal, false);
   put(object, "layout", sample.layout, none);
   put(object, "bytes", sample.bytes, zero);
   put(object, "reuse", sample.reuse, std::int64_t{-1});

@@ -45,9 +45,9 @@ struct Distinct {
   std::vector<std::int64_t> from_reuse, to_reuse;
 };
 
-std::vector<Distinct> distinct_kernels(const PlayableRank& rank, const DeviceShape& device) {
+std::vector<Distinct> distinct_kernels(const PlayableRank& rank, Backend& backend) {
   const StepProgram& program = rank.program;
-  const OperandPlan plan = plan_operands(rank, device);
+  const OperandPlan plan = plan_operands(rank, operands_of(program, backend), backend.shape().target);
   std::map<std::uint32_t, Distinct> by_work;
   for (std::size_t i = 0; i < program.step.size(); ++i) {
     if (program.step[i].kind != InstructionKind::kernel) continue;
@@ -78,11 +78,11 @@ std::vector<std::uint32_t> places_in_turn(const std::vector<std::int64_t>& reuse
 
 class StepWorkload : public Workload {
  public:
-  StepWorkload(const Distinct& distinct, std::shared_ptr<Arena> arena, Sample sample, const DeviceShape& device)
+  StepWorkload(const Distinct& distinct, std::shared_ptr<Arena> arena, Sample sample, Backend& backend)
       : kernel_(distinct.kernel), arena_(std::move(arena)) {
     sample_ = std::move(sample);
     weight_ = 1 + std::log2(static_cast<double>(distinct.from_reuse.size()));
-    const Operands operands = operands_of(kernel_, device);
+    const Operands operands = operands_of(kernel_, backend);
     const std::int64_t traffic = std::max<std::int64_t>(operands.read + operands.written, 1);
     from_ = offsets(distinct.from_reuse, traffic, operands.read);
     to_ = offsets(distinct.to_reuse, traffic, operands.written);
@@ -112,31 +112,22 @@ class StepWorkload : public Workload {
   std::vector<std::int64_t> from_, to_;
 };
 
-Sample sample_of(const plimsoll::Kernel& kernel) {
+Sample sample_of(const plimsoll::Kernel& kernel, Backend& backend) {
   using Kind = plimsoll::KernelKind;
+  if (const Attention* attention = kernel.attention()) return attention_sample(*attention, backend);
   Sample sample;
   sample.type = name_of(kernel.type());
   sample.kernel = plimsoll::name_of(kernel.kind());
   sample.flops = kernel.flops();
   if (const Product* product = kernel.product())
     sample.m = product->m, sample.n = product->n, sample.k = product->k, sample.batch = product->batch;
-  if (const Attention* attention = kernel.attention())
-    sample.m = attention->queries, sample.n = attention->keys, sample.k = attention->head_dim, sample.batch = attention->batch * attention->heads;
-  switch (kernel.kind()) {
-    case Kind::gemm:
-      sample.kind = SampleKind::gemm;
-      sample.kernel = "model";
-      break;
-    case Kind::attention:
-      sample.kind = SampleKind::attention;
-      break;
-    case Kind::attention_backward:
-      sample.kind = SampleKind::attention_backward;
-      break;
-    default:
-      sample.kind = SampleKind::stream;
-      sample.group = plimsoll::name_of(kernel.kind());
-      sample.bytes = kernel.bytes();
+  if (kernel.kind() == Kind::gemm) {
+    sample.kind = SampleKind::gemm;
+    sample.kernel = "model";
+  } else {
+    sample.kind = SampleKind::stream;
+    sample.group = plimsoll::name_of(kernel.kind());
+    sample.bytes = kernel.bytes();
   }
   return sample;
 }
@@ -144,11 +135,10 @@ Sample sample_of(const plimsoll::Kernel& kernel) {
 }  // namespace
 
 Workloads program_workloads(const PlayableRank& rank, Backend& backend) {
-  const DeviceShape device = backend.shape();
-  const std::vector<Distinct> kernels = distinct_kernels(rank, device);
+  const std::vector<Distinct> kernels = distinct_kernels(rank, backend);
   std::int64_t largest = kAlignment;
   for (const Distinct& entry : kernels) {
-    const Operands operands = operands_of(entry.kernel, device);
+    const Operands operands = operands_of(entry.kernel, backend);
     largest = std::max({largest, operands.read, operands.written});
   }
   const std::int64_t wanted = largest + kCachesPassed * cache_of(backend.facts());
@@ -156,8 +146,8 @@ Workloads program_workloads(const PlayableRank& rank, Backend& backend) {
       backend, round_up(std::max(largest, std::min(wanted, backend.memory().free / kMemoryShare)), kAlignment));
   Workloads list;
   for (const Distinct& entry : kernels)
-    if (entry.kernel.bytes() > 0)
-      list.push_back(std::make_unique<StepWorkload>(entry, arena, sample_of(entry.kernel), device));
+    if (entry.kernel.bytes() > 0 && !runs_within_another(entry.kernel))
+      list.push_back(std::make_unique<StepWorkload>(entry, arena, sample_of(entry.kernel, backend), backend));
   return list;
 }
 

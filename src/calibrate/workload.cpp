@@ -118,7 +118,7 @@ class ProgramWorkload : public Workload {
     weight_ = weight;
   }
   void prepare(Backend& backend) override {
-    const Operands operands = operands_of(kernel_, backend.shape());
+    const Operands operands = operands_of(kernel_, backend);
     for (std::size_t set = 0; set < kInputSets; ++set) {
       if (set > 0 && (operands.read + operands.written) * static_cast<std::int64_t>(set + 1) > backend.memory().free / kMemoryShare) break;
       const std::vector<std::byte> data = operand_numbers(backend.shape(), 2000 + set);
@@ -363,6 +363,11 @@ class MachineList {
   }
 
   void attention() {
+    own_attention();
+    if (!backend_.attention_library().empty()) library_attention();
+  }
+
+  void own_attention() {
     for (std::int64_t sequence : {128, 1024, 4096})
       for (const auto& [name, width] :
            {std::pair<std::string_view, std::int64_t>{"attention_bf16_d64", 64}, {"attention_bf16_d128", 128}}) {
@@ -371,25 +376,49 @@ class MachineList {
         Sample sample;
         sample.kind = SampleKind::attention;
         sample.m = sample.n = sequence, sample.k = width, sample.batch = heads;
+        sample.causal = true;
         add(name, {heads, heads, sequence, 1}, sample);
-        backward_of(sample);
+        Attention backward = causal_attention(AttentionLibrary::flash2, sequence, width);
+        backward.part = Attention::Part::backward;
+        backward.heads = backward.kv_heads = heads;
+        add_pass(backward);
       }
   }
 
-  /// The whole backward pass of the same attention, as a program runs it.
-  void backward_of(Sample sample) {
+  /// Short sequences and long, of as many tokens as fill a device, or of those that fit, by the vendor's library.
+  void library_attention() {
+    constexpr std::int64_t kTokens = 16384, kHeads = 16, kGroup = 4, kTensors = 6;
+    for (std::int64_t sequence : {512, 2048, 8192})
+      for (std::int64_t width : {64, 128, 256})
+        for (const bool causal : {true, false})
+          for (const std::int64_t group : {std::int64_t{1}, kGroup}) {
+            Attention attention = causal_attention(AttentionLibrary::cudnn, sequence, width);
+            attention.causal = causal;
+            attention.batch = std::min(kTokens, largest_ / (kTensors * kHeads * width * size_of(attention.type))) / sequence;
+            attention.heads = kHeads;
+            attention.kv_heads = kHeads / group;
+            if (attention.batch == 0 || (group > 1 && !causal)) continue;  // decoders alone share key heads
+            for (const auto part : {Attention::Part::forward, Attention::Part::backward}) {
+              attention.part = part;
+              if (backend_.library_cannot(attention, HeadOrder::tokens_first).empty()) add_pass(attention);
+            }
+          }
+  }
+
+  static Attention causal_attention(AttentionLibrary library, std::int64_t sequence, std::int64_t width) {
     Attention attention;
-    attention.part = Attention::Part::backward;
+    attention.library = library;
     attention.causal = true;
-    attention.heads = attention.kv_heads = sample.batch;
-    attention.queries = sample.m, attention.keys = sample.n, attention.head_dim = attention.value_dim = sample.k;
+    attention.queries = attention.keys = sequence;
+    attention.head_dim = attention.value_dim = width;
+    return attention;
+  }
+
+  /// A whole pass, as a program runs it.
+  void add_pass(const Attention& attention) {
     const plimsoll::Kernel kernel{attention};
-    if (const Operands operands = operands_of(kernel, device_); std::max(operands.read, operands.written) > largest_) return;
-    sample.kind = SampleKind::attention_backward;
-    sample.kernel = plimsoll::name_of(kernel.kind());
-    sample.type = name_of(kernel.type());
-    sample.flops = kernel.flops();
-    list_.push_back(std::make_unique<ProgramWorkload>(kernel, sample, 1));
+    if (const Operands operands = operands_of(kernel, backend_); std::max(operands.read, operands.written) > largest_) return;
+    list_.push_back(std::make_unique<ProgramWorkload>(kernel, attention_sample(attention, backend_), 1));
   }
 
   void caches() {
@@ -419,6 +448,21 @@ class MachineList {
 std::unique_ptr<Workload> table_workload(const Kernel& kernel, const Sizes& sizes, const DeviceShape& device, Sample sample,
                                          double weight) {
   return std::make_unique<TableWorkload>(kernel, sizes, device, std::move(sample), weight);
+}
+
+Sample attention_sample(const Attention& attention, Backend& backend) {
+  const plimsoll::Kernel kernel{attention};
+  Sample sample;
+  sample.kind = attention.part == Attention::Part::backward ? SampleKind::attention_backward : SampleKind::attention;
+  sample.kernel =
+      why_own_attention(attention, backend).empty() ? backend.attention_library() : std::string(plimsoll::name_of(kernel.kind()));
+  sample.type = name_of(attention.type);
+  sample.m = attention.queries, sample.n = attention.keys, sample.k = attention.head_dim;
+  sample.batch = attention.batch * attention.heads;
+  sample.kv_batch = attention.batch * attention.kv_heads;
+  sample.causal = attention.causal;
+  sample.flops = kernel.flops();
+  return sample;
 }
 
 Workloads machine_workloads(Backend& backend, std::int64_t largest) { return MachineList(backend, largest).make(); }

@@ -36,6 +36,9 @@ using Workloads = std::vector<std::unique_ptr<Workload>>;
 /// A kernel of the table with random inputs, several sets of them.
 std::unique_ptr<Workload> table_workload(const Kernel& kernel, const Sizes& sizes, const DeviceShape& device, Sample sample, double weight);
 
+/// What is measured of a pass of attention, named by the library that runs it, or by our own kernels.
+Sample attention_sample(const Attention& attention, Backend& backend);
+
 /// Everything that the constants of a machine are fitted to, small before large. No buffer is larger than `largest`.
 Workloads machine_workloads(Backend& backend, std::int64_t largest);
 /// The distinct kernels of one steady step, each on operands as cold as it finds them in the step.

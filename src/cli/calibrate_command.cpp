@@ -66,7 +66,7 @@ MeasureOptions measure_options(const Arguments& arguments) {
   MeasureOptions options;
   if (arguments.has("--backend")) options.backend = arguments["--backend"];
   options.device = static_cast<int>(arguments.integer_or("--device", 0, 0, 1023));
-  options.seconds = arguments.number_or("--seconds", 60, 0.1, 86400);
+  if (arguments.has("--seconds")) options.seconds = arguments.number_or("--seconds", 0, 0.1, 86400);
   if (arguments.has("--largest")) options.largest = parse_bytes(arguments["--largest"]);
   options.samples_path = arguments.has("--samples") ? arguments["--samples"] : "plimsoll-samples.jsonl";
   options.progress = draw_progress;
@@ -177,7 +177,7 @@ Command calibrate_command() {
   Command command{
       "calibrate",
       "measure this machine and write its hardware file",
-      "  plimsoll calibrate --backend auto --seconds 60 -o this-machine.json\n"
+      "  plimsoll calibrate --backend auto -o this-machine.json\n"
       "  plimsoll calibrate --backend cpu --model gpt2 --micro-batch 1 --seq 128\n"
       "  plimsoll calibrate --base mi300x --import rccl-tests:all_reduce_perf.txt --import hipblaslt-bench:gemm.csv -o mine.json\n"
       "  plimsoll calibrate --import torch-trace:trace.json.gz -o this-machine.json\n"
@@ -187,7 +187,7 @@ Command calibrate_command() {
       {}};
   command.options = {{Option::value, "--backend", "auto (the default), hip, cuda or cpu", false, {}},
                      {Option::value, "--device", "which device, from 0", false, {}},
-                     {Option::value, "--seconds", "time to measure, 60 unless told", false, {}},
+                     {Option::value, "--seconds", "most time to measure; unless told as long as two visits to everything take", false, {}},
                      {Option::value, "--largest", "no buffer is larger, for example 1 GiB", false, {}},
                      {Option::value, "--samples", "where samples are written as they are made, else plimsoll-samples.jsonl", false, {}},
                      {Option::value, "-o", "the hardware file, else the device's name", false, {}},

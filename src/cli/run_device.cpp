@@ -24,8 +24,20 @@ void watch_for_interruption() {
 
 bool interrupted() { return g_interrupted != 0; }
 
+namespace {
+
+/// What a log gets of a long measurement: a line each tenth.
+void log_progress(const MeasureProgress& progress) {
+  constexpr double kLong = 60;  // seconds
+  if (progress.done == 0 || progress.done * 10 / progress.total == (progress.done - 1) * 10 / progress.total) return;
+  if (progress.elapsed + progress.remaining < kLong) return;
+  std::fprintf(stderr, "plimsoll: measuring, %zu of %zu, about %.0f s left\n", progress.done, progress.total, progress.remaining);
+}
+
+}  // namespace
+
 void draw_progress(const MeasureProgress& progress) {
-  if (!isatty(STDERR_FILENO)) return;
+  if (!isatty(STDERR_FILENO)) return log_progress(progress);
   constexpr int kWidth = 30;
   const double share = progress.total == 0 ? 1 : static_cast<double>(progress.done) / static_cast<double>(progress.total);
   const int filled = static_cast<int>(share * kWidth);

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "program/attention_pass.hpp"
+
 namespace plimsoll::rehearse {
 namespace {
 
@@ -64,20 +66,13 @@ Attention attention_of(bool backward, DType type, const std::vector<std::int64_t
 LibraryWork attention(bool backward, DType type, const std::vector<std::int64_t>& sizes) {
   constexpr std::int64_t kTileCounter = 4;
   if (sizes.size() != 8 && sizes.size() != 10) return {};
-  Attention a = attention_of(backward, type, sizes);
+  const Attention a = attention_of(backward, type, sizes);
   if (sizes.size() == 8) {  // whether a mask is causal is not recorded: all pairs are counted, and no more than that is said
     const Kernel whole{a};
     return {0, {Kernel{Unspecified{whole.kind(), type, whole.flops(), whole.bytes_read(), whole.bytes_written()}}}};
   }
-  using Part = Attention::Part;
-  std::vector<Part> parts{Part::forward};
-  if (backward) parts = {Part::delta, Part::backward, Part::convert};
-  if (backward && a.heads > a.kv_heads) parts.insert(parts.end(), 2, Part::sum_heads);
   LibraryWork work{kTileCounter, {}};
-  for (const Part part : parts) {
-    a.part = part;
-    work.kernels.push_back({a});
-  }
+  for (const Attention& kernel : kernels_of_pass(a)) work.kernels.push_back({kernel});
   return work;
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "calibrate/backend.hpp"
+#include "calibrate/environment.hpp"
 #include "calibrate/workload.hpp"
 #include "plimsoll/calibrate.hpp"
 #include "plimsoll/cost.hpp"
@@ -16,24 +17,6 @@
 
 namespace plimsoll {
 namespace {
-
-/// Environment variables for the time of one test.
-class Environment {
- public:
-  explicit Environment(const std::map<std::string, std::string>& values) {
-    for (const auto& [name, value] : values) set(name, value);
-  }
-  ~Environment() {
-    for (const std::string& name : names_) unsetenv(name.c_str());
-  }
-  void set(const std::string& name, const std::string& value) {
-    setenv(name.c_str(), value.c_str(), 1);
-    names_.push_back(name);
-  }
-
- private:
-  std::vector<std::string> names_;
-};
 
 std::map<std::string, std::string> with_device(std::map<std::string, std::string> values = {}) {
   values["PLIMSOLL_HIP_LIBRARY"] = PLIMSOLL_FAKE_HIP;
@@ -263,6 +246,26 @@ TEST(CudaDevice, IsFoundMeasuredAndFitted) {
   const Calibration found = fit_hardware(session.set());
   ASSERT_FALSE(found.cluster.accelerator.streaming.empty());
   EXPECT_NEAR(found.cluster.accelerator.streaming.front().points.front().time.value, 2e-6, 0.3e-6);
+}
+
+// Without a limit of time nothing is cut short: each workload has two samples, and the bar counts down both visits.
+TEST(Measurement, WithoutALimitEverythingIsVisitedTwice) {
+  Environment environment(with_device());
+  MeasureOptions options = quick();
+  options.seconds.reset();
+  options.largest = Bytes(16 << 10);
+  std::vector<MeasureProgress> seen;
+  options.progress = [&](const MeasureProgress& progress) { seen.push_back(progress); };
+  MeasureSession session(options);
+  environment.set("FAKE_HIP_EXECUTE", "0");
+  session.measure_machine();
+  ASSERT_FALSE(seen.empty());
+  EXPECT_EQ(seen.back().done + 1, seen.back().total);
+  EXPECT_EQ(session.set().samples.size(), seen.back().total + 1);  // and the context's memory
+  // At the pace so far: after a half as long as it took until then.
+  const MeasureProgress& half = seen[seen.size() / 2];
+  EXPECT_NEAR(half.remaining, half.elapsed, 0.05 * half.elapsed);
+  for (const std::string& warning : session.warnings()) EXPECT_FALSE(contains(warning, "the time was up")) << warning;
 }
 
 TEST(Measurement, StopsWhenAsked) {

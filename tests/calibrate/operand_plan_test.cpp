@@ -23,9 +23,16 @@ PlayableRank small_rank() {
   return rank;
 }
 
+/// Each kernel with the bytes that it says.
+OperandPlan planned(const PlayableRank& rank, Target target) {
+  std::vector<Operands> needs;
+  for (const plimsoll::Kernel& each : rank.program.kernels) needs.push_back({each.bytes_read(), each.bytes_written()});
+  return plan_operands(rank, needs, target);
+}
+
 TEST(OperandPlan, ResultsGoToTheYoungestThatHoldsThem) {
   const PlayableRank rank = small_rank();
-  const PlannedPart step = plan_operands(rank, {Target::cpu, 1}).step;
+  const PlannedPart step = planned(rank, Target::cpu).step;
   ASSERT_EQ(step.operands.size(), rank.program.step.size());
   EXPECT_EQ(step.operands[1].to, 1u);
   EXPECT_EQ(step.operands[1].from, 0u);
@@ -36,7 +43,7 @@ TEST(OperandPlan, ResultsGoToTheYoungestThatHoldsThem) {
 }
 
 TEST(OperandPlan, ReuseCountsWhatOtherWorkMoved) {
-  const PlannedPart step = plan_operands(small_rank(), {Target::cpu, 1}).step;
+  const PlannedPart step = planned(small_rank(), Target::cpu).step;
   EXPECT_EQ(step.operands[3].from_reuse, 0);           // just written
   EXPECT_EQ(step.operands[4].from_reuse, 12 * kKibi);  // the 12 KiB of `shrink` lie between
   EXPECT_EQ(step.operands[4].to_reuse, 0);
@@ -48,7 +55,7 @@ TEST(OperandPlan, ReuseCountsWhatOtherWorkMoved) {
 TEST(OperandPlan, WhatNoTensorHoldsIsSpareMemory) {
   PlayableRank rank = small_rank();
   rank.program.kernels[0] = {Unspecified{plimsoll::KernelKind::elementwise, DType::fp32, 0, 8 * kKibi, 1 << 20}};
-  const PlannedPart step = plan_operands(rank, {Target::cpu, 1}).step;
+  const PlannedPart step = planned(rank, Target::cpu).step;
   EXPECT_EQ(step.operands[1].to, PlannedOperands::kSpare);
   EXPECT_EQ(step.operands[1].from, 1u);
   EXPECT_EQ(step.operands[4].to_reuse, 12 * kKibi);  // the same spare memory: `shrink` lies between
@@ -59,8 +66,8 @@ TEST(OperandPlan, ProductsOfAGpuReadSpareMemory) {
   Product product;
   product.m = product.n = product.k = 16;
   rank.program.kernels[0] = {product};
-  EXPECT_EQ(plan_operands(rank, {Target::gfx942, 1}).step.operands[1].from, PlannedOperands::kSpare);
-  EXPECT_NE(plan_operands(rank, {Target::cpu, 1}).step.operands[1].from, PlannedOperands::kSpare);
+  EXPECT_EQ(planned(rank, Target::gfx942).step.operands[1].from, PlannedOperands::kSpare);
+  EXPECT_NE(planned(rank, Target::cpu).step.operands[1].from, PlannedOperands::kSpare);
 }
 
 }  // namespace

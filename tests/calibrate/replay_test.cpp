@@ -312,6 +312,30 @@ TEST_F(ReplayTest, ConvolutionsLayWindowsOutAndMultiply) {
   EXPECT_TRUE(windows);
 }
 
+// PyTorch takes cuDNN's attention for bf16 on an H100: where the library is there the replay runs each pass by it, with the program's FLOPs
+// (heads of 32 are no heads of 64 then), else by our own kernels; either way a note says so.
+TEST_F(ReplayTest, AttentionRunsByTheFrameworksLibrary) {
+  cluster_ = parse_cluster("1xh100-sxm");
+  for (const auto& [key, value] : {std::pair{"precision", "pure-bf16"}, {"attention", "sdpa"}, {"seq", "128"}})
+    set_option(strategy_, key, value);
+  ReplayOptions options;
+  options.backend = "cuda";
+  options.steps = 1;
+  for (const bool there : {true, false}) {
+    const FakeDevices devices;
+    setenv("PLIMSOLL_CUDNN_LIBRARY", there ? PLIMSOLL_FAKE_CUDA : "/nonexistent/libcudnn.so.9", 1);
+    const Replay result = replay(rank(), cluster_, options);
+    unsetenv("PLIMSOLL_CUDNN_LIBRARY");
+    std::string notes;
+    for (const std::string& note : result.notes) notes += note + "\n";
+    EXPECT_NE(notes.find(there ? "attention ran by cudnn" : "passes of attention ran by our own kernels"), std::string::npos) << notes;
+    for (const ReplayLine& line : result.lines)
+      if (line.what.rfind("attention", 0) == 0) {
+        EXPECT_EQ(line.done_flops == line.flops, there) << line.what;
+      }
+  }
+}
+
 TEST_F(ReplayTest, RunsOnAHipDevice) {
   const FakeDevices devices;
   ReplayOptions options;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -148,6 +149,16 @@ const std::vector<Kernel>& kernel_table();
 const Kernel& kernel_named(std::string_view name);
 /// The kernel of that kind and type, or nullptr.
 const Kernel* find_kernel(KernelKind kind, DType type, Target target);
+
+/// A pass of attention through a vendor's library: by the operands' type, the heads' width and the direction.
+struct AttentionPass {
+  DType type;
+  std::int64_t width;
+  bool backward;
+  auto operator<=>(const AttentionPass&) const = default;
+};
+/// Those that are checked: rows as the table's, without code of ours.
+const std::map<AttentionPass, Kernel>& attention_passes();
 
 /// Input data for a kernel, the same for the same seed (of `rank` in a collective). Output buffers hold a pattern that no kernel writes.
 HostBuffers make_buffers(const Kernel& kernel, const Sizes& sizes, const DeviceShape& device, std::uint64_t seed, int rank = 0);

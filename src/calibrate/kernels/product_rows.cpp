@@ -81,9 +81,13 @@ std::string cannot_attention(const Sizes& s) {
   return s[2] % 128 == 0 ? std::string{} : fmt::format("sequence ({}) must be a multiple of 128", s[2]);
 }
 
-template <int width>
+template <int width, DType type = DType::bf16>
 Check attention_check(const Answer& answer) {
-  return check_attention(answer, width);
+  return check_attention(answer, type, width);
+}
+template <int width, DType type>
+Check attention_pass_backward_check(const Answer& answer) {
+  return check_attention_pass_backward(answer, type, width);
 }
 template <int width>
 Check attention_delta_check(const Answer& answer) {
@@ -149,25 +153,25 @@ Kernel gemm(std::string_view name, TargetList targets, Check (*check)(const Answ
           doc};
 }
 
-template <int width>
-Kernel attention(std::string_view name) {
+template <int width, DType type = DType::bf16>
+Kernel attention(std::string_view name, TargetList targets = kEverywhere) {
   constexpr auto queries = [](const Sizes& s) { return s[0] * s[2] * width; };
   constexpr auto keys = [](const Sizes& s) { return s[1] * s[2] * width; };
   return {name,
           KernelKind::attention,
-          DType::bf16,
+          type,
           {"heads", "kv_heads", "sequence", "causal"},
-          {{"q", DType::bf16, Role::in, Fill::uniform, queries},
-           {"k", DType::bf16, Role::in, Fill::uniform, keys},
-           {"v", DType::bf16, Role::in, Fill::uniform, keys},
-           {"out", DType::bf16, Role::out, Fill::zeros, queries},
+          {{"q", type, Role::in, Fill::uniform, queries},
+           {"k", type, Role::in, Fill::uniform, keys},
+           {"v", type, Role::in, Fill::uniform, keys},
+           {"out", type, Role::out, Fill::zeros, queries},
            {"log_sum", DType::fp32, Role::out, Fill::zeros, product<0, 2>}},
           kHeads,
-          kEverywhere,
+          std::move(targets),
           attention_grid,
           attention_work<width>,
           cannot_attention,
-          attention_check<width>,
+          attention_check<width, type>,
           "attention forward without a matrix of scores; heads counts those of all sequences"};
 }
 
@@ -214,6 +218,39 @@ Kernel attention_backward(std::string_view name) {
           cannot_attention,
           attention_backward_check<width>,
           "attention backward: five products, dQ summed in memory"};
+}
+
+/// A whole backward pass as a library runs it: δ, five products, dQ as it is in the end.
+template <int width, DType type>
+Kernel attention_pass_backward() {
+  constexpr auto queries = [](const Sizes& s) { return s[0] * s[2] * width; };
+  constexpr auto keys = [](const Sizes& s) { return s[1] * s[2] * width; };
+  return {"attention_backward",
+          KernelKind::attention_backward,
+          type,
+          {"heads", "kv_heads", "sequence", "causal"},
+          {{"q", type, Role::in, Fill::uniform, queries},
+           {"k", type, Role::in, Fill::uniform, keys},
+           {"v", type, Role::in, Fill::uniform, keys},
+           {"out", type, Role::in, Fill::uniform, queries},
+           {"log_sum", DType::fp32, Role::in, Fill::positive, product<0, 2>},
+           {"gradient", type, Role::in, Fill::uniform, queries},
+           {"dq", type, Role::out, Fill::zeros, queries},
+           {"dk", type, Role::out, Fill::zeros, keys},
+           {"dv", type, Role::out, Fill::zeros, keys}},
+          kHeads,
+          {},
+          attention_backward_grid,
+          attention_backward_work<width>,
+          cannot_attention,
+          attention_pass_backward_check<width, type>,
+          "attention backward by a library"};
+}
+
+template <int width, DType type>
+void add_passes(std::map<AttentionPass, Kernel>& passes) {
+  passes.emplace(AttentionPass{type, width, false}, attention<width, type>("attention", {}));
+  passes.emplace(AttentionPass{type, width, true}, attention_pass_backward<width, type>());
 }
 
 void add_rates(std::vector<Kernel>& table) {
@@ -278,6 +315,20 @@ void add_gemms(std::vector<Kernel>& table) {
 }
 
 }  // namespace
+
+const std::map<AttentionPass, Kernel>& attention_passes() {
+  static const std::map<AttentionPass, Kernel> passes = [] {
+    std::map<AttentionPass, Kernel> made;
+    add_passes<64, DType::bf16>(made);
+    add_passes<128, DType::bf16>(made);
+    add_passes<256, DType::bf16>(made);
+    add_passes<64, DType::fp16>(made);
+    add_passes<128, DType::fp16>(made);
+    add_passes<256, DType::fp16>(made);
+    return made;
+  }();
+  return passes;
+}
 
 void add_product_rows(std::vector<Kernel>& table) {
   add_rates(table);

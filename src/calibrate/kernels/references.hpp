@@ -34,9 +34,11 @@ Check check_adam_mixed(const Answer& answer);
 Check check_transpose(const Answer& answer);
 Check check_cast_fp32_bf16(const Answer& answer);
 Check check_cast_bf16_fp32(const Answer& answer);
-Check check_attention(const Answer& answer, std::int64_t width);
+Check check_attention(const Answer& answer, DType type, std::int64_t width);
 Check check_attention_delta(const Answer& answer, std::int64_t width);
 Check check_attention_backward(const Answer& answer, std::int64_t width);
+/// Of a library: with the output in the place of δ, and dQ as it is in the end.
+Check check_attention_pass_backward(const Answer& answer, DType type, std::int64_t width);
 Check check_all_gather(const Answer& answer);
 Check check_reduce_scatter(const Answer& answer);
 Check check_all_reduce(const Answer& answer, DType type);

@@ -1,4 +1,5 @@
 /// Scaled dot-product attention by cuDNN: aten::_scaled_dot_product_cudnn_attention (aten/src/ATen/native/cudnn/MHA.cpp).
+#include "program/attention_pass.hpp"
 #include "program/ops/attention_kernels.hpp"
 #include "program/ops/ops.hpp"
 
@@ -16,11 +17,6 @@ Attention attention_of(const Tensor& query, const Tensor& key, const Tensor& val
   attention.masked = bias.defined();
   attention.dropout = arguments.dropout > 0;
   return attention;
-}
-
-void launch_part(Tape& tape, Attention attention, Attention::Part part) {
-  attention.part = part;
-  tape.kernel({attention});
 }
 
 void set_tile_counter(Tape& tape) { tape.copy({Copy::Direction::set, kTileCounter}, tape.stream); }
@@ -59,21 +55,19 @@ FlashOutputs cudnn_attention_forward(const Tensor& query, const Tensor& key, con
   all.log_sum_exp = tape.empty({query.size(0), query.size(1), query.size(2), 1}, DType::fp32);
   tape.scratch(kTileCounter);
   set_tile_counter(tape);
-  launch_part(tape, attention_of(query, key, value, bias, arguments), Attention::Part::forward);
+  tape.kernel({attention_of(query, key, value, bias, arguments)});
   return all;
 }
 
 FlashGradients cudnn_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias,
                                         const AttentionArguments& arguments) {
   Tape& tape = query.tape();
-  const Attention attention = attention_of(query, key, value, bias, arguments);
+  Attention attention = attention_of(query, key, value, bias, arguments);
+  attention.part = Attention::Part::backward;
   FlashGradients gradients{empty_like(query), empty_like(key), empty_like(value)};
   tape.scratch(backward_workspace(attention));
   set_tile_counter(tape);
-  for (const Attention::Part part : {Attention::Part::delta, Attention::Part::backward, Attention::Part::convert})
-    launch_part(tape, attention, part);
-  if (attention.heads != attention.kv_heads)
-    for (int i = 0; i < 2; ++i) launch_part(tape, attention, Attention::Part::sum_heads);
+  for (const Attention& kernel : kernels_of_pass(attention)) tape.kernel({kernel});
   return gradients;
 }
 
