@@ -92,6 +92,7 @@ struct CutGraphs::Backward {
     };
     std::vector<Arriving> arriving;
     std::vector<Value> saved;
+    std::size_t unread = 0;  ///< saved behind these
     std::vector<Leaving> leaving;
   };
   std::vector<Node> nodes;
@@ -125,6 +126,7 @@ void CutGraphs::Backward::run(int part, BackwardCall& call) {
       parts.give(part, each.value, program::zeros(call.tape, parts.whole().sizes(each.value), parts.whole().type(each.value)));
   }
   for (std::size_t i = 0; i < node.saved.size(); ++i) parts.give(part, node.saved[i], call.take_saved(i));
+  for (std::size_t i = 0; i < node.unread; ++i) call.take_saved(node.saved.size() + i);
   parts.run(part);
   for (std::size_t i = 0; i < node.leaving.size(); ++i)
     call.give(i, in_sizes(parts.take(part, node.leaving[i].gradient), node.leaving[i].sizes));
@@ -175,6 +177,12 @@ void CutGraphs::run_part(int part, GraphParts& forward, const std::shared_ptr<Ba
     node.saved.push_back(input);
     kept.push_back({made->second});
     if (whole.part_of(kept.back()) == part) forward.result(part, kept.back());
+  }
+  for (const Value value : kept_) {
+    if (!value.defined() || whole.part_of(value) != part) continue;
+    ++node.unread;
+    kept.push_back(value);
+    forward.result(part, value);
   }
   forward.run(part);
   std::map<int, Tensor> made;

@@ -35,6 +35,8 @@ class CutGraphs {
 
   /// In the backward graph: what the forward graph made, or was given.
   Value saved(Value made);
+  /// The part that makes the value keeps it for its backward graph, which does not read it.
+  void keep(Value made) { kept_.push_back(made); }
   /// In the backward graph: the gradient of a value, as the part that made it is given it.
   Value gradient_of(Value made);
   /// The current part's gradient for a value that it read, as the part that made the value reads it: itself within one part, else what the
@@ -69,6 +71,7 @@ class CutGraphs {
   std::map<Key, std::vector<Value>> handed_back_;
   std::map<int, bool> other_strides_;
   std::vector<Zeros> zeros_;
+  std::vector<Value> kept_;
 };
 
 }  // namespace plimsoll::program

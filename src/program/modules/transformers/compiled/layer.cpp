@@ -248,17 +248,25 @@ void CompiledLayer::activate() {
   v_[kActivated] = g_.pointwise({s_.batch, s_.length, s_.inner}, s_.low, {gate, v_[kRaised]}, {gate, v_[kRaised]});
 }
 
+/// The activation in its part, and in that of the product which reads it a copy in its type.
+void CompiledLayer::activate_for_down() {
+  enter(kUp);
+  if (s_.apart(kUp, kDown) && s_.wide_activation && s_.casts()) {
+    v_[kActivatedOut] = g_.pointwise({s_.batch, s_.length, s_.inner}, s_.wide, {v_[kRaised]});
+    enter(kDown);
+    v_[kActivated] = g_.pointwise({s_.batch, s_.length, s_.inner}, s_.low, {v_[kActivatedOut]});
+    return;
+  }
+  activate();
+  enter(kDown);
+}
+
 Value CompiledLayer::forward() {
   forward_only_ = s_.checkpointed;
   if (s_.norms_behind) return forward_behind();
   compute();
-  const auto activate_in_its_part = [this] {
-    enter(kUp);
-    activate();
-    enter(kDown);
-  };
   enter(kDown);
-  low_copy_and(activate_in_its_part, kDown, s_.inner, s_.hidden);
+  low_copy_and([this] { activate_for_down(); }, kDown, s_.inner, s_.hidden);
   const Value branch = linear(kDown, v_[kActivated], s_.inner, s_.hidden);
   if (s_.apart(kOutput, kDown)) v_[kBranch] = branch;
   if (!s_.dropout) {

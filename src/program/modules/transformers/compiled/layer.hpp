@@ -75,6 +75,9 @@ enum CompiledSlot : std::size_t {
   kMiddle,        ///< the sum behind attention, where it is kept instead of what attention's projection gave
   kSeeds,         ///< of all dropouts of a whole model's graph
   // Of a graph that is cut (CutGraphs):
+  kBefore,  ///< what the layer's input is the sum of, where that is kept instead: the stream behind the attention before, and the MLP's
+            ///< branch
+  kBeforeBranch,
   kNormedOut,  ///< the norm's result in its own type, for products in other parts
   kMlpNormedOut,
   kQkvInput,  ///< what such a product reads: its part's copy of that
@@ -86,6 +89,7 @@ enum CompiledSlot : std::size_t {
   kQueryNormed,  ///< queries behind their heads' norm, which are turned in another part
   kKeyNormed,
   kGateActivated,  ///< the activation of a gate that is multiplied in another part
+  kActivatedOut,   ///< the activation in a wider type than its product's, for a product in another part
   kSlots
 };
 using CompiledValues = std::array<inductor::Value, kSlots>;
@@ -115,6 +119,7 @@ struct CompiledShape {
   bool scaled_queries = false;   ///< opt: a kernel scales the queries before attention
   bool relu = false;             ///< of the MLP: its result is what its backward needs
   bool relu_squared = false;     ///< of the MLP: its backward reads what it squared before the gradient
+  bool wide_activation = false;  ///< of the MLP: autocast takes its power to fp32 (gelu_new)
   bool fused_gate_up = false;    ///< both products into a gated MLP are one
   bool conv1d = false;           ///< weights [in, out] (transformers' Conv1D, addmm)
   bool dropout = false;          ///< of both branches
@@ -126,6 +131,7 @@ struct CompiledShape {
   bool mlp_first = false;                 ///< the output is the MLP's branch + what comes before it; else the other way round
   bool widened_weights = false;           ///< gemma: the norms' weights are widened themselves, their gradients narrowed behind the sums
   std::array<bool, kArguments> biased{};  ///< by weight: its linear has a bias
+  bool adds_input_again = false;          ///< of a graph that is cut: kBefore and kBeforeBranch are kept
   bool input_at_hand = false, middle_at_hand = false;  ///< of a graph that is cut: what the norms read crosses, or is a sum of what does
   std::array<int, kArguments> part{};  ///< by weight: the part of a graph that is cut; of what the layer is given, the one that makes it
   std::int64_t batch = 0, length = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, rotary_dim = 0, inner = 0;
@@ -219,11 +225,14 @@ class CompiledLayer {
   void fuse_rotations(inductor::Value query, inductor::Value key);
   void drop_attention();
   void keep_middle();
+  /// The layer's input in its backward graph, as a norm reads it.
+  Values input_stream() const;
   /// The residual stream between the branches, as a norm reads it.
   Values middle_stream() const;
   void low_weight(CompiledSlot weight, std::int64_t in, std::int64_t out);
   virtual void compute();
   void activate();
+  void activate_for_down();
   void merge_heads();
   /// What the output projection reads.
   inductor::Value merged() const { return v_[kMerged].defined() ? v_[kMerged] : v_[kAttended]; }

@@ -441,7 +441,7 @@ std::array<Value, kArguments> CompiledLayer::backward(Value incoming) {
   enter(kMlpNorm);
   const Values residual = s_.apart(kInputNorm, kMlpNorm) ? residual_of(kHidden, mlp.residual) : mlp.residual;
   enter(kInputNorm);
-  const NormGradient input = norm_backward(kInput, from_attention, {v_[kHidden]}, residual);
+  const NormGradient input = norm_backward(kInput, from_attention, input_stream(), residual);
   fuse_norms(mlp, input);
   gradients_[kHidden] = input.stream;
   return gradients_;

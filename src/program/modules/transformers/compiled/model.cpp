@@ -55,12 +55,6 @@ struct Parts {
   bool attends_elsewhere() const {
     return std::any_of(shapes.begin(), shapes.end() - 1, [this](const CompiledShape& s) { return s.part[kV] > base; });
   }
-  /// min_cut_rematerialization_partition counts a sum that no kernel must write twice: in fp32 it is dearer than the two that it is the sum
-  /// of, where one of these is given to its part and the other one is a 16-bit product.
-  bool adds_up_last_again() const {
-    const CompiledShape& s = shapes[values.size() - 1];
-    return s.apart(kOutput, kDown) && s.casts() && !s.layer_norm;
-  }
 
   /// Puts what the graph uses into the parts that DDP's buckets make of it.
   void cut(const CompiledDecoder& d, const BucketLimits& buckets);
@@ -94,6 +88,14 @@ std::vector<std::vector<ParameterUse>> uses_by_layer(const CompiledDecoder& d) {
   return layers;
 }
 
+/// Whether what stands behind a layer keeps what its input is the sum of instead. min_cut_rematerialization_partition counts what no kernel
+/// must write twice: an fp32 sum is dearer than an fp32 input of its part and a 16-bit product. (A sum whose own summand is one too is not
+/// computed again, as it is read behind a product: ban_if_used_far_apart.)
+bool adds_again(const CompiledShape& before, bool is_head, const CompiledShape& s) {
+  const bool crosses = !is_head && s.apart(kInputNorm, kOutput);
+  return s.casts() && before.apart(kOutput, kDown) && !crosses;
+}
+
 void Parts::cut(const CompiledDecoder& d, const BucketLimits& buckets) {
   const auto require = [](bool known, const char* where) {
     if (!known)
@@ -122,6 +124,8 @@ void Parts::cut(const CompiledDecoder& d, const BucketLimits& buckets) {
   require(all[next] == part, "at a norm");
   shapes.back().part[kHidden] = shapes.back().part[kInputNorm] = part;
   shapes.back().part[kOutput] = all[next + 1];
+  for (std::size_t i = 1; i < shapes.size(); ++i) shapes[i].adds_input_again = adds_again(shapes[i - 1], i + 1 == shapes.size(), shapes[i]);
+  for (CompiledShape& each : shapes) each.input_at_hand = each.input_at_hand || each.adds_input_again;
 }
 
 // ---- forward ----------------------------------------------------------------------------------------------------------
@@ -205,6 +209,13 @@ Value forward_graph(Graph& graph, const CompiledDecoder& d, Parts& parts, const 
     stream = make_compiled_layer(graph, parts.shape(layer), values, tape)->forward();
   }
   parts.head[kHidden] = stream;
+  const auto remember_sum = [&](CompiledValues& values, std::size_t layer) {
+    if (!parts.shape(layer).adds_input_again) return;
+    values[kBefore] = parts.values[layer - 1][kMiddle];
+    values[kBeforeBranch] = parts.values[layer - 1][kBranch];
+  };
+  for (std::size_t layer = 1; layer < d.layers.size(); ++layer) remember_sum(parts.values[layer], layer);
+  remember_sum(parts.head, d.layers.size());
   parts.head[kInputNorm] = graph.primal(d.norm_weight);
   parts.head[kInputNormBias] = graph.primal(d.norm_bias);
   parts.head[kOutput] = graph.primal(d.head);
@@ -308,7 +319,7 @@ Gradients backward_graph(Graph& graph, Parts& parts, Value ids, Value incoming, 
   auto graphs = builder();
   Values behind{parts.head[kHidden]};
   if (s.checkpointed) behind = graphs->recompute();
-  if (parts.adds_up_last_again()) behind = {parts.values[layer][kMiddle], parts.values[layer][kBranch]};
+  if (parts.last().adds_input_again) behind = {parts.head[kBefore], parts.head[kBeforeBranch]};
   const auto of_head = head.backward_behind_norm(normed, behind, parts.ends_at_logits ? of_output : Value{});
   Gradients gradients{{kLastNorm, of_head[kInputNorm]}, {kLastNormBias, of_head[kInputNormBias]}};
   if (!parts.tied) gradients.emplace_back(kHead, of_head[kOutput]);
@@ -371,6 +382,7 @@ CompiledOutputs cut_decoder(const CompiledDecoder& d, Parts& parts) {
   read.head = saved_values(cut, parts.last(), parts.head);
   for (std::size_t i = 0; i < kOutsides; ++i) read.outside[i] = cut.saved(parts.outside[i]);
   for (std::size_t i = 0; i < kLossSlots; ++i) read.loss[i] = cut.saved(parts.loss[i]);
+  if (!parts.first().input_at_hand) cut.keep(parts.outside[kPositionRows]);
   const Value incoming = cut.gradient_of(loss);
   cut.backward().enter(parts.last().part[kOutput]);
   Value of_output;

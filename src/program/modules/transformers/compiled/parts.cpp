@@ -78,6 +78,7 @@ CompiledValues saved_values(CutGraphs& cut, const CompiledShape& shape, const Co
   CompiledValues kept{};
   for (std::size_t slot = 0; slot < kSlots; ++slot)
     if (is_saved(shape, slot)) kept[slot] = cut.saved(made[slot]);
+  if (shape.adds_input_again) kept[kHidden] = {};
   return kept;
 }
 
@@ -128,10 +129,15 @@ Value CompiledLayer::input_of(CompiledSlot weight, const Norm& norm) const {
 
 /// The slot of what the weight's product reads.
 CompiledSlot CompiledLayer::source_of(CompiledSlot weight) const {
-  if (weight == kDown) return kActivated;
+  if (weight == kDown) return v_[kActivatedOut].defined() ? kActivatedOut : kActivated;
   if (weight == kOutput) return v_[kMerged].defined() ? kMerged : kAttended;
   const bool of_mlp = weight == kGate || weight == kUp;
   return of_mlp ? kMlpNormedOut : kNormedOut;
+}
+
+CompiledLayer::Values CompiledLayer::input_stream() const {
+  if (s_.adds_input_again) return {v_[kBefore], v_[kBeforeBranch]};
+  return {v_[kHidden]};
 }
 
 /// The gradient of what the forward graph made in the slot, as the part that made it reads it.

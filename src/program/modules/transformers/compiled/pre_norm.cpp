@@ -37,11 +37,11 @@ Value CompiledPreNormLayer::forward() {
   model_norm(kMlpModelNorm, middle_stream(), kernel);
   low_copy_and_norm(kUp, kMlp, {}, s_.hidden, s_.inner);
   v_[kRaised] = linear(kUp, input_of(kUp, kMlp), s_.hidden, s_.inner);
-  activate();
-  enter(kDown);
+  activate_for_down();
   low_copy(kDown, s_.inner, s_.hidden);
   const Value branch = linear(kDown, v_[kActivated], s_.inner, s_.hidden);
 
+  if (s_.apart(kOutput, kDown)) v_[kBranch] = branch;
   kernel = draw(kMlpMask);
   const Values replaced = s_.keeps_middle ? Values{branch} : Values{v_[kHidden]};
   kernel.push_back(g_.pointwise(stream_sizes(), s_.wide, joined(middle_stream(), {branch, v_[kMlpMask]}), replaced));
@@ -64,7 +64,7 @@ std::array<Value, kArguments> CompiledPreNormLayer::backward(Value incoming) {
   enter(kMlpNorm);
   const Value residual = hand_back(kHidden, middle);
   enter(kInputNorm);
-  gradients_[kHidden] = model_norm_backward(kInputModelNorm, normed, {v_[kHidden]}, residual);
+  gradients_[kHidden] = model_norm_backward(kInputModelNorm, normed, input_stream(), residual);
   return gradients_;
 }
 
