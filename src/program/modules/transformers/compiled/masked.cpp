@@ -89,7 +89,8 @@ std::vector<Value> CompiledLayer::masked_flash_backward(Value gradient) {
       g_.fuse({v_[kValue], again});
       v_[kValue] = again;
     }
-    if (!s_.in_model) v_[kScoreBias] = g_.pointwise({s_.batch, s_.heads, s_.length, s_.length}, s_.low, {v_[kVisible]});
+    if (!s_.in_model || cut_.graphs != nullptr)
+      v_[kScoreBias] = g_.pointwise({s_.batch, s_.heads, s_.length, s_.length}, s_.low, {v_[kVisible]});
   }
   const CompiledShape shape = s_;
   Values reads = joined(attention_inputs(), {v_[kScoreBias]});

@@ -112,7 +112,6 @@ void Parts::cut(const CompiledDecoder& d, const BucketLimits& buckets) {
   parts = all.back() + 1;
   if (parts == 1) return;
   base = all[next - 1];
-  require(!d.shape.checkpointed, "between its checkpoints");
   tied = false;  // the parts have a gradient each
   int part = base;
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
@@ -328,6 +327,8 @@ Gradients backward_graph(Graph& graph, Parts& parts, Value ids, Value incoming, 
     const auto all = graphs->backward(stream);
     for (std::size_t slot = kHidden + 1; slot < kArguments; ++slot) gradients.emplace_back(kAround + layer * kArguments + slot, all[slot]);
     stream = all[kHidden];
+    if (cut.graphs != nullptr)
+      stream = cut.graphs->hand_back(cut.made->values[layer][kHidden], stream);  // a checkpoint's input is another part's
     if (layer-- == 0) break;
     graphs = builder();
   }

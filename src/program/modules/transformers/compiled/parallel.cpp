@@ -20,7 +20,7 @@ constexpr std::size_t kMostReads = 4;
 /// Both norms standardize the layer's input: its statistics are taken once.
 CompiledLayer::Norm CompiledParallelLayer::mlp_norm() const {
   if (s_.shared_norm) return kInput;
-  return {kMlpNorm, kMlpNormBias, kInput.mean, kInput.scale, kMlpNormed};
+  return {kMlpNorm, kMlpNormBias, kInput.mean, kInput.scale, kMlpNormed, kMlpNormedOut};
 }
 
 void CompiledParallelLayer::attend() {

@@ -45,8 +45,9 @@ std::vector<std::pair<CompiledSlot, ParameterUse>> parameter_uses(const Compiled
 }
 
 void put_into_parts(CompiledShape& shape, const CompiledArguments& arguments, std::span<const int> parts) {
+  if (shape.checkpointed) return shape.part.fill(parts.front());  // a checkpoint is one operation
   std::size_t next = 0;
-  int part = parts.front();
+  int part = shape.in_model ? shape.part[kHidden] : parts.front();
   for (const CompiledSlot weight : kTraced) {
     const bool norm = weight == kInputNorm || weight == kQNorm || weight == kKNorm || weight == kMlpNorm;
     if (arguments[weight].defined()) {
