@@ -16,6 +16,7 @@ OWN = {
     "allocator-families": "transformers: 74 model types at sizes and settings drawn at random",
     "allocator-compiled": "torch.compile of every layer: twenty-nine families at sizes drawn at random",
     "allocator-compiled-model": "torch.compile of whole models: llama, mistral, qwen2, qwen3, gpt2, bert",
+    "allocator-compiled-ddp": "torch.compile of every layer and of whole models under DDP",
     "allocator-accelerate": "Accelerate and transformers' Trainer: one device, DDP, FSDP2, LoRA",
     "allocator-flash-attention": "transformers with flash_attention_2: twenty-odd model types",
     "allocator-msamp": "MS-AMP O1 to O3, over DeepSpeed too",

@@ -126,8 +126,8 @@ LossKernel usual_loss(const Strategy& s, const Resolver& r) {
 void resolve_compile(Resolver& r) {
   using Compile = Strategy::Compile;
   Strategy& s = r.s;
-  const bool one_copy = s.data_parallel == DataParallel::none || s.dp == 1;
-  const bool whole = r.profile().code == ModelCode::transformers && one_copy;
+  const bool whole_copies = s.data_parallel == DataParallel::none || s.data_parallel == DataParallel::ddp || s.dp == 1;
+  const bool whole = r.profile().code == ModelCode::transformers && whole_copies;
   s.compile = whole ? Compile::model : Compile::blocks;
   if (r.profile().code == ModelCode::transformers)
     r.assume(whole ? "compile: model (torch.compile of the whole model with its loss)"
@@ -172,7 +172,9 @@ void resolve_kernels(Resolver& r) {
   if (!s.comm_overlap) s.comm_overlap = true;
   const bool plain_ddp = s.data_parallel == DataParallel::ddp && s.recompute.kind == Recompute::Kind::none;
   if (plain_ddp && s.compile == Strategy::Compile::blocks)
-    r.assume("compile: every block is one graph (torch's DDPOptimizer, which cuts blocks where DDP's buckets end, is not followed)");
+    r.assume(
+        "compile: blocks with norms behind or beside their branches, heads turned in part or dropout are one graph each (torch's "
+        "DDPOptimizer, which cuts blocks where DDP's buckets end, is followed for others alone)");
 }
 
 /// The task that the model's head was made for.

@@ -196,7 +196,7 @@ TEST(Resolve, TheUsualFrameworkIsTakenAndTold) {
 
 TEST(Resolve, CompiledBlocksUnderDdpAreToldToBeWhole) {
   const auto tells = [](const char* recompute) {
-    const Strategy s = resolved(std::string(R"({"data_parallel": "ddp", "compile": true, "recompute": ")") + recompute + "\"}");
+    const Strategy s = resolved(std::string(R"({"data_parallel": "ddp", "compile": "blocks", "recompute": ")") + recompute + "\"}");
     return std::any_of(s.assumed.begin(), s.assumed.end(),
                        [](const std::string& line) { return line.find("DDPOptimizer") != std::string::npos; });
   };
@@ -210,6 +210,8 @@ TEST(Resolve, CompileTrueIsWhatTheFrameworksSwitchCompiles) {
   EXPECT_EQ(resolved(R"({"framework": "accelerate", "compile": true})", 1, 1).compile, Compile::model);
   EXPECT_EQ(resolved(R"({"framework": "transformers", "data_parallel": "fsdp", "compile": true})").compile, Compile::blocks)
       << "hooks of sharded blocks cut the graph";
+  EXPECT_EQ(resolved(R"({"framework": "transformers", "data_parallel": "ddp", "compile": true})").compile, Compile::model)
+      << "DDP wraps the whole model";
   EXPECT_EQ(resolved(R"({"framework": "transformers", "compile": "blocks"})", 1, 1).compile, Compile::blocks);
   EXPECT_EQ(resolved(R"({"framework": "torchtitan", "data_parallel": "fsdp", "compile": true})").compile, Compile::blocks);
 }

@@ -91,6 +91,17 @@ TEST(AllocatorRows, TransformersCompiledWhole) {
   expect_verdicts_right(rows);
 }
 
+// torch.compile under DDP, of every block and of whole models with their losses, at sizes and caps drawn at random: graphs in one to
+// fourteen parts. Small parts are followed to the byte; what is off is large ones, as whole models on one device are.
+TEST(AllocatorRows, TransformersCompiledUnderDdp) {
+  const Validation rows = validate_file("allocator-compiled-ddp");
+  EXPECT_TRUE(rows.refused.empty());
+  expect_within(rows, quantity::allocated, {0.0002, 0.002});
+  expect_within(rows, quantity::reserved, {0.0005, 0.025});
+  expect_within(rows, quantity::parameters, kExact);
+  expect_verdicts_right(rows);
+}
+
 // What PEFT trains beside LoRA: ia3, ln_tuning, prompt_tuning and p_tuning, on one device and under DDP, with and without checkpointing.
 TEST(AllocatorRows, Peft) {
   const Validation rows = validate_file("allocator-peft");

@@ -38,8 +38,14 @@ double measured(const MeasuredRow& row, const std::string& quantity) {
 
 StepProgram lower(const MeasuredRow& row, const Strategy& asked) {
   const Strategy strategy = resolve(asked, *row.model, *row.cluster);
-  return engine_of(strategy) == Engine::fsdp2 ? program::lower_hf_fsdp2(*row.model, strategy)
-                                              : program::lower_hf_eager(*row.model, strategy);
+  switch (engine_of(strategy)) {
+    case Engine::fsdp2:
+      return program::lower_hf_fsdp2(*row.model, strategy);
+    case Engine::torch_ddp:
+      return program::lower_hf_ddp(*row.model, strategy);
+    default:
+      return program::lower_hf_eager(*row.model, strategy);
+  }
 }
 
 MemoryTrace play(const MeasuredRow& row) {
@@ -101,6 +107,25 @@ TEST(CompiledRows, GraphsThatAreNotKnownAreRefused) {
     return;
   }
   FAIL() << "no row of another family";
+}
+
+// DDPOptimizer.__init__ asserts that its first bucket (1 MiB) is no larger than the others, whatever is compiled.
+TEST(CompiledRows, BucketsSmallerThanDdpsFirstOneFail) {
+  const std::vector<MeasuredRow> rows = load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/bench/corpus/allocator-compiled-ddp.json");
+  ASSERT_FALSE(rows.empty());
+  for (const Strategy::Compile compile : {Strategy::Compile::model, Strategy::Compile::blocks}) {
+    Strategy strategy = rows.front().strategy;
+    strategy.compile = compile;
+    strategy.ddp.bucket_cap_mb = 0.5;
+    try {
+      lower(rows.front(), strategy);
+      FAIL() << "such a run fails";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("buckets"), std::string::npos) << error.what();
+    }
+    strategy.ddp.bucket_cap_mb = 1;
+    EXPECT_NO_THROW(lower(rows.front(), strategy));
+  }
 }
 
 }  // namespace

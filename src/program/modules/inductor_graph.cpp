@@ -27,6 +27,19 @@ Value Graph::add_input(Owner owner, Tensor tensor) {
   return {index};
 }
 
+Value Graph::awaited(const Dims& sizes, DType type) {
+  const int index = static_cast<int>(buffers_.size());
+  buffers_.push_back({.name = "in" + std::to_string(index),
+                      .owner = Owner::caller,
+                      .sizes = sizes,
+                      .type = type,
+                      .bytes = sizes.product() * size_of(type),
+                      .readers = {},
+                      .tensor = {},
+                      .returned = {}});
+  return {index};
+}
+
 Value Graph::primal(Tensor tensor) { return add_input(Owner::caller, std::move(tensor)); }
 Value Graph::saved(Tensor tensor, std::optional<std::int64_t> elements) {
   const Value value = add_input(Owner::forward, std::move(tensor));
@@ -37,9 +50,10 @@ Value Graph::saved(Tensor tensor, std::optional<std::int64_t> elements) {
 Value Graph::add(Operation operation, const Dims& sizes, DType type, Owner owner) {
   const int index = static_cast<int>(buffers_.size()), id = static_cast<int>(operations_.size());
   operation.output = index;
+  operation.part = part_;
   for (const int read : operation.reads) at(read).readers.push_back(id);
   operations_.push_back(std::move(operation));
-  buffers_.push_back({.name = "buf" + std::to_string(names_++),
+  buffers_.push_back({.name = "buf" + std::to_string(names_[part_]++),
                       .owner = owner,
                       .sizes = sizes,
                       .type = type,

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ class Graph {
 
   /// A parameter, an argument or the incoming gradient: never written; let go behind its last reader.
   Value primal(Tensor tensor);
+  /// An input whose tensor is given when the graph runs (GraphParts).
+  Value awaited(const Dims& sizes, DType type);
   /// What the forward graph made for the backward one: let go behind its last reader, and a kernel may write into it (a donated buffer).
   /// Where it is a view, the scheduler counts its own `elements` alone.
   Value saved(Tensor tensor, std::optional<std::int64_t> elements = std::nullopt);
@@ -49,7 +52,14 @@ class Graph {
   std::vector<Value> call(std::vector<Value> reads, const std::vector<Output>& outputs,
                           std::function<std::vector<Tensor>(const std::vector<Tensor>& reads)> run);
   /// A name that Inductor gave to a buffer that it removed.
-  void skip_name() { ++names_; }
+  void skip_name() { ++names_[part_]; }
+  /// Operations told from now on belong to that part of a graph that is cut (GraphParts): there they are named as if they were alone.
+  void enter(int part) { part_ = part; }
+  int part() const { return part_; }
+  /// The part that makes the value; of an input -1.
+  int part_of(Value value) const { return at(value.index).maker < 0 ? -1 : maker(value.index).part; }
+  const Dims& sizes(Value value) const { return at(value.index).sizes; }
+  bool is_result(Value value) const { return at(value.index).result; }
 
   /// These operations are one kernel; inputs among them are none's.
   void fuse(const std::vector<Value>& values);
@@ -68,8 +78,11 @@ class Graph {
   void run();
   /// A result, or an input that is one; gives up the graph's reference.
   Tensor take(Value value);
+  /// The tensor of an input.
+  const Tensor& tensor(Value value) const { return at(value.index).tensor; }
 
  private:
+  friend class GraphParts;
   enum class Owner : std::uint8_t { caller, forward, graph, call };
   struct Buffer {
     std::string name;
@@ -97,6 +110,7 @@ class Graph {
     int node = -1;
     int total = -1;           ///< of a part in the workspace: the buffer that its sum goes to
     bool made_early = false;  ///< a total from a workspace
+    int part = 0;
   };
   /// A kernel with a workspace.
   struct Mixed {
@@ -137,7 +151,8 @@ class Graph {
   void sum_workspace(const Mixed& mixed, const Node& node);
 
   Tape& tape_;
-  int names_ = 0;
+  int part_ = 0;
+  std::map<int, int> names_;  ///< by part
   std::vector<Buffer> buffers_;
   std::vector<Operation> operations_;
   std::vector<std::vector<int>> fused_, ordered_;

@@ -2,6 +2,7 @@
 #include "program/wrappers/ddp.hpp"
 
 #include "plimsoll/error.hpp"
+#include "program/active_ddp.hpp"
 #include "program/frameworks/transformers/training.hpp"
 #include "program/lower.hpp"
 #include "strategy/msamp.hpp"
@@ -29,14 +30,18 @@ StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy, bool ever
   if (strategy.ddp.static_graph.value_or(false) && strategy.no_sync && strategy.grad_accum > 1)
     fail("the reducer of a static graph fails where its first backward runs under no_sync (expect_autograd_hooks_)", "ddp.static_graph",
          "false, or gradients reduced in every micro-batch");
+  const DdpSettings options = hf_ddp_settings(strategy);
+  if (strategy.compile != Strategy::Compile::no && options.bucket_cap < DdpSettings{}.first_bucket_cap)
+    fail("torch.compile fails under DDP whose buckets are smaller than its first one (DDPOptimizer.__init__)", "ddp.bucket_cap_mb",
+         "1 or more");
   refuse_resting_tower(model, "DistributedDataParallel");
   Tape tape;
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   tape.phase(Phase::init);
   materialize(*root, tape, is_prepared_by_accelerate(strategy) ? Arrival::moved : Arrival::empty);
   const std::unique_ptr<Network> network = hf_network(model, strategy, *root, tape);
-  const DdpSettings options = hf_ddp_settings(strategy);
   Ddp wrapped(tape, *root, options);
+  const ActiveDdp active({.first = DdpSettings{}.first_bucket_cap, .rest = options.bucket_cap});
   const Batch batch = hf_batch(model, strategy, tape);
   const std::vector<Tensor> parameters = trainable_tensors(*root);
   const std::unique_ptr<Optimizer> optimizer = hf_optimizer(model, strategy, *root, tape);

@@ -59,7 +59,7 @@ HfRelease hf_release(const Strategy& strategy) {
   return {major * 100 + minor};
 }
 
-/// torch.compile(model) is modelled on one device, or where every rank's model is whole.
+/// torch.compile(model) is modelled where every rank's model is whole.
 void check_compiled_model(const Strategy& s, const RunOptions& options) {
   const auto require = [](bool known, const char* what) {
     if (!known) refuse("torch.compile of a whole model with " + std::string(what) + " is not modelled", "compile", "blocks");
@@ -71,7 +71,8 @@ void check_compiled_model(const Strategy& s, const RunOptions& options) {
   require(!s.lora && !s.peft, "adapters");
   require(!options.liger, "Liger's kernels");
   require(options.loss == RunOptions::Loss::cross_entropy, "this loss");
-  require(s.data_parallel == DataParallel::none || s.dp == 1, "data parallelism, which cuts its graph");
+  require(s.data_parallel == DataParallel::none || s.data_parallel == DataParallel::ddp || s.dp == 1,
+          "sharded states, whose hooks cut its graph");
 }
 
 }  // namespace

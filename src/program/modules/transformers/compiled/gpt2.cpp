@@ -27,6 +27,7 @@ CompiledArguments arguments_of(Module& module, const Tensor& hidden) {
 CompiledShape shape_of(const Block& block, bool checkpointed) {
   CompiledShape shape = plain_shape(block, checkpointed);
   shape.fused_qkv = shape.conv1d = true;
+  shape.wide_activation = block.mlp->activation == "gelu_new";
   return shape;
 }
 

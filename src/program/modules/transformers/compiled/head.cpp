@@ -14,19 +14,26 @@ Value CompiledHead::forward() {
   const auto copy_weight = [this] {
     if (s_.casts() || columns() != vocabulary_) v_[kOutput] = g_.pointwise({columns(), s_.hidden}, s_.low, {v_[kOutput]});
   };
+  enter(kInputNorm);
   if (s_.layer_norm) {
     model_norm(kInputModelNorm, stream, stream);
-    copy_weight();
   } else {
     norm_statistics(kInput, stream);
-    copy_weight();
-    apply_norm(kInput, stream);
+    hand_on(kInput, stream);
   }
-  return linear(kOutput, v_[kNormed], s_.hidden, columns());
+  enter(kOutput);
+  copy_weight();
+  if (!s_.apart(kInputNorm, kOutput)) {
+    apply_norm(kInput, stream);
+  } else if (s_.casts()) {
+    v_[kQkvInput] = g_.pointwise(stream_sizes(), s_.low, {v_[kNormedOut]});
+  }
+  return linear(kOutput, input_of(kOutput, kInput), s_.hidden, columns());
 }
 
 Value CompiledHead::normed_output() {
   if (!s_.casts()) return v_[kNormed];
+  if (v_[kNormedOut].defined()) return v_[kNormedOut];
   const Value wide = g_.pointwise(stream_sizes(), s_.wide, {v_[kStandardized], v_[kInputNorm], v_[kInputNormBias]});
   g_.fuse({v_[kNormed], wide});
   return wide;
@@ -40,11 +47,11 @@ Value CompiledHead::project_backward(Value logits) {
     for_input = g_.pointwise({s_.rows(), columns()}, s_.low, {logits});
     g_.fuse({logits_gradient_, for_input});
   }
-  if (!tied_ || s_.casts()) to_weight(kOutput, logits_gradient_, v_[kNormed], s_.hidden, columns());
+  if (!tied_ || s_.casts()) to_weight(kOutput, logits_gradient_, input_of(kOutput, kInput), s_.hidden, columns());
   if (columns() != vocabulary_) v_[kOutput] = g_.pointwise({columns(), s_.hidden}, s_.low, {v_[kOutput]});
   const Value result = to_input(kOutput, for_input, s_.hidden, columns());
   if (!tied_) widen(kOutput, s_.hidden, vocabulary_);
-  return result;
+  return hand_back(kNormedOut, result);
 }
 
 Value CompiledHead::tied_gradient(Value of_embedding) {

@@ -52,6 +52,10 @@ void CompiledLayer::apply_norm(const Norm& norm, const Values& reads) {
   if (v_[norm.normed].defined()) return;  // for the other branch of a parallel layer
   Values all = reads;
   for (const Value value : {v_[norm.mean], v_[norm.scale]}) all.push_back(value);
+  if (v_[norm.out].defined()) {
+    v_[norm.normed] = g_.pointwise(stream_sizes(), s_.low, {v_[norm.out]});
+    return g_.fuse({v_[norm.out], v_[norm.normed]});
+  }
   if (norm.mean == kMlpMean && s_.dropout && s_.checkpointed && !forward_only_) {
     standardized_ = g_.pointwise(stream_sizes(), kFp32, all);
     statistics_.push_back(standardized_);
@@ -80,8 +84,12 @@ void CompiledLayer::head_statistics(CompiledSlot raw, CompiledSlot scale, std::i
 /// The heads' norm as a value of its own, where it is too much to be computed twice by the rotation: without a scale that is kept, or under
 /// autocast, where it is fp32.
 Value CompiledLayer::norm_heads(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, std::int64_t heads) {
-  if (!s_.head_norms || !(s_.checkpointed || s_.casts())) return {};
+  const CompiledSlot handed_on = raw == kRawQuery ? kQueryNormed : kKeyNormed;
+  if (v_[handed_on].defined()) return v_[handed_on];
+  const bool apart = s_.apart(weight, kV);
+  if (!s_.head_norms || !(s_.checkpointed || s_.casts() || apart)) return {};
   const Value normed = g_.pointwise({s_.batch, s_.length, heads, s_.head_dim}, s_.wide, {v_[raw], v_[scale], v_[weight]});
+  if (apart) v_[handed_on] = normed;
   (raw == kRawQuery ? query_statistics_ : key_statistics_).push_back(normed);
   return normed;
 }
@@ -105,24 +113,26 @@ void CompiledLayer::rotate(CompiledSlot raw, CompiledSlot scale, CompiledSlot we
 void CompiledLayer::project(const Norm& norm, const Values& reads) {
   if (s_.fused_qkv) {
     const std::int64_t width = qkv_width();
-    low_copy_and([&] { apply_norm(norm, reads); }, kQkv, s_.hidden, width);
-    v_[kProjections] = linear(kQkv, v_[kNormed], s_.hidden, width);
+    low_copy_and_norm(kQkv, norm, reads, s_.hidden, width);
+    v_[kProjections] = linear(kQkv, input_of(kQkv, norm), s_.hidden, width);
     return;
   }
-  low_copy_and([&] { apply_norm(norm, reads); }, kQ, s_.hidden, s_.q_width());
-  v_[kRawQuery] = linear(kQ, v_[kNormed], s_.hidden, s_.q_width());
+  low_copy_and_norm(kQ, norm, reads, s_.hidden, s_.q_width());
+  v_[kRawQuery] = linear(kQ, input_of(kQ, norm), s_.hidden, s_.q_width());
   if (s_.scaled_queries && !s_.checkpointed)
     v_[kQuery] = g_.pointwise({s_.batch, s_.length, s_.q_width()}, s_.low, {v_[kRawQuery]}, {v_[kRawQuery]});
   head_statistics(kRawQuery, kQueryScale, s_.heads);
-  low_copy(kK, s_.hidden, s_.kv_width());
-  v_[kRawKey] = linear(kK, v_[kNormed], s_.hidden, s_.kv_width());
+  if (s_.apart(kQNorm, kV)) norm_heads(kRawQuery, kQueryScale, kQNorm, s_.heads);
+  low_copy_and_norm(kK, norm, reads, s_.hidden, s_.kv_width());
+  v_[kRawKey] = linear(kK, input_of(kK, norm), s_.hidden, s_.kv_width());
   if (!s_.rotary) {
     v_[kKey] = v_[kRawKey];
     if (!s_.scaled_queries) v_[kQuery] = v_[kRawQuery];
   }
   head_statistics(kRawKey, kKeyScale, s_.kv_heads);
-  low_copy(kV, s_.hidden, s_.kv_width());
-  v_[kValue] = linear(kV, v_[kNormed], s_.hidden, s_.kv_width());
+  if (s_.apart(kKNorm, kV)) norm_heads(kRawKey, kKeyScale, kKNorm, s_.kv_heads);
+  low_copy_and_norm(kV, norm, reads, s_.hidden, s_.kv_width());
+  v_[kValue] = linear(kV, input_of(kV, norm), s_.hidden, s_.kv_width());
 }
 
 /// The scaled queries of a checkpointed layer: nobody keeps them, so that their kernel stands where attention reads them.
@@ -197,9 +207,11 @@ CompiledLayer::Values CompiledLayer::middle_stream() const {
 
 /// From the arguments to the MLP's products.
 void CompiledLayer::compute() {
+  enter(kInputNorm);
   norm_statistics(kInput, {v_[kHidden]});
   project(kInput, {v_[kHidden]});
   attend();
+  enter(kOutput);
   low_copy_and(
       [this] {
         if (s_.partial_rotary) merge_heads();
@@ -214,12 +226,13 @@ void CompiledLayer::compute() {
   const CompiledSlot first = two ? kGate : kUp;
   const std::int64_t up = s_.fused_gate_up ? 2 * s_.inner : s_.inner;
   norm_statistics(kMlp, stream);
-  low_copy_and([&] { apply_norm(kMlp, stream); }, first, s_.hidden, up);
+  low_copy_and_norm(first, kMlp, stream, s_.hidden, up);
   if (two) {
-    v_[kGated] = linear(kGate, v_[kMlpNormed], s_.hidden, s_.inner);
-    low_copy(kUp, s_.hidden, s_.inner);
+    v_[kGated] = linear(kGate, input_of(kGate, kMlp), s_.hidden, s_.inner);
+    if (s_.apart(kGate, kUp)) v_[kGateActivated] = g_.pointwise({s_.batch, s_.length, s_.inner}, s_.low, {v_[kGated]});
+    low_copy_and_norm(kUp, kMlp, stream, s_.hidden, s_.inner);
   }
-  v_[kRaised] = linear(kUp, v_[kMlpNormed], s_.hidden, up);
+  v_[kRaised] = linear(kUp, input_of(kUp, kMlp), s_.hidden, up);
 }
 
 void CompiledLayer::merge_heads() {
@@ -231,15 +244,31 @@ void CompiledLayer::merge_heads() {
 }
 
 void CompiledLayer::activate() {
-  v_[kActivated] = g_.pointwise({s_.batch, s_.length, s_.inner}, s_.low, {v_[kGated], v_[kRaised]}, {v_[kGated], v_[kRaised]});
+  const Value gate = v_[kGateActivated].defined() ? v_[kGateActivated] : v_[kGated];
+  v_[kActivated] = g_.pointwise({s_.batch, s_.length, s_.inner}, s_.low, {gate, v_[kRaised]}, {gate, v_[kRaised]});
+}
+
+/// The activation in its part, and in that of the product which reads it a copy in its type.
+void CompiledLayer::activate_for_down() {
+  enter(kUp);
+  if (s_.apart(kUp, kDown) && s_.wide_activation && s_.casts()) {
+    v_[kActivatedOut] = g_.pointwise({s_.batch, s_.length, s_.inner}, s_.wide, {v_[kRaised]});
+    enter(kDown);
+    v_[kActivated] = g_.pointwise({s_.batch, s_.length, s_.inner}, s_.low, {v_[kActivatedOut]});
+    return;
+  }
+  activate();
+  enter(kDown);
 }
 
 Value CompiledLayer::forward() {
   forward_only_ = s_.checkpointed;
   if (s_.norms_behind) return forward_behind();
   compute();
-  low_copy_and([this] { activate(); }, kDown, s_.inner, s_.hidden);
+  enter(kDown);
+  low_copy_and([this] { activate_for_down(); }, kDown, s_.inner, s_.hidden);
   const Value branch = linear(kDown, v_[kActivated], s_.inner, s_.hidden);
+  if (s_.apart(kOutput, kDown)) v_[kBranch] = branch;
   if (!s_.dropout) {
     Values branches = s_.mlp_first ? Values{branch, v_[kProjected]} : Values{v_[kProjected], branch};
     if (s_.in_model) branches = {branch};  // the other one is kept

@@ -9,6 +9,7 @@
 
 #include "plimsoll/model.hpp"
 #include "program/modules/inductor_graph.hpp"
+#include "program/modules/transformers/compiled/cut.hpp"
 
 namespace plimsoll::program {
 
@@ -73,6 +74,22 @@ enum CompiledSlot : std::size_t {
   kSummed,        ///< the second norm's input; under autocast and in a whole model's graph standardized
   kMiddle,        ///< the sum behind attention, where it is kept instead of what attention's projection gave
   kSeeds,         ///< of all dropouts of a whole model's graph
+  // Of a graph that is cut (CutGraphs):
+  kBefore,  ///< what the layer's input is the sum of, where that is kept instead: the stream behind the attention before, and the MLP's
+            ///< branch
+  kBeforeBranch,
+  kNormedOut,  ///< the norm's result in its own type, for products in other parts
+  kMlpNormedOut,
+  kQkvInput,  ///< what such a product reads: its part's copy of that
+  kQInput,
+  kKInput,
+  kVInput,
+  kGateInput,
+  kUpInput,
+  kQueryNormed,  ///< queries behind their heads' norm, which are turned in another part
+  kKeyNormed,
+  kGateActivated,  ///< the activation of a gate that is multiplied in another part
+  kActivatedOut,   ///< the activation in a wider type than its product's, for a product in another part
   kSlots
 };
 using CompiledValues = std::array<inductor::Value, kSlots>;
@@ -102,6 +119,7 @@ struct CompiledShape {
   bool scaled_queries = false;   ///< opt: a kernel scales the queries before attention
   bool relu = false;             ///< of the MLP: its result is what its backward needs
   bool relu_squared = false;     ///< of the MLP: its backward reads what it squared before the gradient
+  bool wide_activation = false;  ///< of the MLP: autocast takes its power to fp32 (gelu_new)
   bool fused_gate_up = false;    ///< both products into a gated MLP are one
   bool conv1d = false;           ///< weights [in, out] (transformers' Conv1D, addmm)
   bool dropout = false;          ///< of both branches
@@ -113,6 +131,9 @@ struct CompiledShape {
   bool mlp_first = false;                 ///< the output is the MLP's branch + what comes before it; else the other way round
   bool widened_weights = false;           ///< gemma: the norms' weights are widened themselves, their gradients narrowed behind the sums
   std::array<bool, kArguments> biased{};  ///< by weight: its linear has a bias
+  bool adds_input_again = false;          ///< of a graph that is cut: kBefore and kBeforeBranch are kept
+  bool input_at_hand = false, middle_at_hand = false;  ///< of a graph that is cut: what the norms read crosses, or is a sum of what does
+  std::array<int, kArguments> part{};  ///< by weight: the part of a graph that is cut; of what the layer is given, the one that makes it
   std::int64_t batch = 0, length = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, rotary_dim = 0, inner = 0;
 
   /// Whether what the backward graph knows as attention's result lies with heads before positions, as its queries do: joined of parts, or
@@ -122,6 +143,16 @@ struct CompiledShape {
   std::int64_t rows() const { return batch * length; }
   std::int64_t q_width() const { return heads * head_dim; }
   std::int64_t kv_width() const { return kv_heads * head_dim; }
+  /// Whether a LayerNorm of a whole model's graph keeps its input standardized (model_norm.cpp).
+  bool standardizes(CompiledSlot norm) const { return casts() && !(norm == kInputNorm ? input_at_hand : middle_at_hand); }
+  /// Whether the weights are used in different parts.
+  bool apart(std::size_t a, std::size_t b) const { return part[a] != part[b]; }
+};
+
+/// Of a layer whose graphs are cut: both of them, and the values that the forward graph made.
+struct CompiledCut {
+  CutGraphs* graphs = nullptr;
+  const CompiledValues* made = nullptr;
 };
 
 /// Builds either graph. `values` holds the arguments (undefined where the layer has none) and, for a backward graph that is not
@@ -131,6 +162,8 @@ class CompiledLayer {
   CompiledLayer(inductor::Graph& graph, const CompiledShape& shape, CompiledValues& values, const Tape& tape)
       : g_(graph), s_(shape), v_(values), tape_(tape) {}
   virtual ~CompiledLayer() = default;
+  /// Before the backward graph of a layer is told that is cut.
+  void follow(const CompiledCut& cut) { cut_ = cut; }
 
   /// The forward graph: the layer's output. Values that it makes are put into their slots.
   virtual inductor::Value forward();
@@ -142,10 +175,10 @@ class CompiledLayer {
  protected:
   using Values = std::vector<inductor::Value>;
   struct Norm {
-    CompiledSlot weight, bias, mean, scale, normed;
+    CompiledSlot weight, bias, mean, scale, normed, out;
   };
-  static constexpr Norm kInput{kInputNorm, kInputNormBias, kInputMean, kInputScale, kNormed};
-  static constexpr Norm kMlp{kMlpNorm, kMlpNormBias, kMlpMean, kMlpScale, kMlpNormed};
+  static constexpr Norm kInput{kInputNorm, kInputNormBias, kInputMean, kInputScale, kNormed, kNormedOut};
+  static constexpr Norm kMlp{kMlpNorm, kMlpNormBias, kMlpMean, kMlpScale, kMlpNormed, kMlpNormedOut};
   /// A sum over rows: its result, and what it sums first (the same where it is not cut into parts).
   struct RowSum {
     inductor::Value total, parts;
@@ -165,6 +198,17 @@ class CompiledLayer {
   std::int64_t qkv_width() const { return s_.q_width() + 2 * s_.kv_width(); }
   Dims per_row() const { return {s_.batch, s_.length, 1}; }
 
+  void enter(CompiledSlot weight) { g_.enter(s_.part[weight]); }
+  /// The weights of the products that read the norm.
+  std::vector<CompiledSlot> readers(const Norm& norm) const;
+  bool is_read_apart(const Norm& norm) const;
+  void hand_on(const Norm& norm, const Values& reads);
+  void low_copy_and_norm(CompiledSlot weight, const Norm& norm, const Values& reads, std::int64_t in, std::int64_t out);
+  inductor::Value input_of(CompiledSlot weight, const Norm& norm) const;
+  CompiledSlot source_of(CompiledSlot weight) const;
+  inductor::Value hand_back(CompiledSlot made, inductor::Value gradient, bool other_strides = false);
+  Values residual_of(CompiledSlot made, const Values& gradient);
+
   void low_copy(CompiledSlot weight, std::int64_t in, std::int64_t out);
   void low_copy_and(const std::function<void()>& input, CompiledSlot weight, std::int64_t in, std::int64_t out);
   void norm_statistics(const Norm& norm, const Values& reads);
@@ -181,11 +225,14 @@ class CompiledLayer {
   void fuse_rotations(inductor::Value query, inductor::Value key);
   void drop_attention();
   void keep_middle();
+  /// The layer's input in its backward graph, as a norm reads it.
+  Values input_stream() const;
   /// The residual stream between the branches, as a norm reads it.
   Values middle_stream() const;
   void low_weight(CompiledSlot weight, std::int64_t in, std::int64_t out);
   virtual void compute();
   void activate();
+  void activate_for_down();
   void merge_heads();
   /// What the output projection reads.
   inductor::Value merged() const { return v_[kMerged].defined() ? v_[kMerged] : v_[kAttended]; }
@@ -222,7 +269,10 @@ class CompiledLayer {
   NormGradient norm_backward(const Norm& norm, const Values& gradients, const Values& stream, const Values& residual);
   NormGradient dropped_norm_backward(inductor::Value gradient, inductor::Value residual, inductor::Value& masked);
   inductor::Value standardize();
-  inductor::Value enter(inductor::Value incoming);
+  inductor::Value enter_branch(inductor::Value incoming);
+  Values gates_backward_apart(inductor::Value down);
+  Values projections_backward(inductor::Value value, const std::function<inductor::Value()>& unturn_query,
+                              const std::function<inductor::Value()>& unturn_key);
   inductor::Value narrowed(inductor::Value sum, std::int64_t width);
 
   /// Slots of a LayerNorm of a whole model's graph: the norm's, and that of its input standardized.
@@ -246,6 +296,7 @@ class CompiledLayer {
   const CompiledShape& s_;
   CompiledValues& v_;
   const Tape& tape_;
+  CompiledCut cut_;
   bool forward_only_ = false;
   bool recomputed_ = false;
   Values statistics_, query_statistics_, key_statistics_;

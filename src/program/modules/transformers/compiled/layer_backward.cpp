@@ -1,4 +1,5 @@
 // The backward graph of a compiled layer.
+#include <algorithm>
 #include <utility>
 
 #include "program/modules/inductor.hpp"
@@ -9,6 +10,14 @@ namespace plimsoll::program {
 using inductor::Value;
 
 constexpr DType kFp32 = DType::fp32;
+
+/// Gradients from several products of another part arrive as one.
+static std::vector<Value> each_once(const std::vector<Value>& values) {
+  std::vector<Value> once;
+  for (const Value value : values)
+    if (std::none_of(once.begin(), once.end(), [&](Value other) { return other.index == value.index; })) once.push_back(value);
+  return once;
+}
 
 /// The gradient of a linear's weight [out, in], in the weight's type.
 void CompiledLayer::to_weight(CompiledSlot weight, Value gradient, Value input, std::int64_t in, std::int64_t out) {
@@ -36,22 +45,23 @@ CompiledLayer::RowSum CompiledLayer::sum_rows(const Values& reads, std::int64_t 
 
 /// A linear's backward: mm's has the weight's gradient first, addmm's the input's. Gives the input's gradient.
 Value CompiledLayer::linear_backward(CompiledSlot weight, Value gradient, Value input, std::int64_t in, std::int64_t out) {
+  enter(weight);
   if (!s_.biased[weight]) {
     to_weight(weight, gradient, input, in, out);
     const Value result = to_input(weight, gradient, in, out);
     widen(weight, in, out);
-    return result;
+    return hand_back(source_of(weight), result);
   }
   const Value result = to_input(weight, gradient, in, out);
   to_weight(weight, gradient, input, in, out);
   finish_biased(weight, gradient, in, out);
-  return result;
+  return hand_back(source_of(weight), result);
 }
 
 /// The sum that is the gradient of a linear's bias.
 Value CompiledLayer::sum_for_bias(CompiledSlot weight, Value gradient, std::int64_t out) {
   // Under autocast a sum that was taken already is found again; else it would be a result twice.
-  const bool known = s_.casts() && weight == kOutput && gradient.index == down_gradient_.index;
+  const bool known = s_.casts() && weight == kOutput && !s_.apart(kDown, kOutput) && gradient.index == down_gradient_.index;
   const RowSum sums = known ? down_bias_ : sum_rows({gradient}, out, s_.casts() ? kFp32 : s_.wide);
   bias_parts_ = sums.parts;
   if (weight == kDown) {
@@ -77,8 +87,9 @@ void CompiledLayer::finish_biased(CompiledSlot weight, Value gradient, std::int6
 }
 
 /// A norm's backward: sums over rows for its parameters, sums over columns, and the gradient of its input added to `residual`.
-CompiledLayer::NormGradient CompiledLayer::norm_backward(const Norm& norm, const Values& gradients, const Values& stream,
+CompiledLayer::NormGradient CompiledLayer::norm_backward(const Norm& norm, const Values& from_products, const Values& stream,
                                                          const Values& residual) {
+  const Values gradients = each_once(from_products);
   Values reads = stream;
   for (const Value value : {v_[norm.mean], v_[norm.scale]}) reads.push_back(value);
   Values weighted = gradients;
@@ -152,18 +163,22 @@ Value CompiledLayer::narrowed(Value sum, std::int64_t width) {
 /// Through the rotation (opt: the queries' scale), and through the heads' norm where there is one: the gradient of the projection's result.
 Value CompiledLayer::heads_backward(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, Value turned, std::int64_t heads) {
   if (!s_.rotary) {
-    if (raw == kRawKey || !s_.scaled_queries) return turned;
+    if (raw == kRawKey || !s_.scaled_queries) return hand_back(raw, turned);
+    turned = hand_back(kQuery, turned);
+    enter(kQ);
     return g_.pointwise({s_.rows(), s_.q_width()}, s_.low, {turned}, {turned});  // the queries' scale
   }
   const Dims unturned{s_.batch, s_.length, heads, s_.head_dim};
-  if (!s_.head_norms) return g_.pointwise(unturned, s_.low, {turned, v_[kCosine], v_[kSine]});
-  const Value gradient = g_.pointwise({s_.batch, heads, s_.length, s_.head_dim}, s_.wide, {turned, v_[kCosine], v_[kSine]});
+  if (!s_.head_norms) return hand_back(raw, g_.pointwise(unturned, s_.low, {turned, v_[kCosine], v_[kSine]}), heads > 1);
+  const Value unrotated = g_.pointwise({s_.batch, heads, s_.length, s_.head_dim}, s_.wide, {turned, v_[kCosine], v_[kSine]});
+  const Value gradient = hand_back(raw == kRawQuery ? kQueryNormed : kKeyNormed, unrotated, heads > 1);
+  enter(weight);
   const std::int64_t parts = inductor::outer_sum_splits(tape_, s_.rows() * heads, s_.head_dim);
   const Value partial = g_.reduction({parts, s_.head_dim}, kFp32, {gradient, v_[raw], v_[scale]});
   gradients_[weight] = g_.reduction({s_.head_dim}, s_.wide, {partial});
   const Value sum = g_.reduction({s_.batch, s_.length, heads, 1}, kFp32, {gradient, v_[raw], v_[weight], v_[scale]});
   const Value result = g_.pointwise(unturned, s_.low, {gradient, v_[raw], v_[weight], v_[scale], sum});
-  g_.fuse({gradient, sum, result});
+  g_.fuse({gradient, sum, result});  // of one part
   return result;
 }
 
@@ -197,6 +212,7 @@ CompiledLayer::Values CompiledLayer::mlp_backward(Value incoming) {
   } else {
     down = linear_backward(kDown, incoming, v_[kActivated], s_.inner, s_.hidden);
   }
+  enter(kUp);
   const Dims sizes{s_.batch, s_.length, s_.inner};
   Values kernel;
   if (again) kernel.push_back(v_[kActivated]);
@@ -208,7 +224,7 @@ CompiledLayer::Values CompiledLayer::mlp_backward(Value incoming) {
     const Value raised = g_.pointwise({s_.batch, s_.length, up}, s_.low, {down, input}, replaced);
     kernel.push_back(raised);
     if (!s_.fused_gate_up) g_.fuse(kernel);
-    return {linear_backward(kUp, raised, v_[kMlpNormed], s_.hidden, up)};
+    return {linear_backward(kUp, raised, input_of(kUp, kMlp), s_.hidden, up)};
   }
   return gates_backward(down, std::move(kernel));
 }
@@ -216,14 +232,28 @@ CompiledLayer::Values CompiledLayer::mlp_backward(Value incoming) {
 /// Through a gated MLP, from the gradient of its product down; `kernel` is what the gates' kernel makes beside their gradients.
 CompiledLayer::Values CompiledLayer::gates_backward(Value down, Values kernel) {
   const Dims sizes{s_.batch, s_.length, s_.inner};
+  if (s_.apart(kGate, kUp)) return gates_backward_apart(down);
   const Value raised = g_.pointwise(sizes, s_.low, {down, v_[kGated]}, {});
-  const Value from_up = linear_backward(kUp, raised, v_[kMlpNormed], s_.hidden, s_.inner);
+  const Value from_up = linear_backward(kUp, raised, input_of(kUp, kMlp), s_.hidden, s_.inner);
   const Value gated = g_.pointwise(sizes, s_.low, {down, v_[kGated], v_[kRaised]}, {v_[kRaised], down});
-  const Value from_gate = linear_backward(kGate, gated, v_[kMlpNormed], s_.hidden, s_.inner);
+  const Value from_gate = linear_backward(kGate, gated, input_of(kGate, kMlp), s_.hidden, s_.inner);
   kernel.push_back(raised);
   kernel.push_back(gated);
   g_.fuse(kernel);
   return {from_up, from_gate};
+}
+
+/// The same where the gate's activation is in another part than the product of both.
+CompiledLayer::Values CompiledLayer::gates_backward_apart(Value down) {
+  const Dims sizes{s_.batch, s_.length, s_.inner};
+  const Value activated = g_.pointwise(sizes, s_.low, {down, v_[kRaised]}, {v_[kRaised], down});
+  const Value raised = g_.pointwise(sizes, s_.low, {down, v_[kGateActivated]}, {down});
+  g_.fuse({activated, raised});
+  const Value handed = hand_back(kGateActivated, activated);
+  const Value from_up = linear_backward(kUp, raised, input_of(kUp, kMlp), s_.hidden, s_.inner);
+  enter(kGate);
+  const Value gated = g_.pointwise(sizes, s_.low, {handed, v_[kGated]}, {v_[kGated]});
+  return {from_up, linear_backward(kGate, gated, input_of(kGate, kMlp), s_.hidden, s_.inner)};
 }
 
 /// The gradients of queries, keys and values side by side. Slices of a rotation's result are added up, each in a buffer as wide as all;
@@ -250,24 +280,38 @@ void CompiledLayer::fuse_with_bias(CompiledSlot weight, Value gradient, std::int
   if (s_.biased[weight] && heads == 1 && s_.rotary && !s_.head_norms) g_.fuse({gradient, bias_parts_});
 }
 
-/// From the residual stream's gradient to the gradients that the three projections give to the norm's output.
-CompiledLayer::Values CompiledLayer::attention_backward(Value narrow) {
-  const Value attended = linear_backward(kOutput, narrow, merged(), s_.q_width(), s_.hidden);
-  const std::vector<Value> flash = flash_backward(attended);
-  if (s_.fused_qkv) {
-    return {linear_backward(kQkv, join_projections(flash), v_[kNormed], s_.hidden, qkv_width())};
-  }
-  if (s_.partial_rotary) return partial_rotary_backward(flash);
-  if (s_.masked) return masked_projections_backward(flash);
-  const Value from_value = linear_backward(kV, flash[2], v_[kNormed], s_.hidden, s_.kv_width());
-  const Value key = heads_backward(kRawKey, kKeyScale, kKNorm, flash[1], s_.kv_heads);
-  const Value from_key = linear_backward(kK, key, v_[kNormed], s_.hidden, s_.kv_width());
+/// From the gradients of values, queries and keys, told where they are read, or first of all where they are results of their part.
+CompiledLayer::Values CompiledLayer::projections_backward(Value value, const std::function<Value()>& unturn_query,
+                                                          const std::function<Value()>& unturn_key) {
+  Value key, query;
+  if (s_.apart(kK, kV)) key = unturn_key();
+  enter(kV);
+  if (s_.apart(kQ, kV)) query = unturn_query();
+  const Value from_value = linear_backward(kV, value, input_of(kV, kInput), s_.hidden, s_.kv_width());
+  if (!key.defined()) key = unturn_key();
+  const Value from_key = linear_backward(kK, key, input_of(kK, kInput), s_.hidden, s_.kv_width());
   fuse_with_bias(kK, key, s_.kv_heads);
-  const Value query = heads_backward(kRawQuery, kQueryScale, kQNorm, flash[0], s_.heads);
-  const Value from_query = linear_backward(kQ, query, v_[kNormed], s_.hidden, s_.q_width());
+  enter(kV);
+  if (!query.defined()) query = unturn_query();
+  const Value from_query = linear_backward(kQ, query, input_of(kQ, kInput), s_.hidden, s_.q_width());
   fuse_with_bias(kQ, query, s_.heads);
   fuse_rotations(query, key);
   return {from_value, from_key, from_query};
+}
+
+/// From the residual stream's gradient to the gradients that the three projections give to the norm's output.
+CompiledLayer::Values CompiledLayer::attention_backward(Value narrow) {
+  const Value attended = linear_backward(kOutput, narrow, merged(), s_.q_width(), s_.hidden);
+  enter(kV);
+  const std::vector<Value> flash = flash_backward(attended);
+  if (s_.fused_qkv) {
+    return {linear_backward(kQkv, join_projections(flash), input_of(kQkv, kInput), s_.hidden, qkv_width())};
+  }
+  if (s_.partial_rotary) return partial_rotary_backward(flash);
+  if (s_.masked) return masked_projections_backward(flash);
+  const auto unturn_key = [&] { return heads_backward(kRawKey, kKeyScale, kKNorm, flash[1], s_.kv_heads); };
+  const auto unturn_query = [&] { return heads_backward(kRawQuery, kQueryScale, kQNorm, flash[0], s_.heads); };
+  return projections_backward(flash[2], unturn_query, unturn_key);
 }
 
 /// A norm whose input no other norm's kernel reads.
@@ -286,7 +330,7 @@ void CompiledLayer::fuse_norm(const NormGradient& norm) {
 }
 
 void CompiledLayer::fuse_norms(const NormGradient& mlp, const NormGradient& input) {
-  if (s_.keeps_middle) {
+  if (s_.keeps_middle || s_.apart(kInputNorm, kMlpNorm)) {
     fuse_norm(mlp);
     fuse_norm(input);
     return;
@@ -359,7 +403,7 @@ CompiledLayer::NormGradient CompiledLayer::dropped_norm_backward(Value gradient,
 }
 
 /// The incoming gradient as the last product needs it: masked, scaled, or in its type.
-Value CompiledLayer::enter(Value incoming) {
+Value CompiledLayer::enter_branch(Value incoming) {
   if (!s_.dropout) {
     if (!s_.casts() && !s_.scaled_branches) return incoming;
     const Value narrow = g_.pointwise({s_.rows(), s_.hidden}, s_.low, {incoming});
@@ -376,13 +420,17 @@ Value CompiledLayer::enter(Value incoming) {
 
 std::array<Value, kArguments> CompiledLayer::backward(Value incoming) {
   if (s_.norms_behind) return backward_behind(incoming);
-  const Values from_mlp = mlp_backward(enter(incoming));
+  enter(kDown);
+  const Values from_mlp = mlp_backward(enter_branch(incoming));
+  enter(kDown);
+  const Values behind = residual_of(kMiddle, {incoming});
+  enter(kMlpNorm);
   NormGradient mlp;
   Value middle;
   if (s_.dropout) {
     mlp = dropped_norm_backward(from_mlp.front(), incoming, middle);
   } else {
-    mlp = norm_backward(kMlp, from_mlp, middle_stream(), {incoming});
+    mlp = norm_backward(kMlp, from_mlp, middle_stream(), behind);
     middle = mlp.stream;
     if (s_.casts() || s_.scaled_branches) {
       middle = g_.pointwise({s_.rows(), s_.hidden}, s_.low, mlp.residual);
@@ -390,7 +438,10 @@ std::array<Value, kArguments> CompiledLayer::backward(Value incoming) {
     }
   }
   const Values from_attention = attention_backward(middle);
-  const NormGradient input = norm_backward(kInput, from_attention, {v_[kHidden]}, mlp.residual);
+  enter(kMlpNorm);
+  const Values residual = s_.apart(kInputNorm, kMlpNorm) ? residual_of(kHidden, mlp.residual) : mlp.residual;
+  enter(kInputNorm);
+  const NormGradient input = norm_backward(kInput, from_attention, input_stream(), residual);
   fuse_norms(mlp, input);
   gradients_[kHidden] = input.stream;
   return gradients_;

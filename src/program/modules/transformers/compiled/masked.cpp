@@ -89,7 +89,8 @@ std::vector<Value> CompiledLayer::masked_flash_backward(Value gradient) {
       g_.fuse({v_[kValue], again});
       v_[kValue] = again;
     }
-    if (!s_.in_model) v_[kScoreBias] = g_.pointwise({s_.batch, s_.heads, s_.length, s_.length}, s_.low, {v_[kVisible]});
+    if (!s_.in_model || cut_.graphs != nullptr)
+      v_[kScoreBias] = g_.pointwise({s_.batch, s_.heads, s_.length, s_.length}, s_.low, {v_[kVisible]});
   }
   const CompiledShape shape = s_;
   Values reads = joined(attention_inputs(), {v_[kScoreBias]});
@@ -121,15 +122,14 @@ CompiledLayer::Values CompiledLayer::masked_projections_backward(const Values& g
     for_key.push_back(sine_part);
   }
   if (repeats()) value = sum(narrow, s_.low, gradients[2]);
-  const Value from_value = linear_backward(kV, value, v_[kNormed], s_.hidden, s_.kv_width());
-  const Value key =
-      s_.head_norms ? heads_backward(kRawKey, kKeyScale, kKNorm, for_key[0], s_.kv_heads) : g_.pointwise(narrow, s_.low, for_key);
-  if (sharing == 3) g_.fuse({sine_part, key});
-  const Value from_key = linear_backward(kK, key, v_[kNormed], s_.hidden, s_.kv_width());
-  const Value query = heads_backward(kRawQuery, kQueryScale, kQNorm, gradients[0], s_.heads);
-  const Value from_query = linear_backward(kQ, query, v_[kNormed], s_.hidden, s_.q_width());
-  fuse_rotations(query, key);
-  return {from_value, from_key, from_query};
+  const auto unturn_key = [&] {
+    const Value key = s_.head_norms ? heads_backward(kRawKey, kKeyScale, kKNorm, for_key[0], s_.kv_heads)
+                                    : hand_back(kRawKey, g_.pointwise(narrow, s_.low, for_key), s_.kv_heads > 1);
+    if (sharing == 3) g_.fuse({sine_part, key});
+    return key;
+  };
+  const auto unturn_query = [&] { return heads_backward(kRawQuery, kQueryScale, kQNorm, gradients[0], s_.heads); };
+  return projections_backward(value, unturn_query, unturn_key);
 }
 
 }  // namespace plimsoll::program

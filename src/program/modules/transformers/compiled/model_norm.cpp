@@ -15,7 +15,7 @@ void CompiledLayer::model_norm(const ModelNorm& of, const Values& stream, Values
   g_.skip_name();  // var_mean's count
   Values input = joined(stream, {mean, variance});
   kernel.insert(kernel.end(), {mean, variance});
-  if (s_.casts()) {
+  if (s_.standardizes(norm.weight)) {
     v_[of.standard] = g_.pointwise(stream_sizes(), kFp32, input, stream);
     input = {v_[of.standard]};
     kernel.push_back(v_[of.standard]);
@@ -23,7 +23,13 @@ void CompiledLayer::model_norm(const ModelNorm& of, const Values& stream, Values
     v_[norm.mean] = mean;
   }
   v_[norm.scale] = g_.pointwise(per_row(), kFp32, {variance});
-  v_[norm.normed] = g_.pointwise(stream_sizes(), s_.low, joined(input, {v_[norm.scale], v_[norm.weight], v_[norm.bias]}));
+  Values last = joined(input, {v_[norm.scale], v_[norm.weight], v_[norm.bias]});
+  if (is_read_apart(norm)) {
+    v_[norm.out] = g_.pointwise(stream_sizes(), s_.wide, last);
+    kernel.push_back(v_[norm.out]);
+    last = {v_[norm.out]};
+  }
+  v_[norm.normed] = is_read_apart(norm) && !s_.casts() ? v_[norm.out] : g_.pointwise(stream_sizes(), s_.low, last);
   kernel.insert(kernel.end(), {v_[norm.scale], v_[norm.normed]});
   g_.fuse(kernel);
 }
@@ -32,11 +38,12 @@ void CompiledLayer::model_norm(const ModelNorm& of, const Values& stream, Values
 Value CompiledLayer::model_norm_backward(const ModelNorm& of, Value gradient, const Values& stream, Value residual) {
   const Norm& norm = of.norm;
   Values input = joined(stream, {v_[norm.mean], v_[norm.scale]});
-  if (s_.casts()) input = {v_[of.standard], v_[norm.scale]};
+  const bool standardized = s_.standardizes(norm.weight);
+  if (standardized) input = {v_[of.standard], v_[norm.scale]};
   const Value first = g_.reduction(per_row(), kFp32, {gradient, v_[norm.weight]});
   const Value second = g_.reduction(per_row(), kFp32, joined({gradient, v_[norm.weight]}, input));
   NormGradient result;
-  result.weight = sum_rows(joined({gradient}, s_.casts() ? Values{v_[of.standard]} : input), s_.hidden, kFp32);
+  result.weight = sum_rows(joined({gradient}, standardized ? Values{v_[of.standard]} : input), s_.hidden, kFp32);
   gradients_[norm.weight] = narrowed(result.weight.total, s_.hidden);
   result.bias = sum_rows({gradient}, s_.hidden, kFp32);
   gradients_[norm.bias] = narrowed(result.bias.total, s_.hidden);

@@ -57,15 +57,15 @@ void backward(BackwardCall& b, const CompiledShape& s) {
 }  // namespace
 
 /// Of a whole model's LayerNorms (model_norm.cpp).
-static bool keeps_standard(const CompiledShape& s) { return s.in_model && s.layer_norm && s.casts(); }
+static bool keeps_standard(const CompiledShape& s, CompiledSlot norm) { return s.in_model && s.layer_norm && s.standardizes(norm); }
 
 /// What the partitioner saves: a checkpointed graph its arguments; else arguments but biases, and activations that products, norms,
 /// rotations and attention read again.
 bool is_saved(const CompiledShape& s, std::size_t slot) {
   if (s.checkpointed) return slot < kArguments;
   if (slot == kSeeds) return false;
-  if (slot == kProjected) return !s.keeps_middle && !keeps_standard(s);
-  if (slot == kHidden && keeps_standard(s)) return false;
+  if (slot == kProjected) return !s.keeps_middle && !keeps_standard(s, kMlpNorm);
+  if (slot == kHidden && keeps_standard(s, kInputNorm)) return false;
   if (slot == kVisible) return false;                                           // the bias made of it is
   if (slot == kHidden) return !((s.norms_behind || s.post_norm) && s.casts());  // products read its copy, and nothing else does
   if (slot < kArguments) return !is_bias(slot);
@@ -136,7 +136,37 @@ CompiledShape with_arguments(CompiledShape s, const CompiledArguments& arguments
   return s;
 }
 
+/// Layers whose graphs are followed where DDP's buckets cut them; a checkpoint is one operation of the traced graph. Others are taken to be
+/// one graph.
+static bool is_cut(const CompiledShape& s) {
+  return !s.checkpointed && !s.parallel && !s.post_norm && !s.norms_behind && !s.partial_rotary && !s.dropout;
+}
+
+/// The layer's forward in the parts of its graph.
+static Tensor cut_layer(const CompiledArguments& arguments, const CompiledShape& s, int parts) {
+  Tape& tape = arguments[kHidden].tape();
+  CutGraphs cut(tape, parts);
+  CompiledValues made = values_of(cut.forward(), arguments);
+  const CompiledValues given = made;
+  const Value output = make_compiled_layer(cut.forward(), s, made, tape)->forward();
+  CompiledValues kept = saved_values(cut, s, made);
+  const std::unique_ptr<CompiledLayer> layer = make_compiled_layer(cut.backward(), s, kept, tape);
+  layer->follow({&cut, &made});
+  hand_back_all(cut, given, layer->backward(cut.gradient_of(output)));
+  return cut.run({output}).front();
+}
+
 Tensor compiled_layer(const CompiledArguments& arguments, const CompiledShape& s) {
+  if (const auto& buckets = ActiveDdp::buckets(); buckets && is_cut(s)) {
+    std::vector<ParameterUse> uses;
+    for (auto& [weight, use] : parameter_uses(arguments)) uses.push_back(std::move(use));
+    const std::vector<int> parts = parts_of(uses, *buckets);
+    if (parts.back() > 0) {
+      CompiledShape shape = s;
+      put_into_parts(shape, arguments, parts);
+      return cut_layer(arguments, shape, parts.back() + 1);
+    }
+  }
   List<const Tensor*> inputs;
   for (const Tensor& argument : arguments) inputs.push_back(&argument);
   CompiledLayerGraph op("compiled_layer", inputs);

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,15 @@ CompiledShape plain_shape(const Block& block, bool checkpointed);
 CompiledShape with_arguments(CompiledShape shape, const CompiledArguments& arguments);
 /// The same where the graph itself makes the layer's input, of these sizes and in the weights' type.
 CompiledShape with_arguments(CompiledShape shape, const CompiledArguments& arguments, const Dims& hidden);
+
+/// The operations of the layer that read parameters, in the order in which they are traced; each by its weight.
+std::vector<std::pair<CompiledSlot, ParameterUse>> parameter_uses(const CompiledArguments& arguments);
+/// Puts the layer's weights into the parts that `parts` tells by these operations. Throws Error (refused): a part that begins with a norm.
+void put_into_parts(CompiledShape& shape, const CompiledArguments& arguments, std::span<const int> parts);
+/// The gradients of a cut layer's parameters and input, to those that were `given` to its forward graph.
+void hand_back_all(CutGraphs& cut, const CompiledValues& given, const std::array<inductor::Value, kArguments>& gradients);
+/// What the backward graph of a cut layer reads of what the forward graph was given and made.
+CompiledValues saved_values(CutGraphs& cut, const CompiledShape& shape, const CompiledValues& made);
 
 /// Whether the partitioner saves the value of that slot for the backward graph.
 bool is_saved(const CompiledShape& shape, std::size_t slot);

@@ -20,7 +20,7 @@ constexpr std::size_t kMostReads = 4;
 /// Both norms standardize the layer's input: its statistics are taken once.
 CompiledLayer::Norm CompiledParallelLayer::mlp_norm() const {
   if (s_.shared_norm) return kInput;
-  return {kMlpNorm, kMlpNormBias, kInput.mean, kInput.scale, kMlpNormed};
+  return {kMlpNorm, kMlpNormBias, kInput.mean, kInput.scale, kMlpNormed, kMlpNormedOut};
 }
 
 void CompiledParallelLayer::attend() {
@@ -109,7 +109,7 @@ CompiledLayer::NormGradient CompiledParallelLayer::norm_sums(const Norm& norm, c
 /// The gradient of the layer's input from those of its norms' results.
 std::array<Value, kArguments> CompiledParallelLayer::backward(Value incoming) {
   if (s_.shared_norm && !s_.checkpointed) v_[kMlpNormed] = v_[kNormed];
-  const Value low = enter(incoming);
+  const Value low = enter_branch(incoming);
   Values gradients = mlp_backward(low);
   const Values stream{v_[kHidden], v_[kInputMean], v_[kInputScale]};
   Values last = joined({incoming}, stream), replaced, tail;

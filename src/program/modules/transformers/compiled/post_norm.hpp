@@ -35,7 +35,7 @@ class CompiledPostNormLayer final : public CompiledLayer {
   inductor::Value mlp_backward(inductor::Value masked);
   inductor::Value attention_backward(inductor::Value masked, inductor::Value residual);
 
-  static constexpr Norm kAttentionNorm{kInputNorm, kInputNormBias, kInputMean, kInputScale, kMlpNormed};
+  static constexpr Norm kAttentionNorm{kInputNorm, kInputNormBias, kInputMean, kInputScale, kMlpNormed, kMlpNormedOut};
 
   inductor::Value attention_mask_, mlp_mask_;  ///< what the dropouts multiply by: masks, or in a checkpointed layer what was drawn
   Values attention_kernel_, output_kernel_;
