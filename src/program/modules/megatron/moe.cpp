@@ -142,7 +142,7 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s, std::int64_
           .imbalance = s.moe.imbalance,
           .te = te,
           .grouped = grouped,
-          .permute_fusion = te && *s.moe.permute_fusion,
+          .permute_fusion = te && (grouped || !s.moe.capacity_factor) && *s.moe.permute_fusion,
           .fuses_swiglu = *s.megatron.bias_swiglu_fusion,
           .fused_mlp = s.moe.fused_mlp,
           .auxiliary_loss = s.moe.load_balancing != "none" && s.moe.aux_loss_coeff > 0,
